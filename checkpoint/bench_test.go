@@ -1,0 +1,97 @@
+package checkpoint
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pglogrepl"
+)
+
+const benchPerTransaction = 10
+
+// nextRecord numbers record i of a stream of transactions.
+func nextRecord(tracker *Tracker, i int) Seq {
+	if i%benchPerTransaction == 0 {
+		if i > 0 {
+			tracker.Commit(pglogrepl.LSN(i*64 + 48))
+		}
+		tracker.Begin(pglogrepl.LSN(i*64 + 64))
+	}
+	return tracker.Next()
+}
+
+func BenchmarkInOrder(b *testing.B) {
+	for _, batch := range []int{1, 100} {
+		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
+			tracker, pending := New(0), make([]Seq, 0, batch)
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if pending = append(pending, nextRecord(tracker, i)); len(pending) == batch {
+					mustAck(b, tracker, pending...)
+					pending = pending[:0]
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkPartitions acknowledges as a broker does: each of 12 partitions in
+// batches of 100, the partitions one after the other, so that most of what is
+// acknowledged is not yet covered.
+func BenchmarkPartitions(b *testing.B) {
+	const partitions, batch = 12, 100
+	tracker := New(0)
+	var pending [partitions][]Seq
+	for i := range pending {
+		pending[i] = make([]Seq, 0, 2*batch)
+	}
+	full := 0
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		p := &pending[(i*7+i/partitions)%partitions]
+		if *p = append(*p, nextRecord(tracker, i)); len(*p) == batch {
+			full++
+		}
+		if full < partitions {
+			continue
+		}
+		full = 0
+		for i := range pending {
+			p := &pending[partitions-1-i]
+			mustAck(b, tracker, *p...)
+			*p = (*p)[:0]
+		}
+	}
+}
+
+// BenchmarkTransactions has one record per transaction and a stuck first record,
+// so that the queue of transactions is at its longest.
+func BenchmarkTransactions(b *testing.B) {
+	const inFlight = 50_000
+	tracker := New(0)
+	var stuck Seq
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		tracker.Begin(pglogrepl.LSN(i * 64))
+		seq := tracker.Next()
+		tracker.Commit(pglogrepl.LSN(i*64 + 48))
+		if i%inFlight == 0 {
+			if stuck != 0 {
+				mustAck(b, tracker, stuck)
+			}
+			stuck = seq
+			continue
+		}
+		mustAck(b, tracker, seq)
+	}
+}
+
+func BenchmarkConfirmed(b *testing.B) {
+	tracker := New(1)
+	b.ReportAllocs()
+	for b.Loop() {
+		if tracker.Confirmed() != 1 {
+			b.Fatal("moved")
+		}
+	}
+}

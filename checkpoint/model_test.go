@@ -1,0 +1,283 @@
+package checkpoint
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/jackc/pglogrepl"
+)
+
+var (
+	seedFlag      = flag.Uint64("seed", 0, "run TestModel with this seed only")
+	historiesFlag = flag.Int("histories", 2000, "how many random histories TestModel runs")
+)
+
+type eventKind int
+
+const (
+	begin eventKind = iota
+	record
+	commit
+	keepalive
+)
+
+type event struct {
+	kind eventKind
+	lsn  pglogrepl.LSN // commit LSN, end LSN or WAL end
+	seq  Seq
+}
+
+// A model is what Tracker must be equal to: it keeps everything that was read
+// and looks at all of it for every answer.
+type model struct {
+	start pglogrepl.LSN
+	log   []event
+	acked map[Seq]bool
+}
+
+func (m *model) confirmed() pglogrepl.LSN {
+	confirmed, open := m.start, false
+	for _, e := range m.log {
+		switch {
+		case e.kind == record && !m.acked[e.seq]:
+			return confirmed
+		case e.kind == commit, e.kind == keepalive && !open:
+			confirmed = max(confirmed, e.lsn)
+		}
+		open = e.kind == begin || open && e.kind != commit
+	}
+	return confirmed
+}
+
+func (m *model) outstanding() (seqs []Seq) {
+	for _, e := range m.log {
+		if e.kind == record && !m.acked[e.seq] {
+			seqs = append(seqs, e.seq)
+		}
+	}
+	return seqs
+}
+
+func (m *model) records() (n int) {
+	for _, e := range m.log {
+		if e.kind == record {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *model) locate(seq Seq) (commitLSN pglogrepl.LSN, index int, ok bool) {
+	for _, e := range m.log {
+		switch {
+		case e.kind == begin:
+			commitLSN, index = e.lsn, 0
+		case e.kind == record && e.seq == seq:
+			return commitLSN, index, !m.acked[seq]
+		case e.kind == record:
+			index++
+		}
+	}
+	return 0, 0, false
+}
+
+func (m *model) open() (commitLSN pglogrepl.LSN, acked int, ok bool) {
+	gap := false
+	for _, e := range m.log {
+		switch {
+		case e.kind == begin:
+			commitLSN, acked, ok, gap = e.lsn, 0, true, false
+		case e.kind == commit:
+			commitLSN, acked, ok = 0, 0, false
+		case e.kind == record && !m.acked[e.seq]:
+			gap = true
+		case e.kind == record && !gap:
+			acked++
+		}
+	}
+	return commitLSN, acked, ok
+}
+
+// A history plays the operations that bytes stand for on a Tracker and on the
+// model, and compares them after every one.
+type history struct {
+	tb      testing.TB
+	name    string
+	ops     []byte
+	tracker *Tracker
+	model   *model
+	wal     pglogrepl.LSN // where the server's WAL ends
+	end     pglogrepl.LSN // end LSN of the open transaction
+	seen    map[pglogrepl.LSN]bool
+	before  pglogrepl.LSN // what was confirmed before the last operation
+}
+
+func playHistory(tb testing.TB, name string, ops []byte) {
+	tb.Helper()
+	h := &history{tb: tb, name: name, ops: ops, wal: 1000, seen: map[pglogrepl.LSN]bool{}}
+	start := pglogrepl.LSN(h.draw()) * 8 // also 0, also beyond the first commits
+	h.tracker, h.model, h.before = New(start), &model{start: start, acked: map[Seq]bool{}}, start
+	h.seen[start] = true
+	for len(h.ops) > 0 {
+		h.step()
+		h.compare()
+	}
+}
+
+// draw takes the next byte; a history that has run out is all zeros.
+func (h *history) draw() byte {
+	if len(h.ops) == 0 {
+		return 0
+	}
+	b := h.ops[0]
+	h.ops = h.ops[1:]
+	return b
+}
+
+func (h *history) step() {
+	op := h.draw()
+	_, _, open := h.model.open()
+	switch {
+	case op < 64 && !open:
+		h.wal += pglogrepl.LSN((op & 3) * 8) // 0: its commit record follows the one before without a gap
+		h.tracker.Begin(h.wal)
+		h.model.log = append(h.model.log, event{kind: begin, lsn: h.wal})
+		h.end = h.wal + 8
+	case op < 64:
+		h.wal = h.end
+		h.tracker.Commit(h.end)
+		h.read(event{kind: commit, lsn: h.end})
+	case op < 112:
+		walEnd := h.wal + pglogrepl.LSN(op&7)
+		if op&8 != 0 {
+			walEnd = h.wal - pglogrepl.LSN(op) // a server that reads old WAL again
+		}
+		h.tracker.Keepalive(walEnd)
+		h.read(event{kind: keepalive, lsn: walEnd})
+		if !open {
+			h.wal = max(h.wal, walEnd)
+		}
+	case op < 176 && open:
+		for range op & 7 {
+			seq := h.tracker.Next()
+			h.model.log = append(h.model.log, event{kind: record, seq: seq})
+		}
+	default:
+		h.ack(op)
+	}
+}
+
+func (h *history) read(e event) {
+	h.model.log = append(h.model.log, e)
+	h.seen[e.lsn] = true
+}
+
+// ack acknowledges up to seven of the outstanding records: the oldest, the
+// newest or any.
+func (h *history) ack(op byte) {
+	var seqs []Seq
+	left := h.model.outstanding()
+	for n := op & 7; n > 0 && len(left) > 0; n-- {
+		i := 0
+		switch op >> 3 & 3 {
+		case 0:
+		case 1:
+			i = len(left) - 1
+		default:
+			i = int(h.draw()) % len(left)
+		}
+		seqs = append(seqs, left[i])
+		h.model.acked[left[i]] = true
+		left = append(left[:i], left[i+1:]...)
+	}
+	if err := h.tracker.Ack(seqs...); err != nil {
+		h.tb.Fatalf("%s: Ack(%v): %v", h.name, seqs, err)
+	}
+}
+
+func (h *history) compare() {
+	h.tb.Helper()
+	got, want := h.tracker.Confirmed(), h.model.confirmed()
+	if got != want {
+		h.tb.Fatalf("%s: Confirmed() = %s, want %s\nafter %+v\nacknowledged %v", h.name, got, want, h.model.log, h.model.acked)
+	}
+	if got < h.before || !h.seen[got] {
+		h.tb.Fatalf("%s: Confirmed() = %s after %s: went back or is no position that was read", h.name, got, h.before)
+	}
+	h.before = got
+
+	left := h.model.outstanding()
+	if got, want := h.tracker.Outstanding(), len(left); got != want {
+		h.tb.Fatalf("%s: Outstanding() = %d, want %d", h.name, got, want)
+	}
+	last, span := h.model.records(), 0
+	if len(left) > 0 {
+		span = last - int(left[0]) + 1
+	}
+	if got := h.tracker.Span(); got != span {
+		h.tb.Fatalf("%s: Span() = %d, want %d", h.name, got, span)
+	}
+	h.compareLookups(Seq(last))
+}
+
+// compareLookups compares Open, and Locate and a refused Ack for one record,
+// which may be any that was issued or a neighbour.
+func (h *history) compareLookups(last Seq) {
+	h.tb.Helper()
+	lsn, n, ok := h.tracker.Open()
+	wantLSN, wantN, wantOK := h.model.open()
+	if lsn != wantLSN || n != wantN || ok != wantOK {
+		h.tb.Fatalf("%s: Open() = %s, %d, %t, want %s, %d, %t", h.name, lsn, n, ok, wantLSN, wantN, wantOK)
+	}
+
+	seq := Seq(len(h.ops)) * 7 % (last + 2)
+	lsn, n, ok = h.tracker.Locate(seq)
+	wantLSN, wantN, wantOK = h.model.locate(seq)
+	if ok != wantOK || ok && (lsn != wantLSN || n != wantN) {
+		h.tb.Fatalf("%s: Locate(%d) = %s, %d, %t, want %s, %d, %t", h.name, seq, lsn, n, ok, wantLSN, wantN, wantOK)
+	}
+	if !wantOK {
+		if err := h.tracker.Ack(seq); err == nil {
+			h.tb.Fatalf("%s: Ack(%d) = nil for a record that is not outstanding", h.name, seq)
+		}
+	}
+}
+
+func TestModel(t *testing.T) {
+	if *seedFlag != 0 {
+		playSeed(t, *seedFlag)
+		return
+	}
+	first := rand.Uint64()
+	for i := range *historiesFlag {
+		playSeed(t, first+uint64(i))
+	}
+}
+
+// playSeed plays a random history. One in eight is long enough for the ring
+// buffers to grow.
+func playSeed(t *testing.T, seed uint64) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	n := 20 + rng.IntN(150)
+	if rng.IntN(64) == 0 {
+		n *= 10
+	}
+	ops := make([]byte, n)
+	for i := range ops {
+		ops[i] = byte(rng.UintN(256))
+	}
+	playHistory(t, fmt.Sprintf("seed %d", seed), ops)
+}
+
+func FuzzTracker(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte{0, 1, 113, 1, 180})                              // begin, next, commit, ack
+	f.Add([]byte{0, 1, 117, 1, 0, 114, 0, 64, 190, 9, 1, 180})    // two adjacent transactions, keepalive, acks
+	f.Add([]byte{255, 3, 64, 115, 66, 177, 1, 68, 176, 183, 191}) // keepalives inside and after a transaction
+	f.Fuzz(func(t *testing.T, ops []byte) {
+		playHistory(t, "fuzz", ops[:min(len(ops), 4096)]) // the model's time is quadratic
+	})
+}

@@ -1,0 +1,81 @@
+package checkpoint
+
+import (
+	"math"
+	"sort"
+
+	"github.com/jackc/pglogrepl"
+)
+
+// unfinished is the last record of a transaction that is being read: no record
+// is beyond it, so the transaction stays queued.
+const unfinished Seq = math.MaxUint64
+
+// A transaction has records that are not all acknowledged, or have been until a
+// moment ago.
+type transaction struct {
+	first, last Seq
+	commitLSN   pglogrepl.LSN
+	// reach is what may be confirmed once every record <= last is acknowledged:
+	// the end LSN, or a higher position read before the next record.
+	reach pglogrepl.LSN
+}
+
+// keepTransactions is the room a queue keeps for good: a larger one is halved
+// when it is an eighth full. See keepWords.
+const keepTransactions = 1 << 16
+
+// A queue holds transactions in the order they were read. Their records are
+// consecutive: each begins right behind its predecessor's last.
+type queue struct {
+	ring  []transaction // its length is a power of two
+	start int           // the oldest is ring[start]
+	count int
+}
+
+func newQueue() queue {
+	return queue{ring: make([]transaction, 1)}
+}
+
+func (q *queue) len() int { return q.count }
+
+// at returns the i-th oldest transaction; the pointer is valid until the next
+// push or pop.
+func (q *queue) at(i int) *transaction {
+	return &q.ring[(q.start+i)&(len(q.ring)-1)]
+}
+
+func (q *queue) head() *transaction { return q.at(0) }
+
+func (q *queue) tail() *transaction { return q.at(q.count - 1) }
+
+func (q *queue) push(txn transaction) {
+	if q.count == len(q.ring) {
+		q.resize(2 * len(q.ring))
+	}
+	q.count++
+	*q.tail() = txn
+}
+
+// pop removes the oldest transaction.
+func (q *queue) pop() {
+	q.start = (q.start + 1) & (len(q.ring) - 1)
+	q.count--
+	if len(q.ring) > keepTransactions && q.count <= len(q.ring)/8 {
+		q.resize(len(q.ring) / 2)
+	}
+}
+
+// find returns the transaction of a record that lies in the queue.
+func (q *queue) find(seq Seq) *transaction {
+	after := sort.Search(q.count, func(i int) bool { return q.at(i).first > seq })
+	return q.at(after - 1)
+}
+
+func (q *queue) resize(size int) {
+	ring := make([]transaction, size)
+	for i := range q.count {
+		ring[i] = *q.at(i)
+	}
+	q.ring, q.start = ring, 0
+}

@@ -1,0 +1,149 @@
+package checkpoint
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pglogrepl"
+)
+
+var updateFlag = flag.Bool("update", false, "rewrite the right side of testdata/*.txt")
+
+// TestScripts plays testdata/*.txt. A line is an operation, and right of the bar
+// what the Tracker says after it:
+//
+//	start LSN | begin COMMIT-LSN | next [N] | commit END-LSN | keepalive LSN |
+//	ack SEQ|FIRST-LAST ... | locate SEQ
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := playScript(t, string(want))
+			if *updateFlag {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// playScript returns the script with the right side as it is now.
+func playScript(t *testing.T, script string) string {
+	t.Helper()
+	var out strings.Builder
+	tracker := New(0)
+	for line := range strings.Lines(script) {
+		op, _, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "|")
+		op = strings.TrimRight(op, " ")
+		if op == "" || op[0] == '#' {
+			fmt.Fprintln(&out, strings.TrimSuffix(line, "\n"))
+			continue
+		}
+		words := strings.Fields(op)
+		if words[0] == "start" {
+			tracker = New(parseLSN(t, words[1]))
+		}
+		fmt.Fprintf(&out, "%-20s | %s\n", op, playLine(t, tracker, words))
+	}
+	return out.String()
+}
+
+func playLine(t *testing.T, tracker *Tracker, words []string) (answer string) {
+	t.Helper()
+	defer func() {
+		if r := recover(); r != nil {
+			answer = fmt.Sprint("panic: ", r)
+		}
+	}()
+	op, args := words[0], words[1:]
+	switch op {
+	case "start":
+	case "begin":
+		tracker.Begin(parseLSN(t, args[0]))
+	case "next":
+		for range parseCount(t, args) {
+			tracker.Next()
+		}
+	case "commit":
+		tracker.Commit(parseLSN(t, args[0]))
+	case "keepalive":
+		tracker.Keepalive(parseLSN(t, args[0]))
+	case "ack":
+		if err := tracker.Ack(parseSeqs(t, args)...); err != nil {
+			return "error: " + err.Error()
+		}
+	case "locate":
+		lsn, index, ok := tracker.Locate(Seq(parseCount(t, args)))
+		if !ok {
+			return "not outstanding"
+		}
+		return fmt.Sprintf("%s#%d", lsn, index)
+	default:
+		t.Fatalf("unknown operation %q", op)
+	}
+	return printState(tracker)
+}
+
+func printState(tracker *Tracker) string {
+	state := "confirmed " + tracker.Confirmed().String()
+	if n := tracker.Span(); n > 0 {
+		state += fmt.Sprintf(", %d of %d outstanding", tracker.Outstanding(), n)
+	}
+	if lsn, acked, ok := tracker.Open(); ok {
+		state += fmt.Sprintf(", %s open, %d acknowledged", lsn, acked)
+	}
+	return state
+}
+
+func parseLSN(t *testing.T, s string) pglogrepl.LSN {
+	t.Helper()
+	lsn, err := pglogrepl.ParseLSN(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lsn
+}
+
+func parseCount(t *testing.T, args []string) int {
+	t.Helper()
+	if len(args) == 0 {
+		return 1
+	}
+	n, err := strconv.Atoi(args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func parseSeqs(t *testing.T, args []string) (seqs []Seq) {
+	t.Helper()
+	for _, arg := range args {
+		first, last, isRange := strings.Cut(arg, "-")
+		if !isRange {
+			last = first
+		}
+		for n := parseCount(t, []string{first}); n <= parseCount(t, []string{last}); n++ {
+			seqs = append(seqs, Seq(n))
+		}
+	}
+	return seqs
+}

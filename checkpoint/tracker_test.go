@@ -1,0 +1,139 @@
+package checkpoint
+
+import (
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pglogrepl"
+)
+
+// TestConcurrentAcks has goroutines acknowledge what one reads. As long as a
+// record is not acknowledged, the end of its transaction must not be confirmed.
+func TestConcurrentAcks(t *testing.T) {
+	const transactions, perTransaction, ackers = 2000, 7, 8
+	type sent struct {
+		seq Seq
+		end pglogrepl.LSN
+	}
+	tracker := New(0)
+	records := make(chan sent, 512)
+	var wg sync.WaitGroup
+	for i := range ackers {
+		rng := rand.New(rand.NewPCG(1, uint64(i)))
+		wg.Go(func() {
+			var held []sent
+			var before pglogrepl.LSN
+			release := func(i int) {
+				r := held[i]
+				held[i], held = held[len(held)-1], held[:len(held)-1]
+				got := tracker.Confirmed()
+				if got < before || got >= r.end {
+					t.Errorf("Confirmed() = %s after %s with a record of the transaction to %s outstanding", got, before, r.end)
+				}
+				before = got
+				if err := tracker.Ack(r.seq); err != nil {
+					t.Error(err)
+				}
+			}
+			for r := range records {
+				if held = append(held, r); len(held) > 20 {
+					release(rng.IntN(len(held)))
+				}
+			}
+			for len(held) > 0 {
+				release(rng.IntN(len(held)))
+			}
+		})
+	}
+
+	lsn := pglogrepl.LSN(1000)
+	for range transactions {
+		tracker.Begin(lsn)
+		for range perTransaction {
+			records <- sent{tracker.Next(), lsn + 48}
+		}
+		tracker.Keepalive(lsn)
+		lsn += 48
+		tracker.Commit(lsn)
+		tracker.Keepalive(lsn)
+	}
+	close(records)
+	wg.Wait()
+
+	if got, n := tracker.Confirmed(), tracker.Outstanding(); got != lsn || n != 0 {
+		t.Errorf("Confirmed() = %s, Outstanding() = %d, want %s, 0", got, n, lsn)
+	}
+}
+
+func TestLargeTransactionTakesNoMemory(t *testing.T) {
+	const records, inFlight = 1_000_000, 1000
+	tracker := New(0)
+	tracker.Begin(100)
+	for range records {
+		if seq := tracker.Next(); seq > inFlight {
+			mustAck(t, tracker, seq-inFlight)
+		}
+	}
+	if lsn, acked, ok := tracker.Open(); lsn != 100 || acked != records-inFlight || !ok {
+		t.Errorf("Open() = %s, %d, %t, want %s, %d, true", lsn, acked, ok, pglogrepl.LSN(100), records-inFlight)
+	}
+	if got, want := len(tracker.acked.words), 2*inFlight/wordBits+1; got > want {
+		t.Errorf("%d words for %d records in flight, want at most %d", got, inFlight, want)
+	}
+	if got := len(tracker.queue.ring); got != 1 {
+		t.Errorf("room for %d transactions, want 1", got)
+	}
+}
+
+func TestMemoryIsGivenBack(t *testing.T) {
+	const transactions = 1_000_000
+	tracker := New(0)
+	for i := range transactions {
+		tracker.Begin(pglogrepl.LSN(16 * i))
+		tracker.Next()
+		tracker.Commit(pglogrepl.LSN(16*i + 16))
+	}
+	if got := tracker.Span(); got != transactions {
+		t.Fatalf("Span() = %d, want %d", got, transactions)
+	}
+	for seq := Seq(transactions); seq > 0; seq-- { // the oldest last: all are covered at once
+		mustAck(t, tracker, seq)
+	}
+	if got, want := tracker.Confirmed(), pglogrepl.LSN(16*transactions); got != want {
+		t.Errorf("Confirmed() = %s, want %s", got, want)
+	}
+	if got := len(tracker.acked.words); got != keepWords {
+		t.Errorf("window of %d words, want %d", got, keepWords)
+	}
+	if got := len(tracker.queue.ring); got != keepTransactions {
+		t.Errorf("room for %d transactions, want %d", got, keepTransactions)
+	}
+}
+
+func TestNoAllocationsInSteadyState(t *testing.T) {
+	tracker := New(0)
+	lsn := pglogrepl.LSN(0)
+	seqs := make([]Seq, 10)
+	got := testing.AllocsPerRun(1000, func() {
+		lsn += 48
+		tracker.Begin(lsn)
+		for i := range seqs {
+			seqs[i] = tracker.Next()
+		}
+		tracker.Commit(lsn + 48)
+		tracker.Keepalive(lsn + 48)
+		mustAck(t, tracker, seqs[5:]...)
+		mustAck(t, tracker, seqs[:5]...)
+	})
+	if got != 0 {
+		t.Errorf("%v allocations per transaction, want 0", got)
+	}
+}
+
+//nolint:thelper // Helper costs more than Ack, and this is called millions of times
+func mustAck(tb testing.TB, tracker *Tracker, seqs ...Seq) {
+	if err := tracker.Ack(seqs...); err != nil {
+		tb.Fatal(err)
+	}
+}
