@@ -1,0 +1,152 @@
+package decoder
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+)
+
+// A cursor reads a message from its beginning. The first thing that is wrong
+// sets reason and ends the reading: from there on every read returns zero, and
+// left is zero, so nothing is allocated or looped over for what is not there.
+type cursor struct {
+	data   []byte
+	offset int
+	reason string // "" as long as all is well
+}
+
+// left returns how many bytes are not read yet.
+func (c *cursor) left() int {
+	if c.reason != "" {
+		return 0
+	}
+	return len(c.data) - c.offset
+}
+
+func (c *cursor) fail(reason string) {
+	if c.reason == "" {
+		c.reason = reason
+	}
+}
+
+func (c *cursor) failf(format string, args ...any) {
+	c.fail(fmt.Sprintf(format, args...))
+}
+
+// take returns the next n bytes, nil if there are not as many.
+func (c *cursor) take(n int) []byte {
+	if n > c.left() {
+		c.failShort(n)
+		return nil
+	}
+	b := c.data[c.offset : c.offset+n : c.offset+n]
+	c.offset += n
+	return b
+}
+
+func (c *cursor) failShort(n int) {
+	c.failf("needs %d more bytes, has %d", n, c.left())
+}
+
+func (c *cursor) uint8() byte {
+	b := c.take(1)
+	if b == nil {
+		return 0
+	}
+	return b[0]
+}
+
+func (c *cursor) uint16() uint16 {
+	b := c.take(2)
+	if b == nil {
+		return 0
+	}
+	return binary.BigEndian.Uint16(b)
+}
+
+func (c *cursor) uint32() uint32 {
+	b := c.take(4)
+	if b == nil {
+		return 0
+	}
+	return binary.BigEndian.Uint32(b)
+}
+
+func (c *cursor) uint64() uint64 {
+	b := c.take(8)
+	if b == nil {
+		return 0
+	}
+	return binary.BigEndian.Uint64(b)
+}
+
+func (c *cursor) lsn() pglogrepl.LSN {
+	return pglogrepl.LSN(c.uint64())
+}
+
+// flags reads a byte of which only the bits in known may be set.
+func (c *cursor) flags(known byte) byte {
+	b := c.uint8()
+	if b&^known != 0 {
+		c.failf("unknown flags %#x", b)
+	}
+	return b
+}
+
+// count reads the number, of size bytes, of items that take at least itemSize
+// bytes each, and fails unless so many can follow.
+func (c *cursor) count(what string, size, itemSize int) int {
+	var n int
+	if size == 2 {
+		n = int(int16(c.uint16()))
+	} else {
+		n = int(int32(c.uint32()))
+	}
+	if n < 0 || n > c.left()/itemSize {
+		c.failf("%d %s in %d bytes", n, what, c.left())
+		return 0
+	}
+	return n
+}
+
+// bytes reads a length and as many bytes.
+func (c *cursor) bytes() []byte {
+	n := int32(c.uint32())
+	if n < 0 {
+		c.failf("length %d", n)
+		return nil
+	}
+	return c.take(int(n))
+}
+
+// name reads a string up to its terminating zero byte.
+func (c *cursor) name() []byte {
+	n := bytes.IndexByte(c.data[c.offset:c.offset+c.left()], 0)
+	if n < 0 {
+		c.fail("string without its end")
+		return nil
+	}
+	b := c.take(n)
+	c.offset++
+	return b
+}
+
+// postgresEpoch is 2000-01-01 UTC in Unix seconds.
+const postgresEpoch = 946_684_800
+
+// time reads microseconds since 2000-01-01. It splits them before it moves the
+// epoch, since 'infinity' and '-infinity' are the ends of their range.
+func (c *cursor) time() time.Time {
+	us := int64(c.uint64())
+	return time.Unix(postgresEpoch+us/1e6, us%1e6*1e3).UTC()
+}
+
+// end fails if there is anything left.
+func (c *cursor) end() {
+	if n := c.left(); n > 0 {
+		c.failf("too long by %d bytes", n)
+	}
+}

@@ -1,0 +1,168 @@
+package decoder
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"runtime"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// A relation keeps its pointer as long as its definition is the same.
+func TestRelationIdentity(t *testing.T) {
+	d := New()
+	table := func(columns ...Column) []byte {
+		return encode(&Relation{OID: 1, Name: "t", ReplicaIdentity: 'd', Columns: columns})
+	}
+	id, body := Column{Name: "id", TypeOID: 23, TypeModifier: -1}, Column{Name: "body", TypeOID: 25, TypeModifier: -1}
+	row := encode(&Insert{Relation: &Relation{OID: 1}, Row: []Value{{Kind: Null}}})
+
+	mustDecode(t, d, encode(&Begin{CommitLSN: 0x100}))
+	data := table(id)
+	first := mustDecode(t, d, data).(*Relation)
+	clear(data) // its memory goes to another message
+	if got := mustDecode(t, d, row).(*Insert).Relation; got != first {
+		t.Errorf("row of %p, want %p", got, first)
+	}
+	if again := mustDecode(t, d, table(id)).(*Relation); again != first {
+		t.Error("an equal definition is another relation")
+	}
+	mustDecode(t, d, encode(&Relation{OID: 2, Name: "other"}))
+	if got := mustDecode(t, d, row).(*Insert).Relation; got != first {
+		t.Error("another table's definition changes the relation")
+	}
+
+	second := mustDecode(t, d, table(body)).(*Relation)
+	if second == first {
+		t.Error("another definition is the same relation")
+	}
+	if got := mustDecode(t, d, row).(*Insert).Relation; got != second {
+		t.Error("row of the old relation")
+	}
+	if diff := cmp.Diff([]Column{id}, first.Columns); diff != "" {
+		t.Errorf("the old relation has changed: -want +got:\n%s", diff)
+	}
+	back := mustDecode(t, d, table(id)).(*Relation)
+	if diff := cmp.Diff(first, back); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// Values are in the message's memory, and appending to one does not write there.
+func TestValuesAreTheMessage(t *testing.T) {
+	d := New()
+	table := &Relation{OID: 1, Columns: []Column{{Name: "a"}, {Name: "b"}}}
+	mustDecode(t, d, encode(table))
+	mustDecode(t, d, encode(&Begin{CommitLSN: 0x100}))
+	data := encode(&Insert{Relation: table, Row: []Value{{Kind: Text, Data: []byte("x")}, {Kind: Text}}})
+	row := mustDecode(t, d, data).(*Insert).Row
+	data[bytes.IndexByte(data, 'x')] = 'y'
+	if got := string(row[0].Data); got != "y" {
+		t.Errorf("%q is not the message's memory", got)
+	}
+	if row[1].Data == nil {
+		t.Error("an empty value is nil")
+	}
+	for i, v := range row {
+		if cap(v.Data) != len(v.Data) {
+			t.Errorf("value %d of %d bytes has room for %d", i, len(v.Data), cap(v.Data))
+		}
+	}
+}
+
+// What cannot be decoded leaves no trace.
+func TestErrorLeavesStateAlone(t *testing.T) {
+	d := New()
+	known := &Relation{OID: 1, Name: "t", Columns: []Column{{Name: "id"}}}
+	changed := &Relation{OID: 1, Name: "t", Columns: []Column{{Name: "id"}, {Name: "body"}}}
+	begin, commit := &Begin{CommitLSN: 0x100}, &Commit{CommitLSN: 0x100, EndLSN: 0x130}
+	row := &Insert{Relation: known, Row: []Value{{Kind: Null}}}
+
+	mustDecode(t, d, encode(known))
+	mustFail(t, d, append(encode(changed), 0))
+	mustFail(t, d, append(encode(begin), 0))
+	mustDecode(t, d, encode(begin))
+	mustDecode(t, d, encode(row))
+	mustFail(t, d, append(encode(commit), 0))
+	e := mustFail(t, d, []byte{'I'})
+	if diff := cmp.Diff(&Error{LSN: 0x10, CommitLSN: 0x100, Type: 'I', Offset: 1, Reason: e.Reason}, e); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	mustDecode(t, d, encode(commit))
+}
+
+// A count or length costs nothing before the bytes behind it are there.
+func TestNoAllocationForWhatIsNotThere(t *testing.T) {
+	const most = 64 << 10
+	wide := encode(&Relation{OID: 1, Name: "t", Columns: make([]Column, 32767)})
+	columns := len(wide) - 32767*minColumn
+	for name, data := range map[string][]byte{
+		"columns of a relation": wide[:columns+minColumn],
+		"columns of a row":      {'I', 0, 0, 0, 1, 'N', 0x7f, 0xff, 'n'},
+		"length of a value":     {'I', 0, 0, 0, 1, 'N', 0x7f, 0xff, 't', 0x7f, 0xff, 0xff, 0xff},
+		"relations":             {'T', 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0, 1},
+		"content of a message":  append(make([]byte, 10), 0x7f, 0xff, 0xff, 0xff),
+	} {
+		t.Run(name, func(t *testing.T) {
+			if data[0] == 0 {
+				data[0] = 'M'
+			}
+			d := New()
+			mustDecode(t, d, encode(&Begin{CommitLSN: 0x100}))
+			mustDecode(t, d, wide)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			mustFail(t, d, data)
+			runtime.ReadMemStats(&after)
+			if n := after.TotalAlloc - before.TotalAlloc; n > most {
+				t.Errorf("%d bytes allocated for a message of %d", n, len(data))
+			}
+		})
+	}
+	// Relations that are all unknown, in a message that is long enough for them.
+	d := New()
+	mustDecode(t, d, encode(&Begin{CommitLSN: 0x100}))
+	data := append([]byte{'T'}, make([]byte, 5+4<<20)...)
+	binary.BigEndian.PutUint32(data[1:], 1<<20)
+	if n := testing.AllocsPerRun(1, func() { mustFail(t, d, data) }); n > 10 {
+		t.Errorf("%v allocations for a list of unknown relations", n)
+	}
+}
+
+func TestNoAllocationsPerMessage(t *testing.T) {
+	for _, m := range benchMessages() {
+		d := benchDecoder(t)
+		data := m.data
+		if m.name == "Relation" { // an unchanged one
+			mustDecode(t, d, data)
+		}
+		got := testing.AllocsPerRun(100, func() {
+			d.open = m.name != "Begin"
+			mustDecode(t, d, data)
+		})
+		if got != 0 && m.name != "Type" {
+			t.Errorf("%s: %v allocations, want 0", m.name, got)
+		}
+	}
+}
+
+func mustDecode(tb testing.TB, d *Decoder, data []byte) Output {
+	tb.Helper()
+	out, err := d.Decode(0x10, data)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return out
+}
+
+func mustFail(tb testing.TB, d *Decoder, data []byte) *Error {
+	tb.Helper()
+	out, err := d.Decode(0x10, data)
+	var malformed *Error
+	if !errors.As(err, &malformed) || out != nil {
+		tb.Fatalf("Decode(%x) = %v, %v", data[:min(len(data), 20)], out, err)
+	}
+	return malformed
+}

@@ -1,0 +1,82 @@
+package decoder
+
+import "bytes"
+
+// A Relation is the definition of a table as of some point of the stream. It is
+// never changed: when the table is, a new one takes its place, so a pointer may
+// be compared and used as a key.
+type Relation struct {
+	OID             uint32
+	Namespace, Name string // the namespace pg_catalog is sent as ""
+	ReplicaIdentity byte   // pg_class.relreplident: 'd' default, 'n' nothing, 'f' full, 'i' index
+	Columns         []Column
+}
+
+// A Column is one that is published; their order is that of a row's values.
+type Column struct {
+	Name         string
+	TypeOID      uint32
+	TypeModifier int32 // pg_attribute.atttypmod; -1 for none
+	Key          bool  // is part of the replica identity
+}
+
+// A definition is a relation and the message that defined it.
+type definition struct {
+	relation *Relation
+	message  []byte
+}
+
+// minColumn is the size of a column without a name: flags, terminator, type OID
+// and modifier.
+const minColumn = 1 + 1 + 4 + 4
+
+// readRelation returns the relation that the message defines: the one that is
+// known if the definition is the same, which servers repeat.
+func (d *Decoder) readRelation(c *cursor) Output {
+	oid := c.uint32()
+	if known, ok := d.relations[oid]; ok && bytes.Equal(known.message, c.data) {
+		c.offset = len(c.data)
+		return known.relation
+	}
+	r := &Relation{
+		OID:             oid,
+		Namespace:       string(c.name()),
+		Name:            string(c.name()),
+		ReplicaIdentity: c.uint8(),
+	}
+	if n := c.count("columns", 2, minColumn); n > 0 {
+		r.Columns = make([]Column, n)
+	}
+	for i := range r.Columns {
+		r.Columns[i] = Column{
+			Key:          c.flags(1) == 1,
+			Name:         string(c.name()),
+			TypeOID:      c.uint32(),
+			TypeModifier: int32(c.uint32()),
+		}
+	}
+	if c.end(); c.reason != "" {
+		return nil
+	}
+	d.relations[oid] = definition{relation: r, message: bytes.Clone(c.data)}
+	if d.recent != nil && d.recent.OID == oid {
+		d.recent = r
+	}
+	return r
+}
+
+// relation reads an OID and returns its relation; on failure, one without
+// columns.
+func (d *Decoder) relation(c *cursor) *Relation {
+	oid := c.uint32()
+	if d.recent != nil && d.recent.OID == oid {
+		return d.recent
+	}
+	known, ok := d.relations[oid]
+	if !ok {
+		c.failf("relation %d was not described", oid)
+		return &Relation{}
+	}
+	d.recent = known.relation
+	return known.relation
+}
