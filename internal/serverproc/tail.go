@@ -1,0 +1,41 @@
+package serverproc
+
+import (
+	"io"
+	"sync"
+)
+
+const tailBytes = 8 << 10
+
+// A Tail passes on what a server writes and remembers the newest of it, to
+// be shown when the server fails. It is safe for concurrent use.
+type Tail struct {
+	next io.Writer // nil: nobody
+
+	mu   sync.Mutex
+	last []byte // at most 2*tailBytes
+}
+
+// NewTail returns a Tail that passes on to next, which may be nil.
+func NewTail(next io.Writer) *Tail { return &Tail{next: next} }
+
+// Write never fails because of next.
+func (w *Tail) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last = append(w.last, p...)
+	if n := len(w.last); n > 2*tailBytes {
+		w.last = append(w.last[:0], w.last[n-tailBytes:]...)
+	}
+	if w.next != nil {
+		_, _ = w.next.Write(p) // the server must not hang on a reader that has gone
+	}
+	return len(p), nil
+}
+
+// String returns the newest few kilobytes.
+func (w *Tail) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return string(w.last[max(0, len(w.last)-tailBytes):])
+}
