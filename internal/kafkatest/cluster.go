@@ -1,0 +1,118 @@
+package kafkatest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const cleanupTimeout = 10 * time.Second
+
+// A Cluster is a Kafka that can be reached without TLS or SASL.
+type Cluster struct {
+	Addrs []string // host:port of brokers to start from
+}
+
+// clientOpts are a franz-go client's that notices changes quickly, and goes on
+// when the cluster is down for a while.
+func (c *Cluster) clientOpts(more ...kgo.Opt) []kgo.Opt {
+	return append([]kgo.Opt{
+		kgo.SeedBrokers(c.Addrs...),
+		kgo.MetadataMinAge(50 * time.Millisecond),
+		kgo.MetadataMaxAge(time.Second),
+		kgo.DialTimeout(2 * time.Second),
+		kgo.RetryBackoffFn(func(int) time.Duration { return 100 * time.Millisecond }),
+		kgo.UnknownTopicRetries(-1),
+	}, more...)
+}
+
+// Client returns a franz-go client, changed by opts, that is closed when the
+// test ends.
+func (c *Cluster) Client(tb testing.TB, opts ...kgo.Opt) *kgo.Client {
+	tb.Helper()
+	client, err := kgo.NewClient(c.clientOpts(opts...)...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(client.Close)
+	return client
+}
+
+// Admin returns an admin client that is closed when the test ends.
+func (c *Cluster) Admin(tb testing.TB) *kadm.Client {
+	tb.Helper()
+	return kadm.NewClient(c.Client(tb))
+}
+
+// UniqueName returns a topic name that no other test has: for a topic that the
+// tested code creates itself. Delete it with DeleteTopics.
+func UniqueName(tb testing.TB) string {
+	tb.Helper()
+	safe := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.', r == '-', r == '_':
+			return r
+		default:
+			return '-'
+		}
+	}, tb.Name())
+	return safe[:min(len(safe), 200)] + "-" + strings.ToLower(rand.Text()[:8])
+}
+
+// Topic creates a topic with a unique name and the given partitions, and
+// deletes it when the test ends. It has one replica, and configs as its
+// configuration.
+func (c *Cluster) Topic(tb testing.TB, partitions int32, configs map[string]string) string {
+	tb.Helper()
+	name := UniqueName(tb)
+	c.CreateTopic(tb, name, partitions, configs)
+	return name
+}
+
+// CreateTopic is Topic with a given name.
+func (c *Cluster) CreateTopic(tb testing.TB, name string, partitions int32, configs map[string]string) {
+	tb.Helper()
+	values := make(map[string]*string, len(configs))
+	for k, v := range configs {
+		values[k] = &v
+	}
+	if _, err := c.Admin(tb).CreateTopic(tb.Context(), partitions, 1, values, name); err != nil {
+		tb.Fatalf("create topic %s: %v", name, err)
+	}
+	c.DeleteTopics(tb, name)
+}
+
+// DeleteTopics deletes topics when the test ends, as far as they exist then
+// and the cluster can be reached.
+func (c *Cluster) DeleteTopics(tb testing.TB, topics ...string) {
+	tb.Helper()
+	tb.Cleanup(func() {
+		client, err := kgo.NewClient(c.clientOpts(kgo.RetryTimeout(time.Second))...)
+		if err != nil {
+			tb.Errorf("delete topics: %v", err)
+			return
+		}
+		defer client.Close()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), cleanupTimeout)
+		defer cancel()
+		if client.Ping(ctx) != nil {
+			return // the test has stopped the broker
+		}
+		deleted, err := kadm.NewClient(client).DeleteTopics(ctx, topics...)
+		for _, d := range deleted.Sorted() {
+			if !errors.Is(d.Err, kerr.UnknownTopicOrPartition) {
+				err = errors.Join(err, d.Err)
+			}
+		}
+		if err != nil {
+			tb.Errorf("delete topics: %v", err)
+		}
+	})
+}

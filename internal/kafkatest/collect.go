@@ -1,0 +1,208 @@
+package kafkatest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const (
+	waitTimeout = time.Minute // of WaitFor and CatchUp without a deadline of their own
+	pollRecords = 10_000
+)
+
+// A Collector reads topics from the beginning and hands every record to a
+// function. It goes on through restarts of the brokers, and holds no record.
+type Collector struct {
+	client *kgo.Client
+	cancel context.CancelFunc
+	done   chan struct{} // closed when the reading goroutine has ended and the client is closed
+
+	mu       sync.Mutex
+	count    int64
+	next     map[partition]int64 // the offset after the last record handed over
+	err      error               // why reading has ended before Stop
+	progress chan struct{}       // closed, and made anew, after each poll
+}
+
+type partition struct {
+	topic string
+	id    int32
+}
+
+// Collect starts a Collector that ends with the test. f is called from one
+// goroutine, for each partition in offset order, and may keep the record.
+// Topics that do not exist yet are waited for.
+func (c *Cluster) Collect(tb testing.TB, f func(*kgo.Record), topics ...string) *Collector {
+	tb.Helper()
+	collector := c.collect(tb, f, topics)
+	tb.Cleanup(func() {
+		collector.Stop()
+		if collector.err != nil {
+			tb.Errorf("collect %v: %v", topics, collector.err)
+		}
+	})
+	return collector
+}
+
+func (c *Cluster) collect(tb testing.TB, f func(*kgo.Record), topics []string, opts ...kgo.Opt) *Collector {
+	tb.Helper()
+	client, err := kgo.NewClient(c.clientOpts(append([]kgo.Opt{
+		kgo.ConsumeTopics(topics...),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.FetchMaxWait(250 * time.Millisecond),
+		kgo.FetchMaxBytes(8 << 20),
+		kgo.MaxConcurrentFetches(2),
+		kgo.KeepControlRecords(), // they count for CatchUp: a transaction's marker may be the last
+	}, opts...)...)...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(tb.Context())
+	collector := &Collector{
+		client: client, cancel: cancel, done: make(chan struct{}),
+		next: make(map[partition]int64), progress: make(chan struct{}),
+	}
+	go collector.read(ctx, f)
+	return collector
+}
+
+func (c *Collector) read(ctx context.Context, f func(*kgo.Record)) {
+	defer close(c.done)
+	defer c.client.Close()
+	for {
+		fetches := c.client.PollRecords(ctx, pollRecords)
+		if ctx.Err() != nil {
+			return
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			if !r.Attrs.IsControl() {
+				f(r)
+			}
+		})
+		if err := c.advance(fetches); err != nil {
+			return
+		}
+	}
+}
+
+// advance notes what has been handed over.
+func (c *Collector) advance(fetches kgo.Fetches) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
+		for _, r := range p.Records {
+			if !r.Attrs.IsControl() {
+				c.count++
+			}
+		}
+		if n := len(p.Records); n > 0 {
+			c.next[partition{p.Topic, p.Partition}] = p.Records[n-1].Offset + 1
+		}
+		if final(p.Err) && c.err == nil {
+			c.err = fmt.Errorf("%s[%d]: %w", p.Topic, p.Partition, p.Err)
+		}
+	})
+	close(c.progress)
+	c.progress = make(chan struct{})
+	return c.err
+}
+
+// final reports whether err is the cluster's last word, such as records that
+// are gone, or refused access; not that it cannot be reached at the moment.
+func final(err error) bool {
+	var lost *kgo.ErrDataLoss
+	var answer *kerr.Error
+	return errors.As(err, &lost) || errors.As(err, &answer) && !answer.Retriable
+}
+
+// Count returns how many records have been handed over.
+func (c *Collector) Count() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.count
+}
+
+// WaitFor blocks until cond, asked after each handful of records, is true,
+// until reading fails, or until ctx is done, a minute at most if it has no
+// deadline.
+func (c *Collector) WaitFor(ctx context.Context, cond func() bool) error {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, waitTimeout)
+		defer cancel()
+	}
+	for {
+		c.mu.Lock()
+		err, progress := c.err, c.progress
+		c.mu.Unlock()
+		switch {
+		case cond():
+			return nil
+		case err != nil:
+			return err
+		}
+		select {
+		case <-progress:
+		case <-c.done:
+			if cond() {
+				return nil
+			}
+			return errors.New("the collector has been stopped")
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// CatchUp blocks until every record that is in the topics when it is called
+// has been handed over, until reading fails, or until ctx is done, a minute at
+// most if it has no deadline. Topics that do not exist yet have no records.
+func (c *Collector) CatchUp(ctx context.Context) error {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, waitTimeout)
+		defer cancel()
+	}
+	admin := kadm.NewClient(c.client)
+	topics := c.client.GetConsumeTopics()
+	starts, err := admin.ListStartOffsets(ctx, topics...)
+	if err != nil {
+		return fmt.Errorf("list start offsets: %w", err)
+	}
+	ends, err := admin.ListEndOffsets(ctx, topics...)
+	if err != nil {
+		return fmt.Errorf("list end offsets: %w", err)
+	}
+	goal := make(map[partition]int64)
+	ends.Each(func(end kadm.ListedOffset) {
+		if start, ok := starts.Lookup(end.Topic, end.Partition); ok && end.Err == nil && start.Offset < end.Offset {
+			goal[partition{end.Topic, end.Partition}] = end.Offset
+		}
+	})
+	return c.WaitFor(ctx, func() bool { return c.reached(goal) })
+}
+
+func (c *Collector) reached(goal map[partition]int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for p, end := range goal {
+		if c.next[p] < end {
+			return false
+		}
+	}
+	return true
+}
+
+// Stop ends the reading; f is not called any more once it has returned.
+func (c *Collector) Stop() {
+	c.cancel()
+	<-c.done
+}

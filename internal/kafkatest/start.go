@@ -1,0 +1,111 @@
+package kafkatest
+
+import (
+	"context"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+)
+
+const (
+	fetchTimeout = 5 * time.Minute
+	startTimeout = time.Minute
+)
+
+// shared holds what the tests of this binary share. The broker ends in
+// stopShared, or with the process.
+var shared struct { //nolint:gochecknoglobals // one per test binary is the point
+	sync.Mutex
+	vm     jvm   // zero until somebody asks
+	err    error // why there is none
+	server *Server
+}
+
+// vm returns what brokers run in.
+func vm(tb testing.TB) jvm {
+	tb.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.vm == (jvm{}) && shared.err == nil {
+		ctx, cancel := context.WithTimeout(tb.Context(), fetchTimeout)
+		defer cancel()
+		shared.vm, shared.err = findJVM(ctx)
+	}
+	if shared.err != nil {
+		unavailable(tb, shared.err)
+	}
+	return shared.vm
+}
+
+// Broker returns the real broker that the tests share, across packages where
+// OUTBOX_TEST_KAFKA is set. A test must use topics of its own.
+func Broker(tb testing.TB) *Cluster {
+	tb.Helper()
+	if addrs := os.Getenv("OUTBOX_TEST_KAFKA"); addrs != "" { //nolint:forbidigo // a setting of the test run
+		return &Cluster{Addrs: strings.Split(addrs, ",")}
+	}
+	vm := vm(tb)
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.server == nil {
+		shared.server = mustLaunch(tb, vm, Config{})
+	}
+	return shared.server.Cluster
+}
+
+// Start starts a real broker for this test alone and stops it at the end.
+func Start(tb testing.TB, cfg Config) *Server {
+	tb.Helper()
+	s := mustLaunch(tb, vm(tb), cfg)
+	tb.Cleanup(func() {
+		if tb.Failed() {
+			tb.Logf("end of the broker's log:\n%s", s.LogTail())
+		}
+		if err := s.Stop(); err != nil {
+			tb.Errorf("stop the broker: %v", err)
+		}
+	})
+	return s
+}
+
+func mustLaunch(tb testing.TB, vm jvm, cfg Config) *Server {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), startTimeout)
+	defer cancel()
+	s, err := launch(ctx, vm, cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return s
+}
+
+func stopShared() {
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.server != nil {
+		_ = shared.server.Stop() // its process is gone even then
+		shared.server = nil
+	}
+}
+
+// A FakeCluster is an in-process kfake cluster.
+type FakeCluster struct {
+	*Cluster
+	Control *kfake.Cluster // what kfake can be made to do
+}
+
+// Fake starts a kfake cluster and closes it when the test ends. Without
+// options it has three brokers.
+func Fake(tb testing.TB, opts ...kfake.Opt) *FakeCluster {
+	tb.Helper()
+	fake, err := kfake.NewCluster(opts...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(fake.Close)
+	return &FakeCluster{Cluster: &Cluster{Addrs: fake.ListenAddrs()}, Control: fake}
+}
