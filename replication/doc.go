@@ -1,0 +1,33 @@
+// Package replication owns the connection on which Postgres streams its write-ahead log,
+// and what has to exist in the database for that: publication and slot.
+//
+// A [Stream] is one replication session, from [Open] and Start over Run to Close. It reads
+// the messages of output plugin pgoutput, protocol version 1, and hands them on unparsed
+// and in order, in batches whose memory is reused. It tells the server what is confirmed,
+// and it promises:
+//
+//   - The server is told only what the caller's function confirmed returns, as write, flush
+//     and apply position alike, and never a position beyond what this session has read: a
+//     larger one ends the session with an error, because the server believes any position
+//     and would skip everything below it for ever.
+//   - While the caller takes nothing, nothing is read, and positions are still reported:
+//     back-pressure does not end the session and does not grow its memory.
+//   - A server that wants to shut down gets the chance to: what is confirmed within
+//     [Config.ShutdownGrace] is reported, then the session ends.
+//   - A server that has gone silent is noticed within its wal_sender_timeout.
+//
+// A Stream never decides a position, never parses rows, never reconnects, and never
+// creates a slot.
+//
+// [Inspect] reads the catalog over an ordinary connection of its own, and [Catalog.Verify]
+// says whether a stream over it can deliver. After any end of a stream the catalog says
+// more than the error: a slot that was invalidated and a walsender that was terminated look
+// alike on the wire. [Setup] and [Drop] create and drop publication and slot.
+//
+// Every error that has one of the identities ErrUnreachable to ErrConfig wraps it. They
+// are chosen by SQLSTATE and by catalog, never by the text of a message.
+//
+// The words are those of
+// https://www.postgresql.org/docs/current/protocol-replication.html and
+// https://www.postgresql.org/docs/current/protocol-logical-replication.html.
+package replication

@@ -1,0 +1,325 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+)
+
+// System is the database a stream reads, on a branch of its history. With the slot's name
+// it is the epoch of a position: a position of another epoch names other data.
+type System struct {
+	ID       string // of the cluster, assigned by initdb
+	Timeline int32  // grows when a standby is promoted
+	Database string
+}
+
+const (
+	senderTimeout = "wal_sender_timeout"
+	smallBuffer   = 16 << 10 // before and after Run
+)
+
+// A Stream is one replication session. Its connection is touched by one goroutine at a
+// time: that of Open, Start and Run, in this order, and of Close after Run has returned.
+type Stream struct {
+	cfg       Config
+	log       *slog.Logger
+	system    System
+	timeout   time.Duration // wal_sender_timeout; 0: off
+	wire      wire
+	reporter  reporter
+	pool      *pool
+	streaming bool // START_REPLICATION has succeeded
+	broken    bool // nothing more can be exchanged
+}
+
+// Open connects, makes and checks the session settings and identifies the server. ctx
+// bounds that only. The Stream must be closed.
+func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Stream, error) {
+	cfg = cfg.withDefaults()
+	if err := checkNames(cfg.Publication, cfg.Slot); err != nil {
+		return nil, err
+	}
+	settings := walsender(cfg.Conn)
+	maps.Copy(settings.RuntimeParams, sessionSettings())
+	conn, err := connect(ctx, settings)
+	if err != nil {
+		return nil, err
+	}
+	s := &Stream{cfg: cfg, log: log, pool: newPool()}
+	if err := s.adopt(ctx, conn); err != nil {
+		_ = conn.Close(ctx)
+		return nil, err
+	}
+	return s, nil
+}
+
+// connect opens a connection of any kind.
+func connect(ctx context.Context, cfg *pgconn.Config) (*pgconn.PgConn, error) {
+	conn, err := pgconn.ConnectConfig(ctx, cfg)
+	if e, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		err = e.Unwrap() // the rest of its text is ours
+	}
+	if err != nil {
+		return nil, wrap(ctx, fmt.Sprintf("connect as %q to database %q", cfg.User, cfg.Database), err, connecting)
+	}
+	return conn, nil
+}
+
+// adopt asks what has to be known, and takes the connection out of pgconn's hands.
+func (s *Stream) adopt(ctx context.Context, conn *pgconn.PgConn) error {
+	id, err := pglogrepl.IdentifySystem(ctx, conn)
+	if err != nil {
+		return wrap(ctx, "identify the server", err, querying)
+	}
+	s.system = System{ID: id.SystemID, Timeline: id.Timeline, Database: id.DBName}
+	if err := s.checkSettings(ctx, conn); err != nil {
+		return err
+	}
+	if err := conn.SyncConn(ctx); err != nil { // nothing may stay in pgconn's buffers
+		return wrap(ctx, "prepare the connection", err, querying)
+	}
+	hijacked, err := conn.Hijack()
+	if err != nil {
+		return fmt.Errorf("prepare the connection: %w", err)
+	}
+	s.wire = wire{
+		conn: hijacked.Conn,
+		max:  headerSize + walHeaderSize + s.cfg.MaxMessageBytes,
+		buf:  make([]byte, smallBuffer),
+	}
+	return nil
+}
+
+// checkSettings makes sure that values arrive in the form we promise, whatever lies
+// between us and the server.
+func (s *Stream) checkSettings(ctx context.Context, conn *pgconn.PgConn) error {
+	want := sessionSettings()
+	names := slices.Sorted(maps.Keys(want))
+	results, err := conn.Exec(ctx, fmt.Sprintf(`SELECT lower(name), setting FROM pg_catalog.pg_settings WHERE lower(name) IN ('%s', '%s')`,
+		strings.Join(names, "', '"), senderTimeout)).ReadAll()
+	if err != nil {
+		return wrap(ctx, "read the session's settings", err, querying)
+	}
+	got := make(map[string]string)
+	for _, result := range results {
+		for _, row := range result.Rows {
+			got[string(row[0])] = string(row[1])
+		}
+	}
+	for _, name := range names {
+		// DateStyle also has the order of input fields.
+		if value, _, _ := strings.Cut(got[name], ","); value != want[name] {
+			return fmt.Errorf("%w: the session's %s is %q, it must be %q; is there a pooler in between?",
+				ErrConfig, name, got[name], want[name])
+		}
+	}
+	millis, err := strconv.Atoi(got[senderTimeout])
+	if err != nil {
+		return fmt.Errorf("read %s: %w", senderTimeout, err)
+	}
+	s.timeout = time.Duration(millis) * time.Millisecond
+	return nil
+}
+
+// System returns which database the stream reads.
+func (s *Stream) System() System { return s.system }
+
+// SenderTimeout returns the server's wal_sender_timeout as it is in force for the session:
+// how long it lives without hearing from us. Zero: for ever.
+func (s *Stream) SenderTimeout() time.Duration { return s.timeout }
+
+// silence is how long the server may say nothing before it counts as gone.
+func (s *Stream) silence() time.Duration {
+	if s.timeout == 0 {
+		return 30 * time.Second
+	}
+	return s.timeout
+}
+
+// Start begins to stream: from the position the slot has, or from from if that is behind
+// it. The server obeys such a position without a check and skips what lies between, so it
+// must be one that was confirmed in the same epoch (see [System]), or 0.
+func (s *Stream) Start(ctx context.Context, from pglogrepl.LSN) error {
+	doing := fmt.Sprintf("start slot %q at %s", s.cfg.Slot, from)
+	command := fmt.Sprintf(`START_REPLICATION SLOT %s LOGICAL %s (proto_version '1', publication_names %s)`,
+		quoteIdent(s.cfg.Slot), from, quoteLiteral(quoteIdent(s.cfg.Publication)))
+	var refused error
+	err := s.during(ctx, func() (err error) {
+		refused, err = s.start(doing, command)
+		return err
+	})
+	switch {
+	case refused != nil:
+		return s.diagnose(ctx, refused)
+	case err != nil:
+		s.broken = true
+		return wrap(ctx, doing, err, starting)
+	}
+	s.streaming = true
+	s.reporter = reporter{conn: s.wire.conn, limit: from}
+	return nil
+}
+
+// start sends the command and reads until the stream begins, or the server has said why it
+// does not.
+func (s *Stream) start(doing, command string) (refused, err error) {
+	if err := s.send(&pgproto3.Query{String: command}); err != nil {
+		return nil, err
+	}
+	for {
+		kind, body, ok, err := s.wire.next()
+		if err == nil && !ok {
+			err = s.wire.read()
+		}
+		switch {
+		case err != nil:
+			return nil, err
+		case !ok:
+			continue
+		}
+		switch kind {
+		case kindCopyBoth:
+			return nil, nil
+		case kindError:
+			return pgError(doing, body, starting), nil
+		case kindNotice, kindParameter:
+		default:
+			return nil, fmt.Errorf("unexpected message of type %q", kind)
+		}
+	}
+}
+
+// diagnose completes the error of a code that means several things.
+func (s *Stream) diagnose(ctx context.Context, err error) error {
+	if sqlState(err) != notInPrerequisiteState {
+		return err
+	}
+	catalog, inspectErr := Inspect(ctx, s.cfg.Conn, s.cfg.Publication, s.cfg.Slot)
+	if inspectErr != nil {
+		return fmt.Errorf("%w; its cause is not known: %w", err, inspectErr)
+	}
+	if reason := catalog.Verify(); reason != nil {
+		return fmt.Errorf("%w (%w)", reason, err)
+	}
+	return err
+}
+
+// during runs an exchange with the server that ends with ctx.
+func (s *Stream) during(ctx context.Context, exchange func() error) error {
+	release := interruptible(ctx, s.wire.conn.SetDeadline)
+	err := exchange()
+	if release() {
+		return err
+	}
+	return context.Cause(ctx)
+}
+
+// interruptible lets the end of ctx end what blocks on the connection: it moves the
+// deadline into the past. release ends that, and reports whether it has not happened; the
+// deadline is then clear.
+func interruptible(ctx context.Context, set func(time.Time) error) (release func() bool) {
+	interrupted := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		_ = set(time.Unix(1, 0))
+		close(interrupted)
+	})
+	return func() bool {
+		if !stop() {
+			<-interrupted
+			_ = set(time.Time{})
+			return false
+		}
+		_ = set(time.Time{})
+		return true
+	}
+}
+
+// Close reports confirmed once more, ends the stream and closes the connection. It returns
+// nil when the server has taken the position and let go of the slot; what it still sends
+// until then, the rest of a transaction, is thrown away. ctx bounds that. After Run has
+// returned, or without Run.
+func (s *Stream) Close(ctx context.Context, confirmed pglogrepl.LSN) error {
+	defer func() { _ = s.wire.conn.Close() }()
+	if s.broken {
+		return nil
+	}
+	err := s.during(ctx, func() error { return s.end(confirmed) })
+	s.broken = true
+	return wrap(ctx, "end the stream", err, querying)
+}
+
+// end ends the copy, if one is running, and then the session.
+func (s *Stream) end(confirmed pglogrepl.LSN) error {
+	if s.streaming {
+		if err := s.reporter.check(confirmed); err != nil {
+			return err
+		}
+		if err := s.reporter.send(time.Now(), confirmed, false); err != nil {
+			return err
+		}
+		if err := s.send(&pgproto3.CopyDone{}); err != nil {
+			return err
+		}
+		if err := s.awaitReady(); err != nil {
+			return err
+		}
+	}
+	// The slot is free. That the server's process is gone too is a courtesy.
+	if s.send(&pgproto3.Terminate{}) == nil {
+		_, _ = s.wire.conn.Read(s.wire.buf)
+	}
+	return nil
+}
+
+// awaitReady reads until the server has ended the copy, which it does after it has taken
+// our last status update. A server that is stopping then closes the connection.
+func (s *Stream) awaitReady() error {
+	var ended bool
+	for {
+		kind, body, ok, err := s.wire.next()
+		large, isLarge := errors.AsType[*largeError](err)
+		switch {
+		case isLarge:
+			err = s.wire.skip(large.size)
+		case err == nil && !ok:
+			err = s.wire.read()
+		}
+		switch {
+		case ended && errors.Is(err, io.ErrUnexpectedEOF):
+			return nil
+		case err != nil:
+			return err
+		case !ok:
+			continue
+		}
+		switch kind {
+		case kindCopyDone, kindCommandComplete:
+			ended = true
+		case kindError:
+			return pgError("end the stream", body, streaming)
+		case kindReady:
+			return nil
+		}
+	}
+}
+
+func (s *Stream) send(m pgproto3.FrontendMessage) error {
+	b, err := m.Encode(nil)
+	if err != nil {
+		return err
+	}
+	_, err = s.wire.conn.Write(b)
+	return err
+}

@@ -1,0 +1,82 @@
+package replication
+
+import (
+	"cmp"
+	"fmt"
+)
+
+// oldestServer is the first version whose decoding we know: row filters, column lists and
+// generated columns of later ones are asked for by version.
+const oldestServer = 140000
+
+// Verify says whether a stream over this publication and slot delivers. The error is the
+// first obstacle in the order server, publication, slot. That another connection streams
+// from the slot is none.
+func (c *Catalog) Verify() error {
+	if err := c.verifyServer(); err != nil {
+		return err
+	}
+	if err := c.verifyPublication(); err != nil {
+		return err
+	}
+	return c.verifySlot()
+}
+
+func (c *Catalog) verifyServer() error {
+	switch {
+	case c.ServerVersion < oldestServer:
+		return fmt.Errorf("%w: the server is PostgreSQL %d.%d, and %d is the oldest that is supported", ErrConfig,
+			c.ServerVersion/10000, c.ServerVersion%10000, oldestServer/10000)
+	case c.WALLevel != "logical":
+		return fmt.Errorf("%w: wal_level is %s; ALTER SYSTEM SET wal_level = logical, and restart the server", ErrConfig, c.WALLevel)
+	case c.Encoding == "SQL_ASCII":
+		return fmt.Errorf("%w: database %q has encoding SQL_ASCII: its text cannot be converted to UTF8 reliably", ErrConfig, c.Database)
+	case c.InRecovery && c.ServerVersion < 160000:
+		return fmt.Errorf("%w: this server is a standby, which cannot decode before PostgreSQL 16: connect to the primary", ErrUnreachable)
+	}
+	return nil
+}
+
+func (c *Catalog) verifyPublication() error {
+	p := c.Publication
+	switch {
+	case p == nil && c.Slot != nil:
+		return fmt.Errorf("%w: publication %q does not exist in database %q, but slot %q does; rows committed while there is no publication are not delivered, not even after it is created again",
+			ErrPublication, c.PublicationName, c.Database, c.SlotName)
+	case p == nil:
+		return fmt.Errorf("%w: publication %q does not exist in database %q; create it and the slot with: outbox-cdc setup",
+			ErrPublication, c.PublicationName, c.Database)
+	case !p.Insert:
+		return fmt.Errorf("%w: publication %q does not publish inserts; ALTER PUBLICATION %s SET (publish = 'insert')",
+			ErrPublication, p.Name, quoteIdent(p.Name))
+	case len(p.Tables) == 0:
+		return fmt.Errorf("%w: publication %q has no table; one that was dropped and created again is no member any more: ALTER PUBLICATION %s ADD TABLE <table>",
+			ErrPublication, p.Name, quoteIdent(p.Name))
+	}
+	return nil
+}
+
+func (c *Catalog) verifySlot() error {
+	s := c.Slot
+	switch {
+	case s == nil:
+		return fmt.Errorf("%w: slot %q does not exist; the relay does not create one by itself once it has been set up, because rows committed in between would be missing; if none are, or they are sent otherwise, create it with: outbox-cdc setup",
+			ErrSlotMissing, c.SlotName)
+	case s.Plugin == "":
+		return fmt.Errorf("%w: slot %q is a physical one; choose another name for the relay's", ErrConfig, s.Name)
+	case s.Plugin != plugin:
+		return fmt.Errorf("%w: slot %q belongs to output plugin %q, not %q; choose another name for the relay's", ErrConfig, s.Name, s.Plugin, plugin)
+	case s.Database != c.Database:
+		return fmt.Errorf("%w: slot %q belongs to database %q, not %q; choose another name or connect to that database", ErrConfig, s.Name, s.Database, c.Database)
+	case s.WALStatus == "lost" || s.InvalidationReason != "":
+		return fmt.Errorf("%w: slot %q is invalidated (%s): what it had not delivered, from %s on, is gone from the log; send the rows that are still in the table otherwise, then drop it and set it up again with: outbox-cdc setup --drop, and outbox-cdc setup",
+			ErrSlotLost, s.Name, cmp.Or(s.InvalidationReason, s.WALStatus), s.ConfirmedFlushLSN)
+	case s.TwoPhase:
+		return fmt.Errorf("%w: slot %q has two_phase enabled, which is not supported; choose another name for the relay's", ErrConfig, s.Name)
+	case s.Temporary:
+		return fmt.Errorf("%w: slot %q is temporary and belongs to another session; choose another name for the relay's", ErrConfig, s.Name)
+	case s.Synced && c.InRecovery:
+		return fmt.Errorf("%w: this server is a standby and slot %q the copy of its primary's: connect to the primary", ErrUnreachable, s.Name)
+	}
+	return nil
+}

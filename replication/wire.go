@@ -1,0 +1,99 @@
+package replication
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+)
+
+// headerSize is the kind and the length of a message.
+// https://www.postgresql.org/docs/current/protocol-message-formats.html
+const headerSize = 5
+
+// Kinds of messages the server sends while a copy runs and at its end.
+const (
+	kindCopyBoth        = 'W'
+	kindCopyData        = 'd'
+	kindCopyDone        = 'c'
+	kindCommandComplete = 'C'
+	kindError           = 'E'
+	kindNotice          = 'N'
+	kindParameter       = 'S'
+	kindReady           = 'Z'
+)
+
+// A wire cuts what the server sends into messages, in place: it reads into buf and hands
+// out slices of it. A read that ends by a deadline loses nothing, so reading may go on
+// after it, in the middle of a message as well.
+type wire struct {
+	conn net.Conn
+	max  int // a longer message is not for buf
+	buf  []byte
+	r, w int // buf[r:w] is received and not cut yet
+}
+
+// A largeError says that a message exceeds buf or max. Nothing of it is cut.
+type largeError struct{ size int }
+
+func (e *largeError) Error() string { return fmt.Sprintf("message of %d bytes", e.size) }
+
+// next cuts one message. ok is false if it has not been received completely.
+func (w *wire) next() (kind byte, body []byte, ok bool, err error) {
+	size, known := w.size()
+	if !known {
+		return 0, nil, false, nil
+	}
+	if size < headerSize {
+		return 0, nil, false, fmt.Errorf("server sent a message of length %d", size)
+	}
+	if size > len(w.buf) || size > w.max {
+		return 0, nil, false, &largeError{size}
+	}
+	if w.w-w.r < size {
+		return 0, nil, false, nil
+	}
+	m := w.buf[w.r : w.r+size : w.r+size]
+	w.r += size
+	return m[0], m[headerSize:], true, nil
+}
+
+// size returns the length of the next message with its header, as soon as that is known.
+func (w *wire) size() (n int, known bool) {
+	if w.w-w.r < headerSize {
+		return 0, false
+	}
+	return 1 + int(int32(binary.BigEndian.Uint32(w.buf[w.r+1:]))), true
+}
+
+// use makes buf the memory to read into; what is not cut yet moves there.
+func (w *wire) use(buf []byte) {
+	n := copy(buf, w.buf[w.r:w.w])
+	w.buf, w.r, w.w = buf, 0, n
+}
+
+// skip throws the next message away, whose length is size.
+func (w *wire) skip(size int) error {
+	rest := size - (w.w - w.r)
+	w.r = w.w
+	_, err := io.CopyN(io.Discard, w.conn, int64(rest))
+	return err
+}
+
+// read receives at least one byte. It makes room first if there is none behind w: that
+// overwrites messages cut before.
+func (w *wire) read() error {
+	if w.w == len(w.buf) {
+		w.use(w.buf)
+	}
+	n, err := w.conn.Read(w.buf[w.w:])
+	if n > 0 {
+		w.w += n
+		return nil // an error comes again
+	}
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
