@@ -1,0 +1,117 @@
+package sink
+
+import (
+	"cmp"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// AnyPartition lets the partitioner choose a record's partition.
+const AnyPartition int32 = -1
+
+// Config says which cluster to write to, and how. The zero value of every field but Brokers
+// is a usable default.
+type Config struct {
+	// Brokers are host:port pairs to begin with; one that answers is enough.
+	Brokers []string
+
+	// ClientID names this client in the brokers' logs and quotas. Empty means outbox-cdc.
+	ClientID string
+
+	// Compression of record batches: none, gzip, snappy, lz4 or zstd. Empty means none.
+	Compression string
+
+	// Partitioner maps a key to a partition: murmur2 (Java clients), fnv1a (sarama's hash
+	// partitioner) or crc32 (librdkafka's consistent). Empty means murmur2.
+	Partitioner string
+
+	// CreateTopics is how a missing topic is created. Nil means that it is waited for.
+	CreateTopics *TopicSpec
+
+	// MaxMessageBytes is the size of the largest batch a topic takes. Zero means that the
+	// topic's max.message.bytes is asked for; where that is not allowed it counts as
+	// 1,000,000.
+	MaxMessageBytes int
+
+	// TLS encrypts connections. Nil means plaintext. An empty ServerName stands for the
+	// host of the broker that is connected to.
+	TLS *tls.Config
+
+	// SASL authenticates connections. Nil means not at all.
+	SASL *SASL
+
+	// WindowBytes bounds the memory that unacknowledged records take, give or take one
+	// record or 64 KiB. Zero means 16 MiB.
+	WindowBytes int
+
+	// WindowRecords bounds their number. Zero means 50,000.
+	WindowRecords int
+
+	// ConnectionsPerBroker is how many connections carry records to one broker. More than
+	// one pays where compression or the broker's time per request is the limit. A partition
+	// stays on one of them. Zero means 1.
+	ConnectionsPerBroker int
+}
+
+// A TopicSpec is how a missing topic is created. Zero stands for the cluster's default.
+type TopicSpec struct {
+	Partitions        int32
+	ReplicationFactor int16
+}
+
+// SASL holds credentials. Mechanism is PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
+type SASL struct {
+	Mechanism, User, Password string
+}
+
+// Validate reports the first field that cannot be used, by name.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	if len(c.Brokers) == 0 {
+		return errors.New("sink: Brokers is empty")
+	}
+	if _, err := codecOf(c.Compression); err != nil {
+		return err
+	}
+	if _, err := partitionerOf(c.Partitioner); err != nil {
+		return err
+	}
+	if c.SASL != nil {
+		mechanisms := []string{mechanismPlain, mechanismSCRAM256, mechanismSCRAM512}
+		if !slices.Contains(mechanisms, c.SASL.Mechanism) {
+			return fmt.Errorf("sink: SASL.Mechanism %q is not one of %q", c.SASL.Mechanism, mechanisms)
+		}
+		if c.SASL.User == "" {
+			return errors.New("sink: SASL.User is empty")
+		}
+	}
+	if s := c.CreateTopics; s != nil && (s.Partitions < -1 || s.ReplicationFactor < -1) {
+		return fmt.Errorf("sink: CreateTopics has %d partitions, replication factor %d", s.Partitions, s.ReplicationFactor)
+	}
+	for _, n := range []struct {
+		field string
+		value int
+	}{
+		{"MaxMessageBytes", c.MaxMessageBytes},
+		{"WindowBytes", c.WindowBytes},
+		{"WindowRecords", c.WindowRecords},
+		{"ConnectionsPerBroker", c.ConnectionsPerBroker},
+	} {
+		if n.value < 0 {
+			return fmt.Errorf("sink: %s is negative", n.field)
+		}
+	}
+	return nil
+}
+
+func (c Config) withDefaults() Config {
+	c.ClientID = cmp.Or(c.ClientID, "outbox-cdc")
+	c.Compression = cmp.Or(c.Compression, "none")
+	c.Partitioner = cmp.Or(c.Partitioner, "murmur2")
+	c.WindowBytes = cmp.Or(c.WindowBytes, 16<<20)
+	c.WindowRecords = cmp.Or(c.WindowRecords, 50_000)
+	c.ConnectionsPerBroker = cmp.Or(c.ConnectionsPerBroker, 1)
+	return c
+}

@@ -1,0 +1,250 @@
+package sink
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/kafkatest"
+)
+
+// TestSessions: a client serves one producer after the other under one producer id; only the
+// epoch grows.
+func TestSessions(t *testing.T) {
+	for name, k := range map[string]*kafkatest.Cluster{"kfake": kafkatest.Fake(t).Cluster, "broker": kafkatest.Broker(t)} {
+		t.Run(name, func(t *testing.T) {
+			topic := k.Topic(t, 3, nil)
+			j := new(journal)
+			c := openClient(t, Config{Brokers: k.Addrs}, j.logger())
+			var want []string
+			for session := range 5 {
+				r := startRig(t, c, j)
+				for i := range 300 {
+					value := fmt.Sprint(session, "/", i)
+					r.send(on(topic, int32(i%3), value))
+					if i%3 == 0 {
+						want = append(want, value)
+					}
+				}
+				r.mustDrain()
+			}
+			if got := values(k.ReadAll(t, topic), 0); !slices.Equal(got, want) {
+				t.Errorf("%d records in partition 0, want %d in order", len(got), len(want))
+			}
+			s := c.Stat()
+			if s.ProducerIDs != 1 || s.Retries != 0 || s.Topics[topic].Records != 1500 || s.InFlightRecords != 0 {
+				t.Errorf("Stat: %+v", s)
+			}
+		})
+	}
+}
+
+// TestStragglerIsFenced: a request of a connection that was given up reaches the broker after
+// its records were sent again under the next epoch. It must not get into the log: a reader
+// would see old values of a key after new ones.
+func TestStragglerIsFenced(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		j := new(journal)
+		c := l.client(Config{}, j.logger())
+		r := startRig(l, c, j)
+		r.send(on("t", 0, "old 0"))
+		r.waitAcked(1)
+		wake := make(chan struct{})
+		l.fake.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+			l.fake.SleepControl(func() { <-wake })
+			return nil, nil, false
+		})
+		r.send(on("t", 0, "old 1"))
+		r.producer.Kick()
+		time.Sleep(time.Second)
+		r.cancel(errors.New("session lost"))
+		if e, ok := errors.AsType[*UndeliveredError](r.end()); !ok || e.Sent != 1 {
+			l.Fatalf("Run: %v", r.end())
+		}
+		r = startRig(l, c, j)
+		r.send(on("t", 0, "old 1"))
+		r.send(on("t", 0, "new"))
+		r.mustDrain()
+		close(wake)
+		time.Sleep(time.Second)
+		var got []string
+		for _, rec := range l.read("t", 3) {
+			got = append(got, string(rec.Value))
+		}
+		if !slices.Equal(got, []string{"old 0", "old 1", "new"}) {
+			l.Errorf("log holds %q", got)
+		}
+	}, kfake.SeedTopics(1, "t"), kfake.SleepOutOfOrder())
+}
+
+// TestEpochsRunOut: then another producer id is taken.
+func TestEpochsRunOut(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		j := new(journal)
+		c := l.client(Config{}, j.logger())
+		c.identities.last.epoch = math.MaxInt16 - 1
+		for range 4 {
+			r := startRig(l, c, j)
+			r.send(on("t", 0, "x"))
+			r.mustDrain()
+		}
+		if n := c.Stat().ProducerIDs; n != 2 {
+			l.Errorf("%d producer ids taken", n)
+		}
+	}, kfake.SeedTopics(1, "t"))
+}
+
+// TestIdentityIsLost: the epoch is enough where the broker takes it, else another id is
+// taken; and nothing is sent until everything on the wire is answered.
+func TestIdentityIsLost(t *testing.T) {
+	for _, tc := range []struct {
+		code *kerr.Error
+		hits int
+		ids  int
+	}{
+		{kerr.OutOfOrderSequenceNumber, 1, 1},
+		{kerr.UnknownProducerID, 1, 1},
+		{kerr.UnknownProducerID, 3, 3},
+		{kerr.InvalidProducerEpoch, 1, 2},
+	} {
+		t.Run(fmt.Sprint(tc.code.Message, "×", tc.hits), func(t *testing.T) {
+			inLab(t, 1, func(l *lab) {
+				r := l.rig(Config{})
+				for p := range 3 {
+					r.send(on("t", int32(p), "0"))
+				}
+				r.waitAcked(3)
+				l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{1}, Err: tc.code, Count: tc.hits})
+				for i := range 3000 {
+					r.send(on("t", int32(i%3), fmt.Sprint(1+i/3)))
+				}
+				r.mustDrain()
+				s := r.client.Stat()
+				if s.ProducerIDs != tc.ids || s.Renewals != int64(tc.hits) {
+					l.Errorf("%d producer ids, %d renewals; want %d, %d", s.ProducerIDs, s.Renewals, tc.ids, tc.hits)
+				}
+				next := make([]int, 3)
+				for _, rec := range l.read("t", 3003) {
+					if want := fmt.Sprint(next[rec.Partition]); string(rec.Value) != want {
+						l.Fatalf("partition %d: %s, want %s", rec.Partition, rec.Value, want)
+					}
+					next[rec.Partition]++
+				}
+			}, kfake.SeedTopics(3, "t"))
+		})
+	}
+}
+
+// TestProducerIDRefusedWhileRunning: a right that is revoked between two sessions is waited
+// for, and named as the reason.
+func TestProducerIDRefusedWhileRunning(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		r := l.rig(Config{})
+		r.send(on("t", 0, "x"))
+		r.waitAcked(1)
+		refusal := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.ClusterAuthorizationFailed, Count: -1})
+		l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.InvalidProducerEpoch})
+		r.send(on("t", 0, "y"))
+		r.producer.Kick()
+		time.Sleep(time.Minute)
+		if s := r.client.Stat(); s.StalledSince.IsZero() || s.InFlightRecords != 1 {
+			l.Errorf("Stat: %+v", s)
+		}
+		refusal.Remove()
+		r.mustDrain()
+	}, kfake.SeedTopics(1, "t"))
+}
+
+// TestSequencesWrapOnTheWire: after 2³¹-1 comes 0, and the broker agrees.
+func TestSequencesWrapOnTheWire(t *testing.T) {
+	k := kafkatest.Broker(t)
+	topic := k.Topic(t, 1, nil)
+	r := newRig(t, Config{Brokers: k.Addrs})
+	p := r.producer
+	p.mu.Lock()
+	introduced := p.introduce(topic)
+	p.mu.Unlock()
+	r.wait("the topic", func() bool {
+		signal(r.changed)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if introduced.parts == nil {
+			return false
+		}
+		// A broker takes any first sequence from a producer it has not heard of.
+		introduced.parts[0].next = math.MaxInt32 - 4
+		return true
+	})
+	for i := range 10 {
+		r.send(on(topic, 0, fmt.Sprint(2*i)))
+		r.send(on(topic, 0, fmt.Sprint(2*i+1)))
+		r.waitAcked(2 * (i + 1))
+	}
+	r.mustDrain()
+	if s := r.client.Stat(); s.Retries != 0 || s.Renewals != 0 {
+		t.Errorf("%d retries, %d renewals", s.Retries, s.Renewals)
+	}
+	if got := values(k.ReadAll(t, topic), 0); len(got) != 20 || got[19] != "19" {
+		t.Errorf("log holds %q", got)
+	}
+}
+
+// TestOutage: the whole cluster goes away and comes back with what it had, again and again:
+// nothing is lost, nothing twice.
+func TestOutage(t *testing.T) {
+	dir := t.TempDir()
+	start := func(ports ...int) *kfake.Cluster {
+		c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.DataDir(dir), kfake.SeedTopics(4, "t"), kfake.Ports(ports...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	c := start(0)
+	addrs := c.ListenAddrs()
+	k := &kafkatest.Cluster{Addrs: addrs}
+	r := newRig(t, Config{Brokers: addrs, WindowRecords: 2000})
+	sent := make([]int, 4)
+	sendFor := func(d time.Duration) {
+		for end := time.Now().Add(d); time.Now().Before(end); {
+			p := int32(r.seq % 4)
+			r.send(on("t", p, fmt.Sprint(sent[p])))
+			sent[p]++
+		}
+	}
+	for range 5 {
+		sendFor(100 * time.Millisecond)
+		c.Close()
+		for range 1000 { // goes on until the window is full
+			p := int32(r.seq % 4)
+			r.send(on("t", p, fmt.Sprint(sent[p])))
+			sent[p]++
+		}
+		time.Sleep(200 * time.Millisecond)
+		c = start(portOf(t, addrs[0]))
+		back := time.Now()
+		n := len(r.acked)
+		r.wait("the first acknowledgement", func() bool { return len(r.acked) > n })
+		t.Logf("first acknowledgement %s after the return", time.Since(back).Round(time.Millisecond))
+	}
+	r.mustDrain()
+	got := k.ReadAll(t, "t")
+	next := make([]int, 4)
+	for _, rec := range got {
+		if want := fmt.Sprint(next[rec.Partition]); string(rec.Value) != want {
+			t.Fatalf("partition %d offset %d: %s, want %s", rec.Partition, rec.Offset, rec.Value, want)
+		}
+		next[rec.Partition]++
+	}
+	if !slices.Equal(next, sent) {
+		t.Errorf("log holds %d, sent %d", next, sent)
+	}
+	c.Close()
+}
