@@ -1,0 +1,247 @@
+package connector
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// Config says what a Connector reads, how rows become records, and where they go.
+type Config struct {
+	Name   string // in log lines
+	Source replication.Config
+	Route  route.Config
+	Sink   sink.Config
+
+	// Create makes publication and slot when neither exists yet, over Tables. A slot that
+	// is gone later is never made again: what was written in between would be missing.
+	Create bool
+	Tables []string
+
+	// FailIfSlotInUse ends Run when another process streams from the slot. Otherwise the
+	// Connector waits for it, as a warm standby does.
+	FailIfSlotInUse bool
+
+	// StartupTimeout bounds the first contact with both sides: how long is waited for what
+	// may heal by itself, such as a server that is still starting. Later such waiting has
+	// no end. Zero means 30 s.
+	StartupTimeout time.Duration
+
+	// DrainTimeout is how long a stop may take: until the open transaction is read and
+	// everything sent is acknowledged. What is not acknowledged then is sent again by the
+	// next start. It should be less than half of the server's wal_sender_timeout.
+	// Zero means 25 s.
+	DrainTimeout time.Duration
+}
+
+func (cfg Config) withDefaults() Config {
+	cfg.StartupTimeout = cmp.Or(cfg.StartupTimeout, 30*time.Second)
+	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, 25*time.Second)
+	return cfg
+}
+
+// A Connector relays one slot to Kafka. Run is called once; Stat at any time from any
+// goroutine.
+type Connector struct {
+	cfg    Config
+	log    *slog.Logger
+	router *route.Router
+	client atomic.Pointer[sink.Client]
+	flow   flow
+	phase  phase
+
+	catalog  *replication.Catalog // read by the first contact for the first session
+	position position             // what the last session left
+}
+
+// New returns a Connector. It contacts nobody; cfg is checked as far as that is possible
+// without.
+func New(cfg Config, log *slog.Logger) (*Connector, error) {
+	router, err := route.New(cfg.Route)
+	if err != nil {
+		return nil, err
+	}
+	return &Connector{
+		cfg: cfg.withDefaults(), router: router,
+		log: log.With(slog.String("name", cfg.Name), slog.String("slot", cfg.Source.Slot)),
+	}, nil
+}
+
+// Run relays until ctx is done or something happens that only a person can mend. It
+// returns nil after a clean stop: everything read was acknowledged and reported. Use
+// [ExitCode] and [Advice] on its error.
+//
+// The first contact is strict: a missing slot, a wrong password, an absent column end Run
+// at once. After a session has streamed, what may heal by itself is waited for.
+func (c *Connector) Run(ctx context.Context) error {
+	defer c.phase.enter(Stopped, nil)
+	c.phase.enter(Starting, nil)
+	retry := &retry{log: c.log, limit: c.cfg.StartupTimeout, strict: true}
+	if err := c.firstContact(ctx, retry); err != nil {
+		return unlessStopped(ctx, err)
+	}
+	defer func() { _ = c.client.Load().Close() }()
+	for {
+		err := c.session(ctx, retry)
+		if err == nil || faultOf(err).patience == never {
+			return err
+		}
+		if c.cfg.FailIfSlotInUse && errors.Is(err, replication.ErrSlotInUse) {
+			return err
+		}
+		c.phase.enter(Waiting, err)
+		if err := retry.wait(ctx, err); err != nil {
+			return unlessStopped(ctx, err)
+		}
+	}
+}
+
+// unlessStopped returns err, or nil when ctx is done: an error met while stopping before
+// anything was in flight is no error.
+func unlessStopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // stopping is what was asked for
+	}
+	return err
+}
+
+// firstContact reaches both sides at once, so that a mistake on one is told although the
+// other is down, and creates what is wanted when both have answered: a slot that nobody
+// reads holds the server's log.
+func (c *Connector) firstContact(ctx context.Context, retry *retry) error {
+	limited, cancel := context.WithTimeout(ctx, c.cfg.StartupTimeout)
+	defer cancel()
+	g, both := errgroup.WithContext(limited)
+	g.Go(func() error {
+		client, err := sink.Open(both, c.cfg.Sink, c.log)
+		if err != nil {
+			return err
+		}
+		c.client.Store(client)
+		return nil
+	})
+	create := false
+	g.Go(func() error {
+		for {
+			catalog, err := c.prepare(both)
+			if create = c.creates(catalog, err); create || err == nil {
+				c.catalog = catalog
+				retry.succeeded()
+				return nil
+			}
+			if faultOf(err).patience == never || retry.wait(both, err) != nil {
+				return err
+			}
+		}
+	})
+	err := g.Wait()
+	if err == nil && create {
+		err = c.create(limited)
+	}
+	if client := c.client.Load(); client != nil && err != nil {
+		_ = client.Close()
+	}
+	return err
+}
+
+// prepare reads the source's catalog and checks that what the publication sends can become
+// records. With an error from that check it returns the catalog too.
+func (c *Connector) prepare(ctx context.Context) (*replication.Catalog, error) {
+	catalog, err := replication.Inspect(ctx, c.cfg.Source.Conn, c.cfg.Source.Publication, c.cfg.Source.Slot)
+	if err != nil {
+		return nil, err
+	}
+	if err := catalog.Verify(); err != nil {
+		return catalog, err
+	}
+	for _, t := range catalog.Publication.Tables {
+		if err := c.router.Check(relation(t)); err != nil {
+			return catalog, err
+		}
+	}
+	return catalog, nil
+}
+
+// creates reports whether err is that neither publication nor slot exists, and they are
+// to be created.
+func (c *Connector) creates(catalog *replication.Catalog, err error) bool {
+	if !c.cfg.Create || catalog == nil || catalog.Publication != nil || catalog.Slot != nil {
+		return false
+	}
+	return errors.Is(err, replication.ErrPublication) || errors.Is(err, replication.ErrSlotMissing)
+}
+
+// create makes publication and slot.
+func (c *Connector) create(ctx context.Context) error {
+	steps, err := replication.Setup(ctx, replication.SetupConfig{
+		Conn: c.cfg.Source.Conn, Publication: c.cfg.Source.Publication, Slot: c.cfg.Source.Slot, Tables: c.cfg.Tables,
+	})
+	for _, s := range steps {
+		c.log.InfoContext(ctx, "set up", slog.String("object", s.Object), slog.String("action", s.Action))
+	}
+	if err == nil {
+		c.catalog, err = c.prepare(ctx)
+	}
+	return err
+}
+
+// session runs one session from the catalog to the drained sink, and keeps what it leaves
+// to the next one.
+func (c *Connector) session(ctx context.Context, retry *retry) error {
+	catalog := c.catalog
+	c.catalog = nil
+	if catalog == nil {
+		var err error
+		if catalog, err = c.prepare(ctx); err != nil {
+			return unlessStopped(ctx, err)
+		}
+	}
+	stream, err := replication.Open(ctx, c.cfg.Source, c.log)
+	if err != nil {
+		return unlessStopped(ctx, err)
+	}
+	e := epoch{system: stream.System(), slot: c.cfg.Source.Slot}
+	start, lost := c.position.resume(e)
+	if err := stream.Start(ctx, start); err != nil {
+		_ = stream.Close(ctx, 0)
+		return unlessStopped(ctx, err)
+	}
+	retry.succeeded()
+	retry.strict = false
+	c.phase.enter(Streaming, nil)
+	c.logStart(ctx, stream, start, catalog)
+
+	s := newSession(c, stream, c.client.Load().NewProducer(), start, lost, catalog.Publication)
+	err = s.run(ctx)
+	c.position = position{epoch: e, confirmed: s.tracker.Confirmed(), cut: s.publication.rest()}
+	c.log.InfoContext(ctx, "session ended",
+		slog.String("confirmed", c.position.confirmed.String()), slog.Any("err", err))
+	return err
+}
+
+func (c *Connector) logStart(ctx context.Context, stream *replication.Stream, start pglogrepl.LSN, catalog *replication.Catalog) {
+	c.log.InfoContext(ctx, "streaming",
+		slog.String("publication", catalog.Publication.Name),
+		slog.String("system_id", stream.System().ID),
+		slog.Int("timeline", int(stream.System().Timeline)),
+		slog.String("from", start.String()),
+		slog.String("slot_confirmed", catalog.Slot.ConfirmedFlushLSN.String()))
+	if t := stream.SenderTimeout(); t > 0 && c.cfg.DrainTimeout > t/2 {
+		c.log.WarnContext(ctx, "drain_timeout is more than half of the server's wal_sender_timeout: a slow stop may end in duplicates",
+			slog.Duration("drain_timeout", c.cfg.DrainTimeout), slog.Duration("wal_sender_timeout", t))
+	}
+	if catalog.Publication.Update {
+		c.log.WarnContext(ctx, "the publication also sends UPDATEs, and one of an outbox row ends the relay: SET (publish = 'insert')",
+			slog.String("publication", catalog.Publication.Name))
+	}
+}

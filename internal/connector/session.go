@@ -1,0 +1,202 @@
+package connector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// closeTimeout bounds the last report to the server at the end of a session.
+const closeTimeout = 5 * time.Second
+
+// batchQueue is how many batches may wait between the reader and the decoder. The stream
+// owns a few more; its pool, not this number, bounds the memory.
+const batchQueue = 2
+
+// errRead is the cause with which publish ends the reading.
+var errRead = errors.New("nothing more is read")
+
+// A source is what a session needs of a replication stream.
+type source interface {
+	Run(ctx context.Context, confirmed func() pglogrepl.LSN, out chan<- *replication.Batch) error
+	Close(ctx context.Context, confirmed pglogrepl.LSN) error
+}
+
+// A producer is what a session needs of the sink.
+type producer interface {
+	publisher
+	CloseSend()
+	Run(ctx context.Context, done func(seqs []uint64, err error)) error
+}
+
+// A session is one replication stream from its start to its end. It is used once.
+type session struct {
+	stream       source
+	producer     producer
+	tracker      *checkpoint.Tracker
+	publication  *publication
+	drainTimeout time.Duration
+	log          *slog.Logger
+
+	seqs   []checkpoint.Seq // of the answer being acknowledged
+	closed bool             // the stream; the reading goroutine's until it has ended
+}
+
+func newSession(c *Connector, stream source, prod producer, start pglogrepl.LSN, lost cut, published *replication.Publication) *session {
+	tracker := checkpoint.New(start)
+	c.flow.begin(tracker)
+	return &session{
+		stream: stream, producer: prod, tracker: tracker,
+		publication: &publication{
+			decoder: decoder.New(), router: c.router, tracker: tracker, producer: prod,
+			flow: &c.flow, published: published, cut: lost,
+			acked: make(chan struct{}, 1), maxSpan: maxSpan,
+		},
+		drainTimeout: c.cfg.DrainTimeout,
+		log:          c.log,
+	}
+}
+
+// run returns when ctx is done and every stage has stopped, or when a stage has failed and
+// the others have stopped. Stages stop in the order data flows: each ends the next. When it
+// returns, everything sent has an outcome, except after an error that wraps
+// errDrainTimeout.
+//
+// The error is nil after a clean stop; otherwise it is the first cause: a record that was
+// not taken, a row that cannot be published, or the end of the stream.
+func (s *session) run(ctx context.Context) error {
+	soft, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	hard, cancel := withGrace(soft, s.drainTimeout)
+	defer cancel()
+	reading, stopReading := context.WithCancelCause(hard)
+	defer stopReading(nil)
+	batches := make(chan *replication.Batch, batchQueue)
+
+	// Every goroutine of a session is waited for by g.Wait below.
+	var g errgroup.Group
+	var readErr, publishErr, sinkErr error
+	g.Go(func() error {
+		defer close(batches)
+		readErr = s.stream.Run(reading, s.tracker.Confirmed, batches)
+		if reading.Err() == nil {
+			s.close(ctx) // the source has ended; a server that stops must not wait for the sink to drain
+		}
+		return nil
+	})
+	g.Go(func() error {
+		defer s.producer.CloseSend()
+		publishErr = s.publication.run(hard, soft.Done(), batches)
+		if publishErr != nil {
+			fail(publishErr)
+		}
+		stopReading(errRead)
+		return nil
+	})
+	g.Go(func() error {
+		sinkErr = s.producer.Run(hard, func(seqs []uint64, err error) {
+			if err == nil {
+				err = s.ack(seqs)
+			}
+			if err != nil {
+				fail(s.locate(seqs, err)) // nothing after a lost record may be confirmed
+			}
+		})
+		if sinkErr != nil {
+			fail(sinkErr)
+		}
+		return nil
+	})
+	_ = g.Wait() // the three errors are weighed below
+
+	s.close(ctx)
+	return s.outcome(ctx, soft, readErr)
+}
+
+// close reports the position reached and closes the connection, once. After Run of the
+// stream has returned.
+func (s *session) close(ctx context.Context) {
+	if s.closed {
+		return
+	}
+	s.closed = true
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	if err := s.stream.Close(last, s.tracker.Confirmed()); err != nil {
+		s.log.WarnContext(ctx, "last position not reported: the next start may repeat what it covers",
+			slog.String("confirmed", s.tracker.Confirmed().String()), slog.Any("err", err))
+	}
+}
+
+// outcome says why the session ended.
+func (s *session) outcome(ctx, soft context.Context, readErr error) error {
+	stopped := context.Cause(ctx)
+	if cause := context.Cause(soft); cause != nil && !errors.Is(cause, stopped) {
+		return cause
+	}
+	if stopped == nil {
+		return readErr
+	}
+	if n := s.tracker.Outstanding(); n > 0 {
+		return fmt.Errorf("%w: %d records", errDrainTimeout, n)
+	}
+	return nil
+}
+
+// ack is called from one goroutine at a time.
+func (s *session) ack(seqs []uint64) error {
+	defer s.publication.acknowledged()
+	s.seqs = s.seqs[:0]
+	for _, seq := range seqs {
+		s.seqs = append(s.seqs, checkpoint.Seq(seq))
+	}
+	return s.tracker.Ack(s.seqs...)
+}
+
+// locate names the row behind a record that was not delivered.
+func (s *session) locate(seqs []uint64, err error) error {
+	if len(seqs) == 0 {
+		return err
+	}
+	commitLSN, index, ok := s.tracker.Locate(checkpoint.Seq(seqs[0]))
+	if !ok {
+		return err
+	}
+	if rec, ok := errors.AsType[*sink.RecordError](err); ok {
+		for _, h := range rec.Headers {
+			if h.Key == route.IDHeader {
+				return fmt.Errorf("transaction %s, row %d, id %s: %w", commitLSN, index, h.Value, err)
+			}
+		}
+	}
+	return fmt.Errorf("transaction %s, row %d: %w", commitLSN, index, err)
+}
+
+// withGrace returns a context that ends d after parent.
+func withGrace(parent context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(parent))
+	stop := context.AfterFunc(parent, func() {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			cancel(errDrainTimeout)
+		case <-ctx.Done():
+		}
+	})
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}

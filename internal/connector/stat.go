@@ -1,0 +1,126 @@
+package connector
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// A State is what a Connector is doing.
+type State string
+
+// The states, in the order a healthy start passes through them.
+const (
+	Starting  State = "starting"  // first contact with both sides
+	Waiting   State = "waiting"   // for the source: unreachable, or the slot is held by another
+	Streaming State = "streaming" // a session is running
+	Stopped   State = "stopped"   // Run has returned
+)
+
+// Stat is a snapshot of a Connector, safe to take at any time from any goroutine. Counters
+// cover the whole life of the Connector.
+type Stat struct {
+	State State
+	Since time.Time // when State began
+
+	Sessions     uint64 // replication sessions begun
+	Transactions uint64 // commits read
+	Rows         uint64 // outbox rows sent to the sink
+	Bytes        uint64 // bytes of their keys and values
+
+	Received  pglogrepl.LSN // position read: commit ends and keepalives
+	Confirmed pglogrepl.LSN // position the server may be told
+	LastError string        // why the last session ended, or what is waited for
+	Sink      sink.Stat
+}
+
+// flowCounts is what the publishing goroutine counts by itself before it adds it to flow,
+// once per batch: no lock and no shared cache line per row.
+type flowCounts struct {
+	transactions, rows, bytes uint64
+	received                  pglogrepl.LSN
+}
+
+// flow is the part of Stat that changes with the data.
+type flow struct {
+	tracker atomic.Pointer[checkpoint.Tracker] // the current session's; its last one between sessions
+
+	mu     sync.Mutex
+	counts flowCounts
+}
+
+// add moves counts into f and clears them.
+func (f *flow) add(counts *flowCounts) {
+	if *counts == (flowCounts{}) {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.counts.transactions += counts.transactions
+	f.counts.rows += counts.rows
+	f.counts.bytes += counts.bytes
+	f.counts.received = max(f.counts.received, counts.received)
+	*counts = flowCounts{}
+}
+
+// begin starts the position over: another session may be on another timeline.
+func (f *flow) begin(t *checkpoint.Tracker) {
+	f.tracker.Store(t)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.counts.received = t.Confirmed()
+}
+
+func (f *flow) snapshot() (flowCounts, pglogrepl.LSN) {
+	var confirmed pglogrepl.LSN
+	if t := f.tracker.Load(); t != nil {
+		confirmed = t.Confirmed()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.counts, confirmed
+}
+
+// phase is the part of Stat that changes with the connector's state.
+type phase struct {
+	mu       sync.Mutex
+	state    State
+	since    time.Time
+	sessions uint64
+	err      string
+}
+
+func (p *phase) enter(s State, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s != p.state {
+		p.state, p.since = s, time.Now()
+		if s == Streaming {
+			p.sessions++
+		}
+	}
+	if err != nil {
+		p.err = err.Error()
+	}
+}
+
+// Stat returns a snapshot.
+func (c *Connector) Stat() Stat {
+	counts, confirmed := c.flow.snapshot()
+	st := Stat{
+		Transactions: counts.transactions, Rows: counts.rows, Bytes: counts.bytes,
+		Received: counts.received, Confirmed: confirmed,
+	}
+	c.phase.mu.Lock()
+	st.State, st.Since, st.Sessions, st.LastError = c.phase.state, c.phase.since, c.phase.sessions, c.phase.err
+	c.phase.mu.Unlock()
+	if client := c.client.Load(); client != nil {
+		st.Sink = client.Stat()
+	}
+	return st
+}
