@@ -1,0 +1,216 @@
+package migrations
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/pressly/goose/v3"
+)
+
+// What Up and Down refuse to do. Errors that wrap one of these name the objects.
+var (
+	// ErrTableExists: a table of that name is there, but Up did not make it.
+	ErrTableExists = errors.New("the table exists and was not created by these migrations")
+	// ErrForm: the table is partitioned and Config says it is not, or the other way round.
+	ErrForm = errors.New("the table has the other form")
+	// ErrPublished: a publication still contains the table, so somebody may be reading it.
+	ErrPublished = errors.New("a publication contains the table")
+)
+
+// A Migration is one step of the schema and whether it has been taken.
+type Migration struct {
+	Version   int64
+	Name      string    // such as 00001_outbox
+	AppliedAt time.Time // zero: not applied
+}
+
+// Up brings the outbox table to the newest version, creating it where there is none, and returns
+// the migrations it applied: none when the table was up to date. Each migration is one
+// transaction, so after an error the ones before it stand and Up can be repeated. Deployers that
+// call it at the same time take turns.
+//
+// db must use pgx's stdlib driver and lead to the server itself, not through a pooler that hands
+// out connections by transaction: the turns are taken with a session's advisory lock.
+func Up(ctx context.Context, db *sql.DB, cfg Config) ([]Migration, error) {
+	m, err := open(ctx, db, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.checkForm(ctx, cfg); err != nil {
+		return nil, err
+	}
+	done, err := m.run(ctx, (*goose.Provider).Up)
+	if err != nil {
+		return done, err
+	}
+	return done, m.checkForm(ctx, cfg) // another deployer may have been first
+}
+
+// Down undoes every migration above version to, newest first, and returns those it undid; 0 removes
+// the outbox table with all its rows and partitions. It refuses while a publication contains the
+// table. The form of the table is known from its history: cfg.Partitioned is not looked at.
+func Down(ctx context.Context, db *sql.DB, cfg Config, to int64) ([]Migration, error) {
+	m, err := open(ctx, db, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return m.run(ctx, func(p *goose.Provider, ctx context.Context) ([]*goose.MigrationResult, error) {
+		return p.DownTo(ctx, to)
+	})
+}
+
+// Status returns all migrations, oldest first. It changes nothing and waits for nobody.
+func Status(ctx context.Context, db *sql.DB, cfg Config) ([]Migration, error) {
+	m, err := open(ctx, db, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return m.status(ctx)
+}
+
+// A migrator knows one table and the form it has or is to have.
+type migrator struct {
+	db      *sql.DB
+	table   tableName // with its schema
+	history history
+	scripts []script
+}
+
+// open settles what cfg leaves to the database: the schema, and the form of a table that exists.
+func open(ctx context.Context, db *sql.DB, cfg Config) (*migrator, error) {
+	table, err := cfg.parse()
+	if err != nil {
+		return nil, err
+	}
+	if table.schema.text == "" {
+		var schema sql.NullString
+		if err := db.QueryRowContext(ctx, `SELECT quote_ident(current_schema())`).Scan(&schema); err != nil {
+			return nil, fmt.Errorf("read search_path: %w", err)
+		}
+		if !schema.Valid {
+			return nil, fmt.Errorf("table %s: no schema of the search_path exists; name one", table)
+		}
+		if table.schema, _, err = parseName(schema.String); err != nil {
+			return nil, fmt.Errorf("schema %s: %w", schema.String, err)
+		}
+	}
+	entries, err := newHistory(table, cfg.Partitioned).entries(ctx, db)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", historyTable, err)
+	}
+	partitioned := cfg.Partitioned
+	if len(entries) > 0 {
+		partitioned = entries[0].partitioned
+	}
+	m := &migrator{db: db, table: table, history: newHistory(table, partitioned)}
+	m.scripts, err = scripts(table, partitioned)
+	return m, err
+}
+
+// checkForm reports a table whose form is not the one cfg asks for.
+func (m *migrator) checkForm(ctx context.Context, cfg Config) error {
+	entries, err := m.history.entries(ctx, m.db)
+	switch {
+	case err != nil:
+		return fmt.Errorf("read %s: %w", historyTable, err)
+	case len(entries) > 0 && entries[0].partitioned && !cfg.Partitioned:
+		return fmt.Errorf("%s: %w: it is partitioned", m.table, ErrForm)
+	case len(entries) > 0 && !entries[0].partitioned && cfg.Partitioned:
+		return fmt.Errorf("%s: %w: it is not partitioned", m.table, ErrForm)
+	}
+	return nil
+}
+
+func (m *migrator) status(ctx context.Context) ([]Migration, error) {
+	entries, err := m.history.entries(ctx, m.db)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", historyTable, err)
+	}
+	applied := make(map[int64]time.Time, len(entries))
+	for _, e := range entries {
+		applied[e.version] = e.at
+	}
+	all := make([]Migration, len(m.scripts))
+	for i, s := range m.scripts {
+		all[i] = Migration{Version: s.version, Name: s.name, AppliedAt: applied[s.version]}
+	}
+	return all, nil
+}
+
+// run lets goose do what f says and returns the migrations whose state that has changed.
+func (m *migrator) run(
+	ctx context.Context, f func(*goose.Provider, context.Context) ([]*goose.MigrationResult, error),
+) ([]Migration, error) {
+	steps := make([]*goose.Migration, len(m.scripts))
+	for i, s := range m.scripts {
+		steps[i] = goose.NewGoMigration(s.version, &goose.GoFunc{RunTx: m.up(s)}, &goose.GoFunc{RunTx: m.down(s)})
+	}
+	provider, err := goose.NewProvider(goose.DialectCustom, m.db, nil,
+		goose.WithStore(m.history), goose.WithSessionLocker(locker{}),
+		goose.WithGoMigrations(steps...), goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		return nil, fmt.Errorf("prepare migrations: %w", err)
+	}
+	results, err := f(provider, ctx)
+	if partial, ok := errors.AsType[*goose.PartialError](err); ok {
+		results, err = partial.Applied, partial.Err
+	}
+	if len(results) == 0 {
+		return nil, err
+	}
+	done, statusErr := m.status(ctx)
+	done = slices.DeleteFunc(done, func(one Migration) bool {
+		return !slices.ContainsFunc(results, func(r *goose.MigrationResult) bool { return r.Source.Version == one.Version })
+	})
+	return done, errors.Join(err, statusErr)
+}
+
+// up returns what applies s in goose's transaction.
+func (m *migrator) up(s script) func(context.Context, *sql.Tx) error {
+	return func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, s.up)
+		if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == "42P07" { // duplicate_table
+			return fmt.Errorf("migration %s: %w: %w", s.name, ErrTableExists, err)
+		}
+		if err != nil {
+			return fmt.Errorf("migration %s: %w", s.name, err)
+		}
+		return nil
+	}
+}
+
+// down returns what undoes s in goose's transaction.
+func (m *migrator) down(s script) func(context.Context, *sql.Tx) error {
+	return func(ctx context.Context, tx *sql.Tx) error {
+		if err := m.unpublished(ctx, tx); err != nil {
+			return fmt.Errorf("undo migration %s: %w", s.name, err)
+		}
+		if _, err := tx.ExecContext(ctx, s.down); err != nil {
+			return fmt.Errorf("undo migration %s: %w", s.name, err)
+		}
+		return nil
+	}
+}
+
+// unpublished reports a publication that names the table or one of its partitions: dropping the
+// table would take it out of there without a word.
+func (m *migrator) unpublished(ctx context.Context, tx *sql.Tx) error {
+	var publications string
+	err := tx.QueryRowContext(ctx, `
+		SELECT coalesce(string_agg(DISTINCT p.pubname, ', '), '')
+		FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid
+		WHERE r.prrelid = to_regclass($1)
+		   OR r.prrelid IN (SELECT relid FROM pg_partition_tree(to_regclass($1)))`, m.table.String()).Scan(&publications)
+	if err != nil {
+		return fmt.Errorf("look for publications: %w", err)
+	}
+	if publications != "" {
+		return fmt.Errorf("%s: %w: %s", m.table, ErrPublished, publications)
+	}
+	return nil
+}
