@@ -1,0 +1,19 @@
+// Command outbox-cdc relays a Postgres outbox table to Kafka. See outbox-cdc --help.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/cli"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
+)
+
+func main() {
+	pgserver.Init()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // the first signal asks to stop, a second one ends the process
+	os.Exit(cli.Main(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
+}

@@ -1,0 +1,158 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/spf13/cobra"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/migrations"
+)
+
+// A failure is why the process ends, with everything a person needs to go on.
+type failure struct {
+	err    error
+	exit   int
+	where  []string      // lines: which servers and objects were at work
+	advice string        // lines: what to do; empty: err says it
+	object string        // such as "slot outbox_cdc"
+	lsn    pglogrepl.LSN // confirmed so far; 0: none
+	next   string        // the next step in a few words
+}
+
+// Error returns what happened.
+func (f *failure) Error() string { return f.err.Error() }
+
+// Unwrap returns the error behind it.
+func (f *failure) Unwrap() error { return f.err }
+
+// failed makes a failure of what the packages below return.
+func failed(err error) *failure {
+	f := &failure{err: err, exit: exitCode(err), advice: connector.Advice(err)}
+	if _, ok := errors.AsType[*config.Error](err); ok {
+		f.next = "correct the above; outbox-cdc config --schema lists every key"
+	}
+	return f
+}
+
+// usage is the failure to make sense of cmd's command line.
+func usage(cmd *cobra.Command, err error) *failure {
+	if what, meant, ok := strings.Cut(err.Error(), "\n\nDid you mean this?\n"); ok {
+		err = errors.New(what + "; did you mean " + strings.Join(strings.Fields(meant), " or ") + "?")
+	}
+	return &failure{err: err, exit: connector.ExitUsage, next: "see " + cmd.CommandPath() + " --help"}
+}
+
+func exitCode(err error) int {
+	if _, ok := errors.AsType[*config.Error](err); ok {
+		return connector.ExitUsage
+	}
+	for _, refusal := range []error{migrations.ErrTableExists, migrations.ErrForm, migrations.ErrPublished} {
+		if errors.Is(err, refusal) {
+			return connector.ExitUsage
+		}
+	}
+	code := connector.ExitCode(err)
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok && code == connector.ExitUnexpected {
+		return connector.ExitSource
+	}
+	return code
+}
+
+// write writes the block.
+func (f *failure) write(w io.Writer) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "outbox-cdc: %s\n", paragraph(f.err.Error()))
+	for _, line := range f.where {
+		b.WriteString("  " + line + "\n")
+	}
+	if f.advice != "" {
+		fmt.Fprintf(&b, "\n%s\n", strings.TrimRight(f.advice, "\n"))
+	}
+	fmt.Fprintf(&b, "\nexit %d (%s)", f.exit, meaning(f.exit))
+	if f.object != "" {
+		b.WriteString(": " + f.object)
+	}
+	if f.lsn != 0 {
+		b.WriteString(" at " + f.lsn.String())
+	}
+	fmt.Fprintf(&b, "; next: %s\n", cmp.Or(f.next, nextStep(f.exit)))
+	_, _ = io.WriteString(w, b.String())
+}
+
+// paragraph indents what follows the first line of an error. A line that only repeats the
+// one before goes: a host is tried with TLS and without, and both attempts say the same.
+func paragraph(text string) string {
+	var out []string
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		switch {
+		case len(out) == 0:
+			out = append(out, line)
+		case !strings.HasSuffix(out[len(out)-1], line):
+			out = append(out, "  "+line)
+		}
+	}
+	return strings.Join(out, "\n")
+}
+
+func meaning(exit int) string {
+	switch exit {
+	case connector.ExitOK:
+		return "stopped"
+	case connector.ExitUsage:
+		return "configuration or usage"
+	case connector.ExitSource:
+		return "source access"
+	case connector.ExitSlotLost:
+		return "slot missing or lost"
+	case connector.ExitSlotInUse:
+		return "slot in use"
+	case connector.ExitNoDelivery:
+		return "publication or table does not deliver"
+	case connector.ExitBadRecord:
+		return "record that cannot be delivered"
+	case connector.ExitContinuity:
+		return "continuity broken"
+	case connector.ExitSink:
+		return "sink access"
+	case connector.ExitFenced:
+		return "fenced"
+	}
+	return "unexpected"
+}
+
+// nextStep is what to do where the failure has nothing more exact. The codes that need a
+// person say so: a supervisor must not restart on them.
+func nextStep(exit int) string {
+	switch exit {
+	case connector.ExitOK:
+		return "start again to go on"
+	case connector.ExitUsage:
+		return "correct it and start again"
+	case connector.ExitSource:
+		return "make the source reachable and start again"
+	case connector.ExitSlotLost:
+		return "a person decides about what the slot no longer holds, then outbox-cdc setup"
+	case connector.ExitSlotInUse:
+		return "stop the other process, or set source.wait_for_slot to stand by"
+	case connector.ExitNoDelivery:
+		return "a person corrects publication or table, then start again"
+	case connector.ExitBadRecord:
+		return "a person corrects or gives up the record, then start again"
+	case connector.ExitContinuity:
+		return "a person finds out which server this is before anything is started"
+	case connector.ExitSink:
+		return "make the sink accept us and start again"
+	case connector.ExitFenced:
+		return "a person stops the other instance"
+	}
+	return "start again; if it comes back, report it with the lines above"
+}

@@ -1,0 +1,185 @@
+package cli
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/spf13/cobra"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/migrations"
+)
+
+func (a *app) migrate() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "migrate",
+		Short: "Create, upgrade or remove the outbox table",
+		Long: `Migrate creates the outbox table, or upgrades it to the newest form. Its subcommands work on
+the tables of outbox.tables, by default one called outbox; --table names another.
+
+The relay does not need a table made here: any works whose columns are named in outbox.columns.`,
+		Example: `  outbox-cdc migrate up --dsn postgres://owner@db/app
+  outbox-cdc migrate up --partitioned --print
+  outbox-cdc migrate status -c outbox-cdc.yaml`,
+		RunE:                       group,
+		DisableFlagsInUseLine:      true,
+		SuggestionsMinimumDistance: 2,
+	}
+	cmd.AddCommand(a.migrateUp(), a.migrateDown(), a.migrateStatus())
+	return cmd
+}
+
+func (a *app) migrateUp() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Create or upgrade the table",
+		Long: `Up applies the migrations that are missing, each in one transaction. It may be repeated, and
+several deployers may run it at the same time.
+
+With --print it contacts no database and prints the SQL, for use with other migration tools.`,
+		Example: `  outbox-cdc migrate up --dsn postgres://owner@db/app
+  outbox-cdc migrate up --table app.outbox --partitioned --print > outbox.sql`,
+		Args: noArgs,
+	}
+	s := configFlags(cmd, "dsn", "table")
+	partitioned := cmd.Flags().Bool("partitioned", false, "range-partition the table by day, so that old events are dropped by partition")
+	show := cmd.Flags().Bool("print", false, "print the SQL instead of running it")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		m, err := a.migrator(s, *partitioned)
+		if err != nil {
+			return err
+		}
+		if *show {
+			return m.print()
+		}
+		return m.each(cmd.Context(), func(ctx context.Context, db *sql.DB, table migrations.Config) error {
+			done, err := migrations.Up(ctx, db, table)
+			m.report(table, "applied", "up to date", done, err)
+			return err
+		})
+	}
+	return cmd
+}
+
+func (a *app) migrateDown() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "down",
+		Short: "Undo migrations; without --to, remove the table and its rows",
+		Long: `Down undoes every migration above --to, newest first. 0, the default, removes the table with all its rows.
+It refuses while a publication contains the table: outbox-cdc setup --drop comes first.`,
+		Example: `  outbox-cdc migrate down --dsn postgres://owner@db/app --to 0`,
+		Args:    noArgs,
+	}
+	s := configFlags(cmd, "dsn", "table")
+	to := cmd.Flags().Int64("to", 0, "last `version` to keep")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		m, err := a.migrator(s, false)
+		if err != nil {
+			return err
+		}
+		return m.each(cmd.Context(), func(ctx context.Context, db *sql.DB, table migrations.Config) error {
+			done, err := migrations.Down(ctx, db, table, *to)
+			m.report(table, "undone", "nothing to undo", done, err)
+			return err
+		})
+	}
+	return cmd
+}
+
+func (a *app) migrateStatus() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "status",
+		Short:   "Show which migrations are applied",
+		Long:    `Status lists all migrations, oldest first, and when each was applied. It changes nothing.`,
+		Example: `  outbox-cdc migrate status --dsn postgres://owner@db/app`,
+		Args:    noArgs,
+	}
+	s := configFlags(cmd, "dsn", "table")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		m, err := a.migrator(s, false)
+		if err != nil {
+			return err
+		}
+		return m.each(cmd.Context(), func(ctx context.Context, db *sql.DB, table migrations.Config) error {
+			all, err := migrations.Status(ctx, db, table)
+			for _, one := range all {
+				state := "not applied"
+				if !one.AppliedAt.IsZero() {
+					state = "applied " + one.AppliedAt.UTC().Format(time.RFC3339)
+				}
+				fmt.Fprintf(m.out, "%s: %s %s\n", table.Table, one.Name, state)
+			}
+			return err
+		})
+	}
+	return cmd
+}
+
+// A migrator works on the tables of a configuration.
+type migrator struct {
+	cfg    *config.Config
+	tables []migrations.Config
+	out    io.Writer
+}
+
+// migrator checks the tables' names before anything is contacted.
+func (a *app) migrator(s *settings, partitioned bool) (*migrator, error) {
+	cfg, err := a.load(s)
+	if err != nil {
+		return nil, failed(err)
+	}
+	m := &migrator{cfg: cfg, out: a.stdout}
+	for _, name := range cfg.Outbox.Tables {
+		table := migrations.Config{Table: name, Partitioned: partitioned}
+		if err := migrations.Print(io.Discard, table); err != nil {
+			f := failed(err)
+			f.exit = connector.ExitUsage
+			return nil, f
+		}
+		m.tables = append(m.tables, table)
+	}
+	return m, nil
+}
+
+func (m *migrator) print() error {
+	for _, table := range m.tables {
+		if err := migrations.Print(m.out, table); err != nil {
+			return failed(err)
+		}
+	}
+	return nil
+}
+
+// each calls do for every table.
+func (m *migrator) each(ctx context.Context, do func(context.Context, *sql.DB, migrations.Config) error) error {
+	pg, err := m.cfg.Postgres()
+	if err != nil {
+		return failed(err)
+	}
+	db := stdlib.OpenDB(*pg)
+	defer func() { _ = db.Close() }()
+	for _, table := range m.tables {
+		if err := do(ctx, db, table); err != nil {
+			f := failed(err)
+			f.where = []string{"source: " + address(&pg.Config)}
+			f.object = "table " + table.Table
+			return f
+		}
+	}
+	return nil
+}
+
+// report prints what was done to one table, or that there was nothing to do.
+func (m *migrator) report(table migrations.Config, did, nothing string, done []migrations.Migration, err error) {
+	for _, one := range done {
+		fmt.Fprintf(m.out, "%s: %s %s\n", table.Table, did, one.Name)
+	}
+	if err == nil && len(done) == 0 {
+		fmt.Fprintf(m.out, "%s: %s\n", table.Table, nothing)
+	}
+}

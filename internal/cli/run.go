@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/spf13/cobra"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+)
+
+func (a *app) run() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Relay the outbox to Kafka until told to stop",
+		Long: `Run relays committed rows to Kafka until it gets SIGINT or SIGTERM, or meets something only a
+person can mend. It then lets everything sent be acknowledged before it ends; a second signal
+ends it at once.
+
+Publication and slot are created if neither exists yet; outbox-cdc setup does it beforehand. Any
+number of processes may run with the same slot: one relays, the others stand by.`,
+		Example: `  outbox-cdc run -c outbox-cdc.yaml
+  outbox-cdc run --dsn postgres://cdc@db/app --publication outbox_cdc --slot outbox_cdc --brokers kafka-1:9092,kafka-2:9092`,
+		Args: noArgs,
+	}
+	s := configFlags(cmd, "dsn", "publication", "slot", "brokers")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := a.load(s)
+		if err != nil {
+			return failed(err)
+		}
+		return a.relay(cmd.Context(), cfg)
+	}
+	return cmd
+}
+
+// relay runs the connector that cfg describes.
+func (a *app) relay(ctx context.Context, cfg *config.Config) error {
+	relayCfg, err := cfg.Connector()
+	if err != nil {
+		return failed(err)
+	}
+	a.limitMemory(relayCfg.Sink.WindowBytes)
+	log := newLogger(cfg.Log, a.stderr)
+	relay, err := connector.New(relayCfg, log)
+	if err != nil {
+		return failed(err)
+	}
+	source := address(relayCfg.Source.Conn)
+	log.InfoContext(ctx, "starting",
+		slog.String("version", version().short()), slog.String("name", relayCfg.Name),
+		slog.String("source", source),
+		slog.String("publication", relayCfg.Source.Publication), slog.String("slot", relayCfg.Source.Slot),
+		slog.String("brokers", strings.Join(relayCfg.Sink.Brokers, ",")))
+	for _, warning := range cfg.Warnings() {
+		log.WarnContext(ctx, "insecure configuration", slog.String("problem", warning))
+	}
+
+	start := time.Now()
+	err = relay.Run(ctx)
+	st := relay.Stat()
+	log.InfoContext(ctx, "stopped",
+		slog.Int("exit_code", exitCode(err)), slog.String("confirmed", st.Confirmed.String()),
+		slog.Uint64("rows", st.Rows), slog.String("uptime", time.Since(start).Round(time.Millisecond).String()))
+	if err == nil {
+		return nil
+	}
+	f := failed(err)
+	kafka := "Kafka at " + strings.Join(relayCfg.Sink.Brokers, ", ")
+	f.where = []string{
+		fmt.Sprintf("source: %s, publication %s, slot %s", source, relayCfg.Source.Publication, relayCfg.Source.Slot),
+		"sink: " + kafka,
+	}
+	f.object, f.lsn = "slot "+relayCfg.Source.Slot, st.Confirmed
+	if f.exit == connector.ExitSink {
+		f.object = kafka
+	}
+	return f
+}
+
+// address names the database that pg leads to, all its hosts included.
+func address(pg *pgconn.Config) string {
+	var hosts []string
+	for _, a := range append([]*pgconn.FallbackConfig{{Host: pg.Host, Port: pg.Port}}, pg.Fallbacks...) {
+		host := net.JoinHostPort(a.Host, strconv.Itoa(int(a.Port)))
+		if !slices.Contains(hosts, host) { // a host is there twice, with TLS and without
+			hosts = append(hosts, host)
+		}
+	}
+	return strings.Join(hosts, ",") + "/" + pg.Database
+}

@@ -1,0 +1,53 @@
+package cli
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/config"
+)
+
+// settings collects what one command's flags say about the configuration.
+type settings struct {
+	file  string
+	short map[string]*[]string // by flag
+	set   []string
+}
+
+// configFlags gives cmd -c, --set and the named short flags.
+func configFlags(cmd *cobra.Command, names ...string) *settings {
+	s := &settings{short: make(map[string]*[]string)}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVarP(&s.file, "config", "c", "", "configuration `file` (YAML)")
+	for _, f := range config.Flags() {
+		if slices.Contains(names, f.Name) {
+			s.short[f.Name] = flags.StringArray(f.Name, nil, f.Usage)
+		}
+	}
+	flags.StringArrayVar(&s.set, "set", nil, "any `key=value` of the configuration, such as log.level=debug; not for secrets")
+	return s
+}
+
+// load merges file, environment and flags.
+func (a *app) load(s *settings) (*config.Config, error) {
+	src := config.Sources{File: s.file, Environ: a.environ}
+	for _, f := range config.Flags() {
+		values := s.short[f.Name]
+		if values == nil || len(*values) == 0 {
+			continue
+		}
+		text := (*values)[len(*values)-1]
+		if f.List {
+			text = strings.Join(*values, ",")
+		}
+		src.Flags = append(src.Flags, config.Setting{Key: f.Key, Value: text, Flag: "--" + f.Name})
+	}
+	for _, text := range s.set {
+		key, value, _ := strings.Cut(text, "=")
+		src.Flags = append(src.Flags, config.Setting{Key: key, Value: value, Flag: "--set " + key})
+	}
+	return config.Load(src)
+}

@@ -1,0 +1,152 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/route"
+)
+
+// check reads the secret files and reports what the keys say that does not go together.
+func (c *Config) check() error {
+	var problems []Problem
+	add := func(err error) { problems = append(problems, problemsOf(err)...) }
+	add(c.readSecret("source.dsn", "source.dsn_file", &c.Source.DSN, c.Source.DSNFile))
+	sasl := &c.Sink.Kafka.SASL
+	add(c.readSecret("sink.kafka.sasl.password", "sink.kafka.sasl.password_file", &sasl.Password, sasl.PasswordFile))
+	if c.Source.DSN != "" {
+		_, err := c.Postgres()
+		add(err)
+	}
+	add(c.checkRoute())
+	for _, broker := range c.Sink.Kafka.Brokers {
+		_, port, _ := net.SplitHostPort(broker)
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			add(c.invalid("sink.kafka.brokers", "found %q; a port is a number from 1 to 65535", broker))
+		}
+	}
+	add(c.checkSASL())
+	if topics := c.Sink.Kafka.CreateTopics; topics.ReplicationFactor != -1 && topics.Partitions == 0 {
+		add(c.invalid("sink.kafka.create_topics.replication_factor", "has no effect: sink.kafka.create_topics.partitions is not set"))
+	}
+	_, err := c.kafkaTLS()
+	add(err)
+	if len(problems) > 0 {
+		return &Error{Problems: problems}
+	}
+	return nil
+}
+
+// readSecret sets value from file, if file is in force: of the two keys the one given in the
+// later source is.
+func (c *Config) readSecret(path, filePath string, value *Secret, file string) error {
+	if file == "" {
+		return nil
+	}
+	if *value != "" {
+		here, there := c.origins[path], c.origins[filePath]
+		switch {
+		case here.layer > there.layer:
+			return nil
+		case here.layer == there.layer:
+			return c.invalid(filePath, "given together with %s; one of them is allowed", path)
+		}
+	}
+	data, err := os.ReadFile(file) //nolint:gosec // which file is the operator's choice
+	if err != nil {
+		return c.invalid(filePath, "%v", err)
+	}
+	content := strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r")
+	if content == "" {
+		return c.invalid(filePath, "%s is empty", file)
+	}
+	*value = Secret(content)
+	return nil
+}
+
+// checkRoute reports what route finds wrong, each under its key.
+func (c *Config) checkRoute() error {
+	_, err := route.New(c.route())
+	if err == nil {
+		return nil
+	}
+	errs := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		errs = joined.Unwrap()
+	}
+	var e Error
+	for _, err := range errs {
+		key, text, _ := strings.Cut(err.Error(), ": ")
+		key = "outbox." + key
+		table, _, _ := strings.Cut(key, "[")
+		e.Problems = append(e.Problems, Problem{Where: c.origins[table].where, Key: key, Text: text})
+	}
+	return &e
+}
+
+func (c *Config) checkSASL() error {
+	sasl := c.Sink.Kafka.SASL
+	const at = "sink.kafka.sasl."
+	var e Error
+	for _, k := range []struct {
+		name string
+		set  bool
+	}{{"user", sasl.User != ""}, {"password", sasl.Password != ""}} {
+		switch {
+		case sasl.Mechanism != "" && !k.set:
+			e.Problems = append(e.Problems, Problem{
+				Where: c.Origin(at + "mechanism"), Key: at + "mechanism", Text: fmt.Sprintf("%s%s is needed too", at, k.name),
+			})
+		case sasl.Mechanism == "" && k.set:
+			e.Problems = append(e.Problems, Problem{
+				Where: c.Origin(at + k.name), Key: at + k.name, Text: "has no effect: " + at + "mechanism is not set",
+			})
+		}
+	}
+	if len(e.Problems) == 0 {
+		return nil
+	}
+	return &e
+}
+
+// problemsOf returns what err consists of.
+func problemsOf(err error) []Problem {
+	if err == nil {
+		return nil
+	}
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Problems
+	}
+	return []Problem{{Text: err.Error()}}
+}
+
+// invalid is the error about the value of a key.
+func (c *Config) invalid(path, format string, args ...any) error {
+	where := c.origins[path].where
+	if where == "" { // the content of a secret comes from a file
+		where = c.origins[path+"_file"].where
+	}
+	return &Error{Problems: []Problem{{Where: where, Key: path, Text: fmt.Sprintf(format, args...)}}}
+}
+
+// missing is the error about keys that have no value and need one.
+func (c *Config) missing(paths ...string) error {
+	var e Error
+	r := newReader()
+	for _, path := range paths {
+		k := r.byPath[path]
+		flag := "--set " + path + "=…"
+		if k.flag != "" {
+			flag = "--" + k.flag
+		}
+		e.Problems = append(e.Problems, Problem{
+			Key:  path,
+			Text: fmt.Sprintf("needed; give it in the file, as %s or with %s", k.env(), flag),
+		})
+	}
+	return &e
+}

@@ -1,0 +1,197 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/go-viper/mapstructure/v2"
+	"github.com/knadh/koanf/providers/confmap"
+	"github.com/knadh/koanf/v2"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/route"
+)
+
+// A Config is the effective configuration. [Load] makes it; its fields mirror the keys, whose
+// meaning is said in keys.go.
+type Config struct {
+	Name           string        `koanf:"name"`
+	Source         Source        `koanf:"source"`
+	Outbox         Outbox        `koanf:"outbox"`
+	Headers        Headers       `koanf:"headers"`
+	Sink           Sink          `koanf:"sink"`
+	StartupTimeout time.Duration `koanf:"startup_timeout"`
+	DrainTimeout   time.Duration `koanf:"drain_timeout"`
+	Log            Log           `koanf:"log"`
+
+	merged  *koanf.Koanf      // what was said, by path: without the contents of secret files
+	origins map[string]origin // where the value in force comes from, by path
+}
+
+// Source is where rows are read.
+type Source struct {
+	DSN         Secret `koanf:"dsn"` // of dsn or dsn_file, whichever is in force
+	DSNFile     string `koanf:"dsn_file"`
+	Publication string `koanf:"publication"`
+	Slot        string `koanf:"slot"`
+	Create      bool   `koanf:"create"`
+	WaitForSlot bool   `koanf:"wait_for_slot"`
+}
+
+// Outbox is how rows become records.
+type Outbox struct {
+	Tables           []string          `koanf:"tables"`
+	Columns          Columns           `koanf:"columns"`
+	Topic            string            `koanf:"topic"`
+	TombstoneOnEmpty bool              `koanf:"tombstone_on_empty"`
+	Place            []route.Placement `koanf:"place"`
+}
+
+// Columns names the columns of an outbox table.
+type Columns struct {
+	ID      string `koanf:"id"`
+	Key     string `koanf:"key"`
+	Route   string `koanf:"route"`
+	Type    string `koanf:"type"`
+	Payload string `koanf:"payload"`
+	Headers string `koanf:"headers"`
+}
+
+// Headers is which optional headers records carry.
+type Headers struct {
+	Position bool `koanf:"position"`
+}
+
+// Sink is where records go.
+type Sink struct {
+	Kafka Kafka `koanf:"kafka"`
+}
+
+// Kafka is a Kafka cluster and how it is written to.
+type Kafka struct {
+	Brokers              []string     `koanf:"brokers"`
+	ClientID             string       `koanf:"client_id"`
+	Compression          string       `koanf:"compression"`
+	Partitioner          string       `koanf:"partitioner"`
+	CreateTopics         CreateTopics `koanf:"create_topics"`
+	ConnectionsPerBroker int          `koanf:"connections_per_broker"`
+	Window               Window       `koanf:"window"`
+	TLS                  TLS          `koanf:"tls"`
+	SASL                 SASL         `koanf:"sasl"`
+}
+
+// CreateTopics is how missing topics are made; Partitions 0 means they are not.
+type CreateTopics struct {
+	Partitions        int `koanf:"partitions"`
+	ReplicationFactor int `koanf:"replication_factor"`
+}
+
+// Window bounds what is sent and not yet acknowledged.
+type Window struct {
+	Bytes   int `koanf:"bytes"`
+	Records int `koanf:"records"`
+}
+
+// TLS is the encryption of connections to Kafka.
+type TLS struct {
+	Enabled            bool   `koanf:"enabled"`
+	CAFile             string `koanf:"ca_file"`
+	CertFile           string `koanf:"cert_file"`
+	KeyFile            string `koanf:"key_file"`
+	ServerName         string `koanf:"server_name"`
+	InsecureSkipVerify bool   `koanf:"insecure_skip_verify"`
+}
+
+// SASL is the login at Kafka; an empty Mechanism means none.
+type SASL struct {
+	Mechanism    string `koanf:"mechanism"`
+	User         string `koanf:"user"`
+	Password     Secret `koanf:"password"` // of password or password_file, whichever is in force
+	PasswordFile string `koanf:"password_file"`
+}
+
+// Log is what is logged and how.
+type Log struct {
+	Level  string `koanf:"level"`
+	Format string `koanf:"format"`
+}
+
+// Sources says where a configuration comes from.
+type Sources struct {
+	File    string    // path of a YAML file; empty: none
+	Environ []string  // NAME=value as in [os.Environ]; only OUTBOX_CDC_ variables are looked at
+	Flags   []Setting // applied in this order
+}
+
+// A Setting is one key given on the command line.
+type Setting struct {
+	Key, Value string // lists are separated by commas
+	Flag       string // how the user wrote it, for messages: --slot
+}
+
+// Load reads all sources and returns the merged configuration. Its error is an [*Error] with
+// every problem found. What only some commands need is not required here but by the methods
+// that need it.
+func Load(src Sources) (*Config, error) {
+	r := newReader()
+	layers := [][]setting{r.defaults()}
+	if src.File != "" {
+		data, err := os.ReadFile(src.File)
+		if err != nil {
+			return nil, &Error{Problems: []Problem{{Text: fmt.Sprintf("read configuration: %v", err)}}}
+		}
+		layers = append(layers, r.file(src.File, data))
+	}
+	layers = append(layers, r.environ(src.Environ), r.flags(src.Flags))
+	if err := r.err(); err != nil {
+		return nil, err
+	}
+	cfg, err := merge(layers)
+	if err != nil {
+		return nil, err
+	}
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	return cfg, nil
+}
+
+// merge lays one layer over the other. An error is a mistake in keys.go: values have been
+// checked by then.
+func merge(layers [][]setting) (*Config, error) {
+	cfg := &Config{merged: koanf.New("."), origins: make(map[string]origin)}
+	for i, layer := range layers {
+		values := make(map[string]any, len(layer))
+		for _, s := range layer {
+			values[s.key.path] = s.value
+			cfg.origins[s.key.path] = origin{layer: i, where: s.where}
+		}
+		if err := cfg.merged.Load(confmap.Provider(values, "."), nil); err != nil {
+			return nil, fmt.Errorf("merge configuration: %w", err)
+		}
+	}
+	err := cfg.merged.UnmarshalWithConf("", cfg, koanf.UnmarshalConf{
+		DecoderConfig: &mapstructure.DecoderConfig{TagName: "koanf", ErrorUnused: true},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("merge configuration: %w", err)
+	}
+	return cfg, nil
+}
+
+// An origin is where a value comes from. Of two values the one of the higher layer is in
+// force.
+type origin struct {
+	layer int
+	where string // outbox-cdc.yaml:3, OUTBOX_CDC_SOURCE_SLOT, --slot; "default"
+}
+
+// isSet reports whether the user, and not a default, gave the key.
+func (c *Config) isSet(path string) bool {
+	o, ok := c.origins[path]
+	return ok && o.layer > 0
+}
+
+// Origin returns where the value of a key comes from: file and line, variable, flag or
+// "default"; empty where there is none.
+func (c *Config) Origin(path string) string { return c.origins[path].where }

@@ -1,0 +1,371 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/route"
+)
+
+// load loads a configuration from the text of a file, which is called c.yaml in problems.
+func load(t *testing.T, yaml string, environ []string, flags ...Setting) (*Config, error) {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("c.yaml", []byte(yaml), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return Load(Sources{File: "c.yaml", Environ: environ, Flags: flags})
+}
+
+func TestLaterSourceWins(t *testing.T) {
+	const file = "source: {slot: file}"
+	env := []string{"OUTBOX_CDC_SOURCE_SLOT=env", "OUTBOX_CDC_SOURCE_PUBLICATION=", "HOME=/x"}
+	flag := Setting{Key: "source.slot", Value: "flag", Flag: "--slot"}
+	for _, tt := range []struct {
+		name    string
+		environ []string
+		flags   []Setting
+		want    string
+		origin  string
+	}{
+		{"file", nil, nil, "file", "c.yaml:1"},
+		{"environment", env, nil, "env", "OUTBOX_CDC_SOURCE_SLOT"},
+		{"flag", env, []Setting{flag}, "flag", "--slot"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg, err := load(t, file, tt.environ, tt.flags...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if cfg.Source.Slot != tt.want || cfg.Origin("source.slot") != tt.origin {
+				t.Errorf("slot = %q from %q, want %q from %q", cfg.Source.Slot, cfg.Origin("source.slot"), tt.want, tt.origin)
+			}
+			if cfg.Origin("log.level") != "default" || cfg.Log.Level != "info" {
+				t.Errorf("log.level = %q from %q, want the default", cfg.Log.Level, cfg.Origin("log.level"))
+			}
+		})
+	}
+}
+
+func TestEveryKind(t *testing.T) {
+	want := Config{
+		Name: "orders",
+		Source: Source{
+			DSN: "host=localhost dbname=app", Publication: "p", Slot: "s", Create: false, WaitForSlot: true,
+		},
+		Outbox: Outbox{
+			Tables:  []string{"a", "b"},
+			Columns: Columns(route.DefaultColumns()),
+			Topic:   route.DefaultTopic,
+			Place:   []route.Placement{{Column: "tenant", To: route.ToHeader, As: "t"}, {Column: "shard", To: route.ToPartition}},
+		},
+		Sink: Sink{Kafka: Kafka{
+			Brokers: []string{"a:1", "b:2"}, Compression: "zstd", Partitioner: "murmur2", ConnectionsPerBroker: 2,
+			CreateTopics: CreateTopics{ReplicationFactor: -1}, Window: Window{Bytes: 16 << 20, Records: 50_000},
+			SASL: SASL{Mechanism: "PLAIN", User: "u", Password: "123"},
+		}},
+		StartupTimeout: 90 * time.Second, DrainTimeout: 25 * time.Second,
+		Log: Log{Level: "info", Format: "auto"},
+	}
+	values := map[string]string{
+		"name": "orders", "source.dsn": "host=localhost dbname=app", "source.publication": "p", "source.slot": "s", "source.create": "false",
+		"outbox.tables": "a, b", "outbox.place": `[{"column": "tenant", "to": "header", "as": "t"}, {"column": "shard", "to": "partition"}]`,
+		"sink.kafka.brokers": "a:1,b:2", "sink.kafka.compression": "zstd", "sink.kafka.connections_per_broker": "2",
+		"sink.kafka.sasl.mechanism": "PLAIN", "sink.kafka.sasl.user": "u", "sink.kafka.sasl.password": "123",
+		"startup_timeout": "1m30s",
+	}
+	var environ []string
+	var flags []Setting
+	for path, value := range values {
+		environ = append(environ, key{path: path}.env()+"="+value)
+		flags = append(flags, Setting{Key: path, Value: value, Flag: "--set"})
+	}
+	const file = `
+name: orders
+source: {dsn: host=localhost dbname=app, publication: p, slot: s, create: false}
+outbox:
+  tables: [a, b]
+  place:
+    - {column: tenant, to: header, as: t}
+    - &shard {column: shard, to: partition}
+sink:
+  kafka:
+    brokers: [a:1, "b:2"]
+    compression: zstd
+    connections_per_broker: 2
+    sasl: {mechanism: PLAIN, user: u, password: "123"}
+    tls:
+startup_timeout: 1m30s
+`
+	for _, tt := range []struct {
+		name string
+		src  func() (*Config, error)
+	}{
+		{"file", func() (*Config, error) { return load(t, file, nil) }},
+		{"environment", func() (*Config, error) { return Load(Sources{Environ: environ}) }},
+		{"flags", func() (*Config, error) { return Load(Sources{Flags: flags}) }},
+	} {
+		cfg, err := tt.src()
+		if err != nil {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+		got := *cfg
+		got.merged, got.origins = nil, nil
+		if diff := cmp.Diff(fmt.Sprintf("%+v", want), fmt.Sprintf("%+v", got)); diff != "" || !reflect.DeepEqual(want, got) {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}
+
+// TestProblems pins what a person reads. Each case lists every problem reported.
+func TestProblems(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		file    string
+		environ []string
+		flags   []Setting
+		want    []string
+	}{
+		{
+			name: "unknown keys name the nearest known one",
+			file: "source:\n  publicaton: x\n  slto: y\nslot: z\nsinks: {kafka: {nothing: 1}}\nkafka: {brokers: []}\n",
+			want: []string{
+				"c.yaml:2: source.publicaton: unknown key; did you mean source.publication?",
+				"c.yaml:3: source.slto: unknown key; did you mean source.slot?",
+				"c.yaml:4: slot: unknown key; did you mean source.slot?",
+				"c.yaml:5: sinks: unknown key; did you mean sink?",
+				"c.yaml:6: kafka: unknown key; did you mean sink.kafka?",
+			},
+		},
+		{
+			name: "unknown key that is near nothing",
+			file: "headers: {temperature: 1}",
+			want: []string{"c.yaml:1: headers.temperature: unknown key; known here: position"},
+		},
+		{
+			name:    "unknown variables, and those that Kubernetes makes",
+			environ: []string{"OUTBOX_CDC_SOURCE_DNS=x", "OUTBOX_CDC_WHATEVER=1", "OUTBOX_CDC_SERVICE_HOST=1", "OUTBOX_CDC_PORT=tcp://10.0.0.1:9187", "OUTBOX_CDC_ADMIN_PORT_9187_TCP_ADDR=1"},
+			want: []string{
+				"OUTBOX_CDC_SOURCE_DNS: unknown variable; did you mean OUTBOX_CDC_SOURCE_DSN?",
+				"OUTBOX_CDC_WHATEVER: unknown variable",
+			},
+		},
+		{
+			name:  "unknown key of a flag",
+			flags: []Setting{{Key: "log.lvel", Value: "x", Flag: "--set log.lvel"}, {Key: "log", Value: "x", Flag: "--set log"}},
+			want:  []string{"--set log.lvel: unknown key; did you mean log.level?", "--set log: has no value of its own; its keys are: level, format"},
+		},
+		{
+			name: "wrong types",
+			file: "name: 12\nsource: [a]\noutbox:\n  tables: outbox\n  tombstone_on_empty: yes\n  place: {column: a}\n" +
+				"sink:\n  kafka:\n    brokers: [a:1, b: 2]\n    compression:\n    window: {bytes: 16MiB}\n    sasl: {user: u, mechanism: PLAIN, password: 123}\ndrain_timeout: 25\n",
+			want: []string{
+				"c.yaml:1: name: found a number; allowed is letters, digits, '.', '_' and '-': put it in quotes",
+				"c.yaml:2: source: found a list; allowed are keys: dsn, dsn_file, publication, slot, create, wait_for_slot",
+				"c.yaml:4: outbox.tables: found text; allowed is a list, each item a table's name",
+				"c.yaml:5: outbox.tombstone_on_empty: found text; allowed is true or false",
+				"c.yaml:6: outbox.place: found a mapping; allowed is a list of {column, to, as}",
+				"c.yaml:9: sink.kafka.brokers: found a mapping as item 2; allowed is host:port",
+				"c.yaml:10: sink.kafka.compression: found nothing; allowed is one of none, gzip, snappy, lz4, zstd",
+				"c.yaml:11: sink.kafka.window.bytes: found text; allowed is a whole number, at least 1",
+				"c.yaml:12: sink.kafka.sasl.password: found a number; allowed is text: put it in quotes",
+				"c.yaml:13: drain_timeout: found a number; allowed is a duration above 0, such as 30s or 1m30s",
+			},
+		},
+		{
+			name: "wrong values",
+			file: "source: {slot: My-Slot, publication: \"\"}\noutbox: {columns: {id: \"\"}}\n" +
+				"sink: {kafka: {brokers: [localhost], compression: gzipp, window: {records: 0}}}\nstartup_timeout: -1s\n",
+			environ: []string{"OUTBOX_CDC_SOURCE_CREATE=maybe", "OUTBOX_CDC_OUTBOX_PLACE=tenant"},
+			flags:   []Setting{{Key: "sink.kafka.brokers", Value: "a:1,kafka://u:pw@b:1", Flag: "--brokers"}},
+			want: []string{
+				`c.yaml:1: source.slot: found "My-Slot"; allowed is 1 to 63 of a-z, 0-9 and _`,
+				`c.yaml:1: source.publication: found ""; allowed is a name of 1 to 63 characters`,
+				`c.yaml:2: outbox.columns.id: found ""; allowed is a column's name`,
+				`c.yaml:3: sink.kafka.brokers: found "localhost"; allowed is a list, each item host:port`,
+				`c.yaml:3: sink.kafka.compression: found "gzipp"; allowed is one of none, gzip, snappy, lz4, zstd`,
+				`c.yaml:3: sink.kafka.window.records: found "0"; allowed is a whole number, at least 1`,
+				`c.yaml:4: startup_timeout: found "-1s"; allowed is a duration above 0, such as 30s or 1m30s`,
+				`OUTBOX_CDC_SOURCE_CREATE: source.create: found "maybe"; allowed is true or false`,
+				`OUTBOX_CDC_OUTBOX_PLACE: outbox.place: found text; allowed is a list of {column, to, as}`,
+				`--brokers: sink.kafka.brokers: found "***"; allowed is a list, each item host:port`,
+			},
+		},
+		{
+			name: "keys given twice",
+			file: "source: {slot: a}\nname: x\nsource: {slot: b}\nlog:\n  level: info\n  level: debug\n",
+			want: []string{"c.yaml:3: source: given twice; first in line 1", "c.yaml:6: log.level: given twice; first in line 5"},
+		},
+		{
+			name: "not YAML",
+			file: "source:\n  slot: 'a\n",
+			want: []string{"c.yaml:2: not YAML: found unexpected end of stream"},
+		},
+		{
+			name: "an alias that is a password",
+			file: "source:\n  dsn: *hunter2\n",
+			want: []string{"c.yaml: not YAML: a value that begins with * or & must be in quotes"},
+		},
+		{
+			name: "two documents",
+			file: "name: a\n---\nname: b\n",
+			want: []string{"c.yaml:2: a second document begins; one is allowed"},
+		},
+		{
+			name: "placements",
+			file: "outbox:\n  place:\n    - {column: a, to: body}\n    - {colum: a, to: header}\n    - x\n",
+			want: []string{
+				"c.yaml:4: outbox.place[1].colum: unknown key; known here: column, to, as",
+				"c.yaml:5: outbox.place[2]: found text; allowed are keys: column, to, as",
+			},
+		},
+		{
+			name: "what route finds",
+			file: "outbox:\n  topic: a.${route\n  place:\n    - {column: a, to: body}\n",
+			want: []string{
+				`c.yaml:4: outbox.place[0].to: "body" is not one of header, partition`,
+				`c.yaml:2: outbox.topic: in "a.${route", $ must begin ${column} or be written $$`,
+			},
+		},
+		{
+			name: "what has no effect",
+			file: "sink:\n  kafka:\n    tls: {ca_file: x}\n    sasl:\n      user: u\n      password: p\n    create_topics: {replication_factor: 3}\n",
+			want: []string{
+				"c.yaml:5: sink.kafka.sasl.user: has no effect: sink.kafka.sasl.mechanism is not set",
+				"c.yaml:6: sink.kafka.sasl.password: has no effect: sink.kafka.sasl.mechanism is not set",
+				"c.yaml:7: sink.kafka.create_topics.replication_factor: has no effect: sink.kafka.create_topics.partitions is not set",
+				"c.yaml:3: sink.kafka.tls.ca_file: has no effect: sink.kafka.tls.enabled is not true",
+			},
+		},
+		{
+			name: "a port that is none",
+			file: "sink: {kafka: {brokers: [a:1, \"[::1]:65536\"]}}",
+			want: []string{`c.yaml:1: sink.kafka.brokers: found "[::1]:65536"; a port is a number from 1 to 65535`},
+		},
+		{
+			name: "half a login",
+			file: "sink: {kafka: {sasl: {mechanism: PLAIN}, tls: {enabled: true, cert_file: x}}}",
+			want: []string{
+				"c.yaml:1: sink.kafka.sasl.mechanism: sink.kafka.sasl.user is needed too",
+				"c.yaml:1: sink.kafka.sasl.mechanism: sink.kafka.sasl.password is needed too",
+				"c.yaml:1: sink.kafka.tls.cert_file: sink.kafka.tls.key_file is needed too",
+			},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := load(t, tt.file, tt.environ, tt.flags...)
+			e, ok := errors.AsType[*Error](err)
+			if !ok {
+				t.Fatalf("error = %v, want problems", err)
+			}
+			var got []string
+			for _, p := range e.Problems {
+				got = append(got, p.String())
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("problems (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestMissingFile(t *testing.T) {
+	_, err := Load(Sources{File: filepath.Join(t.TempDir(), "none.yaml")})
+	if _, ok := errors.AsType[*Error](err); !ok || !strings.Contains(err.Error(), "none.yaml: no such file") {
+		t.Errorf("error = %v, want one that names the file", err)
+	}
+}
+
+func TestEmptyFiles(t *testing.T) {
+	for _, file := range []string{"", "# nothing\n", "---\n", "~", "source:\n"} {
+		if _, err := load(t, file, nil); err != nil {
+			t.Errorf("%q: %v", file, err)
+		}
+	}
+}
+
+// TestKeys holds the table of keys and the Config struct together.
+func TestKeys(t *testing.T) {
+	var tags []string
+	var walk func(prefix string, typ reflect.Type)
+	walk = func(prefix string, typ reflect.Type) {
+		for f := range typ.Fields() {
+			if tag := f.Tag.Get("koanf"); tag != "" {
+				tags = append(tags, prefix+tag)
+				if f.Type.Kind() == reflect.Struct {
+					walk(prefix+tag+".", f.Type)
+				}
+			}
+		}
+	}
+	walk("", reflect.TypeFor[Config]())
+
+	var paths, envs []string
+	seen := map[string]bool{"": true}
+	for _, k := range keys() {
+		paths, envs = append(paths, k.path), append(envs, k.env())
+		parent, _, found := cutLast(k.path)
+		if !found {
+			parent = ""
+		}
+		if !seen[parent] {
+			t.Errorf("%s comes before its section", k.path)
+		}
+		seen[k.path] = k.kind == section
+		if k.doc == "" || strings.Contains(k.doc, "\n") {
+			t.Errorf("%s: doc is not one line", k.path)
+		}
+	}
+	slices.Sort(tags)
+	slices.Sort(paths)
+	if diff := cmp.Diff(tags, paths); diff != "" {
+		t.Errorf("fields and keys differ (-fields +keys):\n%s", diff)
+	}
+	slices.Sort(envs)
+	if n := len(slices.Compact(envs)); n != len(paths) {
+		t.Errorf("%d variables for %d keys", n, len(paths))
+	}
+}
+
+func cutLast(path string) (before, after string, found bool) {
+	i := strings.LastIndexByte(path, '.')
+	if i < 0 {
+		return path, "", false
+	}
+	return path[:i], path[i+1:], true
+}
+
+func FuzzFile(f *testing.F) {
+	f.Add([]byte("source: {dsn: 'postgres://u:pw@h/db', slot: s}\nsink: {kafka: {brokers: [a:1]}}"))
+	f.Add([]byte("outbox:\n  place:\n    - &a {column: x, to: header}\n    - *a\n"))
+	f.Add([]byte("a: &a [*a]\nsource: *a"))
+	f.Add([]byte("---\n...\n---"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r := newReader()
+		defaults, settings := r.defaults(), r.file("c.yaml", data)
+		if r.err() != nil {
+			return
+		}
+		cfg, err := merge([][]setting{defaults, settings})
+		if err != nil {
+			t.Fatalf("a checked file does not merge: %v", err)
+		}
+		var out strings.Builder
+		if err := cfg.WriteYAML(&out); err != nil {
+			t.Fatal(err)
+		}
+		again := newReader()
+		if again.file("out.yaml", []byte(out.String())); again.err() != nil {
+			t.Fatalf("what was written cannot be read: %v\n%s", again.err(), out.String())
+		}
+	})
+}

@@ -1,0 +1,237 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/route"
+)
+
+// A fileReader walks the nodes of one YAML document.
+type fileReader struct {
+	*reader
+	name    string
+	noLines bool // the text is not a file's
+	out     []setting
+}
+
+// file reads a YAML document. A file without content is an empty configuration.
+func (r *reader) file(name string, data []byte) []setting {
+	f := fileReader{reader: r, name: name}
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	var doc, second yaml.Node
+	switch err := decoder.Decode(&doc); {
+	case errors.Is(err, io.EOF):
+		return nil
+	case err != nil:
+		f.syntaxError(err)
+		return nil
+	}
+	if err := decoder.Decode(&second); err == nil {
+		f.problem(f.at(&second), "", "a second document begins; one is allowed")
+	} else if !errors.Is(err, io.EOF) {
+		f.syntaxError(err)
+	}
+	f.section("", doc.Content[0])
+	return f.out
+}
+
+func (f *fileReader) at(n *yaml.Node) string {
+	if f.noLines {
+		return f.name
+	}
+	return fmt.Sprintf("%s:%d", f.name, n.Line)
+}
+
+// syntaxError reports what the YAML parser says, without words of the document: a password
+// that begins with * is an alias to YAML.
+func (f *fileReader) syntaxError(err error) {
+	where, what := f.name, strings.TrimPrefix(err.Error(), "yaml: ")
+	if m := regexp.MustCompile(`^line (\d+): (.*)`).FindStringSubmatch(what); m != nil {
+		where, what = f.name+":"+m[1], m[2]
+	}
+	if strings.Contains(what, "anchor") {
+		what = "a value that begins with * or & must be in quotes"
+	}
+	f.problem(where, "", "not YAML: %s", what)
+}
+
+// section reads the mapping n, whose keys belong under path.
+func (f *fileReader) section(path string, n *yaml.Node) {
+	if n = resolve(n); isNull(n) {
+		return
+	}
+	f.mapping(path, n, f.children(path), func(full string, name, value *yaml.Node) {
+		switch k, known := f.byPath[full]; {
+		case !known:
+			f.unknown(path, full, name)
+		case k.kind == section:
+			f.section(full, value)
+		default:
+			f.leaf(k, value)
+		}
+	})
+}
+
+// mapping calls entry for every key of the mapping n, with its full path. It reports what is
+// no mapping and keys that come twice.
+func (f *fileReader) mapping(path string, n *yaml.Node, allowed []string, entry func(full string, name, value *yaml.Node)) {
+	if n.Kind != yaml.MappingNode {
+		f.problem(f.at(n), path, "found %s; allowed are keys: %s", describe(n), strings.Join(allowed, ", "))
+		return
+	}
+	seen := make(map[string]int)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name, value := n.Content[i], resolve(n.Content[i+1])
+		full := strings.TrimPrefix(path+"."+name.Value, ".")
+		switch first := seen[full]; {
+		case name.Kind != yaml.ScalarNode:
+			f.problem(f.at(name), path, "found %s as a key; allowed are: %s", describe(name), strings.Join(allowed, ", "))
+			continue
+		case first > 0:
+			f.problem(f.at(name), full, "given twice; first in line %d", first)
+		default:
+			entry(full, name, value)
+		}
+		seen[full] = name.Line
+	}
+}
+
+// unknown reports a key that does not exist and names the nearest that does, or else those
+// beside it.
+func (f *fileReader) unknown(path, full string, n *yaml.Node) {
+	meant := hint(nearest(full, f.paths))
+	if meant == "" {
+		meant = "; known here: " + strings.Join(f.children(path), ", ")
+	}
+	f.problem(f.at(n), full, "unknown key%s", meant)
+}
+
+func (f *fileReader) leaf(k key, n *yaml.Node) {
+	var value any
+	var err error
+	switch k.kind {
+	case placements:
+		value, err = f.placements(k, n)
+	case list:
+		value, err = f.list(k, n)
+	case section, text, choice, secret, conninfo, boolean, integer, duration:
+		value, err = f.scalarNode(k, n)
+	}
+	if err != nil {
+		f.problem(f.at(n), k.path, "%v", err)
+		return
+	}
+	f.out = append(f.out, setting{key: k, value: value, where: f.at(n)})
+}
+
+// scalarNode reads a scalar of the YAML type that k's kind has: the same file must mean the
+// same to this program and to an editor that checks it against the schema.
+func (f *fileReader) scalarNode(k key, n *yaml.Node) (any, error) {
+	tag := "!!str"
+	switch k.kind {
+	case boolean:
+		tag = "!!bool"
+	case integer:
+		tag = "!!int"
+	case section, text, choice, secret, conninfo, duration, list, placements:
+	}
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != tag {
+		err := fmt.Errorf("found %s; allowed is %s", describe(n), k.want())
+		if tag == "!!str" && n.Kind == yaml.ScalarNode && !isNull(n) && k.kind != duration {
+			err = fmt.Errorf("%w: put it in quotes", err)
+		}
+		return nil, err
+	}
+	return k.parse(n.Value)
+}
+
+func (f *fileReader) list(k key, n *yaml.Node) (any, error) {
+	if n.Kind != yaml.SequenceNode {
+		return nil, fmt.Errorf("found %s; allowed is %s", describe(n), k.want())
+	}
+	items := make([]string, len(n.Content))
+	for i, item := range n.Content {
+		item = resolve(item)
+		if item.Kind != yaml.ScalarNode || item.ShortTag() != "!!str" {
+			return nil, fmt.Errorf("found %s as item %d; allowed is %s", describe(item), i+1, k.rule)
+		}
+		items[i] = item.Value
+	}
+	return items, k.matchAll(items)
+}
+
+// placements reads a list of mappings. Problems inside an item are reported by themselves.
+func (f *fileReader) placements(k key, n *yaml.Node) (any, error) {
+	if n.Kind != yaml.SequenceNode {
+		return nil, fmt.Errorf("found %s; allowed is %s", describe(n), k.want())
+	}
+	out := make([]route.Placement, len(n.Content))
+	for i, item := range n.Content {
+		out[i] = f.placement(fmt.Sprintf("%s[%d]", k.path, i), resolve(item))
+	}
+	return out, nil
+}
+
+func (f *fileReader) placement(path string, n *yaml.Node) route.Placement {
+	var p route.Placement
+	f.mapping(path, n, placementFields(), func(full string, name, value *yaml.Node) {
+		var field *string
+		switch name.Value {
+		case "column":
+			field = &p.Column
+		case "to":
+			field = (*string)(&p.To)
+		case "as":
+			field = &p.As
+		default:
+			f.problem(f.at(name), full, "unknown key; known here: %s", strings.Join(placementFields(), ", "))
+			return
+		}
+		if value.Kind != yaml.ScalarNode || value.ShortTag() != "!!str" {
+			f.problem(f.at(value), full, "found %s; allowed is text", describe(value))
+		}
+		*field = value.Value
+	})
+	return p
+}
+
+// resolve follows an alias to what it stands for.
+func resolve(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
+
+// describe says what kind of thing n is, never its content.
+func describe(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	case yaml.DocumentNode, yaml.AliasNode, yaml.ScalarNode:
+	}
+	switch n.ShortTag() {
+	case "!!null":
+		return "nothing"
+	case "!!bool":
+		return "true or false"
+	case "!!int", "!!float":
+		return "a number"
+	case "!!timestamp":
+		return "a date"
+	case "!!str":
+		return "text"
+	}
+	return "something tagged"
+}

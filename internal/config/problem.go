@@ -1,0 +1,83 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A Problem is one thing wrong with a configuration.
+type Problem struct {
+	Where string // file:line, variable or flag; empty: it is missing everywhere
+	Key   string // path of the key; empty: it is about the source as a whole
+	Text  string // what was found and what is allowed, without secrets
+}
+
+// String returns "where: key: text".
+func (p Problem) String() string {
+	parts := slices.DeleteFunc([]string{p.Where, p.Key, p.Text}, func(s string) bool { return s == "" })
+	return strings.Join(parts, ": ")
+}
+
+// An Error is everything that is wrong with a configuration. The process should end with
+// the exit code for usage errors.
+type Error struct{ Problems []Problem }
+
+// Error returns the problem, or their number and each on a line of its own.
+func (e *Error) Error() string {
+	if len(e.Problems) == 1 {
+		return e.Problems[0].String()
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d problems with the configuration", len(e.Problems))
+	for _, p := range e.Problems {
+		b.WriteString("\n  " + p.String())
+	}
+	return b.String()
+}
+
+// nearest returns which of candidates somebody who wrote got probably meant, or "" if none
+// is near. A path is near, too, if its last part alone is: publication for source.publication.
+func nearest(got string, candidates []string) string {
+	best := slices.MinFunc(append([]string{""}, candidates...), func(a, b string) int {
+		return cmp.Compare(distance(got, a), distance(got, b))
+	})
+	if distance(got, best) > max(2, len(got)/4) {
+		return ""
+	}
+	return best
+}
+
+func distance(got, candidate string) int {
+	d := editDistance(got, candidate)
+	if i := strings.LastIndexByte(candidate, '.'); i >= 0 {
+		last := got[strings.LastIndexByte(got, '.')+1:]
+		d = min(d, 1+editDistance(last, candidate[i+1:]))
+	}
+	return d
+}
+
+// editDistance returns the least number of insertions, deletions, substitutions and swaps
+// of neighbouring bytes that turn a into b (optimal string alignment).
+func editDistance(a, b string) int {
+	before, prev, cur := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range prev {
+		prev[j] = j
+	}
+	for i := range len(a) {
+		cur[0] = i + 1
+		for j := range len(b) {
+			substitute := prev[j]
+			if a[i] != b[j] {
+				substitute++
+			}
+			cur[j+1] = min(prev[j+1]+1, cur[j]+1, substitute)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				cur[j+1] = min(cur[j+1], before[j-1]+1)
+			}
+		}
+		before, prev, cur = prev, cur, before
+	}
+	return prev[len(b)]
+}

@@ -1,0 +1,107 @@
+package config
+
+import (
+	"encoding/json"
+	"io"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/route"
+)
+
+// A schema is the part of JSON Schema that the configuration needs:
+// https://json-schema.org/draft/2020-12.
+type schema struct {
+	Dialect     string             `json:"$schema,omitempty"`
+	Title       string             `json:"title,omitempty"`
+	Description string             `json:"description"`
+	Type        any                `json:"type"` // a name or several
+	Enum        []string           `json:"enum,omitempty"`
+	Pattern     string             `json:"pattern,omitempty"`
+	Minimum     *int               `json:"minimum,omitempty"`
+	MinLength   int                `json:"minLength,omitempty"`
+	MinItems    int                `json:"minItems,omitempty"`
+	Items       *schema            `json:"items,omitempty"`
+	Required    []string           `json:"required,omitempty"`
+	Properties  map[string]*schema `json:"properties,omitempty"`
+	Additional  *bool              `json:"additionalProperties,omitempty"`
+	Default     any                `json:"default,omitempty"`
+	Examples    []any              `json:"examples,omitempty"`
+}
+
+// durationPattern is the part of [time.ParseDuration]'s language that a pattern can say.
+const durationPattern = `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
+
+// WriteSchema writes the JSON Schema of the file, for editors and for checks before a
+// deployment.
+func WriteSchema(w io.Writer) error {
+	root := object("Configuration of outbox-cdc.")
+	root.Dialect, root.Title = "https://json-schema.org/draft/2020-12/schema", "outbox-cdc"
+	for _, k := range keys() { // a section comes before what is in it
+		parent, path := root, strings.Split(k.path, ".")
+		for _, name := range path[:len(path)-1] {
+			parent = parent.Properties[name]
+		}
+		parent.Properties[path[len(path)-1]] = k.schema()
+	}
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(root)
+}
+
+func object(doc string) *schema {
+	return &schema{Type: "object", Description: doc, Properties: make(map[string]*schema), Additional: new(bool)}
+}
+
+func (k key) schema() *schema {
+	s := &schema{Type: "string", Description: k.doc}
+	switch k.kind {
+	case section:
+		s = object(k.doc)
+		s.Type = []string{"object", "null"} // a section may be left empty
+	case text:
+		s.Pattern = k.pattern
+	case secret, conninfo:
+	case choice:
+		s.Enum = k.allowed
+	case boolean:
+		s.Type = "boolean"
+	case integer:
+		s.Type, s.Minimum = "integer", &k.min
+	case duration:
+		s.Pattern = durationPattern
+	case list:
+		s.Type, s.MinItems, s.Items = "array", 1, &schema{Type: "string", Pattern: k.pattern, Description: k.rule}
+	case placements:
+		s.Type, s.Items = "array", placementSchema()
+	}
+	if k.def != nil {
+		s.Default = plain(k.encode(k.def))
+	}
+	if k.example != "" {
+		var n yaml.Node
+		_ = yaml.Unmarshal([]byte(k.example), &n) // a literal of keys.go
+		s.Examples = []any{plain(&n)}
+	}
+	return s
+}
+
+func placementSchema() *schema {
+	s := object("One more column of the record.")
+	s.Required = []string{"column", "to"}
+	s.Properties["column"] = &schema{Type: "string", MinLength: 1, Description: "The column's name."}
+	s.Properties["to"] = &schema{
+		Type: "string", Enum: []string{string(route.ToHeader), string(route.ToPartition)}, Description: "Where it goes.",
+	}
+	s.Properties["as"] = &schema{Type: "string", Description: "The header's name. Default: the column's."}
+	return s
+}
+
+// plain returns the value of n as encoding/json wants it.
+func plain(n *yaml.Node) any {
+	var v any
+	_ = n.Decode(&v) // what we encoded, or a literal of keys.go
+	return v
+}

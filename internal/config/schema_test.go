@@ -1,0 +1,190 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
+)
+
+var update = flag.Bool("update", false, "write the table of keys into the README")
+
+// TestSchemaAgreesWithLoad checks documents against the schema and against Load: both take
+// them or neither does.
+func TestSchemaAgreesWithLoad(t *testing.T) {
+	cleanEnviron(t)
+	var out bytes.Buffer
+	if err := WriteSchema(&out); err != nil {
+		t.Fatal(err)
+	}
+	var schema any
+	if err := json.Unmarshal(out.Bytes(), &schema); err != nil {
+		t.Fatal(err)
+	}
+	var effective strings.Builder
+	cfg, err := Load(Sources{Flags: settings("outbox.place", `[{"column": "a", "to": "header"}]`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cfg.WriteYAML(&effective); err != nil {
+		t.Fatal(err)
+	}
+	for doc, ok := range map[string]bool{
+		effective.String(): true,
+		"source:\n  dsn: postgres://cdc@db/app\n  publication: outbox_cdc\n  slot: outbox_cdc\nsink:\n  kafka:\n    brokers: [a:9092, b:9092]\n": true,
+		"log: {level: info, format: auto}\nsink:\n": true,
+		"startup_timeout: 1m30s":                    true,
+		"outbox: {tables: [a.b], topic: 'x'}":       true,
+		"source: {slto: a}":                         false,
+		"sorce: {slot: a}":                          false,
+		"source: {slot: A}":                         false,
+		"source: {create: 1}":                       false,
+		"log: {level: loud}":                        false,
+		"startup_timeout: 30":                       false,
+		"startup_timeout: soon":                     false,
+		"sink: {kafka: {brokers: []}}":              false,
+		"sink: {kafka: {brokers: [localhost]}}":     false,
+		"sink: {kafka: {window: {bytes: 0}}}":       false,
+		"outbox: {place: [{column: a}]}":            false,
+		"outbox: {place: [{column: a, to: x}]}":     false,
+		"name: 12":                                  false,
+	} {
+		var value any
+		if err := yaml.Unmarshal([]byte(doc), &value); err != nil {
+			t.Fatal(err)
+		}
+		if err := conforms(schema, value); (err == nil) != ok {
+			t.Errorf("schema: %s: %v", doc, err)
+		}
+		if _, err := load(t, doc, nil); (err == nil) != ok {
+			t.Errorf("Load: %s: %v", doc, err)
+		}
+	}
+}
+
+// conforms checks value against the words of JSON Schema that ours uses.
+func conforms(schema, value any) error {
+	s, _ := schema.(map[string]any)
+	types, ok := s["type"].([]any)
+	if !ok {
+		types = []any{s["type"]}
+	}
+	switch value := value.(type) {
+	case map[string]any:
+		props, _ := s["properties"].(map[string]any)
+		for name, v := range value {
+			if props[name] == nil {
+				return fmt.Errorf("%s is not allowed", name)
+			}
+			if err := conforms(props[name], v); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		required, _ := s["required"].([]any)
+		for _, name := range required {
+			if _, ok := value[name.(string)]; !ok {
+				return fmt.Errorf("%s is missing", name)
+			}
+		}
+		return oneOf(types, "object")
+	case []any:
+		for _, v := range value {
+			if err := conforms(s["items"], v); err != nil {
+				return err
+			}
+		}
+		if least, ok := s["minItems"].(float64); ok && len(value) < int(least) {
+			return fmt.Errorf("%d items", len(value))
+		}
+		return oneOf(types, "array")
+	case string:
+		if p, ok := s["pattern"].(string); ok && !regexp.MustCompile(p).MatchString(value) {
+			return fmt.Errorf("%q does not match %s", value, p)
+		}
+		if enum, ok := s["enum"].([]any); ok {
+			return oneOf(enum, value)
+		}
+		return oneOf(types, "string")
+	case int:
+		if least, ok := s["minimum"].(float64); ok && value < int(least) {
+			return fmt.Errorf("%d is too small", value)
+		}
+		return oneOf(types, "integer")
+	case bool:
+		return oneOf(types, "boolean")
+	case nil:
+		return oneOf(types, "null")
+	}
+	return fmt.Errorf("%T", value)
+}
+
+func oneOf(allowed []any, got string) error {
+	for _, a := range allowed {
+		if a == got {
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is not one of %v", got, allowed)
+}
+
+// TestSchemaIsComplete: every key has a description, and its default and examples are values
+// that the key takes.
+func TestSchemaIsComplete(t *testing.T) {
+	for _, k := range keys() {
+		data, err := json.Marshal(k.schema())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var s map[string]any
+		if err := json.Unmarshal(data, &s); err != nil {
+			t.Fatal(err)
+		}
+		if s["description"] == "" || s["type"] == nil {
+			t.Errorf("%s: schema = %v", k.path, s)
+		}
+		if k.def != nil {
+			if err := conforms(s, plain(k.encode(k.def))); err != nil {
+				t.Errorf("%s: default: %v", k.path, err)
+			}
+		}
+		for _, example := range k.schema().Examples {
+			if err := conforms(s, example); err != nil {
+				t.Errorf("%s: example: %v", k.path, err)
+			}
+		}
+	}
+}
+
+// TestREADME holds the README's table of keys to keys.go; -update writes it.
+func TestREADME(t *testing.T) {
+	const path, begin, end = "../../README.md", "<!-- config:begin -->\n", "<!-- config:end -->"
+	readme, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(readme), begin)
+	got, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s lacks %q … %q", path, begin, end)
+	}
+	var want strings.Builder
+	if err := WriteMarkdown(&want); err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile(path, []byte(before+begin+want.String()+end+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(want.String(), got); diff != "" {
+		t.Errorf("run go test ./internal/config -run README -update (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,277 @@
+package demo_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/demo"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// fact returns a number of the summary.
+func fact(t *testing.T, out, what string) int {
+	t.Helper()
+	m := regexp.MustCompile(`(?m)^  ` + what + ` +([\d,]+)`).FindStringSubmatch(out)
+	if m == nil {
+		t.Fatalf("no %q in the summary:\n%s", what, out)
+	}
+	n, err := strconv.Atoi(strings.ReplaceAll(m[1], ",", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// sound checks the summary of a demo in which everything went well.
+func sound(t *testing.T, out string) {
+	t.Helper()
+	rows, records := fact(t, out, "rows committed"), fact(t, out, "records received")
+	if rows < 20 || records != rows {
+		t.Errorf("%d rows, %d records", rows, records)
+	}
+	if n := fact(t, out, "rows rolled back"); n == 0 {
+		t.Error("nothing was rolled back")
+	}
+	for _, what := range []string{"lost", "out of order", "invented", "duplicates"} {
+		if n := fact(t, out, what); n != 0 {
+			t.Errorf("%s: %d", what, n)
+		}
+	}
+	if strings.Contains(out, "\x1b") {
+		t.Error("escape sequences where there is no terminal")
+	}
+}
+
+// A stage is a stdout that looks at the embedded server once that has started, and can act when
+// something is printed.
+type stage struct {
+	out    bytes.Buffer
+	server string // its directory
+	on     string // when this is printed,
+	do     func() // this is done
+}
+
+func (s *stage) Write(p []byte) (int, error) {
+	if m := regexp.MustCompile(`a private server on [\d.]+:(\d+)`).FindSubmatch(p); m != nil {
+		for _, parent := range []string{"/dev/shm", os.TempDir(), "/tmp"} {
+			if sockets, _ := filepath.Glob(filepath.Join(parent, "*", ".s.PGSQL."+string(m[1]))); len(sockets) > 0 {
+				s.server = filepath.Dir(sockets[0])
+			}
+		}
+	}
+	if s.do != nil && bytes.Contains(p, []byte(s.on)) {
+		s.do()
+	}
+	return s.out.Write(p)
+}
+
+func (s *stage) String() string { return s.out.String() }
+
+// nothingIsLeft checks that the embedded server has gone with all its files and processes.
+func (s *stage) nothingIsLeft(t *testing.T) {
+	t.Helper()
+	if s.server == "" {
+		t.Fatalf("the embedded server was not seen:\n%s", s)
+	}
+	if _, err := os.Stat(s.server); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("directory %s: %v", s.server, err)
+	}
+	commands, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range commands {
+		if data, err := os.ReadFile(command); err == nil && bytes.Contains(data, []byte(s.server)) {
+			t.Errorf("process %s: %s", command, bytes.ReplaceAll(data, []byte{0}, []byte{' '}))
+		}
+	}
+}
+
+func TestDemo(t *testing.T) {
+	pgtest.Server(t) // skips where there is no Postgres
+	var stdout stage
+	var stderr bytes.Buffer
+	if err := demo.Run(t.Context(), demo.Options{For: 3 * time.Second}, &stdout, &stderr); err != nil {
+		t.Fatalf("Run: %v\n%s\n%s", err, &stdout, &stderr)
+	}
+	sound(t, stdout.String())
+	if lines := strings.Count(stdout.String(), "confirmed"); lines < 2 {
+		t.Errorf("%d lines while it ran, want one a second:\n%s", lines, &stdout)
+	}
+	if stderr.Len() > 0 {
+		t.Errorf("warnings:\n%s", &stderr)
+	}
+	stdout.nothingIsLeft(t)
+}
+
+func TestInterruptEndsWithTheSummary(t *testing.T) {
+	sound(t, interrupted(t, "confirmed"))
+}
+
+func TestInterruptDuringSetUp(t *testing.T) {
+	if out := interrupted(t, "kfake"); strings.Contains(out, "rows committed") {
+		t.Errorf("a summary of nothing:\n%s", out)
+	}
+}
+
+// interrupted performs a demo that is interrupted when a text is printed.
+func interrupted(t *testing.T, on string) string {
+	t.Helper()
+	pgtest.Server(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	stdout := stage{on: on, do: cancel}
+	if err := demo.Run(ctx, demo.Options{Rate: 500}, &stdout, io.Discard); err != nil {
+		t.Fatalf("Run: %v\n%s", err, &stdout)
+	}
+	stdout.nothingIsLeft(t)
+	return stdout.String()
+}
+
+func TestErrorLeavesNothingBehind(t *testing.T) {
+	pgtest.Server(t)
+	var stdout stage
+	stdout.on = "confirmed"
+	stdout.do = func() {
+		pid, _, _ := strings.Cut(readFile(t, filepath.Join(stdout.server, "data", "postmaster.pid")), "\n")
+		postmaster, err := strconv.Atoi(pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(postmaster, syscall.SIGQUIT); err != nil {
+			t.Fatal(err)
+		}
+		stdout.do = nil
+	}
+	err := demo.Run(t.Context(), demo.Options{}, &stdout, io.Discard)
+	if err == nil || errors.Is(err, demo.ErrBroken) {
+		t.Errorf("Run = %v, want the order service's error", err)
+	}
+	if !strings.Contains(stdout.String(), "✘") {
+		t.Errorf("the summary knows of no error:\n%s", &stdout)
+	}
+	stdout.nothingIsLeft(t)
+}
+
+func readFile(t *testing.T, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	for _, opts := range []demo.Options{{For: -1}, {Rate: -1}} {
+		if err := demo.Run(t.Context(), opts, io.Discard, io.Discard); err == nil {
+			t.Errorf("%+v was accepted", opts)
+		}
+	}
+}
+
+// shop returns the DSN of a role that may create schemas and publications, but not replicate.
+func shop(t *testing.T, db *pgtest.DB) string {
+	t.Helper()
+	role := "shop_" + db.Name
+	db.Exec(t, `CREATE ROLE `+role+` LOGIN; GRANT CREATE ON DATABASE `+db.Name+` TO `+role)
+	t.Cleanup(func() {
+		conn, err := pgx.Connect(context.WithoutCancel(t.Context()), db.DSN)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close(context.WithoutCancel(t.Context()))
+		if _, err := conn.Exec(context.WithoutCancel(t.Context()), `DROP OWNED BY `+role+`; DROP ROLE `+role); err != nil {
+			t.Error(err)
+		}
+	})
+	return strings.Replace(db.DSN, "//postgres@", "//"+role+"@", 1)
+}
+
+// On servers of somebody else's the demo makes what it needs and takes it away again.
+func TestDemoOnGivenServers(t *testing.T) {
+	db := pgtest.Database(t)
+	objects := func() []string {
+		return pgtest.QueryRow[[]string](t, db, `
+			SELECT array_agg(name ORDER BY name) FROM (
+				SELECT nspname::text AS name FROM pg_namespace
+				UNION ALL SELECT pubname FROM pg_publication
+				UNION ALL SELECT slot_name FROM pg_replication_slots WHERE database = current_database()
+			) AS o WHERE name !~ '^pg_t'`)
+	}
+	cluster, err := kfake.NewCluster(kfake.SeedTopics(1, "theirs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	before := objects()
+	for name, test := range map[string]struct {
+		opts  demo.Options
+		check func(out string, err error)
+	}{
+		"performed": {
+			demo.Options{DSN: db.DSN, Brokers: cluster.ListenAddrs(), For: time.Second},
+			func(out string, err error) {
+				if err != nil {
+					t.Fatalf("Run: %v\n%s", err, out)
+				}
+				sound(t, out)
+			},
+		},
+		"no brokers there": {
+			demo.Options{DSN: db.DSN, Brokers: []string{"127.0.0.1:1"}},
+			func(out string, err error) {
+				if err == nil || !strings.Contains(err.Error(), "reach a broker") {
+					t.Errorf("Run = %v\n%s", err, out)
+				}
+			},
+		},
+		"no right to replicate": {
+			demo.Options{DSN: shop(t, db), Brokers: cluster.ListenAddrs()},
+			func(out string, err error) {
+				if !errors.Is(err, replication.ErrAccess) {
+					t.Errorf("Run = %v\n%s", err, out)
+				}
+			},
+		},
+	} {
+		var stdout bytes.Buffer
+		err := demo.Run(t.Context(), test.opts, &stdout, io.Discard)
+		test.check(stdout.String(), err)
+		if after := objects(); !slices.Equal(after, before) {
+			t.Errorf("%s: objects before %q, after %q", name, before, after)
+		}
+		topics, err := kadm.NewClient(client).ListTopics(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := topics.Names(); !slices.Equal(got, []string{"theirs"}) {
+			t.Errorf("%s: topics %q", name, got)
+		}
+	}
+}

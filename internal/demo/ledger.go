@@ -1,0 +1,210 @@
+package demo
+
+import (
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// remember is how long the ledger keeps what is settled. It is far longer than any repeat takes to
+// come, and keeps a demo that is left running small.
+const remember = 2 * time.Minute
+
+// A row is one event as its record must look.
+type row struct {
+	id      uuid.UUID
+	topic   string
+	key     string
+	kind    string // header eventType
+	version int    // counts the committed events of the key, from 1
+}
+
+// fate is what became of a row's transaction.
+type fate int
+
+const (
+	committing fate = iota // COMMIT was sent and may have an answer or not
+	committed
+	rolledBack
+	unknown // the connection failed under COMMIT: both are right
+)
+
+type entry struct {
+	row
+	fate     fate
+	sent     time.Time // when COMMIT or ROLLBACK was
+	received bool
+}
+
+type subject struct{ topic, key string }
+
+// last is the newest event of a subject that was received.
+type last struct {
+	version int
+	at      time.Time
+}
+
+// counts is what the ledger adds up to.
+type counts struct {
+	transactions int // committed
+	rows         int // committed
+	rolledBack   int // rows
+	records      int // received, repeats included
+	missing      int // rows committed and not received (yet)
+	duplicates   int // records received before
+	disordered   int // first appearances after a later one of the same key
+	invented     int // records that belong to no committed row, or differ from it
+}
+
+// A ledger holds what was written against what was received. Its methods may be called from any
+// goroutine.
+type ledger struct {
+	mu      sync.Mutex
+	rows    map[uuid.UUID]*entry
+	last    map[subject]last
+	sum     counts
+	latency histogram
+	recent  window
+}
+
+func newLedger() *ledger {
+	return &ledger{rows: make(map[uuid.UUID]*entry), last: make(map[subject]last)}
+}
+
+// enter records rows whose transaction is about to end: in a rollback, or in a commit that settle
+// will tell the outcome of. The moment is part of the measurement.
+func (l *ledger) enter(f fate, rows ...row) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if f == rolledBack {
+		l.sum.rolledBack += len(rows)
+	}
+	now := time.Now()
+	for _, r := range rows {
+		l.rows[r.id] = &entry{row: r, fate: f, sent: now}
+	}
+}
+
+// settle records the outcome of a commit.
+func (l *ledger) settle(f fate, rows ...row) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if f == committed {
+		l.sum.transactions++
+		l.sum.rows += len(rows)
+	}
+	for _, r := range rows {
+		e := l.rows[r.id]
+		e.fate = f
+		if f == committed && !e.received {
+			l.sum.missing++
+		}
+	}
+}
+
+// receive compares one record with what was written and returns how long it took to come; ok is
+// false unless it is the first of a committed row.
+func (l *ledger) receive(r row, now time.Time) (took time.Duration, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sum.records++
+	e := l.rows[r.id]
+	switch {
+	case e == nil && r.id.Version() == 7 && now.Sub(made(r.id)) > remember:
+		l.sum.duplicates++ // settled and forgotten
+		return 0, false
+	case e == nil, e.fate == rolledBack, e.topic != r.topic, e.key != r.key, e.kind != r.kind:
+		l.sum.invented++
+		return 0, false
+	case e.received:
+		l.sum.duplicates++
+		return 0, false
+	}
+	e.received = true
+	if e.fate == committed {
+		l.sum.missing--
+	}
+	s := subject{e.topic, e.key}
+	if e.version < l.last[s].version {
+		l.sum.disordered++
+	}
+	l.last[s] = last{max(e.version, l.last[s].version), now}
+	took = now.Sub(e.sent)
+	l.latency.record(took)
+	l.recent.record(took, now)
+	return took, true
+}
+
+// made returns when a UUIDv7 was made.
+func made(id uuid.UUID) time.Time { return time.Unix(id.Time().UnixTime()) }
+
+// restart forgets the latencies so far: those of the first records, which open connections and
+// prepare statements.
+func (l *ledger) restart() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.latency, l.recent = histogram{}, window{}
+}
+
+func (l *ledger) counts() counts {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.sum
+}
+
+// forget drops what was settled long before now.
+func (l *ledger) forget(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id, e := range l.rows {
+		if now.Sub(e.sent) > remember && (e.received || e.fate == rolledBack) {
+			delete(l.rows, id)
+		}
+	}
+	for s, seen := range l.last {
+		if now.Sub(seen.at) > remember {
+			delete(l.last, s)
+		}
+	}
+}
+
+// latencies returns the distribution of everything since restart, and of the last few seconds
+// before now.
+func (l *ledger) latencies(now time.Time) (all, recent *histogram) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	sum := l.latency
+	return &sum, l.recent.sum(now)
+}
+
+// A window is a histogram of the current second and the windowSeconds before it.
+type window struct {
+	seconds [windowSeconds + 1]histogram
+	newest  int64 // Unix time
+}
+
+const windowSeconds = 5
+
+func (w *window) record(d time.Duration, now time.Time) {
+	w.advance(now.Unix())
+	w.seconds[w.newest%int64(len(w.seconds))].record(d)
+}
+
+// advance clears the seconds that have begun since the newest one.
+func (w *window) advance(second int64) {
+	for range min(second-w.newest, int64(len(w.seconds))) {
+		w.newest++
+		w.seconds[w.newest%int64(len(w.seconds))] = histogram{}
+	}
+	w.newest = max(w.newest, second)
+}
+
+func (w *window) sum(now time.Time) *histogram {
+	w.advance(now.Unix())
+	var all histogram
+	for i := range w.seconds {
+		all.add(&w.seconds[i])
+	}
+	return &all
+}

@@ -1,0 +1,297 @@
+package demo
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/migrations"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// names are the names of everything the demo makes on servers, which may be somebody's.
+type names struct {
+	object string // of schema, publication and slot
+	topics string // prefix
+}
+
+func newNames(opts Options) names {
+	suffix := strings.ToLower(rand.Text()[:6])
+	n := names{object: "outbox_cdc_demo_" + suffix, topics: "outbox.event."}
+	if len(opts.Brokers) > 0 {
+		n.topics = "outbox-cdc-demo-" + suffix + "."
+	}
+	return n
+}
+
+func (n names) topic(aggregateType string) string { return n.topics + aggregateType }
+func (n names) allTopics() []string               { return []string{n.topic("order"), n.topic("customer")} }
+func (n names) table() string                     { return n.object + ".outbox" }
+
+// A rig is what the parts of the demo stand on: a database with tables and slot, and a broker with
+// topics.
+type rig struct {
+	opts   Options
+	screen *screen
+	names  names
+
+	source   *pgconn.Config
+	pool     *pgxpool.Pool
+	brokers  []string
+	consumer *kgo.Client
+
+	pruned atomic.Int64 // rows deleted from the outbox
+	undo   []func(context.Context) error
+}
+
+// later has f called by tearDown, before everything that was to be called already.
+func (r *rig) later(f func(context.Context) error) { r.undo = append(r.undo, f) }
+
+// laterAt is later for what was made on a server that may be somebody's. On our own it goes with
+// the server.
+func (r *rig) laterAt(somebodys bool, f func(context.Context) error) {
+	if somebodys {
+		r.later(f)
+	}
+}
+
+// closing makes f fit later.
+func closing(f func()) func(context.Context) error {
+	return func(context.Context) error {
+		f()
+		return nil
+	}
+}
+
+const (
+	clientID   = "outbox-cdc-demo"
+	partitions = 4 // of a topic
+
+	contactTimeout  = 10 * time.Second // for the first answer of a server
+	tearDownTimeout = 30 * time.Second
+)
+
+// tearDown removes what setUp has made, as far as that came.
+func (r *rig) tearDown(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tearDownTimeout)
+	defer cancel()
+	var errs []error
+	for len(r.undo) > 0 {
+		last := len(r.undo) - 1
+		errs = append(errs, r.undo[last](ctx))
+		r.undo = r.undo[:last]
+	}
+	return errors.Join(errs...)
+}
+
+func (r *rig) setUp(ctx context.Context) error {
+	for _, s := range []struct {
+		what string
+		do   func(ctx context.Context, report func(string)) (string, error)
+	}{
+		{"Postgres", r.database},
+		{"Kafka", r.broker},
+		{"tables", r.tables},
+		{"slot", r.slot},
+	} {
+		err := r.screen.step(s.what, func(report func(string)) (string, error) { return s.do(ctx, report) })
+		if err != nil {
+			return fmt.Errorf("set up %s: %w", s.what, err)
+		}
+	}
+	return nil
+}
+
+// database starts the embedded server, or connects to the one that was asked for.
+func (r *rig) database(ctx context.Context, report func(string)) (string, error) {
+	dsn := r.opts.DSN
+	if dsn == "" {
+		begun := time.Now()
+		srv, err := pgserver.Start(ctx, pgserver.Config{
+			Settings: map[string]string{"max_wal_size": "128MB", "min_wal_size": "32MB"}, // for a small disk
+			Progress: func(p pgserver.Progress) { report(download(p, time.Since(begun))) },
+		})
+		if err != nil {
+			return "", err
+		}
+		r.later(srv.Stop)
+		dsn = srv.DSN("postgres")
+	}
+	cfg, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return "", err
+	}
+	r.source = cfg.ConnConfig.Config.Copy()
+	cfg.ConnConfig.RuntimeParams["search_path"] = r.names.object
+	cfg.MaxConns = shopWorkers + 2 // one to look, one to prune
+	if r.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
+		return "", err
+	}
+	r.later(closing(r.pool.Close))
+	limited, cancel := context.WithTimeout(ctx, contactTimeout)
+	defer cancel()
+	var version string
+	if err := r.pool.QueryRow(limited, `SHOW server_version`).Scan(&version); err != nil {
+		return "", err
+	}
+	version, _, _ = strings.Cut(version, " ") // without the distribution's remark
+	address := net.JoinHostPort(cfg.ConnConfig.Host, strconv.Itoa(int(cfg.ConnConfig.Port)))
+	if r.opts.DSN != "" {
+		return fmt.Sprintf("%s, database %s on %s", version, cfg.ConnConfig.Database, address), nil
+	}
+	return fmt.Sprintf("%s, a private server on %s", version, address), nil
+}
+
+// download shows p, begun so long ago.
+func download(p pgserver.Progress, passed time.Duration) string {
+	switch {
+	case p.Unpacking:
+		return "downloaded, unpacking"
+	case p.Total == 0 || p.Bytes == 0:
+		return "downloading, this once"
+	}
+	done := float64(p.Bytes) / float64(p.Total)
+	rest := time.Duration(float64(passed) * (1 - done) / done).Round(time.Second)
+	return fmt.Sprintf("downloading %s %s of %s, %s/s, %s left", bar(done, 12),
+		size(p.Bytes), size(p.Total), size(int64(float64(p.Bytes)/passed.Seconds())), rest)
+}
+
+// broker starts the in-process broker, or connects to the one that was asked for.
+func (r *rig) broker(ctx context.Context, _ func(string)) (string, error) {
+	r.brokers = r.opts.Brokers
+	details := "brokers " + strings.Join(r.brokers, ", ")
+	if len(r.brokers) == 0 {
+		cluster, err := kfake.NewCluster(kfake.NumBrokers(1),
+			kfake.BrokerConfigs(map[string]string{"log.cleaner.backoff.ms": "10000"})) // how often retention is applied
+		if err != nil {
+			return "", fmt.Errorf("start kfake: %w", err)
+		}
+		r.later(closing(cluster.Close))
+		r.brokers = cluster.ListenAddrs()
+		details = "kfake, in this process, on " + r.brokers[0]
+	}
+	client, err := kgo.NewClient(kgo.SeedBrokers(r.brokers...), kgo.ClientID(clientID))
+	if err != nil {
+		return "", err
+	}
+	r.later(closing(client.Close))
+	limited, cancel := context.WithTimeout(ctx, contactTimeout)
+	defer cancel()
+	if err := client.Ping(limited); err != nil {
+		return "", fmt.Errorf("reach a broker: %w", err)
+	}
+	if err := r.topics(ctx, kadm.NewClient(client)); err != nil {
+		return "", err
+	}
+	r.consumer, err = kgo.NewClient(
+		kgo.SeedBrokers(r.brokers...), kgo.ClientID(clientID),
+		kgo.ConsumeTopics(r.names.allTopics()...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	if err != nil {
+		return "", err
+	}
+	r.later(closing(r.consumer.Close))
+	return details, nil
+}
+
+// topics makes the topics.
+func (r *rig) topics(ctx context.Context, admin *kadm.Client) error {
+	retention := strconv.FormatInt(remember.Milliseconds(), 10) // a demo left running stays small
+	for _, topic := range r.names.allTopics() {
+		if _, err := admin.CreateTopic(ctx, partitions, -1, map[string]*string{"retention.ms": &retention}, topic); err != nil {
+			return fmt.Errorf("create topic %s: %w", topic, err)
+		}
+		r.laterAt(len(r.opts.Brokers) > 0, func(ctx context.Context) error {
+			if _, err := admin.DeleteTopic(ctx, topic); err != nil {
+				return fmt.Errorf("delete topic %s: %w", topic, err)
+			}
+			return nil
+		})
+	}
+	return nil
+}
+
+// tables makes a schema with the outbox and the order service's tables.
+func (r *rig) tables(ctx context.Context, _ func(string)) (string, error) {
+	schema := pgx.Identifier{r.names.object}.Sanitize()
+	if _, err := r.pool.Exec(ctx, `CREATE SCHEMA `+schema); err != nil {
+		return "", err
+	}
+	r.laterAt(r.opts.DSN != "", func(ctx context.Context) error {
+		if _, err := r.pool.Exec(ctx, `SET client_min_messages = warning; DROP SCHEMA `+schema+` CASCADE`); err != nil {
+			return fmt.Errorf("drop schema %s: %w", r.names.object, err)
+		}
+		return nil
+	})
+	db := stdlib.OpenDBFromPool(r.pool)
+	defer func() { _ = db.Close() }()
+	if _, err := migrations.Up(ctx, db, migrations.Config{Table: r.names.table()}); err != nil {
+		return "", err
+	}
+	if _, err := r.pool.Exec(ctx, shopSchema); err != nil {
+		return "", err
+	}
+	return "outbox, orders, customers", nil
+}
+
+// slot makes publication and slot.
+func (r *rig) slot(ctx context.Context, _ func(string)) (string, error) {
+	cfg := replication.SetupConfig{
+		Conn: r.source, Publication: r.names.object, Slot: r.names.object, Tables: []string{r.names.table()},
+	}
+	r.laterAt(r.opts.DSN != "", func(ctx context.Context) error { // even after an error: the publication may be there
+		_, err := replication.Drop(ctx, cfg)
+		return err
+	})
+	steps, err := replication.Setup(ctx, cfg)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s at %s", r.names.object, steps[len(steps)-1].LSN), nil
+}
+
+func (r *rig) relayConfig() connector.Config {
+	return connector.Config{
+		Name: "demo",
+		Source: replication.Config{
+			Conn: r.source, Publication: r.names.object, Slot: r.names.object,
+		},
+		Route: route.Config{Columns: route.DefaultColumns(), Topic: r.names.topic("${route}")},
+		Sink:  sink.Config{Brokers: r.brokers, ClientID: "outbox-cdc-demo-relay"},
+	}
+}
+
+// prune deletes rows that were delivered long ago, and orders: a demo left running stays small. An
+// error shows at the next transaction, or when the rows are counted.
+func (r *rig) prune(ctx context.Context) {
+	tag, err := r.pool.Exec(ctx, `DELETE FROM outbox WHERE created_at < now() - interval '1 minute'`)
+	if err != nil {
+		return
+	}
+	r.pruned.Add(tag.RowsAffected())
+	_, _ = r.pool.Exec(ctx, `DELETE FROM orders WHERE status = 'Delivered'`)
+}
+
+// committedRows asks the database how many rows were committed to the outbox.
+func (r *rig) committedRows(ctx context.Context) (int, error) {
+	var rows int
+	err := r.pool.QueryRow(ctx, `SELECT count(*) FROM outbox`).Scan(&rows)
+	return rows + int(r.pruned.Load()), err
+}

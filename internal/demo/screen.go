@@ -1,0 +1,158 @@
+package demo
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+)
+
+// What a screen must have for the panel to be drawn in place.
+const (
+	panelWidth  = 80
+	panelHeight = 24
+)
+
+// A screen is where the demo is watched. On a terminal it ends in a block of lines that is drawn
+// again and again; elsewhere it is lines only. Its methods may be called from any goroutine.
+type screen struct {
+	style style
+
+	mu    sync.Mutex
+	w     io.Writer
+	live  bool
+	drawn int // lines of the block on the terminal
+}
+
+func newScreen(w io.Writer, opts Options) *screen {
+	s := &screen{w: w}
+	f, ok := w.(*os.File)
+	if !ok || opts.Term == "dumb" || !term.IsTerminal(int(f.Fd())) {
+		return s
+	}
+	s.style.on = !opts.NoColor
+	width, height, err := term.GetSize(int(f.Fd()))
+	s.live = err == nil && width >= panelWidth && height >= panelHeight
+	return s
+}
+
+// say adds lines that stay.
+func (s *screen) say(lines ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.write(lines, false)
+}
+
+// draw replaces the block at the end. On anything but a terminal it does nothing.
+func (s *screen) draw(lines ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.live {
+		s.write(lines, true)
+	}
+}
+
+// close gives the terminal back.
+func (s *screen) close() { s.say() }
+
+// write goes back to the beginning of the block and writes lines over it, in one piece so that
+// nothing flickers. The cursor is hidden as long as there is a block.
+func (s *screen) write(lines []string, block bool) {
+	var b strings.Builder
+	if s.drawn > 0 {
+		fmt.Fprintf(&b, "\r\x1b[%dA", s.drawn)
+	}
+	clearLine := ""
+	if s.live {
+		clearLine = "\x1b[K"
+	}
+	for _, line := range lines {
+		b.WriteString(line + clearLine + "\n")
+	}
+	if s.drawn > 0 {
+		b.WriteString("\x1b[J")
+	}
+	switch {
+	case block && s.drawn == 0:
+		b.WriteString("\x1b[?25l")
+	case !block && s.drawn > 0:
+		b.WriteString("\x1b[?25h")
+	}
+	s.drawn = 0
+	if block {
+		s.drawn = len(lines)
+	}
+	_, _ = io.WriteString(s.w, b.String()) // a closed pipe must not keep the demo from cleaning up
+}
+
+const spinner = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+// sayInterval is how often a long step says where it is when there is no terminal to draw on.
+const sayInterval = 10 * time.Second
+
+// step runs f and prints a line: what, the details that f returns, and how long it took. While it
+// runs, details that f reports, from one goroutine, are shown with it.
+func (s *screen) step(what string, f func(report func(details string)) (string, error)) error {
+	start := time.Now()
+	var mu sync.Mutex
+	details := ""
+	redraw := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		frames := []rune(spinner)
+		frame := frames[int(time.Since(start)/(80*time.Millisecond))%len(frames)]
+		s.draw(fmt.Sprintf("  %s %s %s", s.style.name(string(frame)), left(what, stepWidth), details))
+	}
+	stop := every(80*time.Millisecond, redraw)
+	var said time.Time
+	result, err := f(func(d string) {
+		mu.Lock()
+		details = d
+		mu.Unlock()
+		if !s.live && time.Since(said) >= sayInterval {
+			said = time.Now()
+			s.say("    " + left(what, stepWidth) + " " + d)
+		}
+	})
+	stop()
+	if err != nil {
+		s.say(fmt.Sprintf("  %s %s failed", s.style.red("✘"), left(what, stepWidth)))
+		return err
+	}
+	s.say(fmt.Sprintf("  %s %s %s %s", s.style.good("✔"), left(what, stepWidth), left(result, detailWidth),
+		s.style.dim(right(span(time.Since(start)), spanWidth))))
+	return nil
+}
+
+// Columns of a step's line: 4 + 14 + 1 + 51 + 1 + 8 = 79.
+const (
+	stepWidth   = 14
+	detailWidth = 51
+	spanWidth   = 8
+)
+
+// every calls f again and again until stop is called; when that returns, f runs no more.
+func every(interval time.Duration, f func()) (stop func()) {
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() { // stop waits for it
+		defer close(done)
+		ticker := time.NewTicker(interval)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				f()
+			case <-quit:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(quit)
+		<-done
+	}
+}

@@ -1,0 +1,93 @@
+package demo
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+)
+
+const relayStreaming = string(connector.Streaming)
+
+// How often the panel is drawn, a line is printed, and the ledger is tidied.
+const (
+	drawInterval = 200 * time.Millisecond
+	lineInterval = time.Second
+	tidyInterval = 10 * time.Second
+)
+
+// A watcher shows what is going on until end is called.
+type watcher struct {
+	d     *demo
+	begun time.Time
+
+	before   view // one second ago, for rates
+	beforeAt time.Time
+	stop     func()
+}
+
+// watch starts to show what is going on. ctx bounds the questions to the database.
+func (d *demo) watch(ctx context.Context) *watcher {
+	w := &watcher{d: d, begun: time.Now(), beforeAt: time.Now()}
+	w.before.counts = d.ledger.counts()
+	interval := lineInterval
+	show := func() { d.screen.say("  " + line(w.look(ctx))) }
+	if d.screen.live {
+		interval = drawInterval
+		show = func() { d.screen.draw(panel(w.look(ctx), d.screen.style)...) }
+	} else {
+		d.screen.say("")
+	}
+	tidied := time.Now()
+	w.stop = every(interval, func() {
+		show()
+		if now := time.Now(); now.Sub(tidied) > tidyInterval {
+			tidied = now
+			d.ledger.forget(now)
+			d.rig.prune(ctx)
+		}
+	})
+	return w
+}
+
+func (w *watcher) end() { w.stop() }
+
+// look takes a view. It is called from one goroutine.
+func (w *watcher) look(ctx context.Context) view {
+	now := time.Now()
+	stat := w.d.relay.Stat()
+	v := view{
+		elapsed: now.Sub(w.begun), limit: w.d.opts.For,
+		counts: w.d.ledger.counts(), rate: w.before.rate,
+		relay: string(stat.State), confirmed: stat.Confirmed, server: w.d.rig.position(ctx),
+		arrivals: w.d.consumer.arrivals(),
+	}
+	if v.limit > 0 {
+		v.elapsed = min(v.elapsed, v.limit)
+	}
+	v.all, v.recent = w.d.ledger.latencies(now)
+	if passed := now.Sub(w.beforeAt); passed >= time.Second || w.before.rate == 0 {
+		v.rate = float64(v.rows-w.before.rows) / passed.Seconds()
+	}
+	if now.Sub(w.beforeAt) >= time.Second {
+		w.before, w.beforeAt = v, now
+	}
+	return v
+}
+
+// position returns where the server writes its log; 0 if it does not say.
+func (r *rig) position(ctx context.Context) pglogrepl.LSN {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	var text string
+	if err := r.pool.QueryRow(ctx, `SELECT pg_current_wal_lsn()::text`).Scan(&text); err != nil {
+		return 0
+	}
+	lsn, err := pglogrepl.ParseLSN(text)
+	if err != nil {
+		return 0
+	}
+	return lsn
+}
