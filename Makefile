@@ -1,0 +1,64 @@
+# Every target with a `##` comment is listed by `make help`.
+
+GO        ?= go
+BIN       := bin
+GOLANGCI  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+VULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
+FUZZTIME  ?= 30s
+CYCLES    ?= 10
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build the static binary into bin/
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o $(BIN)/outbox-cdc ./cmd/outbox-cdc
+
+.PHONY: demo
+demo: ## the whole thing in one process for 20 seconds
+	$(GO) run ./cmd/outbox-cdc demo --for 20s
+
+.PHONY: test
+test: ## all tests; real Postgres and Kafka where they can be had
+	$(GO) test ./...
+
+.PHONY: race
+race: ## all tests with the race detector, shuffled
+	$(GO) test -race -shuffle=on -count=1 -timeout=15m ./...
+
+.PHONY: lint
+lint: ## format, vet, golangci-lint, go.mod
+	@out=$$($(GO) run $(GOLANGCI) fmt --diff) && test -z "$$out" || { echo "$$out"; exit 1; }
+	$(GO) vet ./...
+	$(GO) run $(GOLANGCI) run ./...
+	$(GO) mod tidy -diff
+
+.PHONY: fmt
+fmt: ## format the code
+	$(GO) run $(GOLANGCI) fmt
+
+.PHONY: vuln
+vuln: ## known vulnerabilities in what we call
+	$(GO) run $(VULNCHECK) ./...
+
+.PHONY: bench
+bench: ## micro-benchmarks of the stages
+	$(GO) test -run='^$$' -bench=. -benchmem ./decoder ./checkpoint ./sink ./replication ./internal/route
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME
+	@for pkg in $$($(GO) list ./...); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
+	    echo "$$pkg $$f"; $(GO) test -run='^$$' -fuzz="^$$f$$" -fuzztime=$(FUZZTIME) $$pkg || exit 1; \
+	  done; \
+	done
+
+.PHONY: crash
+crash: ## the crash suite, CYCLES kills of every kind
+	OUTBOX_TEST_CYCLES=$(CYCLES) $(GO) test -count=1 -v -timeout=30m ./test
+
+.PHONY: check
+check: lint race vuln ## what CI runs on every change

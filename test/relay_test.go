@@ -1,0 +1,159 @@
+package test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A relay is the built binary at work, as its user would run it.
+type relay struct {
+	cmd    *exec.Cmd
+	stderr *syncBuffer
+	done   chan struct{} // closed when the process has ended
+}
+
+// syncBuffer collects what a process writes.
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// start runs the binary with args. It is killed at the end of the test if it still runs.
+func start(t *testing.T, args ...string) *relay {
+	t.Helper()
+	r := &relay{cmd: exec.CommandContext(context.Background(), binary(t), args...), stderr: &syncBuffer{}, done: make(chan struct{})}
+	r.cmd.Stderr = r.stderr
+	r.cmd.Stdout = r.stderr
+	r.cmd.Env = append(os.Environ(), "OUTBOX_CDC_LOG_FORMAT=text")
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { // waited for by the cleanup
+		defer close(r.done)
+		_ = r.cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = r.cmd.Process.Kill()
+		<-r.done
+		if t.Failed() {
+			t.Logf("%s %s\n%s", filepath.Base(r.cmd.Path), strings.Join(args, " "), tail(r.stderr.String(), 40))
+		}
+	})
+	return r
+}
+
+func tail(s string, lines int) string {
+	all := strings.Split(strings.TrimSpace(s), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+func (r *relay) signal(t *testing.T, sig os.Signal) {
+	t.Helper()
+	if err := r.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		t.Fatal(err)
+	}
+}
+
+func (r *relay) kill(t *testing.T) {
+	t.Helper()
+	r.signal(t, syscall.SIGKILL)
+	<-r.done
+}
+
+// exit waits for the end of the process and returns its exit code.
+func (r *relay) exit(t *testing.T, within time.Duration) int {
+	t.Helper()
+	select {
+	case <-r.done:
+	case <-time.After(within):
+		t.Fatalf("still running after %v", within)
+	}
+	return r.cmd.ProcessState.ExitCode()
+}
+
+// terminate sends SIGTERM and demands a clean end.
+func (r *relay) terminate(t *testing.T) {
+	t.Helper()
+	r.signal(t, syscall.SIGTERM)
+	if code := r.exit(t, 30*time.Second); code != 0 {
+		t.Fatalf("exit code %d after SIGTERM", code)
+	}
+}
+
+// memory is what the kernel knows of a process' resident memory, in MB.
+type memory struct{ now, peak, anonymous int }
+
+// memory reads the running process' resident memory. (The peak that rusage tells at the
+// end is no use: it counts the memory of the parent from before the exec.)
+func (r *relay) memory(t *testing.T) memory {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.cmd.Process.Pid))
+	if err != nil {
+		t.Skipf("resident memory is read from /proc: %v", err)
+	}
+	var m memory
+	fields := map[string]*int{"VmRSS:": &m.now, "VmHWM:": &m.peak, "RssAnon:": &m.anonymous}
+	for line := range strings.Lines(string(status)) {
+		if f := strings.Fields(line); len(f) > 1 && fields[f[0]] != nil {
+			kb, err := strconv.Atoi(f[1])
+			must(t, err)
+			*fields[f[0]] = kb / 1024
+		}
+	}
+	return m
+}
+
+// logged waits until the relay has written text.
+func (r *relay) logged(t *testing.T, text string) {
+	t.Helper()
+	waitFor(t, 30*time.Second, "the relay to log "+strconv.Quote(text), func() bool {
+		return strings.Contains(r.stderr.String(), text)
+	})
+}
+
+// command runs a verb to its end and returns its output and exit code.
+func command(t *testing.T, args ...string) (string, int) {
+	t.Helper()
+	out, err := exec.CommandContext(context.Background(), binary(t), args...).CombinedOutput()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return string(out), exit.ExitCode()
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	return string(out), 0
+}
+
+// waitFor polls cond until it holds.
+func waitFor(t *testing.T, within time.Duration, what string, cond func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(within)
+	for !cond() {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited %v for %s", within, what)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}

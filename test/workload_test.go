@@ -1,0 +1,236 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+)
+
+// A workload writes events: transactions of 1 to maxRows rows, a share of them rolled back
+// as a whole or to a savepoint. Every writer has its own connection and its own keys.
+type workload struct {
+	dsn      string
+	writers  int
+	keys     int     // of each writer
+	maxRows  int     // of a transaction
+	rollback float64 // share of transactions that end in ROLLBACK
+	pace     time.Duration
+
+	seed uint64
+
+	mu        sync.Mutex
+	committed map[string]int
+}
+
+func newWorkload(dsn string) *workload {
+	return &workload{
+		dsn: dsn, writers: 4, keys: 64, maxRows: 50, rollback: 0.5,
+		seed: rand.Uint64(), committed: map[string]int{},
+	}
+}
+
+// snapshot returns the number of committed events of every key.
+func (w *workload) snapshot() map[string]int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.committed)
+}
+
+// total returns the number of committed events.
+func (w *workload) total() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := 0
+	for _, events := range w.committed {
+		n += events
+	}
+	return n
+}
+
+// run writes until about rows events are committed, or ctx is done. A lost connection is
+// made again; what an interrupted COMMIT came to is read from the table.
+func (w *workload) run(ctx context.Context, t *testing.T, rows int) {
+	t.Helper()
+	t.Logf("workload seed %d", w.seed)
+	var g errgroup.Group
+	for i := range w.writers {
+		g.Go(func() error {
+			writer := &writer{workload: w, rng: rand.New(rand.NewPCG(w.seed, uint64(i))), next: map[string]int{}}
+			for k := range w.keys {
+				writer.keyNames = append(writer.keyNames, fmt.Sprintf("order-%d-%d", i, k))
+			}
+			return writer.run(ctx, rows/w.writers)
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// giant writes rows events in one transaction.
+func (w *workload) giant(ctx context.Context, t *testing.T, rows int) {
+	t.Helper()
+	giant := &writer{workload: w, rng: rand.New(rand.NewPCG(w.seed, 0)), next: map[string]int{}}
+	for k := range 1000 {
+		giant.keyNames = append(giant.keyNames, fmt.Sprintf("giant-%d", k))
+	}
+	conn, err := pgx.Connect(ctx, w.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	next := map[string]int{}
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		for left := rows; left > 0; left -= 10_000 {
+			if err := giant.insert(ctx, tx, eventType, min(left, 10_000), next); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	giant.account(next)
+}
+
+type writer struct {
+	*workload
+	rng      *rand.Rand
+	keyNames []string
+	next     map[string]int // committed events per key
+	conn     *pgx.Conn
+}
+
+func (w *writer) run(ctx context.Context, rows int) error {
+	defer func() {
+		if w.conn != nil {
+			w.conn.Close(context.WithoutCancel(ctx))
+		}
+	}()
+	for written := 0; written < rows && ctx.Err() == nil; {
+		n, err := w.transaction(ctx)
+		written += n
+		if err != nil && ctx.Err() == nil {
+			if err := w.recover(ctx); err != nil {
+				return err
+			}
+		}
+		if w.pace > 0 {
+			time.Sleep(time.Duration(w.rng.Int64N(2 * int64(w.pace))))
+		}
+	}
+	if ctx.Err() != nil {
+		return w.recover(context.WithoutCancel(ctx)) // the last COMMIT may have been cut off
+	}
+	return nil
+}
+
+// transaction writes one and returns how many events it committed.
+func (w *writer) transaction(ctx context.Context) (int, error) {
+	if w.conn == nil {
+		return 0, errors.New("not connected")
+	}
+	tx, err := w.conn.Begin(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx))
+	if w.rng.Float64() < w.rollback {
+		if err := w.insert(ctx, tx, phantomType, 1+w.rng.IntN(w.maxRows), maps.Clone(w.next)); err != nil {
+			return 0, err
+		}
+		return 0, tx.Rollback(ctx)
+	}
+	next := maps.Clone(w.next)
+	n := 1 + w.rng.IntN(w.maxRows)
+	if w.rng.IntN(8) == 0 {
+		sp, err := tx.Begin(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if err := w.insert(ctx, sp, phantomType, 1+w.rng.IntN(5), maps.Clone(next)); err != nil {
+			return 0, err
+		}
+		if err := sp.Rollback(ctx); err != nil {
+			return 0, err
+		}
+	}
+	if err := w.insert(ctx, tx, eventType, n, next); err != nil {
+		return 0, err
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return 0, err
+	}
+	w.account(next)
+	return n, nil
+}
+
+func (w *writer) account(next map[string]int) {
+	w.next = next
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	maps.Copy(w.committed, next)
+}
+
+// insert adds n events of random keys and counts them in next.
+func (w *writer) insert(ctx context.Context, tx pgx.Tx, eventType string, n int, next map[string]int) error {
+	ids, keys, payloads := make([]uuid.UUID, n), make([]string, n), make([]string, n)
+	for i := range n {
+		key := w.keyNames[w.rng.IntN(len(w.keyNames))]
+		e := event{key, next[key]}
+		next[key]++
+		ids[i], keys[i], payloads[i] = e.id(), key, string(e.payload())
+	}
+	_, err := tx.Exec(ctx, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
+		SELECT e.id, $1, e.key, $2, e.payload::jsonb FROM unnest($3::uuid[], $4::text[], $5::text[]) WITH ORDINALITY AS e (id, key, payload, i) ORDER BY e.i`,
+		aggregateType, eventType, ids, keys, payloads)
+	return err
+}
+
+// recover connects again, waiting for the server, and takes from the table what was
+// committed: the outcome of a COMMIT that was cut off is known there only.
+func (w *writer) recover(ctx context.Context) error {
+	if w.conn != nil {
+		w.conn.Close(ctx)
+		w.conn = nil
+	}
+	deadline := time.Now().Add(time.Minute)
+	for {
+		err := w.reconnect(ctx)
+		if err == nil || ctx.Err() != nil {
+			return nil //nolint:nilerr // nothing is left to recover for
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("writer cannot reach the server: %w", err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func (w *writer) reconnect(ctx context.Context) error {
+	conn, err := pgx.Connect(ctx, w.dsn)
+	if err != nil {
+		return err
+	}
+	rows, _ := conn.Query(ctx, `SELECT aggregateid, count(*)::int FROM outbox WHERE aggregateid = ANY($1) GROUP BY 1`, w.keyNames)
+	next := map[string]int{}
+	var key string
+	var n int
+	if _, err := pgx.ForEachRow(rows, []any{&key, &n}, func() error { next[key] = n; return nil }); err != nil {
+		conn.Close(ctx)
+		return err
+	}
+	w.account(next)
+	w.conn = conn
+	return nil
+}
