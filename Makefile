@@ -3,7 +3,7 @@
 GO        ?= go
 BIN       := bin
 GOLANGCI  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
-VULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
+VULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 FUZZTIME  ?= 30s
 CYCLES    ?= 10
 

@@ -37,10 +37,10 @@ func TestParseTable(t *testing.T) {
 
 func TestPartitionedNamesLeaveRoomForWhatIsNamedAfterThem(t *testing.T) {
 	fits := strings.Repeat("x", maxName-len("_create_partitions"))
-	if _, err := (Config{Table: fits, Partitioned: true}).parse(); err != nil {
+	if err := (Config{Table: fits, Partitioned: true}).Validate(); err != nil {
 		t.Error(err)
 	}
-	if _, err := (Config{Table: fits + "x", Partitioned: true}).parse(); err == nil {
+	if err := (Config{Table: fits + "x", Partitioned: true}).Validate(); err == nil {
 		t.Error("a name that is one byte too long was accepted")
 	}
 }
