@@ -179,8 +179,10 @@ func (r *rig) broker(ctx context.Context, _ func(string)) (string, error) {
 	r.brokers = r.opts.Brokers
 	details := "brokers " + strings.Join(r.brokers, ", ")
 	if len(r.brokers) == 0 {
-		cluster, err := kfake.NewCluster(kfake.NumBrokers(1),
-			kfake.BrokerConfigs(map[string]string{"log.cleaner.backoff.ms": "10000"})) // how often retention is applied
+		cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.BrokerConfigs(map[string]string{
+			"log.cleaner.backoff.ms": "10000", // how often kfake applies retention, to whole segments
+			"log.segment.bytes":      "1048576",
+		}))
 		if err != nil {
 			return "", fmt.Errorf("start kfake: %w", err)
 		}

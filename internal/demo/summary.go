@@ -64,6 +64,7 @@ func next(s style) []string {
 		"  Next, with a database and a Kafka of your own:",
 		"",
 		"    " + s.name("outbox-cdc migrate up --dsn postgres://user@host/db"),
-		"    " + s.name("outbox-cdc run --dsn postgres://user@host/db --brokers host:9092"),
+		"    " + s.name("outbox-cdc run --dsn postgres://user@host/db --brokers host:9092 \\"),
+		"    " + s.name("    --publication outbox_cdc --slot outbox_cdc"),
 	}
 }

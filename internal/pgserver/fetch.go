@@ -137,7 +137,7 @@ func runFetcher(ctx context.Context, work, version string, cred *credential, rep
 // fetcherEnv is what a download may need of our environment, and not the
 // secrets in it: the child may belong to another user.
 func fetcherEnv(environ []string, home, version string) []string {
-	env := []string{fetchVariable + "=" + version, "HOME=" + home, "LC_ALL=C"}
+	env := []string{fetchVariable + "=" + version, "HOME=" + home, "TMPDIR=" + home, "LC_ALL=C"}
 	for _, kv := range environ {
 		switch name, _, _ := strings.Cut(kv, "="); strings.ToUpper(name) {
 		case "PATH", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR":

@@ -57,7 +57,7 @@ func TestProgressArrives(t *testing.T) {
 
 func TestFetcherEnvKeepsSecrets(t *testing.T) {
 	got := fetcherEnv([]string{"PATH=/bin", "https_proxy=http://p", "PGPASSWORD=x", "OUTBOX_CDC_SOURCE_DSN=x", "HOME=/root"}, "/h", "18.6.0")
-	want := []string{fetchVariable + "=18.6.0", "HOME=/h", "LC_ALL=C", "PATH=/bin", "https_proxy=http://p"}
+	want := []string{fetchVariable + "=18.6.0", "HOME=/h", "TMPDIR=/h", "LC_ALL=C", "PATH=/bin", "https_proxy=http://p"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
