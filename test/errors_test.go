@@ -56,6 +56,7 @@ func TestStartErrors(t *testing.T) {
 		"empty publication":   {setting{"publication": "empty"}, 13, []string{"empty"}},
 		"publishes no insert": {setting{"publication": "no_inserts"}, 13, []string{"no_inserts", "insert"}},
 		"missing columns":     {setting{"publication": "other"}, 13, []string{"aggregateid", "outbox.columns.key", "public.other"}},
+		"missing table":       {setting{"publication": "new", "slot": "errors_new", "tables": "no_such_table"}, 13, []string{"no_such_table", "outbox-cdc migrate"}},
 		"unknown key":         {setting{"sink.kafka.borkers": "[x]"}, 2, []string{"borkers", "brokers"}},
 		"no brokers":          {setting{"brokers": ""}, 2, []string{"sink.kafka.brokers"}},
 		"unreachable broker":  {setting{"brokers": dead}, 20, []string{dead, "sink.kafka.brokers"}},
@@ -211,6 +212,9 @@ func writeConfig(t *testing.T, s map[string]string) string {
 	}
 	if s["topic"] != "" {
 		fmt.Fprintf(&b, "outbox:\n  topic: %q\n", s["topic"])
+	}
+	if s["tables"] != "" {
+		fmt.Fprintf(&b, "outbox:\n  tables: [%q]\n", s["tables"])
 	}
 	b.WriteString("sink:\n  kafka:\n    compression: none\n")
 	if s["brokers"] != "" {
