@@ -1,7 +1,6 @@
 package replication
 
 import (
-	"log/slog"
 	"net"
 	"strings"
 	"testing"
@@ -10,45 +9,28 @@ import (
 )
 
 // BenchmarkRun reads rows of 480 bytes, ten to a transaction, from a server on loopback
-// that sends as fast as it can.
+// that sends as fast as it can. An operation is a message.
 func BenchmarkRun(b *testing.B) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := new(net.ListenConfig).Listen(b.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer listener.Close()
-	cfg := config(b, func() net.Conn {
-		conn, err := net.Dial("tcp", listener.Addr().String())
-		if err != nil {
-			b.Error(err)
-		}
-		return conn
+	cfg := testConfig(b, func() (net.Conn, error) {
+		return new(net.Dialer).DialContext(b.Context(), "tcp", listener.Addr().String())
 	})
+	served := make(chan struct{})
 	go func() {
+		defer close(served)
 		conn, err := listener.Accept()
 		if err != nil {
 			return
 		}
 		s := newServer(b, conn)
-		go s.serve()
-		<-s.started
-		row := walData(0x100, "I"+strings.Repeat("x", 480))
-		tx := walData(0x100, "B"+strings.Repeat("x", 20))
-		for range 10 {
-			tx = append(tx, row...)
-		}
-		tx = append(tx, walData(0x100, "C"+strings.Repeat("\x00", 25))...)
-		var chunk []byte
-		for len(chunk) < 128<<10 {
-			chunk = append(chunk, tx...)
-		}
-		for {
-			if _, err := conn.Write(chunk); err != nil {
-				return
-			}
-		}
+		s.stream = transactions
+		s.serve()
 	}()
-	stream, err := Open(b.Context(), cfg, slog.New(slog.DiscardHandler))
+	stream, err := Open(b.Context(), cfg, discard())
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -58,18 +40,47 @@ func BenchmarkRun(b *testing.B) {
 	out := make(chan *Batch, 2)
 	ended := make(chan error, 1)
 	go func() { ended <- stream.Run(b.Context(), func() pglogrepl.LSN { return 0 }, out) }()
+
 	b.ReportAllocs()
-	b.ResetTimer()
-	batches := 0
-	for n := 0; n < b.N; {
+	n, batches := 0, 0
+	for b.Loop() {
+		if n > 0 {
+			n--
+			continue
+		}
 		batch := <-out
-		n += len(batch.Messages)
+		n = len(batch.Messages) - 1
 		batches++
 		batch.Release()
 	}
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msgs/s")
 	b.ReportMetric(float64(b.N)/float64(batches), "msgs/batch")
-	b.StopTimer()
 	stream.wire.conn.Close()
-	<-ended
+	for len(ended) == 0 {
+		select {
+		case batch := <-out:
+			batch.Release()
+		case err := <-ended:
+			ended <- err
+		}
+	}
+	<-served
+}
+
+// transactions writes them until the connection is closed.
+func transactions(conn net.Conn) {
+	row := walData(0x100, "I"+strings.Repeat("x", 480))
+	var chunk []byte
+	for len(chunk) < 128<<10 {
+		chunk = append(chunk, walData(0x100, "B"+strings.Repeat("x", 20))...)
+		for range 10 {
+			chunk = append(chunk, row...)
+		}
+		chunk = append(chunk, commit(0x100, 0x100)...)
+	}
+	for {
+		if _, err := conn.Write(chunk); err != nil {
+			return
+		}
+	}
 }

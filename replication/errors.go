@@ -67,6 +67,7 @@ const (
 	objectInUse                = "55006"
 	lockNotAvailable           = "55P03"
 	queryCanceled              = "57014"
+	readOnlyTransaction        = "25006"
 	cannotConnectNow           = "57P03"
 	databaseDropped            = "57P04"
 	internalError              = "XX000"
@@ -82,6 +83,8 @@ func identityOf(code string, at phase) error {
 	case insufficientPrivilege, invalidCatalogName, databaseDropped:
 		return ErrAccess
 	case queryCanceled: // of a stream, by pg_cancel_backend
+		return ErrUnreachable
+	case readOnlyTransaction: // a standby was reached, not the primary
 		return ErrUnreachable
 	}
 	switch code[:min(2, len(code))] {

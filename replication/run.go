@@ -6,25 +6,26 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"syscall"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pglogrepl"
 )
 
 // Run reads until ctx is done, and then returns its cause, or until the stream ends. It
-// hands on a batch as soon as nothing more has arrived, and waits while out takes none or
-// no batch has been released; meanwhile nothing is read. It calls confirmed, which must
-// not block, at least once per StatusInterval and reports its result. It never closes out.
+// hands on a batch as soon as nothing more has arrived; while very many messages arrive it
+// lets them gather for a millisecond. While out takes no batch, or all batches are out,
+// nothing is read. It calls confirmed, which must not block, at least once per
+// StatusInterval and reports what that returns. It never closes out.
 //
 // Run is called once, after Start, and is the only goroutine on the connection.
 func (s *Stream) Run(ctx context.Context, confirmed func() pglogrepl.LSN, out chan<- *Batch) error {
+	now := time.Now()
 	r := &run{
 		Stream: s, confirmed: confirmed, out: out,
 		interval: s.cfg.StatusInterval,
-		heard:    time.Now(),
-		stopping: stopping{prompt: s.silence() / 4},
+		heard:    now,
+		pacer:    pacer{since: now},
+		stopping: stopping{prompt: s.patience() / 4},
 		timer:    time.NewTimer(0),
 	}
 	if s.timeout > 0 {
@@ -33,12 +34,7 @@ func (s *Stream) Run(ctx context.Context, confirmed func() pglogrepl.LSN, out ch
 	release := interruptible(ctx, s.wire.conn.SetReadDeadline)
 	err := r.loop(ctx)
 	release()
-	if r.low {
-			rc, _ := r.wire.conn.(syscall.Conn).SyscallConn()
-			rc.Control(func(fd uintptr) {
-				syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVLOWAT, 1)
-			})
-	}
+	s.socket.gather(false)
 	r.timer.Stop()
 	r.probe.stop()
 	// What is not cut yet leaves the batches: they may be in other hands.
@@ -61,8 +57,6 @@ type run struct {
 	stopping stopping
 	probe    probe
 	pacer    pacer
-	low bool
-	filled   bool        // the last read left no room: more may be waiting
 	timer    *time.Timer // for the time while nothing is read
 }
 
@@ -124,8 +118,8 @@ func (r *run) nextBatch(ctx context.Context) error {
 // makeRoom gives the batch, which must be empty, memory for a message of size bytes.
 func (r *run) makeRoom(ctx context.Context, size int) error {
 	if size > r.wire.max {
-		return fmt.Errorf("%w: a message of %d bytes exceeds the limit of %d bytes", ErrRow,
-			size-headerSize-walHeaderSize, r.cfg.MaxMessageBytes)
+		return fmt.Errorf("%w: the change at %s has %d bytes and exceeds the limit of %d bytes", ErrRow,
+			r.wire.start(), size-headerSize-walHeaderSize, r.cfg.MaxMessageBytes)
 	}
 	if _, err := r.wait(ctx, waitFor{large: r.pool.large}); err != nil {
 		return err
@@ -150,57 +144,50 @@ func (r *run) finish(ctx context.Context, ended error) error {
 
 // receive blocks until something arrives or there is something else to do.
 func (r *run) receive(ctx context.Context, now time.Time) error {
-	if hackLow {
-		if r.pacer.busy != r.low {
-			r.low = r.pacer.busy
-			v := 1
-			if r.low {
-				v = lowN
-			}
-			rc, _ := r.wire.conn.(syscall.Conn).SyscallConn()
-			rc.Control(func(fd uintptr) {
-				if err := syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVLOWAT, v); err != nil {
-					panic(err)
-				}
-			})
-		}
-		if pause := r.pacer.pause(now, r.heard); hackD > 0 && pause > 0 && !r.filled {
-			r.timer.Reset(hackD)
+	busy := r.pacer.busy
+	r.socket.gather(busy)
+	due := r.due()
+	if busy {
+		if pause := busyPause - now.Sub(r.heard); pause > 0 && !r.wire.filled {
+			r.timer.Reset(pause)
 			<-r.timer.C
-			now = time.Now()
 		}
-		if r.low && !r.filled {
-			r.wire.conn.SetReadDeadline(now.Add(2*time.Millisecond))
-			r.deadline = time.Time{}
-			err := r.wire.read()
-			if err == nil {
-				r.heard, r.filled = time.Now(), r.wire.w == len(r.wire.buf)
-				return nil
-			}
-		}
-	} else if pause := r.pacer.pause(now, r.heard); pause > 0 && !r.filled {
-		r.timer.Reset(pause)
-		<-r.timer.C
+		due = earlier(due, time.Now().Add(busyPause)) // what is less than gather waits for
 	}
-	if due := r.due(); !due.Equal(r.deadline) {
+	arrived, err := r.read(ctx, due)
+	if busy && !arrived {
+		r.pacer.busy = false
+	}
+	if arrived {
+		r.socket.onlyBuffered = true
+		for !r.wire.filled && r.wire.read() == nil {
+		}
+		r.socket.onlyBuffered = false
+	}
+	return err
+}
+
+// read waits for something to arrive, but not longer than until due.
+func (r *run) read(ctx context.Context, due time.Time) (arrived bool, err error) {
+	if !due.Equal(r.deadline) {
 		if err := r.wire.conn.SetReadDeadline(due); err != nil {
-			return r.lost(err)
+			return false, r.lost(err)
 		}
 		r.deadline = due
 	}
 	// The end of ctx moves the deadline too: one of the two notices the other.
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return false, context.Cause(ctx)
 	}
-	err := r.wire.read()
+	err = r.wire.read()
 	switch {
 	case err == nil:
-		r.heard, r.filled = time.Now(), r.wire.w == len(r.wire.buf)
-		return nil
+		r.heard = time.Now()
+		return true, nil
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil
+		return false, nil
 	}
-	return r.lost(err)
+	return false, r.lost(err)
 }
 
 // lost is the end of the connection.
@@ -242,7 +229,7 @@ func (r *run) tick(ctx context.Context, now time.Time) error {
 		return fmt.Errorf("%w: stream: nothing arrived for %s", ErrUnreachable, silent)
 	}
 	if since, ok := r.stopping.recognised(); ok && now.Sub(since) >= r.cfg.ShutdownGrace {
-		return fmt.Errorf("%w: it was kept waiting for %s: confirmed is %s of %s",
+		return fmt.Errorf("%w: it was kept waiting for %s: %s is reported of %s",
 			ErrServerStopping, r.cfg.ShutdownGrace, r.reporter.last, r.reporter.limit)
 	}
 	since := now.Sub(r.reporter.sent)
@@ -277,8 +264,3 @@ func (r *run) serverStops(now time.Time) {
 	r.log.Info("the server is stopping", slog.Duration("grace", r.cfg.ShutdownGrace),
 		slog.String("reported", r.reporter.last.String()), slog.String("read", r.reporter.limit.String()))
 }
-
-var hackLow = os.Getenv("LOW") != ""
-var lowN, _ = strconv.Atoi(os.Getenv("LOW"))
-
-var hackD, _ = time.ParseDuration(os.Getenv("PACE"))

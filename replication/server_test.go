@@ -4,59 +4,75 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"log/slog"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
+	"go.uber.org/goleak"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
 )
 
-// A server plays the server's part on one connection, as the test tells it.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Wrap(m)) }
+
+// A server plays the server's part on one connection: it answers what is asked by itself,
+// and streams what the test tells it.
 type server struct {
-	t        testing.TB
+	tb       testing.TB
 	conn     net.Conn
 	backend  *pgproto3.Backend
-	settings map[string]string // answers to the question for settings
-	started  chan string       // the START_REPLICATION command
-	refuse   *pgproto3.ErrorResponse
+	settings map[string]string       // what the session has
+	refuse   *pgproto3.ErrorResponse // the answer to START_REPLICATION; nil: it streams
+	silent   bool                    // CopyDone is not answered
+	stream   func(net.Conn)          // what it streams by itself
+	accept   func()                  // what comes before the session
 
-	statuses chan status   // what was reported
+	startup  map[string]string // parameters of the session
+	command  string            // START_REPLICATION as it came
+	statuses chan status
 	copyDone chan struct{} // closed when the client has ended the copy
-	closed   chan struct{} // closed when the client has ended the session
+	gone     chan struct{} // closed when the client has ended the session
 }
 
 // A status is a status update as it arrived.
 type status struct {
-	at                  time.Time
-	write, flush, apply pglogrepl.LSN
-	ask                 bool
+	at    time.Duration // since the stream began
+	lsn   pglogrepl.LSN // write, flush and apply
+	asked bool
 }
 
-func newServer(t testing.TB, conn net.Conn) *server {
+func newServer(tb testing.TB, conn net.Conn) *server {
+	tb.Helper()
 	settings := sessionSettings()
 	settings["datestyle"] = "ISO, MDY"
 	settings[senderTimeout] = "60000"
 	return &server{
-		t: t, conn: conn, backend: pgproto3.NewBackend(conn, conn), settings: settings,
-		started: make(chan string, 1), statuses: make(chan status, 1<<16),
-		copyDone: make(chan struct{}), closed: make(chan struct{}),
+		tb: tb, conn: conn, backend: pgproto3.NewBackend(conn, conn), settings: settings,
+		statuses: make(chan status, 1<<10), copyDone: make(chan struct{}), gone: make(chan struct{}),
 	}
 }
 
 // serve answers until the client has gone.
 func (s *server) serve() {
-	defer close(s.closed)
+	defer close(s.gone)
 	defer s.conn.Close()
+	if s.accept != nil {
+		s.accept()
+	}
 	startup, err := s.backend.ReceiveStartupMessage()
 	if err != nil {
 		return
 	}
-	_ = startup
+	s.startup = startup.(*pgproto3.StartupMessage).Parameters
 	s.backend.Send(&pgproto3.AuthenticationOk{})
 	s.ready()
+	var began time.Time
 	for {
 		m, err := s.backend.Receive()
 		if err != nil {
@@ -64,14 +80,17 @@ func (s *server) serve() {
 		}
 		switch m := m.(type) {
 		case *pgproto3.Query:
+			began = time.Now()
 			s.query(m.String)
 		case *pgproto3.CopyData:
-			s.statuses <- parseStatus(m.Data)
+			s.statuses <- s.status(m.Data, time.Since(began))
 		case *pgproto3.CopyDone:
 			close(s.copyDone)
-			s.backend.Send(&pgproto3.CopyDone{})
-			s.backend.Send(&pgproto3.CommandComplete{CommandTag: []byte("COPY 0")})
-			s.ready()
+			if !s.silent {
+				s.backend.Send(&pgproto3.CopyDone{})
+				s.backend.Send(&pgproto3.CommandComplete{CommandTag: []byte("COPY 0")})
+				s.ready()
+			}
 		case *pgproto3.Terminate:
 			return
 		}
@@ -86,7 +105,7 @@ func (s *server) ready() {
 func (s *server) query(sql string) {
 	switch {
 	case sql == "IDENTIFY_SYSTEM":
-		s.rows([]string{"systemid", "timeline", "xlogpos", "dbname"}, []string{"7000000000000000001", "1", "0/FF", "app"})
+		s.rows([]string{"systemid", "timeline", "xlogpos", "dbname"}, []string{"7000000000000000001", "3", "0/FF", "app"})
 	case strings.HasPrefix(sql, "SELECT lower(name), setting"):
 		var rows [][]string
 		for name, value := range s.settings {
@@ -94,7 +113,7 @@ func (s *server) query(sql string) {
 		}
 		s.rows([]string{"name", "setting"}, rows...)
 	case strings.HasPrefix(sql, "START_REPLICATION"):
-		s.started <- sql
+		s.command = sql
 		if s.refuse != nil {
 			s.backend.Send(s.refuse)
 			s.ready()
@@ -102,8 +121,11 @@ func (s *server) query(sql string) {
 		}
 		s.backend.Send(&pgproto3.CopyBothResponse{})
 		_ = s.backend.Flush()
+		if s.stream != nil {
+			s.stream(s.conn)
+		}
 	default:
-		s.t.Errorf("unexpected query %q", sql)
+		s.tb.Errorf("unexpected query %q", sql)
 	}
 }
 
@@ -124,33 +146,180 @@ func (s *server) rows(columns []string, rows ...[]string) {
 	s.ready()
 }
 
-func parseStatus(b []byte) status {
+func (s *server) status(b []byte, at time.Duration) status {
 	lsn := func(i int) pglogrepl.LSN { return pglogrepl.LSN(binary.BigEndian.Uint64(b[i:])) }
-	return status{at: time.Now(), write: lsn(1), flush: lsn(9), apply: lsn(17), ask: b[33] != 0}
-}
-
-// config returns a configuration whose connections are made by dial.
-func config(t testing.TB, dial func() net.Conn) Config {
-	t.Helper()
-	cfg, err := pgconn.ParseConfig("host=127.0.0.1 user=u database=app sslmode=disable")
-	if err != nil {
-		t.Fatal(err)
+	if len(b) != 34 || b[0] != 'r' || lsn(1) != lsn(9) || lsn(1) != lsn(17) || b[33] > 1 {
+		s.tb.Errorf("status update %x", b)
+		return status{}
 	}
-	cfg.LookupFunc = func(context.Context, string) ([]string, error) { return []string{"127.0.0.1"}, nil }
-	cfg.DialFunc = func(context.Context, string, string) (net.Conn, error) { return dial(), nil }
-	return Config{Conn: cfg, Publication: "pub", Slot: "slot"}
+	clock := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Add(time.Duration(binary.BigEndian.Uint64(b[25:])) * time.Microsecond)
+	if d := time.Since(clock).Abs(); d > time.Minute {
+		s.tb.Errorf("status update from %s", clock)
+	}
+	return status{at: at, lsn: lsn(1), asked: b[33] == 1}
 }
 
-// walData is a CopyData message with bytes of the plugin.
+// send streams raw bytes. It blocks until they are read.
+func (s *server) send(messages ...[]byte) {
+	for _, m := range messages {
+		if _, err := s.conn.Write(m); err != nil {
+			return
+		}
+	}
+}
+
+// reports returns the status updates that have arrived so far.
+func (s *server) reports() []status {
+	var all []status
+	for {
+		select {
+		case st := <-s.statuses:
+			all = append(all, st)
+		default:
+			return all
+		}
+	}
+}
+
+// encode is a message of the server.
+func encode(m pgproto3.BackendMessage) []byte {
+	b, err := m.Encode(nil)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+func copyData(body []byte) []byte { return encode(&pgproto3.CopyData{Data: body}) }
+
+// walData carries bytes of the plugin.
 func walData(start pglogrepl.LSN, data string) []byte {
 	b := []byte{'w'}
 	b = binary.BigEndian.AppendUint64(b, uint64(start))
 	b = binary.BigEndian.AppendUint64(b, uint64(start))
 	b = binary.BigEndian.AppendUint64(b, 0)
-	return copyData(string(b) + data)
+	return copyData(append(b, data...))
 }
 
-func copyData(body string) []byte {
-	b := binary.BigEndian.AppendUint32([]byte{'d'}, uint32(4+len(body)))
-	return append(b, body...)
+// commit carries a Commit message.
+func commit(commitLSN, end pglogrepl.LSN) []byte {
+	b := []byte{'C', 0}
+	b = binary.BigEndian.AppendUint64(b, uint64(commitLSN))
+	b = binary.BigEndian.AppendUint64(b, uint64(end))
+	b = binary.BigEndian.AppendUint64(b, 0)
+	return walData(commitLSN, string(b))
+}
+
+func keepalive(walEnd pglogrepl.LSN, ask bool) []byte {
+	b := binary.BigEndian.AppendUint64([]byte{'k'}, uint64(walEnd))
+	b = binary.BigEndian.AppendUint64(b, 0)
+	if ask {
+		return copyData(append(b, 1))
+	}
+	return copyData(append(b, 0))
+}
+
+// testConfig returns a configuration whose connections are made by dial.
+func testConfig(tb testing.TB, dial func() (net.Conn, error)) Config {
+	tb.Helper()
+	cfg, err := pgconn.ParseConfig("host=127.0.0.1 user=u database=app sslmode=disable connect_timeout=0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	cfg.LookupFunc = func(context.Context, string) ([]string, error) { return []string{"127.0.0.1"}, nil }
+	cfg.DialFunc = func(context.Context, string, string) (net.Conn, error) { return dial() }
+	return Config{Conn: cfg, Publication: "pub", Slot: "slot"}
+}
+
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// A session is a stream from a server that the test plays. Its fields may be changed
+// before open.
+type session struct {
+	t      *testing.T
+	cfg    Config
+	server *server
+	stream *Stream
+
+	confirmed atomic.Uint64
+	out       chan *Batch
+	ended     chan error
+	cancel    context.CancelCauseFunc
+}
+
+func newSession(t *testing.T) *session {
+	t.Helper()
+	client, remote := net.Pipe()
+	s := &session{t: t, server: newServer(t, remote), out: make(chan *Batch), ended: make(chan error, 1)}
+	s.cfg = testConfig(t, func() (net.Conn, error) { return client, nil })
+	return s
+}
+
+// open opens the stream and starts it at from.
+func (s *session) open(from pglogrepl.LSN) *session {
+	s.t.Helper()
+	go s.server.serve()
+	var err error
+	if s.stream, err = Open(s.t.Context(), s.cfg, discard()); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := s.stream.Start(s.t.Context(), from); err != nil {
+		s.t.Fatal(err)
+	}
+	s.confirmed.Store(uint64(from))
+	return s
+}
+
+// run runs the stream until the test ends.
+func (s *session) run() *session {
+	ctx, cancel := context.WithCancelCause(s.t.Context())
+	s.cancel = cancel
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.ended <- s.stream.Run(ctx, func() pglogrepl.LSN { return pglogrepl.LSN(s.confirmed.Load()) }, s.out)
+	}()
+	s.t.Cleanup(func() {
+		cancel(nil)
+		<-done
+		s.stream.wire.conn.Close()
+		<-s.server.gone
+	})
+	return s
+}
+
+// receive returns what the next batch carries, in short, and releases it.
+func (s *session) receive() []string {
+	s.t.Helper()
+	select {
+	case b := <-s.out:
+		defer b.Release()
+		return describe(b)
+	case err := <-s.ended:
+		s.t.Fatalf("the stream has ended: %v", err)
+		return nil
+	}
+}
+
+// drain releases every batch until stop is called, which must not be before the stream ends.
+func (s *session) drain() (stop func()) {
+	go func() {
+		for b := range s.out {
+			b.Release()
+		}
+	}()
+	return func() { close(s.out) }
+}
+
+func describe(b *Batch) []string {
+	var all []string
+	for _, m := range b.Messages {
+		switch m := m.(type) {
+		case *WALData:
+			all = append(all, fmt.Sprintf("%s %s", m.Start, m.Data))
+		case *Keepalive:
+			all = append(all, fmt.Sprintf("keepalive %s %t", m.WALEnd, m.ReplyRequested))
+		}
+	}
+	return all
 }

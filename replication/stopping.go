@@ -15,9 +15,10 @@ const promptRequests = 3
 // wal_sender_timeout has passed without a word from us.
 // https://www.postgresql.org/docs/current/protocol-replication.html
 type stopping struct {
-	prompt time.Duration // a request that comes sooner after our last status update is prompt
+	prompt time.Duration // less than this after our last status update is prompt
 
 	walEnd   pglogrepl.LSN // of the last request
+	asked    time.Time     // when that came
 	requests int           // prompt ones in a row, nothing having been sent in between
 	since    time.Time     // when it was recognised; zero: it is not
 	certain  bool          // the server has said so
@@ -38,14 +39,16 @@ func (s *stopping) keepalive(k Keepalive, now, sent time.Time) bool {
 		s.data()
 		s.walEnd = k.WALEnd
 	}
-	switch {
-	case !k.ReplyRequested:
-		return false
-	case now.Sub(sent) >= s.prompt:
-		s.data()
+	if !k.ReplyRequested {
 		return false
 	}
-	s.requests++
+	if now.Sub(sent) >= s.prompt || now.Sub(s.asked) >= s.prompt {
+		s.data()
+	}
+	s.asked = now
+	if now.Sub(sent) < s.prompt {
+		s.requests++
+	}
 	return s.requests == promptRequests
 }
 

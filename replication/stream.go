@@ -1,10 +1,10 @@
 package replication
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"slices"
@@ -38,6 +38,7 @@ type Stream struct {
 	system    System
 	timeout   time.Duration // wal_sender_timeout; 0: off
 	wire      wire
+	socket    *socket // below wire.conn
 	reporter  reporter
 	pool      *pool
 	streaming bool // START_REPLICATION has succeeded
@@ -53,6 +54,7 @@ func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Stream, error) {
 	}
 	settings := walsender(cfg.Conn)
 	maps.Copy(settings.RuntimeParams, sessionSettings())
+	withSockets(settings)
 	conn, err := connect(ctx, settings)
 	if err != nil {
 		return nil, err
@@ -95,10 +97,10 @@ func (s *Stream) adopt(ctx context.Context, conn *pgconn.PgConn) error {
 		return fmt.Errorf("prepare the connection: %w", err)
 	}
 	s.wire = wire{
-		conn: hijacked.Conn,
-		max:  headerSize + walHeaderSize + s.cfg.MaxMessageBytes,
-		buf:  make([]byte, smallBuffer),
+		max: headerSize + walHeaderSize + s.cfg.MaxMessageBytes,
+		buf: make([]byte, smallBuffer),
 	}
+	s.wire.conn, s.socket = socketOf(hijacked.Conn)
 	return nil
 }
 
@@ -125,11 +127,11 @@ func (s *Stream) checkSettings(ctx context.Context, conn *pgconn.PgConn) error {
 				ErrConfig, name, got[name], want[name])
 		}
 	}
-	millis, err := strconv.Atoi(got[senderTimeout])
+	n, err := strconv.Atoi(got[senderTimeout]) // milliseconds
 	if err != nil {
 		return fmt.Errorf("read %s: %w", senderTimeout, err)
 	}
-	s.timeout = time.Duration(millis) * time.Millisecond
+	s.timeout = time.Duration(n) * time.Millisecond
 	return nil
 }
 
@@ -140,13 +142,13 @@ func (s *Stream) System() System { return s.system }
 // how long it lives without hearing from us. Zero: for ever.
 func (s *Stream) SenderTimeout() time.Duration { return s.timeout }
 
-// silence is how long the server may say nothing before it counts as gone.
-func (s *Stream) silence() time.Duration {
-	if s.timeout == 0 {
-		return 30 * time.Second
-	}
-	return s.timeout
-}
+// patience is how long a server lives without hearing from us, and we without hearing from
+// it.
+func (s *Stream) patience() time.Duration { return cmp.Or(s.timeout, 30*time.Second) }
+
+// silence is how long the server may say nothing before it counts as gone. Asked for an
+// answer it gives one between two changes that it decodes; a busy machine may take its time.
+func (s *Stream) silence() time.Duration { return max(s.patience(), 10*time.Second) }
 
 // Start begins to stream: from the position the slot has, or from from if that is behind
 // it. The server obeys such a position without a check and skips what lies between, so it
@@ -201,9 +203,10 @@ func (s *Stream) start(doing, command string) (refused, err error) {
 	}
 }
 
-// diagnose completes the error of a code that means several things.
+// diagnose completes an error that the catalog can say more about: a slot that is missing,
+// or a code that a slot which is invalidated, of another database or a standby's shares.
 func (s *Stream) diagnose(ctx context.Context, err error) error {
-	if sqlState(err) != notInPrerequisiteState {
+	if code := sqlState(err); code != notInPrerequisiteState && code != undefinedObject {
 		return err
 	}
 	catalog, inspectErr := Inspect(ctx, s.cfg.Conn, s.cfg.Publication, s.cfg.Slot)
@@ -213,113 +216,5 @@ func (s *Stream) diagnose(ctx context.Context, err error) error {
 	if reason := catalog.Verify(); reason != nil {
 		return fmt.Errorf("%w (%w)", reason, err)
 	}
-	return err
-}
-
-// during runs an exchange with the server that ends with ctx.
-func (s *Stream) during(ctx context.Context, exchange func() error) error {
-	release := interruptible(ctx, s.wire.conn.SetDeadline)
-	err := exchange()
-	if release() {
-		return err
-	}
-	return context.Cause(ctx)
-}
-
-// interruptible lets the end of ctx end what blocks on the connection: it moves the
-// deadline into the past. release ends that, and reports whether it has not happened; the
-// deadline is then clear.
-func interruptible(ctx context.Context, set func(time.Time) error) (release func() bool) {
-	interrupted := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		_ = set(time.Unix(1, 0))
-		close(interrupted)
-	})
-	return func() bool {
-		if !stop() {
-			<-interrupted
-			_ = set(time.Time{})
-			return false
-		}
-		_ = set(time.Time{})
-		return true
-	}
-}
-
-// Close reports confirmed once more, ends the stream and closes the connection. It returns
-// nil when the server has taken the position and let go of the slot; what it still sends
-// until then, the rest of a transaction, is thrown away. ctx bounds that. After Run has
-// returned, or without Run.
-func (s *Stream) Close(ctx context.Context, confirmed pglogrepl.LSN) error {
-	defer func() { _ = s.wire.conn.Close() }()
-	if s.broken {
-		return nil
-	}
-	err := s.during(ctx, func() error { return s.end(confirmed) })
-	s.broken = true
-	return wrap(ctx, "end the stream", err, querying)
-}
-
-// end ends the copy, if one is running, and then the session.
-func (s *Stream) end(confirmed pglogrepl.LSN) error {
-	if s.streaming {
-		if err := s.reporter.check(confirmed); err != nil {
-			return err
-		}
-		if err := s.reporter.send(time.Now(), confirmed, false); err != nil {
-			return err
-		}
-		if err := s.send(&pgproto3.CopyDone{}); err != nil {
-			return err
-		}
-		if err := s.awaitReady(); err != nil {
-			return err
-		}
-	}
-	// The slot is free. That the server's process is gone too is a courtesy.
-	if s.send(&pgproto3.Terminate{}) == nil {
-		_, _ = s.wire.conn.Read(s.wire.buf)
-	}
-	return nil
-}
-
-// awaitReady reads until the server has ended the copy, which it does after it has taken
-// our last status update. A server that is stopping then closes the connection.
-func (s *Stream) awaitReady() error {
-	var ended bool
-	for {
-		kind, body, ok, err := s.wire.next()
-		large, isLarge := errors.AsType[*largeError](err)
-		switch {
-		case isLarge:
-			err = s.wire.skip(large.size)
-		case err == nil && !ok:
-			err = s.wire.read()
-		}
-		switch {
-		case ended && errors.Is(err, io.ErrUnexpectedEOF):
-			return nil
-		case err != nil:
-			return err
-		case !ok:
-			continue
-		}
-		switch kind {
-		case kindCopyDone, kindCommandComplete:
-			ended = true
-		case kindError:
-			return pgError("end the stream", body, streaming)
-		case kindReady:
-			return nil
-		}
-	}
-}
-
-func (s *Stream) send(m pgproto3.FrontendMessage) error {
-	b, err := m.Encode(nil)
-	if err != nil {
-		return err
-	}
-	_, err = s.wire.conn.Write(b)
 	return err
 }

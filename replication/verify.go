@@ -41,7 +41,7 @@ func (c *Catalog) verifyPublication() error {
 	p := c.Publication
 	switch {
 	case p == nil && c.Slot != nil:
-		return fmt.Errorf("%w: publication %q does not exist in database %q, but slot %q does; rows committed while there is no publication are not delivered, not even after it is created again",
+		return fmt.Errorf("%w: publication %q does not exist in database %q, but slot %q does; rows committed without a publication are not delivered, not even if it is created again: send them otherwise, and begin anew with: outbox-cdc setup --drop, and outbox-cdc setup",
 			ErrPublication, c.PublicationName, c.Database, c.SlotName)
 	case p == nil:
 		return fmt.Errorf("%w: publication %q does not exist in database %q; create it and the slot with: outbox-cdc setup",

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+
+	"github.com/jackc/pglogrepl"
 )
 
 // headerSize is the kind and the length of a message.
@@ -32,9 +34,12 @@ type wire struct {
 	max  int // a longer message is not for buf
 	buf  []byte
 	r, w int // buf[r:w] is received and not cut yet
+
+	filled bool // the last read left no room: more may be waiting
 }
 
-// A largeError says that a message exceeds buf or max. Nothing of it is cut.
+// A largeError says that a message exceeds buf or max. Nothing of it is cut; the header of
+// WAL data, if it is that, has been received.
 type largeError struct{ size int }
 
 func (e *largeError) Error() string { return fmt.Sprintf("message of %d bytes", e.size) }
@@ -48,10 +53,11 @@ func (w *wire) next() (kind byte, body []byte, ok bool, err error) {
 	if size < headerSize {
 		return 0, nil, false, fmt.Errorf("server sent a message of length %d", size)
 	}
-	if size > len(w.buf) || size > w.max {
+	switch received := w.w - w.r; {
+	case received >= size && size <= w.max:
+	case received >= headerSize+walHeaderSize && (size > len(w.buf) || size > w.max):
 		return 0, nil, false, &largeError{size}
-	}
-	if w.w-w.r < size {
+	default:
 		return 0, nil, false, nil
 	}
 	m := w.buf[w.r : w.r+size : w.r+size]
@@ -73,6 +79,11 @@ func (w *wire) use(buf []byte) {
 	w.buf, w.r, w.w = buf, 0, n
 }
 
+// start returns the position of the WAL data that comes next.
+func (w *wire) start() pglogrepl.LSN {
+	return pglogrepl.LSN(binary.BigEndian.Uint64(w.buf[w.r+headerSize+1:]))
+}
+
 // skip throws the next message away, whose length is size.
 func (w *wire) skip(size int) error {
 	rest := size - (w.w - w.r)
@@ -88,8 +99,9 @@ func (w *wire) read() error {
 		w.use(w.buf)
 	}
 	n, err := w.conn.Read(w.buf[w.w:])
+	w.w += n
+	w.filled = w.w == len(w.buf)
 	if n > 0 {
-		w.w += n
 		return nil // an error comes again
 	}
 	if errors.Is(err, io.EOF) {

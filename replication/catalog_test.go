@@ -1,0 +1,152 @@
+package replication
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
+)
+
+func TestInspectTables(t *testing.T) {
+	column := func(name string, oid uint32, typeName string, notNull bool) Column {
+		return Column{Name: name, TypeOID: oid, TypeName: typeName, NotNull: notNull}
+	}
+	id, payload := column("id", 23, "integer", true), column("payload", 3802, "jsonb", false)
+	for name, tc := range map[string]struct {
+		sql   string
+		since int // major version
+		want  []Table
+	}{
+		"dropped and generated columns": {
+			sql: `CREATE TABLE outbox (gone int, id int NOT NULL, twice int GENERATED ALWAYS AS (id * 2) STORED, key varchar(40), payload jsonb);
+				ALTER TABLE outbox DROP COLUMN gone; CREATE PUBLICATION pub FOR TABLE outbox`,
+			want: []Table{{Schema: "public", Name: "outbox", Columns: []Column{id, column("key", 1043, "character varying(40)", false), payload}}},
+		},
+		"generated column that is published": {
+			since: 18,
+			sql: `CREATE TABLE outbox (id int NOT NULL, twice int GENERATED ALWAYS AS (id * 2) STORED);
+				CREATE PUBLICATION pub FOR TABLE outbox WITH (publish_generated_columns = stored)`,
+			want: []Table{{Schema: "public", Name: "outbox", Columns: []Column{id, column("twice", 23, "integer", false)}}},
+		},
+		"column list and row filter": {
+			since: 15,
+			sql: `CREATE TABLE outbox (payload jsonb, secret text, id int NOT NULL);
+				CREATE PUBLICATION pub FOR TABLE outbox (id, payload) WHERE (id > 5)`,
+			want: []Table{{Schema: "public", Name: "outbox", Columns: []Column{payload, id}, HasRowFilter: true}},
+		},
+		"schema": {
+			since: 15,
+			sql: `CREATE SCHEMA app; CREATE TABLE app.a (id int NOT NULL); CREATE TABLE app.b (payload jsonb);
+				CREATE PUBLICATION pub FOR TABLES IN SCHEMA app`,
+			want: []Table{{Schema: "app", Name: "a", Columns: []Column{id}}, {Schema: "app", Name: "b", Columns: []Column{payload}}},
+		},
+		"via root": {
+			sql: `CREATE TABLE outbox (id int NOT NULL, payload jsonb) PARTITION BY RANGE (id);
+				CREATE TABLE p1 PARTITION OF outbox FOR VALUES FROM (1) TO (9);
+				CREATE PUBLICATION pub FOR TABLE outbox WITH (publish_via_partition_root = true)`,
+			want: []Table{{Schema: "public", Name: "outbox", Columns: []Column{id, payload}}},
+		},
+		"as partitions": {
+			sql: `CREATE TABLE outbox (id int NOT NULL, payload jsonb) PARTITION BY RANGE (id);
+				CREATE TABLE p1 (payload jsonb, id int NOT NULL); ALTER TABLE outbox ATTACH PARTITION p1 FOR VALUES FROM (1) TO (9);
+				CREATE PUBLICATION pub FOR TABLE outbox`,
+			want: []Table{{Schema: "public", Name: "p1", Columns: []Column{payload, id}}},
+		},
+		"no table": {sql: "CREATE PUBLICATION pub"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+				if srv.Install().Major < tc.since {
+					return
+				}
+				db := pgtest.DatabaseOn(t, srv)
+				db.Exec(t, tc.sql)
+				catalog, err := Inspect(t.Context(), db.Config(t), "pub", "no_slot")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(tc.want, catalog.Publication.Tables, cmpopts.IgnoreFields(Table{}, "OID")); diff != "" {
+					t.Errorf("tables (-want +got):\n%s", diff)
+				}
+				for _, table := range catalog.Publication.Tables {
+					if oid := pgtest.QueryRow[uint32](t, db, "SELECT to_regclass($1)::oid", table.Schema+"."+table.Name); table.OID != oid {
+						t.Errorf("OID of %s is %d, want %d", table.Name, table.OID, oid)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestInspectServer(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		db := pgtest.DatabaseOn(t, srv)
+		got, err := Inspect(t.Context(), db.Config(t), "pub", "no_slot")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := &Catalog{
+			ServerVersion: pgtest.QueryRow[int](t, db, "SELECT current_setting('server_version_num')::int"),
+			SystemID:      pgtest.QueryRow[string](t, db, "SELECT system_identifier::text FROM pg_control_system()"),
+			Database:      db.Name, WALLevel: "logical", Encoding: "UTF8", PublicationName: "pub", SlotName: "no_slot",
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("catalog (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestVerify(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*Catalog)
+		want   error
+		text   string
+	}{
+		"fine":                 {change: func(*Catalog) {}},
+		"slot in use":          {change: func(c *Catalog) { c.Slot.Active = true }},
+		"slot running out":     {change: func(c *Catalog) { c.Slot.WALStatus = "unreserved" }},
+		"standby":              {change: func(c *Catalog) { c.InRecovery = true }},
+		"version":              {change: func(c *Catalog) { c.ServerVersion = 130022 }, want: ErrConfig, text: "13.22"},
+		"wal_level":            {change: func(c *Catalog) { c.WALLevel = "replica" }, want: ErrConfig, text: "wal_level"},
+		"encoding":             {change: func(c *Catalog) { c.Encoding = "SQL_ASCII" }, want: ErrConfig, text: "SQL_ASCII"},
+		"old standby":          {change: func(c *Catalog) { c.InRecovery, c.ServerVersion = true, 150018 }, want: ErrUnreachable, text: "standby"},
+		"no publication":       {change: func(c *Catalog) { c.Publication = nil }, want: ErrPublication, text: `"pub"`},
+		"neither":              {change: func(c *Catalog) { c.Publication, c.Slot = nil, nil }, want: ErrPublication, text: "setup"},
+		"no inserts":           {change: func(c *Catalog) { c.Publication.Insert = false }, want: ErrPublication, text: "insert"},
+		"no table":             {change: func(c *Catalog) { c.Publication.Tables = nil }, want: ErrPublication, text: "no table"},
+		"no slot":              {change: func(c *Catalog) { c.Slot = nil }, want: ErrSlotMissing, text: "outbox-cdc setup"},
+		"physical slot":        {change: func(c *Catalog) { c.Slot.Plugin = "" }, want: ErrConfig, text: "physical"},
+		"plugin":               {change: func(c *Catalog) { c.Slot.Plugin = "wal2json" }, want: ErrConfig, text: "wal2json"},
+		"another database":     {change: func(c *Catalog) { c.Slot.Database = "other" }, want: ErrConfig, text: "other"},
+		"lost":                 {change: func(c *Catalog) { c.Slot.WALStatus = "lost" }, want: ErrSlotLost, text: "0/20"},
+		"invalidated":          {change: func(c *Catalog) { c.Slot.InvalidationReason = "idle_timeout" }, want: ErrSlotLost, text: "idle_timeout"},
+		"two-phase slot":       {change: func(c *Catalog) { c.Slot.TwoPhase = true }, want: ErrConfig, text: "two_phase"},
+		"temporary slot":       {change: func(c *Catalog) { c.Slot.Temporary = true }, want: ErrConfig, text: "temporary"},
+		"copy on a standby":    {change: func(c *Catalog) { c.InRecovery, c.Slot.Synced = true, true }, want: ErrUnreachable, text: "standby"},
+		"synced, and promoted": {change: func(c *Catalog) { c.Slot.Synced = true }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &Catalog{
+				ServerVersion: 180001, Database: "app", WALLevel: "logical", Encoding: "UTF8", PublicationName: "pub", SlotName: "slot",
+				Publication: &Publication{Name: "pub", Insert: true, Tables: []Table{{Name: "outbox"}}},
+				Slot:        &Slot{Name: "slot", Plugin: "pgoutput", Database: "app", WALStatus: "reserved", ConfirmedFlushLSN: 0x20},
+			}
+			tc.change(c)
+			err := c.Verify()
+			if tc.want == nil {
+				if err != nil {
+					t.Errorf("Verify: %v", err)
+				}
+				return
+			}
+			if !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.text) {
+				t.Errorf("Verify: %v, want %v with %q", err, tc.want, tc.text)
+			}
+		})
+	}
+}

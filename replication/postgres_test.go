@@ -1,0 +1,246 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
+)
+
+// A source is a database with an outbox, a publication and a slot.
+type source struct {
+	*pgtest.DB
+	cfg Config
+}
+
+// newSource makes one. The slot is named like the database: slots belong to the server.
+func newSource(t *testing.T, srv *pgserver.Server) *source {
+	t.Helper()
+	db := pgtest.DatabaseOn(t, srv)
+	db.Exec(t, "CREATE TABLE outbox (id int PRIMARY KEY, payload text)")
+	s := &source{DB: db, cfg: Config{Conn: db.Config(t), Publication: "pub", Slot: db.Name}}
+	if _, err := Setup(t.Context(), s.setup("outbox")); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *source) setup(tables ...string) SetupConfig {
+	return SetupConfig{Conn: s.cfg.Conn, Publication: s.cfg.Publication, Slot: s.cfg.Slot, Tables: tables}
+}
+
+func (s *source) slot(t *testing.T) *Slot {
+	t.Helper()
+	catalog, err := Inspect(t.Context(), s.cfg.Conn, s.cfg.Publication, s.cfg.Slot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return catalog.Slot
+}
+
+// insert inserts the rows from to to in a transaction and returns the log's end.
+func (s *source) insert(t *testing.T, from, to int) {
+	t.Helper()
+	s.Exec(t, "INSERT INTO outbox SELECT i, repeat('x', 400) FROM generate_series($1::int, $2::int) i", from, to)
+}
+
+// A reader runs a stream and notes what comes. It confirms the ends of transactions, and
+// keepalives between them, unless it holds back.
+type reader struct {
+	stream    *Stream
+	confirmed atomic.Uint64
+	holdBack  bool
+	highest   atomic.Uint64 // what could be confirmed
+	free      atomic.Bool   // end of holding back
+	rows      atomic.Int64
+	commits   chan pglogrepl.LSN // ends of the transactions that had rows
+	ended     chan error
+	cancel    context.CancelCauseFunc
+}
+
+// start opens the stream, starts it at from, and reads until the test ends.
+func (s *source) start(t *testing.T, from pglogrepl.LSN, holdBack bool) *reader {
+	t.Helper()
+	stream, err := Open(t.Context(), s.cfg, discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Start(t.Context(), from); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	r := &reader{
+		stream: stream, holdBack: holdBack, cancel: cancel,
+		commits: make(chan pglogrepl.LSN, 1000), ended: make(chan error, 1),
+	}
+	r.confirmed.Store(uint64(from))
+	out := make(chan *Batch, 2)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for b := range out {
+			r.batch(b)
+		}
+	}()
+	go func() {
+		defer close(out)
+		r.ended <- stream.Run(ctx, func() pglogrepl.LSN { return pglogrepl.LSN(r.confirmed.Load()) }, out)
+	}()
+	t.Cleanup(func() {
+		cancel(nil)
+		<-done
+		stream.wire.conn.Close()
+	})
+	return r
+}
+
+func (r *reader) batch(b *Batch) {
+	defer b.Release()
+	rows := 0
+	for _, m := range b.Messages {
+		switch m := m.(type) {
+		case *Keepalive:
+			r.confirm(m.WALEnd) // nothing is in flight, and none comes inside a transaction here
+		case *WALData:
+			if m.Data[0] == 'I' {
+				rows++
+				r.rows.Add(1)
+			}
+			if end, ok := commitEnd(m.Data); ok {
+				r.confirm(end)
+				r.commits <- end
+			}
+		}
+	}
+}
+
+func (r *reader) confirm(lsn pglogrepl.LSN) {
+	r.highest.Store(max(r.highest.Load(), uint64(lsn)))
+	if (!r.holdBack || r.free.Load()) && uint64(lsn) > r.confirmed.Load() {
+		r.confirmed.Store(uint64(lsn))
+	}
+}
+
+// close stops reading and closes the stream.
+func (r *reader) close(t *testing.T) {
+	t.Helper()
+	r.cancel(nil)
+	if err := <-r.ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("Run: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := r.stream.Close(ctx, pglogrepl.LSN(r.confirmed.Load())); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+// wait returns why the stream has ended.
+func (r *reader) wait(t *testing.T) error {
+	t.Helper()
+	select {
+	case err := <-r.ended:
+		return err
+	case <-time.After(30 * time.Second):
+		t.Fatal("the stream does not end")
+		return nil
+	}
+}
+
+// eventually waits for a condition of the server.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(15 * time.Second); !condition(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 15 s: %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func TestStreamsWhatIsNotConfirmed(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		s := newSource(t, srv)
+		created := s.slot(t).ConfirmedFlushLSN
+		s.insert(t, 1, 10)
+
+		r := s.start(t, 0, true)
+		end := <-r.commits
+		if got := r.rows.Load(); got != 10 {
+			t.Errorf("%d rows", got)
+		}
+		r.close(t)
+		if got := s.slot(t); got.ConfirmedFlushLSN != created || got.Active {
+			t.Errorf("nothing was confirmed, but the slot went from %s to %s (active: %t)", created, got.ConfirmedFlushLSN, got.Active)
+		}
+
+		r = s.start(t, 0, true)
+		if again := <-r.commits; again != end {
+			t.Errorf("the transaction ended at %s, and now at %s", end, again)
+		}
+		r.confirmed.Store(uint64(end))
+		eventually(t, "the slot is where it was confirmed", func() bool { return s.slot(t).ConfirmedFlushLSN == end })
+		s.insert(t, 11, 12)
+		<-r.commits
+		r.close(t)
+
+		r = s.start(t, end, false)
+		end = <-r.commits
+		if got := r.rows.Load(); got != 2 {
+			t.Errorf("%d rows after those that were confirmed", got)
+		}
+		r.close(t)
+		if got := s.slot(t).ConfirmedFlushLSN; got < end {
+			t.Errorf("the slot is at %s after Close with %s", got, end)
+		}
+	})
+}
+
+// Keepalives move the slot of an outbox at rest while others write.
+func TestKeepalivesMoveAnIdleSlot(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		s := newSource(t, srv)
+		s.Exec(t, "CREATE TABLE other (i int)")
+		r := s.start(t, 0, false)
+		s.Exec(t, "INSERT INTO other SELECT generate_series(1, 10000)")
+		target := lsn(t, s, "SELECT pg_current_wal_lsn()::text")
+		eventually(t, "the slot passes what others wrote", func() bool { return s.slot(t).ConfirmedFlushLSN >= target })
+		r.close(t)
+	})
+}
+
+// Holding positions back is no reason to believe that the server is stopping.
+func TestHoldingBackIsNoShutdown(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		s := newSource(t, srv)
+		s.cfg.ShutdownGrace = 100 * time.Millisecond
+		s.Exec(t, "CREATE TABLE other (i int)")
+		r := s.start(t, 0, true)
+		for i := range 20 {
+			s.insert(t, i+1, i+1)
+			s.Exec(t, "INSERT INTO other VALUES (1)")
+			<-r.commits
+			select {
+			case err := <-r.ended:
+				t.Fatalf("Run: %v", err)
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+		r.close(t)
+	})
+}
+
+func lsn(t *testing.T, s *source, query string) pglogrepl.LSN {
+	t.Helper()
+	v, err := pglogrepl.ParseLSN(pgtest.QueryRow[string](t, s.DB, query))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}

@@ -1,0 +1,483 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5/pgproto3"
+)
+
+func TestMessagesArriveInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSession(t).open(0).run()
+		var all []byte
+		for _, m := range [][]byte{
+			walData(0x10, "B"), walData(0x11, "I1"), keepalive(0x12, false), walData(0x13, "I2"),
+			encode(&pgproto3.ParameterStatus{Name: "TimeZone", Value: "UTC"}), commit(0x14, 0x18), keepalive(0x20, true),
+		} {
+			all = append(all, m...)
+		}
+		go s.server.send(all)
+		want := []string{
+			"0/10 B", "0/11 I1", "keepalive 0/12 false", "0/13 I2",
+			"0/14 C\x00\x00\x00\x00\x00\x00\x00\x00\x14\x00\x00\x00\x00\x00\x00\x00\x18" + strings.Repeat("\x00", 8), "keepalive 0/20 true",
+		}
+		if diff := cmp.Diff(want, s.receive()); diff != "" {
+			t.Errorf("batch (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A read that ends by its deadline, which happens for every status update, must not lose
+// what it has read of a message.
+func TestMessageInPieces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSession(t).open(0).run()
+		began := time.Now()
+		message := walData(0x10, "Ihello")
+		go func() {
+			for _, b := range message {
+				time.Sleep(1500 * time.Millisecond)
+				s.server.send([]byte{b})
+			}
+		}()
+		if diff := cmp.Diff([]string{"0/10 Ihello"}, s.receive()); diff != "" {
+			t.Errorf("batch (-want +got):\n%s", diff)
+		}
+		if got, want := time.Since(began), time.Duration(len(message))*1500*time.Millisecond; got != want {
+			t.Errorf("after %s, want %s", got, want)
+		}
+		for i, r := range s.server.reports() {
+			if want := time.Duration(i) * time.Second; r.at != want {
+				t.Fatalf("status update %d after %s, want %s", i, r.at, want)
+			}
+		}
+	})
+}
+
+func TestBatchesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSession(t).open(0).run()
+		const n = 3 * batchMessages
+		var small []byte
+		for i := range n {
+			small = append(small, walData(0, fmt.Sprintf("I%d", i))...)
+		}
+		row := walData(0, "I"+strings.Repeat("x", 10_000))
+		go func() {
+			s.server.send(small)
+			for range 100 {
+				s.server.send(row)
+			}
+		}()
+		got := 0
+		for got < n+100 {
+			b := <-s.out
+			if len(b.Messages) > batchMessages {
+				t.Errorf("batch of %d messages", len(b.Messages))
+			}
+			for _, m := range b.Messages {
+				data := string(m.(*WALData).Data)
+				if want := fmt.Sprintf("I%d", got); got < n && data != want {
+					t.Fatalf("message %d is %q, want %q", got, data, want)
+				}
+				if got >= n && len(data) != 10_001 {
+					t.Fatalf("message %d has %d bytes", got, len(data))
+				}
+				got++
+			}
+			b.Release()
+		}
+	})
+}
+
+func TestLargeMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSession(t).open(0).run()
+		go func() {
+			s.server.send(append(walData(1, "I1"), walData(2, strings.Repeat("x", 3*arenaSize))...))
+			s.server.send(append(walData(3, strings.Repeat("y", 2*arenaSize)), walData(4, "I4")...))
+		}()
+		first := <-s.out
+		large := <-s.out
+		if n := len(large.Messages); n != 1 {
+			t.Fatalf("%d messages with the large one", n)
+		}
+		data := large.Messages[0].(*WALData).Data
+		synctest.Wait()
+		select {
+		case <-s.out:
+			t.Fatal("a second large message is in memory")
+		default:
+		}
+		if strings.Trim(string(data), "x") != "" || len(data) != 3*arenaSize {
+			t.Errorf("large message of %d bytes is damaged", len(data))
+		}
+		first.Release()
+		large.Release()
+		second := <-s.out
+		if data := second.Messages[0].(*WALData).Data; strings.Trim(string(data), "y") != "" || len(data) != 2*arenaSize {
+			t.Errorf("second large message of %d bytes is damaged", len(data))
+		}
+		second.Release()
+		if diff := cmp.Diff([]string{"0/4 I4"}, s.receive()); diff != "" {
+			t.Errorf("after it (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestMessageBeyondTheLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSession(t)
+		s.cfg.MaxMessageBytes = 1000
+		s.open(0).run()
+		// Of the second message only the header is sent.
+		go s.server.send(append(walData(1, strings.Repeat("x", 1000)), walData(2, strings.Repeat("x", 1001))[:headerSize+walHeaderSize]...))
+		if n := len(s.receive()); n != 1 {
+			t.Errorf("%d messages before it", n)
+		}
+		err := <-s.ended
+		if !errors.Is(err, ErrRow) || !strings.Contains(err.Error(), "at 0/2 has 1001 bytes") || !strings.Contains(err.Error(), "1000 bytes") {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+func TestReportsPositions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSession(t).open(0).run()
+		go s.server.send(append(commit(0x20, 0x28), keepalive(0x30, false)...))
+		s.receive()
+		time.Sleep(1500 * time.Millisecond)
+		s.confirmed.Store(0x28)
+		time.Sleep(time.Second)
+		s.confirmed.Store(0x30)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		want := []status{{at: 0}, {at: time.Second}, {at: 2 * time.Second, lsn: 0x28}, {at: 3 * time.Second, lsn: 0x30}}
+		if diff := cmp.Diff(want, s.server.reports(), cmp.AllowUnexported(status{})); diff != "" {
+			t.Errorf("reported (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestStatusIntervalSuitsTheServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSession(t)
+		s.server.settings[senderTimeout] = "600"
+		s.open(0).run()
+		time.Sleep(400 * time.Millisecond)
+		synctest.Wait()
+		if got := len(s.server.reports()); got != 3 {
+			t.Errorf("%d status updates in 400 ms, want 3", got)
+		}
+	})
+}
+
+// Every position that is confirmed too early loses what lies below it, so the stream must
+// not pass one on.
+func TestRefusesToReport(t *testing.T) {
+	for name, tc := range map[string]struct {
+		sent      []byte
+		confirmed uint64
+		fine      bool
+	}{
+		"start":                 {confirmed: 0x10, fine: true},
+		"beyond the start":      {confirmed: 0x11},
+		"back":                  {confirmed: 0x0F},
+		"commit end":            {sent: commit(0x20, 0x28), confirmed: 0x28, fine: true},
+		"beyond the commit end": {sent: commit(0x20, 0x28), confirmed: 0x29},
+		"keepalive":             {sent: keepalive(0x30, false), confirmed: 0x30, fine: true},
+		"beyond the keepalive":  {sent: keepalive(0x30, false), confirmed: 0x31},
+		"position of a row":     {sent: walData(0x40, "I"), confirmed: 0x40},
+		"position of a commit":  {sent: walData(0x40, "C"), confirmed: 0x40}, // too short for an end
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSession(t).open(0x10).run()
+				if tc.sent != nil {
+					go s.server.send(tc.sent)
+					s.receive()
+				}
+				time.Sleep(time.Millisecond)
+				s.confirmed.Store(tc.confirmed)
+				time.Sleep(time.Second)
+				synctest.Wait()
+				reports := s.server.reports()
+				last := reports[len(reports)-1].lsn
+				if tc.fine {
+					if uint64(last) != tc.confirmed {
+						t.Errorf("reported %s", last)
+					}
+					return
+				}
+				if last != 0x10 {
+					t.Errorf("reported %s", last)
+				}
+				if err := <-s.ended; err == nil || !strings.Contains(err.Error(), "broken invariant") {
+					t.Errorf("Run: %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestRepliesPromptlyButNotInAStorm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSession(t).open(0).run()
+		defer s.drain()()
+		time.Sleep(500 * time.Millisecond)
+		for i := range 26 { // a request each 10 ms from 510 ms to 760 ms
+			time.Sleep(10 * time.Millisecond)
+			s.server.send(keepalive(0x10+pgLSN(i), true))
+		}
+		time.Sleep(1340 * time.Millisecond)
+		s.cancel(nil)
+		<-s.ended
+		var at []time.Duration
+		for _, r := range s.server.reports() {
+			at = append(at, r.at)
+		}
+		ms := time.Millisecond
+		want := []time.Duration{0, 510 * ms, 610 * ms, 710 * ms, 810 * ms, 1810 * ms}
+		if diff := cmp.Diff(want, at); diff != "" {
+			t.Errorf("status updates (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestBackPressure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSession(t)
+		s.cfg.Conn.DialFunc = secondDial(s.cfg.Conn.DialFunc, errors.New("no route"))
+		s.open(0).run()
+		sent := make(chan int)
+		go func() {
+			for i := range 1000 {
+				s.server.send(walData(0, fmt.Sprintf("I%d %s", i, strings.Repeat("x", 50_000))))
+				select {
+				case sent <- i:
+				default:
+				}
+			}
+		}()
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		reports := s.server.reports()
+		for i, r := range reports {
+			if want := time.Duration(i) * time.Second; r.at != want || r.asked {
+				t.Fatalf("status update %d: %v, want at %s and nothing asked", i, r, want)
+			}
+		}
+		if len(reports) != 301 {
+			t.Errorf("%d status updates in 5 minutes", len(reports))
+		}
+		for got := 0; got < 1000; {
+			for _, m := range s.receive() {
+				if !strings.HasPrefix(m, fmt.Sprintf("0/0 I%d ", got)) {
+					t.Fatalf("message %d is %.20q", got, m)
+				}
+				got++
+			}
+		}
+	})
+}
+
+func TestPoolBoundsWhatIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSession(t)
+		s.cfg.Conn.DialFunc = secondDial(s.cfg.Conn.DialFunc, errors.New("no route"))
+		s.open(0).run()
+		for i := range poolSize {
+			s.server.send(walData(pgLSN(i), "I"))
+			<-s.out // and never released
+		}
+		sent := make(chan struct{})
+		go func() {
+			defer close(sent)
+			s.server.send(walData(0x10, "I"))
+		}()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		select {
+		case <-sent:
+			t.Error("read without a batch to read into")
+		default:
+		}
+		if got := len(s.server.reports()); got != 11 {
+			t.Errorf("%d status updates in 10 s", got)
+		}
+	})
+}
+
+func TestSilence(t *testing.T) {
+	for timeout, limit := range map[string]time.Duration{"60000": time.Minute, "0": 30 * time.Second, "3000": 10 * time.Second} {
+		t.Run(timeout, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSession(t)
+				s.server.settings[senderTimeout] = timeout
+				s.open(0).run()
+				time.Sleep(4 * time.Second)
+				go s.server.send(keepalive(0x10, false))
+				s.receive()
+				began := time.Now()
+				err := <-s.ended
+				if !errors.Is(err, ErrUnreachable) {
+					t.Errorf("Run: %v", err)
+				}
+				if d := time.Since(began); d != limit {
+					t.Errorf("after %s, want %s", d, limit)
+				}
+				for _, r := range s.server.reports() {
+					if want := r.at >= 4*time.Second+limit/2; r.asked != want {
+						t.Errorf("after %s: an answer asked for: %t", r.at, r.asked)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestServerThatAnswersIsNotSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSession(t).open(0).run()
+		defer s.drain()()
+		asked := 0
+		for began := time.Now(); time.Since(began) < time.Hour; {
+			if r := <-s.server.statuses; r.asked {
+				asked++
+				s.server.send(keepalive(0x10, false))
+			}
+		}
+		if asked != 120 { // every half minute
+			t.Errorf("asked %d times in an hour", asked)
+		}
+		s.cancel(nil)
+		<-s.ended
+	})
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	stop := errors.New("stop")
+	for name, blocked := range map[string]bool{"reading": false, "blocked": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSession(t).open(0).run()
+				if blocked {
+					s.server.send(walData(1, "I"))
+				}
+				synctest.Wait()
+				began := time.Now()
+				s.cancel(stop)
+				if err := <-s.ended; !errors.Is(err, stop) {
+					t.Errorf("Run: %v", err)
+				}
+				if d := time.Since(began); d != 0 {
+					t.Errorf("after %s", d)
+				}
+				if err := s.stream.Close(t.Context(), 0); err != nil {
+					t.Errorf("Close: %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestEndOfStream(t *testing.T) {
+	refusal := func(severity, code, message, where string) []byte {
+		return encode(&pgproto3.ErrorResponse{Severity: severity, Code: code, Message: message, Where: where})
+	}
+	for name, tc := range map[string]struct {
+		sent []byte // nil: the connection is closed
+		want error
+		text string
+	}{
+		"closed":                 {want: ErrUnreachable},
+		"terminated":             {sent: refusal("FATAL", "57P01", "terminating connection due to administrator command", ""), want: ErrUnreachable},
+		"crash":                  {sent: refusal("FATAL", "57P02", "", ""), want: ErrUnreachable},
+		"canceled":               {sent: refusal("ERROR", "57014", "", ""), want: ErrUnreachable},
+		"connection":             {sent: refusal("FATAL", "08006", "", ""), want: ErrUnreachable},
+		"database dropped":       {sent: refusal("FATAL", "57P04", "", ""), want: ErrAccess},
+		"out of memory":          {sent: refusal("ERROR", "53200", "", ""), want: ErrBusy},
+		"publication":            {sent: refusal("ERROR", "42704", `publication "pub" does not exist`, "slot \"slot\"\nassociated LSN 0/15608A8"), want: ErrPublication, text: "associated LSN 0/15608A8"},
+		"column lists":           {sent: refusal("ERROR", "0A000", "", ""), want: ErrPublication},
+		"value over 1 GB":        {sent: refusal("ERROR", "XX000", "invalid memory alloc request size 1258291203", ""), want: ErrRow},
+		"row over 1 GB":          {sent: refusal("ERROR", "54000", "", ""), want: ErrRow},
+		"encoding":               {sent: refusal("ERROR", "22021", "", ""), want: ErrRow},
+		"copy done":              {sent: encode(&pgproto3.CopyDone{}), want: ErrServerStopping},
+		"command complete":       {sent: encode(&pgproto3.CommandComplete{CommandTag: []byte("COPY 0")}), want: ErrServerStopping},
+		"skipped publication":    {sent: encode(&pgproto3.NoticeResponse{Severity: "WARNING", Code: "55000", Message: `skipped loading publication "pub"`}), want: ErrPublication},
+		"unknown message":        {sent: encode(&pgproto3.EmptyQueryResponse{}), text: `'I'`},
+		"unknown copy data":      {sent: copyData([]byte("q")), text: `'q'`},
+		"short wal data":         {sent: copyData(make([]byte, 24)), text: "24 bytes"},
+		"short keepalive":        {sent: copyData([]byte("k1234")), text: `'k'`},
+		"empty copy data":        {sent: copyData(nil), text: "empty"},
+		"impossible length":      {sent: []byte{'d', 0, 0, 0, 3}, text: "length"},
+		"negative length":        {sent: []byte{'d', 0xFF, 0xFF, 0xFF, 0xFF}, text: "length"},
+		"unknown internal error": {sent: refusal("ERROR", "58P01", "gone", ""), text: "58P01"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSession(t).open(0).run()
+				go func() {
+					// What came before the end is handed on.
+					s.server.send(append(walData(1, "I"), tc.sent...))
+					if tc.sent == nil {
+						s.server.conn.Close()
+					}
+				}()
+				if n := len(s.receive()); n != 1 {
+					t.Errorf("%d messages before the end", n)
+				}
+				err := <-s.ended
+				if err == nil || tc.want != nil && !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.text) {
+					t.Errorf("Run: %v, want %v and %q", err, tc.want, tc.text)
+				}
+				for _, id := range identities() {
+					if errors.Is(err, id) && !errors.Is(tc.want, id) {
+						t.Errorf("Run: %v, which is also %q", err, id)
+					}
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				_ = s.stream.Close(ctx, 0)
+			})
+		})
+	}
+}
+
+func identities() []error {
+	return []error{
+		ErrUnreachable, ErrAccess, ErrSlotMissing, ErrSlotLost, ErrSlotInUse, ErrBusy,
+		ErrPublication, ErrRow, ErrServerStopping, ErrConfig,
+	}
+}
+
+func TestOtherNoticesAreNoEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSession(t).open(0).run()
+		go s.server.send(append(encode(&pgproto3.NoticeResponse{Severity: "WARNING", Code: "01000", Message: "secret"}), walData(1, "I")...))
+		if diff := cmp.Diff([]string{"0/1 I"}, s.receive()); diff != "" {
+			t.Errorf("batch (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestReleaseTwice(t *testing.T) {
+	(&Batch{}).Release() // one that a test made
+	p := newPool()
+	b := <-p.free
+	b.Release()
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic")
+		}
+	}()
+	b.Release()
+}

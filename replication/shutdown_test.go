@@ -1,0 +1,100 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
+)
+
+// Postgres must be able to shut down at any time: a walsender whose client does not confirm
+// what it was sent holds that up, for as long as the client lets it.
+func TestServerCanShutDown(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, shared *pgserver.Server) {
+		srv := pgtest.Start(t, pgserver.Config{BinDir: shared.Install().BinDir})
+		s := newSource(t, srv)
+		s.cfg.ShutdownGrace = 500 * time.Millisecond
+
+		t.Run("everything confirmed", func(t *testing.T) {
+			r := s.start(t, 0, false)
+			s.insert(t, 1, 10)
+			<-r.commits
+			shutDown(t, srv, r, 5*time.Second)
+		})
+		t.Run("nothing confirmed", func(t *testing.T) {
+			r := s.start(t, 0, true)
+			s.insert(t, 11, 20)
+			<-r.commits
+			shutDown(t, srv, r, 5*time.Second)
+		})
+		t.Run("confirmed in time", func(t *testing.T) {
+			s.cfg.ShutdownGrace = time.Minute
+			defer func() { s.cfg.ShutdownGrace = 500 * time.Millisecond }()
+			r := s.start(t, 0, true)
+			s.insert(t, 21, 30)
+			<-r.commits
+			time.AfterFunc(time.Second, func() {
+				r.confirmed.Store(r.highest.Load())
+				r.free.Store(true)
+			})
+			shutDown(t, srv, r, 10*time.Second)
+		})
+		t.Run("nothing read", func(t *testing.T) {
+			s.insert(t, 1000, 60_000) // 27 MB: more than socket buffers hold
+			stream, err := Open(t.Context(), s.cfg, discard())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := stream.Start(t.Context(), 0); err != nil {
+				t.Fatal(err)
+			}
+			r := &reader{stream: stream, ended: make(chan error, 1)}
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			go func() {
+				r.ended <- stream.Run(ctx, func() pglogrepl.LSN { return 0 }, make(chan *Batch))
+			}()
+			shutDown(t, srv, r, 10*time.Second)
+		})
+	})
+}
+
+// shutDown shuts the server down fast, closes the stream when that ends by it, and starts
+// the server again.
+func shutDown(t *testing.T, srv *pgserver.Server, r *reader, limit time.Duration) {
+	t.Helper()
+	closed := make(chan error, 1)
+	go func() {
+		err := <-r.ended
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Second)
+		defer cancel()
+		if err := r.stream.Close(ctx, pglogrepl.LSN(r.confirmed.Load())); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		closed <- err
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	began := time.Now()
+	if err := srv.Shutdown(ctx); err != nil {
+		t.Fatalf("the server does not stop: %v", err)
+	}
+	took := time.Since(began)
+	t.Logf("stopped within %s", took.Round(time.Millisecond))
+	if took > limit {
+		t.Errorf("the server took %s to stop", took)
+	}
+	if err := <-closed; !errors.Is(err, ErrServerStopping) {
+		t.Errorf("Run: %v", err)
+	} else {
+		t.Logf("Run: %v", err)
+	}
+	if err := srv.Restart(ctx); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,77 @@
+package replication
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"net"
+	"os"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// A socket is the connection below TLS. There it is read through a buffer: the server makes
+// a TLS record of every message, and crypto/tls reads little more than a record at a time.
+type socket struct {
+	net.Conn
+	buffer *bufio.Reader // nil: without TLS
+
+	onlyBuffered bool // Read ends like by a deadline instead of going to the network
+	gathering    bool // see gather
+}
+
+// Read ends by a deadline without losing anything.
+func (s *socket) Read(p []byte) (int, error) {
+	switch {
+	case s.onlyBuffered && (s.buffer == nil || s.buffer.Buffered() == 0):
+		return 0, os.ErrDeadlineExceeded
+	case s.buffer == nil:
+		return s.Conn.Read(p)
+	}
+	return s.buffer.Read(p)
+}
+
+// gatherSize is less than the receive buffer that Linux begins with.
+const gatherSize = 64 << 10
+
+// gather lets the system wake a waiting reader only when much has arrived, or at once again.
+// It is a hint: where it is not available, readers are woken for everything.
+func (s *socket) gather(on bool) {
+	if s.gathering == on {
+		return
+	}
+	s.gathering = on
+	bytes := 1
+	if on {
+		bytes = gatherSize
+	}
+	setReceiveLowWater(s.Conn, bytes)
+}
+
+// withSockets makes conn's connections sockets.
+func withSockets(conn *pgconn.Config) {
+	dial := conn.DialFunc
+	conn.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return &socket{Conn: c}, nil
+	}
+}
+
+// socketOf returns the socket of a connection made withSockets. Above one that is unknown
+// to us, AfterNetConnect may put any, comes a socket of its own.
+func socketOf(conn net.Conn) (net.Conn, *socket) {
+	switch c := conn.(type) {
+	case *socket:
+		return c, c
+	case *tls.Conn:
+		if s, ok := c.NetConn().(*socket); ok {
+			s.buffer = bufio.NewReaderSize(s.Conn, arenaSize)
+			return c, s
+		}
+	}
+	s := &socket{Conn: conn}
+	return s, s
+}

@@ -1,0 +1,223 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5/pgproto3"
+)
+
+func TestSessionParameters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSession(t)
+		s.cfg.Publication = `we"ird';pub`
+		s.cfg.Conn.RuntimeParams = map[string]string{"datestyle": "German", "options": "-c wal_sender_timeout=5s"}
+		s.server.settings[senderTimeout] = "5000"
+		s.open(0x16B374D848).run()
+
+		want := map[string]string{
+			"user": "u", "database": "app", "replication": "database", "application_name": "outbox-cdc",
+			"options": "-c wal_sender_timeout=5s", "client_encoding": "UTF8", "client_min_messages": "warning",
+			"datestyle": "ISO", "intervalstyle": "postgres", "timezone": "UTC", "bytea_output": "hex",
+			"extra_float_digits": "3", "row_security": "off",
+		}
+		if diff := cmp.Diff(want, s.server.startup); diff != "" {
+			t.Errorf("parameters (-want +got):\n%s", diff)
+		}
+		command := `START_REPLICATION SLOT "slot" LOGICAL 16/B374D848 (proto_version '1', publication_names '"we""ird'';pub"')`
+		if s.server.command != command {
+			t.Errorf("command\n%s, want\n%s", s.server.command, command)
+		}
+		if got, want := s.stream.System(), (System{ID: "7000000000000000001", Timeline: 3, Database: "app"}); got != want {
+			t.Errorf("System() = %v, want %v", got, want)
+		}
+		if got := s.stream.SenderTimeout(); got != 5*time.Second {
+			t.Errorf("SenderTimeout() = %s", got)
+		}
+		if s.cfg.Conn.RuntimeParams["datestyle"] != "German" {
+			t.Error("the caller's configuration was changed")
+		}
+	})
+}
+
+func TestOpenRefuses(t *testing.T) {
+	fatal := func(code string) func(*server) {
+		return func(s *server) {
+			_, _ = s.backend.ReceiveStartupMessage()
+			s.send(encode(&pgproto3.ErrorResponse{Severity: "FATAL", Code: code, Message: "no"}))
+			s.conn.Close()
+			close(s.gone)
+		}
+	}
+	for name, tc := range map[string]struct {
+		change func(*session)
+		serve  func(*server)
+		want   error
+	}{
+		"slot name":        {change: func(s *session) { s.cfg.Slot = `a"; DROP TABLE outbox` }, want: ErrConfig},
+		"no publication":   {change: func(s *session) { s.cfg.Publication = "" }, want: ErrConfig},
+		"long publication": {change: func(s *session) { s.cfg.Publication = strings.Repeat("p", 64) }, want: ErrConfig},
+		"settings":         {change: func(s *session) { s.server.settings["bytea_output"] = "escape" }, want: ErrConfig},
+		"password":         {serve: fatal("28P01"), want: ErrAccess},
+		"pg_hba.conf":      {serve: fatal("28000"), want: ErrAccess},
+		"database":         {serve: fatal("3D000"), want: ErrAccess},
+		"not replication":  {serve: fatal("42501"), want: ErrAccess},
+		"too many":         {serve: fatal("53300"), want: ErrBusy},
+		"starting up":      {serve: fatal("57P03"), want: ErrUnreachable},
+		"bad option":       {serve: fatal("22023"), want: ErrConfig},
+		"hung up":          {serve: func(s *server) { _, _ = s.backend.ReceiveStartupMessage(); s.conn.Close(); close(s.gone) }, want: ErrUnreachable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSession(t)
+				if tc.change != nil {
+					tc.change(s)
+				}
+				if tc.serve == nil {
+					tc.serve = (*server).serve
+				}
+				go tc.serve(s.server)
+				stream, err := Open(t.Context(), s.cfg, discard())
+				if stream != nil || !errors.Is(err, tc.want) {
+					t.Errorf("Open = %v, %v, want %v", stream, err, tc.want)
+				}
+				s.server.conn.Close()
+				<-s.server.gone
+			})
+		})
+	}
+}
+
+func TestOpenEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSession(t) // its server says nothing
+		defer s.server.conn.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		began := time.Now()
+		_, err := Open(ctx, s.cfg, discard())
+		if !errors.Is(err, ErrUnreachable) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Open: %v", err)
+		}
+		if d := time.Since(began); d != 3*time.Second {
+			t.Errorf("after %s", d)
+		}
+
+		stop := errors.New("stop")
+		canceled, cancelCause := context.WithCancelCause(t.Context())
+		cancelCause(stop)
+		if _, err := Open(canceled, s.cfg, discard()); !errors.Is(err, stop) {
+			t.Errorf("Open: %v, want %v", err, stop)
+		}
+	})
+}
+
+func TestDialError(t *testing.T) {
+	cfg := testConfig(t, func() (net.Conn, error) {
+		return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+	})
+	if _, err := Open(t.Context(), cfg, discard()); !errors.Is(err, ErrUnreachable) {
+		t.Errorf("Open: %v", err)
+	}
+	if _, err := Inspect(t.Context(), cfg.Conn, "pub", "slot"); !errors.Is(err, ErrUnreachable) {
+		t.Errorf("Inspect: %v", err)
+	}
+}
+
+func TestStartRefused(t *testing.T) {
+	for code, want := range map[string]error{
+		"42704": ErrSlotMissing, "55006": ErrSlotInUse, "53400": ErrBusy, "42501": ErrAccess,
+		"0A000": ErrConfig, "XX000": ErrConfig, "22023": ErrConfig, "57P01": ErrUnreachable,
+	} {
+		t.Run(code, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSession(t)
+				s.cfg.Conn.DialFunc = secondDial(s.cfg.Conn.DialFunc, errors.New("no route")) // nothing to look into
+				s.server.refuse = &pgproto3.ErrorResponse{Severity: "ERROR", Code: code, Message: "no"}
+				go s.server.serve()
+				stream, err := Open(t.Context(), s.cfg, discard())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := stream.Start(t.Context(), 0); !errors.Is(err, want) {
+					t.Errorf("Start: %v, want %v", err, want)
+				}
+				if err := stream.Close(t.Context(), 0); err != nil {
+					t.Errorf("Close: %v", err)
+				}
+				<-s.server.gone
+			})
+		})
+	}
+}
+
+func TestClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSession(t).open(0x10).run()
+		go s.server.send(commit(0x20, 0x30), walData(0x40, "I"), walData(0x41, "I")[:10])
+		s.receive()
+		s.receive()
+		s.cancel(nil)
+		<-s.ended
+		s.server.reports()
+		go s.server.send(walData(0x41, "I")[10:], walData(0, strings.Repeat("x", 1<<20))) // the rest of the transaction
+		if err := s.stream.Close(t.Context(), 0x30); err != nil {
+			t.Fatal(err)
+		}
+		<-s.server.copyDone
+		<-s.server.gone
+		if diff := cmp.Diff([]string{"0/30"}, lsns(s.server.reports())); diff != "" {
+			t.Errorf("reported (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestCloseIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSession(t)
+		s.server.silent = true
+		s.open(0).run()
+		s.cancel(nil)
+		<-s.ended
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		began := time.Now()
+		if err := s.stream.Close(ctx, 0); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Close: %v", err)
+		}
+		if d := time.Since(began); d != 5*time.Second {
+			t.Errorf("after %s", d)
+		}
+	})
+}
+
+func TestCloseReportsOnlyWhatWasRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSession(t).open(0x10).run()
+		synctest.Wait()
+		s.cancel(nil)
+		<-s.ended
+		s.server.reports()
+		if err := s.stream.Close(t.Context(), 0x11); err == nil || !strings.Contains(err.Error(), "broken invariant") {
+			t.Errorf("Close: %v", err)
+		}
+		<-s.server.gone
+		if got := s.server.reports(); got != nil {
+			t.Errorf("reported %v", got)
+		}
+	})
+}
+
+func lsns(reports []status) []string {
+	var all []string
+	for _, r := range reports {
+		all = append(all, r.lsn.String())
+	}
+	return all
+}

@@ -1,0 +1,144 @@
+package replication
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"math/big"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5/pgproto3"
+)
+
+// A slowConn sends byte by byte while it is slow, and nothing while it holds.
+type slowConn struct {
+	net.Conn
+	slow, hold bool
+	held       []byte
+}
+
+func (c *slowConn) Write(p []byte) (int, error) {
+	switch {
+	case c.hold:
+		c.held = append(c.held, p...)
+		return len(p), nil
+	case !c.slow:
+		if _, err := c.Conn.Write(append(c.held, p...)); err != nil {
+			return 0, err
+		}
+		c.held = nil
+		return len(p), nil
+	}
+	for i := range p {
+		time.Sleep(300 * time.Millisecond)
+		if _, err := c.Conn.Write(p[i : i+1]); err != nil {
+			return i, err
+		}
+	}
+	return len(p), nil
+}
+
+// A deadline that passes in the middle of a TLS record must not lose what came of it.
+func TestMessageInPiecesOfATLSRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, wire := newTLSSession(t)
+		s.open(0).run()
+		began := time.Now()
+		go func() {
+			s.server.send(walData(1, "I1"))
+			wire.slow = true
+			s.server.send(walData(2, "I2"))
+		}()
+		for _, want := range []string{"0/1 I1", "0/2 I2"} {
+			if diff := cmp.Diff([]string{want}, s.receive()); diff != "" {
+				t.Errorf("batch (-want +got):\n%s", diff)
+			}
+		}
+		if d := time.Since(began); d < 10*time.Second {
+			t.Errorf("the record took %s only", d)
+		}
+	})
+}
+
+// The server makes a record of every message: records that have arrived together are one
+// batch all the same.
+func TestTLSRecordsGather(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, wire := newTLSSession(t)
+		s.open(0).run()
+		synctest.Wait()
+		wire.hold = true
+		for i := range 20 {
+			s.server.send(walData(pgLSN(i), "I"))
+		}
+		wire.hold = false
+		go s.server.send(walData(20, "I"))
+		if got := len(s.receive()); got != 21 {
+			t.Errorf("%d messages in a batch", got)
+		}
+	})
+}
+
+func newTLSSession(t *testing.T) (*session, *slowConn) {
+	t.Helper()
+	s := newSession(t)
+	s.cfg.Conn.TLSConfig = &tls.Config{InsecureSkipVerify: true}
+	wire := &slowConn{Conn: s.server.conn}
+	s.server.accept = func() {
+		if _, err := s.server.backend.ReceiveStartupMessage(); err != nil { // SSLRequest
+			return
+		}
+		_, _ = wire.Write([]byte{'S'})
+		s.server.conn = tls.Server(wire, &tls.Config{Certificates: []tls.Certificate{certificate(t)}})
+		s.server.backend = pgproto3.NewBackend(s.server.conn, s.server.conn)
+	}
+	return s, wire
+}
+
+func TestTLSRefused(t *testing.T) {
+	for name, answer := range map[string]byte{"no TLS": 'N', "unknown authority": 'S'} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, wire := newTLSSession(t)
+				s.cfg.Conn.TLSConfig = &tls.Config{ServerName: "db"}
+				go func() {
+					defer close(s.server.gone)
+					defer wire.Close()
+					_, _ = s.server.backend.ReceiveStartupMessage()
+					_, _ = wire.Write([]byte{answer})
+					if answer == 'S' {
+						_ = tls.Server(wire, &tls.Config{Certificates: []tls.Certificate{certificate(t)}}).HandshakeContext(t.Context())
+					}
+				}()
+				if _, err := Open(t.Context(), s.cfg, discard()); !errors.Is(err, ErrAccess) {
+					t.Errorf("Open: %v", err)
+				}
+				<-s.server.gone
+			})
+		})
+	}
+}
+
+func certificate(t *testing.T) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: []string{"db"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
