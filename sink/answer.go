@@ -71,10 +71,23 @@ func (sh *shipment) judge(res *sarama.ProduceResponse, err error) {
 		return
 	}
 	e := errorOf(sh.block.Err)
-	if m := sh.block.ErrorMessage; m != nil && *m != "" && sh.class == record {
-		e.Detail += "; the broker says: " + *m
+	if says := brokerText(sh.block); says != "" && sh.class == record {
+		e.Detail += "; the broker says: " + says
 	}
 	sh.err = e
+}
+
+// brokerText returns what the broker says of a batch, of the record rather than of the batch
+// if it can: once the record is alone in its batch, that is the reason.
+func brokerText(block *sarama.ProduceResponseBlock) string {
+	m := block.ErrorMessage
+	if len(block.RecordErrors) > 0 && block.RecordErrors[0].BatchIndexErrorMessage != nil {
+		m = block.RecordErrors[0].BatchIndexErrorMessage
+	}
+	if m == nil {
+		return ""
+	}
+	return *m
 }
 
 // settle does with a batch what its class demands. p.mu is held.

@@ -26,6 +26,7 @@ type batch struct {
 	firstMS  int64 // of the first record
 	corrupt  int   // answers in a row that called it corrupt
 	sealed   bool
+	sent     bool // at least once: it may be in the log
 }
 
 // add extends b by a record and returns the memory for its frame.

@@ -3,6 +3,7 @@ package sink
 import (
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -28,6 +29,16 @@ func benchValue(size int) []byte {
 		v = fmt.Appendf(v, `{"id":%d,"state":"shipped"},`, len(v)*7919)
 	}
 	return v[:size]
+}
+
+// benchNoise returns bytes that do not compress.
+func benchNoise(size int) []byte {
+	b := make([]byte, size)
+	rng := rand.New(rand.NewPCG(1, 1))
+	for i := range b {
+		b[i] = byte(rng.Uint32())
+	}
+	return b
 }
 
 func cpu() time.Duration {

@@ -141,10 +141,24 @@ func errorOf(k sarama.KError) *CodeError {
 	return &CodeError{Code: int16(k), Name: row.name, Detail: row.detail}
 }
 
+// codeIn returns the code at the bottom of err. Where sarama has joined a code with the
+// broker's text, errors.As does not find it and errors.Is does.
+func codeIn(err error) (sarama.KError, bool) {
+	if k, ok := errors.AsType[sarama.KError](err); ok {
+		return k, true
+	}
+	for _, row := range codes() {
+		if errors.Is(err, row.code) {
+			return row.code, true
+		}
+	}
+	return 0, false
+}
+
 // classifyRequest returns what a request that failed as a whole means for its batches: that
 // nobody knows, as a rule, which is what sequence numbers are for.
 func classifyRequest(err error) class {
-	if k, ok := errors.AsType[sarama.KError](err); ok {
+	if k, ok := codeIn(err); ok {
 		return lookup(k).class
 	}
 	if _, ok := errors.AsType[sarama.PacketEncodingError](err); ok {

@@ -76,18 +76,18 @@ func testCode(l *lab, row code) {
 }
 
 // wantRecordError waits for Run to end with a RecordError for record seq, reported once.
-func wantRecordError(l testing.TB, r *rig, seq uint64) *RecordError {
-	l.Helper()
+func wantRecordError(tb testing.TB, r *rig, seq uint64) *RecordError {
+	tb.Helper()
 	err := r.end()
 	e, ok := errors.AsType[*RecordError](err)
 	if !ok || e.Seq != seq {
-		l.Fatalf("Run: %v, want a RecordError for record %d", err, seq)
+		tb.Fatalf("Run: %v, want a RecordError for record %d", err, seq)
 	}
 	if _, err := r.trySend(on("t", 1, "late")); !errors.Is(err, e) {
-		l.Errorf("Send: %v, want %v", err, e)
+		tb.Errorf("Send: %v, want %v", err, e)
 	}
 	if len(r.failures) != 1 || !errors.Is(r.failures[0], e) {
-		l.Errorf("failures reported: %v", r.failures)
+		tb.Errorf("failures reported: %v", r.failures)
 	}
 	return e
 }

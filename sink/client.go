@@ -47,6 +47,9 @@ func open(ctx context.Context, cfg Config, log *slog.Logger, dial dialFunc) (*Cl
 	if err != nil {
 		return nil, err
 	}
+	if cfg.SASL != nil && cfg.SASL.Mechanism == mechanismPlain && cfg.TLS == nil {
+		log.WarnContext(ctx, "the Kafka password is sent in clear text, since there is SASL PLAIN and no TLS")
+	}
 	if err := c.reach(ctx); err != nil {
 		c.control.close()
 		return nil, err

@@ -3,8 +3,6 @@ package sink
 import (
 	"errors"
 	"fmt"
-
-	"github.com/IBM/sarama"
 )
 
 // What went wrong, for errors.Is.
@@ -86,8 +84,8 @@ func (e *UndeliveredError) Unwrap() error { return e.Cause }
 // named returns err with our own text in place of sarama's where a code of the protocol is
 // at the bottom of it.
 func named(err error) error {
-	if code, ok := errors.AsType[sarama.KError](err); ok {
-		return errorOf(code)
+	if k, ok := codeIn(err); ok {
+		return errorOf(k)
 	}
 	return err
 }

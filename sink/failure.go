@@ -71,7 +71,7 @@ func (p *Producer) drop() {
 		p.discard(&t.held, p.cut)
 		for _, part := range t.parts {
 			part.queue = slices.DeleteFunc(part.queue, func(b *batch) bool {
-				if b.sequence != noSequence { // sent
+				if b.sent {
 					return false
 				}
 				n := b.records
@@ -123,12 +123,12 @@ func (t *topic) unfit(s *shape) error {
 }
 
 // complain logs once that a topic needs somebody to act, until it takes records again. Codes
-// that heal by themselves are none of its business, nor is a topic we are about to create.
-// p.mu is held.
+// that heal by themselves are none of its business, nor is a topic that we create. p.mu is
+// held.
 func (p *Producer) complain(t *topic, k sarama.KError) {
 	c := classify(k)
-	creating := c == missing && p.client.cfg.CreateTopics != nil && t.attempts < 3
-	if t.refused || c != missing && c != refused || creating {
+	ours := c == missing && p.client.cfg.CreateTopics != nil
+	if t.refused || c != missing && c != refused || ours {
 		return
 	}
 	t.refused = true

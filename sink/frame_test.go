@@ -89,8 +89,18 @@ func TestVarintLen(t *testing.T) {
 		x    int64
 		want int
 	}{
-		{0, 1}, {-1, 1}, {63, 1}, {-64, 1}, {64, 2}, {-65, 2}, {8191, 2}, {8192, 3},
-		{1 << 20, 4}, {math.MaxInt32, 5}, {math.MaxInt64, 10}, {math.MinInt64, 10},
+		{0, 1},
+		{-1, 1},
+		{63, 1},
+		{-64, 1},
+		{64, 2},
+		{-65, 2},
+		{8191, 2},
+		{8192, 3},
+		{1 << 20, 4},
+		{math.MaxInt32, 5},
+		{math.MaxInt64, 10},
+		{math.MinInt64, 10},
 	} {
 		if got := varintLen(tc.x); got != tc.want {
 			t.Errorf("varintLen(%d) = %d, want %d", tc.x, got, tc.want)
@@ -151,8 +161,8 @@ func TestSequencesWrap(t *testing.T) {
 }
 
 func TestBackoffStaysInItsBounds(t *testing.T) {
-	for attempt, ceiling := range []time.Duration{50, 100, 200, 400, 800, 1000, 1000, 1000, 1000, 1000} {
-		ceiling *= time.Millisecond
+	for attempt, ms := range []int64{50, 100, 200, 400, 800, 1000, 1000, 1000, 1000, 1000} {
+		ceiling := time.Duration(ms) * time.Millisecond
 		if lo, hi := backoff(attempt, 0), backoff(attempt, 1); lo != 0 || hi != ceiling {
 			t.Errorf("backoff(%d) is within [%s, %s], want [0, %s]", attempt, lo, hi, ceiling)
 		}

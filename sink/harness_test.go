@@ -63,6 +63,7 @@ type rig struct {
 	failures []error
 	seq      uint64
 	changed  chan struct{}
+	hook     func(seqs []uint64) // told of acknowledgements, if set before the first Send
 }
 
 func testContext(tb testing.TB) context.Context {
@@ -117,6 +118,9 @@ func (r *rig) done(seqs []uint64, err error) {
 		for _, s := range seqs {
 			r.acked[s]++
 		}
+		if r.hook != nil {
+			r.hook(seqs)
+		}
 	}
 	signal(r.changed)
 }
@@ -137,9 +141,9 @@ func (r *rig) trySend(rec Record) (uint64, error) {
 	return rec.Seq, r.producer.Send(r.ctx, &rec)
 }
 
-func (r *rig) keyed(topic, key, value string) uint64 {
+func (r *rig) keyed(topic, key, value string) {
 	r.tb.Helper()
-	return r.send(Record{Topic: topic, Partition: AnyPartition, Key: []byte(key), Value: []byte(value)})
+	r.send(Record{Topic: topic, Partition: AnyPartition, Key: []byte(key), Value: []byte(value)})
 }
 
 // on returns a record for a fixed partition.

@@ -107,14 +107,30 @@ func (p *Producer) create(ctx context.Context, names []string) error {
 	if err != nil {
 		return err
 	}
+	p.mu.Lock()
 	for _, name := range names {
-		if cause := failed[name]; cause == nil {
-			p.log.InfoContext(ctx, "topic created", slog.String("topic", name))
-		} else {
-			p.log.WarnContext(ctx, "topic not created", slog.String("topic", name), slog.Any("err", cause))
-		}
+		p.noteCreation(name, failed[name])
 	}
+	p.mu.Unlock()
 	return p.client.cluster.refresh(ctx, names)
+}
+
+// noteCreation logs once how the creation of a topic went; it may take the cluster a while
+// to tell everybody. p.mu is held.
+func (p *Producer) noteCreation(name string, cause error) {
+	t := p.topics[name]
+	switch {
+	case cause != nil && !t.refused:
+		t.refused = true
+		p.note(func(ctx context.Context) {
+			p.log.ErrorContext(ctx, "topic not created, trying on", slog.String("topic", name), slog.Any("err", cause))
+		})
+	case cause == nil && !t.created:
+		t.created = true
+		p.note(func(ctx context.Context) {
+			p.log.InfoContext(ctx, "topic created", slog.String("topic", name))
+		})
+	}
 }
 
 // place gives part to the sender of its leader, or has it wait on. p.mu is held.

@@ -92,7 +92,8 @@ type topic struct {
 	growTo  int // 0: the number of parts is right
 	held    frames
 
-	refused bool // its refusal has been logged
+	refused bool // that it needs somebody to act has been logged
+	created bool // that we have created it has been logged
 	trouble
 }
 

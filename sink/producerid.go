@@ -71,7 +71,7 @@ func (i *identities) request(ctx context.Context) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("take a producer id: %w", err)
+		return err
 	}
 	if res.Err != sarama.ErrNoError {
 		return fmt.Errorf("take a producer id: %w", errorOf(res.Err))

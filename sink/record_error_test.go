@@ -126,7 +126,7 @@ func TestRecordErrorsAreUsed(t *testing.T) {
 			rt, rp := kmsg.NewProduceResponseTopic(), kmsg.NewProduceResponseTopicPartition()
 			rt.Topic, rp.ErrorCode = "t", kerr.InvalidRecord.Code
 			rp.ErrorRecords = []kmsg.ProduceResponseTopicPartitionErrorRecord{{RelativeOffset: int32(strings.Count(string(b.Records[:at]), "good"))}}
-			rp.ErrorMessage = kmsg.StringPtr("no key")
+			rp.ErrorMessage = new("no key")
 			rt.Partitions = append(rt.Partitions, rp)
 			res.Topics = append(res.Topics, rt)
 			return res, nil, true

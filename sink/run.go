@@ -46,6 +46,10 @@ func (p *Producer) Run(ctx context.Context, done func(seqs []uint64, err error))
 	for _, s := range senders {
 		<-s.stopped
 	}
+	j, _ := p.jobs(time.Now())
+	for _, note := range j.notes {
+		note(ctx)
+	}
 	return p.conclude(ctx)
 }
 
@@ -58,7 +62,7 @@ func (p *Producer) conclude(ctx context.Context) error {
 	for _, t := range p.topics {
 		for _, part := range t.parts {
 			for _, b := range part.queue {
-				if b.sequence != noSequence {
+				if b.sent {
 					left.Sent += b.records
 				}
 				b.reset(p.client.pool)

@@ -58,28 +58,31 @@ func (e *dialError) Error() string { return e.err.Error() }
 func (e *dialError) Unwrap() error { return e.err }
 
 // connectError says why the connection to addr could not be used, in our words, and wraps
-// ErrAccess if waiting will not help. replied says that the broker had answered something.
-func connectError(addr string, err error, replied, encrypted, login bool) error {
+// ErrAccess if waiting will not help.
+func connectError(addr string, err error, heard reply, encrypted, login bool) error {
 	if _, ok := errors.AsType[*dialError](err); ok {
 		return fmt.Errorf("%s: %w", addr, err)
 	}
 	if reason := tlsReason(err); reason != "" {
 		return fmt.Errorf("%w: %s: %s: %w", ErrAccess, addr, reason, err)
 	}
-	if k, ok := errors.AsType[sarama.KError](err); ok && classify(k) == refused {
+	if k, ok := codeIn(err); ok && classify(k) == refused {
 		return fmt.Errorf("%w: %s: %w", ErrAccess, addr, errorOf(k))
+	}
+	if heard == repliedTLS && !encrypted {
+		return fmt.Errorf("%w: %s: the listener expects TLS: %w", ErrAccess, addr, err)
 	}
 	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%s: %w", addr, named(err))
 	}
 	switch {
-	case login && replied:
+	case login && heard == replied:
 		// Brokers before 1.0 and some proxies say no to a password by hanging up.
 		return fmt.Errorf("%w: %s: the broker closed the connection during the SASL login, which is how some say that the user name or password is wrong: %w",
 			ErrAccess, addr, err)
-	case !encrypted && !replied:
+	case !encrypted && heard == silent:
 		return fmt.Errorf("%s: the broker closed the connection at the first request (does the listener expect TLS?): %w", addr, err)
-	case encrypted && !replied:
+	case encrypted && heard == silent:
 		return fmt.Errorf("%s: the broker closed the connection during the TLS handshake (is it a plaintext listener?): %w", addr, err)
 	}
 	return fmt.Errorf("%s: the broker closed the connection: %w", addr, err)

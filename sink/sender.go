@@ -183,7 +183,7 @@ func (part *partition) ship(b *batch) {
 	}
 	part.inRequest = true
 	part.state = inFlight
-	b.sealed = true
+	b.sealed, b.sent = true, true
 	if b.sequence == noSequence {
 		b.sequence = part.next
 		part.next = nextSequence(part.next, b.records)

@@ -1,11 +1,15 @@
 package sink
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -39,11 +43,43 @@ func TestSessions(t *testing.T) {
 				t.Errorf("%d records in partition 0, want %d in order", len(got), len(want))
 			}
 			s := c.Stat()
-			if s.ProducerIDs != 1 || s.Retries != 0 || s.Topics[topic].Records != 1500 || s.InFlightRecords != 0 {
+			// On a real broker a new topic may have no leader yet.
+			if s.ProducerIDs != 1 || name == "kfake" && s.Retries != 0 || s.Topics[topic].Records != 1500 || s.InFlightRecords != 0 {
 				t.Errorf("Stat: %+v", s)
 			}
 		})
 	}
+}
+
+// A slowLink loses sight of what is written to it while held is set: it arrives at release,
+// after the writer has closed the connection.
+type slowLink struct {
+	net.Conn
+	held *atomic.Bool
+	late *[]func()
+}
+
+func (c *slowLink) Write(b []byte) (int, error) {
+	if !c.held.Load() {
+		return c.Conn.Write(b)
+	}
+	b = slices.Clone(b)
+	*c.late = append(*c.late, func() { _, _ = c.Conn.Write(b) })
+	return len(b), nil
+}
+
+func (c *slowLink) Read(b []byte) (int, error) {
+	if c.held.Load() {
+		return 0, net.ErrClosed
+	}
+	return c.Conn.Read(b)
+}
+
+func (c *slowLink) Close() error {
+	if c.held.Load() {
+		return c.SetReadDeadline(time.Now()) // the other side does not see it
+	}
+	return c.Conn.Close()
 }
 
 // TestStragglerIsFenced: a request of a connection that was given up reaches the broker after
@@ -51,37 +87,46 @@ func TestSessions(t *testing.T) {
 // would see old values of a key after new ones.
 func TestStragglerIsFenced(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
+		var held atomic.Bool
+		var late []func()
 		j := new(journal)
-		c := l.client(Config{}, j.logger())
+		c, err := open(l.Context(), Config{Brokers: l.addrs}, j.logger(), func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := l.net.DialContext(ctx, network, addr)
+			return &slowLink{conn, &held, &late}, err
+		})
+		if err != nil {
+			l.Fatal(err)
+		}
 		r := startRig(l, c, j)
 		r.send(on("t", 0, "old 0"))
 		r.waitAcked(1)
-		wake := make(chan struct{})
-		l.fake.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
-			l.fake.SleepControl(func() { <-wake })
-			return nil, nil, false
-		})
+		held.Store(true)
 		r.send(on("t", 0, "old 1"))
 		r.producer.Kick()
-		time.Sleep(time.Second)
+		synctest.Wait()
 		r.cancel(errors.New("session lost"))
-		if e, ok := errors.AsType[*UndeliveredError](r.end()); !ok || e.Sent != 1 {
-			l.Fatalf("Run: %v", r.end())
+		if e, ok := errors.AsType[*UndeliveredError](r.end()); !ok || e.Sent != 1 || len(late) != 1 {
+			l.Fatalf("Run: %v; %d late requests", r.end(), len(late))
 		}
+		held.Store(false)
 		r = startRig(l, c, j)
 		r.send(on("t", 0, "old 1"))
 		r.send(on("t", 0, "new"))
 		r.mustDrain()
-		close(wake)
-		time.Sleep(time.Second)
+		late[0]()
+		synctest.Wait()
+		r = startRig(l, c, j)
+		r.send(on("t", 0, "end"))
+		r.mustDrain()
+		_ = c.Close()
 		var got []string
-		for _, rec := range l.read("t", 3) {
+		for _, rec := range l.read("t", 4) {
 			got = append(got, string(rec.Value))
 		}
-		if !slices.Equal(got, []string{"old 0", "old 1", "new"}) {
+		if !slices.Equal(got, []string{"old 0", "old 1", "new", "end"}) {
 			l.Errorf("log holds %q", got)
 		}
-	}, kfake.SeedTopics(1, "t"), kfake.SleepOutOfOrder())
+	}, kfake.SeedTopics(1, "t"))
 }
 
 // TestEpochsRunOut: then another producer id is taken.
@@ -111,7 +156,7 @@ func TestIdentityIsLost(t *testing.T) {
 	}{
 		{kerr.OutOfOrderSequenceNumber, 1, 1},
 		{kerr.UnknownProducerID, 1, 1},
-		{kerr.UnknownProducerID, 3, 3},
+		{kerr.UnknownProducerID, 3, 0}, // depends on whether other partitions proved the epoch in between
 		{kerr.InvalidProducerEpoch, 1, 2},
 	} {
 		t.Run(fmt.Sprint(tc.code.Message, "×", tc.hits), func(t *testing.T) {
@@ -127,7 +172,7 @@ func TestIdentityIsLost(t *testing.T) {
 				}
 				r.mustDrain()
 				s := r.client.Stat()
-				if s.ProducerIDs != tc.ids || s.Renewals != int64(tc.hits) {
+				if tc.ids != 0 && s.ProducerIDs != tc.ids || s.Renewals != int64(tc.hits) {
 					l.Errorf("%d producer ids, %d renewals; want %d, %d", s.ProducerIDs, s.Renewals, tc.ids, tc.hits)
 				}
 				next := make([]int, 3)
@@ -221,8 +266,9 @@ func TestOutage(t *testing.T) {
 	}
 	for range 5 {
 		sendFor(100 * time.Millisecond)
+		r.wait("room in the window for what is sent meanwhile", func() bool { return len(r.acked) > int(r.seq)-1000 })
 		c.Close()
-		for range 1000 { // goes on until the window is full
+		for range 1000 {
 			p := int32(r.seq % 4)
 			r.send(on("t", p, fmt.Sprint(sent[p])))
 			sent[p]++
@@ -247,4 +293,32 @@ func TestOutage(t *testing.T) {
 		t.Errorf("log holds %d, sent %d", next, sent)
 	}
 	c.Close()
+}
+
+// TestIdentityWaitsForAnswers: while one broker leaves a request unanswered, another's loss
+// of memory is not repaired: batches of two identities must not be on the wire together.
+func TestIdentityWaitsForAnswers(t *testing.T) {
+	inLab(t, 2, func(l *lab) {
+		for p := range int32(2) {
+			if err := l.fake.MoveTopicPartition("t", p, p); err != nil {
+				l.Fatal(err)
+			}
+		}
+		r := l.rig(Config{})
+		r.send(on("t", 0, "0"))
+		r.send(on("t", 1, "0"))
+		r.waitAcked(2)
+		l.fake.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) { return nil, nil, true })
+		began := time.Now()
+		r.send(on("t", 0, "never answered"))
+		r.producer.Kick()
+		synctest.Wait()
+		l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{1}, Err: kerr.OutOfOrderSequenceNumber})
+		r.send(on("t", 1, "forgotten"))
+		r.waitAcked(3)
+		if took := time.Since(began); took < readTimeout {
+			l.Errorf("a record was acknowledged after %s, while a request was unanswered", took)
+		}
+		r.mustDrain()
+	}, kfake.SeedTopics(2, "t"))
 }

@@ -323,7 +323,7 @@ func oldBroker(version string) kfake.Opt { return kfake.MaxVersions(kversion.Fro
 // unused returns an address on which nothing listens.
 func unused(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

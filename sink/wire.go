@@ -89,8 +89,11 @@ func (w *wire) connect(ctx context.Context, addr string, timeout time.Duration) 
 		return nil, fmt.Errorf("%s: %w", addr, err)
 	}
 	if ok, err := b.Connected(); !ok {
-		replied := conn != nil && conn.replied.Load()
-		return nil, connectError(addr, err, replied, w.tls != nil, w.config.Net.SASL.Enable)
+		heard := silent
+		if conn != nil {
+			heard = reply(conn.heard.Load())
+		}
+		return nil, connectError(addr, err, heard, w.tls != nil, w.config.Net.SASL.Enable)
 	}
 	conn.unwatch()
 	return &link{Broker: b, conn: conn, addr: addr}, nil
@@ -140,9 +143,18 @@ func (d dialer) Dial(network, addr string) (net.Conn, error) { return d(network,
 // itself knows timeouts only.
 type watchedConn struct {
 	net.Conn
-	replied atomic.Bool // something has been read
-	stop    func() bool
+	heard atomic.Uint32 // a reply
+	stop  func() bool
 }
+
+// A reply is what has been read from a connection so far.
+type reply uint32
+
+const (
+	silent     reply = iota // nothing
+	replied                 // an answer, to all appearance
+	repliedTLS              // a TLS alert: somebody expected a handshake
+)
 
 // watch closes the connection when ctx ends. Between watch and unwatch neither is called
 // again.
@@ -154,8 +166,13 @@ func (c *watchedConn) unwatch() { c.stop() }
 
 func (c *watchedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if n > 0 {
-		c.replied.Store(true)
+	if n > 0 && c.heard.Load() == uint32(silent) {
+		const alert = 0x15 // RFC 8446, 5.1; an answer begins with a length below 2²⁴
+		heard := replied
+		if b[0] == alert {
+			heard = repliedTLS
+		}
+		c.heard.Store(uint32(heard))
 	}
 	return n, err
 }

@@ -144,7 +144,9 @@ func TestSourceIsNeeded(t *testing.T) {
 func TestAmbiguousURL(t *testing.T) {
 	_, err := Load(Sources{Flags: []Setting{
 		{Key: "source.dsn", Value: "postgres://app:secret-word@app@127.0.0.1/app?sslmode=disable"},
-		{Key: "source.publication", Value: "p"}, {Key: "source.slot", Value: "s"}, {Key: "sink.kafka.brokers", Value: "k:9092"},
+		{Key: "source.publication", Value: "p"},
+		{Key: "source.slot", Value: "s"},
+		{Key: "sink.kafka.brokers", Value: "k:9092"},
 	}})
 	if err == nil || !strings.Contains(err.Error(), "%40") || strings.Contains(err.Error(), "secret-word") {
 		t.Errorf("error is %v", err)

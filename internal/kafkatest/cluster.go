@@ -83,10 +83,33 @@ func (c *Cluster) CreateTopic(tb testing.TB, name string, partitions int32, conf
 	for k, v := range configs {
 		values[k] = &v
 	}
-	if _, err := c.Admin(tb).CreateTopic(tb.Context(), partitions, 1, values, name); err != nil {
+	admin := c.Admin(tb)
+	if _, err := admin.CreateTopic(tb.Context(), partitions, 1, values, name); err != nil {
 		tb.Fatalf("create topic %s: %v", name, err)
 	}
 	c.DeleteTopics(tb, name)
+	awaitLeaders(tb, admin, name)
+}
+
+// awaitLeaders waits until every partition of a new topic is served. A real
+// controller answers before the brokers know that they lead: a producer would
+// be refused for a moment, and a test that counts refusals would see them.
+func awaitLeaders(tb testing.TB, admin *kadm.Client, topic string) {
+	tb.Helper()
+	for {
+		offsets, err := admin.ListStartOffsets(tb.Context(), topic)
+		if err == nil {
+			err = offsets.Error()
+		}
+		if err == nil {
+			return
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-tb.Context().Done():
+			tb.Fatalf("topic %s is not served: %v", topic, err)
+		}
+	}
 }
 
 // DeleteTopics deletes topics when the test ends, as far as they exist then
