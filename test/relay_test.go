@@ -112,7 +112,7 @@ func (r *relay) memory(t *testing.T) memory {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.cmd.Process.Pid))
 	if err != nil {
-		t.Skipf("resident memory is read from /proc: %v", err)
+		t.Fatalf("resident memory is read from /proc: %v", err)
 	}
 	var m memory
 	fields := map[string]*int{"VmRSS:": &m.now, "VmHWM:": &m.peak, "RssAnon:": &m.anonymous}
