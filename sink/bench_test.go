@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -14,7 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/kafkatest"
 )
 
-// benchRecords returns n records of about 200 B, with keys of 18 B of 8,192 aggregates.
+// benchKeys returns the keys of 8,192 aggregates, 18 B each.
 func benchKeys() [][]byte {
 	keys := make([][]byte, 8192)
 	for i := range keys {
@@ -104,6 +105,44 @@ func benchSink(b *testing.B, size, headers int) {
 	if got := acked.Load(); got != int64(b.N)+1 {
 		b.Fatalf("%d of %d acknowledged", got, b.N+1)
 	}
+}
+
+// BenchmarkLatency measures how long 1 kB takes from Send to done, at 1,000 records/s that
+// are kicked one by one.
+func BenchmarkLatency(b *testing.B) {
+	k := kafkatest.Broker(b)
+	topic := k.Topic(b, 6, nil)
+	c := openClient(b, Config{Brokers: k.Addrs}, slog.New(slog.DiscardHandler))
+	sentAt, took := make([]time.Time, b.N), make([]time.Duration, b.N)
+	p := c.NewProducer()
+	ran := make(chan error, 1)
+	go func() {
+		ran <- p.Run(b.Context(), func(seqs []uint64, _ error) {
+			for _, seq := range seqs {
+				took[seq] = time.Since(sentAt[seq])
+			}
+		})
+	}()
+	keys, value := benchKeys(), benchValue(1000)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for i := range b.N {
+		<-tick.C
+		sentAt[i] = time.Now()
+		rec := Record{Seq: uint64(i), Topic: topic, Partition: AnyPartition, Key: keys[i%len(keys)], Value: value}
+		if err := p.Send(b.Context(), &rec); err != nil {
+			b.Fatal(err)
+		}
+		p.Kick()
+	}
+	p.CloseSend()
+	if err := <-ran; err != nil {
+		b.Fatal(err)
+	}
+	took = took[b.N/10:] // the broker warms up
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
 }
 
 // benchAsync does the same with sarama's own producer, set up to keep the same promises.

@@ -193,38 +193,3 @@ func TestListeners(t *testing.T) {
 		})
 	}
 }
-
-// TestLatency measures how long a record takes at 1,000/s, kicked one by one, on a broker
-// that is otherwise idle.
-func TestLatency(t *testing.T) {
-	k := kafkatest.Broker(t)
-	topic := k.Topic(t, 6, nil)
-	r := newRig(t, Config{Brokers: k.Addrs})
-	const n = 3000
-	var sentAt [n + 1]time.Time
-	took := make(chan time.Duration, n)
-	r.hook = func(seqs []uint64) {
-		for _, s := range seqs {
-			took <- time.Since(sentAt[s])
-		}
-	}
-	value := benchValue(1000)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for i := range n {
-		<-tick.C
-		sentAt[r.seq+1] = time.Now()
-		r.send(Record{Topic: topic, Partition: AnyPartition, Key: fmt.Append(nil, "key-", i%100), Value: value})
-		r.producer.Kick()
-	}
-	r.mustDrain()
-	close(took)
-	var all []time.Duration
-	for d := range took {
-		all = append(all, d)
-	}
-	all = all[n/10:] // the broker's JVM warms up
-	slices.Sort(all)
-	t.Logf("1,000 records/s of 1 kB: p50 %s, p99 %s, max %s",
-		all[len(all)/2].Round(time.Microsecond), all[len(all)*99/100].Round(time.Microsecond), all[len(all)-1].Round(time.Microsecond))
-}

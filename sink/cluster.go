@@ -34,6 +34,7 @@ type topicInfo struct {
 	err     sarama.KError // why the rest is missing
 	leaders []int32       // node of each partition's leader, or noLeader
 	limit   int           // max.message.bytes; 0: not asked yet
+	guessed bool          // limit is ours, since the cluster did not tell
 }
 
 func (c *cluster) topic(name string) topicInfo {
@@ -105,18 +106,16 @@ func leadersOf(partitions []*sarama.PartitionMetadata) []int32 {
 	return leaders
 }
 
-// readLimits asks for the largest batch of each named topic. Where the answer is a refusal,
-// or none, defaultMessageBytes stands: a wrong guess costs a rejection and a split, no
-// record.
+// readLimits asks for the largest batch of each named topic that exists. Where the answer is
+// a refusal, defaultMessageBytes is the guess; records beyond it are for the broker to judge.
 func (c *cluster) readLimits(ctx context.Context, names []string) error {
 	limits := make(map[string]int, len(names))
 	for _, name := range names {
-		limits[name] = defaultMessageBytes
-		if c.fixed > 0 {
+		if c.topic(name).err == sarama.ErrNoError {
 			limits[name] = c.fixed
 		}
 	}
-	if c.fixed == 0 && len(names) > 0 {
+	if c.fixed == 0 && len(limits) > 0 {
 		if err := c.control.do(ctx, func(l *link) error { return describeLimits(l, limits) }); err != nil {
 			return err
 		}
@@ -125,7 +124,10 @@ func (c *cluster) readLimits(ctx context.Context, names []string) error {
 	defer c.mu.Unlock()
 	for name, limit := range limits {
 		info := c.topics[name]
-		info.limit = limit
+		info.limit, info.guessed = limit, limit == 0
+		if info.guessed {
+			info.limit = defaultMessageBytes
+		}
 		c.topics[name] = info
 	}
 	return nil

@@ -14,8 +14,7 @@
 //   - Records of one partition enter its log in the order of Send. There is at most one
 //     unanswered batch per partition, and one unanswered request per connection: a broker
 //     works on one request of a connection at a time anyway
-//     (https://kafka.apache.org/documentation/#design_ordering), and batches form while it
-//     does.
+//     (https://kafka.apache.org/protocol#protocol_network), and batches form while it does.
 //   - What may heal is retried for ever, per partition, with the same producer id and
 //     sequence number, so that the broker recognises what it already has. One partition in
 //     trouble does not hold up another.

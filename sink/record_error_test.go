@@ -239,11 +239,14 @@ func TestLimitLowered(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{"0"}
-	for i := 1; i < 2000; i++ {
+	for i := 1; i < 20_000; i++ {
 		want = append(want, fmt.Sprint(i))
 		r.send(on(topic, 0, want[i]))
 	}
 	r.mustDrain()
+	if n := r.client.Stat().Retries; n > 300 {
+		t.Errorf("%d batches were sent in vain: the new limit was not noticed", n)
+	}
 	if diff := cmp.Diff(want, values(k.ReadAll(t, topic), 0)); diff != "" {
 		t.Error(diff)
 	}
@@ -311,4 +314,21 @@ func holdProduce(c *kfake.Cluster) (release func()) {
 		return nil, nil, false
 	})
 	return cancel
+}
+
+// TestLimitNotTold: a user who may not see the topic's configuration can write records of any
+// size the broker takes.
+func TestLimitNotTold(t *testing.T) {
+	k := kafkatest.Fake(t, kfake.NumBrokers(1))
+	topic := k.Topic(t, 1, map[string]string{"max.message.bytes": "3000000"})
+	k.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Err: kerr.TopicAuthorizationFailed, Count: -1})
+	r := newRig(t, Config{Brokers: k.Addrs})
+	r.send(on(topic, 0, strings.Repeat("x", 2_000_000)))
+	r.waitAcked(1)
+	r.send(on(topic, 0, strings.Repeat("x", 4_000_000)))
+	r.producer.Kick()
+	err := r.end()
+	if e, ok := errors.AsType[*RecordError](err); !ok || e.Seq != 2 || !strings.Contains(err.Error(), "MESSAGE_TOO_LARGE") {
+		t.Errorf("Run: %v", err)
+	}
 }
