@@ -19,7 +19,7 @@ func settled(tb testing.TB) (p *Producer, acknowledge func()) {
 	p = c.NewProducer()
 	t := p.introduce("t")
 	t.hold = false
-	t.setLimit(1<<20, false)
+	t.setLimit(topicInfo{limit: 1 << 20}, false)
 	t.grow(6)
 	s := &sender{producer: p, wake: make(chan struct{}, 1)}
 	for _, part := range t.parts {
@@ -74,6 +74,7 @@ func BenchmarkSend(b *testing.B) {
 			p, acknowledge := settled(b)
 			keys, rec := benchKeys(), benchRecord(200, headers)
 			b.ReportAllocs()
+			b.ResetTimer()
 			for i := range b.N {
 				rec.Key = keys[i%len(keys)]
 				if err := p.Send(b.Context(), &rec); err != nil {
@@ -101,6 +102,7 @@ func BenchmarkRequest(b *testing.B) {
 	}
 	var r request
 	b.ReportAllocs()
+	b.ResetTimer()
 	for range b.N {
 		r.build(shipped, p)
 		r.release()

@@ -30,9 +30,10 @@ type Config struct {
 	// CreateTopics is how a missing topic is created. Nil means that it is waited for.
 	CreateTopics *TopicSpec
 
-	// MaxMessageBytes is the size of the largest batch a topic takes. Zero means that the
-	// topic's max.message.bytes is asked for; where that is not allowed it counts as
-	// 1,000,000.
+	// MaxMessageBytes is the size of the largest batch a topic takes; a larger record is not
+	// sent. Zero means that the topic's max.message.bytes is asked for. Where that is not
+	// allowed, batches are kept within 1,000,000 bytes and larger records are left to the
+	// broker to judge.
 	MaxMessageBytes int
 
 	// TLS encrypts connections. Nil means plaintext. An empty ServerName stands for the

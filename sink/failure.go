@@ -20,6 +20,9 @@ func (p *Producer) reject(t *topic, partition int32, f *frame, reason error) {
 		Seq: f.seq, Topic: t.name, Partition: partition, Key: bytes.Clone(f.key),
 		Size: batchOverhead + s.wire(0, 0), Limit: t.limit, Reason: reason,
 	}
+	if t.guessed {
+		e.Limit = 0
+	}
 	for rest := f.rest; len(rest) > 0; {
 		var key, value []byte
 		key, value, rest = nextHeader(rest)

@@ -1,6 +1,10 @@
 package sink
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/IBM/sarama"
+)
 
 // isolate looks for the record because of which the broker has refused b, the first batch of
 // part: it comes back in pieces, each a batch of its own, until the record is alone. The
@@ -22,6 +26,11 @@ func (p *Producer) isolate(part *partition, b *batch, sh *shipment) {
 			p.makeReady(part)
 		}
 		return
+	}
+	if sh.block != nil && sh.block.Err == sarama.ErrMessageSizeTooLarge && !part.topic.hold {
+		// The limit is lower than it was: without a new look, every batch would end here.
+		part.topic.recheck = true
+		p.holdFor(part.topic)
 	}
 	p.client.counters.retries.Add(1)
 	p.split(part, b, cuts(b.records, sh))

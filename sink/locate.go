@@ -186,7 +186,7 @@ func (p *Producer) consider(ctx context.Context, t *topic, err error, start time
 		return
 	}
 	t.trouble, t.refused, t.recheck = trouble{}, false, false
-	t.setLimit(info.limit, p.compresses())
+	t.setLimit(info, p.compresses())
 	if t.parts == nil {
 		t.grow(len(info.leaders))
 		t.sticky = rand.Int32N(int32(len(t.parts)))

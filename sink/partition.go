@@ -79,6 +79,7 @@ type topic struct {
 
 	parts      []*partition // nil: not known yet
 	limit      int          // max.message.bytes
+	guessed    bool         // limit is a guess: the broker judges what is beyond it
 	batchLimit int          // the largest batch of several records
 	unacked    int          // records in parts
 	sticky     int32        // where records without a key go while a batch is open there
@@ -108,9 +109,9 @@ func (t *topic) grow(n int) {
 
 // setLimit sets the limits that follow from max.message.bytes. Compression may make a batch
 // that does not compress a little larger, hence the slack.
-func (t *topic) setLimit(limit int, compressed bool) {
-	t.limit = limit
-	t.batchLimit = min(limit, maxBatchBytes)
+func (t *topic) setLimit(info topicInfo, compressed bool) {
+	t.limit, t.guessed = info.limit, info.guessed
+	t.batchLimit = min(t.limit, maxBatchBytes)
 	if compressed {
 		t.batchLimit -= t.batchLimit/64 + 64
 	}

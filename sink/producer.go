@@ -177,12 +177,13 @@ func (p *Producer) holdFor(t *topic) {
 }
 
 // fits reports whether what is known of t allows the record. With compression, a record over
-// the limit may still be small enough; the broker decides.
+// the limit may still be small enough, and so it may if the limit is a guess: then the broker
+// decides.
 func (t *topic) fits(s *shape, partition int32, compressed bool) bool {
 	if partition != AnyPartition && (partition < 0 || int(partition) >= len(t.parts)) {
 		return false
 	}
-	return compressed || batchOverhead+s.wire(0, 0) <= t.limit
+	return compressed || t.guessed || batchOverhead+s.wire(0, 0) <= t.limit
 }
 
 func (p *Producer) compresses() bool { return p.client.codec != 0 }
