@@ -49,37 +49,31 @@ const unconfirmed = 20_000
 
 // Killed again and again under load, the relay loses nothing and keeps the order.
 func TestKillRelay(t *testing.T) {
-	onEachServer(t, func(t *testing.T, r *rig) {
-		relay := r.run(t)
-		underLoad(t, r, func() {
-			for range cycles(t) {
-				r.progress(t)
-				relay.kill(t)
-				relay = r.run(t)
-			}
-			r.progress(t)
-		})
-		r.arrived(t, 30*time.Second)
-		relay.terminate(t)
-		r.settle(t, cycles(t)*unconfirmed)
-	})
+	endUnderLoad(t, (*relay).kill, cycles(t)*unconfirmed)
 }
 
 // Stopped by SIGTERM under load, the relay exits 0 and nothing is repeated.
 func TestTerminateUnderLoad(t *testing.T) {
+	endUnderLoad(t, (*relay).terminate, 0)
+}
+
+// endUnderLoad ends the relay by end and starts it again while the workload writes, and
+// allows for so many repetitions in all.
+func endUnderLoad(t *testing.T, end func(*relay, *testing.T), duplicates int) {
+	t.Helper()
 	onEachServer(t, func(t *testing.T, r *rig) {
 		relay := r.run(t)
 		underLoad(t, r, func() {
 			for range cycles(t) {
 				r.progress(t)
-				relay.terminate(t)
+				end(relay, t)
 				relay = r.run(t)
 			}
 			r.progress(t)
 		})
 		r.arrived(t, 30*time.Second)
 		relay.terminate(t)
-		r.settle(t, 0)
+		r.settle(t, duplicates)
 	})
 }
 

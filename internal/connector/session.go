@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/jackc/pglogrepl"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
@@ -84,28 +84,24 @@ func (s *session) run(ctx context.Context) error {
 	defer stopReading(nil)
 	batches := make(chan *replication.Batch, batchQueue)
 
-	// Every goroutine of a session is waited for by g.Wait below.
-	var g errgroup.Group
-	var readErr, publishErr, sinkErr error
-	g.Go(func() error {
+	var stages sync.WaitGroup // every goroutine of a session is waited for below
+	var readErr error
+	stages.Go(func() {
 		defer close(batches)
 		readErr = s.stream.Run(reading, s.tracker.Confirmed, batches)
 		if reading.Err() == nil {
 			s.close(ctx) // the source has ended; a server that stops must not wait for the sink to drain
 		}
-		return nil
 	})
-	g.Go(func() error {
+	stages.Go(func() {
 		defer s.producer.CloseSend()
-		publishErr = s.publication.run(hard, soft.Done(), batches)
-		if publishErr != nil {
-			fail(publishErr)
+		if err := s.publication.run(hard, soft.Done(), batches); err != nil {
+			fail(err)
 		}
 		stopReading(errRead)
-		return nil
 	})
-	g.Go(func() error {
-		sinkErr = s.producer.Run(hard, func(seqs []uint64, err error) {
+	stages.Go(func() {
+		err := s.producer.Run(hard, func(seqs []uint64, err error) {
 			if err == nil {
 				err = s.ack(seqs)
 			}
@@ -113,12 +109,11 @@ func (s *session) run(ctx context.Context) error {
 				fail(s.locate(seqs, err)) // nothing after a lost record may be confirmed
 			}
 		})
-		if sinkErr != nil {
-			fail(sinkErr)
+		if err != nil {
+			fail(err)
 		}
-		return nil
 	})
-	_ = g.Wait() // the three errors are weighed below
+	stages.Wait()
 
 	s.close(ctx)
 	return s.outcome(ctx, soft, readErr)
