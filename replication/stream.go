@@ -36,6 +36,7 @@ type Stream struct {
 	cfg       Config
 	log       *slog.Logger
 	system    System
+	walEnd    pglogrepl.LSN // flushed when the server was identified
 	timeout   time.Duration // wal_sender_timeout; 0: off
 	wire      wire
 	socket    *socket // below wire.conn
@@ -86,6 +87,7 @@ func (s *Stream) adopt(ctx context.Context, conn *pgconn.PgConn) error {
 		return wrap(ctx, "identify the server", err, querying)
 	}
 	s.system = System{ID: id.SystemID, Timeline: id.Timeline, Database: id.DBName}
+	s.walEnd = id.XLogPos
 	if err := s.checkSettings(ctx, conn); err != nil {
 		return err
 	}
@@ -138,6 +140,10 @@ func (s *Stream) checkSettings(ctx context.Context, conn *pgconn.PgConn) error {
 // System returns which database the stream reads.
 func (s *Stream) System() System { return s.system }
 
+// WALEnd returns how far the server's log was flushed at Open. It is good for a comparison
+// only: no stream may start at it.
+func (s *Stream) WALEnd() pglogrepl.LSN { return s.walEnd }
+
 // SenderTimeout returns the server's wal_sender_timeout as it is in force for the session:
 // how long it lives without hearing from us. Zero: for ever.
 func (s *Stream) SenderTimeout() time.Duration { return s.timeout }
@@ -155,8 +161,12 @@ func (s *Stream) silence() time.Duration { return max(s.patience(), 10*time.Seco
 // must be one that was confirmed in the same epoch (see [System]), or 0.
 func (s *Stream) Start(ctx context.Context, from pglogrepl.LSN) error {
 	doing := fmt.Sprintf("start slot %q at %s", s.cfg.Slot, from)
-	command := fmt.Sprintf(`START_REPLICATION SLOT %s LOGICAL %s (proto_version '1', publication_names %s)`,
+	command := fmt.Sprintf(`START_REPLICATION SLOT %s LOGICAL %s (proto_version '1', publication_names %s`,
 		quoteIdent(s.cfg.Slot), from, quoteLiteral(quoteIdent(s.cfg.Publication)))
+	if s.cfg.Messages {
+		command += ", messages 'true'"
+	}
+	command += ")"
 	var refused error
 	err := s.during(ctx, func() (err error) {
 		refused, err = s.start(doing, command)

@@ -69,7 +69,7 @@ func newClient(cfg Config, log *slog.Logger, dial dialFunc) (*Client, error) {
 	if c.codec, err = codecOf(cfg.Compression); err != nil {
 		return nil, err
 	}
-	c.pool = &chunkPool{limit: cfg.WindowBytes}
+	c.pool = &chunkPool{limit: cfg.WindowBytes + cfg.WindowBytes/16}
 	c.counters.topics = make(map[string]*topicCounters)
 	c.control = &control{wire: w, seeds: cfg.Brokers}
 	c.identities = &identities{control: c.control}
@@ -85,9 +85,14 @@ func newClient(cfg Config, log *slog.Logger, dial dialFunc) (*Client, error) {
 
 // reach is the first contact.
 func (c *Client) reach(ctx context.Context) error {
+	return c.persist(ctx, func() error { return c.identities.acquire(ctx) })
+}
+
+// persist repeats attempt while its error is one that may heal, until ctx ends.
+func (c *Client) persist(ctx context.Context, attempt func() error) error {
 	var last error
-	for attempt := 0; ; attempt++ {
-		err := c.identities.acquire(ctx)
+	for n := 0; ; n++ {
+		err := attempt()
 		if err == nil {
 			return nil
 		}
@@ -97,14 +102,10 @@ func (c *Client) reach(ctx context.Context) error {
 		if final := firstContactError(err); final != nil {
 			return final
 		}
-		if attempt == 0 {
+		if n == 0 {
 			c.log.WarnContext(ctx, "kafka not reached yet", slog.Any("err", err))
 		}
-		timer := time.NewTimer(backoff(attempt, luck()))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !sleepUntil(ctx, time.Now().Add(backoff(n, luck()))) {
 			return fmt.Errorf("%w at %s: %w (last cause: %w)",
 				ErrUnreachable, strings.Join(c.cfg.Brokers, ", "), context.Cause(ctx), last)
 		}

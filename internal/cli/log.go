@@ -3,6 +3,7 @@ package cli
 import (
 	"io"
 	"log/slog"
+	"time"
 
 	"golang.org/x/term"
 
@@ -13,11 +14,19 @@ import (
 func newLogger(cfg config.Log, w io.Writer) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(cfg.Level)) // config has checked it; slog knows all four
-	options := &slog.HandlerOptions{Level: level}
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: durationsAsText}
 	if cfg.Format == "text" || cfg.Format == "auto" && isTerminal(w) {
 		return slog.New(slog.NewTextHandler(w, options))
 	}
 	return slog.New(slog.NewJSONHandler(w, options))
+}
+
+// durationsAsText writes 1.5s where slog's JSON would have 1500000000.
+func durationsAsText(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().Round(time.Millisecond).String())
+	}
+	return a
 }
 
 func isTerminal(w io.Writer) bool {

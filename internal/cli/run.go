@@ -32,22 +32,24 @@ number of processes may run with the same slot: one relays, the others stand by.
 		Args: noArgs,
 	}
 	s := configFlags(cmd, "dsn", "publication", "slot", "brokers")
+	acceptGap := cmd.Flags().Bool("accept-gap", false, "start although the slot does not continue where the recorded position ends (exit 15); for one start")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := a.load(s)
 		if err != nil {
 			return failed(err)
 		}
-		return a.relay(cmd.Context(), cfg)
+		return a.relay(cmd.Context(), cfg, *acceptGap)
 	}
 	return cmd
 }
 
 // relay runs the connector that cfg describes.
-func (a *app) relay(ctx context.Context, cfg *config.Config) error {
+func (a *app) relay(ctx context.Context, cfg *config.Config, acceptGap bool) error {
 	relayCfg, err := cfg.Connector()
 	if err != nil {
 		return failed(err)
 	}
+	relayCfg.AcceptGap = acceptGap
 	a.limitMemory(relayCfg.Sink.WindowBytes)
 	log := newLogger(cfg.Log, a.stderr)
 	relay, err := connector.New(relayCfg, log)
@@ -61,7 +63,7 @@ func (a *app) relay(ctx context.Context, cfg *config.Config) error {
 		slog.String("publication", relayCfg.Source.Publication), slog.String("slot", relayCfg.Source.Slot),
 		slog.String("brokers", strings.Join(relayCfg.Sink.Brokers, ",")))
 	for _, warning := range cfg.Warnings() {
-		log.WarnContext(ctx, "insecure configuration", slog.String("problem", warning))
+		log.WarnContext(ctx, "configuration", slog.String("problem", warning))
 	}
 
 	start := time.Now()

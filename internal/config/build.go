@@ -36,6 +36,7 @@ func (c *Config) Connector() (connector.Config, error) {
 		Create:          c.Source.Create,
 		Tables:          c.Outbox.Tables,
 		FailIfSlotInUse: !c.Source.WaitForSlot,
+		PositionTopic:   c.PositionTopic,
 		StartupTimeout:  c.StartupTimeout,
 		DrainTimeout:    c.DrainTimeout,
 	}, nil
@@ -172,6 +173,9 @@ func (c *Config) Warnings() []string {
 	}
 	if k.SASL.Mechanism == "PLAIN" && !k.TLS.Enabled && slices.ContainsFunc(k.Brokers, leavesMachine) {
 		out = append(out, "the Kafka password crosses the network unencrypted")
+	}
+	if c.PositionTopic == "" {
+		out = append(out, "position_topic is empty: a slot that was moved or made anew while nothing ran is not noticed")
 	}
 	return out
 }

@@ -20,6 +20,7 @@ type Config struct {
 	Outbox         Outbox        `koanf:"outbox"`
 	Headers        Headers       `koanf:"headers"`
 	Sink           Sink          `koanf:"sink"`
+	PositionTopic  string        `koanf:"position_topic"`
 	StartupTimeout time.Duration `koanf:"startup_timeout"`
 	DrainTimeout   time.Duration `koanf:"drain_timeout"`
 	Log            Log           `koanf:"log"`

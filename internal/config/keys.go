@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/connector"
 	"github.com/outbox-cdc/outbox-cdc/internal/route"
 )
 
@@ -176,6 +177,11 @@ func kafkaAccessKeys() []key {
 
 func processKeys() []key {
 	return []key{
+		{
+			path: "position_topic", kind: text, def: connector.PositionTopic, pattern: `^[A-Za-z0-9._-]{0,249}$`, rule: "a topic's name, or nothing",
+			doc: "Compacted topic that keeps the position under `name`, so that a slot that was moved, made anew or restored is noticed." +
+				" Created if missing. Empty: not kept.",
+		},
 		{
 			path: "startup_timeout", kind: duration, def: 30 * time.Second,
 			doc: "How long the first contact with both sides may take for what heals by itself, such as a server that is starting.",

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/route"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -37,6 +38,16 @@ type Config struct {
 	// no end. Zero means 30 s.
 	StartupTimeout time.Duration
 
+	// PositionTopic is a compacted topic that keeps, under Name, the position that the server
+	// may be told. It is created if it is missing. With it the next start knows whether the
+	// slot continues where this one ended, and repeats less after a crash of the server.
+	// Empty: nothing is kept.
+	PositionTopic string
+
+	// AcceptGap lets the first session start although the slot does not continue where the
+	// recorded position ends.
+	AcceptGap bool
+
 	// DrainTimeout is how long a stop may take: until the open transaction is read and
 	// everything sent is acknowledged. What is not acknowledged then is sent again by the
 	// next start. It should be less than half of the server's wal_sender_timeout.
@@ -60,6 +71,8 @@ type Connector struct {
 	flow   flow
 	phase  phase
 
+	register *sink.Register // nil: no PositionTopic
+	recorder *recorder
 	catalog  *replication.Catalog // read by the first contact for the first session
 	position position             // what the last session left
 }
@@ -71,10 +84,8 @@ func New(cfg Config, log *slog.Logger) (*Connector, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Connector{
-		cfg: cfg.withDefaults(), router: router,
-		log: log.With(slog.String("name", cfg.Name), slog.String("slot", cfg.Source.Slot)),
-	}, nil
+	log = log.With(slog.String("name", cfg.Name), slog.String("slot", cfg.Source.Slot))
+	return &Connector{cfg: cfg.withDefaults(), router: router, log: log, recorder: newRecorder(nil, cfg.AcceptGap, log)}, nil
 }
 
 // Run relays until ctx is done or something happens that only a person can mend. It
@@ -90,7 +101,7 @@ func (c *Connector) Run(ctx context.Context) error {
 	if err := c.firstContact(ctx, retry); err != nil {
 		return unlessStopped(ctx, err)
 	}
-	defer func() { _ = c.client.Load().Close() }()
+	defer c.closeSink()
 	for {
 		err := c.session(ctx, retry)
 		if err == nil || faultOf(err).patience == never {
@@ -128,7 +139,7 @@ func (c *Connector) firstContact(ctx context.Context, retry *retry) error {
 			return err
 		}
 		c.client.Store(client)
-		return nil
+		return c.openRecorder(both)
 	})
 	create := false
 	g.Go(func() error {
@@ -148,10 +159,33 @@ func (c *Connector) firstContact(ctx context.Context, retry *retry) error {
 	if err == nil && create {
 		err = c.create(limited)
 	}
-	if client := c.client.Load(); client != nil && err != nil {
-		_ = client.Close()
+	if err != nil {
+		c.closeSink()
 	}
 	return err
+}
+
+// openRecorder reads the position that an earlier run has left.
+func (c *Connector) openRecorder(ctx context.Context) error {
+	if c.cfg.PositionTopic == "" {
+		return nil
+	}
+	reg, err := sink.OpenRegister(ctx, c.cfg.Sink, c.cfg.PositionTopic, c.cfg.Name, c.log)
+	if err != nil {
+		return err
+	}
+	c.register, c.recorder.register = reg, reg
+	return c.recorder.restore(ctx)
+}
+
+// closeSink closes what the first contact has opened at Kafka.
+func (c *Connector) closeSink() {
+	if c.register != nil {
+		_ = c.register.Close()
+	}
+	if client := c.client.Load(); client != nil {
+		_ = client.Close()
+	}
 }
 
 // prepare reads the source's catalog and checks that what the publication sends can become
@@ -183,6 +217,9 @@ func (c *Connector) creates(catalog *replication.Catalog, err error) bool {
 
 // create makes publication and slot.
 func (c *Connector) create(ctx context.Context) error {
+	if err := c.recorder.left(c.cfg.Source.Slot); err != nil {
+		return err
+	}
 	steps, err := replication.Setup(ctx, replication.SetupConfig{
 		Conn: c.cfg.Source.Conn, Publication: c.cfg.Source.Publication, Slot: c.cfg.Source.Slot, Tables: c.cfg.Tables,
 	})
@@ -211,8 +248,11 @@ func (c *Connector) session(ctx context.Context, retry *retry) error {
 		return unlessStopped(ctx, err)
 	}
 	e := epoch{system: stream.System(), slot: c.cfg.Source.Slot}
-	start, lost := c.position.resume(e)
-	if err := stream.Start(ctx, start); err != nil {
+	start, lost, err := c.resume(ctx, e, stream.WALEnd(), catalog.Slot)
+	if err == nil {
+		err = stream.Start(ctx, start)
+	}
+	if err != nil {
 		_ = stream.Close(ctx, 0)
 		return unlessStopped(ctx, err)
 	}
@@ -227,6 +267,20 @@ func (c *Connector) session(ctx context.Context, retry *retry) error {
 	c.log.InfoContext(ctx, "session ended",
 		slog.String("confirmed", c.position.confirmed.String()), slog.Any("err", err))
 	return err
+}
+
+// resume returns where the next session starts: where the last one of this process ended,
+// else where the recorder says, else at 0/0, which leaves the choice to the slot.
+func (c *Connector) resume(ctx context.Context, e epoch, walEnd pglogrepl.LSN, slot *replication.Slot) (pglogrepl.LSN, cut, error) {
+	recorded, err := c.recorder.resume(ctx, checkpoint.Server{
+		SystemID: e.system.ID, Timeline: e.system.Timeline, Slot: e.slot,
+		Confirmed: slot.ConfirmedFlushLSN, WALEnd: walEnd,
+	})
+	if err != nil {
+		return 0, cut{}, err
+	}
+	start, lost := c.position.resume(e)
+	return max(start, recorded), lost, nil
 }
 
 func (c *Connector) logStart(ctx context.Context, stream *replication.Stream, start pglogrepl.LSN, catalog *replication.Catalog) {

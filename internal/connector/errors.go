@@ -3,6 +3,7 @@ package connector
 import (
 	"errors"
 
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/route"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -74,6 +75,8 @@ func faults() []fault {
 		{is(replication.ErrSlotMissing), ExitSlotLost, never, ""},
 		{is(replication.ErrSlotLost), ExitSlotLost, never, ""},
 		{is(replication.ErrConfig), ExitSource, never, ""},
+		{as[*checkpoint.GapError], ExitContinuity, never, adviseGap},
+		{is(errRecord), ExitContinuity, never, adviseRecord},
 
 		{is(sink.ErrFenced), ExitFenced, never, ""},
 		{is(sink.ErrAccess), ExitSink, never, ""},
@@ -99,6 +102,10 @@ const (
 		"and, if the publication lists columns, to the publication."
 	adviseChange = "Let the publication send inserts only: ALTER PUBLICATION … SET (publish = 'insert'). Changes that are in the log already\n" +
 		"come once more; pg_replication_slot_advance() moves the slot behind their transaction."
+	adviseGap = "What was committed between the two positions may never have been delivered. Find out who moved or made the slot, or which\n" +
+		"server this is. To go on behind the gap: run once with --accept-gap; rows still in the table can be sent again later."
+	adviseRecord = "Another program, or a later version of this one, has written to position_topic under this name. Correct name or\n" +
+		"position_topic; with position_topic: \"\" nothing is kept."
 	adviseBrokers = "Check sink.kafka.brokers, and that the addresses the brokers advertise can be reached from here."
 	adviseServer  = "Check source.dsn, and that the server listens there."
 )

@@ -3,6 +3,7 @@ package connector
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -36,6 +37,11 @@ type publication struct {
 	// published means that somebody changed the publication.
 	published *replication.Publication
 
+	// The relay has pg_logical_emit_message tell it, in the stream, which transactions have
+	// been delivered by then.
+	label     string // names this relay among those that read the same database
+	delivered func(checkpoint.Snapshot)
+
 	acked chan struct{} // holds one token when something was acknowledged since next looked
 	tx    *openTx       // nil between transactions
 	open  openTx
@@ -46,7 +52,8 @@ type publication struct {
 // An openTx is the transaction being read.
 type openTx struct {
 	route.Tx
-	rows int // inserts seen so far
+	rows     int    // inserts seen so far
+	snapshot string // what a message of ours in it said
 }
 
 // maxSpan bounds how many records may lie behind the oldest unacknowledged one. The sink's
@@ -168,9 +175,24 @@ func (p *publication) message(ctx context.Context, m *replication.WALData) (ende
 		if !p.published.Truncate {
 			return false, p.unexpected("TRUNCATE", out.Relations...)
 		}
-	case *decoder.Type, *decoder.Origin, *decoder.LogicalMessage:
+	case *decoder.LogicalMessage:
+		p.logicalMessage(out)
+	case *decoder.Type, *decoder.Origin:
 	}
 	return false, nil
+}
+
+// MessagePrefix is that of the messages a relay writes to itself: its name, a bar, and what
+// pg_current_snapshot() returned.
+const MessagePrefix = "outbox-cdc"
+
+func (p *publication) logicalMessage(m *decoder.LogicalMessage) {
+	if !m.Transactional || m.Prefix != MessagePrefix || p.tx == nil {
+		return
+	}
+	if name, snapshot, ok := strings.Cut(string(m.Content), "|"); ok && name == p.label {
+		p.tx.snapshot = snapshot
+	}
 }
 
 func (p *publication) begin(b *decoder.Begin) {
@@ -202,6 +224,9 @@ func (p *publication) insert(ctx context.Context, row *decoder.Insert) error {
 
 func (p *publication) commit(c *decoder.Commit) {
 	p.tracker.Commit(c.EndLSN)
+	if p.tx.snapshot != "" {
+		p.delivered(checkpoint.Snapshot{EndLSN: c.EndLSN, Text: p.tx.snapshot})
+	}
 	p.stats.transactions++
 	p.stats.received = max(p.stats.received, c.EndLSN)
 	if p.cut.commitLSN == c.CommitLSN {

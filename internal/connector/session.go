@@ -45,6 +45,7 @@ type session struct {
 	stream       source
 	producer     producer
 	tracker      *checkpoint.Tracker
+	recorder     *recorder
 	publication  *publication
 	drainTimeout time.Duration
 	log          *slog.Logger
@@ -56,11 +57,12 @@ type session struct {
 func newSession(c *Connector, stream source, prod producer, start pglogrepl.LSN, lost cut, published *replication.Publication) *session {
 	tracker := checkpoint.New(start)
 	c.flow.begin(tracker)
+	c.recorder.begin(tracker)
 	return &session{
-		stream: stream, producer: prod, tracker: tracker,
+		stream: stream, producer: prod, tracker: tracker, recorder: c.recorder,
 		publication: &publication{
 			decoder: decoder.New(), router: c.router, tracker: tracker, producer: prod,
-			flow: &c.flow, published: published, cut: lost,
+			flow: &c.flow, delivered: c.recorder.delivered, label: c.cfg.Name, published: published, cut: lost,
 			acked: make(chan struct{}, 1), maxSpan: maxSpan,
 		},
 		drainTimeout: c.cfg.DrainTimeout,
@@ -88,7 +90,7 @@ func (s *session) run(ctx context.Context) error {
 	var readErr error
 	stages.Go(func() {
 		defer close(batches)
-		readErr = s.stream.Run(reading, s.tracker.Confirmed, batches)
+		readErr = s.stream.Run(reading, s.recorder.confirmed, batches)
 		if reading.Err() == nil {
 			s.close(ctx) // the source has ended; a server that stops must not wait for the sink to drain
 		}
@@ -113,22 +115,35 @@ func (s *session) run(ctx context.Context) error {
 			fail(err)
 		}
 	})
+	recording, stopRecording := context.WithCancel(hard)
+	var recorder sync.WaitGroup
+	recorder.Go(func() {
+		if err := s.recorder.run(recording); err != nil {
+			fail(err)
+		}
+	})
 	stages.Wait()
+	stopRecording()
+	recorder.Wait()
 
 	s.close(ctx)
 	return s.outcome(ctx, soft, readErr)
 }
 
-// close reports the position reached and closes the connection, once. After Run of the
-// stream has returned.
+// close records the position reached, and the first time reports it and closes the
+// connection. After Run of the stream has returned.
 func (s *session) close(ctx context.Context) {
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	if err := s.recorder.record(last); err != nil {
+		s.log.WarnContext(ctx, "last position not recorded, nor reported: the next start may repeat what it covers",
+			slog.String("confirmed", s.tracker.Confirmed().String()), slog.Any("err", err))
+	}
 	if s.closed {
 		return
 	}
 	s.closed = true
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-	defer cancel()
-	if err := s.stream.Close(last, s.tracker.Confirmed()); err != nil {
+	if err := s.stream.Close(last, s.recorder.confirmed()); err != nil {
 		s.log.WarnContext(ctx, "last position not reported: the next start may repeat what it covers",
 			slog.String("confirmed", s.tracker.Confirmed().String()), slog.Any("err", err))
 	}

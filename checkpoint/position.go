@@ -1,0 +1,157 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+)
+
+// A Position is the durable form of a confirmed position: what is kept outside the server
+// whose slot it is about. The slot cannot be its own witness. A crash may move it back,
+// anybody may move it forward or make it anew, and a restored server brings an old one.
+//
+// The record is written before the server is told, so the slot is never ahead of it.
+type Position struct {
+	SystemID string // of the cluster, as IDENTIFY_SYSTEM reports it
+	Timeline int32
+	Slot     string
+	EndLSN   pglogrepl.LSN // everything that ends at or before it is acknowledged
+
+	// Snapshots say which transactions had been delivered by then, newest first. With them
+	// a lost slot can be made up for from the table.
+	Snapshots []Snapshot
+	WrittenAt time.Time
+}
+
+// A Snapshot is what pg_current_snapshot() returned in a transaction that ended at EndLSN:
+// once that is confirmed, every transaction the snapshot sees has been delivered.
+// https://www.postgresql.org/docs/current/functions-info.html#FUNCTIONS-INFO-SNAPSHOT
+type Snapshot struct {
+	EndLSN pglogrepl.LSN
+	Text   string // xmin:xmax:xip_list
+}
+
+// positionVersion is what this version writes, and the newest it reads.
+const positionVersion = 1
+
+type positionJSON struct {
+	Version   int            `json:"version"`
+	SystemID  string         `json:"system_id"`
+	Timeline  int32          `json:"timeline"`
+	Slot      string         `json:"slot"`
+	EndLSN    string         `json:"end_lsn"`
+	Snapshots []snapshotJSON `json:"snapshots,omitempty"`
+	WrittenAt time.Time      `json:"written_at"`
+}
+
+type snapshotJSON struct {
+	EndLSN string `json:"end_lsn"`
+	Text   string `json:"snapshot"`
+}
+
+// MarshalJSON returns the record as it is kept; LSNs are text, as Postgres prints them.
+func (p Position) MarshalJSON() ([]byte, error) {
+	v := positionJSON{
+		Version: positionVersion, SystemID: p.SystemID, Timeline: p.Timeline, Slot: p.Slot,
+		EndLSN: p.EndLSN.String(), WrittenAt: p.WrittenAt.UTC(),
+	}
+	for _, s := range p.Snapshots {
+		v.Snapshots = append(v.Snapshots, snapshotJSON{s.EndLSN.String(), s.Text})
+	}
+	return json.Marshal(v)
+}
+
+// UnmarshalJSON reads a record. One that a later version has written, or that is none, is
+// an error.
+func (p *Position) UnmarshalJSON(data []byte) error {
+	var v positionJSON
+	if err := json.Unmarshal(data, &v); err != nil {
+		return err
+	}
+	if v.Version < 1 || v.Version > positionVersion {
+		return fmt.Errorf("version %d of a position record, this program reads up to %d", v.Version, positionVersion)
+	}
+	read := Position{SystemID: v.SystemID, Timeline: v.Timeline, Slot: v.Slot, WrittenAt: v.WrittenAt}
+	if v.SystemID == "" || v.Slot == "" {
+		return errors.New("a position record without system_id or slot")
+	}
+	var err error
+	if read.EndLSN, err = pglogrepl.ParseLSN(v.EndLSN); err != nil {
+		return fmt.Errorf("end_lsn of a position record: %w", err)
+	}
+	for _, s := range v.Snapshots {
+		lsn, err := pglogrepl.ParseLSN(s.EndLSN)
+		if err != nil {
+			return fmt.Errorf("end_lsn of a snapshot: %w", err)
+		}
+		read.Snapshots = append(read.Snapshots, Snapshot{lsn, s.Text})
+	}
+	*p = read
+	return nil
+}
+
+// A Server is what a new session finds before it streams.
+type Server struct {
+	SystemID  string
+	Timeline  int32
+	Slot      string
+	Confirmed pglogrepl.LSN // the slot's confirmed_flush_lsn
+	WALEnd    pglogrepl.LSN // how far the log is flushed
+}
+
+// Continue returns where a session that finds s may start: at the record, which the slot
+// may be behind, or at 0, which is where the slot is. It returns a *GapError if rows may be
+// missing between the record and what the server would send.
+func (p Position) Continue(s Server) (pglogrepl.LSN, error) {
+	gap := func(reason string, args ...any) (pglogrepl.LSN, error) {
+		return 0, &GapError{Recorded: p, Found: s, Reason: fmt.Sprintf(reason, args...)}
+	}
+	switch {
+	case p.SystemID != s.SystemID:
+		return gap("the record is of system %s, the server is system %s", p.SystemID, s.SystemID)
+	case p.Slot != s.Slot:
+		return gap("the record is of slot %q, this is slot %q", p.Slot, s.Slot)
+	case s.Timeline < p.Timeline:
+		return gap("the server is on timeline %d, the record is of timeline %d: an older copy", s.Timeline, p.Timeline)
+	case s.Confirmed > p.EndLSN:
+		return gap("the slot was advanced or made anew by somebody else")
+	case s.Timeline > p.Timeline:
+		return 0, nil // behind the promotion the same number may name other data
+	case s.WALEnd < p.EndLSN:
+		return gap("the server's log ends at %s, before the record: an older copy", s.WALEnd)
+	}
+	return p.EndLSN, nil
+}
+
+// A GapError is that the server's slot does not continue where the record ends: what was
+// committed in between may never have been delivered.
+type GapError struct {
+	Recorded Position
+	Found    Server
+	Reason   string
+}
+
+// Error names both ends of the gap.
+func (e *GapError) Error() string {
+	return fmt.Sprintf("slot %q is at %s, the position recorded at %s is %s: %s",
+		e.Found.Slot, e.Found.Confirmed, e.Recorded.WrittenAt.UTC().Format(time.RFC3339), e.Recorded.EndLSN, e.Reason)
+}
+
+const (
+	maxSnapshots    = 6
+	snapshotSpacing = 16 << 20 // bytes of log
+)
+
+// With returns p with s as its newest snapshot. Of the earlier ones it keeps a few, some log
+// apart: after a promotion only those from before it count, and a standby may have lagged.
+func (p Position) With(s Snapshot) Position {
+	earlier := p.Snapshots
+	if len(earlier) >= 2 && earlier[0].EndLSN-earlier[1].EndLSN < snapshotSpacing {
+		earlier = earlier[1:]
+	}
+	p.Snapshots = append([]Snapshot{s}, earlier[:min(len(earlier), maxSnapshots-1)]...)
+	return p
+}

@@ -1,0 +1,136 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pglogrepl"
+)
+
+func recorded() Position {
+	return Position{
+		SystemID: "7710599691266436019", Timeline: 2, Slot: "outbox_cdc", EndLSN: 0x1_0000_0100,
+		Snapshots: []Snapshot{{0x1_0000_0080, "750:752:750"}, {0x80, "740:740:"}},
+		WrittenAt: time.Date(2026, 3, 1, 12, 0, 0, 5000, time.UTC),
+	}
+}
+
+func TestPositionJSON(t *testing.T) {
+	data, err := json.Marshal(recorded())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"version":1,"system_id":"7710599691266436019","timeline":2,"slot":"outbox_cdc","end_lsn":"1/100",` +
+		`"snapshots":[{"end_lsn":"1/80","snapshot":"750:752:750"},{"end_lsn":"0/80","snapshot":"740:740:"}],` +
+		`"written_at":"2026-03-01T12:00:00.000005Z"}`
+	if string(data) != want {
+		t.Errorf("got  %s\nwant %s", data, want)
+	}
+	var back Position
+	if err := json.Unmarshal(data, &back); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(recorded(), back); diff != "" {
+		t.Errorf("read back (-written +read):\n%s", diff)
+	}
+}
+
+func TestPositionJSONRefused(t *testing.T) {
+	for _, tc := range []struct{ data, want string }{
+		{`{}`, "version 0"},
+		{`{"version":2}`, "version 2"},
+		{`{"version":1,"slot":"s","end_lsn":"0/1"}`, "without system_id or slot"},
+		{`{"version":1,"system_id":"1","end_lsn":"0/1"}`, "without system_id or slot"},
+		{`{"version":1,"system_id":"1","slot":"s","end_lsn":"1"}`, "end_lsn of a position record"},
+		{`{"version":1,"system_id":"1","slot":"s"}`, "end_lsn of a position record"},
+		{`{"version":1,"system_id":"1","slot":"s","end_lsn":"0/1","snapshots":[{"snapshot":"1:1:"}]}`, "end_lsn of a snapshot"},
+		{`[]`, "cannot unmarshal"},
+		{`{`, "unexpected end"},
+	} {
+		p := recorded()
+		if err := json.Unmarshal([]byte(tc.data), &p); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: error %v, want one with %q", tc.data, err, tc.want)
+		}
+		if diff := cmp.Diff(recorded(), p); diff != "" {
+			t.Errorf("%s changes the position:\n%s", tc.data, diff)
+		}
+	}
+}
+
+func TestContinue(t *testing.T) {
+	p := recorded()
+	found := Server{SystemID: p.SystemID, Timeline: 2, Slot: p.Slot, Confirmed: p.EndLSN, WALEnd: p.EndLSN + 1000}
+	for _, tc := range []struct {
+		name   string
+		change func(s *Server)
+		want   pglogrepl.LSN
+		gap    string // empty: none
+	}{
+		{"the slot is at the record", func(*Server) {}, p.EndLSN, ""},
+		{"the slot went back", func(s *Server) { s.Confirmed -= 100 }, p.EndLSN, ""},
+		{"the log ends at the record", func(s *Server) { s.WALEnd = p.EndLSN }, p.EndLSN, ""},
+		{"the slot is ahead", func(s *Server) { s.Confirmed++ }, 0, "advanced or made anew"},
+		{"the log ends before the record", func(s *Server) { s.WALEnd, s.Confirmed = p.EndLSN-1, p.EndLSN-1 }, 0, "ends at 1/FF, before"},
+		{"another system", func(s *Server) { s.SystemID = "1" }, 0, "system 1"},
+		{"another slot", func(s *Server) { s.Slot = "other" }, 0, `this is slot "other"`},
+		{"an older timeline", func(s *Server) { s.Timeline = 1 }, 0, "older copy"},
+		{"a promotion, the slot was synchronised", func(s *Server) { s.Timeline, s.Confirmed = 3, p.EndLSN-100 }, 0, ""},
+		{"a promotion of a lagging standby", func(s *Server) { s.Timeline, s.Confirmed, s.WALEnd = 3, 100, 200 }, 0, ""},
+		{"a promotion, the slot was made there", func(s *Server) { s.Timeline, s.Confirmed = 3, p.EndLSN+1 }, 0, "advanced or made anew"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := found
+			tc.change(&s)
+			start, err := p.Continue(s)
+			if start != tc.want {
+				t.Errorf("starts at %s, want %s", start, tc.want)
+			}
+			gap, isGap := errors.AsType[*GapError](err)
+			switch {
+			case tc.gap == "" && err != nil:
+				t.Errorf("unexpected error: %v", err)
+			case tc.gap != "" && (!isGap || !strings.Contains(gap.Reason, tc.gap)):
+				t.Errorf("error %v, want a gap with %q", err, tc.gap)
+			case tc.gap != "" && !strings.Contains(err.Error(), "recorded at 2026-03-01T12:00:00Z is 1/100"):
+				t.Errorf("the error does not name the record: %v", err)
+			}
+		})
+	}
+}
+
+func TestPositionWith(t *testing.T) {
+	var p Position
+	var ends []pglogrepl.LSN
+	add := func(end pglogrepl.LSN) {
+		p = p.With(Snapshot{EndLSN: end, Text: end.String()})
+		ends = ends[:0]
+		for _, s := range p.Snapshots {
+			ends = append(ends, s.EndLSN)
+		}
+	}
+	const mib = 1 << 20
+	for _, tc := range []struct {
+		add  pglogrepl.LSN
+		want []pglogrepl.LSN
+	}{
+		{1 * mib, []pglogrepl.LSN{1 * mib}},
+		{2 * mib, []pglogrepl.LSN{2 * mib, 1 * mib}},
+		{3 * mib, []pglogrepl.LSN{3 * mib, 1 * mib}},
+		{17 * mib, []pglogrepl.LSN{17 * mib, 1 * mib}},
+		{18 * mib, []pglogrepl.LSN{18 * mib, 17 * mib, 1 * mib}},
+		{40 * mib, []pglogrepl.LSN{40 * mib, 17 * mib, 1 * mib}},
+		{60 * mib, []pglogrepl.LSN{60 * mib, 40 * mib, 17 * mib, 1 * mib}},
+		{80 * mib, []pglogrepl.LSN{80 * mib, 60 * mib, 40 * mib, 17 * mib, 1 * mib}},
+		{100 * mib, []pglogrepl.LSN{100 * mib, 80 * mib, 60 * mib, 40 * mib, 17 * mib, 1 * mib}},
+		{120 * mib, []pglogrepl.LSN{120 * mib, 100 * mib, 80 * mib, 60 * mib, 40 * mib, 17 * mib}},
+	} {
+		add(tc.add)
+		if diff := cmp.Diff(tc.want, ends); diff != "" {
+			t.Fatalf("after %s (-want +got):\n%s", tc.add, diff)
+		}
+	}
+}

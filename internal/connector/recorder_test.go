@@ -1,0 +1,233 @@
+package connector
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+)
+
+// A scriptedRegister holds a value; a write ends when it is allowed to.
+type scriptedRegister struct {
+	mu     sync.Mutex
+	value  []byte
+	writes int
+	allow  chan error // nil: at once
+}
+
+func (r *scriptedRegister) Read(context.Context) ([]byte, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.value, nil
+}
+
+func (r *scriptedRegister) Write(ctx context.Context, value []byte) error {
+	if r.allow != nil {
+		select {
+		case err := <-r.allow:
+			if err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.value = value
+	r.writes++
+	return nil
+}
+
+func (r *scriptedRegister) position(t *testing.T) checkpoint.Position {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var p checkpoint.Position
+	if err := json.Unmarshal(r.value, &p); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func server(confirmed pglogrepl.LSN) checkpoint.Server {
+	return checkpoint.Server{SystemID: "1", Timeline: 1, Slot: "s", Confirmed: confirmed, WALEnd: 10_000}
+}
+
+// deliver moves t to end.
+func deliver(t *checkpoint.Tracker, end pglogrepl.LSN) {
+	t.Begin(end - 1)
+	t.Commit(end)
+}
+
+func begun(t *testing.T, reg register, s checkpoint.Server) (*recorder, *checkpoint.Tracker) {
+	t.Helper()
+	r := newRecorder(reg, false, slog.New(slog.DiscardHandler))
+	if reg != nil {
+		if err := r.restore(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start, err := r.resume(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tracker := checkpoint.New(start)
+	r.begin(tracker)
+	return r, tracker
+}
+
+// The server is told a position once its record is acknowledged, and asking for it is what
+// has the record written.
+func TestRecordedBeforeTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reg := &scriptedRegister{allow: make(chan error)}
+		r, tracker := begun(t, reg, server(100))
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() {
+			if err := r.run(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+		want := func(lsn pglogrepl.LSN) {
+			t.Helper()
+			synctest.Wait()
+			if got := r.confirmed(); got != lsn {
+				t.Errorf("the server is told %s, want %s", got, lsn)
+			}
+		}
+		deliver(tracker, 200)
+		want(0)          // not even the slot's own position is recorded
+		reg.allow <- nil // the adopted one and, by now, 200
+		want(200)
+		if p := reg.position(t); p.EndLSN != 200 || p.SystemID != "1" || p.Slot != "s" || p.Timeline != 1 {
+			t.Errorf("recorded %+v", p)
+		}
+		deliver(tracker, 300)
+		deliver(tracker, 400)
+		synctest.Wait()
+		if reg.writes != 1 {
+			t.Errorf("%d records although nobody has asked", reg.writes)
+		}
+		want(200) // asks
+		reg.allow <- nil
+		want(400)
+		stop()
+		running.Wait()
+	})
+}
+
+// At the end of a session what is confirmed is recorded, however busy the register was.
+func TestRecordAtTheEnd(t *testing.T) {
+	reg := &scriptedRegister{}
+	r, tracker := begun(t, reg, server(100))
+	deliver(tracker, 200)
+	if err := r.record(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.confirmed(); got != 200 {
+		t.Errorf("the server is told %s", got)
+	}
+	if err := r.record(t.Context()); err != nil || reg.writes != 1 {
+		t.Errorf("%d records of one position, %v", reg.writes, err)
+	}
+}
+
+// A register that fails ends the session; one that waits does so until the context ends.
+func TestRecordFails(t *testing.T) {
+	reg := &scriptedRegister{allow: make(chan error, 1)}
+	r, tracker := begun(t, reg, server(100))
+	deliver(tracker, 200)
+	reg.allow <- errors.New("refused")
+	if err := r.run(t.Context()); err == nil || !strings.Contains(err.Error(), "record the position 0/C8: refused") {
+		t.Errorf("run returns %v", err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	over := errors.New("over")
+	cancel(over)
+	if err := r.record(ctx); !errors.Is(err, over) {
+		t.Errorf("record returns %v", err)
+	}
+	if got := r.confirmed(); got != 0 {
+		t.Errorf("the server is told %s", got)
+	}
+}
+
+// A standby has read its record long before it gets the slot. That another instance has
+// moved both since is no gap.
+func TestStandbyReadsAgain(t *testing.T) {
+	reg := &scriptedRegister{}
+	active, tracker := begun(t, reg, server(100))
+	if err := active.record(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	standby := newRecorder(reg, false, slog.New(slog.DiscardHandler))
+	if err := standby.restore(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	deliver(tracker, 500)
+	if err := active.record(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	start, err := standby.resume(t.Context(), server(400))
+	if start != 500 || err != nil {
+		t.Errorf("the standby starts at %s, %v", start, err)
+	}
+	_, err = standby.resume(t.Context(), server(501))
+	if _, isGap := errors.AsType[*checkpoint.GapError](err); !isGap || ExitCode(err) != ExitContinuity {
+		t.Errorf("a slot ahead of the record: %v", err)
+	}
+}
+
+// A snapshot becomes part of the record once its transaction is confirmed.
+func TestSnapshotIsRecorded(t *testing.T) {
+	reg := &scriptedRegister{}
+	r, tracker := begun(t, reg, server(100))
+	for _, lsn := range []pglogrepl.LSN{200, 300, 400} {
+		r.delivered(checkpoint.Snapshot{EndLSN: lsn, Text: lsn.String()})
+	}
+	deliver(tracker, 350)
+	if err := r.record(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if p := reg.position(t); len(p.Snapshots) != 1 || p.Snapshots[0].EndLSN != 300 {
+		t.Errorf("recorded %+v", p.Snapshots)
+	}
+	deliver(tracker, 450)
+	if err := r.record(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if p := reg.position(t); len(p.Snapshots) != 2 || p.Snapshots[0].EndLSN != 400 {
+		t.Errorf("recorded %+v", p.Snapshots)
+	}
+}
+
+// What cannot be read is not taken for nothing.
+func TestRecordOfAnotherProgram(t *testing.T) {
+	r := newRecorder(&scriptedRegister{value: []byte(`{"version": 9}`)}, false, slog.New(slog.DiscardHandler))
+	err := r.restore(t.Context())
+	if ExitCode(err) != ExitContinuity || Advice(err) == "" {
+		t.Errorf("restore returns %v", err)
+	}
+}
+
+// Without a register the position passes through.
+func TestNothingIsKept(t *testing.T) {
+	r, tracker := begun(t, nil, server(100))
+	deliver(tracker, 200)
+	if got := r.confirmed(); got != 200 {
+		t.Errorf("the server is told %s", got)
+	}
+	if start, err := r.resume(t.Context(), server(300)); start != 0 || err != nil {
+		t.Errorf("resume returns %s, %v", start, err)
+	}
+}

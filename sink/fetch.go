@@ -1,0 +1,231 @@
+package sink
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+const (
+	// scanRecords is how far before its end a topic is searched first; each further look
+	// begins twice as far back. The newest value of a relay that was running a moment ago is
+	// near the end, and what compaction has not come to yet may be long.
+	scanRecords = 10_000
+
+	fetchBytes   = 1 << 20
+	fetchVersion = 11 // the last before flexible versions; negotiated downwards
+)
+
+// Read returns the newest value, nil if there is none. It reads to what was the topic's end
+// when it began. What may heal is retried until ctx ends.
+func (r *Register) Read(ctx context.Context) ([]byte, error) {
+	var value []byte
+	err := r.client.persist(ctx, func() error {
+		l, err := r.client.leaderOf(ctx, r.topic)
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		value, err = newest(l, r.topic, r.key)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read topic %s: %w", r.topic, err)
+	}
+	return value, nil
+}
+
+// leaderOf connects to the leader of partition 0.
+func (c *Client) leaderOf(ctx context.Context, topic string) (*link, error) {
+	if err := c.cluster.refresh(ctx, []string{topic}); err != nil {
+		return nil, err
+	}
+	info := c.cluster.topic(topic)
+	if err := info.led(); err != nil {
+		return nil, err
+	}
+	l, err := c.wire.connect(ctx, c.cluster.address(info.leaders[0]), controlTimeout)
+	if err != nil {
+		return nil, err
+	}
+	l.conn.watch(ctx)
+	return l, nil
+}
+
+// led returns nil if partition 0 has a leader, else why not.
+func (i topicInfo) led() error {
+	switch {
+	case i.err != sarama.ErrNoError:
+		return errorOf(i.err)
+	case len(i.leaders) == 0 || i.leaders[0] == noLeader:
+		return errorOf(sarama.ErrLeaderNotAvailable)
+	}
+	return nil
+}
+
+// newest returns the last value of key in partition 0, nil if there is none.
+func newest(l *link, topic string, key []byte) ([]byte, error) {
+	begin, err := offsetAt(l, topic, sarama.OffsetOldest)
+	if err != nil {
+		return nil, err
+	}
+	end, err := offsetAt(l, topic, sarama.OffsetNewest)
+	if err != nil {
+		return nil, err
+	}
+	for back := int64(scanRecords); ; back *= 2 {
+		from := max(begin, end-back)
+		value, err := lastIn(l, topic, key, from, end)
+		if err != nil || value != nil || from == begin {
+			return value, err
+		}
+		end = from
+	}
+}
+
+// offsetAt returns the oldest or newest offset of partition 0.
+func offsetAt(l *link, topic string, at int64) (int64, error) {
+	req := sarama.NewOffsetRequest(protocol())
+	req.AddBlock(topic, 0, at, 1)
+	res, err := l.GetAvailableOffsets(req)
+	if err != nil {
+		return 0, err
+	}
+	block := res.GetBlock(topic, 0)
+	switch {
+	case block == nil:
+		return 0, sarama.ErrIncompleteResponse
+	case block.Err != sarama.ErrNoError:
+		return 0, errorOf(block.Err)
+	}
+	return block.Offset, nil
+}
+
+// lastIn returns the last value of key among the offsets from (inclusive) to end
+// (exclusive), nil if there is none.
+func lastIn(l *link, topic string, key []byte, from, end int64) (value []byte, err error) {
+	for from < end {
+		req := &sarama.FetchRequest{Version: fetchVersion, MaxWaitTime: 500, MinBytes: 1, MaxBytes: fetchBytes, SessionEpoch: -1}
+		req.AddBlock(topic, 0, from, fetchBytes, -1)
+		res, err := l.Fetch(req)
+		if err != nil {
+			return nil, err
+		}
+		block := res.GetBlock(topic, 0)
+		switch {
+		case block == nil:
+			return nil, sarama.ErrIncompleteResponse
+		case block.Err != sarama.ErrNoError:
+			return nil, errorOf(block.Err)
+		}
+		next := from
+		for _, set := range block.RecordsSet {
+			b := set.RecordBatch
+			if b == nil || b.PartialTrailingRecord || b.LastOffset() < from {
+				continue
+			}
+			for _, rec := range b.Records {
+				offset := b.FirstOffset + rec.OffsetDelta
+				if offset >= from && offset < end && !b.Control && bytes.Equal(rec.Key, key) {
+					value = bytes.Clone(rec.Value)
+				}
+			}
+			next = b.LastOffset() + 1
+		}
+		if next == from { // compaction has left nothing up to the end
+			return value, nil
+		}
+		from = next
+	}
+	return value, nil
+}
+
+// provide creates the topic if it does not exist. It returns nil once the topic has a
+// leader.
+func (c *cluster) provide(ctx context.Context, topic string, log *slog.Logger) error {
+	if err := c.refresh(ctx, []string{topic}); err != nil {
+		return err
+	}
+	info := c.topic(topic)
+	if info.err == sarama.ErrUnknownTopicOrPartition {
+		if err := c.createCompacted(ctx, topic); err != nil {
+			return err
+		}
+		log.InfoContext(ctx, "topic created", slog.String("topic", topic), slog.String("cleanup_policy", compact))
+		return c.awaitLeader(ctx, topic)
+	}
+	if err := info.led(); err != nil {
+		return err
+	}
+	return c.checkCompacted(ctx, topic, log)
+}
+
+// awaitLeader waits for the leader of a topic that was just created: it takes a moment, and
+// is no trouble.
+func (c *cluster) awaitLeader(ctx context.Context, topic string) error {
+	for attempt := range 8 {
+		if !sleepUntil(ctx, time.Now().Add(time.Millisecond<<attempt)) {
+			return context.Cause(ctx)
+		}
+		if err := c.refresh(ctx, []string{topic}); err != nil {
+			return err
+		}
+		if info := c.topic(topic); info.led() == nil {
+			return nil
+		}
+	}
+	return errorOf(sarama.ErrLeaderNotAvailable)
+}
+
+const (
+	cleanupPolicy = "cleanup.policy"
+	compact       = "compact"
+)
+
+// createCompacted creates topic with settings that keep it short: compaction never touches
+// the segment being written, which by default lasts a week.
+func (c *cluster) createCompacted(ctx context.Context, topic string) error {
+	policy, segment, dirty := compact, "3600000", "0.1"
+	return c.control.do(ctx, func(l *link) error {
+		res, err := l.CreateTopics(sarama.NewCreateTopicsRequest(protocol(), map[string]*sarama.TopicDetail{topic: {
+			NumPartitions: 1, ReplicationFactor: -1,
+			ConfigEntries: map[string]*string{cleanupPolicy: &policy, "segment.ms": &segment, "min.cleanable.dirty.ratio": &dirty},
+		}}, controlTimeout/2, false))
+		if err != nil {
+			return err
+		}
+		switch e := res.TopicErrors[topic]; {
+		case e == nil, e.Err == sarama.ErrNoError, e.Err == sarama.ErrTopicAlreadyExists:
+			return nil
+		case e.Err == sarama.ErrNotController:
+			return c.toController(l, topic)
+		default:
+			return errorOf(e.Err)
+		}
+	})
+}
+
+// checkCompacted logs a warning if values of the topic may expire.
+func (c *cluster) checkCompacted(ctx context.Context, topic string, log *slog.Logger) error {
+	return c.control.do(ctx, func(l *link) error {
+		res, err := l.DescribeConfigs(&sarama.DescribeConfigsRequest{Version: 1, Resources: []*sarama.ConfigResource{
+			{Type: sarama.TopicResource, Name: topic, ConfigNames: []string{cleanupPolicy}},
+		}})
+		if err != nil {
+			return err
+		}
+		for _, r := range res.Resources {
+			for _, entry := range r.Configs {
+				if entry.Name == cleanupPolicy && entry.Value != compact {
+					log.WarnContext(ctx, "the topic is not compacted only: what is kept there may expire",
+						slog.String("topic", topic), slog.String("cleanup_policy", entry.Value))
+				}
+			}
+		}
+		return nil
+	})
+}
