@@ -46,7 +46,15 @@ vuln: ## known vulnerabilities in what we call
 
 .PHONY: bench
 bench: ## micro-benchmarks of the stages
-	$(GO) test -run='^$$' -bench=. -benchmem ./decoder ./checkpoint ./sink ./replication ./internal/route
+	$(GO) test -run='^$$' -bench=. -benchmem ./decoder ./checkpoint ./sink ./replication ./internal/route ./internal/connector
+
+.PHONY: bench-compare
+bench-compare: ## the same against the git ref REF, with benchstat
+	GO='$(GO)' test/bench-compare.sh $(REF)
+
+.PHONY: bench-gate
+bench-gate: ## hot code against its floor, as ratios; one package after the other
+	OUTBOX_TEST_GATE=1 $(GO) test -p 1 -count=1 -v -run='^TestGate$$' ./decoder ./checkpoint ./sink ./replication ./internal/route ./internal/connector
 
 # A second try, because the fuzzer may end with an error of its own when its time is over.
 # An input that fails is kept and fails again.

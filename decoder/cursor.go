@@ -10,8 +10,9 @@ import (
 )
 
 // A cursor reads a message from its beginning. The first thing that is wrong
-// sets reason and ends the reading: from there on every read returns zero, and
-// left is zero, so nothing is allocated or looped over for what is not there.
+// sets reason and ends data where it was met: from there on every read returns
+// zero, and left is zero, so nothing is allocated or looped over for what is not
+// there.
 type cursor struct {
 	data   []byte
 	offset int
@@ -19,16 +20,11 @@ type cursor struct {
 }
 
 // left returns how many bytes are not read yet.
-func (c *cursor) left() int {
-	if c.reason != "" {
-		return 0
-	}
-	return len(c.data) - c.offset
-}
+func (c *cursor) left() int { return len(c.data) - c.offset }
 
 func (c *cursor) fail(reason string) {
 	if c.reason == "" {
-		c.reason = reason
+		c.reason, c.data = reason, c.data[:c.offset]
 	}
 }
 
@@ -52,11 +48,13 @@ func (c *cursor) failShort(n int) {
 }
 
 func (c *cursor) uint8() byte {
-	b := c.take(1)
-	if b == nil {
+	if c.offset >= len(c.data) {
+		c.failShort(1)
 		return 0
 	}
-	return b[0]
+	b := c.data[c.offset]
+	c.offset++
+	return b
 }
 
 func (c *cursor) uint16() uint16 {

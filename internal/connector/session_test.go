@@ -40,16 +40,37 @@ func commit(commitLSN, endLSN pglogrepl.LSN) *replication.WALData {
 }
 
 func outboxRelation() *replication.WALData {
+	return data(relationOf("id", "aggregatetype", "aggregateid", "type", "payload"))
+}
+
+// relationOf describes the table that insertOf inserts into, all its columns being text.
+func relationOf(columns ...string) []byte {
 	b := binary.BigEndian.AppendUint32([]byte{'R'}, outboxOID)
 	b = append(b, "public\x00outbox\x00d"...)
-	columns := []string{"id", "aggregatetype", "aggregateid", "type", "payload"}
 	b = binary.BigEndian.AppendUint16(b, uint16(len(columns)))
 	for _, c := range columns {
 		b = append(append(append(b, 0), c...), 0)
 		b = binary.BigEndian.AppendUint32(b, 25)
 		b = binary.BigEndian.AppendUint32(b, ^uint32(0))
 	}
-	return data(b)
+	return b
+}
+
+// null stands for NULL in a row.
+const null = "\x00"
+
+func insertOf(row ...string) []byte {
+	b := append(binary.BigEndian.AppendUint32([]byte{'I'}, outboxOID), 'N')
+	b = binary.BigEndian.AppendUint16(b, uint16(len(row)))
+	for _, v := range row {
+		if v == null {
+			b = append(b, 'n')
+			continue
+		}
+		b = binary.BigEndian.AppendUint32(append(b, 't'), uint32(len(v)))
+		b = append(b, v...)
+	}
+	return b
 }
 
 // insert is a row of the key with id and payload n.
@@ -58,12 +79,7 @@ func insert(key string, n int) *replication.WALData {
 }
 
 func insertInto(aggregate, key string, n int) *replication.WALData {
-	b := append(binary.BigEndian.AppendUint32([]byte{'I'}, outboxOID), 'N', 0, 5)
-	for _, v := range []string{fmt.Sprint("id-", n), aggregate, key, "T", fmt.Sprint(n)} {
-		b = binary.BigEndian.AppendUint32(append(b, 't'), uint32(len(v)))
-		b = append(b, v...)
-	}
-	return data(b)
+	return data(insertOf(fmt.Sprint("id-", n), aggregate, key, "T", fmt.Sprint(n)))
 }
 
 func keepalive(lsn pglogrepl.LSN) *replication.Keepalive { return &replication.Keepalive{WALEnd: lsn} }
@@ -211,11 +227,11 @@ func (p *scriptedProducer) records() string {
 
 const drainTimeout = 25 * time.Second
 
-func sessionOf(t *testing.T, src source, prod producer, start pglogrepl.LSN, lost cut) *session {
-	t.Helper()
+func sessionOf(tb testing.TB, src source, prod producer, start pglogrepl.LSN, lost cut) *session {
+	tb.Helper()
 	c, err := New(Config{Route: route.Config{Columns: route.DefaultColumns(), Topic: "${route}"}, DrainTimeout: drainTimeout}, slog.New(slog.DiscardHandler))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return newSession(c, src, prod, start, lost, &replication.Publication{Insert: true})
 }

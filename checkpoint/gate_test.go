@@ -1,0 +1,41 @@
+package checkpoint
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/ratio"
+)
+
+// trackLimit: 1.2 was measured.
+const trackLimit = 2
+
+// TestGate compares a transaction of ten records, acknowledged together, with a counter that
+// is locked as often.
+func TestGate(t *testing.T) {
+	const rows = 10
+	tracker := New(0)
+	var end pglogrepl.LSN
+	seqs := make([]Seq, rows)
+	var mu sync.Mutex
+	count := 0
+	ratio.Gate(t, trackLimit,
+		func() {
+			tracker.Begin(end)
+			for i := range seqs {
+				seqs[i] = tracker.Next()
+			}
+			end += 64
+			tracker.Commit(end)
+			mustAck(t, tracker, seqs...)
+		},
+		func() {
+			for range rows + 3 { // Begin, Commit, Ack
+				mu.Lock()
+				count++
+				mu.Unlock()
+			}
+		})
+}

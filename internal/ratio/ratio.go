@@ -1,0 +1,79 @@
+// Package ratio is the regression gate of hot code. A test states how much slower than a
+// floor its code may be:
+//
+//	func TestGate(t *testing.T) {
+//		ratio.Gate(t, 2.5, func() { decode(rows) }, func() { copyRows(rows) })
+//	}
+//
+// The floor is the least that could be done for the same result, written in the test. Both
+// are measured in the same process, alternating, so the ratio hardly depends on the machine
+// or on what else it does; a time would. A limit is one and a half times to twice what was
+// measured when it was written: it tells what became twice as slow, not what became a tenth.
+//
+// Gates run when OUTBOX_TEST_GATE=1 (make bench-gate) and not otherwise: a unit test run
+// shares its processors with other tests and may have the race detector on.
+package ratio
+
+import (
+	"math"
+	"os"
+	"testing"
+	"time"
+)
+
+const (
+	sample = 2 * time.Millisecond // one measurement
+
+	// About half a second and two seconds. A floor that something interferes with
+	// throughout would let anything pass; code that is interfered with gets more time.
+	minRounds = 100
+	maxRounds = 500
+)
+
+// Gate fails the test if ours takes more than limit times as long as floor. Each is called
+// many times and compared by its best measurement, which is the one nothing interfered
+// with.
+func Gate(t *testing.T, limit float64, ours, floor func()) {
+	t.Helper()
+	if os.Getenv("OUTBOX_TEST_GATE") != "1" { //nolint:forbidigo // a setting of the test run
+		t.Skip("OUTBOX_TEST_GATE=1 measures this")
+	}
+	a, b := newBest(ours), newBest(floor)
+	ratio := math.Inf(1)
+	for round := 0; round < minRounds || ratio > limit && round < maxRounds; round++ {
+		a.measure()
+		b.measure()
+		ratio = a.time / b.time
+	}
+	t.Logf("%.2f times its floor (%.0f ns to %.0f ns), at most %.2f", ratio, a.time, b.time, limit)
+	if ratio > limit {
+		t.Errorf("%.2f times its floor, at most %.2f is allowed", ratio, limit)
+	}
+}
+
+// A best is the shortest time a function has taken.
+type best struct {
+	f    func()
+	n    int     // calls in a measurement
+	time float64 // of one call, in nanoseconds
+}
+
+func newBest(f func()) *best {
+	b := &best{f: f, n: 1, time: math.Inf(1)}
+	for b.took() < sample {
+		b.n *= 2
+	}
+	return b
+}
+
+func (b *best) took() time.Duration {
+	start := time.Now()
+	for range b.n {
+		b.f()
+	}
+	return time.Since(start)
+}
+
+func (b *best) measure() {
+	b.time = min(b.time, float64(b.took().Nanoseconds())/float64(b.n))
+}
