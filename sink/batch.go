@@ -8,10 +8,6 @@ const (
 	// larger ones a topic takes: beyond it a request only gets slower.
 	maxBatchBytes = 1_000_000
 
-	// maxBatchRecords and maxBatchHeaders bound what a sender keeps to encode a request.
-	maxBatchRecords = 8192
-	maxBatchHeaders = 16384
-
 	// noSequence marks a batch that has never been sent under the present producer id.
 	noSequence = -1
 )
@@ -38,10 +34,20 @@ func (b *batch) add(pool *chunkPool, s *shape, ms int64) []byte {
 	return b.room(pool, s)
 }
 
-// takes reports whether one more record leaves b within limit bytes and the other bounds.
+// takes reports whether b is open and one more record leaves it within limit bytes.
 func (b *batch) takes(s *shape, ms int64, limit int) bool {
-	return !b.sealed && b.records < maxBatchRecords && b.headers+s.headers <= maxBatchHeaders &&
-		b.size+s.wire(ms-b.firstMS, b.records) <= limit
+	return !b.sealed && b.size+s.wire(ms-b.firstMS, b.records) <= limit
+}
+
+// measure counts b's size anew, after records were taken off its end.
+func (b *batch) measure() {
+	b.size = batchOverhead
+	offset := 0
+	for f := range b.all {
+		s := f.shape()
+		b.size += s.wire(f.ms-b.firstMS, offset)
+		offset++
+	}
 }
 
 // reset gives b's memory back and makes it fit for reuse.

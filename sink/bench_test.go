@@ -16,8 +16,10 @@ import (
 )
 
 // benchKeys returns the keys of 8,192 aggregates, 18 B each.
-func benchKeys() [][]byte {
-	keys := make([][]byte, 8192)
+func benchKeys() [][]byte { return benchKeysOf(8192) }
+
+func benchKeysOf(aggregates int) [][]byte {
+	keys := make([][]byte, aggregates)
 	for i := range keys {
 		keys[i] = fmt.Appendf(nil, "aggregate-%08d", i)
 	}
@@ -60,21 +62,27 @@ func report(b *testing.B, began time.Time, used time.Duration) {
 // BenchmarkProduce writes to a real broker: 6 partitions, acks=all, idempotent.
 func BenchmarkProduce(b *testing.B) {
 	for _, size := range []int{200, 1000} {
-		b.Run(fmt.Sprintf("sink/%dB", size), func(b *testing.B) { benchSink(b, size, 0) })
-		b.Run(fmt.Sprintf("sink/%dB/2headers", size), func(b *testing.B) { benchSink(b, size, 2) })
+		b.Run(fmt.Sprintf("sink/%dB", size), func(b *testing.B) { benchSink(b, size, 0, 6, benchKeys()) })
+		b.Run(fmt.Sprintf("sink/%dB/2headers", size), func(b *testing.B) { benchSink(b, size, 2, 6, benchKeys()) })
 		b.Run(fmt.Sprintf("AsyncProducer/%dB", size), func(b *testing.B) { benchAsync(b, size) })
 	}
 }
 
-func benchSink(b *testing.B, size, headers int) {
+// BenchmarkSpread is BenchmarkProduce with 100,000 keys, over more and more partitions.
+func BenchmarkSpread(b *testing.B) {
+	keys := benchKeysOf(100_000)
+	for _, partitions := range []int32{1, 12, 100} {
+		b.Run(fmt.Sprintf("partitions=%d", partitions), func(b *testing.B) { benchSink(b, 200, 2, partitions, keys) })
+	}
+}
+
+func benchSink(b *testing.B, size, headers int, partitions int32, keys [][]byte) {
 	b.Helper()
 	k := kafkatest.Broker(b)
-	topic := k.Topic(b, 6, nil)
+	topic := k.Topic(b, partitions, nil)
 	c := openClient(b, Config{Brokers: k.Addrs}, slog.New(slog.DiscardHandler))
-	keys, rec := benchKeys(), Record{Topic: topic, Partition: AnyPartition, Value: benchValue(size), Timestamp: time.Now()}
-	for i := range headers {
-		rec.Headers = append(rec.Headers, Header{Key: fmt.Sprintf("header-%d", i), Value: []byte("0191f7a2-7d0a-4b7e-9a53-0b2f6a1f6a11")})
-	}
+	rec := benchRecord(size, headers)
+	rec.Topic = topic
 	var acked atomic.Int64
 	p := c.NewProducer()
 	ran := make(chan error, 1)
@@ -107,28 +115,38 @@ func benchSink(b *testing.B, size, headers int) {
 	}
 }
 
-// BenchmarkLatency measures how long 1 kB takes from Send to done, at 1,000 records/s that
-// are kicked one by one.
+// BenchmarkLatency measures how long 1 kB takes from the moment it is due to done, at fixed
+// rates of records that are kicked one by one, with one connection and with two.
 func BenchmarkLatency(b *testing.B) {
+	for _, rate := range []int{1000, 3000} {
+		for _, connections := range []int{1, 2} {
+			b.Run(fmt.Sprintf("rate=%d/connections=%d", rate, connections), func(b *testing.B) {
+				benchLatency(b, rate, connections)
+			})
+		}
+	}
+}
+
+func benchLatency(b *testing.B, rate, connections int) {
+	b.Helper()
 	k := kafkatest.Broker(b)
 	topic := k.Topic(b, 6, nil)
-	c := openClient(b, Config{Brokers: k.Addrs}, slog.New(slog.DiscardHandler))
-	sentAt, took := make([]time.Time, b.N), make([]time.Duration, b.N)
+	c := openClient(b, Config{Brokers: k.Addrs, ConnectionsPerBroker: connections}, slog.New(slog.DiscardHandler))
+	due, took := make([]time.Time, b.N), make([]time.Duration, b.N)
 	p := c.NewProducer()
 	ran := make(chan error, 1)
 	go func() {
 		ran <- p.Run(b.Context(), func(seqs []uint64, _ error) {
 			for _, seq := range seqs {
-				took[seq] = time.Since(sentAt[seq])
+				took[seq] = time.Since(due[seq])
 			}
 		})
 	}()
 	keys, value := benchKeys(), benchValue(1000)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
+	began, used := time.Now(), cpu()
 	for i := range b.N {
-		<-tick.C
-		sentAt[i] = time.Now()
+		due[i] = began.Add(time.Duration(i) * time.Second / time.Duration(rate))
+		time.Sleep(time.Until(due[i]))
 		rec := Record{Seq: uint64(i), Topic: topic, Partition: AnyPartition, Key: keys[i%len(keys)], Value: value}
 		if err := p.Send(b.Context(), &rec); err != nil {
 			b.Fatal(err)
@@ -139,6 +157,7 @@ func BenchmarkLatency(b *testing.B) {
 	if err := <-ran; err != nil {
 		b.Fatal(err)
 	}
+	report(b, began, used)
 	took = took[b.N/10:] // the broker warms up
 	slices.Sort(took)
 	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")

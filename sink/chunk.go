@@ -6,13 +6,16 @@ import (
 )
 
 const (
-	minChunk = 1 << 10  // the first chunk of a batch: what an idle-ish partition costs
+	minChunk = 512      // the first chunk of a batch: what a partition with one record costs
 	maxChunk = 64 << 10 // the largest chunk that is not made for one record
 )
 
 // A chunkPool hands out byte slices whose capacity is a power of two. What it hands out and
 // what it keeps add up to at most limit, unless limit is all in use: then it keeps nothing.
 // Methods may be called from any goroutine.
+//
+// limit should be a little more than is ever out: else what is idle in the wrong sizes is
+// thrown away for the right ones, over and over.
 type chunkPool struct {
 	limit int
 

@@ -44,7 +44,8 @@ type Config struct {
 	SASL *SASL
 
 	// WindowBytes bounds the memory that unacknowledged records take, give or take one
-	// record or 64 KiB. Zero means 16 MiB.
+	// record or 64 KiB, and a little more for the moment after a topic has become known. It
+	// also bounds what may come twice after a crash. Zero means 8 MiB.
 	WindowBytes int
 
 	// WindowRecords bounds their number. Zero means 50,000.
@@ -111,7 +112,7 @@ func (c Config) withDefaults() Config {
 	c.ClientID = cmp.Or(c.ClientID, "outbox-cdc")
 	c.Compression = cmp.Or(c.Compression, "none")
 	c.Partitioner = cmp.Or(c.Partitioner, "murmur2")
-	c.WindowBytes = cmp.Or(c.WindowBytes, 16<<20)
+	c.WindowBytes = cmp.Or(c.WindowBytes, 8<<20)
 	c.WindowRecords = cmp.Or(c.WindowRecords, 50_000)
 	c.ConnectionsPerBroker = cmp.Or(c.ConnectionsPerBroker, 1)
 	return c

@@ -10,45 +10,71 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// reject ends the producer because of the record f, which its caller has forgotten. What was
-// sent before f is still delivered; the rest is dropped, so that nothing is in a log that
-// was sent after a record that is missing, except what was on the wire already. p.mu is
-// held; unlock reports the record.
-func (p *Producer) reject(t *topic, partition int32, f *frame, reason error) {
+// A Substitute returns the record to send in place of r, which Kafka does not take, or nil
+// if there is none: then r ends the Producer. It may change r, whose bytes are valid during
+// the call only, and return it. The Producer gives the result the sequence of r.
+//
+// It is called under the Producer's lock: it must not block, nor call the Producer.
+type Substitute func(r *Record, refused *RecordError) *Record
+
+// reject sends a substitute for the record f, which its caller has forgotten, and reports
+// true, or else ends the producer because of it. Then what was sent before f is still
+// delivered; the rest is dropped, so that nothing is in a log that was sent after a record
+// that is missing, except what was on the wire already. p.mu is held; unlock reports the
+// record.
+func (p *Producer) reject(t *topic, partition int32, f *frame, reason error) (substituted bool) {
 	s := f.shape()
+	r := f.record()
+	r.Topic, r.Partition = t.name, partition
 	e := &RecordError{
-		Seq: f.seq, Topic: t.name, Partition: partition, Key: bytes.Clone(f.key),
+		Seq: f.seq, Topic: t.name, Partition: partition, Key: bytes.Clone(f.key), Headers: cloneHeaders(r.Headers),
 		Size: batchOverhead + s.wire(0, 0), Limit: t.limit, Reason: reason,
 	}
 	if t.guessed {
 		e.Limit = 0
 	}
-	for rest := f.rest; len(rest) > 0; {
-		var key, value []byte
-		key, value, rest = nextHeader(rest)
-		e.Headers = append(e.Headers, Header{Key: string(key), Value: bytes.Clone(value)})
+	if p.substitute != nil && !p.halted && f.seq < p.cut {
+		if instead := p.substitute(&r, e); instead != nil {
+			instead.Seq = f.seq
+			s := shapeOf(instead)
+			p.accept(instead, &s)
+			return true
+		}
 	}
 	p.rejected = append(p.rejected, e)
 	if p.halted || f.seq >= p.cut {
-		return
+		return false
 	}
 	p.failure, p.cut = e, f.seq
 	p.drop()
 	p.wind()
+	return false
 }
 
-// rejectHeld rejects the first record that waits for t, and with it the others. p.mu is held.
+func cloneHeaders(headers []Header) []Header {
+	clones := make([]Header, 0, len(headers))
+	for _, h := range headers {
+		clones = append(clones, Header{Key: h.Key, Value: bytes.Clone(h.Value)})
+	}
+	return clones
+}
+
+// rejectHeld rejects the records that wait for t. The first that has no substitute ends the
+// producer, and the others are dropped. p.mu is held.
 func (p *Producer) rejectHeld(t *topic, reason error) {
 	held := t.held
 	t.held = frames{}
+	t.hold, t.trouble = false, trouble{} // the next record for it has it looked up again
 	delete(p.holding, t)
 	p.forget(held.records, held.payload)
 	p.memory -= held.held
 	for f := range held.all {
-		p.reject(t, f.partition, &f, reason)
-		break
+		if !p.reject(t, f.partition, &f, reason) {
+			break
+		}
 	}
 	held.release(p.client.pool)
+	p.flush()
 }
 
 // halt ends the producer because of err: nothing more is sent, answers that are outstanding
@@ -79,6 +105,7 @@ func (p *Producer) drop() {
 				}
 				n := b.records
 				p.discard(&b.frames, p.cut)
+				b.measure()
 				t.unacked -= n - b.records
 				return b.records == 0
 			})

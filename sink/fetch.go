@@ -14,7 +14,7 @@ const (
 	// scanRecords is how far before its end a topic is searched first; each further look
 	// begins twice as far back. The newest value of a relay that was running a moment ago is
 	// near the end, and what compaction has not come to yet may be long.
-	scanRecords = 10_000
+	scanRecords = 1_000
 
 	fetchBytes   = 1 << 20
 	fetchVersion = 11 // the last before flexible versions; negotiated downwards

@@ -8,7 +8,7 @@ import (
 
 // A frame is a record as it waits in memory: a fixed part, then key, value and headers, back
 // to back in a chunk. Frames hold no pointers, so the garbage collector has nothing to look
-// at in 16 MiB of them, and a record costs no allocation.
+// at in a full window of them, and a record costs no allocation.
 //
 //	length 4 | seq 8 | ms 8 | partition 4 | key 4 | value 4 | headers 4 | key … value … headers …
 //
@@ -69,9 +69,14 @@ func (s *shape) frame() int { return frameOverhead + s.payload() + headerOverhea
 // wire is the length of the record in a batch of format 2, before compression.
 // https://kafka.apache.org/documentation/#recordbatch
 func (s *shape) wire(msDelta int64, offset int) int {
-	body := 1 + varintLen(msDelta) + varintLen(int64(offset)) +
-		wireBytes(s.key) + wireBytes(s.value) + varintLen(int64(s.headers)) + s.headerWire
+	body := s.body(msDelta, offset)
 	return varintLen(int64(body)) + body
+}
+
+// body is what the length at the beginning of the record says.
+func (s *shape) body(msDelta int64, offset int) int {
+	return 1 + varintLen(msDelta) + varintLen(int64(offset)) +
+		wireBytes(s.key) + wireBytes(s.value) + varintLen(int64(s.headers)) + s.headerWire
 }
 
 func wireBytes(n int) int { return varintLen(int64(n)) + max(n, 0) }
@@ -135,6 +140,17 @@ func readFrame(b []byte) (frame, []byte) {
 	f.value, rest = take(rest, le.Uint32(b[28:]))
 	f.rest = rest
 	return f, b[n:]
+}
+
+// record returns f as the record it was made of, without the topic. It aliases f.
+func (f *frame) record() Record {
+	r := Record{Seq: f.seq, Partition: f.partition, Key: f.key, Value: f.value, Timestamp: time.UnixMilli(f.ms)}
+	for rest := f.rest; len(rest) > 0; {
+		var key, value []byte
+		key, value, rest = nextHeader(rest)
+		r.Headers = append(r.Headers, Header{Key: string(key), Value: value})
+	}
+	return r
 }
 
 // frameSeq returns the sequence of the first frame of b and what follows that frame.

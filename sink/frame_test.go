@@ -35,17 +35,6 @@ func randomRecord(rng *rand.Rand, seq uint64) Record {
 	return r
 }
 
-// record turns a frame back into what it was made of.
-func (f *frame) record() Record {
-	r := Record{Seq: f.seq, Partition: f.partition, Key: f.key, Value: f.value, Timestamp: time.UnixMilli(f.ms)}
-	for rest := f.rest; len(rest) > 0; {
-		var key, value []byte
-		key, value, rest = nextHeader(rest)
-		r.Headers = append(r.Headers, Header{Key: string(key), Value: value})
-	}
-	return r
-}
-
 func TestFramesHoldRecords(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	pool := &chunkPool{limit: 1 << 20}

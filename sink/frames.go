@@ -6,7 +6,6 @@ package sink
 type frames struct {
 	chunks  [][]byte
 	records int
-	headers int
 	payload int // bytes the user has put in
 	held    int // capacity of chunks
 }
@@ -16,7 +15,7 @@ func (fs *frames) room(pool *chunkPool, s *shape) []byte {
 	n := s.frame()
 	last := len(fs.chunks) - 1
 	if last < 0 || cap(fs.chunks[last])-len(fs.chunks[last]) < n {
-		chunk := pool.get(max(n, min(minChunk<<min(len(fs.chunks), 6), maxChunk)))
+		chunk := pool.get(max(n, min(minChunk<<min(len(fs.chunks), 7), maxChunk)))
 		fs.chunks = append(fs.chunks, chunk)
 		fs.held += cap(chunk)
 		last++
@@ -25,7 +24,6 @@ func (fs *frames) room(pool *chunkPool, s *shape) []byte {
 	end := len(chunk) + n
 	fs.chunks[last] = chunk[:end]
 	fs.records++
-	fs.headers += s.headers
 	fs.payload += s.payload()
 	return chunk[end-n : end]
 }
@@ -78,7 +76,6 @@ func (fs *frames) truncate(pool *chunkPool, cut uint64) {
 			}
 			s := f.shape()
 			fs.records++
-			fs.headers += s.headers
 			fs.payload += s.payload()
 			end += len(f.raw)
 			rest = next

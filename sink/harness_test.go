@@ -91,21 +91,32 @@ func newRig(tb testing.TB, cfg Config) *rig {
 // startRig begins a session on a client.
 func startRig(tb testing.TB, c *Client, j *journal) *rig {
 	tb.Helper()
-	ctx, cancel := context.WithCancelCause(context.Background())
-	r := &rig{
-		tb: tb, ctx: testContext(tb), client: c, producer: c.NewProducer(), journal: j, cancel: cancel,
+	r := prepareRig(tb, c, j)
+	r.start()
+	return r
+}
+
+// prepareRig is startRig without the start.
+func prepareRig(tb testing.TB, c *Client, j *journal) *rig {
+	tb.Helper()
+	return &rig{
+		tb: tb, ctx: testContext(tb), client: c, producer: c.NewProducer(), journal: j,
 		ran: make(chan error, 1), acked: make(map[uint64]int), changed: make(chan struct{}, 1),
 	}
+}
+
+func (r *rig) start() {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	r.cancel = cancel
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		r.ran <- r.producer.Run(ctx, r.done)
 	}()
-	tb.Cleanup(func() {
+	r.tb.Cleanup(func() {
 		cancel(errors.New("test is over"))
 		<-ended
 	})
-	return r
 }
 
 func (r *rig) done(seqs []uint64, err error) {

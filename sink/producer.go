@@ -50,6 +50,8 @@ type Producer struct {
 	idTrouble  trouble
 	idRequired bool // epochs do not do: it has to be another producer id
 
+	substitute Substitute // nil: there is never one
+
 	// failure ends the producer. If halted, nothing more is sent; else what was sent
 	// before the record at fault still is.
 	failure  error
@@ -85,6 +87,10 @@ func newProducer(c *Client) *Producer {
 		cut:     math.MaxUint64,
 	}
 }
+
+// SetSubstitute has s asked for a record in place of each that Kafka does not take. It is
+// called before Send and Run.
+func (p *Producer) SetSubstitute(s Substitute) { p.substitute = s }
 
 // Send hands r over and returns when its bytes have been copied; r may be changed and used
 // again then. It blocks while the window is full, until ctx ends.
@@ -180,7 +186,7 @@ func (p *Producer) holdFor(t *topic) {
 // the limit may still be small enough, and so it may if the limit is a guess: then the broker
 // decides.
 func (t *topic) fits(s *shape, partition int32, compressed bool) bool {
-	if partition != AnyPartition && (partition < 0 || int(partition) >= len(t.parts)) {
+	if len(t.parts) == 0 || partition != AnyPartition && (partition < 0 || int(partition) >= len(t.parts)) {
 		return false
 	}
 	return compressed || t.guessed || batchOverhead+s.wire(0, 0) <= t.limit

@@ -97,7 +97,7 @@ func TestRegisterFarBack(t *testing.T) {
 		write(t, r, fmt.Sprint(i))
 	}
 	other := k.Client(t, kgo.DefaultProduceTopic("positions"))
-	for range 3*scanRecords + 100 {
+	for range 10*scanRecords + 100 {
 		other.Produce(t.Context(), &kgo.Record{Key: []byte("other"), Value: []byte("x")}, nil)
 	}
 	if err := other.Flush(testContext(t)); err != nil {

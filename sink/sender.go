@@ -8,10 +8,6 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// maxRequestBytes is how large a request gets, unless its only batch is larger: sarama
-// encodes it into fresh memory, twice.
-const maxRequestBytes = 1 << 20
-
 // A sender owns one connection to one broker: its goroutine alone opens, writes and closes
 // it. At most one request is unanswered. The answer arrives on the reader goroutine of the
 // connection, which runs answer and nothing else.
@@ -59,7 +55,8 @@ func (p *Producer) senderFor(ctx context.Context, node int32, part *partition) *
 	if s == nil {
 		s = &sender{
 			producer: p, node: node,
-			wake: make(chan struct{}, 1), stopped: make(chan struct{}),
+			request: request{codec: p.client.codec},
+			wake:    make(chan struct{}, 1), stopped: make(chan struct{}),
 		}
 		s.onAnswer = s.answer
 		p.senders[key] = s
@@ -120,7 +117,8 @@ func (s *sender) send(ctx context.Context) bool {
 		return false
 	}
 	s.lastUsed = time.Now()
-	err := s.link.AsyncProduce(s.request.build(s.shipped, s.producer), s.onAnswer)
+	s.request.shipped, s.request.identity = s.shipped, s.producer.present()
+	err := s.link.produce(&s.request, s.onAnswer)
 	s.request.release()
 	if err != nil { // then onAnswer is not called
 		s.answer(nil, err)
@@ -151,7 +149,7 @@ func (s *sender) pick() bool {
 	if p.gated || p.halted {
 		return false
 	}
-	var size, records, headers int
+	size := 0
 	for !s.list.empty() {
 		part := s.list.front()
 		if part.state != ready || part.sender != s {
@@ -159,8 +157,8 @@ func (s *sender) pick() bool {
 			continue
 		}
 		b := part.queue[0]
-		size, records, headers = size+b.size, records+b.records, headers+b.headers
-		if len(s.shipped) > 0 && (size > maxRequestBytes || records > maxBatchRecords || headers > maxBatchHeaders) {
+		size += b.size
+		if len(s.shipped) > 0 && size > maxRequestBytes {
 			break
 		}
 		s.list.pop()

@@ -145,6 +145,10 @@ type watchedConn struct {
 	net.Conn
 	heard atomic.Uint32 // a reply
 	stop  func() bool
+
+	// request is what a produce request written now is the envelope of. It belongs to the
+	// goroutine that uses the link.
+	request *request
 }
 
 // A reply is what has been read from a connection so far.
@@ -177,10 +181,36 @@ func (c *watchedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// Write writes one request of sarama's, which hands each over whole, and completes it if it
+// is a produce request; others, like the login that is due again from time to time, pass as
+// they are.
+func (c *watchedConn) Write(b []byte) (int, error) {
+	if c.request == nil || !isProduce(b) {
+		return c.Conn.Write(b)
+	}
+	msg, err := c.request.complete(b)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := c.Conn.Write(msg); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
 // Close ends the connection and what watches it.
 func (c *watchedConn) Close() error {
 	c.unwatch()
 	return c.Conn.Close()
+}
+
+// produce sends r and has answer called with what becomes of it, unless it returns an error.
+// Only the goroutine that uses l may call it, and r is not used any more when it returns.
+func (l *link) produce(r *request, answer sarama.ProduceCallback) error {
+	l.conn.request = r
+	err := l.AsyncProduce(envelope(), answer)
+	l.conn.request = nil
+	return err
 }
 
 var _ io.Closer = (*link)(nil)

@@ -47,7 +47,7 @@ func TestConnector(t *testing.T) {
 		Brokers: []string{"a:9092"}, ClientID: "s", Compression: "none", Partitioner: "murmur2",
 		CreateTopics: &sink.TopicSpec{Partitions: 6, ReplicationFactor: -1},
 		SASL:         &sink.SASL{Mechanism: "SCRAM-SHA-512", User: "u", Password: "pw"},
-		WindowBytes:  16 << 20, WindowRecords: 50_000, ConnectionsPerBroker: 1,
+		WindowBytes:  8 << 20, WindowRecords: 50_000, ConnectionsPerBroker: 1,
 	}
 	if diff := cmp.Diff(wantSink, got.Sink); diff != "" {
 		t.Errorf("Sink (-want +got):\n%s", diff)

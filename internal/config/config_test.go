@@ -70,9 +70,10 @@ func TestEveryKind(t *testing.T) {
 		},
 		Sink: Sink{Kafka: Kafka{
 			Brokers: []string{"a:1", "b:2"}, Compression: "zstd", Partitioner: "murmur2", ConnectionsPerBroker: 2,
-			CreateTopics: CreateTopics{ReplicationFactor: -1}, Window: Window{Bytes: 16 << 20, Records: 50_000},
+			CreateTopics: CreateTopics{ReplicationFactor: -1}, Window: Window{Bytes: 8 << 20, Records: 50_000},
 			SASL: SASL{Mechanism: "PLAIN", User: "u", Password: "123"},
 		}},
+		OnBadRecord: "dead-letter", DeadLetterTopic: "outbox.dead-letter", PositionTopic: "outbox-cdc.positions",
 		StartupTimeout: 90 * time.Second, DrainTimeout: 25 * time.Second,
 		Log: Log{Level: "info", Format: "auto"},
 	}
@@ -81,7 +82,7 @@ func TestEveryKind(t *testing.T) {
 		"outbox.tables": "a, b", "outbox.place": `[{"column": "tenant", "to": "header", "as": "t"}, {"column": "shard", "to": "partition"}]`,
 		"sink.kafka.brokers": "a:1,b:2", "sink.kafka.compression": "zstd", "sink.kafka.connections_per_broker": "2",
 		"sink.kafka.sasl.mechanism": "PLAIN", "sink.kafka.sasl.user": "u", "sink.kafka.sasl.password": "123",
-		"startup_timeout": "1m30s",
+		"on_bad_record": "dead-letter", "startup_timeout": "1m30s",
 	}
 	var environ []string
 	var flags []Setting
@@ -104,6 +105,7 @@ sink:
     connections_per_broker: 2
     sasl: {mechanism: PLAIN, user: u, password: "123"}
     tls:
+on_bad_record: dead-letter
 startup_timeout: 1m30s
 `
 	for _, tt := range []struct {

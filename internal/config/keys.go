@@ -153,7 +153,7 @@ func kafkaKeys() []key {
 		},
 		{path: "sink.kafka.connections_per_broker", kind: integer, min: 1, def: 1, doc: "Connections to each broker; a partition stays on one of them."},
 		{path: "sink.kafka.window", kind: section, doc: "Bound on what is under way."},
-		{path: "sink.kafka.window.bytes", kind: integer, min: 1, def: 16 << 20, doc: "Bytes sent and not yet acknowledged, at most: the memory that is used, whatever happens."},
+		{path: "sink.kafka.window.bytes", kind: integer, min: 1, def: 8 << 20, doc: "Bytes sent and not yet acknowledged, at most: the memory that is used, whatever happens."},
 		{path: "sink.kafka.window.records", kind: integer, min: 1, def: 50_000, doc: "Records sent and not yet acknowledged, at most."},
 	}
 }
@@ -175,8 +175,22 @@ func kafkaAccessKeys() []key {
 	}
 }
 
+// Values of on_bad_record.
+const (
+	stop       = "stop"
+	deadLetter = "dead-letter"
+)
+
 func processKeys() []key {
 	return []key{
+		{
+			path: "on_bad_record", kind: choice, def: stop, allowed: []string{stop, deadLetter},
+			doc: "What to do with a row or record that cannot be delivered: `stop` with exit code 14, or send it to `dead_letter_topic` and go on.",
+		},
+		{
+			path: "dead_letter_topic", kind: text, def: "outbox.dead-letter", pattern: `^[A-Za-z0-9._-]{1,249}$`, rule: "a topic's name",
+			doc: "Where `on_bad_record: dead-letter` sends. Its `max.message.bytes` should exceed that of the other topics.",
+		},
 		{
 			path: "position_topic", kind: text, def: connector.PositionTopic, pattern: `^[A-Za-z0-9._-]{0,249}$`, rule: "a topic's name, or nothing",
 			doc: "Compacted topic that keeps the position under `name`, so that a slot that was moved, made anew or restored is noticed." +
