@@ -2,6 +2,7 @@ package replication
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -16,6 +17,12 @@ type Catalog struct {
 	WALLevel      string
 	Encoding      string // of the database
 
+	ReadAt time.Time     // by our clock
+	WALEnd pglogrepl.LSN // of the log when the reading began; on a standby, of what is replayed
+
+	MaxSlotWALKeepSize int64         // bytes of log a slot may hold; -1: no limit
+	IdleSlotTimeout    time.Duration // after which an inactive slot is invalidated, from 18 on; 0: never
+
 	PublicationName, SlotName string       // what was looked for
 	Publication               *Publication // nil: missing
 	Slot                      *Slot        // nil: missing
@@ -23,19 +30,33 @@ type Catalog struct {
 
 // A Publication is a publication of the connection's database.
 type Publication struct {
+	OID uint32
+	// Version changes with every ALTER PUBLICATION that sets options: the id of the
+	// transaction that did. Adding and dropping tables does not count.
+	Version uint32
+
 	Name                             string
-	Insert, Update, Delete, Truncate bool    // what it publishes
-	ViaRoot                          bool    // rows of a partition come as rows of the root
-	AllTables                        bool    // FOR ALL TABLES
-	Tables                           []Table // as they will be named in the stream: roots or partitions
+	Insert, Update, Delete, Truncate bool     // what it publishes
+	ViaRoot                          bool     // rows of a partition come as rows of the root
+	AllTables                        bool     // FOR ALL TABLES
+	Members                          []Member // tables that it names, not those of ALL TABLES and TABLES IN SCHEMA
+	Tables                           []Table  // as they will be named in the stream: roots or partitions
+}
+
+// A Member is a table that was added to a publication by its name.
+type Member struct {
+	OID          uint32 // of the membership: another one when the table is added again
+	Table        uint32 // its OID
+	Schema, Name string // of the table
 }
 
 // A Table is a table of a publication.
 type Table struct {
 	OID          uint32
 	Schema, Name string
+	Partition    bool     // of another table
 	Columns      []Column // those that are published, in the order they are sent
-	HasRowFilter bool
+	RowFilter    string   // a condition: rows that do not meet it are not sent; empty: none
 }
 
 // A Column is a published column.
@@ -58,12 +79,24 @@ type Slot struct {
 	RestartLSN        pglogrepl.LSN // log is kept from here on; 0: none
 	ConfirmedFlushLSN pglogrepl.LSN // what is behind it will be sent; 0: the slot is being made
 	WALStatus         string        // reserved, extended, unreserved, lost; empty: no log is kept
+	SafeWALSize       *int64        // bytes that may be written before log it needs is removed, may be negative; nil: no limit
 	// InvalidationReason says why the slot is lost, in the server's words. It is known from
 	// Postgres 17 on.
 	InvalidationReason string
+	InactiveSince      time.Time // the same; zero: active
 
 	Temporary, TwoPhase bool
-	Synced              bool // a copy that a standby keeps of its primary's slot
+	Failover            bool // standbys keep a copy; from 17 on
+	Synced              bool // it is such a copy
+}
+
+// Retained returns how many bytes of log the server keeps for the slot when its log ends at
+// end.
+func (s *Slot) Retained(end pglogrepl.LSN) int64 {
+	if s.RestartLSN == 0 || end < s.RestartLSN {
+		return 0
+	}
+	return int64(end - s.RestartLSN)
 }
 
 // Inspect reads the catalog over an ordinary connection of its own. A publication or slot
@@ -82,7 +115,7 @@ func Inspect(ctx context.Context, conn *pgconn.Config, publication, slot string)
 
 // inspect is Inspect over conn. Of a server that is too old to ask, only what Verify needs
 // to say so is returned.
-func inspect(ctx context.Context, conn *pgconn.PgConn, publication, slot string) (*Catalog, error) {
+func inspect(ctx context.Context, conn executor, publication, slot string) (*Catalog, error) {
 	c, err := readServer(ctx, conn)
 	if err != nil {
 		return nil, err
@@ -91,13 +124,8 @@ func inspect(ctx context.Context, conn *pgconn.PgConn, publication, slot string)
 	if c.ServerVersion < oldestServer {
 		return c, nil
 	}
-	if c.Publication, err = readPublication(ctx, conn, publication); err != nil {
+	if c.Publication, err = readPublication(ctx, conn, c.ServerVersion, publication); err != nil {
 		return nil, err
-	}
-	if c.Publication != nil {
-		if c.Publication.Tables, err = readTables(ctx, conn, c.ServerVersion, publication); err != nil {
-			return nil, err
-		}
 	}
 	if c.Slot, err = readSlot(ctx, conn, c.ServerVersion, slot); err != nil {
 		return nil, err

@@ -55,9 +55,11 @@ func (r *run) copyData(body []byte) error {
 	switch {
 	case len(body) >= walHeaderSize && body[0] == 'w':
 		data := body[walHeaderSize:]
-		if end, ok := commitEnd(data); ok {
+		end, ended := commitEnd(data)
+		if ended {
 			r.reporter.read(end)
 		}
+		r.inside = !ended
 		r.stopping.data()
 		r.batch.addData(pglogrepl.LSN(binary.BigEndian.Uint64(body[1:])), data)
 		return nil

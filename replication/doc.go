@@ -22,7 +22,10 @@
 // [Inspect] reads the catalog over an ordinary connection of its own, and [Catalog.Verify]
 // says whether a stream over it can deliver. After any end of a stream the catalog says
 // more than the error: a slot that was invalidated and a walsender that was terminated look
-// alike on the wire. [Setup] and [Drop] create and drop publication and slot.
+// alike on the wire. An [Observer] reads it again and again beside a stream, and a [History]
+// says what has changed: that a table has left the publication, or that the server is about
+// to remove log the slot needs, is nowhere in the stream. [Setup] and [Drop] create and drop
+// publication and slot.
 //
 // Every error that has one of the identities ErrUnreachable to ErrConfig wraps it. They
 // are chosen by SQLSTATE and by catalog, never by the text of a message.

@@ -9,7 +9,7 @@ const (
 )
 
 // A pacer notices that many messages are coming. They are then left to gather, by a pause
-// between two reads and by [socket.gather]: the server writes every message on its own,
+// between two reads and by [socket.wakeAt]: the server writes every message on its own,
 // and while somebody waits for it each of these writes wakes him up, which takes both
 // sides longer than the message itself. On two cores a walsender is about twice as fast
 // that way. At rates at which latency matters nothing is left to gather.

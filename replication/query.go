@@ -2,14 +2,21 @@ package replication
 
 import (
 	"context"
+	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+// An executor runs one statement: a connection, or a preparer.
+type executor interface {
+	ExecParams(ctx context.Context, sql string, values [][]byte, oids []uint32, valueFormats, resultFormats []int16) *pgconn.ResultReader
+}
+
 // query returns the rows of a statement, each made by fn.
-func query[T any](ctx context.Context, conn *pgconn.PgConn, fn pgx.RowToFunc[T], doing, sql string, args ...string) ([]T, error) {
+func query[T any](ctx context.Context, conn executor, fn pgx.RowToFunc[T], doing, sql string, args ...string) ([]T, error) {
 	params := make([][]byte, len(args))
 	for i, arg := range args {
 		params[i] = []byte(arg)
@@ -20,7 +27,7 @@ func query[T any](ctx context.Context, conn *pgconn.PgConn, fn pgx.RowToFunc[T],
 }
 
 // queryOne returns the only row of a statement, nil if there is none.
-func queryOne[T any](ctx context.Context, conn *pgconn.PgConn, fn pgx.RowToFunc[T], doing, sql string, args ...string) (*T, error) {
+func queryOne[T any](ctx context.Context, conn executor, fn pgx.RowToFunc[T], doing, sql string, args ...string) (*T, error) {
 	rows, err := query(ctx, conn, fn, doing, sql, args...)
 	if err != nil || len(rows) == 0 {
 		return nil, err
@@ -28,33 +35,80 @@ func queryOne[T any](ctx context.Context, conn *pgconn.PgConn, fn pgx.RowToFunc[
 	return &rows[0], nil
 }
 
-func readServer(ctx context.Context, conn *pgconn.PgConn) (*Catalog, error) {
+func readServer(ctx context.Context, conn executor) (*Catalog, error) {
+	readAt := time.Now()
 	return queryOne(ctx, conn, func(row pgx.CollectableRow) (c Catalog, err error) {
-		return c, row.Scan(&c.ServerVersion, &c.SystemID, &c.Database, &c.InRecovery, &c.WALLevel, &c.Encoding)
+		c.ReadAt = readAt
+		var idle int64
+		err = row.Scan(&c.ServerVersion, &c.SystemID, &c.Database, &c.InRecovery, &c.WALLevel, &c.Encoding,
+			&c.WALEnd, &c.MaxSlotWALKeepSize, &idle)
+		c.IdleSlotTimeout = time.Duration(idle) * time.Second
+		return c, err
 	}, "read the server's settings", `
 		SELECT current_setting('server_version_num')::int, s.system_identifier::text, d.datname,
-			pg_catalog.pg_is_in_recovery(), current_setting('wal_level'), pg_catalog.pg_encoding_to_char(d.encoding)
+			pg_catalog.pg_is_in_recovery(), current_setting('wal_level'), pg_catalog.pg_encoding_to_char(d.encoding),
+			CASE WHEN pg_catalog.pg_is_in_recovery() THEN COALESCE(pg_catalog.pg_last_wal_replay_lsn(), '0/0')
+				ELSE pg_catalog.pg_current_wal_lsn() END,
+			COALESCE(pg_catalog.pg_size_bytes(current_setting('max_slot_wal_keep_size', true)), -1),
+			COALESCE(extract(epoch FROM current_setting('idle_replication_slot_timeout', true)::interval), 0)::bigint
 		FROM pg_catalog.pg_control_system() s, pg_catalog.pg_database d
 		WHERE d.datname = current_database()`)
 }
 
-func readPublication(ctx context.Context, conn *pgconn.PgConn, name string) (*Publication, error) {
-	return queryOne(ctx, conn, func(row pgx.CollectableRow) (p Publication, err error) {
-		return p, row.Scan(&p.Name, &p.Insert, &p.Update, &p.Delete, &p.Truncate, &p.ViaRoot, &p.AllTables)
+// readPublication returns the publication with its tables, nil if there is none. All of it
+// belongs together, which one statement or one snapshot would not ensure: what
+// pg_publication_tables calls does not look through a snapshot.
+func readPublication(ctx context.Context, conn executor, version int, name string) (*Publication, error) {
+	p, err := readDefinition(ctx, conn, name)
+	for err == nil && p != nil {
+		tables, tablesErr := readTables(ctx, conn, version, name) // an error too if it has gone just now
+		now, err := readDefinition(ctx, conn, name)
+		switch {
+		case err != nil:
+			return nil, err
+		case now != nil && now.OID == p.OID && now.Version == p.Version && slices.Equal(now.Members, p.Members):
+			p.Tables = tables
+			return p, tablesErr
+		}
+		p = now
+	}
+	return p, err
+}
+
+// readDefinition returns the publication without its tables.
+func readDefinition(ctx context.Context, conn executor, name string) (*Publication, error) {
+	p, err := queryOne(ctx, conn, func(row pgx.CollectableRow) (p Publication, err error) {
+		return p, row.Scan(&p.OID, &p.Version, &p.Name, &p.Insert, &p.Update, &p.Delete, &p.Truncate, &p.ViaRoot, &p.AllTables)
 	}, "read the publication", `
-		SELECT pubname, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot, puballtables
+		SELECT oid, xmin::text::bigint, pubname, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot, puballtables
 		FROM pg_catalog.pg_publication WHERE pubname = $1`, name)
+	if err == nil && p != nil {
+		p.Members, err = readMembers(ctx, conn, name)
+	}
+	return p, err
+}
+
+func readMembers(ctx context.Context, conn executor, publication string) ([]Member, error) {
+	return query(ctx, conn, func(row pgx.CollectableRow) (m Member, err error) {
+		return m, row.Scan(&m.OID, &m.Table, &m.Schema, &m.Name)
+	}, "read the publication's members", `
+		SELECT r.oid, c.oid, n.nspname, c.relname
+		FROM pg_catalog.pg_publication p
+		JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid
+		JOIN pg_catalog.pg_class c ON c.oid = r.prrelid
+		JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+		WHERE p.pubname = $1 ORDER BY n.nspname, c.relname`, publication)
 }
 
 // readTables returns the tables with the columns that their Relation messages will have:
 // no dropped ones, no generated ones unless published (from Postgres 18 on), and only those
 // of the column list (from 15 on).
-func readTables(ctx context.Context, conn *pgconn.PgConn, version int, publication string) ([]Table, error) {
+func readTables(ctx context.Context, conn executor, version int, publication string) ([]Table, error) {
 	// pg_publication_tables has attnames and rowfilter from 15 on.
-	filtered, published := "pt.rowfilter IS NOT NULL", "a.attname = ANY (pt.attnames)"
+	filter, published := "COALESCE(pt.rowfilter, '')", "a.attname = ANY (pt.attnames)"
 	switch {
 	case version < 150000:
-		filtered, published = "false", "a.attgenerated = ''"
+		filter, published = "''", "a.attgenerated = ''"
 	case version < 180000:
 		published += " AND a.attgenerated = ''"
 	}
@@ -64,9 +118,9 @@ func readTables(ctx context.Context, conn *pgconn.PgConn, version int, publicati
 	}
 	rows, err := query(ctx, conn, func(r pgx.CollectableRow) (v row, err error) {
 		t, c := &v.table, &v.column
-		return v, r.Scan(&t.OID, &t.Schema, &t.Name, &t.HasRowFilter, &c.Name, &c.TypeOID, &c.TypeName, &c.NotNull)
+		return v, r.Scan(&t.OID, &t.Schema, &t.Name, &t.Partition, &t.RowFilter, &c.Name, &c.TypeOID, &c.TypeName, &c.NotNull)
 	}, "read the publication's tables", `
-		SELECT c.oid, n.nspname, c.relname, `+filtered+`,
+		SELECT c.oid, n.nspname, c.relname, c.relispartition, `+filter+`,
 			a.attname, a.atttypid, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull
 		FROM pg_catalog.pg_publication_tables pt
 		JOIN pg_catalog.pg_namespace n ON n.nspname = pt.schemaname
@@ -88,17 +142,22 @@ func readTables(ctx context.Context, conn *pgconn.PgConn, version int, publicati
 	return tables, nil
 }
 
-func readSlot(ctx context.Context, conn *pgconn.PgConn, version int, name string) (*Slot, error) {
-	later := "'', false" // columns of 17
+func readSlot(ctx context.Context, conn executor, version int, name string) (*Slot, error) {
+	later := "'', 0, false, false" // columns of 17
 	if version >= 170000 {
-		later = "COALESCE(invalidation_reason, ''), synced"
+		later = "COALESCE(invalidation_reason, ''), COALESCE(extract(epoch FROM inactive_since), 0)::bigint, failover, synced"
 	}
 	return queryOne(ctx, conn, func(row pgx.CollectableRow) (s Slot, err error) {
-		return s, row.Scan(&s.Name, &s.Plugin, &s.Database, &s.Active, &s.ActivePID, &s.RestartLSN, &s.ConfirmedFlushLSN,
-			&s.WALStatus, &s.Temporary, &s.TwoPhase, &s.InvalidationReason, &s.Synced)
+		var inactiveSince int64
+		err = row.Scan(&s.Name, &s.Plugin, &s.Database, &s.Active, &s.ActivePID, &s.RestartLSN, &s.ConfirmedFlushLSN,
+			&s.WALStatus, &s.SafeWALSize, &s.Temporary, &s.TwoPhase, &s.InvalidationReason, &inactiveSince, &s.Failover, &s.Synced)
+		if inactiveSince != 0 {
+			s.InactiveSince = time.Unix(inactiveSince, 0)
+		}
+		return s, err
 	}, "read the slot", `
 		SELECT slot_name, COALESCE(plugin, ''), COALESCE(database, ''), active, COALESCE(active_pid, 0),
-			COALESCE(restart_lsn, '0/0'), COALESCE(confirmed_flush_lsn, '0/0'), COALESCE(wal_status, ''),
+			COALESCE(restart_lsn, '0/0'), COALESCE(confirmed_flush_lsn, '0/0'), COALESCE(wal_status, ''), safe_wal_size,
 			temporary, two_phase, `+later+`
 		FROM pg_catalog.pg_replication_slots WHERE slot_name = $1`, name)
 }

@@ -34,7 +34,7 @@ func (s *Stream) Run(ctx context.Context, confirmed func() pglogrepl.LSN, out ch
 	release := interruptible(ctx, s.wire.conn.SetReadDeadline)
 	err := r.loop(ctx)
 	release()
-	s.socket.gather(false)
+	s.socket.wakeAt(wakeAtOnce)
 	r.timer.Stop()
 	r.probe.stop()
 	// What is not cut yet leaves the batches: they may be in other hands.
@@ -52,6 +52,7 @@ type run struct {
 
 	heard    time.Time // when something last arrived; not before reading was resumed
 	blocked  bool      // nothing is read at the moment
+	inside   bool      // a transaction
 	asked    bool      // the server wants a status update
 	deadline time.Time // the connection's read deadline
 	stopping stopping
@@ -145,14 +146,18 @@ func (r *run) finish(ctx context.Context, ended error) error {
 // receive blocks until something arrives or there is something else to do.
 func (r *run) receive(ctx context.Context, now time.Time) error {
 	busy := r.pacer.busy
-	r.socket.gather(busy)
+	worth := r.worthWaking(now)
+	r.socket.wakeAt(worth)
 	due := r.due()
+	if worth == wakeForRow {
+		due = earlier(due, r.heard.Add(keepaliveWait))
+	}
 	if busy {
 		if pause := busyPause - now.Sub(r.heard); pause > 0 && !r.wire.filled {
 			r.timer.Reset(pause)
 			<-r.timer.C
 		}
-		due = earlier(due, time.Now().Add(busyPause)) // what is less than gather waits for
+		due = earlier(due, time.Now().Add(busyPause)) // what is less than wakeAt waits for
 	}
 	arrived, err := r.read(ctx, due)
 	if busy && !arrived {
@@ -165,6 +170,21 @@ func (r *run) receive(ctx context.Context, now time.Time) error {
 		r.socket.onlyBuffered = false
 	}
 	return err
+}
+
+// keepaliveWait is how long keepalives may gather. A server that stops asks for a reply in
+// one, and waits for it.
+const keepaliveWait = 100 * time.Millisecond
+
+// worthWaking returns how much has to arrive before it is worth looking at.
+func (r *run) worthWaking(now time.Time) int {
+	switch {
+	case r.pacer.busy:
+		return wakeForMany
+	case r.inside, r.wire.w > r.wire.r, now.Sub(r.heard) >= keepaliveWait:
+		return wakeAtOnce
+	}
+	return wakeForRow // other transactions are going on, or were a moment ago
 }
 
 // read waits for something to arrive, but not longer than until due.

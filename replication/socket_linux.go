@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// setReceiveLowWater sets SO_RCVLOWAT. Errors do not matter, see [socket.gather].
+// setReceiveLowWater sets SO_RCVLOWAT. Errors do not matter, see [socket.wakeAt].
 func setReceiveLowWater(conn net.Conn, bytes int) {
 	c, ok := conn.(syscall.Conn)
 	if !ok {

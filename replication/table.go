@@ -67,7 +67,7 @@ func (p *Publication) covers(tables []tableRef) error {
 		case published == nil:
 			return fmt.Errorf("%w: publication %q exists without table %s; with ALTER PUBLICATION %s ADD TABLE %s, rows are delivered that are inserted by transactions which begin after it",
 				ErrPublication, p.Name, table, quoteIdent(p.Name), table)
-		case published.HasRowFilter:
+		case published.RowFilter != "":
 			return fmt.Errorf("%w: publication %q has a row filter on %s.%s: rows it does not match are not delivered; remove it, or choose another name for the relay's",
 				ErrPublication, p.Name, quoteIdent(published.Schema), quoteIdent(published.Name))
 		}

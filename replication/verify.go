@@ -3,6 +3,7 @@ package replication
 import (
 	"cmp"
 	"fmt"
+	"time"
 )
 
 // oldestServer is the first version whose decoding we know: row filters, column lists and
@@ -69,8 +70,8 @@ func (c *Catalog) verifySlot() error {
 	case s.Database != c.Database:
 		return fmt.Errorf("%w: slot %q belongs to database %q, not %q; choose another name or connect to that database", ErrConfig, s.Name, s.Database, c.Database)
 	case s.WALStatus == "lost" || s.InvalidationReason != "":
-		return fmt.Errorf("%w: slot %q is invalidated (%s): what it had not delivered, from %s on, is gone from the log; send the rows that are still in the table otherwise, then drop it and set it up again with: outbox-cdc setup --drop, and outbox-cdc setup",
-			ErrSlotLost, s.Name, cmp.Or(s.InvalidationReason, s.WALStatus), s.ConfirmedFlushLSN)
+		return fmt.Errorf("%w: slot %q is invalidated (%s): what it had not delivered, from %s to %s, is gone from the log; send the rows that are still in the table otherwise, then drop it and set it up again with: outbox-cdc setup --drop, and outbox-cdc setup",
+			ErrSlotLost, s.Name, s.invalidation(), s.ConfirmedFlushLSN, c.WALEnd)
 	case s.TwoPhase:
 		return fmt.Errorf("%w: slot %q has two_phase enabled, which is not supported; choose another name for the relay's", ErrConfig, s.Name)
 	case s.Temporary:
@@ -79,4 +80,13 @@ func (c *Catalog) verifySlot() error {
 		return fmt.Errorf("%w: this server is a standby and slot %q the copy of its primary's: connect to the primary", ErrUnreachable, s.Name)
 	}
 	return nil
+}
+
+// invalidation says why the slot is lost, as far as it is known.
+func (s *Slot) invalidation() string {
+	reason := cmp.Or(s.InvalidationReason, "wal_status is "+s.WALStatus)
+	if s.InactiveSince.IsZero() {
+		return reason
+	}
+	return fmt.Sprintf("%s, inactive since %s", reason, s.InactiveSince.UTC().Format(time.RFC3339))
 }

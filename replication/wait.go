@@ -106,17 +106,7 @@ func (p *probe) stop() {
 // refusesSessions reports whether the server answers a new connection that it cannot take
 // any now. Of one that has been streaming, this means that it shuts down.
 func refusesSessions(ctx context.Context, cfg *pgconn.Config, server net.Addr) bool {
-	cfg = ordinary(cfg)
-	if len(cfg.Fallbacks) > 0 { // several hosts: only the one we stream from counts
-		dial := cfg.DialFunc
-		cfg.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			if addr != server.String() {
-				return nil, net.ErrClosed
-			}
-			return dial(ctx, network, addr)
-		}
-	}
-	conn, err := pgconn.ConnectConfig(ctx, cfg)
+	conn, err := pgconn.ConnectConfig(ctx, sameServer(cfg, server))
 	if err == nil {
 		_ = conn.Close(ctx)
 		return false

@@ -44,17 +44,8 @@ func (b *syncBuffer) String() string {
 // start runs the binary with args. It is killed at the end of the test if it still runs.
 func start(t *testing.T, args ...string) *relay {
 	t.Helper()
-	r := &relay{cmd: exec.CommandContext(context.Background(), binary(t), args...), stderr: &syncBuffer{}, done: make(chan struct{})}
-	r.cmd.Stderr = r.stderr
-	r.cmd.Stdout = r.stderr
-	r.cmd.Env = append(os.Environ(), "OUTBOX_CDC_LOG_FORMAT=text")
-	if err := r.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() { // waited for by the cleanup
-		defer close(r.done)
-		_ = r.cmd.Wait()
-	}()
+	r, err := launch(binary(t), args...)
+	must(t, err)
 	t.Cleanup(func() {
 		_ = r.cmd.Process.Kill()
 		<-r.done
@@ -63,6 +54,22 @@ func start(t *testing.T, args ...string) *relay {
 		}
 	})
 	return r
+}
+
+// launch runs the binary at path; the caller ends it.
+func launch(path string, args ...string) (*relay, error) {
+	r := &relay{cmd: exec.CommandContext(context.Background(), path, args...), stderr: &syncBuffer{}, done: make(chan struct{})}
+	r.cmd.Stderr = r.stderr
+	r.cmd.Stdout = r.stderr
+	r.cmd.Env = append(os.Environ(), "OUTBOX_CDC_LOG_FORMAT=text")
+	if err := r.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() { // whoever ends the process waits for done
+		defer close(r.done)
+		_ = r.cmd.Wait()
+	}()
+	return r, nil
 }
 
 func tail(s string, lines int) string {

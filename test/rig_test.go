@@ -99,20 +99,31 @@ func newRig(t *testing.T, db *pgtest.DB, kafka *kafkatest.Cluster) *rig {
 		db: db, kafka: kafka, topic: topic, slot: slotPrefix + strconv.FormatInt(time.Now().UnixNano(), 36),
 		ledger: newLedger(topic), load: newWorkload(db.DSN),
 	}
-	if out, code := command(t, "migrate", "up", "--dsn", db.DSN); code != 0 {
+	migrate(t, db.DSN)
+	r.config = relayConfig(t, db.DSN, kafka.Addrs[0], r.slot, topic, "")
+	r.collector = kafka.Collect(t, r.record, topic)
+	return r
+}
+
+// migrate makes the outbox by the binary's own migrate.
+func migrate(t *testing.T, dsn string) {
+	t.Helper()
+	if out, code := command(t, "migrate", "up", "--dsn", dsn); code != 0 {
 		t.Fatalf("migrate: exit code %d\n%s", code, out)
 	}
-	r.config = filepath.Join(t.TempDir(), "outbox-cdc.yaml")
-	yaml := fmt.Sprintf(`
+}
+
+// relayConfig writes a configuration file, with more lines at its end, and returns its path.
+func relayConfig(t *testing.T, dsn, broker, slot, topic, more string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "outbox-cdc.yaml")
+	must(t, os.WriteFile(path, fmt.Appendf(nil, `
 source: {dsn: %q, publication: %s, slot: %s, create: true}
 outbox: {topic: %s}
 sink: {kafka: {brokers: [%q]}}
-`, db.DSN, publication, r.slot, topic, kafka.Addrs[0])
-	if err := os.WriteFile(r.config, []byte(yaml), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r.collector = kafka.Collect(t, r.record, topic)
-	return r
+%s
+`, dsn, publication, slot, topic, broker, more), 0o600))
+	return path
 }
 
 // onEachServer runs f with a rig on every Postgres that is at hand.
@@ -203,9 +214,13 @@ func ask[T any](t *testing.T, conn *pgx.Conn, sql string, args ...any) T {
 // confirmed waits until the slot has confirmed everything that was in the log at the call.
 func (r *rig) confirmed(t *testing.T, within time.Duration) {
 	t.Helper()
-	conn := r.connect(t)
+	awaitConfirmed(t, r.connect(t), r.slot, within)
+}
+
+func awaitConfirmed(t *testing.T, conn *pgx.Conn, slot string, within time.Duration) {
+	t.Helper()
 	end := ask[string](t, conn, `SELECT pg_current_wal_insert_lsn()::text`)
 	waitFor(t, within, "the slot to confirm "+end, func() bool {
-		return ask[bool](t, conn, `SELECT confirmed_flush_lsn >= $1::pg_lsn FROM pg_replication_slots WHERE slot_name = $2`, end, r.slot)
+		return ask[bool](t, conn, `SELECT confirmed_flush_lsn >= $1::pg_lsn FROM pg_replication_slots WHERE slot_name = $2`, end, slot)
 	})
 }

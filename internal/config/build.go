@@ -28,7 +28,7 @@ func (c *Config) Connector() (connector.Config, error) {
 	if len(problems) > 0 {
 		return connector.Config{}, &Error{Problems: problems}
 	}
-	return connector.Config{
+	cfg := connector.Config{
 		Name:            c.name(),
 		Source:          replication.Config{Conn: &pg.Config, Publication: c.Source.Publication, Slot: c.Source.Slot},
 		Route:           c.route(),
@@ -39,7 +39,11 @@ func (c *Config) Connector() (connector.Config, error) {
 		PositionTopic:   c.PositionTopic,
 		StartupTimeout:  c.StartupTimeout,
 		DrainTimeout:    c.DrainTimeout,
-	}, nil
+	}
+	if c.OnBadRecord == deadLetter {
+		cfg.DeadLetterTopic = c.DeadLetterTopic
+	}
+	return cfg, nil
 }
 
 // Setup returns what publication and slot are made from, or an [*Error] with every key that

@@ -15,15 +15,17 @@ import (
 // A Config is the effective configuration. [Load] makes it; its fields mirror the keys, whose
 // meaning is said in keys.go.
 type Config struct {
-	Name           string        `koanf:"name"`
-	Source         Source        `koanf:"source"`
-	Outbox         Outbox        `koanf:"outbox"`
-	Headers        Headers       `koanf:"headers"`
-	Sink           Sink          `koanf:"sink"`
-	PositionTopic  string        `koanf:"position_topic"`
-	StartupTimeout time.Duration `koanf:"startup_timeout"`
-	DrainTimeout   time.Duration `koanf:"drain_timeout"`
-	Log            Log           `koanf:"log"`
+	Name            string        `koanf:"name"`
+	Source          Source        `koanf:"source"`
+	Outbox          Outbox        `koanf:"outbox"`
+	Headers         Headers       `koanf:"headers"`
+	Sink            Sink          `koanf:"sink"`
+	OnBadRecord     string        `koanf:"on_bad_record"`
+	DeadLetterTopic string        `koanf:"dead_letter_topic"`
+	PositionTopic   string        `koanf:"position_topic"`
+	StartupTimeout  time.Duration `koanf:"startup_timeout"`
+	DrainTimeout    time.Duration `koanf:"drain_timeout"`
+	Log             Log           `koanf:"log"`
 
 	merged  *koanf.Koanf      // what was said, by path: without the contents of secret files
 	origins map[string]origin // where the value in force comes from, by path

@@ -44,9 +44,17 @@ type Config struct {
 	// Empty: nothing is kept.
 	PositionTopic string
 
+	// DeadLetterTopic takes the rows and records that cannot be delivered, and those behind
+	// them go on. It must take larger records than other topics do, or what is too large for
+	// them ends the Connector all the same. Empty: the first one ends it.
+	DeadLetterTopic string
+
 	// AcceptGap lets the first session start although the slot does not continue where the
 	// recorded position ends.
 	AcceptGap bool
+
+	// WatchInterval is how often the catalog is read while streaming. Zero means 10 s.
+	WatchInterval time.Duration
 
 	// DrainTimeout is how long a stop may take: until the open transaction is read and
 	// everything sent is acknowledged. What is not acknowledged then is sent again by the
@@ -57,6 +65,8 @@ type Config struct {
 
 func (cfg Config) withDefaults() Config {
 	cfg.StartupTimeout = cmp.Or(cfg.StartupTimeout, 30*time.Second)
+	cfg.WatchInterval = cmp.Or(cfg.WatchInterval, 10*time.Second)
+	cfg.Source.Messages = cfg.Source.Messages || cfg.PositionTopic != "" // snapshots for the record
 	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, 25*time.Second)
 	return cfg
 }
@@ -64,15 +74,20 @@ func (cfg Config) withDefaults() Config {
 // A Connector relays one slot to Kafka. Run is called once; Stat at any time from any
 // goroutine.
 type Connector struct {
-	cfg    Config
-	log    *slog.Logger
-	router *route.Router
-	client atomic.Pointer[sink.Client]
-	flow   flow
-	phase  phase
+	cfg     Config
+	log     *slog.Logger
+	router  *route.Router // the publication's
+	checker *route.Router // for what the catalog says
+	client  atomic.Pointer[sink.Client]
+	flow    flow
+	phase   phase
+	slot    slotState
+
+	deadLetters *deadLetters
 
 	register *sink.Register // nil: no PositionTopic
 	recorder *recorder
+	history  replication.History  // of the source; the watcher's while a session runs
 	catalog  *replication.Catalog // read by the first contact for the first session
 	position position             // what the last session left
 }
@@ -84,8 +99,16 @@ func New(cfg Config, log *slog.Logger) (*Connector, error) {
 	if err != nil {
 		return nil, err
 	}
+	checker, err := route.New(cfg.Route)
+	if err != nil {
+		return nil, err
+	}
 	log = log.With(slog.String("name", cfg.Name), slog.String("slot", cfg.Source.Slot))
-	return &Connector{cfg: cfg.withDefaults(), router: router, log: log, recorder: newRecorder(nil, cfg.AcceptGap, log)}, nil
+	return &Connector{
+		cfg: cfg.withDefaults(), router: router, checker: checker, log: log,
+		deadLetters: newDeadLetters(cfg.DeadLetterTopic, cfg.Source.Slot, log),
+		recorder:    newRecorder(nil, cfg.AcceptGap, log),
+	}, nil
 }
 
 // Run relays until ctx is done or something happens that only a person can mend. It
@@ -198,12 +221,7 @@ func (c *Connector) prepare(ctx context.Context) (*replication.Catalog, error) {
 	if err := catalog.Verify(); err != nil {
 		return catalog, err
 	}
-	for _, t := range catalog.Publication.Tables {
-		if err := c.router.Check(relation(t)); err != nil {
-			return catalog, err
-		}
-	}
-	return catalog, nil
+	return catalog, routable(c.checker, catalog)
 }
 
 // creates reports whether err is that neither publication nor slot exists, and they are
@@ -243,6 +261,9 @@ func (c *Connector) session(ctx context.Context, retry *retry) error {
 			return unlessStopped(ctx, err)
 		}
 	}
+	if err := c.look(ctx, catalog); err != nil {
+		return err
+	}
 	stream, err := replication.Open(ctx, c.cfg.Source, c.log)
 	if err != nil {
 		return unlessStopped(ctx, err)
@@ -261,7 +282,10 @@ func (c *Connector) session(ctx context.Context, retry *retry) error {
 	c.phase.enter(Streaming, nil)
 	c.logStart(ctx, stream, start, catalog)
 
-	s := newSession(c, stream, c.client.Load().NewProducer(), start, lost, catalog.Publication)
+	producer := c.client.Load().NewProducer()
+	s := newSession(c, stream, producer, start, lost, catalog.Publication)
+	producer.SetSubstitute(s.deadRecord)
+	s.watch = c.newWatcher(stream, catalog).run
 	err = s.run(ctx)
 	c.position = position{epoch: e, confirmed: s.tracker.Confirmed(), cut: s.publication.rest()}
 	c.log.InfoContext(ctx, "session ended",

@@ -13,6 +13,10 @@
 // reported once more and the connection closed. So a lost source connection costs no
 // duplicate, and a clean stop leaves none behind.
 //
+// Beside them a watcher reads the catalog: what the publication, its tables and the slot
+// cease to deliver is not in the stream. It ends the session when rows are left out, and
+// warns before that where it can.
+//
 // What outlives a session is the position it confirmed, valid for the same server, timeline
 // and slot only, and how much of a transaction that was cut had been acknowledged.
 //

@@ -95,13 +95,13 @@ func faults() []fault {
 // What to do, where the error does not say it itself.
 const (
 	adviseRow = "Nothing behind it is confirmed; what came before it is delivered. Correct what the reason names and start again:\n" +
-		"the transaction comes again whole. To give the row up, save it and move the slot behind its transaction with\n" +
-		"pg_replication_slot_advance()."
+		"the transaction comes again whole. To have such rows put aside: on_bad_record: dead-letter. To give this one up, save it,\n" +
+		"move the slot behind its transaction with pg_replication_slot_advance(), and start once with --accept-gap."
 	adviseDecoder = "The server sent what this version cannot read. Nothing behind it is confirmed. Please report it, with the server's version."
 	adviseColumns = "Name the table's columns in outbox.columns (outbox-cdc config shows what is in force), or add the column to the table\n" +
 		"and, if the publication lists columns, to the publication."
 	adviseChange = "Let the publication send inserts only: ALTER PUBLICATION … SET (publish = 'insert'). Changes that are in the log already\n" +
-		"come once more; pg_replication_slot_advance() moves the slot behind their transaction."
+		"come once more; pg_replication_slot_advance() moves the slot behind their transaction, to be started once with --accept-gap."
 	adviseGap = "What was committed between the two positions may never have been delivered. Find out who moved or made the slot, or which\n" +
 		"server this is. To go on behind the gap: run once with --accept-gap; rows still in the table can be sent again later."
 	adviseRecord = "Another program, or a later version of this one, has written to position_topic under this name. Correct name or\n" +

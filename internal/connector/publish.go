@@ -2,6 +2,7 @@ package connector
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -30,7 +31,9 @@ type publication struct {
 	producer publisher
 	flow     *flow
 	cut      cut // the transaction whose first rows are not sent again
-	maxSpan  int // maxSpan; tests have a smaller one
+
+	deadLetters *deadLetters
+	maxSpan     int // maxSpan; tests have a smaller one
 
 	// published is what the publication sent when the session began. Deleting delivered
 	// rows is housekeeping and ignored; a kind of change that comes although it was not
@@ -213,13 +216,26 @@ func (p *publication) insert(ctx context.Context, row *decoder.Insert) error {
 	if p.cut.commitLSN == p.tx.CommitLSN && index < p.cut.acked {
 		return p.tracker.Ack(p.tracker.Next())
 	}
-	if err := p.router.Route(p.tx.Tx, index, row, &p.rec); err != nil {
-		return fmt.Errorf("transaction %s, row %d: %w", p.tx.CommitLSN, index, err)
+	rec := &p.rec
+	if err := p.router.Route(p.tx.Tx, index, row, rec); err != nil {
+		if rec = p.deadRow(index, row, err); rec == nil {
+			return fmt.Errorf("transaction %s, row %d: %w", p.tx.CommitLSN, index, err)
+		}
 	}
-	p.rec.Seq = uint64(p.tracker.Next())
+	rec.Seq = uint64(p.tracker.Next())
 	p.stats.rows++
-	p.stats.bytes += uint64(len(p.rec.Key) + len(p.rec.Value))
-	return p.producer.Send(ctx, &p.rec)
+	p.stats.bytes += uint64(len(rec.Key) + len(rec.Value))
+	return p.producer.Send(ctx, rec)
+}
+
+// deadRow returns the dead letter of a row that Route has refused, nil if none is wanted. A
+// table whose columns are not those configured is not about one row.
+func (p *publication) deadRow(index int, row *decoder.Insert, err error) *sink.Record {
+	refused, ok := errors.AsType[*route.RowError](err)
+	if !ok {
+		return nil
+	}
+	return p.deadLetters.row(p.router, p.tx.Tx, index, row, refused)
 }
 
 func (p *publication) commit(c *decoder.Commit) {

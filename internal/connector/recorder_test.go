@@ -105,9 +105,12 @@ func TestRecordedBeforeTold(t *testing.T) {
 				t.Errorf("the server is told %s, want %s", got, lsn)
 			}
 		}
+		synctest.Wait()
 		deliver(tracker, 200)
-		want(0)          // not even the slot's own position is recorded
-		reg.allow <- nil // the adopted one and, by now, 200
+		want(0) // not even the slot's own position is recorded
+		reg.allow <- nil
+		want(100) // asks
+		reg.allow <- nil
 		want(200)
 		if p := reg.position(t); p.EndLSN != 200 || p.SystemID != "1" || p.Slot != "s" || p.Timeline != 1 {
 			t.Errorf("recorded %+v", p)
@@ -115,7 +118,7 @@ func TestRecordedBeforeTold(t *testing.T) {
 		deliver(tracker, 300)
 		deliver(tracker, 400)
 		synctest.Wait()
-		if reg.writes != 1 {
+		if reg.writes != 2 {
 			t.Errorf("%d records although nobody has asked", reg.writes)
 		}
 		want(200) // asks

@@ -47,6 +47,7 @@ type session struct {
 	tracker      *checkpoint.Tracker
 	recorder     *recorder
 	publication  *publication
+	watch        func(context.Context) error // looks at the catalog until the context ends; an error ends the session
 	drainTimeout time.Duration
 	log          *slog.Logger
 
@@ -63,8 +64,10 @@ func newSession(c *Connector, stream source, prod producer, start pglogrepl.LSN,
 		publication: &publication{
 			decoder: decoder.New(), router: c.router, tracker: tracker, producer: prod,
 			flow: &c.flow, delivered: c.recorder.delivered, label: c.cfg.Name, published: published, cut: lost,
-			acked: make(chan struct{}, 1), maxSpan: maxSpan,
+			deadLetters: c.deadLetters,
+			acked:       make(chan struct{}, 1), maxSpan: maxSpan,
 		},
+		watch:        func(context.Context) error { return nil },
 		drainTimeout: c.cfg.DrainTimeout,
 		log:          c.log,
 	}
@@ -115,16 +118,19 @@ func (s *session) run(ctx context.Context) error {
 			fail(err)
 		}
 	})
-	recording, stopRecording := context.WithCancel(hard)
-	var recorder sync.WaitGroup
-	recorder.Go(func() {
-		if err := s.recorder.run(recording); err != nil {
-			fail(err)
-		}
-	})
+	alongside, stop := context.WithCancel(hard)
+	defer stop()
+	var others sync.WaitGroup
+	for _, run := range []func(context.Context) error{s.recorder.run, s.watch, s.publication.deadLetters.run} {
+		others.Go(func() {
+			if err := run(alongside); err != nil {
+				fail(err)
+			}
+		})
+	}
 	stages.Wait()
-	stopRecording()
-	recorder.Wait()
+	stop()
+	others.Wait()
 
 	s.close(ctx)
 	return s.outcome(ctx, soft, readErr)
@@ -172,6 +178,16 @@ func (s *session) ack(seqs []uint64) error {
 		s.seqs = append(s.seqs, checkpoint.Seq(seq))
 	}
 	return s.tracker.Ack(s.seqs...)
+}
+
+// deadRecord is the producer's substitute for a record that Kafka does not take.
+func (s *session) deadRecord(r *sink.Record, refused *sink.RecordError) *sink.Record {
+	commitLSN, index, ok := s.tracker.Locate(checkpoint.Seq(r.Seq))
+	if !ok {
+		return nil
+	}
+	tx := route.Tx{CommitLSN: commitLSN, Timestamp: r.Timestamp}
+	return s.publication.deadLetters.record(tx, index, r, refused)
 }
 
 // locate names the row behind a record that was not delivered.

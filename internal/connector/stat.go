@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -32,11 +33,33 @@ type Stat struct {
 	Transactions uint64 // commits read
 	Rows         uint64 // outbox rows sent to the sink
 	Bytes        uint64 // bytes of their keys and values
+	DeadLetters  uint64 // those that went to the dead-letter topic instead
 
 	Received  pglogrepl.LSN // position read: commit ends and keepalives
 	Confirmed pglogrepl.LSN // position the server may be told
 	LastError string        // why the last session ended, or what is waited for
+	Slot      SlotStat
 	Sink      sink.Stat
+}
+
+// SlotStat is what the catalog said of the slot when it was last read.
+type SlotStat struct {
+	ReadAt        time.Time // zero: never
+	Exists        bool
+	WALStatus     string // reserved, extended, unreserved, lost
+	RetainedBytes int64  // log that is kept for it
+	SafeBytes     *int64 // that may be written before log it needs may go, may be negative; nil: no limit
+}
+
+// slotState is the part of Stat that the catalog tells.
+type slotState struct{ stat atomic.Pointer[SlotStat] }
+
+func (s *slotState) set(c *replication.Catalog) {
+	st := SlotStat{ReadAt: c.ReadAt}
+	if slot := c.Slot; slot != nil {
+		st.Exists, st.WALStatus, st.RetainedBytes, st.SafeBytes = true, slot.WALStatus, slot.Retained(c.WALEnd), slot.SafeWALSize
+	}
+	s.stat.Store(&st)
 }
 
 // flowCounts is what the publishing goroutine counts by itself before it adds it to flow,
@@ -115,10 +138,14 @@ func (c *Connector) Stat() Stat {
 	st := Stat{
 		Transactions: counts.transactions, Rows: counts.rows, Bytes: counts.bytes,
 		Received: counts.received, Confirmed: confirmed,
+		DeadLetters: c.deadLetters.count(),
 	}
 	c.phase.mu.Lock()
 	st.State, st.Since, st.Sessions, st.LastError = c.phase.state, c.phase.since, c.phase.sessions, c.phase.err
 	c.phase.mu.Unlock()
+	if slot := c.slot.stat.Load(); slot != nil {
+		st.Slot = *slot
+	}
 	if client := c.client.Load(); client != nil {
 		st.Sink = client.Stat()
 	}

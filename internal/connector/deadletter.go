@@ -1,0 +1,101 @@
+package connector
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// deadLetters takes what cannot be delivered, if it was asked for, so that the rest can be.
+// Its methods may be called from any goroutine; those that make letters do not block.
+type deadLetters struct {
+	topic string // empty: it was not asked for
+	slot  string
+	log   *slog.Logger
+	news  chan struct{} // cap 1: there is something to log
+
+	mu     sync.Mutex
+	taken  uint64
+	logged uint64 // how many of them have been
+	newest letter
+}
+
+// A letter is what is logged of a dead letter.
+type letter struct {
+	reason string
+	origin route.Origin
+}
+
+func newDeadLetters(topic, slot string, log *slog.Logger) *deadLetters {
+	return &deadLetters{topic: topic, slot: slot, log: log, news: make(chan struct{}, 1)}
+}
+
+// row returns the dead letter of a row that router has refused; nil if none is wanted.
+func (d *deadLetters) row(router *route.Router, tx route.Tx, index int, row *decoder.Insert, refused *route.RowError) *sink.Record {
+	if d.topic == "" {
+		return nil
+	}
+	l := letter{refused.Error(), route.Origin{Slot: d.slot, Tx: tx, Index: index}}
+	d.note(l)
+	return router.DeadRow(d.topic, l.origin, row, refused)
+}
+
+// record returns the dead letter of a record that Kafka has refused; nil if none is wanted,
+// or if it was a dead letter.
+func (d *deadLetters) record(tx route.Tx, index int, rec *sink.Record, refused *sink.RecordError) *sink.Record {
+	if d.topic == "" || rec.Topic == d.topic {
+		return nil
+	}
+	l := letter{refused.Error(), route.Origin{Slot: d.slot, Tx: tx, Index: index}}
+	d.note(l)
+	return route.DeadRecord(d.topic, l.origin, rec, l.reason)
+}
+
+func (d *deadLetters) note(l letter) {
+	d.mu.Lock()
+	d.taken++
+	d.newest = l
+	d.mu.Unlock()
+	select {
+	case d.news <- struct{}{}:
+	default:
+	}
+}
+
+// logEvery is how often dead letters are logged: a table that has gone wrong may make very
+// many of them.
+const logEvery = time.Second
+
+// run logs until ctx ends.
+func (d *deadLetters) run(ctx context.Context) error {
+	for {
+		select {
+		case <-d.news:
+		case <-ctx.Done():
+			return nil
+		}
+		d.mu.Lock()
+		newest, n := d.newest, d.taken-d.logged
+		d.logged = d.taken
+		d.mu.Unlock()
+		d.log.WarnContext(ctx, "dead letters", slog.Uint64("number", n), slog.String("topic", d.topic),
+			slog.String("newest", newest.reason), slog.String("commit_lsn", newest.origin.Tx.CommitLSN.String()),
+			slog.Int("row", newest.origin.Index))
+		select {
+		case <-time.After(logEvery):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (d *deadLetters) count() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.taken
+}

@@ -1,0 +1,139 @@
+package replication
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// An Observer looks at the catalog beside a stream, over an ordinary connection that it
+// opens when it is needed, keeps, and opens again after an error and once a minute. It
+// belongs to one goroutine at a time.
+type Observer struct {
+	settings          *pgconn.Config
+	publication, slot string
+
+	conn   *preparer // nil: none
+	opened time.Time
+}
+
+// maxObserverAge is how long a connection is kept. A smart shutdown of the server waits
+// for every ordinary connection to end, without a word to it, and refuses new ones.
+const maxObserverAge = time.Minute
+
+// statementTimeout, in ms, is for a server that goes on although nobody waits any more.
+const statementTimeout = "30000"
+
+// Observe returns an Observer of the server that the stream is connected to, of its
+// publication and its slot. It contacts nobody. It shows up as the stream's
+// application_name with " watch" behind it.
+func (s *Stream) Observe() *Observer {
+	settings := sameServer(s.cfg.Conn, s.wire.conn.RemoteAddr())
+	settings.RuntimeParams["application_name"] += " watch"
+	settings.RuntimeParams["statement_timeout"] = statementTimeout
+	settings.RuntimeParams["idle_session_timeout"] = "0"
+	settings.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
+	settings.RuntimeParams["synchronous_commit"] = "off" // for EmitSnapshot: it may be lost, and waits for no standby
+	return &Observer{settings: settings, publication: s.cfg.Publication, slot: s.cfg.Slot}
+}
+
+// Catalog reads what Inspect reads. It blocks until then or until ctx ends. After an error,
+// which is mostly one of ErrUnreachable, ErrAccess and ErrBusy, it may be called again.
+func (o *Observer) Catalog(ctx context.Context) (*Catalog, error) {
+	conn, err := o.connected(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, err := inspect(ctx, conn, o.publication, o.slot)
+	if err != nil {
+		o.Close(ctx)
+		return nil, err
+	}
+	return c, nil
+}
+
+// EmitSnapshot writes a transactional logical message with prefix into the log, for a
+// stream with [Config.Messages] to read. Its content is label, a bar and what
+// pg_current_snapshot() returns: when the message comes in the stream, every transaction
+// that the snapshot sees has come before. On a standby, which cannot write, it does nothing.
+// https://www.postgresql.org/docs/current/functions-admin.html#FUNCTIONS-REPLICATION
+func (o *Observer) EmitSnapshot(ctx context.Context, prefix, label string) error {
+	conn, err := o.connected(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = query(ctx, conn, pgx.RowTo[*string], "write a snapshot into the log", `
+		SELECT CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN
+			pg_catalog.pg_logical_emit_message(true, $1, pg_catalog.concat($2::text, '|', pg_catalog.pg_current_snapshot())) END::text`,
+		prefix, label)
+	if err != nil {
+		o.Close(ctx)
+	}
+	return err
+}
+
+// Close closes the connection, if there is one, also after ctx has ended, and waits a
+// second at most for the server to do so. The Observer may be used again.
+func (o *Observer) Close(ctx context.Context) {
+	if o.conn == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	_ = o.conn.Close(ctx)
+	o.conn = nil
+}
+
+func (o *Observer) connected(ctx context.Context) (*preparer, error) {
+	if o.conn != nil && time.Since(o.opened) > maxObserverAge {
+		o.Close(ctx)
+	}
+	if o.conn == nil {
+		conn, err := connect(ctx, o.settings)
+		if err != nil {
+			return nil, err
+		}
+		o.conn, o.opened = &preparer{PgConn: conn, known: make(map[string]*pgconn.StatementDescription)}, time.Now()
+	}
+	return o.conn, nil
+}
+
+// A preparer is a connection that prepares every statement once: to plan them takes the
+// server several times as long as to run them.
+type preparer struct {
+	*pgconn.PgConn
+	known map[string]*pgconn.StatementDescription // by text
+}
+
+// ExecParams runs sql. What cannot be prepared is run all the same, to say why.
+func (p *preparer) ExecParams(ctx context.Context, sql string, values [][]byte, oids []uint32, valueFormats, resultFormats []int16) *pgconn.ResultReader {
+	s := p.known[sql]
+	if s == nil {
+		var err error
+		if s, err = p.Prepare(ctx, "statement"+strconv.Itoa(len(p.known)), sql, oids); err != nil {
+			return p.PgConn.ExecParams(ctx, sql, values, oids, valueFormats, resultFormats)
+		}
+		p.known[sql] = s
+	}
+	return p.ExecStatement(ctx, s, values, valueFormats, resultFormats)
+}
+
+// sameServer returns conn changed for an ordinary connection to the server at addr: where
+// conn names several, the others are not tried.
+func sameServer(conn *pgconn.Config, addr net.Addr) *pgconn.Config {
+	conn = ordinary(conn)
+	if len(conn.Fallbacks) > 0 {
+		dial := conn.DialFunc
+		conn.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if address != addr.String() {
+				return nil, net.ErrClosed
+			}
+			return dial(ctx, network, address)
+		}
+	}
+	return conn
+}

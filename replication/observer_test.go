@@ -1,0 +1,337 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
+)
+
+// observe opens the stream of s and returns it with an observer beside it.
+func (s *source) observe(t *testing.T) (*Stream, *Observer) {
+	t.Helper()
+	stream, err := Open(t.Context(), s.cfg, discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := stream.Observe()
+	t.Cleanup(func() {
+		o.Close(t.Context())
+		stream.wire.conn.Close()
+	})
+	return stream, o
+}
+
+// connections returns the process ids of the connections of the name.
+func (s *source) connections(t *testing.T, application string) []int32 {
+	t.Helper()
+	return pgtest.QueryRow[[]int32](t, s.DB, `SELECT COALESCE(array_agg(pid), '{}') FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1`, application)
+}
+
+// leastPrivileged makes s connect as a role that may do no more than replicate.
+func (s *source) leastPrivileged(t *testing.T) {
+	t.Helper()
+	role := "cdc_" + s.Name
+	s.Exec(t, "CREATE ROLE "+role+" LOGIN REPLICATION")
+	s.cfg.Conn.User = role
+}
+
+// An observer reads what Inspect reads, over one connection that says what it is, as a role
+// that may replicate and nothing else.
+func TestObserver(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		s := newSource(t, srv)
+		s.leastPrivileged(t)
+		_, o := s.observe(t)
+		same := cmp.Options{cmpopts.IgnoreFields(Catalog{}, "ReadAt", "WALEnd"), cmpopts.IgnoreFields(Slot{}, "InactiveSince")}
+		for range 3 {
+			want, err := Inspect(t.Context(), s.cfg.Conn, s.cfg.Publication, s.cfg.Slot)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := o.Catalog(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got, same); diff != "" {
+				t.Errorf("catalog (-Inspect +Observer):\n%s", diff)
+			}
+		}
+		if pids := s.connections(t, "outbox-cdc watch"); len(pids) != 1 {
+			t.Errorf("connections %v, want one", pids)
+		}
+		o.Close(t.Context())
+		eventually(t, "the connection is closed", func() bool { return len(s.connections(t, "outbox-cdc watch")) == 0 })
+	})
+}
+
+// A connection that is lost costs one look, one that is old none.
+func TestObserverConnectsAgain(t *testing.T) {
+	s := newSource(t, pgtest.Server(t))
+	s.cfg.Conn.RuntimeParams["application_name"] = "orders"
+	_, o := s.observe(t)
+	look := func() int32 {
+		t.Helper()
+		if _, err := o.Catalog(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		pids := s.connections(t, "orders watch")
+		if len(pids) != 1 {
+			t.Fatalf("connections %v, want one", pids)
+		}
+		return pids[0]
+	}
+	first := look()
+	if again := look(); again != first {
+		t.Errorf("connection %d, and then %d", first, again)
+	}
+	s.Exec(t, "SELECT pg_terminate_backend($1)", first)
+	eventually(t, "the connection is gone", func() bool { return len(s.connections(t, "orders watch")) == 0 })
+	if _, err := o.Catalog(t.Context()); !errors.Is(err, ErrUnreachable) {
+		t.Errorf("look over a lost connection: %v", err)
+	}
+	second := look()
+	o.opened = o.opened.Add(-2 * maxObserverAge)
+	if third := look(); third == second {
+		t.Error("the connection is kept for ever: a smart shutdown would wait for it")
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stop := errors.New("stop")
+	cancel(stop)
+	if _, err := o.Catalog(ctx); !errors.Is(err, stop) {
+		t.Errorf("look after the end: %v", err)
+	}
+	if err := o.EmitSnapshot(ctx, "p", "l"); !errors.Is(err, stop) {
+		t.Errorf("snapshot after the end: %v", err)
+	}
+	look()
+}
+
+// A smart shutdown waits for ordinary connections and tells them nothing: an observer finds
+// out when it is due to connect again, and is out of the way then.
+func TestObserverLetsServerStop(t *testing.T) {
+	srv := pgtest.Start(t, pgserver.Config{})
+	s := newSource(t, srv)
+	r := s.start(t, 0, false)
+	o := r.stream.Observe()
+	defer o.Close(t.Context())
+	if _, err := o.Catalog(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	postmaster, err := os.FindProcess(srv.PID())
+	if err == nil {
+		err = postmaster.Signal(syscall.SIGTERM)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "new connections are refused", func() bool {
+		_, err := Inspect(t.Context(), s.cfg.Conn, "pub", "slot")
+		return err != nil
+	})
+	if _, err := o.Catalog(t.Context()); err != nil || !srv.Running() {
+		t.Fatalf("the connection has ended before its time: %v, running %t", err, srv.Running())
+	}
+	o.opened = o.opened.Add(-2 * maxObserverAge)
+	if _, err := o.Catalog(t.Context()); !errors.Is(err, ErrUnreachable) {
+		t.Errorf("Catalog: %v", err)
+	}
+	eventually(t, "the server stops", func() bool { return !srv.Running() })
+}
+
+// A snapshot comes through the stream behind every transaction that it sees, and only if
+// messages are asked for.
+func TestEmitSnapshot(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		s := newSource(t, srv)
+		s.leastPrivileged(t)
+		s.cfg.Messages = true
+		stream, o := s.observe(t)
+		if err := stream.Start(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		s.insert(t, 1, 1)
+		if err := o.EmitSnapshot(t.Context(), "outbox-cdc", `or"d'ers`); err != nil {
+			t.Fatal(err)
+		}
+		s.insert(t, 2, 2)
+		kinds, message := readUntil(t, stream, s, 2)
+		// Postgres 14 also sends transactions that have nothing for us.
+		if want := "B R I C B M C B I C"; !strings.HasSuffix(strings.Join(kinds, " "), want) {
+			t.Errorf("the stream has %s, want %s", strings.Join(kinds, " "), want)
+		}
+		xmax := pgtest.QueryRow[string](t, s.DB, "SELECT pg_snapshot_xmax($1::pg_snapshot)::text", message[strings.LastIndex(message, "|")+1:])
+		if !strings.Contains(message, "outbox-cdc\x00") || !strings.Contains(message, `or"d'ers|`) || xmax == "" {
+			t.Errorf("message %q", message)
+		}
+		if !pgtest.QueryRow[bool](t, s.DB, `SELECT bool_and(pg_visible_in_snapshot(t.xid, $1::pg_snapshot) = (t.id = 1))
+			FROM (SELECT id, xmin::text::xid8 AS xid FROM outbox) t`, message[strings.LastIndex(message, "|")+1:]) {
+			t.Errorf("%q does not tell the transaction before it from the one behind it", message)
+		}
+	})
+}
+
+// readUntil reads the stream until rows rows have come, and their commit. It returns the
+// kinds of what came and the last logical message.
+func readUntil(t *testing.T, stream *Stream, s *source, rows int) (kinds []string, message string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	out, ended := make(chan *Batch), make(chan error, 1)
+	go func() {
+		defer close(out)
+		ended <- stream.Run(ctx, func() pglogrepl.LSN { return 0 }, out)
+	}()
+	for b := range out {
+		for _, m := range b.Messages {
+			data, ok := m.(*WALData)
+			if !ok {
+				continue
+			}
+			kind := string(data.Data[:1])
+			switch kind {
+			case "I":
+				rows--
+			case "M":
+				message = string(data.Data)
+			case "C":
+				if rows == 0 {
+					cancel()
+				}
+			}
+			kinds = append(kinds, kind)
+		}
+		b.Release()
+	}
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Fatalf("the stream of %s has ended: %v", s.Name, err)
+	}
+	return kinds, message
+}
+
+// Messages are asked for only where they are wanted.
+func TestMessagesOption(t *testing.T) {
+	for _, wanted := range []bool{false, true} {
+		s := newSession(t)
+		s.cfg.Messages = wanted
+		s.open(0)
+		if got := strings.Contains(s.server.command, "messages 'true'"); got != wanted {
+			t.Errorf("Messages %t: %s", wanted, s.server.command)
+		}
+		s.run()
+	}
+}
+
+// A server that does not answer costs as long as the caller waits, and another second.
+func TestObserverOfASilentServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, remote := net.Pipe()
+		pipes := make(chan net.Conn, 1)
+		pipes <- client
+		cfg := testConfig(t, func() (net.Conn, error) {
+			select {
+			case c := <-pipes:
+				return c, nil
+			default:
+				return nil, net.ErrClosed
+			}
+		})
+		silent := newServer(t, remote)
+		go silent.serve()
+		o := &Observer{settings: ordinary(cfg.Conn), publication: "pub", slot: "slot"}
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if _, err := o.Catalog(ctx); !errors.Is(err, ErrUnreachable) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Catalog: %v", err)
+		}
+		if took := time.Since(began); took < 10*time.Second || took > 11*time.Second {
+			t.Errorf("took %s", took)
+		}
+		if _, err := o.Catalog(t.Context()); !errors.Is(err, ErrUnreachable) {
+			t.Errorf("Catalog after that: %v", err)
+		}
+		<-silent.gone
+	})
+}
+
+// Where a DSN names several servers, only the one that is streamed from is looked at.
+func TestObserverStaysAtItsServer(t *testing.T) {
+	s := newSource(t, pgtest.Server(t))
+	stream, _ := s.observe(t)
+	elsewhere := &pgconn.FallbackConfig{Host: "127.0.0.1", Port: 1}
+	stream.cfg.Conn.Fallbacks = append(slices.Clone(stream.cfg.Conn.Fallbacks), &pgconn.FallbackConfig{Host: stream.cfg.Conn.Host, Port: stream.cfg.Conn.Port})
+	stream.cfg.Conn.Host, stream.cfg.Conn.Port = elsewhere.Host, elsewhere.Port
+	var dialed []string
+	dial := stream.cfg.Conn.DialFunc
+	stream.cfg.Conn.DialFunc = func(ctx context.Context, network, address string) (c net.Conn, err error) {
+		dialed = append(dialed, address)
+		return dial(ctx, network, address)
+	}
+	o := stream.Observe()
+	defer o.Close(t.Context())
+	if _, err := o.Catalog(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{stream.wire.conn.RemoteAddr().String()}, dialed); diff != "" {
+		t.Errorf("dialed (-want +got):\n%s", diff)
+	}
+}
+
+// What the slot's columns of each version say.
+func TestInspectSlot(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		s := newSource(t, srv)
+		got := s.slot(t)
+		if got.SafeWALSize != nil || got.WALStatus != "reserved" || got.Failover {
+			t.Errorf("slot %+v", got)
+		}
+		if known := srv.Install().Major >= 17; known != (time.Since(got.InactiveSince) < time.Minute) {
+			t.Errorf("inactive since %s", got.InactiveSince)
+		}
+		if srv.Install().Major >= 17 {
+			s.Exec(t, "SELECT pg_drop_replication_slot($1)", s.cfg.Slot)
+			s.Exec(t, "SELECT pg_create_logical_replication_slot($1, 'pgoutput', failover => true)", s.cfg.Slot)
+			if !s.slot(t).Failover {
+				t.Error("failover is not read")
+			}
+		}
+	})
+}
+
+// What a look costs: the time of both sides, and allocations here.
+func BenchmarkObserverCatalog(b *testing.B) {
+	db := pgtest.Database(b)
+	db.Exec(b, "CREATE TABLE outbox (id int PRIMARY KEY, payload text)")
+	cfg := Config{Conn: db.Config(b), Publication: "pub", Slot: db.Name}
+	if _, err := Setup(b.Context(), SetupConfig{Conn: cfg.Conn, Publication: "pub", Slot: db.Name, Tables: []string{"outbox"}}); err != nil {
+		b.Fatal(err)
+	}
+	stream, err := Open(b.Context(), cfg, discard())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer stream.wire.conn.Close()
+	o := stream.Observe()
+	defer o.Close(b.Context())
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := o.Catalog(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

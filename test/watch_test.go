@@ -1,0 +1,322 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+const outboxColumns = `(id int PRIMARY KEY, aggregatetype text NOT NULL, aggregateid text NOT NULL, type text, payload jsonb)`
+
+// A watched relay runs in the test's own process: there it can look at the catalog every
+// few milliseconds.
+type watched struct {
+	db    *pgtest.DB
+	kafka *kafkatest.FakeCluster
+	topic string
+	cfg   connector.Config
+	log   syncBuffer
+	ended chan error
+	stop  context.CancelFunc
+	rows  int
+}
+
+// watch starts a relay of table outbox, made by ddl. The topic is the row's aggregate type.
+func watch(t *testing.T, srv *pgserver.Server, kafka *kafkatest.FakeCluster, ddl string) *watched {
+	t.Helper()
+	db := pgtest.DatabaseOn(t, srv)
+	db.Exec(t, ddl)
+	w := &watched{db: db, kafka: kafka, topic: kafka.Topic(t, 1, nil)}
+	w.cfg = connector.Config{
+		Name:   "watched",
+		Source: replication.Config{Conn: db.Config(t), Publication: publication, Slot: db.Name, Messages: true},
+		Route:  route.Config{Columns: route.DefaultColumns(), Topic: "${route}"},
+		Sink:   sink.Config{Brokers: kafka.Addrs},
+		Create: true, Tables: []string{"outbox"},
+		WatchInterval: 20 * time.Millisecond, DrainTimeout: 100 * time.Millisecond,
+	}
+	return w
+}
+
+// run starts the relay and waits until it streams.
+func (w *watched) run(t *testing.T) *watched {
+	t.Helper()
+	w.start(t)
+	w.logged(t, "msg=streaming")
+	return w
+}
+
+func (w *watched) start(t *testing.T) {
+	t.Helper()
+	c, err := connector.New(w.cfg, slog.New(slog.NewTextHandler(&w.log, nil)))
+	must(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	w.stop, w.ended = stop, make(chan error, 1)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.ended <- c.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-ended
+		if t.Failed() {
+			t.Log(w.log.String())
+		}
+	})
+}
+
+func (w *watched) logged(t *testing.T, text string) {
+	t.Helper()
+	waitFor(t, 20*time.Second, "the log to say "+text, func() bool {
+		return strings.Contains(w.log.String(), text)
+	})
+}
+
+// exec runs statements one by one.
+func (w *watched) exec(t *testing.T, sql string) {
+	t.Helper()
+	for statement := range strings.SplitSeq(sql, "; ") {
+		w.db.Exec(t, strings.ReplaceAll(statement, "TOPIC", w.topic))
+	}
+}
+
+// delivers inserts a row into the table and waits for its record.
+func (w *watched) delivers(t *testing.T, table string) {
+	t.Helper()
+	w.rows++
+	w.exec(t, fmt.Sprintf(`INSERT INTO %s (id, aggregatetype, aggregateid, type, payload) VALUES (%d, 'TOPIC', 'k', 'T', '{}')`, table, w.rows))
+	w.kafka.ReadN(t, w.rows, w.topic)
+}
+
+// fails waits for the relay's end and demands the exit code, and that the error says all of
+// says.
+func (w *watched) fails(t *testing.T, code int, says ...string) {
+	t.Helper()
+	select {
+	case err := <-w.ended:
+		if got := connector.ExitCode(err); got != code {
+			t.Errorf("exit code %d for %v, want %d", got, err, code)
+		}
+		for _, want := range says {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%q is not said: %v", want, err)
+			}
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the relay goes on")
+	}
+}
+
+// What ends delivery ends the relay, although nothing of it comes through the stream.
+func TestWatch(t *testing.T) {
+	const (
+		create = `CREATE TABLE outbox ` + outboxColumns
+		row    = `INSERT INTO outbox VALUES (100, 'TOPIC', 'k', 'T', '{}')`
+		add    = `ALTER PUBLICATION ` + publication + ` ADD TABLE `
+	)
+	for name, tc := range map[string]struct {
+		before string // further DDL
+		change string
+		since  int  // major version
+		stream bool // the stream tells it by itself
+		says   []string
+	}{
+		"publication dropped":           {change: `DROP PUBLICATION ` + publication, says: []string{publication, "setup", "still right at 0/"}},
+		"publication dropped, and rows": {change: `DROP PUBLICATION ` + publication + `; ` + row, stream: true, says: []string{publication}},
+		"gap without publication": {
+			change: `DROP PUBLICATION ` + publication + `; ` + row + `; CREATE PUBLICATION ` + publication + ` FOR TABLE outbox`,
+			stream: true, says: []string{publication},
+		},
+		"table removed":         {change: `ALTER PUBLICATION ` + publication + ` DROP TABLE outbox`, says: []string{publication, "ADD TABLE", "still right at 0/"}},
+		"one of two removed":    {before: add + `other`, change: `ALTER PUBLICATION ` + publication + ` DROP TABLE outbox`, says: []string{"public.outbox", publication, "ADD TABLE", "still right at 0/"}},
+		"removed and added":     {change: `ALTER PUBLICATION ` + publication + ` DROP TABLE outbox; ` + add + `outbox`, says: []string{publication, "0/"}},
+		"publishes updates":     {change: `ALTER PUBLICATION ` + publication + ` SET (publish = 'update')`, says: []string{"publish = 'insert'", "still right at 0/"}},
+		"table recreated":       {before: add + `other`, change: `DROP TABLE outbox; ` + create, says: []string{"public.outbox", "created again", "ADD TABLE"}},
+		"recreated and added":   {before: add + `other`, change: `DROP TABLE outbox; ` + create + `; ` + add + `outbox`, says: []string{"public.outbox", "0/"}},
+		"required column":       {change: `ALTER TABLE outbox DROP COLUMN aggregateid`, says: []string{"public.outbox", "aggregateid", "outbox.columns.key"}},
+		"required column, rows": {change: `ALTER TABLE outbox RENAME COLUMN payload TO body; ` + row, stream: true, says: []string{"public.outbox", "payload"}},
+		"column list":           {since: 15, change: `ALTER PUBLICATION ` + publication + ` SET TABLE outbox (id, aggregatetype, aggregateid, type)`, says: []string{"public.outbox", "payload"}},
+		"row filter":            {since: 15, change: `ALTER PUBLICATION ` + publication + ` SET TABLE outbox WHERE (id > 5)`, says: []string{"public.outbox", "row filter", "still right at 0/"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+				if srv.Install().Major < tc.since {
+					return
+				}
+				t.Parallel()
+				w := watch(t, srv, kafkatest.Fake(t), create+`; CREATE TABLE other (LIKE outbox)`)
+				if tc.stream {
+					w.cfg.WatchInterval = time.Hour
+				}
+				if tc.before != "" {
+					w.exec(t, `CREATE PUBLICATION `+publication+` FOR TABLE outbox WITH (publish = 'insert')`)
+					w.exec(t, tc.before)
+					w.db.Exec(t, `SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, w.cfg.Source.Slot)
+				}
+				w.run(t).delivers(t, "outbox")
+				w.exec(t, tc.change)
+				w.fails(t, connector.ExitNoDelivery, tc.says...)
+			})
+		})
+	}
+}
+
+// What loses nothing is warned of once, and the relay goes on.
+func TestWatchGoesOn(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		w := watch(t, srv, kafkatest.Fake(t), `CREATE TABLE outbox `+strings.Replace(outboxColumns, "PRIMARY KEY", "", 1)+` PARTITION BY RANGE (id);
+			CREATE TABLE p1 PARTITION OF outbox FOR VALUES FROM (0) TO (3);
+			CREATE TABLE p2 PARTITION OF outbox FOR VALUES FROM (3) TO (4)`).run(t)
+		table := "outbox"
+		for _, step := range []struct{ change, says string }{
+			{change: `ALTER TABLE outbox ADD COLUMN tenant text`},
+			{`ALTER TABLE outbox ALTER COLUMN payload TYPE json`, `column \"payload\" is json now and was jsonb`},
+			{change: `ALTER TABLE outbox DETACH PARTITION p1`},
+			{change: `CREATE TABLE p3 (LIKE outbox); ALTER TABLE outbox ATTACH PARTITION p3 FOR VALUES FROM (4) TO (1000)`},
+			{change: `DROP TABLE p2`},
+			{`ALTER PUBLICATION ` + publication + ` SET (publish = 'insert, truncate')`, "publishes DELETEs or TRUNCATEs now"},
+			{`BEGIN; DROP PUBLICATION ` + publication + `; CREATE PUBLICATION ` + publication + ` FOR TABLE outbox WITH (publish = 'insert', publish_via_partition_root = true); COMMIT`, "created again"},
+			{`CREATE TABLE other (LIKE outbox); ALTER PUBLICATION ` + publication + ` ADD TABLE other`, "public.other"},
+			{`ALTER TABLE outbox RENAME TO events`, "renamed from public.outbox"},
+		} {
+			if before, all, ok := strings.Cut(step.change, "BEGIN; "); ok && before == "" {
+				w.db.Exec(t, "BEGIN; "+all)
+			} else {
+				w.exec(t, step.change)
+			}
+			if strings.HasSuffix(step.change, "TO events") {
+				table = "events"
+			}
+			if step.says != "" {
+				w.logged(t, step.says)
+			}
+			w.delivers(t, table)
+		}
+		w.stop()
+		w.fails(t, connector.ExitOK)
+		if n, want := strings.Count(w.log.String(), `msg="catalog watch"`), 5; n != want {
+			t.Errorf("%d warnings, want %d:\n%s", n, want, w.log.String())
+		}
+	})
+}
+
+// A slot that was dropped while nothing ran is not made anew.
+func TestSlotDropped(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		w := watch(t, srv, kafkatest.Fake(t), `CREATE TABLE outbox `+outboxColumns).run(t)
+		w.delivers(t, "outbox")
+		w.stop()
+		w.fails(t, connector.ExitOK)
+		w.db.Exec(t, `SELECT pg_drop_replication_slot($1)`, w.cfg.Source.Slot)
+		w.start(t)
+		w.fails(t, connector.ExitSlotLost, w.cfg.Source.Slot, "outbox-cdc setup")
+	})
+}
+
+// A slot that is about to be lost by size is warned of in time, with figures, and its loss
+// ends the relay although the sink is down.
+func TestSlotLostBySize(t *testing.T) {
+	eachServer(t, map[string]string{"max_slot_wal_keep_size": "64MB"}, func(t *testing.T, srv *pgserver.Server) {
+		w := watch(t, srv, kafkatest.Fake(t), `CREATE TABLE outbox `+outboxColumns).run(t)
+		w.delivers(t, "outbox")
+		w.exec(t, `INSERT INTO outbox VALUES (100, 'no-such-topic', 'k', 'T', '{}')`) // never acknowledged
+		fill := func() { w.exec(t, `SELECT pg_switch_wal(); SELECT txid_current()`) }
+		for _, state := range []string{"more are written, the server may remove what it needs (max_slot_wal_keep_size is 64 MB), in about ", "the next checkpoint may remove"} {
+			waitFor(t, 20*time.Second, "the warning: "+state, func() bool {
+				fill()
+				time.Sleep(5 * w.cfg.WatchInterval)
+				return strings.Contains(w.log.String(), state)
+			})
+		}
+		if !strings.Contains(w.log.String(), "is the sink taking records?") {
+			t.Error("the reason is not told")
+		}
+		waitFor(t, 20*time.Second, "the slot to be lost", func() bool {
+			fill()
+			w.exec(t, `CHECKPOINT`)
+			return pgtest.QueryRow[string](t, w.db, `SELECT wal_status FROM pg_replication_slots WHERE slot_name = $1`, w.cfg.Source.Slot) == "lost"
+		})
+		w.fails(t, connector.ExitSlotLost, w.cfg.Source.Slot, "invalidated", "from 0/", "outbox-cdc setup")
+	})
+}
+
+// A slot that was lost while nothing ran is refused with the reason; that it can be lost
+// like that was told before.
+func TestSlotLostByIdleness(t *testing.T) {
+	eachServer(t, map[string]string{"idle_replication_slot_timeout": "1s"}, func(t *testing.T, srv *pgserver.Server) {
+		w := watch(t, srv, kafkatest.Fake(t), `CREATE TABLE outbox `+outboxColumns).run(t)
+		w.logged(t, "idle_replication_slot_timeout is 1s")
+		w.delivers(t, "outbox")
+		w.stop()
+		w.fails(t, connector.ExitOK)
+		waitFor(t, 20*time.Second, "the slot to be lost", func() bool {
+			w.exec(t, `CHECKPOINT`)
+			time.Sleep(100 * time.Millisecond)
+			return pgtest.QueryRow[string](t, w.db, `SELECT wal_status FROM pg_replication_slots WHERE slot_name = $1`, w.cfg.Source.Slot) == "lost"
+		})
+		w.start(t)
+		w.fails(t, connector.ExitSlotLost, w.cfg.Source.Slot, "idle_timeout", "from 0/")
+	})
+}
+
+// eachServer runs f on a server of its own of every version that knows the settings.
+func eachServer(t *testing.T, settings map[string]string, f func(t *testing.T, srv *pgserver.Server)) {
+	t.Helper()
+	pgtest.EachVersion(t, func(t *testing.T, shared *pgserver.Server) {
+		for name := range settings {
+			known := &pgtest.DB{DSN: shared.DSN("postgres")}
+			if !pgtest.QueryRow[bool](t, known, `SELECT EXISTS (SELECT FROM pg_settings WHERE name = $1)`, name) {
+				return
+			}
+		}
+		t.Parallel()
+		f(t, pgtest.Start(t, pgserver.Config{BinDir: shared.Install().BinDir, Settings: settings}))
+	})
+}
+
+// What had been delivered is in the position record, as a snapshot that comes through the
+// stream: it sees every row that has been inserted.
+func TestSnapshotIsRecorded(t *testing.T) {
+	r := newRig(t, pgtest.Database(t), kafkatest.Broker(t))
+	relay := r.run(t)
+	r.load.run(t.Context(), t, 500)
+	r.arrived(t, 30*time.Second)
+	conn := r.connect(t)
+	waitFor(t, 20*time.Second, "a snapshot that sees every row", func() bool {
+		p := r.recorded(t)
+		return len(p.Snapshots) > 0 && ask[bool](t, conn, `SELECT bool_and(pg_visible_in_snapshot(xid, $1::pg_snapshot)) FROM outbox`, p.Snapshots[0].Text)
+	})
+	relay.terminate(t)
+	r.settle(t, 0)
+}
+
+// The relay that an operator runs looks by itself, and ends with the code and a last line
+// that names it.
+func TestWatchOfTheBinary(t *testing.T) {
+	r := newRig(t, pgtest.Database(t), kafkatest.Broker(t))
+	relay := r.run(t)
+	r.load.run(t.Context(), t, 100)
+	r.arrived(t, 30*time.Second)
+	r.db.Exec(t, `ALTER PUBLICATION `+publication+` DROP TABLE outbox`)
+	if code := relay.exit(t, 20*time.Second); code != connector.ExitNoDelivery {
+		t.Errorf("exit code %d, want %d", code, connector.ExitNoDelivery)
+	}
+	for _, want := range []string{publication, "ADD TABLE", "exit 13 (", "slot " + r.slot + " at 0/"} {
+		if out := relay.stderr.String(); !strings.Contains(out, want) {
+			t.Errorf("%q is not said:\n%s", want, out)
+		}
+	}
+	r.settle(t, 0)
+}
