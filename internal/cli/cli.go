@@ -64,7 +64,7 @@ and confirms a position only after Kafka has acknowledged everything up to it.`,
 		SilenceErrors: true,
 	}
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
-	root.AddCommand(a.run(), a.demo(), a.migrate(), a.setup(), a.config(), a.version())
+	root.AddCommand(a.run(), a.demo(), a.migrate(), a.setup(), a.bench(), a.config(), a.version())
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	return root
 }

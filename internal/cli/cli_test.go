@@ -128,6 +128,7 @@ func TestServerScripts(t *testing.T) {
 			db := pgtest.Database(t)
 			env.Values[dbKey{}] = db
 			env.Setenv("DSN", db.DSN)
+			env.Setenv("POOR", strings.Replace(db.DSN, "postgres@", "poor@", 1)) // a role that a script may make
 			env.Setenv("BROKERS", strings.Join(kafkatest.Fake(t).Addrs, ","))
 			return exitAtOnce(env)
 		},

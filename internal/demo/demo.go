@@ -185,7 +185,7 @@ func (d *demo) firstRecord(ctx context.Context) error {
 			return "", err
 		}
 		first, _ := d.ledger.latencies(time.Now())
-		return "at the consumer " + span(first.max) + " after COMMIT", nil
+		return "at the consumer " + span(first.Max()) + " after COMMIT", nil
 	})
 	if err != nil {
 		return fmt.Errorf("send the first record through: %w", err)

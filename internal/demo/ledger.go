@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/histogram"
 )
 
 // remember is how long the ledger keeps what is settled. It is far longer than any repeat takes to
@@ -64,7 +66,7 @@ type ledger struct {
 	rows    map[uuid.UUID]*entry
 	last    map[subject]last
 	sum     counts
-	latency histogram
+	latency histogram.Histogram
 	recent  window
 }
 
@@ -131,7 +133,7 @@ func (l *ledger) receive(r row, now time.Time) (took time.Duration, ok bool) {
 	}
 	l.last[s] = last{max(e.version, l.last[s].version), now}
 	took = now.Sub(e.sent)
-	l.latency.record(took)
+	l.latency.Record(took)
 	l.recent.record(took, now)
 	return took, true
 }
@@ -144,7 +146,7 @@ func made(id uuid.UUID) time.Time { return time.Unix(id.Time().UnixTime()) }
 func (l *ledger) restart() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.latency, l.recent = histogram{}, window{}
+	l.latency, l.recent = histogram.Histogram{}, window{}
 }
 
 func (l *ledger) counts() counts {
@@ -171,7 +173,7 @@ func (l *ledger) forget(now time.Time) {
 
 // latencies returns the distribution of everything since restart, and of the last few seconds
 // before now.
-func (l *ledger) latencies(now time.Time) (all, recent *histogram) {
+func (l *ledger) latencies(now time.Time) (all, recent *histogram.Histogram) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	sum := l.latency
@@ -180,7 +182,7 @@ func (l *ledger) latencies(now time.Time) (all, recent *histogram) {
 
 // A window is a histogram of the current second and the windowSeconds before it.
 type window struct {
-	seconds [windowSeconds + 1]histogram
+	seconds [windowSeconds + 1]histogram.Histogram
 	newest  int64 // Unix time
 }
 
@@ -188,23 +190,23 @@ const windowSeconds = 5
 
 func (w *window) record(d time.Duration, now time.Time) {
 	w.advance(now.Unix())
-	w.seconds[w.newest%int64(len(w.seconds))].record(d)
+	w.seconds[w.newest%int64(len(w.seconds))].Record(d)
 }
 
 // advance clears the seconds that have begun since the newest one.
 func (w *window) advance(second int64) {
 	for range min(second-w.newest, int64(len(w.seconds))) {
 		w.newest++
-		w.seconds[w.newest%int64(len(w.seconds))] = histogram{}
+		w.seconds[w.newest%int64(len(w.seconds))] = histogram.Histogram{}
 	}
 	w.newest = max(w.newest, second)
 }
 
-func (w *window) sum(now time.Time) *histogram {
+func (w *window) sum(now time.Time) *histogram.Histogram {
 	w.advance(now.Unix())
-	var all histogram
+	var all histogram.Histogram
 	for i := range w.seconds {
-		all.add(&w.seconds[i])
+		all.Add(&w.seconds[i])
 	}
 	return &all
 }

@@ -162,10 +162,10 @@ func TestWindowForgetsOldSeconds(t *testing.T) {
 		w.record(time.Millisecond, now)
 		now = now.Add(time.Second)
 	}
-	if n := w.sum(now).n; n != windowSeconds {
+	if n := w.sum(now).Count(); n != windowSeconds {
 		t.Errorf("%d of the last %d seconds", n, windowSeconds)
 	}
-	if n := w.sum(now.Add(time.Hour)).n; n != 0 {
+	if n := w.sum(now.Add(time.Hour)).Count(); n != 0 {
 		t.Errorf("%d an hour later", n)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/histogram"
 )
 
 // A view is everything the panel, the lines and the summary show, at one moment.
@@ -20,7 +22,7 @@ type view struct {
 	confirmed pglogrepl.LSN
 	server    pglogrepl.LSN // where the server writes; 0: not known
 
-	all, recent *histogram
+	all, recent *histogram.Histogram
 	arrivals    []arrival
 }
 
@@ -77,15 +79,15 @@ func behind(v view) string {
 	return size(max(0, int64(v.server)-int64(v.confirmed)))
 }
 
-func latencies(h *histogram, s style) string {
-	if h.n == 0 {
+func latencies(h *histogram.Histogram, s style) string {
+	if h.Count() == 0 {
 		return "-"
 	}
-	return fmt.Sprintf("p50 %s   p99 %s   max %s", s.bold(span(h.quantile(0.5))), s.bold(span(h.quantile(0.99))), s.bold(span(h.max)))
+	return fmt.Sprintf("p50 %s   p99 %s   max %s", s.bold(span(h.Quantile(0.5))), s.bold(span(h.Quantile(0.99))), s.bold(span(h.Max())))
 }
 
 // distribution draws the share of latencies up to each of some bounds, and above the last.
-func distribution(h *histogram, s style) []string {
+func distribution(h *histogram.Histogram, s style) []string {
 	const width = 8
 	bounds := []struct {
 		label string
@@ -100,16 +102,15 @@ func distribution(h *histogram, s style) []string {
 		{"50 ms", 50 * time.Millisecond},
 	}
 	labels, bars := left("up to", width+2), left("", width+2)
-	from := 0
+	from := time.Duration(0)
 	for _, bound := range bounds {
 		labels += left(bound.label, width)
-		to := bucket(bound.d)
-		bars += left(blocks(h.share(from, to), width-1), width)
-		from = to
+		bars += left(blocks(h.Share(from, bound.d), width-1), width)
+		from = bound.d
 	}
 	return []string{
 		"  " + s.dim(labels+"more"),
-		"  " + s.name(bars+blocks(h.share(from, buckets), 4)),
+		"  " + s.name(bars+blocks(h.Share(from, histogram.Forever), 4)),
 	}
 }
 
@@ -139,8 +140,8 @@ func remaining(v view, s style) string {
 func line(v view) string {
 	t := fmt.Sprintf("%4.0f s  rows %s  rolled back %s  records %s  in flight %s  confirmed %s",
 		v.elapsed.Seconds(), number(v.rows), number(v.rolledBack), number(v.records), number(v.missing), v.confirmed)
-	if v.recent.n > 0 {
-		t += fmt.Sprintf("  p50 %s  p99 %s", span(v.recent.quantile(0.5)), span(v.recent.quantile(0.99)))
+	if v.recent.Count() > 0 {
+		t += fmt.Sprintf("  p50 %s  p99 %s", span(v.recent.Quantile(0.5)), span(v.recent.Quantile(0.99)))
 	}
 	if v.disordered+v.duplicates+v.invented > 0 {
 		t += fmt.Sprintf("  out of order %s  duplicates %s  invented %s", number(v.disordered), number(v.duplicates), number(v.invented))

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pglogrepl"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/histogram"
 	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
 )
 
@@ -20,7 +21,7 @@ func busy() view {
 		elapsed: 7200 * time.Millisecond, limit: 10 * time.Second,
 		counts: counts{transactions: 1234, rows: 1543, rolledBack: 128, records: 1540, missing: 3},
 		rate:   245.4, relay: relayStreaming, confirmed: 0x1949A18, server: 0x194B2C0,
-		all: &histogram{}, recent: &histogram{},
+		all: &histogram.Histogram{}, recent: &histogram.Histogram{},
 		arrivals: []arrival{
 			{"outbox.event.order", "order-311", "OrderPlaced", 810 * time.Microsecond},
 			{"outbox.event.customer", "customer-12", "CustomerCharged", 1200 * time.Microsecond},
@@ -28,8 +29,8 @@ func busy() view {
 	}
 	for i := range 1000 {
 		d := time.Duration(i*i) * 10 * time.Nanosecond
-		v.recent.record(d)
-		v.all.record(d)
+		v.recent.Record(d)
+		v.all.Record(d)
 	}
 	return v
 }
@@ -80,7 +81,7 @@ func TestPanelHasOneSize(t *testing.T) {
 			strings.Repeat("topic-é", 10), strings.Repeat("key", 10), strings.Repeat("Type", 10), time.Hour,
 		})
 	}
-	empty := view{all: &histogram{}, recent: &histogram{}}
+	empty := view{all: &histogram.Histogram{}, recent: &histogram.Histogram{}}
 	want := len(panel(busy(), style{}))
 	if want > panelHeight-1 {
 		t.Errorf("%d lines do not fit", want)
@@ -120,7 +121,7 @@ func TestSummarySaysWhatWentWrong(t *testing.T) {
 		"✘ An error ended this":                       {counts: counts{records: 1}, lost: 1, ended: true},
 		"Nothing was written.":                        {},
 	} {
-		r.latency = &histogram{}
+		r.latency = &histogram.Histogram{}
 		if got := strings.Join(summary(r, style{}), "\n"); !strings.Contains(got, want) {
 			t.Errorf("%+v: no %q in\n%s", r.counts, want, got)
 		}

@@ -1,12 +1,16 @@
 package demo
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/histogram"
+)
 
 // A result is what the summary shows.
 type result struct {
 	counts
 	lost    int
-	latency *histogram
+	latency *histogram.Histogram
 	remark  string // on the latency
 	ended   bool   // by an error
 }

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/serverproc"
@@ -34,7 +35,7 @@ type jvm struct {
 // downloads the jars, and runs a broker once to have its classes archived
 // (JEP 350): with the archive one starts in a third of the time.
 func findJVM(ctx context.Context) (jvm, error) {
-	java, version, err := findJava(ctx)
+	java, version, err := Java(ctx)
 	if err != nil {
 		return jvm{}, err
 	}
@@ -42,8 +43,8 @@ func findJVM(ctx context.Context) (jvm, error) {
 	if err != nil {
 		return jvm{}, err
 	}
-	libs := filepath.Join(cache, "kafka-"+Version)
-	if err := serverproc.Fill(ctx, libs, func(staging string) error { return fetch(ctx, staging) }); err != nil {
+	libs, err := Jars(ctx, "kafka-"+Version, pom)
+	if err != nil {
 		return jvm{}, err
 	}
 	sum := sha256.Sum256(version)
@@ -65,11 +66,23 @@ func tryOnce(ctx context.Context, vm jvm) error {
 	return errors.Join(s.Shutdown(ctx), s.Stop())
 }
 
-// fetch downloads the jars into dir.
-func fetch(ctx context.Context, dir string) error {
+// Jars returns the directory in the cache, called name, with the jars that the
+// Maven project pom depends on. The first time on a machine they are
+// downloaded. name must change whenever pom does.
+func Jars(ctx context.Context, name string, pom []byte) (string, error) {
+	cache, err := serverproc.CacheDir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, name)
+	return dir, serverproc.Fill(ctx, dir, func(staging string) error { return fetch(ctx, staging, name, pom) })
+}
+
+// fetch downloads jars into dir.
+func fetch(ctx context.Context, dir, name string, pom []byte) error {
 	mvn, err := exec.LookPath("mvn")
 	if err != nil {
-		return fmt.Errorf("a real Kafka is fetched with Maven: %w", err)
+		return fmt.Errorf("%s is fetched with Maven: %w", name, err)
 	}
 	project := filepath.Join(dir, "pom.xml")
 	if err := os.WriteFile(project, pom, 0o600); err != nil {
@@ -78,7 +91,7 @@ func fetch(ctx context.Context, dir string) error {
 	cmd := exec.CommandContext(ctx, mvn, "--batch-mode", "--quiet", "--file", project, //nolint:gosec // Maven of PATH
 		"dependency:copy-dependencies", "-DoutputDirectory="+dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("fetch Kafka %s with Maven: %w\n%s", Version, err, out)
+		return fmt.Errorf("fetch %s with Maven: %w\n%s", name, err, out)
 	}
 	return nil
 }
@@ -86,9 +99,9 @@ func fetch(ctx context.Context, dir string) error {
 // the line is `openjdk version "17.0.15" 2025-04-15`
 var javaVersion = regexp.MustCompile(`version "(\d+)`)
 
-// findJava returns the path of a java that is new enough, and all it says
-// about its version.
-func findJava(ctx context.Context) (path string, version []byte, err error) {
+// Java returns the path of a java that is new enough for Kafka, and all it
+// says about its version.
+func Java(ctx context.Context) (path string, version []byte, err error) {
 	path = "java"
 	if home := os.Getenv("JAVA_HOME"); home != "" { //nolint:forbidigo // where Java's own scripts look first
 		path = filepath.Join(home, "bin", "java")
@@ -110,12 +123,20 @@ func findJava(ctx context.Context) (path string, version []byte, err error) {
 	return path, version, nil
 }
 
-// command returns a run of a main class.
-func (vm jvm) command(heapMB int, logLevel, class string, args ...string) *exec.Cmd {
-	return exec.Command(vm.java, append([]string{ //nolint:gosec,noctx // no context ends a broker
-		fmt.Sprintf("-Xmx%dm", heapMB), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+// command returns a run of a main class, with options of java.
+func (vm jvm) command(options []string, logLevel, class string, args ...string) *exec.Cmd {
+	return exec.Command(vm.java, slices.Concat(options, []string{ //nolint:gosec,noctx // no context ends a broker
 		"-XX:+IgnoreUnrecognizedVMOptions", "-Xshare:auto", vm.sharing,
 		"-Djava.net.preferIPv4Stack=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=" + logLevel,
 		"-cp", filepath.Join(vm.libs, "*"), class,
-	}, args...)...)
+	}, args)...)
+}
+
+// ScriptOptions returns the options of java that bin/kafka-run-class.sh gives
+// every program of Kafka, apart from the heap's size: for Config.JVM.
+func ScriptOptions() []string {
+	return []string{
+		"-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
+		"-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true",
+	}
 }

@@ -128,6 +128,12 @@ func TestTLSWithoutSASL(t *testing.T) {
 	produce(t, client, k.Topic(t, 1, nil), 0, 10)
 }
 
+// TestScriptOptions has the JVM take the options together with ours.
+func TestScriptOptions(t *testing.T) {
+	k := kafkatest.Start(t, kafkatest.Config{JVM: kafkatest.ScriptOptions(), HeapMB: 256})
+	produce(t, k.Client(t), k.Topic(t, 1, nil), 0, 10)
+}
+
 func TestServerComesBack(t *testing.T) {
 	began := time.Now()
 	k := kafkatest.Start(t, kafkatest.Config{})

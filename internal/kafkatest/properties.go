@@ -82,7 +82,7 @@ func (s *Server) configure(cfg Config) error {
 		maps.Copy(props, saslProperties(cfg))
 	}
 	maps.Copy(props, cfg.Properties)
-	return writeProperties(s.properties(), props)
+	return WriteProperties(s.properties(), props)
 }
 
 func listenerNames(cfg Config) []string {
@@ -158,8 +158,9 @@ func saslProperties(cfg Config) map[string]string {
 	return props
 }
 
-// writeProperties writes a file that java.util.Properties reads back.
-func writeProperties(path string, props map[string]string) error {
+// WriteProperties writes a file that java.util.Properties reads back. Its keys
+// must have neither space, '=' nor ':', its values no leading space.
+func WriteProperties(path string, props map[string]string) error {
 	escape := strings.NewReplacer(`\`, `\\`, "\n", `\n`)
 	var text strings.Builder
 	for _, k := range sortedKeys(props) {

@@ -28,6 +28,10 @@ type Config struct {
 	Properties map[string]string
 	// HeapMB limits the JVM's heap. Zero means 512.
 	HeapMB int
+	// JVM are options of java. Nil means those of a broker that starts fast and
+	// lives shortly: one compiler, one collector thread. What is measured wants
+	// ScriptOptions.
+	JVM []string
 	// Users are names and passwords. If there are any, the broker has a
 	// SASL_PLAINTEXT listener that takes them, as PLAIN, SCRAM-SHA-256 and
 	// SCRAM-SHA-512: see Server.SASLAddr.
@@ -51,7 +55,7 @@ type Server struct {
 	*Cluster // over the plaintext listener
 
 	vm        jvm
-	heapMB    int
+	options   []string // of java
 	dir       *serverproc.Dir
 	listeners []listener
 	tls       *certificates // nil without Config.TLS
@@ -78,7 +82,7 @@ func launch(ctx context.Context, vm jvm, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create the broker's directory: %w", err)
 	}
-	s := &Server{vm: vm, heapMB: cmp.Or(cfg.HeapMB, defaultHeapMB), dir: dir, log: serverproc.NewTail(cfg.Log)}
+	s := &Server{vm: vm, options: cfg.options(), dir: dir, log: serverproc.NewTail(cfg.Log)}
 	if err := s.boot(ctx, cfg); err != nil {
 		return nil, errors.Join(err, s.discard())
 	}
@@ -95,9 +99,17 @@ func (s *Server) boot(ctx context.Context, cfg Config) error {
 	return s.run(ctx)
 }
 
+func (cfg Config) options() []string {
+	options := []string{fmt.Sprintf("-Xmx%dm", cmp.Or(cfg.HeapMB, defaultHeapMB))}
+	if cfg.JVM == nil {
+		return append(options, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+	}
+	return append(options, cfg.JVM...)
+}
+
 // command returns a run of a main class in the broker's directory.
 func (s *Server) command(logLevel, class string, args ...string) *exec.Cmd {
-	cmd := s.vm.command(s.heapMB, logLevel, class, args...)
+	cmd := s.vm.command(s.options, logLevel, class, args...)
 	cmd.Dir = s.dir.Path()
 	cmd.Stdout, cmd.Stderr = s.log, s.log
 	return cmd

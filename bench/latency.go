@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/bench"
+)
+
+// latencies measures what is not about throughput, one after the other on the
+// same workbench.
+func (h *harness) latencies(ctx context.Context, p plan) error {
+	producers := h.producers()
+	if len(producers) == 0 || len(p.rates) == 0 && !p.startUp && p.idle == 0 {
+		return nil
+	}
+	return h.bench(ctx, bench.Config{Topics: 1, Partitions: somePartitions}, func(w *bench.Workbench) error {
+		for _, rate := range p.rates {
+			if err := h.latency(ctx, w, producers, rate, p.flow); err != nil {
+				return err
+			}
+		}
+		return h.rest(ctx, w, producers, p)
+	})
+}
+
+// latency has everybody relay a flow, run by run.
+func (h *harness) latency(ctx context.Context, w *bench.Workbench, field []entrant, rate int, d time.Duration) error {
+	table := latencyTable{Rate: rate}
+	for _, e := range field {
+		table.Entries = append(table.Entries, &latencyEntry{Contender: e.name, Runs: make(series[bench.LatencyResult])})
+	}
+	h.report.Latency = append(h.report.Latency, table)
+	flow := bench.Flow{Rate: rate, Duration: d, WarmUp: d / 2, PayloadBytes: flowPayload, Keys: someKeys}
+	for run := 1; run <= h.runs; run++ {
+		for i := range field {
+			e := turn(field, run, i)
+			what := fmt.Sprintf("%s/s: %s", count2text(rate), e.name)
+			err := h.attempt(ctx, what, patience+d, func(ctx context.Context) error {
+				r, err := w.Latency(ctx, e.with(uncompressed), flow)
+				if err != nil {
+					return err
+				}
+				table.find(e.name).Runs[run] = r
+				h.report.checked(e.name, r.Measured, r.Verdict)
+				h.logf("%s, run %d: p50 %s ms, p99 %s ms", what, run, figure(p50(r)), figure(p99(r)))
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// rest measures starting and idling.
+func (h *harness) rest(ctx context.Context, w *bench.Workbench, field []entrant, p plan) error {
+	if !p.startUp && p.idle == 0 {
+		return nil
+	}
+	for _, e := range field {
+		h.report.Resting = append(h.report.Resting, resting{e.name, make(series[time.Duration]), make(series[bench.IdleResult])})
+	}
+	for run := 1; run <= h.runs; run++ {
+		for i, e := range field {
+			if p.startUp {
+				if err := h.startUp(ctx, w, e, h.report.Resting[i].StartUp, run); err != nil {
+					return err
+				}
+			}
+			if p.idle > 0 {
+				if err := h.idle(ctx, w, e, p.idle, h.report.Resting[i].Idle, run); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (h *harness) startUp(ctx context.Context, w *bench.Workbench, e entrant, into series[time.Duration], run int) error {
+	return h.attempt(ctx, e.name+": start-up", patience, func(ctx context.Context) error {
+		d, err := w.StartUp(ctx, e.with(uncompressed))
+		if err != nil {
+			return err
+		}
+		into[run] = d
+		h.logf("%s, run %d: started in %v", e.name, run, d.Round(time.Millisecond))
+		return nil
+	})
+}
+
+func (h *harness) idle(ctx context.Context, w *bench.Workbench, e entrant, d time.Duration, into series[bench.IdleResult], run int) error {
+	return h.attempt(ctx, e.name+": idle", patience+d, func(ctx context.Context) error {
+		r, err := w.Idle(ctx, e.with(uncompressed), d)
+		if err != nil {
+			return err
+		}
+		into[run] = r
+		h.logf("%s, run %d: idle at %s %% of a core", e.name, run, figure(100*r.Share()))
+		return nil
+	})
+}

@@ -1,0 +1,82 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+)
+
+// logInterval is how often long work says where it is when there is no terminal to draw on.
+const logInterval = 10 * time.Second
+
+// A progress shows how far long work has come: as a bar on a terminal, elsewhere as a log line now and
+// then. It is for one goroutine.
+type progress struct {
+	w    io.Writer
+	log  *slog.Logger
+	live bool
+
+	phase string // what the work is part of
+
+	doing string // what show was told last, and since when
+	done  int
+	begun time.Time
+	said  time.Time
+}
+
+// newProgress returns a progress on standard error.
+func (a *app) newProgress(log *slog.Logger) *progress {
+	return &progress{w: a.stderr, log: log, live: isTerminal(a.stderr) && a.getenv("TERM") != "dumb", said: time.Now()}
+}
+
+// show says that of doing so much is done.
+func (p *progress) show(ctx context.Context, doing string, done, total int) {
+	now := time.Now()
+	if doing != p.doing || done < p.done { // the next one
+		p.doing, p.begun = doing, now
+	}
+	p.done = done
+	rate := float64(done) / max(now.Sub(p.begun).Seconds(), 0.001)
+	if p.live {
+		p.draw(doing, float64(done)/float64(max(total, 1)), rate, total-done)
+		return
+	}
+	if now.Sub(p.said) >= logInterval {
+		p.said = now
+		p.log.InfoContext(ctx, "progress", slog.String("phase", p.phase), slog.String("doing", doing),
+			slog.Int("done", done), slog.Int("total", total), slog.Int("per_second", int(rate)))
+	}
+}
+
+// barWidth is how many columns a bar has.
+const barWidth = 24
+
+func (p *progress) draw(doing string, share, rate float64, left int) {
+	full := min(int(share*barWidth), barWidth)
+	line := fmt.Sprintf("  %s%s %3.0f %%  %s, %s", strings.Repeat("█", full), strings.Repeat("░", barWidth-full), share*100, p.phase, doing)
+	if rate > 0 && left > 0 {
+		line += fmt.Sprintf("  %s/s, %.0f s left", thousands(rate), float64(left)/rate)
+	}
+	_, _ = io.WriteString(p.w, "\r\x1b[K"+line) // without a terminal any more, the work goes on
+}
+
+// end takes the bar away.
+func (p *progress) end() {
+	if p.live {
+		_, _ = io.WriteString(p.w, "\r\x1b[K")
+	}
+}
+
+// thousands prints a number to three digits or more: 950, 12.3 k, 151 k.
+func thousands(n float64) string {
+	switch {
+	case n < 1000:
+		return fmt.Sprintf("%.0f", n)
+	case n < 100_000:
+		return fmt.Sprintf("%.1f k", n/1000)
+	}
+	return fmt.Sprintf("%.0f k", n/1000)
+}

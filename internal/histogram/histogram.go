@@ -1,0 +1,87 @@
+// Package histogram counts durations, in fixed memory and without losing the rare long ones.
+package histogram
+
+import (
+	"math"
+	"math/bits"
+	"time"
+)
+
+// Buckets of a histogram are 2^subBits to a power of two, so a value is known to 1/64 of itself.
+const (
+	subBits = 6
+	buckets = (36 - subBits + 1) << subBits // up to 2^36 µs, 19 hours
+)
+
+// Forever is the end of the longest durations, for [Histogram.Share].
+const Forever = time.Duration(math.MaxInt64)
+
+// A Histogram counts durations, each to the microsecond or to 1/64 of itself. Its zero value
+// is empty; a copy is another histogram. It is not safe for concurrent use.
+type Histogram struct {
+	counts [buckets]uint32
+	n      uint64
+	max    time.Duration
+}
+
+// Record counts d. A negative duration counts as zero.
+func (h *Histogram) Record(d time.Duration) {
+	h.counts[bucket(d)]++
+	h.n++
+	h.max = max(h.max, d)
+}
+
+// Add counts everything of o as well.
+func (h *Histogram) Add(o *Histogram) {
+	for i, c := range o.counts {
+		h.counts[i] += c
+	}
+	h.n += o.n
+	h.max = max(h.max, o.max)
+}
+
+// Count returns how many durations were recorded.
+func (h *Histogram) Count() uint64 { return h.n }
+
+// Max returns the longest duration, exactly; 0 without any.
+func (h *Histogram) Max() time.Duration { return h.max }
+
+// Quantile returns the duration that the share q of all is not longer than; 0 without any.
+func (h *Histogram) Quantile(q float64) time.Duration {
+	left := uint64(q * float64(h.n))
+	for i, c := range h.counts {
+		if uint64(c) > left {
+			return min(upper(i), h.max)
+		}
+		left -= uint64(c)
+	}
+	return h.max
+}
+
+// Share returns the share of all that is from from up to to, to the precision of a bucket; 0
+// without any.
+func (h *Histogram) Share(from, to time.Duration) float64 {
+	end := buckets
+	if to < Forever {
+		end = bucket(to)
+	}
+	var n uint64
+	for _, c := range h.counts[bucket(from):end] {
+		n += uint64(c)
+	}
+	return float64(n) / float64(max(1, h.n))
+}
+
+// bucket returns the bucket of d: microseconds below 2^subBits have one each.
+func bucket(d time.Duration) int {
+	us := uint64(max(0, d.Microseconds()))
+	shift := max(0, bits.Len64(us)-subBits-1)
+	return min(shift<<subBits+int(us>>shift), buckets-1)
+}
+
+// upper returns the end of bucket i.
+func upper(i int) time.Duration {
+	shift := max(0, i>>subBits-1)
+	us := int64(i-shift<<subBits+1) << shift
+	return time.Duration(us) * time.Microsecond
+}
