@@ -48,6 +48,10 @@ vuln: ## known vulnerabilities in what we call
 bench: ## micro-benchmarks of the stages
 	$(GO) test -run='^$$' -bench=. -benchmem ./decoder ./checkpoint ./sink ./replication ./internal/route ./internal/connector
 
+.PHONY: bench-servers
+bench-servers: ## the built relay on real servers, beside pg_recvlogical; see bench/README.md
+	$(GO) run ./bench
+
 .PHONY: bench-compare
 bench-compare: ## the same against the git ref REF, with benchstat
 	GO='$(GO)' test/bench-compare.sh $(REF)
@@ -71,6 +75,10 @@ fuzz: ## every fuzz target for FUZZTIME
 .PHONY: crash
 crash: ## the crash suite, CYCLES kills of every kind
 	OUTBOX_TEST_CYCLES=$(CYCLES) $(GO) test -count=1 -v -timeout=30m ./test
+
+.PHONY: soak
+soak: ## faults drawn from a seed under load, CYCLES of them, judged by the oracle
+	OUTBOX_TEST_SOAK=$(CYCLES) $(GO) test -count=1 -v -timeout=120m -run='^TestSoak$$' ./test
 
 .PHONY: check
 check: lint race vuln ## what CI runs on every change

@@ -1,0 +1,339 @@
+package oracle
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+)
+
+// epoch is when the tests' histories begin.
+var epoch = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
+
+// A script is a history written by hand: the aggregate a has the events 1 to 6
+// in three transactions of two, b has 1 and 2 in the third one, which so has
+// four rows. z was rolled back.
+type script struct {
+	*Checker
+	journal *Journal
+	offset  map[string]int64
+	now     time.Time // when records are seen
+}
+
+func tx(n byte) uuid.UUID { return uuid.UUID{15: n} }
+
+const rolledBack = 9
+
+func newScript() *script {
+	j := NewJournal(nil)
+	for i, spans := range [][]Span{{{"a", 1, 2}}, {{"a", 3, 2}}, {{"a", 5, 2}, {"b", 1, 2}}} {
+		j.Begin(tx(byte(i+1)), epoch.Add(time.Duration(i)*time.Second), spans)
+		j.Resolve(tx(byte(i+1)), Committed)
+	}
+	j.Begin(tx(rolledBack), epoch, []Span{{"a", 3, 1}})
+	j.Resolve(tx(rolledBack), RolledBack)
+	return &script{Checker: NewChecker("run", j), journal: j, offset: map[string]int64{}, now: epoch.Add(time.Minute)}
+}
+
+func scriptEvent(aggregate string, seq int64) Event {
+	e := Event{Run: "run", Aggregate: aggregate, Seq: seq, Tx: tx(3), Count: 4}
+	switch {
+	case aggregate == "b":
+		e.Index = int(seq) + 1
+	case seq <= 4:
+		e.Tx, e.Index, e.Count = tx(byte((seq+1)/2)), int((seq-1)%2), 2
+	default:
+		e.Index = int(seq - 5)
+	}
+	return e
+}
+
+func recordOf(e Event, p int32, offset int64, producer Producer, seen time.Time) *Record {
+	return &Record{
+		Coordinates: Coordinates{"t", p, offset}, Key: []byte(e.Aggregate), Value: e.Payload(200),
+		Headers: e.Headers(), Producer: producer, Seen: seen,
+	}
+}
+
+// put adds records of an aggregate by a producer; each aggregate has a partition.
+func (s *script) put(aggregate string, producer int64, seqs ...int64) {
+	for _, seq := range seqs {
+		s.putRecord(s.next(aggregate, producer, seq))
+	}
+}
+
+func (s *script) next(aggregate string, producer, seq int64) *Record {
+	p := int32(aggregate[0] - 'a')
+	return recordOf(scriptEvent(aggregate, seq), p, s.offset[aggregate], Producer{ID: producer}, s.now)
+}
+
+func (s *script) putRecord(r *Record) {
+	s.offset[string('a'+r.Partition)] = r.Offset + 1
+	s.Record(r)
+}
+
+func explains(n int) func() int { return func() int { return n } }
+
+func TestChecker(t *testing.T) {
+	type want struct {
+		kind      Kind
+		aggregate string
+		seq       int64
+		record    string // empty: no record shows it
+	}
+	for name, tc := range map[string]struct {
+		play func(s *script)
+		want []want
+	}{
+		"nothing wrong": {play: func(s *script) {
+			s.put("a", 1, 1, 2, 3, 4, 5, 6)
+			s.put("b", 1, 1, 2)
+		}},
+		"a transaction without rows": {play: func(s *script) {
+			s.journal.Begin(tx(4), epoch, nil)
+			s.journal.Resolve(tx(4), Committed)
+			s.put("a", 1, 1, 2, 3, 4, 5, 6)
+			s.put("b", 1, 1, 2)
+		}},
+		"explained repetition": {play: func(s *script) {
+			s.put("a", 1, 1, 2, 3)
+			s.Fault("kill", epoch.Add(time.Second), explains(2))
+			s.put("a", 2, 2, 3, 4, 5, 6)
+			s.put("b", 2, 1, 2)
+		}},
+		"repeated because of the fault before the last": {play: func(s *script) {
+			s.put("a", 1, 1, 2, 3)
+			s.Fault("kill", epoch.Add(time.Second), explains(2))
+			s.put("a", 2, 2)
+			s.Fault("pause", epoch.Add(2*time.Minute), nil)
+			s.now = epoch.Add(3 * time.Minute)
+			s.put("a", 2, 3, 4, 5, 6)
+			s.put("b", 2, 1, 2)
+		}},
+		"what an older fault explains does not excuse a later one": {
+			play: func(s *script) {
+				s.put("a", 1, 1, 2, 3)
+				s.Fault("kill", epoch.Add(time.Second), explains(20))
+				s.put("a", 2, 3, 4)
+				s.Fault("terminate", epoch.Add(2*time.Minute), nil)
+				s.now = epoch.Add(3 * time.Minute)
+				s.put("a", 3, 4, 5, 6)
+				s.put("b", 3, 1, 2)
+			},
+			want: []want{{Duplicate, "a", 4, "t[0]@5"}},
+		},
+		"two producers between each other, each in order": {play: func(s *script) {
+			s.put("a", 1, 1, 2)
+			s.Fault("kill", epoch.Add(time.Second), explains(3))
+			s.put("a", 2, 1, 2, 3)
+			s.put("a", 1, 3)
+			s.put("a", 2, 4, 5, 6)
+			s.put("b", 2, 1, 2)
+		}},
+		"lost": {
+			play: func(s *script) { s.put("a", 1, 1, 2, 5, 6); s.put("b", 1, 1, 2) },
+			want: []want{{Lost, "a", 3, "t[0]@2"}},
+		},
+		"lost at the end": {
+			play: func(s *script) { s.put("a", 1, 1, 2, 3, 4) },
+			want: []want{{Lost, "a", 5, ""}},
+		},
+		"torn": {
+			play: func(s *script) { s.put("a", 1, 1, 2, 3, 5, 6); s.put("b", 1, 1, 2) },
+			want: []want{{Torn, "a", 4, "t[0]@3"}},
+		},
+		"torn at the end": {
+			play: func(s *script) { s.put("a", 1, 1, 2, 3, 4, 5, 6); s.put("b", 1, 1) },
+			want: []want{{Torn, "b", 2, "t[0]@4"}},
+		},
+		"reordered": {
+			play: func(s *script) { s.put("a", 1, 1, 2, 4, 3, 5, 6); s.put("b", 1, 1, 2) },
+			want: []want{{Reordered, "a", 3, "t[0]@2"}},
+		},
+		"left out, and written when it came again": {
+			play: func(s *script) {
+				s.put("a", 1, 1, 2, 4)
+				s.Fault("kill", epoch.Add(time.Second), explains(10))
+				s.put("a", 2, 2, 3, 4, 5, 6)
+				s.put("b", 2, 1, 2)
+			},
+			want: []want{{Reordered, "a", 3, "t[0]@2"}},
+		},
+		"repeated by one producer": {
+			play: func(s *script) {
+				s.Fault("kill", epoch, explains(10))
+				s.put("a", 1, 1, 2, 2, 3, 4, 5, 6)
+				s.put("b", 1, 1, 2)
+			},
+			want: []want{{Duplicate, "a", 2, "t[0]@2"}},
+		},
+		"repeated without a fault": {
+			play: func(s *script) { s.put("a", 1, 1, 2); s.put("a", 2, 2, 3, 4, 5, 6); s.put("b", 2, 1, 2) },
+			want: []want{{Duplicate, "a", 2, "t[0]@2"}},
+		},
+		"repeated more than the fault explains": {
+			play: func(s *script) {
+				s.put("a", 1, 1, 2, 3)
+				s.Fault("kill", epoch.Add(time.Second), explains(1))
+				s.put("a", 2, 2, 3, 4, 5, 6)
+				s.put("b", 2, 1, 2)
+			},
+			want: []want{{Duplicate, "a", 3, "t[0]@4"}},
+		},
+		"a repetition leaves out an event": {
+			play: func(s *script) {
+				s.put("a", 1, 1, 2, 3, 4)
+				s.Fault("kill", epoch.Add(time.Second), explains(10))
+				s.put("a", 2, 1, 3, 4, 5, 6)
+				s.put("b", 2, 1, 2)
+			},
+			want: []want{{BrokenRun, "a", 3, "t[0]@5"}},
+		},
+		"without identities a repetition leaves out an event": {
+			play: func(s *script) {
+				s.put("a", -1, 1, 2, 3, 4)
+				s.Fault("kill", epoch.Add(time.Second), explains(10))
+				s.put("a", -1, 1, 3, 4, 5, 6)
+				s.put("b", -1, 1, 2)
+			},
+			want: []want{{BrokenRun, "a", 3, "t[0]@5"}},
+		},
+		"a stale value is the last": {
+			play: func(s *script) {
+				s.put("a", 1, 1, 2, 3, 4, 5, 6)
+				s.put("b", 1, 1, 2)
+				s.Fault("kill", epoch.Add(time.Second), explains(10))
+				s.put("a", 2, 4, 5)
+			},
+			want: []want{{Stale, "a", 5, "t[0]@7"}},
+		},
+		"rolled back": {
+			play: func(s *script) {
+				s.put("a", 1, 1, 2)
+				s.putRecord(recordOf(Event{Run: "run", Aggregate: "a", Seq: 3, Tx: tx(rolledBack), Count: 1}, 0, 2, Producer{}, epoch))
+				s.put("a", 1, 3, 4, 5, 6)
+				s.put("b", 1, 1, 2)
+			},
+			want: []want{{Phantom, "a", 3, "t[0]@2"}},
+		},
+		"rolled back, as turns out later": {
+			play: func(s *script) {
+				s.journal.Begin(tx(4), epoch, []Span{{"b", 3, 1}})
+				s.journal.Resolve(tx(4), Unknown)
+				s.put("a", 1, 1, 2, 3, 4, 5, 6)
+				s.put("b", 1, 1, 2)
+				s.putRecord(recordOf(Event{Run: "run", Aggregate: "b", Seq: 3, Tx: tx(4), Count: 1}, 1, 2, Producer{ID: 1}, epoch))
+				s.journal.Resolve(tx(4), RolledBack)
+			},
+			want: []want{{Phantom, "b", 3, "t[1]@2"}},
+		},
+		"nobody's transaction": {
+			play: func(s *script) {
+				s.put("a", 1, 1, 2, 3, 4, 5, 6)
+				s.put("b", 1, 1, 2)
+				s.putRecord(recordOf(Event{Run: "run", Aggregate: "b", Seq: 3, Tx: tx(77), Count: 1}, 1, 2, Producer{}, epoch))
+			},
+			want: []want{{Phantom, "b", 3, "t[1]@2"}},
+		},
+		"never resolved": {
+			play: func(s *script) {
+				s.put("a", 1, 1, 2, 3, 4, 5, 6)
+				s.put("b", 1, 1, 2)
+				s.journal.Begin(tx(4), epoch, []Span{{"b", 3, 1}})
+			},
+			want: []want{{Unresolved, "", 0, ""}},
+		},
+		"another partition": {
+			play: func(s *script) {
+				s.put("a", 1, 1, 2, 3, 4, 5)
+				s.put("b", 1, 1, 2)
+				r := s.next("a", 1, 6)
+				r.Partition, r.Offset = 1, 2
+				s.putRecord(r)
+			},
+			want: []want{{Misplaced, "a", 6, "t[1]@2"}},
+		},
+		"offsets that do not rise": {
+			play: func(s *script) {
+				s.put("a", 1, 1, 2, 3, 4, 5, 6)
+				s.put("b", 1, 1)
+				s.offset["b"] = 0
+				s.put("b", 1, 2)
+			},
+			want: []want{{OffsetOrder, "", 0, "t[1]@0"}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScript()
+			tc.play(s)
+			s.Finish()
+			got, all := s.Violations()
+			if all != len(tc.want) {
+				t.Fatalf("%d violations, want %d: %v", all, len(tc.want), texts(got))
+			}
+			for i, w := range tc.want {
+				g := got[i]
+				record := ""
+				if g.Record != (Coordinates{}) {
+					record = g.Record.String()
+				}
+				if diff := cmp.Diff(w, want{g.Kind, g.Aggregate, g.Seq, record}, cmp.AllowUnexported(want{})); diff != "" {
+					t.Errorf("found %s\n%s", g.String(), diff)
+				}
+			}
+		})
+	}
+}
+
+func texts(all []Violation) []string {
+	var lines []string
+	for i := range all {
+		lines = append(lines, all[i].String())
+	}
+	return lines
+}
+
+// Whatever byte of a record is altered, it is noticed.
+func TestAltered(t *testing.T) {
+	alterations := map[string]func(r *Record){
+		"key":            func(r *Record) { r.Key = []byte("b") },
+		"null key":       func(r *Record) { r.Key = nil },
+		"null value":     func(r *Record) { r.Value = nil },
+		"header value":   func(r *Record) { r.Headers[0].Value = uuid.NewString() },
+		"header key":     func(r *Record) { r.Headers[1].Key = "eventtype" },
+		"header missing": func(r *Record) { r.Headers = r.Headers[:3] },
+		"header added":   func(r *Record) { r.Headers = append(r.Headers, Header{"x", "y"}) },
+		"header order":   func(r *Record) { slices.Reverse(r.Headers) },
+		"cut":            func(r *Record) { r.Value = r.Value[:len(r.Value)/2] },
+		"re-quoted":      func(r *Record) { r.Value = r.Value[1 : len(r.Value)-1] },
+		"another event":  func(r *Record) { r.Value = scriptEvent("b", 1).Payload(200) },
+		"another length of the transaction": func(r *Record) {
+			e := scriptEvent("a", 2)
+			e.Count++
+			r.Value = e.Payload(200)
+		},
+		"another number": func(r *Record) {
+			e := scriptEvent("a", 2)
+			e.Seq = 4
+			r.Value, r.Headers = e.Payload(200), e.Headers()
+		},
+	}
+	for i := range scriptEvent("a", 2).Payload(200) {
+		alterations["bit "+string(rune('A'+i))] = func(r *Record) { r.Value[i] ^= 1 << (i % 8) }
+	}
+	for name, alter := range alterations {
+		t.Run(name, func(t *testing.T) {
+			s := newScript()
+			s.put("a", 1, 1)
+			r := s.next("a", 1, 2)
+			alter(r)
+			s.putRecord(r)
+			got, _ := s.Violations()
+			if len(got) == 0 || got[0].Kind != Altered || got[0].Record != r.Coordinates {
+				t.Errorf("found %v", texts(got))
+			}
+		})
+	}
+}

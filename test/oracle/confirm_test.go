@@ -1,0 +1,331 @@
+package oracle
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pglogrepl"
+)
+
+// A wire plays what passes between a server and a relay, one step a second.
+type wire struct {
+	*Confirms
+	s   *Session
+	now time.Time
+}
+
+func (w *wire) tick() time.Time {
+	w.now = w.now.Add(time.Second)
+	return w.now
+}
+
+func (w *wire) start(from pglogrepl.LSN)   { w.s = w.Start(w.tick(), from) }
+func (w *wire) status(flush pglogrepl.LSN) { w.s.Status(w.tick(), flush) }
+
+func (w *wire) stored(seqs ...int64) {
+	for _, seq := range seqs {
+		w.Stored(numbered(seq), Coordinates{"t", 0, seq}, w.tick())
+	}
+}
+
+func numbered(seq int64) Event { return Event{Run: "run", Aggregate: "a", Seq: seq, Tx: tx(byte(seq))} }
+
+// transaction streams one with rows of the given numbers, from commit to end.
+func (w *wire) transaction(commit, end pglogrepl.LSN, seqs ...int64) {
+	w.rows(commit, seqs...)
+	w.s.Commit(end)
+}
+
+func (w *wire) rows(commit pglogrepl.LSN, seqs ...int64) {
+	w.s.Begin(commit)
+	for _, seq := range seqs {
+		w.s.Row(numbered(seq))
+	}
+}
+
+func TestConfirms(t *testing.T) {
+	for name, tc := range map[string]struct {
+		play func(w *wire)
+		want []Kind
+	}{
+		"the end of the stored prefix": {play: func(w *wire) {
+			w.status(0)
+			w.transaction(100, 110, 1, 2)
+			w.transaction(120, 130, 3)
+			w.stored(1, 2)
+			w.status(110)
+			w.status(110)
+			w.stored(3)
+			w.status(130)
+		}},
+		"an empty transaction": {play: func(w *wire) {
+			w.transaction(100, 110)
+			w.status(110)
+		}},
+		"a keepalive when nothing is open": {play: func(w *wire) {
+			w.transaction(100, 110, 1)
+			w.s.Keepalive(140)
+			w.stored(1)
+			w.status(140)
+		}},
+		"a keepalive in a transaction, at its commit record": {play: func(w *wire) {
+			w.s.Keepalive(100)
+			w.rows(100, 1)
+			w.status(100)
+			w.s.Commit(110)
+			w.stored(1)
+			w.status(110)
+		}},
+		"adjacent commits": {play: func(w *wire) {
+			w.transaction(100, 110, 1)
+			w.transaction(110, 120, 2)
+			w.stored(1)
+			w.status(110)
+			w.stored(2)
+			w.status(120)
+		}},
+		"streamed again after the slot went back": {play: func(w *wire) {
+			w.transaction(100, 110, 1)
+			w.transaction(120, 130, 2)
+			w.stored(1)
+			w.status(110)
+			w.start(0)
+			w.transaction(100, 110, 1)
+			w.status(110)
+			w.transaction(120, 130, 2)
+			w.stored(2)
+			w.status(130)
+		}},
+		"resumed in the middle of a transaction": {play: func(w *wire) {
+			w.transaction(100, 110, 1)
+			w.rows(120, 2)
+			w.stored(1, 2)
+			w.start(110)
+			w.transaction(120, 130, 2, 3)
+			w.stored(3)
+			w.status(130)
+		}},
+		"confirmed and seen by the reader later": {play: func(w *wire) {
+			w.transaction(100, 110, 1)
+			stored := w.tick()
+			w.status(110)
+			w.Stored(numbered(1), Coordinates{}, stored)
+		}},
+		"the slot is where it was put, or lower": {play: func(w *wire) {
+			w.Slot(w.now, 90)
+			w.transaction(100, 110, 1)
+			w.stored(1)
+			w.status(110)
+			w.Slot(w.now, 110)
+			w.Slot(w.now, 50)
+		}},
+		"stored a moment later": {want: []Kind{Early}, play: func(w *wire) {
+			w.transaction(100, 110, 1)
+			w.status(110)
+			w.stored(1)
+		}},
+		"the last row stored a moment later, as is seen at once": {want: []Kind{Early}, play: func(w *wire) {
+			w.transaction(100, 110, 1, 2)
+			w.stored(1)
+			claimed := w.tick()
+			w.stored(2)
+			w.s.Status(claimed, 110)
+		}},
+		"never stored": {want: []Kind{Never}, play: func(w *wire) {
+			w.transaction(100, 110, 1, 2)
+			w.stored(1)
+			w.status(110)
+		}},
+		"the highest acknowledged, not the prefix": {want: []Kind{Early}, play: func(w *wire) {
+			w.transaction(100, 110, 1)
+			w.transaction(120, 130, 2)
+			w.stored(2)
+			w.status(130)
+			w.stored(1)
+		}},
+		"a keepalive while data is queued": {want: []Kind{Early}, play: func(w *wire) {
+			w.transaction(100, 110, 1)
+			w.s.Keepalive(140)
+			w.status(140)
+			w.stored(1)
+		}},
+		"a transaction of which not everything was read": {want: []Kind{Early}, play: func(w *wire) {
+			w.s.Keepalive(105)
+			w.rows(100, 1)
+			w.stored(1)
+			w.status(105)
+		}},
+		"one byte more":          {want: []Kind{Unread}, play: func(w *wire) { w.transaction(100, 110, 1); w.stored(1); w.status(111) }},
+		"the commit record":      {want: []Kind{Unread}, play: func(w *wire) { w.transaction(100, 110, 1); w.stored(1); w.status(100) }},
+		"far ahead":              {want: []Kind{Unread}, play: func(w *wire) { w.status(1 << 24) }},
+		"started far ahead":      {want: []Kind{Unread}, play: func(w *wire) { w.start(1 << 24) }},
+		"started behind the gap": {want: []Kind{Never}, play: func(w *wire) { w.transaction(100, 110, 1); w.start(110) }},
+		"back": {want: []Kind{WentBack}, play: func(w *wire) {
+			w.transaction(100, 110)
+			w.transaction(120, 130)
+			w.status(130)
+			w.status(110)
+		}},
+		"stored long ago": {want: []Kind{Late}, play: func(w *wire) {
+			w.transaction(100, 110, 1)
+			w.transaction(120, 130, 2)
+			w.stored(1, 2)
+			w.now = w.now.Add(time.Minute)
+			w.status(110)
+		}},
+		"somebody else moved the slot": {want: []Kind{Moved}, play: func(w *wire) {
+			w.Slot(w.now, 90)
+			w.transaction(100, 110, 1)
+			w.Slot(w.now, 110)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &wire{Confirms: NewConfirms(NewJournal(nil)), now: epoch}
+			w.start(0)
+			tc.play(w)
+			w.Finish()
+			found, _ := w.Violations()
+			var got []Kind
+			for _, v := range found {
+				got = append(got, v.Kind)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\n%v", diff, texts(found))
+			}
+		})
+	}
+}
+
+// A violation names transaction, position, record and time.
+func TestConfirmsNames(t *testing.T) {
+	w := &wire{Confirms: NewConfirms(NewJournal(nil)), now: epoch}
+	w.start(0)
+	w.transaction(100, 110, 7)
+	w.status(110)
+	w.stored(7)
+	found, _ := w.Violations()
+	want := []Violation{{
+		Kind: Early, Record: Coordinates{"t", 0, 7}, Aggregate: "a", Seq: 7, Tx: tx(7), LSN: 100,
+		At: epoch.Add(2 * time.Second), Detail: "position 0/6E was confirmed; the record was stored 1s later",
+	}}
+	if diff := cmp.Diff(want, found); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// What the server streams again is counted, row by row.
+func TestAgain(t *testing.T) {
+	w := &wire{Confirms: NewConfirms(NewJournal(nil)), now: epoch}
+	w.start(0)
+	w.transaction(100, 110, 1, 2)
+	w.transaction(140, 150, 3)
+	w.rows(160, 4)
+	w.stored(1, 2)
+	w.status(110)
+	if n := w.Again(); n != 0 {
+		t.Errorf("%d rows were streamed again", n)
+	}
+	w.start(0)
+	w.transaction(100, 110, 1, 2)
+	w.transaction(140, 150, 3)
+	w.transaction(160, 170, 4, 5)
+	if n := w.Again(); n != 4 {
+		t.Errorf("%d rows were streamed again, want 4", n)
+	}
+}
+
+// A relay that confirms the unbroken prefix is never accused; one with a
+// mistake is found out.
+func TestConfirmsFindsMistakes(t *testing.T) {
+	mistakes := map[string]struct {
+		confirmed func(r *model) pglogrepl.LSN
+		kinds     []Kind
+	}{
+		"none":                     {(*model).prefix, nil},
+		"on receipt":               {func(r *model) pglogrepl.LSN { return r.received }, []Kind{Early, Never}},
+		"the highest acknowledged": {(*model).highest, []Kind{Early, Never}},
+		"a byte too much":          {func(r *model) pglogrepl.LSN { return r.prefix() + 1 }, []Kind{Unread, Early}},
+	}
+	for name, m := range mistakes {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(100) {
+				r := newModel(seed)
+				r.run(m.confirmed)
+				found, n := r.Violations()
+				if (n > 0) != (m.kinds != nil) {
+					t.Fatalf("seed %d: %d violations: %v", seed, n, texts(found))
+				}
+				if n > 0 && !slices.Contains(m.kinds, found[0].Kind) {
+					t.Fatalf("seed %d: found %s", seed, found[0].String())
+				}
+			}
+		})
+	}
+}
+
+// A model is a relay whose records are acknowledged in any order.
+type model struct {
+	wire
+	rng      *rand.Rand
+	txs      []modelTx
+	received pglogrepl.LSN
+}
+
+type modelTx struct {
+	end     pglogrepl.LSN
+	waiting []int64
+}
+
+func newModel(seed uint64) *model {
+	m := &model{wire: wire{Confirms: NewConfirms(NewJournal(nil)), now: epoch}, rng: rand.New(rand.NewPCG(seed, 0))}
+	m.start(0)
+	return m
+}
+
+func (m *model) run(confirmed func(*model) pglogrepl.LSN) {
+	lsn, seq := pglogrepl.LSN(100), int64(0)
+	for range 300 {
+		switch m.rng.IntN(4) {
+		case 0:
+			commit := lsn + pglogrepl.LSN(m.rng.IntN(3))
+			lsn = commit + 1 + pglogrepl.LSN(m.rng.IntN(20))
+			one := modelTx{end: lsn}
+			for range 1 + m.rng.IntN(4) {
+				seq++
+				one.waiting = append(one.waiting, seq)
+			}
+			m.transaction(commit, lsn, one.waiting...)
+			m.txs, m.received = append(m.txs, one), lsn
+		case 1, 2:
+			if i := m.rng.IntN(len(m.txs) + 1); i < len(m.txs) && len(m.txs[i].waiting) > 0 {
+				m.stored(m.txs[i].waiting[0])
+				m.txs[i].waiting = m.txs[i].waiting[1:]
+			}
+		default:
+			m.status(confirmed(m))
+		}
+	}
+	m.Finish()
+}
+
+func (m *model) prefix() (end pglogrepl.LSN) {
+	for _, tx := range m.txs {
+		if len(tx.waiting) > 0 {
+			break
+		}
+		end = tx.end
+	}
+	return end
+}
+
+func (m *model) highest() (end pglogrepl.LSN) {
+	for _, tx := range m.txs {
+		if len(tx.waiting) == 0 {
+			end = tx.end
+		}
+	}
+	return end
+}

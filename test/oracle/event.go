@@ -1,0 +1,118 @@
+package oracle
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"strconv"
+
+	"github.com/google/uuid"
+)
+
+// An Event is one outbox row. Key, id, headers and payload of the row follow
+// from it, so a reader can tell what a record has to look like.
+type Event struct {
+	Run       string    // which Writers; neither '|' nor '"' nor '\' is in it
+	Aggregate string    // alike
+	Seq       int64     // within the aggregate, from 1
+	Tx        uuid.UUID // the transaction
+	Index     int       // of the row in the transaction, from 0
+	Count     int       // rows of the transaction
+}
+
+// EventType is the type of every event.
+const EventType = "OracleEvent"
+
+// A Header is a record's header.
+type Header struct{ Key, Value string }
+
+// ID returns the row's id.
+func (e Event) ID() uuid.UUID {
+	return uuid.NewSHA1(e.Tx, binary.BigEndian.AppendUint32(nil, uint32(e.Index)))
+}
+
+// Headers returns the record's headers: those of a relay's defaults, then the
+// members of HeadersColumn in jsonb's order.
+func (e Event) Headers() []Header {
+	return []Header{
+		{"id", e.ID().String()},
+		{"eventType", EventType},
+		{"tx", e.Tx.String()},
+		{"seq", strconv.FormatInt(e.Seq, 10)},
+	}
+}
+
+// HeadersColumn returns the row's headers, a JSON object.
+func (e Event) HeadersColumn() string { return fmt.Sprintf(`{"tx": "%s", "seq": "%d"}`, e.Tx, e.Seq) }
+
+// Payload returns the row's payload, a JSON string as jsonb prints it, of about
+// size bytes and never less than it takes to tell the event:
+//
+//	"run|aggregate|seq|tx|index|count|padding|crc"
+func (e Event) Payload(size int) []byte {
+	p := make([]byte, 0, max(size, 128)+16)
+	p = fmt.Appendf(p, `"%s|%s|%d|%s|%d|%d|`, e.Run, e.Aggregate, e.Seq, e.Tx, e.Index, e.Count)
+	p = appendPadding(p, size-len(p)-len(`|01234567"`), uint64(e.Seq))
+	return fmt.Appendf(p, `|%08x"`, crc32.ChecksumIEEE(p[1:]))
+}
+
+// appendPadding appends n letters that compress badly and differ from row to row.
+func appendPadding(p []byte, n int, seed uint64) []byte {
+	const letters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_"
+	x := seed*0x9E3779B97F4A7C15 + 1
+	for ; n > 0; n-- {
+		x ^= x << 13 // xorshift64
+		x ^= x >> 7
+		x ^= x << 17
+		p = append(p, letters[x>>58])
+	}
+	return p
+}
+
+// ParsePayload reads what Payload has written. An error means that not one bit
+// of it can be relied on.
+func ParsePayload(value []byte) (Event, error) {
+	body, ok := bytes.CutPrefix(value, []byte{'"'})
+	body, ok2 := bytes.CutSuffix(body, []byte{'"'})
+	end := bytes.LastIndexByte(body, '|')
+	if !ok || !ok2 || end < 0 {
+		return Event{}, errors.New("the payload is not an event")
+	}
+	if sum := fmt.Sprintf("%08x", crc32.ChecksumIEEE(body[:end])); sum != string(body[end+1:]) {
+		return Event{}, errors.New("the payload's checksum is wrong")
+	}
+	return parseFields(body[:end])
+}
+
+func parseFields(body []byte) (e Event, err error) {
+	fields := bytes.SplitN(body, []byte{'|'}, 7)
+	if len(fields) != 7 {
+		return Event{}, errors.New("the payload has too few fields")
+	}
+	var errs [4]error
+	e.Run, e.Aggregate = string(fields[0]), string(fields[1])
+	e.Seq, errs[0] = strconv.ParseInt(string(fields[2]), 10, 64)
+	e.Tx, errs[1] = uuid.ParseBytes(fields[3])
+	e.Index, errs[2] = strconv.Atoi(string(fields[4]))
+	e.Count, errs[3] = strconv.Atoi(string(fields[5]))
+	return e, errors.Join(errs[:]...)
+}
+
+// FindEvent looks for an event's payload of a run in a message that contains a
+// row. The checksum is not looked at.
+func FindEvent(message []byte, run string) (Event, bool) {
+	_, body, ok := bytes.Cut(message, []byte(`"`+run+`|`))
+	if !ok {
+		return Event{}, false
+	}
+	fields := body[:min(len(body), 512)] // the padding may be long
+	e, err := parseFields(append([]byte(run+"|"), fields...))
+	return e, err == nil
+}
+
+// String names the event for a person.
+func (e Event) String() string {
+	return fmt.Sprintf("%s/%d (transaction %s, row %d of %d)", e.Aggregate, e.Seq, e.Tx, e.Index, e.Count)
+}

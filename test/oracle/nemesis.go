@@ -1,0 +1,174 @@
+package oracle
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// An Attack is one way to break something.
+type Attack string
+
+// The attacks. Whatever is stopped is started again, whatever is paused goes on.
+const (
+	RelayKill         Attack = "relay kill"         // SIGKILL
+	RelayTerminate    Attack = "relay terminate"    // SIGTERM
+	RelayPause        Attack = "relay pause"        // SIGSTOP, SIGCONT
+	SenderTerminate   Attack = "sender terminate"   // pg_terminate_backend of the walsender
+	PostgresFast      Attack = "postgres fast"      // fast shutdown
+	PostgresImmediate Attack = "postgres immediate" // shutdown without a checkpoint
+	PostgresKill      Attack = "postgres kill"      // SIGKILL of all its processes
+	BrokerKill        Attack = "broker kill"        // SIGKILL
+	BrokerShutdown    Attack = "broker shutdown"    // SIGTERM
+	BrokerPause       Attack = "broker pause"       // SIGSTOP, SIGCONT
+	CutPostgres       Attack = "cut postgres"       // connections to Postgres, in the middle of a message
+	CutKafka          Attack = "cut kafka"          // connections to the broker, in the middle of a message
+
+	// PublicationDrop drops the publication and creates it again. No relay can
+	// go on after that, so it is for bad ones only.
+	PublicationDrop Attack = "publication drop"
+)
+
+// Target returns what the attack breaks: relay, postgres or kafka. Two attacks
+// on one target at a time make no sense.
+func (a Attack) Target() string {
+	switch a {
+	case RelayKill, RelayTerminate, RelayPause:
+		return "relay"
+	case BrokerKill, BrokerShutdown, BrokerPause, CutKafka:
+		return "kafka"
+	case SenderTerminate, PostgresFast, PostgresImmediate, PostgresKill, CutPostgres, PublicationDrop:
+		return "postgres"
+	}
+	panic("no attack: " + string(a))
+}
+
+// DefaultWeights says how often each attack is drawn. A broker takes seconds to
+// start, so it is restarted seldom.
+func DefaultWeights() map[Attack]int {
+	return map[Attack]int{
+		RelayKill: 320, RelayTerminate: 100, RelayPause: 50,
+		SenderTerminate: 150, PostgresFast: 40, PostgresImmediate: 110, PostgresKill: 60,
+		BrokerKill: 10, BrokerShutdown: 6, BrokerPause: 54,
+		CutPostgres: 60, CutKafka: 40,
+	}
+}
+
+// pairs is the share of strikes, in percent, that are two attacks.
+const pairs = 8
+
+// A Strike is what one cycle does: load for a while, then one attack, or two
+// that overlap.
+type Strike struct {
+	Load    time.Duration // before the attack
+	Attacks []Step
+}
+
+// A Step is one attack of a strike.
+type Step struct {
+	Attack Attack
+	After  time.Duration // since the strike's first attack has begun
+	Hold   time.Duration // of a pause
+	Bytes  int64         // of a cut: how many are still passed on
+	Answer bool          // of a cut: those counted are the server's, not the relay's
+}
+
+// Only reports whether a is all the strike does.
+func (s Strike) Only(a Attack) bool { return len(s.Attacks) == 1 && s.Attacks[0].Attack == a }
+
+// Has reports whether the strike has one of the attacks.
+func (s Strike) Has(attacks ...Attack) bool {
+	return slices.ContainsFunc(s.Attacks, func(step Step) bool { return slices.Contains(attacks, step.Attack) })
+}
+
+// String names the strike in one line.
+func (s Strike) String() string {
+	names := make([]string, len(s.Attacks))
+	for i, step := range s.Attacks {
+		names[i] = string(step.Attack)
+		if step.After > 0 {
+			names[i] += fmt.Sprintf(" +%v", step.After)
+		}
+		if step.Hold > 0 {
+			names[i] += fmt.Sprintf(" for %v", step.Hold)
+		}
+		if step.Bytes > 0 {
+			names[i] += fmt.Sprintf(" after %d bytes", step.Bytes)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// Name names the strike without its particulars: what statistics are kept by.
+func (s Strike) Name() string {
+	if len(s.Attacks) > 1 {
+		return "pair"
+	}
+	return string(s.Attacks[0].Attack)
+}
+
+// A Nemesis draws strikes. Equal seeds and weights draw equal ones.
+type Nemesis struct {
+	rng     *rand.Rand
+	attacks []Attack
+	weights map[Attack]int
+}
+
+// NewNemesis returns a Nemesis that draws the attacks with a positive weight.
+func NewNemesis(seed uint64, weights map[Attack]int) *Nemesis {
+	attacks := slices.Sorted(maps.Keys(weights))
+	attacks = slices.DeleteFunc(attacks, func(a Attack) bool { return weights[a] <= 0 })
+	return &Nemesis{rng: rand.New(rand.NewPCG(seed, 1)), attacks: attacks, weights: weights}
+}
+
+// Next draws a strike.
+func (n *Nemesis) Next() Strike {
+	s := Strike{Load: n.between(100*time.Millisecond, 300*time.Millisecond), Attacks: []Step{n.step(n.draw(n.attacks))}}
+	if n.rng.IntN(100) >= pairs {
+		return s
+	}
+	first := s.Attacks[0].Attack.Target()
+	others := slices.DeleteFunc(slices.Clone(n.attacks), func(a Attack) bool { return a.Target() == first })
+	if len(others) > 0 {
+		second := n.step(n.draw(others))
+		second.After = n.between(0, 200*time.Millisecond)
+		s.Attacks = append(s.Attacks, second)
+	}
+	return s
+}
+
+func (n *Nemesis) draw(from []Attack) Attack {
+	total := 0
+	for _, a := range from {
+		total += n.weights[a]
+	}
+	left := n.rng.IntN(total)
+	for _, a := range from {
+		if left -= n.weights[a]; left < 0 {
+			return a
+		}
+	}
+	panic("unreachable: the weights are positive")
+}
+
+func (n *Nemesis) step(a Attack) Step {
+	s := Step{Attack: a}
+	if a == RelayPause || a == BrokerPause || a == PublicationDrop {
+		s.Hold = n.between(20*time.Millisecond, time.Second)
+	}
+	if a == CutPostgres || a == CutKafka {
+		s.Answer = n.rng.IntN(2) == 0
+		s.Bytes = 1 + n.rng.Int64N(50) // of what is said in few words: positions, acknowledgements
+		if s.Answer == (a == CutPostgres) {
+			s.Bytes = 1 + n.rng.Int64N(20_000) // of data
+		}
+	}
+	return s
+}
+
+func (n *Nemesis) between(low, high time.Duration) time.Duration {
+	return (low + time.Duration(n.rng.Int64N(int64(high-low)))).Round(time.Millisecond)
+}

@@ -1,0 +1,78 @@
+package oracle
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"github.com/jackc/pglogrepl"
+)
+
+// What is read here of the protocol is
+// https://www.postgresql.org/docs/current/protocol-replication.html and
+// https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html.
+// It is read without the relay's decoder, which is among what is tested.
+
+// A WALMessage is what matters of a pgoutput message.
+type WALMessage struct {
+	Kind      byte // pgoutput's; 0: the body is no XLogData
+	CommitLSN pglogrepl.LSN
+	EndLSN    pglogrepl.LSN // of a Commit
+}
+
+// walHeader is the size of an XLogData message without its data.
+const walHeader = 1 + 3*8
+
+// ParseWAL reads the body of a CopyData message of the server.
+func ParseWAL(body []byte) WALMessage {
+	if len(body) <= walHeader || body[0] != 'w' {
+		return WALMessage{}
+	}
+	m := WALMessage{Kind: body[walHeader]}
+	switch data := body[walHeader+1:]; {
+	case m.Kind == 'B' && len(data) >= 8:
+		m.CommitLSN = lsn(data)
+	case m.Kind == 'C' && len(data) >= 17:
+		m.CommitLSN, m.EndLSN = lsn(data[1:]), lsn(data[9:])
+	}
+	return m
+}
+
+// ParseKeepalive reads the position of a Primary keepalive message in the body of
+// a CopyData message of the server.
+func ParseKeepalive(body []byte) (walEnd pglogrepl.LSN, ok bool) {
+	if len(body) < 9 || body[0] != 'k' {
+		return 0, false
+	}
+	return lsn(body[1:]), true
+}
+
+// ParseStatus reads the flush position of a Standby status update in the body
+// of a CopyData message of the relay. A flush position of zero stands for the
+// written one where a server has no other; the relay reports them as equal.
+func ParseStatus(body []byte) (flush pglogrepl.LSN, ok bool) {
+	if len(body) < 1+3*8 || body[0] != 'r' {
+		return 0, false
+	}
+	return lsn(body[1+8:]), true
+}
+
+// PutStatus overwrites the positions of a Standby status update.
+func PutStatus(body []byte, flush pglogrepl.LSN) {
+	for i := range 3 { // written, flushed, applied
+		binary.BigEndian.PutUint64(body[1+8*i:], uint64(flush))
+	}
+}
+
+// parseStart reads the position of a START_REPLICATION … LOGICAL command in the
+// body of a Query message.
+func parseStart(body []byte) (from pglogrepl.LSN, ok bool) {
+	if !bytes.HasPrefix(body, []byte("START_REPLICATION ")) {
+		return 0, false
+	}
+	_, rest, ok := bytes.Cut(body, []byte(" LOGICAL "))
+	text, _, _ := bytes.Cut(rest, []byte(" "))
+	from, err := pglogrepl.ParseLSN(string(bytes.TrimRight(text, "\x00")))
+	return from, ok && err == nil
+}
+
+func lsn(b []byte) pglogrepl.LSN { return pglogrepl.LSN(binary.BigEndian.Uint64(b)) }

@@ -1,0 +1,88 @@
+package oracle
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+)
+
+// A Sampler looks at a slot and a process again and again.
+type Sampler struct {
+	DSN      string // not through any proxy
+	Slot     string
+	PID      func() int // of the relay; 0: none at the moment
+	Interval time.Duration
+	Each     func(Sample)
+}
+
+// A Sample is what a Sampler has seen. What could not be asked, because the
+// server or the process was not there, is zero.
+type Sample struct {
+	At        time.Time
+	Confirmed pglogrepl.LSN // confirmed_flush_lsn
+	Retained  int64         // bytes of WAL behind restart_lsn
+	Resident  int64         // bytes of memory of the process
+}
+
+// Run samples until ctx is done. Each is called from its goroutine.
+func (s *Sampler) Run(ctx context.Context) {
+	var conn *pgx.Conn
+	defer func() {
+		if conn != nil {
+			_ = conn.Close(context.WithoutCancel(ctx))
+		}
+	}()
+	tick := time.NewTicker(s.Interval)
+	defer tick.Stop()
+	for {
+		sample := Sample{At: time.Now(), Resident: resident(s.PID())}
+		if conn == nil || conn.IsClosed() {
+			conn, _ = pgx.Connect(ctx, s.DSN) // again at the next tick
+		}
+		if conn != nil {
+			s.slot(ctx, conn, &sample)
+		}
+		s.Each(sample)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *Sampler) slot(ctx context.Context, conn *pgx.Conn, sample *Sample) {
+	var confirmed string
+	err := conn.QueryRow(ctx, `
+		SELECT coalesce(confirmed_flush_lsn, '0/0')::text, coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn), 0)::bigint
+		FROM pg_replication_slots WHERE slot_name = $1`, s.Slot).Scan(&confirmed, &sample.Retained)
+	if err != nil {
+		_ = conn.Close(ctx)
+		return
+	}
+	sample.Confirmed, _ = pglogrepl.ParseLSN(confirmed)
+}
+
+// resident returns the resident memory of a process, 0 if it is not there.
+// https://man7.org/linux/man-pages/man5/proc_pid_statm.5.html
+func resident(pid int) int64 {
+	if pid == 0 {
+		return 0
+	}
+	statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	fields := bytes.Fields(statm)
+	if err != nil || len(fields) < 2 {
+		return 0
+	}
+	pages, err := strconv.ParseInt(string(fields[1]), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return pages * int64(os.Getpagesize())
+}

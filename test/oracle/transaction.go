@@ -1,0 +1,248 @@
+package oracle
+
+import (
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// A plan is a transaction being written.
+type plan struct {
+	id    uuid.UUID
+	begun time.Time
+	spans []Span // what will be there if it commits
+	ids   []uuid.UUID
+	rows  int
+}
+
+// transaction writes one, from BEGIN to what ends it, and keeps the journal.
+func (w *writer) transaction(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	switch n := w.rng.IntN(100); {
+	case n < 12:
+		return w.rollback(ctx)
+	case n < 15:
+		return w.twoPhases(ctx, "ROLLBACK PREPARED", RolledBack, w.someAggregates())
+	case n < 18:
+		return w.twoPhases(ctx, "COMMIT PREPARED", Committed, w.someAggregates())
+	case n < 24:
+		return w.twins(ctx)
+	default:
+		return w.commit(ctx)
+	}
+}
+
+func (w *writer) commit(ctx context.Context) error {
+	p, err := w.write(ctx, w.someAggregates())
+	if err != nil {
+		return err
+	}
+	return w.finish(ctx, p, "COMMIT", Committed)
+}
+
+func (w *writer) rollback(ctx context.Context) error {
+	p, err := w.write(ctx, w.someAggregates())
+	if err != nil {
+		return err
+	}
+	w.Journal.Resolve(p.id, RolledBack)
+	_, err = w.conn.Exec(ctx, "ROLLBACK")
+	return err
+}
+
+// twins commits two transactions one directly after the other: the end LSN of
+// the first is then nearly always the commit LSN of the second.
+func (w *writer) twins(ctx context.Context) error {
+	names := append(w.someAggregates(), w.someAggregates()...)
+	slices.Sort(names) // the second of them waits for nobody who waits for the first
+	names = slices.Compact(names)
+	if len(names) < 2 {
+		return w.commit(ctx)
+	}
+	return w.twoPhases(ctx, "COMMIT PREPARED", Committed, names[:len(names)/2], names[len(names)/2:])
+}
+
+// twoPhases prepares a transaction for each group of aggregates and then ends
+// them. Of one that is not ended connect makes a rollback.
+func (w *writer) twoPhases(ctx context.Context, end string, o Outcome, groups ...[]string) error {
+	var prepared []*plan
+	for _, aggregates := range groups {
+		p, err := w.write(ctx, aggregates)
+		if err != nil {
+			return err
+		}
+		w.open = append(w.open, p.id)
+		if _, err := w.conn.Exec(ctx, "PREPARE TRANSACTION '"+p.id.String()+"'"); err != nil {
+			return err
+		}
+		prepared = append(prepared, p)
+	}
+	for _, p := range prepared {
+		if err := w.finish(ctx, p, end+" '"+p.id.String()+"'", o); err != nil {
+			return err
+		}
+	}
+	w.open = nil
+	return nil
+}
+
+// finish ends p. An error leaves the outcome to Settle.
+func (w *writer) finish(ctx context.Context, p *plan, sql string, o Outcome) error {
+	if _, err := w.conn.Exec(ctx, sql); err != nil {
+		w.Journal.Resolve(p.id, Unknown)
+		return err
+	}
+	w.Journal.Resolve(p.id, o)
+	return nil
+}
+
+// write does everything of a transaction but its end. One that is not in the
+// journal afterwards, because of an error, has no end: none of its rows may come.
+func (w *writer) write(ctx context.Context, aggregates []string) (*plan, error) {
+	p := &plan{id: w.uuid(), begun: time.Now()}
+	if _, err := w.conn.Exec(ctx, "BEGIN"); err != nil {
+		return nil, err
+	}
+	if _, err := w.conn.Exec(ctx, "INSERT INTO oracle.done VALUES ($1)", p.id); err != nil {
+		return nil, err
+	}
+	if err := w.fill(ctx, p, aggregates); err != nil {
+		return nil, err
+	}
+	w.Journal.Begin(p.id, p.begun, p.spans)
+	return p, nil
+}
+
+// fill writes the rows of p.
+func (w *writer) fill(ctx context.Context, p *plan, aggregates []string) error {
+	var drafts []draft
+	for _, aggregate := range aggregates {
+		d, err := w.reserve(ctx, aggregate, w.rowCount())
+		if err != nil {
+			return err
+		}
+		if d.rolledBack {
+			continue
+		}
+		drafts = append(drafts, d)
+		p.spans = append(p.spans, d.Span)
+		p.rows += d.Rows
+	}
+	for i, index := 0, 0; i < len(drafts); i++ {
+		ids, err := w.insert(ctx, p.id, drafts[i].Span, index, p.rows)
+		if err != nil {
+			return err
+		}
+		p.ids = append(p.ids, ids...)
+		index += drafts[i].Rows
+	}
+	if w.rng.IntN(3) == 0 { // the table stays empty, the events are in the log
+		if _, err := w.conn.Exec(ctx, `DELETE FROM outbox WHERE id = ANY($1)`, p.ids); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A draft is a span with numbers drawn for it.
+type draft struct {
+	Span
+	rolledBack bool
+}
+
+// reserve locks an aggregate and draws numbers. Now and then it writes rows to
+// a savepoint that is rolled back: their numbers go to others later.
+func (w *writer) reserve(ctx context.Context, aggregate string, rows int) (draft, error) {
+	kind := w.rng.IntN(10)
+	if kind < 2 {
+		if _, err := w.conn.Exec(ctx, "SAVEPOINT s"); err != nil {
+			return draft{}, err
+		}
+	}
+	var last int64
+	err := w.conn.QueryRow(ctx, `UPDATE oracle.agg SET seq = seq + $2 WHERE aggregate = $1 RETURNING seq`, aggregate, rows).Scan(&last)
+	if err != nil {
+		return draft{}, err
+	}
+	d := draft{Span: Span{Aggregate: aggregate, First: last - int64(rows) + 1, Rows: rows}}
+	switch kind {
+	case 0:
+		_, err = w.conn.Exec(ctx, "RELEASE s")
+	case 1:
+		d.rolledBack = true
+		err = w.phantom(ctx, d.Span)
+	}
+	return d, err
+}
+
+// phantom writes rows that a rollback to the savepoint takes back. They are of
+// a transaction of their own in the journal, so that they would be known.
+func (w *writer) phantom(ctx context.Context, s Span) error {
+	id := w.uuid()
+	w.Journal.Begin(id, time.Now(), []Span{s})
+	w.Journal.Resolve(id, RolledBack)
+	if _, err := w.insert(ctx, id, s, 0, s.Rows); err != nil {
+		return err
+	}
+	_, err := w.conn.Exec(ctx, "ROLLBACK TO s")
+	return err
+}
+
+// insert writes the rows of a span, in order, and returns their ids.
+func (w *writer) insert(ctx context.Context, tx uuid.UUID, s Span, index, count int) ([]uuid.UUID, error) {
+	ids, payloads, headers := make([]uuid.UUID, s.Rows), make([]string, s.Rows), make([]string, s.Rows)
+	for i := range s.Rows {
+		e := Event{Run: w.Run, Aggregate: s.Aggregate, Seq: s.First + int64(i), Tx: tx, Index: index + i, Count: count}
+		size := w.payloadSize()
+		if s.Rows > 1000 {
+			size = 0
+		}
+		ids[i], payloads[i], headers[i] = e.ID(), string(e.Payload(size)), e.HeadersColumn()
+	}
+	_, err := w.conn.Exec(ctx, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, headers)
+		SELECT e.id, 'order', $1, $2, e.payload::jsonb, e.headers::jsonb
+		FROM unnest($3::uuid[], $4::text[], $5::text[]) WITH ORDINALITY AS e (id, payload, headers, i) ORDER BY e.i`,
+		s.Aggregate, EventType, ids, payloads, headers)
+	return ids, err
+}
+
+// someAggregates returns one to three, in the order in which everybody locks
+// them.
+func (w *writer) someAggregates() []string {
+	names := make([]string, 1+w.rng.IntN(3))
+	for i := range names {
+		names[i] = aggregateName(w.rng.IntN(w.Aggregates))
+	}
+	slices.Sort(names)
+	return names
+}
+
+// rowCount returns how many rows a span has: a few, seldom thousands.
+func (w *writer) rowCount() int {
+	if w.rng.IntN(2000) == 0 {
+		return 1000 + w.rng.IntN(4000)
+	}
+	return 1 + w.rng.IntN(5)
+}
+
+// payloadSize returns how many bytes a payload has: from 10 to MaxPayload, most
+// of them small, and seldom far more.
+func (w *writer) payloadSize() int {
+	if w.rng.IntN(5000) == 0 {
+		return w.MaxPayload * (8 + w.rng.IntN(24))
+	}
+	u := w.rng.Float64()
+	return int(10 * math.Pow(float64(w.MaxPayload)/10, u*u*u))
+}
+
+func (w *writer) uuid() (id uuid.UUID) {
+	for i := range id {
+		id[i] = byte(w.rng.Uint32())
+	}
+	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80 // random (RFC 9562)
+	return id
+}

@@ -1,0 +1,252 @@
+package oracle
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// A Tamper changes what passes between relay and server, for tests of the
+// oracle: with it a good relay behaves like a bad one. Each function gets a
+// message's type and body and passes on as many bodies as it likes; it may
+// change the body in place. It is called from one goroutine per connection and
+// direction. A nil function changes nothing.
+//
+// What FromServer changes is hidden from the relay only, what FromRelay changes
+// is what the relay is judged by.
+type Tamper struct {
+	FromServer, FromRelay func(kind byte, body []byte, pass func(body []byte))
+}
+
+// A WALProxy passes connections on to Postgres and tells a [Confirms] what is
+// said on those that replicate. Connections must be without TLS.
+type WALProxy struct {
+	confirms *Confirms
+	run      string
+	target   string // host:port
+	tamper   Tamper
+
+	listener net.Listener
+	ctx      context.Context //nolint:containedctx // the proxy's life; it dials and closes with it
+	stop     context.CancelFunc
+	wg       sync.WaitGroup
+}
+
+// NewWALProxy starts a proxy on a free port of this machine. run is that of the
+// events; Close ends the proxy.
+func NewWALProxy(target, run string, c *Confirms, tamper Tamper) (*WALProxy, error) {
+	ctx, stop := context.WithCancel(context.Background())
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp4", "127.0.0.1:0")
+	if err != nil {
+		stop()
+		return nil, fmt.Errorf("listen for the relay: %w", err)
+	}
+	p := &WALProxy{confirms: c, run: run, target: target, tamper: tamper, listener: listener, ctx: ctx, stop: stop}
+	p.wg.Go(p.serve)
+	return p, nil
+}
+
+// Addr returns the host and port to connect to.
+func (p *WALProxy) Addr() string { return p.listener.Addr().String() }
+
+// Close ends the proxy and its connections.
+func (p *WALProxy) Close() {
+	p.stop()
+	_ = p.listener.Close()
+	p.wg.Wait()
+}
+
+func (p *WALProxy) serve() {
+	for {
+		relay, err := p.listener.Accept()
+		if err != nil {
+			return // Close
+		}
+		p.wg.Go(func() { p.connect(relay) })
+	}
+}
+
+// connect joins relay with the server until one of them ends.
+func (p *WALProxy) connect(relay net.Conn) {
+	defer relay.Close()
+	server, err := new(net.Dialer).DialContext(p.ctx, "tcp4", p.target)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	defer context.AfterFunc(p.ctx, func() {
+		_ = relay.Close()
+		_ = server.Close()
+	})()
+
+	fromRelay := &stream{r: bufio.NewReaderSize(relay, 64<<10), w: bufio.NewWriterSize(server, 64<<10), to: server}
+	fromServer := &stream{r: bufio.NewReaderSize(server, 64<<10), w: bufio.NewWriterSize(relay, 64<<10), to: relay}
+	if err := fromRelay.startup(); err != nil {
+		return
+	}
+	conn := &tap{proxy: p}
+	var both sync.WaitGroup
+	both.Go(func() { fromRelay.copy(conn.fromRelay) })
+	both.Go(func() { fromServer.copy(conn.fromServer) })
+	both.Wait()
+}
+
+// A stream is one direction of a connection.
+type stream struct {
+	r  *bufio.Reader
+	w  *bufio.Writer
+	to net.Conn
+
+	head [5]byte // type and length of the message being passed on
+	body []byte
+	err  error // of w
+}
+
+const startupProtocol = 3 << 16
+
+// startup passes on the first message, which has no type.
+// https://www.postgresql.org/docs/current/protocol-message-formats.html, StartupMessage
+func (s *stream) startup() error {
+	head := make([]byte, 8)
+	if _, err := io.ReadFull(s.r, head); err != nil {
+		return err
+	}
+	if major := binary.BigEndian.Uint32(head[4:]) >> 16; major != startupProtocol>>16 {
+		return errors.New("the relay asks for TLS, or cancels a request")
+	}
+	if _, err := s.w.Write(head); err != nil {
+		return err
+	}
+	if _, err := io.CopyN(s.w, s.r, int64(binary.BigEndian.Uint32(head))-8); err != nil {
+		return err
+	}
+	return s.w.Flush()
+}
+
+// copy passes messages on, as f says, until an end is gone; then it tells the
+// other.
+func (s *stream) copy(f func(kind byte, body []byte, pass func([]byte))) {
+	err := s.messages(f)
+	err = errors.Join(err, s.w.Flush())
+	if tcp, ok := s.to.(*net.TCPConn); ok && err == nil {
+		_ = tcp.CloseWrite() // what the other direction still brings is passed on
+		return
+	}
+	_ = s.to.Close()
+}
+
+// messages returns nil when the source has ended in order.
+func (s *stream) messages(f func(kind byte, body []byte, pass func([]byte))) error {
+	pass := s.pass
+	for {
+		if s.r.Buffered() == 0 && s.err == nil {
+			s.err = s.w.Flush()
+		}
+		if s.err != nil {
+			return s.err
+		}
+		if _, err := io.ReadFull(s.r, s.head[:]); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		n := int(binary.BigEndian.Uint32(s.head[1:])) - 4
+		if cap(s.body) < n {
+			s.body = make([]byte, n)
+		}
+		body := s.body[:n]
+		if _, err := io.ReadFull(s.r, body); err != nil {
+			return err
+		}
+		f(s.head[0], body, pass)
+	}
+}
+
+// pass writes a message of the type that was read last.
+func (s *stream) pass(body []byte) {
+	binary.BigEndian.PutUint32(s.head[1:], uint32(len(body)+4))
+	for _, part := range [][]byte{s.head[:], body} {
+		if s.err == nil {
+			_, s.err = s.w.Write(part)
+		}
+	}
+}
+
+// A tap tells what is said on one connection.
+type tap struct {
+	proxy *WALProxy
+
+	mu      sync.Mutex
+	session *Session // nil until the relay asks for a stream
+}
+
+func (t *tap) get() *Session {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.session
+}
+
+// fromRelay is called with each of the relay's messages.
+func (t *tap) fromRelay(kind byte, body []byte, pass func([]byte)) {
+	judged := func(body []byte) {
+		t.judge(kind, body)
+		pass(body)
+	}
+	if f := t.proxy.tamper.FromRelay; f != nil {
+		f(kind, body, judged)
+	} else {
+		judged(body)
+	}
+}
+
+func (t *tap) judge(kind byte, body []byte) {
+	now := time.Now()
+	switch kind {
+	case 'Q':
+		if from, ok := parseStart(body); ok {
+			s := t.proxy.confirms.Start(now, from)
+			t.mu.Lock()
+			t.session = s
+			t.mu.Unlock()
+		}
+	case 'd':
+		if flush, ok := ParseStatus(body); ok && t.get() != nil {
+			t.get().Status(now, flush)
+		}
+	}
+}
+
+// fromServer is called with each of the server's messages.
+func (t *tap) fromServer(kind byte, body []byte, pass func([]byte)) {
+	if s := t.get(); s != nil && kind == 'd' {
+		t.proxy.observe(s, body)
+	}
+	if f := t.proxy.tamper.FromServer; f != nil {
+		f(kind, body, pass)
+	} else {
+		pass(body)
+	}
+}
+
+func (p *WALProxy) observe(s *Session, body []byte) {
+	if walEnd, ok := ParseKeepalive(body); ok {
+		s.Keepalive(walEnd)
+		return
+	}
+	switch m := ParseWAL(body); m.Kind {
+	case 'B':
+		s.Begin(m.CommitLSN)
+	case 'C':
+		s.Commit(m.EndLSN)
+	case 'I':
+		if e, ok := FindEvent(body, p.run); ok {
+			s.Row(e)
+		}
+	}
+}
