@@ -160,8 +160,10 @@ func (r *run) receive(ctx context.Context, now time.Time) error {
 		due = earlier(due, time.Now().Add(busyPause)) // what is less than wakeAt waits for
 	}
 	arrived, err := r.read(ctx, due)
-	if busy && !arrived {
-		r.pacer.busy = false
+	if busy && !arrived && err == nil {
+		// It may just be less than wakeForMany, which a read finds as long as it may last.
+		arrived, err = r.read(ctx, time.Now().Add(busyPause))
+		r.pacer.busy = arrived
 	}
 	if arrived {
 		r.socket.onlyBuffered = true

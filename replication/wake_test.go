@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pglogrepl"
 )
 
 // loopback is a newSession over TCP.
@@ -66,4 +68,55 @@ func TestEveryEventWakes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// While many messages come, less than what wakes the reader may arrive in the time it waits.
+// It is read then, and no reason to be woken for every message again.
+func TestBusyReaderTakesWhatIsThere(t *testing.T) {
+	s := loopback(t)
+	s.open(0)
+	defer func() {
+		s.stream.wire.conn.Close()
+		<-s.server.gone
+	}()
+	r := &run{
+		Stream: s.stream, confirmed: func() pglogrepl.LSN { return 0 }, interval: time.Minute,
+		timer: time.NewTimer(time.Hour),
+	}
+	if err := r.nextBatch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.reporter.sent = time.Now() // no status update is due
+	message := walData(0x10, "B"+strings.Repeat("b", 20))
+	judged := 0
+	for range 1000 {
+		r.pacer.busy = true
+		sent := make(chan time.Time, 1)
+		before := r.wire.w
+		began := time.Now()
+		go func() {
+			for time.Since(began) < busyPause/4 { // a timer is not that exact
+			}
+			s.server.send(message)
+			sent <- time.Now()
+		}()
+		if err := r.receive(t.Context(), began); err != nil {
+			t.Fatal(err)
+		}
+		if (<-sent).Sub(began) > busyPause*3/4 {
+			r.pacer.busy = false // it came too late
+			for r.wire.w == before {
+				if err := r.receive(t.Context(), time.Now()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		} else if judged++; !r.pacer.busy || r.wire.w == before {
+			t.Fatalf("busy %t, %d bytes were read", r.pacer.busy, r.wire.w-before)
+		}
+		r.wire.r, r.wire.w = 0, 0 // as if it were cut
+		if judged == 20 {
+			return
+		}
+	}
+	t.Fatal("this machine is too slow to judge")
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // maxResident is what the relay may occupy, in MB, whatever it is asked to do.
-const maxResident = 48
+const maxResident = 40
 
 // flat fails the test if the relay has ever occupied more than it may.
 func (r *relay) flat(t *testing.T) {
