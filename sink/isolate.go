@@ -11,6 +11,17 @@ import (
 // broker has appended nothing of b, so the sequences begin where b's did. p.mu is held.
 func (p *Producer) isolate(part *partition, b *batch, sh *shipment) {
 	part.next = b.sequence
+	if p.failure != nil {
+		n := b.records
+		b.sent, b.sequence = false, noSequence // it is in no log, so it may be dropped like the others
+		p.drop()
+		if b.records < n {
+			if len(part.queue) > 0 {
+				p.makeReady(part)
+			}
+			return
+		}
+	}
 	if b.records == 1 {
 		part.state = idle
 		part.topic.unacked--
@@ -25,6 +36,7 @@ func (p *Producer) isolate(part *partition, b *batch, sh *shipment) {
 		if len(part.queue) > 0 {
 			p.makeReady(part)
 		}
+		p.flush() // a substitute may be for another broker, whose sender waits to be asked
 		return
 	}
 	if sh.block != nil && sh.block.Err == sarama.ErrMessageSizeTooLarge && !part.topic.hold {

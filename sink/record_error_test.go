@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -331,4 +332,33 @@ func TestLimitNotTold(t *testing.T) {
 	if e, ok := errors.AsType[*RecordError](err); !ok || e.Seq != 2 || !strings.Contains(err.Error(), "MESSAGE_TOO_LARGE") {
 		t.Errorf("Run: %v", err)
 	}
+}
+
+// TestRefusedBehindRefused: a batch that was on the wire when an earlier record was refused,
+// and is refused too, is not isolated any more: what follows the record at fault in it would
+// be in the log without it.
+func TestRefusedBehindRefused(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		l.fake.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			l.fake.KeepControl()
+			produce := req.(*kmsg.ProduceRequest)
+			res := kafkatest.Accept(produce)
+			for i, p := range produce.Topics[0].Partitions {
+				if bytes.Contains(p.Records, []byte("bad")) {
+					res.Topics[0].Partitions[i].ErrorCode = kerr.InvalidRecord.Code
+				} else {
+					l.Errorf("a batch without a bad record is sent to partition %d", p.Partition)
+				}
+			}
+			return res, nil, true
+		})
+		r := l.rig(Config{})
+		r.send(on("t", 1, "bad"))
+		r.send(on("t", 0, "bad too"))
+		r.send(on("t", 0, "behind it"))
+		r.producer.CloseSend()
+		if refused, ok := errors.AsType[*RecordError](r.end()); !ok || refused.Seq != 1 {
+			l.Errorf("Run returns %v", refused)
+		}
+	}, kfake.SeedTopics(2, "t"))
 }

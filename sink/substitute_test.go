@@ -7,6 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"github.com/outbox-cdc/outbox-cdc/internal/kafkatest"
 )
 
@@ -116,6 +120,26 @@ func TestSubstituteInvalidTopic(t *testing.T) {
 	if got := values(k.ReadAll(t, dead), 0); !slices.Equal(got, []string{"0", "1", "2", "3", "4", "later"}) {
 		t.Errorf("substitutes %q", got)
 	}
+}
+
+// TestSubstituteForAnotherBroker is sent although nothing else is, and nobody asks for it.
+func TestSubstituteForAnotherBroker(t *testing.T) {
+	inLab(t, 2, func(l *lab) {
+		for node, topic := range []string{"t", "dead"} {
+			if err := l.fake.MoveTopicPartition(topic, 0, int32(node)); err != nil {
+				l.Fatal(err)
+			}
+		}
+		j := new(journal)
+		r := prepareRig(l, l.client(Config{}, j.logger()), j)
+		r.producer.SetSubstitute(to("dead"))
+		r.start()
+		r.send(on("dead", 0, "the topic is known"))
+		r.waitAcked(1)
+		l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.InvalidRecord, Count: -1})
+		r.send(on("t", 0, "refused"))
+		r.mustDrain()
+	}, kfake.SeedTopics(1, "t", "dead"))
 }
 
 // TestSubstituteRefused: a substitute that is not taken either, and has none of its own,

@@ -264,6 +264,9 @@ func (c *Connector) session(ctx context.Context, retry *retry) error {
 	if err := c.look(ctx, catalog); err != nil {
 		return err
 	}
+	if err := c.recorder.restore(ctx); err != nil {
+		return unlessStopped(ctx, err)
+	}
 	stream, err := replication.Open(ctx, c.cfg.Source, c.log)
 	if err != nil {
 		return unlessStopped(ctx, err)

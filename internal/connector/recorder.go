@@ -31,7 +31,7 @@ type register interface {
 //
 // It outlives sessions. Restore, left, resume and begin belong to the goroutine of
 // [Connector.Run], confirmed to the stream's, delivered to the publication's; record may be
-// called from any.
+// called from any, recordLate when no other can be writing.
 type recorder struct {
 	log       *slog.Logger
 	register  register // nil: nothing is kept
@@ -59,17 +59,25 @@ func newRecorder(reg register, acceptGap bool, log *slog.Logger) *recorder {
 	return r
 }
 
-// restore reads what an earlier process has left in the register.
+// restore reads what an earlier process, or another instance, has left in the register. Every
+// session begins with it: behind the look at the slot, which may not be ahead of the record,
+// and before the look at where the log ends, which may not be behind it.
 func (r *recorder) restore(ctx context.Context) error {
+	if r.register == nil {
+		return nil
+	}
 	data, err := r.register.Read(ctx)
 	if err != nil || data == nil {
 		return err
 	}
+	known := r.last.WrittenAt
 	if err := json.Unmarshal(data, &r.last); err != nil {
 		return fmt.Errorf("%w: %w", errRecord, err)
 	}
-	r.log.InfoContext(ctx, "position of an earlier run", slog.String("end_lsn", r.last.EndLSN.String()),
-		slog.Int("timeline", int(r.last.Timeline)), slog.Time("written_at", r.last.WrittenAt))
+	if !r.last.WrittenAt.Equal(known) {
+		r.log.InfoContext(ctx, "position of an earlier run", slog.String("end_lsn", r.last.EndLSN.String()),
+			slog.Int("timeline", int(r.last.Timeline)), slog.Time("written_at", r.last.WrittenAt))
+	}
 	return nil
 }
 
@@ -93,12 +101,6 @@ func (r *recorder) resume(ctx context.Context, s checkpoint.Server) (pglogrepl.L
 		return 0, nil
 	}
 	start, err := r.compare(s)
-	if err != nil { // another instance may have had the slot since the record was read
-		if err := r.restore(ctx); err != nil {
-			return 0, err
-		}
-		start, err = r.compare(s)
-	}
 	if gap, ok := errors.AsType[*checkpoint.GapError](err); ok && r.acceptGap {
 		r.log.WarnContext(ctx, "gap accepted: what was committed in between may never have been delivered",
 			slog.String("from", r.last.EndLSN.String()), slog.String("to", s.Confirmed.String()), slog.String("reason", gap.Reason))
@@ -214,6 +216,30 @@ func (r *recorder) record(ctx context.Context) error {
 	r.last, r.adopted = p, nil
 	r.told.Store(uint64(p.EndLSN))
 	return nil
+}
+
+// recordLate is record for a session that has not held the slot for some time. It does
+// nothing if another instance has written since: its record is the newer one, and what is
+// recorded here is repeated in any case.
+func (r *recorder) recordLate(ctx context.Context) error {
+	if r.register == nil {
+		return nil
+	}
+	data, err := r.register.Read(ctx)
+	if err != nil {
+		return err
+	}
+	var found checkpoint.Position
+	if data != nil {
+		if err := json.Unmarshal(data, &found); err != nil {
+			return fmt.Errorf("%w: %w", errRecord, err)
+		}
+	}
+	if !found.WrittenAt.Equal(r.last.WrittenAt) {
+		r.log.InfoContext(ctx, "position not recorded: another instance has the slot", slog.String("end_lsn", found.EndLSN.String()))
+		return nil
+	}
+	return r.record(ctx)
 }
 
 // maxSnapshots bounds the snapshots that wait for their transaction to be confirmed.

@@ -9,10 +9,12 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
 // A scriptedRegister holds a value; a write ends when it is allowed to.
@@ -181,6 +183,9 @@ func TestStandbyReadsAgain(t *testing.T) {
 	if err := active.record(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	if err := standby.restore(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	start, err := standby.resume(t.Context(), server(400))
 	if start != 500 || err != nil {
 		t.Errorf("the standby starts at %s, %v", start, err)
@@ -189,6 +194,54 @@ func TestStandbyReadsAgain(t *testing.T) {
 	if _, isGap := errors.AsType[*checkpoint.GapError](err); !isGap || ExitCode(err) != ExitContinuity {
 		t.Errorf("a slot ahead of the record: %v", err)
 	}
+}
+
+// A session that drains after it has lost its source records what it has delivered, unless
+// another instance has taken the slot meanwhile.
+func TestRecordAfterTheSourceIsLost(t *testing.T) {
+	for name, tc := range map[string]struct {
+		taken bool
+		want  pglogrepl.LSN
+	}{"slot free": {false, 110}, "slot taken": {true, 400}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				position := checkpoint.Position{SystemID: "1", Timeline: 1, Slot: "s", EndLSN: 50, WrittenAt: time.Now()}
+				reg := new(scriptedRegister)
+				store := func() {
+					if err := reg.Write(t.Context(), marshal(t, position)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				store()
+				src := &scriptedSource{script: join(transaction(100, 110, "a", 1)), err: replication.ErrServerStopping}
+				prod := newScriptedProducer()
+				prod.auto = false
+				s := sessionOf(t, src, prod, 50, cut{})
+				s.recorder.register, s.recorder.last = reg, position
+				ended := make(chan error, 1)
+				go func() { ended <- s.run(t.Context()) }()
+				time.Sleep(time.Second) // the source is lost, the row is not acknowledged
+				if tc.taken {
+					position.EndLSN, position.WrittenAt = 400, time.Now()
+					store()
+				}
+				prod.ack(1)
+				<-ended
+				if got := reg.position(t).EndLSN; got != tc.want {
+					t.Errorf("recorded is %s, want %s", got, tc.want)
+				}
+			})
+		})
+	}
+}
+
+func marshal(t *testing.T, p checkpoint.Position) []byte {
+	t.Helper()
+	data, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }
 
 // A snapshot becomes part of the record once its transaction is confirmed.

@@ -95,7 +95,7 @@ func (s *session) run(ctx context.Context) error {
 		defer close(batches)
 		readErr = s.stream.Run(reading, s.recorder.confirmed, batches)
 		if reading.Err() == nil {
-			s.close(ctx) // the source has ended; a server that stops must not wait for the sink to drain
+			s.close(ctx) // the source has ended; a server that stops must not wait for the sink
 		}
 	})
 	stages.Go(func() {
@@ -132,25 +132,37 @@ func (s *session) run(ctx context.Context) error {
 	stop()
 	others.Wait()
 
+	s.record(ctx)
 	s.close(ctx)
 	return s.outcome(ctx, soft, readErr)
 }
 
-// close records the position reached, and the first time reports it and closes the
-// connection. After Run of the stream has returned.
+// close reports the position that is recorded and closes the connection, once. After Run of
+// the stream has returned.
 func (s *session) close(ctx context.Context) {
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-	defer cancel()
-	if err := s.recorder.record(last); err != nil {
-		s.log.WarnContext(ctx, "last position not recorded, nor reported: the next start may repeat what it covers",
-			slog.String("confirmed", s.tracker.Confirmed().String()), slog.Any("err", err))
-	}
 	if s.closed {
 		return
 	}
 	s.closed = true
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
 	if err := s.stream.Close(last, s.recorder.confirmed()); err != nil {
 		s.log.WarnContext(ctx, "last position not reported: the next start may repeat what it covers",
+			slog.String("confirmed", s.tracker.Confirmed().String()), slog.Any("err", err))
+	}
+}
+
+// record records the position reached, so that close can report it. After all stages have
+// ended.
+func (s *session) record(ctx context.Context) {
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	record := s.recorder.record
+	if s.closed {
+		record = s.recorder.recordLate
+	}
+	if err := record(last); err != nil {
+		s.log.WarnContext(ctx, "last position not recorded: the next start may repeat what it covers",
 			slog.String("confirmed", s.tracker.Confirmed().String()), slog.Any("err", err))
 	}
 }
