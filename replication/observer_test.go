@@ -89,10 +89,11 @@ func TestObserverConnectsAgain(t *testing.T) {
 		if _, err := o.Catalog(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		pids := s.connections(t, "orders watch")
-		if len(pids) != 1 {
-			t.Fatalf("connections %v, want one", pids)
-		}
+		var pids []int32
+		eventually(t, "the server has ended all connections but one", func() bool {
+			pids = s.connections(t, "orders watch")
+			return len(pids) == 1
+		})
 		return pids[0]
 	}
 	first := look()
