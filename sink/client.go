@@ -35,8 +35,11 @@ type Client struct {
 // with back-off, until ctx ends; the error then wraps ErrUnreachable. Any other error names
 // a field of cfg.
 func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Client, error) {
-	d := net.Dialer{KeepAlive: 30 * time.Second}
-	return open(ctx, cfg, log, d.DialContext)
+	dial := cfg.Dial
+	if dial == nil {
+		dial = (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext
+	}
+	return open(ctx, cfg, log, dial)
 }
 
 func open(ctx context.Context, cfg Config, log *slog.Logger, dial dialFunc) (*Client, error) {
@@ -71,7 +74,7 @@ func newClient(cfg Config, log *slog.Logger, dial dialFunc) (*Client, error) {
 	}
 	c.pool = &chunkPool{limit: cfg.WindowBytes + cfg.WindowBytes/16}
 	c.counters.topics = make(map[string]*topicCounters)
-	c.control = &control{wire: w, seeds: cfg.Brokers}
+	c.control = &control{wire: w, seeds: cfg.Brokers, turn: make(chan struct{}, 1)}
 	c.identities = &identities{control: c.control}
 	c.cluster = &cluster{
 		control:  c.control,

@@ -2,9 +2,11 @@ package sink
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 )
 
@@ -42,6 +44,10 @@ type Config struct {
 
 	// SASL authenticates connections. Nil means not at all.
 	SASL *SASL
+
+	// Dial makes the connections that TLS and SASL go over, as net.Dialer.DialContext does.
+	// Nil means TCP.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
 	// WindowBytes bounds the memory that unacknowledged records take, give or take one
 	// record or 64 KiB, and a little more for the moment after a topic has become known. It

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 )
 
 // control is the connection for every request but produce: metadata, topic configurations,
@@ -15,9 +14,9 @@ type control struct {
 	wire  *wire
 	seeds []string
 
-	mu    sync.Mutex // held for a whole request, so that link has one user
-	link  *link      // nil: not connected
-	known []string   // addresses the cluster has named
+	turn  chan struct{} // holds a token for a whole request, so that link has one user; a mutex that a context ends
+	link  *link         // nil: not connected
+	known []string      // addresses the cluster has named
 }
 
 // do runs request on a connected broker. A broker that cannot be reached or does not answer
@@ -25,8 +24,12 @@ type control struct {
 // error wrapping ErrAccess ends the tour at once, and so does the end of ctx. What the request returns as a code of the
 // protocol is the caller's to read: it is no reason to ask another broker.
 func (c *control) do(ctx context.Context, request func(l *link) error) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	select {
+	case c.turn <- struct{}{}:
+	case <-ctx.Done():
+		return causes{context.Cause(ctx)}
+	}
+	defer func() { <-c.turn }()
 	var causes causes
 	if c.link != nil {
 		err := c.ask(ctx, request)
@@ -90,8 +93,8 @@ func (c *control) move(addr string) {
 
 // close ends the connection.
 func (c *control) close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.turn <- struct{}{}
+	defer func() { <-c.turn }()
 	if c.link != nil {
 		_ = c.link.Close() // nothing is outstanding on it
 		c.link = nil

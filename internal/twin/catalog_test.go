@@ -1,0 +1,147 @@
+package twin
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgproto3"
+)
+
+// What the catalog says of the server and of the table.
+const (
+	systemID = "7000000000000000001"
+	tableOID = 16385
+)
+
+// The table's columns, all of them text.
+var columns = []string{"id", "aggregatetype", "aggregateid", "type", "payload"}
+
+// OIDs of the types that catalog columns have.
+const (
+	oidBool = 16
+	oidInt8 = 20
+	oidInt4 = 23
+	oidText = 25
+	oidOID  = 26
+)
+
+type column struct {
+	name string
+	oid  uint32
+}
+
+// null stands for NULL in a row.
+const null = "\x00"
+
+// A statement is one that the relay asks the catalog with, recognised by a part of its text.
+type statement struct {
+	part   string
+	types  string // of its columns: b, 8, 4, t, o
+	answer func(c *client) [][]string
+}
+
+var statements = []statement{
+	{"pg_control_system()", "4ttbttt88", (*client).server},
+	{"FROM pg_catalog.pg_publication WHERE", "o8tbbbbbb", func(*client) [][]string {
+		return [][]string{{"16400", "700", "pub", "t", "f", "f", "f", "f", "f"}}
+	}},
+	{"pg_catalog.pg_publication_rel", "oott", func(*client) [][]string {
+		return [][]string{{"16401", strconv.Itoa(tableOID), "public", "outbox"}}
+	}},
+	{"pg_publication_tables", "ottbttotb", func(*client) [][]string {
+		var rows [][]string
+		for _, name := range columns {
+			rows = append(rows, []string{strconv.Itoa(tableOID), "public", "outbox", "f", "", name, "25", "text", "t"})
+		}
+		return rows
+	}},
+	{"pg_replication_slots", "tttb4ttt8bbt8bb", (*client).slots},
+	{"pg_logical_emit_message", "t", nil},
+}
+
+func find(sql string) statement {
+	for _, s := range statements {
+		if strings.Contains(sql, s.part) {
+			return s
+		}
+	}
+	return statement{}
+}
+
+func (c *client) server() [][]string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return [][]string{{"160004", systemID, "app", "f", "logical", "UTF8", c.walEnd.String(), "-1", "0"}}
+}
+
+func (c *client) slots() [][]string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	active, pid := "f", "0"
+	if c.slot.owner != nil {
+		active, pid = "t", "17"
+	}
+	lsn := c.slot.confirmed.String()
+	return [][]string{{"slot", "pgoutput", "app", active, pid, lsn, lsn, "reserved", null, "f", "f", "", "0", "f", "f"}}
+}
+
+// execute runs a statement.
+func (c *client) execute(sql string, args [][]byte) []pgproto3.BackendMessage {
+	s := find(sql)
+	if s.types == "" {
+		c.history.violated("unexpected statement %q", sql)
+	}
+	var rows [][]string
+	if s.answer != nil {
+		rows = s.answer(c)
+	} else { // a message that says which transactions have been delivered when it is read
+		c.commit(func(tx *transaction) { tx.message = string(args[1]) + "|1:1:" })
+		rows = [][]string{{"0/1"}}
+	}
+	var messages []pgproto3.BackendMessage
+	for _, row := range rows {
+		messages = append(messages, dataRow(row))
+	}
+	return append(messages, &pgproto3.CommandComplete{CommandTag: []byte("SELECT")})
+}
+
+// describe returns the columns of a statement.
+func describe(sql string) pgproto3.BackendMessage {
+	oids := map[rune]uint32{'b': oidBool, '8': oidInt8, '4': oidInt4, 't': oidText, 'o': oidOID}
+	var columns []column
+	for _, t := range find(sql).types {
+		columns = append(columns, column{"c", oids[t]})
+	}
+	return rowDescription(columns)
+}
+
+func parametersOf(sql string) pgproto3.BackendMessage {
+	d := new(pgproto3.ParameterDescription)
+	for n := 1; strings.Contains(sql, "$"+strconv.Itoa(n)); n++ {
+		d.ParameterOIDs = append(d.ParameterOIDs, oidText)
+	}
+	return d
+}
+
+func rowDescription(columns []column) pgproto3.BackendMessage {
+	d := new(pgproto3.RowDescription)
+	for _, c := range columns {
+		d.Fields = append(d.Fields, pgproto3.FieldDescription{Name: []byte(c.name), DataTypeOID: c.oid, DataTypeSize: -1, TypeModifier: -1})
+	}
+	return d
+}
+
+func dataRow(values []string) pgproto3.BackendMessage {
+	d := new(pgproto3.DataRow)
+	for _, v := range values {
+		if v == null {
+			d.Values = append(d.Values, nil)
+		} else {
+			d.Values = append(d.Values, []byte(v))
+		}
+	}
+	return d
+}
+
+func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }

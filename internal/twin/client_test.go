@@ -1,0 +1,182 @@
+package twin
+
+import (
+	"bytes"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgproto3"
+)
+
+// A client is a connection as the server sees it.
+type client struct {
+	*postgres
+	conn        *conn
+	backend     *pgproto3.Backend // its receiving half belongs to serve
+	settings    map[string]string
+	replication bool
+
+	writing turn // a message is being written; not under postgres.mu
+
+	// These belong to postgres.mu.
+	gone      bool // nothing more is sent
+	streaming bool
+	sender    sender
+}
+
+// serve takes one connection.
+func (p *postgres) serve(conn *conn) {
+	c := &client{postgres: p, conn: conn, backend: pgproto3.NewBackend(conn, conn), writing: newTurn()}
+	m, err := c.backend.ReceiveStartupMessage()
+	if err != nil {
+		return
+	}
+	startup, ok := m.(*pgproto3.StartupMessage)
+	if !ok {
+		return
+	}
+	c.settings = startup.Parameters
+	c.replication = c.settings["replication"] != ""
+	p.mu.Lock()
+	refuse := p.refuse
+	if refuse == nil && p.state == running {
+		p.clients[c] = struct{}{}
+	}
+	p.mu.Unlock()
+	if refuse != nil {
+		c.send(refuse)
+		return
+	}
+	defer c.leave()
+	c.send(&pgproto3.AuthenticationOk{}, &pgproto3.BackendKeyData{ProcessID: 1, SecretKey: []byte{0, 0, 0, 1}}, ready())
+	c.converse()
+}
+
+// leave lets go of everything the connection holds.
+func (c *client) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gone = true
+	delete(c.clients, c)
+	if c.slot.owner == c {
+		c.slot.owner = nil
+	}
+	c.changed.Broadcast()
+}
+
+// terminate ends the connection with an error. postgres.mu is held.
+func (c *client) terminate() {
+	if c.gone {
+		return
+	}
+	c.gone = true
+	c.changed.Broadcast()
+	b, _ := fatal("57P01", "terminating connection due to administrator command").Encode(nil)
+	c.net.serving.Go(func() {
+		c.writing.take()
+		defer c.writing.give()
+		_ = c.conn.SetWriteDeadline(time.Now().Add(time.Second))
+		_, _ = c.conn.Write(b)
+		c.conn.out.end(errClosedByServer)
+		c.conn.in.breakOff(errClosedByServer, syscall.EPIPE)
+	})
+}
+
+// send writes messages whole.
+func (c *client) send(messages ...pgproto3.BackendMessage) bool {
+	var b []byte
+	for _, m := range messages {
+		b, _ = m.Encode(b)
+	}
+	c.writing.take()
+	defer c.writing.give()
+	_, err := c.conn.Write(b)
+	return err == nil
+}
+
+func ready() pgproto3.BackendMessage { return &pgproto3.ReadyForQuery{TxStatus: 'I'} }
+
+// converse answers until the client ends.
+func (c *client) converse() {
+	statements := make(map[string]string)
+	var portal *pgproto3.Bind
+	for {
+		m, err := c.backend.Receive()
+		if err != nil {
+			return
+		}
+		ok := true
+		switch m := m.(type) {
+		case *pgproto3.Terminate:
+			return
+		case *pgproto3.Query:
+			ok = c.query(m.String)
+		case *pgproto3.CopyData:
+			c.reply(m.Data)
+		case *pgproto3.CopyDone:
+			c.endCopy()
+		case *pgproto3.Parse:
+			statements[m.Name] = m.Query
+			ok = c.send(&pgproto3.ParseComplete{})
+		case *pgproto3.Bind:
+			kept := *m
+			kept.Parameters = nil
+			for _, v := range m.Parameters {
+				kept.Parameters = append(kept.Parameters, bytes.Clone(v))
+			}
+			portal = &kept
+			ok = c.send(&pgproto3.BindComplete{})
+		case *pgproto3.Describe:
+			name := m.Name
+			if m.ObjectType == 'S' {
+				ok = c.send(parametersOf(statements[name]))
+			} else {
+				name = portal.PreparedStatement
+			}
+			ok = ok && c.send(describe(statements[name]))
+		case *pgproto3.Execute:
+			ok = c.send(c.execute(statements[portal.PreparedStatement], portal.Parameters)...)
+		case *pgproto3.Sync:
+			ok = c.send(ready())
+		}
+		if !ok {
+			return
+		}
+	}
+}
+
+var startReplication = regexp.MustCompile(`^START_REPLICATION SLOT "slot" LOGICAL ([0-9A-F/]+) `)
+
+// query answers the simple protocol.
+func (c *client) query(sql string) bool {
+	switch {
+	case sql == "IDENTIFY_SYSTEM":
+		c.mu.Lock()
+		end := c.walEnd
+		c.mu.Unlock()
+		return c.rows([]column{{"systemid", oidText}, {"timeline", oidInt4}, {"xlogpos", oidText}, {"dbname", oidText}},
+			[]string{systemID, "1", end.String(), "app"})
+	case strings.HasPrefix(sql, "SELECT lower(name), setting"):
+		rows := [][]string{{"wal_sender_timeout", millis(c.timeout)}}
+		for name, value := range c.settings {
+			rows = append(rows, []string{name, value})
+		}
+		return c.rows([]column{{"name", oidText}, {"setting", oidText}}, rows...)
+	case startReplication.MatchString(sql):
+		from, err := pglogrepl.ParseLSN(startReplication.FindStringSubmatch(sql)[1])
+		return err == nil && c.startReplication(from)
+	}
+	c.history.violated("unexpected query %q", sql)
+	return false
+}
+
+func (c *client) rows(columns []column, rows ...[]string) bool {
+	messages := []pgproto3.BackendMessage{rowDescription(columns)}
+	for _, row := range rows {
+		messages = append(messages, dataRow(row))
+	}
+	return c.send(append(messages, &pgproto3.CommandComplete{CommandTag: []byte("SELECT")}, ready())...)
+}

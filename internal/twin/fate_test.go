@@ -1,0 +1,141 @@
+package twin
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// A fateKind is what becomes of a request.
+type fateKind int
+
+const (
+	untouched fateKind = iota
+	slow               // it is answered slowly
+	rejected           // with an error, without being stored
+	failed             // with an error, although it is stored
+	lost               // not at all, although it is stored
+	held               // it is stored, and answered much later
+	late               // its connection breaks, and later it is stored
+	forgotten          // the broker does not know the producer any more
+	denied             // the user may not write, for some time
+	throttled
+	fateKinds
+)
+
+func (k fateKind) String() string {
+	return [...]string{"untouched", "slow", "rejected", "failed after write", "answer lost", "answer held", "stored late", "producer forgotten", "denied", "throttled", ""}[k]
+}
+
+// A fate is what becomes of one request.
+type fate struct {
+	kind          fateKind
+	before, after time.Duration // of storing
+	throttle      time.Duration
+	err           error // of rejected and failed
+}
+
+func (f fate) String() string {
+	s := f.kind.String()
+	if f.err != nil {
+		s += " " + f.err.Error()
+	}
+	if d := f.before + f.after + f.throttle; d > 0 {
+		s += fmt.Sprintf(" for %s", d)
+	}
+	return s
+}
+
+// fates are how likely they are. The zero value leaves requests untouched.
+type fates struct {
+	weights     [fateKinds]int // per thousand
+	deniedUntil time.Time
+	deniedTopic string
+}
+
+// draw draws the fate of a request. The cluster's lock is held.
+func (f *fates) draw(k *kafka, rng *rand.Rand, req kmsg.Request) fate {
+	kind := untouched
+	n := rng.IntN(1000)
+	for i, w := range f.weights {
+		if n -= w; n < 0 {
+			kind = fateKind(i)
+			break
+		}
+	}
+	d := time.Duration(rng.ExpFloat64() * float64(300*time.Millisecond))
+	if req.Key() == int16(kmsg.ApiVersions) && kind != lost { // see conn.swift
+		return fate{}
+	}
+	produce, ok := req.(*kmsg.ProduceRequest)
+	if !ok {
+		return otherFate(kind, min(d, 5*time.Second))
+	}
+	topic := produce.Topics[0].Topic
+	retriable := []error{
+		kerr.NotLeaderForPartition, kerr.LeaderNotAvailable, kerr.NotEnoughReplicas, kerr.KafkaStorageError,
+		kerr.UnknownServerError, kerr.RequestTimedOut, kerr.NetworkException, kerr.ThrottlingQuotaExceeded,
+	}
+	written := []error{kerr.RequestTimedOut, kerr.NotEnoughReplicasAfterAppend, kerr.NetworkException}
+	switch kind {
+	case slow:
+		if topic == positions { // see TestTwin
+			return fate{kind: slow, after: d}
+		}
+		return fate{kind: slow, before: d, after: d / 2}
+	case rejected:
+		return fate{kind: rejected, err: retriable[rng.IntN(len(retriable))]}
+	case failed:
+		return fate{kind: failed, err: written[rng.IntN(len(written))]}
+	case held:
+		return fate{kind: held, after: 20 * d}
+	case late:
+		if topic == positions { // see TestTwin
+			return fate{kind: lost}
+		}
+		return fate{kind: late, before: 5 * d}
+	case forgotten:
+		k.history.forget()
+		lost := []error{kerr.UnknownProducerID, kerr.OutOfOrderSequenceNumber, nil}
+		return fate{kind: forgotten, err: lost[rng.IntN(len(lost))]}
+	case denied:
+		f.deniedTopic, f.deniedUntil = topic, time.Now().Add(10*d)
+		return fate{kind: denied}
+	case throttled:
+		return fate{kind: throttled, throttle: d}
+	case untouched, lost, fateKinds:
+	}
+	return fate{kind: kind}
+}
+
+// otherFate is what becomes of a request other than produce.
+func otherFate(kind fateKind, d time.Duration) fate {
+	if kind == slow || kind == held {
+		return fate{kind: slow, before: d}
+	}
+	if kind == rejected {
+		return fate{kind: rejected, err: kerr.CoordinatorLoadInProgress}
+	}
+	if kind == lost || kind == failed {
+		return fate{kind: lost}
+	}
+	return fate{}
+}
+
+// instead returns the error that a partition is answered with instead of storing the batch.
+// The cluster's lock is held.
+func (f fate) instead(k *kafka, topic string, partition int32) error {
+	if topic == k.fates.deniedTopic && time.Now().Before(k.fates.deniedUntil) {
+		return kerr.TopicAuthorizationFailed
+	}
+	if f.kind == forgotten && int(partition) < len(k.topics[topic]) {
+		clear(k.topics[topic][partition].states)
+	}
+	if f.kind == rejected || f.kind == forgotten {
+		return f.err
+	}
+	return nil
+}

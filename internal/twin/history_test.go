@@ -1,0 +1,300 @@
+package twin
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+)
+
+// A transaction is one of the log.
+type transaction struct {
+	commitLSN, endLSN pglogrepl.LSN
+	rows              []*row
+	message           string // of pg_logical_emit_message; "": none
+	missing           int    // rows that no broker has stored yet
+}
+
+// A row is one event.
+type row struct {
+	tx                    *transaction
+	id, topic, key, value string
+	poison                bool  // brokers do not take it
+	nth                   int   // among the rows of its key that brokers take, from 0
+	runs                  []int // of the relay that have stored it
+}
+
+// A history judges everything that happens at the moment it happens. Methods may be called
+// from any goroutine.
+type history struct {
+	mu         sync.Mutex
+	began      time.Time
+	events     []event
+	violations []string
+
+	transactions []*transaction
+	whole        int // so many of them are stored completely, without a gap
+	rows         map[string]*row
+	keys         map[string]int // rows committed, by topic and key
+	next         map[string]int // of the row that has to appear first there
+
+	kept       bool          // there are position records
+	record     pglogrepl.LSN // the newest
+	records    map[pglogrepl.LSN]bool
+	recordOf   map[int]pglogrepl.LSN // by run
+	slot       pglogrepl.LSN         // what the server knows to be confirmed
+	starts     map[int]start         // by run
+	deadLetter string                // the topic of dead letters; "": poison ends the relay
+	forgetful  bool                  // a broker has forgotten a producer: batches may come twice
+
+	undelivered int // rows
+	duplicates  int
+	updates     int // status updates judged
+}
+
+// A start is how a run of the relay began.
+type start struct {
+	record  pglogrepl.LSN // the position record by then
+	from    pglogrepl.LSN // where its first session began
+	streams bool          // from is known
+}
+
+type event struct {
+	at   time.Duration
+	text string
+	args []any
+}
+
+func newHistory() *history {
+	return &history{
+		began: time.Now(), rows: make(map[string]*row), keys: make(map[string]int),
+		next: make(map[string]int), records: make(map[pglogrepl.LSN]bool), recordOf: make(map[int]pglogrepl.LSN), starts: make(map[int]start),
+	}
+}
+
+// note adds a line to the history.
+func (h *history) note(text string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.noteLocked(text, args...)
+}
+
+func (h *history) noteLocked(text string, args ...any) {
+	h.events = append(h.events, event{time.Since(h.began), text, args})
+}
+
+// violated notes that something happened that must not.
+func (h *history) violated(text string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.violatedLocked(text, args...)
+}
+
+func (h *history) violatedLocked(text string, args ...any) {
+	h.noteLocked("VIOLATION: "+text, args...)
+	h.violations = append(h.violations, fmt.Sprintf("%s: ", time.Since(h.began))+fmt.Sprintf(text, args...))
+}
+
+// String is what happened, one line each.
+func (h *history) String() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var b strings.Builder
+	for _, e := range h.events {
+		fmt.Fprintf(&b, "%12s %s\n", e.at, fmt.Sprintf(e.text, e.args...))
+	}
+	return b.String()
+}
+
+// committed adds a transaction.
+func (h *history) committed(tx *transaction) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, r := range tx.rows {
+		h.rows[r.id] = r
+		if k := r.topic + "/" + r.key; !r.poison || h.deadLetter == "" {
+			r.nth = h.keys[k]
+			h.keys[k]++
+		}
+	}
+	tx.missing = len(tx.rows)
+	h.undelivered += len(tx.rows)
+	h.transactions = append(h.transactions, tx)
+	h.settle()
+	h.noteLocked("commit at %s to %s: %d rows %s", tx.commitLSN, tx.endLSN, len(tx.rows), tx.message)
+}
+
+func (h *history) settle() {
+	for h.whole < len(h.transactions) && h.transactions[h.whole].missing == 0 {
+		h.whole++
+	}
+}
+
+// launched notes that a run of the relay begins.
+func (h *history) launched(run int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.starts[run] = start{record: h.record}
+	h.noteLocked("run %d: begins, recorded is %s", run, h.record)
+}
+
+// started judges where a session begins.
+func (h *history) started(run int, asked, slot pglogrepl.LSN) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.noteLocked("run %d: session from %s, slot at %s", run, asked, slot)
+	from := max(asked, slot)
+	h.safe(from, "run %d: a session from", run)
+	s := h.starts[run]
+	if from < s.record {
+		h.violatedLocked("run %d: a session from %s, although %s was recorded", run, from, s.record)
+	}
+	if !s.streams {
+		s.from, s.streams = from, true
+		h.starts[run] = s
+	}
+}
+
+// wentBack notes that the server has forgotten what it knew behind lsn.
+func (h *history) wentBack(lsn pglogrepl.LSN) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.slot = lsn
+}
+
+// streamed reports whether a run has had a session.
+func (h *history) streamed(run int) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.starts[run].streams
+}
+
+// safe judges a position behind which the server does not send again what lies before.
+func (h *history) safe(lsn pglogrepl.LSN, what string, args ...any) {
+	if h.whole == len(h.transactions) {
+		return
+	}
+	if tx := h.transactions[h.whole]; tx.commitLSN < lsn {
+		h.violatedLocked("%s %s, while %d rows of the transaction at %s are not stored", fmt.Sprintf(what, args...), lsn, tx.missing, tx.commitLSN)
+	}
+}
+
+// told judges a status update: last is the session's last one, known whether the session was
+// sent this position.
+func (h *history) told(run int, lsn, last pglogrepl.LSN, known bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.updates++
+	if lsn != last {
+		h.noteLocked("run %d: confirms %s", run, lsn)
+	}
+	if lsn < last {
+		h.violatedLocked("run %d: confirms %s after %s", run, lsn, last)
+	}
+	if !known && !h.records[lsn] {
+		h.violatedLocked("run %d: confirms %s, which is neither the end of a transaction or keepalive it was sent nor was recorded", run, lsn)
+	}
+	if h.kept && lsn > h.record {
+		h.violatedLocked("run %d: confirms %s, while %s is recorded", run, lsn, h.record)
+	}
+	h.safe(lsn, "run %d: confirms", run)
+	h.slot = max(h.slot, lsn)
+}
+
+// recorded judges a position record that a broker has stored.
+func (h *history) recorded(run int, value []byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var p checkpoint.Position
+	if err := p.UnmarshalJSON(value); err != nil {
+		h.violatedLocked("run %d: position record %q: %v", run, value, err)
+		return
+	}
+	h.noteLocked("run %d: record %s stored", run, p.EndLSN)
+	// While one run drains, another may have the slot: then the record may go back, but not
+	// behind the slot.
+	if p.EndLSN < h.recordOf[run] || p.EndLSN < h.slot {
+		h.violatedLocked("run %d: record %s after %s, with the slot at %s", run, p.EndLSN, h.recordOf[run], h.slot)
+	}
+	h.recordOf[run] = p.EndLSN
+	h.safe(p.EndLSN, "run %d: record", run)
+	h.record = p.EndLSN
+	h.records[p.EndLSN] = true
+}
+
+// stored judges a record that a broker has stored.
+func (h *history) stored(run int, topic string, r record) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e := h.rows[r.headers["id"]]
+	if e == nil {
+		h.violatedLocked("run %d: record of %s with id %q is no row's", run, topic, r.headers["id"])
+		return
+	}
+	dead := topic == h.deadLetter
+	if r.key != e.key || r.value != e.value || topic != e.topic && !dead || dead && !e.poison {
+		h.violatedLocked("run %d: record of %s, key %q, value %q is not row %s of %s, key %q, value %q", run, topic, r.key, r.value, e.id, e.topic, e.key, e.value)
+	}
+	if s := h.starts[run]; h.kept && e.tx.endLSN <= s.from {
+		h.violatedLocked("run %d: stores row %s of the transaction that ends at %s, although it began at %s", run, e.id, e.tx.endLSN, s.from)
+	}
+	if slices.Contains(e.runs, run) && !h.forgetful {
+		h.violatedLocked("run %d: stores row %s twice", run, e.id)
+	}
+	first := len(e.runs) == 0
+	e.runs = append(e.runs, run)
+	if !first {
+		h.duplicates++
+		h.noteLocked("run %d: row %s is stored again, before by %v", run, e.id, e.runs)
+		return
+	}
+	h.undelivered--
+	e.tx.missing--
+	h.settle()
+	if dead {
+		return
+	}
+	k := e.topic + "/" + e.key
+	if e.nth != h.next[k] {
+		h.violatedLocked("run %d: row %d of %s is stored before row %d", run, e.nth, k, h.next[k])
+	}
+	h.next[k] = e.nth + 1
+}
+
+// left returns how many rows no broker has stored.
+func (h *history) left() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.undelivered
+}
+
+// recordedLSN returns the newest position record.
+func (h *history) recordedLSN() pglogrepl.LSN {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.record
+}
+
+// forget notes that batches may come twice from now on.
+func (h *history) forget() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.forgetful = true
+}
+
+// last returns where the newest transaction with rows ends.
+func (h *history) last() pglogrepl.LSN {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, tx := range slices.Backward(h.transactions) {
+		if len(tx.rows) > 0 {
+			return tx.endLSN
+		}
+	}
+	return 0
+}

@@ -1,0 +1,200 @@
+package twin
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// A nemesis makes trouble.
+type nemesis struct {
+	*world
+	rng      *rand.Rand
+	restarts turn // one of Postgres at a time
+	repairs  sync.WaitGroup
+}
+
+// A trouble is one kind of it.
+type trouble struct {
+	weight int
+	strike func(*nemesis)
+}
+
+var troubles = []trouble{
+	{4, (*nemesis).cutSource},
+	{2, (*nemesis).freezeSource},
+	{1, (*nemesis).dig},
+	{2, (*nemesis).terminate},
+	{2, (*nemesis).crashPostgres},
+	{2, (*nemesis).stopPostgres},
+	{4, func(n *nemesis) { n.postgres.checkpoint() }},
+	{4, (*nemesis).cutSink},
+	{1, (*nemesis).freezeSink},
+	{2, (*nemesis).failBroker},
+	{3, (*nemesis).moveLeader},
+	{1, func(n *nemesis) { n.kafka.grow() }},
+	{2, func(n *nemesis) { n.orders <- kill }},
+	{2, func(n *nemesis) { n.orders <- term }},
+}
+
+// run makes trouble until ctx ends, and returns when what takes time is repaired. A seed has
+// its favourites among the troubles, and its own share of requests that go wrong.
+func (n *nemesis) run(ctx context.Context) {
+	weights := make([]int, len(troubles))
+	total := 0
+	for i, t := range troubles {
+		if n.rng.IntN(3) > 0 {
+			weights[i] = t.weight
+		}
+		total += weights[i]
+	}
+	n.kafka.mu.Lock()
+	n.kafka.fates.weights = n.weights()
+	n.kafka.mu.Unlock()
+	pace := float64(time.Second) * (0.1 + 3*n.rng.Float64())
+	for {
+		n.sleep(ctx, time.Duration(n.rng.ExpFloat64()*pace))
+		if ctx.Err() != nil {
+			break
+		}
+		for i, at := 0, n.rng.IntN(max(total, 1)); i < len(weights); i++ {
+			if at -= weights[i]; at < 0 {
+				troubles[i].strike(n)
+				break
+			}
+		}
+	}
+	n.repairs.Wait()
+}
+
+func (n *nemesis) weights() (w [fateKinds]int) {
+	for kind := slow; kind < fateKinds; kind++ {
+		if n.rng.IntN(3) == 0 {
+			w[kind] = n.rng.IntN(80)
+		}
+	}
+	if n.rng.IntN(3) > 0 {
+		w[forgotten] = 0 // it makes duplicates legal
+	}
+	return w
+}
+
+// span returns a time of which the mean is given.
+func (n *nemesis) span(mean time.Duration) time.Duration {
+	return min(time.Duration(n.rng.ExpFloat64()*float64(mean)), 10*mean)
+}
+
+// repair has f called after a while.
+func (n *nemesis) repair(mean time.Duration, f func()) {
+	d := n.span(mean)
+	n.repairs.Go(func() {
+		time.Sleep(d)
+		f()
+	})
+}
+
+// breakLater cuts a connection after some bytes.
+func (n *nemesis) breakLater(c *conn) {
+	way, lossy := c.in, n.rng.IntN(2) == 0
+	if n.rng.IntN(3) > 0 {
+		way = c.out
+	}
+	way.breakAfter(1+n.rng.IntN(1+n.rng.IntN(20_000)), func() { c.cut(lossy) })
+}
+
+func (n *nemesis) cutSource() {
+	n.history.note("nemesis: connections to postgres will break")
+	n.postgres.each(func(c *client) { n.breakLater(c.conn) })
+}
+
+func (n *nemesis) freezeSource() {
+	d := n.span(5 * time.Second)
+	n.history.note("nemesis: connections to postgres freeze for %s", d)
+	n.postgres.each(func(c *client) { c.conn.freeze(d) })
+}
+
+func (n *nemesis) dig() {
+	d := n.span(3 * time.Second)
+	n.history.note("nemesis: postgres cannot be reached for %s", d)
+	n.net.dig(d)
+}
+
+// terminate is pg_terminate_backend.
+func (n *nemesis) terminate() {
+	n.history.note("nemesis: connections to postgres are terminated")
+	n.postgres.each(func(c *client) { c.terminate() })
+}
+
+func (n *nemesis) crashPostgres() {
+	n.repairs.Go(func() {
+		n.restarts.take()
+		n.postgres.crash()
+		n.restarts.give()
+	})
+	n.repair(time.Second, n.startPostgres)
+}
+
+func (n *nemesis) stopPostgres() {
+	n.repairs.Go(func() {
+		n.restarts.take()
+		defer n.restarts.give()
+		n.postgres.stop()
+	})
+	n.repair(time.Second, n.startPostgres)
+}
+
+func (n *nemesis) startPostgres() {
+	n.restarts.take()
+	defer n.restarts.give()
+	n.postgres.start()
+}
+
+// brokers calls f for every connection to a broker that is chosen.
+func (n *nemesis) brokers(f func(*conn)) {
+	n.kafka.mu.Lock()
+	defer n.kafka.mu.Unlock()
+	for _, c := range n.kafka.nodes[n.rng.IntN(len(n.kafka.nodes))].sortedConns() {
+		f(c)
+	}
+}
+
+func (n *nemesis) cutSink() {
+	n.history.note("nemesis: connections to a broker will break")
+	n.brokers(n.breakLater)
+}
+
+func (n *nemesis) freezeSink() {
+	d := n.span(5 * time.Second)
+	n.history.note("nemesis: connections to a broker freeze for %s", d)
+	n.brokers(func(c *conn) { c.freeze(d) })
+}
+
+func (n *nemesis) failBroker() {
+	broker := n.kafka.nodes[n.rng.IntN(len(n.kafka.nodes))]
+	n.kafka.fail(broker)
+	n.repair(2*time.Second, func() { n.kafka.up(broker) })
+}
+
+func (n *nemesis) moveLeader() {
+	n.kafka.move()
+	n.repair(time.Second, func() { n.kafka.move() })
+}
+
+// peace ends what is still going on.
+func (n *nemesis) peace() {
+	n.startPostgres()
+	n.kafka.heal()
+	forgive := func(c *conn) {
+		c.in.breakAfter(0, nil)
+		c.out.breakAfter(0, nil)
+	}
+	n.postgres.each(func(c *client) { forgive(c.conn) })
+	n.kafka.mu.Lock()
+	defer n.kafka.mu.Unlock()
+	for _, broker := range n.kafka.nodes {
+		for _, c := range broker.sortedConns() {
+			forgive(c)
+		}
+	}
+}

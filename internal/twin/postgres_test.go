@@ -1,0 +1,198 @@
+package twin
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgproto3"
+)
+
+const postgresAddr = "postgres:5432"
+
+// A postgres is a server with one slot. It locks itself for every step.
+type postgres struct {
+	net     *network
+	history *history
+	sends   func(*transaction) bool // false: the walsender leaves it out; for mutations
+
+	mu      sync.Mutex
+	changed *sync.Cond
+	rng     *rand.Rand
+	state   serverState
+	log     []*transaction
+	walEnd  pglogrepl.LSN
+	slot    slot
+	clients map[*client]struct{}
+	refuse  *pgproto3.ErrorResponse // what new connections get; nil: they are taken
+	timeout time.Duration           // wal_sender_timeout
+	empty   bool                    // transactions without rows are sent (before 15)
+	serial  int                     // of rows
+}
+
+type serverState int
+
+const (
+	running  serverState = iota
+	stopping             // a fast stop: walsenders wait for their receivers
+	down
+)
+
+// A slot has a position in memory and the one that a crash leaves.
+type slot struct {
+	confirmed, saved pglogrepl.LSN
+	owner            *client // nil: not active
+}
+
+func newPostgres(n *network, h *history, rng *rand.Rand) *postgres {
+	p := &postgres{
+		net: n, history: h, rng: rng, walEnd: 0x1000, state: down,
+		clients: make(map[*client]struct{}), sends: func(*transaction) bool { return true },
+		timeout: time.Duration(5+rng.IntN(55)) * time.Second, empty: rng.IntN(2) == 0,
+	}
+	p.slot = slot{confirmed: p.walEnd, saved: p.walEnd}
+	p.changed = sync.NewCond(&p.mu)
+	return p
+}
+
+// start takes connections.
+func (p *postgres) start() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.state, p.refuse = running, nil
+	p.net.listen(postgresAddr, p.serve)
+	p.history.note("postgres: takes connections, slot at %s", p.slot.confirmed)
+}
+
+// crash ends every connection and forgets what was not saved.
+func (p *postgres) crash() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.history.note("postgres: crashes, slot goes back from %s to %s", p.slot.confirmed, p.slot.saved)
+	p.state = down
+	p.slot.confirmed, p.slot.owner = p.slot.saved, nil
+	p.history.wentBack(p.slot.saved)
+	for _, c := range p.sortedClients() {
+		c.gone = true
+		c.conn.cut(p.rng.IntN(2) == 0)
+	}
+	clear(p.clients)
+	p.away()
+	p.changed.Broadcast()
+}
+
+// away has connections refused in one way or the other.
+func (p *postgres) away() {
+	if p.rng.IntN(2) == 0 {
+		p.net.unlisten(postgresAddr)
+	} else {
+		p.refuse = fatal("57P03", "the database system is starting up")
+	}
+}
+
+// stop is a fast stop: it returns when every walsender has ended.
+func (p *postgres) stop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.state != running {
+		return
+	}
+	p.history.note("postgres: stops")
+	p.state, p.refuse = stopping, fatal("57P03", "the database system is shutting down")
+	for _, c := range p.sortedClients() {
+		if !c.streaming {
+			c.terminate()
+		}
+	}
+	p.changed.Broadcast()
+	for p.slot.owner != nil && p.state == stopping {
+		p.changed.Wait()
+	}
+	if p.state != stopping {
+		return // it has crashed meanwhile
+	}
+	p.slot.saved = p.slot.confirmed
+	p.history.note("postgres: has stopped, slot at %s", p.slot.confirmed)
+	for _, c := range p.sortedClients() {
+		c.gone = true
+		c.conn.cut(false)
+	}
+	clear(p.clients)
+	p.state = down
+	p.away()
+}
+
+// checkpoint saves the slot.
+func (p *postgres) checkpoint() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.slot.saved = p.slot.confirmed
+}
+
+// each calls f for every connection.
+func (p *postgres) each(f func(*client)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.sortedClients() {
+		f(c)
+	}
+}
+
+func (p *postgres) sortedClients() []*client {
+	return slices.SortedFunc(maps.Keys(p.clients), func(a, b *client) int { return cmp.Compare(a.conn.name, b.conn.name) })
+}
+
+// newRow returns a row that is not in a transaction yet. The lock is held.
+func (p *postgres) newRow(topic, key string, size int, poison bool) *row {
+	p.serial++
+	r := &row{
+		id: fmt.Sprintf("id-%d", p.serial), topic: topic, key: key, poison: poison,
+		value: fmt.Sprintf("%d of %s %s", p.serial, key, strings.Repeat("x", size)),
+	}
+	if poison {
+		r.value = poisonous + r.value
+	}
+	return r
+}
+
+// commit writes a transaction to the log, unless the server does not run.
+func (p *postgres) commit(fill func(tx *transaction)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.state != running {
+		return
+	}
+	tx := new(transaction)
+	fill(tx)
+	for _, r := range tx.rows {
+		r.tx = tx
+		p.walEnd += pglogrepl.LSN(64 + len(r.value))
+	}
+	p.walEnd += 8
+	tx.commitLSN = p.walEnd
+	p.walEnd += 48
+	tx.endLSN = p.walEnd
+	if p.rng.IntN(3) == 0 { // else the next record begins where this one ends
+		p.walEnd += pglogrepl.LSN(8 * (1 + p.rng.IntN(20)))
+	}
+	p.log = append(p.log, tx)
+	p.history.committed(tx)
+	p.changed.Broadcast()
+}
+
+// confirmedLSN returns the slot's position.
+func (p *postgres) confirmedLSN() pglogrepl.LSN {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.slot.confirmed
+}
+
+func fatal(code, text string) *pgproto3.ErrorResponse {
+	return &pgproto3.ErrorResponse{Severity: "FATAL", Code: code, Message: text}
+}

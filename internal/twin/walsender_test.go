@@ -1,0 +1,294 @@
+package twin
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgproto3"
+)
+
+// A sender is what a client has while it streams. All of it belongs to postgres.mu.
+type sender struct {
+	next     int           // of the log
+	start    pglogrepl.LSN // what was committed before is not sent
+	sent     pglogrepl.LSN // how far
+	told     pglogrepl.LSN // by the last status update
+	heard    time.Time     // when that was
+	pinged   bool          // a reply is awaited
+	asked    bool          // a keepalive is
+	idled    pglogrepl.LSN // the position of the last keepalive that was sent for having caught up
+	finished bool          // the client has ended the copy
+
+	positions map[pglogrepl.LSN]bool // that may be confirmed
+}
+
+// startReplication answers START_REPLICATION.
+func (c *client) startReplication(from pglogrepl.LSN) bool {
+	c.mu.Lock()
+	if c.slot.owner != nil {
+		c.mu.Unlock()
+		busy := &pgproto3.ErrorResponse{Severity: "ERROR", Code: "55006", Message: `replication slot "slot" is active for PID 17`}
+		return c.send(busy, ready())
+	}
+	c.history.started(c.conn.run, from, c.slot.confirmed)
+	c.slot.owner, c.streaming = c, true
+	start := max(from, c.slot.confirmed)
+	c.sender = sender{
+		start: start, sent: start, heard: time.Now(),
+		positions: map[pglogrepl.LSN]bool{0: true, from: true, c.slot.confirmed: true},
+	}
+	c.mu.Unlock()
+	if !c.send(&pgproto3.CopyBothResponse{}) {
+		return false
+	}
+	c.net.serving.Go(c.stream)
+	return true
+}
+
+// stream sends until the stream ends or there is nobody to send to, and lets go of the slot.
+func (c *client) stream() {
+	if !c.sendAll() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.abandon()
+	}
+}
+
+// abandon gives up a connection that is of no use any more. The lock is held.
+func (c *client) abandon() {
+	c.gone = true
+	c.conn.cut(true)
+	if c.slot.owner == c {
+		c.slot.owner = nil
+	}
+	c.changed.Broadcast()
+}
+
+// sendAll sends until the stream ends, or returns false.
+func (c *client) sendAll() bool {
+	sentRelation := false
+	for {
+		tx, messages, last := c.work()
+		if tx != nil {
+			if !sentRelation {
+				messages = append(messages, walData(0, relation()))
+				sentRelation = true
+			}
+			if !c.sendTransaction(append(messages, encode(tx)...)) {
+				return false
+			}
+			c.mu.Lock()
+			c.sender.sent = tx.endLSN
+			c.mu.Unlock()
+			continue
+		}
+		for _, m := range messages {
+			if !c.write(m) {
+				return false
+			}
+		}
+		if last {
+			return true
+		}
+	}
+}
+
+// work waits until there is something to send.
+func (c *client) work() (tx *transaction, messages [][]byte, last bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := &c.sender
+	for {
+		now := time.Now()
+		dead, ping := s.heard.Add(c.timeout), s.heard.Add(c.timeout/2)
+		if s.pinged {
+			ping = time.Time{}
+		}
+		switch {
+		case c.gone:
+			return nil, nil, true
+		case !now.Before(dead):
+			c.history.note("postgres: ends a connection that is silent")
+			c.abandon()
+			return nil, nil, true
+		case s.finished:
+			c.slot.owner, c.streaming = nil, false
+			c.changed.Broadcast()
+			done, _ := (&pgproto3.CopyDone{}).Encode(nil)
+			done, _ = (&pgproto3.CommandComplete{CommandTag: []byte("COPY 0")}).Encode(done)
+			done, _ = ready().Encode(done)
+			return nil, [][]byte{done}, true
+		case s.asked, !ping.IsZero() && !now.Before(ping):
+			request := !s.asked
+			s.pinged = s.pinged || request
+			s.asked = false
+			return nil, [][]byte{c.keepalive(s.sent, request)}, false
+		}
+		for s.next < len(c.log) && c.log[s.next].commitLSN < s.start {
+			s.next++
+		}
+		if s.next < len(c.log) {
+			tx := c.log[s.next]
+			s.next++
+			if !c.sends(tx) {
+				continue
+			}
+			if len(tx.rows) > 0 || tx.message != "" || c.empty {
+				s.positions[tx.endLSN] = true
+				return tx, nil, false
+			}
+			s.sent = tx.endLSN
+			continue
+		}
+		s.sent = max(s.sent, c.walEnd)
+		switch {
+		case c.state == stopping && s.told >= s.sent:
+			c.gone = true
+			c.slot.owner = nil
+			c.changed.Broadcast()
+			done, _ := (&pgproto3.CommandComplete{CommandTag: []byte("COPY 0")}).Encode(nil)
+			c.history.note("postgres: its walsender ends, %s is confirmed", s.told)
+			return nil, [][]byte{done}, true
+		case c.state == stopping && !s.pinged:
+			s.pinged = true
+			return nil, [][]byte{c.keepalive(s.sent, true)}, false
+		case s.told < s.sent && s.idled < s.sent:
+			s.idled = s.sent
+			return nil, [][]byte{c.keepalive(s.sent, false)}, false
+		}
+		await(c.changed, dead, ping)
+	}
+}
+
+// keepalive returns a keepalive. The lock is held.
+func (c *client) keepalive(end pglogrepl.LSN, request bool) []byte {
+	c.sender.positions[end] = true
+	b := binary.BigEndian.AppendUint64([]byte{'k'}, uint64(end))
+	b = binary.BigEndian.AppendUint64(b, 0)
+	flag := byte(0)
+	if request {
+		flag = 1
+	}
+	return copyData(append(b, flag))
+}
+
+// sendTransaction sends messages, sometimes many at a time, sometimes with a keepalive
+// between them.
+func (c *client) sendTransaction(messages [][]byte) bool {
+	for len(messages) > 0 {
+		rng := c.conn.rng
+		n := min(1+rng.IntN(1+rng.IntN(40)), len(messages))
+		var b []byte
+		if rng.IntN(40) == 0 {
+			c.mu.Lock()
+			b = c.keepalive(c.sender.sent, rng.IntN(2) == 0)
+			c.mu.Unlock()
+		}
+		for _, m := range messages[:n] {
+			b = append(b, m...)
+		}
+		if !c.write(b) {
+			return false
+		}
+		messages = messages[n:]
+	}
+	return true
+}
+
+// write writes bytes.
+func (c *client) write(b []byte) bool {
+	c.writing.take()
+	defer c.writing.give()
+	c.mu.Lock()
+	timeout := c.timeout
+	c.mu.Unlock()
+	_ = c.conn.SetWriteDeadline(time.Now().Add(timeout))
+	_, err := c.conn.Write(b)
+	return err == nil
+}
+
+// reply takes a status update.
+func (c *client) reply(b []byte) {
+	if len(b) != 34 || b[0] != 'r' {
+		c.history.violated("status update %x", b)
+		return
+	}
+	lsn := pglogrepl.LSN(binary.BigEndian.Uint64(b[1:]))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := &c.sender
+	s.heard, s.pinged = time.Now(), false
+	s.asked = s.asked || b[33] == 1
+	if !c.gone && c.slot.owner == c {
+		c.history.told(c.conn.run, lsn, s.told, s.positions[lsn])
+		s.told = max(s.told, lsn)
+		c.slot.confirmed = max(c.slot.confirmed, lsn)
+	}
+	c.changed.Broadcast()
+}
+
+// endCopy takes the client's CopyDone.
+func (c *client) endCopy() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sender.finished = true
+	c.changed.Broadcast()
+}
+
+// https://www.postgresql.org/docs/current/protocol-replication.html
+
+func copyData(body []byte) []byte {
+	b, _ := (&pgproto3.CopyData{Data: body}).Encode(nil)
+	return b
+}
+
+func walData(start pglogrepl.LSN, data []byte) []byte {
+	b := binary.BigEndian.AppendUint64([]byte{'w'}, uint64(start))
+	b = binary.BigEndian.AppendUint64(b, uint64(start))
+	b = binary.BigEndian.AppendUint64(b, 0)
+	return copyData(append(b, data...))
+}
+
+// https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html
+
+func relation() []byte {
+	b := binary.BigEndian.AppendUint32([]byte{'R'}, tableOID)
+	b = append(b, "public\x00outbox\x00d"...)
+	b = binary.BigEndian.AppendUint16(b, uint16(len(columns)))
+	for _, c := range columns {
+		b = append(append(append(b, 0), c...), 0)
+		b = binary.BigEndian.AppendUint32(b, oidText)
+		b = binary.BigEndian.AppendUint32(b, ^uint32(0))
+	}
+	return b
+}
+
+// encode returns the messages of a transaction.
+func encode(tx *transaction) [][]byte {
+	b := binary.BigEndian.AppendUint64([]byte{'B'}, uint64(tx.commitLSN))
+	b = binary.BigEndian.AppendUint64(b, 0)
+	messages := [][]byte{walData(tx.commitLSN, binary.BigEndian.AppendUint32(b, 731))}
+	for _, r := range tx.rows {
+		messages = append(messages, walData(tx.commitLSN, insert(r.id, r.topic, r.key, "Happened", r.value)))
+	}
+	if tx.message != "" {
+		b := binary.BigEndian.AppendUint64([]byte{'M', 1}, uint64(tx.commitLSN))
+		b = append(b, "outbox-cdc\x00"...)
+		b = binary.BigEndian.AppendUint32(b, uint32(len(tx.message)))
+		messages = append(messages, walData(tx.commitLSN, append(b, tx.message...)))
+	}
+	b = binary.BigEndian.AppendUint64([]byte{'C', 0}, uint64(tx.commitLSN))
+	b = binary.BigEndian.AppendUint64(b, uint64(tx.endLSN))
+	return append(messages, walData(tx.commitLSN, binary.BigEndian.AppendUint64(b, 0)))
+}
+
+func insert(values ...string) []byte {
+	b := append(binary.BigEndian.AppendUint32([]byte{'I'}, tableOID), 'N')
+	b = binary.BigEndian.AppendUint16(b, uint16(len(values)))
+	for _, v := range values {
+		b = binary.BigEndian.AppendUint32(append(b, 't'), uint32(len(v)))
+		b = append(b, v...)
+	}
+	return b
+}
