@@ -46,6 +46,8 @@ type recorder struct {
 	last    checkpoint.Position  // the record; zero: there is none. Belongs to who has the turn
 	adopted *checkpoint.Position // where the slot was found, if that is to be the record. The same
 
+	tried time.Time // WrittenAt of the last record that was begun to be written. The same
+
 	mu        sync.Mutex
 	snapshots []checkpoint.Snapshot // delivered, oldest first; not in a record yet
 }
@@ -141,6 +143,10 @@ func (r *recorder) begin(t *checkpoint.Tracker) {
 	r.mu.Lock()
 	r.snapshots = nil
 	r.mu.Unlock()
+	if told := pglogrepl.LSN(r.told.Load()); told < t.Confirmed() {
+		r.told.Store(0) // nothing is reported rather than less than the session starts from
+		r.ask()
+	}
 	if r.adopted != nil {
 		r.ask()
 	}
@@ -210,6 +216,7 @@ func (r *recorder) record(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.tried = p.WrittenAt
 	if err := r.register.Write(ctx, data); err != nil {
 		return fmt.Errorf("record the position %s: %w", p.EndLSN, err)
 	}
@@ -235,7 +242,8 @@ func (r *recorder) recordLate(ctx context.Context) error {
 			return fmt.Errorf("%w: %w", errRecord, err)
 		}
 	}
-	if !found.WrittenAt.Equal(r.last.WrittenAt) {
+	// A write that was given up may have been stored all the same.
+	if !found.WrittenAt.Equal(r.last.WrittenAt) && !found.WrittenAt.Equal(r.tried) {
 		r.log.InfoContext(ctx, "position not recorded: another instance has the slot", slog.String("end_lsn", found.EndLSN.String()))
 		return nil
 	}

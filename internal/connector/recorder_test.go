@@ -287,3 +287,36 @@ func TestNothingIsKept(t *testing.T) {
 		t.Errorf("resume returns %s, %v", start, err)
 	}
 }
+
+// A write that was given up may have been stored: it is not taken for another instance's,
+// and until there is a newer record nothing is reported rather than less than the start.
+func TestRecordThatWasGivenUp(t *testing.T) {
+	reg := &scriptedRegister{allow: make(chan error, 1)}
+	r, tracker := begun(t, reg, server(100))
+	reg.allow <- nil
+	if err := r.record(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	deliver(tracker, 200)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.record(ctx); err == nil {
+		t.Fatal("the write was not given up")
+	}
+	given := r.last
+	given.EndLSN, given.WrittenAt = 200, r.tried
+	reg.value = marshal(t, given) // stored in spite of that
+	next := checkpoint.New(200)
+	r.begin(next)
+	if got := r.confirmed(); got != 0 {
+		t.Errorf("the server is told %s", got)
+	}
+	deliver(next, 300)
+	reg.allow <- nil
+	if err := r.recordLate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := reg.position(t).EndLSN; got != 300 || r.confirmed() != 300 {
+		t.Errorf("recorded is %s, the server is told %s", got, r.confirmed())
+	}
+}
