@@ -340,19 +340,8 @@ func TestThrottle(t *testing.T) {
 // throttle has the cluster accept the next batch and ask for a pause.
 func throttle(c *kfake.Cluster, d time.Duration) {
 	c.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
-		preq := req.(*kmsg.ProduceRequest)
-		res := preq.ResponseKind().(*kmsg.ProduceResponse)
+		res := kafkatest.Accept(req.(*kmsg.ProduceRequest))
 		res.ThrottleMillis = int32(d.Milliseconds())
-		for _, topic := range preq.Topics {
-			rt := kmsg.NewProduceResponseTopic()
-			rt.Topic = topic.Topic
-			for _, p := range topic.Partitions {
-				rp := kmsg.NewProduceResponseTopicPartition()
-				rp.Partition = p.Partition
-				rt.Partitions = append(rt.Partitions, rp)
-			}
-			res.Topics = append(res.Topics, rt)
-		}
 		return res, nil, true
 	})
 }

@@ -162,7 +162,7 @@ func (c *Connector) firstContact(ctx context.Context, retry *retry) error {
 			return err
 		}
 		c.client.Store(client)
-		return c.openRecorder(both)
+		return c.openRegister(both)
 	})
 	create := false
 	g.Go(func() error {
@@ -188,8 +188,8 @@ func (c *Connector) firstContact(ctx context.Context, retry *retry) error {
 	return err
 }
 
-// openRecorder reads the position that an earlier run has left.
-func (c *Connector) openRecorder(ctx context.Context) error {
+// openRegister reaches the topic that keeps the position.
+func (c *Connector) openRegister(ctx context.Context) error {
 	if c.cfg.PositionTopic == "" {
 		return nil
 	}
@@ -198,7 +198,7 @@ func (c *Connector) openRecorder(ctx context.Context) error {
 		return err
 	}
 	c.register, c.recorder.register = reg, reg
-	return c.recorder.restore(ctx)
+	return nil
 }
 
 // closeSink closes what the first contact has opened at Kafka.
@@ -235,7 +235,7 @@ func (c *Connector) creates(catalog *replication.Catalog, err error) bool {
 
 // create makes publication and slot.
 func (c *Connector) create(ctx context.Context) error {
-	if err := c.recorder.left(c.cfg.Source.Slot); err != nil {
+	if err := c.recorder.left(ctx, c.cfg.Source.Slot); err != nil {
 		return err
 	}
 	steps, err := replication.Setup(ctx, replication.SetupConfig{

@@ -61,10 +61,7 @@ func (d *deadLetters) note(l letter) {
 	d.taken++
 	d.newest = l
 	d.mu.Unlock()
-	select {
-	case d.news <- struct{}{}:
-	default:
-	}
+	signal(d.news)
 }
 
 // logEvery is how often dead letters are logged: a table that has gone wrong may make very

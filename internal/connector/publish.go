@@ -116,8 +116,13 @@ func (p *publication) next(ctx context.Context, stop <-chan struct{}, batches <-
 
 // acknowledged tells a waiting next that the tracker may have moved. Any goroutine.
 func (p *publication) acknowledged() {
+	signal(p.acked)
+}
+
+// signal leaves a token in a channel of capacity 1.
+func signal(c chan struct{}) {
 	select {
-	case p.acked <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

@@ -45,8 +45,7 @@ type recorder struct {
 	turn    chan struct{}        // holds one token while nobody writes; a mutex that a context ends
 	last    checkpoint.Position  // the record; zero: there is none. Belongs to who has the turn
 	adopted *checkpoint.Position // where the slot was found, if that is to be the record. The same
-
-	tried time.Time // WrittenAt of the last record that was begun to be written. The same
+	tried   time.Time            // WrittenAt of the last record that was begun to be written. The same
 
 	mu        sync.Mutex
 	snapshots []checkpoint.Snapshot // delivered, oldest first; not in a record yet
@@ -68,19 +67,29 @@ func (r *recorder) restore(ctx context.Context) error {
 	if r.register == nil {
 		return nil
 	}
-	data, err := r.register.Read(ctx)
-	if err != nil || data == nil {
+	found, err := r.read(ctx)
+	if err != nil || found == nil {
 		return err
 	}
-	known := r.last.WrittenAt
-	if err := json.Unmarshal(data, &r.last); err != nil {
-		return fmt.Errorf("%w: %w", errRecord, err)
+	if !found.WrittenAt.Equal(r.last.WrittenAt) {
+		r.log.InfoContext(ctx, "position of an earlier run", slog.String("end_lsn", found.EndLSN.String()),
+			slog.Int("timeline", int(found.Timeline)), slog.Time("written_at", found.WrittenAt))
 	}
-	if !r.last.WrittenAt.Equal(known) {
-		r.log.InfoContext(ctx, "position of an earlier run", slog.String("end_lsn", r.last.EndLSN.String()),
-			slog.Int("timeline", int(r.last.Timeline)), slog.Time("written_at", r.last.WrittenAt))
-	}
+	r.last = *found
 	return nil
+}
+
+// read returns what the register holds, nil if that is nothing.
+func (r *recorder) read(ctx context.Context) (*checkpoint.Position, error) {
+	data, err := r.register.Read(ctx)
+	if err != nil || data == nil {
+		return nil, err
+	}
+	p := new(checkpoint.Position)
+	if err := json.Unmarshal(data, p); err != nil {
+		return nil, fmt.Errorf("%w: %w", errRecord, err)
+	}
+	return p, nil
 }
 
 // errRecord: the position topic holds something that cannot be read.
@@ -88,7 +97,10 @@ var errRecord = errors.New("the position record cannot be read")
 
 // left returns an error if there is a record: its slot is missing, and is not made anew as
 // if nothing had been there.
-func (r *recorder) left(slot string) error {
+func (r *recorder) left(ctx context.Context, slot string) error {
+	if err := r.restore(ctx); err != nil {
+		return err
+	}
 	if r.last.EndLSN == 0 || r.acceptGap {
 		return nil
 	}
@@ -143,20 +155,12 @@ func (r *recorder) begin(t *checkpoint.Tracker) {
 	r.mu.Lock()
 	r.snapshots = nil
 	r.mu.Unlock()
-	if told := pglogrepl.LSN(r.told.Load()); told < t.Confirmed() {
+	behind := pglogrepl.LSN(r.told.Load()) < t.Confirmed()
+	if behind {
 		r.told.Store(0) // nothing is reported rather than less than the session starts from
-		r.ask()
 	}
-	if r.adopted != nil {
-		r.ask()
-	}
-}
-
-// ask has run write a record.
-func (r *recorder) ask() {
-	select {
-	case r.wake <- struct{}{}:
-	default:
+	if behind || r.adopted != nil {
+		signal(r.wake)
 	}
 }
 
@@ -169,7 +173,7 @@ func (r *recorder) confirmed() pglogrepl.LSN {
 	}
 	told := pglogrepl.LSN(r.told.Load())
 	if confirmed > told {
-		r.ask()
+		signal(r.wake)
 	}
 	return min(confirmed, told) // a session may begin at 0, which stands for the slot's own position
 }
@@ -232,15 +236,12 @@ func (r *recorder) recordLate(ctx context.Context) error {
 	if r.register == nil {
 		return nil
 	}
-	data, err := r.register.Read(ctx)
+	found, err := r.read(ctx)
 	if err != nil {
 		return err
 	}
-	var found checkpoint.Position
-	if data != nil {
-		if err := json.Unmarshal(data, &found); err != nil {
-			return fmt.Errorf("%w: %w", errRecord, err)
-		}
+	if found == nil {
+		found = new(checkpoint.Position)
 	}
 	// A write that was given up may have been stored all the same.
 	if !found.WrittenAt.Equal(r.last.WrittenAt) && !found.WrittenAt.Equal(r.tried) {
