@@ -3,6 +3,7 @@ package sink
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -135,39 +136,56 @@ func (c *cluster) readLimits(ctx context.Context, names []string) error {
 
 // describeLimits fills limits, keyed by topic, with what the broker tells.
 func describeLimits(l *link, limits map[string]int) error {
+	values, err := describeTopics(l, "max.message.bytes", slices.Collect(maps.Keys(limits))...)
+	for name, value := range values {
+		if n, err := strconv.Atoi(value); err == nil && n > 0 {
+			limits[name] = n
+		}
+	}
+	return err
+}
+
+// describeTopics returns, by topic, what the broker tells of one setting of the named topics.
+func describeTopics(l *link, setting string, names ...string) (map[string]string, error) {
 	req := &sarama.DescribeConfigsRequest{Version: 1}
-	for name := range limits {
+	for _, name := range names {
 		req.Resources = append(req.Resources, &sarama.ConfigResource{
-			Type: sarama.TopicResource, Name: name, ConfigNames: []string{"max.message.bytes"},
+			Type: sarama.TopicResource, Name: name, ConfigNames: []string{setting},
 		})
 	}
 	res, err := l.DescribeConfigs(req)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	values := make(map[string]string, len(names))
 	for _, r := range res.Resources {
 		for _, entry := range r.Configs {
-			if n, err := strconv.Atoi(entry.Value); err == nil && n > 0 && entry.Name == "max.message.bytes" {
-				limits[r.Name] = n
+			if entry.Name == setting {
+				values[r.Name] = entry.Value
 			}
 		}
 	}
-	return nil
+	return values, nil
 }
 
-// create creates the named topics. The result holds what was not created and why; a topic
-// that exists by now counts as created.
+// create creates the named topics as configured; see createTopics.
 func (c *cluster) create(ctx context.Context, names []string) (map[string]error, error) {
+	topics := make(map[string]*sarama.TopicDetail, len(names))
+	for _, name := range names {
+		topics[name] = &sarama.TopicDetail{
+			NumPartitions:     orDefault(c.creation.Partitions),
+			ReplicationFactor: orDefault(c.creation.ReplicationFactor),
+		}
+	}
+	return c.createTopics(ctx, topics)
+}
+
+// createTopics creates topics. The result holds what was not created and why; a topic that
+// exists by now counts as created.
+func (c *cluster) createTopics(ctx context.Context, details map[string]*sarama.TopicDetail) (map[string]error, error) {
 	failed := make(map[string]error)
 	err := c.control.do(ctx, func(l *link) error {
 		clear(failed)
-		details := make(map[string]*sarama.TopicDetail, len(names))
-		for _, name := range names {
-			details[name] = &sarama.TopicDetail{
-				NumPartitions:     orDefault(c.creation.Partitions),
-				ReplicationFactor: orDefault(c.creation.ReplicationFactor),
-			}
-		}
 		res, err := l.CreateTopics(sarama.NewCreateTopicsRequest(protocol(), details, controlTimeout/2, false))
 		if err != nil {
 			return err

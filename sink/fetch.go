@@ -190,42 +190,24 @@ const (
 // the segment being written, which by default lasts a week.
 func (c *cluster) createCompacted(ctx context.Context, topic string) error {
 	policy, segment, dirty := compact, "3600000", "0.1"
-	return c.control.do(ctx, func(l *link) error {
-		res, err := l.CreateTopics(sarama.NewCreateTopicsRequest(protocol(), map[string]*sarama.TopicDetail{topic: {
-			NumPartitions: 1, ReplicationFactor: -1,
-			ConfigEntries: map[string]*string{cleanupPolicy: &policy, "segment.ms": &segment, "min.cleanable.dirty.ratio": &dirty},
-		}}, controlTimeout/2, false))
-		if err != nil {
-			return err
-		}
-		switch e := res.TopicErrors[topic]; {
-		case e == nil, e.Err == sarama.ErrNoError, e.Err == sarama.ErrTopicAlreadyExists:
-			return nil
-		case e.Err == sarama.ErrNotController:
-			return c.toController(l, topic)
-		default:
-			return errorOf(e.Err)
-		}
-	})
+	failed, err := c.createTopics(ctx, map[string]*sarama.TopicDetail{topic: {
+		NumPartitions: 1, ReplicationFactor: -1,
+		ConfigEntries: map[string]*string{cleanupPolicy: &policy, "segment.ms": &segment, "min.cleanable.dirty.ratio": &dirty},
+	}})
+	if err != nil {
+		return err
+	}
+	return failed[topic]
 }
 
 // checkCompacted logs a warning if values of the topic may expire.
 func (c *cluster) checkCompacted(ctx context.Context, topic string, log *slog.Logger) error {
 	return c.control.do(ctx, func(l *link) error {
-		res, err := l.DescribeConfigs(&sarama.DescribeConfigsRequest{Version: 1, Resources: []*sarama.ConfigResource{
-			{Type: sarama.TopicResource, Name: topic, ConfigNames: []string{cleanupPolicy}},
-		}})
-		if err != nil {
-			return err
+		values, err := describeTopics(l, cleanupPolicy, topic)
+		if policy, told := values[topic]; told && policy != compact {
+			log.WarnContext(ctx, "the topic is not compacted only: what is kept there may expire",
+				slog.String("topic", topic), slog.String("cleanup_policy", policy))
 		}
-		for _, r := range res.Resources {
-			for _, entry := range r.Configs {
-				if entry.Name == cleanupPolicy && entry.Value != compact {
-					log.WarnContext(ctx, "the topic is not compacted only: what is kept there may expire",
-						slog.String("topic", topic), slog.String("cleanup_policy", entry.Value))
-				}
-			}
-		}
-		return nil
+		return err
 	})
 }
