@@ -2,7 +2,6 @@ package main
 
 import (
 	"maps"
-	"slices"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/bench"
 )
@@ -17,7 +16,7 @@ func median[T any](s series[T], of func(T) float64) float64 {
 	for _, result := range s {
 		values = append(values, of(result))
 	}
-	return middle(values)
+	return bench.Median(values...)
 }
 
 // ratio returns the median of our figure ÷ theirs within the same run, over
@@ -30,16 +29,7 @@ func ratio[T any](ours, theirs series[T], of func(T) float64) (float64, bool) {
 			values = append(values, of(result)/of(other))
 		}
 	}
-	return middle(values), len(values) > 0
-}
-
-func middle(values []float64) float64 {
-	if len(values) == 0 {
-		return 0
-	}
-	slices.Sort(values)
-	n := len(values)
-	return (values[(n-1)/2] + values[n/2]) / 2
+	return bench.Median(values...), len(values) > 0
 }
 
 // highest returns the highest of a figure; 0 of nothing.
