@@ -91,7 +91,8 @@ func (h *harness) producers() []entrant {
 // turn returns the i-th to go in a run: in every run somebody else begins.
 func turn[T any](all []T, run, i int) T { return all[(run-1+i)%len(all)] }
 
-// warmUp lets the broker's compiler see some work, uncounted but checked.
+// warmUp lets the broker's compiler see some work, uncounted but checked: until
+// a JVM has compiled what it does, it takes more than a core of what is measured.
 func (h *harness) warmUp(ctx context.Context, p plan) error {
 	producers := h.producers()
 	if len(producers) == 0 {
@@ -107,7 +108,13 @@ func (h *harness) warmUp(ctx context.Context, p plan) error {
 	}
 	return h.attempt(ctx, c.Name, 0, func(ctx context.Context) error {
 		return h.backlog(ctx, c, func(b *bench.Backlog) error {
-			return h.drain(ctx, b, c.Name, &drainEntry{Runs: make(series[bench.DrainResult])}, producers[0].with(uncompressed), 1)
+			uncounted := &drainEntry{Runs: make(series[bench.DrainResult])}
+			for run := 1; run <= p.warmUps; run++ {
+				if err := h.drain(ctx, b, c.Name, uncounted, producers[0].with(uncompressed), run); err != nil {
+					return err
+				}
+			}
+			return nil
 		})
 	})
 }

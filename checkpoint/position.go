@@ -20,6 +20,10 @@ type Position struct {
 	Slot     string
 	EndLSN   pglogrepl.LSN // everything that ends at or before it is acknowledged
 
+	// Term counts the sessions that have had the slot. What one of them writes late, when
+	// another has the slot already, has a lower term and does not count: see [NewestPosition].
+	Term int64
+
 	// Snapshots say which transactions had been delivered by then, newest first. With them
 	// a lost slot can be made up for from the table.
 	Snapshots []Snapshot
@@ -43,6 +47,7 @@ type positionJSON struct {
 	Timeline  int32          `json:"timeline"`
 	Slot      string         `json:"slot"`
 	EndLSN    string         `json:"end_lsn"`
+	Term      int64          `json:"term,omitempty"`
 	Snapshots []snapshotJSON `json:"snapshots,omitempty"`
 	WrittenAt time.Time      `json:"written_at"`
 }
@@ -56,7 +61,7 @@ type snapshotJSON struct {
 func (p Position) MarshalJSON() ([]byte, error) {
 	v := positionJSON{
 		Version: positionVersion, SystemID: p.SystemID, Timeline: p.Timeline, Slot: p.Slot,
-		EndLSN: p.EndLSN.String(), WrittenAt: p.WrittenAt.UTC(),
+		EndLSN: p.EndLSN.String(), Term: p.Term, WrittenAt: p.WrittenAt.UTC(),
 	}
 	for _, s := range p.Snapshots {
 		v.Snapshots = append(v.Snapshots, snapshotJSON{s.EndLSN.String(), s.Text})
@@ -74,7 +79,7 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 	if v.Version < 1 || v.Version > positionVersion {
 		return fmt.Errorf("version %d of a position record, this program reads up to %d", v.Version, positionVersion)
 	}
-	read := Position{SystemID: v.SystemID, Timeline: v.Timeline, Slot: v.Slot, WrittenAt: v.WrittenAt}
+	read := Position{SystemID: v.SystemID, Timeline: v.Timeline, Slot: v.Slot, Term: v.Term, WrittenAt: v.WrittenAt}
 	if v.SystemID == "" || v.Slot == "" {
 		return errors.New("a position record without system_id or slot")
 	}
@@ -91,6 +96,24 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 	}
 	*p = read
 	return nil
+}
+
+// NewestPosition returns the record that counts among those written one after the other: the
+// last one of the highest term. It returns nil without an error if there are none. The last one
+// has to be readable.
+func NewestPosition(records [][]byte) (*Position, error) {
+	var newest *Position
+	var err error
+	for _, data := range records {
+		p := new(Position)
+		if err = json.Unmarshal(data, p); err == nil && (newest == nil || p.Term >= newest.Term) {
+			newest = p
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return newest, nil
 }
 
 // A Server is what a new session finds before it streams.

@@ -13,7 +13,7 @@ import (
 
 func recorded() Position {
 	return Position{
-		SystemID: "7710599691266436019", Timeline: 2, Slot: "outbox_cdc", EndLSN: 0x1_0000_0100,
+		SystemID: "7710599691266436019", Timeline: 2, Slot: "outbox_cdc", EndLSN: 0x1_0000_0100, Term: 3,
 		Snapshots: []Snapshot{{0x1_0000_0080, "750:752:750"}, {0x80, "740:740:"}},
 		WrittenAt: time.Date(2026, 3, 1, 12, 0, 0, 5000, time.UTC),
 	}
@@ -24,7 +24,7 @@ func TestPositionJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `{"version":1,"system_id":"7710599691266436019","timeline":2,"slot":"outbox_cdc","end_lsn":"1/100",` +
+	const want = `{"version":1,"system_id":"7710599691266436019","timeline":2,"slot":"outbox_cdc","end_lsn":"1/100","term":3,` +
 		`"snapshots":[{"end_lsn":"1/80","snapshot":"750:752:750"},{"end_lsn":"0/80","snapshot":"740:740:"}],` +
 		`"written_at":"2026-03-01T12:00:00.000005Z"}`
 	if string(data) != want {
@@ -57,6 +57,43 @@ func TestPositionJSONRefused(t *testing.T) {
 		}
 		if diff := cmp.Diff(recorded(), p); diff != "" {
 			t.Errorf("%s changes the position:\n%s", tc.data, diff)
+		}
+	}
+}
+
+// A late write of a session that another one has followed does not count.
+func TestNewestPosition(t *testing.T) {
+	position := func(term int64, end pglogrepl.LSN) []byte {
+		p := recorded()
+		p.Term, p.EndLSN = term, end
+		data, err := json.Marshal(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	old := []byte(`{"version":1,"system_id":"1","slot":"s","end_lsn":"0/1"}`)
+	other := []byte(`{"version":9}`)
+	for _, tc := range []struct {
+		name    string
+		records [][]byte
+		want    pglogrepl.LSN // 0: none
+		refused bool
+	}{
+		{name: "none"},
+		{name: "the last one", records: [][]byte{position(1, 100), position(1, 200), position(2, 150)}, want: 150},
+		{name: "a late one", records: [][]byte{position(1, 100), position(2, 200), position(1, 110)}, want: 200},
+		{name: "of an earlier version", records: [][]byte{old}, want: 1},
+		{name: "behind an earlier version's", records: [][]byte{old, position(1, 100)}, want: 100},
+		{name: "behind one that cannot be read", records: [][]byte{other, position(1, 100)}, want: 100},
+		{name: "one that cannot be read", records: [][]byte{position(1, 100), other}, refused: true},
+	} {
+		p, err := NewestPosition(tc.records)
+		switch {
+		case (err != nil) != tc.refused:
+			t.Errorf("%s: error %v", tc.name, err)
+		case (p != nil) != (tc.want > 0), p != nil && p.EndLSN != tc.want:
+			t.Errorf("%s: %+v, want %s", tc.name, p, tc.want)
 		}
 	}
 }

@@ -15,22 +15,25 @@ import (
 // hands on a batch as soon as nothing more has arrived; while very many messages arrive it
 // lets them gather for a millisecond. While out takes no batch, or all batches are out,
 // nothing is read. It calls confirmed, which must not block, at least once per
-// StatusInterval and reports what that returns. It never closes out.
+// StatusInterval and reports what that returns; at first more often, so that a program that
+// is killed again and again before its first interval is over gets on all the same. It never
+// closes out.
 //
 // Run is called once, after Start, and is the only goroutine on the connection.
 func (s *Stream) Run(ctx context.Context, confirmed func() pglogrepl.LSN, out chan<- *Batch) error {
 	now := time.Now()
 	r := &run{
 		Stream: s, confirmed: confirmed, out: out,
-		interval: s.cfg.StatusInterval,
+		longest:  s.cfg.StatusInterval,
 		heard:    now,
 		pacer:    pacer{since: now},
 		stopping: stopping{prompt: s.patience() / 4},
 		timer:    time.NewTimer(0),
 	}
 	if s.timeout > 0 {
-		r.interval = min(r.interval, s.timeout/3)
+		r.longest = min(r.longest, s.timeout/3)
 	}
+	r.interval = firstInterval / 2
 	release := interruptible(ctx, s.wire.conn.SetReadDeadline)
 	err := r.loop(ctx)
 	release()
@@ -47,8 +50,9 @@ type run struct {
 	*Stream
 	confirmed func() pglogrepl.LSN
 	out       chan<- *Batch
-	interval  time.Duration
-	batch     *Batch // being filled; its memory is the wire's
+	interval  time.Duration // between status updates
+	longest   time.Duration // of it
+	batch     *Batch        // being filled; its memory is the wire's
 
 	heard    time.Time // when something last arrived; not before reading was resumed
 	blocked  bool      // nothing is read at the moment
@@ -60,6 +64,10 @@ type run struct {
 	pacer    pacer
 	timer    *time.Timer // for the time while nothing is read
 }
+
+// firstInterval is the first one between two status updates. Each is twice as long as the one
+// before it, up to the longest.
+const firstInterval = 2 * minStatusGap
 
 func (r *run) loop(ctx context.Context) error {
 	if err := r.nextBatch(ctx); err != nil {
@@ -274,6 +282,7 @@ func (r *run) report(now time.Time, ask bool) error {
 		return r.lost(err)
 	}
 	r.asked = false
+	r.interval = min(2*r.interval, r.longest)
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -20,23 +21,27 @@ const (
 	fetchVersion = 11 // the last before flexible versions; negotiated downwards
 )
 
-// Read returns the newest value, nil if there is none. It reads to what was the topic's end
-// when it began. What may heal is retried until ctx ends.
-func (r *Register) Read(ctx context.Context) ([]byte, error) {
-	var value []byte
+// Read returns the newest value, behind the ones before it as far as they are near it and
+// compaction has left them; nothing if there is none, or if it was removed by a tombstone. A
+// late write of a process that is no longer in charge may have come to lie behind a newer
+// one: whoever keeps values that tell finds that one here too.
+//
+// It reads to what was the topic's end when it began. What may heal is retried until ctx ends.
+func (r *Register) Read(ctx context.Context) ([][]byte, error) {
+	var values [][]byte
 	err := r.client.persist(ctx, func() error {
 		l, err := r.client.leaderOf(ctx, r.topic)
 		if err != nil {
 			return err
 		}
 		defer l.Close()
-		value, err = newest(l, r.topic, r.key)
+		values, err = newest(l, r.topic, r.key)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read topic %s: %w", r.topic, err)
 	}
-	return value, nil
+	return values, nil
 }
 
 // leaderOf connects to the leader of partition 0.
@@ -67,8 +72,8 @@ func (i topicInfo) led() error {
 	return nil
 }
 
-// newest returns the last value of key in partition 0, nil if there is none.
-func newest(l *link, topic string, key []byte) ([]byte, error) {
+// newest returns the last values of key in partition 0, oldest first, none if there is none.
+func newest(l *link, topic string, key []byte) ([][]byte, error) {
 	begin, err := offsetAt(l, topic, sarama.OffsetOldest)
 	if err != nil {
 		return nil, err
@@ -79,12 +84,21 @@ func newest(l *link, topic string, key []byte) ([]byte, error) {
 	}
 	for back := int64(scanRecords); ; back *= 2 {
 		from := max(begin, end-back)
-		value, err := lastIn(l, topic, key, from, end)
-		if err != nil || value != nil || from == begin {
-			return value, err
+		values, err := valuesIn(l, topic, key, from, end)
+		if err != nil || len(values) > 0 || from == begin {
+			return behindTombstones(values), err
 		}
 		end = from
 	}
+}
+
+func behindTombstones(values [][]byte) [][]byte {
+	for i, v := range slices.Backward(values) {
+		if v == nil {
+			return values[i+1:]
+		}
+	}
+	return values
 }
 
 // offsetAt returns the oldest or newest offset of partition 0.
@@ -105,9 +119,9 @@ func offsetAt(l *link, topic string, at int64) (int64, error) {
 	return block.Offset, nil
 }
 
-// lastIn returns the last value of key among the offsets from (inclusive) to end
-// (exclusive), nil if there is none.
-func lastIn(l *link, topic string, key []byte, from, end int64) (value []byte, err error) {
+// valuesIn returns the values of key at the offsets from (inclusive) to end (exclusive); nil
+// is a tombstone.
+func valuesIn(l *link, topic string, key []byte, from, end int64) (values [][]byte, err error) {
 	for from < end {
 		req := &sarama.FetchRequest{Version: fetchVersion, MaxWaitTime: 500, MinBytes: 1, MaxBytes: fetchBytes, SessionEpoch: -1}
 		req.AddBlock(topic, 0, from, fetchBytes, -1)
@@ -131,17 +145,17 @@ func lastIn(l *link, topic string, key []byte, from, end int64) (value []byte, e
 			for _, rec := range b.Records {
 				offset := b.FirstOffset + rec.OffsetDelta
 				if offset >= from && offset < end && !b.Control && bytes.Equal(rec.Key, key) {
-					value = bytes.Clone(rec.Value)
+					values = append(values, bytes.Clone(rec.Value))
 				}
 			}
 			next = b.LastOffset() + 1
 		}
 		if next == from { // compaction has left nothing up to the end
-			return value, nil
+			return values, nil
 		}
 		from = next
 	}
-	return value, nil
+	return values, nil
 }
 
 // provide creates the topic if it does not exist. It returns nil once the topic has a

@@ -41,8 +41,8 @@ func wantValue(tb testing.TB, r *Register, want string) {
 	if err != nil {
 		tb.Fatalf("Read: %v", err)
 	}
-	if string(got) != want {
-		tb.Errorf("Read returns %q, want %q", got, want)
+	if newest := append([][]byte{nil}, got...)[len(got)]; string(newest) != want {
+		tb.Errorf("Read returns %q, want %q as the newest", got, want)
 	}
 }
 
@@ -83,6 +83,23 @@ func TestRegister(t *testing.T) {
 			}
 			k.DeleteTopics(t, topic)
 		})
+	}
+}
+
+// TestRegisterRemoved: a tombstone removes the value, and what is before it.
+func TestRegisterRemoved(t *testing.T) {
+	k := kafkatest.Fake(t, kfake.SeedTopics(1, "positions"))
+	r, _ := openRegister(t, k.Cluster, "positions", "key")
+	write(t, r, "1")
+	if err := k.Client(t).ProduceSync(t.Context(), &kgo.Record{Topic: "positions", Key: []byte("key")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	wantValue(t, r, "")
+	write(t, r, "2")
+	write(t, r, "3")
+	got, err := r.Read(testContext(t))
+	if err != nil || len(got) != 2 || string(got[0]) != "2" {
+		t.Errorf("Read returns %q, %v, want what is behind the tombstone", got, err)
 	}
 }
 

@@ -112,8 +112,9 @@ func New(cfg Config, log *slog.Logger) (*Connector, error) {
 }
 
 // Run relays until ctx is done or something happens that only a person can mend. It
-// returns nil after a clean stop: everything read was acknowledged and reported. Use
-// [ExitCode] and [Advice] on its error.
+// returns nil after a clean stop: everything read was acknowledged and reported. A stop that
+// was not clean, so that the next start may repeat something, is an error with exit code
+// [ExitOK]. Use [ExitCode] and [Advice] on its error.
 //
 // The first contact is strict: a missing slot, a wrong password, an absent column end Run
 // at once. After a session has streamed, what may heal by itself is waited for.

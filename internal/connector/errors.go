@@ -30,6 +30,9 @@ const (
 // Requests on the wire may yet be appended, so no session may follow in this process.
 var errDrainTimeout = errors.New("stopped before every record was acknowledged; what was not is sent again by the next start")
 
+// errLeftBehind: everything was acknowledged, but that could not be kept.
+var errLeftBehind = errors.New("stopped; the next start may repeat what was acknowledged at last")
+
 // patience says how long an error is waited out.
 type patience int
 
@@ -63,6 +66,7 @@ func faultOf(err error) fault {
 func faults() []fault {
 	return []fault{
 		{is(errDrainTimeout), ExitOK, never, ""},
+		{is(errLeftBehind), ExitOK, never, ""},
 
 		{as[*route.RowError], ExitBadRecord, never, adviseRow},
 		{as[*sink.RecordError], ExitBadRecord, never, adviseRow},

@@ -21,7 +21,7 @@ const PositionTopic = "outbox-cdc.positions"
 
 // A register is where the position is kept outside the process; see [sink.Register].
 type register interface {
-	Read(ctx context.Context) ([]byte, error)
+	Read(ctx context.Context) ([][]byte, error)
 	Write(ctx context.Context, value []byte) error
 }
 
@@ -40,12 +40,12 @@ type recorder struct {
 	wake chan struct{} // cap 1: there is something newer than the record
 
 	tracker *checkpoint.Tracker // the session's
+	term    int64               // the session's
 	told    atomic.Uint64       // the LSN the server may be told: that of the record
 
 	turn    chan struct{}        // holds one token while nobody writes; a mutex that a context ends
 	last    checkpoint.Position  // the record; zero: there is none. Belongs to who has the turn
 	adopted *checkpoint.Position // where the slot was found, if that is to be the record. The same
-	tried   time.Time            // WrittenAt of the last record that was begun to be written. The same
 
 	mu        sync.Mutex
 	snapshots []checkpoint.Snapshot // delivered, oldest first; not in a record yet
@@ -71,7 +71,7 @@ func (r *recorder) restore(ctx context.Context) error {
 	if err != nil || found == nil {
 		return err
 	}
-	if !found.WrittenAt.Equal(r.last.WrittenAt) {
+	if found.Term != r.term || found.Term == 0 {
 		r.log.InfoContext(ctx, "position of an earlier run", slog.String("end_lsn", found.EndLSN.String()),
 			slog.Int("timeline", int(found.Timeline)), slog.Time("written_at", found.WrittenAt))
 	}
@@ -81,12 +81,12 @@ func (r *recorder) restore(ctx context.Context) error {
 
 // read returns what the register holds, nil if that is nothing.
 func (r *recorder) read(ctx context.Context) (*checkpoint.Position, error) {
-	data, err := r.register.Read(ctx)
-	if err != nil || data == nil {
+	records, err := r.register.Read(ctx)
+	if err != nil {
 		return nil, err
 	}
-	p := new(checkpoint.Position)
-	if err := json.Unmarshal(data, p); err != nil {
+	p, err := checkpoint.NewestPosition(records)
+	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errRecord, err)
 	}
 	return p, nil
@@ -152,6 +152,7 @@ func (r *recorder) adopt(s checkpoint.Server) {
 func (r *recorder) begin(t *checkpoint.Tracker) {
 	r.acceptGap = false
 	r.tracker = t
+	r.term = r.last.Term + 1
 	r.mu.Lock()
 	r.snapshots = nil
 	r.mu.Unlock()
@@ -215,12 +216,11 @@ func (r *recorder) record(ctx context.Context) error {
 	if s, ok := r.newest(p.EndLSN); ok {
 		p = p.With(s)
 	}
-	p.WrittenAt = time.Now()
+	p.Term, p.WrittenAt = r.term, time.Now()
 	data, err := json.Marshal(p)
 	if err != nil {
 		return err
 	}
-	r.tried = p.WrittenAt
 	if err := r.register.Write(ctx, data); err != nil {
 		return fmt.Errorf("record the position %s: %w", p.EndLSN, err)
 	}
@@ -240,11 +240,7 @@ func (r *recorder) recordLate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if found == nil {
-		found = new(checkpoint.Position)
-	}
-	// A write that was given up may have been stored all the same.
-	if !found.WrittenAt.Equal(r.last.WrittenAt) && !found.WrittenAt.Equal(r.tried) {
+	if found != nil && found.Term > r.term {
 		r.log.InfoContext(ctx, "position not recorded: another instance has the slot", slog.String("end_lsn", found.EndLSN.String()))
 		return nil
 	}

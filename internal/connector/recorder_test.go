@@ -25,10 +25,13 @@ type scriptedRegister struct {
 	allow  chan error // nil: at once
 }
 
-func (r *scriptedRegister) Read(context.Context) ([]byte, error) {
+func (r *scriptedRegister) Read(context.Context) ([][]byte, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.value, nil
+	if r.value == nil {
+		return nil, nil
+	}
+	return [][]byte{r.value}, nil
 }
 
 func (r *scriptedRegister) Write(ctx context.Context, value []byte) error {
@@ -222,7 +225,7 @@ func TestRecordAfterTheSourceIsLost(t *testing.T) {
 				go func() { ended <- s.run(t.Context()) }()
 				time.Sleep(time.Second) // the source is lost, the row is not acknowledged
 				if tc.taken {
-					position.EndLSN, position.WrittenAt = 400, time.Now()
+					position.EndLSN, position.Term = 400, s.recorder.term+1
 					store()
 				}
 				prod.ack(1)
@@ -304,7 +307,7 @@ func TestRecordThatWasGivenUp(t *testing.T) {
 		t.Fatal("the write was not given up")
 	}
 	given := r.last
-	given.EndLSN, given.WrittenAt = 200, r.tried
+	given.EndLSN = 200
 	reg.value = marshal(t, given) // stored in spite of that
 	next := checkpoint.New(200)
 	r.begin(next)
@@ -318,5 +321,20 @@ func TestRecordThatWasGivenUp(t *testing.T) {
 	}
 	if got := reg.position(t).EndLSN; got != 300 || r.confirmed() != 300 {
 		t.Errorf("recorded is %s, the server is told %s", got, r.confirmed())
+	}
+}
+
+// A session writes under a term of its own, above all it has found.
+func TestTerms(t *testing.T) {
+	reg := &scriptedRegister{}
+	for want := range int64(3) {
+		r, tracker := begun(t, reg, server(100))
+		deliver(tracker, pglogrepl.LSN(200+100*want))
+		if err := r.record(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := reg.position(t).Term; got != want+1 {
+			t.Errorf("session %d writes term %d", want+1, got)
+		}
 	}
 }

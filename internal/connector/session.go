@@ -53,6 +53,7 @@ type session struct {
 
 	seqs   []checkpoint.Seq // of the answer being acknowledged
 	closed bool             // the stream; the reading goroutine's until it has ended
+	behind error            // why the position left with server or record is not the last one; the same
 }
 
 func newSession(c *Connector, stream source, prod producer, start pglogrepl.LSN, lost cut, published *replication.Publication) *session {
@@ -147,8 +148,7 @@ func (s *session) close(ctx context.Context) {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
 	if err := s.stream.Close(last, s.recorder.confirmed()); err != nil {
-		s.log.WarnContext(ctx, "last position not reported: the next start may repeat what it covers",
-			slog.String("confirmed", s.tracker.Confirmed().String()), slog.Any("err", err))
+		s.leave(ctx, "not reported", err)
 	}
 }
 
@@ -162,8 +162,20 @@ func (s *session) record(ctx context.Context) {
 		record = s.recorder.recordLate
 	}
 	if err := record(last); err != nil {
-		s.log.WarnContext(ctx, "last position not recorded: the next start may repeat what it covers",
+		s.leave(ctx, "not recorded", err)
+	}
+}
+
+// leave notes that the next session begins before what this one has confirmed: the last
+// position is what, because of err.
+func (s *session) leave(ctx context.Context, what string, err error) {
+	if ctx.Err() == nil {
+		s.log.WarnContext(ctx, "last position "+what+": the next session may repeat what it covers",
 			slog.String("confirmed", s.tracker.Confirmed().String()), slog.Any("err", err))
+		return
+	}
+	if s.behind == nil {
+		s.behind = fmt.Errorf("%w: position %s is %s: %w", errLeftBehind, s.tracker.Confirmed(), what, err)
 	}
 }
 
@@ -179,7 +191,7 @@ func (s *session) outcome(ctx, soft context.Context, readErr error) error {
 	if n := s.tracker.Outstanding(); n > 0 {
 		return fmt.Errorf("%w: %d records", errDrainTimeout, n)
 	}
-	return nil
+	return s.behind
 }
 
 // ack is called from one goroutine at a time.

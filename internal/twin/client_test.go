@@ -3,6 +3,7 @@ package twin
 import (
 	"bytes"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -155,10 +156,10 @@ func (c *client) query(sql string) bool {
 	switch {
 	case sql == "IDENTIFY_SYSTEM":
 		c.mu.Lock()
-		end := c.walEnd
+		timeline, end := strconv.Itoa(int(c.timeline)), c.walEnd
 		c.mu.Unlock()
 		return c.rows([]column{{"systemid", oidText}, {"timeline", oidInt4}, {"xlogpos", oidText}, {"dbname", oidText}},
-			[]string{systemID, "1", end.String(), "app"})
+			[]string{systemID, timeline, end.String(), "app"})
 	case strings.HasPrefix(sql, "SELECT lower(name), setting"):
 		rows := [][]string{{"wal_sender_timeout", millis(c.timeout)}}
 		for name, value := range c.settings {

@@ -18,6 +18,7 @@ type transaction struct {
 	rows              []*row
 	message           string // of pg_logical_emit_message; "": none
 	missing           int    // rows that no broker has stored yet
+	timeline          int32  // of the server that committed it
 }
 
 // A row is one event.
@@ -44,10 +45,13 @@ type history struct {
 	next         map[string]int // of the row that has to appear first there
 
 	kept       bool          // there are position records
-	record     pglogrepl.LSN // the newest
+	record     pglogrepl.LSN // the newest of the highest term
+	term       int64         // its
 	records    map[pglogrepl.LSN]bool
 	recordOf   map[int]pglogrepl.LSN // by run
 	slot       pglogrepl.LSN         // what the server knows to be confirmed
+	confirmed  pglogrepl.LSN         // the highest position that was ever told
+	timeline   int32                 // of the server
 	starts     map[int]start         // by run
 	deadLetter string                // the topic of dead letters; "": poison ends the relay
 	forgetful  bool                  // a broker has forgotten a producer: batches may come twice
@@ -72,7 +76,7 @@ type event struct {
 
 func newHistory() *history {
 	return &history{
-		began: time.Now(), rows: make(map[string]*row), keys: make(map[string]int),
+		began: time.Now(), timeline: 1, rows: make(map[string]*row), keys: make(map[string]int),
 		next: make(map[string]int), records: make(map[pglogrepl.LSN]bool), recordOf: make(map[int]pglogrepl.LSN), starts: make(map[int]start),
 	}
 }
@@ -122,7 +126,7 @@ func (h *history) committed(tx *transaction) {
 			h.keys[k]++
 		}
 	}
-	tx.missing = len(tx.rows)
+	tx.missing, tx.timeline = len(tx.rows), h.timeline
 	h.undelivered += len(tx.rows)
 	h.transactions = append(h.transactions, tx)
 	h.settle()
@@ -167,6 +171,25 @@ func (h *history) wentBack(lsn pglogrepl.LSN) {
 	h.slot = lsn
 }
 
+// promoted notes that the server is another one, whose log ends at end instead of before. What
+// was told to the one before counts no more, and what it had committed may be sent again.
+func (h *history) promoted(timeline int32, before, end, slot pglogrepl.LSN) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.noteLocked("postgres: timeline %d begins at %s, the one before went to %s, slot at %s", timeline, end, before, slot)
+	for n := len(h.transactions); n > 0 && len(h.transactions[n-1].rows) == 0; n-- {
+		h.transactions = h.transactions[:n-1]
+	}
+	h.whole = min(h.whole, len(h.transactions))
+	h.timeline, h.slot, h.record = timeline, slot, 0
+	clear(h.records)
+	clear(h.recordOf)
+	for run, s := range h.starts {
+		s.record, s.from = 0, 0
+		h.starts[run] = s
+	}
+}
+
 // streamed reports whether a run has had a session.
 func (h *history) streamed(run int) bool {
 	h.mu.Lock()
@@ -203,7 +226,7 @@ func (h *history) told(run int, lsn, last pglogrepl.LSN, known bool) {
 		h.violatedLocked("run %d: confirms %s, while %s is recorded", run, lsn, h.record)
 	}
 	h.safe(lsn, "run %d: confirms", run)
-	h.slot = max(h.slot, lsn)
+	h.slot, h.confirmed = max(h.slot, lsn), max(h.confirmed, lsn)
 }
 
 // recorded judges a position record that a broker has stored.
@@ -215,7 +238,10 @@ func (h *history) recorded(run int, value []byte) {
 		h.violatedLocked("run %d: position record %q: %v", run, value, err)
 		return
 	}
-	h.noteLocked("run %d: record %s stored", run, p.EndLSN)
+	h.noteLocked("run %d: record %s of term %d on timeline %d stored", run, p.EndLSN, p.Term, p.Timeline)
+	if p.Term < h.term || p.Timeline < h.timeline {
+		return // written late: another run has the slot, or the server is another one
+	}
 	// While one run drains, another may have the slot: then the record may go back, but not
 	// behind the slot.
 	if p.EndLSN < h.recordOf[run] || p.EndLSN < h.slot {
@@ -223,7 +249,7 @@ func (h *history) recorded(run int, value []byte) {
 	}
 	h.recordOf[run] = p.EndLSN
 	h.safe(p.EndLSN, "run %d: record", run)
-	h.record = p.EndLSN
+	h.record, h.term = p.EndLSN, p.Term
 	h.records[p.EndLSN] = true
 }
 
@@ -243,7 +269,7 @@ func (h *history) stored(run int, topic string, r record) {
 	if s := h.starts[run]; h.kept && e.tx.endLSN <= s.from {
 		h.violatedLocked("run %d: stores row %s of the transaction that ends at %s, although it began at %s", run, e.id, e.tx.endLSN, s.from)
 	}
-	if slices.Contains(e.runs, run) && !h.forgetful {
+	if slices.Contains(e.runs, run) && !h.forgetful && e.tx.timeline == h.timeline {
 		h.violatedLocked("run %d: stores row %s twice", run, e.id)
 	}
 	first := len(e.runs) == 0
@@ -273,11 +299,18 @@ func (h *history) left() int {
 	return h.undelivered
 }
 
-// recordedLSN returns the newest position record.
+// recordedLSN returns the newest position record of the server's timeline, 0 if it has none.
 func (h *history) recordedLSN() pglogrepl.LSN {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.record
+}
+
+// confirmedEver returns the highest position that was told to any server.
+func (h *history) confirmedEver() pglogrepl.LSN {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.confirmed
 }
 
 // forget notes that batches may come twice from now on.

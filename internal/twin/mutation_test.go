@@ -90,6 +90,7 @@ var mutations = []mutation{
 	}), " after 0/"},
 	{"a session starts where the log ends", starts(func(w *world) pglogrepl.LSN { return w.postgres.end() }), "a session from"},
 	{"a session starts where the slot is", starts(func(*world) pglogrepl.LSN { return 0 }), "was recorded"},
+	{"a session starts where the last one ended, whatever the timeline", unrecorded(starts(func(w *world) pglogrepl.LSN { return w.history.confirmedEver() })), "a session from"},
 	{"the relay stops late", func(w *world, _ *rand.Rand) { w.deaf = time.Minute }, "has not ended"},
 }
 

@@ -28,6 +28,7 @@ var troubles = []trouble{
 	{2, (*nemesis).terminate},
 	{2, (*nemesis).crashPostgres},
 	{2, (*nemesis).stopPostgres},
+	{1, (*nemesis).promoteStandby},
 	{4, func(n *nemesis) { n.postgres.checkpoint() }},
 	{4, (*nemesis).cutSink},
 	{1, (*nemesis).freezeSink},
@@ -131,6 +132,16 @@ func (n *nemesis) crashPostgres() {
 		n.restarts.take()
 		n.postgres.crash()
 		n.restarts.give()
+	})
+	n.repair(time.Second, n.startPostgres)
+}
+
+func (n *nemesis) promoteStandby() {
+	n.repairs.Go(func() {
+		n.restarts.take()
+		defer n.restarts.give()
+		n.postgres.crash()
+		n.postgres.promote()
 	})
 	n.repair(time.Second, n.startPostgres)
 }

@@ -14,6 +14,9 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
+// firstLSN is where the log begins.
+const firstLSN pglogrepl.LSN = 0x1000
+
 const postgresAddr = "postgres:5432"
 
 // A postgres is a server with one slot. It locks itself for every step.
@@ -29,11 +32,13 @@ type postgres struct {
 	log     []*transaction
 	walEnd  pglogrepl.LSN
 	slot    slot
-	clients map[*client]struct{}
-	refuse  *pgproto3.ErrorResponse // what new connections get; nil: they are taken
-	timeout time.Duration           // wal_sender_timeout
-	empty   bool                    // transactions without rows are sent (before 15)
-	serial  int                     // of rows
+
+	timeline int32
+	clients  map[*client]struct{}
+	refuse   *pgproto3.ErrorResponse // what new connections get; nil: they are taken
+	timeout  time.Duration           // wal_sender_timeout
+	empty    bool                    // transactions without rows are sent (before 15)
+	serial   int                     // of rows
 }
 
 type serverState int
@@ -52,7 +57,7 @@ type slot struct {
 
 func newPostgres(n *network, h *history, rng *rand.Rand) *postgres {
 	p := &postgres{
-		net: n, history: h, rng: rng, walEnd: 0x1000, state: down,
+		net: n, history: h, rng: rng, walEnd: firstLSN, timeline: 1, state: down,
 		clients: make(map[*client]struct{}), sends: func(*transaction) bool { return true },
 		timeout: time.Duration(5+rng.IntN(55)) * time.Second, empty: rng.IntN(2) == 0,
 	}
@@ -85,6 +90,26 @@ func (p *postgres) crash() {
 	clear(p.clients)
 	p.away()
 	p.changed.Broadcast()
+}
+
+// promote puts a standby into the place of a server that has crashed. On its timeline the log
+// has every transaction with rows, as synchronized_standby_slots sees to, but not all that was
+// written behind them, and the slot is the one that was saved.
+func (p *postgres) promote() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := p.walEnd
+	for len(p.log) > 0 && len(p.log[len(p.log)-1].rows) == 0 {
+		p.log = p.log[:len(p.log)-1]
+	}
+	p.walEnd = firstLSN
+	if n := len(p.log); n > 0 {
+		p.walEnd = p.log[n-1].endLSN
+	}
+	p.timeline++
+	p.slot.saved = min(p.slot.saved, p.walEnd)
+	p.slot.confirmed = p.slot.saved
+	p.history.promoted(p.timeline, before, p.walEnd, p.slot.saved)
 }
 
 // away has connections refused in one way or the other.
@@ -173,6 +198,9 @@ func (p *postgres) commit(fill func(tx *transaction)) {
 	for _, r := range tx.rows {
 		r.tx = tx
 		p.walEnd += pglogrepl.LSN(64 + len(r.value))
+	}
+	if len(tx.rows) == 0 && tx.message == "" {
+		p.walEnd += pglogrepl.LSN(8 * p.rng.IntN(1000)) // somebody else's
 	}
 	p.walEnd += 8
 	tx.commitLSN = p.walEnd
