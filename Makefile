@@ -35,6 +35,7 @@ lint: ## format, vet, golangci-lint, go.mod
 	$(GO) vet ./...
 	$(GO) run $(GOLANGCI) run ./...
 	$(GO) mod tidy -diff
+	$(GO) mod verify
 
 .PHONY: fmt
 fmt: ## format the code

@@ -109,7 +109,8 @@ func (h *harness) warmUp(ctx context.Context, p plan) error {
 	return h.attempt(ctx, c.Name, 0, func(ctx context.Context) error {
 		return h.backlog(ctx, c, func(b *bench.Backlog) error {
 			uncounted := &drainEntry{Runs: make(series[bench.DrainResult])}
-			for run := 1; run <= p.warmUps; run++ {
+			began := time.Now()
+			for run := 1; run == 1 || time.Since(began) < p.warmUp; run++ {
 				if err := h.drain(ctx, b, c.Name, uncounted, producers[0].with(uncompressed), run); err != nil {
 					return err
 				}

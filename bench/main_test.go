@@ -25,7 +25,7 @@ func measured(t *testing.T, args ...string) (printed string, r report) {
 	t.Helper()
 	db, kafka := pgtest.Database(t), kafkatest.Broker(t)
 	file := filepath.Join(t.TempDir(), "report.json")
-	args = append(args, "--dsn", db.DSN, "--brokers", strings.Join(kafka.Addrs, ","), "--json", file)
+	args = append(args, "--warm-up", "0s", "--dsn", db.DSN, "--brokers", strings.Join(kafka.Addrs, ","), "--json", file)
 	var stdout strings.Builder
 	if err := run(t.Context(), args, &stdout, t.Output()); err != nil {
 		t.Fatalf("%v\n%s", err, stdout.String())

@@ -11,7 +11,7 @@ import (
 
 // A plan is what is measured, in this order.
 type plan struct {
-	warmUps int // uncounted drains before anything else
+	warmUp  time.Duration // uncounted drains for so long before anything else, but at least one
 	drains  []drainCase
 	rates   []int         // of latency measurements: transactions of one row per second
 	flow    time.Duration // how long each of them lasts
@@ -36,9 +36,6 @@ func (c drainCase) load() bench.Load {
 }
 
 const (
-	fewWarmUps  = 1
-	manyWarmUps = 20 // half a minute: after it a broker's share of the CPU no longer falls
-
 	someKeys       = 1000
 	somePartitions = 12
 	uncompressed   = "none"
@@ -72,6 +69,9 @@ func (m matrix) cases() []drainCase {
 	}
 	return all
 }
+
+// enoughWarmUp is how long a broker's share of the CPU goes on falling.
+const enoughWarmUp = 30 * time.Second
 
 // enough rows keep the fastest contender busy for some seconds.
 func enough(size int) int { return min(500_000, 500_000_000/size) }
@@ -119,29 +119,29 @@ func suites() []suite {
 		{"quick", "a little of everything, in a minute", func(s *settings) plan {
 			m := matrix{sizes: []int{200, 1000}, perTransaction: []int{10, giant}, compressions: codecs[:1], rows: 100_000}
 			return plan{
-				warmUps: fewWarmUps,
-				drains:  s.matrix(m).cases(), rates: s.ratesOr(200), flow: s.flowOr(2 * time.Second),
+				warmUp: s.warmUpOr(0),
+				drains: s.matrix(m).cases(), rates: s.ratesOr(200), flow: s.flowOr(2 * time.Second),
 				startUp: true, idle: 2 * time.Second,
 			}
 		}},
 		{"drain", "payload sizes × rows a transaction", func(s *settings) plan {
-			return plan{warmUps: manyWarmUps, drains: s.matrix(matrix{sizes: sizes, perTransaction: pers, compressions: codecs[:1]}).cases()}
+			return plan{warmUp: s.warmUpOr(enoughWarmUp), drains: s.matrix(matrix{sizes: sizes, perTransaction: pers, compressions: codecs[:1]}).cases()}
 		}},
 		{"compression", "payload sizes × codecs, 10 rows a transaction", func(s *settings) plan {
-			return plan{warmUps: manyWarmUps, drains: s.matrix(matrix{sizes: sizes, perTransaction: []int{10}, compressions: codecs}).cases()}
+			return plan{warmUp: s.warmUpOr(enoughWarmUp), drains: s.matrix(matrix{sizes: sizes, perTransaction: []int{10}, compressions: codecs}).cases()}
 		}},
 		{"latency", "commit to consumer at fixed rates, start-up, idling", func(s *settings) plan {
-			return plan{warmUps: manyWarmUps, rates: s.ratesOr(rates...), flow: s.flowOr(20 * time.Second), startUp: true, idle: 20 * time.Second}
+			return plan{warmUp: s.warmUpOr(enoughWarmUp), rates: s.ratesOr(rates...), flow: s.flowOr(20 * time.Second), startUp: true, idle: 20 * time.Second}
 		}},
 		{"scale", "a giant transaction, many keys, partitions, topics", func(s *settings) plan {
-			return plan{warmUps: manyWarmUps, drains: scale(s.rows)}
+			return plan{warmUp: s.warmUpOr(enoughWarmUp), drains: scale(s.rows)}
 		}},
 		{"full", "all of it, every size × transaction × codec", func(s *settings) plan {
 			m := matrix{sizes: sizes, perTransaction: pers, compressions: codecs}
 			return plan{
-				warmUps: manyWarmUps,
-				drains:  slices.Concat(s.matrix(m).cases(), scale(s.rows)),
-				rates:   s.ratesOr(rates...), flow: s.flowOr(20 * time.Second), startUp: true, idle: 20 * time.Second,
+				warmUp: s.warmUpOr(enoughWarmUp),
+				drains: slices.Concat(s.matrix(m).cases(), scale(s.rows)),
+				rates:  s.ratesOr(rates...), flow: s.flowOr(20 * time.Second), startUp: true, idle: 20 * time.Second,
 			}
 		}},
 	}

@@ -28,6 +28,7 @@ type settings struct {
 	compressions                 []string
 	rows                         int // 0: the suite's
 	flow                         time.Duration
+	warmUp                       *time.Duration // nil: the suite's
 
 	major         int
 	dsn           string // empty: a server of our own
@@ -62,6 +63,7 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 	f.Func("compression", "`codecs` separated by commas: none, lz4, zstd, snappy, gzip", listInto(&s.compressions, word))
 	f.IntVar(&s.rows, "rows", 0, "rows of each drain")
 	f.Func("rates", "`transactions` per second of latency measurements, separated by commas", listInto(&s.rates, positive))
+	f.Func("warm-up", "`duration` of uncounted drains before anything else", s.setWarmUp)
 	f.DurationVar(&s.flow, "flow", 0, "how long a latency measurement lasts")
 
 	f.IntVar(&s.major, "postgres", pgserver.Newest, "major `version` of the Postgres to start, 14 or later")
@@ -150,6 +152,19 @@ func (s *settings) flowOr(d time.Duration) time.Duration {
 		return s.flow
 	}
 	return d
+}
+
+func (s *settings) warmUpOr(d time.Duration) time.Duration {
+	if s.warmUp != nil {
+		return *s.warmUp
+	}
+	return d
+}
+
+func (s *settings) setWarmUp(value string) error {
+	d, err := time.ParseDuration(value)
+	s.warmUp = &d
+	return err
 }
 
 func (s *settings) setMatch(value string) (err error) {

@@ -98,15 +98,16 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// NewestPosition returns the record that counts among those written one after the other: the
-// last one of the highest term. It returns nil without an error if there are none. The last one
-// has to be readable.
+// NewestPosition returns the record that counts among those written one after the other: of the
+// highest term the furthest one, for what a record says stays true. (Two sessions have the same
+// term if the second began before the first had written anything.) It returns nil without an
+// error if there are none. The last one has to be readable.
 func NewestPosition(records [][]byte) (*Position, error) {
 	var newest *Position
 	var err error
 	for _, data := range records {
 		p := new(Position)
-		if err = json.Unmarshal(data, p); err == nil && (newest == nil || p.Term >= newest.Term) {
+		if err = json.Unmarshal(data, p); err == nil && (newest == nil || !p.before(newest)) {
 			newest = p
 		}
 	}
@@ -114,6 +115,15 @@ func NewestPosition(records [][]byte) (*Position, error) {
 		return nil, err
 	}
 	return newest, nil
+}
+
+// before reports whether p does not count beside newest, which was written earlier.
+func (p *Position) before(newest *Position) bool {
+	if p.Term != newest.Term {
+		return p.Term < newest.Term
+	}
+	comparable := p.SystemID == newest.SystemID && p.Timeline == newest.Timeline && p.Slot == newest.Slot
+	return comparable && p.Term > 0 && p.EndLSN < newest.EndLSN
 }
 
 // A Server is what a new session finds before it streams.

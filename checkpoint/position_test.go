@@ -82,6 +82,7 @@ func TestNewestPosition(t *testing.T) {
 	}{
 		{name: "none"},
 		{name: "the last one", records: [][]byte{position(1, 100), position(1, 200), position(2, 150)}, want: 150},
+		{name: "one of the same term", records: [][]byte{position(2, 200), position(2, 110)}, want: 200},
 		{name: "a late one", records: [][]byte{position(1, 100), position(2, 200), position(1, 110)}, want: 200},
 		{name: "of an earlier version", records: [][]byte{old}, want: 1},
 		{name: "behind an earlier version's", records: [][]byte{old, position(1, 100)}, want: 100},

@@ -23,9 +23,10 @@ type Catalog struct {
 	MaxSlotWALKeepSize int64         // bytes of log a slot may hold; -1: no limit
 	IdleSlotTimeout    time.Duration // after which an inactive slot is invalidated, from 18 on; 0: never
 
-	PublicationName, SlotName string       // what was looked for
-	Publication               *Publication // nil: missing
-	Slot                      *Slot        // nil: missing
+	PublicationName, SlotName string           // what was looked for
+	Publication               *Publication     // nil: missing
+	Slot                      *Slot            // nil: missing
+	Oldest                    *OpenTransaction // of the cluster; nil: nobody is writing
 }
 
 // A Publication is a publication of the connection's database.
@@ -128,6 +129,9 @@ func inspect(ctx context.Context, conn executor, publication, slot string) (*Cat
 		return nil, err
 	}
 	if c.Slot, err = readSlot(ctx, conn, c.ServerVersion, slot); err != nil {
+		return nil, err
+	}
+	if c.Oldest, err = readOldest(ctx, conn); err != nil {
 		return nil, err
 	}
 	return c, nil

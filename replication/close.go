@@ -53,7 +53,8 @@ func (s *Stream) endCopy(confirmed pglogrepl.LSN) (refused, err error) {
 		large, isLarge := errors.AsType[*largeError](err)
 		switch {
 		case isLarge:
-			err = s.wire.skip(large.size)
+			s.wire.skip(large.size)
+			continue
 		case err == nil && !ok:
 			err = s.wire.read()
 		}

@@ -20,9 +20,10 @@ type Config struct {
 	// Publication and Slot must exist, see [Setup].
 	Publication, Slot string
 
-	// Messages asks for logical messages too, those of [Observer.EmitSnapshot] and of anybody
-	// else's pg_logical_emit_message.
-	Messages bool
+	// MessagePrefix, if not empty, asks for logical messages too: those with this prefix, see
+	// [Observer.EmitSnapshot]. The server sends everybody's; the others are thrown away as they
+	// arrive, whatever their size.
+	MessagePrefix string
 
 	// StatusInterval is how often the confirmed position is reported. It is cut to a third
 	// of the server's wal_sender_timeout. Zero means 1 s.

@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -32,7 +33,7 @@ func (r *run) cut() (more bool, err error) {
 		case kindParameter:
 		case kindError:
 			r.streaming = false
-			err = pgError("stream", body, streaming)
+			err = r.ofTransaction(pgError("stream", body, streaming))
 		case kindCopyDone:
 			err = fmt.Errorf("%w: it ended the stream", ErrServerStopping)
 		case kindCommandComplete: // without CopyDone: everything is confirmed and its process ends
@@ -54,14 +55,7 @@ func (r *run) cut() (more bool, err error) {
 func (r *run) copyData(body []byte) error {
 	switch {
 	case len(body) >= walHeaderSize && body[0] == 'w':
-		data := body[walHeaderSize:]
-		end, ended := commitEnd(data)
-		if ended {
-			r.reporter.read(end)
-		}
-		r.inside = !ended
-		r.stopping.data()
-		r.batch.addData(pglogrepl.LSN(binary.BigEndian.Uint64(body[1:])), data)
+		r.walData(pglogrepl.LSN(binary.BigEndian.Uint64(body[1:])), body[walHeaderSize:])
 		return nil
 	case len(body) == 1+8+8+1 && body[0] == 'k':
 		k := Keepalive{WALEnd: pglogrepl.LSN(binary.BigEndian.Uint64(body[1:])), ReplyRequested: body[17] != 0}
@@ -78,6 +72,50 @@ func (r *run) copyData(body []byte) error {
 	return fmt.Errorf("malformed message of type %q and %d bytes in the stream", body[0], len(body))
 }
 
+// walData takes one message of the plugin.
+func (r *run) walData(start pglogrepl.LSN, data []byte) {
+	r.stopping.data()
+	if r.foreign(data) {
+		return
+	}
+	end, ended := commitEnd(data)
+	if ended {
+		r.reporter.read(end)
+		r.commitLSN = 0
+	} else if lsn, ok := beginning(data); ok {
+		r.commitLSN = lsn
+	}
+	r.inside = !ended
+	r.batch.addData(start, data)
+}
+
+// messageHeaderSize is what precedes the prefix of a logical message: type, flags, LSN.
+const messageHeaderSize = 1 + 1 + 8
+
+// foreign reports whether data, of which the first bytes are enough, is a logical message
+// that was not asked for.
+func (r *run) foreign(data []byte) bool {
+	return len(data) >= messageHeaderSize && data[0] == 'M' && !bytes.HasPrefix(data[messageHeaderSize:], r.prefix)
+}
+
+// ofTransaction adds to the error of a row that cannot be streamed which transaction it is
+// of.
+func (r *run) ofTransaction(err error) error {
+	if r.commitLSN == 0 || !errors.Is(err, ErrRow) {
+		return err
+	}
+	return &RowError{CommitLSN: r.commitLSN, Err: err}
+}
+
+// beginning returns the commit LSN of a transaction if data is its Begin message: type,
+// commit LSN, time, transaction id.
+func beginning(data []byte) (commitLSN pglogrepl.LSN, ok bool) {
+	if len(data) < 1+8+8+4 || data[0] != 'B' {
+		return 0, false
+	}
+	return pglogrepl.LSN(binary.BigEndian.Uint64(data[1:])), true
+}
+
 // commitEnd returns the end position of a transaction if data is its Commit message: type,
 // flags, commit LSN, end LSN, time.
 // https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html
@@ -88,6 +126,15 @@ func commitEnd(data []byte) (end pglogrepl.LSN, ok bool) {
 	return pglogrepl.LSN(binary.BigEndian.Uint64(data[10:])), true
 }
 
+// standbyRoutine is the function of the server that warns, with the code of a publication that
+// is missing, of a standby in synchronized_standby_slots that does not keep up: nothing is
+// sent until it does, and nothing skipped.
+const standbyRoutine = "StandbySlotsHaveCaughtup"
+
+// noticeInterval is how often the same notice is logged: the server may repeat it with every
+// row.
+const noticeInterval = time.Minute
+
 // notice ends the stream if it says that rows are being skipped: from Postgres 18 on, a
 // publication that does not exist at the current position of the log is a mere warning.
 func (r *run) notice(body []byte) error {
@@ -95,8 +142,19 @@ func (r *run) notice(body []byte) error {
 	if err := n.Decode(body); err != nil {
 		return fmt.Errorf("read a NoticeResponse: %w", err)
 	}
-	if n.Code == notInPrerequisiteState {
-		return fmt.Errorf("%w: the server skips its rows: %s; %s", ErrPublication, n.Message, n.Detail)
+	standby := n.Routine == standbyRoutine
+	if n.Code == notInPrerequisiteState && !standby {
+		return fmt.Errorf("%w: the server skips its rows: %s: %s; %s", ErrPublication, n.Message, n.Detail, remedyPublication)
+	}
+	now := time.Now()
+	if n.Code == r.noticed && now.Sub(r.noticedAt) < noticeInterval {
+		return nil
+	}
+	r.noticed, r.noticedAt = n.Code, now
+	if standby {
+		r.log.Warn("the server sends nothing until a standby has it: bring that back, or change synchronized_standby_slots",
+			slog.String("reason", n.Message))
+		return nil
 	}
 	// Not the text: a function in a row filter may say anything.
 	r.log.Warn("notice from the server, its log has the text",

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 )
@@ -40,102 +41,108 @@ var (
 	ErrConfig = errors.New("source is configured wrongly")
 )
 
+// A RowError is a row that cannot be streamed, of a transaction that is known. What a slot
+// has confirmed up to behind the beginning of a commit record is not sent again.
+type RowError struct {
+	CommitLSN pglogrepl.LSN // of the transaction
+	Err       error         // wraps ErrRow
+}
+
+// Error names the transaction.
+func (e *RowError) Error() string { return fmt.Sprintf("transaction %s: %v", e.CommitLSN, e.Err) }
+
+// Unwrap returns what is wrong with the row.
+func (e *RowError) Unwrap() error { return e.Err }
+
 // A phase is what was going on when the server reported an error: a code means different
 // things in different phases.
-type phase int
+type phase uint8
 
 const (
-	connecting phase = iota // up to the first ReadyForQuery
-	querying                // a statement or replication command
-	starting                // START_REPLICATION up to the first message
+	connecting phase = 1 << iota // up to the first ReadyForQuery
+	querying                     // a statement or replication command
+	starting                     // START_REPLICATION up to the first message
 	streaming
+
+	always = connecting | querying | starting | streaming
 )
 
-// SQLSTATEs, named as in https://www.postgresql.org/docs/current/errcodes-appendix.html.
+// SQLSTATEs, named as in https://www.postgresql.org/docs/current/errcodes-appendix.html, that
+// are looked at outside the table too.
 const (
-	featureNotSupported        = "0A000"
-	notInRepertoire            = "22021"
-	untranslatableCharacter    = "22P05"
-	invalidCatalogName         = "3D000"
-	insufficientPrivilege      = "42501"
-	invalidName                = "42602"
-	undefinedObject            = "42704"
-	duplicateObject            = "42710"
-	configurationLimitExceeded = "53400"
-	programLimitExceeded       = "54000"
-	notInPrerequisiteState     = "55000"
-	objectInUse                = "55006"
-	lockNotAvailable           = "55P03"
-	queryCanceled              = "57014"
-	readOnlyTransaction        = "25006"
-	cannotConnectNow           = "57P03"
-	databaseDropped            = "57P04"
-	internalError              = "XX000"
+	insufficientPrivilege  = "42501"
+	undefinedObject        = "42704"
+	notInPrerequisiteState = "55000"
+	lockNotAvailable       = "55P03"
+	cannotConnectNow       = "57P03"
 )
 
-// identityOf returns the sentinel that a code stands for in a phase; nil: none.
-func identityOf(code string, at phase) error {
-	switch code {
-	case objectInUse:
-		return ErrSlotInUse
-	case lockNotAvailable:
-		return ErrBusy
-	case insufficientPrivilege, invalidCatalogName, databaseDropped:
-		return ErrAccess
-	case queryCanceled: // of a stream, by pg_cancel_backend
-		return ErrUnreachable
-	case readOnlyTransaction: // a standby was reached, not the primary
-		return ErrUnreachable
+// A condition is one row of the table of SQLSTATEs.
+type condition struct {
+	code   string // or the class that its first two characters name
+	during phase  // in which phases the row holds
+	is     error
+	remedy string // what to do, where the server does not say it
+}
+
+// conditions is the only place that decides what an error means that the server reports. The
+// first row that fits counts. A code that is not in it has no identity: 55000 above all, which
+// a slot that is invalidated, of another database or a standby's shares, and only the
+// catalog tells them apart.
+func conditions() []condition {
+	return []condition{
+		{"55006", always, ErrSlotInUse, ""},       // object_in_use
+		{lockNotAvailable, always, ErrBusy, ""},   // Setup names who holds the lock
+		{"57014", always, ErrUnreachable, ""},     // query_canceled: of a stream, by pg_cancel_backend
+		{"57P04", always, ErrAccess, ""},          // database_dropped
+		{"25006", always, ErrUnreachable, ""},     // read_only_sql_transaction: a standby was reached, not the primary
+		{"3D000", always, ErrAccess, ""},          // invalid_catalog_name: no such database
+		{"28P01", always, ErrAccess, remedyLogin}, // invalid_password
+		{insufficientPrivilege, connecting, ErrAccess, remedyConnect},
+		{insufficientPrivilege, querying, ErrAccess, remedySetup},
+		{insufficientPrivilege, always, ErrAccess, ""},
+		{"53300", always, ErrBusy, remedySenders}, // too_many_connections
+		{"53400", always, ErrBusy, remedySlots},   // configuration_limit_exceeded
+		{"08", always, ErrUnreachable, ""},        // connection exception
+		{"28", always, ErrAccess, remedyHBA},      // invalid authorization specification
+		{"53", always, ErrBusy, ""},               // insufficient resources
+		{"57", always, ErrUnreachable, ""},        // operator intervention
+
+		// What we ask for: a setting, an option, a version of the protocol.
+		{undefinedObject, starting, ErrSlotMissing, ""},
+		{"0A", connecting | starting, ErrConfig, ""},    // feature not supported
+		{"22", connecting | starting, ErrConfig, ""},    // data exception
+		{"42", connecting | starting, ErrConfig, ""},    // syntax error or access rule violation
+		{"XX000", connecting | starting, ErrConfig, ""}, // internal_error: unrecognized pgoutput option
+
+		{undefinedObject, streaming, ErrPublication, remedyPublication}, // the publication, at this position of the log
+		{"0A000", streaming, ErrPublication, ""},                        // column lists that contradict each other
+		{"XX000", streaming, ErrRow, ""},                                // internal_error: a value that exceeds 1 GB when printed
+		{"54000", streaming, ErrRow, ""},                                // program_limit_exceeded: the same of a row
+		{"22021", streaming, ErrRow, ""},                                // character_not_in_repertoire: a value that is no text in UTF8
+		{"22P05", streaming, ErrRow, ""},                                // untranslatable_character: the same
 	}
-	switch code[:min(2, len(code))] {
-	case "08", "57": // connection exception, operator intervention
-		return ErrUnreachable
-	case "28": // invalid authorization
-		return ErrAccess
-	case "53": // insufficient resources
-		return ErrBusy
-	}
-	switch at {
-	case starting:
-		if code == undefinedObject {
-			return ErrSlotMissing
+}
+
+const (
+	remedyLogin   = "is the password of source.dsn the role's? ALTER ROLE … PASSWORD sets it"
+	remedyHBA     = "the role needs LOGIN, and pg_hba.conf a line for this database, role and address, to be followed by SELECT pg_reload_conf(); a line for the database \"replication\" does not count here"
+	remedyConnect = "the role needs REPLICATION (ALTER ROLE … REPLICATION) and CONNECT (GRANT CONNECT ON DATABASE … TO …)"
+	remedySetup   = "to create a publication takes the tables' owner with CREATE on the database, to create or drop a slot the attribute REPLICATION (ALTER ROLE … REPLICATION)"
+	remedySenders = "see pg_stat_replication and pg_stat_activity for who is connected; max_wal_senders and max_connections are the limits, the role's CONNECTION LIMIT is another"
+	remedySlots   = "drop a slot that nobody needs (pg_replication_slots has them), or raise max_replication_slots and restart the server"
+
+	remedyPublication = "there was no publication when this was committed, and creating it again does not help: send the rows otherwise, and begin anew with: outbox-cdc setup --drop, and outbox-cdc setup"
+)
+
+// conditionOf returns what code means in a phase; its zero value: nothing that is known.
+func conditionOf(code string, at phase) condition {
+	for _, c := range conditions() {
+		if c.during&at != 0 && strings.HasPrefix(code, c.code) {
+			return c
 		}
-		return refusal(code)
-	case streaming:
-		return streamIdentity(code)
-	case connecting:
-		return refusal(code)
-	case querying:
 	}
-	return nil
-}
-
-// refusal is for codes of what we ask for: a setting, an option, a protocol version. Code
-// 55000 has no identity: a slot that is invalidated, of another database or a standby's
-// all have it, and only the catalog tells them apart.
-func refusal(code string) error {
-	switch code[:min(2, len(code))] {
-	case "0A", "22", "42":
-		return ErrConfig
-	}
-	if code == internalError { // unrecognized pgoutput option
-		return ErrConfig
-	}
-	return nil
-}
-
-func streamIdentity(code string) error {
-	switch code {
-	case undefinedObject: // the publication, at this position of the log
-		return ErrPublication
-	case featureNotSupported: // column lists that contradict each other
-		return ErrPublication
-	case internalError, programLimitExceeded: // a value that exceeds 1 GB when printed
-		return ErrRow
-	case notInRepertoire, untranslatableCharacter: // a value that is no text in UTF8
-		return ErrRow
-	}
-	return nil
+	return condition{}
 }
 
 // serverError wraps what the server reported. context is where it happened, as far as the
@@ -144,10 +151,14 @@ func serverError(doing string, err *pgconn.PgError, at phase) error {
 	if at == streaming && err.Where != "" {
 		doing += " (" + strings.ReplaceAll(err.Where, "\n", "; ") + ")"
 	}
-	if id := identityOf(err.Code, at); id != nil {
-		return fmt.Errorf("%w: %s: %w", id, doing, err)
+	switch c := conditionOf(err.Code, at); {
+	case c.is == nil:
+		return fmt.Errorf("%s: %w", doing, err)
+	case c.remedy == "":
+		return fmt.Errorf("%w: %s: %w", c.is, doing, err)
+	default:
+		return fmt.Errorf("%w: %s: %w; %s", c.is, doing, err, c.remedy)
 	}
-	return fmt.Errorf("%s: %w", doing, err)
 }
 
 // pgError decodes an ErrorResponse.

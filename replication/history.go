@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -11,8 +12,13 @@ import (
 // pure: no connection, no clock. The zero value has seen nothing; it belongs to one
 // goroutine at a time.
 type History struct {
+	// LongTransaction is how long a transaction may be open before it is warned of. Zero
+	// means 5 min.
+	LongTransaction time.Duration
+
 	last      *Catalog
 	retention retention
+	oldest    oldest
 }
 
 // A Warning is a change that loses nothing, or not yet.
@@ -32,7 +38,7 @@ func (h *History) Look(now *Catalog) ([]Warning, error) {
 	was := h.last
 	h.last = now
 	if was != nil && was.SystemID != now.SystemID {
-		*h, was = History{last: now}, nil
+		*h, was = History{LongTransaction: h.LongTransaction, last: now}, nil
 	}
 	warnings, err := changes(was, now)
 	if err != nil {
@@ -44,7 +50,8 @@ func (h *History) Look(now *Catalog) ([]Warning, error) {
 			Text:   fmt.Sprintf("idle_replication_slot_timeout is %s: a relay that is stopped for longer loses its slot", now.IdleSlotTimeout),
 		})
 	}
-	return append(warnings, h.retention.look(now)...), nil
+	warnings = append(warnings, h.retention.look(now)...)
+	return append(warnings, h.oldest.look(now, cmp.Or(h.LongTransaction, openForLong))...), nil
 }
 
 // changes compares two looks. An error says between which positions it has happened.

@@ -57,7 +57,7 @@ func (o *Observer) Catalog(ctx context.Context) (*Catalog, error) {
 }
 
 // EmitSnapshot writes a transactional logical message with prefix into the log, for a
-// stream with [Config.Messages] to read. Its content is label, a bar and what
+// stream with that [Config.MessagePrefix] to read. Its content is label, a bar and what
 // pg_current_snapshot() returns: when the message comes in the stream, every transaction
 // that the snapshot sees has come before. On a standby, which cannot write, it does nothing.
 // https://www.postgresql.org/docs/current/functions-admin.html#FUNCTIONS-REPLICATION

@@ -57,7 +57,7 @@ func TestObserver(t *testing.T) {
 		s := newSource(t, srv)
 		s.leastPrivileged(t)
 		_, o := s.observe(t)
-		same := cmp.Options{cmpopts.IgnoreFields(Catalog{}, "ReadAt", "WALEnd"), cmpopts.IgnoreFields(Slot{}, "InactiveSince")}
+		same := cmp.Options{cmpopts.IgnoreFields(Catalog{}, "ReadAt", "WALEnd", "Oldest"), cmpopts.IgnoreFields(Slot{}, "InactiveSince")}
 		for range 3 {
 			want, err := Inspect(t.Context(), s.cfg.Conn, s.cfg.Publication, s.cfg.Slot)
 			if err != nil {
@@ -160,7 +160,7 @@ func TestEmitSnapshot(t *testing.T) {
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		s := newSource(t, srv)
 		s.leastPrivileged(t)
-		s.cfg.Messages = true
+		s.cfg.MessagePrefix = "outbox-cdc"
 		stream, o := s.observe(t)
 		if err := stream.Start(t.Context(), 0); err != nil {
 			t.Fatal(err)
@@ -226,12 +226,12 @@ func readUntil(t *testing.T, stream *Stream, s *source, rows int) (kinds []strin
 
 // Messages are asked for only where they are wanted.
 func TestMessagesOption(t *testing.T) {
-	for _, wanted := range []bool{false, true} {
+	for _, prefix := range []string{"", "ours"} {
 		s := newSession(t)
-		s.cfg.Messages = wanted
+		s.cfg.MessagePrefix = prefix
 		s.open(0)
-		if got := strings.Contains(s.server.command, "messages 'true'"); got != wanted {
-			t.Errorf("Messages %t: %s", wanted, s.server.command)
+		if got := strings.Contains(s.server.command, "messages 'true'"); got != (prefix != "") {
+			t.Errorf("MessagePrefix %q: %s", prefix, s.server.command)
 		}
 		s.run()
 	}

@@ -37,6 +37,7 @@ func (s *Stream) Run(ctx context.Context, confirmed func() pglogrepl.LSN, out ch
 	release := interruptible(ctx, s.wire.conn.SetReadDeadline)
 	err := r.loop(ctx)
 	release()
+	s.lease.settle(time.Now())
 	s.socket.wakeAt(wakeAtOnce)
 	r.timer.Stop()
 	r.probe.stop()
@@ -52,6 +53,9 @@ type run struct {
 	out       chan<- *Batch
 	interval  time.Duration // between status updates
 	longest   time.Duration // of it
+	commitLSN pglogrepl.LSN // of the transaction being read; 0: none
+	noticed   string        // code of the last notice that was logged
+	noticedAt time.Time     // when
 	batch     *Batch        // being filled; its memory is the wire's
 
 	heard    time.Time // when something last arrived; not before reading was resumed
@@ -124,11 +128,21 @@ func (r *run) nextBatch(ctx context.Context) error {
 	return nil
 }
 
-// makeRoom gives the batch, which must be empty, memory for a message of size bytes.
+// makeRoom gives the batch, which must be empty, memory for a message of size bytes that
+// comes next, unless nobody wants that.
 func (r *run) makeRoom(ctx context.Context, size int) error {
-	if size > r.wire.max {
-		return fmt.Errorf("%w: the change at %s has %d bytes and exceeds the limit of %d bytes", ErrRow,
-			r.wire.start(), size-headerSize-walHeaderSize, r.cfg.MaxMessageBytes)
+	start, data, change := r.wire.change()
+	switch {
+	case change && r.foreign(data):
+		r.stopping.data()
+		r.wire.skip(size)
+		return nil
+	case change && size > r.wire.max:
+		return r.ofTransaction(fmt.Errorf("%w: the change at %s has %d bytes and exceeds the limit of %d bytes", ErrRow,
+			start, size-headerSize-walHeaderSize, r.cfg.MaxMessageBytes))
+	case size > r.wire.max:
+		r.broken = true
+		return fmt.Errorf("message of %d bytes in the stream", size)
 	}
 	if _, err := r.wait(ctx, waitFor{large: r.pool.large}); err != nil {
 		return err
@@ -266,6 +280,10 @@ func (r *run) tick(ctx context.Context, now time.Time) error {
 	if since < r.interval && (!r.asked || since < minStatusGap) {
 		return nil
 	}
+	if err := r.lease.lapsed(now); err != nil {
+		r.broken = true
+		return err
+	}
 	return r.report(now, !r.blocked && silent >= r.silence()/2)
 }
 
@@ -281,6 +299,7 @@ func (r *run) report(now time.Time, ask bool) error {
 	if err := r.reporter.send(now, confirmed, ask); err != nil {
 		return r.lost(err)
 	}
+	r.lease.renew(now)
 	r.asked = false
 	r.interval = min(2*r.interval, r.longest)
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -137,8 +138,8 @@ func TestMessageBeyondTheLimit(t *testing.T) {
 		s := newSession(t)
 		s.cfg.MaxMessageBytes = 1000
 		s.open(0).run()
-		// Of the second message only the header is sent.
-		go s.server.send(append(walData(1, strings.Repeat("x", 1000)), walData(2, strings.Repeat("x", 1001))[:headerSize+walHeaderSize]...))
+		// Of the second message only the beginning is sent.
+		go s.server.send(append(walData(1, strings.Repeat("x", 1000)), walData(2, strings.Repeat("x", 1001))[:headerSize+walHeaderSize+100]...))
 		if n := len(s.receive()); n != 1 {
 			t.Errorf("%d messages before it", n)
 		}
@@ -171,8 +172,12 @@ func TestReportsPositions(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		want := []status{
-			{at: updateAt(0)}, {at: updateAt(1)}, {at: updateAt(2)}, {at: updateAt(3)},
-			{at: updateAt(4), lsn: 0x28}, {at: updateAt(5), lsn: 0x30},
+			{at: updateAt(0)},
+			{at: updateAt(1)},
+			{at: updateAt(2)},
+			{at: updateAt(3)},
+			{at: updateAt(4), lsn: 0x28},
+			{at: updateAt(5), lsn: 0x30},
 		}
 		if diff := cmp.Diff(want, s.server.reports(), cmp.AllowUnexported(status{})); diff != "" {
 			t.Errorf("reported (-want +got):\n%s", diff)
@@ -479,6 +484,32 @@ func TestOtherNoticesAreNoEnd(t *testing.T) {
 		go s.server.send(append(encode(&pgproto3.NoticeResponse{Severity: "WARNING", Code: "01000", Message: "secret"}), walData(1, "I")...))
 		if diff := cmp.Diff([]string{"0/1 I"}, s.receive()); diff != "" {
 			t.Errorf("batch (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A primary that waits for its standbys says so again and again, with the code of a missing
+// publication. That is no end, and logged now and then.
+func TestStandbyIsAwaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSession(t)
+		var log strings.Builder
+		s.open(0)
+		s.stream.log = slog.New(slog.NewTextHandler(&log, nil))
+		s.run()
+		for range 150 {
+			s.server.send(encode(&pgproto3.NoticeResponse{
+				Severity: "WARNING", Code: notInPrerequisiteState, Routine: standbyRoutine,
+				Message: `replication slot "standby1" specified in parameter "synchronized_standby_slots" does not have active_pid`,
+			}))
+			time.Sleep(time.Second)
+		}
+		go s.server.send(walData(1, "I"))
+		if diff := cmp.Diff([]string{"0/1 I"}, s.receive()); diff != "" {
+			t.Errorf("batch (-want +got):\n%s", diff)
+		}
+		if n := strings.Count(log.String(), "until a standby has it"); n != 3 || !strings.Contains(log.String(), "standby1") {
+			t.Errorf("logged %d times:\n%s", n, log.String())
 		}
 	})
 }

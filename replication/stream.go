@@ -38,9 +38,12 @@ type Stream struct {
 	system    System
 	walEnd    pglogrepl.LSN // flushed when the server was identified
 	timeout   time.Duration // wal_sender_timeout; 0: off
+	superuser bool
 	wire      wire
 	socket    *socket // below wire.conn
 	reporter  reporter
+	lease     lease
+	prefix    []byte // of the messages that are wanted, with its end
 	pool      *pool
 	streaming bool // START_REPLICATION has succeeded
 	broken    bool // nothing more can be exchanged
@@ -60,7 +63,7 @@ func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Stream{cfg: cfg, log: log, pool: newPool()}
+	s := &Stream{cfg: cfg, log: log, prefix: []byte(cfg.MessagePrefix + "\x00"), pool: newPool()}
 	if err := s.adopt(ctx, conn); err != nil {
 		_ = conn.Close(ctx)
 		return nil, err
@@ -91,6 +94,7 @@ func (s *Stream) adopt(ctx context.Context, conn *pgconn.PgConn) error {
 	if err := s.checkSettings(ctx, conn); err != nil {
 		return err
 	}
+	s.superuser = conn.ParameterStatus("is_superuser") == "on"
 	if err := conn.SyncConn(ctx); err != nil { // nothing may stay in pgconn's buffers
 		return wrap(ctx, "prepare the connection", err, querying)
 	}
@@ -99,8 +103,9 @@ func (s *Stream) adopt(ctx context.Context, conn *pgconn.PgConn) error {
 		return fmt.Errorf("prepare the connection: %w", err)
 	}
 	s.wire = wire{
-		max: headerSize + walHeaderSize + s.cfg.MaxMessageBytes,
-		buf: make([]byte, smallBuffer),
+		max:  headerSize + walHeaderSize + s.cfg.MaxMessageBytes,
+		lead: headerSize + walHeaderSize + messageHeaderSize + len(s.prefix),
+		buf:  make([]byte, smallBuffer),
 	}
 	s.wire.conn, s.socket = socketOf(hijacked.Conn)
 	return nil
@@ -148,6 +153,9 @@ func (s *Stream) WALEnd() pglogrepl.LSN { return s.walEnd }
 // how long it lives without hearing from us. Zero: for ever.
 func (s *Stream) SenderTimeout() time.Duration { return s.timeout }
 
+// Superuser reports whether the role is one.
+func (s *Stream) Superuser() bool { return s.superuser }
+
 // patience is how long a server lives without hearing from us, and we without hearing from
 // it.
 func (s *Stream) patience() time.Duration { return cmp.Or(s.timeout, 30*time.Second) }
@@ -163,7 +171,7 @@ func (s *Stream) Start(ctx context.Context, from pglogrepl.LSN) error {
 	doing := fmt.Sprintf("start slot %q at %s", s.cfg.Slot, from)
 	command := fmt.Sprintf(`START_REPLICATION SLOT %s LOGICAL %s (proto_version '1', publication_names %s`,
 		quoteIdent(s.cfg.Slot), from, quoteLiteral(quoteIdent(s.cfg.Publication)))
-	if s.cfg.Messages {
+	if s.cfg.MessagePrefix != "" {
 		command += ", messages 'true'"
 	}
 	command += ")"
@@ -181,6 +189,7 @@ func (s *Stream) Start(ctx context.Context, from pglogrepl.LSN) error {
 	}
 	s.streaming = true
 	s.reporter = reporter{conn: s.wire.conn, limit: from}
+	s.lease.begin(time.Now(), s.timeout)
 	return nil
 }
 

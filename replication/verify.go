@@ -60,6 +60,10 @@ func (c *Catalog) verifyPublication() error {
 func (c *Catalog) verifySlot() error {
 	s := c.Slot
 	switch {
+	case s == nil && c.InRecovery: // which says nothing about the primary's
+		return fmt.Errorf("%w: this server is a standby and has no slot %q: connect to the primary", ErrUnreachable, c.SlotName)
+	case s != nil && s.Synced && c.InRecovery: // temporary until it is complete, and lost until it is made anew
+		return fmt.Errorf("%w: this server is a standby and slot %q the copy of its primary's: connect to the primary", ErrUnreachable, s.Name)
 	case s == nil:
 		return fmt.Errorf("%w: slot %q does not exist; the relay does not create one by itself once it has been set up, because rows committed in between would be missing; if none are, or they are sent otherwise, create it with: outbox-cdc setup",
 			ErrSlotMissing, c.SlotName)
@@ -76,8 +80,6 @@ func (c *Catalog) verifySlot() error {
 		return fmt.Errorf("%w: slot %q has two_phase enabled, which is not supported; choose another name for the relay's", ErrConfig, s.Name)
 	case s.Temporary:
 		return fmt.Errorf("%w: slot %q is temporary and belongs to another session; choose another name for the relay's", ErrConfig, s.Name)
-	case s.Synced && c.InRecovery:
-		return fmt.Errorf("%w: this server is a standby and slot %q the copy of its primary's: connect to the primary", ErrUnreachable, s.Name)
 	}
 	return nil
 }

@@ -32,20 +32,26 @@ const (
 type wire struct {
 	conn net.Conn
 	max  int // a longer message is not for buf
+	lead int // what has been received of a message that is too large when that is said
 	buf  []byte
 	r, w int // buf[r:w] is received and not cut yet
+
+	skipping int // bytes to be thrown away before the next message
 
 	filled bool // the last read left no room: more may be waiting
 }
 
-// A largeError says that a message exceeds buf or max. Nothing of it is cut; the header of
-// WAL data, if it is that, has been received.
+// A largeError says that a message exceeds buf or max. Nothing of it is cut; its first lead
+// bytes have been received.
 type largeError struct{ size int }
 
 func (e *largeError) Error() string { return fmt.Sprintf("message of %d bytes", e.size) }
 
 // next cuts one message. ok is false if it has not been received completely.
 func (w *wire) next() (kind byte, body []byte, ok bool, err error) {
+	if w.skipping > 0 && !w.skipped() {
+		return 0, nil, false, nil
+	}
 	size, known := w.size()
 	if !known {
 		return 0, nil, false, nil
@@ -55,7 +61,7 @@ func (w *wire) next() (kind byte, body []byte, ok bool, err error) {
 	}
 	switch received := w.w - w.r; {
 	case received >= size && size <= w.max:
-	case received >= headerSize+walHeaderSize && (size > len(w.buf) || size > w.max):
+	case received >= min(size, w.lead) && (size > len(w.buf) || size > w.max):
 		return 0, nil, false, &largeError{size}
 	default:
 		return 0, nil, false, nil
@@ -79,17 +85,25 @@ func (w *wire) use(buf []byte) {
 	w.buf, w.r, w.w = buf, 0, n
 }
 
-// start returns the position of the WAL data that comes next.
-func (w *wire) start() pglogrepl.LSN {
-	return pglogrepl.LSN(binary.BigEndian.Uint64(w.buf[w.r+headerSize+1:]))
+// change returns the position and the first bytes of the WAL data that comes next, of which
+// lead bytes have been received. ok is false if something else comes.
+func (w *wire) change() (start pglogrepl.LSN, data []byte, ok bool) {
+	m := w.buf[w.r:w.w]
+	if len(m) < headerSize+walHeaderSize || m[0] != kindCopyData || m[headerSize] != 'w' {
+		return 0, nil, false
+	}
+	return pglogrepl.LSN(binary.BigEndian.Uint64(m[headerSize+1:])), m[headerSize+walHeaderSize:], true
 }
 
-// skip throws the next message away, whose length is size.
-func (w *wire) skip(size int) error {
-	rest := size - (w.w - w.r)
-	w.r = w.w
-	_, err := io.CopyN(io.Discard, w.conn, int64(rest))
-	return err
+// skip has the next message thrown away, whose length is size, as it arrives.
+func (w *wire) skip(size int) { w.skipping = size }
+
+// skipped throws away what has been received of it, and reports whether that was all.
+func (w *wire) skipped() bool {
+	n := min(w.skipping, w.w-w.r)
+	w.r += n
+	w.skipping -= n
+	return w.skipping == 0
 }
 
 // read receives at least one byte. It makes room first if there is none behind w: that

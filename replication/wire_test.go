@@ -42,12 +42,13 @@ func (c *pieceConn) Read(p []byte) (int, error) {
 func FuzzWire(f *testing.F) {
 	f.Add(walData(1, "I1"), []byte{0}, 32)
 	f.Add(append(keepalive(1, true), walData(2, "a longer row than the buffer has room for, so to say")...), []byte{3, 200}, 64)
+	f.Add(append(walData(1, string(make([]byte, 5000))), walData(2, "I2")...), []byte{0, 90, 7}, 64)
 	f.Add([]byte{'d', 0, 0, 0, 4, 'd', 0xFF, 0xFF, 0xFF, 0xFF}, []byte{9}, 40)
 	f.Fuzz(func(t *testing.T, data, pieces []byte, size int) {
 		if size < headerSize+walHeaderSize || size > 1<<12 {
 			return
 		}
-		w := &wire{conn: &pieceConn{data: data, pieces: pieces}, max: 1 << 10, buf: make([]byte, size)}
+		w := &wire{conn: &pieceConn{data: data, pieces: pieces}, max: 1 << 10, lead: headerSize + walHeaderSize, buf: make([]byte, size)}
 		if diff := cmp.Diff(cutAtOnce(data, w.max), cutInPieces(t, w)); diff != "" {
 			t.Errorf("(-at once +in pieces):\n%s", diff)
 		}
@@ -64,7 +65,8 @@ func cutInPieces(t *testing.T, w *wire) []string {
 		case ok:
 			all = append(all, fmt.Sprintf("%c %x", kind, body))
 		case isLarge && large.size > w.max:
-			return append(all, err.Error())
+			all = append(all, err.Error())
+			w.skip(large.size)
 		case isLarge:
 			w.use(make([]byte, large.size))
 		case err != nil:
@@ -97,7 +99,9 @@ func cutAtOnce(data []byte, limit int) []string {
 		case n < 0:
 			return append(all, "error")
 		case n+headerSize > limit && r.Len() >= walHeaderSize:
-			return append(all, (&largeError{n + headerSize}).Error())
+			all = append(all, (&largeError{n + headerSize}).Error())
+			_, _ = r.Seek(int64(n), io.SeekCurrent)
+			continue
 		case r.Len() < n:
 			return all
 		}

@@ -40,10 +40,14 @@ func (s *sender) answer(res *sarama.ProduceResponse, err error) {
 	}
 	if res != nil {
 		p.meet(res)
-		s.throttle = time.Now().Add(res.ThrottleTime)
+		s.answered = time.Now()
+		s.throttle = s.answered.Add(res.ThrottleTime)
+		if silence := p.silences[s.node]; silence != nil && !silence.over() {
+			signal(p.eased)
+		}
 	}
 	s.broken = s.broken || err != nil
-	s.busy = false
+	s.busy, s.began = false, time.Time{}
 	p.unanswered--
 	if p.gated && p.unanswered == 0 {
 		signal(p.attend)
@@ -94,6 +98,7 @@ func brokerText(block *sarama.ProduceResponseBlock) string {
 func (p *Producer) settle(s *sender, sh *shipment, luck float64) {
 	part, b := sh.part, sh.batch
 	part.inRequest = false
+	part.answered(sh.block != nil, s.began)
 	if sh.class != corrupt {
 		b.corrupt = 0
 	}
@@ -101,26 +106,27 @@ func (p *Producer) settle(s *sender, sh *shipment, luck float64) {
 	case accepted:
 		p.settleAccepted(part, b)
 	case retry, missing, refused:
-		part.unreachable = sh.block == nil
 		if sh.block != nil {
 			p.complain(part.topic, sh.block.Err)
 			if leader := sh.block.CurrentLeader; leader != nil {
 				part.hint = leader.LeaderID
 			}
 		}
-		p.strike(part, sh.class, sh.err, s.sentAt, luck)
+		p.strike(part, sh.class, sh.err, s.began, luck)
 	case corrupt:
 		s.broken = true
 		if b.corrupt++; b.corrupt >= corruptLimit {
 			p.isolate(part, b, sh)
 			return
 		}
-		p.strike(part, sh.class, sh.err, s.sentAt, luck)
+		p.strike(part, sh.class, sh.err, s.began, luck)
 	case record:
-		p.isolate(part, b, sh)
+		if !p.restamp(part, b, sh) {
+			p.isolate(part, b, sh)
+		}
 	case idLost:
 		p.loseIdentity(part, sh)
-		p.strike(part, sh.class, sh.err, s.sentAt, luck)
+		p.strike(part, sh.class, sh.err, s.began, luck)
 	case fenced:
 		p.halt(fatalError(ErrFenced, part, sh.err))
 	case fatal:
@@ -143,12 +149,12 @@ func (p *Producer) settleAccepted(part *partition, b *batch) {
 		part.trouble = trouble{}
 		delete(p.trouble, part)
 		if len(p.trouble) == 0 {
-			signal(p.attend) // the end of a stall may have to be logged
+			signal(p.eased)
 		}
 	}
 	if len(part.queue) > 0 {
 		p.makeReady(part)
-	} else if t.growTo > 0 && t.unacked == 0 {
+	} else if t.resizeTo > 0 && t.settled() {
 		signal(p.attend)
 	}
 }

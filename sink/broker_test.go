@@ -159,26 +159,26 @@ func TestCreateTopicsOnABroker(t *testing.T) {
 func TestListeners(t *testing.T) {
 	k := kafkatest.Start(t, kafkatest.Config{Users: map[string]string{"alice": password}, TLS: true})
 	topic := k.Topic(t, 1, nil)
-	_, others := selfSigned(t, "127.0.0.1", time.Now().Add(time.Hour))
-	right, wrong := SASL{"SCRAM-SHA-512", "alice", password}, SASL{"SCRAM-SHA-256", "alice", "wrong"}
+	_, others := issued(t, "127.0.0.1", time.Now().Add(time.Hour))
+	right, wrong := as("SCRAM-SHA-512", "alice", password), as("SCRAM-SHA-256", "alice", "wrong")
 	for _, tc := range []struct {
 		name string
 		cfg  Config
 		is   error
 		says string
 	}{
-		{"PLAIN", Config{Brokers: []string{k.SASLAddr()}, SASL: &SASL{"PLAIN", "alice", password}}, nil, ""},
-		{"SCRAM-SHA-256", Config{Brokers: []string{k.SASLAddr()}, SASL: &SASL{"SCRAM-SHA-256", "alice", password}}, nil, ""},
-		{"SCRAM-SHA-512", Config{Brokers: []string{k.SASLAddr()}, SASL: &right}, nil, ""},
-		{"TLS and SCRAM", Config{Brokers: []string{k.TLSAddr()}, SASL: &right, TLS: k.TLSConfig()}, nil, ""},
-		{"wrong PLAIN password", Config{Brokers: []string{k.SASLAddr()}, SASL: &SASL{"PLAIN", "alice", "wrong"}}, ErrAccess, "SASL_AUTHENTICATION_FAILED"},
-		{"wrong SCRAM password", Config{Brokers: []string{k.SASLAddr()}, SASL: &wrong}, ErrAccess, "SASL_AUTHENTICATION_FAILED"},
-		{"unknown user", Config{Brokers: []string{k.SASLAddr()}, SASL: &SASL{"SCRAM-SHA-512", "bob", password}}, ErrAccess, "SASL_AUTHENTICATION_FAILED"},
+		{"PLAIN", Config{Brokers: []string{k.SASLAddr()}, SASL: as("PLAIN", "alice", password)}, nil, ""},
+		{"SCRAM-SHA-256", Config{Brokers: []string{k.SASLAddr()}, SASL: as("SCRAM-SHA-256", "alice", password)}, nil, ""},
+		{"SCRAM-SHA-512", Config{Brokers: []string{k.SASLAddr()}, SASL: right}, nil, ""},
+		{"TLS and SCRAM", Config{Brokers: []string{k.TLSAddr()}, SASL: right, TLS: always(k.TLSConfig())}, nil, ""},
+		{"wrong PLAIN password", Config{Brokers: []string{k.SASLAddr()}, SASL: as("PLAIN", "alice", "wrong")}, ErrAccess, "SASL_AUTHENTICATION_FAILED"},
+		{"wrong SCRAM password", Config{Brokers: []string{k.SASLAddr()}, SASL: wrong}, ErrAccess, "SASL_AUTHENTICATION_FAILED"},
+		{"unknown user", Config{Brokers: []string{k.SASLAddr()}, SASL: as("SCRAM-SHA-512", "bob", password)}, ErrAccess, "SASL_AUTHENTICATION_FAILED"},
 		{"no login", Config{Brokers: []string{k.SASLAddr()}}, ErrUnreachable, "SASL login?"},
-		{"login where none is expected", Config{Brokers: k.Addrs, SASL: &right}, ErrAccess, ""},
-		{"unknown authority", Config{Brokers: []string{k.TLSAddr()}, SASL: &right, TLS: &tls.Config{RootCAs: others}}, ErrAccess, "trusted authority"},
-		{"plaintext to TLS", Config{Brokers: []string{k.TLSAddr()}, SASL: &right}, ErrAccess, "expects TLS"},
-		{"TLS to plaintext", Config{Brokers: k.Addrs, TLS: k.TLSConfig()}, ErrUnreachable, "plaintext listener?"},
+		{"login where none is expected", Config{Brokers: k.Addrs, SASL: right}, ErrAccess, ""},
+		{"unknown authority", Config{Brokers: []string{k.TLSAddr()}, SASL: right, TLS: always(&tls.Config{RootCAs: others})}, ErrAccess, "trusted authority"},
+		{"plaintext to TLS", Config{Brokers: []string{k.TLSAddr()}, SASL: right}, ErrAccess, "expects TLS"},
+		{"TLS to plaintext", Config{Brokers: k.Addrs, TLS: always(k.TLSConfig())}, ErrUnreachable, "plaintext listener?"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			patience := 2 * time.Second

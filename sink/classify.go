@@ -22,109 +22,112 @@ const (
 	fatal                 // nothing more can be sent
 )
 
-// A code is one row of the table of error codes.
-// https://kafka.apache.org/protocol#protocol_error_codes
-type code struct {
+// A row of the table of error codes: https://kafka.apache.org/protocol#protocol_error_codes
+type row struct {
 	code   sarama.KError
 	name   string
-	class  class
 	detail string
 }
 
-// codes is the only place that decides what an error code means. What is not in it is
+// table is the only place that decides what an error code means. What is not in it is
 // fatal: a code we do not know may mean that the record is lost.
-func codes() []code {
-	return []code{
-		{sarama.ErrNoError, "NONE", accepted, "accepted"},
-		{
-			sarama.ErrDuplicateSequenceNumber, "DUPLICATE_SEQUENCE_NUMBER", accepted,
-			"the log has it already: an earlier answer was lost",
+func table() [fatal + 1][]row {
+	return [...][]row{
+		accepted: {
+			{sarama.ErrNoError, "NONE", "accepted"},
+			{sarama.ErrDuplicateSequenceNumber, "DUPLICATE_SEQUENCE_NUMBER", "the log has it already: an earlier answer was lost"},
 		},
-
-		{sarama.ErrUnknown, "UNKNOWN_SERVER_ERROR", retry, "the broker failed in a way it has no code for"},
-		{sarama.ErrLeaderNotAvailable, "LEADER_NOT_AVAILABLE", retry, "the partition has no leader at the moment"},
-		{sarama.ErrNotLeaderForPartition, "NOT_LEADER_OR_FOLLOWER", retry, "the leader has moved"},
-		{sarama.ErrRequestTimedOut, "REQUEST_TIMED_OUT", retry, "replicas did not confirm in time; it may be in the log"},
-		{sarama.ErrBrokerNotAvailable, "BROKER_NOT_AVAILABLE", retry, "the broker is not available"},
-		{sarama.ErrReplicaNotAvailable, "REPLICA_NOT_AVAILABLE", retry, "the replica is not available"},
-		{sarama.ErrNetworkException, "NETWORK_EXCEPTION", retry, "the broker lost a connection of its own"},
-		{sarama.ErrNotEnoughReplicas, "NOT_ENOUGH_REPLICAS", retry, "fewer replicas are in sync than min.insync.replicas asks for"},
-		{
-			sarama.ErrNotEnoughReplicasAfterAppend, "NOT_ENOUGH_REPLICAS_AFTER_APPEND", retry,
-			"it is in the log, but fewer replicas than min.insync.replicas have it",
+		retry: {
+			{sarama.ErrUnknown, "UNKNOWN_SERVER_ERROR", "the broker failed in a way it has no code for"},
+			{sarama.ErrLeaderNotAvailable, "LEADER_NOT_AVAILABLE", "the partition has no leader at the moment"},
+			{sarama.ErrNotLeaderForPartition, "NOT_LEADER_OR_FOLLOWER", "the leader has moved"},
+			{sarama.ErrRequestTimedOut, "REQUEST_TIMED_OUT", "replicas did not confirm in time; it may be in the log"},
+			{sarama.ErrBrokerNotAvailable, "BROKER_NOT_AVAILABLE", "the broker is not available"},
+			{sarama.ErrReplicaNotAvailable, "REPLICA_NOT_AVAILABLE", "the replica is not available"},
+			{sarama.ErrNetworkException, "NETWORK_EXCEPTION", "the broker lost a connection of its own"},
+			{sarama.ErrNotEnoughReplicas, "NOT_ENOUGH_REPLICAS", "fewer replicas are in sync than min.insync.replicas asks for"},
+			{sarama.ErrNotEnoughReplicasAfterAppend, "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "it is in the log, but fewer replicas than min.insync.replicas have it"},
+			{sarama.ErrKafkaStorageError, "KAFKA_STORAGE_ERROR", "the broker cannot reach its disk; leadership will move"},
+			{sarama.ErrFencedLeaderEpoch, "FENCED_LEADER_EPOCH", "the leader has changed"},
+			{sarama.ErrUnknownLeaderEpoch, "UNKNOWN_LEADER_EPOCH", "the broker has not heard of the leader yet"},
+			{sarama.ErrThrottlingQuotaExceeded, "THROTTLING_QUOTA_EXCEEDED", "a quota is used up for now"},
+			{sarama.KError(100), "UNKNOWN_TOPIC_ID", "the topic was created anew"},
+			{sarama.KError(103), "INCONSISTENT_TOPIC_ID", "the topic was created anew"},
+			// Answers to requests other than produce, from a broker that is starting or is not
+			// the one to ask.
+			{sarama.ErrOffsetsLoadInProgress, "COORDINATOR_LOAD_IN_PROGRESS", "the coordinator is starting"},
+			{sarama.ErrConsumerCoordinatorNotAvailable, "COORDINATOR_NOT_AVAILABLE", "the coordinator is not available"},
+			{sarama.ErrNotCoordinatorForConsumer, "NOT_COORDINATOR", "another broker coordinates"},
+			{sarama.ErrNotController, "NOT_CONTROLLER", "another broker is the controller"},
 		},
-		{sarama.ErrKafkaStorageError, "KAFKA_STORAGE_ERROR", retry, "the broker cannot reach its disk; leadership will move"},
-		{sarama.ErrFencedLeaderEpoch, "FENCED_LEADER_EPOCH", retry, "the leader has changed"},
-		{sarama.ErrUnknownLeaderEpoch, "UNKNOWN_LEADER_EPOCH", retry, "the broker has not heard of the leader yet"},
-		{sarama.ErrThrottlingQuotaExceeded, "THROTTLING_QUOTA_EXCEEDED", retry, "a quota is used up for now"},
-		{sarama.KError(100), "UNKNOWN_TOPIC_ID", retry, "the topic was created anew"},
-		{sarama.KError(103), "INCONSISTENT_TOPIC_ID", retry, "the topic was created anew"},
-		// Answers to requests other than produce, from a broker that is starting or is not
-		// the one to ask.
-		{sarama.ErrOffsetsLoadInProgress, "COORDINATOR_LOAD_IN_PROGRESS", retry, "the coordinator is starting"},
-		{sarama.ErrConsumerCoordinatorNotAvailable, "COORDINATOR_NOT_AVAILABLE", retry, "the coordinator is not available"},
-		{sarama.ErrNotCoordinatorForConsumer, "NOT_COORDINATOR", retry, "another broker coordinates"},
-		{sarama.ErrNotController, "NOT_CONTROLLER", retry, "another broker is the controller"},
-
-		{sarama.ErrUnknownTopicOrPartition, "UNKNOWN_TOPIC_OR_PARTITION", missing, "the topic or partition does not exist"},
-
-		{sarama.ErrTopicAuthorizationFailed, "TOPIC_AUTHORIZATION_FAILED", refused, "the user may not write to the topic"},
-		{
-			sarama.ErrClusterAuthorizationFailed, "CLUSTER_AUTHORIZATION_FAILED", refused,
-			"the user needs IdempotentWrite on the cluster, or Write on a topic",
+		missing: {
+			{sarama.ErrUnknownTopicOrPartition, "UNKNOWN_TOPIC_OR_PARTITION", "the topic or partition does not exist"},
 		},
-		{sarama.ErrSASLAuthenticationFailed, "SASL_AUTHENTICATION_FAILED", refused, "user name or password are wrong"},
-		{sarama.ErrUnsupportedSASLMechanism, "UNSUPPORTED_SASL_MECHANISM", refused, "the listener does not offer this SASL mechanism"},
-		{sarama.ErrIllegalSASLState, "ILLEGAL_SASL_STATE", refused, "the listener does not expect a SASL login"},
-		{sarama.ErrSecurityDisabled, "SECURITY_DISABLED", refused, "the cluster has no security features configured"},
-
-		// A broken line would not break the same batch again over a fresh connection; brokers
-		// before 2.4 (KIP-467) answer it for a record without a key in a compacted topic.
-		{sarama.ErrInvalidMessage, "CORRUPT_MESSAGE", corrupt, "the broker finds the batch invalid"},
-
-		{sarama.ErrOutOfOrderSequenceNumber, "OUT_OF_ORDER_SEQUENCE_NUMBER", idLost, "the broker misses earlier records of this producer"},
-		{sarama.ErrUnknownProducerID, "UNKNOWN_PRODUCER_ID", idLost, "the broker has forgotten this producer"},
-		{sarama.ErrInvalidProducerEpoch, "INVALID_PRODUCER_EPOCH", idLost, "the broker has seen a later epoch of this producer"},
-
-		{sarama.ErrMessageSizeTooLarge, "MESSAGE_TOO_LARGE", record, "larger than max.message.bytes of the topic"},
-		{sarama.ErrMessageSetSizeTooLarge, "RECORD_LIST_TOO_LARGE", record, "larger than segment.bytes of the topic"},
-		{
-			sarama.ErrInvalidTimestamp, "INVALID_TIMESTAMP", record,
-			"outside message.timestamp.before.max.ms or message.timestamp.after.max.ms of the topic",
+		refused: {
+			{sarama.ErrTopicAuthorizationFailed, "TOPIC_AUTHORIZATION_FAILED", "the user may not write to the topic"},
+			{sarama.ErrClusterAuthorizationFailed, "CLUSTER_AUTHORIZATION_FAILED", "the user needs IdempotentWrite on the cluster, or Write on a topic"},
+			{sarama.ErrSASLAuthenticationFailed, "SASL_AUTHENTICATION_FAILED", "user name and password, or the token, are wrong"},
+			{sarama.ErrUnsupportedSASLMechanism, "UNSUPPORTED_SASL_MECHANISM", "the listener does not offer this SASL mechanism"},
+			{sarama.ErrIllegalSASLState, "ILLEGAL_SASL_STATE", "the listener does not expect a SASL login"},
+			{sarama.ErrSecurityDisabled, "SECURITY_DISABLED", "the cluster has no security features configured"},
 		},
-		{
-			sarama.ErrInvalidRecord, "INVALID_RECORD", record,
-			"the broker's validation refuses it, for example for want of a key in a compacted topic",
+		corrupt: {
+			// A broken line would not break the same batch again over a fresh connection; brokers
+			// before 2.4 (KIP-467) answer it for a record without a key in a compacted topic.
+			{sarama.ErrInvalidMessage, "CORRUPT_MESSAGE", "the broker finds the batch invalid"},
 		},
-		{sarama.ErrInvalidTopic, "INVALID_TOPIC_EXCEPTION", record, "not a name for a topic, or an internal topic"},
-
-		{sarama.ErrProducerFenced, "PRODUCER_FENCED", fenced, "another producer has our transactional id"},
-		{sarama.ErrInvalidProducerIDMapping, "INVALID_PRODUCER_ID_MAPPING", fenced, "another producer has our transactional id"},
-		{
-			sarama.ErrTransactionalIDAuthorizationFailed, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", fenced,
-			"the user may not use the transactional id",
+		idLost: {
+			{sarama.ErrOutOfOrderSequenceNumber, "OUT_OF_ORDER_SEQUENCE_NUMBER", "the broker misses earlier records of this producer"},
+			{sarama.ErrUnknownProducerID, "UNKNOWN_PRODUCER_ID", "the broker has forgotten this producer"},
+			{sarama.ErrInvalidProducerEpoch, "INVALID_PRODUCER_EPOCH", "the broker has seen a later epoch of this producer"},
 		},
-
-		{sarama.ErrUnsupportedVersion, "UNSUPPORTED_VERSION", fatal, "the broker is too old: 0.11 is the oldest that serves"},
-		{
-			sarama.ErrUnsupportedForMessageFormat, "UNSUPPORTED_FOR_MESSAGE_FORMAT", fatal,
-			"the topic keeps an old message format without headers and sequences",
+		record: {
+			{sarama.ErrMessageSizeTooLarge, "MESSAGE_TOO_LARGE", "larger than max.message.bytes of the topic"},
+			{sarama.ErrMessageSetSizeTooLarge, "RECORD_LIST_TOO_LARGE", "larger than segment.bytes of the topic"},
+			{sarama.ErrInvalidTimestamp, "INVALID_TIMESTAMP", "outside message.timestamp.before.max.ms or message.timestamp.after.max.ms of the topic"},
+			{sarama.ErrInvalidRecord, "INVALID_RECORD", "the broker's validation refuses it, for example for want of a key in a compacted topic"},
+			{sarama.ErrInvalidTopic, "INVALID_TOPIC_EXCEPTION", "not a name for a topic, or an internal topic"},
 		},
-		{sarama.ErrUnsupportedCompressionType, "UNSUPPORTED_COMPRESSION_TYPE", fatal, "the broker does not know this compression"},
-		{sarama.ErrPolicyViolation, "POLICY_VIOLATION", fatal, "a policy of the cluster forbids it"},
-		{sarama.ErrInvalidRequiredAcks, "INVALID_REQUIRED_ACKS", fatal, "the broker does not take acks=all"},
-		{sarama.ErrInvalidRequest, "INVALID_REQUEST", fatal, "the broker does not understand the request"},
-		{sarama.ErrInvalidTxnState, "INVALID_TXN_STATE", fatal, "the broker holds an open transaction of this producer"},
+		fenced: {
+			{sarama.ErrProducerFenced, "PRODUCER_FENCED", "another producer has our transactional id"},
+			{sarama.ErrInvalidProducerIDMapping, "INVALID_PRODUCER_ID_MAPPING", "another producer has our transactional id"},
+			{sarama.ErrTransactionalIDAuthorizationFailed, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "the user may not use the transactional id"},
+		},
+		fatal: {
+			{sarama.ErrUnsupportedVersion, "UNSUPPORTED_VERSION", "the broker is too old: 0.11 is the oldest that serves"},
+			{sarama.ErrUnsupportedForMessageFormat, "UNSUPPORTED_FOR_MESSAGE_FORMAT", "the topic keeps an old message format without headers and sequences"},
+			{sarama.ErrUnsupportedCompressionType, "UNSUPPORTED_COMPRESSION_TYPE", "the broker does not know this compression"},
+			{sarama.ErrPolicyViolation, "POLICY_VIOLATION", "a policy of the cluster forbids it"},
+			{sarama.ErrInvalidRequiredAcks, "INVALID_REQUIRED_ACKS", "the broker does not take acks=all"},
+			{sarama.ErrInvalidRequest, "INVALID_REQUEST", "the broker does not understand the request"},
+			{sarama.ErrInvalidTxnState, "INVALID_TXN_STATE", "the broker holds an open transaction of this producer"},
+		},
 	}
 }
 
-func lookup(k sarama.KError) code {
-	for _, row := range codes() {
-		if row.code == k {
-			return row
+// A code is a row and the class it stands under.
+type code struct {
+	row
+	class class
+}
+
+func codes() []code {
+	var all []code
+	for c, rows := range table() {
+		for _, r := range rows {
+			all = append(all, code{r, class(c)})
 		}
 	}
-	return code{k, fmt.Sprintf("error code %d", int16(k)), fatal, "a code this program does not know"}
+	return all
+}
+
+func lookup(k sarama.KError) code {
+	for _, c := range codes() {
+		if c.code == k {
+			return c
+		}
+	}
+	return code{row{k, fmt.Sprintf("error code %d", int16(k)), "a code this program does not know"}, fatal}
 }
 
 // classify returns what k means.
@@ -137,8 +140,8 @@ func classify(k sarama.KError) class {
 
 // errorOf returns k with a text of our own.
 func errorOf(k sarama.KError) *CodeError {
-	row := lookup(k)
-	return &CodeError{Code: int16(k), Name: row.name, Detail: row.detail}
+	c := lookup(k)
+	return &CodeError{Code: int16(k), Name: c.name, Detail: c.detail}
 }
 
 // codeIn returns the code at the bottom of err. Where sarama has joined a code with the
@@ -147,9 +150,9 @@ func codeIn(err error) (sarama.KError, bool) {
 	if k, ok := errors.AsType[sarama.KError](err); ok {
 		return k, true
 	}
-	for _, row := range codes() {
-		if errors.Is(err, row.code) {
-			return row.code, true
+	for _, c := range codes() {
+		if errors.Is(err, c.code) {
+			return c.code, true
 		}
 	}
 	return 0, false

@@ -50,9 +50,6 @@ func open(ctx context.Context, cfg Config, log *slog.Logger, dial dialFunc) (*Cl
 	if err != nil {
 		return nil, err
 	}
-	if cfg.SASL != nil && cfg.SASL.Mechanism == mechanismPlain && cfg.TLS == nil {
-		log.WarnContext(ctx, "the Kafka password is sent in clear text, since there is SASL PLAIN and no TLS")
-	}
 	if err := c.reach(ctx); err != nil {
 		c.control.close()
 		return nil, err
@@ -91,9 +88,14 @@ func (c *Client) reach(ctx context.Context) error {
 	return c.persist(ctx, func() error { return c.identities.acquire(ctx) })
 }
 
+// startAfter is how long a broker may answer that it is not ready, as each does for a while
+// after its start, before that is worth a warning.
+const startAfter = 10 * time.Second
+
 // persist repeats attempt while its error is one that may heal, until ctx ends.
 func (c *Client) persist(ctx context.Context, attempt func() error) error {
 	var last error
+	began, warned := time.Now(), false
 	for n := 0; ; n++ {
 		err := attempt()
 		if err == nil {
@@ -105,8 +107,13 @@ func (c *Client) persist(ctx context.Context, attempt func() error) error {
 		if final := firstContactError(err); final != nil {
 			return final
 		}
-		if n == 0 {
+		_, answered := errors.AsType[*CodeError](err)
+		switch {
+		case !warned && (!answered || time.Since(began) >= startAfter):
+			warned = true
 			c.log.WarnContext(ctx, "kafka not reached yet", slog.Any("err", err))
+		case n == 0:
+			c.log.InfoContext(ctx, "kafka is not ready yet", slog.Any("err", err))
 		}
 		if !sleepUntil(ctx, time.Now().Add(backoff(n, luck()))) {
 			return fmt.Errorf("%w at %s: %w (last cause: %w)",

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/IBM/sarama"
 )
@@ -33,6 +34,7 @@ type cluster struct {
 // A topicInfo is what is known about one topic.
 type topicInfo struct {
 	err     sarama.KError // why the rest is missing
+	id      sarama.Uuid   // zero: the cluster gives none
 	leaders []int32       // node of each partition's leader, or noLeader
 	limit   int           // max.message.bytes; 0: not asked yet
 	guessed bool          // limit is ours, since the cluster did not tell
@@ -51,6 +53,18 @@ func (c *cluster) address(node int32) string {
 	return c.brokers[node]
 }
 
+// other returns the address of a broker that is not among the given, empty if there is none.
+func (c *cluster) other(nodes map[int32]time.Time) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, node := range slices.Sorted(maps.Keys(c.brokers)) {
+		if _, ok := nodes[node]; !ok {
+			return c.brokers[node]
+		}
+	}
+	return ""
+}
+
 // meet takes note of a broker that an answer has named.
 func (c *cluster) meet(node int32, addr string) {
 	c.mu.Lock()
@@ -62,18 +76,24 @@ func (c *cluster) meet(node int32, addr string) {
 // kept in its topicInfo.
 func (c *cluster) refresh(ctx context.Context, names []string) error {
 	if len(names) == 0 {
-		return nil // an empty list would ask for every topic of the cluster
+		return nil
 	}
 	return c.control.do(ctx, func(l *link) error {
-		req := sarama.NewMetadataRequest(protocol(), names)
-		req.AllowAutoTopicCreation = false
-		res, err := l.GetMetadata(req)
+		res, err := metadata(l, names)
 		if err != nil {
 			return err
 		}
 		c.learn(res)
 		return nil
 	})
+}
+
+// metadata asks for what a broker knows about the named topics; there has to be one, or it
+// would tell about every topic of the cluster.
+func metadata(l *link, names []string) (*sarama.MetadataResponse, error) {
+	req := sarama.NewMetadataRequest(protocol(), names)
+	req.AllowAutoTopicCreation = false
+	return l.GetMetadata(req)
 }
 
 // learn takes over what a broker has said.
@@ -90,7 +110,7 @@ func (c *cluster) learn(res *sarama.MetadataResponse) {
 		info := c.topics[t.Name]
 		info.err = t.Err
 		if t.Err == sarama.ErrNoError {
-			info.leaders = leadersOf(t.Partitions)
+			info.id, info.leaders = t.Uuid, leadersOf(t.Partitions)
 		}
 		c.topics[t.Name] = info
 	}
@@ -218,8 +238,7 @@ func orDefault[N int16 | int32](n N) N {
 // toController makes the controller the broker that is asked next: before KRaft, it alone
 // creates topics.
 func (c *cluster) toController(l *link, topic string) error {
-	req := sarama.NewMetadataRequest(protocol(), []string{topic})
-	res, err := l.GetMetadata(req)
+	res, err := metadata(l, []string{topic})
 	if err != nil {
 		return err
 	}

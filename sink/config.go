@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 )
 
 // AnyPartition lets the partitioner choose a record's partition.
@@ -38,9 +37,11 @@ type Config struct {
 	// broker to judge.
 	MaxMessageBytes int
 
-	// TLS encrypts connections. Nil means plaintext. An empty ServerName stands for the
-	// host of the broker that is connected to.
-	TLS *tls.Config
+	// TLS returns how to encrypt a connection. It is called for each one, from any
+	// goroutine, so that certificates may be replaced while we run; where it returns an
+	// error, the broker counts as unreachable. An empty ServerName stands for the host of
+	// the broker. A nil TLS means plaintext.
+	TLS func() (*tls.Config, error)
 
 	// SASL authenticates connections. Nil means not at all.
 	SASL *SASL
@@ -51,15 +52,15 @@ type Config struct {
 
 	// WindowBytes bounds the memory that unacknowledged records take, give or take one
 	// record or 64 KiB, and a little more for the moment after a topic has become known. It
-	// also bounds what may come twice after a crash. Zero means 8 MiB.
+	// also bounds what may come twice after a crash. Zero means 6 MiB.
 	WindowBytes int
 
 	// WindowRecords bounds their number. Zero means 50,000.
 	WindowRecords int
 
-	// ConnectionsPerBroker is how many connections carry records to one broker. More than
-	// one pays where compression or the broker's time per request is the limit. A partition
-	// stays on one of them. Zero means 1.
+	// ConnectionsPerBroker is how many connections carry records to one broker, which works
+	// on one request of each at a time. More than one pays where that or compression is the
+	// limit. A partition stays on one of them. Zero means 1.
 	ConnectionsPerBroker int
 }
 
@@ -69,9 +70,20 @@ type TopicSpec struct {
 	ReplicationFactor int16
 }
 
-// SASL holds credentials. Mechanism is PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
+// SASL is how to log in: https://kafka.apache.org/documentation/#security_sasl.
 type SASL struct {
-	Mechanism, User, Password string
+	Mechanism string // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER
+	User      string // OAUTHBEARER has none: the token says it
+	Password  string
+
+	// Secret, if set, returns what to log in with instead of Password: the password of the
+	// moment, or the token of OAUTHBEARER, which needs it. It is called for each login, from
+	// any goroutine, and must return when ctx ends. An error that wraps ErrAccess counts as
+	// a refused login, any other as a broker that cannot be reached.
+	Secret func(ctx context.Context) (string, error)
+
+	// Extensions go with a token: names of letters only, other than auth (RFC 7628, 3.1).
+	Extensions map[string]string
 }
 
 // Validate reports the first field that cannot be used, by name.
@@ -86,14 +98,8 @@ func (c Config) Validate() error {
 	if _, err := partitionerOf(c.Partitioner); err != nil {
 		return err
 	}
-	if c.SASL != nil {
-		mechanisms := []string{mechanismPlain, mechanismSCRAM256, mechanismSCRAM512}
-		if !slices.Contains(mechanisms, c.SASL.Mechanism) {
-			return fmt.Errorf("sink: SASL.Mechanism %q is not one of %q", c.SASL.Mechanism, mechanisms)
-		}
-		if c.SASL.User == "" {
-			return errors.New("sink: SASL.User is empty")
-		}
+	if err := c.SASL.validate(); err != nil {
+		return err
 	}
 	if s := c.CreateTopics; s != nil && (s.Partitions < -1 || s.ReplicationFactor < -1) {
 		return fmt.Errorf("sink: CreateTopics has %d partitions, replication factor %d", s.Partitions, s.ReplicationFactor)
@@ -118,7 +124,7 @@ func (c Config) withDefaults() Config {
 	c.ClientID = cmp.Or(c.ClientID, "outbox-cdc")
 	c.Compression = cmp.Or(c.Compression, "none")
 	c.Partitioner = cmp.Or(c.Partitioner, "murmur2")
-	c.WindowBytes = cmp.Or(c.WindowBytes, 8<<20)
+	c.WindowBytes = cmp.Or(c.WindowBytes, 6<<20)
 	c.WindowRecords = cmp.Or(c.WindowRecords, 50_000)
 	c.ConnectionsPerBroker = cmp.Or(c.ConnectionsPerBroker, 1)
 	return c

@@ -65,7 +65,7 @@ func (c *control) ask(ctx context.Context, request func(l *link) error) error {
 	if err == nil {
 		return nil
 	}
-	err = requestError(c.link.addr, err, c.wire.config.Net.SASL.Enable)
+	err = requestError(c.link.addr, err, c.wire.sasl != nil)
 	_ = c.link.Close() // broken as it is
 	c.link = nil
 	return err

@@ -21,14 +21,16 @@
 //   - A record Kafka does not take ends the producer with a [*RecordError]. Everything sent
 //     before it is still delivered; nothing that was sent after it is, except what was
 //     already on the wire for other partitions.
+//   - A broker that does not answer is asked why after five seconds, over a connection of its
+//     own. What it is found to suffer from is logged once, and when it is over.
 //   - Unacknowledged records are bounded in number and in memory; Send blocks at the bound.
 //   - Nothing is logged per record, and no key, value or header value appears in a log line
 //     or an error text.
 //
 // Who calls what: Send and Kick belong to one goroutine, Run to another. Run starts one
-// goroutine per connection and returns when all of them have ended. Answers arrive on the
-// connection's reader goroutine (of package sarama), which never calls a method of the
-// connection and never blocks.
+// goroutine per connection, and one that asks a broker why it does not answer; it returns
+// when all of them have ended. Answers arrive on the connection's reader goroutine (of
+// package sarama), which never calls a method of the connection and never blocks.
 //
 // The wire protocol, its codes and its record format are those of
 // https://kafka.apache.org/protocol and the KIPs named where they matter.

@@ -28,6 +28,15 @@ func (fs *frames) room(pool *chunkPool, s *shape) []byte {
 	return chunk[end-n : end]
 }
 
+// join puts the frames of more behind those of fs, and leaves more empty.
+func (fs *frames) join(more *frames) {
+	fs.chunks = append(fs.chunks, more.chunks...)
+	fs.records += more.records
+	fs.payload += more.payload
+	fs.held += more.held
+	*more = frames{}
+}
+
 // release gives all memory back and leaves fs empty.
 func (fs *frames) release(pool *chunkPool) {
 	for i, chunk := range fs.chunks {

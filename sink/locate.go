@@ -68,7 +68,7 @@ func (p *Producer) unknown(parts []*partition, topics []*topic) (metadata, limit
 	everything := false
 	for _, part := range parts {
 		names[part.topic.name] = struct{}{}
-		everything = everything || part.unreachable
+		everything = everything || !part.silent.IsZero()
 	}
 	for name, t := range p.topics {
 		if everything && t.parts != nil {
@@ -143,7 +143,9 @@ func (p *Producer) place(ctx context.Context, part *partition, err error, start 
 		p.complain(part.topic, info.err)
 	case int(part.id) >= len(info.leaders):
 		err = errorOf(sarama.ErrUnknownTopicOrPartition)
-		p.complain(part.topic, sarama.ErrUnknownTopicOrPartition)
+		if part.topic.resizeTo == 0 { // else it only waits for being recalled
+			p.complain(part.topic, sarama.ErrUnknownTopicOrPartition)
+		}
 	case info.leaders[part.id] == noLeader:
 		err = errorOf(sarama.ErrLeaderNotAvailable)
 	default:
@@ -156,11 +158,13 @@ func (p *Producer) place(ctx context.Context, part *partition, err error, start 
 
 // assign gives a troubled partition to the sender of node. p.mu is held.
 func (p *Producer) assign(ctx context.Context, part *partition, node int32) {
-	part.sender = p.senderFor(ctx, node, part)
+	s := p.senderFor(ctx, node, part)
+	if part.sender != s {
+		part.sender, part.silent = s, time.Time{}
+	}
 	if part.attempts == 0 {
 		delete(p.trouble, part)
 	}
-	part.unreachable = false
 	part.state = ready
 	part.sender.list.push(part)
 	signal(part.sender.wake)
@@ -185,28 +189,30 @@ func (p *Producer) consider(ctx context.Context, t *topic, err error, start time
 		p.client.counters.failed(err.Error())
 		return
 	}
+	if t.attempts > 0 {
+		signal(p.eased)
+	}
 	t.trouble, t.refused, t.recheck = trouble{}, false, false
 	t.setLimit(info, p.compresses())
 	if t.parts == nil {
 		t.grow(len(info.leaders))
+		t.id = info.id
 		t.sticky = rand.Int32N(int32(len(t.parts)))
 	}
 	p.update(ctx, t)
-	if t.growTo > 0 && t.unacked == 0 {
-		t.grow(t.growTo)
-		t.growTo = 0
+	if t.resizeTo > 0 && t.settled() {
+		p.resize(t)
 		p.update(ctx, t)
 	}
-	if t.growTo == 0 {
+	if t.resizeTo == 0 {
 		t.hold = false
 		delete(p.holding, t)
 		p.distribute(t)
 	}
 }
 
-// update has t follow what the cluster says of it: where leaders are, and whether there are
-// more partitions. Records of a key change their partition with the number of partitions, so
-// the old number stays until nothing under it is unacknowledged. p.mu is held.
+// update has t follow what the cluster says of it: where leaders are, and how many
+// partitions there are. p.mu is held.
 func (p *Producer) update(ctx context.Context, t *topic) {
 	info := p.client.cluster.topic(t.name)
 	if info.err != sarama.ErrNoError {
@@ -228,15 +234,7 @@ func (p *Producer) update(ctx context.Context, t *topic) {
 		case inFlight: // its answer will say so
 		}
 	}
-	if n := len(info.leaders); n > len(t.parts) && n != t.growTo {
-		t.growTo = n
-		p.holdFor(t)
-		from, name := len(t.parts), t.name
-		p.note(func(ctx context.Context) {
-			p.log.WarnContext(ctx, "topic has more partitions, keys will move",
-				slog.String("topic", name), slog.Int("from", from), slog.Int("to", n))
-		})
-	}
+	p.renumber(t, info)
 }
 
 // distribute gives held records to their partitions. p.mu is held.

@@ -1,6 +1,10 @@
 package sink
 
-import "time"
+import (
+	"time"
+
+	"github.com/IBM/sarama"
+)
 
 // A partState says who a partition waits for. It changes under Producer.mu only.
 type partState uint8
@@ -27,16 +31,29 @@ type partition struct {
 	// or is unanswered. A second batch would replace the first one there, unnoticed.
 	inRequest bool
 
+	// silent is when the first of the latest attempts began that sender's broker has given
+	// no answer to. Zero: it answered the last one.
+	silent time.Time
+
 	trouble
+}
+
+// answered notes whether there was an answer to an attempt that began at start.
+func (part *partition) answered(ok bool, start time.Time) {
+	switch {
+	case ok:
+		part.silent = time.Time{}
+	case part.silent.IsZero():
+		part.silent = start
+	}
 }
 
 // trouble is how long something has not gone well, and why.
 type trouble struct {
-	attempts    int       // failed ones since the last success
-	since       time.Time // start of the first failed attempt
-	due         time.Time // when to try again
-	cause       error
-	unreachable bool // the last attempt did not get through to the broker
+	attempts int       // failed ones since the last success
+	since    time.Time // start of the first failed attempt
+	due      time.Time // when to try again
+	cause    error
 }
 
 // struck notes one more failure of an attempt that began at start.
@@ -78,6 +95,7 @@ type topic struct {
 	number   int // of the topics of this producer, to spread partitions over connections
 
 	parts      []*partition // nil: not known yet
+	id         sarama.Uuid  // changes when the topic is created anew; zero: the cluster gives none
 	limit      int          // max.message.bytes
 	guessed    bool         // limit is a guess: the broker judges what is beyond it
 	batchLimit int          // the largest batch of several records
@@ -85,16 +103,17 @@ type topic struct {
 	sticky     int32        // where records without a key go while a batch is open there
 
 	// held are records that cannot be given to a partition now: the topic is not known yet
-	// (parts is nil), or has grown and still has records under the old number of
-	// partitions, or a record made it doubtful whether limit and parts are up to date
-	// (recheck). While hold is true, every record of the topic goes here.
-	hold    bool
-	recheck bool
-	growTo  int // 0: the number of parts is right
-	held    frames
+	// (parts is nil), or has another number of partitions and is not settled under the old
+	// one, or a record made it doubtful whether limit and parts are up to date (recheck).
+	// While hold is true, every record of the topic goes here.
+	hold     bool
+	recheck  bool
+	resizeTo int // 0: the number of parts is right
+	held     frames
 
-	refused bool // that it needs somebody to act has been logged
-	created bool // that we have created it has been logged
+	refused   bool // that it needs somebody to act has been logged
+	created   bool // that we have created it has been logged
+	restamped bool // that it does not take the timestamps of records has been logged
 	trouble
 }
 

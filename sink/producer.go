@@ -25,6 +25,7 @@ type Producer struct {
 	client *Client
 	log    *slog.Logger
 	attend chan struct{} // cap 1: Run's goroutine has something to do
+	eased  chan struct{} // cap 1: something in trouble may have come right
 	space  chan struct{} // cap 1: Send may look again
 	ended  chan struct{} // closed when Run returns
 
@@ -50,7 +51,8 @@ type Producer struct {
 	idTrouble  trouble
 	idRequired bool // epochs do not do: it has to be another producer id
 
-	substitute Substitute // nil: there is never one
+	substitute Substitute   // nil: there is never one
+	guard      func() error // nil: what may be sent may always be
 
 	// failure ends the producer. If halted, nothing more is sent; else what was sent
 	// before the record at fault still is.
@@ -61,9 +63,11 @@ type Producer struct {
 
 	holding map[*topic]struct{}     // topics with hold
 	trouble map[*partition]struct{} // partitions with attempts
-	stalled bool                    // and it has been logged
 	spare   []*batch                // for reuse
 	notes   []func(context.Context) // log lines waiting for Run's goroutine
+
+	silences map[int32]*silence // by node
+	stalled  time.Time          // since when, if it has been logged
 
 	finish func() // ends Run; nil before
 }
@@ -75,22 +79,30 @@ type senderKey struct {
 
 func newProducer(c *Client) *Producer {
 	return &Producer{
-		client:  c,
-		log:     c.log,
-		attend:  make(chan struct{}, 1),
-		space:   make(chan struct{}, 1),
-		ended:   make(chan struct{}),
-		topics:  make(map[string]*topic),
-		senders: make(map[senderKey]*sender),
-		holding: make(map[*topic]struct{}),
-		trouble: make(map[*partition]struct{}),
-		cut:     math.MaxUint64,
+		client:   c,
+		log:      c.log,
+		attend:   make(chan struct{}, 1),
+		eased:    make(chan struct{}, 1),
+		space:    make(chan struct{}, 1),
+		ended:    make(chan struct{}),
+		topics:   make(map[string]*topic),
+		senders:  make(map[senderKey]*sender),
+		holding:  make(map[*topic]struct{}),
+		trouble:  make(map[*partition]struct{}),
+		silences: make(map[int32]*silence),
+		cut:      math.MaxUint64,
 	}
 }
 
 // SetSubstitute has s asked for a record in place of each that Kafka does not take. It is
 // called before Send and Run.
 func (p *Producer) SetSubstitute(s Substitute) { p.substitute = s }
+
+// SetGuard has guard asked before each request. Its first error ends the Producer as an answer
+// of [ErrFatal] does: nothing more is sent, answers that are outstanding are awaited, and Run
+// returns it. It is set before Send and Run, is called under the Producer's lock, and must not
+// block, nor call the Producer.
+func (p *Producer) SetGuard(guard func() error) { p.guard = guard }
 
 // Send hands r over and returns when its bytes have been copied; r may be changed and used
 // again then. It blocks while the window is full, until ctx ends.
@@ -260,6 +272,18 @@ func (p *Producer) Kick() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.flush()
+}
+
+// guarded reports whether there is leave to send. p.mu is held.
+func (p *Producer) guarded() bool {
+	if p.guard == nil {
+		return true
+	}
+	if err := p.guard(); err != nil {
+		p.halt(err)
+		return false
+	}
+	return true
 }
 
 // flush wakes every sender that has something to send and nothing on the wire. p.mu is held.

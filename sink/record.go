@@ -25,6 +25,7 @@ type Record struct {
 	Headers []Header
 
 	// Timestamp has millisecond precision on the wire. The zero time stands for the moment
-	// of Send; times before 1970 become 1970.
+	// of Send; times before 1970 become 1970. Where the topic does not take it, the record
+	// gets the present time and a TimestampHeader.
 	Timestamp time.Time
 }

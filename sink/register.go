@@ -46,7 +46,7 @@ var errRegisterClosed = errors.New("register is closed")
 func OpenRegister(ctx context.Context, cfg Config, topic, key string, log *slog.Logger) (*Register, error) {
 	cfg.Compression, cfg.CreateTopics = "none", nil
 	cfg.WindowBytes, cfg.WindowRecords, cfg.ConnectionsPerBroker = registerWindow, 0, 1
-	client, err := Open(ctx, cfg, log)
+	client, err := Open(ctx, cfg, log.With(slog.String("register", topic)))
 	if err != nil {
 		return nil, err
 	}

@@ -46,6 +46,9 @@ func (p *Producer) renew(ctx context.Context) {
 		}
 		return
 	}
+	if p.idTrouble.attempts > 0 {
+		signal(p.eased)
+	}
 	p.identity, p.proven, p.idRequired, p.idTrouble = id, false, false, trouble{}
 	for _, t := range p.topics {
 		for _, part := range t.parts {

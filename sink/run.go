@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -37,8 +38,11 @@ func (p *Producer) Run(ctx context.Context, done func(seqs []uint64, err error))
 	p.finishIfDone()
 	p.mu.Unlock()
 
+	var watch sync.WaitGroup
+	watch.Go(func() { p.watch(run) }) // waited for below
 	p.manage(run)
 	finish(errFinished) // for senders, should ctx have ended
+	watch.Wait()
 
 	p.mu.Lock()
 	senders := p.senders
@@ -164,12 +168,9 @@ func (p *Producer) jobs(now time.Time) (jobs, time.Duration) {
 		}
 	}
 	for t := range p.holding {
-		if (t.growTo == 0 || t.recheck || t.unacked == 0) && due(t.due) {
+		if (t.resizeTo == 0 || t.recheck || t.settled()) && due(t.due) {
 			j.topics = append(j.topics, t)
 		}
-	}
-	if d := p.watchStall(now); d > 0 {
-		wait = min(wait, d)
 	}
 	j.notes, p.notes = p.notes, nil
 	return j, wait

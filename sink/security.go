@@ -1,55 +1,13 @@
 package sink
 
 import (
-	"crypto/sha256"
-	"crypto/sha512"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-
-	"github.com/IBM/sarama"
-	"github.com/xdg-go/scram"
 )
-
-const (
-	mechanismPlain    = sarama.SASLTypePlaintext
-	mechanismSCRAM256 = sarama.SASLTypeSCRAMSHA256
-	mechanismSCRAM512 = sarama.SASLTypeSCRAMSHA512
-)
-
-// login puts s into cfg.
-func (s *SASL) login(cfg *sarama.Config) {
-	cfg.Net.SASL.Enable = true
-	cfg.Net.SASL.Version = sarama.SASLHandshakeV1
-	cfg.Net.SASL.Mechanism = sarama.SASLMechanism(s.Mechanism)
-	cfg.Net.SASL.User = s.User
-	cfg.Net.SASL.Password = s.Password
-	switch s.Mechanism {
-	case mechanismSCRAM256:
-		cfg.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &scramClient{hash: sha256.New} }
-	case mechanismSCRAM512:
-		cfg.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &scramClient{hash: sha512.New} }
-	}
-}
-
-// A scramClient is one SCRAM conversation (RFC 5802) in the shape sarama wants.
-type scramClient struct {
-	*scram.ClientConversation
-	hash scram.HashGeneratorFcn
-}
-
-// Begin prepares the conversation.
-func (c *scramClient) Begin(user, password, authzID string) error {
-	client, err := c.hash.NewClient(user, password, authzID)
-	if err != nil {
-		return fmt.Errorf("prepare SCRAM login: %w", err)
-	}
-	c.ClientConversation = client.NewConversation()
-	return nil
-}
 
 // A dialError is a connection that was not made: no route, no name, no listener.
 type dialError struct{ err error }

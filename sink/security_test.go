@@ -2,15 +2,9 @@ package sink
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
-	"math/big"
-	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -20,40 +14,29 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/certtest"
 	"github.com/outbox-cdc/outbox-cdc/internal/kafkatest"
 )
 
 const password = "canary-5e9d"
 
-// selfSigned returns a server certificate for host and the pool that trusts it.
-func selfSigned(tb testing.TB, host string, until time.Time) (tls.Certificate, *x509.CertPool) {
+// issued returns a certificate for host and the pool that trusts who signed it.
+func issued(tb testing.TB, host string, until time.Time) (tls.Certificate, *x509.CertPool) {
 	tb.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		tb.Fatal(err)
+	authority := certtest.New(tb)
+	return authority.Issue(tb, host, until).TLS, authority.Pool()
+}
+
+func as(mechanism, user, password string) *SASL {
+	return &SASL{Mechanism: mechanism, User: user, Password: password}
+}
+
+// always is a Config.TLS for what does not change.
+func always(c *tls.Config) func() (*tls.Config, error) {
+	if c == nil {
+		return nil
 	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "kafka"},
-		NotBefore: until.Add(-time.Hour), NotAfter: until,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, IsCA: true, BasicConstraintsValid: true,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	if ip := net.ParseIP(host); ip != nil {
-		template.IPAddresses = []net.IP{ip}
-	} else {
-		template.DNSNames = []string{host}
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(cert)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+	return func() (*tls.Config, error) { return c, nil }
 }
 
 // roundTrip opens a client, writes one record and waits for it.
@@ -80,13 +63,13 @@ func TestSASL(t *testing.T) {
 	for _, mechanism := range []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"} {
 		t.Run(mechanism, func(t *testing.T) {
 			k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.EnableSASL(), kfake.Superuser(mechanism, "alice", password), kfake.SeedTopics(1, "t"))
-			cfg := Config{Brokers: k.Addrs, SASL: &SASL{mechanism, "alice", password}}
+			cfg := Config{Brokers: k.Addrs, SASL: as(mechanism, "alice", password)}
 			if err := roundTrip(t, cfg, "t", testTimeout); err != nil {
 				t.Errorf("right password: %v", err)
 			}
 			for name, sasl := range map[string]*SASL{
-				"wrong password": {mechanism, "alice", "wrong"},
-				"wrong user":     {mechanism, "bob", password},
+				"wrong password": as(mechanism, "alice", "wrong"),
+				"wrong user":     as(mechanism, "bob", password),
 			} {
 				cfg.SASL = sasl
 				began := time.Now()
@@ -104,10 +87,10 @@ func TestSASL(t *testing.T) {
 }
 
 func TestTLS(t *testing.T) {
-	good, trusted := selfSigned(t, "127.0.0.1", time.Now().Add(time.Minute))
-	_, others := selfSigned(t, "127.0.0.1", time.Now().Add(time.Minute))
-	elsewhere, elsewhereTrusted := selfSigned(t, "kafka.example", time.Now().Add(time.Minute))
-	expired, expiredTrusted := selfSigned(t, "127.0.0.1", time.Now().Add(-time.Minute))
+	good, trusted := issued(t, "127.0.0.1", time.Now().Add(time.Minute))
+	_, others := issued(t, "127.0.0.1", time.Now().Add(time.Minute))
+	elsewhere, elsewhereTrusted := issued(t, "kafka.example", time.Now().Add(time.Minute))
+	expired, expiredTrusted := issued(t, "127.0.0.1", time.Now().Add(-time.Minute))
 	for _, tc := range []struct {
 		name   string
 		server *tls.Config
@@ -123,16 +106,17 @@ func TestTLS(t *testing.T) {
 		{"expired", serving(expired), &tls.Config{RootCAs: expiredTrusted}, ErrAccess, "not valid"},
 		{"client certificate wanted", &tls.Config{Certificates: []tls.Certificate{good}, ClientAuth: tls.RequireAnyClientCert}, &tls.Config{RootCAs: trusted}, ErrAccess, "client certificate"},
 		{"client certificate given", &tls.Config{Certificates: []tls.Certificate{good}, ClientAuth: tls.RequireAnyClientCert}, &tls.Config{RootCAs: trusted, Certificates: []tls.Certificate{good}}, nil, ""},
+		{"older than TLS 1.2", &tls.Config{Certificates: []tls.Certificate{good}, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, &tls.Config{RootCAs: trusted}, ErrAccess, "protocol version"},
 		{"plaintext to TLS", serving(good), nil, ErrUnreachable, "expect TLS"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.TLS(tc.server), kfake.SeedTopics(1, "t"))
-			testTLS(t, Config{Brokers: k.Addrs, TLS: tc.client}, tc.is, tc.says)
+			testTLS(t, Config{Brokers: k.Addrs, TLS: always(tc.client)}, tc.is, tc.says)
 		})
 	}
 	t.Run("TLS to plaintext", func(t *testing.T) {
 		k := kafkatest.Fake(t, kfake.NumBrokers(1))
-		testTLS(t, Config{Brokers: k.Addrs, TLS: &tls.Config{RootCAs: trusted}}, ErrUnreachable, "plaintext listener?")
+		testTLS(t, Config{Brokers: k.Addrs, TLS: always(&tls.Config{RootCAs: trusted})}, ErrUnreachable, "plaintext listener?")
 	})
 }
 
@@ -153,7 +137,7 @@ func testTLS(t *testing.T, cfg Config, is error, says string) {
 // TestClusterAuthorization: without any right to write, Open says so at once.
 func TestClusterAuthorization(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.EnableSASL(), kfake.EnableACLs(), kfake.User("PLAIN", "reader", password))
-	err := roundTrip(t, Config{Brokers: k.Addrs, SASL: &SASL{"PLAIN", "reader", password}}, "t", time.Second)
+	err := roundTrip(t, Config{Brokers: k.Addrs, SASL: as("PLAIN", "reader", password)}, "t", time.Second)
 	if !errors.Is(err, ErrAccess) || !strings.Contains(err.Error(), "IdempotentWrite") {
 		t.Errorf("Open: %v", err)
 	}
@@ -168,7 +152,7 @@ func TestTopicAuthorization(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.EnableSASL(), kfake.EnableACLs(), kfake.SeedTopics(1, "allowed", "forbidden"),
 		kfake.User("PLAIN", "writer", password, write("allowed")))
 	j := new(journal)
-	c := openClient(t, Config{Brokers: k.Addrs, SASL: &SASL{"PLAIN", "writer", password}}, j.logger())
+	c := openClient(t, Config{Brokers: k.Addrs, SASL: as("PLAIN", "writer", password)}, j.logger())
 	if err := c.CheckTopics(testContext(t), "forbidden"); !errors.Is(err, ErrAccess) {
 		t.Errorf("CheckTopics: %v", err)
 	}
@@ -187,7 +171,7 @@ func TestTopicAuthorization(t *testing.T) {
 // password again.
 func TestPasswordRotated(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
-		r := l.rig(Config{SASL: &SASL{"PLAIN", "alice", password}})
+		r := l.rig(Config{SASL: as("PLAIN", "alice", password)})
 		r.send(on("t", 0, "x"))
 		r.waitAcked(1)
 		refusal := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.SASLAuthenticate}, TopLevel: true, Err: kerr.SaslAuthenticationFailed, Count: -1})
@@ -258,6 +242,9 @@ func TestValidate(t *testing.T) {
 		"Partitioner":          func(c *Config) { c.Partitioner = "random" },
 		"SASL.Mechanism":       func(c *Config) { c.SASL = &SASL{Mechanism: "GSSAPI", User: "u"} },
 		"SASL.User":            func(c *Config) { c.SASL = &SASL{Mechanism: "PLAIN", Password: password} },
+		"SASL.Password":        func(c *Config) { c.SASL = &SASL{Mechanism: "PLAIN", User: "u"} },
+		"SASL.Secret":          func(c *Config) { c.SASL = &SASL{Mechanism: "OAUTHBEARER", Password: password} },
+		"SASL.Extensions":      func(c *Config) { c.SASL = bearer(password); c.SASL.Extensions = map[string]string{"auth": "x"} },
 		"CreateTopics":         func(c *Config) { c.CreateTopics = &TopicSpec{Partitions: -2} },
 		"WindowBytes":          func(c *Config) { c.WindowBytes = -1 },
 		"WindowRecords":        func(c *Config) { c.WindowRecords = -1 },

@@ -26,12 +26,14 @@ type sender struct {
 	bytes   int  // gathered since the last request
 	records int
 
+	began    time.Time // the making of a connection or the sending of a request, either unanswered; zero: neither
+	answered time.Time // the last request that was
+
 	// These belong to the goroutine while busy is false, and to whoever answers while it
 	// is true.
 	link     *link
 	request  request
 	lastUsed time.Time
-	sentAt   time.Time
 	throttle time.Time // nothing is to be sent before
 	attempts int       // to connect, failed since the last success
 	shipped  []shipment
@@ -136,6 +138,7 @@ func (s *sender) wanted() (addr string, stale, ok bool) {
 		return "", false, false
 	}
 	stale, s.broken = s.broken, false
+	s.began = time.Now()
 	return s.addr, stale, true
 }
 
@@ -146,7 +149,8 @@ func (s *sender) pick() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.shipped = s.shipped[:0]
-	if p.gated || p.halted {
+	s.began = time.Time{}
+	if p.gated || p.halted || !p.guarded() {
 		return false
 	}
 	size := 0
@@ -169,7 +173,7 @@ func (s *sender) pick() bool {
 	s.busy = len(s.shipped) > 0
 	if s.busy {
 		p.unanswered++
-		s.sentAt = time.Now()
+		s.began = time.Now()
 	}
 	return s.busy
 }
@@ -214,15 +218,14 @@ func (s *sender) unreachable(ctx context.Context, err error) bool {
 	if ctx.Err() != nil {
 		return false
 	}
-	start := time.Now()
 	p := s.producer
 	p.mu.Lock()
 	luck := luck()
 	for ; !s.list.empty(); s.list.pop() {
 		part := s.list.front()
 		if part.state == ready && part.sender == s {
-			part.unreachable = true
-			p.strike(part, classifyRequest(err), err, start, luck)
+			part.answered(false, s.began)
+			p.strike(part, classifyRequest(err), err, s.began, luck)
 		}
 	}
 	if classifyRequest(err) == refused && !s.refused {
@@ -232,8 +235,9 @@ func (s *sender) unreachable(ctx context.Context, err error) bool {
 			p.log.ErrorContext(ctx, "broker refuses the connection, trying on", slog.String("broker", addr), slog.Any("err", err))
 		})
 	}
+	s.began = time.Time{}
 	p.mu.Unlock()
-	again := sleepUntil(ctx, start.Add(backoff(s.attempts, luck)))
+	again := sleepUntil(ctx, time.Now().Add(backoff(s.attempts, luck)))
 	s.attempts++
 	return again
 }

@@ -19,6 +19,9 @@ type Stat struct {
 	// Retries counts batches that had to be sent again.
 	Retries int64
 
+	// Restamped counts records whose timestamp a topic did not take: see TimestampHeader.
+	Restamped int64
+
 	// ProducerIDs counts producer ids taken from the cluster, Renewals how often numbering
 	// began anew because a broker had lost track: after each, what was unacknowledged may
 	// be in the log twice. A growing number can be the only sign of a cluster losing data.
@@ -26,7 +29,8 @@ type Stat struct {
 	Renewals    int64
 
 	// StalledSince is since when a partition or topic has made no progress although it has
-	// something to send, and StallReason why. Zero and empty if none has.
+	// something to send, and StallReason why. Zero and empty if none has. What a broker has
+	// refused counts at once, a request that is not answered after 5 s.
 	StalledSince time.Time
 	StallReason  string
 
@@ -43,8 +47,9 @@ type TopicStat struct {
 
 // counters are the part of Stat that outlives producers.
 type counters struct {
-	retries  atomic.Int64
-	renewals atomic.Int64
+	retries   atomic.Int64
+	restamped atomic.Int64
+	renewals  atomic.Int64
 
 	mu      sync.Mutex
 	topics  map[string]*topicCounters
@@ -87,6 +92,7 @@ func (c *counters) stat() (Stat, *Producer) {
 	s := Stat{
 		Topics:      make(map[string]TopicStat, len(c.topics)),
 		Retries:     c.retries.Load(),
+		Restamped:   c.restamped.Load(),
 		Renewals:    c.renewals.Load(),
 		LastError:   c.last,
 		LastErrorAt: c.lastAt,

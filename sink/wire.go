@@ -40,8 +40,9 @@ type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // A wire makes connections to brokers.
 type wire struct {
-	config sarama.Config // complete but for the dialer
-	tls    *tls.Config   // nil: plaintext
+	config sarama.Config               // complete but for dialer and login
+	tls    func() (*tls.Config, error) // nil: plaintext
+	sasl   *SASL                       // nil: no login
 	dial   dialFunc
 }
 
@@ -53,13 +54,10 @@ func newWire(cfg *Config, dial dialFunc) (*wire, error) {
 	sc.Net.WriteTimeout = writeTimeout
 	sc.Net.ReadTimeout = readTimeout
 	sc.MetricRegistry = noMetrics{metrics.NewRegistry()}
-	if cfg.SASL != nil {
-		cfg.SASL.login(sc)
-	}
 	if err := sc.Validate(); err != nil {
 		return nil, fmt.Errorf("sink: %w", err)
 	}
-	return &wire{config: *sc, tls: cfg.TLS, dial: dial}, nil
+	return &wire{config: *sc, tls: cfg.TLS, sasl: cfg.SASL, dial: dial}, nil
 }
 
 // A link is an open connection to one broker, logged in.
@@ -73,6 +71,9 @@ type link struct {
 func (w *wire) connect(ctx context.Context, addr string, timeout time.Duration) (*link, error) {
 	var conn *watchedConn // set by the dialer below, before Connected returns
 	config := w.config
+	if err := w.sasl.login(ctx, &config); err != nil {
+		return nil, fmt.Errorf("%s: %w", addr, err)
+	}
 	config.Net.ReadTimeout = timeout
 	config.Net.Proxy.Enable = true
 	config.Net.Proxy.Dialer = dialer(func(network, addr string) (net.Conn, error) {
@@ -93,7 +94,7 @@ func (w *wire) connect(ctx context.Context, addr string, timeout time.Duration) 
 		if conn != nil {
 			heard = reply(conn.heard.Load())
 		}
-		return nil, connectError(addr, err, heard, w.tls != nil, w.config.Net.SASL.Enable)
+		return nil, connectError(addr, err, heard, w.tls != nil, w.sasl != nil)
 	}
 	conn.unwatch()
 	return &link{Broker: b, conn: conn, addr: addr}, nil
@@ -112,7 +113,11 @@ func (w *wire) dialTLS(ctx context.Context, network, addr string) (net.Conn, err
 	if w.tls == nil {
 		return c, nil
 	}
-	config := w.tls
+	config, err := w.tls()
+	if err != nil {
+		_ = c.Close()
+		return nil, &dialError{err}
+	}
 	if config.ServerName == "" {
 		host, _, err := net.SplitHostPort(addr)
 		if err != nil {

@@ -22,8 +22,11 @@ func cycles(t *testing.T) int {
 func underLoad(t *testing.T, r *rig, f func()) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
 	done := make(chan struct{})
+	defer func() { // also when f has ended the test
+		stop()
+		<-done
+	}()
 	r.load.pace = 2 * time.Millisecond
 	r.load.maxRows = 10
 	go func() { // waited for below
@@ -31,8 +34,6 @@ func underLoad(t *testing.T, r *rig, f func()) {
 		r.load.run(ctx, t, 1<<30)
 	}()
 	f()
-	stop()
-	<-done
 }
 
 // progress waits until an event that was committed after the call has arrived.

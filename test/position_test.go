@@ -34,17 +34,7 @@ func (r *rig) recorded(t *testing.T) checkpoint.Position {
 // refused starts the relay and demands that it ends with code and says all of says.
 func (r *rig) refused(t *testing.T, code int, says ...string) {
 	t.Helper()
-	relay := start(t, "run", "-c", r.config)
-	got := relay.exit(t, 20*time.Second)
-	out := relay.stderr.String()
-	if got != code {
-		t.Errorf("exit code %d, want %d\n%s", got, code, out)
-	}
-	for _, want := range says {
-		if !strings.Contains(out, want) {
-			t.Errorf("%q is not said:\n%s", want, out)
-		}
-	}
+	start(t, "run", "-c", r.config).fails(t, code, says...)
 }
 
 // goesOn starts the relay with args and demands that new events arrive.

@@ -44,7 +44,13 @@ func (b *syncBuffer) String() string {
 // start runs the binary with args. It is killed at the end of the test if it still runs.
 func start(t *testing.T, args ...string) *relay {
 	t.Helper()
-	r, err := launch(binary(t), args...)
+	return startProgram(t, binary(t), args...)
+}
+
+// startProgram is start for what becomes the binary at last, such as a shell.
+func startProgram(t *testing.T, path string, args ...string) *relay {
+	t.Helper()
+	r, err := launch(path, args...)
 	must(t, err)
 	t.Cleanup(func() {
 		_ = r.cmd.Process.Kill()
@@ -117,20 +123,29 @@ type memory struct{ now, peak, anonymous int }
 // end is no use: it counts the memory of the parent from before the exec.)
 func (r *relay) memory(t *testing.T) memory {
 	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.cmd.Process.Pid))
+	m, err := r.resident()
 	if err != nil {
 		t.Fatalf("resident memory is read from /proc: %v", err)
 	}
-	var m memory
+	return m
+}
+
+func (r *relay) resident() (m memory, err error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.cmd.Process.Pid))
+	if err != nil {
+		return m, err
+	}
 	fields := map[string]*int{"VmRSS:": &m.now, "VmHWM:": &m.peak, "RssAnon:": &m.anonymous}
 	for line := range strings.Lines(string(status)) {
 		if f := strings.Fields(line); len(f) > 1 && fields[f[0]] != nil {
 			kb, err := strconv.Atoi(f[1])
-			must(t, err)
+			if err != nil {
+				return m, err
+			}
 			*fields[f[0]] = kb / 1024
 		}
 	}
-	return m
+	return m, nil
 }
 
 // logged waits until the relay has written text.
@@ -162,5 +177,21 @@ func waitFor(t *testing.T, within time.Duration, what string, cond func() bool) 
 			t.Fatalf("waited %v for %s", within, what)
 		}
 		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// fails waits for the end of the process and demands the exit code, and that it says all of
+// says.
+func (r *relay) fails(t *testing.T, code int, says ...string) {
+	t.Helper()
+	got := r.exit(t, 20*time.Second)
+	out := r.stderr.String()
+	if got != code {
+		t.Errorf("exit code %d, want %d\n%s", got, code, tail(out, 20))
+	}
+	for _, want := range says {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not said:\n%s", want, tail(out, 20))
+		}
 	}
 }

@@ -35,17 +35,34 @@ type watched struct {
 // watch starts a relay of table outbox, made by ddl. The topic is the row's aggregate type.
 func watch(t *testing.T, srv *pgserver.Server, kafka *kafkatest.FakeCluster, ddl string) *watched {
 	t.Helper()
-	db := pgtest.DatabaseOn(t, srv)
+	return watchDatabase(t, pgtest.DatabaseOn(t, srv), kafka, ddl)
+}
+
+func watchDatabase(t *testing.T, db *pgtest.DB, kafka *kafkatest.FakeCluster, ddl string) *watched {
+	t.Helper()
 	db.Exec(t, ddl)
-	w := &watched{db: db, kafka: kafka, topic: kafka.Topic(t, 1, nil)}
-	w.cfg = connector.Config{
+	w := &watched{db: db, kafka: kafka, topic: kafka.Topic(t, 1, nil), cfg: watchedConfig(t, db, db.Name, kafka.Cluster)}
+	w.cfg.Route.Topic = "${route}"
+	return w
+}
+
+func watchedConfig(t *testing.T, db *pgtest.DB, slot string, kafka *kafkatest.Cluster) connector.Config {
+	t.Helper()
+	return connector.Config{
 		Name:   "watched",
-		Source: replication.Config{Conn: db.Config(t), Publication: publication, Slot: db.Name, Messages: true},
-		Route:  route.Config{Columns: route.DefaultColumns(), Topic: "${route}"},
+		Source: replication.Config{Conn: db.Config(t), Publication: publication, Slot: slot, MessagePrefix: connector.MessagePrefix},
+		Route:  route.Config{Columns: route.DefaultColumns()},
 		Sink:   sink.Config{Brokers: kafka.Addrs},
 		Create: true, Tables: []string{"outbox"},
 		WatchInterval: 20 * time.Millisecond, DrainTimeout: 100 * time.Millisecond,
 	}
+}
+
+// watch is the rig's relay in the test's own process.
+func (r *rig) watch(t *testing.T) *watched {
+	t.Helper()
+	w := &watched{db: r.db, topic: r.topic, cfg: watchedConfig(t, r.db, r.slot, r.kafka)}
+	w.cfg.Route.Topic = r.topic
 	return w
 }
 

@@ -79,28 +79,41 @@ func (w *workload) run(ctx context.Context, t *testing.T, rows int) {
 // giant writes rows events in one transaction.
 func (w *workload) giant(ctx context.Context, t *testing.T, rows int) {
 	t.Helper()
-	giant := &writer{workload: w, rng: rand.New(rand.NewPCG(w.seed, 0)), next: map[string]int{}}
-	for k := range 1000 {
-		giant.keyNames = append(giant.keyNames, fmt.Sprintf("giant-%d", k))
+	keys := make([]string, 1000)
+	for k := range keys {
+		keys[k] = fmt.Sprintf("giant-%d", k)
 	}
-	conn, err := pgx.Connect(ctx, w.dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	next := map[string]int{}
-	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+	w.transaction(ctx, t, keys, func(_ pgx.Tx, put func(n int) error) error {
 		for left := rows; left > 0; left -= 10_000 {
-			if err := giant.insert(ctx, tx, eventType, min(left, 10_000), next); err != nil {
+			if err := put(min(left, 10_000)); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+// transaction writes one with events of keys that nobody else writes: what f does, which
+// calls put for the next n events.
+func (w *workload) transaction(ctx context.Context, t *testing.T, keys []string, f func(tx pgx.Tx, put func(n int) error) error) {
+	t.Helper()
+	one := &writer{workload: w, rng: rand.New(rand.NewPCG(w.seed, 0)), keyNames: keys}
+	conn, err := pgx.Connect(ctx, w.dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	giant.account(next)
+	defer conn.Close(context.WithoutCancel(ctx))
+	committed, next := w.snapshot(), map[string]int{}
+	for _, key := range keys {
+		next[key] = committed[key]
+	}
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		return f(tx, func(n int) error { return one.insert(ctx, tx, eventType, n, next) })
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	one.account(next)
 }
 
 type writer struct {
@@ -118,7 +131,7 @@ func (w *writer) run(ctx context.Context, rows int) error {
 		}
 	}()
 	for written := 0; written < rows && ctx.Err() == nil; {
-		n, err := w.transaction(ctx)
+		n, err := w.write(ctx)
 		written += n
 		if err != nil && ctx.Err() == nil {
 			if err := w.recover(ctx); err != nil {
@@ -135,8 +148,8 @@ func (w *writer) run(ctx context.Context, rows int) error {
 	return nil
 }
 
-// transaction writes one and returns how many events it committed.
-func (w *writer) transaction(ctx context.Context) (int, error) {
+// write writes a transaction and returns how many events it committed.
+func (w *writer) write(ctx context.Context) (int, error) {
 	if w.conn == nil {
 		return 0, errors.New("not connected")
 	}
@@ -224,6 +237,9 @@ func (w *writer) reconnect(ctx context.Context) error {
 	}
 	rows, _ := conn.Query(ctx, `SELECT aggregateid, count(*)::int FROM outbox WHERE aggregateid = ANY($1) GROUP BY 1`, w.keyNames)
 	next := map[string]int{}
+	for _, key := range w.keyNames {
+		next[key] = 0 // after a failover there may be less than there was
+	}
 	var key string
 	var n int
 	if _, err := pgx.ForEachRow(rows, []any{&key, &n}, func() error { next[key] = n; return nil }); err != nil {

@@ -12,14 +12,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/sasl/plain"
-	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/bench"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/connector"
-	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // benchOptions are bench's own flags.
@@ -153,6 +149,10 @@ func (a *app) benchPlace(cfg *config.Config) (*benchPlace, error) {
 	if err != nil {
 		return nil, err
 	}
+	access, err := kafkaAccess(kafka)
+	if err != nil {
+		return nil, err
+	}
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
@@ -160,60 +160,13 @@ func (a *app) benchPlace(cfg *config.Config) (*benchPlace, error) {
 	// The configuration is in a file; variables would go before it.
 	inherited := slices.DeleteFunc(slices.Clone(a.environ), func(v string) bool { return strings.HasPrefix(v, "OUTBOX_CDC_") })
 	return &benchPlace{
-		servers:           bench.Servers{DSN: string(cfg.Source.DSN), Postgres: pg, Brokers: kafka.Brokers, Kafka: kafkaAccess(kafka)},
+		servers:           bench.Servers{DSN: string(cfg.Source.DSN), Postgres: pg, Brokers: kafka.Brokers, Kafka: access},
 		replicationFactor: cfg.Sink.Kafka.CreateTopics.ReplicationFactor,
 		relay:             bench.Relay{Path: exe, Environ: inherited, Settings: kafkaSettings(cfg.Sink.Kafka)},
 		floor:             bench.PgRecvlogical{Conninfo: conninfo, Environ: append(inherited, environ...)},
 		source:            address(&pg.Config), brokers: strings.Join(kafka.Brokers, ","),
 		compression: kafka.Compression,
 	}, nil
-}
-
-// kafkaAccess is for the bench's own clients.
-func kafkaAccess(cfg sink.Config) []kgo.Opt {
-	var opts []kgo.Opt
-	if cfg.TLS != nil {
-		opts = append(opts, kgo.DialTLSConfig(cfg.TLS))
-	}
-	if cfg.SASL == nil {
-		return opts
-	}
-	user, password := cfg.SASL.User, cfg.SASL.Password
-	switch cfg.SASL.Mechanism {
-	case "PLAIN":
-		return append(opts, kgo.SASL(plain.Auth{User: user, Pass: password}.AsMechanism()))
-	case "SCRAM-SHA-256":
-		return append(opts, kgo.SASL(scram.Auth{User: user, Pass: password}.AsSha256Mechanism()))
-	}
-	return append(opts, kgo.SASL(scram.Auth{User: user, Pass: password}.AsSha512Mechanism()))
-}
-
-// kafkaSettings is the part of a configuration that a relay under measurement shares with the real
-// one, secrets included. What is empty is left to the defaults.
-func kafkaSettings(k config.Kafka) map[string]any {
-	settings := map[string]any{
-		"compression": k.Compression, "partitioner": k.Partitioner, "connections_per_broker": k.ConnectionsPerBroker,
-		"window.bytes": k.Window.Bytes, "window.records": k.Window.Records,
-	}
-	if k.TLS.Enabled {
-		settings["tls.enabled"], settings["tls.insecure_skip_verify"] = true, k.TLS.InsecureSkipVerify
-		for name, text := range map[string]string{
-			"ca_file": k.TLS.CAFile, "cert_file": k.TLS.CertFile, "key_file": k.TLS.KeyFile, "server_name": k.TLS.ServerName,
-		} {
-			settings["tls."+name] = text
-		}
-	}
-	if k.SASL.Mechanism != "" {
-		settings["sasl.mechanism"], settings["sasl.user"] = k.SASL.Mechanism, k.SASL.User
-		settings["sasl.password"] = string(k.SASL.Password)
-	}
-	full := make(map[string]any)
-	for name, value := range settings {
-		if value != "" {
-			full["sink.kafka."+name] = value
-		}
-	}
-	return full
 }
 
 // failure is the end of a bench without a result, or with one that must not be.

@@ -28,7 +28,7 @@ func Main(ctx context.Context, args, environ []string, stdout, stderr io.Writer)
 	}
 	f, ok := errors.AsType[*failure](err)
 	if !ok { // cobra's own: it could not make sense of the command line
-		f = usage(cmd, err)
+		f = usage(cmd, withoutSecrets(err, args))
 	}
 	f.write(stderr)
 	return f.exit

@@ -60,10 +60,20 @@ func exitCode(err error) int {
 		}
 	}
 	code := connector.ExitCode(err)
-	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok && code == connector.ExitUnexpected {
+	if code == connector.ExitUnexpected && refusedBySource(err) {
 		return connector.ExitSource
 	}
 	return code
+}
+
+// refusedBySource reports whether Postgres does not let us in, or not do what was asked.
+func refusedBySource(err error) bool {
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return true
+	}
+	const insufficientPrivilege = "42501"
+	refusal, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && refusal.Code == insufficientPrivilege
 }
 
 // write writes the block.
@@ -138,21 +148,24 @@ func nextStep(exit int) string {
 	case connector.ExitUsage:
 		return "correct it and start again"
 	case connector.ExitSource:
-		return "make the source reachable and start again"
+		return "make the source accept us and start again" + page(exit)
 	case connector.ExitSlotLost:
-		return "a person decides about what the slot no longer holds, then outbox-cdc setup"
+		return "a person decides about what the slot no longer holds, then outbox-cdc setup" + page(exit)
 	case connector.ExitSlotInUse:
-		return "stop the other process, or set source.wait_for_slot to stand by"
+		return "stop the other process, or set source.wait_for_slot to stand by" + page(exit)
 	case connector.ExitNoDelivery:
-		return "a person corrects publication or table, then start again"
+		return "a person corrects publication or table, then start again" + page(exit)
 	case connector.ExitBadRecord:
-		return "a person corrects or gives up the record, then start again"
+		return "a person corrects or gives up the record, then start again" + page(exit)
 	case connector.ExitContinuity:
-		return "a person finds out which server this is before anything is started"
+		return "a person finds out which server this is before anything is started" + page(exit)
 	case connector.ExitSink:
-		return "make the sink accept us and start again"
+		return "make the sink accept us and start again" + page(exit)
 	case connector.ExitFenced:
-		return "a person stops the other instance"
+		return "a person stops the other instance, then start again" + page(exit)
 	}
 	return "start again; if it comes back, report it with the lines above"
 }
+
+// page names the place in the documentation that has the statements.
+func page(exit int) string { return fmt.Sprintf(" (docs/operations.md#exit-%d)", exit) }

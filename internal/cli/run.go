@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -13,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/connector"
 )
@@ -81,7 +83,11 @@ func (a *app) relay(ctx context.Context, cfg *config.Config, acceptGap bool) err
 		fmt.Sprintf("source: %s, publication %s, slot %s", source, relayCfg.Source.Publication, relayCfg.Source.Slot),
 		"sink: " + kafka,
 	}
+	f.advice = strings.NewReplacer("<slot>", relayCfg.Source.Slot, "<publication>", relayCfg.Source.Publication).Replace(f.advice)
 	f.object, f.lsn = "slot "+relayCfg.Source.Slot, st.Confirmed
+	if gap, ok := errors.AsType[*checkpoint.GapError](err); ok {
+		f.lsn = gap.Recorded.EndLSN
+	}
 	if f.exit == connector.ExitSink {
 		f.object = kafka
 	}

@@ -2,11 +2,6 @@ package config
 
 import (
 	"cmp"
-	"crypto/tls"
-	"crypto/x509"
-	"net"
-	"os"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -93,8 +88,10 @@ func (c *Config) route() route.Config {
 func (c *Config) kafka() (sink.Config, error) {
 	k := c.Sink.Kafka
 	encryption, err := c.kafkaTLS()
-	if err != nil {
-		return sink.Config{}, err
+	problems := problemsOf(err)
+	login, err := c.kafkaLogin()
+	if problems = append(problems, problemsOf(err)...); len(problems) > 0 {
+		return sink.Config{}, &Error{Problems: problems}
 	}
 	cfg := sink.Config{
 		Brokers:              k.Brokers,
@@ -102,6 +99,7 @@ func (c *Config) kafka() (sink.Config, error) {
 		Compression:          k.Compression,
 		Partitioner:          k.Partitioner,
 		TLS:                  encryption,
+		SASL:                 login,
 		WindowBytes:          k.Window.Bytes,
 		WindowRecords:        k.Window.Records,
 		ConnectionsPerBroker: k.ConnectionsPerBroker,
@@ -112,74 +110,8 @@ func (c *Config) kafka() (sink.Config, error) {
 			ReplicationFactor: int16(k.CreateTopics.ReplicationFactor),
 		}
 	}
-	if k.SASL.Mechanism != "" {
-		cfg.SASL = &sink.SASL{Mechanism: k.SASL.Mechanism, User: k.SASL.User, Password: string(k.SASL.Password)}
-	}
 	if err := cfg.Validate(); err != nil && len(k.Brokers) > 0 {
 		return sink.Config{}, c.invalid("sink.kafka", "%v", err)
 	}
 	return cfg, nil
-}
-
-// kafkaTLS returns nil where TLS is not enabled. Keys that only matter with it are then an
-// error: who names a certificate does not expect plain text.
-func (c *Config) kafkaTLS() (*tls.Config, error) {
-	const at = "sink.kafka.tls."
-	t := c.Sink.Kafka.TLS
-	if !t.Enabled {
-		for _, name := range []string{"ca_file", "cert_file", "key_file", "server_name"} {
-			if c.isSet(at + name) {
-				return nil, c.invalid(at+name, "has no effect: %senabled is not true", at)
-			}
-		}
-		return nil, nil //nolint:nilnil // nil is the value sink takes for no TLS
-	}
-	cfg := &tls.Config{
-		MinVersion:         tls.VersionTLS12,
-		ServerName:         t.ServerName,
-		InsecureSkipVerify: t.InsecureSkipVerify, //nolint:gosec // the operator's explicit choice, warned about at the start
-	}
-	if t.CAFile != "" {
-		pem, err := os.ReadFile(t.CAFile)
-		if err != nil {
-			return nil, c.invalid(at+"ca_file", "%v", err)
-		}
-		cfg.RootCAs = x509.NewCertPool()
-		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, c.invalid(at+"ca_file", "%s contains no certificate in PEM form", t.CAFile)
-		}
-	}
-	switch {
-	case t.CertFile == "" && t.KeyFile != "":
-		return nil, c.invalid(at+"key_file", "%scert_file is needed too", at)
-	case t.CertFile != "" && t.KeyFile == "":
-		return nil, c.invalid(at+"cert_file", "%skey_file is needed too", at)
-	case t.CertFile != "":
-		pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
-		if err != nil {
-			return nil, c.invalid(at+"cert_file", "%v", err)
-		}
-		cfg.Certificates = []tls.Certificate{pair}
-	}
-	return cfg, nil
-}
-
-// Warnings returns what is allowed but should be seen by whoever runs this, one sentence each.
-func (c *Config) Warnings() []string {
-	var out []string
-	k := c.Sink.Kafka
-	if k.TLS.Enabled && k.TLS.InsecureSkipVerify {
-		out = append(out, "the certificates of the Kafka brokers are not verified")
-	}
-	leavesMachine := func(broker string) bool {
-		host, _, _ := net.SplitHostPort(broker)
-		return !isThisMachine(host)
-	}
-	if k.SASL.Mechanism == "PLAIN" && !k.TLS.Enabled && slices.ContainsFunc(k.Brokers, leavesMachine) {
-		out = append(out, "the Kafka password crosses the network unencrypted")
-	}
-	if c.PositionTopic == "" {
-		out = append(out, "position_topic is empty: a slot that was moved or made anew while nothing ran is not noticed")
-	}
-	return out
 }

@@ -1,12 +1,8 @@
 package config
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
-	"math/big"
+	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/certtest"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -47,7 +44,7 @@ func TestConnector(t *testing.T) {
 		Brokers: []string{"a:9092"}, ClientID: "s", Compression: "none", Partitioner: "murmur2",
 		CreateTopics: &sink.TopicSpec{Partitions: 6, ReplicationFactor: -1},
 		SASL:         &sink.SASL{Mechanism: "SCRAM-SHA-512", User: "u", Password: "pw"},
-		WindowBytes:  8 << 20, WindowRecords: 50_000, ConnectionsPerBroker: 1,
+		WindowBytes:  6 << 20, WindowRecords: 50_000, ConnectionsPerBroker: 2,
 	}
 	if diff := cmp.Diff(wantSink, got.Sink); diff != "" {
 		t.Errorf("Sink (-want +got):\n%s", diff)
@@ -59,7 +56,7 @@ func TestConnector(t *testing.T) {
 }
 
 func TestKafkaTLS(t *testing.T) {
-	certFile, keyFile := certificate(t)
+	certFile, keyFile := certificate(t, certtest.New(t), "relay")
 	cfg, err := Load(Sources{Flags: settings(
 		"sink.kafka.tls.enabled", "true", "sink.kafka.tls.ca_file", certFile, "sink.kafka.tls.server_name", "kafka",
 		"sink.kafka.tls.cert_file", certFile, "sink.kafka.tls.key_file", keyFile,
@@ -71,8 +68,19 @@ func TestKafkaTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := got.Sink.TLS; c == nil || c.RootCAs == nil || c.InsecureSkipVerify || c.ServerName != "kafka" || len(c.Certificates) != 1 {
-		t.Errorf("TLS = %+v", c)
+	c, err := got.Sink.TLS()
+	if err != nil || c.RootCAs == nil || c.InsecureSkipVerify || c.ServerName != "kafka" || len(c.Certificates) != 1 {
+		t.Errorf("TLS() = %+v, %v", c, err)
+	}
+
+	newCert, newKey := certificate(t, certtest.New(t), "another")
+	replace(t, certFile, read(t, newCert))
+	if c, err := got.Sink.TLS(); err == nil || !strings.Contains(err.Error(), "cert_file") || isMistake(err) {
+		t.Errorf("with the new certificate and the old key: %+v, %v", c, err)
+	}
+	replace(t, keyFile, read(t, newKey))
+	if next, err := got.Sink.TLS(); err != nil || bytes.Equal(next.Certificates[0].Certificate[0], c.Certificates[0].Certificate[0]) || next.RootCAs.Equal(c.RootCAs) {
+		t.Errorf("with both: %+v, %v", next, err)
 	}
 
 	for _, tt := range []struct {
@@ -92,40 +100,82 @@ func TestKafkaTLS(t *testing.T) {
 }
 
 func TestWarnings(t *testing.T) {
-	cfg, err := Load(Sources{Flags: settings("sink.kafka.sasl.mechanism", "PLAIN", "sink.kafka.sasl.user", "u", "sink.kafka.sasl.password", "p")})
-	if err != nil {
-		t.Fatal(err)
+	cleanEnviron(t)
+	login := func(mechanism string) []string {
+		return []string{"sink.kafka.sasl.mechanism", mechanism, "sink.kafka.sasl.user", "u", "sink.kafka.sasl.password", "p"}
 	}
-	if diff := cmp.Diff([]string{"the Kafka password crosses the network unencrypted"}, cfg.Warnings()); diff != "" {
-		t.Errorf("Warnings() (-want +got):\n%s", diff)
+	bearer := []string{
+		"sink.kafka.sasl.mechanism", "OAUTHBEARER", "sink.kafka.sasl.token_url", "http://idp/token",
+		"sink.kafka.sasl.client_id", "c", "sink.kafka.sasl.client_secret", "s",
+	}
+	const unencrypted = "records cross the network to Kafka unencrypted: set sink.kafka.tls.enabled to true, or to false if that is meant"
+	for _, tt := range []struct {
+		name  string
+		pairs []string
+		want  []string
+	}{
+		{"nothing said", nil, []string{unencrypted}},
+		{"plain text is meant", []string{"sink.kafka.tls.enabled", "false"}, nil},
+		{"brokers of this machine", []string{"sink.kafka.brokers", "localhost:9092,[::1]:9092"}, nil},
+		{"TLS", []string{"sink.kafka.tls.enabled", "true"}, nil},
+		{"TLS for nothing", []string{"sink.kafka.tls.enabled", "true", "sink.kafka.tls.insecure_skip_verify", "true"}, []string{"the certificates of the Kafka brokers are not verified"}},
+		{"password", login("PLAIN"), []string{"the Kafka password crosses the network unencrypted"}},
+		{"password, and plain text is meant", append(login("PLAIN"), "sink.kafka.tls.enabled", "false"), []string{"the Kafka password crosses the network unencrypted"}},
+		{"password that is not sent", login("SCRAM-SHA-256"), []string{unencrypted}},
+		{"token", bearer, []string{
+			"the Kafka token crosses the network unencrypted",
+			"the client secret crosses the network unencrypted: sink.kafka.sasl.token_url is not https",
+		}},
+		{"Postgres in plain text", []string{"source.dsn", "host=db,localhost sslmode=disable", "sink.kafka.tls.enabled", "true"}, []string{"rows cross the network from Postgres at db unencrypted"}},
+		{"Postgres unverified", []string{"source.dsn", "host=db sslmode=require", "sink.kafka.tls.enabled", "true"}, []string{"the certificate of Postgres at db is not verified: sslmode=verify-full does"}},
+		{"Postgres verified", []string{"source.dsn", "host=db", "sink.kafka.tls.enabled", "true"}, nil},
+		{"no position", []string{"position_topic", "", "sink.kafka.tls.enabled", "true"}, []string{"position_topic is empty: a slot that was moved or made anew while nothing ran is not noticed"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg, err := Load(Sources{Flags: settings(tt.pairs...)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, cfg.Warnings()); diff != "" {
+				t.Errorf("Warnings() (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 
-// certificate writes a self-signed certificate and its key.
-func certificate(t *testing.T) (certFile, keyFile string) {
+// isMistake reports whether err ends the process with the exit code of a wrong configuration.
+func isMistake(err error) bool {
+	_, ok := errors.AsType[*Error](err)
+	return ok
+}
+
+// certificate writes a certificate for name and its key.
+func certificate(t *testing.T, by *certtest.Authority, name string) (certFile, keyFile string) {
 	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	c := by.Issue(t, name, time.Now().Add(time.Hour))
+	return file(t, "cert.pem", c.Cert), file(t, "key.pem", c.Key)
+}
+
+// file writes a file into a directory of its own.
+func file(t *testing.T, name string, content []byte) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), name)
+	replace(t, path, content)
+	return path
+}
+
+func replace(t *testing.T, path string, content []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
-	cert, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyBytes, err := x509.MarshalECPrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	for name, block := range map[string]*pem.Block{
-		certFile: {Type: "CERTIFICATE", Bytes: cert},
-		keyFile:  {Type: "EC PRIVATE KEY", Bytes: keyBytes},
-	} {
-		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return certFile, keyFile
+	return content
 }

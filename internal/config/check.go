@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strconv"
 	"strings"
 
@@ -15,9 +14,10 @@ import (
 func (c *Config) check() error {
 	var problems []Problem
 	add := func(err error) { problems = append(problems, problemsOf(err)...) }
-	add(c.readSecret("source.dsn", "source.dsn_file", &c.Source.DSN, c.Source.DSNFile))
+	add(c.loadSecret("source.dsn", &c.Source.DSN, c.Source.DSNFile))
 	sasl := &c.Sink.Kafka.SASL
-	add(c.readSecret("sink.kafka.sasl.password", "sink.kafka.sasl.password_file", &sasl.Password, sasl.PasswordFile))
+	add(c.loadSecret(atSASL+"password", &sasl.Password, sasl.PasswordFile))
+	add(c.loadSecret(atSASL+"client_secret", &sasl.ClientSecret, sasl.ClientSecretFile))
 	if c.Source.DSN != "" {
 		_, err := c.Postgres()
 		add(err)
@@ -29,42 +29,16 @@ func (c *Config) check() error {
 			add(c.invalid("sink.kafka.brokers", "found %q; a port is a number from 1 to 65535", broker))
 		}
 	}
-	add(c.checkSASL())
+	_, err := c.kafkaLogin()
+	add(err)
 	if topics := c.Sink.Kafka.CreateTopics; topics.ReplicationFactor != -1 && topics.Partitions == 0 {
 		add(c.invalid("sink.kafka.create_topics.replication_factor", "has no effect: sink.kafka.create_topics.partitions is not set"))
 	}
-	_, err := c.kafkaTLS()
+	_, err = c.kafkaTLS()
 	add(err)
 	if len(problems) > 0 {
 		return &Error{Problems: problems}
 	}
-	return nil
-}
-
-// readSecret sets value from file, if file is in force: of the two keys the one given in the
-// later source is.
-func (c *Config) readSecret(path, filePath string, value *Secret, file string) error {
-	if file == "" {
-		return nil
-	}
-	if *value != "" {
-		here, there := c.origins[path], c.origins[filePath]
-		switch {
-		case here.layer > there.layer:
-			return nil
-		case here.layer == there.layer:
-			return c.invalid(filePath, "given together with %s; one of them is allowed", path)
-		}
-	}
-	data, err := os.ReadFile(file) //nolint:gosec // which file is the operator's choice
-	if err != nil {
-		return c.invalid(filePath, "%v", err)
-	}
-	content := strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r")
-	if content == "" {
-		return c.invalid(filePath, "%s is empty", file)
-	}
-	*value = Secret(content)
 	return nil
 }
 
@@ -84,31 +58,6 @@ func (c *Config) checkRoute() error {
 		key = "outbox." + key
 		table, _, _ := strings.Cut(key, "[")
 		e.Problems = append(e.Problems, Problem{Where: c.origins[table].where, Key: key, Text: text})
-	}
-	return &e
-}
-
-func (c *Config) checkSASL() error {
-	sasl := c.Sink.Kafka.SASL
-	const at = "sink.kafka.sasl."
-	var e Error
-	for _, k := range []struct {
-		name string
-		set  bool
-	}{{"user", sasl.User != ""}, {"password", sasl.Password != ""}} {
-		switch {
-		case sasl.Mechanism != "" && !k.set:
-			e.Problems = append(e.Problems, Problem{
-				Where: c.Origin(at + "mechanism"), Key: at + "mechanism", Text: fmt.Sprintf("%s%s is needed too", at, k.name),
-			})
-		case sasl.Mechanism == "" && k.set:
-			e.Problems = append(e.Problems, Problem{
-				Where: c.Origin(at + k.name), Key: at + k.name, Text: "has no effect: " + at + "mechanism is not set",
-			})
-		}
-	}
-	if len(e.Problems) == 0 {
-		return nil
 	}
 	return &e
 }

@@ -29,6 +29,7 @@ type Config struct {
 
 	merged  *koanf.Koanf      // what was said, by path: without the contents of secret files
 	origins map[string]origin // where the value in force comes from, by path
+	files   map[string]string // of the secrets that come from one, by path
 }
 
 // Source is where rows are read.
@@ -105,12 +106,21 @@ type TLS struct {
 	InsecureSkipVerify bool   `koanf:"insecure_skip_verify"`
 }
 
-// SASL is the login at Kafka; an empty Mechanism means none.
+// SASL is the login at Kafka; an empty Mechanism means none. Of a secret and its file, the
+// secret is the content of whichever is in force.
 type SASL struct {
-	Mechanism    string `koanf:"mechanism"`
-	User         string `koanf:"user"`
-	Password     Secret `koanf:"password"` // of password or password_file, whichever is in force
-	PasswordFile string `koanf:"password_file"`
+	Mechanism        string   `koanf:"mechanism"`
+	User             string   `koanf:"user"`
+	Password         Secret   `koanf:"password"`
+	PasswordFile     string   `koanf:"password_file"`
+	TokenFile        string   `koanf:"token_file"`
+	TokenURL         string   `koanf:"token_url"`
+	ClientID         string   `koanf:"client_id"`
+	ClientSecret     Secret   `koanf:"client_secret"`
+	ClientSecretFile string   `koanf:"client_secret_file"`
+	Scopes           []string `koanf:"scopes"`
+	Extensions       []string `koanf:"extensions"` // name=value
+	Region           string   `koanf:"region"`
 }
 
 // Log is what is logged and how.
@@ -162,7 +172,7 @@ func Load(src Sources) (*Config, error) {
 // merge lays one layer over the other. An error is a mistake in keys.go: values have been
 // checked by then.
 func merge(layers [][]setting) (*Config, error) {
-	cfg := &Config{merged: koanf.New("."), origins: make(map[string]origin)}
+	cfg := &Config{merged: koanf.New("."), origins: make(map[string]origin), files: make(map[string]string)}
 	for i, layer := range layers {
 		values := make(map[string]any, len(layer))
 		for _, s := range layer {

@@ -69,8 +69,8 @@ func TestEveryKind(t *testing.T) {
 			Place:   []route.Placement{{Column: "tenant", To: route.ToHeader, As: "t"}, {Column: "shard", To: route.ToPartition}},
 		},
 		Sink: Sink{Kafka: Kafka{
-			Brokers: []string{"a:1", "b:2"}, Compression: "zstd", Partitioner: "murmur2", ConnectionsPerBroker: 2,
-			CreateTopics: CreateTopics{ReplicationFactor: -1}, Window: Window{Bytes: 8 << 20, Records: 50_000},
+			Brokers: []string{"a:1", "b:2"}, Compression: "zstd", Partitioner: "murmur2", ConnectionsPerBroker: 3,
+			CreateTopics: CreateTopics{ReplicationFactor: -1}, Window: Window{Bytes: 6 << 20, Records: 50_000},
 			SASL: SASL{Mechanism: "PLAIN", User: "u", Password: "123"},
 		}},
 		OnBadRecord: "dead-letter", DeadLetterTopic: "outbox.dead-letter", PositionTopic: "outbox-cdc.positions",
@@ -80,7 +80,7 @@ func TestEveryKind(t *testing.T) {
 	values := map[string]string{
 		"name": "orders", "source.dsn": "host=localhost dbname=app", "source.publication": "p", "source.slot": "s", "source.create": "false",
 		"outbox.tables": "a, b", "outbox.place": `[{"column": "tenant", "to": "header", "as": "t"}, {"column": "shard", "to": "partition"}]`,
-		"sink.kafka.brokers": "a:1,b:2", "sink.kafka.compression": "zstd", "sink.kafka.connections_per_broker": "2",
+		"sink.kafka.brokers": "a:1,b:2", "sink.kafka.compression": "zstd", "sink.kafka.connections_per_broker": "3",
 		"sink.kafka.sasl.mechanism": "PLAIN", "sink.kafka.sasl.user": "u", "sink.kafka.sasl.password": "123",
 		"on_bad_record": "dead-letter", "startup_timeout": "1m30s",
 	}
@@ -102,7 +102,7 @@ sink:
   kafka:
     brokers: [a:1, "b:2"]
     compression: zstd
-    connections_per_broker: 2
+    connections_per_broker: 3
     sasl: {mechanism: PLAIN, user: u, password: "123"}
     tls:
 on_bad_record: dead-letter
@@ -121,7 +121,7 @@ startup_timeout: 1m30s
 			t.Fatalf("%s: %v", tt.name, err)
 		}
 		got := *cfg
-		got.merged, got.origins = nil, nil
+		got.merged, got.origins, got.files = nil, nil, nil
 		if diff := cmp.Diff(fmt.Sprintf("%+v", want), fmt.Sprintf("%+v", got)); diff != "" || !reflect.DeepEqual(want, got) {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 		}

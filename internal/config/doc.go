@@ -13,6 +13,9 @@
 // No error, no printed configuration and no formatted Config shows a password, also not one
 // inside a connection string.
 //
+// A secret or certificate that comes from a file is read again for each connection or login, by
+// functions that the settings carry: it may be replaced while the process runs.
+//
 // This package is the only reader of the process environment. Connection strings are
 // libpq's, with its PG* variables, service and password files:
 // https://www.postgresql.org/docs/current/libpq-connect.html. Unlike libpq, a connection to

@@ -51,7 +51,7 @@ const envPrefix = "OUTBOX_CDC_"
 // keys returns the whole configuration, in the order it is documented and printed. A section
 // comes before the keys in it.
 func keys() []key {
-	return slices.Concat(sourceKeys(), outboxKeys(), kafkaKeys(), kafkaAccessKeys(), processKeys())
+	return slices.Concat(sourceKeys(), outboxKeys(), kafkaKeys(), kafkaTLSKeys(), kafkaLoginKeys(), processKeys())
 }
 
 func sourceKeys() []key {
@@ -67,7 +67,7 @@ func sourceKeys() []key {
 			doc: "Connection string in either of libpq's forms; `PG*` variables, service and password files work, also without it. TLS is `verify-full`" +
 				" unless an `sslmode` is given or the host is this machine.",
 		},
-		{path: "source.dsn_file", kind: text, example: "/run/secrets/dsn", doc: "File that holds the connection string."},
+		{path: "source.dsn_file", kind: text, example: "/run/secrets/dsn", doc: "File that holds the connection string. User and password are read again for each connection."},
 		{
 			path: "source.publication", kind: text, needed: true, flag: "publication", usage: "publication's `name`", example: "outbox_cdc",
 			pattern: `^[^\x00]{1,63}$`, rule: "a name of 1 to 63 characters", doc: "Publication the outbox tables are in.",
@@ -92,7 +92,7 @@ func outboxKeys() []key {
 	return []key{
 		{path: "outbox", kind: section, doc: "How rows become records."},
 		{
-			path: "outbox.tables", kind: list, flag: "table", usage: "outbox `table`; may be repeated", def: []string{"outbox"}, pattern: `\S`, rule: "a table's name", example: "[public.outbox]",
+			path: "outbox.tables", kind: list, flag: "table", usage: "outbox `table`; may be repeated", def: []string{"outbox"}, pattern: `^[^\x00]*[^\s\x00][^\x00]*$`, rule: "a table's name", example: "[public.outbox]",
 			doc: "Tables of the publication, where it is created.",
 		},
 		{path: "outbox.columns", kind: section, doc: "Names of the columns. The defaults are those of Debezium's outbox event router."},
@@ -151,27 +151,10 @@ func kafkaKeys() []key {
 			path: "sink.kafka.create_topics.replication_factor", kind: integer, min: -1, def: -1,
 			doc: "Replication factor of created topics; -1 leaves it to the broker.",
 		},
-		{path: "sink.kafka.connections_per_broker", kind: integer, min: 1, def: 1, doc: "Connections to each broker; a partition stays on one of them."},
+		{path: "sink.kafka.connections_per_broker", kind: integer, min: 1, def: 2, doc: "Connections to each broker, which works on one request of each at a time; a partition stays on one of them."},
 		{path: "sink.kafka.window", kind: section, doc: "Bound on what is under way."},
-		{path: "sink.kafka.window.bytes", kind: integer, min: 1, def: 8 << 20, doc: "Bytes sent and not yet acknowledged, at most: the memory that is used, whatever happens."},
+		{path: "sink.kafka.window.bytes", kind: integer, min: 1, def: 6 << 20, doc: "Bytes sent and not yet acknowledged, at most: the memory that is used, whatever happens."},
 		{path: "sink.kafka.window.records", kind: integer, min: 1, def: 50_000, doc: "Records sent and not yet acknowledged, at most."},
-	}
-}
-
-func kafkaAccessKeys() []key {
-	return []key{
-		{path: "sink.kafka.tls", kind: section, doc: "Encryption."},
-		{path: "sink.kafka.tls.enabled", kind: boolean, def: false, doc: "Use TLS, 1.2 or later, and verify the brokers' certificates."},
-		{path: "sink.kafka.tls.ca_file", kind: text, example: "/etc/outbox-cdc/ca.pem", doc: "Certificates to trust (PEM). Default: the system's."},
-		{path: "sink.kafka.tls.cert_file", kind: text, doc: "Client certificate (PEM), with `key_file`."},
-		{path: "sink.kafka.tls.key_file", kind: text, doc: "Key of the client certificate (PEM)."},
-		{path: "sink.kafka.tls.server_name", kind: text, doc: "Name the certificates must carry. Default: the broker's host."},
-		{path: "sink.kafka.tls.insecure_skip_verify", kind: boolean, def: false, doc: "Accept any certificate. Not for production."},
-		{path: "sink.kafka.sasl", kind: section, doc: "Login."},
-		{path: "sink.kafka.sasl.mechanism", kind: choice, allowed: []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}, doc: "How to log in. Default: not at all."},
-		{path: "sink.kafka.sasl.user", kind: text, doc: "User to log in as."},
-		{path: "sink.kafka.sasl.password", kind: secret, doc: "Password of the user."},
-		{path: "sink.kafka.sasl.password_file", kind: text, example: "/run/secrets/kafka-password", doc: "File that holds the password of the user."},
 	}
 }
 

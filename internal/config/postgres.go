@@ -25,8 +25,12 @@ const connectTimeout = 10 * time.Second
 //
 // A host that is not this machine is reached over TLS with its certificate and name
 // verified (libpq's verify-full), never in plain text, unless the connection string, PGSSLMODE
-// or the service file contains an sslmode, which is then obeyed as libpq does. For loopback
-// addresses and Unix sockets libpq's own default (prefer) stands.
+// or the service file contains an sslmode, which is then obeyed as libpq does; but prefer and
+// allow, which go on in plain text where the server says so, or somebody in between, are errors.
+// For loopback addresses and Unix sockets libpq's own default (prefer) stands.
+//
+// User, password, client certificate and trusted authorities are read again for each connection,
+// from where they come from. What that finds wrong is the error of the connection.
 func (c *Config) Postgres() (*pgx.ConnConfig, error) {
 	if c.Source.DSN == "" && !slices.ContainsFunc([]string{"PGHOST", "PGSERVICE", "PGDATABASE"}, envSet) {
 		return nil, c.missing("source.dsn")
@@ -36,6 +40,7 @@ func (c *Config) Postgres() (*pgx.ConnConfig, error) {
 		return nil, c.invalid("source.dsn", "%v", err)
 	}
 	pg.ConnectTimeout = cmp.Or(pg.ConnectTimeout, connectTimeout)
+	c.rereadSource(&pg.Config)
 	return pg, nil
 }
 
@@ -53,6 +58,10 @@ func parseConninfo(dsn string) (*pgx.ConnConfig, error) {
 	}
 	if !choosesTLS(dsn) {
 		verifyRemote(&pg.Config)
+	}
+	if fallsBack(attempts(&pg.Config)) {
+		return nil, errors.New("sslmode prefer and allow go on in plain text where the server says so, or anybody in between:" +
+			" write verify-full, require to encrypt without verifying, or disable")
 	}
 	return pg, nil
 }
@@ -124,8 +133,7 @@ func serviceSettings(name, file string) map[string]string {
 // verifyRemote makes verify-full of the prefer that pg was parsed with, for all hosts but
 // this machine: attempts without TLS go, those with TLS verify.
 func verifyRemote(pg *pgconn.Config) {
-	attempts := append([]*pgconn.FallbackConfig{{Host: pg.Host, Port: pg.Port, TLSConfig: pg.TLSConfig}}, pg.Fallbacks...)
-	attempts = slices.DeleteFunc(attempts, func(a *pgconn.FallbackConfig) bool {
+	attempts := slices.DeleteFunc(attempts(pg), func(a *pgconn.FallbackConfig) bool {
 		return a.TLSConfig == nil && !isThisMachine(a.Host)
 	})
 	for _, a := range attempts {
@@ -136,6 +144,29 @@ func verifyRemote(pg *pgconn.Config) {
 		}
 	}
 	pg.Host, pg.Port, pg.TLSConfig, pg.Fallbacks = attempts[0].Host, attempts[0].Port, attempts[0].TLSConfig, attempts[1:]
+}
+
+// attempts returns what a connection tries, one after the other.
+func attempts(pg *pgconn.Config) []*pgconn.FallbackConfig {
+	return append([]*pgconn.FallbackConfig{{Host: pg.Host, Port: pg.Port, TLSConfig: pg.TLSConfig}}, pg.Fallbacks...)
+}
+
+// fallsBack reports whether another machine is tried both with TLS and without.
+func fallsBack(attempts []*pgconn.FallbackConfig) bool {
+	with, without := make(map[string]bool), make(map[string]bool)
+	for _, a := range attempts {
+		if a.TLSConfig != nil {
+			with[a.Host] = true
+		} else {
+			without[a.Host] = true
+		}
+	}
+	for host := range with {
+		if without[host] && !isThisMachine(host) {
+			return true
+		}
+	}
+	return false
 }
 
 // isThisMachine reports whether host is loopback or the directory of a Unix socket.

@@ -53,7 +53,7 @@ func TestTLSRule(t *testing.T) {
 		{dsn: "host=db ssl=true", want: []string{"db " + verified}},
 
 		{dsn: "postgres://db/app?sslmode=disable", want: []string{"db " + plain}},
-		{dsn: "postgres://db/app?sslmode=prefer", want: []string{"db " + unverified, "db " + plain}},
+		{dsn: "host=/run/pg,127.0.0.1 sslmode=prefer", want: []string{"/run/pg " + plain, "127.0.0.1 " + unverified, "127.0.0.1 " + plain}},
 		{dsn: "postgres://db/app?ssl=true", want: []string{"db " + unverified}},
 		{dsn: "host=db sslmode = require", want: []string{"db " + unverified}},
 		{dsn: "host=localhost sslmode=verify-full", want: []string{"localhost " + verified}},

@@ -35,7 +35,8 @@ type Config struct {
 
 	// StartupTimeout bounds the first contact with both sides: how long is waited for what
 	// may heal by itself, such as a server that is still starting. Later such waiting has
-	// no end. Zero means 30 s.
+	// no end, but of each attempt to begin a session: a server that takes the connection and
+	// says nothing more is tried again. Zero means 30 s.
 	StartupTimeout time.Duration
 
 	// PositionTopic is a compacted topic that keeps, under Name, the position that the server
@@ -56,6 +57,10 @@ type Config struct {
 	// WatchInterval is how often the catalog is read while streaming. Zero means 10 s.
 	WatchInterval time.Duration
 
+	// LongTransaction is how long a transaction may be open in the source before it is warned
+	// of, as one for which log is kept. Zero means 5 min.
+	LongTransaction time.Duration
+
 	// DrainTimeout is how long a stop may take: until the open transaction is read and
 	// everything sent is acknowledged. What is not acknowledged then is sent again by the
 	// next start. It should be less than half of the server's wal_sender_timeout.
@@ -66,7 +71,9 @@ type Config struct {
 func (cfg Config) withDefaults() Config {
 	cfg.StartupTimeout = cmp.Or(cfg.StartupTimeout, 30*time.Second)
 	cfg.WatchInterval = cmp.Or(cfg.WatchInterval, 10*time.Second)
-	cfg.Source.Messages = cfg.Source.Messages || cfg.PositionTopic != "" // snapshots for the record
+	if cfg.PositionTopic != "" {
+		cfg.Source.MessagePrefix = MessagePrefix // snapshots for the record
+	}
 	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, 25*time.Second)
 	return cfg
 }
@@ -108,6 +115,7 @@ func New(cfg Config, log *slog.Logger) (*Connector, error) {
 		cfg: cfg.withDefaults(), router: router, checker: checker, log: log,
 		deadLetters: newDeadLetters(cfg.DeadLetterTopic, cfg.Source.Slot, log),
 		recorder:    newRecorder(nil, cfg.AcceptGap, log),
+		history:     replication.History{LongTransaction: cfg.LongTransaction},
 	}, nil
 }
 
@@ -215,6 +223,8 @@ func (c *Connector) closeSink() {
 // prepare reads the source's catalog and checks that what the publication sends can become
 // records. With an error from that check it returns the catalog too.
 func (c *Connector) prepare(ctx context.Context) (*replication.Catalog, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.StartupTimeout)
+	defer cancel()
 	catalog, err := replication.Inspect(ctx, c.cfg.Source.Conn, c.cfg.Source.Publication, c.cfg.Source.Slot)
 	if err != nil {
 		return nil, err
@@ -268,17 +278,22 @@ func (c *Connector) session(ctx context.Context, retry *retry) error {
 	if err := c.recorder.restore(ctx); err != nil {
 		return unlessStopped(ctx, err)
 	}
-	stream, err := replication.Open(ctx, c.cfg.Source, c.log)
+	contact, cancel := context.WithTimeout(ctx, c.cfg.StartupTimeout)
+	defer cancel()
+	stream, err := replication.Open(contact, c.cfg.Source, c.log)
 	if err != nil {
 		return unlessStopped(ctx, err)
 	}
 	e := epoch{system: stream.System(), slot: c.cfg.Source.Slot}
 	start, lost, err := c.resume(ctx, e, stream.WALEnd(), catalog.Slot)
 	if err == nil {
-		err = stream.Start(ctx, start)
+		err = stream.Start(contact, start)
+	}
+	if err == nil {
+		err = c.recorder.hold(contact)
 	}
 	if err != nil {
-		_ = stream.Close(ctx, 0)
+		_ = stream.Close(contact, 0)
 		return unlessStopped(ctx, err)
 	}
 	retry.succeeded()
@@ -289,6 +304,7 @@ func (c *Connector) session(ctx context.Context, retry *retry) error {
 	producer := c.client.Load().NewProducer()
 	s := newSession(c, stream, producer, start, lost, catalog.Publication)
 	producer.SetSubstitute(s.deadRecord)
+	producer.SetGuard(stream.Lapsed)
 	s.watch = c.newWatcher(stream, catalog).run
 	err = s.run(ctx)
 	c.position = position{epoch: e, confirmed: s.tracker.Confirmed(), cut: s.publication.rest()}
@@ -321,6 +337,9 @@ func (c *Connector) logStart(ctx context.Context, stream *replication.Stream, st
 	if t := stream.SenderTimeout(); t > 0 && c.cfg.DrainTimeout > t/2 {
 		c.log.WarnContext(ctx, "drain_timeout is more than half of the server's wal_sender_timeout: a slow stop may end in duplicates",
 			slog.Duration("drain_timeout", c.cfg.DrainTimeout), slog.Duration("wal_sender_timeout", t))
+	}
+	if stream.Superuser() {
+		c.log.WarnContext(ctx, "the role is a superuser, and LOGIN and REPLICATION are enough")
 	}
 	if catalog.Publication.Update {
 		c.log.WarnContext(ctx, "the publication also sends UPDATEs, and one of an outbox row ends the relay: SET (publish = 'insert')",

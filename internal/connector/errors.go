@@ -2,6 +2,10 @@ package connector
 
 import (
 	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
@@ -70,10 +74,11 @@ func faults() []fault {
 
 		{as[*route.RowError], ExitBadRecord, never, adviseRow},
 		{as[*sink.RecordError], ExitBadRecord, never, adviseRow},
-		{is(replication.ErrRow), ExitBadRecord, never, adviseRow},
+		{is(replication.ErrRow), ExitBadRecord, never, adviseUnread},
 		{as[*decoder.Error], ExitUnexpected, never, adviseDecoder},
 
 		{as[*route.ColumnError], ExitNoDelivery, never, adviseColumns},
+		{isUpdate, ExitNoDelivery, never, adviseUpdate},
 		{as[*ChangeError], ExitNoDelivery, never, adviseChange},
 		{is(replication.ErrPublication), ExitNoDelivery, never, ""},
 		{is(replication.ErrSlotMissing), ExitSlotLost, never, ""},
@@ -83,7 +88,7 @@ func faults() []fault {
 		{is(errRecord), ExitContinuity, never, adviseRecord},
 
 		{is(sink.ErrFenced), ExitFenced, never, ""},
-		{is(sink.ErrAccess), ExitSink, never, ""},
+		{is(sink.ErrAccess), ExitSink, never, adviseAccess},
 		{is(sink.ErrTopicMissing), ExitSink, never, ""},
 		{is(sink.ErrUnreachable), ExitSink, never, adviseBrokers},
 		{is(sink.ErrFatal), ExitSink, never, ""},
@@ -96,22 +101,31 @@ func faults() []fault {
 	}
 }
 
-// What to do, where the error does not say it itself.
+// What to do, where the error does not say it itself. <transaction> stands for the position of
+// the transaction that the error is about, <slot> and <publication> for whoever prints it.
 const (
-	adviseRow = "Nothing behind it is confirmed; what came before it is delivered. Correct what the reason names and start again:\n" +
-		"the transaction comes again whole. To have such rows put aside: on_bad_record: dead-letter. To give this one up, save it,\n" +
-		"move the slot behind its transaction with pg_replication_slot_advance(), and start once with --accept-gap."
+	adviseRow = "Nothing behind it is confirmed; what came before it is delivered. Correct what the reason names and start again: the\n" +
+		"transaction comes again whole. To have such rows put aside: --set on_bad_record=dead-letter. To give the whole\n" +
+		"transaction up: " + adviseAdvance
+	adviseUnread = "Nothing behind it is confirmed; what came before it is delivered. Such a row fits into no Kafka record, and is not put aside\n" +
+		"either, whatever on_bad_record says. To give the whole transaction up: " + adviseAdvance
+	adviseAdvance = "SELECT pg_replication_slot_advance('<slot>', '<transaction>'::pg_lsn + 1),\n" +
+		"and start once with --accept-gap."
 	adviseDecoder = "The server sent what this version cannot read. Nothing behind it is confirmed. Please report it, with the server's version."
 	adviseColumns = "Name the table's columns in outbox.columns (outbox-cdc config shows what is in force), or add the column to the table\n" +
 		"and, if the publication lists columns, to the publication."
-	adviseChange = "Let the publication send inserts only: ALTER PUBLICATION … SET (publish = 'insert'). Changes that are in the log already\n" +
-		"come once more; pg_replication_slot_advance() moves the slot behind their transaction, to be started once with --accept-gap."
+	adviseUpdate = "Let the publication send inserts only: ALTER PUBLICATION <publication> SET (publish = 'insert'). What is in the log already comes\n" +
+		"once more; to give up its transaction, with every row in it: " + adviseAdvance
+	adviseChange = "Start again, with the publication as it is now: what it publishes is ignored then. When the slot has caught up:\n" +
+		"ALTER PUBLICATION <publication> SET (publish = 'insert')."
 	adviseGap = "What was committed between the two positions may never have been delivered. Find out who moved or made the slot, or which\n" +
 		"server this is. To go on behind the gap: run once with --accept-gap; rows still in the table can be sent again later."
 	adviseRecord = "Another program, or a later version of this one, has written to position_topic under this name. Correct name or\n" +
 		"position_topic; with position_topic: \"\" nothing is kept."
 	adviseBrokers = "Check sink.kafka.brokers, and that the addresses the brokers advertise can be reached from here."
-	adviseServer  = "Check source.dsn, and that the server listens there."
+	adviseAccess  = "Check sink.kafka.tls and sink.kafka.sasl. The user needs Describe and Write on the topics it writes, and Create, Describe,\n" +
+		"Read and Write on position_topic."
+	adviseServer = "Check source.dsn, and that the server listens there."
 )
 
 func is(target error) func(error) bool {
@@ -123,6 +137,11 @@ func as[E error](err error) bool {
 	return ok
 }
 
+func isUpdate(err error) bool {
+	change, ok := errors.AsType[*ChangeError](err)
+	return ok && change.Kind == "UPDATE"
+}
+
 // ExitCode returns the exit code for the error Run returned.
 func ExitCode(err error) int {
 	if err == nil {
@@ -132,10 +151,48 @@ func ExitCode(err error) int {
 }
 
 // Advice says what to do about the error Run returned; empty where the error itself says
-// it.
+// it. <slot> and <publication> stand for the names of these.
 func Advice(err error) string {
 	if err == nil {
 		return ""
 	}
-	return faultOf(err).advice
+	advice := faultOf(err).advice
+	if lsn, ok := transactionOf(err); ok {
+		advice = strings.ReplaceAll(advice, "<transaction>", lsn.String())
+	}
+	return advice
 }
+
+// transactionOf returns the commit position of the transaction that err is about.
+func transactionOf(err error) (lsn pglogrepl.LSN, ok bool) {
+	if row, ok := errors.AsType[*DeliveryError](err); ok {
+		return row.CommitLSN, true
+	}
+	if row, ok := errors.AsType[*replication.RowError](err); ok {
+		return row.CommitLSN, true
+	}
+	if change, ok := errors.AsType[*ChangeError](err); ok {
+		return change.CommitLSN, true
+	}
+	return 0, false
+}
+
+// A DeliveryError is an outbox row that is not delivered.
+type DeliveryError struct {
+	CommitLSN pglogrepl.LSN // of its transaction
+	Row       int           // its index in the transaction
+	ID        string        // of the event, where Err does not tell it
+	Err       error         // a *route.RowError, *route.ColumnError, *sink.RecordError or what ended the sink
+}
+
+// Error says which row it is and why.
+func (e *DeliveryError) Error() string {
+	id := ""
+	if e.ID != "" {
+		id = ", id " + e.ID
+	}
+	return fmt.Sprintf("transaction %s, row %d%s: %v", e.CommitLSN, e.Row, id, e.Err)
+}
+
+// Unwrap returns why.
+func (e *DeliveryError) Unwrap() error { return e.Err }

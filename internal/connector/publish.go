@@ -224,7 +224,7 @@ func (p *publication) insert(ctx context.Context, row *decoder.Insert) error {
 	rec := &p.rec
 	if err := p.router.Route(p.tx.Tx, index, row, rec); err != nil {
 		if rec = p.deadRow(index, row, err); rec == nil {
-			return fmt.Errorf("transaction %s, row %d: %w", p.tx.CommitLSN, index, err)
+			return &DeliveryError{CommitLSN: p.tx.CommitLSN, Row: index, Err: err}
 		}
 	}
 	rec.Seq = uint64(p.tracker.Next())

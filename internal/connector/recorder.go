@@ -29,7 +29,7 @@ type register interface {
 // there: so the slot is never ahead of the record, and whoever finds it ahead knows that
 // rows may be missing. Without a register it passes the position through.
 //
-// It outlives sessions. Restore, left, resume and begin belong to the goroutine of
+// It outlives sessions. Restore, left, resume, hold and begin belong to the goroutine of
 // [Connector.Run], confirmed to the stream's, delivered to the publication's; record may be
 // called from any, recordLate when no other can be writing.
 type recorder struct {
@@ -71,7 +71,7 @@ func (r *recorder) restore(ctx context.Context) error {
 	if err != nil || found == nil {
 		return err
 	}
-	if found.Term != r.term || found.Term == 0 {
+	if found.Term != r.term && found.Term != r.last.Term || found.Term == 0 {
 		r.log.InfoContext(ctx, "position of an earlier run", slog.String("end_lsn", found.EndLSN.String()),
 			slog.Int("timeline", int(found.Timeline)), slog.Time("written_at", found.WrittenAt))
 	}
@@ -129,6 +129,20 @@ func (r *recorder) resume(ctx context.Context, s checkpoint.Server) (pglogrepl.L
 		r.adopt(s)
 	}
 	return start, nil
+}
+
+// hold reads the record again when the slot is ours: another instance may have had it since
+// restore, and our records must not have a lower term than its.
+func (r *recorder) hold(ctx context.Context) error {
+	if r.register == nil {
+		return nil
+	}
+	found, err := r.read(ctx)
+	if err != nil || found == nil || found.Term <= r.last.Term {
+		return err
+	}
+	r.last, r.adopted = *found, nil
+	return nil
 }
 
 func (r *recorder) compare(s checkpoint.Server) (pglogrepl.LSN, error) {

@@ -338,3 +338,35 @@ func TestTerms(t *testing.T) {
 		}
 	}
 }
+
+// Another instance has the slot between our look at the record and our start: our records
+// begin above its, and not before what it has recorded.
+func TestRecordMovesBeforeTheSlotIsOurs(t *testing.T) {
+	reg := &scriptedRegister{}
+	active, before := begun(t, reg, server(100))
+	standby := newRecorder(reg, false, slog.New(slog.DiscardHandler))
+	if err := standby.restore(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := standby.resume(t.Context(), server(100)); err != nil {
+		t.Fatal(err)
+	}
+	deliver(before, 500)
+	if err := active.record(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := standby.hold(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	tracker := checkpoint.New(0)
+	standby.begin(tracker)
+	for _, end := range []pglogrepl.LSN{300, 600} {
+		deliver(tracker, end)
+		if err := standby.record(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if p := reg.position(t); p.EndLSN != max(500, end) || end > 500 && p.Term != 2 {
+			t.Errorf("delivered to %s, recorded is %+v", end, p)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"regexp"
 	"time"
 )
 
@@ -21,8 +22,11 @@ type retry struct {
 	strict  bool      // first contact: nothing has streamed yet
 	since   time.Time // when the current series of failures began; zero: there is none
 	attempt int
-	logged  string // what was logged last, once per state
+	logged  string // the state that was logged last: an error without its numbers
 }
+
+// numbers of ports, processes, seconds and positions differ between errors of one state.
+var numbers = regexp.MustCompile(`[0-9A-F]+/[0-9A-F]+|\d+`)
 
 // succeeded ends the series of failures.
 func (r *retry) succeeded() {
@@ -40,9 +44,9 @@ func (r *retry) wait(ctx context.Context, err error) error {
 	if !r.patient(faultOf(err).patience, now.Sub(r.since)) {
 		return err
 	}
-	if text := err.Error(); text != r.logged {
-		r.logged = text
-		r.log.WarnContext(ctx, "waiting for the source", slog.String("err", text))
+	if state := numbers.ReplaceAllString(err.Error(), "#"); state != r.logged {
+		r.logged = state
+		r.log.WarnContext(ctx, "waiting for the source", slog.String("err", err.Error()))
 	}
 	backoff := rand.N(min(maxBackoff, minBackoff<<min(r.attempt, 16)) + 1)
 	r.attempt++

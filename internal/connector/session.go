@@ -170,8 +170,8 @@ func (s *session) record(ctx context.Context) {
 // position is what, because of err.
 func (s *session) leave(ctx context.Context, what string, err error) {
 	if ctx.Err() == nil {
-		s.log.WarnContext(ctx, "last position "+what+": the next session may repeat what it covers",
-			slog.String("confirmed", s.tracker.Confirmed().String()), slog.Any("err", err))
+		s.log.WarnContext(ctx, "last position not kept: the next session may repeat what it covers",
+			slog.String("confirmed", s.tracker.Confirmed().String()), slog.String("what", what), slog.Any("err", err))
 		return
 	}
 	if s.behind == nil {
@@ -190,6 +190,9 @@ func (s *session) outcome(ctx, soft context.Context, readErr error) error {
 	}
 	if n := s.tracker.Outstanding(); n > 0 {
 		return fmt.Errorf("%w: %d records", errDrainTimeout, n)
+	}
+	if commitLSN, acked, open := s.tracker.Open(); open && acked > 0 {
+		return fmt.Errorf("%w: transaction %s was not read to its end, %d rows of it are sent again", errDrainTimeout, commitLSN, acked)
 	}
 	return s.behind
 }
@@ -223,14 +226,15 @@ func (s *session) locate(seqs []uint64, err error) error {
 	if !ok {
 		return err
 	}
+	lost := &DeliveryError{CommitLSN: commitLSN, Row: index, Err: err}
 	if rec, ok := errors.AsType[*sink.RecordError](err); ok {
 		for _, h := range rec.Headers {
 			if h.Key == route.IDHeader {
-				return fmt.Errorf("transaction %s, row %d, id %s: %w", commitLSN, index, h.Value, err)
+				lost.ID = string(h.Value)
 			}
 		}
 	}
-	return fmt.Errorf("transaction %s, row %d: %w", commitLSN, index, err)
+	return lost
 }
 
 // withGrace returns a context that ends d after parent.

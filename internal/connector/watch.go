@@ -58,7 +58,7 @@ func (c *Connector) newWatcher(stream *replication.Stream, catalog *replication.
 		check: func(ctx context.Context, now *replication.Catalog) error {
 			return errors.Join(c.look(ctx, now), routable(c.checker, now))
 		},
-		rows: rows, emitted: rows(), label: c.cfg.Name, emits: c.cfg.Source.Messages,
+		rows: rows, emitted: rows(), label: c.cfg.Name, emits: c.cfg.Source.MessagePrefix != "",
 		log: c.log,
 	}
 }

@@ -2,6 +2,7 @@ package cutproxy
 
 import (
 	"io"
+	"math/rand/v2"
 	"net"
 	"time"
 )
@@ -9,11 +10,17 @@ import (
 // A link is a pair of connections.
 type link struct {
 	client, server net.Conn
-	cut            bool // guarded by Proxy.mu
+	gone           chan struct{} // closed by reset
+
+	// These are guarded by Proxy.mu.
+	cut      bool
+	stranded bool // what comes is thrown away, and neither end hears of the other
 }
 
+// reset is called once.
 func (l *link) reset() {
 	l.cut = true
+	close(l.gone)
 	reset(l.client)
 	reset(l.server)
 }
@@ -36,6 +43,8 @@ func (p *Proxy) pump(l *link, d Direction, from, to net.Conn) {
 		}
 		switch tcp, ok := to.(*net.TCPConn); {
 		case err == nil:
+		case p.isStranded(l):
+			return
 		case ok && err == io.EOF: //nolint:errorlint // a Conn returns it bare
 			_ = tcp.CloseWrite()
 			return
@@ -49,13 +58,14 @@ func (p *Proxy) pump(l *link, d Direction, from, to net.Conn) {
 // pass writes data, as far as it may be written, and reports whether the link
 // lives on.
 func (p *Proxy) pass(l *link, d Direction, data []byte, to net.Conn) bool {
+	p.delay(l, len(data))
 	p.mu.Lock()
-	for p.held[d] && !l.cut {
+	for p.held[d] && !l.cut && !l.stranded {
 		p.changed.Wait()
 	}
-	if l.cut {
-		p.mu.Unlock()
-		return false
+	if l.cut || l.stranded {
+		defer p.mu.Unlock()
+		return !l.cut
 	}
 	limit := p.limits[d]
 	if limit == nil || int64(len(data)) <= limit.left {
@@ -75,4 +85,33 @@ func (p *Proxy) pass(l *link, d Direction, data []byte, to net.Conn) bool {
 	p.cut()
 	close(limit.done)
 	return false
+}
+
+func (p *Proxy) isStranded(l *link) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return l.stranded
+}
+
+// delay lets n bytes of l take the time that a slow link takes for them.
+func (p *Proxy) delay(l *link, n int) {
+	p.mu.Lock()
+	s := p.slowness
+	p.mu.Unlock()
+	d := s.Latency
+	if s.Jitter > 0 {
+		d += rand.N(s.Jitter)
+	}
+	if s.BytesPerSecond > 0 {
+		d += time.Duration(n) * time.Second / time.Duration(s.BytesPerSecond)
+	}
+	if d == 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-l.gone:
+	}
 }

@@ -36,7 +36,8 @@ type Proxy struct {
 	accepted int
 	held     [2]bool
 	limits   [2]*limit // nil: none
-	closed   bool      // no link is made any more
+	slowness Slowness
+	closed   bool // no link is made any more
 }
 
 // A limit is a CutAfter that has not happened yet.
@@ -136,6 +137,34 @@ func (p *Proxy) hold(held bool, ds []Direction) {
 	p.changed.Broadcast()
 }
 
+// Strand makes every open connection half-open, as a network does that has lost
+// its way: what either end sends, and its end, never reach the other, and
+// nobody is told. New connections are as good as before.
+func (p *Proxy) Strand() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		l.stranded = true
+	}
+	p.changed.Broadcast()
+}
+
+// A Slowness is what a link takes its time for. Its zero value is none.
+type Slowness struct {
+	// Latency and up to as much as Jitter on top of it is what each piece of at
+	// most 32 KiB takes, one after the other: as with a TCP window of that size.
+	Latency, Jitter time.Duration
+	// BytesPerSecond limits each direction of each connection. Zero: no limit.
+	BytesPerSecond int
+}
+
+// Slow makes all connections, open and new, as slow as s from now on.
+func (p *Proxy) Slow(s Slowness) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.slowness = s
+}
+
 // Refuse stops listening: new connections are refused, open ones stay.
 func (p *Proxy) Refuse() {
 	p.mu.Lock()
@@ -183,7 +212,7 @@ func (p *Proxy) connect(client net.Conn) {
 		reset(client)
 		return
 	}
-	l := &link{client: client, server: server}
+	l := &link{client: client, server: server, gone: make(chan struct{})}
 	if !p.add(l) {
 		return
 	}

@@ -130,6 +130,68 @@ func TestPauseHoldsBytes(t *testing.T) {
 	p.Cut() // does not hang on what is held
 }
 
+// What is half-open stays so, whatever either end does; new connections know nothing of it.
+func TestStrandLeavesBothEndsWaiting(t *testing.T) {
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	p := cutproxy.Start(t, l.Addr().String())
+	c := dial(t, p.Addr())
+	server, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	for open, _ := p.Connections(); open == 0; open, _ = p.Connections() {
+		time.Sleep(time.Millisecond)
+	}
+	silent := func(who string, conn net.Conn) {
+		t.Helper()
+		conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+		if n, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s reads %d bytes, %v", who, n, err)
+		}
+	}
+	p.Pause()
+	io.WriteString(c, "held")
+	p.Strand()
+	p.Resume()
+	silent("the server", server)
+	io.WriteString(server, "lost")
+	silent("the client", c)
+	server.Close()
+	silent("the client of a server that has gone", c)
+	io.WriteString(c, "to nobody")
+	silent("the client that goes on", c)
+
+	p.Redirect(echo(t))
+	dial(t, p.Addr()).mustAsk("new")
+}
+
+func TestSlow(t *testing.T) {
+	p := cutproxy.Start(t, echo(t))
+	c := dial(t, p.Addr())
+	p.Slow(cutproxy.Slowness{Latency: 20 * time.Millisecond, Jitter: 10 * time.Millisecond})
+	began := time.Now()
+	c.mustAsk("there and back")
+	if took := time.Since(began); took < 40*time.Millisecond {
+		t.Errorf("a round trip took %v", took)
+	}
+	p.Slow(cutproxy.Slowness{BytesPerSecond: 1 << 20})
+	began = time.Now()
+	c.mustAsk(strings.Repeat("x", 100<<10))
+	if took := time.Since(began); took < 100*time.Millisecond {
+		t.Errorf("100 kB at 1 MB a second took %v", took)
+	}
+	p.Slow(cutproxy.Slowness{Latency: time.Hour})
+	io.WriteString(c, "late")
+	p.Cut() // does not wait for it
+	p.Slow(cutproxy.Slowness{})
+	dial(t, p.Addr()).mustAsk("fast")
+}
+
 func TestRefuseKeepsThePort(t *testing.T) {
 	p := cutproxy.Start(t, echo(t))
 	c := dial(t, p.Addr())

@@ -54,6 +54,7 @@ type rig struct {
 	names  names
 
 	source   *pgconn.Config
+	relay    *pgconn.Config // the same, in the relay's role
 	pool     *pgxpool.Pool
 	brokers  []string
 	consumer *kgo.Client
@@ -83,6 +84,7 @@ func closing(f func()) func(context.Context) error {
 
 const (
 	clientID   = "outbox-cdc-demo"
+	relayRole  = "cdc"
 	partitions = 4 // of a topic
 
 	contactTimeout  = 10 * time.Second // for the first answer of a server
@@ -266,6 +268,14 @@ func (r *rig) slot(ctx context.Context, _ func(string)) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	r.relay = r.source
+	if r.opts.DSN == "" { // on our own server the relay has the role that it should have on any
+		if _, err := r.pool.Exec(ctx, `CREATE ROLE `+relayRole+` LOGIN REPLICATION`); err != nil {
+			return "", err
+		}
+		r.relay = r.source.Copy()
+		r.relay.User = relayRole
+	}
 	return fmt.Sprintf("%s at %s", r.names.object, steps[len(steps)-1].LSN), nil
 }
 
@@ -273,7 +283,7 @@ func (r *rig) relayConfig() connector.Config {
 	return connector.Config{
 		Name: "demo",
 		Source: replication.Config{
-			Conn: r.source, Publication: r.names.object, Slot: r.names.object,
+			Conn: r.relay, Publication: r.names.object, Slot: r.names.object,
 		},
 		Route: route.Config{Columns: route.DefaultColumns(), Topic: r.names.topic("${route}")},
 		Sink:  sink.Config{Brokers: r.brokers, ClientID: "outbox-cdc-demo-relay"},

@@ -13,6 +13,9 @@ type Config struct {
 	// Settings are configuration parameters, written to postgresql.conf after
 	// ours; "fsync": "on" makes the data safe.
 	Settings map[string]string
+	// Data, if not nil, makes the data directory in place of initdb: it fills dir,
+	// which does not exist yet, with a copy of another server's.
+	Data func(dir string) error
 	// Log receives what the server and initdb write. Nil: only LogTail does.
 	Log io.Writer
 	// Progress, if not nil, is called while programs are fetched.

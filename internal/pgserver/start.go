@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -42,7 +43,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		s.port.Close()
 		return nil, fmt.Errorf("create the server's directory: %w", err)
 	}
-	if err := s.boot(ctx, cfg.Settings); err != nil {
+	if err := s.boot(ctx, cfg); err != nil {
 		return nil, errors.Join(err, s.discard())
 	}
 	return s, nil
@@ -59,14 +60,18 @@ func find(ctx context.Context, cfg Config) (Install, error) {
 	return i, nil
 }
 
-func (s *Server) boot(ctx context.Context, settings map[string]string) error {
+func (s *Server) boot(ctx context.Context, cfg Config) error {
 	if err := giveTo(s.cred, s.dir.Path()); err != nil {
 		return err
 	}
-	if err := s.initdb(ctx); err != nil {
+	makeData := s.initdb
+	if cfg.Data != nil {
+		makeData = func(context.Context) error { return s.copyData(cfg.Data) }
+	}
+	if err := makeData(ctx); err != nil {
 		return err
 	}
-	if err := s.configure(settings); err != nil {
+	if err := s.configure(cfg.Settings); err != nil {
 		return fmt.Errorf("write the server's settings: %w", err)
 	}
 	return s.run(ctx)
@@ -89,6 +94,20 @@ func (s *Server) initdb(ctx context.Context) error {
 		"--auth", "trust", "--encoding", "UTF8", "--no-locale", "--no-sync"))
 	if err != nil {
 		return fmt.Errorf("run initdb: %w\n%s", err, s.log)
+	}
+	return nil
+}
+
+// copyData has fill make the data directory and gives it to the server's user.
+func (s *Server) copyData(fill func(dir string) error) error {
+	err := fill(s.DataDir())
+	if err == nil {
+		err = filepath.WalkDir(s.DataDir(), func(path string, _ fs.DirEntry, err error) error {
+			return errors.Join(err, giveTo(s.cred, path))
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("make the data directory: %w", err)
 	}
 	return nil
 }

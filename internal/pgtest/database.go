@@ -31,9 +31,20 @@ func Database(tb testing.TB) *DB {
 // DatabaseOn is Database on another server.
 func DatabaseOn(tb testing.TB, srv *pgserver.Server) *DB {
 	tb.Helper()
+	return create(tb, srv, "")
+}
+
+// EncodedDatabase is DatabaseOn with another encoding than UTF8.
+func EncodedDatabase(tb testing.TB, srv *pgserver.Server, encoding string) *DB {
+	tb.Helper()
+	return create(tb, srv, " ENCODING '"+encoding+"' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+}
+
+func create(tb testing.TB, srv *pgserver.Server, options string) *DB {
+	tb.Helper()
 	name := "test_" + strings.ToLower(rand.Text()[:10])
 	db := &DB{Name: name, DSN: srv.DSN(name), Server: srv}
-	exec(tb, srv.DSN("postgres"), "CREATE DATABASE "+name)
+	exec(tb, srv.DSN("postgres"), "CREATE DATABASE "+name+options)
 	tb.Cleanup(func() { db.drop(tb) })
 	return db
 }

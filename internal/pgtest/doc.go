@@ -16,6 +16,8 @@
 //	srv := pgtest.Start(t, pgserver.Config{}) // a server of its own: Shutdown, Immediate, Kill, Restart
 //	db := pgtest.DatabaseOn(t, srv)
 //
+//	standby := pgtest.Standby(t, srv, srv.Addr(), db.Name, nil) // and pgtest.Restored(t, srv), of a backup
+//
 //	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) { … })
 //
 // Everything is removed when the test ends: connections, the database, its

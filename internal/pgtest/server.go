@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -54,7 +55,32 @@ func Server(tb testing.TB) *pgserver.Server {
 // server of that version that the tests of this binary share.
 func EachVersion(t *testing.T, f func(t *testing.T, srv *pgserver.Server)) {
 	t.Helper()
+	onEach(t, installs(t), f)
+}
+
+// EachInstall runs f as a subtest for every version that is available, and
+// starts no server.
+func EachInstall(t *testing.T, f func(t *testing.T, i pgserver.Install)) {
+	t.Helper()
 	for _, i := range installs(t) {
+		t.Run(fmt.Sprintf("postgres%d", i.Major), func(t *testing.T) { f(t, i) })
+	}
+}
+
+// OldestAndNewest is EachVersion with two of them at most: for what is the
+// same in all between.
+func OldestAndNewest(t *testing.T, f func(t *testing.T, srv *pgserver.Server)) {
+	t.Helper()
+	all := slices.SortedFunc(slices.Values(installs(t)), func(a, b pgserver.Install) int { return a.Major - b.Major })
+	if len(all) > 2 {
+		all = []pgserver.Install{all[0], all[len(all)-1]}
+	}
+	onEach(t, all, f)
+}
+
+func onEach(t *testing.T, all []pgserver.Install, f func(t *testing.T, srv *pgserver.Server)) {
+	t.Helper()
+	for _, i := range all {
 		t.Run(fmt.Sprintf("postgres%d", i.Major), func(t *testing.T) { f(t, sharedServer(t, i)) })
 	}
 }

@@ -104,8 +104,12 @@ func (cfg Config) validate() error {
 	if partitions > 1 {
 		errs = append(errs, errors.New("place: only one column can be the partition"))
 	}
-	if _, err := parseTemplate(cfg.Topic); err != nil {
+	if parts, err := parseTemplate(cfg.Topic); err != nil {
 		errs = append(errs, err)
+	} else if len(parts) == 1 && parts[0].column == "" {
+		if illegal := illegalTopic([]byte(parts[0].text)); illegal != "" {
+			errs = append(errs, fmt.Errorf("topic: %q %s", cfg.Topic, illegal))
+		}
 	}
 	return errors.Join(errs...)
 }

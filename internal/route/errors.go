@@ -2,6 +2,7 @@ package route
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -18,9 +19,25 @@ type RowError struct {
 func (e *RowError) Error() string {
 	row := "row of " + e.Table
 	if e.ID != "" {
-		row = fmt.Sprintf("row %s of %s", e.ID, e.Table)
+		row = fmt.Sprintf("row %s of %s", visible(e.ID), e.Table)
 	}
 	return fmt.Sprintf("%s: column %s: %s", row, e.Column, e.Reason)
+}
+
+// longestID is how much of an id is shown. A uuid has 36 bytes.
+const longestID = 100
+
+// visible returns an id as it may stand in a line: whoever writes rows must not be able to
+// write log lines.
+func visible(id string) string {
+	cut := ""
+	if len(id) > longestID {
+		id, cut = id[:longestID], "…"
+	}
+	if quoted := strconv.Quote(id); quoted != `"`+id+`"` {
+		id = quoted
+	}
+	return id + cut
 }
 
 // A ColumnError is a table that lacks columns the configuration names, or has them with a

@@ -57,6 +57,7 @@ var statements = []statement{
 		return rows
 	}},
 	{"pg_replication_slots", "tttb4ttt8bbt8bb", (*client).slots},
+	{"pg_prepared_xacts", "o4ttttt8", func(*client) [][]string { return nil }},
 	{"pg_logical_emit_message", "t", nil},
 }
 

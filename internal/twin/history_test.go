@@ -239,7 +239,7 @@ func (h *history) recorded(run int, value []byte) {
 		return
 	}
 	h.noteLocked("run %d: record %s of term %d on timeline %d stored", run, p.EndLSN, p.Term, p.Timeline)
-	if p.Term < h.term || p.Timeline < h.timeline {
+	if p.Term < h.term || p.Term == h.term && p.EndLSN < h.record || p.Timeline < h.timeline {
 		return // written late: another run has the slot, or the server is another one
 	}
 	// While one run drains, another may have the slot: then the record may go back, but not

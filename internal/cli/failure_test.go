@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// The block says what, where, and what to do; its last line has code, object, position and
+// next step.
+func TestFailureBlock(t *testing.T) {
+	f := failed(fmt.Errorf("contact Kafka: %w:\n  127.0.0.1:1: refused\n  127.0.0.1:1: refused", sink.ErrUnreachable))
+	f.where = []string{"source: db:5432/app, publication p, slot s", "sink: Kafka at 127.0.0.1:1"}
+	f.object, f.lsn = "slot s", 0x1A2B3C8
+	var b strings.Builder
+	f.write(&b)
+	want := `outbox-cdc: contact Kafka: no Kafka broker can be reached:
+  127.0.0.1:1: refused
+  source: db:5432/app, publication p, slot s
+  sink: Kafka at 127.0.0.1:1
+
+Check sink.kafka.brokers, and that the addresses the brokers advertise can be reached from here.
+
+exit 20 (sink access): slot s at 0/1A2B3C8; next: make the sink accept us and start again (docs/operations.md#exit-20)
+`
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Every exit code means something, has a next step, and where somebody is paged for it, a place
+// in the documentation that is there.
+func TestEveryExitCode(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]int{}
+	for _, exit := range []int{
+		connector.ExitOK, connector.ExitUnexpected, connector.ExitUsage, connector.ExitSource, connector.ExitSlotLost, connector.ExitSlotInUse,
+		connector.ExitNoDelivery, connector.ExitBadRecord, connector.ExitContinuity, connector.ExitSink, connector.ExitFenced,
+	} {
+		var b strings.Builder
+		(&failure{err: errors.New("it"), exit: exit, object: "slot s"}).write(&b)
+		lines := strings.Split(strings.TrimSpace(b.String()), "\n")
+		last := lines[len(lines)-1]
+		if !strings.HasPrefix(last, fmt.Sprintf("exit %d (%s): slot s; next: ", exit, meaning(exit))) {
+			t.Errorf("the last line of exit code %d is %q", exit, last)
+		}
+		if other, ok := seen[meaning(exit)]; ok {
+			t.Errorf("exit codes %d and %d mean the same", exit, other)
+		}
+		seen[meaning(exit)] = exit
+		if exit >= connector.ExitSource && !strings.HasSuffix(last, fmt.Sprintf("(docs/operations.md#exit-%d)", exit)) {
+			t.Errorf("the last line of exit code %d does not lead to its section: %q", exit, last)
+		}
+		if !strings.Contains(string(page), fmt.Sprintf("\n## Exit %d\n", exit)) {
+			t.Errorf("exit code %d has no section", exit)
+		}
+	}
+}
+
+// A failure has the exit code of what is behind it.
+func TestExitCodeOfAFailure(t *testing.T) {
+	for want, err := range map[int]error{
+		connector.ExitSlotLost:   replication.ErrSlotLost,
+		connector.ExitNoDelivery: fmt.Errorf("set up: %w", replication.ErrPublication),
+		connector.ExitSource:     fmt.Errorf("create the table: %w", &pgconn.PgError{Code: "42501"}),
+		connector.ExitUnexpected: errors.New("never heard of"),
+	} {
+		if got := failed(err).exit; got != want {
+			t.Errorf("%v: exit code %d, want %d", err, got, want)
+		}
+	}
+}

@@ -1,0 +1,142 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/bearer"
+	"github.com/outbox-cdc/outbox-cdc/internal/mskiam"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+const atSASL = "sink.kafka.sasl."
+
+// kafkaLogin returns nil where there is none. What comes from files is read for each login, and
+// has been read once when it returns.
+func (c *Config) kafkaLogin() (*sink.SASL, error) {
+	s := c.Sink.Kafka.SASL
+	if err := c.checkLogin(); err != nil || s.Mechanism == "" {
+		return nil, err
+	}
+	login := &sink.SASL{Mechanism: s.Mechanism, User: s.User, Password: string(s.Password)}
+	switch {
+	case s.Mechanism == saslMSK: // which is a form of
+		login.Mechanism = saslBearer
+		login.Secret = bearer.Reuse(func(ctx context.Context) (string, time.Time, error) { return mskiam.Token(ctx, s.Region) })
+	case s.Mechanism == saslBearer && s.TokenFile != "":
+		if _, err := c.readToken(); err != nil {
+			return nil, err
+		}
+		login.Secret = func(context.Context) (string, error) {
+			token, err := c.readToken()
+			return token, later(err)
+		}
+	case s.Mechanism == saslBearer:
+		login.Secret = c.tokenEndpoint()
+	case c.files[atSASL+"password"] != "":
+		login.Secret = func(context.Context) (string, error) { return c.currentSecret(atSASL+"password", "") }
+	}
+	for _, extension := range s.Extensions {
+		if login.Extensions == nil {
+			login.Extensions = make(map[string]string)
+		}
+		name, value, _ := strings.Cut(extension, "=")
+		login.Extensions[name] = value
+	}
+	return login, nil
+}
+
+// tokenEndpoint returns what gets tokens from token_url.
+func (c *Config) tokenEndpoint() func(context.Context) (string, error) {
+	s := c.Sink.Kafka.SASL
+	get := bearer.Reuse(bearer.ClientCredentials{
+		URL: s.TokenURL, ID: s.ClientID, Scopes: s.Scopes,
+		Secret: func() (string, error) { return c.currentSecret(atSASL+"client_secret", s.ClientSecret) },
+	}.Token)
+	return func(ctx context.Context) (string, error) {
+		token, err := get(ctx)
+		if errors.Is(err, bearer.ErrRefused) {
+			err = fmt.Errorf("%w: %w", sink.ErrAccess, err)
+		}
+		return token, err
+	}
+}
+
+// currentSecret is readSecret while the process runs.
+func (c *Config) currentSecret(path string, value Secret) (string, error) {
+	secret, err := c.readSecret(path, value)
+	return string(secret), later(err)
+}
+
+// readToken returns the content of token_file.
+func (c *Config) readToken() (string, error) {
+	file := c.Sink.Kafka.SASL.TokenFile
+	data, err := os.ReadFile(file) //nolint:gosec // which file is the operator's choice
+	if err != nil {
+		return "", c.invalid(atSASL+"token_file", "%v", err)
+	}
+	token := strings.TrimSpace(string(data))
+	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", c.invalid(atSASL+"token_file", "%s does not hold a token", file)
+	}
+	return token, nil
+}
+
+// checkLogin reports keys that the mechanism needs and has not, and those it does not look at.
+func (c *Config) checkLogin() error {
+	s := c.Sink.Kafka.SASL
+	needs, takes, because := s.keys()
+	var e Error
+	for _, k := range []struct {
+		name  string
+		given bool
+	}{
+		{"user", s.User != ""},
+		{"password", s.Password != "" || s.PasswordFile != ""},
+		{"token_file", s.TokenFile != ""},
+		{"token_url", s.TokenURL != ""},
+		{"client_id", s.ClientID != ""},
+		{"client_secret", s.ClientSecret != "" || s.ClientSecretFile != ""},
+		{"scopes", len(s.Scopes) > 0},
+		{"extensions", len(s.Extensions) > 0},
+		{"region", s.Region != ""},
+	} {
+		needed := slices.Contains(needs, k.name)
+		switch {
+		case needed && !k.given && k.name == "token_url":
+			e.Problems = append(e.Problems, problemsOf(c.invalid(atSASL+"mechanism", "%stoken_url is needed too, or %stoken_file", atSASL, atSASL))...)
+		case needed && !k.given:
+			e.Problems = append(e.Problems, problemsOf(c.invalid(atSASL+"mechanism", "%s%s is needed too", atSASL, k.name))...)
+		case k.given && !needed && !slices.Contains(takes, k.name):
+			e.Problems = append(e.Problems, problemsOf(c.invalid(atSASL+k.name, "has no effect: %s%s", atSASL, because))...)
+		}
+	}
+	if s.Mechanism == saslMSK && !c.Sink.Kafka.TLS.Enabled {
+		e.Problems = append(e.Problems, problemsOf(c.invalid(atSASL+"mechanism", "%senabled is needed too", atTLS))...)
+	}
+	if len(e.Problems) == 0 {
+		return nil
+	}
+	return &e
+}
+
+// keys returns which keys of a login are needed, which others matter, and because of what.
+func (s SASL) keys() (needs, takes []string, because string) {
+	because = "mechanism is " + s.Mechanism
+	switch {
+	case s.Mechanism == "":
+		return nil, nil, "mechanism is not set"
+	case s.Mechanism == saslMSK:
+		return []string{"region"}, nil, because
+	case s.Mechanism == saslBearer && s.TokenFile != "":
+		return []string{"token_file"}, []string{"extensions"}, "token_file is given"
+	case s.Mechanism == saslBearer:
+		return []string{"token_url", "client_id", "client_secret"}, []string{"scopes", "extensions"}, because
+	}
+	return []string{"user", "password"}, nil, because
+}

@@ -1,0 +1,42 @@
+package kafkatest
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+//go:embed tools.xml
+var toolsPOM []byte
+
+// Scripts puts command-line tools that come with Kafka into dir, under the names they have
+// in its bin: kafka-topics.sh, kafka-configs.sh, kafka-acls.sh, kafka-console-consumer.sh.
+// A run takes a second or two.
+func Scripts(tb testing.TB, dir string) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), fetchTimeout)
+	defer cancel()
+	java, _, err := Java(ctx)
+	if err != nil {
+		unavailable(tb, err)
+	}
+	libs, err := Jars(ctx, "kafka-tools-"+Version, toolsPOM)
+	if err != nil {
+		unavailable(tb, err)
+	}
+	for name, class := range map[string]string{
+		"kafka-topics.sh":           "org.apache.kafka.tools.TopicCommand",
+		"kafka-configs.sh":          "kafka.admin.ConfigCommand",
+		"kafka-acls.sh":             "org.apache.kafka.tools.AclCommand",
+		"kafka-console-consumer.sh": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+	} {
+		script := fmt.Sprintf("#!/bin/sh\nexec '%s' -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dorg.slf4j.simpleLogger.defaultLogLevel=error -cp '%s/*' %s \"$@\"\n",
+			java, libs, class)
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o700); err != nil { //nolint:gosec // a program
+			tb.Fatal(err)
+		}
+	}
+}

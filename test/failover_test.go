@@ -1,0 +1,241 @@
+package test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/cutproxy"
+	"github.com/outbox-cdc/outbox-cdc/internal/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
+)
+
+// A pair is a rig on a primary with a hot standby. Relay and writers know both and go to the
+// one that takes writes.
+type pair struct {
+	*rig
+	primary, standby *pgserver.Server
+	between          *cutproxy.Proxy // through which the standby streams
+}
+
+// newPair starts one.
+func newPair(t *testing.T, install pgserver.Install, primary, standby map[string]string) *pair {
+	t.Helper()
+	p := &pair{primary: pgtest.Start(t, pgserver.Config{BinDir: install.BinDir, Settings: primary})}
+	db := pgtest.DatabaseOn(t, p.primary)
+	p.between = cutproxy.Start(t, p.primary.Addr())
+	p.standby = pgtest.Standby(t, p.primary, p.between.Addr(), db.Name, standby)
+	both := &pgtest.DB{Name: db.Name, Server: p.primary, DSN: fmt.Sprintf("postgres://postgres@%s,%s/%s?sslmode=disable&target_session_attrs=read-write",
+		p.primary.Addr(), p.standby.Addr(), db.Name)}
+	p.rig = newRig(t, both, kafkatest.Fake(t).Cluster)
+	return p
+}
+
+// failOver kills the primary and makes the standby one, as it is.
+func (p *pair) failOver(t *testing.T) {
+	t.Helper()
+	p.between.Refuse()
+	must(t, p.primary.Kill(t.Context()))
+	p.between.Cut()
+	p.onStandby(t).Exec(t, `SELECT pg_promote()`)
+}
+
+// onStandby is the database on the standby, whatever that is.
+func (p *pair) onStandby(t *testing.T) *pgtest.DB {
+	t.Helper()
+	return &pgtest.DB{Name: p.db.Name, Server: p.standby, DSN: p.standby.DSN(p.db.Name)}
+}
+
+// keepsSlots are the settings of a standby that has copies of the primary's logical slots, and
+// of a primary whose walsenders wait for it.
+// https://www.postgresql.org/docs/current/logicaldecoding-explanation.html#LOGICALDECODING-REPLICATION-SLOTS-SYNCHRONIZATION
+var (
+	keepsSlots = map[string]string{"sync_replication_slots": "on", "synchronized_standby_slots": ""}
+	waits      = map[string]string{"synchronized_standby_slots": pgtest.StandbySlot}
+)
+
+// setUp makes publication and slot beforehand, so that the slot can be made one that
+// standbys keep.
+func (p *pair) setUp(t *testing.T) {
+	t.Helper()
+	if out, code := command(t, "setup", "-c", p.config); code != 0 {
+		t.Fatalf("setup: exit code %d\n%s", code, out)
+	}
+	if _, err := p.db.ReplicationConn(t).Exec(t.Context(), `ALTER_REPLICATION_SLOT `+p.slot+` (FAILOVER true)`).ReadAll(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// synced waits until the standby's copy of the slot would survive a promotion.
+func (p *pair) synced(t *testing.T) {
+	t.Helper()
+	waitFor(t, 30*time.Second, "the standby to have the slot", func() bool {
+		// Without traffic the primary would write this seldom, and the copy waits for it.
+		p.db.Exec(t, `SELECT pg_log_standby_snapshot()`)
+		p.onStandby(t).Exec(t, `SELECT pg_reload_conf()`) // wakes the worker that copies
+		return pgtest.QueryRow[bool](t, p.onStandby(t),
+			`SELECT count(*) = 1 FROM pg_replication_slots WHERE slot_name = $1 AND synced AND NOT temporary AND invalidation_reason IS NULL`, p.slot)
+	})
+}
+
+// onEachWithSlotSync runs f on every Postgres at hand whose standbys can keep slots.
+func onEachWithSlotSync(t *testing.T, f func(t *testing.T, install pgserver.Install)) {
+	t.Helper()
+	pgtest.EachInstall(t, func(t *testing.T, install pgserver.Install) {
+		if install.Major >= 17 {
+			t.Parallel()
+			f(t, install)
+		}
+	})
+}
+
+// standbyAway cuts the standby off for a while: the primary sends nothing meanwhile, and the
+// relay waits.
+func (p *pair) standbyAway(t *testing.T, relay *relay) {
+	t.Helper()
+	p.between.Refuse()
+	p.between.Cut()
+	p.load.run(t.Context(), t, 50)
+	relay.logged(t, "the server sends nothing until a standby has it")
+	must(t, p.between.Accept())
+	p.arrived(t, 30*time.Second)
+}
+
+// phantoms returns how many events have appeared that the database does not have.
+func (r *rig) phantoms(t *testing.T, conn *pgx.Conn) int {
+	t.Helper()
+	must(t, r.collector.CatchUp(t.Context()))
+	has := map[string]int{}
+	rows, _ := conn.Query(t.Context(), `SELECT aggregateid, count(*)::int FROM outbox GROUP BY 1`)
+	var key string
+	var n, phantoms int
+	_, err := pgx.ForEachRow(rows, []any{&key, &n}, func() error { has[key] = n; return nil })
+	must(t, err)
+	r.ledger.mu.Lock()
+	defer r.ledger.mu.Unlock()
+	for key, a := range r.ledger.keys {
+		phantoms += max(0, a.next-has[key])
+	}
+	return phantoms
+}
+
+// A standby is promoted that lags behind the primary. The relay goes on with the standby's
+// copy of its slot, on the new timeline, from where that is. What the standby never had has
+// been delivered only if the primary was not told to wait for it.
+func TestFailover(t *testing.T) {
+	onEachWithSlotSync(t, func(t *testing.T, install pgserver.Install) {
+		for name, primary := range map[string]map[string]string{"the primary waits": waits, "the primary does not wait": nil} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				p := newPair(t, install, primary, keepsSlots)
+				p.setUp(t)
+				relay := p.run(t)
+				p.load.run(t.Context(), t, 500)
+				p.arrived(t, 30*time.Second)
+				p.synced(t)
+				if primary != nil {
+					p.standbyAway(t, relay)
+				}
+				before := p.load.total()
+
+				p.between.Pause(cutproxy.ToClient)
+				p.load.run(t.Context(), t, 100)
+				late := p.load.total() - before
+				if primary != nil {
+					late = 0
+					waitFor(t, 10*time.Second, "the walsender to wait for the standby", func() bool {
+						return pgtest.QueryRow[bool](t, p.db, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'WaitForStandbyConfirmation')`)
+					})
+				} else {
+					p.arrived(t, 30*time.Second)
+				}
+				began := time.Now()
+				p.failOver(t)
+				if n := p.phantoms(t, p.connect(t)); n != late {
+					t.Errorf("%d events were delivered that the new primary does not have, want %d", n, late)
+				}
+				relay.logged(t, "timeline=2 from=0/0")
+				p.load.run(t.Context(), t, 500)
+				p.arrived(t, 30*time.Second)
+				t.Logf("%v from the end of the primary to the last row of its successor, %d phantoms", time.Since(began).Round(time.Millisecond), late)
+				p.confirmed(t, 10*time.Second)
+				relay.terminate(t)
+				p.goesOn(t) // from the position record, which is of the new timeline now
+				p.settle(t, before+late)
+			})
+		}
+	})
+}
+
+// The primary dies under load, and the relay with it. Every event that the promoted standby
+// has is delivered, whichever of them was started first.
+func TestFailoverUnderLoad(t *testing.T) {
+	onEachWithSlotSync(t, func(t *testing.T, install pgserver.Install) {
+		p := newPair(t, install, waits, keepsSlots)
+		p.setUp(t)
+		relay := p.run(t)
+		p.load.run(t.Context(), t, 100)
+		p.arrived(t, 30*time.Second)
+		p.synced(t)
+		underLoad(t, p.rig, func() {
+			p.progress(t)
+			must(t, p.primary.Kill(t.Context()))
+			relay.kill(t)
+			relay = start(t, "run", "-c", p.config, "--set", "startup_timeout=60s")
+			relay.logged(t, "waiting for the source")
+			p.failOver(t)
+			began := time.Now()
+			relay.logged(t, "timeline=2")
+			p.progress(t)
+			t.Logf("%v from the promotion to the first new event", time.Since(began).Round(time.Millisecond))
+			p.progress(t)
+		})
+		p.arrived(t, 30*time.Second)
+		relay.terminate(t)
+		p.settle(t, p.load.total())
+	})
+}
+
+// A standby without a copy of the slot is promoted: what the slot stood for cannot be had
+// from it, and the relay ends instead of going on behind a gap.
+func TestFailoverWithoutSlot(t *testing.T) {
+	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
+		t.Parallel()
+		p := newPair(t, srv.Install(), nil, nil)
+		relay := p.run(t)
+		p.load.run(t.Context(), t, 500)
+		p.arrived(t, 30*time.Second)
+		p.failOver(t)
+		relay.fails(t, connector.ExitSlotLost, p.slot, "does not exist", "outbox-cdc setup")
+		p.refused(t, connector.ExitSlotLost, p.slot) // and it is not made anew by a start
+		p.settle(t, 0)
+	})
+}
+
+// A server that was restored from a backup has no slots, as backups leave them out.
+func TestRestoredBackup(t *testing.T) {
+	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
+		t.Parallel()
+		old := pgtest.Start(t, pgserver.Config{BinDir: srv.Install().BinDir})
+		front := cutproxy.Start(t, old.Addr())
+		db := pgtest.DatabaseOn(t, old)
+		through := &pgtest.DB{Name: db.Name, Server: old, DSN: fmt.Sprintf("postgres://postgres@%s/%s?sslmode=disable", front.Addr(), db.Name)}
+		r := newRig(t, through, kafkatest.Fake(t).Cluster)
+		relay := r.run(t)
+		r.load.run(t.Context(), t, 500)
+		r.arrived(t, 30*time.Second)
+		restored := pgtest.Restored(t, old)
+		r.load.run(t.Context(), t, 500)
+		r.arrived(t, 30*time.Second)
+
+		front.Redirect(restored.Addr())
+		front.Cut()
+		relay.fails(t, connector.ExitSlotLost, r.slot, "does not exist")
+		r.refused(t, connector.ExitSlotLost, r.slot)
+		r.settle(t, 0)
+	})
+}

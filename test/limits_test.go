@@ -1,0 +1,101 @@
+package test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A cgroup bounds the memory of the processes in it: one more page, and the kernel kills one.
+type cgroup struct{ dir, peakFile string }
+
+// limitedTo makes a cgroup with so much memory and no swap, of the version that this machine
+// has. https://docs.kernel.org/admin-guide/cgroup-v2.html#memory,
+// https://docs.kernel.org/admin-guide/cgroup-v1/memory.html
+func limitedTo(t *testing.T, mb int) *cgroup {
+	t.Helper()
+	const root = "/sys/fs/cgroup"
+	name, limit := fmt.Sprintf("outbox-cdc-test-%d", os.Getpid()), strconv.Itoa(mb<<20)
+	g, settings := &cgroup{filepath.Join(root, name), "memory.peak"}, map[string]string{"memory.max": limit, "memory.swap.max": "0"}
+	if _, err := os.Stat(filepath.Join(root, "memory")); err == nil {
+		g, settings = &cgroup{filepath.Join(root, "memory", name), "memory.max_usage_in_bytes"}, map[string]string{"memory.limit_in_bytes": limit, "memory.swappiness": "0"}
+	} else if err := os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+memory"), 0o600); err != nil {
+		noCgroup(t, err)
+	}
+	if err := os.Mkdir(g.dir, 0o755); err != nil {
+		noCgroup(t, err)
+	}
+	t.Cleanup(func() { must(t, os.Remove(g.dir)) })
+	for file, value := range settings {
+		must(t, os.WriteFile(filepath.Join(g.dir, file), []byte(value), 0o600))
+	}
+	return g
+}
+
+// noCgroup skips the test, or fails it where a skip is not acceptable.
+func noCgroup(t *testing.T, err error) {
+	t.Helper()
+	if os.Getenv("OUTBOX_TEST_REQUIRED") == "1" {
+		t.Fatalf("no cgroup can be made, and OUTBOX_TEST_REQUIRED=1: %v", err)
+	}
+	t.Skipf("no cgroup can be made: %v", err)
+}
+
+// start runs the binary in the cgroup.
+func (g *cgroup) start(t *testing.T, args ...string) *relay {
+	t.Helper()
+	const enter = `echo $$ >"$0/cgroup.procs" && exec "$@"`
+	return startProgram(t, "sh", append([]string{"-c", enter, g.dir, binary(t)}, args...)...)
+}
+
+// peak is the most memory that was ever in use, in MB.
+func (g *cgroup) peak(t *testing.T) int {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(g.dir, g.peakFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return 0 // a kernel before 5.19
+	}
+	must(t, err)
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	must(t, err)
+	return n >> 20
+}
+
+// Confined to the memory it may occupy, the relay carries one giant transaction, and rows of
+// 64 kB while the broker is frozen and the window is full of them.
+func TestMemoryLimit(t *testing.T) {
+	t.Parallel()
+	g := limitedTo(t, maxResident)
+	r, _, broker := ownRig(t)
+	relay := g.start(t, "run", "-c", r.config)
+	relay.logged(t, "streaming")
+	r.load.giant(t.Context(), t, envInt(t, "OUTBOX_TEST_ROWS", 100_000))
+	r.arrived(t, 2*time.Minute)
+	r.settle(t, 0)
+	t.Logf("a giant transaction: at most %d MB", g.peak(t))
+
+	const rows = 1000
+	insert := func() {
+		r.db.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
+			SELECT gen_random_uuid(), 'order', 'large-' || n % 100, 'T', jsonb_build_object('pad', repeat('x', 65536))
+			FROM generate_series(1, $1::int) n`, rows)
+	}
+	before := r.collector.Count()
+	insert()
+	must(t, broker.Pause())
+	insert()
+	time.Sleep(3 * time.Second)
+	must(t, broker.Resume())
+	r.confirmed(t, time.Minute)
+	t.Logf("rows of 64 kB: at most %d MB, resident %+v", g.peak(t), relay.memory(t))
+	relay.terminate(t)
+	must(t, r.collector.CatchUp(t.Context()))
+	if got := r.collector.Count() - before; got != 2*rows {
+		t.Errorf("%d records, want %d", got, 2*rows)
+	}
+}

@@ -1,0 +1,327 @@
+package test
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
+)
+
+// Killed in the middle of a very large transaction the relay sends it again from its
+// beginning, and no more than that. Asked to stop in the middle it ends when drain_timeout
+// is over, or, if that is enough, with the transaction.
+func TestEndInGiantTransaction(t *testing.T) {
+	rows := envInt(t, "OUTBOX_TEST_ROWS", 100_000)
+	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
+		r := newRig(t, pgtest.DatabaseOn(t, srv), kafkatest.Fake(t).Cluster)
+		// So few at a time that there is time to end it.
+		run := func(drainTimeout string) *relay {
+			relay := start(t, "run", "-c", r.config, "--set", "drain_timeout="+drainTimeout, "--set", "sink.kafka.window.records=500")
+			relay.logged(t, "streaming")
+			return relay
+		}
+		relay := run("25s")
+		r.load.giant(t.Context(), t, rows)
+		repeated := 0
+
+		r.appeared(t, rows/10)
+		relay.flat(t)
+		relay.kill(t)
+		repeated += r.inTheMiddle(t, rows)
+
+		relay = run("100ms")
+		r.appeared(t, rows/3)
+		relay.signal(t, syscall.SIGTERM)
+		began := time.Now()
+		relay.fails(t, connector.ExitOK, "before every record was acknowledged")
+		t.Logf("with a drain_timeout of 100ms it took %v to end", time.Since(began).Round(time.Millisecond))
+		if took := time.Since(began); took > 3*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		repeated += r.inTheMiddle(t, rows)
+
+		relay = run("25s")
+		r.appeared(t, rows/2)
+		relay.terminate(t)
+		r.arrived(t, 0)
+		relay = r.run(t)
+		r.confirmed(t, 30*time.Second)
+		relay.terminate(t)
+		r.settle(t, repeated)
+	})
+}
+
+// appeared waits until n different events have been seen.
+func (r *rig) appeared(t *testing.T, n int) {
+	t.Helper()
+	waitFor(t, time.Minute, fmt.Sprintf("%d events", n), func() bool {
+		records, duplicates, _ := r.ledger.seen(nil)
+		return records-duplicates >= n
+	})
+}
+
+// inTheMiddle returns how many different events there are when nothing more comes, which
+// must be less than rows.
+func (r *rig) inTheMiddle(t *testing.T, rows int) int {
+	t.Helper()
+	must(t, r.collector.CatchUp(t.Context()))
+	records, duplicates, _ := r.ledger.seen(nil)
+	n := records - duplicates
+	if t.Logf("it ended behind event %d", n); n >= rows {
+		t.Errorf("it ended behind event %d of %d, which is not in the middle", n, rows)
+	}
+	return n
+}
+
+// A few events among very much of other tables, in one transaction, cost no memory.
+func TestEventsAmongOtherTables(t *testing.T) {
+	r := newRig(t, pgtest.Database(t), kafkatest.Fake(t).Cluster)
+	r.db.Exec(t, `CREATE TABLE neighbour (n int, pad text)`)
+	relay := r.run(t)
+	r.load.transaction(t.Context(), t, []string{"among"}, func(tx pgx.Tx, put func(n int) error) error {
+		for range 10 { // 20 MB each
+			if _, err := tx.Exec(t.Context(), `INSERT INTO neighbour SELECT n, repeat('x', 1000) FROM generate_series(1, 20000) n`); err != nil {
+				return err
+			}
+			if err := put(1); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	r.arrived(t, 30*time.Second)
+	r.confirmed(t, 30*time.Second)
+	relay.flat(t)
+	relay.terminate(t)
+	r.settle(t, 0)
+}
+
+// What other applications write to the log as logical messages is none of the relay's
+// business, of whatever size: not in a transaction with events, and not by itself.
+func TestLogicalMessagesOfOthers(t *testing.T) {
+	r := newRig(t, pgtest.Database(t), kafkatest.Fake(t).Cluster)
+	relay := r.run(t)
+	const emit = `SELECT pg_logical_emit_message($1, $2, repeat('x', $3))`
+	r.load.transaction(t.Context(), t, []string{"among"}, func(tx pgx.Tx, put func(n int) error) error {
+		for _, size := range []int{10, 20 << 20, 100 << 20} {
+			if err := put(5); err != nil {
+				return err
+			}
+			for _, prefix := range []string{"billing", connector.MessagePrefix + "-audit"} {
+				if _, err := tx.Exec(t.Context(), emit, size > 1000, prefix, size); err != nil {
+					return err
+				}
+			}
+		}
+		return put(5)
+	})
+	r.db.Exec(t, emit, false, "billing", 100<<20)
+	r.load.run(t.Context(), t, 500)
+	r.arrived(t, 30*time.Second)
+	r.confirmed(t, 30*time.Second)
+	relay.flat(t)
+	relay.terminate(t)
+	r.settle(t, 0)
+}
+
+var advanceStatement = regexp.MustCompile(`SELECT pg_replication_slot_advance\('[a-z0-9_]+', '[0-9A-F/]+'::pg_lsn \+ 1\)`)
+
+// A row that is too large, for the relay or for the server, ends the relay before it is in
+// memory, whatever on_bad_record says. What the relay then says passes over its transaction
+// and nothing else.
+func TestRowThatCannotBeStreamed(t *testing.T) {
+	type unstreamed struct{ payload, value, policy, says string }
+	rows := map[string]unstreamed{
+		"too large for the relay, stop":        {"jsonb", `to_jsonb(repeat('x', 100 << 20))`, "stop", "exceeds the limit of"},
+		"too large for the relay, dead-letter": {"jsonb", `to_jsonb(repeat('x', 100 << 20))`, "dead-letter", "exceeds the limit of"},
+	}
+	if envInt(t, "OUTBOX_TEST_HUGE", 0) > 0 {
+		rows["too large for the server"] = unstreamed{"bytea", `repeat('x', 600 << 20)::bytea`, "dead-letter", "invalid memory alloc request size"}
+	}
+	for name, tc := range rows {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u := newUnstreamable(t, tc.payload)
+			relay := u.start(t, "--set", "on_bad_record="+tc.policy, "--set", "dead_letter_topic="+u.dead)
+			relay.logged(t, "streaming")
+			u.insert(t, "before", `NULL`)
+			u.db.Exec(t, `BEGIN; `+u.row("first of its transaction", `NULL`)+`; `+u.row("large", tc.value)+`; `+u.row("last of its transaction", `NULL`)+`; COMMIT`)
+			u.insert(t, "after", `NULL`)
+
+			peak := relay.peak(t)
+			relay.fails(t, connector.ExitBadRecord, tc.says, "whatever on_bad_record says", "--accept-gap")
+			if m := <-peak; m > maxResident {
+				t.Errorf("peak resident memory was %d MB, it may be %d MB", m, maxResident)
+			} else {
+				t.Logf("peak resident memory %d MB", m)
+			}
+			pass := advanceStatement.FindString(relay.stderr.String())
+			if pass == "" {
+				t.Fatalf("how to pass is not said:\n%s", tail(relay.stderr.String(), 20))
+			}
+			u.db.Exec(t, pass)
+			relay = u.start(t, "--accept-gap")
+			u.kafka.ReadN(t, 3, u.topic)
+			relay.terminate(t)
+			if got, want := fmt.Sprint(u.delivered(t)), "[before first of its transaction after]"; got != want {
+				t.Errorf("delivered %s, want %s", got, want)
+			}
+			if n := len(u.kafka.ReadAll(t, u.dead)); n > 0 {
+				t.Errorf("%d dead letters", n)
+			}
+		})
+	}
+}
+
+// An unstreamable is a source with a row in it that cannot be streamed.
+type unstreamable struct {
+	db                  *pgtest.DB
+	kafka               *kafkatest.Cluster
+	topic, dead, config string
+}
+
+func newUnstreamable(t *testing.T, payload string) *unstreamable {
+	t.Helper()
+	u := &unstreamable{db: pgtest.Database(t), kafka: kafkatest.Fake(t).Cluster}
+	u.topic, u.dead = u.kafka.Topic(t, 1, nil), u.kafka.Topic(t, 1, nil)
+	u.db.Exec(t, `CREATE TABLE outbox (id text PRIMARY KEY, aggregatetype text NOT NULL, aggregateid text NOT NULL, type text, payload `+payload+`)`)
+	u.config = relayConfig(t, u.db.DSN, u.kafka.Addrs[0], u.db.Name, u.topic, "")
+	return u
+}
+
+func (u *unstreamable) start(t *testing.T, args ...string) *relay {
+	t.Helper()
+	return start(t, append([]string{"run", "-c", u.config}, args...)...)
+}
+
+func (u *unstreamable) row(id, payload string) string {
+	return fmt.Sprintf(`INSERT INTO outbox VALUES ('%s', 'order', 'k', 'T', %s)`, id, payload)
+}
+
+func (u *unstreamable) insert(t *testing.T, id, payload string) {
+	t.Helper()
+	u.db.Exec(t, u.row(id, payload))
+}
+
+// delivered returns the ids of the records, in order.
+func (u *unstreamable) delivered(t *testing.T) []string {
+	t.Helper()
+	var ids []string
+	for _, rec := range u.kafka.ReadAll(t, u.topic) {
+		ids = append(ids, header(rec, "id"))
+	}
+	return ids
+}
+
+// peak returns a channel that gets the highest resident memory, in MB, when the process has
+// ended.
+func (r *relay) peak(t *testing.T) <-chan int {
+	t.Helper()
+	peak := make(chan int, 1)
+	go func() { // ends with the process
+		highest := 0
+		for {
+			if m, err := r.resident(); err == nil {
+				highest = max(highest, m.peak)
+			}
+			select {
+			case <-r.done:
+				peak <- highest
+				return
+			case <-time.After(2 * time.Millisecond):
+			}
+		}
+	}()
+	return peak
+}
+
+// Whatever is rolled back, by itself, to a savepoint, in an exception handler or after it was
+// prepared, in small pieces or large ones, is never seen; and what is prepared comes when it
+// is committed.
+func TestRolledBack(t *testing.T) {
+	const (
+		bad  = `INSERT INTO outbox SELECT n, 'TOPIC', 'k', 'RolledBack', '{}' FROM generate_series(1000000, 1000000 + %d) n`
+		good = `INSERT INTO outbox VALUES (%d, 'TOPIC', 'k', 'T', '{}')`
+	)
+	phantoms := func(n int) string { return fmt.Sprintf(bad, n-1) }
+	row := func(n int) string { return fmt.Sprintf(good, n) }
+	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
+		w := watch(t, srv, kafkatest.Fake(t), `CREATE TABLE outbox `+outboxColumns).run(t)
+		one, other := w.db.Name+"_1", w.db.Name+"_2"
+		for _, statement := range []string{
+			row(1),
+			`DO $$ BEGIN FOR i IN 1..3000 LOOP ` + phantoms(1) + `; ROLLBACK; END LOOP; END $$`,
+			`DO $$ BEGIN ` + row(2) + `; FOR i IN 1..1000 LOOP
+				BEGIN ` + phantoms(1) + `; RAISE 'no'; EXCEPTION WHEN raise_exception THEN NULL; END;
+			END LOOP; ` + row(3) + `; END $$`,
+			`BEGIN; ` + phantoms(60_000) + `; ROLLBACK`, // more than logical_decoding_work_mem
+			`BEGIN; ` + row(4) + `; SAVEPOINT s; ` + phantoms(60_000) + `; ROLLBACK TO s; ` + row(5) + `; COMMIT`,
+			`BEGIN; SAVEPOINT a; SAVEPOINT b; ` + phantoms(10) + `; RELEASE b; ROLLBACK TO a; ` + row(6) + `; COMMIT`,
+			`BEGIN; ` + phantoms(10) + `; PREPARE TRANSACTION '` + one + `'`,
+			`BEGIN; ` + row(8) + `; PREPARE TRANSACTION '` + other + `'`,
+			row(7),
+			`ROLLBACK PREPARED '` + one + `'`,
+			`COMMIT PREPARED '` + other + `'`,
+			row(9),
+		} {
+			w.db.Exec(t, strings.ReplaceAll(statement, "TOPIC", w.topic))
+		}
+		w.kafka.ReadN(t, 9, w.topic)
+		w.stop()
+		w.fails(t, connector.ExitOK)
+		var ids []string
+		for _, rec := range w.kafka.ReadAll(t, w.topic) {
+			ids = append(ids, header(rec, "id"))
+		}
+		if got, want := fmt.Sprint(ids), "[1 2 3 4 5 6 7 8 9]"; got != want {
+			t.Errorf("delivered %s, want %s", got, want)
+		}
+	})
+}
+
+// Several tables in one publication, with different columns: what a transaction writes to
+// them comes in the order of its statements, also where it deletes it again.
+func TestSeveralTables(t *testing.T) {
+	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
+		w := watch(t, srv, kafkatest.Fake(t), `CREATE TABLE outbox `+outboxColumns+`; CREATE SCHEMA "Billing";
+			CREATE TABLE "Billing"."Events" (payload text, extra int, aggregateid text, type text, id int, aggregatetype text)`)
+		w.cfg.Tables = []string{"outbox", `"Billing"."Events"`}
+		w.run(t)
+		const insert = `INSERT INTO %s (id, aggregatetype, aggregateid, type, payload) VALUES (%d, '%s', 'k', 'T', '{}')`
+		n := 0
+		for range 20 {
+			statements := []string{"BEGIN"}
+			for range 3 {
+				for _, table := range []string{"outbox", `"Billing"."Events"`} {
+					statements = append(statements, fmt.Sprintf(insert, table, n, w.topic))
+					n++
+				}
+			}
+			w.db.Exec(t, strings.Join(append(statements, `DELETE FROM outbox`, `DELETE FROM "Billing"."Events" WHERE id % 3 > 0`, "COMMIT"), "; "))
+		}
+		w.kafka.ReadN(t, n, w.topic)
+		w.stop()
+		w.fails(t, connector.ExitOK)
+		records := w.kafka.ReadAll(t, w.topic)
+		if len(records) != n {
+			t.Errorf("%d records of %d rows", len(records), n)
+		}
+		for i, rec := range records {
+			if got := header(rec, "id"); got != fmt.Sprint(i) {
+				t.Fatalf("record %d is of row %s", i, got)
+			}
+		}
+		if left := pgtest.QueryRow[int](t, w.db, `SELECT count(*)::int FROM outbox`); left != 0 {
+			t.Errorf("%d rows are left in the table", left)
+		}
+	})
+}

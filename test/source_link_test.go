@@ -1,0 +1,238 @@
+package test
+
+import (
+	"context"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/cutproxy"
+	"github.com/outbox-cdc/outbox-cdc/internal/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/oracle"
+)
+
+// through has the relay that is started next reach Postgres through a proxy, with more lines
+// of configuration.
+func (r *rig) through(t *testing.T, more string) *cutproxy.Proxy {
+	t.Helper()
+	p := cutproxy.Start(t, r.db.Server.Addr())
+	dsn := strings.Replace(r.db.DSN, r.db.Server.Addr(), p.Addr(), 1) + "&connect_timeout=2"
+	r.config = relayConfig(t, dsn, r.kafka.Addrs[0], r.slot, r.topic, more)
+	return p
+}
+
+// slack is for a machine that has other things to do than what is timed: a relay that is not
+// back by then will not be by itself.
+const slack = 15 * time.Second
+
+// times counts the lines of the relay's log that have text in them.
+func (r *relay) times(text string) int { return strings.Count(r.stderr.String(), text) }
+
+// loggedTimes waits until so many lines have text in them.
+func (r *relay) loggedTimes(t *testing.T, text string, n int) {
+	t.Helper()
+	waitFor(t, 30*time.Second, "the relay to log again "+text, func() bool { return r.times(text) >= n })
+}
+
+// Connections are cut at any byte, dozens of times under load, in the middle of rows, of
+// answers and of what the relay says itself. Half a message does no harm, and what the relay
+// has not read to its end comes again once: nothing is repeated.
+func TestCutAnywhere(t *testing.T) {
+	t.Parallel()
+	seed := envInt(t, "OUTBOX_TEST_SEED", int(time.Now().UnixNano()))
+	t.Logf("OUTBOX_TEST_SEED=%d", seed)
+	rng := rand.New(rand.NewPCG(uint64(seed), 0))
+	r := newRig(t, pgtest.Database(t), kafkatest.Fake(t).Cluster)
+	link := r.through(t, "")
+	relay := r.run(t)
+	underLoad(t, r, func() {
+		for range envInt(t, "OUTBOX_TEST_CUTS", 40) {
+			step := oracle.Step{Answer: rng.IntN(4) > 0, Bytes: rng.Int64N(3000)}
+			if step.Answer {
+				step.Bytes = rng.Int64N(30_000)
+			}
+			must(t, cut(link, step))
+		}
+		r.progress(t)
+	})
+	r.arrived(t, 30*time.Second)
+	relay.terminate(t)
+	r.settle(t, 0)
+	t.Logf("%d sessions", relay.times("msg=streaming"))
+}
+
+// A connection that dies without a word is noticed by its silence; and when a network that
+// swallowed new ones too, or a server that took them and then said nothing, is right again,
+// the relay is back as soon as it has given up its last attempt.
+func TestSilentSource(t *testing.T) {
+	const (
+		silence = 10 * time.Second // wal_sender_timeout, and the least that counts as silence
+		attempt = 2 * time.Second  // to connect, or to begin a session
+	)
+	attempts := func(t *testing.T, link *cutproxy.Proxy, relay *relay) {
+		t.Helper()
+		relay.logged(t, "waiting for the source")
+		_, before := link.Connections()
+		waitFor(t, 20*time.Second, "attempts to connect", func() bool {
+			_, now := link.Connections()
+			return now >= before+2
+		})
+	}
+	for name, tc := range map[string]struct {
+		fault  func(t *testing.T, link *cutproxy.Proxy, relay *relay, server string) // returns when all is right again
+		within time.Duration
+	}{
+		"one connection dies": {func(_ *testing.T, link *cutproxy.Proxy, _ *relay, _ string) { link.Strand() }, silence + slack},
+		"the network swallows everything": {func(t *testing.T, link *cutproxy.Proxy, relay *relay, _ string) {
+			t.Helper()
+			link.Strand()
+			link.Pause()
+			attempts(t, link, relay)
+			link.Strand()
+			link.Resume()
+		}, attempt + slack},
+		"the server says nothing": {func(t *testing.T, link *cutproxy.Proxy, relay *relay, server string) {
+			t.Helper()
+			link.Redirect(mute(t))
+			link.Cut()
+			attempts(t, link, relay)
+			link.Redirect(server)
+		}, attempt + slack},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"wal_sender_timeout": "10s"}})
+			r := newRig(t, pgtest.DatabaseOn(t, srv), kafkatest.Fake(t).Cluster)
+			link := r.through(t, "startup_timeout: 2s")
+			relay := r.run(t)
+			var took time.Duration
+			underLoad(t, r, func() {
+				r.progress(t)
+				tc.fault(t, link, relay, srv.Addr())
+				began := time.Now()
+				r.progress(t)
+				took = time.Since(began)
+			})
+			t.Logf("back after %v", took.Round(time.Millisecond))
+			if took > tc.within {
+				t.Errorf("it took %v, it may take %v", took, tc.within)
+			}
+			r.arrived(t, 30*time.Second)
+			relay.terminate(t)
+			r.settle(t, 0)
+			if name != "the server says nothing" {
+				relay.logged(t, "nothing arrived for 10")
+			}
+		})
+	}
+}
+
+// mute starts a server that takes every session and answers nothing in it.
+func mute(t *testing.T) (addr string) {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				backend := pgproto3.NewBackend(conn, conn)
+				if _, err := backend.ReceiveStartupMessage(); err != nil {
+					return
+				}
+				backend.Send(&pgproto3.AuthenticationOk{})
+				backend.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
+				if backend.Flush() == nil {
+					io.Copy(io.Discard, conn)
+				}
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// Over a thin and unsteady link the relay goes at the link's pace: the session is not lost,
+// nothing piles up in its memory.
+func TestSlowLink(t *testing.T) {
+	t.Parallel()
+	srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"wal_sender_timeout": "2s"}})
+	r := newRig(t, pgtest.DatabaseOn(t, srv), kafkatest.Fake(t).Cluster)
+	link := r.through(t, "")
+	relay := r.run(t)
+	const rate = 2 << 20
+	link.Slow(cutproxy.Slowness{Latency: 5 * time.Millisecond, Jitter: 15 * time.Millisecond, BytesPerSecond: rate})
+	began := time.Now()
+	r.load.run(t.Context(), t, envInt(t, "OUTBOX_TEST_SLOW_ROWS", 10_000))
+	r.arrived(t, 2*time.Minute)
+	took := time.Since(began)
+	t.Logf("%d events in %v", r.load.total(), took.Round(time.Millisecond))
+	if took < 2*time.Second {
+		t.Error("the link was not slow")
+	}
+	relay.flat(t)
+	relay.terminate(t)
+	r.settle(t, 0)
+	if n := relay.times("msg=streaming"); n != 1 {
+		t.Errorf("%d sessions, want one:\n%s", n, relay.stderr)
+	}
+}
+
+// All of the relay's connections are ended by the administrator again and again, each time a
+// moment after it is back: nothing is lost, nothing repeated.
+func TestTerminateBackends(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, pgtest.Database(t), kafkatest.Fake(t).Cluster)
+	relay := r.run(t)
+	sessions := envInt(t, "OUTBOX_TEST_TERMINATIONS", 10)
+	ended := 0
+	underLoad(t, r, func() {
+		conn := r.connect(t)
+		for i := range sessions {
+			relay.loggedTimes(t, "msg=streaming", i+1)
+			time.Sleep(200 * time.Millisecond)
+			ended += ask[int](t, conn, `SELECT count(CASE WHEN pg_terminate_backend(pid) THEN 1 END)
+				FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'outbox-cdc%'`)
+		}
+		r.progress(t)
+	})
+	r.arrived(t, 30*time.Second)
+	relay.terminate(t)
+	r.settle(t, 0)
+	t.Logf("%d connections ended, %d sessions", ended, relay.times("msg=streaming"))
+}
+
+// The walsender is killed by the kernel: the whole server crashes and recovers, the relay
+// outlives it and repeats nothing.
+func TestWalsenderKilled(t *testing.T) {
+	t.Parallel()
+	srv := pgtest.Start(t, pgserver.Config{})
+	r := newRig(t, pgtest.DatabaseOn(t, srv), kafkatest.Fake(t).Cluster)
+	relay := r.run(t)
+	underLoad(t, r, func() {
+		for range cycles(t) {
+			r.progress(t)
+			conn := r.connect(t)
+			began := time.Now()
+			must(t, syscall.Kill(ask[int](t, conn, `SELECT active_pid FROM pg_replication_slots WHERE slot_name = $1`, r.slot), syscall.SIGKILL))
+			waitFor(t, 10*time.Second, "the server to crash", func() bool { return conn.Ping(context.Background()) != nil })
+			r.progress(t)
+			t.Logf("back after %v", time.Since(began).Round(time.Millisecond))
+		}
+	})
+	r.arrived(t, 30*time.Second)
+	relay.terminate(t)
+	r.settle(t, 0)
+}
