@@ -107,7 +107,7 @@ func NewestPosition(records [][]byte) (*Position, error) {
 	var err error
 	for _, data := range records {
 		p := new(Position)
-		if err = json.Unmarshal(data, p); err == nil && (newest == nil || !p.before(newest)) {
+		if err = json.Unmarshal(data, p); err == nil && (newest == nil || !superseded(p, newest)) {
 			newest = p
 		}
 	}
@@ -117,13 +117,13 @@ func NewestPosition(records [][]byte) (*Position, error) {
 	return newest, nil
 }
 
-// before reports whether p does not count beside newest, which was written earlier.
-func (p *Position) before(newest *Position) bool {
+// superseded reports whether p does not count beside newest, which was written earlier.
+func superseded(p, newest *Position) bool {
 	if p.Term != newest.Term {
 		return p.Term < newest.Term
 	}
-	comparable := p.SystemID == newest.SystemID && p.Timeline == newest.Timeline && p.Slot == newest.Slot
-	return comparable && p.Term > 0 && p.EndLSN < newest.EndLSN
+	sameLog := p.SystemID == newest.SystemID && p.Timeline == newest.Timeline && p.Slot == newest.Slot
+	return sameLog && p.Term > 0 && p.EndLSN < newest.EndLSN
 }
 
 // A Server is what a new session finds before it streams.
