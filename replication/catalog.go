@@ -40,6 +40,7 @@ type Publication struct {
 	Insert, Update, Delete, Truncate bool     // what it publishes
 	ViaRoot                          bool     // rows of a partition come as rows of the root
 	AllTables                        bool     // FOR ALL TABLES
+	Schemas                          bool     // FOR TABLES IN SCHEMA, among others
 	Members                          []Member // tables that it names, not those of ALL TABLES and TABLES IN SCHEMA
 	Tables                           []Table  // as they will be named in the stream: roots or partitions
 }

@@ -23,6 +23,9 @@ func (p *Publication) entries() []entry {
 	for _, m := range p.Members {
 		all = append(all, entry{m.Table, m.OID, m.Schema + "." + m.Name})
 	}
+	if !p.AllTables && !p.Schemas {
+		return all // a table it does not name is a partition, also one that was detached while we read
+	}
 	for _, t := range p.Tables {
 		if !t.Partition && !slices.ContainsFunc(all, func(e entry) bool { return e.oid == t.OID }) {
 			all = append(all, entry{t.OID, 0, t.Schema + "." + t.Name})

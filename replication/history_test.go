@@ -45,7 +45,9 @@ func TestHistory(t *testing.T) {
 		}
 	}
 	wholeSchema := func(oid uint32) change {
-		return func(p *Publication, _ *Catalog) { p.Members, p.Tables = nil, []Table{outboxTable(oid)} }
+		return func(p *Publication, _ *Catalog) {
+			p.Schemas, p.Members, p.Tables = true, nil, []Table{outboxTable(oid)}
+		}
 	}
 	second := func(p *Publication, _ *Catalog) {
 		p.Members = append(p.Members, Member{OID: 201, Table: 301, Schema: "app", Name: "events"})
@@ -74,8 +76,11 @@ func TestHistory(t *testing.T) {
 			p.Members[0] = Member{201, 301, "public", "outbox"}
 			p.Tables[0].OID = 301
 		}, err: ErrPublication, says: []string{"public.outbox", "dropped, created again"}},
+		"detached while we read": {before: func(p *Publication, _ *Catalog) {
+			p.Tables = append(p.Tables, Table{OID: 301, Schema: "public", Name: "p1"})
+		}, after: func(*Publication, *Catalog) {}},
 		"recreated in a schema":  {before: wholeSchema(300), after: wholeSchema(301), says: []string{"created again"}},
-		"dropped in a schema":    {before: func(p *Publication, c *Catalog) { second(p, c); p.Members = nil }, after: wholeSchema(300), err: ErrPublication, says: []string{"app.events"}},
+		"dropped in a schema":    {before: func(p *Publication, c *Catalog) { second(p, c); p.Schemas, p.Members = true, nil }, after: wholeSchema(300), err: ErrPublication, says: []string{"app.events"}},
 		"renamed":                {after: func(p *Publication, _ *Catalog) { p.Members[0].Name, p.Tables[0].Name = "events", "events" }, says: []string{"renamed from public.outbox"}},
 		"moved to a schema":      {after: func(p *Publication, _ *Catalog) { p.Members[0].Schema, p.Tables[0].Schema = "app", "app" }, says: []string{"renamed from public.outbox"}},
 		"added":                  {after: second, says: []string{"published now"}},

@@ -59,10 +59,10 @@ func readServer(ctx context.Context, conn executor) (*Catalog, error) {
 // belongs together, which one statement or one snapshot would not ensure: what
 // pg_publication_tables calls does not look through a snapshot.
 func readPublication(ctx context.Context, conn executor, version int, name string) (*Publication, error) {
-	p, err := readDefinition(ctx, conn, name)
+	p, err := readDefinition(ctx, conn, version, name)
 	for err == nil && p != nil {
 		tables, tablesErr := readTables(ctx, conn, version, name) // an error too if it has gone just now
-		now, err := readDefinition(ctx, conn, name)
+		now, err := readDefinition(ctx, conn, version, name)
 		switch {
 		case err != nil:
 			return nil, err
@@ -76,12 +76,16 @@ func readPublication(ctx context.Context, conn executor, version int, name strin
 }
 
 // readDefinition returns the publication without its tables.
-func readDefinition(ctx context.Context, conn executor, name string) (*Publication, error) {
+func readDefinition(ctx context.Context, conn executor, version int, name string) (*Publication, error) {
+	schemas := "false"
+	if version >= 150000 {
+		schemas = "EXISTS (SELECT FROM pg_catalog.pg_publication_namespace s WHERE s.pnpubid = p.oid)"
+	}
 	p, err := queryOne(ctx, conn, func(row pgx.CollectableRow) (p Publication, err error) {
-		return p, row.Scan(&p.OID, &p.Version, &p.Name, &p.Insert, &p.Update, &p.Delete, &p.Truncate, &p.ViaRoot, &p.AllTables)
+		return p, row.Scan(&p.OID, &p.Version, &p.Name, &p.Insert, &p.Update, &p.Delete, &p.Truncate, &p.ViaRoot, &p.AllTables, &p.Schemas)
 	}, "read the publication", `
-		SELECT oid, xmin::text::bigint, pubname, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot, puballtables
-		FROM pg_catalog.pg_publication WHERE pubname = $1`, name)
+		SELECT oid, xmin::text::bigint, pubname, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot, puballtables, `+schemas+`
+		FROM pg_catalog.pg_publication p WHERE pubname = $1`, name)
 	if err == nil && p != nil {
 		p.Members, err = readMembers(ctx, conn, name)
 	}

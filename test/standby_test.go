@@ -108,6 +108,7 @@ func TestPausedRelay(t *testing.T) {
 	}
 	r.ledger.check(t, r.load.snapshot())
 
+	r.confirmed(t, 30*time.Second) // what is not recorded yet would be repeated
 	second.kill(t)
 	first.loggedTimes(t, "msg=streaming", 2)
 	r.load.run(t.Context(), t, 1000)

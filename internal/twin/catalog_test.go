@@ -43,8 +43,8 @@ type statement struct {
 
 var statements = []statement{
 	{"pg_control_system()", "4ttbttt88", (*client).server},
-	{"FROM pg_catalog.pg_publication WHERE", "o8tbbbbbb", func(*client) [][]string {
-		return [][]string{{"16400", "700", "pub", "t", "f", "f", "f", "f", "f"}}
+	{"FROM pg_catalog.pg_publication p WHERE", "o8tbbbbbbb", func(*client) [][]string {
+		return [][]string{{"16400", "700", "pub", "t", "f", "f", "f", "f", "f", "f"}}
 	}},
 	{"pg_catalog.pg_publication_rel", "oott", func(*client) [][]string {
 		return [][]string{{"16401", strconv.Itoa(tableOID), "public", "outbox"}}
