@@ -110,7 +110,7 @@ func (h *harness) warmUp(ctx context.Context, p plan) error {
 		return h.backlog(ctx, c, func(b *bench.Backlog) error {
 			uncounted := &drainEntry{Runs: make(series[bench.DrainResult])}
 			began := time.Now()
-			for run := 1; run == 1 || time.Since(began) < p.warmUp; run++ {
+			for run := 1; run == 1 || time.Since(began) < p.warmUp && len(uncounted.Runs) == run-1; run++ {
 				if err := h.drain(ctx, b, c.Name, uncounted, producers[0].with(uncompressed), run); err != nil {
 					return err
 				}
