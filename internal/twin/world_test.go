@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -179,7 +180,7 @@ func (w *world) operate() {
 		case o := <-w.orders:
 			w.history.note("operator: %s", o)
 			var standby *process
-			if o != quit && rng.IntN(3) == 0 {
+			if o != quit && rng.IntN(3) == 0 && os.Getenv("OUTBOX_TEST_STANDBY") != "" {
 				standby = w.launch()
 				time.Sleep(time.Duration(rng.IntN(5000)) * time.Millisecond)
 			}
