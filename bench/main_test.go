@@ -13,6 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/bench/debezium"
 	"github.com/outbox-cdc/outbox-cdc/internal/bench"
 	"github.com/outbox-cdc/outbox-cdc/internal/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/internal/need"
 	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/internal/serverproc"
 )
@@ -48,10 +49,7 @@ func measured(t *testing.T, args ...string) (printed string, r report) {
 
 func TestRelayBesideTheFloor(t *testing.T) {
 	if bench.FindPgRecvlogical() == "" {
-		if os.Getenv("OUTBOX_TEST_REQUIRED") == "1" {
-			t.Fatal("no pg_recvlogical, and OUTBOX_TEST_REQUIRED=1")
-		}
-		t.Skip("no pg_recvlogical")
+		need.Missing(t, "no pg_recvlogical")
 	}
 	printed, r := measured(t, "--runs", "2", "--rows", "3000", "--sizes", "200", "--per-transaction", "10,all",
 		"--compression", "none,lz4", "--flow", "1s", "--rates", "200")

@@ -109,6 +109,7 @@ func scale(rows int) []drainCase {
 // replace its own.
 type suite struct {
 	name, about string
+	warmUp      time.Duration
 	plan        func(*settings) plan
 }
 
@@ -116,30 +117,28 @@ func suites() []suite {
 	sizes, pers, codecs := []int{200, 1000, 10_000}, []int{1, 10, 1000, giant}, []string{uncompressed, "lz4", "zstd"}
 	rates := []int{100, 200, 1000, 3000}
 	return []suite{
-		{"quick", "a little of everything, in a minute", func(s *settings) plan {
+		{"quick", "a little of everything, in a minute", 0, func(s *settings) plan {
 			m := matrix{sizes: []int{200, 1000}, perTransaction: []int{10, giant}, compressions: codecs[:1], rows: 100_000}
 			return plan{
-				warmUp: s.warmUpOr(0),
 				drains: s.matrix(m).cases(), rates: s.ratesOr(200), flow: s.flowOr(2 * time.Second),
 				startUp: true, idle: 2 * time.Second,
 			}
 		}},
-		{"drain", "payload sizes × rows a transaction", func(s *settings) plan {
-			return plan{warmUp: s.warmUpOr(enoughWarmUp), drains: s.matrix(matrix{sizes: sizes, perTransaction: pers, compressions: codecs[:1]}).cases()}
+		{"drain", "payload sizes × rows a transaction", enoughWarmUp, func(s *settings) plan {
+			return plan{drains: s.matrix(matrix{sizes: sizes, perTransaction: pers, compressions: codecs[:1]}).cases()}
 		}},
-		{"compression", "payload sizes × codecs, 10 rows a transaction", func(s *settings) plan {
-			return plan{warmUp: s.warmUpOr(enoughWarmUp), drains: s.matrix(matrix{sizes: sizes, perTransaction: []int{10}, compressions: codecs}).cases()}
+		{"compression", "payload sizes × codecs, 10 rows a transaction", enoughWarmUp, func(s *settings) plan {
+			return plan{drains: s.matrix(matrix{sizes: sizes, perTransaction: []int{10}, compressions: codecs}).cases()}
 		}},
-		{"latency", "commit to consumer at fixed rates, start-up, idling", func(s *settings) plan {
-			return plan{warmUp: s.warmUpOr(enoughWarmUp), rates: s.ratesOr(rates...), flow: s.flowOr(20 * time.Second), startUp: true, idle: 20 * time.Second}
+		{"latency", "commit to consumer at fixed rates, start-up, idling", enoughWarmUp, func(s *settings) plan {
+			return plan{rates: s.ratesOr(rates...), flow: s.flowOr(20 * time.Second), startUp: true, idle: 20 * time.Second}
 		}},
-		{"scale", "a giant transaction, many keys, partitions, topics", func(s *settings) plan {
-			return plan{warmUp: s.warmUpOr(enoughWarmUp), drains: scale(s.rows)}
+		{"scale", "a giant transaction, many keys, partitions, topics", enoughWarmUp, func(s *settings) plan {
+			return plan{drains: scale(s.rows)}
 		}},
-		{"full", "all of it, every size × transaction × codec", func(s *settings) plan {
+		{"full", "all of it, every size × transaction × codec", enoughWarmUp, func(s *settings) plan {
 			m := matrix{sizes: sizes, perTransaction: pers, compressions: codecs}
 			return plan{
-				warmUp: s.warmUpOr(enoughWarmUp),
 				drains: slices.Concat(s.matrix(m).cases(), scale(s.rows)),
 				rates:  s.ratesOr(rates...), flow: s.flowOr(20 * time.Second), startUp: true, idle: 20 * time.Second,
 			}

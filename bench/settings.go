@@ -105,6 +105,10 @@ func (s *settings) plan() (plan, error) {
 		return plan{}, fmt.Errorf("unknown suite %q; there are:%s", s.suite, suiteList())
 	}
 	p := all[i].plan(s)
+	p.warmUp = all[i].warmUp
+	if s.warmUp != nil {
+		p.warmUp = *s.warmUp
+	}
 	if s.match != nil {
 		p.drains = slices.DeleteFunc(p.drains, func(c drainCase) bool { return !s.match.MatchString(c.Name) })
 		p.rates, p.startUp, p.idle = nil, false, 0
@@ -150,13 +154,6 @@ func (s *settings) ratesOr(rates ...int) []int {
 func (s *settings) flowOr(d time.Duration) time.Duration {
 	if s.flow != 0 {
 		return s.flow
-	}
-	return d
-}
-
-func (s *settings) warmUpOr(d time.Duration) time.Duration {
-	if s.warmUp != nil {
-		return *s.warmUp
 	}
 	return d
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/need"
 )
 
 // A cgroup bounds the memory of the processes in it: one more page, and the kernel kills one.
@@ -25,25 +27,16 @@ func limitedTo(t *testing.T, mb int) *cgroup {
 	if _, err := os.Stat(filepath.Join(root, "memory")); err == nil {
 		g, settings = &cgroup{filepath.Join(root, "memory", name), "memory.max_usage_in_bytes"}, map[string]string{"memory.limit_in_bytes": limit, "memory.swappiness": "0"}
 	} else if err := os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+memory"), 0o600); err != nil {
-		noCgroup(t, err)
+		need.Missing(t, "no cgroup can be made: %v", err)
 	}
 	if err := os.Mkdir(g.dir, 0o755); err != nil {
-		noCgroup(t, err)
+		need.Missing(t, "no cgroup can be made: %v", err)
 	}
 	t.Cleanup(func() { must(t, os.Remove(g.dir)) })
 	for file, value := range settings {
 		must(t, os.WriteFile(filepath.Join(g.dir, file), []byte(value), 0o600))
 	}
 	return g
-}
-
-// noCgroup skips the test, or fails it where a skip is not acceptable.
-func noCgroup(t *testing.T, err error) {
-	t.Helper()
-	if os.Getenv("OUTBOX_TEST_REQUIRED") == "1" {
-		t.Fatalf("no cgroup can be made, and OUTBOX_TEST_REQUIRED=1: %v", err)
-	}
-	t.Skipf("no cgroup can be made: %v", err)
 }
 
 // start runs the binary in the cgroup.

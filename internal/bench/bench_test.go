@@ -15,6 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/bench"
 	"github.com/outbox-cdc/outbox-cdc/internal/cli"
 	"github.com/outbox-cdc/outbox-cdc/internal/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/internal/need"
 	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
 )
 
@@ -42,12 +43,8 @@ func relay(t *testing.T) bench.Relay {
 func recvlogical(t *testing.T) bench.PgRecvlogical {
 	t.Helper()
 	path := bench.FindPgRecvlogical()
-	switch {
-	case path != "":
-	case os.Getenv("OUTBOX_TEST_REQUIRED") == "1":
-		t.Fatal("no pg_recvlogical, and OUTBOX_TEST_REQUIRED=1")
-	default:
-		t.Skip("no pg_recvlogical")
+	if path == "" {
+		need.Missing(t, "no pg_recvlogical")
 	}
 	return bench.PgRecvlogical{Path: path}
 }

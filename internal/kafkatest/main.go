@@ -3,6 +3,8 @@ package kafkatest
 import (
 	"os"
 	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/need"
 )
 
 // A Runner is what TestMain runs: a *testing.M, or one that is wrapped.
@@ -22,11 +24,8 @@ func (w wrapped) Run() int {
 	return w.Runner.Run()
 }
 
-// unavailable skips the test, or fails it where a skip is not acceptable.
+// unavailable is for a test that has no Kafka.
 func unavailable(tb testing.TB, err error) {
 	tb.Helper()
-	if os.Getenv("OUTBOX_TEST_REQUIRED") == "1" { //nolint:forbidigo // a setting of the test run
-		tb.Fatalf("no Kafka for this test, and OUTBOX_TEST_REQUIRED=1: %v", err)
-	}
-	tb.Skipf("no Kafka for this test: %v", err)
+	need.Missing(tb, "no Kafka for this test: %v", err)
 }

@@ -6,19 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"testing"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
 )
-
-// unavailable skips the test, or fails it where a skip is not acceptable.
-func unavailable(tb testing.TB, err error) {
-	tb.Helper()
-	if os.Getenv("OUTBOX_TEST_REQUIRED") == "1" { //nolint:forbidigo // a setting of the test run
-		tb.Fatalf("no Postgres for this test, and OUTBOX_TEST_REQUIRED=1: %v", err)
-	}
-	tb.Skipf("no Postgres for this test: %v", err)
-}
 
 // findInstalls returns what the test run may use, at least one, the default
 // first.
