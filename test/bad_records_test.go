@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/kafkatest"
@@ -61,6 +62,16 @@ func TestTooLargeBetweenOthers(t *testing.T) {
 			t.Errorf("key %s has %v", key, got)
 		}
 	}
+}
+
+// alter changes one setting of the rig's topic.
+func (r *rig) alter(t *testing.T, name, value string) {
+	t.Helper()
+	changed, err := r.kafka.Admin(t).AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: name, Value: &value}}, r.topic)
+	if err == nil {
+		_, err = changed.On(r.topic, nil)
+	}
+	must(t, err)
 }
 
 func upTo(n int) []int {

@@ -67,8 +67,8 @@ func UniqueName(tb testing.TB) string {
 }
 
 // Topic creates a topic with a unique name and the given partitions, and
-// deletes it when the test ends. It has one replica, and configs as its
-// configuration.
+// deletes it when the test ends. It has as many replicas as the brokers' default
+// says, and configs as its configuration.
 func (c *Cluster) Topic(tb testing.TB, partitions int32, configs map[string]string) string {
 	tb.Helper()
 	name := UniqueName(tb)
@@ -84,7 +84,7 @@ func (c *Cluster) CreateTopic(tb testing.TB, name string, partitions int32, conf
 		values[k] = &v
 	}
 	admin := c.Admin(tb)
-	if _, err := admin.CreateTopic(tb.Context(), partitions, 1, values, name); err != nil {
+	if _, err := admin.CreateTopic(tb.Context(), partitions, -1, values, name); err != nil {
 		tb.Fatalf("create topic %s: %v", name, err)
 	}
 	c.DeleteTopics(tb, name)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/serverproc"
@@ -68,9 +69,14 @@ func (s *Server) configure(cfg Config) error {
 		}
 		s.listeners = append(s.listeners, l)
 	}
+	s.clusterID = newClusterID()
 	s.Cluster = &Cluster{Addrs: []string{s.addr(plaintext)}}
 
 	props := s.baseProperties()
+	if cfg.Joins != nil {
+		s.clusterID = cfg.Joins.clusterID
+		maps.Copy(props, cfg.Joins.memberProperties())
+	}
 	if cfg.TLS {
 		var err error
 		if s.tls, err = newCertificates(); err != nil {
@@ -86,7 +92,10 @@ func (s *Server) configure(cfg Config) error {
 }
 
 func listenerNames(cfg Config) []string {
-	names := []string{plaintext, controller}
+	names := []string{plaintext}
+	if cfg.Joins == nil {
+		names = append(names, controller)
+	}
 	if cfg.Proxy != nil {
 		names = append(names, proxied)
 	}
@@ -136,6 +145,15 @@ func (s *Server) baseProperties() map[string]string {
 		// has ended: 9 s by default.
 		"broker.session.timeout.ms":    "3000",
 		"broker.heartbeat.interval.ms": "500",
+	}
+}
+
+// memberProperties make another broker a member of the cluster that s controls.
+func (s *Server) memberProperties() map[string]string {
+	return map[string]string{
+		"process.roles":            "broker",
+		"node.id":                  strconv.Itoa(int(s.members.Add(1)) + 1),
+		"controller.quorum.voters": "1@" + s.addr(controller),
 	}
 }
 

@@ -43,12 +43,15 @@ type Config struct {
 	// and that listener tells clients to connect to the proxy. The Cluster's own
 	// helpers do not go through it.
 	Proxy *cutproxy.Proxy
+	// Joins, if not nil, is the broker whose cluster this one becomes a member of,
+	// without a controller of its own.
+	Joins *Server
 	// Log receives what the broker writes, warnings and worse. Nil: nobody.
 	Log io.Writer
 }
 
-// A Server is a real broker, KRaft's controller in the same JVM, with its
-// data. It is running from Launch or Restart until Shutdown, Kill or Stop.
+// A Server is a real broker, KRaft's controller in the same JVM unless it joins
+// another, with its data. It is running from Launch or Restart until Shutdown, Kill or Stop.
 // Its methods may be called from any goroutine, also while another one waits
 // for the broker to end.
 type Server struct {
@@ -57,11 +60,13 @@ type Server struct {
 	vm        jvm
 	options   []string // of java
 	dir       *serverproc.Dir
+	clusterID string
 	listeners []listener
 	tls       *certificates // nil without Config.TLS
 	log       *serverproc.Tail
 
-	proc atomic.Pointer[serverproc.Process] // the last broker
+	proc    atomic.Pointer[serverproc.Process] // the last broker
+	members atomic.Int32                       // that have joined this one
 
 	mu   sync.Mutex // held by Restart and Stop
 	gone bool       // Stop has removed the directory
@@ -117,7 +122,7 @@ func (s *Server) command(logLevel, class string, args ...string) *exec.Cmd {
 
 // format writes the metadata log's first records (KIP-631, KIP-900).
 func (s *Server) format(ctx context.Context, users map[string]string) error {
-	args := []string{"format", "--config", s.properties(), "--cluster-id", newClusterID()}
+	args := []string{"format", "--config", s.properties(), "--cluster-id", s.clusterID}
 	for _, name := range sortedKeys(users) {
 		for _, mechanism := range []string{"SCRAM-SHA-256", "SCRAM-SHA-512"} {
 			args = append(args, "--add-scram", fmt.Sprintf("%s=[name=%s,password=%s]", mechanism, name, users[name]))
