@@ -99,7 +99,8 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 }
 
 // NewestPosition returns the record that counts among those written one after the other: of the
-// highest term the furthest one, for what a record says stays true. (Two sessions have the same
+// highest term that of the newest timeline, and of those the furthest one, for what a record
+// says stays true. (Two sessions have the same
 // term if the second began before the first had written anything.) It returns nil without an
 // error if there are none. The last one has to be readable.
 func NewestPosition(records [][]byte) (*Position, error) {
@@ -122,8 +123,13 @@ func superseded(p, newest *Position) bool {
 	if p.Term != newest.Term {
 		return p.Term < newest.Term
 	}
-	sameLog := p.SystemID == newest.SystemID && p.Timeline == newest.Timeline && p.Slot == newest.Slot
-	return sameLog && p.Term > 0 && p.EndLSN < newest.EndLSN
+	if p.SystemID != newest.SystemID || p.Slot != newest.Slot || p.Term == 0 {
+		return false
+	}
+	if p.Timeline != newest.Timeline {
+		return p.Timeline < newest.Timeline // of a server that was promoted over meanwhile
+	}
+	return p.EndLSN < newest.EndLSN
 }
 
 // A Server is what a new session finds before it streams.

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -72,6 +73,9 @@ func TestNewestPosition(t *testing.T) {
 		}
 		return data
 	}
+	promoted := func(term int64, end pglogrepl.LSN) []byte {
+		return bytes.Replace(position(term, end), []byte(`"timeline":2`), []byte(`"timeline":3`), 1)
+	}
 	old := []byte(`{"version":1,"system_id":"1","slot":"s","end_lsn":"0/1"}`)
 	other := []byte(`{"version":9}`)
 	for _, tc := range []struct {
@@ -84,6 +88,8 @@ func TestNewestPosition(t *testing.T) {
 		{name: "the last one", records: [][]byte{position(1, 100), position(1, 200), position(2, 150)}, want: 150},
 		{name: "one of the same term", records: [][]byte{position(2, 200), position(2, 110)}, want: 200},
 		{name: "a late one", records: [][]byte{position(1, 100), position(2, 200), position(1, 110)}, want: 200},
+		{name: "a late one of a server that a standby has replaced", records: [][]byte{position(1, 100), promoted(2, 200), position(2, 300)}, want: 200},
+		{name: "of a promoted standby that lagged", records: [][]byte{position(2, 300), promoted(2, 200)}, want: 200},
 		{name: "of an earlier version", records: [][]byte{old}, want: 1},
 		{name: "behind an earlier version's", records: [][]byte{old, position(1, 100)}, want: 100},
 		{name: "behind one that cannot be read", records: [][]byte{other, position(1, 100)}, want: 100},

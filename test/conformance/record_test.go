@@ -1,0 +1,87 @@
+package conformance
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Every case of the corpus can be read.
+func TestLoad(t *testing.T) {
+	cases, err := Load(os.DirFS("testdata"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range cases {
+		switch {
+		case len(c.Rows) == 0:
+			t.Errorf("%s: no statement writes anything", c.Name)
+		case len(c.Records) == 0 && c.Failure == "":
+			t.Errorf("%s: no record and no failure", c.Name)
+		}
+	}
+}
+
+const line = `{"topic":"t","partition":1,"offset":0,"key":"aw==","value":"","headers":[["id","MQ=="],["run","*"],["none",null]],"timestamp_ms":1000}`
+
+// A record differs from the recorded one in whatever part it does, null from empty too.
+func TestCompare(t *testing.T) {
+	at := time.UnixMilli(1000)
+	for name, tc := range map[string]struct {
+		change func(r *Record)
+		want   string // empty: no difference
+	}{
+		"nothing":             {func(*Record) {}, ""},
+		"what is always new":  {func(r *Record) { r.Headers[1].Value = []byte("9") }, ""},
+		"key":                 {func(r *Record) { r.Key = []byte("K") }, `key is "K", want "k"`},
+		"null for empty":      {func(r *Record) { r.Value = nil }, `value is null, want ""`},
+		"empty for null":      {func(r *Record) { r.Headers[2].Value = []byte{} }, `header none is "", want null`},
+		"order of headers":    {func(r *Record) { r.Headers[0], r.Headers[1] = r.Headers[1], r.Headers[0] }, "list of headers is run, id, none"},
+		"a header too few":    {func(r *Record) { r.Headers = r.Headers[:2] }, "list of headers"},
+		"timestamp":           {func(r *Record) { r.Timestamp = at.Add(time.Millisecond) }, "timestamp"},
+		"partition":           {func(r *Record) { r.Partition = 2 }, "t/1@0: no record"},
+		"a record in between": {func(r *Record) { r.Offset = 1 }, "t/1@1: a record that was not recorded"},
+	} {
+		want, err := ParseRecords(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := ParseRecords(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tc.change(&got[0])
+		diffs := strings.Join(Compare(want, got, Run{}), "\n")
+		if (diffs == "") != (tc.want == "") || !strings.Contains(diffs, tc.want) {
+			t.Errorf("%s: %q, want %q", name, diffs, tc.want)
+		}
+	}
+}
+
+// A timestamp that was not recorded is one of the run.
+func TestCompareTimestamp(t *testing.T) {
+	run := Run{Began: time.UnixMilli(1000), Ended: time.UnixMilli(2000)}
+	for ms, ok := range map[int64]bool{999: false, 1000: true, 2000: true, 2001: false} {
+		diffs := Compare([]Record{{Topic: "t"}}, []Record{{Topic: "t", Timestamp: time.UnixMilli(ms)}}, run)
+		if (len(diffs) == 0) != ok {
+			t.Errorf("%d: %q", ms, diffs)
+		}
+	}
+}
+
+// A line that is written can be read.
+func TestLine(t *testing.T) {
+	records, err := ParseRecords(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := ParseRecords(records[0].Line())
+	if err != nil {
+		t.Fatal(err)
+	}
+	again[0].Headers[1].AnyValue = true // what is always new is null in a line
+	if diffs := Compare(records, again, Run{}); diffs != nil {
+		t.Error(diffs)
+	}
+}

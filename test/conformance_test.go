@@ -1,0 +1,176 @@
+package test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/internal/need"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/conformance"
+)
+
+const corpus = "conformance/testdata"
+
+// For every recorded case Debezium's configuration is imported, unedited, the binary runs on
+// what comes out, and what it writes is compared with the recording: with --exact all of it,
+// else all but the headers that tell of the connector. Where that is not so, deviations says
+// what happens instead.
+//
+// OUTBOX_CDC_CONFORMANCE_DIR is a folder of cases to try instead of our own.
+func TestConformance(t *testing.T) {
+	dir, foreign := os.LookupEnv("OUTBOX_CDC_CONFORMANCE_DIR")
+	if !foreign {
+		dir = corpus
+	}
+	cases, err := conformance.Load(os.DirFS(dir))
+	must(t, err)
+	known := map[string]map[string]deviation{}
+	if !foreign {
+		known = deviations()
+	}
+	for _, c := range cases {
+		instead := known[c.Name]
+		delete(known, c.Name)
+		if foreign && c.Failure != "" {
+			instead = map[string]deviation{"exact": {does: reported}, "plain": {does: reported}}
+		}
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			for profile, flags := range map[string][]string{"exact": {"--exact"}, "plain": nil} {
+				t.Run(profile, func(t *testing.T) {
+					t.Parallel()
+					conforms(t, c, instead[profile], flags)
+				})
+			}
+		})
+	}
+	for name := range known {
+		t.Errorf("%s is listed as a deviation and is no case", name)
+	}
+}
+
+// conforms tries one case.
+func conforms(t *testing.T, c *conformance.Case, d deviation, flags []string) {
+	t.Helper()
+	db := pgtest.Database(t)
+	if err := c.Setup.Run(t.Context(), db.DSN); err != nil {
+		if strings.Contains(err.Error(), "extension") {
+			need.Missing(t, "the extension the case is about: %v", err)
+		}
+		t.Fatal(err)
+	}
+	fake := kafkatest.Fake(t)
+	for _, topic := range c.Topics {
+		fake.CreateTopic(t, topic.Name, topic.Partitions, nil)
+	}
+	out := attempt(t, c, db, fake.Cluster, flags)
+	out.verify(t, c, d, len(flags) > 0)
+}
+
+// An outcome is what became of a case.
+type outcome struct {
+	refused bool // by import
+	code    int  // of import or run
+	said    string
+	records []conformance.Record
+	run     conformance.Run
+}
+
+// attempt imports the case's configuration, runs the binary on it and writes the case's rows.
+func attempt(t *testing.T, c *conformance.Case, db *pgtest.DB, kafka *kafkatest.Cluster, flags []string) (o outcome) {
+	t.Helper()
+	dir := t.TempDir()
+	conn := db.Config(t)
+	env := conformance.Environment{
+		"PGHOST": conn.Host, "PGPORT": strconv.Itoa(int(conn.Port)), "PGUSER": conn.User, "PGPASSWORD": conn.Password, "PGDATABASE": conn.Database,
+		"KAFKA_BOOTSTRAP": kafka.Addrs[0], "WORKDIR": dir, "PLUGIN_PATH": dir,
+	}
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		must(t, os.WriteFile(path, []byte(env.Fill(text)), 0o600))
+		return path
+	}
+	config := filepath.Join(dir, "outbox-cdc.yaml")
+	args := []string{"import", "debezium", file("connector.json", c.Connector), "--worker", file("worker.properties", c.Worker), "-o", config}
+	o.said, o.code = command(t, append(args, flags...)...)
+	if o.code != 0 {
+		o.refused = true
+		return o
+	}
+	slot := slotPrefix + strconv.FormatInt(time.Now().UnixNano(), 36) // the case's own may be in use by another
+	o.run.Began = time.Now()
+	relay := start(t, "run", "-c", config, "--slot", slot)
+	waitFor(t, 30*time.Second, "the relay to stream or end", func() bool {
+		return relay.ended() || strings.Contains(relay.stderr.String(), "msg=streaming")
+	})
+	if !relay.ended() {
+		must(t, c.Rows.Run(t.Context(), db.DSN))
+		o.settle(t, relay, db, slot)
+	}
+	o.code = relay.exit(t, 30*time.Second)
+	o.run.Ended = time.Now()
+	o.said = relay.stderr.String()
+	o.records = written(t, kafka)
+	return o
+}
+
+// settle waits until the relay has confirmed everything that is in the log, and stops it, or
+// until it has ended by itself.
+func (o *outcome) settle(t *testing.T, relay *relay, db *pgtest.DB, slot string) {
+	t.Helper()
+	conn := db.Conn(t)
+	end := ask[string](t, conn, `SELECT pg_current_wal_insert_lsn()::text`)
+	waitFor(t, 30*time.Second, "the slot to confirm "+end, func() bool {
+		return relay.ended() || ask[bool](t, conn, `SELECT confirmed_flush_lsn >= $1::pg_lsn FROM pg_replication_slots WHERE slot_name = $2`, end, slot)
+	})
+	relay.signal(t, syscall.SIGTERM)
+}
+
+func (r *relay) ended() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// written returns what is in the topics of a cluster, but for the relay's own.
+func written(t *testing.T, kafka *kafkatest.Cluster) (records []conformance.Record) {
+	t.Helper()
+	topics, err := kafka.Admin(t).ListTopics(context.WithoutCancel(t.Context()))
+	must(t, err)
+	var names []string
+	for _, name := range topics.Names() {
+		if name != connector.PositionTopic {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	for _, r := range kafka.ReadAll(t, names...) {
+		records = append(records, conformanceRecord(r))
+	}
+	return records
+}
+
+func conformanceRecord(r *kgo.Record) conformance.Record {
+	rec := conformance.Record{
+		Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Key: r.Key, Value: r.Value, Timestamp: r.Timestamp,
+	}
+	for _, h := range r.Headers {
+		rec.Headers = append(rec.Headers, conformance.Header{Name: h.Key, Value: h.Value})
+	}
+	return rec
+}
