@@ -81,5 +81,9 @@ crash: ## the crash suite, CYCLES kills of every kind
 soak: ## faults drawn from a seed under load, CYCLES of them, judged by the oracle
 	OUTBOX_TEST_SOAK=$(CYCLES) $(GO) test -count=1 -v -timeout=120m -run='^TestSoak$$' ./test
 
+.PHONY: deploy-check
+deploy-check: ## Dockerfiles, manifests, alerts, dashboard, by the libraries of those who read them
+	cd deploy/check && $(GO) vet ./... && $(GO) test -count=1 ./...
+
 .PHONY: check
 check: lint race vuln ## what CI runs on every change

@@ -20,8 +20,13 @@ type Position struct {
 	Slot     string
 	EndLSN   pglogrepl.LSN // everything that ends at or before it is acknowledged
 
-	// Term counts the sessions that have had the slot. What one of them writes late, when
-	// another has the slot already, has a lower term and does not count: see [NewestPosition].
+	// Copying says that rows from before the slot was made are still to be delivered, and that
+	// it is not known which of them have been. EndLSN is 0 while there is no slot.
+	Copying bool
+
+	// Term counts how often a session did not go on where the record ended, but began where it
+	// found the slot: at first, behind a promotion, behind a gap that was accepted. What a
+	// session of an earlier term writes late does not count: see [NewestPosition].
 	Term int64
 
 	// Snapshots say which transactions had been delivered by then, newest first. With them
@@ -38,8 +43,12 @@ type Snapshot struct {
 	Text   string // xmin:xmax:xip_list
 }
 
-// positionVersion is what this version writes, and the newest it reads.
-const positionVersion = 1
+// Versions of the record: what is written, and the newest that is read. One without
+// Copying is as before that was known, so that an earlier program can follow.
+const (
+	positionVersion = 1
+	copyingVersion  = 2
+)
 
 type positionJSON struct {
 	Version   int            `json:"version"`
@@ -47,6 +56,7 @@ type positionJSON struct {
 	Timeline  int32          `json:"timeline"`
 	Slot      string         `json:"slot"`
 	EndLSN    string         `json:"end_lsn"`
+	Copying   bool           `json:"copying,omitempty"`
 	Term      int64          `json:"term,omitempty"`
 	Snapshots []snapshotJSON `json:"snapshots,omitempty"`
 	WrittenAt time.Time      `json:"written_at"`
@@ -61,7 +71,10 @@ type snapshotJSON struct {
 func (p Position) MarshalJSON() ([]byte, error) {
 	v := positionJSON{
 		Version: positionVersion, SystemID: p.SystemID, Timeline: p.Timeline, Slot: p.Slot,
-		EndLSN: p.EndLSN.String(), Term: p.Term, WrittenAt: p.WrittenAt.UTC(),
+		EndLSN: p.EndLSN.String(), Copying: p.Copying, Term: p.Term, WrittenAt: p.WrittenAt.UTC(),
+	}
+	if p.Copying {
+		v.Version = copyingVersion
 	}
 	for _, s := range p.Snapshots {
 		v.Snapshots = append(v.Snapshots, snapshotJSON{s.EndLSN.String(), s.Text})
@@ -76,10 +89,10 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &v); err != nil {
 		return err
 	}
-	if v.Version < 1 || v.Version > positionVersion {
-		return fmt.Errorf("version %d of a position record, this program reads up to %d", v.Version, positionVersion)
+	if v.Version < 1 || v.Version > copyingVersion {
+		return fmt.Errorf("version %d of a position record, this program reads up to %d", v.Version, copyingVersion)
 	}
-	read := Position{SystemID: v.SystemID, Timeline: v.Timeline, Slot: v.Slot, Term: v.Term, WrittenAt: v.WrittenAt}
+	read := Position{SystemID: v.SystemID, Timeline: v.Timeline, Slot: v.Slot, Copying: v.Copying, Term: v.Term, WrittenAt: v.WrittenAt}
 	if v.SystemID == "" || v.Slot == "" {
 		return errors.New("a position record without system_id or slot")
 	}
@@ -100,9 +113,8 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 
 // NewestPosition returns the record that counts among those written one after the other: of the
 // highest term that of the newest timeline, and of those the furthest one, for what a record
-// says stays true. (Two sessions have the same
-// term if the second began before the first had written anything.) It returns nil without an
-// error if there are none. The last one has to be readable.
+// says stays true. (Sessions of one term may write late, when another one has the slot.) It
+// returns nil without an error if there are none. The last one has to be readable.
 func NewestPosition(records [][]byte) (*Position, error) {
 	var newest *Position
 	var err error

@@ -40,10 +40,30 @@ func TestPositionJSON(t *testing.T) {
 	}
 }
 
+// A program that knows nothing of copies must not go on from a record of one.
+func TestPositionOfACopy(t *testing.T) {
+	p := recorded()
+	p.Copying = true
+	data, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(data, []byte(`"version":2,`)) {
+		t.Errorf("the record of a copy is %s", data)
+	}
+	var read Position
+	if err := json.Unmarshal(data, &read); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(p, read); diff != "" {
+		t.Errorf("read back (-want +got):\n%s", diff)
+	}
+}
+
 func TestPositionJSONRefused(t *testing.T) {
 	for _, tc := range []struct{ data, want string }{
 		{`{}`, "version 0"},
-		{`{"version":2}`, "version 2"},
+		{`{"version":3}`, "version 3"},
 		{`{"version":1,"slot":"s","end_lsn":"0/1"}`, "without system_id or slot"},
 		{`{"version":1,"system_id":"1","end_lsn":"0/1"}`, "without system_id or slot"},
 		{`{"version":1,"system_id":"1","slot":"s","end_lsn":"1"}`, "end_lsn of a position record"},

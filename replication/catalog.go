@@ -27,6 +27,11 @@ type Catalog struct {
 	Publication               *Publication     // nil: missing
 	Slot                      *Slot            // nil: missing
 	Oldest                    *OpenTransaction // of the cluster; nil: nobody is writing
+
+	// Messages says that rows come as logical messages, which every publication lets pass: a
+	// publication of no tables is then none that delivers nothing. The catalog does not know;
+	// who has read it says so.
+	Messages bool
 }
 
 // A Publication is a publication of the connection's database.
@@ -57,16 +62,18 @@ type Table struct {
 	OID          uint32
 	Schema, Name string
 	Partition    bool     // of another table
+	Partitioned  bool     // into others
 	Columns      []Column // those that are published, in the order they are sent
 	RowFilter    string   // a condition: rows that do not meet it are not sent; empty: none
 }
 
 // A Column is a published column.
 type Column struct {
-	Name     string
-	TypeOID  uint32 // of a domain: its own
-	TypeName string // as format_type prints it: numeric(10,2)
-	NotNull  bool
+	Name         string
+	TypeOID      uint32 // of a domain: its own
+	TypeModifier int32  // pg_attribute.atttypmod; -1: none
+	TypeName     string // as format_type prints it: numeric(10,2)
+	NotNull      bool
 }
 
 // A Slot is a replication slot. Slots belong to the cluster, not to a database.

@@ -15,7 +15,11 @@ import (
 
 func TestInspectTables(t *testing.T) {
 	column := func(name string, oid uint32, typeName string, notNull bool) Column {
-		return Column{Name: name, TypeOID: oid, TypeName: typeName, NotNull: notNull}
+		c := Column{Name: name, TypeOID: oid, TypeModifier: -1, TypeName: typeName, NotNull: notNull}
+		if typeName == "character varying(40)" {
+			c.TypeModifier = 40 + 4
+		}
+		return c
 	}
 	id, payload := column("id", 23, "integer", true), column("payload", 3802, "jsonb", false)
 	for name, tc := range map[string]struct {
@@ -50,7 +54,7 @@ func TestInspectTables(t *testing.T) {
 			sql: `CREATE TABLE outbox (id int NOT NULL, payload jsonb) PARTITION BY RANGE (id);
 				CREATE TABLE p1 PARTITION OF outbox FOR VALUES FROM (1) TO (9);
 				CREATE PUBLICATION pub FOR TABLE outbox WITH (publish_via_partition_root = true)`,
-			want: []Table{{Schema: "public", Name: "outbox", Columns: []Column{id, payload}}},
+			want: []Table{{Schema: "public", Name: "outbox", Partitioned: true, Columns: []Column{id, payload}}},
 		},
 		"as partitions": {
 			sql: `CREATE TABLE outbox (id int NOT NULL, payload jsonb) PARTITION BY RANGE (id);

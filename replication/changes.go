@@ -55,7 +55,7 @@ func (c *comparison) options() {
 		c.warn(object, "it was dropped and created again: rows committed in between, if there are any, end the relay when they are read")
 	}
 	if now.Update && !was.Update {
-		c.warn(object, "it publishes UPDATEs now, and one of an outbox row ends the relay: ALTER PUBLICATION %s SET (publish = 'insert')", quoteIdent(now.Name))
+		c.warn(object, "it publishes UPDATEs now, and one of an outbox row ends the relay, unless outbox.on_update says otherwise: ALTER PUBLICATION %s SET (publish = 'insert')", quoteIdent(now.Name))
 	}
 	if now.Delete && !was.Delete || now.Truncate && !was.Truncate {
 		c.warn(object, "it publishes DELETEs or TRUNCATEs now, and the first one ends the relay: ALTER PUBLICATION %s SET (publish = 'insert'), or start the relay again to have them ignored", quoteIdent(now.Name))

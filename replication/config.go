@@ -3,6 +3,7 @@ package replication
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"regexp"
 	"strings"
 	"time"
@@ -25,6 +26,11 @@ type Config struct {
 	// arrive, whatever their size.
 	MessagePrefix string
 
+	// Messages are the prefixes of logical messages that hold rows. Those with one of them come
+	// too, whoever wrote them. The publication may then have no table. [AnyPrefix] stands for
+	// all of them.
+	Messages []string
+
 	// StatusInterval is how often the confirmed position is reported. It is cut to a third
 	// of the server's wal_sender_timeout. Zero means 1 s.
 	StatusInterval time.Duration
@@ -44,6 +50,25 @@ func (cfg Config) withDefaults() Config {
 	cfg.ShutdownGrace = cmp.Or(cfg.ShutdownGrace, 5*time.Second)
 	cfg.MaxMessageBytes = cmp.Or(cfg.MaxMessageBytes, 64<<20)
 	return cfg
+}
+
+// AnyPrefix is every prefix, in [Config.Messages].
+const AnyPrefix = "*"
+
+// prefixes returns what the messages that are asked for begin with: prefixes, each with the NUL
+// that ends it in the stream.
+func (cfg Config) prefixes() [][]byte {
+	var all [][]byte
+	if cfg.MessagePrefix != "" {
+		all = append(all, []byte(cfg.MessagePrefix+"\x00"))
+	}
+	for _, prefix := range cfg.Messages {
+		if prefix == AnyPrefix {
+			return [][]byte{{}} // with which everything begins
+		}
+		all = append(all, []byte(prefix+"\x00"))
+	}
+	return all
 }
 
 const applicationName = "outbox-cdc"
@@ -80,6 +105,13 @@ func ordinary(conn *pgconn.Config) *pgconn.Config {
 	}
 	conn.RuntimeParams["application_name"] = cmp.Or(conn.RuntimeParams["application_name"], applicationName)
 	conn.RuntimeParams["client_encoding"] = "UTF8"
+	return conn
+}
+
+// reading returns conn changed for a connection that reads values as the stream prints them.
+func reading(conn *pgconn.Config) *pgconn.Config {
+	conn = ordinary(conn)
+	maps.Copy(conn.RuntimeParams, sessionSettings())
 	return conn
 }
 

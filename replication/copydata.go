@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -79,6 +80,9 @@ func (r *run) walData(start pglogrepl.LSN, data []byte) {
 		return
 	}
 	end, ended := commitEnd(data)
+	if !ended {
+		end, ended = messageEnd(data)
+	}
 	if ended {
 		r.reporter.read(end)
 		r.commitLSN = 0
@@ -95,7 +99,20 @@ const messageHeaderSize = 1 + 1 + 8
 // foreign reports whether data, of which the first bytes are enough, is a logical message
 // that was not asked for.
 func (r *run) foreign(data []byte) bool {
-	return len(data) >= messageHeaderSize && data[0] == 'M' && !bytes.HasPrefix(data[messageHeaderSize:], r.prefix)
+	if len(data) < messageHeaderSize || data[0] != 'M' {
+		return false
+	}
+	prefix := data[messageHeaderSize:]
+	return !slices.ContainsFunc(r.prefixes, func(wanted []byte) bool { return bytes.HasPrefix(prefix, wanted) })
+}
+
+// messageEnd returns the end of a logical message that is not transactional: it stands by
+// itself, and its LSN is that of the first byte behind it.
+func messageEnd(data []byte) (end pglogrepl.LSN, ok bool) {
+	if len(data) < messageHeaderSize || data[0] != 'M' || data[1] != 0 {
+		return 0, false
+	}
+	return pglogrepl.LSN(binary.BigEndian.Uint64(data[2:])), true
 }
 
 // ofTransaction adds to the error of a row that cannot be streamed which transaction it is

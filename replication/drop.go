@@ -1,10 +1,8 @@
 package replication
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -13,7 +11,6 @@ import (
 // the slot is active. What the slot has not delivered is not delivered any more; its
 // position is in the Step.
 func Drop(ctx context.Context, cfg SetupConfig) ([]Step, error) {
-	cfg.LockTimeout = cmp.Or(cfg.LockTimeout, 10*time.Second)
 	s, err := newSetup(ctx, cfg)
 	if err != nil {
 		return nil, err

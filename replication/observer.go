@@ -16,6 +16,7 @@ import (
 type Observer struct {
 	settings          *pgconn.Config
 	publication, slot string
+	messages          bool // see Catalog.Messages
 
 	conn   *preparer // nil: none
 	opened time.Time
@@ -38,7 +39,7 @@ func (s *Stream) Observe() *Observer {
 	settings.RuntimeParams["idle_session_timeout"] = "0"
 	settings.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
 	settings.RuntimeParams["synchronous_commit"] = "off" // for EmitSnapshot: it may be lost, and waits for no standby
-	return &Observer{settings: settings, publication: s.cfg.Publication, slot: s.cfg.Slot}
+	return &Observer{settings: settings, publication: s.cfg.Publication, slot: s.cfg.Slot, messages: len(s.cfg.Messages) > 0}
 }
 
 // Catalog reads what Inspect reads. It blocks until then or until ctx ends. After an error,
@@ -53,6 +54,7 @@ func (o *Observer) Catalog(ctx context.Context) (*Catalog, error) {
 		o.Close(ctx)
 		return nil, err
 	}
+	c.Messages = o.messages
 	return c, nil
 }
 

@@ -14,7 +14,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
@@ -170,7 +169,7 @@ func TestEmitSnapshot(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.insert(t, 2, 2)
-		kinds, message := readUntil(t, stream, s, 2)
+		kinds, message := readUntil(t, stream, 2)
 		// Postgres 14 also sends transactions that have nothing for us.
 		if want := "B R I C B M C B I C"; !strings.HasSuffix(strings.Join(kinds, " "), want) {
 			t.Errorf("the stream has %s, want %s", strings.Join(kinds, " "), want)
@@ -188,39 +187,19 @@ func TestEmitSnapshot(t *testing.T) {
 
 // readUntil reads the stream until rows rows have come, and their commit. It returns the
 // kinds of what came and the last logical message.
-func readUntil(t *testing.T, stream *Stream, s *source, rows int) (kinds []string, message string) {
+func readUntil(t *testing.T, stream *Stream, rows int) (kinds []string, message string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
-	defer cancel()
-	out, ended := make(chan *Batch), make(chan error, 1)
-	go func() {
-		defer close(out)
-		ended <- stream.Run(ctx, func() pglogrepl.LSN { return 0 }, out)
-	}()
-	for b := range out {
-		for _, m := range b.Messages {
-			data, ok := m.(*WALData)
-			if !ok {
-				continue
-			}
-			kind := string(data.Data[:1])
-			switch kind {
-			case "I":
-				rows--
-			case "M":
-				message = string(data.Data)
-			case "C":
-				if rows == 0 {
-					cancel()
-				}
-			}
-			kinds = append(kinds, kind)
+	readWhile(t, stream, func(data []byte) bool {
+		kind := string(data[:1])
+		kinds = append(kinds, kind)
+		switch kind {
+		case "I":
+			rows--
+		case "M":
+			message = string(data)
 		}
-		b.Release()
-	}
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Fatalf("the stream of %s has ended: %v", s.Name, err)
-	}
+		return kind != "C" || rows > 0
+	})
 	return kinds, message
 }
 

@@ -122,10 +122,10 @@ func readTables(ctx context.Context, conn executor, version int, publication str
 	}
 	rows, err := query(ctx, conn, func(r pgx.CollectableRow) (v row, err error) {
 		t, c := &v.table, &v.column
-		return v, r.Scan(&t.OID, &t.Schema, &t.Name, &t.Partition, &t.RowFilter, &c.Name, &c.TypeOID, &c.TypeName, &c.NotNull)
+		return v, r.Scan(&t.OID, &t.Schema, &t.Name, &t.Partition, &t.Partitioned, &t.RowFilter, &c.Name, &c.TypeOID, &c.TypeModifier, &c.TypeName, &c.NotNull)
 	}, "read the publication's tables", `
-		SELECT c.oid, n.nspname, c.relname, c.relispartition, `+filter+`,
-			a.attname, a.atttypid, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull
+		SELECT c.oid, n.nspname, c.relname, c.relispartition, c.relkind = 'p', `+filter+`,
+			a.attname, a.atttypid, a.atttypmod, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull
 		FROM pg_catalog.pg_publication_tables pt
 		JOIN pg_catalog.pg_namespace n ON n.nspname = pt.schemaname
 		JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = pt.tablename

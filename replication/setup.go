@@ -26,6 +26,17 @@ type SetupConfig struct {
 	// name to be found in the role's search_path. Drop does not look at them.
 	Tables []string
 
+	// Messages says that rows come as logical messages, see [Config.Messages]: there need not
+	// be a table, and the publication may be one of none.
+	Messages bool
+
+	// Updates has the publication, where it is created, send changed rows too. Postgres then
+	// refuses an UPDATE of a table that has neither a primary key nor another replica identity.
+	Updates bool
+
+	// Failover has standbys keep a copy of the slot, from Postgres 17 on.
+	Failover bool
+
 	// LockTimeout bounds each wait for other transactions. Zero means 10 s.
 	LockTimeout time.Duration
 }
@@ -35,6 +46,8 @@ type Step struct {
 	Object string        // publication "outbox_cdc"
 	Action string        // exists, created, dropped, missing
 	LSN    pglogrepl.LSN // of a slot: its confirmed position; 0 if there is none
+
+	Warning string // what was wanted and is not so; empty: nothing
 }
 
 // Setup makes sure that publication and slot exist over the tables, which it does not
@@ -50,15 +63,18 @@ type Step struct {
 // The role needs REPLICATION for the slot; for the publication, CREATE on the database and
 // ownership of the tables.
 func Setup(ctx context.Context, cfg SetupConfig) ([]Step, error) {
-	cfg.LockTimeout = cmp.Or(cfg.LockTimeout, 10*time.Second)
-	if len(cfg.Tables) == 0 {
-		return nil, fmt.Errorf("%w: no table to publish is named", ErrConfig)
-	}
 	s, err := newSetup(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
 	defer s.close(ctx)
+	return s.run(ctx)
+}
+
+func (s *setup) run(ctx context.Context) ([]Step, error) {
+	if len(s.cfg.Tables) == 0 && !s.cfg.Messages {
+		return nil, fmt.Errorf("%w: no table to publish is named", ErrConfig)
+	}
 	catalog, err := s.catalog(ctx)
 	if err != nil {
 		return nil, err
@@ -91,17 +107,37 @@ func (s *setup) create(ctx context.Context, catalog *Catalog, tables []tableRef)
 	slot := Step{Object: fmt.Sprintf("slot %q", s.cfg.Slot), Action: actionExists}
 	if catalog.Slot != nil {
 		slot.LSN = catalog.Slot.ConfirmedFlushLSN
+		slot.Warning = s.failoverWarning(catalog)
 		return []Step{publication, slot}, nil
 	}
-	var err error
-	if slot.LSN, err = s.createSlot(ctx); err != nil {
+	made, err := s.createSlot(ctx, s.cfg.Slot, s.slotCommand(catalog.ServerVersion))
+	if err != nil {
 		if publication.Action == actionCreated {
 			err = errors.Join(err, s.undo(ctx))
 		}
 		return nil, err
 	}
-	slot.Action = actionCreated
+	s.made = made
+	slot.Action, slot.LSN = actionCreated, made.point
+	slot.Warning = s.failoverWarning(catalog)
 	return []Step{publication, slot}, nil
+}
+
+// failoverSince is the first version whose slots can have copies on standbys.
+const failoverSince = 170000
+
+// failoverWarning says why no standby keeps a copy of the slot although that is wanted.
+func (s *setup) failoverWarning(catalog *Catalog) string {
+	switch {
+	case !s.cfg.Failover:
+		return ""
+	case catalog.ServerVersion < failoverSince:
+		return fmt.Sprintf("standbys keep no copy of it: that takes PostgreSQL 17, and the server is %d; after a failover the slot is gone", catalog.ServerVersion/10000)
+	case catalog.Slot != nil && !catalog.Slot.Failover:
+		return fmt.Sprintf(`standbys keep no copy of it: it was created without; while nobody streams from it, over a connection with replication=database: ALTER_REPLICATION_SLOT %s (FAILOVER true)`,
+			quoteIdent(s.cfg.Slot))
+	}
+	return ""
 }
 
 // Actions of a Step.
@@ -115,11 +151,14 @@ const (
 // A setup is a run of Setup or Drop. Its connection holds a lock, so that runs for one
 // slot come one after the other.
 type setup struct {
-	cfg  SetupConfig
-	conn *pgconn.PgConn
+	cfg    SetupConfig
+	conn   *pgconn.PgConn
+	export bool     // the slot is made with a snapshot
+	made   *newSlot // by create; nil: none
 }
 
 func newSetup(ctx context.Context, cfg SetupConfig) (*setup, error) {
+	cfg.LockTimeout = cmp.Or(cfg.LockTimeout, 10*time.Second)
 	if err := checkNames(cfg.Publication, cfg.Slot); err != nil {
 		return nil, err
 	}
@@ -146,7 +185,12 @@ func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(),
 // afterwards bounds what has to be done although ctx may have ended.
 const afterwards = 5 * time.Second
 
-func (s *setup) close(ctx context.Context) { closeConn(ctx, s.conn) }
+func (s *setup) close(ctx context.Context) {
+	if s.made != nil {
+		closeConn(ctx, s.made.conn)
+	}
+	closeConn(ctx, s.conn)
+}
 
 func closeConn(ctx context.Context, conn *pgconn.PgConn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), afterwards)
@@ -164,6 +208,7 @@ func (s *setup) catalog(ctx context.Context) (*Catalog, error) {
 	if err != nil {
 		return nil, err
 	}
+	catalog.Messages = s.cfg.Messages
 	return catalog, catalog.verifyServer()
 }
 
@@ -173,18 +218,34 @@ func (s *setup) createPublication(ctx context.Context, tables []tableRef) error 
 	for _, t := range tables {
 		names = append(names, quoteIdent(t.schema)+"."+quoteIdent(t.name))
 	}
+	of := ""
+	if len(names) > 0 {
+		of = " FOR TABLE " + strings.Join(names, ", ")
+	}
 	doing := fmt.Sprintf("create publication %q", s.cfg.Publication)
-	err := s.exec(ctx, doing, fmt.Sprintf("CREATE PUBLICATION %s FOR TABLE %s WITH (publish = 'insert', publish_via_partition_root = true)",
-		quoteIdent(s.cfg.Publication), strings.Join(names, ", ")))
+	publish := "insert"
+	if s.cfg.Updates {
+		publish = "insert, update"
+	}
+	err := s.exec(ctx, doing, fmt.Sprintf("CREATE PUBLICATION %s%s WITH (publish = '%s', publish_via_partition_root = true)",
+		quoteIdent(s.cfg.Publication), of, publish))
 	if sqlState(err) == lockNotAvailable {
 		return s.blocked(ctx, err, tableHolders(tables))
 	}
 	return err
 }
 
-// createSlot returns the position from which the slot delivers. A canceled ctx cancels the
-// command: only closing the connection would leave a slot that is not finished.
-func (s *setup) createSlot(ctx context.Context) (pglogrepl.LSN, error) {
+// A newSlot is a slot that has just been made, over a connection in replication mode that
+// is still open.
+type newSlot struct {
+	conn     *pgconn.PgConn
+	point    pglogrepl.LSN // from which it delivers
+	snapshot string        // of the moment before point, until the connection is used or closed; empty: none
+}
+
+// createSlot makes the slot that command asks for. A canceled ctx cancels the command: only
+// closing the connection would leave a slot that is not finished.
+func (s *setup) createSlot(ctx context.Context, name, command string) (*newSlot, error) {
 	settings := walsender(s.cfg.Conn)
 	settings.RuntimeParams[lockTimeout] = millis(s.cfg.LockTimeout)
 	settings.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
@@ -192,18 +253,37 @@ func (s *setup) createSlot(ctx context.Context) (pglogrepl.LSN, error) {
 	}
 	conn, err := connect(ctx, settings)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	defer closeConn(ctx, conn)
-	doing := fmt.Sprintf("create slot %q", s.cfg.Slot)
-	result, err := pglogrepl.ParseCreateReplicationSlot(conn.Exec(ctx,
-		fmt.Sprintf("CREATE_REPLICATION_SLOT %s LOGICAL %s NOEXPORT_SNAPSHOT", quoteIdent(s.cfg.Slot), plugin)))
-	if err := wrap(ctx, doing, err, querying); sqlState(err) == lockNotAvailable {
-		return 0, s.blocked(ctx, err, transactionHolders)
-	} else if err != nil {
-		return 0, err
+	result, err := pglogrepl.ParseCreateReplicationSlot(conn.Exec(ctx, command))
+	if err = wrap(ctx, fmt.Sprintf("create slot %q", name), err, querying); sqlState(err) == lockNotAvailable {
+		err = s.blocked(ctx, err, transactionHolders)
 	}
-	return pglogrepl.ParseLSN(result.ConsistentPoint)
+	var point pglogrepl.LSN
+	if err == nil {
+		point, err = pglogrepl.ParseLSN(result.ConsistentPoint)
+	}
+	if err != nil {
+		closeConn(ctx, conn)
+		return nil, err
+	}
+	return &newSlot{conn: conn, point: point, snapshot: result.SnapshotName}, nil
+}
+
+// slotCommand makes the relay's slot.
+func (s *setup) slotCommand(version int) string {
+	slot := fmt.Sprintf("CREATE_REPLICATION_SLOT %s LOGICAL %s", quoteIdent(s.cfg.Slot), plugin)
+	if s.cfg.Failover && version >= failoverSince {
+		snapshot := "nothing"
+		if s.export {
+			snapshot = "export"
+		}
+		return slot + " (SNAPSHOT '" + snapshot + "', FAILOVER true)"
+	}
+	if s.export {
+		return slot + " EXPORT_SNAPSHOT"
+	}
+	return slot + " NOEXPORT_SNAPSHOT"
 }
 
 // undo drops the publication that this run has created.

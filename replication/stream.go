@@ -43,7 +43,7 @@ type Stream struct {
 	socket    *socket // below wire.conn
 	reporter  reporter
 	lease     lease
-	prefix    []byte // of the messages that are wanted, with its end
+	prefixes  [][]byte // of the messages that are wanted, each with its end
 	pool      *pool
 	streaming bool // START_REPLICATION has succeeded
 	broken    bool // nothing more can be exchanged
@@ -63,7 +63,7 @@ func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Stream{cfg: cfg, log: log, prefix: []byte(cfg.MessagePrefix + "\x00"), pool: newPool()}
+	s := &Stream{cfg: cfg, log: log, prefixes: cfg.prefixes(), pool: newPool()}
 	if err := s.adopt(ctx, conn); err != nil {
 		_ = conn.Close(ctx)
 		return nil, err
@@ -102,9 +102,13 @@ func (s *Stream) adopt(ctx context.Context, conn *pgconn.PgConn) error {
 	if err != nil {
 		return fmt.Errorf("prepare the connection: %w", err)
 	}
+	longest := 0
+	for _, prefix := range s.prefixes {
+		longest = max(longest, len(prefix))
+	}
 	s.wire = wire{
 		max:  headerSize + walHeaderSize + s.cfg.MaxMessageBytes,
-		lead: headerSize + walHeaderSize + messageHeaderSize + len(s.prefix),
+		lead: headerSize + walHeaderSize + messageHeaderSize + longest,
 		buf:  make([]byte, smallBuffer),
 	}
 	s.wire.conn, s.socket = socketOf(hijacked.Conn)
@@ -171,7 +175,7 @@ func (s *Stream) Start(ctx context.Context, from pglogrepl.LSN) error {
 	doing := fmt.Sprintf("start slot %q at %s", s.cfg.Slot, from)
 	command := fmt.Sprintf(`START_REPLICATION SLOT %s LOGICAL %s (proto_version '1', publication_names %s`,
 		quoteIdent(s.cfg.Slot), from, quoteLiteral(quoteIdent(s.cfg.Publication)))
-	if s.cfg.MessagePrefix != "" {
+	if len(s.prefixes) > 0 {
 		command += ", messages 'true'"
 	}
 	command += ")"
@@ -232,6 +236,7 @@ func (s *Stream) diagnose(ctx context.Context, err error) error {
 	if inspectErr != nil {
 		return fmt.Errorf("%w; its cause is not known: %w", err, inspectErr)
 	}
+	catalog.Messages = len(s.cfg.Messages) > 0
 	if reason := catalog.Verify(); reason != nil {
 		return fmt.Errorf("%w (%w)", reason, err)
 	}

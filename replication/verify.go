@@ -47,6 +47,8 @@ func (c *Catalog) verifyPublication() error {
 	case p == nil:
 		return fmt.Errorf("%w: publication %q does not exist in database %q; create it and the slot with: outbox-cdc setup",
 			ErrPublication, c.PublicationName, c.Database)
+	case c.Messages && len(p.Tables) == 0:
+		return nil
 	case !p.Insert:
 		return fmt.Errorf("%w: publication %q does not publish inserts; ALTER PUBLICATION %s SET (publish = 'insert')",
 			ErrPublication, p.Name, quoteIdent(p.Name))

@@ -21,6 +21,9 @@ const corruptLimit = 3
 // the request was not written.
 func (s *sender) answer(res *sarama.ProduceResponse, err error) {
 	p := s.producer
+	if answered := p.client.cfg.Answered; answered != nil && res != nil {
+		answered(time.Since(s.lastUsed))
+	}
 	s.acked = s.acked[:0]
 	for i := range s.shipped {
 		sh := &s.shipped[i]

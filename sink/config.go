@@ -7,10 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"time"
 )
 
 // AnyPartition lets the partitioner choose a record's partition.
 const AnyPartition int32 = -1
+
+// The window where [Config] does not say it.
+const (
+	DefaultWindowBytes   = 6 << 20
+	DefaultWindowRecords = 50_000
+)
 
 // Config says which cluster to write to, and how. The zero value of every field but Brokers
 // is a usable default.
@@ -49,6 +56,10 @@ type Config struct {
 	// Dial makes the connections that TLS and SASL go over, as net.Dialer.DialContext does.
 	// Nil means TCP.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+
+	// Answered, if it is set, is told how long each produce request took from its writing to its
+	// answer. It is called by goroutines that must not wait, several at a time.
+	Answered func(took time.Duration)
 
 	// WindowBytes bounds the memory that unacknowledged records take, give or take one
 	// record or 64 KiB, and a little more for the moment after a topic has become known. It
@@ -124,8 +135,8 @@ func (c Config) withDefaults() Config {
 	c.ClientID = cmp.Or(c.ClientID, "outbox-cdc")
 	c.Compression = cmp.Or(c.Compression, "none")
 	c.Partitioner = cmp.Or(c.Partitioner, "murmur2")
-	c.WindowBytes = cmp.Or(c.WindowBytes, 6<<20)
-	c.WindowRecords = cmp.Or(c.WindowRecords, 50_000)
+	c.WindowBytes = cmp.Or(c.WindowBytes, DefaultWindowBytes)
+	c.WindowRecords = cmp.Or(c.WindowRecords, DefaultWindowRecords)
 	c.ConnectionsPerBroker = cmp.Or(c.ConnectionsPerBroker, 1)
 	return c
 }

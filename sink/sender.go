@@ -36,6 +36,7 @@ type sender struct {
 	lastUsed time.Time
 	throttle time.Time // nothing is to be sent before
 	attempts int       // to connect, failed since the last success
+	lost     bool      // the last connection broke
 	shipped  []shipment
 	acked    []uint64
 	onAnswer sarama.ProduceCallback
@@ -103,6 +104,7 @@ func (s *sender) send(ctx context.Context) bool {
 	if !ok {
 		return false
 	}
+	s.lost = s.lost || stale
 	if stale || time.Since(s.lastUsed) > idleTimeout {
 		s.disconnect()
 	}
@@ -199,6 +201,10 @@ func (s *sender) connect(ctx context.Context, addr string) error {
 		return err
 	}
 	l.conn.watch(ctx)
+	if s.lost {
+		s.producer.client.counters.reconnects.Add(1)
+		s.lost = false
+	}
 	s.link, s.attempts, s.lastUsed = l, 0, time.Now()
 	return nil
 }

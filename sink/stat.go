@@ -19,6 +19,9 @@ type Stat struct {
 	// Retries counts batches that had to be sent again.
 	Retries int64
 
+	// Reconnects counts connections made in place of one that broke.
+	Reconnects int64
+
 	// Restamped counts records whose timestamp a topic did not take: see TimestampHeader.
 	Restamped int64
 
@@ -47,9 +50,10 @@ type TopicStat struct {
 
 // counters are the part of Stat that outlives producers.
 type counters struct {
-	retries   atomic.Int64
-	restamped atomic.Int64
-	renewals  atomic.Int64
+	retries    atomic.Int64
+	reconnects atomic.Int64
+	restamped  atomic.Int64
+	renewals   atomic.Int64
 
 	mu      sync.Mutex
 	topics  map[string]*topicCounters
@@ -92,6 +96,7 @@ func (c *counters) stat() (Stat, *Producer) {
 	s := Stat{
 		Topics:      make(map[string]TopicStat, len(c.topics)),
 		Retries:     c.retries.Load(),
+		Reconnects:  c.reconnects.Load(),
 		Restamped:   c.restamped.Load(),
 		Renewals:    c.renewals.Load(),
 		LastError:   c.last,

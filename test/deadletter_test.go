@@ -43,6 +43,10 @@ func TestDeadLetters(t *testing.T) {
 		}
 	}
 	r.confirmed(t, 30*time.Second)
+	waitFor(t, 5*time.Second, "four of each kind to be counted", func() bool {
+		_, metrics := relay.ask(t, "metrics")
+		return strings.Contains(metrics, `reason="row"} 4`) && strings.Contains(metrics, `reason="kafka"} 4`)
+	})
 	relay.terminate(t)
 
 	var got []string

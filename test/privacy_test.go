@@ -116,6 +116,9 @@ func (c *confidant) delivers(t *testing.T) {
 	relay.logged(t, "dead letters")
 	c.db.Exec(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_replication")
 	waitFor(t, 20*time.Second, "the next session", func() bool { return strings.Count(relay.stderr.String(), "msg=streaming") == 2 })
+	for _, path := range adminPaths() {
+		_, c.output["GET /"+path] = relay.ask(t, path)
+	}
 	relay.signal(t, syscall.SIGQUIT)
 	relay.exit(t, 10*time.Second)
 	out := relay.stderr.String()

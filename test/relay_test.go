@@ -67,7 +67,7 @@ func launch(path string, args ...string) (*relay, error) {
 	r := &relay{cmd: exec.CommandContext(context.Background(), path, args...), stderr: &syncBuffer{}, done: make(chan struct{})}
 	r.cmd.Stderr = r.stderr
 	r.cmd.Stdout = r.stderr
-	r.cmd.Env = append(os.Environ(), "OUTBOX_CDC_LOG_FORMAT=text")
+	r.cmd.Env = append(os.Environ(), "OUTBOX_CDC_LOG_FORMAT=text", "OUTBOX_CDC_ADMIN_LISTEN=127.0.0.1:0")
 	if err := r.cmd.Start(); err != nil {
 		return nil, err
 	}

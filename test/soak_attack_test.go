@@ -24,6 +24,10 @@ func (s *soak) strike(ctx context.Context, strike oracle.Strike) error {
 		explain = func() int { return s.confirms.Again() - before }
 	}
 	s.checker.Fault(strike.Name(), time.Now(), explain)
+	if strike.Has(oracle.BrokerKill) || strike.Has(oracle.BrokerShutdown) || strike.Has(oracle.BrokerPause) {
+		over := s.confirms.Outage()
+		defer func() { over(time.Now()) }()
+	}
 	var g errgroup.Group
 	for _, step := range strike.Attacks {
 		g.Go(func() error {

@@ -122,6 +122,13 @@ type writer struct {
 	keyNames []string
 	next     map[string]int // committed events per key
 	conn     *pgx.Conn
+	backend  backend // the server's end of conn, or of the last one
+}
+
+// A backend is a process of the server. Its number may be used again, for another one.
+type backend struct {
+	pid   int
+	start time.Time
 }
 
 func (w *writer) run(ctx context.Context, rows int) error {
@@ -235,6 +242,10 @@ func (w *writer) reconnect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := w.replace(ctx, conn); err != nil {
+		conn.Close(ctx)
+		return err
+	}
 	rows, _ := conn.Query(ctx, `SELECT aggregateid, count(*)::int FROM outbox WHERE aggregateid = ANY($1) GROUP BY 1`, w.keyNames)
 	next := map[string]int{}
 	for _, key := range w.keyNames {
@@ -249,4 +260,18 @@ func (w *writer) reconnect(ctx context.Context) error {
 	w.account(next)
 	w.conn = conn
 	return nil
+}
+
+// replace takes note of who serves conn, when the one before is gone: a COMMIT that was cut off
+// may still be at work there.
+func (w *writer) replace(ctx context.Context, conn *pgx.Conn) error {
+	var working bool
+	err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2)`, w.backend.pid, w.backend.start).Scan(&working)
+	if err != nil {
+		return err
+	}
+	if working {
+		return errors.New("the session before is still there")
+	}
+	return conn.QueryRow(ctx, `SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()`).Scan(&w.backend.pid, &w.backend.start)
 }

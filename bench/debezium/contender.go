@@ -91,21 +91,28 @@ func (w worker) configure(t bench.Target, dir string) error {
 	if err := kafkatest.WriteProperties(filepath.Join(dir, workerFile), w.workerProperties(t, dir)); err != nil {
 		return err
 	}
-	// A plugin is a directory in one of plugin.path's, with its jars.
-	plugins := filepath.Join(dir, pluginsDir)
-	if err := os.Mkdir(plugins, 0o700); err != nil {
-		return err
-	}
-	return os.Symlink(w.install.connector, filepath.Join(plugins, "debezium"))
+	return w.install.Plugins(filepath.Join(dir, pluginsDir))
 }
 
 func (w worker) command(dir string) *exec.Cmd {
-	args := slices.Concat([]string{"-Xms512m", "-Xmx1g"}, kafkatest.ScriptOptions(), []string{
-		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", filepath.Join(w.install.connect, "*"),
-		"org.apache.kafka.connect.cli.ConnectStandalone",
-		filepath.Join(dir, workerFile), filepath.Join(dir, connectorFile),
-	})
-	cmd := exec.Command(w.install.java, args...) //nolint:gosec,noctx // its end is Process.Stop's business
+	cmd := w.install.Command(filepath.Join(dir, workerFile), filepath.Join(dir, connectorFile))
 	cmd.Dir = dir
 	return cmd
+}
+
+// Plugins makes dir a directory for plugin.path that has the connector in it.
+func (i Install) Plugins(dir string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	return os.Symlink(i.connector, filepath.Join(dir, "debezium")) // a plugin is a directory with its jars
+}
+
+// Command returns a standalone worker with one connector, by the paths of their files.
+func (i Install) Command(worker, connector string) *exec.Cmd {
+	args := slices.Concat([]string{"-Xms512m", "-Xmx1g"}, kafkatest.ScriptOptions(), []string{
+		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", filepath.Join(i.connect, "*"),
+		"org.apache.kafka.connect.cli.ConnectStandalone", worker, connector,
+	})
+	return exec.Command(i.java, args...) //nolint:gosec,noctx // its end is the caller's business
 }

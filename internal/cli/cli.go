@@ -13,7 +13,8 @@ import (
 )
 
 // Main runs the command line args, without the program's name, and returns the exit code.
-// Of environ only the OUTBOX_CDC_ variables are looked at, and what describes the terminal; libpq's
+// Of environ only the OUTBOX_CDC_ variables are looked at, those that the configuration file refers
+// to, and what describes the terminal; libpq's
 // PG* variables are those of the process. When ctx is done, what runs stops cleanly.
 func Main(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
 	a := &app{environ: environ, stdout: stdout, stderr: stderr}
@@ -64,7 +65,7 @@ and confirms a position only after Kafka has acknowledged everything up to it.`,
 		SilenceErrors: true,
 	}
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
-	root.AddCommand(a.run(), a.demo(), a.migrate(), a.setup(), a.bench(), a.config(), a.version())
+	root.AddCommand(a.run(), a.demo(), a.migrate(), a.setup(), a.importFrom(), a.check(), a.bench(), a.config(), a.version())
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	return root
 }

@@ -14,8 +14,8 @@ func (a *app) demo() *cobra.Command {
 		Use:   "demo",
 		Short: "Show the whole path, live, in one process",
 		Long: `Demo runs a Postgres, a Kafka-compatible broker, a small order service that writes outbox rows, the
-relay, and a consumer that checks every record it gets, and prints what happens. Nothing needs to
-be installed and nothing stays behind. --dsn and --brokers put real servers in place of the built-in ones.
+relay, and a consumer that checks every record it gets, and prints what happens, also the address of the
+relay's live page. Nothing needs to be installed and nothing stays behind. --dsn and --brokers put real servers in place of the built-in ones.
 
 It ends by itself after --for, or with SIGINT, and then says what was written and what arrived.`,
 		Example: `  outbox-cdc demo --for 20s
@@ -25,6 +25,7 @@ It ends by itself after --for, or with SIGINT, and then says what was written an
 			if options.For < 0 || options.Rate < 0 {
 				return usage(cmd, errors.New("--for and --rate cannot be negative"))
 			}
+			options.Version = version().short()
 			options.Term, options.NoColor = a.getenv("TERM"), a.getenv("NO_COLOR") != ""
 			if err := demo.Run(cmd.Context(), options, a.stdout, a.stderr); err != nil {
 				return failed(err)

@@ -25,6 +25,7 @@ type failure struct {
 	object string        // such as "slot outbox_cdc"
 	lsn    pglogrepl.LSN // confirmed so far; 0: none
 	next   string        // the next step in a few words
+	what   string        // what exit means here; empty: what it means everywhere
 }
 
 // Error returns what happened.
@@ -86,7 +87,7 @@ func (f *failure) write(w io.Writer) {
 	if f.advice != "" {
 		fmt.Fprintf(&b, "\n%s\n", strings.TrimRight(f.advice, "\n"))
 	}
-	fmt.Fprintf(&b, "\nexit %d (%s)", f.exit, meaning(f.exit))
+	fmt.Fprintf(&b, "\nexit %d (%s)", f.exit, cmp.Or(f.what, meaning(f.exit)))
 	if f.object != "" {
 		b.WriteString(": " + f.object)
 	}

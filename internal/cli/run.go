@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
@@ -35,25 +37,63 @@ number of processes may run with the same slot: one relays, the others stand by.
 	}
 	s := configFlags(cmd, "dsn", "publication", "slot", "brokers")
 	acceptGap := cmd.Flags().Bool("accept-gap", false, "start although the slot does not continue where the recorded position ends (exit 15); for one start")
+	skipTo := lsnFlag(cmd, "skip-to", "do not send transactions that end at this `LSN` or before (16/B374D848); for one start")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := a.load(s)
 		if err != nil {
 			return failed(err)
 		}
-		return a.relay(cmd.Context(), cfg, *acceptGap)
+		return a.relay(cmd.Context(), cfg, *acceptGap, *skipTo)
 	}
 	return cmd
 }
 
+// An lsnValue is the value of a flag that is a position in the log.
+type lsnValue pglogrepl.LSN
+
+func lsnFlag(cmd *cobra.Command, name, usage string) *pglogrepl.LSN {
+	lsn := new(pglogrepl.LSN)
+	cmd.Flags().Var((*lsnValue)(lsn), name, usage)
+	return lsn
+}
+
+// String implements pflag.Value: empty for none.
+func (v *lsnValue) String() string {
+	if *v == 0 {
+		return ""
+	}
+	return pglogrepl.LSN(*v).String()
+}
+
+// lsnText is what a position looks like: ParseLSN does not look at what follows it.
+var lsnText = regexp.MustCompile(`^[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}$`)
+
+// Set implements pflag.Value.
+func (v *lsnValue) Set(text string) error {
+	lsn, err := pglogrepl.ParseLSN(text)
+	if err != nil || lsn == 0 || !lsnText.MatchString(text) {
+		return errors.New("it must be a position as Postgres prints it, for instance 16/B374D848")
+	}
+	*v = lsnValue(lsn)
+	return nil
+}
+
+// Type implements pflag.Value.
+func (v *lsnValue) Type() string { return "LSN" }
+
 // relay runs the connector that cfg describes.
-func (a *app) relay(ctx context.Context, cfg *config.Config, acceptGap bool) error {
+func (a *app) relay(ctx context.Context, cfg *config.Config, acceptGap bool, skipTo pglogrepl.LSN) error {
 	relayCfg, err := cfg.Connector()
 	if err != nil {
 		return failed(err)
 	}
-	relayCfg.AcceptGap = acceptGap
+	relayCfg.AcceptGap, relayCfg.SkipTo = acceptGap, skipTo
 	a.limitMemory(relayCfg.Sink.WindowBytes)
 	log := newLogger(cfg.Log, a.stderr)
+	page, err := a.admin(ctx, cfg, &relayCfg, log)
+	if err != nil {
+		return err
+	}
 	relay, err := connector.New(relayCfg, log)
 	if err != nil {
 		return failed(err)
@@ -69,7 +109,7 @@ func (a *app) relay(ctx context.Context, cfg *config.Config, acceptGap bool) err
 	}
 
 	start := time.Now()
-	err = relay.Run(ctx)
+	err = page.during(ctx, relay)
 	st := relay.Stat()
 	log.InfoContext(ctx, "stopped",
 		slog.Int("exit_code", exitCode(err)), slog.String("confirmed", st.Confirmed.String()),

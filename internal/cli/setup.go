@@ -63,6 +63,9 @@ func (a *app) printSteps(steps []replication.Step) {
 			line += " at " + step.LSN.String()
 		}
 		fmt.Fprintln(a.stdout, line)
+		if step.Warning != "" {
+			fmt.Fprintf(a.stderr, "warning: %s: %s\n", step.Object, step.Warning)
+		}
 	}
 }
 

@@ -2,9 +2,11 @@ package config
 
 import (
 	"cmp"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/connectdata"
 	"github.com/outbox-cdc/outbox-cdc/internal/connector"
 	"github.com/outbox-cdc/outbox-cdc/internal/route"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -29,7 +31,11 @@ func (c *Config) Connector() (connector.Config, error) {
 		Route:           c.route(),
 		Sink:            kafka,
 		Create:          c.Source.Create,
-		Tables:          c.Outbox.Tables,
+		CreateSlot:      c.Source.CreateSlot,
+		Tables:          c.tables(),
+		Messages:        c.Outbox.Messages,
+		InitialCopy:     c.Source.InitialCopy,
+		SlotFailover:    c.Source.SlotFailover,
 		FailIfSlotInUse: !c.Source.WaitForSlot,
 		PositionTopic:   c.PositionTopic,
 		StartupTimeout:  c.StartupTimeout,
@@ -49,7 +55,8 @@ func (c *Config) Setup() (replication.SetupConfig, error) {
 		return replication.SetupConfig{}, err
 	}
 	return replication.SetupConfig{
-		Conn: &pg.Config, Publication: c.Source.Publication, Slot: c.Source.Slot, Tables: c.Outbox.Tables,
+		Conn: &pg.Config, Publication: c.Source.Publication, Slot: c.Source.Slot, Tables: c.tables(),
+		Messages: len(c.Outbox.Messages) > 0, Updates: c.route().TakesUpdates(), Failover: c.Source.SlotFailover,
 	}, nil
 }
 
@@ -75,13 +82,49 @@ func (c *Config) source() (*pgx.ConnConfig, error) {
 
 func (c *Config) name() string { return cmp.Or(c.Name, c.Source.Slot) }
 
+// tables returns the tables to publish: none where messages take their place.
+func (c *Config) tables() []string {
+	if len(c.Outbox.Messages) > 0 && !c.isSet("outbox.tables") {
+		return nil
+	}
+	return c.Outbox.Tables
+}
+
 func (c *Config) route() route.Config {
-	return route.Config{
+	cfg := route.Config{
 		Columns:          route.Columns(c.Outbox.Columns),
 		Topic:            c.Outbox.Topic,
+		TopicRules:       c.Outbox.TopicRules,
 		TombstoneOnEmpty: c.Outbox.TombstoneOnEmpty,
 		Place:            c.Outbox.Place,
-		PositionHeaders:  c.Headers.Position,
+		OnMissingColumn:  route.Missing(c.Outbox.OnMissingColumn),
+		OnUpdate:         route.Updates(c.Outbox.OnUpdate),
+		Encoding: route.Encodings{
+			Key:     connectdata.Encoding(c.Outbox.Encoding.Key),
+			Value:   connectdata.Encoding(c.Outbox.Encoding.Value),
+			Headers: connectdata.Encoding(c.Outbox.Encoding.Headers),
+		},
+		PositionHeaders: c.Headers.Position,
+		Debezium:        c.debezium(),
+	}
+	for _, h := range c.Headers.Static {
+		name, value, _ := strings.Cut(h, "=")
+		cfg.Static = append(cfg.Static, route.StaticHeader{Name: name, Value: value})
+	}
+	return cfg
+}
+
+func (c *Config) debezium() route.Debezium {
+	d := c.Debezium
+	return route.Debezium{
+		Name:           cmp.Or(d.Name, c.name()),
+		ContextHeaders: d.ContextHeaders,
+		Modes: connectdata.Modes{
+			Decimal: d.Decimals, Time: d.Times, Interval: d.Intervals, HStore: d.HStore, Binary: d.Binary, MoneyDigits: &d.MoneyDigits,
+		},
+		Expand:    d.ExpandPayload,
+		Expansion: connectdata.Expansion{Nulls: d.ExpandNulls, EmptyArrays: d.ExpandEmptyArrays, FieldNames: d.FieldNames},
+		Exact:     d.Exact,
 	}
 }
 
@@ -103,6 +146,7 @@ func (c *Config) kafka() (sink.Config, error) {
 		WindowBytes:          k.Window.Bytes,
 		WindowRecords:        k.Window.Records,
 		ConnectionsPerBroker: k.ConnectionsPerBroker,
+		MaxMessageBytes:      k.MaxMessageBytes,
 	}
 	if k.CreateTopics.Partitions != 0 {
 		cfg.CreateTopics = &sink.TopicSpec{

@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/certtest"
+	"github.com/outbox-cdc/outbox-cdc/internal/connectdata"
+	"github.com/outbox-cdc/outbox-cdc/internal/route"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -51,6 +53,45 @@ func TestConnector(t *testing.T) {
 	}
 	if got.Name != "s" || !got.Create || !got.FailIfSlotInUse || !got.Route.PositionHeaders || got.Source.Conn.Database != "app" ||
 		got.DrainTimeout != 25*time.Second || !slices.Equal(got.Tables, []string{"outbox"}) {
+		t.Errorf("Connector() = %+v", got)
+	}
+}
+
+// TestRecords: what is said of records reaches the router.
+func TestRecords(t *testing.T) {
+	cfg, err := Load(Sources{Flags: settings(
+		"outbox.columns.timestamp", "at", "outbox.columns.schema_version", "v", "outbox.columns.headers", "", "outbox.topic_rules", `[{match: a, replace: b}]`,
+		"outbox.on_missing_column", "ignore", "outbox.on_update", "warn", "outbox.messages", "m1,m2", "outbox.tombstone_on_empty", "true",
+		"outbox.encoding.key", "bytes", "outbox.encoding.value", "json", "outbox.encoding.headers", "simple", "headers.static", "a=b=c,d=",
+		"debezium.name", "shop", "debezium.context_headers", "true", "debezium.decimals", "string", "debezium.times", "connect", "debezium.intervals", "string",
+		"debezium.hstore", "map", "debezium.binary", "hex", "debezium.money_digits", "0", "debezium.field_names", "avro", "debezium.expand_payload", "true",
+		"debezium.expand_nulls", "true", "debezium.expand_empty_arrays", "true", "debezium.exact", "true",
+		"source.create_slot", "true", "source.initial_copy", "true", "source.slot_failover", "true", "sink.kafka.max_message_bytes", "1000",
+	)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := cfg.Connector()
+	if err != nil {
+		t.Fatal(err)
+	}
+	columns := route.DefaultColumns()
+	columns.Timestamp, columns.SchemaVersion, columns.Headers = "at", "v", ""
+	want := route.Config{
+		Columns: columns, Topic: route.DefaultTopic, TopicRules: []route.TopicRule{{Match: "a", Replace: "b"}}, TombstoneOnEmpty: true,
+		OnMissingColumn: route.MissingIgnore, OnUpdate: route.UpdateWarn,
+		Encoding: route.Encodings{Key: connectdata.Bytes, Value: connectdata.JSON, Headers: connectdata.Simple},
+		Static:   []route.StaticHeader{{Name: "a", Value: "b=c"}, {Name: "d"}},
+		Debezium: route.Debezium{
+			Name: "shop", ContextHeaders: true,
+			Modes:  connectdata.Modes{Decimal: "string", Time: "connect", Interval: "string", HStore: "map", Binary: "hex", MoneyDigits: new(0)},
+			Expand: true, Expansion: connectdata.Expansion{Nulls: true, EmptyArrays: true, FieldNames: "avro"}, Exact: true,
+		},
+	}
+	if diff := cmp.Diff(want, got.Route); diff != "" {
+		t.Errorf("Route (-want +got):\n%s", diff)
+	}
+	if len(got.Tables) > 0 || !slices.Equal(got.Messages, []string{"m1", "m2"}) || !got.CreateSlot || !got.InitialCopy || !got.SlotFailover || got.Sink.MaxMessageBytes != 1000 {
 		t.Errorf("Connector() = %+v", got)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/connector"
 	"github.com/outbox-cdc/outbox-cdc/internal/route"
 )
 
@@ -23,6 +24,23 @@ func (c *Config) check() error {
 		add(err)
 	}
 	add(c.checkRoute())
+	if c.Source.InitialCopy && !c.Source.Create && !c.Source.CreateSlot {
+		add(c.invalid("source.initial_copy", "has no effect: source.create is false"))
+	}
+	if c.Source.CreateSlot && c.PositionTopic == "" {
+		add(c.invalid("source.create_slot", "needs position_topic: nothing else says at a later start whether the slot was lost"))
+	}
+	if c.Source.InitialCopy && c.PositionTopic == "" {
+		add(c.invalid("source.initial_copy", "needs position_topic: nothing else says at the next start whether the copy was finished"))
+	}
+	for _, prefix := range c.Outbox.Messages {
+		if prefix == "" || prefix == connector.MessagePrefix || strings.Contains(prefix, "\x00") {
+			add(c.invalid("outbox.messages", "%q cannot be the prefix of rows", prefix))
+		}
+	}
+	if len(c.Outbox.Messages) > 0 && c.isSet("outbox.tables") {
+		add(c.invalid("outbox.messages", "given together with outbox.tables; one of them is allowed"))
+	}
 	for _, broker := range c.Sink.Kafka.Brokers {
 		_, port, _ := net.SplitHostPort(broker)
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
@@ -55,7 +73,9 @@ func (c *Config) checkRoute() error {
 	var e Error
 	for _, err := range errs {
 		key, text, _ := strings.Cut(err.Error(), ": ")
-		key = "outbox." + key
+		if !strings.HasPrefix(key, "debezium.") {
+			key = "outbox." + key
+		}
 		table, _, _ := strings.Cut(key, "[")
 		e.Problems = append(e.Problems, Problem{Where: c.origins[table].where, Key: key, Text: text})
 	}

@@ -20,11 +20,13 @@ type Config struct {
 	Outbox          Outbox        `koanf:"outbox"`
 	Headers         Headers       `koanf:"headers"`
 	Sink            Sink          `koanf:"sink"`
+	Debezium        Debezium      `koanf:"debezium"`
 	OnBadRecord     string        `koanf:"on_bad_record"`
 	DeadLetterTopic string        `koanf:"dead_letter_topic"`
 	PositionTopic   string        `koanf:"position_topic"`
 	StartupTimeout  time.Duration `koanf:"startup_timeout"`
 	DrainTimeout    time.Duration `koanf:"drain_timeout"`
+	Admin           Admin         `koanf:"admin"`
 	Log             Log           `koanf:"log"`
 
 	merged  *koanf.Koanf      // what was said, by path: without the contents of secret files
@@ -34,21 +36,36 @@ type Config struct {
 
 // Source is where rows are read.
 type Source struct {
-	DSN         Secret `koanf:"dsn"` // of dsn or dsn_file, whichever is in force
-	DSNFile     string `koanf:"dsn_file"`
-	Publication string `koanf:"publication"`
-	Slot        string `koanf:"slot"`
-	Create      bool   `koanf:"create"`
-	WaitForSlot bool   `koanf:"wait_for_slot"`
+	DSN          Secret `koanf:"dsn"` // of dsn or dsn_file, whichever is in force
+	DSNFile      string `koanf:"dsn_file"`
+	Publication  string `koanf:"publication"`
+	Slot         string `koanf:"slot"`
+	Create       bool   `koanf:"create"`
+	CreateSlot   bool   `koanf:"create_slot"`
+	InitialCopy  bool   `koanf:"initial_copy"`
+	SlotFailover bool   `koanf:"slot_failover"`
+	WaitForSlot  bool   `koanf:"wait_for_slot"`
 }
 
 // Outbox is how rows become records.
 type Outbox struct {
 	Tables           []string          `koanf:"tables"`
+	Messages         []string          `koanf:"messages"` // prefixes
 	Columns          Columns           `koanf:"columns"`
 	Topic            string            `koanf:"topic"`
+	TopicRules       []route.TopicRule `koanf:"topic_rules"`
 	TombstoneOnEmpty bool              `koanf:"tombstone_on_empty"`
 	Place            []route.Placement `koanf:"place"`
+	OnMissingColumn  string            `koanf:"on_missing_column"`
+	OnUpdate         string            `koanf:"on_update"`
+	Encoding         Encoding          `koanf:"encoding"`
+}
+
+// Encoding is how values are written, by the part of the record.
+type Encoding struct {
+	Key     string `koanf:"key"`
+	Value   string `koanf:"value"`
+	Headers string `koanf:"headers"`
 }
 
 // Columns names the columns of an outbox table.
@@ -58,12 +75,17 @@ type Columns struct {
 	Route   string `koanf:"route"`
 	Type    string `koanf:"type"`
 	Payload string `koanf:"payload"`
+
+	Timestamp     string `koanf:"timestamp"`
+	SchemaVersion string `koanf:"schema_version"`
+
 	Headers string `koanf:"headers"`
 }
 
 // Headers is which optional headers records carry.
 type Headers struct {
-	Position bool `koanf:"position"`
+	Position bool     `koanf:"position"`
+	Static   []string `koanf:"static"` // name=value
 }
 
 // Sink is where records go.
@@ -79,6 +101,7 @@ type Kafka struct {
 	Partitioner          string       `koanf:"partitioner"`
 	CreateTopics         CreateTopics `koanf:"create_topics"`
 	ConnectionsPerBroker int          `koanf:"connections_per_broker"`
+	MaxMessageBytes      int          `koanf:"max_message_bytes"`
 	Window               Window       `koanf:"window"`
 	TLS                  TLS          `koanf:"tls"`
 	SASL                 SASL         `koanf:"sasl"`
@@ -123,6 +146,23 @@ type SASL struct {
 	Region           string   `koanf:"region"`
 }
 
+// Debezium is what only records that must be byte for byte those of Debezium need.
+type Debezium struct {
+	Name              string `koanf:"name"`
+	ContextHeaders    bool   `koanf:"context_headers"`
+	Decimals          string `koanf:"decimals"`
+	Times             string `koanf:"times"`
+	Intervals         string `koanf:"intervals"`
+	HStore            string `koanf:"hstore"`
+	Binary            string `koanf:"binary"`
+	MoneyDigits       int    `koanf:"money_digits"`
+	FieldNames        string `koanf:"field_names"`
+	ExpandPayload     bool   `koanf:"expand_payload"`
+	ExpandNulls       bool   `koanf:"expand_nulls"`
+	ExpandEmptyArrays bool   `koanf:"expand_empty_arrays"`
+	Exact             bool   `koanf:"exact"`
+}
+
 // Log is what is logged and how.
 type Log struct {
 	Level  string `koanf:"level"`
@@ -132,7 +172,8 @@ type Log struct {
 // Sources says where a configuration comes from.
 type Sources struct {
 	File    string    // path of a YAML file; empty: none
-	Environ []string  // NAME=value as in [os.Environ]; only OUTBOX_CDC_ variables are looked at
+	Content []byte    // what File holds; nil: it is read
+	Environ []string  // NAME=value as in [os.Environ]; OUTBOX_CDC_ variables are looked at, and those the file refers to
 	Flags   []Setting // applied in this order
 }
 
@@ -147,11 +188,15 @@ type Setting struct {
 // that need it.
 func Load(src Sources) (*Config, error) {
 	r := newReader()
+	r.variables = src.Environ
 	layers := [][]setting{r.defaults()}
 	if src.File != "" {
-		data, err := os.ReadFile(src.File)
-		if err != nil {
-			return nil, &Error{Problems: []Problem{{Text: fmt.Sprintf("read configuration: %v", err)}}}
+		data := src.Content
+		if data == nil {
+			var err error
+			if data, err = os.ReadFile(src.File); err != nil {
+				return nil, &Error{Problems: []Problem{{Text: fmt.Sprintf("read configuration: %v", err)}}}
+			}
 		}
 		layers = append(layers, r.file(src.File, data))
 	}

@@ -67,6 +67,13 @@ func TestEveryKind(t *testing.T) {
 			Columns: Columns(route.DefaultColumns()),
 			Topic:   route.DefaultTopic,
 			Place:   []route.Placement{{Column: "tenant", To: route.ToHeader, As: "t"}, {Column: "shard", To: route.ToPartition}},
+
+			TopicRules:      []route.TopicRule{{Match: `a\.(.*)`, Replace: "$1"}, {Match: "b"}},
+			OnMissingColumn: "ignore", OnUpdate: "stop", Encoding: Encoding{Key: "string", Value: "raw", Headers: "raw"},
+		},
+		Headers: Headers{Static: []string{"source=shop", "x="}},
+		Debezium: Debezium{
+			Decimals: "precise", Times: "adaptive", Intervals: "numeric", HStore: "json", Binary: "bytes", MoneyDigits: 3, FieldNames: "none",
 		},
 		Sink: Sink{Kafka: Kafka{
 			Brokers: []string{"a:1", "b:2"}, Compression: "zstd", Partitioner: "murmur2", ConnectionsPerBroker: 3,
@@ -75,11 +82,13 @@ func TestEveryKind(t *testing.T) {
 		}},
 		OnBadRecord: "dead-letter", DeadLetterTopic: "outbox.dead-letter", PositionTopic: "outbox-cdc.positions",
 		StartupTimeout: 90 * time.Second, DrainTimeout: 25 * time.Second,
-		Log: Log{Level: "info", Format: "auto"},
+		Log: Log{Level: "info", Format: "auto"}, Admin: Admin{Listen: "127.0.0.1:9187"},
 	}
 	values := map[string]string{
 		"name": "orders", "source.dsn": "host=localhost dbname=app", "source.publication": "p", "source.slot": "s", "source.create": "false",
 		"outbox.tables": "a, b", "outbox.place": `[{"column": "tenant", "to": "header", "as": "t"}, {"column": "shard", "to": "partition"}]`,
+		"outbox.topic_rules": `[{"match": "a\\.(.*)", "replace": "$1"}, {"match": "b"}]`, "outbox.on_missing_column": "ignore",
+		"outbox.encoding.key": "string", "headers.static": "source=shop, x=", "debezium.money_digits": "3",
 		"sink.kafka.brokers": "a:1,b:2", "sink.kafka.compression": "zstd", "sink.kafka.connections_per_broker": "3",
 		"sink.kafka.sasl.mechanism": "PLAIN", "sink.kafka.sasl.user": "u", "sink.kafka.sasl.password": "123",
 		"on_bad_record": "dead-letter", "startup_timeout": "1m30s",
@@ -98,6 +107,13 @@ outbox:
   place:
     - {column: tenant, to: header, as: t}
     - &shard {column: shard, to: partition}
+  topic_rules:
+    - {match: 'a\.(.*)', replace: $1}
+    - match: b
+  on_missing_column: ignore
+  encoding: {key: string}
+headers: {static: [source=shop, "x="]}
+debezium: {money_digits: 3}
 sink:
   kafka:
     brokers: [a:1, "b:2"]
@@ -151,7 +167,7 @@ func TestProblems(t *testing.T) {
 		{
 			name: "unknown key that is near nothing",
 			file: "headers: {temperature: 1}",
-			want: []string{"c.yaml:1: headers.temperature: unknown key; known here: position"},
+			want: []string{"c.yaml:1: headers.temperature: unknown key; known here: position, static"},
 		},
 		{
 			name:    "unknown variables, and those that Kubernetes makes",
@@ -172,7 +188,7 @@ func TestProblems(t *testing.T) {
 				"sink:\n  kafka:\n    brokers: [a:1, b: 2]\n    compression:\n    window: {bytes: 16MiB}\n    sasl: {user: u, mechanism: PLAIN, password: 123}\ndrain_timeout: 25\n",
 			want: []string{
 				"c.yaml:1: name: found a number; allowed is letters, digits, '.', '_' and '-': put it in quotes",
-				"c.yaml:2: source: found a list; allowed are keys: dsn, dsn_file, publication, slot, create, wait_for_slot",
+				"c.yaml:2: source: found a list; allowed are keys: dsn, dsn_file, publication, slot, create, create_slot, initial_copy, slot_failover, wait_for_slot",
 				"c.yaml:4: outbox.tables: found text; allowed is a list, each item a table's name",
 				"c.yaml:5: outbox.tombstone_on_empty: found text; allowed is true or false",
 				"c.yaml:6: outbox.place: found a mapping; allowed is a list of {column, to, as}",
@@ -234,8 +250,48 @@ func TestProblems(t *testing.T) {
 			name: "what route finds",
 			file: "outbox:\n  topic: a.${route\n  place:\n    - {column: a, to: body}\n",
 			want: []string{
-				`c.yaml:4: outbox.place[0].to: "body" is not one of header, partition`,
+				`c.yaml:4: outbox.place[0].to: "body" is not one of header, envelope, partition`,
 				`c.yaml:2: outbox.topic: in "a.${route", $ must begin ${column} or be written $$`,
+			},
+		},
+		{
+			name: "placements and encodings that do not go together",
+			file: "outbox:\n  columns: {headers: h}\n  place:\n    - {column: a, to: envelope}\n    - {column: b, to: envelope, as: payload}\n  encoding: {headers: json-schema}\ndebezium:\n  expand_payload: true\n",
+			want: []string{
+				`c.yaml:4: outbox.place[1].as: the envelope has a member "payload" already`,
+				`c.yaml:4: outbox.place[0].to: an envelope is a JSON object: encoding.value must be json or json-schema`,
+				`c.yaml:8: debezium.expand_payload: has no effect: encoding.value is not json or json-schema`,
+				`c.yaml:6: outbox.encoding.headers: the members of a JSON column have no schema: columns.headers must be ""`,
+			},
+		},
+		{
+			name: "rules for topics",
+			file: "outbox:\n  topic_rules:\n    - {match: 'a(?=b)', replace: x}\n    - {match: '(a)', replace: $2}\n    - {match: '', repalce: x}\n",
+			want: []string{"c.yaml:5: outbox.topic_rules[2].repalce: unknown key; known here: match, replace"},
+		},
+		{
+			name: "rules that are wrong",
+			file: "outbox:\n  topic_rules:\n    - {match: 'a(?=b)', replace: x}\n    - {match: '(a)', replace: $2}\n    - {match: ''}\n",
+			want: []string{
+				`c.yaml:3: outbox.topic_rules[0].match: in "a(?=b)" at offset 1: lookahead (?= cannot be expressed; write the rule without it`,
+				`c.yaml:3: outbox.topic_rules[1].replace: in "$2" at offset 0: there is no group $2; the groups are: $0, $1`,
+				`c.yaml:3: outbox.topic_rules[2].match: a regular expression is needed`,
+			},
+		},
+		{
+			name: "what needs the position",
+			file: "source: {create_slot: true, initial_copy: true}\nposition_topic: ''\n",
+			want: []string{
+				"c.yaml:1: source.create_slot: needs position_topic: nothing else says at a later start whether the slot was lost",
+				"c.yaml:1: source.initial_copy: needs position_topic: nothing else says at the next start whether the copy was finished",
+			},
+		},
+		{
+			name: "two places for events",
+			file: "source: {create: false, initial_copy: true}\noutbox: {tables: [t], messages: [m]}\n",
+			want: []string{
+				"c.yaml:1: source.initial_copy: has no effect: source.create is false",
+				"c.yaml:2: outbox.messages: given together with outbox.tables; one of them is allowed",
 			},
 		},
 		{

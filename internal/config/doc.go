@@ -3,8 +3,8 @@
 //
 // Sources, later ones win key by key: defaults, the file, variables named OUTBOX_CDC_ and
 // the key's path in capitals with _ for the dots, flags. Every key, its type, its default
-// and its description stand in one table, keys.go; the JSON Schema, the reference table in
-// the README and the messages about wrong values are made from it.
+// and its description stand in one table, keys.go; the JSON Schema, the table in
+// docs/configuration.md and the messages about wrong values are made from it.
 //
 // [Load] reports every problem it finds at once, each with the place it comes from (file and
 // line, variable or flag) and what is allowed there. An unknown key is an error that names

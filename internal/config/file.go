@@ -9,8 +9,6 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
-
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
 )
 
 // A fileReader walks the nodes of one YAML document.
@@ -117,8 +115,8 @@ func (f *fileReader) leaf(k key, n *yaml.Node) {
 	var value any
 	var err error
 	switch k.kind {
-	case placements:
-		value, err = f.placements(k, n)
+	case placements, rules:
+		value, err = f.items(k, n)
 	case list:
 		value, err = f.list(k, n)
 	case section, text, choice, secret, conninfo, boolean, integer, duration:
@@ -140,7 +138,7 @@ func (f *fileReader) scalarNode(k key, n *yaml.Node) (any, error) {
 		tag = "!!bool"
 	case integer:
 		tag = "!!int"
-	case section, text, choice, secret, conninfo, duration, list, placements:
+	case section, text, choice, secret, conninfo, duration, list, placements, rules:
 	}
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != tag {
 		err := fmt.Errorf("found %s; allowed is %s", describe(n), k.want())
@@ -149,7 +147,11 @@ func (f *fileReader) scalarNode(k key, n *yaml.Node) (any, error) {
 		}
 		return nil, err
 	}
-	return k.parse(n.Value)
+	value, err := f.fill(k, n.Value)
+	if err != nil {
+		return nil, err
+	}
+	return k.parse(value)
 }
 
 func (f *fileReader) list(k key, n *yaml.Node) (any, error) {
@@ -165,41 +167,6 @@ func (f *fileReader) list(k key, n *yaml.Node) (any, error) {
 		items[i] = item.Value
 	}
 	return items, k.matchAll(items)
-}
-
-// placements reads a list of mappings. Problems inside an item are reported by themselves.
-func (f *fileReader) placements(k key, n *yaml.Node) (any, error) {
-	if n.Kind != yaml.SequenceNode {
-		return nil, fmt.Errorf("found %s; allowed is %s", describe(n), k.want())
-	}
-	out := make([]route.Placement, len(n.Content))
-	for i, item := range n.Content {
-		out[i] = f.placement(fmt.Sprintf("%s[%d]", k.path, i), resolve(item))
-	}
-	return out, nil
-}
-
-func (f *fileReader) placement(path string, n *yaml.Node) route.Placement {
-	var p route.Placement
-	f.mapping(path, n, placementFields(), func(full string, name, value *yaml.Node) {
-		var field *string
-		switch name.Value {
-		case "column":
-			field = &p.Column
-		case "to":
-			field = (*string)(&p.To)
-		case "as":
-			field = &p.As
-		default:
-			f.problem(f.at(name), full, "unknown key; known here: %s", strings.Join(placementFields(), ", "))
-			return
-		}
-		if value.Kind != yaml.ScalarNode || value.ShortTag() != "!!str" {
-			f.problem(f.at(value), full, "found %s; allowed is text", describe(value))
-		}
-		*field = value.Value
-	})
-	return p
 }
 
 // resolve follows an alias to what it stands for.

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/connector"
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
 )
 
 // A kind is the type of a key's value.
@@ -23,6 +22,7 @@ const (
 	duration               // time.Duration, above zero
 	list                   // []string
 	placements             // []route.Placement
+	rules                  // []route.TopicRule
 )
 
 // A key is one entry of the configuration.
@@ -51,7 +51,7 @@ const envPrefix = "OUTBOX_CDC_"
 // keys returns the whole configuration, in the order it is documented and printed. A section
 // comes before the keys in it.
 func keys() []key {
-	return slices.Concat(sourceKeys(), outboxKeys(), kafkaKeys(), kafkaTLSKeys(), kafkaLoginKeys(), processKeys())
+	return slices.Concat(sourceKeys(), outboxKeys(), kafkaKeys(), kafkaTLSKeys(), kafkaLoginKeys(), processKeys(), adminKeys(), debeziumKeys())
 }
 
 func sourceKeys() []key {
@@ -65,7 +65,7 @@ func sourceKeys() []key {
 		{
 			path: "source.dsn", kind: conninfo, flag: "dsn", usage: "Postgres to read: a libpq `conninfo`", example: "postgres://cdc@db.example.com/app",
 			doc: "Connection string in either of libpq's forms; `PG*` variables, service and password files work, also without it. TLS is `verify-full`" +
-				" unless an `sslmode` is given or the host is this machine.",
+				" unless an `sslmode` is given or the host is this machine. In the file, `${NAME}` is that environment variable: here, and in `user`, `client_id` and secrets of `sink.kafka.sasl`.",
 		},
 		{path: "source.dsn_file", kind: text, example: "/run/secrets/dsn", doc: "File that holds the connection string. User and password are read again for each connection."},
 		{
@@ -81,45 +81,20 @@ func sourceKeys() []key {
 			doc: "Create publication and slot when neither exists yet. A slot that is lost later is never created again.",
 		},
 		{
+			path: "source.create_slot", kind: boolean, def: false,
+			doc: "Create the slot also where the publication exists, on a first start: one for which `position_topic` has no position.",
+		},
+		{
+			path: "source.initial_copy", kind: boolean, def: false,
+			doc: "With the slot that `create` or `create_slot` makes, first send the rows that are in the tables by then.",
+		},
+		{
+			path: "source.slot_failover", kind: boolean, def: false,
+			doc: "Create the slot so that standbys keep a copy of it and it survives a failover (Postgres 17 or later).",
+		},
+		{
 			path: "source.wait_for_slot", kind: boolean, def: true,
 			doc: "Wait, as a standby, while another process uses the slot; otherwise end with exit code 12.",
-		},
-	}
-}
-
-func outboxKeys() []key {
-	columns := route.DefaultColumns()
-	return []key{
-		{path: "outbox", kind: section, doc: "How rows become records."},
-		{
-			path: "outbox.tables", kind: list, flag: "table", usage: "outbox `table`; may be repeated", def: []string{"outbox"}, pattern: `^[^\x00]*[^\s\x00][^\x00]*$`, rule: "a table's name", example: "[public.outbox]",
-			doc: "Tables of the publication, where it is created.",
-		},
-		{path: "outbox.columns", kind: section, doc: "Names of the columns. The defaults are those of Debezium's outbox event router."},
-		{path: "outbox.columns.id", kind: text, def: columns.ID, pattern: `.`, rule: "a column's name", doc: "The event's id: header `id`. Not NULL."},
-		{path: "outbox.columns.key", kind: text, def: columns.Key, pattern: `.`, rule: "a column's name", doc: "The record's key."},
-		{path: "outbox.columns.route", kind: text, def: columns.Route, pattern: `.`, rule: "a column's name", doc: "What `${route}` stands for in `outbox.topic`."},
-		{path: "outbox.columns.type", kind: text, def: columns.Type, doc: "The event's type: header `eventType`. Empty: no such header."},
-		{path: "outbox.columns.payload", kind: text, def: columns.Payload, pattern: `.`, rule: "a column's name", doc: "The record's value. SQL NULL is a tombstone."},
-		{
-			path: "outbox.columns.headers", kind: text, def: columns.Headers,
-			doc: "A JSON object whose members become headers. A table may lack the column of the default name. Empty: none.",
-		},
-		{
-			path: "outbox.topic", kind: text, def: route.DefaultTopic, pattern: `.`, rule: "a template such as " + route.DefaultTopic,
-			doc: "Template of the topic's name: `${id}`, `${key}`, `${route}`, `${type}`, or `${column}` for any other column; `$$` is a dollar sign.",
-		},
-		{path: "outbox.tombstone_on_empty", kind: boolean, def: false, doc: "An empty payload, too, is a tombstone."},
-		{
-			path: "outbox.place", kind: placements, example: "[{column: tenant, to: header, as: tenant-id}]",
-			doc: "Further columns of the record, each `{column, to, as}` with `to` one of `header` and `partition`, and `as` the header's name." +
-				" In a variable: as JSON.",
-		},
-
-		{path: "headers", kind: section, doc: "Optional headers."},
-		{
-			path: "headers.position", kind: boolean, def: false,
-			doc: "Add `outbox_lsn`, `outbox_index` and `outbox_committed_at`: the commit's position, the row's index in it, and its time.",
 		},
 	}
 }
@@ -152,6 +127,10 @@ func kafkaKeys() []key {
 			doc: "Replication factor of created topics; -1 leaves it to the broker.",
 		},
 		{path: "sink.kafka.connections_per_broker", kind: integer, min: 1, def: 2, doc: "Connections to each broker, which works on one request of each at a time; a partition stays on one of them."},
+		{
+			path: "sink.kafka.max_message_bytes", kind: integer, min: 1,
+			doc: "Size of the largest batch, and so of the largest record, that topics take. Default: each topic's `max.message.bytes`, asked for.",
+		},
 		{path: "sink.kafka.window", kind: section, doc: "Bound on what is under way."},
 		{path: "sink.kafka.window.bytes", kind: integer, min: 1, def: 6 << 20, doc: "Bytes sent and not yet acknowledged, at most: the memory that is used, whatever happens."},
 		{path: "sink.kafka.window.records", kind: integer, min: 1, def: 50_000, doc: "Records sent and not yet acknowledged, at most."},

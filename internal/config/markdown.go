@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// WriteMarkdown writes the reference table of all keys, as the README shows it.
+// WriteMarkdown writes the reference table of all keys, as docs/configuration.md shows it.
 func WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("| key | default | meaning |\n|---|---|---|\n")

@@ -72,17 +72,9 @@ func (k key) encode(value any) *yaml.Node {
 		}
 		return n
 	case []route.Placement:
-		n := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
-		for _, p := range value {
-			item := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
-			for i, text := range []string{p.Column, string(p.To), p.As} {
-				if text != "" {
-					item.Content = append(item.Content, scalar("!!str", placementFields()[i]), scalar("!!str", text))
-				}
-			}
-			n.Content = append(n.Content, item)
-		}
-		return n
+		return encodeItems(k, value, placementTexts)
+	case []route.TopicRule:
+		return encodeItems(k, value, ruleTexts)
 	}
 	return scalar("!!str", fmt.Sprint(value))
 }

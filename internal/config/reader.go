@@ -20,6 +20,8 @@ type reader struct {
 	paths    []string       // of keys, in their order
 	byPath   map[string]key // sections too
 	problems []Problem
+
+	variables []string // NAME=value: what ${NAME} in a file may stand for
 }
 
 func newReader() *reader {
@@ -106,8 +108,8 @@ func (r *reader) flags(flags []Setting) []setting {
 func (r *reader) scalar(out []setting, k key, text, where string) []setting {
 	var value any
 	var err error
-	if k.kind == placements {
-		value, err = r.placementsFromText(k, text, where)
+	if k.kind == placements || k.kind == rules {
+		value, err = r.itemsFromText(k, text, where)
 	} else {
 		value, err = k.parse(text)
 	}
@@ -118,14 +120,14 @@ func (r *reader) scalar(out []setting, k key, text, where string) []setting {
 	return append(out, setting{key: k, value: value, where: where})
 }
 
-// placementsFromText reads placements from JSON, which is YAML.
-func (r *reader) placementsFromText(k key, text, where string) (any, error) {
+// itemsFromText reads placements or rules from JSON, which is YAML.
+func (r *reader) itemsFromText(k key, text, where string) (any, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal([]byte(text), &doc); err != nil || len(doc.Content) != 1 {
 		return nil, k.wrong(text)
 	}
 	f := fileReader{reader: r, name: where, noLines: true}
-	return f.placements(k, doc.Content[0])
+	return f.items(k, doc.Content[0])
 }
 
 // children returns the names directly under path; those at the top for "".

@@ -6,8 +6,6 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
-
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
 )
 
 // A schema is the part of JSON Schema that the configuration needs:
@@ -74,8 +72,8 @@ func (k key) schema() *schema {
 		s.Pattern = durationPattern
 	case list:
 		s.Type, s.MinItems, s.Items = "array", 1, &schema{Type: "string", Pattern: k.pattern, Description: k.rule}
-	case placements:
-		s.Type, s.Items = "array", placementSchema()
+	case placements, rules:
+		s.Type, s.Items = "array", k.itemSchema()
 	}
 	if k.def != nil {
 		s.Default = plain(k.encode(k.def))
@@ -85,17 +83,6 @@ func (k key) schema() *schema {
 		_ = yaml.Unmarshal([]byte(k.example), &n) // a literal of keys.go
 		s.Examples = []any{plain(&n)}
 	}
-	return s
-}
-
-func placementSchema() *schema {
-	s := object("One more column of the record.")
-	s.Required = []string{"column", "to"}
-	s.Properties["column"] = &schema{Type: "string", MinLength: 1, Description: "The column's name."}
-	s.Properties["to"] = &schema{
-		Type: "string", Enum: []string{string(route.ToHeader), string(route.ToPartition)}, Description: "Where it goes.",
-	}
-	s.Properties["as"] = &schema{Type: "string", Description: "The header's name. Default: the column's."}
 	return s
 }
 

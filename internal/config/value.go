@@ -13,8 +13,8 @@ import (
 // want says in words what k takes.
 func (k key) want() string {
 	switch k.kind {
-	case section, placements:
-		return "a list of {column, to, as}"
+	case section, placements, rules:
+		return "a list of {" + strings.Join(k.fields(), ", ") + "}"
 	case choice:
 		return "one of " + strings.Join(k.allowed, ", ")
 	case boolean:
@@ -74,7 +74,7 @@ func (k key) parse(s string) (any, error) {
 			items[i] = strings.TrimSpace(items[i])
 		}
 		return items, k.matchAll(items)
-	case section, placements:
+	case section, placements, rules:
 	}
 	return nil, errors.New("cannot be given as text")
 }
@@ -110,6 +110,3 @@ func (k key) wrong(s string) error {
 	}
 	return fmt.Errorf("found %q; allowed is %s", s, k.want())
 }
-
-// placementFields are the keys of one item of placements.
-func placementFields() []string { return []string{"column", "to", "as"} }

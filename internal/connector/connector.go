@@ -4,14 +4,15 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pglogrepl"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/route"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -28,6 +29,29 @@ type Config struct {
 	// is gone later is never made again: what was written in between would be missing.
 	Create bool
 	Tables []string
+
+	// CreateSlot makes the slot where the publication exists and no position is recorded: where
+	// others make publications. It needs PositionTopic, without which a slot that was lost
+	// cannot be told from one that has never been.
+	CreateSlot bool
+
+	// Messages are the prefixes of logical messages that hold a row as a JSON object, as
+	// pg_logical_emit_message writes them; [replication.AnyPrefix] is every prefix but that of
+	// relays. With Create, and Messages in place of Tables, the
+	// publication is one of no tables.
+	Messages []string
+
+	// InitialCopy sends the rows that are in the tables when Create makes the slot, before
+	// those that are written later. It needs PositionTopic, which says at the next start
+	// whether all of them have been sent.
+	InitialCopy bool
+
+	// SlotFailover has Create make a slot that standbys keep a copy of, from Postgres 17 on.
+	SlotFailover bool
+
+	// SkipTo is where the first session begins: transactions that end there or before are
+	// not sent. It must not be beyond the end of the source's log. Zero: where the slot says.
+	SkipTo pglogrepl.LSN
 
 	// FailIfSlotInUse ends Run when another process streams from the slot. Otherwise the
 	// Connector waits for it, as a warm standby does.
@@ -61,6 +85,11 @@ type Config struct {
 	// of, as one for which log is kept. Zero means 5 min.
 	LongTransaction time.Duration
 
+	// Delivered, if it is set, is told how long after its commit each transaction was
+	// acknowledged, with everything before it; the difference of two clocks, but not negative.
+	// It is called by goroutines that must not wait, one at a time.
+	Delivered func(sinceCommit time.Duration)
+
 	// DrainTimeout is how long a stop may take: until the open transaction is read and
 	// everything sent is acknowledged. What is not acknowledged then is sent again by the
 	// next start. It should be less than half of the server's wal_sender_timeout.
@@ -74,6 +103,7 @@ func (cfg Config) withDefaults() Config {
 	if cfg.PositionTopic != "" {
 		cfg.Source.MessagePrefix = MessagePrefix // snapshots for the record
 	}
+	cfg.Source.Messages = cfg.Messages
 	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, 25*time.Second)
 	return cfg
 }
@@ -84,7 +114,7 @@ type Connector struct {
 	cfg     Config
 	log     *slog.Logger
 	router  *route.Router // the publication's
-	checker *route.Router // for what the catalog says
+	checker checker       // for what the catalog says
 	client  atomic.Pointer[sink.Client]
 	flow    flow
 	phase   phase
@@ -97,6 +127,8 @@ type Connector struct {
 	history  replication.History  // of the source; the watcher's while a session runs
 	catalog  *replication.Catalog // read by the first contact for the first session
 	position position             // what the last session left
+	skip     *skip                // nil: no SkipTo
+	copy     *replication.Copy    // of the slot that this start has made; nil: none, or in use
 }
 
 // New returns a Connector. It contacts nobody; cfg is checked as far as that is possible
@@ -106,17 +138,24 @@ func New(cfg Config, log *slog.Logger) (*Connector, error) {
 	if err != nil {
 		return nil, err
 	}
-	checker, err := route.New(cfg.Route)
+	second, err := route.New(cfg.Route)
 	if err != nil {
 		return nil, err
 	}
+	if cfg.InitialCopy && cfg.PositionTopic == "" {
+		return nil, errors.New("initial_copy needs position_topic: nothing else says at the next start whether it was finished")
+	}
 	log = log.With(slog.String("name", cfg.Name), slog.String("slot", cfg.Source.Slot))
-	return &Connector{
-		cfg: cfg.withDefaults(), router: router, checker: checker, log: log,
+	c := &Connector{
+		cfg: cfg.withDefaults(), router: router, log: log,
+		checker:     checker{router: second, known: make(map[uint32]*decoder.Relation)},
 		deadLetters: newDeadLetters(cfg.DeadLetterTopic, cfg.Source.Slot, log),
 		recorder:    newRecorder(nil, cfg.AcceptGap, log),
+		skip:        newSkip(cfg.SkipTo, log),
 		history:     replication.History{LongTransaction: cfg.LongTransaction},
-	}, nil
+	}
+	c.flow.commits.delivered = cfg.Delivered
+	return c, nil
 }
 
 // Run relays until ctx is done or something happens that only a person can mend. It
@@ -130,6 +169,7 @@ func (c *Connector) Run(ctx context.Context) error {
 	defer c.phase.enter(Stopped, nil)
 	c.phase.enter(Starting, nil)
 	retry := &retry{log: c.log, limit: c.cfg.StartupTimeout, strict: true}
+	defer c.closeCopy(ctx)
 	if err := c.firstContact(ctx, retry); err != nil {
 		return unlessStopped(ctx, err)
 	}
@@ -158,112 +198,10 @@ func unlessStopped(ctx context.Context, err error) error {
 	return err
 }
 
-// firstContact reaches both sides at once, so that a mistake on one is told although the
-// other is down, and creates what is wanted when both have answered: a slot that nobody
-// reads holds the server's log.
-func (c *Connector) firstContact(ctx context.Context, retry *retry) error {
-	limited, cancel := context.WithTimeout(ctx, c.cfg.StartupTimeout)
-	defer cancel()
-	g, both := errgroup.WithContext(limited)
-	g.Go(func() error {
-		client, err := sink.Open(both, c.cfg.Sink, c.log)
-		if err != nil {
-			return err
-		}
-		c.client.Store(client)
-		return c.openRegister(both)
-	})
-	create := false
-	g.Go(func() error {
-		for {
-			catalog, err := c.prepare(both)
-			if create = c.creates(catalog, err); create || err == nil {
-				c.catalog = catalog
-				retry.succeeded()
-				return nil
-			}
-			if faultOf(err).patience == never || retry.wait(both, err) != nil {
-				return err
-			}
-		}
-	})
-	err := g.Wait()
-	if err == nil && create {
-		err = c.create(limited)
-	}
-	if err != nil {
-		c.closeSink()
-	}
-	return err
-}
-
-// openRegister reaches the topic that keeps the position.
-func (c *Connector) openRegister(ctx context.Context) error {
-	if c.cfg.PositionTopic == "" {
-		return nil
-	}
-	reg, err := sink.OpenRegister(ctx, c.cfg.Sink, c.cfg.PositionTopic, c.cfg.Name, c.log)
-	if err != nil {
-		return err
-	}
-	c.register, c.recorder.register = reg, reg
-	return nil
-}
-
-// closeSink closes what the first contact has opened at Kafka.
-func (c *Connector) closeSink() {
-	if c.register != nil {
-		_ = c.register.Close()
-	}
-	if client := c.client.Load(); client != nil {
-		_ = client.Close()
-	}
-}
-
-// prepare reads the source's catalog and checks that what the publication sends can become
-// records. With an error from that check it returns the catalog too.
-func (c *Connector) prepare(ctx context.Context) (*replication.Catalog, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.StartupTimeout)
-	defer cancel()
-	catalog, err := replication.Inspect(ctx, c.cfg.Source.Conn, c.cfg.Source.Publication, c.cfg.Source.Slot)
-	if err != nil {
-		return nil, err
-	}
-	if err := catalog.Verify(); err != nil {
-		return catalog, err
-	}
-	return catalog, routable(c.checker, catalog)
-}
-
-// creates reports whether err is that neither publication nor slot exists, and they are
-// to be created.
-func (c *Connector) creates(catalog *replication.Catalog, err error) bool {
-	if !c.cfg.Create || catalog == nil || catalog.Publication != nil || catalog.Slot != nil {
-		return false
-	}
-	return errors.Is(err, replication.ErrPublication) || errors.Is(err, replication.ErrSlotMissing)
-}
-
-// create makes publication and slot.
-func (c *Connector) create(ctx context.Context) error {
-	if err := c.recorder.left(ctx, c.cfg.Source.Slot); err != nil {
-		return err
-	}
-	steps, err := replication.Setup(ctx, replication.SetupConfig{
-		Conn: c.cfg.Source.Conn, Publication: c.cfg.Source.Publication, Slot: c.cfg.Source.Slot, Tables: c.cfg.Tables,
-	})
-	for _, s := range steps {
-		c.log.InfoContext(ctx, "set up", slog.String("object", s.Object), slog.String("action", s.Action))
-	}
-	if err == nil {
-		c.catalog, err = c.prepare(ctx)
-	}
-	return err
-}
-
 // session runs one session from the catalog to the drained sink, and keeps what it leaves
 // to the next one.
 func (c *Connector) session(ctx context.Context, retry *retry) error {
+	defer c.closeCopy(ctx)
 	catalog := c.catalog
 	c.catalog = nil
 	if catalog == nil {
@@ -286,11 +224,25 @@ func (c *Connector) session(ctx context.Context, retry *retry) error {
 	}
 	e := epoch{system: stream.System(), slot: c.cfg.Source.Slot}
 	start, lost, err := c.resume(ctx, e, stream.WALEnd(), catalog.Slot)
+	if _, gap := errors.AsType[*checkpoint.GapError](err); gap {
+		// Slot and record may have been looked at on both sides of a failover.
+		err = cmp.Or(c.hold(contact, catalog.Slot), err)
+	}
+	var initial *initialCopy
+	if err == nil {
+		initial, err = c.copying(ctx, catalog.Slot)
+	}
+	if initial != nil {
+		lost = cut{} // of a copy: the next one has other rows
+	}
+	if err == nil {
+		err = c.skip.begin(e, start, catalog.Slot.ConfirmedFlushLSN, stream.WALEnd())
+	}
 	if err == nil {
 		err = stream.Start(contact, start)
 	}
 	if err == nil {
-		err = c.recorder.hold(contact)
+		err = c.hold(contact, catalog.Slot)
 	}
 	if err != nil {
 		_ = stream.Close(contact, 0)
@@ -303,6 +255,7 @@ func (c *Connector) session(ctx context.Context, retry *retry) error {
 
 	producer := c.client.Load().NewProducer()
 	s := newSession(c, stream, producer, start, lost, catalog.Publication)
+	s.publication.describe, s.publication.copy = c.describe, initial
 	producer.SetSubstitute(s.deadRecord)
 	producer.SetGuard(stream.Lapsed)
 	s.watch = c.newWatcher(stream, catalog).run
@@ -311,6 +264,23 @@ func (c *Connector) session(ctx context.Context, retry *retry) error {
 	c.log.InfoContext(ctx, "session ended",
 		slog.String("confirmed", c.position.confirmed.String()), slog.Any("err", err))
 	return err
+}
+
+// hold demands, when the slot is ours, that it and the record are still those the session was
+// begun with. A session of another instance may have ended in between, or the server may be
+// another one since.
+func (c *Connector) hold(ctx context.Context, begun *replication.Slot) error {
+	if err := c.recorder.hold(ctx); err != nil {
+		return err
+	}
+	now, err := replication.Inspect(ctx, c.cfg.Source.Conn, c.cfg.Source.Publication, c.cfg.Source.Slot)
+	if err != nil {
+		return err
+	}
+	if now.Slot == nil || now.Slot.ConfirmedFlushLSN != begun.ConfirmedFlushLSN {
+		return fmt.Errorf("%w: it was at %s", errChangedHands, begun.ConfirmedFlushLSN)
+	}
+	return nil
 }
 
 // resume returns where the next session starts: where the last one of this process ended,
@@ -341,7 +311,7 @@ func (c *Connector) logStart(ctx context.Context, stream *replication.Stream, st
 	if stream.Superuser() {
 		c.log.WarnContext(ctx, "the role is a superuser, and LOGIN and REPLICATION are enough")
 	}
-	if catalog.Publication.Update {
+	if catalog.Publication.Update && !c.cfg.Route.TakesUpdates() {
 		c.log.WarnContext(ctx, "the publication also sends UPDATEs, and one of an outbox row ends the relay: SET (publish = 'insert')",
 			slog.String("publication", catalog.Publication.Name))
 	}

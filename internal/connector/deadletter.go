@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/route"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -19,10 +18,11 @@ type deadLetters struct {
 	log   *slog.Logger
 	news  chan struct{} // cap 1: there is something to log
 
-	mu     sync.Mutex
-	taken  uint64
-	logged uint64 // how many of them have been
-	newest letter
+	mu      sync.Mutex
+	taken   uint64
+	refused uint64 // of these, records that Kafka did not take
+	logged  uint64 // how many of them have been
+	newest  letter
 }
 
 // A letter is what is logged of a dead letter.
@@ -35,25 +35,26 @@ func newDeadLetters(topic, slot string, log *slog.Logger) *deadLetters {
 	return &deadLetters{topic: topic, slot: slot, log: log, news: make(chan struct{}, 1)}
 }
 
-// row returns the dead letter of a row that router has refused; nil if none is wanted.
-func (d *deadLetters) row(router *route.Router, tx route.Tx, index int, row *decoder.Insert, refused *route.RowError) *sink.Record {
+// take reports whether what was refused for reason becomes a dead letter, and notes it then.
+func (d *deadLetters) take(reason string, o route.Origin) bool {
 	if d.topic == "" {
-		return nil
+		return false
 	}
-	l := letter{refused.Error(), route.Origin{Slot: d.slot, Tx: tx, Index: index}}
-	d.note(l)
-	return router.DeadRow(d.topic, l.origin, row, refused)
+	d.note(letter{reason, o})
+	return true
 }
 
 // record returns the dead letter of a record that Kafka has refused; nil if none is wanted,
 // or if it was a dead letter.
 func (d *deadLetters) record(tx route.Tx, index int, rec *sink.Record, refused *sink.RecordError) *sink.Record {
-	if d.topic == "" || rec.Topic == d.topic {
+	o := route.Origin{Slot: d.slot, Tx: tx, Index: index}
+	if rec.Topic == d.topic || !d.take(refused.Error(), o) {
 		return nil
 	}
-	l := letter{refused.Error(), route.Origin{Slot: d.slot, Tx: tx, Index: index}}
-	d.note(l)
-	return route.DeadRecord(d.topic, l.origin, rec, l.reason)
+	d.mu.Lock()
+	d.refused++
+	d.mu.Unlock()
+	return route.DeadRecord(d.topic, o, rec, refused.Error())
 }
 
 func (d *deadLetters) note(l letter) {
@@ -91,8 +92,9 @@ func (d *deadLetters) run(ctx context.Context) error {
 	}
 }
 
-func (d *deadLetters) count() uint64 {
+// count returns how many there were, and how many of them Kafka had refused.
+func (d *deadLetters) count() (all, refused uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.taken
+	return d.taken, d.refused
 }

@@ -86,6 +86,9 @@ func faults() []fault {
 		{is(replication.ErrConfig), ExitSource, never, ""},
 		{as[*checkpoint.GapError], ExitContinuity, never, adviseGap},
 		{is(errRecord), ExitContinuity, never, adviseRecord},
+		{is(errCopyLeft), ExitContinuity, never, adviseCopy},
+		{is(errChangedHands), ExitSource, outage, ""},
+		{is(errSkip), ExitUsage, never, ""},
 
 		{is(sink.ErrFenced), ExitFenced, never, ""},
 		{is(sink.ErrAccess), ExitSink, never, adviseAccess},
@@ -115,13 +118,15 @@ const (
 	adviseColumns = "Name the table's columns in outbox.columns (outbox-cdc config shows what is in force), or add the column to the table\n" +
 		"and, if the publication lists columns, to the publication."
 	adviseUpdate = "Let the publication send inserts only: ALTER PUBLICATION <publication> SET (publish = 'insert'). What is in the log already comes\n" +
-		"once more; to give up its transaction, with every row in it: " + adviseAdvance
+		"once more; to have changed rows dropped: --set outbox.on_update=warn; to give up its transaction, with every row in it:\n" + adviseAdvance
 	adviseChange = "Start again, with the publication as it is now: what it publishes is ignored then. When the slot has caught up:\n" +
 		"ALTER PUBLICATION <publication> SET (publish = 'insert')."
 	adviseGap = "What was committed between the two positions may never have been delivered. Find out who moved or made the slot, or which\n" +
 		"server this is. To go on behind the gap: run once with --accept-gap; rows still in the table can be sent again later."
 	adviseRecord = "Another program, or a later version of this one, has written to position_topic under this name. Correct name or\n" +
 		"position_topic; with position_topic: \"\" nothing is kept."
+	adviseCopy = "Set source.initial_copy: true again to have it done anew, or run once with --accept-gap to go on without: rows from before\n" +
+		"the slot, which the copy would have sent, are then left out."
 	adviseBrokers = "Check sink.kafka.brokers, and that the addresses the brokers advertise can be reached from here."
 	adviseAccess  = "Check sink.kafka.tls and sink.kafka.sasl. The user needs Describe and Write on the topics it writes, and Create, Describe,\n" +
 		"Read and Write on position_topic."

@@ -42,7 +42,7 @@ func (p position) resume(e epoch) (pglogrepl.LSN, cut) {
 func relation(t replication.Table) *decoder.Relation {
 	rel := &decoder.Relation{OID: t.OID, Namespace: t.Schema, Name: t.Name}
 	for _, c := range t.Columns {
-		rel.Columns = append(rel.Columns, decoder.Column{Name: c.Name, TypeOID: c.TypeOID})
+		rel.Columns = append(rel.Columns, decoder.Column{Name: c.Name, TypeOID: c.TypeOID, TypeModifier: c.TypeModifier})
 	}
 	return rel
 }

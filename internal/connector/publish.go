@@ -2,12 +2,7 @@ package connector
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"strings"
 	"time"
-
-	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
@@ -40,6 +35,14 @@ type publication struct {
 	// published means that somebody changed the publication.
 	published *replication.Publication
 
+	updates  updates
+	messages []string     // prefixes of the logical messages that are rows
+	skip     *skip        // what the operator does not want; nil: nothing
+	copy     *initialCopy // what comes before the stream; nil: nothing
+
+	// describe is what the router asks the catalog by. Nil where it needs none.
+	describe func(context.Context) route.Describe
+
 	// The relay has pg_logical_emit_message tell it, in the stream, which transactions have
 	// been delivered by then.
 	label     string // names this relay among those that read the same database
@@ -55,8 +58,9 @@ type publication struct {
 // An openTx is the transaction being read.
 type openTx struct {
 	route.Tx
-	rows     int    // inserts seen so far
+	rows     int    // those seen so far that are or would be records
 	snapshot string // what a message of ours in it said
+	skipped  bool   // nothing of it is sent
 }
 
 // maxSpan bounds how many records may lie behind the oldest unacknowledged one. The sink's
@@ -68,6 +72,14 @@ const maxSpan = 1 << 18
 // transaction is open, or ctx ends. It returns nil in the first two cases.
 func (p *publication) run(ctx context.Context, stop <-chan struct{}, batches <-chan *replication.Batch) error {
 	defer p.flow.add(&p.stats)
+	if p.describe != nil {
+		p.router.SetDescribe(p.describe(ctx))
+	}
+	if p.copy != nil {
+		if stopped, err := p.sendCopy(ctx, stop); stopped || err != nil {
+			return err
+		}
+	}
 	for {
 		batch, err := p.next(ctx, stop, batches)
 		if batch == nil {
@@ -88,15 +100,8 @@ func (p *publication) next(ctx context.Context, stop <-chan struct{}, batches <-
 	if p.tx != nil {
 		stop = nil // the open transaction is read to its end
 	}
-	for p.tracker.Span() >= p.maxSpan {
-		p.producer.Kick()
-		select {
-		case <-p.acked:
-		case <-stop:
-			return nil, nil
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
+	if stopped, err := p.settle(ctx, stop, p.maxSpan-1); stopped || err != nil {
+		return nil, err
 	}
 	select {
 	case batch := <-batches:
@@ -114,7 +119,23 @@ func (p *publication) next(ctx context.Context, stop <-chan struct{}, batches <-
 	}
 }
 
-// acknowledged tells a waiting next that the tracker may have moved. Any goroutine.
+// settle waits until no more than most records lie behind the oldest unacknowledged one,
+// itself included, or until stop is closed.
+func (p *publication) settle(ctx context.Context, stop <-chan struct{}, most int) (stopped bool, err error) {
+	for p.tracker.Span() > most {
+		p.producer.Kick()
+		select {
+		case <-p.acked:
+		case <-stop:
+			return true, nil
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		}
+	}
+	return false, nil
+}
+
+// acknowledged tells a waiting settle that the tracker may have moved. Any goroutine.
 func (p *publication) acknowledged() {
 	signal(p.acked)
 }
@@ -134,6 +155,9 @@ func (p *publication) batch(ctx context.Context, stop <-chan struct{}, batch *re
 		switch m := m.(type) {
 		case *replication.Keepalive:
 			p.tracker.Keepalive(m.WALEnd)
+			if p.tx == nil {
+				p.skip.reached(m.WALEnd)
+			}
 			p.stats.received = max(p.stats.received, m.WALEnd)
 		case *replication.WALData:
 			ended, err := p.message(ctx, m)
@@ -163,6 +187,9 @@ func (p *publication) message(ctx context.Context, m *replication.WALData) (ende
 	if err != nil {
 		return false, err
 	}
+	if p.tx != nil && p.tx.skipped {
+		return p.pass(out), nil
+	}
 	switch out := out.(type) {
 	case *decoder.Begin:
 		p.begin(out)
@@ -174,7 +201,7 @@ func (p *publication) message(ctx context.Context, m *replication.WALData) (ende
 	case *decoder.Relation:
 		return false, p.router.Check(out)
 	case *decoder.Update:
-		return false, p.unexpected("UPDATE", out.Relation)
+		return false, p.update(ctx, out)
 	case *decoder.Delete:
 		if !p.published.Delete {
 			return false, p.unexpected("DELETE", out.Relation)
@@ -184,28 +211,39 @@ func (p *publication) message(ctx context.Context, m *replication.WALData) (ende
 			return false, p.unexpected("TRUNCATE", out.Relations...)
 		}
 	case *decoder.LogicalMessage:
-		p.logicalMessage(out)
+		return false, p.logicalMessage(ctx, out)
 	case *decoder.Type, *decoder.Origin:
 	}
 	return false, nil
 }
 
-// MessagePrefix is that of the messages a relay writes to itself: its name, a bar, and what
-// pg_current_snapshot() returned.
-const MessagePrefix = "outbox-cdc"
-
-func (p *publication) logicalMessage(m *decoder.LogicalMessage) {
-	if !m.Transactional || m.Prefix != MessagePrefix || p.tx == nil {
-		return
+// pass takes a message of a transaction that is not to be sent, and reports whether it ended it.
+func (p *publication) pass(out decoder.Output) (ended bool) {
+	switch out := out.(type) {
+	case *decoder.Insert:
+		p.tx.rows++
+	case *decoder.LogicalMessage:
+		if p.isRow(out) {
+			p.tx.rows++
+		}
+	case *decoder.Commit:
+		if p.tx.rows > 0 {
+			p.skip.passed()
+		}
+		p.commit(out)
+		return true
+	case *decoder.Begin, *decoder.Relation, *decoder.Type, *decoder.Origin, *decoder.Update, *decoder.Delete, *decoder.Truncate:
 	}
-	if name, snapshot, ok := strings.Cut(string(m.Content), "|"); ok && name == p.label {
-		p.tx.snapshot = snapshot
-	}
+	return false
 }
 
 func (p *publication) begin(b *decoder.Begin) {
 	p.tracker.Begin(b.CommitLSN)
-	p.open = openTx{Tx: route.Tx{CommitLSN: b.CommitLSN, CommitTime: b.CommitTime, Timestamp: b.CommitTime}}
+	p.flow.commits.begin(b.CommitLSN, b.CommitTime)
+	p.open = openTx{
+		Tx:      route.Tx{CommitLSN: b.CommitLSN, CommitTime: b.CommitTime, Timestamp: b.CommitTime},
+		skipped: p.skip.covers(b.CommitLSN),
+	}
 	// A broker may refuse a timestamp from the future (KIP-1030).
 	if now := time.Now(); b.CommitTime.After(now) {
 		p.open.Timestamp = now
@@ -213,38 +251,12 @@ func (p *publication) begin(b *decoder.Begin) {
 	p.tx = &p.open
 }
 
-// insert sends one row, unless it belongs to the acknowledged beginning of a transaction
-// that was cut: that is recognised by its commit LSN, and its rows come in the same order.
-func (p *publication) insert(ctx context.Context, row *decoder.Insert) error {
-	index := p.tx.rows
-	p.tx.rows++
-	if p.cut.commitLSN == p.tx.CommitLSN && index < p.cut.acked {
-		return p.tracker.Ack(p.tracker.Next())
-	}
-	rec := &p.rec
-	if err := p.router.Route(p.tx.Tx, index, row, rec); err != nil {
-		if rec = p.deadRow(index, row, err); rec == nil {
-			return &DeliveryError{CommitLSN: p.tx.CommitLSN, Row: index, Err: err}
-		}
-	}
-	rec.Seq = uint64(p.tracker.Next())
-	p.stats.rows++
-	p.stats.bytes += uint64(len(rec.Key) + len(rec.Value))
-	return p.producer.Send(ctx, rec)
-}
-
-// deadRow returns the dead letter of a row that Route has refused, nil if none is wanted. A
-// table whose columns are not those configured is not about one row.
-func (p *publication) deadRow(index int, row *decoder.Insert, err error) *sink.Record {
-	refused, ok := errors.AsType[*route.RowError](err)
-	if !ok {
-		return nil
-	}
-	return p.deadLetters.row(p.router, p.tx.Tx, index, row, refused)
-}
-
 func (p *publication) commit(c *decoder.Commit) {
+	if p.tx.rows == 0 || p.tx.skipped {
+		p.flow.commits.drop()
+	}
 	p.tracker.Commit(c.EndLSN)
+	p.flow.commits.settle() // its records may have been acknowledged before its end was read
 	if p.tx.snapshot != "" {
 		p.delivered(checkpoint.Snapshot{EndLSN: c.EndLSN, Text: p.tx.snapshot})
 	}
@@ -267,26 +279,4 @@ func (p *publication) rest() cut {
 	default:
 		return cut{commitLSN: commitLSN, acked: acked}
 	}
-}
-
-// unexpected is a change that the publication did not send when the session began, or an
-// UPDATE, which is no event and cannot be made one.
-func (p *publication) unexpected(kind string, relations ...*decoder.Relation) error {
-	e := &ChangeError{Kind: kind, CommitLSN: p.tx.CommitLSN}
-	if len(relations) > 0 {
-		e.Table = relations[0].Namespace + "." + relations[0].Name
-	}
-	return e
-}
-
-// A ChangeError is a change of an outbox row other than its insertion.
-type ChangeError struct {
-	Kind      string // UPDATE, DELETE, TRUNCATE
-	Table     string
-	CommitLSN pglogrepl.LSN
-}
-
-// Error names the change, its table and its transaction.
-func (e *ChangeError) Error() string {
-	return fmt.Sprintf("transaction %s: %s of %s is published, but only INSERTs are events", e.CommitLSN, e.Kind, e.Table)
 }

@@ -47,6 +47,8 @@ type recorder struct {
 	last    checkpoint.Position  // the record; zero: there is none. Belongs to who has the turn
 	adopted *checkpoint.Position // where the slot was found, if that is to be the record. The same
 
+	copyDone atomic.Bool // the initial copy that the record says has begun is delivered
+
 	mu        sync.Mutex
 	snapshots []checkpoint.Snapshot // delivered, oldest first; not in a record yet
 }
@@ -95,6 +97,10 @@ func (r *recorder) read(ctx context.Context) (*checkpoint.Position, error) {
 // errRecord: the position topic holds something that cannot be read.
 var errRecord = errors.New("the position record cannot be read")
 
+// errChangedHands: what was looked at before the slot was ours is no longer so, because another
+// instance had it meanwhile, or because the server is another one.
+var errChangedHands = errors.New("the slot changed hands while it was looked at")
+
 // left returns an error if there is a record: its slot is missing, and is not made anew as
 // if nothing had been there.
 func (r *recorder) left(ctx context.Context, slot string) error {
@@ -106,6 +112,25 @@ func (r *recorder) left(ctx context.Context, slot string) error {
 	}
 	return fmt.Errorf("%w: publication and slot %q are gone; what was committed since %s, the position recorded at %s, cannot be read any more",
 		replication.ErrSlotMissing, slot, r.last.EndLSN, r.last.WrittenAt.UTC().Format(time.RFC3339))
+}
+
+// intend records, before the slot is made, that an initial copy has to be delivered first.
+func (r *recorder) intend(ctx context.Context, systemID, slot string) error {
+	p := checkpoint.Position{SystemID: systemID, Slot: slot, Copying: true, Term: r.last.Term + 1, WrittenAt: time.Now()}
+	if err := r.write(ctx, p); err != nil {
+		return err
+	}
+	r.acceptGap = false // a new slot has none
+	return nil
+}
+
+// copying reports whether an initial copy has to be delivered first.
+func (r *recorder) copying() bool { return r.last.Copying }
+
+// copied notes that it has been. Any goroutine.
+func (r *recorder) copied() {
+	r.copyDone.Store(true)
+	signal(r.wake)
 }
 
 // resume returns where a session that finds s may start, 0 for where the slot is. Its
@@ -123,6 +148,10 @@ func (r *recorder) resume(ctx context.Context, s checkpoint.Server) (pglogrepl.L
 	if err != nil {
 		return 0, err
 	}
+	if r.last.Copying && r.acceptGap {
+		r.log.WarnContext(ctx, "gap accepted: rows of the initial copy may never have been delivered")
+		r.last.Copying = false
+	}
 	r.told.Store(uint64(start))
 	r.adopted = nil
 	if start == 0 {
@@ -131,17 +160,19 @@ func (r *recorder) resume(ctx context.Context, s checkpoint.Server) (pglogrepl.L
 	return start, nil
 }
 
-// hold reads the record again when the slot is ours: another instance may have had it since
-// restore, and our records must not have a lower term than its.
+// hold reads the record again when the slot is ours. Another instance may have had the slot
+// since restore: a session that begins from what is read now repeats less.
 func (r *recorder) hold(ctx context.Context) error {
 	if r.register == nil {
 		return nil
 	}
 	found, err := r.read(ctx)
-	if err != nil || found == nil || found.Term <= r.last.Term {
+	if err != nil || found == nil {
 		return err
 	}
-	r.last, r.adopted = *found, nil
+	if found.Term != r.last.Term || found.Timeline != r.last.Timeline || found.EndLSN != r.last.EndLSN {
+		return fmt.Errorf("%w: the position record went from %s to %s", errChangedHands, r.last.EndLSN, found.EndLSN)
+	}
 	return nil
 }
 
@@ -155,7 +186,7 @@ func (r *recorder) compare(s checkpoint.Server) (pglogrepl.LSN, error) {
 // adopt begins a record at the slot's own position. It is written by the session, once that
 // has the slot.
 func (r *recorder) adopt(s checkpoint.Server) {
-	p := checkpoint.Position{SystemID: s.SystemID, Timeline: s.Timeline, Slot: s.Slot, EndLSN: s.Confirmed}
+	p := checkpoint.Position{SystemID: s.SystemID, Timeline: s.Timeline, Slot: s.Slot, EndLSN: s.Confirmed, Copying: r.last.Copying}
 	if r.last.SystemID == p.SystemID && r.last.Slot == p.Slot {
 		p.Snapshots = r.last.Snapshots
 	}
@@ -165,8 +196,12 @@ func (r *recorder) adopt(s checkpoint.Server) {
 // begin makes t the tracker whose position is kept, in a session that has the slot.
 func (r *recorder) begin(t *checkpoint.Tracker) {
 	r.acceptGap = false
+	r.copyDone.Store(false)
 	r.tracker = t
-	r.term = r.last.Term + 1
+	r.term = max(r.last.Term, 1)
+	if r.adopted != nil {
+		r.term = r.last.Term + 1
+	}
 	r.mu.Lock()
 	r.snapshots = nil
 	r.mu.Unlock()
@@ -222,15 +257,26 @@ func (r *recorder) record(ctx context.Context) error {
 	if r.adopted != nil {
 		p = *r.adopted
 	}
+	copied := p.Copying && r.copyDone.Load()
+	p.Copying = p.Copying && !copied
 	if end := r.tracker.Confirmed(); end > p.EndLSN {
 		p.EndLSN = end
-	} else if r.adopted == nil {
+	} else if r.adopted == nil && !copied {
 		return nil
 	}
 	if s, ok := r.newest(p.EndLSN); ok {
 		p = p.With(s)
 	}
 	p.Term, p.WrittenAt = r.term, time.Now()
+	if err := r.write(ctx, p); err != nil {
+		return err
+	}
+	r.told.Store(uint64(p.EndLSN))
+	return nil
+}
+
+// write makes p the record.
+func (r *recorder) write(ctx context.Context, p checkpoint.Position) error {
 	data, err := json.Marshal(p)
 	if err != nil {
 		return err
@@ -239,7 +285,6 @@ func (r *recorder) record(ctx context.Context) error {
 		return fmt.Errorf("record the position %s: %w", p.EndLSN, err)
 	}
 	r.last, r.adopted = p, nil
-	r.told.Store(uint64(p.EndLSN))
 	return nil
 }
 

@@ -324,49 +324,126 @@ func TestRecordThatWasGivenUp(t *testing.T) {
 	}
 }
 
-// A session writes under a term of its own, above all it has found.
+// A session that goes on where the record ends writes under its term. One that begins where it
+// finds the slot, with no record, behind a promotion or behind a gap that was accepted, writes
+// under a new one, above all it has found.
 func TestTerms(t *testing.T) {
 	reg := &scriptedRegister{}
-	for want := range int64(3) {
-		r, tracker := begun(t, reg, server(100))
-		deliver(tracker, pglogrepl.LSN(200+100*want))
+	promoted := server(100)
+	promoted.Timeline++
+	for n, tc := range []struct {
+		server checkpoint.Server
+		want   int64
+	}{{server(100), 1}, {server(100), 1}, {promoted, 2}, {promoted, 2}} {
+		r, tracker := begun(t, reg, tc.server)
+		deliver(tracker, pglogrepl.LSN(200+100*n))
 		if err := r.record(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got := reg.position(t).Term; got != want+1 {
-			t.Errorf("session %d writes term %d", want+1, got)
+		if got := reg.position(t).Term; got != tc.want {
+			t.Errorf("session %d writes term %d, want %d", n+1, got, tc.want)
 		}
 	}
 }
 
-// Another instance has the slot between our look at the record and our start: our records
-// begin above its, and not before what it has recorded.
+// Another instance has the slot between our look at the record and our start: the session does
+// not begin, and the next one begins with what that one has recorded.
 func TestRecordMovesBeforeTheSlotIsOurs(t *testing.T) {
 	reg := &scriptedRegister{}
 	active, before := begun(t, reg, server(100))
 	standby := newRecorder(reg, false, slog.New(slog.DiscardHandler))
-	if err := standby.restore(t.Context()); err != nil {
-		t.Fatal(err)
+	look := func() (start pglogrepl.LSN) {
+		t.Helper()
+		if err := standby.restore(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		start, err := standby.resume(t.Context(), server(100))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return start
 	}
-	if _, err := standby.resume(t.Context(), server(100)); err != nil {
-		t.Fatal(err)
-	}
+	look()
 	deliver(before, 500)
 	if err := active.record(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := standby.hold(t.Context()); err != nil {
+	if err := standby.hold(t.Context()); !errors.Is(err, errChangedHands) {
+		t.Fatalf("hold: %v", err)
+	}
+	start := look()
+	if err := standby.hold(t.Context()); err != nil || start != 500 {
+		t.Fatalf("hold: %v, start at %s", err, start)
+	}
+	tracker := checkpoint.New(start)
+	standby.begin(tracker)
+	deliver(tracker, 600)
+	if err := standby.record(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	tracker := checkpoint.New(0)
-	standby.begin(tracker)
-	for _, end := range []pglogrepl.LSN{300, 600} {
-		deliver(tracker, end)
-		if err := standby.record(t.Context()); err != nil {
+	if p := reg.position(t); p.EndLSN != 600 || p.Term != 1 {
+		t.Errorf("recorded is %+v", p)
+	}
+}
+
+// Until an initial copy is delivered the record says so, whoever finds it, from before there
+// is a slot.
+func TestRecordOfACopy(t *testing.T) {
+	reg := &scriptedRegister{}
+	first := newRecorder(reg, false, slog.New(slog.DiscardHandler))
+	if err := first.intend(t.Context(), "1", "s"); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.left(t.Context(), "s"); err != nil { // the process ended before it made the slot
+		t.Errorf("the slot cannot be made: %v", err)
+	}
+	for range 2 { // the second one finds the slot
+		r, tracker := begun(t, reg, server(100))
+		if !r.copying() {
+			t.Error("no copy is to be made")
+		}
+		if err := r.record(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if p := reg.position(t); p.EndLSN != max(500, end) || end > 500 && p.Term != 2 {
-			t.Errorf("delivered to %s, recorded is %+v", end, p)
+		if p := reg.position(t); !p.Copying || p.EndLSN != 100 {
+			t.Errorf("recorded is %+v", p)
 		}
+		if tracker.Confirmed() > 100 || r.confirmed() > 100 {
+			t.Errorf("confirmed %s, the server is told %s", tracker.Confirmed(), r.confirmed())
+		}
+	}
+	r, tracker := begun(t, reg, server(100))
+	r.copied()
+	if err := r.record(t.Context()); err != nil { // although no position is new
+		t.Fatal(err)
+	}
+	if p := reg.position(t); p.Copying || p.EndLSN != 100 {
+		t.Errorf("recorded is %+v", p)
+	}
+	deliver(tracker, 200)
+	if err := r.record(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if again, _ := begun(t, reg, server(100)); again.copying() {
+		t.Error("the copy is to be made again")
+	}
+}
+
+// Whoever accepts a gap goes on without the rest of a copy; a slot made anew has no gap.
+func TestGapOfACopy(t *testing.T) {
+	reg := &scriptedRegister{}
+	first := newRecorder(reg, true, slog.New(slog.DiscardHandler))
+	if err := first.intend(t.Context(), "1", "s"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.resume(t.Context(), server(100)); err != nil || !first.copying() {
+		t.Errorf("the copy of a slot made now is given up: %v", err)
+	}
+	r := newRecorder(reg, true, slog.New(slog.DiscardHandler))
+	if err := r.restore(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.resume(t.Context(), server(100)); err != nil || r.copying() {
+		t.Errorf("the copy is not given up: %v", err)
 	}
 }

@@ -65,6 +65,7 @@ func newSession(c *Connector, stream source, prod producer, start pglogrepl.LSN,
 		publication: &publication{
 			decoder: decoder.New(), router: c.router, tracker: tracker, producer: prod,
 			flow: &c.flow, delivered: c.recorder.delivered, label: c.cfg.Name, published: published, cut: lost,
+			updates: newUpdates(c.cfg.Route.OnUpdate, c.log), messages: c.cfg.Messages, skip: c.skip,
 			deadLetters: c.deadLetters,
 			acked:       make(chan struct{}, 1), maxSpan: maxSpan,
 		},
@@ -90,10 +91,15 @@ func (s *session) run(ctx context.Context) error {
 	defer stopReading(nil)
 	batches := make(chan *replication.Batch, batchQueue)
 
+	read := make(chan struct{})
+	if s.publication.copy != nil {
+		s.publication.copy.lost = read
+	}
 	var stages sync.WaitGroup // every goroutine of a session is waited for below
 	var readErr error
 	stages.Go(func() {
 		defer close(batches)
+		defer close(read)
 		readErr = s.stream.Run(reading, s.recorder.confirmed, batches)
 		if reading.Err() == nil {
 			s.close(ctx) // the source has ended; a server that stops must not wait for the sink
@@ -204,7 +210,9 @@ func (s *session) ack(seqs []uint64) error {
 	for _, seq := range seqs {
 		s.seqs = append(s.seqs, checkpoint.Seq(seq))
 	}
-	return s.tracker.Ack(s.seqs...)
+	err := s.tracker.Ack(s.seqs...)
+	s.publication.flow.commits.settle()
+	return err
 }
 
 // deadRecord is the producer's substitute for a record that Kafka does not take.

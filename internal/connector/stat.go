@@ -1,6 +1,7 @@
 package connector
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,10 +35,16 @@ type Stat struct {
 	Rows         uint64 // outbox rows sent to the sink
 	Bytes        uint64 // bytes of their keys and values
 	DeadLetters  uint64 // those that went to the dead-letter topic instead
+	Refused      uint64 // of the dead letters, those that were records and that Kafka did not take
+
+	// Behind is when the oldest of the transactions that have been read and are not confirmed
+	// was committed, by the server's clock; zero if there is none.
+	Behind time.Time
 
 	Received  pglogrepl.LSN // position read: commit ends and keepalives
 	Confirmed pglogrepl.LSN // position the server may be told
 	LastError string        // why the last session ended, or what is waited for
+	Failures  []Failure     // the last of these, oldest first
 	Slot      SlotStat
 	Sink      sink.Stat
 }
@@ -46,16 +53,17 @@ type Stat struct {
 type SlotStat struct {
 	ReadAt        time.Time // zero: never
 	Exists        bool
-	WALStatus     string // reserved, extended, unreserved, lost
-	RetainedBytes int64  // log that is kept for it
-	SafeBytes     *int64 // that may be written before log it needs may go, may be negative; nil: no limit
+	WALStatus     string        // reserved, extended, unreserved, lost
+	WALEnd        pglogrepl.LSN // of the server's log at ReadAt
+	RetainedBytes int64         // log that is kept for it
+	SafeBytes     *int64        // that may be written before log it needs may go, may be negative; nil: no limit
 }
 
 // slotState is the part of Stat that the catalog tells.
 type slotState struct{ stat atomic.Pointer[SlotStat] }
 
 func (s *slotState) set(c *replication.Catalog) {
-	st := SlotStat{ReadAt: c.ReadAt}
+	st := SlotStat{ReadAt: c.ReadAt, WALEnd: c.WALEnd}
 	if slot := c.Slot; slot != nil {
 		st.Exists, st.WALStatus, st.RetainedBytes, st.SafeBytes = true, slot.WALStatus, slot.Retained(c.WALEnd), slot.SafeWALSize
 	}
@@ -72,6 +80,7 @@ type flowCounts struct {
 // flow is the part of Stat that changes with the data.
 type flow struct {
 	tracker atomic.Pointer[checkpoint.Tracker] // the current session's; its last one between sessions
+	commits commits
 
 	mu     sync.Mutex
 	counts flowCounts
@@ -94,6 +103,7 @@ func (f *flow) add(counts *flowCounts) {
 // begin starts the position over: another session may be on another timeline.
 func (f *flow) begin(t *checkpoint.Tracker) {
 	f.tracker.Store(t)
+	f.commits.reset(t)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.counts.received = t.Confirmed()
@@ -116,6 +126,7 @@ type phase struct {
 	since    time.Time
 	sessions uint64
 	err      string
+	failures failures
 }
 
 func (p *phase) enter(s State, err error) {
@@ -129,6 +140,7 @@ func (p *phase) enter(s State, err error) {
 	}
 	if err != nil {
 		p.err = err.Error()
+		p.failures.add(err, time.Now())
 	}
 }
 
@@ -138,10 +150,12 @@ func (c *Connector) Stat() Stat {
 	st := Stat{
 		Transactions: counts.transactions, Rows: counts.rows, Bytes: counts.bytes,
 		Received: counts.received, Confirmed: confirmed,
-		DeadLetters: c.deadLetters.count(),
+		Behind: c.flow.commits.oldest(),
 	}
+	st.DeadLetters, st.Refused = c.deadLetters.count()
 	c.phase.mu.Lock()
 	st.State, st.Since, st.Sessions, st.LastError = c.phase.state, c.phase.since, c.phase.sessions, c.phase.err
+	st.Failures = slices.Clone(c.phase.failures)
 	c.phase.mu.Unlock()
 	if slot := c.slot.stat.Load(); slot != nil {
 		st.Slot = *slot

@@ -56,7 +56,7 @@ func (c *Connector) newWatcher(stream *replication.Stream, catalog *replication.
 			return now.SystemID == stream.System().ID && now.InRecovery == catalog.InRecovery
 		},
 		check: func(ctx context.Context, now *replication.Catalog) error {
-			return errors.Join(c.look(ctx, now), routable(c.checker, now))
+			return errors.Join(c.look(ctx, now), c.stillRoutable(ctx, now))
 		},
 		rows: rows, emitted: rows(), label: c.cfg.Name, emits: c.cfg.Source.MessagePrefix != "",
 		log: c.log,
@@ -151,15 +151,16 @@ func (c *Connector) look(ctx context.Context, catalog *replication.Catalog) erro
 	return err
 }
 
-// routable says whether the rows of every published table can become records.
-func routable(router *route.Router, catalog *replication.Catalog) error {
-	if catalog.Publication == nil {
-		return nil
+// stillRoutable says that a published table cannot be relayed any more. That the catalog does
+// not say is left to the stream.
+func (c *Connector) stillRoutable(ctx context.Context, catalog *replication.Catalog) error {
+	err := c.checker.check(catalog, c.describe(ctx))
+	if err == nil || as[*route.ColumnError](err) {
+		return err
 	}
-	for _, t := range catalog.Publication.Tables {
-		if err := router.Check(relation(t)); err != nil {
-			return err
-		}
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // the session is over
 	}
+	c.log.WarnContext(ctx, "tables not checked: what cannot be relayed is noticed later", slog.Any("err", err))
 	return nil
 }

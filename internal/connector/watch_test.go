@@ -93,7 +93,7 @@ func newWatch(t *testing.T, looks ...step) *watch {
 		observer: w.observer, interval: 10 * time.Second, log: log, label: "orders",
 		same: func(c *replication.Catalog) bool { return c.SystemID == "7" },
 		check: func(ctx context.Context, now *replication.Catalog) error {
-			return errors.Join(c.look(ctx, now), routable(c.checker, now))
+			return errors.Join(c.look(ctx, now), c.stillRoutable(ctx, now))
 		},
 		rows: w.rows.Load,
 	}
@@ -187,7 +187,7 @@ func TestWatchWarns(t *testing.T) {
 		if n := w.logged("max_slot_wal_keep_size"); n != 1 {
 			t.Errorf("%d warnings:\n%s", n, &w.log)
 		}
-		want := SlotStat{ReadAt: short.ReadAt, Exists: true, WALStatus: "reserved", RetainedBytes: 0x1000, SafeBytes: &left}
+		want := SlotStat{ReadAt: short.ReadAt, Exists: true, WALStatus: "reserved", WALEnd: 0x2000, RetainedBytes: 0x1000, SafeBytes: &left}
 		if diff := cmp.Diff(want, w.connector.Stat().Slot); diff != "" {
 			t.Errorf("Stat (-want +got):\n%s", diff)
 		}

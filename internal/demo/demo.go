@@ -8,10 +8,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
+	"strconv"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/admin"
 	"github.com/outbox-cdc/outbox-cdc/internal/connector"
 )
 
@@ -31,6 +34,8 @@ type Options struct {
 	Brokers []string
 	// Term is the value of TERM: a dumb terminal gets lines instead of a panel.
 	Term string
+	// Version of this program, as the live page shows it.
+	Version string
 	// NoColor is whether NO_COLOR is set (https://no-color.org).
 	NoColor bool
 }
@@ -84,7 +89,12 @@ func (d *demo) run(ctx context.Context) error {
 	if err := d.rig.setUp(ctx); err != nil {
 		return unlessInterrupted(ctx, err)
 	}
-	relay, err := connector.New(d.rig.relayConfig(), d.log)
+	relayCfg := d.rig.relayConfig()
+	page, err := d.page(ctx, &relayCfg)
+	if err != nil {
+		return err
+	}
+	relay, err := connector.New(relayCfg, d.log)
 	if err != nil {
 		return err
 	}
@@ -104,6 +114,7 @@ func (d *demo) run(ctx context.Context) error {
 		return d.relay.Run(relaying)
 	})
 	g.Go(func() error { return d.consumer.run(consuming) })
+	g.Go(func() error { return page.Run(consuming, d.relay.Stat) })
 
 	performed, err := d.perform(ctx, running)
 	stopRelay() // it hands over what it holds, and the consumer must see that
@@ -116,6 +127,22 @@ func (d *demo) run(ctx context.Context) error {
 		return d.conclude(ctx, err)
 	}
 	return err
+}
+
+// page opens the relay's live page and says where it is.
+func (d *demo) page(ctx context.Context, relay *connector.Config) (*admin.Server, error) {
+	page := admin.New(admin.Config{
+		Name: relay.Name, Version: d.opts.Version,
+		Source:      net.JoinHostPort(relay.Source.Conn.Host, strconv.Itoa(int(relay.Source.Conn.Port))) + "/" + relay.Source.Conn.Database,
+		Publication: relay.Source.Publication, Slot: relay.Source.Slot, Brokers: relay.Sink.Brokers,
+	}, d.log)
+	return page, d.screen.step("live page", func(func(string)) (string, error) {
+		if err := page.Listen(ctx, "127.0.0.1:0"); err != nil {
+			return "", err
+		}
+		page.Observe(relay)
+		return "http://" + page.Addr() + "/", nil
+	})
 }
 
 // unlessInterrupted returns err, or nil when the demo was ended before it began.

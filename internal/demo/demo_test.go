@@ -115,6 +115,9 @@ func TestDemo(t *testing.T) {
 		t.Fatalf("Run: %v\n%s\n%s", err, &stdout, &stderr)
 	}
 	sound(t, stdout.String())
+	if !regexp.MustCompile(`live page +http://127\.0\.0\.1:\d+/`).MatchString(stdout.String()) {
+		t.Errorf("no address of the live page:\n%s", &stdout)
+	}
 	if lines := strings.Count(stdout.String(), "confirmed"); lines < 2 {
 		t.Errorf("%d lines while it ran, want one a second:\n%s", lines, &stdout)
 	}

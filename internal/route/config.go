@@ -1,12 +1,13 @@
 package route
 
 import (
-	"errors"
-	"fmt"
-	"slices"
+	"cmp"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/connectdata"
 )
 
-// Config says which column of an outbox row becomes which part of its record.
+// Config says which column of an outbox row becomes which part of its record. Its zero value,
+// with [DefaultColumns], is the profile in which every part is the column's own bytes.
 type Config struct {
 	// Columns names the columns; take [DefaultColumns] and change what differs.
 	Columns Columns
@@ -17,22 +18,42 @@ type Config struct {
 	// Empty means [DefaultTopic].
 	Topic string
 
-	// TombstoneOnEmpty makes an empty or white-space payload a null value, as SQL NULL
-	// always is.
+	// TopicRules rewrite the name that Topic gives, one after the other.
+	TopicRules []TopicRule
+
+	// TombstoneOnEmpty makes a payload of nothing but blanks and control characters a null
+	// value, as SQL NULL always is where the payload is not encoded. An empty bytea is not
+	// meant.
 	TombstoneOnEmpty bool
 
-	// Place puts further columns into the record, headers in this order.
+	// Place puts further columns into the record, headers and members in this order.
 	Place []Placement
+
+	// OnMissingColumn is what becomes of a placement whose column a table lacks.
+	// Empty means [MissingError].
+	OnMissingColumn Missing
+
+	// OnUpdate is what becomes of a changed row. Empty means [UpdateStop].
+	OnUpdate Updates
+
+	// Encoding is what becomes of the columns' values.
+	Encoding Encodings
+
+	// Static is headers that every record has, behind all others, as text.
+	Static []StaticHeader
 
 	// PositionHeaders adds outbox_lsn (the commit LSN), outbox_index (the row's place in
 	// its transaction, from 0) and outbox_committed_at (RFC 3339, UTC) to every record.
 	PositionHeaders bool
+
+	// Debezium is what only records that must be those of Debezium need.
+	Debezium Debezium
 }
 
 // DefaultTopic is the topic template used when none is configured.
 const DefaultTopic = "outbox.event.${route}"
 
-// The headers every record has, first and in this order.
+// The headers every record has, in this order.
 const (
 	IDHeader   = "id"
 	TypeHeader = "eventType"
@@ -45,6 +66,14 @@ type Columns struct {
 	Route   string // ${route} in the topic template
 	Type    string // header "eventType"; empty: no such header
 	Payload string // record value; NULL is a null value
+
+	// Timestamp is a timestamp or timestamptz column that is the record's timestamp; NULL is
+	// the transaction's. Empty: always the transaction's.
+	Timestamp string
+
+	// SchemaVersion is an integer column: the version of the envelope's schema, where there
+	// is an envelope and its schema is written. Empty: none.
+	SchemaVersion string
 
 	// Headers holds a JSON object whose members become headers: strings as their text,
 	// anything else as its JSON. Empty: none. A table may lack the column of the default
@@ -65,51 +94,61 @@ type Target string
 
 // The places a column can be put.
 const (
-	ToHeader    Target = "header"    // a header with the column's text; NULL is a null value
+	ToHeader    Target = "header"    // a header; NULL is a null value unless it is encoded
+	ToEnvelope  Target = "envelope"  // a member of the value, which is an object then, behind "payload"
 	ToPartition Target = "partition" // the partition's number; NULL leaves it to the key
 )
+
+// Targets are all of them.
+func Targets() []Target { return []Target{ToHeader, ToEnvelope, ToPartition} }
 
 // A Placement puts one more column into the record.
 type Placement struct {
 	Column string
 	To     Target
-	As     string // the header's name; empty means the column's
+	As     string // the header's or member's name; empty means the column's
 }
 
-// validate returns every problem of cfg at once.
-func (cfg Config) validate() error {
-	var errs []error
-	for _, c := range []struct{ role, name string }{
-		{"id", cfg.Columns.ID},
-		{"key", cfg.Columns.Key},
-		{"route", cfg.Columns.Route},
-		{"payload", cfg.Columns.Payload},
-	} {
-		if c.name == "" {
-			errs = append(errs, fmt.Errorf("columns.%s: a column name is needed", c.role))
-		}
-	}
-	partitions := 0
-	for i, p := range cfg.Place {
-		if p.Column == "" {
-			errs = append(errs, fmt.Errorf("place[%d].column: a column name is needed", i))
-		}
-		if !slices.Contains([]Target{ToHeader, ToPartition}, p.To) {
-			errs = append(errs, fmt.Errorf("place[%d].to: %q is not one of header, partition", i, p.To))
-		}
-		if p.To == ToPartition {
-			partitions++
-		}
-	}
-	if partitions > 1 {
-		errs = append(errs, errors.New("place: only one column can be the partition"))
-	}
-	if parts, err := parseTemplate(cfg.Topic); err != nil {
-		errs = append(errs, err)
-	} else if len(parts) == 1 && parts[0].column == "" {
-		if illegal := illegalTopic([]byte(parts[0].text)); illegal != "" {
-			errs = append(errs, fmt.Errorf("topic: %q %s", cfg.Topic, illegal))
-		}
-	}
-	return errors.Join(errs...)
+// name returns what the column is called in the record.
+func (p Placement) name() string { return cmp.Or(p.As, p.Column) }
+
+// Missing is what becomes of a placement whose column a table lacks.
+type Missing string
+
+// What can become of it.
+const (
+	MissingError  Missing = "error"  // the table is refused with a [*ColumnError]
+	MissingIgnore Missing = "ignore" // records are made without it
+)
+
+// Missings are all of them.
+func Missings() []Missing { return []Missing{MissingError, MissingIgnore} }
+
+// Updates is what becomes of a changed row. One whose identity has changed is an event anew,
+// unless it is refused.
+type Updates string
+
+// What can become of it. Those between say only how the caller is to speak of it.
+const (
+	UpdateStop   Updates = "stop"   // it is refused
+	UpdateIgnore Updates = "ignore" // dropped
+	UpdateWarn   Updates = "warn"   // dropped, with a warning
+	UpdateError  Updates = "error"  // dropped, with an error in the log
+)
+
+// UpdatePolicies are all of them.
+func UpdatePolicies() []Updates { return []Updates{UpdateStop, UpdateIgnore, UpdateWarn, UpdateError} }
+
+// TakesUpdates reports whether changed rows have a use: they do not end everything.
+func (cfg Config) TakesUpdates() bool { return cfg.OnUpdate != "" && cfg.OnUpdate != UpdateStop }
+
+// Encodings is what becomes of the columns' values, by the part of the record. Empty means
+// [connectdata.Raw].
+type Encodings struct {
+	Key     connectdata.Encoding // raw, string, json, json-schema, bytes
+	Value   connectdata.Encoding // raw, string, json, json-schema, bytes; an envelope needs json or json-schema
+	Headers connectdata.Encoding // raw, simple, string, json, json-schema
 }
+
+// A StaticHeader is a header that every record has.
+type StaticHeader struct{ Name, Value string }

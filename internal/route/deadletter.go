@@ -71,7 +71,9 @@ func (r *Router) payloadOf(row *decoder.Insert, column []byte) []byte {
 	if err != nil {
 		return column
 	}
-	value, reason := p.payload.raw(row.Row, &r.scratch)
+	payload := p.payload
+	payload.hasDefault = false
+	value, reason := payload.raw(row.Row, &r.scratch)
 	if reason != "" {
 		return column
 	}

@@ -11,7 +11,7 @@ import (
 type RowError struct {
 	Table  string // schema.table
 	ID     string // the row's id, empty if that is what is wrong
-	Column string // the column at fault
+	Column string // the column at fault; empty if it is the row as a whole
 	Reason string
 }
 
@@ -20,6 +20,9 @@ func (e *RowError) Error() string {
 	row := "row of " + e.Table
 	if e.ID != "" {
 		row = fmt.Sprintf("row %s of %s", visible(e.ID), e.Table)
+	}
+	if e.Column == "" {
+		return row + ": " + e.Reason
 	}
 	return fmt.Sprintf("%s: column %s: %s", row, e.Column, e.Reason)
 }

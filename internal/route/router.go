@@ -1,16 +1,13 @@
 package route
 
 import (
-	"bytes"
-	"encoding/json"
 	"strconv"
 	"time"
-	"unsafe"
 
 	"github.com/jackc/pglogrepl"
-	"github.com/tidwall/gjson"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/connectdata"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -25,10 +22,17 @@ type Tx struct {
 type Router struct {
 	cfg      Config
 	template []part
+	describe Describe
 	plans    map[uint32]*plan // by relation OID
 	topics   topicCache
 	topic    []byte // the topic being put together
-	scratch  []byte // decoded bytea and position headers of the current record
+	scratch  []byte // what has been made for the current record: decoded bytea, encoded values, …
+
+	context     []sink.Header      // of rows of tables
+	static      []sink.Header      // behind them
+	plain       *connectdata.Field // makes a header of a text; nil: that is its bytes
+	schemaNames map[string]string  // that have been given, by what Debezium tells schemas apart by
+	messages    map[string]*plan   // by the members of a message
 }
 
 // New returns a Router, or every problem of cfg at once.
@@ -40,13 +44,23 @@ func New(cfg Config) (*Router, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Router{
-		cfg:      cfg,
-		template: template,
-		plans:    map[uint32]*plan{},
-		topics:   topicCache{},
-		scratch:  make([]byte, 0, 256), // never nil: an empty bytea is empty, not NULL
-	}, nil
+	r := &Router{
+		cfg:         cfg,
+		template:    template,
+		plans:       map[uint32]*plan{},
+		topics:      topicCache{names: map[string]string{}},
+		scratch:     make([]byte, 0, 256), // never nil: an empty bytea is empty, not NULL
+		schemaNames: map[string]string{},
+		messages:    map[string]*plan{},
+	}
+	for _, rule := range cfg.TopicRules {
+		parsed, err := ParseRule(rule.Match, rule.Replace)
+		if err != nil {
+			return nil, err
+		}
+		r.topics.rules = append(r.topics.rules, parsed)
+	}
+	return r, r.fixHeaders()
 }
 
 // Check reports whether rows of rel can become records: a *ColumnError if not. It costs
@@ -59,29 +73,52 @@ func (r *Router) Check(rel *decoder.Relation) error {
 // Route fills rec with the record of row, the index-th row of tx counted from 0.
 // rec.Seq is left alone. The slices in rec alias row and the Router: they are valid until
 // the next call and until the decoder's next message. The error is a *RowError or a
-// *ColumnError.
+// *ColumnError, or wraps that of [Describe].
 func (r *Router) Route(tx Tx, index int, row *decoder.Insert, rec *sink.Record) error {
 	p, err := r.planFor(row.Relation)
 	if err != nil {
 		return err
 	}
-	b := builder{r: r, plan: p, row: row.Row, rec: rec}
+	return r.record(p, tx, index, row.Row, nil, rec)
+}
+
+// record fills rec with the record of row. An old row is one whose identity row has changed.
+func (r *Router) record(p *plan, tx Tx, index int, row, old []decoder.Value, rec *sink.Record) error {
+	b := builder{r: r, plan: p, row: row, rec: rec}
 	r.scratch = r.scratch[:0]
 	rec.Headers = rec.Headers[:0]
-	rec.Timestamp = tx.Timestamp
 
+	b.identify()
+	if old != nil && p.oldKey != nil {
+		b.oldKey(p.oldKey, old)
+	}
+	if p.context != nil {
+		rec.Headers = append(rec.Headers, p.context...)
+	}
 	b.identity()
 	b.topicName()
-	b.partitionNumber()
-	rec.Key = b.raw(&p.key)
-	b.value()
-	b.rowHeaders()
+	rec.Partition = sink.AnyPartition
+	if p.partition != nil {
+		b.partitionNumber()
+	}
+	rec.Timestamp = tx.Timestamp
+	if p.timestamp != nil {
+		b.timestamp()
+	}
+	rec.Key = b.part(&p.key)
+	rec.Value = b.value()
+	if p.headers != nil {
+		b.rowHeaders()
+	}
 	for i := range p.placed {
 		h := &p.placed[i]
-		b.header(h.name, b.raw(&h.field))
+		b.header(h.name, b.part(&h.field))
 	}
 	if r.cfg.PositionHeaders {
 		b.positionHeaders(tx, index)
+	}
+	if r.static != nil {
+		rec.Headers = append(rec.Headers, r.static...)
 	}
 	if b.err != nil {
 		return b.err
@@ -93,7 +130,7 @@ func (r *Router) planFor(rel *decoder.Relation) (*plan, error) {
 	if p := r.plans[rel.OID]; p != nil && p.relation == rel {
 		return p, nil
 	}
-	p, err := newPlan(r.cfg, r.template, rel)
+	p, err := r.newPlan(rel)
 	if err != nil {
 		return nil, err
 	}
@@ -118,28 +155,74 @@ func (b *builder) fail(column, reason string) {
 	}
 }
 
-// raw returns the column's bytes, nil for NULL.
+// text returns what Postgres prints for the column, nil for NULL. The usual case is short
+// enough to be inlined, here and in part.
+func (b *builder) text(f *field) []byte {
+	if v := &b.row[f.index]; v.Kind == decoder.Text {
+		return v.Data
+	}
+	return b.noText(f)
+}
+
+func (b *builder) noText(f *field) []byte {
+	data, reason := f.text(b.row)
+	return b.checked(f, data, reason)
+}
+
+// part returns what the record holds of the column, nil for a null.
+func (b *builder) part(f *field) []byte {
+	if v := &b.row[f.index]; v.Kind == f.verbatim {
+		return v.Data
+	}
+	return b.made(f)
+}
+
+func (b *builder) made(f *field) []byte {
+	data, reason := f.part(b.row, &b.r.scratch)
+	return b.checked(f, data, reason)
+}
+
+// raw returns the column's own bytes, nil for NULL.
 func (b *builder) raw(f *field) []byte {
 	data, reason := f.raw(b.row, &b.r.scratch)
+	return b.checked(f, data, reason)
+}
+
+func (b *builder) checked(f *field, data []byte, reason string) []byte {
 	if reason != "" {
 		b.fail(f.name, reason)
 	}
 	return data
 }
 
+// scratch returns what write appends to the scratch space.
+func (b *builder) scratch(column string, write func([]byte) ([]byte, error)) []byte {
+	start := len(b.r.scratch)
+	out, err := write(b.r.scratch)
+	if err != nil {
+		b.fail(column, err.Error())
+		return nil
+	}
+	b.r.scratch = out
+	return out[start:len(out):len(out)]
+}
+
 func (b *builder) header(key string, value []byte) {
 	b.rec.Headers = append(b.rec.Headers, sink.Header{Key: key, Value: value})
 }
 
-func (b *builder) identity() {
-	id := b.raw(&b.plan.id)
-	if id == nil {
+// identify says which row errors are about.
+func (b *builder) identify() {
+	b.id = b.text(&b.plan.id)
+	if b.id == nil {
 		b.fail(b.plan.id.name, "is NULL; every event needs an id")
 	}
-	b.id = id
-	b.header(IDHeader, id)
+}
+
+func (b *builder) identity() {
+	b.header(IDHeader, b.part(&b.plan.id))
 	if b.plan.eventType != nil {
-		b.header(TypeHeader, b.raw(b.plan.eventType))
+		b.header(TypeHeader, b.part(b.plan.eventType))
 	}
 }
 
@@ -151,7 +234,7 @@ func (b *builder) topicName() {
 			name = append(name, t.text...)
 			continue
 		}
-		v := b.raw(t.field)
+		v := b.part(t.field)
 		if v == nil {
 			b.fail(t.field.name, "is NULL, and the topic's name needs it")
 		}
@@ -166,10 +249,6 @@ func (b *builder) topicName() {
 }
 
 func (b *builder) partitionNumber() {
-	b.rec.Partition = sink.AnyPartition
-	if b.plan.partition == nil {
-		return
-	}
 	v := b.raw(b.plan.partition)
 	if v == nil {
 		return
@@ -182,65 +261,20 @@ func (b *builder) partitionNumber() {
 	b.rec.Partition = int32(n)
 }
 
-func (b *builder) value() {
-	v := b.raw(&b.plan.payload)
-	if b.r.cfg.TombstoneOnEmpty && len(bytes.TrimSpace(v)) == 0 {
-		v = nil
-	}
-	b.rec.Value = v
-}
-
-// rowHeaders adds the members of the headers column in the order Postgres prints them.
-func (b *builder) rowHeaders() {
-	if b.plan.headers == nil {
+// timestamp takes the record's timestamp from its column, unless that is NULL. Kafka has none
+// before 1970.
+func (b *builder) timestamp() {
+	text := b.text(&b.plan.timestamp.field)
+	if text == nil {
 		return
 	}
-	v := b.raw(b.plan.headers)
-	if v == nil {
-		return
+	ms, err := b.plan.timestamp.read.Millis(text)
+	switch {
+	case err != nil:
+		b.fail(b.plan.timestamp.name, err.Error())
+	case ms < 0:
+		b.fail(b.plan.timestamp.name, "is before 1970, where Kafka has no timestamps")
+	default:
+		b.rec.Timestamp = time.UnixMilli(ms)
 	}
-	if oid := b.plan.headers.oid; oid != oidJSON && oid != oidJSONB && !json.Valid(v) {
-		b.fail(b.plan.headers.name, "is not JSON")
-		return
-	}
-	// v is not written to while the parsed object is in use.
-	object := gjson.Parse(unsafe.String(unsafe.SliceData(v), len(v))) //nolint:gosec // saves a copy; see above
-	if !object.IsObject() {
-		if object.Type != gjson.Null {
-			b.fail(b.plan.headers.name, "is not a JSON object")
-		}
-		return
-	}
-	object.ForEach(func(name, member gjson.Result) bool {
-		text := member.Raw
-		if member.Type == gjson.String {
-			text = member.Str
-		}
-		b.header(name.Str, bytesOf(text))
-		return true
-	})
-}
-
-// bytesOf views s as bytes, which must not be written to. Never nil: an empty header is
-// not a null one.
-func bytesOf(s string) []byte {
-	if s == "" {
-		return []byte{}
-	}
-	return unsafe.Slice(unsafe.StringData(s), len(s)) //nolint:gosec // saves a copy; see above
-}
-
-func (b *builder) positionHeaders(tx Tx, index int) {
-	b.scratchHeader("outbox_lsn", func(s []byte) []byte { return append(s, tx.CommitLSN.String()...) })
-	b.scratchHeader("outbox_index", func(s []byte) []byte { return strconv.AppendInt(s, int64(index), 10) })
-	b.scratchHeader("outbox_committed_at", func(s []byte) []byte {
-		return tx.CommitTime.UTC().AppendFormat(s, time.RFC3339Nano)
-	})
-}
-
-// scratchHeader adds a header whose value write appends to the scratch space.
-func (b *builder) scratchHeader(key string, write func([]byte) []byte) {
-	start := len(b.r.scratch)
-	b.r.scratch = write(b.r.scratch)
-	b.header(key, b.r.scratch[start:len(b.r.scratch):len(b.r.scratch)])
 }

@@ -18,7 +18,7 @@ var (
 	tx         = Tx{CommitLSN: 0x16B374D848, CommitTime: commitTime, Timestamp: commitTime.Add(-time.Hour)}
 )
 
-const oidText, oidUUID = 25, 2950
+const oidUUID = 2950
 
 // outboxTable is the table of the migrations, as the stream describes it.
 func outboxTable() *decoder.Relation {
@@ -304,7 +304,7 @@ func TestConfigProblems(t *testing.T) {
 	want := strings.Join([]string{
 		"columns.id: a column name is needed", "columns.key: a column name is needed",
 		"columns.route: a column name is needed", "columns.payload: a column name is needed",
-		"place[0].column: a column name is needed", `place[0].to: "envelop" is not one of header, partition`,
+		"place[0].column: a column name is needed", `place[0].to: "envelop" is not one of header, envelope, partition`,
 		"place: only one column can be the partition",
 		`topic: in "${oops", $ must begin ${column} or be written $$`,
 	}, "\n")

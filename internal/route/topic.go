@@ -83,22 +83,29 @@ func legalTopicByte(c byte) bool {
 		c == '.' || c == '_' || c == '-'
 }
 
-// A topicCache gives every topic name one string, so that a record needs none of its
-// own. Only legal names get in.
-type topicCache map[string]string
+// A topicCache gives every topic one string, so that a record needs none of its own, and the
+// rules are applied to a name once. Only what gives a legal name gets in.
+type topicCache struct {
+	rules []*Rule
+	names map[string]string // by what the template gives
+}
 
-// intern returns name as a string, or why it is not legal.
-func (c topicCache) intern(name []byte) (topic, illegal string) {
-	if s, ok := c[string(name)]; ok {
+// intern returns the topic that the rules make of name, or why it is not legal.
+func (c *topicCache) intern(name []byte) (topic, illegal string) {
+	if s, ok := c.names[string(name)]; ok {
 		return s, ""
 	}
-	if illegal := illegalTopic(name); illegal != "" {
+	before := string(name)
+	topic = before
+	for _, rule := range c.rules {
+		topic = rule.Apply(topic)
+	}
+	if illegal := illegalTopic([]byte(topic)); illegal != "" {
 		return "", illegal
 	}
-	if len(c) >= topicCacheSize {
-		clear(c)
+	if len(c.names) >= topicCacheSize {
+		clear(c.names)
 	}
-	s := string(name)
-	c[s] = s
-	return s, ""
+	c.names[before] = topic
+	return topic, ""
 }

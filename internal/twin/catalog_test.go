@@ -49,10 +49,10 @@ var statements = []statement{
 	{"pg_catalog.pg_publication_rel", "oott", func(*client) [][]string {
 		return [][]string{{"16401", strconv.Itoa(tableOID), "public", "outbox"}}
 	}},
-	{"pg_publication_tables", "ottbttotb", func(*client) [][]string {
+	{"pg_publication_tables", "ottbbtto4tb", func(*client) [][]string {
 		var rows [][]string
 		for _, name := range columns {
-			rows = append(rows, []string{strconv.Itoa(tableOID), "public", "outbox", "f", "", name, "25", "text", "t"})
+			rows = append(rows, []string{strconv.Itoa(tableOID), "public", "outbox", "f", "f", "", name, "25", "-1", "text", "t"})
 		}
 		return rows
 	}},

@@ -20,7 +20,6 @@
 //
 //	go test ./internal/twin                          a few hundred seeds
 //	OUTBOX_TEST_SEEDS=5000 go test ./internal/twin   more
-//	OUTBOX_TEST_STANDBY=1 go test ./internal/twin    with a second relay that waits for the slot
 //	OUTBOX_TEST_SEED=17 go test ./internal/twin -v   one, with its history
 //
 // A seed fixes what is committed, what goes wrong and at which moment or byte. It does not fix

@@ -56,6 +56,9 @@ type fates struct {
 	deniedTopic string
 }
 
+// longestHold is how long an answer may be held.
+const longestHold = 20 * time.Second
+
 // draw draws the fate of a request. The cluster's lock is held.
 func (f *fates) draw(k *kafka, rng *rand.Rand, req kmsg.Request) fate {
 	kind := untouched
@@ -91,7 +94,7 @@ func (f *fates) draw(k *kafka, rng *rand.Rand, req kmsg.Request) fate {
 	case failed:
 		return fate{kind: failed, err: written[rng.IntN(len(written))]}
 	case held:
-		return fate{kind: held, after: 20 * d}
+		return fate{kind: held, after: min(20*d, longestHold)}
 	case late:
 		if topic == positions { // see TestTwin
 			return fate{kind: lost}

@@ -122,6 +122,7 @@ func (w *world) play() {
 	cancel()
 	writing.Wait()
 	enemy.peace()
+	time.Sleep(longestHold) // whoever waits for an answer from the time of trouble cannot stop well
 
 	w.arrive()
 	w.quit()

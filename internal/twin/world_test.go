@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -180,7 +179,7 @@ func (w *world) operate() {
 		case o := <-w.orders:
 			w.history.note("operator: %s", o)
 			var standby *process
-			if o != quit && rng.IntN(3) == 0 && os.Getenv("OUTBOX_TEST_STANDBY") != "" {
+			if o != quit && rng.IntN(3) == 0 {
 				standby = w.launch()
 				time.Sleep(time.Duration(rng.IntN(5000)) * time.Millisecond)
 			}

@@ -31,7 +31,7 @@ type Header struct {
 	AnyValue bool // recorded only: the value is not compared
 }
 
-// any stands for bytes that are new in each run.
+// anyBytes stands for bytes that are new in each run.
 const anyBytes = "*"
 
 // UnmarshalJSON reads a line of records.jsonl.
@@ -89,30 +89,41 @@ func recorded(s *string) (data []byte, anything bool, err error) {
 
 // Line returns the record as a line of records.jsonl.
 func (r *Record) Line() string {
-	encode := func(b []byte) *string {
-		if b == nil {
-			return nil
-		}
-		return new(base64.StdEncoding.EncodeToString(b))
-	}
-	headers := [][2]*string{}
-	for _, h := range r.Headers {
-		headers = append(headers, [2]*string{&h.Name, encode(h.Value)})
-	}
-	line, err := json.Marshal(struct { // strings and numbers only: cannot fail
+	line := struct {
 		Topic     string       `json:"topic"`
 		Partition int32        `json:"partition"`
 		Offset    int64        `json:"offset"`
 		Key       *string      `json:"key"`
 		Value     *string      `json:"value"`
 		Headers   [][2]*string `json:"headers"`
-		Timestamp int64        `json:"timestamp_ms"`
-		Text      string       `json:"value_text"`
-	}{r.Topic, r.Partition, r.Offset, encode(r.Key), encode(r.Value), headers, r.Timestamp.UnixMilli(), string(r.Value)})
-	if err != nil {
-		panic(err)
+		Timestamp *int64       `json:"timestamp_ms"`
+	}{
+		Topic: r.Topic, Partition: r.Partition, Offset: r.Offset,
+		Key: record(r.Key, false), Value: record(r.Value, r.AnyValue), Headers: [][2]*string{},
 	}
-	return string(line)
+	for _, h := range r.Headers {
+		line.Headers = append(line.Headers, [2]*string{&h.Name, record(h.Value, h.AnyValue)})
+	}
+	if !r.Timestamp.IsZero() {
+		line.Timestamp = new(r.Timestamp.UnixMilli())
+	}
+	text, err := json.Marshal(line)
+	if err != nil {
+		panic(err) // it is made of strings and numbers
+	}
+	return string(text)
+}
+
+// record is the inverse of recorded.
+func record(b []byte, anything bool) *string {
+	switch {
+	case anything:
+		return new(anyBytes)
+	case b == nil:
+		return nil
+	default:
+		return new(base64.StdEncoding.EncodeToString(b))
+	}
 }
 
 func (r *Record) at() string { return fmt.Sprintf("%s/%d@%d", r.Topic, r.Partition, r.Offset) }
@@ -134,6 +145,32 @@ func WithoutContext(records []Record) []Record {
 // A Run is when the program under test was at work: a record whose timestamp was not recorded
 // has one of that time.
 type Run struct{ Began, Ended time.Time }
+
+// Among returns those of want that stand where one of got does.
+func Among(want, got []Record) []Record {
+	places := map[string]bool{}
+	for _, r := range got {
+		places[r.at()] = true
+	}
+	return slices.DeleteFunc(slices.Clone(want), func(r Record) bool { return !places[r.at()] })
+}
+
+// Lasting returns the records as they would be recorded: without the timestamps that tell when
+// they were written, and with values of the headers named in fresh standing for any.
+func Lasting(records []Record, run Run, fresh ...string) []Record {
+	out := slices.Clone(records)
+	for i := range out {
+		r := &out[i]
+		if !r.Timestamp.Before(run.Began.Truncate(time.Millisecond)) && !r.Timestamp.After(run.Ended) {
+			r.Timestamp = time.Time{}
+		}
+		r.Headers = slices.Clone(r.Headers)
+		for j := range r.Headers {
+			r.Headers[j].AnyValue = slices.Contains(fresh, r.Headers[j].Name)
+		}
+	}
+	return out
+}
 
 // Compare returns how what was written differs from what was recorded: one line for each
 // difference, none if there is none. Both are sorted by it.

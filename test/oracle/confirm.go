@@ -33,7 +33,9 @@ type Confirms struct {
 	claimed    pglogrepl.LSN              // highest position confirmed or started from
 	slot       pglogrepl.LSN              // where the slot was seen first
 	updates    int
-	again      int // rows streamed that had been streamed before
+	again      int       // rows streamed that had been streamed before
+	away       int       // outages of the broker that go on
+	back       time.Time // the end of the last one
 	violations []Violation
 	broken     int
 }
@@ -44,7 +46,7 @@ type rowKey struct {
 }
 
 // maxLag is how long a transaction may be stored and not confirmed while the
-// relay reports positions: acknowledgements may wait for a broker's restart.
+// relay reports positions and the broker is there: see [Confirms.Outage].
 const maxLag = 15 * time.Second
 
 // A walTx is a transaction as the server has streamed it.
@@ -116,14 +118,30 @@ func (c *Confirms) claim(at time.Time, position pglogrepl.LSN) {
 	c.queue = slices.Delete(c.queue, 0, n)
 }
 
+// Outage notes that the broker is away until over is called: what it has stored
+// is not acknowledged meanwhile, and no position recorded.
+func (c *Confirms) Outage() (over func(at time.Time)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.away++
+	return func(at time.Time) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.away, c.back = c.away-1, at
+	}
+}
+
 // late judges the oldest transaction that is not confirmed.
 func (c *Confirms) late(at time.Time) {
-	if len(c.queue) == 0 {
+	if len(c.queue) == 0 || c.away > 0 {
 		return
 	}
-	tx := c.queue[0]
-	if waited := at.Sub(tx.storedAt); tx.complete && tx.left == 0 && tx.known > 0 && waited > maxLag {
-		c.violation(Violation{Kind: Late, Tx: tx.id, LSN: tx.commitLSN, At: at, Detail: fmt.Sprintf("it was stored %v ago", waited)})
+	tx, since := c.queue[0], c.back
+	if tx.storedAt.After(since) {
+		since = tx.storedAt
+	}
+	if waited := at.Sub(since); tx.complete && tx.left == 0 && tx.known > 0 && waited > maxLag {
+		c.violation(Violation{Kind: Late, Tx: tx.id, LSN: tx.commitLSN, At: at, Detail: fmt.Sprintf("it was stored, and could be confirmed for %v", waited)})
 	}
 }
 

@@ -176,6 +176,26 @@ func TestConfirms(t *testing.T) {
 			w.now = w.now.Add(time.Minute)
 			w.status(110)
 		}},
+		"stored long ago, in an outage": {play: func(w *wire) {
+			w.transaction(100, 110, 1)
+			w.transaction(120, 130, 2)
+			w.stored(1, 2)
+			over := w.Outage()
+			w.now = w.now.Add(time.Minute)
+			w.status(110)
+			over(w.now)
+			w.now = w.now.Add(time.Second)
+			w.status(110)
+			w.status(130)
+		}},
+		"stored long ago, and an outage is long over": {want: []Kind{Late}, play: func(w *wire) {
+			w.transaction(100, 110, 1)
+			w.stored(1)
+			w.Outage()(w.now)
+			w.now = w.now.Add(time.Minute)
+			w.status(0)
+			w.status(110)
+		}},
 		"somebody else moved the slot": {want: []Kind{Moved}, play: func(w *wire) {
 			w.Slot(w.now, 90)
 			w.transaction(100, 110, 1)

@@ -1,0 +1,82 @@
+package admin
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+)
+
+const (
+	topicLabels = 100     // how many topics have a label of their own
+	otherTopics = "other" // the label of all the others
+)
+
+// A collector makes metrics of the last look at the relay.
+type collector struct {
+	last  func() *sample
+	descs map[string]*prometheus.Desc // by name
+
+	mu      sync.Mutex
+	labeled map[string]struct{} // topics that have a label of their own; never fewer
+}
+
+// newRegistry returns the registry of s: the relay's metrics carry its name, those of process
+// and Go runtime are as everywhere.
+func newRegistry(s *Server) *prometheus.Registry {
+	c := &collector{last: s.last.Load, descs: make(map[string]*prometheus.Desc), labeled: make(map[string]struct{})}
+	for _, m := range c.metrics() {
+		c.descs[m.name] = prometheus.NewDesc(m.name, m.help, m.labels, nil)
+	}
+	registry := prometheus.NewPedanticRegistry()
+	named := prometheus.WrapRegistererWith(prometheus.Labels{"name": s.cfg.Name}, registry)
+	named.MustRegister(c, s.answered.histogram, s.delivery.histogram, buildInfo(s.cfg))
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return registry
+}
+
+// Describe implements [prometheus.Collector].
+func (c *collector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range c.descs {
+		out <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (c *collector) Collect(out chan<- prometheus.Metric) {
+	s := c.last()
+	if s == nil {
+		return
+	}
+	for _, m := range c.metrics() {
+		m.values(s, func(value float64, labels ...string) {
+			out <- prometheus.MustNewConstMetric(c.descs[m.name], m.kind, value, labels...)
+		})
+	}
+}
+
+// records counts by topic. Which topics have a label is decided when they are first seen, so
+// that no count ever moves from one label to another.
+func (c *collector) records(s *sample, put emit) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	others := int64(0)
+	for _, topic := range slices.Sorted(maps.Keys(s.stat.Sink.Topics)) {
+		n := s.stat.Sink.Topics[topic].Records
+		_, known := c.labeled[topic]
+		if !known && len(c.labeled) < topicLabels && topic != otherTopics {
+			c.labeled[topic] = struct{}{}
+			known = true
+		}
+		if !known {
+			others += n
+			continue
+		}
+		put(float64(n), topic)
+	}
+	if others > 0 {
+		put(float64(others), otherTopics)
+	}
+}

@@ -1,0 +1,53 @@
+package admin
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+)
+
+const (
+	// stuckAfter is how long the relay may not answer, or be over without the process ending,
+	// until it counts as stuck. No lock of it is held so long.
+	stuckAfter = time.Minute
+
+	// stallAfter is how long the sink may make no progress until the relay is not ready: less
+	// is a leader that moves.
+	stallAfter = 10 * time.Second
+)
+
+// stuck says why only a restart can help; empty if it cannot.
+func (s *Server) stuck(now time.Time) string {
+	last := s.last.Load()
+	switch {
+	case last == nil:
+		return "" // before Run
+	case now.Sub(last.at) > stuckAfter:
+		return fmt.Sprintf("the relay has not answered for %s", now.Sub(last.at).Round(time.Second))
+	case last.stat.State == connector.Stopped && now.Sub(last.stat.Since) > stuckAfter:
+		return fmt.Sprintf("the relay stopped %s ago, and the process did not end", now.Sub(last.stat.Since).Round(time.Second))
+	}
+	return ""
+}
+
+// unready says why records do not get to Kafka; empty if they do, or would.
+func (s *Server) unready(now time.Time) string {
+	last := s.last.Load()
+	if last == nil {
+		return "starting"
+	}
+	if reason := s.stuck(now); reason != "" {
+		return reason
+	}
+	st := &last.stat
+	switch {
+	case st.State != connector.Streaming && st.LastError != "":
+		return string(st.State) + ": " + st.LastError
+	case st.State != connector.Streaming:
+		return string(st.State)
+	case last.stalled() >= stallAfter:
+		return fmt.Sprintf("Kafka has not acknowledged for %s: %s", last.stalled().Round(time.Second), st.Sink.StallReason)
+	}
+	return ""
+}

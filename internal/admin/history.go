@@ -1,0 +1,155 @@
+package admin
+
+import (
+	"encoding/json"
+	"math"
+	"sync"
+	"time"
+)
+
+const (
+	kept = 15 * 60 // points of the history, one a second
+
+	// window is over how many seconds latencies and rates are told: long enough to be read.
+	window = 10
+
+	// fillingWindow is over how many seconds it is measured how fast a slot's reserve shrinks:
+	// the catalog is read every 10 s.
+	fillingWindow = 5 * 60
+)
+
+// A history is the last quarter of an hour in numbers, and the last few samples as they are.
+type history struct {
+	mu     sync.Mutex
+	points [kept]point
+	recent [window + 1]*sample
+	n      int // ever added
+}
+
+// A number is a float that JSON has as null when it is not one.
+type number float64
+
+// MarshalJSON implements [json.Marshaler].
+func (n number) MarshalJSON() ([]byte, error) {
+	if math.IsNaN(float64(n)) || math.IsInf(float64(n), 0) {
+		return []byte("null"), nil
+	}
+	return json.Marshal(float64(n))
+}
+
+// none is a number that is not known.
+func none() number { return number(math.NaN()) }
+
+// orNone is *v, if there is one.
+func orNone(v *float64) number {
+	if v == nil {
+		return none()
+	}
+	return number(*v)
+}
+
+// A point is what the charts show of a sample. The order of its numbers is that of columns.
+type point [8]number
+
+// columns names the numbers of a point.
+func columns() []string {
+	return []string{"at", "records_per_second", "lag_bytes", "lag_seconds", "commit_to_ack_p50", "commit_to_ack_p99", "in_flight_records", "slot_safe_bytes"}
+}
+
+const (
+	columnAt   = 0
+	columnSafe = 7
+)
+
+func pointOf(s, before *sample) point {
+	rate, safe := none(), none()
+	if before != nil {
+		rate = number(perSecond(before, s, s.records-before.records))
+	}
+	if s.stat.Slot.SafeBytes != nil {
+		safe = number(*s.stat.Slot.SafeBytes)
+	}
+	return point{
+		number(s.at.UnixMilli()) / 1000, rate, number(s.lagBytes()), number(s.lag().Seconds()),
+		orNone(s.delivery.quantile(0.5)), orNone(s.delivery.quantile(0.99)), number(s.stat.Sink.InFlightRecords), safe,
+	}
+}
+
+// perSecond is n as a rate between two samples; 0 after a count began anew.
+func perSecond(from, to *sample, n int64) float64 {
+	passed := to.at.Sub(from.at).Seconds()
+	if passed <= 0 || n < 0 {
+		return 0
+	}
+	return float64(n) / passed
+}
+
+func (h *history) add(s *sample) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var before *sample
+	if h.n > 0 {
+		before = h.recent[(h.n-1)%len(h.recent)]
+	}
+	h.points[h.n%kept] = pointOf(s, before)
+	h.recent[h.n%len(h.recent)] = s
+	h.n++
+}
+
+// last returns the newest n points, or as many as there are, oldest first.
+func (h *history) last(n int) []point {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n = min(n, h.n, kept)
+	out := make([]point, n)
+	for i := range n {
+		out[i] = h.points[(h.n-n+i)%kept]
+	}
+	return out
+}
+
+// span returns the oldest of the samples in the window, and the durations observed since it.
+func (h *history) span() (from *sample, answered, delivery distribution) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	answered, delivery = make(distribution), make(distribution)
+	n := min(h.n, len(h.recent))
+	for i := range n {
+		s := h.recent[(h.n-n+i)%len(h.recent)]
+		if i == 0 {
+			from = s
+			continue
+		}
+		answered.add(s.answered)
+		delivery.add(s.delivery)
+	}
+	return from, answered, delivery
+}
+
+// full tells in how long a slot's reserve is used up if it goes on shrinking as it did, at least
+// 1 s; 0 if it does not shrink or has no bound.
+func (h *history) full() time.Duration {
+	points := h.last(fillingWindow)
+	first, last := -1, -1
+	for i, p := range points {
+		switch {
+		case math.IsNaN(float64(p[columnSafe])):
+		case first < 0:
+			first, last = i, i
+		case p[columnSafe] != points[last][columnSafe]:
+			last = i // the catalog was read again
+		}
+	}
+	if first < 0 {
+		return 0
+	}
+	passed := float64(points[last][columnAt] - points[first][columnAt])
+	lost := float64(points[first][columnSafe] - points[last][columnSafe])
+	left := max(0, float64(points[last][columnSafe]))
+	if lost <= 0 || passed < window {
+		return 0
+	}
+	const forever = 100 * 365 * 24 * time.Hour
+	since := float64(points[len(points)-1][columnAt] - points[last][columnAt])
+	return time.Duration(max(1, min(left/lost*passed-since, forever.Seconds())) * float64(time.Second))
+}

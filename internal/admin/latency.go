@@ -1,0 +1,108 @@
+package admin
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
+
+// The native buckets of a latency are a factor of 2^(1/8) = 1.09 apart: what a quantile of
+// them is wrong by, at most.
+const (
+	bucketFactor = 1.1
+	bucketSchema = 3 // what bucketFactor makes of it: 2^(2^-3)
+)
+
+// classicBuckets are for servers that do not take native histograms, in seconds.
+func classicBuckets() []float64 {
+	return []float64{0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800}
+}
+
+// A latency is a histogram of durations that also tells the quantiles of what was new.
+type latency struct {
+	histogram prometheus.Histogram
+	counts    map[int]int64 // by bucket, when it was last looked at; the watcher's
+}
+
+func newLatency(m metric) *latency {
+	return &latency{histogram: prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: m.name, Help: m.help, Buckets: classicBuckets(), NativeHistogramBucketFactor: bucketFactor,
+	})}
+}
+
+// observe may be called from any goroutine and does not wait.
+func (l *latency) observe(d time.Duration) { l.histogram.Observe(d.Seconds()) }
+
+// recent returns what was observed since it was last called.
+func (l *latency) recent() distribution {
+	var m dto.Metric
+	if err := l.histogram.Write(&m); err != nil {
+		return nil
+	}
+	now := bucketsOf(m.GetHistogram())
+	fresh := make(distribution)
+	for i, n := range now {
+		if n > l.counts[i] {
+			fresh[i] = n - l.counts[i]
+		}
+	}
+	l.counts = now
+	return fresh
+}
+
+// zeroBucket stands for what is too short to be in a bucket.
+const zeroBucket = math.MinInt
+
+// bucketsOf returns the counts of the native buckets by their index:
+// https://prometheus.io/docs/specs/native_histograms/
+func bucketsOf(h *dto.Histogram) map[int]int64 {
+	counts := map[int]int64{zeroBucket: int64(h.GetZeroCount())}
+	index, at, count := 0, 0, int64(0)
+	for _, span := range h.GetPositiveSpan() {
+		index += int(span.GetOffset())
+		for range span.GetLength() {
+			count += h.GetPositiveDelta()[at]
+			counts[index] = count
+			index++
+			at++
+		}
+	}
+	return counts
+}
+
+// A distribution is how many durations were in each bucket.
+type distribution map[int]int64
+
+// add adds other to d.
+func (d distribution) add(other distribution) {
+	for i, n := range other {
+		d[i] += n
+	}
+}
+
+// quantile returns, in seconds, what the q-th part does not exceed; nil if there is nothing.
+// Within a bucket it takes durations to be spread evenly on a logarithmic scale.
+func (d distribution) quantile(q float64) *float64 {
+	var total int64
+	for _, n := range d {
+		total += n
+	}
+	if total == 0 {
+		return nil
+	}
+	rank, value := q*float64(total), 0.0
+	for _, i := range slices.Sorted(maps.Keys(d)) {
+		n := float64(d[i])
+		if n > 0 && i != zeroBucket {
+			value = math.Exp2((float64(i-1) + min(1, rank/n)) / (1 << bucketSchema))
+		}
+		if rank -= n; rank <= 0 {
+			break
+		}
+	}
+	return &value
+}

@@ -1,0 +1,120 @@
+package admin
+
+import (
+	"runtime"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+)
+
+const namespace = "outbox_cdc_"
+
+// A metric is one that is made of the last look at the relay, or a histogram.
+type metric struct {
+	name, help string
+	labels     []string
+	kind       prometheus.ValueType
+	values     func(*sample, emit) // nil: a histogram
+}
+
+// emit takes a value and what its labels say.
+type emit func(value float64, labels ...string)
+
+func ackSeconds() metric {
+	return metric{name: namespace + "ack_seconds", help: "How long a produce request took from its writing to its answer."}
+}
+
+func commitToAckSeconds() metric {
+	return metric{
+		name: namespace + "commit_to_ack_seconds",
+		help: "How long after its commit a transaction was acknowledged by Kafka, with everything before it, by the clocks of both machines.",
+	}
+}
+
+// metrics are those of the relay that are no histograms.
+func (c *collector) metrics() []metric {
+	return append(c.counters(), gauges()...)
+}
+
+func (c *collector) counters() []metric {
+	return []metric{
+		{
+			name: namespace + "records_total", labels: []string{"topic"}, kind: prometheus.CounterValue,
+			help: "Records acknowledged by Kafka. Topics beyond the first hundred count as " + otherTopics + ".", values: c.records,
+		},
+		{
+			name: namespace + "bytes_total", kind: prometheus.CounterValue,
+			help:   "Bytes of keys, values and headers acknowledged by Kafka.",
+			values: func(s *sample, put emit) { put(float64(s.bytes)) },
+		},
+		{
+			name: namespace + "transactions_total", kind: prometheus.CounterValue,
+			help:   "Transactions read from the slot.",
+			values: func(s *sample, put emit) { put(float64(s.stat.Transactions)) },
+		},
+		{
+			name: namespace + "reconnects_total", labels: []string{"side"}, kind: prometheus.CounterValue,
+			help: "Connections made anew: replication sessions after the first (source), and connections to brokers in place of a broken one (sink).",
+			values: func(s *sample, put emit) {
+				put(float64(max(s.stat.Sessions, 1)-1), "source")
+				put(float64(s.stat.Sink.Reconnects), "sink")
+			},
+		},
+		{
+			name: namespace + "bad_records_total", labels: []string{"reason"}, kind: prometheus.CounterValue,
+			help: "Dead letters: rows that did not become a record (row), and records that Kafka did not take (kafka).",
+			values: func(s *sample, put emit) {
+				put(float64(s.stat.DeadLetters-s.stat.Refused), "row")
+				put(float64(s.stat.Refused), "kafka")
+			},
+		},
+		{
+			name: namespace + "duplicates_possible_total", kind: prometheus.CounterValue,
+			help:   "How often a broker had lost track of the numbering and it began anew: what was unacknowledged then may be in the log twice.",
+			values: func(s *sample, put emit) { put(float64(s.stat.Sink.Renewals)) },
+		},
+	}
+}
+
+func gauges() []metric {
+	return []metric{
+		gauge("streaming", "1 while a replication session runs, else 0.", func(s *sample) float64 {
+			if s.stat.State == connector.Streaming {
+				return 1
+			}
+			return 0
+		}),
+		gauge("lag_bytes", "Log that was written and is not confirmed, as of the last look at the catalog, at most 10 s ago.", func(s *sample) float64 { return float64(s.lagBytes()) }),
+		gauge("lag_seconds", "How long ago the oldest transaction was committed that is not confirmed; while nothing is read, at least for how long.", func(s *sample) float64 { return s.lag().Seconds() }),
+		gauge("in_flight_records", "Records handed over and not acknowledged.", func(s *sample) float64 { return float64(s.stat.Sink.InFlightRecords) }),
+		gauge("in_flight_bytes", "Bytes of keys, values and headers handed over and not acknowledged.", func(s *sample) float64 { return float64(s.stat.Sink.InFlightBytes) }),
+		gauge("confirmed_lsn_bytes", "The position up to which everything is acknowledged, as a number.", func(s *sample) float64 { return float64(s.stat.Confirmed) }),
+		gauge("slot_retained_bytes", "Log that the server keeps for the slot.", func(s *sample) float64 { return float64(s.stat.Slot.RetainedBytes) }),
+		{
+			name: namespace + "slot_safe_bytes", kind: prometheus.GaugeValue,
+			help: "Log that may be written before some that the slot needs may be removed. Absent where max_slot_wal_keep_size sets no limit.",
+			values: func(s *sample, put emit) {
+				if safe := s.stat.Slot.SafeBytes; safe != nil {
+					put(float64(*safe))
+				}
+			},
+		},
+		gauge("sink_stalled_seconds", "For how long some partition or topic has made no progress although it has something to send; 0 if none.", func(s *sample) float64 { return s.stalled().Seconds() }),
+	}
+}
+
+func gauge(name, help string, value func(*sample) float64) metric {
+	return metric{
+		name: namespace + name, help: help, kind: prometheus.GaugeValue,
+		values: func(s *sample, put emit) { put(value(s)) },
+	}
+}
+
+// buildInfo is 1, and says in its labels what runs.
+func buildInfo(cfg Config) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: namespace + "build_info", Help: "1, with what this program was made of.",
+		ConstLabels: prometheus.Labels{"version": cfg.Version, "revision": cfg.Commit, "goversion": runtime.Version()},
+	}, func() float64 { return 1 })
+}

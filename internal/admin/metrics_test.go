@@ -1,0 +1,207 @@
+package admin
+
+import (
+	"flag"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/docpart"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+var update = flag.Bool("update", false, "write the table of metrics into docs/metrics.md")
+
+// gather returns the metrics of a relay of which everything is known, by name.
+func gather(t *testing.T, stat connector.Stat) map[string]*dto.MetricFamily {
+	t.Helper()
+	s := New(Config{Name: "orders", Version: "v1.0.0"}, discard())
+	s.look(func() connector.Stat { return stat })
+	s.answered.observe(time.Millisecond)
+	s.delivery.observe(2 * time.Millisecond)
+	families, err := s.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	problems, err := promlint.NewWithMetricFamilies(families).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	byName := make(map[string]*dto.MetricFamily)
+	for _, f := range families {
+		byName[f.GetName()] = f
+	}
+	return byName
+}
+
+// values returns the values of a family by the value of its label.
+func values(f *dto.MetricFamily, label string) map[string]float64 {
+	out := make(map[string]float64)
+	for _, m := range f.GetMetric() {
+		of := ""
+		for _, l := range m.GetLabel() {
+			if l.GetName() == label {
+				of = l.GetValue()
+			}
+		}
+		out[of] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+	}
+	return out
+}
+
+func TestMetrics(t *testing.T) {
+	st := healthy()
+	st.DeadLetters, st.Refused, st.Sink.Reconnects, st.Sink.Renewals = 5, 2, 7, 1
+	st.Sink.StalledSince = time.Now().Add(-time.Minute)
+	st.Behind = time.Now().Add(-time.Minute)
+	families := gather(t, st)
+	for name, want := range map[string]map[string]float64{
+		"records_total topic":       {"outbox.event.order": 31_900_000, "outbox.event.customer": 9_180_000},
+		"bytes_total":               {"": 7_480_000_000},
+		"transactions_total":        {"": 4_100_000},
+		"reconnects_total side":     {"source": 1, "sink": 7},
+		"bad_records_total reason":  {"row": 3, "kafka": 2},
+		"duplicates_possible_total": {"": 1},
+		"streaming":                 {"": 1},
+		"lag_bytes":                 {"": 0x108},
+		"in_flight_records":         {"": 12},
+		"in_flight_bytes":           {"": 4120},
+		"confirmed_lsn_bytes":       {"": 0x2A_7F3C5A08},
+		"slot_retained_bytes":       {"": 34_000_000},
+		"slot_safe_bytes":           {"": 10_700_000_000},
+		"build_info version":        {"v1.0.0": 1},
+	} {
+		name, label, _ := strings.Cut(name, " ")
+		f := families[namespace+name]
+		if diff := cmp.Diff(want, values(f, label)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		if got := values(f, "name"); len(got) != 1 || slices.Contains([]float64{got["orders"]}, 0) {
+			t.Errorf("%s does not name the relay: %v", name, f)
+		}
+	}
+	for _, name := range []string{"lag_seconds", "sink_stalled_seconds"} {
+		if got := values(families[namespace+name], "")[""]; got < 60 || got > 90 {
+			t.Errorf("%s is %v", name, got)
+		}
+	}
+	for _, name := range []string{"ack_seconds", "commit_to_ack_seconds"} {
+		h := families[namespace+name].GetMetric()[0].GetHistogram()
+		if h.GetSampleCount() != 1 || len(h.GetBucket()) != len(classicBuckets()) || h.GetSchema() != bucketSchema || len(h.GetPositiveSpan()) == 0 {
+			t.Errorf("%s is not both classic and native: %v", name, h)
+		}
+	}
+	if families["go_goroutines"] == nil || families["process_start_time_seconds"] == nil {
+		t.Error("no metrics of process and runtime")
+	}
+	st.Slot.SafeBytes, st.State = nil, connector.Waiting
+	st.Since = time.Now().Add(-2 * time.Hour)
+	families = gather(t, st)
+	if families[namespace+"slot_safe_bytes"] != nil {
+		t.Error("a slot without limit has one")
+	}
+	if got := values(families[namespace+"lag_seconds"], "")[""]; got < 7200 {
+		t.Errorf("nothing is read for two hours, and the lag is %v", got)
+	}
+}
+
+// However many topics there are, labels are few, and no count moves between them.
+func TestTopicLabelsAreCapped(t *testing.T) {
+	s := New(Config{}, discard())
+	st := connector.Stat{Sink: sink.Stat{Topics: make(map[string]sink.TopicStat)}}
+	count := func() map[string]float64 {
+		s.look(func() connector.Stat { return st })
+		families, err := s.registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() == namespace+"records_total" {
+				return values(f, "topic")
+			}
+		}
+		return nil
+	}
+	for i := range topicLabels - 1 {
+		st.Sink.Topics[fmt.Sprintf("m%03d", i)] = sink.TopicStat{Records: 1}
+	}
+	st.Sink.Topics[otherTopics] = sink.TopicStat{Records: 5}
+	if got := count(); len(got) != topicLabels || got[otherTopics] != 5 {
+		t.Errorf("%d labels: %v", len(got), got)
+	}
+	for i := range 300 {
+		st.Sink.Topics[fmt.Sprintf("a%03d", i)] = sink.TopicStat{Records: 1}
+	}
+	got := count()
+	if len(got) != topicLabels+1 || got[otherTopics] != 304 || got["m000"] != 1 || got["a000"] != 1 || got["a001"] != 0 {
+		t.Errorf("%d labels: %v", len(got), got)
+	}
+}
+
+func TestOpenMetrics(t *testing.T) {
+	s, url := serve(t, nil, healthy)
+	s.delivery.observe(time.Millisecond)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for accept, want := range map[string]string{
+		"application/openmetrics-text; version=1.0.0": "application/openmetrics-text; version=1.0.0",
+		"text/plain": "text/plain; version=0.0.4",
+		"application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited": "application/vnd.google.protobuf",
+	} {
+		req.Header.Set("Accept", accept)
+		res, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if got := res.Header.Get("Content-Type"); res.StatusCode != http.StatusOK || !strings.HasPrefix(got, want) {
+			t.Errorf("for %s: %s, %s", accept, res.Status, got)
+		}
+	}
+}
+
+// TestReference holds the documented table to the registry; -update writes it.
+func TestReference(t *testing.T) {
+	var want strings.Builder
+	want.WriteString("| metric | type | labels | meaning |\n|---|---|---|---|\n")
+	families := gather(t, healthy())
+	names := make([]string, 0, len(families))
+	for name := range families {
+		if strings.HasPrefix(name, namespace) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		f := families[name]
+		var labels []string
+		for _, l := range f.GetMetric()[0].GetLabel() {
+			if l.GetName() != "name" {
+				labels = append(labels, "`"+l.GetName()+"`")
+			}
+		}
+		fmt.Fprintf(&want, "| `%s` | %s | %s | %s |\n", name, strings.ToLower(f.GetType().String()), strings.Join(labels, ", "), f.GetHelp())
+	}
+	docpart.Check(t, "../../docs/metrics.md", "metrics", want.String(), *update)
+}
+
+// What a transaction, or a request, costs to be measured.
+func BenchmarkObserve(b *testing.B) {
+	l := newLatency(commitToAckSeconds())
+	for i := range b.N {
+		l.observe(time.Duration(300+i%4096) * time.Microsecond)
+	}
+}

@@ -1,0 +1,205 @@
+package admin
+
+import (
+	"flag"
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+var shots = flag.String("shots", "", "directory that pictures of the page are written to")
+
+// busy makes the relay look as if it had been at work for a quarter of an hour.
+func busy(s *Server, now connector.Stat) {
+	at := time.Now()
+	for i := range kept {
+		ago := time.Duration(kept-i) * interval
+		wave := 1 + 0.3*math.Sin(float64(i)/40) + 0.05*math.Sin(float64(i)/3)
+		st := now
+		st.Rows = uint64(40_000_000 + 1200*i)
+		st.Sink.Topics = map[string]sink.TopicStat{
+			"outbox.event.order": {Records: int64(31_000_000 + 1000*i), Bytes: int64(6_200_000_000 + 200_000*i)}, "outbox.event.customer": {Records: int64(9_000_000 + 200*i), Bytes: 1_100_000_000},
+		}
+		sm := &sample{stat: st, at: at.Add(-ago), records: 40_000_000 + int64(1200*i) + int64(6000*math.Sin(float64(i)/40)), bytes: int64(7_300_000_000 + 240_000*i)}
+		spread := distribution{}
+		for n := range 40 { // from 0.6 ms on
+			spread[-85+n] = int64(1000 * math.Exp(-math.Pow(float64(n)-6*wave, 2)/30))
+		}
+		sm.delivery, sm.answered = spread, distribution{-90: 900, -82: 100}
+		s.history.add(sm)
+	}
+}
+
+func healthy() connector.Stat {
+	return connector.Stat{
+		State: connector.Streaming, Since: time.Now().Add(-26 * time.Hour), Sessions: 2, Transactions: 4_100_000, Rows: 41_080_000,
+		Received: 0x2A_7F3C5B10, Confirmed: 0x2A_7F3C5A08,
+		Slot: connector.SlotStat{ReadAt: time.Now(), Exists: true, WALStatus: "reserved", WALEnd: 0x2A_7F3C5B10, RetainedBytes: 34_000_000, SafeBytes: new(int64(10_700_000_000))},
+		Sink: sink.Stat{
+			Topics:          map[string]sink.TopicStat{"outbox.event.order": {Records: 31_900_000, Bytes: 6_380_000_000}, "outbox.event.customer": {Records: 9_180_000, Bytes: 1_100_000_000}},
+			InFlightRecords: 12, InFlightBytes: 4120,
+		},
+	}
+}
+
+// serve runs a Server over what stat says.
+func serve(t *testing.T, fill func(*Server), stat func() connector.Stat) (s *Server, url string) {
+	t.Helper()
+	s = New(Config{
+		Name: "orders", Version: "v1.0.0", Source: "db.example.com:5432/shop", Publication: "outbox_pub", Slot: "orders",
+		Brokers: []string{"kafka-1:9092", "kafka-2:9092"}, Configuration: "source:\n  dsn: postgres://cdc:***@db.example.com/shop\n",
+	}, discard())
+	cfg := connector.Config{}
+	s.Observe(&cfg)
+	if fill != nil {
+		fill(s)
+	}
+	return s, run(t, s, stat)
+}
+
+// The page says in its first lines how the relay is, why not well, and what to do, with every
+// number in its place, in a real browser and under its own strict policy.
+func TestPage(t *testing.T) {
+	b := startBrowser(t)
+	for _, test := range []struct {
+		name, verdict, why, todo string
+		alter                    func(*connector.Stat)
+	}{
+		{"load", "Healthy", "is in Kafka", "", func(*connector.Stat) {}},
+		{"idle", "Healthy", "Nothing is being written", "", nil},
+		{"broker", "Kafka does not acknowledge", "connection refused", "Nothing is lost", func(st *connector.Stat) {
+			st.Behind = time.Now().Add(-95 * time.Second)
+			st.Slot.WALEnd += 180_000_000
+			st.Sink.InFlightRecords, st.Sink.InFlightBytes = 48_900, 6_100_000
+			st.Sink.StalledSince = time.Now().Add(-94 * time.Second)
+			st.Sink.StallReason = "dial tcp 10.0.0.7:9092: connect: connection refused"
+			st.Sink.LastError, st.Sink.LastErrorAt = "topic outbox.event.order, partition 3: "+st.Sink.StallReason, time.Now()
+		}},
+		{"standby", "Standing by", "takes over", "", func(st *connector.Stat) {
+			st.State, st.LastError = connector.Waiting, "slot orders is in use by process 4711"
+			st.Failures = []connector.Failure{{Last: time.Now(), Times: 1, Text: st.LastError, ExitCode: connector.ExitSlotInUse}}
+		}},
+		{"source", "Waiting for Postgres", "connection refused", "Check source.dsn of orders", func(st *connector.Stat) {
+			st.State, st.Since = connector.Waiting, time.Now().Add(-42*time.Second)
+			st.LastError = "connect to db.example.com:5432: connection refused"
+			st.Failures = []connector.Failure{{
+				First: time.Now().Add(-42 * time.Second), Last: time.Now(), Times: 31, Text: st.LastError, ExitCode: connector.ExitSource, Advice: "Check source.dsn of <slot>.",
+			}}
+		}},
+		{"slot", "The slot is about to be lost", "Postgres may remove log", "max_slot_wal_keep_size", func(st *connector.Stat) {
+			st.Slot.WALStatus, st.Slot.RetainedBytes, st.Slot.SafeBytes = "unreserved", 10_600_000_000, new(int64(-12_000_000))
+			st.Slot.WALEnd += 10_500_000_000
+			st.Behind = time.Now().Add(-51 * time.Minute)
+		}},
+		{"both", "Kafka does not acknowledge, and the slot is about to be lost", "connection refused", "max_slot_wal_keep_size", func(st *connector.Stat) {
+			st.Slot.SafeBytes = new(int64(0))
+			st.Sink.StalledSince, st.Sink.StallReason = time.Now().Add(-time.Minute), "connection refused"
+		}},
+	} {
+		st := healthy()
+		var fill func(*Server)
+		if test.alter != nil {
+			test.alter(&st)
+			fill = func(s *Server) { busy(s, st) }
+		}
+		_, url := serve(t, fill, func() connector.Stat { return st })
+		b.size(1200, 960, "light")
+		b.open(url)
+		if got := b.text("#verdict"); got != test.verdict {
+			t.Errorf("%s: verdict %q", test.name, got)
+		}
+		if got := b.text("#why"); !strings.Contains(got, test.why) {
+			t.Errorf("%s: why %q", test.name, got)
+		}
+		if got := b.text("#todo"); !strings.Contains(got, test.todo) {
+			t.Errorf("%s: advice %q", test.name, got)
+		}
+		for selector, want := range map[string]string{
+			"#name": "orders", "#about": "db.example.com:5432/shop → kafka-1:9092, kafka-2:9092", "#confirmed": "2A/7F3C5A08",
+			"#topics tr:first-child td": "outbox.event.order", "#slot dd": "orders",
+		} {
+			if got := b.text(selector); got != want {
+				t.Errorf("%s: %s is %q, want %q", test.name, selector, got, want)
+			}
+		}
+		picture(b, test.name+"-light")
+		b.size(1200, 960, "dark")
+		picture(b, test.name+"-dark")
+		b.size(360, 780, "light")
+		if width := b.eval(`document.documentElement.scrollWidth`); width != 360.0 {
+			t.Errorf("%s: %v wide on a screen of 360", test.name, width)
+		}
+		picture(b, test.name+"-narrow")
+	}
+	for _, p := range b.problems {
+		t.Errorf("console: %s", p)
+	}
+}
+
+func picture(b *browser, name string) {
+	b.t.Helper()
+	if *shots != "" {
+		b.shoot(filepath.Join(*shots, name+".png"))
+	}
+}
+
+// What was there before the page was loaded is in its charts; numbers move; keys reach
+// everything; and a relay that is gone is told as that.
+func TestPageLives(t *testing.T) {
+	b := startBrowser(t)
+	var rows uint64
+	st := healthy()
+	s, url := serve(t, func(s *Server) { busy(s, st) }, func() connector.Stat {
+		rows += 500
+		now := st
+		now.Rows += rows
+		return now
+	})
+	b.size(1200, 900, "light")
+	b.open(url)
+	if n := b.eval(`document.querySelector('#plot-lag .first').getAttribute('d').split(/[ML]/).length`).(float64); n < kept-30 {
+		t.Errorf("%v points in a chart after loading, want %d", n, kept)
+	}
+	if got := b.text("#plot-rate .left"); got != "15 min ago" {
+		t.Errorf("the chart begins %q", got)
+	}
+	rate := b.text("#rows-rate")
+	b.until(`document.querySelector('#rows-rate').innerText !== '` + rate + `'`)
+
+	var reached []string
+	for range 12 {
+		b.press("Tab")
+		reached = append(reached, b.eval(`document.activeElement.id || document.activeElement.textContent.slice(0, 12)`).(string))
+		switch reached[len(reached)-1] {
+		case "plot-latency":
+			before := b.text("#latency-now")
+			b.press("ArrowLeft")
+			if got := b.text("#latency-now"); !strings.Contains(got, "5 s ago") || got == before {
+				t.Errorf("a key in the chart: %q", got)
+			}
+		case "Effective co":
+			b.press("Enter")
+		}
+		if reached[len(reached)-1] == "livez" {
+			break
+		}
+	}
+	for _, want := range []string{"plot-lag", "plot-latency", "plot-rate", "Effective co", "metrics"} {
+		if !strings.Contains(strings.Join(reached, " "), want) {
+			t.Errorf("keys do not reach %s, but %q", want, reached)
+		}
+	}
+	b.until(`document.querySelector('#config-text').innerText.includes('***@db.example.com')`)
+
+	for _, p := range b.problems {
+		t.Errorf("console: %s", p)
+	}
+	s.listener.Close()
+	b.eval(`window.fetch = () => Promise.reject(new Error('cut'))`)
+	b.until(`document.querySelector('#verdict').innerText === 'No answer'`)
+}

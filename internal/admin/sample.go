@@ -1,0 +1,69 @@
+package admin
+
+import (
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+)
+
+// interval is how often the relay is looked at.
+const interval = time.Second
+
+// A sample is one look at the relay.
+type sample struct {
+	at   time.Time
+	stat connector.Stat
+
+	records, bytes int64 // acknowledged, of all topics
+	answered       distribution
+	delivery       distribution
+}
+
+// look takes a sample.
+func (s *Server) look(stat func() connector.Stat) {
+	now := &sample{stat: stat(), at: time.Now(), answered: s.answered.recent(), delivery: s.delivery.recent()}
+	for _, t := range now.stat.Sink.Topics {
+		now.records += t.Records
+		now.bytes += t.Bytes
+	}
+	s.history.add(now)
+	s.last.Store(now)
+}
+
+// serverEnd is the end of the source's log as far as is known: the catalog's word is some
+// seconds old.
+func (s *sample) serverEnd() pglogrepl.LSN {
+	return max(s.stat.Slot.WALEnd, s.stat.Received)
+}
+
+// lagBytes is how much log was written that is not confirmed.
+func (s *sample) lagBytes() int64 {
+	confirmed := s.stat.Confirmed
+	if confirmed == 0 || s.serverEnd() < confirmed {
+		return 0
+	}
+	return int64(s.serverEnd() - confirmed)
+}
+
+// lag is how long ago the oldest transaction was committed that is not confirmed. Where nothing
+// is read it is not known, and at least so long as that lasts.
+func (s *sample) lag() time.Duration {
+	var lag time.Duration
+	if s.stat.State != connector.Streaming {
+		lag = max(0, s.at.Sub(s.stat.Since))
+	}
+	if behind := s.stat.Behind; !behind.IsZero() {
+		lag = max(lag, s.at.Sub(behind))
+	}
+	return lag
+}
+
+// stalled is for how long the sink has made no progress somewhere.
+func (s *sample) stalled() time.Duration {
+	if s.stat.Sink.StalledSince.IsZero() {
+		return 0
+	}
+	return max(0, s.at.Sub(s.stat.Sink.StalledSince))
+}

@@ -1,0 +1,141 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// Limits of a request. Nothing here takes long; who is slower than this is not served.
+const (
+	headerTimeout = 5 * time.Second
+	readTimeout   = 10 * time.Second
+	writeTimeout  = 30 * time.Second
+	idleTimeout   = 2 * time.Minute
+	stopTimeout   = time.Second
+	headerBytes   = 16 << 10
+)
+
+// Config says what is shown beside what the relay tells.
+type Config struct {
+	Name    string // of the relay: a label of its metrics
+	Version string // of this program
+	Commit  string // of its source; may be empty
+
+	Source, Publication, Slot string // where rows are read: an address without user and password
+	Brokers                   []string
+
+	// Configuration is the effective one as text, secrets masked. Empty: it is not shown.
+	Configuration string
+}
+
+// A Server answers over HTTP. Observe is called before the relay is made, Listen before Run;
+// Run is called once.
+type Server struct {
+	cfg      Config
+	log      *slog.Logger
+	began    time.Time
+	page     *page
+	registry *prometheus.Registry
+	answered *latency // of produce requests
+	delivery *latency // of transactions, from their commit
+	last     atomic.Pointer[sample]
+	history  history
+	listener net.Listener
+	local    bool // it listens on a loopback address
+
+	windowRecords, windowBytes int
+}
+
+// New returns a Server.
+func New(cfg Config, log *slog.Logger) *Server {
+	s := &Server{
+		cfg: cfg, log: log, began: time.Now(), page: newPage(),
+		answered: newLatency(ackSeconds()), delivery: newLatency(commitToAckSeconds()),
+	}
+	s.registry = newRegistry(s)
+	return s
+}
+
+// Observe has the relay that will be made from cfg tell its latencies, and notes its window.
+func (s *Server) Observe(cfg *connector.Config) {
+	cfg.Delivered = s.delivery.observe
+	cfg.Sink.Answered = s.answered.observe
+	s.windowRecords = cmp.Or(cfg.Sink.WindowRecords, sink.DefaultWindowRecords)
+	s.windowBytes = cmp.Or(cfg.Sink.WindowBytes, sink.DefaultWindowBytes)
+}
+
+// Listen opens the port. A port of 0 is any; Addr tells which.
+func (s *Server) Listen(ctx context.Context, address string) error {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("listen for the admin server: %w", err)
+	}
+	s.listener = l
+	if tcp, ok := l.Addr().(*net.TCPAddr); ok {
+		s.local = tcp.IP.IsLoopback()
+	}
+	return nil
+}
+
+// Addr returns where the Server listens, as host:port.
+func (s *Server) Addr() string { return s.listener.Addr().String() }
+
+// Run serves, and looks at the relay through stat, until ctx ends. It returns early only when
+// the port fails.
+func (s *Server) Run(ctx context.Context, stat func() connector.Stat) error {
+	s.look(stat)
+	looking, stop := context.WithCancel(ctx)
+	defer stop()
+	go s.watch(looking, stat) // it may be stuck in the relay for ever, and that is for /livez to say
+	server := &http.Server{
+		Handler:           s.handler(),
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    headerBytes,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(s.listener) }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serve the admin page: %w", err)
+	case <-ctx.Done():
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	if err := server.Shutdown(last); err != nil {
+		_ = server.Close() // what is still open has had its time
+	}
+	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve the admin page: %w", err)
+	}
+	return nil
+}
+
+// watch looks once a second.
+func (s *Server) watch(ctx context.Context, stat func() connector.Stat) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			s.look(stat)
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,222 @@
+package admin
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// A status is what /status answers. Sizes are in bytes, durations in seconds, positions as
+// Postgres writes them; null stands for what is not known or does not apply.
+type status struct {
+	Name    string    `json:"name"`
+	Version string    `json:"version"`
+	Commit  string    `json:"commit,omitempty"`
+	At      time.Time `json:"at"`     // when the relay was looked at
+	Uptime  number    `json:"uptime"` // of the process
+
+	State  string    `json:"state"` // starting, waiting, streaming, stopped
+	Since  time.Time `json:"since"` // when State began
+	Ready  bool      `json:"ready"` // as /readyz
+	Reason string    `json:"reason,omitempty"`
+
+	Source   source   `json:"source"`
+	Slot     slot     `json:"slot"`
+	Lag      lag      `json:"lag"`
+	InFlight inFlight `json:"in_flight"`
+	Rates    rates    `json:"rates"`   // over the last 10 s
+	Latency  waits    `json:"latency"` // over the last 10 s
+	Totals   totals   `json:"totals"`
+	Kafka    kafka    `json:"kafka"`
+	Topics   []topic  `json:"topics"`
+	Failures []fault  `json:"failures"` // the last ones, newest first
+
+	Configuration bool `json:"configuration"` // /config has one
+
+	Point   point    `json:"point"` // the last one of /history
+	Columns []string `json:"columns"`
+}
+
+type source struct {
+	Address     string `json:"address"`
+	Publication string `json:"publication"`
+	Received    string `json:"received"`   // position read
+	Confirmed   string `json:"confirmed"`  // position that Postgres may be told
+	ServerEnd   string `json:"server_end"` // of the log, as far as is known
+}
+
+type slot struct {
+	Name        string     `json:"name"`
+	ReadAt      *time.Time `json:"read_at"` // of the catalog
+	WALStatus   string     `json:"wal_status"`
+	Retained    int64      `json:"retained_bytes"`
+	Safe        *int64     `json:"safe_bytes"`   // null: no limit
+	TimeToFull  *number    `json:"time_to_full"` // null: it does not fill
+	Endangered  bool       `json:"endangered"`
+	Instruction string     `json:"advice,omitempty"`
+}
+
+type lag struct {
+	Bytes   int64  `json:"bytes"`
+	Seconds number `json:"seconds"`
+}
+
+type inFlight struct {
+	Records int    `json:"records"`
+	Bytes   int    `json:"bytes"`
+	Full    number `json:"full"` // part of the window that is taken: 1 is all of it
+}
+
+type rates struct {
+	Records number `json:"records"`
+	Bytes   number `json:"bytes"`
+	Rows    number `json:"rows"`
+	Log     number `json:"log"` // bytes of log read
+}
+
+type waits struct {
+	CommitToAckP50 number `json:"commit_to_ack_p50"`
+	CommitToAckP99 number `json:"commit_to_ack_p99"`
+	AckP50         number `json:"ack_p50"`
+	AckP99         number `json:"ack_p99"`
+}
+
+type totals struct {
+	Sessions     uint64 `json:"sessions"`
+	Transactions uint64 `json:"transactions"`
+	Rows         uint64 `json:"rows"`
+	Records      int64  `json:"records"` // acknowledged
+	Bytes        int64  `json:"bytes"`
+	DeadLetters  uint64 `json:"dead_letters"`
+	Renewals     int64  `json:"duplicates_possible"`
+	Retries      int64  `json:"retries"`
+}
+
+type kafka struct {
+	Brokers     []string   `json:"brokers"`
+	Stalled     number     `json:"stalled"`
+	StallReason string     `json:"stall_reason,omitempty"`
+	LastError   string     `json:"last_error,omitempty"` // was retried
+	LastErrorAt *time.Time `json:"last_error_at"`
+}
+
+type topic struct {
+	Name    string `json:"name"`
+	Records int64  `json:"records"`
+	Bytes   int64  `json:"bytes"`
+	Rate    number `json:"rate"` // records a second
+}
+
+type fault struct {
+	Since    time.Time `json:"since"`
+	At       time.Time `json:"at"`
+	Times    int       `json:"times"`
+	Text     string    `json:"text"`
+	ExitCode int       `json:"exit_code"`
+	Advice   string    `json:"advice,omitempty"`
+}
+
+// status returns what is known now; nil before the first look.
+func (s *Server) status(now time.Time) *status {
+	last := s.last.Load()
+	if last == nil {
+		return nil
+	}
+	from, answered, delivery := s.history.span()
+	st := &last.stat
+	reason := s.unready(now)
+	out := &status{
+		Name: s.cfg.Name, Version: s.cfg.Version, Commit: s.cfg.Commit, At: last.at, Uptime: number(now.Sub(s.began).Seconds()),
+		State: string(st.State), Since: st.Since, Ready: reason == "", Reason: reason,
+		Source: source{
+			Address: s.cfg.Source, Publication: s.cfg.Publication,
+			Received: st.Received.String(), Confirmed: st.Confirmed.String(), ServerEnd: last.serverEnd().String(),
+		},
+		Slot:     s.slot(last),
+		Lag:      lag{last.lagBytes(), number(last.lag().Seconds())},
+		InFlight: inFlight{st.Sink.InFlightRecords, st.Sink.InFlightBytes, s.full(&st.Sink)},
+		Rates: rates{
+			Records: number(perSecond(from, last, last.records-from.records)), Bytes: number(perSecond(from, last, last.bytes-from.bytes)),
+			Rows: number(perSecond(from, last, int64(st.Rows-from.stat.Rows))), Log: number(perSecond(from, last, int64(st.Received)-int64(from.stat.Received))),
+		},
+		Latency: waits{
+			orNone(delivery.quantile(0.5)), orNone(delivery.quantile(0.99)),
+			orNone(answered.quantile(0.5)), orNone(answered.quantile(0.99)),
+		},
+		Totals: totals{
+			Sessions: st.Sessions, Transactions: st.Transactions, Rows: st.Rows, Records: last.records, Bytes: last.bytes,
+			DeadLetters: st.DeadLetters, Renewals: st.Sink.Renewals, Retries: st.Sink.Retries,
+		},
+		Kafka:    kafka{Brokers: s.cfg.Brokers, Stalled: number(last.stalled().Seconds()), StallReason: st.Sink.StallReason, LastError: st.Sink.LastError, LastErrorAt: timeOrNull(st.Sink.LastErrorAt)},
+		Topics:   topics(from, last),
+		Failures: s.failures(last),
+		Columns:  columns(),
+
+		Configuration: s.cfg.Configuration != "",
+	}
+	if p := s.history.last(1); len(p) > 0 {
+		out.Point = p[0]
+	}
+	return out
+}
+
+// full is the part of the window that is taken, as far as bytes of the user tell.
+func (s *Server) full(st *sink.Stat) number {
+	return number(min(1, max(float64(st.InFlightRecords)/float64(s.windowRecords), float64(st.InFlightBytes)/float64(s.windowBytes))))
+}
+
+// endangered is how soon a slot that fills worries somebody.
+const endangered = time.Hour
+
+func (s *Server) slot(last *sample) slot {
+	st := &last.stat.Slot
+	out := slot{Name: s.cfg.Slot, ReadAt: timeOrNull(st.ReadAt), WALStatus: st.WALStatus, Retained: st.RetainedBytes, Safe: st.SafeBytes}
+	full := s.history.full()
+	if full > 0 {
+		seconds := number(full.Seconds())
+		out.TimeToFull = &seconds
+	}
+	switch {
+	case !st.Exists:
+	case st.WALStatus == "lost":
+		out.Endangered = true
+		out.Instruction = "The log it needs is gone. Rows that are still in the table can be sent again; then make a slot anew: outbox-cdc setup."
+	case st.WALStatus == "unreserved", st.SafeBytes != nil && *st.SafeBytes <= 0, full > 0 && full < endangered:
+		out.Endangered = true
+		out.Instruction = "Let the relay catch up, or give it more room: ALTER SYSTEM SET max_slot_wal_keep_size = '…'; SELECT pg_reload_conf();"
+	}
+	return out
+}
+
+func topics(from, last *sample) []topic {
+	out := make([]topic, 0, len(last.stat.Sink.Topics))
+	for _, name := range slices.Sorted(maps.Keys(last.stat.Sink.Topics)) {
+		t := last.stat.Sink.Topics[name]
+		rate := perSecond(from, last, t.Records-from.stat.Sink.Topics[name].Records)
+		out = append(out, topic{Name: name, Records: t.Records, Bytes: t.Bytes, Rate: number(rate)})
+	}
+	slices.SortStableFunc(out, func(a, b topic) int { return cmp.Compare(b.Records, a.Records) })
+	return out
+}
+
+func (s *Server) failures(last *sample) []fault {
+	out := make([]fault, 0, len(last.stat.Failures))
+	names := strings.NewReplacer("<slot>", s.cfg.Slot, "<publication>", s.cfg.Publication)
+	for _, f := range slices.Backward(last.stat.Failures) {
+		out = append(out, fault{
+			Since: f.First, At: f.Last, Times: f.Times, Text: f.Text, ExitCode: f.ExitCode, Advice: names.Replace(f.Advice),
+		})
+	}
+	return out
+}
+
+func timeOrNull(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}

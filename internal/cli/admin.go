@@ -1,0 +1,66 @@
+package cli
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/admin"
+	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+)
+
+// An adminPage is the admin server of a relay, or none.
+type adminPage struct {
+	server *admin.Server // nil: none
+	log    *slog.Logger
+}
+
+// admin opens the port that cfg names and has the relay of relayCfg tell its latencies. A port
+// that nobody asked for and that is taken is done without: another relay on this machine has it.
+func (a *app) admin(ctx context.Context, cfg *config.Config, relayCfg *connector.Config, log *slog.Logger) (*adminPage, error) {
+	page := &adminPage{log: log}
+	if cfg.Admin.Listen == "" {
+		return page, nil
+	}
+	var effective strings.Builder
+	if err := cfg.WriteYAML(&effective); err != nil {
+		return nil, failed(err)
+	}
+	server := admin.New(admin.Config{
+		Name: relayCfg.Name, Version: version().short(), Commit: version().revision,
+		Source: address(relayCfg.Source.Conn), Publication: relayCfg.Source.Publication, Slot: relayCfg.Source.Slot,
+		Brokers: relayCfg.Sink.Brokers, Configuration: effective.String(),
+	}, log)
+	err := server.Listen(ctx, cfg.Admin.Listen)
+	switch {
+	case err == nil:
+		server.Observe(relayCfg)
+		page.server = server
+		log.InfoContext(ctx, "admin server", slog.String("url", "http://"+server.Addr()+"/"))
+	case cfg.ListensByDefault():
+		log.WarnContext(ctx, "no admin server: set admin.listen to a free port, or to nothing", slog.Any("err", err))
+	default:
+		return nil, &failure{err: err, exit: connector.ExitUsage, next: "set admin.listen to an address that is free, or to nothing"}
+	}
+	return page, nil
+}
+
+// during runs the relay, and the admin server as long.
+func (p *adminPage) during(ctx context.Context, relay *connector.Connector) error {
+	if p.server == nil {
+		return relay.Run(ctx)
+	}
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var server sync.WaitGroup
+	server.Go(func() {
+		if err := p.server.Run(serving, relay.Stat); err != nil {
+			p.log.WarnContext(serving, "admin server ended, the relay goes on", slog.Any("err", err))
+		}
+	})
+	err := relay.Run(ctx)
+	stop()
+	server.Wait()
+	return err
+}

@@ -1,0 +1,77 @@
+package config
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// placeholder is how a file refers to an environment variable; with another $ in front it stands
+// for itself.
+const placeholder = `\$?\$\{([A-Za-z_][A-Za-z0-9_]*)\}`
+
+// takesPlaceholder reports whether ${NAME} in the file's value of k is the variable NAME:
+// secrets, connection strings, and who logs in with a secret. Everywhere else ${…} is the key's own.
+func takesPlaceholder(k key) bool {
+	switch k.kind {
+	case secret, conninfo:
+		return true
+	case section, text, choice, boolean, integer, duration, list, placements, rules:
+	}
+	return k.path == atSASL+"user" || k.path == atSASL+"client_id"
+}
+
+// fill puts variables in the place of placeholders. A variable that is unset or empty is an
+// error, which names it.
+func (r *reader) fill(k key, value string) (string, error) {
+	if !takesPlaceholder(k) || !strings.Contains(value, "${") {
+		return value, nil
+	}
+	var missing []string
+	pattern := regexp.MustCompile(placeholder)
+	filled := pattern.ReplaceAllStringFunc(value, func(match string) string {
+		if strings.HasPrefix(match, "$$") {
+			return match[1:]
+		}
+		name := pattern.FindStringSubmatch(match)[1]
+		content := r.variable(name)
+		if content == "" {
+			missing = append(missing, name)
+		}
+		if k.kind == conninfo && match != value {
+			return escapeParam(value, content)
+		}
+		return content
+	})
+	if len(missing) > 0 {
+		return "", fmt.Errorf("refers to ${%s}: this environment variable is not set", strings.Join(missing, "}, ${"))
+	}
+	return filled, nil
+}
+
+// variable returns a variable of the environment that is read; empty: unset.
+func (r *reader) variable(name string) string {
+	for _, v := range r.variables {
+		if content, ok := strings.CutPrefix(v, name+"="); ok {
+			return content
+		}
+	}
+	return ""
+}
+
+// escapeParam writes content as a part of the connection string dsn in dsn's form, so that it
+// means itself whatever it contains. Among keywords a value with blanks has to stand in quotes.
+func escapeParam(dsn, content string) string {
+	if !isURL(dsn) {
+		return strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(content)
+	}
+	var out strings.Builder
+	for _, c := range []byte(content) {
+		if c == '-' || c == '_' || '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' {
+			out.WriteByte(c)
+		} else {
+			fmt.Fprintf(&out, "%%%02X", c)
+		}
+	}
+	return out.String()
+}

@@ -1,0 +1,192 @@
+package debezium
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Classes of transforms and predicates.
+const (
+	eventRouter    = "io.debezium.transforms.outbox.EventRouter"
+	decodeMessages = "io.debezium.connector.postgresql.transforms.DecodeLogicalDecodingMessageContent"
+	insertHeader   = "org.apache.kafka.connect.transforms.InsertHeader"
+	regexRouter    = "org.apache.kafka.connect.transforms.RegexRouter"
+	topicMatches   = "org.apache.kafka.connect.transforms.predicates.TopicNameMatches"
+)
+
+// A chain is the connector's transforms, each in the part it plays.
+type chain struct {
+	router  string   // alias of the event router; empty: none
+	decode  string   // of what makes rows of logical messages; empty: none
+	headers []string // of those behind the router that add a header
+	renames []string // of those behind the router that rename the topic
+	others  []string // that cannot be carried over
+
+	order []string // all of them
+}
+
+// chainOf sorts the transforms of a configuration.
+func chainOf(entries map[string]entry) chain {
+	c := chain{order: splitList(entries["transforms"].value)}
+	for _, alias := range c.order {
+		switch class := entries["transforms."+alias+".type"].value; {
+		case class == eventRouter && c.router == "":
+			c.router = alias
+		case class == decodeMessages && c.router == "" && c.decode == "":
+			c.decode = alias
+		case class == insertHeader && c.router != "":
+			c.headers = append(c.headers, alias)
+		case class == regexRouter && c.router != "":
+			c.renames = append(c.renames, alias)
+		default:
+			c.others = append(c.others, alias)
+		}
+	}
+	return c
+}
+
+// aliases returns which transforms a part in braces stands for.
+func (c chain) aliases(part string) []string {
+	switch part {
+	case "router":
+		return slices.DeleteFunc([]string{c.router}, func(s string) bool { return s == "" })
+	case "decode":
+		return slices.DeleteFunc([]string{c.decode}, func(s string) bool { return s == "" })
+	case "header":
+		return c.headers
+	case "rename":
+		return c.renames
+	case "other":
+		return c.others
+	}
+	return nil
+}
+
+// patterns returns a rule's key with the aliases in the place of its part in braces.
+func (c chain) patterns(key string) []string {
+	before, rest, ok := strings.Cut(key, "{")
+	if !ok {
+		return []string{key}
+	}
+	part, after, _ := strings.Cut(rest, "}")
+	if part == "predicate" {
+		return []string{before + "*" + after}
+	}
+	var out []string
+	for _, alias := range c.aliases(part) {
+		out = append(out, before+alias+after)
+	}
+	return out
+}
+
+// fill is the one key that a rule without a wildcard stands for; empty: none.
+func (c chain) fill(key string) string {
+	if p := c.patterns(key); len(p) == 1 && !strings.Contains(p[0], "*") {
+		return p[0]
+	}
+	return ""
+}
+
+// keysOf returns which of the entries a rule's key stands for, in the order of the transforms.
+func (c chain) keysOf(key string, entries map[string]entry) []string {
+	var out []string
+	for _, pattern := range c.patterns(key) {
+		before, after, wild := strings.Cut(pattern, "*")
+		if !wild {
+			if _, ok := entries[pattern]; ok {
+				out = append(out, pattern)
+			}
+			continue
+		}
+		for _, k := range slices.Sorted(maps.Keys(entries)) {
+			if len(k) > len(before)+len(after) && strings.HasPrefix(k, before) && strings.HasSuffix(k, after) {
+				out = append(out, k)
+			}
+		}
+	}
+	return out
+}
+
+func chainRules() []rule {
+	return []rule{
+		{
+			key: "transforms", ours: "outbox", verdicts: []Verdict{Same, Refused},
+			doc: "One outbox event router; before it at most DecodeLogicalDecodingMessageContent, behind it InsertHeader and RegexRouter.",
+			apply: func(m *mapping, _ entry) (Verdict, string) {
+				if m.chain.router == "" {
+					return Refused, "no " + eventRouter + " among them: this is not an outbox connector, and only those can be imported"
+				}
+				for _, alias := range m.chain.order {
+					if !m.has("transforms." + alias + ".type") {
+						return Refused, "transform " + alias + " has no type"
+					}
+				}
+				return Same, "outbox"
+			},
+			absent: func(*mapping) (Verdict, string) {
+				return Refused, "there is no " + eventRouter + ": this is not an outbox connector, and only those can be imported"
+			},
+		},
+		{key: "transforms.{router}.type", ours: "outbox", verdicts: []Verdict{Same}, doc: "The event router."},
+		{key: "transforms.{router}.predicate", verdicts: []Verdict{Same, Refused}, doc: "`TopicNameMatches` on the outbox tables' topics, which all rows meet.", apply: applyPredicate},
+		only("transforms.{router}.negate", false, "The predicate's rows are meant.", "the router would be applied to all but the predicate's rows"),
+		note("predicates", "Predicates count where a transform names them."),
+		note("predicates.{predicate}.type", "Its verdict is at the transform that names the predicate."),
+		note("predicates.{predicate}.pattern", "Its verdict is at the transform that names the predicate."),
+		{
+			key: "transforms.{decode}.type", ours: "outbox.messages", verdicts: []Verdict{Part},
+			doc:   "Rows come from logical messages: of the prefixes in `message.prefix.include.list`, or given with `--messages`, else of every prefix.",
+			apply: applyDecode,
+		},
+		only("transforms.{decode}.fields.null.include", false, "Members that are null are left out.", "members that are null are left out of rows made from messages"),
+		needs("transforms.{header}.type", "headers.static", "InsertHeader behind the router: a header that every record has.", "header", "value.literal"),
+		{key: "transforms.{header}.header", ours: "headers.static", verdicts: []Verdict{Same, Refused}, doc: "The header's name.", apply: applyStaticHeader},
+		{
+			key: "transforms.{header}.value.literal", ours: "headers.static", verdicts: []Verdict{Same, Part}, doc: "The header's text.",
+			apply: func(m *mapping, e entry) (Verdict, string) {
+				if h := m.out.Outbox.Encoding.Headers; h != encSimple && h != encString {
+					return Part, "headers.static, as text: Kafka Connect would give it the JSON type that it looks like"
+				}
+				return Same, "headers.static"
+			},
+		},
+		needs("transforms.{rename}.type", "outbox.topic_rules", "RegexRouter behind the router: one more rule for the topic's name.", "regex", "replacement"),
+		{key: "transforms.{rename}.regex", ours: "outbox.topic_rules", verdicts: []Verdict{Same, Refused}, doc: "A regular expression of Java.", apply: applyRename},
+		{key: "transforms.{rename}.replacement", ours: "outbox.topic_rules", verdicts: []Verdict{Same, Refused}, doc: "A replacement of Java.", apply: applyRename},
+		{
+			key: "transforms.{other}.type", verdicts: []Verdict{Refused}, doc: "Any other transform.",
+			apply: func(m *mapping, e entry) (Verdict, string) {
+				switch e.value {
+				case insertHeader, regexRouter:
+					return Refused, e.value + " can be carried over behind the event router, not before it"
+				case eventRouter:
+					return Refused, "a second event router: one relay has one; import a connector for each"
+				case decodeMessages:
+					return Refused, e.value + " can be carried over once, before the event router"
+				}
+				return Refused, fmt.Sprintf("transform %s changes records in a way that cannot be carried over; take it out, or keep Debezium for this connector", e.value)
+			},
+		},
+		note("transforms.{other}.*", "Part of a transform that is refused."),
+		refuse("transforms.{header}.predicate", "A predicate on a transform behind the router: only the router's own can be carried over."),
+		refuse("transforms.{rename}.predicate", "A predicate on a transform behind the router: only the router's own can be carried over."),
+		refuse("transforms.{decode}.predicate", "A predicate on the transform before the router: only the router's own can be carried over."),
+	}
+}
+
+// needs is a rule about the type of a transform that does not work without some of its options.
+func needs(key, ours, doc string, options ...string) rule {
+	return rule{
+		key: key, ours: ours, verdicts: []Verdict{Same, Refused}, doc: doc,
+		apply: func(m *mapping, e entry) (Verdict, string) {
+			for _, option := range options {
+				if at := strings.TrimSuffix(e.key, "type") + option; !m.has(at) {
+					return Refused, at + " is needed"
+				}
+			}
+			return Same, ours
+		},
+	}
+}

@@ -1,0 +1,171 @@
+package debezium
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Classes of converters.
+const (
+	stringConverter = "org.apache.kafka.connect.storage.StringConverter"
+	simpleConverter = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
+	jsonConverter   = "org.apache.kafka.connect.json.JsonConverter"
+	bytesConverter  = "org.apache.kafka.connect.converters.ByteArrayConverter"
+	binaryConverter = "io.debezium.converters.BinaryDataConverter"
+	bufferConverter = "io.debezium.converters.ByteBufferConverter"
+)
+
+// Encodings, as outbox.encoding has them.
+const (
+	encString     = "string"
+	encSimple     = "simple"
+	encJSON       = "json"
+	encJSONSchema = "json-schema"
+	encBytes      = "bytes"
+)
+
+func converterRules() []rule {
+	var rules []rule
+	for _, part := range []string{"key", "value", "header"} {
+		rules = append(rules, converterRule(part))
+		for _, option := range []string{"schemas.enable", "delegate.converter.type", "delegate.converter.type.schemas.enable"} {
+			rules = append(rules, note(part+".converter."+option, "Part of the verdict on `"+part+".converter`."))
+		}
+		rules = append(rules,
+			note(part+".converter.schemas.cache.size", "Has no effect on bytes."),
+			note(part+".converter.plugin.version", "Has no effect on bytes."),
+			unless("false", part+".converter.replace.null.with.default", "A NULL stays one.", "a NULL stays one, and does not become the column's default"),
+			rule{
+				key: part + ".converter.decimal.format", verdicts: []Verdict{Note, Refused}, doc: "`BASE64`, the default.",
+				apply: func(_ *mapping, e entry) (Verdict, string) {
+					if strings.EqualFold(e.value, "base64") {
+						return Note, "the default"
+					}
+					return Refused, "decimals are written as BASE64; decimal.handling.mode=string or double writes them as text or number"
+				},
+			},
+			rule{
+				key: part + ".converter.converter.encoding", verdicts: []Verdict{Note, Refused}, doc: "UTF-8.",
+				apply: func(_ *mapping, e entry) (Verdict, string) {
+					if strings.EqualFold(strings.ReplaceAll(e.value, "-", ""), "utf8") {
+						return Note, "the default"
+					}
+					return Refused, "text is written as UTF-8"
+				},
+			},
+		)
+	}
+	return rules
+}
+
+// converterRule is the rule about key.converter, value.converter or header.converter.
+func converterRule(part string) rule {
+	ours := "outbox.encoding." + part
+	if part == "header" {
+		ours = "outbox.encoding.headers"
+	}
+	doc := "StringConverter is `string`, JsonConverter `json` or, with its default `schemas.enable=true`, `json-schema`; ByteArrayConverter and BinaryDataConverter are `bytes`. Without it the worker's counts (`--worker`)."
+	if part == "header" {
+		doc = "SimpleHeaderConverter (the default) is `simple`, StringConverter `string`, JsonConverter `json` or `json-schema`. Without it the worker's counts (`--worker`)."
+	}
+	return rule{
+		key: part + ".converter", ours: ours, verdicts: []Verdict{Same, Refused}, doc: doc,
+		apply: func(m *mapping, e entry) (Verdict, string) {
+			return m.convert(part, e.value, m.value)
+		},
+		absent: func(m *mapping) (Verdict, string) {
+			class, worker := m.worker[part+".converter"], func(key string) string { return m.worker[key] }
+			switch {
+			case class == "" && part == "header":
+				return m.convert(part, simpleConverter, worker)
+			case class == "":
+				return Refused, "the Connect worker decides, and with it every byte: give its properties with --worker"
+			}
+			v, text := m.convert(part, class, worker)
+			if m.has(part + ".converter.schemas.enable") {
+				text += "; " + part + ".converter.schemas.enable has no effect without " + part + ".converter"
+			}
+			return v, "of the worker: " + text
+		},
+	}
+}
+
+// convert carries a converter over, whose options are read from the place where it is named.
+func (m *mapping) convert(part, class string, option func(string) string) (Verdict, string) {
+	var encoding string
+	switch class {
+	case stringConverter:
+		encoding = encString
+	case simpleConverter:
+		encoding = encSimple
+	case jsonConverter:
+		encoding = encJSONSchema
+		if schemas := option(part + ".converter.schemas.enable"); schemas != "" {
+			on, refusal := boolean(entry{value: schemas})
+			if refusal != "" {
+				return Refused, "schemas.enable: " + refusal
+			}
+			if !on {
+				encoding = encJSON
+			}
+		}
+	case bytesConverter, binaryConverter, bufferConverter:
+		encoding = encBytes
+	default:
+		return Refused, fmt.Sprintf("%q cannot be carried over: takes StringConverter, JsonConverter, ByteArrayConverter, BinaryDataConverter and, for headers, SimpleHeaderConverter", class)
+	}
+	switch part {
+	case "key":
+		m.out.Outbox.Encoding.Key = encoding
+		if encoding == encSimple {
+			return Refused, class + " is for headers"
+		}
+	case "value":
+		m.out.Outbox.Encoding.Value = encoding
+		if refusal := m.refuseValue(encoding); refusal != "" {
+			return Refused, refusal
+		}
+	case "header":
+		m.out.Outbox.Encoding.Headers = encoding
+		if encoding == encBytes {
+			return Refused, class + " fails at the header id, which is text: takes SimpleHeaderConverter, StringConverter, JsonConverter"
+		}
+		return Same, "outbox.encoding.headers: " + encoding
+	}
+	return m.sayEncoding(part, encoding, class)
+}
+
+// refuseValue says why an encoding of the value cannot write what the router makes.
+func (m *mapping) refuseValue(encoding string) string {
+	expand, _ := boolean(entry{value: m.router("table.expand.json.payload")})
+	envelope := m.places("envelope")
+	switch {
+	case encoding == encSimple:
+		return "it is for headers"
+	case encoding == encJSON || encoding == encJSONSchema || !envelope && !expand:
+		return ""
+	case encoding == encBytes:
+		return "it writes bytea only, and an envelope or an expanded payload is an object: Debezium fails at the first row; use JsonConverter"
+	case envelope:
+		return "with an envelope it writes Java's text Struct{…}, which nobody can read: use JsonConverter, or header placements"
+	}
+	return "of an expanded payload it writes Java's text Struct{…}, which nobody can read: take table.expand.json.payload away, and the value is the JSON itself"
+}
+
+func (m *mapping) sayEncoding(part, encoding, class string) (Verdict, string) {
+	ours := "outbox.encoding." + part + ": " + encoding
+	switch {
+	case encoding == encBytes && class == binaryConverter && slices.Contains([]string{"key", "value"}, part):
+		return Same, ours + ", for a bytea column; the delegate is not needed"
+	case encoding == encBytes:
+		return Same, ours + ", for a bytea column"
+	case part == "key" && encoding == encJSON:
+		return Same, ours + ": quotes are part of the key, and decide its partition"
+	case part == "key" && encoding == encJSONSchema:
+		return Same, ours + ": the schema is part of the key, and decides its partition"
+	case part == "value" && encoding == encJSON && !m.extras.ExpandPayload && !m.places("envelope"):
+		return Same, ours + ": a JSON payload is a string of JSON, as it was"
+	}
+	return Same, ours
+}

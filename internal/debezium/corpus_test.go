@@ -1,0 +1,70 @@
+package debezium_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/debezium"
+)
+
+const corpus = "../../test/conformance/testdata"
+
+// refusedCases are the recorded configurations that are refused, with the key and what is said.
+func refusedCases() map[string]string {
+	return map[string]string{
+		"025-route-regex-invalid-fails": "transforms.outbox.route.topic.regex: match: in",
+		"030-envelope-string":           "value.converter: with an envelope it writes Java's text Struct{…}",
+		"068-partitioned-leaves":        `table.include.list: public\.outbox_.* is an expression that only the database can resolve`, // the command asks it
+	}
+}
+
+// Of every recorded configuration comes one that is taken as it is, with and without --exact, or a
+// refusal that is listed.
+func TestCorpus(t *testing.T) {
+	cases, err := filepath.Glob(filepath.Join(corpus, "*", "connector.json"))
+	if err != nil || len(cases) == 0 {
+		t.Fatalf("no cases: %v", err)
+	}
+	fill := strings.NewReplacer("${PGHOST}", "127.0.0.1", "${PGPORT}", "5432", "${PGUSER}", "postgres", "${PGPASSWORD}", "pass'word", "${PGDATABASE}", "app",
+		"${KAFKA_BOOTSTRAP}", "127.0.0.1:9092")
+	for _, path := range cases {
+		name := filepath.Base(filepath.Dir(path))
+		t.Run(name, func(t *testing.T) {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			worker, err := os.ReadFile(filepath.Join(filepath.Dir(path), "worker.properties"))
+			if err != nil {
+				worker = []byte("bootstrap.servers=${KAFKA_BOOTSTRAP}\nkey.converter=org.apache.kafka.connect.storage.StringConverter\n" +
+					"value.converter=org.apache.kafka.connect.storage.StringConverter\n")
+			}
+			in, err := debezium.Parse([]byte(fill.Replace(string(data))))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, exact := range []bool{false, true} {
+				result, err := debezium.Import(in, debezium.Options{Worker: []byte(fill.Replace(string(worker))), Exact: exact})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if refused := result.Report.Refused(); len(refused) > 0 || refusedCases()[name] != "" {
+					if len(refused) != 1 || result.YAML != nil || !strings.HasPrefix(refused[0].Key+": "+refused[0].Text, refusedCases()[name]) || refusedCases()[name] == "" {
+						t.Errorf("refused: %q, want %q", refused, refusedCases()[name])
+					}
+					continue
+				}
+				cfg, err := config.Load(config.Sources{File: name + ".yaml", Content: result.YAML})
+				if err != nil {
+					t.Fatalf("exact %t: %v\n%s", exact, err, result.YAML)
+				}
+				if _, err := cfg.Connector(); err != nil {
+					t.Errorf("exact %t: %v\n%s", exact, err, result.YAML)
+				}
+			}
+		})
+	}
+}

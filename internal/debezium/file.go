@@ -1,0 +1,144 @@
+package debezium
+
+import (
+	"bytes"
+	"fmt"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// A file is the configuration that is made, in the order in which it is written. What is omitted
+// where it is empty has our default then.
+type file struct {
+	Name            string        `yaml:"name"`
+	Source          sourceFile    `yaml:"source"`
+	Outbox          outboxFile    `yaml:"outbox"`
+	Headers         *headersFile  `yaml:"headers,omitempty"`
+	Sink            sinkFile      `yaml:"sink"`
+	OnBadRecord     string        `yaml:"on_bad_record,omitempty"`
+	DeadLetterTopic string        `yaml:"dead_letter_topic,omitempty"`
+	Debezium        *debeziumFile `yaml:"debezium,omitempty"`
+}
+
+type sourceFile struct {
+	DSN          string `yaml:"dsn"`
+	Publication  string `yaml:"publication"`
+	Slot         string `yaml:"slot"`
+	Create       bool   `yaml:"create"`
+	CreateSlot   bool   `yaml:"create_slot,omitempty"`
+	InitialCopy  bool   `yaml:"initial_copy,omitempty"`
+	SlotFailover bool   `yaml:"slot_failover,omitempty"`
+}
+
+type outboxFile struct {
+	Tables           []string     `yaml:"tables,omitempty,flow"`
+	Messages         []string     `yaml:"messages,omitempty,flow"`
+	Columns          columnsFile  `yaml:"columns"`
+	Topic            string       `yaml:"topic"`
+	TopicRules       []ruleFile   `yaml:"topic_rules,omitempty"`
+	TombstoneOnEmpty bool         `yaml:"tombstone_on_empty,omitempty"`
+	OnMissingColumn  string       `yaml:"on_missing_column,omitempty"`
+	OnUpdate         string       `yaml:"on_update"`
+	Place            []placeFile  `yaml:"place,omitempty"`
+	Encoding         encodingFile `yaml:"encoding"`
+}
+
+type columnsFile struct {
+	ID            string `yaml:"id"`
+	Key           string `yaml:"key"`
+	Route         string `yaml:"route"`
+	Type          string `yaml:"type"` // always empty: Debezium has no such header by itself
+	Payload       string `yaml:"payload"`
+	Headers       string `yaml:"headers"` // the same
+	Timestamp     string `yaml:"timestamp,omitempty"`
+	SchemaVersion string `yaml:"schema_version,omitempty"`
+}
+
+type ruleFile struct {
+	Match   string `yaml:"match"`
+	Replace string `yaml:"replace"`
+}
+
+type placeFile struct {
+	Column string `yaml:"column"`
+	To     string `yaml:"to"`
+	As     string `yaml:"as,omitempty"`
+}
+
+type encodingFile struct {
+	Key     string `yaml:"key"`
+	Value   string `yaml:"value"`
+	Headers string `yaml:"headers"`
+}
+
+type headersFile struct {
+	Static []string `yaml:"static,flow"`
+}
+
+type sinkFile struct {
+	Kafka kafkaFile `yaml:"kafka"`
+}
+
+type kafkaFile struct {
+	Brokers         []string    `yaml:"brokers,flow"`
+	ClientID        string      `yaml:"client_id,omitempty"`
+	Compression     string      `yaml:"compression,omitempty"`
+	MaxMessageBytes int         `yaml:"max_message_bytes,omitempty"`
+	CreateTopics    *topicsFile `yaml:"create_topics,omitempty"`
+	TLS             *tlsFile    `yaml:"tls,omitempty"`
+	SASL            *saslFile   `yaml:"sasl,omitempty"`
+}
+
+type topicsFile struct {
+	Partitions        int `yaml:"partitions"`
+	ReplicationFactor int `yaml:"replication_factor"`
+}
+
+type tlsFile struct {
+	Enabled  bool   `yaml:"enabled"`
+	CAFile   string `yaml:"ca_file,omitempty"`
+	CertFile string `yaml:"cert_file,omitempty"`
+	KeyFile  string `yaml:"key_file,omitempty"`
+}
+
+type saslFile struct {
+	Mechanism    string   `yaml:"mechanism"`
+	User         string   `yaml:"user,omitempty"`
+	Password     string   `yaml:"password,omitempty"`
+	TokenURL     string   `yaml:"token_url,omitempty"`
+	ClientID     string   `yaml:"client_id,omitempty"`
+	ClientSecret string   `yaml:"client_secret,omitempty"`
+	Scopes       []string `yaml:"scopes,omitempty,flow"`
+	Region       string   `yaml:"region,omitempty"`
+}
+
+type debeziumFile struct {
+	Name              string `yaml:"name,omitempty"`
+	ContextHeaders    bool   `yaml:"context_headers,omitempty"`
+	Decimals          string `yaml:"decimals,omitempty"`
+	Times             string `yaml:"times,omitempty"`
+	Intervals         string `yaml:"intervals,omitempty"`
+	HStore            string `yaml:"hstore,omitempty"`
+	Binary            string `yaml:"binary,omitempty"`
+	MoneyDigits       *int   `yaml:"money_digits,omitempty"`
+	FieldNames        string `yaml:"field_names,omitempty"`
+	ExpandPayload     bool   `yaml:"expand_payload,omitempty"`
+	ExpandNulls       bool   `yaml:"expand_nulls,omitempty"`
+	ExpandEmptyArrays bool   `yaml:"expand_empty_arrays,omitempty"`
+	Exact             bool   `yaml:"exact,omitempty"`
+}
+
+// encode writes the file, under a line that says where it comes from.
+func (f *file) encode(from string) ([]byte, error) {
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "# Made by outbox-cdc import debezium from connector %q.\n", from)
+	encoder := yaml.NewEncoder(&out)
+	encoder.SetIndent(2)
+	if err := encoder.Encode(f); err != nil {
+		return nil, fmt.Errorf("write the configuration: %w", err)
+	}
+	if err := encoder.Close(); err != nil {
+		return nil, fmt.Errorf("write the configuration: %w", err)
+	}
+	return out.Bytes(), nil
+}

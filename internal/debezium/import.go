@@ -1,0 +1,126 @@
+package debezium
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Options say how a configuration is imported.
+type Options struct {
+	// Worker is the properties of the Connect worker, or a Strimzi KafkaConnect: converters that the connector does not
+	// name, brokers, and settings of its producers.
+	Worker []byte
+
+	// Offset is the connector's stored offset; nil: not known.
+	Offset *Offset
+
+	Brokers  []string // instead of the worker's
+	Messages []string // prefixes of logical messages, where the connector names none
+
+	// Exact keeps what is of no use to consumers but part of the bytes, and refuses rows that
+	// Debezium damages.
+	Exact bool
+
+	// AllowUnknown leaves out keys that are not known, instead of refusing them.
+	AllowUnknown bool
+
+	// Live is the database, for what only it can say; nil: it is not asked, or could not be,
+	// which Unreachable says.
+	Live        *Live
+	Unreachable error
+}
+
+// A Result is what an import made.
+type Result struct {
+	Report    Report
+	YAML      []byte   // the configuration; nil if anything is refused
+	Variables []string // environment variables it refers to
+
+	connector, prefix string // its name, empty: not known, and topic.prefix
+	slot, publication string
+	server            bool
+}
+
+// Import carries a configuration over. What is refused is in the report; the error is about
+// options that cannot be read.
+func Import(in *Input, opts Options) (*Result, error) {
+	m := &mapping{
+		opts: opts, in: in, entries: make(map[string]entry), worker: make(map[string]string), dsn: make(map[string]string),
+		report: Report{Form: in.Form, Name: in.displayName()},
+	}
+	if opts.Worker != nil {
+		pairs, err := parseWorker(opts.Worker)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range pairs {
+			m.worker[p.key] = strings.TrimSpace(p.value)
+		}
+	}
+	for _, e := range in.entries {
+		m.entries[e.key] = e
+	}
+	m.withWorker()
+	m.chain = chainOf(m.entries)
+	columns := routerColumns()
+	m.out.Outbox.Columns = columnsFile{
+		ID: columns["table.field.event.id"], Key: columns["table.field.event.key"],
+		Route: columns["route.by.field"], Payload: columns["table.field.event.payload"],
+	}
+	m.out.Outbox.OnUpdate = "warn"
+	if opts.Live != nil {
+		m.tables, m.resolved = opts.Live.match(m.value)
+	}
+	m.apply()
+	return m.result()
+}
+
+// result puts together what several keys make up.
+func (m *mapping) result() (*Result, error) {
+	if m.in.Name != "" {
+		m.out.Name = relayName(m.in.Name)
+	} else {
+		m.out.Name = relayName(m.extras.Name)
+	}
+	m.out.Source.DSN = m.conninfo()
+	if m.out.Outbox.Topic == "" && m.chain.router != "" {
+		_, _ = m.routeRule()
+	}
+	for _, alias := range m.chain.renames {
+		for _, r := range m.renames {
+			if r.transform == "transforms."+alias {
+				m.out.Outbox.TopicRules = append(m.out.Outbox.TopicRules, r.rule)
+			}
+		}
+	}
+	if m.opts.Exact {
+		m.extras.Exact = true
+	}
+	if m.extras != (debeziumFile{}) {
+		m.out.Debezium = &m.extras
+	}
+	if m.out.Sink.Kafka.TLS != nil && *m.out.Sink.Kafka.TLS != (tlsFile{}) && !m.out.Sink.Kafka.TLS.Enabled {
+		m.find("security.protocol", Refused, "certificates are given, and the connection is not encrypted: SSL or SASL_SSL is needed")
+	}
+	r := &Result{
+		Report: m.report, Variables: slices.Sorted(maps.Keys(set(m.refs.used))),
+		connector: m.in.Name, prefix: m.extras.Name, server: m.in.server,
+		slot: m.slotName(), publication: cmp.Or(m.out.Source.Publication, defaultPublication),
+	}
+	if len(m.report.Refused()) > 0 {
+		return r, nil
+	}
+	var err error
+	r.YAML, err = m.out.encode(m.in.displayName())
+	return r, err
+}
+
+func set(items []string) map[string]bool {
+	out := make(map[string]bool, len(items))
+	for _, i := range items {
+		out[i] = true
+	}
+	return out
+}

@@ -1,0 +1,124 @@
+package debezium
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestForms(t *testing.T) {
+	for _, tt := range []struct{ text, form, name string }{
+		{`{"name":"a","config":{"connector.class":"x"}}`, formREST, "a"},
+		{`{"name":"a","config":{"connector.class":"x"},"tasks":[{"connector":"a","task":0}],"type":"source"}`, formREST, "a"},
+		{"\ufeff\n {\"connector.class\":\"x\",\"name\":\"a\",\"tasks.max\":1,\"b\":true,\"n\":null}", formConfig, "a"},
+		{"name=a\nconnector.class=x", formProperties, "a"},
+		{"debezium.source.connector.class=x", formServer, ""},
+		{"FOO=1\nDEBEZIUM_SOURCE_CONNECTOR_CLASS=x", formServerEnv, ""},
+		{"kind: KafkaConnector\nmetadata: {name: a}\nspec: {class: x, config: {n: 1, o: null}}", formStrimzi, "a"},
+		{`{"kind": "KafkaConnector", "metadata": {"name": "a"}, "spec": {"class": "x", "config": {"n": 1}}}`, formStrimzi, "a"},
+	} {
+		in, err := Parse([]byte(tt.text))
+		if err != nil {
+			t.Errorf("%s: %v", tt.text, err)
+			continue
+		}
+		if e, _ := in.find("connector.class"); in.Form != tt.form || in.Name != tt.name || e.value != "x" {
+			t.Errorf("%s: form %s, name %s, class %s", tt.text, in.Form, in.Name, e.value)
+		}
+	}
+}
+
+func TestNoForm(t *testing.T) {
+	for _, tt := range []struct{ text, want string }{
+		{"", "is empty"},
+		{"a\x00b", "not text"},
+		{"a=\xff", "not text"},
+		{"name=hunter2", "no connector.class"},
+		{"just some hunter2 words", "no connector.class"},
+		{`{"config":{"connector.class":`, "JSON"},
+		{`{"connector.class":"x"} hunter2`, "something follows"},
+		{`{"connector.class":"x","connector.class":"hunter2"}`, "given twice"},
+		{`{"connector.class":"x","b":["hunter2"]}`, "b: a text is needed"},
+		{`{"name":["hunter2"],"config":{"connector.class":"x"}}`, "name: a text is needed"},
+		{"connector.class=x\nb=\\u12", "value of b: a \\u is not followed"},
+		{"kind: KafkaConnector\nspec: [hunter2]", "no KafkaConnector"},
+		{"kind: KafkaConnector\nspec: {class: x, config: {a: [hunter2]}}", "spec.config.a: a text is needed"},
+		{"kind: KafkaConnector\nspec: {class: x\n  hunter2", "not YAML: broken at line"},
+		{"kind: KafkaConnector\nspec: {class: x}\n---\nkind: KafkaConnector\nspec: {class: x}", "more than one"},
+	} {
+		_, err := Parse([]byte(tt.text))
+		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%q: error = %v, want %q", tt.text, err, tt.want)
+		}
+	}
+}
+
+// The worker may be one that Strimzi runs.
+func TestStrimziWorker(t *testing.T) {
+	const spec = "kind: KafkaConnect\nspec:\n  bootstrapServers: kafka:9092\n  config:\n    key.converter: x\n    offset.flush.interval.ms: 1000\n"
+	got, err := parseWorker([]byte(spec))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []pair{{"key.converter", "x"}, {"offset.flush.interval.ms", "1000"}, {"bootstrap.servers", "kafka:9092"}}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(pair{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for _, more := range []string{"  tls: {trustedCertificates: []}", "  authentication: {type: scram-sha-512}"} {
+		if _, err := parseWorker([]byte(spec + more)); err == nil || !strings.Contains(err.Error(), "give a properties file") {
+			t.Errorf("%s: error = %v", more, err)
+		}
+	}
+}
+
+// The rules are those of java.util.Properties.load.
+func TestProperties(t *testing.T) {
+	got, err := parseProperties("# c\n! c\r\n\n  a=1\nb : 2\nc  3\nd\ne=\nf\\ g=h\\:\\=\\n\\t\ni=j\\\n   k\\\\\nl=\\u00e9\\uD83D\\uDE00é\\é\na=last\n\\#m=n # no comment\no=\\")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []pair{
+		{"a", "last"}, {"b", "2"}, {"c", "3"}, {"d", ""}, {"e", ""}, {"f g", "h:=\n\t"}, {"i", `jk\`}, {"l", "é😀éé"}, {"#m", "n # no comment"}, {"o", ""},
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(pair{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Whatever is given as a configuration, an import comes to an end and shows nothing of it in an error.
+func FuzzImport(f *testing.F) {
+	files, err := filepath.Glob("testdata/golden/*.in")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add([]byte(base), []byte(""))
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data, []byte("bootstrap.servers=a:1\nkey.converter=x"))
+	}
+	f.Fuzz(func(t *testing.T, data, worker []byte) {
+		in, err := Parse(data)
+		if err != nil {
+			return
+		}
+		result, err := Import(in, Options{Worker: worker})
+		if err != nil {
+			return
+		}
+		if refused := len(result.Report.Refused()) > 0; refused == (result.YAML != nil) {
+			t.Errorf("refused %t, and a configuration of %d bytes", refused, len(result.YAML))
+		}
+		if result.YAML != nil {
+			loads(t, "", result)
+		}
+		Source(in)
+		NeedsDatabase(in)
+		result.RollbackPlan()
+	})
+}

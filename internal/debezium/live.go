@@ -1,0 +1,122 @@
+package debezium
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A Live is the connector's database, as far as an import asks it.
+type Live struct{ tables []liveTable }
+
+// A liveTable is a table that could be captured.
+type liveTable struct {
+	name tableName
+	root tableName // whose partition it is; itself if it is none
+	leaf bool      // it holds rows
+}
+
+// Ask reads the tables of a database, over a connection of its own.
+func Ask(ctx context.Context, conn *pgx.ConnConfig) (*Live, error) {
+	c, err := pgx.ConnectConfig(ctx, conn)
+	if err != nil {
+		return nil, fmt.Errorf("ask the database: %w", err)
+	}
+	defer func() { _ = c.Close(ctx) }()
+	rows, err := c.Query(ctx, `
+		SELECT n.nspname, c.relname, rn.nspname, rc.relname, c.relkind = 'r'
+		FROM pg_catalog.pg_class c
+		JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+		JOIN pg_catalog.pg_class rc ON rc.oid = COALESCE(pg_catalog.pg_partition_root(c.oid), c.oid)
+		JOIN pg_catalog.pg_namespace rn ON rn.oid = rc.relnamespace
+		WHERE c.relkind IN ('r', 'p') AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname !~ '^pg_(toast|temp)'
+		ORDER BY 1, 2`)
+	if err != nil {
+		return nil, fmt.Errorf("ask the database for its tables: %w", err)
+	}
+	l := &Live{}
+	l.tables, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (t liveTable, err error) {
+		return t, row.Scan(&t.name.schema, &t.name.name, &t.root.schema, &t.root.name, &t.leaf)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ask the database for its tables: %w", err)
+	}
+	return l, nil
+}
+
+// match returns the outbox tables that a connector's lists select: instead of all partitions of
+// a table, that table. selected is false where there are no lists.
+func (l *Live) match(value func(string) string) (tables []tableName, selected bool) {
+	lists := func(key string) []string { return splitExpressions(value(key)) }
+	covered := func(expressions []string, name string) bool {
+		return slices.ContainsFunc(expressions, func(x string) bool { return matches(x, name) })
+	}
+	schemas, names := lists("schema.include.list"), lists("table.include.list")
+	notSchemas, notNames := lists("schema.exclude.list"), lists("table.exclude.list")
+	if len(schemas)+len(names)+len(notSchemas)+len(notNames) == 0 {
+		return nil, false
+	}
+	var chosen []liveTable
+	partial := make(map[tableName]bool) // roots of which a partition is not chosen
+	for _, t := range l.tables {
+		switch {
+		case len(schemas) > 0 && !covered(schemas, t.name.schema), covered(notSchemas, t.name.schema),
+			len(names) > 0 && !covered(names, t.name.String()), covered(notNames, t.name.String()):
+			partial[t.root] = partial[t.root] || t.leaf
+		default:
+			chosen = append(chosen, t)
+		}
+	}
+	for _, t := range chosen {
+		whole := t.root
+		if partial[t.root] && !slices.ContainsFunc(chosen, func(c liveTable) bool { return c.name == t.root }) {
+			whole = t.name
+		}
+		if !slices.Contains(tables, whole) {
+			tables = append(tables, whole)
+		}
+	}
+	return tables, true
+}
+
+// NeedsDatabase reports whether only the database can say which tables are meant.
+func NeedsDatabase(in *Input) bool {
+	for _, key := range []string{"table.exclude.list", "schema.exclude.list"} {
+		if _, ok := in.find(key); ok {
+			return true
+		}
+	}
+	e, ok := in.find("table.include.list")
+	if !ok {
+		_, ok = in.find("schema.include.list")
+		return ok
+	}
+	return slices.ContainsFunc(splitExpressions(e.value), func(x string) bool {
+		_, _, literal := literalTable(x)
+		return !literal
+	})
+}
+
+// Source returns the connection string of the connector's database, and whether all of it is known:
+// references to a config provider are not.
+func Source(in *Input) (dsn string, known bool) {
+	m := &mapping{in: in, entries: make(map[string]entry), dsn: make(map[string]string)}
+	for _, e := range in.entries {
+		m.entries[e.key] = e
+	}
+	for _, r := range connectionRules() {
+		if r.ours != "source.dsn" {
+			continue
+		}
+		if e, ok := m.entries[r.key]; ok {
+			_, _ = r.apply(m, e)
+		} else if r.absent != nil {
+			_, _ = r.absent(m)
+		}
+	}
+	dsn = m.conninfo()
+	return dsn, m.dsn["host"] != "" && !strings.Contains(dsn, "${")
+}

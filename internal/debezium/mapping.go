@@ -1,0 +1,223 @@
+package debezium
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// A group is a part of the mapping table: keys about one thing.
+type group struct {
+	title string
+	rules []rule
+}
+
+// A rule is one row of the mapping table: what becomes of a key.
+//
+// {router} and its like stand for the alias of a transform in that part, a final * for any rest
+// of the key. Of several rules that fit, the first counts.
+type rule struct {
+	key      string
+	ours     string    // the key of our configuration; empty: none
+	verdicts []Verdict // that it can have
+	doc      string    // Markdown, one line
+
+	// apply carries the value over and returns its verdict and one sentence. Without it the verdict
+	// is the rule's only one, and the sentence its doc.
+	apply func(m *mapping, e entry) (Verdict, string)
+
+	// absent says what holds where the key is not given; an empty sentence: nothing worth saying.
+	absent func(m *mapping) (Verdict, string)
+}
+
+// mappingTable returns every key that is known.
+func mappingTable() []group {
+	return []group{
+		{"Connector and database", connectionRules()},
+		{"Slot and publication", slotRules()},
+		{"Tables, columns and messages", tableRules()},
+		{"First copy", snapshotRules()},
+		{"Streaming", streamingRules()},
+		{"How values are written", typeRules()},
+		{"Outbox event router", routerRules()},
+		{"Converters", converterRules()},
+		{"Transforms and predicates", chainRules()},
+		{"Kafka Connect", connectRules()},
+		{"Kafka", producerRules()},
+		{"Debezium Server", serverRules()},
+	}
+}
+
+// A mapping is one import under way.
+type mapping struct {
+	opts    Options
+	in      *Input
+	entries map[string]entry
+	worker  map[string]string
+	chain   chain
+	out     file
+	report  Report
+	refs    references
+
+	dsn      map[string]string // parameters of source.dsn
+	extras   debeziumFile      // out.Debezium, if anything is in it
+	tables   []tableName       // the outbox tables, as far as they are known
+	resolved bool              // tables are what the server has
+	renames  []renaming        // of transforms behind the router
+}
+
+// value returns a key's value, empty if it is not given.
+func (m *mapping) value(key string) string { return m.entries[key].value }
+
+func (m *mapping) has(key string) bool {
+	_, ok := m.entries[key]
+	return ok
+}
+
+// router returns the value of an option of the event router.
+func (m *mapping) router(option string) string {
+	return m.value("transforms." + m.chain.router + "." + option)
+}
+
+// find adds the finding about a key.
+func (m *mapping) find(key string, v Verdict, format string, args ...any) {
+	m.report.Findings = append(m.report.Findings, Finding{Key: key, Verdict: v, Text: fmt.Sprintf(format, args...)})
+}
+
+// apply goes through the table, and then through what no rule knows.
+func (m *mapping) apply() {
+	left := maps.Clone(m.entries)
+	for _, g := range mappingTable() {
+		for _, r := range g.rules {
+			keys := m.chain.keysOf(r.key, left)
+			for _, key := range keys {
+				e := left[key]
+				delete(left, key)
+				m.applyRule(r, e)
+			}
+			if name := m.chain.fill(r.key); len(keys) == 0 && r.absent != nil && name != "" && !m.has(name) {
+				if v, text := r.absent(m); text != "" {
+					m.find(name+" (default)", v, "%s", text)
+				}
+			}
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(left)) {
+		if m.opts.AllowUnknown {
+			m.find(left[key].shown, Note, "unknown, and left out as --allow-unknown says")
+			continue
+		}
+		m.find(left[key].shown, Refused, "unknown: Debezium may ignore it, but if it changes records so must this relay; take it out, or leave it out with --allow-unknown")
+	}
+}
+
+func (m *mapping) applyRule(r rule, e entry) {
+	if m.refs.unresolvable(e) {
+		m.find(e.shown, Refused, "refers to a config provider, which only Kafka Connect can ask; write the value in its place")
+		return
+	}
+	if r.apply == nil {
+		m.find(e.shown, r.verdicts[0], "%s", plainText(r.doc))
+		return
+	}
+	v, text := r.apply(m, e)
+	m.find(e.shown, v, "%s", text)
+}
+
+// plainText makes a finding's sentence of a rule's doc.
+func plainText(doc string) string {
+	text := strings.TrimSuffix(strings.ReplaceAll(doc, "`", ""), ".")
+	first, _, _ := strings.Cut(text, " ")
+	if strings.ToLower(first[1:]) != first[1:] || first == "Kafka's" || first == "TLS" || first == "Java" {
+		return text // a name
+	}
+	return strings.ToLower(text[:1]) + text[1:]
+}
+
+// Shorthands for rules.
+
+func note(key, doc string) rule { return rule{key: key, verdicts: []Verdict{Note}, doc: doc} }
+
+func refuse(key, doc string) rule { return rule{key: key, verdicts: []Verdict{Refused}, doc: doc} }
+
+// text is a rule that copies the value.
+func text(key, ours string, field func(*mapping) *string) rule {
+	return rule{
+		key: key, ours: ours, verdicts: []Verdict{Same}, doc: "The same.",
+		apply: func(m *mapping, e entry) (Verdict, string) {
+			*field(m) = e.value
+			return Same, ours
+		},
+	}
+}
+
+// choices is a rule that takes some values, each with its meaning in the field.
+func choices(key, ours string, meaning map[string]string, field func(*mapping) *string) rule {
+	return rule{
+		key: key, ours: ours, verdicts: []Verdict{Same, Refused}, doc: "The same; takes " + orList(slices.Sorted(maps.Keys(meaning))) + ".",
+		apply: func(m *mapping, e entry) (Verdict, string) {
+			is, ok := meaning[strings.ToLower(e.value)]
+			if !ok {
+				return Refused, fmt.Sprintf("%q is not one of %s", e.value, strings.Join(slices.Sorted(maps.Keys(meaning)), ", "))
+			}
+			*field(m) = is
+			return Same, ours + ": " + is
+		},
+	}
+}
+
+func orList(items []string) string { return "`" + strings.Join(items, "`, `") + "`" }
+
+// boolean reads what Connect takes for a boolean.
+func boolean(e entry) (value bool, refusal string) {
+	switch strings.ToLower(e.value) {
+	case "true":
+		return true, ""
+	case "false":
+		return false, ""
+	}
+	return false, fmt.Sprintf("%q is neither true nor false", e.value)
+}
+
+// onOff is a rule about a boolean.
+func onOff(key, ours, doc string, field func(*mapping) *bool) rule {
+	return rule{
+		key: key, ours: ours, verdicts: []Verdict{Same, Refused}, doc: doc,
+		apply: func(m *mapping, e entry) (Verdict, string) {
+			on, refusal := boolean(e)
+			if refusal != "" {
+				return Refused, refusal
+			}
+			*field(m) = on
+			return Same, fmt.Sprintf("%s: %t", ours, on)
+		},
+	}
+}
+
+// only is a rule about a boolean that can have one value; refusal says what the other would mean.
+func only(key string, value bool, doc, refusal string) rule {
+	return rule{
+		key: key, verdicts: []Verdict{Note, Refused}, doc: doc,
+		apply: func(_ *mapping, e entry) (Verdict, string) {
+			if on, wrong := boolean(e); on != value || wrong != "" {
+				return Refused, fmt.Sprintf("%s; only %t can be carried over", refusal, value)
+			}
+			return Note, plainText(doc)
+		},
+	}
+}
+
+// unless is a rule about an option that is not carried over, which matters unless it has the value it
+// has by default.
+func unless(value, key, doc, difference string) rule {
+	return rule{
+		key: key, verdicts: []Verdict{Note, Part}, doc: doc,
+		apply: func(_ *mapping, e entry) (Verdict, string) {
+			if strings.EqualFold(e.value, value) {
+				return Note, plainText(doc)
+			}
+			return Part, difference
+		},
+	}
+}

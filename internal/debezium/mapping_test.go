@@ -1,0 +1,193 @@
+package debezium
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// base is a configuration of which nothing is refused.
+const base = `connector.class=PostgresConnector
+name=orders-outbox
+topic.prefix=shop
+database.hostname=localhost
+database.user=cdc
+database.password=hunter2
+database.dbname=app
+plugin.name=pgoutput
+slot.name=orders
+publication.name=orders
+table.include.list=public.outbox
+snapshot.mode=no_data
+key.converter=org.apache.kafka.connect.storage.StringConverter
+value.converter=org.apache.kafka.connect.storage.StringConverter
+producer.override.bootstrap.servers=localhost:9092
+transforms=outbox
+transforms.outbox.type=io.debezium.transforms.outbox.EventRouter
+`
+
+// imported imports base with changes: lines key=value; -key takes a key away.
+func imported(t *testing.T, changes string, server bool, opts Options) *Result {
+	t.Helper()
+	in, err := Parse([]byte(base))
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.server = server
+	for line := range strings.Lines(changes) {
+		key, value, set := strings.Cut(strings.TrimRight(line, "\n"), "=")
+		name := strings.TrimPrefix(key, "-")
+		in.entries = slices.DeleteFunc(in.entries, func(e entry) bool { return e.key == name })
+		if set {
+			in.add(key, key, value)
+		}
+	}
+	if opts.Worker == nil {
+		opts.Worker = []byte("")
+	}
+	result, err := Import(in, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+// A verdictCase is a change of base and what becomes of its last key; "-key" alone is about the default.
+type verdictCase struct {
+	changes string
+	want    Verdict
+	text    string // part of the sentence
+	opts    Options
+	server  bool // of Debezium Server
+}
+
+// Every verdict that a rule can have is tried, and it has no other.
+func TestVerdicts(t *testing.T) {
+	seen := make(map[string]bool)
+	cases := slices.Concat(connectorCases(), tableCases(), valueCases(), routerCases(), kafkaCases())
+	for _, g := range mappingTable() {
+		for _, r := range g.rules {
+			if r.apply == nil && !strings.HasSuffix(r.key, "}.type") {
+				cases = append(cases, plainCase(r))
+			}
+		}
+	}
+	for _, tt := range cases {
+		result := imported(t, tt.changes, tt.server, tt.opts)
+		lines := strings.Split(tt.changes, "\n")
+		key, _, given := strings.Cut(lines[len(lines)-1], "=")
+		if !given {
+			key = strings.TrimPrefix(key, "-") + " (default)"
+		}
+		i := slices.IndexFunc(result.Report.Findings, func(f Finding) bool { return f.Key == key })
+		if i < 0 {
+			t.Errorf("%s: no finding about %s", tt.changes, key)
+			continue
+		}
+		if f := result.Report.Findings[i]; f.Verdict != tt.want || !strings.Contains(f.Text, tt.text) {
+			t.Errorf("%s: %s %q, want %s %q", tt.changes, f.Verdict, f.Text, tt.want, tt.text)
+		}
+		for _, f := range result.Report.Findings {
+			if strings.Contains(f.Text, "hunter2") {
+				t.Errorf("%s: the finding about %s shows a secret", tt.changes, f.Key)
+			}
+			seen[ruleOf(f.Key, tt.changes)+" "+string(f.Verdict)] = true
+		}
+		if refused := len(result.Report.Refused()) > 0; refused == (result.YAML != nil) {
+			t.Errorf("%s: refused %t, and a configuration of %d bytes", tt.changes, refused, len(result.YAML))
+		}
+	}
+	declared := make(map[string]bool)
+	for _, g := range mappingTable() {
+		for _, r := range g.rules {
+			for _, v := range r.verdicts {
+				declared[r.key+" "+string(v)] = true
+			}
+		}
+	}
+	for pair := range declared {
+		if !seen[pair] {
+			t.Errorf("%s is never the verdict", pair)
+		}
+	}
+	for pair := range seen {
+		if !declared[pair] && pair != "unknown REJ" {
+			t.Errorf("%s is not declared", pair)
+		}
+	}
+}
+
+// plainCase tries a rule that does the same with every value.
+func plainCase(r rule) verdictCase {
+	setup := ""
+	for part, lines := range map[string]string{"{decode}": decodeOn + decodeIs + "\n", "{header}": headerOn, "{rename}": renameOn, "{other}": "transforms=outbox,o\n"} {
+		if strings.Contains(r.key, part) {
+			setup = lines
+		}
+	}
+	return verdictCase{changes: setup + aKey(r) + "=x", want: r.verdicts[0]}
+}
+
+// aKey returns a key that a rule is about.
+func aKey(r rule) string {
+	aliases := strings.NewReplacer("{router}", "outbox", "{decode}", "decode", "{header}", "h", "{rename}", "r", "{other}", "o", "{predicate}", "p", "*", ".any")
+	return strings.ReplaceAll(aliases.Replace(r.key), "..", ".")
+}
+
+// ruleOf returns the key of the rule that a finding is about.
+func ruleOf(key, changes string) string {
+	key, _, _ = strings.Cut(key, " (")
+	entries := map[string]entry{key: {}}
+	all := maps.Clone(entries)
+	for line := range strings.Lines(base + changes) {
+		name, value, _ := strings.Cut(strings.TrimRight(line, "\n"), "=")
+		if name, taken := strings.CutPrefix(name, "-"); taken {
+			delete(all, name)
+			continue
+		}
+		all[name] = entry{value: value}
+	}
+	c := chainOf(all)
+	for _, g := range mappingTable() {
+		for _, r := range g.rules {
+			if len(c.keysOf(r.key, entries)) > 0 {
+				return r.key
+			}
+		}
+	}
+	return "unknown"
+}
+
+// What no rule knows is refused, or left out where that is wanted.
+func TestUnknownKeys(t *testing.T) {
+	for _, key := range []string{"no.such.key", "transforms.outbox.no.such.option", "transforms.nobody.type", "producer.override.no.such"} {
+		refused := imported(t, key+"=hunter2", false, Options{}).Report.Refused()
+		if len(refused) != 1 || refused[0].Key != key {
+			t.Errorf("%s: refused %v", key, refused)
+		}
+		result := imported(t, key+"=hunter2", false, Options{AllowUnknown: true})
+		if last := result.Report.Findings[len(result.Report.Findings)-1]; result.YAML == nil || last.Key != key || last.Verdict != Note {
+			t.Errorf("%s: %v", key, last)
+		}
+	}
+}
+
+// The same key has one rule: a second one would never be looked at.
+func TestNoRuleIsHidden(t *testing.T) {
+	var before []string
+	for _, g := range mappingTable() {
+		for _, r := range g.rules {
+			for _, b := range before {
+				prefix, wild := strings.CutSuffix(b, "*")
+				if b == r.key || wild && strings.HasPrefix(r.key, prefix) {
+					t.Errorf("%s is hidden by %s", r.key, b)
+				}
+			}
+			before = append(before, r.key)
+			if len(r.verdicts) == 0 || r.doc == "" || r.apply == nil && len(r.verdicts) > 1 {
+				t.Errorf("%s: verdicts %v, doc %q", r.key, r.verdicts, r.doc)
+			}
+		}
+	}
+}

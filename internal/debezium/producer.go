@@ -1,0 +1,288 @@
+package debezium
+
+import (
+	"fmt"
+	"net"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// tokenEndpoint is the option that says where tokens come from.
+const tokenEndpoint = "sasl.oauthbearer.token.endpoint.url" //nolint:gosec // an option's name
+
+// producerPrefix begins a connector's own settings for its producer; the worker's begin with
+// producer.
+const producerPrefix = "producer.override."
+
+func producerRules() []rule {
+	rules := []rule{
+		{
+			key: producerPrefix + "bootstrap.servers", ours: "sink.kafka.brokers", verdicts: []Verdict{Same, Refused},
+			doc:    "The same: of the worker's properties (`--worker`), or given with `--brokers`.",
+			apply:  func(m *mapping, e entry) (Verdict, string) { return m.brokers(e.value) },
+			absent: func(m *mapping) (Verdict, string) { return m.brokers("") },
+		},
+		choices(producerPrefix+"compression.type", "sink.kafka.compression", map[string]string{"none": "none", "gzip": "gzip", "snappy": "snappy", "lz4": "lz4", "zstd": "zstd"},
+			func(m *mapping) *string { return &m.out.Sink.Kafka.Compression }),
+		{
+			key: producerPrefix + "client.id", ours: "sink.kafka.client_id", verdicts: []Verdict{Same, Part}, doc: "The same, as far as the characters go.",
+			apply: func(m *mapping, e entry) (Verdict, string) {
+				if m.out.Sink.Kafka.ClientID = relayName(e.value); m.out.Sink.Kafka.ClientID != e.value {
+					return Part, "sink.kafka.client_id: " + m.out.Sink.Kafka.ClientID
+				}
+				return Same, "sink.kafka.client_id"
+			},
+		},
+		{
+			key: producerPrefix + "max.request.size", ours: "sink.kafka.max_message_bytes", verdicts: []Verdict{Same, Refused}, doc: "The same. Without it the topic's own limit counts, where Java's producer has 1 MiB.",
+			apply: func(m *mapping, e entry) (Verdict, string) {
+				n, refusal := number(e, 1)
+				if refusal != "" {
+					return Refused, refusal
+				}
+				m.out.Sink.Kafka.MaxMessageBytes = n
+				return Same, fmt.Sprintf("sink.kafka.max_message_bytes: %d", n)
+			},
+		},
+		{
+			key: producerPrefix + "acks", verdicts: []Verdict{Note, Part}, doc: "Always `all`.",
+			apply: func(_ *mapping, e entry) (Verdict, string) {
+				if e.value == "all" || e.value == "-1" {
+					return Note, "always"
+				}
+				return Part, "always all"
+			},
+		},
+		{
+			key: producerPrefix + "partitioner.class", verdicts: []Verdict{Note, Refused}, doc: "Kafka's default, which hashes the key.",
+			apply: func(_ *mapping, e entry) (Verdict, string) {
+				if e.value == "" || e.value == "org.apache.kafka.clients.producer.internals.DefaultPartitioner" {
+					return Note, "sink.kafka.partitioner: murmur2, the default"
+				}
+				return Refused, "another partitioner spreads keys in another way: only Kafka's default can be carried over"
+			},
+		},
+		only(producerPrefix+"partitioner.ignore.keys", false, "The key decides the partition.", "records of one key would go to any partition, in any order"),
+		refuse(producerPrefix+"interceptor.classes", "Interceptors are Java code that sees every record; keep Debezium if they matter, or take them out."),
+	}
+	for _, key := range []string{
+		"linger.ms", "batch.size", "buffer.memory", "max.block.ms", "max.in.flight.requests.per.connection", "retries", "retry.backoff.*", "delivery.timeout.ms", "request.timeout.ms",
+		"enable.idempotence", "transaction*", "key.serializer", "value.serializer", "send.buffer.bytes", "receive.buffer.bytes", "connections.max.idle.ms", "reconnect.*",
+		"metadata.*", "metric*", "socket.*", "compression.*", "partitioner.*", "client.dns.lookup", "client.rack", "enable.metrics.push",
+	} {
+		rules = append(rules, note(producerPrefix+key, "The relay's producer has its own way: idempotent, batches as they come, tried for ever."))
+	}
+	return append(rules, securityRules()...)
+}
+
+// brokers takes the brokers from where they are said first: the command line, the connector, the worker.
+func (m *mapping) brokers(own string) (Verdict, string) {
+	servers, from := own, ""
+	switch {
+	case len(m.opts.Brokers) > 0:
+		servers, from = strings.Join(m.opts.Brokers, ","), ", as --brokers says"
+	case own != "":
+	case m.worker["producer.bootstrap.servers"] != "":
+		servers, from = m.worker["producer.bootstrap.servers"], ", of the worker"
+	default:
+		servers, from = m.worker["bootstrap.servers"], ", of the worker"
+	}
+	list := splitList(servers)
+	if len(list) == 0 {
+		return Refused, "the Connect worker knows the brokers: give its properties with --worker, or --brokers host:port"
+	}
+	for _, server := range list {
+		if i := strings.Index(server, "://"); i >= 0 {
+			server = server[i+len("://"):]
+		}
+		_, port, _ := net.SplitHostPort(server)
+		n, err := strconv.ParseUint(port, 10, 16)
+		if err != nil || n == 0 || !regexp.MustCompile(`^(\[[0-9A-Fa-f:.]+\]|[^\s:/,$\[\]]+):\d{1,5}$`).MatchString(server) {
+			return Refused, "not a list of host:port" + from + ": give it with --brokers"
+		}
+		m.out.Sink.Kafka.Brokers = append(m.out.Sink.Kafka.Brokers, server)
+	}
+	return Same, "sink.kafka.brokers: " + strings.Join(m.out.Sink.Kafka.Brokers, ", ") + from
+}
+
+// withWorker adds to the entries what the worker says of its connectors' producers, where the connector
+// says nothing.
+func (m *mapping) withWorker() {
+	for key, value := range m.worker {
+		option, ok := strings.CutPrefix(key, "producer.")
+		if !ok || option == "bootstrap.servers" || m.has(producerPrefix+option) {
+			continue
+		}
+		m.entries[producerPrefix+option] = entry{key: producerPrefix + option, shown: key + " (worker)", value: value}
+	}
+}
+
+func securityRules() []rule {
+	rules := []rule{
+		{
+			key: producerPrefix + "security.protocol", ours: "sink.kafka.tls.enabled", verdicts: []Verdict{Same, Refused}, doc: "`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT`, `SASL_SSL`.",
+			apply: func(m *mapping, e entry) (Verdict, string) {
+				switch strings.ToUpper(e.value) {
+				case "PLAINTEXT", "SASL_PLAINTEXT":
+					m.tls().Enabled = false
+				case "SSL", "SASL_SSL":
+					m.tls().Enabled = true
+				default:
+					return Refused, fmt.Sprintf("%q is not one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL", e.value)
+				}
+				return Same, fmt.Sprintf("sink.kafka.tls.enabled: %t", m.tls().Enabled)
+			},
+		},
+		{key: producerPrefix + "sasl.mechanism", ours: "sink.kafka.sasl.mechanism", verdicts: []Verdict{Same, Refused}, doc: "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER with a client's secret, AWS_MSK_IAM.", apply: applyMechanism},
+		{key: producerPrefix + "sasl.jaas.config", ours: "sink.kafka.sasl", verdicts: []Verdict{Same, Refused}, doc: "User and password, or client id and secret; `${provider:…}` becomes `${NAME}`.", apply: applyJAAS},
+		{
+			key: producerPrefix + tokenEndpoint, ours: "sink.kafka.sasl.token_url", verdicts: []Verdict{Same, Note}, doc: "The same, for OAUTHBEARER.",
+			apply: func(m *mapping, e entry) (Verdict, string) {
+				if m.value(producerPrefix+"sasl.mechanism") != "OAUTHBEARER" {
+					return Note, "has no effect without sasl.mechanism=OAUTHBEARER"
+				}
+				m.sasl().TokenURL = e.value
+				return Same, "sink.kafka.sasl.token_url"
+			},
+		},
+		{
+			key: producerPrefix + "sasl.client.callback.handler.class", verdicts: []Verdict{Note, Refused}, doc: "Amazon's for AWS_MSK_IAM.",
+			apply: func(_ *mapping, e entry) (Verdict, string) {
+				if e.value == "software.amazon.msk.auth.iam.IAMClientCallbackHandler" {
+					return Note, "built in"
+				}
+				return Refused, "Java code that logs in cannot be carried over; see sink.kafka.sasl"
+			},
+		},
+		{
+			key: producerPrefix + "sasl.login.callback.handler.class", verdicts: []Verdict{Note, Refused}, doc: "Kafka's for OAUTHBEARER.",
+			apply: func(_ *mapping, e entry) (Verdict, string) {
+				if strings.HasSuffix(e.value, ".OAuthBearerLoginCallbackHandler") && strings.HasPrefix(e.value, "org.apache.kafka.") {
+					return Note, "built in"
+				}
+				return Refused, "Java code that logs in cannot be carried over; see sink.kafka.sasl"
+			},
+		},
+		refuse(producerPrefix+"sasl.kerberos.*", "Kerberos is not supported."),
+		note(producerPrefix+"sasl.*", "The relay logs in its own way."),
+	}
+	rules = append(rules, storeRules()...)
+	return append(rules, note(producerPrefix+"security.*", "About the Java process."))
+}
+
+// storeRules are about certificates and keys.
+func storeRules() []rule {
+	pem := func(option, ours string, set func(*tlsFile, string)) rule {
+		return rule{
+			key: producerPrefix + option, ours: ours, verdicts: []Verdict{Same, Refused}, doc: "A file in PEM form; a Java keystore has to be exported.",
+			apply: func(m *mapping, e entry) (Verdict, string) {
+				store := strings.TrimSuffix(option, "location")
+				if !strings.EqualFold(m.value(producerPrefix+store+"type"), "PEM") {
+					return Refused, fmt.Sprintf("a Java keystore cannot be read: export it to PEM (keytool -exportcert -rfc, or openssl pkcs12), and set %stype=PEM", store)
+				}
+				set(m.tls(), e.value)
+				return Same, ours
+			},
+		}
+	}
+	return []rule{
+		pem("ssl.truststore.location", "sink.kafka.tls.ca_file", func(t *tlsFile, path string) { t.CAFile = path }),
+		pem("ssl.keystore.location", "sink.kafka.tls.cert_file", func(t *tlsFile, path string) { t.CertFile, t.KeyFile = path, path }),
+		refuse(producerPrefix+"ssl.truststore.certificates", "Certificates inside the configuration: put them into a file, with ssl.truststore.location."),
+		refuse(producerPrefix+"ssl.keystore.certificate.chain", "A certificate inside the configuration: put it into a file with its key, with ssl.keystore.location."),
+		refuse(producerPrefix+"ssl.keystore.key", "A key inside the configuration: put it into a file with its certificate, with ssl.keystore.location."),
+		refuse(producerPrefix+"ssl.key.password", "An encrypted key cannot be read: decrypt it (openssl pkcs8 -in key.pem -out plain.pem)."),
+		note(producerPrefix+"ssl.truststore.*", "Part of the verdict on `ssl.truststore.location`."),
+		note(producerPrefix+"ssl.keystore.*", "Part of the verdict on `ssl.keystore.location`."),
+		{
+			key: producerPrefix + "ssl.endpoint.identification.algorithm", verdicts: []Verdict{Note, Part}, doc: "The brokers' names are always verified.",
+			apply: func(_ *mapping, e entry) (Verdict, string) {
+				if e.value != "" {
+					return Note, "always verified"
+				}
+				return Part, "the brokers' names are verified: if the certificates carry another, write it as sink.kafka.tls.server_name"
+			},
+		},
+		refuse(producerPrefix+"ssl.engine.factory.class", "Java code that encrypts cannot be carried over."),
+		note(producerPrefix+"ssl.*", "TLS 1.2 or later, with what both sides prefer."),
+	}
+}
+
+func (m *mapping) tls() *tlsFile {
+	if m.out.Sink.Kafka.TLS == nil {
+		m.out.Sink.Kafka.TLS = &tlsFile{}
+	}
+	return m.out.Sink.Kafka.TLS
+}
+
+func (m *mapping) sasl() *saslFile {
+	if m.out.Sink.Kafka.SASL == nil {
+		m.out.Sink.Kafka.SASL = &saslFile{}
+	}
+	return m.out.Sink.Kafka.SASL
+}
+
+func applyMechanism(m *mapping, e entry) (Verdict, string) {
+	if !slices.Contains([]string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"}, e.value) {
+		return Refused, fmt.Sprintf("%q is not one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, AWS_MSK_IAM", e.value)
+	}
+	if !strings.HasPrefix(strings.ToUpper(m.value(producerPrefix+"security.protocol")), "SASL_") {
+		return Refused, "has no effect: security.protocol is not SASL_SSL or SASL_PLAINTEXT"
+	}
+	m.sasl().Mechanism = e.value
+	if e.value == "OAUTHBEARER" && !m.has(producerPrefix+tokenEndpoint) {
+		return Refused, tokenEndpoint + " is needed too"
+	}
+	if e.value == "AWS_MSK_IAM" {
+		servers := strings.Join(m.out.Sink.Kafka.Brokers, ",")
+		region := regexp.MustCompile(`\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com`).FindStringSubmatch(servers)
+		if region == nil {
+			return Refused, "the region is not part of the brokers' names: use the names that Amazon gives them"
+		}
+		m.sasl().Region = region[1]
+	} else if !m.has(producerPrefix + "sasl.jaas.config") {
+		return Refused, "sasl.jaas.config is needed too"
+	}
+	return Same, "sink.kafka.sasl.mechanism: " + e.value
+}
+
+// applyJAAS takes the login module's options: https://kafka.apache.org/documentation/#security_sasl_jaasconfig
+func applyJAAS(m *mapping, e entry) (Verdict, string) {
+	options := make(map[string]string)
+	for _, o := range regexp.MustCompile(`([A-Za-z_.]+)\s*=\s*("(?:[^"\\]|\\.)*"|'[^']*'|[^\s;"'][^\s;]*)`).FindAllStringSubmatch(e.value, -1) {
+		value := o[2]
+		if quote := value[0]; quote == '"' || quote == '\'' {
+			value = strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(value[1 : len(value)-1])
+		}
+		options[o[1]] = value
+	}
+	var names []string
+	fill := func(field *string, option, purpose string) bool {
+		value, used := m.refs.placeholders(options[option], "kafka."+purpose)
+		*field = value
+		names = append(names, used...)
+		return value != ""
+	}
+	s := m.sasl()
+	switch mechanism := m.value(producerPrefix + "sasl.mechanism"); mechanism {
+	case "AWS_MSK_IAM":
+		return Same, "with the credentials that all of AWS's tools find"
+	case "OAUTHBEARER":
+		if !fill(&s.ClientID, "clientId", "client.id") || !fill(&s.ClientSecret, "clientSecret", "client.secret") {
+			return Refused, "clientId and clientSecret are needed"
+		}
+		s.Scopes = strings.Fields(options["scope"])
+	case "":
+		return Refused, "sasl.mechanism is needed too (GSSAPI, the default, is not supported)"
+	default:
+		if !fill(&s.User, "username", "user") || !fill(&s.Password, "password", "password") {
+			return Refused, "username and password are needed"
+		}
+	}
+	if len(names) > 0 {
+		return Same, "sink.kafka.sasl" + setThem(names)
+	}
+	return Same, "sink.kafka.sasl, as it is: keep the file to yourself, or move the secret to a file"
+}

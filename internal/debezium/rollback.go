@@ -1,0 +1,70 @@
+package debezium
+
+import (
+	"cmp"
+	"io"
+	"net/url"
+	"strings"
+)
+
+// A Plan is how to go back to Debezium.
+type Plan struct{ text string }
+
+// WriteTo writes the plan: commands for a shell, and comments.
+func (p Plan) WriteTo(w io.Writer) (int64, error) {
+	n, err := io.WriteString(w, p.text)
+	return int64(n), err
+}
+
+// RollbackPlan returns how the connector goes on where outbox-cdc has stopped.
+//
+// Debezium's own offset is behind the slot by then. A connector with an offset whose log is
+// gone does not start, or sends the whole table again with snapshot.mode=when_needed; one
+// without an offset, with snapshot.mode=no_data, goes on where the slot is.
+func (r *Result) RollbackPlan() Plan {
+	const head = `# From outbox-cdc back to Debezium, on slot {slot}.
+
+# 1. Stop outbox-cdc (SIGTERM) and wait until it has ended: it confirms to the slot what Kafka has acknowledged.
+#    Nobody may hold the slot now; this has to print f:
+psql "$DSN" -Atc "SELECT active FROM pg_replication_slots WHERE slot_name = '{slot}'"
+
+# 2. Where it goes on, for the record. Rows behind this position come from Debezium:
+psql "$DSN" -Atc "SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '{slot}'"
+
+`
+	const connect = `# 3. Forget the connector's offset, which is older than the slot, and have it copy nothing. Kafka 3.6 and later:
+export CONNECT=http://localhost:8083
+curl -sf -X PUT "$CONNECT/connectors/{connector}/stop"
+curl -sf "$CONNECT/connectors/{connector}/config" | jq '."snapshot.mode" = "no_data"' |
+  curl -sf -X PUT -H 'Content-Type: application/json' --data @- "$CONNECT/connectors/{connector}/config"
+curl -sf -X DELETE "$CONNECT/connectors/{connector}/offsets"
+curl -sf -X PUT "$CONNECT/connectors/{connector}/resume"
+#    If the connector has been deleted, make it stopped (Kafka 3.7 and later), and go on with the last two commands:
+#    jq '{name: "{name}", config: (.config // .), initial_state: "STOPPED"} | .config."snapshot.mode" = "no_data"' connector.json |
+#      curl -sf -H 'Content-Type: application/json' --data @- "$CONNECT/connectors"
+#    Before Kafka 3.6, and with a standalone worker: set snapshot.mode=no_data and, in place of deleting the offset,
+#    offset.mismatch.strategy=trust_slot (Debezium 3.4 and later), or give the connector another name.
+
+# 4. It runs, and the slot is in use again: RUNNING twice, and t.
+curl -sf "$CONNECT/connectors/{connector}/status" | jq -r '.connector.state, .tasks[].state'
+`
+	const server = `# 3. Forget the stored offset, which is older than the slot, and have Debezium Server copy nothing:
+mv data/offsets.dat data/offsets.dat.old   # debezium.source.offset.storage.file.filename
+#    and in application.properties: debezium.source.snapshot.mode=no_data
+
+# 4. Start Debezium Server. The slot is in use again, t:
+`
+	const tail = `psql "$DSN" -Atc "SELECT active FROM pg_replication_slots WHERE slot_name = '{slot}'"
+
+# Leave slot {slot} and publication {publication} as they are, all the time. Topic outbox-cdc.positions keeps
+# where outbox-cdc was: when it takes over again, start it once with --accept-gap.
+`
+	middle := connect
+	if r.server {
+		middle = server
+	}
+	name := cmp.Or(r.connector, "NAME")
+	return Plan{strings.NewReplacer(
+		"{slot}", r.slot, "{connector}", url.PathEscape(name), "{name}", name, "{publication}", r.publication,
+	).Replace(head + middle + tail)}
+}

@@ -1,0 +1,320 @@
+package debezium
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/route"
+)
+
+// Defaults of the router's options.
+const (
+	defaultRegex       = "(?<routedByValue>.*)"
+	defaultReplacement = "outbox.event.${routedByValue}"
+)
+
+// placementOption is the option that puts more columns into the record.
+const placementOption = "table.fields.additional.placement"
+
+// routerColumns are the options that name a column, with their defaults.
+func routerColumns() map[string]string {
+	return map[string]string{
+		"table.field.event.id": "id", "table.field.event.key": "aggregateid", "route.by.field": "aggregatetype", "table.field.event.payload": "payload",
+		"table.field.event.timestamp": "", "table.field.event.schema.version": "",
+	}
+}
+
+func routerRules() []rule {
+	return slices.Concat(columnRules(), topicRules(), payloadRules(), []rule{
+		{
+			key: "transforms.{router}.table.op.invalid.behavior", ours: "outbox.on_update", verdicts: []Verdict{Same, Refused},
+			doc: "`warn` (the default), `error`; `fatal` is `stop`.",
+			apply: func(m *mapping, e entry) (Verdict, string) {
+				behaviour, ok := map[string]string{"warn": "warn", "error": "error", "fatal": "stop"}[strings.ToLower(e.value)]
+				if !ok {
+					return Refused, fmt.Sprintf("%q is not one of warn, error, fatal", e.value)
+				}
+				m.out.Outbox.OnUpdate = behaviour
+				return Same, "outbox.on_update: " + behaviour
+			},
+		},
+		note("transforms.{router}.tracing.*", "Trace headers are made by OpenTelemetry inside Kafka Connect; here the column can be placed like any other."),
+	})
+}
+
+func columnRules() []rule {
+	column := func(option, ours string, field func(*columnsFile) *string) rule {
+		r := text("transforms.{router}."+option, "outbox.columns."+ours, func(m *mapping) *string { return field(&m.out.Outbox.Columns) })
+		if routerColumns()[option] == "" {
+			return r
+		}
+		r.verdicts = append(r.verdicts, Refused)
+		set := r.apply
+		r.apply = func(m *mapping, e entry) (Verdict, string) {
+			if e.value == "" {
+				return Refused, "a column's name is needed, by Debezium, too"
+			}
+			return set(m, e)
+		}
+		return r
+	}
+	timestamp := column("table.field.event.timestamp", "timestamp", func(c *columnsFile) *string { return &c.Timestamp })
+	copyTimestamp := timestamp.apply
+	timestamp.verdicts, timestamp.doc = []Verdict{Same, Part, Note}, "The same, and `timestamptz` is allowed, too. Without it a record has its transaction's time, where Debezium has the time of processing."
+	timestamp.apply = func(m *mapping, e entry) (Verdict, string) {
+		if m.in.server {
+			return Part, "left out, since Debezium Server does not pass it on: records have their transaction's time"
+		}
+		return copyTimestamp(m, e)
+	}
+	timestamp.absent = func(*mapping) (Verdict, string) {
+		return Note, "records have the time of their transaction's commit, and not of their processing"
+	}
+	version := column("table.field.event.schema.version", "schema_version", func(c *columnsFile) *string { return &c.SchemaVersion })
+	copyVersion := version.apply
+	version.verdicts, version.doc = []Verdict{Same, Note}, "Where an envelope's schema is written; elsewhere Debezium ignores it, too."
+	version.apply = func(m *mapping, e entry) (Verdict, string) {
+		if !m.places("envelope") {
+			return Note, "without an envelope Debezium does not look at it either"
+		}
+		return copyVersion(m, e)
+	}
+	return []rule{
+		column("table.field.event.id", "id", func(c *columnsFile) *string { return &c.ID }),
+		column("table.field.event.key", "key", func(c *columnsFile) *string { return &c.Key }),
+		column("route.by.field", "route", func(c *columnsFile) *string { return &c.Route }),
+		column("table.field.event.payload", "payload", func(c *columnsFile) *string { return &c.Payload }),
+		note("transforms.{router}.table.field.event.type", "Debezium declares this option and does not use it; a header for the type is a placement."),
+		timestamp, version,
+		{
+			key: "transforms.{router}." + placementOption, ours: "outbox.place", verdicts: []Verdict{Same, Part, Refused},
+			doc:   "`column:header`, `column:envelope` and `column:partition`, with an alias or without.",
+			apply: applyPlacements,
+		},
+		choices("transforms.{router}.table.field.additional.missing", "outbox.on_missing_column", map[string]string{"error": "error", "ignore": "ignore"},
+			func(m *mapping) *string { return &m.out.Outbox.OnMissingColumn }),
+		{
+			key: "transforms.{router}.table.fields.additional.error.on.missing", ours: "outbox.on_missing_column", verdicts: []Verdict{Part, Note, Refused},
+			doc: "The name of `table.field.additional.missing` before Debezium 3.6, which ignores it.",
+			apply: func(m *mapping, e entry) (Verdict, string) {
+				fail, refusal := boolean(e)
+				switch {
+				case refusal != "":
+					return Refused, refusal
+				case m.router("table.field.additional.missing") != "":
+					return Note, "table.field.additional.missing counts"
+				case !fail:
+					m.out.Outbox.OnMissingColumn = "ignore"
+				}
+				return Part, fmt.Sprintf("outbox.on_missing_column: %s; Debezium 3.6 and later ignore this option and stop at a missing column", cmp.Or(m.out.Outbox.OnMissingColumn, "error"))
+			},
+		},
+	}
+}
+
+// places reports whether a column is placed there.
+func (m *mapping) places(where string) bool {
+	for _, item := range splitList(m.router(placementOption)) {
+		if parts := strings.Split(item, ":"); len(parts) > 1 && strings.EqualFold(strings.TrimSpace(parts[1]), where) {
+			return true
+		}
+	}
+	return false
+}
+
+func applyPlacements(m *mapping, e entry) (Verdict, string) {
+	var left []string
+	names := []string{route.IDHeader}
+	for _, item := range splitList(e.value) {
+		parts := strings.Split(item, ":")
+		for i := range parts {
+			parts[i] = strings.TrimSpace(parts[i])
+		}
+		if len(parts) < 2 || len(parts) > 3 || parts[0] == "" {
+			return Refused, fmt.Sprintf("%q is not column:placement or column:placement:alias", item)
+		}
+		p := placeFile{Column: parts[0], To: strings.ToLower(parts[1])}
+		if len(parts) == 3 && p.To != "partition" {
+			p.As = parts[2]
+		}
+		switch p.To {
+		case "header":
+			names = append(names, cmp.Or(p.As, p.Column))
+		case "envelope":
+		case "partition":
+			if m.in.server {
+				left = append(left, p.Column)
+				continue
+			}
+		default:
+			return Refused, fmt.Sprintf("%q has no placement header, envelope or partition; Debezium fails at the first row", item)
+		}
+		m.out.Outbox.Place = append(m.out.Outbox.Place, p)
+	}
+	if len(left) > 0 {
+		return Part, "outbox.place, without the partition, which Debezium Server does not pass on: records stay where they were"
+	}
+	slices.Sort(names)
+	if twice := len(names) - len(slices.Compact(names)); twice > 0 {
+		return Same, "outbox.place; a header's name comes twice, as it did"
+	}
+	return Same, "outbox.place"
+}
+
+func topicRules() []rule {
+	return []rule{
+		{
+			key: "transforms.{router}.route.topic.regex", ours: "outbox.topic_rules", verdicts: []Verdict{Same, Refused},
+			doc:   "A regular expression of Java, without what cannot be matched in linear time: looking around, referring back, possessive quantifiers.",
+			apply: func(m *mapping, _ entry) (Verdict, string) { return m.routeRule() },
+		},
+		{
+			key: "transforms.{router}.route.topic.replacement", ours: "outbox.topic", verdicts: []Verdict{Same, Refused},
+			doc:   "A replacement of Java; with the default expression a template.",
+			apply: func(m *mapping, _ entry) (Verdict, string) { return m.routeRule() },
+		},
+	}
+}
+
+// routeRule carries over how the route's value becomes the topic: both options at once.
+func (m *mapping) routeRule() (Verdict, string) {
+	regex, replacement := m.routeOptions()
+	if _, err := route.ParseRule(regex, replacement); err != nil {
+		return Refused, err.Error()
+	}
+	if len(m.out.Outbox.TopicRules) > 0 {
+		return Same, "outbox.topic_rules"
+	}
+	if template, ok := topicTemplate(regex, replacement); ok {
+		m.out.Outbox.Topic = template
+		return Same, "outbox.topic: " + template
+	}
+	m.out.Outbox.Topic = "${route}"
+	m.out.Outbox.TopicRules = []ruleFile{{Match: regex, Replace: replacement}}
+	return Same, "outbox.topic_rules"
+}
+
+func (m *mapping) routeOptions() (regex, replacement string) {
+	return cmp.Or(m.router("route.topic.regex"), defaultRegex), cmp.Or(m.router("route.topic.replacement"), defaultReplacement)
+}
+
+// topicTemplate returns the template that does what the default expression does with a replacement.
+func topicTemplate(regex, replacement string) (string, bool) {
+	if regex != defaultRegex {
+		return "", false
+	}
+	const whole = "\x00"
+	text := strings.NewReplacer("${routedByValue}", whole, "$1", whole, "$0", whole, `\$`, "\x01").Replace(replacement)
+	if strings.ContainsAny(text, `$\`) {
+		return "", false
+	}
+	return strings.NewReplacer(whole, "${route}", "\x01", "$$").Replace(text), true
+}
+
+func applyRename(m *mapping, e entry) (Verdict, string) {
+	at := e.key[:strings.LastIndexByte(e.key, '.')]
+	rule := ruleFile{Match: m.value(at + ".regex"), Replace: m.value(at + ".replacement")}
+	if _, err := route.ParseRule(rule.Match, rule.Replace); err != nil {
+		return Refused, err.Error()
+	}
+	if rule.Match == "" {
+		return Refused, "an empty expression matches no topic"
+	}
+	if !slices.ContainsFunc(m.renames, func(r renaming) bool { return r.transform == at }) {
+		m.renames = append(m.renames, renaming{at, rule})
+	}
+	return Same, "outbox.topic_rules"
+}
+
+// A renaming is a rule of a transform behind the router.
+type renaming struct {
+	transform string
+	rule      ruleFile
+}
+
+func applyStaticHeader(m *mapping, e entry) (Verdict, string) {
+	at := e.key[:strings.LastIndexByte(e.key, '.')]
+	if e.value == "" || strings.Contains(e.value, "=") {
+		return Refused, "not a header's name that can be carried over: it must not be empty or contain ="
+	}
+	if m.out.Headers == nil {
+		m.out.Headers = &headersFile{}
+	}
+	m.out.Headers.Static = append(m.out.Headers.Static, e.value+"="+m.value(at+".value.literal"))
+	return Same, "headers.static"
+}
+
+func payloadRules() []rule {
+	return []rule{
+		onOff("transforms.{router}.route.tombstone.on.empty.payload", "outbox.tombstone_on_empty", "The same.", func(m *mapping) *bool { return &m.out.Outbox.TombstoneOnEmpty }),
+		{
+			key: "transforms.{router}.table.expand.json.payload", ours: "debezium.expand_payload", verdicts: []Verdict{Same, Part, Refused},
+			doc: "The same members. Where Debezium fails or loses some, the document is kept as it is; with `--exact` such a row is refused.",
+			apply: func(m *mapping, e entry) (Verdict, string) {
+				on, refusal := boolean(e)
+				switch {
+				case refusal != "":
+					return Refused, refusal
+				case !on:
+					return Same, "debezium.expand_payload: false"
+				}
+				m.extras.ExpandPayload = true
+				if m.opts.Exact {
+					return Same, "debezium.expand_payload: true; a document that Debezium fails at or damages is refused"
+				}
+				return Part, "debezium.expand_payload: true; a document that Debezium fails at or damages is kept as it is"
+			},
+		},
+		keep("table.json.payload.null.behavior", "debezium.expand_nulls", "optional_bytes", func(m *mapping) *bool { return &m.extras.ExpandNulls }),
+		keep("table.json.payload.empty.array.behavior", "debezium.expand_empty_arrays", "optional_string", func(m *mapping) *bool { return &m.extras.ExpandEmptyArrays }),
+		{
+			key: "transforms.{router}.field.name.adjustment.mode", ours: "debezium.field_names", verdicts: []Verdict{Same, Part, Note, Refused},
+			doc: "For the members of an expanded payload: renamed members keep their values, which Debezium loses; with `--exact` such a row is refused.",
+			apply: func(m *mapping, e entry) (Verdict, string) {
+				mode := strings.ToLower(e.value)
+				if !slices.Contains([]string{"none", "avro", "avro_unicode"}, mode) {
+					return Refused, fmt.Sprintf("%q is not one of none, avro, avro_unicode", e.value)
+				}
+				if on, _ := boolean(entry{value: m.router("table.expand.json.payload")}); !on {
+					return Note, "without table.expand.json.payload there are no names to adjust"
+				}
+				m.extras.FieldNames = mode
+				if mode == "none" || m.opts.Exact {
+					return Same, "debezium.field_names: " + mode
+				}
+				return Part, "debezium.field_names: " + mode + "; renamed members keep their values, which Debezium loses"
+			},
+		},
+	}
+}
+
+// keep is a rule for what becomes of members that have no type: ignored, or kept as what Debezium
+// calls their type.
+func keep(option, ours, kept string, field func(*mapping) *bool) rule {
+	return rule{
+		key: "transforms.{router}." + option, ours: ours, verdicts: []Verdict{Same, Note, Refused}, doc: "`ignore` (the default), `" + kept + "`, with an expanded payload.",
+		apply: func(m *mapping, e entry) (Verdict, string) {
+			value := strings.ToLower(e.value)
+			switch on, _ := boolean(entry{value: m.router("table.expand.json.payload")}); {
+			case value != "ignore" && value != kept:
+				return Refused, fmt.Sprintf("%q is not one of ignore, %s", e.value, kept)
+			case !on:
+				return Note, "has no effect without table.expand.json.payload"
+			}
+			*field(m) = value == kept
+			return Same, ours + ": " + strconv.FormatBool(value == kept)
+		},
+	}
+}
+
+// number reads a whole number.
+func number(e entry, least int) (n int, refusal string) {
+	n, err := strconv.Atoi(e.value)
+	if err != nil || n < least {
+		return 0, fmt.Sprintf("%q is not a whole number of at least %d", e.value, least)
+	}
+	return n, ""
+}

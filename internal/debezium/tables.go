@@ -1,0 +1,266 @@
+package debezium
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// A tableName is a table's name.
+type tableName struct{ schema, name string }
+
+// sql writes the name as SQL and outbox.tables have it.
+func (t tableName) sql() string { return quoteName(t.schema) + "." + quoteName(t.name) }
+
+// String writes the name as Debezium's expressions and topics have it.
+func (t tableName) String() string { return t.schema + "." + t.name }
+
+func quoteName(name string) string {
+	if regexp.MustCompile(`^[a-z_][a-z0-9_$]*$`).MatchString(name) {
+		return name
+	}
+	return `"` + strings.ReplaceAll(name, `"`, `""`) + `"`
+}
+
+func tableRules() []rule {
+	return []rule{
+		{
+			key: "table.include.list", ours: "outbox.tables", verdicts: []Verdict{Same, Part, Note, Refused},
+			doc:   "Names are taken as they are; expressions are looked up in the database, and what they match is written out: a partitioned table by its root.",
+			apply: applyTables,
+			absent: func(m *mapping) (Verdict, string) {
+				switch {
+				case m.chain.decode != "":
+					return Note, "no tables: rows come from logical messages"
+				case m.has("schema.include.list") || m.has("table.exclude.list") || m.has("schema.exclude.list"):
+					return Note, ""
+				case strings.EqualFold(m.value("publication.autocreate.mode"), "disabled"):
+					return Part, "the tables are those of publication " + m.out.Source.Publication
+				}
+				return Refused, "all tables are captured, and which of them are outbox tables is not said: give the list"
+			},
+		},
+		{
+			key: "schema.include.list", ours: "outbox.tables", verdicts: []Verdict{Note, Part, Refused}, doc: "With `table.include.list` both must match; alone it is looked up in the database.",
+			apply: applyOtherLists,
+		},
+		{key: "table.exclude.list", ours: "outbox.tables", verdicts: []Verdict{Part, Refused}, doc: "Looked up in the database.", apply: applyOtherLists},
+		{key: "schema.exclude.list", ours: "outbox.tables", verdicts: []Verdict{Part, Refused}, doc: "Looked up in the database.", apply: applyOtherLists},
+		{key: "column.include.list", verdicts: []Verdict{Note, Refused}, doc: "Refused if a column in use is not on it.", apply: applyColumnList},
+		{key: "column.exclude.list", verdicts: []Verdict{Note, Refused}, doc: "Refused if a column in use is on it.", apply: applyColumnList},
+		refuse("column.mask.*", "Values would be masked; do that where rows are written."),
+		refuse("column.truncate.*", "Values would be cut; do that where rows are written."),
+		note("column.propagate.source.type", "Schema parameters that the router does not pass on."),
+		note("datatype.propagate.source.type", "Schema parameters that the router does not pass on."),
+		refuse("converters", "Custom converters change values in Java; take the column as it is, or keep Debezium."),
+		refuse("post.processors", "Post processors change values in Java; keep Debezium if rows need them."),
+		{key: "message.prefix.include.list", ours: "outbox.messages", verdicts: []Verdict{Same, Note, Refused}, doc: "With DecodeLogicalDecodingMessageContent: literal prefixes. Without, messages are not events.", apply: applyPrefixes},
+		{
+			key: "message.prefix.exclude.list", verdicts: []Verdict{Note, Refused}, doc: "Without DecodeLogicalDecodingMessageContent, messages are not events.",
+			apply: func(m *mapping, _ entry) (Verdict, string) {
+				if m.chain.decode == "" {
+					return Note, "messages do not become records"
+				}
+				return Refused, "prefixes to leave out cannot be carried over; name those that hold rows in message.prefix.include.list"
+			},
+		},
+	}
+}
+
+func applyTables(m *mapping, e entry) (Verdict, string) {
+	if m.resolved {
+		return m.setTables()
+	}
+	var unsure bool
+	for _, item := range splitExpressions(e.value) {
+		t, sure, ok := literalTable(item)
+		if !ok {
+			if m.opts.Live != nil {
+				return Refused, "no table of the database matches it"
+			}
+			return Refused, fmt.Sprintf("%s is an expression that only the database can resolve: give %s, or the tables' names", item, m.askIt())
+		}
+		m.tables = append(m.tables, t)
+		unsure = unsure || !sure
+	}
+	v, text := m.setTables()
+	if unsure && v == Same {
+		return Part, text + ", as written; Debezium's expressions do not tell capital letters from small ones"
+	}
+	return v, text
+}
+
+// askIt says how the database is asked.
+func (m *mapping) askIt() string {
+	if m.opts.Unreachable == nil {
+		return "--live"
+	}
+	reason, _, _ := strings.Cut(m.opts.Unreachable.Error(), "\n")
+	return "--dsn (it could not be asked: " + reason + ")"
+}
+
+// setTables writes the tables that are known.
+func (m *mapping) setTables() (Verdict, string) {
+	if m.chain.decode != "" {
+		return Refused, "tables beside logical messages: one relay has one or the other"
+	}
+	for _, t := range m.tables {
+		m.out.Outbox.Tables = append(m.out.Outbox.Tables, t.sql())
+	}
+	if len(m.tables) > 0 {
+		return Same, "outbox.tables: " + strings.Join(m.out.Outbox.Tables, ", ")
+	}
+	return Refused, "no table of the database matches it"
+}
+
+func applyOtherLists(m *mapping, e entry) (Verdict, string) {
+	switch {
+	case m.resolved:
+		if len(m.out.Outbox.Tables) == 0 && !m.has("table.include.list") {
+			_, _ = m.setTables()
+		}
+		return Part, "looked up in the database: " + strings.Join(m.out.Outbox.Tables, ", ")
+	case m.has("table.include.list") && e.key == "schema.include.list":
+		for _, t := range m.tables {
+			if !slices.ContainsFunc(splitExpressions(e.value), func(x string) bool { return matches(x, t.schema) }) {
+				return Refused, fmt.Sprintf("schema %s of table.include.list is not on it, so Debezium captures nothing there", t.schema)
+			}
+		}
+		return Note, "the tables of table.include.list are in these schemas"
+	}
+	return Refused, fmt.Sprintf("only the database can say which tables are left: give %s, or table.include.list", m.askIt())
+}
+
+// splitExpressions splits a list of Debezium's regular expressions: at commas without a
+// backslash.
+func splitExpressions(list string) []string {
+	var out []string
+	var item strings.Builder
+	for i := 0; i <= len(list); i++ {
+		switch {
+		case i == len(list) || list[i] == ',':
+			if text := strings.TrimSpace(item.String()); text != "" {
+				out = append(out, text)
+			}
+			item.Reset()
+		case list[i] == '\\' && i+1 < len(list):
+			if list[i+1] != ',' {
+				item.WriteByte('\\')
+			}
+			i++
+			item.WriteByte(list[i])
+		default:
+			item.WriteByte(list[i])
+		}
+	}
+	return out
+}
+
+// literalTable returns the table that an expression names if it names just one; sure is false
+// where another spelling of it would match, too. The dot between schema and table need not be escaped.
+func literalTable(expression string) (t tableName, sure, ok bool) {
+	plain := strings.ReplaceAll(expression, `\.`, ".")
+	plain = strings.TrimSuffix(strings.TrimPrefix(plain, "^"), "$")
+	if !regexp.MustCompile(`^[\pL\pN_ -]+\.[\pL\pN_ -]+$`).MatchString(plain) {
+		return tableName{}, false, false
+	}
+	t.schema, t.name, _ = strings.Cut(plain, ".")
+	return t, strings.ToLower(plain) == plain, true
+}
+
+// matches reports whether one of Debezium's expressions covers a name.
+func matches(expression, name string) bool {
+	re, err := compile(expression)
+	return err == nil && re.MatchString(name)
+}
+
+// compile returns an expression as Debezium applies it to names: to the whole of it, whatever the
+// case.
+func compile(expression string) (*regexp.Regexp, error) {
+	if _, err := route.ParseRule(expression, ""); err != nil {
+		return nil, err
+	}
+	return regexp.Compile("^(?i:" + expression + ")$")
+}
+
+// columnsInUse returns the columns that make records.
+func (m *mapping) columnsInUse() []string {
+	var out []string
+	for option, fallback := range routerColumns() {
+		if column := cmp.Or(m.router(option), fallback); column != "" {
+			out = append(out, column)
+		}
+	}
+	for _, item := range splitList(m.router(placementOption)) {
+		column, _, _ := strings.Cut(item, ":")
+		out = append(out, strings.TrimSpace(column))
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func applyColumnList(m *mapping, e entry) (Verdict, string) {
+	include := e.key == "column.include.list"
+	for _, t := range m.tables {
+		for _, column := range m.columnsInUse() {
+			listed := slices.ContainsFunc(splitExpressions(e.value), func(x string) bool { return matches(x, t.String()+"."+column) })
+			if listed != include {
+				return Refused, fmt.Sprintf("column %s of %s is in use and left out, so Debezium fails at the first row", column, t)
+			}
+		}
+	}
+	return Note, "columns that are not in use do not matter"
+}
+
+func applyDecode(m *mapping, _ entry) (Verdict, string) {
+	if len(m.opts.Messages) > 0 {
+		m.out.Outbox.Messages = m.opts.Messages
+	}
+	if len(m.out.Outbox.Messages) == 0 {
+		m.out.Outbox.Messages = []string{replication.AnyPrefix}
+		return Part, "outbox.messages: every prefix, as here; if others write messages, too, name those that hold rows with --messages"
+	}
+	return Part, "outbox.messages: " + strings.Join(m.out.Outbox.Messages, ", ") + "; numbers keep their digits"
+}
+
+func applyPrefixes(m *mapping, e entry) (Verdict, string) {
+	if m.chain.decode == "" {
+		return Note, "messages do not become records"
+	}
+	prefixes := splitExpressions(e.value)
+	for i, p := range prefixes {
+		p = strings.ReplaceAll(p, `\.`, ".")
+		if regexp.QuoteMeta(strings.ReplaceAll(p, ".", "")) != strings.ReplaceAll(p, ".", "") {
+			return Refused, fmt.Sprintf("%s is an expression, and prefixes have to be whole: name them", p)
+		}
+		prefixes[i] = p
+	}
+	m.out.Outbox.Messages = prefixes
+	return Same, "outbox.messages: " + strings.Join(prefixes, ", ")
+}
+
+func applyPredicate(m *mapping, e entry) (Verdict, string) {
+	at := "predicates." + e.value
+	if class := m.value(at + ".type"); class != topicMatches {
+		return Refused, fmt.Sprintf("predicate %s is a %q; only %s can be carried over", e.value, class, topicMatches)
+	}
+	pattern := m.value(at + ".pattern")
+	rule, err := route.ParseRule(pattern, "x")
+	if err != nil {
+		return Refused, fmt.Sprintf("predicate %s: %v", e.value, err)
+	}
+	if len(m.tables) == 0 {
+		return Refused, fmt.Sprintf("whether predicate %s covers all outbox tables is not known: give %s, or table.include.list with names", e.value, m.askIt())
+	}
+	for _, t := range m.tables {
+		if topic := m.extras.Name + "." + t.String(); rule.Apply(topic) == topic {
+			return Refused, fmt.Sprintf("predicate %s does not match %s, whose rows would pass as plain change events: keep Debezium for tables that are no outbox", e.value, topic)
+		}
+	}
+	return Same, fmt.Sprintf("predicate %s matches all outbox tables", e.value)
+}

@@ -1,0 +1,35 @@
+// Package docpart is for tests that hold a part of a page to what the code says.
+package docpart
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Check fails the test unless want is what the page at path has between its comments
+// <!-- name:begin --> and <!-- name:end -->. With update it writes it there.
+func Check(tb testing.TB, path, name, want string, update bool) {
+	tb.Helper()
+	begin, end := "<!-- "+name+":begin -->\n", "<!-- "+name+":end -->"
+	page, err := os.ReadFile(path) //nolint:gosec // a test's
+	if err != nil {
+		tb.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(page), begin)
+	got, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		tb.Fatalf("%s lacks %q … %q", path, begin, end)
+	}
+	if update {
+		if err := os.WriteFile(path, []byte(before+begin+want+end+after), 0o644); err != nil { //nolint:gosec // it is read by everybody
+			tb.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		tb.Errorf("%s: run this test with -update (-want +got):\n%s", path, diff)
+	}
+}

@@ -1,0 +1,142 @@
+package replication
+
+import (
+	"encoding/binary"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
+)
+
+// Messages of several prefixes are handed on, each only if its prefix is one of them and not
+// merely begins or continues like one.
+func TestMessagesOfSeveralPrefixes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSession(t)
+		s.cfg.MessagePrefix, s.cfg.Messages = "outbox-cdc", []string{"orders", "or"}
+		s.open(0).run()
+		sent := begin()
+		for i, prefix := range []string{"orders", "o", "order", "orders2", "or", "outbox-cdc", "outbox", ""} {
+			sent = append(sent, logical(pglogrepl.LSN(0x10+i), prefix, "{}")...)
+		}
+		go s.server.send(append(sent, commit(0x20, 0x28)...))
+		want := []string{"0/20 B", "0/10 M", "0/14 M", "0/15 M", "0/20 C"}
+		if diff := cmp.Diff(want, s.kinds(5)); diff != "" {
+			t.Errorf("handed on (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// All messages are handed on where that is wanted.
+func TestMessagesOfAnyPrefix(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSession(t)
+		s.cfg.MessagePrefix, s.cfg.Messages = "outbox-cdc", []string{AnyPrefix}
+		s.open(0).run()
+		sent := begin()
+		for i, prefix := range []string{"orders", "", "outbox-cdc"} {
+			sent = append(sent, logical(pglogrepl.LSN(0x10+i), prefix, "{}")...)
+		}
+		go s.server.send(append(sent, commit(0x20, 0x28)...))
+		if diff := cmp.Diff([]string{"0/20 B", "0/10 M", "0/11 M", "0/12 M", "0/20 C"}, s.kinds(5)); diff != "" {
+			t.Errorf("handed on (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A message that is not transactional is sent again unless the position behind it is
+// confirmed, and what follows it is not hidden by that position.
+func TestMessageOutsideATransaction(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		db := pgtest.DatabaseOn(t, srv)
+		db.Exec(t, "CREATE TABLE outbox (id int)")
+		cfg := Config{Conn: db.Config(t), Publication: "pub", Slot: db.Name, Messages: []string{"rows"}}
+		s := &source{DB: db, cfg: cfg}
+		if _, err := Setup(t.Context(), s.setup("outbox")); err != nil {
+			t.Fatal(err)
+		}
+		// In one statement: nothing lies between the first message and the second, and
+		// between that and the commit record.
+		db.Exec(t, `SELECT pg_logical_emit_message(true, 'rows', 'a'), pg_logical_emit_message(false, 'rows', 'b'), pg_logical_emit_message(false, 'rows', 'c')`)
+		db.Exec(t, `INSERT INTO outbox VALUES (1)`)
+
+		from := pglogrepl.LSN(0)
+		for _, want := range []string{"b c a 1", "c a 1", "a 1"} {
+			stream, err := Open(t.Context(), cfg, discard())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := stream.Start(t.Context(), from); err != nil {
+				t.Fatal(err)
+			}
+			got, first := contents(t, stream, strings.Count(want, " ")+1)
+			if got != want {
+				t.Errorf("from %s: %q, want %q", from, got, want)
+			}
+			from = first
+			if err := stream.Close(t.Context(), 0); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// contents reads n messages and rows. It returns what they end with, and the position that the
+// first message names.
+func contents(t *testing.T, stream *Stream, n int) (text string, first pglogrepl.LSN) {
+	t.Helper()
+	var all []string
+	readWhile(t, stream, func(data []byte) bool {
+		if data[0] == 'M' && first == 0 {
+			first = pglogrepl.LSN(binary.BigEndian.Uint64(data[2:]))
+		}
+		if data[0] == 'M' || data[0] == 'I' {
+			all = append(all, string(data[len(data)-1:]))
+		}
+		return len(all) < n
+	})
+	return strings.Join(all, " "), first
+}
+
+// Where rows are messages the publication may be one of no tables, which nothing calls an
+// obstacle then.
+func TestSetupForMessages(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		db := pgtest.DatabaseOn(t, srv)
+		cfg := SetupConfig{Conn: db.Config(t), Publication: "pub", Slot: db.Name}
+		if steps, err := Setup(t.Context(), cfg); steps != nil || !errors.Is(err, ErrConfig) {
+			t.Errorf("Setup without a table: %v, %v", steps, err)
+		}
+		cfg.Messages = true
+		for range 2 {
+			if _, err := Setup(t.Context(), cfg); err != nil {
+				t.Fatal(err)
+			}
+		}
+		catalog, err := Inspect(t.Context(), cfg.Conn, cfg.Publication, cfg.Slot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := catalog.Verify(); !errors.Is(err, ErrPublication) {
+			t.Errorf("Verify for tables: %v", err)
+		}
+		catalog.Messages = true
+		var h History
+		if warnings, err := h.Look(catalog); len(warnings) > 0 || err != nil {
+			t.Errorf("Look: %v, %v", warnings, err)
+		}
+		if err := catalog.Verify(); err != nil {
+			t.Errorf("Verify: %v", err)
+		}
+		catalog.Publication = nil
+		if err := catalog.Verify(); !errors.Is(err, ErrPublication) {
+			t.Errorf("Verify without the publication: %v", err)
+		}
+	})
+}

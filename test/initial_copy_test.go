@@ -1,0 +1,212 @@
+package test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
+)
+
+// times counts how often each id is in the topic.
+func (r *rig) times(t *testing.T) map[string]int {
+	t.Helper()
+	n := make(map[string]int)
+	for _, id := range ids(r.kafka.ReadAll(t, r.topic)) {
+		n[id]++
+	}
+	return n
+}
+
+// fill inserts rows before there is a relay.
+func (r *rig) fill(t *testing.T, rows int) {
+	t.Helper()
+	r.db.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
+		SELECT ('00000000-0000-4000-8000-' || lpad(n::text, 12, '0'))::uuid, 'order', 'k' || n % 100, 'T', jsonb_build_object('n', repeat('x', 100))
+		FROM generate_series(1, $1::int) n`, rows)
+}
+
+// Rows that are there come first, and each row comes once, whatever is written while the slot
+// is made. A second start copies nothing.
+func TestInitialCopy(t *testing.T) {
+	srv := pgtest.Start(t, pgserver.Config{}) // the slot waits for every transaction of the server
+	w := watch(t, srv, kafkatest.Fake(t), `CREATE TABLE outbox `+outboxColumns)
+	w.cfg.InitialCopy, w.cfg.PositionTopic = true, connector.PositionTopic
+	const before = 5000
+	w.db.Exec(t, `INSERT INTO outbox SELECT n, $1, 'k', 'T', '{}' FROM generate_series(1, $2::int) n`, w.topic, before)
+	var stop atomic.Bool
+	var writers sync.WaitGroup
+	for i := range 4 {
+		conn := w.db.Conn(t)
+		writers.Go(func() {
+			for n := 1; !stop.Load(); n++ {
+				if _, err := conn.Exec(t.Context(), `INSERT INTO outbox VALUES ($1, $2, $3, 'T', '{}')`, (i+1)*1_000_000+n, w.topic, fmt.Sprint(i)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	w.run(t)
+	w.logged(t, "initial copy sent")
+	time.Sleep(300 * time.Millisecond) // of writing
+	stop.Store(true)
+	writers.Wait()
+	total := pgtest.QueryRow[int](t, w.db, `SELECT count(*)::int FROM outbox`)
+	w.kafka.ReadN(t, total, w.topic)
+	awaitConfirmed(t, w.db.Conn(t), w.cfg.Source.Slot, 20*time.Second)
+	w.stop()
+	w.fails(t, connector.ExitOK)
+	w.run(t)
+	w.stop()
+	w.fails(t, connector.ExitOK)
+
+	records := w.kafka.ReadAll(t, w.topic)
+	times := make(map[string]int)
+	for i, id := range ids(records) {
+		times[id]++
+		if i < before && id != fmt.Sprint(i+1) {
+			t.Fatalf("row %s is number %d", id, i+1)
+		}
+	}
+	if len(records) != total || len(times) != total {
+		t.Errorf("%d records of %d rows, there are %d", len(records), len(times), total)
+	}
+	if n := strings.Count(w.log.String(), "initial copy begins"); n != 1 {
+		t.Errorf("%d copies have begun", n)
+	}
+}
+
+// A copy that is not finished is made anew by the next start, whatever has ended the one
+// before it, in flat memory; until then nothing is confirmed, and nothing is lost that was
+// written and deleted meanwhile. Once finished it is not made again.
+func TestInitialCopyInterrupted(t *testing.T) {
+	for name, end := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "ended": syscall.SIGTERM} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, pgtest.Database(t), kafkatest.Broker(t))
+			r.collector.Stop() // its ledger knows nothing of these rows
+			const rows = 300_000
+			r.fill(t, rows)
+			args := []string{"run", "-c", r.config, "--set", "source.initial_copy=true"}
+			first := start(t, args...)
+			r.kafka.ReadN(t, 1000, r.topic)
+			first.signal(t, end)
+			first.exit(t, 40*time.Second)
+			if strings.Contains(first.stderr.String(), "initial copy sent") {
+				t.Fatal("the copy was finished before it could be interrupted")
+			}
+			conn := r.connect(t)
+			const point = `SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1`
+			made := ask[string](t, conn, point, r.slot)
+			if p := r.recorded(t); !p.Copying || p.EndLSN.String() != made && p.EndLSN != 0 {
+				t.Errorf("recorded is %+v, the slot is at %s", p, made)
+			}
+
+			const gone = "ffffffff-0000-4000-8000-000000000000"
+			r.db.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES ($1, 'order', 'k', 'T', '{}')`, gone)
+			r.db.Exec(t, `DELETE FROM outbox WHERE id = $1`, gone)
+			r.refused(t, connector.ExitContinuity, "initial copy", "source.initial_copy", "--accept-gap")
+			second := start(t, args...)
+			second.logged(t, "initial copy sent")
+			r.confirmed(t, 30*time.Second)
+			second.flat(t)
+			second.terminate(t)
+			if p := r.recorded(t); p.Copying {
+				t.Errorf("recorded is %+v", p)
+			}
+			third := start(t, args...)
+			third.logged(t, "streaming")
+			third.terminate(t)
+			if strings.Contains(third.stderr.String(), "initial copy") {
+				t.Error("a finished copy is made again")
+			}
+			times := r.times(t)
+			repeated := 0
+			for _, n := range times {
+				repeated += n - 1
+			}
+			t.Logf("%d rows repeated", repeated)
+			if len(times) != rows+1 || times[gone] != 1 || repeated >= rows {
+				t.Errorf("%d rows have come of %d, the deleted one %d times, %d repeated", len(times), rows+1, times[gone], repeated)
+			}
+		})
+	}
+}
+
+// What an initial copy cannot promise is said.
+func TestInitialCopyRefused(t *testing.T) {
+	r := newRig(t, pgtest.Database(t), kafkatest.Broker(t))
+	r.collector.Stop()
+	args := []string{"run", "-c", r.config, "--set", "source.initial_copy=true"}
+	out, code := command(t, append(args, "--set", "position_topic=")...)
+	if code != connector.ExitUsage || !strings.Contains(out, "position_topic") {
+		t.Errorf("without position_topic: exit code %d\n%s", code, out)
+	}
+	if out, code := command(t, "setup", "-c", r.config); code != 0 {
+		t.Fatalf("setup: exit code %d\n%s", code, out)
+	}
+	relay := start(t, args...)
+	relay.logged(t, "no initial copy: the slot was there already")
+	relay.logged(t, "streaming")
+	relay.terminate(t)
+}
+
+// When the stream is lost while a copy is under way, another relay may have the slot: the copy,
+// which has a connection of its own, ends and is made anew.
+func TestInitialCopySenderTerminated(t *testing.T) {
+	r := newRig(t, pgtest.Database(t), kafkatest.Broker(t))
+	r.collector.Stop()
+	const rows = 300_000
+	r.fill(t, rows)
+	relay := start(t, "run", "-c", r.config, "--set", "source.initial_copy=true")
+	relay.logged(t, "initial copy begins")
+	conn := r.connect(t)
+	if !ask[bool](t, conn, `SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1`, r.slot) {
+		t.Fatal("no sender to terminate")
+	}
+	relay.loggedTimes(t, "msg=streaming", 2)
+	relay.logged(t, "initial copy sent")
+	const last = "ffffffff-0000-4000-8000-000000000000"
+	r.db.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES ($1, 'order', 'k', 'T', '{}')`, last)
+	r.confirmed(t, 30*time.Second)
+	relay.terminate(t)
+	times := r.times(t)
+	if len(times) != rows+1 || times[last] != 1 || r.recorded(t).Copying {
+		t.Errorf("%d rows have come of %d", len(times), rows+1)
+	}
+	if n := relay.times("initial copy begins"); n != 2 {
+		t.Errorf("%d copies have begun", n)
+	}
+}
+
+// Two relays start at once; the one that copies is killed, and the other one copies all of it.
+func TestInitialCopyTakenOver(t *testing.T) {
+	r := newRig(t, pgtest.Database(t), kafkatest.Broker(t))
+	r.collector.Stop()
+	const rows = 300_000
+	r.fill(t, rows)
+	args := []string{"run", "-c", r.config, "--set", "source.initial_copy=true"}
+	first, second := start(t, args...), start(t, args...)
+	begun := func(p *relay) bool { return p.times("initial copy begins") > 0 }
+	waitFor(t, 20*time.Second, "a copy to begin", func() bool { return begun(first) || begun(second) })
+	if begun(second) {
+		first, second = second, first
+	}
+	second.logged(t, "waiting for the source")
+	if begun(second) || first.times("initial copy sent") > 0 {
+		t.Fatal("both copy, or it is over already")
+	}
+	first.kill(t)
+	second.logged(t, "initial copy sent")
+	r.confirmed(t, 30*time.Second)
+	second.terminate(t)
+	if times := r.times(t); len(times) != rows || r.recorded(t).Copying {
+		t.Errorf("%d rows have come of %d", len(times), rows)
+	}
+}
