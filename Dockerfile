@@ -1,0 +1,25 @@
+# The relay alone: a static binary, the certificate authorities, and no shell.
+#
+#   docker build -t outbox-cdc .
+#
+# For several platforms: docker buildx build --platform linux/amd64,linux/arm64 … The compiler runs on the builder's own
+# platform either way.
+
+ARG GO_VERSION=1.26.8
+
+FROM --platform=$BUILDPLATFORM golang:${GO_VERSION} AS build
+WORKDIR /src
+COPY go.mod go.sum ./
+RUN go mod download
+COPY . .
+ARG TARGETOS
+ARG TARGETARCH
+RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -ldflags='-s -w' -o /out/outbox-cdc ./cmd/outbox-cdc
+
+FROM scratch
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
+COPY --from=build /out/outbox-cdc /outbox-cdc
+USER 65532:65532
+EXPOSE 9187
+ENTRYPOINT ["/outbox-cdc"]
+CMD ["run"]

@@ -1,0 +1,52 @@
+package check
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/compose-spec/compose-go/v2/cli"
+)
+
+// Compose's own loader takes the file, against its schema and with all that services say of
+// each other, and every file it names is there.
+func TestCompose(t *testing.T) {
+	options, err := cli.NewProjectOptions([]string{"../compose.yaml"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	project, err := options.LoadProject(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"postgres", "kafka", "migrate", "setup", "relay", "orders"} {
+		if _, err := project.GetService(name); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, s := range project.Services {
+		if s.Build != nil {
+			if s.User != "" || !s.ReadOnly || len(s.CapDrop) == 0 || len(s.SecurityOpt) == 0 {
+				t.Errorf("%s: its image's user, a read-only root and no capabilities are all that it needs", s.Name)
+			}
+			exists(t, s.Build.Context, s.Build.Dockerfile)
+		}
+		for _, v := range s.Volumes {
+			if v.Type == "bind" {
+				exists(t, v.Source)
+			}
+		}
+		for _, p := range s.Ports {
+			if p.HostIP != "127.0.0.1" {
+				t.Errorf("%s: port %s is open to the network", s.Name, p.Published)
+			}
+		}
+	}
+}
+
+func exists(t *testing.T, path ...string) {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join(path...)); err != nil {
+		t.Error(err)
+	}
+}

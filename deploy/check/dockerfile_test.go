@@ -1,0 +1,65 @@
+package check
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/moby/buildkit/client/llb/sourceresolver"
+	"github.com/moby/buildkit/frontend/dockerfile/dockerfile2llb"
+	"github.com/moby/buildkit/frontend/dockerfile/parser"
+	digest "github.com/opencontainers/go-digest"
+	ocispecs "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// The Dockerfiles can be built as far as Docker's own compiler can tell, pass its linter (that of
+// docker build --check), and what they make runs as nobody in particular, from nothing.
+func TestDockerfiles(t *testing.T) {
+	for path, entrypoint := range map[string]string{
+		"../../Dockerfile":      "/outbox-cdc",
+		"../example/Dockerfile": "/orders",
+	} {
+		result, err := compile(t, path, read(t, path))
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		image := result.Image.Config
+		if image.User != "65532:65532" || !slices.Equal(image.Entrypoint, []string{entrypoint}) {
+			t.Errorf("%s: user %q, entrypoint %q", path, image.User, image.Entrypoint)
+		}
+		if result.BaseImage != nil {
+			t.Errorf("%s: the last stage is not from scratch", path)
+		}
+	}
+}
+
+// compile reports what the linter remarks.
+func compile(t *testing.T, path string, text []byte) (*dockerfile2llb.Result, error) {
+	t.Helper()
+	return dockerfile2llb.Dockerfile2LLB(t.Context(), text, dockerfile2llb.ConvertOpt{
+		TargetPlatform: &ocispecs.Platform{OS: "linux", Architecture: "arm64"},
+		MetaResolver:   anyImage{},
+		Warn: func(rule, _, _, detail string, at []parser.Range) {
+			t.Errorf("%s: %s: %s (%v)", path, rule, detail, at)
+		},
+	})
+}
+
+// anyImage says of every base image that it exists: what is tested is the file, not a registry.
+type anyImage struct{}
+
+func (anyImage) ResolveImageConfig(_ context.Context, ref string, _ sourceresolver.Opt) (string, digest.Digest, []byte, error) {
+	config, err := json.Marshal(ocispecs.Image{Platform: ocispecs.Platform{OS: "linux", Architecture: "amd64"}})
+	return ref, digest.FromBytes(config), config, err
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}

@@ -1,0 +1,67 @@
+package check
+
+import (
+	"encoding/json"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/prometheus/promql/parser"
+)
+
+// promtool takes rules and configuration, and each alert fires when it should.
+func TestPromtool(t *testing.T) {
+	promtool := filepath.Join(t.TempDir(), "promtool")
+	// Service discovery is most of it, and of no use here.
+	run(t, "go", "build", "-tags=remove_all_sd", "-o", promtool, "github.com/prometheus/prometheus/cmd/promtool")
+	run(t, promtool, "check", "rules", "--lint=all", "--lint-fatal", "../prometheus/alerts.yaml")
+	run(t, promtool, "check", "config", "../prometheus/prometheus.yaml")
+	run(t, promtool, "test", "rules", "../prometheus/alerts_test.yaml")
+}
+
+func run(t *testing.T, name string, args ...string) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput(); err != nil {
+		t.Errorf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+}
+
+// Every query of the dashboard is PromQL.
+func TestDashboard(t *testing.T) {
+	var dashboard struct {
+		Panels []struct {
+			ID      int
+			Title   string
+			GridPos struct{ X, Y, W, H int }
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(read(t, "../grafana/dashboard.json"), &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	variables := strings.NewReplacer("$__rate_interval", "1m", "$job", "outbox-cdc", "$instance", ".*")
+	ids := map[int]bool{}
+	queries := 0
+	for i, panel := range dashboard.Panels {
+		if ids[panel.ID] {
+			t.Errorf("two panels have the id %d", panel.ID)
+		}
+		ids[panel.ID] = true
+		for _, target := range panel.Targets {
+			queries++
+			if _, err := parser.NewParser(parser.Options{}).ParseExpr(variables.Replace(target.Expr)); err != nil {
+				t.Errorf("%s: %v", panel.Title, err)
+			}
+		}
+		for _, other := range dashboard.Panels[:i] {
+			a, b := panel.GridPos, other.GridPos
+			if a.X < b.X+b.W && b.X < a.X+a.W && a.Y < b.Y+b.H && b.Y < a.Y+a.H {
+				t.Errorf("%s lies over %s", panel.Title, other.Title)
+			}
+		}
+	}
+	if queries < 20 {
+		t.Errorf("only %d queries", queries)
+	}
+}

@@ -1,0 +1,115 @@
+package deploy
+
+import (
+	"io"
+	"maps"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
+)
+
+// A composition is as much of compose.yaml as can be done without Docker.
+type composition struct {
+	Services map[string]struct {
+		Image       string
+		Command     []string
+		Environment map[string]string
+	}
+}
+
+// What compose.yaml would start is started here: the servers with its settings, and what is
+// built with its commands and variables, confined as it demands. Orders arrive in Kafka.
+func TestCompose(t *testing.T) {
+	var c composition
+	readYAML(t, "compose.yaml", &c)
+	image, example := build(t, "../Dockerfile"), build(t, "example/Dockerfile")
+	postgres, kafka := c.postgres(t), c.kafka(t)
+	env := func(service string) map[string]string {
+		env := maps.Clone(c.Services[service].Environment)
+		for name, value := range env {
+			value = strings.ReplaceAll(value, "@postgres/", "@"+postgres.Addr()+"/")
+			env[name] = strings.ReplaceAll(value, "kafka:9092", kafka.Addrs[0])
+		}
+		return env
+	}
+	args := func(service string) []string { return append([]string{"/outbox-cdc"}, c.Services[service].Command...) }
+
+	for _, job := range []string{"migrate", "setup"} {
+		start(t, image, env(job), args(job)...).exits(t)
+	}
+	relayEnv := env("relay")
+	relayEnv["OUTBOX_CDC_ADMIN_LISTEN"] = "127.0.0.1:0"
+	relay := start(t, image, relayEnv, args("relay")...)
+	relay.says(t, `"msg":"streaming"`)
+	relay.confined(t)
+	orders := start(t, example, env("orders"), "/orders")
+	for i, rec := range kafka.ReadN(t, 3, "outbox.event.order") {
+		if len(rec.Key) == 0 || !strings.HasPrefix(string(rec.Value), `{"`) || string(rec.Headers[1].Value) != "OrderPlaced" {
+			t.Errorf("record %d: key %q, value %q, headers %v", i, rec.Key, rec.Value, rec.Headers)
+		}
+	}
+	url := relay.says(t, `"url":"(http://[^"]+/)"`)[1]
+	for _, path := range []string{"livez", "readyz", "metrics", "status", ""} {
+		get(t, url+path)
+	}
+	orders.terminate(t)
+	relay.terminate(t)
+}
+
+func get(t *testing.T, url string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	must(t, err)
+	resp, err := http.DefaultClient.Do(req)
+	must(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	must(t, err)
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("%s: %s\n%s", url, resp.Status, body)
+	}
+	return string(body)
+}
+
+// postgres starts a server as the image would: with the command's settings, a database, and
+// what is run in it once.
+func (c composition) postgres(t *testing.T) *pgserver.Server {
+	t.Helper()
+	service := c.Services["postgres"]
+	settings := map[string]string{}
+	for _, arg := range service.Command {
+		if name, value, ok := strings.Cut(arg, "="); ok {
+			settings[name] = value
+		}
+	}
+	srv := pgtest.Start(t, pgserver.Config{Settings: settings})
+	admin, name := &pgtest.DB{DSN: srv.DSN("postgres")}, service.Environment["POSTGRES_DB"]
+	admin.Exec(t, `CREATE DATABASE `+name)
+	(&pgtest.DB{DSN: srv.DSN(name)}).Exec(t, read(t, "compose/roles.sql"))
+	must(t, srv.WriteFile("pg_hba.conf", []byte("host all shop,cdc 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n")))
+	admin.Exec(t, `SELECT pg_reload_conf()`)
+	return srv
+}
+
+// kafka starts a broker as the image would, which makes server.properties of the variables;
+// only where it listens and keeps its data is ours.
+func (c composition) kafka(t *testing.T) *kafkatest.Server {
+	t.Helper()
+	service := c.Services["kafka"]
+	if want := "apache/kafka:" + kafkatest.Version; service.Image != want {
+		t.Errorf("image %s, tested is %s", service.Image, want)
+	}
+	properties := map[string]string{}
+	ours := regexp.MustCompile(`^KAFKA_(LISTENERS|ADVERTISED_LISTENERS|CONTROLLER_.*|LISTENER_SECURITY_.*|LOG_DIRS)$`)
+	for name, value := range service.Environment {
+		if !ours.MatchString(name) {
+			properties[strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, "KAFKA_"), "_", "."))] = value
+		}
+	}
+	return kafkatest.Start(t, kafkatest.Config{Properties: properties})
+}

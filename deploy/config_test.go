@@ -1,0 +1,84 @@
+package deploy
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/config"
+)
+
+// The configuration in the ConfigMap, with the Secret's files, is complete.
+func TestKubernetesConfiguration(t *testing.T) {
+	var manifest struct{ Data map[string]string }
+	readYAML(t, "kubernetes/configmap.yaml", &manifest)
+	var secret struct {
+		StringData map[string]string `yaml:"stringData"`
+	}
+	readYAML(t, "kubernetes/examples/secret.yaml", &secret)
+	complete(t, manifest.Data["outbox-cdc.yaml"], "/run/secrets/outbox-cdc/", secret.StringData)
+}
+
+// So is the one that the guide has for a machine of its own.
+func TestSystemdConfiguration(t *testing.T) {
+	const begin = "sudo tee /etc/outbox-cdc/outbox-cdc.yaml >/dev/null <<'END'\n"
+	_, text, found := strings.Cut(read(t, "../docs/deploying.md"), begin)
+	text, _, ends := strings.Cut(text, "\nEND\n")
+	if !found || !ends {
+		t.Fatal("the guide has no such file")
+	}
+	complete(t, text, "/etc/outbox-cdc/", map[string]string{"dsn": "postgres://cdc:change-me@db.example.com/app", "kafka-password": "change-me"})
+}
+
+// complete demands that the relay can start with a configuration whose secrets are files in dir.
+func complete(t *testing.T, text, dir string, secrets map[string]string) {
+	t.Helper()
+	tmp := t.TempDir() + "/"
+	path := filepath.Join(tmp, "outbox-cdc.yaml")
+	must(t, os.WriteFile(path, []byte(strings.ReplaceAll(text, dir, tmp)), 0o600))
+	for name, value := range secrets {
+		must(t, os.WriteFile(filepath.Join(tmp, name), []byte(value), 0o600))
+		if !strings.Contains(text, dir+name) {
+			t.Errorf("%s is not used", name)
+		}
+	}
+	cfg, err := config.Load(config.Sources{File: path})
+	must(t, err)
+	_, err = cfg.Connector()
+	must(t, err)
+	for _, warning := range cfg.Warnings() {
+		if !strings.HasPrefix(warning, "the admin server at ") { // that is what it is there for
+			t.Errorf("warning: %s", warning)
+		}
+	}
+}
+
+// Alerts and dashboard ask for metrics that there are, and every alert's runbook exists.
+func TestMetricNames(t *testing.T) {
+	name := regexp.MustCompile(`\boutbox_cdc_[a-z_]+`)
+	known := map[string]bool{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|").FindAllStringSubmatch(read(t, "../docs/metrics.md"), -1) {
+		known[row[1]] = true // the page is generated from the registry
+	}
+	asked := map[string]bool{}
+	for _, file := range []string{"prometheus/alerts.yaml", "prometheus/alerts_test.yaml", "grafana/dashboard.json"} {
+		for _, metric := range name.FindAllString(read(t, file), -1) {
+			asked[metric] = true
+			if base := strings.TrimSuffix(metric, "_bucket"); !known[base] {
+				t.Errorf("%s: there is no %s", file, metric)
+			}
+		}
+	}
+	if len(known) < 10 || len(asked) < 10 {
+		t.Errorf("%d metrics are known, %d asked for", len(known), len(asked))
+	}
+	page := read(t, "../docs/operations.md")
+	for _, runbook := range regexp.MustCompile(`(?m)runbook: docs/operations\.md#(\S+)$`).FindAllStringSubmatch(read(t, "prometheus/alerts.yaml"), -1) {
+		heading := strings.ReplaceAll(runbook[1], "-", "[ -]")
+		if !regexp.MustCompile(`(?mi)^#+ ` + heading + `$`).MatchString(page) {
+			t.Errorf("the operations page has no %q", runbook[1])
+		}
+	}
+}

@@ -1,0 +1,80 @@
+package deploy
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/need"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
+)
+
+// private gives what is run in it an /etc, a /usr and a /run that end with it: its changes are kept
+// in memory.
+const private = `
+	mount -t tmpfs tmpfs /mnt
+	for d in etc usr; do
+		mkdir -p /mnt/$d/upper /mnt/$d/work
+		mount -t overlay overlay -o "lowerdir=/$d,upperdir=/mnt/$d/upper,workdir=/mnt/$d/work" "/$d"
+	done
+	mount -t tmpfs tmpfs /run
+	sudo() { "$@"; }`
+
+// whatIsThere is what must be true when the guide was followed.
+const whatIsThere = `
+	systemd-analyze verify --man=no outbox-cdc.service
+	echo 'postgres://cdc:change-me@db.example.com/app' >/etc/outbox-cdc/dsn
+	echo change-me >/etc/outbox-cdc/kafka-password
+	as() { setpriv --reuid="$1" --regid="$1" --clear-groups --no-new-privs sh -c "$2"; }
+	as outbox-cdc 'outbox-cdc config -c /etc/outbox-cdc/outbox-cdc.yaml'
+	as outbox-cdc 'cat /etc/outbox-cdc/dsn /etc/outbox-cdc/kafka-password'
+	if as outbox-cdc 'echo >>/etc/outbox-cdc/dsn' 2>/dev/null; then echo 'the relay can write to its secrets'; exit 1; fi
+	if as 65534 'cat /etc/outbox-cdc/dsn' 2>/dev/null; then echo 'others can read the secrets'; exit 1; fi`
+
+// What docs/deploying.md has one type for systemd is typed, up to where a running systemd is
+// needed.
+func TestGuideToSystemd(t *testing.T) {
+	if os.Geteuid() != 0 {
+		need.Missing(t, "to have an /etc of its own takes root")
+	}
+	commands := guide(t, "systemd")
+	// As in the unpacked archive: the binary, and what is here.
+	root := build(t, "../Dockerfile")
+	must(t, os.Mkdir(filepath.Join(root, "bin"), 0o700))
+	must(t, os.Rename(filepath.Join(root, "outbox-cdc"), filepath.Join(root, "bin/outbox-cdc")))
+	must(t, os.CopyFS(filepath.Join(root, "deploy/systemd"), os.DirFS("systemd")))
+
+	cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "bash", "-euc", private+"\n"+commands+whatIsThere)
+	cmd.Dir = root
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "publication: outbox_cdc") || !strings.Contains(string(out), "postgres://cdc:change-me@") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// What has to be there before the relay is made by the commands that the guide has for it.
+func TestGuideBefore(t *testing.T) {
+	db := pgtest.Database(t)
+	cmd := exec.CommandContext(t.Context(), "bash", "-euc", guide(t, "Before"))
+	cmd.Env = []string{"OWNER_DSN=" + db.DSN, "PATH=" + build(t, "../Dockerfile") + ":" + os.Getenv("PATH")}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if !pgtest.QueryRow[bool](t, db, `SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = 'outbox_cdc' AND database = current_database())`) {
+		t.Error("there is no slot")
+	}
+}
+
+// guide returns the first commands of a chapter.
+func guide(t *testing.T, chapter string) string {
+	t.Helper()
+	_, text, _ := strings.Cut(read(t, "../docs/deploying.md"), "\n## "+chapter+"\n")
+	block := regexp.MustCompile("(?s)```sh\n(.*?)```").FindStringSubmatch(text)
+	if block == nil {
+		t.Fatalf("the guide has no commands under %q", chapter)
+	}
+	return block[1]
+}

@@ -1,0 +1,166 @@
+package deploy
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/internal/need"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(kafkatest.Wrap(m)) }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	must(t, err)
+	return string(data)
+}
+
+func readYAML(t *testing.T, path string, into any) {
+	t.Helper()
+	must(t, yaml.Unmarshal([]byte(read(t, path)), into))
+}
+
+// build does what the Dockerfile says to make the binary, and returns a directory that holds
+// what its last stage holds, save the certificate authorities.
+func build(t *testing.T, dockerfile string) (root string) {
+	t.Helper()
+	command := regexp.MustCompile(`(?m)^RUN (CGO_ENABLED=0 .*go build .*)$`).FindStringSubmatch(read(t, dockerfile))
+	if command == nil {
+		t.Fatalf("%s builds nothing", dockerfile)
+	}
+	root = t.TempDir()
+	must(t, os.Chmod(root, 0o755)) // as / is
+	cmd := exec.CommandContext(t.Context(), "sh", "-euc", strings.ReplaceAll(command[1], "/out/", root+"/"))
+	cmd.Dir = ".."
+	cmd.Env = append(os.Environ(), "TARGETOS=", "TARGETARCH=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", command[1], err, out)
+	}
+	return root
+}
+
+// confine makes a directory the whole of the file system, read-only, and a program in it run
+// as nobody who has ever had a right and can never get one: what a container runtime is asked
+// for by the manifests here.
+const confine = `
+	mount --bind "$0" "$0"
+	mount -o remount,bind,ro "$0"
+	exec setpriv --no-new-privs unshare --root="$0" --wd=/ --setuid=65532 --setgid=65532 "$@"`
+
+// A container is a confined process.
+type container struct {
+	cmd    *exec.Cmd
+	output string        // path of what it writes
+	done   chan struct{} // closed when it has ended
+}
+
+// start runs args, the first of which is a path in root, with nothing but env in its environment.
+func start(t *testing.T, root string, env map[string]string, args ...string) *container {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		need.Missing(t, "to confine a process takes root")
+	}
+	for _, tool := range []string{"unshare", "setpriv", "mount"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			need.Missing(t, "no %s (util-linux)", tool)
+		}
+	}
+	c := &container{output: filepath.Join(t.TempDir(), "output"), done: make(chan struct{})}
+	output, err := os.Create(c.output)
+	must(t, err)
+	defer output.Close()
+	c.cmd = exec.CommandContext(t.Context(), "unshare", append([]string{"--mount", "sh", "-euc", confine, root}, args...)...)
+	c.cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	for name, value := range env {
+		c.cmd.Env = append(c.cmd.Env, name+"="+value)
+	}
+	c.cmd.Stdout, c.cmd.Stderr = output, output
+	must(t, c.cmd.Start())
+	go func() { // the cleanup waits for it
+		defer close(c.done)
+		_ = c.cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = c.cmd.Process.Kill()
+		<-c.done
+		if t.Failed() {
+			t.Logf("%s\n%s", strings.Join(args, " "), read(t, c.output))
+		}
+	})
+	return c
+}
+
+// exits waits for the end, and demands it to be a clean one.
+func (c *container) exits(t *testing.T) {
+	t.Helper()
+	select {
+	case <-c.done:
+	case <-time.After(time.Minute):
+		t.Fatalf("%s still runs after a minute", c.cmd)
+	}
+	if code := c.cmd.ProcessState.ExitCode(); code != 0 {
+		t.Fatalf("exit code %d\n%s", code, read(t, c.output))
+	}
+}
+
+// terminate asks it to stop.
+func (c *container) terminate(t *testing.T) {
+	t.Helper()
+	must(t, c.cmd.Process.Signal(syscall.SIGTERM))
+	c.exits(t)
+}
+
+// says waits until what it has written matches pattern, and returns the submatches.
+func (c *container) says(t *testing.T, pattern string) []string {
+	t.Helper()
+	re := regexp.MustCompile(pattern)
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+		if m := re.FindStringSubmatch(read(t, c.output)); m != nil {
+			return m
+		}
+		select {
+		case <-c.done:
+			t.Fatalf("ended without %s\n%s", pattern, read(t, c.output))
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	t.Fatalf("nothing like %s in a minute", pattern)
+	return nil
+}
+
+// confined demands that the kernel holds the process to what was asked for.
+func (c *container) confined(t *testing.T) {
+	t.Helper()
+	proc := "/proc/" + strconv.Itoa(c.cmd.Process.Pid)
+	status := read(t, proc+"/status")
+	for _, want := range []string{
+		"\nUid:\t65532\t65532\t65532\t65532\n", "\nGid:\t65532\t65532\t65532\t65532\n", "\nGroups:\t \n",
+		"\nCapPrm:\t0000000000000000\n", "\nCapEff:\t0000000000000000\n", "\nNoNewPrivs:\t1\n",
+	} {
+		if !strings.Contains(status, want) {
+			t.Errorf("the process does not have %q:\n%s", want, status)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(proc, "root", "written"), nil, 0o600); err == nil {
+		t.Error("its root can be written to, by root even")
+	}
+}

@@ -1,0 +1,70 @@
+package deploy
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/need"
+)
+
+// systemd takes the unit without a remark, finds little left to take away from it, and makes
+// the user it names.
+func TestSystemd(t *testing.T) {
+	for _, tool := range []string{"systemd-analyze", "systemd-sysusers"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			need.Missing(t, "no %s", tool)
+		}
+	}
+	const binary = "/usr/local/bin/outbox-cdc"
+	unit := read(t, "systemd/outbox-cdc.service")
+	dir := t.TempDir()
+	path := filepath.Join(dir, "outbox-cdc.service")
+	// That the program exists is part of the verification; it need not be ours.
+	must(t, os.WriteFile(path, []byte(strings.ReplaceAll(unit, binary, "/bin/true")), 0o600))
+	if !strings.Contains(unit, binary+" run -c") {
+		t.Errorf("the unit does not start %s", binary)
+	}
+	silent(t, "systemd-analyze", "verify", "--man=no", path)
+	// Exposure is rated from 0 to 10, here in tenths; systemd itself calls up to 2 fine.
+	if out, err := exec.CommandContext(t.Context(), "systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold=20", path).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+
+	must(t, os.Mkdir(filepath.Join(dir, "etc"), 0o700))
+	sysusers, err := filepath.Abs("systemd/outbox-cdc.sysusers")
+	must(t, err)
+	if out, err := exec.CommandContext(t.Context(), "systemd-sysusers", "--root="+dir, sysusers).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if users := read(t, filepath.Join(dir, "etc/passwd")); !strings.Contains(users, "outbox-cdc:") {
+		t.Errorf("users: %s", users)
+	}
+}
+
+// silent runs a command that has nothing to say.
+func silent(t *testing.T, name string, args ...string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
+	if err != nil || len(out) > 0 {
+		t.Errorf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+}
+
+// The unit does not start the relay again after the exit codes that the operations page says need
+// a person, and after no others.
+func TestRestarts(t *testing.T) {
+	page := regexp.MustCompile(`(?m)^Codes ([0-9, and]+) need a person`).FindStringSubmatch(read(t, "../docs/operations.md"))
+	unit := regexp.MustCompile(`(?m)^RestartPreventExitStatus=(.*)$`).FindStringSubmatch(read(t, "systemd/outbox-cdc.service"))
+	if page == nil || unit == nil {
+		t.Fatal("the page or the unit has no list")
+	}
+	codes := regexp.MustCompile(`\d+`)
+	want, got := strings.Join(codes.FindAllString(page[1], -1), " "), strings.Join(codes.FindAllString(unit[1], -1), " ")
+	if got != want {
+		t.Errorf("the unit has %s, the page %s", got, want)
+	}
+}
