@@ -286,6 +286,20 @@ func (p *Producer) guarded() bool {
 	return true
 }
 
+// leave is the error that ends the Producer if there is no leave to send any more.
+func (p *Producer) leave() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.guarded() {
+		return errNoLeave
+	}
+	return nil
+}
+
+// errNoLeave: the guard has said no while a request was being written. Its own error is what
+// ends the Producer.
+var errNoLeave = errors.New("there is no leave to send any more")
+
 // flush wakes every sender that has something to send and nothing on the wire. p.mu is held.
 func (p *Producer) flush() {
 	for _, s := range p.senders {

@@ -201,6 +201,7 @@ func (s *sender) connect(ctx context.Context, addr string) error {
 		return err
 	}
 	l.conn.watch(ctx)
+	l.conn.leave = s.producer.leave
 	if s.lost {
 		s.producer.client.counters.reconnects.Add(1)
 		s.lost = false

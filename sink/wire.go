@@ -154,6 +154,9 @@ type watchedConn struct {
 	// request is what a produce request written now is the envelope of. It belongs to the
 	// goroutine that uses the link.
 	request *request
+
+	// leave is asked whether a produce request may still be sent; nil: it may.
+	leave func() error
 }
 
 // A reply is what has been read from a connection so far.
@@ -197,10 +200,32 @@ func (c *watchedConn) Write(b []byte) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if _, err := c.Conn.Write(msg); err != nil {
+	if err := c.finish(msg); err != nil {
 		return 0, err
 	}
 	return len(b), nil
+}
+
+// writtenAtOnce is what the kernel takes of a connection with nothing else under way.
+const writtenAtOnce = 16 << 10
+
+// finish writes a produce request. Of one that may have to wait for the broker to read, the
+// last byte, without which it is nothing, is written when there is still leave: the process may
+// have been stopped in the middle, for so long that another one sends the same records.
+func (c *watchedConn) finish(msg []byte) error {
+	if n := len(msg) - 1; n > writtenAtOnce {
+		if _, err := c.Conn.Write(msg[:n]); err != nil {
+			return err
+		}
+		msg = msg[n:]
+	}
+	if c.leave != nil {
+		if err := c.leave(); err != nil {
+			return err
+		}
+	}
+	_, err := c.Conn.Write(msg)
+	return err
 }
 
 // Close ends the connection and what watches it.

@@ -32,7 +32,7 @@ type mutation struct {
 // mutations are bugs that relays have had. Each loses, repeats or confirms what it must not.
 func mutations() map[string]mutation {
 	// What is left out comes after all when the relay is killed in time.
-	missing := []oracle.Kind{oracle.Lost, oracle.Torn, oracle.Gap, oracle.Reordered, oracle.Never}
+	missing := []oracle.Kind{oracle.Lost, oracle.Torn, oracle.Gap, oracle.BrokenRun, oracle.Reordered, oracle.Never}
 	return map[string]mutation{
 		"none": {},
 		"confirms what it has received": {
