@@ -128,11 +128,12 @@ func TestExpandGolden(t *testing.T) {
 // keepsAll fails unless everything in the document but nulls and empty arrays is in the output.
 func keepsAll(t *testing.T, x Expansion, text string, out []byte) {
 	t.Helper()
-	if strings.Contains(text, "e400") { // beyond float64, which is what Decode takes
-		return
-	}
 	var in, is any
-	if err := json.NewDecoder(strings.NewReader(text)).Decode(&in); err != nil {
+	err := json.NewDecoder(strings.NewReader(text)).Decode(&in)
+	if _, beyond := errors.AsType[*json.UnmarshalTypeError](err); beyond {
+		return // a number beyond float64, which is what Decode takes
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := json.Unmarshal(out, &is); err != nil {
