@@ -15,7 +15,7 @@ const AnyPartition int32 = -1
 
 // The window where [Config] does not say it.
 const (
-	DefaultWindowBytes   = 6 << 20
+	DefaultWindowBytes   = 4 << 20
 	DefaultWindowRecords = 50_000
 )
 
@@ -63,7 +63,7 @@ type Config struct {
 
 	// WindowBytes bounds the memory that unacknowledged records take, give or take one
 	// record or 64 KiB, and a little more for the moment after a topic has become known. It
-	// also bounds what may come twice after a crash. Zero means 6 MiB.
+	// also bounds what may come twice after a crash. Zero means 4 MiB.
 	WindowBytes int
 
 	// WindowRecords bounds their number. Zero means 50,000.

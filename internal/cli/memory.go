@@ -4,7 +4,7 @@ import "runtime/debug"
 
 // heapBesideWindow is what the relay needs beside the sink's window: the reader's batches,
 // the request being encoded, and some room for the garbage collector to work in.
-const heapBesideWindow = 12 << 20
+const heapBesideWindow = 14 << 20
 
 // limitMemory makes the garbage collector hold the process near what it needs. Without a
 // limit it lets the heap grow to twice what is in use, and a full window is most of it. It

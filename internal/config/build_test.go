@@ -46,7 +46,7 @@ func TestConnector(t *testing.T) {
 		Brokers: []string{"a:9092"}, ClientID: "s", Compression: "none", Partitioner: "murmur2",
 		CreateTopics: &sink.TopicSpec{Partitions: 6, ReplicationFactor: -1},
 		SASL:         &sink.SASL{Mechanism: "SCRAM-SHA-512", User: "u", Password: "pw"},
-		WindowBytes:  6 << 20, WindowRecords: 50_000, ConnectionsPerBroker: 2,
+		WindowBytes:  4 << 20, WindowRecords: 50_000, ConnectionsPerBroker: 2,
 	}
 	if diff := cmp.Diff(wantSink, got.Sink); diff != "" {
 		t.Errorf("Sink (-want +got):\n%s", diff)

@@ -77,7 +77,7 @@ func TestEveryKind(t *testing.T) {
 		},
 		Sink: Sink{Kafka: Kafka{
 			Brokers: []string{"a:1", "b:2"}, Compression: "zstd", Partitioner: "murmur2", ConnectionsPerBroker: 3,
-			CreateTopics: CreateTopics{ReplicationFactor: -1}, Window: Window{Bytes: 6 << 20, Records: 50_000},
+			CreateTopics: CreateTopics{ReplicationFactor: -1}, Window: Window{Bytes: 4 << 20, Records: 50_000},
 			SASL: SASL{Mechanism: "PLAIN", User: "u", Password: "123"},
 		}},
 		OnBadRecord: "dead-letter", DeadLetterTopic: "outbox.dead-letter", PositionTopic: "outbox-cdc.positions",
