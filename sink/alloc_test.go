@@ -9,10 +9,11 @@ import (
 )
 
 // settled returns a producer without connections that knows topic t with so many partitions,
-// and a function that acknowledges everything it holds, the way an answer does.
+// and a function that acknowledges everything it holds, the way an answer does. Its window
+// holds whatever a test puts in between: nothing is sent, so nothing would make room.
 func settled(tb testing.TB, cfg Config, partitions int) (p *Producer, acknowledge func()) {
 	tb.Helper()
-	cfg.Brokers = []string{"none"}
+	cfg.Brokers, cfg.WindowBytes = []string{"none"}, 64<<20
 	c, err := newClient(cfg.withDefaults(), slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		tb.Fatal(err)
