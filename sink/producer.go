@@ -274,31 +274,25 @@ func (p *Producer) Kick() {
 	p.flush()
 }
 
-// guarded reports whether there is leave to send. p.mu is held.
-func (p *Producer) guarded() bool {
+// guarded returns what the guard says, after ending the Producer with it if there is no leave
+// to send. p.mu is held.
+func (p *Producer) guarded() error {
 	if p.guard == nil {
-		return true
+		return nil
 	}
-	if err := p.guard(); err != nil {
+	err := p.guard()
+	if err != nil {
 		p.halt(err)
-		return false
 	}
-	return true
+	return err
 }
 
-// leave is the error that ends the Producer if there is no leave to send any more.
+// leave is guarded for who does not hold p.mu: while a request is being written.
 func (p *Producer) leave() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.guarded() {
-		return errNoLeave
-	}
-	return nil
+	return p.guarded()
 }
-
-// errNoLeave: the guard has said no while a request was being written. Its own error is what
-// ends the Producer.
-var errNoLeave = errors.New("there is no leave to send any more")
 
 // flush wakes every sender that has something to send and nothing on the wire. p.mu is held.
 func (p *Producer) flush() {

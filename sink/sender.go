@@ -152,7 +152,7 @@ func (s *sender) pick() bool {
 	defer p.mu.Unlock()
 	s.shipped = s.shipped[:0]
 	s.began = time.Time{}
-	if p.gated || p.halted || !p.guarded() {
+	if p.gated || p.halted || p.guarded() != nil {
 		return false
 	}
 	size := 0
