@@ -34,17 +34,20 @@ type Header struct {
 // anyBytes stands for bytes that are new in each run.
 const anyBytes = "*"
 
+// A recordLine is a Record as a line of records.jsonl has it: bytes as base64, anyBytes or null.
+type recordLine struct {
+	Topic     string       `json:"topic"`
+	Partition int32        `json:"partition"`
+	Offset    int64        `json:"offset"`
+	Key       *string      `json:"key"`
+	Value     *string      `json:"value"`
+	Headers   [][2]*string `json:"headers"`
+	Timestamp *int64       `json:"timestamp_ms"`
+}
+
 // UnmarshalJSON reads a line of records.jsonl.
 func (r *Record) UnmarshalJSON(data []byte) error {
-	var line struct {
-		Topic     string       `json:"topic"`
-		Partition int32        `json:"partition"`
-		Offset    int64        `json:"offset"`
-		Key       *string      `json:"key"`
-		Value     *string      `json:"value"`
-		Headers   [][2]*string `json:"headers"`
-		Timestamp *int64       `json:"timestamp_ms"`
-	}
+	var line recordLine
 	if err := json.Unmarshal(data, &line); err != nil {
 		return err
 	}
@@ -89,15 +92,7 @@ func recorded(s *string) (data []byte, anything bool, err error) {
 
 // Line returns the record as a line of records.jsonl.
 func (r *Record) Line() string {
-	line := struct {
-		Topic     string       `json:"topic"`
-		Partition int32        `json:"partition"`
-		Offset    int64        `json:"offset"`
-		Key       *string      `json:"key"`
-		Value     *string      `json:"value"`
-		Headers   [][2]*string `json:"headers"`
-		Timestamp *int64       `json:"timestamp_ms"`
-	}{
+	line := recordLine{
 		Topic: r.Topic, Partition: r.Partition, Offset: r.Offset,
 		Key: record(r.Key, false), Value: record(r.Value, r.AnyValue), Headers: [][2]*string{},
 	}
