@@ -23,8 +23,8 @@ const password = "canary-5e9d"
 // issued returns a certificate for host and the pool that trusts who signed it.
 func issued(tb testing.TB, host string, until time.Time) (tls.Certificate, *x509.CertPool) {
 	tb.Helper()
-	authority := certtest.New(tb)
-	return authority.Issue(tb, host, until).TLS, authority.Pool()
+	authority := certtest.New()
+	return authority.Issue(until, host).TLS, authority.Pool()
 }
 
 func as(mechanism, user, password string) *SASL {

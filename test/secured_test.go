@@ -26,9 +26,9 @@ type secured struct {
 func startSecured(t *testing.T, password string) *secured {
 	t.Helper()
 	srv := pgtest.Start(t, pgserver.Config{})
-	s := &secured{db: pgtest.DatabaseOn(t, srv), authority: certtest.New(t)}
+	s := &secured{db: pgtest.DatabaseOn(t, srv), authority: certtest.New()}
 	s.roots = writeFile(t, "ca.pem", s.authority.PEM())
-	server := s.authority.Issue(t, "127.0.0.1", time.Now().Add(time.Hour))
+	server := s.authority.Issue(time.Now().Add(time.Hour), "127.0.0.1")
 	must(t, srv.WriteFile("server.crt", server.Cert))
 	must(t, srv.WriteFile("server.key", server.Key))
 	migrate(t, s.db.DSN)

@@ -1,5 +1,6 @@
-// Package certtest makes certificates for tests: of an authority that a test trusts or does
-// not, for any name, valid or expired, for servers and clients alike.
+// Package certtest makes certificates for tests and their servers: of an authority that a test
+// trusts or does not, for any name, valid or expired, for servers and clients alike. It panics
+// where only a mistake of its own can be the cause.
 package certtest
 
 import (
@@ -12,7 +13,6 @@ import (
 	"encoding/pem"
 	"math/big"
 	"net"
-	"testing"
 	"time"
 )
 
@@ -29,18 +29,13 @@ type Certificate struct {
 }
 
 // New returns an authority that nobody trusts yet.
-func New(tb testing.TB) *Authority {
-	tb.Helper()
+func New() *Authority {
 	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: "certtest"}, NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		KeyUsage: x509.KeyUsageCertSign, IsCA: true, BasicConstraintsValid: true,
 	}
-	der, key := sign(tb, template, nil)
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return &Authority{cert: cert, key: key}
+	der, key := sign(template, nil)
+	return &Authority{cert: must(x509.ParseCertificate(der)), key: key}
 }
 
 // Pool returns what trusts a.
@@ -53,50 +48,44 @@ func (a *Authority) Pool() *x509.CertPool {
 // PEM returns a's own certificate.
 func (a *Authority) PEM() []byte { return block("CERTIFICATE", a.cert.Raw) }
 
-// Issue returns a certificate for name, a host name, an IP address or a user, that is valid from
-// an hour before until.
-func (a *Authority) Issue(tb testing.TB, name string, until time.Time) Certificate {
-	tb.Helper()
+// Issue returns a certificate for names, host names, IP addresses or a user, that is valid from
+// a day before until.
+func (a *Authority) Issue(until time.Time, names ...string) Certificate {
 	template := &x509.Certificate{
-		Subject: pkix.Name{CommonName: name}, NotBefore: until.Add(-time.Hour), NotAfter: until,
+		Subject: pkix.Name{CommonName: names[0]}, NotBefore: until.Add(-24 * time.Hour), NotAfter: until,
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
-	if ip := net.ParseIP(name); ip != nil {
-		template.IPAddresses = []net.IP{ip}
-	} else {
-		template.DNSNames = []string{name}
+	for _, name := range names {
+		if ip := net.ParseIP(name); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, name)
+		}
 	}
-	der, key := sign(tb, template, a)
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	der, key := sign(template, a)
 	return Certificate{
 		TLS:  tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key},
-		Cert: block("CERTIFICATE", der), Key: block("PRIVATE KEY", pkcs8),
+		Cert: block("CERTIFICATE", der), Key: block("PRIVATE KEY", must(x509.MarshalPKCS8PrivateKey(key))),
 	}
 }
 
 // sign makes a key and a certificate of it, signed by itself if by is nil.
-func sign(tb testing.TB, template *x509.Certificate, by *Authority) ([]byte, *ecdsa.PrivateKey) {
-	tb.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if template.SerialNumber, err = rand.Int(rand.Reader, big.NewInt(1<<62)); err != nil {
-		tb.Fatal(err)
-	}
+func sign(template *x509.Certificate, by *Authority) ([]byte, *ecdsa.PrivateKey) {
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	template.SerialNumber = must(rand.Int(rand.Reader, big.NewInt(1<<62)))
 	parent, signer := template, key
 	if by != nil {
 		parent, signer = by.cert, by.key
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	return must(x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)), key
+}
+
+func must[T any](v T, err error) T {
 	if err != nil {
-		tb.Fatal(err)
+		panic(err)
 	}
-	return der, key
+	return v
 }
 
 func block(kind string, der []byte) []byte {

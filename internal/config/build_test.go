@@ -97,7 +97,7 @@ func TestRecords(t *testing.T) {
 }
 
 func TestKafkaTLS(t *testing.T) {
-	certFile, keyFile := certificate(t, certtest.New(t), "relay")
+	certFile, keyFile := certificate(t, certtest.New(), "relay")
 	cfg, err := Load(Sources{Flags: settings(
 		"sink.kafka.tls.enabled", "true", "sink.kafka.tls.ca_file", certFile, "sink.kafka.tls.server_name", "kafka",
 		"sink.kafka.tls.cert_file", certFile, "sink.kafka.tls.key_file", keyFile,
@@ -114,7 +114,7 @@ func TestKafkaTLS(t *testing.T) {
 		t.Errorf("TLS() = %+v, %v", c, err)
 	}
 
-	newCert, newKey := certificate(t, certtest.New(t), "another")
+	newCert, newKey := certificate(t, certtest.New(), "another")
 	replace(t, certFile, read(t, newCert))
 	if c, err := got.Sink.TLS(); err == nil || !strings.Contains(err.Error(), "cert_file") || isMistake(err) {
 		t.Errorf("with the new certificate and the old key: %+v, %v", c, err)
@@ -193,7 +193,7 @@ func isMistake(err error) bool {
 // certificate writes a certificate for name and its key.
 func certificate(t *testing.T, by *certtest.Authority, name string) (certFile, keyFile string) {
 	t.Helper()
-	c := by.Issue(t, name, time.Now().Add(time.Hour))
+	c := by.Issue(time.Now().Add(time.Hour), name)
 	return file(t, "cert.pem", c.Cert), file(t, "key.pem", c.Key)
 }
 

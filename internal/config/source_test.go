@@ -167,11 +167,11 @@ func connect(t *testing.T, pg *pgx.ConnConfig) error {
 func TestSourceTLS(t *testing.T) {
 	cleanEnviron(t)
 	soon := time.Now().Add(time.Hour)
-	authority := certtest.New(t)
-	trusted, other := file(t, "ca.pem", authority.PEM()), file(t, "other.pem", certtest.New(t).PEM())
-	db := authority.Issue(t, "db", soon).TLS
+	authority := certtest.New()
+	trusted, other := file(t, "ca.pem", authority.PEM()), file(t, "other.pem", certtest.New().PEM())
+	db := authority.Issue(soon, "db").TLS
 	clientCert, clientKey := certificate(t, authority, "relay")
-	strangerCert, strangerKey := certificate(t, certtest.New(t), "stranger")
+	strangerCert, strangerKey := certificate(t, certtest.New(), "stranger")
 	serving := func(c tls.Certificate) *tls.Config { return &tls.Config{Certificates: []tls.Certificate{c}} }
 	mutual := serving(db)
 	mutual.ClientAuth, mutual.ClientCAs = tls.RequireAndVerifyClientCert, authority.Pool()
@@ -188,13 +188,13 @@ func TestSourceTLS(t *testing.T) {
 		{"verified, said", "sslmode=verify-full sslrootcert=" + trusted, serving(db), ""},
 		{"unknown authority", "sslrootcert=" + other, serving(db), "unknown authority"},
 		{"not one of the system's", "", serving(db), "unknown authority"},
-		{"another name", "sslrootcert=" + trusted, serving(authority.Issue(t, "elsewhere", soon).TLS), "not db"},
-		{"expired", "sslrootcert=" + trusted, serving(authority.Issue(t, "db", time.Now().Add(-time.Minute)).TLS), "expired"},
+		{"another name", "sslrootcert=" + trusted, serving(authority.Issue(soon, "elsewhere").TLS), "not db"},
+		{"expired", "sslrootcert=" + trusted, serving(authority.Issue(time.Now().Add(-time.Minute), "db").TLS), "expired"},
 		{"older than TLS 1.2", "sslrootcert=" + trusted, ancient, "protocol version"},
 		{"no TLS", "", nil, "server refused TLS"},
 		{"no TLS for require", "sslmode=require", nil, "server refused TLS"},
 		{"no TLS for verify-ca", "sslmode=verify-ca sslrootcert=" + trusted, nil, "server refused TLS"},
-		{"verify-ca takes any name", "sslmode=verify-ca sslrootcert=" + trusted, serving(authority.Issue(t, "elsewhere", soon).TLS), ""},
+		{"verify-ca takes any name", "sslmode=verify-ca sslrootcert=" + trusted, serving(authority.Issue(soon, "elsewhere").TLS), ""},
 		{"verify-ca takes no other authority", "sslmode=verify-ca sslrootcert=" + other, serving(db), "unknown authority"},
 		{"require with authorities is verify-ca", "sslmode=require sslrootcert=" + other, serving(db), "unknown authority"},
 		{"require alone verifies nothing", "sslmode=require", serving(db), ""},
@@ -247,12 +247,12 @@ func TestNoWayBack(t *testing.T) {
 func TestSourceIsReadAgain(t *testing.T) {
 	cleanEnviron(t)
 	soon := time.Now().Add(time.Hour)
-	old, next := certtest.New(t), certtest.New(t)
+	old, next := certtest.New(), certtest.New()
 	roots := file(t, "ca.pem", old.PEM())
 	cert, key := certificate(t, old, "relay-1")
 	encryption := func(a *certtest.Authority, clients *certtest.Authority) *tls.Config {
 		return &tls.Config{
-			Certificates: []tls.Certificate{a.Issue(t, "db", soon).TLS},
+			Certificates: []tls.Certificate{a.Issue(soon, "db").TLS},
 			ClientAuth:   tls.RequireAndVerifyClientCert, ClientCAs: clients.Pool(),
 		}
 	}

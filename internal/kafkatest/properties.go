@@ -78,10 +78,7 @@ func (s *Server) configure(cfg Config) error {
 		maps.Copy(props, cfg.Joins.memberProperties())
 	}
 	if cfg.TLS {
-		var err error
-		if s.tls, err = newCertificates(); err != nil {
-			return err
-		}
+		s.tls = newCertificates()
 		maps.Copy(props, s.tls.properties())
 	}
 	if len(cfg.Users) > 0 {
