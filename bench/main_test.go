@@ -11,11 +11,11 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outbox-cdc/outbox-cdc/bench/debezium"
+	"github.com/outbox-cdc/outbox-cdc/bench/debezium/debeziumtest"
 	"github.com/outbox-cdc/outbox-cdc/internal/bench"
 	"github.com/outbox-cdc/outbox-cdc/internal/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/internal/need"
 	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
-	"github.com/outbox-cdc/outbox-cdc/internal/serverproc"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(kafkatest.Wrap(m)) }
@@ -81,17 +81,9 @@ func TestRelayBesideTheFloor(t *testing.T) {
 	}
 }
 
-// TestDebezium takes half a minute of two cores, so it is run where somebody
-// has fetched the artifacts before, or asks for it.
+// TestDebezium measures beside the real one.
 func TestDebezium(t *testing.T) {
-	cache, err := serverproc.CacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = os.Stat(filepath.Join(cache, "debezium-"+debezium.Version))
-	if err != nil && os.Getenv("OUTBOX_TEST_DEBEZIUM") != "1" && os.Getenv("OUTBOX_TEST_REQUIRED") != "1" {
-		t.Skip("Debezium has not been fetched; OUTBOX_TEST_DEBEZIUM=1 does it")
-	}
+	debeziumtest.Need(t)
 	_, r := measured(t, "--suite", "drain", "--with", "debezium", "--only", debezium.TunedName,
 		"--runs", "1", "--rows", "3000", "--sizes", "1000", "--per-transaction", "10", "--compression", "zstd")
 	if len(r.Checks) != 1 || len(r.Drains) != 1 {

@@ -133,21 +133,8 @@ func attempt(t *testing.T, c *conformance.Case, db *pgtest.DB, kafka *kafkatest.
 // until it has ended by itself.
 func (o *outcome) settle(t *testing.T, relay *relay, db *pgtest.DB, slot string) {
 	t.Helper()
-	conn := db.Conn(t)
-	end := ask[string](t, conn, `SELECT pg_current_wal_insert_lsn()::text`)
-	waitFor(t, 30*time.Second, "the slot to confirm "+end, func() bool {
-		return relay.ended() || ask[bool](t, conn, `SELECT confirmed_flush_lsn >= $1::pg_lsn FROM pg_replication_slots WHERE slot_name = $2`, end, slot)
-	})
+	awaitConfirmedOr(t, db.Conn(t), slot, 30*time.Second, relay.ended)
 	relay.signal(t, syscall.SIGTERM)
-}
-
-func (r *relay) ended() bool {
-	select {
-	case <-r.done:
-		return true
-	default:
-		return false
-	}
 }
 
 // written returns what is in the topics of a cluster, but for the relay's own.

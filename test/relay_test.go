@@ -96,6 +96,16 @@ func (r *relay) kill(t *testing.T) {
 	<-r.done
 }
 
+// ended reports whether the process has ended.
+func (r *relay) ended() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // exit waits for the end of the process and returns its exit code.
 func (r *relay) exit(t *testing.T, within time.Duration) int {
 	t.Helper()

@@ -219,8 +219,14 @@ func (r *rig) confirmed(t *testing.T, within time.Duration) {
 
 func awaitConfirmed(t *testing.T, conn *pgx.Conn, slot string, within time.Duration) {
 	t.Helper()
+	awaitConfirmedOr(t, conn, slot, within, func() bool { return false })
+}
+
+// awaitConfirmedOr is awaitConfirmed that is also content when other holds.
+func awaitConfirmedOr(t *testing.T, conn *pgx.Conn, slot string, within time.Duration, other func() bool) {
+	t.Helper()
 	end := ask[string](t, conn, `SELECT pg_current_wal_insert_lsn()::text`)
 	waitFor(t, within, "the slot to confirm "+end, func() bool {
-		return ask[bool](t, conn, `SELECT confirmed_flush_lsn >= $1::pg_lsn FROM pg_replication_slots WHERE slot_name = $2`, end, slot)
+		return other() || ask[bool](t, conn, `SELECT confirmed_flush_lsn >= $1::pg_lsn FROM pg_replication_slots WHERE slot_name = $2`, end, slot)
 	})
 }

@@ -96,7 +96,7 @@ func execute(ctx context.Context, conn *pgx.Conn, sql string) error {
 // restart ends the relay by a signal and starts it again.
 func (s *soak) restart(ctx context.Context, sig syscall.Signal) error {
 	r := s.relay.Load()
-	if s.ended(r) {
+	if r.ended() {
 		return nil // by itself; that is noted elsewhere
 	}
 	if err := r.cmd.Process.Signal(sig); err != nil {
@@ -118,16 +118,6 @@ func (s *soak) restart(ctx context.Context, sig syscall.Signal) error {
 		}
 	}
 	return s.launch() //nolint:contextcheck // it outlives the strike
-}
-
-// ended reports whether the relay has ended.
-func (s *soak) ended(r *relay) bool {
-	select {
-	case <-r.done:
-		return true
-	default:
-		return false
-	}
 }
 
 // terminateSender ends the walsender's session. Alone, there is a server to ask.

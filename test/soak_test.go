@@ -83,7 +83,7 @@ func (s *soak) run(t *testing.T, cycles int, weights map[oracle.Attack]int) {
 func (s *soak) alive(since time.Time) bool {
 	deadline := time.Now().Add(aliveWithin)
 	for !s.checker.Progress().Fresh.After(since) {
-		if r := s.relay.Load(); s.ended(r) {
+		if r := s.relay.Load(); r.ended() {
 			s.broke(oracle.Exited, "the relay ended with exit code %d:\n%s", r.cmd.ProcessState.ExitCode(), tail(r.stderr.String(), 20))
 			return false
 		}
@@ -103,7 +103,7 @@ func (s *soak) settle(t *testing.T) {
 	must(t, s.writers.Settle(t.Context()))
 	must(t, s.journal.Err())
 	complete := s.drain()
-	if s.ended(s.relay.Load()) {
+	if s.relay.Load().ended() {
 		return // by itself: that says enough
 	}
 	if complete && len(s.found()) == 0 {

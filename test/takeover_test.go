@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/bench/debezium"
+	"github.com/outbox-cdc/outbox-cdc/bench/debezium/debeziumtest"
 	"github.com/outbox-cdc/outbox-cdc/internal/need"
 	"github.com/outbox-cdc/outbox-cdc/internal/serverproc"
 )
@@ -37,10 +38,7 @@ const connectorName = "orders"
 // newDebezium prepares a worker for r, that reads by the given plugin.
 func newDebezium(t *testing.T, r *rig, plugin string) *debeziumWorker {
 	t.Helper()
-	install, err := debezium.Find(t.Context())
-	if err != nil {
-		need.Missing(t, "Debezium: %v", err)
-	}
+	install := debeziumtest.Need(t)
 	port, err := serverproc.ReservePort()
 	must(t, err)
 	t.Cleanup(port.Close)
