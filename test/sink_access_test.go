@@ -134,6 +134,30 @@ func (r *rig) notConfirmed(t *testing.T, conn *pgx.Conn) {
 	}
 }
 
+// The connection to Postgres ends while Kafka refuses to show the position: what was no reason
+// to give up within a session is none between two. The next one begins when the right is back.
+func TestRightToReadThePositionRevoked(t *testing.T) {
+	t.Parallel()
+	r, positions, args := guarded(t)
+	relay := start(t, args...)
+	relay.logged(t, "streaming")
+	conn := r.connect(t)
+	underLoad(t, r, func() {
+		r.progress(t)
+		r.revoke(t, positions, kadm.OpRead)
+		if !ask[bool](t, conn, `SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1`, r.slot) {
+			t.Fatal("the relay had no connection to end")
+		}
+		relay.logged(t, "waiting for Kafka")
+		relay.logged(t, "TOPIC_AUTHORIZATION_FAILED")
+		r.grant(t, positions, kadm.OpRead)
+		r.recover(t)
+	})
+	r.confirmed(t, 30*time.Second)
+	relay.terminate(t)
+	r.settle(t, 0)
+}
+
 // The position topic is deleted under the relay. Records go on and the slot stands still
 // until the topic is there again. A relay that is killed before that makes it anew, repeats
 // what was not recorded and loses nothing.

@@ -91,7 +91,7 @@ func faults() []fault {
 		{is(errSkip), ExitUsage, never, ""},
 
 		{is(sink.ErrFenced), ExitFenced, never, ""},
-		{is(sink.ErrAccess), ExitSink, never, adviseAccess},
+		{is(sink.ErrAccess), ExitSink, briefly, adviseAccess},
 		{is(sink.ErrTopicMissing), ExitSink, never, ""},
 		{is(sink.ErrUnreachable), ExitSink, never, adviseBrokers},
 		{is(sink.ErrFatal), ExitSink, never, ""},

@@ -65,7 +65,7 @@ func TestEveryFault(t *testing.T) {
 		"copy not finished":    {errCopyLeft, 15, never, "initial_copy"},
 		"position to skip to":  {fmt.Errorf("%w: it is behind the log", errSkip), 2, never, ""},
 		"fenced":               {sink.ErrFenced, 21, never, ""},
-		"Kafka refuses":        {sink.ErrAccess, 20, never, "position_topic"},
+		"Kafka refuses":        {sink.ErrAccess, 20, briefly, "position_topic"},
 		"topic missing":        {sink.ErrTopicMissing, 20, never, ""},
 		"no broker":            {sink.ErrUnreachable, 20, never, "sink.kafka.brokers"},
 		"fatal answer":         {sink.ErrFatal, 20, never, ""},
@@ -147,6 +147,7 @@ func TestPatience(t *testing.T) {
 	}{
 		"slot lost":      {replication.ErrSlotLost, 0, 0},
 		"password":       {replication.ErrAccess, 0, limit},
+		"Kafka's":        {sink.ErrAccess, 0, limit},
 		"anything else":  {errors.New("never heard of"), 0, limit},
 		"server starts":  {replication.ErrUnreachable, limit, forever},
 		"no free sender": {replication.ErrBusy, limit, forever},
@@ -177,7 +178,11 @@ func TestPatience(t *testing.T) {
 					if want > 0 {
 						lines = 1
 					}
-					if n := strings.Count(log.String(), "waiting for the source"); n != lines {
+					awaited := "waiting for the source"
+					if errors.Is(tc.err, sink.ErrAccess) {
+						awaited = "waiting for Kafka"
+					}
+					if n := strings.Count(log.String(), awaited); n != lines {
 						t.Errorf("logged %d times, want %d:\n%s", n, lines, log.String())
 					}
 				})

@@ -14,8 +14,8 @@ const (
 	maxBackoff = 2 * time.Second
 )
 
-// retry is the patience with the source over a series of failed attempts. It belongs to
-// the goroutine of [Connector.Run].
+// retry is the patience with the source, and with Kafka where a session reads the position
+// from it, over a series of failed attempts. It belongs to the goroutine of [Connector.Run].
 type retry struct {
 	log     *slog.Logger
 	limit   time.Duration
@@ -41,12 +41,17 @@ func (r *retry) wait(ctx context.Context, err error) error {
 	if r.since.IsZero() {
 		r.since = now
 	}
-	if !r.patient(faultOf(err).patience, now.Sub(r.since)) {
+	f := faultOf(err)
+	if !r.patient(f.patience, now.Sub(r.since)) {
 		return err
 	}
 	if state := numbers.ReplaceAllString(err.Error(), "#"); state != r.logged {
 		r.logged = state
-		r.log.WarnContext(ctx, "waiting for the source", slog.String("err", err.Error()))
+		awaited := "the source"
+		if f.exit == ExitSink {
+			awaited = "Kafka"
+		}
+		r.log.WarnContext(ctx, "waiting for "+awaited, slog.String("err", err.Error()))
 	}
 	backoff := rand.N(min(maxBackoff, minBackoff<<min(r.attempt, 16)) + 1)
 	r.attempt++
