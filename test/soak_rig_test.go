@@ -1,6 +1,7 @@
 package test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -25,6 +26,7 @@ import (
 const (
 	soakSlot       = "soak"
 	soakAggregates = 256
+	soakTwins      = 6 // of 100 transactions
 	soakWriters    = 4
 	soakPace       = 8 * time.Millisecond
 	soakPayload    = 64 << 10
@@ -63,6 +65,7 @@ type soak struct {
 type soakConfig struct {
 	major    int    // of Postgres; 0: the default
 	settings string // lines of the relay's configuration
+	twins    int    // see [oracle.Writers]; 0: soakTwins
 	tamper   oracle.Tamper
 	fake     func(*kfake.Cluster)                   // with kfake instead of a broker, which it may control
 	before   func(context.Context, *pgx.Conn) error // done before the relay is started again
@@ -98,7 +101,7 @@ func newSoak(t *testing.T, cfg soakConfig) *soak {
 	s.config = relayConfig(t, dsn, s.toKafka.Addr(), soakSlot, topic, cfg.settings)
 	s.writers = &oracle.Writers{
 		DSN: s.db.DSN, Run: soakRun, Seed: s.seed, Writers: soakWriters, Aggregates: soakAggregates,
-		MaxPayload: soakPayload, Journal: s.journal,
+		MaxPayload: soakPayload, Twins: cmp.Or(cfg.twins, soakTwins), Journal: s.journal,
 	}
 	s.writers.SetPace(soakPace)
 	t.Cleanup(func() { s.endRelay(t) })

@@ -45,7 +45,7 @@ func TestWriters(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	w := &Writers{DSN: db.DSN, Run: "run", Seed: 1, Writers: 4, Aggregates: 16, MaxPayload: 1000, Journal: NewJournal(&log)}
+	w := &Writers{DSN: db.DSN, Run: "run", Seed: 1, Writers: 4, Aggregates: 16, MaxPayload: 1000, Twins: 6, Journal: NewJournal(&log)}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var wg sync.WaitGroup

@@ -29,7 +29,7 @@ func (w *writer) transaction(ctx context.Context) error {
 		return w.twoPhases(ctx, "ROLLBACK PREPARED", RolledBack, w.someAggregates())
 	case n < 18:
 		return w.twoPhases(ctx, "COMMIT PREPARED", Committed, w.someAggregates())
-	case n < 24:
+	case n < 18+w.Twins:
 		return w.twins(ctx)
 	default:
 		return w.commit(ctx)

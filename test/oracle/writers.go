@@ -23,6 +23,7 @@ type Writers struct {
 	Writers    int    // connections
 	Aggregates int    // as given to CreateSchema
 	MaxPayload int    // bytes; one payload in thousands is up to 32 times as large
+	Twins      int    // of 100 transactions, those that are two whose commits touch in the log
 	Journal    *Journal
 
 	pace atomic.Int64 // mean pause of a writer between two transactions
