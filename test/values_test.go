@@ -54,7 +54,8 @@ func TestValuesAreNotAltered(t *testing.T) {
 		"jsonb":          awkwardJSON(),
 		"text":           slices.Concat(awkwardTexts(), awkwardJSON()),
 		"varchar(10000)": awkwardTexts(),
-		"note":           awkwardTexts(), // a domain
+		"note":           awkwardTexts(),            // a domain
+		"blob":           {"", "\x00\xff", "\\x41"}, // a domain over bytea
 		"bytea":          {"", "\x00", "\xff\x00\xfe\xef", strings.Repeat("\xc3\x28", 3000)},
 	}
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
@@ -62,6 +63,7 @@ func TestValuesAreNotAltered(t *testing.T) {
 			t.Run(typ, func(t *testing.T) {
 				t.Parallel()
 				w := watch(t, srv, kafkatest.Fake(t), `CREATE DOMAIN note AS text CHECK (length(VALUE) < 100000);
+					CREATE DOMAIN blob AS bytea;
 					CREATE TABLE outbox (id int PRIMARY KEY GENERATED ALWAYS AS IDENTITY, aggregatetype text NOT NULL,
 						aggregateid text, type text, payload `+typ+`, headers json)`).run(t)
 				want := w.insertValues(t, typ, values)
@@ -89,7 +91,7 @@ func (w *watched) insertValues(t *testing.T, typ string, values []string) (want 
 	const number = "12345678901234567890"
 	from, toBytes := "$3::text", "convert_to(payload::text, 'UTF8')"
 	arg := func(value string) any { return value }
-	if typ == "bytea" {
+	if typ == "bytea" || typ == "blob" {
 		from, toBytes = "$3", "payload"
 		arg = func(value string) any { return []byte(value) }
 	}

@@ -14,15 +14,6 @@ import (
 // earlier definition, or a table that is gone. It may block on the server.
 type Describe func(rel *decoder.Relation) ([]connectdata.Column, error)
 
-// NeedsCatalog reports whether [Router.SetDescribe] must be called before the first row. The
-// stream knows the built-in types, but not what a domain or an extension's type is, what may be
-// NULL, and which columns have defaults.
-func (r *Router) NeedsCatalog() bool {
-	cfg := r.cfg
-	return cfg.Encoding.any() || cfg.Debezium.Exact || cfg.Columns.Timestamp != "" ||
-		slices.ContainsFunc(cfg.Place, func(p Placement) bool { return p.To == ToPartition })
-}
-
 // any reports whether any part is encoded.
 func (e Encodings) any() bool {
 	return slices.ContainsFunc([]connectdata.Encoding{e.Key, e.Value, e.Headers}, func(e connectdata.Encoding) bool {
@@ -30,8 +21,10 @@ func (e Encodings) any() bool {
 	})
 }
 
-// SetDescribe has the Router ask describe where the stream does not say enough of a column. Its
-// errors are returned, wrapped, by Check, Route and RouteUpdate.
+// SetDescribe has the Router ask describe where the stream does not say enough of a column: it
+// knows the built-in types, but not what a domain or an extension's type is, what may be NULL,
+// and which columns have defaults. Its errors are returned, wrapped, by Check, Route and
+// RouteUpdate; without it they fail where they would have to ask.
 func (r *Router) SetDescribe(describe Describe) { r.describe = describe }
 
 // firstUserOID is the lowest OID of a type that is not built in (FirstNormalObjectId).

@@ -22,7 +22,10 @@ func (f *finder) find(name string) (field, bool) {
 	for i, c := range f.rel.Columns {
 		if c.Name == name {
 			found := field{name: name, index: i, oid: c.TypeOID}
-			if c.TypeOID != oidBytea {
+			if c.TypeOID >= firstUserOID { // of a domain over bytea the bytes, not their text
+				found.oid = f.types.column(found, false).Type.OID
+			}
+			if found.oid != oidBytea {
 				found.verbatim = decoder.Text
 			}
 			return found, true
