@@ -47,11 +47,11 @@ func (r *retry) wait(ctx context.Context, err error) error {
 	}
 	if state := numbers.ReplaceAllString(err.Error(), "#"); state != r.logged {
 		r.logged = state
-		awaited := "the source"
 		if f.exit == ExitSink {
-			awaited = "Kafka"
+			r.log.WarnContext(ctx, "waiting for Kafka", slog.String("err", err.Error()))
+		} else {
+			r.log.WarnContext(ctx, "waiting for the source", slog.String("err", err.Error()))
 		}
-		r.log.WarnContext(ctx, "waiting for "+awaited, slog.String("err", err.Error()))
 	}
 	backoff := rand.N(min(maxBackoff, minBackoff<<min(r.attempt, 16)) + 1)
 	r.attempt++
