@@ -1,11 +1,15 @@
 package outbox_test
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
+	"math"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
@@ -21,9 +25,10 @@ func event(change func(*outbox.Event)) outbox.Event {
 }
 
 func TestWriteChecksEventsBeforeItWrites(t *testing.T) {
-	const topicReason = "is not 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_', '-'"
+	const topicReason = "is not 1 to 236 of the characters a-z, A-Z, 0-9, '.', '_', '-'"
+	const noHeaders = "has no column in this table, and the trace, SchemaVersion, ContentType and CloudEvent need it"
 	for name, test := range map[string]struct {
-		table  outbox.Table
+		cfg    outbox.Config
 		change func(*outbox.Event)
 		field  string // empty: nothing is wrong
 		reason string
@@ -31,7 +36,7 @@ func TestWriteChecksEventsBeforeItWrites(t *testing.T) {
 		"complete":                 {},
 		"no aggregate type":        {change: func(e *outbox.Event) { e.AggregateType = "" }, field: "AggregateType", reason: topicReason},
 		"aggregate type as path":   {change: func(e *outbox.Event) { e.AggregateType = "a/b" }, field: "AggregateType", reason: topicReason},
-		"aggregate type too long":  {change: func(e *outbox.Event) { e.AggregateType = strings.Repeat("x", 250) }, field: "AggregateType", reason: topicReason},
+		"aggregate type too long":  {change: func(e *outbox.Event) { e.AggregateType = strings.Repeat("x", 237) }, field: "AggregateType", reason: topicReason},
 		"aggregate type with dots": {change: func(e *outbox.Event) { e.AggregateType = "Billing.invoice_v2-eu" }},
 		"no aggregate id":          {change: func(e *outbox.Event) { e.AggregateID = "" }, field: "AggregateID", reason: "is empty"},
 		"NUL in aggregate id":      {change: func(e *outbox.Event) { e.AggregateID = "a\x00" }, field: "AggregateID", reason: "contains a NUL byte"},
@@ -47,11 +52,70 @@ func TestWriteChecksEventsBeforeItWrites(t *testing.T) {
 			field:  "Headers", reason: "has a member that is not UTF-8",
 		},
 		"header without a column": {
-			table:  outbox.Table{Columns: outbox.Columns{Headers: outbox.NoColumn}},
+			cfg:    outbox.Config{Columns: outbox.Columns{Headers: outbox.NoColumn}},
 			change: func(e *outbox.Event) { e.Headers = map[string]string{"a": "1"} },
-			field:  "Headers", reason: "has no column in this table",
+			field:  "Headers", reason: noHeaders,
 		},
-		"tombstone":         {change: func(e *outbox.Event) { e.Payload = nil }},
+		"aggregate type of the longest topic": {change: func(e *outbox.Event) { e.AggregateType = strings.Repeat("x", 236) }},
+		"header without a name": {
+			change: func(e *outbox.Event) { e.Headers = map[string]string{"": "x"} },
+			field:  "Headers", reason: "has a member without a name",
+		},
+		"header of the relay": {
+			change: func(e *outbox.Event) { e.Headers = map[string]string{"eventType": "x"} },
+			field:  "Headers", reason: "has a member eventType, which every record has already",
+		},
+		"content type twice": {
+			change: func(e *outbox.Event) {
+				e.Headers, e.ContentType = map[string]string{"content-type": "text/plain"}, "text/plain"
+			},
+			field: "Headers", reason: "has a member content-type, which another field sets",
+		},
+		"content type":           {change: func(e *outbox.Event) { e.ContentType = "application/json; charset=utf-8" }},
+		"content type of a word": {change: func(e *outbox.Event) { e.ContentType = "json" }, field: "ContentType", reason: "is not a media type"},
+		"content type without a column": {
+			cfg:    outbox.Config{Columns: outbox.Columns{Headers: outbox.NoColumn}},
+			change: func(e *outbox.Event) { e.ContentType = "text/plain" },
+			field:  "Headers", reason: noHeaders,
+		},
+		"schema version":          {change: func(e *outbox.Event) { e.SchemaVersion = 7 }},
+		"schema version below 1":  {change: func(e *outbox.Event) { e.SchemaVersion = -1 }, field: "SchemaVersion", reason: "is not from 1 to 2147483647"},
+		"schema version too high": {change: func(e *outbox.Event) { e.SchemaVersion = 1 << 31 }, field: "SchemaVersion", reason: "is not from 1 to 2147483647"},
+		"partition without a column": {
+			change: func(e *outbox.Event) { e.Partition = new(int32(0)) },
+			field:  "Partition", reason: "has no column in this table (Config.Columns.Partition)",
+		},
+		"partition below 0": {
+			cfg:    outbox.Config{Columns: outbox.Columns{Partition: "partition"}},
+			change: func(e *outbox.Event) { e.Partition = new(int32(-1)) },
+			field:  "Partition", reason: "is negative",
+		},
+		"tombstone":           {change: func(e *outbox.Event) { e.Payload, e.Tombstone = nil, true }},
+		"tombstone of no use": {change: func(e *outbox.Event) { e.Tombstone = true }, field: "Payload", reason: "is not nil, and Tombstone is set"},
+		"no payload":          {change: func(e *outbox.Event) { e.Payload = nil }, field: "Payload", reason: "is nil, and Tombstone is not set"},
+		"no bytes":            {change: func(e *outbox.Event) { e.Payload = []byte(nil) }, field: "Payload", reason: "is nil, and Tombstone is not set"},
+		"no raw message":      {change: func(e *outbox.Event) { e.Payload = json.RawMessage(nil) }, field: "Payload", reason: "is nil, and Tombstone is not set"},
+		"value":               {change: func(e *outbox.Event) { e.Payload = struct{ Cents int }{4200} }},
+		"number that is none": {change: func(e *outbox.Event) { e.Payload = math.NaN() }, field: "Payload", reason: "cannot be marshaled"},
+		"number beyond numeric": {
+			change: func(e *outbox.Event) { e.Payload = []byte(`[1e131073]`) },
+			field:  "Payload", reason: "contains a number that is too large or too precise for jsonb",
+		},
+		"payload too large": {
+			cfg:    outbox.Config{MaxBytes: 1000},
+			change: func(e *outbox.Event) { e.Payload = strings.Repeat("x", 1000) },
+			field:  "Payload", reason: "is too large: the record would have about 1176 bytes, and MaxBytes are 1000",
+		},
+		"headers too large": {
+			cfg:    outbox.Config{MaxBytes: 1000},
+			change: func(e *outbox.Event) { e.Headers = map[string]string{"a": strings.Repeat("x", 1000)} },
+			field:  "Headers", reason: "is too large: the record would have about 1187 bytes, and MaxBytes are 1000",
+		},
+		"payload larger as jsonb prints it": {
+			cfg:    outbox.Config{MaxBytes: 1000},
+			change: func(e *outbox.Event) { e.Payload = []byte("[" + strings.Repeat("1,", 350) + "1]") },
+			field:  "Payload", reason: "is too large: the record would have about 1227 bytes, and MaxBytes are 1000",
+		},
 		"empty payload":     {change: func(e *outbox.Event) { e.Payload = []byte{} }, field: "Payload", reason: "is not valid JSON"},
 		"truncated payload": {change: func(e *outbox.Event) { e.Payload = []byte(`{"a":`) }, field: "Payload", reason: "is not valid JSON"},
 		"Latin-1 in JSON":   {change: func(e *outbox.Event) { e.Payload = []byte("\"\xe9\"") }, field: "Payload", reason: "is not UTF-8"},
@@ -60,25 +124,25 @@ func TestWriteChecksEventsBeforeItWrites(t *testing.T) {
 			field:  "Payload", reason: `contains the escape \u0000, which jsonb refuses`,
 		},
 		"NUL escape in json": {
-			table:  outbox.Table{PayloadType: outbox.JSON},
+			cfg:    outbox.Config{PayloadType: outbox.JSON},
 			change: func(e *outbox.Event) { e.Payload = []byte(`"\u0000"`) },
 		},
 		"text is not JSON": {
-			table:  outbox.Table{PayloadType: outbox.Text},
+			cfg:    outbox.Config{PayloadType: outbox.Text},
 			change: func(e *outbox.Event) { e.Payload = []byte(`{`) },
 		},
 		"NUL in text": {
-			table:  outbox.Table{PayloadType: outbox.Text},
+			cfg:    outbox.Config{PayloadType: outbox.Text},
 			change: func(e *outbox.Event) { e.Payload = []byte{0} },
 			field:  "Payload", reason: "contains a NUL byte",
 		},
 		"any bytes": {
-			table:  outbox.Table{PayloadType: outbox.Bytea},
+			cfg:    outbox.Config{PayloadType: outbox.Bytea},
 			change: func(e *outbox.Event) { e.Payload = []byte{0, 0xff} },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, err := outbox.NewWriter(test.table)
+			w, err := outbox.NewWriter(test.cfg)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -94,7 +158,7 @@ func TestWriteChecksEventsBeforeItWrites(t *testing.T) {
 			if !errors.As(err, &got) {
 				t.Fatalf("Write = %v, want an EventError", err)
 			}
-			if diff := cmp.Diff(&outbox.EventError{Index: 1, Field: test.field, Reason: test.reason}, got); diff != "" {
+			if diff := cmp.Diff(&outbox.EventError{Index: 1, Field: test.field, Reason: test.reason}, got, cmpopts.IgnoreFields(outbox.EventError{}, "Err")); diff != "" {
 				t.Errorf("error (-want +got):\n%s", diff)
 			}
 			if tx.statements != 0 {
@@ -118,7 +182,7 @@ func TestPayloadCheckAgreesWithTheServer(t *testing.T) {
 		`null`, `""`, `"\\u0000"`, `"\\\u0000"`, `"a\u0000b"`, `"\u00000"`, `"\u0001"`, `"\u000a\n\"\\\/"`, `{"\u0000":1}`,
 		`"\uD83D\uDE00"`, `"\ud83d\ude00x"`, `"\uD83D"`, `"\uDE00"`, `"\uDE00\uD83D"`, `"\uD83Dx\uDE00"`, `"\uD83D\n\uDE00"`,
 		`"\uD83D\uD83D\uDE00"`, `"\uD83D\uDE00\uDE00"`, `["\uD83D","\uDE00"]`, `"\uD83D\\uDE00"`, `"\uDBFF\uDFFF"`, `"\uD7FF\uE000"`,
-		`"😀"`, "\"\u007f\"", `{"a":1,"a":2}`, ` [1e400, -0.0] `, `1.5E+3`, `01`, `"`, "\"\t\"", `nul`, `{} {}`,
+		`"😀"`, "\"\u007f\"", `{"a":1,"a":2}`, ` [1e400, -0.0] `, `1.5E+3`, `01`, `"`, `1e131071`, `1e131072`, `12e131071`, `1e-16383`, `1e-16384`, `0.1e-16382`, `0.1e-16383`, `-5.25e-3`, `1e99999999999`, "\"\t\"", `nul`, `{} {}`,
 	} {
 		var accepted bool
 		if err := pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
@@ -131,6 +195,38 @@ func TestPayloadCheckAgreesWithTheServer(t *testing.T) {
 		err := outbox.Write(t.Context(), &countingTx{}, event(func(e *outbox.Event) { e.Payload = []byte(payload) }))
 		if (err == nil) != accepted {
 			t.Errorf("payload %s: Write = %v, but the server accepts it: %v", payload, err, accepted)
+		}
+	}
+}
+
+// What the size of a payload is taken for is what it is, or a little more.
+func TestSizeOfJSONB(t *testing.T) {
+	conn := database(t, pgtest.Server(t)).Conn(t)
+	for payload, slack := range map[string]int{
+		`{"a":1,"b":[true,null,"x,y:z"]}`: 2, " {\n\t\"a\" : [ 1 , 2 ] } ": 4, `[]`: 0, `"\"\\ ,:[1e5"`: 0, `"é☃"`: 0, `"\u00e9\/"`: 5,
+		`[-1.50,0,1e3,2.5E-4,12345678901234567890,1.2e+1]`: 0, `{"a":1,"a":2}`: 8, `-0`: 1,
+	} {
+		w, err := outbox.NewWriter(outbox.Config{MaxBytes: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		counted := func(p any) (size int) {
+			t.Helper()
+			problem, ok := errors.AsType[*outbox.EventError](w.Write(t.Context(), &countingTx{}, event(func(e *outbox.Event) { e.Payload = p })))
+			if !ok {
+				t.Fatalf("%s is not too large", p)
+			}
+			if _, err := fmt.Sscanf(problem.Reason, "is too large: the record would have about %d bytes", &size); err != nil {
+				t.Fatalf("%s: %v", problem.Reason, err)
+			}
+			return size
+		}
+		var printed int
+		if err := conn.QueryRow(t.Context(), `SELECT octet_length($1::text::jsonb::text)`, payload).Scan(&printed); err != nil {
+			t.Fatal(err)
+		}
+		if got := counted([]byte(payload)) - counted([]byte(`[]`)) + len(`[]`); got < printed || got > printed+slack {
+			t.Errorf("%s: taken for %d bytes, printed in %d", payload, got, printed)
 		}
 	}
 }

@@ -2,20 +2,26 @@ package outbox_test
 
 import (
 	"context"
+	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"testing"
+	"math"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 )
 
 // An event whose ID the caller knows and can hand on.
 func ExampleWrite_id() {
-	register := func(ctx context.Context, tx pgx.Tx, customer string) (uuid.UUID, error) {
+	ctx := context.Background()
+	pool := shop(ctx)
+	defer pool.Close()
+	register := func(tx pgx.Tx, customer string) (uuid.UUID, error) {
 		id, err := uuid.NewV7()
 		if err != nil {
 			return uuid.Nil, err
@@ -24,64 +30,180 @@ func ExampleWrite_id() {
 			ID: id, AggregateType: "customer", AggregateID: customer, Type: "CustomerRegistered", Payload: []byte(`{}`),
 		})
 	}
-	_ = register
+	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		id, err := register(tx, "ann")
+		fmt.Println("version", int(id.Version()))
+		return err
+	})
+	fmt.Println(err)
+	printRows(ctx, pool)
+	// Output:
+	// version 7
+	// <nil>
+	// customer ann CustomerRegistered {}
 }
 
 // A tombstone: the event of something that is gone, without a value. A compacted topic forgets the
 // key.
 func ExampleWrite_tombstone() {
-	forget := func(ctx context.Context, tx pgx.Tx, customer string) error {
+	ctx := context.Background()
+	pool := shop(ctx)
+	defer pool.Close()
+	must(pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		return outbox.Write(ctx, tx, outbox.Event{
-			AggregateType: "customer", AggregateID: customer, Type: "CustomerForgotten",
+			AggregateType: "customer", AggregateID: "ann", Type: "CustomerForgotten", Tombstone: true,
 		})
-	}
-	_ = forget
+	}))
+	printRows(ctx, pool)
+	// Output: customer ann CustomerForgotten NULL
 }
 
-// A table that came with another tool: its own names, and a payload of bytes.
-func ExampleNewWriter() {
-	events, err := outbox.NewWriter(outbox.Table{
-		Name:        pgx.Identifier{"billing", "OutboxEvent"},
-		Columns:     outbox.Columns{AggregateType: "topic", AggregateID: "message_key", Headers: outbox.NoColumn},
-		PayloadType: outbox.Bytea,
-	})
-	if err != nil {
-		panic(err)
-	}
-	send := func(ctx context.Context, tx pgx.Tx, invoice string, avro []byte) error {
-		return events.Write(ctx, tx, outbox.Event{
-			AggregateType: "invoice", AggregateID: invoice, Type: "InvoiceSent", Payload: avro,
+// What can go wrong for a reason that has an answer.
+func ExampleWrite_errors() {
+	ctx := context.Background()
+	pool := shop(ctx)
+	defer pool.Close()
+	e := outbox.Event{AggregateType: "order", AggregateID: "order-7", Type: "OrderPaid", Payload: OrderPaid{Order: "order-7", Cents: 4200}}
+	for _, before := range []string{`DROP TABLE outbox`, `ALTER TABLE outbox DROP COLUMN headers`, `SELECT 1/0`} {
+		err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			_, _ = tx.Exec(ctx, before)
+			return outbox.Write(ctx, tx, e)
 		})
+		fmt.Println(errors.Is(err, outbox.ErrNoTable), errors.Is(err, outbox.ErrOldTable), errors.Is(err, outbox.ErrAborted))
 	}
-	_ = send
+	// Output:
+	// true false false
+	// false true false
+	// false false true
 }
 
+// The same for database/sql, whatever the driver.
+func ExampleWriteSQL() {
+	ctx := context.Background()
+	pool := shop(ctx)
+	defer pool.Close()
+	db := stdlib.OpenDBFromPool(pool) // or sql.Open
+	defer db.Close()
+	pay := func(order string, cents int) error {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }() // does nothing after Commit
+		if _, err := tx.ExecContext(ctx, `UPDATE orders SET status = 'paid' WHERE id = $1`, order); err != nil {
+			return err
+		}
+		if err := outbox.WriteSQL(ctx, tx, outbox.Event{
+			AggregateType: "order", AggregateID: order, Type: "OrderPaid", Payload: OrderPaid{Order: order, Cents: cents},
+		}); err != nil {
+			return err
+		}
+		return tx.Commit()
+	}
+	fmt.Println(pay("order-7", 4200))
+	printRows(ctx, pool)
+	// Output:
+	// <nil>
+	// order order-7 OrderPaid {"cents": 4200, "order": "order-7"}
+}
+
+// Events that are in the log only. The relay has outbox.messages: [outbox].
+func ExampleEmit() {
+	ctx := context.Background()
+	pool := shop(ctx)
+	defer pool.Close()
+	must(pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		return outbox.Emit(ctx, tx, outbox.Event{
+			AggregateType: "order", AggregateID: "order-7", Type: "OrderPaid", Payload: OrderPaid{Order: "order-7", Cents: 4200},
+		})
+	}))
+	printMessages(ctx, pool)
+	// Output: outbox: {"id":…,"aggregatetype":"order","aggregateid":"order-7","type":"OrderPaid","payload":{"order":"order-7","cents":4200}}
+}
+
+func ExampleEmitSQL() {
+	ctx := context.Background()
+	pool := shop(ctx)
+	defer pool.Close()
+	db := stdlib.OpenDBFromPool(pool)
+	defer db.Close()
+	tx := value(db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelSerializable}))
+	must(outbox.EmitSQL(ctx, tx, outbox.Event{
+		AggregateType: "order", AggregateID: "order-7", Type: "OrderPaid", Payload: json.RawMessage(`{"cents": 4200}`),
+	}))
+	must(tx.Commit())
+	printMessages(ctx, pool)
+	// Output: outbox: {"id":…,"aggregatetype":"order","aggregateid":"order-7","type":"OrderPaid","payload":{"cents": 4200}}
+}
+
+// Most of what an event can have.
+func ExampleEvent() {
+	ctx := context.Background()
+	pool := shop(ctx)
+	defer pool.Close()
+	must(pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		return outbox.Write(ctx, tx, outbox.Event{
+			AggregateType: "order",
+			AggregateID:   "order-7",
+			Type:          "OrderPaid",
+			Payload:       OrderPaid{Order: "order-7", Cents: 4200},
+			Headers:       map[string]string{"source": "checkout"},
+			ContentType:   "application/json",
+			SchemaVersion: 2,
+		})
+	}))
+	printRows(ctx, pool)
+	// Output: order order-7 OrderPaid {"cents": 4200, "order": "order-7"} {"source": "checkout", "content-type": "application/json", "schemaVersion": "2"}
+}
+
+// A record that every CloudEvents SDK reads.
+func ExampleCloudEvent() {
+	ctx := context.Background()
+	pool := shop(ctx)
+	defer pool.Close()
+	must(pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		return outbox.Write(ctx, tx, outbox.Event{
+			ID:            uuid.MustParse("01890a5d-ac96-774b-bcce-b302099a8057"),
+			AggregateType: "order",
+			AggregateID:   "order-7",
+			Type:          "com.example.order.paid",
+			Payload:       OrderPaid{Order: "order-7", Cents: 4200},
+			CloudEvent: &outbox.CloudEvent{
+				Source:     "https://shop.example/orders",
+				Subject:    "order-7",
+				Time:       time.Date(2026, 5, 1, 12, 30, 0, 0, time.UTC),
+				DataSchema: "https://shop.example/schemas/order-paid/2",
+				Extensions: map[string]string{"tenant": "north"},
+			},
+		})
+	}))
+	show(ctx, pool, `SELECT key || ': ' || value FROM outbox, jsonb_each_text(headers) ORDER BY key`)
+	// Output:
+	// ce_dataschema: https://shop.example/schemas/order-paid/2
+	// ce_id: 01890a5d-ac96-774b-bcce-b302099a8057
+	// ce_source: https://shop.example/orders
+	// ce_specversion: 1.0
+	// ce_subject: order-7
+	// ce_tenant: north
+	// ce_time: 2026-05-01T12:30:00Z
+	// ce_type: com.example.order.paid
+	// content-type: application/json
+}
+
+// An error says which event and which field, and nothing of what is in it.
 func ExampleEventError() {
 	var tx pgx.Tx // of a caller who has written something already
 	err := outbox.Write(context.Background(), tx,
 		outbox.Event{AggregateType: "order", AggregateID: "7", Type: "OrderPaid", Payload: []byte(`{"cents": 4200}`)},
-		outbox.Event{AggregateType: "order", AggregateID: "8", Type: "OrderPaid", Payload: []byte(`{"cents": `)},
+		outbox.Event{AggregateType: "order", AggregateID: "8", Type: "OrderPaid", Payload: math.NaN()},
 	)
 	fmt.Println(err)
 	if problem, ok := errors.AsType[*outbox.EventError](err); ok {
-		fmt.Println(problem.Index, problem.Field)
+		fmt.Println(problem.Index, problem.Field, problem.Reason)
+		fmt.Println(problem.Err)
 	}
 	// Output:
-	// outbox: event 1: Payload is not valid JSON
-	// 1 Payload
-}
-
-func TestExample(t *testing.T) {
-	db := database(t, pgtest.Server(t))
-	db.Exec(t, `CREATE TABLE orders (id text PRIMARY KEY, status text); INSERT INTO orders VALUES ('order-7', 'placed')`)
-	pool := db.Pool(t)
-	if err := pay(t.Context(), pool, "order-7", 4200); err != nil {
-		t.Fatal(err)
-	}
-	if err := pay(t.Context(), pool, "order-7", 4200); err == nil {
-		t.Error("an order was paid twice")
-	}
-	if n := len(rows(t, db.Conn(t))); n != 1 {
-		t.Errorf("%d events, want 1", n)
-	}
+	// outbox: event 1: Payload cannot be marshaled
+	// 1 Payload cannot be marshaled
+	// json: unsupported value: NaN
 }

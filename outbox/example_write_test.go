@@ -2,9 +2,7 @@ package outbox_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"log"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -12,12 +10,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 )
 
+// An OrderPaid is what is told about an order that was paid.
+type OrderPaid struct {
+	Order string `json:"order"`
+	Cents int    `json:"cents"`
+}
+
 // pay marks an order as paid and says so: both happen, or neither.
 func pay(ctx context.Context, pool *pgxpool.Pool, order string, cents int) error {
-	payload, err := json.Marshal(map[string]any{"order": order, "cents": cents})
-	if err != nil {
-		return err
-	}
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		// The update locks the row until the transaction ends, so events of one order are
 		// written, and published, in the order in which they happened.
@@ -32,7 +32,7 @@ func pay(ctx context.Context, pool *pgxpool.Pool, order string, cents int) error
 			AggregateType: "order",     // topic outbox.event.order
 			AggregateID:   order,       // key
 			Type:          "OrderPaid", // header eventType
-			Payload:       payload,
+			Payload:       OrderPaid{Order: order, Cents: cents},
 			Headers:       map[string]string{"source": "checkout"},
 		})
 	})
@@ -40,12 +40,13 @@ func pay(ctx context.Context, pool *pgxpool.Pool, order string, cents int) error
 
 func ExampleWrite() {
 	ctx := context.Background()
-	pool, err := pgxpool.New(ctx, "postgres://shop@localhost/shop")
-	if err != nil {
-		log.Fatal(err)
-	}
+	pool := shop(ctx) // a *pgxpool.Pool
 	defer pool.Close()
-	if err := pay(ctx, pool, "order-7", 4200); err != nil {
-		log.Print(err)
-	}
+	fmt.Println(pay(ctx, pool, "order-7", 4200))
+	fmt.Println(pay(ctx, pool, "order-7", 4200)) // rolled back, and its event with it
+	printRows(ctx, pool)
+	// Output:
+	// <nil>
+	// order order-7 is not waiting for payment
+	// order order-7 OrderPaid {"cents": 4200, "order": "order-7"} {"source": "checkout"}
 }

@@ -12,7 +12,15 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/migrations"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) { pgtest.Main(withExamples{m}) }
+
+// withExamples also stops the server of the examples.
+type withExamples struct{ *testing.M }
+
+func (m withExamples) Run() int {
+	defer stopExamples()
+	return m.M.Run()
+}
 
 // database returns a database with the default outbox table.
 func database(tb testing.TB, srv *pgserver.Server) *pgtest.DB {

@@ -2,6 +2,7 @@ package outbox_test
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
@@ -27,6 +29,64 @@ type countingTx struct {
 func (tx *countingTx) Exec(context.Context, string, ...any) (pgconn.CommandTag, error) {
 	tx.statements++
 	return pgconn.CommandTag{}, nil
+}
+
+// A form is one of the ways to write, in a transaction of its own that it commits or rolls back.
+type form struct {
+	name  string
+	write func(ctx context.Context, w *outbox.Writer, conn *pgx.Conn, before string, events ...outbox.Event) error
+}
+
+// forms are those that write rows, and with messages those that do not.
+func forms(messages bool) []form {
+	all := []form{
+		{"Write", onPgx((*outbox.Writer).Write)},
+		{"WriteSQL", onSQL((*outbox.Writer).WriteSQL)},
+	}
+	if messages {
+		all = append(all, form{"Emit", onPgx((*outbox.Writer).Emit)}, form{"EmitSQL", onSQL((*outbox.Writer).EmitSQL)})
+	}
+	return all
+}
+
+func onPgx(
+	write func(*outbox.Writer, context.Context, pgx.Tx, ...outbox.Event) error,
+) func(context.Context, *outbox.Writer, *pgx.Conn, string, ...outbox.Event) error {
+	return func(ctx context.Context, w *outbox.Writer, conn *pgx.Conn, before string, events ...outbox.Event) error {
+		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			_, _ = tx.Exec(ctx, before)
+			return write(w, ctx, tx, events...)
+		})
+	}
+}
+
+func onSQL(
+	write func(*outbox.Writer, context.Context, *sql.Tx, ...outbox.Event) error,
+) func(context.Context, *outbox.Writer, *pgx.Conn, string, ...outbox.Event) error {
+	return func(ctx context.Context, w *outbox.Writer, conn *pgx.Conn, before string, events ...outbox.Event) error {
+		db := stdlib.OpenDB(*conn.Config())
+		defer db.Close()
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback()
+		_, _ = tx.ExecContext(ctx, before)
+		if err := write(w, ctx, tx, events...); err != nil {
+			return err
+		}
+		return tx.Commit()
+	}
+}
+
+// writer returns the Writer of cfg.
+func writer(t *testing.T, cfg outbox.Config) *outbox.Writer {
+	t.Helper()
+	w, err := outbox.NewWriter(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
 }
 
 // A row is an event as the default table holds it.
@@ -63,26 +123,33 @@ func TestWriteInEveryModeOfPgx(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer conn.Close(t.Context())
-			ids := []uuid.UUID{uuid.Must(uuid.NewV7()), uuid.New(), uuid.Must(uuid.NewV7())}
-			inTx(t, conn, func(ctx context.Context, tx pgx.Tx) error {
-				one := outbox.Event{ID: ids[0], AggregateType: "order", AggregateID: "it's \\ ☃", Type: "A", Payload: []byte(`{"a": 1.50}`)}
-				return outbox.Write(ctx, tx, one)
-			})
-			inTx(t, conn, func(ctx context.Context, tx pgx.Tx) error {
-				return outbox.Write(ctx, tx,
-					outbox.Event{ID: ids[1], AggregateType: "order", AggregateID: `"{,}"`, Type: "B"},
-					outbox.Event{
+			var want []row
+			for _, form := range forms(false) {
+				ids := []uuid.UUID{uuid.Must(uuid.NewV7()), uuid.New(), uuid.Must(uuid.NewV7())}
+				events := []outbox.Event{
+					{ID: ids[0], AggregateType: "order", AggregateID: "it's \\ ☃", Type: "A", Payload: []byte(`{"a": 1.50}`)},
+					{ID: ids[1], AggregateType: "order", AggregateID: `"{,}"`, Type: "B", Tombstone: true},
+					{
 						ID: ids[2], AggregateType: "customer", AggregateID: "NULL", Type: "C",
 						Payload: json.RawMessage(`null`), Headers: map[string]string{"trace": "é\"<", "t": ""},
-					})
-			})
-			want := []row{
-				{ids[0], "order", "it's \\ ☃", "A", new(`{"a": 1.50}`), nil},
-				{ids[1], "order", `"{,}"`, "B", nil, nil},
-				{ids[2], "customer", "NULL", "C", new(`null`), new(`{"t": "", "trace": "é\"<"}`)},
+					},
+				}
+				w := writer(t, outbox.Config{})
+				err := errors.Join(form.write(t.Context(), w, conn, "", events[0]), form.write(t.Context(), w, conn, "", events[1:]...))
+				if err != nil {
+					t.Fatalf("%s in %v: %v", form.name, mode, err)
+				}
+				want = append(want,
+					row{ids[0], "order", "it's \\ ☃", "A", new(`{"a": 1.50}`), nil},
+					row{ids[1], "order", `"{,}"`, "B", nil, nil},
+					row{ids[2], "customer", "NULL", "C", new(`null`), new(`{"t": "", "trace": "é\"<"}`)})
 			}
 			if diff := cmp.Diff(want, rows(t, conn)); diff != "" {
 				t.Errorf("%v: rows (-want +got):\n%s", mode, diff)
+			}
+			inTx(t, conn, func(ctx context.Context, tx pgx.Tx) error { return outbox.Write(ctx, tx, many(1000)...) })
+			if got := len(rows(t, conn)) - len(want); got != 1000 {
+				t.Errorf("%v: %d of 1000 rows", mode, got)
 			}
 		}
 	})
@@ -165,9 +232,9 @@ func TestServerErrorsKeepTheirIdentity(t *testing.T) {
 }
 
 // A tracer counts what pgx sends.
-type tracer struct{ prepares, queries int }
+type tracer struct{ prepares, queries, copies int }
 
-func (c *tracer) TracePrepareStart(ctx context.Context, _ *pgx.Conn, data pgx.TracePrepareStartData) context.Context {
+func (c *tracer) TracePrepareStart(ctx context.Context, _ *pgx.Conn, _ pgx.TracePrepareStartData) context.Context {
 	c.prepares++
 	return ctx
 }
@@ -177,8 +244,13 @@ func (c *tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQu
 	return ctx
 }
 func (*tracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (c *tracer) TraceCopyFromStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceCopyFromStartData) context.Context {
+	c.copies++
+	return ctx
+}
+func (*tracer) TraceCopyFromEnd(context.Context, *pgx.Conn, pgx.TraceCopyFromEndData) {}
 
-func TestWriteIsOneRoundTrip(t *testing.T) {
+func TestOneStatementForAnyNumberOfEvents(t *testing.T) {
 	cfg := database(t, pgtest.Server(t)).Conn(t).Config()
 	sent := &tracer{}
 	cfg.Tracer = sent
@@ -188,7 +260,7 @@ func TestWriteIsOneRoundTrip(t *testing.T) {
 	}
 	defer conn.Close(t.Context())
 	inTx(t, conn, func(ctx context.Context, tx pgx.Tx) error {
-		for _, n := range []int{1, 2, 3, 1, 1000} {
+		for _, n := range []int{1, 2, 3, 1, 499, 500, 1000} {
 			events := make([]outbox.Event, n)
 			for i := range events {
 				events[i] = event(nil)
@@ -197,13 +269,24 @@ func TestWriteIsOneRoundTrip(t *testing.T) {
 			if err := outbox.Write(ctx, tx, events...); err != nil {
 				return err
 			}
+			want := tracer{prepares: sent.prepares, queries: 1}
+			if n >= 500 {
+				want = tracer{prepares: sent.prepares, copies: 1}
+			}
+			if *sent != want {
+				t.Errorf("Write of %d events: %+v, want %+v", n, *sent, want)
+			}
+			*sent = tracer{prepares: sent.prepares}
+			if err := outbox.Emit(ctx, tx, events...); err != nil {
+				return err
+			}
 			if sent.queries != 1 {
-				t.Errorf("%d events took %d queries", n, sent.queries)
+				t.Errorf("Emit of %d events took %d queries", n, sent.queries)
 			}
 		}
 		return nil
 	})
-	if sent.prepares != 2 {
-		t.Errorf("%d statements were prepared, want one for a single event and one for any number", sent.prepares)
+	if sent.prepares != 5 {
+		t.Errorf("%d statements were prepared, want one for a single event, one for any number, of each function, and one for COPY", sent.prepares)
 	}
 }

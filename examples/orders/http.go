@@ -1,0 +1,109 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+
+	"github.com/google/uuid"
+)
+
+// maxBody is how large a request may be.
+const maxBody = 64 << 10
+
+// newHandler returns the service:
+//
+//	POST /orders              {"customer": …, "cents": …} with Idempotency-Key: 201, or 200 if it is a repetition
+//	GET  /orders/{id}         200
+//	POST /orders/{id}/pay     200, also if it is a repetition
+//	POST /orders/{id}/cancel  200, also if it is a repetition
+//
+// Each answers with the order. Errors are {"error": …}.
+func newHandler(o *orders, log *slog.Logger) http.Handler {
+	h := handler{o, log}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /orders", h.place)
+	mux.HandleFunc("GET /orders/{id}", h.withOrder(func(r *http.Request, id uuid.UUID) (order, error) { return o.get(r.Context(), id) }))
+	mux.HandleFunc("POST /orders/{id}/pay", h.withOrder(func(r *http.Request, id uuid.UUID) (order, error) { return o.end(r.Context(), id, paid) }))
+	mux.HandleFunc("POST /orders/{id}/cancel", h.withOrder(func(r *http.Request, id uuid.UUID) (order, error) { return o.end(r.Context(), id, canceled) }))
+	return mux
+}
+
+type handler struct {
+	orders *orders
+	log    *slog.Logger
+}
+
+func (h handler) place(w http.ResponseWriter, r *http.Request) {
+	var body struct {
+		Customer string `json:"customer"`
+		Cents    int64  `json:"cents"`
+	}
+	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+	decoder.DisallowUnknownFields()
+	key := r.Header.Get("Idempotency-Key")
+	switch err := decoder.Decode(&body); {
+	case err != nil:
+		h.refuse(w, r, http.StatusBadRequest, err)
+	case key == "" || len(key) > 255:
+		h.refuse(w, r, http.StatusBadRequest, errors.New("the header Idempotency-Key is needed, of at most 255 bytes"))
+	case body.Customer == "" || body.Cents <= 0:
+		h.refuse(w, r, http.StatusBadRequest, errors.New("an order has a customer, and costs something"))
+	default:
+		placed, fresh, err := h.orders.place(r.Context(), key, body.Customer, body.Cents)
+		if err != nil {
+			h.fail(w, r, err)
+			return
+		}
+		status := http.StatusOK
+		if fresh {
+			status = http.StatusCreated
+		}
+		h.answer(w, r, status, placed)
+	}
+}
+
+// withOrder returns what answers with what f makes of the order in the path.
+func (h handler) withOrder(f func(r *http.Request, id uuid.UUID) (order, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		id, err := uuid.Parse(r.PathValue("id"))
+		if err != nil {
+			h.fail(w, r, errNoOrder)
+			return
+		}
+		found, err := f(r, id)
+		if err != nil {
+			h.fail(w, r, err)
+			return
+		}
+		h.answer(w, r, http.StatusOK, found)
+	}
+}
+
+// fail tells the client of an error that is its own, and the log of any other.
+func (h handler) fail(w http.ResponseWriter, r *http.Request, err error) {
+	switch {
+	case errors.Is(err, errNoOrder):
+		h.refuse(w, r, http.StatusNotFound, err)
+	case errors.Is(err, errEnded):
+		h.refuse(w, r, http.StatusConflict, err)
+	case errors.Is(err, errOtherKey):
+		h.refuse(w, r, http.StatusUnprocessableEntity, err)
+	default:
+		h.log.ErrorContext(r.Context(), "request failed", slog.String("path", r.URL.Path), slog.Any("err", err))
+		h.refuse(w, r, http.StatusServiceUnavailable, errors.New("try again"))
+	}
+}
+
+func (h handler) refuse(w http.ResponseWriter, r *http.Request, status int, err error) {
+	h.answer(w, r, status, map[string]string{"error": err.Error()})
+}
+
+func (h handler) answer(w http.ResponseWriter, r *http.Request, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	if err := json.NewEncoder(w).Encode(body); err != nil { // the client has gone; it will ask again
+		h.log.WarnContext(r.Context(), "answer not sent", slog.Any("err", err))
+	}
+}

@@ -1,0 +1,112 @@
+// Package snippet is for tests that hold Go code, in a page or in a test, to what the compiler says.
+//
+//	c := snippet.New(t, "context", "github.com/outbox-cdc/outbox-cdc/outbox")
+//	err := c.Check(`func f(ctx context.Context) { … }`)
+//	err = c.CheckPage(page, "(ctx context.Context) error")
+//
+// Nothing of it is run.
+package snippet
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"strings"
+	"testing"
+)
+
+// A Checker type-checks code that uses certain packages.
+type Checker struct {
+	fset     *token.FileSet
+	importer types.Importer
+	header   string // package clause and imports
+}
+
+// New returns a Checker for code in which packages are imported, by their own names. It builds
+// them, as `go build` in the test's directory would.
+func New(tb testing.TB, packages ...string) *Checker {
+	tb.Helper()
+	args := append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Name}} {{.Export}}"}, packages...)
+	out, err := exec.CommandContext(tb.Context(), "go", args...).Output() //nolint:gosec // a test's
+	if err != nil {
+		if failed, ok := errors.AsType[*exec.ExitError](err); ok {
+			err = fmt.Errorf("%w\n%s", err, failed.Stderr)
+		}
+		tb.Fatalf("go list: %v", err)
+	}
+	exports := make(map[string]string)
+	for line := range strings.Lines(string(out)) {
+		if f := strings.Fields(line); len(f) == 3 {
+			exports[f[0]] = f[2]
+		}
+	}
+	c := &Checker{fset: token.NewFileSet(), header: "package snippet; import ("}
+	for _, p := range packages {
+		c.header += fmt.Sprintf("%q; ", p)
+	}
+	c.header += ")\n"
+	c.importer = importer.ForCompiler(c.fset, "gc", func(p string) (io.ReadCloser, error) {
+		file, ok := exports[p]
+		if !ok {
+			return nil, fmt.Errorf("package %s is none of those of the snippet", path.Base(p))
+		}
+		return os.Open(file) //nolint:gosec // a test's
+	})
+	return c
+}
+
+// Check returns the first error of the compiler in declarations. That an import or a variable is not
+// used is none.
+func (c *Checker) Check(code string) error {
+	file, err := parser.ParseFile(c.fset, "snippet.go", c.header+code, 0)
+	if err != nil {
+		return err
+	}
+	var first error
+	cfg := types.Config{Importer: c.importer, Error: func(err error) {
+		if e, ok := errors.AsType[types.Error](err); first == nil && (!ok || !e.Soft) {
+			first = err
+		}
+	}}
+	_, _ = cfg.Check("snippet", c.fset, []*ast.File{file}, nil) // reported above
+	return first
+}
+
+// CheckPage is Check for all Go code of a page together, between ```go and ```. A block is either
+// declarations, or statements of a function with the given parameters and results. In place of a
+// file an error names the first line of its block.
+func (c *Checker) CheckPage(page, signature string) error {
+	blocks := blocks(page)
+	if len(blocks) == 0 {
+		return errors.New("the page has no Go code")
+	}
+	var all strings.Builder
+	for i, block := range blocks {
+		if _, err := parser.ParseFile(token.NewFileSet(), "", "package p\n"+block, 0); err != nil {
+			blocks[i] = "func _" + signature + " {\n" + block + "\npanic(\"the page goes on\")\n}"
+		}
+		first, _, _ := strings.Cut(strings.TrimSpace(block), "\n")
+		fmt.Fprintf(&all, "/*line %q:1:1*/ %s\n", strings.NewReplacer(":", " ", "*/", "").Replace(first), blocks[i])
+	}
+	return c.Check(all.String())
+}
+
+func blocks(page string) []string {
+	var all []string
+	for {
+		_, rest, ok := strings.Cut(page, "```go\n")
+		if !ok {
+			return all
+		}
+		block, after, _ := strings.Cut(rest, "```")
+		all, page = append(all, block), after
+	}
+}

@@ -1,0 +1,32 @@
+package outbox_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/apitest"
+	"github.com/outbox-cdc/outbox-cdc/internal/snippet"
+)
+
+// An event cannot be written beside a transaction: it does not compile.
+func TestNothingButATransactionCompiles(t *testing.T) {
+	c := snippet.New(t, "context", "database/sql", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool",
+		"github.com/jackc/pgx/v5/pgconn", "github.com/outbox-cdc/outbox-cdc/outbox")
+	const pgxTx, sqlTx = "pgx.Tx *pgxpool.Tx", "*sql.Tx"
+	none := "*pgxpool.Pool *pgxpool.Conn *pgx.Conn *pgconn.PgConn *sql.DB *sql.Conn"
+	for call, takes := range map[string]string{
+		"outbox.Write": pgxTx, "outbox.Emit": pgxTx, "outbox.WriteSQL": sqlTx, "outbox.EmitSQL": sqlTx,
+		"(&outbox.Writer{}).Write": pgxTx, "(&outbox.Writer{}).Emit": pgxTx, "(&outbox.Writer{}).WriteSQL": sqlTx, "(&outbox.Writer{}).EmitSQL": sqlTx,
+	} {
+		for target := range strings.FieldsSeq(none + " " + pgxTx + " " + sqlTx) {
+			err := c.Check("func _(ctx context.Context, target " + target + ", e outbox.Event) error { return " + call + "(ctx, target, e) }")
+			if compiles := strings.Contains(" "+takes+" ", " "+target+" "); compiles && err != nil {
+				t.Errorf("%s with a %s: %v", call, target, err)
+			} else if !compiles && (err == nil || !strings.Contains(err.Error(), "cannot use target")) {
+				t.Errorf("%s with a %s compiles or fails otherwise: %v", call, target, err)
+			}
+		}
+	}
+}
+
+func TestEverySymbolHasAnExample(t *testing.T) { apitest.Examples(t, "outbox") }
