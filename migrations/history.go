@@ -12,10 +12,10 @@ import (
 	"github.com/pressly/goose/v3/lock"
 )
 
-// historyTable records what was applied, in the schema of the outbox tables it is about.
+// historyTable records what was applied, in the schema of the tables it is about.
 const historyTable = "outbox_cdc_migrations"
 
-// A history is the migrations applied to one outbox table. It exists only while there is something
+// A history is the migrations applied to one outbox table or inbox. It exists only while there is something
 // to remember: the first Insert creates its table and the last Delete drops it, each in the
 // transaction of the migration itself. Reading therefore creates nothing, and finds version 0
 // where there is no table.
@@ -23,7 +23,7 @@ const historyTable = "outbox_cdc_migrations"
 // Writing happens under locker's lock only.
 type history struct {
 	sql         string // name of the history table in SQL
-	table       string // of which outbox table
+	table       string // of which outbox table; of an inbox that of the claims
 	partitioned bool   // the form that Insert records
 }
 
@@ -78,7 +78,7 @@ func (h history) CreateVersionTable(ctx context.Context, db database.DBTxConn) e
 		applied_at  timestamptz NOT NULL DEFAULT now(),
 		PRIMARY KEY (table_name, version)
 	);
-	COMMENT ON TABLE `+h.sql+` IS 'Which migrations of outbox-cdc were applied to which outbox table of this schema.'`)
+	COMMENT ON TABLE `+h.sql+` IS 'Which migrations of outbox-cdc were applied to which outbox table, or inbox (processed_events), of this schema.'`)
 	return err
 }
 

@@ -29,8 +29,8 @@ type Migration struct {
 	AppliedAt time.Time // zero: not applied
 }
 
-// Up brings the outbox table to the newest version, creating it where there is none, and returns
-// the migrations it applied: none when the table was up to date. Each migration is one
+// Up brings the tables of cfg to the newest version, creating them where there are none, and returns
+// the migrations it applied: none when they were up to date. Each migration is one
 // transaction, so after an error the ones before it stand and Up can be repeated. Deployers that
 // call it at the same time take turns.
 //
@@ -52,7 +52,7 @@ func Up(ctx context.Context, db *sql.DB, cfg Config) ([]Migration, error) {
 }
 
 // Down undoes every migration above version to, newest first, and returns those it undid; 0 removes
-// the outbox table with all its rows and partitions. It refuses while a publication contains the
+// the tables with all their rows and partitions. It refuses while a publication contains the outbox
 // table. The form of the table is known from its history: cfg.Partitioned is not looked at.
 func Down(ctx context.Context, db *sql.DB, cfg Config, to int64) ([]Migration, error) {
 	m, err := open(ctx, db, cfg)
@@ -73,10 +73,10 @@ func Status(ctx context.Context, db *sql.DB, cfg Config) ([]Migration, error) {
 	return m.status(ctx)
 }
 
-// A migrator knows one table and the form it has or is to have.
+// A migrator knows the tables of one part and the form they have or are to have.
 type migrator struct {
 	db      *sql.DB
-	table   tableName // with its schema
+	table   tableName // with its schema; the one that cfg is named after
 	history history
 	scripts []script
 }
@@ -108,7 +108,7 @@ func open(ctx context.Context, db *sql.DB, cfg Config) (*migrator, error) {
 		partitioned = entries[0].partitioned
 	}
 	m := &migrator{db: db, table: table, history: newHistory(table, partitioned)}
-	m.scripts, err = scripts(table, partitioned)
+	m.scripts, err = scripts(cfg.Part, table, partitioned)
 	return m, err
 }
 

@@ -17,6 +17,9 @@ import (
 
 var anyTime = cmp.Comparer(func(a, b time.Time) bool { return a.IsZero() == b.IsZero() })
 
+// equateEmpty makes no migrations and none equal.
+var equateEmpty = cmpopts.EquateEmpty()
+
 func TestUpAndDown(t *testing.T) {
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		for _, cfg := range []Config{{}, {Partitioned: true}} {
@@ -29,7 +32,7 @@ func TestUpAndDown(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%+v: %s: %v", cfg, what, err)
 				}
-				if diff := cmp.Diff(want, got, anyTime, cmpopts.EquateEmpty()); diff != "" {
+				if diff := cmp.Diff(want, got, anyTime, equateEmpty); diff != "" {
 					t.Fatalf("%+v: %s (-want +got):\n%s", cfg, what, diff)
 				}
 			}
@@ -149,28 +152,37 @@ func TestPrintedSQLMakesTheSameObjects(t *testing.T) {
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		for _, cfg := range []Config{{}, {Partitioned: true}} {
 			up, printed := pgtest.DatabaseOn(t, srv), pgtest.DatabaseOn(t, srv)
-			if _, err := Up(t.Context(), pool(t, up), cfg); err != nil {
-				t.Fatal(err)
-			}
-			var sql strings.Builder
-			if err := Print(&sql, cfg); err != nil {
-				t.Fatal(err)
-			}
-			printed.Exec(t, sql.String())
-			up.Exec(t, `DROP TABLE outbox_cdc_migrations`)
-			if diff := cmp.Diff(objects(t, up), objects(t, printed)); diff != "" {
-				t.Errorf("%+v: objects (-Up +Print):\n%s", cfg, diff)
-			}
-			if diff := cmp.Diff(describe(t, up), describe(t, printed)); diff != "" {
-				t.Errorf("%+v: table (-Up +Print):\n%s", cfg, diff)
-			}
-			_, undo, _ := strings.Cut(sql.String(), "-- To undo:")
-			printed.Exec(t, strings.ReplaceAll(undo, "--", ""))
-			if left := objects(t, printed); len(left) > 0 {
-				t.Errorf("%+v: the printed undo left %s", cfg, left)
-			}
+			printsWhatItDoes(t, cfg, up, printed, "outbox_cdc_migrations", func() {
+				if diff := cmp.Diff(describe(t, up), describe(t, printed)); diff != "" {
+					t.Errorf("%+v: table (-Up +Print):\n%s", cfg, diff)
+				}
+			})
 		}
 	})
+}
+
+// printsWhatItDoes runs Up on one database and what Print prints on another, compares them, also by
+// more, and undoes what was printed.
+func printsWhatItDoes(t *testing.T, cfg Config, up, printed *pgtest.DB, history string, more func()) {
+	t.Helper()
+	if _, err := Up(t.Context(), pool(t, up), cfg); err != nil {
+		t.Fatal(err)
+	}
+	var sql strings.Builder
+	if err := Print(&sql, cfg); err != nil {
+		t.Fatal(err)
+	}
+	printed.Exec(t, sql.String())
+	up.Exec(t, `DROP TABLE `+history)
+	if diff := cmp.Diff(objects(t, up), objects(t, printed)); diff != "" {
+		t.Errorf("%+v: objects (-Up +Print):\n%s", cfg, diff)
+	}
+	more()
+	_, undo, _ := strings.Cut(sql.String(), "-- To undo:")
+	printed.Exec(t, strings.ReplaceAll(undo, "--", ""))
+	if left := objects(t, printed); len(left) > 0 {
+		t.Errorf("%+v: the printed undo left %s", cfg, left)
+	}
 }
 
 func TestTablesOfOneSchemaHaveSeparateHistories(t *testing.T) {

@@ -33,7 +33,7 @@ func (n name) String() string {
 // with returns the name of something that belongs to n.
 func (n name) with(suffix string) name { return name{n.text + suffix, n.quoted} }
 
-// A tableName is the name of the outbox table.
+// A tableName is the name of a table.
 type tableName struct {
 	schema name // empty text: not given
 	table  name

@@ -3,6 +3,7 @@ package migrations
 import (
 	"cmp"
 	"embed"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -15,26 +16,80 @@ import (
 // InitialDays is how many days after today have a partition once Up has made a partitioned table.
 const InitialDays = 14
 
-// Config names the table and chooses its form. The zero value is an unpartitioned table called
-// outbox.
+// A Part is what belongs together: it is created, upgraded and removed as one, and has versions
+// of its own.
+type Part string
+
+// The parts. Services that write events have an outbox, services that consume them an inbox.
+const (
+	Outbox Part = "outbox"
+	Inbox  Part = "inbox"
+)
+
+// Config names the tables and chooses their form. The zero value is an unpartitioned outbox table
+// called outbox.
 type Config struct {
+	// Part says which tables it is about. Empty means Outbox.
+	Part Part
 	// Table is the name of the outbox table as SQL has it: outbox, app.outbox, "App"."Outbox".
 	// Unquoted names fold to lower case. Without a schema it is in the first schema of the
-	// search_path. Empty means outbox.
+	// search_path. Empty means outbox. The tables of an Inbox have fixed names.
 	Table string
-	// Partitioned asks for a table partitioned by day. The form is chosen by the first Up and
-	// cannot be changed by a later one.
+	// Schema is where the tables of an Inbox are, as SQL has it. Empty means the first schema of
+	// the search_path. That of an outbox is in Table.
+	Schema string
+	// Partitioned asks for a table partitioned by day: the outbox, or processed_events of an
+	// Inbox. The form is chosen by the first Up and cannot be changed by a later one.
 	Partitioned bool
 }
 
-// Validate reports a table name that cannot be used. It contacts nobody.
+// Validate reports names that cannot be used. It contacts nobody.
 func (cfg Config) Validate() error {
 	_, err := cfg.parse()
 	return err
 }
 
-// parse returns the table cfg names, with room in its name for what is named after it.
+// claimsTable and eventsTable are the tables of an Inbox.
+const (
+	claimsTable = "processed_events"
+	eventsTable = "inbox_events"
+)
+
+// parse returns the table that cfg is named after: the outbox, or the claims of an inbox.
 func (cfg Config) parse() (tableName, error) {
+	switch cmp.Or(cfg.Part, Outbox) {
+	case Outbox:
+		return cfg.parseOutbox()
+	case Inbox:
+		return cfg.parseInbox()
+	}
+	return tableName{}, fmt.Errorf("part %q: want outbox or inbox", string(cfg.Part))
+}
+
+func (cfg Config) parseInbox() (tableName, error) {
+	t := tableName{table: name{text: claimsTable}}
+	if cfg.Table != "" {
+		return tableName{}, fmt.Errorf("table %s: the tables of an inbox have fixed names", cfg.Table)
+	}
+	if cfg.Schema == "" {
+		return t, nil
+	}
+	schema, rest, err := parseName(cfg.Schema)
+	if err == nil && rest != "" {
+		err = errors.New("want one name")
+	}
+	if err != nil {
+		return tableName{}, fmt.Errorf("schema %q: %w", cfg.Schema, err)
+	}
+	t.schema = schema
+	return t, nil
+}
+
+// parseOutbox returns the outbox table, with room in its name for what is named after it.
+func (cfg Config) parseOutbox() (tableName, error) {
+	if cfg.Schema != "" {
+		return tableName{}, fmt.Errorf("schema %s: the schema of an outbox is part of its table's name", cfg.Schema)
+	}
 	t, err := parseTable(cmp.Or(cfg.Table, "outbox"))
 	if err != nil {
 		return tableName{}, err
@@ -48,26 +103,27 @@ func (cfg Config) parse() (tableName, error) {
 
 func createPartitions(table name) name { return table.with("_create_partitions") }
 
-//go:embed sql/*.sql
+//go:embed sql
 var embedded embed.FS
 
-// A script is one migration, as written for one table.
+// A script is one migration, as written for one set of tables.
 type script struct {
 	version  int64
 	name     string // 00001_outbox
 	up, down string
 }
 
-// scripts returns all migrations for t, ascending by version.
-func scripts(t tableName, partitioned bool) ([]script, error) {
-	ups, err := fs.Glob(embedded, "sql/*.up.sql") // sorted
+// scripts returns all migrations of a part for t, ascending by version.
+func scripts(part Part, t tableName, partitioned bool) ([]script, error) {
+	dir := "sql/" + string(cmp.Or(part, Outbox)) + "/"
+	ups, err := fs.Glob(embedded, dir+"*.up.sql") // sorted
 	if err != nil {
 		return nil, err
 	}
 	all := make([]script, 0, len(ups))
 	for _, file := range ups {
 		base := strings.TrimSuffix(file, ".up.sql")
-		s := script{name: strings.TrimPrefix(base, "sql/")}
+		s := script{name: strings.TrimPrefix(base, dir)}
 		number, _, _ := strings.Cut(s.name, "_")
 		if s.version, err = strconv.ParseInt(number, 10, 64); err != nil {
 			return nil, fmt.Errorf("version of migration %s: %w", s.name, err)
@@ -85,7 +141,7 @@ func scripts(t tableName, partitioned bool) ([]script, error) {
 
 // render fills the names that belong to t into one file.
 func render(file string, t tableName, partitioned bool) (string, error) {
-	tmpl, err := template.ParseFS(embedded, file)
+	tmpl, err := template.ParseFS(embedded, file, "sql/partitions.sql")
 	if err != nil {
 		return "", fmt.Errorf("parse %s: %w", file, err)
 	}
@@ -94,6 +150,7 @@ func render(file string, t tableName, partitioned bool) (string, error) {
 		"Partitioned":      partitioned,
 		"Table":            t.String(),
 		"TableLiteral":     literal(t.String()),
+		"Events":           t.sibling(name{text: eventsTable}),
 		"Default":          t.sibling(t.table.with("_default")),
 		"CreatePartitions": t.sibling(createPartitions(t.table)),
 		"InitialDays":      InitialDays,
@@ -106,13 +163,14 @@ func render(file string, t tableName, partitioned bool) (string, error) {
 
 // Print writes the SQL that Up would run on an empty database, for people with a migration tool of
 // their own, and as comments the SQL that undoes it. It contains neither BEGIN nor COMMIT: run it
-// in a transaction. Names are qualified exactly as cfg.Table is.
+// in a transaction. Names are qualified exactly as cfg.Table or
+// cfg.Schema is.
 func Print(w io.Writer, cfg Config) error {
 	t, err := cfg.parse()
 	if err != nil {
 		return err
 	}
-	all, err := scripts(t, cfg.Partitioned)
+	all, err := scripts(cfg.Part, t, cfg.Partitioned)
 	if err != nil {
 		return err
 	}

@@ -18,13 +18,17 @@ import (
 func (a *app) migrate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate",
-		Short: "Create, upgrade or remove the outbox table",
-		Long: `Migrate creates the outbox table, or upgrades it to the newest form. Its subcommands work on
-the tables of outbox.tables, by default one called outbox; --table names another.
+		Short: "Create, upgrade or remove the tables of outbox and inbox",
+		Long: `Migrate creates the outbox table and the tables of the inbox, or upgrades them to the newest form.
+Its subcommands work on the tables of outbox.tables, by default one called outbox (--table names
+another), and on processed_events and inbox_events, which the Go package inbox uses. --only leaves
+out what a service does not need: one that only writes events has no inbox, one that only consumes
+them no outbox.
 
 The relay does not need a table made here: any works whose columns are named in outbox.columns.`,
 		Example: `  outbox-cdc migrate up --dsn postgres://owner@db/app
   outbox-cdc migrate up --partitioned --print
+  outbox-cdc migrate up --only inbox --dsn postgres://owner@db/notifications
   outbox-cdc migrate status -c outbox-cdc.yaml`,
 		RunE:                       group,
 		DisableFlagsInUseLine:      true,
@@ -37,20 +41,21 @@ The relay does not need a table made here: any works whose columns are named in 
 func (a *app) migrateUp() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
-		Short: "Create or upgrade the table",
+		Short: "Create or upgrade the tables",
 		Long: `Up applies the migrations that are missing, each in one transaction. It may be repeated, and
 several deployers may run it at the same time.
 
 With --print it contacts no database and prints the SQL, for use with other migration tools.`,
 		Example: `  outbox-cdc migrate up --dsn postgres://owner@db/app
-  outbox-cdc migrate up --table app.outbox --partitioned --print > outbox.sql`,
+  outbox-cdc migrate up --only outbox --table app.outbox --partitioned --print > outbox.sql`,
 		Args: noArgs,
 	}
 	s := configFlags(cmd, "dsn", "table")
-	partitioned := cmd.Flags().Bool("partitioned", false, "range-partition the table by day, so that old events are dropped by partition")
+	parts := partFlags(cmd)
+	partitioned := cmd.Flags().Bool("partitioned", false, "range-partition outbox and processed_events by day, so that what is old is dropped by partition")
 	show := cmd.Flags().Bool("print", false, "print the SQL instead of running it")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		m, err := a.migrator(s, *partitioned)
+		m, err := a.migrator(s, parts, *partitioned)
 		if err != nil {
 			return err
 		}
@@ -69,16 +74,17 @@ With --print it contacts no database and prints the SQL, for use with other migr
 func (a *app) migrateDown() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "down",
-		Short: "Undo migrations; without --to, remove the table and its rows",
-		Long: `Down undoes every migration above --to, newest first. 0, the default, removes the table with all its rows.
-It refuses while a publication contains the table: outbox-cdc setup --drop comes first.`,
-		Example: `  outbox-cdc migrate down --dsn postgres://owner@db/app --to 0`,
+		Short: "Undo migrations; without --to, remove the tables and their rows",
+		Long: `Down undoes every migration above --to, newest first. 0, the default, removes the tables with all their rows.
+It refuses while a publication contains the outbox: outbox-cdc setup --drop comes first.`,
+		Example: `  outbox-cdc migrate down --dsn postgres://owner@db/app --only outbox --to 0`,
 		Args:    noArgs,
 	}
 	s := configFlags(cmd, "dsn", "table")
+	parts := partFlags(cmd)
 	to := cmd.Flags().Int64("to", 0, "last `version` to keep")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		m, err := a.migrator(s, false)
+		m, err := a.migrator(s, parts, false)
 		if err != nil {
 			return err
 		}
@@ -100,8 +106,9 @@ func (a *app) migrateStatus() *cobra.Command {
 		Args:    noArgs,
 	}
 	s := configFlags(cmd, "dsn", "table")
+	parts := partFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		m, err := a.migrator(s, false)
+		m, err := a.migrator(s, parts, false)
 		if err != nil {
 			return err
 		}
@@ -112,12 +119,22 @@ func (a *app) migrateStatus() *cobra.Command {
 				if !one.AppliedAt.IsZero() {
 					state = "applied " + one.AppliedAt.UTC().Format(time.RFC3339)
 				}
-				fmt.Fprintf(m.out, "%s: %s %s\n", table.Table, one.Name, state)
+				fmt.Fprintf(m.out, "%s: %s %s\n", label(table), one.Name, state)
 			}
 			return err
 		})
 	}
 	return cmd
+}
+
+// partNames are what --only and --inbox-schema say.
+type partNames struct{ only, inboxSchema *string }
+
+func partFlags(cmd *cobra.Command) partNames {
+	return partNames{
+		only:        cmd.Flags().String("only", "", "`part`: outbox or inbox; without it, both"),
+		inboxSchema: cmd.Flags().String("inbox-schema", "", "`schema` of the inbox's tables; without it, the first one of the search_path"),
+	}
 }
 
 // A migrator works on the tables of a configuration.
@@ -128,22 +145,42 @@ type migrator struct {
 }
 
 // migrator checks the tables' names before anything is contacted.
-func (a *app) migrator(s *settings, partitioned bool) (*migrator, error) {
+func (a *app) migrator(s *settings, parts partNames, partitioned bool) (*migrator, error) {
 	cfg, err := a.load(s)
 	if err != nil {
 		return nil, failed(err)
 	}
 	m := &migrator{cfg: cfg, out: a.stdout}
-	for _, name := range cfg.Outbox.Tables {
-		table := migrations.Config{Table: name, Partitioned: partitioned}
-		if err := migrations.Print(io.Discard, table); err != nil {
+	only := migrations.Part(*parts.only)
+	if only != "" && only != migrations.Outbox && only != migrations.Inbox {
+		f := failed(fmt.Errorf("--only %s: want outbox or inbox", only))
+		f.exit = connector.ExitUsage
+		return nil, f
+	}
+	if only != migrations.Inbox {
+		for _, name := range cfg.Outbox.Tables {
+			m.tables = append(m.tables, migrations.Config{Table: name, Partitioned: partitioned})
+		}
+	}
+	if only != migrations.Outbox {
+		m.tables = append(m.tables, migrations.Config{Part: migrations.Inbox, Schema: *parts.inboxSchema, Partitioned: partitioned})
+	}
+	for _, table := range m.tables {
+		if err := table.Validate(); err != nil {
 			f := failed(err)
 			f.exit = connector.ExitUsage
 			return nil, f
 		}
-		m.tables = append(m.tables, table)
 	}
 	return m, nil
+}
+
+// label is what a person calls the tables of cfg.
+func label(cfg migrations.Config) string {
+	if cfg.Part == migrations.Inbox {
+		return "inbox"
+	}
+	return cfg.Table
 }
 
 func (m *migrator) print() error {
@@ -167,7 +204,7 @@ func (m *migrator) each(ctx context.Context, do func(context.Context, *sql.DB, m
 		if err := do(ctx, db, table); err != nil {
 			f := failed(err)
 			f.where = []string{"source: " + address(&pg.Config)}
-			f.object = "table " + table.Table
+			f.object = "table " + label(table)
 			return f
 		}
 	}
@@ -177,9 +214,9 @@ func (m *migrator) each(ctx context.Context, do func(context.Context, *sql.DB, m
 // report prints what was done to one table, or that there was nothing to do.
 func (m *migrator) report(table migrations.Config, did, nothing string, done []migrations.Migration, err error) {
 	for _, one := range done {
-		fmt.Fprintf(m.out, "%s: %s %s\n", table.Table, did, one.Name)
+		fmt.Fprintf(m.out, "%s: %s %s\n", label(table), did, one.Name)
 	}
 	if err == nil && len(done) == 0 {
-		fmt.Fprintf(m.out, "%s: %s\n", table.Table, nothing)
+		fmt.Fprintf(m.out, "%s: %s\n", label(table), nothing)
 	}
 }

@@ -1,0 +1,9 @@
+package inbox_test
+
+import (
+	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/apitest"
+)
+
+func TestImports(t *testing.T) { apitest.Imports(t, "inbox") }

@@ -1,0 +1,32 @@
+package inboxsarama_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/IBM/sarama"
+	"go.uber.org/goleak"
+
+	"github.com/outbox-cdc/outbox-cdc/inbox"
+	"github.com/outbox-cdc/outbox-cdc/inbox/inboxsarama"
+	"github.com/outbox-cdc/outbox-cdc/internal/inboxtest"
+	"github.com/outbox-cdc/outbox-cdc/internal/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(kafkatest.Wrap(pgtest.Wrap(m)), goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
+}
+
+func TestContract(t *testing.T) {
+	inboxtest.Contract(t, func(ctx context.Context, brokers []string, group, topic string, p *inbox.Processor) error {
+		cfg := sarama.NewConfig()
+		cfg.Consumer.Offsets.Initial = sarama.OffsetOldest
+		g, err := sarama.NewConsumerGroup(brokers, group, cfg)
+		if err != nil {
+			return err
+		}
+		defer g.Close()
+		return inboxsarama.Run(ctx, g, []string{topic}, p, inboxsarama.Config{})
+	})
+}

@@ -1,0 +1,323 @@
+package inbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outbox-cdc/outbox-cdc/inbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/migrations"
+)
+
+// failingOnce makes effects from the second attempt on, by do.
+func failingOnce(do inbox.Handler) func(*inbox.Config) {
+	return func(c *inbox.Config) {
+		c.Lease = 300 * time.Millisecond
+		c.Handlers["A"] = func(ctx context.Context, tx pgx.Tx, e inbox.Event) error {
+			if e.Attempt == 1 {
+				return errBroken
+			}
+			if err := effect(ctx, tx, e); err != nil {
+				return err
+			}
+			return do(ctx, tx, e)
+		}
+	}
+}
+
+// A slow attempt takes longer than its lease and keeps its event.
+func TestSlowAttemptIsLeftAlone(t *testing.T) {
+	db := database(t, pgtest.Server(t), migrations.Config{})
+	shared := pool(t, db)
+	var attempts atomic.Int32
+	slow := failingOnce(func(ctx context.Context, _ pgx.Tx, _ inbox.Event) error {
+		attempts.Add(1)
+		select {
+		case <-time.After(1500 * time.Millisecond):
+		case <-ctx.Done():
+		}
+		return nil
+	})
+	first, second := processor(t, shared, slow), processor(t, shared, slow)
+	run(t, first)
+	run(t, second)
+	e := makeEvent(0, "k", "A")
+	handle(t, first, e)
+	eventually(t, "nothing waits", func() bool { return left(t, db) == 0 })
+	if n := attempts.Load(); n != 1 {
+		t.Errorf("%d attempts, want one", n)
+	}
+	if diff := cmp.Diff(ids(e), effects(t, db, "k")); diff != "" {
+		t.Errorf("effects (-want +got):\n%s", diff)
+	}
+}
+
+// A processor that is gone in the middle of an attempt renews nothing: another takes its event over.
+func TestCrashedProcessorsEventsAreTakenOver(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		db := database(t, srv, migrations.Config{})
+		shared := pool(t, db)
+		p := processor(t, shared, failingOnce(func(context.Context, pgx.Tx, inbox.Event) error { return nil }))
+		e := makeEvent(0, "k", "A")
+		handle(t, p, e)
+		db.Exec(t, `UPDATE inbox_events SET leased_by = gen_random_uuid(), leased_until = clock_timestamp() + interval '700 ms', due_at = clock_timestamp()`)
+		leased := time.Now()
+		run(t, p)
+		eventually(t, "nothing waits", func() bool { return left(t, db) == 0 })
+		if took := time.Since(leased); took < 600*time.Millisecond {
+			t.Errorf("the event was taken over after %s", took)
+		}
+		if diff := cmp.Diff(ids(e), effects(t, db, "k")); diff != "" {
+			t.Errorf("effects (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// An attempt whose lease is another's is told so, and has no effect.
+func TestLostLease(t *testing.T) {
+	db := database(t, pgtest.Server(t), migrations.Config{})
+	shared := pool(t, db)
+	began, cause := make(chan struct{}), make(chan error, 1)
+	p := processor(t, shared, failingOnce(func(ctx context.Context, _ pgx.Tx, _ inbox.Event) error {
+		close(began)
+		<-ctx.Done()
+		cause <- context.Cause(ctx)
+		return nil
+	}))
+	stop := run(t, p)
+	handle(t, p, makeEvent(0, "k", "A"))
+	<-began
+	db.Exec(t, `UPDATE inbox_events SET leased_by = gen_random_uuid(), leased_until = 'infinity'`)
+	if err := <-cause; !errors.Is(err, inbox.ErrLeaseLost) {
+		t.Errorf("the handler's context ended by %v, want ErrLeaseLost", err)
+	}
+	stop()
+	if n := len(effects(t, db, "k")); n != 0 || left(t, db) != 1 {
+		t.Errorf("%d effects, %d events wait; want none and the other's one", n, left(t, db))
+	}
+}
+
+// The transaction says whose lease it is, also if nobody has noticed yet.
+func TestLostLeaseIsNoticedBeforeTheCommit(t *testing.T) {
+	db := database(t, pgtest.Server(t), migrations.Config{})
+	shared := pool(t, db)
+	took := make(chan struct{})
+	p := processor(t, shared, func(c *inbox.Config) {
+		failingOnce(func(context.Context, pgx.Tx, inbox.Event) error {
+			db.Exec(t, `UPDATE inbox_events SET leased_by = gen_random_uuid(), leased_until = 'infinity'`) //nolint:contextcheck // somebody else's
+			close(took)
+			return nil
+		})(c)
+		c.Lease = time.Hour
+	})
+	stop := run(t, p)
+	handle(t, p, makeEvent(0, "k", "A"))
+	<-took
+	stop()
+	if n := len(effects(t, db, "k")); n != 0 || left(t, db) != 1 {
+		t.Errorf("%d effects, %d events wait; want none and the other's one", n, left(t, db))
+	}
+}
+
+// On a stop attempts have Grace to finish; their leases are given back.
+func TestGracefulStop(t *testing.T) {
+	db := database(t, pgtest.Server(t), migrations.Config{})
+	shared := pool(t, db)
+	for _, grace := range []time.Duration{time.Minute, time.Millisecond} {
+		began, release := make(chan struct{}, 2), make(chan struct{})
+		p := processor(t, shared, func(c *inbox.Config) {
+			c.Grace, c.Lease = grace, time.Hour
+			c.Handlers["A"] = func(ctx context.Context, tx pgx.Tx, e inbox.Event) error {
+				if e.Attempt == 1 && string(e.Key) == "retried" {
+					return errBroken
+				}
+				began <- struct{}{}
+				select {
+				case <-release:
+					return effect(ctx, tx, e)
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+		})
+		stop := run(t, p)
+		handle(t, p, makeEvent(0, "retried", "A"))
+		<-began
+		ctx, cancel := context.WithCancelCause(t.Context())
+		result := make(chan error, 1)
+		go func() { result <- p.Handle(ctx, makeEvent(1, "direct", "A")) }()
+		<-began
+		cancel(errBroken)
+		if grace == time.Minute {
+			close(release)
+			stop()
+			if err := <-result; err != nil {
+				t.Errorf("Handle = %v", err)
+			}
+			if len(effects(t, db, "retried")) != 1 || len(effects(t, db, "direct")) != 1 || left(t, db) != 0 {
+				t.Error("the attempts could not finish")
+			}
+			continue
+		}
+		if err := <-result; !errors.Is(err, errBroken) {
+			t.Errorf("Handle = %v, want the cause of its context", err)
+		}
+		stop()
+		leased := pgtest.QueryRow[int](t, db, `SELECT count(*) FROM inbox_events WHERE leased_by IS NOT NULL OR attempts <> 1`)
+		if leased != 0 || left(t, db) != 1 {
+			t.Errorf("%d of %d events are leased, or have their end counted as a failure", leased, left(t, db))
+		}
+	}
+}
+
+// While MaxWaiting events wait no more are taken.
+func TestBackPressure(t *testing.T) {
+	db := database(t, pgtest.Server(t), migrations.Config{})
+	p := processor(t, pool(t, db), func(c *inbox.Config) { c.MaxWaiting = 2 })
+	handle(t, p, makeEvent(0, "k", "B"), makeEvent(1, "k", "A"), makeEvent(2, "k", "A"))
+	stop := run(t, p)
+	eventually(t, "it is full", func() bool { return p.Stat().Full })
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, errBroken)
+	defer cancel()
+	if err := p.Handle(ctx, makeEvent(3, "other", "A")); !errors.Is(err, errBroken) {
+		t.Errorf("Handle = %v, want it to wait until its context ends", err)
+	}
+	if got := p.Stat(); got.Types[""].Waiting.Parked != 1 || got.Types["A"].Waiting.Waiting != 2 || got.Types["A"].Waiting.OldestWaiting <= 0 {
+		t.Errorf("Stat = %+v", got)
+	}
+	stop()
+	db.Exec(t, `TRUNCATE inbox_events`)
+	run(t, p)
+	handle(t, p, makeEvent(3, "other", "A"))
+}
+
+// A database that goes away and comes back costs no event.
+func TestDatabaseRestarts(t *testing.T) {
+	srv := pgtest.Start(t, pgserver.Config{})
+	db := database(t, srv, migrations.Config{})
+	shared := pool(t, db)
+	p := processor(t, shared, nil)
+	run(t, p)
+	handle(t, p, makeEvent(0, "k", "A"))
+	if err := srv.Immediate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	e := makeEvent(1, "k", "A")
+	result := make(chan error, 1)
+	go func() { result <- p.Handle(t.Context(), e) }()
+	if err := srv.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-result; err != nil {
+		t.Errorf("Handle = %v", err)
+	}
+	eventually(t, "nothing waits", func() bool { return left(t, db) == 0 })
+	if n := len(effects(t, db, "k")); n != 2 {
+		t.Errorf("%d effects, want 2", n)
+	}
+}
+
+func TestRunRefuses(t *testing.T) {
+	db := database(t, pgtest.Server(t), migrations.Config{})
+	p := processor(t, pool(t, db), nil)
+	run(t, p)
+	eventually(t, "it runs", func() bool { return p.Stat().Running })
+	if err := p.Run(t.Context()); err == nil {
+		t.Error("a second Run is not refused")
+	}
+}
+
+// What will not pass by itself is told at once.
+func TestFinalErrors(t *testing.T) {
+	for name, test := range map[string]struct {
+		spoil string
+		want  error
+	}{
+		"no table":  {`DROP TABLE inbox_events`, inbox.ErrNoTable},
+		"old table": {`ALTER TABLE inbox_events DROP COLUMN due_at CASCADE, DROP COLUMN lane CASCADE`, inbox.ErrOldTable},
+	} {
+		db := database(t, pgtest.Server(t), migrations.Config{})
+		p := processor(t, pool(t, db), nil)
+		db.Exec(t, test.spoil)
+		if err := p.Handle(t.Context(), makeEvent(0, "k", "A")); !errors.Is(err, test.want) {
+			t.Errorf("%s: Handle = %v", name, err)
+		}
+		if err := p.Run(t.Context()); !errors.Is(err, test.want) {
+			t.Errorf("%s: Run = %v", name, err)
+		}
+		var problem *inbox.EventError
+		if err := p.Handle(t.Context(), inbox.Event{Topic: "orders", Offset: 7}); !errors.As(err, &problem) ||
+			err.Error() != "inbox: orders[0] at offset 7: the event has no id" {
+			t.Errorf("Handle = %v", err)
+		}
+	}
+}
+
+// A role needs no more than docs/inbox.md says.
+func TestRights(t *testing.T) {
+	db := database(t, pgtest.Server(t), migrations.Config{})
+	role := "poor_" + db.Name
+	db.Exec(t, `CREATE ROLE `+role+` LOGIN; GRANT INSERT ON effects TO `+role+`; GRANT SELECT, INSERT ON processed_events TO `+role+`;
+		GRANT SELECT, INSERT, UPDATE, DELETE ON inbox_events TO `+role)
+	defer db.Exec(t, `DROP OWNED BY `+role+`; DROP ROLE `+role)
+	cfg, err := pgxpool.ParseConfig(db.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.ConnConfig.User = role
+	shared, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shared.Close()
+	p := processor(t, shared, failingOnce(func(context.Context, pgx.Tx, inbox.Event) error { return nil }))
+	stop := run(t, p)
+	defer stop()
+	parked := makeEvent(0, "parked", "B")
+	handle(t, p, makeEvent(1, "k", "A"), makeEvent(2, "k", "A"), parked)
+	eventually(t, "the others are done", func() bool { return left(t, db) == 1 })
+	inTx(t, shared, func(tx pgx.Tx) (int, error) { return inbox.Retry(t.Context(), tx, "test") })
+	inTx(t, shared, func(tx pgx.Tx) (int, error) { return inbox.Discard(t.Context(), tx, "test", parked.ID) })
+	if n := len(effects(t, db, "k")); n != 2 {
+		t.Errorf("%d effects, want 2", n)
+	}
+}
+
+// No more than Workers events are tried at the same time, however many are due.
+func TestWorkers(t *testing.T) {
+	db := database(t, pgtest.Server(t), migrations.Config{})
+	var now, most atomic.Int32
+	p := processor(t, pool(t, db), func(c *inbox.Config) {
+		c.Workers = 2
+		c.Handlers["A"] = func(ctx context.Context, tx pgx.Tx, e inbox.Event) error {
+			if e.Attempt == 1 {
+				return errBroken
+			}
+			n := now.Add(1)
+			defer now.Add(-1)
+			for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+			}
+			if _, err := tx.Exec(ctx, `SELECT pg_sleep(0.02)`); err != nil {
+				return err
+			}
+			return effect(ctx, tx, e)
+		}
+	})
+	for n := range 30 {
+		handle(t, p, makeEvent(n, fmt.Sprint(n), "A"))
+	}
+	run(t, p)
+	eventually(t, "nothing waits", func() bool { return left(t, db) == 0 })
+	if n := pgtest.QueryRow[int](t, db, `SELECT count(DISTINCT event_id) FROM effects`); n != 30 || most.Load() != 2 {
+		t.Errorf("%d effects by %d attempts at a time, want 30 by 2", n, most.Load())
+	}
+}

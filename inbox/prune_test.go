@@ -1,0 +1,122 @@
+package inbox_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outbox-cdc/outbox-cdc/inbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/migrations"
+)
+
+// Of the claims those go that are older than the horizon, in any place of the table, while others
+// are made.
+func TestPrune(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		db := pgtest.DatabaseOn(t, srv)
+		db.Exec(t, `CREATE SCHEMA "My App"`)
+		migrate(t, db, migrations.Config{Schema: `"My App"`})
+		// Some 500 blocks: more than one batch.
+		db.Exec(t, `INSERT INTO "My App".processed_events (consumer, event_id, processed_at)
+			SELECT 'c', gen_random_uuid(), now() - CASE WHEN n % 3 = 0 THEN interval '3 days' ELSE interval '1 hour' END
+			FROM generate_series(1, 60000) AS n`)
+		shared := pool(t, db)
+		schema := inbox.Schema("My App")
+		id := uuid.Must(uuid.NewV7())
+		tx, err := shared.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := schema.Claim(t.Context(), tx, "c", id); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		var rows [2]int64
+		for i := range rows {
+			wg.Go(func() {
+				done, err := schema.Prune(t.Context(), shared, 48*time.Hour)
+				if err != nil || len(done.Created)+len(done.Dropped) > 0 {
+					t.Errorf("Prune = %+v, %v", done, err)
+				}
+				rows[i] = done.Rows
+			})
+		}
+		wg.Wait()
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if rows[0]+rows[1] != 20000 {
+			t.Errorf("%d and %d rows were pruned, want 20000 together", rows[0], rows[1])
+		}
+		if n := pgtest.QueryRow[int](t, db, `SELECT count(*) FROM "My App".processed_events WHERE processed_at > now() - interval '2 days'`); n != 40001 {
+			t.Errorf("%d rows are left, want 40001", n)
+		}
+	})
+}
+
+func TestPruneOfPartitions(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		db := database(t, srv, migrations.Config{Partitioned: true})
+		shared := pool(t, db)
+		// Partitions of the days around the horizon, as they would have been made in time.
+		today := time.Now().UTC().Truncate(24 * time.Hour)
+		partition := func(days int) string { return "processed_events_" + today.AddDate(0, 0, days).Format("20060102") }
+		for days := -5; days < 0; days++ {
+			from, to := today.AddDate(0, 0, days), today.AddDate(0, 0, days+1)
+			db.Exec(t, fmt.Sprintf(`CREATE TABLE %s PARTITION OF processed_events FOR VALUES FROM ('%s') TO ('%s')`, partition(days), firstID(from), firstID(to)))
+			db.Exec(t, fmt.Sprintf(`INSERT INTO processed_events (consumer, event_id, processed_at) VALUES ('c', '%s', now())`, firstID(from.Add(time.Hour))))
+		}
+		db.Exec(t, `INSERT INTO processed_events (consumer, event_id, processed_at) VALUES
+			('c', '7d444840-9dc0-41d1-b245-5ffdce74fad2', now() - interval '5 days'), ('c', '8d444840-9dc0-41d1-b245-5ffdce74fad2', now())`)
+		db.Exec(t, `DROP TABLE `+partition(migrations.InitialDays))
+		// A claim under way holds the table for a moment.
+		tx, err := shared.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := inbox.Claim(t.Context(), tx, "c", uuid.Must(uuid.NewV7())); err != nil {
+			t.Fatal(err)
+		}
+		released := make(chan error)
+		go func() {
+			time.Sleep(1500 * time.Millisecond)
+			released <- tx.Commit(t.Context())
+		}()
+		done, err := inbox.Prune(t.Context(), shared, 72*time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := <-released; err != nil {
+			t.Fatal(err)
+		}
+		want := inbox.Pruned{
+			Rows: 1, Dropped: []string{"public." + partition(-5), "public." + partition(-4)},
+			Created: []string{"public." + partition(migrations.InitialDays)},
+		}
+		if done.Rows != want.Rows || !slices.Equal(done.Dropped, want.Dropped) || !slices.Equal(done.Created, want.Created) {
+			t.Errorf("Prune = %+v, want %+v", done, want)
+		}
+		if n := pgtest.QueryRow[int](t, db, `SELECT count(*) FROM processed_events`); n != 5 {
+			t.Errorf("%d claims are left, want 5", n)
+		}
+	})
+}
+
+// firstID is the lowest UUIDv7 of a moment, whatever its version says.
+func firstID(at time.Time) string {
+	ms := fmt.Sprintf("%012x", at.UnixMilli())
+	return ms[:8] + "-" + ms[8:] + "-0000-0000-000000000000"
+}
+
+func TestPruneRefuses(t *testing.T) {
+	db := database(t, pgtest.Server(t), migrations.Config{})
+	if _, err := inbox.Prune(t.Context(), pool(t, db), 59*time.Minute); err == nil {
+		t.Error("a horizon of minutes is not refused")
+	}
+}

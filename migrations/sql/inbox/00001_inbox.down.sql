@@ -1,0 +1,5 @@
+DROP TABLE IF EXISTS {{.Events}};
+DROP TABLE IF EXISTS {{.Table}};
+{{- if .Partitioned}}
+DROP FUNCTION IF EXISTS {{.CreatePartitions}}(integer);
+{{- end}}

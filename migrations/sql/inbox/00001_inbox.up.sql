@@ -1,0 +1,93 @@
+{{define "bound"}}lpad(to_hex((extract(epoch FROM ({{.}})::timestamp) * 1000)::bigint), 12, '0') || repeat('0', 20){{end -}}
+CREATE TABLE {{.Table}} (
+	event_id     uuid        NOT NULL,
+	processed_at timestamptz NOT NULL DEFAULT now(),
+	consumer     text        NOT NULL,
+	PRIMARY KEY (consumer, event_id)
+){{if .Partitioned}} PARTITION BY RANGE (event_id){{end}};
+
+COMMENT ON TABLE {{.Table}} IS
+	'Which consumer has processed which event, written in the transaction of the effects: makes a redelivered event known.';
+COMMENT ON COLUMN {{.Table}}.event_id IS
+	'Identity of the event: header "id" of the record.{{if .Partitioned}} Chooses the partition, by the UTC day a UUIDv7 was made on.{{end}}';
+COMMENT ON COLUMN {{.Table}}.processed_at IS
+	'Start of the transaction that processed it.';
+COMMENT ON COLUMN {{.Table}}.consumer IS
+	'Name of the consumer. Consumers do not see each other''s events.';
+{{- if .Partitioned}}
+
+-- Takes the ids of days without a partition and those that are no UUIDv7.
+CREATE TABLE {{.Default}} PARTITION OF {{.Table}} DEFAULT;
+
+{{template "partitions.sql" .}}
+{{- end}}
+
+CREATE TABLE {{.Events}} (
+	consumer      text        NOT NULL,
+	event_id      uuid        NOT NULL,
+	position      bigint      NOT NULL GENERATED ALWAYS AS IDENTITY,
+	lane          uuid        NOT NULL,
+	type          text        NOT NULL,
+	topic         text        NOT NULL,
+	partition     integer     NOT NULL,
+	log_offset    bigint      NOT NULL,
+	key           bytea,
+	payload       bytea,
+	header_names  text[]      NOT NULL,
+	header_values bytea[]     NOT NULL,
+	produced_at   timestamptz NOT NULL,
+	received_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+	attempts      integer     NOT NULL,
+	last_error    text,
+	due_at        timestamptz,
+	parked_at     timestamptz,
+	leased_by     uuid,
+	leased_until  timestamptz,
+	PRIMARY KEY (consumer, event_id),
+	CHECK (due_at IS NULL OR parked_at IS NULL)
+);
+CREATE INDEX ON {{.Events}} (consumer, lane, position);
+CREATE INDEX ON {{.Events}} (consumer, due_at) WHERE due_at IS NOT NULL;
+
+COMMENT ON TABLE {{.Events}} IS
+	'Events that a consumer has received and not processed: they wait for another attempt, behind an earlier event of their key, or, parked, for a person.';
+COMMENT ON COLUMN {{.Events}}.consumer IS
+	'Name of the consumer.';
+COMMENT ON COLUMN {{.Events}}.event_id IS
+	'Identity of the event: header "id" of the record.';
+COMMENT ON COLUMN {{.Events}}.position IS
+	'Order of arrival, which is the order of processing within a lane.';
+COMMENT ON COLUMN {{.Events}}.lane IS
+	'Hash of topic and key. Only the first event of a lane has due_at or parked_at; the others wait behind it.';
+COMMENT ON COLUMN {{.Events}}.type IS
+	'What happened: header "eventType" of the record.';
+COMMENT ON COLUMN {{.Events}}.topic IS
+	'Topic of the record.';
+COMMENT ON COLUMN {{.Events}}.partition IS
+	'Partition of the record.';
+COMMENT ON COLUMN {{.Events}}.log_offset IS
+	'Offset of the record in its partition.';
+COMMENT ON COLUMN {{.Events}}.key IS
+	'Key of the record: the aggregate''s id.';
+COMMENT ON COLUMN {{.Events}}.payload IS
+	'Value of the record. NULL is a tombstone.';
+COMMENT ON COLUMN {{.Events}}.header_names IS
+	'Names of the record''s headers, in order.';
+COMMENT ON COLUMN {{.Events}}.header_values IS
+	'Values of the record''s headers, in order.';
+COMMENT ON COLUMN {{.Events}}.produced_at IS
+	'Timestamp of the record.';
+COMMENT ON COLUMN {{.Events}}.received_at IS
+	'When the event came to wait here.';
+COMMENT ON COLUMN {{.Events}}.attempts IS
+	'How often its handler has failed.';
+COMMENT ON COLUMN {{.Events}}.last_error IS
+	'Why it failed last.';
+COMMENT ON COLUMN {{.Events}}.due_at IS
+	'When it is tried next. NULL: it waits behind another event of its lane, or is parked.';
+COMMENT ON COLUMN {{.Events}}.parked_at IS
+	'When it was given up until a person says otherwise (outbox-cdc inbox retry, or discard).';
+COMMENT ON COLUMN {{.Events}}.leased_by IS
+	'The processor that is trying it, until leased_until.';
+COMMENT ON COLUMN {{.Events}}.leased_until IS
+	'Until when no other processor tries it. Renewed while the attempt goes on.';
