@@ -84,8 +84,8 @@ type demo struct {
 }
 
 func (d *demo) run(ctx context.Context) error {
-	d.screen.say("", "  "+d.screen.style.bold("outbox-cdc demo")+
-		d.screen.style.dim("  an order service, the relay and a consumer, in this process"), "")
+	d.screen.say("", "  "+d.screen.style.Bold("outbox-cdc demo")+
+		d.screen.style.Dim("  an order service, the relay and a consumer, in this process"), "")
 	if err := d.rig.setUp(ctx); err != nil {
 		return unlessInterrupted(ctx, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/histogram"
+	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 )
 
 // A view is everything the panel, the lines and the summary show, at one moment.
@@ -29,39 +30,39 @@ type view struct {
 const arrivalsShown = 6
 
 // panel draws v, 79 columns wide and always as many lines.
-func panel(v view, s style) []string {
+func panel(v view, s terminal.Style) []string {
 	lines := []string{
 		"",
 		heading(s),
-		pair(s, "transactions", number(v.transactions), "state", v.relay, "records", number(v.records)),
-		pair(s, "rows", number(v.rows), "confirmed", v.confirmed.String(), "in flight", number(v.missing)),
-		pair(s, "rolled back", number(v.rolledBack), "server at", lsn(v.server), "out of order", number(v.disordered)),
-		pair(s, "rows a second", number(int(v.rate+0.5)), "behind", behind(v), "duplicates", number(v.duplicates)),
+		pair(s, "transactions", terminal.Number(v.transactions), "state", v.relay, "records", terminal.Number(v.records)),
+		pair(s, "rows", terminal.Number(v.rows), "confirmed", v.confirmed.String(), "in flight", terminal.Number(v.missing)),
+		pair(s, "rolled back", terminal.Number(v.rolledBack), "server at", lsn(v.server), "out of order", terminal.Number(v.disordered)),
+		pair(s, "rows a second", terminal.Number(int(v.rate+0.5)), "behind", behind(v), "duplicates", terminal.Number(v.duplicates)),
 		"",
-		"  " + s.name("COMMIT to consumer") + "  " + latencies(v.recent, s) + s.dim("  in the last 5 s"),
+		"  " + s.Name("COMMIT to consumer") + "  " + latencies(v.recent, s) + s.Dim("  in the last 5 s"),
 	}
 	lines = append(lines, distribution(v.recent, s)...)
-	lines = append(lines, "", "  "+s.dim(left("topic", 33)+left("key", 15)+left("type", 19)+right("after", 8)))
+	lines = append(lines, "", "  "+s.Dim(terminal.Left("topic", 33)+terminal.Left("key", 15)+terminal.Left("type", 19)+terminal.Right("after", 8)))
 	for i := range arrivalsShown {
 		if i >= len(v.arrivals) {
 			lines = append(lines, "")
 			continue
 		}
 		a := v.arrivals[len(v.arrivals)-1-i]
-		lines = append(lines, "  "+left(a.topic, 32)+" "+left(a.key, 14)+" "+left(a.kind, 18)+" "+right(span(a.took), 8))
+		lines = append(lines, "  "+terminal.Left(a.topic, 32)+" "+terminal.Left(a.key, 14)+" "+terminal.Left(a.kind, 18)+" "+terminal.Right(span(a.took), 8))
 	}
 	return append(lines, "", "  "+remaining(v, s))
 }
 
-func heading(s style) string {
-	return "  " + s.bold(left("order service", 26)) + s.bold(left("relay", 28)) + s.bold("consumer")
+func heading(s terminal.Style) string {
+	return "  " + s.Bold(terminal.Left("order service", 26)) + s.Bold(terminal.Left("relay", 28)) + s.Bold("consumer")
 }
 
 // pair prints one line of the three blocks.
-func pair(s style, name1, value1, name2, value2, name3, value3 string) string {
-	return "  " + s.dim(left(name1, 14)) + right(value1, 9) + "   " +
-		s.dim(left(name2, 11)) + right(value2, 14) + "   " +
-		s.dim(left(name3, 13)) + right(value3, 9)
+func pair(s terminal.Style, name1, value1, name2, value2, name3, value3 string) string {
+	return "  " + s.Dim(terminal.Left(name1, 14)) + terminal.Right(value1, 9) + "   " +
+		s.Dim(terminal.Left(name2, 11)) + terminal.Right(value2, 14) + "   " +
+		s.Dim(terminal.Left(name3, 13)) + terminal.Right(value3, 9)
 }
 
 func lsn(l pglogrepl.LSN) string {
@@ -79,15 +80,15 @@ func behind(v view) string {
 	return size(max(0, int64(v.server)-int64(v.confirmed)))
 }
 
-func latencies(h *histogram.Histogram, s style) string {
+func latencies(h *histogram.Histogram, s terminal.Style) string {
 	if h.Count() == 0 {
 		return "-"
 	}
-	return fmt.Sprintf("p50 %s   p99 %s   max %s", s.bold(span(h.Quantile(0.5))), s.bold(span(h.Quantile(0.99))), s.bold(span(h.Max())))
+	return fmt.Sprintf("p50 %s   p99 %s   max %s", s.Bold(span(h.Quantile(0.5))), s.Bold(span(h.Quantile(0.99))), s.Bold(span(h.Max())))
 }
 
 // distribution draws the share of latencies up to each of some bounds, and above the last.
-func distribution(h *histogram.Histogram, s style) []string {
+func distribution(h *histogram.Histogram, s terminal.Style) []string {
 	const width = 8
 	bounds := []struct {
 		label string
@@ -101,16 +102,16 @@ func distribution(h *histogram.Histogram, s style) []string {
 		{"20 ms", 20 * time.Millisecond},
 		{"50 ms", 50 * time.Millisecond},
 	}
-	labels, bars := left("up to", width+2), left("", width+2)
+	labels, bars := terminal.Left("up to", width+2), terminal.Left("", width+2)
 	from := time.Duration(0)
 	for _, bound := range bounds {
-		labels += left(bound.label, width)
-		bars += left(blocks(h.Share(from, bound.d), width-1), width)
+		labels += terminal.Left(bound.label, width)
+		bars += terminal.Left(blocks(h.Share(from, bound.d), width-1), width)
 		from = bound.d
 	}
 	return []string{
-		"  " + s.dim(labels+"more"),
-		"  " + s.name(bars+blocks(h.Share(from, histogram.Forever), 4)),
+		"  " + s.Dim(labels+"more"),
+		"  " + s.Name(bars+blocks(h.Share(from, histogram.Forever), 4)),
 	}
 }
 
@@ -128,23 +129,23 @@ func blocks(share float64, width int) string {
 	return t
 }
 
-func remaining(v view, s style) string {
+func remaining(v view, s terminal.Style) string {
 	if v.limit == 0 {
-		return s.dim(span(v.elapsed) + " · Ctrl-C ends with a summary")
+		return s.Dim(span(v.elapsed) + " · Ctrl-C ends with a summary")
 	}
 	t := fmt.Sprintf("%s of %s", span(v.elapsed), span(v.limit))
-	return s.name(bar(v.elapsed.Seconds()/v.limit.Seconds(), 24)) + s.dim(" "+t+" · Ctrl-C ends now, with the summary")
+	return s.Name(terminal.Bar(v.elapsed.Seconds()/v.limit.Seconds(), 24)) + s.Dim(" "+t+" · Ctrl-C ends now, with the summary")
 }
 
 // line is what replaces the panel where there is no terminal.
 func line(v view) string {
 	t := fmt.Sprintf("%4.0f s  rows %s  rolled back %s  records %s  in flight %s  confirmed %s",
-		v.elapsed.Seconds(), number(v.rows), number(v.rolledBack), number(v.records), number(v.missing), v.confirmed)
+		v.elapsed.Seconds(), terminal.Number(v.rows), terminal.Number(v.rolledBack), terminal.Number(v.records), terminal.Number(v.missing), v.confirmed)
 	if v.recent.Count() > 0 {
 		t += fmt.Sprintf("  p50 %s  p99 %s", span(v.recent.Quantile(0.5)), span(v.recent.Quantile(0.99)))
 	}
 	if v.disordered+v.duplicates+v.invented > 0 {
-		t += fmt.Sprintf("  out of order %s  duplicates %s  invented %s", number(v.disordered), number(v.duplicates), number(v.invented))
+		t += fmt.Sprintf("  out of order %s  duplicates %s  invented %s", terminal.Number(v.disordered), terminal.Number(v.duplicates), terminal.Number(v.invented))
 	}
 	if v.relay != relayStreaming {
 		t += "  relay " + v.relay

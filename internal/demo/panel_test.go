@@ -14,6 +14,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/histogram"
 	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 )
 
 func busy() view {
@@ -57,7 +58,7 @@ const goldenPanel = `
   █████████████████░░░░░░░ 7.2 s of 10.0 s · Ctrl-C ends now, with the summary`
 
 func TestPanel(t *testing.T) {
-	got := panel(busy(), style{})
+	got := panel(busy(), terminal.Style{})
 	for i := range got {
 		got[i] = strings.TrimRight(got[i], " ")
 	}
@@ -82,12 +83,12 @@ func TestPanelHasOneSize(t *testing.T) {
 		})
 	}
 	empty := view{all: &histogram.Histogram{}, recent: &histogram.Histogram{}}
-	want := len(panel(busy(), style{}))
+	want := len(panel(busy(), terminal.Style{}))
 	if want > panelHeight-1 {
 		t.Errorf("%d lines do not fit", want)
 	}
 	for _, v := range []view{crowded, empty} {
-		lines := panel(v, style{})
+		lines := panel(v, terminal.Style{})
 		if len(lines) != want {
 			t.Errorf("%d lines, want %d", len(lines), want)
 		}
@@ -122,18 +123,13 @@ func TestSummarySaysWhatWentWrong(t *testing.T) {
 		"Nothing was written.":                        {},
 	} {
 		r.latency = &histogram.Histogram{}
-		if got := strings.Join(summary(r, style{}), "\n"); !strings.Contains(got, want) {
+		if got := strings.Join(summary(r, terminal.Style{}), "\n"); !strings.Contains(got, want) {
 			t.Errorf("%+v: no %q in\n%s", r.counts, want, got)
 		}
 	}
 }
 
 func TestFormat(t *testing.T) {
-	for in, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1: "-1", -123: "-123", -1234: "-1,234"} {
-		if got := number(in); got != want {
-			t.Errorf("number(%d) = %s, want %s", in, got, want)
-		}
-	}
 	for in, want := range map[time.Duration]string{
 		0: "0.00 ms", 850 * time.Microsecond: "0.85 ms", 1250 * time.Microsecond: "1.2 ms", 12345 * time.Microsecond: "12 ms", 999 * time.Millisecond: "999 ms",
 		1500 * time.Millisecond: "1.5 s", 10 * time.Minute: "10m0s",
@@ -146,12 +142,6 @@ func TestFormat(t *testing.T) {
 		if got := size(in); got != want {
 			t.Errorf("size(%d) = %s, want %s", in, got, want)
 		}
-	}
-	if got := cut("é€é€é", 4); got != "é€é…" {
-		t.Errorf("cut = %q", got)
-	}
-	if got := bar(0.5, 4) + bar(-1, 2) + bar(2, 2); got != "██░░░░██" {
-		t.Errorf("bars = %q", got)
 	}
 }
 
@@ -213,7 +203,7 @@ func TestScreenDrawsInPlaceOnATerminalOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if s := newScreen(file, Options{}); s.live || s.style.on {
+	if s := newScreen(file, Options{}); s.live || s.style.On {
 		t.Error("a file is taken for a terminal")
 	}
 	s = newScreen(&b, Options{})

@@ -22,6 +22,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/connector"
 	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 	"github.com/outbox-cdc/outbox-cdc/migrations"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -172,7 +173,7 @@ func download(p pgserver.Progress, passed time.Duration) string {
 	}
 	done := float64(p.Bytes) / float64(p.Total)
 	rest := time.Duration(float64(passed) * (1 - done) / done).Round(time.Second)
-	return fmt.Sprintf("downloading %s %s of %s, %s/s, %s left", bar(done, 12),
+	return fmt.Sprintf("downloading %s %s of %s, %s/s, %s left", terminal.Bar(done, 12),
 		size(p.Bytes), size(p.Total), size(int64(float64(p.Bytes)/passed.Seconds())), rest)
 }
 

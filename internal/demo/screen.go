@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 )
 
 // What a screen must have for the panel to be drawn in place.
@@ -20,7 +22,7 @@ const (
 // A screen is where the demo is watched. On a terminal it ends in a block of lines that is drawn
 // again and again; elsewhere it is lines only. Its methods may be called from any goroutine.
 type screen struct {
-	style style
+	style terminal.Style
 
 	mu    sync.Mutex
 	w     io.Writer
@@ -34,7 +36,7 @@ func newScreen(w io.Writer, opts Options) *screen {
 	if !ok || opts.Term == "dumb" || !term.IsTerminal(int(f.Fd())) {
 		return s
 	}
-	s.style.on = !opts.NoColor
+	s.style.On = !opts.NoColor
 	width, height, err := term.GetSize(int(f.Fd()))
 	s.live = err == nil && width >= panelWidth && height >= panelHeight
 	return s
@@ -105,7 +107,7 @@ func (s *screen) step(what string, f func(report func(details string)) (string, 
 		defer mu.Unlock()
 		frames := []rune(spinner)
 		frame := frames[int(time.Since(start)/(80*time.Millisecond))%len(frames)]
-		s.draw(fmt.Sprintf("  %s %s %s", s.style.name(string(frame)), left(what, stepWidth), details))
+		s.draw(fmt.Sprintf("  %s %s %s", s.style.Name(string(frame)), terminal.Left(what, stepWidth), details))
 	}
 	stop := every(80*time.Millisecond, redraw)
 	var said time.Time
@@ -115,16 +117,16 @@ func (s *screen) step(what string, f func(report func(details string)) (string, 
 		mu.Unlock()
 		if !s.live && time.Since(said) >= sayInterval {
 			said = time.Now()
-			s.say("    " + left(what, stepWidth) + " " + d)
+			s.say("    " + terminal.Left(what, stepWidth) + " " + d)
 		}
 	})
 	stop()
 	if err != nil {
-		s.say(fmt.Sprintf("  %s %s failed", s.style.red("✘"), left(what, stepWidth)))
+		s.say(fmt.Sprintf("  %s %s failed", s.style.Red("✘"), terminal.Left(what, stepWidth)))
 		return err
 	}
-	s.say(fmt.Sprintf("  %s %s %s %s", s.style.good("✔"), left(what, stepWidth), left(result, detailWidth),
-		s.style.dim(right(span(time.Since(start)), spanWidth))))
+	s.say(fmt.Sprintf("  %s %s %s %s", s.style.Good("✔"), terminal.Left(what, stepWidth), terminal.Left(result, detailWidth),
+		s.style.Dim(terminal.Right(span(time.Since(start)), spanWidth))))
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/histogram"
+	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 )
 
 // A result is what the summary shows.
@@ -22,21 +23,21 @@ func (r result) broken() bool {
 }
 
 // summary prints r.
-func summary(r result, s style) []string {
+func summary(r result, s terminal.Style) []string {
 	const width = 12
 	fact := func(what, value, remark string) string {
 		if remark != "" {
 			remark = "   " + remark
 		}
-		return "  " + left(what, 22) + value + s.dim(remark)
+		return "  " + terminal.Left(what, 22) + value + s.Dim(remark)
 	}
-	zero := func(n int) string { return s.zero(n, right(number(n), width)) }
-	verdict := s.good("✔ ") + "Everything that was committed has arrived, in order, and nothing else."
+	zero := func(n int) string { return zero(s, n, terminal.Right(terminal.Number(n), width)) }
+	verdict := s.Good("✔ ") + "Everything that was committed has arrived, in order, and nothing else."
 	switch {
 	case r.broken():
-		verdict = s.red("✘ ") + "What has arrived is not what was committed."
+		verdict = s.Red("✘ ") + "What has arrived is not what was committed."
 	case r.ended:
-		verdict = s.red("✘ ") + "An error ended this."
+		verdict = s.Red("✘ ") + "An error ended this."
 	case r.records == 0:
 		verdict = "Nothing was written."
 	}
@@ -46,29 +47,29 @@ func summary(r result, s style) []string {
 	}
 	return []string{
 		"",
-		fact("rows committed", right(number(r.rows), width), fmt.Sprintf("in %s transactions", number(r.transactions))),
-		fact("rows rolled back", right(number(r.rolledBack), width), "on purpose: none of them may arrive"),
-		fact("records received", right(number(r.records), width), ""),
+		fact("rows committed", terminal.Right(terminal.Number(r.rows), width), fmt.Sprintf("in %s transactions", terminal.Number(r.transactions))),
+		fact("rows rolled back", terminal.Right(terminal.Number(r.rolledBack), width), "on purpose: none of them may arrive"),
+		fact("records received", terminal.Right(terminal.Number(r.records), width), ""),
 		fact(lost, zero(r.lost), "compared with the rows in the database"),
 		fact("out of order", zero(r.disordered), "per key, in the order of the commits"),
 		fact("invented", zero(r.invented), "records without a committed row"),
-		fact("duplicates", right(number(r.duplicates), width), ""),
+		fact("duplicates", terminal.Right(terminal.Number(r.duplicates), width), ""),
 		"",
-		"  " + left("COMMIT to consumer", 22) + latencies(r.latency, s),
-		"  " + left("", 22) + s.dim(r.remark),
+		"  " + terminal.Left("COMMIT to consumer", 22) + latencies(r.latency, s),
+		"  " + terminal.Left("", 22) + s.Dim(r.remark),
 		"",
 		"  " + verdict,
 	}
 }
 
 // next says how to go on from here.
-func next(s style) []string {
+func next(s terminal.Style) []string {
 	return []string{
 		"",
 		"  Next, with a database and a Kafka of your own:",
 		"",
-		"    " + s.name("outbox-cdc migrate up --dsn postgres://user@host/db"),
-		"    " + s.name("outbox-cdc run --dsn postgres://user@host/db --brokers host:9092 \\"),
-		"    " + s.name("    --publication outbox_cdc --slot outbox_cdc"),
+		"    " + s.Name("outbox-cdc migrate up --dsn postgres://user@host/db"),
+		"    " + s.Name("outbox-cdc run --dsn postgres://user@host/db --brokers host:9092 \\"),
+		"    " + s.Name("    --publication outbox_cdc --slot outbox_cdc"),
 	}
 }
