@@ -1,0 +1,138 @@
+package prune
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// pollInterval is how often the slots are asked whether they have confirmed a mark. The relay
+// reports once a second.
+const pollInterval = 50 * time.Millisecond
+
+// prefix is that of the mark in the log. Nobody reads it.
+const prefix = "outbox-cdc prune"
+
+// A slot is what the catalog says of one.
+type slot struct {
+	Name      string
+	Usable    bool // for pgoutput, of this database
+	Lost      bool
+	PID       int32
+	Confirmed bool // the mark
+}
+
+// streams returns who streams from each slot.
+func (p *pruner) streams(ctx context.Context) (map[string]int32, error) {
+	const nowhere = "FFFFFFFF/FFFFFFFF"
+	slots, err := p.slots(ctx, nowhere)
+	if err != nil {
+		return nil, err
+	}
+	pids := make(map[string]int32)
+	for _, s := range slots {
+		if s.PID == 0 {
+			return nil, &NotConfirmedError{s.Name, "no relay streams from it"}
+		}
+		pids[s.Name] = s.PID
+	}
+	return pids, nil
+}
+
+// slots returns the slots, and whether they have confirmed position mark.
+func (p *pruner) slots(ctx context.Context, mark string) ([]slot, error) {
+	rows, _ := p.work.Query(ctx, `
+		SELECT slot_name, COALESCE(plugin = 'pgoutput' AND database = current_database(), false),
+			COALESCE(wal_status = 'lost', false), COALESCE(active_pid, 0), COALESCE(confirmed_flush_lsn >= $2::text::pg_lsn, false)
+		FROM pg_catalog.pg_replication_slots WHERE slot_name = ANY ($1)`, p.cfg.Slots, mark)
+	slots, err := pgx.CollectRows(rows, pgx.RowToStructByPos[slot])
+	if err != nil {
+		return nil, fmt.Errorf("read the slots: %w", err)
+	}
+	found := make(map[string]bool)
+	for _, s := range slots {
+		if !s.Usable {
+			return nil, fmt.Errorf("%w: slot %q is not one of pgoutput and this database", ErrConfig, s.Name)
+		}
+		if s.Lost {
+			return nil, fmt.Errorf("%w: slot %q", replication.ErrSlotLost, s.Name)
+		}
+		found[s.Name] = true
+	}
+	for _, name := range p.cfg.Slots {
+		if !found[name] {
+			return nil, fmt.Errorf("%w: slot %q", replication.ErrSlotMissing, name)
+		}
+	}
+	return slots, nil
+}
+
+// confirm returns when everything is delivered that a snapshot sees which was taken before, or after
+// wait.
+func (p *pruner) confirm(ctx context.Context, t *Table, wait time.Duration) error {
+	before, err := p.streams(ctx)
+	if err != nil {
+		return err
+	}
+	mark, err := p.mark(ctx)
+	if err != nil {
+		return fmt.Errorf("mark the log: %w", err)
+	}
+	deadline := time.NewTimer(wait)
+	defer deadline.Stop()
+	poll := time.NewTicker(pollInterval)
+	defer poll.Stop()
+	for {
+		behind, err := p.behind(ctx, mark, before)
+		if err != nil {
+			return err
+		}
+		if behind == "" {
+			t.Confirmed = mark
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-deadline.C:
+			return &NotConfirmedError{behind, fmt.Sprintf("it has not confirmed %s within %s", mark, wait)}
+		case <-poll.C:
+		}
+	}
+}
+
+// behind returns a slot that has not confirmed the mark, empty if all have, each to whoever
+// streamed from it before.
+func (p *pruner) behind(ctx context.Context, mark string, before map[string]int32) (string, error) {
+	slots, err := p.slots(ctx, mark)
+	if err != nil {
+		return "", err
+	}
+	behind := ""
+	for _, s := range slots {
+		if s.PID != before[s.Name] {
+			return "", &NotConfirmedError{s.Name, "its relay has ended or connected anew in between"}
+		}
+		if !s.Confirmed {
+			behind = s.Name
+		}
+	}
+	return behind, nil
+}
+
+// mark writes a mark to the log and returns its position. The commit brings it to the disk: only
+// from there it is sent.
+func (p *pruner) mark(ctx context.Context) (position string, err error) {
+	err = pgx.BeginFunc(ctx, p.work, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SET LOCAL synchronous_commit = local`); err != nil {
+			return err
+		}
+		position, err = queryOne[string](ctx, tx, `SELECT pg_catalog.pg_logical_emit_message(true, $1, '')::text`, prefix)
+		return err
+	})
+	return position, err
+}

@@ -1,0 +1,200 @@
+package prune
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/migrations"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// A rig is an outbox in a database of its own, with publication and slot.
+type rig struct {
+	*pgtest.DB
+	cfg   Config
+	today time.Time // also when midnight passes meanwhile
+}
+
+// newRig makes the table with ddl; empty: as migrations do.
+func newRig(t *testing.T, srv *pgserver.Server, ddl string, partitioned bool) *rig {
+	t.Helper()
+	db := pgtest.DatabaseOn(t, srv)
+	if ddl == "" {
+		pool := stdlib.OpenDB(*db.Conn(t).Config())
+		defer pool.Close()
+		if _, err := migrations.Up(t.Context(), pool, migrations.Config{Partitioned: partitioned}); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		db.Exec(t, ddl)
+	}
+	db.Exec(t, `CREATE PUBLICATION cdc FOR TABLE outbox WITH (publish = 'insert', publish_via_partition_root = true)`)
+	r := &rig{DB: db, today: time.Now().UTC()}
+	r.slot(t, db.Name)
+	r.cfg = Config{
+		Source: db.Conn(t).Config(), Tables: []string{"outbox"}, Slots: []string{db.Name},
+		OlderThan: 72 * time.Hour, AgeColumn: "created_at", Batch: 100, Days: 14, Wait: 20 * time.Second,
+	}
+	return r
+}
+
+func (r *rig) slot(t *testing.T, name string) {
+	t.Helper()
+	r.Exec(t, fmt.Sprintf(`SELECT pg_create_logical_replication_slot('%s', 'pgoutput')`, name))
+}
+
+// insert writes rows of an age, in one transaction.
+const insert = `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, created_at)
+	SELECT gen_random_uuid(), 'order', n::text, 'T', '{}', now() - make_interval(hours => %d) FROM generate_series(1, %d) n`
+
+func (r *rig) insert(t *testing.T, hours, rows int) {
+	t.Helper()
+	r.Exec(t, fmt.Sprintf(insert, hours, rows))
+}
+
+// left demands how many rows there are.
+func (r *rig) left(t *testing.T, want int) {
+	t.Helper()
+	if got := pgtest.QueryRow[int](t, r.DB, `SELECT count(*)::int FROM outbox`); got != want {
+		t.Errorf("%d rows are left, want %d", got, want)
+	}
+}
+
+// prune runs with the rig's configuration and must succeed.
+func (r *rig) prune(t *testing.T) Table {
+	t.Helper()
+	report, err := Run(t.Context(), r.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report.Tables[0]
+}
+
+// A consumer stands for the relay: what it reads is delivered, unless it is told to wait.
+type consumer struct {
+	waits atomic.Bool
+	stop  func()
+}
+
+// consume streams from a slot until the test ends or stop is called.
+func (r *rig) consume(t *testing.T, slot string) *consumer {
+	t.Helper()
+	conn := r.ReplicationConn(t)
+	err := pglogrepl.StartReplication(t.Context(), conn, slot, 0, pglogrepl.StartReplicationOptions{
+		PluginArgs: []string{"proto_version '1'", "publication_names 'cdc'"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	c, done := &consumer{}, make(chan struct{})
+	go func() {
+		defer close(done)
+		c.run(ctx, conn)
+	}()
+	c.stop = func() {
+		cancel()
+		<-done
+		conn.Close(context.Background())
+	}
+	t.Cleanup(c.stop)
+	return c
+}
+
+func (c *consumer) run(ctx context.Context, conn *pgconn.PgConn) {
+	var read, delivered pglogrepl.LSN
+	for ctx.Err() == nil {
+		received, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		msg, err := conn.ReceiveMessage(received)
+		cancel()
+		if data, ok := msg.(*pgproto3.CopyData); ok {
+			read = max(read, end(data.Data))
+		}
+		if !c.waits.Load() {
+			delivered = read
+		}
+		if err != nil && !pgconn.Timeout(err) {
+			return
+		}
+		if delivered != 0 {
+			_ = pglogrepl.SendStandbyStatusUpdate(ctx, conn, pglogrepl.StandbyStatusUpdate{WALWritePosition: delivered})
+		}
+	}
+}
+
+// end returns up to where everything is delivered with a message; 0 if it does not say.
+func end(message []byte) pglogrepl.LSN {
+	const commitEnd = 1 + 24 + 1 + 1 + 8 // XLogData header; type, flags, position of the commit
+	switch {
+	case message[0] == pglogrepl.PrimaryKeepaliveMessageByteID:
+		return pglogrepl.LSN(binary.BigEndian.Uint64(message[1:]))
+	case message[0] == pglogrepl.XLogDataByteID && message[25] == 'C':
+		return pglogrepl.LSN(binary.BigEndian.Uint64(message[commitEnd:]))
+	}
+	return 0
+}
+
+// turns are the prunes that are at work in the database.
+const turns = `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = x'6f637072'::int::oid AND granted
+	AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+
+// open begins a transaction and runs sql in it.
+func (r *rig) open(t *testing.T, sql string) pgx.Tx {
+	t.Helper()
+	tx, err := r.Conn(t).Begin(t.Context())
+	if err == nil {
+		_, err = tx.Exec(t.Context(), sql)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tx
+}
+
+// eventually waits for a condition that the database tells.
+func (r *rig) eventually(t *testing.T, what, sql string) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !pgtest.QueryRow[bool](t, r.DB, sql); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waiting for %s", what)
+		}
+	}
+}
+
+// A running prune is one that goes on in the background.
+type running struct {
+	report Report
+	err    error
+	done   chan struct{}
+}
+
+func (r *rig) start(ctx context.Context) *running {
+	run := &running{done: make(chan struct{})}
+	go func() {
+		defer close(run.done)
+		run.report, run.err = Run(ctx, r.cfg)
+	}()
+	return run
+}
+
+func (r *running) wait(t *testing.T) Table {
+	t.Helper()
+	<-r.done
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	return r.report.Tables[0]
+}

@@ -1,0 +1,235 @@
+package prune
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
+)
+
+// partition makes one for a day, so many days ago, with rows.
+func (r *rig) partition(t *testing.T, daysAgo, rows int) string {
+	t.Helper()
+	day := r.today.AddDate(0, 0, -daysAgo)
+	name := "public.outbox_" + day.Format("20060102")
+	r.Exec(t, fmt.Sprintf(`CREATE TABLE %s PARTITION OF outbox FOR VALUES FROM ('%s 00:00:00+00') TO ('%s 00:00:00+00')`,
+		name, day.Format(time.DateOnly), day.AddDate(0, 0, 1).Format(time.DateOnly)))
+	r.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, created_at)
+		SELECT gen_random_uuid(), 'o', 'o', 'T', $1::timestamptz FROM generate_series(1, $2)`, day.Format(time.DateOnly)+" 12:00:00+00", rows)
+	return name
+}
+
+func names(partitions []Partition) []string {
+	all := []string{}
+	for _, one := range partitions {
+		all = append(all, one.Name)
+	}
+	return all
+}
+
+// What is old goes whole, from the default partition row by row; what is young or of a day that is
+// not over stays.
+func TestPartitions(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		r := newRig(t, srv, "", true)
+		r.consume(t, r.Name)
+		old := []string{r.partition(t, 30, 10), r.partition(t, 9, 10), r.partition(t, 5, 10)}
+		slices.Sort(old)
+		r.partition(t, 2, 10)
+		r.insert(t, 24*200, 7) // no partition
+		r.insert(t, 24*3-1, 3) // nor here, and young
+		r.insert(t, 0, 2)
+		r.cfg.Days = 16
+
+		r.cfg.DryRun = true
+		got := r.prune(t)
+		if diff := cmp.Diff(old, names(got.Dropped)); diff != "" || got.Deleted != 7 || len(got.Created) > 0 || got.Dropped[0].Bytes == 0 {
+			t.Errorf("dry run: %+v\n%s", got, diff)
+		}
+		r.left(t, 52)
+		r.cfg.DryRun = false
+		got = r.prune(t)
+		coming := []string{r.day(15), r.day(16)}
+		if diff := cmp.Diff(old, names(got.Dropped)); diff != "" || got.Deleted != 7 || !slices.Equal(got.Created, coming) || len(got.Kept) > 0 {
+			t.Errorf("%+v\n%s", got, diff)
+		}
+		r.left(t, 15)
+		if got := r.prune(t); len(got.Dropped)+len(got.Created) > 0 || got.Deleted > 0 {
+			t.Errorf("again: %+v", got)
+		}
+	})
+}
+
+func (r *rig) day(days int) string {
+	return "public.outbox_" + r.today.AddDate(0, 0, days).Format("20060102")
+}
+
+// A partition to which an open transaction has written stays, and so does everything while somebody
+// holds the table; those who write are not held up for long.
+func TestPartitionInUse(t *testing.T) {
+	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
+		t.Parallel()
+		r := newRig(t, srv, "", true)
+		r.consume(t, r.Name)
+		used, idle := r.partition(t, 9, 1), r.partition(t, 8, 1)
+		const late = `INSERT INTO outbox (id, aggregatetype, aggregateid, type, created_at) VALUES (gen_random_uuid(), 'o', 'o', 'T', now() - interval '9 days')`
+		tx := r.open(t, late)
+
+		longest := r.writeMeanwhile(t, func() {
+			got := r.prune(t)
+			if diff := cmp.Diff([]string{used, idle}, slices.Sorted(slices.Values(names(got.Kept)))); diff != "" || len(got.Dropped) > 0 {
+				t.Errorf("%+v\n%s", got, diff)
+			}
+		})
+		if longest > 5*time.Second {
+			t.Errorf("a writer was held up for %s", longest)
+		}
+		t.Logf("writers waited for up to %s", longest)
+		r.Exec(t, late) // nothing is left locked
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.prune(t); len(got.Dropped) != 2 || len(got.Kept) > 0 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// Who writes to an old partition while its rows are proven to be delivered waits for that, and then
+// goes first.
+func TestLateRow(t *testing.T) {
+	r := newRig(t, pgtest.Server(t), "", true)
+	c := r.consume(t, r.Name)
+	used := r.open(t, `LOCK TABLE `+r.partition(t, 9, 1)+` IN ROW EXCLUSIVE MODE`)
+	run := r.start(t.Context())
+	r.eventually(t, "the prune to wait", `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND mode = 'ShareLock'
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`)
+	c.waits.Store(true)
+	if err := used.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.marked(t)
+	conn, done := r.Conn(t), make(chan error, 1)
+	go func() {
+		_, err := conn.Exec(t.Context(), fmt.Sprintf(insert, 24*9, 1))
+		done <- err
+	}()
+	r.eventually(t, "a writer to wait, or to be done", `SELECT (SELECT count(*) > 1 FROM outbox) OR EXISTS (SELECT FROM pg_locks WHERE NOT granted AND mode = 'RowExclusiveLock'
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`)
+	c.waits.Store(false)
+	if got := run.wait(t); len(got.Dropped) != 0 || len(got.Kept) != 1 {
+		t.Errorf("%+v", got)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	r.left(t, 2)
+	if got := r.prune(t); len(got.Dropped) != 1 {
+		t.Errorf("%+v", got)
+	}
+	r.left(t, 0)
+}
+
+// writeMeanwhile writes rows of today while f runs, and returns the longest time one took.
+func (r *rig) writeMeanwhile(t *testing.T, f func()) (longest time.Duration) {
+	t.Helper()
+	stop, done := make(chan struct{}), make(chan error, 1)
+	conn := r.Conn(t)
+	go func() {
+		var err error
+		for err == nil {
+			select {
+			case <-stop:
+				done <- nil
+				return
+			default:
+			}
+			began := time.Now()
+			_, err = conn.Exec(t.Context(), fmt.Sprintf(insert, 0, 1))
+			longest = max(longest, time.Since(began))
+		}
+		done <- err
+	}()
+	f()
+	close(stop)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	return longest
+}
+
+// A prepared transaction is one that is open, whoever has begun it.
+func TestPreparedTransaction(t *testing.T) {
+	srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"max_prepared_transactions": "2"}})
+	r := newRig(t, srv, "", true)
+	r.consume(t, r.Name)
+	r.partition(t, 9, 1)
+	r.Exec(t, `BEGIN; INSERT INTO outbox (id, aggregatetype, aggregateid, type, created_at)
+		VALUES (gen_random_uuid(), 'o', 'o', 'T', now() - interval '9 days'), (gen_random_uuid(), 'o', 'o', 'T', now() - interval '90 days'); PREPARE TRANSACTION 'p'`)
+	if got := r.prune(t); len(got.Dropped) > 0 || len(got.Kept) != 1 || got.Deleted != 0 {
+		t.Errorf("%+v", got)
+	}
+	r.Exec(t, `COMMIT PREPARED 'p'`)
+	r.left(t, 3)
+	r.prune(t)
+	r.left(t, 0)
+}
+
+// Two that drop at once are in nobody's way, and it does not matter which does it.
+func TestTwoDropAtOnce(t *testing.T) {
+	r := newRig(t, pgtest.Server(t), "", true)
+	r.consume(t, r.Name)
+	for days := range 40 { // more than go at once
+		r.partition(t, 10+days, 1)
+	}
+	first, second := r.start(t.Context()), r.start(t.Context())
+	a, b := first.wait(t), second.wait(t)
+	if len(a.Kept)+len(b.Kept) > 0 {
+		t.Errorf("kept %v and %v", a.Kept, b.Kept)
+	}
+	r.prune(t)
+	r.left(t, 0)
+}
+
+// Partitions that do not follow the age are looked at row by row, and so are those of the oldest rows
+// where the table names another column.
+func TestOtherPartitions(t *testing.T) {
+	r := newRig(t, pgtest.Server(t), `
+		CREATE TABLE outbox (id uuid, aggregatetype text, aggregateid text, type text, payload jsonb, created_at timestamptz) PARTITION BY LIST (aggregatetype);
+		CREATE TABLE outbox_order PARTITION OF outbox FOR VALUES IN ('order') PARTITION BY HASH (id);
+		CREATE TABLE "outbox Order 0" PARTITION OF outbox_order FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+		CREATE TABLE outbox_order_1 PARTITION OF outbox_order FOR VALUES WITH (MODULUS 2, REMAINDER 1)`, false)
+	r.consume(t, r.Name)
+	r.insert(t, 100, 50)
+	r.insert(t, 1, 50)
+	if got := r.prune(t); got.Deleted != 50 || len(got.Dropped) > 0 {
+		t.Errorf("%+v", got)
+	}
+	r.left(t, 50)
+}
+
+// To drop partitions takes their owner. Where something else hangs on one, the server says so.
+func TestPartitionRefused(t *testing.T) {
+	r := newRig(t, pgtest.Server(t), "", true)
+	r.consume(t, r.Name)
+	name := r.partition(t, 9, 1)
+	r.Exec(t, `CREATE VIEW v AS SELECT * FROM `+name)
+	_, err := Run(t.Context(), r.cfg)
+	if refusal, ok := errors.AsType[*pgconn.PgError](err); !ok || !strings.Contains(refusal.Message, name[len("public."):]) {
+		t.Errorf("%v", err)
+	}
+	r.left(t, 1)
+	r.role(t, `GRANT SELECT, DELETE ON outbox TO %s`)
+	if _, err := Run(t.Context(), r.cfg); err == nil || !strings.Contains(err.Error(), "permission denied") && !strings.Contains(err.Error(), "must be owner") {
+		t.Errorf("as somebody else: %v", err)
+	}
+	r.left(t, 1)
+}

@@ -1,0 +1,129 @@
+package prune
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// A pruner works on the tables of one database, over two connections: one holds what must not
+// change, a snapshot or locks, while the other marks the log, waits and deletes.
+type pruner struct {
+	cfg        Config
+	hold, work *pgx.Conn
+	warnings   []string // the server's, since they were looked at
+}
+
+// Run prunes the tables one after the other. The report has what was done, also when an error ends
+// it early; Run may be repeated at any time. Errors that wrap [ErrConfig] name what does not fit, a
+// [*NotConfirmedError] says that the relay does not run or is behind, and a *[pgconn.PgError] is the
+// server's.
+func Run(ctx context.Context, cfg Config) (Report, error) {
+	p := &pruner{cfg: cfg.withDefaults()}
+	report := Report{DryRun: cfg.DryRun}
+	if err := p.connect(ctx); err != nil {
+		return report, err
+	}
+	defer p.close(ctx)
+	if err := p.checkServer(ctx); err != nil {
+		return report, err
+	}
+	relations := make([]*relation, len(cfg.Tables))
+	report.Tables = make([]Table, len(cfg.Tables))
+	for i, name := range cfg.Tables { // coming days first: they do not depend on the relay
+		r, err := p.describe(ctx, name)
+		if err == nil {
+			report.Tables[i] = Table{Name: r.name, Before: r.before, Created: []string{}, Dropped: []Partition{}, Kept: []Partition{}}
+			err = p.createPartitions(ctx, r, &report.Tables[i])
+		}
+		if err != nil {
+			report.Tables = report.Tables[:i]
+			return report, fmt.Errorf("table %s: %w", name, err)
+		}
+		relations[i] = r
+	}
+	if _, err := p.streams(ctx); err != nil {
+		return report, err
+	}
+	for i, r := range relations {
+		if err := p.table(ctx, r, &report.Tables[i]); err != nil {
+			return report, fmt.Errorf("table %s: %w", r.name, err)
+		}
+	}
+	return report, nil
+}
+
+func (p *pruner) connect(ctx context.Context) (err error) {
+	source := p.cfg.Source.Copy()
+	source.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
+		if n.Severity == "WARNING" {
+			p.warnings = append(p.warnings, n.Message)
+		}
+	}
+	if p.hold, err = pgx.ConnectConfig(ctx, source); err != nil {
+		return err
+	}
+	if p.work, err = pgx.ConnectConfig(ctx, source); err != nil {
+		_ = p.hold.Close(ctx)
+	}
+	return err
+}
+
+// closeTimeout is how long the server is waited for in the end.
+const closeTimeout = 5 * time.Second
+
+func (p *pruner) close(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	_ = p.hold.Close(ctx)
+	_ = p.work.Close(ctx)
+}
+
+func (p *pruner) checkServer(ctx context.Context) error {
+	standby, err := queryOne[bool](ctx, p.work, `SELECT pg_catalog.pg_is_in_recovery()`)
+	if err == nil && standby {
+		err = fmt.Errorf("%w: the server is a standby; the DSN must lead to the primary", ErrConfig)
+	}
+	return err
+}
+
+// table prunes one table.
+func (p *pruner) table(ctx context.Context, r *relation, t *Table) error {
+	for _, publication := range r.deletesVia {
+		t.warn(fmt.Sprintf("publication %s also publishes DELETEs: each one travels to the relay, which drops it; ALTER PUBLICATION %[1]s SET (publish = 'insert')", publication))
+	}
+	if err := p.dropPartitions(ctx, r, t); err != nil {
+		return err
+	}
+	for _, leaf := range r.leaves {
+		if err := p.deleteRows(ctx, r, leaf, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ours reports whether it is this prune's turn at a table until tx ends. Two would be in each other's
+// way.
+func ours(ctx context.Context, tx pgx.Tx, table part, t *Table) (bool, error) {
+	const prunes = 0x6f637072 // the first key of their advisory locks, the second is the table
+	ok, err := queryOne[bool](ctx, tx, `SELECT pg_catalog.pg_try_advisory_xact_lock($1, $2::oid::bigint::bit(32)::int)`, prunes, table.OID)
+	if err == nil && !ok {
+		t.warn("another prune is at work on " + table.Name)
+	}
+	return ok, err
+}
+
+// queryOne returns the only value of a query.
+func queryOne[T any](ctx context.Context, conn querier, sql string, args ...any) (T, error) {
+	rows, _ := conn.Query(ctx, sql, args...) // its error comes with the rows
+	return pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
+}
+
+// A querier is a connection or a transaction.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}

@@ -1,0 +1,136 @@
+package prune
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A relation is an outbox table as the catalog describes it.
+type relation struct {
+	oid    uint32
+	name   string    // in SQL, with its schema
+	before time.Time // what is older goes
+	old    string    // the condition for that, of which $1 is before
+	byAge  string    // type of the age column, if it is what the table is partitioned by; empty: it is not
+
+	create     string   // function that creates partitions, in SQL; empty: none
+	partitions []part   // old enough to go whole
+	leaves     []part   // whose rows are looked at
+	deletesVia []string // publications that publish what is deleted
+}
+
+// A part is a table that has rows.
+type part struct {
+	OID uint32
+	Partition
+}
+
+// describe looks up a table.
+func (p *pruner) describe(ctx context.Context, name string) (*relation, error) {
+	r := &relation{old: "$1::timestamptz IS NOT NULL"}
+	var kind string
+	err := p.work.QueryRow(ctx, `
+		SELECT c.oid, format('%I.%I', n.nspname, c.relname), c.relkind::text, clock_timestamp() - make_interval(secs => $2),
+			CASE WHEN to_regprocedure(format('%I.%I(integer)', n.nspname, c.relname || '_create_partitions')) IS NULL THEN ''
+				ELSE format('%I.%I', n.nspname, c.relname || '_create_partitions') END
+		FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+		WHERE c.oid = to_regclass($1)`, name, p.cfg.OlderThan.Seconds()).Scan(&r.oid, &r.name, &kind, &r.before, &r.create)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil, fmt.Errorf("%w: there is no such table", ErrConfig)
+	case err != nil:
+		return nil, fmt.Errorf("look it up: %w", err)
+	case kind != "r" && kind != "p":
+		return nil, fmt.Errorf("%w: it is not a table", ErrConfig)
+	}
+	if err := p.readAge(ctx, r); err != nil {
+		return nil, err
+	}
+	if err := p.readParts(ctx, r, kind == "p"); err != nil {
+		return nil, err
+	}
+	rows, _ := p.work.Query(ctx, `
+		SELECT DISTINCT quote_ident(p.pubname) AS name FROM pg_catalog.pg_publication p, pg_catalog.pg_get_publication_tables(p.pubname) t
+		WHERE p.pubdelete AND (t.relid = $1 OR t.relid IN (SELECT relid FROM pg_catalog.pg_partition_tree($1))) ORDER BY name`, r.oid)
+	if r.deletesVia, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
+		return nil, fmt.Errorf("read the publications: %w", err)
+	}
+	return r, nil
+}
+
+// readAge looks up the column that tells the age.
+func (p *pruner) readAge(ctx context.Context, r *relation) error {
+	if p.cfg.OlderThan == 0 && p.cfg.AgeColumn == "" {
+		return nil
+	}
+	var column, kind string
+	var partitions bool
+	err := p.work.QueryRow(ctx, `
+		SELECT quote_ident(a.attname), format_type(a.atttypid, NULL),
+			COALESCE(pt.partstrat = 'r' AND pt.partnatts = 1 AND pt.partattrs[0] = a.attnum, false)
+		FROM pg_catalog.pg_attribute a LEFT JOIN pg_catalog.pg_partitioned_table pt ON pt.partrelid = a.attrelid
+		WHERE a.attrelid = $1 AND a.attname = $2 AND a.attnum > 0 AND NOT a.attisdropped`, r.oid, p.cfg.AgeColumn).Scan(&column, &kind, &partitions)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows) && p.cfg.OlderThan == 0:
+		return nil
+	case errors.Is(err, pgx.ErrNoRows):
+		return fmt.Errorf("%w: no column %q tells the age of its rows: name one with --age-column, or remove whatever is delivered with --older-than 0s",
+			ErrConfig, p.cfg.AgeColumn)
+	case err != nil:
+		return fmt.Errorf("look up its column: %w", err)
+	}
+	switch kind {
+	case "timestamp with time zone", "timestamp without time zone", "date":
+	default:
+		return fmt.Errorf("%w: column %q is %s, and not a timestamp or date", ErrConfig, p.cfg.AgeColumn, kind)
+	}
+	if p.cfg.OlderThan > 0 {
+		r.old = fmt.Sprintf("%s < $1::timestamptz::%s", column, kind)
+	}
+	if partitions {
+		r.byAge = kind
+	}
+	return nil
+}
+
+// readParts looks up what the rows are in. Partitions by age go whole, when all of it is old; only
+// the rows of the default partition are looked at.
+func (p *pruner) readParts(ctx context.Context, r *relation, partitioned bool) (err error) {
+	switch {
+	case r.byAge != "":
+		r.partitions, err = p.parts(ctx, `
+			SELECT c.oid, format('%I.%I', n.nspname, c.relname), s.bytes::bigint, pg_size_pretty(s.bytes)
+			FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_namespace n ON n.oid = c.relnamespace,
+				LATERAL (SELECT sum(pg_total_relation_size(relid)) AS bytes FROM pg_partition_tree(c.oid)) s
+			WHERE i.inhparent = $1 AND c.relkind IN ('r', 'p') AND NOT i.inhdetachpending AND (regexp_match(pg_get_expr(c.relpartbound, c.oid), ' TO \(''([^'']*)''\)$'))[1]::`+
+			r.byAge+` <= $2::timestamptz::`+r.byAge+` ORDER BY c.relname`, r.oid, r.before)
+		if err == nil {
+			r.leaves, err = p.leaves(ctx, `(SELECT partdefid FROM pg_partitioned_table WHERE partrelid = $1)`, r.oid)
+		}
+	case partitioned:
+		r.leaves, err = p.leaves(ctx, `$1`, r.oid)
+	default:
+		r.leaves = []part{{r.oid, Partition{Name: r.name}}}
+	}
+	if err != nil {
+		return fmt.Errorf("read its partitions: %w", err)
+	}
+	return nil
+}
+
+// leaves returns the tables under root that have rows of their own.
+func (p *pruner) leaves(ctx context.Context, root string, oid uint32) ([]part, error) {
+	return p.parts(ctx, `
+		SELECT c.oid, format('%I.%I', n.nspname, c.relname), 0::bigint, ''
+		FROM pg_partition_tree(`+root+`) t JOIN pg_class c ON c.oid = t.relid JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE t.isleaf AND c.relkind = 'r' ORDER BY c.relname`, oid)
+}
+
+func (p *pruner) parts(ctx context.Context, sql string, args ...any) ([]part, error) {
+	rows, _ := p.work.Query(ctx, sql, args...)
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[part])
+}

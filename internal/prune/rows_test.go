@@ -1,0 +1,309 @@
+package prune
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+func TestRows(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		r := newRig(t, srv, "", false)
+		r.consume(t, r.Name)
+		r.insert(t, 100, 3000)
+		r.insert(t, 71, 50)
+		var steps int
+		r.cfg.Progress = func(_ string, _, _ int) { steps++ }
+
+		r.cfg.DryRun = true
+		if got := r.prune(t); got.Deleted != 3000 || got.Confirmed == "" || got.Name != "public.outbox" {
+			t.Errorf("dry run: %+v", got)
+		}
+		r.left(t, 3050)
+		r.cfg.DryRun = false
+		if got := r.prune(t); got.Deleted != 3000 || got.Busy != 0 || len(got.Warnings) > 0 {
+			t.Errorf("%+v", got)
+		}
+		r.left(t, 50)
+		if steps < 3 {
+			t.Errorf("3000 rows went in %d transactions of about 100", steps)
+		}
+		if got := r.prune(t); got.Deleted != 0 {
+			t.Errorf("again: %+v", got)
+		}
+	})
+}
+
+// What the slot has not confirmed stays, whyever it has not.
+func TestNotConfirmed(t *testing.T) {
+	r := newRig(t, pgtest.Server(t), "", true)
+	r.Exec(t, `CREATE TABLE outbox_old PARTITION OF outbox FOR VALUES FROM ('2020-01-01 00:00:00+00') TO ('2020-01-02 00:00:00+00')`)
+	r.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, created_at) VALUES (gen_random_uuid(), 'o', 'o', 'T', '2020-01-01 12:00:00+00')`)
+	r.insert(t, 100, 10)
+	r.cfg.Wait = 300 * time.Millisecond
+	refuses := func(reason string) {
+		t.Helper()
+		report, err := Run(t.Context(), r.cfg)
+		refusal, ok := errors.AsType[*NotConfirmedError](err)
+		if !ok || !strings.Contains(refusal.Reason, reason) {
+			t.Errorf("%v, want %q", err, reason)
+		}
+		if len(report.Tables) != 1 || report.Tables[0].Deleted > 0 || len(report.Tables[0].Dropped) > 0 {
+			t.Errorf("%+v", report)
+		}
+		r.left(t, 11)
+	}
+	refuses("no relay streams")
+	behind := r.consume(t, r.Name)
+	behind.waits.Store(true)
+	refuses("has not confirmed")
+	r.Exec(t, `SET lock_timeout = '5s'; LOCK TABLE outbox_old IN ROW EXCLUSIVE MODE`) // nothing is left locked
+	r.Exec(t, `DROP TABLE outbox_old`)
+	r.insert(t, 100, 1)
+	refuses("has not confirmed")
+
+	behind.waits.Store(false)
+	r.cfg.Wait = 20 * time.Second
+	r.slot(t, "other_"+r.Name)
+	r.cfg.Slots = append(r.cfg.Slots, "other_"+r.Name)
+	refuses("no relay streams") // from the other one
+	r.consume(t, "other_"+r.Name)
+	if got := r.prune(t); got.Deleted != 11 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A relay that connects anew in between may have another slot of that name, which confirms nothing of
+// what was there before.
+func TestSlotChangesHands(t *testing.T) {
+	r := newRig(t, pgtest.Server(t), "", false)
+	r.insert(t, 100, 10)
+	first := r.consume(t, r.Name)
+	first.waits.Store(true)
+	run := r.start(t.Context())
+	r.marked(t)
+	first.stop()
+	r.eventually(t, "the slot to be free", fmt.Sprintf(`SELECT NOT active FROM pg_replication_slots WHERE slot_name = '%s'`, r.Name))
+	r.consume(t, r.Name)
+	<-run.done
+	if refusal, ok := errors.AsType[*NotConfirmedError](run.err); !ok || !strings.Contains(refusal.Reason, "connected anew") {
+		t.Error(run.err)
+	}
+	r.left(t, 10)
+}
+
+// marked waits until a prune has its turn, has marked the log, and asks again and again whether the
+// slot has confirmed it.
+func (r *rig) marked(t *testing.T) {
+	t.Helper()
+	asked := map[time.Time]bool{}
+	for deadline := time.Now().Add(30 * time.Second); len(asked) < 4; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("no prune waits")
+		}
+		for _, at := range pgtest.QueryRow[[]time.Time](t, r.DB, `SELECT COALESCE(array_agg(query_start), '{}') FROM pg_stat_activity
+			WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%confirmed_flush_lsn >= $2%' AND EXISTS (`+turns+`)`) {
+			asked[at] = true
+		}
+	}
+}
+
+// What a transaction has written that was open when the snapshot was taken stays, however old it says
+// it is, with savepoints too, and also when it has committed and is read before the rows are deleted.
+func TestOpenTransaction(t *testing.T) {
+	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
+		r := newRig(t, srv, "", false)
+		c := r.consume(t, r.Name)
+		r.insert(t, 200, 10)
+		stays := r.open(t, fmt.Sprintf(insert, 100, 1))
+		commits := r.open(t, fmt.Sprintf(insert, 100, 2)+`; SAVEPOINT s; `+fmt.Sprintf(insert, 100, 3)+`; RELEASE s`)
+		r.eventually(t, "the old ones to be confirmed", fmt.Sprintf(`SELECT confirmed_flush_lsn > '0/0' FROM pg_replication_slots WHERE slot_name = '%s'`, r.Name))
+		c.waits.Store(true)
+		run := r.start(t.Context())
+		r.marked(t)
+		if err := commits.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.waits.Store(false)
+		if got := run.wait(t); got.Deleted != 10 {
+			t.Errorf("%+v", got)
+		}
+		r.left(t, 5)
+		if got := r.prune(t); got.Deleted != 5 { // it has ended since
+			t.Errorf("%+v", got)
+		}
+		if err := stays.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r.left(t, 1)
+	})
+}
+
+// Rows that somebody else has locked or changed are left to the next prune, and nobody waits for long.
+func TestLockedRow(t *testing.T) {
+	r := newRig(t, pgtest.Server(t), "", false)
+	r.consume(t, r.Name)
+	r.insert(t, 100, 5000)
+	tx := r.open(t, `SELECT FROM outbox WHERE aggregateid = '4000' FOR UPDATE`)
+	got := r.prune(t)
+	if got.Busy != 1 || got.Deleted == 0 || got.Deleted >= 5000 {
+		t.Errorf("%+v", got)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.prune(t)
+	r.left(t, 0)
+}
+
+// Two at once take turns, and what one leaves the other takes.
+func TestTwoAtOnce(t *testing.T) {
+	r := newRig(t, pgtest.Server(t), "", false)
+	r.consume(t, r.Name)
+	r.insert(t, 100, 20_000)
+	first, second := r.start(t.Context()), r.start(t.Context())
+	a, b := first.wait(t), second.wait(t)
+	if a.Deleted+b.Deleted != 20_000 {
+		t.Errorf("%d and %d rows", a.Deleted, b.Deleted)
+	}
+	if text := strings.Join(append(a.Warnings, b.Warnings...), ""); a.Deleted*b.Deleted == 0 && !strings.Contains(text, "another prune is at work on public.outbox") {
+		t.Logf("they have not met: %q", text)
+	}
+	r.left(t, 0)
+}
+
+// Whatever ends it, what it has done stands, nothing else has happened, and it can be run again.
+func TestEndsInTheMiddle(t *testing.T) {
+	for name, end := range map[string]func(t *testing.T, r *rig, cancel context.CancelFunc){
+		"stopped": func(_ *testing.T, _ *rig, cancel context.CancelFunc) { cancel() },
+		"cut off": func(t *testing.T, r *rig, _ context.CancelFunc) {
+			r.Exec(t, `SELECT pg_terminate_backend(pid) FROM (`+turns+`) t`)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, pgtest.Server(t), "", false)
+			r.consume(t, r.Name)
+			r.insert(t, 100, 20_000)
+			r.insert(t, 1, 10)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			ended := false
+			r.cfg.Progress = func(string, int, int) {
+				if !ended {
+					ended = true
+					end(t, r, cancel)
+				}
+			}
+			run := r.start(ctx)
+			<-run.done
+			if run.err == nil {
+				t.Fatal("it was not ended")
+			}
+			deleted := run.report.Tables[0].Deleted
+			if deleted == 0 || deleted == 20_000 {
+				t.Errorf("%d rows were deleted", deleted)
+			}
+			r.left(t, 20_010-int(deleted))
+			r.cfg.Progress = nil
+			r.prune(t)
+			r.left(t, 10)
+		})
+	}
+}
+
+// Tables of other forms: what tells the age, and what can be done without.
+func TestAge(t *testing.T) {
+	const columns = `id uuid, aggregatetype text, aggregateid text, type text, payload jsonb`
+	for name, tc := range map[string]struct {
+		column string // of the table
+		age    string
+		older  time.Duration
+		want   int64
+		fails  string
+	}{
+		"timestamp":     {", at timestamp", "at", time.Hour, 1, ""},
+		"date":          {", at date", "at", 72 * time.Hour, 1, ""},
+		"bigint":        {", at bigint", "at", time.Hour, 0, `column "at" is bigint`},
+		"none":          {"", "created_at", time.Hour, 0, "--older-than 0s"},
+		"none, any age": {"", "created_at", 0, 4, ""},
+		"any age":       {", at timestamptz", "at", 0, 4, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, pgtest.Server(t), `CREATE TABLE outbox (`+columns+tc.column+`)`, false)
+			r.consume(t, r.Name)
+			r.Exec(t, `INSERT INTO outbox (id) SELECT gen_random_uuid() FROM generate_series(1, 2)`)
+			for _, age := range []string{"0 s", "9 days"} {
+				if strings.Contains(tc.column, "date") || strings.Contains(tc.column, "timestamp") {
+					r.Exec(t, `INSERT INTO outbox (id, at) VALUES (gen_random_uuid(), now() - $1::text::interval)`, age)
+				} else {
+					r.Exec(t, `INSERT INTO outbox (id) VALUES (gen_random_uuid())`)
+				}
+			}
+			r.cfg.AgeColumn, r.cfg.OlderThan = tc.age, tc.older
+			report, err := Run(t.Context(), r.cfg)
+			if tc.fails != "" {
+				if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), tc.fails) {
+					t.Errorf("%v, want %q", err, tc.fails)
+				}
+				return
+			}
+			if err != nil || report.Tables[0].Deleted != tc.want {
+				t.Errorf("%+v, %v", report, err)
+			}
+			r.left(t, 4-int(tc.want))
+		})
+	}
+}
+
+func TestConfig(t *testing.T) {
+	r := newRig(t, pgtest.Server(t), "", false)
+	fails := func(want error, text string) {
+		t.Helper()
+		if _, err := Run(t.Context(), r.cfg); !errors.Is(err, want) || !strings.Contains(err.Error(), text) {
+			t.Errorf("%v, want %v with %q", err, want, text)
+		}
+	}
+	r.cfg.Tables = []string{"nowhere"}
+	fails(ErrConfig, "table nowhere: cannot be pruned: there is no such table")
+	r.Exec(t, `CREATE VIEW v AS SELECT 1`)
+	r.cfg.Tables = []string{"v"}
+	fails(ErrConfig, "not a table")
+	r.cfg.Tables, r.cfg.Slots = []string{"outbox"}, []string{"nowhere"}
+	fails(replication.ErrSlotMissing, `slot "nowhere"`)
+	r.Exec(t, `SELECT pg_create_logical_replication_slot('t_' || current_database(), 'test_decoding')`)
+	r.cfg.Slots = []string{"t_" + r.Name}
+	fails(ErrConfig, "not one of pgoutput")
+}
+
+// DELETE and SELECT are enough for rows, and a publication that sends deletes is warned of.
+func TestRights(t *testing.T) {
+	r := newRig(t, pgtest.Server(t), "", false)
+	r.consume(t, r.Name)
+	r.insert(t, 100, 10)
+	r.role(t, `GRANT SELECT, DELETE ON outbox TO %s`)
+	r.Exec(t, `ALTER PUBLICATION cdc SET (publish = 'insert, delete')`)
+	got := r.prune(t)
+	if got.Deleted != 10 || len(got.Warnings) != 1 || !strings.Contains(got.Warnings[0], "ALTER PUBLICATION cdc SET (publish = 'insert')") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// role has the prune be somebody who may do no more than a statement grants.
+func (r *rig) role(t *testing.T, grant string) {
+	t.Helper()
+	role, conn := "p_"+r.Name, r.Conn(t)
+	r.Exec(t, `CREATE ROLE `+role+` LOGIN; `+fmt.Sprintf(grant, role))
+	t.Cleanup(func() {
+		if _, err := conn.Exec(context.Background(), `DROP OWNED BY `+role+`; DROP ROLE `+role); err != nil {
+			t.Error(err)
+		}
+	})
+	r.cfg.Source.User = role
+}
