@@ -53,7 +53,7 @@ func OpenCopy(ctx context.Context, cfg Config) (*Copy, error) {
 	}
 	defer s.close(ctx)
 	name := fmt.Sprintf("outbox_cdc_copy_%08x", rand.Uint32())
-	made, err := s.createSlot(ctx, name, fmt.Sprintf("CREATE_REPLICATION_SLOT %s TEMPORARY LOGICAL %s EXPORT_SNAPSHOT", name, plugin))
+	made, err := s.createSlot(ctx, walsender(s.cfg.Conn), name, fmt.Sprintf("CREATE_REPLICATION_SLOT %s TEMPORARY LOGICAL %s EXPORT_SNAPSHOT", name, plugin))
 	if err != nil {
 		return nil, err
 	}
@@ -64,15 +64,7 @@ func OpenCopy(ctx context.Context, cfg Config) (*Copy, error) {
 // openCopy opens the Copy of a new slot's snapshot.
 func (s *setup) openCopy(ctx context.Context, cfg Config, slot *newSlot) (*Copy, error) {
 	cfg = cfg.withDefaults()
-	settings := reading(cfg.Conn)
-	settings.RuntimeParams["application_name"] += " copy"
-	for _, timeout := range []string{"statement_timeout", "idle_in_transaction_session_timeout"} {
-		settings.RuntimeParams[timeout] = "0"
-	}
-	// Rows come in the order in which they lie in the table.
-	settings.RuntimeParams["synchronize_seqscans"] = "off"
-	settings.RuntimeParams["max_parallel_workers_per_gather"] = "0"
-	conn, err := connect(ctx, settings)
+	conn, err := connect(ctx, lasting(cfg.Conn, "copy"))
 	if err != nil {
 		return nil, err
 	}
@@ -87,14 +79,11 @@ func (s *setup) openCopy(ctx context.Context, cfg Config, slot *newSlot) (*Copy,
 
 // begin makes the snapshot the transaction's, and reads what there is to copy.
 func (c *Copy) begin(ctx context.Context, publication, snapshot string) error {
-	for _, sql := range []string{
-		"SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'", // from 17 on
-		"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
-		"SET TRANSACTION SNAPSHOT " + quoteLiteral(snapshot),
-	} {
-		if _, err := c.conn.Exec(ctx, sql).ReadAll(); err != nil {
-			return wrap(ctx, "take over the snapshot", err, querying)
-		}
+	if err := beginReading(ctx, c.conn); err != nil {
+		return err
+	}
+	if _, err := c.conn.Exec(ctx, "SET TRANSACTION SNAPSHOT "+quoteLiteral(snapshot)).ReadAll(); err != nil {
+		return wrap(ctx, "take over the snapshot", err, querying)
 	}
 	server, err := readServer(ctx, c.conn)
 	if err != nil {
@@ -126,22 +115,31 @@ func (c *Copy) Rows(ctx context.Context, t *Table, fn func(values [][]byte) erro
 	return wrap(ctx, doing, err, querying)
 }
 
-// selectAll reads what is published of t. The rows of a table that inherits from another are
-// not the other's; those of a partition are the root's.
-func (t *Table) selectAll() string {
-	names := make([]string, len(t.Columns))
-	for i, column := range t.Columns {
-		names[i] = quoteIdent(column.Name)
-	}
-	only := "ONLY "
-	if t.Partitioned {
-		only = ""
-	}
-	sql := fmt.Sprintf("SELECT %s FROM %s%s.%s", strings.Join(names, ", "), only, quoteIdent(t.Schema), quoteIdent(t.Name))
+// selectAll reads what is published of t.
+func (t Table) selectAll() string {
+	sql := "SELECT " + columnList(t.Columns) + " FROM " + t.from()
 	if t.RowFilter != "" {
 		sql += " WHERE " + t.RowFilter
 	}
 	return sql
+}
+
+// from names t in a statement. The rows of a table that inherits from another are not the other's;
+// those of a partition are the root's.
+func (t Table) from() string {
+	only := "ONLY "
+	if t.Partitioned {
+		only = ""
+	}
+	return only + t.SQLName()
+}
+
+func columnList(columns []Column) string {
+	names := make([]string, len(columns))
+	for i, c := range columns {
+		names[i] = quoteIdent(c.Name)
+	}
+	return strings.Join(names, ", ")
 }
 
 // Close ends the transaction and closes the connection, also after ctx has ended.

@@ -51,7 +51,7 @@ func (h *History) Look(now *Catalog) ([]Warning, error) {
 		})
 	}
 	warnings = append(warnings, h.retention.look(now)...)
-	return append(warnings, h.oldest.look(now, cmp.Or(h.LongTransaction, openForLong))...), nil
+	return append(warnings, h.oldest.look(now, cmp.Or(h.LongTransaction, LongTransaction))...), nil
 }
 
 // changes compares two looks. An error says between which positions it has happened.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -73,17 +72,13 @@ func readColumns(ctx context.Context, conn executor, table uint32) ([]Column, er
 // readRows returns up to n rows of a table that is not partitioned, in the order in which they
 // lie there: the last ones of its end, or the first ones.
 func readRows(ctx context.Context, conn executor, table uint32, columns []Column, end bool, n int) ([][][]byte, error) {
-	names := make([]string, len(columns))
-	for i, c := range columns {
-		names[i] = quoteIdent(c.Name)
-	}
 	name, err := queryOne(ctx, conn, pgx.RowTo[string], "look up the table", `
 		SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) FROM pg_catalog.pg_class c
 		JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1::oid`, oid(table))
 	if err != nil || name == nil { // dropped just now
 		return nil, err
 	}
-	sql := fmt.Sprintf("SELECT %s FROM ONLY %s LIMIT %d", strings.Join(names, ", "), *name, n)
+	sql := fmt.Sprintf("SELECT %s FROM ONLY %s LIMIT %d", columnList(columns), *name, n)
 	if end {
 		pages, err := queryOne(ctx, conn, pgx.RowTo[int64], "measure the table",
 			"SELECT pg_catalog.pg_relation_size($1::oid) / current_setting('block_size')::bigint", oid(table))
@@ -91,7 +86,7 @@ func readRows(ctx context.Context, conn executor, table uint32, columns []Column
 			return nil, err
 		}
 		from := strconv.FormatInt(max(*pages-lastPages, 0), 10)
-		sql = fmt.Sprintf("SELECT %s FROM ONLY %s WHERE ctid >= '(%s,0)'::tid ORDER BY ctid DESC LIMIT %d", strings.Join(names, ", "), *name, from, n)
+		sql = fmt.Sprintf("SELECT %s FROM ONLY %s WHERE ctid >= '(%s,0)'::tid ORDER BY ctid DESC LIMIT %d", columnList(columns), *name, from, n)
 	}
 	rows, err := query(ctx, conn, func(row pgx.CollectableRow) (values [][]byte, err error) {
 		for _, v := range row.RawValues() {
@@ -103,4 +98,32 @@ func readRows(ctx context.Context, conn executor, table uint32, columns []Column
 		slices.Reverse(rows)
 	}
 	return rows, err
+}
+
+// TableNamed returns the table whose schema and name, joined by a dot, are name, as errors and dead
+// letters have it: with all columns but generated ones; nil if there is none. SELECT on it is not
+// needed. It is an error if there are two.
+func TableNamed(ctx context.Context, conn *pgconn.Config, name string) (*Table, error) {
+	settings := reading(conn)
+	settings.RuntimeParams["default_transaction_read_only"] = "on"
+	settings.RuntimeParams["statement_timeout"] = statementTimeout
+	c, err := connect(ctx, settings)
+	if err != nil {
+		return nil, err
+	}
+	defer closeConn(ctx, c)
+	tables, err := query(ctx, c, func(row pgx.CollectableRow) (t Table, err error) {
+		return t, row.Scan(&t.OID, &t.Schema, &t.Name, &t.Partitioned)
+	}, "look up the table", `
+		SELECT c.oid, n.nspname, c.relname, c.relkind = 'p' FROM pg_catalog.pg_class c
+		JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+		WHERE c.relkind IN ('r', 'p') AND n.nspname || '.' || c.relname = $1`, name)
+	switch {
+	case err != nil || len(tables) == 0:
+		return nil, err
+	case len(tables) > 1:
+		return nil, fmt.Errorf("%w: two tables are called %s", ErrConfig, name)
+	}
+	tables[0].Columns, err = readColumns(ctx, c, tables[0].OID)
+	return &tables[0], err
 }

@@ -42,6 +42,41 @@ func (s *Stream) Observe() *Observer {
 	return &Observer{settings: settings, publication: s.cfg.Publication, slot: s.cfg.Slot, messages: len(s.cfg.Messages) > 0}
 }
 
+// ObserveSlot returns an Observer of the slot over conn, without a stream: for [Observer.Slot]. It
+// contacts nobody.
+func ObserveSlot(conn *pgconn.Config, slot string) *Observer {
+	settings := ordinary(conn)
+	settings.RuntimeParams["application_name"] += " status"
+	settings.RuntimeParams["default_transaction_read_only"] = "on"
+	settings.RuntimeParams["statement_timeout"] = statementTimeout
+	return &Observer{settings: settings, slot: slot}
+}
+
+// Slot is Catalog without the publication, which is most of what that reads. A server that is too old
+// is ErrConfig.
+func (o *Observer) Slot(ctx context.Context) (*Catalog, error) {
+	conn, err := o.connected(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, err := readServer(ctx, conn)
+	if err == nil && c.ServerVersion < oldestServer {
+		err = c.verifyServer()
+	}
+	if err == nil {
+		c.SlotName = o.slot
+		c.Slot, err = readSlot(ctx, conn, c.ServerVersion, o.slot)
+	}
+	if err == nil && c.Slot != nil {
+		c.Oldest, err = readOldest(ctx, conn)
+	}
+	if err != nil {
+		o.Close(ctx)
+		return nil, err
+	}
+	return c, nil
+}
+
 // Catalog reads what Inspect reads. It blocks until then or until ctx ends. After an error,
 // which is mostly one of ErrUnreachable, ErrAccess and ErrBusy, it may be called again.
 func (o *Observer) Catalog(ctx context.Context) (*Catalog, error) {

@@ -110,7 +110,7 @@ func (s *setup) create(ctx context.Context, catalog *Catalog, tables []tableRef)
 		slot.Warning = s.failoverWarning(catalog)
 		return []Step{publication, slot}, nil
 	}
-	made, err := s.createSlot(ctx, s.cfg.Slot, s.slotCommand(catalog.ServerVersion))
+	made, err := s.createSlot(ctx, walsender(s.cfg.Conn), s.cfg.Slot, s.slotCommand(catalog.ServerVersion))
 	if err != nil {
 		if publication.Action == actionCreated {
 			err = errors.Join(err, s.undo(ctx))
@@ -243,10 +243,9 @@ type newSlot struct {
 	snapshot string        // of the moment before point, until the connection is used or closed; empty: none
 }
 
-// createSlot makes the slot that command asks for. A canceled ctx cancels the command: only
-// closing the connection would leave a slot that is not finished.
-func (s *setup) createSlot(ctx context.Context, name, command string) (*newSlot, error) {
-	settings := walsender(s.cfg.Conn)
+// createSlot makes the slot that command asks for, over a connection of settings. A canceled ctx
+// cancels the command: only closing the connection would leave a slot that is not finished.
+func (s *setup) createSlot(ctx context.Context, settings *pgconn.Config, name, command string) (*newSlot, error) {
 	settings.RuntimeParams[lockTimeout] = millis(s.cfg.LockTimeout)
 	settings.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: afterwards}

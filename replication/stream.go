@@ -56,16 +56,26 @@ func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Stream, error) {
 	if err := checkNames(cfg.Publication, cfg.Slot); err != nil {
 		return nil, err
 	}
-	settings := walsender(cfg.Conn)
-	maps.Copy(settings.RuntimeParams, sessionSettings())
-	withSockets(settings)
-	conn, err := connect(ctx, settings)
+	conn, err := connect(ctx, streamer(cfg.Conn))
 	if err != nil {
 		return nil, err
 	}
+	return openOver(ctx, cfg, conn, log)
+}
+
+// streamer returns conn changed for the connection of a Stream.
+func streamer(conn *pgconn.Config) *pgconn.Config {
+	settings := walsender(conn)
+	maps.Copy(settings.RuntimeParams, sessionSettings())
+	withSockets(settings)
+	return settings
+}
+
+// openOver is Open over a connection of a streamer, which is closed after an error.
+func openOver(ctx context.Context, cfg Config, conn *pgconn.PgConn, log *slog.Logger) (*Stream, error) {
 	s := &Stream{cfg: cfg, log: log, prefixes: cfg.prefixes(), pool: newPool()}
 	if err := s.adopt(ctx, conn); err != nil {
-		_ = conn.Close(ctx)
+		closeConn(ctx, conn)
 		return nil, err
 	}
 	return s, nil

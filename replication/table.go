@@ -54,14 +54,7 @@ func (s *setup) tables(ctx context.Context) ([]tableRef, error) {
 // covers says whether p delivers every row inserted into the tables.
 func (p *Publication) covers(tables []tableRef) error {
 	for _, t := range tables {
-		published := p.member(append(t.ancestors, t.oid)...)
-		if published == nil && t.kind == "p" && len(t.leaves) > 0 {
-			for _, leaf := range t.leaves { // without publish_via_partition_root these are the members
-				if published = p.member(leaf); published == nil {
-					break
-				}
-			}
-		}
+		published := p.carrier(t)
 		table := quoteIdent(t.schema) + "." + quoteIdent(t.name)
 		switch {
 		case published == nil:

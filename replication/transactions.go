@@ -20,6 +20,9 @@ type OpenTransaction struct {
 	Age                         time.Duration // since it began or was prepared; 0: the role may not see it
 }
 
+// String says which it is and whose.
+func (t *OpenTransaction) String() string { return t.object() + " (" + t.describe() + ")" }
+
 // object names it.
 func (t *OpenTransaction) object() string {
 	if t.PID == 0 {
@@ -40,8 +43,8 @@ func (t *OpenTransaction) describe() string {
 	return text
 }
 
-// remedy is what ends it.
-func (t *OpenTransaction) remedy() string {
+// Remedy is what ends it.
+func (t *OpenTransaction) Remedy() string {
 	if t.PID != 0 {
 		return fmt.Sprintf("let it end, or end it with: SELECT pg_terminate_backend(%d)", t.PID)
 	}
@@ -71,9 +74,9 @@ func readOldest(ctx context.Context, conn executor) (*OpenTransaction, error) {
 		ORDER BY pg_catalog.age(xid) DESC LIMIT 1`)
 }
 
-// openForLong is how long a transaction may be open before it is warned of, unless
+// LongTransaction is how long a transaction may be open before it is warned of, unless
 // [History.LongTransaction] says otherwise.
-const openForLong = 5 * time.Minute
+const LongTransaction = 5 * time.Minute
 
 // An oldest follows the oldest transaction.
 type oldest struct {
@@ -107,7 +110,7 @@ func (o *oldest) look(c *Catalog, patience time.Duration) []Warning {
 	o.warned = t.object()
 	return append(warnings, Warning{Object: o.warned, Text: fmt.Sprintf(
 		"it has been open for %s (%s): until it ends, slot %q holds the log from %s on, %s by now, which is read again after every reconnect; %s",
-		open.Round(max(time.Second, open/100)), t.describe(), c.SlotName, c.Slot.RestartLSN, size(c.Slot.Retained(c.WALEnd)), t.remedy())})
+		open.Round(max(time.Second, open/100)), t.describe(), c.SlotName, c.Slot.RestartLSN, size(c.Slot.Retained(c.WALEnd)), t.Remedy())})
 }
 
 // open is how long the oldest transaction has been known to be open.

@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"cmp"
 	"errors"
 	"net"
 	"strconv"
@@ -21,16 +22,23 @@ const corruptLimit = 3
 // the request was not written.
 func (s *sender) answer(res *sarama.ProduceResponse, err error) {
 	p := s.producer
-	if answered := p.client.cfg.Answered; answered != nil && res != nil {
-		answered(time.Since(s.lastUsed))
-	}
+	took := time.Since(s.lastUsed)
+	example := ""
 	s.acked = s.acked[:0]
 	for i := range s.shipped {
 		sh := &s.shipped[i]
 		sh.judge(res, err)
-		if sh.class == accepted {
-			s.acked = sh.batch.appendSeqs(s.acked)
+		if sh.class != accepted {
+			continue
 		}
+		before := len(s.acked)
+		s.acked = sh.batch.appendSeqs(s.acked)
+		if p.delivered != nil {
+			example = cmp.Or(example, s.delivered(sh, s.acked[before:]))
+		}
+	}
+	if answered := p.client.cfg.Answered; answered != nil && res != nil {
+		answered(took, example)
 	}
 	// First the outcome, then the window: when nothing is unacknowledged any more, every
 	// outcome has been reported.
@@ -59,6 +67,13 @@ func (s *sender) answer(res *sarama.ProduceResponse, err error) {
 	signal(p.space)
 	signal(s.wake)
 	p.unlock()
+}
+
+// delivered tells where the records of a batch are.
+func (s *sender) delivered(sh *shipment, seqs []uint64) (example string) {
+	return s.producer.delivered(Delivery{
+		Topic: sh.part.topic.name, Partition: sh.part.id, Offset: sh.block.Offset, Broker: s.link.addr, Seqs: seqs,
+	})
 }
 
 // judge finds what the answer says about the batch.

@@ -35,11 +35,15 @@ type Client struct {
 // with back-off, until ctx ends; the error then wraps ErrUnreachable. Any other error names
 // a field of cfg.
 func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Client, error) {
-	dial := cfg.Dial
-	if dial == nil {
-		dial = (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext
+	return open(ctx, cfg, log, cfg.dial())
+}
+
+// dial returns what makes connections.
+func (c Config) dial() dialFunc {
+	if c.Dial != nil {
+		return c.Dial
 	}
-	return open(ctx, cfg, log, dial)
+	return (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext
 }
 
 func open(ctx context.Context, cfg Config, log *slog.Logger, dial dialFunc) (*Client, error) {

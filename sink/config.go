@@ -58,8 +58,9 @@ type Config struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
 	// Answered, if it is set, is told how long each produce request took from its writing to its
-	// answer. It is called by goroutines that must not wait, several at a time.
-	Answered func(took time.Duration)
+	// answer, and what Producer.SetDelivered's function has said of its records; empty: nothing.
+	// It is called by goroutines that must not wait, several at a time.
+	Answered func(took time.Duration, example string)
 
 	// WindowBytes bounds the memory that unacknowledged records take, give or take one
 	// record or 64 KiB, and a little more for the moment after a topic has become known. It

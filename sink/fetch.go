@@ -30,7 +30,7 @@ const (
 func (r *Register) Read(ctx context.Context) ([][]byte, error) {
 	var values [][]byte
 	err := r.client.persist(ctx, func() error {
-		l, err := r.client.leaderOf(ctx, r.topic)
+		l, err := r.client.leaderOf(ctx, r.topic, 0)
 		if err != nil {
 			return err
 		}
@@ -44,16 +44,16 @@ func (r *Register) Read(ctx context.Context) ([][]byte, error) {
 	return values, nil
 }
 
-// leaderOf connects to the leader of partition 0.
-func (c *Client) leaderOf(ctx context.Context, topic string) (*link, error) {
+// leaderOf connects to the leader of a partition.
+func (c *Client) leaderOf(ctx context.Context, topic string, partition int32) (*link, error) {
 	if err := c.cluster.refresh(ctx, []string{topic}); err != nil {
 		return nil, err
 	}
 	info := c.cluster.topic(topic)
-	if err := info.led(); err != nil {
+	if err := info.led(partition); err != nil {
 		return nil, err
 	}
-	l, err := c.wire.connect(ctx, c.cluster.address(info.leaders[0]), controlTimeout)
+	l, err := c.wire.connect(ctx, c.cluster.address(info.leaders[partition]), controlTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -61,12 +61,12 @@ func (c *Client) leaderOf(ctx context.Context, topic string) (*link, error) {
 	return l, nil
 }
 
-// led returns nil if partition 0 has a leader, else why not.
-func (i topicInfo) led() error {
+// led returns nil if a partition has a leader, else why not.
+func (i topicInfo) led(partition int32) error {
 	switch {
 	case i.err != sarama.ErrNoError:
 		return errorOf(i.err)
-	case len(i.leaders) == 0 || i.leaders[0] == noLeader:
+	case int(partition) >= len(i.leaders) || i.leaders[partition] == noLeader:
 		return errorOf(sarama.ErrLeaderNotAvailable)
 	}
 	return nil
@@ -74,11 +74,11 @@ func (i topicInfo) led() error {
 
 // newest returns the last values of key in partition 0, oldest first, none if there is none.
 func newest(l *link, topic string, key []byte) ([][]byte, error) {
-	begin, err := offsetAt(l, topic, sarama.OffsetOldest)
+	begin, err := offsetAt(l, topic, 0, sarama.OffsetOldest)
 	if err != nil {
 		return nil, err
 	}
-	end, err := offsetAt(l, topic, sarama.OffsetNewest)
+	end, err := offsetAt(l, topic, 0, sarama.OffsetNewest)
 	if err != nil {
 		return nil, err
 	}
@@ -101,15 +101,15 @@ func behindTombstones(values [][]byte) [][]byte {
 	return values
 }
 
-// offsetAt returns the oldest or newest offset of partition 0.
-func offsetAt(l *link, topic string, at int64) (int64, error) {
+// offsetAt returns the oldest or newest offset of a partition.
+func offsetAt(l *link, topic string, partition int32, at int64) (int64, error) {
 	req := sarama.NewOffsetRequest(protocol())
-	req.AddBlock(topic, 0, at, 1)
+	req.AddBlock(topic, partition, at, 1)
 	res, err := l.GetAvailableOffsets(req)
 	if err != nil {
 		return 0, err
 	}
-	block := res.GetBlock(topic, 0)
+	block := res.GetBlock(topic, partition)
 	switch {
 	case block == nil:
 		return 0, sarama.ErrIncompleteResponse
@@ -119,43 +119,58 @@ func offsetAt(l *link, topic string, at int64) (int64, error) {
 	return block.Offset, nil
 }
 
-// valuesIn returns the values of key at the offsets from (inclusive) to end (exclusive); nil
-// is a tombstone.
+// valuesIn returns the values of key in partition 0 at the offsets from (inclusive) to end
+// (exclusive); nil is a tombstone.
 func valuesIn(l *link, topic string, key []byte, from, end int64) (values [][]byte, err error) {
-	for from < end {
+	_, err = fetch(l, topic, Span{Begin: from, End: end}, func(_ int64, _ time.Time, rec *sarama.Record) error {
+		if bytes.Equal(rec.Key, key) {
+			values = append(values, bytes.Clone(rec.Value))
+		}
+		return nil
+	})
+	return values, err
+}
+
+// fetch calls fn with each record that the log has at the offsets of span. It returns the
+// offset behind the last one that fn took.
+func fetch(l *link, topic string, span Span, fn func(offset int64, at time.Time, rec *sarama.Record) error) (next int64, err error) {
+	for next = span.Begin; next < span.End; {
 		req := &sarama.FetchRequest{Version: fetchVersion, MaxWaitTime: 500, MinBytes: 1, MaxBytes: fetchBytes, SessionEpoch: -1}
-		req.AddBlock(topic, 0, from, fetchBytes, -1)
+		req.AddBlock(topic, span.Partition, next, fetchBytes, -1)
 		res, err := l.Fetch(req)
 		if err != nil {
-			return nil, err
+			return next, err
 		}
-		block := res.GetBlock(topic, 0)
+		block := res.GetBlock(topic, span.Partition)
 		switch {
 		case block == nil:
-			return nil, sarama.ErrIncompleteResponse
+			return next, sarama.ErrIncompleteResponse
 		case block.Err != sarama.ErrNoError:
-			return nil, errorOf(block.Err)
+			return next, errorOf(block.Err)
 		}
-		next := from
+		began := next
 		for _, set := range block.RecordsSet {
 			b := set.RecordBatch
-			if b == nil || b.PartialTrailingRecord || b.LastOffset() < from {
+			if b == nil || b.PartialTrailingRecord || b.LastOffset() < next {
 				continue
 			}
 			for _, rec := range b.Records {
 				offset := b.FirstOffset + rec.OffsetDelta
-				if offset >= from && offset < end && !b.Control && bytes.Equal(rec.Key, key) {
-					values = append(values, bytes.Clone(rec.Value))
+				if offset < next || offset >= span.End || b.Control {
+					continue
 				}
+				if err := fn(offset, b.FirstTimestamp.Add(rec.TimestampDelta), rec); err != nil {
+					return next, err
+				}
+				next = offset + 1
 			}
 			next = b.LastOffset() + 1
 		}
-		if next == from { // compaction has left nothing up to the end
-			return values, nil
+		if next == began { // compaction has left nothing up to the end
+			return span.End, nil
 		}
-		from = next
 	}
-	return values, nil
+	return next, nil
 }
 
 // provide creates the topic if it does not exist. It returns nil once the topic has a
@@ -172,7 +187,7 @@ func (c *cluster) provide(ctx context.Context, topic string, log *slog.Logger) e
 		log.InfoContext(ctx, "topic created", slog.String("topic", topic), slog.String("cleanup_policy", compact))
 		return c.awaitLeader(ctx, topic)
 	}
-	if err := info.led(); err != nil {
+	if err := info.led(0); err != nil {
 		return err
 	}
 	return c.checkCompacted(ctx, topic, log)
@@ -188,7 +203,7 @@ func (c *cluster) awaitLeader(ctx context.Context, topic string) error {
 		if err := c.refresh(ctx, []string{topic}); err != nil {
 			return err
 		}
-		if info := c.topic(topic); info.led() == nil {
+		if info := c.topic(topic); info.led(0) == nil {
 			return nil
 		}
 	}

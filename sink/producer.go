@@ -53,6 +53,7 @@ type Producer struct {
 
 	substitute Substitute   // nil: there is never one
 	guard      func() error // nil: what may be sent may always be
+	delivered  func(d Delivery) string
 
 	// failure ends the producer. If halted, nothing more is sent; else what was sent
 	// before the record at fault still is.
@@ -103,6 +104,20 @@ func (p *Producer) SetSubstitute(s Substitute) { p.substitute = s }
 // returns it. It is set before Send and Run, is called under the Producer's lock, and must not
 // block, nor call the Producer.
 func (p *Producer) SetGuard(guard func() error) { p.guard = guard }
+
+// A Delivery is records that a broker has appended to a partition, as it says.
+type Delivery struct {
+	Topic     string
+	Partition int32
+	Offset    int64    // of the first; the others follow it. Negative where the answer does not say it
+	Broker    string   // host:port
+	Seqs      []uint64 // valid during the call
+}
+
+// SetDelivered has delivered told of each batch that a broker has acknowledged, before Run's done
+// is. What it returns, if it is not empty, is an example for Config.Answered. It is set before Send
+// and Run; it is called by goroutines that must not wait, several at a time.
+func (p *Producer) SetDelivered(delivered func(d Delivery) (example string)) { p.delivered = delivered }
 
 // Send hands r over and returns when its bytes have been copied; r may be changed and used
 // again then. It blocks while the window is full, until ctx ends.

@@ -27,7 +27,7 @@ func TestAnswersAndReconnectsAreCounted(t *testing.T) {
 			conns = append(conns, conn)
 			return conn, err
 		},
-		Answered: func(d time.Duration) {
+		Answered: func(d time.Duration, _ string) {
 			mu.Lock()
 			defer mu.Unlock()
 			took = append(took, d)

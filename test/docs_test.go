@@ -4,8 +4,11 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
 )
 
 // The index has every page, and every link from one file of the repository to another leads
@@ -57,4 +60,55 @@ func hasAnchor(t *testing.T, page, fragment string) bool {
 		}
 	}
 	return false
+}
+
+// The statements of the pages that TestOperations does not follow can be run, one page after the
+// other on a database with an outbox; the table that the README shows is the one that migrate makes.
+// (docs/security.md is followed by TestDocumentedRole.)
+func TestDocumentedSQL(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob("../docs/*.md")
+	must(t, err)
+	statements := 0
+	for _, page := range append(pages, "../README.md") {
+		if slices.Contains([]string{"runbook.md", "operations.md", "security.md"}, filepath.Base(page)) {
+			continue
+		}
+		for _, s := range readPage(t, page) {
+			for _, b := range s.blocks {
+				if b.lang == "sql" {
+					statements++
+					tryStatements(t, page, b.text)
+				}
+			}
+		}
+	}
+	if statements < 4 {
+		t.Errorf("only %d blocks of SQL", statements)
+	}
+}
+
+// tryStatements runs a block and takes it back.
+func tryStatements(t *testing.T, page, text string) {
+	t.Helper()
+	const table = `SELECT string_agg(concat_ws(' ', column_name, data_type, is_nullable, is_identity, column_default), ', ' ORDER BY ordinal_position)
+		FROM information_schema.columns WHERE table_name = 'outbox'`
+	db := pgtest.Database(t)
+	migrate(t, db.DSN)
+	conn := db.Conn(t)
+	made := ask[string](t, conn, table)
+	_, err := conn.Exec(t.Context(), `BEGIN`)
+	must(t, err)
+	shown := strings.HasPrefix(text, "CREATE TABLE outbox ")
+	if shown {
+		_, err = conn.Exec(t.Context(), `DROP TABLE outbox`)
+		must(t, err)
+	}
+	if _, err := conn.Exec(t.Context(), text); err != nil {
+		t.Errorf("%s: %v\n%s", page, err, text)
+	} else if now := ask[string](t, conn, table); shown && now != made {
+		t.Errorf("%s shows a table with %s\nmigrate makes %s", page, now, made)
+	}
+	_, err = conn.Exec(t.Context(), `ROLLBACK`)
+	must(t, err)
 }

@@ -3,6 +3,8 @@ package test
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"net/http"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,11 +26,12 @@ import (
 // exitRecipes follow the sections about exit codes.
 func exitRecipes() map[string]recipe {
 	return map[string]recipe{
-		"Operations": func(t *testing.T, o *operation, srv *pgserver.Server) { o.on(t, srv).streams(t) },
-		"The slot":   theSlot,
-		"Exit 0":     stopWithoutKafka,
-		"Exit 1":     unexpected,
-		"Exit 2":     wrongConfiguration,
+		"Runbook":        func(t *testing.T, o *operation, srv *pgserver.Server) { o.on(t, srv).streams(t) },
+		"In ten seconds": inTenSeconds,
+		"The slot":       theSlot,
+		"Exit 0":         stopWithoutKafka,
+		"Exit 1":         unexpected,
+		"Exit 2":         wrongConfiguration,
 
 		"The password is wrong (28P01)":                     wrongPassword,
 		"pg_hba.conf has no line for it (28000)":            noLine,
@@ -57,6 +60,17 @@ func exitRecipes() map[string]recipe {
 		"No broker can be reached":                          noBroker,
 		"Kafka refuses the user":                            userRefused,
 		"Exit 21":                                           fenced,
+	}
+}
+
+func inTenSeconds(t *testing.T, o *operation, srv *pgserver.Server) {
+	r := o.on(t, srv).stream(t)
+	o.delivers(t)
+	o.more = fmt.Sprintf("admin: {listen: %q}\n", r.adminAt(t))
+	o.configure(t)
+	waitFor(t, 30*time.Second, "the relay to be ready", func() bool { code, _ := r.ask(t, "readyz"); return code == http.StatusOK })
+	if out, _ := o.sh(t); !strings.Contains(out, "● Healthy") {
+		t.Errorf("status says:\n%s", out)
 	}
 }
 
@@ -285,7 +299,7 @@ func (o *operation) sendAgain(t *testing.T, lost string) {
 	}
 	o.follow(t, "Send rows again", func(o *operation) {
 		o.take(t, "sh")
-		o.sql(t)
+		o.sh(t)
 	})
 	o.arrived(t, lost)
 	o.delivers(t)

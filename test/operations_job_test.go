@@ -2,6 +2,7 @@ package test
 
 import (
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,15 +16,18 @@ import (
 // jobRecipes follow the sections about routine work.
 func jobRecipes() map[string]recipe {
 	return map[string]recipe{
-		"Upgrade the relay": upgradeRelay,
+		"See how it is":              seeStatus,
+		"See what would be produced": seeTail,
+		"Upgrade the relay":          upgradeRelay,
 		"Upgrade Postgres to a new major version, or move to another server": moveSource,
 		"Rotate the password":             rotatePassword,
 		"Fail over to a standby":          failover,
 		"Move to another Kafka cluster":   moveSink,
 		"Add partitions":                  addPartitions,
-		"Delete delivered rows":           deleteRows,
+		"Remove delivered rows":           deleteRows,
 		"Begin anew":                      beginAnew,
 		"Send rows again":                 sendRowsAgain,
+		"Send again what was put aside":   sendPutAside,
 		"Long transactions":               longTransactions,
 		"Limit the log that a slot keeps": limitLog,
 		"The disk of Postgres is full":    releaseLog,
@@ -80,9 +84,11 @@ func rotatePassword(t *testing.T, o *operation, _ *pgserver.Server) {
 	o.configure(t)
 	o.sql(t)
 	o.delivers(t)
-	r.terminate(t)
-	o.stream(t)
+	r.signal(t, syscall.SIGHUP)
+	r.logged(t, `msg="configuration reloaded"`)
+	o.exec(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_replication WHERE usename = 'cdc'`)
 	o.delivers(t)
+	r.terminate(t)
 	o.once(t)
 }
 
@@ -142,7 +148,9 @@ func deleteRows(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.delivers(t)
 	o.exec(t, `UPDATE outbox SET created_at = created_at - interval '8 days'`)
 	o.delivers(t)
-	o.sql(t)
+	if out, _ := o.sh(t); !strings.HasPrefix(out, "public.outbox: 1 rows from before ") || !strings.Contains(out, " deleted; delivered up to ") {
+		t.Errorf("prune said %q", out)
+	}
 	if rows := o.exec(t, `SELECT count(*) FROM outbox`); rows[0]["count"] != "1" {
 		t.Errorf("rows left: %v", rows)
 	}
@@ -168,8 +176,29 @@ func sendRowsAgain(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.setup(t)
 	o.run(t, runLine+" --accept-gap").logged(t, "msg=streaming")
 	o.delivers(t)
-	o.sql(t)
+	o.sh(t)
 	o.arrived(t, lost)
+}
+
+func sendPutAside(t *testing.T, o *operation, srv *pgserver.Server) {
+	const letters = "outbox.dead-letter"
+	o.on(t, srv)
+	o.fake.CreateTopic(t, letters, 1, nil)
+	o.more = "on_bad_record: dead-letter\n"
+	o.configure(t)
+	r := o.stream(t)
+	id := o.insert(t, "no such topic!")
+	o.fake.ReadN(t, 1, letters)
+	r.terminate(t)
+	if out, _ := o.sh(t); !strings.Contains(out, "column     id: "+id) {
+		t.Errorf("the row is not shown:\n%s", out)
+	}
+	o.more += "outbox: {topic: " + topic + "}\n"
+	o.configure(t)
+	if out, _ := o.sh(t); !strings.Contains(out, "1 sent again, 0 stay") {
+		t.Errorf("the row is not sent:\n%s", out)
+	}
+	o.arrived(t, id)
 }
 
 func longTransactions(t *testing.T, o *operation, _ *pgserver.Server) {

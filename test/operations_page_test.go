@@ -14,24 +14,27 @@ import (
 	"testing"
 )
 
-// Every exit code has a section, every warning and error that the relay logs is explained,
-// and every link within the page leads somewhere.
-func TestOperationsPage(t *testing.T) {
-	data, err := os.ReadFile("../docs/operations.md")
+// Every exit code has a section and a row, and everything is explained that the live page and status
+// have as their verdict, and that the relay logs as a warning or an error.
+func TestRunbook(t *testing.T) {
+	data, err := os.ReadFile("../docs/runbook.md")
 	must(t, err)
 	text := string(data)
 	anchors := map[string]bool{}
-	for _, s := range readPage(t) {
+	for _, s := range readPage(t, "../docs/runbook.md") {
 		anchors[anchor(s.title)] = true
 	}
 	for _, code := range exitCodes(t) {
 		if !anchors["exit-"+code] {
 			t.Errorf("exit code %s has no section", code)
 		}
+		if !strings.Contains(text, "\n| ["+code+"](#exit-"+code+") |") {
+			t.Errorf("exit code %s has no row", code)
+		}
 	}
-	for _, link := range regexp.MustCompile(`\]\(#([^)]+)\)`).FindAllStringSubmatch(text, -1) {
-		if !anchors[link[1]] {
-			t.Errorf("a link leads to #%s", link[1])
+	for _, verdict := range verdicts(t) {
+		if !strings.Contains(text, "`"+verdict+"`") {
+			t.Errorf("the page does not explain %q", verdict)
 		}
 	}
 	lines := loggedLines(t)
@@ -44,7 +47,6 @@ func TestOperationsPage(t *testing.T) {
 		}
 	}
 	_, tables, _ := strings.Cut(text, "\n## Log lines\n")
-	tables, _, _ = strings.Cut(tables, "\n## Jobs\n")
 	for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(tables, -1) {
 		if !slices.ContainsFunc(lines, func(line string) bool { return strings.HasPrefix(row[1], line) }) {
 			t.Errorf("nothing logs %q any more", row[1])
@@ -61,6 +63,27 @@ func anchor(title string) string {
 		return -1
 	}, strings.ToLower(title))
 	return strings.ReplaceAll(kept, " ", "-")
+}
+
+// verdicts reads from the code what the live page and status say of a relay.
+func verdicts(t *testing.T) []string {
+	t.Helper()
+	var all []string
+	for file, verdict := range map[string]string{
+		"../internal/admin/page.html":   `\['(?:good|warn|bad)', '([^']+)'`,
+		"../internal/status/verdict.go": `Verdict\{\s*(?:Good|Warn|Bad), "([^"]+)"`,
+	} {
+		text, err := os.ReadFile(file)
+		must(t, err)
+		found := regexp.MustCompile(verdict).FindAllStringSubmatch(string(text), -1)
+		if len(found) < 6 {
+			t.Errorf("only %d verdicts in %s", len(found), file)
+		}
+		for _, one := range found {
+			all = append(all, one[1])
+		}
+	}
+	return append(all, "The slot is lost", "The slot is about to be lost") // which the page puts together
 }
 
 // exitCodes reads the codes from where they are declared.
@@ -90,7 +113,7 @@ func loggedLines(t *testing.T) []string {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && slices.Contains([]string{".git", "test", "bench", "kafkatest", "pgtest", "demo", "deploy"}, d.Name()) {
+		if d.IsDir() && slices.Contains([]string{".git", "test", "bench", "kafkatest", "pgtest", "demo", "deploy", "check", "prune", "inbox", "examples"}, d.Name()) {
 			return filepath.SkipDir
 		}
 		if filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {

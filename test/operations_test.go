@@ -26,11 +26,11 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
 )
 
-// What docs/operations.md tells an operator to type is typed here, in the state that it is
-// meant for. A section with statements that nobody tries is an error, and so is a trial of
+// What docs/runbook.md and docs/operations.md tell an operator to type is typed here, in the state
+// that it is meant for. A section with statements that nobody tries is an error, and so is a trial of
 // a section that is not there.
 func TestOperations(t *testing.T) {
-	page := readPage(t)
+	page := readPages(t)
 	recipes := maps.Clone(exitRecipes())
 	maps.Copy(recipes, jobRecipes())
 	srv := startSource(t, nil)
@@ -53,7 +53,7 @@ func TestOperations(t *testing.T) {
 		})
 	}
 	for title := range recipes {
-		t.Errorf("the page has no section %q", title)
+		t.Errorf("no page has a section %q", title)
 	}
 }
 
@@ -66,9 +66,15 @@ type section struct {
 // A block is fenced code.
 type block struct{ lang, text string }
 
-func readPage(t *testing.T) []section {
+// readPages returns the sections of the runbook and of the page about routine work.
+func readPages(t *testing.T) []section {
 	t.Helper()
-	data, err := os.ReadFile("../docs/operations.md")
+	return append(readPage(t, "../docs/runbook.md"), readPage(t, "../docs/operations.md")...)
+}
+
+func readPage(t *testing.T, file string) []section {
+	t.Helper()
+	data, err := os.ReadFile(file)
 	must(t, err)
 	var page []section
 	var open *block
@@ -356,7 +362,7 @@ func (o *operation) fails(t *testing.T, code int, says ...string) string {
 	return o.ends(t, o.run(t, runLine), code, says...)
 }
 
-var lastLine = regexp.MustCompile(`^exit (\d+) \([a-zA-Z ]+\): (?:slot \S+|Kafka at [^;]+?)( at [0-9A-F]+/[0-9A-F]+)?; next: .*docs/operations\.md#exit-(\d+)\)$`)
+var lastLine = regexp.MustCompile(`^exit (\d+) \([a-zA-Z ]+\): (?:slot \S+|Kafka at [^;]+?)( at [0-9A-F]+/[0-9A-F]+)?; next: .*docs/runbook\.md#exit-(\d+)\)$`)
 
 // ends demands that the relay ends with code, and says all of says, and that the last line has
 // the code, the object and the next step. It returns what it has said.

@@ -250,6 +250,10 @@ func (c *confidant) prints(t *testing.T) {
 		{"migrate", "status", "--dsn", c.dsn(secretOf("pg"))},
 		{"migrate", "up", "--dsn", c.dsn(secretOf("wrong"))},
 		{"setup", "-c", config},
+		{"status", "-c", config},
+		{"status", "-c", c.config(t, map[string]string{"dsn": c.dsn(secretOf("wrong"))}), "--json"},
+		{"healthcheck", "-c", config},
+		{"tail", "-c", c.config(t, map[string]string{"dsn": c.dsn(secretOf("wrong"))})},
 		{"bench", "-c", c.config(t, map[string]string{"dsn": c.dsn(secretOf("wrong"))})},
 	} {
 		cmd := exec.CommandContext(context.Background(), binary(t), args...)

@@ -35,7 +35,7 @@ sink: {kafka: {brokers: [%q], create_topics: {partitions: 1}}}
 	}
 	relay := start(t, "run", "-c", config)
 	relay.logged(t, "streaming")
-	s.write(t, "orders", "k", "{}")
+	s.write(t)
 	waitFor(t, 20*time.Second, "the record", func() bool { return len(kafka.ReadAll(t, "orders")) == 1 })
 	awaitConfirmed(t, s.db.Conn(t), "outbox_cdc", 10*time.Second)
 	relay.terminate(t)
@@ -108,7 +108,7 @@ sink:
 	next := int64(0)
 	arrives := func(after string) {
 		t.Helper()
-		s.write(t, "orders", "k", "{}")
+		s.write(t)
 		next++
 		began := time.Now()
 		waitFor(t, 20*time.Second, "a record after "+after, func() bool { return arrived() >= next })
@@ -129,7 +129,7 @@ sink:
 	kafka.Control.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
 		return nil, errors.New("hang up"), true
 	})
-	s.write(t, "orders", "k", "{}")
+	s.write(t)
 	next++
 	relay.logged(t, "broker refuses the connection")
 	must(t, os.WriteFile(password, []byte("kafka-two"), 0o600))

@@ -81,10 +81,7 @@ func (s *Server) serveStatus(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *Server) serveHistory(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, struct {
-		Columns []string `json:"columns"`
-		Points  []point  `json:"points"` // oldest first, one a second
-	}{columns(), s.history.last(kept)})
+	writeJSON(w, History{columns(), s.history.last(kept)})
 }
 
 func (s *Server) serveConfig(w http.ResponseWriter, r *http.Request) {

@@ -234,7 +234,7 @@ func TestQuantiles(t *testing.T) {
 		t.Errorf("of nothing: %v", *q)
 	}
 	for i := range 1000 {
-		l.observe(time.Duration(i+1) * time.Millisecond)
+		l.observe(time.Duration(i+1)*time.Millisecond, "")
 	}
 	fresh := l.recent()
 	for q, want := range map[float64]float64{0.01: 0.01, 0.5: 0.5, 0.99: 0.99, 1: 1} {
@@ -242,7 +242,7 @@ func TestQuantiles(t *testing.T) {
 			t.Errorf("quantile %v is %v, want %v within a tenth", q, got, want)
 		}
 	}
-	l.observe(0)
+	l.observe(0, "")
 	if got := *l.recent().quantile(0.5); got != 0 {
 		t.Errorf("only the newest count: %v", got)
 	}

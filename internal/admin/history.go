@@ -3,6 +3,7 @@ package admin
 import (
 	"encoding/json"
 	"math"
+	"slices"
 	"sync"
 	"time"
 )
@@ -37,6 +38,15 @@ func (n number) MarshalJSON() ([]byte, error) {
 	return json.Marshal(float64(n))
 }
 
+// UnmarshalJSON implements [json.Unmarshaler].
+func (n *number) UnmarshalJSON(data []byte) error {
+	if string(data) == "null" {
+		*n = none()
+		return nil
+	}
+	return json.Unmarshal(data, (*float64)(n))
+}
+
 // none is a number that is not known.
 func none() number { return number(math.NaN()) }
 
@@ -46,6 +56,50 @@ func orNone(v *float64) number {
 		return none()
 	}
 	return number(*v)
+}
+
+// A History is what /history answers.
+type History struct {
+	Columns []string `json:"columns"`
+	Points  []point  `json:"points"` // oldest first, one a second
+}
+
+// Column returns the numbers of a column in the order of Points, NaN for one that is not known;
+// nil if there is no such column.
+func (h *History) Column(name string) []float64 {
+	i := slices.Index(h.Columns, name)
+	if i < 0 || i >= len(point{}) {
+		return nil
+	}
+	numbers := make([]float64, len(h.Points))
+	for n, p := range h.Points {
+		numbers[n] = float64(p[i])
+	}
+	return numbers
+}
+
+// Follow adds the last point that s tells, unless it has it, and forgets what /history would
+// have forgotten.
+func (h *History) Follow(s *Status) {
+	if n := len(h.Points); n > 0 && h.Points[n-1][columnAt] >= s.Point[columnAt] {
+		return
+	}
+	h.Columns = s.Columns
+	h.keep(s.Point)
+}
+
+// Note adds what a slot's reserve was at a moment, and nothing else: for Full. Nil is no limit.
+func (h *History) Note(at time.Time, safe *int64) {
+	p := point{columnAt: number(at.UnixMilli()) / 1000, columnSafe: none()}
+	if safe != nil {
+		p[columnSafe] = number(*safe)
+	}
+	h.keep(p)
+}
+
+func (h *History) keep(p point) {
+	h.Points = append(h.Points, p)
+	h.Points = h.Points[max(0, len(h.Points)-kept):]
 }
 
 // A point is what the charts show of a sample. The order of its numbers is that of columns.
@@ -126,10 +180,13 @@ func (h *history) span() (from *sample, answered, delivery distribution) {
 	return from, answered, delivery
 }
 
-// full tells in how long a slot's reserve is used up if it goes on shrinking as it did, at least
+// full is Full of what is remembered.
+func (h *history) full() time.Duration { return (&History{Points: h.last(fillingWindow)}).Full() }
+
+// Full tells in how long a slot's reserve is used up if it goes on shrinking as it did, at least
 // 1 s; 0 if it does not shrink or has no bound.
-func (h *history) full() time.Duration {
-	points := h.last(fillingWindow)
+func (h *History) Full() time.Duration {
+	points := h.Points[max(0, len(h.Points)-fillingWindow):]
 	first, last := -1, -1
 	for i, p := range points {
 		switch {

@@ -34,8 +34,17 @@ func newLatency(m metric) *latency {
 	})}
 }
 
-// observe may be called from any goroutine and does not wait.
-func (l *latency) observe(d time.Duration) { l.histogram.Observe(d.Seconds()) }
+// observe may be called from any goroutine and does not wait. A trace is an example of what took
+// so long: an exemplar, which scrapers get that ask for OpenMetrics. Empty: none.
+func (l *latency) observe(d time.Duration, traceID string) {
+	if traceID == "" {
+		l.histogram.Observe(d.Seconds())
+		return
+	}
+	if o, ok := l.histogram.(prometheus.ExemplarObserver); ok {
+		o.ObserveWithExemplar(d.Seconds(), prometheus.Labels{"trace_id": traceID})
+	}
+}
 
 // recent returns what was observed since it was last called.
 func (l *latency) recent() distribution {

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 )
 
 const namespace = "outbox_cdc_"
@@ -73,6 +74,24 @@ func (c *collector) counters() []metric {
 			name: namespace + "duplicates_possible_total", kind: prometheus.CounterValue,
 			help:   "How often a broker had lost track of the numbering and it began anew: what was unacknowledged then may be in the log twice.",
 			values: func(s *sample, put emit) { put(float64(s.stat.Sink.Renewals)) },
+		},
+		spanCounter("spans_total", "Spans of records that the receiver has taken. Absent without tracing.endpoint.",
+			func(st *tracing.Stat) uint64 { return st.Exported }),
+		spanCounter("spans_dropped_total", "Sampled records that got no span, because too many were under way or waited for the receiver; their trace context is passed on as it came.",
+			func(st *tracing.Stat) uint64 { return st.Dropped }),
+		spanCounter("spans_rejected_total", "Spans that the receiver has rejected for good.",
+			func(st *tracing.Stat) uint64 { return st.Rejected }),
+	}
+}
+
+// spanCounter is a metric that is there if spans are.
+func spanCounter(name, help string, value func(*tracing.Stat) uint64) metric {
+	return metric{
+		name: namespace + name, help: help, kind: prometheus.CounterValue,
+		values: func(s *sample, put emit) {
+			if st := s.stat.Spans; st != nil {
+				put(float64(value(st)))
+			}
 		},
 	}
 }

@@ -3,6 +3,7 @@ package admin
 import (
 	"flag"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/connector"
 	"github.com/outbox-cdc/outbox-cdc/internal/docpart"
+	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -25,8 +27,8 @@ func gather(t *testing.T, stat connector.Stat) map[string]*dto.MetricFamily {
 	t.Helper()
 	s := New(Config{Name: "orders", Version: "v1.0.0"}, discard())
 	s.look(func() connector.Stat { return stat })
-	s.answered.observe(time.Millisecond)
-	s.delivery.observe(2 * time.Millisecond)
+	s.answered.observe(time.Millisecond, "")
+	s.delivery.observe(2*time.Millisecond, "")
 	families, err := s.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -65,6 +67,7 @@ func TestMetrics(t *testing.T) {
 	st.DeadLetters, st.Refused, st.Sink.Reconnects, st.Sink.Renewals = 5, 2, 7, 1
 	st.Sink.StalledSince = time.Now().Add(-time.Minute)
 	st.Behind = time.Now().Add(-time.Minute)
+	st.Spans = &tracing.Stat{Exported: 11, Dropped: 22, Rejected: 33}
 	families := gather(t, st)
 	for name, want := range map[string]map[string]float64{
 		"records_total topic":       {"outbox.event.order": 31_900_000, "outbox.event.customer": 9_180_000},
@@ -80,6 +83,9 @@ func TestMetrics(t *testing.T) {
 		"confirmed_lsn_bytes":       {"": 0x2A_7F3C5A08},
 		"slot_retained_bytes":       {"": 34_000_000},
 		"slot_safe_bytes":           {"": 10_700_000_000},
+		"spans_total":               {"": 11},
+		"spans_dropped_total":       {"": 22},
+		"spans_rejected_total":      {"": 33},
 		"build_info version":        {"v1.0.0": 1},
 	} {
 		name, label, _ := strings.Cut(name, " ")
@@ -105,11 +111,14 @@ func TestMetrics(t *testing.T) {
 	if families["go_goroutines"] == nil || families["process_start_time_seconds"] == nil {
 		t.Error("no metrics of process and runtime")
 	}
-	st.Slot.SafeBytes, st.State = nil, connector.Waiting
+	st.Slot.SafeBytes, st.State, st.Spans = nil, connector.Waiting, nil
 	st.Since = time.Now().Add(-2 * time.Hour)
 	families = gather(t, st)
 	if families[namespace+"slot_safe_bytes"] != nil {
 		t.Error("a slot without limit has one")
+	}
+	if families[namespace+"spans_total"] != nil {
+		t.Error("spans are counted where none are made")
 	}
 	if got := values(families[namespace+"lag_seconds"], "")[""]; got < 7200 {
 		t.Errorf("nothing is read for two hours, and the lag is %v", got)
@@ -151,7 +160,7 @@ func TestTopicLabelsAreCapped(t *testing.T) {
 
 func TestOpenMetrics(t *testing.T) {
 	s, url := serve(t, nil, healthy)
-	s.delivery.observe(time.Millisecond)
+	s.delivery.observe(time.Millisecond, "")
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"metrics", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -173,11 +182,57 @@ func TestOpenMetrics(t *testing.T) {
 	}
 }
 
+// Who asks for OpenMetrics gets the trace of a slow one with its bucket; who does not, does not.
+func TestExemplars(t *testing.T) {
+	s, url := serve(t, nil, healthy)
+	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+	s.delivery.observe(30*time.Millisecond, "")
+	s.delivery.observe(700*time.Millisecond, trace)
+	s.answered.observe(3*time.Millisecond, trace)
+	body := func(accept string) string {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Accept", accept)
+		res, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		data, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	open := body("application/openmetrics-text; version=1.0.0")
+	var got []string
+	for line := range strings.Lines(open) {
+		if sample, exemplar, ok := strings.Cut(line, " # "); ok {
+			value, _, _ := strings.Cut(exemplar, "} ")
+			got = append(got, sample+" "+value+"} "+strings.Fields(exemplar)[1])
+		}
+	}
+	want := []string{
+		`outbox_cdc_ack_seconds_bucket{name="orders",le="0.005"} 1 {trace_id="` + trace + `"} 0.003`,
+		`outbox_cdc_commit_to_ack_seconds_bucket{name="orders",le="1.0"} 2 {trace_id="` + trace + `"} 0.7`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if text := body("text/plain"); strings.Contains(text, trace) || !strings.Contains(text, `commit_to_ack_seconds_bucket{name="orders",le="1"} 2`) {
+		t.Error("the plain format has exemplars, or nothing")
+	}
+}
+
 // TestReference holds the documented table to the registry; -update writes it.
 func TestReference(t *testing.T) {
 	var want strings.Builder
 	want.WriteString("| metric | type | labels | meaning |\n|---|---|---|---|\n")
-	families := gather(t, healthy())
+	st := healthy()
+	st.Spans = new(tracing.Stat)
+	families := gather(t, st)
 	names := make([]string, 0, len(families))
 	for name := range families {
 		if strings.HasPrefix(name, namespace) {
@@ -202,6 +257,6 @@ func TestReference(t *testing.T) {
 func BenchmarkObserve(b *testing.B) {
 	l := newLatency(commitToAckSeconds())
 	for i := range b.N {
-		l.observe(time.Duration(300+i%4096) * time.Microsecond)
+		l.observe(time.Duration(300+i%4096)*time.Microsecond, "")
 	}
 }

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"flag"
+	"fmt"
 	"math"
 	"path/filepath"
 	"strings"
@@ -125,6 +126,11 @@ func TestPage(t *testing.T) {
 		} {
 			if got := b.text(selector); got != want {
 				t.Errorf("%s: %s is %q, want %q", test.name, selector, got, want)
+			}
+		}
+		if len(st.Failures) > 0 {
+			if got, want := b.text("#errors a"), fmt.Sprintf("exit code %d", st.Failures[0].ExitCode); got != want {
+				t.Errorf("%s: the link to the runbook is %q, want %q", test.name, got, want)
 			}
 		}
 		picture(b, test.name+"-light")

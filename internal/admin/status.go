@@ -10,9 +10,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A status is what /status answers. Sizes are in bytes, durations in seconds, positions as
+// A Status is what /status answers. Sizes are in bytes, durations in seconds, positions as
 // Postgres writes them; null stands for what is not known or does not apply.
-type status struct {
+type Status struct {
 	Name    string    `json:"name"`
 	Version string    `json:"version"`
 	Commit  string    `json:"commit,omitempty"`
@@ -121,7 +121,7 @@ type fault struct {
 }
 
 // status returns what is known now; nil before the first look.
-func (s *Server) status(now time.Time) *status {
+func (s *Server) status(now time.Time) *Status {
 	last := s.last.Load()
 	if last == nil {
 		return nil
@@ -129,7 +129,7 @@ func (s *Server) status(now time.Time) *status {
 	from, answered, delivery := s.history.span()
 	st := &last.stat
 	reason := s.unready(now)
-	out := &status{
+	out := &Status{
 		Name: s.cfg.Name, Version: s.cfg.Version, Commit: s.cfg.Commit, At: last.at, Uptime: number(now.Sub(s.began).Seconds()),
 		State: string(st.State), Since: st.Since, Ready: reason == "", Reason: reason,
 		Source: source{
@@ -180,16 +180,23 @@ func (s *Server) slot(last *sample) slot {
 		seconds := number(full.Seconds())
 		out.TimeToFull = &seconds
 	}
-	switch {
-	case !st.Exists:
-	case st.WALStatus == "lost":
-		out.Endangered = true
-		out.Instruction = "The log it needs is gone. Rows that are still in the table can be sent again; then make a slot anew: outbox-cdc setup."
-	case st.WALStatus == "unreserved", st.SafeBytes != nil && *st.SafeBytes <= 0, full > 0 && full < endangered:
-		out.Endangered = true
-		out.Instruction = "Let the relay catch up, or give it more room: ALTER SYSTEM SET max_slot_wal_keep_size = '…'; SELECT pg_reload_conf();"
+	if st.Exists {
+		out.Instruction = SlotAdvice(st.WALStatus, st.SafeBytes, full)
+		out.Endangered = out.Instruction != ""
 	}
 	return out
+}
+
+// SlotAdvice says what to do about a slot that is lost or soon will be; it is empty for any other.
+// safe is as in [connector.SlotStat], and full when it will be 0, as [History.Full] tells.
+func SlotAdvice(walStatus string, safe *int64, full time.Duration) string {
+	switch {
+	case walStatus == "lost":
+		return "The log it needs is gone. Rows that are still in the table can be sent again; then make a slot anew: outbox-cdc setup."
+	case walStatus == "unreserved", safe != nil && *safe <= 0, full > 0 && full < endangered:
+		return "Let the relay catch up, or give it more room: ALTER SYSTEM SET max_slot_wal_keep_size = '…'; SELECT pg_reload_conf();"
+	}
+	return ""
 }
 
 func topics(from, last *sample) []topic {

@@ -2,13 +2,15 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
+	"log/slog"
+	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/check"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/connector"
 	"github.com/outbox-cdc/outbox-cdc/internal/debezium"
@@ -18,41 +20,65 @@ import (
 func (a *app) check() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Say whether a slot can be taken over from Debezium",
-		Long: `Check looks at the source and says, one condition per line, whether the slot that a Debezium
-connector has left can be taken over: ok, warning, or fails with what mends it. It writes nothing.
-The exit code is 0 if no condition fails, else 1.
+		Short: "Say whether all that a relay needs is there, and what mends it",
+		Long: `Check looks at both sides and says, one condition per line, whether a relay can deliver: ok,
+warning, or fails, and below it the statement, command or setting that mends it. It writes nothing,
+creates nothing, and may be used while a relay runs. The exit code is 0 if no condition fails, else 1.
 
-With the offsets that Kafka Connect has stored for the connector it also says where to start, so
-that as little as possible is sent again.`,
-		Example: `  outbox-cdc check --takeover -c outbox-cdc.yaml
-  curl -s connect:8083/connectors/orders-outbox/offsets > offsets.json
+With --takeover it says instead whether the slot that a Debezium connector has left can be taken
+over, and with the offsets that Kafka Connect has stored for it where to start, so that as little
+as possible is sent again.`,
+		Example: `  outbox-cdc check -c outbox-cdc.yaml
+  outbox-cdc check -c outbox-cdc.yaml --json | jq '.[] | select(.state != "ok")'
   outbox-cdc check --takeover -c outbox-cdc.yaml --offsets offsets.json`,
 		Args: noArgs,
 	}
-	s := configFlags(cmd, "dsn", "publication", "slot")
-	takeover := cmd.Flags().Bool("takeover", false, "check what taking over a slot needs")
-	offsets := cmd.Flags().String("offsets", "", "stored offsets: a `file` with the answer to GET /connectors/<name>/offsets, or the worker's own")
+	s := configFlags(cmd, "dsn", "publication", "slot", "brokers")
+	takeover := cmd.Flags().Bool("takeover", false, "check what taking over a slot from Debezium needs")
+	offsets := cmd.Flags().String("offsets", "", "with --takeover: a `file` with the answer to GET /connectors/<name>/offsets, or the worker's own")
+	timeout := cmd.Flags().Duration("timeout", check.DefaultTimeout, "how long everything may take; one question may take a sixth of it")
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if !*takeover {
-			return usage(cmd, errors.New("say what to check: --takeover"))
+		if *offsets != "" && !*takeover {
+			return usage(cmd, errors.New("--offsets is for --takeover"))
+		}
+		if *timeout <= 0 {
+			return usage(cmd, errors.New("--timeout must be more than nothing"))
 		}
 		cfg, err := a.load(s)
 		if err != nil {
 			return failed(err)
 		}
-		conditions, err := a.takeover(cmd.Context(), cfg, s.file, *offsets)
-		if err != nil {
-			return err
+		if *takeover {
+			conditions, err := a.takeover(cmd.Context(), cfg, s.file, *offsets)
+			if err != nil {
+				return err
+			}
+			return a.printConditions(conditions, debezium.Ready(conditions), *asJSON)
 		}
-		return a.printConditions(conditions, *asJSON)
+		relay, err := cfg.Connector()
+		if err != nil {
+			return failed(err)
+		}
+		conditions := check.Run(cmd.Context(), check.Config{Relay: relay, File: s.file, Timeout: *timeout})
+		if err := context.Cause(cmd.Context()); err != nil {
+			return failed(err)
+		}
+		return a.printConditions(conditions, unmet(conditions), *asJSON)
 	}
 	return cmd
 }
 
+// unmet is the error of conditions that are not all met.
+func unmet(conditions []check.Condition) error {
+	if n := check.Count(conditions); n > 0 {
+		return fmt.Errorf("%d of %d conditions fail", n, len(conditions))
+	}
+	return nil
+}
+
 // takeover looks at everything that a take-over depends on.
-func (a *app) takeover(ctx context.Context, cfg *config.Config, file, offsets string) ([]debezium.Condition, error) {
+func (a *app) takeover(ctx context.Context, cfg *config.Config, file, offsets string) ([]check.Condition, error) {
 	setup, err := cfg.Setup()
 	if err != nil {
 		return nil, failed(err)
@@ -80,29 +106,48 @@ func (a *app) takeover(ctx context.Context, cfg *config.Config, file, offsets st
 	return debezium.CheckTakeover(t), nil
 }
 
-// printConditions writes one line per condition, and below it what mends it.
-func (a *app) printConditions(conditions []debezium.Condition, asJSON bool) error {
+// printConditions writes one line per condition, and below it what mends it. not is the error that
+// some of them are not met.
+func (a *app) printConditions(conditions []check.Condition, not error, asJSON bool) error {
+	write := check.WriteText
 	if asJSON {
-		encoder := json.NewEncoder(a.stdout)
-		encoder.SetEscapeHTML(false)
-		encoder.SetIndent("", "  ")
-		if err := encoder.Encode(conditions); err != nil {
-			return err
-		}
-	} else {
-		width := 0
-		for _, c := range conditions {
-			width = max(width, len(c.Name))
-		}
-		for _, c := range conditions {
-			fmt.Fprintf(a.stdout, "%-7s  %-*s  %s\n", c.State, width, c.Name, c.Found)
-			if c.Fix != "" {
-				fmt.Fprintf(a.stdout, "%s→ %s\n", strings.Repeat(" ", len("warning")+2+width+2), c.Fix)
-			}
-		}
+		write = check.WriteJSON
 	}
-	if err := debezium.Ready(conditions); err != nil {
-		return &failure{err: err, exit: connector.ExitUnexpected, what: "not ready", next: "what mends each of them is said above; then check again"}
+	if err := write(a.stdout, conditions); err != nil {
+		return err
+	}
+	if not != nil {
+		return &failure{err: not, exit: connector.ExitUnexpected, what: "not ready", next: "what mends each of them is said above; then check again"}
 	}
 	return nil
+}
+
+const (
+	besideAfter   = time.Second      // a start has the machine and the servers to itself for so long
+	besideTimeout = 10 * time.Second // of the look
+)
+
+// checkBeside looks, beside a relay that has just been started, at what it does not find out by itself, and logs what is
+// not as it should be. What it returns ends that.
+func checkBeside(ctx context.Context, relay connector.Config, log *slog.Logger) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var looking sync.WaitGroup
+	looking.Go(func() {
+		select {
+		case <-time.After(besideAfter):
+		case <-ctx.Done(): // the relay has ended, with an error of its own or as it was told to
+			return
+		}
+		for _, c := range check.AtStart(ctx, check.Config{Relay: relay, Timeout: besideTimeout}) {
+			level := slog.LevelWarn
+			if c.State == check.Failed {
+				level = slog.LevelError
+			}
+			log.LogAttrs(ctx, level, "check", slog.String("condition", c.Title()), slog.String("found", c.Found), slog.String("fix", c.Fix))
+		}
+	})
+	return func() {
+		cancel()
+		looking.Wait()
+	}
 }

@@ -65,7 +65,7 @@ and confirms a position only after Kafka has acknowledged everything up to it.`,
 		SilenceErrors: true,
 	}
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
-	root.AddCommand(a.run(), a.demo(), a.migrate(), a.setup(), a.importFrom(), a.check(), a.bench(), a.config(), a.version())
+	root.AddCommand(a.run(), a.demo(), a.migrate(), a.setup(), a.importFrom(), a.check(), a.status(), a.healthcheck(), a.tail(), a.deadLetter(), a.replay(), a.prune(), a.inbox(), a.bench(), a.config(), a.version())
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	return root
 }

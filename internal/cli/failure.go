@@ -26,6 +26,7 @@ type failure struct {
 	lsn    pglogrepl.LSN // confirmed so far; 0: none
 	next   string        // the next step in a few words
 	what   string        // what exit means here; empty: what it means everywhere
+	said   bool          // the output has said it all: nothing more is written
 }
 
 // Error returns what happened.
@@ -79,6 +80,9 @@ func refusedBySource(err error) bool {
 
 // write writes the block.
 func (f *failure) write(w io.Writer) {
+	if f.said {
+		return
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "outbox-cdc: %s\n", paragraph(f.err.Error()))
 	for _, line := range f.where {
@@ -169,4 +173,4 @@ func nextStep(exit int) string {
 }
 
 // page names the place in the documentation that has the statements.
-func page(exit int) string { return fmt.Sprintf(" (docs/operations.md#exit-%d)", exit) }
+func page(exit int) string { return fmt.Sprintf(" (docs/runbook.md#exit-%d)", exit) }

@@ -30,7 +30,7 @@ func TestFailureBlock(t *testing.T) {
 
 Check sink.kafka.brokers, and that the addresses the brokers advertise can be reached from here.
 
-exit 20 (sink access): slot s at 0/1A2B3C8; next: make the sink accept us and start again (docs/operations.md#exit-20)
+exit 20 (sink access): slot s at 0/1A2B3C8; next: make the sink accept us and start again (docs/runbook.md#exit-20)
 `
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -40,7 +40,7 @@ exit 20 (sink access): slot s at 0/1A2B3C8; next: make the sink accept us and st
 // Every exit code means something, has a next step, and where somebody is paged for it, a place
 // in the documentation that is there.
 func TestEveryExitCode(t *testing.T) {
-	page, err := os.ReadFile("../../docs/operations.md")
+	page, err := os.ReadFile("../../docs/runbook.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestEveryExitCode(t *testing.T) {
 			t.Errorf("exit codes %d and %d mean the same", exit, other)
 		}
 		seen[meaning(exit)] = exit
-		if exit >= connector.ExitSource && !strings.HasSuffix(last, fmt.Sprintf("(docs/operations.md#exit-%d)", exit)) {
+		if exit >= connector.ExitSource && !strings.HasSuffix(last, fmt.Sprintf("(docs/runbook.md#exit-%d)", exit)) {
 			t.Errorf("the last line of exit code %d does not lead to its section: %q", exit, last)
 		}
 		if !strings.Contains(string(page), fmt.Sprintf("\n## Exit %d\n", exit)) {

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"unicode"
@@ -40,9 +41,9 @@ func (i *importing) preview(ctx context.Context, result *debezium.Result, conn *
 		if len(records) == 0 && err == nil {
 			fmt.Fprintf(i.stderr, "\n%s is empty: there is no record to show\n", table)
 		}
-		for _, rec := range records {
+		for r := range records {
 			fmt.Fprintf(i.stderr, "\n%s becomes\n", table)
-			writeRecord(i.app, rec)
+			writeRecord(i.stderr, &records[r], shortValue)
 		}
 		if err != nil {
 			f := failed(err)
@@ -57,22 +58,27 @@ func (i *importing) preview(ctx context.Context, result *debezium.Result, conn *
 	return nil
 }
 
-// writeRecord shows the bytes of a record.
-func writeRecord(a *app, rec sink.Record) {
+// writeRecord shows the bytes of a record, of its value up to most.
+func writeRecord(w io.Writer, rec *sink.Record, most int) {
 	topic := rec.Topic
 	if rec.Partition != sink.AnyPartition {
 		topic += fmt.Sprintf(", partition %d", rec.Partition)
 	}
-	fmt.Fprintf(a.stderr, "  topic   %s\n  key     %s\n  value   %s\n", topic, visible(rec.Key), visible(rec.Value))
+	fmt.Fprintf(w, "  topic   %s\n  key     %s\n  value   %s\n", topic, visible(rec.Key), visibleUpTo(rec.Value, most))
 	for _, h := range rec.Headers {
-		fmt.Fprintf(a.stderr, "  header  %s: %s\n", h.Key, visible(h.Value))
+		fmt.Fprintf(w, "  header  %s: %s\n", oneLine(h.Key), visible(h.Value))
 	}
 }
 
+// shortValue is how much of a value is enough to recognize it.
+const shortValue = 400
+
 // visible shows bytes and how many they are: text as it is, in quotes where blanks or control
 // characters would not be seen, anything else in hexadecimal.
-func visible(b []byte) string {
-	const most = 400
+func visible(b []byte) string { return visibleUpTo(b, shortValue) }
+
+// visibleUpTo is visible of the first bytes, up to most.
+func visibleUpTo(b []byte, most int) string {
 	switch {
 	case b == nil:
 		return "null"

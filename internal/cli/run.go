@@ -27,7 +27,8 @@ func (a *app) run() *cobra.Command {
 		Short: "Relay the outbox to Kafka until told to stop",
 		Long: `Run relays committed rows to Kafka until it gets SIGINT or SIGTERM, or meets something only a
 person can mend. It then lets everything sent be acknowledged before it ends; a second signal
-ends it at once.
+ends it at once. At SIGHUP it loads its configuration again: secrets and log.level are in force then,
+and what else has changed is named in the log, for the next start.
 
 Publication and slot are created if neither exists yet; outbox-cdc setup does it beforehand. Any
 number of processes may run with the same slot: one relays, the others stand by.`,
@@ -39,11 +40,13 @@ number of processes may run with the same slot: one relays, the others stand by.
 	acceptGap := cmd.Flags().Bool("accept-gap", false, "start although the slot does not continue where the recorded position ends (exit 15); for one start")
 	skipTo := lsnFlag(cmd, "skip-to", "do not send transactions that end at this `LSN` or before (16/B374D848); for one start")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		reload := newReloader(func() (*config.Config, error) { return a.load(s) })
+		defer reload.close()
 		cfg, err := a.load(s)
 		if err != nil {
 			return failed(err)
 		}
-		return a.relay(cmd.Context(), cfg, *acceptGap, *skipTo)
+		return a.relay(cmd.Context(), cfg, reload, *acceptGap, *skipTo)
 	}
 	return cmd
 }
@@ -82,17 +85,20 @@ func (v *lsnValue) Set(text string) error {
 func (v *lsnValue) Type() string { return "LSN" }
 
 // relay runs the connector that cfg describes.
-func (a *app) relay(ctx context.Context, cfg *config.Config, acceptGap bool, skipTo pglogrepl.LSN) error {
+func (a *app) relay(ctx context.Context, cfg *config.Config, reload *reloader, acceptGap bool, skipTo pglogrepl.LSN) error {
 	relayCfg, err := cfg.Connector()
 	if err != nil {
 		return failed(err)
 	}
 	relayCfg.AcceptGap, relayCfg.SkipTo = acceptGap, skipTo
 	a.limitMemory(relayCfg.Sink.WindowBytes)
-	log := newLogger(cfg.Log, a.stderr)
+	log := reload.logger(cfg.Log, a.stderr)
 	page, err := a.admin(ctx, cfg, &relayCfg, log)
 	if err != nil {
 		return err
+	}
+	if relayCfg.Tracer, err = cfg.Tracer(version().short(), log); err != nil {
+		return failed(err)
 	}
 	relay, err := connector.New(relayCfg, log)
 	if err != nil {
@@ -108,8 +114,11 @@ func (a *app) relay(ctx context.Context, cfg *config.Config, acceptGap bool, ski
 		log.WarnContext(ctx, "configuration", slog.String("problem", warning))
 	}
 
+	defer reload.during(ctx, cfg, log)()
 	start := time.Now()
-	err = page.during(ctx, relay)
+	enough := checkBeside(ctx, relayCfg, log)
+	err = traced(ctx, relayCfg.Tracer, relayCfg.DrainTimeout, log, func() error { return page.during(ctx, relay) })
+	enough()
 	st := relay.Stat()
 	log.InfoContext(ctx, "stopped",
 		slog.Int("exit_code", exitCode(err)), slog.String("confirmed", st.Confirmed.String()),

@@ -2,13 +2,16 @@ package config
 
 import (
 	"cmp"
+	"log/slog"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/connectdata"
 	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/prune"
 	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -25,26 +28,42 @@ func (c *Config) Connector() (connector.Config, error) {
 	if len(problems) > 0 {
 		return connector.Config{}, &Error{Problems: problems}
 	}
+	cfg := c.rows(pg)
+	cfg.Sink = kafka
+	cfg.Create, cfg.CreateSlot, cfg.Tables = c.Source.Create, c.Source.CreateSlot, c.tables()
+	cfg.InitialCopy, cfg.SlotFailover = c.Source.InitialCopy, c.Source.SlotFailover
+	cfg.FailIfSlotInUse = !c.Source.WaitForSlot
+	cfg.PositionTopic, cfg.DrainTimeout = c.PositionTopic, c.DrainTimeout
+	return cfg, nil
+}
+
+// Tail returns the part of Connector's settings that says what becomes of rows, for who sends none, or
+// an [*Error]: neither sink.kafka nor source.slot is needed.
+func (c *Config) Tail() (connector.Config, error) {
+	var missing []string
+	if c.Source.Publication == "" {
+		missing = append(missing, "source.publication")
+	}
+	pg, err := c.postgresWithout(missing)
+	if err != nil {
+		return connector.Config{}, err
+	}
+	return c.rows(pg), nil
+}
+
+// rows returns where rows come from and what becomes of them.
+func (c *Config) rows(pg *pgx.ConnConfig) connector.Config {
 	cfg := connector.Config{
-		Name:            c.name(),
-		Source:          replication.Config{Conn: &pg.Config, Publication: c.Source.Publication, Slot: c.Source.Slot},
-		Route:           c.route(),
-		Sink:            kafka,
-		Create:          c.Source.Create,
-		CreateSlot:      c.Source.CreateSlot,
-		Tables:          c.tables(),
-		Messages:        c.Outbox.Messages,
-		InitialCopy:     c.Source.InitialCopy,
-		SlotFailover:    c.Source.SlotFailover,
-		FailIfSlotInUse: !c.Source.WaitForSlot,
-		PositionTopic:   c.PositionTopic,
-		StartupTimeout:  c.StartupTimeout,
-		DrainTimeout:    c.DrainTimeout,
+		Name:           c.name(),
+		Source:         replication.Config{Conn: &pg.Config, Publication: c.Source.Publication, Slot: c.Source.Slot},
+		Route:          c.route(),
+		Messages:       c.Outbox.Messages,
+		StartupTimeout: c.StartupTimeout,
 	}
 	if c.OnBadRecord == deadLetter {
 		cfg.DeadLetterTopic = c.DeadLetterTopic
 	}
-	return cfg, nil
+	return cfg
 }
 
 // Setup returns what publication and slot are made from, or an [*Error] with every key that
@@ -60,10 +79,21 @@ func (c *Config) Setup() (replication.SetupConfig, error) {
 	}, nil
 }
 
+// Prune returns what prune has to know of the configuration.
+func (c *Config) Prune() (prune.Config, error) {
+	var missing []string
+	if c.Source.Slot == "" {
+		missing = append(missing, "source.slot")
+	}
+	pg, err := c.postgresWithout(missing)
+	if err != nil {
+		return prune.Config{}, err
+	}
+	return prune.Config{Source: pg, Tables: c.tables(), Slots: []string{c.Source.Slot}}, nil
+}
+
 // source returns how to reach Postgres, and an error unless all that names the source is set.
 func (c *Config) source() (*pgx.ConnConfig, error) {
-	pg, err := c.Postgres()
-	problems := problemsOf(err)
 	var missing []string
 	if c.Source.Publication == "" {
 		missing = append(missing, "source.publication")
@@ -71,6 +101,13 @@ func (c *Config) source() (*pgx.ConnConfig, error) {
 	if c.Source.Slot == "" {
 		missing = append(missing, "source.slot")
 	}
+	return c.postgresWithout(missing)
+}
+
+// postgresWithout returns how to reach Postgres, and an error also if there are keys missing.
+func (c *Config) postgresWithout(missing []string) (*pgx.ConnConfig, error) {
+	pg, err := c.Postgres()
+	problems := problemsOf(err)
 	if len(missing) > 0 {
 		problems = append(problems, problemsOf(c.missing(missing...))...)
 	}
@@ -79,6 +116,19 @@ func (c *Config) source() (*pgx.ConnConfig, error) {
 	}
 	return pg, nil
 }
+
+// Tracer returns what spans are made with, for this version of the program; nil where there are
+// to be none.
+func (c *Config) Tracer(version string, log *slog.Logger) (*tracing.Tracer, error) {
+	cfg, err := c.tracing()
+	if cfg == nil || err != nil {
+		return nil, err
+	}
+	cfg.Version = version
+	return tracing.New(*cfg, log), nil
+}
+
+func (c *Config) clientID() string { return cmp.Or(c.Sink.Kafka.ClientID, c.name()) }
 
 func (c *Config) name() string { return cmp.Or(c.Name, c.Source.Slot) }
 
@@ -138,7 +188,7 @@ func (c *Config) kafka() (sink.Config, error) {
 	}
 	cfg := sink.Config{
 		Brokers:              k.Brokers,
-		ClientID:             cmp.Or(k.ClientID, c.name()),
+		ClientID:             c.clientID(),
 		Compression:          k.Compression,
 		Partitioner:          k.Partitioner,
 		TLS:                  encryption,

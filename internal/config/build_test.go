@@ -42,10 +42,14 @@ func TestConnector(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if password, err := got.Sink.SASL.Secret(t.Context()); password != "pw" || err != nil {
+		t.Errorf("password %q: %v", password, err)
+	}
+	got.Sink.SASL.Secret = nil
 	wantSink := sink.Config{
 		Brokers: []string{"a:9092"}, ClientID: "s", Compression: "none", Partitioner: "murmur2",
 		CreateTopics: &sink.TopicSpec{Partitions: 6, ReplicationFactor: -1},
-		SASL:         &sink.SASL{Mechanism: "SCRAM-SHA-512", User: "u", Password: "pw"},
+		SASL:         &sink.SASL{Mechanism: "SCRAM-SHA-512", User: "u"},
 		WindowBytes:  4 << 20, WindowRecords: 50_000, ConnectionsPerBroker: 2,
 	}
 	if diff := cmp.Diff(wantSink, got.Sink); diff != "" {

@@ -19,6 +19,7 @@ func (c *Config) check() error {
 	sasl := &c.Sink.Kafka.SASL
 	add(c.loadSecret(atSASL+"password", &sasl.Password, sasl.PasswordFile))
 	add(c.loadSecret(atSASL+"client_secret", &sasl.ClientSecret, sasl.ClientSecretFile))
+	add(c.loadSecret(atTracing+"headers", &c.Tracing.Headers, c.Tracing.HeadersFile))
 	if c.Source.DSN != "" {
 		_, err := c.Postgres()
 		add(err)
@@ -53,6 +54,8 @@ func (c *Config) check() error {
 		add(c.invalid("sink.kafka.create_topics.replication_factor", "has no effect: sink.kafka.create_topics.partitions is not set"))
 	}
 	_, err = c.kafkaTLS()
+	add(err)
+	_, err = c.tracing()
 	add(err)
 	if len(problems) > 0 {
 		return &Error{Problems: problems}

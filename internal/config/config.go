@@ -27,11 +27,14 @@ type Config struct {
 	StartupTimeout  time.Duration `koanf:"startup_timeout"`
 	DrainTimeout    time.Duration `koanf:"drain_timeout"`
 	Admin           Admin         `koanf:"admin"`
+	Tracing         Tracing       `koanf:"tracing"`
 	Log             Log           `koanf:"log"`
 
 	merged  *koanf.Koanf      // what was said, by path: without the contents of secret files
 	origins map[string]origin // where the value in force comes from, by path
 	files   map[string]string // of the secrets that come from one, by path
+
+	reloading *reloading // of what Load has returned
 }
 
 // Source is where rows are read.
@@ -79,7 +82,8 @@ type Columns struct {
 	Timestamp     string `koanf:"timestamp"`
 	SchemaVersion string `koanf:"schema_version"`
 
-	Headers string `koanf:"headers"`
+	Headers      string `koanf:"headers"`
+	TraceContext string `koanf:"trace_context"`
 }
 
 // Headers is which optional headers records carry.
@@ -211,6 +215,7 @@ func Load(src Sources) (*Config, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
+	cfg.reloading = cfg.remember()
 	return cfg, nil
 }
 

@@ -137,7 +137,7 @@ startup_timeout: 1m30s
 			t.Fatalf("%s: %v", tt.name, err)
 		}
 		got := *cfg
-		got.merged, got.origins, got.files = nil, nil, nil
+		got.merged, got.origins, got.files, got.reloading = nil, nil, nil, nil
 		if diff := cmp.Diff(fmt.Sprintf("%+v", want), fmt.Sprintf("%+v", got)); diff != "" || !reflect.DeepEqual(want, got) {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 		}

@@ -16,14 +16,14 @@ import (
 
 const atSASL = "sink.kafka.sasl."
 
-// kafkaLogin returns nil where there is none. What comes from files is read for each login, and
-// has been read once when it returns.
+// kafkaLogin returns nil where there is none. Secrets are those of the moment at each login: what comes
+// from files is read again, and has been read once when it returns.
 func (c *Config) kafkaLogin() (*sink.SASL, error) {
 	s := c.Sink.Kafka.SASL
 	if err := c.checkLogin(); err != nil || s.Mechanism == "" {
 		return nil, err
 	}
-	login := &sink.SASL{Mechanism: s.Mechanism, User: s.User, Password: string(s.Password)}
+	login := &sink.SASL{Mechanism: s.Mechanism, User: s.User}
 	switch {
 	case s.Mechanism == saslMSK: // which is a form of
 		login.Mechanism = saslBearer
@@ -33,13 +33,16 @@ func (c *Config) kafkaLogin() (*sink.SASL, error) {
 			return nil, err
 		}
 		login.Secret = func(context.Context) (string, error) {
-			token, err := c.readToken()
+			token, err := c.now().readToken()
 			return token, later(err)
 		}
 	case s.Mechanism == saslBearer:
 		login.Secret = c.tokenEndpoint()
-	case c.files[atSASL+"password"] != "":
-		login.Secret = func(context.Context) (string, error) { return c.currentSecret(atSASL+"password", "") }
+	default:
+		login.Secret = func(context.Context) (string, error) {
+			c := c.now()
+			return c.currentSecret(atSASL+"password", c.Sink.Kafka.SASL.Password)
+		}
 	}
 	for _, extension := range s.Extensions {
 		if login.Extensions == nil {
@@ -56,7 +59,10 @@ func (c *Config) tokenEndpoint() func(context.Context) (string, error) {
 	s := c.Sink.Kafka.SASL
 	get := bearer.Reuse(bearer.ClientCredentials{
 		URL: s.TokenURL, ID: s.ClientID, Scopes: s.Scopes,
-		Secret: func() (string, error) { return c.currentSecret(atSASL+"client_secret", s.ClientSecret) },
+		Secret: func() (string, error) {
+			c := c.now()
+			return c.currentSecret(atSASL+"client_secret", c.Sink.Kafka.SASL.ClientSecret)
+		},
 	}.Token)
 	return func(ctx context.Context) (string, error) {
 		token, err := get(ctx)

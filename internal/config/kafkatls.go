@@ -24,37 +24,44 @@ func (c *Config) kafkaTLS() (func() (*tls.Config, error), error) {
 		return nil, err
 	}
 	return func() (*tls.Config, error) {
-		cfg, err := c.readKafkaTLS()
+		cfg, err := c.now().readKafkaTLS()
 		return cfg, later(err)
 	}, nil
 }
 
 func (c *Config) readKafkaTLS() (*tls.Config, error) {
 	t := c.Sink.Kafka.TLS
-	cfg := &tls.Config{
-		MinVersion:         tls.VersionTLS12,
-		ServerName:         t.ServerName,
-		InsecureSkipVerify: t.InsecureSkipVerify, //nolint:gosec // the operator's explicit choice, warned about at the start
+	cfg, err := c.certificates(atTLS, t.CAFile, t.CertFile, t.KeyFile)
+	if err == nil {
+		cfg.ServerName = t.ServerName
+		cfg.InsecureSkipVerify = t.InsecureSkipVerify
 	}
-	if t.CAFile != "" {
-		pem, err := os.ReadFile(t.CAFile)
+	return cfg, err
+}
+
+// certificates returns how to encrypt with the files that ca_file, cert_file and key_file under
+// the path at name.
+func (c *Config) certificates(at, ca, cert, certKey string) (*tls.Config, error) {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	if ca != "" {
+		pem, err := os.ReadFile(ca) //nolint:gosec // which file is the operator's choice
 		if err != nil {
-			return nil, c.invalid(atTLS+"ca_file", "%v", err)
+			return nil, c.invalid(at+"ca_file", "%v", err)
 		}
 		cfg.RootCAs = x509.NewCertPool()
 		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, c.invalid(atTLS+"ca_file", "%s contains no certificate in PEM form", t.CAFile)
+			return nil, c.invalid(at+"ca_file", "%s contains no certificate in PEM form", ca)
 		}
 	}
 	switch {
-	case t.CertFile == "" && t.KeyFile != "":
-		return nil, c.invalid(atTLS+"key_file", "%scert_file is needed too", atTLS)
-	case t.CertFile != "" && t.KeyFile == "":
-		return nil, c.invalid(atTLS+"cert_file", "%skey_file is needed too", atTLS)
-	case t.CertFile != "":
-		pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+	case cert == "" && certKey != "":
+		return nil, c.invalid(at+"key_file", "%scert_file is needed too", at)
+	case cert != "" && certKey == "":
+		return nil, c.invalid(at+"cert_file", "%skey_file is needed too", at)
+	case cert != "":
+		pair, err := tls.LoadX509KeyPair(cert, certKey)
 		if err != nil {
-			return nil, c.invalid(atTLS+"cert_file", "%v", err)
+			return nil, c.invalid(at+"cert_file", "%v", err)
 		}
 		cfg.Certificates = []tls.Certificate{pair}
 	}

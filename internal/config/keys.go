@@ -52,7 +52,7 @@ const envPrefix = "OUTBOX_CDC_"
 // keys returns the whole configuration, in the order it is documented and printed. A section
 // comes before the keys in it.
 func keys() []key {
-	return slices.Concat(sourceKeys(), outboxKeys(), kafkaKeys(), kafkaTLSKeys(), kafkaLoginKeys(), processKeys(), adminKeys(), debeziumKeys())
+	return slices.Concat(sourceKeys(), outboxKeys(), kafkaKeys(), kafkaTLSKeys(), kafkaLoginKeys(), processKeys(), adminKeys(), tracingKeys(), debeziumKeys())
 }
 
 func sourceKeys() []key {
@@ -168,7 +168,7 @@ func processKeys() []key {
 			doc: "How long a stop may take until everything sent is acknowledged. Less than half of the server's `wal_sender_timeout`.",
 		},
 		{path: "log", kind: section, doc: "Logging, to standard error."},
-		{path: "log.level", kind: choice, def: "info", allowed: []string{"debug", "info", "warn", "error"}, doc: "Least level that is logged."},
+		{path: "log.level", kind: choice, def: "info", allowed: []string{"debug", "info", "warn", "error"}, doc: "Least level that is logged. SIGHUP loads it again."},
 		{path: "log.format", kind: choice, def: "auto", allowed: []string{"auto", "text", "json"}, doc: "`auto` is text on a terminal, JSON elsewhere."},
 	}
 }

@@ -50,6 +50,10 @@ func columnKeys() []key {
 			path: "outbox.columns.headers", kind: text, def: columns.Headers,
 			doc: "A JSON object whose members become headers. A table may lack the column of the default name. Empty: none.",
 		},
+		{
+			path: "outbox.columns.trace_context", kind: text, example: "tracingspancontext",
+			doc: "The trace context of the row's writer, which becomes headers: a `traceparent`, or a JSON object of such headers, or lines of `name=value` as Debezium's libraries write.",
+		},
 	}
 }
 

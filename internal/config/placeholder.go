@@ -11,14 +11,14 @@ import (
 const placeholder = `\$?\$\{([A-Za-z_][A-Za-z0-9_]*)\}`
 
 // takesPlaceholder reports whether ${NAME} in the file's value of k is the variable NAME:
-// secrets, connection strings, and who logs in with a secret. Everywhere else ${…} is the key's own.
+// secrets, connection strings, who logs in with a secret, and where spans go. Everywhere else ${…} is the key's own.
 func takesPlaceholder(k key) bool {
 	switch k.kind {
 	case secret, conninfo:
 		return true
 	case section, text, choice, boolean, integer, duration, list, placements, rules:
 	}
-	return k.path == atSASL+"user" || k.path == atSASL+"client_id"
+	return k.path == atSASL+"user" || k.path == atSASL+"client_id" || k.path == atTracing+"endpoint"
 }
 
 // fill puts variables in the place of placeholders. A variable that is unset or empty is an

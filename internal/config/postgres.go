@@ -32,7 +32,7 @@ const connectTimeout = 10 * time.Second
 // User, password, client certificate and trusted authorities are read again for each connection,
 // from where they come from. What that finds wrong is the error of the connection.
 func (c *Config) Postgres() (*pgx.ConnConfig, error) {
-	if c.Source.DSN == "" && !slices.ContainsFunc([]string{"PGHOST", "PGSERVICE", "PGDATABASE"}, envSet) {
+	if !c.namesSource() {
 		return nil, c.missing("source.dsn")
 	}
 	pg, err := parseConninfo(string(c.Source.DSN))
@@ -42,6 +42,11 @@ func (c *Config) Postgres() (*pgx.ConnConfig, error) {
 	pg.ConnectTimeout = cmp.Or(pg.ConnectTimeout, connectTimeout)
 	c.rereadSource(&pg.Config)
 	return pg, nil
+}
+
+// namesSource reports whether anything says which database is meant.
+func (c *Config) namesSource() bool {
+	return c.Source.DSN != "" || slices.ContainsFunc([]string{"PGHOST", "PGSERVICE", "PGDATABASE"}, envSet)
 }
 
 func envSet(name string) bool { return os.Getenv(name) != "" }

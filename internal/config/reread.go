@@ -17,6 +17,7 @@ import (
 // server and database is meant stays as it was: a position is one of a server's.
 func (c *Config) rereadSource(pg *pgconn.Config) {
 	now := func() (*pgconn.Config, error) {
+		c := c.now()
 		dsn, err := c.readSecret("source.dsn", c.Source.DSN)
 		if err != nil {
 			return nil, later(err)

@@ -9,7 +9,7 @@ import (
 
 // Warnings returns what is allowed but should be seen by whoever runs this, one sentence each.
 func (c *Config) Warnings() []string {
-	out := slices.Concat(c.sourceWarnings(), c.kafkaWarnings(), c.adminWarnings())
+	out := slices.Concat(c.sourceWarnings(), c.kafkaWarnings(), c.adminWarnings(), c.tracingWarnings())
 	if c.PositionTopic == "" {
 		out = append(out, "position_topic is empty: a slot that was moved or made anew while nothing ran is not noticed")
 	}

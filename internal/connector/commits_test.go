@@ -16,7 +16,7 @@ import (
 func TestCommitsAreMeasuredWhenConfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []time.Duration
-		c := &commits{delivered: func(d time.Duration) { got = append(got, d) }}
+		c := &commits{delivered: func(d time.Duration, _ string) { got = append(got, d) }}
 		tracker := checkpoint.New(10)
 		c.reset(tracker)
 		at := time.Now()

@@ -14,6 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -87,8 +88,14 @@ type Config struct {
 
 	// Delivered, if it is set, is told how long after its commit each transaction was
 	// acknowledged, with everything before it; the difference of two clocks, but not negative.
+	// With it comes the id of a trace that one of its records is in, if there is one that has a
+	// span: hexadecimal digits, else nothing.
 	// It is called by goroutines that must not wait, one at a time.
-	Delivered func(sinceCommit time.Duration)
+	Delivered func(sinceCommit time.Duration, traceID string)
+
+	// Tracer makes spans of records whose rows come with a sampled trace context. Nil: there are
+	// none, and contexts are passed on as they are.
+	Tracer *tracing.Tracer
 
 	// DrainTimeout is how long a stop may take: until the open transaction is read and
 	// everything sent is acknowledged. What is not acknowledged then is sent again by the
@@ -256,6 +263,10 @@ func (c *Connector) session(ctx context.Context, retry *retry) error {
 	producer := c.client.Load().NewProducer()
 	s := newSession(c, stream, producer, start, lost, catalog.Publication)
 	s.publication.describe, s.publication.copy = c.describe, initial
+	if spans := s.publication.spans; spans != nil {
+		producer.SetDelivered(spans.delivered)
+		defer spans.abandon()
+	}
 	producer.SetSubstitute(s.deadRecord)
 	producer.SetGuard(stream.Lapsed)
 	s.watch = c.newWatcher(stream, catalog).run

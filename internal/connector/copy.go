@@ -106,19 +106,14 @@ func (p *publication) sendCopy(ctx context.Context, stop <-chan struct{}) (stopp
 
 // copyTable sends the rows of a table as if they were inserted now.
 func (p *publication) copyTable(ctx context.Context, stop <-chan struct{}, c *replication.Copy, t *replication.Table) error {
-	row := decoder.Insert{Relation: relation(*t), Row: make([]decoder.Value, len(t.Columns))}
+	row := decoder.Insert{Relation: Relation(*t)}
 	return c.Rows(ctx, t, func(values [][]byte) error {
 		if stopped, err := p.settle(ctx, stop, p.maxSpan-1); err != nil {
 			return err
 		} else if stopped || isClosed(stop) || isClosed(p.copy.lost) {
 			return errCopyStopped
 		}
-		for i, v := range values {
-			row.Row[i] = decoder.Value{Kind: decoder.Text, Data: v}
-			if v == nil {
-				row.Row[i].Kind = decoder.Null
-			}
-		}
+		SetRow(&row, values)
 		if err := p.insert(ctx, &row); err != nil {
 			return fmt.Errorf("initial copy: %w", err)
 		}

@@ -56,7 +56,7 @@ func (c *checker) check(catalog *replication.Catalog, describe route.Describe) e
 }
 
 func (c *checker) relation(t replication.Table) *decoder.Relation {
-	rel := relation(t)
+	rel := Relation(t)
 	known := c.known[rel.OID]
 	if known != nil && known.Namespace == rel.Namespace && known.Name == rel.Name && slices.Equal(known.Columns, rel.Columns) {
 		return known

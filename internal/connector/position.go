@@ -3,7 +3,6 @@ package connector
 import (
 	"github.com/jackc/pglogrepl"
 
-	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -36,13 +35,4 @@ func (p position) resume(e epoch) (pglogrepl.LSN, cut) {
 		return 0, cut{}
 	}
 	return p.confirmed, p.cut
-}
-
-// relation is a table of the catalog as the stream will describe it.
-func relation(t replication.Table) *decoder.Relation {
-	rel := &decoder.Relation{OID: t.OID, Namespace: t.Schema, Name: t.Name}
-	for _, c := range t.Columns {
-		rel.Columns = append(rel.Columns, decoder.Column{Name: c.Name, TypeOID: c.TypeOID, TypeModifier: c.TypeModifier})
-	}
-	return rel
 }

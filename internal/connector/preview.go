@@ -1,14 +1,12 @@
 package connector
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
-	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/route"
-	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -18,47 +16,21 @@ import (
 // transaction, which is gone, they have nothing but the present time. Of cfg, Source.Conn, Route and
 // StartupTimeout count.
 func Preview(ctx context.Context, cfg Config, table string, n int) ([]sink.Record, error) {
-	router, err := route.New(cfg.Route)
-	if err != nil {
-		return nil, err
-	}
-	c := &Connector{cfg: cfg}
-	router.SetDescribe(c.describe(ctx))
-	t, rows, err := replication.LastRows(ctx, cfg.Source.Conn, table, n)
-	if err != nil {
-		return nil, err
-	}
-	rel := relation(*t)
-	err = router.Check(rel)
 	var records []sink.Record
-	now := time.Now()
-	for i, values := range rows {
-		var rec sink.Record
-		if err != nil {
-			break
+	var refusal error
+	err := Sample(ctx, cfg, table, n, func(rec *sink.Record, refused error) (more bool) {
+		if refused != nil {
+			refusal = refused
+			return false
 		}
-		if err = router.Route(route.Tx{CommitTime: now, Timestamp: now}, i, row(rel, values), &rec); err == nil {
-			records = append(records, clone(rec))
-		}
-	}
-	return records, err
+		records = append(records, Clone(*rec))
+		return true
+	})
+	return records, cmp.Or(err, refusal)
 }
 
-// row returns a row of the catalog's texts as the stream would bring it.
-func row(rel *decoder.Relation, values [][]byte) *decoder.Insert {
-	insert := &decoder.Insert{Relation: rel}
-	for _, v := range values {
-		if v == nil {
-			insert.Row = append(insert.Row, decoder.Value{Kind: decoder.Null})
-			continue
-		}
-		insert.Row = append(insert.Row, decoder.Value{Kind: decoder.Text, Data: v})
-	}
-	return insert
-}
-
-// clone copies what belongs to the router.
-func clone(rec sink.Record) sink.Record {
+// Clone returns a copy of a record whose bytes belong to a Router.
+func Clone(rec sink.Record) sink.Record {
 	rec.Key, rec.Value = slices.Clone(rec.Key), slices.Clone(rec.Value)
 	rec.Headers = slices.Clone(rec.Headers)
 	for i, h := range rec.Headers {

@@ -28,7 +28,8 @@ type publication struct {
 	cut      cut // the transaction whose first rows are not sent again
 
 	deadLetters *deadLetters
-	maxSpan     int // maxSpan; tests have a smaller one
+	spans       *spans // nil: none
+	maxSpan     int    // maxSpan; tests have a smaller one
 
 	// published is what the publication sent when the session began. Deleting delivered
 	// rows is housekeeping and ignored; a kind of change that comes although it was not

@@ -40,13 +40,19 @@ func (p *publication) deliveredBefore(index int) bool {
 // send sends rec as the next record of the tracker's open transaction.
 func (p *publication) send(ctx context.Context, rec *sink.Record) error {
 	rec.Seq = uint64(p.tracker.Next())
-	p.count(rec)
-	return p.producer.Send(ctx, rec)
+	if p.spans != nil {
+		if id, ok := p.spans.begin(rec, p.tx.Tx); ok {
+			p.flow.commits.trace(p.tx.CommitLSN, id)
+		}
+	}
+	return p.hand(ctx, rec)
 }
 
-func (p *publication) count(rec *sink.Record) {
+// hand counts rec and gives it to the producer.
+func (p *publication) hand(ctx context.Context, rec *sink.Record) error {
 	p.stats.rows++
 	p.stats.bytes += uint64(len(rec.Key) + len(rec.Value))
+	return p.producer.Send(ctx, rec)
 }
 
 // deadRow returns the dead letter of a row that did not become a record because of err.
@@ -135,8 +141,10 @@ func (p *publication) loneMessage(ctx context.Context, m *decoder.LogicalMessage
 	}
 	rec.Seq = uint64(p.tracker.Next())
 	p.tracker.Commit(end) // before it is sent: a session that ends here has not cut it
-	p.count(rec)
-	return p.producer.Send(ctx, rec)
+	if p.spans != nil {
+		p.spans.begin(rec, tx)
+	}
+	return p.hand(ctx, rec)
 }
 
 // routeMessage makes the record of a message, or its dead letter.

@@ -102,11 +102,11 @@ func TestDroppedUpdatesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		u := newUpdates(route.UpdateWarn, slog.New(slog.NewTextHandler(&log, nil)))
-		rel := relation(replication.Table{Schema: "public", Name: "outbox"})
+		rel := Relation(replication.Table{Schema: "public", Name: "outbox"})
 		for range 3 {
 			u.drop(t.Context(), rel)
 		}
-		u.drop(t.Context(), relation(replication.Table{Schema: "public", Name: "other"}))
+		u.drop(t.Context(), Relation(replication.Table{Schema: "public", Name: "other"}))
 		time.Sleep(dropInterval)
 		u.drop(t.Context(), rel)
 		for _, want := range []string{"table=public.outbox number=1", "table=public.other number=1", "table=public.outbox number=3"} {

@@ -66,8 +66,8 @@ func newSession(c *Connector, stream source, prod producer, start pglogrepl.LSN,
 			decoder: decoder.New(), router: c.router, tracker: tracker, producer: prod,
 			flow: &c.flow, delivered: c.recorder.delivered, label: c.cfg.Name, published: published, cut: lost,
 			updates: newUpdates(c.cfg.Route.OnUpdate, c.log), messages: c.cfg.Messages, skip: c.skip,
-			deadLetters: c.deadLetters,
-			acked:       make(chan struct{}, 1), maxSpan: maxSpan,
+			deadLetters: c.deadLetters, spans: newSpans(c.cfg.Tracer),
+			acked: make(chan struct{}, 1), maxSpan: maxSpan,
 		},
 		watch:        func(context.Context) error { return nil },
 		drainTimeout: c.cfg.DrainTimeout,
@@ -217,6 +217,7 @@ func (s *session) ack(seqs []uint64) error {
 
 // deadRecord is the producer's substitute for a record that Kafka does not take.
 func (s *session) deadRecord(r *sink.Record, refused *sink.RecordError) *sink.Record {
+	s.publication.spans.refused(refused)
 	commitLSN, index, ok := s.tracker.Locate(checkpoint.Seq(r.Seq))
 	if !ok {
 		return nil

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -47,6 +48,7 @@ type Stat struct {
 	Failures  []Failure     // the last of these, oldest first
 	Slot      SlotStat
 	Sink      sink.Stat
+	Spans     *tracing.Stat // nil: none are made
 }
 
 // SlotStat is what the catalog said of the slot when it was last read.
@@ -162,6 +164,9 @@ func (c *Connector) Stat() Stat {
 	}
 	if client := c.client.Load(); client != nil {
 		st.Sink = client.Stat()
+	}
+	if c.cfg.Tracer != nil {
+		st.Spans = new(c.cfg.Tracer.Stat())
 	}
 	return st
 }

@@ -41,7 +41,7 @@ func routerRules() []rule {
 				return Same, "outbox.on_update: " + behaviour
 			},
 		},
-		note("transforms.{router}.tracing.*", "Trace headers are made by OpenTelemetry inside Kafka Connect; here the column can be placed like any other."),
+		note("transforms.{router}.tracing.*", "Trace headers are made by OpenTelemetry inside Kafka Connect. Here `outbox.columns.trace_context` names the column that they are made of, and `tracing.endpoint` where spans go."),
 	})
 }
 

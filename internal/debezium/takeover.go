@@ -5,26 +5,9 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/check"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
-
-// A State says whether a condition is met.
-type State string
-
-// The states.
-const (
-	Met    State = "ok"
-	Doubt  State = "warning" // it works, and should be known
-	Failed State = "fails"
-)
-
-// A Condition is one of those on which a slot can be taken over.
-type Condition struct {
-	Name  string `json:"condition"`
-	State State  `json:"state"`
-	Found string `json:"found"`         // one sentence
-	Fix   string `json:"fix,omitempty"` // a statement, command or sentence that mends it
-}
 
 // A Takeover is what is known of a slot that is to be taken over.
 type Takeover struct {
@@ -36,65 +19,69 @@ type Takeover struct {
 
 // CheckTakeover says, condition by condition, whether the relay can go on where the connector has
 // stopped. That of the offset comes last, with where to start.
-func CheckTakeover(t Takeover) []Condition {
+func CheckTakeover(t Takeover) []check.Condition {
 	out := t.server()
 	out = append(out, t.slot()...)
 	out = append(out, t.publication()...)
-	return append(out, t.offset()...)
-}
-
-// check makes a condition of a fact.
-func check(name string, met bool, found, fix string) Condition {
-	if met {
-		return Condition{Name: name, State: Met, Found: found}
+	out = append(out, t.offset()...)
+	for i := range out {
+		out[i].Group = check.Takeover
 	}
-	return Condition{Name: name, State: Failed, Found: found, Fix: fix}
+	return out
 }
 
-func (t Takeover) server() []Condition {
+// condition makes one of a fact.
+func condition(name string, met bool, found, fix string) check.Condition {
+	if met {
+		return check.Condition{Name: name, State: check.Met, Found: found}
+	}
+	return check.Condition{Name: name, State: check.Failed, Found: found, Fix: fix}
+}
+
+func (t Takeover) server() []check.Condition {
 	c := t.Catalog
 	major := c.ServerVersion / 10000
-	return []Condition{
-		check("server", major >= 14, fmt.Sprintf("PostgreSQL %d.%d", major, c.ServerVersion%10000), "PostgreSQL 14 or later is needed"),
-		check("wal_level", c.WALLevel == "logical", c.WALLevel, "ALTER SYSTEM SET wal_level = logical, and restart the server"),
-		check("primary", !c.InRecovery, map[bool]string{false: "the server is no standby", true: "the server is a standby"}[c.InRecovery], "connect to the primary"),
+	return []check.Condition{
+		condition("server", major >= 14, fmt.Sprintf("PostgreSQL %d.%d", major, c.ServerVersion%10000), "PostgreSQL 14 or later is needed"),
+		condition("wal_level", c.WALLevel == "logical", c.WALLevel, "ALTER SYSTEM SET wal_level = logical, and restart the server"),
+		condition("primary", !c.InRecovery, map[bool]string{false: "the server is no standby", true: "the server is a standby"}[c.InRecovery], "connect to the primary"),
 	}
 }
 
-func (t Takeover) slot() []Condition {
+func (t Takeover) slot() []check.Condition {
 	c, s := t.Catalog, t.Catalog.Slot
 	if s == nil {
-		return []Condition{check("slot", false, fmt.Sprintf("there is no slot %s", c.SlotName),
+		return []check.Condition{condition("slot", false, fmt.Sprintf("there is no slot %s", c.SlotName),
 			"look at slot.name of the connector, and SELECT slot_name FROM pg_replication_slots; slot.drop.on.stop drops it")}
 	}
 	plugin := s.Plugin
 	if plugin == "" {
 		plugin = "none: it is a physical slot"
 	}
-	out := []Condition{
-		check("slot", true, s.Name, ""),
-		check("plugin", s.Plugin == "pgoutput", plugin, "a slot cannot change its plugin: hand over from slot to slot, docs/migrating-from-debezium.md#another-plugin"),
-		check("database", s.Database == c.Database, fmt.Sprintf("the slot is of %s, the connection of %s", s.Database, c.Database), "connect to the slot's database (source.dsn)"),
-		check("two_phase", !s.TwoPhase, onOffText(s.TwoPhase), "a slot with two_phase cannot be taken over: hand over from slot to slot, docs/migrating-from-debezium.md#another-plugin"),
-		check("permanent", !s.Temporary, map[bool]string{false: "the slot outlives its session", true: "the slot is temporary"}[s.Temporary], "it ends with the session that has made it"),
+	out := []check.Condition{
+		condition("slot", true, s.Name, ""),
+		condition("plugin", s.Plugin == "pgoutput", plugin, "a slot cannot change its plugin: hand over from slot to slot, docs/migrating-from-debezium.md#another-plugin"),
+		condition("database", s.Database == c.Database, fmt.Sprintf("the slot is of %s, the connection of %s", s.Database, c.Database), "connect to the slot's database (source.dsn)"),
+		condition("two_phase", !s.TwoPhase, onOffText(s.TwoPhase), "a slot with two_phase cannot be taken over: hand over from slot to slot, docs/migrating-from-debezium.md#another-plugin"),
+		condition("permanent", !s.Temporary, map[bool]string{false: "the slot outlives its session", true: "the slot is temporary"}[s.Temporary], "it ends with the session that has made it"),
 	}
 	if s.Active {
-		out = append(out, check("inactive", false, fmt.Sprintf("process %d of the server streams from it", s.ActivePID),
+		out = append(out, condition("inactive", false, fmt.Sprintf("process %d of the server streams from it", s.ActivePID),
 			"stop the connector (PUT /connectors/<name>/stop; pausing does not let go), and wait"))
 	} else {
-		out = append(out, check("inactive", true, "nobody streams from it", ""))
+		out = append(out, condition("inactive", true, "nobody streams from it", ""))
 	}
 	switch {
 	case s.InvalidationReason != "", s.WALStatus == "lost":
-		return append(out, check("wal_status", false, strings.TrimSpace("lost "+s.InvalidationReason),
+		return append(out, condition("wal_status", false, strings.TrimSpace("lost "+s.InvalidationReason),
 			fmt.Sprintf("what was written from %s on is gone from the log: send those rows otherwise, and begin anew with outbox-cdc setup --drop", s.ConfirmedFlushLSN)))
 	case s.WALStatus == "unreserved":
-		return append(out, Condition{
-			Name: "wal_status", State: Doubt, Found: "unreserved: the next checkpoint may remove log that the slot needs",
+		return append(out, check.Condition{
+			Name: "wal_status", State: check.Doubt, Found: "unreserved: the next checkpoint may remove log that the slot needs",
 			Fix: "start at once; ALTER SYSTEM SET max_slot_wal_keep_size gives it more",
 		})
 	}
-	return append(out, check("wal_status", true, s.WALStatus, ""))
+	return append(out, condition("wal_status", true, s.WALStatus, ""))
 }
 
 func onOffText(on bool) string {
@@ -104,27 +91,27 @@ func onOffText(on bool) string {
 	return "off"
 }
 
-func (t Takeover) publication() []Condition {
+func (t Takeover) publication() []check.Condition {
 	c, p := t.Catalog, t.Catalog.Publication
 	if p == nil {
-		return []Condition{check("publication", false, fmt.Sprintf("there is no publication %s", c.PublicationName),
+		return []check.Condition{condition("publication", false, fmt.Sprintf("there is no publication %s", c.PublicationName),
 			"rows committed without it cannot be delivered from the slot, not even if it is made again: look at publication.name of the connector")}
 	}
 	quoted := quoteName(p.Name)
-	out := []Condition{
-		check("publication", true, p.Name, ""),
-		check("inserts", p.Insert, map[bool]string{true: "are published", false: "are not published"}[p.Insert], "ALTER PUBLICATION "+quoted+" SET (publish = 'insert')"),
+	out := []check.Condition{
+		condition("publication", true, p.Name, ""),
+		condition("inserts", p.Insert, map[bool]string{true: "are published", false: "are not published"}[p.Insert], "ALTER PUBLICATION "+quoted+" SET (publish = 'insert')"),
 	}
 	if t.Covers != nil {
 		found := strings.TrimPrefix(t.Covers.Error(), replication.ErrPublication.Error()+": ")
 		found, fix, _ := strings.Cut(found, "; ")
-		out = append(out, check("tables", false, found, fix))
+		out = append(out, condition("tables", false, found, fix))
 	} else {
-		out = append(out, check("tables", true, "every insert into the outbox tables is published", ""))
+		out = append(out, condition("tables", true, "every insert into the outbox tables is published", ""))
 	}
 	if p.AllTables {
-		out = append(out, Condition{
-			Name: "cost", State: Doubt, Found: "the publication is for all tables: the server decodes and sends all of them, and the relay drops them",
+		out = append(out, check.Condition{
+			Name: "cost", State: check.Doubt, Found: "the publication is for all tables: the server decodes and sends all of them, and the relay drops them",
 			Fix: "later, with the relay stopped and the slot up to date: a publication of the outbox tables only, and source.publication",
 		})
 	}
@@ -132,40 +119,40 @@ func (t Takeover) publication() []Condition {
 }
 
 // offset compares what the connector has stored with what the slot knows.
-func (t Takeover) offset() []Condition {
+func (t Takeover) offset() []check.Condition {
 	const name = "offset"
 	o, s := t.Offset, t.Catalog.Slot
 	switch {
 	case s == nil:
 		return nil
 	case o == nil:
-		return []Condition{{
-			Name: name, State: Doubt, Found: fmt.Sprintf("not known: the relay begins at %s, where the slot is, and repeats what was sent after it", s.ConfirmedFlushLSN),
+		return []check.Condition{{
+			Name: name, State: check.Doubt, Found: fmt.Sprintf("not known: the relay begins at %s, where the slot is, and repeats what was sent after it", s.ConfirmedFlushLSN),
 			Fix: "give --offsets to repeat less",
 		}}
 	case o.Snapshot:
-		return []Condition{check(name, false, "the connector's first copy had not ended", "let the connector end it, or send the table's rows otherwise")}
+		return []check.Condition{condition(name, false, "the connector's first copy had not ended", "let the connector end it, or send the table's rows otherwise")}
 	case o.LSNCommit == 0:
-		return []Condition{{
-			Name: name, State: Doubt, Found: fmt.Sprintf("it tells of no complete transaction: the relay begins at %s, where the slot is", s.ConfirmedFlushLSN),
+		return []check.Condition{{
+			Name: name, State: check.Doubt, Found: fmt.Sprintf("it tells of no complete transaction: the relay begins at %s, where the slot is", s.ConfirmedFlushLSN),
 			Fix: "nothing: what was sent after it comes again",
 		}}
 	case o.LSNCommit > t.Catalog.WALEnd:
-		return []Condition{check(name, false, fmt.Sprintf("%s is beyond the end of the server's log, %s: it is of another server", o.LSNCommit, t.Catalog.WALEnd),
+		return []check.Condition{condition(name, false, fmt.Sprintf("%s is beyond the end of the server's log, %s: it is of another server", o.LSNCommit, t.Catalog.WALEnd),
 			"look where the connector's database.hostname leads to")}
 	}
 	run := "outbox-cdc run -c " + t.Config
-	c := Condition{Name: name, State: Met, Fix: run}
+	c := check.Condition{Name: name, State: check.Met, Fix: run}
 	if ahead := int64(o.LSNCommit - s.ConfirmedFlushLSN); o.LSNCommit > s.ConfirmedFlushLSN {
 		c.Found = fmt.Sprintf("everything up to %s was sent, %d bytes of log ahead of the slot: start with --skip-to, and it is not sent again", o.LSNCommit, ahead)
 		c.Fix = run + " --skip-to " + o.LSNCommit.String()
 	} else {
 		c.Found = fmt.Sprintf("everything up to %s was sent, which the slot knows: nothing is to be skipped", o.LSNCommit)
 	}
-	out := []Condition{c}
+	out := []check.Condition{c}
 	if o.Inside() && max(o.LSN, o.LSNProc) > s.ConfirmedFlushLSN {
-		out = append(out, Condition{
-			Name: "last transaction", State: Doubt,
+		out = append(out, check.Condition{
+			Name: "last transaction", State: check.Doubt,
 			Found: fmt.Sprintf("the last event, at %s, is of a transaction%s whose end the offset does not tell: it comes again, and all of it", max(o.LSN, o.LSNProc), transaction(o.TxID)),
 			Fix:   "nothing: its rows may share one position, so that none of them can be skipped safely",
 		})
@@ -184,13 +171,8 @@ func transaction(id int64) string {
 var ErrNotReady = errors.New("the slot cannot be taken over yet")
 
 // Ready returns [ErrNotReady], with how many, if a condition fails.
-func Ready(conditions []Condition) error {
-	n := 0
-	for _, c := range conditions {
-		if c.State == Failed {
-			n++
-		}
-	}
+func Ready(conditions []check.Condition) error {
+	n := check.Count(conditions)
 	if n == 0 {
 		return nil
 	}

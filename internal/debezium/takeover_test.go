@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/check"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -29,52 +30,52 @@ func TestCheckTakeover(t *testing.T) {
 		name      string
 		change    edit
 		condition string
-		state     State
+		state     check.State
 		says      string // in Found or Fix
 	}{
-		{"ready", func(*Takeover) {}, "offset", Met, "--skip-to 0/2000"},
-		{"the slot knows it all", func(t *Takeover) { t.Catalog.Slot.ConfirmedFlushLSN = 0x2000 }, "offset", Met, "nothing is to be skipped"},
-		{"the slot is ahead", func(t *Takeover) { t.Catalog.Slot.ConfirmedFlushLSN = 0x3000 }, "offset", Met, "nothing is to be skipped"},
-		{"in the middle of a transaction", func(t *Takeover) { t.Offset.LSN = 0x2800 }, "last transaction", Doubt, "at 0/2800, is of a transaction (7)"},
-		{"no offset", func(t *Takeover) { t.Offset = nil }, "offset", Doubt, "begins at 0/1000"},
-		{"no complete transaction", func(t *Takeover) { t.Offset.LSNCommit = 0 }, "offset", Doubt, "no complete transaction"},
-		{"in the first copy", func(t *Takeover) { t.Offset.Snapshot = true }, "offset", Failed, "first copy"},
-		{"another server's offset", func(t *Takeover) { t.Offset.LSNCommit = 0x6000 }, "offset", Failed, "another server"},
-		{"old server", func(t *Takeover) { t.Catalog.ServerVersion = 130020 }, "server", Failed, "PostgreSQL 14"},
-		{"wal_level", func(t *Takeover) { t.Catalog.WALLevel = "replica" }, "wal_level", Failed, "ALTER SYSTEM"},
-		{"standby", func(t *Takeover) { t.Catalog.InRecovery = true }, "primary", Failed, "connect to the primary"},
-		{"no slot", func(t *Takeover) { t.Catalog.Slot = nil }, "slot", Failed, "no slot s"},
-		{"plugin", func(t *Takeover) { t.Catalog.Slot.Plugin = "decoderbufs" }, "plugin", Failed, "from slot to slot"},
-		{"physical", func(t *Takeover) { t.Catalog.Slot.Plugin = "" }, "plugin", Failed, "physical"},
-		{"database", func(t *Takeover) { t.Catalog.Slot.Database = "other" }, "database", Failed, "the slot is of other"},
-		{"two_phase", func(t *Takeover) { t.Catalog.Slot.TwoPhase = true }, "two_phase", Failed, "on"},
-		{"temporary", func(t *Takeover) { t.Catalog.Slot.Temporary = true }, "permanent", Failed, "temporary"},
-		{"active", func(t *Takeover) { t.Catalog.Slot.Active, t.Catalog.Slot.ActivePID = true, 42 }, "inactive", Failed, "process 42"},
-		{"lost", func(t *Takeover) { t.Catalog.Slot.WALStatus = "lost" }, "wal_status", Failed, "from 0/1000 on"},
-		{"invalidated", func(t *Takeover) { t.Catalog.Slot.InvalidationReason = "rows_removed" }, "wal_status", Failed, "rows_removed"},
-		{"nearly lost", func(t *Takeover) { t.Catalog.Slot.WALStatus = "unreserved" }, "wal_status", Doubt, "start at once"},
-		{"no publication", func(t *Takeover) { t.Catalog.Publication = nil }, "publication", Failed, "no publication p"},
-		{"no inserts", func(t *Takeover) { t.Catalog.Publication.Insert = false }, "inserts", Failed, "ALTER PUBLICATION p"},
-		{"all tables", func(t *Takeover) { t.Catalog.Publication.AllTables = true }, "cost", Doubt, "all of them"},
-		{"not covered", func(t *Takeover) { t.Covers = fmt.Errorf("%w: without table x; ALTER it", replication.ErrPublication) }, "tables", Failed, "ALTER it"},
+		{"ready", func(*Takeover) {}, "offset", check.Met, "--skip-to 0/2000"},
+		{"the slot knows it all", func(t *Takeover) { t.Catalog.Slot.ConfirmedFlushLSN = 0x2000 }, "offset", check.Met, "nothing is to be skipped"},
+		{"the slot is ahead", func(t *Takeover) { t.Catalog.Slot.ConfirmedFlushLSN = 0x3000 }, "offset", check.Met, "nothing is to be skipped"},
+		{"in the middle of a transaction", func(t *Takeover) { t.Offset.LSN = 0x2800 }, "last transaction", check.Doubt, "at 0/2800, is of a transaction (7)"},
+		{"no offset", func(t *Takeover) { t.Offset = nil }, "offset", check.Doubt, "begins at 0/1000"},
+		{"no complete transaction", func(t *Takeover) { t.Offset.LSNCommit = 0 }, "offset", check.Doubt, "no complete transaction"},
+		{"in the first copy", func(t *Takeover) { t.Offset.Snapshot = true }, "offset", check.Failed, "first copy"},
+		{"another server's offset", func(t *Takeover) { t.Offset.LSNCommit = 0x6000 }, "offset", check.Failed, "another server"},
+		{"old server", func(t *Takeover) { t.Catalog.ServerVersion = 130020 }, "server", check.Failed, "PostgreSQL 14"},
+		{"wal_level", func(t *Takeover) { t.Catalog.WALLevel = "replica" }, "wal_level", check.Failed, "ALTER SYSTEM"},
+		{"standby", func(t *Takeover) { t.Catalog.InRecovery = true }, "primary", check.Failed, "connect to the primary"},
+		{"no slot", func(t *Takeover) { t.Catalog.Slot = nil }, "slot", check.Failed, "no slot s"},
+		{"plugin", func(t *Takeover) { t.Catalog.Slot.Plugin = "decoderbufs" }, "plugin", check.Failed, "from slot to slot"},
+		{"physical", func(t *Takeover) { t.Catalog.Slot.Plugin = "" }, "plugin", check.Failed, "physical"},
+		{"database", func(t *Takeover) { t.Catalog.Slot.Database = "other" }, "database", check.Failed, "the slot is of other"},
+		{"two_phase", func(t *Takeover) { t.Catalog.Slot.TwoPhase = true }, "two_phase", check.Failed, "on"},
+		{"temporary", func(t *Takeover) { t.Catalog.Slot.Temporary = true }, "permanent", check.Failed, "temporary"},
+		{"active", func(t *Takeover) { t.Catalog.Slot.Active, t.Catalog.Slot.ActivePID = true, 42 }, "inactive", check.Failed, "process 42"},
+		{"lost", func(t *Takeover) { t.Catalog.Slot.WALStatus = "lost" }, "wal_status", check.Failed, "from 0/1000 on"},
+		{"invalidated", func(t *Takeover) { t.Catalog.Slot.InvalidationReason = "rows_removed" }, "wal_status", check.Failed, "rows_removed"},
+		{"nearly lost", func(t *Takeover) { t.Catalog.Slot.WALStatus = "unreserved" }, "wal_status", check.Doubt, "start at once"},
+		{"no publication", func(t *Takeover) { t.Catalog.Publication = nil }, "publication", check.Failed, "no publication p"},
+		{"no inserts", func(t *Takeover) { t.Catalog.Publication.Insert = false }, "inserts", check.Failed, "ALTER PUBLICATION p"},
+		{"all tables", func(t *Takeover) { t.Catalog.Publication.AllTables = true }, "cost", check.Doubt, "all of them"},
+		{"not covered", func(t *Takeover) { t.Covers = fmt.Errorf("%w: without table x; ALTER it", replication.ErrPublication) }, "tables", check.Failed, "ALTER it"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			takeover := ready()
 			tt.change(&takeover)
 			conditions := CheckTakeover(takeover)
-			i := slices.IndexFunc(conditions, func(c Condition) bool { return c.Name == tt.condition })
+			i := slices.IndexFunc(conditions, func(c check.Condition) bool { return c.Name == tt.condition })
 			if i < 0 {
 				t.Fatalf("no condition %s in %v", tt.condition, conditions)
 			}
 			c := conditions[i]
-			if c.State != tt.state || !strings.Contains(c.Found+" "+c.Fix, tt.says) || c.State == Failed && c.Fix == "" {
+			if c.State != tt.state || !strings.Contains(c.Found+" "+c.Fix, tt.says) || c.State == check.Failed && c.Fix == "" {
 				t.Errorf("%+v, want %s with %q", c, tt.state, tt.says)
 			}
-			if err := Ready(conditions); errors.Is(err, ErrNotReady) != (tt.state == Failed) {
+			if err := Ready(conditions); errors.Is(err, ErrNotReady) != (tt.state == check.Failed) {
 				t.Errorf("Ready() = %v", err)
 			}
 			for _, other := range conditions {
-				if other.State == Failed && other.Name != tt.condition {
+				if other.State == check.Failed && other.Name != tt.condition {
 					t.Errorf("fails too: %+v", other)
 				}
 			}

@@ -79,6 +79,10 @@ type Columns struct {
 	// anything else as its JSON. Empty: none. A table may lack the column of the default
 	// name; a name that was chosen must exist.
 	Headers string
+
+	// TraceContext holds the context of a trace, which becomes headers: see traceContext.
+	// Empty: none.
+	TraceContext string
 }
 
 // DefaultColumns returns the names Debezium's outbox event router uses, plus headers.

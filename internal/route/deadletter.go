@@ -21,6 +21,10 @@ const (
 	DeadLetterIndex  = "dead_letter_index" // its place among the transaction's rows, from 0
 	DeadLetterAt     = "dead_letter_at"    // when it was given up (RFC 3339, UTC)
 
+	// DeadLetterPartition is the partition that a record was to go to: its key's, or a placed one.
+	// Absent if that is not known.
+	DeadLetterPartition = "dead_letter_partition"
+
 	// DeadLetterColumn begins the headers that hold the other columns of a row that could not
 	// become a record, as Postgres prints them; a NULL is a null value.
 	DeadLetterColumn = "dead_letter_column_"
@@ -33,11 +37,8 @@ type Origin struct {
 	Index int // of the row in Tx, from 0
 }
 
-func (o Origin) headers(reason, topic string) []sink.Header {
-	headers := []sink.Header{{Key: DeadLetterReason, Value: []byte(reason)}}
-	if topic != "" {
-		headers = append(headers, sink.Header{Key: DeadLetterTopic, Value: []byte(topic)})
-	}
+func (o Origin) headers(reason string, destination ...sink.Header) []sink.Header {
+	headers := append([]sink.Header{{Key: DeadLetterReason, Value: []byte(reason)}}, destination...)
 	return append(headers,
 		sink.Header{Key: DeadLetterSlot, Value: []byte(o.Slot)},
 		sink.Header{Key: DeadLetterLSN, Value: []byte(o.Tx.CommitLSN.String())},
@@ -50,7 +51,7 @@ func (o Origin) headers(reason, topic string) []sink.Header {
 // It is for topic, whatever that is.
 func (r *Router) DeadRow(topic string, o Origin, row *decoder.Insert, refused *RowError) *sink.Record {
 	rec := &sink.Record{Topic: topic, Partition: sink.AnyPartition, Timestamp: o.Tx.Timestamp}
-	rec.Headers = append(o.headers(refused.Error(), ""), sink.Header{Key: DeadLetterTable, Value: []byte(refused.Table)})
+	rec.Headers = append(o.headers(refused.Error()), sink.Header{Key: DeadLetterTable, Value: []byte(refused.Table)})
 	for i, c := range row.Relation.Columns {
 		data := bytes.Clone(row.Row[i].Data)
 		switch c.Name {
@@ -85,6 +86,10 @@ func (r *Router) payloadOf(row *decoder.Insert, column []byte) []byte {
 func DeadRecord(topic string, o Origin, rec *sink.Record, reason string) *sink.Record {
 	dead := *rec
 	dead.Topic, dead.Partition = topic, sink.AnyPartition
-	dead.Headers = slices.Concat(rec.Headers, o.headers(reason, rec.Topic))
+	destination := []sink.Header{{Key: DeadLetterTopic, Value: []byte(rec.Topic)}}
+	if rec.Partition != sink.AnyPartition {
+		destination = append(destination, sink.Header{Key: DeadLetterPartition, Value: strconv.AppendInt(nil, int64(rec.Partition), 10)})
+	}
+	dead.Headers = slices.Concat(rec.Headers, o.headers(reason, destination...))
 	return &dead
 }

@@ -88,7 +88,7 @@ func TestDeadRecord(t *testing.T) {
 	dead := DeadRecord("dead", Origin{Slot: "s", Tx: tx, Index: 0}, rec, "too large")
 	want := []string{
 		"topic dead", "key k", "value v", "id 1", "eventType null",
-		DeadLetterReason + " too large", DeadLetterTopic + " outbox.event.order",
+		DeadLetterReason + " too large", DeadLetterTopic + " outbox.event.order", DeadLetterPartition + " 2",
 		DeadLetterSlot + " s", DeadLetterLSN + " 16/B374D848", DeadLetterIndex + " 0",
 	}
 	if diff := cmp.Diff(want, printed(dead)); diff != "" {

@@ -16,6 +16,10 @@ import (
 // messageShapes bounds the plans kept for messages: each set of members with their types has one.
 const messageShapes = 1024
 
+// messageTable begins what stands for the table of a message, in errors and dead letters: its
+// prefix follows.
+const messageTable = "message "
+
 // A message is a logical message read as a row, whose columns are the members of its JSON object:
 // a string is a text, a number an integer or a float8, an object or array a json column.
 type message struct {
@@ -49,7 +53,7 @@ func (r *Router) RouteMessage(tx Tx, index int, m *decoder.LogicalMessage, rec *
 
 // readMessage reads the members of m's object, of which the last of a name counts.
 func (r *Router) readMessage(m *decoder.LogicalMessage) (*message, error) {
-	row := &message{table: "message " + m.Prefix}
+	row := &message{table: messageTable + m.Prefix}
 	if !gjson.ValidBytes(m.Content) {
 		return nil, &RowError{Table: row.table, Reason: "is not JSON"}
 	}
@@ -159,6 +163,6 @@ func (r *Router) DeadMessage(topic string, o Origin, m *decoder.LogicalMessage, 
 	return &sink.Record{
 		Topic: topic, Partition: sink.AnyPartition, Timestamp: o.Tx.Timestamp,
 		Value:   bytes.Clone(m.Content),
-		Headers: append(o.headers(refused.Error(), ""), sink.Header{Key: DeadLetterTable, Value: []byte(refused.Table)}),
+		Headers: append(o.headers(refused.Error()), sink.Header{Key: DeadLetterTable, Value: []byte(refused.Table)}),
 	}
 }

@@ -19,6 +19,7 @@ type plan struct {
 	id, key, route, payload field
 	eventType               *field
 	headers                 *field
+	trace                   *field
 	partition               *field
 	timestamp               *timestamp
 	topic                   []topicPart
@@ -63,6 +64,9 @@ func (r *Router) fill(p *plan, f *finder) error {
 		p.eventType = new(f.encoded(cfg.Columns.Type, "columns.type", encoding.Headers, "encoding.headers"))
 	}
 	f.headers(cfg, p)
+	if cfg.Columns.TraceContext != "" {
+		p.trace = new(f.need(cfg.Columns.TraceContext, "columns.trace_context"))
+	}
 	for _, t := range r.template {
 		tp := topicPart{text: t.text}
 		if t.column != "" {

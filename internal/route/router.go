@@ -114,6 +114,9 @@ func (r *Router) record(p *plan, tx Tx, index int, row, old []decoder.Value, rec
 		h := &p.placed[i]
 		b.header(h.name, b.part(&h.field))
 	}
+	if p.trace != nil {
+		b.traceContext(p.trace)
+	}
 	if r.cfg.PositionHeaders {
 		b.positionHeaders(tx, index)
 	}

@@ -109,3 +109,21 @@ func (c *topicCache) intern(name []byte) (topic, illegal string) {
 	c.names[before] = topic
 	return topic, ""
 }
+
+// FixedTopic returns the topic of every row, empty if it depends on the row's columns.
+func (cfg Config) FixedTopic() string {
+	parts, err := parseTemplate(cfg.Topic)
+	if err != nil || len(parts) != 1 || parts[0].column != "" {
+		return ""
+	}
+	rules := topicCache{names: make(map[string]string)}
+	for _, rule := range cfg.TopicRules {
+		parsed, err := ParseRule(rule.Match, rule.Replace)
+		if err != nil {
+			return ""
+		}
+		rules.rules = append(rules.rules, parsed)
+	}
+	topic, _ := rules.intern([]byte(parts[0].text))
+	return topic
+}

@@ -1,0 +1,143 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Limits of an answer. A relay answers from memory: who is slower than this, or says more, is none.
+const (
+	askTimeout  = 3 * time.Second
+	answerBytes = 4 << 20
+)
+
+// A Client asks the admin server of a relay, which may be of another version. Its methods may be
+// called from any goroutine, and return after 3 s at the latest.
+type Client struct {
+	base string // ends in a slash
+	http http.Client
+}
+
+// NewClient returns a Client of the server at address: a URL, or what a relay was told to listen on,
+// of which no host and the unspecified one are this machine.
+func NewClient(address string) (*Client, error) {
+	base, err := baseURL(address)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{base: base, http: http.Client{
+		Timeout:       askTimeout,
+		Transport:     &http.Transport{DisableKeepAlives: true}, // and no proxy
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}, nil
+}
+
+// Address returns the URL of the server.
+func (c *Client) Address() string { return c.base }
+
+func baseURL(address string) (string, error) {
+	if strings.Contains(address, "://") {
+		u, err := url.Parse(address)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
+			return "", errors.New("the address of an admin server must be host:port, or a URL such as http://host:port/")
+		}
+		return strings.TrimSuffix((&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String(), "/") + "/", nil
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", fmt.Errorf("the address of an admin server must be host:port or a URL: %w", err)
+	}
+	if port == "0" {
+		return "", errors.New("the admin server listens on any port (0), and which one only its log says")
+	}
+	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return "http://" + net.JoinHostPort(host, port) + "/", nil
+}
+
+// Status returns what /status answers, and the answer itself.
+func (c *Client) Status(ctx context.Context) (*Status, json.RawMessage, error) {
+	status := new(Status)
+	body, err := c.read(ctx, "status", status)
+	if err == nil && status.State == "" {
+		return nil, nil, c.stranger()
+	}
+	return status, body, err
+}
+
+// History returns what /history answers.
+func (c *Client) History(ctx context.Context) (*History, error) {
+	history := new(History)
+	_, err := c.read(ctx, "history", history)
+	return history, err
+}
+
+// Live returns what /livez says, and whether that is well.
+func (c *Client) Live(ctx context.Context) (says string, well bool, err error) {
+	return c.probe(ctx, "livez")
+}
+
+// Ready is Live for /readyz.
+func (c *Client) Ready(ctx context.Context) (says string, well bool, err error) {
+	return c.probe(ctx, "readyz")
+}
+
+func (c *Client) probe(ctx context.Context, path string) (says string, well bool, err error) {
+	code, body, err := c.get(ctx, path)
+	switch {
+	case err != nil:
+		return "", false, err
+	case code != http.StatusOK && code != http.StatusServiceUnavailable:
+		return "", false, c.stranger()
+	}
+	return strings.TrimSpace(string(body)), code == http.StatusOK, nil
+}
+
+// read decodes a JSON answer into v.
+func (c *Client) read(ctx context.Context, path string, v any) (json.RawMessage, error) {
+	code, body, err := c.get(ctx, path)
+	switch {
+	case err != nil:
+		return nil, err
+	case code == http.StatusServiceUnavailable:
+		return nil, fmt.Errorf("%s says: %s", c.base, strings.TrimSpace(string(body)))
+	case code != http.StatusOK || json.Unmarshal(body, v) != nil:
+		return nil, c.stranger()
+	}
+	return body, nil
+}
+
+// stranger is the error of an answer that no relay gives. The answer may be anybody's, and is not shown.
+func (c *Client) stranger() error {
+	return fmt.Errorf("what answers at %s is not the admin server of a relay", c.base)
+}
+
+func (c *Client) get(ctx context.Context, path string) (code int, body []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, http.NoBody)
+	if err != nil {
+		return 0, nil, err
+	}
+	res, err := c.http.Do(req)
+	if err == nil {
+		defer func() { _ = res.Body.Close() }()
+		body, err = io.ReadAll(io.LimitReader(res.Body, answerBytes))
+		code = res.StatusCode
+	}
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Unwrap() // the rest of its text is ours
+	}
+	if err != nil {
+		return 0, nil, fmt.Errorf("no answer from %s: %w", c.base, err)
+	}
+	return code, body, nil
+}

@@ -1,0 +1,131 @@
+package admin
+
+import (
+	"encoding/json"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+)
+
+func TestClientAddress(t *testing.T) {
+	for address, want := range map[string]string{
+		"127.0.0.1:9187": "http://127.0.0.1:9187/", ":9187": "http://127.0.0.1:9187/", "0.0.0.0:9187": "http://127.0.0.1:9187/",
+		"[::]:9187": "http://127.0.0.1:9187/", "[::1]:9187": "http://[::1]:9187/", "relay.example.com:80": "http://relay.example.com:80/",
+		"http://relay:9187": "http://relay:9187/", "https://ops.example.com/orders/?x=1": "https://ops.example.com/orders/",
+		"127.0.0.1:0": "", "": "", "relay": "", "ftp://relay": "", "http://": "", "http://user:secret@relay": "",
+	} {
+		c, err := NewClient(address)
+		switch {
+		case want == "" && err == nil:
+			t.Errorf("%q is taken for %s", address, c.Address())
+		case want != "" && (err != nil || c.Address() != want):
+			t.Errorf("%q: %v, want %s", address, err, want)
+		case err != nil && strings.Contains(err.Error(), "secret"):
+			t.Errorf("%q: %v", address, err)
+		}
+	}
+}
+
+func client(t *testing.T, address string) *Client {
+	t.Helper()
+	c, err := NewClient(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// A client gets what the server knows, and what is not known is no number.
+func TestClient(t *testing.T) {
+	st := healthy()
+	_, url := serve(t, nil, func() connector.Stat { return st })
+	c := client(t, url)
+	got, body, err := c.Status(t.Context())
+	if err != nil || !json.Valid(body) {
+		t.Fatalf("%v\n%s", err, body)
+	}
+	if got.Name != "orders" || !got.Ready || got.Slot.Name != "orders" || *got.Slot.Safe != 10_700_000_000 || len(got.Topics) != 2 {
+		t.Errorf("%+v", got)
+	}
+	if !math.IsNaN(float64(got.Latency.AckP50)) {
+		t.Errorf("a latency that nobody has measured: %v", got.Latency)
+	}
+	h, err := c.History(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(h.Points); n == 0 || len(h.Column("at")) != n || h.Column("slot_safe_bytes")[n-1] != 10_700_000_000 || h.Column("else") != nil {
+		t.Errorf("%+v", h)
+	}
+	n := len(h.Points)
+	h.Follow(got)
+	h.Follow(got)
+	if len(h.Points) > n+1 {
+		t.Errorf("%d points became %d", n, len(h.Points))
+	}
+	later := *got
+	later.Point[columnAt] += 100
+	h.Follow(&later)
+	if at := h.Column("at"); at[len(at)-1] != float64(later.Point[columnAt]) {
+		t.Errorf("a new point is missing: %v", at)
+	}
+	if says, well, err := c.Live(t.Context()); says != "alive" || !well || err != nil {
+		t.Errorf("%q %t %v", says, well, err)
+	}
+	if says, well, err := c.Ready(t.Context()); says != "ready" || !well || err != nil {
+		t.Errorf("%q %t %v", says, well, err)
+	}
+}
+
+func TestClientOfOneThatIsNotWell(t *testing.T) {
+	st := healthy()
+	st.State, st.LastError = connector.Waiting, "the server is starting"
+	_, url := serve(t, nil, func() connector.Stat { return st })
+	if says, well, err := client(t, url).Ready(t.Context()); says != "waiting: the server is starting" || well || err != nil {
+		t.Errorf("%q %t %v", says, well, err)
+	}
+}
+
+// What is no relay is told as that, and its answer is not shown.
+func TestClientOfSomethingElse(t *testing.T) {
+	for name, answer := range map[string]http.HandlerFunc{
+		"another program": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("c4n4ry")) },
+		"other JSON":      func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"c4n4ry": 1}`)) },
+		"no such page":    http.NotFound,
+		"elsewhere": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://c4n4ry.example.com/", http.StatusFound)
+		},
+	} {
+		srv := httptest.NewServer(answer)
+		_, _, err := client(t, srv.URL).Status(t.Context())
+		srv.Close()
+		if err == nil || !strings.Contains(err.Error(), "is not the admin server") || strings.Contains(err.Error(), "c4n4ry") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	srv := httptest.NewServer(nil)
+	srv.Close()
+	if _, _, err := client(t, srv.URL).Live(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "no answer from "+srv.URL+"/: dial tcp") {
+		t.Errorf("nobody: %v", err)
+	}
+}
+
+// A reserve that is noted now and then tells when it is used up.
+func TestReserve(t *testing.T) {
+	h := new(History)
+	at := time.Unix(1_700_000_000, 0)
+	if h.Note(at, nil); h.Full() != 0 {
+		t.Errorf("without a limit: %s", h.Full())
+	}
+	for i := range 31 {
+		h.Note(at.Add(time.Duration(i)*time.Second), new(int64(1000-10*i)))
+	}
+	if got, want := h.Full(), 70*time.Second; got != want {
+		t.Errorf("full in %s, want %s", got, want)
+	}
+}

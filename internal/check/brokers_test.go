@@ -1,0 +1,252 @@
+package check_test
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/check"
+	"github.com/outbox-cdc/outbox-cdc/internal/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
+)
+
+// nobody returns an address where nobody listens.
+func nobody(t *testing.T) string {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// silent returns an address where connections are taken and nothing is answered.
+func silent(t *testing.T) string {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l.Addr().String()
+}
+
+func TestBrokers(t *testing.T) {
+	t.Parallel()
+	srv := pgtest.Start(t, pgserver.Config{Settings: limited()})
+	t.Run("one of two is down", func(t *testing.T) {
+		down := nobody(t)
+		fake := kafkatest.Fake(t, kfake.NumBrokers(1))
+		r := whole(t, srv, fake.Cluster)
+		up := fake.Addrs
+		r.set("sink.kafka.brokers", up[0]+","+down)
+		expect(t, r, broken{title: "broker " + down, state: check.Doubt, says: "connection refused", mend: func(*testing.T, *rig) {
+			r.set("sink.kafka.brokers", up[0])
+		}})
+	})
+	t.Run("the only one is down", func(t *testing.T) {
+		down := nobody(t)
+		fake := kafkatest.Fake(t, kfake.NumBrokers(1))
+		r := whole(t, srv, fake.Cluster)
+		r.set("sink.kafka.brokers", down)
+		expect(t, r, broken{title: "broker " + down, state: check.Failed, says: "connection refused", mend: func(*testing.T, *rig) {
+			r.set("sink.kafka.brokers", fake.Addrs[0])
+		}})
+	})
+	t.Run("advertised where it is not", func(t *testing.T) {
+		wrong := nobody(t)
+		fake := kafkatest.Fake(t, kfake.NumBrokers(1))
+		r := whole(t, srv, fake.Cluster)
+		var honest atomic.Bool
+		t.Cleanup(func() { honest.Store(true) })
+		fake.Control.ControlKey(int16(kmsg.Metadata), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			fake.Control.KeepControl()
+			if honest.Load() {
+				return nil, nil, false
+			}
+			return elsewhere(req.(*kmsg.MetadataRequest), wrong)
+		})
+		unmet := r.look(t)
+		c := unmet["advertised "+wrong]
+		if c.State != check.Failed || !strings.Contains(c.Found, "broker 7 says that clients reach it there") || !strings.Contains(c.Fix, "advertised.listeners of broker 7") {
+			t.Errorf("%+v", unmet)
+		}
+	})
+}
+
+// elsewhere answers that there is one broker, at addr, and no topic.
+func elsewhere(req *kmsg.MetadataRequest, addr string) (kmsg.Response, error, bool) {
+	resp := req.ResponseKind().(*kmsg.MetadataResponse)
+	host, port, _ := net.SplitHostPort(addr)
+	n, err := strconv.Atoi(port)
+	broker := kmsg.NewMetadataResponseBroker()
+	broker.NodeID, broker.Host, broker.Port = 7, host, int32(n)
+	resp.Brokers = append(resp.Brokers, broker)
+	for _, topic := range req.Topics {
+		t := kmsg.NewMetadataResponseTopic()
+		t.Topic, t.ErrorCode = topic.Topic, 3
+		resp.Topics = append(resp.Topics, t)
+	}
+	return resp, err, true
+}
+
+const (
+	user     = "relay"
+	password = "relay-secret"
+)
+
+// TestRights: a user that may do no more than it needs has nothing to complain of; each right that
+// is taken is named, with the command that gives it back.
+func TestRights(t *testing.T) {
+	t.Parallel()
+	broker := kafkatest.Start(t, kafkatest.Config{
+		Users: map[string]string{user: password},
+		Properties: map[string]string{
+			"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+			"super.users":           "User:ANONYMOUS",
+		},
+	})
+	srv := pgtest.Start(t, pgserver.Config{Settings: limited()})
+	r := whole(t, srv, broker.Cluster)
+	r.set("sink.kafka.brokers", broker.SASLAddr())
+	r.set("sink.kafka.sasl.mechanism", "SCRAM-SHA-256")
+	r.set("sink.kafka.sasl.user", user)
+	r.set("sink.kafka.sasl.password", password)
+	// mend is the administrator, who needs no login.
+	mend := func(t *testing.T, title string, fix string) {
+		t.Helper()
+		fix = strings.NewReplacer(broker.SASLAddr(), broker.Addrs[0], "--command-config <an administrator's> ", "").Replace(fix)
+		fix, _, _ = strings.Cut(fix, "; or")
+		r.command(t, fix)
+		r.becomesMet(t, title)
+	}
+	for _, step := range []struct{ title, says string }{
+		{"topic TOPIC", "the user may not see it"},
+		{"topic POSITIONS", "the user may not see it"},
+		{"settings TOPIC", "may not read them"},
+		{"settings POSITIONS", "may not read them"},
+	} {
+		c := r.look(t)[step.title]
+		if !strings.Contains(c.Found, step.says) {
+			t.Fatalf("%s: %+v", step.title, c)
+		}
+		mend(t, step.title, c.Fix)
+	}
+	if unmet := r.look(t); len(unmet) > 0 {
+		t.Errorf("with all rights: %+v", unmet)
+	}
+	rights := kadm.NewACLs().Topics(r.topic).ResourcePatternType(kadm.ACLPatternLiteral).Operations(kadm.OpWrite).Allow("User:" + user).AllowHosts("*")
+	if _, err := broker.Admin(t).DeleteACLs(t.Context(), rights); err != nil {
+		t.Fatal(err)
+	}
+	var c check.Condition
+	for c.Fix == "" { // the broker takes a moment to know
+		c = r.look(t)["rights TOPIC"]
+	}
+	if c.State != check.Failed || c.Found != "the user lacks Write" {
+		t.Errorf("%+v", c)
+	}
+	mend(t, "rights TOPIC", c.Fix)
+
+	t.Run("missing topic that may not be created", func(t *testing.T) {
+		was := r.positions
+		defer func() { r.positions = was }()
+		r.positions = kafkatest.UniqueName(t)
+		c := r.look(t)["topic POSITIONS"]
+		if c.State != check.Failed || !strings.Contains(c.Found, "may not") {
+			t.Errorf("%+v", c)
+		}
+	})
+	t.Run("wrong password", func(t *testing.T) {
+		r.set("sink.kafka.sasl.password", "wrong-secret")
+		unmet := r.look(t)
+		c := unmet["broker "+broker.SASLAddr()]
+		if c.State != check.Failed || !strings.Contains(c.Found, "SASL_AUTHENTICATION_FAILED") || !strings.Contains(c.Fix, "sink.kafka.sasl") || len(unmet) != 1 {
+			t.Errorf("%+v", unmet)
+		}
+		if text := fmt.Sprint(unmet); strings.Contains(text, "wrong-secret") || strings.Contains(text, password) {
+			t.Error("a password is shown")
+		}
+	})
+}
+
+// TestHangs: a side that takes connections and says nothing hides nothing of the other, is named,
+// and holds nothing up for longer than it may.
+func TestHangs(t *testing.T) {
+	t.Parallel()
+	srv := pgtest.Start(t, pgserver.Config{Settings: limited()})
+	for _, tt := range []struct {
+		name, key, value, hung string
+		hidden                 string // the group of which nothing else is known
+	}{
+		{"Postgres", "source.dsn", "postgres://cdc@%s/app?sslmode=disable", "connection", check.Source},
+		{"Kafka", "sink.kafka.brokers", "%s", "broker ", check.Sink},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			fake := kafkatest.Fake(t, kfake.NumBrokers(1))
+			r := whole(t, srv, fake.Cluster)
+			r.change = func(c *check.Config) { c.Timeout = 6 * time.Second }
+			r.set(tt.key, fmt.Sprintf(tt.value, silent(t)))
+			began := time.Now()
+			others := 0
+			for _, c := range check.Run(t.Context(), r.config(t)) {
+				switch {
+				case c.Group == tt.hidden && c.State == check.Failed && strings.HasPrefix(c.Title(), tt.hung):
+					if !strings.Contains(c.Found, "no answer in 1s") {
+						t.Errorf("%+v", c)
+					}
+				case c.Group == tt.hidden:
+					t.Errorf("%+v", c)
+				case c.Group != tt.hidden && c.State == check.Met:
+					others++
+				}
+			}
+			if others < 8 {
+				t.Errorf("of the other side %d conditions are told", others)
+			}
+			if took := time.Since(began); took > 6*time.Second {
+				t.Errorf("it took %s", took)
+			}
+			if found := check.AtStart(t.Context(), r.config(t)); len(found) > 0 {
+				t.Errorf("at the start: %+v", found)
+			}
+		})
+	}
+	t.Run("a lock in the catalog", func(t *testing.T) {
+		fake := kafkatest.Fake(t, kfake.NumBrokers(1))
+		r := whole(t, srv, fake.Cluster)
+		r.change = func(c *check.Config) { c.Timeout = 6 * time.Second }
+		tx, err := r.db.Conn(t).Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(t.Context(), "LOCK TABLE pg_publication IN ACCESS EXCLUSIVE MODE"); err != nil {
+			t.Fatal(err)
+		}
+		met := make(map[string]bool)
+		for _, c := range check.Run(t.Context(), r.config(t)) {
+			met[c.Name] = c.State == check.Met
+			if c.State == check.Failed && (c.Name != "catalog" || !strings.Contains(c.Found, "no answer in 1s") || !strings.Contains(c.Found, "read the publication")) {
+				t.Errorf("%+v", c)
+			}
+		}
+		for _, name := range []string{"role", "slots left", "replication connection", "topic"} {
+			if !met[name] {
+				t.Errorf("%s is not known", name)
+			}
+		}
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,90 @@
+package check
+
+import (
+	"cmp"
+	"slices"
+)
+
+// A State says whether a condition is met.
+type State string
+
+// The states.
+const (
+	Met    State = "ok"
+	Doubt  State = "warning" // it works, and should be known
+	Failed State = "fails"
+)
+
+// The groups of conditions.
+const (
+	Source   = "source"
+	Sink     = "sink"
+	Takeover = "takeover"
+)
+
+// A Condition is one thing that was looked at. As JSON it is a stable format: members may be
+// added.
+type Condition struct {
+	Group  string `json:"group"`
+	Name   string `json:"condition"`
+	Object string `json:"object,omitempty"` // the table, broker or topic, where there may be several
+	State  State  `json:"state"`
+	Found  string `json:"found"`         // one sentence
+	Fix    string `json:"fix,omitempty"` // a statement, command or sentence that mends it
+}
+
+// Count returns how many of the conditions fail.
+func Count(conditions []Condition) int {
+	n := 0
+	for _, c := range conditions {
+		if c.State == Failed {
+			n++
+		}
+	}
+	return n
+}
+
+// A report is the conditions of one side in the making. It belongs to one goroutine.
+type report struct {
+	group      string
+	conditions []Condition
+}
+
+func (r *report) add(c Condition) {
+	c.Group = r.group
+	r.conditions = append(r.conditions, c)
+}
+
+func (r *report) ok(name, object, found string) {
+	r.add(Condition{Name: name, Object: object, State: Met, Found: found})
+}
+
+func (r *report) warn(name, object, found, fix string) {
+	r.add(Condition{Name: name, Object: object, State: Doubt, Found: found, Fix: fix})
+}
+
+func (r *report) fail(name, object, found, fix string) {
+	r.add(Condition{Name: name, Object: object, State: Failed, Found: found, Fix: fix})
+}
+
+// sorted returns the conditions in the order of [Definitions], those of one table or topic together.
+func sorted(conditions []Condition) []Condition {
+	type place struct{ family, own int }
+	places := make(map[[2]string]place)
+	first := make(map[string]int)
+	for i, d := range Definitions() {
+		p := place{i, i}
+		if d.Object != "" {
+			if _, ok := first[d.Object]; !ok {
+				first[d.Object] = i
+			}
+			p.family = first[d.Object]
+		}
+		places[[2]string{d.Group, d.Name}] = p
+	}
+	slices.SortStableFunc(conditions, func(a, b Condition) int {
+		p, q := places[[2]string{a.Group, a.Name}], places[[2]string{b.Group, b.Name}]
+		return cmp.Or(cmp.Compare(p.family, q.family), cmp.Compare(a.Object, b.Object), cmp.Compare(p.own, q.own))
+	})
+	return conditions
+}

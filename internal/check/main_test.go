@@ -1,0 +1,15 @@
+package check_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(kafkatest.Wrap(pgtest.Wrap(m)),
+		goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
+}

@@ -1,0 +1,197 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// publication says whether there is one and whether it sends what it should.
+func (s *sourceLook) publication() {
+	c := s.catalog
+	p := c.Publication
+	switch {
+	case s.creates():
+		s.ok("publication", "", fmt.Sprintf("there is no publication %s yet: run creates it, and the slot", c.PublicationName))
+		return
+	case p == nil && c.Slot != nil:
+		s.fail("publication", "", fmt.Sprintf("there is no publication %s in database %s, but there is slot %s: what is committed meanwhile is not delivered", c.PublicationName, c.Database, c.SlotName),
+			"send the rows otherwise, and begin anew: "+s.command("setup --drop")+"; "+s.command("setup"))
+		return
+	case p == nil:
+		s.fail("publication", "", fmt.Sprintf("there is no publication %s in database %s", c.PublicationName, c.Database), s.command("setup"))
+		return
+	}
+	s.ok("publication", "", p.Name)
+	alter := "ALTER PUBLICATION " + replication.QuoteName(p.Name)
+	publish := alter + " SET (publish = 'insert')"
+	if s.Relay.Route.TakesUpdates() {
+		publish = alter + " SET (publish = 'insert, update')"
+	}
+	switch {
+	case !p.Insert && !c.Messages:
+		s.fail("publish", "", "inserts are not published", publish)
+	case p.Update && !s.Relay.Route.TakesUpdates():
+		s.warn("publish", "", "updates are published too, and the first UPDATE of an outbox row ends the relay (outbox.on_update)", publish)
+	case !p.Update && s.Relay.Route.TakesUpdates():
+		s.warn("publish", "", "updates are not published, and outbox.on_update is about them", publish)
+	default:
+		s.ok("publish", "", strings.Join(published(p), ", "))
+	}
+	if p.AllTables {
+		s.warn("all tables", "", "the publication is for all tables: the server decodes and sends all of them, and the relay has to take each for an outbox",
+			"a publication of the outbox tables only, under another name, and source.publication; with the relay stopped and the slot up to date")
+	} else {
+		s.ok("all tables", "", "the publication is for some tables only")
+	}
+}
+
+// published are the kinds of changes that p publishes.
+func published(p *replication.Publication) []string {
+	var kinds []string
+	for _, k := range []struct {
+		name string
+		is   bool
+	}{{"insert", p.Insert}, {"update", p.Update}, {"delete", p.Delete}, {"truncate", p.Truncate}} {
+		if k.is {
+			kinds = append(kinds, k.name)
+		}
+	}
+	return kinds
+}
+
+// tables looks at every table that rows come from: those that are configured, and what else is in
+// the publication.
+func (s *sourceLook) tables(ctx context.Context, survey *replication.Surveyor) {
+	seen := make(map[uint32]bool)
+	for _, name := range s.Relay.Tables {
+		var t *replication.TableSurvey
+		if !s.ask(ctx, &s.report, "table", name, func(ctx context.Context) (err error) {
+			t, err = survey.Table(ctx, name, s.catalog.Publication)
+			return err
+		}) {
+			continue
+		}
+		seen[t.OID] = true
+		if t.Published != nil {
+			seen[t.Published.OID] = true
+		}
+		s.table(ctx, name, t)
+	}
+	if s.catalog.Publication == nil {
+		return
+	}
+	for _, t := range s.catalog.Publication.Tables {
+		if name := t.Schema + "." + t.Name; !seen[t.OID] {
+			s.columns(ctx, name, t, nil)
+		}
+	}
+}
+
+// table judges a table that is configured.
+func (s *sourceLook) table(ctx context.Context, name string, t *replication.TableSurvey) {
+	p := s.catalog.Publication
+	carried := t.Table
+	switch {
+	case p == nil:
+		s.ok("table", name, "exists")
+		if s.creates() && !t.Owner {
+			s.fail("owner", name, fmt.Sprintf("the publication is to be created, and %s does not own the table", s.Relay.Source.Conn.User), s.command("setup")+" as the owner of the table")
+		}
+	case t.Published == nil:
+		s.fail("table", name, fmt.Sprintf("is not in publication %s", p.Name),
+			fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE %s", replication.QuoteName(p.Name), t.SQLName()))
+		return
+	case t.Published.RowFilter != "":
+		s.fail("table", name, "the publication has a row filter: rows that do not match it are not delivered", republish(p, t.Published))
+		return
+	default:
+		carried = *t.Published
+		s.ok("table", name, "every insert is published")
+		s.viaRoot(name, t)
+	}
+	s.columns(ctx, name, carried, t)
+	s.identity(name, t)
+	if s.Relay.InitialCopy && s.createsSlot() && !t.Select {
+		s.fail("select", name, "source.initial_copy reads the table, and the role may not", fmt.Sprintf("GRANT SELECT ON %s TO %s", t.SQLName(), replication.QuoteName(s.Relay.Source.Conn.User)))
+	}
+}
+
+// republish has t in p without column list and row filter.
+func republish(p *replication.Publication, t *replication.Table) string {
+	name, table := replication.QuoteName(p.Name), t.SQLName()
+	return fmt.Sprintf("BEGIN; ALTER PUBLICATION %s DROP TABLE %s; ALTER PUBLICATION %[1]s ADD TABLE %[2]s; COMMIT", name, table)
+}
+
+func (s *sourceLook) viaRoot(name string, t *replication.TableSurvey) {
+	if !t.Partitioned || s.catalog.Publication.ViaRoot {
+		return
+	}
+	s.warn("via root", name, "is partitioned, and rows come as rows of the partitions: one whose columns differ is noticed when its first row comes",
+		fmt.Sprintf("ALTER PUBLICATION %s SET (publish_via_partition_root = true)", replication.QuoteName(s.catalog.Publication.Name)))
+}
+
+// columns says whether rows of sent can become records. table is the whole of it, if that is known.
+func (s *sourceLook) columns(ctx context.Context, name string, sent replication.Table, table *replication.TableSurvey) {
+	if s.short {
+		return // without them a relay does not start
+	}
+	var refusal *route.ColumnError
+	if !s.ask(ctx, &s.report, "columns", name, func(ctx context.Context) error {
+		err := connector.CheckTable(ctx, s.Relay, sent)
+		if errors.As(err, &refusal) {
+			return nil
+		}
+		return err
+	}) {
+		return
+	}
+	list := table != nil && len(sent.Columns) < len(table.Columns) && sent.OID == table.OID
+	names := columnNames(sent)
+	switch {
+	case refusal != nil && list && connector.CheckTable(ctx, s.Relay, table.Table) == nil:
+		s.fail("columns", name, fmt.Sprintf("the publication sends only %s: %s", names, strings.Join(refusal.Problems, ", ")), republish(s.catalog.Publication, &sent))
+	case refusal != nil:
+		s.fail("columns", name, fmt.Sprintf("%s; it has %s", strings.Join(refusal.Problems, ", "), names),
+			"name the table's columns in the settings in brackets, or change the table")
+	case list:
+		s.ok("columns", name, fmt.Sprintf("the publication sends only %s, which is enough", names))
+	default:
+		s.ok("columns", name, names)
+	}
+}
+
+func columnNames(t replication.Table) string {
+	var names []string
+	for _, c := range t.Columns {
+		names = append(names, c.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// identity looks for the trap of publications of updates and deletes: Postgres refuses those of
+// rows that cannot be told apart.
+func (s *sourceLook) identity(name string, t *replication.TableSurvey) {
+	p := s.catalog.Publication
+	switch {
+	case p == nil || t.Published == nil:
+	case !p.Update && !p.Delete:
+		s.ok("replica identity", name, "is not needed: neither updates nor deletes are published")
+	case len(t.Unidentified) == 0:
+		s.ok("replica identity", name, "updates and deletes have one")
+	default:
+		kinds := slices.DeleteFunc(published(p), func(kind string) bool { return kind != "update" && kind != "delete" })
+		fix := fmt.Sprintf("ALTER PUBLICATION %s SET (publish = 'insert')", replication.QuoteName(p.Name))
+		if s.Relay.Route.TakesUpdates() {
+			fix = fmt.Sprintf("ALTER TABLE %s ADD PRIMARY KEY (…), or REPLICA IDENTITY FULL", t.SQLName())
+		}
+		s.fail("replica identity", name, fmt.Sprintf("%s has none, and %s are published: Postgres refuses the application's",
+			strings.Join(t.Unidentified, ", "), strings.Join(kinds, " and ")), fix)
+	}
+}

@@ -1,0 +1,168 @@
+package check_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/check"
+	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
+)
+
+// limited are settings of a server with which nothing is left to warn of.
+func limited() map[string]string { return map[string]string{"max_slot_wal_keep_size": "10GB"} }
+
+// A rig is a set-up in which everything is as it should be: a table, a role with no more rights than it
+// needs, publication and slot, topics.
+type rig struct {
+	db        *pgtest.DB
+	kafka     *kafkatest.Cluster
+	role      string
+	topic     string
+	positions string
+	scripts   string // directory of Kafka's tools; empty: not there yet
+	more      []config.Setting
+	change    func(*check.Config)
+}
+
+func newRig(t *testing.T, srv *pgserver.Server, kafka *kafkatest.Cluster) *rig {
+	t.Helper()
+	db := pgtest.DatabaseOn(t, srv)
+	r := &rig{db: db, kafka: kafka, role: "cdc_" + db.Name, change: func(*check.Config) {}}
+	db.Exec(t, `
+		CREATE TABLE outbox (
+			id uuid PRIMARY KEY DEFAULT gen_random_uuid(), aggregatetype text NOT NULL, aggregateid text, type text NOT NULL, payload jsonb, at text);
+		CREATE PUBLICATION pub FOR TABLE outbox WITH (publish = 'insert');
+		CREATE ROLE `+r.role+` LOGIN REPLICATION;
+		GRANT SELECT ON outbox TO `+r.role+`;
+		INSERT INTO outbox (aggregatetype, aggregateid, type, payload) VALUES ('order', 'o-1', 'created', '{"n": 1}')`)
+	return r
+}
+
+// whole is newRig with slot and topics.
+func whole(t *testing.T, srv *pgserver.Server, kafka *kafkatest.Cluster) *rig {
+	t.Helper()
+	r := newRig(t, srv, kafka)
+	r.topic = kafka.Topic(t, 2, nil)
+	r.positions = kafka.Topic(t, 1, map[string]string{"cleanup.policy": "compact"})
+	r.makeSlot(t, "pgoutput")
+	return r
+}
+
+func (r *rig) makeSlot(t *testing.T, plugin string) {
+	t.Helper()
+	r.db.Exec(t, fmt.Sprintf("SELECT pg_create_logical_replication_slot('%s', '%s')", r.db.Name, plugin))
+}
+
+// set adds a setting of the relay.
+func (r *rig) set(key, value string) { r.more = append(r.more, config.Setting{Key: key, Value: value}) }
+
+func (r *rig) config(t *testing.T) check.Config {
+	t.Helper()
+	settings := []config.Setting{
+		{Key: "source.dsn", Value: strings.Replace(r.db.DSN, "//postgres@", "//"+r.role+"@", 1)},
+		{Key: "source.publication", Value: "pub"},
+		{Key: "source.slot", Value: r.db.Name},
+		{Key: "source.create", Value: "false"},
+		{Key: "sink.kafka.brokers", Value: strings.Join(r.kafka.Addrs, ",")},
+		{Key: "outbox.topic", Value: r.topic},
+		{Key: "position_topic", Value: r.positions},
+	}
+	cfg, err := config.Load(config.Sources{Flags: append(settings, r.more...)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	relay, err := cfg.Connector()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := check.Config{Relay: relay, File: "outbox-cdc.yaml", Timeout: time.Minute}
+	r.change(&c)
+	return c
+}
+
+// look returns the conditions that are not met, by title, but for those of a cluster of one broker.
+func (r *rig) look(t *testing.T) map[string]check.Condition {
+	t.Helper()
+	unmet := make(map[string]check.Condition)
+	for _, c := range check.Run(t.Context(), r.config(t)) {
+		if !slices.ContainsFunc(check.Definitions(), func(d check.Definition) bool {
+			return d.Group == c.Group && d.Name == c.Name && (d.Object != "") == (c.Object != "")
+		}) {
+			t.Errorf("not defined: %+v", c)
+		}
+		if c.State != check.Met && c.Name != "durability" {
+			unmet[r.title(c)] = c
+		}
+	}
+	return unmet
+}
+
+// title is the condition's, with names that are the same in every run.
+func (r *rig) title(c check.Condition) string {
+	return strings.NewReplacer(r.topic, "TOPIC", r.positions, "POSITIONS").Replace(c.Title())
+}
+
+// mend does what a condition says: statements by the superuser, commands by Kafka's tools.
+func (r *rig) mend(t *testing.T, c check.Condition) {
+	t.Helper()
+	fix, _, _ := strings.Cut(c.Fix, "; or ")
+	if strings.HasPrefix(fix, "kafka-") {
+		r.command(t, fix)
+		return
+	}
+	fix, _, _ = strings.Cut(fix, ", and restart")
+	r.run(t, strings.Split(fix, "; ")...)
+}
+
+// run runs statements as the superuser, on one connection and each by itself.
+func (r *rig) run(t *testing.T, sql ...string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), r.db.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	for _, statement := range sql {
+		if _, err := conn.PgConn().Exec(t.Context(), statement).ReadAll(); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+}
+
+func (r *rig) command(t *testing.T, command string) {
+	t.Helper()
+	if r.scripts == "" {
+		r.scripts = t.TempDir()
+		kafkatest.Scripts(t, r.scripts)
+	}
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", command)
+	cmd.Env = append(os.Environ(), "PATH="+r.scripts+":"+os.Getenv("PATH"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", command, err, out)
+	}
+}
+
+// becomesMet waits until the condition is met: a server takes a moment for a new setting.
+func (r *rig) becomesMet(t *testing.T, title string) {
+	t.Helper()
+	var unmet check.Condition
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
+		c, ok := r.look(t)[title]
+		if !ok {
+			return
+		}
+		unmet = c
+	}
+	t.Errorf("after the fix: %+v", unmet)
+}

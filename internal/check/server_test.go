@@ -1,0 +1,154 @@
+package check_test
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/check"
+	"github.com/outbox-cdc/outbox-cdc/internal/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
+)
+
+// A server of its own is what these mistakes take, and a restart to mend some of them.
+func TestBrokenServer(t *testing.T) {
+	for _, tt := range []struct {
+		broken
+
+		major    int // 0: the default
+		settings map[string]string
+		restarts bool // the fix wants it
+	}{
+		{broken: broken{
+			name: "wal_level", breaks: func(_ *testing.T, r *rig) { r.set("source.create", "true"); r.set("source.create_slot", "true") },
+			title: "wal_level", state: check.Failed, says: "replica",
+		}, settings: map[string]string{"wal_level": "replica"}, restarts: true},
+		{broken: broken{
+			name: "no slot left", breaks: func(t *testing.T, r *rig) {
+				r.set("source.create_slot", "true")
+				r.run(t, "SELECT pg_create_physical_replication_slot('other')")
+			},
+			title: "slots left", state: check.Failed, says: "0 of max_replication_slots = 1",
+		}, settings: map[string]string{"max_replication_slots": "1"}, restarts: true},
+		{broken: broken{
+			name: "no sender left", breaks: func(t *testing.T, r *rig) { r.makeSlot(t, "pgoutput"); r.db.ReplicationConn(t) },
+			title: "senders left", state: check.Failed, says: "0 of max_wal_senders = 1", also: []string{"replication connection"},
+		}, settings: map[string]string{"max_wal_senders": "1"}, restarts: true},
+		{broken: broken{
+			name: "slot lost", breaks: func(t *testing.T, r *rig) { r.makeSlot(t, "pgoutput"); r.loseSlot(t) },
+			title: "wal_status", state: check.Failed, says: "lost", also: []string{"max_slot_wal_keep_size"},
+			mend: func(t *testing.T, r *rig) {
+				r.run(t, "SELECT pg_drop_replication_slot('"+r.db.Name+"')")
+				r.makeSlot(t, "pgoutput")
+			},
+		}, settings: map[string]string{"max_slot_wal_keep_size": "1MB", "max_wal_size": "32MB"}},
+		{broken: broken{
+			name: "error in pg_hba.conf", breaks: func(t *testing.T, r *rig) {
+				r.makeSlot(t, "pgoutput")
+				r.role = "postgres"
+				hba(t, r, "host all all 127.0.0.1/32 trust\nhost all all 127.0.0.1/99 trust\n")
+			},
+			title: "pg_hba.conf", state: check.Doubt, says: "line 2", also: []string{"least privilege"},
+			mend: func(t *testing.T, r *rig) { hba(t, r, "host all all 127.0.0.1/32 trust\n") },
+		}},
+		{broken: broken{
+			name: "not let in", breaks: func(t *testing.T, r *rig) {
+				r.makeSlot(t, "pgoutput")
+				hba(t, r, "host all postgres 127.0.0.1/32 trust\n")
+				r.run(t, "SELECT pg_reload_conf()")
+				r.untilRefused(t)
+			},
+			title: "connection", state: check.Failed, says: "no pg_hba.conf entry",
+			mend: func(t *testing.T, r *rig) {
+				hba(t, r, "host all all 127.0.0.1/32 trust\n")
+				r.run(t, "SELECT pg_reload_conf()")
+			},
+		}},
+		{broken: broken{
+			name: "senders never give up", breaks: func(t *testing.T, r *rig) { r.makeSlot(t, "pgoutput") },
+			title: "wal_sender_timeout", state: check.Doubt, says: "no other one can take over",
+		}, settings: map[string]string{"wal_sender_timeout": "0"}},
+		{broken: broken{
+			name: "idle slots are dropped", breaks: func(t *testing.T, r *rig) { r.makeSlot(t, "pgoutput") },
+			title: "idle_replication_slot_timeout", state: check.Doubt, says: "1h0m0s",
+		}, major: 18, settings: map[string]string{"idle_replication_slot_timeout": "1h"}},
+		{broken: broken{
+			name: "standby is gone", breaks: func(t *testing.T, r *rig) {
+				r.run(t, "SELECT pg_create_physical_replication_slot('standby')",
+					"SELECT pg_create_logical_replication_slot('"+r.db.Name+"', 'pgoutput', false, false, true)")
+			},
+			title: "synchronized_standby_slots", state: check.Failed, says: "standby",
+			mend: func(t *testing.T, r *rig) {
+				r.run(t, "ALTER SYSTEM SET synchronized_standby_slots = ''", "SELECT pg_reload_conf()",
+					"SELECT pg_drop_replication_slot('"+r.db.Name+"')")
+				r.makeSlot(t, "pgoutput")
+			},
+		}, major: 17, settings: map[string]string{"synchronized_standby_slots": "standby"}},
+		{broken: broken{
+			name: "slot without failover", breaks: func(t *testing.T, r *rig) { r.makeSlot(t, "pgoutput"); r.set("source.slot_failover", "true") },
+			title: "failover", state: check.Doubt, says: "created without",
+			mend: func(t *testing.T, r *rig) {
+				r.run(t, "SELECT pg_drop_replication_slot('"+r.db.Name+"')",
+					"SELECT pg_create_logical_replication_slot('"+r.db.Name+"', 'pgoutput', false, false, true)",
+					"SELECT pg_create_physical_replication_slot('standby')")
+			},
+		}, major: 17},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			settings := limited()
+			maps.Copy(settings, tt.settings)
+			srv := pgtest.Start(t, pgserver.Config{Major: tt.major, Settings: settings})
+			fake := kafkatest.Fake(t)
+			r := newRig(t, srv, fake.Cluster)
+			r.topic, r.positions = fake.Topic(t, 2, nil), fake.Topic(t, 1, map[string]string{"cleanup.policy": "compact"})
+			tt.breaks(t, r)
+			if mend := tt.mend; mend == nil && tt.restarts {
+				tt.mend = func(t *testing.T, r *rig) {
+					t.Helper()
+					r.mend(t, r.look(t)[tt.title])
+					if err := srv.Restart(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			expect(t, r, tt.broken)
+		})
+	}
+}
+
+func hba(t *testing.T, r *rig, lines string) {
+	t.Helper()
+	if err := r.db.Server.WriteFile("pg_hba.conf", []byte(lines)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// untilRefused waits until the role is not let in any more.
+func (r *rig) untilRefused(t *testing.T) {
+	t.Helper()
+	dsn := strings.Replace(r.db.DSN, "//postgres@", "//"+r.role+"@", 1)
+	for {
+		conn, err := pgconn.Connect(t.Context(), dsn)
+		if err != nil {
+			return
+		}
+		_ = conn.Close(t.Context())
+	}
+}
+
+// loseSlot writes until the server has given the slot up.
+func (r *rig) loseSlot(t *testing.T) {
+	t.Helper()
+	for range 50 {
+		r.run(t, "SELECT pg_logical_emit_message(false, 'filler', repeat('x', 1000000)) FROM generate_series(1, 20)", "SELECT pg_switch_wal()", "CHECKPOINT")
+		if pgtest.QueryRow[string](t, r.db, fmt.Sprintf("SELECT wal_status FROM pg_replication_slots WHERE slot_name = '%s'", r.db.Name)) == "lost" {
+			return
+		}
+	}
+	t.Fatal("the slot is not lost")
+}

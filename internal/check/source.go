@@ -1,0 +1,206 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// A sourceLook looks at Postgres.
+type sourceLook struct {
+	*look
+	report
+
+	server  *replication.ServerSurvey
+	role    *replication.RoleSurvey
+	catalog *replication.Catalog
+}
+
+func (s *sourceLook) run(ctx context.Context) {
+	cfg := s.Relay.Source
+	survey := replication.NewSurveyor(cfg.Conn)
+	defer survey.Close(ctx)
+	ask := func(name string, question func(context.Context) error) bool {
+		return s.ask(ctx, &s.report, name, "", question)
+	}
+	if !ask("connection", survey.Connect) {
+		return
+	}
+	s.ok("connection", "", fmt.Sprintf("as %s to database %s at %s", cfg.Conn.User, cfg.Conn.Database, survey.Peer()))
+	if ask("catalog", func(ctx context.Context) (err error) {
+		s.catalog, err = survey.Catalog(ctx, cfg.Publication, cfg.Slot)
+		return err
+	}) {
+		s.ok("catalog", "", "can be read")
+		s.catalog.Messages = len(s.Relay.Messages) > 0
+		s.version()
+		if s.catalog.ServerVersion < oldest {
+			return // nothing else can be asked of it
+		}
+	}
+	if !s.short && ask("role", func(ctx context.Context) (err error) { s.role, err = survey.Role(ctx); return err }) {
+		s.rights()
+	}
+	if ask("slots left", func(ctx context.Context) (err error) { s.server, err = survey.Server(ctx); return err }) {
+		s.room()
+		s.clock()
+	}
+	if !s.short {
+		s.walsender(ctx, survey)
+	}
+	if s.catalog == nil {
+		return
+	}
+	s.publication()
+	s.tables(ctx, survey)
+	s.slot(ctx, survey)
+	s.retention()
+	s.transactions()
+}
+
+// walsender tries the kind of connection that the stream needs.
+func (s *sourceLook) walsender(ctx context.Context, survey *replication.Surveyor) {
+	if s.ask(ctx, &s.report, "replication connection", "", survey.Walsender) {
+		s.ok("replication connection", "", "was opened, and closed again")
+	}
+	var lines []string
+	known := false
+	if s.ask(ctx, &s.report, "pg_hba.conf", "", func(ctx context.Context) (err error) {
+		lines, known, err = survey.HBAErrors(ctx)
+		return err
+	}) {
+		switch {
+		case !known:
+			s.ok("pg_hba.conf", "", "the role may not read it: the connections above say that it lets us in")
+		case len(lines) > 0:
+			s.warn("pg_hba.conf", "", "the server does not take it over while it has errors: "+strings.Join(lines, ", "),
+				"correct the lines, then SELECT pg_reload_conf()")
+		default:
+			s.ok("pg_hba.conf", "", "has no errors")
+		}
+	}
+}
+
+func (s *sourceLook) rights() {
+	r := s.role
+	name := replication.QuoteName(r.Name)
+	if r.Replication {
+		s.ok("role", "", r.Name+" has REPLICATION")
+	} else {
+		s.fail("role", "", r.Name+" lacks REPLICATION", "ALTER ROLE "+name+" REPLICATION")
+	}
+	if r.Superuser {
+		s.warn("least privilege", "", r.Name+" is a superuser; LOGIN and REPLICATION are enough for the relay",
+			"CREATE ROLE cdc LOGIN REPLICATION PASSWORD '…', and that one in source.dsn")
+	} else {
+		s.ok("least privilege", "", r.Name+" is no superuser")
+	}
+	if s.creates() && !r.Create {
+		s.fail("create", "", fmt.Sprintf("publication and slot are to be created, and %s may not create in database %s", r.Name, s.catalog.Database),
+			s.command("setup")+" as the owner of the tables, or GRANT CREATE ON DATABASE "+replication.QuoteName(s.catalog.Database)+" TO "+name)
+	}
+}
+
+// creates reports whether a start makes the publication.
+func (s *sourceLook) creates() bool {
+	return s.catalog != nil && s.Relay.Create && s.catalog.Publication == nil && s.catalog.Slot == nil
+}
+
+// createsSlot reports whether a start makes the slot.
+func (s *sourceLook) createsSlot() bool {
+	return s.creates() || s.Relay.CreateSlot && s.catalog.Publication != nil && s.catalog.Slot == nil
+}
+
+// room says whether there is a place for the slot and its stream.
+func (s *sourceLook) room() {
+	v := s.server
+	text := fmt.Sprintf("%d of max_replication_slots = %d", v.MaxSlots-v.Slots, v.MaxSlots)
+	if s.catalog != nil && s.catalog.Slot == nil && v.Slots >= v.MaxSlots {
+		s.fail("slots left", "", text, fmt.Sprintf("ALTER SYSTEM SET max_replication_slots = %d, and restart the server; or drop one of pg_replication_slots that nobody needs", v.MaxSlots+10))
+	} else {
+		s.ok("slots left", "", text)
+	}
+	streaming := s.catalog != nil && s.catalog.Slot != nil && s.catalog.Slot.Active
+	text = fmt.Sprintf("%d of max_wal_senders = %d", v.MaxSenders-v.Senders, v.MaxSenders)
+	if !streaming && v.Senders >= v.MaxSenders {
+		s.fail("senders left", "", text, fmt.Sprintf("ALTER SYSTEM SET max_wal_senders = %d, and restart the server; or end one of pg_stat_replication", v.MaxSenders+10))
+	} else {
+		s.ok("senders left", "", text)
+	}
+	switch timeout := v.SenderTimeout; {
+	case timeout == 0:
+		s.warn("wal_sender_timeout", "", "0: the server keeps the slot for a relay that is gone without a word, and no other one can take over",
+			"ALTER SYSTEM SET wal_sender_timeout = '1min'; SELECT pg_reload_conf()")
+	case s.Relay.DrainTimeout > timeout/2:
+		s.warn("wal_sender_timeout", "", fmt.Sprintf("%s, and drain_timeout is %s, more than half of it: a slow stop may end in duplicates", timeout, s.Relay.DrainTimeout),
+			fmt.Sprintf("set drain_timeout to %s or less", timeout/2))
+	default:
+		s.ok("wal_sender_timeout", "", timeout.String())
+	}
+}
+
+// maxClockError is how far the clocks may be apart.
+const maxClockError = 5 * time.Second
+
+// clock compares the database's with ours: records have the time of their commit.
+func (s *sourceLook) clock() {
+	v := s.server
+	off := v.ClockAhead.Round(time.Millisecond)
+	text := fmt.Sprintf("the server's is %s ahead of this machine's, give or take %s", off, (v.ClockTrip / 2).Round(time.Millisecond))
+	if off < 0 {
+		text = fmt.Sprintf("the server's is %s behind this machine's, give or take %s", -off, (v.ClockTrip / 2).Round(time.Millisecond))
+	}
+	if v.ClockAhead.Abs()-v.ClockTrip/2 > maxClockError {
+		s.warn("clock", "", text+": lag and the timestamps of records are off by it", "synchronize both clocks (NTP)")
+		return
+	}
+	s.ok("clock", "", text)
+}
+
+// transactions looks for what holds the log, and what the creation of the slot would wait for.
+func (s *sourceLook) transactions() {
+	c := s.catalog
+	patience := s.Relay.LongTransaction
+	if patience == 0 {
+		patience = replication.LongTransaction
+	}
+	switch t := c.Oldest; {
+	case t == nil:
+		s.ok("open transactions", "", "none has written anything")
+	case t.Age >= patience:
+		text := fmt.Sprintf("%s: open for %s: every slot holds the log from its beginning on, and reads it again after a reconnect", t, t.Age.Round(time.Second))
+		if s.createsSlot() {
+			text = fmt.Sprintf("%s: open for %s: the creation of the slot waits for its end", t, t.Age.Round(time.Second))
+		}
+		s.warn("open transactions", "", text, t.Remedy())
+	default:
+		s.ok("open transactions", "", fmt.Sprintf("the oldest is open for %s", t.Age.Round(time.Millisecond)))
+	}
+}
+
+// synchronized looks at the standbys that the slot waits for.
+func (s *sourceLook) synchronized() {
+	const name = "synchronized_standby_slots"
+	slot, v := s.catalog.Slot, s.server
+	if s.catalog.ServerVersion < 170000 || slot == nil || v == nil {
+		return
+	}
+	names := strings.Join(v.SynchronizedStandbySlots, ", ")
+	switch {
+	case !slot.Failover:
+		s.ok(name, "", "the slot has no failover and waits for no standby")
+	case len(v.Absent) > 0:
+		rest := slices.DeleteFunc(slices.Clone(v.SynchronizedStandbySlots), func(n string) bool { return slices.Contains(v.Absent, n) })
+		s.fail(name, "", fmt.Sprintf("nothing is sent while no standby streams from %s", strings.Join(v.Absent, ", ")),
+			fmt.Sprintf("start the standby; or without it: ALTER SYSTEM SET synchronized_standby_slots = '%s'; SELECT pg_reload_conf()", strings.Join(rest, ", ")))
+	case names == "":
+		s.warn(name, "", "is empty: after a failover Kafka may have records whose rows the new primary has not",
+			"ALTER SYSTEM SET synchronized_standby_slots = '<the standby's physical slot>'; SELECT pg_reload_conf()")
+	default:
+		s.ok(name, "", names)
+	}
+}

@@ -1,0 +1,251 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/deadletter"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+func (a *app) deadLetter() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "dead-letter",
+		Short: "List, show and send again what was put aside",
+		Long: `Dead-letter reads dead_letter_topic, where on_bad_record: dead-letter puts what cannot be
+delivered, and sends it again when its cause is corrected.`,
+		Example: `  outbox-cdc dead-letter list -c outbox-cdc.yaml
+  outbox-cdc dead-letter resend 0:42 -c outbox-cdc.yaml`,
+		RunE:                       group,
+		DisableFlagsInUseLine:      true,
+		SuggestionsMinimumDistance: 2,
+		Args:                       group,
+	}
+	cmd.AddCommand(a.deadLetterList(), a.deadLetterShow(), a.deadLetterResend())
+	return cmd
+}
+
+// listLimit is how many letters are listed where nobody says it.
+const listLimit = 100
+
+func (a *app) deadLetterList() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List what was put aside",
+		Long: `List prints the dead letters that were not sent again, the newest last: where each lies (partition
+and offset), when it was put aside, where it was to go, its key and id, which row of which transaction
+it was, and why. It needs to Read and Describe the topic, and writes nothing.`,
+		Example: `  outbox-cdc dead-letter list -c outbox-cdc.yaml --since 24h
+  outbox-cdc dead-letter list -c outbox-cdc.yaml --topic outbox.event.order --reason MESSAGE_TOO_LARGE --json`,
+		Args: noArgs,
+	}
+	l := a.letters(cmd)
+	limit := cmd.Flags().Int("limit", listLimit, "list so many at most, the newest; 0: all")
+	cmd.Flags().BoolVar(&l.filter.Resent, "resent", false, "also list those that were sent again")
+	asJSON := cmd.Flags().Bool("json", false, "print JSON, one object a line")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := l.open(cmd.Context()); err != nil {
+			return err
+		}
+		defer l.close()
+		return l.list(cmd.Context(), *limit, *asJSON)
+	}
+	return cmd
+}
+
+func (a *app) deadLetterShow() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "show partition:offset",
+		Short: "Show one dead letter whole",
+		Long: `Show prints a dead letter with its headers and its value: text as it is, with control characters
+written as in Go, anything else in hexadecimal, and of a long value the beginning. With --raw it
+writes the bytes of the value and nothing else. Rows hold what rows hold: mind where you print it.`,
+		Example: `  outbox-cdc dead-letter show 0:42 -c outbox-cdc.yaml
+  outbox-cdc dead-letter show 0:42 -c outbox-cdc.yaml --raw > payload.json`,
+		Args: places(1, 1),
+	}
+	l := a.letters(cmd)
+	raw := cmd.Flags().Bool("raw", false, "write the value's bytes, and nothing else")
+	asJSON := cmd.Flags().Bool("json", false, "print JSON, with the whole value")
+	cmd.MarkFlagsMutuallyExclusive("raw", "json")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		l.filter.Resent = true
+		if err := l.open(cmd.Context(), args...); err != nil {
+			return err
+		}
+		defer l.close()
+		return l.show(cmd.Context(), *raw, *asJSON)
+	}
+	return cmd
+}
+
+// places is the Args of a command that takes so many places of letters.
+func places(least, most int) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return errors.New("a partition and an offset are needed, as dead-letter list prints them: 0:42")
+		}
+		for _, arg := range args {
+			if _, err := deadletter.ParsePlace(arg); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// letters is one look into the dead-letter topic.
+type letters struct {
+	*app
+	settings *settings
+	filter   deadletter.Filter
+	since    *time.Time
+
+	cfg     *config.Config
+	sending connector.Config
+	log     *slog.Logger
+	box     *deadletter.Box
+}
+
+// letters gives cmd the flags that say which letters are meant.
+func (a *app) letters(cmd *cobra.Command) *letters {
+	l := &letters{app: a, settings: configFlags(cmd, "dsn", "brokers")}
+	if cmd.Name() == "show" {
+		return l
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&l.filter.Topic, "topic", "", "only records that were to go to this `topic`")
+	flags.StringVar(&l.filter.Reason, "reason", "", "only those whose reason has this `text`")
+	l.since = timeFlag(cmd, "since", "only what was put aside at this `time` or later: 2026-01-31T14:00:00Z, or 2h for two hours ago")
+	return l
+}
+
+// open loads the configuration and reaches the topic. at are places of letters.
+func (l *letters) open(ctx context.Context, at ...string) error {
+	for _, text := range at {
+		p, err := deadletter.ParsePlace(text)
+		if err != nil {
+			return err // Args has looked
+		}
+		l.filter.Places = append(l.filter.Places, p)
+	}
+	if l.since != nil {
+		l.filter.Since = *l.since
+	}
+	var err error
+	if l.cfg, err = l.load(l.settings); err != nil {
+		return failed(err)
+	}
+	if l.sending, err = l.cfg.Sending(); err != nil {
+		return failed(err)
+	}
+	l.log = newLogger(l.cfg.Log, l.stderr)
+	ctx, cancel := context.WithTimeout(ctx, l.sending.StartupTimeout)
+	defer cancel()
+	if l.box, err = deadletter.Open(ctx, l.sending.Sink, l.sending.DeadLetterTopic, l.log); err != nil {
+		return l.failed(err)
+	}
+	return nil
+}
+
+func (l *letters) close() { _ = l.box.Close() }
+
+// failed is a failure at Kafka.
+func (l *letters) failed(err error) *failure {
+	f := failed(err)
+	f.object = "topic " + l.sending.DeadLetterTopic
+	switch {
+	case errors.Is(err, deadletter.ErrNoLetter):
+		f.exit, f.next = connector.ExitUsage, "outbox-cdc dead-letter list --resent --limit 0"
+	case errors.Is(err, sink.ErrTopicMissing):
+		f.next = "set dead_letter_topic to the topic that is meant; where nothing was put aside yet there may be none"
+	}
+	return f
+}
+
+func (l *letters) list(ctx context.Context, limit int, asJSON bool) error {
+	survey, err := l.box.Survey(ctx, l.filter)
+	if err != nil {
+		return l.failed(err)
+	}
+	found := survey.Len()
+	if limit > 0 {
+		survey.Newest(limit)
+	}
+	listed := make([]*deadletter.Letter, 0, survey.Len())
+	err = l.box.Letters(ctx, survey, func(letter *deadletter.Letter) error {
+		letter.Record.Value = nil
+		listed = append(listed, letter)
+		return nil
+	})
+	if err != nil {
+		return l.failed(err)
+	}
+	slices.SortStableFunc(listed, func(a, b *deadletter.Letter) int { return a.At.Compare(b.At) })
+	for _, letter := range listed {
+		if asJSON {
+			if err := printJSON(l.stdout, l.object(letter)); err != nil {
+				return err
+			}
+			continue
+		}
+		l.printLine(letter)
+	}
+	if !asJSON {
+		l.summarize(len(listed), found, survey.Marked)
+	}
+	return nil
+}
+
+// summarize says, beside the list, what it does not have.
+func (l *letters) summarize(listed, found, resent int) {
+	line := fmt.Sprintf("%d dead letters", listed)
+	if listed < found {
+		line = fmt.Sprintf("the newest %d of %d dead letters; --limit 0 lists all", listed, found)
+	}
+	if resent > 0 {
+		line += fmt.Sprintf("; %d were sent again, --resent lists them too", resent)
+	}
+	fmt.Fprintln(l.stderr, line)
+}
+
+func (l *letters) show(ctx context.Context, raw, asJSON bool) error {
+	survey, err := l.box.Survey(ctx, l.filter)
+	if err != nil {
+		return l.failed(err)
+	}
+	var letter *deadletter.Letter
+	err = l.box.Letters(ctx, survey, func(found *deadletter.Letter) error {
+		letter = found
+		return nil
+	})
+	switch {
+	case err != nil:
+		return l.failed(err)
+	case letter == nil:
+		return l.failed(fmt.Errorf("%w at %s of topic %s: it has expired just now", deadletter.ErrNoLetter, l.filter.Places[0], l.sending.DeadLetterTopic))
+	case raw:
+		_, err = l.stdout.Write(letter.Record.Value)
+		return err
+	case asJSON:
+		object := l.object(letter)
+		object.Value = new(jsonText(letter.Record.Value))
+		return printJSON(l.stdout, object)
+	}
+	l.printWhole(letter)
+	return nil
+}
+
+// destination says where a letter was to go.
+func destination(letter *deadletter.Letter) string {
+	return cmp.Or(letter.Record.Topic, "no topic: a row of "+letter.Table)
+}

@@ -1,0 +1,171 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/deadletter"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+func (a *app) deadLetterResend() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "resend [partition:offset…]",
+		Short: "Send again what was put aside",
+		Long: `Resend sends dead letters again: those that are named, or with --all every one that the filters
+mean. Correct first why they were put aside.
+
+A record goes to the topic that it was to go to, with its key, headers and timestamp. A row that did
+not become a record becomes one by the configuration as it is now; the types of its columns are asked
+of Postgres. Both have two headers more, resent and resent_from. What is still refused stays, the
+others go, and the exit code is 14 then.
+
+What was sent again is marked in the dead-letter topic when it is acknowledged, and is neither listed
+nor sent once more unless --again is given. Ending this in between, or doing it twice at the same
+time, may send some of them twice. A record comes behind everything of its key that was sent since.`,
+		Example: `  outbox-cdc dead-letter resend 0:42 0:43 -c outbox-cdc.yaml
+  outbox-cdc dead-letter resend --all --topic outbox.event.order --dry-run -c outbox-cdc.yaml`,
+		Args: places(0, math.MaxInt),
+	}
+	r := &resending{letters: a.letters(cmd)}
+	flags := cmd.Flags()
+	all := flags.Bool("all", false, "all that the filters mean")
+	flags.IntVar(&r.limit, "limit", 0, "send so many at most, the first of them; 0: all")
+	flags.BoolVar(&r.filter.Resent, "again", false, "also those that were sent again before")
+	flags.BoolVar(&r.dryRun, "dry-run", false, "print what would be sent, and send nothing")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if *all == (len(args) > 0) {
+			return usage(cmd, errors.New("say which dead letters: their partitions and offsets, or --all"))
+		}
+		if err := r.open(cmd.Context(), args...); err != nil {
+			return err
+		}
+		defer r.close()
+		return r.run(cmd.Context())
+	}
+	return cmd
+}
+
+// A resending is one run of dead-letter resend.
+type resending struct {
+	*letters
+	limit  int
+	dryRun bool
+
+	sent, refused int
+}
+
+func (r *resending) run(ctx context.Context) error {
+	survey, err := r.box.Survey(ctx, r.filter)
+	if err != nil {
+		return r.failed(err)
+	}
+	if r.limit > 0 {
+		survey.Oldest(r.limit)
+	}
+	reviver, err := deadletter.NewReviver(ctx, r.sending, r.sending.DeadLetterTopic)
+	if err != nil {
+		return failed(err)
+	}
+	if survey.Len() > 0 {
+		send := r.preview
+		if !r.dryRun {
+			send = r.send
+		}
+		err = send(ctx, survey, reviver)
+	}
+	return r.conclude(ctx, survey, err)
+}
+
+// preview prints what would be sent.
+func (r *resending) preview(ctx context.Context, survey *deadletter.Survey, reviver *deadletter.Reviver) error {
+	return r.box.Letters(ctx, survey, func(letter *deadletter.Letter) error {
+		rec, err := reviver.Record(ctx, letter)
+		if _, refused := errors.AsType[*deadletter.RefusedError](err); err != nil && !refused {
+			return err
+		}
+		o := deadletter.Outcome{Place: letter.Place, Err: err}
+		if err == nil {
+			o.Topic = rec.Topic
+		}
+		r.report(o)
+		return nil
+	})
+}
+
+// send sends the letters of a survey.
+func (r *resending) send(ctx context.Context, survey *deadletter.Survey, reviver *deadletter.Reviver) error {
+	opening, cancel := context.WithTimeout(ctx, r.sending.StartupTimeout)
+	defer cancel()
+	client, err := sink.Open(opening, r.sending.Sink, r.log)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	resender := deadletter.NewResender(client, r.sending.DeadLetterTopic, r.sending.StartupTimeout, r.report)
+	err = r.box.Letters(ctx, survey, func(letter *deadletter.Letter) error {
+		rec, err := reviver.Record(ctx, letter)
+		if _, refused := errors.AsType[*deadletter.RefusedError](err); refused {
+			r.report(deadletter.Outcome{Place: letter.Place, Err: err})
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return resender.Add(ctx, letter.Place, rec)
+	})
+	if err != nil {
+		return err
+	}
+	return resender.Flush(ctx)
+}
+
+// report prints what became of a letter, or would become.
+func (r *resending) report(o deadletter.Outcome) {
+	switch {
+	case o.Err != nil:
+		r.refused++
+		fmt.Fprintf(r.stdout, "%s  stays: %s\n", o.Place, oneLine(o.Err.Error()))
+		return
+	case r.dryRun:
+		fmt.Fprintf(r.stdout, "%s  would be sent to %s\n", o.Place, o.Topic)
+	default:
+		fmt.Fprintf(r.stdout, "%s  sent to %s\n", o.Place, o.Topic)
+	}
+	r.sent++
+}
+
+// conclude prints how many there were, and returns how it ends.
+func (r *resending) conclude(ctx context.Context, survey *deadletter.Survey, err error) error {
+	sent := "sent again"
+	if r.dryRun {
+		sent = "would be sent again"
+	}
+	line := fmt.Sprintf("%d %s, %d stay", r.sent, sent, r.refused)
+	if survey.Marked > 0 {
+		line += fmt.Sprintf(", %d were sent again before (--again sends them once more)", survey.Marked)
+	}
+	fmt.Fprintln(r.stdout, line)
+	switch {
+	case ctx.Err() != nil:
+		return &failure{
+			err: errors.New("stopped before all of them were sent"), exit: connector.ExitUnexpected, what: "interrupted",
+			object: "topic " + r.sending.DeadLetterTopic, next: "the same command again: what is marked is not sent twice",
+		}
+	case err != nil:
+		f := r.failed(err)
+		f.next = "correct it, then the same command again: what is marked is not sent twice"
+		return f
+	case r.refused > 0 && !r.dryRun:
+		return &failure{
+			err: fmt.Errorf("%d dead letters are still refused", r.refused), exit: connector.ExitBadRecord,
+			object: "topic " + r.sending.DeadLetterTopic, next: "correct what each line says, then the same command again",
+		}
+	}
+	return nil
+}

@@ -1,0 +1,313 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/config"
+)
+
+// Whatever the documentation has one type is tried: statements and commands of the runbook and of the
+// page about routine work by TestOperations in test, on real servers; SQL of the other pages there,
+// too. Here each outbox-cdc is a command with flags that exist, in text as well and in the help, and
+// every other command is in the table below.
+func TestDocumentedCommands(t *testing.T) {
+	found := 0
+	used := make(map[string]bool)
+	for _, page := range documents(t) {
+		for _, b := range page.blocks {
+			if b.lang != "sh" {
+				continue
+			}
+			for _, line := range commands(b.text) {
+				ours := programs(line)
+				for _, args := range ours {
+					found++
+					if err := parses(args, true); err != nil {
+						t.Errorf("%s: %s: %v", page.name, line, err)
+					}
+				}
+				if len(ours) > 0 || page.tried() {
+					continue
+				}
+				i := slices.IndexFunc(others(), func(o other) bool { return strings.HasPrefix(line, o.command) })
+				if i < 0 {
+					t.Errorf("%s: nobody tries %q, and nobody says why", page.name, line)
+					continue
+				}
+				used[others()[i].command] = true
+			}
+		}
+		for _, span := range page.spans {
+			for _, args := range programs(span) {
+				found++
+				if err := parses(args, false); err != nil {
+					t.Errorf("%s: %s: %v", page.name, span, err)
+				}
+			}
+		}
+	}
+	if found < 60 {
+		t.Errorf("only %d commands were found", found)
+	}
+	for _, o := range others() {
+		if !used[o.command] {
+			t.Errorf("no page has %q any more", o.command)
+		}
+	}
+}
+
+// An other is a command that is not ours, outside the pages that are tried on servers.
+type other struct{ command, why string }
+
+func others() []other {
+	const (
+		guide    = "tried by ./deploy: TestGuideToSystemd"
+		systemd  = "takes a running systemd"
+		docker   = "takes Docker; ./deploy and ./deploy/check try what the files say"
+		cluster  = "takes a cluster; ./deploy/check reads the manifests as the API server would"
+		rules    = "tried by ./deploy/check, with promtool's own libraries"
+		connect  = "takes a Kafka Connect with Debezium; ./internal/debezium answers with what one has answered"
+		tooling  = "tried by whoever changes the repository, and on every change by .ci/run"
+		release  = "takes a release"
+		position = "the arithmetic of pg_lsn is Postgres' own"
+	)
+	return []other{
+		{"sudo install ", guide},
+		{"sudo systemd-sysusers ", guide},
+		{"sudo tee ", guide},
+		{"sudo systemctl ", systemd},
+		{"journalctl ", systemd},
+		{"docker ", docker},
+		{"kubectl ", cluster},
+		{"promtool ", rules},
+		{"curl -sf", connect},
+		{"jq ", connect},
+		{"export CONNECT=", connect},
+		{"psql ", position},
+		{"make ", tooling},
+		{"go ", tooling},
+		{".ci/run", tooling},
+		{"sha256sum ", release},
+	}
+}
+
+// The examples of the help, too, are commands that exist.
+func TestHelpExamples(t *testing.T) {
+	var visit func(cmd *cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		for _, line := range commands(cmd.Example) {
+			for _, args := range programs(line) {
+				if err := parses(args, true); err != nil {
+					t.Errorf("%s: %s: %v", cmd.CommandPath(), line, err)
+				}
+			}
+		}
+		if cmd.Example == "" && cmd.Runnable() && !cmd.HasSubCommands() && cmd.Name() != "help" && !strings.Contains(cmd.CommandPath(), "completion") {
+			t.Errorf("%s has no example", cmd.CommandPath())
+		}
+		for _, sub := range cmd.Commands() {
+			visit(sub)
+		}
+	}
+	visit((&app{stdout: io.Discard, stderr: io.Discard}).root())
+}
+
+// secretFile is a key whose value is read from a file.
+var secretFile = regexp.MustCompile(`(_file: )/[^\s,}]+`)
+
+// Every piece of configuration that a page shows is one.
+func TestDocumentedConfiguration(t *testing.T) {
+	found := 0
+	for _, page := range documents(t) {
+		for _, b := range page.blocks {
+			if b.lang != "yaml" {
+				continue
+			}
+			found++
+			dir := t.TempDir()
+			file, secret := filepath.Join(dir, "outbox-cdc.yaml"), filepath.Join(dir, "secret")
+			for path, content := range map[string]string{file: secretFile.ReplaceAllString(b.text, "${1}"+secret), secret: "a=b"} {
+				if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := config.Load(config.Sources{File: file}); err != nil {
+				t.Errorf("%s: %v\n%s", page.name, err, b.text)
+			}
+		}
+	}
+	if found < 2 {
+		t.Errorf("only %d pieces were found", found)
+	}
+}
+
+// A document is a page with what is typed on it.
+type document struct {
+	name   string
+	blocks []fenced
+	spans  []string // code within text
+}
+
+// A fenced is a block of code.
+type fenced struct{ lang, text string }
+
+// tried reports whether TestOperations types all blocks of the page.
+func (d document) tried() bool {
+	return slices.Contains([]string{"docs/runbook.md", "docs/operations.md"}, d.name)
+}
+
+var (
+	fence    = regexp.MustCompile("(?ms)^ *```([a-z]*)\n(.*?)^ *```$")
+	codeSpan = regexp.MustCompile("`([^`\n]+)`")
+)
+
+// documents returns all pages of the repository, but the changelog: that speaks of the past, too.
+func documents(t *testing.T) []document {
+	t.Helper()
+	const root = "../.."
+	var all []document
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (slices.Contains([]string{"testdata", "bin"}, d.Name()) || strings.HasPrefix(d.Name(), ".") && path != root):
+			return filepath.SkipDir
+		case filepath.Ext(path) != ".md" || d.Name() == "CHANGELOG.md":
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		page := document{name: filepath.ToSlash(name)}
+		for _, m := range fence.FindAllSubmatch(text, -1) {
+			page.blocks = append(page.blocks, fenced{string(m[1]), string(m[2])})
+		}
+		for _, m := range codeSpan.FindAllSubmatch(fence.ReplaceAll(text, nil), -1) {
+			page.spans = append(page.spans, string(m[1]))
+		}
+		all = append(all, page)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 15 {
+		t.Errorf("only %d pages", len(all))
+	}
+	return all
+}
+
+var heredoc = regexp.MustCompile(`<<'?([A-Z]+)'?$`)
+
+// commands returns the command lines of a block: without comments, continued lines in one, and without
+// what they are given as input.
+func commands(text string) []string {
+	var all []string
+	var continued, end string
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if end != "" {
+			if line == end {
+				end = ""
+			}
+			continue
+		}
+		line, _, _ = strings.Cut(line, " #")
+		line = continued + strings.TrimSpace(line)
+		if before, ok := strings.CutSuffix(line, `\`); ok {
+			continued = before
+			continue
+		}
+		continued = ""
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		all = append(all, line)
+		if m := heredoc.FindStringSubmatch(line); m != nil {
+			end = m[1]
+		}
+	}
+	return all
+}
+
+var (
+	// program is where a command of ours begins: at the beginning of a line, or of a command in it.
+	program = regexp.MustCompile(`(?:^|\$\(|\| |; |&& )(?:\S*/)?outbox-cdc ([a-z].*)`)
+	ends    = []string{"|", ">", "&", ";", ")"}
+	word    = regexp.MustCompile(`"([^"]*)"|'([^']*)'|[^\s"'|>&;)]+|[|>&;)]`)
+)
+
+// programs returns the arguments of each outbox-cdc in a line.
+func programs(line string) [][]string {
+	var all [][]string
+	for line != "" {
+		m := program.FindStringSubmatchIndex(line)
+		if m == nil {
+			break
+		}
+		line = line[m[2]:]
+		var args []string
+		for _, w := range word.FindAllString(line, -1) {
+			if slices.Contains(ends, w) {
+				break
+			}
+			switch {
+			case w[0] == '"':
+				args = append(args, strings.ReplaceAll(strings.Trim(w, `"`), "$", ""))
+			case w[0] == '\'':
+				args = append(args, strings.Trim(w, "'"))
+			case w[0] != '$' && w != "…":
+				args = append(args, w)
+			}
+		}
+		all = append(all, args)
+	}
+	return all
+}
+
+// parses reports what is wrong with a command line. One within text may leave out arguments and
+// values.
+func parses(args []string, whole bool) error {
+	root := (&app{stdout: io.Discard, stderr: io.Discard}).root()
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd(args...)
+	cmd, rest, err := root.Find(args)
+	if err != nil {
+		return err
+	}
+	if cmd == root {
+		return errors.New("there is no such command")
+	}
+	if !whole {
+		for _, arg := range rest {
+			name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+			if strings.HasPrefix(arg, "--") && cmd.Flag(name) == nil {
+				return fmt.Errorf("it has no flag --%s", name)
+			}
+		}
+		return nil
+	}
+	if err := cmd.ParseFlags(rest); err != nil {
+		return err
+	}
+	if !cmd.Runnable() {
+		return errors.New("it takes a subcommand")
+	}
+	if cmd.Args != nil {
+		return cmd.Args(cmd, cmd.Flags().Args())
+	}
+	return nil
+}

@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/admin"
+	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+)
+
+func (a *app) healthcheck() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "healthcheck",
+		Short: "Ask the relay on this machine whether it is alive",
+		Long: `Healthcheck asks the relay's admin server whether the relay is alive (/livez), or, with --ready,
+whether records get to Kafka (/readyz), and prints one line. The exit code is 0 or 1. It is for where
+a program has to be run, as for a HEALTHCHECK of an image; what can ask over HTTP needs no program.
+
+It is alive unless only a restart can help: a database or a broker that is down is no reason.
+Where the admin server listens is what admin.listen says, which a container had better be told in its
+environment: OUTBOX_CDC_ADMIN_LISTEN.`,
+		Example: `  outbox-cdc healthcheck
+  outbox-cdc healthcheck --ready -c outbox-cdc.yaml`,
+		Args: noArgs,
+	}
+	s := configFlags(cmd)
+	ready := cmd.Flags().Bool("ready", false, "ask whether it is ready")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		says, err := a.health(cmd.Context(), s, *ready)
+		if err != nil {
+			says = strings.Join(strings.Fields(err.Error()), " ")
+		}
+		fmt.Fprintln(a.stdout, says)
+		if err != nil { // whatever it is: Docker reserves 2
+			return &failure{err: err, exit: connector.ExitUnexpected, said: true}
+		}
+		return nil
+	}
+	return cmd
+}
+
+// health returns what the relay says if that is well, and else why not.
+func (a *app) health(ctx context.Context, s *settings, ready bool) (string, error) {
+	cfg, err := a.load(s)
+	if err != nil {
+		return "", err
+	}
+	if cfg.Admin.Listen == "" {
+		return "", errors.New("admin.listen is empty: there is nobody to ask")
+	}
+	client, err := admin.NewClient(cfg.Admin.Listen)
+	if err != nil {
+		return "", err
+	}
+	probe := client.Live
+	if ready {
+		probe = client.Ready
+	}
+	says, well, err := probe(ctx)
+	if err == nil && !well {
+		err = errors.New(says)
+	}
+	return says, err
+}

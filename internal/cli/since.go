@@ -1,0 +1,46 @@
+package cli
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// A timeValue is the value of a flag that is a time, or how long ago that was.
+type timeValue time.Time
+
+// timeFlag gives cmd a flag for a time; zero: it was not given.
+func timeFlag(cmd *cobra.Command, name, usage string) *time.Time {
+	at := new(time.Time)
+	cmd.Flags().Var((*timeValue)(at), name, usage)
+	return at
+}
+
+// String implements pflag.Value: empty for none.
+func (v *timeValue) String() string {
+	if time.Time(*v).IsZero() {
+		return ""
+	}
+	return time.Time(*v).Format(time.RFC3339Nano)
+}
+
+// Set implements pflag.Value.
+func (v *timeValue) Set(text string) error {
+	if ago, err := time.ParseDuration(strings.TrimSuffix(text, " ago")); err == nil && ago >= 0 {
+		*v = timeValue(time.Now().Add(-ago))
+		return nil
+	}
+	// What a person types without a zone is the time on the wall.
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05", "2006-01-02T15:04:05", "2006-01-02 15:04", "2006-01-02T15:04", time.DateOnly} {
+		if at, err := time.ParseInLocation(layout, text, time.Local); err == nil {
+			*v = timeValue(at)
+			return nil
+		}
+	}
+	return errors.New("it must be a time such as 2026-01-31T14:00:00Z, or how long ago such as 2h30m")
+}
+
+// Type implements pflag.Value.
+func (v *timeValue) Type() string { return "time" }

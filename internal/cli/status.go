@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
+	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
+)
+
+func (a *app) status() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Say how a slot and its relay are",
+		Long: `Status asks Postgres about the slot, and the relay's admin server about the relay: how things are,
+why, what to do, and the numbers. If one of the two does not answer, that is said, and the other's
+answer is shown. It changes nothing.
+
+The exit code is 0 if all is well: both have answered, the slot is there, is read and is not about to
+be lost, and the relay is ready or stands by while another one reads. Else it is 1. With admin.listen
+set to nothing there is no relay to ask, and Postgres alone decides.
+
+With --watch it does so every second until q or Ctrl-C, and the exit code is 0. On a terminal it draws
+in place; elsewhere it prints one block after the other, or one line of JSON.`,
+		Example: `  outbox-cdc status -c outbox-cdc.yaml
+  outbox-cdc status -c outbox-cdc.yaml --watch
+  outbox-cdc status -c outbox-cdc.yaml --admin relay.example.com:9187 --json`,
+		Args: noArgs,
+	}
+	s := configFlags(cmd, "dsn", "publication", "slot")
+	where := cmd.Flags().String("admin", "", "where the relay's admin server is: `host:port` or a URL; what admin.listen says if not given")
+	asJSON := cmd.Flags().Bool("json", false, "print JSON")
+	watch := cmd.Flags().Bool("watch", false, "do it again every second")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		asker, err := a.asker(s, *where)
+		if err != nil {
+			return err
+		}
+		defer asker.Close(cmd.Context())
+		w := &statusWatch{app: a, asker: asker, json: *asJSON}
+		switch {
+		case !*watch:
+			return w.once(cmd.Context())
+		case w.onTerminal():
+			return w.live(cmd.Context())
+		}
+		return w.repeat(cmd.Context())
+	}
+	return cmd
+}
+
+// asker asks the servers that the configuration names, and the relay at where.
+func (a *app) asker(s *settings, where string) (*status.Asker, error) {
+	cfg, err := a.load(s)
+	if err != nil {
+		return nil, failed(err)
+	}
+	setup, err := cfg.Setup()
+	if err != nil {
+		return nil, failed(err)
+	}
+	return status.New(status.Config{
+		Conn: setup.Conn, Publication: setup.Publication, Slot: setup.Slot,
+		Address: address(setup.Conn), Admin: cmp.Or(where, cfg.Admin.Listen),
+	}), nil
+}
+
+// print writes r as a block of text or a line of JSON.
+func (w *statusWatch) print(out io.Writer, r *status.Report) error {
+	if w.json {
+		return printJSON(out, r)
+	}
+	width, _ := w.app.size()
+	for _, line := range w.view(width, 0).Lines(r) {
+		if _, err := fmt.Fprintln(out, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *statusWatch) view(width, height int) status.View {
+	return status.View{Width: width, Height: height, Style: w.style(), History: w.asker.History()}
+}
+
+// style colors what is printed if standard output shows colors, and somebody wants them.
+func (w *statusWatch) style() terminal.Style {
+	return terminal.Style{On: isTerminal(w.app.stdout) && w.app.getenv("TERM") != "dumb" && w.app.getenv("NO_COLOR") == ""}
+}
+
+// once asks once, and fails unless all is well.
+func (w *statusWatch) once(ctx context.Context) error {
+	r := w.asker.Ask(ctx)
+	if err := w.print(w.app.stdout, r); err != nil {
+		return err
+	}
+	if !r.Healthy {
+		return &failure{err: fmt.Errorf("%s: %s", r.Title, r.Why), exit: connector.ExitUnexpected, said: true}
+	}
+	return nil
+}

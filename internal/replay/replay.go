@@ -1,0 +1,264 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// Header is the header of a record that is sent again, with the text true, encoded as headers
+// are. It is behind all others.
+const Header = "replayed"
+
+// maxSpan bounds how many records may lie behind the oldest unacknowledged one.
+const maxSpan = 1 << 16
+
+// A RowError is a row at which the replay ends.
+type RowError struct {
+	ID  string
+	Err error // what the router or Kafka has against it
+}
+
+// Error names the row.
+func (e *RowError) Error() string { return fmt.Sprintf("row %q: %v", e.ID, e.Err) }
+
+// Unwrap returns the reason.
+func (e *RowError) Unwrap() error { return e.Err }
+
+// A Replay is rows about to be sent again. It belongs to one goroutine and must be closed.
+type Replay struct {
+	Rows *replication.Rows
+
+	cfg    connector.Config
+	log    *slog.Logger
+	router *route.Router
+	row    decoder.Insert
+	id     int // the index of the id's column
+	rec    sink.Record
+}
+
+// Open selects the rows. Of cfg, Source.Conn, Route, Sink, StartupTimeout and DrainTimeout count.
+// The error is a *[route.ColumnError] if rows of the table cannot become records.
+func Open(ctx context.Context, cfg connector.Config, sel replication.Selection, log *slog.Logger) (*Replay, error) {
+	rows, err := replication.Select(ctx, cfg.Source, sel)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Route.Columns.Timestamp == "" {
+		cfg.Route.Columns.Timestamp = rows.Time
+	}
+	cfg.Route.PositionHeaders = false
+	cfg.Route.Static = append(slices.Clone(cfg.Route.Static), route.StaticHeader{Name: Header, Value: "true"})
+	r := &Replay{Rows: rows, cfg: cfg, log: log, row: decoder.Insert{Relation: connector.Relation(rows.Table)}}
+	if r.router, err = connector.NewRouter(ctx, cfg); err == nil {
+		err = r.router.Check(r.row.Relation)
+	}
+	if err != nil {
+		rows.Close(ctx)
+		return nil, err
+	}
+	r.id = slices.IndexFunc(rows.Table.Columns, func(c replication.Column) bool { return c.Name == sel.ID })
+	return r, nil
+}
+
+// Close ends the Replay.
+func (r *Replay) Close(ctx context.Context) { r.Rows.Close(ctx) }
+
+// route makes the record of a row. A row that cannot become one is a *[RowError].
+func (r *Replay) route(values [][]byte) error {
+	connector.SetRow(&r.row, values)
+	now := time.Now()
+	err := r.router.Route(route.Tx{CommitTime: now, Timestamp: now}, 0, &r.row, &r.rec)
+	if connector.IsRefusal(err) {
+		return &RowError{ID: string(values[r.id]), Err: err}
+	}
+	return err
+}
+
+// Preview calls fn with the record of each row, without sending it. The record is valid until fn
+// returns.
+func (r *Replay) Preview(ctx context.Context, fn func(rec *sink.Record)) error {
+	return r.Rows.Each(ctx, func(values [][]byte) error {
+		if err := r.route(values); err != nil {
+			return err
+		}
+		fn(&r.rec)
+		return nil
+	})
+}
+
+// A Progress is how far a Replay has come.
+type Progress struct {
+	Sent   int    // handed to the producer
+	Acked  int    // acknowledged, with every one before it
+	LastID string // of the last of these
+}
+
+// Send sends the rows, at most rate a second if that is not 0, and returns when all of them are
+// acknowledged. It tells observe how far it is, several times a second. When ctx ends, what was
+// sent is waited for, for DrainTimeout at most; the error is the cause of ctx then. The Progress
+// is right in any case: a row behind LastID may have been sent, and need not.
+func (r *Replay) Send(ctx context.Context, rate int, observe func(Progress)) (Progress, error) {
+	opening, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
+	defer cancel()
+	client, err := sink.Open(opening, r.cfg.Sink, r.log)
+	if err != nil {
+		return Progress{}, err
+	}
+	defer func() { _ = client.Close() }()
+	hard, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(r.cfg.DrainTimeout, giveUp) })()
+
+	s := &sending{Replay: r, producer: client.NewProducer(), tracker: checkpoint.New(0), acked: make(chan struct{}, 1), over: make(chan struct{}), observe: observe}
+	s.tracker.Begin(1) // all rows are one transaction, which nobody confirms
+	var ended error
+	var running sync.WaitGroup // waited for below
+	running.Go(func() {
+		defer close(s.over)
+		ended = s.producer.Run(hard, s.outcome)
+	})
+	err = s.all(ctx, rate)
+	s.producer.CloseSend()
+	running.Wait()
+	s.advance()
+	if refused, ok := errors.AsType[*sink.RecordError](ended); ok {
+		ended = &RowError{ID: s.idOf(refused.Seq), Err: refused}
+	}
+	switch {
+	case ended != nil && hard.Err() == nil: // why the sending ended, if it did
+		err = ended
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	}
+	return s.progress, err
+}
+
+// A sending is what Send is about.
+type sending struct {
+	*Replay
+	producer *sink.Producer
+	tracker  *checkpoint.Tracker
+	acked    chan struct{} // holds a token when something was acknowledged
+	over     chan struct{} // closed when the producer has ended
+	observe  func(Progress)
+	observed time.Time
+
+	progress Progress
+	ids      []string // of the rows behind progress.Acked
+	seqs     []checkpoint.Seq
+}
+
+// outcome is the producer's done.
+func (s *sending) outcome(seqs []uint64, err error) {
+	if err != nil {
+		return // Run returns it
+	}
+	s.seqs = s.seqs[:0]
+	for _, seq := range seqs {
+		s.seqs = append(s.seqs, checkpoint.Seq(seq))
+	}
+	_ = s.tracker.Ack(s.seqs...) // each exactly once: the producer's promise
+	select {
+	case s.acked <- struct{}{}:
+	default:
+	}
+}
+
+// all sends every row.
+func (s *sending) all(ctx context.Context, rate int) error {
+	begun := time.Now()
+	return s.Rows.Each(ctx, func(values [][]byte) error {
+		if rate > 0 {
+			if err := s.until(ctx, begun.Add(time.Duration(s.progress.Sent)*time.Second/time.Duration(rate))); err != nil {
+				return err
+			}
+		}
+		if err := s.settle(ctx); err != nil {
+			return err
+		}
+		if err := s.route(values); err != nil {
+			return err
+		}
+		s.rec.Seq = uint64(s.tracker.Next())
+		if err := s.producer.Send(ctx, &s.rec); err != nil {
+			return err
+		}
+		s.ids = append(s.ids, string(values[s.id]))
+		s.progress.Sent++
+		s.tell()
+		return nil
+	})
+}
+
+// until waits for a time. What is buffered goes out meanwhile.
+func (s *sending) until(ctx context.Context, due time.Time) error {
+	left := time.Until(due)
+	if left <= 0 {
+		return nil
+	}
+	s.producer.Kick()
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// settle waits until there is room behind the oldest unacknowledged record.
+func (s *sending) settle(ctx context.Context) error {
+	for s.tracker.Span() >= maxSpan {
+		s.producer.Kick()
+		select {
+		case <-s.acked:
+		case <-s.over:
+			return nil // Send says why
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// tellEvery is how often it is told how far the sending is.
+const tellEvery = 100 * time.Millisecond
+
+func (s *sending) tell() {
+	if now := time.Now(); now.Sub(s.observed) >= tellEvery {
+		s.observed = now
+		s.advance()
+		s.observe(s.progress)
+	}
+}
+
+// advance takes over what was acknowledged.
+func (s *sending) advance() {
+	_, acked, _ := s.tracker.Open()
+	if n := acked - s.progress.Acked; n > 0 {
+		s.progress.LastID = s.ids[n-1]
+		s.ids = slices.Delete(s.ids, 0, n)
+		s.progress.Acked = acked
+	}
+}
+
+// idOf returns the id of an unacknowledged row.
+func (s *sending) idOf(seq uint64) string {
+	if i := int(seq) - 1 - s.progress.Acked; i >= 0 && i < len(s.ids) {
+		return s.ids[i]
+	}
+	return ""
+}

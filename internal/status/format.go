@@ -1,0 +1,71 @@
+package status
+
+import (
+	"math"
+	"strconv"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
+)
+
+// notKnown stands for a number that nobody knows.
+const notKnown = "–"
+
+// tenths prints n with a digit behind the point, unless that is 0.
+func tenths(n float64) string { return strconv.FormatFloat(math.Round(n*10)/10, 'f', -1, 64) }
+
+func count(n float64) string {
+	switch {
+	case math.IsNaN(n):
+		return notKnown
+	case n > 0 && n < 9.95:
+		return tenths(n)
+	}
+	return terminal.Number(int(math.Round(n)))
+}
+
+func size(n float64) string {
+	if math.IsNaN(n) {
+		return notKnown
+	}
+	sign := ""
+	if n < 0 {
+		sign, n = "−", -n
+	}
+	for _, unit := range []string{" B", " kB", " MB", " GB"} {
+		switch {
+		case n < 9.95:
+			return sign + tenths(n) + unit
+		case n < 999.5:
+			return sign + strconv.Itoa(int(math.Round(n))) + unit
+		}
+		n /= 1000
+	}
+	return sign + tenths(n) + " TB"
+}
+
+// span prints seconds the way people say them.
+func span(s float64) string {
+	whole := func(n float64) string { return strconv.Itoa(int(math.Round(n))) }
+	const minute, hour, day = 60, 3600, 86400
+	switch {
+	case math.IsNaN(s):
+		return notKnown
+	case s == 0:
+		return "0 s"
+	case s < 0.00995:
+		return tenths(s*1000) + " ms"
+	case s < 0.9995:
+		return whole(s*1000) + " ms"
+	case s < 9.95:
+		return tenths(s) + " s"
+	case s < 2*minute:
+		return whole(s) + " s"
+	case s < 2*hour:
+		return whole(s/minute) + " min"
+	case s < 2*day:
+		return whole(s/hour) + " h"
+	case s < 730*day:
+		return whole(s/day) + " days"
+	}
+	return "years"
+}

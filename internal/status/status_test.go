@@ -1,0 +1,244 @@
+package status
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/admin"
+)
+
+// running is what a relay that does well answers.
+const running = `{
+	"name": "orders", "version": "1.4.0", "at": "2026-03-01T12:00:00Z", "uptime": 93600,
+	"state": "streaming", "since": "2026-02-28T10:00:00Z", "ready": true,
+	"source": {"address": "db:5432/app", "publication": "p", "received": "0/3000", "confirmed": "0/2FD0", "server_end": "0/3000"},
+	"slot": {"name": "s", "read_at": "2026-03-01T11:59:52Z", "wal_status": "reserved", "retained_bytes": 34000000, "safe_bytes": 10700000000, "time_to_full": null, "endangered": false},
+	"lag": {"bytes": 48, "seconds": 0.2}, "in_flight": {"records": 12, "bytes": 4120, "full": 0.25},
+	"rates": {"records": 1204.4, "bytes": 250000, "rows": 1204.4, "log": 1100000},
+	"latency": {"commit_to_ack_p50": 0.0011, "commit_to_ack_p99": 0.0042, "ack_p50": 0.0009, "ack_p99": 0.003},
+	"totals": {"records": 41080000}, "kafka": {"brokers": ["kafka-1:9092", "kafka-2:9092"], "stalled": 0, "last_error_at": null},
+	"topics": [{"name": "outbox.event.order", "records": 31900000, "bytes": 6380000000, "rate": 1200}, {"name": "outbox.event.customer", "records": 9180000, "bytes": 1100000000, "rate": 4.4}],
+	"failures": []
+}`
+
+// sides returns a report of two sides that do well, altered.
+func sides(t *testing.T, alter func(p *Postgres, st *admin.Status)) *Report {
+	t.Helper()
+	st := new(admin.Status)
+	if err := json.Unmarshal([]byte(running), st); err != nil {
+		t.Fatal(err)
+	}
+	r := &Report{
+		At: st.At,
+		Postgres: Postgres{Address: "db:5432/app", Version: 180001, LogEnd: "0/3000", Slot: &Slot{
+			Name: "s", Active: true, ActivePID: 4711, Confirmed: "0/2FD0", Restart: "0/1000", WALStatus: "reserved",
+			NotConfirmed: 48, Retained: 34_000_000, Safe: new(int64(10_700_000_000)),
+		}},
+		Relay: Relay{URL: "http://127.0.0.1:9187/", status: st},
+	}
+	if alter != nil {
+		alter(&r.Postgres, st)
+	}
+	r.judge(&Config{Slot: "s", Address: "db:5432/app"})
+	return r
+}
+
+// without returns r with one side that does not answer.
+func without(t *testing.T, relay, postgres string, alter func(p *Postgres, st *admin.Status)) *Report {
+	t.Helper()
+	r := sides(t, alter)
+	if relay != "" {
+		r.Relay.status, r.Relay.Error = nil, relay
+	}
+	if postgres != "" {
+		r.Postgres = Postgres{Address: "db:5432/app", Error: postgres, ExitCode: 10}
+	}
+	r.judge(&Config{Slot: "s", Address: "db:5432/app"})
+	return r
+}
+
+func TestVerdict(t *testing.T) {
+	alone := sides(t, nil)
+	alone.Relay = Relay{}
+	alone.judge(&Config{})
+	type alter = func(p *Postgres, st *admin.Status)
+	inactive := func(p *Postgres, _ *admin.Status) { p.Slot.Active, p.Slot.ActivePID = false, 0 }
+	waiting := func(text string, exit int) alter {
+		return func(p *Postgres, st *admin.Status) {
+			st.Ready, st.State, st.Reason = false, "waiting", "waiting: "+text
+			_ = json.Unmarshal([]byte(fmt.Sprintf(`{"failures": [{"text": %q, "exit_code": %d, "advice": "mend it"}]}`, text, exit)), st)
+		}
+	}
+	for name, test := range map[string]struct {
+		report  *Report
+		level   Level
+		title   string
+		why     string
+		healthy bool
+	}{
+		"well":            {sides(t, nil), Good, "Healthy", "1.1 ms later", true},
+		"idle":            {sides(t, func(_ *Postgres, st *admin.Status) { st.Rates.Records = 0 }), Good, "Healthy", "Nothing is being written", true},
+		"postgres alone":  {alone, Good, "The slot is read", "process 4711", true},
+		"behind":          {sides(t, func(_ *Postgres, st *admin.Status) { st.Lag.Seconds = 300 }), Warn, "Catching up", "5 min behind", true},
+		"slow":            {sides(t, func(_ *Postgres, st *admin.Status) { st.Kafka.Stalled, st.Kafka.StallReason = 4, "no leader" }), Warn, "Kafka is slow", "no leader, for 4 s", true},
+		"stalled":         {sides(t, func(_ *Postgres, st *admin.Status) { st.Ready, st.Kafka.Stalled, st.Reason = false, 40, "for 40 s" }), Bad, "Kafka does not acknowledge", "for 40 s", false},
+		"starting":        {sides(t, func(_ *Postgres, st *admin.Status) { st.Ready, st.State, st.Reason = false, "starting", "starting" }), Warn, "Starting", "First contact", false},
+		"standing by":     {sides(t, waiting("slot in use", 12)), Warn, "Standing by", "takes over", true},
+		"waiting":         {sides(t, waiting("connection refused", 10)), Bad, "Waiting for Postgres", "connection refused", false},
+		"stopped":         {sides(t, func(_ *Postgres, st *admin.Status) { st.Ready, st.State, st.Reason = false, "stopped", "stopped" }), Bad, "Not relaying", "stopped", false},
+		"lost":            {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.WALStatus = "lost" }), Bad, "The slot is lost", "removed log", false},
+		"unreserved":      {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.WALStatus = "unreserved" }), Bad, "The slot is about to be lost", "may remove log", false},
+		"no room":         {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.Safe = new(int64) }), Bad, "The slot is about to be lost", "may remove log", false},
+		"filling":         {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.TimeToFull = new(1200.0) }), Bad, "The slot is about to be lost", "in 20 min at this rate", false},
+		"filling, slowly": {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.TimeToFull = new(86400.0) }), Good, "Healthy", "", true},
+		"no slot":         {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot = nil }), Bad, "The slot does not exist", "There is no slot s", false},
+		"elsewhere":       {sides(t, inactive), Bad, "Not the server of this relay", "streams from db:5432/app", false},
+		"two reasons": {sides(t, func(p *Postgres, st *admin.Status) {
+			waiting("connection refused", 10)(p, st)
+			p.Slot.WALStatus = "lost"
+		}), Bad, "The slot is lost", "Waiting for Postgres: connection refused", false},
+		"relay silent":            {without(t, "refused", "", nil), Warn, "The relay does not answer", "Process 4711 reads the slot", false},
+		"relay gone":              {without(t, "refused", "", inactive), Bad, "No relay runs", "Refused", false},
+		"postgres silent":         {without(t, "", "unreachable", nil), Warn, "Postgres was not reached from here", "The relay says: Healthy", false},
+		"postgres silent, filled": {without(t, "", "unreachable", func(_ *Postgres, st *admin.Status) { st.Slot.WALStatus = "unreserved" }), Bad, "The slot is about to be lost", "", false},
+		"both silent":             {without(t, "refused", "unreachable", nil), Bad, "Neither side answers", "unreachable. Refused", false},
+	} {
+		r := test.report
+		if r.Level != test.level || r.Title != test.title || !strings.Contains(r.Why, test.why) || r.Healthy != test.healthy {
+			t.Errorf("%s: %s %q: %q, healthy %t", name, r.Level, r.Title, r.Why, r.Healthy)
+		}
+		if r.Level == Bad && r.Advice == "" && test.title != "Not relaying" && name != "both silent" {
+			t.Errorf("%s: what to do is not said", name)
+		}
+	}
+}
+
+func TestLines(t *testing.T) {
+	got := strings.Join(View{Width: 80}.Lines(sides(t, nil)), "\n")
+	want := `orders                                                 outbox-cdc 1.4.0, up 26 h
+db:5432/app → kafka-1:9092, kafka-2:9092
+
+● Healthy
+  What is committed is in Kafka 1.1 ms later.
+
+Postgres          → Decoder           → Window            → Kafka               
+48 B behind         1,204 rows/s        12 records          1,204 records/s     
+ends 0/3000         1.1 MB/s of log     4.1 kB              250 kB/s            
+done 0/2FD0         at 0/3000           ██░░░░░░ 25 %       acks p99 3 ms       
+
+Lag               200 ms                                                        
+Commit to Kafka   p50 1.1 ms, p99 4.2 ms                                        
+Records a second  1,204                                                         
+
+Slot s
+  reserved, read by process 4711
+  48 B not confirmed, from 0/2FD0
+  34 MB of log kept, from 0/1000
+  11 GB of room left ░░░░░░░░░░ not filling
+
+Topic                                           a second       records      size
+outbox.event.order                                 1,200    31,900,000    6.4 GB
+outbox.event.customer                                4.4     9,180,000    1.1 GB
+
+Last errors
+None since the start.`
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Whatever is to be shown, no line is wider and no block higher than there is room, and what is wrong
+// and what to do is there in the smallest of them.
+func TestLinesFit(t *testing.T) {
+	long := strings.Repeat("source unreachable: connect to the server at ", 5) + strings.Repeat("x", 120)
+	for name, r := range map[string]*Report{
+		"well":     sides(t, nil),
+		"no relay": without(t, long, "", nil),
+		"failing": sides(t, func(p *Postgres, st *admin.Status) {
+			st.Name, st.Source.Address = strings.Repeat("long", 40), strings.Repeat("host", 60)
+			st.Ready, st.State = false, "waiting"
+			if err := json.Unmarshal([]byte(`{"failures": [{"text": "`+long+`", "times": 3, "exit_code": 10, "advice": "mend it"}], "kafka": {"last_error": "no leader"}, "totals": {"dead_letters": 4}}`), st); err != nil {
+				t.Fatal(err)
+			}
+			p.Oldest = &Transaction{GID: strings.Repeat("g", 90), Age: 3600}
+		}),
+		"many topics": sides(t, func(_ *Postgres, st *admin.Status) {
+			for range 7 {
+				st.Topics = append(st.Topics, st.Topics...)
+			}
+		}),
+	} {
+		for _, width := range []int{24, 47, 75, 76, 99, 250} {
+			for _, height := range []int{6, 15, 24, 40, 0} {
+				lines := View{Width: width, Height: height}.Lines(r)
+				if height > 0 && len(lines) > height {
+					t.Errorf("%s: %d lines of %d", name, len(lines), height)
+				}
+				for _, line := range lines {
+					if n := utf8.RuneCountInString(line); n > width {
+						t.Errorf("%s: %d characters of %d: %q", name, n, width, line)
+					}
+				}
+				if !strings.Contains(strings.Join(lines, "\n"), r.Title[:7]) {
+					t.Errorf("%s at %d × %d does not say %q", name, width, height, r.Title)
+				}
+			}
+		}
+	}
+	lines := strings.Join(View{Width: 80, Height: 24}.Lines(sides(t, func(_ *Postgres, st *admin.Status) {
+		st.Topics = append(st.Topics, st.Topics...)
+		st.Topics = append(st.Topics, st.Topics...)
+	})), "\n")
+	for _, want := range []string{"Slot s", "outbox.event.order", "and 7 more", "Last errors"} {
+		if !strings.Contains(lines, want) {
+			t.Errorf("of many topics in 24 lines there is no %q:\n%s", want, lines)
+		}
+	}
+}
+
+// Charts show the greatest of each stretch, over as much time as there is.
+func TestCharts(t *testing.T) {
+	h := new(admin.History)
+	var points []string
+	for i := range 40 {
+		lag := 0
+		if i == 20 {
+			lag = 8
+		}
+		points = append(points, fmt.Sprintf("[%d, %d]", i, lag))
+	}
+	data := `{"columns": ["at", "lag_seconds"], "points": [` + strings.Join(points, ",") + "]}"
+	if err := json.Unmarshal([]byte(data), h); err != nil {
+		t.Fatal(err)
+	}
+	line, since := View{History: h}.draw("lag_seconds", 30)
+	if want := strings.Repeat(" ", 10) + "▁▁▁▁▁▁▁▁▁▁█▁▁▁▁▁▁▁▁▁"; line != want || since != "1 min" {
+		t.Errorf("%q %q, want %q", line, since, want)
+	}
+	if line, since := (View{History: h}).draw("else", 4); line != "    " || since != "" {
+		t.Errorf("of nothing: %q %q", line, since)
+	}
+}
+
+func TestFormat(t *testing.T) {
+	for in, want := range map[float64]string{0: "0 B", 9.94: "9.9 B", 999: "999 B", 1500: "1.5 kB", 250_000: "250 kB", 5e9: "5 GB", 3e12: "3 TB", -2e6: "−2 MB"} {
+		if got := size(in); got != want {
+			t.Errorf("size(%v) = %s, want %s", in, got, want)
+		}
+	}
+	for in, want := range map[float64]string{0: "0 s", 0.0011: "1.1 ms", 0.25: "250 ms", 4: "4 s", 119: "119 s", 600: "10 min", 7200: "2 h", 200_000: "2 days", 1e9: "years"} {
+		if got := span(in); got != want {
+			t.Errorf("span(%v) = %s, want %s", in, got, want)
+		}
+	}
+	for in, want := range map[float64]string{0: "0", 4.44: "4.4", 9.96: "10", 1234.5: "1,235"} {
+		if got := count(in); got != want {
+			t.Errorf("count(%v) = %s, want %s", in, got, want)
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package status
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/admin"
+	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
+)
+
+// Widths of a View: from beside on, the way of a row is drawn from left to right, else from top to
+// bottom; below narrow a table has fewer columns.
+const (
+	widest = 110
+	beside = 76
+	narrow = 60
+)
+
+// A View is how a Report is drawn.
+type View struct {
+	Width  int            // characters of a line, at least 24
+	Height int            // lines; 0: as many as it takes
+	Style  terminal.Style // of the text
+
+	// History is what charts are drawn from; nil: none.
+	History *admin.History
+}
+
+// Lines draws r: what is wrong and what to do first, then the way of a row, the slot, topics and the
+// last errors. No line is wider than the Width. Where there are too many, the last topics are missing,
+// then the charts, then the end.
+func (v View) Lines(r *Report) []string {
+	v.Width = min(v.Width, widest)
+	lines := v.lines(r, r.topics(), true)
+	over := func() int { return len(lines) - v.Height }
+	if v.Height <= 0 || over() <= 0 {
+		return lines
+	}
+	fewer := max(1, r.topics()-over()-1) // and one for how many are left out
+	if lines = v.lines(r, fewer, true); over() > 0 {
+		lines = v.lines(r, fewer, false)
+	}
+	return lines[:min(len(lines), v.Height)]
+}
+
+func (v View) lines(r *Report, topics int, charts bool) []string {
+	sections := [][]string{v.heading(r), v.verdict(r)}
+	st := r.Relay.status
+	if st != nil {
+		sections = append(sections, v.way(st))
+	}
+	if st != nil && charts {
+		sections = append(sections, v.charts(st))
+	}
+	sections = append(sections, v.slot(r))
+	if st != nil {
+		sections = append(sections, v.topics(st, topics), v.errors(r, st))
+	}
+	var all []string
+	for _, s := range sections {
+		if len(s) > 0 && len(all) > 0 {
+			all = append(all, "")
+		}
+		all = append(all, s...)
+	}
+	return all
+}
+
+// heading names the relay, or what is known of it.
+func (v View) heading(r *Report) []string {
+	st := r.Relay.status
+	if st == nil {
+		return []string{v.Style.Dim(terminal.Cut(r.Postgres.Address, v.Width))}
+	}
+	about := "outbox-cdc " + st.Version + ", up " + span(float64(st.Uptime))
+	name := terminal.Cut(st.Name, max(8, v.Width-utf8.RuneCountInString(about)-1))
+	first := v.Style.Bold(name)
+	if room := v.Width - utf8.RuneCountInString(name); room > utf8.RuneCountInString(about) {
+		first += v.Style.Dim(terminal.Right(about, room))
+	}
+	return []string{first, v.Style.Dim(terminal.Cut(st.Source.Address+" → "+strings.Join(st.Kafka.Brokers, ", "), v.Width))}
+}
+
+func (v View) verdict(r *Report) []string {
+	mark, color := "●", v.Style.Good
+	switch r.Level {
+	case Warn:
+		mark, color = "▲", v.Style.Warn
+	case Bad:
+		mark, color = "✘", v.Style.Red
+	case Good:
+	}
+	lines := []string{color(mark) + " " + v.Style.Bold(terminal.Cut(r.Title, v.Width-2))}
+	for _, line := range terminal.Wrap(sentence(r.Why), v.Width-2) {
+		lines = append(lines, "  "+line)
+	}
+	return append(lines, v.advice(r.Advice, "  ")...)
+}
+
+// sentence begins text as one.
+func sentence(text string) string {
+	first, size := utf8.DecodeRuneInString(text)
+	return string(unicode.ToUpper(first)) + text[size:]
+}
+
+// advice marks what to do.
+func (v View) advice(text, indent string) []string {
+	var lines []string
+	mark := "→ "
+	for _, line := range terminal.Wrap(text, v.Width-len(indent)-2) {
+		lines = append(lines, indent+v.Style.Name(mark+line))
+		mark = "  "
+	}
+	return lines
+}

@@ -1,0 +1,118 @@
+package status
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/admin"
+	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
+)
+
+// A station is a part of the way of a row.
+type station struct {
+	name, main string
+	facts      [2]string
+}
+
+// way is Postgres, decoder, window and Kafka.
+func (v View) way(st *admin.Status) []string {
+	behind := "not known"
+	if st.State == "streaming" {
+		behind = size(float64(st.Lag.Bytes)) + " behind"
+	}
+	stations := []station{
+		{"Postgres", behind, [2]string{"ends " + st.Source.ServerEnd, "done " + st.Source.Confirmed}},
+		{"Decoder", count(float64(st.Rates.Rows)) + " rows/s", [2]string{size(float64(st.Rates.Log)) + "/s of log", "at " + st.Source.Received}},
+		{"Window", count(float64(st.InFlight.Records)) + " records", [2]string{
+			size(float64(st.InFlight.Bytes)), terminal.Bar(float64(st.InFlight.Full), 8) + fmt.Sprintf(" %.0f %%", 100*float64(st.InFlight.Full)),
+		}},
+		{"Kafka", count(float64(st.Rates.Records)) + " records/s", [2]string{size(float64(st.Rates.Bytes)) + "/s", "acks p99 " + span(float64(st.Latency.AckP99))}},
+	}
+	if v.Width < beside {
+		var lines []string
+		for _, s := range stations {
+			main := terminal.Cut(s.main, v.Width-10)
+			if room := v.Width - 10 - utf8.RuneCountInString(main); room > 0 {
+				main += v.Style.Dim(terminal.Cut("  "+s.facts[1], room))
+			}
+			lines = append(lines, v.pair(s.name, main, 10))
+		}
+		return lines
+	}
+	lines := make([]string, 4)
+	width := v.Width / len(stations)
+	for i, s := range stations {
+		arrow := "  "
+		if i < len(stations)-1 {
+			arrow = "→ "
+		}
+		cell := func(text string) string { return terminal.Left(text, width-3) + " " }
+		lines[0] += v.Style.Dim(cell(s.name) + arrow)
+		lines[1] += v.Style.Bold(cell(s.main)) + "  "
+		lines[2] += v.Style.Dim(cell(s.facts[0])) + "  "
+		lines[3] += v.Style.Dim(cell(s.facts[1])) + "  "
+	}
+	return lines
+}
+
+// pair prints a name in width characters and what is to be said of it, which may be colored and fits.
+func (v View) pair(name, text string, width int) string {
+	return v.Style.Dim(terminal.Left(name, width)) + text
+}
+
+// chart is how a quantity has gone.
+type chart struct{ name, now, column string }
+
+func (v View) charts(st *admin.Status) []string {
+	charts := []chart{
+		{"Lag", span(float64(st.Lag.Seconds)), "lag_seconds"},
+		{"Commit to Kafka", "p50 " + span(float64(st.Latency.CommitToAckP50)) + ", p99 " + span(float64(st.Latency.CommitToAckP99)), "commit_to_ack_p99"},
+		{"Records a second", count(float64(st.Rates.Records)), "records_per_second"},
+	}
+	const nameWidth, nowWidth = 18, 24
+	var lines []string
+	for _, c := range charts {
+		line := v.pair(c.name, terminal.Cut(c.now, max(1, v.Width-nameWidth)), nameWidth)
+		if room := v.Width - nameWidth - nowWidth; room >= 20 {
+			drawn, since := v.draw(c.column, room-8)
+			line = v.pair(c.name, terminal.Left(c.now, nowWidth)+v.Style.Name(drawn)+v.Style.Dim(terminal.Right(since, 8)), nameWidth)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// draw draws the greatest of each stretch of a column, in width characters, and says how much time that
+// is: one of three, so that it seldom changes.
+func (v View) draw(column string, width int) (line, since string) {
+	if v.History == nil {
+		return strings.Repeat(" ", width), ""
+	}
+	times, numbers := v.History.Column("at"), v.History.Column(column)
+	if len(times) == 0 || len(numbers) != len(times) {
+		return strings.Repeat(" ", width), ""
+	}
+	end := times[len(times)-1]
+	length, label := 900.0, "15 min"
+	for _, shorter := range []struct {
+		length float64
+		label  string
+	}{{300, "5 min"}, {60, "1 min"}} {
+		if end-times[0] <= shorter.length {
+			length, label = shorter.length, shorter.label
+		}
+	}
+	greatest := make([]float64, width)
+	for i := range greatest {
+		greatest[i] = math.NaN()
+	}
+	for i, n := range numbers {
+		at := width - 1 - int((end-times[i])/length*float64(width))
+		if at >= 0 && !math.IsNaN(n) && !(greatest[at] >= n) { // also where there is none yet
+			greatest[at] = n
+		}
+	}
+	return terminal.Sparkline(greatest), label
+}

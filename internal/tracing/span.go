@@ -1,0 +1,95 @@
+package tracing
+
+import (
+	"math/rand/v2"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pglogrepl"
+)
+
+// A Message is what a span says of its record.
+type Message struct {
+	Seq       uint64 // names it in End and Fail
+	Topic     string
+	ID        []byte // of the event; messaging.message.id
+	Key       []byte // nil: null
+	Size      int    // of the value
+	Tombstone bool   // the value is null
+	CommitLSN pglogrepl.LSN
+	Committed time.Time // by the server's clock
+
+	Parent Context // the row's
+	State  []byte  // its tracestate; nil: none
+}
+
+// maxText is the longest key, id or tracestate that a span repeats. It bounds a span's memory.
+const maxText = 512
+
+// A span is one that is under way or waits for its export. Its slices are its own, and used
+// again by the next span in the same place.
+type span struct {
+	parent  Context
+	id      [8]byte
+	state   []byte
+	topic   string
+	message []byte // its id
+	key     []byte
+	size    int
+	lsn     pglogrepl.LSN
+	flags   spanFlags
+
+	begin, handed, end int64 // Unix nanoseconds: commit, taken by the producer, outcome
+
+	partition int32
+	offset    int64 // -1: not known
+	broker    string
+	failure   string // error.type; empty: acknowledged
+	reason    string // of the failure
+}
+
+type spanFlags uint8
+
+const (
+	hasKey spanFlags = 1 << iota
+	tombstone
+)
+
+// set makes s the span of m, which was handed over now.
+func (s *span) set(m *Message, now time.Time, keys bool) {
+	*s = span{
+		parent: m.Parent, id: newSpanID(), topic: m.Topic, size: m.Size, lsn: m.CommitLSN,
+		begin: min(m.Committed.UnixNano(), now.UnixNano()), handed: now.UnixNano(), offset: -1, partition: -1,
+		state: text(s.state, m.State), message: text(s.message, m.ID), key: s.key[:0],
+	}
+	if m.Tombstone {
+		s.flags |= tombstone
+	}
+	if keys && m.Key != nil && len(m.Key) <= maxText && utf8.Valid(m.Key) {
+		s.key = append(s.key, m.Key...)
+		s.flags |= hasKey
+	}
+}
+
+// context is what the record says of s.
+func (s *span) context() Context {
+	return Context{TraceID: s.parent.TraceID, SpanID: s.id, Flags: s.parent.Flags & (sampled | random)}
+}
+
+// text copies what a span may repeat into dst, or nothing.
+func text(dst, src []byte) []byte {
+	if len(src) > maxText || !utf8.Valid(src) {
+		return dst[:0]
+	}
+	return append(dst[:0], src...)
+}
+
+func newSpanID() (id [8]byte) {
+	for id == [8]byte{} {
+		n := rand.Uint64()
+		for i := range id {
+			id[i] = byte(n >> (8 * i))
+		}
+	}
+	return id
+}
