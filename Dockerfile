@@ -21,5 +21,8 @@ COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certifica
 COPY --from=build /out/outbox-cdc /outbox-cdc
 USER 65532:65532
 EXPOSE 9187
+# Unhealthy is what only a restart can help. A start may take as long as startup_timeout. A port of your own belongs into the
+# environment (OUTBOX_CDC_ADMIN_LISTEN), where this finds it too.
+HEALTHCHECK --interval=15s --timeout=5s --start-period=40s --retries=4 CMD ["/outbox-cdc", "healthcheck"]
 ENTRYPOINT ["/outbox-cdc"]
 CMD ["run"]

@@ -53,6 +53,10 @@ bench: ## micro-benchmarks of the stages
 bench-servers: ## the built relay on real servers, beside pg_recvlogical; see bench/README.md
 	$(GO) run ./bench
 
+.PHONY: bench-outbox
+bench-outbox: ## what an event costs the transaction that writes it
+	$(GO) run ./bench/write
+
 .PHONY: bench-compare
 bench-compare: ## the same against the git ref REF, with benchstat
 	GO='$(GO)' test/bench-compare.sh $(REF)
@@ -84,6 +88,10 @@ soak: ## faults drawn from a seed under load, CYCLES of them, judged by the orac
 .PHONY: deploy-check
 deploy-check: ## Dockerfiles, manifests, alerts, dashboard, by the libraries of those who read them
 	cd deploy/check && $(GO) vet ./... && $(GO) test -count=1 ./...
+
+.PHONY: examples-check
+examples-check: ## what the examples show of libraries that the relay does not need
+	cd examples/orms && $(GO) vet ./... && $(GO) test -count=1 ./...
 
 .PHONY: check
 check: lint race vuln ## what CI runs on every change

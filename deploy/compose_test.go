@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"encoding/json"
 	"io"
 	"maps"
 	"net/http"
@@ -19,6 +20,7 @@ type composition struct {
 		Image       string
 		Command     []string
 		Environment map[string]string
+		Healthcheck struct{ Test []string }
 	}
 }
 
@@ -57,8 +59,31 @@ func TestCompose(t *testing.T) {
 	for _, path := range []string{"livez", "readyz", "metrics", "status", ""} {
 		get(t, url+path)
 	}
+	relayEnv["OUTBOX_CDC_ADMIN_LISTEN"] = strings.Trim(strings.TrimPrefix(url, "http://"), "/")
+	checks := [][]string{c.Services["relay"].Healthcheck.Test[1:], imageCheck(t)}
+	for _, check := range checks {
+		start(t, image, relayEnv, check...).exits(t)
+	}
 	orders.terminate(t)
 	relay.terminate(t)
+	for _, check := range checks {
+		gone := start(t, image, relayEnv, check...)
+		<-gone.done
+		if code, says := gone.cmd.ProcessState.ExitCode(), read(t, gone.output); code != 1 || !strings.HasPrefix(says, "no answer from ") {
+			t.Errorf("%v says %d of a relay that is gone: %s", check, code, says)
+		}
+	}
+}
+
+// imageCheck returns what the Dockerfile says to find out how the relay is.
+func imageCheck(t *testing.T) (args []string) {
+	t.Helper()
+	check := regexp.MustCompile(`(?m)^HEALTHCHECK .*CMD (\[.*\])$`).FindStringSubmatch(read(t, "../Dockerfile"))
+	if check == nil {
+		t.Fatal("the image has no health check")
+	}
+	must(t, json.Unmarshal([]byte(check[1]), &args))
+	return args
 }
 
 func get(t *testing.T, url string) string {

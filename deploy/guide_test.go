@@ -25,12 +25,14 @@ const private = `
 
 // whatIsThere is what must be true when the guide was followed.
 const whatIsThere = `
-	systemd-analyze verify --man=no outbox-cdc.service
+	systemd-analyze verify --man=no outbox-cdc.service outbox-cdc-prune.timer
 	echo 'postgres://cdc:change-me@db.example.com/app' >/etc/outbox-cdc/dsn
 	echo change-me >/etc/outbox-cdc/kafka-password
 	as() { setpriv --reuid="$1" --regid="$1" --clear-groups --no-new-privs sh -c "$2"; }
 	as outbox-cdc 'outbox-cdc config -c /etc/outbox-cdc/outbox-cdc.yaml'
 	as outbox-cdc 'cat /etc/outbox-cdc/dsn /etc/outbox-cdc/kafka-password'
+	echo 'postgres://outbox_prune:change-me@db.example.com/app' >/etc/outbox-cdc/prune-dsn
+	as outbox-cdc 'env $(sed -n s/^Environment=//p /etc/systemd/system/outbox-cdc-prune.service) outbox-cdc config -c /etc/outbox-cdc/outbox-cdc.yaml'
 	if as outbox-cdc 'echo >>/etc/outbox-cdc/dsn' 2>/dev/null; then echo 'the relay can write to its secrets'; exit 1; fi
 	if as 65534 'cat /etc/outbox-cdc/dsn' 2>/dev/null; then echo 'others can read the secrets'; exit 1; fi`
 
@@ -40,7 +42,7 @@ func TestGuideToSystemd(t *testing.T) {
 	if os.Geteuid() != 0 {
 		need.Missing(t, "to have an /etc of its own takes root")
 	}
-	commands := guide(t, "systemd")
+	commands := guide(t, "systemd") + guide(t, "Prune daily")
 	// As in the unpacked archive: the binary, and what is here.
 	root := build(t, "../Dockerfile")
 	must(t, os.Mkdir(filepath.Join(root, "bin"), 0o700))
@@ -50,7 +52,8 @@ func TestGuideToSystemd(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "bash", "-euc", private+"\n"+commands+whatIsThere)
 	cmd.Dir = root
 	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "publication: outbox_cdc") || !strings.Contains(string(out), "postgres://cdc:change-me@") {
+	if err != nil || !strings.Contains(string(out), "publication: outbox_cdc") || !strings.Contains(string(out), "postgres://cdc:change-me@") ||
+		!strings.Contains(string(out), "/etc/outbox-cdc/prune-dsn") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

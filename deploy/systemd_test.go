@@ -11,8 +11,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/need"
 )
 
-// systemd takes the unit without a remark, finds little left to take away from it, and makes
-// the user it names.
+// systemd takes the units without a remark, finds little left to take away from them, and makes
+// the user they name.
 func TestSystemd(t *testing.T) {
 	for _, tool := range []string{"systemd-analyze", "systemd-sysusers"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -20,18 +20,27 @@ func TestSystemd(t *testing.T) {
 		}
 	}
 	const binary = "/usr/local/bin/outbox-cdc"
-	unit := read(t, "systemd/outbox-cdc.service")
 	dir := t.TempDir()
-	path := filepath.Join(dir, "outbox-cdc.service")
-	// That the program exists is part of the verification; it need not be ours.
-	must(t, os.WriteFile(path, []byte(strings.ReplaceAll(unit, binary, "/bin/true")), 0o600))
-	if !strings.Contains(unit, binary+" run -c") {
-		t.Errorf("the unit does not start %s", binary)
+	for name, starts := range map[string]string{
+		"outbox-cdc.service": binary + " run -c", "outbox-cdc-prune.service": binary + " prune -c", "outbox-cdc-prune.timer": "",
+	} {
+		unit := read(t, "systemd/"+name)
+		// That the program exists is part of the verification; it need not be ours.
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(strings.ReplaceAll(unit, binary, "/bin/true")), 0o600))
+		if !strings.Contains(unit, starts) {
+			t.Errorf("%s does not start %s", name, starts)
+		}
 	}
-	silent(t, "systemd-analyze", "verify", "--man=no", path)
-	// Exposure is rated from 0 to 10, here in tenths; systemd itself calls up to 2 fine.
-	if out, err := exec.CommandContext(t.Context(), "systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold=20", path).CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
+	for _, name := range []string{"outbox-cdc.service", "outbox-cdc-prune.timer", "outbox-cdc-prune.service"} {
+		path := filepath.Join(dir, name)
+		silent(t, "systemd-analyze", "verify", "--man=no", path)
+		if filepath.Ext(name) != ".service" {
+			continue
+		}
+		// Exposure is rated from 0 to 10, here in tenths; systemd itself calls up to 2 fine.
+		if out, err := exec.CommandContext(t.Context(), "systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold=20", path).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
 	}
 
 	must(t, os.Mkdir(filepath.Join(dir, "etc"), 0o700))
@@ -45,6 +54,13 @@ func TestSystemd(t *testing.T) {
 	}
 }
 
+// systemctl reload sends what run takes for a reload.
+func TestReload(t *testing.T) {
+	if unit := read(t, "systemd/outbox-cdc.service"); !strings.Contains(unit, "\nExecReload=/bin/kill -HUP $MAINPID\n") {
+		t.Error("the unit has no such line")
+	}
+}
+
 // silent runs a command that has nothing to say.
 func silent(t *testing.T, name string, args ...string) {
 	t.Helper()
@@ -54,10 +70,10 @@ func silent(t *testing.T, name string, args ...string) {
 	}
 }
 
-// The unit does not start the relay again after the exit codes that the operations page says need
+// The unit does not start the relay again after the exit codes that the runbook says need
 // a person, and after no others.
 func TestRestarts(t *testing.T) {
-	page := regexp.MustCompile(`(?m)^Codes ([0-9, and]+) need a person`).FindStringSubmatch(read(t, "../docs/operations.md"))
+	page := regexp.MustCompile(`(?m)^Codes ([0-9, and]+) need a person`).FindStringSubmatch(read(t, "../docs/runbook.md"))
 	unit := regexp.MustCompile(`(?m)^RestartPreventExitStatus=(.*)$`).FindStringSubmatch(read(t, "systemd/outbox-cdc.service"))
 	if page == nil || unit == nil {
 		t.Fatal("the page or the unit has no list")

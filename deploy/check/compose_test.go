@@ -24,7 +24,11 @@ func TestCompose(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for _, s := range project.Services {
+	for name, s := range project.Services {
+		job := name == "migrate" || name == "setup"
+		if check := s.HealthCheck; job && (check == nil || !check.Disable) || name == "relay" && (check == nil || check.Disable) {
+			t.Errorf("%s: health check %+v", name, check)
+		}
 		if s.Build != nil {
 			if s.User != "" || !s.ReadOnly || len(s.CapDrop) == 0 || len(s.SecurityOpt) == 0 {
 				t.Errorf("%s: its image's user, a read-only root and no capabilities are all that it needs", s.Name)

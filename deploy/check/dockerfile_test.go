@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/moby/buildkit/client/llb/sourceresolver"
 	"github.com/moby/buildkit/frontend/dockerfile/dockerfile2llb"
@@ -28,6 +29,10 @@ func TestDockerfiles(t *testing.T) {
 		image := result.Image.Config
 		if image.User != "65532:65532" || !slices.Equal(image.Entrypoint, []string{entrypoint}) {
 			t.Errorf("%s: user %q, entrypoint %q", path, image.User, image.Entrypoint)
+		}
+		if check := image.Healthcheck; entrypoint == "/outbox-cdc" && (check == nil || check.Timeout == 0 || check.StartPeriod < 30*time.Second ||
+			!slices.Equal(check.Test, []string{"CMD", "/outbox-cdc", "healthcheck"})) {
+			t.Errorf("%s: health check %+v", path, check)
 		}
 		if result.BaseImage != nil {
 			t.Errorf("%s: the last stage is not from scratch", path)

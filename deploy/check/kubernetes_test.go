@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +24,7 @@ type manifests struct {
 	deployment appsv1.Deployment
 	budget     policyv1.PodDisruptionBudget
 	service    corev1.Service
+	prune      batchv1.CronJob
 }
 
 // load reads every manifest as what it says it is. A field that its version of the API does not
@@ -37,12 +39,13 @@ func load(t *testing.T) *manifests {
 		{APIVersion: "apps/v1", Kind: "Deployment"}:            &m.deployment,
 		{APIVersion: "policy/v1", Kind: "PodDisruptionBudget"}: &m.budget,
 		{APIVersion: "v1", Kind: "Service"}:                    &m.service,
+		{APIVersion: "batch/v1", Kind: "CronJob"}:              &m.prune,
 	}
 	files, err := filepath.Glob("../kubernetes/*.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range append(files, "../kubernetes/examples/secret.yaml") {
+	for _, path := range append(files, "../kubernetes/examples/secret.yaml", "../kubernetes/examples/prune.yaml") {
 		text := read(t, path)
 		if bytes.Contains(text, []byte("\n---")) {
 			t.Fatalf("%s has several documents", path)
@@ -84,9 +87,6 @@ func TestManifests(t *testing.T) {
 			t.Errorf("%s: %v does not select the pod (%v)", kind, s, err)
 		}
 	}
-	if pod.Spec.ServiceAccountName != m.account.Name {
-		t.Errorf("service account %q", pod.Spec.ServiceAccountName)
-	}
 	relay := pod.Spec.Containers[0]
 	port := relay.Ports[0].Name
 	for what, name := range map[string]string{
@@ -97,29 +97,38 @@ func TestManifests(t *testing.T) {
 			t.Errorf("%s asks port %q, the container has %q", what, name, port)
 		}
 	}
-	mounts := map[string]string{}
-	for _, v := range relay.VolumeMounts {
-		mounts[v.Name] = v.MountPath
-	}
-	for _, v := range pod.Spec.Volumes {
-		if mounts[v.Name] == "" {
-			t.Errorf("volume %s is not mounted", v.Name)
+	for _, spec := range []corev1.PodSpec{pod.Spec, m.prune.Spec.JobTemplate.Spec.Template.Spec} {
+		mounts := map[string]string{}
+		for _, v := range spec.Containers[0].VolumeMounts {
+			mounts[v.Name] = v.MountPath
 		}
-		switch {
-		case v.ConfigMap != nil && v.ConfigMap.Name != m.config.Name, v.Secret != nil && v.Secret.SecretName != m.secret.Name:
-			t.Errorf("volume %s is of something that is not there", v.Name)
+		for _, v := range spec.Volumes {
+			if mounts[v.Name] == "" {
+				t.Errorf("volume %s is not mounted", v.Name)
+			}
+			switch {
+			case v.ConfigMap != nil && v.ConfigMap.Name != m.config.Name, v.Secret != nil && v.Secret.SecretName != m.secret.Name && v.Name != "prune":
+				t.Errorf("volume %s is of something that is not there", v.Name)
+			}
+		}
+		if spec.Containers[0].Image != relay.Image || spec.ServiceAccountName != m.account.Name {
+			t.Errorf("%s with service account %q is not what the relay is", spec.Containers[0].Image, spec.ServiceAccountName)
 		}
 	}
 }
 
-// The pod is admitted where the strictest of Kubernetes' pod security standards is enforced.
+// The pods are admitted where the strictest of Kubernetes' pod security standards is enforced.
 func TestRestricted(t *testing.T) {
-	pod := load(t).deployment.Spec.Template
+	m := load(t)
+	pod, prune := m.deployment.Spec.Template, m.prune.Spec.JobTemplate.Spec.Template
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	level := api.LevelVersion{Level: api.LevelRestricted, Version: api.LatestVersion()}
+	if result := policy.AggregateCheckResults(evaluator.EvaluatePod(level, &prune.ObjectMeta, &prune.Spec)); !result.Allowed {
+		t.Error(result.ForbiddenDetail())
+	}
 	check := func() policy.AggregateCheckResult {
 		return policy.AggregateCheckResults(evaluator.EvaluatePod(level, &pod.ObjectMeta, &pod.Spec))
 	}

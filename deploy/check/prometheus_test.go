@@ -1,7 +1,10 @@
 package check
 
 import (
+	"bufio"
 	"encoding/json"
+	"io"
+	"net/http"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -18,6 +21,59 @@ func TestPromtool(t *testing.T) {
 	run(t, promtool, "check", "rules", "--lint=all", "--lint-fatal", "../prometheus/alerts.yaml")
 	run(t, promtool, "check", "config", "../prometheus/prometheus.yaml")
 	run(t, promtool, "test", "rules", "../prometheus/alerts_test.yaml")
+	cmd := exec.CommandContext(t.Context(), promtool, "check", "metrics")
+	cmd.Stdin = strings.NewReader(metrics(t))
+	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("promtool check metrics: %v\n%s", err, out)
+	}
+}
+
+// metrics returns what the built relay tells while it waits for its servers, spans included.
+func metrics(t *testing.T) string {
+	t.Helper()
+	relay := filepath.Join(t.TempDir(), "outbox-cdc")
+	run(t, "go", "-C", "../..", "build", "-o", relay, "./cmd/outbox-cdc")
+	cmd := exec.CommandContext(t.Context(), relay, "run", "--dsn", "postgres://127.0.0.1:1/none", "--publication", "p", "--slot", "s",
+		"--brokers", "127.0.0.1:1", "--set", "admin.listen=127.0.0.1:0", "--set", "tracing.endpoint=http://127.0.0.1:1", "--set", "log.format=text")
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	lines := bufio.NewScanner(stderr)
+	for lines.Scan() {
+		if _, url, ok := strings.Cut(lines.Text(), `msg="admin server" url=`); ok {
+			go func() { _, _ = io.Copy(io.Discard, stderr) }() // until the process ends
+			return get(t, url+"metrics")
+		}
+	}
+	t.Fatal("the relay has no admin server")
+	return ""
+}
+
+// get returns what is at url, once there is something.
+func get(t *testing.T, url string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil || !strings.Contains(string(body), "outbox_cdc_spans_total") {
+		t.Fatalf("%v\n%s", err, body)
+	}
+	return string(body)
 }
 
 func run(t *testing.T, name string, args ...string) {
