@@ -11,15 +11,16 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/jmoiron/sqlx"
 	_ "github.com/lib/pq"
-	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
-	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
-	"github.com/outbox-cdc/outbox-cdc/migrations"
-	"github.com/outbox-cdc/outbox-cdc/outbox"
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/dialect/pgdialect"
 	"github.com/uptrace/bun/driver/pgdriver"
 	"gorm.io/driver/postgres"
 	"gorm.io/gorm"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/migrations"
+	"github.com/outbox-cdc/outbox-cdc/outbox"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
