@@ -28,6 +28,7 @@ func (c *Connector) firstContact(ctx context.Context, retry *retry) error {
 	})
 	create := false
 	g.Go(func() error {
+		var last error // of an attempt that was not cut short
 		for {
 			catalog, err := c.prepare(both)
 			if create = c.creates(catalog, err); create || err == nil {
@@ -35,8 +36,11 @@ func (c *Connector) firstContact(ctx context.Context, retry *retry) error {
 				retry.succeeded()
 				return nil
 			}
-			if faultOf(err).patience == never || retry.wait(both, err) != nil {
-				return err
+			if last == nil || both.Err() == nil {
+				last = err
+			}
+			if faultOf(last).patience == never || retry.wait(both, last) != nil {
+				return last
 			}
 		}
 	})
