@@ -1,7 +1,6 @@
 package replication
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -180,17 +179,8 @@ func absentDatabase(t *testing.T, s *source) error {
 }
 
 func allSendersTaken(t *testing.T, s *source) error {
-	cfg := s.Config(t)
-	cfg.RuntimeParams["replication"] = "database"
-	for range 2 {
-		eventually(t, "a sender to be free, now that those before have ended", func() bool {
-			conn, err := pgconn.ConnectConfig(t.Context(), cfg)
-			if err == nil {
-				t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
-			}
-			return err == nil
-		})
-	}
+	s.ReplicationConn(t)
+	s.ReplicationConn(t)
 	return openAndStart(t, s)
 }
 

@@ -189,6 +189,6 @@ func recreateSlot(ctx context.Context, conn *pgx.Conn) error {
 		inUse = !ok
 	}
 	return errors.Join(
-		execute(ctx, conn, `SELECT pg_drop_replication_slot('`+soakSlot+`')`),
+		execute(ctx, conn, `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '`+soakSlot+`'`),
 		execute(ctx, conn, `SELECT pg_create_logical_replication_slot('`+soakSlot+`', 'pgoutput')`))
 }

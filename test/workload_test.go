@@ -137,10 +137,22 @@ func (w *writer) run(ctx context.Context, rows int) error {
 			w.conn.Close(context.WithoutCancel(ctx))
 		}
 	}()
+	var failing time.Time
 	for written := 0; written < rows && ctx.Err() == nil; {
 		n, err := w.write(ctx)
 		written += n
-		if err != nil && ctx.Err() == nil {
+		switch {
+		case err == nil:
+			failing = time.Time{}
+		case ctx.Err() != nil:
+		case w.conn != nil && !w.conn.IsClosed(): // refused, such as in a partition that is gone: nothing was committed
+			if failing.IsZero() {
+				failing = time.Now()
+			}
+			if time.Since(failing) > time.Minute {
+				return fmt.Errorf("writer is refused: %w", err)
+			}
+		default:
 			if err := w.recover(ctx); err != nil {
 				return err
 			}

@@ -3,6 +3,7 @@ package pgtest
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -83,17 +84,31 @@ func (db *DB) Pool(tb testing.TB) *pgxpool.Pool {
 }
 
 // ReplicationConn returns a connection in replication=database mode that is
-// closed when the test ends.
+// closed when the test ends. Where none is free it waits for one whose client
+// has gone: a sender takes its time to end.
 func (db *DB) ReplicationConn(tb testing.TB) *pgconn.PgConn {
 	tb.Helper()
 	cfg := db.Config(tb)
 	cfg.RuntimeParams["replication"] = "database"
 	conn, err := pgconn.ConnectConfig(tb.Context(), cfg)
+	for end := time.Now().Add(15 * time.Second); isFull(err) && time.Now().Before(end); {
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-tb.Context().Done():
+		}
+		conn, err = pgconn.ConnectConfig(tb.Context(), cfg)
+	}
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = conn.Close(cleanupContext(tb)) })
 	return conn
+}
+
+// isFull reports whether the server has no connection left (too_many_connections).
+func isFull(err error) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && e.Code == "53300"
 }
 
 // Exec runs sql, one or more statements without parameters or one with args,
