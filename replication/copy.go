@@ -108,9 +108,13 @@ func (c *Copy) Rows(ctx context.Context, t *Table, fn func(values [][]byte) erro
 			}
 		}
 	}
-	err := results.Close()
+	return wrapRows(ctx, doing, results.Close(), c.maxBytes)
+}
+
+// wrapRows is wrap for the reading of rows that may have maxBytes each.
+func wrapRows(ctx context.Context, doing string, err error, maxBytes int) error {
 	if large, ok := errors.AsType[*pgproto3.ExceededMaxBodyLenErr](err); ok {
-		return fmt.Errorf("%w: %s: a row has %d bytes and exceeds the limit of %d bytes", ErrRow, doing, large.ActualBodyLen, c.maxBytes)
+		return fmt.Errorf("%w: %s: a row has %d bytes and exceeds the limit of %d bytes", ErrRow, doing, large.ActualBodyLen, maxBytes)
 	}
 	return wrap(ctx, doing, err, querying)
 }

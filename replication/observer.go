@@ -45,11 +45,17 @@ func (s *Stream) Observe() *Observer {
 // ObserveSlot returns an Observer of the slot over conn, without a stream: for [Observer.Slot]. It
 // contacts nobody.
 func ObserveSlot(conn *pgconn.Config, slot string) *Observer {
+	return &Observer{settings: looking(conn, "status"), slot: slot}
+}
+
+// looking returns conn changed for an ordinary connection that cannot write, and shows up with
+// purpose behind its application_name.
+func looking(conn *pgconn.Config, purpose string) *pgconn.Config {
 	settings := ordinary(conn)
-	settings.RuntimeParams["application_name"] += " status"
+	settings.RuntimeParams["application_name"] += " " + purpose
 	settings.RuntimeParams["default_transaction_read_only"] = "on"
 	settings.RuntimeParams["statement_timeout"] = statementTimeout
-	return &Observer{settings: settings, slot: slot}
+	return settings
 }
 
 // Slot is Catalog without the publication, which is most of what that reads. A server that is too old

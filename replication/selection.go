@@ -11,7 +11,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgproto3"
 )
 
 // ErrSelection says that what was asked of a table cannot be asked of it: a condition that is not SQL, a
@@ -266,10 +265,7 @@ func (r *Rows) Each(ctx context.Context, fn func(values [][]byte) error) error {
 		}
 	}
 	_, err := rows.Close()
-	if large, ok := errors.AsType[*pgproto3.ExceededMaxBodyLenErr](err); ok {
-		return fmt.Errorf("%w: %s: a row has %d bytes and exceeds the limit of %d bytes", ErrRow, r.doing(), large.ActualBodyLen, r.maxBytes)
-	}
-	return r.refuseCondition(wrap(ctx, r.doing(), err, querying))
+	return r.refuseCondition(wrapRows(ctx, r.doing(), err, r.maxBytes))
 }
 
 func (r *Rows) doing() string { return fmt.Sprintf("read table %s.%s", r.Table.Schema, r.Table.Name) }

@@ -22,11 +22,7 @@ type Surveyor struct {
 // NewSurveyor returns a Surveyor. It contacts nobody. It shows up with " check" behind
 // application_name.
 func NewSurveyor(conn *pgconn.Config) *Surveyor {
-	settings := ordinary(conn)
-	settings.RuntimeParams["application_name"] += " check"
-	settings.RuntimeParams["default_transaction_read_only"] = "on"
-	settings.RuntimeParams["statement_timeout"] = statementTimeout
-	return &Surveyor{settings: settings, source: conn}
+	return &Surveyor{settings: looking(conn, "check"), source: conn}
 }
 
 // Close closes the connection, if there is one, also after ctx has ended.

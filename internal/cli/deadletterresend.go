@@ -84,17 +84,25 @@ func (r *resending) run(ctx context.Context) error {
 
 // preview prints what would be sent.
 func (r *resending) preview(ctx context.Context, survey *deadletter.Survey, reviver *deadletter.Reviver) error {
+	return r.revived(ctx, survey, reviver, func(at deadletter.Place, rec *sink.Record) error {
+		r.report(deadletter.Outcome{Place: at, Topic: rec.Topic})
+		return nil
+	})
+}
+
+// revived calls fn with the record that each letter of a survey becomes, and reports those that
+// become none.
+func (r *resending) revived(ctx context.Context, survey *deadletter.Survey, reviver *deadletter.Reviver, fn func(deadletter.Place, *sink.Record) error) error {
 	return r.box.Letters(ctx, survey, func(letter *deadletter.Letter) error {
 		rec, err := reviver.Record(ctx, letter)
-		if _, refused := errors.AsType[*deadletter.RefusedError](err); err != nil && !refused {
+		if _, refused := errors.AsType[*deadletter.RefusedError](err); refused {
+			r.report(deadletter.Outcome{Place: letter.Place, Err: err})
+			return nil
+		}
+		if err != nil {
 			return err
 		}
-		o := deadletter.Outcome{Place: letter.Place, Err: err}
-		if err == nil {
-			o.Topic = rec.Topic
-		}
-		r.report(o)
-		return nil
+		return fn(letter.Place, rec)
 	})
 }
 
@@ -108,17 +116,7 @@ func (r *resending) send(ctx context.Context, survey *deadletter.Survey, reviver
 	}
 	defer func() { _ = client.Close() }()
 	resender := deadletter.NewResender(client, r.sending.DeadLetterTopic, r.sending.StartupTimeout, r.report)
-	err = r.box.Letters(ctx, survey, func(letter *deadletter.Letter) error {
-		rec, err := reviver.Record(ctx, letter)
-		if _, refused := errors.AsType[*deadletter.RefusedError](err); refused {
-			r.report(deadletter.Outcome{Place: letter.Place, Err: err})
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		return resender.Add(ctx, letter.Place, rec)
-	})
+	err = r.revived(ctx, survey, reviver, func(at deadletter.Place, rec *sink.Record) error { return resender.Add(ctx, at, rec) })
 	if err != nil {
 		return err
 	}

@@ -1,14 +1,8 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
-	"strconv"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/deadletter"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -39,25 +33,6 @@ type letterObject struct {
 	ResentAt *time.Time `json:"resent_at,omitempty"`
 }
 
-type headerEntry struct {
-	Name  string   `json:"name"`
-	Value jsonText `json:"value"`
-}
-
-// A jsonText is bytes that are text most of the time.
-type jsonText []byte
-
-// MarshalJSON writes a string; {"base64": …} where the bytes are no text; null for nil.
-func (t jsonText) MarshalJSON() ([]byte, error) {
-	switch {
-	case t == nil:
-		return []byte("null"), nil
-	case utf8.Valid(t):
-		return json.Marshal(string(t))
-	}
-	return json.Marshal(map[string][]byte{"base64": t})
-}
-
 func (l *letters) object(letter *deadletter.Letter) *letterObject {
 	o := &letterObject{
 		Partition: letter.Partition, Offset: letter.Offset, PutAsideAt: letter.At, Reason: letter.Reason,
@@ -70,21 +45,6 @@ func (l *letters) object(letter *deadletter.Letter) *letterObject {
 		o.ResentAt = &letter.Resent
 	}
 	return o
-}
-
-func entries(headers []sink.Header) []headerEntry {
-	var all []headerEntry
-	for _, h := range headers {
-		all = append(all, headerEntry{Name: h.Key, Value: h.Value})
-	}
-	return all
-}
-
-// printJSON writes v as one line.
-func printJSON(w io.Writer, v any) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetEscapeHTML(false)
-	return encoder.Encode(v)
 }
 
 // printLine prints a letter in short.
@@ -103,19 +63,6 @@ func resent(letter *deadletter.Letter) string {
 	}
 	return "; sent again " + at(letter.Resent)
 }
-
-func at(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
-
-// oneLine is text that came from elsewhere as it may stand in a line.
-func oneLine(s string) string {
-	if !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) {
-		return strconv.Quote(s)
-	}
-	return s
-}
-
-// shownValue is how much of a value is shown.
-const shownValue = 4096
 
 // printWhole prints all of a letter, and of a long value the beginning.
 func (l *letters) printWhole(letter *deadletter.Letter) {

@@ -43,6 +43,19 @@ func (w *statusWatch) onTerminal() bool {
 
 // repeat prints a block every interval until ctx ends.
 func (w *statusWatch) repeat(ctx context.Context) error {
+	return w.each(ctx, func(r *status.Report) error {
+		if err := w.print(w.app.stdout, r); err != nil {
+			return err
+		}
+		if !w.json {
+			fmt.Fprintln(w.app.stdout)
+		}
+		return nil
+	})
+}
+
+// each asks every interval and shows what comes, until ctx ends or show cannot.
+func (w *statusWatch) each(ctx context.Context, show func(*status.Report) error) error {
 	ticker := time.NewTicker(watchInterval)
 	defer ticker.Stop()
 	for {
@@ -50,11 +63,8 @@ func (w *statusWatch) repeat(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err := w.print(w.app.stdout, r); err != nil {
+		if err := show(r); err != nil {
 			return err
-		}
-		if !w.json {
-			fmt.Fprintln(w.app.stdout)
 		}
 		select {
 		case <-ticker.C:
@@ -105,23 +115,11 @@ func (w *statusWatch) onScreen(ctx context.Context) error {
 
 // draw draws until ctx ends or nobody can be drawn for.
 func (w *statusWatch) draw(ctx context.Context) error {
-	ticker := time.NewTicker(watchInterval)
-	defer ticker.Stop()
-	for {
-		r := w.asker.Ask(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
+	return w.each(ctx, func(r *status.Report) error {
 		w.last = r
-		if _, err := io.WriteString(w.app.stdout, w.frame(r)); err != nil {
-			return err
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return nil
-		}
-	}
+		_, err := io.WriteString(w.app.stdout, w.frame(r))
+		return err
+	})
 }
 
 // frame draws r over what is on the screen, in one piece so that nothing flickers. The last column stays
