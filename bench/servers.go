@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/bench"
-	"github.com/outbox-cdc/outbox-cdc/internal/kafkatest"
-	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 )
 
 // settings are what the command line says.

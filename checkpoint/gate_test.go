@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/ratio"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/ratio"
 )
 
 // trackLimit: 1.2 was measured.

@@ -13,9 +13,9 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/kafkatest"
-	"github.com/outbox-cdc/outbox-cdc/internal/need"
-	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(kafkatest.Wrap(m)) }

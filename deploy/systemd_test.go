@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/need"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 )
 
 // systemd takes the units without a remark, finds little left to take away from them, and makes

@@ -13,9 +13,9 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/outbox-cdc/outbox-cdc/inbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/apitest"
-	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/migrations"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/apitest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 )
 
 func TestEverySymbolHasAnExample(t *testing.T) { apitest.Examples(t, "inbox") }

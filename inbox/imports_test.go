@@ -3,7 +3,7 @@ package inbox_test
 import (
 	"testing"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/apitest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/apitest"
 )
 
 func TestImports(t *testing.T) { apitest.Imports(t, "inbox") }

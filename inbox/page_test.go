@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/snippet"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/snippet"
 )
 
 // The Go code of docs/inbox.md is what it looks like.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/stdlib"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/apitest"
-	"github.com/outbox-cdc/outbox-cdc/internal/snippet"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/apitest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/snippet"
 )
 
 // An event cannot be written beside a transaction: it does not compile.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/outbox"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
 // BenchmarkWrite is Write alone, n events at a time, within one transaction.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/ratio"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/ratio"
 )
 
 // cutLimit: 1.5 was measured.

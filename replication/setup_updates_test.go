@@ -3,7 +3,7 @@ package replication
 import (
 	"testing"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
 // TestSetupPublishesUpdates: changed rows are published where they are asked for, and removed

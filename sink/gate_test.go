@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"testing"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/ratio"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/ratio"
 )
 
 // frameLimit: 2 was measured.

@@ -14,7 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
 func openRegister(tb testing.TB, k *kafkatest.Cluster, topic, key string) (*Register, *journal) {

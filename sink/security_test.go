@@ -14,8 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/certtest"
-	"github.com/outbox-cdc/outbox-cdc/internal/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/certtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
 const password = "canary-5e9d"

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/need"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 )
 
 // A cgroup bounds the memory of the processes in it: one more page, and the kernel kills one.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 )
 
 func seeStatus(t *testing.T, o *operation, srv *pgserver.Server) {

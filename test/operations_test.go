@@ -21,9 +21,9 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/connector"
-	"github.com/outbox-cdc/outbox-cdc/internal/kafkatest"
-	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
-	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
 // What docs/runbook.md and docs/operations.md tell an operator to type is typed here, in the state

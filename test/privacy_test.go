@@ -19,7 +19,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
 // canary is in every secret, and in every value of a row but its id.

@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/connector"
-	"github.com/outbox-cdc/outbox-cdc/internal/kafkatest"
-	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
-	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
 // While the writers write, the table changes in every way that leaves it its required

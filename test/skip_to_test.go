@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/connector"
-	"github.com/outbox-cdc/outbox-cdc/internal/kafkatest"
-	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
-	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
 // ends returns the end LSNs of the transactions that have rows for w's slot.

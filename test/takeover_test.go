@@ -15,8 +15,8 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/bench/debezium"
 	"github.com/outbox-cdc/outbox-cdc/bench/debezium/debeziumtest"
-	"github.com/outbox-cdc/outbox-cdc/internal/need"
-	"github.com/outbox-cdc/outbox-cdc/internal/serverproc"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 )
 
 // A debeziumWorker is a real Debezium, in a Connect worker of its own, that reads the outbox

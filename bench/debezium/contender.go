@@ -10,7 +10,7 @@ import (
 	"slices"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/bench"
-	"github.com/outbox-cdc/outbox-cdc/internal/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
 // Version is the connector's.

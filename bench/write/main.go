@@ -24,7 +24,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 )
 
 // options say how much is measured.

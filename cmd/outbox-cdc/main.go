@@ -8,7 +8,7 @@ import (
 	"syscall"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/cli"
-	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 )
 
 func main() {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/inbox"
 	"github.com/outbox-cdc/outbox-cdc/inbox/inboxprom"
-	"github.com/outbox-cdc/outbox-cdc/internal/docpart"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/docpart"
 )
 
 var update = flag.Bool("update", false, "write the metrics into docs/inbox.md")

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/need"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 )
 
 // A browser is a headless Chromium with one open page, driven over a pair of pipes:

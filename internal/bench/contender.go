@@ -4,7 +4,7 @@ import (
 	"context"
 	"os/exec"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/serverproc"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 )
 
 // A Contender is a program that carries rows out of a slot. Its methods are called from one goroutine.

@@ -7,7 +7,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/serverproc"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 )
 
 const (

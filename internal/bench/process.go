@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/serverproc"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 )
 
 // Usage is what a process and its children have used.

@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/check"
-	"github.com/outbox-cdc/outbox-cdc/internal/kafkatest"
-	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
-	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
 // TestAllMet: nothing is wrong with a set-up in order, on any version, nothing is left out, and

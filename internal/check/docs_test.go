@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/check"
-	"github.com/outbox-cdc/outbox-cdc/internal/docpart"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/docpart"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/check.md")

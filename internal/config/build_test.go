@@ -12,10 +12,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/certtest"
 	"github.com/outbox-cdc/outbox-cdc/internal/connectdata"
 	"github.com/outbox-cdc/outbox-cdc/internal/route"
 	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/certtest"
 )
 
 // settings makes flags of alternating keys and values, after those every relay needs.

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/certtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/certtest"
 )
 
 // What may change while the process runs is taken over, and told; what may not is left, with what

@@ -11,7 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/docpart"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/docpart"
 )
 
 var update = flag.Bool("update", false, "write the table of keys into docs/configuration.md")

@@ -16,7 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/certtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/certtest"
 )
 
 // A login is what a server has heard from a client.

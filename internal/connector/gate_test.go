@@ -4,7 +4,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/ratio"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/ratio"
 )
 
 // publishLimit: 7 was measured.

@@ -22,8 +22,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/demo"
-	"github.com/outbox-cdc/outbox-cdc/internal/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }

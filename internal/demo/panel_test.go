@@ -13,8 +13,8 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/histogram"
-	"github.com/outbox-cdc/outbox-cdc/internal/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 )
 
 func busy() view {

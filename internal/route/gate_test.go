@@ -3,8 +3,8 @@ package route
 import (
 	"testing"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/ratio"
 	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/ratio"
 )
 
 // routeLimit: 1.7 was measured.

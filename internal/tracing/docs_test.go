@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/docpart"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/docpart"
 )
 
 var update = flag.Bool("update", false, "write the examples into docs/tracing.md")

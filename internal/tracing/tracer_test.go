@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/tracetest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/tracetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/outbox-cdc/outbox-cdc/bench/debezium"
-	"github.com/outbox-cdc/outbox-cdc/internal/need"
-	"github.com/outbox-cdc/outbox-cdc/internal/serverproc"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 )
 
 // Need returns a Debezium, or has the test miss it ([need.Missing]). It is a download of a

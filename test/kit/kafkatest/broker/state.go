@@ -1,0 +1,176 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
+)
+
+// A state is the file that says which process runs the broker, and where:
+// "PID ADDRESS", the address once it serves requests. The process holds a lock
+// on the file, so that one which was killed leaves nothing to believe.
+type state string
+
+const (
+	pollInterval = 50 * time.Millisecond
+	claimTimeout = time.Second // those who read hold a shared lock for a moment
+)
+
+var errUp = errors.New("a broker is up already")
+
+func stateOfUser() (state, error) {
+	dir, err := serverproc.CacheDir()
+	return state(filepath.Join(dir, "kafka-broker.pid")), err
+}
+
+// A claim is held by the process that runs the broker.
+type claim struct{ file *os.File }
+
+func (s state) claim(ctx context.Context) (*claim, error) {
+	f, err := os.OpenFile(string(s), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, claimTimeout, errUp)
+	defer cancel()
+	for syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+		select {
+		case <-time.After(pollInterval):
+		case <-ctx.Done():
+			return nil, errors.Join(context.Cause(ctx), f.Close())
+		}
+	}
+	c := &claim{f}
+	return c, c.publish("")
+}
+
+func (c *claim) publish(addr string) error {
+	if err := c.file.Truncate(0); err != nil {
+		return err
+	}
+	_, err := c.file.WriteAt([]byte(strconv.Itoa(os.Getpid())+" "+addr+"\n"), 0)
+	return err
+}
+
+func (c *claim) release() {
+	_ = c.file.Truncate(0)
+	_ = c.file.Close()
+}
+
+// read returns the process that holds the claim, 0 if none does, and the
+// broker's address, empty while it starts.
+func (s state) read() (pid int, addr string, err error) {
+	f, err := os.Open(string(s))
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, "", nil
+	}
+	if err != nil {
+		return 0, "", err
+	}
+	defer f.Close()
+	if syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) == nil {
+		return 0, "", nil // nobody holds it
+	}
+	data, err := io.ReadAll(f)
+	if err != nil {
+		return 0, "", err
+	}
+	text, addr, _ := strings.Cut(strings.TrimSpace(string(data)), " ")
+	pid, _ = strconv.Atoi(text) // nothing yet: 0
+	return pid, addr, nil
+}
+
+// await asks for the state until cond likes it.
+func (s state) await(ctx context.Context, cond func(pid int, addr string) bool) (string, error) {
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	for {
+		pid, addr, err := s.read()
+		if err != nil || cond(pid, addr) {
+			return addr, err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		}
+	}
+}
+
+// up starts a process of its own session that runs the broker, unless there
+// is one, and prints the broker's address.
+func up(ctx context.Context, s state, stdout io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if _, addr, err := s.read(); err != nil || addr != "" {
+		fmt.Fprintln(stdout, addr)
+		return err
+	}
+	log, err := os.Create(string(s) + ".log")
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(exe, "run") //nolint:gosec,noctx // ourselves, to outlive us
+	cmd.Dir = "/"
+	cmd.Stderr = log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	ended := make(chan struct{})
+	go func() { // ends with this process or before
+		_ = cmd.Wait() // because a broker is up already, or why it did not start: in the log
+		close(ended)
+	}()
+	addr, err := s.await(ctx, func(pid int, addr string) bool {
+		select {
+		case <-ended:
+			return pid == 0 || addr != ""
+		default:
+			return addr != ""
+		}
+	})
+	if err == nil && addr == "" {
+		text, _ := os.ReadFile(log.Name())
+		return fmt.Errorf("the broker did not start\n%s", text)
+	}
+	if err != nil {
+		return fmt.Errorf("wait for the broker: %w", err)
+	}
+	fmt.Fprintln(stdout, addr)
+	return nil
+}
+
+// down ends the process that runs the broker and waits until it has ended.
+func down(ctx context.Context, s state) error {
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	pid, _, err := s.read()
+	if err != nil || pid == 0 {
+		return err
+	}
+	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("stop the broker's process %d: %w", pid, err)
+	}
+	if _, err := s.await(ctx, func(now int, _ string) bool { return now != pid }); err != nil {
+		return fmt.Errorf("wait for the broker to stop: %w", err)
+	}
+	return nil
+}

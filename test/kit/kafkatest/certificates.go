@@ -1,0 +1,42 @@
+package kafkatest
+
+import (
+	"crypto/tls"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/certtest"
+)
+
+// certificates are an authority with one server and one client certificate.
+type certificates struct {
+	authority    *certtest.Authority
+	server, user certtest.Certificate
+}
+
+func newCertificates() *certificates {
+	authority, until := certtest.New(), time.Now().Add(23*time.Hour)
+	return &certificates{
+		authority: authority,
+		server:    authority.Issue(until, "127.0.0.1", "localhost"),
+		user:      authority.Issue(until, "kafkatest"),
+	}
+}
+
+// properties are PEM stores in the file itself (KIP-651). The client's
+// certificate is looked at if there is one.
+func (c *certificates) properties() map[string]string {
+	return map[string]string{
+		"ssl.keystore.type":              "PEM",
+		"ssl.keystore.certificate.chain": string(c.server.Cert),
+		"ssl.keystore.key":               string(c.server.Key),
+		"ssl.truststore.type":            "PEM",
+		"ssl.truststore.certificates":    string(c.authority.PEM()),
+		"ssl.client.auth":                "requested",
+	}
+}
+
+func (c *certificates) client() *tls.Config {
+	return &tls.Config{
+		RootCAs: c.authority.Pool(), Certificates: []tls.Certificate{c.user.TLS}, MinVersion: tls.VersionTLS12,
+	}
+}

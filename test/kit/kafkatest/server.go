@@ -1,0 +1,244 @@
+package kafkatest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/cutproxy"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
+)
+
+const defaultHeapMB = 512
+
+// Config says which broker Launch and Start run. Its zero value is a good one.
+type Config struct {
+	// Properties are lines of server.properties, and win over ours: by default
+	// topics are not created by asking for them, and have 4 partitions.
+	Properties map[string]string
+	// HeapMB limits the JVM's heap. Zero means 512.
+	HeapMB int
+	// JVM are options of java. Nil means those of a broker that starts fast and
+	// lives shortly: one compiler, one collector thread. What is measured wants
+	// ScriptOptions.
+	JVM []string
+	// Users are names and passwords. If there are any, the broker has a
+	// SASL_PLAINTEXT listener that takes them, as PLAIN, SCRAM-SHA-256 and
+	// SCRAM-SHA-512: see Server.SASLAddr.
+	Users map[string]string
+	// TLS adds a listener with TLS: see Server.TLSAddr. With Users it is a
+	// SASL_SSL listener, else it takes anybody.
+	TLS bool
+	// Proxy, if not nil, gets a plaintext listener of the broker as its target,
+	// and that listener tells clients to connect to the proxy. The Cluster's own
+	// helpers do not go through it.
+	Proxy *cutproxy.Proxy
+	// Joins, if not nil, is the broker whose cluster this one becomes a member of,
+	// without a controller of its own.
+	Joins *Server
+	// Log receives what the broker writes, warnings and worse. Nil: nobody.
+	Log io.Writer
+}
+
+// A Server is a real broker, KRaft's controller in the same JVM unless it joins
+// another, with its data. It is running from Launch or Restart until Shutdown, Kill or Stop.
+// Its methods may be called from any goroutine, also while another one waits
+// for the broker to end.
+type Server struct {
+	*Cluster // over the plaintext listener
+
+	vm        jvm
+	options   []string // of java
+	dir       *serverproc.Dir
+	clusterID string
+	listeners []listener
+	tls       *certificates // nil without Config.TLS
+	log       *serverproc.Tail
+
+	proc    atomic.Pointer[serverproc.Process] // the last broker
+	members atomic.Int32                       // that have joined this one
+
+	mu   sync.Mutex // held by Restart and Stop
+	gone bool       // Stop has removed the directory
+}
+
+// Launch starts a broker and returns when it serves requests. ctx bounds the
+// start, not the broker's life: the caller must Stop it. Tests call Start.
+func Launch(ctx context.Context, cfg Config) (*Server, error) {
+	vm, err := findJVM(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return launch(ctx, vm, cfg)
+}
+
+func launch(ctx context.Context, vm jvm, cfg Config) (*Server, error) {
+	dir, err := serverproc.MakeDir("", "outbox-cdc-kafka-")
+	if err != nil {
+		return nil, fmt.Errorf("create the broker's directory: %w", err)
+	}
+	s := &Server{vm: vm, options: cfg.options(), dir: dir, log: serverproc.NewTail(cfg.Log)}
+	if err := s.boot(ctx, cfg); err != nil {
+		return nil, errors.Join(err, s.discard())
+	}
+	return s, nil
+}
+
+func (s *Server) boot(ctx context.Context, cfg Config) error {
+	if err := s.configure(cfg); err != nil {
+		return fmt.Errorf("configure the broker: %w", err)
+	}
+	if err := s.format(ctx, cfg.Users); err != nil {
+		return err
+	}
+	return s.run(ctx)
+}
+
+func (cfg Config) options() []string {
+	options := []string{fmt.Sprintf("-Xmx%dm", cmp.Or(cfg.HeapMB, defaultHeapMB))}
+	if cfg.JVM == nil {
+		return append(options, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+	}
+	return append(options, cfg.JVM...)
+}
+
+// command returns a run of a main class in the broker's directory.
+func (s *Server) command(logLevel, class string, args ...string) *exec.Cmd {
+	cmd := s.vm.command(s.options, logLevel, class, args...)
+	cmd.Dir = s.dir.Path()
+	cmd.Stdout, cmd.Stderr = s.log, s.log
+	return cmd
+}
+
+// format writes the metadata log's first records (KIP-631, KIP-900).
+func (s *Server) format(ctx context.Context, users map[string]string) error {
+	args := []string{"format", "--config", s.properties(), "--cluster-id", s.clusterID}
+	for _, name := range sortedKeys(users) {
+		for _, mechanism := range []string{"SCRAM-SHA-256", "SCRAM-SHA-512"} {
+			args = append(args, "--add-scram", fmt.Sprintf("%s=[name=%s,password=%s]", mechanism, name, users[name]))
+		}
+	}
+	if err := s.dir.Run(ctx, s.command("error", "kafka.tools.StorageTool", args...)); err != nil {
+		return fmt.Errorf("format the broker's storage: %w\n%s", err, s.log)
+	}
+	return nil
+}
+
+func (s *Server) properties() string { return filepath.Join(s.dir.Path(), "server.properties") }
+
+// run starts the broker and waits until it serves requests.
+func (s *Server) run(ctx context.Context) error {
+	proc, err := s.dir.Start(s.command("warn", "kafka.Kafka", s.properties()), syscall.SIGKILL)
+	if err != nil {
+		return err
+	}
+	s.proc.Store(proc)
+	if err := s.awaitReady(ctx, proc); err != nil {
+		_ = proc.Signal(syscall.SIGKILL)
+		<-proc.Done()
+		return err
+	}
+	return nil
+}
+
+func (s *Server) awaitReady(ctx context.Context, proc *serverproc.Process) error {
+	client, err := kgo.NewClient(s.clientOpts(kgo.RetryTimeout(time.Second))...)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for client.Ping(ctx) != nil {
+		select {
+		case <-tick.C:
+		case <-proc.Done():
+			return fmt.Errorf("start the broker: it ended: %w\n%s", proc.Err(), s.log)
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the broker: %w\n%s", context.Cause(ctx), s.log)
+		}
+	}
+	return nil
+}
+
+// PID returns the broker's process id, the last one when none runs.
+func (s *Server) PID() int { return s.proc.Load().PID() }
+
+// Running reports whether the broker's process is alive.
+func (s *Server) Running() bool { return s.proc.Load().Running() }
+
+// LogTail returns the newest few kilobytes of what the broker wrote.
+func (s *Server) LogTail() string { return s.log.String() }
+
+// Shutdown lets the broker end in order (SIGTERM) and blocks until it has, or
+// until ctx is done. The data stays.
+func (s *Server) Shutdown(ctx context.Context) error { return s.end(ctx, syscall.SIGTERM) }
+
+// Kill kills the broker (SIGKILL) and blocks until it is gone, or until ctx is
+// done. The data stays.
+func (s *Server) Kill(ctx context.Context) error { return s.end(ctx, syscall.SIGKILL) }
+
+func (s *Server) end(ctx context.Context, sig syscall.Signal) error {
+	proc := s.proc.Load()
+	if err := proc.Signal(sig); err != nil {
+		return err
+	}
+	if err := proc.Resume(); err != nil { // SIGTERM waits while the process is stopped
+		return err
+	}
+	return proc.End(ctx, sig)
+}
+
+// Pause stops the broker's process (SIGSTOP): connections stay, and the
+// kernel takes what is sent, but nothing is answered.
+func (s *Server) Pause() error { return s.proc.Load().Pause() }
+
+// Resume undoes Pause.
+func (s *Server) Resume() error { return s.proc.Load().Resume() }
+
+// Restart starts the broker again with the same data and ports; if it is
+// running, after a Shutdown. It returns when the broker serves requests, or
+// when ctx is done.
+func (s *Server) Restart(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gone {
+		return errors.New("the broker has been stopped for good")
+	}
+	if err := s.Shutdown(ctx); err != nil {
+		return err
+	}
+	return s.run(ctx)
+}
+
+// Stop ends the broker for good, without ceremony, and removes its data. A
+// second Stop does nothing.
+func (s *Server) Stop() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gone {
+		return nil
+	}
+	s.gone = true
+	proc := s.proc.Load()
+	err := proc.Signal(syscall.SIGKILL)
+	<-proc.Done()
+	return errors.Join(err, s.discard())
+}
+
+func (s *Server) discard() error {
+	for _, l := range s.listeners {
+		l.port.Close()
+	}
+	return s.dir.Remove()
+}

@@ -1,0 +1,151 @@
+package pgserver
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
+)
+
+// A Server is a Postgres server with its data directory. It is running from
+// Start or Restart until Shutdown, Immediate, Kill or Stop.
+type Server struct {
+	install Install
+	dir     *serverproc.Dir
+	port    *serverproc.Port
+	cred    *credential // nil: our own
+	log     *serverproc.Tail
+
+	proc atomic.Pointer[serverproc.Process] // the last postmaster
+
+	mu   sync.Mutex // held by Restart and Stop
+	gone bool       // Stop has removed the directory
+}
+
+// DSN returns the URL of a database for the superuser postgres, over TCP and
+// without TLS.
+func (s *Server) DSN(database string) string {
+	u := url.URL{
+		Scheme: "postgres", User: url.User(superuser), Host: s.Addr(),
+		Path: "/" + database, RawQuery: "sslmode=disable",
+	}
+	return u.String()
+}
+
+// Addr returns the host and port the server listens on; a Restart keeps it.
+func (s *Server) Addr() string { return s.port.Addr() }
+
+// Port returns the TCP port.
+func (s *Server) Port() int { return s.port.Number() }
+
+// SocketDir returns the directory of the Unix socket: a host for libpq and pgx.
+func (s *Server) SocketDir() string { return s.dir.Path() }
+
+// DataDir returns the data directory. It belongs to the server's user.
+func (s *Server) DataDir() string { return filepath.Join(s.dir.Path(), "data") }
+
+// Install returns what the server runs.
+func (s *Server) Install() Install { return s.install }
+
+// LogTail returns the newest few kilobytes of the server's log.
+func (s *Server) LogTail() string { return s.log.String() }
+
+// PID returns the process id of the postmaster, the last one when none runs.
+func (s *Server) PID() int { return s.proc.Load().PID() }
+
+// Running reports whether the postmaster is alive.
+func (s *Server) Running() bool { return s.proc.Load().Running() }
+
+// WriteFile writes a file of mode 0600 and owned by the server's user into
+// the data directory: pg_hba.conf, a TLS key.
+func (s *Server) WriteFile(name string, data []byte) error {
+	path := filepath.Join(s.DataDir(), name)
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		return err
+	}
+	return giveTo(s.cred, path)
+}
+
+// Shutdown shuts down fast (SIGINT: sessions are ended, a checkpoint is
+// written) and blocks until the server has ended or ctx is done. Postgres
+// then still waits until every walsender has sent what was written, so a
+// replication client that does not confirm holds Shutdown up. The data stays.
+func (s *Server) Shutdown(ctx context.Context) error {
+	return s.proc.Load().End(ctx, syscall.SIGINT)
+}
+
+// Immediate shuts down without a checkpoint (SIGQUIT): the next start
+// recovers, as after a crash. It blocks until the server has ended or ctx is
+// done. The data stays.
+func (s *Server) Immediate(ctx context.Context) error {
+	return s.proc.Load().End(ctx, syscall.SIGQUIT)
+}
+
+// Kill kills the postmaster and all its children at once (SIGKILL), like a
+// machine that stops, and blocks until they are gone or ctx is done. The data
+// stays, as far as it was written.
+func (s *Server) Kill(ctx context.Context) error {
+	proc := s.proc.Load()
+	if !proc.Running() {
+		return nil
+	}
+	if err := proc.Pause(); err != nil { // it must not fork while we look
+		return err
+	}
+	children, err := childrenOf(ctx, proc.PID())
+	for _, pid := range children {
+		err = errors.Join(err, kill(pid))
+	}
+	err = errors.Join(err, proc.End(ctx, syscall.SIGKILL))
+	for _, pid := range children {
+		err = errors.Join(err, waitGone(ctx, pid))
+	}
+	return err
+}
+
+// Restart starts the server again with the same data and the same port; if it
+// is running, after a fast shutdown. It returns when the server accepts
+// connections, or when ctx is done.
+func (s *Server) Restart(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gone {
+		return errors.New("the server has been stopped for good")
+	}
+	if err := s.Shutdown(ctx); err != nil {
+		return err
+	}
+	return s.run(ctx)
+}
+
+// Stop ends the server for good and removes its directory: fast, and when ctx
+// is done before that has worked, by force. It leaves nothing behind even if
+// it returns an error. A second Stop does nothing.
+func (s *Server) Stop(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gone {
+		return nil
+	}
+	s.gone = true
+	err := s.Shutdown(ctx)
+	if err != nil {
+		hard, cancel := context.WithTimeout(context.WithoutCancel(ctx), forceTimeout)
+		defer cancel()
+		err = errors.Join(err, s.Kill(hard))
+	}
+	return errors.Join(err, s.discard())
+}
+
+// discard removes what the server's processes have left.
+func (s *Server) discard() error {
+	removeSharedMemory(s.DataDir())
+	s.port.Close()
+	return s.dir.Remove()
+}

@@ -1,0 +1,209 @@
+package pgtest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+)
+
+// A DB is a database of one test.
+type DB struct {
+	Name   string
+	DSN    string // URL for the superuser, over TCP, without TLS
+	Server *pgserver.Server
+}
+
+// Database creates an empty database on the shared server. When the test ends
+// it is dropped, with its replication slots and whoever is still connected.
+func Database(tb testing.TB) *DB {
+	tb.Helper()
+	return DatabaseOn(tb, Server(tb))
+}
+
+// DatabaseOn is Database on another server.
+func DatabaseOn(tb testing.TB, srv *pgserver.Server) *DB {
+	tb.Helper()
+	return create(tb, srv, "")
+}
+
+// EncodedDatabase is DatabaseOn with another encoding than UTF8.
+func EncodedDatabase(tb testing.TB, srv *pgserver.Server, encoding string) *DB {
+	tb.Helper()
+	return create(tb, srv, " ENCODING '"+encoding+"' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+}
+
+func create(tb testing.TB, srv *pgserver.Server, options string) *DB {
+	tb.Helper()
+	name := "test_" + strings.ToLower(rand.Text()[:10])
+	db := &DB{Name: name, DSN: srv.DSN(name), Server: srv}
+	exec(tb, srv.DSN("postgres"), "CREATE DATABASE "+name+options)
+	tb.Cleanup(func() { db.drop(tb) })
+	return db
+}
+
+// Config returns the parsed DSN: a new one each time, to be changed at will.
+func (db *DB) Config(tb testing.TB) *pgconn.Config {
+	tb.Helper()
+	cfg, err := pgconn.ParseConfig(db.DSN)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return cfg
+}
+
+// Conn returns a connection that is closed when the test ends.
+func (db *DB) Conn(tb testing.TB) *pgx.Conn {
+	tb.Helper()
+	conn, err := pgx.Connect(tb.Context(), db.DSN)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = conn.Close(cleanupContext(tb)) })
+	return conn
+}
+
+// Pool returns a pool that is closed when the test ends; by then the test
+// must have released its connections.
+func (db *DB) Pool(tb testing.TB) *pgxpool.Pool {
+	tb.Helper()
+	pool, err := pgxpool.New(tb.Context(), db.DSN)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(pool.Close)
+	return pool
+}
+
+// ReplicationConn returns a connection in replication=database mode that is
+// closed when the test ends. Where none is free it waits for one whose client
+// has gone: a sender takes its time to end.
+func (db *DB) ReplicationConn(tb testing.TB) *pgconn.PgConn {
+	tb.Helper()
+	cfg := db.Config(tb)
+	cfg.RuntimeParams["replication"] = "database"
+	conn, err := pgconn.ConnectConfig(tb.Context(), cfg)
+	for end := time.Now().Add(15 * time.Second); isFull(err) && time.Now().Before(end); {
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-tb.Context().Done():
+		}
+		conn, err = pgconn.ConnectConfig(tb.Context(), cfg)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = conn.Close(cleanupContext(tb)) })
+	return conn
+}
+
+// isFull reports whether the server has no connection left (too_many_connections).
+func isFull(err error) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && e.Code == "53300"
+}
+
+// Exec runs sql, one or more statements without parameters or one with args,
+// on a connection of its own.
+func (db *DB) Exec(tb testing.TB, sql string, args ...any) {
+	tb.Helper()
+	exec(tb, db.DSN, sql, args...)
+}
+
+// QueryRow returns the only column of the only row of a query, on a
+// connection of its own.
+func QueryRow[T any](tb testing.TB, db *DB, sql string, args ...any) T {
+	tb.Helper()
+	conn, err := pgx.Connect(tb.Context(), db.DSN)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer conn.Close(cleanupContext(tb))
+	rows, err := conn.Query(tb.Context(), sql, args...)
+	if err != nil {
+		tb.Fatalf("%s: %v", sql, err)
+	}
+	v, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
+	if err != nil {
+		tb.Fatalf("%s: %v", sql, err)
+	}
+	return v
+}
+
+func exec(tb testing.TB, dsn, sql string, args ...any) {
+	tb.Helper()
+	conn, err := pgx.Connect(tb.Context(), dsn)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer conn.Close(cleanupContext(tb))
+	if len(args) == 0 {
+		_, err = conn.PgConn().Exec(tb.Context(), sql).ReadAll()
+	} else {
+		_, err = conn.Exec(tb.Context(), sql, args...)
+	}
+	if err != nil {
+		tb.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// drop removes the database with its slots. A server that is down has been
+// stopped by the test; its data goes with it.
+func (db *DB) drop(tb testing.TB) {
+	tb.Helper()
+	if !db.Server.Running() {
+		return
+	}
+	ctx := cleanupContext(tb)
+	conn, err := pgx.Connect(ctx, db.Server.DSN("postgres"))
+	if err != nil {
+		tb.Errorf("drop database %s: %v", db.Name, err)
+		return
+	}
+	defer conn.Close(ctx)
+	if err := db.dropSlots(ctx, conn); err != nil {
+		tb.Errorf("drop the slots of database %s: %v", db.Name, err)
+	}
+	if _, err := conn.Exec(ctx, "DROP DATABASE "+db.Name+" WITH (FORCE)"); err != nil {
+		tb.Errorf("drop database %s: %v", db.Name, err)
+	}
+}
+
+// dropSlots ends the walsenders of the slots and drops these. A walsender
+// needs a moment to let go of its slot.
+func (db *DB) dropSlots(ctx context.Context, conn *pgx.Conn) error {
+	for {
+		var left int
+		err := conn.QueryRow(ctx, `
+			SELECT count(CASE WHEN active THEN pg_terminate_backend(active_pid) END)
+			FROM pg_replication_slots WHERE database = $1 AND active`, db.Name).Scan(&left)
+		if err != nil {
+			return err
+		}
+		if left == 0 {
+			break
+		}
+		if _, err := conn.Exec(ctx, "SELECT pg_sleep(0.01)"); err != nil {
+			return err
+		}
+	}
+	_, err := conn.Exec(ctx, `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = $1`, db.Name)
+	return err
+}
+
+// cleanupContext returns a context for the end of a test, when the test's own
+// has been canceled.
+func cleanupContext(tb testing.TB) context.Context {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), 15*time.Second)
+	tb.Cleanup(cancel)
+	return ctx
+}

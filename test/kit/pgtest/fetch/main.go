@@ -1,0 +1,66 @@
+// Fetch puts the server programs of the given Postgres majors into the user's
+// cache, where package pgtest finds them:
+//
+//	go run ./test/kit/pgtest/fetch 14 16 17 18
+//
+// It prints a line per major: the version and the directory.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+)
+
+func main() {
+	pgserver.Init()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) //nolint:forbidigo // main
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "fetch:", err)
+		stop()
+		os.Exit(1) //nolint:forbidigo,gocritic // main
+	}
+}
+
+func run(ctx context.Context, majors []string, stdout, stderr io.Writer) error {
+	if len(majors) == 0 {
+		return errors.New("usage: fetch MAJOR…")
+	}
+	for _, arg := range majors {
+		major, err := strconv.Atoi(arg)
+		if err != nil {
+			return fmt.Errorf("%q is not a major version", arg)
+		}
+		install, err := pgserver.Fetch(ctx, major, progress(stderr, major))
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(stdout, install, install.BinDir)
+	}
+	return nil
+}
+
+// progress returns a report function that writes a line every second.
+func progress(w io.Writer, major int) func(pgserver.Progress) {
+	var last time.Time
+	return func(p pgserver.Progress) {
+		if !p.Unpacking && time.Since(last) < time.Second {
+			return
+		}
+		last = time.Now()
+		if p.Unpacking {
+			fmt.Fprintf(w, "Postgres %d: unpacking\n", major)
+			return
+		}
+		fmt.Fprintf(w, "Postgres %d: %.1f of %.1f MB\n", major, float64(p.Bytes)/1e6, float64(p.Total)/1e6)
+	}
+}

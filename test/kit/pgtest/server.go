@@ -1,0 +1,152 @@
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+)
+
+const (
+	fetchTimeout = 3 * time.Minute
+	startTimeout = time.Minute
+	stopTimeout  = 10 * time.Second
+)
+
+// shared holds what the tests of this binary share. The servers end in
+// stopShared, or with the process.
+var shared struct { //nolint:gochecknoglobals // one per test binary is the point
+	sync.Mutex
+	installs []pgserver.Install          // empty until somebody asks
+	err      error                       // why there are none
+	servers  map[string]*pgserver.Server // by directory of programs
+}
+
+// installs returns what the test run may use, at least one, the default first.
+func installs(tb testing.TB) []pgserver.Install {
+	tb.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if len(shared.installs) == 0 && shared.err == nil {
+		ctx, cancel := context.WithTimeout(tb.Context(), fetchTimeout)
+		defer cancel()
+		shared.installs, shared.err = findInstalls(ctx)
+	}
+	if shared.err != nil {
+		need.Missing(tb, "no Postgres for this test: %v", shared.err)
+	}
+	return shared.installs
+}
+
+// Server returns the server that the tests of this binary share, in the
+// default version. A test must not stop or reconfigure it.
+func Server(tb testing.TB) *pgserver.Server {
+	tb.Helper()
+	return sharedServer(tb, installs(tb)[0])
+}
+
+// EachVersion runs f as a subtest for every version that is available, on a
+// server of that version that the tests of this binary share.
+func EachVersion(t *testing.T, f func(t *testing.T, srv *pgserver.Server)) {
+	t.Helper()
+	onEach(t, installs(t), f)
+}
+
+// EachInstall runs f as a subtest for every version that is available, and
+// starts no server.
+func EachInstall(t *testing.T, f func(t *testing.T, i pgserver.Install)) {
+	t.Helper()
+	for _, i := range installs(t) {
+		t.Run(fmt.Sprintf("postgres%d", i.Major), func(t *testing.T) { f(t, i) })
+	}
+}
+
+// OldestAndNewest is EachVersion with two of them at most: for what is the
+// same in all between.
+func OldestAndNewest(t *testing.T, f func(t *testing.T, srv *pgserver.Server)) {
+	t.Helper()
+	all := slices.SortedFunc(slices.Values(installs(t)), func(a, b pgserver.Install) int { return a.Major - b.Major })
+	if len(all) > 2 {
+		all = []pgserver.Install{all[0], all[len(all)-1]}
+	}
+	onEach(t, all, f)
+}
+
+func onEach(t *testing.T, all []pgserver.Install, f func(t *testing.T, srv *pgserver.Server)) {
+	t.Helper()
+	for _, i := range all {
+		t.Run(fmt.Sprintf("postgres%d", i.Major), func(t *testing.T) { f(t, sharedServer(t, i)) })
+	}
+}
+
+func sharedServer(tb testing.TB, i pgserver.Install) *pgserver.Server {
+	tb.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if srv := shared.servers[i.BinDir]; srv != nil {
+		return srv
+	}
+	srv := launch(tb, pgserver.Config{BinDir: i.BinDir})
+	if shared.servers == nil {
+		shared.servers = make(map[string]*pgserver.Server)
+	}
+	shared.servers[i.BinDir] = srv
+	return srv
+}
+
+// Start starts a server for this test alone and stops it at the end. Where
+// cfg names neither BinDir nor Major, the server has the default version.
+func Start(tb testing.TB, cfg pgserver.Config) *pgserver.Server {
+	tb.Helper()
+	if cfg.BinDir == "" && cfg.Major == 0 {
+		cfg.BinDir = installs(tb)[0].BinDir
+	}
+	srv := launch(tb, cfg)
+	tb.Cleanup(func() {
+		if tb.Failed() {
+			tb.Logf("end of the log of Postgres %s:\n%s", srv.Install(), srv.LogTail())
+		}
+		if err := stop(srv); err != nil {
+			tb.Errorf("stop Postgres: %v", err)
+		}
+	})
+	return srv
+}
+
+// launch starts a server that allows what tests of a relay need beyond the
+// defaults.
+func launch(tb testing.TB, cfg pgserver.Config) *pgserver.Server {
+	tb.Helper()
+	settings := map[string]string{"max_prepared_transactions": "10"}
+	maps.Copy(settings, cfg.Settings)
+	cfg.Settings = settings
+	ctx, cancel := context.WithTimeout(tb.Context(), startTimeout)
+	defer cancel()
+	srv, err := pgserver.Start(ctx, cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return srv
+}
+
+func stopShared() {
+	shared.Lock()
+	defer shared.Unlock()
+	for _, srv := range shared.servers {
+		_ = stop(srv) // its processes are gone even then
+	}
+	clear(shared.servers)
+}
+
+func stop(srv *pgserver.Server) error {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), stopTimeout, errors.New("timeout")) //nolint:forbidigo // after the test's context has ended
+	defer cancel()
+	return srv.Stop(ctx)
+}
