@@ -46,7 +46,7 @@ func complete(t *testing.T, text, dir string, secrets map[string]string) {
 	}
 	cfg, err := config.Load(config.Sources{File: path})
 	must(t, err)
-	_, err = cfg.Connector()
+	_, err = cfg.Relay()
 	must(t, err)
 	for _, warning := range cfg.Warnings() {
 		if !strings.HasPrefix(warning, "the admin server at ") { // that is what it is there for

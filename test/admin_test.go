@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
 // adminPaths are those the admin server answers.
@@ -21,7 +21,7 @@ func adminPaths() []string {
 var adminURL = regexp.MustCompile(`msg="admin server".* url=(\S+)`)
 
 // ask returns what the relay's admin server answers.
-func (r *relay) ask(t *testing.T, path string) (status int, body string) {
+func (r *relayProcess) ask(t *testing.T, path string) (status int, body string) {
 	t.Helper()
 	r.logged(t, `msg="admin server"`)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, adminURL.FindStringSubmatch(r.stderr.String())[1]+path, nil)
@@ -39,7 +39,7 @@ func (r *relay) ask(t *testing.T, path string) (status int, body string) {
 func TestAdminServer(t *testing.T) {
 	t.Parallel()
 	r, _, toPostgres, toKafka := cutRig(t)
-	relay := r.run(t)
+	process := r.run(t)
 	r.load.run(t.Context(), t, 2000)
 	r.arrived(t, 30*time.Second)
 	r.confirmed(t, 30*time.Second)
@@ -53,46 +53,46 @@ func TestAdminServer(t *testing.T) {
 		Totals struct{ Rows, Records int }
 	}
 	waitFor(t, 5*time.Second, "the records to be counted", func() bool {
-		_, body := relay.ask(t, "status")
+		_, body := process.ask(t, "status")
 		must(t, json.Unmarshal([]byte(body), &status))
 		return status.Totals.Records == delivered
 	})
 	if status.State != "streaming" || !status.Ready || status.Totals.Rows != delivered {
 		t.Errorf("status: %+v, want %d records", status, delivered)
 	}
-	_, metrics := relay.ask(t, "metrics")
+	_, metrics := process.ask(t, "metrics")
 	if counted.FindString(metrics) == "" || strings.Contains(metrics, "outbox_cdc_commit_to_ack_seconds_count 0") {
 		t.Errorf("metrics:\n%s", metrics)
 	}
 	for _, path := range adminPaths() {
-		if code, body := relay.ask(t, path); code != http.StatusOK {
+		if code, body := process.ask(t, path); code != http.StatusOK {
 			t.Errorf("GET /%s: %d %s", path, code, body)
 		}
 	}
 
 	toPostgres.Refuse()
 	toPostgres.Cut()
-	r.unready(t, relay, "waiting: ")
+	r.unready(t, process, "waiting: ")
 	must(t, toPostgres.Accept())
-	waitFor(t, 30*time.Second, "the relay to be ready", func() bool { code, _ := relay.ask(t, "readyz"); return code == http.StatusOK })
+	waitFor(t, 30*time.Second, "the relay to be ready", func() bool { code, _ := process.ask(t, "readyz"); return code == http.StatusOK })
 	toKafka.Refuse()
 	toKafka.Cut()
 	r.load.run(t.Context(), t, 100)
-	r.unready(t, relay, "Kafka has not acknowledged")
+	r.unready(t, process, "Kafka has not acknowledged")
 	must(t, toKafka.Accept())
 	r.arrived(t, 60*time.Second)
-	if code, _ := relay.ask(t, "livez"); code != http.StatusOK {
+	if code, _ := process.ask(t, "livez"); code != http.StatusOK {
 		t.Errorf("not alive: %d", code)
 	}
-	relay.terminate(t)
+	process.terminate(t)
 	r.settle(t, 0)
 }
 
 // unready waits until the relay says that it is not ready, and why.
-func (r *rig) unready(t *testing.T, relay *relay, why string) {
+func (r *rig) unready(t *testing.T, process *relayProcess, why string) {
 	t.Helper()
 	waitFor(t, 60*time.Second, "readyz to say "+why, func() bool {
-		code, body := relay.ask(t, "readyz")
+		code, body := process.ask(t, "readyz")
 		return code == http.StatusServiceUnavailable && strings.Contains(body, why)
 	})
 }
@@ -105,9 +105,9 @@ func TestAdminPortTaken(t *testing.T) {
 	first := r.run(t)
 	first.logged(t, "streaming")
 	address := strings.Trim(strings.TrimPrefix(adminURL.FindStringSubmatch(first.stderr.String())[1], "http://"), "/")
-	start(t, "run", "-c", r.config, "--set", "admin.listen="+address).fails(t, connector.ExitUsage, "address already in use", "admin.listen")
+	start(t, "run", "-c", r.config, "--set", "admin.listen="+address).fails(t, relay.ExitUsage, "address already in use", "admin.listen")
 	none := start(t, "run", "-c", r.config, "--set", "admin.listen=", "--set", "source.wait_for_slot=false")
-	none.fails(t, connector.ExitSlotInUse)
+	none.fails(t, relay.ExitSlotInUse)
 	if strings.Contains(none.stderr.String(), "admin server") {
 		t.Errorf("an admin server that nobody wants:\n%s", none.stderr)
 	}

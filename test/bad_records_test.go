@@ -19,7 +19,7 @@ import (
 func TestTooLargeBetweenOthers(t *testing.T) {
 	t.Parallel()
 	r, _ := fakeRig(t)
-	relay := r.run(t)
+	process := r.run(t)
 	const rows, large = 20, 10
 	for n := range rows {
 		pad := 10
@@ -32,7 +32,7 @@ func TestTooLargeBetweenOthers(t *testing.T) {
 			pad = 10 // only a's row is large
 		}
 	}
-	relay.fails(t, 14, "max.message.bytes")
+	process.fails(t, 14, "max.message.bytes")
 	numbers := func(key string) (numbers []int, partition int32) {
 		for _, rec := range r.kafka.ReadAll(t, r.topic) {
 			if string(rec.Key) == key {
@@ -53,9 +53,9 @@ func TestTooLargeBetweenOthers(t *testing.T) {
 	}
 
 	r.alter(t, "max.message.bytes", "3000000")
-	relay = r.run(t)
+	process = r.run(t)
 	r.confirmed(t, 30*time.Second)
-	relay.terminate(t)
+	process.terminate(t)
 	for _, key := range []string{"a", "b", "c"} {
 		got, _ := numbers(key)
 		if repeated := len(got) - rows; repeated < 0 || !slices.Equal(firstSeen(got), upTo(rows)) || key == "a" && repeated > 0 {
@@ -115,8 +115,8 @@ const routed = "outbox.topic=${route}"
 func TestNullKeyAndPayload(t *testing.T) {
 	t.Parallel()
 	r := nullable(t, kafkatest.Fake(t).Cluster)
-	relay := start(t, "run", "-c", r.config, "--set", routed)
-	relay.logged(t, "streaming")
+	process := start(t, "run", "-c", r.config, "--set", routed)
+	process.logged(t, "streaming")
 	show := func(b []byte) string {
 		if b == nil {
 			return "null"
@@ -132,7 +132,7 @@ func TestNullKeyAndPayload(t *testing.T) {
 		r.insertRow(t, r.topic, "k", "null"): `"k" "null"`,
 	}
 	r.confirmed(t, 30*time.Second)
-	relay.terminate(t)
+	process.terminate(t)
 	records := r.kafka.ReadAll(t, r.topic)
 	for _, rec := range records {
 		if got := show(rec.Key) + " " + show(rec.Value); got != want[header(rec, "id")] {
@@ -162,18 +162,18 @@ func TestNullIsRefused(t *testing.T) {
 			t.Parallel()
 			r := nullable(t, tc.kafka)
 			args := []string{"run", "-c", r.config, "--set", routed}
-			relay := start(t, args...)
-			relay.logged(t, "streaming")
+			process := start(t, args...)
+			process.logged(t, "streaming")
 			before := r.insertRow(t, r.topic, "k", `{}`)
 			bad := r.insertRow(t, tc.topic, tc.key, `{}`)
 			after := r.insertRow(t, r.topic, "k", `{}`)
-			relay.fails(t, 14, append(tc.says, bad, "transaction 0/")...)
+			process.fails(t, 14, append(tc.says, bad, "transaction 0/")...)
 
 			dead := r.kafka.Topic(t, 1, nil)
-			relay = start(t, append(args, "--set", "on_bad_record=dead-letter", "--set", "dead_letter_topic="+dead)...)
-			relay.logged(t, "streaming")
+			process = start(t, append(args, "--set", "on_bad_record=dead-letter", "--set", "dead_letter_topic="+dead)...)
+			process.logged(t, "streaming")
 			r.confirmed(t, 30*time.Second)
-			relay.terminate(t)
+			process.terminate(t)
 			ids := func(records []*kgo.Record) (ids []string) {
 				for _, rec := range records {
 					ids = append(ids, header(rec, "id")+header(rec, "dead_letter_column_id"))

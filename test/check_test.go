@@ -62,10 +62,10 @@ func TestRunChecks(t *testing.T) {
 	r := newRig(t, pgtest.Database(t), kafkatest.Fake(t).Cluster)
 	r.run(t).terminate(t)
 	r.db.Exec(t, `CREATE TABLE bare (LIKE outbox); ALTER PUBLICATION `+publication+` SET (publish = 'insert, delete'); ALTER PUBLICATION `+publication+` ADD TABLE bare`)
-	relay := start(t, "run", "-c", r.config, "--set", "outbox.tables=outbox,bare")
-	relay.logged(t, `level=ERROR msg=check condition="replica identity bare"`)
-	relay.terminate(t)
-	if n := relay.times("msg=check"); n != 1 {
-		t.Errorf("%d lines, want one:\n%s", n, relay.stderr)
+	process := start(t, "run", "-c", r.config, "--set", "outbox.tables=outbox,bare")
+	process.logged(t, `level=ERROR msg=check condition="replica identity bare"`)
+	process.terminate(t)
+	if n := process.times("msg=check"); n != 1 {
+		t.Errorf("%d lines, want one:\n%s", n, process.stderr)
 	}
 }

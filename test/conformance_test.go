@@ -12,7 +12,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/conformance"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
@@ -114,27 +114,27 @@ func attempt(t *testing.T, c *conformance.Case, db *pgtest.DB, kafka *kafkatest.
 	}
 	slot := slotPrefix + strconv.FormatInt(time.Now().UnixNano(), 36) // the case's own may be in use by another
 	o.run.Began = time.Now()
-	relay := start(t, "run", "-c", config, "--slot", slot)
+	process := start(t, "run", "-c", config, "--slot", slot)
 	waitFor(t, 30*time.Second, "the relay to stream or end", func() bool {
-		return relay.ended() || strings.Contains(relay.stderr.String(), "msg=streaming")
+		return process.ended() || strings.Contains(process.stderr.String(), "msg=streaming")
 	})
-	if !relay.ended() {
+	if !process.ended() {
 		must(t, c.Rows.Run(t.Context(), db.DSN))
-		o.settle(t, relay, db, slot)
+		o.settle(t, process, db, slot)
 	}
-	o.code = relay.exit(t, 30*time.Second)
+	o.code = process.exit(t, 30*time.Second)
 	o.run.Ended = time.Now()
-	o.said = relay.stderr.String()
+	o.said = process.stderr.String()
 	o.records = written(t, kafka)
 	return o
 }
 
 // settle waits until the relay has confirmed everything that is in the log, and stops it, or
 // until it has ended by itself.
-func (o *outcome) settle(t *testing.T, relay *relay, db *pgtest.DB, slot string) {
+func (o *outcome) settle(t *testing.T, process *relayProcess, db *pgtest.DB, slot string) {
 	t.Helper()
-	awaitConfirmedOr(t, db.Conn(t), slot, 30*time.Second, relay.ended)
-	relay.signal(t, syscall.SIGTERM)
+	awaitConfirmedOr(t, db.Conn(t), slot, 30*time.Second, process.ended)
+	process.signal(t, syscall.SIGTERM)
 }
 
 // written returns what is in the topics of a cluster, but for the relay's own.
@@ -144,7 +144,7 @@ func written(t *testing.T, kafka *kafkatest.Cluster) (records []conformance.Reco
 	must(t, err)
 	var names []string
 	for _, name := range topics.Names() {
-		if name != connector.PositionTopic {
+		if name != relay.PositionTopic {
 			names = append(names, name)
 		}
 	}

@@ -50,30 +50,30 @@ const unconfirmed = 20_000
 
 // Killed again and again under load, the relay loses nothing and keeps the order.
 func TestKillRelay(t *testing.T) {
-	endUnderLoad(t, (*relay).kill, cycles(t)*unconfirmed)
+	endUnderLoad(t, (*relayProcess).kill, cycles(t)*unconfirmed)
 }
 
 // Stopped by SIGTERM under load, the relay exits 0 and nothing is repeated.
 func TestTerminateUnderLoad(t *testing.T) {
-	endUnderLoad(t, (*relay).terminate, 0)
+	endUnderLoad(t, (*relayProcess).terminate, 0)
 }
 
 // endUnderLoad ends the relay by end and starts it again while the workload writes, and
 // allows for so many repetitions in all.
-func endUnderLoad(t *testing.T, end func(*relay, *testing.T), duplicates int) {
+func endUnderLoad(t *testing.T, end func(*relayProcess, *testing.T), duplicates int) {
 	t.Helper()
 	onEachServer(t, func(t *testing.T, r *rig) {
-		relay := r.run(t)
+		process := r.run(t)
 		underLoad(t, r, func() {
 			for range cycles(t) {
 				r.progress(t)
-				end(relay, t)
-				relay = r.run(t)
+				end(process, t)
+				process = r.run(t)
 			}
 			r.progress(t)
 		})
 		r.arrived(t, 30*time.Second)
-		relay.terminate(t)
+		process.terminate(t)
 		r.settle(t, duplicates)
 	})
 }
@@ -90,7 +90,7 @@ func ownRig(t *testing.T) (*rig, *pgserver.Server, *kafkatest.Server) {
 // since it outlives the server, repeats nothing.
 func TestRestartPostgres(t *testing.T) {
 	r, srv, _ := ownRig(t)
-	relay := r.run(t)
+	process := r.run(t)
 	underLoad(t, r, func() {
 		for range cycles(t) {
 			for name, stop := range map[string]func(context.Context) error{
@@ -110,14 +110,14 @@ func TestRestartPostgres(t *testing.T) {
 		r.progress(t)
 	})
 	r.arrived(t, 30*time.Second)
-	relay.terminate(t)
+	process.terminate(t)
 	r.settle(t, 0)
 }
 
 // The broker is restarted, killed and frozen under load: nothing is lost, nothing repeated.
 func TestRestartBroker(t *testing.T) {
 	r, _, broker := ownRig(t)
-	relay := r.run(t)
+	process := r.run(t)
 	underLoad(t, r, func() {
 		for range cycles(t) {
 			r.progress(t)
@@ -134,7 +134,7 @@ func TestRestartBroker(t *testing.T) {
 		r.progress(t)
 	})
 	r.arrived(t, 60*time.Second)
-	relay.terminate(t)
+	process.terminate(t)
 	r.settle(t, 0)
 }
 
@@ -143,16 +143,16 @@ func TestRestartBroker(t *testing.T) {
 // meanwhile.
 func TestBrokerDown(t *testing.T) {
 	r, srv, broker := ownRig(t)
-	relay := r.run(t) // makes publication and slot
+	process := r.run(t) // makes publication and slot
 	r.load.run(t.Context(), t, 1000)
 	r.arrived(t, 30*time.Second)
-	relay.terminate(t)
+	process.terminate(t)
 
 	must(t, broker.Shutdown(t.Context()))
-	relay = start(t, "run", "-c", r.config)
+	process = start(t, "run", "-c", r.config)
 	r.load.run(t.Context(), t, 20_000)
 	must(t, broker.Restart(t.Context()))
-	relay.logged(t, "streaming")
+	process.logged(t, "streaming")
 	r.arrived(t, 60*time.Second)
 
 	must(t, broker.Shutdown(t.Context()))
@@ -165,8 +165,8 @@ func TestBrokerDown(t *testing.T) {
 	must(t, srv.Restart(t.Context()))
 	must(t, broker.Restart(t.Context()))
 	r.arrived(t, 2*time.Minute)
-	relay.flat(t)
-	relay.terminate(t)
+	process.flat(t)
+	process.terminate(t)
 	r.settle(t, 0)
 }
 
@@ -175,18 +175,18 @@ func TestBrokerDown(t *testing.T) {
 func TestTerminateWithBrokerDown(t *testing.T) {
 	r, _, broker := ownRig(t)
 	t.Setenv("OUTBOX_CDC_DRAIN_TIMEOUT", "2s")
-	relay := r.run(t)
+	process := r.run(t)
 	r.load.run(t.Context(), t, 1000)
 	r.arrived(t, 30*time.Second)
 	must(t, broker.Kill(t.Context()))
 	r.load.run(t.Context(), t, 5000)
-	relay.signal(t, syscall.SIGTERM)
-	if code := relay.exit(t, 10*time.Second); code != 0 {
+	process.signal(t, syscall.SIGTERM)
+	if code := process.exit(t, 10*time.Second); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 	must(t, broker.Restart(t.Context()))
-	relay = r.run(t)
+	process = r.run(t)
 	r.arrived(t, 30*time.Second)
-	relay.terminate(t)
+	process.terminate(t)
 	r.settle(t, unconfirmed)
 }

@@ -22,7 +22,7 @@ func TestDeadLetters(t *testing.T) {
 	t.Setenv("OUTBOX_CDC_OUTBOX_TOPIC", "${route}")
 	t.Setenv("OUTBOX_CDC_ON_BAD_RECORD", "dead-letter")
 	t.Setenv("OUTBOX_CDC_DEAD_LETTER_TOPIC", dead)
-	relay := r.run(t)
+	process := r.run(t)
 	conn := r.connect(t)
 	insert := func(topic, key, payload string) (id string) {
 		return ask[string](t, conn, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
@@ -44,10 +44,10 @@ func TestDeadLetters(t *testing.T) {
 	}
 	r.confirmed(t, 30*time.Second)
 	waitFor(t, 5*time.Second, "four of each kind to be counted", func() bool {
-		_, metrics := relay.ask(t, "metrics")
+		_, metrics := process.ask(t, "metrics")
 		return strings.Contains(metrics, `reason="row"} 4`) && strings.Contains(metrics, `reason="kafka"} 4`)
 	})
-	relay.terminate(t)
+	process.terminate(t)
 
 	var got []string
 	for _, key := range []string{"a", "b"} {
@@ -105,13 +105,13 @@ func TestDeadLetterRefused(t *testing.T) {
 	dead := kafka.Topic(t, 1, nil)
 	t.Setenv("OUTBOX_CDC_ON_BAD_RECORD", "dead-letter")
 	t.Setenv("OUTBOX_CDC_DEAD_LETTER_TOPIC", dead)
-	relay := r.run(t)
+	process := r.run(t)
 	r.db.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
 		VALUES (gen_random_uuid(), 'order', 'k', 'T', jsonb_build_object('big', repeat('x', 2000000)))`)
-	if code := relay.exit(t, 20*time.Second); code != 14 {
+	if code := process.exit(t, 20*time.Second); code != 14 {
 		t.Errorf("exit code %d, want 14", code)
 	}
-	if out := relay.stderr.String(); !strings.Contains(out, dead) {
+	if out := process.stderr.String(); !strings.Contains(out, dead) {
 		t.Errorf("the topic is not named:\n%s", out)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/route"
 	"github.com/outbox-cdc/outbox-cdc/test/conformance"
 )
@@ -56,10 +56,10 @@ func (o *outcome) verify(t *testing.T, c *conformance.Case, d deviation) {
 			want = conformance.Among(want, o.records)
 		}
 	case better:
-		o.ends(t, deviation{code: connector.ExitOK})
+		o.ends(t, deviation{code: relay.ExitOK})
 		want = o.golden(t, c)
 	default:
-		o.ends(t, deviation{code: connector.ExitOK})
+		o.ends(t, deviation{code: relay.ExitOK})
 		if c.Failure != "" {
 			t.Errorf("Debezium fails here, and what happens instead is not listed")
 		}
@@ -111,7 +111,7 @@ func always(d deviation) map[string]deviation {
 // Debezium writes is damage.
 func unlessExact(says, why string) map[string]deviation {
 	return map[string]deviation{
-		"exact": {stops, connector.ExitBadRecord, says, why},
+		"exact": {stops, relay.ExitBadRecord, says, why},
 		"plain": {does: better, why: why},
 	}
 }
@@ -122,33 +122,33 @@ func deviations() map[string]map[string]deviation {
 		"009-bytea-string": unlessExact("bytes with StringConverter",
 			"Debezium writes Java's description of a buffer, and the bytes are lost"),
 		"012-bytes-converter-on-jsonb-fails": always(deviation{
-			stops, connector.ExitNoDelivery, "is no bytea",
+			stops, relay.ExitNoDelivery, "is no bytea",
 			"the column cannot be what the converter is for, which is told before the first row",
 		}),
 		"023-route-null-fails": always(deviation{
-			stops, connector.ExitBadRecord, "is NULL, and the topic's name needs it",
+			stops, relay.ExitBadRecord, "is NULL, and the topic's name needs it",
 			"there is no topic for the row",
 		}),
 		"024-route-invalid-topic-fails": always(deviation{
-			stops, connector.ExitBadRecord, "the topic name contains ' '",
+			stops, relay.ExitBadRecord, "the topic name contains ' '",
 			"Kafka has no such topic",
 		}),
 		"025-route-regex-invalid-fails": always(deviation{
-			refuses, connector.ExitUsage, "transforms.outbox.route.topic.regex",
+			refuses, relay.ExitUsage, "transforms.outbox.route.topic.regex",
 			"the expression is wrong, which import tells and not the first row",
 		}),
 		"029-envelope-adjusted-names": unlessExact("member names that change",
 			"members of the document that get another name lose their values"),
 		"030-envelope-string": always(deviation{
-			refuses, connector.ExitUsage, "Struct{",
+			refuses, relay.ExitUsage, "Struct{",
 			"the value is Java's text of an object",
 		}),
 		"032-partition-out-of-range": always(deviation{
-			stops, connector.ExitBadRecord, "the topic has 4 partitions",
+			stops, relay.ExitBadRecord, "the topic has 4 partitions",
 			"Debezium neither fails nor goes on",
 		}),
 		"034-missing-column-fails": always(deviation{
-			stops, connector.ExitNoDelivery, `no column "nope"`,
+			stops, relay.ExitNoDelivery, `no column "nope"`,
 			"told before the first row",
 		}),
 		"037-headers-simple-specials": unlessExact("NaN and infinity have no form as a decimal",
@@ -160,7 +160,7 @@ func deviations() map[string]map[string]deviation {
 			why:  "a timestamptz says better than a timestamp when something was",
 		}),
 		"047-event-timestamp-date-fails": always(deviation{
-			stops, connector.ExitNoDelivery, "is no timestamp",
+			stops, relay.ExitNoDelivery, "is no timestamp",
 			"a day is no time, which is told before the first row",
 		}),
 		"048-event-timestamp-connect-mode-fails": always(deviation{
@@ -184,7 +184,7 @@ func deviations() map[string]map[string]deviation {
 			why:  "a TRUNCATE is no event",
 		}),
 		"064-too-large-fails": always(deviation{
-			stops, connector.ExitBadRecord, "MESSAGE_TOO_LARGE",
+			stops, relay.ExitBadRecord, "MESSAGE_TOO_LARGE",
 			"the topic takes no record of that size",
 		}),
 		"065-errors-tolerance-all": always(deviation{

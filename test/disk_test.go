@@ -85,7 +85,7 @@ func TestDiskFull(t *testing.T) {
 		sink := cutproxy.Start(t, "")
 		fake := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ListenFn(sink.Listen))
 		r := newRig(t, pgtest.DatabaseOn(t, srv), fake.Cluster)
-		relay := r.run(t)
+		process := r.run(t)
 		underLoad(t, r, func() {
 			r.progress(t)
 			sink.Refuse()
@@ -104,8 +104,8 @@ func TestDiskFull(t *testing.T) {
 			t.Logf("%v from there being room and a sink to the last event", time.Since(began).Round(time.Millisecond))
 		})
 		r.arrived(t, 30*time.Second)
-		relay.flat(t)
-		relay.terminate(t)
+		process.flat(t)
+		process.terminate(t)
 		r.settle(t, 0)
 	})
 }

@@ -66,11 +66,11 @@ func TestStartErrors(t *testing.T) {
 			t.Parallel()
 			s := setting{"dsn": db.DSN, "publication": "good", "slot": good, "brokers": kafka.Addrs[0]}
 			maps.Copy(s, tc.with)
-			relay := start(t, "run", "-c", writeConfig(t, s))
-			if code := relay.exit(t, 20*time.Second); code != tc.code {
+			process := start(t, "run", "-c", writeConfig(t, s))
+			if code := process.exit(t, 20*time.Second); code != tc.code {
 				t.Errorf("exit code %d, want %d", code, tc.code)
 			}
-			out := relay.stderr.String()
+			out := process.stderr.String()
 			last := out[strings.LastIndex(strings.TrimSpace(out), "\n")+1:]
 			if !strings.Contains(last, fmt.Sprintf("exit %d (", tc.code)) {
 				t.Errorf("the last line does not name the exit code: %q", last)
@@ -120,13 +120,13 @@ func TestSlotInUse(t *testing.T) {
 func TestWALLevel(t *testing.T) {
 	srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"wal_level": "replica"}})
 	db := pgtest.DatabaseOn(t, srv)
-	relay := start(t, "run", "-c", writeConfig(t, map[string]string{
+	process := start(t, "run", "-c", writeConfig(t, map[string]string{
 		"dsn": db.DSN, "publication": "p", "slot": "s", "brokers": kafkatest.Fake(t).Addrs[0],
 	}))
-	if code := relay.exit(t, 20*time.Second); code != 10 {
+	if code := process.exit(t, 20*time.Second); code != 10 {
 		t.Errorf("exit code %d, want 10", code)
 	}
-	if out := relay.stderr.String(); !strings.Contains(out, "wal_level") {
+	if out := process.stderr.String(); !strings.Contains(out, "wal_level") {
 		t.Errorf("wal_level is not named:\n%s", out)
 	}
 }
@@ -145,7 +145,7 @@ func TestBadRow(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, pgtest.Database(t), kafka)
 			t.Setenv("OUTBOX_CDC_OUTBOX_TOPIC", "${route}")
-			relay := r.run(t)
+			process := r.run(t)
 			conn := r.connect(t)
 			insert := func(topic, payload string) (id string) {
 				return ask[string](t, conn, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
@@ -158,10 +158,10 @@ func TestBadRow(t *testing.T) {
 			after := ask[string](t, conn, `SELECT pg_current_wal_lsn()::text`)
 			insert("", `{"n": 2}`)
 
-			if code := relay.exit(t, 20*time.Second); code != 14 {
+			if code := process.exit(t, 20*time.Second); code != 14 {
 				t.Errorf("exit code %d, want 14", code)
 			}
-			out := relay.stderr.String()
+			out := process.stderr.String()
 			for _, want := range []string{id, tc.says, "transaction 0/", "exit 14 ("} {
 				if !strings.Contains(out, want) {
 					t.Errorf("%q is not said:\n%s", want, out)
@@ -175,9 +175,9 @@ func TestBadRow(t *testing.T) {
 			}
 
 			r.db.Exec(t, `SELECT pg_replication_slot_advance($1, $2)`, r.slot, after)
-			relay = start(t, "run", "-c", r.config, "--accept-gap")
+			process = start(t, "run", "-c", r.config, "--accept-gap")
 			waitFor(t, 10*time.Second, "the row behind the bad one", func() bool { return len(kafka.ReadAll(t, r.topic)) == 2 })
-			relay.terminate(t)
+			process.terminate(t)
 		})
 	}
 }

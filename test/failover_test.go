@@ -7,8 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
 	"github.com/outbox-cdc/outbox-cdc/internal/cutproxy"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -95,12 +95,12 @@ func onEachWithSlotSync(t *testing.T, f func(t *testing.T, install pgserver.Inst
 
 // standbyAway cuts the standby off for a while: the primary sends nothing meanwhile, and the
 // relay waits.
-func (p *pair) standbyAway(t *testing.T, relay *relay) {
+func (p *pair) standbyAway(t *testing.T, process *relayProcess) {
 	t.Helper()
 	p.between.Refuse()
 	p.between.Cut()
 	p.load.run(t.Context(), t, 50)
-	relay.logged(t, "the server sends nothing until a standby has it")
+	process.logged(t, "the server sends nothing until a standby has it")
 	must(t, p.between.Accept())
 	p.arrived(t, 30*time.Second)
 }
@@ -133,12 +133,12 @@ func TestFailover(t *testing.T) {
 				t.Parallel()
 				p := newPair(t, install, primary, keepsSlots)
 				p.setUp(t)
-				relay := p.run(t)
+				process := p.run(t)
 				p.load.run(t.Context(), t, 500)
 				p.arrived(t, 30*time.Second)
 				p.synced(t)
 				if primary != nil {
-					p.standbyAway(t, relay)
+					p.standbyAway(t, process)
 				}
 				before := p.load.total()
 
@@ -158,12 +158,12 @@ func TestFailover(t *testing.T) {
 				if n := p.phantoms(t, p.connect(t)); n != late {
 					t.Errorf("%d events were delivered that the new primary does not have, want %d", n, late)
 				}
-				relay.logged(t, "timeline=2 from=0/0")
+				process.logged(t, "timeline=2 from=0/0")
 				p.load.run(t.Context(), t, 500)
 				p.arrived(t, 30*time.Second)
 				t.Logf("%v from the end of the primary to the last row of its successor, %d phantoms", time.Since(began).Round(time.Millisecond), late)
 				p.confirmed(t, 10*time.Second)
-				relay.terminate(t)
+				process.terminate(t)
 				p.goesOn(t) // from the position record, which is of the new timeline now
 				p.settle(t, before+late)
 			})
@@ -177,25 +177,25 @@ func TestFailoverUnderLoad(t *testing.T) {
 	onEachWithSlotSync(t, func(t *testing.T, install pgserver.Install) {
 		p := newPair(t, install, waits, keepsSlots)
 		p.setUp(t)
-		relay := p.run(t)
+		process := p.run(t)
 		p.load.run(t.Context(), t, 100)
 		p.arrived(t, 30*time.Second)
 		p.synced(t)
 		underLoad(t, p.rig, func() {
 			p.progress(t)
 			must(t, p.primary.Kill(t.Context()))
-			relay.kill(t)
-			relay = start(t, "run", "-c", p.config, "--set", "startup_timeout=60s")
-			relay.logged(t, "waiting for the source")
+			process.kill(t)
+			process = start(t, "run", "-c", p.config, "--set", "startup_timeout=60s")
+			process.logged(t, "waiting for the source")
 			p.failOver(t)
 			began := time.Now()
-			relay.logged(t, "timeline=2")
+			process.logged(t, "timeline=2")
 			p.progress(t)
 			t.Logf("%v from the promotion to the first new event", time.Since(began).Round(time.Millisecond))
 			p.progress(t)
 		})
 		p.arrived(t, 30*time.Second)
-		relay.terminate(t)
+		process.terminate(t)
 		p.settle(t, p.load.total())
 	})
 }
@@ -206,12 +206,12 @@ func TestFailoverWithoutSlot(t *testing.T) {
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
 		t.Parallel()
 		p := newPair(t, srv.Install(), nil, nil)
-		relay := p.run(t)
+		process := p.run(t)
 		p.load.run(t.Context(), t, 500)
 		p.arrived(t, 30*time.Second)
 		p.failOver(t)
-		relay.fails(t, connector.ExitSlotLost, p.slot, "does not exist", "outbox-cdc setup")
-		p.refused(t, connector.ExitSlotLost, p.slot) // and it is not made anew by a start
+		process.fails(t, relay.ExitSlotLost, p.slot, "does not exist", "outbox-cdc setup")
+		p.refused(t, relay.ExitSlotLost, p.slot) // and it is not made anew by a start
 		p.settle(t, 0)
 	})
 }
@@ -225,7 +225,7 @@ func TestRestoredBackup(t *testing.T) {
 		db := pgtest.DatabaseOn(t, old)
 		through := &pgtest.DB{Name: db.Name, Server: old, DSN: fmt.Sprintf("postgres://postgres@%s/%s?sslmode=disable", front.Addr(), db.Name)}
 		r := newRig(t, through, kafkatest.Fake(t).Cluster)
-		relay := r.run(t)
+		process := r.run(t)
 		r.load.run(t.Context(), t, 500)
 		r.arrived(t, 30*time.Second)
 		restored := pgtest.Restored(t, old)
@@ -234,8 +234,8 @@ func TestRestoredBackup(t *testing.T) {
 
 		front.Redirect(restored.Addr())
 		front.Cut()
-		relay.fails(t, connector.ExitSlotLost, r.slot, "does not exist")
-		r.refused(t, connector.ExitSlotLost, r.slot)
+		process.fails(t, relay.ExitSlotLost, r.slot, "does not exist")
+		r.refused(t, relay.ExitSlotLost, r.slot)
 		r.settle(t, 0)
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -38,7 +38,7 @@ func (r *rig) fill(t *testing.T, rows int) {
 func TestInitialCopy(t *testing.T) {
 	srv := pgtest.Start(t, pgserver.Config{}) // the slot waits for every transaction of the server
 	w := watch(t, srv, kafkatest.Fake(t), `CREATE TABLE outbox `+outboxColumns)
-	w.cfg.InitialCopy, w.cfg.PositionTopic = true, connector.PositionTopic
+	w.cfg.InitialCopy, w.cfg.PositionTopic = true, relay.PositionTopic
 	const before = 5000
 	w.db.Exec(t, `INSERT INTO outbox SELECT n, $1, 'k', 'T', '{}' FROM generate_series(1, $2::int) n`, w.topic, before)
 	var stop atomic.Bool
@@ -62,10 +62,10 @@ func TestInitialCopy(t *testing.T) {
 	w.kafka.ReadN(t, total, w.topic)
 	awaitConfirmed(t, w.db.Conn(t), w.cfg.Source.Slot, 20*time.Second)
 	w.stop()
-	w.fails(t, connector.ExitOK)
+	w.fails(t, relay.ExitOK)
 	w.run(t)
 	w.stop()
-	w.fails(t, connector.ExitOK)
+	w.fails(t, relay.ExitOK)
 
 	records := w.kafka.ReadAll(t, w.topic)
 	times := make(map[string]int)
@@ -111,7 +111,7 @@ func TestInitialCopyInterrupted(t *testing.T) {
 			const gone = "ffffffff-0000-4000-8000-000000000000"
 			r.db.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES ($1, 'order', 'k', 'T', '{}')`, gone)
 			r.db.Exec(t, `DELETE FROM outbox WHERE id = $1`, gone)
-			r.refused(t, connector.ExitContinuity, "initial copy", "source.initial_copy", "--accept-gap")
+			r.refused(t, relay.ExitContinuity, "initial copy", "source.initial_copy", "--accept-gap")
 			second := start(t, args...)
 			second.logged(t, "initial copy sent")
 			r.confirmed(t, 30*time.Second)
@@ -145,16 +145,16 @@ func TestInitialCopyRefused(t *testing.T) {
 	r.collector.Stop()
 	args := []string{"run", "-c", r.config, "--set", "source.initial_copy=true"}
 	out, code := command(t, append(args, "--set", "position_topic=")...)
-	if code != connector.ExitUsage || !strings.Contains(out, "position_topic") {
+	if code != relay.ExitUsage || !strings.Contains(out, "position_topic") {
 		t.Errorf("without position_topic: exit code %d\n%s", code, out)
 	}
 	if out, code := command(t, "setup", "-c", r.config); code != 0 {
 		t.Fatalf("setup: exit code %d\n%s", code, out)
 	}
-	relay := start(t, args...)
-	relay.logged(t, "no initial copy: the slot was there already")
-	relay.logged(t, "streaming")
-	relay.terminate(t)
+	process := start(t, args...)
+	process.logged(t, "no initial copy: the slot was there already")
+	process.logged(t, "streaming")
+	process.terminate(t)
 }
 
 // When the stream is lost while a copy is under way, another relay may have the slot: the copy,
@@ -164,23 +164,23 @@ func TestInitialCopySenderTerminated(t *testing.T) {
 	r.collector.Stop()
 	const rows = 300_000
 	r.fill(t, rows)
-	relay := start(t, "run", "-c", r.config, "--set", "source.initial_copy=true")
-	relay.logged(t, "initial copy begins")
+	process := start(t, "run", "-c", r.config, "--set", "source.initial_copy=true")
+	process.logged(t, "initial copy begins")
 	conn := r.connect(t)
 	if !ask[bool](t, conn, `SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1`, r.slot) {
 		t.Fatal("no sender to terminate")
 	}
-	relay.loggedTimes(t, "msg=streaming", 2)
-	relay.logged(t, "initial copy sent")
+	process.loggedTimes(t, "msg=streaming", 2)
+	process.logged(t, "initial copy sent")
 	const last = "ffffffff-0000-4000-8000-000000000000"
 	r.db.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES ($1, 'order', 'k', 'T', '{}')`, last)
 	r.confirmed(t, 30*time.Second)
-	relay.terminate(t)
+	process.terminate(t)
 	times := r.times(t)
 	if len(times) != rows+1 || times[last] != 1 || r.recorded(t).Copying {
 		t.Errorf("%d rows have come of %d", len(times), rows+1)
 	}
-	if n := relay.times("initial copy begins"); n != 2 {
+	if n := process.times("initial copy begins"); n != 2 {
 		t.Errorf("%d copies have begun", n)
 	}
 }
@@ -193,7 +193,7 @@ func TestInitialCopyTakenOver(t *testing.T) {
 	r.fill(t, rows)
 	args := []string{"run", "-c", r.config, "--set", "source.initial_copy=true"}
 	first, second := start(t, args...), start(t, args...)
-	begun := func(p *relay) bool { return p.times("initial copy begins") > 0 }
+	begun := func(p *relayProcess) bool { return p.times("initial copy begins") > 0 }
 	waitFor(t, 20*time.Second, "a copy to begin", func() bool { return begun(first) || begun(second) })
 	if begun(second) {
 		first, second = second, first

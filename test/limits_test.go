@@ -40,7 +40,7 @@ func limitedTo(t *testing.T, mb int) *cgroup {
 }
 
 // start runs the binary in the cgroup.
-func (g *cgroup) start(t *testing.T, args ...string) *relay {
+func (g *cgroup) start(t *testing.T, args ...string) *relayProcess {
 	t.Helper()
 	const enter = `echo $$ >"$0/cgroup.procs" && exec "$@"`
 	return startProgram(t, "sh", append([]string{"-c", enter, g.dir, binary(t)}, args...)...)
@@ -65,8 +65,8 @@ func TestMemoryLimit(t *testing.T) {
 	t.Parallel()
 	g := limitedTo(t, maxResident)
 	r, _, broker := ownRig(t)
-	relay := g.start(t, "run", "-c", r.config)
-	relay.logged(t, "streaming")
+	process := g.start(t, "run", "-c", r.config)
+	process.logged(t, "streaming")
 	r.load.giant(t.Context(), t, envInt(t, "OUTBOX_TEST_ROWS", 100_000))
 	r.arrived(t, 2*time.Minute)
 	r.settle(t, 0)
@@ -85,8 +85,8 @@ func TestMemoryLimit(t *testing.T) {
 	time.Sleep(3 * time.Second)
 	must(t, broker.Resume())
 	r.confirmed(t, time.Minute)
-	t.Logf("rows of 64 kB: at most %d MB, resident %+v", g.peak(t), relay.memory(t))
-	relay.terminate(t)
+	t.Logf("rows of 64 kB: at most %d MB, resident %+v", g.peak(t), process.memory(t))
+	process.terminate(t)
 	must(t, r.collector.CatchUp(t.Context()))
 	if got := r.collector.Count() - before; got != 2*rows {
 		t.Errorf("%d records, want %d", got, 2*rows)

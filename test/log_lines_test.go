@@ -25,12 +25,12 @@ func TestOneLinePerStateChange(t *testing.T) {
 	proxy := cutproxy.Start(t, "")
 	fake := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ListenFn(proxy.Listen))
 	r := newRig(t, pgtest.Database(t), fake.Cluster)
-	relay := start(t, "run", "-c", r.config, "--set", "position_topic=")
-	relay.logged(t, "streaming")
+	process := start(t, "run", "-c", r.config, "--set", "position_topic=")
+	process.logged(t, "streaming")
 	r.load.run(t.Context(), t, 100)
 	r.arrived(t, 30*time.Second)
 
-	begun := len(relay.stderr.String())
+	begun := len(process.stderr.String())
 	proxy.Refuse()
 	proxy.Cut()
 	for stalled := time.Now(); time.Since(stalled) < 40*time.Second; time.Sleep(time.Second) {
@@ -38,11 +38,11 @@ func TestOneLinePerStateChange(t *testing.T) {
 	}
 	must(t, proxy.Accept())
 	r.arrived(t, time.Minute)
-	relay.logged(t, "sink recovered")
+	process.logged(t, "sink recovered")
 	time.Sleep(2 * time.Second) // a line too many would come now
 
 	said := map[string]int{}
-	for _, line := range message.FindAllStringSubmatch(relay.stderr.String()[begun:], -1) {
+	for _, line := range message.FindAllStringSubmatch(process.stderr.String()[begun:], -1) {
 		said[line[1]+" "+strings.Trim(line[2], `"`)]++
 	}
 	for line, n := range said {
@@ -54,7 +54,7 @@ func TestOneLinePerStateChange(t *testing.T) {
 		t.Errorf("said: %v", said)
 	}
 	t.Logf("said: %v", said)
-	relay.terminate(t)
+	process.terminate(t)
 	r.settle(t, 0)
 }
 

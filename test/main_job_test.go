@@ -9,7 +9,7 @@ import (
 const maxResident = 40
 
 // flat fails the test if the relay has ever occupied more than it may.
-func (r *relay) flat(t *testing.T) {
+func (r *relayProcess) flat(t *testing.T) {
 	t.Helper()
 	m := r.memory(t)
 	t.Logf("resident memory %+v MB", m)
@@ -24,17 +24,17 @@ func (r *relay) flat(t *testing.T) {
 func TestMainJob(t *testing.T) {
 	rows := envInt(t, "OUTBOX_TEST_ROWS", 100_000)
 	onEachServer(t, func(t *testing.T, r *rig) {
-		relay := r.run(t)
+		process := r.run(t)
 		began := time.Now()
 		r.load.run(t.Context(), t, rows)
 		written := time.Since(began)
 		r.arrived(t, time.Minute)
 		t.Logf("%d events written in %v, arrived %v later, resident memory %+v",
-			r.load.total(), written.Round(time.Millisecond), (time.Since(began) - written).Round(time.Millisecond), relay.memory(t))
+			r.load.total(), written.Round(time.Millisecond), (time.Since(began) - written).Round(time.Millisecond), process.memory(t))
 		r.confirmed(t, 2*time.Second)
 		r.settle(t, 0)
 		idleBesideBusy(t, r)
-		relay.terminate(t)
+		process.terminate(t)
 		r.settle(t, 0)
 	})
 }
@@ -71,7 +71,7 @@ func idleBesideBusy(t *testing.T, r *rig) {
 func TestGiantTransaction(t *testing.T) {
 	rows := envInt(t, "OUTBOX_TEST_ROWS", 100_000)
 	onEachServer(t, func(t *testing.T, r *rig) {
-		relay := r.run(t)
+		process := r.run(t)
 		began := time.Now()
 		r.load.giant(t.Context(), t, rows)
 		written := time.Since(began)
@@ -79,8 +79,8 @@ func TestGiantTransaction(t *testing.T) {
 		t.Logf("one transaction of %d events written in %v, arrived %v after its commit", rows,
 			written.Round(time.Millisecond), (time.Since(began) - written).Round(time.Millisecond))
 		r.confirmed(t, 2*time.Second)
-		relay.flat(t)
-		relay.terminate(t)
+		process.flat(t)
+		process.terminate(t)
 		r.settle(t, 0)
 	})
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -25,7 +25,7 @@ func (w *watched) emit(t *testing.T, transactional, prefix, id string) string {
 func TestMessages(t *testing.T) {
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		w := watch(t, srv, kafkatest.Fake(t), `CREATE TABLE unrelated (id int)`)
-		w.cfg.Tables, w.cfg.Messages, w.cfg.PositionTopic = nil, []string{"outbox", "billing"}, connector.PositionTopic
+		w.cfg.Tables, w.cfg.Messages, w.cfg.PositionTopic = nil, []string{"outbox", "billing"}, relay.PositionTopic
 		w.run(t)
 		conn := w.db.Conn(t)
 		exec := func(statements ...string) {
@@ -44,7 +44,7 @@ func TestMessages(t *testing.T) {
 		w.kafka.ReadN(t, 5, w.topic)
 		awaitConfirmed(t, conn, w.cfg.Source.Slot, 20*time.Second)
 		w.stop()
-		w.fails(t, connector.ExitOK)
+		w.fails(t, relay.ExitOK)
 
 		exec(w.emit(t, "false", "outbox", "6"))
 		w.run(t)
@@ -52,7 +52,7 @@ func TestMessages(t *testing.T) {
 		w.kafka.ReadN(t, 7, w.topic)
 		awaitConfirmed(t, conn, w.cfg.Source.Slot, 20*time.Second)
 		w.stop()
-		w.fails(t, connector.ExitOK)
+		w.fails(t, relay.ExitOK)
 		if got, want := ids(w.kafka.ReadAll(t, w.topic)), strings.Fields("1 2 3 4 5 6 7"); !slices.Equal(got, want) {
 			t.Errorf("ids %q, want %q", got, want)
 		}
@@ -75,7 +75,7 @@ func TestMessageIsNotConfirmedEarly(t *testing.T) {
 	before := pgtest.QueryRow[string](t, w.db, "SELECT pg_current_wal_insert_lsn()::text")
 	w.db.Exec(t, strings.Replace(w.emit(t, "false", "outbox", "2"), w.topic, "no topic", 1)) // it cannot be delivered
 	w.db.Exec(t, w.emit(t, "true", "outbox", "3"))
-	w.fails(t, connector.ExitBadRecord, "the topic name contains")
+	w.fails(t, relay.ExitBadRecord, "the topic name contains")
 	if !pgtest.QueryRow[bool](t, w.db, "SELECT confirmed_flush_lsn <= $1::pg_lsn FROM pg_replication_slots WHERE slot_name = $2", before, w.cfg.Source.Slot) {
 		t.Error("what was not delivered is confirmed")
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -532,7 +532,7 @@ func unreadableRecord(t *testing.T, o *operation, srv *pgserver.Server) {
 	r.terminate(t)
 	client := o.kafka.Client(t)
 	must(t, client.ProduceSync(t.Context(), &kgo.Record{
-		Topic: connector.PositionTopic, Key: []byte(o.slot), Value: []byte(`{"version": 99}`),
+		Topic: relay.PositionTopic, Key: []byte(o.slot), Value: []byte(`{"version": 99}`),
 	}).FirstErr())
 	o.fails(t, 15, "the position record cannot be read", "position_topic")
 	o.streams(t)

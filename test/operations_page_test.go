@@ -89,7 +89,7 @@ func verdicts(t *testing.T) []string {
 // exitCodes reads the codes from where they are declared.
 func exitCodes(t *testing.T) []string {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), "../internal/connector/errors.go", nil, 0)
+	file, err := parser.ParseFile(token.NewFileSet(), "../internal/relay/errors.go", nil, 0)
 	must(t, err)
 	var codes []string
 	ast.Inspect(file, func(n ast.Node) bool {

@@ -20,7 +20,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -284,7 +284,7 @@ func (o *operation) exec(t *testing.T, text string) []map[string]string {
 
 // sh runs the commands of the next block, one after the other. It returns what the last one
 // has written, or, if that starts the relay, the relay.
-func (o *operation) sh(t *testing.T) (out string, r *relay) {
+func (o *operation) sh(t *testing.T) (out string, r *relayProcess) {
 	t.Helper()
 	for line := range strings.Lines(o.take(t, "sh")) {
 		if strings.HasPrefix(line, "outbox-cdc run") {
@@ -311,13 +311,13 @@ func (o *operation) command(t *testing.T, line string) string {
 const runLine = "outbox-cdc run -c outbox-cdc.yaml"
 
 // run starts the relay by a line of the page.
-func (o *operation) run(t *testing.T, line string) *relay {
+func (o *operation) run(t *testing.T, line string) *relayProcess {
 	t.Helper()
 	return startProgram(t, "/bin/sh", "-c", o.shell(t, "exec "+line))
 }
 
 // stream starts the relay, and waits until it streams.
-func (o *operation) stream(t *testing.T) *relay {
+func (o *operation) stream(t *testing.T) *relayProcess {
 	t.Helper()
 	r := o.run(t, runLine)
 	r.logged(t, "msg=streaming")
@@ -325,7 +325,7 @@ func (o *operation) stream(t *testing.T) *relay {
 }
 
 // streams runs the next block, which starts the relay, and demands that it delivers.
-func (o *operation) streams(t *testing.T) *relay {
+func (o *operation) streams(t *testing.T) *relayProcess {
 	t.Helper()
 	_, r := o.sh(t)
 	r.logged(t, "msg=streaming")
@@ -366,7 +366,7 @@ var lastLine = regexp.MustCompile(`^exit (\d+) \([a-zA-Z ]+\): (?:slot \S+|Kafka
 
 // ends demands that the relay ends with code, and says all of says, and that the last line has
 // the code, the object and the next step. It returns what it has said.
-func (o *operation) ends(t *testing.T, r *relay, code int, says ...string) string {
+func (o *operation) ends(t *testing.T, r *relayProcess, code int, says ...string) string {
 	t.Helper()
 	got := r.exit(t, 30*time.Second)
 	out := r.stderr.String()
@@ -444,7 +444,7 @@ func (e *events) has(id string) bool {
 func recordedPosition(t *testing.T, kafka *kafkatest.Cluster, name string) *checkpoint.Position {
 	t.Helper()
 	var records [][]byte
-	for _, rec := range kafka.ReadAll(t, connector.PositionTopic) {
+	for _, rec := range kafka.ReadAll(t, relay.PositionTopic) {
 		if string(rec.Key) == name {
 			records = append(records, rec.Value)
 		}

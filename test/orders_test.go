@@ -43,7 +43,7 @@ type shop struct {
 	topic  string
 	config string // of the relay
 
-	service *relay
+	service *relayProcess
 	url     string
 }
 
@@ -68,7 +68,7 @@ func (s *shop) open(t *testing.T) {
 }
 
 // relay starts the relay and waits until it streams.
-func (s *shop) relay(t *testing.T) *relay {
+func (s *shop) relay(t *testing.T) *relayProcess {
 	t.Helper()
 	r := start(t, "run", "-c", s.config)
 	r.logged(t, "streaming")
@@ -180,7 +180,7 @@ func TestOrders(t *testing.T) {
 	for name, kafka := range brokers {
 		t.Run(name, func(t *testing.T) {
 			s := openShop(t, pgtest.Server(t), kafka(t))
-			relay := s.relay(t)
+			process := s.relay(t)
 			const orders = 20
 			var wg sync.WaitGroup
 			for i := range orders {
@@ -206,7 +206,7 @@ OrderPaid {"id": %[1]q, "cents": 4200, "status": "paid", "customer": "customer-0
 			if got := strings.Join(life, "\n"); got != want {
 				t.Errorf("records of an order:\n%s\nwant:\n%s", got, want)
 			}
-			relay.terminate(t)
+			process.terminate(t)
 			s.service.terminate(t)
 		})
 	}
@@ -220,12 +220,12 @@ func TestOrdersAreNotified(t *testing.T) {
 			s := openShop(t, pgtest.Server(t), kafka(t))
 			dir, err := buildExamples()
 			must(t, err)
-			notify := func() *relay {
+			notify := func() *relayProcess {
 				t.Helper()
 				return startProgram(t, filepath.Join(dir, "notifications"), "-dsn", s.db.DSN, "-brokers", s.kafka.Addrs[0],
 					"-topic", s.topic, "-group", s.topic, "-metrics", "127.0.0.1:0")
 			}
-			relay, consumer := s.relay(t), notify()
+			process, consumer := s.relay(t), notify()
 			conn := s.db.Conn(t)
 			waitFor(t, time.Minute, "the consumer's table", func() bool {
 				return ask[bool](t, conn, `SELECT to_regclass('notifications') IS NOT NULL`)
@@ -238,8 +238,8 @@ func TestOrdersAreNotified(t *testing.T) {
 				}
 				switch i {
 				case 10:
-					relay.kill(t)
-					relay = s.relay(t)
+					process.kill(t)
+					process = s.relay(t)
 				case 20:
 					consumer.kill(t)
 					consumer = notify()
@@ -248,7 +248,7 @@ func TestOrdersAreNotified(t *testing.T) {
 			waitFor(t, 2*time.Minute, "the last order's notifications", func() bool {
 				return ask[int](t, conn, `SELECT count(DISTINCT (order_id, message))::int FROM notifications`) >= 2*orders
 			})
-			relay.terminate(t)
+			process.terminate(t)
 			consumer.terminate(t)
 			if n := ask[int](t, conn, `SELECT count(*)::int FROM notifications`); n != 2*orders {
 				t.Errorf("%d notifications, want %d", n, 2*orders)
@@ -267,7 +267,7 @@ func TestOrdersAreNotified(t *testing.T) {
 func TestOrdersServerFailsBetweenTheInserts(t *testing.T) {
 	srv := pgtest.Start(t, pgserver.Config{})
 	s := openShop(t, srv, kafkatest.Fake(t).Cluster)
-	relay := s.relay(t)
+	process := s.relay(t)
 	conn, err := pgx.Connect(t.Context(), s.db.DSN)
 	must(t, err)
 	held, _ := s.holdAt(t, conn, false)
@@ -288,7 +288,7 @@ func TestOrdersServerFailsBetweenTheInserts(t *testing.T) {
 		t.Error("the order of the transaction that failed is there")
 	}
 	s.settle(t, 1, false)
-	relay.terminate(t)
+	process.terminate(t)
 }
 
 // The service is killed in the middle of a transaction, or when its COMMIT is on the way and no
@@ -297,7 +297,7 @@ func TestOrdersServiceIsKilled(t *testing.T) {
 	for name, commit := range map[string]bool{"before the commit": false, "after the commit": true} {
 		t.Run(name, func(t *testing.T) {
 			s := openShop(t, pgtest.Server(t), kafkatest.Fake(t).Cluster)
-			relay := s.relay(t)
+			process := s.relay(t)
 			conn := s.db.Conn(t)
 			held, release := s.holdAt(t, conn, commit)
 			answered := make(chan int, 1)
@@ -321,7 +321,7 @@ func TestOrdersServiceIsKilled(t *testing.T) {
 				t.Errorf("the order is new: %v", fresh)
 			}
 			s.settle(t, 1, false)
-			relay.terminate(t)
+			process.terminate(t)
 		})
 	}
 }
@@ -330,7 +330,7 @@ func TestOrdersServiceIsKilled(t *testing.T) {
 func TestOrdersBrokerIsDown(t *testing.T) {
 	kafka := kafkatest.Start(t, kafkatest.Config{})
 	s := openShop(t, pgtest.Server(t), kafka.Cluster)
-	relay := s.relay(t)
+	process := s.relay(t)
 	s.place(t, "before")
 	s.settle(t, 1, false)
 	must(t, kafka.Shutdown(t.Context()))
@@ -341,14 +341,14 @@ func TestOrdersBrokerIsDown(t *testing.T) {
 	}
 	must(t, kafka.Restart(t.Context()))
 	s.settle(t, 11, false)
-	relay.terminate(t)
+	process.terminate(t)
 }
 
 // The relay is killed again and again while orders are placed. Records may come again, with the
 // same ids.
 func TestOrdersRelayIsKilled(t *testing.T) {
 	s := openShop(t, pgtest.Server(t), kafkatest.Broker(t))
-	relay := s.relay(t)
+	process := s.relay(t)
 	orders := 0
 	for range cycles(t) {
 		var wg sync.WaitGroup
@@ -357,10 +357,10 @@ func TestOrdersRelayIsKilled(t *testing.T) {
 			key := fmt.Sprint("customer-", orders)
 			wg.Go(func() { s.place(t, key) })
 		}
-		relay.kill(t)
+		process.kill(t)
 		wg.Wait()
-		relay = s.relay(t)
+		process = s.relay(t)
 	}
 	s.settle(t, orders, true)
-	relay.terminate(t)
+	process.terminate(t)
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
@@ -19,14 +19,14 @@ func (r *rig) recorded(t *testing.T) checkpoint.Position {
 	t.Helper()
 	var p checkpoint.Position
 	found := false
-	for _, rec := range r.kafka.ReadAll(t, connector.PositionTopic) {
+	for _, rec := range r.kafka.ReadAll(t, relay.PositionTopic) {
 		if string(rec.Key) == r.slot {
 			must(t, json.Unmarshal(rec.Value, &p))
 			found = true
 		}
 	}
 	if !found {
-		t.Fatalf("no position of %s in %s", r.slot, connector.PositionTopic)
+		t.Fatalf("no position of %s in %s", r.slot, relay.PositionTopic)
 	}
 	return p
 }
@@ -40,20 +40,20 @@ func (r *rig) refused(t *testing.T, code int, says ...string) {
 // goesOn starts the relay with args and demands that new events arrive.
 func (r *rig) goesOn(t *testing.T, args ...string) {
 	t.Helper()
-	relay := start(t, append([]string{"run", "-c", r.config}, args...)...)
-	relay.logged(t, "streaming")
+	process := start(t, append([]string{"run", "-c", r.config}, args...)...)
+	process.logged(t, "streaming")
 	r.load.run(t.Context(), t, 500)
 	r.arrived(t, 30*time.Second)
-	relay.terminate(t)
+	process.terminate(t)
 }
 
 // The position is recorded before the server is told, and to the very end at a clean stop.
 func TestPositionIsRecorded(t *testing.T) {
 	r := newRig(t, pgtest.Database(t), kafkatest.Broker(t))
-	relay := r.run(t)
+	process := r.run(t)
 	r.load.run(t.Context(), t, 2000)
 	r.arrived(t, 30*time.Second)
-	relay.terminate(t)
+	process.terminate(t)
 	p := r.recorded(t)
 	conn := r.connect(t)
 	slot := ask[string](t, conn, `SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1`, r.slot)
@@ -81,10 +81,10 @@ func TestSlotMoved(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, pgtest.Database(t), kafkatest.Broker(t))
-			relay := r.run(t)
+			process := r.run(t)
 			r.load.run(t.Context(), t, 500)
 			r.arrived(t, 30*time.Second)
-			relay.terminate(t)
+			process.terminate(t)
 			r.settle(t, 0)
 			before := r.recorded(t)
 
@@ -113,15 +113,15 @@ func TestSlotMoved(t *testing.T) {
 // Without a position topic nothing is kept, and that is said.
 func TestNoPositionTopic(t *testing.T) {
 	r := newRig(t, pgtest.Database(t), kafkatest.Broker(t))
-	relay := start(t, "run", "-c", r.config, "--set", "position_topic=")
-	relay.logged(t, "streaming")
+	process := start(t, "run", "-c", r.config, "--set", "position_topic=")
+	process.logged(t, "streaming")
 	r.load.run(t.Context(), t, 500)
 	r.arrived(t, 30*time.Second)
-	relay.terminate(t)
-	if out := relay.stderr.String(); strings.Count(out, "position_topic is empty") != 1 {
+	process.terminate(t)
+	if out := process.stderr.String(); strings.Count(out, "position_topic is empty") != 1 {
 		t.Errorf("the warning is missing:\n%s", out)
 	}
-	for _, rec := range r.kafka.ReadAll(t, connector.PositionTopic) {
+	for _, rec := range r.kafka.ReadAll(t, relay.PositionTopic) {
 		if string(rec.Key) == r.slot {
 			t.Errorf("a record: %s", rec.Value)
 		}
@@ -133,18 +133,18 @@ func TestNoPositionTopic(t *testing.T) {
 // delivered since.
 func TestRestoredCopy(t *testing.T) {
 	r, pg, _ := ownRig(t)
-	relay := r.run(t)
+	process := r.run(t)
 	r.load.run(t.Context(), t, 500)
 	r.arrived(t, 30*time.Second)
-	relay.terminate(t)
+	process.terminate(t)
 	must(t, pg.Shutdown(t.Context()))
 	copied := pg.DataDir() + ".copy"
 	copyDir(t, pg.DataDir(), copied)
 	must(t, pg.Restart(t.Context()))
-	relay = r.run(t)
+	process = r.run(t)
 	r.load.run(t.Context(), t, 5000)
 	r.arrived(t, 30*time.Second)
-	relay.terminate(t)
+	process.terminate(t)
 	last := r.recorded(t)
 
 	must(t, pg.Kill(t.Context()))
@@ -167,18 +167,18 @@ func TestBothCrash(t *testing.T) {
 	r, pg, _ := ownRig(t)
 	r.db.Exec(t, `ALTER SYSTEM SET checkpoint_timeout = '1h'`)
 	r.db.Exec(t, `SELECT pg_reload_conf()`)
-	relay := r.run(t)
+	process := r.run(t)
 	var written int
 	underLoad(t, r, func() {
 		time.Sleep(4 * time.Second)
-		relay.kill(t)
+		process.kill(t)
 		must(t, pg.Kill(t.Context()))
 		written = r.load.total()
 		must(t, pg.Restart(t.Context()))
-		relay = r.run(t)
+		process = r.run(t)
 		r.progress(t)
 	})
 	r.arrived(t, 30*time.Second)
-	relay.terminate(t)
+	process.terminate(t)
 	r.settle(t, written/2)
 }

@@ -104,8 +104,8 @@ func (c *confidant) row(t *testing.T, topic string, headers any, pad int) (id st
 // delivers rows, puts others aside, and dumps its goroutines at the end.
 func (c *confidant) delivers(t *testing.T) {
 	t.Helper()
-	relay := start(t, "run", "-c", c.config(t, map[string]string{"on_bad_record": "dead-letter"}))
-	relay.logged(t, "streaming")
+	process := start(t, "run", "-c", c.config(t, map[string]string{"on_bad_record": "dead-letter"}))
+	process.logged(t, "streaming")
 	c.row(t, "orders", `{"h": "`+canary+`"}`, 10)
 	bad := []string{
 		c.row(t, canary+" is no topic", nil, 0),
@@ -113,15 +113,15 @@ func (c *confidant) delivers(t *testing.T) {
 		c.row(t, "orders", nil, 3_000_000),
 	}
 	awaitConfirmed(t, c.db.Conn(t), "outbox_cdc", 20*time.Second)
-	relay.logged(t, "dead letters")
+	process.logged(t, "dead letters")
 	c.db.Exec(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_replication")
-	waitFor(t, 20*time.Second, "the next session", func() bool { return strings.Count(relay.stderr.String(), "msg=streaming") == 2 })
+	waitFor(t, 20*time.Second, "the next session", func() bool { return strings.Count(process.stderr.String(), "msg=streaming") == 2 })
 	for _, path := range adminPaths() {
-		_, c.output["GET /"+path] = relay.ask(t, path)
+		_, c.output["GET /"+path] = process.ask(t, path)
 	}
-	relay.signal(t, syscall.SIGQUIT)
-	relay.exit(t, 10*time.Second)
-	out := relay.stderr.String()
+	process.signal(t, syscall.SIGQUIT)
+	process.exit(t, 10*time.Second)
+	out := process.stderr.String()
 	if !strings.Contains(out, "goroutine ") || !slices.ContainsFunc(bad, func(id string) bool { return strings.Contains(out, id) }) {
 		t.Errorf("no dump, or no bad row is named:\n%s", tail(out, 20))
 	}
@@ -147,11 +147,11 @@ func (c *confidant) stops(t *testing.T) {
 	} {
 		for _, format := range []string{"text", "json"} {
 			tc.spoil()
-			relay := start(t, "run", "--accept-gap", "-c", c.config(t, nil), "--set", "log.format="+format)
-			if code := relay.exit(t, 20*time.Second); code != tc.code {
-				t.Errorf("%s: exit code %d, want %d\n%s", name, code, tc.code, tail(relay.stderr.String(), 10))
+			process := start(t, "run", "--accept-gap", "-c", c.config(t, nil), "--set", "log.format="+format)
+			if code := process.exit(t, 20*time.Second); code != tc.code {
+				t.Errorf("%s: exit code %d, want %d\n%s", name, code, tc.code, tail(process.stderr.String(), 10))
 			}
-			c.output["stops at "+name+" in "+format] = relay.stderr.String()
+			c.output["stops at "+name+" in "+format] = process.stderr.String()
 			waitFor(t, 10*time.Second, "the slot to be free", func() bool {
 				return !ask[bool](t, conn, `SELECT active FROM pg_replication_slots WHERE slot_name = 'outbox_cdc'`)
 			})

@@ -14,8 +14,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
 	"github.com/outbox-cdc/outbox-cdc/internal/cutproxy"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/oracle"
@@ -30,16 +30,16 @@ func cutRig(t *testing.T) (r *rig, fake *kafkatest.FakeCluster, toPostgres, toKa
 }
 
 // leaves carries some load, ends the process and returns how many files and goroutines it had.
-func (r *rig) leaves(t *testing.T, relay *relay) (files, goroutines int) {
+func (r *rig) leaves(t *testing.T, process *relayProcess) (files, goroutines int) {
 	t.Helper()
 	underLoad(t, r, func() { time.Sleep(1500 * time.Millisecond) }) // by now everything has been opened
 	r.confirmed(t, 30*time.Second)
-	relay.flat(t)
-	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", relay.cmd.Process.Pid))
+	process.flat(t)
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", process.cmd.Process.Pid))
 	must(t, err)
-	relay.signal(t, syscall.SIGQUIT)
-	relay.exit(t, 10*time.Second)
-	return len(open), strings.Count(relay.stderr.String(), "\ngoroutine ")
+	process.signal(t, syscall.SIGQUIT)
+	process.exit(t, 10*time.Second)
+	return len(open), strings.Count(process.stderr.String(), "\ngoroutine ")
 }
 
 // Fifty times one side or the other is lost and found again, or both are. Nothing is
@@ -48,21 +48,21 @@ func TestNothingIsLeftOfReconnects(t *testing.T) {
 	t.Parallel()
 	r, fake, toPostgres, toKafka := cutRig(t)
 	r.collector.Stop() // it would reconnect too
-	relay := r.run(t)
+	process := r.run(t)
 	underLoad(t, r, func() {
 		for i := range 50 {
-			sessions, events := relay.times("msg=streaming"), stored(r.topic, fake)
+			sessions, events := process.times("msg=streaming"), stored(r.topic, fake)
 			if i%3 != 0 {
 				toKafka.Cut()
 			}
 			if i%3 != 1 {
 				toPostgres.Cut()
-				relay.loggedTimes(t, "msg=streaming", sessions+1)
+				process.loggedTimes(t, "msg=streaming", sessions+1)
 			}
 			waitFor(t, 30*time.Second, "records to be stored", func() bool { return stored(r.topic, fake) > events })
 		}
 	})
-	files, goroutines := r.leaves(t, relay)
+	files, goroutines := r.leaves(t, process)
 	wantFiles, wantGoroutines := r.leaves(t, r.run(t))
 	t.Logf("%d files and %d goroutines; %d and %d in a fresh process", files, goroutines, wantFiles, wantGoroutines)
 	if wantGoroutines == 0 || files > wantFiles+1 || goroutines > wantGoroutines+2 {
@@ -72,7 +72,7 @@ func TestNothingIsLeftOfReconnects(t *testing.T) {
 }
 
 // limitFiles sets how many files the running process may have open.
-func (r *relay) limitFiles(t *testing.T, n int) {
+func (r *relayProcess) limitFiles(t *testing.T, n int) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "prlimit", "--pid", strconv.Itoa(r.cmd.Process.Pid), "--nofile="+strconv.Itoa(n)+":").CombinedOutput()
 	if err != nil {
@@ -85,19 +85,19 @@ func (r *relay) limitFiles(t *testing.T, n int) {
 func TestNoFileDescriptorLeft(t *testing.T) {
 	t.Parallel()
 	r, _, toPostgres, toKafka := cutRig(t)
-	relay := r.run(t)
+	process := r.run(t)
 	underLoad(t, r, func() {
 		r.progress(t)
-		relay.limitFiles(t, 3)
+		process.limitFiles(t, 3)
 		toPostgres.Cut()
 		toKafka.Cut()
-		relay.logged(t, "too many open files")
+		process.logged(t, "too many open files")
 		r.silent(t)
-		relay.limitFiles(t, 1024)
+		process.limitFiles(t, 1024)
 		r.recover(t)
 	})
 	r.arrived(t, 30*time.Second)
-	relay.terminate(t)
+	process.terminate(t)
 	r.settle(t, 0)
 }
 
@@ -105,9 +105,9 @@ func TestNoFileDescriptorLeft(t *testing.T) {
 func TestTooFewFileDescriptors(t *testing.T) {
 	t.Parallel()
 	r, _ := fakeRig(t)
-	relay := startProgram(t, "prlimit", "--nofile=8", binary(t), "run", "-c", r.config, "--set", "startup_timeout=1s")
-	code := relay.exit(t, 20*time.Second)
-	if out := relay.stderr.String(); code != connector.ExitSource && code != connector.ExitSink || !strings.Contains(out, "too many open files") {
+	process := startProgram(t, "prlimit", "--nofile=8", binary(t), "run", "-c", r.config, "--set", "startup_timeout=1s")
+	code := process.exit(t, 20*time.Second)
+	if out := process.stderr.String(); code != relay.ExitSource && code != relay.ExitSink || !strings.Contains(out, "too many open files") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 }
@@ -125,10 +125,10 @@ func TestNeedsNoDisk(t *testing.T) {
 		done
 		exec setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs \
 			env -i OUTBOX_CDC_LOG_FORMAT=text "$@"`
-	relay := startProgram(t, "unshare", "--mount", "sh", "-c", confine, "sh", binary(t), "run",
+	process := startProgram(t, "unshare", "--mount", "sh", "-c", confine, "sh", binary(t), "run",
 		"--dsn", r.db.DSN, "--publication", publication, "--slot", r.slot, "--brokers", r.kafka.Addrs[0], "--set", "outbox.topic="+r.topic)
-	relay.logged(t, "streaming")
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", relay.cmd.Process.Pid))
+	process.logged(t, "streaming")
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", process.cmd.Process.Pid))
 	must(t, err)
 	for _, want := range []string{"\nUid:\t65534\t65534", "\nCapEff:\t0000000000000000", "\nCapBnd:\t0000000000000000", "\nNoNewPrivs:\t1"} {
 		if !strings.Contains(string(status), want) {
@@ -137,7 +137,7 @@ func TestNeedsNoDisk(t *testing.T) {
 	}
 	r.load.run(t.Context(), t, 1000)
 	r.arrived(t, 30*time.Second)
-	relay.terminate(t)
+	process.terminate(t)
 	r.settle(t, 0)
 }
 
@@ -149,16 +149,16 @@ func TestTwoRelaysInOneProcess(t *testing.T) {
 	const ddl = `CREATE TABLE outbox ` + outboxColumns
 	ends, stays := watch(t, srv, kafka, ddl), watch(t, srv, kafka, ddl)
 	for name, w := range map[string]*watched{"ends": ends, "stays": stays} {
-		w.cfg.Name, w.cfg.PositionTopic = name, connector.PositionTopic
+		w.cfg.Name, w.cfg.PositionTopic = name, relay.PositionTopic
 		w.run(t).delivers(t, "outbox")
 	}
 	ends.exec(t, `DROP PUBLICATION `+publication)
-	ends.fails(t, connector.ExitNoDelivery, publication)
+	ends.fails(t, relay.ExitNoDelivery, publication)
 	for range 3 {
 		stays.delivers(t, "outbox")
 	}
 	stays.stop()
-	stays.fails(t, connector.ExitOK)
+	stays.fails(t, relay.ExitOK)
 	if n := len(kafka.ReadAll(t, stays.topic)); n != stays.rows {
 		t.Errorf("%d records, want %d", n, stays.rows)
 	}
@@ -219,11 +219,11 @@ func TestServerClockJumps(t *testing.T) {
 	must(t, err)
 	t.Cleanup(proxy.Close)
 	r.config = relayConfig(t, strings.Replace(r.db.DSN, srv.Addr(), proxy.Addr(), 1), r.kafka.Addrs[0], r.slot, r.topic, "")
-	relay := r.run(t)
+	process := r.run(t)
 	r.load.run(t.Context(), t, 5000)
 	r.arrived(t, 30*time.Second)
 	r.confirmed(t, 30*time.Second)
-	relay.terminate(t)
+	process.terminate(t)
 	r.settle(t, 0)
 
 	behind, now := 0, 0

@@ -27,7 +27,7 @@ func TestPruneUnderLoad(t *testing.T) {
 		r := newRig(t, pgtest.DatabaseOn(t, srv), kafkatest.Fake(t).Cluster)
 		r.load.pace, r.load.maxRows = 2*time.Millisecond, 10
 		written := make(chan struct{})
-		relay := r.run(t)
+		process := r.run(t)
 		go func() {
 			defer close(written)
 			r.load.run(t.Context(), t, 8000)
@@ -37,13 +37,13 @@ func TestPruneUnderLoad(t *testing.T) {
 			deleted += r.prune(t).Deleted
 			first := r.startPrune(t)
 			time.Sleep(time.Duration(rand.Int64N(int64(200 * time.Millisecond))))
-			relay.signal(t, syscall.SIGSTOP) // delivers nothing more, and its connections stand
+			process.signal(t, syscall.SIGSTOP) // delivers nothing more, and its connections stand
 			second := r.startPrune(t)
 			time.Sleep(200 * time.Millisecond)
-			relay.kill(t)
+			process.kill(t)
 			deleted += first.pruned(t) + second.pruned(t)
 			r.stillThere(t)
-			relay = r.run(t)
+			process = r.run(t)
 		}
 		<-written
 		r.arrived(t, time.Minute)
@@ -53,12 +53,12 @@ func TestPruneUnderLoad(t *testing.T) {
 		if left := pgtest.QueryRow[int](t, r.db, `SELECT count(*)::int FROM outbox`); left != 0 || deleted != int64(r.load.total()) {
 			t.Errorf("%d rows deleted of %d, %d are left", deleted, r.load.total(), left)
 		}
-		relay.terminate(t)
+		process.terminate(t)
 		r.settle(t, cycles(t)*unconfirmed)
 	})
 }
 
-func (r *rig) startPrune(t *testing.T, args ...string) *relay {
+func (r *rig) startPrune(t *testing.T, args ...string) *relayProcess {
 	t.Helper()
 	return start(t, append([]string{"prune", "-c", r.config, "--older-than", "0s", "--wait", "30s", "--batch", "50", "--json"}, args...)...)
 }
@@ -73,7 +73,7 @@ func (r *rig) prune(t *testing.T, args ...string) prune.Table {
 	return p.report(t)
 }
 
-func (r *relay) report(t *testing.T) prune.Table {
+func (r *relayProcess) report(t *testing.T) prune.Table {
 	t.Helper()
 	var report prune.Report
 	if err := json.NewDecoder(strings.NewReader(r.stderr.String())).Decode(&report); err != nil || len(report.Tables) != 1 {
@@ -83,7 +83,7 @@ func (r *relay) report(t *testing.T) prune.Table {
 }
 
 // pruned returns how many rows went with a prune whose relay was killed.
-func (r *relay) pruned(t *testing.T) int64 {
+func (r *relayProcess) pruned(t *testing.T) int64 {
 	t.Helper()
 	if code := r.exit(t, time.Minute); code != 0 && (code != 1 || !strings.Contains(r.stderr.String(), "exit 1 (not confirmed): slot ")) {
 		t.Fatalf("exit code %d\n%s", code, r.stderr)
@@ -133,7 +133,7 @@ func TestPrunePartitions(t *testing.T) {
 				t.Fatal(out)
 			}
 		}
-		relay := r.run(t)
+		process := r.run(t)
 		old := time.Now().UTC().AddDate(0, 0, -9)
 		db.Exec(t, fmt.Sprintf(`CREATE TABLE outbox_old PARTITION OF outbox FOR VALUES FROM ('%s 00:00:00+00') TO ('%s 00:00:00+00');
 			ALTER TABLE outbox ALTER created_at SET DEFAULT now() - interval '9 days'`,
@@ -147,7 +147,7 @@ func TestPrunePartitions(t *testing.T) {
 		}
 		r.load.transaction(t.Context(), t, []string{"after"}, func(_ pgx.Tx, put func(int) error) error { return put(10) })
 		r.arrived(t, 30*time.Second)
-		relay.terminate(t)
+		process.terminate(t)
 		r.settle(t, 0)
 	})
 }

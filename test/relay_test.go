@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// A relay is the built binary at work, as its user would run it.
-type relay struct {
+// A relayProcess is the built binary at work, as its user would run it.
+type relayProcess struct {
 	cmd    *exec.Cmd
 	stderr *syncBuffer
 	done   chan struct{} // closed when the process has ended
@@ -42,13 +42,13 @@ func (b *syncBuffer) String() string {
 }
 
 // start runs the binary with args. It is killed at the end of the test if it still runs.
-func start(t *testing.T, args ...string) *relay {
+func start(t *testing.T, args ...string) *relayProcess {
 	t.Helper()
 	return startProgram(t, binary(t), args...)
 }
 
 // startProgram is start for what becomes the binary at last, such as a shell.
-func startProgram(t *testing.T, path string, args ...string) *relay {
+func startProgram(t *testing.T, path string, args ...string) *relayProcess {
 	t.Helper()
 	r, err := launch(path, args...)
 	must(t, err)
@@ -63,8 +63,8 @@ func startProgram(t *testing.T, path string, args ...string) *relay {
 }
 
 // launch runs the binary at path; the caller ends it.
-func launch(path string, args ...string) (*relay, error) {
-	r := &relay{cmd: exec.CommandContext(context.Background(), path, args...), stderr: &syncBuffer{}, done: make(chan struct{})}
+func launch(path string, args ...string) (*relayProcess, error) {
+	r := &relayProcess{cmd: exec.CommandContext(context.Background(), path, args...), stderr: &syncBuffer{}, done: make(chan struct{})}
 	r.cmd.Stderr = r.stderr
 	r.cmd.Stdout = r.stderr
 	r.cmd.Env = append(os.Environ(), "OUTBOX_CDC_LOG_FORMAT=text", "OUTBOX_CDC_ADMIN_LISTEN=127.0.0.1:0")
@@ -83,21 +83,21 @@ func tail(s string, lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-func (r *relay) signal(t *testing.T, sig os.Signal) {
+func (r *relayProcess) signal(t *testing.T, sig os.Signal) {
 	t.Helper()
 	if err := r.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		t.Fatal(err)
 	}
 }
 
-func (r *relay) kill(t *testing.T) {
+func (r *relayProcess) kill(t *testing.T) {
 	t.Helper()
 	r.signal(t, syscall.SIGKILL)
 	<-r.done
 }
 
 // ended reports whether the process has ended.
-func (r *relay) ended() bool {
+func (r *relayProcess) ended() bool {
 	select {
 	case <-r.done:
 		return true
@@ -107,7 +107,7 @@ func (r *relay) ended() bool {
 }
 
 // exit waits for the end of the process and returns its exit code.
-func (r *relay) exit(t *testing.T, within time.Duration) int {
+func (r *relayProcess) exit(t *testing.T, within time.Duration) int {
 	t.Helper()
 	select {
 	case <-r.done:
@@ -118,7 +118,7 @@ func (r *relay) exit(t *testing.T, within time.Duration) int {
 }
 
 // terminate sends SIGTERM and demands a clean end.
-func (r *relay) terminate(t *testing.T) {
+func (r *relayProcess) terminate(t *testing.T) {
 	t.Helper()
 	r.signal(t, syscall.SIGTERM)
 	if code := r.exit(t, 30*time.Second); code != 0 {
@@ -131,7 +131,7 @@ type memory struct{ now, peak, anonymous int }
 
 // memory reads the running process' resident memory. (The peak that rusage tells at the
 // end is no use: it counts the memory of the parent from before the exec.)
-func (r *relay) memory(t *testing.T) memory {
+func (r *relayProcess) memory(t *testing.T) memory {
 	t.Helper()
 	m, err := r.resident()
 	if err != nil {
@@ -140,7 +140,7 @@ func (r *relay) memory(t *testing.T) memory {
 	return m
 }
 
-func (r *relay) resident() (m memory, err error) {
+func (r *relayProcess) resident() (m memory, err error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.cmd.Process.Pid))
 	if err != nil {
 		return m, err
@@ -159,7 +159,7 @@ func (r *relay) resident() (m memory, err error) {
 }
 
 // logged waits until the relay has written text.
-func (r *relay) logged(t *testing.T, text string) {
+func (r *relayProcess) logged(t *testing.T, text string) {
 	t.Helper()
 	waitFor(t, 30*time.Second, "the relay to log "+strconv.Quote(text), func() bool {
 		return strings.Contains(r.stderr.String(), text)
@@ -192,7 +192,7 @@ func waitFor(t *testing.T, within time.Duration, what string, cond func() bool) 
 
 // fails waits for the end of the process and demands the exit code, and that it says all of
 // says.
-func (r *relay) fails(t *testing.T, code int, says ...string) {
+func (r *relayProcess) fails(t *testing.T, code int, says ...string) {
 	t.Helper()
 	got := r.exit(t, 20*time.Second)
 	out := r.stderr.String()

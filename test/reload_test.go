@@ -22,7 +22,7 @@ import (
 // new ones by itself.
 type reloaded struct {
 	*secured
-	*relay
+	*relayProcess
 	kafka *kafkatest.FakeCluster
 	admin *kadm.Client
 	file  string
@@ -46,7 +46,7 @@ func startReloaded(t *testing.T) *reloaded {
 	if out, code := command(t, "setup", "-c", r.file); code != 0 {
 		t.Fatal(out)
 	}
-	r.relay = start(t, "run", "-c", r.file)
+	r.relayProcess = start(t, "run", "-c", r.file)
 	r.logged(t, "streaming")
 	return r
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
 	"github.com/outbox-cdc/outbox-cdc/internal/cutproxy"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -27,10 +27,10 @@ import (
 func replayRig(t *testing.T, n int) *rig {
 	t.Helper()
 	r := newRig(t, pgtest.Database(t), kafkatest.Broker(t))
-	relay := r.run(t)
+	process := r.run(t)
 	r.insertNumbers(t, n)
 	r.confirmed(t, 60*time.Second)
-	relay.terminate(t)
+	process.terminate(t)
 	r.shuffle(t)
 	return r
 }
@@ -99,7 +99,7 @@ func TestReplay(t *testing.T) {
 		return ask[string](t, conn, `SELECT confirmed_flush_lsn || ' ' || restart_lsn FROM pg_replication_slots WHERE slot_name = $1`, r.slot)
 	}
 	positions := func() (n int) {
-		for _, rec := range r.kafka.ReadAll(t, connector.PositionTopic) {
+		for _, rec := range r.kafka.ReadAll(t, relay.PositionTopic) {
 			if string(rec.Key) == r.slot {
 				n++
 			}

@@ -72,7 +72,7 @@ func deadLetters(t *testing.T) (m *mailbox, row, large string) {
 	t.Setenv("OUTBOX_CDC_OUTBOX_TOPIC", "${route}")
 	t.Setenv("OUTBOX_CDC_ON_BAD_RECORD", "dead-letter")
 	t.Setenv("OUTBOX_CDC_DEAD_LETTER_TOPIC", m.dead)
-	relay := m.run(t)
+	process := m.run(t)
 	conn := m.connect(t)
 	insert := func(topic, payload string) string {
 		return ask[string](t, conn, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, headers)
@@ -81,7 +81,7 @@ func deadLetters(t *testing.T) (m *mailbox, row, large string) {
 	row = insert("no such topic!", `{"n": 1}`)
 	large = insert(m.topic, largePayload)
 	m.confirmed(t, 60*time.Second)
-	relay.terminate(t)
+	process.terminate(t)
 	return m, row, large
 }
 

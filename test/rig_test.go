@@ -148,7 +148,7 @@ func (r *rig) record(rec *kgo.Record) {
 }
 
 // run starts the relay and waits until it streams.
-func (r *rig) run(t *testing.T) *relay {
+func (r *rig) run(t *testing.T) *relayProcess {
 	t.Helper()
 	p := start(t, "run", "-c", r.config)
 	p.logged(t, "streaming")

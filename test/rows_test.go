@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -24,38 +24,38 @@ func TestEndInGiantTransaction(t *testing.T) {
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
 		r := newRig(t, pgtest.DatabaseOn(t, srv), kafkatest.Fake(t).Cluster)
 		// So few at a time that there is time to end it.
-		run := func(drainTimeout string) *relay {
-			relay := start(t, "run", "-c", r.config, "--set", "drain_timeout="+drainTimeout, "--set", "sink.kafka.window.records=500")
-			relay.logged(t, "streaming")
-			return relay
+		run := func(drainTimeout string) *relayProcess {
+			process := start(t, "run", "-c", r.config, "--set", "drain_timeout="+drainTimeout, "--set", "sink.kafka.window.records=500")
+			process.logged(t, "streaming")
+			return process
 		}
-		relay := run("25s")
+		process := run("25s")
 		r.load.giant(t.Context(), t, rows)
 		repeated := 0
 
 		r.received(t, rows/10)
-		relay.flat(t)
-		relay.kill(t)
+		process.flat(t)
+		process.kill(t)
 		repeated += r.inTheMiddle(t, rows)
 
-		relay = run("100ms")
+		process = run("100ms")
 		r.received(t, rows/5)
-		relay.signal(t, syscall.SIGTERM)
+		process.signal(t, syscall.SIGTERM)
 		began := time.Now()
-		relay.fails(t, connector.ExitOK, "before every record was acknowledged")
+		process.fails(t, relay.ExitOK, "before every record was acknowledged")
 		t.Logf("with a drain_timeout of 100ms it took %v to end", time.Since(began).Round(time.Millisecond))
 		if took := time.Since(began); took > 3*time.Second {
 			t.Errorf("it took %v", took)
 		}
 		repeated += r.inTheMiddle(t, rows)
 
-		relay = run("25s")
+		process = run("25s")
 		r.received(t, rows/10)
-		relay.terminate(t)
+		process.terminate(t)
 		r.arrived(t, 0)
-		relay = r.run(t)
+		process = r.run(t)
 		r.confirmed(t, 30*time.Second)
-		relay.terminate(t)
+		process.terminate(t)
 		r.settle(t, repeated)
 	})
 }
@@ -84,7 +84,7 @@ func (r *rig) inTheMiddle(t *testing.T, rows int) int {
 func TestEventsAmongOtherTables(t *testing.T) {
 	r := newRig(t, pgtest.Database(t), kafkatest.Fake(t).Cluster)
 	r.db.Exec(t, `CREATE TABLE neighbour (n int, pad text)`)
-	relay := r.run(t)
+	process := r.run(t)
 	r.load.transaction(t.Context(), t, []string{"among"}, func(tx pgx.Tx, put func(n int) error) error {
 		for range 10 { // 20 MB each
 			if _, err := tx.Exec(t.Context(), `INSERT INTO neighbour SELECT n, repeat('x', 1000) FROM generate_series(1, 20000) n`); err != nil {
@@ -98,8 +98,8 @@ func TestEventsAmongOtherTables(t *testing.T) {
 	})
 	r.arrived(t, 30*time.Second)
 	r.confirmed(t, 30*time.Second)
-	relay.flat(t)
-	relay.terminate(t)
+	process.flat(t)
+	process.terminate(t)
 	r.settle(t, 0)
 }
 
@@ -107,14 +107,14 @@ func TestEventsAmongOtherTables(t *testing.T) {
 // business, of whatever size: not in a transaction with events, and not by itself.
 func TestLogicalMessagesOfOthers(t *testing.T) {
 	r := newRig(t, pgtest.Database(t), kafkatest.Fake(t).Cluster)
-	relay := r.run(t)
+	process := r.run(t)
 	const emit = `SELECT pg_logical_emit_message($1, $2, repeat('x', $3))`
 	r.load.transaction(t.Context(), t, []string{"among"}, func(tx pgx.Tx, put func(n int) error) error {
 		for _, size := range []int{10, 20 << 20, 100 << 20} {
 			if err := put(5); err != nil {
 				return err
 			}
-			for _, prefix := range []string{"billing", connector.MessagePrefix + "-audit"} {
+			for _, prefix := range []string{"billing", relay.MessagePrefix + "-audit"} {
 				if _, err := tx.Exec(t.Context(), emit, size > 1000, prefix, size); err != nil {
 					return err
 				}
@@ -126,8 +126,8 @@ func TestLogicalMessagesOfOthers(t *testing.T) {
 	r.load.run(t.Context(), t, 500)
 	r.arrived(t, 30*time.Second)
 	r.confirmed(t, 30*time.Second)
-	relay.flat(t)
-	relay.terminate(t)
+	process.flat(t)
+	process.terminate(t)
 	r.settle(t, 0)
 }
 
@@ -149,27 +149,27 @@ func TestRowThatCannotBeStreamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			u := newUnstreamable(t, tc.payload)
-			relay := u.start(t, "--set", "on_bad_record="+tc.policy, "--set", "dead_letter_topic="+u.dead)
-			relay.logged(t, "streaming")
+			process := u.start(t, "--set", "on_bad_record="+tc.policy, "--set", "dead_letter_topic="+u.dead)
+			process.logged(t, "streaming")
 			u.insert(t, "before", `NULL`)
 			u.db.Exec(t, `BEGIN; `+u.row("first of its transaction", `NULL`)+`; `+u.row("large", tc.value)+`; `+u.row("last of its transaction", `NULL`)+`; COMMIT`)
 			u.insert(t, "after", `NULL`)
 
-			peak := relay.peak(t)
-			relay.fails(t, connector.ExitBadRecord, tc.says, "whatever on_bad_record says", "--accept-gap")
+			peak := process.peak(t)
+			process.fails(t, relay.ExitBadRecord, tc.says, "whatever on_bad_record says", "--accept-gap")
 			if m := <-peak; m > maxResident {
 				t.Errorf("peak resident memory was %d MB, it may be %d MB", m, maxResident)
 			} else {
 				t.Logf("peak resident memory %d MB", m)
 			}
-			pass := advanceStatement.FindString(relay.stderr.String())
+			pass := advanceStatement.FindString(process.stderr.String())
 			if pass == "" {
-				t.Fatalf("how to pass is not said:\n%s", tail(relay.stderr.String(), 20))
+				t.Fatalf("how to pass is not said:\n%s", tail(process.stderr.String(), 20))
 			}
 			u.db.Exec(t, pass)
-			relay = u.start(t, "--accept-gap")
+			process = u.start(t, "--accept-gap")
 			u.kafka.ReadN(t, 3, u.topic)
-			relay.terminate(t)
+			process.terminate(t)
 			if got, want := fmt.Sprint(u.delivered(t)), "[before first of its transaction after]"; got != want {
 				t.Errorf("delivered %s, want %s", got, want)
 			}
@@ -196,7 +196,7 @@ func newUnstreamable(t *testing.T, payload string) *unstreamable {
 	return u
 }
 
-func (u *unstreamable) start(t *testing.T, args ...string) *relay {
+func (u *unstreamable) start(t *testing.T, args ...string) *relayProcess {
 	t.Helper()
 	return start(t, append([]string{"run", "-c", u.config}, args...)...)
 }
@@ -222,7 +222,7 @@ func (u *unstreamable) delivered(t *testing.T) []string {
 
 // peak returns a channel that gets the highest resident memory, in MB, when the process has
 // ended.
-func (r *relay) peak(t *testing.T) <-chan int {
+func (r *relayProcess) peak(t *testing.T) <-chan int {
 	t.Helper()
 	peak := make(chan int, 1)
 	go func() { // ends with the process
@@ -275,7 +275,7 @@ func TestRolledBack(t *testing.T) {
 		}
 		w.kafka.ReadN(t, 9, w.topic)
 		w.stop()
-		w.fails(t, connector.ExitOK)
+		w.fails(t, relay.ExitOK)
 		var ids []string
 		for _, rec := range w.kafka.ReadAll(t, w.topic) {
 			ids = append(ids, header(rec, "id"))
@@ -308,7 +308,7 @@ func TestSeveralTables(t *testing.T) {
 		}
 		w.kafka.ReadN(t, n, w.topic)
 		w.stop()
-		w.fails(t, connector.ExitOK)
+		w.fails(t, relay.ExitOK)
 		records := w.kafka.ReadAll(t, w.topic)
 		if len(records) != n {
 			t.Errorf("%d records of %d rows", len(records), n)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -20,7 +20,7 @@ import (
 func TestTableChangesUnderLoad(t *testing.T) {
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
 		r := newRig(t, pgtest.DatabaseOn(t, srv), kafkatest.Fake(t).Cluster)
-		relay := r.run(t)
+		process := r.run(t)
 		underLoad(t, r, func() {
 			r.progress(t)
 			for _, change := range []string{
@@ -53,7 +53,7 @@ func TestTableChangesUnderLoad(t *testing.T) {
 			r.progress(t)
 		})
 		r.arrived(t, 30*time.Second)
-		relay.terminate(t)
+		process.terminate(t)
 		r.settle(t, 0)
 	})
 }
@@ -63,19 +63,19 @@ func TestTableChangesUnderLoad(t *testing.T) {
 func TestKeyColumnRenamedUnderLoad(t *testing.T) {
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
 		r := newRig(t, pgtest.DatabaseOn(t, srv), kafkatest.Fake(t).Cluster)
-		relay := r.run(t)
+		process := r.run(t)
 		underLoad(t, r, func() {
 			r.progress(t)
 			// The writers write on, through a view.
 			r.db.Exec(t, `ALTER TABLE outbox RENAME TO events; ALTER TABLE events RENAME COLUMN aggregateid TO aggregate;
 				CREATE VIEW outbox AS SELECT id, aggregatetype, aggregate AS aggregateid, type, payload FROM events`)
-			relay.fails(t, connector.ExitNoDelivery, "public.events", `"aggregateid"`, "outbox.columns.key")
-			relay = start(t, "run", "-c", r.config, "--set", "outbox.columns.key=aggregate")
-			relay.logged(t, "streaming")
+			process.fails(t, relay.ExitNoDelivery, "public.events", `"aggregateid"`, "outbox.columns.key")
+			process = start(t, "run", "-c", r.config, "--set", "outbox.columns.key=aggregate")
+			process.logged(t, "streaming")
 			r.progress(t)
 		})
 		r.arrived(t, 30*time.Second)
-		relay.terminate(t)
+		process.terminate(t)
 		r.settle(t, 0)
 	})
 }
@@ -84,7 +84,7 @@ func TestKeyColumnRenamedUnderLoad(t *testing.T) {
 // old form are delivered; none of the new one is, however often the relay is started.
 func TestColumnDroppedInATransaction(t *testing.T) {
 	r := newRig(t, pgtest.Database(t), kafkatest.Fake(t).Cluster)
-	relay := r.run(t)
+	process := r.run(t)
 	r.load.transaction(t.Context(), t, []string{"ddl"}, func(tx pgx.Tx, put func(n int) error) error {
 		if err := put(3); err != nil {
 			return err
@@ -95,9 +95,9 @@ func TestColumnDroppedInATransaction(t *testing.T) {
 	})
 	for starts := range 2 {
 		if starts > 0 {
-			relay = start(t, "run", "-c", r.config)
+			process = start(t, "run", "-c", r.config)
 		}
-		relay.fails(t, connector.ExitNoDelivery, "public.outbox", "aggregateid", "outbox.columns.key")
+		process.fails(t, relay.ExitNoDelivery, "public.outbox", "aggregateid", "outbox.columns.key")
 	}
 	r.settle(t, 3)
 }
@@ -169,7 +169,7 @@ func TestPartitionsUnderLoad(t *testing.T) {
 				}
 				p.arrived(t, 30*time.Second)
 				w.stop()
-				w.fails(t, connector.ExitOK)
+				w.fails(t, relay.ExitOK)
 				p.settle(t, 0)
 				if t.Logf("%d partitions removed", removed); removed < 3 {
 					t.Error("these are too few")

@@ -33,13 +33,13 @@ sink: {kafka: {brokers: [%q], create_topics: {partitions: 1}}}
 	if out, code := command(t, "setup", "-c", config); code != 0 {
 		t.Fatal(out)
 	}
-	relay := start(t, "run", "-c", config)
-	relay.logged(t, "streaming")
+	process := start(t, "run", "-c", config)
+	process.logged(t, "streaming")
 	s.write(t)
 	waitFor(t, 20*time.Second, "the record", func() bool { return len(kafka.ReadAll(t, "orders")) == 1 })
 	awaitConfirmed(t, s.db.Conn(t), "outbox_cdc", 10*time.Second)
-	relay.terminate(t)
-	if out := relay.stderr.String(); strings.Contains(out, "superuser") {
+	process.terminate(t)
+	if out := process.stderr.String(); strings.Contains(out, "superuser") {
 		t.Errorf("warned of a superuser:\n%s", out)
 	}
 
@@ -68,9 +68,9 @@ sink: {kafka: {brokers: [%q], create_topics: {partitions: 1}}}
 func TestSuperuserIsWarned(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, pgtest.Database(t), kafkatest.Broker(t))
-	relay := r.run(t)
-	relay.terminate(t)
-	if out := relay.stderr.String(); strings.Count(out, "is a superuser") != 1 {
+	process := r.run(t)
+	process.terminate(t)
+	if out := process.stderr.String(); strings.Count(out, "is a superuser") != 1 {
 		t.Errorf("log:\n%s", out)
 	}
 }
@@ -103,8 +103,8 @@ sink:
 	if out, code := command(t, "setup", "-c", config); code != 0 {
 		t.Fatal(out)
 	}
-	relay := start(t, "run", "-c", config)
-	relay.logged(t, "streaming")
+	process := start(t, "run", "-c", config)
+	process.logged(t, "streaming")
 	next := int64(0)
 	arrives := func(after string) {
 		t.Helper()
@@ -118,7 +118,7 @@ sink:
 
 	s.db.Exec(t, "ALTER ROLE cdc PASSWORD 'pg-two'")
 	s.db.Exec(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_replication")
-	relay.logged(t, "28P01")
+	process.logged(t, "28P01")
 	must(t, os.WriteFile(dsn, []byte(s.dsn("pg-two")), 0o600))
 	arrives("Postgres' password, server first")
 
@@ -131,14 +131,14 @@ sink:
 	})
 	s.write(t)
 	next++
-	relay.logged(t, "broker refuses the connection")
+	process.logged(t, "broker refuses the connection")
 	must(t, os.WriteFile(password, []byte("kafka-two"), 0o600))
 	arrives("Kafka's password, server first")
-	relay.terminate(t)
+	process.terminate(t)
 	if got := arrived(); got != next {
 		t.Errorf("%d records, want %d", got, next)
 	}
-	if out := relay.stderr.String(); strings.Contains(out, "pg-one") || strings.Contains(out, "pg-two") || strings.Contains(out, "kafka-one") || strings.Contains(out, "kafka-two") {
+	if out := process.stderr.String(); strings.Contains(out, "pg-one") || strings.Contains(out, "pg-two") || strings.Contains(out, "kafka-one") || strings.Contains(out, "kafka-two") {
 		t.Errorf("a password is in the log:\n%s", out)
 	}
 }
@@ -175,16 +175,16 @@ sink: {kafka: {brokers: [%q], create_topics: {partitions: 1}}}
 position_topic: ""
 `, db.DSN, name, slot, quote(name), name, kafka.Addrs[0])
 			had := len(kafka.ReadAll(t, "orders"))
-			relay := start(t, "run", "-c", config)
-			relay.logged(t, "streaming")
+			process := start(t, "run", "-c", config)
+			process.logged(t, "streaming")
 			_, err = conn.Exec(t.Context(), fmt.Sprintf(`INSERT INTO %s (aggregatetype, aggregateid, type, payload) VALUES ('orders', $1, $1, $1)`, quote(name)), name)
 			must(t, err)
 			waitFor(t, 20*time.Second, "the record", func() bool { return len(kafka.ReadAll(t, "orders")) == had+1 })
 			if rec := kafka.ReadAll(t, "orders")[had]; string(rec.Key) != name || string(rec.Value) != name || header(rec, "eventType") != name {
 				t.Errorf("key %q, value %q, type %q", rec.Key, rec.Value, header(rec, "eventType"))
 			}
-			relay.terminate(t)
-			plainText(t, relay.stderr.String())
+			process.terminate(t)
+			plainText(t, process.stderr.String())
 			waitFor(t, 10*time.Second, "the slot to be free", func() bool {
 				return !ask[bool](t, conn, `SELECT active FROM pg_replication_slots WHERE slot_name = $1`, slot)
 			})
@@ -267,7 +267,7 @@ func TestLogsCannotBeForged(t *testing.T) {
 			db := pgtest.Database(t)
 			kafka := kafkatest.Fake(t, kfake.SeedTopics(1, "dead"))
 			db.Exec(t, `CREATE TABLE outbox (id text, aggregatetype text, aggregateid text, type text, payload text)`)
-			run := func(onBadRecord string) *relay {
+			run := func(onBadRecord string) *relayProcess {
 				p := start(t, "run", "--set", "log.format="+format, "-c", yamlFile(t, `
 source: {dsn: %q, publication: p, slot: %q}
 sink: {kafka: {brokers: [%q], create_topics: {partitions: 1}}}

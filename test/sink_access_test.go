@@ -82,22 +82,22 @@ func (r *rig) slotState(t *testing.T, conn *pgx.Conn) (pid int, confirmed string
 func TestRightsRevoked(t *testing.T) {
 	t.Parallel()
 	r, positions, args := guarded(t)
-	relay := start(t, args...)
-	relay.logged(t, "streaming")
+	process := start(t, args...)
+	process.logged(t, "streaming")
 	conn := r.connect(t)
 	underLoad(t, r, func() {
 		r.progress(t)
 		pid, _ := r.slotState(t, conn)
 
 		r.revoke(t, r.topic, kadm.OpWrite)
-		relay.logged(t, "topic does not take records")
-		relay.logged(t, "TOPIC_AUTHORIZATION_FAILED")
+		process.logged(t, "topic does not take records")
+		process.logged(t, "TOPIC_AUTHORIZATION_FAILED")
 		r.silent(t)
 		r.grant(t, r.topic, kadm.OpWrite)
 		r.recover(t)
 
 		r.revoke(t, positions, kadm.OpWrite)
-		relay.logged(t, "topic="+positions)
+		process.logged(t, "topic="+positions)
 		r.notConfirmed(t, conn)
 		r.grant(t, positions, kadm.OpWrite)
 		if now, _ := r.slotState(t, conn); now != pid {
@@ -105,12 +105,12 @@ func TestRightsRevoked(t *testing.T) {
 		}
 	})
 	r.confirmed(t, 30*time.Second)
-	relay.flat(t)
-	relay.terminate(t)
+	process.flat(t)
+	process.terminate(t)
 	r.settle(t, 0)
 	// What was already on the wire may still be taken after the first refusal, and the second
 	// is told then too.
-	if n := relay.times("topic does not take records"); n < 2 || n > 4 {
+	if n := process.times("topic does not take records"); n < 2 || n > 4 {
 		t.Errorf("%d lines on topics, want one of each", n)
 	}
 }
@@ -139,8 +139,8 @@ func (r *rig) notConfirmed(t *testing.T, conn *pgx.Conn) {
 func TestRightToReadThePositionRevoked(t *testing.T) {
 	t.Parallel()
 	r, positions, args := guarded(t)
-	relay := start(t, args...)
-	relay.logged(t, "streaming")
+	process := start(t, args...)
+	process.logged(t, "streaming")
 	conn := r.connect(t)
 	underLoad(t, r, func() {
 		r.progress(t)
@@ -148,13 +148,13 @@ func TestRightToReadThePositionRevoked(t *testing.T) {
 		if !ask[bool](t, conn, `SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1`, r.slot) {
 			t.Fatal("the relay had no connection to end")
 		}
-		relay.logged(t, "waiting for Kafka")
-		relay.logged(t, "TOPIC_AUTHORIZATION_FAILED")
+		process.logged(t, "waiting for Kafka")
+		process.logged(t, "TOPIC_AUTHORIZATION_FAILED")
 		r.grant(t, positions, kadm.OpRead)
 		r.recover(t)
 	})
 	r.confirmed(t, 30*time.Second)
-	relay.terminate(t)
+	process.terminate(t)
 	r.settle(t, 0)
 }
 
@@ -167,16 +167,16 @@ func TestPositionTopicDeleted(t *testing.T) {
 	compacted := map[string]string{"cleanup.policy": "compact"}
 	positions := r.kafka.Topic(t, 1, compacted)
 	args := []string{"run", "-c", r.config, "--set", "position_topic=" + positions}
-	relay := start(t, args...)
-	relay.logged(t, "streaming")
+	process := start(t, args...)
+	process.logged(t, "streaming")
 	conn := r.connect(t)
 	deleted := func() (unrecorded int) {
 		r.progress(t)
-		complaints := relay.times("topic does not take records")
+		complaints := process.times("topic does not take records")
 		_, err := r.kafka.Admin(t).DeleteTopic(t.Context(), positions)
 		must(t, err)
 		began := r.load.total()
-		relay.loggedTimes(t, "topic does not take records", complaints+1)
+		process.loggedTimes(t, "topic does not take records", complaints+1)
 		r.notConfirmed(t, conn)
 		return r.load.total() - began
 	}
@@ -187,13 +187,13 @@ func TestPositionTopicDeleted(t *testing.T) {
 		awaitConfirmed(t, conn, r.slot, 30*time.Second)
 
 		repeated = deleted() + unconfirmed
-		relay.kill(t)
-		relay = start(t, args...)
-		relay.logged(t, "streaming")
+		process.kill(t)
+		process = start(t, args...)
+		process.logged(t, "streaming")
 		r.progress(t)
 		awaitConfirmed(t, conn, r.slot, 30*time.Second)
 	})
 	r.arrived(t, 30*time.Second)
-	relay.terminate(t)
+	process.terminate(t)
 	r.settle(t, repeated)
 }

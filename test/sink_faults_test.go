@@ -13,8 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
 	"github.com/outbox-cdc/outbox-cdc/internal/cutproxy"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -61,7 +61,7 @@ const prompt = 1500 * time.Millisecond
 func TestBrokerFrozen(t *testing.T) {
 	t.Parallel()
 	r, srv, broker := ownRig(t)
-	relay := r.run(t)
+	process := r.run(t)
 	r.load.run(t.Context(), t, 1000)
 	r.arrived(t, 30*time.Second)
 
@@ -75,14 +75,14 @@ func TestBrokerFrozen(t *testing.T) {
 	}
 	must(t, srv.Restart(t.Context()))
 	<-wake
-	relay.flat(t)
+	process.flat(t)
 	must(t, broker.Resume())
 
 	began = time.Now()
 	r.arrived(t, time.Minute)
 	t.Logf("everything arrived %v after the broker went on", time.Since(began).Round(time.Millisecond))
-	relay.flat(t)
-	relay.terminate(t)
+	process.flat(t)
+	process.terminate(t)
 	r.settle(t, 0)
 }
 
@@ -94,7 +94,7 @@ func TestBrokerDownUntilTheSlotIsAtRisk(t *testing.T) {
 	proxy := cutproxy.Start(t, "")
 	fake := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ListenFn(proxy.Listen))
 	w := watch(t, srv, fake, `CREATE TABLE outbox `+outboxColumns)
-	w.cfg.PositionTopic = connector.PositionTopic
+	w.cfg.PositionTopic = relay.PositionTopic
 	w.run(t).delivers(t, "outbox")
 
 	proxy.Refuse()
@@ -137,7 +137,7 @@ func TestNotEnoughReplicas(t *testing.T) {
 	}})
 	follower := kafkatest.Start(t, kafkatest.Config{Joins: leader})
 	r := newRig(t, pgtest.Database(t), leader.Cluster)
-	relay := r.run(t)
+	process := r.run(t)
 	var took []time.Duration
 	underLoad(t, r, func() {
 		for range cycles(t) {
@@ -145,7 +145,7 @@ func TestNotEnoughReplicas(t *testing.T) {
 			must(t, follower.Shutdown(t.Context()))
 			r.silent(t)
 			refused := r.collector.Count()
-			relay.logged(t, "NOT_ENOUGH_REPLICAS")
+			process.logged(t, "NOT_ENOUGH_REPLICAS")
 			time.Sleep(time.Second)
 			if n := r.collector.Count() - refused; n != 0 {
 				t.Errorf("%d records were taken by one broker, two are demanded", n)
@@ -157,7 +157,7 @@ func TestNotEnoughReplicas(t *testing.T) {
 	if slices.Min(took) > prompt {
 		t.Errorf("recovered in %v, want one within %v", took, prompt)
 	}
-	relay.terminate(t)
+	process.terminate(t)
 	r.settle(t, 0)
 }
 
@@ -179,7 +179,7 @@ func TestLeadersMove(t *testing.T) {
 		waitFor(t, 30*time.Second, "records to be stored", func() bool { return stored(r.topic, fake) > n })
 		return time.Since(began)
 	}
-	relay := r.run(t)
+	process := r.run(t)
 	var took []time.Duration
 	underLoad(t, r, func() {
 		for range cycles(t) {
@@ -204,7 +204,7 @@ func TestLeadersMove(t *testing.T) {
 		t.Errorf("recovered in %v, want one within %v", took, prompt)
 	}
 	r.confirmed(t, 30*time.Second)
-	relay.terminate(t)
+	process.terminate(t)
 	r.settleOnce(t, r.kafka.ReadAll(t, r.topic))
 }
 
@@ -226,7 +226,7 @@ func TestTopicCreatedAnew(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, pgtest.Database(t), tc.kafka)
-			relay := r.run(t)
+			process := r.run(t)
 			r.load.run(t.Context(), t, 1000)
 			r.arrived(t, 30*time.Second)
 			r.collector.Stop() // nothing else will have been in the old topic
@@ -239,15 +239,15 @@ func TestTopicCreatedAnew(t *testing.T) {
 				return errors.Is(topics[r.topic].Err, kerr.UnknownTopicOrPartition)
 			})
 			underLoad(t, r, func() {
-				relay.logged(t, "topic does not take records")
+				process.logged(t, "topic does not take records")
 				r.moreEvents(t)
 				_, err := admin.CreateTopic(t.Context(), tc.partitions, 1, nil, r.topic)
 				must(t, err)
-				relay.logged(t, "topic was created anew")
+				process.logged(t, "topic was created anew")
 				r.moreEvents(t)
 			})
 			r.confirmed(t, 30*time.Second)
-			relay.terminate(t)
+			process.terminate(t)
 			r.settleMoved(t)
 		})
 	}
@@ -259,18 +259,18 @@ func TestTopicGrows(t *testing.T) {
 	t.Parallel()
 	r, fake := fakeRig(t)
 	r.collector.Stop()
-	relay := r.run(t)
+	process := r.run(t)
 	underLoad(t, r, func() {
 		r.moreEvents(t)
 		_, err := fake.Admin(t).CreatePartitions(t.Context(), 3, r.topic)
 		must(t, err)
 		// It is noticed at the next look at the metadata, which any trouble brings about.
 		fake.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: r.topic, Err: kerr.NotLeaderForPartition})
-		relay.logged(t, "topic has more partitions, keys will move")
+		process.logged(t, "topic has more partitions, keys will move")
 		r.moreEvents(t)
 	})
 	r.confirmed(t, 30*time.Second)
-	relay.terminate(t)
+	process.terminate(t)
 	grown := false
 	for _, rec := range r.settleMoved(t) {
 		grown = grown || rec.Partition >= 6

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -54,10 +54,10 @@ func TestSkipTo(t *testing.T) {
 			{func(ends []pglogrepl.LSN) pglogrepl.LSN { return ends[5] }, 6},
 		} {
 			w := watch(t, srv, kafkatest.Fake(t), `CREATE TABLE outbox `+outboxColumns)
-			w.cfg.PositionTopic = connector.PositionTopic
+			w.cfg.PositionTopic = relay.PositionTopic
 			w.run(t)
 			w.stop()
-			w.fails(t, connector.ExitOK)
+			w.fails(t, relay.ExitOK)
 			// A relay that had the slot before us has delivered some of it.
 			for i := range transactions {
 				w.db.Exec(t, `INSERT INTO outbox SELECT $1::int * 10 + n, $2, 'k', 'T', '{}' FROM generate_series(1, 3) n`, i, w.topic)
@@ -78,12 +78,12 @@ func TestSkipTo(t *testing.T) {
 			w.logged(t, fmt.Sprintf("skip_to=%s transactions=%d", w.cfg.SkipTo, tc.skipped))
 			awaitConfirmed(t, w.db.Conn(t), w.cfg.Source.Slot, 20*time.Second)
 			w.stop()
-			w.fails(t, connector.ExitOK)
+			w.fails(t, relay.ExitOK)
 
 			w.run(t) // with the same flag, as a supervisor does
 			w.logged(t, "nothing to skip")
 			w.stop()
-			w.fails(t, connector.ExitOK)
+			w.fails(t, relay.ExitOK)
 		}
 	})
 }
@@ -93,14 +93,14 @@ func TestSkipToRefused(t *testing.T) {
 	r := newRig(t, pgtest.Database(t), kafkatest.Broker(t))
 	r.run(t).terminate(t)
 	r.load.run(t.Context(), t, 100)
-	start(t, "run", "-c", r.config, "--skip-to", "FFFF/0").fails(t, connector.ExitUsage, "FFFF/0", "end of the source's log")
+	start(t, "run", "-c", r.config, "--skip-to", "FFFF/0").fails(t, relay.ExitUsage, "FFFF/0", "end of the source's log")
 	for _, text := range []string{"0", "16", "0/0", "0/16B3760x", "97500059720"} {
-		if out, code := command(t, "run", "-c", r.config, "--skip-to", text); code != connector.ExitUsage || !strings.Contains(out, "skip-to") {
+		if out, code := command(t, "run", "-c", r.config, "--skip-to", text); code != relay.ExitUsage || !strings.Contains(out, "skip-to") {
 			t.Errorf("--skip-to %s: exit code %d\n%s", text, code, out)
 		}
 	}
-	relay := r.run(t)
+	process := r.run(t)
 	r.arrived(t, 20*time.Second)
-	relay.terminate(t)
+	process.terminate(t)
 	r.settle(t, 0)
 }

@@ -46,7 +46,7 @@ type soak struct {
 
 	toPostgres, toKafka *cutproxy.Proxy
 	binary, config      string
-	relay               atomic.Pointer[relay]
+	relay               atomic.Pointer[relayProcess]
 
 	journal   *oracle.Journal
 	checker   *oracle.Checker

@@ -97,7 +97,7 @@ func (g *guest) throwOut(t *testing.T) {
 func TestLeastPrivilege(t *testing.T) {
 	t.Parallel()
 	g := newGuest(t, newGate(t, nil), "")
-	relay := g.run(t)
+	process := g.run(t)
 	underLoad(t, g.rig, func() {
 		for range 3 { // a snapshot in the log each second
 			g.progress(t)
@@ -107,12 +107,12 @@ func TestLeastPrivilege(t *testing.T) {
 		g.progress(t)
 	})
 	g.arrived(t, 30*time.Second)
-	relay.terminate(t)
+	process.terminate(t)
 	g.settle(t, 0)
 	if p := g.recorded(t); len(p.Snapshots) == 0 {
 		t.Error("no snapshot was written")
 	}
-	for line := range strings.Lines(relay.stderr.String()) {
+	for line := range strings.Lines(process.stderr.String()) {
 		if strings.Contains(line, "level=WARN") && !strings.Contains(line, "waiting for the source") || strings.Contains(line, "level=ERROR") {
 			t.Errorf("the relay complains: %s", line)
 		}
@@ -165,25 +165,25 @@ func TestAccessLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := newGuest(t, server, "startup_timeout: 4s")
-			relay := g.run(t)
+			process := g.run(t)
 			g.load.run(t.Context(), t, 200)
 			g.arrived(t, 30*time.Second)
 
 			tc.lose(t, g)
 			g.throwOut(t)
-			relay.logged(t, tc.says[0])
+			process.logged(t, tc.says[0])
 			g.load.run(t.Context(), t, 200)
 			tc.mend(t, g)
-			relay.loggedTimes(t, "msg=streaming", 2)
+			process.loggedTimes(t, "msg=streaming", 2)
 			g.arrived(t, 30*time.Second)
 			g.settle(t, 0)
 
 			tc.lose(t, g)
 			g.throwOut(t)
-			if code := relay.exit(t, 20*time.Second); code != 10 {
+			if code := process.exit(t, 20*time.Second); code != 10 {
 				t.Errorf("exit code %d, want 10", code)
 			}
-			out := relay.stderr.String()
+			out := process.stderr.String()
 			for _, want := range append(tc.says, "exit 10 (", g.role) {
 				if !strings.Contains(out, want) {
 					t.Errorf("%q is not said:\n%s", want, out)
@@ -235,28 +235,28 @@ func TestServerFull(t *testing.T) {
 			}
 
 			leave := crowd(t, dsn, tc.replica)
-			relay := start(t, "run", "-c", g.config)
-			relay.logged(t, "waiting for the source")
-			relay.logged(t, name)
+			process := start(t, "run", "-c", g.config)
+			process.logged(t, "waiting for the source")
+			process.logged(t, name)
 			leave()
-			relay.logged(t, "msg=streaming")
+			process.logged(t, "msg=streaming")
 			g.load.run(t.Context(), t, 200)
 			g.arrived(t, 30*time.Second)
 
-			relay.signal(t, syscall.SIGSTOP)
+			process.signal(t, syscall.SIGSTOP)
 			g.throwOut(t)
 			leave = crowd(t, dsn, tc.replica)
-			full := relay.times("53300")
-			relay.signal(t, syscall.SIGCONT)
-			relay.loggedTimes(t, "53300", full+1)
+			full := process.times("53300")
+			process.signal(t, syscall.SIGCONT)
+			process.loggedTimes(t, "53300", full+1)
 			g.load.run(t.Context(), t, 200)
 			leave()
-			relay.loggedTimes(t, "msg=streaming", 2)
+			process.loggedTimes(t, "msg=streaming", 2)
 			g.arrived(t, 30*time.Second)
-			relay.terminate(t)
+			process.terminate(t)
 			g.settle(t, 0)
-			if n := relay.times("53300"); n < 2 || n > 4 {
-				t.Errorf("%d lines say that the server is full:\n%s", n, relay.stderr)
+			if n := process.times("53300"); n < 2 || n > 4 {
+				t.Errorf("%d lines say that the server is full:\n%s", n, process.stderr)
 			}
 		})
 	}

@@ -34,10 +34,10 @@ func (r *rig) through(t *testing.T, more string) *cutproxy.Proxy {
 const slack = 15 * time.Second
 
 // times counts the lines of the relay's log that have text in them.
-func (r *relay) times(text string) int { return strings.Count(r.stderr.String(), text) }
+func (r *relayProcess) times(text string) int { return strings.Count(r.stderr.String(), text) }
 
 // loggedTimes waits until so many lines have text in them.
-func (r *relay) loggedTimes(t *testing.T, text string, n int) {
+func (r *relayProcess) loggedTimes(t *testing.T, text string, n int) {
 	t.Helper()
 	waitFor(t, 30*time.Second, "the relay to log again "+text, func() bool { return r.times(text) >= n })
 }
@@ -52,7 +52,7 @@ func TestCutAnywhere(t *testing.T) {
 	rng := rand.New(rand.NewPCG(uint64(seed), 0))
 	r := newRig(t, pgtest.Database(t), kafkatest.Fake(t).Cluster)
 	link := r.through(t, "")
-	relay := r.run(t)
+	process := r.run(t)
 	underLoad(t, r, func() {
 		for range envInt(t, "OUTBOX_TEST_CUTS", 40) {
 			step := oracle.Step{Answer: rng.IntN(4) > 0, Bytes: rng.Int64N(3000)}
@@ -64,9 +64,9 @@ func TestCutAnywhere(t *testing.T) {
 		r.progress(t)
 	})
 	r.arrived(t, 30*time.Second)
-	relay.terminate(t)
+	process.terminate(t)
 	r.settle(t, 0)
-	t.Logf("%d sessions", relay.times("msg=streaming"))
+	t.Logf("%d sessions", process.times("msg=streaming"))
 }
 
 // A connection that dies without a word is noticed by its silence; and when a network that
@@ -77,9 +77,9 @@ func TestSilentSource(t *testing.T) {
 		silence = 10 * time.Second // wal_sender_timeout, and the least that counts as silence
 		attempt = 2 * time.Second  // to connect, or to begin a session
 	)
-	attempts := func(t *testing.T, link *cutproxy.Proxy, relay *relay) {
+	attempts := func(t *testing.T, link *cutproxy.Proxy, process *relayProcess) {
 		t.Helper()
-		relay.logged(t, "waiting for the source")
+		process.logged(t, "waiting for the source")
 		_, before := link.Connections()
 		waitFor(t, 20*time.Second, "attempts to connect", func() bool {
 			_, now := link.Connections()
@@ -87,23 +87,23 @@ func TestSilentSource(t *testing.T) {
 		})
 	}
 	for name, tc := range map[string]struct {
-		fault  func(t *testing.T, link *cutproxy.Proxy, relay *relay, server string) // returns when all is right again
+		fault  func(t *testing.T, link *cutproxy.Proxy, process *relayProcess, server string) // returns when all is right again
 		within time.Duration
 	}{
-		"one connection dies": {func(_ *testing.T, link *cutproxy.Proxy, _ *relay, _ string) { link.Strand() }, silence + slack},
-		"the network swallows everything": {func(t *testing.T, link *cutproxy.Proxy, relay *relay, _ string) {
+		"one connection dies": {func(_ *testing.T, link *cutproxy.Proxy, _ *relayProcess, _ string) { link.Strand() }, silence + slack},
+		"the network swallows everything": {func(t *testing.T, link *cutproxy.Proxy, process *relayProcess, _ string) {
 			t.Helper()
 			link.Strand()
 			link.Pause()
-			attempts(t, link, relay)
+			attempts(t, link, process)
 			link.Strand()
 			link.Resume()
 		}, attempt + slack},
-		"the server says nothing": {func(t *testing.T, link *cutproxy.Proxy, relay *relay, server string) {
+		"the server says nothing": {func(t *testing.T, link *cutproxy.Proxy, process *relayProcess, server string) {
 			t.Helper()
 			link.Redirect(mute(t))
 			link.Cut()
-			attempts(t, link, relay)
+			attempts(t, link, process)
 			link.Redirect(server)
 		}, attempt + slack},
 	} {
@@ -112,11 +112,11 @@ func TestSilentSource(t *testing.T) {
 			srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"wal_sender_timeout": "10s"}})
 			r := newRig(t, pgtest.DatabaseOn(t, srv), kafkatest.Fake(t).Cluster)
 			link := r.through(t, "startup_timeout: 2s")
-			relay := r.run(t)
+			process := r.run(t)
 			var took time.Duration
 			underLoad(t, r, func() {
 				r.progress(t)
-				tc.fault(t, link, relay, srv.Addr())
+				tc.fault(t, link, process, srv.Addr())
 				began := time.Now()
 				r.progress(t)
 				took = time.Since(began)
@@ -126,10 +126,10 @@ func TestSilentSource(t *testing.T) {
 				t.Errorf("it took %v, it may take %v", took, tc.within)
 			}
 			r.arrived(t, 30*time.Second)
-			relay.terminate(t)
+			process.terminate(t)
 			r.settle(t, 0)
 			if name != "the server says nothing" {
-				relay.logged(t, "nothing arrived for 10")
+				process.logged(t, "nothing arrived for 10")
 			}
 		})
 	}
@@ -171,7 +171,7 @@ func TestSlowLink(t *testing.T) {
 	srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"wal_sender_timeout": "2s"}})
 	r := newRig(t, pgtest.DatabaseOn(t, srv), kafkatest.Fake(t).Cluster)
 	link := r.through(t, "")
-	relay := r.run(t)
+	process := r.run(t)
 	const rate = 2 << 20
 	link.Slow(cutproxy.Slowness{Latency: 5 * time.Millisecond, Jitter: 15 * time.Millisecond, BytesPerSecond: rate})
 	began := time.Now()
@@ -182,11 +182,11 @@ func TestSlowLink(t *testing.T) {
 	if took < 2*time.Second {
 		t.Error("the link was not slow")
 	}
-	relay.flat(t)
-	relay.terminate(t)
+	process.flat(t)
+	process.terminate(t)
 	r.settle(t, 0)
-	if n := relay.times("msg=streaming"); n != 1 {
-		t.Errorf("%d sessions, want one:\n%s", n, relay.stderr)
+	if n := process.times("msg=streaming"); n != 1 {
+		t.Errorf("%d sessions, want one:\n%s", n, process.stderr)
 	}
 }
 
@@ -195,13 +195,13 @@ func TestSlowLink(t *testing.T) {
 func TestTerminateBackends(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, pgtest.Database(t), kafkatest.Fake(t).Cluster)
-	relay := r.run(t)
+	process := r.run(t)
 	sessions := envInt(t, "OUTBOX_TEST_TERMINATIONS", 10)
 	ended := 0
 	underLoad(t, r, func() {
 		conn := r.connect(t)
 		for i := range sessions {
-			relay.loggedTimes(t, "msg=streaming", i+1)
+			process.loggedTimes(t, "msg=streaming", i+1)
 			time.Sleep(200 * time.Millisecond)
 			ended += ask[int](t, conn, `SELECT count(CASE WHEN pg_terminate_backend(pid) THEN 1 END)
 				FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'outbox-cdc%'`)
@@ -209,9 +209,9 @@ func TestTerminateBackends(t *testing.T) {
 		r.progress(t)
 	})
 	r.arrived(t, 30*time.Second)
-	relay.terminate(t)
+	process.terminate(t)
 	r.settle(t, 0)
-	t.Logf("%d connections ended, %d sessions", ended, relay.times("msg=streaming"))
+	t.Logf("%d connections ended, %d sessions", ended, process.times("msg=streaming"))
 }
 
 // The walsender is killed by the kernel: the whole server crashes and recovers, the relay
@@ -220,7 +220,7 @@ func TestWalsenderKilled(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Start(t, pgserver.Config{})
 	r := newRig(t, pgtest.DatabaseOn(t, srv), kafkatest.Fake(t).Cluster)
-	relay := r.run(t)
+	process := r.run(t)
 	underLoad(t, r, func() {
 		for range cycles(t) {
 			r.progress(t)
@@ -233,6 +233,6 @@ func TestWalsenderKilled(t *testing.T) {
 		}
 	})
 	r.arrived(t, 30*time.Second)
-	relay.terminate(t)
+	process.terminate(t)
 	r.settle(t, 0)
 }

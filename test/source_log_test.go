@@ -87,7 +87,7 @@ func TestBusyNeighbour(t *testing.T) {
 	}
 	srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"max_wal_size": "256MB", "autovacuum": "off"}})
 	r := newRig(t, pgtest.DatabaseOn(t, srv), kafkatest.Fake(t).Cluster)
-	relay := r.run(t)
+	process := r.run(t)
 	r.load.run(t.Context(), t, 100)
 	r.arrived(t, 30*time.Second)
 
@@ -128,6 +128,6 @@ func TestBusyNeighbour(t *testing.T) {
 	if b, may := slices.Max(behind), int64(2*segment+3*rate); b > may {
 		t.Errorf("%d MB of log were not confirmed, %d MB may be", b>>20, may>>20)
 	}
-	relay.terminate(t)
+	process.terminate(t)
 	r.settle(t, 0)
 }

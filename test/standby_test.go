@@ -12,7 +12,7 @@ import (
 )
 
 // stand starts another relay, which finds the slot in use and says so once.
-func (r *rig) stand(t *testing.T) *relay {
+func (r *rig) stand(t *testing.T) *relayProcess {
 	t.Helper()
 	p := start(t, "run", "-c", r.config)
 	p.logged(t, "waiting for the source")
@@ -28,11 +28,11 @@ func TestTakeover(t *testing.T) {
 		backoff = 2 * time.Second // of the standby
 	)
 	for name, tc := range map[string]struct {
-		lose   func(t *testing.T, first *relay, link *cutproxy.Proxy)
+		lose   func(t *testing.T, first *relayProcess, link *cutproxy.Proxy)
 		within time.Duration
 	}{
-		"killed":      {func(t *testing.T, first *relay, _ *cutproxy.Proxy) { t.Helper(); first.kill(t) }, backoff + slack},
-		"partitioned": {func(_ *testing.T, _ *relay, link *cutproxy.Proxy) { link.Strand() }, timeout + backoff + slack},
+		"killed":      {func(t *testing.T, first *relayProcess, _ *cutproxy.Proxy) { t.Helper(); first.kill(t) }, backoff + slack},
+		"partitioned": {func(_ *testing.T, _ *relayProcess, link *cutproxy.Proxy) { link.Strand() }, timeout + backoff + slack},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -16,7 +16,7 @@ import (
 
 // A terminal is what the binary runs on, seen from the other side: https://man7.org/linux/man-pages/man7/pty.7.html
 type pty struct {
-	*relay
+	*relayProcess
 	other  *os.File
 	screen *syncBuffer   // everything that was ever written to it
 	read   chan struct{} // closed when the process has ended and all of that is read
@@ -41,7 +41,7 @@ func startOn(t *testing.T, columns, rows uint16, args ...string) *pty {
 	cmd.Env = []string{"TERM=xterm"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	must(t, cmd.Start())
-	p.relay = &relay{cmd: cmd, stderr: p.screen, done: make(chan struct{})}
+	p.relayProcess = &relayProcess{cmd: cmd, stderr: p.screen, done: make(chan struct{})}
 	go func() { // ends when nobody has the terminal open any more
 		defer close(p.read)
 		buf := make([]byte, 4096)
@@ -114,9 +114,9 @@ func (p *pty) shows(t *testing.T, want ...string) []string {
 func TestStatusWatchedOnATerminal(t *testing.T) {
 	t.Parallel()
 	r, _ := fakeRig(t)
-	relay := r.run(t)
+	process := r.run(t)
 	for _, key := range []string{"q", "\x03"} {
-		p := startOn(t, 100, 40, "status", "-c", r.config, "--admin", relay.adminAt(t), "--watch")
+		p := startOn(t, 100, 40, "status", "-c", r.config, "--admin", process.adminAt(t), "--watch")
 		before, err := unix.IoctlGetTermios(int(p.other.Fd()), unix.TCGETS)
 		must(t, err)
 		lines := p.shows(t, "● Healthy", "Slot "+r.slot, "read by process", "q ends")
@@ -148,9 +148,9 @@ func TestStatusWatchedOnATerminal(t *testing.T) {
 			t.Errorf("%q: at the end there is %q", key, left)
 		}
 	}
-	p := startOn(t, 100, 40, "status", "-c", r.config, "--admin", relay.adminAt(t), "--watch")
+	p := startOn(t, 100, 40, "status", "-c", r.config, "--admin", process.adminAt(t), "--watch")
 	p.shows(t, "● Healthy")
-	relay.terminate(t)
+	process.terminate(t)
 	p.shows(t, "✘ No relay runs", "→ Start it: outbox-cdc run")
 	p.signal(t, syscall.SIGTERM)
 	if code := p.exit(t, 30*time.Second); code != 0 {

@@ -10,7 +10,7 @@ import (
 )
 
 // adminAt returns where the relay's admin server is.
-func (r *relay) adminAt(t *testing.T) string {
+func (r *relayProcess) adminAt(t *testing.T) string {
 	t.Helper()
 	r.logged(t, `msg="admin server"`)
 	return strings.Trim(strings.TrimPrefix(adminURL.FindStringSubmatch(r.stderr.String())[1], "http://"), "/")
@@ -60,8 +60,8 @@ func TestStatus(t *testing.T) {
 	if s := r.status(t, "--admin", "127.0.0.1:1"); s.Healthy || s.Title != "The slot does not exist" || s.Relay.Error == "" {
 		t.Errorf("before anything: %+v", s)
 	}
-	relay := r.run(t)
-	admin := relay.adminAt(t)
+	process := r.run(t)
+	admin := process.adminAt(t)
 	r.load.run(t.Context(), t, 500)
 	r.arrived(t, 30*time.Second)
 	r.confirmed(t, 30*time.Second)
@@ -110,7 +110,7 @@ func TestStatus(t *testing.T) {
 	}
 	standby.terminate(t)
 
-	relay.terminate(t)
+	process.terminate(t)
 	r.load.run(t.Context(), t, 10)
 	if s := r.status(t, "--admin", admin); s.Healthy || s.Title != "No relay runs" || s.Postgres.Slot.Active || s.Postgres.Slot.LagBytes == 0 {
 		t.Errorf("without a relay: %+v", s)
@@ -139,8 +139,8 @@ func TestStatusWatchedThroughAPipe(t *testing.T) {
 func TestHealthcheck(t *testing.T) {
 	t.Parallel()
 	r, _, toPostgres, _ := cutRig(t)
-	relay := r.run(t)
-	listen := "OUTBOX_CDC_ADMIN_LISTEN=" + relay.adminAt(t)
+	process := r.run(t)
+	listen := "OUTBOX_CDC_ADMIN_LISTEN=" + process.adminAt(t)
 	health := func(variable string, args ...string) (string, int) {
 		cmd := exec.CommandContext(t.Context(), binary(t), append([]string{"healthcheck"}, args...)...)
 		cmd.Env = []string{variable}
@@ -166,7 +166,7 @@ func TestHealthcheck(t *testing.T) {
 	if out, code := health(listen); out != "alive" || code != 0 {
 		t.Errorf("without Postgres: %q, exit code %d", out, code)
 	}
-	relay.kill(t)
+	process.kill(t)
 	if out, code := health(listen, "--set", "admin.listen="); !strings.Contains(out, "admin.listen is empty") || code != 1 {
 		t.Errorf("no admin server: %q, exit code %d", out, code)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
@@ -67,14 +67,14 @@ func (r *rig) tailSlots(t *testing.T) int {
 // same order.
 func TestTailShowsWhatIsProduced(t *testing.T) {
 	onEachServer(t, func(t *testing.T, r *rig) {
-		relay := r.run(t)
+		process := r.run(t)
 		tail := start(t, "tail", "-c", r.config, "--json")
 		tail.logged(t, tailBegins)
 		r.load.run(t.Context(), t, 1000)
 		r.arrived(t, 30*time.Second)
 		waitFor(t, 30*time.Second, "all rows to be shown", func() bool { return strings.Count(tail.stderr.String(), "\n{") >= r.load.total() })
 		tail.terminate(t)
-		relay.terminate(t)
+		process.terminate(t)
 		r.settle(t, 0)
 
 		type record struct{ Topic, Key, Value, Headers string }
@@ -125,7 +125,7 @@ func TestTailFromTheSlot(t *testing.T) {
 		if after := ask[string](t, conn, position, r.slot); after != before {
 			t.Errorf("the slot was at %s and is at %s", before, after)
 		}
-		relay := r.run(t) // and while a relay streams from it
+		process := r.run(t) // and while a relay streams from it
 		r.arrived(t, 30*time.Second)
 		r.confirmed(t, 30*time.Second)
 		tail := start(t, "tail", "-c", r.config, "--from", "slot", "--limit", "1")
@@ -136,7 +136,7 @@ func TestTailFromTheSlot(t *testing.T) {
 			t.Errorf("exit code %d", code)
 		}
 		r.arrived(t, 30*time.Second)
-		relay.terminate(t)
+		process.terminate(t)
 		r.settle(t, 0)
 		waitFor(t, 30*time.Second, "its slots to be gone", func() bool { return r.tailSlots(t) == 0 })
 	})
@@ -153,7 +153,7 @@ func TestTailOfBadRows(t *testing.T) {
 source: {dsn: %q, publication: %s}
 outbox: {topic: "${route}", columns: {payload: raw}, place: [{column: lane, to: partition}]}
 `, r.db.DSN, publication)
-	follow := func(args ...string) *relay {
+	follow := func(args ...string) *relayProcess {
 		p := start(t, append([]string{"tail", "-c", config, "--limit", "5"}, args...)...)
 		p.logged(t, tailBegins)
 		return p
@@ -166,7 +166,7 @@ outbox: {topic: "${route}", columns: {payload: raw}, place: [{column: lane, to: 
 			('018f5b3a-0000-7000-8000-000000000003', 'good', E'a\tb', 'T', NULL, NULL);
 		UPDATE outbox SET type = 'U' WHERE aggregateid = 'k' AND aggregatetype = 'good';
 		INSERT INTO outbox (id, aggregatetype, aggregateid, type, raw) VALUES ('018f5b3a-0000-7000-8000-000000000004', 'good', 'k', 'T', '')`)
-	for _, p := range []*relay{stop, aside, text} {
+	for _, p := range []*relayProcess{stop, aside, text} {
 		if code := p.exit(t, 30*time.Second); code != 0 {
 			t.Errorf("exit code %d\n%s", code, p.stderr)
 		}
@@ -179,13 +179,13 @@ outbox: {topic: "${route}", columns: {payload: raw}, place: [{column: lane, to: 
 	if r := rows[0]; r.Topic != "good" || r.Partition == nil || *r.Partition != 3 || r.Key != "k" || fmt.Sprint(r.Value) != "map[base64:AP8=]" || *r.Row != 0 {
 		t.Errorf("bytes: %+v", r)
 	}
-	if r := rows[1]; r.Topic != "" || !strings.Contains(r.Reason, "topic name") || r.ExitCode != connector.ExitBadRecord || *r.Row != 1 || strings.Contains(r.Reason, "p4yload") {
+	if r := rows[1]; r.Topic != "" || !strings.Contains(r.Reason, "topic name") || r.ExitCode != relay.ExitBadRecord || *r.Row != 1 || strings.Contains(r.Reason, "p4yload") {
 		t.Errorf("no topic: %+v", r)
 	}
 	if r := rows[2]; r.Key != "a\tb" || r.Value != nil || r.Partition != nil || *r.Row != 2 {
 		t.Errorf("no value: %+v", r)
 	}
-	if r := rows[3]; r.Row != nil || r.ExitCode != connector.ExitNoDelivery || !strings.Contains(r.Reason, "UPDATE of public.outbox") {
+	if r := rows[3]; r.Row != nil || r.ExitCode != relay.ExitNoDelivery || !strings.Contains(r.Reason, "UPDATE of public.outbox") {
 		t.Errorf("an update: %+v", r)
 	}
 	if r := rows[4]; r.Value != "" || *r.Row != 0 && *r.Row != 3 {
@@ -211,15 +211,15 @@ func TestTailWithoutASlot(t *testing.T) {
 	db := pgtest.DatabaseOn(t, srv)
 	migrate(t, db.DSN)
 	args := []string{"tail", "--dsn", db.DSN, "--publication", publication, "--slot", "taken"}
-	start(t, args...).fails(t, connector.ExitNoDelivery, "publication", "outbox-cdc setup")
-	start(t, append(args, "--from", "yesterday")...).fails(t, connector.ExitUsage, "--from must be now or slot")
+	start(t, args...).fails(t, relay.ExitNoDelivery, "publication", "outbox-cdc setup")
+	start(t, append(args, "--from", "yesterday")...).fails(t, relay.ExitUsage, "--from must be now or slot")
 	if out, code := command(t, "setup", "--dsn", db.DSN, "--publication", publication, "--slot", "taken"); code != 0 {
 		t.Fatal(out)
 	}
-	start(t, args...).fails(t, connector.ExitSource, "max_replication_slots", "pg_replication_slots")
-	start(t, append(args, "--from", "slot")...).fails(t, connector.ExitSource, "max_replication_slots")
+	start(t, args...).fails(t, relay.ExitSource, "max_replication_slots", "pg_replication_slots")
+	start(t, append(args, "--from", "slot")...).fails(t, relay.ExitSource, "max_replication_slots")
 	db.Exec(t, `SELECT pg_drop_replication_slot('taken')`)
-	start(t, append(args, "--from", "slot")...).fails(t, connector.ExitSlotLost, `slot "taken" does not exist`)
+	start(t, append(args, "--from", "slot")...).fails(t, relay.ExitSlotLost, `slot "taken" does not exist`)
 
 	conn := db.Conn(t)
 	tx, err := conn.Begin(t.Context())

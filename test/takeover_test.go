@@ -22,7 +22,7 @@ import (
 // A debeziumWorker is a real Debezium, in a Connect worker of its own, that reads the outbox
 // of a rig.
 type debeziumWorker struct {
-	*relay // the process
+	*relayProcess // the process
 
 	rig     *rig
 	install debezium.Install
@@ -133,7 +133,7 @@ func succeed(t *testing.T, args ...string) string {
 }
 
 // takeOver makes our configuration of Debezium's and runs the relay on its slot.
-func (d *debeziumWorker) takeOver(t *testing.T, offsets string) *relay {
+func (d *debeziumWorker) takeOver(t *testing.T, offsets string) *relayProcess {
 	t.Helper()
 	config := filepath.Join(d.dir, "outbox-cdc.yaml")
 	succeed(t, "import", "debezium", d.config, "--worker", d.worker, "--offsets", offsets, "-o", config)
@@ -143,16 +143,16 @@ func (d *debeziumWorker) takeOver(t *testing.T, offsets string) *relay {
 var skipTo = regexp.MustCompile(`--skip-to [0-9A-F]+/[0-9A-F]+`)
 
 // runBehind runs the relay behind what Debezium has sent, as check tells to.
-func (d *debeziumWorker) runBehind(t *testing.T, config, offsets string) *relay {
+func (d *debeziumWorker) runBehind(t *testing.T, config, offsets string) *relayProcess {
 	t.Helper()
 	told := succeed(t, "check", "--takeover", "-c", config, "--offsets", offsets)
 	t.Log(told)
 	began := time.Now()
-	relay := start(t, append([]string{"run", "-c", config}, strings.Fields(skipTo.FindString(told))...)...)
-	relay.logged(t, "streaming")
+	process := start(t, append([]string{"run", "-c", config}, strings.Fields(skipTo.FindString(told))...)...)
+	process.logged(t, "streaming")
 	d.rig.progress(t)
 	t.Logf("took over within %v", time.Since(began).Round(time.Millisecond))
-	return relay
+	return process
 }
 
 // Debezium is stopped as its operators stop it, the relay goes on where it ended, and Debezium
@@ -169,8 +169,8 @@ func TestTakeOver(t *testing.T) {
 		d.call(t, http.MethodPut, "/stop")
 		d.streams(t, false)
 		offsets := d.file(t, "offsets.json", d.call(t, http.MethodGet, "/offsets"))
-		relay := d.takeOver(t, offsets)
-		relay.terminate(t)
+		process := d.takeOver(t, offsets)
+		process.terminate(t)
 
 		plan, code := command(t, "import", "debezium", d.config, "--worker", d.worker, "--rollback-plan")
 		for _, step := range []string{"DELETE", "/connectors/" + connectorName + "/offsets", "/connectors/" + connectorName + "/resume"} {
@@ -204,8 +204,8 @@ func TestTakeOverFromKilled(t *testing.T) {
 		r.progress(t)
 		d.kill(t)
 		d.streams(t, false)
-		relay := d.takeOver(t, d.offsets)
-		relay.terminate(t)
+		process := d.takeOver(t, d.offsets)
+		process.terminate(t)
 
 		d.kill(t)
 		must(t, os.Remove(d.offsets)) // what the plan says for a worker that keeps them in a file

@@ -82,9 +82,9 @@ func TestTracing(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "headers")
 	must(t, os.WriteFile(secret, []byte("api-key=s3cret\n"), 0o600))
 	r.traced(t, receiver.URL)
-	relay := start(t, "run", "-c", r.config, "--set", "outbox.columns.trace_context=trace", "--set", "tracing.headers_file="+secret,
+	process := start(t, "run", "-c", r.config, "--set", "outbox.columns.trace_context=trace", "--set", "tracing.headers_file="+secret,
 		"--set", "tracing.resource=deployment.environment.name=test", "--set", "tracing.message_key=true")
-	relay.logged(t, "streaming")
+	process.logged(t, "streaming")
 
 	const unsampled = "00-" + aTrace + "-" + aSpan + "-00"
 	before := time.Now()
@@ -147,26 +147,26 @@ func TestTracing(t *testing.T) {
 			t.Errorf("headers of a request: %v", h)
 		}
 	}
-	r.exemplars(t, relay)
-	if _, shown := relay.ask(t, "config"); strings.Contains(shown+relay.stderr.String(), "s3cret") {
+	r.exemplars(t, process)
+	if _, shown := process.ask(t, "config"); strings.Contains(shown+process.stderr.String(), "s3cret") {
 		t.Error("the secret is shown")
 	}
 
 	// What ends just before a stop is exported by it.
 	r.insertTraced(t, [2]string{`{"traceparent": "` + traceparent + `"}`, ""})
 	r.records(t, 6)
-	relay.terminate(t)
+	process.terminate(t)
 	if n := len(receiver.Spans()); n != 3 {
 		t.Errorf("%d spans after the end", n)
 	}
 }
 
 // exemplars checks that who asks for OpenMetrics is led from both latencies to the trace.
-func (r *rig) exemplars(t *testing.T, relay *relay) {
+func (r *rig) exemplars(t *testing.T, process *relayProcess) {
 	t.Helper()
 	want := map[string]bool{"outbox_cdc_ack_seconds_bucket": true, "outbox_cdc_commit_to_ack_seconds_bucket": true}
 	got := make(map[string]bool)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, adminURL.FindStringSubmatch(relay.stderr.String())[1]+"metrics", nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, adminURL.FindStringSubmatch(process.stderr.String())[1]+"metrics", nil)
 	must(t, err)
 	req.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
 	res, err := http.DefaultClient.Do(req)
@@ -183,7 +183,7 @@ func (r *rig) exemplars(t *testing.T, relay *relay) {
 		t.Errorf("exemplars (-want +got):\n%s", diff)
 	}
 	waitFor(t, 30*time.Second, "the spans to be counted", func() bool {
-		_, metrics := relay.ask(t, "metrics")
+		_, metrics := process.ask(t, "metrics")
 		return strings.Contains(metrics, "\noutbox_cdc_spans_total{name=\""+r.slot+"\"} 2\n")
 	})
 }
@@ -211,11 +211,11 @@ func TestTracingReceiverDown(t *testing.T) {
 	address := gone.Addr().String()
 	must(t, gone.Close())
 	r.traced(t, "http://"+address)
-	relay := r.run(t)
+	process := r.run(t)
 	const rows = 4000
 	r.insertMany(t, rows)
 	records := r.records(t, rows)
-	relay.logged(t, "spans cannot be exported")
+	process.logged(t, "spans cannot be exported")
 	named, kept := make(map[string]bool), 0
 	for _, rec := range records {
 		parts := strings.Split(headerOf(rec, "traceparent"), "-")
@@ -226,7 +226,7 @@ func TestTracingReceiverDown(t *testing.T) {
 		named[parts[1]+parts[2]] = true
 	}
 	waitFor(t, 30*time.Second, "dropped spans to be counted", func() bool {
-		_, metrics := relay.ask(t, "metrics")
+		_, metrics := process.ask(t, "metrics")
 		return kept > 0 && strings.Contains(metrics, fmt.Sprintf("\noutbox_cdc_spans_dropped_total{name=%q} %d\n", r.slot, kept))
 	})
 
@@ -238,7 +238,7 @@ func TestTracingReceiverDown(t *testing.T) {
 		server.Start()
 		return server
 	})
-	relay.logged(t, "spans are exported again")
+	process.logged(t, "spans are exported again")
 	receiver.Wait(t, "all spans", func() bool { return len(receiver.Spans()) >= rows-kept })
 	exported := make(map[string]bool)
 	for _, s := range receiver.Spans() {
@@ -248,11 +248,11 @@ func TestTracingReceiverDown(t *testing.T) {
 		t.Errorf("%d records name a span, %d were exported, %d records kept their context", len(named), len(exported), kept)
 	}
 	for _, line := range []string{"spans cannot be exported", "spans are exported again"} {
-		if n := relay.times(line); n != 1 {
+		if n := process.times(line); n != 1 {
 			t.Errorf("%q is %d times in the log", line, n)
 		}
 	}
-	relay.terminate(t)
+	process.terminate(t)
 }
 
 // A receiver that does not answer delays neither records nor the stop.
@@ -264,17 +264,17 @@ func TestTracingReceiverHangs(t *testing.T) {
 	t.Cleanup(func() { close(hang) })
 	receiver.Answer(func(http.ResponseWriter, *http.Request) { <-hang })
 	r.traced(t, receiver.URL)
-	relay := start(t, "run", "-c", r.config, "--set", "drain_timeout=3s")
-	relay.logged(t, "streaming")
+	process := start(t, "run", "-c", r.config, "--set", "drain_timeout=3s")
+	process.logged(t, "streaming")
 	r.insertMany(t, 200)
 	r.records(t, 200)
 	r.confirmed(t, 30*time.Second)
 	began := time.Now()
-	relay.terminate(t)
+	process.terminate(t)
 	if took := time.Since(began); took > 8*time.Second {
 		t.Errorf("the stop took %v", took)
 	}
-	if out := relay.stderr.String(); !strings.Contains(out, "spans were not exported before the end") || !strings.Contains(out, "spans=200") {
+	if out := process.stderr.String(); !strings.Contains(out, "spans were not exported before the end") || !strings.Contains(out, "spans=200") {
 		t.Errorf("not told:\n%s", tail(out, 5))
 	}
 }

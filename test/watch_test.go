@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/route"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -25,7 +25,7 @@ type watched struct {
 	db    *pgtest.DB
 	kafka *kafkatest.FakeCluster
 	topic string
-	cfg   connector.Config
+	cfg   relay.Config
 	log   syncBuffer
 	ended chan error
 	stop  context.CancelFunc
@@ -46,11 +46,11 @@ func watchDatabase(t *testing.T, db *pgtest.DB, kafka *kafkatest.FakeCluster, dd
 	return w
 }
 
-func watchedConfig(t *testing.T, db *pgtest.DB, slot string, kafka *kafkatest.Cluster) connector.Config {
+func watchedConfig(t *testing.T, db *pgtest.DB, slot string, kafka *kafkatest.Cluster) relay.Config {
 	t.Helper()
-	return connector.Config{
+	return relay.Config{
 		Name:   "watched",
-		Source: replication.Config{Conn: db.Config(t), Publication: publication, Slot: slot, MessagePrefix: connector.MessagePrefix},
+		Source: replication.Config{Conn: db.Config(t), Publication: publication, Slot: slot, MessagePrefix: relay.MessagePrefix},
 		Route:  route.Config{Columns: route.DefaultColumns()},
 		Sink:   sink.Config{Brokers: kafka.Addrs},
 		Create: true, Tables: []string{"outbox"},
@@ -76,7 +76,7 @@ func (w *watched) run(t *testing.T) *watched {
 
 func (w *watched) start(t *testing.T) {
 	t.Helper()
-	c, err := connector.New(w.cfg, slog.New(slog.NewTextHandler(&w.log, nil)))
+	c, err := relay.New(w.cfg, slog.New(slog.NewTextHandler(&w.log, nil)))
 	must(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	w.stop, w.ended = stop, make(chan error, 1)
@@ -123,7 +123,7 @@ func (w *watched) fails(t *testing.T, code int, says ...string) {
 	t.Helper()
 	select {
 	case err := <-w.ended:
-		if got := connector.ExitCode(err); got != code {
+		if got := relay.ExitCode(err); got != code {
 			t.Errorf("exit code %d for %v, want %d", got, err, code)
 		}
 		for _, want := range says {
@@ -184,7 +184,7 @@ func TestWatch(t *testing.T) {
 				}
 				w.run(t).delivers(t, "outbox")
 				w.exec(t, tc.change)
-				w.fails(t, connector.ExitNoDelivery, tc.says...)
+				w.fails(t, relay.ExitNoDelivery, tc.says...)
 			})
 		})
 	}
@@ -222,7 +222,7 @@ func TestWatchGoesOn(t *testing.T) {
 			w.delivers(t, table)
 		}
 		w.stop()
-		w.fails(t, connector.ExitOK)
+		w.fails(t, relay.ExitOK)
 		if n, want := strings.Count(w.log.String(), `msg="catalog watch"`), 5; n != want {
 			t.Errorf("%d warnings, want %d:\n%s", n, want, w.log.String())
 		}
@@ -235,10 +235,10 @@ func TestSlotDropped(t *testing.T) {
 		w := watch(t, srv, kafkatest.Fake(t), `CREATE TABLE outbox `+outboxColumns).run(t)
 		w.delivers(t, "outbox")
 		w.stop()
-		w.fails(t, connector.ExitOK)
+		w.fails(t, relay.ExitOK)
 		w.db.Exec(t, `SELECT pg_drop_replication_slot($1)`, w.cfg.Source.Slot)
 		w.start(t)
-		w.fails(t, connector.ExitSlotLost, w.cfg.Source.Slot, "outbox-cdc setup")
+		w.fails(t, relay.ExitSlotLost, w.cfg.Source.Slot, "outbox-cdc setup")
 	})
 }
 
@@ -265,7 +265,7 @@ func TestSlotLostBySize(t *testing.T) {
 			w.exec(t, `CHECKPOINT`)
 			return pgtest.QueryRow[string](t, w.db, `SELECT wal_status FROM pg_replication_slots WHERE slot_name = $1`, w.cfg.Source.Slot) == "lost"
 		})
-		w.fails(t, connector.ExitSlotLost, w.cfg.Source.Slot, "invalidated", "from 0/", "outbox-cdc setup")
+		w.fails(t, relay.ExitSlotLost, w.cfg.Source.Slot, "invalidated", "from 0/", "outbox-cdc setup")
 	})
 }
 
@@ -277,14 +277,14 @@ func TestSlotLostByIdleness(t *testing.T) {
 		w.logged(t, "idle_replication_slot_timeout is 1s")
 		w.delivers(t, "outbox")
 		w.stop()
-		w.fails(t, connector.ExitOK)
+		w.fails(t, relay.ExitOK)
 		waitFor(t, 20*time.Second, "the slot to be lost", func() bool {
 			w.exec(t, `CHECKPOINT`)
 			time.Sleep(100 * time.Millisecond)
 			return pgtest.QueryRow[string](t, w.db, `SELECT wal_status FROM pg_replication_slots WHERE slot_name = $1`, w.cfg.Source.Slot) == "lost"
 		})
 		w.start(t)
-		w.fails(t, connector.ExitSlotLost, w.cfg.Source.Slot, "idle_timeout", "from 0/")
+		w.fails(t, relay.ExitSlotLost, w.cfg.Source.Slot, "idle_timeout", "from 0/")
 	})
 }
 
@@ -307,7 +307,7 @@ func eachServer(t *testing.T, settings map[string]string, f func(t *testing.T, s
 // stream: it sees every row that has been inserted.
 func TestSnapshotIsRecorded(t *testing.T) {
 	r := newRig(t, pgtest.Database(t), kafkatest.Broker(t))
-	relay := r.run(t)
+	process := r.run(t)
 	r.load.run(t.Context(), t, 500)
 	r.arrived(t, 30*time.Second)
 	conn := r.connect(t)
@@ -315,7 +315,7 @@ func TestSnapshotIsRecorded(t *testing.T) {
 		p := r.recorded(t)
 		return len(p.Snapshots) > 0 && ask[bool](t, conn, `SELECT bool_and(pg_visible_in_snapshot(xid, $1::pg_snapshot)) FROM outbox`, p.Snapshots[0].Text)
 	})
-	relay.terminate(t)
+	process.terminate(t)
 	r.settle(t, 0)
 }
 
@@ -323,15 +323,15 @@ func TestSnapshotIsRecorded(t *testing.T) {
 // that names it.
 func TestWatchOfTheBinary(t *testing.T) {
 	r := newRig(t, pgtest.Database(t), kafkatest.Broker(t))
-	relay := r.run(t)
+	process := r.run(t)
 	r.load.run(t.Context(), t, 100)
 	r.arrived(t, 30*time.Second)
 	r.db.Exec(t, `ALTER PUBLICATION `+publication+` DROP TABLE outbox`)
-	if code := relay.exit(t, 20*time.Second); code != connector.ExitNoDelivery {
-		t.Errorf("exit code %d, want %d", code, connector.ExitNoDelivery)
+	if code := process.exit(t, 20*time.Second); code != relay.ExitNoDelivery {
+		t.Errorf("exit code %d, want %d", code, relay.ExitNoDelivery)
 	}
 	for _, want := range []string{publication, "ADD TABLE", "exit 13 (", "slot " + r.slot + " at 0/"} {
-		if out := relay.stderr.String(); !strings.Contains(out, want) {
+		if out := process.stderr.String(); !strings.Contains(out, want) {
 			t.Errorf("%q is not said:\n%s", want, out)
 		}
 	}

@@ -51,15 +51,15 @@ func TestWriter(t *testing.T) {
 				return all
 			}
 			for topic, write := range map[string]func(context.Context, pgx.Tx, ...outbox.Event) error{fromRows: w.Write, fromMessages: w.Emit} {
-				relay := watchDatabase(t, pgtest.DatabaseOn(t, srv), fake, `CREATE TABLE outbox (id uuid PRIMARY KEY, aggregatetype text NOT NULL,
+				process := watchDatabase(t, pgtest.DatabaseOn(t, srv), fake, `CREATE TABLE outbox (id uuid PRIMARY KEY, aggregatetype text NOT NULL,
 					aggregateid text NOT NULL, type text, payload `+string(kind)+`, headers json, part integer)`)
-				relay.cfg.Route.Place = []route.Placement{{Column: "part", To: route.ToPartition}}
-				relay.cfg.Route.OnMissingColumn = route.MissingIgnore
+				process.cfg.Route.Place = []route.Placement{{Column: "part", To: route.ToPartition}}
+				process.cfg.Route.OnMissingColumn = route.MissingIgnore
 				if topic == fromMessages {
-					relay.cfg.Tables, relay.cfg.Messages = nil, []string{"outbox"}
+					process.cfg.Tables, process.cfg.Messages = nil, []string{"outbox"}
 				}
-				relay.run(t)
-				conn := relay.db.Conn(t)
+				process.run(t)
+				conn := process.db.Conn(t)
 				all := events(topic)
 				for _, batch := range [][]outbox.Event{all[:1], all[1:]} {
 					must(t, pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error { return write(t.Context(), tx, batch...) }))
@@ -124,12 +124,12 @@ func TestWriterLimit(t *testing.T) {
 	must(t, os.WriteFile(r.config, fmt.Appendf(nil, "source: {dsn: %q, publication: %s, slot: %s, create: true, initial_copy: true}\n"+
 		"outbox: {topic: %s}\nsink: {kafka: {brokers: [%q]}}\nheaders: {position: true, static: [source=shop]}\n",
 		r.db.DSN, publication, r.slot, r.topic, r.kafka.Addrs[0]), 0o600))
-	relay := r.run(t)
+	process := r.run(t)
 	records := r.kafka.ReadN(t, 1, r.topic)
 	if size := len(records[0].Value); size < 999_000 || size > 1_000_000 {
 		t.Errorf("the largest value has %d bytes", size)
 	}
-	relay.terminate(t)
+	process.terminate(t)
 }
 
 // plain returns the parts of records that do not depend on when and where they were written, as

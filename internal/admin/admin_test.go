@@ -7,7 +7,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -15,7 +15,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // run runs s to the end of the test and returns its address.
-func run(t *testing.T, s *Server, stat func() connector.Stat) (url string) {
+func run(t *testing.T, s *Server, stat func() relay.Stat) (url string) {
 	t.Helper()
 	if err := s.Listen(t.Context(), "127.0.0.1:0"); err != nil {
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
 func TestClientAddress(t *testing.T) {
@@ -43,7 +43,7 @@ func client(t *testing.T, address string) *Client {
 // A client gets what the server knows, and what is not known is no number.
 func TestClient(t *testing.T) {
 	st := healthy()
-	_, url := serve(t, nil, func() connector.Stat { return st })
+	_, url := serve(t, nil, func() relay.Stat { return st })
 	c := client(t, url)
 	got, body, err := c.Status(t.Context())
 	if err != nil || !json.Valid(body) {
@@ -84,8 +84,8 @@ func TestClient(t *testing.T) {
 
 func TestClientOfOneThatIsNotWell(t *testing.T) {
 	st := healthy()
-	st.State, st.LastError = connector.Waiting, "the server is starting"
-	_, url := serve(t, nil, func() connector.Stat { return st })
+	st.State, st.LastError = relay.Waiting, "the server is starting"
+	_, url := serve(t, nil, func() relay.Stat { return st })
 	if says, well, err := client(t, url).Ready(t.Context()); says != "waiting: the server is starting" || well || err != nil {
 		t.Errorf("%q %t %v", says, well, err)
 	}

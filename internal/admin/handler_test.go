@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -88,23 +88,23 @@ func TestSlowAndLargeRequests(t *testing.T) {
 
 func TestProbes(t *testing.T) {
 	for name, test := range map[string]struct {
-		alter       func(*connector.Stat)
+		alter       func(*relay.Stat)
 		after       time.Duration // since the look
 		ready, live string
 	}{
-		"idle":           {func(st *connector.Stat) { st.Sink = sink.Stat{} }, 0, "", ""},
-		"busy":           {func(*connector.Stat) {}, 0, "", ""},
-		"starting":       {func(st *connector.Stat) { st.State = connector.Starting }, 0, "starting", ""},
-		"standing by":    {func(st *connector.Stat) { st.State, st.LastError = connector.Waiting, "slot in use" }, 0, "waiting: slot in use", ""},
-		"a leader moves": {func(st *connector.Stat) { st.Sink.StalledSince = time.Now().Add(-5 * time.Second) }, 0, "", ""},
+		"idle":           {func(st *relay.Stat) { st.Sink = sink.Stat{} }, 0, "", ""},
+		"busy":           {func(*relay.Stat) {}, 0, "", ""},
+		"starting":       {func(st *relay.Stat) { st.State = relay.Starting }, 0, "starting", ""},
+		"standing by":    {func(st *relay.Stat) { st.State, st.LastError = relay.Waiting, "slot in use" }, 0, "waiting: slot in use", ""},
+		"a leader moves": {func(st *relay.Stat) { st.Sink.StalledSince = time.Now().Add(-5 * time.Second) }, 0, "", ""},
 		"brokers gone": {
-			func(st *connector.Stat) {
+			func(st *relay.Stat) {
 				st.Sink.StalledSince, st.Sink.StallReason = time.Now().Add(-20*time.Second), "refused"
 			}, 0, "Kafka has not acknowledged for 20s: refused", "",
 		},
-		"over":       {func(st *connector.Stat) { st.State, st.Since = connector.Stopped, time.Now() }, 0, "stopped", ""},
-		"never ends": {func(st *connector.Stat) { st.State, st.Since = connector.Stopped, time.Now().Add(-2*time.Minute) }, 0, "did not end", "did not end"},
-		"stuck":      {func(*connector.Stat) {}, 2 * time.Minute, "has not answered for 2m0s", "has not answered for 2m0s"},
+		"over":       {func(st *relay.Stat) { st.State, st.Since = relay.Stopped, time.Now() }, 0, "stopped", ""},
+		"never ends": {func(st *relay.Stat) { st.State, st.Since = relay.Stopped, time.Now().Add(-2*time.Minute) }, 0, "did not end", "did not end"},
+		"stuck":      {func(*relay.Stat) {}, 2 * time.Minute, "has not answered for 2m0s", "has not answered for 2m0s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -114,7 +114,7 @@ func TestProbes(t *testing.T) {
 				}
 				st := healthy()
 				test.alter(&st)
-				s.look(func() connector.Stat { return st })
+				s.look(func() relay.Stat { return st })
 				time.Sleep(test.after)
 				for _, probe := range []struct{ what, got, want string }{
 					{"readyz", s.unready(time.Now()), test.ready}, {"livez", s.stuck(time.Now()), test.live},
@@ -130,8 +130,8 @@ func TestProbes(t *testing.T) {
 
 func TestReadyzSaysWhyNot(t *testing.T) {
 	st := healthy()
-	st.State, st.LastError = connector.Waiting, "the server is starting"
-	_, url := serve(t, nil, func() connector.Stat { return st })
+	st.State, st.LastError = relay.Waiting, "the server is starting"
+	_, url := serve(t, nil, func() relay.Stat { return st })
 	if status, _, body := ask(t, http.MethodGet, url+"readyz", ""); status != http.StatusServiceUnavailable || body != "waiting: the server is starting\n" {
 		t.Errorf("%d %q", status, body)
 	}
@@ -144,8 +144,8 @@ func TestStatus(t *testing.T) {
 	st := healthy()
 	st.Slot.WALEnd = st.Confirmed + 5000
 	st.Behind = time.Now().Add(-3 * time.Second)
-	st.Failures = []connector.Failure{{Text: "older", Times: 1}, {Text: "newer", Times: 4, ExitCode: 11, Advice: "look at <slot> of <publication>"}}
-	_, url := serve(t, nil, func() connector.Stat { return st })
+	st.Failures = []relay.Failure{{Text: "older", Times: 1}, {Text: "newer", Times: 4, ExitCode: 11, Advice: "look at <slot> of <publication>"}}
+	_, url := serve(t, nil, func() relay.Stat { return st })
 	_, _, body := ask(t, http.MethodGet, url+"status", "")
 	var got struct {
 		State    string
@@ -184,7 +184,7 @@ func TestTimeToFull(t *testing.T) {
 	shrinking := func(perSecond int64) (h *history) {
 		h = new(history)
 		for i := range 200 {
-			st := connector.Stat{Slot: connector.SlotStat{SafeBytes: new(1_000_000 - perSecond*int64(i))}}
+			st := relay.Stat{Slot: relay.SlotStat{SafeBytes: new(1_000_000 - perSecond*int64(i))}}
 			h.add(&sample{at: at.Add(time.Duration(i) * time.Second), stat: st})
 		}
 		return h
@@ -193,7 +193,7 @@ func TestTimeToFull(t *testing.T) {
 		t.Errorf("full in %s, want %s", got, want)
 	}
 	h := shrinking(1000)
-	stale := connector.Stat{Slot: connector.SlotStat{SafeBytes: new(int64(1_000_000 - 1000*199))}}
+	stale := relay.Stat{Slot: relay.SlotStat{SafeBytes: new(int64(1_000_000 - 1000*199))}}
 	for i := range 9 { // until the catalog is read again
 		h.add(&sample{at: at.Add(time.Duration(200+i) * time.Second), stat: stale})
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
 const (
@@ -25,7 +25,7 @@ func (s *Server) stuck(now time.Time) string {
 		return "" // before Run
 	case now.Sub(last.at) > stuckAfter:
 		return fmt.Sprintf("the relay has not answered for %s", now.Sub(last.at).Round(time.Second))
-	case last.stat.State == connector.Stopped && now.Sub(last.stat.Since) > stuckAfter:
+	case last.stat.State == relay.Stopped && now.Sub(last.stat.Since) > stuckAfter:
 		return fmt.Sprintf("the relay stopped %s ago, and the process did not end", now.Sub(last.stat.Since).Round(time.Second))
 	}
 	return ""
@@ -42,9 +42,9 @@ func (s *Server) unready(now time.Time) string {
 	}
 	st := &last.stat
 	switch {
-	case st.State != connector.Streaming && st.LastError != "":
+	case st.State != relay.Streaming && st.LastError != "":
 		return string(st.State) + ": " + st.LastError
-	case st.State != connector.Streaming:
+	case st.State != relay.Streaming:
 		return string(st.State)
 	case last.stalled() >= stallAfter:
 		return fmt.Sprintf("Kafka has not acknowledged for %s: %s", last.stalled().Round(time.Second), st.Sink.StallReason)

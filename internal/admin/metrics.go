@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 )
 
@@ -99,7 +99,7 @@ func spanCounter(name, help string, value func(*tracing.Stat) uint64) metric {
 func gauges() []metric {
 	return []metric{
 		gauge("streaming", "1 while a replication session runs, else 0.", func(s *sample) float64 {
-			if s.stat.State == connector.Streaming {
+			if s.stat.State == relay.Streaming {
 				return 1
 			}
 			return 0

@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	dto "github.com/prometheus/client_model/go"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/docpart"
@@ -23,10 +23,10 @@ import (
 var update = flag.Bool("update", false, "write the table of metrics into docs/metrics.md")
 
 // gather returns the metrics of a relay of which everything is known, by name.
-func gather(t *testing.T, stat connector.Stat) map[string]*dto.MetricFamily {
+func gather(t *testing.T, stat relay.Stat) map[string]*dto.MetricFamily {
 	t.Helper()
 	s := New(Config{Name: "orders", Version: "v1.0.0"}, discard())
-	s.look(func() connector.Stat { return stat })
+	s.look(func() relay.Stat { return stat })
 	s.answered.observe(time.Millisecond, "")
 	s.delivery.observe(2*time.Millisecond, "")
 	families, err := s.registry.Gather()
@@ -111,7 +111,7 @@ func TestMetrics(t *testing.T) {
 	if families["go_goroutines"] == nil || families["process_start_time_seconds"] == nil {
 		t.Error("no metrics of process and runtime")
 	}
-	st.Slot.SafeBytes, st.State, st.Spans = nil, connector.Waiting, nil
+	st.Slot.SafeBytes, st.State, st.Spans = nil, relay.Waiting, nil
 	st.Since = time.Now().Add(-2 * time.Hour)
 	families = gather(t, st)
 	if families[namespace+"slot_safe_bytes"] != nil {
@@ -128,9 +128,9 @@ func TestMetrics(t *testing.T) {
 // However many topics there are, labels are few, and no count moves between them.
 func TestTopicLabelsAreCapped(t *testing.T) {
 	s := New(Config{}, discard())
-	st := connector.Stat{Sink: sink.Stat{Topics: make(map[string]sink.TopicStat)}}
+	st := relay.Stat{Sink: sink.Stat{Topics: make(map[string]sink.TopicStat)}}
 	count := func() map[string]float64 {
-		s.look(func() connector.Stat { return st })
+		s.look(func() relay.Stat { return st })
 		families, err := s.registry.Gather()
 		if err != nil {
 			t.Fatal(err)

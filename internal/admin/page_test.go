@@ -9,14 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 var shots = flag.String("shots", "", "directory that pictures of the page are written to")
 
 // busy makes the relay look as if it had been at work for a quarter of an hour.
-func busy(s *Server, now connector.Stat) {
+func busy(s *Server, now relay.Stat) {
 	at := time.Now()
 	for i := range kept {
 		ago := time.Duration(kept-i) * interval
@@ -36,11 +36,11 @@ func busy(s *Server, now connector.Stat) {
 	}
 }
 
-func healthy() connector.Stat {
-	return connector.Stat{
-		State: connector.Streaming, Since: time.Now().Add(-26 * time.Hour), Sessions: 2, Transactions: 4_100_000, Rows: 41_080_000,
+func healthy() relay.Stat {
+	return relay.Stat{
+		State: relay.Streaming, Since: time.Now().Add(-26 * time.Hour), Sessions: 2, Transactions: 4_100_000, Rows: 41_080_000,
 		Received: 0x2A_7F3C5B10, Confirmed: 0x2A_7F3C5A08,
-		Slot: connector.SlotStat{ReadAt: time.Now(), Exists: true, WALStatus: "reserved", WALEnd: 0x2A_7F3C5B10, RetainedBytes: 34_000_000, SafeBytes: new(int64(10_700_000_000))},
+		Slot: relay.SlotStat{ReadAt: time.Now(), Exists: true, WALStatus: "reserved", WALEnd: 0x2A_7F3C5B10, RetainedBytes: 34_000_000, SafeBytes: new(int64(10_700_000_000))},
 		Sink: sink.Stat{
 			Topics:          map[string]sink.TopicStat{"outbox.event.order": {Records: 31_900_000, Bytes: 6_380_000_000}, "outbox.event.customer": {Records: 9_180_000, Bytes: 1_100_000_000}},
 			InFlightRecords: 12, InFlightBytes: 4120,
@@ -49,13 +49,13 @@ func healthy() connector.Stat {
 }
 
 // serve runs a Server over what stat says.
-func serve(t *testing.T, fill func(*Server), stat func() connector.Stat) (s *Server, url string) {
+func serve(t *testing.T, fill func(*Server), stat func() relay.Stat) (s *Server, url string) {
 	t.Helper()
 	s = New(Config{
 		Name: "orders", Version: "v1.0.0", Source: "db.example.com:5432/shop", Publication: "outbox_pub", Slot: "orders",
 		Brokers: []string{"kafka-1:9092", "kafka-2:9092"}, Configuration: "source:\n  dsn: postgres://cdc:***@db.example.com/shop\n",
 	}, discard())
-	cfg := connector.Config{}
+	cfg := relay.Config{}
 	s.Observe(&cfg)
 	if fill != nil {
 		fill(s)
@@ -69,11 +69,11 @@ func TestPage(t *testing.T) {
 	b := startBrowser(t)
 	for _, test := range []struct {
 		name, verdict, why, todo string
-		alter                    func(*connector.Stat)
+		alter                    func(*relay.Stat)
 	}{
-		{"load", "Healthy", "is in Kafka", "", func(*connector.Stat) {}},
+		{"load", "Healthy", "is in Kafka", "", func(*relay.Stat) {}},
 		{"idle", "Healthy", "Nothing is being written", "", nil},
-		{"broker", "Kafka does not acknowledge", "connection refused", "Nothing is lost", func(st *connector.Stat) {
+		{"broker", "Kafka does not acknowledge", "connection refused", "Nothing is lost", func(st *relay.Stat) {
 			st.Behind = time.Now().Add(-95 * time.Second)
 			st.Slot.WALEnd += 180_000_000
 			st.Sink.InFlightRecords, st.Sink.InFlightBytes = 48_900, 6_100_000
@@ -81,23 +81,23 @@ func TestPage(t *testing.T) {
 			st.Sink.StallReason = "dial tcp 10.0.0.7:9092: connect: connection refused"
 			st.Sink.LastError, st.Sink.LastErrorAt = "topic outbox.event.order, partition 3: "+st.Sink.StallReason, time.Now()
 		}},
-		{"standby", "Standing by", "takes over", "", func(st *connector.Stat) {
-			st.State, st.LastError = connector.Waiting, "slot orders is in use by process 4711"
-			st.Failures = []connector.Failure{{Last: time.Now(), Times: 1, Text: st.LastError, ExitCode: connector.ExitSlotInUse}}
+		{"standby", "Standing by", "takes over", "", func(st *relay.Stat) {
+			st.State, st.LastError = relay.Waiting, "slot orders is in use by process 4711"
+			st.Failures = []relay.Failure{{Last: time.Now(), Times: 1, Text: st.LastError, ExitCode: relay.ExitSlotInUse}}
 		}},
-		{"source", "Waiting for Postgres", "connection refused", "Check source.dsn of orders", func(st *connector.Stat) {
-			st.State, st.Since = connector.Waiting, time.Now().Add(-42*time.Second)
+		{"source", "Waiting for Postgres", "connection refused", "Check source.dsn of orders", func(st *relay.Stat) {
+			st.State, st.Since = relay.Waiting, time.Now().Add(-42*time.Second)
 			st.LastError = "connect to db.example.com:5432: connection refused"
-			st.Failures = []connector.Failure{{
-				First: time.Now().Add(-42 * time.Second), Last: time.Now(), Times: 31, Text: st.LastError, ExitCode: connector.ExitSource, Advice: "Check source.dsn of <slot>.",
+			st.Failures = []relay.Failure{{
+				First: time.Now().Add(-42 * time.Second), Last: time.Now(), Times: 31, Text: st.LastError, ExitCode: relay.ExitSource, Advice: "Check source.dsn of <slot>.",
 			}}
 		}},
-		{"slot", "The slot is about to be lost", "Postgres may remove log", "max_slot_wal_keep_size", func(st *connector.Stat) {
+		{"slot", "The slot is about to be lost", "Postgres may remove log", "max_slot_wal_keep_size", func(st *relay.Stat) {
 			st.Slot.WALStatus, st.Slot.RetainedBytes, st.Slot.SafeBytes = "unreserved", 10_600_000_000, new(int64(-12_000_000))
 			st.Slot.WALEnd += 10_500_000_000
 			st.Behind = time.Now().Add(-51 * time.Minute)
 		}},
-		{"both", "Kafka does not acknowledge, and the slot is about to be lost", "connection refused", "max_slot_wal_keep_size", func(st *connector.Stat) {
+		{"both", "Kafka does not acknowledge, and the slot is about to be lost", "connection refused", "max_slot_wal_keep_size", func(st *relay.Stat) {
 			st.Slot.SafeBytes = new(int64(0))
 			st.Sink.StalledSince, st.Sink.StallReason = time.Now().Add(-time.Minute), "connection refused"
 		}},
@@ -108,7 +108,7 @@ func TestPage(t *testing.T) {
 			test.alter(&st)
 			fill = func(s *Server) { busy(s, st) }
 		}
-		_, url := serve(t, fill, func() connector.Stat { return st })
+		_, url := serve(t, fill, func() relay.Stat { return st })
 		b.size(1200, 960, "light")
 		b.open(url)
 		if got := b.text("#verdict"); got != test.verdict {
@@ -160,7 +160,7 @@ func TestPageLives(t *testing.T) {
 	b := startBrowser(t)
 	var rows uint64
 	st := healthy()
-	s, url := serve(t, func(s *Server) { busy(s, st) }, func() connector.Stat {
+	s, url := serve(t, func(s *Server) { busy(s, st) }, func() relay.Stat {
 		rows += 500
 		now := st
 		now.Rows += rows

@@ -5,7 +5,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
 // interval is how often the relay is looked at.
@@ -14,7 +14,7 @@ const interval = time.Second
 // A sample is one look at the relay.
 type sample struct {
 	at   time.Time
-	stat connector.Stat
+	stat relay.Stat
 
 	records, bytes int64 // acknowledged, of all topics
 	answered       distribution
@@ -22,7 +22,7 @@ type sample struct {
 }
 
 // look takes a sample.
-func (s *Server) look(stat func() connector.Stat) {
+func (s *Server) look(stat func() relay.Stat) {
 	now := &sample{stat: stat(), at: time.Now(), answered: s.answered.recent(), delivery: s.delivery.recent()}
 	for _, t := range now.stat.Sink.Topics {
 		now.records += t.Records
@@ -51,7 +51,7 @@ func (s *sample) lagBytes() int64 {
 // is read it is not known, and at least so long as that lasts.
 func (s *sample) lag() time.Duration {
 	var lag time.Duration
-	if s.stat.State != connector.Streaming {
+	if s.stat.State != relay.Streaming {
 		lag = max(0, s.at.Sub(s.stat.Since))
 	}
 	if behind := s.stat.Behind; !behind.IsZero() {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -69,7 +69,7 @@ func New(cfg Config, log *slog.Logger) *Server {
 }
 
 // Observe has the relay that will be made from cfg tell its latencies, and notes its window.
-func (s *Server) Observe(cfg *connector.Config) {
+func (s *Server) Observe(cfg *relay.Config) {
 	cfg.Delivered = s.delivery.observe
 	cfg.Sink.Answered = s.answered.observe
 	s.windowRecords = cmp.Or(cfg.Sink.WindowRecords, sink.DefaultWindowRecords)
@@ -94,7 +94,7 @@ func (s *Server) Addr() string { return s.listener.Addr().String() }
 
 // Run serves, and looks at the relay through stat, until ctx ends. It returns early only when
 // the port fails.
-func (s *Server) Run(ctx context.Context, stat func() connector.Stat) error {
+func (s *Server) Run(ctx context.Context, stat func() relay.Stat) error {
 	s.look(stat)
 	looking, stop := context.WithCancel(ctx)
 	defer stop()
@@ -127,7 +127,7 @@ func (s *Server) Run(ctx context.Context, stat func() connector.Stat) error {
 }
 
 // watch looks once a second.
-func (s *Server) watch(ctx context.Context, stat func() connector.Stat) {
+func (s *Server) watch(ctx context.Context, stat func() relay.Stat) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {

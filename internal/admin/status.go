@@ -188,7 +188,7 @@ func (s *Server) slot(last *sample) slot {
 }
 
 // SlotAdvice says what to do about a slot that is lost or soon will be; it is empty for any other.
-// safe is as in [connector.SlotStat], and full when it will be 0, as [History.Full] tells.
+// safe is as in [relay.SlotStat], and full when it will be 0, as [History.Full] tells.
 func SlotAdvice(walStatus string, safe *int64, full time.Duration) string {
 	switch {
 	case walStatus == "lost":

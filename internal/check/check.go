@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -22,7 +22,7 @@ const questions = 6
 
 // Config says what to look at.
 type Config struct {
-	Relay connector.Config
+	Relay relay.Config
 	File  string // of its configuration, for commands; empty: none
 
 	// Timeout bounds all of it. One question may take a sixth of it. Zero means DefaultTimeout.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/route"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
@@ -144,7 +144,7 @@ func (s *sourceLook) columns(ctx context.Context, name string, sent replication.
 	}
 	var refusal *route.ColumnError
 	if !s.ask(ctx, &s.report, "columns", name, func(ctx context.Context) error {
-		err := connector.CheckTable(ctx, s.Relay, sent)
+		err := relay.CheckTable(ctx, s.Relay, sent)
 		if errors.As(err, &refusal) {
 			return nil
 		}
@@ -155,7 +155,7 @@ func (s *sourceLook) columns(ctx context.Context, name string, sent replication.
 	list := table != nil && len(sent.Columns) < len(table.Columns) && sent.OID == table.OID
 	names := columnNames(sent)
 	switch {
-	case refusal != nil && list && connector.CheckTable(ctx, s.Relay, table.Table) == nil:
+	case refusal != nil && list && relay.CheckTable(ctx, s.Relay, table.Table) == nil:
 		s.fail("columns", name, fmt.Sprintf("the publication sends only %s: %s", names, strings.Join(refusal.Problems, ", ")), republish(s.catalog.Publication, &sent))
 	case refusal != nil:
 		s.fail("columns", name, fmt.Sprintf("%s; it has %s", strings.Join(refusal.Problems, ", "), names),

@@ -82,7 +82,7 @@ func (r *rig) config(t *testing.T) check.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	relay, err := cfg.Connector()
+	relay, err := cfg.Relay()
 	if err != nil {
 		t.Fatal(err)
 	}

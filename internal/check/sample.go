@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -56,7 +56,7 @@ func (l *look) sampleTable(ctx context.Context, table string) {
 	const name = "rows"
 	var records, refused int
 	var first error
-	err := connector.Sample(ctx, l.Relay, table, sampleRows, func(rec *sink.Record, err error) bool {
+	err := relay.Sample(ctx, l.Relay, table, sampleRows, func(rec *sink.Record, err error) bool {
 		if err != nil {
 			first = cmp.Or(first, err)
 			refused++

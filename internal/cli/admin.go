@@ -8,7 +8,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/admin"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
 // An adminPage is the admin server of a relay, or none.
@@ -19,7 +19,7 @@ type adminPage struct {
 
 // admin opens the port that cfg names and has the relay of relayCfg tell its latencies. A port
 // that nobody asked for and that is taken is done without: another relay on this machine has it.
-func (a *app) admin(ctx context.Context, cfg *config.Config, relayCfg *connector.Config, log *slog.Logger) (*adminPage, error) {
+func (a *app) admin(ctx context.Context, cfg *config.Config, relayCfg *relay.Config, log *slog.Logger) (*adminPage, error) {
 	page := &adminPage{log: log}
 	if cfg.Admin.Listen == "" {
 		return page, nil
@@ -42,13 +42,13 @@ func (a *app) admin(ctx context.Context, cfg *config.Config, relayCfg *connector
 	case cfg.ListensByDefault():
 		log.WarnContext(ctx, "no admin server: set admin.listen to a free port, or to nothing", slog.Any("err", err))
 	default:
-		return nil, &failure{err: err, exit: connector.ExitUsage, next: "set admin.listen to an address that is free, or to nothing"}
+		return nil, &failure{err: err, exit: relay.ExitUsage, next: "set admin.listen to an address that is free, or to nothing"}
 	}
 	return page, nil
 }
 
 // during runs the relay, and the admin server as long.
-func (p *adminPage) during(ctx context.Context, relay *connector.Connector) error {
+func (p *adminPage) during(ctx context.Context, relay *relay.Relay) error {
 	if p.server == nil {
 		return relay.Run(ctx)
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/bench"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
 // benchOptions are bench's own flags.
@@ -174,13 +174,13 @@ func (p *benchPlace) failure(ctx context.Context, err error) *failure {
 	f := failed(err)
 	f.where = []string{"source: " + p.source, "sink: Kafka at " + p.brokers}
 	if ctx.Err() != nil {
-		f.err, f.exit, f.next = fmt.Errorf("interrupted before everything was measured: %w", err), connector.ExitUnexpected, "start again"
+		f.err, f.exit, f.next = fmt.Errorf("interrupted before everything was measured: %w", err), relay.ExitUnexpected, "start again"
 		return f
 	}
 	if e, ok := errors.AsType[*bench.ServerError](err); ok {
-		f.exit, f.advice, f.object = connector.ExitSource, e.Advice, p.source
+		f.exit, f.advice, f.object = relay.ExitSource, e.Advice, p.source
 		if e.Kafka {
-			f.exit, f.object = connector.ExitSink, "Kafka at "+p.brokers
+			f.exit, f.object = relay.ExitSink, "Kafka at "+p.brokers
 		}
 	}
 	return f

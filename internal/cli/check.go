@@ -12,8 +12,8 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/check"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
 	"github.com/outbox-cdc/outbox-cdc/internal/debezium"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -56,7 +56,7 @@ as possible is sent again.`,
 			}
 			return a.printConditions(conditions, debezium.Ready(conditions), *asJSON)
 		}
-		relay, err := cfg.Connector()
+		relay, err := cfg.Relay()
 		if err != nil {
 			return failed(err)
 		}
@@ -117,7 +117,7 @@ func (a *app) printConditions(conditions []check.Condition, not error, asJSON bo
 		return err
 	}
 	if not != nil {
-		return &failure{err: not, exit: connector.ExitUnexpected, what: "not ready", next: "what mends each of them is said above; then check again"}
+		return &failure{err: not, exit: relay.ExitUnexpected, what: "not ready", next: "what mends each of them is said above; then check again"}
 	}
 	return nil
 }
@@ -129,7 +129,7 @@ const (
 
 // checkBeside looks, beside a relay that has just been started, at what it does not find out by itself, and logs what is
 // not as it should be. What it returns ends that.
-func checkBeside(ctx context.Context, relay connector.Config, log *slog.Logger) (stop func()) {
+func checkBeside(ctx context.Context, relay relay.Config, log *slog.Logger) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var looking sync.WaitGroup
 	looking.Go(func() {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
 // Main runs the command line args, without the program's name, and returns the exit code.
@@ -25,7 +25,7 @@ func Main(ctx context.Context, args, environ []string, stdout, stderr io.Writer)
 
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
-		return connector.ExitOK
+		return relay.ExitOK
 	}
 	f, ok := errors.AsType[*failure](err)
 	if !ok { // cobra's own: it could not make sense of the command line

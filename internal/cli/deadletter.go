@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
 	"github.com/outbox-cdc/outbox-cdc/internal/deadletter"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -111,7 +111,7 @@ type letters struct {
 	since    *time.Time
 
 	cfg     *config.Config
-	sending connector.Config
+	sending relay.Config
 	log     *slog.Logger
 	box     *deadletter.Box
 }
@@ -165,7 +165,7 @@ func (l *letters) failed(err error) *failure {
 	f.object = "topic " + l.sending.DeadLetterTopic
 	switch {
 	case errors.Is(err, deadletter.ErrNoLetter):
-		f.exit, f.next = connector.ExitUsage, "outbox-cdc dead-letter list --resent --limit 0"
+		f.exit, f.next = relay.ExitUsage, "outbox-cdc dead-letter list --resent --limit 0"
 	case errors.Is(err, sink.ErrTopicMissing):
 		f.next = "set dead_letter_topic to the topic that is meant; where nothing was put aside yet there may be none"
 	}

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
 	"github.com/outbox-cdc/outbox-cdc/internal/deadletter"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -152,7 +152,7 @@ func (r *resending) conclude(ctx context.Context, survey *deadletter.Survey, err
 	switch {
 	case ctx.Err() != nil:
 		return &failure{
-			err: errors.New("stopped before all of them were sent"), exit: connector.ExitUnexpected, what: "interrupted",
+			err: errors.New("stopped before all of them were sent"), exit: relay.ExitUnexpected, what: "interrupted",
 			object: "topic " + r.sending.DeadLetterTopic, next: "the same command again: what is marked is not sent twice",
 		}
 	case err != nil:
@@ -161,7 +161,7 @@ func (r *resending) conclude(ctx context.Context, survey *deadletter.Survey, err
 		return f
 	case r.refused > 0 && !r.dryRun:
 		return &failure{
-			err: fmt.Errorf("%d dead letters are still refused", r.refused), exit: connector.ExitBadRecord,
+			err: fmt.Errorf("%d dead letters are still refused", r.refused), exit: relay.ExitBadRecord,
 			object: "topic " + r.sending.DeadLetterTopic, next: "correct what each line says, then the same command again",
 		}
 	}

@@ -5,6 +5,6 @@
 //
 // What goes wrong is written once, to standard error, as one block: what happened, where, what
 // to do. Its last line names the exit code, the object, the position if there is one, and
-// the next step. Exit codes are those of package connector; whatever is wrong with
+// the next step. Exit codes are those of package relay; whatever is wrong with
 // the command line or the configuration is 2.
 package cli

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/migrations"
 )
 
@@ -37,7 +37,7 @@ func (f *failure) Unwrap() error { return f.err }
 
 // failed makes a failure of what the packages below return.
 func failed(err error) *failure {
-	f := &failure{err: err, exit: exitCode(err), advice: connector.Advice(err)}
+	f := &failure{err: err, exit: exitCode(err), advice: relay.Advice(err)}
 	if _, ok := errors.AsType[*config.Error](err); ok {
 		f.next = "correct the above; outbox-cdc config --schema lists every key"
 	}
@@ -49,21 +49,21 @@ func usage(cmd *cobra.Command, err error) *failure {
 	if what, meant, ok := strings.Cut(err.Error(), "\n\nDid you mean this?\n"); ok {
 		err = errors.New(what + "; did you mean " + strings.Join(strings.Fields(meant), " or ") + "?")
 	}
-	return &failure{err: err, exit: connector.ExitUsage, next: "see " + cmd.CommandPath() + " --help"}
+	return &failure{err: err, exit: relay.ExitUsage, next: "see " + cmd.CommandPath() + " --help"}
 }
 
 func exitCode(err error) int {
 	if _, ok := errors.AsType[*config.Error](err); ok {
-		return connector.ExitUsage
+		return relay.ExitUsage
 	}
 	for _, refusal := range []error{migrations.ErrTableExists, migrations.ErrForm, migrations.ErrPublished} {
 		if errors.Is(err, refusal) {
-			return connector.ExitUsage
+			return relay.ExitUsage
 		}
 	}
-	code := connector.ExitCode(err)
-	if code == connector.ExitUnexpected && refusedBySource(err) {
-		return connector.ExitSource
+	code := relay.ExitCode(err)
+	if code == relay.ExitUnexpected && refusedBySource(err) {
+		return relay.ExitSource
 	}
 	return code
 }
@@ -120,25 +120,25 @@ func paragraph(text string) string {
 
 func meaning(exit int) string {
 	switch exit {
-	case connector.ExitOK:
+	case relay.ExitOK:
 		return "stopped"
-	case connector.ExitUsage:
+	case relay.ExitUsage:
 		return "configuration or usage"
-	case connector.ExitSource:
+	case relay.ExitSource:
 		return "source access"
-	case connector.ExitSlotLost:
+	case relay.ExitSlotLost:
 		return "slot missing or lost"
-	case connector.ExitSlotInUse:
+	case relay.ExitSlotInUse:
 		return "slot in use"
-	case connector.ExitNoDelivery:
+	case relay.ExitNoDelivery:
 		return "publication or table does not deliver"
-	case connector.ExitBadRecord:
+	case relay.ExitBadRecord:
 		return "record that cannot be delivered"
-	case connector.ExitContinuity:
+	case relay.ExitContinuity:
 		return "continuity broken"
-	case connector.ExitSink:
+	case relay.ExitSink:
 		return "sink access"
-	case connector.ExitFenced:
+	case relay.ExitFenced:
 		return "fenced"
 	}
 	return "unexpected"
@@ -148,25 +148,25 @@ func meaning(exit int) string {
 // person say so: a supervisor must not restart on them.
 func nextStep(exit int) string {
 	switch exit {
-	case connector.ExitOK:
+	case relay.ExitOK:
 		return "start again to go on"
-	case connector.ExitUsage:
+	case relay.ExitUsage:
 		return "correct it and start again"
-	case connector.ExitSource:
+	case relay.ExitSource:
 		return "make the source accept us and start again" + page(exit)
-	case connector.ExitSlotLost:
+	case relay.ExitSlotLost:
 		return "a person decides about what the slot no longer holds, then outbox-cdc setup" + page(exit)
-	case connector.ExitSlotInUse:
+	case relay.ExitSlotInUse:
 		return "stop the other process, or set source.wait_for_slot to stand by" + page(exit)
-	case connector.ExitNoDelivery:
+	case relay.ExitNoDelivery:
 		return "a person corrects publication or table, then start again" + page(exit)
-	case connector.ExitBadRecord:
+	case relay.ExitBadRecord:
 		return "a person corrects or gives up the record, then start again" + page(exit)
-	case connector.ExitContinuity:
+	case relay.ExitContinuity:
 		return "a person finds out which server this is before anything is started" + page(exit)
-	case connector.ExitSink:
+	case relay.ExitSink:
 		return "make the sink accept us and start again" + page(exit)
-	case connector.ExitFenced:
+	case relay.ExitFenced:
 		return "a person stops the other instance, then start again" + page(exit)
 	}
 	return "start again; if it comes back, report it with the lines above"

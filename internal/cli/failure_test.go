@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -46,8 +46,8 @@ func TestEveryExitCode(t *testing.T) {
 	}
 	seen := map[string]int{}
 	for _, exit := range []int{
-		connector.ExitOK, connector.ExitUnexpected, connector.ExitUsage, connector.ExitSource, connector.ExitSlotLost, connector.ExitSlotInUse,
-		connector.ExitNoDelivery, connector.ExitBadRecord, connector.ExitContinuity, connector.ExitSink, connector.ExitFenced,
+		relay.ExitOK, relay.ExitUnexpected, relay.ExitUsage, relay.ExitSource, relay.ExitSlotLost, relay.ExitSlotInUse,
+		relay.ExitNoDelivery, relay.ExitBadRecord, relay.ExitContinuity, relay.ExitSink, relay.ExitFenced,
 	} {
 		var b strings.Builder
 		(&failure{err: errors.New("it"), exit: exit, object: "slot s"}).write(&b)
@@ -60,7 +60,7 @@ func TestEveryExitCode(t *testing.T) {
 			t.Errorf("exit codes %d and %d mean the same", exit, other)
 		}
 		seen[meaning(exit)] = exit
-		if exit >= connector.ExitSource && !strings.HasSuffix(last, fmt.Sprintf("(docs/runbook.md#exit-%d)", exit)) {
+		if exit >= relay.ExitSource && !strings.HasSuffix(last, fmt.Sprintf("(docs/runbook.md#exit-%d)", exit)) {
 			t.Errorf("the last line of exit code %d does not lead to its section: %q", exit, last)
 		}
 		if !strings.Contains(string(page), fmt.Sprintf("\n## Exit %d\n", exit)) {
@@ -72,10 +72,10 @@ func TestEveryExitCode(t *testing.T) {
 // A failure has the exit code of what is behind it.
 func TestExitCodeOfAFailure(t *testing.T) {
 	for want, err := range map[int]error{
-		connector.ExitSlotLost:   replication.ErrSlotLost,
-		connector.ExitNoDelivery: fmt.Errorf("set up: %w", replication.ErrPublication),
-		connector.ExitSource:     fmt.Errorf("create the table: %w", &pgconn.PgError{Code: "42501"}),
-		connector.ExitUnexpected: errors.New("never heard of"),
+		relay.ExitSlotLost:   replication.ErrSlotLost,
+		relay.ExitNoDelivery: fmt.Errorf("set up: %w", replication.ErrPublication),
+		relay.ExitSource:     fmt.Errorf("create the table: %w", &pgconn.PgError{Code: "42501"}),
+		relay.ExitUnexpected: errors.New("never heard of"),
 	} {
 		if got := failed(err).exit; got != want {
 			t.Errorf("%v: exit code %d, want %d", err, got, want)

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/admin"
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
 func (a *app) healthcheck() *cobra.Command {
@@ -36,7 +36,7 @@ environment: OUTBOX_CDC_ADMIN_LISTEN.`,
 		}
 		fmt.Fprintln(a.stdout, says)
 		if err != nil { // whatever it is: Docker reserves 2
-			return &failure{err: err, exit: connector.ExitUnexpected, said: true}
+			return &failure{err: err, exit: relay.ExitUnexpected, said: true}
 		}
 		return nil
 	}

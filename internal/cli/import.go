@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
 	"github.com/outbox-cdc/outbox-cdc/internal/debezium"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
 // maxInput is the size of the largest file that import reads.
@@ -110,7 +110,7 @@ func (i *importing) run(ctx context.Context, name string, stdin io.Reader) error
 	}
 	if refused := result.Report.Refused(); len(refused) > 0 {
 		return &failure{
-			err: fmt.Errorf("%s cannot be carried over: %d refused", name, len(refused)), exit: connector.ExitUsage,
+			err: fmt.Errorf("%s cannot be carried over: %d refused", name, len(refused)), exit: relay.ExitUsage,
 			next: "what each line above says, or keep Debezium for this connector",
 		}
 	}
@@ -235,4 +235,4 @@ func readOffset(file, prefix, connector string) (*debezium.Offset, error) {
 }
 
 // mistake is the failure of a wrong input.
-func mistake(err error) *failure { return &failure{err: err, exit: connector.ExitUsage} }
+func mistake(err error) *failure { return &failure{err: err, exit: relay.ExitUsage} }

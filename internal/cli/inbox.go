@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/inbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
 func (a *app) inbox() *cobra.Command {
@@ -217,7 +217,7 @@ func (c *inboxCommand) connected(ctx context.Context, do func(context.Context, *
 	f := failed(err)
 	f.where = []string{"source: " + address(&pg.Config)}
 	if errors.Is(err, inbox.ErrNoTable) || errors.Is(err, inbox.ErrOldTable) {
-		f.exit = connector.ExitUsage
+		f.exit = relay.ExitUsage
 		f.next = "outbox-cdc migrate up --only inbox"
 	}
 	return f

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/migrations"
 )
 
@@ -154,7 +154,7 @@ func (a *app) migrator(s *settings, parts partNames, partitioned bool) (*migrato
 	only := migrations.Part(*parts.only)
 	if only != "" && only != migrations.Outbox && only != migrations.Inbox {
 		f := failed(fmt.Errorf("--only %s: want outbox or inbox", only))
-		f.exit = connector.ExitUsage
+		f.exit = relay.ExitUsage
 		return nil, f
 	}
 	if only != migrations.Inbox {
@@ -168,7 +168,7 @@ func (a *app) migrator(s *settings, parts partNames, partitioned bool) (*migrato
 	for _, table := range m.tables {
 		if err := table.Validate(); err != nil {
 			f := failed(err)
-			f.exit = connector.ExitUsage
+			f.exit = relay.ExitUsage
 			return nil, f
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
 	"github.com/outbox-cdc/outbox-cdc/internal/debezium"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
 // previewRows is how many rows of each table are shown as records.
@@ -25,13 +25,13 @@ func (i *importing) preview(ctx context.Context, result *debezium.Result, conn *
 	if err != nil {
 		return failed(err)
 	}
-	relay, err := cfg.Connector()
+	settings, err := cfg.Relay()
 	if err != nil {
 		return failed(err)
 	}
-	relay.Source.Conn = &conn.Config
-	for _, table := range relay.Tables {
-		records, err := connector.Preview(ctx, relay, table, previewRows)
+	settings.Source.Conn = &conn.Config
+	for _, table := range settings.Tables {
+		records, err := relay.Preview(ctx, settings, table, previewRows)
 		if len(records) == 0 && err == nil {
 			fmt.Fprintf(i.stderr, "\n%s is empty: there is no record to show\n", table)
 		}
@@ -41,8 +41,8 @@ func (i *importing) preview(ctx context.Context, result *debezium.Result, conn *
 		}
 		if err != nil {
 			f := failed(err)
-			if connector.IsRefusal(err) {
-				f.exit = connector.ExitUsage
+			if relay.IsRefusal(err) {
+				f.exit = relay.ExitUsage
 			}
 			f.where = []string{"source: " + address(&conn.Config)}
 			f.object = "table " + table

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
 	"github.com/outbox-cdc/outbox-cdc/internal/prune"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/migrations"
 )
 
@@ -96,11 +96,11 @@ func (a *app) pruneTables(ctx context.Context, cfg *config.Config, opts prune.Co
 	f.where = []string{"source: " + address(&opts.Source.Config)}
 	f.object = "slot " + opts.Slots[0]
 	if refusal, ok := errors.AsType[*prune.NotConfirmedError](err); ok {
-		f.exit, f.what, f.object = connector.ExitUnexpected, "not confirmed", "slot "+refusal.Slot
+		f.exit, f.what, f.object = relay.ExitUnexpected, "not confirmed", "slot "+refusal.Slot
 		f.next = "see that the relay runs and has caught up, then prune again (docs/runbook.md#prune-removes-nothing)"
 	}
 	if errors.Is(err, prune.ErrConfig) {
-		f.exit, f.next = connector.ExitUsage, "see outbox-cdc prune --help"
+		f.exit, f.next = relay.ExitUsage, "see outbox-cdc prune --help"
 	}
 	return f
 }

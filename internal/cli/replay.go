@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/replay"
 	"github.com/outbox-cdc/outbox-cdc/internal/route"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -39,7 +39,7 @@ type replaying struct {
 	dryRun, yes bool
 	stdin       io.Reader
 
-	sending connector.Config
+	sending relay.Config
 	log     *slog.Logger
 }
 
@@ -112,13 +112,13 @@ func (r *replaying) run(ctx context.Context) error {
 	switch {
 	case rows.Rows.Count == 0:
 		return &failure{
-			err: errors.New("no row is selected"), exit: connector.ExitUsage, object: "table " + selection.Table,
+			err: errors.New("no row is selected"), exit: relay.ExitUsage, object: "table " + selection.Table,
 			next: "look with the same condition in the table; rows that were deleted cannot be sent again",
 		}
 	case r.dryRun:
 		return r.preview(ctx, rows)
 	case !r.agreed(rows.Rows.Count, selection.Table):
-		return &failure{err: errors.New("nothing was sent"), exit: connector.ExitUsage, next: "--dry-run shows what would be sent, --yes does not ask"}
+		return &failure{err: errors.New("nothing was sent"), exit: relay.ExitUsage, next: "--dry-run shows what would be sent, --yes does not ask"}
 	}
 	return r.send(ctx, rows)
 }
@@ -226,14 +226,14 @@ func (r *replaying) failed(ctx context.Context, err error) *failure {
 	_, table := errors.AsType[*route.ColumnError](err)
 	switch {
 	case ctx.Err() != nil:
-		f.err, f.exit, f.what, f.advice = errors.New("stopped before all rows were sent"), connector.ExitUnexpected, "interrupted", ""
+		f.err, f.exit, f.what, f.advice = errors.New("stopped before all rows were sent"), relay.ExitUnexpected, "interrupted", ""
 		f.next = "what was sent is sent"
 	case row:
 		f.advice, f.next = "", "correct what the reason names, or leave the row out with --where"
 	case table:
-		f.exit = connector.ExitUsage
+		f.exit = relay.ExitUsage
 	case errors.Is(err, replication.ErrSelection), errors.Is(err, replication.ErrConfig), errors.Is(err, replication.ErrPublication):
-		f.exit, f.advice, f.next = connector.ExitUsage, "", "correct it and do it again; nothing was sent"
+		f.exit, f.advice, f.next = relay.ExitUsage, "", "correct it and do it again; nothing was sent"
 	case errors.Is(err, replication.ErrAccess):
 		f.next = "let the role read the table, or give the owner's --dsn"
 	}

@@ -18,7 +18,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
 func (a *app) run() *cobra.Command {
@@ -84,9 +84,9 @@ func (v *lsnValue) Set(text string) error {
 // Type implements pflag.Value.
 func (v *lsnValue) Type() string { return "LSN" }
 
-// relay runs the connector that cfg describes.
+// relay runs the relay that cfg describes.
 func (a *app) relay(ctx context.Context, cfg *config.Config, reload *reloader, acceptGap bool, skipTo pglogrepl.LSN) error {
-	relayCfg, err := cfg.Connector()
+	relayCfg, err := cfg.Relay()
 	if err != nil {
 		return failed(err)
 	}
@@ -101,7 +101,7 @@ func (a *app) relay(ctx context.Context, cfg *config.Config, reload *reloader, a
 	if relayCfg.Tracer, err = cfg.Tracer(version().short(), log); err != nil {
 		return failed(err)
 	}
-	relay, err := connector.New(relayCfg, log)
+	r, err := relay.New(relayCfg, log)
 	if err != nil {
 		return failed(err)
 	}
@@ -118,9 +118,9 @@ func (a *app) relay(ctx context.Context, cfg *config.Config, reload *reloader, a
 	defer reload.during(ctx, cfg, log)()
 	start := time.Now()
 	enough := checkBeside(ctx, relayCfg, log)
-	err = traced(ctx, relayCfg.Tracer, relayCfg.DrainTimeout, log, func() error { return page.during(ctx, relay) })
+	err = traced(ctx, relayCfg.Tracer, relayCfg.DrainTimeout, log, func() error { return page.during(ctx, r) })
 	enough()
-	st := relay.Stat()
+	st := r.Stat()
 	log.InfoContext(ctx, "stopped",
 		slog.Int("exit_code", exitCode(err)), slog.String("confirmed", st.Confirmed.String()),
 		slog.Uint64("rows", st.Rows), slog.String("uptime", time.Since(start).Round(time.Millisecond).String()))
@@ -138,7 +138,7 @@ func (a *app) relay(ctx context.Context, cfg *config.Config, reload *reloader, a
 	if gap, ok := errors.AsType[*checkpoint.GapError](err); ok {
 		f.lsn = gap.Recorded.EndLSN
 	}
-	if f.exit == connector.ExitSink {
+	if f.exit == relay.ExitSink {
 		f.object = kafka
 	}
 	return f

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 )
@@ -100,7 +100,7 @@ func (w *statusWatch) once(ctx context.Context) error {
 		return err
 	}
 	if !r.Healthy {
-		return &failure{err: fmt.Errorf("%s: %s", r.Title, r.Why), exit: connector.ExitUnexpected, said: true}
+		return &failure{err: fmt.Errorf("%s: %s", r.Title, r.Why), exit: relay.ExitUnexpected, said: true}
 	}
 	return nil
 }

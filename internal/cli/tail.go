@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -72,7 +72,7 @@ func (a *app) follow(cmd *cobra.Command, s *settings, from string, p *tailPrinte
 		begins = "where slot " + slot + " stands"
 	}
 	where := fmt.Sprintf("source: %s, publication %s", address(rows.Source.Conn), rows.Source.Publication)
-	tail, err := connector.OpenTail(cmd.Context(), rows, slot, newLogger(cfg.Log, a.stderr))
+	tail, err := relay.OpenTail(cmd.Context(), rows, slot, newLogger(cfg.Log, a.stderr))
 	if err == nil {
 		fmt.Fprintf(a.stderr, "%s, from %s; nothing is produced and no slot is moved; Ctrl-C ends\n", where, begins)
 		err = tail.Run(cmd.Context(), p.print)
@@ -115,7 +115,7 @@ type tailObject struct {
 }
 
 // print prints one row.
-func (p *tailPrinter) print(t *connector.Tailed) error {
+func (p *tailPrinter) print(t *relay.Tailed) error {
 	if err := p.write(t); err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (p *tailPrinter) print(t *connector.Tailed) error {
 	return nil
 }
 
-func (p *tailPrinter) write(t *connector.Tailed) error {
+func (p *tailPrinter) write(t *relay.Tailed) error {
 	if p.json {
 		return printJSON(p.stdout, object(t))
 	}
@@ -147,7 +147,7 @@ func (p *tailPrinter) write(t *connector.Tailed) error {
 	return nil
 }
 
-func object(t *connector.Tailed) *tailObject {
+func object(t *relay.Tailed) *tailObject {
 	o := &tailObject{Transaction: t.CommitLSN.String(), Reason: t.Reason, ExitCode: t.ExitCode}
 	if t.Index >= 0 {
 		o.Row = &t.Index

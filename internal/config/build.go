@@ -8,16 +8,16 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/connectdata"
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
 	"github.com/outbox-cdc/outbox-cdc/internal/prune"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/route"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// Connector returns the settings of the relay, or an [*Error] with every key that is missing.
-func (c *Config) Connector() (connector.Config, error) {
+// Relay returns the settings of the relay, or an [*Error] with every key that is missing.
+func (c *Config) Relay() (relay.Config, error) {
 	pg, err := c.source()
 	problems := problemsOf(err)
 	if len(c.Sink.Kafka.Brokers) == 0 {
@@ -26,7 +26,7 @@ func (c *Config) Connector() (connector.Config, error) {
 	kafka, err := c.kafka()
 	problems = append(problems, problemsOf(err)...)
 	if len(problems) > 0 {
-		return connector.Config{}, &Error{Problems: problems}
+		return relay.Config{}, &Error{Problems: problems}
 	}
 	cfg := c.rows(pg)
 	cfg.Sink = kafka
@@ -37,23 +37,23 @@ func (c *Config) Connector() (connector.Config, error) {
 	return cfg, nil
 }
 
-// Tail returns the part of Connector's settings that says what becomes of rows, for who sends none, or
+// Tail returns the part of Relay's settings that says what becomes of rows, for who sends none, or
 // an [*Error]: neither sink.kafka nor source.slot is needed.
-func (c *Config) Tail() (connector.Config, error) {
+func (c *Config) Tail() (relay.Config, error) {
 	var missing []string
 	if c.Source.Publication == "" {
 		missing = append(missing, "source.publication")
 	}
 	pg, err := c.postgresWithout(missing)
 	if err != nil {
-		return connector.Config{}, err
+		return relay.Config{}, err
 	}
 	return c.rows(pg), nil
 }
 
 // rows returns where rows come from and what becomes of them.
-func (c *Config) rows(pg *pgx.ConnConfig) connector.Config {
-	cfg := connector.Config{
+func (c *Config) rows(pg *pgx.ConnConfig) relay.Config {
+	cfg := relay.Config{
 		Name:           c.name(),
 		Source:         replication.Config{Conn: &pg.Config, Publication: c.Source.Publication, Slot: c.Source.Slot},
 		Route:          c.route(),

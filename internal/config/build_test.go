@@ -38,7 +38,7 @@ func TestConnector(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := cfg.Connector()
+	got, err := cfg.Relay()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestConnector(t *testing.T) {
 	}
 	if got.Name != "s" || !got.Create || !got.FailIfSlotInUse || !got.Route.PositionHeaders || got.Source.Conn.Database != "app" ||
 		got.DrainTimeout != 25*time.Second || !slices.Equal(got.Tables, []string{"outbox"}) {
-		t.Errorf("Connector() = %+v", got)
+		t.Errorf("Relay() = %+v", got)
 	}
 }
 
@@ -75,7 +75,7 @@ func TestRecords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := cfg.Connector()
+	got, err := cfg.Relay()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestRecords(t *testing.T) {
 		t.Errorf("Route (-want +got):\n%s", diff)
 	}
 	if len(got.Tables) > 0 || !slices.Equal(got.Messages, []string{"m1", "m2"}) || !got.CreateSlot || !got.InitialCopy || !got.SlotFailover || got.Sink.MaxMessageBytes != 1000 {
-		t.Errorf("Connector() = %+v", got)
+		t.Errorf("Relay() = %+v", got)
 	}
 }
 
@@ -109,7 +109,7 @@ func TestKafkaTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := cfg.Connector()
+	got, err := cfg.Relay()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/route"
 )
 
@@ -35,7 +35,7 @@ func (c *Config) check() error {
 		add(c.invalid("source.initial_copy", "needs position_topic: nothing else says at the next start whether the copy was finished"))
 	}
 	for _, prefix := range c.Outbox.Messages {
-		if prefix == "" || prefix == connector.MessagePrefix || strings.Contains(prefix, "\x00") {
+		if prefix == "" || prefix == relay.MessagePrefix || strings.Contains(prefix, "\x00") {
 			add(c.invalid("outbox.messages", "%q cannot be the prefix of rows", prefix))
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -155,7 +155,7 @@ func processKeys() []key {
 			doc: "Where `on_bad_record: dead-letter` sends. Its `max.message.bytes` should exceed that of the other topics.",
 		},
 		{
-			path: "position_topic", kind: text, def: connector.PositionTopic, pattern: `^[A-Za-z0-9._-]{0,249}$`, rule: "a topic's name, or nothing",
+			path: "position_topic", kind: text, def: relay.PositionTopic, pattern: `^[A-Za-z0-9._-]{0,249}$`, rule: "a topic's name, or nothing",
 			doc: "Compacted topic that keeps the position under `name`, so that a slot that was moved, made anew or restored is noticed." +
 				" Created if missing. Empty: not kept.",
 		},

@@ -127,7 +127,7 @@ func TestSourceIsNeeded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = cfg.Connector()
+	_, err = cfg.Relay()
 	want := `4 problems with the configuration
   source.dsn: needed; give it in the file, as OUTBOX_CDC_SOURCE_DSN or with --dsn
   source.publication: needed; give it in the file, as OUTBOX_CDC_SOURCE_PUBLICATION or with --publication

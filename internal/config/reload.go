@@ -28,7 +28,7 @@ type reloading struct {
 
 // Adopt takes over from fresh, which was loaded from the same sources, what may change while the
 // process runs: user, password and certificates of source.dsn, Kafka's password, client secret,
-// token file, authorities and client certificate, headers for the receiver of spans. What [Config.Connector] and its like have
+// token file, authorities and client certificate, headers for the receiver of spans. What [Config.Relay] and its like have
 // returned uses them from then on; the fields of c stay as they are. log.level is among the changes too,
 // and left to the caller. Adopt belongs to one goroutine; what it changes may be in use meanwhile.
 //

@@ -50,7 +50,7 @@ func TestAdopt(t *testing.T) {
 		return cfg
 	}
 	cfg := loaded(nil)
-	relay, err := cfg.Connector()
+	relay, err := cfg.Relay()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,13 +1,13 @@
 package config
 
-import "github.com/outbox-cdc/outbox-cdc/internal/connector"
+import "github.com/outbox-cdc/outbox-cdc/internal/relay"
 
 // Sending returns the settings with which records are made and sent beside a relay: Name, Route,
 // Tables, Messages, Sink, DeadLetterTopic, StartupTimeout and DrainTimeout, and Source.Conn where
 // it is said which database is meant. Its error is an [*Error] with every key that is missing or
 // wrong.
-func (c *Config) Sending() (connector.Config, error) {
-	cfg := connector.Config{
+func (c *Config) Sending() (relay.Config, error) {
+	cfg := relay.Config{
 		Name: c.name(), Route: c.route(), Tables: c.tables(), Messages: c.Outbox.Messages, DeadLetterTopic: c.DeadLetterTopic,
 		StartupTimeout: c.StartupTimeout, DrainTimeout: c.DrainTimeout,
 	}
@@ -26,7 +26,7 @@ func (c *Config) Sending() (connector.Config, error) {
 		}
 	}
 	if len(problems) > 0 {
-		return connector.Config{}, &Error{Problems: problems}
+		return relay.Config{}, &Error{Problems: problems}
 	}
 	return cfg, nil
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/route"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 type post struct {
 	kafka         *kafkatest.FakeCluster
 	client        *kgo.Client
-	cfg           connector.Config
+	cfg           relay.Config
 	topic, letter string
 	log           *slog.Logger
 }
@@ -43,7 +43,7 @@ func newPost(t *testing.T) *post {
 	p.client = p.kafka.Client(t)
 	p.topic = p.kafka.Topic(t, 3, map[string]string{"max.message.bytes": "1000"})
 	p.letter = p.kafka.Topic(t, 2, nil)
-	p.cfg = connector.Config{Sink: sink.Config{Brokers: p.kafka.Addrs}, Route: route.Config{Columns: route.DefaultColumns()}}
+	p.cfg = relay.Config{Sink: sink.Config{Brokers: p.kafka.Addrs}, Route: route.Config{Columns: route.DefaultColumns()}}
 	return p
 }
 

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/route"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -29,7 +29,7 @@ func (e *RefusedError) Unwrap() error { return e.Err }
 
 // A Reviver makes records of letters. It belongs to one goroutine.
 type Reviver struct {
-	cfg    connector.Config
+	cfg    relay.Config
 	topic  string
 	router *route.Router
 	tables map[string]*decoder.Relation // that rows name; nil: there is none such
@@ -38,8 +38,8 @@ type Reviver struct {
 // NewReviver returns a Reviver for the letters of a topic. Of cfg, Route counts, and for rows
 // Source.Conn and StartupTimeout: the catalog is asked for the columns of their tables, as long as
 // ctx lasts.
-func NewReviver(ctx context.Context, cfg connector.Config, topic string) (*Reviver, error) {
-	router, err := connector.NewRouter(ctx, cfg)
+func NewReviver(ctx context.Context, cfg relay.Config, topic string) (*Reviver, error) {
+	router, err := relay.NewRouter(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -78,10 +78,10 @@ func (r *Reviver) revive(ctx context.Context, l *Letter) (sink.Record, error) {
 		}
 	}
 	err := r.router.Revive(&l.DeadLetter, table, &rec)
-	if connector.IsRefusal(err) {
+	if relay.IsRefusal(err) {
 		err = &RefusedError{err}
 	}
-	return connector.Clone(rec), err
+	return relay.Clone(rec), err
 }
 
 // table returns the table that a row names as schema.table.
@@ -98,7 +98,7 @@ func (r *Reviver) table(ctx context.Context, name string) (*decoder.Relation, er
 			return nil, err
 		}
 		if t != nil {
-			rel = connector.Relation(*t)
+			rel = relay.Relation(*t)
 		}
 		r.tables[name] = rel
 	}

@@ -61,7 +61,7 @@ func TestCorpus(t *testing.T) {
 				if err != nil {
 					t.Fatalf("exact %t: %v\n%s", exact, err, result.YAML)
 				}
-				if _, err := cfg.Connector(); err != nil {
+				if _, err := cfg.Relay(); err != nil {
 					t.Errorf("exact %t: %v\n%s", exact, err, result.YAML)
 				}
 			}

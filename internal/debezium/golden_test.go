@@ -59,7 +59,7 @@ func TestGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := cfg.Connector(); err != nil {
+			if _, err := cfg.Relay(); err != nil {
 				t.Error(err)
 			}
 		})

@@ -35,7 +35,7 @@ func loads(t *testing.T, what string, result *Result) {
 	}
 	cfg, err := config.Load(config.Sources{File: "yaml", Content: result.YAML, Environ: environ})
 	if err == nil {
-		_, err = cfg.Connector()
+		_, err = cfg.Relay()
 	}
 	if err != nil && !strings.Contains(err.Error(), "open ") { // a certificate is where the relay runs
 		t.Errorf("%s: %v\n%s", what, err, result.YAML)

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/admin"
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
 // Options are what a demo can be asked for. The zero value is the demo for a machine without
@@ -78,7 +78,7 @@ type demo struct {
 	ledger *ledger
 	log    *slog.Logger
 
-	relay    *connector.Connector
+	relay    *relay.Relay
 	shop     *shop
 	consumer *consumer
 }
@@ -94,7 +94,7 @@ func (d *demo) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	relay, err := connector.New(relayCfg, d.log)
+	relay, err := relay.New(relayCfg, d.log)
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (d *demo) run(ctx context.Context) error {
 }
 
 // page opens the relay's live page and says where it is.
-func (d *demo) page(ctx context.Context, relay *connector.Config) (*admin.Server, error) {
+func (d *demo) page(ctx context.Context, relay *relay.Config) (*admin.Server, error) {
 	page := admin.New(admin.Config{
 		Name: relay.Name, Version: d.opts.Version,
 		Source:      net.JoinHostPort(relay.Source.Conn.Host, strconv.Itoa(int(relay.Source.Conn.Port))) + "/" + relay.Source.Conn.Database,
@@ -199,7 +199,7 @@ func (d *demo) firstRecord(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, firstTimeout)
 	defer cancel()
 	err := d.screen.step("relay", func(func(string)) (string, error) {
-		return "reads the slot, writes to the broker", until(ctx, func() bool { return d.relay.Stat().State == connector.Streaming })
+		return "reads the slot, writes to the broker", until(ctx, func() bool { return d.relay.Stat().State == relay.Streaming })
 	})
 	if err != nil {
 		return fmt.Errorf("start the relay: %w", err)

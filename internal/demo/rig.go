@@ -19,7 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/route"
 	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 	"github.com/outbox-cdc/outbox-cdc/migrations"
@@ -280,8 +280,8 @@ func (r *rig) slot(ctx context.Context, _ func(string)) (string, error) {
 	return fmt.Sprintf("%s at %s", r.names.object, steps[len(steps)-1].LSN), nil
 }
 
-func (r *rig) relayConfig() connector.Config {
-	return connector.Config{
+func (r *rig) relayConfig() relay.Config {
+	return relay.Config{
 		Name: "demo",
 		Source: replication.Config{
 			Conn: r.relay, Publication: r.names.object, Slot: r.names.object,

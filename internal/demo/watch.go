@@ -6,10 +6,10 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
-const relayStreaming = string(connector.Streaming)
+const relayStreaming = string(relay.Streaming)
 
 // How often the panel is drawn, a line is printed, and the ledger is tidied.
 const (

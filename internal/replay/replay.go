@@ -11,7 +11,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/route"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -40,7 +40,7 @@ func (e *RowError) Unwrap() error { return e.Err }
 type Replay struct {
 	Rows *replication.Rows
 
-	cfg    connector.Config
+	cfg    relay.Config
 	log    *slog.Logger
 	router *route.Router
 	row    decoder.Insert
@@ -50,7 +50,7 @@ type Replay struct {
 
 // Open selects the rows. Of cfg, Source.Conn, Route, Sink, StartupTimeout and DrainTimeout count.
 // The error is a *[route.ColumnError] if rows of the table cannot become records.
-func Open(ctx context.Context, cfg connector.Config, sel replication.Selection, log *slog.Logger) (*Replay, error) {
+func Open(ctx context.Context, cfg relay.Config, sel replication.Selection, log *slog.Logger) (*Replay, error) {
 	rows, err := replication.Select(ctx, cfg.Source, sel)
 	if err != nil {
 		return nil, err
@@ -60,8 +60,8 @@ func Open(ctx context.Context, cfg connector.Config, sel replication.Selection, 
 	}
 	cfg.Route.PositionHeaders = false
 	cfg.Route.Static = append(slices.Clone(cfg.Route.Static), route.StaticHeader{Name: Header, Value: "true"})
-	r := &Replay{Rows: rows, cfg: cfg, log: log, row: decoder.Insert{Relation: connector.Relation(rows.Table)}}
-	if r.router, err = connector.NewRouter(ctx, cfg); err == nil {
+	r := &Replay{Rows: rows, cfg: cfg, log: log, row: decoder.Insert{Relation: relay.Relation(rows.Table)}}
+	if r.router, err = relay.NewRouter(ctx, cfg); err == nil {
 		err = r.router.Check(r.row.Relation)
 	}
 	if err != nil {
@@ -77,10 +77,10 @@ func (r *Replay) Close(ctx context.Context) { r.Rows.Close(ctx) }
 
 // route makes the record of a row. A row that cannot become one is a *[RowError].
 func (r *Replay) route(values [][]byte) error {
-	connector.SetRow(&r.row, values)
+	relay.SetRow(&r.row, values)
 	now := time.Now()
 	err := r.router.Route(route.Tx{CommitTime: now, Timestamp: now}, 0, &r.row, &r.rec)
-	if connector.IsRefusal(err) {
+	if relay.IsRefusal(err) {
 		return &RowError{ID: string(values[r.id]), Err: err}
 	}
 	return err

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/admin"
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -74,7 +74,7 @@ func (a *Asker) postgres(ctx context.Context) Postgres {
 	p := Postgres{Address: a.cfg.Address}
 	catalog, err := a.observer.Slot(ctx)
 	if err != nil {
-		p.Error, p.ExitCode, p.Advice = oneLine(err), connector.ExitCode(err), a.named(connector.Advice(err))
+		p.Error, p.ExitCode, p.Advice = oneLine(err), relay.ExitCode(err), a.named(relay.Advice(err))
 		return p
 	}
 	p.Version, p.LogEnd = catalog.ServerVersion, catalog.WALEnd.String()

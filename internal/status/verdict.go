@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/admin"
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
 // catchingUp is how many seconds a relay may be behind before that is its state.
@@ -99,26 +99,26 @@ func (r *Report) between(cfg *Config) Verdict {
 
 // standsBy reports whether a relay waits for another one to end.
 func standsBy(st *admin.Status) bool {
-	return st.State == string(connector.Waiting) && len(st.Failures) > 0 && st.Failures[0].ExitCode == connector.ExitSlotInUse
+	return st.State == string(relay.Waiting) && len(st.Failures) > 0 && st.Failures[0].ExitCode == relay.ExitSlotInUse
 }
 
 // relayVerdict is what a relay says of itself.
 func relayVerdict(st *admin.Status) Verdict {
 	advice, newest := "", st.Reason
-	if len(st.Failures) > 0 && st.State != string(connector.Streaming) {
+	if len(st.Failures) > 0 && st.State != string(relay.Streaming) {
 		advice, newest = st.Failures[0].Advice, st.Failures[0].Text
 	}
 	stalled := float64(st.Kafka.Stalled)
 	switch {
 	case !st.Ready && stalled > 0:
 		return Verdict{Bad, "Kafka does not acknowledge", st.Reason, "Nothing is lost: Postgres keeps what is not acknowledged. Look at the brokers, then at what the error names."}
-	case !st.Ready && st.State == string(connector.Starting) && len(st.Failures) == 0:
+	case !st.Ready && st.State == string(relay.Starting) && len(st.Failures) == 0:
 		return Verdict{Warn, "Starting", "First contact with both sides.", ""}
-	case !st.Ready && st.State == string(connector.Starting):
+	case !st.Ready && st.State == string(relay.Starting):
 		return Verdict{Warn, "Starting", newest, advice}
 	case standsBy(st):
 		return Verdict{Warn, "Standing by", "Another process streams from the slot. This one takes over when it ends.", ""}
-	case !st.Ready && st.State == string(connector.Waiting):
+	case !st.Ready && st.State == string(relay.Waiting):
 		return Verdict{Bad, "Waiting for Postgres", newest, advice}
 	case !st.Ready:
 		return Verdict{Bad, "Not relaying", newest, advice}

@@ -1,7 +1,7 @@
 // Package twin has no code of its own: its test runs the whole relay against servers that
 // exist in memory only, in virtual time, with everything drawn from a seed.
 //
-// The relay is the real one, a [connector.Connector] with its replication stream, decoder,
+// The relay is the real one, a [relay.Relay] with its replication stream, decoder,
 // router, tracker, position record, watcher, producer and retries. Around it are
 //
 //   - a network of connections that take time, break after any byte, or carry nothing for a

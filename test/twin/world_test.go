@@ -13,7 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connector"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/route"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -37,7 +37,7 @@ type world struct {
 	history  *history
 	postgres *postgres
 	kafka    *kafka
-	cfg      connector.Config
+	cfg      relay.Config
 	wrap     func(*conn) net.Conn // of connections to Postgres; for mutations
 	deaf     time.Duration        // how late a run hears that it is to stop; for mutations
 
@@ -69,7 +69,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	w.postgres = newPostgres(w.net, w.history, rand.New(rand.NewPCG(seed, drawPostgres)))
 	partitions := map[string]int{topics[0]: 1 + rng.IntN(4), topics[1]: 1 + rng.IntN(2), deadLetters: 1}
 	w.kafka = newKafka(w.net, w.history, rand.New(rand.NewPCG(seed, drawKafka)), 1+rng.IntN(3), partitions)
-	w.cfg = connector.Config{
+	w.cfg = relay.Config{
 		Name:          "twin",
 		Source:        replication.Config{Publication: "pub", Slot: "slot", StatusInterval: time.Duration(100+rng.IntN(900)) * time.Millisecond},
 		Route:         route.Config{Columns: route.DefaultColumns(), Topic: "${route}"},
@@ -114,7 +114,7 @@ func (w *world) launch() *process {
 	cfg.Sink.Dial = p.host.dial
 	cfg.Source.Conn = w.source(p.host)
 	log := slog.New(slog.NewTextHandler(&journal{w.history, w.runs}, nil))
-	c, err := connector.New(cfg, log)
+	c, err := relay.New(cfg, log)
 	if err != nil {
 		panic(err) // it is always the same configuration
 	}
@@ -211,11 +211,11 @@ func (w *world) operate() {
 // publication and record most must not occur, and that a server is away may end a run only
 // before its first session.
 func (w *world) diagnose(p *process) {
-	code := connector.ExitCode(p.err)
+	code := relay.ExitCode(p.err)
 	switch {
-	case code == connector.ExitOK:
-	case (code == connector.ExitSource || code == connector.ExitSink) && !w.history.streamed(p.host.run):
-	case code == connector.ExitBadRecord && w.cfg.DeadLetterTopic == "":
+	case code == relay.ExitOK:
+	case (code == relay.ExitSource || code == relay.ExitSink) && !w.history.streamed(p.host.run):
+	case code == relay.ExitBadRecord && w.cfg.DeadLetterTopic == "":
 		w.kafka.cure()
 	default:
 		w.history.violated("run %d: exit code %d: %v", p.host.run, code, p.err)

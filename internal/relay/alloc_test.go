@@ -1,0 +1,71 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// maxAllocs is how many allocations a record may cost, all of the process counted: reading,
+// publishing, sending, and the broker, which lives in this process.
+const maxAllocs = 1
+
+// brokerDelay is how long a broker takes for a request; others gather meanwhile.
+const brokerDelay = 2 * time.Millisecond
+
+// TestAllocations runs a whole relay at its steady state, from the bytes of a socket to the
+// answers of a broker.
+func TestAllocations(t *testing.T) {
+	for _, rows := range []int{1, 10, 1000} {
+		for _, payload := range []int{200, 1000} {
+			t.Run(fmt.Sprintf("rows=%d/payload=%d", rows, payload), func(t *testing.T) {
+				l, server := newLoad(rows, payload), &walsender{stream: make(chan *loadBatch)}
+				s := sessionOf(t, openStream(t, server), forgetful(t, brokerDelay).NewProducer(), 0, cut{})
+				ended := make(chan error, 1)
+				go func() { ended <- s.run(t.Context()) }()
+				relay := func(batches int) (rows int) {
+					for range batches {
+						batch := l.next()
+						select {
+						case server.stream <- batch:
+							rows += batch.rows
+						case err := <-ended:
+							t.Fatalf("session ended with %v", err)
+						}
+					}
+					for s.tracker.Confirmed() != l.end {
+						select {
+						case <-time.After(time.Millisecond):
+						case err := <-ended:
+							t.Fatalf("session ended with %v", err)
+						}
+					}
+					return rows
+				}
+
+				relay(40) // buffers grow to their size
+				before := mallocs()
+				n := relay(40)
+				perRow := float64(mallocs()-before) / float64(n)
+				t.Logf("%.3f allocations a record", perRow)
+				if perRow > maxAllocs {
+					t.Errorf("%.3f allocations a record, at most %d may be", perRow, maxAllocs)
+				}
+				close(server.stream)
+				if err := <-ended; !errors.Is(err, replication.ErrUnreachable) {
+					t.Errorf("session ended with %v", err)
+				}
+			})
+		}
+	}
+}
+
+func mallocs() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.Mallocs
+}

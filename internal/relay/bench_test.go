@@ -1,0 +1,125 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+)
+
+// In these benchmarks an operation is a row, whatever the transactions look like.
+
+// BenchmarkPublish decodes, routes and tracks; what is sent is acknowledged and thrown away.
+func BenchmarkPublish(b *testing.B) {
+	eachLoad(b, func(b *testing.B, l *load) {
+		b.Helper()
+		acker := new(acker)
+		s := sessionOf(b, nil, acker, 0, cut{})
+		acker.ack = s.ack
+		stop := make(chan struct{})
+		left := 0
+		for b.Loop() {
+			if left--; left > 0 {
+				continue
+			}
+			batch := l.next()
+			left = batch.rows
+			if _, err := s.publication.batch(b.Context(), stop, &batch.Batch); err != nil {
+				b.Fatal(err)
+			}
+		}
+		acker.Kick()
+		if got := s.tracker.Confirmed(); got != l.end {
+			b.Errorf("confirmed %s of %s", got, l.end)
+		}
+	})
+}
+
+// An acker takes records and acknowledges them as a broker does: many at once.
+type acker struct {
+	producer // what a benchmark does not call
+	ack      func(seqs []uint64) error
+	seqs     []uint64
+}
+
+const ackTogether = 100
+
+func (a *acker) Send(_ context.Context, r *sink.Record) error {
+	if a.seqs = append(a.seqs, r.Seq); len(a.seqs) < ackTogether {
+		return nil
+	}
+	defer func() { a.seqs = a.seqs[:0] }()
+	return a.ack(a.seqs)
+}
+
+func (a *acker) Kick() {
+	_ = a.ack(a.seqs)
+	a.seqs = a.seqs[:0]
+}
+
+// BenchmarkSession is a whole session without the reading: the source has its batches ready,
+// and the producer writes to a broker in this process that answers and forgets.
+func BenchmarkSession(b *testing.B) {
+	eachLoad(b, func(b *testing.B, l *load) {
+		b.Helper()
+		s := sessionOf(b, &flood{load: l, rows: b.N}, forgetful(b, 0).NewProducer(), 0, cut{})
+		b.ResetTimer()
+		if err := s.run(b.Context()); !errors.Is(err, errDrained) {
+			b.Fatal(err)
+		}
+		b.StopTimer()
+		if got := s.tracker.Confirmed(); got != l.end {
+			b.Errorf("confirmed %s of %s", got, l.end)
+		}
+	})
+}
+
+// A flood is a source that is always ahead, for so many rows at least.
+type flood struct {
+	load *load
+	rows int
+}
+
+var errDrained = errors.New("the flood is over")
+
+func (f *flood) Run(ctx context.Context, _ func() pglogrepl.LSN, out chan<- *replication.Batch) error {
+	for sent := 0; sent < f.rows; {
+		batch := f.load.next()
+		sent += batch.rows
+		select {
+		case out <- &batch.Batch:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return errDrained
+}
+
+func (f *flood) Close(context.Context, pglogrepl.LSN) error { return nil }
+
+// forgetful returns a client of a broker that accepts everything, after delay, and stores
+// nothing.
+func forgetful(tb testing.TB, delay time.Duration) *sink.Client {
+	tb.Helper()
+	k := kafkatest.Fake(tb, kfake.NumBrokers(1), kfake.SeedTopics(6, loadTopic))
+	k.Control.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		k.Control.KeepControl()
+		time.Sleep(delay)
+		return kafkatest.Accept(req.(*kmsg.ProduceRequest)), nil, true
+	})
+	client, err := sink.Open(tb.Context(), sink.Config{Brokers: k.Addrs, Compression: "none"}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = client.Close() })
+	return client
+}

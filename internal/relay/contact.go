@@ -1,0 +1,142 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// firstContact reaches both sides at once, so that a mistake on one is told although the
+// other is down, and creates what is wanted when both have answered: a slot that nobody
+// reads holds the server's log.
+func (c *Relay) firstContact(ctx context.Context, retry *retry) error {
+	limited, cancel := context.WithTimeout(ctx, c.cfg.StartupTimeout)
+	defer cancel()
+	g, both := errgroup.WithContext(limited)
+	g.Go(func() error {
+		client, err := sink.Open(both, c.cfg.Sink, c.log)
+		if err != nil {
+			return err
+		}
+		c.client.Store(client)
+		return c.openRegister(both)
+	})
+	create := false
+	g.Go(func() error {
+		var last error // of an attempt that was not cut short
+		for {
+			catalog, err := c.prepare(both)
+			if create = c.creates(catalog, err); create || err == nil {
+				c.catalog = catalog
+				retry.succeeded()
+				return nil
+			}
+			if last == nil || both.Err() == nil {
+				last = err
+			}
+			if faultOf(last).patience == never || retry.wait(both, last) != nil {
+				return last
+			}
+		}
+	})
+	err := g.Wait()
+	if err == nil && create {
+		err = c.create(limited)
+	}
+	if err != nil {
+		c.closeSink()
+	}
+	return err
+}
+
+// openRegister reaches the topic that keeps the position.
+func (c *Relay) openRegister(ctx context.Context) error {
+	if c.cfg.PositionTopic == "" {
+		return nil
+	}
+	reg, err := sink.OpenRegister(ctx, c.cfg.Sink, c.cfg.PositionTopic, c.cfg.Name, c.log)
+	if err != nil {
+		return err
+	}
+	c.register, c.recorder.register = reg, reg
+	return nil
+}
+
+// closeSink closes what the first contact has opened at Kafka.
+func (c *Relay) closeSink() {
+	if c.register != nil {
+		_ = c.register.Close()
+	}
+	if client := c.client.Load(); client != nil {
+		_ = client.Close()
+	}
+}
+
+// prepare reads the source's catalog and checks that what the publication sends can become
+// records. With an error from that check it returns the catalog too.
+func (c *Relay) prepare(ctx context.Context) (*replication.Catalog, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.StartupTimeout)
+	defer cancel()
+	catalog, err := replication.Inspect(ctx, c.cfg.Source.Conn, c.cfg.Source.Publication, c.cfg.Source.Slot)
+	if err != nil {
+		return nil, err
+	}
+	catalog.Messages = len(c.cfg.Messages) > 0
+	if err := catalog.Verify(); err != nil {
+		return catalog, err
+	}
+	return catalog, c.checker.check(catalog, c.describe(ctx))
+}
+
+// creates reports whether err is that publication and slot, or the slot alone, do not exist and
+// are to be created.
+func (c *Relay) creates(catalog *replication.Catalog, err error) bool {
+	switch {
+	case catalog == nil || catalog.Slot != nil:
+		return false
+	case catalog.Publication != nil:
+		return c.cfg.CreateSlot && errors.Is(err, replication.ErrSlotMissing)
+	default:
+		return c.cfg.Create && (errors.Is(err, replication.ErrPublication) || errors.Is(err, replication.ErrSlotMissing))
+	}
+}
+
+// create makes what creates has found missing, unless a position is recorded.
+func (c *Relay) create(ctx context.Context) error {
+	if err := c.recorder.left(ctx, c.cfg.Source.Slot); err != nil {
+		if catalog, again := c.prepare(ctx); again == nil { // another instance has made them meanwhile
+			c.catalog = catalog
+			return nil
+		}
+		return err
+	}
+	cfg := replication.SetupConfig{
+		Conn: c.cfg.Source.Conn, Publication: c.cfg.Source.Publication, Slot: c.cfg.Source.Slot, Tables: c.cfg.Tables,
+		Messages: len(c.cfg.Messages) > 0, Failover: c.cfg.SlotFailover, Updates: c.cfg.Route.TakesUpdates(),
+	}
+	var steps []replication.Step
+	var err error
+	if c.cfg.InitialCopy {
+		if err := c.recorder.intend(ctx, c.catalog.SystemID, cfg.Slot); err != nil {
+			return err
+		}
+		steps, c.copy, err = replication.SetupCopy(ctx, c.cfg.Source, cfg)
+	} else {
+		steps, err = replication.Setup(ctx, cfg)
+	}
+	for _, s := range steps {
+		c.log.InfoContext(ctx, "set up", slog.String("object", s.Object), slog.String("action", s.Action))
+		if s.Warning != "" {
+			c.log.WarnContext(ctx, "not set up as wanted", slog.String("object", s.Object), slog.String("problem", s.Warning))
+		}
+	}
+	if err == nil {
+		c.catalog, err = c.prepare(ctx)
+	}
+	return err
+}

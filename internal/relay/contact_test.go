@@ -1,0 +1,60 @@
+package relay
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+)
+
+// The first attempt says why the server cannot be reached, a later one is cut short by
+// StartupTimeout: the error is the first one's, not that there was no more time.
+func TestStartupTimeoutTellsTheCause(t *testing.T) {
+	server, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan struct{})
+	go func() { // ends with the listener
+		defer close(answered)
+		for n := 0; ; n++ {
+			conn, err := server.Accept()
+			if err != nil {
+				return
+			}
+			if n > 0 {
+				defer func() { _ = conn.Close() }() // in the end: it is never answered
+				continue
+			}
+			_ = conn.Close()
+		}
+	}()
+	defer func() { _ = server.Close(); <-answered }()
+	source, err := pgconn.ParseConfig("postgres://u@" + server.Addr().String() + "/db?sslmode=disable")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := New(Config{
+		Name:           "contact",
+		Source:         replication.Config{Conn: source, Publication: "p", Slot: "s"},
+		Sink:           sink.Config{Brokers: kafkatest.Fake(t).Addrs},
+		Route:          route.Config{Columns: route.DefaultColumns()},
+		StartupTimeout: 2 * time.Second,
+	}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = c.Run(t.Context())
+	if !errors.Is(err, replication.ErrUnreachable) || strings.Contains(err.Error(), "deadline") {
+		t.Errorf("%v, want what the first attempt met", err)
+	}
+}

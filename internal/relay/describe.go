@@ -1,0 +1,66 @@
+package relay
+
+import (
+	"context"
+	"slices"
+
+	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/connectdata"
+	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// describe asks the source's catalog about a relation, over a connection that is open no
+// longer than that takes.
+func (c *Relay) describe(ctx context.Context) route.Describe {
+	return func(rel *decoder.Relation) ([]connectdata.Column, error) {
+		ctx, cancel := context.WithTimeout(ctx, c.cfg.StartupTimeout)
+		defer cancel()
+		described, err := replication.Describe(ctx, c.cfg.Source.Conn, rel.OID)
+		var columns []connectdata.Column
+		for _, d := range described {
+			columns = append(columns, connectdata.Column{Name: d.Name, Type: dataType(d.Type), Nullable: d.Nullable, Default: d.Default})
+		}
+		return columns, err
+	}
+}
+
+func dataType(t replication.TypeDescription) connectdata.Type {
+	data := connectdata.Type{OID: t.OID, Name: t.Name, Kind: t.Kind, Modifier: t.Modifier, Labels: t.Labels}
+	if t.Elem != nil {
+		data.Elem = new(dataType(*t.Elem))
+	}
+	return data
+}
+
+// A checker says whether what the publication sends can become records. It belongs to one
+// goroutine at a time: the watcher's while a session runs.
+type checker struct {
+	router *route.Router
+	known  map[uint32]*decoder.Relation // by OID, as last seen; the router does not look at one twice
+}
+
+// check returns a *[route.ColumnError] for the first table that cannot be relayed, or why that
+// is not known.
+func (c *checker) check(catalog *replication.Catalog, describe route.Describe) error {
+	if catalog.Publication == nil {
+		return nil
+	}
+	c.router.SetDescribe(describe)
+	for _, t := range catalog.Publication.Tables {
+		if err := c.router.Check(c.relation(t)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *checker) relation(t replication.Table) *decoder.Relation {
+	rel := Relation(t)
+	known := c.known[rel.OID]
+	if known != nil && known.Namespace == rel.Namespace && known.Name == rel.Name && slices.Equal(known.Columns, rel.Columns) {
+		return known
+	}
+	c.known[rel.OID] = rel
+	return rel
+}

@@ -1,0 +1,203 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// Exit codes of the process. Usage, SlotLost, NoDelivery, BadRecord, Continuity and Fenced
+// need a person; a supervisor must not restart on them.
+const (
+	ExitOK         = 0
+	ExitUnexpected = 1
+	ExitUsage      = 2
+	ExitSource     = 10 // the source refuses us: credentials, pg_hba.conf, wal_level, privileges
+	ExitSlotLost   = 11 // the slot is missing or its WAL is gone
+	ExitSlotInUse  = 12 // the slot is held by another, and waiting for it was not wanted
+	ExitNoDelivery = 13 // publication or table do not deliver (any more)
+	ExitBadRecord  = 14 // a row or record that cannot be delivered
+	ExitContinuity = 15 // positions do not continue
+	ExitSink       = 20 // the sink refuses us, or was not reached at the start
+	ExitFenced     = 21 // another instance has taken over
+)
+
+// errDrainTimeout: records were still unanswered when the time for stopping was over.
+// Requests on the wire may yet be appended, so no session may follow in this process.
+var errDrainTimeout = errors.New("stopped before every record was acknowledged; what was not is sent again by the next start")
+
+// errLeftBehind: everything was acknowledged, but that could not be kept.
+var errLeftBehind = errors.New("stopped; the next start may repeat what was acknowledged at last")
+
+// patience says how long an error is waited out.
+type patience int
+
+const (
+	never   patience = iota // only a person can mend it
+	briefly                 // may be a change in progress (a rotated password): StartupTimeout, and not at the first contact
+	outage                  // heals by itself: for ever, but at the first contact StartupTimeout
+	standby                 // another instance is at work: for ever
+)
+
+// A fault is one row of the table that says what an error means for the process. This is
+// the only place that decides it.
+type fault struct {
+	is       func(error) bool
+	exit     int
+	patience patience
+	advice   string
+}
+
+// faultOf returns the first row that err matches. The order matters: what a person must
+// mend comes before what is waited for, since one error may wrap both.
+func faultOf(err error) fault {
+	for _, f := range faults() {
+		if f.is(err) {
+			return f
+		}
+	}
+	return fault{exit: ExitUnexpected, patience: briefly}
+}
+
+func faults() []fault {
+	return []fault{
+		{is(errDrainTimeout), ExitOK, never, ""},
+		{is(errLeftBehind), ExitOK, never, ""},
+
+		{as[*route.RowError], ExitBadRecord, never, adviseRow},
+		{as[*sink.RecordError], ExitBadRecord, never, adviseRow},
+		{is(replication.ErrRow), ExitBadRecord, never, adviseUnread},
+		{as[*decoder.Error], ExitUnexpected, never, adviseDecoder},
+
+		{as[*route.ColumnError], ExitNoDelivery, never, adviseColumns},
+		{isUpdate, ExitNoDelivery, never, adviseUpdate},
+		{as[*ChangeError], ExitNoDelivery, never, adviseChange},
+		{is(replication.ErrPublication), ExitNoDelivery, never, ""},
+		{is(replication.ErrSlotMissing), ExitSlotLost, never, ""},
+		{is(replication.ErrSlotLost), ExitSlotLost, never, ""},
+		{is(replication.ErrConfig), ExitSource, never, ""},
+		{as[*checkpoint.GapError], ExitContinuity, never, adviseGap},
+		{is(errRecord), ExitContinuity, never, adviseRecord},
+		{is(errCopyLeft), ExitContinuity, never, adviseCopy},
+		{is(errChangedHands), ExitSource, outage, ""},
+		{is(errSkip), ExitUsage, never, ""},
+
+		{is(sink.ErrFenced), ExitFenced, never, ""},
+		{is(sink.ErrAccess), ExitSink, briefly, adviseAccess},
+		{is(sink.ErrTopicMissing), ExitSink, never, ""},
+		{is(sink.ErrUnreachable), ExitSink, never, adviseBrokers},
+		{is(sink.ErrFatal), ExitSink, never, ""},
+
+		{is(replication.ErrSlotInUse), ExitSlotInUse, standby, ""},
+		{is(replication.ErrAccess), ExitSource, briefly, ""},
+		{is(replication.ErrBusy), ExitSource, outage, ""},
+		{is(replication.ErrServerStopping), ExitSource, outage, ""},
+		{is(replication.ErrUnreachable), ExitSource, outage, adviseServer},
+	}
+}
+
+// What to do, where the error does not say it itself. <transaction> stands for the position of
+// the transaction that the error is about, <slot> and <publication> for whoever prints it.
+const (
+	adviseRow = "Nothing behind it is confirmed; what came before it is delivered. Correct what the reason names and start again: the\n" +
+		"transaction comes again whole. To have such rows put aside: --set on_bad_record=dead-letter. To give the whole\n" +
+		"transaction up: " + adviseAdvance
+	adviseUnread = "Nothing behind it is confirmed; what came before it is delivered. Such a row fits into no Kafka record, and is not put aside\n" +
+		"either, whatever on_bad_record says. To give the whole transaction up: " + adviseAdvance
+	adviseAdvance = "SELECT pg_replication_slot_advance('<slot>', '<transaction>'::pg_lsn + 1),\n" +
+		"and start once with --accept-gap."
+	adviseDecoder = "The server sent what this version cannot read. Nothing behind it is confirmed. Please report it, with the server's version."
+	adviseColumns = "Name the table's columns in outbox.columns (outbox-cdc config shows what is in force), or add the column to the table\n" +
+		"and, if the publication lists columns, to the publication."
+	adviseUpdate = "Let the publication send inserts only: ALTER PUBLICATION <publication> SET (publish = 'insert'). What is in the log already comes\n" +
+		"once more; to have changed rows dropped: --set outbox.on_update=warn; to give up its transaction, with every row in it:\n" + adviseAdvance
+	adviseChange = "Start again, with the publication as it is now: what it publishes is ignored then. When the slot has caught up:\n" +
+		"ALTER PUBLICATION <publication> SET (publish = 'insert')."
+	adviseGap = "What was committed between the two positions may never have been delivered. Find out who moved or made the slot, or which\n" +
+		"server this is. To go on behind the gap: run once with --accept-gap; rows still in the table can be sent again later."
+	adviseRecord = "Another program, or a later version of this one, has written to position_topic under this name. Correct name or\n" +
+		"position_topic; with position_topic: \"\" nothing is kept."
+	adviseCopy = "Set source.initial_copy: true again to have it done anew, or run once with --accept-gap to go on without: rows from before\n" +
+		"the slot, which the copy would have sent, are then left out."
+	adviseBrokers = "Check sink.kafka.brokers, and that the addresses the brokers advertise can be reached from here."
+	adviseAccess  = "Check sink.kafka.tls and sink.kafka.sasl. The user needs Describe and Write on the topics it writes, and Create, Describe,\n" +
+		"Read and Write on position_topic."
+	adviseServer = "Check source.dsn, and that the server listens there."
+)
+
+func is(target error) func(error) bool {
+	return func(err error) bool { return errors.Is(err, target) }
+}
+
+func as[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
+}
+
+func isUpdate(err error) bool {
+	change, ok := errors.AsType[*ChangeError](err)
+	return ok && change.Kind == "UPDATE"
+}
+
+// ExitCode returns the exit code for the error Run returned.
+func ExitCode(err error) int {
+	if err == nil {
+		return ExitOK
+	}
+	return faultOf(err).exit
+}
+
+// Advice says what to do about the error Run returned; empty where the error itself says
+// it. <slot> and <publication> stand for the names of these.
+func Advice(err error) string {
+	if err == nil {
+		return ""
+	}
+	advice := faultOf(err).advice
+	if lsn, ok := transactionOf(err); ok {
+		advice = strings.ReplaceAll(advice, "<transaction>", lsn.String())
+	}
+	return advice
+}
+
+// transactionOf returns the commit position of the transaction that err is about.
+func transactionOf(err error) (lsn pglogrepl.LSN, ok bool) {
+	if row, ok := errors.AsType[*DeliveryError](err); ok {
+		return row.CommitLSN, true
+	}
+	if row, ok := errors.AsType[*replication.RowError](err); ok {
+		return row.CommitLSN, true
+	}
+	if change, ok := errors.AsType[*ChangeError](err); ok {
+		return change.CommitLSN, true
+	}
+	return 0, false
+}
+
+// A DeliveryError is an outbox row that is not delivered.
+type DeliveryError struct {
+	CommitLSN pglogrepl.LSN // of its transaction
+	Row       int           // its index in the transaction
+	ID        string        // of the event, where Err does not tell it
+	Err       error         // a *route.RowError, *route.ColumnError, *sink.RecordError or what ended the sink
+}
+
+// Error says which row it is and why.
+func (e *DeliveryError) Error() string {
+	id := ""
+	if e.ID != "" {
+		id = ", id " + e.ID
+	}
+	return fmt.Sprintf("transaction %s, row %d%s: %v", e.CommitLSN, e.Row, id, e.Err)
+}
+
+// Unwrap returns why.
+func (e *DeliveryError) Unwrap() error { return e.Err }

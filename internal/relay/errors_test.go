@@ -1,0 +1,221 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// sentinels are the errors that the stages tell apart, by name.
+var sentinels = map[string]map[string]error{
+	"../../replication/errors.go": {
+		"ErrUnreachable": replication.ErrUnreachable, "ErrAccess": replication.ErrAccess, "ErrSlotMissing": replication.ErrSlotMissing,
+		"ErrSlotLost": replication.ErrSlotLost, "ErrSlotInUse": replication.ErrSlotInUse, "ErrBusy": replication.ErrBusy,
+		"ErrPublication": replication.ErrPublication, "ErrRow": replication.ErrRow, "ErrServerStopping": replication.ErrServerStopping,
+		"ErrConfig": replication.ErrConfig,
+	},
+	"../../sink/errors.go": {
+		"ErrUnreachable": sink.ErrUnreachable, "ErrAccess": sink.ErrAccess, "ErrTopicMissing": sink.ErrTopicMissing,
+		"ErrFenced": sink.ErrFenced, "ErrFatal": sink.ErrFatal,
+	},
+}
+
+// Every row of the table of faults is met by an error of a stage, which has its exit code, is
+// waited out as long as it may heal, and is told with what to do.
+func TestEveryFault(t *testing.T) {
+	recorded := checkpoint.Position{EndLSN: 0x20}
+	met := make(map[int]bool)
+	for name, tc := range map[string]struct {
+		err      error
+		exit     int
+		patience patience
+		says     string // in the advice
+	}{
+		"drain timeout":        {errDrainTimeout, 0, never, ""},
+		"left behind":          {errLeftBehind, 0, never, ""},
+		"bad row":              {&DeliveryError{CommitLSN: 0xAB, Err: &route.RowError{}}, 14, never, "pg_replication_slot_advance('<slot>', '0/AB'::pg_lsn + 1)"},
+		"refused record":       {&DeliveryError{CommitLSN: 0xAB, Err: &sink.RecordError{Reason: errors.New("no")}}, 14, never, "'0/AB'::pg_lsn + 1"},
+		"row beyond the limit": {&replication.RowError{CommitLSN: 0xAB, Err: replication.ErrRow}, 14, never, "'0/AB'::pg_lsn + 1"},
+		"not pgoutput":         {&decoder.Error{}, 1, never, "report it"},
+		"missing column":       {&DeliveryError{Err: &route.ColumnError{}}, 13, never, "outbox.columns"},
+		"update":               {&ChangeError{Kind: "UPDATE", CommitLSN: 0xAB}, 13, never, "'0/AB'::pg_lsn + 1"},
+		"delete":               {&ChangeError{Kind: "DELETE"}, 13, never, "Start again"},
+		"truncate":             {&ChangeError{Kind: "TRUNCATE"}, 13, never, "ALTER PUBLICATION <publication> SET"},
+		"publication":          {replication.ErrPublication, 13, never, ""},
+		"no slot":              {replication.ErrSlotMissing, 11, never, ""},
+		"lost slot":            {replication.ErrSlotLost, 11, never, ""},
+		"setting":              {replication.ErrConfig, 10, never, ""},
+		"gap":                  {&checkpoint.GapError{Recorded: recorded}, 15, never, "--accept-gap"},
+		"unreadable record":    {errRecord, 15, never, "position_topic"},
+		"slot changes hands":   {errChangedHands, 10, outage, ""},
+		"copy not finished":    {errCopyLeft, 15, never, "initial_copy"},
+		"position to skip to":  {fmt.Errorf("%w: it is behind the log", errSkip), 2, never, ""},
+		"fenced":               {sink.ErrFenced, 21, never, ""},
+		"Kafka refuses":        {sink.ErrAccess, 20, briefly, "position_topic"},
+		"topic missing":        {sink.ErrTopicMissing, 20, never, ""},
+		"no broker":            {sink.ErrUnreachable, 20, never, "sink.kafka.brokers"},
+		"fatal answer":         {sink.ErrFatal, 20, never, ""},
+		"slot in use":          {replication.ErrSlotInUse, 12, standby, ""},
+		"source refuses":       {replication.ErrAccess, 10, briefly, ""},
+		"busy":                 {replication.ErrBusy, 10, outage, ""},
+		"stopping":             {replication.ErrServerStopping, 10, outage, ""},
+		"no source":            {replication.ErrUnreachable, 10, outage, "source.dsn"},
+		"anything else":        {errors.New("never heard of"), 1, briefly, ""},
+
+		// An error that wraps two is what a person must mend.
+		"lost, and in use":                 {fmt.Errorf("%w: %w", replication.ErrSlotInUse, replication.ErrSlotLost), 11, never, ""},
+		"bad row while the source is lost": {errors.Join(replication.ErrUnreachable, &DeliveryError{Err: &route.RowError{}}), 14, never, "dead-letter"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := fmt.Errorf("while at it: %w", tc.err)
+			f := faultOf(err)
+			if got := ExitCode(err); got != tc.exit || f.exit != tc.exit {
+				t.Errorf("exit code %d, want %d", got, tc.exit)
+			}
+			if f.patience != tc.patience {
+				t.Errorf("patience %d, want %d", f.patience, tc.patience)
+			}
+			if advice := Advice(err); !strings.Contains(advice, tc.says) || (advice == "") != (tc.says == "") || strings.Contains(advice, "<transaction>") {
+				t.Errorf("advice %q, want %q", advice, tc.says)
+			}
+		})
+		for i, f := range faults() {
+			if f.is(tc.err) {
+				met[i] = true
+				break
+			}
+		}
+	}
+	for i, f := range faults() {
+		if !met[i] {
+			t.Errorf("row %d of the table (exit code %d) is met by no case", i, f.exit)
+		}
+	}
+	if ExitCode(nil) != 0 || Advice(nil) != "" {
+		t.Error("no error is one")
+	}
+}
+
+// Whatever a stage tells apart has a row, so that no named error ends as an unexpected one.
+func TestEverySentinelHasARow(t *testing.T) {
+	for path, known := range sentinels {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		declared := 0
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok || !strings.HasPrefix(spec.Names[0].Name, "Err") {
+				return true
+			}
+			declared++
+			name := spec.Names[0].Name
+			sentinel := known[name]
+			if sentinel == nil {
+				t.Errorf("%s: %s is not known here", path, name)
+			} else if !slices.ContainsFunc(faults(), func(f fault) bool { return f.is(sentinel) }) {
+				t.Errorf("%s: %s has no row", path, name)
+			}
+			return true
+		})
+		if declared != len(known) {
+			t.Errorf("%s declares %d, %d are known", path, declared, len(known))
+		}
+	}
+}
+
+// The first contact is strict, later there is patience; and what is waited for is logged once.
+func TestPatience(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err          error
+		first, later time.Duration // how long is waited; forever stands for without end
+	}{
+		"slot lost":      {replication.ErrSlotLost, 0, 0},
+		"password":       {replication.ErrAccess, 0, limit},
+		"Kafka's":        {sink.ErrAccess, 0, limit},
+		"anything else":  {errors.New("never heard of"), 0, limit},
+		"server starts":  {replication.ErrUnreachable, limit, forever},
+		"no free sender": {replication.ErrBusy, limit, forever},
+		"slot in use":    {replication.ErrSlotInUse, forever, forever},
+	} {
+		for _, strict := range []bool{true, false} {
+			want := tc.later
+			if strict {
+				want = tc.first
+			}
+			t.Run(fmt.Sprintf("%s, strict %t", name, strict), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var log strings.Builder
+					r := &retry{log: slog.New(slog.NewTextHandler(&log, nil)), limit: limit, strict: strict}
+					began := time.Now()
+					var err error
+					for err == nil && time.Since(began) < forever {
+						err = r.wait(t.Context(), tc.err)
+					}
+					waited := time.Since(began)
+					switch {
+					case want == forever && err != nil:
+						t.Errorf("given up after %s: %v", waited, err)
+					case want != forever && (!errors.Is(err, tc.err) || waited < want || waited > want+maxBackoff):
+						t.Errorf("%v after %s, want %s", err, waited, want)
+					}
+					lines := 0
+					if want > 0 {
+						lines = 1
+					}
+					awaited := "waiting for the source"
+					if errors.Is(tc.err, sink.ErrAccess) {
+						awaited = "waiting for Kafka"
+					}
+					if n := strings.Count(log.String(), awaited); n != lines {
+						t.Errorf("logged %d times, want %d:\n%s", n, lines, log.String())
+					}
+				})
+			})
+		}
+	}
+}
+
+const (
+	limit   = 30 * time.Second // Config.StartupTimeout
+	forever = time.Hour
+)
+
+// A state is logged when it begins: again after it was over, and with another cause.
+func TestWaitingIsLoggedOncePerState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		r := &retry{log: slog.New(slog.NewTextHandler(&log, nil)), limit: limit}
+		wait := func(err error, times int) {
+			for range times {
+				if err := r.wait(t.Context(), err); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for port := range 5 {
+			wait(fmt.Errorf("%w: read from port %d", replication.ErrUnreachable, 40_000+port), 1)
+		}
+		wait(replication.ErrSlotInUse, 5)
+		r.succeeded()
+		wait(replication.ErrSlotInUse, 5)
+		if n := strings.Count(log.String(), "waiting for the source"); n != 3 {
+			t.Errorf("logged %d times, want 3:\n%s", n, log.String())
+		}
+	})
+}

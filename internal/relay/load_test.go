@@ -1,0 +1,127 @@
+package relay
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// A load is what a walsender sends for the outbox table of package migrations, without an
+// end: a ring of batches that come again with new positions.
+type load struct {
+	ring [ringSize]loadBatch
+	used int
+	end  pglogrepl.LSN // of the newest transaction
+}
+
+// A loadBatch is some whole transactions.
+type loadBatch struct {
+	replication.Batch
+	wire            []byte   // the same bytes as CopyData messages, one behind the other
+	begins, commits [][]byte // the messages with positions, in that memory
+	rows            int
+}
+
+const (
+	ringSize     = 8
+	minBatchRows = 500 // more only if a transaction has more
+	loadKeys     = 4096
+	loadTopic    = "order"
+
+	// walFrame is what precedes the plugin's bytes: type and length of CopyData, 'w', two
+	// positions and a clock.
+	walFrame = 1 + 4 + 1 + 3*8
+)
+
+// newLoad makes transactions of so many rows with payloads of so many bytes.
+func newLoad(rows, payload int) *load {
+	l := &load{end: 1 << 20}
+	for i := range l.ring {
+		b := &l.ring[i]
+		b.add(relationOf(loadColumns...)) // servers repeat it
+		for b.rows < minBatchRows {
+			b.add(begin(0).Data)
+			for range rows {
+				b.add(insertOf(loadRow(i*minBatchRows+b.rows, payload)...))
+				b.rows++
+			}
+			b.add(commit(0, 0).Data)
+		}
+		b.cut()
+	}
+	return l
+}
+
+// loadColumns are those of package migrations.
+var loadColumns = []string{"id", "position", "aggregatetype", "aggregateid", "type", "payload", "headers", "created_at", "xid"}
+
+func loadRow(n, payload int) []string {
+	return []string{
+		fmt.Sprintf("0197a0e0-0000-7000-8000-%012d", n), fmt.Sprint(1_000_000 + n), loadTopic,
+		fmt.Sprintf("order-%04d", n*7919%loadKeys), "OrderPlaced",
+		`{"body": "` + strings.Repeat("x", payload-len(`{"body": ""}`)) + `"}`,
+		null, "2026-03-01 12:30:00.123456+00", "731",
+	}
+}
+
+func (b *loadBatch) add(message []byte) {
+	b.wire = binary.BigEndian.AppendUint32(append(b.wire, 'd'), uint32(walFrame-1+len(message)))
+	b.wire = append(append(b.wire, 'w'), make([]byte, 3*8)...)
+	b.wire = append(b.wire, message...)
+}
+
+// cut finds the messages in wire, which is complete.
+func (b *loadBatch) cut() {
+	for rest := b.wire; len(rest) > 0; {
+		size := 1 + int(binary.BigEndian.Uint32(rest[1:]))
+		m := data(rest[walFrame:size])
+		switch m.Data[0] {
+		case 'B':
+			b.begins = append(b.begins, m.Data)
+		case 'C':
+			b.commits = append(b.commits, m.Data)
+		}
+		b.Messages = append(b.Messages, m)
+		rest = rest[size:]
+	}
+}
+
+// next returns the batch that comes now. It may be used until ringSize-1 others have been
+// asked for.
+func (l *load) next() *loadBatch {
+	b := &l.ring[l.used%ringSize]
+	l.used++
+	for i := range b.begins {
+		at := uint64(l.end) + 0x400
+		l.end = pglogrepl.LSN(at + 0x30)
+		binary.BigEndian.PutUint64(b.begins[i][1:], at)
+		binary.BigEndian.PutUint64(b.commits[i][2:], at)
+		binary.BigEndian.PutUint64(b.commits[i][10:], uint64(l.end))
+	}
+	return b
+}
+
+// rowBytes is how many bytes the stream has per row.
+func (l *load) rowBytes() int64 {
+	return int64(len(l.ring[0].wire) / l.ring[0].rows)
+}
+
+// eachLoad runs f for transactions of every size with small and medium rows.
+func eachLoad(b *testing.B, f func(b *testing.B, l *load)) {
+	b.Helper()
+	for _, rows := range []int{1, 10, 1000} {
+		for _, payload := range []int{200, 1000} {
+			b.Run(fmt.Sprintf("rows=%d/payload=%d", rows, payload), func(b *testing.B) {
+				l := newLoad(rows, payload)
+				b.SetBytes(l.rowBytes())
+				b.ReportAllocs()
+				f(b, l)
+			})
+		}
+	}
+}

@@ -1,0 +1,329 @@
+package relay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// Config says what a Relay reads, how rows become records, and where they go.
+type Config struct {
+	Name   string // in log lines
+	Source replication.Config
+	Route  route.Config
+	Sink   sink.Config
+
+	// Create makes publication and slot when neither exists yet, over Tables. A slot that
+	// is gone later is never made again: what was written in between would be missing.
+	Create bool
+	Tables []string
+
+	// CreateSlot makes the slot where the publication exists and no position is recorded: where
+	// others make publications. It needs PositionTopic, without which a slot that was lost
+	// cannot be told from one that has never been.
+	CreateSlot bool
+
+	// Messages are the prefixes of logical messages that hold a row as a JSON object, as
+	// pg_logical_emit_message writes them; [replication.AnyPrefix] is every prefix but that of
+	// relays. With Create, and Messages in place of Tables, the
+	// publication is one of no tables.
+	Messages []string
+
+	// InitialCopy sends the rows that are in the tables when Create makes the slot, before
+	// those that are written later. It needs PositionTopic, which says at the next start
+	// whether all of them have been sent.
+	InitialCopy bool
+
+	// SlotFailover has Create make a slot that standbys keep a copy of, from Postgres 17 on.
+	SlotFailover bool
+
+	// SkipTo is where the first session begins: transactions that end there or before are
+	// not sent. It must not be beyond the end of the source's log. Zero: where the slot says.
+	SkipTo pglogrepl.LSN
+
+	// FailIfSlotInUse ends Run when another process streams from the slot. Otherwise the
+	// Relay waits for it, as a warm standby does.
+	FailIfSlotInUse bool
+
+	// StartupTimeout bounds the first contact with both sides: how long is waited for what
+	// may heal by itself, such as a server that is still starting. Later such waiting has
+	// no end, but of each attempt to begin a session: a server that takes the connection and
+	// says nothing more is tried again. Zero means 30 s.
+	StartupTimeout time.Duration
+
+	// PositionTopic is a compacted topic that keeps, under Name, the position that the server
+	// may be told. It is created if it is missing. With it the next start knows whether the
+	// slot continues where this one ended, and repeats less after a crash of the server.
+	// Empty: nothing is kept.
+	PositionTopic string
+
+	// DeadLetterTopic takes the rows and records that cannot be delivered, and those behind
+	// them go on. It must take larger records than other topics do, or what is too large for
+	// them ends the Relay all the same. Empty: the first one ends it.
+	DeadLetterTopic string
+
+	// AcceptGap lets the first session start although the slot does not continue where the
+	// recorded position ends.
+	AcceptGap bool
+
+	// WatchInterval is how often the catalog is read while streaming. Zero means 10 s.
+	WatchInterval time.Duration
+
+	// LongTransaction is how long a transaction may be open in the source before it is warned
+	// of, as one for which log is kept. Zero means 5 min.
+	LongTransaction time.Duration
+
+	// Delivered, if it is set, is told how long after its commit each transaction was
+	// acknowledged, with everything before it; the difference of two clocks, but not negative.
+	// With it comes the id of a trace that one of its records is in, if there is one that has a
+	// span: hexadecimal digits, else nothing.
+	// It is called by goroutines that must not wait, one at a time.
+	Delivered func(sinceCommit time.Duration, traceID string)
+
+	// Tracer makes spans of records whose rows come with a sampled trace context. Nil: there are
+	// none, and contexts are passed on as they are.
+	Tracer *tracing.Tracer
+
+	// DrainTimeout is how long a stop may take: until the open transaction is read and
+	// everything sent is acknowledged. What is not acknowledged then is sent again by the
+	// next start. It should be less than half of the server's wal_sender_timeout.
+	// Zero means 25 s.
+	DrainTimeout time.Duration
+}
+
+func (cfg Config) withDefaults() Config {
+	cfg.StartupTimeout = cmp.Or(cfg.StartupTimeout, 30*time.Second)
+	cfg.WatchInterval = cmp.Or(cfg.WatchInterval, 10*time.Second)
+	if cfg.PositionTopic != "" {
+		cfg.Source.MessagePrefix = MessagePrefix // snapshots for the record
+	}
+	cfg.Source.Messages = cfg.Messages
+	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, 25*time.Second)
+	return cfg
+}
+
+// A Relay relays one slot to Kafka. Run is called once; Stat at any time from any
+// goroutine.
+type Relay struct {
+	cfg     Config
+	log     *slog.Logger
+	router  *route.Router // the publication's
+	checker checker       // for what the catalog says
+	client  atomic.Pointer[sink.Client]
+	flow    flow
+	phase   phase
+	slot    slotState
+
+	deadLetters *deadLetters
+
+	register *sink.Register // nil: no PositionTopic
+	recorder *recorder
+	history  replication.History  // of the source; the watcher's while a session runs
+	catalog  *replication.Catalog // read by the first contact for the first session
+	position position             // what the last session left
+	skip     *skip                // nil: no SkipTo
+	copy     *replication.Copy    // of the slot that this start has made; nil: none, or in use
+}
+
+// New returns a Relay. It contacts nobody; cfg is checked as far as that is possible
+// without.
+func New(cfg Config, log *slog.Logger) (*Relay, error) {
+	router, err := route.New(cfg.Route)
+	if err != nil {
+		return nil, err
+	}
+	second, err := route.New(cfg.Route)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.InitialCopy && cfg.PositionTopic == "" {
+		return nil, errors.New("initial_copy needs position_topic: nothing else says at the next start whether it was finished")
+	}
+	log = log.With(slog.String("name", cfg.Name), slog.String("slot", cfg.Source.Slot))
+	c := &Relay{
+		cfg: cfg.withDefaults(), router: router, log: log,
+		checker:     checker{router: second, known: make(map[uint32]*decoder.Relation)},
+		deadLetters: newDeadLetters(cfg.DeadLetterTopic, cfg.Source.Slot, log),
+		recorder:    newRecorder(nil, cfg.AcceptGap, log),
+		skip:        newSkip(cfg.SkipTo, log),
+		history:     replication.History{LongTransaction: cfg.LongTransaction},
+	}
+	c.flow.commits.delivered = cfg.Delivered
+	return c, nil
+}
+
+// Run relays until ctx is done or something happens that only a person can mend. It
+// returns nil after a clean stop: everything read was acknowledged and reported. A stop that
+// was not clean, so that the next start may repeat something, is an error with exit code
+// [ExitOK]. Use [ExitCode] and [Advice] on its error.
+//
+// The first contact is strict: a missing slot, a wrong password, an absent column end Run
+// at once. After a session has streamed, what may heal by itself is waited for.
+func (c *Relay) Run(ctx context.Context) error {
+	defer c.phase.enter(Stopped, nil)
+	c.phase.enter(Starting, nil)
+	retry := &retry{log: c.log, limit: c.cfg.StartupTimeout, strict: true}
+	defer c.closeCopy(ctx)
+	if err := c.firstContact(ctx, retry); err != nil {
+		return unlessStopped(ctx, err)
+	}
+	defer c.closeSink()
+	for {
+		err := c.session(ctx, retry)
+		if err == nil || faultOf(err).patience == never {
+			return err
+		}
+		if c.cfg.FailIfSlotInUse && errors.Is(err, replication.ErrSlotInUse) {
+			return err
+		}
+		c.phase.enter(Waiting, err)
+		if err := retry.wait(ctx, err); err != nil {
+			return unlessStopped(ctx, err)
+		}
+	}
+}
+
+// unlessStopped returns err, or nil when ctx is done: an error met while stopping before
+// anything was in flight is no error.
+func unlessStopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // stopping is what was asked for
+	}
+	return err
+}
+
+// session runs one session from the catalog to the drained sink, and keeps what it leaves
+// to the next one.
+func (c *Relay) session(ctx context.Context, retry *retry) error {
+	defer c.closeCopy(ctx)
+	catalog := c.catalog
+	c.catalog = nil
+	if catalog == nil {
+		var err error
+		if catalog, err = c.prepare(ctx); err != nil {
+			return unlessStopped(ctx, err)
+		}
+	}
+	if err := c.look(ctx, catalog); err != nil {
+		return err
+	}
+	if err := c.recorder.restore(ctx); err != nil {
+		return unlessStopped(ctx, err)
+	}
+	contact, cancel := context.WithTimeout(ctx, c.cfg.StartupTimeout)
+	defer cancel()
+	stream, err := replication.Open(contact, c.cfg.Source, c.log)
+	if err != nil {
+		return unlessStopped(ctx, err)
+	}
+	e := epoch{system: stream.System(), slot: c.cfg.Source.Slot}
+	start, lost, err := c.resume(ctx, e, stream.WALEnd(), catalog.Slot)
+	if _, gap := errors.AsType[*checkpoint.GapError](err); gap {
+		// Slot and record may have been looked at on both sides of a failover.
+		err = cmp.Or(c.hold(contact, catalog.Slot), err)
+	}
+	var initial *initialCopy
+	if err == nil {
+		initial, err = c.copying(ctx, catalog.Slot)
+	}
+	if initial != nil {
+		lost = cut{} // of a copy: the next one has other rows
+	}
+	if err == nil {
+		err = c.skip.begin(e, start, catalog.Slot.ConfirmedFlushLSN, stream.WALEnd())
+	}
+	if err == nil {
+		err = stream.Start(contact, start)
+	}
+	if err == nil {
+		err = c.hold(contact, catalog.Slot)
+	}
+	if err != nil {
+		_ = stream.Close(contact, 0)
+		return unlessStopped(ctx, err)
+	}
+	retry.succeeded()
+	retry.strict = false
+	c.phase.enter(Streaming, nil)
+	c.logStart(ctx, stream, start, catalog)
+
+	producer := c.client.Load().NewProducer()
+	s := newSession(c, stream, producer, start, lost, catalog.Publication)
+	s.publication.describe, s.publication.copy = c.describe, initial
+	if spans := s.publication.spans; spans != nil {
+		producer.SetDelivered(spans.delivered)
+		defer spans.abandon()
+	}
+	producer.SetSubstitute(s.deadRecord)
+	producer.SetGuard(stream.Lapsed)
+	s.watch = c.newWatcher(stream, catalog).run
+	err = s.run(ctx)
+	c.position = position{epoch: e, confirmed: s.tracker.Confirmed(), cut: s.publication.rest()}
+	c.log.InfoContext(ctx, "session ended",
+		slog.String("confirmed", c.position.confirmed.String()), slog.Any("err", err))
+	return err
+}
+
+// hold demands, when the slot is ours, that it and the record are still those the session was
+// begun with. A session of another instance may have ended in between, or the server may be
+// another one since.
+func (c *Relay) hold(ctx context.Context, begun *replication.Slot) error {
+	if err := c.recorder.hold(ctx); err != nil {
+		return err
+	}
+	now, err := replication.Inspect(ctx, c.cfg.Source.Conn, c.cfg.Source.Publication, c.cfg.Source.Slot)
+	if err != nil {
+		return err
+	}
+	if now.Slot == nil || now.Slot.ConfirmedFlushLSN != begun.ConfirmedFlushLSN {
+		return fmt.Errorf("%w: it was at %s", errChangedHands, begun.ConfirmedFlushLSN)
+	}
+	return nil
+}
+
+// resume returns where the next session starts: where the last one of this process ended,
+// else where the recorder says, else at 0/0, which leaves the choice to the slot.
+func (c *Relay) resume(ctx context.Context, e epoch, walEnd pglogrepl.LSN, slot *replication.Slot) (pglogrepl.LSN, cut, error) {
+	recorded, err := c.recorder.resume(ctx, checkpoint.Server{
+		SystemID: e.system.ID, Timeline: e.system.Timeline, Slot: e.slot,
+		Confirmed: slot.ConfirmedFlushLSN, WALEnd: walEnd,
+	})
+	if err != nil {
+		return 0, cut{}, err
+	}
+	start, lost := c.position.resume(e)
+	return max(start, recorded), lost, nil
+}
+
+func (c *Relay) logStart(ctx context.Context, stream *replication.Stream, start pglogrepl.LSN, catalog *replication.Catalog) {
+	c.log.InfoContext(ctx, "streaming",
+		slog.String("publication", catalog.Publication.Name),
+		slog.String("system_id", stream.System().ID),
+		slog.Int("timeline", int(stream.System().Timeline)),
+		slog.String("from", start.String()),
+		slog.String("slot_confirmed", catalog.Slot.ConfirmedFlushLSN.String()))
+	if t := stream.SenderTimeout(); t > 0 && c.cfg.DrainTimeout > t/2 {
+		c.log.WarnContext(ctx, "drain_timeout is more than half of the server's wal_sender_timeout: a slow stop may end in duplicates",
+			slog.Duration("drain_timeout", c.cfg.DrainTimeout), slog.Duration("wal_sender_timeout", t))
+	}
+	if stream.Superuser() {
+		c.log.WarnContext(ctx, "the role is a superuser, and LOGIN and REPLICATION are enough")
+	}
+	if catalog.Publication.Update && !c.cfg.Route.TakesUpdates() {
+		c.log.WarnContext(ctx, "the publication also sends UPDATEs, and one of an outbox row ends the relay: SET (publish = 'insert')",
+			slog.String("publication", catalog.Publication.Name))
+	}
+}

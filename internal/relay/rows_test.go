@@ -1,0 +1,308 @@
+package relay
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/connectdata"
+	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// A row of key a with id and payload n is changed; was is the id it had, 0 for the same.
+func update(n, was int) *replication.WALData {
+	b := binary.BigEndian.AppendUint32([]byte{'U'}, outboxOID)
+	if was != 0 {
+		old := insertOf(fmt.Sprint("id-", was), null, null, null, null)
+		b = append(append(b, 'K'), old[6:]...)
+	}
+	return data(append(b, insertOf(fmt.Sprint("id-", n), "order", "a", "T", fmt.Sprint(n))[5:]...))
+}
+
+// message is a logical message that holds a row of key a with id and payload n.
+func message(prefix string, lsn pglogrepl.LSN, transactional byte, n int) *replication.WALData {
+	b := binary.BigEndian.AppendUint64([]byte{'M', transactional}, uint64(lsn))
+	b = append(append(b, prefix...), 0)
+	content := fmt.Sprintf(`{"id":"id-%d","aggregatetype":"order","aggregateid":"a","type":"T","payload":%d}`, n, n)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(content)))
+	return data(append(b, content...))
+}
+
+// keyedRelation is the outbox with its first column as the key.
+func keyedRelation() *replication.WALData {
+	b := relationOf("id", "aggregatetype", "aggregateid", "type", "payload")
+	b[bytes.Index(b, []byte("\x00id\x00"))] = 1
+	return data(b)
+}
+
+func sessionWith(tb testing.TB, cfg Config, src source, prod producer, start pglogrepl.LSN, lost cut) (*session, *bytes.Buffer) {
+	tb.Helper()
+	cfg.Route.Columns, cfg.Route.Topic, cfg.DrainTimeout = route.DefaultColumns(), "${route}", drainTimeout
+	log := new(bytes.Buffer)
+	c, err := New(cfg, slog.New(slog.NewTextHandler(log, nil)))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return newSession(c, src, prod, start, lost, &replication.Publication{Insert: true, Update: true}), log
+}
+
+var errLost = fmt.Errorf("read: %w", replication.ErrUnreachable)
+
+func TestUpdates(t *testing.T) {
+	for policy, tc := range map[route.Updates]struct {
+		sent, level string
+	}{
+		"":                 {sent: "a/1"},
+		route.UpdateStop:   {sent: "a/1"},
+		route.UpdateIgnore: {sent: "a/1 a/2 a/3 a/4"},
+		route.UpdateWarn:   {sent: "a/1 a/2 a/3 a/4", level: "WARN"},
+		route.UpdateError:  {sent: "a/1 a/2 a/3 a/4", level: "ERROR"},
+	} {
+		t.Run(string(policy), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				script := script{
+					keyedRelation(), begin(100), insert("a", 1), update(1, 0), update(1, 0), commit(100, 110),
+					begin(200), insert("a", 2), update(3, 2), insert("a", 4), commit(200, 210),
+				}
+				src, prod := &scriptedSource{script: script, err: errLost}, newScriptedProducer()
+				s, log := sessionWith(t, Config{Route: route.Config{OnUpdate: policy}}, src, prod, 0, cut{})
+				err := s.run(t.Context())
+				var change *ChangeError
+				switch stops := tc.sent == "a/1"; {
+				case stops && (!errors.As(err, &change) || change.Kind != "UPDATE" || ExitCode(err) != ExitNoDelivery || change.CommitLSN != 100):
+					t.Errorf("session ended with %v", err)
+				case !stops && !errors.Is(err, errLost):
+					t.Errorf("session ended with %v", err)
+				}
+				if got := prod.records(); got != tc.sent {
+					t.Errorf("sent %s, want %s", got, tc.sent)
+				}
+				// Two were dropped within a minute: one line.
+				if got := strings.Count(log.String(), "updates dropped"); got != min(len(tc.level), 1) || got > 0 && !strings.Contains(log.String(), "level="+tc.level) {
+					t.Errorf("%d lines of dropped updates, want level %q:\n%s", got, tc.level, log)
+				}
+			})
+		})
+	}
+}
+
+// Updates that are dropped are logged at most once a minute and table, and counted.
+func TestDroppedUpdatesAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		u := newUpdates(route.UpdateWarn, slog.New(slog.NewTextHandler(&log, nil)))
+		rel := Relation(replication.Table{Schema: "public", Name: "outbox"})
+		for range 3 {
+			u.drop(t.Context(), rel)
+		}
+		u.drop(t.Context(), Relation(replication.Table{Schema: "public", Name: "other"}))
+		time.Sleep(dropInterval)
+		u.drop(t.Context(), rel)
+		for _, want := range []string{"table=public.outbox number=1", "table=public.other number=1", "table=public.outbox number=3"} {
+			if strings.Count(log.String(), want) != 1 {
+				t.Errorf("%q is not logged once:\n%s", want, log.String())
+			}
+		}
+	})
+}
+
+// What is a row of a transaction that is cut has the same index when it comes again.
+func TestCutAmongUpdatesAndMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := Config{Route: route.Config{OnUpdate: route.UpdateIgnore}, Messages: []string{"rows"}}
+		whole := script{
+			begin(100), update(9, 0), message("rows", 50, 1, 1), message("other", 51, 1, 8),
+			update(2, 9), update(7, 0), insert("a", 3), update(4, 3), commit(100, 110),
+		}
+		var start pglogrepl.LSN
+		var left cut
+		var sent []string
+		for n := 1; n <= len(whole); n++ {
+			src, prod := &scriptedSource{script: append(script{keyedRelation()}, whole[:n]...), err: errLost}, newScriptedProducer()
+			s, _ := sessionWith(t, cfg, src, prod, start, left)
+			if err := s.run(t.Context()); !errors.Is(err, errLost) {
+				t.Fatalf("session ended with %v", err)
+			}
+			start, left = s.tracker.Confirmed(), s.publication.rest()
+			sent = append(sent, prod.sent...)
+		}
+		if got, want := strings.Join(sent, " "), "a/1 a/2 a/3 a/4"; got != want || start != 110 {
+			t.Errorf("sent %s and confirmed %s, want %s", got, start, want)
+		}
+	})
+}
+
+// Messages of every prefix can be wanted, but a relay's own are no rows.
+func TestMessagesOfAnyPrefix(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := &scriptedSource{err: errLost, script: script{
+			message("orders", 50, 0, 1), begin(100), message("", 60, 1, 2), message(MessagePrefix, 70, 1, 9), commit(100, 110), message(MessagePrefix, 120, 0, 9),
+		}}
+		prod := newScriptedProducer()
+		s, _ := sessionWith(t, Config{Messages: []string{replication.AnyPrefix}}, src, prod, 0, cut{})
+		if err := s.run(t.Context()); !errors.Is(err, errLost) || prod.records() != "a/1 a/2" {
+			t.Errorf("session ended with %v, sent %s", err, prod.records())
+		}
+	})
+}
+
+// A message outside transactions is confirmed by the position behind it, once it is
+// acknowledged and everything before it is, and does not hide the transaction that begins
+// to commit there.
+func TestLoneMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := &scriptedSource{script: join(
+			transaction(100, 110, "a", 1),
+			script{message("rows", 150, 0, 2), keepalive(150), message("other", 160, 0, 9), message("rows", 200, 0, 3)},
+			transaction(200, 210, "a", 4), script{message("rows", 220, 0, 5)})}
+		prod := newScriptedProducer()
+		prod.auto = false
+		s, _ := sessionWith(t, Config{Messages: []string{"rows"}}, src, prod, 0, cut{})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.run(ctx) }()
+		for _, want := range []pglogrepl.LSN{0, 110, 150, 200, 210, 220} {
+			synctest.Wait()
+			if got := s.tracker.Confirmed(); got != want {
+				t.Errorf("confirmed %s, want %s", got, want)
+			}
+			if want != 220 {
+				prod.mu.Lock()
+				oldest := prod.open[:1]
+				prod.open = prod.open[1:]
+				prod.mu.Unlock()
+				prod.done(oldest, nil)
+			}
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("session ended with %v", err)
+		}
+		if got := prod.records(); got != "a/1 a/2 a/3 a/4 a/5" {
+			t.Errorf("sent %s", got)
+		}
+	})
+}
+
+// A message that is no row ends the session, with its place, or is a dead letter.
+func TestBadMessage(t *testing.T) {
+	for name, topic := range map[string]string{"ends": "", "dead letter": "dead"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				bad := message("rows", 150, 0, 2)
+				bad.Data = append(bytes.Clone(bad.Data[:len(bad.Data)-1]), 'x')
+				src := &scriptedSource{script: join(transaction(100, 110, "a", 1), script{bad}, transaction(200, 210, "a", 3)), err: errLost}
+				prod := newScriptedProducer()
+				s, _ := sessionWith(t, Config{Messages: []string{"rows"}, DeadLetterTopic: topic}, src, prod, 0, cut{})
+				err := s.run(t.Context())
+				if topic == "" {
+					// What passes it: everything before the byte behind 0/95 is confirmed.
+					if ExitCode(err) != ExitBadRecord || !strings.Contains(Advice(err), "'0/95'::pg_lsn + 1") || s.tracker.Confirmed() != 110 {
+						t.Errorf("session ended with %v at %s\n%s", err, s.tracker.Confirmed(), Advice(err))
+					}
+					return
+				}
+				if got := prod.records(); !errors.Is(err, errLost) || !strings.HasPrefix(got, "a/1 /{") || !strings.HasSuffix(got, "x a/3") || s.tracker.Confirmed() != 210 {
+					t.Errorf("sent %s, session ended with %v at %s", got, err, s.tracker.Confirmed())
+				}
+			})
+		})
+	}
+}
+
+// What ends at the position to skip to or before is read and not sent, across sessions too.
+func TestSkip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := Config{SkipTo: 210, Messages: []string{"rows"}}
+		cfg.Route.Columns, cfg.Route.Topic = route.DefaultColumns(), "${route}"
+		var log bytes.Buffer
+		c, err := New(cfg, slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := epoch{slot: "slot"}
+		var sent []string
+		var start pglogrepl.LSN
+		for _, script := range []script{
+			join(transaction(100, 110, "a", 1), transaction(120, 130, "a")),
+			join(script{message("rows", 150, 0, 2), keepalive(160), begin(200), insert("a", 3), insertInto("no topic", "b", 3)}),
+			join(script{begin(200), insert("a", 3), keepalive(250), insertInto("no topic", "b", 3), commit(200, 210)}, transaction(210, 220, "a", 4)),
+		} {
+			if err := c.skip.begin(e, start, 0, 1000); err != nil {
+				t.Fatal(err)
+			}
+			prod := newScriptedProducer()
+			s := newSession(c, &scriptedSource{script: script, err: errLost}, prod, start, cut{}, &replication.Publication{Insert: true})
+			if err := s.run(t.Context()); !errors.Is(err, errLost) {
+				t.Fatalf("session ended with %v", err)
+			}
+			start = s.tracker.Confirmed()
+			sent = append(sent, prod.sent...)
+		}
+		if got := strings.Join(sent, " "); got != "a/4" || start != 220 {
+			t.Errorf("sent %s and confirmed %s", got, start)
+		}
+		if !strings.Contains(log.String(), "msg=skipped name=\"\" slot=\"\" skip_to=0/D2 transactions=3") {
+			t.Errorf("the log is\n%s", log.String())
+		}
+	})
+}
+
+func TestSkipRefuses(t *testing.T) {
+	e := epoch{slot: "slot"}
+	for name, tc := range map[string]struct {
+		start, slot, walEnd pglogrepl.LSN
+		err, over           bool
+	}{
+		"as it should be":   {slot: 100, walEnd: 300},
+		"at the log's end":  {slot: 100, walEnd: 200},
+		"behind the log":    {slot: 100, walEnd: 199, err: true},
+		"the slot is there": {slot: 200, walEnd: 300, over: true},
+		"the record is":     {slot: 100, start: 250, walEnd: 300, over: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log bytes.Buffer
+			s := newSkip(200, slog.New(slog.NewTextHandler(&log, nil)))
+			err := s.begin(e, tc.start, tc.slot, tc.walEnd)
+			if (err != nil) != tc.err || err != nil && ExitCode(err) != ExitUsage || s.over != tc.over || (log.Len() > 0) != tc.over {
+				t.Errorf("begin: %v, over %t, said %q", err, s.over, log.String())
+			}
+			if err != nil || tc.over {
+				return
+			}
+			if err := s.begin(epoch{slot: "slot", system: replication.System{Timeline: 2}}, 0, 0, 1000); err != nil || s.covers(150) {
+				t.Errorf("a position is taken along to another timeline: %v", err)
+			}
+		})
+	}
+}
+
+// That the catalog does not answer is about no row: it ends the session as the source does.
+func TestCatalogThatDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src, prod := &scriptedSource{script: join(transaction(100, 110, "a", 1))}, newScriptedProducer()
+		cfg := Config{DeadLetterTopic: "dead"}
+		cfg.Route.Encoding.Key = connectdata.JSONSchema
+		s, _ := sessionWith(t, cfg, src, prod, 0, cut{})
+		s.publication.describe = func(context.Context) route.Describe {
+			return func(*decoder.Relation) ([]connectdata.Column, error) {
+				return nil, fmt.Errorf("%w: no route to host", replication.ErrUnreachable)
+			}
+		}
+		err := s.run(t.Context())
+		if f := faultOf(err); f.patience != outage || f.exit != ExitSource || prod.records() != "" {
+			t.Errorf("session ended with %v, sent %s", err, prod.records())
+		}
+	})
+}

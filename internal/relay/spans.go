@@ -1,0 +1,88 @@
+package relay
+
+import (
+	"encoding/hex"
+	"errors"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// spans gives the records of a session their spans. It belongs to the publishing goroutine, but
+// for what outcomes lead to.
+type spans struct {
+	tracer *tracing.Tracer
+	parent []byte // of the record being sent: its traceparent
+}
+
+// newSpans returns nil where there are none.
+func newSpans(t *tracing.Tracer) *spans {
+	if t == nil {
+		return nil
+	}
+	return &spans{tracer: t}
+}
+
+// begin begins the span of a record that was made of a row of tx, if the row's context is sampled,
+// and has the record name it. It returns the trace's id then.
+func (s *spans) begin(rec *sink.Record, tx route.Tx) (id traceID, ok bool) {
+	m := tracing.Message{
+		Seq: rec.Seq, Topic: rec.Topic, Key: rec.Key, Size: len(rec.Value), Tombstone: rec.Value == nil,
+		CommitLSN: tx.CommitLSN, Committed: tx.CommitTime,
+	}
+	at := -1
+	for i := range rec.Headers {
+		switch h := &rec.Headers[i]; h.Key {
+		case tracing.ParentHeader:
+			at = i
+		case tracing.StateHeader:
+			m.State = h.Value
+		case route.IDHeader:
+			m.ID = h.Value
+		}
+	}
+	if at < 0 {
+		return traceID{}, false
+	}
+	if m.Parent, ok = tracing.ParseContext(rec.Headers[at].Value); !ok || !m.Parent.Sampled() {
+		return traceID{}, false
+	}
+	own, ok := s.tracer.Begin(&m)
+	if !ok {
+		return traceID{}, false
+	}
+	s.parent = own.AppendText(s.parent[:0])
+	rec.Headers[at].Value = s.parent
+	return own.TraceID, true
+}
+
+// delivered is the producer's SetDelivered.
+func (s *spans) delivered(d sink.Delivery) (example string) {
+	return s.tracer.End(tracing.Delivery{Partition: d.Partition, Offset: d.Offset, Broker: d.Broker, Seqs: d.Seqs})
+}
+
+// refused ends the span of a record that Kafka does not take.
+func (s *spans) refused(refused *sink.RecordError) {
+	if s == nil {
+		return
+	}
+	kind := "refused"
+	if code, ok := errors.AsType[*sink.CodeError](refused); ok {
+		kind = code.Name
+	}
+	s.tracer.Fail(refused.Seq, kind, refused.Error())
+}
+
+// abandon ends the spans of records without an outcome, at the end of the session.
+func (s *spans) abandon() {
+	if s != nil {
+		s.tracer.Abandon("session_ended", "not acknowledged when the session ended; it is sent again")
+	}
+}
+
+// A traceID names a trace.
+type traceID [16]byte
+
+// String returns hexadecimal digits.
+func (id traceID) String() string { return hex.EncodeToString(id[:]) }

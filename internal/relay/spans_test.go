@@ -1,0 +1,149 @@
+package relay
+
+import (
+	"context"
+	"log/slog"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/tracetest"
+)
+
+const (
+	aTrace      = "4bf92f3577b34da6a3ce929d0e0e4736"
+	traceparent = "00-" + aTrace + "-00f067aa0ba902b7-01"
+)
+
+// recordWith has the headers that a row brings.
+func recordWith(seq uint64, headers ...string) *sink.Record {
+	rec := &sink.Record{Seq: seq, Topic: "order", Key: []byte("a"), Value: []byte("1"), Headers: []sink.Header{{Key: route.IDHeader, Value: []byte("id-1")}}}
+	for i := 0; i < len(headers); i += 2 {
+		rec.Headers = append(rec.Headers, sink.Header{Key: headers[i], Value: []byte(headers[i+1])})
+	}
+	return rec
+}
+
+// A record of a sampled trace names its span; every other one, and the rest of the headers, stay
+// as they are.
+func TestSpanOfRecord(t *testing.T) {
+	r := tracetest.Start(t, httptest.NewServer)
+	tracer := tracing.New(tracing.Config{URL: r.URL}, slog.New(slog.DiscardHandler))
+	s := newSpans(tracer)
+	for name, headers := range map[string][]string{
+		"no context":      nil,
+		"not sampled":     {"traceparent", traceparent[:53] + "00"},
+		"no traceparent":  {"traceparent", "00-ab-cd-01", "tracestate", "a=b"},
+		"of another case": {"Traceparent", traceparent},
+	} {
+		rec, want := recordWith(1, headers...), recordWith(1, headers...)
+		if id, ok := s.begin(rec, route.Tx{CommitLSN: 100}); ok || id != (traceID{}) {
+			t.Errorf("%s: a span of %s", name, id)
+		}
+		if diff := cmp.Diff(want, rec); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	rec, want := recordWith(7, "a", "b", "tracestate", "x=y", "traceparent", traceparent), recordWith(7, "a", "b", "tracestate", "x=y", "traceparent", "")
+	id, ok := s.begin(rec, route.Tx{CommitLSN: 0x64, CommitTime: time.Now()})
+	if !ok || id.String() != aTrace {
+		t.Fatalf("%s, %v", id, ok)
+	}
+	if example := s.delivered(sink.Delivery{Topic: "order", Partition: 2, Offset: 5, Broker: "b:9092", Seqs: []uint64{6, 7}}); example != aTrace {
+		t.Errorf("the example is %q", example)
+	}
+	tracer.Flush(t.Context())
+	span := r.Received(t, 1)[0]
+	want.Headers[3].Value = []byte("00-" + aTrace + "-" + span.SpanID + "-01")
+	if diff := cmp.Diff(want, rec); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if a := span.Attributes; a["messaging.message.id"] != "id-1" || a["outbox_cdc.commit_lsn"] != "0/64" || a["messaging.kafka.offset"] != int64(6) || span.State != "x=y" {
+		t.Errorf("%+v", span)
+	}
+	if diff := cmp.Diff(tracing.Stat{Exported: 1}, tracer.Stat()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A record that is refused, and those without an outcome at the end of the session, have spans
+// that say so.
+func TestSpanWithoutDelivery(t *testing.T) {
+	r := tracetest.Start(t, httptest.NewServer)
+	tracer := tracing.New(tracing.Config{URL: r.URL}, slog.New(slog.DiscardHandler))
+	s := newSpans(tracer)
+	for seq := range uint64(2) {
+		if _, ok := s.begin(recordWith(seq, "traceparent", traceparent), route.Tx{CommitTime: time.Now()}); !ok {
+			t.Fatal("no span")
+		}
+	}
+	s.refused(&sink.RecordError{Seq: 0, Topic: "order", Reason: &sink.CodeError{Code: 10, Name: "MESSAGE_TOO_LARGE", Detail: "too large"}})
+	s.abandon()
+	tracer.Flush(t.Context())
+	for i, want := range []string{"MESSAGE_TOO_LARGE", "session_ended"} {
+		if span := r.Received(t, 2)[i]; !span.Failed || span.Attributes["error.type"] != want || span.Status == "" {
+			t.Errorf("%+v, want %s", span, want)
+		}
+	}
+	var none *spans
+	none.refused(nil)
+	none.abandon()
+}
+
+// A session gives its records spans, and a transaction is measured with the trace of one of them.
+func TestSessionWithSpans(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const end = 510
+		plain, sampled := insertOf("id", "order", "a", "T", "1", null), insertOf("id", "order", "a", "T", "2", `{"traceparent": "`+traceparent+`"}`)
+		src := &scriptedSource{script: script{
+			data(relationOf("id", "aggregatetype", "aggregateid", "type", "payload", "headers")),
+			begin(100), data(plain), commit(100, 110),
+			begin(200), data(plain), data(sampled), data(sampled), commit(200, 210),
+			begin(300), data(sampled), commit(300, end),
+		}}
+		var got []string
+		s, _ := sessionWith(t, Config{
+			Tracer:    tracing.New(tracing.Config{}, slog.New(slog.DiscardHandler)),
+			Delivered: func(_ time.Duration, trace string) { got = append(got, trace) },
+		}, src, newScriptedProducer(), 0, cut{})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.run(ctx) }()
+		synctest.Wait()
+		stop()
+		if err := <-ended; err != nil || s.tracker.Confirmed() != end {
+			t.Errorf("ended with %v at %s", err, s.tracker.Confirmed())
+		}
+		if diff := cmp.Diff([]string{"", aTrace, aTrace}, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if n := len(s.publication.flow.commits.traces); n > 0 {
+			t.Errorf("%d traces are kept", n)
+		}
+	})
+}
+
+// However long nothing is confirmed, few traces are kept.
+func TestTracesAreBounded(t *testing.T) {
+	c := new(commits)
+	c.reset(checkpoint.New(0))
+	for i := range 2 * maxTraces {
+		c.trace(pglogrepl.LSN(i), traceID{1})
+		c.trace(pglogrepl.LSN(i), traceID{2})
+	}
+	if len(c.traces) != maxTraces || c.traces[0] != (traceID{1}) {
+		t.Errorf("%d traces", len(c.traces))
+	}
+	c.reset(checkpoint.New(0))
+	if len(c.traces) > 0 {
+		t.Error("they outlive the session")
+	}
+}

@@ -1,0 +1,196 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// showTimeout is how long a Tailed may take to be shown. While nothing is read, the server keeps its
+// log for the slot, and somebody may have left a pager open.
+const showTimeout = time.Minute
+
+// errNotShown: what a tail shows was not taken in time.
+var errNotShown = fmt.Errorf("nothing was taken for %s, and Postgres keeps its log for what is not", showTimeout)
+
+// A Tailed is what would become of a row.
+type Tailed struct {
+	CommitLSN pglogrepl.LSN // of its transaction
+	Index     int           // of the row in its transaction, from 0; -1: it is a change that is no event
+
+	// Record is what would be sent; nil: nothing. It is valid until the function that it is shown
+	// to returns.
+	Record *sink.Record
+
+	// Reason says why the row cannot be sent as it should. With a Record, that is its dead letter.
+	// Without, a Relay would end here, with ExitCode.
+	Reason   string
+	ExitCode int
+}
+
+// A Tail makes records of rows without sending any. It is used once.
+type Tail struct {
+	cfg         Config
+	stream      source
+	tracker     *checkpoint.Tracker
+	publication *publication
+	show        func(*Tailed) error
+	failed      error // what show returned
+}
+
+// OpenTail reaches the source and makes a slot that lives as long as the Tail: it begins now, or, if
+// slot is not empty, where that slot stands. Of cfg, Source but its Slot, Route, Messages,
+// DeadLetterTopic and StartupTimeout count. The Tail must be run.
+func OpenTail(ctx context.Context, cfg Config, slot string, log *slog.Logger) (*Tail, error) {
+	router, err := route.New(cfg.Route)
+	if err != nil {
+		return nil, err
+	}
+	cfg.PositionTopic = "" // the messages that a relay writes to itself are of no use here
+	cfg = cfg.withDefaults()
+	contact, cancel := context.WithTimeout(ctx, cfg.StartupTimeout)
+	defer cancel()
+	stream, catalog, err := replication.OpenTail(contact, cfg.Source, slot, log)
+	if err != nil {
+		return nil, err
+	}
+	if err := stream.Start(contact, 0); err != nil {
+		_ = stream.Close(contact, 0)
+		return nil, err
+	}
+	return newTail(cfg, router, stream, catalog.Publication, log), nil
+}
+
+// newTail returns the Tail of a stream that has been started.
+func newTail(cfg Config, router *route.Router, stream source, published *replication.Publication, log *slog.Logger) *Tail {
+	t := &Tail{cfg: cfg, stream: stream, tracker: checkpoint.New(0)}
+	f := new(flow)
+	f.begin(t.tracker)
+	t.publication = &publication{
+		decoder: decoder.New(), router: router, tracker: t.tracker, producer: tailer{t}, flow: f,
+		published: published, updates: newUpdates(cfg.Route.OnUpdate, log), messages: cfg.Messages,
+		deadLetters: newDeadLetters(cfg.DeadLetterTopic, cfg.Source.Slot, log),
+	}
+	return t
+}
+
+// Run calls show with what would become of each row, in the order of the stream, until ctx is done, an
+// error of show, which it returns, or the end of the stream. A row that cannot be sent is shown and
+// does not end it.
+func (t *Tail) Run(ctx context.Context, show func(*Tailed) error) error {
+	t.show = show
+	t.publication.router.SetDescribe((&Relay{cfg: t.cfg}).describe(ctx))
+	reading, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	batches := make(chan *replication.Batch, batchQueue)
+	read := make(chan error, 1)
+	go func() { // read waits for it; the slot must not wait for show
+		defer close(batches)
+		err := t.stream.Run(reading, t.tracker.Confirmed, batches)
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		_ = t.stream.Close(last, t.tracker.Confirmed())
+		read <- err
+	}()
+	err := t.pass(reading, stop, batches)
+	stop(errRead)
+	readErr := <-read
+	switch {
+	case t.failed != nil:
+		return t.failed
+	case ctx.Err() != nil:
+		return nil
+	case err != nil:
+		return err
+	}
+	return readErr
+}
+
+// pass takes batches until there are none, or one cannot be taken.
+func (t *Tail) pass(ctx context.Context, stop context.CancelCauseFunc, batches <-chan *replication.Batch) error {
+	late := time.AfterFunc(showTimeout, func() { stop(errNotShown) })
+	defer late.Stop()
+	for {
+		late.Stop()
+		batch, ok := <-batches
+		if !ok || ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		for _, m := range batch.Messages {
+			late.Reset(showTimeout)
+			if err := t.message(ctx, m); err != nil {
+				return err
+			}
+		}
+		batch.Release()
+	}
+}
+
+// message takes one message, and shows what it leads to.
+func (t *Tail) message(ctx context.Context, m replication.Message) error {
+	switch m := m.(type) {
+	case *replication.Keepalive:
+		t.tracker.Keepalive(m.WALEnd)
+	case *replication.WALData:
+		_, err := t.publication.message(ctx, m)
+		if err != nil && t.failed == nil {
+			return t.refused(err)
+		}
+		return err
+	}
+	return nil
+}
+
+// refused shows a row that would end a Relay with err, if that is what err is about.
+func (t *Tail) refused(err error) error {
+	shown := &Tailed{Index: -1, ExitCode: ExitCode(err)}
+	if row, ok := errors.AsType[*DeliveryError](err); ok {
+		shown.CommitLSN, shown.Index, shown.Reason = row.CommitLSN, row.Row, row.Err.Error()
+	} else if change, ok := errors.AsType[*ChangeError](err); ok {
+		shown.CommitLSN, shown.Reason = change.CommitLSN, change.Error()
+	} else if as[*route.ColumnError](err) {
+		return nil // of a table: each of its rows will say so
+	} else {
+		return err
+	}
+	t.failed = t.show(shown)
+	return t.failed
+}
+
+// A tailer is the publisher of a Tail.
+type tailer struct{ *Tail }
+
+// Send shows a record, and counts it as sent.
+func (t tailer) Send(_ context.Context, rec *sink.Record) error {
+	seq := checkpoint.Seq(rec.Seq)
+	shown := &Tailed{Record: rec}
+	if tx := t.publication.tx; tx != nil {
+		shown.CommitLSN, shown.Index = tx.CommitLSN, tx.rows-1
+	} else { // a message of no transaction, which is one by itself
+		shown.CommitLSN, shown.Index, _ = t.tracker.Locate(seq)
+	}
+	if rec.Topic == t.cfg.DeadLetterTopic {
+		for _, h := range rec.Headers {
+			if h.Key == route.DeadLetterReason {
+				shown.Reason = string(h.Value)
+			}
+		}
+	}
+	if t.failed = t.show(shown); t.failed != nil {
+		return t.failed
+	}
+	return t.tracker.Ack(seq)
+}
+
+// Kick does nothing: a record is shown at once.
+func (tailer) Kick() {}

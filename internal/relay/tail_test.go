@@ -1,0 +1,177 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+func tailOf(t *testing.T, src source, deadLetterTopic string) *Tail {
+	t.Helper()
+	cfg := Config{Route: route.Config{Columns: route.DefaultColumns(), Topic: "${route}"}, DeadLetterTopic: deadLetterTopic}
+	router, err := route.New(cfg.Route)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newTail(cfg.withDefaults(), router, src, &replication.Publication{Insert: true}, slog.New(slog.DiscardHandler))
+}
+
+// updateOf is insertOf for a row that was changed.
+func updateOf(row ...string) []byte {
+	b := insertOf(row...)
+	b[0] = 'U'
+	return b
+}
+
+// line is a Tailed in short.
+func line(t *Tailed) string {
+	text := fmt.Sprintf("%s#%d", t.CommitLSN, t.Index)
+	if t.Record != nil {
+		text += fmt.Sprintf(" %s %s/%s", t.Record.Topic, t.Record.Key, t.Record.Value)
+	}
+	if t.ExitCode != 0 {
+		text += fmt.Sprintf(" exit %d", t.ExitCode)
+	}
+	if t.Reason != "" {
+		text += ": " + t.Reason[strings.LastIndex(t.Reason, ":")+2:]
+	}
+	return text
+}
+
+// What cannot be sent is shown in its place, with what a Relay would do, and what follows is
+// shown too. What was shown is confirmed: the slot must not hold it any longer.
+func TestTail(t *testing.T) {
+	bad := script{begin(200), insert("a", 2), insertInto("no topic", "a", 3), insert("a", 4), commit(200, 210)}
+	changed := script{begin(300), data(updateOf("id-1", "order", "a", "T", "5")), insert("b", 6), commit(300, 310)}
+	for name, test := range map[string]struct {
+		deadLetters string
+		want        []string
+	}{
+		"stop": {"", []string{
+			"0/64#0 order a/1", "0/C8#0 order a/2", "0/C8#1 exit 14: the topic name contains ' '; Kafka allows letters, digits, '.', '_' and '-'", "0/C8#2 order a/4",
+			"0/12C#-1 exit 13: UPDATE of public.outbox is published, but only INSERTs are events", "0/12C#0 order b/6",
+		}},
+		"dead-letter": {"dead", []string{
+			"0/64#0 order a/1", "0/C8#0 order a/2", "0/C8#1 dead a/3: the topic name contains ' '; Kafka allows letters, digits, '.', '_' and '-'", "0/C8#2 order a/4",
+			"0/12C#-1 exit 13: UPDATE of public.outbox is published, but only INSERTs are events", "0/12C#0 order b/6",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			src := &scriptedSource{script: join(transaction(100, 110, "a", 1), bad, changed, script{keepalive(400)})}
+			ctx, stop := context.WithCancel(t.Context())
+			var got []string
+			tail := tailOf(t, src, test.deadLetters)
+			err := tail.Run(ctx, func(shown *Tailed) error {
+				got = append(got, line(shown))
+				if len(got) == len(test.want) {
+					time.AfterFunc(100*time.Millisecond, stop) // when the rest is read too
+				}
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if !src.closed || src.reported != 400 {
+				t.Errorf("closed %t, %s confirmed", src.closed, src.reported)
+			}
+		})
+	}
+}
+
+// A table that lacks a column is shown with each of its rows.
+func TestTailOfAWrongTable(t *testing.T) {
+	src := &scriptedSource{err: errors.New("over"), script: script{
+		data(relationOf("id", "aggregatetype", "aggregateid", "type")), begin(100),
+		data(insertOf("id-1", "order", "a", "T")), data(insertOf("id-2", "order", "a", "T")), commit(100, 110),
+	}}
+	var got []string
+	err := tailOf(t, src, "dead").Run(t.Context(), func(shown *Tailed) error {
+		got = append(got, line(shown))
+		return nil
+	})
+	if err == nil || err.Error() != "over" {
+		t.Errorf("the stream ended with %v", err)
+	}
+	want := []string{"0/64#0 exit 13: id, aggregatetype, aggregateid, type", "0/64#1 exit 13: id, aggregatetype, aggregateid, type"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// An error of who is shown to ends it at once, with the row that it was about not confirmed.
+func TestTailEndsWithAnError(t *testing.T) {
+	src := &scriptedSource{script: join(transaction(100, 110, "a", 1), transaction(200, 210, "a", 2, 3))}
+	enough := errors.New("enough")
+	n := 0
+	err := tailOf(t, src, "").Run(t.Context(), func(*Tailed) error {
+		if n++; n == 2 {
+			return enough
+		}
+		return nil
+	})
+	if !errors.Is(err, enough) || n != 2 || !src.closed || src.reported != 110 {
+		t.Errorf("%v after %d rows, closed %t, %s confirmed", err, n, src.closed, src.reported)
+	}
+}
+
+// Bytes that nobody can read end it.
+func TestTailOfGarbage(t *testing.T) {
+	src := &scriptedSource{script: script{data([]byte("?"))}}
+	err := tailOf(t, src, "dead").Run(t.Context(), func(*Tailed) error { return nil })
+	if err == nil || ExitCode(err) != ExitUnexpected || !src.closed {
+		t.Errorf("%v, closed %t", err, src.closed)
+	}
+}
+
+// A watchedSource tells when it is closed while that may happen.
+type watchedSource struct {
+	scriptedSource
+	gone atomic.Bool
+}
+
+func (s *watchedSource) Close(ctx context.Context, confirmed pglogrepl.LSN) error {
+	s.gone.Store(true)
+	return s.scriptedSource.Close(ctx, confirmed)
+}
+
+// The slot is given back when nobody has taken a row for a minute, although whoever is shown it
+// still blocks.
+func TestTailThatNobodyReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := &watchedSource{scriptedSource: scriptedSource{script: join(transaction(100, 110, "a", 1))}}
+		began := time.Now()
+		resume := make(chan struct{})
+		ended := make(chan error, 1)
+		tail := tailOf(t, src, "")
+		go func() {
+			ended <- tail.Run(t.Context(), func(*Tailed) error { <-resume; return nil })
+		}()
+		time.Sleep(showTimeout - time.Millisecond)
+		if synctest.Wait(); src.gone.Load() {
+			t.Error("closed too early")
+		}
+		time.Sleep(time.Millisecond)
+		if synctest.Wait(); !src.gone.Load() {
+			t.Errorf("not closed after %s", time.Since(began))
+		}
+		close(resume)
+		if err := <-ended; !errors.Is(err, errNotShown) {
+			t.Errorf("ended with %v", err)
+		}
+	})
+}

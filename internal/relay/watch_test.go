@@ -1,0 +1,269 @@
+package relay
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// A scriptedObserver answers each look with the next step, the last one for ever, and notes
+// when it was asked for what.
+type scriptedObserver struct {
+	began time.Time
+	looks []step
+	asked []string // at which second: look, or the snapshot's label
+	emit  error
+}
+
+type step struct {
+	catalog *replication.Catalog
+	err     error
+}
+
+func (o *scriptedObserver) Catalog(context.Context) (*replication.Catalog, error) {
+	o.note("look")
+	s := o.looks[0]
+	if len(o.looks) > 1 {
+		o.looks = o.looks[1:]
+	}
+	return s.catalog, s.err
+}
+
+func (o *scriptedObserver) EmitSnapshot(_ context.Context, prefix, label string) error {
+	o.note(prefix + " " + label)
+	return o.emit
+}
+
+func (o *scriptedObserver) Close(context.Context) { o.note("close") }
+
+func (o *scriptedObserver) note(what string) {
+	o.asked = append(o.asked, time.Since(o.began).String()+" "+what)
+}
+
+// sound is a catalog of an outbox with the columns.
+func sound(columns ...string) *replication.Catalog {
+	table := replication.Table{OID: outboxOID, Schema: "public", Name: "outbox"}
+	for _, c := range columns {
+		table.Columns = append(table.Columns, replication.Column{Name: c, TypeOID: 25, TypeName: "text"})
+	}
+	return &replication.Catalog{
+		SystemID: "7", SlotName: "slot", PublicationName: "pub", ReadAt: time.Now(), WALEnd: 0x2000,
+		Publication: &replication.Publication{Name: "pub", Insert: true, Tables: []replication.Table{table}},
+		Slot:        &replication.Slot{Name: "slot", Plugin: "pgoutput", WALStatus: "reserved", RestartLSN: 0x1000, ConfirmedFlushLSN: 0x1800},
+	}
+}
+
+func outbox() *replication.Catalog {
+	return sound("id", "aggregatetype", "aggregateid", "type", "payload")
+}
+
+// A watch is a watcher with a scripted observer.
+type watch struct {
+	*watcher
+	relay    *Relay
+	observer *scriptedObserver
+	rows     atomic.Uint64
+	log      bytes.Buffer
+}
+
+func newWatch(t *testing.T, looks ...step) *watch {
+	t.Helper()
+	w := &watch{observer: &scriptedObserver{began: time.Now(), looks: looks}}
+	log := slog.New(slog.NewTextHandler(&w.log, nil))
+	c, err := New(Config{Name: "orders", Route: route.Config{Columns: route.DefaultColumns(), Topic: "${route}"}}, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.look(t.Context(), outbox()); err != nil {
+		t.Fatal(err)
+	}
+	w.relay = c
+	w.watcher = &watcher{
+		observer: w.observer, interval: 10 * time.Second, log: log, label: "orders",
+		same: func(c *replication.Catalog) bool { return c.SystemID == "7" },
+		check: func(ctx context.Context, now *replication.Catalog) error {
+			return errors.Join(c.look(ctx, now), c.stillRoutable(ctx, now))
+		},
+		rows: w.rows.Load,
+	}
+	return w
+}
+
+// logged counts the log lines that have text in them.
+func (w *watch) logged(text string) int {
+	n := 0
+	for line := range strings.Lines(w.log.String()) {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
+}
+
+// A look that finds that rows are left out ends the watch with the exit code of that.
+func TestWatchEnds(t *testing.T) {
+	change := func(f func(c *replication.Catalog)) *replication.Catalog {
+		c := outbox()
+		f(c)
+		return c
+	}
+	for name, tc := range map[string]struct {
+		found *replication.Catalog
+		exit  int
+	}{
+		"publication dropped":    {change(func(c *replication.Catalog) { c.Publication = nil }), ExitNoDelivery},
+		"table removed":          {change(func(c *replication.Catalog) { c.Publication.Tables = nil }), ExitNoDelivery},
+		"column dropped":         {sound("id", "aggregatetype", "type", "payload"), ExitNoDelivery},
+		"slot dropped":           {change(func(c *replication.Catalog) { c.Slot = nil }), ExitSlotLost},
+		"slot lost":              {change(func(c *replication.Catalog) { c.Slot.WALStatus = "lost" }), ExitSlotLost},
+		"nothing":                {outbox(), ExitOK},
+		"of another server":      {change(func(c *replication.Catalog) { c.SystemID, c.Slot, c.Publication = "8", nil, nil }), ExitOK},
+		"table without the type": {sound("id", "aggregatetype", "aggregateid", "payload"), ExitNoDelivery},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWatch(t, step{catalog: outbox()}, step{catalog: tc.found})
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				err := w.run(ctx)
+				if code := ExitCode(err); code != tc.exit {
+					t.Errorf("exit code %d for %v, want %d", code, err, tc.exit)
+				}
+				if want := 20 * time.Second; tc.exit != ExitOK && time.Since(w.observer.began) != want {
+					t.Errorf("took %s, want %s", time.Since(w.observer.began), want)
+				}
+				if last := w.observer.asked[len(w.observer.asked)-1]; !strings.HasSuffix(last, "close") {
+					t.Errorf("the last thing is %s", last)
+				}
+			})
+		})
+	}
+}
+
+// A look that fails ends nothing: it is logged when it begins and when it is over.
+func TestWatchGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lost := step{err: replication.ErrUnreachable}
+		other := outbox()
+		other.SystemID = "8"
+		w := newWatch(t, lost, lost, step{catalog: outbox()}, step{catalog: other}, lost, step{catalog: outbox()})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute+time.Second)
+		defer cancel()
+		if err := w.run(ctx); err != nil {
+			t.Error(err)
+		}
+		if n := w.logged("catalog not watched"); n != 2 {
+			t.Errorf("%d lines say that it is not watched:\n%s", n, &w.log)
+		}
+		if n := w.logged("watched again"); n != 2 {
+			t.Errorf("%d lines say that it is watched again", n)
+		}
+	})
+}
+
+// A warning comes once, and Stat has the figures.
+func TestWatchWarns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		short := outbox()
+		left := int64(0x400)
+		short.Slot.SafeWALSize = &left
+		w := newWatch(t, step{catalog: short})
+		ctx, cancel := context.WithTimeout(t.Context(), 35*time.Second)
+		defer cancel()
+		if err := w.run(ctx); err != nil {
+			t.Error(err)
+		}
+		if n := w.logged("max_slot_wal_keep_size"); n != 1 {
+			t.Errorf("%d warnings:\n%s", n, &w.log)
+		}
+		want := SlotStat{ReadAt: short.ReadAt, Exists: true, WALStatus: "reserved", WALEnd: 0x2000, RetainedBytes: 0x1000, SafeBytes: &left}
+		if diff := cmp.Diff(want, w.relay.Stat().Slot); diff != "" {
+			t.Errorf("Stat (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// Snapshots are written while rows flow, at most one a second, the last one behind the last
+// row.
+func TestWatchEmits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWatch(t, step{catalog: outbox()})
+		w.emits = true
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- w.run(ctx) }()
+		time.Sleep(1100 * time.Millisecond)
+		for range 20 { // until 3.1 s
+			w.rows.Add(1)
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+		}
+		time.Sleep(5 * time.Second)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		want := []string{"2s outbox-cdc orders", "3s outbox-cdc orders", "4s outbox-cdc orders", "8.1s close"}
+		if diff := cmp.Diff(want, w.observer.asked); diff != "" {
+			t.Errorf("asked (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A snapshot that cannot be written is tried again after the next look, and logged once.
+func TestWatchCannotEmit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWatch(t, step{catalog: outbox()})
+		w.emits, w.observer.emit = true, replication.ErrAccess
+		w.rows.Store(1)
+		ctx, cancel := context.WithTimeout(t.Context(), 35500*time.Millisecond)
+		defer cancel()
+		if err := w.run(ctx); err != nil {
+			t.Error(err)
+		}
+		emits := 0
+		for _, a := range w.observer.asked {
+			if strings.Contains(a, "orders") {
+				emits++
+			}
+		}
+		if emits < 4 || emits > 5 || w.logged("snapshot not written") != 1 {
+			t.Errorf("asked %v, logged\n%s", w.observer.asked, &w.log)
+		}
+	})
+}
+
+// What the watcher finds ends the session; what was read is delivered and reported.
+func TestWatchEndsSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := &scriptedSource{script: join(transaction(100, 110, "a", 1))}
+		prod := newScriptedProducer()
+		prod.auto = false
+		s := sessionOf(t, src, prod, 0, cut{})
+		gone := make(chan error)
+		s.watch = func(context.Context) error { return <-gone }
+		ended := make(chan error, 1)
+		go func() { ended <- s.run(t.Context()) }()
+		synctest.Wait() // the row is sent
+		gone <- replication.ErrPublication
+		synctest.Wait()
+		prod.ack(1)
+		if err := <-ended; !errors.Is(err, replication.ErrPublication) {
+			t.Errorf("session ended with %v", err)
+		}
+		if src.reported != 110 {
+			t.Errorf("reported %s, want 0/6E", src.reported)
+		}
+	})
+}
