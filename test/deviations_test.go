@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
 	"github.com/outbox-cdc/outbox-cdc/test/conformance"
 )
 
@@ -87,7 +87,7 @@ func (o *outcome) golden(t *testing.T, c *conformance.Case) []conformance.Record
 	path := filepath.Join("conformance", "better", c.Name+".jsonl")
 	if os.Getenv("OUTBOX_TEST_UPDATE") == "1" && (o.exact || deviations()[c.Name]["exact"].does != better) {
 		var lines strings.Builder
-		for _, r := range conformance.Lasting(o.records, o.run, contextRun, route.DeadLetterAt, route.DeadLetterLSN, route.DeadLetterSlot) {
+		for _, r := range conformance.Lasting(o.records, o.run, contextRun, encode.DeadLetterAt, encode.DeadLetterLSN, encode.DeadLetterSlot) {
 			lines.WriteString(r.Line() + "\n")
 		}
 		must(t, os.WriteFile(path, []byte(lines.String()), 0o600))

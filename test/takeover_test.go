@@ -93,7 +93,7 @@ func (d *debeziumWorker) file(t *testing.T, name, text string) string {
 func (d *debeziumWorker) start(t *testing.T) {
 	t.Helper()
 	cmd := d.install.Command(d.worker, d.config)
-	d.relay = startProgram(t, cmd.Path, cmd.Args[1:]...)
+	d.relayProcess = startProgram(t, cmd.Path, cmd.Args[1:]...)
 	d.streams(t, true)
 }
 

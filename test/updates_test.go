@@ -7,7 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -30,7 +30,7 @@ func ids(records []*kgo.Record) []string {
 // is dropped, a row that gets another key is one anew, and all else goes on.
 func TestUpdates(t *testing.T) {
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
-		for _, policy := range []route.Updates{route.UpdateIgnore, route.UpdateWarn, route.UpdateError} {
+		for _, policy := range []encode.Updates{encode.UpdateIgnore, encode.UpdateWarn, encode.UpdateError} {
 			w := watch(t, srv, kafkatest.Fake(t), `CREATE TABLE outbox `+outboxColumns)
 			w.exec(t, `CREATE PUBLICATION `+publication+` FOR TABLE outbox`)
 			w.db.Exec(t, `SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, w.cfg.Source.Slot)
@@ -48,7 +48,7 @@ func TestUpdates(t *testing.T) {
 			if string(got[2].Value) != `{"v": 4}` {
 				t.Errorf("%s: the row with another key is %s", policy, got[2].Value)
 			}
-			level := map[route.Updates]string{route.UpdateWarn: "level=WARN", route.UpdateError: "level=ERROR"}[policy]
+			level := map[encode.Updates]string{encode.UpdateWarn: "level=WARN", encode.UpdateError: "level=ERROR"}[policy]
 			lines := 0
 			for line := range strings.Lines(w.log.String()) {
 				if strings.Contains(line, "updates dropped") {

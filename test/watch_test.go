@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
@@ -51,7 +51,7 @@ func watchedConfig(t *testing.T, db *pgtest.DB, slot string, kafka *kafkatest.Cl
 	return relay.Config{
 		Name:   "watched",
 		Source: replication.Config{Conn: db.Config(t), Publication: publication, Slot: slot, MessagePrefix: relay.MessagePrefix},
-		Route:  route.Config{Columns: route.DefaultColumns()},
+		Route:  encode.Config{Columns: encode.DefaultColumns()},
 		Sink:   sink.Config{Brokers: kafka.Addrs},
 		Create: true, Tables: []string{"outbox"},
 		WatchInterval: 20 * time.Millisecond, DrainTimeout: 100 * time.Millisecond,

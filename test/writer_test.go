@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
@@ -53,8 +53,8 @@ func TestWriter(t *testing.T) {
 			for topic, write := range map[string]func(context.Context, pgx.Tx, ...outbox.Event) error{fromRows: w.Write, fromMessages: w.Emit} {
 				process := watchDatabase(t, pgtest.DatabaseOn(t, srv), fake, `CREATE TABLE outbox (id uuid PRIMARY KEY, aggregatetype text NOT NULL,
 					aggregateid text NOT NULL, type text, payload `+string(kind)+`, headers json, part integer)`)
-				process.cfg.Route.Place = []route.Placement{{Column: "part", To: route.ToPartition}}
-				process.cfg.Route.OnMissingColumn = route.MissingIgnore
+				process.cfg.Route.Place = []encode.Placement{{Column: "part", To: encode.ToPartition}}
+				process.cfg.Route.OnMissingColumn = encode.MissingIgnore
 				if topic == fromMessages {
 					process.cfg.Tables, process.cfg.Messages = nil, []string{"outbox"}
 				}

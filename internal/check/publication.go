@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -142,7 +142,7 @@ func (s *sourceLook) columns(ctx context.Context, name string, sent replication.
 	if s.short {
 		return // without them a relay does not start
 	}
-	var refusal *route.ColumnError
+	var refusal *encode.ColumnError
 	if !s.ask(ctx, &s.report, "columns", name, func(ctx context.Context) error {
 		err := relay.CheckTable(ctx, s.Relay, sent)
 		if errors.As(err, &refusal) {

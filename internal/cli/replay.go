@@ -16,9 +16,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/replay"
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -223,7 +223,7 @@ func (r *replaying) failed(ctx context.Context, err error) *failure {
 	f := failed(err)
 	f.where = []string{"source: " + address(r.sending.Source.Conn), "sink: Kafka at " + strings.Join(r.sending.Sink.Brokers, ", ")}
 	_, row := errors.AsType[*replay.RowError](err)
-	_, table := errors.AsType[*route.ColumnError](err)
+	_, table := errors.AsType[*encode.ColumnError](err)
 	switch {
 	case ctx.Err() != nil:
 		f.err, f.exit, f.what, f.advice = errors.New("stopped before all rows were sent"), relay.ExitUnexpected, "interrupted", ""

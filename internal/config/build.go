@@ -7,10 +7,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connectdata"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
 	"github.com/outbox-cdc/outbox-cdc/internal/prune"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -140,40 +140,40 @@ func (c *Config) tables() []string {
 	return c.Outbox.Tables
 }
 
-func (c *Config) route() route.Config {
-	cfg := route.Config{
-		Columns:          route.Columns(c.Outbox.Columns),
+func (c *Config) route() encode.Config {
+	cfg := encode.Config{
+		Columns:          encode.Columns(c.Outbox.Columns),
 		Topic:            c.Outbox.Topic,
 		TopicRules:       c.Outbox.TopicRules,
 		TombstoneOnEmpty: c.Outbox.TombstoneOnEmpty,
 		Place:            c.Outbox.Place,
-		OnMissingColumn:  route.Missing(c.Outbox.OnMissingColumn),
-		OnUpdate:         route.Updates(c.Outbox.OnUpdate),
-		Encoding: route.Encodings{
-			Key:     connectdata.Encoding(c.Outbox.Encoding.Key),
-			Value:   connectdata.Encoding(c.Outbox.Encoding.Value),
-			Headers: connectdata.Encoding(c.Outbox.Encoding.Headers),
+		OnMissingColumn:  encode.Missing(c.Outbox.OnMissingColumn),
+		OnUpdate:         encode.Updates(c.Outbox.OnUpdate),
+		Encoding: encode.Encodings{
+			Key:     connect.Encoding(c.Outbox.Encoding.Key),
+			Value:   connect.Encoding(c.Outbox.Encoding.Value),
+			Headers: connect.Encoding(c.Outbox.Encoding.Headers),
 		},
 		PositionHeaders: c.Headers.Position,
 		Debezium:        c.debezium(),
 	}
 	for _, h := range c.Headers.Static {
 		name, value, _ := strings.Cut(h, "=")
-		cfg.Static = append(cfg.Static, route.StaticHeader{Name: name, Value: value})
+		cfg.Static = append(cfg.Static, encode.StaticHeader{Name: name, Value: value})
 	}
 	return cfg
 }
 
-func (c *Config) debezium() route.Debezium {
+func (c *Config) debezium() encode.Debezium {
 	d := c.Debezium
-	return route.Debezium{
+	return encode.Debezium{
 		Name:           cmp.Or(d.Name, c.name()),
 		ContextHeaders: d.ContextHeaders,
-		Modes: connectdata.Modes{
+		Modes: connect.Modes{
 			Decimal: d.Decimals, Time: d.Times, Interval: d.Intervals, HStore: d.HStore, Binary: d.Binary, MoneyDigits: &d.MoneyDigits,
 		},
 		Expand:    d.ExpandPayload,
-		Expansion: connectdata.Expansion{Nulls: d.ExpandNulls, EmptyArrays: d.ExpandEmptyArrays, FieldNames: d.FieldNames},
+		Expansion: connect.Expansion{Nulls: d.ExpandNulls, EmptyArrays: d.ExpandEmptyArrays, FieldNames: d.FieldNames},
 		Exact:     d.Exact,
 	}
 }

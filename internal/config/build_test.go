@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/connectdata"
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/certtest"
 )
@@ -79,17 +79,17 @@ func TestRecords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	columns := route.DefaultColumns()
+	columns := encode.DefaultColumns()
 	columns.Timestamp, columns.SchemaVersion, columns.Headers = "at", "v", ""
-	want := route.Config{
-		Columns: columns, Topic: route.DefaultTopic, TopicRules: []route.TopicRule{{Match: "a", Replace: "b"}}, TombstoneOnEmpty: true,
-		OnMissingColumn: route.MissingIgnore, OnUpdate: route.UpdateWarn,
-		Encoding: route.Encodings{Key: connectdata.Bytes, Value: connectdata.JSON, Headers: connectdata.Simple},
-		Static:   []route.StaticHeader{{Name: "a", Value: "b=c"}, {Name: "d"}},
-		Debezium: route.Debezium{
+	want := encode.Config{
+		Columns: columns, Topic: encode.DefaultTopic, TopicRules: []encode.TopicRule{{Match: "a", Replace: "b"}}, TombstoneOnEmpty: true,
+		OnMissingColumn: encode.MissingIgnore, OnUpdate: encode.UpdateWarn,
+		Encoding: encode.Encodings{Key: connect.Bytes, Value: connect.JSON, Headers: connect.Simple},
+		Static:   []encode.StaticHeader{{Name: "a", Value: "b=c"}, {Name: "d"}},
+		Debezium: encode.Debezium{
 			Name: "shop", ContextHeaders: true,
-			Modes:  connectdata.Modes{Decimal: "string", Time: "connect", Interval: "string", HStore: "map", Binary: "hex", MoneyDigits: new(0)},
-			Expand: true, Expansion: connectdata.Expansion{Nulls: true, EmptyArrays: true, FieldNames: "avro"}, Exact: true,
+			Modes:  connect.Modes{Decimal: "string", Time: "connect", Interval: "string", HStore: "map", Binary: "hex", MoneyDigits: new(0)},
+			Expand: true, Expansion: connect.Expansion{Nulls: true, EmptyArrays: true, FieldNames: "avro"}, Exact: true,
 		},
 	}
 	if diff := cmp.Diff(want, got.Route); diff != "" {

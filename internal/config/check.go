@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
 )
 
 // check reads the secret files and reports what the keys say that does not go together.
@@ -65,7 +65,7 @@ func (c *Config) check() error {
 
 // checkRoute reports what route finds wrong, each under its key.
 func (c *Config) checkRoute() error {
-	_, err := route.New(c.route())
+	_, err := encode.New(c.route())
 	if err == nil {
 		return nil
 	}

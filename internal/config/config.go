@@ -9,7 +9,7 @@ import (
 	"github.com/knadh/koanf/providers/confmap"
 	"github.com/knadh/koanf/v2"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 )
 
 // A Config is the effective configuration. [Load] makes it; its fields mirror the keys, whose
@@ -52,16 +52,16 @@ type Source struct {
 
 // Outbox is how rows become records.
 type Outbox struct {
-	Tables           []string          `koanf:"tables"`
-	Messages         []string          `koanf:"messages"` // prefixes
-	Columns          Columns           `koanf:"columns"`
-	Topic            string            `koanf:"topic"`
-	TopicRules       []route.TopicRule `koanf:"topic_rules"`
-	TombstoneOnEmpty bool              `koanf:"tombstone_on_empty"`
-	Place            []route.Placement `koanf:"place"`
-	OnMissingColumn  string            `koanf:"on_missing_column"`
-	OnUpdate         string            `koanf:"on_update"`
-	Encoding         Encoding          `koanf:"encoding"`
+	Tables           []string           `koanf:"tables"`
+	Messages         []string           `koanf:"messages"` // prefixes
+	Columns          Columns            `koanf:"columns"`
+	Topic            string             `koanf:"topic"`
+	TopicRules       []encode.TopicRule `koanf:"topic_rules"`
+	TombstoneOnEmpty bool               `koanf:"tombstone_on_empty"`
+	Place            []encode.Placement `koanf:"place"`
+	OnMissingColumn  string             `koanf:"on_missing_column"`
+	OnUpdate         string             `koanf:"on_update"`
+	Encoding         Encoding           `koanf:"encoding"`
 }
 
 // Encoding is how values are written, by the part of the record.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 )
 
 // load loads a configuration from the text of a file, which is called c.yaml in problems.
@@ -64,11 +64,11 @@ func TestEveryKind(t *testing.T) {
 		},
 		Outbox: Outbox{
 			Tables:  []string{"a", "b"},
-			Columns: Columns(route.DefaultColumns()),
-			Topic:   route.DefaultTopic,
-			Place:   []route.Placement{{Column: "tenant", To: route.ToHeader, As: "t"}, {Column: "shard", To: route.ToPartition}},
+			Columns: Columns(encode.DefaultColumns()),
+			Topic:   encode.DefaultTopic,
+			Place:   []encode.Placement{{Column: "tenant", To: encode.ToHeader, As: "t"}, {Column: "shard", To: encode.ToPartition}},
 
-			TopicRules:      []route.TopicRule{{Match: `a\.(.*)`, Replace: "$1"}, {Match: "b"}},
+			TopicRules:      []encode.TopicRule{{Match: `a\.(.*)`, Replace: "$1"}, {Match: "b"}},
 			OnMissingColumn: "ignore", OnUpdate: "stop", Encoding: Encoding{Key: "string", Value: "raw", Headers: "raw"},
 		},
 		Headers: Headers{Static: []string{"source=shop", "x="}},

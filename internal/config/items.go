@@ -7,7 +7,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 )
 
 // fields are the keys of one item of placements or rules.
@@ -19,11 +19,11 @@ func (k key) fields() []string {
 }
 
 // placementTexts and ruleTexts are where the values of these keys are.
-func placementTexts(p *route.Placement) []*string {
+func placementTexts(p *encode.Placement) []*string {
 	return []*string{&p.Column, (*string)(&p.To), &p.As}
 }
 
-func ruleTexts(r *route.TopicRule) []*string { return []*string{&r.Match, &r.Replace} }
+func ruleTexts(r *encode.TopicRule) []*string { return []*string{&r.Match, &r.Replace} }
 
 // items reads a list of mappings. Problems inside an item are reported by themselves.
 func (f *fileReader) items(k key, n *yaml.Node) (any, error) {
@@ -90,7 +90,7 @@ func (k key) itemSchema() *schema {
 	s.Properties["column"] = text("The column's name.")
 	s.Properties["column"].MinLength = 1
 	s.Properties["to"] = text("Where it goes.")
-	s.Properties["to"].Enum = names(route.Targets())
+	s.Properties["to"].Enum = names(encode.Targets())
 	s.Properties["as"] = text("The header's or member's name. Default: the column's.")
 	return s
 }

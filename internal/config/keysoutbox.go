@@ -1,6 +1,6 @@
 package config
 
-import "github.com/outbox-cdc/outbox-cdc/internal/route"
+import "github.com/outbox-cdc/outbox-cdc/internal/encode"
 
 func outboxKeys() []key {
 	keys := []key{
@@ -30,7 +30,7 @@ func outboxKeys() []key {
 }
 
 func columnKeys() []key {
-	columns := route.DefaultColumns()
+	columns := encode.DefaultColumns()
 	return []key{
 		{path: "outbox.columns", kind: section, doc: "Names of the columns. The defaults are those of Debezium's outbox event router."},
 		{path: "outbox.columns.id", kind: text, def: columns.ID, pattern: `.`, rule: "a column's name", doc: "The event's id: header `id`. Not NULL."},
@@ -60,7 +60,7 @@ func columnKeys() []key {
 func placeKeys() []key {
 	return []key{
 		{
-			path: "outbox.topic", kind: text, def: route.DefaultTopic, pattern: `.`, rule: "a template such as " + route.DefaultTopic,
+			path: "outbox.topic", kind: text, def: encode.DefaultTopic, pattern: `.`, rule: "a template such as " + encode.DefaultTopic,
 			doc: "Template of the topic's name: `${id}`, `${key}`, `${route}`, `${type}`, or `${column}` for any other column; `$$` is a dollar sign.",
 		},
 		{
@@ -78,11 +78,11 @@ func placeKeys() []key {
 				" With an `envelope` the value is an object: `payload`, then these columns. In a variable: as JSON.",
 		},
 		{
-			path: "outbox.on_missing_column", kind: choice, def: string(route.MissingError), allowed: names(route.Missings()),
+			path: "outbox.on_missing_column", kind: choice, def: string(encode.MissingError), allowed: names(encode.Missings()),
 			doc: "What to do where a table lacks a column of `outbox.place`: refuse it with exit code 13, or make records without it.",
 		},
 		{
-			path: "outbox.on_update", kind: choice, def: string(route.UpdateStop), allowed: names(route.UpdatePolicies()),
+			path: "outbox.on_update", kind: choice, def: string(encode.UpdateStop), allowed: names(encode.UpdatePolicies()),
 			doc: "What to do with an UPDATE of an outbox row: stop with exit code 13, or drop it in silence, with a warning or with an error in the log." +
 				" Unless it stops, an UPDATE of the primary key is an event anew.",
 		},
@@ -96,15 +96,15 @@ func encodingKeys() []key {
 			doc: "What becomes of values. `raw`: the column's own bytes. The others are those of Kafka Connect's converters, of a Debezium connector's columns.",
 		},
 		{
-			path: "outbox.encoding.key", kind: choice, def: raw, allowed: names(route.EncodingsOfValue()),
+			path: "outbox.encoding.key", kind: choice, def: raw, allowed: names(encode.EncodingsOfValue()),
 			doc: "How the key is written. `string` and `bytes` as StringConverter and ByteArrayConverter do, `json` and `json-schema` as JsonConverter without and with schemas.",
 		},
 		{
-			path: "outbox.encoding.value", kind: choice, def: raw, allowed: names(route.EncodingsOfValue()),
+			path: "outbox.encoding.value", kind: choice, def: raw, allowed: names(encode.EncodingsOfValue()),
 			doc: "How the value is written. An envelope needs `json` or `json-schema`.",
 		},
 		{
-			path: "outbox.encoding.headers", kind: choice, def: raw, allowed: names(route.EncodingsOfHeaders()),
+			path: "outbox.encoding.headers", kind: choice, def: raw, allowed: names(encode.EncodingsOfHeaders()),
 			doc: "How headers are written; `simple` as SimpleHeaderConverter does.",
 		},
 	}

@@ -9,7 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 )
 
 // WriteYAML writes every key that has a value, each with where it comes from as a comment.
@@ -71,9 +71,9 @@ func (k key) encode(value any) *yaml.Node {
 			n.Content = append(n.Content, scalar("!!str", item))
 		}
 		return n
-	case []route.Placement:
+	case []encode.Placement:
 		return encodeItems(k, value, placementTexts)
-	case []route.TopicRule:
+	case []encode.TopicRule:
 		return encodeItems(k, value, ruleTexts)
 	}
 	return scalar("!!str", fmt.Sprint(value))

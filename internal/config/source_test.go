@@ -150,7 +150,7 @@ func (s *server) source(t *testing.T, pairs ...string) *pgx.ConnConfig {
 }
 
 // connect makes a connection as the packages do that are given the configuration: with a copy.
-func connect(t *testing.T, pg *pgx.ConnConfig) error {
+func dial(t *testing.T, pg *pgx.ConnConfig) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -206,7 +206,7 @@ func TestSourceTLS(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := startServer(t, canary, tt.server)
 			pg := s.source(t, "source.dsn", "host=db user=cdc password="+canary+" "+tt.dsn)
-			err := connect(t, pg)
+			err := dial(t, pg)
 			logins := s.heard()
 			if tt.says == "" {
 				if err != nil || len(logins) != 1 || !logins[0].Encrypted {
@@ -286,7 +286,7 @@ func TestSourceIsReadAgain(t *testing.T) {
 		{"mended", func() { replace(t, dsn, conninfo("cdc", "two", "")) }, login{"cdc", "two", "relay-2", true}, ""},
 	} {
 		step.do()
-		err := connect(t, pg)
+		err := dial(t, pg)
 		logins := s.heard()
 		if step.want == (login{}) {
 			if err == nil || !strings.Contains(err.Error(), step.says) || strings.Contains(err.Error(), canary) || isMistake(err) {
@@ -310,12 +310,12 @@ func TestPasswordFileIsReadAgain(t *testing.T) {
 	pass := file(t, "pass", []byte("*:*:*:*:one\n"))
 	t.Setenv("PGPASSFILE", pass)
 	pg := s.source(t, "source.dsn", "host=localhost user=cdc sslmode=disable")
-	if err := connect(t, pg); err != nil {
+	if err := dial(t, pg); err != nil {
 		t.Error(err)
 	}
 	s.change(func() { s.password = "two" })
 	replace(t, pass, []byte("*:*:*:*:two\n"))
-	if err := connect(t, pg); err != nil {
+	if err := dial(t, pg); err != nil {
 		t.Error(err)
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
@@ -43,7 +43,7 @@ func newPost(t *testing.T) *post {
 	p.client = p.kafka.Client(t)
 	p.topic = p.kafka.Topic(t, 3, map[string]string{"max.message.bytes": "1000"})
 	p.letter = p.kafka.Topic(t, 2, nil)
-	p.cfg = relay.Config{Sink: sink.Config{Brokers: p.kafka.Addrs}, Route: route.Config{Columns: route.DefaultColumns()}}
+	p.cfg = relay.Config{Sink: sink.Config{Brokers: p.kafka.Addrs}, Route: encode.Config{Columns: encode.DefaultColumns()}}
 	return p
 }
 
@@ -54,7 +54,7 @@ func (p *post) put(t *testing.T, n, size int) {
 		Topic: p.topic, Partition: 1, Key: fmt.Append(nil, "key ", n%2), Value: []byte(strings.Repeat("x", size)),
 		Headers: []sink.Header{{Key: "id", Value: fmt.Append(nil, n)}}, Timestamp: time.UnixMilli(int64(n)),
 	}
-	dead := route.DeadRecord(p.letter, route.Origin{Slot: "s", Index: n}, rec, fmt.Sprint("reason ", n))
+	dead := encode.DeadRecord(p.letter, encode.Origin{Slot: "s", Index: n}, rec, fmt.Sprint("reason ", n))
 	p.produce(t, &kgo.Record{Key: dead.Key, Value: dead.Value, Timestamp: dead.Timestamp}, dead.Headers)
 }
 

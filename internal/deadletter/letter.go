@@ -4,14 +4,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // A Letter is a dead letter in its place.
 type Letter struct {
 	Place
-	route.DeadLetter
+	encode.DeadLetter
 	Size   int       // of the value in bytes, also where that is left out
 	Resent time.Time // when it was sent again at last; zero: never
 }
@@ -26,7 +26,7 @@ type Filter struct {
 }
 
 // admits reports whether f means l, as far as that does not depend on its place or its mark.
-func (f *Filter) admits(l *route.DeadLetter) bool {
+func (f *Filter) admits(l *encode.DeadLetter) bool {
 	return (f.Topic == "" || l.Record.Topic == f.Topic) &&
 		(f.Reason == "" || strings.Contains(strings.ToLower(l.Reason), strings.ToLower(f.Reason))) &&
 		!l.At.Before(f.Since)
@@ -35,7 +35,7 @@ func (f *Filter) admits(l *route.DeadLetter) bool {
 // ID returns the event's id: of a record the header, of a row the column of that name, encoded as
 // it is; empty if there is none.
 func (l *Letter) ID(column string) string {
-	name, fields := route.IDHeader, l.Record.Headers
+	name, fields := encode.IDHeader, l.Record.Headers
 	if l.IsRow() {
 		name, fields = column, l.Columns
 	}
@@ -48,7 +48,7 @@ func (l *Letter) ID(column string) string {
 }
 
 func letterOf(stored *sink.StoredRecord) (*Letter, bool) {
-	parsed, ok := route.ParseDeadLetter(&stored.Record)
+	parsed, ok := encode.ParseDeadLetter(&stored.Record)
 	if !ok {
 		return nil, false
 	}

@@ -6,8 +6,8 @@ import (
 	"fmt"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -31,7 +31,7 @@ func (e *RefusedError) Unwrap() error { return e.Err }
 type Reviver struct {
 	cfg    relay.Config
 	topic  string
-	router *route.Router
+	router *encode.Router
 	tables map[string]*decoder.Relation // that rows name; nil: there is none such
 }
 

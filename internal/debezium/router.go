@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 )
 
 // Defaults of the router's options.
@@ -127,7 +127,7 @@ func (m *mapping) places(where string) bool {
 
 func applyPlacements(m *mapping, e entry) (Verdict, string) {
 	var left []string
-	names := []string{route.IDHeader}
+	names := []string{encode.IDHeader}
 	for _, item := range splitList(e.value) {
 		parts := strings.Split(item, ":")
 		for i := range parts {
@@ -182,7 +182,7 @@ func topicRules() []rule {
 // routeRule carries over how the route's value becomes the topic: both options at once.
 func (m *mapping) routeRule() (Verdict, string) {
 	regex, replacement := m.routeOptions()
-	if _, err := route.ParseRule(regex, replacement); err != nil {
+	if _, err := encode.ParseRule(regex, replacement); err != nil {
 		return Refused, err.Error()
 	}
 	if len(m.out.Outbox.TopicRules) > 0 {
@@ -217,7 +217,7 @@ func topicTemplate(regex, replacement string) (string, bool) {
 func applyRename(m *mapping, e entry) (Verdict, string) {
 	at := e.key[:strings.LastIndexByte(e.key, '.')]
 	rule := ruleFile{Match: m.value(at + ".regex"), Replace: m.value(at + ".replacement")}
-	if _, err := route.ParseRule(rule.Match, rule.Replace); err != nil {
+	if _, err := encode.ParseRule(rule.Match, rule.Replace); err != nil {
 		return Refused, err.Error()
 	}
 	if rule.Match == "" {

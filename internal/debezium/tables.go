@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -182,7 +182,7 @@ func matches(expression, name string) bool {
 // compile returns an expression as Debezium applies it to names: to the whole of it, whatever the
 // case.
 func compile(expression string) (*regexp.Regexp, error) {
-	if _, err := route.ParseRule(expression, ""); err != nil {
+	if _, err := encode.ParseRule(expression, ""); err != nil {
 		return nil, err
 	}
 	return regexp.Compile("^(?i:" + expression + ")$")
@@ -250,7 +250,7 @@ func applyPredicate(m *mapping, e entry) (Verdict, string) {
 		return Refused, fmt.Sprintf("predicate %s is a %q; only %s can be carried over", e.value, class, topicMatches)
 	}
 	pattern := m.value(at + ".pattern")
-	rule, err := route.ParseRule(pattern, "x")
+	rule, err := encode.ParseRule(pattern, "x")
 	if err != nil {
 		return Refused, fmt.Sprintf("predicate %s: %v", e.value, err)
 	}

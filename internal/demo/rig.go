@@ -19,8 +19,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
 	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 	"github.com/outbox-cdc/outbox-cdc/migrations"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -286,7 +286,7 @@ func (r *rig) relayConfig() relay.Config {
 		Source: replication.Config{
 			Conn: r.relay, Publication: r.names.object, Slot: r.names.object,
 		},
-		Route: route.Config{Columns: route.DefaultColumns(), Topic: r.names.topic("${route}")},
+		Route: encode.Config{Columns: encode.DefaultColumns(), Topic: r.names.topic("${route}")},
 		Sink:  sink.Config{Brokers: r.brokers, ClientID: "outbox-cdc-demo-relay"},
 	}
 }

@@ -9,14 +9,14 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 )
 
 // update takes a changed row: it ends the session, is dropped, or is an event anew when it has
 // another identity. Which one depends on the row and the configuration alone, so that the rows
 // of a transaction have the same indexes when it comes again.
 func (p *publication) update(ctx context.Context, u *decoder.Update) error {
-	if p.updates.policy == route.UpdateStop {
+	if p.updates.policy == encode.UpdateStop {
 		return p.unexpected("UPDATE", u.Relation)
 	}
 	index, rec := p.tx.rows, &p.rec
@@ -39,7 +39,7 @@ func (p *publication) update(ctx context.Context, u *decoder.Update) error {
 
 // updates is what becomes of changed rows, and the log of those that are dropped.
 type updates struct {
-	policy route.Updates
+	policy encode.Updates
 	log    *slog.Logger
 	seen   map[string]*dropped // by table
 }
@@ -53,9 +53,9 @@ type dropped struct {
 // dropInterval is how often dropped updates of a table are logged.
 const dropInterval = time.Minute
 
-func newUpdates(policy route.Updates, log *slog.Logger) updates {
+func newUpdates(policy encode.Updates, log *slog.Logger) updates {
 	if policy == "" {
-		policy = route.UpdateStop
+		policy = encode.UpdateStop
 	}
 	return updates{policy: policy, log: log, seen: make(map[string]*dropped)}
 }
@@ -63,11 +63,11 @@ func newUpdates(policy route.Updates, log *slog.Logger) updates {
 func (u *updates) drop(ctx context.Context, rel *decoder.Relation) {
 	level := slog.LevelWarn
 	switch u.policy {
-	case route.UpdateError:
+	case encode.UpdateError:
 		level = slog.LevelError
-	case route.UpdateIgnore, route.UpdateStop:
+	case encode.UpdateIgnore, encode.UpdateStop:
 		return
-	case route.UpdateWarn:
+	case encode.UpdateWarn:
 	}
 	table := rel.Namespace + "." + rel.Name
 	d := u.seen[table]

@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
@@ -47,7 +47,7 @@ func TestStartupTimeoutTellsTheCause(t *testing.T) {
 		Name:           "contact",
 		Source:         replication.Config{Conn: source, Publication: "p", Slot: "s"},
 		Sink:           sink.Config{Brokers: kafkatest.Fake(t).Addrs},
-		Route:          route.Config{Columns: route.DefaultColumns()},
+		Route:          encode.Config{Columns: encode.DefaultColumns()},
 		StartupTimeout: 2 * time.Second,
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -81,7 +81,7 @@ func (p *publication) sendCopy(ctx context.Context, stop <-chan struct{}) (stopp
 	defer c.Close(ctx)
 	began := time.Now()
 	p.copy.log.InfoContext(ctx, "initial copy begins", slog.String("as_of", c.Point.String()), slog.Int("tables", len(c.Tables)))
-	p.open = openTx{Tx: route.Tx{CommitLSN: p.copy.point - 1, CommitTime: began, Timestamp: began}}
+	p.open = openTx{Tx: encode.Tx{CommitLSN: p.copy.point - 1, CommitTime: began, Timestamp: began}}
 	p.tx = &p.open
 	p.tracker.Begin(p.tx.CommitLSN)
 	for i := range c.Tables {

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -28,7 +28,7 @@ type deadLetters struct {
 // A letter is what is logged of a dead letter.
 type letter struct {
 	reason string
-	origin route.Origin
+	origin encode.Origin
 }
 
 func newDeadLetters(topic, slot string, log *slog.Logger) *deadLetters {
@@ -36,7 +36,7 @@ func newDeadLetters(topic, slot string, log *slog.Logger) *deadLetters {
 }
 
 // take reports whether what was refused for reason becomes a dead letter, and notes it then.
-func (d *deadLetters) take(reason string, o route.Origin) bool {
+func (d *deadLetters) take(reason string, o encode.Origin) bool {
 	if d.topic == "" {
 		return false
 	}
@@ -46,15 +46,15 @@ func (d *deadLetters) take(reason string, o route.Origin) bool {
 
 // record returns the dead letter of a record that Kafka has refused; nil if none is wanted,
 // or if it was a dead letter.
-func (d *deadLetters) record(tx route.Tx, index int, rec *sink.Record, refused *sink.RecordError) *sink.Record {
-	o := route.Origin{Slot: d.slot, Tx: tx, Index: index}
+func (d *deadLetters) record(tx encode.Tx, index int, rec *sink.Record, refused *sink.RecordError) *sink.Record {
+	o := encode.Origin{Slot: d.slot, Tx: tx, Index: index}
 	if rec.Topic == d.topic || !d.take(refused.Error(), o) {
 		return nil
 	}
 	d.mu.Lock()
 	d.refused++
 	d.mu.Unlock()
-	return route.DeadRecord(d.topic, o, rec, refused.Error())
+	return encode.DeadRecord(d.topic, o, rec, refused.Error())
 }
 
 func (d *deadLetters) note(l letter) {

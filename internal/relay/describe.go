@@ -5,28 +5,28 @@ import (
 	"slices"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
-	"github.com/outbox-cdc/outbox-cdc/internal/connectdata"
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
 // describe asks the source's catalog about a relation, over a connection that is open no
 // longer than that takes.
-func (c *Relay) describe(ctx context.Context) route.Describe {
-	return func(rel *decoder.Relation) ([]connectdata.Column, error) {
+func (c *Relay) describe(ctx context.Context) encode.Describe {
+	return func(rel *decoder.Relation) ([]connect.Column, error) {
 		ctx, cancel := context.WithTimeout(ctx, c.cfg.StartupTimeout)
 		defer cancel()
 		described, err := replication.Describe(ctx, c.cfg.Source.Conn, rel.OID)
-		var columns []connectdata.Column
+		var columns []connect.Column
 		for _, d := range described {
-			columns = append(columns, connectdata.Column{Name: d.Name, Type: dataType(d.Type), Nullable: d.Nullable, Default: d.Default})
+			columns = append(columns, connect.Column{Name: d.Name, Type: dataType(d.Type), Nullable: d.Nullable, Default: d.Default})
 		}
 		return columns, err
 	}
 }
 
-func dataType(t replication.TypeDescription) connectdata.Type {
-	data := connectdata.Type{OID: t.OID, Name: t.Name, Kind: t.Kind, Modifier: t.Modifier, Labels: t.Labels}
+func dataType(t replication.TypeDescription) connect.Type {
+	data := connect.Type{OID: t.OID, Name: t.Name, Kind: t.Kind, Modifier: t.Modifier, Labels: t.Labels}
 	if t.Elem != nil {
 		data.Elem = new(dataType(*t.Elem))
 	}
@@ -36,13 +36,13 @@ func dataType(t replication.TypeDescription) connectdata.Type {
 // A checker says whether what the publication sends can become records. It belongs to one
 // goroutine at a time: the watcher's while a session runs.
 type checker struct {
-	router *route.Router
+	router *encode.Router
 	known  map[uint32]*decoder.Relation // by OID, as last seen; the router does not look at one twice
 }
 
-// check returns a *[route.ColumnError] for the first table that cannot be relayed, or why that
+// check returns a *[encode.ColumnError] for the first table that cannot be relayed, or why that
 // is not known.
-func (c *checker) check(catalog *replication.Catalog, describe route.Describe) error {
+func (c *checker) check(catalog *replication.Catalog, describe encode.Describe) error {
 	if catalog.Publication == nil {
 		return nil
 	}

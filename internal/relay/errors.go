@@ -9,7 +9,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -72,12 +72,12 @@ func faults() []fault {
 		{is(errDrainTimeout), ExitOK, never, ""},
 		{is(errLeftBehind), ExitOK, never, ""},
 
-		{as[*route.RowError], ExitBadRecord, never, adviseRow},
+		{as[*encode.RowError], ExitBadRecord, never, adviseRow},
 		{as[*sink.RecordError], ExitBadRecord, never, adviseRow},
 		{is(replication.ErrRow), ExitBadRecord, never, adviseUnread},
 		{as[*decoder.Error], ExitUnexpected, never, adviseDecoder},
 
-		{as[*route.ColumnError], ExitNoDelivery, never, adviseColumns},
+		{as[*encode.ColumnError], ExitNoDelivery, never, adviseColumns},
 		{isUpdate, ExitNoDelivery, never, adviseUpdate},
 		{as[*ChangeError], ExitNoDelivery, never, adviseChange},
 		{is(replication.ErrPublication), ExitNoDelivery, never, ""},

@@ -15,7 +15,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -47,11 +47,11 @@ func TestEveryFault(t *testing.T) {
 	}{
 		"drain timeout":        {errDrainTimeout, 0, never, ""},
 		"left behind":          {errLeftBehind, 0, never, ""},
-		"bad row":              {&DeliveryError{CommitLSN: 0xAB, Err: &route.RowError{}}, 14, never, "pg_replication_slot_advance('<slot>', '0/AB'::pg_lsn + 1)"},
+		"bad row":              {&DeliveryError{CommitLSN: 0xAB, Err: &encode.RowError{}}, 14, never, "pg_replication_slot_advance('<slot>', '0/AB'::pg_lsn + 1)"},
 		"refused record":       {&DeliveryError{CommitLSN: 0xAB, Err: &sink.RecordError{Reason: errors.New("no")}}, 14, never, "'0/AB'::pg_lsn + 1"},
 		"row beyond the limit": {&replication.RowError{CommitLSN: 0xAB, Err: replication.ErrRow}, 14, never, "'0/AB'::pg_lsn + 1"},
 		"not pgoutput":         {&decoder.Error{}, 1, never, "report it"},
-		"missing column":       {&DeliveryError{Err: &route.ColumnError{}}, 13, never, "outbox.columns"},
+		"missing column":       {&DeliveryError{Err: &encode.ColumnError{}}, 13, never, "outbox.columns"},
 		"update":               {&ChangeError{Kind: "UPDATE", CommitLSN: 0xAB}, 13, never, "'0/AB'::pg_lsn + 1"},
 		"delete":               {&ChangeError{Kind: "DELETE"}, 13, never, "Start again"},
 		"truncate":             {&ChangeError{Kind: "TRUNCATE"}, 13, never, "ALTER PUBLICATION <publication> SET"},
@@ -78,7 +78,7 @@ func TestEveryFault(t *testing.T) {
 
 		// An error that wraps two is what a person must mend.
 		"lost, and in use":                 {fmt.Errorf("%w: %w", replication.ErrSlotInUse, replication.ErrSlotLost), 11, never, ""},
-		"bad row while the source is lost": {errors.Join(replication.ErrUnreachable, &DeliveryError{Err: &route.RowError{}}), 14, never, "dead-letter"},
+		"bad row while the source is lost": {errors.Join(replication.ErrUnreachable, &DeliveryError{Err: &encode.RowError{}}), 14, never, "dead-letter"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := fmt.Errorf("while at it: %w", tc.err)

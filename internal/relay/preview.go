@@ -6,13 +6,13 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // Preview returns the records that up to n of the last rows of a table would become, without
 // sending any: made by the same router from the same texts. A row that cannot become one ends
-// them, with a *[route.RowError]; a table that cannot is a *[route.ColumnError]. Of the
+// them, with a *[encode.RowError]; a table that cannot is a *[encode.ColumnError]. Of the
 // transaction, which is gone, they have nothing but the present time. Of cfg, Source.Conn, Route and
 // StartupTimeout count.
 func Preview(ctx context.Context, cfg Config, table string, n int) ([]sink.Record, error) {
@@ -42,7 +42,7 @@ func Clone(rec sink.Record) sink.Record {
 // IsRefusal reports whether err says that a table or one of its rows cannot become a record, and not that
 // this could not be found out.
 func IsRefusal(err error) bool {
-	_, table := errors.AsType[*route.ColumnError](err)
-	_, row := errors.AsType[*route.RowError](err)
+	_, table := errors.AsType[*encode.ColumnError](err)
+	_, row := errors.AsType[*encode.RowError](err)
 	return table || row
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -21,7 +21,7 @@ type publisher interface {
 // of each boundary in read order. It belongs to one goroutine.
 type publication struct {
 	decoder  *decoder.Decoder
-	router   *route.Router
+	router   *encode.Router
 	tracker  *checkpoint.Tracker
 	producer publisher
 	flow     *flow
@@ -42,7 +42,7 @@ type publication struct {
 	copy     *initialCopy // what comes before the stream; nil: nothing
 
 	// describe is what the router asks the catalog by. Nil where it needs none.
-	describe func(context.Context) route.Describe
+	describe func(context.Context) encode.Describe
 
 	// The relay has pg_logical_emit_message tell it, in the stream, which transactions have
 	// been delivered by then.
@@ -58,7 +58,7 @@ type publication struct {
 
 // An openTx is the transaction being read.
 type openTx struct {
-	route.Tx
+	encode.Tx
 	rows     int    // those seen so far that are or would be records
 	snapshot string // what a message of ours in it said
 	skipped  bool   // nothing of it is sent
@@ -242,7 +242,7 @@ func (p *publication) begin(b *decoder.Begin) {
 	p.tracker.Begin(b.CommitLSN)
 	p.flow.commits.begin(b.CommitLSN, b.CommitTime)
 	p.open = openTx{
-		Tx:      route.Tx{CommitLSN: b.CommitLSN, CommitTime: b.CommitTime, Timestamp: b.CommitTime},
+		Tx:      encode.Tx{CommitLSN: b.CommitLSN, CommitTime: b.CommitTime, Timestamp: b.CommitTime},
 		skipped: p.skip.covers(b.CommitLSN),
 	}
 	// A broker may refuse a timestamp from the future (KIP-1030).

@@ -13,7 +13,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -23,7 +23,7 @@ import (
 type Config struct {
 	Name   string // in log lines
 	Source replication.Config
-	Route  route.Config
+	Route  encode.Config
 	Sink   sink.Config
 
 	// Create makes publication and slot when neither exists yet, over Tables. A slot that
@@ -120,8 +120,8 @@ func (cfg Config) withDefaults() Config {
 type Relay struct {
 	cfg     Config
 	log     *slog.Logger
-	router  *route.Router // the publication's
-	checker checker       // for what the catalog says
+	router  *encode.Router // the publication's
+	checker checker        // for what the catalog says
 	client  atomic.Pointer[sink.Client]
 	flow    flow
 	phase   phase
@@ -141,11 +141,11 @@ type Relay struct {
 // New returns a Relay. It contacts nobody; cfg is checked as far as that is possible
 // without.
 func New(cfg Config, log *slog.Logger) (*Relay, error) {
-	router, err := route.New(cfg.Route)
+	router, err := encode.New(cfg.Route)
 	if err != nil {
 		return nil, err
 	}
-	second, err := route.New(cfg.Route)
+	second, err := encode.New(cfg.Route)
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -57,7 +57,7 @@ func (p *publication) hand(ctx context.Context, rec *sink.Record) error {
 
 // deadRow returns the dead letter of a row that did not become a record because of err.
 func (p *publication) deadRow(index int, row *decoder.Insert, err error) (*sink.Record, error) {
-	return p.refused(p.tx.Tx, index, err, func(topic string, o route.Origin, refused *route.RowError) *sink.Record {
+	return p.refused(p.tx.Tx, index, err, func(topic string, o encode.Origin, refused *encode.RowError) *sink.Record {
 		return p.router.DeadRow(topic, o, row, refused)
 	})
 }
@@ -65,15 +65,15 @@ func (p *publication) deadRow(index int, row *decoder.Insert, err error) (*sink.
 // refused returns the dead letter that letter makes of what did not become a record because of
 // err, or the error that ends the session. A table whose columns are not those configured is
 // not about one row, and a catalog that does not answer about none.
-func (p *publication) refused(tx route.Tx, index int, err error,
-	letter func(topic string, o route.Origin, refused *route.RowError) *sink.Record,
+func (p *publication) refused(tx encode.Tx, index int, err error,
+	letter func(topic string, o encode.Origin, refused *encode.RowError) *sink.Record,
 ) (*sink.Record, error) {
-	if refused, ok := errors.AsType[*route.RowError](err); ok {
-		o := route.Origin{Slot: p.deadLetters.slot, Tx: tx, Index: index}
+	if refused, ok := errors.AsType[*encode.RowError](err); ok {
+		o := encode.Origin{Slot: p.deadLetters.slot, Tx: tx, Index: index}
 		if p.deadLetters.take(refused.Error(), o) {
 			return letter(p.deadLetters.topic, o, refused), nil
 		}
-	} else if !as[*route.ColumnError](err) {
+	} else if !as[*encode.ColumnError](err) {
 		return nil, err
 	}
 	return nil, &DeliveryError{CommitLSN: tx.CommitLSN, Row: index, Err: err}
@@ -123,7 +123,7 @@ func (p *publication) messageRow(ctx context.Context, m *decoder.LogicalMessage)
 // byte less, where nothing else can begin. It has no time but that of its reading.
 func (p *publication) loneMessage(ctx context.Context, m *decoder.LogicalMessage) error {
 	end, now := m.LSN, time.Now()
-	tx := route.Tx{CommitLSN: end - 1, CommitTime: now, Timestamp: now}
+	tx := encode.Tx{CommitLSN: end - 1, CommitTime: now, Timestamp: now}
 	skipped := p.skip.covers(tx.CommitLSN)
 	var rec *sink.Record
 	if !skipped {
@@ -148,12 +148,12 @@ func (p *publication) loneMessage(ctx context.Context, m *decoder.LogicalMessage
 }
 
 // routeMessage makes the record of a message, or its dead letter.
-func (p *publication) routeMessage(tx route.Tx, index int, m *decoder.LogicalMessage) (*sink.Record, error) {
+func (p *publication) routeMessage(tx encode.Tx, index int, m *decoder.LogicalMessage) (*sink.Record, error) {
 	err := p.router.RouteMessage(tx, index, m, &p.rec)
 	if err == nil {
 		return &p.rec, nil
 	}
-	return p.refused(tx, index, err, func(topic string, o route.Origin, refused *route.RowError) *sink.Record {
+	return p.refused(tx, index, err, func(topic string, o encode.Origin, refused *encode.RowError) *sink.Record {
 		return p.router.DeadMessage(topic, o, m, refused)
 	})
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
-	"github.com/outbox-cdc/outbox-cdc/internal/connectdata"
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -48,7 +48,7 @@ func keyedRelation() *replication.WALData {
 
 func sessionWith(tb testing.TB, cfg Config, src source, prod producer, start pglogrepl.LSN, lost cut) (*session, *bytes.Buffer) {
 	tb.Helper()
-	cfg.Route.Columns, cfg.Route.Topic, cfg.DrainTimeout = route.DefaultColumns(), "${route}", drainTimeout
+	cfg.Route.Columns, cfg.Route.Topic, cfg.DrainTimeout = encode.DefaultColumns(), "${route}", drainTimeout
 	log := new(bytes.Buffer)
 	c, err := New(cfg, slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil {
@@ -60,14 +60,14 @@ func sessionWith(tb testing.TB, cfg Config, src source, prod producer, start pgl
 var errLost = fmt.Errorf("read: %w", replication.ErrUnreachable)
 
 func TestUpdates(t *testing.T) {
-	for policy, tc := range map[route.Updates]struct {
+	for policy, tc := range map[encode.Updates]struct {
 		sent, level string
 	}{
-		"":                 {sent: "a/1"},
-		route.UpdateStop:   {sent: "a/1"},
-		route.UpdateIgnore: {sent: "a/1 a/2 a/3 a/4"},
-		route.UpdateWarn:   {sent: "a/1 a/2 a/3 a/4", level: "WARN"},
-		route.UpdateError:  {sent: "a/1 a/2 a/3 a/4", level: "ERROR"},
+		"":                  {sent: "a/1"},
+		encode.UpdateStop:   {sent: "a/1"},
+		encode.UpdateIgnore: {sent: "a/1 a/2 a/3 a/4"},
+		encode.UpdateWarn:   {sent: "a/1 a/2 a/3 a/4", level: "WARN"},
+		encode.UpdateError:  {sent: "a/1 a/2 a/3 a/4", level: "ERROR"},
 	} {
 		t.Run(string(policy), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestUpdates(t *testing.T) {
 					begin(200), insert("a", 2), update(3, 2), insert("a", 4), commit(200, 210),
 				}
 				src, prod := &scriptedSource{script: script, err: errLost}, newScriptedProducer()
-				s, log := sessionWith(t, Config{Route: route.Config{OnUpdate: policy}}, src, prod, 0, cut{})
+				s, log := sessionWith(t, Config{Route: encode.Config{OnUpdate: policy}}, src, prod, 0, cut{})
 				err := s.run(t.Context())
 				var change *ChangeError
 				switch stops := tc.sent == "a/1"; {
@@ -101,7 +101,7 @@ func TestUpdates(t *testing.T) {
 func TestDroppedUpdatesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		u := newUpdates(route.UpdateWarn, slog.New(slog.NewTextHandler(&log, nil)))
+		u := newUpdates(encode.UpdateWarn, slog.New(slog.NewTextHandler(&log, nil)))
 		rel := Relation(replication.Table{Schema: "public", Name: "outbox"})
 		for range 3 {
 			u.drop(t.Context(), rel)
@@ -120,7 +120,7 @@ func TestDroppedUpdatesAreCounted(t *testing.T) {
 // What is a row of a transaction that is cut has the same index when it comes again.
 func TestCutAmongUpdatesAndMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg := Config{Route: route.Config{OnUpdate: route.UpdateIgnore}, Messages: []string{"rows"}}
+		cfg := Config{Route: encode.Config{OnUpdate: encode.UpdateIgnore}, Messages: []string{"rows"}}
 		whole := script{
 			begin(100), update(9, 0), message("rows", 50, 1, 1), message("other", 51, 1, 8),
 			update(2, 9), update(7, 0), insert("a", 3), update(4, 3), commit(100, 110),
@@ -225,7 +225,7 @@ func TestBadMessage(t *testing.T) {
 func TestSkip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := Config{SkipTo: 210, Messages: []string{"rows"}}
-		cfg.Route.Columns, cfg.Route.Topic = route.DefaultColumns(), "${route}"
+		cfg.Route.Columns, cfg.Route.Topic = encode.DefaultColumns(), "${route}"
 		var log bytes.Buffer
 		c, err := New(cfg, slog.New(slog.NewTextHandler(&log, nil)))
 		if err != nil {
@@ -293,10 +293,10 @@ func TestCatalogThatDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, prod := &scriptedSource{script: join(transaction(100, 110, "a", 1))}, newScriptedProducer()
 		cfg := Config{DeadLetterTopic: "dead"}
-		cfg.Route.Encoding.Key = connectdata.JSONSchema
+		cfg.Route.Encoding.Key = connect.JSONSchema
 		s, _ := sessionWith(t, cfg, src, prod, 0, cut{})
-		s.publication.describe = func(context.Context) route.Describe {
-			return func(*decoder.Relation) ([]connectdata.Column, error) {
+		s.publication.describe = func(context.Context) encode.Describe {
+			return func(*decoder.Relation) ([]connect.Column, error) {
 				return nil, fmt.Errorf("%w: no route to host", replication.ErrUnreachable)
 			}
 		}

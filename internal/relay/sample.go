@@ -5,12 +5,12 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// CheckTable returns a *[route.ColumnError] if rows of t cannot become records. Of cfg, Source.Conn,
+// CheckTable returns a *[encode.ColumnError] if rows of t cannot become records. Of cfg, Source.Conn,
 // Route and StartupTimeout count.
 func CheckTable(ctx context.Context, cfg Config, t replication.Table) error {
 	router, err := NewRouter(ctx, cfg)
@@ -22,8 +22,8 @@ func CheckTable(ctx context.Context, cfg Config, t replication.Table) error {
 
 // NewRouter returns a Router for cfg.Route that asks the catalog of cfg.Source.Conn, as long as ctx
 // lasts, where it needs to.
-func NewRouter(ctx context.Context, cfg Config) (*route.Router, error) {
-	router, err := route.New(cfg.Route)
+func NewRouter(ctx context.Context, cfg Config) (*encode.Router, error) {
+	router, err := encode.New(cfg.Route)
 	if err == nil {
 		router.SetDescribe((&Relay{cfg: cfg.withDefaults()}).describe(ctx))
 	}
@@ -51,7 +51,7 @@ func Sample(ctx context.Context, cfg Config, table string, n int, visit func(rec
 	row := &decoder.Insert{Relation: rel}
 	for i, values := range rows {
 		SetRow(row, values)
-		if err := router.Route(route.Tx{CommitTime: now, Timestamp: now}, i, row, &rec); !visit(&rec, err) {
+		if err := router.Route(encode.Tx{CommitTime: now, Timestamp: now}, i, row, &rec); !visit(&rec, err) {
 			return nil
 		}
 	}

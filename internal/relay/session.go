@@ -12,7 +12,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -222,7 +222,7 @@ func (s *session) deadRecord(r *sink.Record, refused *sink.RecordError) *sink.Re
 	if !ok {
 		return nil
 	}
-	tx := route.Tx{CommitLSN: commitLSN, Timestamp: r.Timestamp}
+	tx := encode.Tx{CommitLSN: commitLSN, Timestamp: r.Timestamp}
 	return s.publication.deadLetters.record(tx, index, r, refused)
 }
 
@@ -238,7 +238,7 @@ func (s *session) locate(seqs []uint64, err error) error {
 	lost := &DeliveryError{CommitLSN: commitLSN, Row: index, Err: err}
 	if rec, ok := errors.AsType[*sink.RecordError](err); ok {
 		for _, h := range rec.Headers {
-			if h.Key == route.IDHeader {
+			if h.Key == encode.IDHeader {
 				lost.ID = string(h.Value)
 			}
 		}

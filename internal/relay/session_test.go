@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pglogrepl"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -229,7 +229,7 @@ const drainTimeout = 25 * time.Second
 
 func sessionOf(tb testing.TB, src source, prod producer, start pglogrepl.LSN, lost cut) *session {
 	tb.Helper()
-	c, err := New(Config{Route: route.Config{Columns: route.DefaultColumns(), Topic: "${route}"}, DrainTimeout: drainTimeout}, slog.New(slog.DiscardHandler))
+	c, err := New(Config{Route: encode.Config{Columns: encode.DefaultColumns(), Topic: "${route}"}, DrainTimeout: drainTimeout}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -348,7 +348,7 @@ func TestBadRow(t *testing.T) {
 		synctest.Wait()
 		prod.ack(2)
 		err := <-ended
-		var row *route.RowError
+		var row *encode.RowError
 		if !errors.As(err, &row) || row.ID != "id-3" || !strings.HasPrefix(err.Error(), "transaction 0/C8, row 1: ") {
 			t.Errorf("session ended with %v", err)
 		}

@@ -4,7 +4,7 @@ import (
 	"encoding/hex"
 	"errors"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -26,7 +26,7 @@ func newSpans(t *tracing.Tracer) *spans {
 
 // begin begins the span of a record that was made of a row of tx, if the row's context is sampled,
 // and has the record name it. It returns the trace's id then.
-func (s *spans) begin(rec *sink.Record, tx route.Tx) (id traceID, ok bool) {
+func (s *spans) begin(rec *sink.Record, tx encode.Tx) (id traceID, ok bool) {
 	m := tracing.Message{
 		Seq: rec.Seq, Topic: rec.Topic, Key: rec.Key, Size: len(rec.Value), Tombstone: rec.Value == nil,
 		CommitLSN: tx.CommitLSN, Committed: tx.CommitTime,
@@ -38,7 +38,7 @@ func (s *spans) begin(rec *sink.Record, tx route.Tx) (id traceID, ok bool) {
 			at = i
 		case tracing.StateHeader:
 			m.State = h.Value
-		case route.IDHeader:
+		case encode.IDHeader:
 			m.ID = h.Value
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/tracetest"
@@ -25,7 +25,7 @@ const (
 
 // recordWith has the headers that a row brings.
 func recordWith(seq uint64, headers ...string) *sink.Record {
-	rec := &sink.Record{Seq: seq, Topic: "order", Key: []byte("a"), Value: []byte("1"), Headers: []sink.Header{{Key: route.IDHeader, Value: []byte("id-1")}}}
+	rec := &sink.Record{Seq: seq, Topic: "order", Key: []byte("a"), Value: []byte("1"), Headers: []sink.Header{{Key: encode.IDHeader, Value: []byte("id-1")}}}
 	for i := 0; i < len(headers); i += 2 {
 		rec.Headers = append(rec.Headers, sink.Header{Key: headers[i], Value: []byte(headers[i+1])})
 	}
@@ -45,7 +45,7 @@ func TestSpanOfRecord(t *testing.T) {
 		"of another case": {"Traceparent", traceparent},
 	} {
 		rec, want := recordWith(1, headers...), recordWith(1, headers...)
-		if id, ok := s.begin(rec, route.Tx{CommitLSN: 100}); ok || id != (traceID{}) {
+		if id, ok := s.begin(rec, encode.Tx{CommitLSN: 100}); ok || id != (traceID{}) {
 			t.Errorf("%s: a span of %s", name, id)
 		}
 		if diff := cmp.Diff(want, rec); diff != "" {
@@ -53,7 +53,7 @@ func TestSpanOfRecord(t *testing.T) {
 		}
 	}
 	rec, want := recordWith(7, "a", "b", "tracestate", "x=y", "traceparent", traceparent), recordWith(7, "a", "b", "tracestate", "x=y", "traceparent", "")
-	id, ok := s.begin(rec, route.Tx{CommitLSN: 0x64, CommitTime: time.Now()})
+	id, ok := s.begin(rec, encode.Tx{CommitLSN: 0x64, CommitTime: time.Now()})
 	if !ok || id.String() != aTrace {
 		t.Fatalf("%s, %v", id, ok)
 	}
@@ -81,7 +81,7 @@ func TestSpanWithoutDelivery(t *testing.T) {
 	tracer := tracing.New(tracing.Config{URL: r.URL}, slog.New(slog.DiscardHandler))
 	s := newSpans(tracer)
 	for seq := range uint64(2) {
-		if _, ok := s.begin(recordWith(seq, "traceparent", traceparent), route.Tx{CommitTime: time.Now()}); !ok {
+		if _, ok := s.begin(recordWith(seq, "traceparent", traceparent), encode.Tx{CommitTime: time.Now()}); !ok {
 			t.Fatal("no span")
 		}
 	}

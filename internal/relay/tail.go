@@ -11,7 +11,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -52,7 +52,7 @@ type Tail struct {
 // slot is not empty, where that slot stands. Of cfg, Source but its Slot, Route, Messages,
 // DeadLetterTopic and StartupTimeout count. The Tail must be run.
 func OpenTail(ctx context.Context, cfg Config, slot string, log *slog.Logger) (*Tail, error) {
-	router, err := route.New(cfg.Route)
+	router, err := encode.New(cfg.Route)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func OpenTail(ctx context.Context, cfg Config, slot string, log *slog.Logger) (*
 }
 
 // newTail returns the Tail of a stream that has been started.
-func newTail(cfg Config, router *route.Router, stream source, published *replication.Publication, log *slog.Logger) *Tail {
+func newTail(cfg Config, router *encode.Router, stream source, published *replication.Publication, log *slog.Logger) *Tail {
 	t := &Tail{cfg: cfg, stream: stream, tracker: checkpoint.New(0)}
 	f := new(flow)
 	f.begin(t.tracker)
@@ -158,7 +158,7 @@ func (t *Tail) refused(err error) error {
 		shown.CommitLSN, shown.Index, shown.Reason = row.CommitLSN, row.Row, row.Err.Error()
 	} else if change, ok := errors.AsType[*ChangeError](err); ok {
 		shown.CommitLSN, shown.Reason = change.CommitLSN, change.Error()
-	} else if as[*route.ColumnError](err) {
+	} else if as[*encode.ColumnError](err) {
 		return nil // of a table: each of its rows will say so
 	} else {
 		return err
@@ -181,7 +181,7 @@ func (t tailer) Send(_ context.Context, rec *sink.Record) error {
 	}
 	if rec.Topic == t.cfg.DeadLetterTopic {
 		for _, h := range rec.Headers {
-			if h.Key == route.DeadLetterReason {
+			if h.Key == encode.DeadLetterReason {
 				shown.Reason = string(h.Value)
 			}
 		}

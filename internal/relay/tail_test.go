@@ -14,14 +14,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pglogrepl"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
 func tailOf(t *testing.T, src source, deadLetterTopic string) *Tail {
 	t.Helper()
-	cfg := Config{Route: route.Config{Columns: route.DefaultColumns(), Topic: "${route}"}, DeadLetterTopic: deadLetterTopic}
-	router, err := route.New(cfg.Route)
+	cfg := Config{Route: encode.Config{Columns: encode.DefaultColumns(), Topic: "${route}"}, DeadLetterTopic: deadLetterTopic}
+	router, err := encode.New(cfg.Route)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -155,7 +155,7 @@ func (c *Relay) look(ctx context.Context, catalog *replication.Catalog) error {
 // not say is left to the stream.
 func (c *Relay) stillRoutable(ctx context.Context, catalog *replication.Catalog) error {
 	err := c.checker.check(catalog, c.describe(ctx))
-	if err == nil || as[*route.ColumnError](err) {
+	if err == nil || as[*encode.ColumnError](err) {
 		return err
 	}
 	if ctx.Err() != nil {

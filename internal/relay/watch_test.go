@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -81,7 +81,7 @@ func newWatch(t *testing.T, looks ...step) *watch {
 	t.Helper()
 	w := &watch{observer: &scriptedObserver{began: time.Now(), looks: looks}}
 	log := slog.New(slog.NewTextHandler(&w.log, nil))
-	c, err := New(Config{Name: "orders", Route: route.Config{Columns: route.DefaultColumns(), Topic: "${route}"}}, log)
+	c, err := New(Config{Name: "orders", Route: encode.Config{Columns: encode.DefaultColumns(), Topic: "${route}"}}, log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -42,14 +42,14 @@ type Replay struct {
 
 	cfg    relay.Config
 	log    *slog.Logger
-	router *route.Router
+	router *encode.Router
 	row    decoder.Insert
 	id     int // the index of the id's column
 	rec    sink.Record
 }
 
 // Open selects the rows. Of cfg, Source.Conn, Route, Sink, StartupTimeout and DrainTimeout count.
-// The error is a *[route.ColumnError] if rows of the table cannot become records.
+// The error is a *[encode.ColumnError] if rows of the table cannot become records.
 func Open(ctx context.Context, cfg relay.Config, sel replication.Selection, log *slog.Logger) (*Replay, error) {
 	rows, err := replication.Select(ctx, cfg.Source, sel)
 	if err != nil {
@@ -59,7 +59,7 @@ func Open(ctx context.Context, cfg relay.Config, sel replication.Selection, log 
 		cfg.Route.Columns.Timestamp = rows.Time
 	}
 	cfg.Route.PositionHeaders = false
-	cfg.Route.Static = append(slices.Clone(cfg.Route.Static), route.StaticHeader{Name: Header, Value: "true"})
+	cfg.Route.Static = append(slices.Clone(cfg.Route.Static), encode.StaticHeader{Name: Header, Value: "true"})
 	r := &Replay{Rows: rows, cfg: cfg, log: log, row: decoder.Insert{Relation: relay.Relation(rows.Table)}}
 	if r.router, err = relay.NewRouter(ctx, cfg); err == nil {
 		err = r.router.Check(r.row.Relation)
@@ -79,7 +79,7 @@ func (r *Replay) Close(ctx context.Context) { r.Rows.Close(ctx) }
 func (r *Replay) route(values [][]byte) error {
 	relay.SetRow(&r.row, values)
 	now := time.Now()
-	err := r.router.Route(route.Tx{CommitTime: now, Timestamp: now}, 0, &r.row, &r.rec)
+	err := r.router.Route(encode.Tx{CommitTime: now, Timestamp: now}, 0, &r.row, &r.rec)
 	if relay.IsRefusal(err) {
 		return &RowError{ID: string(values[r.id]), Err: err}
 	}

@@ -75,7 +75,7 @@ func (c *client) sendAll() bool {
 				messages = append(messages, walData(0, relation()))
 				sentRelation = true
 			}
-			if !c.sendTransaction(append(messages, encode(tx)...)) {
+			if !c.sendTransaction(append(messages, messagesOf(tx)...)) {
 				return false
 			}
 			c.mu.Lock()
@@ -264,8 +264,8 @@ func relation() []byte {
 	return b
 }
 
-// encode returns the messages of a transaction.
-func encode(tx *transaction) [][]byte {
+// messagesOf returns the messages of a transaction.
+func messagesOf(tx *transaction) [][]byte {
 	b := binary.BigEndian.AppendUint64([]byte{'B'}, uint64(tx.commitLSN))
 	b = binary.BigEndian.AppendUint64(b, 0)
 	messages := [][]byte{walData(tx.commitLSN, binary.BigEndian.AppendUint32(b, 731))}

@@ -13,8 +13,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
-	"github.com/outbox-cdc/outbox-cdc/internal/route"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -72,7 +72,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	w.cfg = relay.Config{
 		Name:          "twin",
 		Source:        replication.Config{Publication: "pub", Slot: "slot", StatusInterval: time.Duration(100+rng.IntN(900)) * time.Millisecond},
-		Route:         route.Config{Columns: route.DefaultColumns(), Topic: "${route}"},
+		Route:         encode.Config{Columns: encode.DefaultColumns(), Topic: "${route}"},
 		Sink:          sink.Config{Brokers: w.kafka.addrs(), WindowRecords: []int{0, 1, 10, 100}[rng.IntN(4)], ConnectionsPerBroker: 1 + rng.IntN(3)},
 		PositionTopic: positions,
 		DrainTimeout:  time.Duration(1+rng.IntN(25)) * time.Second,

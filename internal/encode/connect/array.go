@@ -1,0 +1,175 @@
+package connect
+
+import (
+	"bytes"
+	"errors"
+)
+
+var (
+	errNotArray   = errors.New("not an array")
+	errNested     = errors.New("an array of arrays: Debezium writes a memory address, or nulls")
+	errNestedType = errors.New("an array of arrays has no schema in Connect")
+	errArrayDate  = errors.New("a date in an array, infinite or before Christ: Debezium writes another")
+	errArrayTime  = errors.New("a time in an array: Debezium cuts it to milliseconds, and 24:00 to nothing")
+	errArrayBits  = errors.New("bits in an array: Debezium cannot write them")
+	errElement    = errors.New("an element that is NULL: Debezium's schema forbids it")
+)
+
+// An arrayReader walks over what array_out prints.
+type arrayReader struct {
+	text []byte
+	err  error
+}
+
+// open begins at the first brace; the bounds in front of it, [2:3]=, are skipped.
+func (r *arrayReader) open() {
+	if len(r.text) > 0 && r.text[0] == '[' {
+		_, r.text, _ = bytes.Cut(r.text, []byte("="))
+	}
+	r.expect('{')
+}
+
+func (r *arrayReader) expect(c byte) {
+	if len(r.text) == 0 || r.text[0] != c {
+		r.err = errNotArray
+		r.text = nil
+		return
+	}
+	r.text = r.text[1:]
+}
+
+func (r *arrayReader) peek() byte {
+	if len(r.text) == 0 {
+		return 0
+	}
+	return r.text[0]
+}
+
+// element reads one element that is not an array; null says that it is NULL, unquoted.
+func (r *arrayReader) element() (text []byte, null bool) {
+	if r.peek() == '"' {
+		text, rest, ok := unquote(r.text)
+		if !ok {
+			r.err, rest = errNotArray, nil
+		}
+		r.text = rest
+		return text, false
+	}
+	end := bytes.IndexAny(r.text, ",}")
+	if end <= 0 {
+		r.err, r.text = errNotArray, nil
+		return nil, false
+	}
+	text, r.text = r.text[:end], r.text[end:]
+	if i := bytes.IndexByte(text, '\\'); i >= 0 {
+		text, _, _ = unescape(text[:i], append(bytes.Clone(text[i:]), '"'))
+	}
+	return text, string(text) == "NULL"
+}
+
+// exactElement is the codec of an element that refuses what Debezium damages in arrays alone,
+// where the driver makes other Java types of the values.
+func exactElement(oid uint32, elem codec) codec {
+	var damaged func(text []byte) error
+	switch oid {
+	case oidDate:
+		damaged = func(text []byte) error {
+			if infinity(text) != 0 || bytes.HasSuffix(text, []byte(" BC")) {
+				return errArrayDate
+			}
+			return nil
+		}
+	case oidTime:
+		damaged = func(text []byte) error {
+			if i, err := parseTime(text, false); err != nil || i.micros%1000 != 0 || i.micros == microsPerDay {
+				return errArrayTime
+			}
+			return nil
+		}
+	case oidBit:
+		damaged = func([]byte) error { return errArrayBits }
+	default:
+		return elem
+	}
+	inner := elem.append
+	elem.append = func(dst []byte, s style, text []byte) ([]byte, error) {
+		if err := damaged(text); err != nil {
+			return nil, err
+		}
+		return inner(dst, s, text)
+	}
+	return elem
+}
+
+// arrayCodec converts an array of what elem converts.
+func arrayCodec(elem codec, m modes) codec {
+	if !elem.required {
+		elem.schema.optional = true
+	}
+	c := codec{schema: schema{kind: "array", items: &elem.schema}}
+	c.append = func(dst []byte, s style, text []byte) ([]byte, error) {
+		r := arrayReader{text: text}
+		r.open()
+		dst = appendArray(dst, s, &r, elem, m, 0)
+		if r.err == nil && len(r.text) > 0 {
+			r.err = errNotArray
+		}
+		return dst, r.err
+	}
+	return c
+}
+
+// appendArray appends the array whose brace has been read.
+func appendArray(dst []byte, s style, r *arrayReader, elem codec, m modes, depth int) []byte {
+	comma := ","
+	if s == java {
+		comma = ", "
+	}
+	dst = append(dst, '[')
+	for first := true; r.err == nil && r.peek() != '}'; first = false {
+		if !first {
+			r.expect(',')
+			dst = append(dst, comma...)
+		}
+		if r.peek() != '{' {
+			dst = appendElement(dst, s, r, elem, m)
+			continue
+		}
+		switch r.expect('{'); {
+		case m.Exact:
+			r.err = errNested
+		case s == jsonTyped:
+			r.err = errNestedType
+		case depth > 5: // MAXDIM
+			r.err = errNotArray
+		default:
+			dst = appendArray(dst, s, r, elem, m, depth+1)
+		}
+	}
+	if r.err == nil {
+		r.expect('}')
+	}
+	return append(dst, ']')
+}
+
+func appendElement(dst []byte, s style, r *arrayReader, elem codec, m modes) []byte {
+	text, null := r.element()
+	if r.err != nil {
+		return dst
+	}
+	if null {
+		if elem.required && m.Exact {
+			r.err = errElement
+		}
+		return append(dst, "null"...)
+	}
+	if s == plain {
+		s = nested
+	}
+	out, err := elem.append(dst, s, text)
+	if err != nil {
+		r.err = err
+		return dst
+	}
+	return out
+}

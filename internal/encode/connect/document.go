@@ -1,0 +1,207 @@
+package connect
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/tidwall/gjson"
+)
+
+// A node is a value in a JSON document.
+type node struct {
+	kind    nodeKind
+	text    string         // of a string its characters, of a number its spelling
+	members []member       // of an object, in the order in which their names came first
+	places  map[string]int // of the members by name; nil as long as they are few
+	elems   []node         // of an array
+}
+
+type nodeKind uint8
+
+const (
+	nullNode nodeKind = iota
+	boolNode
+	stringNode
+	numberNode
+	arrayNode
+	objectNode
+)
+
+type member struct {
+	name  string
+	value node
+}
+
+// Limits of Jackson, beyond which a document is a text like any other.
+const (
+	maxDepth  = 1000
+	maxNumber = 1000
+)
+
+// parseDocument reads the object or array that text begins with; ok is false if it begins with
+// something else. What follows the document is ignored, as Jackson does.
+func parseDocument(text []byte) (n node, ok bool) {
+	if len(text) == 0 || text[0] != '{' && text[0] != '[' {
+		return node{}, false
+	}
+	if !gjson.ValidBytes(text) {
+		var first json.RawMessage
+		if json.NewDecoder(bytes.NewReader(text)).Decode(&first) != nil {
+			return node{}, false
+		}
+		text = first
+	}
+	return parseNode(gjson.ParseBytes(text), 1)
+}
+
+func parseNode(v gjson.Result, depth int) (n node, ok bool) {
+	switch v.Type {
+	case gjson.Null:
+		return node{}, true
+	case gjson.True, gjson.False:
+		return node{kind: boolNode, text: v.Raw}, true
+	case gjson.String:
+		return node{kind: stringNode, text: v.Str}, true
+	case gjson.Number:
+		return node{kind: numberNode, text: v.Raw}, len(v.Raw) <= maxNumber
+	case gjson.JSON:
+	}
+	if depth > maxDepth {
+		return node{}, false
+	}
+	ok = true
+	if n.kind = arrayNode; v.IsObject() {
+		n.kind = objectNode
+	}
+	v.ForEach(func(name, value gjson.Result) bool {
+		var child node
+		if child, ok = parseNode(value, depth+1); !ok {
+			return false
+		}
+		if n.kind == arrayNode {
+			n.elems = append(n.elems, child)
+			return true
+		}
+		n.set(name.Str, child)
+		return true
+	})
+	return n, ok
+}
+
+// integer returns the value of a number without fraction and exponent; ok is false if int64
+// cannot hold it.
+func (n *node) integer() (v int64, whole, ok bool) {
+	if strings.ContainsAny(n.text, ".eE") {
+		return 0, false, false
+	}
+	v, err := strconv.ParseInt(n.text, 10, 64)
+	return v, true, err == nil
+}
+
+// fewMembers is up to how many members are looked for one by one.
+const fewMembers = 16
+
+// set adds a member. The last of a name counts, in the place of the first.
+func (n *node) set(name string, value node) {
+	if at := n.find(name, 0); at >= 0 {
+		n.members[at].value = value
+		return
+	}
+	n.members = append(n.members, member{name, value})
+	if len(n.members) == fewMembers {
+		n.index()
+	} else if n.places != nil {
+		n.places[name] = len(n.members) - 1
+	}
+}
+
+func (n *node) index() {
+	n.places = make(map[string]int, 2*len(n.members))
+	for i := range n.members {
+		n.places[n.members[i].name] = i
+	}
+}
+
+// find returns the place of the member of the name, -1 if there is none. It looks from the
+// place from on, which is right where names are looked up in the document's order.
+func (n *node) find(name string, from int) (at int) {
+	if n.places != nil {
+		if at, ok := n.places[name]; ok {
+			return at
+		}
+		return -1
+	}
+	for i := range n.members {
+		at = from + i
+		if at >= len(n.members) {
+			at -= len(n.members)
+		}
+		if n.members[at].name == name {
+			return at
+		}
+	}
+	return -1
+}
+
+// rename gives all members of n the names that field.name.adjustment.mode says. lost reports
+// whether a name changed, under which Debezium does not find the value, and clash whether two
+// became one.
+func (n *node) rename(mode string) (lost, clash bool) {
+	seen := make(map[string]bool, len(n.members))
+	for i := range n.members {
+		m := &n.members[i]
+		name := adjustName(m.name, mode)
+		lost = lost || name != m.name
+		clash = clash || seen[name]
+		seen[name] = true
+		m.name = name
+		l, c := m.value.rename(mode)
+		lost, clash = lost || l, clash || c
+	}
+	if n.places != nil {
+		n.index()
+	}
+	for i := range n.elems {
+		l, c := n.elems[i].rename(mode)
+		lost, clash = lost || l, clash || c
+	}
+	return lost, clash
+}
+
+// adjustName makes a name of Avro's: of the mode avro with an underscore for every other UTF-16
+// unit, and in front of a digit, of avro_unicode with _u and its number, for underscores too.
+func adjustName(name, mode string) string {
+	unicodeMode := mode == "avro_unicode"
+	var b strings.Builder
+	for i, r := range name {
+		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '_' && !unicodeMode
+		switch {
+		case letter || i > 0 && r >= '0' && r <= '9':
+			b.WriteRune(r)
+		case unicodeMode && r >= 0x10000:
+			writeUnit(&b, 0xd800+(r-0x10000)>>10)
+			writeUnit(&b, 0xdc00+(r-0x10000)&0x3ff)
+		case unicodeMode:
+			writeUnit(&b, r)
+		case r >= 0x10000:
+			b.WriteString("__")
+		default:
+			b.WriteByte('_')
+			if i == 0 && unicode.IsDigit(r) {
+				b.WriteRune(r)
+			}
+		}
+	}
+	return b.String()
+}
+
+func writeUnit(b *strings.Builder, unit rune) {
+	b.WriteString("_u")
+	if unit < 0x100 {
+		b.WriteString("00")
+	}
+	b.WriteString(strconv.FormatInt(int64(unit), 16))
+}

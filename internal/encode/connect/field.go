@@ -1,0 +1,226 @@
+package connect
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Modes are the options of the connector that decide which Connect type a column has.
+// The zero value means Debezium's defaults.
+type Modes struct {
+	Decimal  string // decimal.handling.mode: precise (default), double, string
+	Time     string // time.precision.mode: adaptive (default), adaptive_time_microseconds, connect, isostring, microseconds, nanoseconds
+	Interval string // interval.handling.mode: numeric (default), string
+	HStore   string // hstore.handling.mode: json (default), map
+	Binary   string // binary.handling.mode: bytes (default), base64, base64-url-safe, hex
+
+	// MoneyDigits is money.fraction.digits, the scale of money columns. Nil means 2.
+	MoneyDigits *int
+
+	// Exact refuses, with an error, what Debezium turns into damage. Without it such a value
+	// has the form that the package comment names.
+	Exact bool
+}
+
+// modes are the Modes as codecs use them.
+type modes struct {
+	Modes
+	moneyDigits int
+}
+
+func (m Modes) resolve() (modes, error) {
+	for _, o := range []struct {
+		option, value string
+		allowed       []string
+	}{
+		{"decimal.handling.mode", m.Decimal, []string{"precise", "double", "string"}},
+		{"time.precision.mode", m.Time, []string{"adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"}},
+		{"interval.handling.mode", m.Interval, []string{"numeric", "string"}},
+		{"hstore.handling.mode", m.HStore, []string{"json", "map"}},
+		{"binary.handling.mode", m.Binary, []string{"bytes", "base64", "base64-url-safe", "hex"}},
+	} {
+		if o.value != "" && !slices.Contains(o.allowed, o.value) {
+			return modes{}, fmt.Errorf("%s: %q is not one of %v", o.option, o.value, o.allowed)
+		}
+	}
+	r := modes{Modes: m, moneyDigits: 2}
+	if m.MoneyDigits != nil {
+		r.moneyDigits = *m.MoneyDigits
+	}
+	if r.moneyDigits < 0 {
+		return modes{}, fmt.Errorf("money.fraction.digits: %d is negative", r.moneyDigits)
+	}
+	return r, nil
+}
+
+// A Column is a table's column as its catalog describes it.
+type Column struct {
+	Name     string
+	Type     Type
+	Nullable bool
+	Default  *string // the default's value as text, evaluated; nil: none, or not constant
+}
+
+// A Type is a column's type; domains are resolved to their base.
+type Type struct {
+	OID      uint32   // built-in types are recognised by it
+	Name     string   // pg_type.typname; types of extensions (citext, hstore, ltree) are recognised by it
+	Kind     byte     // pg_type.typtype: 'b' base, 'c' composite, 'e' enum, 'r' range, 'm' multirange
+	Elem     *Type    // of an array; nil otherwise, and optional where the OID is that of a built-in array
+	Labels   []string // of an enum, in pg_enum's order: they are part of its schema
+	Modifier int32    // atttypmod, -1 for none; of a domain: the domain's
+}
+
+// An UnsupportedError says that a column has no form in Kafka Connect: Debezium leaves a column
+// of such a type out of its rows.
+type UnsupportedError struct{ Column, Type string }
+
+// Error names the column and its type.
+func (e *UnsupportedError) Error() string {
+	return fmt.Sprintf("column %q: Debezium leaves values of type %s out", e.Column, e.Type)
+}
+
+var (
+	errNotBytea   = errors.New("no bytea: ByteArrayConverter takes nothing else")
+	errNoTime     = errors.New("no timestamp")
+	errInfinity   = errors.New("infinity is no time")
+	errDefault    = errors.New("NULL where the column has a default: Debezium writes the default")
+	errNotEncoded = errors.New("not an encoding")
+)
+
+// A Field converts the values of one column. It may be used by several goroutines.
+type Field struct {
+	name   string
+	codec  codec
+	exact  bool
+	stamp  bool   // a timestamp column, with or without zone
+	zoned  bool   // with
+	bytea  bool   // whatever the mode
+	prefix string // of JSONSchema: all before the payload
+}
+
+// NewField returns the Field of a column. The error is an [*UnsupportedError] for a type that
+// Debezium does not know, another for modes that it does not.
+func NewField(c Column, m Modes) (*Field, error) {
+	r, err := m.resolve()
+	if err != nil {
+		return nil, err
+	}
+	f := &Field{
+		name: c.Name, exact: m.Exact,
+		stamp: c.Type.OID == oidTimestamp || c.Type.OID == oidTimestamptz,
+		zoned: c.Type.OID == oidTimestamptz,
+		bytea: c.Type.OID == oidBytea,
+	}
+	var ok bool
+	if f.codec, ok = codecOf(c.Type, r); !ok {
+		name := c.Type.Name
+		if name == "" {
+			name = fmt.Sprint("with OID ", c.Type.OID)
+		}
+		return nil, &UnsupportedError{Column: c.Name, Type: name}
+	}
+	f.codec.schema.optional = c.Nullable
+	if c.Default != nil {
+		text, err := f.codec.append(nil, jsonValue, []byte(*c.Default))
+		if err == nil {
+			f.codec.schema.defaults = string(text)
+		}
+	}
+	f.prefix = schemaPrefix(&f.codec.schema)
+	return f, nil
+}
+
+// schemaPrefix is what JsonConverter writes in front of a value of the schema.
+func schemaPrefix(s *schema) string {
+	return string(append(s.appendJSON([]byte(`{"schema":`)), `,"payload":`...))
+}
+
+// Name returns the column's name.
+func (f *Field) Name() string { return f.name }
+
+// Verbatim reports whether enc leaves every text of the column that is not NULL as it is.
+func (f *Field) Verbatim(enc Encoding) bool {
+	switch enc {
+	case Raw:
+		return !f.bytea
+	case String, Simple:
+		return f.codec.same
+	case JSON:
+		return f.codec.number
+	case JSONSchema, Bytes:
+	}
+	return false
+}
+
+// Append appends what enc makes of the column's text to dst. A nil text is NULL. If the part of
+// the record is null, null is true and nothing has been appended. The error says why the value
+// has no such form, never what it is; dst is then what it was.
+func (f *Field) Append(dst []byte, enc Encoding, text []byte) (out []byte, null bool, err error) {
+	if text == nil {
+		return f.appendNull(dst, enc)
+	}
+	switch enc {
+	case Raw:
+		if !f.bytea {
+			return append(dst, text...), false, nil
+		}
+		out, err = appendBytea(dst, text)
+	case Bytes:
+		if !f.bytea || f.codec.text {
+			return dst, false, errNotBytea
+		}
+		out, err = appendBytea(dst, text)
+	case String:
+		out, err = f.codec.append(dst, java, text)
+	case Simple:
+		out, err = f.codec.append(dst, plain, text)
+	case JSON:
+		out, err = f.codec.append(dst, jsonValue, text)
+	case JSONSchema:
+		if out, err = f.codec.append(append(dst, f.prefix...), jsonTyped, text); err == nil {
+			out = append(out, '}')
+		}
+	default:
+		err = errNotEncoded
+	}
+	if err != nil {
+		return dst, false, err
+	}
+	return out, false, nil
+}
+
+func (f *Field) appendNull(dst []byte, enc Encoding) (out []byte, null bool, err error) {
+	if f.exact && f.codec.schema.defaults != "" && enc != Raw {
+		return dst, false, errDefault
+	}
+	switch enc {
+	case JSON:
+		return append(dst, "null"...), false, nil
+	case JSONSchema:
+		return append(append(dst, f.prefix...), "null}"...), false, nil
+	case Raw, String, Simple, Bytes:
+	}
+	return dst, true, nil
+}
+
+// Millis returns the value of a timestamp or timestamptz column in milliseconds since the epoch,
+// smaller units cut off toward zero. The error says why there is none.
+func (f *Field) Millis(text []byte) (int64, error) {
+	if !f.stamp {
+		return 0, errNoTime
+	}
+	i, err := parseTimestamp(text, f.zoned)
+	switch {
+	case err != nil:
+		return 0, err
+	case i.infinite != 0:
+		return 0, errInfinity
+	}
+	micros, ok := i.utc().epoch(1e6)
+	if !ok {
+		return 0, errRange
+	}
+	return micros / 1000, nil
+}

@@ -1,0 +1,264 @@
+package connect
+
+import (
+	"encoding/base64"
+	"errors"
+	"strings"
+	"testing"
+)
+
+func newField(t *testing.T, c Column, m Modes) *Field {
+	t.Helper()
+	f, err := NewField(c, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func column(oid uint32, name string) Column {
+	return Column{Name: "c", Type: Type{OID: oid, Name: name, Kind: 'b', Modifier: -1}, Nullable: true}
+}
+
+func TestNewFieldRefuses(t *testing.T) {
+	for name, tc := range map[string]struct {
+		column      Column
+		modes       Modes
+		unsupported bool
+		want        string
+	}{
+		"composite":     {column: Column{Name: "pair", Type: Type{OID: 90000, Name: "pair", Kind: 'c'}}, unsupported: true, want: `column "pair": Debezium leaves values of type pair out`},
+		"multirange":    {column: Column{Name: "m", Type: Type{OID: 4451, Kind: 'm'}}, unsupported: true, want: `column "m": Debezium leaves values of type with OID 4451 out`},
+		"unknown":       {column: column(2278, "void"), unsupported: true, want: "type void"},
+		"array of name": {column: Column{Name: "a", Type: Type{OID: 1003, Name: "_name", Elem: &Type{OID: oidName}}}, unsupported: true, want: "type _name"},
+		"of unknown":    {column: Column{Name: "a", Type: Type{OID: 90001, Name: "_x", Elem: &Type{OID: 90000, Name: "x"}}}, unsupported: true, want: "type _x"},
+		"decimals":      {column: column(oidText, "text"), modes: Modes{Decimal: "exact"}, want: `decimal.handling.mode: "exact" is not one of`},
+		"times":         {column: column(oidText, "text"), modes: Modes{Time: "structured"}, want: `time.precision.mode: "structured"`},
+		"money":         {column: column(oidMoney, "money"), modes: Modes{MoneyDigits: new(-1)}, want: "money.fraction.digits: -1 is negative"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := NewField(tc.column, tc.modes)
+			if _, unsupported := errors.AsType[*UnsupportedError](err); err == nil || unsupported != tc.unsupported || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%v, want %s", err, tc.want)
+			}
+		})
+	}
+}
+
+// Raw and bytes are the column's own bytes, and only bytea has bytes.
+func TestRawAndBytes(t *testing.T) {
+	for _, tc := range []struct {
+		oid   uint32
+		modes Modes
+		enc   Encoding
+		text  string
+		want  string
+		err   error
+	}{
+		{oid: oidText, enc: Raw, text: `\x41`, want: `\x41`},
+		{oid: oidNumeric, enc: Raw, text: "NaN", want: "NaN", modes: Modes{Exact: true}},
+		{oid: oidBytea, enc: Raw, text: `\x4100`, want: "A\x00"},
+		{oid: oidBytea, enc: Raw, text: `\x4100`, want: "A\x00", modes: Modes{Binary: "hex"}},
+		{oid: oidBytea, enc: Bytes, text: `\x4100`, want: "A\x00"},
+		{oid: oidBytea, enc: Bytes, text: `\x`, want: ""},
+		{oid: oidBytea, enc: Bytes, text: `\x4100`, modes: Modes{Binary: "base64"}, err: errNotBytea},
+		{oid: oidJSONB, enc: Bytes, text: `{}`, err: errNotBytea},
+		{oid: oidBytea, enc: Raw, text: `A\000`, err: errNotBytes},
+		{oid: oidBytea, enc: Simple, text: `\x4`, err: errNotBytes},
+		{oid: oidText, enc: "avro", text: "x", err: errNotEncoded},
+	} {
+		out, null, err := newField(t, column(tc.oid, ""), tc.modes).Append(nil, tc.enc, []byte(tc.text))
+		if string(out) != tc.want || null || !errors.Is(err, tc.err) {
+			t.Errorf("%s of %s: %q, null %t, %v", tc.enc, tc.text, out, null, err)
+		}
+	}
+}
+
+// NULL is a null, the word null, or a payload that is null; with a default it is damage.
+func TestNull(t *testing.T) {
+	plain, preset := column(oidText, "text"), column(oidText, "text")
+	preset.Default = new(`{"`)
+	const schema = `{"schema":{"type":"string","optional":true`
+	for _, tc := range []struct {
+		column Column
+		exact  bool
+		enc    Encoding
+		want   string
+		null   bool
+		err    error
+	}{
+		{column: plain, enc: Raw, null: true},
+		{column: plain, enc: String, null: true},
+		{column: plain, enc: Simple, null: true},
+		{column: plain, enc: Bytes, null: true},
+		{column: plain, enc: JSON, want: "null"},
+		{column: plain, enc: JSONSchema, want: schema + `},"payload":null}`},
+		{column: plain, exact: true, enc: JSON, want: "null"},
+		{column: preset, enc: Simple, null: true},
+		{column: preset, enc: JSONSchema, want: schema + `,"default":"{\""},"payload":null}`},
+		{column: preset, exact: true, enc: Simple, err: errDefault},
+		{column: preset, exact: true, enc: JSONSchema, err: errDefault},
+		{column: preset, exact: true, enc: Raw, null: true},
+	} {
+		out, null, err := newField(t, tc.column, Modes{Exact: tc.exact}).Append(nil, tc.enc, nil)
+		if string(out) != tc.want || null != tc.null || !errors.Is(err, tc.err) {
+			t.Errorf("%s, exact %t: %q, null %t, %v", tc.enc, tc.exact, out, null, err)
+		}
+	}
+}
+
+func TestVerbatim(t *testing.T) {
+	for _, tc := range []struct {
+		oid  uint32
+		want string // the encodings that leave it alone
+	}{
+		{oidText, "raw string simple"},
+		{oidUUID, "raw string simple"},
+		{oidInt8, "raw string simple json"},
+		{oidJSONB, "raw string simple"},
+		{oidBool, "raw"},
+		{oidNumeric, "raw"},
+		{oidTimestamptz, "raw"},
+		{oidBytea, ""},
+	} {
+		f := newField(t, column(tc.oid, ""), Modes{})
+		var got []string
+		for _, enc := range []Encoding{Raw, String, Simple, JSON, JSONSchema, Bytes} {
+			if f.Verbatim(enc) {
+				got = append(got, string(enc))
+			}
+		}
+		if got := strings.Join(got, " "); got != tc.want {
+			t.Errorf("OID %d: verbatim in %q, want %q", tc.oid, got, tc.want)
+		}
+	}
+	if f := newField(t, column(99999, "citext"), Modes{}); f.Name() != "c" || !f.Verbatim(Simple) {
+		t.Error("citext is text")
+	}
+}
+
+func TestMillis(t *testing.T) {
+	for _, tc := range []struct {
+		oid  uint32
+		text string
+		want int64
+		err  error
+	}{
+		{oid: oidTimestamp, text: "2019-03-24 20:52:59.123999", want: 1553460779123},
+		{oid: oidTimestamp, text: "1969-12-31 23:59:59.9995", want: 0},
+		{oid: oidTimestamp, text: "1969-12-31 23:59:59.9985", want: -1},
+		{oid: oidTimestamptz, text: "2019-03-24 22:52:59.5+02", want: 1553460779500},
+		{oid: oidTimestamptz, text: "0044-03-15 12:00:00+00 BC", want: -63517780800000},
+		{oid: oidTimestamp, text: "infinity", err: errInfinity},
+		{oid: oidTimestamp, text: "294276-12-31 23:59:59", err: errRange},
+		{oid: oidTimestamp, text: "24/03/2019 20:52:59", err: errNotTimestamp},
+		{oid: oidTimestamp, text: "2019-03-24 20:52:59+00", err: errNotTimestamp},
+		{oid: oidDate, text: "2019-03-24", err: errNoTime},
+	} {
+		got, err := newField(t, column(tc.oid, ""), Modes{Time: "connect"}).Millis([]byte(tc.text))
+		if got != tc.want || !errors.Is(err, tc.err) {
+			t.Errorf("%s: %d, %v", tc.text, got, err)
+		}
+	}
+}
+
+// What a session with other settings, or another type, would print is an error that does not
+// show it.
+func TestAppendRefuses(t *testing.T) {
+	intArray := Column{Name: "a", Type: Type{OID: 1007, Elem: &Type{OID: oidInt4}, Modifier: -1}}
+	for _, tc := range []struct {
+		column Column
+		text   string
+		want   error
+	}{
+		{column(oidDate, ""), "29/02/2024", errNotDate},
+		{column(oidDate, ""), "2024-13-01", errNotDate},
+		{column(oidTime, ""), "20:52", errNotTime},
+		{column(oidTime, ""), "20:52:59.1234567", errNotTime},
+		{column(oidTimetz, ""), "20:52:59", errNotTime},
+		{column(oidTimestamp, ""), "Thu Feb 29 23:30:00 2024", errNotTimestamp},
+		{column(oidTimestamptz, ""), "2024-02-29 23:30:00 NST", errNotTimestamp},
+		{column(oidInterval, ""), "@ 1 day 2 hours", errNotInterval},
+		{column(oidInterval, ""), "P1D", errNotInterval},
+		{column(oidInterval, ""), "01:00:00 1 day", errNotInterval},
+		{column(oidMoney, ""), "1.234,56 €", errNotMoney},
+		{column(oidMoney, ""), "kr 1 234,56", errNotMoney},
+		{column(oidMoney, ""), "($1,234.56", errNotMoney},
+		{column(oidNumeric, ""), "1e5", errNotNumeric},
+		{column(oidNumeric, ""), "-", errNotNumeric},
+		{Column{Type: Type{OID: oidNumeric, Modifier: 5<<16 + 2 + 4}}, "1.234", errScale},
+		{column(oidFloat8, ""), "1.5x", errNotFloat},
+		{column(oidInt4, ""), "007", errNotInteger},
+		{column(oidBool, ""), "true", errNotBool},
+		{column(oidVarbit, ""), "12", errNotBits},
+		{column(oidPoint, ""), "(1)", errNotGeometry},
+		{column(oidPolygon, ""), "()", errNotGeometry},
+		{column(99999, "hstore"), `"k"=>"v`, errNotHStore},
+		{column(99999, "hstore"), `"k"->"v"`, errNotHStore},
+		{column(99999, "hstore"), `"k"=>"v","l"=>"w"`, errNotHStore},
+		{intArray, "", errNotArray},
+		{intArray, "{1,2", errNotArray},
+		{intArray, "{1,2}}", errNotArray},
+		{intArray, "{,}", errNotArray},
+		{intArray, `{"1`, errNotArray},
+		{intArray, "{{1},{2}}", errNestedType},
+		{intArray, "{x}", errNotInteger},
+	} {
+		f := newField(t, tc.column, Modes{})
+		out, null, err := f.Append([]byte("before"), JSONSchema, []byte(tc.text))
+		if !errors.Is(err, tc.want) || string(out) != "before" || null {
+			t.Errorf("%q: %q, null %t, %v, want %v", tc.text, out, null, err, tc.want)
+		} else if tc.text != "" && tc.text != "-" && strings.Contains(err.Error(), tc.text) {
+			t.Errorf("%q is in %v", tc.text, err)
+		}
+	}
+}
+
+// A scale below zero, which Debezium takes for 2046, is none; money has other locales' brackets.
+func TestBetterNumbers(t *testing.T) {
+	numeric := column(oidNumeric, "")
+	numeric.Type.Modifier = 8<<16 + (2048 - 2) + 4 // numeric(8,-2)
+	if out, _, err := newField(t, numeric, Modes{}).Append(nil, Simple, []byte("12300")); string(out) != "12300" || err != nil {
+		t.Errorf("%s, %v", out, err)
+	}
+	if _, _, err := newField(t, numeric, Modes{Exact: true}).Append(nil, Simple, []byte("12300")); !errors.Is(err, errWideScale) {
+		t.Errorf("exact: %v", err)
+	}
+	for text, want := range map[string]string{"($1,234.50)": "-1234.50", "£7": "7.00", "-$0.00": "0.00", "$92,233,720,368,547,758.07": "92233720368547758.07"} {
+		if out, _, err := newField(t, column(oidMoney, ""), Modes{}).Append(nil, Simple, []byte(text)); string(out) != want || err != nil {
+			t.Errorf("%s: %s, %v", text, out, err)
+		}
+	}
+	for text, want := range map[string]string{"$1.995": "2.00", "$9.995": "10.00", "-$0.004": "0.00", "$1.994": "1.99"} {
+		if out, _, err := newField(t, column(oidMoney, ""), Modes{}).Append(nil, Simple, []byte(text)); string(out) != want || err != nil {
+			t.Errorf("%s: %s, %v", text, out, err)
+		}
+	}
+}
+
+// The digits of a numeric of any length become those of BigInteger.toByteArray.
+func TestUnscaled(t *testing.T) {
+	for _, tc := range []struct {
+		text string
+		want []byte
+	}{
+		{"0", []byte{0}},
+		{"127", []byte{127}},
+		{"128", []byte{0, 128}},
+		{"-128", []byte{128}},
+		{"-129", []byte{255, 127}},
+		{"999999999999999999", []byte{13, 224, 182, 179, 167, 99, 255, 255}},
+		{"9223372036854775808", []byte{0, 128, 0, 0, 0, 0, 0, 0, 0}},
+		{"-9223372036854775808", []byte{128, 0, 0, 0, 0, 0, 0, 0}},
+		{"-9223372036854775809", []byte{255, 127, 255, 255, 255, 255, 255, 255, 255}},
+		{"18446744073709551616", []byte{1, 0, 0, 0, 0, 0, 0, 0, 0}},
+	} {
+		n, err := parseNumber(nil, []byte(tc.text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := string(n.appendUnscaled(nil)); got != base64.StdEncoding.EncodeToString(tc.want) {
+			t.Errorf("%s: %s, want % x", tc.text, got, tc.want)
+		}
+	}
+}

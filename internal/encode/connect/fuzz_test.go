@@ -1,0 +1,83 @@
+package connect
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"unicode/utf8"
+)
+
+// everyType is one of each type and mode that the golden values know.
+func everyType(tb testing.TB) (fields []*Field) {
+	tb.Helper()
+	seen := map[string]bool{}
+	for _, g := range goldens(tb) {
+		for _, exact := range []bool{false, true} {
+			f, err := g.field(tb, exact)
+			if err != nil {
+				continue
+			}
+			if key := fmt.Sprint(f.prefix, exact); !seen[key] {
+				seen[key] = true
+				fields = append(fields, f)
+			}
+		}
+	}
+	return fields
+}
+
+// No text makes a Field panic, change what is in dst, or write JSON that is none; and what is
+// called verbatim is.
+func FuzzAppend(f *testing.F) {
+	for _, g := range goldens(f) {
+		if g.Text != nil {
+			f.Add([]byte(*g.Text))
+		}
+	}
+	fields := everyType(f)
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if text == nil {
+			text = []byte{}
+		}
+		for _, field := range fields {
+			for _, enc := range []Encoding{Raw, String, Simple, JSON, JSONSchema, Bytes} {
+				out, null, err := field.Append([]byte("before"), enc, text)
+				rest, ok := bytes.CutPrefix(out, []byte("before"))
+				if !ok || null || err != nil && len(rest) > 0 {
+					t.Fatalf("%s %s of %q: %q, null %t, %v", field.prefix, enc, text, out, null, err)
+				}
+				if err == nil && utf8.Valid(text) && (enc == JSON || enc == JSONSchema) && !json.Valid(rest) {
+					t.Errorf("%s of %q is no JSON: %s", enc, text, rest)
+				}
+				if err == nil && field.Verbatim(enc) && !bytes.Equal(rest, text) {
+					t.Errorf("%s %s of %q is %q, not verbatim", field.prefix, enc, text, rest)
+				}
+			}
+			_, _ = field.Millis(text)
+		}
+	})
+}
+
+// No document makes an expansion panic, or write JSON that is none, or lose a value.
+func FuzzExpand(f *testing.F) {
+	for _, g := range goldenDocuments(f) {
+		f.Add([]byte(g.Text), g.Options["table.json.payload.null.behavior"] != "", g.Options["table.json.payload.empty.array.behavior"] != "")
+	}
+	field := documentField(f, false)
+	f.Fuzz(func(t *testing.T, text []byte, nulls, emptyArrays bool) {
+		if !utf8.Valid(text) || text == nil {
+			return
+		}
+		x := Expansion{Nulls: nulls, EmptyArrays: emptyArrays}
+		for _, enc := range []Encoding{JSON, JSONSchema} {
+			out, _, err := field.AppendExpanded(nil, enc, x, text)
+			if err != nil || !json.Valid(out) {
+				t.Fatalf("%s of %q: %s, %v", enc, text, out, err)
+			}
+			if enc == JSON && json.Valid(text) && bytes.IndexAny(text, "{[") == 0 && out[0] != '"' && !bytes.ContainsAny(text, "eE\\") {
+				keepsAll(t, x, string(text), out)
+			}
+		}
+	})
+}

@@ -1,0 +1,134 @@
+package connect
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+)
+
+var (
+	errStruct  = errors.New("an object with StringConverter: Debezium writes Java's description of it")
+	errMembers = errors.New("not one value per member")
+)
+
+// A NamedField is a member of a struct.
+type NamedField struct {
+	Name  string
+	Field *Field
+}
+
+// A Struct is the envelope: the payload first, then the placed columns in their order.
+type Struct struct {
+	members []structMember
+	expand  *Expansion
+}
+
+// A structMember is a member with what is always the same of it.
+type structMember struct {
+	NamedField
+	key    string // its name and a colon
+	schema string // its schema as a field
+}
+
+// NewStruct returns the struct of the members. If expand is not nil, the first member holds JSON
+// documents that are expanded by it.
+func NewStruct(fields []NamedField, expand *Expansion) *Struct {
+	s := &Struct{expand: expand}
+	for _, f := range fields {
+		s.members = append(s.members, structMember{
+			NamedField: f,
+			key:        string(append(appendJSONString(nil, []byte(f.Name)), ':')),
+			schema:     string(f.Field.codec.schema.appendField(nil, f.Name)),
+		})
+	}
+	return s
+}
+
+// Append appends what enc makes of the struct of these texts, one per member, nil for NULL.
+// The name of the schema and its version, where it is not nil, are part of JSONSchema only.
+// With any other encoding it is JSON; Exact refuses that. The error says which member is why.
+func (s *Struct) Append(dst []byte, enc Encoding, name string, version *int32, values [][]byte) ([]byte, error) {
+	if len(values) != len(s.members) {
+		return dst, errMembers
+	}
+	if enc != JSONSchema && enc != JSON && len(s.members) > 0 && s.members[0].Field.exact {
+		return dst, errStruct
+	}
+	doc, err := s.document(enc, values)
+	if err != nil {
+		return dst, s.members[0].wrap(err)
+	}
+	out, typed := dst, enc == JSONSchema
+	if typed {
+		out = s.appendSchema(append(out, `{"schema":`...), doc, name, version)
+		out = append(out, `,"payload":`...)
+	}
+	out = append(out, '{')
+	for i := range s.members {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		m := &s.members[i]
+		out = append(out, m.key...)
+		if i == 0 && doc != nil {
+			out, err = doc.append(out)
+		} else {
+			out, err = m.append(out, typed, values[i])
+		}
+		if err != nil {
+			return dst, m.wrap(err)
+		}
+	}
+	if typed {
+		out = append(out, '}')
+	}
+	return append(out, '}'), nil
+}
+
+// document returns the first member's document, nil if it is not to be one.
+func (s *Struct) document(enc Encoding, values [][]byte) (*document, error) {
+	if s.expand == nil || len(s.members) == 0 {
+		return nil, nil //nolint:nilnil // no document
+	}
+	if enc != JSONSchema {
+		enc = JSON
+	}
+	return s.members[0].Field.expand(enc, *s.expand, values[0])
+}
+
+func (s *Struct) appendSchema(dst []byte, doc *document, name string, version *int32) []byte {
+	dst = append(dst, `{"type":"struct","fields":[`...)
+	for i := range s.members {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		m := &s.members[i]
+		if i == 0 && doc != nil {
+			of := doc.shape.schema()
+			dst = of.appendField(dst, m.Name)
+		} else {
+			dst = append(dst, m.schema...)
+		}
+	}
+	dst = append(dst, `],"optional":false`...)
+	if name != "" {
+		dst = appendJSONString(append(dst, `,"name":`...), []byte(name))
+	}
+	if version != nil {
+		dst = strconv.AppendInt(append(dst, `,"version":`...), int64(*version), 10)
+	}
+	return append(dst, '}')
+}
+
+func (m *structMember) append(dst []byte, typed bool, text []byte) ([]byte, error) {
+	if text == nil {
+		dst, _, err := m.Field.appendNull(dst, JSON)
+		return dst, err
+	}
+	if typed {
+		return m.Field.codec.append(dst, jsonTyped, text)
+	}
+	return m.Field.codec.append(dst, jsonValue, text)
+}
+
+func (m *structMember) wrap(err error) error { return fmt.Errorf("member %q: %w", m.Name, err) }

@@ -1,0 +1,256 @@
+package connect
+
+import (
+	"errors"
+	"math"
+	"strconv"
+)
+
+var (
+	errRange    = errors.New("beyond the range of the column's Connect type")
+	errJavaDate = errors.New("a date in Java's own words, of the worker's time zone")
+	errNoDate   = errors.New("a date before 1970-01-02: Debezium writes only its time of day")
+	errNullZone = errors.New("an offset with seconds: Debezium writes a null")
+)
+
+// What infinity becomes on its way through Java's java.util.Date and java.time.LocalDate.
+const (
+	futureDay, pastDay       = 2146033979, -2147472691
+	futureMillis, pastMillis = 9223372036825200000, -9223372036832400000
+)
+
+// sided returns one of two values by the sign of the infinity.
+func (i instant) sided(past, future int64) int64 {
+	if i.infinite < 0 {
+		return past
+	}
+	return future
+}
+
+// A unit is how Debezium counts a time or a timestamp.
+type unit struct {
+	kind      string // of the schema of a time
+	perSecond int64
+	time      string // schema name of a time
+	timestamp string // schema name of a timestamp
+}
+
+func unitOf(perSecond int64) unit {
+	switch perSecond {
+	case 1e3:
+		return unit{"int32", 1e3, "io.debezium.time.Time", "io.debezium.time.Timestamp"}
+	case 1e6:
+		return unit{"int64", 1e6, "io.debezium.time.MicroTime", "io.debezium.time.MicroTimestamp"}
+	default:
+		return unit{"int64", 1e9, "io.debezium.time.NanoTime", "io.debezium.time.NanoTimestamp"}
+	}
+}
+
+// adaptive is the unit that holds the digits of the type modifier.
+func adaptive(mod int32) unit {
+	if mod >= 0 && mod <= 3 {
+		return unitOf(1e3)
+	}
+	return unitOf(1e6)
+}
+
+func (m modes) timeUnit(mod int32) unit {
+	switch m.Time {
+	case "adaptive_time_microseconds", "microseconds":
+		return unitOf(1e6)
+	case "nanoseconds":
+		return unitOf(1e9)
+	default:
+		return adaptive(mod)
+	}
+}
+
+func (m modes) timestampUnit(mod int32) unit {
+	switch m.Time {
+	case "microseconds":
+		return unitOf(1e6)
+	case "nanoseconds":
+		return unitOf(1e9)
+	default:
+		return adaptive(mod)
+	}
+}
+
+// isoCodec is a java.lang.String that write makes of the column's text, with nothing to escape.
+func isoCodec(name string, write func(dst, text []byte) ([]byte, error)) codec {
+	c := stringCodec(name)
+	c.same = false
+	c.append = func(dst []byte, s style, text []byte) ([]byte, error) {
+		dst, err := write(s.quote(dst), text)
+		return s.quote(dst), err
+	}
+	return c
+}
+
+func dateCodec(m modes) codec {
+	parse := func(text []byte) (instant, error) {
+		i, err := parseDate(text)
+		if i.infinite != 0 {
+			i = instant{day: i.sided(pastDay, futureDay)}
+		}
+		return i, err
+	}
+	switch m.Time {
+	case "isostring":
+		return isoCodec("io.debezium.time.IsoDate", func(dst, text []byte) ([]byte, error) {
+			i, err := parse(text)
+			return append(i.appendDate(dst), 'Z'), err
+		})
+	case "connect":
+		c := codec{schema: schema{kind: "int32", name: "org.apache.kafka.connect.data.Date", version: 1}}
+		c.append = func(dst []byte, s style, text []byte) ([]byte, error) {
+			i, err := parse(text)
+			if err != nil || s.json() {
+				return strconv.AppendInt(dst, i.day, 10), err
+			}
+			return m.appendJavaDate(dst, s, i, true)
+		}
+		return c
+	}
+	c := codec{schema: schema{kind: "int32", name: "io.debezium.time.Date", version: 1}}
+	c.append = func(dst []byte, _ style, text []byte) ([]byte, error) {
+		i, err := parse(text)
+		return strconv.AppendInt(dst, i.day, 10), err
+	}
+	return c
+}
+
+func timeCodec(mod int32, m modes) codec {
+	if m.Time == "isostring" {
+		return isoCodec("io.debezium.time.IsoTime", func(dst, text []byte) ([]byte, error) {
+			i, err := parseTime(text, false)
+			i.micros %= microsPerDay
+			return append(i.appendTime(dst, asNeeded), 'Z'), err
+		})
+	}
+	u := m.timeUnit(mod)
+	c := codec{schema: schema{kind: u.kind, name: u.time, version: 1}}
+	if m.Time == "connect" {
+		u = unitOf(1e3)
+		c.schema = schema{kind: "int32", name: "org.apache.kafka.connect.data.Time", version: 1}
+	}
+	c.append = func(dst []byte, s style, text []byte) ([]byte, error) {
+		i, err := parseTime(text, false)
+		if err == nil && m.Time == "connect" && !s.json() {
+			return m.appendJavaDate(dst, s, i.utc(), false)
+		}
+		v, _ := i.epoch(u.perSecond)
+		return strconv.AppendInt(dst, v, 10), err
+	}
+	return c
+}
+
+func timetzCodec(m modes) codec {
+	return isoCodec("io.debezium.time.ZonedTime", func(dst, text []byte) ([]byte, error) {
+		i, err := parseTime(text, true)
+		if err == nil && i.offset%60 != 0 && m.Exact {
+			err = errNullZone
+		}
+		if i.offset != 0 || i.micros != microsPerDay { // 24:00:00 stays itself at UTC
+			i = i.utc()
+		}
+		return append(i.appendTime(dst, asNeeded), 'Z'), err
+	})
+}
+
+func timestampCodec(mod int32, m modes) codec {
+	u := m.timestampUnit(mod)
+	c := codec{schema: schema{kind: "int64", name: u.timestamp, version: 1}}
+	switch m.Time {
+	case "isostring":
+		return isoCodec("io.debezium.time.IsoTimestamp", func(dst, text []byte) ([]byte, error) {
+			i, err := parseJavaTimestamp(text)
+			dst = append(i.appendDate(dst), 'T')
+			return append(i.appendTime(dst, asNeeded), 'Z'), err
+		})
+	case "connect":
+		u = unitOf(1e3)
+		c.schema.name = "org.apache.kafka.connect.data.Timestamp"
+	}
+	c.append = func(dst []byte, s style, text []byte) ([]byte, error) {
+		if m.Time == "connect" && !s.json() {
+			i, err := parseJavaTimestamp(text)
+			if err != nil {
+				return nil, err
+			}
+			return m.appendJavaDate(dst, s, i, false)
+		}
+		v, err := timestampEpoch(text, u.perSecond)
+		return strconv.AppendInt(dst, v, 10), err
+	}
+	return c
+}
+
+// parseJavaTimestamp is parseTimestamp with the infinities as Java's dates hold them.
+func parseJavaTimestamp(text []byte) (instant, error) {
+	i, err := parseTimestamp(text, false)
+	if i.infinite != 0 {
+		millis := i.sided(pastMillis, futureMillis)
+		day := floorDiv(millis, secondsPerDay*1e3)
+		i = instant{day: day, micros: (millis - day*secondsPerDay*1e3) * 1e3}
+	}
+	return i, err
+}
+
+// timestampEpoch returns a timestamp without zone in the given unit, as Debezium counts.
+func timestampEpoch(text []byte, unitsPerSecond int64) (int64, error) {
+	i, err := parseTimestamp(text, false)
+	switch {
+	case err != nil:
+		return 0, err
+	case i.infinite != 0 && unitsPerSecond == 1e3:
+		return i.sided(pastMillis, futureMillis), nil
+	case i.infinite != 0:
+		return i.sided(math.MinInt64, math.MaxInt64), nil
+	}
+	v, ok := i.epoch(unitsPerSecond)
+	if !ok {
+		return 0, errRange
+	}
+	return v, nil
+}
+
+func timestamptzCodec(mod int32) codec {
+	digits := 6
+	if mod >= 0 && mod < 6 {
+		digits = int(mod)
+	}
+	return isoCodec("io.debezium.time.ZonedTimestamp", func(dst, text []byte) ([]byte, error) {
+		i, err := parseTimestamp(text, true)
+		if err == nil && i.infinite != 0 {
+			return append(dst, text...), nil
+		}
+		i = i.utc()
+		dst = append(i.appendDate(dst), 'T')
+		return append(i.appendTime(dst, digits), 'Z'), err
+	})
+}
+
+// appendJavaDate appends a java.util.Date: as Connect's Values writes it, which is a date at
+// midnight, a time on the first day of 1970 and before, and both otherwise. Where that drops the
+// date, or with StringConverter, it is ISO 8601 in UTC.
+func (m modes) appendJavaDate(dst []byte, s style, i instant, dateOnly bool) ([]byte, error) {
+	early := i.day < 0 || i.day == 0 && dateOnly
+	switch {
+	case m.Exact && s == java:
+		return nil, errJavaDate
+	case m.Exact && early:
+		return nil, errNoDate
+	case i.day == 0 && !dateOnly:
+		return append(i.appendTime(dst, 3), 'Z'), nil
+	}
+	start := len(dst)
+	dst = i.appendDate(dst)
+	if dst[start] == '+' {
+		dst = append(dst[:start], dst[start+1:]...)
+	}
+	if i.micros < 1000 && !early || dateOnly {
+		return dst, nil
+	}
+	return append(i.appendTime(append(dst, 'T'), 3), 'Z'), nil
+}

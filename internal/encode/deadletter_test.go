@@ -1,0 +1,103 @@
+package encode
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// printed is a record's content, without the time it was given up.
+func printed(rec *sink.Record) []string {
+	lines := []string{"topic " + rec.Topic, "key " + show(rec.Key), "value " + show(rec.Value)}
+	for _, h := range rec.Headers {
+		if h.Key != DeadLetterAt {
+			lines = append(lines, h.Key+" "+show(h.Value))
+		}
+	}
+	return lines
+}
+
+func show(b []byte) string {
+	if b == nil {
+		return "null"
+	}
+	return string(b)
+}
+
+// A dead row holds every column's own bytes, NULLs as nulls, and a bytea payload decoded if
+// it can be.
+func TestDeadRow(t *testing.T) {
+	for name, tc := range map[string]struct {
+		payload decoder.Column
+		value   string
+		want    string
+	}{
+		"json":         {decoder.Column{Name: "payload", TypeOID: oidJSONB}, `{"n": 1.10}`, `{"n": 1.10}`},
+		"bytea":        {decoder.Column{Name: "payload", TypeOID: oidBytea}, `\x4142`, "AB"},
+		"broken bytea": {decoder.Column{Name: "payload", TypeOID: oidBytea}, `\x414`, `\x414`},
+		"null":         {decoder.Column{Name: "payload", TypeOID: oidJSONB}, null, "null"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := New(defaultConfig(nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			rel := outboxTable()
+			rel.Columns[5] = tc.payload
+			ins := row(rel, map[string]string{"aggregatetype": "not legal!", "payload": tc.value, "headers": null})
+			var rec sink.Record
+			refused, ok := errors.AsType[*RowError](r.Route(tx, 3, ins, &rec))
+			if !ok {
+				t.Fatal("the row is not refused")
+			}
+			dead := r.DeadRow("dead", Origin{Slot: "s", Tx: tx, Index: 3}, ins, refused)
+			for i := range ins.Row {
+				for j := range ins.Row[i].Data {
+					ins.Row[i].Data[j] = 'x' // the decoder's memory is used again
+				}
+			}
+			want := []string{
+				"topic dead", "key order-7", "value " + tc.want,
+				DeadLetterReason + " " + refused.Error(), DeadLetterSlot + " s", DeadLetterLSN + " 16/B374D848", DeadLetterIndex + " 3",
+				DeadLetterTable + " public.outbox",
+				"dead_letter_column_id 5f0c7a7e-0000-7000-8000-000000000001", "dead_letter_column_position 1",
+				"dead_letter_column_aggregatetype not legal!", "dead_letter_column_aggregateid order-7", "dead_letter_column_type OrderPlaced",
+				"dead_letter_column_headers null", "dead_letter_column_tenant null", "dead_letter_column_shard null", "dead_letter_column_blob null",
+			}
+			if diff := cmp.Diff(want, printed(dead)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if dead.Partition != sink.AnyPartition || dead.Timestamp != tx.Timestamp {
+				t.Errorf("partition %d, timestamp %v", dead.Partition, dead.Timestamp)
+			}
+		})
+	}
+}
+
+// A dead record is the record with its own headers first, and says where it was to go.
+func TestDeadRecord(t *testing.T) {
+	rec := &sink.Record{
+		Seq: 7, Topic: "outbox.event.order", Partition: 2, Key: []byte("k"), Value: []byte("v"),
+		Headers: []sink.Header{{Key: IDHeader, Value: []byte("1")}, {Key: TypeHeader}},
+	}
+	dead := DeadRecord("dead", Origin{Slot: "s", Tx: tx, Index: 0}, rec, "too large")
+	want := []string{
+		"topic dead", "key k", "value v", "id 1", "eventType null",
+		DeadLetterReason + " too large", DeadLetterTopic + " outbox.event.order", DeadLetterPartition + " 2",
+		DeadLetterSlot + " s", DeadLetterLSN + " 16/B374D848", DeadLetterIndex + " 0",
+	}
+	if diff := cmp.Diff(want, printed(dead)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if dead.Seq != 7 || dead.Partition != sink.AnyPartition || rec.Topic != "outbox.event.order" || len(rec.Headers) != 2 {
+		t.Errorf("dead %+v, record %+v", dead, rec)
+	}
+	if at := dead.Headers[len(dead.Headers)-1]; at.Key != DeadLetterAt || !strings.HasSuffix(string(at.Value), "Z") {
+		t.Errorf("%s: %s", at.Key, at.Value)
+	}
+}

@@ -1,0 +1,115 @@
+package encode
+
+import (
+	"encoding/hex"
+
+	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
+)
+
+// Object identifiers of built-in types (src/include/catalog/pg_type.dat).
+const (
+	oidBool        = 16
+	oidBytea       = 17
+	oidInt8        = 20
+	oidInt2        = 21
+	oidInt4        = 23
+	oidText        = 25
+	oidJSON        = 114
+	oidFloat8      = 701
+	oidTimestamp   = 1114
+	oidTimestamptz = 1184
+	oidJSONB       = 3802
+)
+
+// A field is one column of a relation, found by name.
+type field struct {
+	name       string
+	index      int // place in the tuple
+	oid        uint32
+	verbatim   decoder.Kind // of values that are the record's part as they are: Text, or else 0
+	hasDefault bool         // Debezium would send the default for NULL, and must not be imitated
+	convert    *conversion  // nil: the column's own bytes
+}
+
+// A conversion is what an encoding makes of a column.
+type conversion struct {
+	field    *connect.Field
+	encoding connect.Encoding
+	expand   *connect.Expansion // nil: a document is a string
+}
+
+// text returns what Postgres prints for the column's value in row, nil for NULL. reason says why
+// there is nothing, "" if there is.
+func (c *field) text(row []decoder.Value) (data []byte, reason string) {
+	v := &row[c.index]
+	switch v.Kind {
+	case decoder.Text:
+		return v.Data, ""
+	case decoder.Null:
+		if c.hasDefault {
+			return nil, "is NULL, for which Debezium sends the column's default (debezium.exact)"
+		}
+		return nil, ""
+	case decoder.Unchanged:
+		return nil, "the value was not sent (unchanged TOAST)"
+	case decoder.Binary:
+	}
+	return nil, "the value came in binary form, which was not asked for"
+}
+
+// raw returns the column's bytes in row: nil for NULL, text as Postgres prints it, bytea
+// decoded into scratch. reason says why the value cannot be used, "" if it can.
+func (c *field) raw(row []decoder.Value, scratch *[]byte) (data []byte, reason string) {
+	text, reason := c.text(row)
+	if c.oid != oidBytea || text == nil {
+		return text, reason
+	}
+	digits, ok := cutHexPrefix(text)
+	if !ok {
+		return nil, `bytea is not in hex form; the session's bytea_output was changed`
+	}
+	start := len(*scratch)
+	out, err := hex.AppendDecode(*scratch, digits)
+	if err != nil {
+		return nil, "bytea is not in hex form"
+	}
+	*scratch = out
+	return out[start:len(out):len(out)], ""
+}
+
+func cutHexPrefix(b []byte) ([]byte, bool) {
+	if len(b) < 2 || b[0] != '\\' || b[1] != 'x' {
+		return nil, false
+	}
+	return b[2:], true
+}
+
+// part returns what the record holds of the column in row, nil for a null. What has to be made
+// is made in scratch. reason says why it cannot be, "" if it can.
+func (c *field) part(row []decoder.Value, scratch *[]byte) (data []byte, reason string) {
+	if c.convert == nil {
+		return c.raw(row, scratch)
+	}
+	text, reason := c.text(row)
+	if reason != "" {
+		return nil, reason
+	}
+	start := len(*scratch)
+	out, null, err := c.convert.append(*scratch, text)
+	switch {
+	case err != nil:
+		return nil, err.Error()
+	case null:
+		return nil, ""
+	}
+	*scratch = out
+	return out[start:len(out):len(out)], ""
+}
+
+func (c *conversion) append(dst, text []byte) (out []byte, null bool, err error) {
+	if c.expand != nil {
+		return c.field.AppendExpanded(dst, c.encoding, *c.expand, text)
+	}
+	return c.field.Append(dst, c.encoding, text)
+}

@@ -1,0 +1,141 @@
+package encode
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
+)
+
+// A finder looks columns up and collects what is wrong.
+type finder struct {
+	rel      *decoder.Relation
+	types    typing
+	problems []string
+
+	documents *connect.Expansion // for json columns; nil: they are strings
+}
+
+func (f *finder) find(name string) (field, bool) {
+	for i, c := range f.rel.Columns {
+		if c.Name == name {
+			found := field{name: name, index: i, oid: c.TypeOID}
+			if c.TypeOID >= firstUserOID { // of a domain over bytea the bytes, not their text
+				found.oid = f.types.column(found, false).Type.OID
+			}
+			if found.oid != oidBytea {
+				found.verbatim = decoder.Text
+			}
+			return found, true
+		}
+	}
+	return field{}, false
+}
+
+func (f *finder) need(name, key string) field {
+	c, ok := f.find(name)
+	if !ok {
+		f.problem("no column %q (outbox.%s)", name, key)
+	}
+	return c
+}
+
+func (f *finder) problem(format string, args ...any) {
+	if problem := fmt.Sprintf(format, args...); !slices.Contains(f.problems, problem) {
+		f.problems = append(f.problems, problem)
+	}
+}
+
+func (f *finder) integer(c field, key string) {
+	if c.name != "" && !slices.Contains([]uint32{oidInt2, oidInt4, oidInt8}, f.types.column(c, false).Type.OID) {
+		f.problem("column %q is not an integer (outbox.%s)", c.name, key)
+	}
+}
+
+// encoded is need for a column that is written by enc, which setting names.
+func (f *finder) encoded(name, key string, enc connect.Encoding, setting string) field {
+	c := f.need(name, key)
+	if err := f.encode(&c, enc, nil); err != nil {
+		f.problem("column %q %v (outbox.%s)", name, err, setting)
+	}
+	return c
+}
+
+// placed encodes a placed column and reports whether it has a place. A type that Debezium
+// leaves out of its rows counts as missing.
+func (f *finder) placed(c *field, key string, enc connect.Encoding, missing Missing) bool {
+	err := f.encode(c, enc, nil)
+	if _, unsupported := errors.AsType[*connect.UnsupportedError](err); unsupported && missing == MissingIgnore {
+		return false
+	}
+	if err != nil {
+		f.problem("column %q %v (outbox.%s)", c.name, err, key)
+	}
+	return true
+}
+
+// encode has c written by enc, a document in it by expand. Its error completes a sentence that
+// begins with the column.
+func (f *finder) encode(c *field, enc connect.Encoding, expand *connect.Expansion) error {
+	if c.name == "" {
+		return nil
+	}
+	if f.types.modes.Exact {
+		column := f.types.column(*c, true)
+		c.hasDefault = column.Nullable && column.Default != nil
+	}
+	switch enc {
+	case "", connect.Raw:
+		return nil
+	case connect.Bytes:
+		c.verbatim = 0
+		if c.oid = f.types.column(*c, false).Type.OID; c.oid != oidBytea {
+			return errors.New("is no bytea, and encoding bytes is for nothing else")
+		}
+		return nil
+	case connect.String, connect.Simple, connect.JSON, connect.JSONSchema:
+	}
+	column := f.types.column(*c, enc == connect.JSONSchema)
+	if expand == nil && column.Type.OID == oidJSON && isJSON(enc) {
+		expand = f.documents
+	}
+	converter, err := connect.NewField(column, f.types.modes)
+	if err != nil {
+		return unwritable{err}
+	}
+	nullIsNull := enc == connect.String || enc == connect.Simple
+	if expand == nil && nullIsNull && column.Type.OID != oidBytea && converter.Verbatim(enc) {
+		return nil
+	}
+	c.verbatim = 0
+	c.convert = &conversion{field: converter, encoding: enc, expand: expand}
+	return nil
+}
+
+// unwritable is an error of connectdata as the rest of a sentence.
+type unwritable struct{ error }
+
+func (u unwritable) Error() string {
+	if e, ok := errors.AsType[*connect.UnsupportedError](u.error); ok {
+		return "is of type " + e.Type + ", which Debezium leaves out of its rows"
+	}
+	return "cannot be written: " + u.error.Error()
+}
+
+func (u unwritable) Unwrap() error { return u.error }
+
+func (f *finder) err(table string) error {
+	if f.types.err != nil {
+		return fmt.Errorf("describe %s: %w", table, f.types.err)
+	}
+	if len(f.problems) == 0 {
+		return nil
+	}
+	e := &ColumnError{Table: table, Problems: f.problems}
+	for _, c := range f.rel.Columns {
+		e.Have = append(e.Have, c.Name)
+	}
+	return e
+}

@@ -1,0 +1,103 @@
+package encode
+
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+	"unsafe"
+
+	"github.com/google/uuid"
+	"github.com/tidwall/gjson"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// fixHeaders makes the headers that are the same in every record.
+func (r *Router) fixHeaders() error {
+	enc := r.cfg.Encoding.Headers
+	if isJSON(enc) {
+		var err error
+		text := connect.Column{Type: connect.Type{OID: oidText, Name: "text", Kind: 'b', Modifier: -1}}
+		if r.plain, err = connect.NewField(text, r.cfg.Debezium.modes()); err != nil {
+			return err
+		}
+	}
+	fixed := func(headers *[]sink.Header, name, value string) error {
+		encoded, err := r.plainHeader([]byte{}, value)
+		*headers = append(*headers, sink.Header{Key: name, Value: encoded})
+		return err
+	}
+	if d := r.cfg.Debezium; d.ContextHeaders {
+		const context = "__debezium.context."
+		for _, h := range [][2]string{
+			{"connectorLogicalName", d.Name}, {"taskId", "0"}, {"connectorName", "postgresql"}, {"runId", uuid.NewString()},
+		} {
+			if err := fixed(&r.context, context+h[0], h[1]); err != nil {
+				return err
+			}
+		}
+	}
+	for _, h := range r.cfg.Static {
+		if err := fixed(&r.static, h.Name, h.Value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// plainHeader appends a text as headers are written.
+func (r *Router) plainHeader(dst []byte, text string) ([]byte, error) {
+	if r.plain == nil {
+		return append(dst, text...), nil
+	}
+	out, _, err := r.plain.Append(dst, r.cfg.Encoding.Headers, []byte(text))
+	return out, err
+}
+
+// rowHeaders adds the members of the headers column in the order Postgres prints them.
+func (b *builder) rowHeaders() {
+	v := b.raw(b.plan.headers)
+	if v == nil {
+		return
+	}
+	if oid := b.plan.headers.oid; oid != oidJSON && oid != oidJSONB && !json.Valid(v) {
+		b.fail(b.plan.headers.name, "is not JSON")
+		return
+	}
+	// v is not written to while the parsed object is in use.
+	object := gjson.Parse(unsafe.String(unsafe.SliceData(v), len(v))) //nolint:gosec // saves a copy; see above
+	if !object.IsObject() {
+		if object.Type != gjson.Null {
+			b.fail(b.plan.headers.name, "is not a JSON object")
+		}
+		return
+	}
+	object.ForEach(func(name, member gjson.Result) bool {
+		text := member.Raw
+		if member.Type == gjson.String && b.r.plain == nil {
+			text = member.Str
+		}
+		b.header(name.Str, bytesOf(text))
+		return true
+	})
+}
+
+// bytesOf views s as bytes, which must not be written to. Never nil: an empty header is
+// not a null one.
+func bytesOf(s string) []byte {
+	if s == "" {
+		return []byte{}
+	}
+	return unsafe.Slice(unsafe.StringData(s), len(s)) //nolint:gosec // saves a copy; see above
+}
+
+func (b *builder) positionHeaders(tx Tx, index int) {
+	b.textHeader("outbox_lsn", tx.CommitLSN.String())
+	b.textHeader("outbox_index", strconv.Itoa(index))
+	b.textHeader("outbox_committed_at", tx.CommitTime.UTC().Format(time.RFC3339Nano))
+}
+
+func (b *builder) textHeader(key, text string) {
+	b.header(key, b.scratch(key, func(dst []byte) ([]byte, error) { return b.r.plainHeader(dst, text) }))
+}

@@ -1,0 +1,163 @@
+package encode
+
+import (
+	"encoding/hex"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// A DeadLetter is what was put aside: a record that Kafka has refused, or a row or message that
+// did not become one.
+type DeadLetter struct {
+	// Record is the record as it was refused, with Partition as far as it is known. Of a row it
+	// has key and payload, of a message the content, and of both the timestamp; Topic is empty.
+	Record sink.Record
+
+	Reason string
+	Slot   string
+	LSN    pglogrepl.LSN // commit LSN of its transaction
+	Index  int           // its place among the transaction's rows, from 0
+	At     time.Time     // when it was put aside
+
+	Table   string        // of a row, or "message " and the prefix; empty: it is a record
+	Columns []sink.Header // of a row: the texts of all columns but the payload, nil for NULL
+}
+
+// ParseDeadLetter reads what [Router.DeadRow], [Router.DeadMessage] and [DeadRecord] have made of
+// what was put aside. It reports false for anything else that lies in a dead-letter topic. The
+// result aliases rec.
+func ParseDeadLetter(rec *sink.Record) (l *DeadLetter, ok bool) {
+	l = &DeadLetter{Record: *rec}
+	headers := l.restoreTimestamp(rec.Headers)
+	from := -1 // a record's own headers may have any name
+	for i, h := range headers {
+		if h.Key == DeadLetterReason {
+			from = i
+		}
+	}
+	if from < 0 {
+		return nil, false
+	}
+	l.Record.Topic, l.Record.Partition = "", sink.AnyPartition
+	found := make(map[string]bool)
+	for _, h := range headers[from:] {
+		if name, isColumn := strings.CutPrefix(h.Key, DeadLetterColumn); isColumn {
+			l.Columns = append(l.Columns, sink.Header{Key: name, Value: h.Value})
+			continue
+		}
+		found[h.Key] = l.read(h.Key, string(h.Value))
+	}
+	for _, needed := range []string{DeadLetterReason, DeadLetterLSN, DeadLetterIndex, DeadLetterAt} {
+		if !found[needed] {
+			return nil, false
+		}
+	}
+	l.Record.Headers = l.restoreTimestamp(slices.Clip(headers[:from]))
+	return l, (l.Table == "") != (l.Record.Topic == "")
+}
+
+// read takes one header, and reports whether it could be read.
+func (l *DeadLetter) read(name, value string) bool {
+	var err error
+	switch name {
+	case DeadLetterReason:
+		l.Reason = value
+	case DeadLetterTopic:
+		l.Record.Topic = value
+	case DeadLetterPartition:
+		var n int64
+		n, err = strconv.ParseInt(value, 10, 32)
+		l.Record.Partition = int32(n)
+	case DeadLetterTable:
+		l.Table = value
+	case DeadLetterSlot:
+		l.Slot = value
+	case DeadLetterLSN:
+		l.LSN, err = pglogrepl.ParseLSN(value)
+	case DeadLetterIndex:
+		l.Index, err = strconv.Atoi(value)
+	case DeadLetterAt:
+		l.At, err = time.Parse(time.RFC3339Nano, value)
+	}
+	return err == nil
+}
+
+// restoreTimestamp takes the timestamp that a topic did not take out of the header behind all
+// others, if there is one.
+func (l *DeadLetter) restoreTimestamp(headers []sink.Header) []sink.Header {
+	if n := len(headers); n > 0 && headers[n-1].Key == sink.TimestampHeader {
+		if at, err := time.Parse(time.RFC3339Nano, string(headers[n-1].Value)); err == nil {
+			l.Record.Timestamp = at
+			return headers[:n-1]
+		}
+	}
+	return headers
+}
+
+// IsRow reports whether it is a row of a table that did not become a record.
+func (l *DeadLetter) IsRow() bool { return l.Table != "" && len(l.Columns) > 0 }
+
+// Revive fills rec with the record that the row or message of a dead letter becomes now. Of a row
+// the columns' types are those of table, which is the table of that name as it is now; columns that
+// the letter or the table lacks do not exist. The commit's time is known to the millisecond only.
+// As of Route, the slices in rec are valid until the next call, and the error is a *RowError or a
+// *ColumnError, or wraps that of [Describe].
+func (r *Router) Revive(l *DeadLetter, table *decoder.Relation, rec *sink.Record) error {
+	tx := Tx{CommitLSN: l.LSN, CommitTime: l.Record.Timestamp, Timestamp: l.Record.Timestamp}
+	if !l.IsRow() {
+		prefix := strings.TrimPrefix(l.Table, messageTable)
+		return r.RouteMessage(tx, l.Index, &decoder.LogicalMessage{Prefix: prefix, Content: l.Record.Value}, rec)
+	}
+	rel := &decoder.Relation{OID: table.OID, Namespace: table.Namespace, Name: table.Name, ReplicaIdentity: table.ReplicaIdentity}
+	insert := &decoder.Insert{Relation: rel}
+	for _, c := range table.Columns {
+		text, ok := l.column(c.Name)
+		if !ok && c.Name == r.cfg.Columns.Payload {
+			text, ok = payloadText(l.Record.Value, c.TypeOID), true
+		}
+		if !ok {
+			continue
+		}
+		v := decoder.Value{Kind: decoder.Text, Data: text}
+		if text == nil {
+			v.Kind = decoder.Null
+		}
+		rel.Columns, insert.Row = append(rel.Columns, c), append(insert.Row, v)
+	}
+	return r.Route(tx, l.Index, insert, rec)
+}
+
+func (l *DeadLetter) column(name string) (text []byte, ok bool) {
+	for _, c := range l.Columns {
+		if c.Key == name {
+			return c.Value, true
+		}
+	}
+	return nil, false
+}
+
+// payloadText is what Postgres prints for the payload of a dead row: of bytea that has its bytes.
+func payloadText(value []byte, typ uint32) []byte {
+	if typ != oidBytea || value == nil {
+		return value
+	}
+	return hex.AppendEncode([]byte(`\x`), value)
+}
+
+// TextHeader returns a header of a text, as the router's encoding has headers.
+func (r *Router) TextHeader(name, text string) (sink.Header, error) {
+	value, err := r.plainHeader([]byte{}, text)
+	return sink.Header{Key: name, Value: value}, err
+}
+
+// PlacesPartition reports whether a column says which partition a record goes to.
+func (cfg Config) PlacesPartition() bool {
+	return slices.ContainsFunc(cfg.Place, func(p Placement) bool { return p.To == ToPartition })
+}

@@ -1,0 +1,156 @@
+package encode
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// stored is a record as it is read, with its header that a topic adds if it does not take the
+// timestamp.
+func stored(rec *sink.Record, restamped bool) *sink.Record {
+	if restamped {
+		rec.Headers = append(rec.Headers, header(sink.TimestampHeader, rec.Timestamp.UTC().Format("2006-01-02T15:04:05.000Z07:00")))
+		rec.Timestamp = time.Now()
+	}
+	rec.Topic, rec.Partition = "dead", 0
+	return rec
+}
+
+// A dead record is read back as what it was, whatever its own headers are called, and whatever
+// became of its timestamp.
+func TestParseDeadRecord(t *testing.T) {
+	for name, restamped := range map[string]bool{"as it is": false, "restamped": true} {
+		t.Run(name, func(t *testing.T) {
+			want := sink.Record{
+				Topic: "orders", Partition: 2, Key: []byte("k"), Value: []byte("v"), Timestamp: time.UnixMilli(1_700_000_000_123).UTC(),
+				Headers: []sink.Header{header("id", "1"), header(DeadLetterReason, "mine"), header(DeadLetterTopic, "mine"), {Key: TypeHeader}},
+			}
+			rec := want
+			dead := stored(DeadRecord("dead", Origin{Slot: "s", Tx: tx, Index: 3}, &rec, "too large"), restamped)
+			l, ok := ParseDeadLetter(dead)
+			if !ok {
+				t.Fatal("not taken for a dead letter")
+			}
+			if diff := cmp.Diff(want, l.Record); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if l.Reason != "too large" || l.Slot != "s" || l.LSN != tx.CommitLSN || l.Index != 3 || time.Since(l.At) > time.Minute || l.Table != "" {
+				t.Errorf("letter %+v", l)
+			}
+		})
+	}
+	if _, ok := ParseDeadLetter(&sink.Record{Headers: []sink.Header{header(DeadLetterReason, "nothing else")}}); ok {
+		t.Error("any record is taken for a dead letter")
+	}
+}
+
+// What was refused as a row becomes the record it was to be once its cause is corrected; until
+// then it is refused as before.
+func TestRevive(t *testing.T) {
+	blob := func(rel *decoder.Relation) { rel.Columns[5] = decoder.Column{Name: "payload", TypeOID: oidBytea} }
+	for name, tc := range map[string]struct {
+		table  func(*decoder.Relation) // of the row, if not the usual one
+		now    func(*decoder.Relation) // what has become of the table
+		values map[string]string
+		refuse bool // also by the correct configuration
+	}{
+		"a row":                {},
+		"NULL":                 {values: map[string]string{"payload": null, "headers": null}},
+		"bytea":                {table: blob, values: map[string]string{"payload": `\x00ff41`}},
+		"a column was added":   {now: func(rel *decoder.Relation) { rel.Columns = append(rel.Columns, decoder.Column{Name: "new"}) }},
+		"a column was dropped": {now: func(rel *decoder.Relation) { rel.Columns = rel.Columns[:7] }},
+		"the key was dropped":  {now: func(rel *decoder.Relation) { rel.Columns = append(rel.Columns[:3:3], rel.Columns[4:]...) }, refuse: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			was, err := New(defaultConfig(func(cfg *Config) { cfg.Topic = "no topic: ${key}" }))
+			if err != nil {
+				t.Fatal(err)
+			}
+			rel := outboxTable()
+			if tc.table != nil {
+				tc.table(rel)
+			}
+			ins := row(rel, tc.values)
+			commit := tx
+			commit.Timestamp = time.UnixMilli(1_700_000_000_123)
+			var rec sink.Record
+			refused, ok := errors.AsType[*RowError](was.Route(commit, 3, ins, &rec))
+			if !ok {
+				t.Fatal("the row is not refused")
+			}
+			l, ok := ParseDeadLetter(stored(was.DeadRow("dead", Origin{Slot: "s", Tx: commit, Index: 3}, ins, refused), false))
+			if !ok || !l.IsRow() {
+				t.Fatalf("letter %+v", l)
+			}
+
+			table := outboxTable()
+			if tc.table != nil {
+				tc.table(table)
+			}
+			if tc.now != nil {
+				tc.now(table)
+			}
+			if err := was.Revive(l, table, &rec); !tc.refuse && (err == nil || err.Error() != refused.Error()) {
+				t.Errorf("as it was: %v, want %v", err, refused)
+			}
+			now, err := New(defaultConfig(nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = now.Revive(l, table, &rec)
+			if tc.refuse {
+				if _, ok := errors.AsType[*ColumnError](err); !ok {
+					t.Errorf("Revive: %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			meant, err := New(defaultConfig(nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want sink.Record
+			if err := meant.Route(commit, 3, ins, &want); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, rec); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestReviveMessage(t *testing.T) {
+	r, err := New(defaultConfig(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &decoder.LogicalMessage{Prefix: "a b", Content: []byte(`{"id": "1"}`)}
+	var rec sink.Record
+	refused, ok := errors.AsType[*RowError](r.RouteMessage(tx, 0, m, &rec))
+	if !ok {
+		t.Fatal("the message is not refused")
+	}
+	l, ok := ParseDeadLetter(r.DeadMessage("dead", Origin{Slot: "s", Tx: tx}, m, refused))
+	if !ok || l.IsRow() {
+		t.Fatalf("letter %+v", l)
+	}
+	if err := r.Revive(l, nil, &rec); err == nil || err.Error() != refused.Error() {
+		t.Errorf("as it was: %v, want %v", err, refused)
+	}
+	now, err := New(Config{Columns: Columns{ID: "id", Key: "id", Route: "id", Payload: "id"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := now.Revive(l, nil, &rec); err != nil || rec.Topic != "outbox.event.1" || string(rec.Value) != "1" {
+		t.Errorf("record %+v: %v", rec, err)
+	}
+}

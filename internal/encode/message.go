@@ -1,0 +1,168 @@
+package encode
+
+import (
+	"bytes"
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// messageShapes bounds the plans kept for messages: each set of members with their types has one.
+const messageShapes = 1024
+
+// messageTable begins what stands for the table of a message, in errors and dead letters: its
+// prefix follows.
+const messageTable = "message "
+
+// A message is a logical message read as a row, whose columns are the members of its JSON object:
+// a string is a text, a number an integer or a float8, an object or array a json column.
+type message struct {
+	table   string
+	columns []decoder.Column
+	row     []decoder.Value // one for each column
+}
+
+// RouteMessage is Route for a logical message (pg_logical_emit_message) that holds a row as a
+// JSON object. The error is a *RowError: every message has columns of its own.
+//
+// The record has no context headers, as Debezium's has none.
+//
+// A member that is null is a column that is NULL. Debezium drops such members; so does Exact,
+// unless the Expansion keeps them.
+func (r *Router) RouteMessage(tx Tx, index int, m *decoder.LogicalMessage, rec *sink.Record) error {
+	row, err := r.readMessage(m)
+	if err != nil {
+		return err
+	}
+	p, err := r.messagePlan(row)
+	if err != nil {
+		refused := &RowError{Table: row.table, ID: row.text(r.cfg.Columns.ID), Reason: err.Error()}
+		if e, ok := errors.AsType[*ColumnError](err); ok {
+			refused.Reason = strings.Join(e.Problems, "; ")
+		}
+		return refused
+	}
+	return r.record(p, tx, index, row.row, nil, rec)
+}
+
+// readMessage reads the members of m's object, of which the last of a name counts.
+func (r *Router) readMessage(m *decoder.LogicalMessage) (*message, error) {
+	row := &message{table: messageTable + m.Prefix}
+	if !gjson.ValidBytes(m.Content) {
+		return nil, &RowError{Table: row.table, Reason: "is not JSON"}
+	}
+	object := gjson.ParseBytes(m.Content)
+	if !object.IsObject() {
+		return nil, &RowError{Table: row.table, Reason: "is not a JSON object"}
+	}
+	typed := r.cfg.Encoding.any()
+	dropNulls := r.cfg.Debezium.Exact && !r.cfg.Debezium.Expansion.Nulls
+	object.ForEach(func(name, value gjson.Result) bool {
+		if value.Type != gjson.Null || !dropNulls {
+			row.set(name.Str, value, typed)
+		}
+		return true
+	})
+	return row, nil
+}
+
+// set adds a member. Of a typed one the text is that of a column of its type, otherwise its JSON.
+func (m *message) set(name string, member gjson.Result, typed bool) {
+	column := decoder.Column{Name: name, TypeOID: memberType(member), TypeModifier: -1}
+	value := decoder.Value{Kind: decoder.Text, Data: []byte(member.Raw)}
+	switch member.Type {
+	case gjson.Null:
+		value = decoder.Value{Kind: decoder.Null}
+	case gjson.String:
+		value.Data = []byte(member.Str)
+	case gjson.True, gjson.False:
+		if typed {
+			value.Data = value.Data[:1] // as Postgres prints it
+		}
+	case gjson.Number, gjson.JSON:
+	}
+	for i, c := range m.columns {
+		if c.Name == name {
+			m.columns[i], m.row[i] = column, value
+			return
+		}
+	}
+	m.columns, m.row = append(m.columns, column), append(m.row, value)
+}
+
+// memberType returns the OID of the type that a member has as a column.
+func memberType(member gjson.Result) uint32 {
+	switch member.Type {
+	case gjson.True, gjson.False:
+		return oidBool
+	case gjson.JSON:
+		return oidJSON
+	case gjson.Number:
+		if strings.ContainsAny(member.Raw, ".eE") {
+			return oidFloat8
+		}
+		if _, err := strconv.ParseInt(member.Raw, 10, 32); err == nil {
+			return oidInt4
+		}
+		if _, err := strconv.ParseInt(member.Raw, 10, 64); err == nil {
+			return oidInt8
+		}
+	case gjson.String, gjson.Null:
+	}
+	return oidText
+}
+
+func (m *message) text(column string) string {
+	for i, c := range m.columns {
+		if c.Name == column {
+			return string(m.row[i].Data)
+		}
+	}
+	return ""
+}
+
+// messagePlan returns the plan for messages with m's prefix, members and types.
+func (r *Router) messagePlan(m *message) (*plan, error) {
+	shape := []byte(m.table)
+	for _, c := range m.columns {
+		shape = append(append(shape, 0), c.Name...)
+		shape = strconv.AppendUint(append(shape, 0), uint64(c.TypeOID), 10)
+	}
+	if p := r.messages[string(shape)]; p != nil {
+		return p, nil
+	}
+	rel := &decoder.Relation{Name: m.table, Columns: m.columns}
+	for i, c := range rel.Columns {
+		rel.Columns[i].Name = strings.Clone(c.Name) // which is in the message's memory, and the plan lives on
+	}
+	p := &plan{relation: rel, table: m.table}
+	f := &finder{rel: rel, types: typing{rel: rel, describe: noCatalog, modes: r.cfg.Debezium.modes()}}
+	f.documents = &r.cfg.Debezium.Expansion
+	if err := r.fill(p, f); err != nil {
+		return nil, err
+	}
+	if len(r.messages) >= messageShapes {
+		clear(r.messages)
+	}
+	r.messages[string(shape)] = p
+	return p, nil
+}
+
+// noCatalog is what the catalog says of a message.
+func noCatalog(*decoder.Relation) ([]connect.Column, error) { return nil, nil }
+
+// DeadMessage returns the dead letter of a message that RouteMessage has refused: its content
+// as the value. Nothing of it aliases m. It is for topic, whatever that is.
+func (r *Router) DeadMessage(topic string, o Origin, m *decoder.LogicalMessage, refused *RowError) *sink.Record {
+	return &sink.Record{
+		Topic: topic, Partition: sink.AnyPartition, Timestamp: o.Tx.Timestamp,
+		Value:   bytes.Clone(m.Content),
+		Headers: append(o.headers(refused.Error()), sink.Header{Key: DeadLetterTable, Value: []byte(refused.Table)}),
+	}
+}

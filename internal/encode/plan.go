@@ -1,0 +1,158 @@
+package encode
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// A plan is a relation's columns by the part they play. It is valid for exactly the
+// relation it was made from: the decoder gives a changed definition a new pointer.
+type plan struct {
+	relation *decoder.Relation
+	table    string
+	context  []sink.Header // in front of each record's own; Debezium gives messages none
+
+	id, key, route, payload field
+	eventType               *field
+	headers                 *field
+	trace                   *field
+	partition               *field
+	timestamp               *timestamp
+	topic                   []topicPart
+	placed                  []placedHeader
+	envelope                *envelope // nil: the value is the payload
+	emptyIsNull             bool      // an empty payload is a tombstone
+	oldKey                  *oldKey   // of rows whose identity has changed; nil: not made yet, or not wanted
+}
+
+type topicPart struct {
+	text  string
+	field *field // nil: text
+}
+
+type placedHeader struct {
+	name  string
+	field field
+}
+
+// A timestamp is the column of the record's timestamp.
+type timestamp struct {
+	field
+	read *connect.Field
+}
+
+// newPlan finds the configured columns in rel. The error is a *ColumnError with all that are
+// missing or cannot serve, or the catalog's.
+func (r *Router) newPlan(rel *decoder.Relation) (*plan, error) {
+	p := &plan{relation: rel, table: rel.Namespace + "." + rel.Name, context: r.context}
+	return p, r.fill(p, &finder{rel: rel, types: typing{rel: rel, describe: r.describe, modes: r.cfg.Debezium.modes()}})
+}
+
+// fill fills p with what f finds.
+func (r *Router) fill(p *plan, f *finder) error {
+	cfg, encoding := r.cfg, r.cfg.Encoding
+
+	p.id = f.encoded(cfg.Columns.ID, "columns.id", encoding.Headers, "encoding.headers")
+	p.key = f.encoded(cfg.Columns.Key, "columns.key", encoding.Key, "encoding.key")
+	p.route = f.need(cfg.Columns.Route, "columns.route")
+	p.payload = f.need(cfg.Columns.Payload, "columns.payload")
+	if cfg.Columns.Type != "" {
+		p.eventType = new(f.encoded(cfg.Columns.Type, "columns.type", encoding.Headers, "encoding.headers"))
+	}
+	f.headers(cfg, p)
+	if cfg.Columns.TraceContext != "" {
+		p.trace = new(f.need(cfg.Columns.TraceContext, "columns.trace_context"))
+	}
+	for _, t := range r.template {
+		tp := topicPart{text: t.text}
+		if t.column != "" {
+			tp.field = new(f.need(cfg.Columns.byRole(t.column), "topic"))
+		}
+		p.topic = append(p.topic, tp)
+	}
+	f.timestamp(cfg, p)
+	members := f.place(cfg, p)
+	f.value(cfg, p, members)
+	return f.err(p.table)
+}
+
+// headers finds the column whose members become headers.
+func (f *finder) headers(cfg Config, p *plan) {
+	if cfg.Columns.Headers == "" {
+		return
+	}
+	if h, ok := f.find(cfg.Columns.Headers); ok {
+		p.headers = &h
+	} else if cfg.Columns.Headers != DefaultColumns().Headers {
+		f.need(cfg.Columns.Headers, "columns.headers")
+	}
+}
+
+// timestamp finds the column of the record's timestamp.
+func (f *finder) timestamp(cfg Config, p *plan) {
+	const key = "columns.timestamp"
+	if cfg.Columns.Timestamp == "" {
+		return
+	}
+	t := f.need(cfg.Columns.Timestamp, key)
+	if t.name == "" {
+		return
+	}
+	column := f.types.column(t, false)
+	read, err := connect.NewField(column, f.types.modes)
+	if err != nil || !slices.Contains([]uint32{oidTimestamp, oidTimestamptz}, column.Type.OID) {
+		f.problem("column %q is no timestamp, with or without time zone (outbox.%s)", t.name, key)
+		return
+	}
+	p.timestamp = &timestamp{field: t, read: read}
+}
+
+// place finds the placed columns. Those of the envelope are returned.
+func (f *finder) place(cfg Config, p *plan) []member {
+	var members []member
+	for i, pl := range cfg.Place {
+		key := fmt.Sprintf("place[%d]", i)
+		c, ok := f.find(pl.Column)
+		if !ok && cfg.OnMissingColumn == MissingIgnore {
+			continue
+		}
+		if !ok {
+			c = f.need(pl.Column, key)
+		}
+		switch pl.To {
+		case ToHeader:
+			if f.placed(&c, key, cfg.Encoding.Headers, cfg.OnMissingColumn) {
+				p.placed = append(p.placed, placedHeader{name: pl.name(), field: c})
+			}
+		case ToEnvelope:
+			if f.placed(&c, key, cfg.Encoding.Value, cfg.OnMissingColumn) {
+				members = append(members, member{name: pl.name(), field: c})
+			}
+		case ToPartition:
+			f.integer(c, key)
+			p.partition = &c
+		}
+	}
+	return members
+}
+
+// byRole resolves a name of a topic template: the roles first, else the column itself.
+func (c Columns) byRole(name string) string {
+	switch name {
+	case "id":
+		return c.ID
+	case "key":
+		return c.Key
+	case "route":
+		return c.Route
+	case "type":
+		if c.Type != "" {
+			return c.Type
+		}
+	}
+	return name
+}

@@ -1,0 +1,129 @@
+package encode
+
+import (
+	"fmt"
+	"strings"
+)
+
+// maxTopicLength is Kafka's limit on the length of a topic's name.
+const maxTopicLength = 249
+
+// topicCacheSize bounds the names kept by [topicCache]. A name costs its bytes twice; a
+// table that routes to more topics than this only pays for making strings again.
+const topicCacheSize = 16_384
+
+// A part of a topic template is literal text or, where column is not empty, the value of
+// a column, by role or name.
+type part struct {
+	text   string
+	column string
+}
+
+// parseTemplate splits a topic template into its parts; empty means [DefaultTopic].
+func parseTemplate(template string) ([]part, error) {
+	if template == "" {
+		template = DefaultTopic
+	}
+	var parts []part
+	var text strings.Builder
+	for rest := template; rest != ""; {
+		i := strings.IndexByte(rest, '$')
+		if i < 0 {
+			text.WriteString(rest)
+			break
+		}
+		text.WriteString(rest[:i])
+		rest = rest[i+1:]
+		if after, ok := strings.CutPrefix(rest, "$"); ok {
+			text.WriteByte('$')
+			rest = after
+			continue
+		}
+		name, after, ok := strings.Cut(strings.TrimPrefix(rest, "{"), "}")
+		if !ok || name == "" || !strings.HasPrefix(rest, "{") {
+			return nil, fmt.Errorf("topic: in %q, $ must begin ${column} or be written $$", template)
+		}
+		if text.Len() > 0 {
+			parts = append(parts, part{text: text.String()})
+			text.Reset()
+		}
+		parts = append(parts, part{column: name})
+		rest = after
+	}
+	if text.Len() > 0 {
+		parts = append(parts, part{text: text.String()})
+	}
+	return parts, nil
+}
+
+// illegalTopic says why Kafka, or we, would not take name as a topic; "" if it is legal.
+// Names that begin with two underscores belong to the cluster: a row must not be able to
+// write to __consumer_offsets.
+func illegalTopic(name []byte) string {
+	switch {
+	case len(name) == 0:
+		return "is empty"
+	case len(name) > maxTopicLength:
+		return fmt.Sprintf("has %d characters, Kafka allows %d", len(name), maxTopicLength)
+	case string(name) == "." || string(name) == "..":
+		return "is reserved"
+	case len(name) >= 2 && name[0] == '_' && name[1] == '_':
+		return "begins with __, which is reserved for the cluster's own topics"
+	}
+	for _, c := range name {
+		if !legalTopicByte(c) {
+			return fmt.Sprintf("contains %q; Kafka allows letters, digits, '.', '_' and '-'", c)
+		}
+	}
+	return ""
+}
+
+func legalTopicByte(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
+		c == '.' || c == '_' || c == '-'
+}
+
+// A topicCache gives every topic one string, so that a record needs none of its own, and the
+// rules are applied to a name once. Only what gives a legal name gets in.
+type topicCache struct {
+	rules []*Rule
+	names map[string]string // by what the template gives
+}
+
+// intern returns the topic that the rules make of name, or why it is not legal.
+func (c *topicCache) intern(name []byte) (topic, illegal string) {
+	if s, ok := c.names[string(name)]; ok {
+		return s, ""
+	}
+	before := string(name)
+	topic = before
+	for _, rule := range c.rules {
+		topic = rule.Apply(topic)
+	}
+	if illegal := illegalTopic([]byte(topic)); illegal != "" {
+		return "", illegal
+	}
+	if len(c.names) >= topicCacheSize {
+		clear(c.names)
+	}
+	c.names[before] = topic
+	return topic, ""
+}
+
+// FixedTopic returns the topic of every row, empty if it depends on the row's columns.
+func (cfg Config) FixedTopic() string {
+	parts, err := parseTemplate(cfg.Topic)
+	if err != nil || len(parts) != 1 || parts[0].column != "" {
+		return ""
+	}
+	rules := topicCache{names: make(map[string]string)}
+	for _, rule := range cfg.TopicRules {
+		parsed, err := ParseRule(rule.Match, rule.Replace)
+		if err != nil {
+			return ""
+		}
+		rules.rules = append(rules.rules, parsed)
+	}
+	topic, _ := rules.intern([]byte(parts[0].text))
+	return topic
+}

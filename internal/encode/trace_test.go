@@ -1,0 +1,110 @@
+package encode
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+// The column of the trace context becomes headers, however its writer has put them down, behind
+// those that the row has, which it does not repeat.
+func TestTraceContext(t *testing.T) {
+	const state = "congo=t61rcWkgMzE,rojo=00f067aa0ba902b7"
+	for name, tc := range map[string]struct{ column, headers, want string }{
+		"a traceparent":        {column: traceparent, want: "traceparent " + traceparent},
+		"nothing":              {column: null},
+		"empty":                {column: ""},
+		"something else":       {column: "b3 0", want: "traceparent b3 0"},
+		"an object":            {column: `{"traceparent": "` + traceparent + `", "tracestate": "` + state + `", "baggage": "a=b", "none": null}`, want: "traceparent " + traceparent + "\ntracestate " + state + "\nbaggage a=b"},
+		"no object":            {column: `{"traceparent": "`, want: `traceparent {"traceparent": "`},
+		"properties":           {column: "#Sat Nov 21 22:00:00 UTC 2026\ntraceparent=" + traceparent + "\n", want: "traceparent " + traceparent},
+		"escaped properties":   {column: "!x\r\n\ntracestate=" + strings.ReplaceAll(state, "=", `\=`) + "\r\ntraceparent = " + traceparent, want: "tracestate " + state + "\ntraceparent " + traceparent},
+		"a header of the name": {headers: `{"traceparent": "` + traceparent + `"}`, column: `{"traceparent": "other", "tracestate": "a=b"}`, want: "traceparent " + traceparent + "\ntracestate a=b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := New(defaultConfig(func(c *Config) {
+				c.Columns.TraceContext, c.PositionHeaders = "tenant", true
+			}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tc.headers == "" {
+				tc.headers = null
+			}
+			var rec sink.Record
+			if err := r.Route(tx, 0, row(outboxTable(), map[string]string{"tenant": tc.column, "headers": tc.headers}), &rec); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, h := range rec.Headers[2 : len(rec.Headers)-3] {
+				got = append(got, fmt.Sprintf("%s %s", h.Key, h.Value))
+			}
+			if strings.Join(got, "\n") != tc.want || rec.Headers[len(rec.Headers)-3].Key != "outbox_lsn" {
+				t.Errorf("%q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// A table without the column is refused: it was asked for.
+func TestTraceContextColumnMissing(t *testing.T) {
+	r, err := New(defaultConfig(func(c *Config) { c.Columns.TraceContext = "trace" }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Check(outboxTable()); err == nil || !strings.Contains(err.Error(), `no column "trace" (outbox.columns.trace_context)`) {
+		t.Errorf("%v", err)
+	}
+}
+
+// The trace context, too, takes no allocation.
+func TestTraceContextAllocations(t *testing.T) {
+	r, err := New(defaultConfig(func(c *Config) { c.Columns.TraceContext = "tenant" }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rec sink.Record
+	for _, column := range []string{traceparent, `{"traceparent": "` + traceparent + `", "tracestate": "a=b"}`} {
+		ins := row(outboxTable(), map[string]string{"tenant": column})
+		if n := testing.AllocsPerRun(1000, func() { _ = r.Route(tx, 0, ins, &rec) }); n > 0 {
+			t.Errorf("%v allocations for %s", n, column)
+		}
+	}
+}
+
+// FuzzTraceContext: whatever the column holds, a record is made of the row.
+func FuzzTraceContext(f *testing.F) {
+	f.Add(traceparent)
+	f.Add("#x\na\\=b=c\\")
+	f.Add(`{"a": {"b": [1]}, "": ""}`)
+	r, err := New(defaultConfig(func(c *Config) { c.Columns.TraceContext = "tenant" }))
+	if err != nil {
+		f.Fatal(err)
+	}
+	ins := row(outboxTable(), nil)
+	at := 0
+	for i, c := range ins.Relation.Columns {
+		if c.Name == "tenant" {
+			at = i
+		}
+	}
+	f.Fuzz(func(t *testing.T, column string) {
+		var rec sink.Record
+		ins.Row[at] = decoder.Value{Kind: decoder.Text, Data: []byte(column)}
+		if err := r.Route(tx, 0, ins, &rec); err != nil {
+			t.Fatal(err)
+		}
+		names := make(map[string]bool)
+		for _, h := range rec.Headers {
+			if names[h.Key] || h.Value == nil {
+				t.Errorf("%q gives %q", column, rec.Headers)
+			}
+			names[h.Key] = true
+		}
+	})
+}

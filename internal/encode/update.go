@@ -1,0 +1,129 @@
+package encode
+
+import (
+	"bytes"
+
+	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// oldKeyHeader holds the identity that a row had before it was changed.
+const oldKeyHeader = "__debezium.oldkey"
+
+// An oldKey makes the header.
+type oldKey struct {
+	columns []field
+	object  *connect.Struct
+	texts   [][]byte
+}
+
+// RouteUpdate is Route for a changed row. It fills rec, and routed is true, if the row's
+// identity has changed: that is how Debezium has it, for which it is a new row then. Other
+// changes are dropped, unless Config.OnUpdate is [UpdateStop]: it refuses every change with a
+// *RowError. Only a routed row is one of the transaction's rows that index counts.
+func (r *Router) RouteUpdate(tx Tx, index int, change *decoder.Update, rec *sink.Record) (routed bool, err error) {
+	p, err := r.planFor(change.Relation)
+	if err != nil {
+		return false, err
+	}
+	if !r.cfg.TakesUpdates() {
+		id, _ := p.id.text(change.New)
+		return false, &RowError{Table: p.table, ID: string(id), Reason: "was changed by an UPDATE, and only INSERTs are events"}
+	}
+	if !p.newIdentity(change) {
+		return false, nil
+	}
+	if err := r.makeOldKey(p); err != nil {
+		return true, err
+	}
+	row := change.New
+	if change.OldKind == decoder.OldRow {
+		row = present(change.New, change.Old)
+	}
+	return true, r.record(p, tx, index, row, change.Old, rec)
+}
+
+// keys returns the columns that make up the identity of p's rows. With REPLICA IDENTITY FULL
+// the stream does not tell which those are, and it is the id.
+func (p *plan) keys() []field {
+	var keys []field
+	for i, c := range p.relation.Columns {
+		if c.Key && p.relation.ReplicaIdentity != 'f' {
+			keys = append(keys, field{name: c.Name, index: i, oid: c.TypeOID})
+		}
+	}
+	if keys == nil {
+		keys = []field{{name: p.id.name, index: p.id.index, oid: p.id.oid}}
+	}
+	return keys
+}
+
+// newIdentity reports whether a change is one of the identity.
+func (p *plan) newIdentity(change *decoder.Update) bool {
+	if change.OldKind == decoder.OldNone {
+		return false
+	}
+	for _, k := range p.keys() {
+		before, after := change.Old[k.index], change.New[k.index]
+		if after.Kind != decoder.Unchanged && (before.Kind != after.Kind || !bytes.Equal(before.Data, after.Data)) {
+			return true
+		}
+	}
+	return false
+}
+
+// present returns a row with what has not been sent, because it has not changed, taken from the
+// old one.
+func present(row, old []decoder.Value) []decoder.Value {
+	out := make([]decoder.Value, len(row))
+	for i, v := range row {
+		if out[i] = v; v.Kind == decoder.Unchanged {
+			out[i] = old[i]
+		}
+	}
+	return out
+}
+
+// oldKey adds the header that names the identity a row had.
+func (b *builder) oldKey(k *oldKey, old []decoder.Value) {
+	for i := range k.columns {
+		text, reason := k.columns[i].text(old)
+		if reason != "" {
+			b.fail(k.columns[i].name, reason)
+		}
+		k.texts[i] = text
+	}
+	enc := connect.JSON // which is what SimpleHeaderConverter makes of a struct, too
+	if b.r.cfg.Encoding.Headers == connect.JSONSchema {
+		enc = connect.JSONSchema
+	}
+	b.header(oldKeyHeader, b.scratch(b.plan.id.name, func(dst []byte) ([]byte, error) {
+		return k.object.Append(dst, enc, b.r.cfg.Debezium.Name+"."+b.plan.table+".Key", nil, k.texts)
+	}))
+}
+
+// makeOldKey makes what makes the header for rows of p, where it is wanted. Its error is a
+// *RowError, or that of the catalog.
+func (r *Router) makeOldKey(p *plan) error {
+	if d := r.cfg.Debezium; p.oldKey != nil || !d.ContextHeaders && !d.Exact {
+		return nil
+	}
+	k := &oldKey{columns: p.keys()}
+	k.texts = make([][]byte, len(k.columns))
+	types := typing{rel: p.relation, describe: r.describe, modes: r.cfg.Debezium.modes()}
+	var fields []connect.NamedField
+	for _, c := range k.columns {
+		of, err := connect.NewField(types.column(c, r.cfg.Encoding.Headers == connect.JSONSchema), types.modes)
+		if types.err != nil {
+			return types.err
+		}
+		if err != nil {
+			return &RowError{Table: p.table, Column: c.name, Reason: err.Error()}
+		}
+		fields = append(fields, connect.NamedField{Name: c.name, Field: of})
+	}
+	k.object = connect.NewStruct(fields, nil)
+	p.oldKey = k
+	return nil
+}

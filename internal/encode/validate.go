@@ -1,0 +1,122 @@
+package encode
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
+)
+
+// validate returns every problem of cfg at once, each beginning with the name of its setting.
+func (cfg Config) validate() error {
+	return errors.Join(slices.Concat(cfg.columnProblems(), cfg.placeProblems(), cfg.topicProblems(), cfg.encodingProblems())...)
+}
+
+func (cfg Config) columnProblems() (errs []error) {
+	for _, c := range []struct{ role, name string }{
+		{"id", cfg.Columns.ID},
+		{"key", cfg.Columns.Key},
+		{"route", cfg.Columns.Route},
+		{"payload", cfg.Columns.Payload},
+	} {
+		if c.name == "" {
+			errs = append(errs, fmt.Errorf("columns.%s: a column name is needed", c.role))
+		}
+	}
+	return errs
+}
+
+func (cfg Config) placeProblems() (errs []error) {
+	partitions := 0
+	members := map[string]bool{payloadMember: true}
+	for i, p := range cfg.Place {
+		if p.Column == "" {
+			errs = append(errs, fmt.Errorf("place[%d].column: a column name is needed", i))
+		}
+		switch p.To {
+		case ToHeader:
+		case ToPartition:
+			partitions++
+		case ToEnvelope:
+			if members[p.name()] {
+				errs = append(errs, fmt.Errorf("place[%d].as: the envelope has a member %q already", i, p.name()))
+			}
+			members[p.name()] = true
+		default:
+			errs = append(errs, fmt.Errorf("place[%d].to: %q is not one of %s", i, p.To, list(Targets())))
+		}
+	}
+	if partitions > 1 {
+		errs = append(errs, errors.New("place: only one column can be the partition"))
+	}
+	return errs
+}
+
+func (cfg Config) topicProblems() (errs []error) {
+	for i, r := range cfg.TopicRules {
+		if r.Match == "" {
+			errs = append(errs, fmt.Errorf("topic_rules[%d].match: a regular expression is needed", i))
+		} else if _, err := ParseRule(r.Match, r.Replace); err != nil {
+			errs = append(errs, fmt.Errorf("topic_rules[%d].%w", i, err))
+		}
+	}
+	parts, err := parseTemplate(cfg.Topic)
+	switch {
+	case err != nil:
+		errs = append(errs, err)
+	case len(parts) == 1 && parts[0].column == "" && len(cfg.TopicRules) == 0:
+		if illegal := illegalTopic([]byte(parts[0].text)); illegal != "" {
+			errs = append(errs, fmt.Errorf("topic: %q %s", cfg.Topic, illegal))
+		}
+	}
+	return errs
+}
+
+// encodingProblems reports encodings that do not exist or cannot write what the record is to
+// hold.
+func (cfg Config) encodingProblems() (errs []error) {
+	e := cfg.Encoding
+	value, headers := EncodingsOfValue(), EncodingsOfHeaders()
+	for _, c := range []struct {
+		part    string
+		is      connect.Encoding
+		allowed []connect.Encoding
+	}{{"key", e.Key, value}, {"value", e.Value, value}, {"headers", e.Headers, headers}} {
+		if c.is != "" && !slices.Contains(c.allowed, c.is) {
+			errs = append(errs, fmt.Errorf("encoding.%s: %q is not one of %s", c.part, c.is, list(c.allowed)))
+		}
+	}
+	if i := slices.IndexFunc(cfg.Place, func(p Placement) bool { return p.To == ToEnvelope }); i >= 0 && !isJSON(e.Value) {
+		errs = append(errs, fmt.Errorf("place[%d].to: an envelope is a JSON object: encoding.value must be json or json-schema", i))
+	}
+	if cfg.Debezium.Expand && !isJSON(e.Value) {
+		errs = append(errs, errors.New("debezium.expand_payload: has no effect: encoding.value is not json or json-schema"))
+	}
+	if cfg.Columns.Headers != "" && e.Headers == connect.JSONSchema {
+		errs = append(errs, errors.New(`encoding.headers: the members of a JSON column have no schema: columns.headers must be ""`))
+	}
+	return errs
+}
+
+func isJSON(e connect.Encoding) bool { return e == connect.JSON || e == connect.JSONSchema }
+
+// list writes words as "a, b, c".
+func list[T ~string](words []T) string {
+	out := make([]string, len(words))
+	for i, w := range words {
+		out[i] = string(w)
+	}
+	return strings.Join(out, ", ")
+}
+
+// EncodingsOfValue are the encodings that a key and a value can have.
+func EncodingsOfValue() []connect.Encoding {
+	return []connect.Encoding{connect.Raw, connect.String, connect.JSON, connect.JSONSchema, connect.Bytes}
+}
+
+// EncodingsOfHeaders are the encodings that headers can have.
+func EncodingsOfHeaders() []connect.Encoding {
+	return []connect.Encoding{connect.Raw, connect.Simple, connect.String, connect.JSON, connect.JSONSchema}
+}
