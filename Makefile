@@ -47,7 +47,7 @@ vuln: ## known vulnerabilities in what we call
 
 .PHONY: bench
 bench: ## micro-benchmarks of the stages
-	$(GO) test -run='^$$' -bench=. -benchmem ./decoder ./checkpoint ./sink ./replication ./internal/encode ./internal/relay
+	$(GO) test -run='^$$' -bench=. -benchmem ./decoder ./checkpoint ./sink/kafka ./replication ./internal/encode ./internal/relay
 
 .PHONY: bench-servers
 bench-servers: ## the built relay on real servers, beside pg_recvlogical; see bench/README.md
@@ -63,7 +63,7 @@ bench-compare: ## the same against the git ref REF, with benchstat
 
 .PHONY: bench-gate
 bench-gate: ## hot code against its floor, as ratios; one package after the other
-	OUTBOX_TEST_GATE=1 $(GO) test -p 1 -count=1 -v -run='^TestGate$$' ./decoder ./checkpoint ./sink ./replication ./internal/encode ./internal/relay
+	OUTBOX_TEST_GATE=1 $(GO) test -p 1 -count=1 -v -run='^TestGate$$' ./decoder ./checkpoint ./sink/kafka ./replication ./internal/encode ./internal/relay
 
 # A second try, because the fuzzer may end with an error of its own when its time is over.
 # An input that fails is kept and fails again.

@@ -93,9 +93,9 @@ func firstSeen(numbers []int) (first []int) {
 }
 
 // nullable is a rig whose outbox takes NULL where Kafka might, with the row's own topic.
-func nullable(t *testing.T, kafka *kafkatest.Cluster) *rig {
+func nullable(t *testing.T, cluster *kafkatest.Cluster) *rig {
 	t.Helper()
-	r := newRig(t, pgtest.Database(t), kafka)
+	r := newRig(t, pgtest.Database(t), cluster)
 	r.db.Exec(t, `ALTER TABLE outbox ALTER aggregateid DROP NOT NULL, ALTER aggregatetype DROP NOT NULL, ALTER type DROP NOT NULL`)
 	return r
 }

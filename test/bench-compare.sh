@@ -14,7 +14,7 @@ set -eu
 
 GO=${GO:-go}
 BENCHSTAT=golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
-PACKAGES=${PACKAGES:-./decoder ./checkpoint ./replication ./internal/encode ./sink ./internal/relay}
+PACKAGES=${PACKAGES:-./decoder ./checkpoint ./replication ./internal/encode ./sink/kafka ./internal/relay}
 BENCH=${BENCH:-^Benchmark(Decode|Transaction|InOrder|Partitions|Transactions|Confirmed|Run|Route|Send|Request|Publish|Session)$}
 COUNT=${COUNT:-10}
 BENCHTIME=${BENCHTIME:-100ms}

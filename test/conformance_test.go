@@ -88,14 +88,14 @@ type outcome struct {
 }
 
 // attempt imports the case's configuration, runs the binary on it and writes the case's rows.
-func attempt(t *testing.T, c *conformance.Case, db *pgtest.DB, kafka *kafkatest.Cluster, exact bool) (o outcome) {
+func attempt(t *testing.T, c *conformance.Case, db *pgtest.DB, cluster *kafkatest.Cluster, exact bool) (o outcome) {
 	t.Helper()
 	o.exact = exact
 	dir := t.TempDir()
 	conn := db.Config(t)
 	env := conformance.Environment{
 		"PGHOST": conn.Host, "PGPORT": strconv.Itoa(int(conn.Port)), "PGUSER": conn.User, "PGPASSWORD": conn.Password, "PGDATABASE": conn.Database,
-		"KAFKA_BOOTSTRAP": kafka.Addrs[0], "WORKDIR": dir, "PLUGIN_PATH": dir,
+		"KAFKA_BOOTSTRAP": cluster.Addrs[0], "WORKDIR": dir, "PLUGIN_PATH": dir,
 	}
 	file := func(name, text string) string {
 		path := filepath.Join(dir, name)
@@ -125,7 +125,7 @@ func attempt(t *testing.T, c *conformance.Case, db *pgtest.DB, kafka *kafkatest.
 	o.code = process.exit(t, 30*time.Second)
 	o.run.Ended = time.Now()
 	o.said = process.stderr.String()
-	o.records = written(t, kafka)
+	o.records = written(t, cluster)
 	return o
 }
 
@@ -138,9 +138,9 @@ func (o *outcome) settle(t *testing.T, process *relayProcess, db *pgtest.DB, slo
 }
 
 // written returns what is in the topics of a cluster, but for the relay's own.
-func written(t *testing.T, kafka *kafkatest.Cluster) (records []conformance.Record) {
+func written(t *testing.T, cluster *kafkatest.Cluster) (records []conformance.Record) {
 	t.Helper()
-	topics, err := kafka.Admin(t).ListTopics(context.WithoutCancel(t.Context()))
+	topics, err := cluster.Admin(t).ListTopics(context.WithoutCancel(t.Context()))
 	must(t, err)
 	var names []string
 	for _, name := range topics.Names() {
@@ -151,7 +151,7 @@ func written(t *testing.T, kafka *kafkatest.Cluster) (records []conformance.Reco
 	if len(names) == 0 {
 		return nil
 	}
-	for _, r := range kafka.ReadAll(t, names...) {
+	for _, r := range cluster.ReadAll(t, names...) {
 		records = append(records, conformanceRecord(r))
 	}
 	return records

@@ -16,9 +16,9 @@ import (
 // refuses are put aside with their bytes, where they came from and why, and everything else
 // arrives once and in order, on their keys too.
 func TestDeadLetters(t *testing.T) {
-	kafka := kafkatest.Broker(t)
-	r := newRig(t, pgtest.Database(t), kafka)
-	dead := kafka.Topic(t, 1, map[string]string{"max.message.bytes": "10000000"})
+	cluster := kafkatest.Broker(t)
+	r := newRig(t, pgtest.Database(t), cluster)
+	dead := cluster.Topic(t, 1, map[string]string{"max.message.bytes": "10000000"})
 	t.Setenv("OUTBOX_CDC_OUTBOX_TOPIC", "${route}")
 	t.Setenv("OUTBOX_CDC_ON_BAD_RECORD", "dead-letter")
 	t.Setenv("OUTBOX_CDC_DEAD_LETTER_TOPIC", dead)
@@ -52,7 +52,7 @@ func TestDeadLetters(t *testing.T) {
 	var got []string
 	for _, key := range []string{"a", "b"} {
 		n := 0
-		for _, rec := range kafka.ReadAll(t, r.topic) {
+		for _, rec := range cluster.ReadAll(t, r.topic) {
 			if string(rec.Key) != key {
 				continue
 			}
@@ -66,7 +66,7 @@ func TestDeadLetters(t *testing.T) {
 	if len(got) != len(good) {
 		t.Errorf("%d records, want %d", len(got), len(good))
 	}
-	letters := kafka.ReadAll(t, dead)
+	letters := cluster.ReadAll(t, dead)
 	if len(letters) != len(want) {
 		t.Errorf("%d dead letters, want %d", len(letters), len(want))
 	}
@@ -100,9 +100,9 @@ func header(rec *kgo.Record, name string) string {
 
 // What the dead-letter topic does not take either ends the relay.
 func TestDeadLetterRefused(t *testing.T) {
-	kafka := kafkatest.Broker(t)
-	r := newRig(t, pgtest.Database(t), kafka)
-	dead := kafka.Topic(t, 1, nil)
+	cluster := kafkatest.Broker(t)
+	r := newRig(t, pgtest.Database(t), cluster)
+	dead := cluster.Topic(t, 1, nil)
 	t.Setenv("OUTBOX_CDC_ON_BAD_RECORD", "dead-letter")
 	t.Setenv("OUTBOX_CDC_DEAD_LETTER_TOPIC", dead)
 	process := r.run(t)

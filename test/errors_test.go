@@ -21,7 +21,7 @@ import (
 // what is wrong, where, and what to do.
 func TestStartErrors(t *testing.T) {
 	db := pgtest.Database(t)
-	kafka := kafkatest.Fake(t)
+	cluster := kafkatest.Fake(t)
 	if out, code := command(t, "migrate", "up", "--dsn", db.DSN); code != 0 {
 		t.Fatal(out)
 	}
@@ -64,7 +64,7 @@ func TestStartErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := setting{"dsn": db.DSN, "publication": "good", "slot": good, "brokers": kafka.Addrs[0]}
+			s := setting{"dsn": db.DSN, "publication": "good", "slot": good, "brokers": cluster.Addrs[0]}
 			maps.Copy(s, tc.with)
 			process := start(t, "run", "-c", writeConfig(t, s))
 			if code := process.exit(t, 20*time.Second); code != tc.code {
@@ -134,7 +134,7 @@ func TestWALLevel(t *testing.T) {
 // A row that cannot become a record ends the relay: what came before is delivered and
 // confirmed, nothing behind it is, and once the row is out of the way all of it flows.
 func TestBadRow(t *testing.T) {
-	kafka := kafkatest.Broker(t)
+	cluster := kafkatest.Broker(t)
 	for name, tc := range map[string]struct {
 		topic, payload string // of the bad row; an empty topic stands for the good one
 		says           string
@@ -143,7 +143,7 @@ func TestBadRow(t *testing.T) {
 		"too large":     {payload: `{"big": "` + strings.Repeat("x", 2_000_000) + `"}`, says: "max.message.bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, pgtest.Database(t), kafka)
+			r := newRig(t, pgtest.Database(t), cluster)
 			t.Setenv("OUTBOX_CDC_OUTBOX_TOPIC", "${route}")
 			process := r.run(t)
 			conn := r.connect(t)
@@ -170,13 +170,13 @@ func TestBadRow(t *testing.T) {
 			if !ask[bool](t, conn, `SELECT confirmed_flush_lsn BETWEEN $1::pg_lsn AND $2::pg_lsn - 1 FROM pg_replication_slots WHERE slot_name = $3`, before, after, r.slot) {
 				t.Error("the slot is not between the row before and the bad one")
 			}
-			if got := len(kafka.ReadAll(t, r.topic)); got != 1 {
+			if got := len(cluster.ReadAll(t, r.topic)); got != 1 {
 				t.Errorf("%d records, want the one before the bad row", got)
 			}
 
 			r.db.Exec(t, `SELECT pg_replication_slot_advance($1, $2)`, r.slot, after)
 			process = start(t, "run", "-c", r.config, "--accept-gap")
-			waitFor(t, 10*time.Second, "the row behind the bad one", func() bool { return len(kafka.ReadAll(t, r.topic)) == 2 })
+			waitFor(t, 10*time.Second, "the row behind the bad one", func() bool { return len(cluster.ReadAll(t, r.topic)) == 2 })
 			process.terminate(t)
 		})
 	}

@@ -165,15 +165,15 @@ func (o *operation) onBroker(t *testing.T, srv *pgserver.Server) *operation {
 }
 
 // with is on without publication and slot, and with another Kafka.
-func (o *operation) with(t *testing.T, srv *pgserver.Server, kafka *kafkatest.Cluster) *operation {
+func (o *operation) with(t *testing.T, srv *pgserver.Server, cluster *kafkatest.Cluster) *operation {
 	t.Helper()
-	o.db, o.kafka, o.dir = pgtest.DatabaseOn(t, srv), kafka, t.TempDir()
+	o.db, o.kafka, o.dir = pgtest.DatabaseOn(t, srv), cluster, t.TempDir()
 	o.slot = o.db.Name
 	maps.Copy(o.names, map[string]string{"outbox_cdc": o.slot, "DATABASE app": "DATABASE " + o.db.Name, "host app": "host " + o.db.Name})
 	o.aggregate = cmp.Or(o.aggregate, order)
-	kafka.CreateTopic(t, o.named(topic), 1, nil)
-	o.events = collectEvents(t, kafka, o.named(topic))
-	o.source, o.password, o.broker = srv.Addr(), secret, kafka.Addrs[0]
+	cluster.CreateTopic(t, o.named(topic), 1, nil)
+	o.events = collectEvents(t, cluster, o.named(topic))
+	o.source, o.password, o.broker = srv.Addr(), secret, cluster.Addrs[0]
 	o.configure(t)
 	return o
 }
@@ -423,10 +423,10 @@ type events struct {
 	ids map[string]int
 }
 
-func collectEvents(t *testing.T, kafka *kafkatest.Cluster, topic string) *events {
+func collectEvents(t *testing.T, cluster *kafkatest.Cluster, topic string) *events {
 	t.Helper()
 	e := &events{ids: map[string]int{}}
-	kafka.Collect(t, func(r *kgo.Record) {
+	cluster.Collect(t, func(r *kgo.Record) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.ids[header(r, "id")]++
@@ -441,10 +441,10 @@ func (e *events) has(id string) bool {
 }
 
 // recordedPosition returns the newest record of a relay's position, nil if there is none.
-func recordedPosition(t *testing.T, kafka *kafkatest.Cluster, name string) *checkpoint.Position {
+func recordedPosition(t *testing.T, cluster *kafkatest.Cluster, name string) *checkpoint.Position {
 	t.Helper()
 	var records [][]byte
-	for _, rec := range kafka.ReadAll(t, relay.PositionTopic) {
+	for _, rec := range cluster.ReadAll(t, relay.PositionTopic) {
 		if string(rec.Key) == name {
 			records = append(records, rec.Value)
 		}

@@ -48,12 +48,12 @@ type shop struct {
 }
 
 // openShop starts the service; the relay is not running yet.
-func openShop(t *testing.T, srv *pgserver.Server, kafka *kafkatest.Cluster) *shop {
+func openShop(t *testing.T, srv *pgserver.Server, cluster *kafkatest.Cluster) *shop {
 	t.Helper()
 	db := pgtest.DatabaseOn(t, srv)
 	migrate(t, db.DSN)
-	s := &shop{db: db, kafka: kafka, topic: kafka.Topic(t, 3, nil)}
-	s.config = relayConfig(t, db.DSN, kafka.Addrs[0], slotPrefix+db.Name, s.topic, "")
+	s := &shop{db: db, kafka: cluster, topic: cluster.Topic(t, 3, nil)}
+	s.config = relayConfig(t, db.DSN, cluster.Addrs[0], slotPrefix+db.Name, s.topic, "")
 	s.open(t)
 	return s
 }
@@ -177,9 +177,9 @@ func (s *shop) settle(t *testing.T, orders int, repeats bool) {
 // Orders, by clients that repeat and out of order, arrive as the records that docs/record.md
 // describes: over kfake and over the real broker.
 func TestOrders(t *testing.T) {
-	for name, kafka := range brokers {
+	for name, cluster := range brokers {
 		t.Run(name, func(t *testing.T) {
-			s := openShop(t, pgtest.Server(t), kafka(t))
+			s := openShop(t, pgtest.Server(t), cluster(t))
 			process := s.relay(t)
 			const orders = 20
 			var wg sync.WaitGroup
@@ -215,9 +215,9 @@ OrderPaid {"id": %[1]q, "cents": 4200, "status": "paid", "customer": "customer-0
 // From the request to its effect, with relay and consumer killed in between: every order that was
 // placed and paid is welcomed and thanked for, once, over kfake and over the real broker.
 func TestOrdersAreNotified(t *testing.T) {
-	for name, kafka := range brokers {
+	for name, cluster := range brokers {
 		t.Run(name, func(t *testing.T) {
-			s := openShop(t, pgtest.Server(t), kafka(t))
+			s := openShop(t, pgtest.Server(t), cluster(t))
 			dir, err := buildExamples()
 			must(t, err)
 			notify := func() *relayProcess {
@@ -328,18 +328,18 @@ func TestOrdersServiceIsKilled(t *testing.T) {
 
 // While the broker is down orders are placed as ever, and told when it is back.
 func TestOrdersBrokerIsDown(t *testing.T) {
-	kafka := kafkatest.Start(t, kafkatest.Config{})
-	s := openShop(t, pgtest.Server(t), kafka.Cluster)
+	cluster := kafkatest.Start(t, kafkatest.Config{})
+	s := openShop(t, pgtest.Server(t), cluster.Cluster)
 	process := s.relay(t)
 	s.place(t, "before")
 	s.settle(t, 1, false)
-	must(t, kafka.Shutdown(t.Context()))
+	must(t, cluster.Shutdown(t.Context()))
 	for i := range 10 {
 		if status, _ := s.send(t, "", fmt.Sprint("during-", i)); status != http.StatusCreated {
 			t.Errorf("status %d without a broker", status)
 		}
 	}
-	must(t, kafka.Restart(t.Context()))
+	must(t, cluster.Restart(t.Context()))
 	s.settle(t, 11, false)
 	process.terminate(t)
 }

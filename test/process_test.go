@@ -145,9 +145,9 @@ func TestNeedsNoDisk(t *testing.T) {
 // goes on with its own rows, topic and slot.
 func TestTwoRelaysInOneProcess(t *testing.T) {
 	t.Parallel()
-	srv, kafka := pgtest.Server(t), kafkatest.Fake(t)
+	srv, cluster := pgtest.Server(t), kafkatest.Fake(t)
 	const ddl = `CREATE TABLE outbox ` + outboxColumns
-	ends, stays := watch(t, srv, kafka, ddl), watch(t, srv, kafka, ddl)
+	ends, stays := watch(t, srv, cluster, ddl), watch(t, srv, cluster, ddl)
 	for name, w := range map[string]*watched{"ends": ends, "stays": stays} {
 		w.cfg.Name, w.cfg.PositionTopic = name, relay.PositionTopic
 		w.run(t).delivers(t, "outbox")
@@ -159,7 +159,7 @@ func TestTwoRelaysInOneProcess(t *testing.T) {
 	}
 	stays.stop()
 	stays.fails(t, relay.ExitOK)
-	if n := len(kafka.ReadAll(t, stays.topic)); n != stays.rows {
+	if n := len(cluster.ReadAll(t, stays.topic)); n != stays.rows {
 		t.Errorf("%d records, want %d", n, stays.rows)
 	}
 	for _, w := range []*watched{ends, stays} {

@@ -66,9 +66,9 @@ func (m *mailbox) says(t *testing.T, code int, want string, verb ...string) stri
 // deadLetters prepares a topic with a row that is no record, and a record that is too large.
 func deadLetters(t *testing.T) (m *mailbox, row, large string) {
 	t.Helper()
-	kafka := kafkatest.Broker(t)
-	m = &mailbox{rig: newRig(t, pgtest.Database(t), kafka)}
-	m.dead = kafka.Topic(t, 2, map[string]string{"max.message.bytes": "10000000"})
+	cluster := kafkatest.Broker(t)
+	m = &mailbox{rig: newRig(t, pgtest.Database(t), cluster)}
+	m.dead = cluster.Topic(t, 2, map[string]string{"max.message.bytes": "10000000"})
 	t.Setenv("OUTBOX_CDC_OUTBOX_TOPIC", "${route}")
 	t.Setenv("OUTBOX_CDC_ON_BAD_RECORD", "dead-letter")
 	t.Setenv("OUTBOX_CDC_DEAD_LETTER_TOPIC", m.dead)

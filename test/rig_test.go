@@ -92,16 +92,16 @@ type rig struct {
 }
 
 // newRig prepares db by the binary's own migrate, and a topic with partitions.
-func newRig(t *testing.T, db *pgtest.DB, kafka *kafkatest.Cluster) *rig {
+func newRig(t *testing.T, db *pgtest.DB, cluster *kafkatest.Cluster) *rig {
 	t.Helper()
-	topic := kafka.Topic(t, 6, nil)
+	topic := cluster.Topic(t, 6, nil)
 	r := &rig{
-		db: db, kafka: kafka, topic: topic, slot: slotPrefix + strconv.FormatInt(time.Now().UnixNano(), 36),
+		db: db, kafka: cluster, topic: topic, slot: slotPrefix + strconv.FormatInt(time.Now().UnixNano(), 36),
 		ledger: newLedger(topic), load: newWorkload(db.DSN),
 	}
 	migrate(t, db.DSN)
-	r.config = relayConfig(t, db.DSN, kafka.Addrs[0], r.slot, topic, "")
-	r.collector = kafka.Collect(t, r.record, topic)
+	r.config = relayConfig(t, db.DSN, cluster.Addrs[0], r.slot, topic, "")
+	r.collector = cluster.Collect(t, r.record, topic)
 	return r
 }
 

@@ -24,19 +24,19 @@ import (
 func TestDocumentedRole(t *testing.T) {
 	t.Parallel()
 	s := startSecured(t, "pw")
-	kafka := kafkatest.Fake(t, kfake.SeedTopics(1, "orders"))
+	cluster := kafkatest.Fake(t, kfake.SeedTopics(1, "orders"))
 	config := yamlFile(t, `
 source: {dsn: %q, publication: outbox_cdc, slot: outbox_cdc}
 outbox: {topic: "${route}"}
 sink: {kafka: {brokers: [%q], create_topics: {partitions: 1}}}
-`, s.dsn("pw"), kafka.Addrs[0])
+`, s.dsn("pw"), cluster.Addrs[0])
 	if out, code := command(t, "setup", "-c", config); code != 0 {
 		t.Fatal(out)
 	}
 	process := start(t, "run", "-c", config)
 	process.logged(t, "streaming")
 	s.write(t)
-	waitFor(t, 20*time.Second, "the record", func() bool { return len(kafka.ReadAll(t, "orders")) == 1 })
+	waitFor(t, 20*time.Second, "the record", func() bool { return len(cluster.ReadAll(t, "orders")) == 1 })
 	awaitConfirmed(t, s.db.Conn(t), "outbox_cdc", 10*time.Second)
 	process.terminate(t)
 	if out := process.stderr.String(); strings.Contains(out, "superuser") {
@@ -80,10 +80,10 @@ func TestSuperuserIsWarned(t *testing.T) {
 func TestPasswordsRotate(t *testing.T) {
 	t.Parallel()
 	s := startSecured(t, "pg-one")
-	kafka := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.EnableSASL(), kfake.SeedTopics(1, "orders"),
+	cluster := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.EnableSASL(), kfake.SeedTopics(1, "orders"),
 		kfake.Superuser("SCRAM-SHA-256", "relay", "kafka-one"), kfake.Superuser("SCRAM-SHA-256", "admin", "admin"))
 	asAdmin := kgo.SASL(scram.Auth{User: "admin", Pass: "admin"}.AsSha256Mechanism())
-	admin := kadm.NewClient(kafka.Client(t, asAdmin))
+	admin := kadm.NewClient(cluster.Client(t, asAdmin))
 	arrived := func() int64 {
 		ends, err := admin.ListEndOffsets(t.Context(), "orders")
 		must(t, err)
@@ -99,7 +99,7 @@ sink:
     brokers: [%q]
     create_topics: {partitions: 1}
     sasl: {mechanism: SCRAM-SHA-256, user: relay, password_file: %q}
-`, dsn, kafka.Addrs[0], password)
+`, dsn, cluster.Addrs[0], password)
 	if out, code := command(t, "setup", "-c", config); code != 0 {
 		t.Fatal(out)
 	}
@@ -126,7 +126,7 @@ sink:
 		{User: "relay", Mechanism: kadm.ScramSha256, Iterations: 4096, Password: "kafka-two"},
 	})
 	must(t, err)
-	kafka.Control.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+	cluster.Control.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
 		return nil, errors.New("hang up"), true
 	})
 	s.write(t)
@@ -148,7 +148,7 @@ sink:
 func TestHostileNames(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
-	kafka := kafkatest.Fake(t, kfake.SeedTopics(1, "orders"))
+	cluster := kafkatest.Fake(t, kfake.SeedTopics(1, "orders"))
 	conn := db.Conn(t)
 	_, err := conn.Exec(t.Context(), `CREATE TABLE victim (id int); INSERT INTO victim VALUES (1)`)
 	must(t, err)
@@ -173,14 +173,14 @@ source: {dsn: %q, publication: %q, slot: %q}
 outbox: {tables: [%q], topic: "${route}", columns: {id: %q}}
 sink: {kafka: {brokers: [%q], create_topics: {partitions: 1}}}
 position_topic: ""
-`, db.DSN, name, slot, quote(name), name, kafka.Addrs[0])
-			had := len(kafka.ReadAll(t, "orders"))
+`, db.DSN, name, slot, quote(name), name, cluster.Addrs[0])
+			had := len(cluster.ReadAll(t, "orders"))
 			process := start(t, "run", "-c", config)
 			process.logged(t, "streaming")
 			_, err = conn.Exec(t.Context(), fmt.Sprintf(`INSERT INTO %s (aggregatetype, aggregateid, type, payload) VALUES ('orders', $1, $1, $1)`, quote(name)), name)
 			must(t, err)
-			waitFor(t, 20*time.Second, "the record", func() bool { return len(kafka.ReadAll(t, "orders")) == had+1 })
-			if rec := kafka.ReadAll(t, "orders")[had]; string(rec.Key) != name || string(rec.Value) != name || header(rec, "eventType") != name {
+			waitFor(t, 20*time.Second, "the record", func() bool { return len(cluster.ReadAll(t, "orders")) == had+1 })
+			if rec := cluster.ReadAll(t, "orders")[had]; string(rec.Key) != name || string(rec.Value) != name || header(rec, "eventType") != name {
 				t.Errorf("key %q, value %q, type %q", rec.Key, rec.Value, header(rec, "eventType"))
 			}
 			process.terminate(t)
@@ -265,7 +265,7 @@ func TestLogsCannotBeForged(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
 		t.Run(format, func(t *testing.T) {
 			db := pgtest.Database(t)
-			kafka := kafkatest.Fake(t, kfake.SeedTopics(1, "dead"))
+			cluster := kafkatest.Fake(t, kfake.SeedTopics(1, "dead"))
 			db.Exec(t, `CREATE TABLE outbox (id text, aggregatetype text, aggregateid text, type text, payload text)`)
 			run := func(onBadRecord string) *relayProcess {
 				p := start(t, "run", "--set", "log.format="+format, "-c", yamlFile(t, `
@@ -274,7 +274,7 @@ sink: {kafka: {brokers: [%q], create_topics: {partitions: 1}}}
 on_bad_record: %s
 dead_letter_topic: dead
 log: {level: debug}
-`, db.DSN, "forged_"+db.Name, kafka.Addrs[0], onBadRecord))
+`, db.DSN, "forged_"+db.Name, cluster.Addrs[0], onBadRecord))
 				p.logged(t, "streaming")
 				return p
 			}
@@ -283,7 +283,7 @@ log: {level: debug}
 			}
 			putAside := run("dead-letter")
 			insert()
-			waitFor(t, 20*time.Second, "the letter", func() bool { return len(kafka.ReadAll(t, "dead")) == 1 })
+			waitFor(t, 20*time.Second, "the letter", func() bool { return len(cluster.ReadAll(t, "dead")) == 1 })
 			putAside.terminate(t)
 			stops := run("stop")
 			insert()

@@ -11,7 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -33,26 +33,26 @@ type watched struct {
 }
 
 // watch starts a relay of table outbox, made by ddl. The topic is the row's aggregate type.
-func watch(t *testing.T, srv *pgserver.Server, kafka *kafkatest.FakeCluster, ddl string) *watched {
+func watch(t *testing.T, srv *pgserver.Server, cluster *kafkatest.FakeCluster, ddl string) *watched {
 	t.Helper()
-	return watchDatabase(t, pgtest.DatabaseOn(t, srv), kafka, ddl)
+	return watchDatabase(t, pgtest.DatabaseOn(t, srv), cluster, ddl)
 }
 
-func watchDatabase(t *testing.T, db *pgtest.DB, kafka *kafkatest.FakeCluster, ddl string) *watched {
+func watchDatabase(t *testing.T, db *pgtest.DB, cluster *kafkatest.FakeCluster, ddl string) *watched {
 	t.Helper()
 	db.Exec(t, ddl)
-	w := &watched{db: db, kafka: kafka, topic: kafka.Topic(t, 1, nil), cfg: watchedConfig(t, db, db.Name, kafka.Cluster)}
+	w := &watched{db: db, kafka: cluster, topic: cluster.Topic(t, 1, nil), cfg: watchedConfig(t, db, db.Name, cluster.Cluster)}
 	w.cfg.Route.Topic = "${route}"
 	return w
 }
 
-func watchedConfig(t *testing.T, db *pgtest.DB, slot string, kafka *kafkatest.Cluster) relay.Config {
+func watchedConfig(t *testing.T, db *pgtest.DB, slot string, cluster *kafkatest.Cluster) relay.Config {
 	t.Helper()
 	return relay.Config{
 		Name:   "watched",
 		Source: replication.Config{Conn: db.Config(t), Publication: publication, Slot: slot, MessagePrefix: relay.MessagePrefix},
 		Route:  encode.Config{Columns: encode.DefaultColumns()},
-		Sink:   sink.Config{Brokers: kafka.Addrs},
+		Sink:   kafka.Config{Brokers: cluster.Addrs},
 		Create: true, Tables: []string{"outbox"},
 		WatchInterval: 20 * time.Millisecond, DrainTimeout: 100 * time.Millisecond,
 	}

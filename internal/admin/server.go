@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
-	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // Limits of a request. Nothing here takes long; who is slower than this is not served.
@@ -72,8 +72,8 @@ func New(cfg Config, log *slog.Logger) *Server {
 func (s *Server) Observe(cfg *relay.Config) {
 	cfg.Delivered = s.delivery.observe
 	cfg.Sink.Answered = s.answered.observe
-	s.windowRecords = cmp.Or(cfg.Sink.WindowRecords, sink.DefaultWindowRecords)
-	s.windowBytes = cmp.Or(cfg.Sink.WindowBytes, sink.DefaultWindowBytes)
+	s.windowRecords = cmp.Or(cfg.Sink.WindowRecords, kafka.DefaultWindowRecords)
+	s.windowBytes = cmp.Or(cfg.Sink.WindowBytes, kafka.DefaultWindowBytes)
 }
 
 // Listen opens the port. A port of 0 is any; Addr tells which.

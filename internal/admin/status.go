@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // A Status is what /status answers. Sizes are in bytes, durations in seconds, positions as
@@ -24,16 +24,16 @@ type Status struct {
 	Ready  bool      `json:"ready"` // as /readyz
 	Reason string    `json:"reason,omitempty"`
 
-	Source   source   `json:"source"`
-	Slot     slot     `json:"slot"`
-	Lag      lag      `json:"lag"`
-	InFlight inFlight `json:"in_flight"`
-	Rates    rates    `json:"rates"`   // over the last 10 s
-	Latency  waits    `json:"latency"` // over the last 10 s
-	Totals   totals   `json:"totals"`
-	Kafka    kafka    `json:"kafka"`
-	Topics   []topic  `json:"topics"`
-	Failures []fault  `json:"failures"` // the last ones, newest first
+	Source   source      `json:"source"`
+	Slot     slot        `json:"slot"`
+	Lag      lag         `json:"lag"`
+	InFlight inFlight    `json:"in_flight"`
+	Rates    rates       `json:"rates"`   // over the last 10 s
+	Latency  waits       `json:"latency"` // over the last 10 s
+	Totals   totals      `json:"totals"`
+	Kafka    kafkaStatus `json:"kafka"`
+	Topics   []topic     `json:"topics"`
+	Failures []fault     `json:"failures"` // the last ones, newest first
 
 	Configuration bool `json:"configuration"` // /config has one
 
@@ -96,7 +96,7 @@ type totals struct {
 	Retries      int64  `json:"retries"`
 }
 
-type kafka struct {
+type kafkaStatus struct {
 	Brokers     []string   `json:"brokers"`
 	Stalled     number     `json:"stalled"`
 	StallReason string     `json:"stall_reason,omitempty"`
@@ -151,7 +151,7 @@ func (s *Server) status(now time.Time) *Status {
 			Sessions: st.Sessions, Transactions: st.Transactions, Rows: st.Rows, Records: last.records, Bytes: last.bytes,
 			DeadLetters: st.DeadLetters, Renewals: st.Sink.Renewals, Retries: st.Sink.Retries,
 		},
-		Kafka:    kafka{Brokers: s.cfg.Brokers, Stalled: number(last.stalled().Seconds()), StallReason: st.Sink.StallReason, LastError: st.Sink.LastError, LastErrorAt: timeOrNull(st.Sink.LastErrorAt)},
+		Kafka:    kafkaStatus{Brokers: s.cfg.Brokers, Stalled: number(last.stalled().Seconds()), StallReason: st.Sink.StallReason, LastError: st.Sink.LastError, LastErrorAt: timeOrNull(st.Sink.LastErrorAt)},
 		Topics:   topics(from, last),
 		Failures: s.failures(last),
 		Columns:  columns(),
@@ -165,7 +165,7 @@ func (s *Server) status(now time.Time) *Status {
 }
 
 // full is the part of the window that is taken, as far as bytes of the user tell.
-func (s *Server) full(st *sink.Stat) number {
+func (s *Server) full(st *kafka.Stat) number {
 	return number(min(1, max(float64(st.InFlightRecords)/float64(s.windowRecords), float64(st.InFlightBytes)/float64(s.windowBytes))))
 }
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // A sinkLook looks at Kafka.
@@ -16,12 +16,12 @@ type sinkLook struct {
 	*look
 	report
 
-	inspector *sink.Inspector
-	brokers   []sink.Broker
+	inspector *kafka.Inspector
+	brokers   []kafka.Broker
 }
 
 func (s *sinkLook) run(ctx context.Context) {
-	inspector, err := sink.NewInspector(s.Relay.Sink)
+	inspector, err := kafka.NewInspector(s.Relay.Sink)
 	if err != nil { // which the configuration has ruled out
 		s.fail("broker", "", err.Error(), "")
 		return
@@ -110,8 +110,8 @@ func (s *sinkLook) unreached(o outcome, others bool) {
 
 // refusal says what went wrong, and what mends it if that is not the network.
 func (s *sinkLook) refusal(o outcome) (found, fix string) {
-	found = strings.TrimPrefix(strings.TrimPrefix(said(o.err), sink.ErrAccess.Error()+": "), o.addr+": ")
-	if errors.Is(o.err, sink.ErrAccess) {
+	found = strings.TrimPrefix(strings.TrimPrefix(said(o.err), kafka.ErrAccess.Error()+": "), o.addr+": ")
+	if errors.Is(o.err, kafka.ErrAccess) {
 		fix = "correct sink.kafka.tls or sink.kafka.sasl, or what the listener expects"
 	}
 	return found, fix

@@ -8,13 +8,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // A use is what a topic is for.
 type use struct {
 	topic     string
-	needs     []sink.Operation
+	needs     []kafka.Operation
 	compacted bool         // it should be
 	sample    *topicSample // of the records that go there; nil: rows are not what goes there
 }
@@ -23,13 +23,13 @@ type use struct {
 func (s *sinkLook) uses() []use {
 	var all []use
 	for _, name := range s.sample.names() {
-		all = append(all, use{topic: name, needs: []sink.Operation{sink.OperationDescribe, sink.OperationWrite}, sample: s.sample.topics[name]})
+		all = append(all, use{topic: name, needs: []kafka.Operation{kafka.OperationDescribe, kafka.OperationWrite}, sample: s.sample.topics[name]})
 	}
 	if name := s.Relay.PositionTopic; name != "" {
-		all = append(all, use{topic: name, needs: []sink.Operation{sink.OperationDescribe, sink.OperationRead, sink.OperationWrite}, compacted: true})
+		all = append(all, use{topic: name, needs: []kafka.Operation{kafka.OperationDescribe, kafka.OperationRead, kafka.OperationWrite}, compacted: true})
 	}
 	if name := s.Relay.DeadLetterTopic; name != "" && s.sample.topics[name] == nil {
-		all = append(all, use{topic: name, needs: []sink.Operation{sink.OperationDescribe, sink.OperationWrite}, sample: s.largest()})
+		all = append(all, use{topic: name, needs: []kafka.Operation{kafka.OperationDescribe, kafka.OperationWrite}, sample: s.largest()})
 	}
 	return all
 }
@@ -55,7 +55,7 @@ func (s *sinkLook) topics(ctx context.Context) {
 	for _, u := range uses {
 		names = append(names, u.topic)
 	}
-	var topics []*sink.Topic
+	var topics []*kafka.Topic
 	if !s.ask(ctx, &s.report, "topic", strings.Join(names, ", "), func(ctx context.Context) (err error) {
 		topics, err = s.inspector.Topics(ctx, names...)
 		return err
@@ -79,7 +79,7 @@ func (s *sinkLook) unknown() {
 }
 
 // topic judges one.
-func (s *sinkLook) topic(ctx context.Context, u use, t *sink.Topic) {
+func (s *sinkLook) topic(ctx context.Context, u use, t *kafka.Topic) {
 	switch {
 	case t.Missing:
 		s.missing(ctx, u)
@@ -87,7 +87,7 @@ func (s *sinkLook) topic(ctx context.Context, u use, t *sink.Topic) {
 	case t.Err != nil:
 		found := t.Err.Error()
 		fix := ""
-		if sink.IsRefusal(t.Err) {
+		if kafka.IsRefusal(t.Err) {
 			found = "the user may not see it: " + found
 			fix = s.acl(operations(u.needs) + " --topic " + u.topic)
 		}
@@ -116,7 +116,7 @@ func (s *sinkLook) topic(ctx context.Context, u use, t *sink.Topic) {
 	s.timestamps(u, t)
 }
 
-func operations(all []sink.Operation) string {
+func operations(all []kafka.Operation) string {
 	var texts []string
 	for _, op := range all {
 		texts = append(texts, "--operation "+op.String())
@@ -130,7 +130,7 @@ func (s *sinkLook) missing(ctx context.Context, u use) {
 	replicas := min(len(s.brokers), 3)
 	arguments := fmt.Sprintf("--create --topic %s --partitions 6 --replication-factor %d", u.topic, replicas)
 	if u.compacted {
-		spec = &sink.TopicSpec{Partitions: 1, ReplicationFactor: -1}
+		spec = &kafka.TopicSpec{Partitions: 1, ReplicationFactor: -1}
 		arguments = fmt.Sprintf("--create --topic %s --partitions 1 --replication-factor %d --config cleanup.policy=compact", u.topic, replicas)
 	}
 	create := s.tool("kafka-topics.sh", arguments)
@@ -147,7 +147,7 @@ func (s *sinkLook) missing(ctx context.Context, u use) {
 	switch {
 	case err == nil:
 		s.ok("topic", u.topic, "does not exist yet, and can be created")
-	case sink.IsRefusal(err):
+	case kafka.IsRefusal(err):
 		s.fail("topic", u.topic, "does not exist, and the user may not create it: "+said(err), create+"; or "+s.acl("--operation Create --topic "+u.topic))
 	default:
 		s.fail("topic", u.topic, "does not exist, and cannot be created: "+said(err), create)
@@ -155,8 +155,8 @@ func (s *sinkLook) missing(ctx context.Context, u use) {
 }
 
 // allowed compares what the user may do with what the relay does.
-func (s *sinkLook) allowed(u use, t *sink.Topic) {
-	var lacking []sink.Operation
+func (s *sinkLook) allowed(u use, t *kafka.Topic) {
+	var lacking []kafka.Operation
 	for _, op := range u.needs {
 		allowed, known := t.Allows(op)
 		if !known {
@@ -184,7 +184,7 @@ func (s *sinkLook) alter(topic, setting, value string) string {
 }
 
 // replicas judges how safe an acknowledged record is, and whether one can be acknowledged.
-func (s *sinkLook) replicas(u use, t *sink.Topic) {
+func (s *sinkLook) replicas(u use, t *kafka.Topic) {
 	insync, err := strconv.Atoi(t.Settings["min.insync.replicas"])
 	if err != nil {
 		return
@@ -214,7 +214,7 @@ func (s *sinkLook) replicas(u use, t *sink.Topic) {
 }
 
 // policy: a compacted topic takes no record without a key, and keeps the last one of each.
-func (s *sinkLook) policy(u use, t *sink.Topic) {
+func (s *sinkLook) policy(u use, t *kafka.Topic) {
 	const name = "cleanup.policy"
 	policy := t.Settings[name]
 	compacted := slices.Contains(strings.Split(policy, ","), "compact")
@@ -232,7 +232,7 @@ func (s *sinkLook) policy(u use, t *sink.Topic) {
 }
 
 // limit compares the largest record seen with what the topic takes.
-func (s *sinkLook) limit(u use, t *sink.Topic) {
+func (s *sinkLook) limit(u use, t *kafka.Topic) {
 	const name = "max.message.bytes"
 	limit, err := strconv.Atoi(t.Settings[name])
 	if err != nil {
@@ -261,7 +261,7 @@ func (s *sinkLook) limit(u use, t *sink.Topic) {
 const longOutage = 24 * time.Hour
 
 // timestamps: records have the time of their commit, which is long ago after an outage.
-func (s *sinkLook) timestamps(u use, t *sink.Topic) {
+func (s *sinkLook) timestamps(u use, t *kafka.Topic) {
 	const name = "message.timestamp.before.max.ms"
 	ms, err := strconv.ParseInt(t.Settings[name], 10, 64)
 	switch {

@@ -10,11 +10,11 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
-	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // kafkaAccess is for the bench's own clients.
-func kafkaAccess(cfg sink.Config) ([]kgo.Opt, error) {
+func kafkaAccess(cfg kafka.Config) ([]kgo.Opt, error) {
 	var opts []kgo.Opt
 	if cfg.TLS != nil {
 		encryption, err := cfg.TLS()
@@ -29,7 +29,7 @@ func kafkaAccess(cfg sink.Config) ([]kgo.Opt, error) {
 	return opts, nil
 }
 
-func mechanism(s *sink.SASL) sasl.Mechanism {
+func mechanism(s *kafka.SASL) sasl.Mechanism {
 	secret := func(ctx context.Context) (string, error) {
 		if s.Secret == nil {
 			return s.Password, nil

@@ -20,7 +20,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/replay"
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // askAbove is how many rows are sent without asking whoever sits at the terminal.
@@ -184,7 +184,7 @@ func (r *replaying) agreed(rows int64, table string) bool {
 // preview prints how many records would go where.
 func (r *replaying) preview(ctx context.Context, rows *replay.Replay) error {
 	topics := make(map[string]int)
-	err := rows.Preview(ctx, func(rec *sink.Record) { topics[strings.Clone(rec.Topic)]++ })
+	err := rows.Preview(ctx, func(rec *kafka.Record) { topics[strings.Clone(rec.Topic)]++ })
 	for _, topic := range slices.Sorted(maps.Keys(topics)) {
 		fmt.Fprintf(r.stdout, "%d would be sent to %s\n", topics[topic], topic)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // Relay returns the settings of the relay, or an [*Error] with every key that is missing.
@@ -178,15 +178,15 @@ func (c *Config) debezium() encode.Debezium {
 	}
 }
 
-func (c *Config) kafka() (sink.Config, error) {
+func (c *Config) kafka() (kafka.Config, error) {
 	k := c.Sink.Kafka
 	encryption, err := c.kafkaTLS()
 	problems := problemsOf(err)
 	login, err := c.kafkaLogin()
 	if problems = append(problems, problemsOf(err)...); len(problems) > 0 {
-		return sink.Config{}, &Error{Problems: problems}
+		return kafka.Config{}, &Error{Problems: problems}
 	}
-	cfg := sink.Config{
+	cfg := kafka.Config{
 		Brokers:              k.Brokers,
 		ClientID:             c.clientID(),
 		Compression:          k.Compression,
@@ -199,13 +199,13 @@ func (c *Config) kafka() (sink.Config, error) {
 		MaxMessageBytes:      k.MaxMessageBytes,
 	}
 	if k.CreateTopics.Partitions != 0 {
-		cfg.CreateTopics = &sink.TopicSpec{
+		cfg.CreateTopics = &kafka.TopicSpec{
 			Partitions:        int32(k.CreateTopics.Partitions),
 			ReplicationFactor: int16(k.CreateTopics.ReplicationFactor),
 		}
 	}
 	if err := cfg.Validate(); err != nil && len(k.Brokers) > 0 {
-		return sink.Config{}, c.invalid("sink.kafka", "%v", err)
+		return kafka.Config{}, c.invalid("sink.kafka", "%v", err)
 	}
 	return cfg, nil
 }

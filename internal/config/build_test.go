@@ -14,7 +14,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
-	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/certtest"
 )
 
@@ -46,10 +46,10 @@ func TestConnector(t *testing.T) {
 		t.Errorf("password %q: %v", password, err)
 	}
 	got.Sink.SASL.Secret = nil
-	wantSink := sink.Config{
+	wantSink := kafka.Config{
 		Brokers: []string{"a:9092"}, ClientID: "s", Compression: "none", Partitioner: "murmur2",
-		CreateTopics: &sink.TopicSpec{Partitions: 6, ReplicationFactor: -1},
-		SASL:         &sink.SASL{Mechanism: "SCRAM-SHA-512", User: "u"},
+		CreateTopics: &kafka.TopicSpec{Partitions: 6, ReplicationFactor: -1},
+		SASL:         &kafka.SASL{Mechanism: "SCRAM-SHA-512", User: "u"},
 		WindowBytes:  4 << 20, WindowRecords: 50_000, ConnectionsPerBroker: 2,
 	}
 	if diff := cmp.Diff(wantSink, got.Sink); diff != "" {

@@ -11,19 +11,19 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/bearer"
 	"github.com/outbox-cdc/outbox-cdc/internal/mskiam"
-	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 const atSASL = "sink.kafka.sasl."
 
 // kafkaLogin returns nil where there is none. Secrets are those of the moment at each login: what comes
 // from files is read again, and has been read once when it returns.
-func (c *Config) kafkaLogin() (*sink.SASL, error) {
+func (c *Config) kafkaLogin() (*kafka.SASL, error) {
 	s := c.Sink.Kafka.SASL
 	if err := c.checkLogin(); err != nil || s.Mechanism == "" {
 		return nil, err
 	}
-	login := &sink.SASL{Mechanism: s.Mechanism, User: s.User}
+	login := &kafka.SASL{Mechanism: s.Mechanism, User: s.User}
 	switch {
 	case s.Mechanism == saslMSK: // which is a form of
 		login.Mechanism = saslBearer
@@ -67,7 +67,7 @@ func (c *Config) tokenEndpoint() func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		token, err := get(ctx)
 		if errors.Is(err, bearer.ErrRefused) {
-			err = fmt.Errorf("%w: %w", sink.ErrAccess, err)
+			err = fmt.Errorf("%w: %w", kafka.ErrAccess, err)
 		}
 		return token, err
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
-	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // A kind is the type of a key's value.
@@ -133,7 +133,7 @@ func kafkaKeys() []key {
 			doc: "Size of the largest batch, and so of the largest record, that topics take. Default: each topic's `max.message.bytes`, asked for.",
 		},
 		{path: "sink.kafka.window", kind: section, doc: "Bound on what is under way."},
-		{path: "sink.kafka.window.bytes", kind: integer, min: 1, def: sink.DefaultWindowBytes, doc: "Bytes sent and not yet acknowledged, at most: the memory that is used, whatever happens."},
+		{path: "sink.kafka.window.bytes", kind: integer, min: 1, def: kafka.DefaultWindowBytes, doc: "Bytes sent and not yet acknowledged, at most: the memory that is used, whatever happens."},
 		{path: "sink.kafka.window.records", kind: integer, min: 1, def: 50_000, doc: "Records sent and not yet acknowledged, at most."},
 	}
 }

@@ -6,13 +6,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // Kafka returns how the sink is reached and written to, or an [*Error] with what is missing.
-func (c *Config) Kafka() (sink.Config, error) {
+func (c *Config) Kafka() (kafka.Config, error) {
 	if len(c.Sink.Kafka.Brokers) == 0 {
-		return sink.Config{}, c.missing("sink.kafka.brokers")
+		return kafka.Config{}, c.missing("sink.kafka.brokers")
 	}
 	return c.kafka()
 }

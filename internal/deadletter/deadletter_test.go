@@ -18,7 +18,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
-	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
@@ -43,23 +43,23 @@ func newPost(t *testing.T) *post {
 	p.client = p.kafka.Client(t)
 	p.topic = p.kafka.Topic(t, 3, map[string]string{"max.message.bytes": "1000"})
 	p.letter = p.kafka.Topic(t, 2, nil)
-	p.cfg = relay.Config{Sink: sink.Config{Brokers: p.kafka.Addrs}, Route: encode.Config{Columns: encode.DefaultColumns()}}
+	p.cfg = relay.Config{Sink: kafka.Config{Brokers: p.kafka.Addrs}, Route: encode.Config{Columns: encode.DefaultColumns()}}
 	return p
 }
 
 // put puts records aside: number n with a value of size bytes.
 func (p *post) put(t *testing.T, n, size int) {
 	t.Helper()
-	rec := &sink.Record{
+	rec := &kafka.Record{
 		Topic: p.topic, Partition: 1, Key: fmt.Append(nil, "key ", n%2), Value: []byte(strings.Repeat("x", size)),
-		Headers: []sink.Header{{Key: "id", Value: fmt.Append(nil, n)}}, Timestamp: time.UnixMilli(int64(n)),
+		Headers: []kafka.Header{{Key: "id", Value: fmt.Append(nil, n)}}, Timestamp: time.UnixMilli(int64(n)),
 	}
 	dead := encode.DeadRecord(p.letter, encode.Origin{Slot: "s", Index: n}, rec, fmt.Sprint("reason ", n))
 	p.produce(t, &kgo.Record{Key: dead.Key, Value: dead.Value, Timestamp: dead.Timestamp}, dead.Headers)
 }
 
 // produce writes to the dead-letter topic.
-func (p *post) produce(t *testing.T, rec *kgo.Record, headers []sink.Header) {
+func (p *post) produce(t *testing.T, rec *kgo.Record, headers []kafka.Header) {
 	t.Helper()
 	rec.Topic = p.letter
 	for _, h := range headers {
@@ -106,7 +106,7 @@ func (p *post) indexes(t *testing.T, b *Box, s *Survey) (all []int) {
 // what became of each.
 func (p *post) resender(t *testing.T, b *Box, s *Survey) (*Resender, *[]Outcome) {
 	t.Helper()
-	client, err := sink.Open(t.Context(), p.cfg.Sink, p.log)
+	client, err := kafka.Open(t.Context(), p.cfg.Sink, p.log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestResend(t *testing.T) {
 			continue
 		}
 		stay++
-		if _, ok := errors.AsType[*sink.RecordError](o.Err); !ok {
+		if _, ok := errors.AsType[*kafka.RecordError](o.Err); !ok {
 			t.Errorf("%s: %v", o.Place, o.Err)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 const (
@@ -26,7 +26,7 @@ var ErrStalled = errors.New("nothing is acknowledged")
 
 // A Resender sends letters again, in the order of its Add. It belongs to one goroutine.
 type Resender struct {
-	client   *sink.Client
+	client   *kafka.Client
 	letters  string // topic
 	patience time.Duration
 	report   func(Outcome)
@@ -39,26 +39,26 @@ type Resender struct {
 type Outcome struct {
 	Place
 	Topic string // where it went; empty if it did not become a record
-	Err   error  // nil: it is acknowledged and marked; a *[RefusedError] or [*sink.RecordError]: it stays as it is
+	Err   error  // nil: it is acknowledged and marked; a *[RefusedError] or [*kafka.RecordError]: it stays as it is
 }
 
 // An outgoing is a record that is to be sent again.
 type outgoing struct {
 	place Place
-	rec   *sink.Record
+	rec   *kafka.Record
 	err   error
 	acked bool
 }
 
 // NewResender returns a Resender that tells report what became of each letter of a topic. After
 // patience without an acknowledgement it gives up.
-func NewResender(client *sink.Client, topic string, patience time.Duration, report func(Outcome)) *Resender {
+func NewResender(client *kafka.Client, topic string, patience time.Duration, report func(Outcome)) *Resender {
 	return &Resender{client: client, letters: topic, patience: patience, report: report}
 }
 
 // Add sends the record of a letter, now or with others by Flush. The record belongs to the
 // Resender. The error is of all of them, as is that of Flush: nothing more can be sent.
-func (r *Resender) Add(ctx context.Context, p Place, rec *sink.Record) error {
+func (r *Resender) Add(ctx context.Context, p Place, rec *kafka.Record) error {
 	r.chunk = append(r.chunk, outgoing{place: p, rec: rec})
 	r.bytes += len(rec.Key) + len(rec.Value)
 	if len(r.chunk) < chunkLetters && r.bytes < chunkBytes {
@@ -87,7 +87,7 @@ func (r *Resender) checkTopics(ctx context.Context, chunk []outgoing) error {
 		err, known := checked[o.rec.Topic]
 		if !known {
 			err = r.client.CheckTopics(ctx, o.rec.Topic)
-			if err != nil && !errors.Is(err, sink.ErrTopicMissing) && !errors.Is(err, sink.ErrAccess) {
+			if err != nil && !errors.Is(err, kafka.ErrTopicMissing) && !errors.Is(err, kafka.ErrAccess) {
 				return err
 			}
 			checked[o.rec.Topic] = err
@@ -104,7 +104,7 @@ func (r *Resender) checkTopics(ctx context.Context, chunk []outgoing) error {
 func (r *Resender) deliver(ctx context.Context, chunk []outgoing) error {
 	for {
 		err := r.produce(ctx, chunk)
-		if _, refused := errors.AsType[*sink.RecordError](err); !refused {
+		if _, refused := errors.AsType[*kafka.RecordError](err); !refused {
 			return err
 		}
 	}

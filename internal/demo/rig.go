@@ -24,7 +24,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 	"github.com/outbox-cdc/outbox-cdc/migrations"
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 )
 
@@ -287,7 +287,7 @@ func (r *rig) relayConfig() relay.Config {
 			Conn: r.relay, Publication: r.names.object, Slot: r.names.object,
 		},
 		Route: encode.Config{Columns: encode.DefaultColumns(), Topic: r.names.topic("${route}")},
-		Sink:  sink.Config{Brokers: r.brokers, ClientID: "outbox-cdc-demo-relay"},
+		Sink:  kafka.Config{Brokers: r.brokers, ClientID: "outbox-cdc-demo-relay"},
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
@@ -53,7 +53,7 @@ type acker struct {
 
 const ackTogether = 100
 
-func (a *acker) Send(_ context.Context, r *sink.Record) error {
+func (a *acker) Send(_ context.Context, r *kafka.Record) error {
 	if a.seqs = append(a.seqs, r.Seq); len(a.seqs) < ackTogether {
 		return nil
 	}
@@ -108,7 +108,7 @@ func (f *flood) Close(context.Context, pglogrepl.LSN) error { return nil }
 
 // forgetful returns a client of a broker that accepts everything, after delay, and stores
 // nothing.
-func forgetful(tb testing.TB, delay time.Duration) *sink.Client {
+func forgetful(tb testing.TB, delay time.Duration) *kafka.Client {
 	tb.Helper()
 	k := kafkatest.Fake(tb, kfake.NumBrokers(1), kfake.SeedTopics(6, loadTopic))
 	k.Control.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
@@ -116,7 +116,7 @@ func forgetful(tb testing.TB, delay time.Duration) *sink.Client {
 		time.Sleep(delay)
 		return kafkatest.Accept(req.(*kmsg.ProduceRequest)), nil, true
 	})
-	client, err := sink.Open(tb.Context(), sink.Config{Brokers: k.Addrs, Compression: "none"}, slog.New(slog.DiscardHandler))
+	client, err := kafka.Open(tb.Context(), kafka.Config{Brokers: k.Addrs, Compression: "none"}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // firstContact reaches both sides at once, so that a mistake on one is told although the
@@ -19,7 +19,7 @@ func (c *Relay) firstContact(ctx context.Context, retry *retry) error {
 	defer cancel()
 	g, both := errgroup.WithContext(limited)
 	g.Go(func() error {
-		client, err := sink.Open(both, c.cfg.Sink, c.log)
+		client, err := kafka.Open(both, c.cfg.Sink, c.log)
 		if err != nil {
 			return err
 		}
@@ -59,7 +59,7 @@ func (c *Relay) openRegister(ctx context.Context) error {
 	if c.cfg.PositionTopic == "" {
 		return nil
 	}
-	reg, err := sink.OpenRegister(ctx, c.cfg.Sink, c.cfg.PositionTopic, c.cfg.Name, c.log)
+	reg, err := kafka.OpenRegister(ctx, c.cfg.Sink, c.cfg.PositionTopic, c.cfg.Name, c.log)
 	if err != nil {
 		return err
 	}

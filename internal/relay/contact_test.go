@@ -12,7 +12,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
@@ -46,7 +46,7 @@ func TestStartupTimeoutTellsTheCause(t *testing.T) {
 	c, err := New(Config{
 		Name:           "contact",
 		Source:         replication.Config{Conn: source, Publication: "p", Slot: "s"},
-		Sink:           sink.Config{Brokers: kafkatest.Fake(t).Addrs},
+		Sink:           kafka.Config{Brokers: kafkatest.Fake(t).Addrs},
 		Route:          encode.Config{Columns: encode.DefaultColumns()},
 		StartupTimeout: 2 * time.Second,
 	}, slog.New(slog.DiscardHandler))

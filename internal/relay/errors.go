@@ -11,7 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // Exit codes of the process. Usage, SlotLost, NoDelivery, BadRecord, Continuity and Fenced
@@ -73,7 +73,7 @@ func faults() []fault {
 		{is(errLeftBehind), ExitOK, never, ""},
 
 		{as[*encode.RowError], ExitBadRecord, never, adviseRow},
-		{as[*sink.RecordError], ExitBadRecord, never, adviseRow},
+		{as[*kafka.RecordError], ExitBadRecord, never, adviseRow},
 		{is(replication.ErrRow), ExitBadRecord, never, adviseUnread},
 		{as[*decoder.Error], ExitUnexpected, never, adviseDecoder},
 
@@ -90,11 +90,11 @@ func faults() []fault {
 		{is(errChangedHands), ExitSource, outage, ""},
 		{is(errSkip), ExitUsage, never, ""},
 
-		{is(sink.ErrFenced), ExitFenced, never, ""},
-		{is(sink.ErrAccess), ExitSink, briefly, adviseAccess},
-		{is(sink.ErrTopicMissing), ExitSink, never, ""},
-		{is(sink.ErrUnreachable), ExitSink, never, adviseBrokers},
-		{is(sink.ErrFatal), ExitSink, never, ""},
+		{is(kafka.ErrFenced), ExitFenced, never, ""},
+		{is(kafka.ErrAccess), ExitSink, briefly, adviseAccess},
+		{is(kafka.ErrTopicMissing), ExitSink, never, ""},
+		{is(kafka.ErrUnreachable), ExitSink, never, adviseBrokers},
+		{is(kafka.ErrFatal), ExitSink, never, ""},
 
 		{is(replication.ErrSlotInUse), ExitSlotInUse, standby, ""},
 		{is(replication.ErrAccess), ExitSource, briefly, ""},

@@ -8,12 +8,12 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // publisher is what a session needs of its producer; the session's tests implement it too.
 type publisher interface {
-	Send(ctx context.Context, r *sink.Record) error
+	Send(ctx context.Context, r *kafka.Record) error
 	Kick()
 }
 
@@ -52,7 +52,7 @@ type publication struct {
 	acked chan struct{} // holds one token when something was acknowledged since next looked
 	tx    *openTx       // nil between transactions
 	open  openTx
-	rec   sink.Record
+	rec   kafka.Record
 	stats flowCounts // what flow has not been told yet
 }
 

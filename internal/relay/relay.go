@@ -16,7 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // Config says what a Relay reads, how rows become records, and where they go.
@@ -24,7 +24,7 @@ type Config struct {
 	Name   string // in log lines
 	Source replication.Config
 	Route  encode.Config
-	Sink   sink.Config
+	Sink   kafka.Config
 
 	// Create makes publication and slot when neither exists yet, over Tables. A slot that
 	// is gone later is never made again: what was written in between would be missing.
@@ -122,14 +122,14 @@ type Relay struct {
 	log     *slog.Logger
 	router  *encode.Router // the publication's
 	checker checker        // for what the catalog says
-	client  atomic.Pointer[sink.Client]
+	client  atomic.Pointer[kafka.Client]
 	flow    flow
 	phase   phase
 	slot    slotState
 
 	deadLetters *deadLetters
 
-	register *sink.Register // nil: no PositionTopic
+	register *kafka.Register // nil: no PositionTopic
 	recorder *recorder
 	history  replication.History  // of the source; the watcher's while a session runs
 	catalog  *replication.Catalog // read by the first contact for the first session

@@ -14,7 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // closeTimeout bounds the last report to the server at the end of a session.
@@ -216,7 +216,7 @@ func (s *session) ack(seqs []uint64) error {
 }
 
 // deadRecord is the producer's substitute for a record that Kafka does not take.
-func (s *session) deadRecord(r *sink.Record, refused *sink.RecordError) *sink.Record {
+func (s *session) deadRecord(r *kafka.Record, refused *kafka.RecordError) *kafka.Record {
 	s.publication.spans.refused(refused)
 	commitLSN, index, ok := s.tracker.Locate(checkpoint.Seq(r.Seq))
 	if !ok {
@@ -236,7 +236,7 @@ func (s *session) locate(seqs []uint64, err error) error {
 		return err
 	}
 	lost := &DeliveryError{CommitLSN: commitLSN, Row: index, Err: err}
-	if rec, ok := errors.AsType[*sink.RecordError](err); ok {
+	if rec, ok := errors.AsType[*kafka.RecordError](err); ok {
 		for _, h := range rec.Headers {
 			if h.Key == encode.IDHeader {
 				lost.ID = string(h.Value)

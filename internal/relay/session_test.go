@@ -17,7 +17,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // A script is what a source reads, message by message: the pgoutput bytes a server sends.
@@ -140,9 +140,9 @@ func (s *scriptedSource) Close(_ context.Context, confirmed pglogrepl.LSN) error
 
 // A scriptedProducer takes records and answers them when told to.
 type scriptedProducer struct {
-	auto   bool                       // acknowledge at once
-	hold   uint64                     // the record of this number waits for ack all the same
-	refuse func(r *sink.Record) error // an error makes the record's outcome that error
+	auto   bool                        // acknowledge at once
+	hold   uint64                      // the record of this number waits for ack all the same
+	refuse func(r *kafka.Record) error // an error makes the record's outcome that error
 
 	mu     sync.Mutex
 	sent   []string // key/value of every record
@@ -158,7 +158,7 @@ func newScriptedProducer() *scriptedProducer {
 	return &scriptedProducer{auto: true, ready: make(chan struct{}), closed: make(chan struct{}), moved: make(chan struct{}, 1)}
 }
 
-func (p *scriptedProducer) Send(_ context.Context, r *sink.Record) error {
+func (p *scriptedProducer) Send(_ context.Context, r *kafka.Record) error {
 	<-p.ready
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -315,8 +315,8 @@ func TestRefusedRecord(t *testing.T) {
 		src := &scriptedSource{script: join(
 			transaction(100, 110, "a", 1), transaction(200, 210, "b", 2, 3, 4), transaction(300, 310, "c", 5))}
 		prod := newScriptedProducer()
-		refused := &sink.RecordError{Topic: "order", Reason: errors.New("too large")}
-		prod.refuse = func(r *sink.Record) error {
+		refused := &kafka.RecordError{Topic: "order", Reason: errors.New("too large")}
+		prod.refuse = func(r *kafka.Record) error {
 			if string(r.Value) == "3" {
 				return refused
 			}

@@ -11,7 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // A State is what a Relay is doing.
@@ -47,7 +47,7 @@ type Stat struct {
 	LastError string        // why the last session ended, or what is waited for
 	Failures  []Failure     // the last of these, oldest first
 	Slot      SlotStat
-	Sink      sink.Stat
+	Sink      kafka.Stat
 	Spans     *tracing.Stat // nil: none are made
 }
 

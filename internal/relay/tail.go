@@ -13,7 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // showTimeout is how long a Tailed may take to be shown. While nothing is read, the server keeps its
@@ -30,7 +30,7 @@ type Tailed struct {
 
 	// Record is what would be sent; nil: nothing. It is valid until the function that it is shown
 	// to returns.
-	Record *sink.Record
+	Record *kafka.Record
 
 	// Reason says why the row cannot be sent as it should. With a Record, that is its dead letter.
 	// Without, a Relay would end here, with ExitCode.
@@ -171,7 +171,7 @@ func (t *Tail) refused(err error) error {
 type tailer struct{ *Tail }
 
 // Send shows a record, and counts it as sent.
-func (t tailer) Send(_ context.Context, rec *sink.Record) error {
+func (t tailer) Send(_ context.Context, rec *kafka.Record) error {
 	seq := checkpoint.Seq(rec.Seq)
 	shown := &Tailed{Record: rec}
 	if tx := t.publication.tx; tx != nil {

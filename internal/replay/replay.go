@@ -14,7 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // Header is the header of a record that is sent again, with the text true, encoded as headers
@@ -45,7 +45,7 @@ type Replay struct {
 	router *encode.Router
 	row    decoder.Insert
 	id     int // the index of the id's column
-	rec    sink.Record
+	rec    kafka.Record
 }
 
 // Open selects the rows. Of cfg, Source.Conn, Route, Sink, StartupTimeout and DrainTimeout count.
@@ -88,7 +88,7 @@ func (r *Replay) route(values [][]byte) error {
 
 // Preview calls fn with the record of each row, without sending it. The record is valid until fn
 // returns.
-func (r *Replay) Preview(ctx context.Context, fn func(rec *sink.Record)) error {
+func (r *Replay) Preview(ctx context.Context, fn func(rec *kafka.Record)) error {
 	return r.Rows.Each(ctx, func(values [][]byte) error {
 		if err := r.route(values); err != nil {
 			return err
@@ -112,7 +112,7 @@ type Progress struct {
 func (r *Replay) Send(ctx context.Context, rate int, observe func(Progress)) (Progress, error) {
 	opening, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
 	defer cancel()
-	client, err := sink.Open(opening, r.cfg.Sink, r.log)
+	client, err := kafka.Open(opening, r.cfg.Sink, r.log)
 	if err != nil {
 		return Progress{}, err
 	}
@@ -133,7 +133,7 @@ func (r *Replay) Send(ctx context.Context, rate int, observe func(Progress)) (Pr
 	s.producer.CloseSend()
 	running.Wait()
 	s.advance()
-	if refused, ok := errors.AsType[*sink.RecordError](ended); ok {
+	if refused, ok := errors.AsType[*kafka.RecordError](ended); ok {
 		ended = &RowError{ID: s.idOf(refused.Seq), Err: refused}
 	}
 	switch {
@@ -148,7 +148,7 @@ func (r *Replay) Send(ctx context.Context, rate int, observe func(Progress)) (Pr
 // A sending is what Send is about.
 type sending struct {
 	*Replay
-	producer *sink.Producer
+	producer *kafka.Producer
 	tracker  *checkpoint.Tracker
 	acked    chan struct{} // holds a token when something was acknowledged
 	over     chan struct{} // closed when the producer has ended

@@ -15,7 +15,7 @@ import (
 )
 
 // serve answers the requests of one connection, one after the other.
-func (k *kafka) serve(n *node, c *conn) {
+func (k *cluster) serve(n *node, c *conn) {
 	for {
 		var size [4]byte
 		if _, err := io.ReadFull(c, size[:]); err != nil {
@@ -73,7 +73,7 @@ func frame(res kmsg.Response, correlation int32) []byte {
 }
 
 // answer returns the answer to a request, nil if the connection ends instead.
-func (k *kafka) answer(n *node, c *conn, req kmsg.Request) kmsg.Response {
+func (k *cluster) answer(n *node, c *conn, req kmsg.Request) kmsg.Response {
 	k.mu.Lock()
 	f := k.fates.draw(k, c.rng, req)
 	k.mu.Unlock()
@@ -93,7 +93,7 @@ func (k *kafka) answer(n *node, c *conn, req kmsg.Request) kmsg.Response {
 	return res
 }
 
-func (k *kafka) respond(n *node, c *conn, req kmsg.Request, f fate) kmsg.Response {
+func (k *cluster) respond(n *node, c *conn, req kmsg.Request, f fate) kmsg.Response {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	res := req.ResponseKind()
@@ -127,7 +127,7 @@ func (k *kafka) respond(n *node, c *conn, req kmsg.Request, f fate) kmsg.Respons
 	return res
 }
 
-func (k *kafka) versions(res *kmsg.ApiVersionsResponse) {
+func (k *cluster) versions(res *kmsg.ApiVersionsResponse) {
 	for _, key := range []kmsg.Key{
 		kmsg.Produce, kmsg.Fetch, kmsg.ListOffsets, kmsg.Metadata, kmsg.ApiVersions, kmsg.CreateTopics,
 		kmsg.InitProducerID, kmsg.DescribeConfigs,
@@ -138,7 +138,7 @@ func (k *kafka) versions(res *kmsg.ApiVersionsResponse) {
 	}
 }
 
-func (k *kafka) metadata(req *kmsg.MetadataRequest, res *kmsg.MetadataResponse) {
+func (k *cluster) metadata(req *kmsg.MetadataRequest, res *kmsg.MetadataResponse) {
 	for _, n := range k.nodes {
 		b := kmsg.NewMetadataResponseBroker()
 		b.NodeID = int32(n.id)
@@ -184,7 +184,7 @@ func describeConfigs(req *kmsg.DescribeConfigsRequest, res *kmsg.DescribeConfigs
 	}
 }
 
-func (k *kafka) createTopics(req *kmsg.CreateTopicsRequest, res *kmsg.CreateTopicsResponse) {
+func (k *cluster) createTopics(req *kmsg.CreateTopicsRequest, res *kmsg.CreateTopicsResponse) {
 	for _, asked := range req.Topics {
 		t := kmsg.NewCreateTopicsResponseTopic()
 		t.Topic = asked.Topic
@@ -198,7 +198,7 @@ func (k *kafka) createTopics(req *kmsg.CreateTopicsRequest, res *kmsg.CreateTopi
 }
 
 // of returns a partition if n leads it, else the code of why not.
-func (k *kafka) of(n *node, topic string, partition int32) (*partition, int16) {
+func (k *cluster) of(n *node, topic string, partition int32) (*partition, int16) {
 	ps := k.topics[topic]
 	switch {
 	case int(partition) >= len(ps):
@@ -209,7 +209,7 @@ func (k *kafka) of(n *node, topic string, partition int32) (*partition, int16) {
 	return ps[partition], 0
 }
 
-func (k *kafka) offsets(n *node, req *kmsg.ListOffsetsRequest, res *kmsg.ListOffsetsResponse) {
+func (k *cluster) offsets(n *node, req *kmsg.ListOffsetsRequest, res *kmsg.ListOffsetsResponse) {
 	for _, asked := range req.Topics {
 		t := kmsg.NewListOffsetsResponseTopic()
 		t.Topic = asked.Topic
@@ -229,7 +229,7 @@ func (k *kafka) offsets(n *node, req *kmsg.ListOffsetsRequest, res *kmsg.ListOff
 	}
 }
 
-func (k *kafka) fetch(n *node, req *kmsg.FetchRequest, res *kmsg.FetchResponse) {
+func (k *cluster) fetch(n *node, req *kmsg.FetchRequest, res *kmsg.FetchResponse) {
 	for _, asked := range req.Topics {
 		t := kmsg.NewFetchResponseTopic()
 		t.Topic = asked.Topic
@@ -253,7 +253,7 @@ func (k *kafka) fetch(n *node, req *kmsg.FetchRequest, res *kmsg.FetchResponse) 
 }
 
 // produceAll answers a produce request, as its fate has it.
-func (k *kafka) produceAll(n *node, c *conn, req *kmsg.ProduceRequest, res *kmsg.ProduceResponse, f fate) {
+func (k *cluster) produceAll(n *node, c *conn, req *kmsg.ProduceRequest, res *kmsg.ProduceResponse, f fate) {
 	res.ThrottleMillis = int32(f.throttle.Milliseconds())
 	for _, rt := range req.Topics {
 		t := kmsg.NewProduceResponseTopic()
@@ -281,7 +281,7 @@ func (k *kafka) produceAll(n *node, c *conn, req *kmsg.ProduceRequest, res *kmsg
 }
 
 // hint names the leader in an answer, sometimes (KIP-951).
-func (k *kafka) hint(rng *rand.Rand, topic string, answer *kmsg.ProduceResponseTopicPartition, res *kmsg.ProduceResponse) {
+func (k *cluster) hint(rng *rand.Rand, topic string, answer *kmsg.ProduceResponseTopicPartition, res *kmsg.ProduceResponse) {
 	ps := k.topics[topic]
 	if int(answer.Partition) >= len(ps) || ps[answer.Partition].leader == noLeader || rng.IntN(2) == 0 {
 		return

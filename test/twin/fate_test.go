@@ -60,7 +60,7 @@ type fates struct {
 const longestHold = 20 * time.Second
 
 // draw draws the fate of a request. The cluster's lock is held.
-func (f *fates) draw(k *kafka, rng *rand.Rand, req kmsg.Request) fate {
+func (f *fates) draw(k *cluster, rng *rand.Rand, req kmsg.Request) fate {
 	kind := untouched
 	n := rng.IntN(1000)
 	for i, w := range f.weights {
@@ -130,7 +130,7 @@ func otherFate(kind fateKind, d time.Duration) fate {
 
 // instead returns the error that a partition is answered with instead of storing the batch.
 // The cluster's lock is held.
-func (f fate) instead(k *kafka, topic string, partition int32) error {
+func (f fate) instead(k *cluster, topic string, partition int32) error {
 	if topic == k.fates.deniedTopic && time.Now().Before(k.fates.deniedUntil) {
 		return kerr.TopicAuthorizationFailed
 	}

@@ -29,8 +29,8 @@ const (
 	noLeader  = -1
 )
 
-// A kafka is a cluster. It locks itself for every step.
-type kafka struct {
+// A cluster is Kafka. It locks itself for every step.
+type cluster struct {
 	net     *network
 	history *history
 	tamper  func(topic string, records []record) []record // what is stored instead; for mutations
@@ -75,8 +75,8 @@ type producerState struct {
 
 type sequences struct{ first, last int32 }
 
-func newKafka(n *network, h *history, rng *rand.Rand, brokers int, topics map[string]int) *kafka {
-	k := &kafka{
+func newKafka(n *network, h *history, rng *rand.Rand, brokers int, topics map[string]int) *cluster {
+	k := &cluster{
 		net: n, history: h, rng: rng, topics: make(map[string][]*partition),
 		tamper: func(_ string, records []record) []record { return records },
 	}
@@ -92,13 +92,13 @@ func newKafka(n *network, h *history, rng *rand.Rand, brokers int, topics map[st
 	return k
 }
 
-func (k *kafka) create(topic string, partitions int) {
+func (k *cluster) create(topic string, partitions int) {
 	for range partitions {
 		k.topics[topic] = append(k.topics[topic], &partition{leader: k.rng.IntN(len(k.nodes)), states: make(map[int64]*producerState)})
 	}
 }
 
-func (k *kafka) addrs() []string {
+func (k *cluster) addrs() []string {
 	var addrs []string
 	for _, n := range k.nodes {
 		addrs = append(addrs, n.addr)
@@ -107,7 +107,7 @@ func (k *kafka) addrs() []string {
 }
 
 // up has n take connections.
-func (k *kafka) up(n *node) {
+func (k *cluster) up(n *node) {
 	k.net.listen(n.addr, func(c *conn) {
 		k.mu.Lock()
 		n.conns[c] = struct{}{}
@@ -120,7 +120,7 @@ func (k *kafka) up(n *node) {
 }
 
 // fail has n drop its connections and take no others; its partitions move.
-func (k *kafka) fail(n *node) {
+func (k *cluster) fail(n *node) {
 	k.net.unlisten(n.addr)
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -136,7 +136,7 @@ func (k *kafka) fail(n *node) {
 }
 
 // partitions returns all partitions, in the order of topics' names. The lock is held.
-func (k *kafka) partitions() []*partition {
+func (k *cluster) partitions() []*partition {
 	var all []*partition
 	for _, name := range slices.Sorted(maps.Keys(k.topics)) {
 		all = append(all, k.topics[name]...)
@@ -145,7 +145,7 @@ func (k *kafka) partitions() []*partition {
 }
 
 // move gives a partition another leader, or none.
-func (k *kafka) move() {
+func (k *cluster) move() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	all := k.partitions()
@@ -158,7 +158,7 @@ func (k *kafka) move() {
 }
 
 // grow gives a topic one more partition: keys move.
-func (k *kafka) grow() {
+func (k *cluster) grow() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	topic := topics[k.rng.IntN(len(topics))]
@@ -167,7 +167,7 @@ func (k *kafka) grow() {
 }
 
 // heal has every broker up, every partition led, and everything answered.
-func (k *kafka) heal() {
+func (k *cluster) heal() {
 	for _, n := range k.nodes {
 		k.up(n)
 	}
@@ -183,7 +183,7 @@ func (k *kafka) heal() {
 }
 
 // cure has poison taken from now on.
-func (k *kafka) cure() {
+func (k *cluster) cure() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.antidote = true
@@ -192,7 +192,7 @@ func (k *kafka) cure() {
 
 // produce appends a batch as a leader does and returns the code of its answer. The lock is
 // held.
-func (k *kafka) produce(n *node, c *conn, topic string, answer *kmsg.ProduceResponseTopicPartition, batch []byte) error {
+func (k *cluster) produce(n *node, c *conn, topic string, answer *kmsg.ProduceResponseTopicPartition, batch []byte) error {
 	ps := k.topics[topic]
 	if int(answer.Partition) >= len(ps) {
 		return kerr.UnknownTopicOrPartition
@@ -227,7 +227,7 @@ func (k *kafka) produce(n *node, c *conn, topic string, answer *kmsg.ProduceResp
 }
 
 // judge names the records of a batch that are not taken.
-func (k *kafka) judge(records []record, answer *kmsg.ProduceResponseTopicPartition) {
+func (k *cluster) judge(records []record, answer *kmsg.ProduceResponseTopicPartition) {
 	for i, r := range records {
 		if strings.HasPrefix(r.value, poisonous) {
 			e := kmsg.NewProduceResponseTopicPartitionErrorRecord()
@@ -238,7 +238,7 @@ func (k *kafka) judge(records []record, answer *kmsg.ProduceResponseTopicPartiti
 }
 
 // append stores a batch. The lock is held.
-func (k *kafka) append(run int, topic string, p *partition, batch []byte, records []record) {
+func (k *cluster) append(run int, topic string, p *partition, batch []byte, records []record) {
 	for _, r := range k.tamper(topic, records) {
 		if topic != positions {
 			k.history.stored(run, topic, r)

@@ -16,7 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // Streams of random numbers: what one of them has to decide does not shift another.
@@ -36,7 +36,7 @@ type world struct {
 	net      *network
 	history  *history
 	postgres *postgres
-	kafka    *kafka
+	kafka    *cluster
 	cfg      relay.Config
 	wrap     func(*conn) net.Conn // of connections to Postgres; for mutations
 	deaf     time.Duration        // how late a run hears that it is to stop; for mutations
@@ -73,7 +73,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 		Name:          "twin",
 		Source:        replication.Config{Publication: "pub", Slot: "slot", StatusInterval: time.Duration(100+rng.IntN(900)) * time.Millisecond},
 		Route:         encode.Config{Columns: encode.DefaultColumns(), Topic: "${route}"},
-		Sink:          sink.Config{Brokers: w.kafka.addrs(), WindowRecords: []int{0, 1, 10, 100}[rng.IntN(4)], ConnectionsPerBroker: 1 + rng.IntN(3)},
+		Sink:          kafka.Config{Brokers: w.kafka.addrs(), WindowRecords: []int{0, 1, 10, 100}[rng.IntN(4)], ConnectionsPerBroker: 1 + rng.IntN(3)},
 		PositionTopic: positions,
 		DrainTimeout:  time.Duration(1+rng.IntN(25)) * time.Second,
 	}
@@ -81,7 +81,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 		w.cfg.Sink.Compression = "gzip"
 	}
 	if rng.IntN(4) == 0 {
-		w.cfg.Sink.CreateTopics = &sink.TopicSpec{Partitions: 1 + rng.Int32N(4)}
+		w.cfg.Sink.CreateTopics = &kafka.TopicSpec{Partitions: 1 + rng.Int32N(4)}
 		clear(w.kafka.topics)
 	}
 	if rng.IntN(5) == 0 {

@@ -1,0 +1,204 @@
+package kafka
+
+import (
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+)
+
+// settled returns a producer without connections that knows topic t with so many partitions,
+// and a function that acknowledges everything it holds, the way an answer does. Its window
+// holds whatever a test puts in between: nothing is sent, so nothing would make room.
+func settled(tb testing.TB, cfg Config, partitions int) (p *Producer, acknowledge func()) {
+	tb.Helper()
+	cfg.Brokers, cfg.WindowBytes = []string{"none"}, 64<<20
+	c, err := newClient(cfg.withDefaults(), slog.New(slog.DiscardHandler), nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p = c.NewProducer()
+	t := p.introduce("t")
+	t.hold = false
+	t.setLimit(topicInfo{limit: 1 << 20}, false)
+	t.grow(partitions)
+	s := &sender{producer: p, wake: make(chan struct{}, 1)}
+	for _, part := range t.parts {
+		part.sender = s
+	}
+	var seqs []uint64
+	return p, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, part := range t.parts {
+			for len(part.queue) > 0 {
+				seqs = part.queue[0].appendSeqs(seqs[:0])
+				p.settleAccepted(part, part.queue[0])
+				part.state = idle
+			}
+		}
+		s.list = list{items: s.list.items[:0]}
+	}
+}
+
+func benchRecord(size, headers int) Record {
+	r := Record{Topic: "t", Partition: AnyPartition, Value: benchValue(size), Timestamp: time.Now()}
+	for i := range headers {
+		r.Headers = append(r.Headers, Header{Key: fmt.Sprint("header-", i), Value: []byte("0191f7a2-7d0a-4b7e-9a53-0b2f6a1f6a11")})
+	}
+	return r
+}
+
+// sendKeyed sends n records like rec, one of 8,192 keys after the other.
+func sendKeyed(tb testing.TB, p *Producer, keys [][]byte, rec Record, n int) {
+	tb.Helper()
+	for i := range n {
+		rec.Key = keys[i%len(keys)]
+		if err := p.Send(tb.Context(), &rec); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+// shipment returns the first batch of every partition of t, as a sender would pick them.
+func (t *topic) shipment() []shipment {
+	var shipped []shipment
+	for _, part := range t.parts {
+		if len(part.queue) > 0 {
+			shipped = append(shipped, shipment{part: part, batch: part.queue[0]})
+		}
+	}
+	return shipped
+}
+
+// envelopeOf returns an envelope of the given version, with nothing in its header.
+func envelopeOf(version int16) []byte {
+	empty := emptyTopics
+	if version >= flexibleProduceVersion {
+		empty = emptyTopicsFlexible
+	}
+	msg := append(make([]byte, 8), empty...)
+	binary.BigEndian.PutUint32(msg, uint32(len(msg)-4))
+	binary.BigEndian.PutUint16(msg[6:], uint16(version))
+	return msg
+}
+
+// TestSendDoesNotAllocate in steady state: what has been acknowledged is used again.
+func TestSendDoesNotAllocate(t *testing.T) {
+	for _, partitions := range []int{1, 6, 1000} {
+		p, acknowledge := settled(t, Config{}, partitions)
+		keys, rec := benchKeys(), benchRecord(200, 2)
+		round := func() {
+			sendKeyed(t, p, keys, rec, 10_000)
+			acknowledge()
+		}
+		round()
+		if allocs := testing.AllocsPerRun(10, round); allocs > 10 {
+			t.Errorf("%d partitions: 10,000 records take %v allocations", partitions, allocs)
+		}
+	}
+}
+
+// TestRequestDoesNotAllocate once it has built one like it, however its batches are
+// compressed: not per record, and not per batch. Two of the libraries keep things in a
+// sync.Pool, which forgets some of them on purpose when races are looked for; for them the
+// limit is well below one per record.
+func TestRequestDoesNotAllocate(t *testing.T) {
+	for compression, limit := range map[string]float64{"none": 1, "gzip": 1, "snappy": 400, "lz4": 400, "zstd": 1} {
+		p, _ := settled(t, Config{Compression: compression}, 200)
+		sendKeyed(t, p, benchKeys(), benchRecord(200, 2), 4000)
+		shipped, msg := p.topics["t"].shipment(), envelopeOf(10)
+		r := request{codec: p.client.codec}
+		build := func() {
+			r.shipped = shipped
+			if _, err := r.complete(msg); err != nil {
+				t.Fatal(err)
+			}
+			r.release()
+		}
+		build()
+		if allocs := testing.AllocsPerRun(10, build); allocs > limit {
+			t.Errorf("%s: a request of 4,000 records takes %v allocations", compression, allocs)
+		}
+	}
+}
+
+// BenchmarkSend is the cost of Send and of the acknowledgement, without the sending between.
+func BenchmarkSend(b *testing.B) {
+	for _, size := range []int{200, 1000} {
+		for _, headers := range []int{0, 2} {
+			b.Run(fmt.Sprintf("size=%d/headers=%d", size, headers), func(b *testing.B) {
+				p, acknowledge := settled(b, Config{}, 6)
+				keys, rec := benchKeys(), benchRecord(size, headers)
+				b.SetBytes(int64(size))
+				b.ReportAllocs()
+				for i := 0; b.Loop(); i++ {
+					rec.Key = keys[i%len(keys)]
+					if err := p.Send(b.Context(), &rec); err != nil {
+						b.Fatal(err)
+					}
+					if i%4000 == 0 {
+						acknowledge()
+					}
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkFrame is the cost of a record's stay in memory: written, measured and read.
+func BenchmarkFrame(b *testing.B) {
+	for _, headers := range []int{0, 2} {
+		b.Run(fmt.Sprintf("size=200/headers=%d", headers), func(b *testing.B) {
+			rec := benchRecord(200, headers)
+			s := shapeOf(&rec)
+			dst := make([]byte, s.frame())
+			b.SetBytes(int64(len(dst)))
+			b.ReportAllocs()
+			for b.Loop() {
+				putFrame(dst, &rec, 1)
+				f, _ := readFrame(dst)
+				if f.shape() != s {
+					b.Fatal("another shape")
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkRequest is the cost of turning the frames of 4,000 records into a request, in few
+// batches and in many.
+func BenchmarkRequest(b *testing.B) {
+	for _, compression := range []string{"none", "lz4", "zstd"} {
+		for _, partitions := range []int{1, 12, 1000} {
+			b.Run(fmt.Sprintf("compression=%s/partitions=%d", compression, partitions), func(b *testing.B) {
+				benchRequest(b, compression, partitions)
+			})
+		}
+	}
+}
+
+func benchRequest(b *testing.B, compression string, partitions int) {
+	b.Helper()
+	const records = 4000
+	p, _ := settled(b, Config{Compression: compression}, partitions)
+	p.topics["t"].batchLimit = 2 << 20
+	sendKeyed(b, p, benchKeys(), benchRecord(200, 2), records)
+	shipped, msg := p.topics["t"].shipment(), envelopeOf(10)
+	r := request{codec: p.client.codec}
+	size := 0
+	for i := range shipped {
+		size += shipped[i].batch.size
+	}
+	b.SetBytes(int64(size))
+	b.ReportAllocs()
+	for b.Loop() {
+		r.shipped = shipped
+		if _, err := r.complete(msg); err != nil {
+			b.Fatal(err)
+		}
+		r.release()
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*records), "ns/record")
+}

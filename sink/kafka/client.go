@@ -1,0 +1,196 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+// A Client is a Kafka cluster that has been reached. It outlives producers, and keeps for
+// them what is known about topics and the memory that records wait in.
+type Client struct {
+	cfg         Config
+	log         *slog.Logger
+	wire        *wire
+	control     *control
+	cluster     *cluster
+	identities  *identities
+	pool        *chunkPool
+	counters    counters
+	partitioner partitioner
+	codec       sarama.CompressionCodec
+}
+
+// Open reaches the cluster for the first time: it connects to a broker, logs in, and takes a
+// producer id, which proves that writing is allowed at all.
+//
+// It is strict. An error wrapping ErrAccess comes at once when credentials or privileges are
+// refused or a certificate does not verify. A cluster that cannot be reached is tried again,
+// with back-off, until ctx ends; the error then wraps ErrUnreachable. Any other error names
+// a field of cfg.
+func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Client, error) {
+	return open(ctx, cfg, log, cfg.dial())
+}
+
+// dial returns what makes connections.
+func (c Config) dial() dialFunc {
+	if c.Dial != nil {
+		return c.Dial
+	}
+	return (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext
+}
+
+func open(ctx context.Context, cfg Config, log *slog.Logger, dial dialFunc) (*Client, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	c, err := newClient(cfg.withDefaults(), log, dial)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.reach(ctx); err != nil {
+		c.control.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func newClient(cfg Config, log *slog.Logger, dial dialFunc) (*Client, error) {
+	w, err := newWire(&cfg, dial)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{cfg: cfg, log: log, wire: w}
+	if c.partitioner, err = partitionerOf(cfg.Partitioner); err != nil {
+		return nil, err
+	}
+	if c.codec, err = codecOf(cfg.Compression); err != nil {
+		return nil, err
+	}
+	c.pool = &chunkPool{limit: cfg.WindowBytes + cfg.WindowBytes/16}
+	c.counters.topics = make(map[string]*topicCounters)
+	c.control = &control{wire: w, seeds: cfg.Brokers, turn: make(chan struct{}, 1)}
+	c.identities = &identities{control: c.control}
+	c.cluster = &cluster{
+		control:  c.control,
+		fixed:    cfg.MaxMessageBytes,
+		creation: cfg.CreateTopics,
+		brokers:  make(map[int32]string),
+		topics:   make(map[string]topicInfo),
+	}
+	return c, nil
+}
+
+// reach is the first contact.
+func (c *Client) reach(ctx context.Context) error {
+	return c.persist(ctx, func() error { return c.identities.acquire(ctx) })
+}
+
+// startAfter is how long a broker may answer that it is not ready, as each does for a while
+// after its start, before that is worth a warning.
+const startAfter = 10 * time.Second
+
+// persist repeats attempt while its error is one that may heal, until ctx ends.
+func (c *Client) persist(ctx context.Context, attempt func() error) error {
+	var last error
+	began, warned := time.Now(), false
+	for n := 0; ; n++ {
+		err := attempt()
+		if err == nil {
+			return nil
+		}
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
+		if final := firstContactError(err); final != nil {
+			return final
+		}
+		_, answered := errors.AsType[*CodeError](err)
+		switch {
+		case !warned && (!answered || time.Since(began) >= startAfter):
+			warned = true
+			c.log.WarnContext(ctx, "kafka not reached yet", slog.Any("err", err))
+		case n == 0:
+			c.log.InfoContext(ctx, "kafka is not ready yet", slog.Any("err", err))
+		}
+		if !sleepUntil(ctx, time.Now().Add(backoff(n, luck()))) {
+			return fmt.Errorf("%w at %s: %w (last cause: %w)",
+				ErrUnreachable, strings.Join(c.cfg.Brokers, ", "), context.Cause(ctx), last)
+		}
+	}
+}
+
+// firstContactError returns what Open fails with at once, or nil if waiting may help.
+func firstContactError(err error) error {
+	if errors.Is(err, ErrAccess) {
+		return err
+	}
+	answer, ok := errors.AsType[*CodeError](err)
+	if !ok {
+		return nil
+	}
+	switch classify(sarama.KError(answer.Code)) {
+	case retry, missing:
+		return nil
+	case refused:
+		return fmt.Errorf("%w: %w", ErrAccess, err)
+	case accepted, corrupt, idLost, record, fenced, fatal:
+	}
+	return fmt.Errorf("%w: %w", ErrFatal, err)
+}
+
+// CheckTopics returns an error wrapping ErrTopicMissing that names those of the given topics
+// that do not exist and may not be created, or an error wrapping ErrAccess if the user may
+// not see one of them. Sending does not need it: a missing topic is waited for there.
+func (c *Client) CheckTopics(ctx context.Context, topics ...string) error {
+	if err := c.cluster.refresh(ctx, topics); err != nil {
+		return fmt.Errorf("look up topics: %w", err)
+	}
+	var absent []string
+	for _, name := range topics {
+		k := c.cluster.topic(name).err
+		switch class := classify(k); {
+		case class == accepted, class == retry:
+		case class == missing && c.cfg.CreateTopics == nil:
+			absent = append(absent, name)
+		case class == missing: // will be created
+		case class == refused:
+			return fmt.Errorf("%w: topic %s: %w", ErrAccess, name, errorOf(k))
+		default:
+			return fmt.Errorf("look up topic %s: %w", name, errorOf(k))
+		}
+	}
+	if len(absent) > 0 {
+		return fmt.Errorf("%w: %s", ErrTopicMissing, strings.Join(absent, ", "))
+	}
+	return nil
+}
+
+// NewProducer returns a producer for one session. The previous one's Run must have returned.
+func (c *Client) NewProducer() *Producer {
+	p := newProducer(c)
+	c.counters.producer(p)
+	return p
+}
+
+// Stat returns a snapshot. It may be called from any goroutine and does not block.
+func (c *Client) Stat() Stat {
+	s, p := c.counters.stat()
+	s.ProducerIDs = c.identities.count()
+	if p != nil {
+		p.stat(&s)
+	}
+	return s
+}
+
+// Close ends the client's own connection. Producers must have ended.
+func (c *Client) Close() error {
+	c.control.close()
+	return nil
+}

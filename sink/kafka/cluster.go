@@ -1,0 +1,251 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+// defaultMessageBytes is the largest batch of a topic that does not tell: what the Java
+// producer sends at most, and a little less than brokers take by default.
+const defaultMessageBytes = 1_000_000
+
+// noLeader stands for a partition without a leader.
+const noLeader = -1
+
+// A cluster is what is known about brokers and topics. It outlives sessions. Methods may be
+// called from any goroutine; those that take a context ask a broker.
+type cluster struct {
+	control  *control
+	fixed    int // Config.MaxMessageBytes
+	creation *TopicSpec
+
+	mu      sync.Mutex
+	brokers map[int32]string
+	topics  map[string]topicInfo
+}
+
+// A topicInfo is what is known about one topic.
+type topicInfo struct {
+	err     sarama.KError // why the rest is missing
+	id      sarama.Uuid   // zero: the cluster gives none
+	leaders []int32       // node of each partition's leader, or noLeader
+	limit   int           // max.message.bytes; 0: not asked yet
+	guessed bool          // limit is ours, since the cluster did not tell
+}
+
+func (c *cluster) topic(name string) topicInfo {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.topics[name]
+}
+
+// address returns where node listens, empty if no metadata has named it.
+func (c *cluster) address(node int32) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.brokers[node]
+}
+
+// other returns the address of a broker that is not among the given, empty if there is none.
+func (c *cluster) other(nodes map[int32]time.Time) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, node := range slices.Sorted(maps.Keys(c.brokers)) {
+		if _, ok := nodes[node]; !ok {
+			return c.brokers[node]
+		}
+	}
+	return ""
+}
+
+// meet takes note of a broker that an answer has named.
+func (c *cluster) meet(node int32, addr string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.brokers[node] = addr
+}
+
+// refresh asks for the partitions and leaders of the named topics. A topic's own error is
+// kept in its topicInfo.
+func (c *cluster) refresh(ctx context.Context, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	return c.control.do(ctx, func(l *link) error {
+		res, err := metadata(l, names)
+		if err != nil {
+			return err
+		}
+		c.learn(res)
+		return nil
+	})
+}
+
+// metadata asks for what a broker knows about the named topics; there has to be one, or it
+// would tell about every topic of the cluster.
+func metadata(l *link, names []string) (*sarama.MetadataResponse, error) {
+	req := sarama.NewMetadataRequest(protocol(), names)
+	req.AllowAutoTopicCreation = false
+	return l.GetMetadata(req)
+}
+
+// learn takes over what a broker has said.
+func (c *cluster) learn(res *sarama.MetadataResponse) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	addrs := make([]string, 0, len(res.Brokers))
+	for _, b := range res.Brokers {
+		c.brokers[b.ID()] = b.Addr()
+		addrs = append(addrs, b.Addr())
+	}
+	c.control.learn(addrs)
+	for _, t := range res.Topics {
+		info := c.topics[t.Name]
+		info.err = t.Err
+		if t.Err == sarama.ErrNoError {
+			info.id, info.leaders = t.Uuid, leadersOf(t.Partitions)
+		}
+		c.topics[t.Name] = info
+	}
+}
+
+// leadersOf returns the leader of each partition, in a slice as long as the topic.
+func leadersOf(partitions []*sarama.PartitionMetadata) []int32 {
+	leaders := slices.Repeat([]int32{noLeader}, len(partitions))
+	for _, p := range partitions {
+		if int(p.ID) < len(leaders) && p.Err != sarama.ErrLeaderNotAvailable {
+			leaders[p.ID] = p.Leader
+		}
+	}
+	return leaders
+}
+
+// readLimits asks for the largest batch of each named topic that exists. Where the answer is
+// a refusal, defaultMessageBytes is the guess; records beyond it are for the broker to judge.
+func (c *cluster) readLimits(ctx context.Context, names []string) error {
+	limits := make(map[string]int, len(names))
+	for _, name := range names {
+		if c.topic(name).err == sarama.ErrNoError {
+			limits[name] = c.fixed
+		}
+	}
+	if c.fixed == 0 && len(limits) > 0 {
+		if err := c.control.do(ctx, func(l *link) error { return describeLimits(l, limits) }); err != nil {
+			return err
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, limit := range limits {
+		info := c.topics[name]
+		info.limit, info.guessed = limit, limit == 0
+		if info.guessed {
+			info.limit = defaultMessageBytes
+		}
+		c.topics[name] = info
+	}
+	return nil
+}
+
+// describeLimits fills limits, keyed by topic, with what the broker tells.
+func describeLimits(l *link, limits map[string]int) error {
+	values, err := describeTopics(l, "max.message.bytes", slices.Collect(maps.Keys(limits))...)
+	for name, value := range values {
+		if n, err := strconv.Atoi(value); err == nil && n > 0 {
+			limits[name] = n
+		}
+	}
+	return err
+}
+
+// describeTopics returns, by topic, what the broker tells of one setting of the named topics.
+func describeTopics(l *link, setting string, names ...string) (map[string]string, error) {
+	req := &sarama.DescribeConfigsRequest{Version: 1}
+	for _, name := range names {
+		req.Resources = append(req.Resources, &sarama.ConfigResource{
+			Type: sarama.TopicResource, Name: name, ConfigNames: []string{setting},
+		})
+	}
+	res, err := l.DescribeConfigs(req)
+	if err != nil {
+		return nil, err
+	}
+	values := make(map[string]string, len(names))
+	for _, r := range res.Resources {
+		for _, entry := range r.Configs {
+			if entry.Name == setting {
+				values[r.Name] = entry.Value
+			}
+		}
+	}
+	return values, nil
+}
+
+// create creates the named topics as configured; see createTopics.
+func (c *cluster) create(ctx context.Context, names []string) (map[string]error, error) {
+	topics := make(map[string]*sarama.TopicDetail, len(names))
+	for _, name := range names {
+		topics[name] = &sarama.TopicDetail{
+			NumPartitions:     orDefault(c.creation.Partitions),
+			ReplicationFactor: orDefault(c.creation.ReplicationFactor),
+		}
+	}
+	return c.createTopics(ctx, topics)
+}
+
+// createTopics creates topics. The result holds what was not created and why; a topic that
+// exists by now counts as created.
+func (c *cluster) createTopics(ctx context.Context, details map[string]*sarama.TopicDetail) (map[string]error, error) {
+	failed := make(map[string]error)
+	err := c.control.do(ctx, func(l *link) error {
+		clear(failed)
+		res, err := l.CreateTopics(sarama.NewCreateTopicsRequest(protocol(), details, controlTimeout/2, false))
+		if err != nil {
+			return err
+		}
+		for name, e := range res.TopicErrors {
+			if e.Err == sarama.ErrNoError || e.Err == sarama.ErrTopicAlreadyExists {
+				continue
+			}
+			failed[name] = errorOf(e.Err)
+			if e.Err == sarama.ErrNotController {
+				return c.toController(l, name)
+			}
+		}
+		return nil
+	})
+	return failed, err
+}
+
+// errMoved is not shown: the next broker of the tour is the one to ask.
+var errMoved = errors.New("another broker is the controller")
+
+// orDefault turns zero into what the protocol calls the cluster's default (KIP-464).
+func orDefault[N int16 | int32](n N) N {
+	if n == 0 {
+		return -1
+	}
+	return n
+}
+
+// toController makes the controller the broker that is asked next: before KRaft, it alone
+// creates topics.
+func (c *cluster) toController(l *link, topic string) error {
+	res, err := metadata(l, []string{topic})
+	if err != nil {
+		return err
+	}
+	c.learn(res)
+	if addr := c.address(res.ControllerID); addr != "" && addr != l.addr {
+		c.control.move(addr)
+		return errMoved
+	}
+	return nil
+}

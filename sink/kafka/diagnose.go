@@ -1,0 +1,204 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+// pingTimeout bounds the asking of one broker.
+const pingTimeout = 3 * time.Second
+
+// minISR is the setting of a topic that says how many replicas have to be in sync.
+const minISR = "min.insync.replicas"
+
+// A question is about a node that owes an answer.
+type question struct {
+	node    int32
+	addr    string
+	other   string  // the address of a broker that is not silent; empty: there is none
+	parts   []place // some of those that wait for it
+	records int     // how many records wait for it
+	paused  bool    // the broker has asked for a pause, and the request has not been out for long since
+}
+
+// A place is a partition of a topic.
+type place struct {
+	topic string
+	id    int32
+}
+
+func (at place) String() string { return fmt.Sprintf("topic %s, partition %d", at.topic, at.id) }
+
+// A finding is why a broker does not answer, as far as can be seen from here.
+type finding struct {
+	state string // findings are the same if their states are
+	text  string // a predicate whose subject is the broker
+}
+
+func brokerAt(node int32, addr string) string { return fmt.Sprintf("broker %d at %s", node, addr) }
+
+// diagnose finds out why q's broker does not answer. It asks that broker over a connection of
+// its own, so that no record waits for it, and if that is not answered another one, who may
+// know that the partitions have moved. It takes two pingTimeouts at most.
+func (c *Client) diagnose(ctx context.Context, q question) finding {
+	if q.paused {
+		return finding{"throttled", "has asked for a pause: a quota of ours is used up"}
+	}
+	says, err := c.ping(ctx, q.addr, q.parts)
+	if err == nil {
+		return says.explain(q)
+	}
+	found := unanswered(err)
+	if q.other == "" {
+		return found
+	}
+	if says, err := c.ping(ctx, q.other, q.parts); err == nil {
+		for _, at := range q.parts {
+			if moved, ok := says.moved(q.node, at); ok {
+				return finding{found.state + "; " + moved.state, found.text + "; it " + moved.text}
+			}
+		}
+	}
+	return found
+}
+
+// errSilent: a broker has been connected to and does not answer.
+var errSilent = errors.New("no answer")
+
+// unanswered is the finding that follows from a ping without an answer.
+func unanswered(err error) finding {
+	if errors.Is(err, errSilent) {
+		return finding{"silent", "accepts connections but does not answer: its process is frozen, or the network swallows what is sent"}
+	}
+	state := err.Error()
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		state = op.Op + ": " + op.Err.Error() // without the ports, of which ours changes
+	}
+	return finding{state, "cannot be connected to: " + err.Error()}
+}
+
+// A view is what one broker says about topics.
+type view struct {
+	brokers    map[int32]string
+	topics     map[string]sarama.KError
+	partitions map[place]*sarama.PartitionMetadata
+	required   map[string]string // min.insync.replicas by topic, as far as it tells
+	throttled  bool
+}
+
+// ping asks the broker at addr for its view of parts.
+func (c *Client) ping(ctx context.Context, addr string, parts []place) (*view, error) {
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	var connected atomic.Bool
+	w := *c.wire
+	w.dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := c.wire.dial(ctx, network, addr)
+		connected.Store(err == nil)
+		return conn, err
+	}
+	own := &control{wire: &w, seeds: []string{addr}, turn: make(chan struct{}, 1)}
+	defer own.close()
+	var v *view
+	err := own.do(ctx, func(l *link) (err error) {
+		v, err = viewOf(l, parts)
+		return err
+	})
+	if err != nil && ctx.Err() != nil && connected.Load() {
+		return nil, errSilent
+	}
+	return v, err
+}
+
+// viewOf asks the broker at the end of l.
+func viewOf(l *link, parts []place) (*view, error) {
+	var names []string
+	for _, at := range parts {
+		if len(names) == 0 || names[len(names)-1] != at.topic {
+			names = append(names, at.topic)
+		}
+	}
+	v := &view{
+		brokers: make(map[int32]string), topics: make(map[string]sarama.KError),
+		partitions: make(map[place]*sarama.PartitionMetadata),
+	}
+	if len(names) == 0 {
+		return v, nil
+	}
+	res, err := metadata(l, names)
+	if err != nil {
+		return nil, err
+	}
+	v.throttled = res.ThrottleTimeMs > 0
+	for _, b := range res.Brokers {
+		v.brokers[b.ID()] = b.Addr()
+	}
+	for _, t := range res.Topics {
+		v.topics[t.Name] = t.Err
+		for _, p := range t.Partitions {
+			v.partitions[place{t.Name, p.ID}] = p
+		}
+	}
+	v.required, _ = describeTopics(l, minISR, names...) // without it the view says less
+	return v, nil
+}
+
+// explain finds in what the broker itself says why it does not answer the request.
+func (v *view) explain(q question) finding {
+	const but = "answers other requests, but not the one with records: "
+	for _, at := range q.parts {
+		p := v.partitions[at]
+		switch k := v.topics[at.topic]; {
+		case k != sarama.ErrNoError:
+			return finding{"topic", fmt.Sprintf("%sof %s it says %v", but, at, errorOf(k))}
+		case p == nil:
+			return finding{"topic", fmt.Sprintf("%sit knows no %s", but, at)}
+		}
+		if moved, ok := v.moved(q.node, at); ok {
+			return moved
+		}
+		if n, err := strconv.Atoi(v.required[at.topic]); err == nil && len(p.Isr) < n {
+			return finding{"replicas", fmt.Sprintf("%s%d of %d replicas of %s are in sync, and %s is %d", but, len(p.Isr), len(p.Replicas), at, minISR, n)}
+		}
+	}
+	if v.throttled {
+		return finding{"throttled", but + "it throttles us, since a quota is used up"}
+	}
+	for _, at := range q.parts {
+		if isr := v.partitions[at].Isr; len(isr) > 1 {
+			return finding{"slow", fmt.Sprintf("%sit waits for its disk, or for a replica in sync (%s is on brokers %s)", but, at, join(isr))}
+		}
+	}
+	return finding{"slow", but + "it waits for its disk, or has too much to do"}
+}
+
+// moved is the finding that another node than the given one leads a partition, or none does.
+func (v *view) moved(node int32, at place) (finding, bool) {
+	p := v.partitions[at]
+	switch {
+	case p == nil, p.Leader == node:
+		return finding{}, false
+	case p.Leader == noLeader:
+		return finding{"leaderless", fmt.Sprintf("does not lead %s any more, and nobody else does", at)}, true
+	}
+	return finding{
+		fmt.Sprint("moved to ", p.Leader),
+		fmt.Sprintf("does not lead %s any more: %s does", at, brokerAt(p.Leader, v.brokers[p.Leader])),
+	}, true
+}
+
+func join(nodes []int32) string {
+	texts := make([]string, len(nodes))
+	for i, n := range nodes {
+		texts[i] = strconv.Itoa(int(n))
+	}
+	return strings.Join(texts, ", ")
+}

@@ -1,0 +1,167 @@
+package kafka
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+)
+
+// written is what a record of a log is compared by.
+type written struct {
+	Partition int32
+	Key       []byte
+	Value     []byte
+	Headers   []kgo.RecordHeader
+	MS        int64
+}
+
+// logOf returns a log by partition, with records of a partition in order; and, since where a
+// record without a key goes is up to the producer, those apart and by value.
+func logOf(records []*kgo.Record) (keyed map[int32][]written, keyless []written) {
+	keyed = make(map[int32][]written)
+	for _, r := range records {
+		w := written{r.Partition, r.Key, r.Value, r.Headers, r.Timestamp.UnixMilli()}
+		if r.Key == nil && !bytes.HasPrefix(r.Value, []byte("explicit")) {
+			w.Partition = AnyPartition
+			keyless = append(keyless, w)
+			continue
+		}
+		keyed[r.Partition] = append(keyed[r.Partition], w)
+	}
+	slices.SortFunc(keyless, func(a, b written) int {
+		return cmp.Or(bytes.Compare(a.Value, b.Value), cmp.Compare(a.MS, b.MS), cmp.Compare(len(a.Headers), len(b.Headers)))
+	})
+	return keyed, keyless
+}
+
+// TestSameAsAsyncProducer writes the same records with sarama's own producer and reads both
+// topics with a client that shares no code with either.
+func TestSameAsAsyncProducer(t *testing.T) {
+	for _, tc := range []struct {
+		partitioner string
+		sarama      sarama.PartitionerConstructor
+		compression string
+		codec       sarama.CompressionCodec
+	}{
+		{"murmur2", sarama.NewMurmur2Partitioner, "none", sarama.CompressionNone},
+		{"fnv1a", sarama.NewHashPartitioner, "gzip", sarama.CompressionGZIP},
+		{"crc32", sarama.NewConsistentCRCHashPartitioner, "snappy", sarama.CompressionSnappy},
+		{"murmur2", sarama.NewMurmur2Partitioner, "lz4", sarama.CompressionLZ4},
+		{"murmur2", sarama.NewMurmur2Partitioner, "zstd", sarama.CompressionZSTD},
+	} {
+		for name, k := range map[string]*kafkatest.Cluster{"kfake": kafkatest.Fake(t).Cluster, "broker": kafkatest.Broker(t)} {
+			t.Run(tc.partitioner+"/"+tc.compression+"/"+name, func(t *testing.T) {
+				ours, theirs := k.Topic(t, 7, nil), k.Topic(t, 7, nil)
+				rng := rand.New(rand.NewPCG(7, 8))
+				var records []Record
+				for i := range 3000 {
+					rec := randomRecord(rng, uint64(i+1))
+					if rec.Key == nil {
+						rec.Value = fmt.Appendf(nil, "keyless %d", i)
+					}
+					if rng.IntN(10) == 0 {
+						rec.Partition = rng.Int32N(7)
+						rec.Value = append([]byte("explicit"), rec.Value...)
+					}
+					records = append(records, rec)
+				}
+				r := newRig(t, Config{Brokers: k.Addrs, Partitioner: tc.partitioner, Compression: tc.compression})
+				for _, rec := range records {
+					rec.Topic = ours
+					r.send(rec)
+				}
+				r.mustDrain()
+				cfg := asyncConfig()
+				cfg.Producer.Compression = tc.codec
+				cfg.Producer.Partitioner = explicitOr(tc.sarama)
+				sendAsync(t, k.Addrs, cfg, theirs, records)
+
+				gotKeyed, gotKeyless := logOf(k.ReadAll(t, ours))
+				wantKeyed, wantKeyless := logOf(k.ReadAll(t, theirs))
+				if !reflect.DeepEqual(wantKeyed, gotKeyed) { // the difference is expensive
+					t.Errorf("records with a place of their own (-AsyncProducer +ours):\n%.4000s", gocmp.Diff(wantKeyed, gotKeyed))
+				}
+				if !reflect.DeepEqual(wantKeyless, gotKeyless) {
+					t.Errorf("records without a key (-AsyncProducer +ours):\n%.4000s", gocmp.Diff(wantKeyless, gotKeyless))
+				}
+			})
+		}
+	}
+}
+
+func sendAsync(t *testing.T, addrs []string, cfg *sarama.Config, topic string, records []Record) {
+	t.Helper()
+	cfg.Producer.Return.Successes = false
+	p, err := sarama.NewAsyncProducer(addrs, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rec := range records {
+		m := &sarama.ProducerMessage{Topic: topic, Partition: rec.Partition, Timestamp: rec.Timestamp}
+		if rec.Key != nil {
+			m.Key = sarama.ByteEncoder(rec.Key)
+		}
+		if rec.Value != nil {
+			m.Value = sarama.ByteEncoder(rec.Value)
+		}
+		for _, h := range rec.Headers {
+			m.Headers = append(m.Headers, sarama.RecordHeader{Key: []byte(h.Key), Value: h.Value})
+		}
+		p.Input() <- m
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// explicitOr gives a message's own partition precedence.
+func explicitOr(next sarama.PartitionerConstructor) sarama.PartitionerConstructor {
+	return func(topic string) sarama.Partitioner { return explicit{next(topic)} }
+}
+
+type explicit struct{ sarama.Partitioner }
+
+func (e explicit) Partition(m *sarama.ProducerMessage, n int32) (int32, error) {
+	if m.Partition != AnyPartition {
+		return m.Partition, nil
+	}
+	return e.Partitioner.Partition(m, n)
+}
+
+// TestTimestamps: the record's own with millisecond precision, now without one.
+func TestTimestamps(t *testing.T) {
+	k := kafkatest.Fake(t)
+	topic := k.Topic(t, 1, nil)
+	r := newRig(t, Config{Brokers: k.Addrs})
+	at := time.Date(2026, 3, 4, 5, 6, 7, 891_234_567, time.UTC)
+	before := time.Now().Truncate(time.Millisecond)
+	for _, ts := range []time.Time{at, at.Add(time.Hour), at.Add(-time.Hour), {}, time.Unix(-1, 0)} {
+		rec := on(topic, 0, "x")
+		rec.Timestamp = ts
+		r.send(rec)
+	}
+	r.mustDrain()
+	var got []time.Time
+	for _, rec := range k.ReadAll(t, topic) {
+		got = append(got, rec.Timestamp.UTC())
+	}
+	at = at.Truncate(time.Millisecond)
+	if now := got[3]; now.Before(before) || now.After(time.Now()) {
+		t.Errorf("a record without a timestamp is from %s", now)
+	}
+	got = slices.Delete(got, 3, 4)
+	if diff := gocmp.Diff([]time.Time{at, at.Add(time.Hour), at.Add(-time.Hour), time.Unix(0, 0).UTC()}, got); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -1,0 +1,47 @@
+package kafka
+
+import (
+	"fmt"
+	"hash/crc32"
+)
+
+// A partitioner maps a key that is not null to one of n partitions.
+type partitioner func(key []byte, n int32) int32
+
+// partitionerOf returns the partitioner called name. Each reproduces another client bit by
+// bit, so that a key stays where that client has put it.
+func partitionerOf(name string) (partitioner, error) {
+	switch name {
+	case "murmur2":
+		return byMurmur2, nil
+	case "fnv1a":
+		return byFNV1a, nil
+	case "crc32":
+		return byCRC32, nil
+	}
+	return nil, fmt.Errorf("sink: Partitioner %q is not one of murmur2, fnv1a, crc32", name)
+}
+
+// byMurmur2 is the default of the Java client, and so of Kafka Connect.
+func byMurmur2(key []byte, n int32) int32 {
+	return int32(murmur2(key)&0x7fffffff) % n
+}
+
+// byFNV1a is sarama's NewHashPartitioner: FNV-1a, and the absolute value of a signed
+// remainder.
+func byFNV1a(key []byte, n int32) int32 {
+	h := uint32(2166136261)
+	for _, b := range key {
+		h = (h ^ uint32(b)) * 16777619
+	}
+	p := int32(h) % n
+	if p < 0 {
+		return -p
+	}
+	return p
+}
+
+// byCRC32 is librdkafka's consistent partitioner.
+func byCRC32(key []byte, n int32) int32 {
+	return int32(crc32.ChecksumIEEE(key) % uint32(n))
+}

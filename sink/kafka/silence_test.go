@@ -1,0 +1,428 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/cutproxy"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+)
+
+// hang has broker 0 leave requests of the given kinds unanswered until the returned function is
+// called. A connection has to be answered: for its first request sarama waits on a mutex,
+// which stops the clock of the lab.
+func (l *lab) hang(keys ...kmsg.Key) (release func()) {
+	var over atomic.Bool
+	for _, key := range keys {
+		l.fake.ControlKey(int16(key), func(kmsg.Request) (kmsg.Response, error, bool) {
+			l.fake.KeepControl()
+			return nil, nil, !over.Load() && l.fake.CurrentNode() == 0
+		})
+	}
+	return func() { over.Store(true) }
+}
+
+// A switchboard is a network in which connecting may be made to fail.
+type switchboard struct {
+	net *kfake.VirtualNetwork
+	err atomic.Pointer[net.OpError]
+}
+
+func (s *switchboard) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	if err := s.err.Load(); err != nil {
+		return nil, err
+	}
+	return s.net.DialContext(ctx, network, addr)
+}
+
+// rigOver starts a producer on a switchboard.
+func (l *lab) rigOver() (*rig, *switchboard) {
+	l.Helper()
+	j, s := new(journal), &switchboard{net: l.net}
+	c, err := open(l.Context(), Config{Brokers: l.addrs}, j.logger(), s.dial)
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.Cleanup(func() { _ = c.Close() })
+	return startRig(l, c, j), s
+}
+
+// TestSilentBroker: a broker that does not answer is asked why. What is found is logged once,
+// is in Stat, and the end of it is logged too.
+func TestSilentBroker(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		brokers int
+		begin   func(l *lab, s *switchboard) (heal func())
+		says    string
+		ends    string
+		lines   int
+	}{
+		{
+			"answers others", 1, func(l *lab, _ *switchboard) func() { return l.hang(kmsg.Produce) },
+			"answers other requests, but not the one with records: it waits for its disk, or has too much to do", "broker answers again", 4,
+		},
+		{
+			"waits for replicas", 3, func(l *lab, _ *switchboard) func() { return l.hang(kmsg.Produce) },
+			"it waits for its disk, or for a replica in sync (topic t, partition 0 is on brokers 0, 1, 2)", "broker answers again", 4,
+		},
+		{
+			"answers nothing", 1, func(l *lab, _ *switchboard) func() { return l.hang(kmsg.Metadata, kmsg.Produce) },
+			"accepts connections but does not answer", "broker answers again", 5, // it answers metadata first
+		},
+		{
+			"cannot be connected to", 1, func(l *lab, s *switchboard) func() {
+				release := l.hang(kmsg.Produce)
+				s.err.Store(&net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")})
+				return func() { s.err.Store(nil); release() }
+			},
+			"cannot be connected to: localhost:9092: dial tcp: connection refused", "broker answers again", 4,
+		},
+		{
+			"led elsewhere", 2, func(l *lab, _ *switchboard) func() {
+				l.hang(kmsg.Produce)
+				return func() { l.move(1) }
+			},
+			"it waits for its disk", "broker is not waited for any more", 5, // that it leads no more is news
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			inLab(t, tc.brokers, func(l *lab) {
+				l.move(0)
+				r, s := l.rigOver()
+				r.send(on("t", 0, "before"))
+				r.waitAcked(1)
+				heal := tc.begin(l, s)
+				began := time.Now()
+				r.send(on("t", 0, "1"))
+				r.producer.Kick()
+				synctest.Wait()
+				r.send(on("t", 0, "2"))
+				time.Sleep(silenceAfter - time.Millisecond)
+				if s := r.client.Stat(); r.journal.String() != "" || !s.StalledSince.IsZero() {
+					l.Errorf("known early: %s %+v", r.journal, s)
+				}
+				time.Sleep(pingTimeout + 2*time.Millisecond)
+				wantSilence(l, r, began, tc.says)
+				time.Sleep(2*readTimeout + time.Second)
+				wantSilence(l, r, began, tc.says)
+				if s := r.journal.String(); strings.Count(s, "sink stalled") != 1 {
+					l.Errorf("log: %s", s)
+				}
+				heal()
+				r.waitAcked(3)
+				synctest.Wait()
+				if s := r.journal.String(); strings.Count(s, tc.ends) != 1 || strings.Count(s, "sink recovered") != 1 || strings.Count(s, "\n") != tc.lines {
+					l.Errorf("log: %s", s)
+				}
+				r.mustDrain()
+				t.Log(r.journal)
+			}, kfake.SeedTopics(1, "t"))
+		})
+	}
+}
+
+// wantSilence checks that broker 0 has been reported once, and why.
+func wantSilence(l *lab, r *rig, began time.Time, says string) {
+	l.Helper()
+	log := r.journal.String()
+	if strings.Count(log, "broker does not answer") != 1 || !strings.Contains(log, says) ||
+		!strings.Contains(log, "broker=0 addr=localhost:9092") || !strings.Contains(log, "records=2") {
+		l.Errorf("log: %s", log)
+	}
+	if s := r.client.Stat(); !s.StalledSince.Equal(began) || !strings.Contains(s.StallReason, "broker 0 at localhost:9092 ") || !strings.Contains(s.StallReason, says) {
+		l.Errorf("stalled since %s after the start: %s", s.StalledSince.Sub(began), s.StallReason)
+	}
+}
+
+// move makes node the leader of the only partition of topic t.
+func (l *lab) move(node int32) {
+	l.Helper()
+	if err := l.fake.MoveTopicPartition("t", 0, node); err != nil {
+		l.Fatal(err)
+	}
+}
+
+// TestSilentBrokerHasLostItsPartition: it is asked itself, and when it does not answer that
+// either, another one is.
+func TestSilentBrokerHasLostItsPartition(t *testing.T) {
+	for _, keys := range [][]kmsg.Key{{kmsg.Produce}, {kmsg.Produce, kmsg.Metadata}} {
+		inLab(t, 2, func(l *lab) {
+			l.move(0)
+			r := l.rig(Config{})
+			r.send(on("t", 0, "before"))
+			r.waitAcked(1)
+			l.hang(keys...)
+			r.send(on("t", 0, "x"))
+			r.producer.Kick()
+			synctest.Wait()
+			l.move(1)
+			time.Sleep(silenceAfter + 2*pingTimeout)
+			if s := r.journal.String(); !strings.Contains(s, "does not lead topic t, partition 0 any more: broker 1 at localhost:9093 does") ||
+				strings.Contains(s, "accepts connections") != (len(keys) == 2) {
+				l.Errorf("log: %s", s)
+			}
+			r.mustDrain()
+		}, kfake.SeedTopics(1, "t"))
+	}
+}
+
+// TestThrottledLong: a pause that the broker has asked for is no riddle, and nothing is asked.
+func TestThrottledLong(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		r := l.rig(Config{})
+		r.send(on("t", 0, "a"))
+		r.waitAcked(1)
+		throttle(l.fake, 20*time.Second)
+		r.send(on("t", 0, "b"))
+		r.waitAcked(2)
+		asked := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Observe: true, Count: -1})
+		r.send(on("t", 0, "c"))
+		r.waitAcked(3)
+		synctest.Wait()
+		if s := r.journal.String(); strings.Count(s, "has asked for a pause") != 1 || strings.Count(s, "broker answers again") != 1 || asked.Hits() != 0 {
+			l.Errorf("asked %d times; log: %s", asked.Hits(), s)
+		}
+		r.mustDrain()
+	}, kfake.SeedTopics(1, "t"))
+}
+
+// TestSilenceChanges: another reason is another line.
+func TestSilenceChanges(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		r, s := l.rigOver()
+		r.send(on("t", 0, "before"))
+		r.waitAcked(1)
+		release := l.hang(kmsg.Produce)
+		r.send(on("t", 0, "x"))
+		r.producer.Kick()
+		time.Sleep(silenceAfter + time.Second)
+		s.err.Store(&net.OpError{Op: "dial", Err: errors.New("no route to host")})
+		time.Sleep(askEvery)
+		s.err.Store(&net.OpError{Op: "dial", Err: errors.New("connection refused")})
+		time.Sleep(2 * askEvery)
+		log := r.journal.String()
+		for _, says := range []string{"answers other requests", "no route to host", "connection refused"} {
+			if strings.Count(log, says) != 1 {
+				l.Errorf("%q is not there once", says)
+			}
+		}
+		if strings.Count(log, "\n") != 3 {
+			l.Errorf("log: %s", log)
+		}
+		s.err.Store(nil)
+		release()
+		r.mustDrain()
+	}, kfake.SeedTopics(1, "t"))
+}
+
+// TestSlowBrokerIsNoNewsEachTime: one that takes longer than silenceAfter for every request
+// is reported now and then.
+func TestSlowBrokerIsNoNewsEachTime(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		r := l.rig(Config{})
+		r.send(on("t", 0, "before"))
+		r.waitAcked(1)
+		l.fake.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+			l.fake.KeepControl()
+			l.fake.SleepControl(func() { time.Sleep(silenceAfter + 2*time.Second) })
+			return nil, nil, false
+		})
+		began := time.Now()
+		for i := 1; time.Since(began) < 10*time.Minute; i++ {
+			r.send(on("t", 0, fmt.Sprint(i)))
+			r.waitAcked(i + 1)
+		}
+		synctest.Wait()
+		log := r.journal.String()
+		if n := strings.Count(log, "broker does not answer"); n < 8 || n > 10 || strings.Count(log, "broker answers again") != n {
+			l.Errorf("%d reports: %s", n, log)
+		}
+		r.mustDrain()
+		if len(r.producer.silences) > 1 {
+			l.Errorf("%d silences are remembered", len(r.producer.silences))
+		}
+	}, kfake.SeedTopics(1, "t"))
+}
+
+// TestSilentBrokerIsAskedSparingly: one connection at a time and one question per interval,
+// and its other partitions' records flow as soon as it takes them.
+func TestSilentBrokerIsAskedSparingly(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		r := l.rig(Config{})
+		r.send(on("t", 0, "before"))
+		r.waitAcked(1)
+		l.hang(kmsg.Produce)
+		r.send(on("t", 0, "x"))
+		r.producer.Kick()
+		asked := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Observe: true, Count: -1})
+		time.Sleep(10 * time.Minute)
+		if n, most := asked.Hits(), int(10*time.Minute/askEvery); n < most-2 || n > most {
+			l.Errorf("asked %d times, want %d", n, most)
+		}
+	}, kfake.SeedTopics(1, "t"))
+}
+
+// TestCancelWhileAsking: Run returns at once, and says nothing of a question it gave up.
+func TestCancelWhileAsking(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		r := l.rig(Config{})
+		r.send(on("t", 0, "before"))
+		r.waitAcked(1)
+		l.hang(kmsg.Produce, kmsg.Metadata)
+		r.send(on("t", 0, "x"))
+		r.producer.Kick()
+		time.Sleep(silenceAfter + pingTimeout/2)
+		began := time.Now()
+		r.cancel(errors.New("enough"))
+		if _, ok := errors.AsType[*UndeliveredError](r.end()); !ok || time.Since(began) > 0 {
+			l.Errorf("Run took %s to return %v", time.Since(began), r.end())
+		}
+		if s := r.journal.String(); s != "" {
+			l.Errorf("log: %s", s)
+		}
+	}, kfake.SeedTopics(1, "t"))
+}
+
+// TestSilentConnection: neither the connecting to a broker nor the login is waited for in
+// silence.
+func TestSilentConnection(t *testing.T) {
+	t.Parallel()
+	k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
+	var mu sync.Mutex
+	var dead []net.Conn
+	dials, silent := 0, true
+	r := newRig(t, Config{Brokers: k.Addrs, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if dials++; dials == 1 || !silent { // the first is for metadata
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		}
+		c, server := net.Pipe()
+		dead = append(dead, server)
+		return c, nil
+	}})
+	r.send(on("t", 0, "x"))
+	r.producer.Kick()
+	r.waitLog("accepts connections but does not answer")
+	mu.Lock()
+	silent = false
+	for _, c := range dead {
+		c.Close()
+	}
+	mu.Unlock()
+	r.waitLog("broker answers again")
+	r.mustDrain()
+}
+
+// TestExplain: what follows from a broker's view of a partition it does not answer for.
+func TestExplain(t *testing.T) {
+	at := place{"t", 3}
+	q := question{node: 1, addr: "a:1", parts: []place{at}}
+	partition := func(leader int32, isr ...int32) view {
+		return view{
+			brokers:    map[int32]string{1: "a:1", 2: "b:2"},
+			partitions: map[place]*sarama.PartitionMetadata{at: {Leader: leader, Replicas: []int32{1, 2, 3}, Isr: isr}},
+			required:   map[string]string{"t": "2"},
+		}
+	}
+	throttled := partition(1, 1, 2)
+	throttled.throttled = true
+	unknown := partition(1, 1, 2)
+	unknown.topics = map[string]sarama.KError{"t": sarama.ErrUnknownTopicOrPartition}
+	for _, tc := range []struct {
+		view view
+		says string
+	}{
+		{partition(1, 1, 2, 3), "replica in sync (topic t, partition 3 is on brokers 1, 2, 3)"},
+		{partition(1, 1), "1 of 3 replicas of topic t, partition 3 are in sync, and min.insync.replicas is 2"},
+		{partition(2, 1, 2), "does not lead topic t, partition 3 any more: broker 2 at b:2 does"},
+		{partition(noLeader, 2), "does not lead topic t, partition 3 any more, and nobody else does"},
+		{throttled, "a quota is used up"},
+		{unknown, "UNKNOWN_TOPIC_OR_PARTITION"},
+		{view{}, "it knows no topic t, partition 3"},
+	} {
+		if got := tc.view.explain(q); !strings.Contains(got.text, tc.says) || got.state == "" {
+			t.Errorf("%+v, want %q", got, tc.says)
+		}
+	}
+}
+
+// TestSilentNetwork: a network that swallows packets, and then refuses connections.
+func TestSilentNetwork(t *testing.T) {
+	t.Parallel()
+	p := cutproxy.Start(t, "")
+	kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "t"), kfake.ListenFn(p.Listen))
+	r := newRig(t, Config{Brokers: []string{p.Addr()}})
+	r.send(on("t", 0, "before"))
+	r.waitAcked(1)
+	p.Pause()
+	r.send(on("t", 0, "x"))
+	r.producer.Kick()
+	r.waitLog("accepts connections but does not answer")
+	p.Refuse()
+	r.waitLog("cannot be connected to: " + p.Addr() + ": dial tcp " + p.Addr() + ": connect: connection refused")
+	if err := p.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	p.Resume()
+	r.waitLog("broker answers again")
+	r.mustDrain()
+	t.Log(r.journal)
+}
+
+// TestFrozenBroker: a real one, stopped in the middle (SIGSTOP), accepts connections and does
+// not answer; and when it goes on it has everything once.
+func TestFrozenBroker(t *testing.T) {
+	t.Parallel()
+	k := kafkatest.Start(t, kafkatest.Config{})
+	topic := k.Topic(t, 1, nil)
+	r := newRig(t, Config{Brokers: k.Addrs})
+	r.send(on(topic, 0, "before"))
+	r.waitAcked(1)
+	if err := k.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 1000 {
+		r.send(on(topic, 0, fmt.Sprint(i)))
+	}
+	r.producer.Kick()
+	r.waitLog("accepts connections but does not answer")
+	if s := r.client.Stat(); s.StalledSince.IsZero() || !strings.Contains(s.StallReason, "frozen") {
+		t.Errorf("Stat: %+v", s)
+	}
+	if err := k.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	r.waitLog("broker answers again")
+	r.mustDrain()
+	if got := len(k.ReadN(t, 1001, topic)); got != 1001 { // it may have no leader yet, to others
+		t.Errorf("%d records in the log", got)
+	}
+	t.Log(r.journal)
+}
+
+// waitLog blocks until the journal has text.
+func (r *rig) waitLog(text string) {
+	r.tb.Helper()
+	ctx := testContext(r.tb)
+	for !strings.Contains(r.journal.String(), text) {
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			r.tb.Fatalf("%q is not logged: %s", text, r.journal)
+		}
+	}
+}
