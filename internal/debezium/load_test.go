@@ -42,6 +42,12 @@ func loads(t *testing.T, what string, result *Result) {
 	}
 }
 
+// A login whose words run into each other and whose quotes do not close is refused, or its import
+// is a configuration that loads.
+func TestBrokenLogin(t *testing.T) {
+	checkValue(t, "producer.override.sasl.jaas.config", `equired usernasword{file passwor:/a:user}" password="`)
+}
+
 // Whatever value a key has, it is refused, or what comes of it is taken as it is.
 func FuzzValue(f *testing.F) {
 	var keys []string
@@ -53,14 +59,17 @@ func FuzzValue(f *testing.F) {
 	for i, value := range []string{"", "x", "true", "6", "a:header:b", "${x}", "${file:/x:y}", "(a)(b)?", "$1", `p'"\ w`, "public.Outbox, b.*"} {
 		f.Add(uint(17*i), value)
 	}
-	f.Fuzz(func(t *testing.T, n uint, value string) {
-		key := keys[n%uint(len(keys))]
-		if strings.ContainsAny(value, "\n\x00") || !utf8.ValidString(value) || strings.HasPrefix(key, "database.ssl") || strings.HasSuffix(key, ".location") {
-			return // the last two name files
-		}
-		changes := jsonLine + headerOn + "transforms.h.header=h\ntransforms.h.value.literal=v\n" + renameOn + "transforms.r.regex=a\ntransforms.r.replacement=b\ntransforms=outbox,h,r\n" + key + "=" + value
-		if result := imported(t, changes, false, Options{}); result.YAML != nil {
-			loads(t, changes, result)
-		}
-	})
+	f.Fuzz(func(t *testing.T, n uint, value string) { checkValue(t, keys[n%uint(len(keys))], value) })
+}
+
+// checkValue imports a configuration in which key has value, and loads what comes of it.
+func checkValue(t *testing.T, key, value string) {
+	t.Helper()
+	if strings.ContainsAny(value, "\n\x00") || !utf8.ValidString(value) || strings.HasPrefix(key, "database.ssl") || strings.HasSuffix(key, ".location") {
+		return // the last two name files
+	}
+	changes := jsonLine + headerOn + "transforms.h.header=h\ntransforms.h.value.literal=v\n" + renameOn + "transforms.r.regex=a\ntransforms.r.replacement=b\ntransforms=outbox,h,r\n" + key + "=" + value
+	if result := imported(t, changes, false, Options{}); result.YAML != nil {
+		loads(t, changes, result)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"unicode/utf8"
 )
@@ -66,18 +67,28 @@ func FuzzExpand(f *testing.F) {
 	}
 	field := documentField(f, false)
 	f.Fuzz(func(t *testing.T, text []byte, nulls, emptyArrays bool) {
-		if !utf8.Valid(text) || text == nil {
-			return
-		}
-		x := Expansion{Nulls: nulls, EmptyArrays: emptyArrays}
-		for _, enc := range []Encoding{JSON, JSONSchema} {
-			out, _, err := field.AppendExpanded(nil, enc, x, text)
-			if err != nil || !json.Valid(out) {
-				t.Fatalf("%s of %q: %s, %v", enc, text, out, err)
-			}
-			if enc == JSON && json.Valid(text) && bytes.IndexAny(text, "{[") == 0 && out[0] != '"' && !bytes.ContainsAny(text, "eE\\") {
-				keepsAll(t, x, string(text), out)
-			}
+		if utf8.Valid(text) && text != nil {
+			checkExpansion(t, field, text, Expansion{Nulls: nulls, EmptyArrays: emptyArrays})
 		}
 	})
+}
+
+// A number of 700 digits beside a smaller object in the same array loses no digit.
+func TestExpandLongNumber(t *testing.T) {
+	text := `{"p":[{"o":{"a":` + strings.Repeat("6", 700) + `,"b":2}},{"o":{"a":1}}]}`
+	checkExpansion(t, documentField(t, false), []byte(text), Expansion{EmptyArrays: true})
+}
+
+// checkExpansion expands text, which is UTF-8.
+func checkExpansion(t *testing.T, field *Field, text []byte, x Expansion) {
+	t.Helper()
+	for _, enc := range []Encoding{JSON, JSONSchema} {
+		out, _, err := field.AppendExpanded(nil, enc, x, text)
+		if err != nil || !json.Valid(out) {
+			t.Fatalf("%s of %q: %s, %v", enc, text, out, err)
+		}
+		if enc == JSON && json.Valid(text) && bytes.IndexAny(text, "{[") == 0 && out[0] != '"' && !bytes.ContainsAny(text, "eE\\") {
+			keepsAll(t, x, string(text), out)
+		}
+	}
 }
