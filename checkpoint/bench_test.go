@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 )
@@ -15,7 +16,7 @@ func nextRecord(tracker *Tracker, i int) Seq {
 		if i > 0 {
 			tracker.Commit(pglogrepl.LSN(i*64 + 48))
 		}
-		tracker.Begin(pglogrepl.LSN(i*64 + 64))
+		tracker.Begin(pglogrepl.LSN(i*64+64), time.Time{})
 	}
 	return tracker.Next()
 }
@@ -23,7 +24,7 @@ func nextRecord(tracker *Tracker, i int) Seq {
 func BenchmarkInOrder(b *testing.B) {
 	for _, batch := range []int{1, 100} {
 		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
-			tracker, pending := New(0), make([]Seq, 0, batch)
+			tracker, pending := New(0, nil), make([]Seq, 0, batch)
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				if pending = append(pending, nextRecord(tracker, i)); len(pending) == batch {
@@ -40,7 +41,7 @@ func BenchmarkInOrder(b *testing.B) {
 // acknowledged is not yet covered.
 func BenchmarkPartitions(b *testing.B) {
 	const partitions, batch = 12, 100
-	tracker := New(0)
+	tracker := New(0, nil)
 	var pending [partitions][]Seq
 	for i := range pending {
 		pending[i] = make([]Seq, 0, 2*batch)
@@ -68,11 +69,11 @@ func BenchmarkPartitions(b *testing.B) {
 // so that the queue of transactions is at its longest.
 func BenchmarkTransactions(b *testing.B) {
 	const inFlight = 50_000
-	tracker := New(0)
+	tracker := New(0, nil)
 	var stuck Seq
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		tracker.Begin(pglogrepl.LSN(i * 64))
+		tracker.Begin(pglogrepl.LSN(i*64), time.Time{})
 		seq := tracker.Next()
 		tracker.Commit(pglogrepl.LSN(i*64 + 48))
 		if i%inFlight == 0 {
@@ -87,7 +88,7 @@ func BenchmarkTransactions(b *testing.B) {
 }
 
 func BenchmarkConfirmed(b *testing.B) {
-	tracker := New(1)
+	tracker := New(1, nil)
 	b.ReportAllocs()
 	for b.Loop() {
 		if tracker.Confirmed() != 1 {

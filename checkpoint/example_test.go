@@ -2,8 +2,7 @@ package checkpoint_test
 
 import (
 	"fmt"
-
-	"github.com/jackc/pglogrepl"
+	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 )
@@ -11,13 +10,13 @@ import (
 // The broker acknowledges the record of the second transaction first. Nothing is
 // confirmed before the record of the first one is acknowledged too.
 func ExampleTracker() {
-	tracker := checkpoint.New(pglogrepl.LSN(0x100))
+	tracker := checkpoint.New(0x100, nil)
 
-	tracker.Begin(0x200)
+	tracker.Begin(0x200, time.Time{})
 	first := tracker.Next()
 	tracker.Commit(0x230)
 
-	tracker.Begin(0x230)
+	tracker.Begin(0x230, time.Time{})
 	second := tracker.Next()
 	tracker.Commit(0x260)
 

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 
@@ -16,14 +17,14 @@ const trackLimit = 2
 // is locked as often.
 func TestGate(t *testing.T) {
 	const rows = 10
-	tracker := New(0)
+	tracker := New(0, nil)
 	var end pglogrepl.LSN
 	seqs := make([]Seq, rows)
 	var mu sync.Mutex
 	count := 0
 	ratio.Gate(t, trackLimit,
 		func() {
-			tracker.Begin(end)
+			tracker.Begin(end, time.Time{})
 			for i := range seqs {
 				seqs[i] = tracker.Next()
 			}

@@ -4,7 +4,9 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 )
@@ -24,9 +26,12 @@ const (
 )
 
 type event struct {
-	kind eventKind
-	lsn  pglogrepl.LSN // commit LSN, end LSN or WAL end
-	seq  Seq
+	kind     eventKind
+	lsn      pglogrepl.LSN // commit LSN, end LSN or WAL end
+	seq      Seq
+	time     time.Time // of a begin
+	snapshot string    // of a commit
+	trace    byte      // of a record; 0: none
 }
 
 // A model is what Tracker must be equal to: it keeps everything that was read
@@ -83,6 +88,43 @@ func (m *model) locate(seq Seq) (commitLSN pglogrepl.LSN, index int, ok bool) {
 	return 0, 0, false
 }
 
+// handedOut returns the transactions with records that have been handed out, the newest snapshot
+// that was, and the commit time of the oldest transaction with records that has not.
+func (m *model) handedOut() (out []Transaction, newest Snapshot, oldest time.Time) {
+	tx, records, acked := Transaction{}, false, true
+	waits := func() { // at a record that is not acknowledged, and for all behind it
+		if records && !acked && oldest.IsZero() {
+			oldest = tx.CommitTime
+		}
+	}
+	for _, e := range m.log {
+		switch e.kind {
+		case begin:
+			tx, records = Transaction{CommitTime: e.time}, false
+		case record:
+			records, acked = true, acked && m.acked[e.seq]
+			if tx.TraceID == ([16]byte{}) {
+				tx.TraceID[0] = e.trace
+			}
+			waits()
+		case commit:
+			waits()
+			if acked && records {
+				out = append(out, tx)
+			}
+			if acked && e.snapshot != "" {
+				newest = Snapshot{EndLSN: e.lsn, Text: e.snapshot}
+			}
+			records = false
+		case keepalive:
+		}
+	}
+	if records && oldest.IsZero() {
+		oldest = tx.CommitTime // acknowledged, and not read to its end
+	}
+	return out, newest, oldest
+}
+
 func (m *model) open() (commitLSN pglogrepl.LSN, acked int, ok bool) {
 	gap := false
 	for _, e := range m.log {
@@ -112,13 +154,30 @@ type history struct {
 	end     pglogrepl.LSN // end LSN of the open transaction
 	seen    map[pglogrepl.LSN]bool
 	before  pglogrepl.LSN // what was confirmed before the last operation
+	taken   []Transaction // handed out, those with records
+	newest  Snapshot      // handed out
+
+	snapshots, traces int // so many were noted
+}
+
+// take is the tracker's handOut.
+func (h *history) take(tx Transaction) {
+	if s := tx.Snapshot; s.Text != "" {
+		if s.EndLSN <= h.newest.EndLSN || s.EndLSN > h.tracker.Confirmed() {
+			h.tb.Fatalf("%s: snapshot of %s handed out behind that of %s, at %s", h.name, s.EndLSN, h.newest.EndLSN, h.tracker.Confirmed())
+		}
+		h.newest, tx.Snapshot = s, Snapshot{}
+	}
+	if !tx.CommitTime.IsZero() {
+		h.taken = append(h.taken, tx)
+	}
 }
 
 func playHistory(tb testing.TB, name string, ops []byte) {
 	tb.Helper()
 	h := &history{tb: tb, name: name, ops: ops, wal: 1000, seen: map[pglogrepl.LSN]bool{}}
 	start := pglogrepl.LSN(h.draw()) * 8 // also 0, also beyond the first commits
-	h.tracker, h.model, h.before = New(start), &model{start: start, acked: map[Seq]bool{}}, start
+	h.tracker, h.model, h.before = New(start, h.take), &model{start: start, acked: map[Seq]bool{}}, start
 	h.seen[start] = true
 	for len(h.ops) > 0 {
 		h.step()
@@ -142,13 +201,20 @@ func (h *history) step() {
 	switch {
 	case op < 64 && !open:
 		h.wal += pglogrepl.LSN((op & 3) * 8) // 0: its commit record follows the one before without a gap
-		h.tracker.Begin(h.wal)
-		h.model.log = append(h.model.log, event{kind: begin, lsn: h.wal})
+		at := time.UnixMicro(int64(h.wal))
+		h.tracker.Begin(h.wal, at)
+		h.model.log = append(h.model.log, event{kind: begin, lsn: h.wal, time: at})
 		h.end = h.wal + 8
 	case op < 64:
 		h.wal = h.end
+		e := event{kind: commit, lsn: h.end}
+		if op&7 == 7 && h.snapshots < maxSnapshotsInFlight {
+			h.snapshots++
+			e.snapshot = "1:1:"
+			h.tracker.Snapshot(e.snapshot)
+		}
 		h.tracker.Commit(h.end)
-		h.read(event{kind: commit, lsn: h.end})
+		h.read(e)
 	case op < 112:
 		walEnd := h.wal + pglogrepl.LSN(op&7)
 		if op&8 != 0 {
@@ -161,8 +227,13 @@ func (h *history) step() {
 		}
 	case op < 176 && open:
 		for range op & 7 {
-			seq := h.tracker.Next()
-			h.model.log = append(h.model.log, event{kind: record, seq: seq})
+			e := event{kind: record, seq: h.tracker.Next()}
+			if op&8 != 0 && h.traces < maxTraces {
+				h.traces++
+				e.trace = op
+				h.tracker.Trace([16]byte{op})
+			}
+			h.model.log = append(h.model.log, e)
 		}
 	default:
 		h.ack(op)
@@ -218,6 +289,13 @@ func (h *history) compare() {
 	}
 	if got := h.tracker.Span(); got != span {
 		h.tb.Fatalf("%s: Span() = %d, want %d", h.name, got, span)
+	}
+	taken, newest, oldest := h.model.handedOut()
+	if !slices.Equal(h.taken, taken) || h.newest != newest {
+		h.tb.Fatalf("%s: handed out %v and snapshot %v, want %v and %v", h.name, h.taken, h.newest, taken, newest)
+	}
+	if got := h.tracker.Oldest(); !got.Equal(oldest) {
+		h.tb.Fatalf("%s: Oldest() = %s, want %s", h.name, got, oldest)
 	}
 	h.compareLookups(Seq(last))
 }

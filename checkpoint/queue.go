@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"math"
 	"sort"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 )
@@ -18,7 +19,52 @@ type transaction struct {
 	commitLSN   pglogrepl.LSN
 	// reach is what may be confirmed once every record <= last is acknowledged:
 	// the end LSN, or a higher position read before the next record.
-	reach pglogrepl.LSN
+	reach        pglogrepl.LSN
+	commitMicros int64  // Unix time; 0: unknown
+	notes        *notes // nil: none
+}
+
+// notes are what only a few transactions carry.
+type notes struct {
+	traceID  [16]byte
+	snapshot Snapshot
+}
+
+const (
+	maxTraces            = 1024
+	maxSnapshotsInFlight = 64
+)
+
+// note returns what txn carries, to be added to.
+func (txn *transaction) note() *notes {
+	if txn.notes == nil {
+		txn.notes = new(notes)
+	}
+	return txn.notes
+}
+
+func (txn *transaction) commitTime() time.Time {
+	if txn.commitMicros == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(txn.commitMicros)
+}
+
+// done is txn as it is handed out.
+func (txn *transaction) done() Transaction {
+	done := Transaction{CommitTime: txn.commitTime()}
+	if n := txn.notes; n != nil {
+		done.TraceID, done.Snapshot = n.traceID, n.snapshot
+	}
+	return done
+}
+
+// A Transaction is one that was confirmed, with what it carried for those who wait
+// for that.
+type Transaction struct {
+	CommitTime time.Time // zero: unknown
+	TraceID    [16]byte  // a trace that one of its records is part of; zero: none
+	Snapshot   Snapshot  // the newest one read in it or since; no text: none
 }
 
 // keepTransactions is the room a queue keeps for good: a larger one is halved

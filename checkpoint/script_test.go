@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pglogrepl"
@@ -49,7 +50,7 @@ func TestScripts(t *testing.T) {
 func playScript(t *testing.T, script string) string {
 	t.Helper()
 	var out strings.Builder
-	tracker := New(0)
+	tracker := New(0, nil)
 	for line := range strings.Lines(script) {
 		op, _, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "|")
 		op = strings.TrimRight(op, " ")
@@ -59,7 +60,7 @@ func playScript(t *testing.T, script string) string {
 		}
 		words := strings.Fields(op)
 		if words[0] == "start" {
-			tracker = New(parseLSN(t, words[1]))
+			tracker = New(parseLSN(t, words[1]), nil)
 		}
 		fmt.Fprintf(&out, "%-20s | %s\n", op, playLine(t, tracker, words))
 	}
@@ -77,7 +78,7 @@ func playLine(t *testing.T, tracker *Tracker, words []string) (answer string) {
 	switch op {
 	case "start":
 	case "begin":
-		tracker.Begin(parseLSN(t, args[0]))
+		tracker.Begin(parseLSN(t, args[0]), time.Time{})
 	case "next":
 		for range parseCount(t, args) {
 			tracker.Next()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 )
@@ -14,15 +15,20 @@ type Seq uint64
 
 // A Tracker computes the position a replication session may confirm.
 //
-// Begin, Next, Commit and Keepalive tell it what was read and belong to the one
-// goroutine that reads; all other methods may be called from any goroutine.
-// No method blocks on anything but the other methods, all of them short.
+// It is the only record of what is in flight. A transaction carries with it what
+// others need when it is confirmed, and is handed out then: see [Transaction].
 //
-// Its memory is one bit per record and 32 bytes per transaction in Span: the
+// Begin, Next, Trace, Snapshot, Commit and Keepalive tell it what was read and
+// belong to the one goroutine that reads; all other methods may be called from
+// any goroutine. No method blocks on anything but the other methods, all of them
+// short, and the function given to New.
+//
+// Its memory is one bit per record and 48 bytes per transaction in Span: the
 // size of a transaction does not matter, only how far the newest record is
 // ahead of the oldest unacknowledged one.
 type Tracker struct {
 	confirmed atomic.Uint64 // an LSN; written under mu, never decreases
+	handOut   func(Transaction)
 
 	mu          sync.Mutex
 	base        Seq         // every record <= base is acknowledged
@@ -32,20 +38,32 @@ type Tracker struct {
 	queue       queue       // the transactions with a record > base, and the open one if it has records
 	open        transaction // the transaction being read; meaningful while isOpen
 	isOpen      bool
+	snapshot    string // of the open transaction
+	traces      int    // in queue
+	snapshots   int    // in queue
 }
 
 // New returns a Tracker that has nothing outstanding and confirms start, the
 // position the session starts from. Zero stands for "where the slot is": it
 // confirms nothing until something else is.
-func New(start pglogrepl.LSN) *Tracker {
-	t := &Tracker{acked: newWindow(), queue: newQueue()}
+//
+// Each transaction is handed out once, in commit order, when it is confirmed and
+// if it has a record or a snapshot; Confirmed includes it by then. handOut is
+// called by whichever goroutine completes it, one call at a time. It must not
+// block nor call a method other than Confirmed. Nil: nobody wants them.
+func New(start pglogrepl.LSN, handOut func(Transaction)) *Tracker {
+	if handOut == nil {
+		handOut = func(Transaction) {}
+	}
+	t := &Tracker{handOut: handOut, acked: newWindow(), queue: newQueue()}
 	t.confirmed.Store(uint64(start))
 	return t
 }
 
-// Begin opens the transaction whose commit record is at commitLSN. Until its
-// Commit, keepalives do not count. It panics if a transaction is open.
-func (t *Tracker) Begin(commitLSN pglogrepl.LSN) {
+// Begin opens the transaction whose commit record is at commitLSN and of
+// commitTime; a zero time is unknown. Until its Commit, keepalives do not count.
+// It panics if a transaction is open.
+func (t *Tracker) Begin(commitLSN pglogrepl.LSN, commitTime time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.isOpen {
@@ -53,6 +71,9 @@ func (t *Tracker) Begin(commitLSN pglogrepl.LSN) {
 	}
 	t.isOpen = true
 	t.open = transaction{first: t.last + 1, last: unfinished, commitLSN: commitLSN}
+	if !commitTime.IsZero() {
+		t.open.commitMicros = commitTime.UnixMicro()
+	}
 }
 
 // Next numbers one more record of the open transaction, which is outstanding
@@ -76,6 +97,36 @@ func (t *Tracker) Next() Seq {
 	return t.last
 }
 
+// Trace notes that the record numbered last is part of a trace. A transaction
+// keeps the first one; traces are examples, so at most 1,024 transactions in
+// flight have one. It panics if the open transaction has no record.
+func (t *Tracker) Trace(id [16]byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.isOpen || t.last < t.open.first {
+		panic("checkpoint: Trace without a record")
+	}
+	if t.traces == maxTraces {
+		return
+	}
+	if n := t.queue.tail().note(); n.traceID == ([16]byte{}) {
+		n.traceID = id
+		t.traces++
+	}
+}
+
+// Snapshot notes what pg_current_snapshot() returned in the open transaction. At
+// most 64 wait for their transaction to be confirmed; others are dropped, since
+// each one is followed by the next. It panics if no transaction is open.
+func (t *Tracker) Snapshot(text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.isOpen {
+		panic("checkpoint: Snapshot outside a transaction")
+	}
+	t.snapshot = text
+}
+
 // Commit completes the open transaction, which ends at endLSN: the position
 // that is confirmed once everything read up to here is acknowledged. It panics
 // if no transaction is open.
@@ -90,7 +141,11 @@ func (t *Tracker) Commit(endLSN pglogrepl.LSN) {
 		t.queue.tail().last = t.last
 	}
 	t.reach(endLSN)
-	t.settle()
+	if t.snapshot != "" {
+		t.carry(Snapshot{EndLSN: endLSN, Text: t.snapshot})
+		t.snapshot = ""
+	}
+	t.advance()
 }
 
 // Keepalive reports a keepalive of the server with the position walEnd, read
@@ -111,7 +166,7 @@ func (t *Tracker) Keepalive(walEnd pglogrepl.LSN) {
 func (t *Tracker) Ack(seqs ...Seq) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	defer t.settle()
+	defer t.advance()
 	for _, seq := range seqs {
 		if seq == 0 || seq > t.last {
 			return fmt.Errorf("acknowledge record %d: never issued, the last is %d", seq, t.last)
@@ -147,6 +202,19 @@ func (t *Tracker) Span() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return int(t.last - t.base)
+}
+
+// Oldest returns the commit time of the oldest transaction that has one, has
+// records and is not confirmed; the zero time if there is none.
+func (t *Tracker) Oldest() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range t.queue.len() {
+		if txn := t.queue.at(i); txn.commitMicros != 0 {
+			return txn.commitTime()
+		}
+	}
+	return time.Time{}
 }
 
 // Locate tells which record of which transaction an unacknowledged record is:
@@ -190,13 +258,39 @@ func (t *Tracker) reach(lsn pglogrepl.LSN) {
 	txn.reach = max(txn.reach, lsn)
 }
 
-// settle moves base over what has been acknowledged and confirms what it has
-// passed.
-func (t *Tracker) settle() {
+// carry has the newest transaction in the queue carry s, which is delivered when
+// all of the queue is; at once if nothing is queued.
+func (t *Tracker) carry(s Snapshot) {
+	if t.queue.len() == 0 {
+		t.handOut(Transaction{Snapshot: s})
+		return
+	}
+	if t.snapshots == maxSnapshotsInFlight {
+		return
+	}
+	n := t.queue.tail().note()
+	if n.snapshot.Text == "" {
+		t.snapshots++
+	}
+	n.snapshot = s
+}
+
+// advance moves base over what has been acknowledged, and confirms and hands out
+// what it has passed.
+func (t *Tracker) advance() {
 	t.base = t.acked.consume(t.base, t.last)
 	for t.queue.len() > 0 && t.queue.head().last <= t.base {
-		t.confirm(t.queue.head().reach)
+		txn := *t.queue.head()
 		t.queue.pop()
+		t.confirm(txn.reach)
+		done := txn.done()
+		if done.TraceID != ([16]byte{}) {
+			t.traces--
+		}
+		if done.Snapshot.Text != "" {
+			t.snapshots--
+		}
+		t.handOut(done)
 	}
 }
 

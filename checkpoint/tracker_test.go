@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 )
@@ -16,7 +17,7 @@ func TestConcurrentAcks(t *testing.T) {
 		seq Seq
 		end pglogrepl.LSN
 	}
-	tracker := New(0)
+	tracker := New(0, nil)
 	records := make(chan sent, 512)
 	var wg sync.WaitGroup
 	for i := range ackers {
@@ -49,7 +50,7 @@ func TestConcurrentAcks(t *testing.T) {
 
 	lsn := pglogrepl.LSN(1000)
 	for range transactions {
-		tracker.Begin(lsn)
+		tracker.Begin(lsn, time.Time{})
 		for range perTransaction {
 			records <- sent{tracker.Next(), lsn + 48}
 		}
@@ -68,8 +69,8 @@ func TestConcurrentAcks(t *testing.T) {
 
 func TestLargeTransactionTakesNoMemory(t *testing.T) {
 	const records, inFlight = 1_000_000, 1000
-	tracker := New(0)
-	tracker.Begin(100)
+	tracker := New(0, nil)
+	tracker.Begin(100, time.Time{})
 	for range records {
 		if seq := tracker.Next(); seq > inFlight {
 			mustAck(t, tracker, seq-inFlight)
@@ -88,9 +89,9 @@ func TestLargeTransactionTakesNoMemory(t *testing.T) {
 
 func TestMemoryIsGivenBack(t *testing.T) {
 	const transactions = 1_000_000
-	tracker := New(0)
+	tracker := New(0, nil)
 	for i := range transactions {
-		tracker.Begin(pglogrepl.LSN(16 * i))
+		tracker.Begin(pglogrepl.LSN(16*i), time.Time{})
 		tracker.Next()
 		tracker.Commit(pglogrepl.LSN(16*i + 16))
 	}
@@ -112,12 +113,12 @@ func TestMemoryIsGivenBack(t *testing.T) {
 }
 
 func TestNoAllocationsInSteadyState(t *testing.T) {
-	tracker := New(0)
+	tracker := New(0, nil)
 	lsn := pglogrepl.LSN(0)
 	seqs := make([]Seq, 10)
 	got := testing.AllocsPerRun(1000, func() {
 		lsn += 48
-		tracker.Begin(lsn)
+		tracker.Begin(lsn, time.Time{})
 		for i := range seqs {
 			seqs[i] = tracker.Next()
 		}

@@ -83,7 +83,7 @@ func (p *publication) sendCopy(ctx context.Context, stop <-chan struct{}) (stopp
 	p.copy.log.InfoContext(ctx, "initial copy begins", slog.String("as_of", c.Point.String()), slog.Int("tables", len(c.Tables)))
 	p.open = openTx{Tx: encode.Tx{CommitLSN: p.copy.point - 1, CommitTime: began, Timestamp: began}}
 	p.tx = &p.open
-	p.tracker.Begin(p.tx.CommitLSN)
+	p.tracker.Begin(p.tx.CommitLSN, time.Time{})
 	for i := range c.Tables {
 		err := p.copyTable(ctx, stop, c, &c.Tables[i])
 		if errors.Is(err, errCopyStopped) {

@@ -46,8 +46,7 @@ type publication struct {
 
 	// The relay has pg_logical_emit_message tell it, in the stream, which transactions have
 	// been delivered by then.
-	label     string // names this relay among those that read the same database
-	delivered func(checkpoint.Snapshot)
+	label string // names this relay among those that read the same database
 
 	acked chan struct{} // holds one token when something was acknowledged since next looked
 	tx    *openTx       // nil between transactions
@@ -59,9 +58,8 @@ type publication struct {
 // An openTx is the transaction being read.
 type openTx struct {
 	encode.Tx
-	rows     int    // those seen so far that are or would be records
-	snapshot string // what a message of ours in it said
-	skipped  bool   // nothing of it is sent
+	rows    int  // those seen so far that are or would be records
+	skipped bool // nothing of it is sent
 }
 
 // maxSpan bounds how many records may lie behind the oldest unacknowledged one. The sink's
@@ -239,8 +237,7 @@ func (p *publication) pass(out decoder.Output) (ended bool) {
 }
 
 func (p *publication) begin(b *decoder.Begin) {
-	p.tracker.Begin(b.CommitLSN)
-	p.flow.commits.begin(b.CommitLSN, b.CommitTime)
+	p.tracker.Begin(b.CommitLSN, b.CommitTime)
 	p.open = openTx{
 		Tx:      encode.Tx{CommitLSN: b.CommitLSN, CommitTime: b.CommitTime, Timestamp: b.CommitTime},
 		skipped: p.skip.covers(b.CommitLSN),
@@ -253,14 +250,7 @@ func (p *publication) begin(b *decoder.Begin) {
 }
 
 func (p *publication) commit(c *decoder.Commit) {
-	if p.tx.rows == 0 || p.tx.skipped {
-		p.flow.commits.drop()
-	}
 	p.tracker.Commit(c.EndLSN)
-	p.flow.commits.settle() // its records may have been acknowledged before its end was read
-	if p.tx.snapshot != "" {
-		p.delivered(checkpoint.Snapshot{EndLSN: c.EndLSN, Text: p.tx.snapshot})
-	}
 	p.stats.transactions++
 	p.stats.received = max(p.stats.received, c.EndLSN)
 	if p.cut.commitLSN == c.CommitLSN {

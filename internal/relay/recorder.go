@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,7 +29,7 @@ type register interface {
 // rows may be missing. Without a register it passes the position through.
 //
 // It outlives sessions. Restore, left, resume, hold and begin belong to the goroutine of
-// [Relay.Run], confirmed to the stream's, delivered to the publication's; record may be
+// [Relay.Run], and confirmed to the stream's; delivered and record may be
 // called from any, recordLate when no other can be writing.
 type recorder struct {
 	log       *slog.Logger
@@ -49,8 +48,7 @@ type recorder struct {
 
 	copyDone atomic.Bool // the initial copy that the record says has begun is delivered
 
-	mu        sync.Mutex
-	snapshots []checkpoint.Snapshot // delivered, oldest first; not in a record yet
+	snapshot atomic.Pointer[checkpoint.Snapshot] // the newest one delivered that is in no record yet
 }
 
 func newRecorder(reg register, acceptGap bool, log *slog.Logger) *recorder {
@@ -202,9 +200,7 @@ func (r *recorder) begin(t *checkpoint.Tracker) {
 	if r.adopted != nil {
 		r.term = r.last.Term + 1
 	}
-	r.mu.Lock()
-	r.snapshots = nil
-	r.mu.Unlock()
+	r.snapshot.Store(nil)
 	behind := pglogrepl.LSN(r.told.Load()) < t.Confirmed()
 	if behind {
 		r.told.Store(0) // nothing is reported rather than less than the session starts from
@@ -257,6 +253,7 @@ func (r *recorder) record(ctx context.Context) error {
 	if r.adopted != nil {
 		p = *r.adopted
 	}
+	snapshot := r.snapshot.Load() // before the position, which then is not behind it
 	copied := p.Copying && r.copyDone.Load()
 	p.Copying = p.Copying && !copied
 	if end := r.tracker.Confirmed(); end > p.EndLSN {
@@ -264,13 +261,14 @@ func (r *recorder) record(ctx context.Context) error {
 	} else if r.adopted == nil && !copied {
 		return nil
 	}
-	if s, ok := r.newest(p.EndLSN); ok {
-		p = p.With(s)
+	if snapshot != nil {
+		p = p.With(*snapshot)
 	}
 	p.Term, p.WrittenAt = r.term, time.Now()
 	if err := r.write(ctx, p); err != nil {
 		return err
 	}
+	r.snapshot.CompareAndSwap(snapshot, nil)
 	r.told.Store(uint64(p.EndLSN))
 	return nil
 }
@@ -306,26 +304,5 @@ func (r *recorder) recordLate(ctx context.Context) error {
 	return r.record(ctx)
 }
 
-// maxSnapshots bounds the snapshots that wait for their transaction to be confirmed.
-const maxSnapshots = 64
-
-// delivered notes a snapshot that was read in the transaction that ends at s.EndLSN.
-func (r *recorder) delivered(s checkpoint.Snapshot) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.snapshots) < maxSnapshots { // one that is left out is followed by others
-		r.snapshots = append(r.snapshots, s)
-	}
-}
-
-// newest returns the newest snapshot whose transaction ends at or before end, and forgets
-// the older ones.
-func (r *recorder) newest(end pglogrepl.LSN) (s checkpoint.Snapshot, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for len(r.snapshots) > 0 && r.snapshots[0].EndLSN <= end {
-		s, ok = r.snapshots[0], true
-		r.snapshots = r.snapshots[1:]
-	}
-	return s, ok
-}
+// delivered notes that every transaction that s sees has been delivered.
+func (r *recorder) delivered(s checkpoint.Snapshot) { r.snapshot.Store(&s) }

@@ -69,7 +69,7 @@ func server(confirmed pglogrepl.LSN) checkpoint.Server {
 
 // deliver moves t to end.
 func deliver(t *checkpoint.Tracker, end pglogrepl.LSN) {
-	t.Begin(end - 1)
+	t.Begin(end-1, time.Time{})
 	t.Commit(end)
 }
 
@@ -85,7 +85,7 @@ func begun(t *testing.T, reg register, s checkpoint.Server) (*recorder, *checkpo
 	if err != nil {
 		t.Fatal(err)
 	}
-	tracker := checkpoint.New(start)
+	tracker := checkpoint.New(start, nil)
 	r.begin(tracker)
 	return r, tracker
 }
@@ -251,9 +251,12 @@ func marshal(t *testing.T, p checkpoint.Position) []byte {
 func TestSnapshotIsRecorded(t *testing.T) {
 	reg := &scriptedRegister{}
 	r, tracker := begun(t, reg, server(100))
-	for _, lsn := range []pglogrepl.LSN{200, 300, 400} {
+	snapshot := func(lsn pglogrepl.LSN) {
+		deliver(tracker, lsn)
 		r.delivered(checkpoint.Snapshot{EndLSN: lsn, Text: lsn.String()})
 	}
+	snapshot(200)
+	snapshot(300)
 	deliver(tracker, 350)
 	if err := r.record(t.Context()); err != nil {
 		t.Fatal(err)
@@ -261,7 +264,7 @@ func TestSnapshotIsRecorded(t *testing.T) {
 	if p := reg.position(t); len(p.Snapshots) != 1 || p.Snapshots[0].EndLSN != 300 {
 		t.Errorf("recorded %+v", p.Snapshots)
 	}
-	deliver(tracker, 450)
+	snapshot(400)
 	if err := r.record(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -309,7 +312,7 @@ func TestRecordThatWasGivenUp(t *testing.T) {
 	given := r.last
 	given.EndLSN = 200
 	reg.value = marshal(t, given) // stored in spite of that
-	next := checkpoint.New(200)
+	next := checkpoint.New(200, nil)
 	r.begin(next)
 	if got := r.confirmed(); got != 0 {
 		t.Errorf("the server is told %s", got)
@@ -375,7 +378,7 @@ func TestRecordMovesBeforeTheSlotIsOurs(t *testing.T) {
 	if err := standby.hold(t.Context()); err != nil || start != 500 {
 		t.Fatalf("hold: %v, start at %s", err, start)
 	}
-	tracker := checkpoint.New(start)
+	tracker := checkpoint.New(start, nil)
 	standby.begin(tracker)
 	deliver(tracker, 600)
 	if err := standby.record(t.Context()); err != nil {

@@ -161,7 +161,6 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 		skip:        newSkip(cfg.SkipTo, log),
 		history:     replication.History{LongTransaction: cfg.LongTransaction},
 	}
-	c.flow.commits.delivered = cfg.Delivered
 	return c, nil
 }
 

@@ -42,7 +42,7 @@ func (p *publication) send(ctx context.Context, rec *kafka.Record) error {
 	rec.Seq = uint64(p.tracker.Next())
 	if p.spans != nil {
 		if id, ok := p.spans.begin(rec, p.tx.Tx); ok {
-			p.flow.commits.trace(p.tx.CommitLSN, id)
+			p.tracker.Trace(id)
 		}
 	}
 	return p.hand(ctx, rec)
@@ -92,7 +92,7 @@ func (p *publication) logicalMessage(ctx context.Context, m *decoder.LogicalMess
 		return p.loneMessage(ctx, m)
 	case m.Transactional && m.Prefix == MessagePrefix:
 		if name, snapshot, ok := strings.Cut(string(m.Content), "|"); ok && name == p.label {
-			p.tx.snapshot = snapshot
+			p.tracker.Snapshot(snapshot)
 		}
 	}
 	return nil
@@ -133,7 +133,7 @@ func (p *publication) loneMessage(ctx context.Context, m *decoder.LogicalMessage
 		}
 	}
 	p.stats.received = max(p.stats.received, end)
-	p.tracker.Begin(tx.CommitLSN)
+	p.tracker.Begin(tx.CommitLSN, time.Time{})
 	if skipped {
 		p.tracker.Commit(end)
 		p.skip.passed()

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -57,14 +58,14 @@ type session struct {
 }
 
 func newSession(c *Relay, stream source, prod producer, start pglogrepl.LSN, lost cut, published *replication.Publication) *session {
-	tracker := checkpoint.New(start)
+	tracker := checkpoint.New(start, c.confirmed)
 	c.flow.begin(tracker)
 	c.recorder.begin(tracker)
 	return &session{
 		stream: stream, producer: prod, tracker: tracker, recorder: c.recorder,
 		publication: &publication{
 			decoder: decoder.New(), router: c.router, tracker: tracker, producer: prod,
-			flow: &c.flow, delivered: c.recorder.delivered, label: c.cfg.Name, published: published, cut: lost,
+			flow: &c.flow, label: c.cfg.Name, published: published, cut: lost,
 			updates: newUpdates(c.cfg.Route.OnUpdate, c.log), messages: c.cfg.Messages, skip: c.skip,
 			deadLetters: c.deadLetters, spans: newSpans(c.cfg.Tracer),
 			acked: make(chan struct{}, 1), maxSpan: maxSpan,
@@ -73,6 +74,21 @@ func newSession(c *Relay, stream source, prod producer, start pglogrepl.LSN, los
 		drainTimeout: c.cfg.DrainTimeout,
 		log:          c.log,
 	}
+}
+
+// confirmed takes each transaction that the tracker hands out.
+func (c *Relay) confirmed(tx checkpoint.Transaction) {
+	if tx.Snapshot.Text != "" {
+		c.recorder.delivered(tx.Snapshot)
+	}
+	if c.cfg.Delivered == nil || tx.CommitTime.IsZero() {
+		return
+	}
+	trace := ""
+	if tx.TraceID != ([16]byte{}) {
+		trace = hex.EncodeToString(tx.TraceID[:])
+	}
+	c.cfg.Delivered(max(0, time.Since(tx.CommitTime)), trace)
 }
 
 // run returns when ctx is done and every stage has stopped, or when a stage has failed and
@@ -210,9 +226,7 @@ func (s *session) ack(seqs []uint64) error {
 	for _, seq := range seqs {
 		s.seqs = append(s.seqs, checkpoint.Seq(seq))
 	}
-	err := s.tracker.Ack(s.seqs...)
-	s.publication.flow.commits.settle()
-	return err
+	return s.tracker.Ack(s.seqs...)
 }
 
 // deadRecord is the producer's substitute for a record that Kafka does not take.

@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"encoding/hex"
 	"errors"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
@@ -26,7 +25,7 @@ func newSpans(t *tracing.Tracer) *spans {
 
 // begin begins the span of a record that was made of a row of tx, if the row's context is sampled,
 // and has the record name it. It returns the trace's id then.
-func (s *spans) begin(rec *kafka.Record, tx encode.Tx) (id traceID, ok bool) {
+func (s *spans) begin(rec *kafka.Record, tx encode.Tx) (id [16]byte, ok bool) {
 	m := tracing.Message{
 		Seq: rec.Seq, Topic: rec.Topic, Key: rec.Key, Size: len(rec.Value), Tombstone: rec.Value == nil,
 		CommitLSN: tx.CommitLSN, Committed: tx.CommitTime,
@@ -43,14 +42,14 @@ func (s *spans) begin(rec *kafka.Record, tx encode.Tx) (id traceID, ok bool) {
 		}
 	}
 	if at < 0 {
-		return traceID{}, false
+		return [16]byte{}, false
 	}
 	if m.Parent, ok = tracing.ParseContext(rec.Headers[at].Value); !ok || !m.Parent.Sampled() {
-		return traceID{}, false
+		return [16]byte{}, false
 	}
 	own, ok := s.tracer.Begin(&m)
 	if !ok {
-		return traceID{}, false
+		return [16]byte{}, false
 	}
 	s.parent = own.AppendText(s.parent[:0])
 	rec.Headers[at].Value = s.parent
@@ -80,9 +79,3 @@ func (s *spans) abandon() {
 		s.tracer.Abandon("session_ended", "not acknowledged when the session ended; it is sent again")
 	}
 }
-
-// A traceID names a trace.
-type traceID [16]byte
-
-// String returns hexadecimal digits.
-func (id traceID) String() string { return hex.EncodeToString(id[:]) }

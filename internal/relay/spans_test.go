@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"encoding/hex"
 	"log/slog"
 	"net/http/httptest"
 	"testing"
@@ -9,9 +10,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/jackc/pglogrepl"
-
-	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
@@ -45,7 +43,7 @@ func TestSpanOfRecord(t *testing.T) {
 		"of another case": {"Traceparent", traceparent},
 	} {
 		rec, want := recordWith(1, headers...), recordWith(1, headers...)
-		if id, ok := s.begin(rec, encode.Tx{CommitLSN: 100}); ok || id != (traceID{}) {
+		if id, ok := s.begin(rec, encode.Tx{CommitLSN: 100}); ok || id != ([16]byte{}) {
 			t.Errorf("%s: a span of %s", name, id)
 		}
 		if diff := cmp.Diff(want, rec); diff != "" {
@@ -54,7 +52,7 @@ func TestSpanOfRecord(t *testing.T) {
 	}
 	rec, want := recordWith(7, "a", "b", "tracestate", "x=y", "traceparent", traceparent), recordWith(7, "a", "b", "tracestate", "x=y", "traceparent", "")
 	id, ok := s.begin(rec, encode.Tx{CommitLSN: 0x64, CommitTime: time.Now()})
-	if !ok || id.String() != aTrace {
+	if !ok || hex.EncodeToString(id[:]) != aTrace {
 		t.Fatalf("%s, %v", id, ok)
 	}
 	if example := s.delivered(kafka.Delivery{Topic: "order", Partition: 2, Offset: 5, Broker: "b:9092", Seqs: []uint64{6, 7}}); example != aTrace {
@@ -125,25 +123,5 @@ func TestSessionWithSpans(t *testing.T) {
 		if diff := cmp.Diff([]string{"", aTrace, aTrace}, got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
-		if n := len(s.publication.flow.commits.traces); n > 0 {
-			t.Errorf("%d traces are kept", n)
-		}
 	})
-}
-
-// However long nothing is confirmed, few traces are kept.
-func TestTracesAreBounded(t *testing.T) {
-	c := new(commits)
-	c.reset(checkpoint.New(0))
-	for i := range 2 * maxTraces {
-		c.trace(pglogrepl.LSN(i), traceID{1})
-		c.trace(pglogrepl.LSN(i), traceID{2})
-	}
-	if len(c.traces) != maxTraces || c.traces[0] != (traceID{1}) {
-		t.Errorf("%d traces", len(c.traces))
-	}
-	c.reset(checkpoint.New(0))
-	if len(c.traces) > 0 {
-		t.Error("they outlive the session")
-	}
 }

@@ -82,7 +82,6 @@ type flowCounts struct {
 // flow is the part of Stat that changes with the data.
 type flow struct {
 	tracker atomic.Pointer[checkpoint.Tracker] // the current session's; its last one between sessions
-	commits commits
 
 	mu     sync.Mutex
 	counts flowCounts
@@ -105,20 +104,18 @@ func (f *flow) add(counts *flowCounts) {
 // begin starts the position over: another session may be on another timeline.
 func (f *flow) begin(t *checkpoint.Tracker) {
 	f.tracker.Store(t)
-	f.commits.reset(t)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.counts.received = t.Confirmed()
 }
 
-func (f *flow) snapshot() (flowCounts, pglogrepl.LSN) {
-	var confirmed pglogrepl.LSN
+func (f *flow) snapshot() (counts flowCounts, confirmed pglogrepl.LSN, oldest time.Time) {
 	if t := f.tracker.Load(); t != nil {
-		confirmed = t.Confirmed()
+		confirmed, oldest = t.Confirmed(), t.Oldest()
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.counts, confirmed
+	return f.counts, confirmed, oldest
 }
 
 // phase is the part of Stat that changes with the relay's state.
@@ -148,11 +145,11 @@ func (p *phase) enter(s State, err error) {
 
 // Stat returns a snapshot.
 func (c *Relay) Stat() Stat {
-	counts, confirmed := c.flow.snapshot()
+	counts, confirmed, oldest := c.flow.snapshot()
 	st := Stat{
 		Transactions: counts.transactions, Rows: counts.rows, Bytes: counts.bytes,
 		Received: counts.received, Confirmed: confirmed,
-		Behind: c.flow.commits.oldest(),
+		Behind: oldest,
 	}
 	st.DeadLetters, st.Refused = c.deadLetters.count()
 	c.phase.mu.Lock()

@@ -73,7 +73,7 @@ func OpenTail(ctx context.Context, cfg Config, slot string, log *slog.Logger) (*
 
 // newTail returns the Tail of a stream that has been started.
 func newTail(cfg Config, router *encode.Router, stream source, published *replication.Publication, log *slog.Logger) *Tail {
-	t := &Tail{cfg: cfg, stream: stream, tracker: checkpoint.New(0)}
+	t := &Tail{cfg: cfg, stream: stream, tracker: checkpoint.New(0, nil)}
 	f := new(flow)
 	f.begin(t.tracker)
 	t.publication = &publication{

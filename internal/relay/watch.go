@@ -47,7 +47,7 @@ type watcher struct {
 // newWatcher returns the watcher of a session that began with catalog.
 func (c *Relay) newWatcher(stream *replication.Stream, catalog *replication.Catalog) *watcher {
 	rows := func() uint64 {
-		counts, _ := c.flow.snapshot()
+		counts, _, _ := c.flow.snapshot()
 		return counts.rows
 	}
 	return &watcher{

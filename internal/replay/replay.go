@@ -121,8 +121,8 @@ func (r *Replay) Send(ctx context.Context, rate int, observe func(Progress)) (Pr
 	defer giveUp()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(r.cfg.DrainTimeout, giveUp) })()
 
-	s := &sending{Replay: r, producer: client.NewProducer(), tracker: checkpoint.New(0), acked: make(chan struct{}, 1), over: make(chan struct{}), observe: observe}
-	s.tracker.Begin(1) // all rows are one transaction, which nobody confirms
+	s := &sending{Replay: r, producer: client.NewProducer(), tracker: checkpoint.New(0, nil), acked: make(chan struct{}, 1), over: make(chan struct{}), observe: observe}
+	s.tracker.Begin(1, time.Time{}) // all rows are one transaction, which nobody confirms
 	var ended error
 	var running sync.WaitGroup // waited for below
 	running.Go(func() {
