@@ -63,7 +63,7 @@ bench-compare: ## the same against the git ref REF, with benchstat
 
 .PHONY: bench-gate
 bench-gate: ## hot code against its floor, as ratios; one package after the other
-	OUTBOX_TEST_GATE=1 $(GO) test -p 1 -count=1 -v -run='^TestGate$$' ./decoder ./checkpoint ./sink/kafka ./replication ./internal/encode ./internal/relay
+	OUTBOX_TEST_FULL=1 $(GO) test -p 1 -count=1 -v -run='^TestGate$$' ./decoder ./checkpoint ./sink/kafka ./replication ./internal/encode ./internal/relay
 
 # A second try, because the fuzzer may end with an error of its own when its time is over.
 # An input that fails is kept and fails again.

@@ -30,12 +30,6 @@ var buildExamples = sync.OnceValues(func() (string, error) {
 	return binDir(), nil
 })
 
-// brokers are the two kinds of Kafka.
-var brokers = map[string]func(t *testing.T) *kafkatest.Cluster{
-	"kfake": func(t *testing.T) *kafkatest.Cluster { t.Helper(); return kafkatest.Fake(t).Cluster },
-	"Kafka": func(t *testing.T) *kafkatest.Cluster { t.Helper(); return kafkatest.Broker(t) },
-}
-
 // A shop is examples/orders in front of a relay. Its clients repeat a request until it is answered.
 type shop struct {
 	db     *pgtest.DB
@@ -177,90 +171,88 @@ func (s *shop) settle(t *testing.T, orders int, repeats bool) {
 // Orders, by clients that repeat and out of order, arrive as the records that docs/record.md
 // describes: over kfake and over the real broker.
 func TestOrders(t *testing.T) {
-	for name, cluster := range brokers {
-		t.Run(name, func(t *testing.T) {
-			s := openShop(t, pgtest.Server(t), cluster(t))
-			process := s.relay(t)
-			const orders = 20
-			var wg sync.WaitGroup
-			for i := range orders {
-				for range 3 {
-					wg.Go(func() { s.place(t, fmt.Sprint("customer-", i)) })
-				}
+	kafkatest.Each(t, func(t *testing.T, cluster *kafkatest.Cluster) {
+		t.Helper()
+		s := openShop(t, pgtest.Server(t), cluster)
+		process := s.relay(t)
+		const orders = 20
+		var wg sync.WaitGroup
+		for i := range orders {
+			for range 3 {
+				wg.Go(func() { s.place(t, fmt.Sprint("customer-", i)) })
 			}
-			wg.Wait()
-			s.settle(t, orders, false)
-			id, _ := s.place(t, "customer-0")
-			if status, _ := s.send(t, "/"+id+"/pay", ""); status != http.StatusOK {
-				t.Errorf("pay: %d", status)
+		}
+		wg.Wait()
+		s.settle(t, orders, false)
+		id, _ := s.place(t, "customer-0")
+		if status, _ := s.send(t, "/"+id+"/pay", ""); status != http.StatusOK {
+			t.Errorf("pay: %d", status)
+		}
+		s.kafka.ReadN(t, orders+1, s.topic)
+		var life []string
+		for _, r := range s.kafka.ReadAll(t, s.topic) {
+			if string(r.Key) == id {
+				life = append(life, header(r, "eventType")+" "+string(r.Value))
 			}
-			s.kafka.ReadN(t, orders+1, s.topic)
-			var life []string
-			for _, r := range s.kafka.ReadAll(t, s.topic) {
-				if string(r.Key) == id {
-					life = append(life, header(r, "eventType")+" "+string(r.Value))
-				}
-			}
-			want := fmt.Sprintf(`OrderPlaced {"id": %[1]q, "cents": 4200, "status": "placed", "customer": "customer-0"}
+		}
+		want := fmt.Sprintf(`OrderPlaced {"id": %[1]q, "cents": 4200, "status": "placed", "customer": "customer-0"}
 OrderPaid {"id": %[1]q, "cents": 4200, "status": "paid", "customer": "customer-0"}`, id)
-			if got := strings.Join(life, "\n"); got != want {
-				t.Errorf("records of an order:\n%s\nwant:\n%s", got, want)
-			}
-			process.terminate(t)
-			s.service.terminate(t)
-		})
-	}
+		if got := strings.Join(life, "\n"); got != want {
+			t.Errorf("records of an order:\n%s\nwant:\n%s", got, want)
+		}
+		process.terminate(t)
+		s.service.terminate(t)
+	})
 }
 
 // From the request to its effect, with relay and consumer killed in between: every order that was
 // placed and paid is welcomed and thanked for, once, over kfake and over the real broker.
 func TestOrdersAreNotified(t *testing.T) {
-	for name, cluster := range brokers {
-		t.Run(name, func(t *testing.T) {
-			s := openShop(t, pgtest.Server(t), cluster(t))
-			dir, err := buildExamples()
-			must(t, err)
-			notify := func() *relayProcess {
-				t.Helper()
-				return startProgram(t, filepath.Join(dir, "notifications"), "-dsn", s.db.DSN, "-brokers", s.kafka.Addrs[0],
-					"-topic", s.topic, "-group", s.topic, "-metrics", "127.0.0.1:0")
-			}
-			process, consumer := s.relay(t), notify()
-			conn := s.db.Conn(t)
-			waitFor(t, time.Minute, "the consumer's table", func() bool {
-				return ask[bool](t, conn, `SELECT to_regclass('notifications') IS NOT NULL`)
-			})
-			const orders = 30
-			for i := range orders {
-				id, _ := s.place(t, fmt.Sprint("customer-", i))
-				if status, _ := s.send(t, "/"+id+"/pay", ""); status != http.StatusOK {
-					t.Fatalf("pay: %d", status)
-				}
-				switch i {
-				case 10:
-					process.kill(t)
-					process = s.relay(t)
-				case 20:
-					consumer.kill(t)
-					consumer = notify()
-				}
-			}
-			waitFor(t, 2*time.Minute, "the last order's notifications", func() bool {
-				return ask[int](t, conn, `SELECT count(DISTINCT (order_id, message))::int FROM notifications`) >= 2*orders
-			})
-			process.terminate(t)
-			consumer.terminate(t)
-			if n := ask[int](t, conn, `SELECT count(*)::int FROM notifications`); n != 2*orders {
-				t.Errorf("%d notifications, want %d", n, 2*orders)
-			}
-			if n := ask[int](t, conn, `
-				SELECT count(*)::int FROM orders o WHERE 2 <> (SELECT count(*) FROM notifications n WHERE n.order_id = o.id AND n.customer = o.customer)
-					OR (SELECT max(n.id) FROM notifications n WHERE n.order_id = o.id) <>
-						(SELECT n.id FROM notifications n WHERE n.order_id = o.id AND n.message = 'Thank you for paying.')`); n != 0 {
-				t.Errorf("%d orders have other notifications, or in another order", n)
-			}
+	kafkatest.Each(t, func(t *testing.T, cluster *kafkatest.Cluster) {
+		t.Helper()
+		s := openShop(t, pgtest.Server(t), cluster)
+		dir, err := buildExamples()
+		must(t, err)
+		notify := func() *relayProcess {
+			t.Helper()
+			return startProgram(t, filepath.Join(dir, "notifications"), "-dsn", s.db.DSN, "-brokers", s.kafka.Addrs[0],
+				"-topic", s.topic, "-group", s.topic, "-metrics", "127.0.0.1:0")
+		}
+		process, consumer := s.relay(t), notify()
+		conn := s.db.Conn(t)
+		waitFor(t, time.Minute, "the consumer's table", func() bool {
+			return ask[bool](t, conn, `SELECT to_regclass('notifications') IS NOT NULL`)
 		})
-	}
+		const orders = 30
+		for i := range orders {
+			id, _ := s.place(t, fmt.Sprint("customer-", i))
+			if status, _ := s.send(t, "/"+id+"/pay", ""); status != http.StatusOK {
+				t.Fatalf("pay: %d", status)
+			}
+			switch i {
+			case 10:
+				process.kill(t)
+				process = s.relay(t)
+			case 20:
+				consumer.kill(t)
+				consumer = notify()
+			}
+		}
+		waitFor(t, 2*time.Minute, "the last order's notifications", func() bool {
+			return ask[int](t, conn, `SELECT count(DISTINCT (order_id, message))::int FROM notifications`) >= 2*orders
+		})
+		process.terminate(t)
+		consumer.terminate(t)
+		if n := ask[int](t, conn, `SELECT count(*)::int FROM notifications`); n != 2*orders {
+			t.Errorf("%d notifications, want %d", n, 2*orders)
+		}
+		if n := ask[int](t, conn, `
+			SELECT count(*)::int FROM orders o WHERE 2 <> (SELECT count(*) FROM notifications n WHERE n.order_id = o.id AND n.customer = o.customer)
+				OR (SELECT max(n.id) FROM notifications n WHERE n.order_id = o.id) <>
+					(SELECT n.id FROM notifications n WHERE n.order_id = o.id AND n.message = 'Thank you for paying.')`); n != 0 {
+			t.Errorf("%d orders have other notifications, or in another order", n)
+		}
+	})
 }
 
 // The server fails after the order was inserted and before its event was.

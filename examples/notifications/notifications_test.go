@@ -56,24 +56,20 @@ type shop struct {
 	client  *kgo.Client
 }
 
-// eachKafka runs f with kfake and with the real broker.
+// eachKafka runs f with kfake and, in a full run, with a real broker.
 func eachKafka(t *testing.T, f func(t *testing.T, s *shop)) {
 	t.Helper()
-	for name, cluster := range map[string]func(testing.TB) *kafkatest.Cluster{
-		"kfake":  func(tb testing.TB) *kafkatest.Cluster { tb.Helper(); return kafkatest.Fake(tb).Cluster },
-		"broker": kafkatest.Broker,
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := &shop{cluster: cluster(t), db: pgtest.Database(t)}
-			command(t, "migrate", "up", "--only", "inbox", "--dsn", s.db.DSN)
-			s.cfg = config{
-				dsn: s.db.DSN, brokers: strings.Join(s.cluster.Addrs, ","), topic: s.cluster.Topic(t, 2, nil),
-				group: kafkatest.UniqueName(t), metrics: "127.0.0.1:0",
-			}
-			s.client = s.cluster.Client(t)
-			f(t, s)
-		})
-	}
+	kafkatest.Each(t, func(t *testing.T, cluster *kafkatest.Cluster) {
+		t.Helper()
+		s := &shop{cluster: cluster, db: pgtest.Database(t)}
+		command(t, "migrate", "up", "--only", "inbox", "--dsn", s.db.DSN)
+		s.cfg = config{
+			dsn: s.db.DSN, brokers: strings.Join(cluster.Addrs, ","), topic: cluster.Topic(t, 2, nil),
+			group: kafkatest.UniqueName(t), metrics: "127.0.0.1:0",
+		}
+		s.client = cluster.Client(t)
+		f(t, s)
+	})
 }
 
 // command runs outbox-cdc.

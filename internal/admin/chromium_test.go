@@ -34,10 +34,8 @@ type reply struct {
 
 func startBrowser(t *testing.T) *browser {
 	t.Helper()
-	path, err := exec.LookPath("chromium")
-	if err != nil {
-		need.Missing(t, "no chromium on PATH: %v", err)
-	}
+	need.FullRun(t, "it needs Chromium")
+	path := need.Program(t, "chromium")
 	childIn, in, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

@@ -63,7 +63,7 @@ func TestBrokerDies(t *testing.T) {
 // TestCompactedTopicWantsKeys: the broker names the record without one; what is before it is
 // delivered, nothing behind it.
 func TestCompactedTopicWantsKeys(t *testing.T) {
-	k := kafkatest.Broker(t)
+	k := kafkatest.Real(t)
 	topic := k.Topic(t, 1, map[string]string{"cleanup.policy": "compact"})
 	r := newRig(t, Config{Brokers: k.Addrs})
 	r.send(on(topic, 0, "warm"))

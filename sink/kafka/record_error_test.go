@@ -288,7 +288,7 @@ func TestNoSuchPartition(t *testing.T) {
 
 // TestIllegalTopicName: a name no broker takes is a bad record, not a topic to wait for.
 func TestIllegalTopicName(t *testing.T) {
-	k := kafkatest.Broker(t)
+	k := kafkatest.Real(t)
 	topic := k.Topic(t, 1, nil)
 	r := newRig(t, Config{Brokers: k.Addrs})
 	r.send(on(topic, 0, "x"))

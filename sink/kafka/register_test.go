@@ -49,41 +49,40 @@ func wantValue(tb testing.TB, r *Register, want string) {
 // TestRegister: each key has a value of its own, and the newest is read, also by another
 // process.
 func TestRegister(t *testing.T) {
-	for name, k := range map[string]*kafkatest.Cluster{"kfake": kafkatest.Fake(t).Cluster, "broker": kafkatest.Broker(t)} {
-		t.Run(name, func(t *testing.T) {
-			topic := "positions-" + strings.ToLower(name) + fmt.Sprint(time.Now().UnixNano())
-			a, log := openRegister(t, k, topic, "a")
-			if !strings.Contains(log.String(), "topic created") {
-				t.Errorf("log: %s", log)
-			}
-			wantValue(t, a, "")
-			b, log := openRegister(t, k, topic, "b")
-			if log.String() != "" {
-				t.Errorf("log: %s", log)
-			}
-			for i := range 5 {
-				write(t, a, fmt.Sprint("a", i))
-				write(t, b, fmt.Sprint("b", i))
-			}
-			wantValue(t, a, "a4")
-			wantValue(t, b, "b4")
-			again, _ := openRegister(t, k, topic, "a")
-			wantValue(t, again, "a4")
-			write(t, again, "a5")
-			wantValue(t, a, "a5")
+	kafkatest.Each(t, func(t *testing.T, k *kafkatest.Cluster) {
+		t.Helper()
+		topic := kafkatest.UniqueName(t)
+		a, log := openRegister(t, k, topic, "a")
+		if !strings.Contains(log.String(), "topic created") {
+			t.Errorf("log: %s", log)
+		}
+		wantValue(t, a, "")
+		b, log := openRegister(t, k, topic, "b")
+		if log.String() != "" {
+			t.Errorf("log: %s", log)
+		}
+		for i := range 5 {
+			write(t, a, fmt.Sprint("a", i))
+			write(t, b, fmt.Sprint("b", i))
+		}
+		wantValue(t, a, "a4")
+		wantValue(t, b, "b4")
+		again, _ := openRegister(t, k, topic, "a")
+		wantValue(t, again, "a4")
+		write(t, again, "a5")
+		wantValue(t, a, "a5")
 
-			configs, err := k.Admin(t).DescribeTopicConfigs(testContext(t), topic)
-			if err != nil {
-				t.Fatal(err)
+		configs, err := k.Admin(t).DescribeTopicConfigs(testContext(t), topic)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range configs[0].Configs {
+			if c.Key == cleanupPolicy && c.MaybeValue() != compact {
+				t.Errorf("%s is %q", c.Key, c.MaybeValue())
 			}
-			for _, c := range configs[0].Configs {
-				if c.Key == cleanupPolicy && c.MaybeValue() != compact {
-					t.Errorf("%s is %q", c.Key, c.MaybeValue())
-				}
-			}
-			k.DeleteTopics(t, topic)
-		})
-	}
+		}
+		k.DeleteTopics(t, topic)
+	})
 }
 
 // TestRegisterRemoved: a tombstone removes the value, and what is before it.

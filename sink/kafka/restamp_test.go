@@ -30,7 +30,7 @@ func originalTimestamp(r *kgo.Record) string {
 // same: at the present time, with the timestamp in a header, in order; and records that are
 // young enough as they are. A real broker names every record it does not take.
 func TestOldTimestamps(t *testing.T) {
-	k := kafkatest.Broker(t)
+	k := kafkatest.Real(t)
 	topic := k.Topic(t, 1, map[string]string{"message.timestamp.before.max.ms": "1000"})
 	r := newRig(t, Config{Brokers: k.Addrs})
 	r.send(on(topic, 0, "warm"))

@@ -82,7 +82,7 @@ func TestSubstituteTooLarge(t *testing.T) {
 
 // TestSubstituteRejected: a record that only the broker can judge is isolated first.
 func TestSubstituteRejected(t *testing.T) {
-	k := kafkatest.Broker(t)
+	k := kafkatest.Real(t)
 	compacted := k.Topic(t, 1, map[string]string{"cleanup.policy": "compact"})
 	dead := k.Topic(t, 1, nil)
 	r := startSubstituted(t, Config{Brokers: k.Addrs}, to(dead))
@@ -108,7 +108,7 @@ func TestSubstituteRejected(t *testing.T) {
 // TestSubstituteInvalidTopic: records that wait for a topic that cannot exist all go
 // elsewhere, and so do those that come later.
 func TestSubstituteInvalidTopic(t *testing.T) {
-	k := kafkatest.Broker(t)
+	k := kafkatest.Real(t)
 	dead := k.Topic(t, 1, nil)
 	r := startSubstituted(t, Config{Brokers: k.Addrs}, to(dead))
 	for i := range 5 {

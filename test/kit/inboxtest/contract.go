@@ -25,25 +25,21 @@ import (
 // Run is an adapter's Run, for a new member of a group that begins at the start of a topic.
 type Run func(ctx context.Context, brokers []string, group, topic string, p *inbox.Processor) error
 
-// Contract tests an adapter against kfake and against the real broker.
+// Contract tests an adapter against kfake and, in a full run, against a real broker.
 func Contract(t *testing.T, run Run) {
 	t.Helper()
-	for name, cluster := range map[string]func(testing.TB) *kafkatest.Cluster{
-		"kfake":  func(tb testing.TB) *kafkatest.Cluster { tb.Helper(); return kafkatest.Fake(tb).Cluster },
-		"broker": kafkatest.Broker,
-	} {
-		t.Run(name, func(t *testing.T) {
-			for name, test := range map[string]func(*testing.T, *rig){
-				"every record once":         everyRecordOnce,
-				"offsets after effects":     offsetsAfterEffects,
-				"rebalance in the middle":   rebalanceInTheMiddle,
-				"a record that is no event": noEvent,
-				"no table":                  noTable,
-			} {
-				t.Run(name, func(t *testing.T) { test(t, newRig(t, cluster(t), run)) })
-			}
-		})
-	}
+	kafkatest.Each(t, func(t *testing.T, cluster *kafkatest.Cluster) {
+		t.Helper()
+		for name, test := range map[string]func(*testing.T, *rig){
+			"every record once":         everyRecordOnce,
+			"offsets after effects":     offsetsAfterEffects,
+			"rebalance in the middle":   rebalanceInTheMiddle,
+			"a record that is no event": noEvent,
+			"no table":                  noTable,
+		} {
+			t.Run(name, func(t *testing.T) { test(t, newRig(t, cluster, run)) })
+		}
+	})
 }
 
 const (

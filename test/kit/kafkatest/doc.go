@@ -1,15 +1,16 @@
 // Package kafkatest gives tests a Kafka: a real one or the in-process kfake.
 //
-// A package that uses a real broker has this TestMain (package pgtest wraps
+// A package that uses one has this TestMain (package pgtest wraps
 // alike):
 //
 //	func TestMain(m *testing.M) { kafkatest.Main(m) }
 //
 // and then, in a test:
 //
-//	k := kafkatest.Broker(t)                     // the real broker all tests share
+//	k := kafkatest.Broker(t)                     // one broker: kfake's, in a full run the real one
+//	k := kafkatest.Real(t)                       // the real broker all tests share; only in a full run
 //	k := kafkatest.Fake(t)                       // kfake, with kfake's methods to control it
-//	k := kafkatest.Start(t, kafkatest.Config{})  // a real broker of its own: Shutdown, Kill, Pause, Resume, Restart
+//	k := kafkatest.Start(t, kafkatest.Config{})  // a real broker of its own: Shutdown, Kill, Pause, Resume, Restart; only in a full run
 //
 // all of which are, or embed, a *[Cluster]:
 //
@@ -27,6 +28,6 @@
 //
 // which lets all packages share one. Unset, a test binary starts its own from
 // the Maven artifacts of Apache Kafka, downloaded once into the user's cache;
-// that needs java (17 or newer) and mvn. Where there is no Kafka, tests are
-// skipped; with OUTBOX_TEST_REQUIRED=1 they fail.
+// that needs java (17 or newer) and mvn. Only a full run (OUTBOX_TEST_FULL=1)
+// uses a real broker, and fails without one.
 package kafkatest

@@ -1,11 +1,6 @@
 package kafkatest
 
-import (
-	"os"
-	"testing"
-
-	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
-)
+import "os"
 
 // A Runner is what TestMain runs: a *testing.M, or one that is wrapped.
 type Runner interface{ Run() int }
@@ -22,10 +17,4 @@ type wrapped struct{ Runner }
 func (w wrapped) Run() int {
 	defer stopShared()
 	return w.Runner.Run()
-}
-
-// unavailable is for a test that has no Kafka.
-func unavailable(tb testing.TB, err error) {
-	tb.Helper()
-	need.Missing(tb, "no Kafka for this test: %v", err)
 }

@@ -127,7 +127,7 @@ func (s *Server) baseProperties() map[string]string {
 		"inter.broker.listener.name":                       plaintext,
 		"listener.security.protocol.map":                   "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL,SSL:SSL",
 		"log.dirs":                                         filepath.Join(s.dir.Path(), "data"),
-		"num.partitions":                                   "4",
+		"num.partitions":                                   strconv.Itoa(defaultPartitions),
 		"auto.create.topics.enable":                        "false",
 		"offsets.topic.replication.factor":                 "1",
 		"offsets.topic.num.partitions":                     "4",

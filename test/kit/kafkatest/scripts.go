@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 )
 
 //go:embed tools.xml
@@ -14,18 +16,19 @@ var toolsPOM []byte
 
 // Scripts puts command-line tools that come with Kafka into dir, under the names they have
 // in its bin: kafka-topics.sh, kafka-configs.sh, kafka-acls.sh, kafka-console-consumer.sh.
-// A run takes a second or two.
+// A run takes a second or two. It takes a full run.
 func Scripts(tb testing.TB, dir string) {
 	tb.Helper()
+	need.FullRun(tb, "it needs the tools that come with Kafka")
 	ctx, cancel := context.WithTimeout(tb.Context(), fetchTimeout)
 	defer cancel()
 	java, _, err := Java(ctx)
 	if err != nil {
-		unavailable(tb, err)
+		need.Missing(tb, "no tools of Kafka for this test: %v", err)
 	}
 	libs, err := Jars(ctx, "kafka-tools-"+Version, toolsPOM)
 	if err != nil {
-		unavailable(tb, err)
+		need.Missing(tb, "no tools of Kafka for this test: %v", err)
 	}
 	for name, class := range map[string]string{
 		"kafka-topics.sh":           "org.apache.kafka.tools.TopicCommand",

@@ -19,7 +19,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 )
 
-const defaultHeapMB = 512
+const (
+	defaultHeapMB     = 512
+	defaultPartitions = 4 // of a topic whose creator names no number
+)
 
 // Config says which broker Launch and Start run. Its zero value is a good one.
 type Config struct {

@@ -9,11 +9,14 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 )
 
 const (
 	fetchTimeout = 5 * time.Minute
 	startTimeout = time.Minute
+	needsBroker  = "it needs a real Kafka"
 )
 
 // shared holds what the tests of this binary share. The broker ends in
@@ -36,15 +39,25 @@ func vm(tb testing.TB) jvm {
 		shared.vm, shared.err = findJVM(ctx)
 	}
 	if shared.err != nil {
-		unavailable(tb, shared.err)
+		need.Missing(tb, "no Kafka for this test: %v", shared.err)
 	}
 	return shared.vm
 }
 
-// Broker returns the real broker that the tests share, across packages where
-// OUTBOX_TEST_KAFKA is set. A test must use topics of its own.
+// Broker returns a Kafka with one broker: a kfake of this test, in a full run what Real returns.
 func Broker(tb testing.TB) *Cluster {
 	tb.Helper()
+	if need.Full() {
+		return Real(tb)
+	}
+	return Fake(tb, kfake.NumBrokers(1), kfake.DefaultNumPartitions(defaultPartitions)).Cluster
+}
+
+// Real returns the real broker that the tests share, across packages if
+// OUTBOX_TEST_KAFKA is set. A test must use topics of its own. It takes a full run.
+func Real(tb testing.TB) *Cluster {
+	tb.Helper()
+	need.FullRun(tb, needsBroker)
 	if addrs := os.Getenv("OUTBOX_TEST_KAFKA"); addrs != "" { //nolint:forbidigo // a setting of the test run
 		return &Cluster{Addrs: strings.Split(addrs, ",")}
 	}
@@ -57,9 +70,19 @@ func Broker(tb testing.TB) *Cluster {
 	return shared.server.Cluster
 }
 
-// Start starts a real broker for this test alone and stops it at the end.
+// Each runs f as a subtest with kfake and, in a full run, as another with the real broker.
+func Each(t *testing.T, f func(t *testing.T, c *Cluster)) {
+	t.Helper()
+	t.Run("kfake", func(t *testing.T) { f(t, Fake(t).Cluster) })
+	if need.Full() {
+		t.Run("broker", func(t *testing.T) { f(t, Real(t)) })
+	}
+}
+
+// Start starts a real broker for this test alone and stops it at the end. It takes a full run.
 func Start(tb testing.TB, cfg Config) *Server {
 	tb.Helper()
+	need.FullRun(tb, needsBroker)
 	s := mustLaunch(tb, vm(tb), cfg)
 	tb.Cleanup(func() {
 		if tb.Failed() {

@@ -1,18 +1,45 @@
-// Package need is for tests that need what a machine may lack: a server, a tool, a right.
+// Package need is for tests that need what a test run or a machine may lack: time, a server,
+// a tool, a right.
+//
+// `go test ./...` needs Go only: one Postgres, found or fetched, and a Kafka in the process.
+// OUTBOX_TEST_FULL=1 asks for everything else as well: every major version of Postgres, real
+// brokers, Debezium, Chromium, what takes minutes and what measures. A full run skips nothing:
+// what cannot be had fails it.
 package need
 
 import (
 	"os"
+	"os/exec"
 	"testing"
 )
 
-// Missing skips the test, saying what is not there; with OUTBOX_TEST_REQUIRED=1, as in CI,
-// where no gap may hide behind a skip, it fails it.
+// Full reports whether the test run is a full one.
+func Full() bool { return os.Getenv("OUTBOX_TEST_FULL") == "1" } //nolint:forbidigo // a setting of the test run
+
+// FullRun skips the test unless the run is a full one. what says what the test takes.
+func FullRun(tb testing.TB, what string) {
+	tb.Helper()
+	if !Full() {
+		tb.Skipf("OUTBOX_TEST_FULL=1 runs it: %s", what)
+	}
+}
+
+// Missing skips the test, naming what the machine lacks. In a full run it fails the test.
 func Missing(tb testing.TB, format string, args ...any) {
 	tb.Helper()
-	if os.Getenv("OUTBOX_TEST_REQUIRED") == "1" { //nolint:forbidigo // a setting of the test run
+	if Full() {
 		tb.Errorf(format, args...)
-		tb.Fatal("OUTBOX_TEST_REQUIRED=1 asks for it")
+		tb.Fatal("OUTBOX_TEST_FULL=1 asks for it")
 	}
 	tb.Skipf(format, args...)
+}
+
+// Program returns the path of a program, or has the test miss it.
+func Program(tb testing.TB, name string) string {
+	tb.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		Missing(tb, "no program %s: %v", name, err)
+	}
+	return path
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 )
 
-// An outcome notes what becomes of a test.
+// An outcome records whether a test failed or was skipped.
 type outcome struct {
 	testing.TB
 	failed, skipped bool
@@ -15,15 +15,22 @@ type outcome struct {
 func (o *outcome) Helper()               {}
 func (o *outcome) Errorf(string, ...any) { o.failed = true }
 func (o *outcome) Fatal(...any)          { o.failed = true }
-func (o *outcome) Skipf(string, ...any)  { o.skipped = true }
+func (o *outcome) Skipf(string, ...any)  { o.skipped = !o.failed }
 
-func TestMissing(t *testing.T) {
-	for required, fails := range map[string]bool{"": false, "0": false, "1": true} {
-		t.Setenv("OUTBOX_TEST_REQUIRED", required)
-		o := new(outcome)
-		need.Missing(o, "nothing")
-		if o.failed != fails || !fails && !o.skipped {
-			t.Errorf("OUTBOX_TEST_REQUIRED=%q: %+v", required, o)
+// What is missing fails a full run, and only a full run runs what takes one.
+func TestFullRunSkipsNothing(t *testing.T) {
+	for setting, full := range map[string]bool{"": false, "0": false, "1": true} {
+		t.Setenv("OUTBOX_TEST_FULL", setting)
+		var missing, program, long outcome
+		need.Missing(&missing, "nothing")
+		need.Program(&program, "no-program-of-this-name")
+		need.FullRun(&long, "an hour")
+		want := outcome{failed: full, skipped: !full}
+		if missing != want || program != want {
+			t.Errorf("OUTBOX_TEST_FULL=%q: missing %+v, program %+v, want %+v", setting, missing, program, want)
+		}
+		if long != (outcome{skipped: !full}) {
+			t.Errorf("OUTBOX_TEST_FULL=%q: long %+v", setting, long)
 		}
 	}
 }

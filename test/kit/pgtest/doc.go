@@ -27,12 +27,12 @@
 //
 // Which Postgres: OUTBOX_TEST_POSTGRES is a list, separated by ':', of
 // directories of server programs and of major versions. The first is the
-// version of Server and Database; EachVersion runs over all. Unset, it is
-// what [pgserver.Installed] finds; with nothing installed the newest version
-// is downloaded once into the user's cache. Further versions are put there by
+// version of Server and Database; EachVersion runs over all. Unset, it is the
+// one that [pgserver.Find] finds or downloads, once, into the user's cache; in a
+// full run (OUTBOX_TEST_FULL=1) every major version, the newest first. Versions
+// are put into the cache by
 //
 //	go run ./test/kit/pgtest/fetch 14 16 17 18
 //
-// Where no Postgres can be had, tests are skipped; with OUTBOX_TEST_REQUIRED=1
-// they fail.
+// If no Postgres can be had, tests are skipped; in a full run they fail.
 package pgtest

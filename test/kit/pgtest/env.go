@@ -7,27 +7,28 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 )
 
 // findInstalls returns what the test run may use, at least one, the default
 // first.
 func findInstalls(ctx context.Context) ([]pgserver.Install, error) {
+	entries := filepath.SplitList(os.Getenv("OUTBOX_TEST_POSTGRES")) //nolint:forbidigo // a setting of the test run
+	if len(entries) == 0 && need.Full() {
+		for major := pgserver.Newest; major >= pgserver.Oldest; major-- {
+			entries = append(entries, strconv.Itoa(major))
+		}
+	}
+	if len(entries) == 0 {
+		i, err := pgserver.Find(ctx, 0, nil)
+		return []pgserver.Install{i}, err
+	}
 	var all []pgserver.Install
-	for _, entry := range filepath.SplitList(os.Getenv("OUTBOX_TEST_POSTGRES")) { //nolint:forbidigo // a setting of the test run
+	for _, entry := range entries {
 		i, err := listed(ctx, entry)
 		if err != nil {
-			return nil, fmt.Errorf("OUTBOX_TEST_POSTGRES: %w", err)
-		}
-		all = append(all, i)
-	}
-	if len(all) == 0 {
-		all = pgserver.Installed(ctx)
-	}
-	if len(all) == 0 {
-		i, err := pgserver.Find(ctx, 0, nil)
-		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("Postgres %q: %w", entry, err)
 		}
 		all = append(all, i)
 	}

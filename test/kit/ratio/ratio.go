@@ -10,15 +10,16 @@
 // or on what else it does; a time would. A limit is one and a half times to twice what was
 // measured when it was written: it tells what became twice as slow, not what became a tenth.
 //
-// Gates run when OUTBOX_TEST_GATE=1 (make bench-gate) and not otherwise: a unit test run
-// shares its processors with other tests and may have the race detector on.
+// Gates are part of a full run ([need.FullRun]) and not of others, which may have the race
+// detector on. `make bench-gate` runs them alone.
 package ratio
 
 import (
 	"math"
-	"os"
 	"testing"
 	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 )
 
 const (
@@ -35,9 +36,7 @@ const (
 // with.
 func Gate(t *testing.T, limit float64, ours, floor func()) {
 	t.Helper()
-	if os.Getenv("OUTBOX_TEST_GATE") != "1" { //nolint:forbidigo // a setting of the test run
-		t.Skip("OUTBOX_TEST_GATE=1 measures this")
-	}
+	need.FullRun(t, "it measures for seconds")
 	a, b := newBest(ours), newBest(floor)
 	ratio := math.Inf(1)
 	for round := 0; round < minRounds || ratio > limit && round < maxRounds; round++ {
