@@ -1,5 +1,4 @@
-// Package replication owns the connection on which Postgres streams its write-ahead log,
-// and what has to exist in the database for that: publication and slot.
+// Package replication owns the connection on which Postgres streams its write-ahead log.
 //
 // A [Stream] is one replication session, from [Open] and Start over Run to Close. It reads
 // the messages of output plugin pgoutput, protocol version 1, and hands them on unparsed
@@ -17,18 +16,15 @@
 //   - A server that has gone silent is noticed within its wal_sender_timeout.
 //
 // A Stream never decides a position, never parses rows, never reconnects, and never
-// creates a slot.
+// creates a slot. It does not read the catalogs: after any end of a stream they say more
+// than the error, since a slot that was invalidated and a WAL sender that was terminated
+// look alike on the wire.
 //
-// [Inspect] reads the catalog over an ordinary connection of its own, and [Catalog.Verify]
-// says whether a stream over it can deliver. After any end of a stream the catalog says
-// more than the error: a slot that was invalidated and a walsender that was terminated look
-// alike on the wire. An [Observer] reads it again and again beside a stream, and a [History]
-// says what has changed: that a table has left the publication, or that the server is about
-// to remove log the slot needs, is nowhere in the stream. [Setup] and [Drop] create and drop
-// publication and slot.
+// Whoever reads the catalogs needs the same kind of connection: [Connect] opens one with the
+// settings that [Ordinary], [Reading], [Walsender] or [Streaming] return.
 //
 // Every error that has one of the identities ErrUnreachable to ErrConfig wraps it. They
-// are chosen by SQLSTATE and by catalog, never by the text of a message.
+// are chosen by SQLSTATE, never by the text of a message.
 //
 // The words are those of
 // https://www.postgresql.org/docs/current/protocol-replication.html and

@@ -24,8 +24,6 @@ var (
 	ErrAccess = errors.New("source refuses access")
 	// ErrSlotMissing: there is no such slot.
 	ErrSlotMissing = errors.New("replication slot missing")
-	// ErrSlotLost: the slot is invalidated; the changes it stood for are gone.
-	ErrSlotLost = errors.New("replication slot lost")
 	// ErrSlotInUse: another connection streams from the slot.
 	ErrSlotInUse = errors.New("replication slot in use")
 	// ErrBusy: the server has no free slot, walsender, connection, memory or disk space, or
@@ -73,7 +71,6 @@ const (
 	insufficientPrivilege  = "42501"
 	undefinedObject        = "42704"
 	notInPrerequisiteState = "55000"
-	lockNotAvailable       = "55P03"
 	cannotConnectNow       = "57P03"
 )
 
@@ -92,7 +89,7 @@ type condition struct {
 func conditions() []condition {
 	return []condition{
 		{"55006", always, ErrSlotInUse, ""},       // object_in_use
-		{lockNotAvailable, always, ErrBusy, ""},   // Setup names who holds the lock
+		{"55P03", always, ErrBusy, ""},            // lock_not_available
 		{"57014", always, ErrUnreachable, ""},     // query_canceled: of a stream, by pg_cancel_backend
 		{"57P04", always, ErrAccess, ""},          // database_dropped
 		{"25006", always, ErrUnreachable, ""},     // read_only_sql_transaction: a standby was reached, not the primary
@@ -145,6 +142,9 @@ func conditionOf(code string, at phase) condition {
 	return condition{}
 }
 
+// Classified reports whether an error that a statement ends with has an identity, by its SQLSTATE.
+func Classified(code string) bool { return conditionOf(code, querying).is != nil }
+
 // serverError wraps what the server reported. context is where it happened, as far as the
 // server says: slot, callback and LSN; no values.
 func serverError(doing string, err *pgconn.PgError, at phase) error {
@@ -159,6 +159,11 @@ func serverError(doing string, err *pgconn.PgError, at phase) error {
 	default:
 		return fmt.Errorf("%w: %s: %w; %s", c.is, doing, err, c.remedy)
 	}
+}
+
+// QueryError gives the error of a statement, which doing says the purpose of, its identity.
+func QueryError(ctx context.Context, doing string, err error) error {
+	return wrap(ctx, doing, err, querying)
 }
 
 // pgError decodes an ErrorResponse.
@@ -188,14 +193,6 @@ func wrap(ctx context.Context, doing string, err error, at phase) error {
 		return fmt.Errorf("%w: %s: %w", ErrUnreachable, doing, err)
 	}
 	return fmt.Errorf("%w: %s: %w", ErrAccess, doing, err) // TLS, authentication
-}
-
-// sqlState returns the code of an error the server has reported, else "".
-func sqlState(err error) string {
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return pg.Code
-	}
-	return ""
 }
 
 // isNetwork reports whether a connection failed below TLS and authentication.

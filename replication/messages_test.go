@@ -1,11 +1,13 @@
 package replication
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pglogrepl"
@@ -56,11 +58,8 @@ func TestMessageOutsideATransaction(t *testing.T) {
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		db := pgtest.DatabaseOn(t, srv)
 		db.Exec(t, "CREATE TABLE outbox (id int)")
-		cfg := Config{Conn: db.Config(t), Publication: "pub", Slot: db.Name, Messages: []string{"rows"}}
-		s := &source{DB: db, cfg: cfg}
-		if _, err := Setup(t.Context(), s.setup("outbox")); err != nil {
-			t.Fatal(err)
-		}
+		s := sourceOf(t, db)
+		s.cfg.Messages = []string{"rows"}
 		// In one statement: nothing lies between the first message and the second, and
 		// between that and the commit record.
 		db.Exec(t, `SELECT pg_logical_emit_message(true, 'rows', 'a'), pg_logical_emit_message(false, 'rows', 'b'), pg_logical_emit_message(false, 'rows', 'c')`)
@@ -68,7 +67,7 @@ func TestMessageOutsideATransaction(t *testing.T) {
 
 		from := pglogrepl.LSN(0)
 		for _, want := range []string{"b c a 1", "c a 1", "a 1"} {
-			stream, err := Open(t.Context(), cfg, discard())
+			stream, err := Open(t.Context(), s.cfg, discard())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -92,51 +91,46 @@ func TestMessageOutsideATransaction(t *testing.T) {
 func contents(t *testing.T, stream *Stream, n int) (text string, first pglogrepl.LSN) {
 	t.Helper()
 	var all []string
-	readWhile(t, stream, func(data []byte) bool {
-		if data[0] == 'M' && first == 0 {
-			first = pglogrepl.LSN(binary.BigEndian.Uint64(data[2:]))
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	out, ended := make(chan *Batch), make(chan error, 1)
+	go func() {
+		defer close(out)
+		ended <- stream.Run(ctx, func() pglogrepl.LSN { return 0 }, out)
+	}()
+	for b := range out {
+		for _, message := range b.Messages {
+			m, ok := message.(*WALData)
+			if !ok || len(all) == n {
+				continue
+			}
+			if m.Data[0] == 'M' && first == 0 {
+				first = pglogrepl.LSN(binary.BigEndian.Uint64(m.Data[2:]))
+			}
+			if m.Data[0] == 'M' || m.Data[0] == 'I' {
+				all = append(all, string(m.Data[len(m.Data)-1:]))
+			}
+			if len(all) == n {
+				cancel()
+			}
 		}
-		if data[0] == 'M' || data[0] == 'I' {
-			all = append(all, string(data[len(data)-1:]))
-		}
-		return len(all) < n
-	})
+		b.Release()
+	}
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Fatalf("the stream has ended: %v", err)
+	}
 	return strings.Join(all, " "), first
 }
 
-// Where rows are messages the publication may be one of no tables, which nothing calls an
-// obstacle then.
-func TestSetupForMessages(t *testing.T) {
-	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
-		db := pgtest.DatabaseOn(t, srv)
-		cfg := SetupConfig{Conn: db.Config(t), Publication: "pub", Slot: db.Name}
-		if steps, err := Setup(t.Context(), cfg); steps != nil || !errors.Is(err, ErrConfig) {
-			t.Errorf("Setup without a table: %v, %v", steps, err)
+// Messages are asked for only where they are wanted.
+func TestMessagesOption(t *testing.T) {
+	for _, prefix := range []string{"", "ours"} {
+		s := newSession(t)
+		s.cfg.MessagePrefix = prefix
+		s.open(0)
+		if got := strings.Contains(s.server.command, "messages 'true'"); got != (prefix != "") {
+			t.Errorf("MessagePrefix %q: %s", prefix, s.server.command)
 		}
-		cfg.Messages = true
-		for range 2 {
-			if _, err := Setup(t.Context(), cfg); err != nil {
-				t.Fatal(err)
-			}
-		}
-		catalog, err := Inspect(t.Context(), cfg.Conn, cfg.Publication, cfg.Slot)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := catalog.Verify(); !errors.Is(err, ErrPublication) {
-			t.Errorf("Verify for tables: %v", err)
-		}
-		catalog.Messages = true
-		var h History
-		if warnings, err := h.Look(catalog); len(warnings) > 0 || err != nil {
-			t.Errorf("Look: %v, %v", warnings, err)
-		}
-		if err := catalog.Verify(); err != nil {
-			t.Errorf("Verify: %v", err)
-		}
-		catalog.Publication = nil
-		if err := catalog.Verify(); !errors.Is(err, ErrPublication) {
-			t.Errorf("Verify without the publication: %v", err)
-		}
-	})
+		s.run()
+	}
 }

@@ -19,29 +19,27 @@ type source struct {
 	cfg Config
 }
 
-// newSource makes one. The slot is named like the database: slots belong to the server.
+// newSource makes one.
 func newSource(t *testing.T, srv *pgserver.Server) *source {
 	t.Helper()
 	db := pgtest.DatabaseOn(t, srv)
 	db.Exec(t, "CREATE TABLE outbox (id int PRIMARY KEY, payload text)")
-	s := &source{DB: db, cfg: Config{Conn: db.Config(t), Publication: "pub", Slot: db.Name}}
-	if _, err := Setup(t.Context(), s.setup("outbox")); err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return sourceOf(t, db)
 }
 
-func (s *source) setup(tables ...string) SetupConfig {
-	return SetupConfig{Conn: s.cfg.Conn, Publication: s.cfg.Publication, Slot: s.cfg.Slot, Tables: tables}
-}
-
-func (s *source) slot(t *testing.T) *Slot {
+// sourceOf makes publication and slot for the outbox of db. The slot is named like the database:
+// slots belong to the server.
+func sourceOf(t *testing.T, db *pgtest.DB) *source {
 	t.Helper()
-	catalog, err := Inspect(t.Context(), s.cfg.Conn, s.cfg.Publication, s.cfg.Slot)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return catalog.Slot
+	db.Exec(t, "CREATE PUBLICATION pub FOR TABLE outbox WITH (publish = 'insert')")
+	db.Exec(t, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", db.Name)
+	return &source{DB: db, cfg: Config{Conn: db.Config(t), Publication: "pub", Slot: db.Name}}
+}
+
+// confirmed returns the position that the server has for the slot.
+func (s *source) confirmed(t *testing.T) pglogrepl.LSN {
+	t.Helper()
+	return lsn(t, s, "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1", s.cfg.Slot)
 }
 
 // insert inserts the rows from to to in a transaction and returns the log's end.
@@ -153,21 +151,10 @@ func (r *reader) wait(t *testing.T) error {
 	}
 }
 
-// eventually waits for a condition of the server.
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(15 * time.Second); !condition(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 15 s: %s", what)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}
-
 func TestStreamsWhatIsNotConfirmed(t *testing.T) {
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		s := newSource(t, srv)
-		created := s.slot(t).ConfirmedFlushLSN
+		created := s.confirmed(t)
 		s.insert(t, 1, 10)
 
 		r := s.start(t, 0, true)
@@ -176,8 +163,11 @@ func TestStreamsWhatIsNotConfirmed(t *testing.T) {
 			t.Errorf("%d rows", got)
 		}
 		r.close(t)
-		if got := s.slot(t); got.ConfirmedFlushLSN != created || got.Active {
-			t.Errorf("nothing was confirmed, but the slot went from %s to %s (active: %t)", created, got.ConfirmedFlushLSN, got.Active)
+		if got := s.confirmed(t); got != created {
+			t.Errorf("nothing was confirmed, but the slot went from %s to %s", created, got)
+		}
+		if pgtest.QueryRow[bool](t, s.DB, "SELECT active FROM pg_replication_slots WHERE slot_name = $1", s.cfg.Slot) {
+			t.Error("the slot is active after Close")
 		}
 
 		r = s.start(t, 0, true)
@@ -185,7 +175,7 @@ func TestStreamsWhatIsNotConfirmed(t *testing.T) {
 			t.Errorf("the transaction ended at %s, and now at %s", end, again)
 		}
 		r.confirmed.Store(uint64(end))
-		eventually(t, "the slot is where it was confirmed", func() bool { return s.slot(t).ConfirmedFlushLSN == end })
+		pgtest.Eventually(t, "the slot is where it was confirmed", func() bool { return s.confirmed(t) == end })
 		s.insert(t, 11, 12)
 		<-r.commits
 		r.close(t)
@@ -196,7 +186,7 @@ func TestStreamsWhatIsNotConfirmed(t *testing.T) {
 			t.Errorf("%d rows after those that were confirmed", got)
 		}
 		r.close(t)
-		if got := s.slot(t).ConfirmedFlushLSN; got < end {
+		if got := s.confirmed(t); got < end {
 			t.Errorf("the slot is at %s after Close with %s", got, end)
 		}
 	})
@@ -210,7 +200,7 @@ func TestKeepalivesMoveAnIdleSlot(t *testing.T) {
 		r := s.start(t, 0, false)
 		s.Exec(t, "INSERT INTO other SELECT generate_series(1, 10000)")
 		target := lsn(t, s, "SELECT pg_current_wal_lsn()::text")
-		eventually(t, "the slot passes what others wrote", func() bool { return s.slot(t).ConfirmedFlushLSN >= target })
+		pgtest.Eventually(t, "the slot passes what others wrote", func() bool { return s.confirmed(t) >= target })
 		r.close(t)
 	})
 }
@@ -236,9 +226,9 @@ func TestHoldingBackIsNoShutdown(t *testing.T) {
 	})
 }
 
-func lsn(t *testing.T, s *source, query string) pglogrepl.LSN {
+func lsn(t *testing.T, s *source, query string, args ...any) pglogrepl.LSN {
 	t.Helper()
-	v, err := pglogrepl.ParseLSN(pgtest.QueryRow[string](t, s.DB, query))
+	v, err := pglogrepl.ParseLSN(pgtest.QueryRow[string](t, s.DB, query, args...))
 	if err != nil {
 		t.Fatal(err)
 	}

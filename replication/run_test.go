@@ -473,7 +473,7 @@ func TestEndOfStream(t *testing.T) {
 
 func identities() []error {
 	return []error{
-		ErrUnreachable, ErrAccess, ErrSlotMissing, ErrSlotLost, ErrSlotInUse, ErrBusy,
+		ErrUnreachable, ErrAccess, ErrSlotMissing, ErrSlotInUse, ErrBusy,
 		ErrPublication, ErrRow, ErrServerStopping, ErrConfig,
 	}
 }

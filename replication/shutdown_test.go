@@ -60,7 +60,7 @@ func TestServerCanShutDown(t *testing.T) {
 				r.ended <- stream.Run(ctx, func() pglogrepl.LSN { return 0 }, make(chan *Batch))
 			}()
 			// A walsender that has not begun to send is ended like any other backend.
-			eventually(t, "the walsender sends", func() bool {
+			pgtest.Eventually(t, "the walsender sends", func() bool {
 				return pgtest.QueryRow[bool](t, s.DB, `SELECT EXISTS (SELECT FROM pg_stat_replication r JOIN pg_replication_slots s ON s.active_pid = r.pid
 					WHERE r.sent_lsn > s.confirmed_flush_lsn)`)
 			})

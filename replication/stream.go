@@ -3,7 +3,6 @@ package replication
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -52,45 +51,26 @@ type Stream struct {
 // Open connects, makes and checks the session settings and identifies the server. ctx
 // bounds that only. The Stream must be closed.
 func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Stream, error) {
-	cfg = cfg.withDefaults()
-	if err := checkNames(cfg.Publication, cfg.Slot); err != nil {
+	cfg = cfg.WithDefaults()
+	if err := CheckNames(cfg.Publication, cfg.Slot); err != nil {
 		return nil, err
 	}
-	conn, err := connect(ctx, streamer(cfg.Conn))
+	conn, err := Connect(ctx, Streaming(cfg.Conn))
 	if err != nil {
 		return nil, err
 	}
-	return openOver(ctx, cfg, conn, log)
+	return OpenOver(ctx, cfg, conn, log)
 }
 
-// streamer returns conn changed for the connection of a Stream.
-func streamer(conn *pgconn.Config) *pgconn.Config {
-	settings := walsender(conn)
-	maps.Copy(settings.RuntimeParams, sessionSettings())
-	withSockets(settings)
-	return settings
-}
-
-// openOver is Open over a connection of a streamer, which is closed after an error.
-func openOver(ctx context.Context, cfg Config, conn *pgconn.PgConn, log *slog.Logger) (*Stream, error) {
+// OpenOver is Open over a connection of [Streaming] settings, which it closes after an error.
+func OpenOver(ctx context.Context, cfg Config, conn *pgconn.PgConn, log *slog.Logger) (*Stream, error) {
+	cfg = cfg.WithDefaults()
 	s := &Stream{cfg: cfg, log: log, prefixes: cfg.prefixes(), pool: newPool()}
 	if err := s.adopt(ctx, conn); err != nil {
-		closeConn(ctx, conn)
+		Disconnect(ctx, conn)
 		return nil, err
 	}
 	return s, nil
-}
-
-// connect opens a connection of any kind.
-func connect(ctx context.Context, cfg *pgconn.Config) (*pgconn.PgConn, error) {
-	conn, err := pgconn.ConnectConfig(ctx, cfg)
-	if e, ok := errors.AsType[*pgconn.ConnectError](err); ok {
-		err = e.Unwrap() // the rest of its text is ours
-	}
-	if err != nil {
-		return nil, wrap(ctx, fmt.Sprintf("connect as %q to database %q", cfg.User, cfg.Database), err, connecting)
-	}
-	return conn, nil
 }
 
 // adopt asks what has to be known, and takes the connection out of pgconn's hands.
@@ -156,6 +136,14 @@ func (s *Stream) checkSettings(ctx context.Context, conn *pgconn.PgConn) error {
 	return nil
 }
 
+// Config returns the settings of s for further connections to the server it is connected to:
+// where Conn names several, the others are not tried.
+func (s *Stream) Config() Config {
+	cfg := s.cfg
+	cfg.Conn = sameServer(cfg.Conn, s.wire.conn.RemoteAddr())
+	return cfg
+}
+
 // System returns which database the stream reads.
 func (s *Stream) System() System { return s.system }
 
@@ -184,7 +172,7 @@ func (s *Stream) silence() time.Duration { return max(s.patience(), 10*time.Seco
 func (s *Stream) Start(ctx context.Context, from pglogrepl.LSN) error {
 	doing := fmt.Sprintf("start slot %q at %s", s.cfg.Slot, from)
 	command := fmt.Sprintf(`START_REPLICATION SLOT %s LOGICAL %s (proto_version '1', publication_names %s`,
-		quoteIdent(s.cfg.Slot), from, quoteLiteral(quoteIdent(s.cfg.Publication)))
+		QuoteIdent(s.cfg.Slot), from, QuoteLiteral(QuoteIdent(s.cfg.Publication)))
 	if len(s.prefixes) > 0 {
 		command += ", messages 'true'"
 	}
@@ -196,7 +184,7 @@ func (s *Stream) Start(ctx context.Context, from pglogrepl.LSN) error {
 	})
 	switch {
 	case refused != nil:
-		return s.diagnose(ctx, refused)
+		return refused
 	case err != nil:
 		s.broken = true
 		return wrap(ctx, doing, err, starting)
@@ -234,21 +222,4 @@ func (s *Stream) start(doing, command string) (refused, err error) {
 			return nil, fmt.Errorf("unexpected message of type %q", kind)
 		}
 	}
-}
-
-// diagnose completes an error that the catalog can say more about: a slot that is missing,
-// or a code that a slot which is invalidated, of another database or a standby's shares.
-func (s *Stream) diagnose(ctx context.Context, err error) error {
-	if code := sqlState(err); code != notInPrerequisiteState && code != undefinedObject {
-		return err
-	}
-	catalog, inspectErr := Inspect(ctx, s.cfg.Conn, s.cfg.Publication, s.cfg.Slot)
-	if inspectErr != nil {
-		return fmt.Errorf("%w; its cause is not known: %w", err, inspectErr)
-	}
-	catalog.Messages = len(s.cfg.Messages) > 0
-	if reason := catalog.Verify(); reason != nil {
-		return fmt.Errorf("%w (%w)", reason, err)
-	}
-	return err
 }

@@ -4,13 +4,17 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
 func TestSessionParameters(t *testing.T) {
@@ -125,8 +129,32 @@ func TestDialError(t *testing.T) {
 	if _, err := Open(t.Context(), cfg, discard()); !errors.Is(err, ErrUnreachable) {
 		t.Errorf("Open: %v", err)
 	}
-	if _, err := Inspect(t.Context(), cfg.Conn, "pub", "slot"); !errors.Is(err, ErrUnreachable) {
-		t.Errorf("Inspect: %v", err)
+}
+
+// Where a DSN names several servers, further connections lead to the one that is streamed from.
+func TestConfigStaysAtItsServer(t *testing.T) {
+	s := newSource(t, pgtest.Server(t))
+	stream, err := Open(t.Context(), s.cfg, discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close(t.Context(), 0)
+	conn := stream.cfg.Conn
+	conn.Fallbacks = append(slices.Clone(conn.Fallbacks), &pgconn.FallbackConfig{Host: conn.Host, Port: conn.Port})
+	conn.Host, conn.Port = "127.0.0.1", 1
+	var dialed []string
+	dial := conn.DialFunc
+	conn.DialFunc = func(ctx context.Context, network, address string) (c net.Conn, err error) {
+		dialed = append(dialed, address)
+		return dial(ctx, network, address)
+	}
+	other, err := Connect(t.Context(), stream.Config().Conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	Disconnect(t.Context(), other)
+	if diff := cmp.Diff([]string{stream.wire.conn.RemoteAddr().String()}, dialed); diff != "" {
+		t.Errorf("dialed (-want +got):\n%s", diff)
 	}
 }
 
@@ -138,7 +166,6 @@ func TestStartRefused(t *testing.T) {
 		t.Run(code, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSession(t)
-				s.cfg.Conn.DialFunc = secondDial(s.cfg.Conn.DialFunc, errors.New("no route")) // nothing to look into
 				s.server.refuse = &pgproto3.ErrorResponse{Severity: "ERROR", Code: code, Message: "no"}
 				go s.server.serve()
 				stream, err := Open(t.Context(), s.cfg, discard())

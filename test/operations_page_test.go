@@ -142,7 +142,7 @@ func warning(n ast.Node) string {
 	switch n := n.(type) {
 	case *ast.CallExpr:
 		text = warned(n)
-	case *ast.CompositeLit: // replication.Warning
+	case *ast.CompositeLit: // catalog.Warning
 		fields := map[string]ast.Expr{}
 		for _, e := range n.Elts {
 			if field, ok := e.(*ast.KeyValueExpr); ok {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -29,7 +30,7 @@ func (s *sourceLook) publication() {
 		return
 	}
 	s.ok("publication", "", p.Name)
-	alter := "ALTER PUBLICATION " + replication.QuoteName(p.Name)
+	alter := "ALTER PUBLICATION " + replication.QuoteIdent(p.Name)
 	publish := alter + " SET (publish = 'insert')"
 	if s.Relay.Route.TakesUpdates() {
 		publish = alter + " SET (publish = 'insert, update')"
@@ -53,7 +54,7 @@ func (s *sourceLook) publication() {
 }
 
 // published are the kinds of changes that p publishes.
-func published(p *replication.Publication) []string {
+func published(p *catalog.Publication) []string {
 	var kinds []string
 	for _, k := range []struct {
 		name string
@@ -68,10 +69,10 @@ func published(p *replication.Publication) []string {
 
 // tables looks at every table that rows come from: those that are configured, and what else is in
 // the publication.
-func (s *sourceLook) tables(ctx context.Context, survey *replication.Surveyor) {
+func (s *sourceLook) tables(ctx context.Context, survey *catalog.Surveyor) {
 	seen := make(map[uint32]bool)
 	for _, name := range s.Relay.Tables {
-		var t *replication.TableSurvey
+		var t *catalog.TableSurvey
 		if !s.ask(ctx, &s.report, "table", name, func(ctx context.Context) (err error) {
 			t, err = survey.Table(ctx, name, s.catalog.Publication)
 			return err
@@ -95,7 +96,7 @@ func (s *sourceLook) tables(ctx context.Context, survey *replication.Surveyor) {
 }
 
 // table judges a table that is configured.
-func (s *sourceLook) table(ctx context.Context, name string, t *replication.TableSurvey) {
+func (s *sourceLook) table(ctx context.Context, name string, t *catalog.TableSurvey) {
 	p := s.catalog.Publication
 	carried := t.Table
 	switch {
@@ -106,7 +107,7 @@ func (s *sourceLook) table(ctx context.Context, name string, t *replication.Tabl
 		}
 	case t.Published == nil:
 		s.fail("table", name, fmt.Sprintf("is not in publication %s", p.Name),
-			fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE %s", replication.QuoteName(p.Name), t.SQLName()))
+			fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE %s", replication.QuoteIdent(p.Name), t.SQLName()))
 		return
 	case t.Published.RowFilter != "":
 		s.fail("table", name, "the publication has a row filter: rows that do not match it are not delivered", republish(p, t.Published))
@@ -119,26 +120,26 @@ func (s *sourceLook) table(ctx context.Context, name string, t *replication.Tabl
 	s.columns(ctx, name, carried, t)
 	s.identity(name, t)
 	if s.Relay.InitialCopy && s.createsSlot() && !t.Select {
-		s.fail("select", name, "source.initial_copy reads the table, and the role may not", fmt.Sprintf("GRANT SELECT ON %s TO %s", t.SQLName(), replication.QuoteName(s.Relay.Source.Conn.User)))
+		s.fail("select", name, "source.initial_copy reads the table, and the role may not", fmt.Sprintf("GRANT SELECT ON %s TO %s", t.SQLName(), replication.QuoteIdent(s.Relay.Source.Conn.User)))
 	}
 }
 
 // republish has t in p without column list and row filter.
-func republish(p *replication.Publication, t *replication.Table) string {
-	name, table := replication.QuoteName(p.Name), t.SQLName()
+func republish(p *catalog.Publication, t *catalog.Table) string {
+	name, table := replication.QuoteIdent(p.Name), t.SQLName()
 	return fmt.Sprintf("BEGIN; ALTER PUBLICATION %s DROP TABLE %s; ALTER PUBLICATION %[1]s ADD TABLE %[2]s; COMMIT", name, table)
 }
 
-func (s *sourceLook) viaRoot(name string, t *replication.TableSurvey) {
+func (s *sourceLook) viaRoot(name string, t *catalog.TableSurvey) {
 	if !t.Partitioned || s.catalog.Publication.ViaRoot {
 		return
 	}
 	s.warn("via root", name, "is partitioned, and rows come as rows of the partitions: one whose columns differ is noticed when its first row comes",
-		fmt.Sprintf("ALTER PUBLICATION %s SET (publish_via_partition_root = true)", replication.QuoteName(s.catalog.Publication.Name)))
+		fmt.Sprintf("ALTER PUBLICATION %s SET (publish_via_partition_root = true)", replication.QuoteIdent(s.catalog.Publication.Name)))
 }
 
 // columns says whether rows of sent can become records. table is the whole of it, if that is known.
-func (s *sourceLook) columns(ctx context.Context, name string, sent replication.Table, table *replication.TableSurvey) {
+func (s *sourceLook) columns(ctx context.Context, name string, sent catalog.Table, table *catalog.TableSurvey) {
 	if s.short {
 		return // without them a relay does not start
 	}
@@ -167,7 +168,7 @@ func (s *sourceLook) columns(ctx context.Context, name string, sent replication.
 	}
 }
 
-func columnNames(t replication.Table) string {
+func columnNames(t catalog.Table) string {
 	var names []string
 	for _, c := range t.Columns {
 		names = append(names, c.Name)
@@ -177,7 +178,7 @@ func columnNames(t replication.Table) string {
 
 // identity looks for the trap of publications of updates and deletes: Postgres refuses those of
 // rows that cannot be told apart.
-func (s *sourceLook) identity(name string, t *replication.TableSurvey) {
+func (s *sourceLook) identity(name string, t *catalog.TableSurvey) {
 	p := s.catalog.Publication
 	switch {
 	case p == nil || t.Published == nil:
@@ -187,7 +188,7 @@ func (s *sourceLook) identity(name string, t *replication.TableSurvey) {
 		s.ok("replica identity", name, "updates and deletes have one")
 	default:
 		kinds := slices.DeleteFunc(published(p), func(kind string) bool { return kind != "update" && kind != "delete" })
-		fix := fmt.Sprintf("ALTER PUBLICATION %s SET (publish = 'insert')", replication.QuoteName(p.Name))
+		fix := fmt.Sprintf("ALTER PUBLICATION %s SET (publish = 'insert')", replication.QuoteIdent(p.Name))
 		if s.Relay.Route.TakesUpdates() {
 			fix = fmt.Sprintf("ALTER TABLE %s ADD PRIMARY KEY (…), or REPLICA IDENTITY FULL", t.SQLName())
 		}

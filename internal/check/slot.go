@@ -6,11 +6,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 )
 
 // slot judges the slot.
-func (s *sourceLook) slot(ctx context.Context, survey *replication.Surveyor) {
+func (s *sourceLook) slot(ctx context.Context, survey *catalog.Surveyor) {
 	c := s.catalog
 	slot := c.Slot
 	switch {
@@ -33,7 +33,7 @@ func (s *sourceLook) slot(ctx context.Context, survey *replication.Surveyor) {
 }
 
 // kind says whether the slot is one that the relay can stream from.
-func (s *sourceLook) kind(slot *replication.Slot) {
+func (s *sourceLook) kind(slot *catalog.Slot) {
 	const another = "choose another name for the relay's in source.slot"
 	switch {
 	case slot.Plugin == "":
@@ -59,7 +59,7 @@ func (s *sourceLook) kind(slot *replication.Slot) {
 }
 
 // standing says whether the server still has what the slot stands for.
-func (s *sourceLook) standing(slot *replication.Slot) {
+func (s *sourceLook) standing(slot *catalog.Slot) {
 	c := s.catalog
 	kept := size(slot.Retained(c.WALEnd))
 	switch {
@@ -87,8 +87,8 @@ func (s *sourceLook) standing(slot *replication.Slot) {
 }
 
 // holder says who streams from the slot.
-func (s *sourceLook) holder(ctx context.Context, survey *replication.Surveyor) {
-	var h *replication.Holder
+func (s *sourceLook) holder(ctx context.Context, survey *catalog.Surveyor) {
+	var h *catalog.Holder
 	if s.short || !s.ask(ctx, &s.report, "held by", "", func(ctx context.Context) (err error) {
 		h, err = survey.Holder(ctx, s.catalog.SlotName)
 		return err

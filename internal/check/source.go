@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -15,14 +16,14 @@ type sourceLook struct {
 	*look
 	report
 
-	server  *replication.ServerSurvey
-	role    *replication.RoleSurvey
-	catalog *replication.Catalog
+	server  *catalog.ServerSurvey
+	role    *catalog.RoleSurvey
+	catalog *catalog.State
 }
 
 func (s *sourceLook) run(ctx context.Context) {
 	cfg := s.Relay.Source
-	survey := replication.NewSurveyor(cfg.Conn)
+	survey := catalog.NewSurveyor(cfg.Conn)
 	defer survey.Close(ctx)
 	ask := func(name string, question func(context.Context) error) bool {
 		return s.ask(ctx, &s.report, name, "", question)
@@ -32,7 +33,7 @@ func (s *sourceLook) run(ctx context.Context) {
 	}
 	s.ok("connection", "", fmt.Sprintf("as %s to database %s at %s", cfg.Conn.User, cfg.Conn.Database, survey.Peer()))
 	if ask("catalog", func(ctx context.Context) (err error) {
-		s.catalog, err = survey.Catalog(ctx, cfg.Publication, cfg.Slot)
+		s.catalog, err = survey.Inspect(ctx, cfg.Publication, cfg.Slot)
 		return err
 	}) {
 		s.ok("catalog", "", "can be read")
@@ -63,7 +64,7 @@ func (s *sourceLook) run(ctx context.Context) {
 }
 
 // walsender tries the kind of connection that the stream needs.
-func (s *sourceLook) walsender(ctx context.Context, survey *replication.Surveyor) {
+func (s *sourceLook) walsender(ctx context.Context, survey *catalog.Surveyor) {
 	if s.ask(ctx, &s.report, "replication connection", "", survey.Walsender) {
 		s.ok("replication connection", "", "was opened, and closed again")
 	}
@@ -87,7 +88,7 @@ func (s *sourceLook) walsender(ctx context.Context, survey *replication.Surveyor
 
 func (s *sourceLook) rights() {
 	r := s.role
-	name := replication.QuoteName(r.Name)
+	name := replication.QuoteIdent(r.Name)
 	if r.Replication {
 		s.ok("role", "", r.Name+" has REPLICATION")
 	} else {
@@ -101,7 +102,7 @@ func (s *sourceLook) rights() {
 	}
 	if s.creates() && !r.Create {
 		s.fail("create", "", fmt.Sprintf("publication and slot are to be created, and %s may not create in database %s", r.Name, s.catalog.Database),
-			s.command("setup")+" as the owner of the tables, or GRANT CREATE ON DATABASE "+replication.QuoteName(s.catalog.Database)+" TO "+name)
+			s.command("setup")+" as the owner of the tables, or GRANT CREATE ON DATABASE "+replication.QuoteIdent(s.catalog.Database)+" TO "+name)
 	}
 }
 
@@ -166,7 +167,7 @@ func (s *sourceLook) transactions() {
 	c := s.catalog
 	patience := s.Relay.LongTransaction
 	if patience == 0 {
-		patience = replication.LongTransaction
+		patience = catalog.LongTransaction
 	}
 	switch t := c.Oldest; {
 	case t == nil:

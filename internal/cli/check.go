@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/check"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/debezium"
@@ -94,11 +95,11 @@ func (a *app) takeover(ctx context.Context, cfg *config.Config, file, offsets st
 		f.where = []string{"source: " + address(setup.Conn)}
 		return f
 	}
-	if t.Catalog, err = replication.Inspect(ctx, setup.Conn, setup.Publication, setup.Slot); err != nil {
+	if t.Catalog, err = catalog.Inspect(ctx, setup.Conn, setup.Publication, setup.Slot); err != nil {
 		return nil, elsewhere(err)
 	}
 	if t.Catalog.Publication != nil && len(setup.Tables) > 0 {
-		t.Covers = replication.Covers(ctx, setup.Conn, setup.Publication, setup.Tables)
+		t.Covers = catalog.Covers(ctx, setup.Conn, setup.Publication, setup.Tables)
 		if t.Covers != nil && !errors.Is(t.Covers, replication.ErrPublication) && !errors.Is(t.Covers, replication.ErrConfig) {
 			return nil, elsewhere(t.Covers)
 		}

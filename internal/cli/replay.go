@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
@@ -124,8 +125,8 @@ func (r *replaying) run(ctx context.Context) error {
 }
 
 // selection is what the flags select.
-func (r *replaying) selection(cfg *config.Config) (replication.Selection, error) {
-	sel := replication.Selection{
+func (r *replaying) selection(cfg *config.Config) (catalog.Selection, error) {
+	sel := catalog.Selection{
 		Table: r.table, ID: cfg.Outbox.Columns.ID, Where: r.where, Since: *r.since, After: r.after, Limit: r.limit,
 	}
 	switch {
@@ -232,7 +233,7 @@ func (r *replaying) failed(ctx context.Context, err error) *failure {
 		f.advice, f.next = "", "correct what the reason names, or leave the row out with --where"
 	case table:
 		f.exit = relay.ExitUsage
-	case errors.Is(err, replication.ErrSelection), errors.Is(err, replication.ErrConfig), errors.Is(err, replication.ErrPublication):
+	case errors.Is(err, catalog.ErrSelection), errors.Is(err, replication.ErrConfig), errors.Is(err, replication.ErrPublication):
 		f.exit, f.advice, f.next = relay.ExitUsage, "", "correct it and do it again; nothing was sent"
 	case errors.Is(err, replication.ErrAccess):
 		f.next = "let the role read the table, or give the owner's --dsn"

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 )
 
 func (a *app) setup() *cobra.Command {
@@ -36,9 +36,9 @@ to the relay; the rows themselves are not touched.`,
 		if err != nil {
 			return failed(err)
 		}
-		do := replication.Setup
+		do := catalog.Setup
 		if *drop {
-			do = replication.Drop
+			do = catalog.Drop
 		}
 		steps, err := do(cmd.Context(), setupCfg)
 		a.printSteps(steps)
@@ -56,7 +56,7 @@ to the relay; the rows themselves are not touched.`,
 	return cmd
 }
 
-func (a *app) printSteps(steps []replication.Step) {
+func (a *app) printSteps(steps []catalog.Step) {
 	for _, step := range steps {
 		line := fmt.Sprintf("%-8s %s", step.Action, step.Object)
 		if step.LSN != 0 {
@@ -70,7 +70,7 @@ func (a *app) printSteps(steps []replication.Step) {
 }
 
 // printNext prints the command that comes after a setup.
-func (a *app) printNext(s *settings, cfg replication.SetupConfig) {
+func (a *app) printNext(s *settings, cfg catalog.SetupConfig) {
 	args := []string{"--dsn …", "--publication " + cfg.Publication, "--slot " + cfg.Slot, "--brokers …"}
 	if s.file != "" {
 		args = []string{"-c " + s.file}

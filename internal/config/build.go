@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
 	"github.com/outbox-cdc/outbox-cdc/internal/prune"
@@ -68,12 +69,12 @@ func (c *Config) rows(pg *pgx.ConnConfig) relay.Config {
 
 // Setup returns what publication and slot are made from, or an [*Error] with every key that
 // is missing.
-func (c *Config) Setup() (replication.SetupConfig, error) {
+func (c *Config) Setup() (catalog.SetupConfig, error) {
 	pg, err := c.source()
 	if err != nil {
-		return replication.SetupConfig{}, err
+		return catalog.SetupConfig{}, err
 	}
-	return replication.SetupConfig{
+	return catalog.SetupConfig{
 		Conn: &pg.Config, Publication: c.Source.Publication, Slot: c.Source.Slot, Tables: c.tables(),
 		Messages: len(c.Outbox.Messages) > 0, Updates: c.route().TakesUpdates(), Failover: c.Source.SlotFailover,
 	}, nil

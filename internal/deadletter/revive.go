@@ -6,9 +6,9 @@ import (
 	"fmt"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
-	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
@@ -93,7 +93,7 @@ func (r *Reviver) table(ctx context.Context, name string) (*decoder.Relation, er
 	if !known {
 		ctx, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
 		defer cancel()
-		t, err := replication.TableNamed(ctx, r.cfg.Source.Conn, name)
+		t, err := catalog.TableNamed(ctx, r.cfg.Source.Conn, name)
 		if err != nil {
 			return nil, err
 		}

@@ -5,14 +5,15 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/check"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
 // A Takeover is what is known of a slot that is to be taken over.
 type Takeover struct {
-	Catalog *replication.Catalog
-	Covers  error   // of the outbox tables by the publication: replication.Covers; nil: it does
+	Catalog *catalog.State
+	Covers  error   // of the outbox tables by the publication: catalog.Covers; nil: it does
 	Offset  *Offset // the connector's; nil: not known
 	Config  string  // the file of our configuration, for commands
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/check"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
@@ -14,10 +15,10 @@ import (
 // ready is a slot that can be taken over.
 func ready() Takeover {
 	return Takeover{
-		Catalog: &replication.Catalog{
+		Catalog: &catalog.State{
 			ServerVersion: 170010, Database: "app", WALLevel: "logical", WALEnd: 0x5000, PublicationName: "p", SlotName: "s",
-			Publication: &replication.Publication{Name: "p", Insert: true},
-			Slot:        &replication.Slot{Name: "s", Plugin: "pgoutput", Database: "app", ConfirmedFlushLSN: 0x1000, WALStatus: "reserved"},
+			Publication: &catalog.Publication{Name: "p", Insert: true},
+			Slot:        &catalog.Slot{Name: "s", Plugin: "pgoutput", Database: "app", ConfirmedFlushLSN: 0x1000, WALStatus: "reserved"},
 		},
 		Offset: &Offset{Server: "shop", LSN: 0x2000, LSNProc: 0x2000, LSNCommit: 0x2000, TxID: 7},
 		Config: "outbox-cdc.yaml",

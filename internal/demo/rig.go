@@ -19,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
@@ -258,14 +259,14 @@ func (r *rig) tables(ctx context.Context, _ func(string)) (string, error) {
 
 // slot makes publication and slot.
 func (r *rig) slot(ctx context.Context, _ func(string)) (string, error) {
-	cfg := replication.SetupConfig{
+	cfg := catalog.SetupConfig{
 		Conn: r.source, Publication: r.names.object, Slot: r.names.object, Tables: []string{r.names.table()},
 	}
 	r.laterAt(r.opts.DSN != "", func(ctx context.Context) error { // even after an error: the publication may be there
-		_, err := replication.Drop(ctx, cfg)
+		_, err := catalog.Drop(ctx, cfg)
 		return err
 	})
-	steps, err := replication.Setup(ctx, cfg)
+	steps, err := catalog.Setup(ctx, cfg)
 	if err != nil {
 		return "", err
 	}

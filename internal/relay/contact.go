@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
@@ -30,9 +31,9 @@ func (c *Relay) firstContact(ctx context.Context, retry *retry) error {
 	g.Go(func() error {
 		var last error // of an attempt that was not cut short
 		for {
-			catalog, err := c.prepare(both)
-			if create = c.creates(catalog, err); create || err == nil {
-				c.catalog = catalog
+			state, err := c.prepare(both)
+			if create = c.creates(state, err); create || err == nil {
+				c.catalog = state
 				retry.succeeded()
 				return nil
 			}
@@ -79,27 +80,27 @@ func (c *Relay) closeSink() {
 
 // prepare reads the source's catalog and checks that what the publication sends can become
 // records. With an error from that check it returns the catalog too.
-func (c *Relay) prepare(ctx context.Context) (*replication.Catalog, error) {
+func (c *Relay) prepare(ctx context.Context) (*catalog.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.StartupTimeout)
 	defer cancel()
-	catalog, err := replication.Inspect(ctx, c.cfg.Source.Conn, c.cfg.Source.Publication, c.cfg.Source.Slot)
+	state, err := catalog.Inspect(ctx, c.cfg.Source.Conn, c.cfg.Source.Publication, c.cfg.Source.Slot)
 	if err != nil {
 		return nil, err
 	}
-	catalog.Messages = len(c.cfg.Messages) > 0
-	if err := catalog.Verify(); err != nil {
-		return catalog, err
+	state.Messages = len(c.cfg.Messages) > 0
+	if err := state.Verify(); err != nil {
+		return state, err
 	}
-	return catalog, c.checker.check(catalog, c.describe(ctx))
+	return state, c.checker.check(state, c.describe(ctx))
 }
 
 // creates reports whether err is that publication and slot, or the slot alone, do not exist and
 // are to be created.
-func (c *Relay) creates(catalog *replication.Catalog, err error) bool {
+func (c *Relay) creates(state *catalog.State, err error) bool {
 	switch {
-	case catalog == nil || catalog.Slot != nil:
+	case state == nil || state.Slot != nil:
 		return false
-	case catalog.Publication != nil:
+	case state.Publication != nil:
 		return c.cfg.CreateSlot && errors.Is(err, replication.ErrSlotMissing)
 	default:
 		return c.cfg.Create && (errors.Is(err, replication.ErrPublication) || errors.Is(err, replication.ErrSlotMissing))
@@ -109,25 +110,25 @@ func (c *Relay) creates(catalog *replication.Catalog, err error) bool {
 // create makes what creates has found missing, unless a position is recorded.
 func (c *Relay) create(ctx context.Context) error {
 	if err := c.recorder.left(ctx, c.cfg.Source.Slot); err != nil {
-		if catalog, again := c.prepare(ctx); again == nil { // another instance has made them meanwhile
-			c.catalog = catalog
+		if state, again := c.prepare(ctx); again == nil { // another instance has made them meanwhile
+			c.catalog = state
 			return nil
 		}
 		return err
 	}
-	cfg := replication.SetupConfig{
+	cfg := catalog.SetupConfig{
 		Conn: c.cfg.Source.Conn, Publication: c.cfg.Source.Publication, Slot: c.cfg.Source.Slot, Tables: c.cfg.Tables,
 		Messages: len(c.cfg.Messages) > 0, Failover: c.cfg.SlotFailover, Updates: c.cfg.Route.TakesUpdates(),
 	}
-	var steps []replication.Step
+	var steps []catalog.Step
 	var err error
 	if c.cfg.InitialCopy {
 		if err := c.recorder.intend(ctx, c.catalog.SystemID, cfg.Slot); err != nil {
 			return err
 		}
-		steps, c.copy, err = replication.SetupCopy(ctx, c.cfg.Source, cfg)
+		steps, c.copy, err = catalog.SetupCopy(ctx, c.cfg.Source, cfg)
 	} else {
-		steps, err = replication.Setup(ctx, cfg)
+		steps, err = catalog.Setup(ctx, cfg)
 	}
 	for _, s := range steps {
 		c.log.InfoContext(ctx, "set up", slog.String("object", s.Object), slog.String("action", s.Action))

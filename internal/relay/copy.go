@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
-	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
 // The initial copy sends the rows that were in the tables when the slot was made, while the
@@ -26,14 +26,14 @@ var errCopyLeft = errors.New("the initial copy that an earlier start began is no
 // An initialCopy is what a session has to send before the stream.
 type initialCopy struct {
 	point pglogrepl.LSN // from which the slot delivers
-	open  func(context.Context) (*replication.Copy, error)
+	open  func(context.Context) (*catalog.Copy, error)
 	done  func()          // every row is acknowledged
 	lost  <-chan struct{} // closed when the stream has ended, and with it our hold on the slot
 	log   *slog.Logger
 }
 
 // copying returns the copy that a session has to begin with, nil if there is none.
-func (c *Relay) copying(ctx context.Context, slot *replication.Slot) (*initialCopy, error) {
+func (c *Relay) copying(ctx context.Context, slot *catalog.Slot) (*initialCopy, error) {
 	if !c.recorder.copying() {
 		if c.cfg.InitialCopy && c.recorder.last.EndLSN == 0 {
 			c.log.WarnContext(ctx, "no initial copy: the slot was there already; rows from before it are not sent")
@@ -48,14 +48,14 @@ func (c *Relay) copying(ctx context.Context, slot *replication.Slot) (*initialCo
 
 // openCopy returns the copy of the slot that this start has made, the first time, and after
 // that one of what is in the tables now.
-func (c *Relay) openCopy(ctx context.Context) (*replication.Copy, error) {
+func (c *Relay) openCopy(ctx context.Context) (*catalog.Copy, error) {
 	if made := c.copy; made != nil {
 		c.copy = nil
 		return made, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.StartupTimeout)
 	defer cancel()
-	return replication.OpenCopy(ctx, c.cfg.Source)
+	return catalog.OpenCopy(ctx, c.cfg.Source)
 }
 
 // closeCopy closes a copy that no session has begun with.
@@ -105,7 +105,7 @@ func (p *publication) sendCopy(ctx context.Context, stop <-chan struct{}) (stopp
 }
 
 // copyTable sends the rows of a table as if they were inserted now.
-func (p *publication) copyTable(ctx context.Context, stop <-chan struct{}, c *replication.Copy, t *replication.Table) error {
+func (p *publication) copyTable(ctx context.Context, stop <-chan struct{}, c *catalog.Copy, t *catalog.Table) error {
 	row := decoder.Insert{Relation: Relation(*t)}
 	return c.Rows(ctx, t, func(values [][]byte) error {
 		if stopped, err := p.settle(ctx, stop, p.maxSpan-1); err != nil {

@@ -5,9 +5,9 @@ import (
 	"slices"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
-	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
 // describe asks the source's catalog about a relation, over a connection that is open no
@@ -16,7 +16,7 @@ func (c *Relay) describe(ctx context.Context) encode.Describe {
 	return func(rel *decoder.Relation) ([]connect.Column, error) {
 		ctx, cancel := context.WithTimeout(ctx, c.cfg.StartupTimeout)
 		defer cancel()
-		described, err := replication.Describe(ctx, c.cfg.Source.Conn, rel.OID)
+		described, err := catalog.Describe(ctx, c.cfg.Source.Conn, rel.OID)
 		var columns []connect.Column
 		for _, d := range described {
 			columns = append(columns, connect.Column{Name: d.Name, Type: dataType(d.Type), Nullable: d.Nullable, Default: d.Default})
@@ -25,7 +25,7 @@ func (c *Relay) describe(ctx context.Context) encode.Describe {
 	}
 }
 
-func dataType(t replication.TypeDescription) connect.Type {
+func dataType(t catalog.TypeDescription) connect.Type {
 	data := connect.Type{OID: t.OID, Name: t.Name, Kind: t.Kind, Modifier: t.Modifier, Labels: t.Labels}
 	if t.Elem != nil {
 		data.Elem = new(dataType(*t.Elem))
@@ -42,12 +42,12 @@ type checker struct {
 
 // check returns a *[encode.ColumnError] for the first table that cannot be relayed, or why that
 // is not known.
-func (c *checker) check(catalog *replication.Catalog, describe encode.Describe) error {
-	if catalog.Publication == nil {
+func (c *checker) check(state *catalog.State, describe encode.Describe) error {
+	if state.Publication == nil {
 		return nil
 	}
 	c.router.SetDescribe(describe)
-	for _, t := range catalog.Publication.Tables {
+	for _, t := range state.Publication.Tables {
 		if err := c.router.Check(c.relation(t)); err != nil {
 			return err
 		}
@@ -55,7 +55,7 @@ func (c *checker) check(catalog *replication.Catalog, describe encode.Describe) 
 	return nil
 }
 
-func (c *checker) relation(t replication.Table) *decoder.Relation {
+func (c *checker) relation(t catalog.Table) *decoder.Relation {
 	rel := Relation(t)
 	known := c.known[rel.OID]
 	if known != nil && known.Namespace == rel.Namespace && known.Name == rel.Name && slices.Equal(known.Columns, rel.Columns) {

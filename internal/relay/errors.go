@@ -9,6 +9,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
@@ -82,7 +83,7 @@ func faults() []fault {
 		{as[*ChangeError], ExitNoDelivery, never, adviseChange},
 		{is(replication.ErrPublication), ExitNoDelivery, never, ""},
 		{is(replication.ErrSlotMissing), ExitSlotLost, never, ""},
-		{is(replication.ErrSlotLost), ExitSlotLost, never, ""},
+		{is(catalog.ErrSlotLost), ExitSlotLost, never, ""},
 		{is(replication.ErrConfig), ExitSource, never, ""},
 		{as[*checkpoint.GapError], ExitContinuity, never, adviseGap},
 		{is(errRecord), ExitContinuity, never, adviseRecord},

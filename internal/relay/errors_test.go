@@ -15,6 +15,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
@@ -24,10 +25,11 @@ import (
 var sentinels = map[string]map[string]error{
 	"../../replication/errors.go": {
 		"ErrUnreachable": replication.ErrUnreachable, "ErrAccess": replication.ErrAccess, "ErrSlotMissing": replication.ErrSlotMissing,
-		"ErrSlotLost": replication.ErrSlotLost, "ErrSlotInUse": replication.ErrSlotInUse, "ErrBusy": replication.ErrBusy,
+		"ErrSlotInUse": replication.ErrSlotInUse, "ErrBusy": replication.ErrBusy,
 		"ErrPublication": replication.ErrPublication, "ErrRow": replication.ErrRow, "ErrServerStopping": replication.ErrServerStopping,
 		"ErrConfig": replication.ErrConfig,
 	},
+	"../catalog/errors.go": {"ErrSlotLost": catalog.ErrSlotLost},
 	"../../sink/kafka/errors.go": {
 		"ErrUnreachable": kafka.ErrUnreachable, "ErrAccess": kafka.ErrAccess, "ErrTopicMissing": kafka.ErrTopicMissing,
 		"ErrFenced": kafka.ErrFenced, "ErrFatal": kafka.ErrFatal,
@@ -57,7 +59,7 @@ func TestEveryFault(t *testing.T) {
 		"truncate":             {&ChangeError{Kind: "TRUNCATE"}, 13, never, "ALTER PUBLICATION <publication> SET"},
 		"publication":          {replication.ErrPublication, 13, never, ""},
 		"no slot":              {replication.ErrSlotMissing, 11, never, ""},
-		"lost slot":            {replication.ErrSlotLost, 11, never, ""},
+		"lost slot":            {catalog.ErrSlotLost, 11, never, ""},
 		"setting":              {replication.ErrConfig, 10, never, ""},
 		"gap":                  {&checkpoint.GapError{Recorded: recorded}, 15, never, "--accept-gap"},
 		"unreadable record":    {errRecord, 15, never, "position_topic"},
@@ -77,7 +79,7 @@ func TestEveryFault(t *testing.T) {
 		"anything else":        {errors.New("never heard of"), 1, briefly, ""},
 
 		// An error that wraps two is what a person must mend.
-		"lost, and in use":                 {fmt.Errorf("%w: %w", replication.ErrSlotInUse, replication.ErrSlotLost), 11, never, ""},
+		"lost, and in use":                 {fmt.Errorf("%w: %w", replication.ErrSlotInUse, catalog.ErrSlotLost), 11, never, ""},
 		"bad row while the source is lost": {errors.Join(replication.ErrUnreachable, &DeliveryError{Err: &encode.RowError{}}), 14, never, "dead-letter"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -145,7 +147,7 @@ func TestPatience(t *testing.T) {
 		err          error
 		first, later time.Duration // how long is waited; forever stands for without end
 	}{
-		"slot lost":      {replication.ErrSlotLost, 0, 0},
+		"slot lost":      {catalog.ErrSlotLost, 0, 0},
 		"password":       {replication.ErrAccess, 0, limit},
 		"Kafka's":        {kafka.ErrAccess, 0, limit},
 		"anything else":  {errors.New("never heard of"), 0, limit},

@@ -6,6 +6,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
@@ -34,7 +35,7 @@ type publication struct {
 	// published is what the publication sent when the session began. Deleting delivered
 	// rows is housekeeping and ignored; a kind of change that comes although it was not
 	// published means that somebody changed the publication.
-	published *replication.Publication
+	published *catalog.Publication
 
 	updates  updates
 	messages []string     // prefixes of the logical messages that are rows

@@ -13,6 +13,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -131,11 +132,11 @@ type Relay struct {
 
 	register *kafka.Register // nil: no PositionTopic
 	recorder *recorder
-	history  replication.History  // of the source; the watcher's while a session runs
-	catalog  *replication.Catalog // read by the first contact for the first session
-	position position             // what the last session left
-	skip     *skip                // nil: no SkipTo
-	copy     *replication.Copy    // of the slot that this start has made; nil: none, or in use
+	history  catalog.History // of the source; the watcher's while a session runs
+	catalog  *catalog.State  // read by the first contact for the first session
+	position position        // what the last session left
+	skip     *skip           // nil: no SkipTo
+	copy     *catalog.Copy   // of the slot that this start has made; nil: none, or in use
 }
 
 // New returns a Relay. It contacts nobody; cfg is checked as far as that is possible
@@ -159,7 +160,7 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 		deadLetters: newDeadLetters(cfg.DeadLetterTopic, cfg.Source.Slot, log),
 		recorder:    newRecorder(nil, cfg.AcceptGap, log),
 		skip:        newSkip(cfg.SkipTo, log),
-		history:     replication.History{LongTransaction: cfg.LongTransaction},
+		history:     catalog.History{LongTransaction: cfg.LongTransaction},
 	}
 	return c, nil
 }
@@ -208,15 +209,15 @@ func unlessStopped(ctx context.Context, err error) error {
 // to the next one.
 func (c *Relay) session(ctx context.Context, retry *retry) error {
 	defer c.closeCopy(ctx)
-	catalog := c.catalog
+	state := c.catalog
 	c.catalog = nil
-	if catalog == nil {
+	if state == nil {
 		var err error
-		if catalog, err = c.prepare(ctx); err != nil {
+		if state, err = c.prepare(ctx); err != nil {
 			return unlessStopped(ctx, err)
 		}
 	}
-	if err := c.look(ctx, catalog); err != nil {
+	if err := c.look(ctx, state); err != nil {
 		return err
 	}
 	if err := c.recorder.restore(ctx); err != nil {
@@ -229,26 +230,26 @@ func (c *Relay) session(ctx context.Context, retry *retry) error {
 		return unlessStopped(ctx, err)
 	}
 	e := epoch{system: stream.System(), slot: c.cfg.Source.Slot}
-	start, lost, err := c.resume(ctx, e, stream.WALEnd(), catalog.Slot)
+	start, lost, err := c.resume(ctx, e, stream.WALEnd(), state.Slot)
 	if _, gap := errors.AsType[*checkpoint.GapError](err); gap {
 		// Slot and record may have been looked at on both sides of a failover.
-		err = cmp.Or(c.hold(contact, catalog.Slot), err)
+		err = cmp.Or(c.hold(contact, state.Slot), err)
 	}
 	var initial *initialCopy
 	if err == nil {
-		initial, err = c.copying(ctx, catalog.Slot)
+		initial, err = c.copying(ctx, state.Slot)
 	}
 	if initial != nil {
 		lost = cut{} // of a copy: the next one has other rows
 	}
 	if err == nil {
-		err = c.skip.begin(e, start, catalog.Slot.ConfirmedFlushLSN, stream.WALEnd())
+		err = c.skip.begin(e, start, state.Slot.ConfirmedFlushLSN, stream.WALEnd())
 	}
 	if err == nil {
-		err = stream.Start(contact, start)
+		err = catalog.Diagnose(contact, stream.Config(), stream.Start(contact, start))
 	}
 	if err == nil {
-		err = c.hold(contact, catalog.Slot)
+		err = c.hold(contact, state.Slot)
 	}
 	if err != nil {
 		_ = stream.Close(contact, 0)
@@ -257,10 +258,10 @@ func (c *Relay) session(ctx context.Context, retry *retry) error {
 	retry.succeeded()
 	retry.strict = false
 	c.phase.enter(Streaming, nil)
-	c.logStart(ctx, stream, start, catalog)
+	c.logStart(ctx, stream, start, state)
 
 	producer := c.client.Load().NewProducer()
-	s := newSession(c, stream, producer, start, lost, catalog.Publication)
+	s := newSession(c, stream, producer, start, lost, state.Publication)
 	s.publication.describe, s.publication.copy = c.describe, initial
 	if spans := s.publication.spans; spans != nil {
 		producer.SetDelivered(spans.delivered)
@@ -268,7 +269,7 @@ func (c *Relay) session(ctx context.Context, retry *retry) error {
 	}
 	producer.SetSubstitute(s.deadRecord)
 	producer.SetGuard(stream.Lapsed)
-	s.watch = c.newWatcher(stream, catalog).run
+	s.watch = c.newWatcher(stream, state).run
 	err = s.run(ctx)
 	c.position = position{epoch: e, confirmed: s.tracker.Confirmed(), cut: s.publication.rest()}
 	c.log.InfoContext(ctx, "session ended",
@@ -279,11 +280,11 @@ func (c *Relay) session(ctx context.Context, retry *retry) error {
 // hold demands, when the slot is ours, that it and the record are still those the session was
 // begun with. A session of another instance may have ended in between, or the server may be
 // another one since.
-func (c *Relay) hold(ctx context.Context, begun *replication.Slot) error {
+func (c *Relay) hold(ctx context.Context, begun *catalog.Slot) error {
 	if err := c.recorder.hold(ctx); err != nil {
 		return err
 	}
-	now, err := replication.Inspect(ctx, c.cfg.Source.Conn, c.cfg.Source.Publication, c.cfg.Source.Slot)
+	now, err := catalog.Inspect(ctx, c.cfg.Source.Conn, c.cfg.Source.Publication, c.cfg.Source.Slot)
 	if err != nil {
 		return err
 	}
@@ -295,7 +296,7 @@ func (c *Relay) hold(ctx context.Context, begun *replication.Slot) error {
 
 // resume returns where the next session starts: where the last one of this process ended,
 // else where the recorder says, else at 0/0, which leaves the choice to the slot.
-func (c *Relay) resume(ctx context.Context, e epoch, walEnd pglogrepl.LSN, slot *replication.Slot) (pglogrepl.LSN, cut, error) {
+func (c *Relay) resume(ctx context.Context, e epoch, walEnd pglogrepl.LSN, slot *catalog.Slot) (pglogrepl.LSN, cut, error) {
 	recorded, err := c.recorder.resume(ctx, checkpoint.Server{
 		SystemID: e.system.ID, Timeline: e.system.Timeline, Slot: e.slot,
 		Confirmed: slot.ConfirmedFlushLSN, WALEnd: walEnd,
@@ -307,13 +308,13 @@ func (c *Relay) resume(ctx context.Context, e epoch, walEnd pglogrepl.LSN, slot 
 	return max(start, recorded), lost, nil
 }
 
-func (c *Relay) logStart(ctx context.Context, stream *replication.Stream, start pglogrepl.LSN, catalog *replication.Catalog) {
+func (c *Relay) logStart(ctx context.Context, stream *replication.Stream, start pglogrepl.LSN, state *catalog.State) {
 	c.log.InfoContext(ctx, "streaming",
-		slog.String("publication", catalog.Publication.Name),
+		slog.String("publication", state.Publication.Name),
 		slog.String("system_id", stream.System().ID),
 		slog.Int("timeline", int(stream.System().Timeline)),
 		slog.String("from", start.String()),
-		slog.String("slot_confirmed", catalog.Slot.ConfirmedFlushLSN.String()))
+		slog.String("slot_confirmed", state.Slot.ConfirmedFlushLSN.String()))
 	if t := stream.SenderTimeout(); t > 0 && c.cfg.DrainTimeout > t/2 {
 		c.log.WarnContext(ctx, "drain_timeout is more than half of the server's wal_sender_timeout: a slow stop may end in duplicates",
 			slog.Duration("drain_timeout", c.cfg.DrainTimeout), slog.Duration("wal_sender_timeout", t))
@@ -321,8 +322,8 @@ func (c *Relay) logStart(ctx context.Context, stream *replication.Stream, start 
 	if stream.Superuser() {
 		c.log.WarnContext(ctx, "the role is a superuser, and LOGIN and REPLICATION are enough")
 	}
-	if catalog.Publication.Update && !c.cfg.Route.TakesUpdates() {
+	if state.Publication.Update && !c.cfg.Route.TakesUpdates() {
 		c.log.WarnContext(ctx, "the publication also sends UPDATEs, and one of an outbox row ends the relay: SET (publish = 'insert')",
-			slog.String("publication", catalog.Publication.Name))
+			slog.String("publication", state.Publication.Name))
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -54,7 +55,7 @@ func sessionWith(tb testing.TB, cfg Config, src source, prod producer, start pgl
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return newSession(c, src, prod, start, lost, &replication.Publication{Insert: true, Update: true}), log
+	return newSession(c, src, prod, start, lost, &catalog.Publication{Insert: true, Update: true}), log
 }
 
 var errLost = fmt.Errorf("read: %w", replication.ErrUnreachable)
@@ -102,11 +103,11 @@ func TestDroppedUpdatesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		u := newUpdates(encode.UpdateWarn, slog.New(slog.NewTextHandler(&log, nil)))
-		rel := Relation(replication.Table{Schema: "public", Name: "outbox"})
+		rel := Relation(catalog.Table{Schema: "public", Name: "outbox"})
 		for range 3 {
 			u.drop(t.Context(), rel)
 		}
-		u.drop(t.Context(), Relation(replication.Table{Schema: "public", Name: "other"}))
+		u.drop(t.Context(), Relation(catalog.Table{Schema: "public", Name: "other"}))
 		time.Sleep(dropInterval)
 		u.drop(t.Context(), rel)
 		for _, want := range []string{"table=public.outbox number=1", "table=public.other number=1", "table=public.outbox number=3"} {
@@ -243,7 +244,7 @@ func TestSkip(t *testing.T) {
 				t.Fatal(err)
 			}
 			prod := newScriptedProducer()
-			s := newSession(c, &scriptedSource{script: script, err: errLost}, prod, start, cut{}, &replication.Publication{Insert: true})
+			s := newSession(c, &scriptedSource{script: script, err: errLost}, prod, start, cut{}, &catalog.Publication{Insert: true})
 			if err := s.run(t.Context()); !errors.Is(err, errLost) {
 				t.Fatalf("session ended with %v", err)
 			}

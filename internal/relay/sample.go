@@ -5,14 +5,14 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
-	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // CheckTable returns a *[encode.ColumnError] if rows of t cannot become records. Of cfg, Source.Conn,
 // Route and StartupTimeout count.
-func CheckTable(ctx context.Context, cfg Config, t replication.Table) error {
+func CheckTable(ctx context.Context, cfg Config, t catalog.Table) error {
 	router, err := NewRouter(ctx, cfg)
 	if err != nil {
 		return err
@@ -38,7 +38,7 @@ func Sample(ctx context.Context, cfg Config, table string, n int, visit func(rec
 	if err != nil {
 		return err
 	}
-	t, rows, err := replication.LastRows(ctx, cfg.Source.Conn, table, n)
+	t, rows, err := catalog.LastRows(ctx, cfg.Source.Conn, table, n)
 	if err != nil {
 		return err
 	}

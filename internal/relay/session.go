@@ -13,6 +13,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
@@ -57,7 +58,7 @@ type session struct {
 	behind error            // why the position left with server or record is not the last one; the same
 }
 
-func newSession(c *Relay, stream source, prod producer, start pglogrepl.LSN, lost cut, published *replication.Publication) *session {
+func newSession(c *Relay, stream source, prod producer, start pglogrepl.LSN, lost cut, published *catalog.Publication) *session {
 	tracker := checkpoint.New(start, c.confirmed)
 	c.flow.begin(tracker)
 	c.recorder.begin(tracker)

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pglogrepl"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
@@ -233,7 +234,7 @@ func sessionOf(tb testing.TB, src source, prod producer, start pglogrepl.LSN, lo
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return newSession(c, src, prod, start, lost, &replication.Publication{Insert: true})
+	return newSession(c, src, prod, start, lost, &catalog.Publication{Insert: true})
 }
 
 // A stop in the middle of a transaction reads on to its end, publishes nothing of the next
@@ -466,7 +467,7 @@ func TestUnexpectedChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &scriptedSource{script: script, err: replication.ErrServerStopping}
 		s := sessionOf(t, src, newScriptedProducer(), 0, cut{})
-		s.publication.published = &replication.Publication{Insert: true, Truncate: true}
+		s.publication.published = &catalog.Publication{Insert: true, Truncate: true}
 		if err := s.run(t.Context()); !errors.Is(err, replication.ErrServerStopping) || s.tracker.Confirmed() != 210 {
 			t.Errorf("session ended with %v at %s", err, s.tracker.Confirmed())
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
-	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
@@ -64,7 +64,7 @@ type SlotStat struct {
 // slotState is the part of Stat that the catalog tells.
 type slotState struct{ stat atomic.Pointer[SlotStat] }
 
-func (s *slotState) set(c *replication.Catalog) {
+func (s *slotState) set(c *catalog.State) {
 	st := SlotStat{ReadAt: c.ReadAt, WALEnd: c.WALEnd}
 	if slot := c.Slot; slot != nil {
 		st.Exists, st.WALStatus, st.RetainedBytes, st.SafeBytes = true, slot.WALStatus, slot.Retained(c.WALEnd), slot.SafeWALSize

@@ -2,11 +2,11 @@ package relay
 
 import (
 	"github.com/outbox-cdc/outbox-cdc/decoder"
-	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 )
 
 // Relation returns a table of the catalog as the stream would define it.
-func Relation(t replication.Table) *decoder.Relation {
+func Relation(t catalog.Table) *decoder.Relation {
 	rel := &decoder.Relation{OID: t.OID, Namespace: t.Schema, Name: t.Name}
 	for _, c := range t.Columns {
 		rel.Columns = append(rel.Columns, decoder.Column{Name: c.Name, TypeOID: c.TypeOID, TypeModifier: c.TypeModifier})

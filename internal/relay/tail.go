@@ -11,6 +11,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
@@ -60,19 +61,19 @@ func OpenTail(ctx context.Context, cfg Config, slot string, log *slog.Logger) (*
 	cfg = cfg.withDefaults()
 	contact, cancel := context.WithTimeout(ctx, cfg.StartupTimeout)
 	defer cancel()
-	stream, catalog, err := replication.OpenTail(contact, cfg.Source, slot, log)
+	stream, state, err := catalog.OpenTail(contact, cfg.Source, slot, log)
 	if err != nil {
 		return nil, err
 	}
-	if err := stream.Start(contact, 0); err != nil {
+	if err := catalog.Diagnose(contact, stream.Config(), stream.Start(contact, 0)); err != nil {
 		_ = stream.Close(contact, 0)
 		return nil, err
 	}
-	return newTail(cfg, router, stream, catalog.Publication, log), nil
+	return newTail(cfg, router, stream, state.Publication, log), nil
 }
 
 // newTail returns the Tail of a stream that has been started.
-func newTail(cfg Config, router *encode.Router, stream source, published *replication.Publication, log *slog.Logger) *Tail {
+func newTail(cfg Config, router *encode.Router, stream source, published *catalog.Publication, log *slog.Logger) *Tail {
 	t := &Tail{cfg: cfg, stream: stream, tracker: checkpoint.New(0, nil)}
 	f := new(flow)
 	f.begin(t.tracker)

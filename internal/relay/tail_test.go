@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pglogrepl"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
-	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
 func tailOf(t *testing.T, src source, deadLetterTopic string) *Tail {
@@ -25,7 +25,7 @@ func tailOf(t *testing.T, src source, deadLetterTopic string) *Tail {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newTail(cfg.withDefaults(), router, src, &replication.Publication{Insert: true}, slog.New(slog.DiscardHandler))
+	return newTail(cfg.withDefaults(), router, src, &catalog.Publication{Insert: true}, slog.New(slog.DiscardHandler))
 }
 
 // updateOf is insertOf for a row that was changed.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
@@ -17,7 +18,7 @@ const (
 
 // An observer is what a watcher needs of the source beside the stream.
 type observer interface {
-	Catalog(ctx context.Context) (*replication.Catalog, error)
+	Inspect(ctx context.Context) (*catalog.State, error)
 	EmitSnapshot(ctx context.Context, prefix, label string) error
 	Close(ctx context.Context)
 }
@@ -31,8 +32,8 @@ type observer interface {
 type watcher struct {
 	observer observer
 	interval time.Duration
-	same     func(*replication.Catalog) bool // it is of the server that is streamed from
-	check    func(context.Context, *replication.Catalog) error
+	same     func(*catalog.State) bool // it is of the server that is streamed from
+	check    func(context.Context, *catalog.State) error
 	rows     func() uint64 // handed to the sink so far
 	label    string        // of the snapshots
 	emits    bool
@@ -44,18 +45,18 @@ type watcher struct {
 	emitted uint64 // rows when the last snapshot was written
 }
 
-// newWatcher returns the watcher of a session that began with catalog.
-func (c *Relay) newWatcher(stream *replication.Stream, catalog *replication.Catalog) *watcher {
+// newWatcher returns the watcher of a session that began with state.
+func (c *Relay) newWatcher(stream *replication.Stream, state *catalog.State) *watcher {
 	rows := func() uint64 {
 		counts, _, _ := c.flow.snapshot()
 		return counts.rows
 	}
 	return &watcher{
-		observer: stream.Observe(), interval: c.cfg.WatchInterval,
-		same: func(now *replication.Catalog) bool {
-			return now.SystemID == stream.System().ID && now.InRecovery == catalog.InRecovery
+		observer: catalog.Observe(stream.Config()), interval: c.cfg.WatchInterval,
+		same: func(now *catalog.State) bool {
+			return now.SystemID == stream.System().ID && now.InRecovery == state.InRecovery
 		},
-		check: func(ctx context.Context, now *replication.Catalog) error {
+		check: func(ctx context.Context, now *catalog.State) error {
 			return errors.Join(c.look(ctx, now), c.stillRoutable(ctx, now))
 		},
 		rows: rows, emitted: rows(), label: c.cfg.Name, emits: c.cfg.Source.MessagePrefix != "",
@@ -94,8 +95,8 @@ var errOtherServer = errors.New("another server answered than the one that is st
 func (w *watcher) look(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	catalog, err := w.observer.Catalog(limited)
-	if err == nil && !w.same(catalog) {
+	state, err := w.observer.Inspect(limited)
+	if err == nil && !w.same(state) {
 		w.observer.Close(ctx)
 		err = errOtherServer
 	}
@@ -113,7 +114,7 @@ func (w *watcher) look(ctx context.Context) error {
 	if err != nil {
 		return nil // the stream decides whether the source is lost
 	}
-	return w.check(ctx, catalog)
+	return w.check(ctx, state)
 }
 
 // emit writes a snapshot if rows have been sent since the last one. After a failure it
@@ -137,10 +138,10 @@ func (w *watcher) emit(ctx context.Context) {
 	}
 }
 
-// look compares a catalog with what was seen before in the life of the process.
-func (c *Relay) look(ctx context.Context, catalog *replication.Catalog) error {
-	c.slot.set(catalog)
-	warnings, err := c.history.Look(catalog)
+// look compares state with what was seen before in the life of the process.
+func (c *Relay) look(ctx context.Context, state *catalog.State) error {
+	c.slot.set(state)
+	warnings, err := c.history.Look(state)
 	for _, w := range warnings {
 		level := slog.LevelWarn
 		if w.Over {
@@ -153,8 +154,8 @@ func (c *Relay) look(ctx context.Context, catalog *replication.Catalog) error {
 
 // stillRoutable says that a published table cannot be relayed any more. That the catalog does
 // not say is left to the stream.
-func (c *Relay) stillRoutable(ctx context.Context, catalog *replication.Catalog) error {
-	err := c.checker.check(catalog, c.describe(ctx))
+func (c *Relay) stillRoutable(ctx context.Context, state *catalog.State) error {
+	err := c.checker.check(state, c.describe(ctx))
 	if err == nil || as[*encode.ColumnError](err) {
 		return err
 	}

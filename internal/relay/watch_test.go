@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
@@ -27,11 +28,11 @@ type scriptedObserver struct {
 }
 
 type step struct {
-	catalog *replication.Catalog
+	catalog *catalog.State
 	err     error
 }
 
-func (o *scriptedObserver) Catalog(context.Context) (*replication.Catalog, error) {
+func (o *scriptedObserver) Inspect(context.Context) (*catalog.State, error) {
 	o.note("look")
 	s := o.looks[0]
 	if len(o.looks) > 1 {
@@ -52,19 +53,19 @@ func (o *scriptedObserver) note(what string) {
 }
 
 // sound is a catalog of an outbox with the columns.
-func sound(columns ...string) *replication.Catalog {
-	table := replication.Table{OID: outboxOID, Schema: "public", Name: "outbox"}
+func sound(columns ...string) *catalog.State {
+	table := catalog.Table{OID: outboxOID, Schema: "public", Name: "outbox"}
 	for _, c := range columns {
-		table.Columns = append(table.Columns, replication.Column{Name: c, TypeOID: 25, TypeName: "text"})
+		table.Columns = append(table.Columns, catalog.Column{Name: c, TypeOID: 25, TypeName: "text"})
 	}
-	return &replication.Catalog{
+	return &catalog.State{
 		SystemID: "7", SlotName: "slot", PublicationName: "pub", ReadAt: time.Now(), WALEnd: 0x2000,
-		Publication: &replication.Publication{Name: "pub", Insert: true, Tables: []replication.Table{table}},
-		Slot:        &replication.Slot{Name: "slot", Plugin: "pgoutput", WALStatus: "reserved", RestartLSN: 0x1000, ConfirmedFlushLSN: 0x1800},
+		Publication: &catalog.Publication{Name: "pub", Insert: true, Tables: []catalog.Table{table}},
+		Slot:        &catalog.Slot{Name: "slot", Plugin: "pgoutput", WALStatus: "reserved", RestartLSN: 0x1000, ConfirmedFlushLSN: 0x1800},
 	}
 }
 
-func outbox() *replication.Catalog {
+func outbox() *catalog.State {
 	return sound("id", "aggregatetype", "aggregateid", "type", "payload")
 }
 
@@ -91,8 +92,8 @@ func newWatch(t *testing.T, looks ...step) *watch {
 	w.relay = c
 	w.watcher = &watcher{
 		observer: w.observer, interval: 10 * time.Second, log: log, label: "orders",
-		same: func(c *replication.Catalog) bool { return c.SystemID == "7" },
-		check: func(ctx context.Context, now *replication.Catalog) error {
+		same: func(c *catalog.State) bool { return c.SystemID == "7" },
+		check: func(ctx context.Context, now *catalog.State) error {
 			return errors.Join(c.look(ctx, now), c.stillRoutable(ctx, now))
 		},
 		rows: w.rows.Load,
@@ -113,22 +114,22 @@ func (w *watch) logged(text string) int {
 
 // A look that finds that rows are left out ends the watch with the exit code of that.
 func TestWatchEnds(t *testing.T) {
-	change := func(f func(c *replication.Catalog)) *replication.Catalog {
+	change := func(f func(c *catalog.State)) *catalog.State {
 		c := outbox()
 		f(c)
 		return c
 	}
 	for name, tc := range map[string]struct {
-		found *replication.Catalog
+		found *catalog.State
 		exit  int
 	}{
-		"publication dropped":    {change(func(c *replication.Catalog) { c.Publication = nil }), ExitNoDelivery},
-		"table removed":          {change(func(c *replication.Catalog) { c.Publication.Tables = nil }), ExitNoDelivery},
+		"publication dropped":    {change(func(c *catalog.State) { c.Publication = nil }), ExitNoDelivery},
+		"table removed":          {change(func(c *catalog.State) { c.Publication.Tables = nil }), ExitNoDelivery},
 		"column dropped":         {sound("id", "aggregatetype", "type", "payload"), ExitNoDelivery},
-		"slot dropped":           {change(func(c *replication.Catalog) { c.Slot = nil }), ExitSlotLost},
-		"slot lost":              {change(func(c *replication.Catalog) { c.Slot.WALStatus = "lost" }), ExitSlotLost},
+		"slot dropped":           {change(func(c *catalog.State) { c.Slot = nil }), ExitSlotLost},
+		"slot lost":              {change(func(c *catalog.State) { c.Slot.WALStatus = "lost" }), ExitSlotLost},
 		"nothing":                {outbox(), ExitOK},
-		"of another server":      {change(func(c *replication.Catalog) { c.SystemID, c.Slot, c.Publication = "8", nil, nil }), ExitOK},
+		"of another server":      {change(func(c *catalog.State) { c.SystemID, c.Slot, c.Publication = "8", nil, nil }), ExitOK},
 		"table without the type": {sound("id", "aggregatetype", "aggregateid", "payload"), ExitNoDelivery},
 	} {
 		t.Run(name, func(t *testing.T) {

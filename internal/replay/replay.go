@@ -11,9 +11,9 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
-	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
@@ -38,7 +38,7 @@ func (e *RowError) Unwrap() error { return e.Err }
 
 // A Replay is rows about to be sent again. It belongs to one goroutine and must be closed.
 type Replay struct {
-	Rows *replication.Rows
+	Rows *catalog.Rows
 
 	cfg    relay.Config
 	log    *slog.Logger
@@ -50,8 +50,8 @@ type Replay struct {
 
 // Open selects the rows. Of cfg, Source.Conn, Route, Sink, StartupTimeout and DrainTimeout count.
 // The error is a *[encode.ColumnError] if rows of the table cannot become records.
-func Open(ctx context.Context, cfg relay.Config, sel replication.Selection, log *slog.Logger) (*Replay, error) {
-	rows, err := replication.Select(ctx, cfg.Source, sel)
+func Open(ctx context.Context, cfg relay.Config, sel catalog.Selection, log *slog.Logger) (*Replay, error) {
+	rows, err := catalog.Select(ctx, cfg.Source, sel)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func Open(ctx context.Context, cfg relay.Config, sel replication.Selection, log 
 		rows.Close(ctx)
 		return nil, err
 	}
-	r.id = slices.IndexFunc(rows.Table.Columns, func(c replication.Column) bool { return c.Name == sel.ID })
+	r.id = slices.IndexFunc(rows.Table.Columns, func(c catalog.Column) bool { return c.Name == sel.ID })
 	return r, nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/admin"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
@@ -34,7 +35,7 @@ type Config struct {
 // An Asker asks, again and again. It belongs to one goroutine at a time and must be closed.
 type Asker struct {
 	cfg      Config
-	observer *replication.Observer
+	observer *catalog.Observer
 	client   *admin.Client // nil: refused, or the relay is not to be asked
 	refused  error
 
@@ -44,7 +45,7 @@ type Asker struct {
 
 // New returns an Asker. It contacts nobody.
 func New(cfg Config) *Asker {
-	a := &Asker{cfg: cfg, observer: replication.ObserveSlot(cfg.Conn, cfg.Slot)}
+	a := &Asker{cfg: cfg, observer: catalog.ObserveSlot(cfg.Conn, cfg.Slot)}
 	if cfg.Admin != "" {
 		a.client, a.refused = admin.NewClient(cfg.Admin)
 	}
@@ -72,22 +73,22 @@ func (a *Asker) Ask(ctx context.Context) *Report {
 
 func (a *Asker) postgres(ctx context.Context) Postgres {
 	p := Postgres{Address: a.cfg.Address}
-	catalog, err := a.observer.Slot(ctx)
+	state, err := a.observer.InspectSlot(ctx)
 	if err != nil {
 		p.Error, p.ExitCode, p.Advice = oneLine(err), relay.ExitCode(err), a.named(relay.Advice(err))
 		return p
 	}
-	p.Version, p.LogEnd = catalog.ServerVersion, catalog.WALEnd.String()
-	if t := catalog.Oldest; t != nil {
+	p.Version, p.LogEnd = state.ServerVersion, state.WALEnd.String()
+	if t := state.Oldest; t != nil {
 		p.Oldest = &Transaction{PID: t.PID, GID: t.GID, User: t.User, App: t.Application, Age: t.Age.Seconds()}
 	}
-	if s := catalog.Slot; s != nil {
-		a.reserve.Note(catalog.ReadAt, s.SafeWALSize)
+	if s := state.Slot; s != nil {
+		a.reserve.Note(state.ReadAt, s.SafeWALSize)
 		p.Slot = &Slot{
 			Name: s.Name, Active: s.Active, ActivePID: s.ActivePID,
 			Confirmed: s.ConfirmedFlushLSN.String(), Restart: s.RestartLSN.String(),
 			WALStatus: s.WALStatus, Invalidation: s.InvalidationReason,
-			NotConfirmed: behind(s.ConfirmedFlushLSN, catalog.WALEnd), Retained: s.Retained(catalog.WALEnd), Safe: s.SafeWALSize,
+			NotConfirmed: behind(s.ConfirmedFlushLSN, state.WALEnd), Retained: s.Retained(state.WALEnd), Safe: s.SafeWALSize,
 		}
 		if full := a.reserve.Full(); full > 0 {
 			p.Slot.TimeToFull = new(full.Seconds())

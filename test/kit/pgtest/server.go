@@ -150,3 +150,14 @@ func stop(srv *pgserver.Server) error {
 	defer cancel()
 	return srv.Stop(ctx)
 }
+
+// Eventually waits for a condition of a server, 15 s at most.
+func Eventually(tb testing.TB, what string, condition func() bool) {
+	tb.Helper()
+	for deadline := time.Now().Add(15 * time.Second); !condition(); {
+		if time.Now().After(deadline) {
+			tb.Fatalf("not within 15 s: %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}

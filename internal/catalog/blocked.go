@@ -1,0 +1,93 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// transactionHolders are the locks that every transaction that has written holds on its own
+// id: what the creation of a slot waits for.
+const transactionHolders = "l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock'"
+
+// tableHolders are the locks on tables that CREATE PUBLICATION waits for.
+func tableHolders(tables []tableRef) string {
+	var oids []string
+	for _, t := range tables {
+		oids = append(oids, strconv.FormatUint(uint64(t.oid), 10))
+	}
+	return "l.locktype = 'relation' AND l.mode NOT IN ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock')" +
+		" AND l.relation IN (" + strings.Join(oids, ", ") + ")"
+}
+
+// A holder is a transaction that holds a lock. What the role may not see is empty.
+type holder struct {
+	pid                                int32
+	user, database, application, state string
+	age, statement                     *float64 // seconds since it, and its last statement, began
+}
+
+func (h holder) String() string {
+	text := fmt.Sprintf("process %d: user %q, database %q, application %q", h.pid, h.user, h.database, h.application)
+	if h.state != "" {
+		text += ", " + h.state
+	}
+	if h.age != nil {
+		text += ", began " + ago(*h.age)
+	}
+	if h.statement != nil {
+		text += ", last statement " + ago(*h.statement)
+	}
+	return text
+}
+
+// A preparedTransaction holds its locks without a process.
+type preparedTransaction struct {
+	gid, owner, database string
+	age                  float64
+}
+
+func (p preparedTransaction) String() string {
+	return fmt.Sprintf("prepared transaction %q: user %q, database %q, prepared %s", p.gid, p.owner, p.database, ago(p.age))
+}
+
+func ago(seconds float64) string {
+	return time.Duration(seconds*float64(time.Second)).Round(time.Millisecond).String() + " ago"
+}
+
+// blocked completes the error of a lock that was not granted in time: which transactions
+// that are at least as old as the attempt hold one of the locks.
+func (s *setup) blocked(ctx context.Context, err error, holders string) error {
+	running, errRunning := query(ctx, s.conn, func(row pgx.CollectableRow) (h holder, err error) {
+		return h, row.Scan(&h.pid, &h.user, &h.database, &h.application, &h.state, &h.age, &h.statement)
+	}, "look for what holds the lock", `
+		SELECT l.pid, COALESCE(a.usename, ''), COALESCE(a.datname, ''), COALESCE(a.application_name, ''), COALESCE(a.state, ''),
+			extract(epoch FROM clock_timestamp() - a.xact_start)::float8,
+			extract(epoch FROM clock_timestamp() - a.query_start)::float8
+		FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+		WHERE l.granted AND l.pid <> pg_catalog.pg_backend_pid() AND `+holders+`
+			AND (a.xact_start IS NULL OR a.xact_start <= clock_timestamp() - $1::interval)
+		ORDER BY a.xact_start`, millis(s.cfg.LockTimeout)+" ms")
+	prepared, errPrepared := query(ctx, s.conn, func(row pgx.CollectableRow) (p preparedTransaction, err error) {
+		return p, row.Scan(&p.gid, &p.owner, &p.database, &p.age)
+	}, "look for prepared transactions", `
+		SELECT gid, owner, database, extract(epoch FROM clock_timestamp() - prepared)::float8
+		FROM pg_catalog.pg_prepared_xacts ORDER BY prepared`)
+	if err2 := errors.Join(errRunning, errPrepared); err2 != nil {
+		return fmt.Errorf("%w; and what holds the lock is not known: %w", err, err2)
+	}
+	var list strings.Builder
+	for _, h := range running {
+		list.WriteString("\n  " + h.String())
+	}
+	for _, p := range prepared {
+		list.WriteString("\n  " + p.String())
+	}
+	return fmt.Errorf("%w; it has to wait for these transactions, and gave up after %s; commit them, or end them with pg_terminate_backend(<process>) or ROLLBACK PREPARED, and try again:%s",
+		err, s.cfg.LockTimeout, list.String())
+}

@@ -1,0 +1,246 @@
+package catalog
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+)
+
+// rowsOf reads a Copy to its end: each row as "table: values".
+func rowsOf(t *testing.T, c *Copy) []string {
+	t.Helper()
+	var all []string
+	for _, table := range c.Tables {
+		err := c.Rows(t.Context(), &table, func(values [][]byte) error {
+			row := table.Name + ":"
+			for _, v := range values {
+				if v == nil {
+					row += " -"
+				} else {
+					row += " " + string(v)
+				}
+			}
+			all = append(all, row)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+// Every row is in the Copy or in the stream, whatever is being written while the slot is made.
+func TestSetupCopyLosesNothing(t *testing.T) {
+	pgtest.OldestAndNewest(t, func(t *testing.T, _ *pgserver.Server) {
+		srv := pgtest.Start(t, pgserver.Config{}) // the slot waits for every transaction of the server
+		db := pgtest.DatabaseOn(t, srv)
+		db.Exec(t, "CREATE TABLE outbox (id bigserial PRIMARY KEY, payload text)")
+		s := &source{DB: db, cfg: replication.Config{Conn: db.Config(t), Publication: "pub", Slot: "slot"}}
+
+		stop := make(chan struct{}, 1)
+		var writers sync.WaitGroup
+		for range 4 {
+			conn := db.Conn(t)
+			writers.Go(func() {
+				for len(stop) == 0 {
+					_, _ = conn.Exec(t.Context(), "INSERT INTO outbox (payload) VALUES ('a'), ('b'), ('c')")
+				}
+			})
+		}
+		time.Sleep(200 * time.Millisecond)
+		steps, c, err := SetupCopy(t.Context(), s.cfg, s.setup("outbox"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close(t.Context())
+		time.Sleep(200 * time.Millisecond)
+		stop <- struct{}{}
+		writers.Wait()
+		if c.Point != steps[1].LSN || c.Point == 0 {
+			t.Errorf("the copy divides the log at %s, the slot begins at %s", c.Point, steps[1].LSN)
+		}
+		copied := len(rowsOf(t, c))
+		total := pgtest.QueryRow[int](t, db, "SELECT count(*)::int FROM outbox")
+		stream := s.start(t)
+		db.Exec(t, "INSERT INTO outbox (payload) VALUES ('last')")
+		streamed := 0
+		readWhile(t, stream, func(data []byte) bool {
+			if data[0] == 'I' {
+				streamed++
+			}
+			return !strings.HasSuffix(string(data), "last")
+		})
+		if copied == 0 || copied == total || copied+streamed != total+1 {
+			t.Errorf("%d rows copied and %d streamed of %d", copied, streamed, total+1)
+		}
+	})
+}
+
+// What a Copy has: published columns, of the partitions too, not of heirs; in order.
+func TestCopy(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		db := pgtest.DatabaseOn(t, srv)
+		db.Exec(t, `
+			CREATE TABLE "out box" (gone int, id int, twice int GENERATED ALWAYS AS (id * 2) STORED, payload text);
+			ALTER TABLE "out box" DROP COLUMN gone;
+			INSERT INTO "out box" (id, payload) VALUES (2, 'b'), (1, ''), (3, NULL);
+			CREATE TABLE heir () INHERITS ("out box"); INSERT INTO heir (id) VALUES (9);
+			CREATE TABLE parts (id int) PARTITION BY RANGE (id);
+			CREATE TABLE low PARTITION OF parts FOR VALUES FROM (0) TO (10);
+			CREATE TABLE high PARTITION OF parts FOR VALUES FROM (10) TO (20);
+			INSERT INTO parts VALUES (11), (1)`)
+		cfg := replication.Config{Conn: db.Config(t), Publication: "pub", Slot: db.Name}
+		s := &source{DB: db, cfg: cfg}
+		_, c, err := SetupCopy(t.Context(), cfg, s.setup(`"out box"`, "parts"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		db.Exec(t, `INSERT INTO "out box" (id) VALUES (4)`)
+		want := []string{"heir: 9 -", "out box: 2 b", "out box: 1 ", "out box: 3 -", "parts: 1", "parts: 11"}
+		if diff := cmp.Diff(want, rowsOf(t, c)); diff != "" {
+			t.Errorf("copied (-want +got):\n%s", diff)
+		}
+		c.Close(t.Context())
+
+		// Again, for the slot that exists now.
+		if _, c, err := SetupCopy(t.Context(), cfg, s.setup(`"out box"`, "parts")); c != nil || err != nil {
+			t.Errorf("SetupCopy with a slot: %v, %v", c, err)
+		}
+		c, err = OpenCopy(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close(t.Context())
+		if got := rowsOf(t, c); len(got) != 7 || c.Point <= s.inspect(t).Slot.ConfirmedFlushLSN {
+			t.Errorf("copied %q at %s, the slot is at %s", got, c.Point, s.inspect(t).Slot.ConfirmedFlushLSN)
+		}
+		pgtest.Eventually(t, "the temporary slot has gone", func() bool {
+			return pgtest.QueryRow[int](t, db, "SELECT count(*)::int FROM pg_replication_slots WHERE database = current_database()") == 1
+		})
+	})
+}
+
+func TestCopyErrors(t *testing.T) {
+	db := pgtest.Database(t)
+	role := db.Name
+	db.Exec(t, "CREATE TABLE outbox (id int, payload text); CREATE ROLE "+role+" LOGIN REPLICATION")
+	defer db.Exec(t, "DROP ROLE "+role)
+	db.Exec(t, "INSERT INTO outbox VALUES (1, repeat('x', 1000))")
+	s := &source{DB: db, cfg: replication.Config{Conn: db.Config(t), Publication: "pub", Slot: db.Name, MaxMessageBytes: 500}}
+	if _, err := Setup(t.Context(), s.setup("outbox")); err != nil {
+		t.Fatal(err)
+	}
+	rows := func() error {
+		t.Helper()
+		c, err := OpenCopy(t.Context(), s.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close(t.Context())
+		return c.Rows(t.Context(), &c.Tables[0], func([][]byte) error { return errors.ErrUnsupported })
+	}
+	if err := rows(); !errors.Is(err, replication.ErrRow) || !strings.Contains(err.Error(), "public.outbox") {
+		t.Errorf("a row that is too large: %v", err)
+	}
+	s.cfg.MaxMessageBytes = 0
+	if err := rows(); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("an error of the caller: %v", err)
+	}
+	s.cfg.Conn.User = role
+	if err := rows(); !errors.Is(err, replication.ErrAccess) {
+		t.Errorf("without SELECT: %v", err)
+	}
+}
+
+// Values are printed alike whatever database and role prefer, in the stream and in a Copy.
+func TestSettingsOfTheServer(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		db := pgtest.DatabaseOn(t, srv)
+		role := db.Name
+		db.Exec(t, "CREATE ROLE "+role+" LOGIN SUPERUSER")
+		defer db.Exec(t, "DROP OWNED BY "+role+" CASCADE; DROP ROLE "+role)
+		db.Exec(t, "CREATE TABLE outbox (t text, b bytea, f float8, r real, d timestamptz, i interval)")
+		db.Exec(t, `INSERT INTO outbox VALUES ('Zoë €', '\x00ff41', 123456.123456789, 0.1, '2024-02-29 12:34:56.5+00', '1 mon 2 days 03:04:05')`)
+		for name, values := range map[string][2]string{ // of the database, of the role
+			"client_encoding":    {"LATIN1", "LATIN9"},
+			"bytea_output":       {"escape", "escape"},
+			"extra_float_digits": {"-3", "0"},
+			"datestyle":          {"SQL, DMY", "German"},
+			"intervalstyle":      {"iso_8601", "sql_standard"},
+			"timezone":           {"Asia/Tokyo", "America/New_York"},
+		} {
+			db.Exec(t, fmt.Sprintf("ALTER DATABASE %s SET %s = '%s'; ALTER ROLE %s SET %s = '%s'", role, name, values[0], role, name, values[1]))
+		}
+		conn := db.Config(t)
+		conn.User = role
+		s := &source{DB: db, cfg: replication.Config{Conn: conn, Publication: "pub", Slot: db.Name}}
+		_, c, err := SetupCopy(t.Context(), s.cfg, s.setup("outbox"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close(t.Context())
+		values := []string{"Zoë €", `\x00ff41`, "123456.123456789", "0.1", "2024-02-29 12:34:56.5+00", "1 mon 2 days 03:04:05"}
+		if diff := cmp.Diff([]string{"outbox: " + strings.Join(values, " ")}, rowsOf(t, c)); diff != "" {
+			t.Errorf("copied (-want +got):\n%s", diff)
+		}
+
+		stream := s.start(t)
+		db.Exec(t, "INSERT INTO outbox SELECT * FROM outbox")
+		row := readWhile(t, stream, func(data []byte) bool { return data[0] != 'I' })
+		for _, v := range values {
+			if !strings.Contains(string(row), v) {
+				t.Errorf("the stream has %q, not %q", row, v)
+			}
+		}
+	})
+}
+
+// A slot that standbys shall have a copy of is made so where the server can, with and without
+// a Copy of what is before it; elsewhere that is said.
+func TestSetupFailover(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		for name, setup := range map[string]func(SetupConfig) ([]Step, error){
+			"alone": func(cfg SetupConfig) ([]Step, error) { return Setup(t.Context(), cfg) },
+			"copy": func(cfg SetupConfig) ([]Step, error) {
+				steps, c, err := SetupCopy(t.Context(), replication.Config{Conn: cfg.Conn, Publication: cfg.Publication, Slot: cfg.Slot}, cfg)
+				if err == nil {
+					c.Close(t.Context())
+				}
+				return steps, err
+			},
+		} {
+			db := pgtest.DatabaseOn(t, srv)
+			db.Exec(t, "CREATE TABLE outbox (id int)")
+			cfg := SetupConfig{Conn: db.Config(t), Publication: "pub", Slot: db.Name, Tables: []string{"outbox"}, Failover: true}
+			steps, err := setup(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			state, err := Inspect(t.Context(), cfg.Conn, cfg.Publication, cfg.Slot)
+			if err != nil {
+				t.Fatal(err)
+			}
+			can := srv.Install().Major >= 17
+			if warning := steps[1].Warning; state.Slot.Failover != can || (warning == "") != can || !can && !strings.Contains(warning, "PostgreSQL 17") {
+				t.Errorf("%s: failover %t, warning %q", name, state.Slot.Failover, warning)
+			}
+		}
+		// A slot that was made without is left as it is.
+		s := newSource(t, srv)
+		cfg := s.setup("outbox")
+		cfg.Failover = true
+		if steps, err := Setup(t.Context(), cfg); err != nil || steps[1].Warning == "" {
+			t.Errorf("Setup with another slot: %v, %v", steps, err)
+		}
+	})
+}

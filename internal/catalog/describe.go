@@ -1,0 +1,179 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// A ColumnDescription is what the catalog says of a column beyond its name and the OID of its
+// type, which are all that the stream has.
+type ColumnDescription struct {
+	Name     string
+	Type     TypeDescription
+	Nullable bool // also false for a domain that is NOT NULL
+
+	// Default is the value of the column's default as the stream would print it; nil: none, or
+	// not a constant. A constant is what built-in functions make of constants, whatever the
+	// time and the session: not now(), not a function that somebody has created.
+	Default *string
+}
+
+// A TypeDescription is a type; of a domain, its base type.
+type TypeDescription struct {
+	OID      uint32
+	Name     string           // pg_type.typname
+	Kind     byte             // pg_type.typtype, never 'd'
+	Modifier int32            // of a domain the domain's; -1: none
+	Elem     *TypeDescription // of an array: its elements', with the array's modifier
+	Labels   []string         // of an enum, in its order
+}
+
+// Describe reads the columns of a table, which it does not lock, over a connection of its own.
+// It returns none if there is no such table: the stream may be about one that has been
+// dropped. Neither REPLICATION nor SELECT on the table is needed. https://www.postgresql.org/docs/current/catalog-pg-attribute.html
+func Describe(ctx context.Context, conn *pgconn.Config, table uint32) ([]ColumnDescription, error) {
+	settings := replication.Reading(conn)
+	settings.RuntimeParams["default_transaction_read_only"] = "on"
+	settings.RuntimeParams["search_path"] = "pg_catalog" // what pg_get_expr prints is then unambiguous
+	settings.RuntimeParams["statement_timeout"] = statementTimeout
+	c, err := replication.Connect(ctx, settings)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = c.Close(ctx) }()
+	attributes, err := readAttributes(ctx, c, table)
+	if err != nil || len(attributes) == 0 {
+		return nil, err
+	}
+	types, err := readTypes(ctx, c, table)
+	if err != nil {
+		return nil, err
+	}
+	columns := make([]ColumnDescription, len(attributes))
+	for i, a := range attributes {
+		columns[i] = ColumnDescription{Name: a.name, Nullable: a.nullable, Type: types.describe(a.typ, a.modifier)}
+		if columns[i].Default, err = constant(ctx, c, a, columns[i].Type); err != nil {
+			return nil, err
+		}
+	}
+	return columns, nil
+}
+
+// An attribute is a row of pg_attribute.
+type attribute struct {
+	name     string
+	typ      uint32
+	modifier int32
+	nullable bool
+	constant string // the expression of its default, if that is a constant
+}
+
+// firstObject is the lowest OID of what initdb has not made (FirstNormalObjectId). Functions
+// above it are somebody's, who shall not have us call them: they would run with our rights.
+const firstObject = "16384"
+
+func readAttributes(ctx context.Context, conn executor, table uint32) ([]attribute, error) {
+	return query(ctx, conn, func(row pgx.CollectableRow) (a attribute, err error) {
+		return a, row.Scan(&a.name, &a.typ, &a.modifier, &a.nullable, &a.constant)
+	}, "describe the columns", `
+		SELECT a.attname, a.atttypid, a.atttypmod, NOT (a.attnotnull OR t.typtype = 'd' AND t.typnotnull),
+			CASE WHEN d.adbin::text ~ '\{(SQLVALUEFUNCTION|NEXTVALUEEXPR|VAR|PARAM|SUBLINK) ' THEN ''
+				WHEN EXISTS (
+					SELECT FROM pg_catalog.regexp_matches(d.adbin::text, ':(?:op)?funcid (\d+)', 'g') m
+					LEFT JOIN pg_catalog.pg_proc p ON p.oid = m[1]::oid AND p.provolatile = 'i' AND p.oid < `+firstObject+`
+					WHERE p.oid IS NULL) THEN ''
+				WHEN d.adbin::text ~ '\{COERCETODOMAIN ' AND EXISTS (
+					SELECT FROM pg_catalog.regexp_matches(d.adbin::text, ':resulttype (\d+)', 'g') m
+					JOIN pg_catalog.pg_constraint c ON c.contypid = m[1]::oid AND c.contype = 'c') THEN ''
+				ELSE COALESCE(pg_catalog.pg_get_expr(d.adbin, d.adrelid), '') END
+		FROM pg_catalog.pg_attribute a
+		JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+		LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum AND a.attgenerated = ''
+		WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`, oid(table))
+}
+
+func oid(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
+
+// A typeRow is a row of pg_type.
+type typeRow struct {
+	oid      uint32
+	name     string
+	kind     string
+	base     uint32 // of a domain
+	modifier int32  // the same
+	elem     uint32 // of an array
+	labels   []string
+}
+
+// A typeTable is the types of a table's columns, with those they are made from, by OID.
+type typeTable map[uint32]typeRow
+
+func readTypes(ctx context.Context, conn executor, table uint32) (typeTable, error) {
+	rows, err := query(ctx, conn, func(row pgx.CollectableRow) (t typeRow, err error) {
+		return t, row.Scan(&t.oid, &t.name, &t.kind, &t.base, &t.modifier, &t.elem, &t.labels)
+	}, "describe the types", `
+		WITH RECURSIVE used (oid) AS (
+			SELECT atttypid FROM pg_catalog.pg_attribute WHERE attrelid = $1::oid AND attnum > 0 AND NOT attisdropped
+			UNION
+			SELECT CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.typelem END
+			FROM used JOIN pg_catalog.pg_type t USING (oid) WHERE t.typtype = 'd' OR t.typcategory = 'A' AND t.typelem <> 0)
+		SELECT t.oid, typname, typtype::text, typbasetype, typtypmod, CASE WHEN typcategory = 'A' THEN typelem ELSE 0 END,
+			ARRAY(SELECT enumlabel::text FROM pg_catalog.pg_enum e WHERE e.enumtypid = t.oid ORDER BY enumsortorder)
+		FROM used JOIN pg_catalog.pg_type t USING (oid)`, oid(table))
+	types := make(typeTable, len(rows))
+	for _, t := range rows {
+		types[t.oid] = t
+	}
+	return types, err
+}
+
+// describe follows domains to their base type.
+func (types typeTable) describe(oid uint32, modifier int32) TypeDescription {
+	t := types[oid]
+	for t.kind == "d" {
+		modifier = t.modifier // a column of a domain has none itself
+		t = types[t.base]
+	}
+	d := TypeDescription{OID: t.oid, Name: t.name, Modifier: modifier, Labels: t.labels}
+	if t.kind != "" { // gone between two statements
+		d.Kind = t.kind[0]
+	}
+	if t.elem != 0 {
+		d.Elem = new(types.describe(t.elem, modifier))
+	}
+	return d
+}
+
+// constant evaluates a default. One that cannot be evaluated, as 1/0, is none.
+func constant(ctx context.Context, conn executor, a attribute, t TypeDescription) (*string, error) {
+	if a.constant == "" {
+		return nil, nil
+	}
+	doing := fmt.Sprintf("evaluate the default of column %q", a.name)
+	name, err := queryOne(ctx, conn, pgx.RowTo[string], doing, "SELECT pg_catalog.format_type($1::oid, $2::int)",
+		oid(t.OID), strconv.Itoa(int(t.Modifier)))
+	if err != nil {
+		return nil, err
+	}
+	value, err := queryOne(ctx, conn, func(row pgx.CollectableRow) (text *string, err error) {
+		if raw := row.RawValues()[0]; raw != nil {
+			text = new(string(raw))
+		}
+		return text, nil
+	}, doing, "SELECT ("+a.constant+")::"+*name)
+	switch class := sqlState(err); {
+	case strings.HasPrefix(class, "22"), strings.HasPrefix(class, "23"), strings.HasPrefix(class, "42"):
+		return nil, nil // of the expression, not of the server
+	}
+	if err != nil || value == nil {
+		return nil, err
+	}
+	return *value, nil
+}

@@ -1,0 +1,108 @@
+package catalog
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+)
+
+func TestDescribe(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		db := pgtest.DatabaseOn(t, srv)
+		// What the database prefers must not show.
+		db.Exec(t, "ALTER DATABASE "+db.Name+" SET timezone = 'Asia/Tokyo'; ALTER DATABASE "+db.Name+" SET bytea_output = 'escape'")
+		db.Exec(t, `
+			CREATE SCHEMA "we ird";
+			CREATE TYPE "we ird".mood AS ENUM ('sad', 'ok');
+			CREATE DOMAIN "we ird".price AS numeric(8,3);
+			CREATE DOMAIN "we ird".net AS "we ird".price NOT NULL;
+			CREATE DOMAIN "we ird".short AS varchar(5) CHECK (VALUE <> 'x');
+			CREATE TYPE pair AS (a int, b int);
+			CREATE FUNCTION mine() RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT 1';
+			CREATE TABLE outbox (
+				gone int,
+				id uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+				key text DEFAULT 'd''k',
+				n numeric(6,2) DEFAULT 1.5,
+				flag boolean DEFAULT true,
+				at timestamptz DEFAULT '2020-01-01 00:00:00+00',
+				made timestamptz DEFAULT now(),
+				today date DEFAULT CURRENT_DATE,
+				raw bytea DEFAULT '\x00ff',
+				count int DEFAULT 2 + 3,
+				own int DEFAULT mine(),
+				broken int DEFAULT 1 / 0,
+				nothing text DEFAULT NULL,
+				serial bigserial,
+				twice int GENERATED ALWAYS AS (2 * 3) STORED,
+				gross "we ird".price DEFAULT 2,
+				net "we ird".net DEFAULT 3,
+				short "we ird".short DEFAULT 'abc',
+				mood "we ird".mood DEFAULT 'ok',
+				tags varchar(7)[] DEFAULT '{a,NULL}',
+				prices "we ird".price[],
+				pair pair,
+				span int4range
+			);
+			ALTER TABLE outbox DROP COLUMN gone`)
+		got, err := Describe(t.Context(), db.Config(t), pgtest.QueryRow[uint32](t, db, "SELECT 'outbox'::regclass::oid"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		base := func(name string, oid uint32, modifier int32) TypeDescription {
+			return TypeDescription{OID: oid, Name: name, Kind: 'b', Modifier: modifier}
+		}
+		array := func(name string, modifier int32, elem TypeDescription) TypeDescription {
+			return TypeDescription{Name: name, Kind: 'b', Modifier: modifier, Elem: &elem}
+		}
+		price := base("numeric", 1700, 8<<16+3+4)
+		want := []ColumnDescription{
+			{Name: "id", Type: base("uuid", 2950, -1)},
+			{Name: "key", Type: base("text", 25, -1), Nullable: true, Default: new("d'k")},
+			{Name: "n", Type: base("numeric", 1700, 6<<16+2+4), Nullable: true, Default: new("1.50")},
+			{Name: "flag", Type: base("bool", 16, -1), Nullable: true, Default: new("t")},
+			{Name: "at", Type: base("timestamptz", 1184, -1), Nullable: true, Default: new("2020-01-01 00:00:00+00")},
+			{Name: "made", Type: base("timestamptz", 1184, -1), Nullable: true},
+			{Name: "today", Type: base("date", 1082, -1), Nullable: true},
+			{Name: "raw", Type: base("bytea", 17, -1), Nullable: true, Default: new(`\x00ff`)},
+			{Name: "count", Type: base("int4", 23, -1), Nullable: true, Default: new("5")},
+			{Name: "own", Type: base("int4", 23, -1), Nullable: true},
+			{Name: "broken", Type: base("int4", 23, -1), Nullable: true},
+			{Name: "nothing", Type: base("text", 25, -1), Nullable: true},
+			{Name: "serial", Type: base("int8", 20, -1)},
+			{Name: "twice", Type: base("int4", 23, -1), Nullable: true},
+			{Name: "gross", Type: price, Nullable: true, Default: new("2.000")},
+			{Name: "net", Type: price, Default: new("3.000")},
+			{Name: "short", Type: base("varchar", 1043, 9), Nullable: true}, // its CHECK may call anything
+			{Name: "mood", Type: TypeDescription{Name: "mood", Kind: 'e', Modifier: -1, Labels: []string{"sad", "ok"}}, Nullable: true, Default: new("ok")},
+			{Name: "tags", Type: array("_varchar", 11, base("varchar", 1043, 11)), Nullable: true, Default: new("{a,NULL}")},
+			{Name: "prices", Type: array("_price", -1, price), Nullable: true},
+			{Name: "pair", Type: TypeDescription{Name: "pair", Kind: 'c', Modifier: -1}, Nullable: true},
+			{Name: "span", Type: TypeDescription{OID: 3904, Name: "int4range", Kind: 'r', Modifier: -1}, Nullable: true},
+		}
+		// What is not built in, and arrays, have whatever OID they have.
+		some := cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".OID" },
+			cmp.Comparer(func(a, b uint32) bool { return a == 0 || b == 0 || a == b }))
+		if diff := cmp.Diff(want, got, some, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("Describe (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestDescribeMissingTable(t *testing.T) {
+	db := pgtest.Database(t)
+	if got, err := Describe(t.Context(), db.Config(t), 4_000_000_000); len(got) > 0 || err != nil {
+		t.Errorf("Describe of no table: %v, %v", got, err)
+	}
+	cfg := db.Config(t)
+	cfg.Port = 1
+	if _, err := Describe(t.Context(), cfg, 1); !errors.Is(err, replication.ErrUnreachable) {
+		t.Errorf("Describe of no server: %v", err)
+	}
+}

@@ -1,0 +1,289 @@
+package catalog
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+)
+
+// A refusal is a way of being refused by a server. attempt brings it about, on a database with
+// publication, slot and the role "poor", and returns the error.
+type refusal struct {
+	since   int // major version
+	attempt func(t *testing.T, s *source) error
+	is      error
+	says    []string // what is wrong, and what to do
+}
+
+// What a real server refuses has its identity, names what it is about, and says what to do.
+func TestRefusedByServer(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, shared *pgserver.Server) {
+		t.Parallel()
+		srv := pgtest.Start(t, pgserver.Config{
+			BinDir: shared.Install().BinDir, Settings: map[string]string{"max_wal_senders": "2", "max_replication_slots": "3"},
+		})
+		if err := srv.WriteFile("pg_hba.conf", []byte(`
+host replication no_line    127.0.0.1/32 trust
+host all         rejected   127.0.0.1/32 reject
+host all         by_secret  127.0.0.1/32 scram-sha-256
+host all         postgres,poor,nobody 127.0.0.1/32 trust
+`)); err != nil {
+			t.Fatal(err)
+		}
+		admin := &pgtest.DB{DSN: srv.DSN("postgres")}
+		for _, sql := range []string{
+			"CREATE ROLE no_line LOGIN REPLICATION", "CREATE ROLE rejected LOGIN REPLICATION", "CREATE ROLE poor LOGIN REPLICATION",
+			"CREATE ROLE by_secret LOGIN REPLICATION PASSWORD 'right'", "SELECT pg_reload_conf()",
+		} {
+			admin.Exec(t, sql)
+		}
+		for name, tc := range refusals() {
+			t.Run(name, func(t *testing.T) {
+				if srv.Install().Major < tc.since {
+					return
+				}
+				s := newSource(t, srv)
+				defer admin.Exec(t, "ALTER ROLE poor LOGIN REPLICATION CONNECTION LIMIT -1")
+				err := tc.attempt(t, s)
+				if !errors.Is(err, tc.is) {
+					t.Fatalf("%v, want %v", err, tc.is)
+				}
+				for _, want := range tc.says {
+					if !strings.Contains(err.Error(), strings.ReplaceAll(want, "$DB", s.Name)) {
+						t.Errorf("%q is not said: %v", want, err)
+					}
+				}
+			})
+		}
+	})
+}
+
+func refusals() map[string]refusal {
+	// as returns the attempt to stream as a role, after statements.
+	as := func(role string, before ...string) func(*testing.T, *source) error {
+		return func(t *testing.T, s *source) error {
+			t.Helper()
+			for _, sql := range before {
+				s.Exec(t, strings.ReplaceAll(sql, "$DB", s.Name))
+			}
+			s.cfg.Conn.User = role
+			return s.openAndStart(t)
+		}
+	}
+	return map[string]refusal{
+		"unknown role":      {attempt: as("nobody"), is: replication.ErrAccess, says: []string{`as "nobody" to database "$DB"`, "pg_hba.conf"}},
+		"no line":           {attempt: as("no_line"), is: replication.ErrAccess, says: []string{"no pg_hba.conf entry", "no_line", `"replication" does not count`}},
+		"rejected":          {attempt: as("rejected"), is: replication.ErrAccess, says: []string{"rejected", "pg_reload_conf()"}},
+		"no login":          {attempt: as("poor", "ALTER ROLE poor NOLOGIN"), is: replication.ErrAccess, says: []string{"poor", "needs LOGIN"}},
+		"no replication":    {attempt: as("poor", "ALTER ROLE poor NOREPLICATION"), is: replication.ErrAccess, says: []string{`as "poor"`, "ALTER ROLE … REPLICATION"}},
+		"no connect":        {attempt: as("poor", "REVOKE CONNECT ON DATABASE $DB FROM PUBLIC"), is: replication.ErrAccess, says: []string{"$DB", "GRANT CONNECT"}},
+		"role's limit":      {attempt: roleLimit, is: replication.ErrBusy, says: []string{"poor", "CONNECTION LIMIT"}},
+		"wrong password":    {attempt: wrongPassword, is: replication.ErrAccess, says: []string{"by_secret", "ALTER ROLE … PASSWORD", "source.dsn"}},
+		"absent database":   {attempt: absentDatabase, is: replication.ErrAccess, says: []string{`"nowhere" does not exist`}},
+		"all senders taken": {attempt: allSendersTaken, is: replication.ErrBusy, says: []string{"max_wal_senders", "pg_stat_replication"}},
+		"all slots taken":   {attempt: allSlotsTaken, is: replication.ErrBusy, says: []string{"create slot", "max_replication_slots", "pg_replication_slots"}},
+		"not the owner":     {attempt: notTheOwner, is: replication.ErrAccess, says: []string{`create publication "pub"`, "the tables' owner"}},
+		"may not drop":      {attempt: mayNotDrop, is: replication.ErrAccess, says: []string{"drop slot", "ALTER ROLE … REPLICATION"}},
+
+		"slot of another plugin": {
+			attempt: ofSlot("SELECT pg_create_logical_replication_slot($1, 'test_decoding')"),
+			is:      replication.ErrConfig, says: []string{`"$DB"`, "test_decoding", "another name"},
+		},
+		"physical slot": {
+			attempt: ofSlot("SELECT pg_create_physical_replication_slot($1)"),
+			is:      replication.ErrConfig, says: []string{`"$DB" is a physical one`, "another name"},
+		},
+		"two-phase slot": {
+			attempt: ofSlot("SELECT pg_create_logical_replication_slot($1, 'pgoutput', false, true)"),
+			is:      replication.ErrConfig, says: []string{`"$DB" has two_phase`, "another name"},
+		},
+		"temporary slot": {
+			attempt: ofSlot("SELECT pg_create_logical_replication_slot($1, 'pgoutput', true)"),
+			is:      replication.ErrConfig, says: []string{`"$DB" is temporary`, "another name"},
+		},
+		"text that is none in UTF8": {attempt: untranslatable, is: replication.ErrRow, says: []string{"WIN1252", "associated LSN"}},
+	}
+}
+
+// roleLimit is for ordinary connections: senders do not count.
+func roleLimit(t *testing.T, s *source) error {
+	s.Exec(t, "ALTER ROLE poor CONNECTION LIMIT 0")
+	s.cfg.Conn.User = "poor"
+	_, err := Inspect(t.Context(), s.cfg.Conn, s.cfg.Publication, s.cfg.Slot)
+	return err
+}
+
+func wrongPassword(t *testing.T, s *source) error {
+	s.cfg.Conn.User, s.cfg.Conn.Password = "by_secret", "right"
+	if err := s.openAndStart(t); err != nil {
+		t.Fatalf("with the right password: %v", err)
+	}
+	s.cfg.Conn.Password = "wrong"
+	err := s.openAndStart(t)
+	if err != nil && strings.Contains(err.Error(), "wrong") {
+		t.Errorf("the password is shown: %v", err)
+	}
+	return err
+}
+
+func absentDatabase(t *testing.T, s *source) error {
+	s.cfg.Conn.Database = "nowhere"
+	return s.openAndStart(t)
+}
+
+func allSendersTaken(t *testing.T, s *source) error {
+	s.ReplicationConn(t)
+	s.ReplicationConn(t)
+	return s.openAndStart(t)
+}
+
+func allSlotsTaken(t *testing.T, s *source) error {
+	for _, name := range []string{"_b", "_c"} {
+		s.Exec(t, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", s.Name+name)
+	}
+	cfg := s.setup("outbox")
+	cfg.Slot = "one_more"
+	_, err := Setup(t.Context(), cfg)
+	return err
+}
+
+func notTheOwner(t *testing.T, s *source) error {
+	s.Exec(t, "DROP PUBLICATION pub")
+	s.Exec(t, "SELECT pg_drop_replication_slot($1)", s.Name)
+	s.cfg.Conn.User = "poor"
+	_, err := Setup(t.Context(), s.setup("outbox"))
+	return err
+}
+
+func mayNotDrop(t *testing.T, s *source) error {
+	s.Exec(t, "ALTER ROLE poor NOREPLICATION")
+	cfg := s.setup()
+	cfg.Conn.User = "poor"
+	_, err := Drop(t.Context(), cfg)
+	return err
+}
+
+// ofSlot returns what Verify says of a slot that sql makes in place of the right one. Its
+// connection stays open, for a temporary one.
+func ofSlot(sql string) func(*testing.T, *source) error {
+	return func(t *testing.T, s *source) error {
+		t.Helper()
+		s.Exec(t, "SELECT pg_drop_replication_slot($1)", s.Name)
+		conn := s.Conn(t)
+		if _, err := conn.Exec(t.Context(), sql, s.Name); err != nil {
+			t.Fatal(err)
+		}
+		defer s.Exec(t, "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1 AND NOT active", s.Name)
+		return s.inspect(t).Verify()
+	}
+}
+
+// untranslatable is a byte that its encoding does not define, in a text.
+func untranslatable(t *testing.T, s *source) error {
+	name := s.Name + "_1252"
+	s.Exec(t, "CREATE DATABASE "+name+" ENCODING WIN1252 TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+	db := &pgtest.DB{Name: name, DSN: s.Server.DSN(name), Server: s.Server}
+	defer s.Exec(t, "DROP DATABASE "+name+" WITH (FORCE)")
+	defer s.Exec(t, "SELECT pg_drop_replication_slot($1)", name)
+	db.Exec(t, "CREATE TABLE outbox (id int PRIMARY KEY, payload text)")
+	other := &source{DB: db, cfg: replication.Config{Conn: db.Config(t), Publication: "pub", Slot: name}}
+	if _, err := Setup(t.Context(), other.setup("outbox")); err != nil {
+		t.Fatal(err)
+	}
+	db.Exec(t, "INSERT INTO outbox VALUES (1, chr(129))")
+	stream := other.start(t)
+	defer stream.Close(t.Context(), 0)
+	return stream.Run(t.Context(), func() pglogrepl.LSN { return 0 }, make(chan *replication.Batch, 10))
+}
+
+// A standby has a copy of a slot of its primary's, and cannot stream from it. That is waited
+// out: another host of source.dsn may be the primary.
+func TestSlotIsACopy(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, shared *pgserver.Server) {
+		if shared.Install().Major < 17 {
+			return
+		}
+		t.Parallel()
+		srv := pgtest.Start(t, pgserver.Config{BinDir: shared.Install().BinDir})
+		s := newSource(t, srv)
+		if _, err := s.ReplicationConn(t).Exec(t.Context(), "ALTER_REPLICATION_SLOT "+s.cfg.Slot+" (FAILOVER true)").ReadAll(); err != nil {
+			t.Fatal(err)
+		}
+		standby := pgtest.Standby(t, srv, srv.Addr(), s.Name, map[string]string{"sync_replication_slots": "on"})
+		s.cfg.Conn.Port = uint16(standby.Port())
+		pgtest.Eventually(t, "the copy is there, and complete", func() bool {
+			s.Exec(t, "SELECT pg_log_standby_snapshot()") // the slot has to be ahead of where the standby began
+			s.Exec(t, "SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())", s.cfg.Slot)
+			slot := s.inspect(t).Slot
+			return slot != nil && slot.Synced && !slot.Active
+		})
+		for what, err := range map[string]error{"Verify": s.inspect(t).Verify(), "Start": s.openAndStart(t)} {
+			if !errors.Is(err, replication.ErrUnreachable) || !strings.Contains(err.Error(), "connect to the primary") {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+	})
+}
+
+// The catalog says more than the error of a stream that does not start.
+func TestDiagnose(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		s := newSource(t, srv)
+		if err := s.openAndStart(t); err != nil {
+			t.Errorf("nothing is wrong: %v", err)
+		}
+		missing := &source{DB: s.DB, cfg: s.cfg}
+		missing.cfg.Slot += "_x"
+		if err := missing.openAndStart(t); !errors.Is(err, replication.ErrSlotMissing) || !strings.Contains(err.Error(), "outbox-cdc setup") {
+			t.Errorf("slot missing: %v", err)
+		}
+		other := newSource(t, srv)
+		other.cfg.Slot = s.cfg.Slot
+		if err := other.openAndStart(t); !errors.Is(err, replication.ErrConfig) || !strings.Contains(err.Error(), "belongs to database") {
+			t.Errorf("slot of another database: %v", err)
+		}
+		s.Exec(t, "SELECT pg_create_physical_replication_slot($1)", s.cfg.Slot+"_physical")
+		defer s.Exec(t, "SELECT pg_drop_replication_slot($1)", s.cfg.Slot+"_physical")
+		physical := &source{DB: s.DB, cfg: s.cfg}
+		physical.cfg.Slot += "_physical"
+		if err := physical.openAndStart(t); !errors.Is(err, replication.ErrConfig) {
+			t.Errorf("physical slot: %v", err)
+		}
+		s.Exec(t, "DROP PUBLICATION pub")
+		if err := s.inspect(t).Verify(); !errors.Is(err, replication.ErrPublication) {
+			t.Errorf("Verify without the publication: %v", err)
+		}
+	})
+}
+
+func TestSlotLost(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, shared *pgserver.Server) {
+		srv := pgtest.Start(t, pgserver.Config{
+			BinDir:   shared.Install().BinDir,
+			Settings: map[string]string{"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB"},
+		})
+		s := newSource(t, srv)
+		stream := s.start(t)
+		for range 3 {
+			s.Exec(t, "SELECT pg_switch_wal()")
+			s.Exec(t, "CREATE TABLE junk AS SELECT generate_series(1, 1000)")
+			s.Exec(t, "DROP TABLE junk")
+		}
+		s.Exec(t, "CHECKPOINT")
+		err := stream.Run(t.Context(), func() pglogrepl.LSN { return 0 }, make(chan *replication.Batch, 10))
+		if !errors.Is(err, replication.ErrUnreachable) {
+			t.Errorf("Run: %v", err)
+		}
+		if err := s.openAndStart(t); !errors.Is(err, ErrSlotLost) {
+			t.Errorf("Start: %v", err)
+		} else {
+			t.Log(err)
+		}
+	})
+}

@@ -1,0 +1,244 @@
+package catalog
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// look is a healthy catalog, the n-th of a series, 10 s and 1 MB of log apart.
+func look(n int) *State {
+	return &State{
+		ServerVersion: 180001, SystemID: "7", Database: "app", WALLevel: "logical", Encoding: "UTF8",
+		PublicationName: "pub", SlotName: "slot", MaxSlotWALKeepSize: -1,
+		ReadAt: time.Date(2030, 1, 1, 12, 0, 10*n, 0, time.UTC), WALEnd: 0x1000000 + 0x100000*pglogrepl.LSN(n),
+		Publication: &Publication{
+			OID: 100, Version: 700, Name: "pub", Insert: true, ViaRoot: true,
+			Members: []Member{{OID: 200, Table: 300, Schema: "public", Name: "outbox"}},
+			Tables:  []Table{outboxTable(300)},
+		},
+		Slot: &Slot{
+			Name: "slot", Plugin: plugin, Database: "app", WALStatus: "reserved", Active: true,
+			RestartLSN: 0x1000000 + 0x100000*pglogrepl.LSN(n) - 0x10000, ConfirmedFlushLSN: 0x1000000 + 0x100000*pglogrepl.LSN(n),
+		},
+	}
+}
+
+func outboxTable(oid uint32) Table {
+	return Table{OID: oid, Schema: "public", Name: "outbox", Columns: []Column{{Name: "id", TypeName: "uuid"}, {Name: "payload", TypeName: "jsonb"}}}
+}
+
+// What changes between two looks is an error, a warning, or nothing.
+func TestHistory(t *testing.T) {
+	type change func(p *Publication, c *State)
+	partitions := func(oids ...uint32) change {
+		return func(p *Publication, _ *State) {
+			p.ViaRoot, p.Tables = false, nil
+			for _, oid := range oids {
+				p.Tables = append(p.Tables, Table{OID: oid, Schema: "public", Name: fmt.Sprint("p", oid), Partition: true})
+			}
+		}
+	}
+	wholeSchema := func(oid uint32) change {
+		return func(p *Publication, _ *State) {
+			p.Schemas, p.Members, p.Tables = true, nil, []Table{outboxTable(oid)}
+		}
+	}
+	second := func(p *Publication, _ *State) {
+		p.Members = append(p.Members, Member{OID: 201, Table: 301, Schema: "app", Name: "events"})
+		p.Tables = append(p.Tables, Table{OID: 301, Schema: "app", Name: "events"})
+	}
+	for name, tc := range map[string]struct {
+		before, after change
+		err           error
+		says          []string // in the error, else in the warnings, one each
+	}{
+		"nothing":                {after: func(*Publication, *State) {}},
+		"nothing in two tables":  {before: second, after: second},
+		"publication dropped":    {after: func(_ *Publication, c *State) { c.Publication = nil }, err: replication.ErrPublication, says: []string{`"pub"`, "0/1000000, 12:00:00Z", "0/1100000, 12:00:10Z", "setup"}},
+		"publication made anew":  {after: func(p *Publication, _ *State) { p.OID, p.Version, p.Members[0].OID = 101, 701, 202 }, says: []string{"created again"}},
+		"anew without the table": {after: func(p *Publication, _ *State) { p.OID, p.Version, p.Members, p.Tables = 101, 701, nil, nil }, err: replication.ErrPublication, says: []string{"no table"}},
+		"no inserts":             {after: func(p *Publication, _ *State) { p.Insert, p.Version = false, 701 }, err: replication.ErrPublication, says: []string{"insert"}},
+		"no inserts for a while": {after: func(p *Publication, _ *State) { p.Version = 701 }, says: []string{"altered, and is as before"}},
+		"updates":                {after: func(p *Publication, _ *State) { p.Update, p.Version = true, 701 }, says: []string{"UPDATEs"}},
+		"updates no more":        {before: func(p *Publication, _ *State) { p.Update = true }, after: func(p *Publication, _ *State) { p.Version = 701 }},
+		"deletes":                {after: func(p *Publication, _ *State) { p.Delete = true }, says: []string{"DELETEs"}},
+		"truncates":              {after: func(p *Publication, _ *State) { p.Truncate = true }, says: []string{"TRUNCATEs"}},
+		"removed":                {after: func(p *Publication, _ *State) { p.Members, p.Tables = nil, nil }, err: replication.ErrPublication, says: []string{"no table"}},
+		"one of two removed":     {before: second, after: func(*Publication, *State) {}, err: replication.ErrPublication, says: []string{"app.events", "0/1100000"}},
+		"removed and added":      {after: func(p *Publication, _ *State) { p.Members[0].OID = 201 }, err: replication.ErrPublication, says: []string{"public.outbox", "added again"}},
+		"recreated and added": {after: func(p *Publication, _ *State) {
+			p.Members[0] = Member{201, 301, "public", "outbox"}
+			p.Tables[0].OID = 301
+		}, err: replication.ErrPublication, says: []string{"public.outbox", "dropped, created again"}},
+		"detached while we read": {before: func(p *Publication, _ *State) {
+			p.Tables = append(p.Tables, Table{OID: 301, Schema: "public", Name: "p1"})
+		}, after: func(*Publication, *State) {}},
+		"recreated in a schema":  {before: wholeSchema(300), after: wholeSchema(301), says: []string{"created again"}},
+		"dropped in a schema":    {before: func(p *Publication, c *State) { second(p, c); p.Schemas, p.Members = true, nil }, after: wholeSchema(300), err: replication.ErrPublication, says: []string{"app.events"}},
+		"renamed":                {after: func(p *Publication, _ *State) { p.Members[0].Name, p.Tables[0].Name = "events", "events" }, says: []string{"renamed from public.outbox"}},
+		"moved to a schema":      {after: func(p *Publication, _ *State) { p.Members[0].Schema, p.Tables[0].Schema = "app", "app" }, says: []string{"renamed from public.outbox"}},
+		"added":                  {after: second, says: []string{"published now"}},
+		"row filter":             {after: func(p *Publication, _ *State) { p.Members[0].OID, p.Tables[0].RowFilter = 201, "(id > 5)" }, err: replication.ErrPublication, says: []string{"row filter", "public.outbox"}},
+		"row filter removed":     {before: func(p *Publication, _ *State) { p.Tables[0].RowFilter = "(id > 5)" }, after: func(*Publication, *State) {}, says: []string{"row filter was removed"}},
+		"column hidden":          {after: func(p *Publication, _ *State) { p.Members[0].OID, p.Tables[0].Columns = 201, p.Tables[0].Columns[:1] }, says: []string{`"payload" does not come`}},
+		"column of another type": {after: func(p *Publication, _ *State) { p.Tables[0].Columns[1].TypeName = "text" }, says: []string{"is text now and was jsonb"}},
+		"column added": {after: func(p *Publication, _ *State) {
+			p.Tables[0].Columns = append(p.Tables[0].Columns, Column{Name: "tenant"})
+		}},
+		"partition attached":     {before: partitions(400, 401), after: partitions(400, 401, 402)},
+		"partition dropped":      {before: partitions(400, 401), after: partitions(401)},
+		"root instead of leaves": {before: partitions(400), after: func(*Publication, *State) {}, says: []string{"publish_via_partition_root is true"}},
+		"leaves of all tables":   {before: wholeSchema(300), after: func(p *Publication, c *State) { partitions(400)(p, c); p.Members = nil }, says: []string{"publish_via_partition_root is false"}},
+		"slot dropped":           {after: func(_ *Publication, c *State) { c.Slot = nil }, err: replication.ErrSlotMissing, says: []string{`"slot"`, "12:00:10Z"}},
+		"slot lost":              {after: func(_ *Publication, c *State) { c.Slot.WALStatus = "lost" }, err: ErrSlotLost, says: []string{"wal_status is lost", "from 0/1100000 to 0/1100000"}},
+		"slot invalidated": {after: func(_ *Publication, c *State) {
+			c.Slot.WALStatus, c.Slot.InvalidationReason, c.Slot.InactiveSince = "lost", "idle_timeout", c.ReadAt
+		}, err: ErrSlotLost, says: []string{"idle_timeout, inactive since 2030-01-01T12:00:10Z"}},
+		"idle timeout":              {after: func(_ *Publication, c *State) { c.IdleSlotTimeout = time.Hour }, says: []string{"idle_replication_slot_timeout is 1h0m0s"}},
+		"another cluster":           {after: func(p *Publication, c *State) { c.SystemID, p.Members[0].OID = "8", 9 }},
+		"what only a start refuses": {after: func(_ *Publication, c *State) { c.WALLevel, c.Slot.TwoPhase = "replica", true }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first, now, later := look(0), look(1), look(2)
+			if tc.before != nil {
+				tc.before(first.Publication, first)
+			}
+			tc.after(now.Publication, now)
+			tc.after(later.Publication, later)
+			var h History
+			if warnings, err := h.Look(first); len(warnings) > 0 || err != nil {
+				t.Fatalf("first look: %v, %v", warnings, err)
+			}
+			warnings, err := h.Look(now)
+			if !errors.Is(err, tc.err) {
+				t.Fatalf("Look: %v, want %v", err, tc.err)
+			}
+			if tc.err != nil {
+				for _, want := range tc.says {
+					if !strings.Contains(err.Error(), want) {
+						t.Errorf("%q is not said: %v", want, err)
+					}
+				}
+				return
+			}
+			if len(warnings) != len(tc.says) {
+				t.Fatalf("warnings %v, want %q", warnings, tc.says)
+			}
+			for i, want := range tc.says {
+				if w := warnings[i]; !strings.Contains(w.Text, want) || w.Object == "" || w.Over {
+					t.Errorf("warning %+v, want %q", w, want)
+				}
+			}
+			if warnings, err := h.Look(later); len(warnings) > 0 || err != nil {
+				t.Errorf("the same once more: %v, %v", warnings, err)
+			}
+		})
+	}
+}
+
+// The first look has nothing to compare with, and warns of what ends in loss all the same.
+func TestFirstLook(t *testing.T) {
+	var h History
+	c := look(0)
+	c.IdleSlotTimeout, c.Slot.WALStatus = 24*time.Hour, "extended"
+	warnings, err := h.Look(c)
+	if len(warnings) != 2 || err != nil {
+		t.Errorf("%v, %v", warnings, err)
+	}
+	h = History{}
+	c.Slot.WALStatus = "lost"
+	if _, err := h.Look(c); !errors.Is(err, ErrSlotLost) {
+		t.Errorf("lost: %v", err)
+	}
+}
+
+// The danger to the slot's log is told once per state, with what is left and for how long.
+func TestRetention(t *testing.T) {
+	const mb = 1 << 20
+	unlimited := func(status string, held int64) func(*State) {
+		return func(c *State) { c.Slot.WALStatus, c.Slot.RestartLSN = status, c.WALEnd-pglogrepl.LSN(held) }
+	}
+	limited := func(held, safe int64) func(*State) {
+		return func(c *State) {
+			c.MaxSlotWALKeepSize, c.Slot.SafeWALSize = 1000*mb, &safe
+			c.Slot.RestartLSN, c.Slot.ConfirmedFlushLSN = c.WALEnd-pglogrepl.LSN(held), c.WALEnd-pglogrepl.LSN(held)
+			if safe <= 0 {
+				c.Slot.WALStatus = "unreserved"
+			}
+		}
+	}
+	steps := func(all ...func(*State)) []func(*State) { return all }
+	for name, tc := range map[string]struct {
+		looks []func(*State)
+		want  []string // a warning for each look; empty: none
+	}{
+		"plenty": {steps(limited(10*mb, 990*mb), limited(300*mb, 700*mb)), []string{"", ""}},
+		"running out": {
+			steps(limited(100*mb, 900*mb), limited(600*mb, 400*mb), limited(700*mb, 300*mb), limited(901*mb, 99*mb), limited(1001*mb, -mb), limited(1002*mb, -2*mb)),
+			[]string{
+				"",
+				"it holds 600 MB of log, from 0/DB900000 on; when 400 MB more are written, the server may remove what it needs (max_slot_wal_keep_size is 1000 MB), in about 8s at the present rate; 0/DB900000 is confirmed, what follows is not",
+				"",
+				"when 99 MB more are written, the server may remove what it needs (max_slot_wal_keep_size is 1000 MB), in about 4s",
+				"the next checkpoint may remove what it needs",
+				"",
+			},
+		},
+		"slower towards the end": { // only the last minute counts
+			steps(limited(100*mb, 900*mb), limited(400*mb, 600*mb), limited(405*mb, 595*mb), limited(410*mb, 590*mb), limited(415*mb, 585*mb), limited(420*mb, 580*mb), limited(425*mb, 575*mb), limited(600*mb, 400*mb)),
+			[]string{"", "", "", "", "", "", "", "in about 2m0s"},
+		},
+		"stays short": {steps(limited(600*mb, 400*mb), limited(500*mb, 400*mb)), []string{"max_slot_wal_keep_size is 1000 MB); 0/", ""}},
+		"recovers and comes again": {
+			steps(limited(600*mb, 400*mb), limited(460*mb, 540*mb), limited(600*mb, 400*mb), limited(10*mb, 990*mb), limited(600*mb, 400*mb)),
+			[]string{"600 MB", "", "", "over: it holds 10 MB", "600 MB"},
+		},
+		"disk fills": {
+			steps(unlimited("reserved", 10*mb), unlimited("extended", 2000*mb), unlimited("extended", 2001*mb), unlimited("reserved", 500<<10)),
+			[]string{"", "a full disk stops the server; 1/", "", "over: it holds 500 kB"},
+		},
+		"held by a transaction": {steps(unlimited("extended", 2000*mb)), []string{"a transaction that is open for long"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var h History
+			for i, change := range tc.looks {
+				c := look(i)
+				c.WALEnd += 0x1_00000000 // room for what is held
+				c.Slot.ConfirmedFlushLSN = c.WALEnd
+				change(c)
+				warnings, err := h.Look(c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := ""
+				for _, w := range warnings {
+					got += w.Text
+					if w.Over {
+						got = "over: " + got
+					}
+				}
+				if (got == "") != (tc.want[i] == "") || !strings.Contains(got, tc.want[i]) {
+					t.Errorf("look %d: %q, want %q", i, got, tc.want[i])
+				}
+			}
+		})
+	}
+}
+
+func TestSize(t *testing.T) {
+	got := map[int64]string{}
+	for _, n := range []int64{0, 500, 1 << 20, -9 << 20, 3 << 40} {
+		got[n] = size(n)
+	}
+	if diff := cmp.Diff(map[int64]string{0: "0 kB", 500: "0 kB", 1 << 20: "1 MB", -9 << 20: "-9 MB", 3 << 40: "3145728 MB"}, got); diff != "" {
+		t.Error(diff)
+	}
+}

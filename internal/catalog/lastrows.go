@@ -1,0 +1,131 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// lastPages is how many pages at the end of a table are looked at for its last rows.
+const lastPages = 16
+
+// LastRows returns a table, with all columns but generated ones, and up to n of the rows that lie
+// last in it, as the stream would print them: each the texts of the table's Columns, nil for NULL. Of a
+// partitioned table they are those of its last partitions that have any. It reads the end of the
+// table only, unless that is empty, and needs SELECT on it. The error wraps ErrConfig or
+// ErrPublication if there is no such table.
+func LastRows(ctx context.Context, conn *pgconn.Config, table string, n int) (*Table, [][][]byte, error) {
+	settings := replication.Reading(conn)
+	settings.RuntimeParams["default_transaction_read_only"] = "on"
+	settings.RuntimeParams["statement_timeout"] = statementTimeout
+	c, err := replication.Connect(ctx, settings)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := &setup{cfg: SetupConfig{Conn: conn, Tables: []string{table}}, conn: c}
+	defer s.close(ctx)
+	refs, err := s.tables(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	ref := refs[0]
+	t := &Table{OID: ref.oid, Schema: ref.schema, Name: ref.name}
+	if t.Columns, err = readColumns(ctx, c, ref.oid); err != nil {
+		return nil, nil, err
+	}
+	leaves := ref.leaves
+	if ref.kind != "p" {
+		leaves = []uint32{ref.oid}
+	}
+	var rows [][][]byte
+	for _, leaf := range slices.Backward(leaves) {
+		for _, end := range []bool{true, false} { // of the end, and if nothing is left there, of any
+			if len(rows) > 0 && !end {
+				break
+			}
+			found, err := readRows(ctx, c, leaf, t.Columns, end, n-len(rows))
+			if err != nil {
+				return nil, nil, err
+			}
+			rows = append(found, rows...)
+		}
+		if len(rows) >= n {
+			break
+		}
+	}
+	return t, rows, nil
+}
+
+func readColumns(ctx context.Context, conn executor, table uint32) ([]Column, error) {
+	return query(ctx, conn, func(row pgx.CollectableRow) (c Column, err error) {
+		return c, row.Scan(&c.Name, &c.TypeOID, &c.TypeModifier, &c.TypeName, &c.NotNull)
+	}, "read the columns", `
+		SELECT attname, atttypid, atttypmod, pg_catalog.format_type(atttypid, atttypmod), attnotnull
+		FROM pg_catalog.pg_attribute
+		WHERE attrelid = $1::oid AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum`, oid(table))
+}
+
+// readRows returns up to n rows of a table that is not partitioned, in the order in which they
+// lie there: the last ones of its end, or the first ones.
+func readRows(ctx context.Context, conn executor, table uint32, columns []Column, end bool, n int) ([][][]byte, error) {
+	name, err := queryOne(ctx, conn, pgx.RowTo[string], "look up the table", `
+		SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) FROM pg_catalog.pg_class c
+		JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1::oid`, oid(table))
+	if err != nil || name == nil { // dropped just now
+		return nil, err
+	}
+	sql := fmt.Sprintf("SELECT %s FROM ONLY %s LIMIT %d", columnList(columns), *name, n)
+	if end {
+		pages, err := queryOne(ctx, conn, pgx.RowTo[int64], "measure the table",
+			"SELECT pg_catalog.pg_relation_size($1::oid) / current_setting('block_size')::bigint", oid(table))
+		if err != nil || pages == nil {
+			return nil, err
+		}
+		from := strconv.FormatInt(max(*pages-lastPages, 0), 10)
+		sql = fmt.Sprintf("SELECT %s FROM ONLY %s WHERE ctid >= '(%s,0)'::tid ORDER BY ctid DESC LIMIT %d", columnList(columns), *name, from, n)
+	}
+	rows, err := query(ctx, conn, func(row pgx.CollectableRow) (values [][]byte, err error) {
+		for _, v := range row.RawValues() {
+			values = append(values, slices.Clone(v)) // nil stays nil
+		}
+		return values, nil
+	}, "read the last rows", sql)
+	if end {
+		slices.Reverse(rows)
+	}
+	return rows, err
+}
+
+// TableNamed returns the table whose schema and name, joined by a dot, are name, as errors and dead
+// letters have it: with all columns but generated ones; nil if there is none. SELECT on it is not
+// needed. It is an error if there are two.
+func TableNamed(ctx context.Context, conn *pgconn.Config, name string) (*Table, error) {
+	settings := replication.Reading(conn)
+	settings.RuntimeParams["default_transaction_read_only"] = "on"
+	settings.RuntimeParams["statement_timeout"] = statementTimeout
+	c, err := replication.Connect(ctx, settings)
+	if err != nil {
+		return nil, err
+	}
+	defer replication.Disconnect(ctx, c)
+	tables, err := query(ctx, c, func(row pgx.CollectableRow) (t Table, err error) {
+		return t, row.Scan(&t.OID, &t.Schema, &t.Name, &t.Partitioned)
+	}, "look up the table", `
+		SELECT c.oid, n.nspname, c.relname, c.relkind = 'p' FROM pg_catalog.pg_class c
+		JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+		WHERE c.relkind IN ('r', 'p') AND n.nspname || '.' || c.relname = $1`, name)
+	switch {
+	case err != nil || len(tables) == 0:
+		return nil, err
+	case len(tables) > 1:
+		return nil, fmt.Errorf("%w: two tables are called %s", replication.ErrConfig, name)
+	}
+	tables[0].Columns, err = readColumns(ctx, c, tables[0].OID)
+	return &tables[0], err
+}

@@ -1,0 +1,276 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+)
+
+// connections returns the process ids of the connections of the name.
+func (s *source) connections(t *testing.T, application string) []int32 {
+	t.Helper()
+	return pgtest.QueryRow[[]int32](t, s.DB, `SELECT COALESCE(array_agg(pid), '{}') FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1`, application)
+}
+
+// leastPrivileged makes s connect as a role that may do no more than replicate.
+func (s *source) leastPrivileged(t *testing.T) {
+	t.Helper()
+	role := "cdc_" + s.Name
+	s.Exec(t, "CREATE ROLE "+role+" LOGIN REPLICATION")
+	s.cfg.Conn.User = role
+}
+
+// An observer reads what Inspect reads, over one connection that says what it is, as a role
+// that may replicate and nothing else.
+func TestObserver(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		s := newSource(t, srv)
+		s.leastPrivileged(t)
+		o := Observe(s.cfg)
+		same := cmp.Options{cmpopts.IgnoreFields(State{}, "ReadAt", "WALEnd", "Oldest"), cmpopts.IgnoreFields(Slot{}, "InactiveSince")}
+		for range 3 {
+			want, err := Inspect(t.Context(), s.cfg.Conn, s.cfg.Publication, s.cfg.Slot)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := o.Inspect(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got, same); diff != "" {
+				t.Errorf("state (-Inspect +Observer):\n%s", diff)
+			}
+		}
+		if pids := s.connections(t, "outbox-cdc watch"); len(pids) != 1 {
+			t.Errorf("connections %v, want one", pids)
+		}
+		o.Close(t.Context())
+		pgtest.Eventually(t, "the connection is closed", func() bool { return len(s.connections(t, "outbox-cdc watch")) == 0 })
+	})
+}
+
+// A connection that is lost costs one look, one that is old none.
+func TestObserverConnectsAgain(t *testing.T) {
+	s := newSource(t, pgtest.Server(t))
+	s.cfg.Conn.RuntimeParams["application_name"] = "orders"
+	o := Observe(s.cfg)
+	defer o.Close(t.Context())
+	look := func() int32 {
+		t.Helper()
+		if _, err := o.Inspect(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var pids []int32
+		pgtest.Eventually(t, "the server has ended all connections but one", func() bool {
+			pids = s.connections(t, "orders watch")
+			return len(pids) == 1
+		})
+		return pids[0]
+	}
+	first := look()
+	if again := look(); again != first {
+		t.Errorf("connection %d, and then %d", first, again)
+	}
+	s.Exec(t, "SELECT pg_terminate_backend($1)", first)
+	pgtest.Eventually(t, "the connection is gone", func() bool { return len(s.connections(t, "orders watch")) == 0 })
+	if _, err := o.Inspect(t.Context()); !errors.Is(err, replication.ErrUnreachable) {
+		t.Errorf("look over a lost connection: %v", err)
+	}
+	second := look()
+	o.opened = o.opened.Add(-2 * maxObserverAge)
+	if third := look(); third == second {
+		t.Error("the connection is kept for ever: a smart shutdown would wait for it")
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stop := errors.New("stop")
+	cancel(stop)
+	if _, err := o.Inspect(ctx); !errors.Is(err, stop) {
+		t.Errorf("look after the end: %v", err)
+	}
+	if err := o.EmitSnapshot(ctx, "p", "l"); !errors.Is(err, stop) {
+		t.Errorf("snapshot after the end: %v", err)
+	}
+	look()
+}
+
+// A smart shutdown waits for ordinary connections and tells them nothing: an observer finds
+// out when it is due to connect again, and is out of the way then.
+func TestObserverLetsServerStop(t *testing.T) {
+	srv := pgtest.Start(t, pgserver.Config{})
+	s := newSource(t, srv)
+	o := Observe(s.cfg)
+	defer o.Close(t.Context())
+	if _, err := o.Inspect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	postmaster, err := os.FindProcess(srv.PID())
+	if err == nil {
+		err = postmaster.Signal(syscall.SIGTERM)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	pgtest.Eventually(t, "new connections are refused", func() bool {
+		_, err := Inspect(t.Context(), s.cfg.Conn, "pub", "slot")
+		return err != nil
+	})
+	if _, err := o.Inspect(t.Context()); err != nil || !srv.Running() {
+		t.Fatalf("the connection has ended before its time: %v, running %t", err, srv.Running())
+	}
+	o.opened = o.opened.Add(-2 * maxObserverAge)
+	if _, err := o.Inspect(t.Context()); !errors.Is(err, replication.ErrUnreachable) {
+		t.Errorf("Inspect: %v", err)
+	}
+	pgtest.Eventually(t, "the server stops", func() bool { return !srv.Running() })
+}
+
+// A snapshot comes through the stream behind every transaction that it sees, and only if
+// messages are asked for.
+func TestEmitSnapshot(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		s := newSource(t, srv)
+		s.leastPrivileged(t)
+		s.cfg.MessagePrefix = "outbox-cdc"
+		stream := s.start(t)
+		o := Observe(stream.Config())
+		defer o.Close(t.Context())
+		s.Exec(t, "INSERT INTO outbox VALUES (1)")
+		if err := o.EmitSnapshot(t.Context(), "outbox-cdc", `or"d'ers`); err != nil {
+			t.Fatal(err)
+		}
+		s.Exec(t, "INSERT INTO outbox VALUES (2)")
+		kinds, message := readUntil(t, stream, 2)
+		// Postgres 14 also sends transactions that have nothing for us.
+		if want := "B R I C B M C B I C"; !strings.HasSuffix(strings.Join(kinds, " "), want) {
+			t.Errorf("the stream has %s, want %s", strings.Join(kinds, " "), want)
+		}
+		xmax := pgtest.QueryRow[string](t, s.DB, "SELECT pg_snapshot_xmax($1::pg_snapshot)::text", message[strings.LastIndex(message, "|")+1:])
+		if !strings.Contains(message, "outbox-cdc\x00") || !strings.Contains(message, `or"d'ers|`) || xmax == "" {
+			t.Errorf("message %q", message)
+		}
+		if !pgtest.QueryRow[bool](t, s.DB, `SELECT bool_and(pg_visible_in_snapshot(t.xid, $1::pg_snapshot) = (t.id = 1))
+			FROM (SELECT id, xmin::text::xid8 AS xid FROM outbox) t`, message[strings.LastIndex(message, "|")+1:]) {
+			t.Errorf("%q does not tell the transaction before it from the one behind it", message)
+		}
+	})
+}
+
+// readUntil reads the stream until rows rows have come, and their commit. It returns the
+// kinds of what came and the last logical message.
+func readUntil(t *testing.T, stream *replication.Stream, rows int) (kinds []string, message string) {
+	t.Helper()
+	readWhile(t, stream, func(data []byte) bool {
+		kind := string(data[:1])
+		kinds = append(kinds, kind)
+		switch kind {
+		case "I":
+			rows--
+		case "M":
+			message = string(data)
+		}
+		return kind != "C" || rows > 0
+	})
+	return kinds, message
+}
+
+// A server that does not answer costs as long as the caller waits, and another second.
+func TestObserverOfASilentServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, remote := net.Pipe()
+		gone := make(chan struct{})
+		go func() { // it lets the client in and does no more than read
+			defer close(gone)
+			backend := pgproto3.NewBackend(remote, remote)
+			_, _ = backend.ReceiveStartupMessage()
+			backend.Send(&pgproto3.AuthenticationOk{})
+			backend.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
+			_ = backend.Flush()
+			_, _ = io.Copy(io.Discard, remote)
+		}()
+		conn, err := pgconn.ParseConfig("host=127.0.0.1 user=u database=app sslmode=disable connect_timeout=0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.LookupFunc = func(context.Context, string) ([]string, error) { return []string{"127.0.0.1"}, nil }
+		dialed := false
+		conn.DialFunc = func(context.Context, string, string) (net.Conn, error) {
+			if dialed {
+				return nil, net.ErrClosed
+			}
+			dialed = true
+			return client, nil
+		}
+		o := Observe(replication.Config{Conn: conn, Publication: "pub", Slot: "slot"})
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if _, err := o.Inspect(ctx); !errors.Is(err, replication.ErrUnreachable) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Inspect: %v", err)
+		}
+		if took := time.Since(began); took < 10*time.Second || took > 11*time.Second {
+			t.Errorf("took %s", took)
+		}
+		if _, err := o.Inspect(t.Context()); !errors.Is(err, replication.ErrUnreachable) {
+			t.Errorf("Inspect after that: %v", err)
+		}
+		<-gone
+		if _, err := Inspect(t.Context(), conn, "pub", "slot"); !errors.Is(err, replication.ErrUnreachable) {
+			t.Errorf("the function Inspect after that: %v", err)
+		}
+	})
+}
+
+// What the slot's columns of each version say.
+func TestInspectSlot(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		s := newSource(t, srv)
+		got := s.inspect(t).Slot
+		if got.SafeWALSize != nil || got.WALStatus != "reserved" || got.Failover {
+			t.Errorf("slot %+v", got)
+		}
+		if known := srv.Install().Major >= 17; known != (time.Since(got.InactiveSince) < time.Minute) {
+			t.Errorf("inactive since %s", got.InactiveSince)
+		}
+		if srv.Install().Major >= 17 {
+			s.Exec(t, "SELECT pg_drop_replication_slot($1)", s.cfg.Slot)
+			s.Exec(t, "SELECT pg_create_logical_replication_slot($1, 'pgoutput', failover => true)", s.cfg.Slot)
+			if !s.inspect(t).Slot.Failover {
+				t.Error("failover is not read")
+			}
+		}
+	})
+}
+
+// What a look costs: the time of both sides, and allocations here.
+func BenchmarkObserverInspect(b *testing.B) {
+	db := pgtest.Database(b)
+	db.Exec(b, "CREATE TABLE outbox (id int PRIMARY KEY, payload text)")
+	cfg := replication.Config{Conn: db.Config(b), Publication: "pub", Slot: db.Name}
+	if _, err := Setup(b.Context(), SetupConfig{Conn: cfg.Conn, Publication: "pub", Slot: db.Name, Tables: []string{"outbox"}}); err != nil {
+		b.Fatal(err)
+	}
+	o := Observe(cfg)
+	defer o.Close(b.Context())
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := o.Inspect(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

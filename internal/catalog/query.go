@@ -1,0 +1,169 @@
+package catalog
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// An executor runs one statement: a connection, or a preparer.
+type executor interface {
+	ExecParams(ctx context.Context, sql string, values [][]byte, oids []uint32, valueFormats, resultFormats []int16) *pgconn.ResultReader
+}
+
+// query returns the rows of a statement, each made by fn.
+func query[T any](ctx context.Context, conn executor, fn pgx.RowToFunc[T], doing, sql string, args ...string) ([]T, error) {
+	params := make([][]byte, len(args))
+	for i, arg := range args {
+		params[i] = []byte(arg)
+	}
+	rows := pgx.RowsFromResultReader(pgtype.NewMap(), conn.ExecParams(ctx, sql, params, nil, nil, nil))
+	result, err := pgx.CollectRows(rows, fn)
+	return result, replication.QueryError(ctx, doing, err)
+}
+
+// queryOne returns the only row of a statement, nil if there is none.
+func queryOne[T any](ctx context.Context, conn executor, fn pgx.RowToFunc[T], doing, sql string, args ...string) (*T, error) {
+	rows, err := query(ctx, conn, fn, doing, sql, args...)
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	return &rows[0], nil
+}
+
+func readServer(ctx context.Context, conn executor) (*State, error) {
+	readAt := time.Now()
+	return queryOne(ctx, conn, func(row pgx.CollectableRow) (c State, err error) {
+		c.ReadAt = readAt
+		var idle int64
+		err = row.Scan(&c.ServerVersion, &c.SystemID, &c.Database, &c.InRecovery, &c.WALLevel, &c.Encoding,
+			&c.WALEnd, &c.MaxSlotWALKeepSize, &idle)
+		c.IdleSlotTimeout = time.Duration(idle) * time.Second
+		return c, err
+	}, "read the server's settings", `
+		SELECT current_setting('server_version_num')::int, s.system_identifier::text, d.datname,
+			pg_catalog.pg_is_in_recovery(), current_setting('wal_level'), pg_catalog.pg_encoding_to_char(d.encoding),
+			CASE WHEN pg_catalog.pg_is_in_recovery() THEN COALESCE(pg_catalog.pg_last_wal_replay_lsn(), '0/0')
+				ELSE pg_catalog.pg_current_wal_lsn() END,
+			COALESCE(pg_catalog.pg_size_bytes(current_setting('max_slot_wal_keep_size', true)), -1),
+			COALESCE(extract(epoch FROM current_setting('idle_replication_slot_timeout', true)::interval), 0)::bigint
+		FROM pg_catalog.pg_control_system() s, pg_catalog.pg_database d
+		WHERE d.datname = current_database()`)
+}
+
+// readPublication returns the publication with its tables, nil if there is none. All of it
+// belongs together, which one statement or one snapshot would not ensure: what
+// pg_publication_tables calls does not look through a snapshot.
+func readPublication(ctx context.Context, conn executor, version int, name string) (*Publication, error) {
+	p, err := readDefinition(ctx, conn, version, name)
+	for err == nil && p != nil {
+		tables, tablesErr := readTables(ctx, conn, version, name) // an error too if it has gone just now
+		now, err := readDefinition(ctx, conn, version, name)
+		switch {
+		case err != nil:
+			return nil, err
+		case now != nil && now.OID == p.OID && now.Version == p.Version && slices.Equal(now.Members, p.Members):
+			p.Tables = tables
+			return p, tablesErr
+		}
+		p = now
+	}
+	return p, err
+}
+
+// readDefinition returns the publication without its tables.
+func readDefinition(ctx context.Context, conn executor, version int, name string) (*Publication, error) {
+	schemas := "false"
+	if version >= 150000 {
+		schemas = "EXISTS (SELECT FROM pg_catalog.pg_publication_namespace s WHERE s.pnpubid = p.oid)"
+	}
+	p, err := queryOne(ctx, conn, func(row pgx.CollectableRow) (p Publication, err error) {
+		return p, row.Scan(&p.OID, &p.Version, &p.Name, &p.Insert, &p.Update, &p.Delete, &p.Truncate, &p.ViaRoot, &p.AllTables, &p.Schemas)
+	}, "read the publication", `
+		SELECT oid, xmin::text::bigint, pubname, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot, puballtables, `+schemas+`
+		FROM pg_catalog.pg_publication p WHERE pubname = $1`, name)
+	if err == nil && p != nil {
+		p.Members, err = readMembers(ctx, conn, name)
+	}
+	return p, err
+}
+
+func readMembers(ctx context.Context, conn executor, publication string) ([]Member, error) {
+	return query(ctx, conn, func(row pgx.CollectableRow) (m Member, err error) {
+		return m, row.Scan(&m.OID, &m.Table, &m.Schema, &m.Name)
+	}, "read the publication's members", `
+		SELECT r.oid, c.oid, n.nspname, c.relname
+		FROM pg_catalog.pg_publication p
+		JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid
+		JOIN pg_catalog.pg_class c ON c.oid = r.prrelid
+		JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+		WHERE p.pubname = $1 ORDER BY n.nspname, c.relname`, publication)
+}
+
+// readTables returns the tables with the columns that their Relation messages will have:
+// no dropped ones, no generated ones unless published (from Postgres 18 on), and only those
+// of the column list (from 15 on).
+func readTables(ctx context.Context, conn executor, version int, publication string) ([]Table, error) {
+	// pg_publication_tables has attnames and rowfilter from 15 on.
+	filter, published := "COALESCE(pt.rowfilter, '')", "a.attname = ANY (pt.attnames)"
+	switch {
+	case version < 150000:
+		filter, published = "''", "a.attgenerated = ''"
+	case version < 180000:
+		published += " AND a.attgenerated = ''"
+	}
+	type row struct {
+		table  Table
+		column Column
+	}
+	rows, err := query(ctx, conn, func(r pgx.CollectableRow) (v row, err error) {
+		t, c := &v.table, &v.column
+		return v, r.Scan(&t.OID, &t.Schema, &t.Name, &t.Partition, &t.Partitioned, &t.RowFilter, &c.Name, &c.TypeOID, &c.TypeModifier, &c.TypeName, &c.NotNull)
+	}, "read the publication's tables", `
+		SELECT c.oid, n.nspname, c.relname, c.relispartition, c.relkind = 'p', `+filter+`,
+			a.attname, a.atttypid, a.atttypmod, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull
+		FROM pg_catalog.pg_publication_tables pt
+		JOIN pg_catalog.pg_namespace n ON n.nspname = pt.schemaname
+		JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = pt.tablename
+		JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+		WHERE pt.pubname = $1 AND `+published+`
+		ORDER BY n.nspname, c.relname, a.attnum`, publication)
+	if err != nil {
+		return nil, err
+	}
+	var tables []Table
+	for _, r := range rows {
+		if n := len(tables); n == 0 || tables[n-1].OID != r.table.OID {
+			tables = append(tables, r.table)
+		}
+		t := &tables[len(tables)-1]
+		t.Columns = append(t.Columns, r.column)
+	}
+	return tables, nil
+}
+
+func readSlot(ctx context.Context, conn executor, version int, name string) (*Slot, error) {
+	later := "'', 0, false, false" // columns of 17
+	if version >= 170000 {
+		later = "COALESCE(invalidation_reason, ''), COALESCE(extract(epoch FROM inactive_since), 0)::bigint, failover, synced"
+	}
+	return queryOne(ctx, conn, func(row pgx.CollectableRow) (s Slot, err error) {
+		var inactiveSince int64
+		err = row.Scan(&s.Name, &s.Plugin, &s.Database, &s.Active, &s.ActivePID, &s.RestartLSN, &s.ConfirmedFlushLSN,
+			&s.WALStatus, &s.SafeWALSize, &s.Temporary, &s.TwoPhase, &s.InvalidationReason, &inactiveSince, &s.Failover, &s.Synced)
+		if inactiveSince != 0 {
+			s.InactiveSince = time.Unix(inactiveSince, 0)
+		}
+		return s, err
+	}, "read the slot", `
+		SELECT slot_name, COALESCE(plugin, ''), COALESCE(database, ''), active, COALESCE(active_pid, 0),
+			COALESCE(restart_lsn, '0/0'), COALESCE(confirmed_flush_lsn, '0/0'), COALESCE(wal_status, ''), safe_wal_size,
+			temporary, two_phase, `+later+`
+		FROM pg_catalog.pg_replication_slots WHERE slot_name = $1`, name)
+}

@@ -1,0 +1,332 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// ErrSelection says that what was asked of a table cannot be asked of it: a condition that is not SQL, a
+// column that it lacks, an id that is none or is not there.
+var ErrSelection = errors.New("selection is not possible")
+
+// A Selection is which rows of a table are read, and in which order: by Order and then by ID.
+// What is empty does not restrict.
+type Selection struct {
+	Table string // as in SQL
+	ID    string // the column that names a row
+
+	// Order and Time are names of columns, of which the first that the table has is the one: the
+	// order of insertion, and the time that Since is about, a timestamp with or without time zone.
+	Order, Time []string
+
+	Where string    // a condition of the caller's own, in SQL; it runs with the caller's rights
+	IDs   []string  // every one of them must be there
+	Since time.Time // rows of this time or later
+	After string    // id of a row, which must be there: rows that come after it in this order
+	Limit int       // so many at most
+}
+
+// Rows are the selected rows of a table, as it was when they were opened. They hold a read-only
+// transaction open, and with it what VACUUM could remove. They belong to one goroutine and must
+// be closed.
+type Rows struct {
+	Table Table  // with all columns but generated ones
+	Order string // the column they are ordered by
+	Time  string // the column that tells their time; empty: there is none
+	Count int64  // how many they are
+
+	source   *pgconn.Config
+	conn     *pgconn.PgConn
+	sel      Selection
+	columns  map[string]Column
+	from     string
+	where    []string
+	args     []string
+	maxBytes int
+}
+
+// Select opens the rows that sel is about. It needs SELECT on the table, and neither touches a
+// slot nor needs REPLICATION. An error that wraps ErrSelection is about sel; one that wraps
+// ErrAccess about the role.
+func Select(ctx context.Context, cfg replication.Config, sel Selection) (*Rows, error) {
+	cfg = cfg.WithDefaults()
+	conn, err := replication.Connect(ctx, lasting(cfg.Conn, "replay"))
+	if err != nil {
+		return nil, err
+	}
+	r := &Rows{source: cfg.Conn, conn: conn, sel: sel, columns: make(map[string]Column), maxBytes: cfg.MaxMessageBytes}
+	for _, step := range []func(context.Context) error{r.begin, r.lookUp, r.narrow, r.count} {
+		if err := step(ctx); err != nil {
+			r.Close(ctx)
+			return nil, err
+		}
+	}
+	conn.Frontend().SetMaxBodyLen(r.maxBytes)
+	return r, nil
+}
+
+// lasting returns conn changed for a connection that reads tables for as long as it takes, in the
+// order in which their rows lie.
+func lasting(conn *pgconn.Config, purpose string) *pgconn.Config {
+	settings := replication.Reading(conn)
+	settings.RuntimeParams["application_name"] += " " + purpose
+	for _, timeout := range []string{"statement_timeout", "idle_in_transaction_session_timeout"} {
+		settings.RuntimeParams[timeout] = "0"
+	}
+	settings.RuntimeParams["synchronize_seqscans"] = "off"
+	settings.RuntimeParams["max_parallel_workers_per_gather"] = "0"
+	return settings
+}
+
+// beginReading opens the transaction of such a connection.
+func beginReading(ctx context.Context, conn *pgconn.PgConn) error {
+	for _, sql := range []string{
+		"SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'", // from 17 on
+		"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+	} {
+		if _, err := conn.Exec(ctx, sql).ReadAll(); err != nil {
+			return replication.QueryError(ctx, "begin to read", err)
+		}
+	}
+	return nil
+}
+
+func (r *Rows) begin(ctx context.Context) error { return beginReading(ctx, r.conn) }
+
+// lookUp finds the table and what the selection needs of it.
+func (r *Rows) lookUp(ctx context.Context) error {
+	s := &setup{cfg: SetupConfig{Conn: r.source, Tables: []string{r.sel.Table}}, conn: r.conn}
+	refs, err := s.tables(ctx)
+	if errors.Is(err, replication.ErrPublication) { // which is what it means elsewhere
+		return fmt.Errorf("%w: table %q does not exist in database %q, or not in the role's search_path", ErrSelection, r.sel.Table, r.source.Database)
+	}
+	if err != nil {
+		return err
+	}
+	r.Table = Table{OID: refs[0].oid, Schema: refs[0].schema, Name: refs[0].name, Partitioned: refs[0].kind == "p"}
+	if r.Table.Columns, err = readColumns(ctx, r.conn, r.Table.OID); err != nil {
+		return err
+	}
+	for _, c := range r.Table.Columns {
+		r.columns[c.Name] = c
+	}
+	if _, ok := r.columns[r.sel.ID]; !ok {
+		return r.refuse("it has no column %q", r.sel.ID)
+	}
+	r.Order = r.first(r.sel.Order, "")
+	r.Time = r.first(r.sel.Time, "timestamp")
+	if r.Order == "" {
+		return r.refuse("it has none of the columns %s, and rows have to be in the order in which they were inserted", strings.Join(r.sel.Order, ", "))
+	}
+	r.from = r.Table.from()
+	return nil
+}
+
+// first returns the first of the columns that the table has, with a type whose name begins so.
+func (r *Rows) first(names []string, typ string) string {
+	for _, name := range names {
+		if c, ok := r.columns[name]; ok && strings.HasPrefix(c.TypeName, typ) {
+			return name
+		}
+	}
+	return ""
+}
+
+// narrow makes conditions of the selection.
+func (r *Rows) narrow(ctx context.Context) error {
+	if r.sel.Where != "" {
+		r.where = append(r.where, "("+r.sel.Where+"\n)") // which may end in a comment
+	}
+	if !r.sel.Since.IsZero() {
+		if err := r.since(); err != nil {
+			return err
+		}
+	}
+	if len(r.sel.IDs) > 0 {
+		if err := r.ids(ctx); err != nil {
+			return err
+		}
+	}
+	if r.sel.After != "" {
+		return r.after(ctx)
+	}
+	return nil
+}
+
+func (r *Rows) since() error {
+	if r.Time == "" {
+		return r.refuse("it has none of the columns %s to tell the time of a row", strings.Join(r.sel.Time, ", "))
+	}
+	at := r.param(r.sel.Since.UTC().Format(time.RFC3339Nano)) + "::timestamptz"
+	if strings.HasSuffix(r.columns[r.Time].TypeName, "without time zone") {
+		at = "(" + at + " AT TIME ZONE 'UTC')"
+	}
+	r.where = append(r.where, replication.QuoteIdent(r.Time)+" >= "+at)
+	return nil
+}
+
+// shownIDs is how many missing ids an error names.
+const shownIDs = 5
+
+func (r *Rows) ids(ctx context.Context) error {
+	typ := r.idType()
+	list := arrayLiteral(r.sel.IDs)
+	if _, err := r.ask(ctx, "read the ids", "SELECT pg_catalog.count(*) FROM pg_catalog.unnest($1::"+typ+"[])", list); err != nil {
+		return r.refuseValue("an id is not a "+typ, err)
+	}
+	absent, err := r.ask(ctx, "look for the ids", fmt.Sprintf(`SELECT wanted::text FROM pg_catalog.unnest($1::%s[]) WITH ORDINALITY AS w(wanted, n)
+		WHERE NOT EXISTS (SELECT FROM %s WHERE %s = wanted) ORDER BY n LIMIT %d`, typ, r.from, replication.QuoteIdent(r.sel.ID), shownIDs+1), list)
+	if err != nil {
+		return r.refuseRight(err)
+	}
+	if len(absent) > shownIDs {
+		absent[shownIDs] = "…"
+	}
+	if len(absent) > 0 {
+		return r.refuse("it has no row with the id %s", strings.Join(absent, ", "))
+	}
+	r.where = append(r.where, replication.QuoteIdent(r.sel.ID)+" = ANY ("+r.param(list)+"::"+typ+"[])")
+	return nil
+}
+
+func (r *Rows) after(ctx context.Context) error {
+	id, order, typ := replication.QuoteIdent(r.sel.ID), replication.QuoteIdent(r.Order), r.idType()
+	if _, err := r.ask(ctx, "read the id", "SELECT $1::"+typ, r.sel.After); err != nil {
+		return r.refuseValue("the id is not a "+typ, err)
+	}
+	found, err := r.ask(ctx, "look for the row", fmt.Sprintf("SELECT ''::text FROM %s WHERE %s = $1::%s", r.from, id, typ), r.sel.After)
+	if err != nil {
+		return r.refuseRight(err)
+	}
+	if len(found) == 0 {
+		return r.refuse("it has no row with the id %s any more, to go on after: say with a condition where to go on", r.sel.After)
+	}
+	r.where = append(r.where, fmt.Sprintf("(%s, %s) > (SELECT %[1]s, %[2]s FROM %[3]s WHERE %[2]s = %[4]s::%[5]s LIMIT 1)", order, id, r.from, r.param(r.sel.After), typ))
+	return nil
+}
+
+// idType is the type of ids, without its modifier: a cast to varchar(36) would cut an id off.
+func (r *Rows) idType() string {
+	return regexp.MustCompile(`\([0-9, ]+\)`).ReplaceAllString(r.columns[r.sel.ID].TypeName, "")
+}
+
+// param returns the placeholder of one more parameter.
+func (r *Rows) param(value string) string {
+	r.args = append(r.args, value)
+	return "$" + strconv.Itoa(len(r.args))
+}
+
+func (r *Rows) count(ctx context.Context) error {
+	sql := "SELECT pg_catalog.count(*)::text FROM (SELECT 1" + r.clauses("") + ") AS selected"
+	counted, err := r.ask(ctx, "count the rows", sql, r.args...)
+	if err != nil {
+		return r.refuseCondition(err)
+	}
+	r.Count, err = strconv.ParseInt(counted[0], 10, 64)
+	return err
+}
+
+// clauses returns what follows the list of a SELECT.
+func (r *Rows) clauses(order string) string {
+	sql := " FROM " + r.from
+	if len(r.where) > 0 {
+		sql += " WHERE " + strings.Join(r.where, " AND ")
+	}
+	sql += order
+	if r.sel.Limit > 0 {
+		sql += " LIMIT " + strconv.Itoa(r.sel.Limit)
+	}
+	return sql
+}
+
+// Each calls fn with each row: the texts of Table.Columns as the stream would print them, nil for
+// NULL, valid until fn returns. It needs memory for one row. A row beyond
+// [replication.Config.MaxMessageBytes] ends it with ErrRow; an error of fn ends it and is returned. After
+// an error the Rows can only be closed.
+func (r *Rows) Each(ctx context.Context, fn func(values [][]byte) error) error {
+	sql := "SELECT " + columnList(r.Table.Columns) + r.clauses(" ORDER BY "+replication.QuoteIdent(r.Order)+", "+replication.QuoteIdent(r.sel.ID))
+	params := make([][]byte, len(r.args))
+	for i, arg := range r.args {
+		params[i] = []byte(arg)
+	}
+	// One statement, whatever the condition is made of: the extended protocol takes no more.
+	rows := r.conn.ExecParams(ctx, sql, params, nil, nil, nil)
+	for rows.NextRow() {
+		if err := fn(rows.Values()); err != nil {
+			return err
+		}
+	}
+	_, err := rows.Close()
+	return r.refuseCondition(wrapRows(ctx, r.doing(), err, r.maxBytes))
+}
+
+func (r *Rows) doing() string { return fmt.Sprintf("read table %s.%s", r.Table.Schema, r.Table.Name) }
+
+// Close ends the transaction and closes the connection, also after ctx has ended.
+func (r *Rows) Close(ctx context.Context) { replication.Disconnect(ctx, r.conn) }
+
+// ask returns the first column of a statement's rows.
+func (r *Rows) ask(ctx context.Context, doing, sql string, args ...string) ([]string, error) {
+	return query(ctx, r.conn, func(row pgx.CollectableRow) (string, error) {
+		return string(row.RawValues()[0]), nil
+	}, doing, sql, args...)
+}
+
+func (r *Rows) refuse(format string, args ...any) error {
+	return fmt.Errorf("%w: table %s.%s: %s", ErrSelection, r.Table.Schema, r.Table.Name, fmt.Sprintf(format, args...))
+}
+
+// refuseValue is err, met while a value of the caller's was read.
+func (r *Rows) refuseValue(what string, err error) error {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && strings.HasPrefix(pg.Code, "22") {
+		return r.refuse("%s: %s", what, pg.Message)
+	}
+	return err
+}
+
+// refuseRight is err, met while the table was read.
+func (r *Rows) refuseRight(err error) error {
+	if sqlState(err) != insufficientPrivilege {
+		return err
+	}
+	pg, _ := errors.AsType[*pgconn.PgError](err)
+	return fmt.Errorf("%w: %s: %w; the role needs: GRANT SELECT ON %s TO …", replication.ErrAccess, r.doing(), pg, r.Table.SQLName())
+}
+
+// refuseCondition is err, met with the caller's condition. What the server says of its text may be
+// shown. What it says when it has come to the rows may hold their values.
+func (r *Rows) refuseCondition(err error) error {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case !ok:
+		return err
+	case pg.Code == insufficientPrivilege:
+		return r.refuseRight(err)
+	case strings.HasPrefix(pg.Code, "42"), pg.Code == "08P01": // protocol_violation: it has a parameter
+		return r.refuse("the condition: %s (SQLSTATE %s)", pg.Message, pg.Code)
+	case strings.HasPrefix(pg.Code, "25"):
+		return r.refuse("the condition would write, and nothing may here: %s (SQLSTATE %s)", pg.Message, pg.Code)
+	case !replication.Classified(pg.Code):
+		return r.refuse("the condition fails for a row, SQLSTATE %s; the server's log has the text", pg.Code)
+	}
+	return err
+}
+
+// arrayLiteral writes texts as an array: https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO
+func arrayLiteral(texts []string) string {
+	quoted := make([]string, len(texts))
+	for i, text := range texts {
+		quoted[i] = `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`
+	}
+	return "{" + strings.Join(quoted, ",") + "}"
+}

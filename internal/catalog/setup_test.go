@@ -1,0 +1,386 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+)
+
+func TestSetupAndDrop(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		db := pgtest.DatabaseOn(t, srv)
+		db.Exec(t, `CREATE SCHEMA "my ""schema"; CREATE TABLE "my ""schema"."out;box" (id int); CREATE TABLE outbox (id int)`)
+		cfg := SetupConfig{
+			Conn: db.Config(t), Publication: `we"ird';DROP TABLE outbox;--`, Slot: db.Name,
+			Tables: []string{`"my ""schema"."out;box"`, "outbox"},
+		}
+		publication, slot := fmt.Sprintf("publication %q", cfg.Publication), fmt.Sprintf("slot %q", cfg.Slot)
+		step := func(f func(context.Context, SetupConfig) ([]Step, error), want ...Step) {
+			t.Helper()
+			got, err := f(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(Step{}, "LSN")); diff != "" {
+				t.Errorf("steps (-want +got):\n%s", diff)
+			}
+		}
+		step(Setup, Step{Object: publication, Action: "created"}, Step{Object: slot, Action: "created"})
+		step(Setup, Step{Object: publication, Action: "exists"}, Step{Object: slot, Action: "exists"})
+
+		state, err := Inspect(t.Context(), cfg.Conn, cfg.Publication, cfg.Slot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := state.Verify(); err != nil {
+			t.Errorf("Verify: %v", err)
+		}
+		p := state.Publication
+		if !p.Insert || p.Update || p.Delete || p.Truncate || !p.ViaRoot || p.AllTables || len(p.Tables) != 2 {
+			t.Errorf("publication %+v", p)
+		}
+		s := state.Slot
+		if s.Plugin != plugin || s.Database != db.Name || s.TwoPhase || s.Temporary || s.ConfirmedFlushLSN == 0 {
+			t.Errorf("slot %+v", s)
+		}
+
+		src := &source{DB: db, cfg: replication.Config{Conn: cfg.Conn, Publication: cfg.Publication, Slot: cfg.Slot}}
+		stream := src.start(t)
+		db.Exec(t, `INSERT INTO "my ""schema"."out;box" VALUES (1)`)
+		readWhile(t, stream, func(data []byte) bool { return data[0] != 'I' })
+		if steps, err := Drop(t.Context(), cfg); steps != nil || !errors.Is(err, replication.ErrSlotInUse) {
+			t.Errorf("Drop while streaming: %v, %v", steps, err)
+		}
+		if err := stream.Close(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+
+		step(Drop, Step{Object: slot, Action: "dropped"}, Step{Object: publication, Action: "dropped"})
+		step(Drop, Step{Object: slot, Action: "missing"}, Step{Object: publication, Action: "missing"})
+	})
+}
+
+// Two relays that start at the same time set up once.
+func TestSetupAtTheSameTime(t *testing.T) {
+	db := pgtest.Database(t)
+	db.Exec(t, "CREATE TABLE outbox (id int)")
+	cfg := SetupConfig{Conn: db.Config(t), Publication: "pub", Slot: db.Name, Tables: []string{"outbox"}}
+	actions := make(chan string, 10)
+	for range 5 {
+		go func() {
+			steps, err := Setup(t.Context(), cfg)
+			if err != nil {
+				actions <- err.Error()
+				return
+			}
+			actions <- steps[0].Action + " " + steps[1].Action
+		}()
+	}
+	count := make(map[string]int)
+	for range 5 {
+		count[<-actions]++
+	}
+	if diff := cmp.Diff(map[string]int{"created created": 1, "exists exists": 4}, count); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestSetupRefuses(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		for name, tc := range map[string]struct {
+			before string
+			tables []string
+			since  int // major version
+			want   error
+			text   string
+		}{
+			"no table named":            {tables: []string{}, want: replication.ErrConfig},
+			"table missing":             {tables: []string{"nowhere.outbox"}, want: replication.ErrPublication, text: "nowhere.outbox"},
+			"not a name":                {tables: []string{"a.b.c.d"}, want: replication.ErrConfig},
+			"view":                      {before: "CREATE VIEW v AS SELECT 1", tables: []string{"v"}, want: replication.ErrConfig, text: "not a table"},
+			"unlogged":                  {before: "CREATE UNLOGGED TABLE u (i int)", tables: []string{"u"}, want: replication.ErrConfig, text: "unlogged"},
+			"publication without table": {before: "CREATE TABLE other (i int); CREATE PUBLICATION pub FOR TABLE other", want: replication.ErrPublication, text: `ADD TABLE "public"."outbox"`},
+			"publication of updates":    {before: "CREATE PUBLICATION pub FOR TABLE outbox WITH (publish = 'update')", want: replication.ErrPublication, text: "inserts"},
+			"row filter":                {before: "CREATE PUBLICATION pub FOR TABLE outbox WHERE (id > 5)", since: 15, want: replication.ErrPublication, text: "row filter"},
+			"slot without publication":  {before: "SELECT pg_create_logical_replication_slot(current_database()::text, 'pgoutput')", want: replication.ErrPublication, text: "does not exist"},
+			"physical slot":             {before: "CREATE PUBLICATION pub FOR TABLE outbox; SELECT pg_create_physical_replication_slot(current_database()::text)", want: replication.ErrConfig, text: "physical"},
+			"two-phase slot":            {before: "CREATE PUBLICATION pub FOR TABLE outbox; SELECT pg_create_logical_replication_slot(current_database()::text, 'pgoutput', false, true)", want: replication.ErrConfig, text: "two_phase"},
+		} {
+			t.Run(name, func(t *testing.T) {
+				if srv.Install().Major < tc.since {
+					return
+				}
+				db := pgtest.DatabaseOn(t, srv)
+				db.Exec(t, "CREATE TABLE outbox (id int)")
+				for statement := range strings.SplitSeq(tc.before, ";") { // a slot wants a transaction of its own
+					db.Exec(t, statement)
+				}
+				defer db.Exec(t, "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = current_database() AND database IS NULL")
+				cfg := SetupConfig{Conn: db.Config(t), Publication: "pub", Slot: db.Name, Tables: tc.tables}
+				if cfg.Tables == nil {
+					cfg.Tables = []string{"outbox"}
+				}
+				before := objects(t, db)
+				steps, err := Setup(t.Context(), cfg)
+				if steps != nil || !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.text) {
+					t.Errorf("Setup: %v, %v, want %v with %q", steps, err, tc.want, tc.text)
+				}
+				if after := objects(t, db); after != before {
+					t.Errorf("%s, and before %s", after, before)
+				}
+			})
+		}
+	})
+}
+
+// objects tells which publications and slots there are.
+func objects(t *testing.T, db *pgtest.DB) string {
+	t.Helper()
+	return pgtest.QueryRow[string](t, db, `SELECT concat(
+		(SELECT string_agg(pubname, ',') FROM pg_publication), '|',
+		(SELECT string_agg(slot_name, ',') FROM pg_replication_slots WHERE slot_name = current_database()))`)
+}
+
+func TestSetupAcceptsWhatOthersMade(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		for name, before := range map[string]string{
+			"all tables":            "CREATE TABLE outbox (id int); CREATE PUBLICATION pub FOR ALL TABLES",
+			"more than inserts":     "CREATE TABLE outbox (id int PRIMARY KEY); CREATE PUBLICATION pub FOR TABLE outbox",
+			"partitioned":           "CREATE TABLE outbox (id int) PARTITION BY RANGE (id); CREATE TABLE p1 PARTITION OF outbox FOR VALUES FROM (1) TO (9); CREATE PUBLICATION pub FOR TABLE outbox WITH (publish_via_partition_root = true)",
+			"partitions one by one": "CREATE TABLE outbox (id int) PARTITION BY RANGE (id); CREATE TABLE p1 PARTITION OF outbox FOR VALUES FROM (1) TO (9); CREATE PUBLICATION pub FOR TABLE outbox WITH (publish = 'insert')",
+		} {
+			t.Run(name, func(t *testing.T) {
+				db := pgtest.DatabaseOn(t, srv)
+				db.Exec(t, before)
+				cfg := SetupConfig{Conn: db.Config(t), Publication: "pub", Slot: db.Name, Tables: []string{"outbox"}}
+				steps, err := Setup(t.Context(), cfg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if steps[0].Action != "exists" || steps[1].Action != "created" {
+					t.Errorf("steps %v", steps)
+				}
+			})
+		}
+	})
+}
+
+// The creation of a slot waits for every transaction that has begun to write.
+func TestSetupBlocked(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, shared *pgserver.Server) {
+		srv := pgtest.Start(t, pgserver.Config{BinDir: shared.Install().BinDir, Settings: map[string]string{"max_prepared_transactions": "5"}})
+		db := pgtest.DatabaseOn(t, srv)
+		db.Exec(t, "CREATE TABLE outbox (id int); CREATE TABLE other (id int)")
+		writer := db.Conn(t)
+		begin := func(sql string) {
+			t.Helper()
+			if _, err := writer.Exec(t.Context(), sql); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cfg := SetupConfig{
+			Conn: db.Config(t), Publication: "pub", Slot: db.Name, Tables: []string{"outbox"},
+			LockTimeout: 300 * time.Millisecond,
+		}
+		refused := func(text ...string) {
+			t.Helper()
+			steps, err := Setup(t.Context(), cfg)
+			if steps != nil || !errors.Is(err, replication.ErrBusy) {
+				t.Errorf("Setup: %v, %v", steps, err)
+				return
+			}
+			for _, want := range text {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q is not in: %v", want, err)
+				}
+			}
+			if got := objects(t, db); got != "|" {
+				t.Errorf("left behind: %s", got)
+			}
+		}
+
+		begin("BEGIN; INSERT INTO other VALUES (1); SET application_name = 'billing'")
+		process := fmt.Sprintf("process %d: user \"postgres\", database %q, application \"billing\", idle in transaction, began ", writer.PgConn().PID(), db.Name)
+		refused("create slot", process)
+
+		t.Run("canceled", func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			patient := cfg
+			patient.LockTimeout = time.Minute
+			began := time.Now()
+			if steps, err := Setup(ctx, patient); steps != nil || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("Setup: %v, %v", steps, err)
+			}
+			if d := time.Since(began); d > 5*time.Second {
+				t.Errorf("after %s", d)
+			}
+			if got := objects(t, db); got != "|" {
+				t.Errorf("left behind: %s", got)
+			}
+		})
+
+		begin("PREPARE TRANSACTION 'forgotten'")
+		refused("create slot", `prepared transaction "forgotten": user "postgres"`)
+		begin("ROLLBACK PREPARED 'forgotten'")
+
+		begin("BEGIN; LOCK TABLE outbox IN SHARE MODE")
+		refused("create publication", process)
+		begin("ROLLBACK")
+
+		if _, err := Setup(t.Context(), cfg); err != nil {
+			t.Errorf("Setup: %v", err)
+		}
+	})
+}
+
+// A role that may do nothing but replicate can look at the catalog, make the slot and stream.
+func TestLeastPrivilege(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		db := pgtest.DatabaseOn(t, srv)
+		role := db.Name
+		db.Exec(t, "CREATE TABLE outbox (id int); CREATE ROLE "+role+" LOGIN REPLICATION")
+		defer db.Exec(t, "DROP ROLE "+role)
+		cfg := SetupConfig{Conn: db.Config(t), Publication: "pub", Slot: db.Name, Tables: []string{"outbox"}}
+		cfg.Conn.User = role
+		if steps, err := Setup(t.Context(), cfg); steps != nil || !errors.Is(err, replication.ErrAccess) {
+			t.Errorf("Setup without the right to create a publication: %v, %v", steps, err)
+		}
+		db.Exec(t, "CREATE PUBLICATION pub FOR TABLE outbox WITH (publish = 'insert')")
+		if _, err := Setup(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+		state, err := Inspect(t.Context(), cfg.Conn, cfg.Publication, cfg.Slot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := state.Verify(); err != nil {
+			t.Errorf("Verify: %v", err)
+		}
+		s := &source{DB: db, cfg: replication.Config{Conn: cfg.Conn, Publication: cfg.Publication, Slot: cfg.Slot}}
+		stream := s.start(t)
+		db.Exec(t, "INSERT INTO outbox VALUES (1)")
+		readWhile(t, stream, func(data []byte) bool { return data[0] != 'I' })
+		if err := stream.Close(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		if got := stream.System().ID; got != state.SystemID {
+			t.Errorf("system %s, in the catalog %s", got, state.SystemID)
+		}
+
+		db.Exec(t, "ALTER ROLE "+role+" NOREPLICATION")
+		if _, err := replication.Open(t.Context(), s.cfg, discard()); !errors.Is(err, replication.ErrAccess) {
+			t.Errorf("Open without REPLICATION: %v", err)
+		}
+		if _, err := Drop(t.Context(), cfg); !errors.Is(err, replication.ErrAccess) {
+			t.Errorf("Drop without REPLICATION: %v", err)
+		}
+		db.Exec(t, "ALTER ROLE "+role+" NOLOGIN")
+		if _, err := Inspect(t.Context(), cfg.Conn, "pub", "slot"); !errors.Is(err, replication.ErrAccess) {
+			t.Errorf("Inspect without LOGIN: %v", err)
+		}
+		cfg.Conn.Database = "nowhere"
+		cfg.Conn.User = "postgres"
+		if _, err := Inspect(t.Context(), cfg.Conn, "pub", "slot"); !errors.Is(err, replication.ErrAccess) {
+			t.Errorf("Inspect of an absent database: %v", err)
+		}
+	})
+}
+
+func TestSetupOfAnUnfitServer(t *testing.T) {
+	srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"wal_level": "replica", "max_replication_slots": "1"}})
+	db := pgtest.DatabaseOn(t, srv)
+	db.Exec(t, "CREATE TABLE outbox (id int)")
+	cfg := SetupConfig{Conn: db.Config(t), Publication: "pub", Slot: "slot", Tables: []string{"outbox"}}
+	refuses := func(cfg SetupConfig, want error, text string) {
+		t.Helper()
+		if steps, err := Setup(t.Context(), cfg); steps != nil || !errors.Is(err, want) || !strings.Contains(err.Error(), text) {
+			t.Errorf("Setup: %v, %v", steps, err)
+		}
+	}
+	refuses(cfg, replication.ErrConfig, "wal_level")
+
+	db.Exec(t, "ALTER SYSTEM SET wal_level = logical")
+	if err := srv.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	db.Exec(t, "SELECT pg_create_physical_replication_slot('only')")
+	refuses(cfg, replication.ErrBusy, "all replication slots are in use")
+	if got := objects(t, db); got != "|" {
+		t.Errorf("left behind: %s", got)
+	}
+
+	db.Exec(t, "CREATE DATABASE ascii ENCODING SQL_ASCII TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+	ascii, err := pgconn.ParseConfig(srv.DSN("ascii"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Conn = ascii
+	refuses(cfg, replication.ErrConfig, "SQL_ASCII")
+}
+
+// TestSetupPublishesUpdates: changed rows are published where they are asked for, and removed
+// ones never.
+func TestSetupPublishesUpdates(t *testing.T) {
+	db := pgtest.Database(t)
+	db.Exec(t, "CREATE TABLE outbox (id int PRIMARY KEY)")
+	cfg := SetupConfig{Conn: db.Config(t), Publication: "pub", Slot: db.Name, Tables: []string{"outbox"}, Updates: true}
+	if _, err := Setup(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	state, err := Inspect(t.Context(), cfg.Conn, cfg.Publication, cfg.Slot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := state.Publication; !p.Insert || !p.Update || p.Delete || p.Truncate {
+		t.Errorf("publication %+v", p)
+	}
+}
+
+// Where rows are messages the publication may be one of no tables, which nothing calls an
+// obstacle then.
+func TestSetupForMessages(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		db := pgtest.DatabaseOn(t, srv)
+		cfg := SetupConfig{Conn: db.Config(t), Publication: "pub", Slot: db.Name}
+		if steps, err := Setup(t.Context(), cfg); steps != nil || !errors.Is(err, replication.ErrConfig) {
+			t.Errorf("Setup without a table: %v, %v", steps, err)
+		}
+		cfg.Messages = true
+		for range 2 {
+			if _, err := Setup(t.Context(), cfg); err != nil {
+				t.Fatal(err)
+			}
+		}
+		state, err := Inspect(t.Context(), cfg.Conn, cfg.Publication, cfg.Slot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := state.Verify(); !errors.Is(err, replication.ErrPublication) {
+			t.Errorf("Verify for tables: %v", err)
+		}
+		state.Messages = true
+		var h History
+		if warnings, err := h.Look(state); len(warnings) > 0 || err != nil {
+			t.Errorf("Look: %v, %v", warnings, err)
+		}
+		if err := state.Verify(); err != nil {
+			t.Errorf("Verify: %v", err)
+		}
+		state.Publication = nil
+		if err := state.Verify(); !errors.Is(err, replication.ErrPublication) {
+			t.Errorf("Verify without the publication: %v", err)
+		}
+	})
+}

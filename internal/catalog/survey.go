@@ -1,0 +1,203 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// A ServerSurvey is the part of a server's settings and of its load that concerns slots.
+type ServerSurvey struct {
+	MaxSlots, Slots     int           // max_replication_slots, and how many there are
+	MaxSenders, Senders int           // max_wal_senders, and how many stream
+	SenderTimeout       time.Duration // wal_sender_timeout, as it is for the role; 0: never
+
+	// SynchronizedStandbySlots are the physical slots that a slot with failover waits for, from 17 on.
+	// Nobody streams from those that are Absent, or they do not exist.
+	SynchronizedStandbySlots, Absent []string
+
+	WALBytes float64       // of log that was written in WALTime
+	WALTime  time.Duration // since the server's statistics began
+
+	ClockAhead time.Duration // the server's clock less ours; the error is half of ClockTrip at most
+	ClockTrip  time.Duration // how long the question and its answer took
+}
+
+// Server reads the settings.
+func (s *Surveyor) Server(ctx context.Context) (*ServerSurvey, error) {
+	return survey(ctx, s, func(conn executor) (*ServerSurvey, error) {
+		asked := time.Now()
+		return queryOne(ctx, conn, func(row pgx.CollectableRow) (v ServerSurvey, err error) {
+			answered := time.Now()
+			var timeout, seconds, clock float64
+			err = row.Scan(&v.MaxSlots, &v.Slots, &v.MaxSenders, &v.Senders, &timeout, &v.SynchronizedStandbySlots, &v.Absent,
+				&v.WALBytes, &seconds, &clock)
+			v.SenderTimeout = time.Duration(timeout * float64(time.Second))
+			v.WALTime = time.Duration(seconds * float64(time.Second))
+			v.ClockTrip = answered.Sub(asked)
+			v.ClockAhead = time.UnixMicro(int64(clock * 1e6)).Sub(asked.Add(v.ClockTrip / 2))
+			return v, err
+		}, "read the server's limits", `
+			WITH waits AS (
+				SELECT pg_catalog.btrim(name, ' "') AS name
+				FROM pg_catalog.unnest(pg_catalog.string_to_array(current_setting('synchronized_standby_slots', true), ',')) AS name
+				WHERE pg_catalog.btrim(name) NOT IN ('', '""'))
+			SELECT current_setting('max_replication_slots')::int, (SELECT count(*) FROM pg_catalog.pg_replication_slots),
+				current_setting('max_wal_senders')::int, (SELECT count(*) FROM pg_catalog.pg_stat_replication),
+				extract(epoch FROM current_setting('wal_sender_timeout')::interval)::float8,
+				ARRAY(SELECT name FROM waits),
+				ARRAY(SELECT name FROM waits WHERE NOT EXISTS (
+					SELECT FROM pg_catalog.pg_replication_slots s WHERE s.slot_name = name AND s.slot_type = 'physical' AND s.active)),
+				w.wal_bytes::float8, COALESCE(extract(epoch FROM pg_catalog.clock_timestamp() - w.stats_reset), 0)::float8,
+				extract(epoch FROM pg_catalog.clock_timestamp())::float8
+			FROM pg_catalog.pg_stat_wal w`)
+	})
+}
+
+// A RoleSurvey is what the role of the connection may do.
+type RoleSurvey struct {
+	Name        string
+	Superuser   bool
+	Replication bool // itself, or by a role of a hosted service that stands for the attribute
+	Create      bool // publications in this database
+}
+
+// Role reads them.
+func (s *Surveyor) Role(ctx context.Context) (*RoleSurvey, error) {
+	return survey(ctx, s, func(conn executor) (*RoleSurvey, error) {
+		return queryOne(ctx, conn, func(row pgx.CollectableRow) (r RoleSurvey, err error) {
+			return r, row.Scan(&r.Name, &r.Superuser, &r.Replication, &r.Create)
+		}, "read the role", `
+			SELECT r.rolname, r.rolsuper, r.rolsuper OR r.rolreplication OR EXISTS (
+					SELECT FROM pg_catalog.pg_roles s WHERE s.rolname = 'rds_replication' AND pg_catalog.pg_has_role(r.oid, s.oid, 'member')),
+				pg_catalog.has_database_privilege(r.oid, pg_catalog.current_database(), 'CREATE')
+			FROM pg_catalog.pg_roles r WHERE r.rolname = session_user`)
+	})
+}
+
+// HBAErrors returns the lines of pg_hba.conf that the server could not read, and known whether the
+// role may ask: by default only a superuser may.
+func (s *Surveyor) HBAErrors(ctx context.Context) (lines []string, known bool, err error) {
+	lines, err = survey(ctx, s, func(conn executor) ([]string, error) {
+		may, err := queryOne(ctx, conn, pgx.RowTo[bool], "read privileges", `
+			SELECT pg_catalog.has_function_privilege('pg_catalog.pg_hba_file_rules()', 'EXECUTE')
+				AND pg_catalog.has_table_privilege('pg_catalog.pg_hba_file_rules', 'SELECT')`)
+		if err != nil || !*may {
+			return nil, err
+		}
+		known = true
+		return query(ctx, conn, pgx.RowTo[string], "read pg_hba.conf", `
+			SELECT pg_catalog.format('line %s: %s', line_number, error) FROM pg_catalog.pg_hba_file_rules WHERE error IS NOT NULL ORDER BY line_number`)
+	})
+	return lines, known, err
+}
+
+// A Holder is who streams from a slot.
+type Holder struct {
+	Application, Address string // empty: the role may not see it
+}
+
+// Holder returns who streams from the slot, nil if nobody does.
+func (s *Surveyor) Holder(ctx context.Context, slot string) (*Holder, error) {
+	return survey(ctx, s, func(conn executor) (*Holder, error) {
+		return queryOne(ctx, conn, func(row pgx.CollectableRow) (h Holder, err error) {
+			return h, row.Scan(&h.Application, &h.Address)
+		}, "read who streams", `
+			SELECT COALESCE(r.application_name, ''), COALESCE(pg_catalog.host(r.client_addr), '')
+			FROM pg_catalog.pg_replication_slots s LEFT JOIN pg_catalog.pg_stat_replication r ON r.pid = s.active_pid
+			WHERE s.slot_name = $1 AND s.active`, slot)
+	})
+}
+
+// A TableSurvey is a table that rows are to come from.
+type TableSurvey struct {
+	Table // itself, with all its columns that are not generated
+
+	// Published is what of it is in the publication: itself, a table that it is a partition of,
+	// or if all its partitions are, one of these. Nil: rows of it are not published, or
+	// not all of them.
+	Published *Table
+
+	Select, Owner bool // what the role may do with it
+
+	// Unidentified are those of its tables, itself or partitions, of which a changed row could not be told
+	// from others: with no replica identity, Postgres refuses an UPDATE or DELETE that is to be published.
+	Unidentified []string
+}
+
+// SQLName returns its name, schema and all, as it is written in SQL.
+func (t Table) SQLName() string {
+	return replication.QuoteIdent(t.Schema) + "." + replication.QuoteIdent(t.Name)
+}
+
+// Table reads a table that is named as in [SetupConfig.Tables]. publication may be nil. The error
+// wraps ErrConfig or ErrPublication if there is no such table.
+func (s *Surveyor) Table(ctx context.Context, name string, publication *Publication) (*TableSurvey, error) {
+	var missing error
+	t, err := survey(ctx, s, func(conn executor) (*TableSurvey, error) {
+		find := &setup{cfg: SetupConfig{Conn: s.source, Tables: []string{name}}, conn: s.conn}
+		refs, err := find.tables(ctx)
+		if errors.Is(err, replication.ErrPublication) || errors.Is(err, replication.ErrConfig) {
+			missing = err
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		ref := refs[0]
+		t := &TableSurvey{Table: Table{OID: ref.oid, Schema: ref.schema, Name: ref.name, Partitioned: ref.kind == "p", Partition: len(ref.ancestors) > 1}}
+		if publication != nil {
+			t.Published = publication.carrier(ref)
+		}
+		if t.Columns, err = readColumns(ctx, conn, ref.oid); err != nil {
+			return nil, err
+		}
+		return t, t.readRights(ctx, conn)
+	})
+	return t, errors.Join(err, missing)
+}
+
+func (t *TableSurvey) readRights(ctx context.Context, conn executor) error {
+	type rights struct {
+		may, owns    bool
+		unidentified []string
+	}
+	// 'd' is the primary key, 'i' an index that may have been dropped, 'n' none, 'f' the whole row.
+	r, err := queryOne(ctx, conn, func(row pgx.CollectableRow) (r rights, err error) {
+		return r, row.Scan(&r.may, &r.owns, &r.unidentified)
+	}, "read privileges and replica identity", `
+		SELECT pg_catalog.has_table_privilege(c.oid, 'SELECT'), pg_catalog.pg_has_role(c.relowner, 'USAGE'), ARRAY(
+			SELECT pg_catalog.format('%I.%I', n.nspname, l.relname)
+			FROM pg_catalog.pg_class l JOIN pg_catalog.pg_namespace n ON n.oid = l.relnamespace
+			WHERE (l.oid = c.oid AND c.relkind = 'r' OR l.oid IN (SELECT relid FROM pg_catalog.pg_partition_tree(c.oid) WHERE isleaf))
+				AND l.relreplident <> 'f' AND NOT EXISTS (
+				SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = l.oid
+					AND (l.relreplident = 'd' AND i.indisprimary OR l.relreplident = 'i' AND i.indisreplident))
+			ORDER BY n.nspname, l.relname)
+		FROM pg_catalog.pg_class c WHERE c.oid = $1::oid`, oid(t.OID))
+	if err != nil || r == nil { // dropped just now
+		return err
+	}
+	t.Select, t.Owner, t.Unidentified = r.may, r.owns, r.unidentified
+	return nil
+}
+
+// carrier returns the table of p that a row inserted into t comes by, or if t's partitions are what
+// is published, the last of them. Nil: rows are left out.
+func (p *Publication) carrier(t tableRef) *Table {
+	published := p.member(append(slices.Clone(t.ancestors), t.oid)...)
+	if published != nil || t.kind != "p" {
+		return published
+	}
+	for _, leaf := range t.leaves { // without publish_via_partition_root these are the members
+		if published = p.member(leaf); published == nil {
+			return nil
+		}
+	}
+	return published
+}

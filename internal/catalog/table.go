@@ -1,0 +1,109 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// A tableRef is an existing table that is to be published.
+type tableRef struct {
+	oid          uint32
+	schema, name string
+	kind         string   // pg_class.relkind
+	persistence  string   // pg_class.relpersistence
+	ancestors    []uint32 // whose partition it is, with itself
+	leaves       []uint32 // of a partitioned table
+}
+
+// tables looks up the tables the configuration names.
+func (s *setup) tables(ctx context.Context) ([]tableRef, error) {
+	var tables []tableRef
+	for _, name := range s.cfg.Tables {
+		doing := fmt.Sprintf("look up table %q", name)
+		t, err := queryOne(ctx, s.conn, func(row pgx.CollectableRow) (t tableRef, err error) {
+			return t, row.Scan(&t.oid, &t.schema, &t.name, &t.kind, &t.persistence, &t.ancestors, &t.leaves)
+		}, doing, `
+			SELECT c.oid, n.nspname, c.relname, c.relkind::text, c.relpersistence::text,
+				ARRAY(SELECT relid::oid FROM pg_catalog.pg_partition_ancestors(c.oid)),
+				ARRAY(SELECT relid::oid FROM pg_catalog.pg_partition_tree(c.oid) WHERE isleaf)
+			FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+			WHERE c.oid = pg_catalog.to_regclass($1)`, name)
+		if code := sqlState(err); strings.HasPrefix(code, "42") && code != insufficientPrivilege { // not a name
+			return nil, fmt.Errorf("%w: %w", replication.ErrConfig, err)
+		}
+		switch {
+		case err != nil:
+			return nil, err
+		case t == nil:
+			return nil, fmt.Errorf("%w: table %q does not exist in database %q, or not in the role's search_path; create it first, for instance with: outbox-cdc migrate",
+				replication.ErrPublication, name, s.cfg.Conn.Database)
+		case t.kind != "r" && t.kind != "p":
+			return nil, fmt.Errorf("%w: %q is not a table", replication.ErrConfig, name)
+		case t.persistence != "p":
+			return nil, fmt.Errorf("%w: table %q is unlogged or temporary: its rows are not in the log", replication.ErrConfig, name)
+		}
+		tables = append(tables, *t)
+	}
+	return tables, nil
+}
+
+// Covers says whether a publication delivers every row that is inserted into the tables, named as
+// in [SetupConfig.Tables]: itself, as a partition of what is published, or by all its partitions. The
+// error wraps ErrPublication or ErrConfig and says how to mend it.
+func Covers(ctx context.Context, conn *pgconn.Config, publication string, tables []string) error {
+	c, err := replication.Connect(ctx, replication.Ordinary(conn))
+	if err != nil {
+		return err
+	}
+	s := &setup{cfg: SetupConfig{Conn: conn, Publication: publication, Tables: tables}, conn: c}
+	defer s.close(ctx)
+	server, err := readServer(ctx, c)
+	if err != nil {
+		return err
+	}
+	p, err := readPublication(ctx, c, server.ServerVersion, publication)
+	if err != nil {
+		return err
+	}
+	if p == nil {
+		return fmt.Errorf("%w: publication %q does not exist in database %q", replication.ErrPublication, publication, server.Database)
+	}
+	refs, err := s.tables(ctx)
+	if err != nil {
+		return err
+	}
+	return p.covers(refs)
+}
+
+// covers says whether p delivers every row inserted into the tables.
+func (p *Publication) covers(tables []tableRef) error {
+	for _, t := range tables {
+		published := p.carrier(t)
+		table := replication.QuoteIdent(t.schema) + "." + replication.QuoteIdent(t.name)
+		switch {
+		case published == nil:
+			return fmt.Errorf("%w: publication %q exists without table %s; with ALTER PUBLICATION %s ADD TABLE %s, rows are delivered that are inserted by transactions which begin after it",
+				replication.ErrPublication, p.Name, table, replication.QuoteIdent(p.Name), table)
+		case published.RowFilter != "":
+			return fmt.Errorf("%w: publication %q has a row filter on %s.%s: rows it does not match are not delivered; remove it, or choose another name for the relay's",
+				replication.ErrPublication, p.Name, replication.QuoteIdent(published.Schema), replication.QuoteIdent(published.Name))
+		}
+	}
+	return nil
+}
+
+// member returns the first of the publication's tables that is one of oids.
+func (p *Publication) member(oids ...uint32) *Table {
+	i := slices.IndexFunc(p.Tables, func(t Table) bool { return slices.Contains(oids, t.OID) })
+	if i < 0 {
+		return nil
+	}
+	return &p.Tables[i]
+}

@@ -1,0 +1,74 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// OpenTail is [replication.Open] over a temporary slot of its own, which the server drops when the connection ends:
+// whatever is read from it, and confirmed, moves no other slot. It begins now, or, if slot is not
+// empty, where that one stands, which must be one that Verify accepts and may be in use. cfg.Slot
+// does not count. It returns what the catalog says, too, of the publication and of slot.
+//
+// To begin now, the server waits for every transaction in progress; if one does not end within 10 s
+// the error names it. A server without a free slot is ErrBusy.
+func OpenTail(ctx context.Context, cfg replication.Config, slot string, log *slog.Logger) (*replication.Stream, *State, error) {
+	cfg = cfg.WithDefaults()
+	cfg.Slot = fmt.Sprintf("outbox_cdc_tail_%08x", rand.Uint32())
+	looked := slot
+	if looked == "" {
+		looked = cfg.Slot
+	}
+	s, err := newSetup(ctx, SetupConfig{Conn: cfg.Conn, Publication: cfg.Publication, Slot: looked, Messages: len(cfg.Messages) > 0})
+	if err != nil {
+		return nil, nil, err
+	}
+	defer s.close(ctx)
+	state, err := s.inspect(ctx)
+	if err == nil && slot == "" {
+		err = state.verifyPublication()
+	} else if err == nil {
+		err = state.Verify()
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, err := s.temporarySlot(ctx, cfg.Slot, slot)
+	if err != nil {
+		return nil, nil, err
+	}
+	stream, err := replication.OpenOver(ctx, cfg, conn, log)
+	return stream, state, err
+}
+
+// temporarySlot makes a slot, as a copy of another one if that is named, and returns the connection that
+// it lives as long as.
+func (s *setup) temporarySlot(ctx context.Context, name, of string) (*pgconn.PgConn, error) {
+	if of == "" {
+		slot, err := s.createSlot(ctx, replication.Streaming(s.cfg.Conn), name, fmt.Sprintf("CREATE_REPLICATION_SLOT %s TEMPORARY LOGICAL %s NOEXPORT_SNAPSHOT", name, plugin))
+		if err != nil {
+			return nil, err
+		}
+		if _, err := slot.conn.Exec(ctx, "SET "+lockTimeout+" = 0").ReadAll(); err != nil { // it was for the slot's making
+			replication.Disconnect(ctx, slot.conn)
+			return nil, replication.QueryError(ctx, "prepare the connection", err)
+		}
+		return slot.conn, nil
+	}
+	conn, err := replication.Connect(ctx, replication.Streaming(s.cfg.Conn))
+	if err != nil {
+		return nil, err
+	}
+	_, err = conn.Exec(ctx, fmt.Sprintf("SELECT pg_catalog.pg_copy_logical_replication_slot(%s, %s, true)", replication.QuoteLiteral(of), replication.QuoteLiteral(name))).ReadAll()
+	if err != nil {
+		replication.Disconnect(ctx, conn)
+		return nil, replication.QueryError(ctx, fmt.Sprintf("copy slot %q", of), err)
+	}
+	return conn, nil
+}

@@ -1,0 +1,98 @@
+package catalog
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// oldestServer is the first version whose decoding we know: row filters, column lists and
+// generated columns of later ones are asked for by version.
+const oldestServer = 140000
+
+// Verify says whether a stream over this publication and slot delivers. The error is the
+// first obstacle in the order server, publication, slot. That another connection streams
+// from the slot is none.
+func (c *State) Verify() error {
+	if err := c.verifyServer(); err != nil {
+		return err
+	}
+	if err := c.verifyPublication(); err != nil {
+		return err
+	}
+	return c.verifySlot()
+}
+
+func (c *State) verifyServer() error {
+	switch {
+	case c.ServerVersion < oldestServer:
+		return fmt.Errorf("%w: the server is PostgreSQL %d.%d, and %d is the oldest that is supported", replication.ErrConfig,
+			c.ServerVersion/10000, c.ServerVersion%10000, oldestServer/10000)
+	case c.WALLevel != "logical":
+		return fmt.Errorf("%w: wal_level is %s; ALTER SYSTEM SET wal_level = logical, and restart the server", replication.ErrConfig, c.WALLevel)
+	case c.Encoding == "SQL_ASCII":
+		return fmt.Errorf("%w: database %q has encoding SQL_ASCII: its text cannot be converted to UTF8 reliably", replication.ErrConfig, c.Database)
+	case c.InRecovery && c.ServerVersion < 160000:
+		return fmt.Errorf("%w: this server is a standby, which cannot decode before PostgreSQL 16: connect to the primary", replication.ErrUnreachable)
+	}
+	return nil
+}
+
+func (c *State) verifyPublication() error {
+	p := c.Publication
+	switch {
+	case p == nil && c.Slot != nil:
+		return fmt.Errorf("%w: publication %q does not exist in database %q, but slot %q does; rows committed without a publication are not delivered, not even if it is created again: send them otherwise, and begin anew with: outbox-cdc setup --drop, and outbox-cdc setup",
+			replication.ErrPublication, c.PublicationName, c.Database, c.SlotName)
+	case p == nil:
+		return fmt.Errorf("%w: publication %q does not exist in database %q; create it and the slot with: outbox-cdc setup",
+			replication.ErrPublication, c.PublicationName, c.Database)
+	case c.Messages && len(p.Tables) == 0:
+		return nil
+	case !p.Insert:
+		return fmt.Errorf("%w: publication %q does not publish inserts; ALTER PUBLICATION %s SET (publish = 'insert')",
+			replication.ErrPublication, p.Name, replication.QuoteIdent(p.Name))
+	case len(p.Tables) == 0:
+		return fmt.Errorf("%w: publication %q has no table; one that was dropped and created again is no member any more: ALTER PUBLICATION %s ADD TABLE <table>",
+			replication.ErrPublication, p.Name, replication.QuoteIdent(p.Name))
+	}
+	return nil
+}
+
+func (c *State) verifySlot() error {
+	s := c.Slot
+	switch {
+	case s == nil && c.InRecovery: // which says nothing about the primary's
+		return fmt.Errorf("%w: this server is a standby and has no slot %q: connect to the primary", replication.ErrUnreachable, c.SlotName)
+	case s != nil && s.Synced && c.InRecovery: // temporary until it is complete, and lost until it is made anew
+		return fmt.Errorf("%w: this server is a standby and slot %q the copy of its primary's: connect to the primary", replication.ErrUnreachable, s.Name)
+	case s == nil:
+		return fmt.Errorf("%w: slot %q does not exist; the relay does not create one by itself once it has been set up, because rows committed in between would be missing; if none are, or they are sent otherwise, create it with: outbox-cdc setup",
+			replication.ErrSlotMissing, c.SlotName)
+	case s.Plugin == "":
+		return fmt.Errorf("%w: slot %q is a physical one; choose another name for the relay's", replication.ErrConfig, s.Name)
+	case s.Plugin != plugin:
+		return fmt.Errorf("%w: slot %q belongs to output plugin %q, not %q; choose another name for the relay's", replication.ErrConfig, s.Name, s.Plugin, plugin)
+	case s.Database != c.Database:
+		return fmt.Errorf("%w: slot %q belongs to database %q, not %q; choose another name or connect to that database", replication.ErrConfig, s.Name, s.Database, c.Database)
+	case s.WALStatus == "lost" || s.InvalidationReason != "":
+		return fmt.Errorf("%w: slot %q is invalidated (%s): what it had not delivered, from %s to %s, is gone from the log; send the rows that are still in the table otherwise, then drop it and set it up again with: outbox-cdc setup --drop, and outbox-cdc setup",
+			ErrSlotLost, s.Name, s.invalidation(), s.ConfirmedFlushLSN, c.WALEnd)
+	case s.TwoPhase:
+		return fmt.Errorf("%w: slot %q has two_phase enabled, which is not supported; choose another name for the relay's", replication.ErrConfig, s.Name)
+	case s.Temporary:
+		return fmt.Errorf("%w: slot %q is temporary and belongs to another session; choose another name for the relay's", replication.ErrConfig, s.Name)
+	}
+	return nil
+}
+
+// invalidation says why the slot is lost, as far as it is known.
+func (s *Slot) invalidation() string {
+	reason := cmp.Or(s.InvalidationReason, "wal_status is "+s.WALStatus)
+	if s.InactiveSince.IsZero() {
+		return reason
+	}
+	return fmt.Sprintf("%s, inactive since %s", reason, s.InactiveSince.UTC().Format(time.RFC3339))
+}
