@@ -179,6 +179,14 @@ func (c *Config) debezium() encode.Debezium {
 	}
 }
 
+// Kafka returns how the sink is reached and written to, or an [*Error] with what is missing.
+func (c *Config) Kafka() (kafka.Config, error) {
+	if len(c.Sink.Kafka.Brokers) == 0 {
+		return kafka.Config{}, c.missing("sink.kafka.brokers")
+	}
+	return c.kafka()
+}
+
 func (c *Config) kafka() (kafka.Config, error) {
 	k := c.Sink.Kafka
 	encryption, err := c.kafkaTLS()

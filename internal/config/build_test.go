@@ -100,6 +100,23 @@ func TestRecords(t *testing.T) {
 	}
 }
 
+func TestKafkaNeedsBrokers(t *testing.T) {
+	cfg, err := Load(Sources{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cfg.Kafka(); err == nil || !strings.Contains(err.Error(), "sink.kafka.brokers") {
+		t.Errorf("without brokers: %v", err)
+	}
+	cfg, err = Load(Sources{Flags: []Setting{{Key: "sink.kafka.brokers", Value: "a:1,b:2", Flag: "--brokers"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kafka, err := cfg.Kafka(); err != nil || !slices.Equal(kafka.Brokers, []string{"a:1", "b:2"}) {
+		t.Errorf("brokers %v, %v", kafka.Brokers, err)
+	}
+}
+
 func TestKafkaTLS(t *testing.T) {
 	certFile, keyFile := certificate(t, certtest.New(), "relay")
 	cfg, err := Load(Sources{Flags: settings(

@@ -1,115 +1,122 @@
 package config
 
 import (
+	"errors"
+	"io/fs"
 	"net/url"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/jackc/pgx/v5"
 )
 
-// A param is one parameter of a connection string and where its value stands in it.
-type param struct {
-	name     string
-	from, to int
+// parseConninfo parses a connection string with libpq's rules and the TLS rule of
+// [Config.Postgres]. Its error shows nothing of dsn.
+func parseConninfo(dsn string) (*pgx.ConnConfig, error) {
+	pg, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return nil, errors.New(conninfoReason(err))
+	}
+	if isAmbiguous(dsn) {
+		return nil, errors.New("its parts cannot be told apart: in a URL, an @ or / in user or password is written %40 or %2F")
+	}
+	return pg, requireTLS(&pg.Config, choosesTLS(dsn))
 }
 
-// conninfoParams finds the parameters of a connection string that pgconn.ParseConfig takes, in the
-// way it does. The host and database of a URL are left out. It reports false where it is
-// not sure of the parts.
-//
-// The forms: https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-CONNSTRING
-func conninfoParams(dsn string) ([]param, bool) {
-	if isURL(dsn) {
-		return urlParams(dsn, strings.Index(dsn, "://")+len("://"))
+// conninfoReason says why a connection string was refused, in words that cannot be part of it: where
+// its syntax is broken, any word of it may belong to a password.
+func conninfoReason(err error) string {
+	if missing, ok := errors.AsType[*fs.PathError](err); ok {
+		return missing.Error()
 	}
-	return keywordParams(dsn)
+	for _, known := range []string{
+		"invalid port", "could not match", "sslmode is invalid", "sslcertmode", "connect_timeout",
+		"unable to add CA", "failed to decode sslkey", "unable to decrypt key", "unable to find sslpassword", "unable to load cert",
+		`both "sslcert" and "sslkey" are required`, "failed to read service file", "unable to find service",
+		"target_session_attrs", "min_protocol_version", "max_protocol_version", "channel_binding", "require_auth",
+	} {
+		if strings.Contains(err.Error(), known) {
+			return "not accepted: " + known
+		}
+	}
+	return "neither a URL (postgres://user@host:5432/database?sslmode=verify-full) nor keywords and values (host=… user=… dbname=…);" +
+		" in a URL, special characters of a password are written %XX, among keywords it stands in single quotes"
 }
 
 func isURL(dsn string) bool {
 	return strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://")
 }
 
-// urlParams reads user:password@hosts/database?name=value&…, which begins at pos.
-func urlParams(dsn string, pos int) ([]param, bool) {
-	var params []param
-	if i := strings.IndexAny(dsn[pos:], "@/"); i >= 0 && dsn[pos+i] == '@' {
-		if colon := strings.IndexByte(dsn[pos:pos+i], ':'); colon >= 0 {
-			params = append(params, param{"password", pos + colon + 1, pos + i})
-		}
-		pos += i + 1
-	}
-	// An @ further on may belong to a password with an unescaped slash.
-	if strings.Contains(dsn[pos:], "@") {
-		return nil, false
-	}
-	query := strings.IndexByte(dsn[pos:], '?')
-	if query < 0 {
-		return params, true
-	}
-	pos += query + 1
-	for part := range strings.SplitSeq(dsn[pos:], "&") {
-		raw, _, _ := strings.Cut(part, "=")
-		name, err := url.PathUnescape(raw)
-		if err != nil {
-			return nil, false
-		}
-		params = append(params, param{strings.TrimSpace(name), min(pos+len(raw)+1, len(dsn)), pos + len(part)})
-		pos += len(part) + 1
-	}
-	return params, true
+// isAmbiguous reports whether dsn is a URL with an @ that may belong to a password: libpq ends
+// the password at the first one, or has none after a slash, and takes the rest for a host or
+// database, whose name is no secret.
+func isAmbiguous(dsn string) bool {
+	_, rest, _ := strings.Cut(dsn, "://")
+	at := strings.LastIndexByte(rest, '@')
+	return isURL(dsn) && at >= 0 && strings.ContainsAny(rest[:at], "@/")
 }
 
-const space = " \t\n\r\v\f"
+var (
+	// keywordParam matches name=value, where the value may stand in single quotes and a backslash
+	// escapes the character after it.
+	keywordParam = regexp.MustCompile(`(?s)[^=\s\v]+[\s\v]*=[\s\v]*('(?:[^'\\]|\\.)*'|(?:[^\\\s\v]|\\.)*)`)
+	urlPassword  = regexp.MustCompile(`^(\w+://[^:@/]*):[^@/]*@`)
+)
 
-// keywordParams reads name = value …, where a value may stand in single quotes and a
-// backslash escapes what follows it.
-func keywordParams(dsn string) ([]param, bool) {
-	var params []param
-	for pos := skipSpace(dsn, 0); pos < len(dsn); pos = skipSpace(dsn, pos) {
-		eq := strings.IndexByte(dsn[pos:], '=')
-		if eq < 0 {
-			return nil, false
-		}
-		name := strings.TrimRight(dsn[pos:pos+eq], space)
-		from := skipSpace(dsn, pos+eq+1)
-		ends, closing := space, 0
-		if strings.HasPrefix(dsn[from:], "'") {
-			from, ends, closing = from+1, "'", 1
-		}
-		to := from
-		for to < len(dsn) && strings.IndexByte(ends, dsn[to]) < 0 {
-			if dsn[to] == '\\' {
-				to++
-			}
-			to++
-		}
-		if to+closing > len(dsn) && closing > 0 {
-			return nil, false
-		}
-		to = min(to, len(dsn))
-		params = append(params, param{name, from, to})
-		pos = to + closing
+// choosesTLS reports whether dsn or PGSSLMODE contains an sslmode. An empty one counts as none.
+func choosesTLS(dsn string) bool {
+	params := keywordParam.FindAllString(dsn, -1)
+	if isURL(dsn) {
+		_, query, _ := strings.Cut(dsn, "?")
+		params = strings.Split(query, "&")
 	}
-	return params, true
+	mode := os.Getenv("PGSSLMODE")
+	for _, param := range params {
+		if name, value, _ := strings.Cut(param, "="); strings.TrimSpace(name) == "sslmode" {
+			mode = strings.Trim(value, " '")
+		}
+	}
+	return mode != ""
 }
 
-func skipSpace(s string, pos int) int {
-	for pos < len(s) && strings.IndexByte(space, s[pos]) >= 0 {
-		pos++
-	}
-	return pos
-}
-
-// maskConninfo returns dsn with its passwords masked, or nothing but the mask if it is not
-// sure where they are.
+// maskConninfo returns dsn with its passwords masked, or only the mask if dsn cannot be parsed.
 func maskConninfo(dsn string) string {
-	params, ok := conninfoParams(dsn)
-	if !ok {
+	if _, err := parseConninfo(dsn); err != nil {
 		return mask
 	}
-	for _, p := range slices.Backward(params) {
-		if name := strings.ToLower(p.name); strings.Contains(name, "password") || strings.Contains(name, "secret") {
-			dsn = dsn[:p.from] + mask + dsn[p.to:]
+	return replaceSecrets(dsn, mask)
+}
+
+// replaceSecrets returns dsn, which can be parsed, with text as the value of each password. If
+// text is empty, it removes the passwords.
+func replaceSecrets(dsn, text string) string {
+	replace := func(param string) string {
+		name, _, _ := strings.Cut(param, "=")
+		if decoded, err := url.PathUnescape(name); err == nil {
+			name = strings.TrimSpace(decoded)
 		}
+		switch lower := strings.ToLower(name); {
+		case !strings.Contains(lower, "password") && !strings.Contains(lower, "secret"):
+			return param
+		case text == "":
+			return ""
+		}
+		return name + "=" + text
 	}
-	return dsn
+	if !isURL(dsn) {
+		return keywordParam.ReplaceAllStringFunc(dsn, replace)
+	}
+	user := "$1@"
+	if text != "" {
+		user = "$1:" + text + "@"
+	}
+	before, query, _ := strings.Cut(urlPassword.ReplaceAllString(dsn, user), "?")
+	params := strings.Split(query, "&")
+	for i := range params {
+		params[i] = replace(params[i])
+	}
+	params = slices.DeleteFunc(params, func(param string) bool { return param == "" })
+	return strings.TrimSuffix(before+"?"+strings.Join(params, "&"), "?")
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/certtest"
 )
 
 // cleanEnviron takes every PG* variable and the home directory's files away.
@@ -27,7 +29,7 @@ func cleanEnviron(t *testing.T) {
 func TestTLSRule(t *testing.T) {
 	cleanEnviron(t)
 	services := filepath.Join(t.TempDir(), "services")
-	if err := os.WriteFile(services, []byte("[plain]\nhost=db\nsslmode=disable\n[silent]\nhost=db\n"), 0o600); err != nil {
+	if err := os.WriteFile(services, []byte("[plain]\nhost=db\nsslmode=disable\n[silent]\nhost=db\n[prefer]\nhost=db\nsslmode=prefer\n[require]\nhost=db\nsslmode=require\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	const verified, unverified, plain = "verified TLS", "unverified TLS", "plain text"
@@ -60,6 +62,9 @@ func TestTLSRule(t *testing.T) {
 		{dsn: "host=db", env: map[string]string{"PGSSLMODE": "disable"}, want: []string{"db " + plain}},
 		{dsn: "service=plain", env: map[string]string{"PGSERVICEFILE": services}, want: []string{"db " + plain}},
 		{dsn: "service=silent", env: map[string]string{"PGSERVICEFILE": services}, want: []string{"db " + verified}},
+		{dsn: "service=prefer", env: map[string]string{"PGSERVICEFILE": services}, want: []string{"db " + verified}},
+		{dsn: "service=require", env: map[string]string{"PGSERVICEFILE": services}, want: []string{"db " + unverified}},
+		{dsn: "host=db sslmode=require sslnegotiation=direct", want: []string{"db " + unverified}},
 		{dsn: "service=plain servicefile=" + services, want: []string{"db " + plain}},
 		{dsn: "", env: map[string]string{"PGHOST": "db"}, want: []string{"db " + verified}},
 		{dsn: "", env: map[string]string{"PGSERVICE": "plain", "PGSERVICEFILE": services}, want: []string{"db " + plain}},
@@ -121,6 +126,53 @@ func TestLibpqSources(t *testing.T) {
 	}
 }
 
+// Other users of the machine can read what stands on a command line: no secret does. What
+// our TLS rule adds is in the environment, where whatever the connection string says goes before it.
+func TestLibpq(t *testing.T) {
+	cleanEnviron(t)
+	roots := file(t, "ca.pem", certtest.New().PEM())
+	verifyFull := []string{"PGSSLMODE=verify-full", "PGSSLROOTCERT=system"}
+	for _, tt := range []struct {
+		dsn, conninfo string
+		environ       []string
+	}{
+		{
+			"postgres://cdc:c4n4ry@localhost:6543/app?sslmode=require&sslpassword=c4n4ry&options=-c%20work_mem%3D1MB",
+			"postgres://cdc@localhost:6543/app?sslmode=require&options=-c%20work_mem%3D1MB", []string{"PGPASSWORD=c4n4ry"},
+		},
+		{"postgres://cdc@localhost/app?password=c4n4ry", "postgres://cdc@localhost/app", []string{"PGPASSWORD=c4n4ry"}},
+		{
+			`host=127.0.0.1 user=cdc password='c4n4ry \' x' dbname=o\'app connect_timeout=3`,
+			`host=127.0.0.1 user=cdc  dbname=o\'app connect_timeout=3`, []string{"PGPASSWORD=c4n4ry ' x"},
+		},
+		{"postgres://cdc@a,b:5433/app", "postgres://cdc@a,b:5433/app", verifyFull},
+		{"host=db sslmode=verify-full", "host=db sslmode=verify-full", verifyFull},
+		{"host=db sslmode=require", "host=db sslmode=require", nil},
+		{"host=db sslmode=disable", "host=db sslmode=disable", nil},
+		{"host=db sslrootcert=" + roots, "host=db sslrootcert=" + roots, verifyFull[:1]},
+	} {
+		cfg, err := Load(Sources{Flags: settings("source.dsn", tt.dsn)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		conninfo, environ, err := cfg.Libpq()
+		if err != nil || conninfo != tt.conninfo {
+			t.Errorf("%s becomes %s, %v", tt.dsn, conninfo, err)
+		}
+		if diff := cmp.Diff(tt.environ, environ); diff != "" {
+			t.Errorf("%s: environment (-want +got):\n%s", tt.dsn, diff)
+		}
+	}
+	t.Setenv("PGSSLMODE", "verify-ca")
+	cfg, err := Load(Sources{Flags: settings("source.dsn", "host=db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, environ, err := cfg.Libpq(); err != nil || len(environ) > 0 {
+		t.Errorf("%v, %v goes before PGSSLMODE", environ, err)
+	}
+}
+
 func TestSourceIsNeeded(t *testing.T) {
 	cleanEnviron(t)
 	cfg, err := Load(Sources{})
@@ -138,9 +190,8 @@ func TestSourceIsNeeded(t *testing.T) {
 	}
 }
 
-// TestVerifiedKeepsTheRest says that what else was chosen for TLS survives.
-// Where a password ends must not be a matter of opinion: two parsers may have two, and the
-// rule for TLS would be applied to another host than the one that is connected to.
+// libpq takes what follows the first @ for the host, so that the end of a password that contains
+// one would be shown in errors.
 func TestAmbiguousURL(t *testing.T) {
 	_, err := Load(Sources{Flags: []Setting{
 		{Key: "source.dsn", Value: "postgres://app:secret-word@app@127.0.0.1/app?sslmode=disable"},
@@ -153,6 +204,7 @@ func TestAmbiguousURL(t *testing.T) {
 	}
 }
 
+// TestVerifiedKeepsTheRest says that what else was chosen for TLS survives.
 func TestVerifiedKeepsTheRest(t *testing.T) {
 	pg, err := parseConninfo("host=db sslrootcert=system")
 	if err != nil {

@@ -27,7 +27,7 @@ func (c *Config) sourceWarnings() []string {
 		case isThisMachine(a.Host):
 		case t == nil:
 			out = append(out, fmt.Sprintf("rows cross the network from Postgres at %s unencrypted", a.Host))
-		case t.InsecureSkipVerify && t.VerifyPeerCertificate == nil && t.VerifyConnection == nil:
+		case isUnverified(t):
 			out = append(out, fmt.Sprintf("the certificate of Postgres at %s is not verified: sslmode=verify-full does", a.Host))
 		}
 	}
