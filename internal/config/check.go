@@ -80,7 +80,7 @@ func (c *Config) checkRoute() error {
 			key = "outbox." + key
 		}
 		table, _, _ := strings.Cut(key, "[")
-		e.Problems = append(e.Problems, Problem{Where: c.origins[table].where, Key: key, Text: text})
+		e.Problems = append(e.Problems, Problem{Where: c.settings[table].where, Key: key, Text: text})
 	}
 	return &e
 }
@@ -98,9 +98,9 @@ func problemsOf(err error) []Problem {
 
 // invalid is the error about the value of a key.
 func (c *Config) invalid(path, format string, args ...any) error {
-	where := c.origins[path].where
+	where := c.settings[path].where
 	if where == "" { // the content of a secret comes from a file
-		where = c.origins[path+"_file"].where
+		where = c.settings[path+"_file"].where
 	}
 	return &Error{Problems: []Problem{{Where: where, Key: path, Text: fmt.Sprintf(format, args...)}}}
 }

@@ -3,174 +3,171 @@ package config
 import (
 	"fmt"
 	"os"
+	"reflect"
+	"strings"
 	"time"
-
-	"github.com/go-viper/mapstructure/v2"
-	"github.com/knadh/koanf/providers/confmap"
-	"github.com/knadh/koanf/v2"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 )
 
-// A Config is the effective configuration. [Load] makes it; its fields mirror the keys, whose
-// meaning is said in keys.go.
+// A Config is the effective configuration, as [Load] returns it. The key source.dsn_file is the
+// field Source.DSNFile, and so on; keys.go describes each key.
 type Config struct {
-	Name            string        `koanf:"name"`
-	Source          Source        `koanf:"source"`
-	Outbox          Outbox        `koanf:"outbox"`
-	Headers         Headers       `koanf:"headers"`
-	Sink            Sink          `koanf:"sink"`
-	Debezium        Debezium      `koanf:"debezium"`
-	OnBadRecord     string        `koanf:"on_bad_record"`
-	DeadLetterTopic string        `koanf:"dead_letter_topic"`
-	PositionTopic   string        `koanf:"position_topic"`
-	StartupTimeout  time.Duration `koanf:"startup_timeout"`
-	DrainTimeout    time.Duration `koanf:"drain_timeout"`
-	Admin           Admin         `koanf:"admin"`
-	Tracing         Tracing       `koanf:"tracing"`
-	Log             Log           `koanf:"log"`
+	Name            string
+	Source          Source
+	Outbox          Outbox
+	Headers         Headers
+	Sink            Sink
+	Debezium        Debezium
+	OnBadRecord     string
+	DeadLetterTopic string
+	PositionTopic   string
+	StartupTimeout  time.Duration
+	DrainTimeout    time.Duration
+	Admin           Admin
+	Tracing         Tracing
+	Log             Log
 
-	merged  *koanf.Koanf      // what was said, by path: without the contents of secret files
-	origins map[string]origin // where the value in force comes from, by path
-	files   map[string]string // of the secrets that come from one, by path
+	settings map[string]setting // in force, by path: without the contents of secret files
+	files    map[string]string  // of the secrets that come from one, by path
 
 	reloading *reloading // of what Load has returned
 }
 
 // Source is where rows are read.
 type Source struct {
-	DSN          Secret `koanf:"dsn"` // of dsn or dsn_file, whichever is in force
-	DSNFile      string `koanf:"dsn_file"`
-	Publication  string `koanf:"publication"`
-	Slot         string `koanf:"slot"`
-	Create       bool   `koanf:"create"`
-	CreateSlot   bool   `koanf:"create_slot"`
-	InitialCopy  bool   `koanf:"initial_copy"`
-	SlotFailover bool   `koanf:"slot_failover"`
-	WaitForSlot  bool   `koanf:"wait_for_slot"`
+	DSN          Secret // of dsn or dsn_file, whichever is in force
+	DSNFile      string
+	Publication  string
+	Slot         string
+	Create       bool
+	CreateSlot   bool
+	InitialCopy  bool
+	SlotFailover bool
+	WaitForSlot  bool
 }
 
 // Outbox is how rows become records.
 type Outbox struct {
-	Tables           []string           `koanf:"tables"`
-	Messages         []string           `koanf:"messages"` // prefixes
-	Columns          Columns            `koanf:"columns"`
-	Topic            string             `koanf:"topic"`
-	TopicRules       []encode.TopicRule `koanf:"topic_rules"`
-	TombstoneOnEmpty bool               `koanf:"tombstone_on_empty"`
-	Place            []encode.Placement `koanf:"place"`
-	OnMissingColumn  string             `koanf:"on_missing_column"`
-	OnUpdate         string             `koanf:"on_update"`
-	Encoding         Encoding           `koanf:"encoding"`
+	Tables           []string
+	Messages         []string // prefixes
+	Columns          Columns
+	Topic            string
+	TopicRules       []encode.TopicRule
+	TombstoneOnEmpty bool
+	Place            []encode.Placement
+	OnMissingColumn  string
+	OnUpdate         string
+	Encoding         Encoding
 }
 
 // Encoding is how values are written, by the part of the record.
 type Encoding struct {
-	Key     string `koanf:"key"`
-	Value   string `koanf:"value"`
-	Headers string `koanf:"headers"`
+	Key     string
+	Value   string
+	Headers string
 }
 
 // Columns names the columns of an outbox table.
 type Columns struct {
-	ID      string `koanf:"id"`
-	Key     string `koanf:"key"`
-	Route   string `koanf:"route"`
-	Type    string `koanf:"type"`
-	Payload string `koanf:"payload"`
+	ID      string
+	Key     string
+	Route   string
+	Type    string
+	Payload string
 
-	Timestamp     string `koanf:"timestamp"`
-	SchemaVersion string `koanf:"schema_version"`
+	Timestamp     string
+	SchemaVersion string
 
-	Headers      string `koanf:"headers"`
-	TraceContext string `koanf:"trace_context"`
+	Headers      string
+	TraceContext string
 }
 
 // Headers is which optional headers records carry.
 type Headers struct {
-	Position bool     `koanf:"position"`
-	Static   []string `koanf:"static"` // name=value
+	Position bool
+	Static   []string // name=value
 }
 
 // Sink is where records go.
 type Sink struct {
-	Kafka Kafka `koanf:"kafka"`
+	Kafka Kafka
 }
 
 // Kafka is a Kafka cluster and how it is written to.
 type Kafka struct {
-	Brokers              []string     `koanf:"brokers"`
-	ClientID             string       `koanf:"client_id"`
-	Compression          string       `koanf:"compression"`
-	Partitioner          string       `koanf:"partitioner"`
-	CreateTopics         CreateTopics `koanf:"create_topics"`
-	ConnectionsPerBroker int          `koanf:"connections_per_broker"`
-	MaxMessageBytes      int          `koanf:"max_message_bytes"`
-	Window               Window       `koanf:"window"`
-	TLS                  TLS          `koanf:"tls"`
-	SASL                 SASL         `koanf:"sasl"`
+	Brokers              []string
+	ClientID             string
+	Compression          string
+	Partitioner          string
+	CreateTopics         CreateTopics
+	ConnectionsPerBroker int
+	MaxMessageBytes      int
+	Window               Window
+	TLS                  TLS
+	SASL                 SASL
 }
 
 // CreateTopics is how missing topics are made; Partitions 0 means they are not.
 type CreateTopics struct {
-	Partitions        int `koanf:"partitions"`
-	ReplicationFactor int `koanf:"replication_factor"`
+	Partitions        int
+	ReplicationFactor int
 }
 
 // Window bounds what is sent and not yet acknowledged.
 type Window struct {
-	Bytes   int `koanf:"bytes"`
-	Records int `koanf:"records"`
+	Bytes   int
+	Records int
 }
 
 // TLS is the encryption of connections to Kafka.
 type TLS struct {
-	Enabled            bool   `koanf:"enabled"`
-	CAFile             string `koanf:"ca_file"`
-	CertFile           string `koanf:"cert_file"`
-	KeyFile            string `koanf:"key_file"`
-	ServerName         string `koanf:"server_name"`
-	InsecureSkipVerify bool   `koanf:"insecure_skip_verify"`
+	Enabled            bool
+	CAFile             string
+	CertFile           string
+	KeyFile            string
+	ServerName         string
+	InsecureSkipVerify bool
 }
 
 // SASL is the login at Kafka; an empty Mechanism means none. Of a secret and its file, the
 // secret is the content of whichever is in force.
 type SASL struct {
-	Mechanism        string   `koanf:"mechanism"`
-	User             string   `koanf:"user"`
-	Password         Secret   `koanf:"password"`
-	PasswordFile     string   `koanf:"password_file"`
-	TokenFile        string   `koanf:"token_file"`
-	TokenURL         string   `koanf:"token_url"`
-	ClientID         string   `koanf:"client_id"`
-	ClientSecret     Secret   `koanf:"client_secret"`
-	ClientSecretFile string   `koanf:"client_secret_file"`
-	Scopes           []string `koanf:"scopes"`
-	Extensions       []string `koanf:"extensions"` // name=value
-	Region           string   `koanf:"region"`
+	Mechanism        string
+	User             string
+	Password         Secret
+	PasswordFile     string
+	TokenFile        string
+	TokenURL         string
+	ClientID         string
+	ClientSecret     Secret
+	ClientSecretFile string
+	Scopes           []string
+	Extensions       []string // name=value
+	Region           string
 }
 
 // Debezium is what only records that must be byte for byte those of Debezium need.
 type Debezium struct {
-	Name              string `koanf:"name"`
-	ContextHeaders    bool   `koanf:"context_headers"`
-	Decimals          string `koanf:"decimals"`
-	Times             string `koanf:"times"`
-	Intervals         string `koanf:"intervals"`
-	HStore            string `koanf:"hstore"`
-	Binary            string `koanf:"binary"`
-	MoneyDigits       int    `koanf:"money_digits"`
-	FieldNames        string `koanf:"field_names"`
-	ExpandPayload     bool   `koanf:"expand_payload"`
-	ExpandNulls       bool   `koanf:"expand_nulls"`
-	ExpandEmptyArrays bool   `koanf:"expand_empty_arrays"`
-	Exact             bool   `koanf:"exact"`
+	Name              string
+	ContextHeaders    bool
+	Decimals          string
+	Times             string
+	Intervals         string
+	HStore            string
+	Binary            string
+	MoneyDigits       int
+	FieldNames        string
+	ExpandPayload     bool
+	ExpandNulls       bool
+	ExpandEmptyArrays bool
+	Exact             bool
 }
 
 // Log is what is logged and how.
 type Log struct {
-	Level  string `koanf:"level"`
-	Format string `koanf:"format"`
+	Level  string
+	Format string
 }
 
 // Sources says where a configuration comes from.
@@ -208,10 +205,7 @@ func Load(src Sources) (*Config, error) {
 	if err := r.err(); err != nil {
 		return nil, err
 	}
-	cfg, err := merge(layers)
-	if err != nil {
-		return nil, err
-	}
+	cfg := merge(layers)
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
@@ -219,42 +213,35 @@ func Load(src Sources) (*Config, error) {
 	return cfg, nil
 }
 
-// merge lays one layer over the other. An error is a mistake in keys.go: values have been
-// checked by then.
-func merge(layers [][]setting) (*Config, error) {
-	cfg := &Config{merged: koanf.New("."), origins: make(map[string]origin), files: make(map[string]string)}
+// merge lays one layer over the other. Values have been checked by then.
+func merge(layers [][]setting) *Config {
+	cfg := &Config{settings: make(map[string]setting), files: make(map[string]string)}
 	for i, layer := range layers {
-		values := make(map[string]any, len(layer))
 		for _, s := range layer {
-			values[s.key.path] = s.value
-			cfg.origins[s.key.path] = origin{layer: i, where: s.where}
-		}
-		if err := cfg.merged.Load(confmap.Provider(values, "."), nil); err != nil {
-			return nil, fmt.Errorf("merge configuration: %w", err)
+			s.layer = i
+			cfg.settings[s.key.path] = s
 		}
 	}
-	err := cfg.merged.UnmarshalWithConf("", cfg, koanf.UnmarshalConf{
-		DecoderConfig: &mapstructure.DecoderConfig{TagName: "koanf", ErrorUnused: true},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("merge configuration: %w", err)
+	for path, s := range cfg.settings {
+		cfg.field(path).Set(reflect.ValueOf(s.value))
 	}
-	return cfg, nil
+	return cfg
 }
 
-// An origin is where a value comes from. Of two values the one of the higher layer is in
-// force.
-type origin struct {
-	layer int
-	where string // outbox-cdc.yaml:3, OUTBOX_CDC_SOURCE_SLOT, --slot; "default"
+// field returns the field of c that holds the value of the key at path.
+func (c *Config) field(path string) reflect.Value {
+	v := reflect.ValueOf(c).Elem()
+	for name := range strings.SplitSeq(strings.ReplaceAll(path, "_", ""), ".") {
+		v = v.FieldByNameFunc(func(field string) bool { return strings.EqualFold(field, name) })
+	}
+	return v
 }
 
 // isSet reports whether the user, and not a default, gave the key.
 func (c *Config) isSet(path string) bool {
-	o, ok := c.origins[path]
-	return ok && o.layer > 0
+	return c.settings[path].layer > 0
 }
 
 // Origin returns where the value of a key comes from: file and line, variable, flag or
 // "default"; empty where there is none.
-func (c *Config) Origin(path string) string { return c.origins[path].where }
+func (c *Config) Origin(path string) string { return c.settings[path].where }

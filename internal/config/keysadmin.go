@@ -7,7 +7,7 @@ import (
 
 // Admin is where the relay shows itself.
 type Admin struct {
-	Listen string `koanf:"listen"` // empty: nowhere
+	Listen string // empty: nowhere
 }
 
 func adminKeys() []key {

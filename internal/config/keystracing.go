@@ -14,19 +14,19 @@ import (
 
 // Tracing is where spans go. Without an Endpoint there are none.
 type Tracing struct {
-	Endpoint    string     `koanf:"endpoint"`
-	Headers     Secret     `koanf:"headers"` // of headers or headers_file, whichever is in force
-	HeadersFile string     `koanf:"headers_file"`
-	Resource    []string   `koanf:"resource"` // name=value
-	MessageKey  bool       `koanf:"message_key"`
-	TLS         TracingTLS `koanf:"tls"`
+	Endpoint    string
+	Headers     Secret // of headers or headers_file, whichever is in force
+	HeadersFile string
+	Resource    []string // name=value
+	MessageKey  bool
+	TLS         TracingTLS
 }
 
 // TracingTLS is the encryption of connections to the receiver of spans.
 type TracingTLS struct {
-	CAFile   string `koanf:"ca_file"`
-	CertFile string `koanf:"cert_file"`
-	KeyFile  string `koanf:"key_file"`
+	CAFile   string
+	CertFile string
+	KeyFile  string
 }
 
 const (

@@ -18,12 +18,12 @@ import (
 func (c *Config) WriteYAML(w io.Writer) error {
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	for _, k := range keys() {
-		value := c.merged.Get(k.path)
-		if k.kind == section || value == nil {
+		s, ok := c.settings[k.path]
+		if !ok {
 			continue
 		}
-		n := k.encode(value)
-		n.LineComment = c.Origin(k.path)
+		n := k.encode(s.value)
+		n.LineComment = s.where
 		insert(root, strings.Split(k.path, "."), n)
 	}
 	encoder := yaml.NewEncoder(w)

@@ -8,11 +8,12 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A setting is one key's value, checked and of the kind's Go type, with where it was found.
+// A setting is one key's value, checked and of the kind's Go type.
 type setting struct {
 	key   key
 	value any
-	where string
+	where string // outbox-cdc.yaml:3, OUTBOX_CDC_SOURCE_SLOT, --slot; "default"
+	layer int    // of two settings the one of the higher layer is in force; defaults are 0
 }
 
 // A reader turns sources into settings and collects what is wrong with them.

@@ -38,7 +38,7 @@ func (c *Config) Adopt(fresh *Config) Reload {
 	before := c.now()
 	next := &Config{
 		Source: before.Source, Sink: before.Sink, Tracing: before.Tracing, Log: fresh.Log,
-		origins: fresh.origins, files: maps.Clone(before.files),
+		settings: fresh.settings, files: maps.Clone(before.files),
 		reloading: &reloading{contents: maps.Clone(before.reloading.contents), place: before.reloading.place},
 	}
 	var out Reload
@@ -139,9 +139,8 @@ func replaceable() []replacement {
 // differing returns the keys whose values are not the same in both, in the order of keys.
 func differing(a, b *Config) []string {
 	var paths []string
-	was, is := a.merged.All(), b.merged.All()
 	for _, k := range keys() {
-		if k.kind != section && !reflect.DeepEqual(was[k.path], is[k.path]) {
+		if !reflect.DeepEqual(a.settings[k.path].value, b.settings[k.path].value) {
 			paths = append(paths, k.path)
 		}
 	}

@@ -13,7 +13,7 @@ func (c *Config) loadSecret(path string, value *Secret, file string) error {
 		return nil
 	}
 	if *value != "" {
-		here, there := c.origins[path], c.origins[path+"_file"]
+		here, there := c.settings[path], c.settings[path+"_file"]
 		switch {
 		case here.layer > there.layer:
 			return nil
