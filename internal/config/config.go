@@ -164,6 +164,28 @@ type Debezium struct {
 	Exact             bool
 }
 
+// Admin is where the relay shows itself.
+type Admin struct {
+	Listen string // empty: nowhere
+}
+
+// Tracing is where spans go. Without an Endpoint there are none.
+type Tracing struct {
+	Endpoint    string
+	Headers     Secret // of headers or headers_file, whichever is in force
+	HeadersFile string
+	Resource    []string // name=value
+	MessageKey  bool
+	TLS         TracingTLS
+}
+
+// TracingTLS is the encryption of connections to the receiver of spans.
+type TracingTLS struct {
+	CAFile   string
+	CertFile string
+	KeyFile  string
+}
+
 // Log is what is logged and how.
 type Log struct {
 	Level  string
@@ -245,3 +267,6 @@ func (c *Config) isSet(path string) bool {
 // Origin returns where the value of a key comes from: file and line, variable, flag or
 // "default"; empty where there is none.
 func (c *Config) Origin(path string) string { return c.settings[path].where }
+
+// ListensByDefault reports whether nobody has said where the admin server listens.
+func (c *Config) ListensByDefault() bool { return !c.isSet("admin.listen") }

@@ -370,7 +370,7 @@ func TestKeys(t *testing.T) {
 
 	var paths, envs []string
 	seen := map[string]bool{"": true}
-	for _, k := range keys() {
+	for _, k := range keys {
 		paths, envs = append(paths, strings.ReplaceAll(k.path, "_", "")), append(envs, k.env())
 		parent, _, found := cutLast(k.path)
 		if !found {

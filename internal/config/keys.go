@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // A kind is the type of a key's value.
@@ -49,93 +48,51 @@ func (k key) env() string {
 
 const envPrefix = "OUTBOX_CDC_"
 
-// keys returns the whole configuration, in the order it is documented and printed. A section
+// keys are the whole configuration, in the order it is documented and printed. A section
 // comes before the keys in it.
-func keys() []key {
-	return slices.Concat(sourceKeys(), outboxKeys(), kafkaKeys(), kafkaTLSKeys(), kafkaLoginKeys(), processKeys(), adminKeys(), tracingKeys(), debeziumKeys())
-}
+var keys = slices.Concat(sourceKeys, outboxKeys, kafkaKeys, processKeys, tracingKeys, debeziumKeys)
 
-func sourceKeys() []key {
-	return []key{
-		{
-			path: "name", kind: text, pattern: `^[A-Za-z0-9._-]{1,249}$`, rule: "letters, digits, '.', '_' and '-'", example: "orders",
-			doc: "Name of this relay in logs and as Kafka client id. Default: the slot's name.",
-		},
+var sourceKeys = []key{
+	{
+		path: "name", kind: text, pattern: `^[A-Za-z0-9._-]{1,249}$`, rule: "letters, digits, '.', '_' and '-'", example: "orders",
+		doc: "Name of this relay in logs and as Kafka client id. Default: the slot's name.",
+	},
 
-		{path: "source", kind: section, doc: "The Postgres database that is read."},
-		{
-			path: "source.dsn", kind: conninfo, flag: "dsn", usage: "Postgres to read: a libpq `conninfo`", example: "postgres://cdc@db.example.com/app",
-			doc: "Connection string in either of libpq's forms; `PG*` variables, service and password files work, also without it. TLS is `verify-full`" +
-				" unless an `sslmode` is given or the host is this machine. In the file, `${NAME}` is that environment variable: here, and in `user`, `client_id` and secrets of `sink.kafka.sasl`.",
-		},
-		{path: "source.dsn_file", kind: text, example: "/run/secrets/dsn", doc: "File that holds the connection string. User and password are read again for each connection."},
-		{
-			path: "source.publication", kind: text, needed: true, flag: "publication", usage: "publication's `name`", example: "outbox_cdc",
-			pattern: `^[^\x00]{1,63}$`, rule: "a name of 1 to 63 characters", doc: "Publication the outbox tables are in.",
-		},
-		{
-			path: "source.slot", kind: text, needed: true, flag: "slot", usage: "replication slot's `name`", example: "outbox_cdc",
-			pattern: `^[a-z0-9_]{1,63}$`, rule: "1 to 63 of a-z, 0-9 and _", doc: "Logical replication slot; one per relay.",
-		},
-		{
-			path: "source.create", kind: boolean, def: true,
-			doc: "Create publication and slot when neither exists yet. A slot that is lost later is never created again.",
-		},
-		{
-			path: "source.create_slot", kind: boolean, def: false,
-			doc: "Create the slot also where the publication exists, on a first start: one for which `position_topic` has no position.",
-		},
-		{
-			path: "source.initial_copy", kind: boolean, def: false,
-			doc: "With the slot that `create` or `create_slot` makes, first send the rows that are in the tables by then.",
-		},
-		{
-			path: "source.slot_failover", kind: boolean, def: false,
-			doc: "Create the slot so that standbys keep a copy of it and it survives a failover (Postgres 17 or later).",
-		},
-		{
-			path: "source.wait_for_slot", kind: boolean, def: true,
-			doc: "Wait, as a standby, while another process uses the slot; otherwise end with exit code 12.",
-		},
-	}
-}
-
-func kafkaKeys() []key {
-	return []key{
-		{path: "sink", kind: section, doc: "Where records go."},
-		{path: "sink.kafka", kind: section, doc: "A Kafka cluster."},
-		{
-			path: "sink.kafka.brokers", kind: list, needed: true, flag: "brokers", usage: "Kafka brokers, `host:port` separated by commas", example: "[localhost:9092]",
-			pattern: `^(\[[0-9A-Fa-f:.]+\]|[^\s:/,\[\]]+):[0-9]{1,5}$`, rule: "host:port",
-			doc: "Brokers to begin with; the others are found through them.",
-		},
-		{
-			path: "sink.kafka.client_id", kind: text, pattern: `^[A-Za-z0-9._-]{1,249}$`, rule: "letters, digits, '.', '_' and '-'",
-			doc: "Client id shown to the brokers. Default: `name`.",
-		},
-		{path: "sink.kafka.compression", kind: choice, def: "none", allowed: []string{"none", "gzip", "snappy", "lz4", "zstd"}, doc: "Compression of batches."},
-		{
-			path: "sink.kafka.partitioner", kind: choice, def: "murmur2", allowed: []string{"murmur2", "fnv1a", "crc32"},
-			doc: "Hash of the key that selects the partition: `murmur2` as Java clients do, `fnv1a` as sarama, `crc32` as librdkafka.",
-		},
-		{path: "sink.kafka.create_topics", kind: section, doc: "Creation of missing topics. By default they must exist."},
-		{
-			path: "sink.kafka.create_topics.partitions", kind: integer, min: -1, example: "12",
-			doc: "Create missing topics with so many partitions; -1 leaves it to the broker. Default: they are not created.",
-		},
-		{
-			path: "sink.kafka.create_topics.replication_factor", kind: integer, min: -1, def: -1,
-			doc: "Replication factor of created topics; -1 leaves it to the broker.",
-		},
-		{path: "sink.kafka.connections_per_broker", kind: integer, min: 1, def: 2, doc: "Connections to each broker, which works on one request of each at a time; a partition stays on one of them."},
-		{
-			path: "sink.kafka.max_message_bytes", kind: integer, min: 1,
-			doc: "Size of the largest batch, and so of the largest record, that topics take. Default: each topic's `max.message.bytes`, asked for.",
-		},
-		{path: "sink.kafka.window", kind: section, doc: "Bound on what is under way."},
-		{path: "sink.kafka.window.bytes", kind: integer, min: 1, def: kafka.DefaultWindowBytes, doc: "Bytes sent and not yet acknowledged, at most: the memory that is used, whatever happens."},
-		{path: "sink.kafka.window.records", kind: integer, min: 1, def: 50_000, doc: "Records sent and not yet acknowledged, at most."},
-	}
+	{path: "source", kind: section, doc: "The Postgres database that is read."},
+	{
+		path: "source.dsn", kind: conninfo, flag: "dsn", usage: "Postgres to read: a libpq `conninfo`", example: "postgres://cdc@db.example.com/app",
+		doc: "Connection string in either of libpq's forms; `PG*` variables, service and password files work, also without it. TLS is `verify-full`" +
+			" unless an `sslmode` is given or the host is this machine. In the file, `${NAME}` is that environment variable: here, and in `user`, `client_id` and secrets of `sink.kafka.sasl`.",
+	},
+	{path: "source.dsn_file", kind: text, example: "/run/secrets/dsn", doc: "File that holds the connection string. User and password are read again for each connection."},
+	{
+		path: "source.publication", kind: text, needed: true, flag: "publication", usage: "publication's `name`", example: "outbox_cdc",
+		pattern: `^[^\x00]{1,63}$`, rule: "a name of 1 to 63 characters", doc: "Publication the outbox tables are in.",
+	},
+	{
+		path: "source.slot", kind: text, needed: true, flag: "slot", usage: "replication slot's `name`", example: "outbox_cdc",
+		pattern: `^[a-z0-9_]{1,63}$`, rule: "1 to 63 of a-z, 0-9 and _", doc: "Logical replication slot; one per relay.",
+	},
+	{
+		path: "source.create", kind: boolean, def: true,
+		doc: "Create publication and slot when neither exists yet. A slot that is lost later is never created again.",
+	},
+	{
+		path: "source.create_slot", kind: boolean, def: false,
+		doc: "Create the slot also where the publication exists, on a first start: one for which `position_topic` has no position.",
+	},
+	{
+		path: "source.initial_copy", kind: boolean, def: false,
+		doc: "With the slot that `create` or `create_slot` makes, first send the rows that are in the tables by then.",
+	},
+	{
+		path: "source.slot_failover", kind: boolean, def: false,
+		doc: "Create the slot so that standbys keep a copy of it and it survives a failover (Postgres 17 or later).",
+	},
+	{
+		path: "source.wait_for_slot", kind: boolean, def: true,
+		doc: "Wait, as a standby, while another process uses the slot; otherwise end with exit code 12.",
+	},
 }
 
 // Values of on_bad_record.
@@ -144,33 +101,56 @@ const (
 	deadLetter = "dead-letter"
 )
 
-func processKeys() []key {
-	return []key{
-		{
-			path: "on_bad_record", kind: choice, def: stop, allowed: []string{stop, deadLetter},
-			doc: "What to do with a row or record that cannot be delivered: `stop` with exit code 14, or send it to `dead_letter_topic` and go on.",
-		},
-		{
-			path: "dead_letter_topic", kind: text, def: "outbox.dead-letter", pattern: `^[A-Za-z0-9._-]{1,249}$`, rule: "a topic's name",
-			doc: "Where `on_bad_record: dead-letter` sends. Its `max.message.bytes` should exceed that of the other topics.",
-		},
-		{
-			path: "position_topic", kind: text, def: relay.PositionTopic, pattern: `^[A-Za-z0-9._-]{0,249}$`, rule: "a topic's name, or nothing",
-			doc: "Compacted topic that keeps the position under `name`, so that a slot that was moved, made anew or restored is noticed." +
-				" Created if missing. Empty: not kept.",
-		},
-		{
-			path: "startup_timeout", kind: duration, def: 30 * time.Second,
-			doc: "How long the first contact with both sides may take for what heals by itself, such as a server that is starting.",
-		},
-		{
-			path: "drain_timeout", kind: duration, def: 25 * time.Second,
-			doc: "How long a stop may take until everything sent is acknowledged. Less than half of the server's `wal_sender_timeout`.",
-		},
-		{path: "log", kind: section, doc: "Logging, to standard error."},
-		{path: "log.level", kind: choice, def: "info", allowed: []string{"debug", "info", "warn", "error"}, doc: "Least level that is logged. SIGHUP loads it again."},
-		{path: "log.format", kind: choice, def: "auto", allowed: []string{"auto", "text", "json"}, doc: "`auto` is text on a terminal, JSON elsewhere."},
-	}
+var processKeys = []key{
+	{
+		path: "on_bad_record", kind: choice, def: stop, allowed: []string{stop, deadLetter},
+		doc: "What to do with a row or record that cannot be delivered: `stop` with exit code 14, or send it to `dead_letter_topic` and go on.",
+	},
+	{
+		path: "dead_letter_topic", kind: text, def: "outbox.dead-letter", pattern: `^[A-Za-z0-9._-]{1,249}$`, rule: "a topic's name",
+		doc: "Where `on_bad_record: dead-letter` sends. Its `max.message.bytes` should exceed that of the other topics.",
+	},
+	{
+		path: "position_topic", kind: text, def: relay.PositionTopic, pattern: `^[A-Za-z0-9._-]{0,249}$`, rule: "a topic's name, or nothing",
+		doc: "Compacted topic that keeps the position under `name`, so that a slot that was moved, made anew or restored is noticed." +
+			" Created if missing. Empty: not kept.",
+	},
+	{
+		path: "startup_timeout", kind: duration, def: 30 * time.Second,
+		doc: "How long the first contact with both sides may take for what heals by itself, such as a server that is starting.",
+	},
+	{
+		path: "drain_timeout", kind: duration, def: 25 * time.Second,
+		doc: "How long a stop may take until everything sent is acknowledged. Less than half of the server's `wal_sender_timeout`.",
+	},
+	{path: "log", kind: section, doc: "Logging, to standard error."},
+	{path: "log.level", kind: choice, def: "info", allowed: []string{"debug", "info", "warn", "error"}, doc: "Least level that is logged. SIGHUP loads it again."},
+	{path: "log.format", kind: choice, def: "auto", allowed: []string{"auto", "text", "json"}, doc: "`auto` is text on a terminal, JSON elsewhere."},
+
+	{path: "admin", kind: section, doc: "The admin server: metrics, probes, status and a live page."},
+	{
+		path: "admin.listen", kind: text, def: "127.0.0.1:9187", pattern: `^(([^\s:/]*|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5})?$`, rule: "host:port, :port, or nothing",
+		doc: "Address it listens on, without TLS or login. Empty: no admin server. A port of the default that is taken is no error, but a warning.",
+	},
+}
+
+var tracingKeys = []key{
+	{path: "tracing", kind: section, doc: "Spans of records whose row has a sampled trace context. The context itself is passed on in any case."},
+	{
+		path: "tracing.endpoint", kind: text, pattern: `^https?://[^\s/@?#]+(/[^\s@?#]*)?$`, rule: "a URL that begins with https:// or http://", example: "http://otel-collector:4318",
+		doc: "Receiver of spans: OTLP over HTTP, in binary protobuf. A path of `/v1/traces` is added where there is none. In the file, `${NAME}` is that environment variable. Default: no spans.",
+	},
+	{path: "tracing.headers", kind: secret, doc: "Headers of each request, such as a key: `name=value,name=value`, values percent-encoded, as in `OTEL_EXPORTER_OTLP_HEADERS`."},
+	{path: "tracing.headers_file", kind: text, example: "/run/secrets/otlp-headers", doc: "File that holds the headers. It is read again for each request."},
+	{
+		path: "tracing.resource", kind: list, pattern: `^[^=\s]+=`, rule: "name=value", example: "[deployment.environment.name=production]",
+		doc: "Attributes of the resource, beside `service.name`, which is `name`, and `service.version`.",
+	},
+	{path: "tracing.message_key", kind: boolean, def: false, doc: "Show record keys in spans, as `messaging.kafka.message.key`."},
+	{path: "tracing.tls", kind: section, doc: "Encryption, where `tracing.endpoint` begins with `https`."},
+	{path: "tracing.tls.ca_file", kind: text, example: "/etc/outbox-cdc/otlp-ca.pem", doc: "Certificates to trust (PEM). Default: the system's."},
+	{path: "tracing.tls.cert_file", kind: text, doc: "Client certificate (PEM), with `key_file`. Read again for each connection."},
+	{path: "tracing.tls.key_file", kind: text, doc: "Key of the client certificate (PEM)."},
 }
 
 // A Flag is a short flag for one key.
@@ -183,7 +163,7 @@ type Flag struct {
 // Flags returns the short flags of the keys most often given on the command line.
 func Flags() []Flag {
 	var flags []Flag
-	for _, k := range keys() {
+	for _, k := range keys {
 		if k.flag != "" {
 			flags = append(flags, Flag{Name: k.flag, Key: k.path, List: k.kind == list, Usage: k.usage + " (" + k.path + ")"})
 		}

@@ -12,7 +12,7 @@ import (
 func WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("| key | default | meaning |\n|---|---|---|\n")
-	for _, k := range keys() {
+	for _, k := range keys {
 		if k.kind == section {
 			continue
 		}

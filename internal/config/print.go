@@ -17,7 +17,7 @@ import (
 // are not written at all.
 func (c *Config) WriteYAML(w io.Writer) error {
 	root := &yaml.Node{Kind: yaml.MappingNode}
-	for _, k := range keys() {
+	for _, k := range keys {
 		s, ok := c.settings[k.path]
 		if !ok {
 			continue

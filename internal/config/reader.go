@@ -27,7 +27,7 @@ type reader struct {
 
 func newReader() *reader {
 	r := &reader{byPath: make(map[string]key)}
-	for _, k := range keys() {
+	for _, k := range keys {
 		r.paths = append(r.paths, k.path)
 		r.byPath[k.path] = k
 	}

@@ -139,7 +139,7 @@ func replaceable() []replacement {
 // differing returns the keys whose values are not the same in both, in the order of keys.
 func differing(a, b *Config) []string {
 	var paths []string
-	for _, k := range keys() {
+	for _, k := range keys {
 		if !reflect.DeepEqual(a.settings[k.path].value, b.settings[k.path].value) {
 			paths = append(paths, k.path)
 		}

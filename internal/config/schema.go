@@ -36,7 +36,7 @@ const durationPattern = `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
 func WriteSchema(w io.Writer) error {
 	root := object("Configuration of outbox-cdc.")
 	root.Dialect, root.Title = "https://json-schema.org/draft/2020-12/schema", "outbox-cdc"
-	for _, k := range keys() { // a section comes before what is in it
+	for _, k := range keys { // a section comes before what is in it
 		parent, path := root, strings.Split(k.path, ".")
 		for _, name := range path[:len(path)-1] {
 			parent = parent.Properties[name]

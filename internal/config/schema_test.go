@@ -144,7 +144,7 @@ func oneOf(allowed []any, got string) error {
 // TestSchemaIsComplete: every key has a description, and its default and examples are values
 // that the key takes.
 func TestSchemaIsComplete(t *testing.T) {
-	for _, k := range keys() {
+	for _, k := range keys {
 		data, err := json.Marshal(k.schema())
 		if err != nil {
 			t.Fatal(err)

@@ -57,3 +57,19 @@ func (c *Config) kafkaWarnings() []string {
 	}
 	return out
 }
+
+func (c *Config) adminWarnings() []string {
+	host, _, err := net.SplitHostPort(c.Admin.Listen)
+	if err != nil || isThisMachine(host) {
+		return nil
+	}
+	return []string{fmt.Sprintf("the admin server at %s can be read by whoever reaches it: positions, names of topics, errors, configuration without secrets", c.Admin.Listen)}
+}
+
+func (c *Config) tracingWarnings() []string {
+	u, err := url.Parse(c.Tracing.Endpoint)
+	if err != nil || u.Scheme != "http" || c.Tracing.Headers == "" || isThisMachine(u.Hostname()) {
+		return nil
+	}
+	return []string{"the headers for the receiver of spans cross the network unencrypted: tracing.endpoint is not https"}
+}

@@ -1,0 +1,105 @@
+package config
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
+)
+
+const (
+	atTracing    = "tracing."
+	atTracingTLS = "tracing.tls."
+
+	// tracesPath is where a receiver takes traces if its address does not say it.
+	tracesPath = "/v1/traces"
+)
+
+// tracing returns where spans go, nil for nowhere. Program and version are left to the caller.
+func (c *Config) tracing() (*tracing.Config, error) {
+	t := c.Tracing
+	if t.Endpoint == "" {
+		return nil, c.withoutEffect(atTracing, "tracing.endpoint is not set")
+	}
+	target, err := url.Parse(t.Endpoint)
+	if err != nil {
+		return nil, c.invalid(atTracing+"endpoint", "found %q; it cannot be read as a URL", t.Endpoint)
+	}
+	if target.Path == "" || target.Path == "/" {
+		target.Path = tracesPath
+	}
+	cfg := &tracing.Config{URL: target.String(), Service: c.name(), ClientID: c.clientID(), Keys: t.MessageKey}
+	for _, text := range t.Resource {
+		name, value, _ := strings.Cut(text, "=")
+		cfg.Resource = append(cfg.Resource, tracing.Attribute{Name: name, Value: value})
+	}
+	if _, err := parseHeaders(t.Headers); err != nil {
+		return nil, c.invalid(atTracing+"headers", "%v", err)
+	}
+	cfg.Headers = c.tracingHeaders
+	if target.Scheme != "https" {
+		return cfg, c.withoutEffect(atTracingTLS, "tracing.endpoint does not begin with https")
+	}
+	cfg.TLS, err = c.tracingTLS()
+	if err == nil {
+		rereadTLS(cfg.TLS, func() (*tls.Config, error) {
+			fresh, err := c.tracingTLS()
+			return fresh, later(err)
+		})
+	}
+	return cfg, err
+}
+
+func (c *Config) tracingTLS() (*tls.Config, error) {
+	t := c.Tracing.TLS
+	return c.certificates(atTracingTLS, t.CAFile, t.CertFile, t.KeyFile)
+}
+
+// withoutEffect is the error about the first key under section that somebody has given, because of
+// why. One that has a default says nothing by itself.
+func (c *Config) withoutEffect(section, why string) error {
+	for _, k := range keys {
+		if strings.HasPrefix(k.path, section) && k.def == nil && c.isSet(k.path) {
+			return c.invalid(k.path, "has no effect: %s", why)
+		}
+	}
+	return nil
+}
+
+// tracingHeaders returns the headers of a request, as they are now.
+func (c *Config) tracingHeaders() (http.Header, error) {
+	c = c.now()
+	text, err := c.readSecret(atTracing+"headers", c.Tracing.Headers)
+	if err != nil {
+		return nil, later(err)
+	}
+	headers, err := parseHeaders(text)
+	if err != nil {
+		return nil, fmt.Errorf("%sheaders: %w", atTracing, err)
+	}
+	return headers, nil
+}
+
+// headerName is what the name of a header may be: a token of RFC 9110, 5.6.2.
+var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+
+// parseHeaders reads headers as OTEL_EXPORTER_OTLP_HEADERS has them; lines separate them as well
+// as commas do. Its error shows nothing of them.
+func parseHeaders(text Secret) (http.Header, error) {
+	headers := make(http.Header)
+	for _, item := range strings.FieldsFunc(string(text), func(r rune) bool { return r == ',' || r == '\n' }) {
+		name, value, ok := strings.Cut(item, "=")
+		name = strings.TrimSpace(name)
+		value, err := url.PathUnescape(strings.TrimSpace(value))
+		if !ok || err != nil || !headerName.MatchString(name) || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+			return nil, errors.New("it must be name=value, more of them separated by commas, values percent-encoded")
+		}
+		headers.Set(name, value)
+	}
+	return headers, nil
+}
