@@ -14,7 +14,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // Relay returns the settings of the relay, or an [*Error] with every key that is missing.
@@ -65,6 +64,35 @@ func (c *Config) rows(pg *pgx.ConnConfig) relay.Config {
 		cfg.DeadLetterTopic = c.DeadLetterTopic
 	}
 	return cfg
+}
+
+// Sending returns the settings with which records are made and sent beside a relay: Name, Route,
+// Tables, Messages, Sink, DeadLetterTopic, StartupTimeout and DrainTimeout, and Source.Conn where
+// it is said which database is meant. Its error is an [*Error] with every key that is missing or
+// wrong.
+func (c *Config) Sending() (relay.Config, error) {
+	cfg := relay.Config{
+		Name: c.name(), Route: c.route(), Tables: c.tables(), Messages: c.Outbox.Messages, DeadLetterTopic: c.DeadLetterTopic,
+		StartupTimeout: c.StartupTimeout, DrainTimeout: c.DrainTimeout,
+	}
+	var problems []Problem
+	if len(c.Sink.Kafka.Brokers) == 0 {
+		problems = problemsOf(c.missing("sink.kafka.brokers"))
+	}
+	var err error
+	cfg.Sink, err = c.kafka()
+	problems = append(problems, problemsOf(err)...)
+	if c.namesSource() {
+		pg, err := c.Postgres()
+		problems = append(problems, problemsOf(err)...)
+		if err == nil {
+			cfg.Source.Conn = &pg.Config
+		}
+	}
+	if len(problems) > 0 {
+		return relay.Config{}, &Error{Problems: problems}
+	}
+	return cfg, nil
 }
 
 // Setup returns what publication and slot are made from, or an [*Error] with every key that
@@ -177,44 +205,4 @@ func (c *Config) debezium() encode.Debezium {
 		Expansion: connect.Expansion{Nulls: d.ExpandNulls, EmptyArrays: d.ExpandEmptyArrays, FieldNames: d.FieldNames},
 		Exact:     d.Exact,
 	}
-}
-
-// Kafka returns how the sink is reached and written to, or an [*Error] with what is missing.
-func (c *Config) Kafka() (kafka.Config, error) {
-	if len(c.Sink.Kafka.Brokers) == 0 {
-		return kafka.Config{}, c.missing("sink.kafka.brokers")
-	}
-	return c.kafka()
-}
-
-func (c *Config) kafka() (kafka.Config, error) {
-	k := c.Sink.Kafka
-	encryption, err := c.kafkaTLS()
-	problems := problemsOf(err)
-	login, err := c.kafkaLogin()
-	if problems = append(problems, problemsOf(err)...); len(problems) > 0 {
-		return kafka.Config{}, &Error{Problems: problems}
-	}
-	cfg := kafka.Config{
-		Brokers:              k.Brokers,
-		ClientID:             c.clientID(),
-		Compression:          k.Compression,
-		Partitioner:          k.Partitioner,
-		TLS:                  encryption,
-		SASL:                 login,
-		WindowBytes:          k.Window.Bytes,
-		WindowRecords:        k.Window.Records,
-		ConnectionsPerBroker: k.ConnectionsPerBroker,
-		MaxMessageBytes:      k.MaxMessageBytes,
-	}
-	if k.CreateTopics.Partitions != 0 {
-		cfg.CreateTopics = &kafka.TopicSpec{
-			Partitions:        int32(k.CreateTopics.Partitions),
-			ReplicationFactor: int16(k.CreateTopics.ReplicationFactor),
-		}
-	}
-	if err := cfg.Validate(); err != nil && len(k.Brokers) > 0 {
-		return kafka.Config{}, c.invalid("sink.kafka", "%v", err)
-	}
-	return cfg, nil
 }

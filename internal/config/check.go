@@ -1,8 +1,6 @@
 package config
 
 import (
-	"errors"
-	"fmt"
 	"net"
 	"strconv"
 	"strings"
@@ -81,44 +79,6 @@ func (c *Config) checkRoute() error {
 		}
 		table, _, _ := strings.Cut(key, "[")
 		e.Problems = append(e.Problems, Problem{Where: c.settings[table].where, Key: key, Text: text})
-	}
-	return &e
-}
-
-// problemsOf returns what err consists of.
-func problemsOf(err error) []Problem {
-	if err == nil {
-		return nil
-	}
-	if e, ok := errors.AsType[*Error](err); ok {
-		return e.Problems
-	}
-	return []Problem{{Text: err.Error()}}
-}
-
-// invalid is the error about the value of a key.
-func (c *Config) invalid(path, format string, args ...any) error {
-	where := c.settings[path].where
-	if where == "" { // the content of a secret comes from a file
-		where = c.settings[path+"_file"].where
-	}
-	return &Error{Problems: []Problem{{Where: where, Key: path, Text: fmt.Sprintf(format, args...)}}}
-}
-
-// missing is the error about keys that have no value and need one.
-func (c *Config) missing(paths ...string) error {
-	var e Error
-	r := newReader()
-	for _, path := range paths {
-		k := r.byPath[path]
-		flag := "--set " + path + "=…"
-		if k.flag != "" {
-			flag = "--" + k.flag
-		}
-		e.Problems = append(e.Problems, Problem{
-			Key:  path,
-			Text: fmt.Sprintf("needed; give it in the file, as %s or with %s", k.env(), flag),
-		})
 	}
 	return &e
 }

@@ -1,10 +1,6 @@
 package config
 
 import (
-	"fmt"
-	"os"
-	"reflect"
-	"strings"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
@@ -190,73 +186,6 @@ type TracingTLS struct {
 type Log struct {
 	Level  string
 	Format string
-}
-
-// Sources says where a configuration comes from.
-type Sources struct {
-	File    string    // path of a YAML file; empty: none
-	Content []byte    // what File holds; nil: it is read
-	Environ []string  // NAME=value as in [os.Environ]; OUTBOX_CDC_ variables are looked at, and those the file refers to
-	Flags   []Setting // applied in this order
-}
-
-// A Setting is one key given on the command line.
-type Setting struct {
-	Key, Value string // lists are separated by commas
-	Flag       string // how the user wrote it, for messages: --slot
-}
-
-// Load reads all sources and returns the merged configuration. Its error is an [*Error] with
-// every problem found. What only some commands need is not required here but by the methods
-// that need it.
-func Load(src Sources) (*Config, error) {
-	r := newReader()
-	r.variables = src.Environ
-	layers := [][]setting{r.defaults()}
-	if src.File != "" {
-		data := src.Content
-		if data == nil {
-			var err error
-			if data, err = os.ReadFile(src.File); err != nil {
-				return nil, &Error{Problems: []Problem{{Text: fmt.Sprintf("read configuration: %v", err)}}}
-			}
-		}
-		layers = append(layers, r.file(src.File, data))
-	}
-	layers = append(layers, r.environ(src.Environ), r.flags(src.Flags))
-	if err := r.err(); err != nil {
-		return nil, err
-	}
-	cfg := merge(layers)
-	if err := cfg.check(); err != nil {
-		return nil, err
-	}
-	cfg.reloading = cfg.remember()
-	return cfg, nil
-}
-
-// merge lays one layer over the other. Values have been checked by then.
-func merge(layers [][]setting) *Config {
-	cfg := &Config{settings: make(map[string]setting), files: make(map[string]string)}
-	for i, layer := range layers {
-		for _, s := range layer {
-			s.layer = i
-			cfg.settings[s.key.path] = s
-		}
-	}
-	for path, s := range cfg.settings {
-		cfg.field(path).Set(reflect.ValueOf(s.value))
-	}
-	return cfg
-}
-
-// field returns the field of c that holds the value of the key at path.
-func (c *Config) field(path string) reflect.Value {
-	v := reflect.ValueOf(c).Elem()
-	for name := range strings.SplitSeq(strings.ReplaceAll(path, "_", ""), ".") {
-		v = v.FieldByNameFunc(func(field string) bool { return strings.EqualFold(field, name) })
-	}
-	return v
 }
 
 // isSet reports whether the user, and not a default, gave the key.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -167,6 +168,40 @@ func (f *fileReader) list(k key, n *yaml.Node) (any, error) {
 		items[i] = item.Value
 	}
 	return items, k.matchAll(items)
+}
+
+// items reads a list of mappings. Problems inside an item are reported by themselves.
+func (f *fileReader) items(k key, n *yaml.Node) (any, error) {
+	if n.Kind != yaml.SequenceNode {
+		return nil, fmt.Errorf("found %s; allowed is %s", describe(n), k.want())
+	}
+	if k.kind == rules {
+		return readItems(f, k, n, ruleTexts), nil
+	}
+	return readItems(f, k, n, placementTexts), nil
+}
+
+func readItems[T any](f *fileReader, k key, n *yaml.Node, texts func(*T) []*string) []T {
+	out := make([]T, len(n.Content))
+	for i, item := range n.Content {
+		f.item(fmt.Sprintf("%s[%d]", k.path, i), k.fields(), texts(&out[i]), resolve(item))
+	}
+	return out
+}
+
+// item reads the mapping n, whose keys are fields, into texts.
+func (f *fileReader) item(path string, fields []string, texts []*string, n *yaml.Node) {
+	f.mapping(path, n, fields, func(full string, name, value *yaml.Node) {
+		i := slices.Index(fields, name.Value)
+		switch {
+		case i < 0:
+			f.problem(f.at(name), full, "unknown key; known here: %s", strings.Join(fields, ", "))
+			return
+		case value.Kind != yaml.ScalarNode || value.ShortTag() != "!!str":
+			f.problem(f.at(value), full, "found %s; allowed is text", describe(value))
+		}
+		*texts[i] = value.Value
+	})
 }
 
 // resolve follows an alias to what it stands for.

@@ -2,8 +2,10 @@ package config
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -71,6 +73,60 @@ func (c *Config) namesSource() bool {
 	return c.Source.DSN != "" || cmp.Or(os.Getenv("PGHOST"), os.Getenv("PGSERVICE"), os.Getenv("PGDATABASE")) != ""
 }
 
+// rereadSource makes pg read again, for each connection, what may be replaced while the process
+// runs: user and password, the client's certificate, and the authorities that are trusted. They
+// are where the connection string, its file, the password file or the service file says. Which
+// server and database is meant stays as it was: a position is one of a server's.
+func (c *Config) rereadSource(pg *pgconn.Config) {
+	now := func() (*pgconn.Config, error) {
+		c := c.now()
+		dsn, err := c.readSecret("source.dsn", c.Source.DSN)
+		if err != nil {
+			return nil, later(err)
+		}
+		fresh, err := parseConninfo(string(dsn))
+		if err != nil {
+			return nil, fmt.Errorf("source.dsn: %w", err)
+		}
+		if !samePlace(pg, &fresh.Config) {
+			return nil, errors.New("source.dsn names another server or database than at the start, or another way to encrypt: restart to go there")
+		}
+		return &fresh.Config, nil
+	}
+	pg.AfterNetConnect = func(_ context.Context, connection *pgconn.Config, conn net.Conn) (net.Conn, error) {
+		fresh, err := now()
+		if err == nil {
+			connection.User, connection.Password = fresh.User, fresh.Password
+		}
+		return conn, err
+	}
+	for i, a := range attempts(pg) {
+		if a.TLSConfig != nil {
+			rereadTLS(a.TLSConfig, func() (*tls.Config, error) {
+				fresh, err := now()
+				if err != nil {
+					return nil, err
+				}
+				return attempts(fresh)[i].TLSConfig, nil
+			})
+		}
+	}
+}
+
+// samePlace reports whether a and b lead to the same database, by the same attempts.
+func samePlace(a, b *pgconn.Config) bool {
+	as, bs := attempts(a), attempts(b)
+	if len(as) != len(bs) || a.Database != b.Database {
+		return false
+	}
+	for i := range as {
+		if as[i].Host != bs[i].Host || as[i].Port != bs[i].Port || (as[i].TLSConfig == nil) != (bs[i].TLSConfig == nil) {
+			return false
+		}
+	}
+	return true
+}
+
 // requireTLS makes verify-full of prefer, which is libpq's default, for all hosts but this
 // machine: it removes the attempts in plain text and verifies the others. If the user has chosen
 // an sslmode that allows plain text after TLS or before it, that is an error.
@@ -104,11 +160,6 @@ func requireTLS(pg *pgconn.Config, chosen bool) error {
 // attempts returns what a connection tries, one after the other.
 func attempts(pg *pgconn.Config) []*pgconn.FallbackConfig {
 	return append([]*pgconn.FallbackConfig{{Host: pg.Host, Port: pg.Port, TLSConfig: pg.TLSConfig}}, pg.Fallbacks...)
-}
-
-// isUnverified reports whether t accepts any certificate.
-func isUnverified(t *tls.Config) bool {
-	return t.InsecureSkipVerify && t.VerifyPeerCertificate == nil && t.VerifyConnection == nil
 }
 
 // isThisMachine reports whether host is loopback or the directory of a Unix socket.

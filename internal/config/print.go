@@ -79,6 +79,21 @@ func (k key) encode(value any) *yaml.Node {
 	return scalar("!!str", fmt.Sprint(value))
 }
 
+// encodeItems is what items reads.
+func encodeItems[T any](k key, items []T, texts func(*T) []*string) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
+	for i := range items {
+		item := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
+		for j, text := range texts(&items[i]) {
+			if *text != "" {
+				item.Content = append(item.Content, scalar("!!str", k.fields()[j]), scalar("!!str", *text))
+			}
+		}
+		n.Content = append(n.Content, item)
+	}
+	return n
+}
+
 func scalar(tag, text string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: text}
 }
@@ -93,4 +108,37 @@ func shortDuration(d time.Duration) string {
 		s = s[:len(s)-len("0m")]
 	}
 	return s
+}
+
+// WriteMarkdown writes the reference table of all keys, as docs/configuration.md shows it.
+func WriteMarkdown(w io.Writer) error {
+	var b strings.Builder
+	b.WriteString("| key | default | meaning |\n|---|---|---|\n")
+	for _, k := range keys {
+		if k.kind == section {
+			continue
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", k.path, k.markdownDefault(), strings.ReplaceAll(k.meaning(), "|", `\|`))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (k key) markdownDefault() string {
+	if k.needed {
+		return "*needed*"
+	}
+	if k.def == nil {
+		return ""
+	}
+	out, _ := yaml.Marshal(k.encode(k.def)) // a literal of keys.go
+	return "`" + strings.TrimSpace(string(out)) + "`"
+}
+
+// meaning returns the description with what is allowed.
+func (k key) meaning() string {
+	if k.kind == choice {
+		return k.doc + " One of `" + strings.Join(k.allowed, "`, `") + "`."
+	}
+	return k.doc
 }

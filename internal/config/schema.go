@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 )
 
 // A schema is the part of JSON Schema that the configuration needs:
@@ -91,4 +93,25 @@ func plain(n *yaml.Node) any {
 	var v any
 	_ = n.Decode(&v) // what we encoded, or a literal of keys.go
 	return v
+}
+
+// itemSchema describes an item.
+func (k key) itemSchema() *schema {
+	text := func(doc string) *schema { return &schema{Type: "string", Description: doc} }
+	if k.kind == rules {
+		s := object("A rule for the topic's name.")
+		s.Required = []string{"match"}
+		s.Properties["match"] = text("A regular expression of Java, for all of the name.")
+		s.Properties["match"].MinLength = 1
+		s.Properties["replace"] = text("A replacement string of Java.")
+		return s
+	}
+	s := object("One more column of the record.")
+	s.Required = []string{"column", "to"}
+	s.Properties["column"] = text("The column's name.")
+	s.Properties["column"].MinLength = 1
+	s.Properties["to"] = text("Where it goes.")
+	s.Properties["to"].Enum = names(encode.Targets())
+	s.Properties["as"] = text("The header's or member's name. Default: the column's.")
+	return s
 }

@@ -1,9 +1,12 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"strings"
 )
 
 // mask stands for a secret wherever one is shown.
@@ -27,3 +30,51 @@ func (Secret) MarshalText() ([]byte, error) { return []byte(mask), nil }
 
 // LogValue returns the mask.
 func (Secret) LogValue() slog.Value { return slog.StringValue(mask) }
+
+// loadSecret sets value from file, if the file is in force: of the two keys the one given in
+// the later source is.
+func (c *Config) loadSecret(path string, value *Secret, file string) error {
+	if file == "" {
+		return nil
+	}
+	if *value != "" {
+		here, there := c.settings[path], c.settings[path+"_file"]
+		switch {
+		case here.layer > there.layer:
+			return nil
+		case here.layer == there.layer:
+			return c.invalid(path+"_file", "given together with %s; one of them is allowed", path)
+		}
+	}
+	c.files[path] = file
+	content, err := c.readSecret(path, "")
+	*value = content
+	return err
+}
+
+// readSecret returns the secret at path as it is now: what its file holds, if it comes from
+// one, else value.
+func (c *Config) readSecret(path string, value Secret) (Secret, error) {
+	file := c.files[path]
+	if file == "" {
+		return value, nil
+	}
+	data, err := os.ReadFile(file) //nolint:gosec // which file is the operator's choice
+	if err != nil {
+		return "", c.invalid(path+"_file", "%v", err)
+	}
+	content := strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r")
+	if content == "" {
+		return "", c.invalid(path+"_file", "%s is empty", file)
+	}
+	return Secret(content), nil
+}
+
+// later is what is wrong with a file while the process runs: no mistake in the configuration,
+// which somebody would have to correct before another start.
+func later(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.New(err.Error())
+}

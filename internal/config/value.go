@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 )
 
 // want says in words what k takes.
@@ -110,3 +112,18 @@ func (k key) wrong(s string) error {
 	}
 	return fmt.Errorf("found %q; allowed is %s", s, k.want())
 }
+
+// fields are the keys of one item of placements or rules.
+func (k key) fields() []string {
+	if k.kind == rules {
+		return []string{"match", "replace"}
+	}
+	return []string{"column", "to", "as"}
+}
+
+// placementTexts and ruleTexts are where the values of these keys are.
+func placementTexts(p *encode.Placement) []*string {
+	return []*string{&p.Column, (*string)(&p.To), &p.As}
+}
+
+func ruleTexts(r *encode.TopicRule) []*string { return []*string{&r.Match, &r.Replace} }

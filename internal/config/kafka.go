@@ -2,6 +2,7 @@ package config
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
@@ -14,7 +15,81 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
-const atSASL = "sink.kafka.sasl."
+const (
+	atTLS  = "sink.kafka.tls."
+	atSASL = "sink.kafka.sasl."
+)
+
+// Kafka returns how the sink is reached and written to, or an [*Error] with what is missing.
+func (c *Config) Kafka() (kafka.Config, error) {
+	if len(c.Sink.Kafka.Brokers) == 0 {
+		return kafka.Config{}, c.missing("sink.kafka.brokers")
+	}
+	return c.kafka()
+}
+
+func (c *Config) kafka() (kafka.Config, error) {
+	k := c.Sink.Kafka
+	encryption, err := c.kafkaTLS()
+	problems := problemsOf(err)
+	login, err := c.kafkaLogin()
+	if problems = append(problems, problemsOf(err)...); len(problems) > 0 {
+		return kafka.Config{}, &Error{Problems: problems}
+	}
+	cfg := kafka.Config{
+		Brokers:              k.Brokers,
+		ClientID:             c.clientID(),
+		Compression:          k.Compression,
+		Partitioner:          k.Partitioner,
+		TLS:                  encryption,
+		SASL:                 login,
+		WindowBytes:          k.Window.Bytes,
+		WindowRecords:        k.Window.Records,
+		ConnectionsPerBroker: k.ConnectionsPerBroker,
+		MaxMessageBytes:      k.MaxMessageBytes,
+	}
+	if k.CreateTopics.Partitions != 0 {
+		cfg.CreateTopics = &kafka.TopicSpec{
+			Partitions:        int32(k.CreateTopics.Partitions),
+			ReplicationFactor: int16(k.CreateTopics.ReplicationFactor),
+		}
+	}
+	if err := cfg.Validate(); err != nil && len(k.Brokers) > 0 {
+		return kafka.Config{}, c.invalid("sink.kafka", "%v", err)
+	}
+	return cfg, nil
+}
+
+// kafkaTLS returns nil where TLS is not enabled. Keys that only matter with it are then an
+// error: who names a certificate does not expect plain text. What it returns reads the files
+// each time; they have been read once when it returns.
+func (c *Config) kafkaTLS() (func() (*tls.Config, error), error) {
+	if !c.Sink.Kafka.TLS.Enabled {
+		for _, name := range []string{"ca_file", "cert_file", "key_file", "server_name"} {
+			if c.isSet(atTLS + name) {
+				return nil, c.invalid(atTLS+name, "has no effect: %senabled is not true", atTLS)
+			}
+		}
+		return nil, nil //nolint:nilnil // nil is the value sink takes for no TLS
+	}
+	if _, err := c.readKafkaTLS(); err != nil {
+		return nil, err
+	}
+	return func() (*tls.Config, error) {
+		cfg, err := c.now().readKafkaTLS()
+		return cfg, later(err)
+	}, nil
+}
+
+func (c *Config) readKafkaTLS() (*tls.Config, error) {
+	t := c.Sink.Kafka.TLS
+	cfg, err := c.certificates(atTLS, t.CAFile, t.CertFile, t.KeyFile)
+	if err == nil {
+		cfg.ServerName = t.ServerName
+		cfg.InsecureSkipVerify = t.InsecureSkipVerify
+	}
+	return cfg, err
+}
 
 // kafkaLogin returns nil where there is none. Secrets are those of the moment at each login: what comes
 // from files is read again, and has been read once when it returns.

@@ -1,68 +1,39 @@
 package config
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
-	"net"
-
-	"github.com/jackc/pgx/v5/pgconn"
+	"os"
 )
 
-// rereadSource makes pg read again, for each connection, what may be replaced while the process
-// runs: user and password, the client's certificate, and the authorities that are trusted. They
-// are where the connection string, its file, the password file or the service file says. Which
-// server and database is meant stays as it was: a position is one of a server's.
-func (c *Config) rereadSource(pg *pgconn.Config) {
-	now := func() (*pgconn.Config, error) {
-		c := c.now()
-		dsn, err := c.readSecret("source.dsn", c.Source.DSN)
+// certificates returns how to encrypt with the files that ca_file, cert_file and key_file under
+// the path at name.
+func (c *Config) certificates(at, ca, cert, certKey string) (*tls.Config, error) {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	if ca != "" {
+		pem, err := os.ReadFile(ca) //nolint:gosec // which file is the operator's choice
 		if err != nil {
-			return nil, later(err)
+			return nil, c.invalid(at+"ca_file", "%v", err)
 		}
-		fresh, err := parseConninfo(string(dsn))
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, c.invalid(at+"ca_file", "%s contains no certificate in PEM form", ca)
+		}
+	}
+	switch {
+	case cert == "" && certKey != "":
+		return nil, c.invalid(at+"key_file", "%scert_file is needed too", at)
+	case cert != "" && certKey == "":
+		return nil, c.invalid(at+"cert_file", "%skey_file is needed too", at)
+	case cert != "":
+		pair, err := tls.LoadX509KeyPair(cert, certKey)
 		if err != nil {
-			return nil, fmt.Errorf("source.dsn: %w", err)
+			return nil, c.invalid(at+"cert_file", "%v", err)
 		}
-		if !samePlace(pg, &fresh.Config) {
-			return nil, errors.New("source.dsn names another server or database than at the start, or another way to encrypt: restart to go there")
-		}
-		return &fresh.Config, nil
+		cfg.Certificates = []tls.Certificate{pair}
 	}
-	pg.AfterNetConnect = func(_ context.Context, connection *pgconn.Config, conn net.Conn) (net.Conn, error) {
-		fresh, err := now()
-		if err == nil {
-			connection.User, connection.Password = fresh.User, fresh.Password
-		}
-		return conn, err
-	}
-	for i, a := range attempts(pg) {
-		if a.TLSConfig != nil {
-			rereadTLS(a.TLSConfig, func() (*tls.Config, error) {
-				fresh, err := now()
-				if err != nil {
-					return nil, err
-				}
-				return attempts(fresh)[i].TLSConfig, nil
-			})
-		}
-	}
-}
-
-// samePlace reports whether a and b lead to the same database, by the same attempts.
-func samePlace(a, b *pgconn.Config) bool {
-	as, bs := attempts(a), attempts(b)
-	if len(as) != len(bs) || a.Database != b.Database {
-		return false
-	}
-	for i := range as {
-		if as[i].Host != bs[i].Host || as[i].Port != bs[i].Port || (as[i].TLSConfig == nil) != (bs[i].TLSConfig == nil) {
-			return false
-		}
-	}
-	return true
+	return cfg, nil
 }
 
 // rereadTLS has cfg take certificate and authorities from now at each handshake, where it has
@@ -115,4 +86,9 @@ func verify(chain []*x509.Certificate, roots *x509.CertPool, name string) error 
 		return &tls.CertificateVerificationError{UnverifiedCertificates: chain, Err: err}
 	}
 	return nil
+}
+
+// isUnverified reports whether t accepts any certificate.
+func isUnverified(t *tls.Config) bool {
+	return t.InsecureSkipVerify && t.VerifyPeerCertificate == nil && t.VerifyConnection == nil
 }
