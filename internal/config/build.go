@@ -18,15 +18,10 @@ import (
 
 // Relay returns the settings of the relay, or an [*Error] with every key that is missing.
 func (c *Config) Relay() (relay.Config, error) {
-	pg, err := c.source()
-	problems := problemsOf(err)
-	if len(c.Sink.Kafka.Brokers) == 0 {
-		problems = append(problems, problemsOf(c.missing("sink.kafka.brokers"))...)
-	}
-	kafka, err := c.kafka()
-	problems = append(problems, problemsOf(err)...)
-	if len(problems) > 0 {
-		return relay.Config{}, &Error{Problems: problems}
+	pg, pgErr := c.source("source.publication", "source.slot")
+	kafka, kafkaErr := c.Kafka()
+	if err := join(pgErr, kafkaErr); err != nil {
+		return relay.Config{}, err
 	}
 	cfg := c.rows(pg)
 	cfg.Sink = kafka
@@ -40,11 +35,7 @@ func (c *Config) Relay() (relay.Config, error) {
 // Tail returns the part of Relay's settings that says what becomes of rows, for who sends none, or
 // an [*Error]: neither sink.kafka nor source.slot is needed.
 func (c *Config) Tail() (relay.Config, error) {
-	var missing []string
-	if c.Source.Publication == "" {
-		missing = append(missing, "source.publication")
-	}
-	pg, err := c.postgresWithout(missing)
+	pg, err := c.source("source.publication")
 	if err != nil {
 		return relay.Config{}, err
 	}
@@ -71,26 +62,19 @@ func (c *Config) rows(pg *pgx.ConnConfig) relay.Config {
 // it is said which database is meant. Its error is an [*Error] with every key that is missing or
 // wrong.
 func (c *Config) Sending() (relay.Config, error) {
+	kafka, err := c.Kafka()
 	cfg := relay.Config{
-		Name: c.name(), Route: c.route(), Tables: c.tables(), Messages: c.Outbox.Messages, DeadLetterTopic: c.DeadLetterTopic,
+		Name: c.name(), Route: c.route(), Tables: c.tables(), Messages: c.Outbox.Messages, Sink: kafka, DeadLetterTopic: c.DeadLetterTopic,
 		StartupTimeout: c.StartupTimeout, DrainTimeout: c.DrainTimeout,
 	}
-	var problems []Problem
-	if len(c.Sink.Kafka.Brokers) == 0 {
-		problems = problemsOf(c.missing("sink.kafka.brokers"))
-	}
-	var err error
-	cfg.Sink, err = c.kafka()
-	problems = append(problems, problemsOf(err)...)
 	if c.namesSource() {
-		pg, err := c.Postgres()
-		problems = append(problems, problemsOf(err)...)
-		if err == nil {
+		pg, pgErr := c.Postgres()
+		if err = join(err, pgErr); err == nil {
 			cfg.Source.Conn = &pg.Config
 		}
 	}
-	if len(problems) > 0 {
-		return relay.Config{}, &Error{Problems: problems}
+	if err != nil {
+		return relay.Config{}, err
 	}
 	return cfg, nil
 }
@@ -98,7 +82,7 @@ func (c *Config) Sending() (relay.Config, error) {
 // Setup returns what publication and slot are made from, or an [*Error] with every key that
 // is missing.
 func (c *Config) Setup() (catalog.SetupConfig, error) {
-	pg, err := c.source()
+	pg, err := c.source("source.publication", "source.slot")
 	if err != nil {
 		return catalog.SetupConfig{}, err
 	}
@@ -110,38 +94,18 @@ func (c *Config) Setup() (catalog.SetupConfig, error) {
 
 // Prune returns what prune has to know of the configuration.
 func (c *Config) Prune() (prune.Config, error) {
-	var missing []string
-	if c.Source.Slot == "" {
-		missing = append(missing, "source.slot")
-	}
-	pg, err := c.postgresWithout(missing)
+	pg, err := c.source("source.slot")
 	if err != nil {
 		return prune.Config{}, err
 	}
 	return prune.Config{Source: pg, Tables: c.tables(), Slots: []string{c.Source.Slot}}, nil
 }
 
-// source returns how to reach Postgres, and an error unless all that names the source is set.
-func (c *Config) source() (*pgx.ConnConfig, error) {
-	var missing []string
-	if c.Source.Publication == "" {
-		missing = append(missing, "source.publication")
-	}
-	if c.Source.Slot == "" {
-		missing = append(missing, "source.slot")
-	}
-	return c.postgresWithout(missing)
-}
-
-// postgresWithout returns how to reach Postgres, and an error also if there are keys missing.
-func (c *Config) postgresWithout(missing []string) (*pgx.ConnConfig, error) {
+// source returns how to reach Postgres, and an error also if one of the keys has no value.
+func (c *Config) source(needed ...string) (*pgx.ConnConfig, error) {
 	pg, err := c.Postgres()
-	problems := problemsOf(err)
-	if len(missing) > 0 {
-		problems = append(problems, problemsOf(c.missing(missing...))...)
-	}
-	if len(problems) > 0 {
-		return nil, &Error{Problems: problems}
+	if err := join(err, c.require(needed...)); err != nil {
+		return nil, err
 	}
 	return pg, nil
 }

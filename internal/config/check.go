@@ -11,8 +11,8 @@ import (
 
 // check reads the secret files and reports what the keys say that does not go together.
 func (c *Config) check() error {
-	var problems []Problem
-	add := func(err error) { problems = append(problems, problemsOf(err)...) }
+	var errs []error
+	add := func(err error) { errs = append(errs, err) }
 	add(c.loadSecret("source.dsn", &c.Source.DSN, c.Source.DSNFile))
 	sasl := &c.Sink.Kafka.SASL
 	add(c.loadSecret(atSASL+"password", &sasl.Password, sasl.PasswordFile))
@@ -55,10 +55,7 @@ func (c *Config) check() error {
 	add(err)
 	_, err = c.tracing()
 	add(err)
-	if len(problems) > 0 {
-		return &Error{Problems: problems}
-	}
-	return nil
+	return join(errs...)
 }
 
 // checkRoute reports what route finds wrong, each under its key.

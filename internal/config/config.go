@@ -190,7 +190,7 @@ type Log struct {
 
 // isSet reports whether the user, and not a default, gave the key.
 func (c *Config) isSet(path string) bool {
-	return c.settings[path].layer > 0
+	return c.settings[path].source > fromDefault
 }
 
 // Origin returns where the value of a key comes from: file and line, variable, flag or

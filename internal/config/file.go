@@ -17,20 +17,19 @@ type fileReader struct {
 	*reader
 	name    string
 	noLines bool // the text is not a file's
-	out     []setting
 }
 
 // file reads a YAML document. A file without content is an empty configuration.
-func (r *reader) file(name string, data []byte) []setting {
+func (r *reader) file(name string, data []byte) {
 	f := fileReader{reader: r, name: name}
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, second yaml.Node
 	switch err := decoder.Decode(&doc); {
 	case errors.Is(err, io.EOF):
-		return nil
+		return
 	case err != nil:
 		f.syntaxError(err)
-		return nil
+		return
 	}
 	if err := decoder.Decode(&second); err == nil {
 		f.problem(f.at(&second), "", "a second document begins; one is allowed")
@@ -38,7 +37,6 @@ func (r *reader) file(name string, data []byte) []setting {
 		f.syntaxError(err)
 	}
 	f.section("", doc.Content[0])
-	return f.out
 }
 
 func (f *fileReader) at(n *yaml.Node) string {
@@ -66,8 +64,8 @@ func (f *fileReader) section(path string, n *yaml.Node) {
 	if n = resolve(n); isNull(n) {
 		return
 	}
-	f.mapping(path, n, f.children(path), func(full string, name, value *yaml.Node) {
-		switch k, known := f.byPath[full]; {
+	f.mapping(path, n, childrenOf(path), func(full string, name, value *yaml.Node) {
+		switch k, known := keyAt(full); {
 		case !known:
 			f.unknown(path, full, name)
 		case k.kind == section:
@@ -105,9 +103,9 @@ func (f *fileReader) mapping(path string, n *yaml.Node, allowed []string, entry 
 // unknown reports a key that does not exist and names the nearest that does, or else those
 // beside it.
 func (f *fileReader) unknown(path, full string, n *yaml.Node) {
-	meant := hint(nearest(full, f.paths))
+	meant := hint(nearest(full, paths()))
 	if meant == "" {
-		meant = "; known here: " + strings.Join(f.children(path), ", ")
+		meant = "; known here: " + strings.Join(childrenOf(path), ", ")
 	}
 	f.problem(f.at(n), full, "unknown key%s", meant)
 }
@@ -127,7 +125,7 @@ func (f *fileReader) leaf(k key, n *yaml.Node) {
 		f.problem(f.at(n), k.path, "%v", err)
 		return
 	}
-	f.out = append(f.out, setting{key: k, value: value, where: f.at(n)})
+	f.settings[k.path] = setting{value, fromFile, f.at(n)}
 }
 
 // scalarNode reads a scalar of the YAML type that k's kind has: the same file must mean the

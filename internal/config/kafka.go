@@ -22,19 +22,11 @@ const (
 
 // Kafka returns how the sink is reached and written to, or an [*Error] with what is missing.
 func (c *Config) Kafka() (kafka.Config, error) {
-	if len(c.Sink.Kafka.Brokers) == 0 {
-		return kafka.Config{}, c.missing("sink.kafka.brokers")
-	}
-	return c.kafka()
-}
-
-func (c *Config) kafka() (kafka.Config, error) {
 	k := c.Sink.Kafka
-	encryption, err := c.kafkaTLS()
-	problems := problemsOf(err)
-	login, err := c.kafkaLogin()
-	if problems = append(problems, problemsOf(err)...); len(problems) > 0 {
-		return kafka.Config{}, &Error{Problems: problems}
+	encryption, tlsErr := c.kafkaTLS()
+	login, loginErr := c.kafkaLogin()
+	if err := join(c.require("sink.kafka.brokers"), tlsErr, loginErr); err != nil {
+		return kafka.Config{}, err
 	}
 	cfg := kafka.Config{
 		Brokers:              k.Brokers,
@@ -54,7 +46,7 @@ func (c *Config) kafka() (kafka.Config, error) {
 			ReplicationFactor: int16(k.CreateTopics.ReplicationFactor),
 		}
 	}
-	if err := cfg.Validate(); err != nil && len(k.Brokers) > 0 {
+	if err := cfg.Validate(); err != nil {
 		return kafka.Config{}, c.invalid("sink.kafka", "%v", err)
 	}
 	return cfg, nil
@@ -172,38 +164,23 @@ func (c *Config) readToken() (string, error) {
 func (c *Config) checkLogin() error {
 	s := c.Sink.Kafka.SASL
 	needs, takes, because := s.keys()
-	var e Error
-	for _, k := range []struct {
-		name  string
-		given bool
-	}{
-		{"user", s.User != ""},
-		{"password", s.Password != "" || s.PasswordFile != ""},
-		{"token_file", s.TokenFile != ""},
-		{"token_url", s.TokenURL != ""},
-		{"client_id", s.ClientID != ""},
-		{"client_secret", s.ClientSecret != "" || s.ClientSecretFile != ""},
-		{"scopes", len(s.Scopes) > 0},
-		{"extensions", len(s.Extensions) > 0},
-		{"region", s.Region != ""},
-	} {
-		needed := slices.Contains(needs, k.name)
+	var errs []error
+	for _, name := range []string{"user", "password", "token_file", "token_url", "client_id", "client_secret", "scopes", "extensions", "region"} {
+		given := !c.field(atSASL+name).IsZero() || c.files[atSASL+name] != ""
+		needed := slices.Contains(needs, name)
 		switch {
-		case needed && !k.given && k.name == "token_url":
-			e.Problems = append(e.Problems, problemsOf(c.invalid(atSASL+"mechanism", "%stoken_url is needed too, or %stoken_file", atSASL, atSASL))...)
-		case needed && !k.given:
-			e.Problems = append(e.Problems, problemsOf(c.invalid(atSASL+"mechanism", "%s%s is needed too", atSASL, k.name))...)
-		case k.given && !needed && !slices.Contains(takes, k.name):
-			e.Problems = append(e.Problems, problemsOf(c.invalid(atSASL+k.name, "has no effect: %s%s", atSASL, because))...)
+		case needed && !given && name == "token_url":
+			errs = append(errs, c.invalid(atSASL+"mechanism", "%stoken_url is needed too, or %stoken_file", atSASL, atSASL))
+		case needed && !given:
+			errs = append(errs, c.invalid(atSASL+"mechanism", "%s%s is needed too", atSASL, name))
+		case given && !needed && !slices.Contains(takes, name):
+			errs = append(errs, c.invalid(atSASL+name, "has no effect: %s%s", atSASL, because))
 		}
 	}
 	if s.Mechanism == saslMSK && !c.Sink.Kafka.TLS.Enabled {
-		e.Problems = append(e.Problems, problemsOf(c.invalid(atSASL+"mechanism", "%senabled is needed too", atTLS))...)
+		errs = append(errs, c.invalid(atSASL+"mechanism", "%senabled is needed too", atTLS))
 	}
-	if len(e.Problems) == 0 {
-		return nil
-	}
-	return &e
+	return join(errs...)
 }
 
 // keys returns which keys of a login are needed, which others matter, and because of what.

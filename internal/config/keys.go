@@ -21,8 +21,8 @@ const (
 	integer                // int, at least key.min
 	duration               // time.Duration, above zero
 	list                   // []string
-	placements             // []route.Placement
-	rules                  // []route.TopicRule
+	placements             // []encode.Placement
+	rules                  // []encode.TopicRule
 )
 
 // A key is one entry of the configuration.
@@ -47,6 +47,35 @@ func (k key) env() string {
 }
 
 const envPrefix = "OUTBOX_CDC_"
+
+// keyAt returns the key, which may be a section, at path.
+func keyAt(path string) (key, bool) {
+	i := slices.IndexFunc(keys, func(k key) bool { return k.path == path })
+	if i < 0 {
+		return key{}, false
+	}
+	return keys[i], true
+}
+
+// paths returns those of all keys.
+func paths() []string {
+	var out []string
+	for _, k := range keys {
+		out = append(out, k.path)
+	}
+	return out
+}
+
+// childrenOf returns the names directly under path; those at the top for "".
+func childrenOf(path string) []string {
+	var out []string
+	for _, k := range keys {
+		if name, ok := strings.CutPrefix("."+k.path, strings.TrimSuffix("."+path, ".")+"."); ok && !strings.Contains(name, ".") {
+			out = append(out, name)
+		}
+	}
+	return out
+}
 
 // keys are the whole configuration, in the order it is documented and printed. A section
 // comes before the keys in it.

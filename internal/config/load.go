@@ -28,9 +28,7 @@ type Setting struct {
 // every problem found. What only some commands need is not required here but by the methods
 // that need it.
 func Load(src Sources) (*Config, error) {
-	r := newReader()
-	r.variables = src.Environ
-	layers := [][]setting{r.defaults()}
+	r := newReader(src.Environ)
 	if src.File != "" {
 		data := src.Content
 		if data == nil {
@@ -39,13 +37,14 @@ func Load(src Sources) (*Config, error) {
 				return nil, &Error{Problems: []Problem{{Text: fmt.Sprintf("read configuration: %v", err)}}}
 			}
 		}
-		layers = append(layers, r.file(src.File, data))
+		r.file(src.File, data)
 	}
-	layers = append(layers, r.environ(src.Environ), r.flags(src.Flags))
-	if err := r.err(); err != nil {
-		return nil, err
+	r.environ()
+	r.flags(src.Flags)
+	if len(r.problems) > 0 {
+		return nil, &Error{Problems: r.problems}
 	}
-	cfg := merge(layers)
+	cfg := newConfig(r.settings)
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
@@ -53,16 +52,10 @@ func Load(src Sources) (*Config, error) {
 	return cfg, nil
 }
 
-// merge lays one layer over the other. Values have been checked by then.
-func merge(layers [][]setting) *Config {
-	cfg := &Config{settings: make(map[string]setting), files: make(map[string]string)}
-	for i, layer := range layers {
-		for _, s := range layer {
-			s.layer = i
-			cfg.settings[s.key.path] = s
-		}
-	}
-	for path, s := range cfg.settings {
+// newConfig returns a Config with the values of settings, which have been checked.
+func newConfig(settings map[string]setting) *Config {
+	cfg := &Config{settings: settings, files: make(map[string]string)}
+	for path, s := range settings {
 		cfg.field(path).Set(reflect.ValueOf(s.value))
 	}
 	return cfg
@@ -77,28 +70,37 @@ func (c *Config) field(path string) reflect.Value {
 	return v
 }
 
+// A source is a kind of place that settings come from. Those of a later one win.
+type source int
+
+const (
+	fromDefault source = iota
+	fromFile
+	fromEnviron
+	fromFlag
+)
+
 // A setting is one key's value, checked and of the kind's Go type.
 type setting struct {
-	key   key
-	value any
-	where string // outbox-cdc.yaml:3, OUTBOX_CDC_SOURCE_SLOT, --slot; "default"
-	layer int    // of two settings the one of the higher layer is in force; defaults are 0
+	value  any
+	source source
+	where  string // outbox-cdc.yaml:3, OUTBOX_CDC_SOURCE_SLOT, --slot; "default"
 }
 
 // A reader turns sources into settings and collects what is wrong with them.
 type reader struct {
-	paths    []string       // of keys, in their order
-	byPath   map[string]key // sections too
-	problems []Problem
-
-	variables []string // NAME=value: what ${NAME} in a file may stand for
+	settings  map[string]setting // in force, by path
+	problems  []Problem
+	variables []string // NAME=value
 }
 
-func newReader() *reader {
-	r := &reader{byPath: make(map[string]key)}
+// newReader returns a reader that has read the defaults.
+func newReader(environ []string) *reader {
+	r := &reader{settings: make(map[string]setting), variables: environ}
 	for _, k := range keys {
-		r.paths = append(r.paths, k.path)
-		r.byPath[k.path] = k
+		if k.def != nil {
+			r.settings[k.path] = setting{value: k.def, where: "default"}
+		}
 	}
 	return r
 }
@@ -107,87 +109,61 @@ func (r *reader) problem(where, path, format string, args ...any) {
 	r.problems = append(r.problems, Problem{Where: where, Key: path, Text: fmt.Sprintf(format, args...)})
 }
 
-func (r *reader) err() error {
-	if len(r.problems) == 0 {
-		return nil
-	}
-	return &Error{Problems: r.problems}
-}
-
-func (r *reader) defaults() []setting {
-	var out []setting
-	for _, path := range r.paths {
-		if k := r.byPath[path]; k.def != nil {
-			out = append(out, setting{key: k, value: k.def, where: "default"})
-		}
-	}
-	return out
-}
-
 // environ reads the variables whose names begin with OUTBOX_CDC_. An empty one counts as not
 // set, as it does for libpq.
-func (r *reader) environ(environ []string) []setting {
+func (r *reader) environ() {
 	byName := make(map[string]key)
 	var names []string
-	for _, path := range r.paths {
-		if k := r.byPath[path]; k.kind != section {
+	for _, k := range keys {
+		if k.kind != section {
 			byName[k.env()] = k
 			names = append(names, k.env())
 		}
 	}
-	var out []setting
-	for _, variable := range environ {
+	for _, variable := range r.variables {
 		name, value, _ := strings.Cut(variable, "=")
 		if !strings.HasPrefix(name, envPrefix) || value == "" {
 			continue
 		}
 		if k, ok := byName[name]; ok {
-			out = r.scalar(out, k, value, name)
-		} else if !isServiceLink(name) {
+			r.text(k, value, fromEnviron, name)
+		} else if !serviceLink.MatchString(name) {
 			r.problem(name, "", "unknown variable%s", hint(nearest(name, names)))
 		}
 	}
-	return out
 }
 
-// isServiceLink reports whether Kubernetes makes the variable by itself, in every pod, for a
+// serviceLink matches the variables that Kubernetes makes by itself, in every pod, for a
 // Service whose name begins with outbox-cdc:
 // https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
-func isServiceLink(name string) bool {
-	return regexp.MustCompile(`^OUTBOX_CDC_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`).
-		MatchString(name)
-}
+var serviceLink = regexp.MustCompile(`^OUTBOX_CDC_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
 
-func (r *reader) flags(flags []Setting) []setting {
-	var out []setting
+func (r *reader) flags(flags []Setting) {
 	for _, f := range flags {
-		k, ok := r.byPath[f.Key]
+		k, ok := keyAt(f.Key)
 		switch {
 		case !ok:
-			r.problem(f.Flag, "", "unknown key%s", hint(nearest(f.Key, r.paths)))
+			r.problem(f.Flag, "", "unknown key%s", hint(nearest(f.Key, paths())))
 		case k.kind == section:
-			r.problem(f.Flag, "", "has no value of its own; its keys are: %s", strings.Join(r.children(f.Key), ", "))
+			r.problem(f.Flag, "", "has no value of its own; its keys are: %s", strings.Join(childrenOf(f.Key), ", "))
 		default:
-			out = r.scalar(out, k, f.Value, f.Flag)
+			r.text(k, f.Value, fromFlag, f.Flag)
 		}
 	}
-	return out
 }
 
-// scalar appends what text means for k.
-func (r *reader) scalar(out []setting, k key, text, where string) []setting {
-	var value any
-	var err error
+// text takes over what text, of a variable or flag, means for k.
+func (r *reader) text(k key, text string, from source, where string) {
+	parse := k.parse
 	if k.kind == placements || k.kind == rules {
-		value, err = r.itemsFromText(k, text, where)
-	} else {
-		value, err = k.parse(text)
+		parse = func(string) (any, error) { return r.itemsFromText(k, text, where) }
 	}
+	value, err := parse(text)
 	if err != nil {
 		r.problem(where, k.path, "%v", err)
-		return out
+		return
 	}
-	return append(out, setting{key: k, value: value, where: where})
+	r.settings[k.path] = setting{value, from, where}
 }
 
 // itemsFromText reads placements or rules from JSON, which is YAML.
@@ -198,17 +174,6 @@ func (r *reader) itemsFromText(k key, text, where string) (any, error) {
 	}
 	f := fileReader{reader: r, name: where, noLines: true}
 	return f.items(k, doc.Content[0])
-}
-
-// children returns the names directly under path; those at the top for "".
-func (r *reader) children(path string) []string {
-	var out []string
-	for _, p := range r.paths {
-		if name, ok := strings.CutPrefix("."+p, strings.TrimSuffix("."+path, ".")+"."); ok && !strings.Contains(name, ".") {
-			out = append(out, name)
-		}
-	}
-	return out
 }
 
 func hint(meant string) string {

@@ -34,7 +34,7 @@ const connectTimeout = 10 * time.Second
 // from where they come from. What that finds wrong is the error of the connection.
 func (c *Config) Postgres() (*pgx.ConnConfig, error) {
 	if !c.namesSource() {
-		return nil, c.missing("source.dsn")
+		return nil, missing("source.dsn")
 	}
 	pg, err := parseConninfo(string(c.Source.DSN))
 	if err != nil {

@@ -38,15 +38,20 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// problemsOf returns what err consists of.
-func problemsOf(err error) []Problem {
-	if err == nil {
+// join returns the problems that errs consist of as one error, or nil if there are none.
+func join(errs ...error) error {
+	var all Error
+	for _, err := range errs {
+		if e, ok := errors.AsType[*Error](err); ok {
+			all.Problems = append(all.Problems, e.Problems...)
+		} else if err != nil {
+			all.Problems = append(all.Problems, Problem{Text: err.Error()})
+		}
+	}
+	if len(all.Problems) == 0 {
 		return nil
 	}
-	if e, ok := errors.AsType[*Error](err); ok {
-		return e.Problems
-	}
-	return []Problem{{Text: err.Error()}}
+	return &all
 }
 
 // invalid is the error about the value of a key.
@@ -58,22 +63,25 @@ func (c *Config) invalid(path, format string, args ...any) error {
 	return &Error{Problems: []Problem{{Where: where, Key: path, Text: fmt.Sprintf(format, args...)}}}
 }
 
-// missing is the error about keys that have no value and need one.
-func (c *Config) missing(paths ...string) error {
-	var e Error
-	r := newReader()
+// require returns an error about those of the keys that have no value.
+func (c *Config) require(paths ...string) error {
+	var errs []error
 	for _, path := range paths {
-		k := r.byPath[path]
-		flag := "--set " + path + "=…"
-		if k.flag != "" {
-			flag = "--" + k.flag
+		if c.field(path).IsZero() {
+			errs = append(errs, missing(path))
 		}
-		e.Problems = append(e.Problems, Problem{
-			Key:  path,
-			Text: fmt.Sprintf("needed; give it in the file, as %s or with %s", k.env(), flag),
-		})
 	}
-	return &e
+	return join(errs...)
+}
+
+// missing is the error about a key that has no value and needs one.
+func missing(path string) error {
+	k, _ := keyAt(path)
+	flag := "--set " + path + "=…"
+	if k.flag != "" {
+		flag = "--" + k.flag
+	}
+	return &Error{Problems: []Problem{{Key: path, Text: fmt.Sprintf("needed; give it in the file, as %s or with %s", k.env(), flag)}}}
 }
 
 // nearest returns which of candidates somebody who wrote got probably meant, or "" if none

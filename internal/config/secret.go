@@ -40,9 +40,9 @@ func (c *Config) loadSecret(path string, value *Secret, file string) error {
 	if *value != "" {
 		here, there := c.settings[path], c.settings[path+"_file"]
 		switch {
-		case here.layer > there.layer:
+		case here.source > there.source:
 			return nil
-		case here.layer == there.layer:
+		case here.source == there.source:
 			return c.invalid(path+"_file", "given together with %s; one of them is allowed", path)
 		}
 	}
