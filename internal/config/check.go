@@ -13,11 +13,11 @@ import (
 func (c *Config) check() error {
 	var errs []error
 	add := func(err error) { errs = append(errs, err) }
-	add(c.loadSecret("source.dsn", &c.Source.DSN, c.Source.DSNFile))
-	sasl := &c.Sink.Kafka.SASL
-	add(c.loadSecret(atSASL+"password", &sasl.Password, sasl.PasswordFile))
-	add(c.loadSecret(atSASL+"client_secret", &sasl.ClientSecret, sasl.ClientSecretFile))
-	add(c.loadSecret(atTracing+"headers", &c.Tracing.Headers, c.Tracing.HeadersFile))
+	for _, k := range keys {
+		if k.kind == secret || k.kind == conninfo {
+			add(c.loadSecret(k.path))
+		}
+	}
 	if c.Source.DSN != "" {
 		_, err := c.Postgres()
 		add(err)

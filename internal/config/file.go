@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 )
 
 // A fileReader walks the nodes of one YAML document.
@@ -173,32 +175,28 @@ func (f *fileReader) items(k key, n *yaml.Node) (any, error) {
 	if n.Kind != yaml.SequenceNode {
 		return nil, fmt.Errorf("found %s; allowed is %s", describe(n), k.want())
 	}
-	if k.kind == rules {
-		return readItems(f, k, n, ruleTexts), nil
-	}
-	return readItems(f, k, n, placementTexts), nil
-}
-
-func readItems[T any](f *fileReader, k key, n *yaml.Node, texts func(*T) []*string) []T {
-	out := make([]T, len(n.Content))
 	for i, item := range n.Content {
-		f.item(fmt.Sprintf("%s[%d]", k.path, i), k.fields(), texts(&out[i]), resolve(item))
+		f.item(fmt.Sprintf("%s[%d]", k.path, i), k.fields(), resolve(item))
 	}
-	return out
+	if k.kind == rules {
+		var out []encode.TopicRule
+		_ = n.Decode(&out) // what it refuses has been reported
+		return out, nil
+	}
+	var out []encode.Placement
+	_ = n.Decode(&out) // as above
+	return out, nil
 }
 
-// item reads the mapping n, whose keys are fields, into texts.
-func (f *fileReader) item(path string, fields []string, texts []*string, n *yaml.Node) {
+// item reports what is wrong with the mapping n, whose keys are fields.
+func (f *fileReader) item(path string, fields []string, n *yaml.Node) {
 	f.mapping(path, n, fields, func(full string, name, value *yaml.Node) {
-		i := slices.Index(fields, name.Value)
 		switch {
-		case i < 0:
+		case !slices.Contains(fields, name.Value):
 			f.problem(f.at(name), full, "unknown key; known here: %s", strings.Join(fields, ", "))
-			return
 		case value.Kind != yaml.ScalarNode || value.ShortTag() != "!!str":
 			f.problem(f.at(value), full, "found %s; allowed is text", describe(value))
 		}
-		*texts[i] = value.Value
 	})
 }
 

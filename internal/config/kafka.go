@@ -57,12 +57,7 @@ func (c *Config) Kafka() (kafka.Config, error) {
 // each time; they have been read once when it returns.
 func (c *Config) kafkaTLS() (func() (*tls.Config, error), error) {
 	if !c.Sink.Kafka.TLS.Enabled {
-		for _, name := range []string{"ca_file", "cert_file", "key_file", "server_name"} {
-			if c.isSet(atTLS + name) {
-				return nil, c.invalid(atTLS+name, "has no effect: %senabled is not true", atTLS)
-			}
-		}
-		return nil, nil //nolint:nilnil // nil is the value sink takes for no TLS
+		return nil, c.withoutEffect(atTLS, atTLS+"enabled is not true")
 	}
 	if _, err := c.readKafkaTLS(); err != nil {
 		return nil, err
@@ -74,11 +69,10 @@ func (c *Config) kafkaTLS() (func() (*tls.Config, error), error) {
 }
 
 func (c *Config) readKafkaTLS() (*tls.Config, error) {
-	t := c.Sink.Kafka.TLS
-	cfg, err := c.certificates(atTLS, t.CAFile, t.CertFile, t.KeyFile)
+	cfg, err := c.certificates(atTLS)
 	if err == nil {
-		cfg.ServerName = t.ServerName
-		cfg.InsecureSkipVerify = t.InsecureSkipVerify
+		cfg.ServerName = c.Sink.Kafka.TLS.ServerName
+		cfg.InsecureSkipVerify = c.Sink.Kafka.TLS.InsecureSkipVerify
 	}
 	return cfg, err
 }
@@ -106,10 +100,7 @@ func (c *Config) kafkaLogin() (*kafka.SASL, error) {
 	case s.Mechanism == saslBearer:
 		login.Secret = c.tokenEndpoint()
 	default:
-		login.Secret = func(context.Context) (string, error) {
-			c := c.now()
-			return c.currentSecret(atSASL+"password", c.Sink.Kafka.SASL.Password)
-		}
+		login.Secret = func(context.Context) (string, error) { return c.currentSecret(atSASL + "password") }
 	}
 	for _, extension := range s.Extensions {
 		if login.Extensions == nil {
@@ -126,10 +117,7 @@ func (c *Config) tokenEndpoint() func(context.Context) (string, error) {
 	s := c.Sink.Kafka.SASL
 	get := bearer.Reuse(bearer.ClientCredentials{
 		URL: s.TokenURL, ID: s.ClientID, Scopes: s.Scopes,
-		Secret: func() (string, error) {
-			c := c.now()
-			return c.currentSecret(atSASL+"client_secret", c.Sink.Kafka.SASL.ClientSecret)
-		},
+		Secret: func() (string, error) { return c.currentSecret(atSASL + "client_secret") },
 	}.Token)
 	return func(ctx context.Context) (string, error) {
 		token, err := get(ctx)
@@ -138,12 +126,6 @@ func (c *Config) tokenEndpoint() func(context.Context) (string, error) {
 		}
 		return token, err
 	}
-}
-
-// currentSecret is readSecret while the process runs.
-func (c *Config) currentSecret(path string, value Secret) (string, error) {
-	secret, err := c.readSecret(path, value)
-	return string(secret), later(err)
 }
 
 // readToken returns the content of token_file.

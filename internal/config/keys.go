@@ -34,6 +34,7 @@ type key struct {
 	min     int      // of an integer
 	pattern string   // of a text, or of a list's items; empty: anything
 	rule    string   // pattern in words
+	expands bool     // in the file ${NAME} is a variable, as it is in secrets and connection strings
 	needed  bool     // by the relay
 	flag    string   // short flag; empty: only --set
 	usage   string   // of the flag, with the value's name in backquotes
@@ -166,7 +167,7 @@ var processKeys = []key{
 var tracingKeys = []key{
 	{path: "tracing", kind: section, doc: "Spans of records whose row has a sampled trace context. The context itself is passed on in any case."},
 	{
-		path: "tracing.endpoint", kind: text, pattern: `^https?://[^\s/@?#]+(/[^\s@?#]*)?$`, rule: "a URL that begins with https:// or http://", example: "http://otel-collector:4318",
+		path: "tracing.endpoint", kind: text, expands: true, pattern: `^https?://[^\s/@?#]+(/[^\s@?#]*)?$`, rule: "a URL that begins with https:// or http://", example: "http://otel-collector:4318",
 		doc: "Receiver of spans: OTLP over HTTP, in binary protobuf. A path of `/v1/traces` is added where there is none. In the file, `${NAME}` is that environment variable. Default: no spans.",
 	},
 	{path: "tracing.headers", kind: secret, doc: "Headers of each request, such as a key: `name=value,name=value`, values percent-encoded, as in `OTEL_EXPORTER_OTLP_HEADERS`."},

@@ -59,7 +59,7 @@ var kafkaKeys = []key{
 		path: "sink.kafka.sasl.mechanism", kind: choice, allowed: []string{saslPlain, saslSCRAM256, saslSCRAM512, saslBearer, saslMSK},
 		doc: "How to log in. Default: not at all.",
 	},
-	{path: "sink.kafka.sasl.user", kind: text, doc: "User to log in as: `PLAIN`, `SCRAM-…`."},
+	{path: "sink.kafka.sasl.user", kind: text, expands: true, doc: "User to log in as: `PLAIN`, `SCRAM-…`."},
 	{path: "sink.kafka.sasl.password", kind: secret, doc: "Password of the user."},
 	{path: "sink.kafka.sasl.password_file", kind: text, example: "/run/secrets/kafka-password", doc: "File that holds the password of the user."},
 	{
@@ -70,7 +70,7 @@ var kafkaKeys = []key{
 		path: "sink.kafka.sasl.token_url", kind: text, pattern: `^https?://[^\s@]+$`, rule: "a URL that begins with https:// or http://",
 		example: "https://idp.example.com/oauth2/token", doc: "Endpoint to get tokens from, as a client with a secret: `OAUTHBEARER` without `token_file`.",
 	},
-	{path: "sink.kafka.sasl.client_id", kind: text, doc: "The client's id at `token_url`."},
+	{path: "sink.kafka.sasl.client_id", kind: text, expands: true, doc: "The client's id at `token_url`."},
 	{path: "sink.kafka.sasl.client_secret", kind: secret, doc: "The client's secret."},
 	{path: "sink.kafka.sasl.client_secret_file", kind: text, example: "/run/secrets/kafka-client", doc: "File that holds the client's secret."},
 	{

@@ -8,32 +8,20 @@ import (
 
 // placeholder is how a file refers to an environment variable; with another $ in front it stands
 // for itself.
-const placeholder = `\$?\$\{([A-Za-z_][A-Za-z0-9_]*)\}`
-
-// takesPlaceholder reports whether ${NAME} in the file's value of k is the variable NAME:
-// secrets, connection strings, who logs in with a secret, and where spans go. Everywhere else ${…} is the key's own.
-func takesPlaceholder(k key) bool {
-	switch k.kind {
-	case secret, conninfo:
-		return true
-	case section, text, choice, boolean, integer, duration, list, placements, rules:
-	}
-	return k.path == atSASL+"user" || k.path == atSASL+"client_id" || k.path == atTracing+"endpoint"
-}
+var placeholder = regexp.MustCompile(`\$?\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
 
 // fill puts variables in the place of placeholders. A variable that is unset or empty is an
-// error, which names it.
+// error, which names it. Where k has none, ${…} is the key's own.
 func (r *reader) fill(k key, value string) (string, error) {
-	if !takesPlaceholder(k) || !strings.Contains(value, "${") {
+	if k.kind != secret && k.kind != conninfo && !k.expands {
 		return value, nil
 	}
 	var missing []string
-	pattern := regexp.MustCompile(placeholder)
-	filled := pattern.ReplaceAllStringFunc(value, func(match string) string {
+	filled := placeholder.ReplaceAllStringFunc(value, func(match string) string {
 		if strings.HasPrefix(match, "$$") {
 			return match[1:]
 		}
-		name := pattern.FindStringSubmatch(match)[1]
+		name := placeholder.FindStringSubmatch(match)[1]
 		content := r.variable(name)
 		if content == "" {
 			missing = append(missing, name)

@@ -79,12 +79,11 @@ func (c *Config) namesSource() bool {
 // server and database is meant stays as it was: a position is one of a server's.
 func (c *Config) rereadSource(pg *pgconn.Config) {
 	now := func() (*pgconn.Config, error) {
-		c := c.now()
-		dsn, err := c.readSecret("source.dsn", c.Source.DSN)
+		dsn, err := c.currentSecret("source.dsn")
 		if err != nil {
-			return nil, later(err)
+			return nil, err
 		}
-		fresh, err := parseConninfo(string(dsn))
+		fresh, err := parseConninfo(dsn)
 		if err != nil {
 			return nil, fmt.Errorf("source.dsn: %w", err)
 		}

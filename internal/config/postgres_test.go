@@ -138,12 +138,14 @@ func TestLibpq(t *testing.T) {
 	}{
 		{
 			"postgres://cdc:c4n4ry@localhost:6543/app?sslmode=require&sslpassword=c4n4ry&options=-c%20work_mem%3D1MB",
-			"postgres://cdc@localhost:6543/app?sslmode=require&options=-c%20work_mem%3D1MB", []string{"PGPASSWORD=c4n4ry"},
+			"postgres://cdc@localhost:6543/app?sslmode=require&options=-c%20work_mem%3D1MB",
+			[]string{"PGPASSWORD=c4n4ry"},
 		},
 		{"postgres://cdc@localhost/app?password=c4n4ry", "postgres://cdc@localhost/app", []string{"PGPASSWORD=c4n4ry"}},
 		{
 			`host=127.0.0.1 user=cdc password='c4n4ry \' x' dbname=o\'app connect_timeout=3`,
-			`host=127.0.0.1 user=cdc  dbname=o\'app connect_timeout=3`, []string{"PGPASSWORD=c4n4ry ' x"},
+			`host=127.0.0.1 user=cdc  dbname=o\'app connect_timeout=3`,
+			[]string{"PGPASSWORD=c4n4ry ' x"},
 		},
 		{"postgres://cdc@a,b:5433/app", "postgres://cdc@a,b:5433/app", verifyFull},
 		{"host=db sslmode=verify-full", "host=db sslmode=verify-full", verifyFull},

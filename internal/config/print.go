@@ -3,13 +3,11 @@ package config
 import (
 	"fmt"
 	"io"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
-
-	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 )
 
 // WriteYAML writes every key that has a value, each with where it comes from as a comment.
@@ -37,13 +35,13 @@ func (c *Config) WriteYAML(w io.Writer) error {
 // insert puts n into the mapping m under path.
 func insert(m *yaml.Node, path []string, n *yaml.Node) {
 	if len(path) == 1 {
-		m.Content = append(m.Content, scalar("!!str", path[0]), n)
+		m.Content = append(m.Content, name(path[0]), n)
 		return
 	}
 	// Keys come section by section, so a section that exists is the last entry.
 	last := len(m.Content) - 1
 	if last < 0 || m.Content[last-1].Value != path[0] {
-		m.Content = append(m.Content, scalar("!!str", path[0]), &yaml.Node{Kind: yaml.MappingNode})
+		m.Content = append(m.Content, name(path[0]), &yaml.Node{Kind: yaml.MappingNode})
 		last += 2
 	}
 	insert(m.Content[last], path[1:], n)
@@ -51,63 +49,36 @@ func insert(m *yaml.Node, path []string, n *yaml.Node) {
 
 // encode returns value, which is of k's Go type, as YAML.
 func (k key) encode(value any) *yaml.Node {
-	switch value := value.(type) {
-	case Secret:
+	switch v := value.(type) {
+	case Secret: // it encodes itself as the mask
 		if k.kind == conninfo {
-			return scalar("!!str", maskConninfo(string(value)))
+			value = maskConninfo(string(v))
 		}
-		return scalar("!!str", mask)
-	case string:
-		return scalar("!!str", value)
-	case bool:
-		return scalar("!!bool", strconv.FormatBool(value))
-	case int:
-		return scalar("!!int", strconv.Itoa(value))
-	case time.Duration:
-		return scalar("!!str", shortDuration(value))
-	case []string:
-		n := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
-		for _, item := range value {
-			n.Content = append(n.Content, scalar("!!str", item))
-		}
-		return n
-	case []encode.Placement:
-		return encodeItems(k, value, placementTexts)
-	case []encode.TopicRule:
-		return encodeItems(k, value, ruleTexts)
+	case time.Duration: // 1m30s and 2m, not 2m0s
+		value = strings.Replace(strings.Replace(v.String(), "m0s", "m", 1), "h0m", "h", 1)
 	}
-	return scalar("!!str", fmt.Sprint(value))
-}
-
-// encodeItems is what items reads.
-func encodeItems[T any](k key, items []T, texts func(*T) []*string) *yaml.Node {
-	n := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
-	for i := range items {
-		item := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
-		for j, text := range texts(&items[i]) {
-			if *text != "" {
-				item.Content = append(item.Content, scalar("!!str", k.fields()[j]), scalar("!!str", *text))
-			}
+	n := new(yaml.Node)
+	_ = n.Encode(value) // all kinds can be encoded
+	if n.Kind == yaml.SequenceNode {
+		n.Style = yaml.FlowStyle
+		for _, item := range n.Content {
+			withoutEmpty(item)
 		}
-		n.Content = append(n.Content, item)
 	}
 	return n
 }
 
-func scalar(tag, text string) *yaml.Node {
-	return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: text}
+// withoutEmpty removes keys without a value from n, if it is a mapping.
+func withoutEmpty(n *yaml.Node) {
+	if n.Kind != yaml.MappingNode {
+		return
+	}
+	pairs := slices.Collect(slices.Chunk(n.Content, 2))
+	n.Content = slices.Concat(slices.DeleteFunc(pairs, func(pair []*yaml.Node) bool { return pair[1].Value == "" })...)
 }
 
-// shortDuration writes 1m30s and 2m, not 2m0s.
-func shortDuration(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = s[:len(s)-len("0s")]
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = s[:len(s)-len("0m")]
-	}
-	return s
+func name(text string) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text}
 }
 
 // WriteMarkdown writes the reference table of all keys, as docs/configuration.md shows it.

@@ -63,6 +63,17 @@ func (c *Config) invalid(path, format string, args ...any) error {
 	return &Error{Problems: []Problem{{Where: where, Key: path, Text: fmt.Sprintf(format, args...)}}}
 }
 
+// withoutEffect is the error about the first key under section that somebody has given, because of
+// why. One that has a default says nothing by itself.
+func (c *Config) withoutEffect(section, why string) error {
+	for _, k := range keys {
+		if strings.HasPrefix(k.path, section) && k.def == nil && c.isSet(k.path) {
+			return c.invalid(k.path, "has no effect: %s", why)
+		}
+	}
+	return nil
+}
+
 // require returns an error about those of the keys that have no value.
 func (c *Config) require(paths ...string) error {
 	var errs []error

@@ -42,12 +42,12 @@ func (c *Config) Adopt(fresh *Config) Reload {
 		reloading: &reloading{contents: maps.Clone(before.reloading.contents), place: before.reloading.place},
 	}
 	var out Reload
-	for _, path := range differing(c, fresh) {
-		if path != "log.level" && !slices.ContainsFunc(replaceable(), func(r replacement) bool { return slices.Contains(r.paths, path) }) {
-			out.Restart = append(out.Restart, path)
+	for _, k := range keys {
+		if !reflect.DeepEqual(c.settings[k.path].value, fresh.settings[k.path].value) && k.path != "log.level" && !isReplaceable(k.path) {
+			out.Restart = append(out.Restart, k.path)
 		}
 	}
-	for _, r := range replaceable() {
+	for _, r := range replaceable {
 		var changed []string
 		for _, path := range r.paths {
 			if before.reloading.contents[path] != fresh.reloading.contents[path] ||
@@ -55,17 +55,18 @@ func (c *Config) Adopt(fresh *Config) Reload {
 				changed = append(changed, path)
 			}
 		}
-		if r.blocked(before, fresh, out.Restart) {
+		if slices.ContainsFunc(out.Restart, func(path string) bool { return strings.HasPrefix(path, r.section) }) ||
+			r.section == "source.dsn" && !samePlaceOrNone(before.reloading.place, fresh.reloading.place) {
 			out.Restart = append(out.Restart, changed...)
 			continue
 		}
-		r.take(next, fresh)
 		for _, path := range r.paths {
+			next.field(path).Set(fresh.field(path))
 			next.reloading.contents[path] = fresh.reloading.contents[path]
-			delete(next.files, path)
-			if file := fresh.files[path]; file != "" {
-				next.files[path] = file
-			}
+			next.files[path] = fresh.files[path]
+		}
+		if r.section == "source.dsn" {
+			next.reloading.place = fresh.reloading.place
 		}
 		out.Changed = append(out.Changed, changed...)
 	}
@@ -86,65 +87,25 @@ func (c *Config) now() *Config {
 	return c
 }
 
-// A replacement is keys that are replaced together, or not at all.
-type replacement struct {
-	paths []string
-	// blocked reports whether something else has changed, so that they would not fit: restart has
-	// the keys that need one.
-	blocked func(before, fresh *Config, restart []string) bool
-	take    func(next, fresh *Config)
+// replaceable are the keys that may change while the process runs: those of an entry together, and
+// only if nothing else in its section needs a restart.
+var replaceable = []struct {
+	section string
+	paths   []string
+}{
+	{"source.dsn", []string{"source.dsn", "source.dsn_file"}},
+	{atSASL, []string{atSASL + "password", atSASL + "password_file", atSASL + "client_secret", atSASL + "client_secret_file", atSASL + "token_file"}},
+	{atTLS, []string{atTLS + "ca_file", atTLS + "cert_file", atTLS + "key_file"}},
+	{atTracing, []string{atTracing + "headers", atTracing + "headers_file"}},
 }
 
-func replaceable() []replacement {
-	beside := func(section string) func(_, _ *Config, restart []string) bool {
-		return func(_, _ *Config, restart []string) bool {
-			return slices.ContainsFunc(restart, func(path string) bool { return strings.HasPrefix(path, section) })
+func isReplaceable(path string) bool {
+	for _, r := range replaceable {
+		if slices.Contains(r.paths, path) {
+			return true
 		}
 	}
-	return []replacement{
-		{
-			[]string{"source.dsn", "source.dsn_file"},
-			func(before, fresh *Config, _ []string) bool {
-				was, is := before.reloading.place, fresh.reloading.place
-				return (was == nil) != (is == nil) || was != nil && !samePlace(was, is)
-			},
-			func(next, fresh *Config) {
-				next.Source.DSN, next.Source.DSNFile, next.reloading.place = fresh.Source.DSN, fresh.Source.DSNFile, fresh.reloading.place
-			},
-		},
-		{
-			[]string{atSASL + "password", atSASL + "password_file", atSASL + "client_secret", atSASL + "client_secret_file", atSASL + "token_file"},
-			beside(atSASL),
-			func(next, fresh *Config) {
-				from, to := &fresh.Sink.Kafka.SASL, &next.Sink.Kafka.SASL
-				to.Password, to.ClientSecret, to.TokenFile = from.Password, from.ClientSecret, from.TokenFile
-			},
-		},
-		{
-			[]string{atTLS + "ca_file", atTLS + "cert_file", atTLS + "key_file"},
-			beside(atTLS),
-			func(next, fresh *Config) {
-				from, to := &fresh.Sink.Kafka.TLS, &next.Sink.Kafka.TLS
-				to.CAFile, to.CertFile, to.KeyFile = from.CAFile, from.CertFile, from.KeyFile
-			},
-		},
-		{
-			[]string{atTracing + "headers", atTracing + "headers_file"},
-			beside(atTracing),
-			func(next, fresh *Config) { next.Tracing.Headers = fresh.Tracing.Headers },
-		},
-	}
-}
-
-// differing returns the keys whose values are not the same in both, in the order of keys.
-func differing(a, b *Config) []string {
-	var paths []string
-	for _, k := range keys {
-		if !reflect.DeepEqual(a.settings[k.path].value, b.settings[k.path].value) {
-			paths = append(paths, k.path)
-		}
-	}
-	return paths
+	return false
 }
 
 // remember notes what the secrets are, so that it can be told later which have changed.
@@ -155,17 +116,14 @@ func (c *Config) remember() *reloading {
 			r.contents[path] = sha256.Sum256(content)
 		}
 	}
-	k := c.Sink.Kafka
-	note(atSASL+"password", []byte(k.SASL.Password))
-	note(atSASL+"client_secret", []byte(k.SASL.ClientSecret))
-	note(atTracing+"headers", []byte(c.Tracing.Headers))
-	for path, file := range map[string]string{
-		atSASL + "token_file": k.SASL.TokenFile, atTLS + "ca_file": k.TLS.CAFile, atTLS + "cert_file": k.TLS.CertFile, atTLS + "key_file": k.TLS.KeyFile,
-	} {
-		if file != "" {
-			content, _ := os.ReadFile(file) //nolint:gosec // it has been read and checked by now; which file is the operator's choice
-			note(path, content)
+	for _, k := range keys {
+		if k.kind == secret {
+			note(k.path, []byte(c.field(k.path).String()))
 		}
+	}
+	for _, path := range []string{atSASL + "token_file", atTLS + "ca_file", atTLS + "cert_file", atTLS + "key_file"} {
+		content, _ := os.ReadFile(c.field(path).String()) // it has been read and checked by now; no name has no content
+		note(path, content)
 	}
 	if !c.namesSource() {
 		return r
@@ -184,6 +142,14 @@ func loginOf(pg *pgconn.Config) []byte {
 		login = append(login, certificatesOf(a.TLSConfig)...)
 	}
 	return login
+}
+
+// samePlaceOrNone reports whether a and b lead to the same place, or neither leads anywhere.
+func samePlaceOrNone(a, b *pgconn.Config) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return samePlace(a, b)
 }
 
 // sameAuthorities reports whether the same ones are trusted on the way to a and b, which lead to

@@ -31,13 +31,14 @@ func (Secret) MarshalText() ([]byte, error) { return []byte(mask), nil }
 // LogValue returns the mask.
 func (Secret) LogValue() slog.Value { return slog.StringValue(mask) }
 
-// loadSecret sets value from file, if the file is in force: of the two keys the one given in
-// the later source is.
-func (c *Config) loadSecret(path string, value *Secret, file string) error {
+// loadSecret sets the secret at path from its file, if the file is in force: of the two keys
+// the one given in the later source is.
+func (c *Config) loadSecret(path string) error {
+	file := c.field(path + "_file").String()
 	if file == "" {
 		return nil
 	}
-	if *value != "" {
+	if !c.field(path).IsZero() {
 		here, there := c.settings[path], c.settings[path+"_file"]
 		switch {
 		case here.source > there.source:
@@ -47,17 +48,17 @@ func (c *Config) loadSecret(path string, value *Secret, file string) error {
 		}
 	}
 	c.files[path] = file
-	content, err := c.readSecret(path, "")
-	*value = content
+	content, err := c.readSecret(path)
+	c.field(path).SetString(content)
 	return err
 }
 
 // readSecret returns the secret at path as it is now: what its file holds, if it comes from
-// one, else value.
-func (c *Config) readSecret(path string, value Secret) (Secret, error) {
+// one.
+func (c *Config) readSecret(path string) (string, error) {
 	file := c.files[path]
 	if file == "" {
-		return value, nil
+		return c.field(path).String(), nil
 	}
 	data, err := os.ReadFile(file) //nolint:gosec // which file is the operator's choice
 	if err != nil {
@@ -67,7 +68,13 @@ func (c *Config) readSecret(path string, value Secret) (Secret, error) {
 	if content == "" {
 		return "", c.invalid(path+"_file", "%s is empty", file)
 	}
-	return Secret(content), nil
+	return content, nil
+}
+
+// currentSecret is readSecret while the process runs.
+func (c *Config) currentSecret(path string) (string, error) {
+	secret, err := c.now().readSecret(path)
+	return secret, later(err)
 }
 
 // later is what is wrong with a file while the process runs: no mistake in the configuration,

@@ -9,7 +9,8 @@ import (
 
 // certificates returns how to encrypt with the files that ca_file, cert_file and key_file under
 // the path at name.
-func (c *Config) certificates(at, ca, cert, certKey string) (*tls.Config, error) {
+func (c *Config) certificates(at string) (*tls.Config, error) {
+	ca, cert, certKey := c.field(at+"ca_file").String(), c.field(at+"cert_file").String(), c.field(at+"key_file").String()
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
 	if ca != "" {
 		pem, err := os.ReadFile(ca) //nolint:gosec // which file is the operator's choice

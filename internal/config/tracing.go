@@ -38,45 +38,28 @@ func (c *Config) tracing() (*tracing.Config, error) {
 		name, value, _ := strings.Cut(text, "=")
 		cfg.Resource = append(cfg.Resource, tracing.Attribute{Name: name, Value: value})
 	}
-	if _, err := parseHeaders(t.Headers); err != nil {
+	if _, err := parseHeaders(string(t.Headers)); err != nil {
 		return nil, c.invalid(atTracing+"headers", "%v", err)
 	}
 	cfg.Headers = c.tracingHeaders
 	if target.Scheme != "https" {
 		return cfg, c.withoutEffect(atTracingTLS, "tracing.endpoint does not begin with https")
 	}
-	cfg.TLS, err = c.tracingTLS()
+	cfg.TLS, err = c.certificates(atTracingTLS)
 	if err == nil {
 		rereadTLS(cfg.TLS, func() (*tls.Config, error) {
-			fresh, err := c.tracingTLS()
+			fresh, err := c.certificates(atTracingTLS)
 			return fresh, later(err)
 		})
 	}
 	return cfg, err
 }
 
-func (c *Config) tracingTLS() (*tls.Config, error) {
-	t := c.Tracing.TLS
-	return c.certificates(atTracingTLS, t.CAFile, t.CertFile, t.KeyFile)
-}
-
-// withoutEffect is the error about the first key under section that somebody has given, because of
-// why. One that has a default says nothing by itself.
-func (c *Config) withoutEffect(section, why string) error {
-	for _, k := range keys {
-		if strings.HasPrefix(k.path, section) && k.def == nil && c.isSet(k.path) {
-			return c.invalid(k.path, "has no effect: %s", why)
-		}
-	}
-	return nil
-}
-
 // tracingHeaders returns the headers of a request, as they are now.
 func (c *Config) tracingHeaders() (http.Header, error) {
-	c = c.now()
-	text, err := c.readSecret(atTracing+"headers", c.Tracing.Headers)
+	text, err := c.currentSecret(atTracing + "headers")
 	if err != nil {
-		return nil, later(err)
+		return nil, err
 	}
 	headers, err := parseHeaders(text)
 	if err != nil {
@@ -90,9 +73,9 @@ var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
 
 // parseHeaders reads headers as OTEL_EXPORTER_OTLP_HEADERS has them; lines separate them as well
 // as commas do. Its error shows nothing of them.
-func parseHeaders(text Secret) (http.Header, error) {
+func parseHeaders(text string) (http.Header, error) {
 	headers := make(http.Header)
-	for _, item := range strings.FieldsFunc(string(text), func(r rune) bool { return r == ',' || r == '\n' }) {
+	for _, item := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == '\n' }) {
 		name, value, ok := strings.Cut(item, "=")
 		name = strings.TrimSpace(name)
 		value, err := url.PathUnescape(strings.TrimSpace(value))

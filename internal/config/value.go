@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 )
 
 // want says in words what k takes.
@@ -120,10 +118,3 @@ func (k key) fields() []string {
 	}
 	return []string{"column", "to", "as"}
 }
-
-// placementTexts and ruleTexts are where the values of these keys are.
-func placementTexts(p *encode.Placement) []*string {
-	return []*string{&p.Column, (*string)(&p.To), &p.As}
-}
-
-func ruleTexts(r *encode.TopicRule) []*string { return []*string{&r.Match, &r.Replace} }
