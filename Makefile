@@ -22,8 +22,12 @@ demo: ## the whole thing in one process for 20 seconds
 	$(GO) run ./cmd/outbox-cdc demo --for 20s
 
 .PHONY: test
-test: ## all tests; real Postgres and Kafka where they can be had
+test: ## the tests that need Go only
 	$(GO) test ./...
+
+.PHONY: test-full
+test-full: ## all tests: every Postgres, a real Kafka, Debezium, Chromium, crash and soak
+	OUTBOX_TEST_FULL=1 $(GO) test -count=1 ./...
 
 .PHONY: race
 race: ## all tests with the race detector, shuffled
@@ -79,11 +83,11 @@ fuzz: ## every fuzz target for FUZZTIME
 
 .PHONY: crash
 crash: ## the crash suite, CYCLES kills of every kind
-	OUTBOX_TEST_CYCLES=$(CYCLES) $(GO) test -count=1 -v -timeout=30m ./test
+	OUTBOX_TEST_FULL=1 OUTBOX_TEST_CYCLES=$(CYCLES) $(GO) test -count=1 -v -timeout=120m ./test/crash
 
 .PHONY: soak
 soak: ## faults drawn from a seed under load, CYCLES of them, judged by the oracle
-	OUTBOX_TEST_SOAK=$(CYCLES) $(GO) test -count=1 -v -timeout=120m -run='^TestSoak$$' ./test
+	OUTBOX_TEST_FULL=1 OUTBOX_TEST_SOAK=$(CYCLES) $(GO) test -count=1 -v -timeout=120m -run='^TestSoak$$' ./test/soak
 
 .PHONY: deploy-check
 deploy-check: ## Dockerfiles, manifests, alerts, dashboard, by the libraries of those who read them

@@ -51,7 +51,7 @@ func Fill(ctx context.Context, dir string, produce func(staging string) error) e
 	if complete(dir) {
 		return nil
 	}
-	unlock, err := lock(ctx, dir+".lock")
+	unlock, err := Lock(ctx, dir+".lock")
 	if err != nil {
 		return fmt.Errorf("lock %s: %w", dir, err)
 	}
@@ -77,9 +77,9 @@ func complete(dir string) bool {
 	return err == nil && info.IsDir()
 }
 
-// lock takes the exclusive flock(2) on the file at path, which it creates and
+// Lock takes the exclusive flock(2) on the file at path, which it creates and
 // never removes. The kernel releases it when this process ends.
-func lock(ctx context.Context, path string) (unlock func(), err error) {
+func Lock(ctx context.Context, path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // a path of the cache
 	if err != nil {
 		return nil, err

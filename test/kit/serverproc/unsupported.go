@@ -66,3 +66,6 @@ func CacheDir() (string, error) { return "", errors.ErrUnsupported }
 func Fill(_ context.Context, _ string, _ func(staging string) error) error {
 	return errors.ErrUnsupported
 }
+
+// Lock returns [errors.ErrUnsupported].
+func Lock(_ context.Context, _ string) (unlock func(), err error) { return nil, errors.ErrUnsupported }

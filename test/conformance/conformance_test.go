@@ -1,0 +1,178 @@
+package conformance_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/test/conformance"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+const corpus = "testdata"
+
+// smoke is how many cases a run tries that is not a full one.
+const smoke = 12
+
+// For every recorded case Debezium's configuration is imported, unedited, the binary runs on
+// what comes out, and what it writes is compared with the recording: with --exact all of it,
+// else all but the headers that tell of the connector. Where that is not so, deviations says
+// what happens instead.
+//
+// OUTBOX_CDC_CONFORMANCE_DIR is a folder of cases to try instead of our own.
+func TestConformance(t *testing.T) {
+	dir, foreign := os.LookupEnv("OUTBOX_CDC_CONFORMANCE_DIR")
+	if !foreign {
+		dir = corpus
+	}
+	cases, err := conformance.Load(os.DirFS(dir))
+	rig.Must(t, err)
+	if !foreign && !need.Full() {
+		cases = cases[:smoke]
+	}
+	known := map[string]map[string]deviation{}
+	if !foreign {
+		known = deviations()
+	}
+	for _, c := range cases {
+		instead := known[c.Name]
+		delete(known, c.Name)
+		if foreign && c.Failure != "" {
+			instead = map[string]deviation{"exact": {does: reported}, "plain": {does: reported}}
+		}
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			for _, profile := range []string{"exact", "plain"} {
+				t.Run(profile, func(t *testing.T) {
+					t.Parallel()
+					conforms(t, c, instead[profile], profile == "exact")
+				})
+			}
+		})
+	}
+	for name := range known {
+		if !need.Full() {
+			break
+		}
+		t.Errorf("%s is listed as a deviation and is no case", name)
+	}
+}
+
+// conforms tries one case.
+func conforms(t *testing.T, c *conformance.Case, d deviation, exact bool) {
+	t.Helper()
+	db := pgtest.Database(t)
+	if err := c.Setup.Run(t.Context(), db.DSN); err != nil {
+		if strings.Contains(err.Error(), "extension") {
+			need.Missing(t, "the extension the case is about: %v", err)
+		}
+		t.Fatal(err)
+	}
+	fake := kafkatest.Fake(t)
+	for _, topic := range c.Topics {
+		fake.CreateTopic(t, topic.Name, topic.Partitions, nil)
+	}
+	out := attempt(t, c, db, fake.Cluster, exact)
+	out.verify(t, c, d)
+}
+
+// An outcome is what became of a case.
+type outcome struct {
+	exact   bool // imported with --exact
+	refused bool // by import
+	code    int  // of import or run
+	said    string
+	records []conformance.Record
+	run     conformance.Run
+}
+
+// attempt imports the case's configuration, runs the binary on it and writes the case's rows.
+func attempt(t *testing.T, c *conformance.Case, db *pgtest.DB, cluster *kafkatest.Cluster, exact bool) (o outcome) {
+	t.Helper()
+	o.exact = exact
+	dir := t.TempDir()
+	conn := db.Config(t)
+	env := conformance.Environment{
+		"PGHOST": conn.Host, "PGPORT": strconv.Itoa(int(conn.Port)), "PGUSER": conn.User, "PGPASSWORD": conn.Password, "PGDATABASE": conn.Database,
+		"KAFKA_BOOTSTRAP": cluster.Addrs[0], "WORKDIR": dir, "PLUGIN_PATH": dir,
+	}
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		rig.Must(t, os.WriteFile(path, []byte(env.Fill(text)), 0o600))
+		return path
+	}
+	config := filepath.Join(dir, "outbox-cdc.yaml")
+	args := []string{"import", "debezium", file("connector.json", c.Connector), "--worker", file("worker.properties", c.Worker), "-o", config}
+	if exact {
+		args = append(args, "--exact")
+	}
+	o.said, o.code = rig.Command(t, args...)
+	if o.code != 0 {
+		o.refused = true
+		return o
+	}
+	slot := rig.SlotPrefix + strconv.FormatInt(time.Now().UnixNano(), 36) // the case's own may be in use by another
+	o.run.Began = time.Now()
+	process := rig.Start(t, "run", "-c", config, "--slot", slot)
+	rig.WaitFor(t, 30*time.Second, "the relay to stream or end", func() bool {
+		return process.Ended() || strings.Contains(process.Stderr.String(), "msg=streaming")
+	})
+	if !process.Ended() {
+		rig.Must(t, c.Rows.Run(t.Context(), db.DSN))
+		o.settle(t, process, db, slot)
+	}
+	o.code = process.Exit(t, 30*time.Second)
+	o.run.Ended = time.Now()
+	o.said = process.Stderr.String()
+	o.records = written(t, cluster)
+	return o
+}
+
+// settle waits until the relay has confirmed everything that is in the log, and stops it, or
+// until it has ended by itself.
+func (o *outcome) settle(t *testing.T, process *rig.Process, db *pgtest.DB, slot string) {
+	t.Helper()
+	rig.AwaitConfirmedOr(t, db.Conn(t), slot, 30*time.Second, process.Ended)
+	process.Signal(t, syscall.SIGTERM)
+}
+
+// written returns what is in the topics of a cluster, but for the relay's own.
+func written(t *testing.T, cluster *kafkatest.Cluster) (records []conformance.Record) {
+	t.Helper()
+	topics, err := cluster.Admin(t).ListTopics(context.WithoutCancel(t.Context()))
+	rig.Must(t, err)
+	var names []string
+	for _, name := range topics.Names() {
+		if name != relay.PositionTopic {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	for _, r := range cluster.ReadAll(t, names...) {
+		records = append(records, conformanceRecord(r))
+	}
+	return records
+}
+
+func conformanceRecord(r *kgo.Record) conformance.Record {
+	rec := conformance.Record{
+		Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Key: r.Key, Value: r.Value, Timestamp: r.Timestamp,
+	}
+	for _, h := range r.Headers {
+		rec.Headers = append(rec.Headers, conformance.Header{Name: h.Key, Value: h.Value})
+	}
+	return rec
+}

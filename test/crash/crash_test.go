@@ -1,0 +1,145 @@
+package crash
+
+import (
+	"context"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+// Killed again and again under load, the relay loses nothing and keeps the order.
+func TestKillRelay(t *testing.T) {
+	endUnderLoad(t, (*rig.Process).Kill, rig.Cycles(t)*rig.Unconfirmed)
+}
+
+// Stopped by SIGTERM under load, the relay exits 0 and nothing is repeated.
+func TestTerminateUnderLoad(t *testing.T) {
+	endUnderLoad(t, (*rig.Process).Terminate, 0)
+}
+
+// endUnderLoad ends the relay by end and starts it again while the workload writes, and
+// allows for so many repetitions in all.
+func endUnderLoad(t *testing.T, end func(*rig.Process, *testing.T), duplicates int) {
+	t.Helper()
+	rig.EachServer(t, func(t *testing.T, r *rig.Rig) {
+		process := r.Run(t)
+		rig.UnderLoad(t, r, func() {
+			for range rig.Cycles(t) {
+				r.Progress(t)
+				end(process, t)
+				process = r.Run(t)
+			}
+			r.Progress(t)
+		})
+		r.Arrived(t, 30*time.Second)
+		process.Terminate(t)
+		r.Settle(t, duplicates)
+	})
+}
+
+// Postgres is stopped, crashed and killed under load. The relay survives all of it and,
+// since it outlives the server, repeats nothing.
+func TestRestartPostgres(t *testing.T) {
+	r, srv, _ := rig.NewOwn(t)
+	process := r.Run(t)
+	rig.UnderLoad(t, r, func() {
+		for range rig.Cycles(t) {
+			for name, stop := range map[string]func(context.Context) error{
+				"fast": srv.Shutdown, "immediate": srv.Immediate, "kill": srv.Kill,
+			} {
+				r.Progress(t)
+				began := time.Now()
+				if err := stop(t.Context()); err != nil {
+					t.Fatalf("%s stop: %v", name, err)
+				}
+				if took := time.Since(began); name == "fast" && took > 5*time.Second {
+					t.Errorf("a fast stop of the server took %v", took)
+				}
+				rig.Must(t, srv.Restart(t.Context()))
+			}
+		}
+		r.Progress(t)
+	})
+	r.Arrived(t, 30*time.Second)
+	process.Terminate(t)
+	r.Settle(t, 0)
+}
+
+// The broker is restarted, killed and frozen under load: nothing is lost, nothing repeated.
+func TestRestartBroker(t *testing.T) {
+	r, _, broker := rig.NewOwn(t)
+	process := r.Run(t)
+	rig.UnderLoad(t, r, func() {
+		for range rig.Cycles(t) {
+			r.Progress(t)
+			rig.Must(t, broker.Shutdown(t.Context()))
+			rig.Must(t, broker.Restart(t.Context()))
+			r.Progress(t)
+			rig.Must(t, broker.Kill(t.Context()))
+			rig.Must(t, broker.Restart(t.Context()))
+			r.Progress(t)
+			rig.Must(t, broker.Pause())
+			time.Sleep(2 * time.Second)
+			rig.Must(t, broker.Resume())
+		}
+		r.Progress(t)
+	})
+	r.Arrived(t, 60*time.Second)
+	process.Terminate(t)
+	r.Settle(t, 0)
+}
+
+// With the broker down the relay waits at the start; with the broker gone in the middle it
+// waits, in flat memory, while the backlog stays in the log. Postgres can be stopped
+// meanwhile.
+func TestBrokerDown(t *testing.T) {
+	r, srv, broker := rig.NewOwn(t)
+	process := r.Run(t) // makes publication and slot
+	r.Load.Run(t.Context(), t, 1000)
+	r.Arrived(t, 30*time.Second)
+	process.Terminate(t)
+
+	rig.Must(t, broker.Shutdown(t.Context()))
+	process = rig.Start(t, "run", "-c", r.Config)
+	r.Load.Run(t.Context(), t, 20_000)
+	rig.Must(t, broker.Restart(t.Context()))
+	process.Logged(t, "streaming")
+	r.Arrived(t, 60*time.Second)
+
+	rig.Must(t, broker.Shutdown(t.Context()))
+	r.Load.Run(t.Context(), t, rig.EnvInt(t, "OUTBOX_TEST_ROWS", 100_000))
+	began := time.Now()
+	rig.Must(t, srv.Shutdown(t.Context()))
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("with the broker down a fast stop of the server took %v", took)
+	}
+	rig.Must(t, srv.Restart(t.Context()))
+	rig.Must(t, broker.Restart(t.Context()))
+	r.Arrived(t, 2*time.Minute)
+	process.Flat(t)
+	process.Terminate(t)
+	r.Settle(t, 0)
+}
+
+// Asked to stop while the broker is gone, the relay ends within drain_timeout, confirms
+// nothing that is not acknowledged, and exits 0.
+func TestTerminateWithBrokerDown(t *testing.T) {
+	r, _, broker := rig.NewOwn(t)
+	t.Setenv("OUTBOX_CDC_DRAIN_TIMEOUT", "2s")
+	process := r.Run(t)
+	r.Load.Run(t.Context(), t, 1000)
+	r.Arrived(t, 30*time.Second)
+	rig.Must(t, broker.Kill(t.Context()))
+	r.Load.Run(t.Context(), t, 5000)
+	process.Signal(t, syscall.SIGTERM)
+	if code := process.Exit(t, 10*time.Second); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	rig.Must(t, broker.Restart(t.Context()))
+	process = r.Run(t)
+	r.Arrived(t, 30*time.Second)
+	process.Terminate(t)
+	r.Settle(t, rig.Unconfirmed)
+}

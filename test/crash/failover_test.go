@@ -1,0 +1,240 @@
+package crash
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/cutproxy"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+// A pair is a rig on a primary with a hot standby. Relay and writers know both and go to the
+// one that takes writes.
+type pair struct {
+	*rig.Rig
+	primary, standby *pgserver.Server
+	between          *cutproxy.Proxy // through which the standby streams
+}
+
+// newPair starts one.
+func newPair(t *testing.T, install pgserver.Install, primary, standby map[string]string) *pair {
+	t.Helper()
+	p := &pair{primary: pgtest.Start(t, pgserver.Config{BinDir: install.BinDir, Settings: primary})}
+	db := pgtest.DatabaseOn(t, p.primary)
+	p.between = cutproxy.Start(t, p.primary.Addr())
+	p.standby = pgtest.Standby(t, p.primary, p.between.Addr(), db.Name, standby)
+	both := &pgtest.DB{Name: db.Name, Server: p.primary, DSN: fmt.Sprintf("postgres://postgres@%s,%s/%s?sslmode=disable&target_session_attrs=read-write",
+		p.primary.Addr(), p.standby.Addr(), db.Name)}
+	p.Rig = rig.New(t, both, kafkatest.Fake(t).Cluster)
+	return p
+}
+
+// failOver kills the primary and makes the standby one, as it is.
+func (p *pair) failOver(t *testing.T) {
+	t.Helper()
+	p.between.Refuse()
+	rig.Must(t, p.primary.Kill(t.Context()))
+	p.between.Cut()
+	p.onStandby(t).Exec(t, `SELECT pg_promote()`)
+}
+
+// onStandby is the database on the standby, whatever that is.
+func (p *pair) onStandby(t *testing.T) *pgtest.DB {
+	t.Helper()
+	return &pgtest.DB{Name: p.DB.Name, Server: p.standby, DSN: p.standby.DSN(p.DB.Name)}
+}
+
+// keepsSlots are the settings of a standby that has copies of the primary's logical slots, and
+// of a primary whose walsenders wait for it.
+// https://www.postgresql.org/docs/current/logicaldecoding-explanation.html#LOGICALDECODING-REPLICATION-SLOTS-SYNCHRONIZATION
+var (
+	keepsSlots = map[string]string{"sync_replication_slots": "on", "synchronized_standby_slots": ""}
+	waits      = map[string]string{"synchronized_standby_slots": pgtest.StandbySlot}
+)
+
+// setUp makes publication and slot beforehand, so that the slot can be made one that
+// standbys keep.
+func (p *pair) setUp(t *testing.T) {
+	t.Helper()
+	if out, code := rig.Command(t, "setup", "-c", p.Config); code != 0 {
+		t.Fatalf("setup: exit code %d\n%s", code, out)
+	}
+	if _, err := p.DB.ReplicationConn(t).Exec(t.Context(), `ALTER_REPLICATION_SLOT `+p.Slot+` (FAILOVER true)`).ReadAll(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// synced waits until the standby's copy of the slot would survive a promotion.
+func (p *pair) synced(t *testing.T) {
+	t.Helper()
+	rig.WaitFor(t, 30*time.Second, "the standby to have the slot", func() bool {
+		// Without traffic the primary would write this seldom, and the copy waits for it.
+		p.DB.Exec(t, `SELECT pg_log_standby_snapshot()`)
+		p.onStandby(t).Exec(t, `SELECT pg_reload_conf()`) // wakes the worker that copies
+		return pgtest.QueryRow[bool](t, p.onStandby(t),
+			`SELECT count(*) = 1 FROM pg_replication_slots WHERE slot_name = $1 AND synced AND NOT temporary AND invalidation_reason IS NULL`, p.Slot)
+	})
+}
+
+// onEachWithSlotSync runs f on every Postgres at hand whose standbys can keep slots.
+func onEachWithSlotSync(t *testing.T, f func(t *testing.T, install pgserver.Install)) {
+	t.Helper()
+	pgtest.EachInstall(t, func(t *testing.T, install pgserver.Install) {
+		if install.Major >= 17 {
+			t.Parallel()
+			f(t, install)
+		}
+	})
+}
+
+// standbyAway cuts the standby off for a while: the primary sends nothing meanwhile, and the
+// relay waits.
+func (p *pair) standbyAway(t *testing.T, process *rig.Process) {
+	t.Helper()
+	p.between.Refuse()
+	p.between.Cut()
+	p.Load.Run(t.Context(), t, 50)
+	process.Logged(t, "the server sends nothing until a standby has it")
+	rig.Must(t, p.between.Accept())
+	p.Arrived(t, 30*time.Second)
+}
+
+// phantoms returns how many events have appeared that the database does not have.
+func phantoms(t *testing.T, r *rig.Rig, conn *pgx.Conn) int {
+	t.Helper()
+	rig.Must(t, r.Collector.CatchUp(t.Context()))
+	has := map[string]int{}
+	rows, _ := conn.Query(t.Context(), `SELECT aggregateid, count(*)::int FROM outbox GROUP BY 1`)
+	var key string
+	var n, phantoms int
+	_, err := pgx.ForEachRow(rows, []any{&key, &n}, func() error { has[key] = n; return nil })
+	rig.Must(t, err)
+	for key, delivered := range r.Ledger.Delivered() {
+		phantoms += max(0, delivered-has[key])
+	}
+	return phantoms
+}
+
+// A standby is promoted that lags behind the primary. The relay goes on with the standby's
+// copy of its slot, on the new timeline, from where that is. What the standby never had has
+// been delivered only if the primary was not told to wait for it.
+func TestFailover(t *testing.T) {
+	onEachWithSlotSync(t, func(t *testing.T, install pgserver.Install) {
+		for name, primary := range map[string]map[string]string{"the primary waits": waits, "the primary does not wait": nil} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				p := newPair(t, install, primary, keepsSlots)
+				p.setUp(t)
+				process := p.Run(t)
+				p.Load.Run(t.Context(), t, 500)
+				p.Arrived(t, 30*time.Second)
+				p.synced(t)
+				if primary != nil {
+					p.standbyAway(t, process)
+				}
+				before := p.Load.Total()
+
+				p.between.Pause(cutproxy.ToClient)
+				p.Load.Run(t.Context(), t, 100)
+				late := p.Load.Total() - before
+				if primary != nil {
+					late = 0
+					rig.WaitFor(t, 10*time.Second, "the walsender to wait for the standby", func() bool {
+						return pgtest.QueryRow[bool](t, p.DB, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'WaitForStandbyConfirmation')`)
+					})
+				} else {
+					p.Arrived(t, 30*time.Second)
+				}
+				began := time.Now()
+				p.failOver(t)
+				if n := phantoms(t, p.Rig, p.Connect(t)); n != late {
+					t.Errorf("%d events were delivered that the new primary does not have, want %d", n, late)
+				}
+				process.Logged(t, "timeline=2 from=0/0")
+				p.Load.Run(t.Context(), t, 500)
+				p.Arrived(t, 30*time.Second)
+				t.Logf("%v from the end of the primary to the last row of its successor, %d phantoms", time.Since(began).Round(time.Millisecond), late)
+				p.Confirmed(t, 10*time.Second)
+				process.Terminate(t)
+				p.GoesOn(t) // from the position record, which is of the new timeline now
+				p.Settle(t, before+late)
+			})
+		}
+	})
+}
+
+// The primary dies under load, and the relay with it. Every event that the promoted standby
+// has is delivered, whichever of them was started first.
+func TestFailoverUnderLoad(t *testing.T) {
+	onEachWithSlotSync(t, func(t *testing.T, install pgserver.Install) {
+		p := newPair(t, install, waits, keepsSlots)
+		p.setUp(t)
+		process := p.Run(t)
+		p.Load.Run(t.Context(), t, 100)
+		p.Arrived(t, 30*time.Second)
+		p.synced(t)
+		rig.UnderLoad(t, p.Rig, func() {
+			p.Progress(t)
+			rig.Must(t, p.primary.Kill(t.Context()))
+			process.Kill(t)
+			process = rig.Start(t, "run", "-c", p.Config, "--set", "startup_timeout=60s")
+			process.Logged(t, "waiting for the source")
+			p.failOver(t)
+			began := time.Now()
+			process.Logged(t, "timeline=2")
+			p.Progress(t)
+			t.Logf("%v from the promotion to the first new event", time.Since(began).Round(time.Millisecond))
+			p.Progress(t)
+		})
+		p.Arrived(t, 30*time.Second)
+		process.Terminate(t)
+		p.Settle(t, p.Load.Total())
+	})
+}
+
+// A standby without a copy of the slot is promoted: what the slot stood for cannot be had
+// from it, and the relay ends instead of going on behind a gap.
+func TestFailoverWithoutSlot(t *testing.T) {
+	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
+		t.Parallel()
+		p := newPair(t, srv.Install(), nil, nil)
+		process := p.Run(t)
+		p.Load.Run(t.Context(), t, 500)
+		p.Arrived(t, 30*time.Second)
+		p.failOver(t)
+		process.Fails(t, relay.ExitSlotLost, p.Slot, "does not exist", "outbox-cdc setup")
+		p.Refused(t, relay.ExitSlotLost, p.Slot) // and it is not made anew by a start
+		p.Settle(t, 0)
+	})
+}
+
+// A server that was restored from a backup has no slots, as backups leave them out.
+func TestRestoredBackup(t *testing.T) {
+	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
+		t.Parallel()
+		old := pgtest.Start(t, pgserver.Config{BinDir: srv.Install().BinDir})
+		front := cutproxy.Start(t, old.Addr())
+		db := pgtest.DatabaseOn(t, old)
+		through := &pgtest.DB{Name: db.Name, Server: old, DSN: fmt.Sprintf("postgres://postgres@%s/%s?sslmode=disable", front.Addr(), db.Name)}
+		r := rig.New(t, through, kafkatest.Fake(t).Cluster)
+		process := r.Run(t)
+		r.Load.Run(t.Context(), t, 500)
+		r.Arrived(t, 30*time.Second)
+		restored := pgtest.Restored(t, old)
+		r.Load.Run(t.Context(), t, 500)
+		r.Arrived(t, 30*time.Second)
+
+		front.Redirect(restored.Addr())
+		front.Cut()
+		process.Fails(t, relay.ExitSlotLost, r.Slot, "does not exist")
+		r.Refused(t, relay.ExitSlotLost, r.Slot)
+		r.Settle(t, 0)
+	})
+}

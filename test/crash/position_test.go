@@ -1,0 +1,56 @@
+package crash
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+// A server that was restored from an older copy of its files has the slot, but not what was
+// delivered since.
+func TestRestoredCopy(t *testing.T) {
+	r, pg, _ := rig.NewOwn(t)
+	process := r.Run(t)
+	r.Load.Run(t.Context(), t, 500)
+	r.Arrived(t, 30*time.Second)
+	process.Terminate(t)
+	rig.Must(t, pg.Shutdown(t.Context()))
+	copied := pg.DataDir() + ".copy"
+	rig.CopyDir(t, pg.DataDir(), copied)
+	rig.Must(t, pg.Restart(t.Context()))
+	process = r.Run(t)
+	r.Load.Run(t.Context(), t, 5000)
+	r.Arrived(t, 30*time.Second)
+	process.Terminate(t)
+	last := r.Recorded(t)
+
+	rig.Must(t, pg.Kill(t.Context()))
+	rig.Must(t, os.RemoveAll(pg.DataDir()))
+	rig.Must(t, os.Rename(copied, pg.DataDir()))
+	rig.Must(t, pg.Restart(t.Context()))
+	r.Refused(t, 15, last.EndLSN.String(), "older copy", "--accept-gap")
+}
+
+// When relay and server crash together the slot comes back where it was last saved; the
+// record keeps what is repeated to the last second.
+func TestBothCrash(t *testing.T) {
+	r, pg, _ := rig.NewOwn(t)
+	r.DB.Exec(t, `ALTER SYSTEM SET checkpoint_timeout = '1h'`)
+	r.DB.Exec(t, `SELECT pg_reload_conf()`)
+	process := r.Run(t)
+	var written int
+	rig.UnderLoad(t, r, func() {
+		time.Sleep(4 * time.Second)
+		process.Kill(t)
+		rig.Must(t, pg.Kill(t.Context()))
+		written = r.Load.Total()
+		rig.Must(t, pg.Restart(t.Context()))
+		process = r.Run(t)
+		r.Progress(t)
+	})
+	r.Arrived(t, 30*time.Second)
+	process.Terminate(t)
+	r.Settle(t, written/2)
+}

@@ -1,0 +1,119 @@
+package crash
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/cutproxy"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+// standBy starts another relay, which finds the slot in use and says so once.
+func standBy(t *testing.T, r *rig.Rig) *rig.Process {
+	t.Helper()
+	p := rig.Start(t, "run", "-c", r.Config)
+	p.Logged(t, "waiting for the source")
+	return p
+}
+
+// A standby takes over within seconds, whether the first relay has died or has only
+// disappeared from the server's network, where it goes on for a while. In the end every key
+// has its newest value last.
+func TestTakeover(t *testing.T) {
+	const (
+		timeout = 5 * time.Second // wal_sender_timeout
+		backoff = 2 * time.Second // of the standby
+	)
+	for name, tc := range map[string]struct {
+		lose   func(t *testing.T, first *rig.Process, link *cutproxy.Proxy)
+		within time.Duration
+	}{
+		"killed":      {func(t *testing.T, first *rig.Process, _ *cutproxy.Proxy) { t.Helper(); first.Kill(t) }, backoff + rig.Slack},
+		"partitioned": {func(_ *testing.T, _ *rig.Process, link *cutproxy.Proxy) { link.Strand() }, timeout + backoff + rig.Slack},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"wal_sender_timeout": "5s"}})
+			r := rig.New(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t))
+			direct := r.Config
+			link := r.Through(t, "")
+			first := r.Run(t)
+			r.Config = direct
+			second := standBy(t, r)
+			var took time.Duration
+			rig.UnderLoad(t, r, func() {
+				r.Progress(t)
+				began := time.Now()
+				tc.lose(t, first, link)
+				r.Progress(t)
+				took = time.Since(began)
+			})
+			t.Logf("taken over after %v", took.Round(time.Millisecond))
+			if took > tc.within {
+				t.Errorf("it took %v, it may take %v", took, tc.within)
+			}
+			r.Arrived(t, 30*time.Second)
+			if n := second.Times(`err="replication slot in use`); n != 1 {
+				t.Errorf("the standby says %d times that it waits:\n%s", n, second.Stderr)
+			}
+			if name == "partitioned" {
+				first.Logged(t, "in use") // it notices, connects again, and stands by
+				second.Terminate(t)
+				first.LoggedTimes(t, "msg=streaming", 2)
+				r.Load.Run(t.Context(), t, 500)
+				r.Arrived(t, 30*time.Second)
+				second = first
+			}
+			second.Terminate(t)
+			r.Settle(t, 2*rig.Unconfirmed)
+		})
+	}
+}
+
+// A relay that was stopped in the middle of a full window, so long that another one has taken
+// over and delivered everything, sends nothing of it when it goes on, but waits for its turn.
+func TestPausedRelay(t *testing.T) {
+	t.Parallel()
+	srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"wal_sender_timeout": "5s"}})
+	broker := kafkatest.Start(t, kafkatest.Config{})
+	r := rig.New(t, pgtest.DatabaseOn(t, srv), broker.Cluster)
+	first := r.Run(t)
+	second := standBy(t, r)
+	r.Load.Run(t.Context(), t, 1000)
+	r.Arrived(t, 30*time.Second)
+
+	rig.Must(t, broker.Pause())
+	r.Load.Run(t.Context(), t, 80_000)
+	conn := r.Connect(t)
+	rig.WaitFor(t, time.Minute, "the window to be full", func() bool {
+		return rig.Ask[bool](t, conn, `SELECT COALESCE(wait_event, '') = 'WalSenderWriteData' FROM pg_stat_activity JOIN pg_replication_slots ON active_pid = pid WHERE slot_name = $1`, r.Slot)
+	})
+	first.Signal(t, syscall.SIGSTOP)
+	rig.Must(t, broker.Resume())
+	second.Logged(t, "msg=streaming")
+	r.Arrived(t, 30*time.Second)
+	_, before, _ := r.Ledger.Seen(nil)
+
+	first.Signal(t, syscall.SIGCONT)
+	first.Logged(t, "waiting for the source")
+	first.Logged(t, "in use")
+	rig.Must(t, r.Collector.CatchUp(t.Context()))
+	_, after, _ := r.Ledger.Seen(nil)
+	t.Logf("%d records were repeated by the takeover, %d by the relay that was stopped", before, after-before)
+	if after > before {
+		t.Errorf("%d records were sent again by a relay that has lost its slot", after-before)
+	}
+	r.Ledger.Check(t, r.Load.Snapshot())
+
+	r.Confirmed(t, 30*time.Second) // what is not recorded yet would be repeated
+	second.Kill(t)
+	first.LoggedTimes(t, "msg=streaming", 2)
+	r.Load.Run(t.Context(), t, 1000)
+	r.Arrived(t, 30*time.Second)
+	first.Terminate(t)
+	r.Settle(t, rig.Unconfirmed)
+}

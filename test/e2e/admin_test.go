@@ -1,0 +1,100 @@
+package e2e
+
+import (
+	"encoding/json"
+	"net/http"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+// adminPaths are those the admin server answers.
+func adminPaths() []string {
+	return []string{"", "metrics", "livez", "readyz", "status", "history", "config"}
+}
+
+// What the admin server tells is what happens: records counted as they are delivered, ready
+// while they are, and not ready, with the reason, while a side is gone.
+func TestAdminServer(t *testing.T) {
+	t.Parallel()
+	r, _, toPostgres, toKafka := rig.NewCut(t)
+	process := r.Run(t)
+	r.Load.Run(t.Context(), t, 2000)
+	r.Arrived(t, 30*time.Second)
+	r.Confirmed(t, 30*time.Second)
+
+	delivered := len(r.Kafka.ReadAll(t, r.Topic))
+	counted := regexp.MustCompile(`(?m)^outbox_cdc_records_total\{.*topic="` + regexp.QuoteMeta(r.Topic) + `"\} (\S+)$`)
+	var status struct {
+		State  string
+		Ready  bool
+		Lag    struct{ Bytes int }
+		Totals struct{ Rows, Records int }
+	}
+	rig.WaitFor(t, 5*time.Second, "the records to be counted", func() bool {
+		_, body := process.Ask(t, "status")
+		rig.Must(t, json.Unmarshal([]byte(body), &status))
+		return status.Totals.Records == delivered
+	})
+	if status.State != "streaming" || !status.Ready || status.Totals.Rows != delivered {
+		t.Errorf("status: %+v, want %d records", status, delivered)
+	}
+	_, metrics := process.Ask(t, "metrics")
+	if counted.FindString(metrics) == "" || strings.Contains(metrics, "outbox_cdc_commit_to_ack_seconds_count 0") {
+		t.Errorf("metrics:\n%s", metrics)
+	}
+	for _, path := range adminPaths() {
+		if code, body := process.Ask(t, path); code != http.StatusOK {
+			t.Errorf("GET /%s: %d %s", path, code, body)
+		}
+	}
+
+	toPostgres.Refuse()
+	toPostgres.Cut()
+	unready(t, r, process, "waiting: ")
+	rig.Must(t, toPostgres.Accept())
+	rig.WaitFor(t, 30*time.Second, "the relay to be ready", func() bool { code, _ := process.Ask(t, "readyz"); return code == http.StatusOK })
+	toKafka.Refuse()
+	toKafka.Cut()
+	r.Load.Run(t.Context(), t, 100)
+	unready(t, r, process, "Kafka has not acknowledged")
+	rig.Must(t, toKafka.Accept())
+	r.Arrived(t, 60*time.Second)
+	if code, _ := process.Ask(t, "livez"); code != http.StatusOK {
+		t.Errorf("not alive: %d", code)
+	}
+	process.Terminate(t)
+	r.Settle(t, 0)
+}
+
+// unready waits until the relay says that it is not ready, and why.
+func unready(t *testing.T, r *rig.Rig, process *rig.Process, why string) {
+	t.Helper()
+	rig.WaitFor(t, 60*time.Second, "readyz to say "+why, func() bool {
+		code, body := process.Ask(t, "readyz")
+		return code == http.StatusServiceUnavailable && strings.Contains(body, why)
+	})
+}
+
+// A port that somebody asked for has to be free; of the default one another relay on the same
+// machine may have it.
+func TestAdminPortTaken(t *testing.T) {
+	t.Parallel()
+	r, _ := rig.NewFake(t)
+	first := r.Run(t)
+	first.Logged(t, "streaming")
+	address := strings.Trim(strings.TrimPrefix(rig.AdminURL.FindStringSubmatch(first.Stderr.String())[1], "http://"), "/")
+	rig.Start(t, "run", "-c", r.Config, "--set", "admin.listen="+address).Fails(t, relay.ExitUsage, "address already in use", "admin.listen")
+	none := rig.Start(t, "run", "-c", r.Config, "--set", "admin.listen=", "--set", "source.wait_for_slot=false")
+	none.Fails(t, relay.ExitSlotInUse)
+	if strings.Contains(none.Stderr.String(), "admin server") {
+		t.Errorf("an admin server that nobody wants:\n%s", none.Stderr)
+	}
+	first.Signal(t, syscall.SIGTERM)
+	first.Exit(t, 10*time.Second)
+}

@@ -1,0 +1,34 @@
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+// Where the publication is made by others, a first start makes the slot if that is wanted, and
+// no later one does: a slot that was there and is gone has lost rows.
+func TestCreateSlot(t *testing.T) {
+	t.Parallel()
+	r, _ := rig.NewFake(t)
+	r.DB.Exec(t, "CREATE PUBLICATION "+rig.Publication+" FOR TABLE outbox WITH (publish = 'insert')")
+	rig.Start(t, "run", "-c", r.Config).Fails(t, relay.ExitSlotLost, "does not exist")
+
+	with := []string{"run", "-c", r.Config, "--set", "source.create_slot=true"}
+	process := rig.Start(t, with...)
+	process.Logged(t, "streaming")
+	r.Load.Run(t.Context(), t, 100)
+	r.Arrived(t, 30*time.Second)
+	process.Terminate(t)
+
+	r.DB.Exec(t, "SELECT pg_drop_replication_slot('"+r.Slot+"')")
+	rig.Start(t, with...).Fails(t, relay.ExitSlotLost, "cannot be read any more")
+	r.Settle(t, 0)
+
+	out, code := rig.Command(t, append(with, "--set", "position_topic=")...)
+	if code != relay.ExitUsage {
+		t.Errorf("without position_topic: exit code %d\n%s", code, out)
+	}
+}

@@ -1,0 +1,107 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+// With on_bad_record: dead-letter, rows that cannot become records and records that Kafka
+// refuses are put aside with their bytes, where they came from and why, and everything else
+// arrives once and in order, on their keys too.
+func TestDeadLetters(t *testing.T) {
+	cluster := kafkatest.Broker(t)
+	r := rig.New(t, pgtest.Database(t), cluster)
+	dead := cluster.Topic(t, 1, map[string]string{"max.message.bytes": "10000000"})
+	t.Setenv("OUTBOX_CDC_OUTBOX_TOPIC", "${route}")
+	t.Setenv("OUTBOX_CDC_ON_BAD_RECORD", "dead-letter")
+	t.Setenv("OUTBOX_CDC_DEAD_LETTER_TOPIC", dead)
+	process := r.Run(t)
+	conn := r.Connect(t)
+	insert := func(topic, key, payload string) (id string) {
+		return rig.Ask[string](t, conn, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
+			VALUES (gen_random_uuid(), $1, $2, 'T', $3::jsonb) RETURNING id::text`, topic, key, payload)
+	}
+	large := `{"big": "` + strings.Repeat("x", 2_000_000) + `"}`
+	want := map[string]string{} // the reason by id
+	var good []string
+	for i := range 20 {
+		for _, key := range []string{"a", "b"} {
+			good = append(good, insert(r.Topic, key, fmt.Sprintf(`{"n": %d}`, i)))
+		}
+		switch i % 5 {
+		case 1:
+			want[insert("no such topic!", "a", `{"bad": true}`)] = "topic name"
+		case 3:
+			want[insert(r.Topic, "a", large)] = "max.message.bytes"
+		}
+	}
+	r.Confirmed(t, 30*time.Second)
+	rig.WaitFor(t, 5*time.Second, "four of each kind to be counted", func() bool {
+		_, metrics := process.Ask(t, "metrics")
+		return strings.Contains(metrics, `reason="row"} 4`) && strings.Contains(metrics, `reason="kafka"} 4`)
+	})
+	process.Terminate(t)
+
+	var got []string
+	for _, key := range []string{"a", "b"} {
+		n := 0
+		for _, rec := range cluster.ReadAll(t, r.Topic) {
+			if string(rec.Key) != key {
+				continue
+			}
+			if string(rec.Value) != fmt.Sprintf(`{"n": %d}`, n) {
+				t.Errorf("key %s: %s, want number %d", key, rec.Value, n)
+			}
+			n++
+			got = append(got, rig.Header(rec, "id"))
+		}
+	}
+	if len(got) != len(good) {
+		t.Errorf("%d records, want %d", len(got), len(good))
+	}
+	letters := cluster.ReadAll(t, dead)
+	if len(letters) != len(want) {
+		t.Errorf("%d dead letters, want %d", len(letters), len(want))
+	}
+	for _, rec := range letters {
+		id := rig.Header(rec, "id")
+		if id == "" {
+			id = rig.Header(rec, "dead_letter_column_id")
+		}
+		reason := want[id]
+		delete(want, id)
+		if reason == "" || !strings.Contains(rig.Header(rec, "dead_letter_reason"), reason) {
+			t.Errorf("letter of %q: reason %q, want one with %q", id, rig.Header(rec, "dead_letter_reason"), reason)
+		}
+		if v := string(rec.Value); string(rec.Key) != "a" || v != large && v != `{"bad": true}` {
+			t.Errorf("letter of %q: key %s, value of %d bytes", id, rec.Key, len(rec.Value))
+		}
+		if !strings.HasPrefix(rig.Header(rec, "dead_letter_lsn"), "0/") || rig.Header(rec, "dead_letter_index") != "0" || rig.Header(rec, "dead_letter_slot") != r.Slot {
+			t.Errorf("letter of %q: %v", id, rec.Headers)
+		}
+	}
+}
+
+// What the dead-letter topic does not take either ends the relay.
+func TestDeadLetterRefused(t *testing.T) {
+	cluster := kafkatest.Broker(t)
+	r := rig.New(t, pgtest.Database(t), cluster)
+	dead := cluster.Topic(t, 1, nil)
+	t.Setenv("OUTBOX_CDC_ON_BAD_RECORD", "dead-letter")
+	t.Setenv("OUTBOX_CDC_DEAD_LETTER_TOPIC", dead)
+	process := r.Run(t)
+	r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
+		VALUES (gen_random_uuid(), 'order', 'k', 'T', jsonb_build_object('big', repeat('x', 2000000)))`)
+	if code := process.Exit(t, 20*time.Second); code != 14 {
+		t.Errorf("exit code %d, want 14", code)
+	}
+	if out := process.Stderr.String(); !strings.Contains(out, dead) {
+		t.Errorf("the topic is not named:\n%s", out)
+	}
+}

@@ -1,0 +1,122 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/cutproxy"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+// A smallDisk is a file system of a few megabytes that holds the log of a server.
+type smallDisk struct {
+	srv *pgserver.Server
+	dir string
+}
+
+// onSmallDisk moves the log of srv to a file system of its own with so many MB, which is
+// unmounted when the test ends. Root may do that; where it may not, the test is skipped, or
+// fails where a skip is not acceptable.
+func onSmallDisk(t *testing.T, srv *pgserver.Server, megabytes int) *smallDisk {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		need.Missing(t, "only root may mount a file system")
+	}
+	rig.Must(t, srv.Shutdown(t.Context()))
+	d := &smallDisk{srv: srv, dir: filepath.Join(srv.DataDir(), "pg_wal")}
+	info, err := os.Stat(d.dir)
+	rig.Must(t, err)
+	was := d.dir + ".was"
+	rig.Must(t, os.Rename(d.dir, was))
+	rig.Must(t, os.Mkdir(d.dir, 0o700))
+	owner := info.Sys().(*syscall.Stat_t)
+	out, err := d.mount(t, fmt.Sprintf("size=%dm,mode=700,uid=%d,gid=%d", megabytes, owner.Uid, owner.Gid), "tmpfs")
+	if err != nil {
+		need.Missing(t, "mount is refused: %v\n%s", err, out)
+	}
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		_ = srv.Kill(ctx)
+		if out, err := exec.CommandContext(ctx, "umount", d.dir).CombinedOutput(); err != nil {
+			t.Errorf("umount: %v\n%s", err, out)
+		}
+	})
+	rig.CopyDir(t, was+"/.", d.dir)
+	rig.Must(t, srv.Restart(t.Context()))
+	return d
+}
+
+func (d *smallDisk) mount(t *testing.T, options string, device ...string) ([]byte, error) {
+	t.Helper()
+	args := append([]string{"-t", "tmpfs", "-o", options}, append(device, d.dir)...)
+	return exec.CommandContext(t.Context(), "mount", args...).CombinedOutput()
+}
+
+// grow gives the file system more room.
+func (d *smallDisk) grow(t *testing.T, megabytes int) {
+	t.Helper()
+	if out, err := d.mount(t, fmt.Sprintf("remount,size=%dm", megabytes), "tmpfs"); err != nil {
+		t.Fatalf("mount: %v\n%s", err, out)
+	}
+}
+
+// With the sink down the log grows until the disk is full, and the server panics. When there
+// is room again and the sink is back, everything arrives that was committed, once.
+func TestDiskFull(t *testing.T) {
+	pgtest.OldestAndNewest(t, func(t *testing.T, shared *pgserver.Server) {
+		t.Parallel()
+		srv := pgtest.Start(t, pgserver.Config{BinDir: shared.Install().BinDir, Settings: map[string]string{
+			"min_wal_size": "32MB", "max_wal_size": "32MB", "wal_keep_size": "0",
+		}})
+		disk := onSmallDisk(t, srv, 90)
+		sink := cutproxy.Start(t, "")
+		fake := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ListenFn(sink.Listen))
+		r := rig.New(t, pgtest.DatabaseOn(t, srv), fake.Cluster)
+		process := r.Run(t)
+		rig.UnderLoad(t, r, func() {
+			r.Progress(t)
+			sink.Refuse()
+			sink.Cut()
+			full := func() bool { return strings.Contains(srv.LogTail(), "No space left on device") }
+			rig.WaitFor(t, 30*time.Second, "the disk to be full", func() bool {
+				fillLog(r, t.Context())
+				return full()
+			})
+			disk.grow(t, 1000)
+			rig.Must(t, srv.Immediate(t.Context()))
+			rig.Must(t, srv.Restart(t.Context()))
+			began := time.Now()
+			rig.Must(t, sink.Accept())
+			r.Progress(t)
+			t.Logf("%v from there being room and a sink to the last event", time.Since(began).Round(time.Millisecond))
+		})
+		r.Arrived(t, 30*time.Second)
+		process.Flat(t)
+		process.Terminate(t)
+		r.Settle(t, 0)
+	})
+}
+
+// fillLog begins a new segment of the log, if the server is there to do it.
+func fillLog(r *rig.Rig, ctx context.Context) {
+	conn, err := pgx.Connect(ctx, r.DB.DSN)
+	if err != nil {
+		return
+	}
+	defer conn.Close(ctx)
+	_, _ = conn.Exec(ctx, `SELECT pg_switch_wal(), txid_current()`)
+}

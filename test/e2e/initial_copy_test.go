@@ -1,0 +1,213 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+// arrivals counts how often each id is in the topic.
+func arrivals(t *testing.T, r *rig.Rig) map[string]int {
+	t.Helper()
+	n := make(map[string]int)
+	for _, id := range ids(r.Kafka.ReadAll(t, r.Topic)) {
+		n[id]++
+	}
+	return n
+}
+
+// fill inserts rows before there is a relay.
+func fill(t *testing.T, r *rig.Rig, rows int) {
+	t.Helper()
+	r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
+		SELECT ('00000000-0000-4000-8000-' || lpad(n::text, 12, '0'))::uuid, 'order', 'k' || n % 100, 'T', jsonb_build_object('n', repeat('x', 100))
+		FROM generate_series(1, $1::int) n`, rows)
+}
+
+// Rows that are there come first, and each row comes once, whatever is written while the slot
+// is made. A second start copies nothing.
+func TestInitialCopy(t *testing.T) {
+	srv := pgtest.Start(t, pgserver.Config{}) // the slot waits for every transaction of the server
+	w := watch(t, srv, kafkatest.Fake(t), `CREATE TABLE outbox `+outboxColumns)
+	w.cfg.InitialCopy, w.cfg.PositionTopic = true, relay.PositionTopic
+	const before = 5000
+	w.db.Exec(t, `INSERT INTO outbox SELECT n, $1, 'k', 'T', '{}' FROM generate_series(1, $2::int) n`, w.topic, before)
+	var stop atomic.Bool
+	var writers sync.WaitGroup
+	for i := range 4 {
+		conn := w.db.Conn(t)
+		writers.Go(func() {
+			for n := 1; !stop.Load(); n++ {
+				if _, err := conn.Exec(t.Context(), `INSERT INTO outbox VALUES ($1, $2, $3, 'T', '{}')`, (i+1)*1_000_000+n, w.topic, fmt.Sprint(i)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	w.run(t)
+	w.logged(t, "initial copy sent")
+	time.Sleep(300 * time.Millisecond) // of writing
+	stop.Store(true)
+	writers.Wait()
+	total := pgtest.QueryRow[int](t, w.db, `SELECT count(*)::int FROM outbox`)
+	w.kafka.ReadN(t, total, w.topic)
+	rig.AwaitConfirmed(t, w.db.Conn(t), w.cfg.Source.Slot, 20*time.Second)
+	w.stop()
+	w.fails(t, relay.ExitOK)
+	w.run(t)
+	w.stop()
+	w.fails(t, relay.ExitOK)
+
+	records := w.kafka.ReadAll(t, w.topic)
+	times := make(map[string]int)
+	for i, id := range ids(records) {
+		times[id]++
+		if i < before && id != fmt.Sprint(i+1) {
+			t.Fatalf("row %s is number %d", id, i+1)
+		}
+	}
+	if len(records) != total || len(times) != total {
+		t.Errorf("%d records of %d rows, there are %d", len(records), len(times), total)
+	}
+	if n := strings.Count(w.log.String(), "initial copy begins"); n != 1 {
+		t.Errorf("%d copies have begun", n)
+	}
+}
+
+// A copy that is not finished is made anew by the next start, whatever has ended the one
+// before it, in flat memory; until then nothing is confirmed, and nothing is lost that was
+// written and deleted meanwhile. Once finished it is not made again.
+func TestInitialCopyInterrupted(t *testing.T) {
+	for name, end := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "ended": syscall.SIGTERM} {
+		t.Run(name, func(t *testing.T) {
+			r := rig.New(t, pgtest.Database(t), kafkatest.Broker(t))
+			r.Collector.Stop() // its ledger knows nothing of these rows
+			const rows = 300_000
+			fill(t, r, rows)
+			args := []string{"run", "-c", r.Config, "--set", "source.initial_copy=true"}
+			first := rig.Start(t, args...)
+			r.Kafka.ReadN(t, 1000, r.Topic)
+			first.Signal(t, end)
+			first.Exit(t, 40*time.Second)
+			if strings.Contains(first.Stderr.String(), "initial copy sent") {
+				t.Fatal("the copy was finished before it could be interrupted")
+			}
+			conn := r.Connect(t)
+			const point = `SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1`
+			made := rig.Ask[string](t, conn, point, r.Slot)
+			if p := r.Recorded(t); !p.Copying || p.EndLSN.String() != made && p.EndLSN != 0 {
+				t.Errorf("recorded is %+v, the slot is at %s", p, made)
+			}
+
+			const gone = "ffffffff-0000-4000-8000-000000000000"
+			r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES ($1, 'order', 'k', 'T', '{}')`, gone)
+			r.DB.Exec(t, `DELETE FROM outbox WHERE id = $1`, gone)
+			r.Refused(t, relay.ExitContinuity, "initial copy", "source.initial_copy", "--accept-gap")
+			second := rig.Start(t, args...)
+			second.Logged(t, "initial copy sent")
+			r.Confirmed(t, 30*time.Second)
+			second.Flat(t)
+			second.Terminate(t)
+			if p := r.Recorded(t); p.Copying {
+				t.Errorf("recorded is %+v", p)
+			}
+			third := rig.Start(t, args...)
+			third.Logged(t, "streaming")
+			third.Terminate(t)
+			if strings.Contains(third.Stderr.String(), "initial copy") {
+				t.Error("a finished copy is made again")
+			}
+			times := arrivals(t, r)
+			repeated := 0
+			for _, n := range times {
+				repeated += n - 1
+			}
+			t.Logf("%d rows repeated", repeated)
+			if len(times) != rows+1 || times[gone] != 1 || repeated >= rows {
+				t.Errorf("%d rows have come of %d, the deleted one %d times, %d repeated", len(times), rows+1, times[gone], repeated)
+			}
+		})
+	}
+}
+
+// What an initial copy cannot promise is said.
+func TestInitialCopyRefused(t *testing.T) {
+	r := rig.New(t, pgtest.Database(t), kafkatest.Broker(t))
+	r.Collector.Stop()
+	args := []string{"run", "-c", r.Config, "--set", "source.initial_copy=true"}
+	out, code := rig.Command(t, append(args, "--set", "position_topic=")...)
+	if code != relay.ExitUsage || !strings.Contains(out, "position_topic") {
+		t.Errorf("without position_topic: exit code %d\n%s", code, out)
+	}
+	if out, code := rig.Command(t, "setup", "-c", r.Config); code != 0 {
+		t.Fatalf("setup: exit code %d\n%s", code, out)
+	}
+	process := rig.Start(t, args...)
+	process.Logged(t, "no initial copy: the slot was there already")
+	process.Logged(t, "streaming")
+	process.Terminate(t)
+}
+
+// When the stream is lost while a copy is under way, another relay may have the slot: the copy,
+// which has a connection of its own, ends and is made anew.
+func TestInitialCopySenderTerminated(t *testing.T) {
+	r := rig.New(t, pgtest.Database(t), kafkatest.Broker(t))
+	r.Collector.Stop()
+	const rows = 300_000
+	fill(t, r, rows)
+	process := rig.Start(t, "run", "-c", r.Config, "--set", "source.initial_copy=true")
+	process.Logged(t, "initial copy begins")
+	conn := r.Connect(t)
+	if !rig.Ask[bool](t, conn, `SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1`, r.Slot) {
+		t.Fatal("no sender to terminate")
+	}
+	process.LoggedTimes(t, "msg=streaming", 2)
+	process.Logged(t, "initial copy sent")
+	const last = "ffffffff-0000-4000-8000-000000000000"
+	r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES ($1, 'order', 'k', 'T', '{}')`, last)
+	r.Confirmed(t, 30*time.Second)
+	process.Terminate(t)
+	times := arrivals(t, r)
+	if len(times) != rows+1 || times[last] != 1 || r.Recorded(t).Copying {
+		t.Errorf("%d rows have come of %d", len(times), rows+1)
+	}
+	if n := process.Times("initial copy begins"); n != 2 {
+		t.Errorf("%d copies have begun", n)
+	}
+}
+
+// Two relays start at once; the one that copies is killed, and the other one copies all of it.
+func TestInitialCopyTakenOver(t *testing.T) {
+	r := rig.New(t, pgtest.Database(t), kafkatest.Broker(t))
+	r.Collector.Stop()
+	const rows = 300_000
+	fill(t, r, rows)
+	args := []string{"run", "-c", r.Config, "--set", "source.initial_copy=true"}
+	first, second := rig.Start(t, args...), rig.Start(t, args...)
+	begun := func(p *rig.Process) bool { return p.Times("initial copy begins") > 0 }
+	rig.WaitFor(t, 20*time.Second, "a copy to begin", func() bool { return begun(first) || begun(second) })
+	if begun(second) {
+		first, second = second, first
+	}
+	second.Logged(t, "waiting for the source")
+	if begun(second) || first.Times("initial copy sent") > 0 {
+		t.Fatal("both copy, or it is over already")
+	}
+	first.Kill(t)
+	second.Logged(t, "initial copy sent")
+	r.Confirmed(t, 30*time.Second)
+	second.Terminate(t)
+	if times := arrivals(t, r); len(times) != rows || r.Recorded(t).Copying {
+		t.Errorf("%d rows have come of %d", len(times), rows)
+	}
+}

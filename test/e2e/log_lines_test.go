@@ -1,0 +1,81 @@
+package e2e
+
+import (
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/cutproxy"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+// message is what a line of the log says, in the text format.
+var message = regexp.MustCompile(`(?m)^time=\S+ level=(\S+) msg=("(?:[^"\\]|\\.)*"|\S+)`)
+
+// While a broker is away for long, rows keep coming: that it is away, what that leads to and that
+// it is over are one line each, and nothing else is said.
+func TestOneLinePerStateChange(t *testing.T) {
+	t.Parallel()
+	proxy := cutproxy.Start(t, "")
+	fake := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ListenFn(proxy.Listen))
+	r := rig.New(t, pgtest.Database(t), fake.Cluster)
+	process := rig.Start(t, "run", "-c", r.Config, "--set", "position_topic=")
+	process.Logged(t, "streaming")
+	r.Load.Run(t.Context(), t, 100)
+	r.Arrived(t, 30*time.Second)
+
+	begun := len(process.Stderr.String())
+	proxy.Refuse()
+	proxy.Cut()
+	for stalled := time.Now(); time.Since(stalled) < 40*time.Second; time.Sleep(time.Second) {
+		r.Load.Run(t.Context(), t, 50)
+	}
+	rig.Must(t, proxy.Accept())
+	r.Arrived(t, time.Minute)
+	process.Logged(t, "sink recovered")
+	time.Sleep(2 * time.Second) // a line too many would come now
+
+	said := map[string]int{}
+	for _, line := range message.FindAllStringSubmatch(process.Stderr.String()[begun:], -1) {
+		said[line[1]+" "+strings.Trim(line[2], `"`)]++
+	}
+	for line, n := range said {
+		if n > 1 {
+			t.Errorf("%d times: %s", n, line)
+		}
+	}
+	if said["ERROR sink stalled"] != 1 || said["INFO sink recovered"] != 1 || len(said) > 4 {
+		t.Errorf("said: %v", said)
+	}
+	t.Logf("said: %v", said)
+	process.Terminate(t)
+	r.Settle(t, 0)
+}
+
+// On a terminal the log is text, elsewhere JSON.
+func TestLogFormat(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("script"); err != nil {
+		need.Missing(t, "no script(1)")
+	}
+	args := " run --dsn postgres://u@127.0.0.1:1/db --publication p --slot s --brokers 127.0.0.1:1 --set startup_timeout=1s --set admin.listen="
+	for name, tc := range map[string]struct {
+		cmd  *exec.Cmd
+		want string
+	}{
+		"terminal": {exec.CommandContext(t.Context(), "script", "-qec", rig.Binary(t)+args, "/dev/null"), " level=INFO msg=starting "},
+		"pipe":     {exec.CommandContext(t.Context(), "sh", "-c", rig.Binary(t)+args), `"level":"INFO","msg":"starting"`},
+	} {
+		out, err := tc.cmd.CombinedOutput()
+		if err == nil || !strings.Contains(string(out), tc.want) {
+			t.Errorf("%s: %v, want %q:\n%s", name, err, tc.want, out)
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package e2e
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+// emit writes a message whose payload is its id.
+func (w *watched) emit(t *testing.T, transactional, prefix, id string) string {
+	t.Helper()
+	return `SELECT pg_logical_emit_message(` + transactional + `, '` + prefix + `', '{"id": "` + id + `", "aggregatetype": "` + w.topic +
+		`", "aggregateid": "k", "type": "T", "payload": {"id": "` + id + `"}}')`
+}
+
+// Without a table, logical messages are the rows: those of transactions that were committed,
+// in their order, and those that are no transaction's business. Each comes once, also over a
+// restart, and the slot is confirmed to its end.
+func TestMessages(t *testing.T) {
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		w := watch(t, srv, kafkatest.Fake(t), `CREATE TABLE unrelated (id int)`)
+		w.cfg.Tables, w.cfg.Messages, w.cfg.PositionTopic = nil, []string{"outbox", "billing"}, relay.PositionTopic
+		w.run(t)
+		conn := w.db.Conn(t)
+		exec := func(statements ...string) {
+			t.Helper()
+			for _, sql := range statements {
+				if _, err := conn.Exec(t.Context(), sql); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		exec("BEGIN", w.emit(t, "true", "outbox", "1"), "INSERT INTO unrelated VALUES (1)", w.emit(t, "true", "other", "no"),
+			w.emit(t, "true", "billing", "2"), "COMMIT")
+		exec("BEGIN", w.emit(t, "true", "outbox", "never"), "ROLLBACK")
+		exec("BEGIN", w.emit(t, "false", "outbox", "3"), w.emit(t, "true", "outbox", "never"), w.emit(t, "false", "outboxes", "no"), "ROLLBACK")
+		exec(w.emit(t, "true", "outbox", "4"), w.emit(t, "false", "outbox", "5"))
+		w.kafka.ReadN(t, 5, w.topic)
+		rig.AwaitConfirmed(t, conn, w.cfg.Source.Slot, 20*time.Second)
+		w.stop()
+		w.fails(t, relay.ExitOK)
+
+		exec(w.emit(t, "false", "outbox", "6"))
+		w.run(t)
+		exec(w.emit(t, "true", "outbox", "7"))
+		w.kafka.ReadN(t, 7, w.topic)
+		rig.AwaitConfirmed(t, conn, w.cfg.Source.Slot, 20*time.Second)
+		w.stop()
+		w.fails(t, relay.ExitOK)
+		if got, want := ids(w.kafka.ReadAll(t, w.topic)), strings.Fields("1 2 3 4 5 6 7"); !slices.Equal(got, want) {
+			t.Errorf("ids %q, want %q", got, want)
+		}
+		if n := pgtest.QueryRow[int](t, w.db, "SELECT count(*)::int FROM pg_publication_rel"); n != 0 {
+			t.Errorf("the publication has %d tables", n)
+		}
+	})
+}
+
+// A message outside transactions whose record Kafka has not acknowledged is not confirmed: it
+// comes again after a crash.
+func TestMessageIsNotConfirmedEarly(t *testing.T) {
+	fake := kafkatest.Fake(t)
+	w := watch(t, pgtest.Server(t), fake, `CREATE TABLE unrelated (id int)`)
+	w.cfg.Tables, w.cfg.Messages = nil, []string{"outbox"}
+	w.run(t)
+	w.db.Exec(t, w.emit(t, "false", "outbox", "1"))
+	w.kafka.ReadN(t, 1, w.topic)
+	rig.AwaitConfirmed(t, w.db.Conn(t), w.cfg.Source.Slot, 20*time.Second)
+	before := pgtest.QueryRow[string](t, w.db, "SELECT pg_current_wal_insert_lsn()::text")
+	w.db.Exec(t, strings.Replace(w.emit(t, "false", "outbox", "2"), w.topic, "no topic", 1)) // it cannot be delivered
+	w.db.Exec(t, w.emit(t, "true", "outbox", "3"))
+	w.fails(t, relay.ExitBadRecord, "the topic name contains")
+	if !pgtest.QueryRow[bool](t, w.db, "SELECT confirmed_flush_lsn <= $1::pg_lsn FROM pg_replication_slots WHERE slot_name = $2", before, w.cfg.Source.Slot) {
+		t.Error("what was not delivered is confirmed")
+	}
+	// The advice for it passes the message and nothing else.
+	passed := pgtest.QueryRow[string](t, w.db, `SELECT (lsn)::text FROM pg_logical_slot_peek_binary_changes($1, NULL, NULL,
+		'proto_version', '1', 'publication_names', $2, 'messages', 'true') LIMIT 1`, w.cfg.Source.Slot, rig.Publication)
+	w.db.Exec(t, `SELECT pg_replication_slot_advance($1, $2::pg_lsn)`, w.cfg.Source.Slot, passed)
+	w.run(t)
+	w.kafka.ReadN(t, 2, w.topic)
+	if got, want := ids(w.kafka.ReadAll(t, w.topic)), []string{"1", "3"}; !slices.Equal(got, want) {
+		t.Errorf("ids %q, want %q", got, want)
+	}
+}

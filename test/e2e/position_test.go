@@ -1,0 +1,94 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+// The position is recorded before the server is told, and to the very end at a clean stop.
+func TestPositionIsRecorded(t *testing.T) {
+	r := rig.New(t, pgtest.Database(t), kafkatest.Broker(t))
+	process := r.Run(t)
+	r.Load.Run(t.Context(), t, 2000)
+	r.Arrived(t, 30*time.Second)
+	process.Terminate(t)
+	p := r.Recorded(t)
+	conn := r.Connect(t)
+	slot := rig.Ask[string](t, conn, `SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1`, r.Slot)
+	system := rig.Ask[string](t, conn, `SELECT system_identifier::text FROM pg_control_system()`)
+	if p.EndLSN.String() != slot || p.SystemID != system || p.Timeline != 1 || p.Slot != r.Slot || time.Since(p.WrittenAt) > time.Minute {
+		t.Errorf("recorded %+v, the slot of system %s is at %s", p, system, slot)
+	}
+	again := r.Run(t)
+	again.Logged(t, "from="+slot)
+	again.Terminate(t)
+	r.Settle(t, 0)
+}
+
+// A slot that does not continue where the record ends is told from one that does, and the
+// operator may go on.
+func TestSlotMoved(t *testing.T) {
+	for name, tc := range map[string]struct {
+		move string
+		code int
+		says string
+	}{
+		"advanced":                  {`SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())`, 15, "--accept-gap"},
+		"made anew":                 {`SELECT pg_drop_replication_slot($1); SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, 15, "--accept-gap"},
+		"gone with its publication": {`SELECT pg_drop_replication_slot($1); DROP PUBLICATION ` + rig.Publication, 11, "gone"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := rig.New(t, pgtest.Database(t), kafkatest.Broker(t))
+			process := r.Run(t)
+			r.Load.Run(t.Context(), t, 500)
+			r.Arrived(t, 30*time.Second)
+			process.Terminate(t)
+			r.Settle(t, 0)
+			before := r.Recorded(t)
+
+			// Nobody will see this row again; the ledger would call it a phantom.
+			r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'gap', 'Lost', '{}')`)
+			for statement := range strings.SplitSeq(tc.move, "; ") {
+				if strings.Contains(statement, "$1") {
+					r.DB.Exec(t, statement, r.Slot)
+				} else {
+					r.DB.Exec(t, statement)
+				}
+			}
+			for range 2 { // it does not go away by itself
+				r.Refused(t, tc.code, r.Slot, before.EndLSN.String(), tc.says)
+			}
+			r.GoesOn(t, "--accept-gap")
+			if p := r.Recorded(t); p.EndLSN <= before.EndLSN {
+				t.Errorf("recorded %s after the gap, %s before", p.EndLSN, before.EndLSN)
+			}
+			r.GoesOn(t) // the gap was accepted for good
+			r.Settle(t, 0)
+		})
+	}
+}
+
+// Without a position topic nothing is kept, and that is said.
+func TestNoPositionTopic(t *testing.T) {
+	r := rig.New(t, pgtest.Database(t), kafkatest.Broker(t))
+	process := rig.Start(t, "run", "-c", r.Config, "--set", "position_topic=")
+	process.Logged(t, "streaming")
+	r.Load.Run(t.Context(), t, 500)
+	r.Arrived(t, 30*time.Second)
+	process.Terminate(t)
+	if out := process.Stderr.String(); strings.Count(out, "position_topic is empty") != 1 {
+		t.Errorf("the warning is missing:\n%s", out)
+	}
+	for _, rec := range r.Kafka.ReadAll(t, relay.PositionTopic) {
+		if string(rec.Key) == r.Slot {
+			t.Errorf("a record: %s", rec.Value)
+		}
+	}
+	r.Settle(t, 0)
+}

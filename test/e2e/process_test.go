@@ -1,0 +1,236 @@
+package e2e
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/oracle"
+)
+
+// leaves carries some load, ends the process and returns how many files and goroutines it had.
+func leaves(t *testing.T, r *rig.Rig, process *rig.Process) (files, goroutines int) {
+	t.Helper()
+	rig.UnderLoad(t, r, func() { time.Sleep(1500 * time.Millisecond) }) // by now everything has been opened
+	r.Confirmed(t, 30*time.Second)
+	process.Flat(t)
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", process.Cmd.Process.Pid))
+	rig.Must(t, err)
+	process.Signal(t, syscall.SIGQUIT)
+	process.Exit(t, 10*time.Second)
+	return len(open), strings.Count(process.Stderr.String(), "\ngoroutine ")
+}
+
+// Fifty times one side or the other is lost and found again, or both are. Nothing is
+// repeated, and neither files nor goroutines are left over.
+func TestNothingIsLeftOfReconnects(t *testing.T) {
+	t.Parallel()
+	r, fake, toPostgres, toKafka := rig.NewCut(t)
+	r.Collector.Stop() // it would reconnect too
+	process := r.Run(t)
+	rig.UnderLoad(t, r, func() {
+		for i := range 50 {
+			sessions, events := process.Times("msg=streaming"), stored(r.Topic, fake)
+			if i%3 != 0 {
+				toKafka.Cut()
+			}
+			if i%3 != 1 {
+				toPostgres.Cut()
+				process.LoggedTimes(t, "msg=streaming", sessions+1)
+			}
+			rig.WaitFor(t, 30*time.Second, "records to be stored", func() bool { return stored(r.Topic, fake) > events })
+		}
+	})
+	files, goroutines := leaves(t, r, process)
+	wantFiles, wantGoroutines := leaves(t, r, r.Run(t))
+	t.Logf("%d files and %d goroutines; %d and %d in a fresh process", files, goroutines, wantFiles, wantGoroutines)
+	if wantGoroutines == 0 || files > wantFiles+1 || goroutines > wantGoroutines+2 {
+		t.Error("something is left over")
+	}
+	r.SettleOnce(t, r.Kafka.ReadAll(t, r.Topic))
+}
+
+// limitFiles sets how many files the running process may have open.
+func limitFiles(t *testing.T, r *rig.Process, n int) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "prlimit", "--pid", strconv.Itoa(r.Cmd.Process.Pid), "--nofile="+strconv.Itoa(n)+":").CombinedOutput()
+	if err != nil {
+		t.Fatalf("prlimit: %v\n%s", err, out)
+	}
+}
+
+// With no file descriptor left no connection can be made again. The relay says so, waits,
+// and goes on when there are some.
+func TestNoFileDescriptorLeft(t *testing.T) {
+	t.Parallel()
+	r, _, toPostgres, toKafka := rig.NewCut(t)
+	process := r.Run(t)
+	rig.UnderLoad(t, r, func() {
+		r.Progress(t)
+		limitFiles(t, process, 3)
+		toPostgres.Cut()
+		toKafka.Cut()
+		process.Logged(t, "too many open files")
+		r.Silent(t)
+		limitFiles(t, process, 1024)
+		r.Recover(t)
+	})
+	r.Arrived(t, 30*time.Second)
+	process.Terminate(t)
+	r.Settle(t, 0)
+}
+
+// A process that may not open enough files to begin with ends with the reason.
+func TestTooFewFileDescriptors(t *testing.T) {
+	t.Parallel()
+	r, _ := rig.NewFake(t)
+	process := rig.StartProgram(t, "prlimit", "--nofile=8", rig.Binary(t), "run", "-c", r.Config, "--set", "startup_timeout=1s")
+	code := process.Exit(t, 20*time.Second)
+	if out := process.Stderr.String(); code != relay.ExitSource && code != relay.ExitSink || !strings.Contains(out, "too many open files") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+}
+
+// The relay needs no disk, no home and no privilege: it runs as nobody, without capabilities,
+// in a namespace in which every file system is read-only, from its environment alone.
+func TestNeedsNoDisk(t *testing.T) {
+	t.Parallel()
+	r, _ := rig.NewFake(t)
+	rig.Must(t, os.Chmod(filepath.Dir(rig.Binary(t)), 0o755)) // others have to be able to run what is in it
+	const confine = `
+		for m in $(cut -d' ' -f2 /proc/self/mounts); do mount -o remount,bind,ro "$m" 2>/dev/null; done
+		for d in / /tmp /var/tmp /dev/shm /run; do
+			if touch "$d/outbox-cdc-test" 2>/dev/null; then echo "$d is writable"; exit 99; fi
+		done
+		exec setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs \
+			env -i OUTBOX_CDC_LOG_FORMAT=text "$@"`
+	process := rig.StartProgram(t, "unshare", "--mount", "sh", "-c", confine, "sh", rig.Binary(t), "run",
+		"--dsn", r.DB.DSN, "--publication", rig.Publication, "--slot", r.Slot, "--brokers", r.Kafka.Addrs[0], "--set", "outbox.topic="+r.Topic)
+	process.Logged(t, "streaming")
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", process.Cmd.Process.Pid))
+	rig.Must(t, err)
+	for _, want := range []string{"\nUid:\t65534\t65534", "\nCapEff:\t0000000000000000", "\nCapBnd:\t0000000000000000", "\nNoNewPrivs:\t1"} {
+		if !strings.Contains(string(status), want) {
+			t.Errorf("the process does not have %q:\n%s", want, status)
+		}
+	}
+	r.Load.Run(t.Context(), t, 1000)
+	r.Arrived(t, 30*time.Second)
+	process.Terminate(t)
+	r.Settle(t, 0)
+}
+
+// Two relays in one process know nothing of each other: one ends with an error, and the other
+// goes on with its own rows, topic and slot.
+func TestTwoRelaysInOneProcess(t *testing.T) {
+	t.Parallel()
+	srv, cluster := pgtest.Server(t), kafkatest.Fake(t)
+	const ddl = `CREATE TABLE outbox ` + outboxColumns
+	ends, stays := watch(t, srv, cluster, ddl), watch(t, srv, cluster, ddl)
+	for name, w := range map[string]*watched{"ends": ends, "stays": stays} {
+		w.cfg.Name, w.cfg.PositionTopic = name, relay.PositionTopic
+		w.run(t).delivers(t, "outbox")
+	}
+	ends.exec(t, `DROP PUBLICATION `+rig.Publication)
+	ends.fails(t, relay.ExitNoDelivery, rig.Publication)
+	for range 3 {
+		stays.delivers(t, "outbox")
+	}
+	stays.stop()
+	stays.fails(t, relay.ExitOK)
+	if n := len(cluster.ReadAll(t, stays.topic)); n != stays.rows {
+		t.Errorf("%d records, want %d", n, stays.rows)
+	}
+	for _, w := range []*watched{ends, stays} {
+		for line := range strings.Lines(w.log.String()) {
+			if !strings.Contains(line, "slot="+w.cfg.Source.Slot) || !strings.Contains(line, "name="+w.cfg.Name) {
+				t.Errorf("a line of %s names no slot, or another: %s", w.cfg.Name, line)
+			}
+		}
+	}
+}
+
+// clockTamper makes the server's clock jump, to hours ahead and most of an hour behind, at
+// every transaction.
+func clockTamper(t *testing.T) oracle.Tamper {
+	t.Helper()
+	const ( // where in a CopyData message: type, start, end, time, and pgoutput's Begin or Commit
+		sent      = 17
+		begun     = 25 + 1 + 8
+		committed = 25 + 1 + 1 + 8 + 8
+		alive     = 9 // in a keepalive
+	)
+	seed := rand.Uint64()
+	t.Logf("seed of the clock: %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	var mu sync.Mutex // two connections share the clock
+	var jump time.Duration
+	return oracle.Tamper{FromServer: func(kind byte, body []byte, pass func([]byte)) {
+		mu.Lock()
+		shift := func(at int) {
+			binary.BigEndian.PutUint64(body[at:], binary.BigEndian.Uint64(body[at:])+uint64(jump.Microseconds()))
+		}
+		switch {
+		case kind != 'd' || len(body) == 0:
+		case body[0] == 'k':
+			shift(alive)
+		case body[0] == 'w':
+			switch oracle.ParseWAL(body).Kind {
+			case 'B':
+				jump = time.Duration(rng.Int64N(int64(6*time.Hour))) - 55*time.Minute
+				shift(begun)
+			case 'C':
+				shift(committed)
+			}
+			shift(sent)
+		}
+		mu.Unlock()
+		pass(body)
+	}}
+}
+
+// The clock of the database is wrong and jumps. Nothing waits for it, and a record is never
+// from the future, which a broker may refuse. What is behind is kept: it is the time of the
+// commit.
+func TestServerClockJumps(t *testing.T) {
+	t.Parallel()
+	srv := pgtest.Server(t)
+	r := rig.New(t, pgtest.DatabaseOn(t, srv), kafkatest.Fake(t).Cluster)
+	proxy, err := oracle.NewWALProxy(srv.Addr(), "", oracle.NewConfirms(oracle.NewJournal(nil)), clockTamper(t))
+	rig.Must(t, err)
+	t.Cleanup(proxy.Close)
+	r.Config = rig.WriteConfig(t, strings.Replace(r.DB.DSN, srv.Addr(), proxy.Addr(), 1), r.Kafka.Addrs[0], r.Slot, r.Topic, "")
+	process := r.Run(t)
+	r.Load.Run(t.Context(), t, 5000)
+	r.Arrived(t, 30*time.Second)
+	r.Confirmed(t, 30*time.Second)
+	process.Terminate(t)
+	r.Settle(t, 0)
+
+	behind, now := 0, 0
+	records := r.Kafka.ReadAll(t, r.Topic)
+	for _, rec := range records {
+		switch age := time.Since(rec.Timestamp); {
+		case age > time.Minute:
+			behind++
+		case age >= 0:
+			now++
+		}
+	}
+	if behind < len(records)/20 || now < len(records)/2 {
+		t.Errorf("of %d records %d are from the past and %d from now: the clock did not jump", len(records), behind, now)
+	}
+}

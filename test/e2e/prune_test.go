@@ -1,0 +1,149 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/prune"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+// Prunes run one after the other, sometimes two at once, while writers write and the relay is stopped and
+// killed again and again. Then what has not arrived is still in the table; in the end
+// everything has arrived, and nothing is left.
+func TestPruneUnderLoad(t *testing.T) {
+	t.Parallel()
+	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
+		r := rig.New(t, pgtest.DatabaseOn(t, srv), kafkatest.Fake(t).Cluster)
+		r.Load.Pace, r.Load.MaxRows = 2*time.Millisecond, 10
+		written := make(chan struct{})
+		process := r.Run(t)
+		go func() {
+			defer close(written)
+			r.Load.Run(t.Context(), t, 8000)
+		}()
+		var deleted int64
+		for range rig.Cycles(t) {
+			deleted += runPrune(t, r).Deleted
+			first := startPrune(t, r)
+			time.Sleep(time.Duration(rand.Int64N(int64(200 * time.Millisecond))))
+			process.Signal(t, syscall.SIGSTOP) // delivers nothing more, and its connections stand
+			second := startPrune(t, r)
+			time.Sleep(200 * time.Millisecond)
+			process.Kill(t)
+			deleted += rowsPruned(t, first) + rowsPruned(t, second)
+			stillThere(t, r)
+			process = r.Run(t)
+		}
+		<-written
+		r.Arrived(t, time.Minute)
+		for began := time.Now(); deleted < int64(r.Load.Total()) && time.Since(began) < time.Minute; {
+			deleted += runPrune(t, r).Deleted
+		}
+		if left := pgtest.QueryRow[int](t, r.DB, `SELECT count(*)::int FROM outbox`); left != 0 || deleted != int64(r.Load.Total()) {
+			t.Errorf("%d rows deleted of %d, %d are left", deleted, r.Load.Total(), left)
+		}
+		process.Terminate(t)
+		r.Settle(t, rig.Cycles(t)*rig.Unconfirmed)
+	})
+}
+
+func startPrune(t *testing.T, r *rig.Rig, args ...string) *rig.Process {
+	t.Helper()
+	return rig.Start(t, append([]string{"prune", "-c", r.Config, "--older-than", "0s", "--wait", "30s", "--batch", "50", "--json"}, args...)...)
+}
+
+// runPrune runs to its end, which must be a good one.
+func runPrune(t *testing.T, r *rig.Rig, args ...string) prune.Table {
+	t.Helper()
+	p := startPrune(t, r, args...)
+	if code := p.Exit(t, time.Minute); code != 0 {
+		t.Fatalf("exit code %d\n%s", code, p.Stderr)
+	}
+	return pruneReport(t, p)
+}
+
+func pruneReport(t *testing.T, r *rig.Process) prune.Table {
+	t.Helper()
+	var report prune.Report
+	if err := json.NewDecoder(strings.NewReader(r.Stderr.String())).Decode(&report); err != nil || len(report.Tables) != 1 {
+		t.Fatalf("%v\n%s", err, r.Stderr)
+	}
+	return report.Tables[0]
+}
+
+// rowsPruned returns how many rows went with a prune whose relay was killed.
+func rowsPruned(t *testing.T, r *rig.Process) int64 {
+	t.Helper()
+	if code := r.Exit(t, time.Minute); code != 0 && (code != 1 || !strings.Contains(r.Stderr.String(), "exit 1 (not confirmed): slot ")) {
+		t.Fatalf("exit code %d\n%s", code, r.Stderr)
+	}
+	return pruneReport(t, r).Deleted
+}
+
+// stillThere demands that every event which is committed and is not in the topic is in the table. No
+// relay runs.
+func stillThere(t *testing.T, r *rig.Rig) {
+	t.Helper()
+	committed := r.Load.Snapshot()
+	rig.Must(t, r.Collector.CatchUp(t.Context()))
+	rows, _ := r.Connect(t).Query(t.Context(), `SELECT id FROM outbox`)
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	rig.Must(t, err)
+	left := make(map[uuid.UUID]bool, len(ids))
+	for _, id := range ids {
+		left[id] = true
+	}
+	waiting := 0
+	delivered := r.Ledger.Delivered()
+	for key, n := range committed {
+		for from := delivered[key]; from < n; from++ {
+			waiting++
+			if !left[rig.Event{Key: key, Number: from}.ID()] {
+				t.Errorf("%s/%d is neither in the topic nor in the table", key, from)
+			}
+		}
+	}
+	t.Logf("%d events were not delivered, %d rows were in the table", waiting, len(ids))
+}
+
+// A partition goes while the relay streams from the table, and the relay goes on.
+func TestPrunePartitions(t *testing.T) {
+	t.Parallel()
+	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
+		db := pgtest.DatabaseOn(t, srv)
+		r := rig.New(t, db, kafkatest.Fake(t).Cluster)
+		for _, form := range [][]string{{"down"}, {"up", "--partitioned"}} {
+			if out, code := rig.Command(t, append(append([]string{"migrate"}, form...), "--dsn", db.DSN)...); code != 0 {
+				t.Fatal(out)
+			}
+		}
+		process := r.Run(t)
+		old := time.Now().UTC().AddDate(0, 0, -9)
+		db.Exec(t, fmt.Sprintf(`CREATE TABLE outbox_old PARTITION OF outbox FOR VALUES FROM ('%s 00:00:00+00') TO ('%s 00:00:00+00');
+			ALTER TABLE outbox ALTER created_at SET DEFAULT now() - interval '9 days'`,
+			old.Format(time.DateOnly), old.AddDate(0, 0, 1).Format(time.DateOnly)))
+		r.Load.Run(t.Context(), t, 100)
+		db.Exec(t, `ALTER TABLE outbox ALTER created_at SET DEFAULT clock_timestamp()`)
+		out, code := rig.Command(t, "prune", "-c", r.Config)
+		if code != 0 || !strings.Contains(out, "public.outbox: partition public.outbox_old dropped (") ||
+			!strings.Contains(out, "public.outbox: 0 rows from before "+time.Now().UTC().AddDate(0, 0, -7).Format("2006-01-02")) {
+			t.Errorf("exit code %d\n%s", code, out)
+		}
+		r.Load.Transaction(t.Context(), t, []string{"after"}, func(_ pgx.Tx, put func(int) error) error { return put(10) })
+		r.Arrived(t, 30*time.Second)
+		process.Terminate(t)
+		r.Settle(t, 0)
+	})
+}

@@ -1,0 +1,202 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+// A letterLine is a line of dead-letter list --json.
+type letterLine struct {
+	Partition  int    `json:"partition"`
+	Offset     int    `json:"offset"`
+	Topic      string `json:"topic"`
+	Table      string `json:"table"`
+	ID         string `json:"id"`
+	Key        string `json:"key"`
+	Reason     string `json:"reason"`
+	Slot       string `json:"slot"`
+	CommitLSN  string `json:"commit_lsn"`
+	ValueBytes int    `json:"value_bytes"`
+	Value      string `json:"value"`
+	ResentAt   string `json:"resent_at"`
+	Timestamp  time.Time
+}
+
+// mailbox is a dead-letter topic that is looked into by the binary.
+type mailbox struct {
+	*rig.Rig
+	dead string
+}
+
+func (m *mailbox) letters(t *testing.T, more ...string) []letterLine {
+	t.Helper()
+	out, code := rig.Command(t, append([]string{"dead-letter", "list", "-c", m.Config, "--json"}, more...)...)
+	if code != 0 {
+		t.Fatalf("list: exit code %d\n%s", code, out)
+	}
+	var all []letterLine
+	for line := range strings.Lines(out) {
+		var l letterLine
+		rig.Must(t, json.Unmarshal([]byte(line), &l))
+		all = append(all, l)
+	}
+	return all
+}
+
+// says runs a verb and demands its exit code and what it prints.
+func (m *mailbox) says(t *testing.T, code int, want string, verb ...string) string {
+	t.Helper()
+	out, got := rig.Command(t, append([]string{"dead-letter", verb[0], "-c", m.Config}, verb[1:]...)...)
+	if got != code || !strings.Contains(out, want) {
+		t.Errorf("%v: exit code %d, want %d and %q:\n%s", verb, got, code, want, out)
+	}
+	return out
+}
+
+// deadLetters prepares a topic with a row that is no record, and a record that is too large.
+func deadLetters(t *testing.T) (m *mailbox, row, large string) {
+	t.Helper()
+	cluster := kafkatest.Broker(t)
+	m = &mailbox{Rig: rig.New(t, pgtest.Database(t), cluster)}
+	m.dead = cluster.Topic(t, 2, map[string]string{"max.message.bytes": "10000000"})
+	t.Setenv("OUTBOX_CDC_OUTBOX_TOPIC", "${route}")
+	t.Setenv("OUTBOX_CDC_ON_BAD_RECORD", "dead-letter")
+	t.Setenv("OUTBOX_CDC_DEAD_LETTER_TOPIC", m.dead)
+	process := m.Run(t)
+	conn := m.Connect(t)
+	insert := func(topic, payload string) string {
+		return rig.Ask[string](t, conn, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, headers)
+			VALUES (gen_random_uuid(), $1, 'k', 'T', $2::jsonb, '{"tenant": "t"}') RETURNING id::text`, topic, payload)
+	}
+	row = insert("no such topic!", `{"n": 1}`)
+	large = insert(m.Topic, largePayload)
+	m.Confirmed(t, 60*time.Second)
+	process.Terminate(t)
+	return m, row, large
+}
+
+var largePayload = `{"big": "` + strings.Repeat("x", 2_000_000) + `"}`
+
+// What was put aside is listed and shown with its bytes.
+func TestDeadLetterListAndShow(t *testing.T) {
+	m, row, large := deadLetters(t)
+	all := m.letters(t)
+	if len(all) != 2 {
+		t.Fatalf("%d letters, want 2: %+v", len(all), all)
+	}
+	asRow, asRecord := all[0], all[1]
+	if asRow.ID != row || asRow.Table != "public.outbox" || asRow.Key != "k" || asRow.Topic != "" || !strings.Contains(asRow.Reason, "topic name") {
+		t.Errorf("the row: %+v", asRow)
+	}
+	if asRecord.ID != large || asRecord.Topic != m.Topic || asRecord.ValueBytes != len(largePayload) || asRecord.Slot != m.Slot || !strings.HasPrefix(asRecord.CommitLSN, "0/") {
+		t.Errorf("the record: %+v", asRecord)
+	}
+	for filter, want := range map[string]int{
+		"--topic=" + m.Topic: 1, "--topic=nobody": 0, "--reason=message_too_large": 1, "--since=1h": 2, "--since=2099-01-01": 0, "--limit=1": 1, "--resent": 2,
+	} {
+		if got := m.letters(t, filter); len(got) != want || filter == "--limit=1" && got[0].ID != large {
+			t.Errorf("%s: %d letters, want %d", filter, len(got), want)
+		}
+	}
+	for _, want := range []string{row, large, "MESSAGE_TOO_LARGE", "key k", m.Slot, "2 dead letters"} {
+		m.says(t, 0, want, "list")
+	}
+	at := fmt.Sprintf("%d:%d", asRecord.Partition, asRecord.Offset)
+	if out := m.says(t, 0, "id: "+large, "show", at); !strings.Contains(out, "--raw writes all") || !strings.Contains(out, "tenant: t") || len(out) > 10_000 {
+		t.Errorf("show prints %d bytes:\n%.5000s", len(out), out)
+	}
+	if out := m.says(t, 0, "", "show", at, "--raw"); out != largePayload {
+		t.Errorf("show --raw writes %d bytes", len(out))
+	}
+	var shown letterLine
+	rig.Must(t, json.Unmarshal([]byte(m.says(t, 0, "", "show", at, "--json")), &shown))
+	if shown.Value != largePayload {
+		t.Errorf("show --json has %d bytes", len(shown.Value))
+	}
+
+	var offsets kadm.Offsets
+	offsets.AddOffset(m.dead, int32(asRecord.Partition), int64(asRecord.Offset)+1, -1)
+	_, err := m.Kafka.Admin(t).DeleteRecords(t.Context(), offsets)
+	rig.Must(t, err)
+	m.says(t, 2, "it has expired, partition", "show", at)
+	m.says(t, 2, "the last offset", "show", fmt.Sprintf("%d:99", asRecord.Partition))
+	m.says(t, 2, "it has 2 partitions", "show", "7:0")
+	m.says(t, 2, "as in 0:42", "show", "seven")
+	m.says(t, 20, "topic does not exist", "list", "--set", "dead_letter_topic=nobody")
+	m.says(t, 20, "can be reached", "list", "--brokers", "127.0.0.1:1", "--set", "startup_timeout=1s")
+}
+
+// What is sent again is what the relay would have sent, says so, and is sent once.
+func TestDeadLetterResend(t *testing.T) {
+	m, row, large := deadLetters(t)
+	letters := m.letters(t)
+	before := len(m.Kafka.ReadAll(t, m.Topic))
+	m.says(t, 2, "--all", "resend")
+
+	// Nothing is corrected yet.
+	if out := m.says(t, 14, "2 stay", "resend", "--all"); !strings.Contains(out, "MESSAGE_TOO_LARGE") || !strings.Contains(out, "topic name") {
+		t.Errorf("the reasons are not told:\n%s", out)
+	}
+	if left := m.letters(t); len(left) != 2 {
+		t.Errorf("%d letters are left, want 2", len(left))
+	}
+	m.says(t, 14, "does not exist", "resend", "--all", "--set", "outbox.topic=nobody")
+
+	_, err := m.Kafka.Admin(t).AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: new("5000000")}}, m.Topic)
+	rig.Must(t, err)
+	corrected := []string{"resend", "--all", "--set", "outbox.topic=" + m.Topic}
+	t.Setenv("OUTBOX_CDC_OUTBOX_TOPIC", m.Topic)
+	rig.WaitFor(t, 30*time.Second, "the limit to be raised", func() bool {
+		m.says(t, 0, "2 would be sent again, 0 stay", append(corrected, "--dry-run")...)
+		out, code := rig.Command(t, "dead-letter", "resend", "-c", m.Config, fmt.Sprintf("%d:%d", letters[1].Partition, letters[1].Offset))
+		return code == 0 && strings.Contains(out, "1 sent again, 0 stay")
+	})
+	m.says(t, 0, "1 sent again, 0 stay, 1 were sent again before", corrected...)
+	m.says(t, 0, "0 sent again, 0 stay, 2 were sent again before", corrected...)
+	if left := m.letters(t); len(left) != 0 {
+		t.Errorf("letters are left: %+v", left)
+	}
+	if all := m.letters(t, "--resent"); len(all) != 2 || all[0].ResentAt == "" || all[1].ResentAt == "" {
+		t.Errorf("letters: %+v", all)
+	}
+	got := m.Kafka.ReadAll(t, m.Topic)
+	if len(got) != before+2 {
+		t.Fatalf("%d records, want %d", len(got), before+2)
+	}
+	byID := map[string]*kgo.Record{}
+	for _, rec := range got {
+		byID[rig.Header(rec, "id")] = rec
+	}
+	for i, want := range []struct{ id, payload string }{{row, `{"n": 1}`}, {large, largePayload}} {
+		rec := byID[want.id]
+		if rec == nil {
+			t.Fatalf("%s did not arrive", want.id)
+		}
+		from := fmt.Sprintf("%s/%d:%d", m.dead, letters[i].Partition, letters[i].Offset)
+		var headers []string
+		for _, h := range rec.Headers {
+			headers = append(headers, h.Key+"="+string(h.Value))
+		}
+		if diff := cmp.Diff([]string{"id=" + want.id, "eventType=T", "tenant=t", "resent=true", "resent_from=" + from}, headers); diff != "" {
+			t.Errorf("headers (-want +got):\n%s", diff)
+		}
+		if string(rec.Key) != "k" || string(rec.Value) != want.payload || !rec.Timestamp.Equal(letters[i].Timestamp) {
+			t.Errorf("key %s, value of %d bytes, timestamp %v, want %v", rec.Key, len(rec.Value), rec.Timestamp, letters[i].Timestamp)
+		}
+	}
+	m.says(t, 0, "2 sent again, 0 stay", append(corrected, "--again")...)
+	if n := len(m.Kafka.ReadAll(t, m.Topic)); n != before+4 {
+		t.Errorf("%d records after --again, want %d", n, before+4)
+	}
+}

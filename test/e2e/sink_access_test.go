@@ -1,0 +1,200 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+const (
+	kafkaUser     = "relay"
+	kafkaPassword = "relay-secret"
+)
+
+// guarded returns a rig whose broker asks who somebody is and what he may do. The tests' own
+// clients may do anything; the relay, by args, is a user with no more rights than it needs.
+func guarded(t *testing.T) (r *rig.Rig, positions string, args []string) {
+	t.Helper()
+	broker := kafkatest.Start(t, kafkatest.Config{
+		Users: map[string]string{kafkaUser: kafkaPassword},
+		Properties: map[string]string{
+			"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+			"super.users":           "User:ANONYMOUS",
+		},
+	})
+	r = rig.New(t, pgtest.Database(t), broker.Cluster)
+	positions = broker.Topic(t, 1, map[string]string{"cleanup.policy": "compact"})
+	grant(t, r, r.Topic, kadm.OpWrite, kadm.OpDescribe, kadm.OpDescribeConfigs)
+	grant(t, r, positions, kadm.OpRead, kadm.OpWrite, kadm.OpDescribe, kadm.OpDescribeConfigs)
+	secret := filepath.Join(t.TempDir(), "password")
+	rig.Must(t, os.WriteFile(secret, []byte(kafkaPassword), 0o600))
+	return r, positions, []string{
+		"run", "-c", r.Config, "--brokers", broker.SASLAddr(), "--set", "position_topic=" + positions,
+		"--set", "sink.kafka.sasl.mechanism=SCRAM-SHA-256", "--set", "sink.kafka.sasl.user=" + kafkaUser,
+		"--set", "sink.kafka.sasl.password_file=" + secret,
+	}
+}
+
+func rights(topic string, ops ...kadm.ACLOperation) *kadm.ACLBuilder {
+	return kadm.NewACLs().Topics(topic).ResourcePatternType(kadm.ACLPatternLiteral).Operations(ops...).Allow("User:" + kafkaUser).AllowHosts("*")
+}
+
+func grant(t *testing.T, r *rig.Rig, topic string, ops ...kadm.ACLOperation) {
+	t.Helper()
+	made, err := r.Kafka.Admin(t).CreateACLs(t.Context(), rights(topic, ops...))
+	rig.Must(t, err)
+	for _, acl := range made {
+		rig.Must(t, acl.Err)
+	}
+}
+
+func revoke(t *testing.T, r *rig.Rig, topic string, ops ...kadm.ACLOperation) {
+	t.Helper()
+	gone, err := r.Kafka.Admin(t).DeleteACLs(t.Context(), rights(topic, ops...))
+	rig.Must(t, err)
+	deleted := 0
+	for _, filter := range gone {
+		rig.Must(t, filter.Err)
+		deleted += len(filter.Deleted)
+	}
+	if deleted != len(ops) {
+		t.Fatalf("%d rights were revoked, want %d", deleted, len(ops))
+	}
+}
+
+// slotState is what the server knows of the rig's slot.
+func slotState(t *testing.T, r *rig.Rig, conn *pgx.Conn) (pid int, confirmed string) {
+	t.Helper()
+	rig.Must(t, conn.QueryRow(t.Context(), `SELECT active_pid, confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1`, r.Slot).Scan(&pid, &confirmed))
+	return pid, confirmed
+}
+
+// A relay with the least rights loses those to write under load, first to its topic, then to
+// the position topic. It says so, goes on with what it may still do, keeps its slot, and goes
+// on by itself when the right is back.
+func TestRightsRevoked(t *testing.T) {
+	t.Parallel()
+	r, positions, args := guarded(t)
+	process := rig.Start(t, args...)
+	process.Logged(t, "streaming")
+	conn := r.Connect(t)
+	rig.UnderLoad(t, r, func() {
+		r.Progress(t)
+		pid, _ := slotState(t, r, conn)
+
+		revoke(t, r, r.Topic, kadm.OpWrite)
+		process.Logged(t, "topic does not take records")
+		process.Logged(t, "TOPIC_AUTHORIZATION_FAILED")
+		r.Silent(t)
+		grant(t, r, r.Topic, kadm.OpWrite)
+		r.Recover(t)
+
+		revoke(t, r, positions, kadm.OpWrite)
+		process.Logged(t, "topic="+positions)
+		notConfirmed(t, r, conn)
+		grant(t, r, positions, kadm.OpWrite)
+		if now, _ := slotState(t, r, conn); now != pid {
+			t.Error("the slot was given up meanwhile")
+		}
+	})
+	r.Confirmed(t, 30*time.Second)
+	process.Flat(t)
+	process.Terminate(t)
+	r.Settle(t, 0)
+	// What was already on the wire may still be taken after the first refusal, and the second
+	// is told then too.
+	if n := process.Times("topic does not take records"); n < 2 || n > 4 {
+		t.Errorf("%d lines on topics, want one of each", n)
+	}
+}
+
+// notConfirmed demands that events go on arriving, while nothing of them is confirmed: the
+// position cannot be recorded, and the server is told nothing else.
+func notConfirmed(t *testing.T, r *rig.Rig, conn *pgx.Conn) {
+	t.Helper()
+	var before string
+	rig.WaitFor(t, 30*time.Second, "the slot to reach the last record", func() bool {
+		_, before = slotState(t, r, conn)
+		time.Sleep(1500 * time.Millisecond) // more than a status interval
+		_, now := slotState(t, r, conn)
+		return now == before
+	})
+	for end := time.Now().Add(2500 * time.Millisecond); time.Now().Before(end); {
+		r.Progress(t)
+	}
+	if _, now := slotState(t, r, conn); now != before {
+		t.Errorf("the slot has moved from %s to %s without a record", before, now)
+	}
+}
+
+// The connection to Postgres ends while Kafka refuses to show the position: what was no reason
+// to give up within a session is none between two. The next one begins when the right is back.
+func TestRightToReadThePositionRevoked(t *testing.T) {
+	t.Parallel()
+	r, positions, args := guarded(t)
+	process := rig.Start(t, args...)
+	process.Logged(t, "streaming")
+	conn := r.Connect(t)
+	rig.UnderLoad(t, r, func() {
+		r.Progress(t)
+		revoke(t, r, positions, kadm.OpRead)
+		if !rig.Ask[bool](t, conn, `SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1`, r.Slot) {
+			t.Fatal("the relay had no connection to end")
+		}
+		process.Logged(t, "waiting for Kafka")
+		process.Logged(t, "TOPIC_AUTHORIZATION_FAILED")
+		grant(t, r, positions, kadm.OpRead)
+		r.Recover(t)
+	})
+	r.Confirmed(t, 30*time.Second)
+	process.Terminate(t)
+	r.Settle(t, 0)
+}
+
+// The position topic is deleted under the relay. Records go on and the slot stands still
+// until the topic is there again. A relay that is killed before that makes it anew, repeats
+// what was not recorded and loses nothing.
+func TestPositionTopicDeleted(t *testing.T) {
+	t.Parallel()
+	r, _ := rig.NewFake(t)
+	compacted := map[string]string{"cleanup.policy": "compact"}
+	positions := r.Kafka.Topic(t, 1, compacted)
+	args := []string{"run", "-c", r.Config, "--set", "position_topic=" + positions}
+	process := rig.Start(t, args...)
+	process.Logged(t, "streaming")
+	conn := r.Connect(t)
+	deleted := func() (unrecorded int) {
+		r.Progress(t)
+		complaints := process.Times("topic does not take records")
+		_, err := r.Kafka.Admin(t).DeleteTopic(t.Context(), positions)
+		rig.Must(t, err)
+		began := r.Load.Total()
+		process.LoggedTimes(t, "topic does not take records", complaints+1)
+		notConfirmed(t, r, conn)
+		return r.Load.Total() - began
+	}
+	var repeated int
+	rig.UnderLoad(t, r, func() {
+		deleted()
+		r.Kafka.CreateTopic(t, positions, 1, compacted)
+		rig.AwaitConfirmed(t, conn, r.Slot, 30*time.Second)
+
+		repeated = deleted() + rig.Unconfirmed
+		process.Kill(t)
+		process = rig.Start(t, args...)
+		process.Logged(t, "streaming")
+		r.Progress(t)
+		rig.AwaitConfirmed(t, conn, r.Slot, 30*time.Second)
+	})
+	r.Arrived(t, 30*time.Second)
+	process.Terminate(t)
+	r.Settle(t, repeated)
+}

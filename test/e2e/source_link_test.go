@@ -1,0 +1,215 @@
+package e2e
+
+import (
+	"context"
+	"io"
+	"math/rand/v2"
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/cutproxy"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/oracle"
+)
+
+// Connections are cut at any byte, dozens of times under load, in the middle of rows, of
+// answers and of what the relay says itself. Half a message does no harm, and what the relay
+// has not read to its end comes again once: nothing is repeated.
+func TestCutAnywhere(t *testing.T) {
+	t.Parallel()
+	seed := rig.EnvInt(t, "OUTBOX_TEST_SEED", int(time.Now().UnixNano()))
+	t.Logf("OUTBOX_TEST_SEED=%d", seed)
+	rng := rand.New(rand.NewPCG(uint64(seed), 0))
+	r := rig.New(t, pgtest.Database(t), kafkatest.Fake(t).Cluster)
+	link := r.Through(t, "")
+	process := r.Run(t)
+	rig.UnderLoad(t, r, func() {
+		for range rig.EnvInt(t, "OUTBOX_TEST_CUTS", 40) {
+			step := oracle.Step{Answer: rng.IntN(4) > 0, Bytes: rng.Int64N(3000)}
+			if step.Answer {
+				step.Bytes = rng.Int64N(30_000)
+			}
+			rig.Must(t, rig.Cut(link, step))
+		}
+		r.Progress(t)
+	})
+	r.Arrived(t, 30*time.Second)
+	process.Terminate(t)
+	r.Settle(t, 0)
+	t.Logf("%d sessions", process.Times("msg=streaming"))
+}
+
+// A connection that dies without a word is noticed by its silence; and when a network that
+// swallowed new ones too, or a server that took them and then said nothing, is right again,
+// the relay is back as soon as it has given up its last attempt.
+func TestSilentSource(t *testing.T) {
+	const (
+		silence = 10 * time.Second // wal_sender_timeout, and the least that counts as silence
+		attempt = 2 * time.Second  // to connect, or to begin a session
+	)
+	attempts := func(t *testing.T, link *cutproxy.Proxy, process *rig.Process) {
+		t.Helper()
+		process.Logged(t, "waiting for the source")
+		_, before := link.Connections()
+		rig.WaitFor(t, 20*time.Second, "attempts to connect", func() bool {
+			_, now := link.Connections()
+			return now >= before+2
+		})
+	}
+	for name, tc := range map[string]struct {
+		fault  func(t *testing.T, link *cutproxy.Proxy, process *rig.Process, server string) // returns when all is right again
+		within time.Duration
+	}{
+		"one connection dies": {func(_ *testing.T, link *cutproxy.Proxy, _ *rig.Process, _ string) { link.Strand() }, silence + rig.Slack},
+		"the network swallows everything": {func(t *testing.T, link *cutproxy.Proxy, process *rig.Process, _ string) {
+			t.Helper()
+			link.Strand()
+			link.Pause()
+			attempts(t, link, process)
+			link.Strand()
+			link.Resume()
+		}, attempt + rig.Slack},
+		"the server says nothing": {func(t *testing.T, link *cutproxy.Proxy, process *rig.Process, server string) {
+			t.Helper()
+			link.Redirect(mute(t))
+			link.Cut()
+			attempts(t, link, process)
+			link.Redirect(server)
+		}, attempt + rig.Slack},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"wal_sender_timeout": "10s"}})
+			r := rig.New(t, pgtest.DatabaseOn(t, srv), kafkatest.Fake(t).Cluster)
+			link := r.Through(t, "startup_timeout: 2s")
+			process := r.Run(t)
+			var took time.Duration
+			rig.UnderLoad(t, r, func() {
+				r.Progress(t)
+				tc.fault(t, link, process, srv.Addr())
+				began := time.Now()
+				r.Progress(t)
+				took = time.Since(began)
+			})
+			t.Logf("back after %v", took.Round(time.Millisecond))
+			if took > tc.within {
+				t.Errorf("it took %v, it may take %v", took, tc.within)
+			}
+			r.Arrived(t, 30*time.Second)
+			process.Terminate(t)
+			r.Settle(t, 0)
+			if name != "the server says nothing" {
+				process.Logged(t, "nothing arrived for 10")
+			}
+		})
+	}
+}
+
+// mute starts a server that takes every session and answers nothing in it.
+func mute(t *testing.T) (addr string) {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	rig.Must(t, err)
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				backend := pgproto3.NewBackend(conn, conn)
+				if _, err := backend.ReceiveStartupMessage(); err != nil {
+					return
+				}
+				backend.Send(&pgproto3.AuthenticationOk{})
+				backend.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
+				if backend.Flush() == nil {
+					io.Copy(io.Discard, conn)
+				}
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// Over a thin and unsteady link the relay goes at the link's pace: the session is not lost,
+// nothing piles up in its memory.
+func TestSlowLink(t *testing.T) {
+	t.Parallel()
+	srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"wal_sender_timeout": "2s"}})
+	r := rig.New(t, pgtest.DatabaseOn(t, srv), kafkatest.Fake(t).Cluster)
+	link := r.Through(t, "")
+	process := r.Run(t)
+	const rate = 2 << 20
+	link.Slow(cutproxy.Slowness{Latency: 5 * time.Millisecond, Jitter: 15 * time.Millisecond, BytesPerSecond: rate})
+	began := time.Now()
+	r.Load.Run(t.Context(), t, rig.EnvInt(t, "OUTBOX_TEST_SLOW_ROWS", 10_000))
+	r.Arrived(t, 2*time.Minute)
+	took := time.Since(began)
+	t.Logf("%d events in %v", r.Load.Total(), took.Round(time.Millisecond))
+	if took < 2*time.Second {
+		t.Error("the link was not slow")
+	}
+	process.Flat(t)
+	process.Terminate(t)
+	r.Settle(t, 0)
+	if n := process.Times("msg=streaming"); n != 1 {
+		t.Errorf("%d sessions, want one:\n%s", n, process.Stderr)
+	}
+}
+
+// All of the relay's connections are ended by the administrator again and again, each time a
+// moment after it is back: nothing is lost, nothing repeated.
+func TestTerminateBackends(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, pgtest.Database(t), kafkatest.Fake(t).Cluster)
+	process := r.Run(t)
+	sessions := rig.EnvInt(t, "OUTBOX_TEST_TERMINATIONS", 10)
+	ended := 0
+	rig.UnderLoad(t, r, func() {
+		conn := r.Connect(t)
+		for i := range sessions {
+			process.LoggedTimes(t, "msg=streaming", i+1)
+			time.Sleep(200 * time.Millisecond)
+			ended += rig.Ask[int](t, conn, `SELECT count(CASE WHEN pg_terminate_backend(pid) THEN 1 END)
+				FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'outbox-cdc%'`)
+		}
+		r.Progress(t)
+	})
+	r.Arrived(t, 30*time.Second)
+	process.Terminate(t)
+	r.Settle(t, 0)
+	t.Logf("%d connections ended, %d sessions", ended, process.Times("msg=streaming"))
+}
+
+// The walsender is killed by the kernel: the whole server crashes and recovers, the relay
+// outlives it and repeats nothing.
+func TestWalsenderKilled(t *testing.T) {
+	t.Parallel()
+	srv := pgtest.Start(t, pgserver.Config{})
+	r := rig.New(t, pgtest.DatabaseOn(t, srv), kafkatest.Fake(t).Cluster)
+	process := r.Run(t)
+	rig.UnderLoad(t, r, func() {
+		for range rig.Cycles(t) {
+			r.Progress(t)
+			conn := r.Connect(t)
+			began := time.Now()
+			rig.Must(t, syscall.Kill(rig.Ask[int](t, conn, `SELECT active_pid FROM pg_replication_slots WHERE slot_name = $1`, r.Slot), syscall.SIGKILL))
+			rig.WaitFor(t, 10*time.Second, "the server to crash", func() bool { return conn.Ping(context.Background()) != nil })
+			r.Progress(t)
+			t.Logf("back after %v", time.Since(began).Round(time.Millisecond))
+		}
+	})
+	r.Arrived(t, 30*time.Second)
+	process.Terminate(t)
+	r.Settle(t, 0)
+}

@@ -1,0 +1,134 @@
+package e2e
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+// A transaction that stays open holds back nobody else's events, also not across a
+// reconnect, and its own come with its commit. The log that the server keeps for it is told,
+// with the statement that ends it.
+func TestTransactionLeftOpen(t *testing.T) {
+	t.Parallel()
+	srv := pgtest.Start(t, pgserver.Config{}) // a slot is not made while the transaction of another test is open
+	for name, tc := range map[string]struct {
+		leave string
+		end   string
+		says  []string // PID stands for the process
+	}{
+		"open":     {`INSERT INTO outbox VALUES (100, 'TOPIC', 'k', 'T', '{}')`, `COMMIT`, []string{`transaction of process PID`, `SELECT pg_terminate_backend(PID)`}},
+		"prepared": {`INSERT INTO outbox VALUES (100, 'TOPIC', 'k', 'T', '{}'); PREPARE TRANSACTION 'it''s forgotten'`, `COMMIT PREPARED 'it''s forgotten'`, []string{`COMMIT PREPARED 'it''s forgotten' or ROLLBACK PREPARED 'it''s forgotten'`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := watch(t, srv, kafkatest.Fake(t), `CREATE TABLE outbox `+outboxColumns)
+			w.cfg.LongTransaction = 200 * time.Millisecond
+			w.run(t).delivers(t, "outbox")
+			conn := w.db.Conn(t)
+			run := func(sql string) {
+				t.Helper()
+				_, err := conn.PgConn().Exec(t.Context(), strings.ReplaceAll(sql, "TOPIC", w.topic)).ReadAll()
+				rig.Must(t, err)
+			}
+			run(`BEGIN; ` + tc.leave)
+			w.delivers(t, "outbox")
+			w.exec(t, `SELECT pg_switch_wal(); CHECKPOINT`)
+			for _, want := range tc.says {
+				w.logged(t, strings.ReplaceAll(want, "PID", strconv.Itoa(int(conn.PgConn().PID()))))
+			}
+			began := w.restart(t)
+
+			w.db.Exec(t, `SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1`, w.cfg.Source.Slot)
+			rig.WaitFor(t, 20*time.Second, "a second session", func() bool { return strings.Count(w.log.String(), "msg=streaming") == 2 })
+			w.delivers(t, "outbox")
+			w.exec(t, `CHECKPOINT`)
+			if now := w.restart(t); now != began {
+				t.Errorf("the slot keeps log from %s on, and kept it from %s on", now, began)
+			}
+
+			run(tc.end)
+			w.rows++
+			w.kafka.ReadN(t, w.rows, w.topic)
+			w.logged(t, "it has ended")
+			rig.WaitFor(t, 20*time.Second, "the log to be released", func() bool {
+				w.exec(t, `CHECKPOINT`)
+				return w.restart(t) > began
+			})
+			if n := strings.Count(w.log.String(), "it has been open for"); n != 1 {
+				t.Errorf("%d warnings, want one:\n%s", n, w.log.String())
+			}
+		})
+	}
+}
+
+// restart is from where on the server keeps log for the slot, all digits of it.
+func (w *watched) restart(t *testing.T) string {
+	t.Helper()
+	return pgtest.QueryRow[string](t, w.db, `SELECT lpad((restart_lsn - '0/0')::text, 20, '0') FROM pg_replication_slots WHERE slot_name = $1`, w.cfg.Source.Slot)
+}
+
+// A busy neighbour database makes the server keep no more log for an idle outbox than what is
+// written until it looks again: two segments and what comes between two of its
+// running-transactions records. It writes one every 15 s by itself; the short form of the
+// test has it do so every second. OUTBOX_TEST_NEIGHBOUR_SECONDS=90 is the long form.
+func TestBusyNeighbour(t *testing.T) {
+	t.Parallel()
+	const segment = 16 << 20
+	seconds := rig.EnvInt(t, "OUTBOX_TEST_NEIGHBOUR_SECONDS", 5)
+	between := 15 * time.Second
+	if seconds < 30 {
+		between = time.Second
+	}
+	srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"max_wal_size": "256MB", "autovacuum": "off"}})
+	r := rig.New(t, pgtest.DatabaseOn(t, srv), kafkatest.Fake(t).Cluster)
+	process := r.Run(t)
+	r.Load.Run(t.Context(), t, 100)
+	r.Arrived(t, 30*time.Second)
+
+	neighbour := pgtest.DatabaseOn(t, srv).Conn(t)
+	_, err := neighbour.Exec(t.Context(), `CREATE TABLE busy (n int, pad text)`)
+	rig.Must(t, err)
+	var held, written, behind []int64 // at each look
+	looks := time.NewTicker(50 * time.Millisecond)
+	defer looks.Stop()
+	recorded := time.Now()
+	began := rig.Ask[string](t, neighbour, `SELECT pg_current_wal_lsn()::text`)
+	for range seconds * 20 {
+		<-looks.C
+		_, err := neighbour.Exec(t.Context(), `INSERT INTO busy SELECT n, repeat('x', 1000) FROM generate_series(1, 1200) n`)
+		rig.Must(t, err)
+		if between == time.Second && time.Since(recorded) >= between {
+			recorded = time.Now()
+			_, err := neighbour.Exec(t.Context(), `CHECKPOINT`)
+			rig.Must(t, err)
+		}
+		var h, w, b int64
+		rig.Must(t, neighbour.QueryRow(t.Context(), `SELECT (pg_current_wal_lsn() - restart_lsn)::bigint,
+			(pg_current_wal_lsn() - $2::pg_lsn)::bigint, (pg_current_wal_lsn() - confirmed_flush_lsn)::bigint FROM pg_replication_slots WHERE slot_name = $1`, r.Slot, began).Scan(&h, &w, &b))
+		held, written, behind = append(held, h), append(written, w), append(behind, b)
+	}
+	total := written[len(written)-1]
+	rate := float64(total) / (float64(len(written)) * 0.05)
+	// One record may be passed over while the slot is on its way, hence twice.
+	limit := int64(2*segment + 2*between.Seconds()*rate)
+	worst := slices.Max(held)
+	t.Logf("%d MB of log written, %.1f MB/s; the slot held up to %d MB, %d MB were not confirmed", total>>20, rate/(1<<20), worst>>20, slices.Max(behind)>>20)
+	if total < limit {
+		t.Fatalf("the neighbour was not busy: %d MB, of which %d MB may be held", total>>20, limit>>20)
+	}
+	if worst > limit {
+		t.Errorf("the slot held %d MB of log, it may hold %d MB", worst>>20, limit>>20)
+	}
+	if b, may := slices.Max(behind), int64(2*segment+3*rate); b > may {
+		t.Errorf("%d MB of log were not confirmed, %d MB may be", b>>20, may>>20)
+	}
+	process.Terminate(t)
+	r.Settle(t, 0)
+}

@@ -1,0 +1,178 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+// A told is what `status --json` tells of a rig.
+type told struct {
+	Healthy           bool
+	Level, Title, Why string
+	Postgres          struct {
+		Error    string
+		ExitCode int `json:"exit_code"`
+		Slot     *struct {
+			Name, Confirmed, Restart string
+			Active                   bool
+			WALStatus                string `json:"wal_status"`
+			LagBytes                 int    `json:"lag_bytes"`
+		}
+	}
+	Relay struct {
+		URL, Error string
+		Status     *struct {
+			State  string
+			Ready  bool
+			Totals struct{ Records int }
+		}
+	}
+}
+
+// runStatus asks with args, and demands an exit code that goes with what is told.
+func runStatus(t *testing.T, r *rig.Rig, args ...string) (s told) {
+	t.Helper()
+	out, code := rig.Command(t, append([]string{"status", "-c", r.Config, "--json"}, args...)...)
+	if err := json.Unmarshal([]byte(out), &s); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if want := map[bool]int{true: 0, false: 1}[s.Healthy]; code != want {
+		t.Errorf("exit code %d, want %d\n%s", code, want, out)
+	}
+	return s
+}
+
+// Both sides are asked, and what one of them does not say is said, with what the other does.
+func TestStatus(t *testing.T) {
+	t.Parallel()
+	r, _ := rig.NewFake(t)
+	if s := runStatus(t, r, "--admin", "127.0.0.1:1"); s.Healthy || s.Title != "The slot does not exist" || s.Relay.Error == "" {
+		t.Errorf("before anything: %+v", s)
+	}
+	process := r.Run(t)
+	admin := process.AdminAt(t)
+	r.Load.Run(t.Context(), t, 500)
+	r.Arrived(t, 30*time.Second)
+	r.Confirmed(t, 30*time.Second)
+
+	var s told
+	rig.WaitFor(t, 30*time.Second, "the relay to have counted the records", func() bool {
+		s = runStatus(t, r, "--admin", admin)
+		return s.Relay.Status != nil && s.Relay.Status.Totals.Records >= 500
+	})
+	if !s.Healthy || s.Level != "good" || s.Title != "Healthy" || s.Relay.Status.State != "streaming" || !s.Relay.Status.Ready {
+		t.Errorf("a relay at work: %+v", s)
+	}
+	if slot := s.Postgres.Slot; slot == nil || slot.Name != r.Slot || !slot.Active || slot.WALStatus != "reserved" || slot.Confirmed == "" || slot.Restart == "" {
+		t.Errorf("its slot: %+v", slot)
+	}
+	out, code := rig.Command(t, "status", "-c", r.Config, "--admin", admin)
+	for _, want := range []string{"● Healthy\n", "Slot " + r.Slot, "reserved, read by process", r.Topic, "Last errors\nNone"} {
+		if code != 0 || !strings.Contains(out, want) {
+			t.Errorf("exit code %d, %q is not said:\n%s", code, want, out)
+		}
+	}
+
+	if s := runStatus(t, r, "--set", "admin.listen="); !s.Healthy || s.Title != "The slot is read" || s.Relay.URL != "" {
+		t.Errorf("Postgres alone: %+v", s)
+	}
+	if s := runStatus(t, r, "--admin", "127.0.0.1:1"); s.Healthy || s.Title != "The relay does not answer" || !s.Postgres.Slot.Active || s.Relay.Error == "" {
+		t.Errorf("a relay that is elsewhere: %+v", s)
+	}
+	if s := runStatus(t, r, "--admin", admin, "--dsn", "postgres://u@127.0.0.1:1/db"); s.Healthy || s.Title != "Postgres was not reached from here" ||
+		s.Postgres.Error == "" || s.Postgres.ExitCode != 10 || s.Relay.Status == nil {
+		t.Errorf("without Postgres: %+v", s)
+	}
+	other, _ := rig.NewFake(t)
+	if s := runStatus(t, other, "--admin", admin); s.Healthy || !strings.Contains(s.Relay.Error, "is the relay of slot "+r.Slot) {
+		t.Errorf("the relay of another slot: %+v", s)
+	}
+
+	standby := rig.Start(t, "run", "-c", r.Config)
+	standby.Logged(t, "slot in use")
+	rig.WaitFor(t, 30*time.Second, "the other one to stand by", func() bool {
+		s = runStatus(t, r, "--admin", standby.AdminAt(t))
+		return s.Title == "Standing by"
+	})
+	if !s.Healthy || s.Relay.Status.Ready {
+		t.Errorf("a relay that stands by: %+v", s)
+	}
+	standby.Terminate(t)
+
+	process.Terminate(t)
+	r.Load.Run(t.Context(), t, 10)
+	if s := runStatus(t, r, "--admin", admin); s.Healthy || s.Title != "No relay runs" || s.Postgres.Slot.Active || s.Postgres.Slot.LagBytes == 0 {
+		t.Errorf("without a relay: %+v", s)
+	}
+}
+
+// Where there is no terminal, --watch prints one answer after the other, and ends well.
+func TestStatusWatchedThroughAPipe(t *testing.T) {
+	t.Parallel()
+	r, _ := rig.NewFake(t)
+	admin := r.Run(t).AdminAt(t)
+	for _, test := range []struct{ arg, each string }{{"--json=true", `"healthy":true`}, {"--json=false", "● Healthy"}} {
+		watch := rig.Start(t, "status", "-c", r.Config, "--admin", admin, "--watch", test.arg)
+		watch.LoggedTimes(t, test.each, 2)
+		watch.Signal(t, syscall.SIGINT)
+		if code := watch.Exit(t, 30*time.Second); code != 0 {
+			t.Errorf("%s: exit code %d", test.arg, code)
+		}
+		if out := watch.Stderr.String(); strings.Contains(out, "\x1b") {
+			t.Errorf("%s: a pipe is taken for a terminal: %q", test.arg, out)
+		}
+	}
+}
+
+// A health check says in one line what the relay says, and its exit code is 0 or 1, whatever is wrong.
+func TestHealthcheck(t *testing.T) {
+	t.Parallel()
+	r, _, toPostgres, _ := rig.NewCut(t)
+	process := r.Run(t)
+	listen := "OUTBOX_CDC_ADMIN_LISTEN=" + process.AdminAt(t)
+	health := func(variable string, args ...string) (string, int) {
+		cmd := exec.CommandContext(t.Context(), rig.Binary(t), append([]string{"healthcheck"}, args...)...)
+		cmd.Env = []string{variable}
+		out, _ := cmd.CombinedOutput()
+		if strings.Count(string(out), "\n") != 1 {
+			t.Errorf("%v: not one line: %q", args, out)
+		}
+		return strings.TrimSpace(string(out)), cmd.ProcessState.ExitCode()
+	}
+	if out, code := health(listen); out != "alive" || code != 0 {
+		t.Errorf("%q, exit code %d", out, code)
+	}
+	rig.WaitFor(t, 30*time.Second, "the relay to be ready", func() bool {
+		out, code := health(listen, "--ready")
+		return out == "ready" && code == 0
+	})
+	toPostgres.Refuse()
+	toPostgres.Cut()
+	rig.WaitFor(t, 60*time.Second, "it not to be ready, and to say why", func() bool {
+		out, code := health(listen, "--ready", "-c", r.Config)
+		return strings.HasPrefix(out, "waiting: ") && code == 1
+	})
+	if out, code := health(listen); out != "alive" || code != 0 {
+		t.Errorf("without Postgres: %q, exit code %d", out, code)
+	}
+	process.Kill(t)
+	if out, code := health(listen, "--set", "admin.listen="); !strings.Contains(out, "admin.listen is empty") || code != 1 {
+		t.Errorf("no admin server: %q, exit code %d", out, code)
+	}
+	for variable, want := range map[string]string{
+		listen:                        "no answer from ",
+		"OUTBOX_CDC_ADMIN_LISTEN=x":   "admin.listen",
+		"OUTBOX_CDC_ADMIN_LISTEN=:0":  "only its log says",
+		"OUTBOX_CDC_ADMIN_LISTEM=:80": "OUTBOX_CDC_ADMIN_LISTEM",
+	} {
+		if out, code := health(variable); !strings.Contains(out, want) || code != 1 {
+			t.Errorf("%s: %q, exit code %d", variable, out, code)
+		}
+	}
+}

@@ -1,0 +1,33 @@
+package rig
+
+import (
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// AdminURL finds the address of the admin server in the relay's log.
+var AdminURL = regexp.MustCompile(`msg="admin server".* url=(\S+)`)
+
+// Ask returns what the relay's admin server answers.
+func (r *Process) Ask(t *testing.T, path string) (status int, body string) {
+	t.Helper()
+	r.Logged(t, `msg="admin server"`)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, AdminURL.FindStringSubmatch(r.Stderr.String())[1]+path, nil)
+	Must(t, err)
+	res, err := http.DefaultClient.Do(req)
+	Must(t, err)
+	defer res.Body.Close()
+	data, err := io.ReadAll(res.Body)
+	Must(t, err)
+	return res.StatusCode, string(data)
+}
+
+// AdminAt returns where the relay's admin server is.
+func (r *Process) AdminAt(t *testing.T) string {
+	t.Helper()
+	r.Logged(t, `msg="admin server"`)
+	return strings.Trim(strings.TrimPrefix(AdminURL.FindStringSubmatch(r.Stderr.String())[1], "http://"), "/")
+}

@@ -1,0 +1,87 @@
+package rig
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
+)
+
+// Module is the path of the Go module under test.
+const Module = "github.com/outbox-cdc/outbox-cdc"
+
+// built is the programs of this test binary.
+var built struct { //nolint:gochecknoglobals // once per test binary is the point
+	sync.Mutex
+	dir      string
+	programs map[string]string // path by package
+}
+
+// Binary returns the path of the relay's binary.
+func Binary(t *testing.T) string {
+	t.Helper()
+	return Build(t, "cmd/outbox-cdc")
+}
+
+// Build returns the path of the program that a package of the module is, such as
+// examples/orders. It belongs to this test binary: nothing replaces it.
+func Build(t *testing.T, pkg string) string {
+	t.Helper()
+	built.Lock()
+	defer built.Unlock()
+	if at, ok := built.programs[pkg]; ok {
+		return at
+	}
+	if built.dir == "" {
+		dir, err := os.MkdirTemp("", "outbox-cdc-test-")
+		Must(t, err)
+		built.dir, built.programs = dir, map[string]string{}
+	}
+	at := filepath.Join(built.dir, path.Base(pkg))
+	Must(t, build(t.Context(), pkg, at))
+	built.programs[pkg] = at
+	return at
+}
+
+// build has the program at path at. Go links it once for all test binaries: what is in the cache
+// is only replaced if it is not what would be built.
+func build(ctx context.Context, pkg, at string) error {
+	cache, err := serverproc.CacheDir()
+	if err != nil {
+		return err
+	}
+	cached := filepath.Join(cache, "test-"+path.Base(pkg))
+	unlock, err := serverproc.Lock(ctx, cached+".lock")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	out, err := exec.CommandContext(ctx, "go", "build", "-o", cached, Module+"/"+pkg).CombinedOutput() //nolint:gosec // a package of ours
+	if err != nil {
+		return fmt.Errorf("build %s: %w\n%s", pkg, err, out)
+	}
+	return copyProgram(cached, at)
+}
+
+func copyProgram(from, to string) error {
+	source, err := os.Open(from) //nolint:gosec // a path of the cache
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	target, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755) //nolint:gosec // a program
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(target, source); err != nil {
+		return err
+	}
+	return target.Close()
+}

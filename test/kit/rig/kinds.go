@@ -1,0 +1,90 @@
+package rig
+
+import (
+	"context"
+	"net"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/cutproxy"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/oracle"
+)
+
+// NewOwn is a rig on servers of its own, which may be stopped and killed.
+func NewOwn(t *testing.T) (*Rig, *pgserver.Server, *kafkatest.Server) {
+	t.Helper()
+	srv := pgtest.Start(t, pgserver.Config{})
+	broker := kafkatest.Start(t, kafkatest.Config{})
+	return New(t, pgtest.DatabaseOn(t, srv), broker.Cluster), srv, broker
+}
+
+// ClosedPort returns an address nobody listens on.
+func ClosedPort(t *testing.T) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	Must(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// CopyDir copies a directory with owners and modes.
+func CopyDir(t *testing.T, from, to string) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), "cp", "-a", from, to).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// NewCut is a rig whose relay reaches both sides through proxies.
+func NewCut(t *testing.T) (r *Rig, fake *kafkatest.FakeCluster, toPostgres, toKafka *cutproxy.Proxy) {
+	t.Helper()
+	toKafka = cutproxy.Start(t, "")
+	r, fake = NewFake(t, kfake.NumBrokers(1), kfake.ListenFn(toKafka.Listen))
+	return r, fake, r.Through(t, ""), toKafka
+}
+
+// EachServer runs f with a rig on every Postgres that is at hand.
+func EachServer(t *testing.T, f func(t *testing.T, r *Rig)) {
+	t.Helper()
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		f(t, New(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t)))
+	})
+}
+
+// NewFake is a rig on a kfake of its own.
+func NewFake(t *testing.T, opts ...kfake.Opt) (*Rig, *kafkatest.FakeCluster) {
+	t.Helper()
+	fake := kafkatest.Fake(t, opts...)
+	return New(t, pgtest.Database(t), fake.Cluster), fake
+}
+
+// Cut resets the connections through p in the middle of what they carry.
+func Cut(p *cutproxy.Proxy, step oracle.Step) error {
+	direction := cutproxy.ToServer
+	if step.Answer {
+		direction = cutproxy.ToClient
+	}
+	select {
+	case <-p.CutAfter(direction, step.Bytes):
+	case <-time.After(time.Second): // too little is said
+		p.Cut()
+	}
+	return nil
+}
+
+// Through has the relay that is started next reach Postgres through a proxy, with more lines
+// of configuration.
+func (r *Rig) Through(t *testing.T, more string) *cutproxy.Proxy {
+	t.Helper()
+	p := cutproxy.Start(t, r.DB.Server.Addr())
+	dsn := strings.Replace(r.DB.DSN, r.DB.Server.Addr(), p.Addr(), 1) + "&connect_timeout=2"
+	r.Config = WriteConfig(t, dsn, r.Kafka.Addrs[0], r.Slot, r.Topic, more)
+	return p
+}

@@ -1,0 +1,53 @@
+package rig
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A Log collects what a process writes.
+type Log struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+// Write adds p.
+func (b *Log) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+// String returns what has been written.
+func (b *Log) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// Tail returns the last lines of a text.
+func Tail(s string, lines int) string {
+	all := strings.Split(strings.TrimSpace(s), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+// Logged waits until the relay has written text.
+func (r *Process) Logged(t *testing.T, text string) {
+	t.Helper()
+	WaitFor(t, 30*time.Second, "the relay to log "+strconv.Quote(text), func() bool {
+		return strings.Contains(r.Stderr.String(), text)
+	})
+}
+
+// Times counts the lines of the relay's log that have text in them.
+func (r *Process) Times(text string) int { return strings.Count(r.Stderr.String(), text) }
+
+// LoggedTimes waits until so many lines have text in them.
+func (r *Process) LoggedTimes(t *testing.T, text string, n int) {
+	t.Helper()
+	WaitFor(t, 30*time.Second, "the relay to log again "+text, func() bool { return r.Times(text) >= n })
+}

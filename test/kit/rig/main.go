@@ -1,0 +1,22 @@
+package rig
+
+import (
+	"flag"
+	"os"
+	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+)
+
+// Main is TestMain of a package whose tests use this one. Tests in parallel mostly wait for
+// other processes, so that more of them run at a time than there are processors, unless
+// -parallel says how many.
+func Main(m *testing.M) {
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	code := pgtest.Wrap(kafkatest.Wrap(m)).Run()
+	_ = os.RemoveAll(built.dir) // it is in the system's directory for temporary files
+	os.Exit(code)
+}

@@ -1,0 +1,55 @@
+package rig
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// MaxResident is what the relay may occupy, in MB, whatever it is asked to do.
+const MaxResident = 40
+
+// Flat fails the test if the relay has ever occupied more than it may.
+func (r *Process) Flat(t *testing.T) {
+	t.Helper()
+	m := r.Memory(t)
+	t.Logf("resident memory %+v MB", m)
+	if m.Peak > MaxResident {
+		t.Errorf("peak resident memory was %d MB, it may be %d MB", m.Peak, MaxResident)
+	}
+}
+
+// A Memory is the resident memory of a process, in MB.
+type Memory struct{ Now, Peak, Anonymous int }
+
+// Memory reads the running process' resident memory. (The peak that rusage tells at the
+// end is no use: it counts the memory of the parent from before the exec.)
+func (r *Process) Memory(t *testing.T) Memory {
+	t.Helper()
+	m, err := r.Resident()
+	if err != nil {
+		t.Fatalf("resident memory is read from /proc: %v", err)
+	}
+	return m
+}
+
+// Resident is Memory for a process that may have ended.
+func (r *Process) Resident() (m Memory, err error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.Cmd.Process.Pid))
+	if err != nil {
+		return m, err
+	}
+	fields := map[string]*int{"VmRSS:": &m.Now, "VmHWM:": &m.Peak, "RssAnon:": &m.Anonymous}
+	for line := range strings.Lines(string(status)) {
+		if f := strings.Fields(line); len(f) > 1 && fields[f[0]] != nil {
+			kb, err := strconv.Atoi(f[1])
+			if err != nil {
+				return m, err
+			}
+			*fields[f[0]] = kb / 1024
+		}
+	}
+	return m, nil
+}

@@ -1,0 +1,142 @@
+package rig
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A Process is the built binary at work, as its user would run it.
+type Process struct {
+	Cmd    *exec.Cmd
+	Stderr *Log
+	Done   chan struct{} // closed when the process has ended
+}
+
+// Start runs the binary with args. It is killed at the end of the test if it still runs.
+func Start(t *testing.T, args ...string) *Process {
+	t.Helper()
+	return StartProgram(t, Binary(t), args...)
+}
+
+// StartProgram is Start for what becomes the binary at last, such as a shell.
+func StartProgram(t *testing.T, path string, args ...string) *Process {
+	t.Helper()
+	r, err := Launch(path, args...)
+	Must(t, err)
+	t.Cleanup(func() {
+		_ = r.Cmd.Process.Kill()
+		<-r.Done
+		if t.Failed() {
+			t.Logf("%s %s\n%s", filepath.Base(r.Cmd.Path), strings.Join(args, " "), Tail(r.Stderr.String(), 40))
+		}
+	})
+	return r
+}
+
+// Launch runs the binary at path; the caller ends it.
+func Launch(path string, args ...string) (*Process, error) {
+	r := &Process{Cmd: exec.CommandContext(context.Background(), path, args...), Stderr: &Log{}, Done: make(chan struct{})}
+	r.Cmd.Stderr = r.Stderr
+	r.Cmd.Stdout = r.Stderr
+	r.Cmd.Env = append(os.Environ(), "OUTBOX_CDC_LOG_FORMAT=text", "OUTBOX_CDC_ADMIN_LISTEN=127.0.0.1:0")
+	if err := r.Cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() { // whoever ends the process waits for done
+		defer close(r.Done)
+		_ = r.Cmd.Wait()
+	}()
+	return r, nil
+}
+
+// Signal sends the process a signal, if it has not ended.
+func (r *Process) Signal(t *testing.T, sig os.Signal) {
+	t.Helper()
+	if err := r.Cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		t.Fatal(err)
+	}
+}
+
+// Kill kills the process and waits for its end.
+func (r *Process) Kill(t *testing.T) {
+	t.Helper()
+	r.Signal(t, syscall.SIGKILL)
+	<-r.Done
+}
+
+// Ended reports whether the process has ended.
+func (r *Process) Ended() bool {
+	select {
+	case <-r.Done:
+		return true
+	default:
+		return false
+	}
+}
+
+// Exit waits for the end of the process and returns its exit code.
+func (r *Process) Exit(t *testing.T, within time.Duration) int {
+	t.Helper()
+	select {
+	case <-r.Done:
+	case <-time.After(within):
+		t.Fatalf("still running after %v", within)
+	}
+	return r.Cmd.ProcessState.ExitCode()
+}
+
+// Terminate sends SIGTERM and demands a clean end.
+func (r *Process) Terminate(t *testing.T) {
+	t.Helper()
+	r.Signal(t, syscall.SIGTERM)
+	if code := r.Exit(t, 30*time.Second); code != 0 {
+		t.Fatalf("exit code %d after SIGTERM", code)
+	}
+}
+
+// Command runs a verb to its end and returns its output and exit code.
+func Command(t *testing.T, args ...string) (string, int) {
+	t.Helper()
+	out, err := exec.CommandContext(context.Background(), Binary(t), args...).CombinedOutput()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return string(out), exit.ExitCode()
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	return string(out), 0
+}
+
+// WaitFor polls cond until it holds.
+func WaitFor(t *testing.T, within time.Duration, what string, cond func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(within)
+	for !cond() {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited %v for %s", within, what)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// Fails waits for the end of the process and demands the exit code, and that it says all of
+// says.
+func (r *Process) Fails(t *testing.T, code int, says ...string) {
+	t.Helper()
+	got := r.Exit(t, 20*time.Second)
+	out := r.Stderr.String()
+	if got != code {
+		t.Errorf("exit code %d, want %d\n%s", got, code, Tail(out, 20))
+	}
+	for _, want := range says {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not said:\n%s", want, Tail(out, 20))
+		}
+	}
+}

@@ -1,0 +1,132 @@
+package rig
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+)
+
+// Recorded returns the newest position record of the rig's relay.
+func (r *Rig) Recorded(t *testing.T) checkpoint.Position {
+	t.Helper()
+	var p checkpoint.Position
+	found := false
+	for _, rec := range r.Kafka.ReadAll(t, relay.PositionTopic) {
+		if string(rec.Key) == r.Slot {
+			Must(t, json.Unmarshal(rec.Value, &p))
+			found = true
+		}
+	}
+	if !found {
+		t.Fatalf("no position of %s in %s", r.Slot, relay.PositionTopic)
+	}
+	return p
+}
+
+// Refused starts the relay and demands that it ends with code and says all of says.
+func (r *Rig) Refused(t *testing.T, code int, says ...string) {
+	t.Helper()
+	Start(t, "run", "-c", r.Config).Fails(t, code, says...)
+}
+
+// GoesOn starts the relay with args and demands that new events arrive.
+func (r *Rig) GoesOn(t *testing.T, args ...string) {
+	t.Helper()
+	process := Start(t, append([]string{"run", "-c", r.Config}, args...)...)
+	process.Logged(t, "streaming")
+	r.Load.Run(t.Context(), t, 500)
+	r.Arrived(t, 30*time.Second)
+	process.Terminate(t)
+}
+
+// Must fails the test if err is not nil.
+func Must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// EnvInt reads a number from the environment.
+func EnvInt(t *testing.T, name string, def int) int {
+	t.Helper()
+	s := os.Getenv(name)
+	if s == "" {
+		return def
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+const (
+	Publication = "outbox_pub" // of every rig
+	SlotPrefix  = "slot_"      // what names of slots begin with
+)
+
+// A Rig is a database with an outbox, a topic, and a ledger that checks every record of the
+// topic as it appears.
+type Rig struct {
+	DB        *pgtest.DB
+	Kafka     *kafkatest.Cluster
+	Topic     string
+	Slot      string
+	Ledger    *Ledger
+	Collector *kafkatest.Collector
+	Config    string // path of the configuration file
+	Load      *Workload
+}
+
+// New prepares db by the binary's own migrate, and a topic with partitions.
+func New(t *testing.T, db *pgtest.DB, cluster *kafkatest.Cluster) *Rig {
+	t.Helper()
+	topic := cluster.Topic(t, 6, nil)
+	r := &Rig{
+		DB: db, Kafka: cluster, Topic: topic, Slot: SlotPrefix + strconv.FormatInt(time.Now().UnixNano(), 36),
+		Ledger: NewLedger(topic), Load: newWorkload(db.DSN),
+	}
+	Migrate(t, db.DSN)
+	r.Config = WriteConfig(t, db.DSN, cluster.Addrs[0], r.Slot, topic, "")
+	r.Collector = cluster.Collect(t, r.record, topic)
+	return r
+}
+
+// Migrate makes the outbox by the binary's own migrate.
+func Migrate(t *testing.T, dsn string) {
+	t.Helper()
+	if out, code := Command(t, "migrate", "up", "--dsn", dsn); code != 0 {
+		t.Fatalf("migrate: exit code %d\n%s", code, out)
+	}
+}
+
+// WriteConfig writes a configuration file, with more lines at its end, and returns its path.
+func WriteConfig(t *testing.T, dsn, broker, slot, topic, more string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "outbox-cdc.yaml")
+	Must(t, os.WriteFile(path, fmt.Appendf(nil, `
+source: {dsn: %q, publication: %s, slot: %s, create: true}
+outbox: {topic: %s}
+sink: {kafka: {brokers: [%q]}}
+%s
+`, dsn, Publication, slot, topic, broker, more), 0o600))
+	return path
+}
+
+// Run starts the relay and waits until it streams.
+func (r *Rig) Run(t *testing.T) *Process {
+	t.Helper()
+	p := Start(t, "run", "-c", r.Config)
+	p.Logged(t, "streaming")
+	return p
+}

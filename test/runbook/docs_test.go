@@ -1,0 +1,115 @@
+package runbook
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+// The index has every page, and every link from one file of the repository to another leads
+// somewhere.
+func TestDocs(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob("../../docs/*.md")
+	rig.Must(t, err)
+	index, err := os.ReadFile("../../docs/README.md")
+	rig.Must(t, err)
+	for _, page := range pages {
+		if name := filepath.Base(page); name != "README.md" && !strings.Contains(string(index), "]("+name+")") {
+			t.Errorf("docs/README.md does not list %s", name)
+		}
+	}
+	links := 0
+	for _, page := range append(pages, "../../README.md", "../../CONTRIBUTING.md", "../../bench/README.md") {
+		text, err := os.ReadFile(page)
+		rig.Must(t, err)
+		for _, link := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(string(text), -1) {
+			path, fragment, _ := strings.Cut(link[1], "#")
+			if strings.Contains(path, "://") {
+				continue
+			}
+			links++
+			to := page
+			if path != "" {
+				to = filepath.Join(filepath.Dir(page), path)
+			}
+			if _, err := os.Stat(to); err != nil {
+				t.Errorf("%s: %s: %v", page, link[1], err)
+			} else if fragment != "" && !hasAnchor(t, to, fragment) {
+				t.Errorf("%s: %s has no such heading", page, link[1])
+			}
+		}
+	}
+	if links < 50 {
+		t.Errorf("only %d links", links)
+	}
+}
+
+func hasAnchor(t *testing.T, page, fragment string) bool {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	rig.Must(t, err)
+	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(string(text), -1) {
+		if anchor(heading[1]) == fragment {
+			return true
+		}
+	}
+	return false
+}
+
+// The statements of the pages that TestOperations does not follow can be run, one page after the
+// other on a database with an outbox; the table that the README shows is the one that migrate makes.
+// (docs/security.md is followed by TestDocumentedRole.)
+func TestDocumentedSQL(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob("../../docs/*.md")
+	rig.Must(t, err)
+	statements := 0
+	for _, page := range append(pages, "../../README.md") {
+		if slices.Contains([]string{"runbook.md", "operations.md", "security.md"}, filepath.Base(page)) {
+			continue
+		}
+		for _, s := range readPage(t, page) {
+			for _, b := range s.blocks {
+				if b.lang == "sql" {
+					statements++
+					tryStatements(t, page, b.text)
+				}
+			}
+		}
+	}
+	if statements < 4 {
+		t.Errorf("only %d blocks of SQL", statements)
+	}
+}
+
+// tryStatements runs a block and takes it back.
+func tryStatements(t *testing.T, page, text string) {
+	t.Helper()
+	const table = `SELECT string_agg(concat_ws(' ', column_name, data_type, is_nullable, is_identity, column_default), ', ' ORDER BY ordinal_position)
+		FROM information_schema.columns WHERE table_name = 'outbox'`
+	db := pgtest.Database(t)
+	rig.Migrate(t, db.DSN)
+	conn := db.Conn(t)
+	made := rig.Ask[string](t, conn, table)
+	_, err := conn.Exec(t.Context(), `BEGIN`)
+	rig.Must(t, err)
+	shown := strings.HasPrefix(text, "CREATE TABLE outbox ")
+	if shown {
+		_, err = conn.Exec(t.Context(), `DROP TABLE outbox`)
+		rig.Must(t, err)
+	}
+	if _, err := conn.Exec(t.Context(), text); err != nil {
+		t.Errorf("%s: %v\n%s", page, err, text)
+	} else if now := rig.Ask[string](t, conn, table); shown && now != made {
+		t.Errorf("%s shows a table with %s\nmigrate makes %s", page, now, made)
+	}
+	_, err = conn.Exec(t.Context(), `ROLLBACK`)
+	rig.Must(t, err)
+}

@@ -1,0 +1,579 @@
+package runbook
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/oracle"
+)
+
+// exitRecipes follow the sections about exit codes.
+func exitRecipes() map[string]recipe {
+	return map[string]recipe{
+		"Runbook":        func(t *testing.T, o *operation, srv *pgserver.Server) { o.on(t, srv).streams(t) },
+		"In ten seconds": inTenSeconds,
+		"The slot":       theSlot,
+		"Exit 0":         stopWithoutKafka,
+		"Exit 1":         unexpected,
+		"Exit 2":         wrongConfiguration,
+
+		"The password is wrong (28P01)":                     wrongPassword,
+		"pg_hba.conf has no line for it (28000)":            noLine,
+		"The role lacks a right (28000, 42501)":             noRight,
+		"wal_level is not logical":                          wrongWALLevel,
+		"No free connection, sender or slot (53300, 53400)": noFreeSender,
+		"setup waits for other transactions (55P03)":        setupWaits,
+		"The slot is of another kind":                       slotOfAnotherKind,
+		"The slot is missing":                               slotMissing,
+		"The slot is lost":                                  slotLost,
+		"Exit 12":                                           slotHeld,
+		"The publication is missing":                        publicationMissing,
+		"The table is not in the publication":               changedPublication(`ALTER PUBLICATION outbox_cdc DROP TABLE outbox`, "has no table"),
+		"The publication does not publish inserts":          changedPublication(`ALTER PUBLICATION outbox_cdc SET (publish = 'update')`, "does not publish inserts"),
+		"A row filter was added":                            rowFilter,
+		"A column is missing":                               columnMissing,
+		"An UPDATE came":                                    updateCame,
+		"A DELETE or TRUNCATE came":                         deleteCame,
+		"Correct the cause":                                 tooLargeForTopic,
+		"Put the row aside":                                 putAside,
+		"Give the transaction up":                           giveUp,
+		"A row that cannot be streamed":                     tooLargeToStream,
+		"The slot was advanced or made anew":                slotMoved,
+		"It is another server":                              anotherServer,
+		"The record cannot be read":                         unreadableRecord,
+		"No broker can be reached":                          noBroker,
+		"Kafka refuses the user":                            userRefused,
+		"Exit 21":                                           fenced,
+	}
+}
+
+func inTenSeconds(t *testing.T, o *operation, srv *pgserver.Server) {
+	r := o.on(t, srv).stream(t)
+	o.delivers(t)
+	o.more = fmt.Sprintf("admin: {listen: %q}\n", r.AdminAt(t))
+	o.configure(t)
+	rig.WaitFor(t, 30*time.Second, "the relay to be ready", func() bool { code, _ := r.Ask(t, "readyz"); return code == http.StatusOK })
+	if out, _ := o.sh(t); !strings.Contains(out, "● Healthy") {
+		t.Errorf("status says:\n%s", out)
+	}
+}
+
+func theSlot(t *testing.T, o *operation, srv *pgserver.Server) {
+	o.on(t, srv).stream(t)
+	o.delivers(t)
+	rows := o.sql(t)
+	if len(rows) != 1 || rows[0]["active"] != "t" || rows[0]["wal_status"] != "reserved" || rows[0]["kept"] == "" {
+		t.Errorf("the slot: %v", rows)
+	}
+}
+
+func stopWithoutKafka(t *testing.T, o *operation, srv *pgserver.Server) {
+	r := o.on(t, srv).stream(t)
+	o.delivers(t)
+	fault := o.fake.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Err: kerr.NotEnoughReplicas, Count: -1})
+	id := o.write(t)
+	rig.Must(t, fault.Wait(t.Context(), 1))
+	r.Signal(t, syscall.SIGTERM)
+	if code := r.Exit(t, 20*time.Second); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	last := rig.Tail(r.Stderr.String(), 1)
+	if !strings.HasPrefix(last, "exit 0 (stopped): slot "+o.slot+" at ") || !strings.HasSuffix(last, "next: start again to go on") {
+		t.Errorf("the last line is %q", last)
+	}
+	fault.Remove()
+	o.stream(t)
+	o.arrived(t, id)
+}
+
+// garbled makes an Insert a message that no server sends.
+func garbled(kind byte, body []byte, pass func([]byte)) {
+	if m := oracle.ParseWAL(body); kind == 'd' && m.Kind == 'I' {
+		body = bytes.Clone(body)
+		body[25] = '!'
+	}
+	pass(body)
+}
+
+func unexpected(t *testing.T, o *operation, srv *pgserver.Server) {
+	o.on(t, srv)
+	proxy, err := oracle.NewWALProxy(srv.Addr(), "", oracle.NewConfirms(oracle.NewJournal(nil)), oracle.Tamper{FromServer: garbled})
+	rig.Must(t, err)
+	defer proxy.Close()
+	o.source = proxy.Addr()
+	o.configure(t)
+	r := o.stream(t)
+	id := o.write(t)
+	code := r.Exit(t, 20*time.Second)
+	out := r.Stderr.String()
+	if last := rig.Tail(out, 1); code != 1 || !strings.HasPrefix(last, "exit 1 (unexpected): slot "+o.slot+" at ") || !strings.Contains(out, `unknown type '!'`) {
+		t.Errorf("exit code %d, want 1:\n%s", code, out)
+	}
+	if out, _ := o.sh(t); !strings.Contains(out, "outbox-cdc") {
+		t.Errorf("the version: %s", out)
+	}
+	if rows := o.sql(t); !strings.HasPrefix(rows[0]["version"], "PostgreSQL ") {
+		t.Errorf("the version: %v", rows)
+	}
+	o.source = srv.Addr()
+	o.configure(t)
+	o.stream(t)
+	o.arrived(t, id)
+}
+
+func wrongConfiguration(t *testing.T, o *operation, srv *pgserver.Server) {
+	o.on(t, srv)
+	o.more = "log: {lvl: debug}\n"
+	o.configure(t)
+	r := o.run(t, runLine)
+	if code := r.Exit(t, 20*time.Second); code != 2 {
+		t.Errorf("exit code %d, want 2", code)
+	}
+	if last := rig.Tail(r.Stderr.String(), 1); !strings.HasPrefix(last, "exit 2 (configuration or usage); next: correct the above") {
+		t.Errorf("the last line is %q", last)
+	}
+	o.more = ""
+	o.configure(t)
+	if out, _ := o.sh(t); !strings.Contains(out, o.slot) || strings.Contains(out, secret) {
+		t.Errorf("the configuration in force:\n%s", out)
+	}
+	o.stream(t)
+}
+
+func wrongPassword(t *testing.T, o *operation, _ *pgserver.Server) {
+	o.on(t, startSource(t, nil))
+	o.exec(t, `ALTER ROLE cdc PASSWORD 'another'`)
+	o.fails(t, 10, "28P01", `as "cdc"`, "ALTER ROLE … PASSWORD")
+	o.names["the one in outbox-cdc.yaml"] = secret
+	o.sql(t)
+	o.stream(t)
+	o.delivers(t)
+}
+
+func noLine(t *testing.T, o *operation, _ *pgserver.Server) {
+	srv := startSource(t, nil)
+	o.on(t, srv)
+	write := func(lines string) {
+		t.Helper()
+		rig.Must(t, srv.WriteFile("pg_hba.conf", []byte("host all postgres 127.0.0.1/32 trust\n"+lines)))
+	}
+	write("host replication cdc 127.0.0.1/32 scram-sha-256\n")
+	o.exec(t, `SELECT pg_reload_conf()`)
+	rig.WaitFor(t, 10*time.Second, "the line to be gone", func() bool { return !o.admitted() })
+	o.fails(t, 10, "no pg_hba.conf entry", `"replication" does not count`)
+	write(o.named(o.take(t, "conf")))
+	o.sql(t)
+	rig.WaitFor(t, 10*time.Second, "the line to be there", o.admitted)
+	o.stream(t)
+	o.delivers(t)
+}
+
+// admitted reports whether role cdc can connect.
+func (o *operation) admitted() bool {
+	conn, err := pgx.Connect(context.Background(), strings.Replace(o.db.DSN, "postgres@", "cdc:"+secret+"@", 1))
+	if err != nil {
+		return false
+	}
+	conn.Close(context.Background())
+	return true
+}
+
+func noRight(t *testing.T, o *operation, _ *pgserver.Server) {
+	o.on(t, startSource(t, nil))
+	for statement, says := range map[string]string{
+		`ALTER ROLE cdc NOLOGIN`:                          "is not permitted to log in",
+		`ALTER ROLE cdc LOGIN NOREPLICATION`:              "ALTER ROLE … REPLICATION",
+		`REVOKE CONNECT ON DATABASE app FROM PUBLIC, cdc`: "GRANT CONNECT",
+	} {
+		o.exec(t, statement)
+		o.fails(t, 10, "cdc", says)
+		o.next = 0
+		o.sql(t)
+	}
+	o.stream(t)
+	o.delivers(t)
+}
+
+func wrongWALLevel(t *testing.T, o *operation, _ *pgserver.Server) {
+	srv := startSource(t, map[string]string{"wal_level": "replica"})
+	o.fake = kafkatest.Fake(t)
+	o.with(t, srv, o.fake.Cluster)
+	o.command(t, `outbox-cdc migrate up --dsn "$OWNER_DSN"`)
+	o.fails(t, 10, "wal_level is replica", "ALTER SYSTEM SET wal_level = logical")
+	o.sql(t)
+	rig.Must(t, srv.Restart(t.Context()))
+	o.setup(t).stream(t)
+	o.delivers(t)
+}
+
+func noFreeSender(t *testing.T, o *operation, _ *pgserver.Server) {
+	srv := startSource(t, map[string]string{"max_wal_senders": "1", "max_replication_slots": "2"})
+	o.patience = 2 * time.Second
+	o.on(t, srv)
+	o.exec(t, `SELECT pg_create_logical_replication_slot('left_behind', 'pgoutput')`)
+	o.db.ReplicationConn(t)
+	o.fails(t, 10, "53300", "max_wal_senders")
+	if rows := o.sql(t); len(rows) != 2 {
+		t.Errorf("slots: %v", rows)
+	}
+	o.sql(t)
+	rig.Must(t, srv.Restart(t.Context()))
+	o.db.ReplicationConn(t)
+	o.sql(t)
+	o.stream(t)
+	o.delivers(t)
+}
+
+func setupWaits(t *testing.T, o *operation, _ *pgserver.Server) {
+	srv := startSource(t, nil)
+	o.fake = kafkatest.Fake(t)
+	o.with(t, srv, o.fake.Cluster)
+	o.command(t, `outbox-cdc migrate up --dsn "$OWNER_DSN"`)
+	o.exec(t, `CREATE TABLE other (i int)`)
+	prepared, open := o.db.Conn(t), o.db.Conn(t)
+	for conn, sql := range map[*pgx.Conn]string{
+		prepared: `BEGIN; INSERT INTO other VALUES (1); PREPARE TRANSACTION 'forgotten'`,
+		open:     `SET application_name = 'forgotten'; BEGIN; INSERT INTO other VALUES (1)`,
+	} {
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if rows := o.sql(t); len(rows) != 1 || rows[0]["pg_terminate_backend"] != "t" {
+		t.Errorf("ended: %v", rows)
+	}
+	o.sql(t)
+	o.sh(t)
+	o.stream(t)
+	o.delivers(t)
+}
+
+func slotOfAnotherKind(t *testing.T, o *operation, srv *pgserver.Server) {
+	o.on(t, srv)
+	o.exec(t, "SELECT pg_drop_replication_slot('outbox_cdc');\nSELECT pg_create_logical_replication_slot('outbox_cdc', 'test_decoding')")
+	o.fails(t, 10, "outbox_cdc", "test_decoding", "choose another name")
+	o.streams(t)
+}
+
+// lose streams until the record has a snapshot, stops the relay, and runs statements; what is
+// written behind them is not delivered. It returns that and the snapshot.
+func (o *operation) lose(t *testing.T, statements string) (id string) {
+	t.Helper()
+	r := o.stream(t)
+	o.delivers(t)
+	rig.WaitFor(t, 20*time.Second, "a snapshot to be recorded", func() bool {
+		p := recordedPosition(t, o.kafka, o.slot)
+		if p == nil || len(p.Snapshots) == 0 {
+			return false
+		}
+		o.names["740:745:741"] = p.Snapshots[0].Text
+		return true
+	})
+	r.Terminate(t)
+	o.exec(t, statements)
+	return o.write(t)
+}
+
+// sendAgain follows the section about that, and demands that the row arrives which was lost.
+func (o *operation) sendAgain(t *testing.T, lost string) {
+	t.Helper()
+	o.delivers(t)
+	if o.events.has(lost) {
+		t.Error("the row was not lost")
+	}
+	o.follow(t, "Send rows again", func(o *operation) {
+		o.take(t, "sh")
+		o.sh(t)
+	})
+	o.arrived(t, lost)
+	o.delivers(t)
+}
+
+// beginAnew follows the section about that.
+func (o *operation) beginAnew(t *testing.T) {
+	t.Helper()
+	o.follow(t, "Begin anew", func(o *operation) { o.streams(t) })
+}
+
+func slotMissing(t *testing.T, o *operation, srv *pgserver.Server) {
+	lost := o.on(t, srv).lose(t, `SELECT pg_drop_replication_slot('outbox_cdc')`)
+	o.fails(t, 11, `slot "outbox_cdc" does not exist`, "outbox-cdc setup")
+	o.streams(t)
+	o.sendAgain(t, lost)
+}
+
+func slotLost(t *testing.T, o *operation, _ *pgserver.Server) {
+	o.on(t, startSource(t, map[string]string{"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB"}))
+	lost := o.lose(t, `SELECT 1`)
+	for range 3 {
+		o.exec(t, "SELECT pg_switch_wal();\nCREATE TABLE junk AS SELECT generate_series(1, 1000);\nDROP TABLE junk")
+	}
+	o.exec(t, `CHECKPOINT`)
+	o.fails(t, 11, `slot "outbox_cdc" is invalidated`, "outbox-cdc setup --drop")
+	o.beginAnew(t)
+	o.sendAgain(t, lost)
+}
+
+func slotHeld(t *testing.T, o *operation, srv *pgserver.Server) {
+	frozen := o.on(t, srv).stream(t)
+	o.delivers(t)
+	frozen.Signal(t, syscall.SIGSTOP)
+	t.Cleanup(func() { frozen.Signal(t, syscall.SIGCONT) })
+	impatient := runLine + " --set source.wait_for_slot=false"
+	o.ends(t, o.run(t, impatient), 12, "outbox_cdc", "is active")
+	if rows := o.sql(t); len(rows) != 1 || rows[0]["application_name"] != "outbox-cdc" {
+		t.Errorf("the holder: %v", rows)
+	}
+	o.sql(t)
+	rig.WaitFor(t, 10*time.Second, "the slot to be free", func() bool {
+		return o.exec(t, `SELECT active FROM pg_replication_slots WHERE slot_name = 'outbox_cdc'`)[0]["active"] == "f"
+	})
+	r := o.run(t, impatient)
+	r.Logged(t, "msg=streaming")
+	o.delivers(t)
+}
+
+func publicationMissing(t *testing.T, o *operation, srv *pgserver.Server) {
+	r := o.on(t, srv).stream(t)
+	o.delivers(t)
+	r.Terminate(t)
+	o.exec(t, `DROP PUBLICATION outbox_cdc`)
+	o.fails(t, 13, `publication "outbox_cdc" does not exist`, "outbox-cdc setup")
+	o.sql(t)
+	lost := o.lose(t, `DROP PUBLICATION outbox_cdc`)
+	o.next = 0
+	o.sql(t)
+	reached(t, o.fails(t, 13, "creating it again does not help"))
+	o.beginAnew(t)
+	o.sendAgain(t, lost)
+}
+
+// changedPublication is for a change that is seen at the start, and mended by a statement.
+func changedPublication(change, says string) recipe {
+	return func(t *testing.T, o *operation, srv *pgserver.Server) {
+		lost := o.on(t, srv).lose(t, change)
+		o.fails(t, 13, `publication "outbox_cdc" `+says, "ALTER PUBLICATION")
+		o.sql(t)
+		o.stream(t)
+		o.sendAgain(t, lost)
+	}
+}
+
+func rowFilter(t *testing.T, o *operation, srv *pgserver.Server) {
+	if srv.Install().Major < 15 {
+		return // which has no row filters
+	}
+	r := o.on(t, srv).stream(t)
+	o.delivers(t)
+	o.exec(t, `ALTER PUBLICATION outbox_cdc SET TABLE outbox WHERE (id <> '00000000-0000-0000-0000-000000000000')`)
+	reached(t, o.ends(t, r, 13, "has another row filter", "SET TABLE")) // when the catalog is looked at the next time
+	o.sql(t)
+	o.stream(t)
+	o.delivers(t)
+}
+
+func columnMissing(t *testing.T, o *operation, srv *pgserver.Server) {
+	still := o.on(t, srv).lose(t, `SELECT 1`)
+	o.exec(t, `ALTER TABLE outbox RENAME COLUMN payload TO body`)
+	lost := pgtest.QueryRow[string](t, o.db, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, body)
+		VALUES (gen_random_uuid(), 'order', 'k', 'T', '{}') RETURNING id::text`)
+	o.fails(t, 13, `no column "payload"`, "outbox.columns.payload", "body")
+	o.sql(t)
+	reached(t, o.fails(t, 13, `no column "payload"`)) // the row has the columns it was written with
+	o.arrived(t, still)
+	o.beginAnew(t)
+	o.sendAgain(t, lost)
+}
+
+func updateCame(t *testing.T, o *operation, srv *pgserver.Server) {
+	o.on(t, srv)
+	o.exec(t, `ALTER PUBLICATION outbox_cdc SET (publish = 'insert, update')`)
+	r := o.stream(t)
+	r.Logged(t, "the publication also sends UPDATEs")
+	o.delivers(t)
+	o.exec(t, `UPDATE outbox SET payload = '{"n": 2}'`)
+	o.letPosition(t, o.ends(t, r, 13, "UPDATE of public.outbox", "ALTER PUBLICATION outbox_cdc SET (publish = 'insert')"))
+	o.sql(t)
+	reached(t, o.fails(t, 13, "UPDATE of public.outbox")) // it is in the log
+	o.advances(t)
+	o.streams(t)
+}
+
+// advances runs the next block, which moves the slot, and demands that the relay asks for
+// --accept-gap.
+func (o *operation) advances(t *testing.T) {
+	t.Helper()
+	o.sql(t)
+	reached(t, o.fails(t, 15, "--accept-gap"))
+}
+
+func deleteCame(t *testing.T, o *operation, srv *pgserver.Server) {
+	r := o.on(t, srv).stream(t)
+	o.delivers(t)
+	o.exec(t, "ALTER PUBLICATION outbox_cdc SET (publish = 'insert, delete');\nDELETE FROM outbox")
+	o.ends(t, r, 13, "DELETE of public.outbox", "Start again")
+	o.stream(t)
+	o.delivers(t)
+	o.sql(t)
+	o.exec(t, `DELETE FROM outbox`)
+	o.delivers(t)
+}
+
+func tooLargeForTopic(t *testing.T, o *operation, srv *pgserver.Server) {
+	r := o.on(t, srv).stream(t)
+	o.delivers(t)
+	id := pgtest.QueryRow[string](t, o.db, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
+		VALUES (gen_random_uuid(), 'order', 'k', 'T', jsonb_build_object('big', repeat('x', 2000000))) RETURNING id::text`)
+	reached(t, o.ends(t, r, 14, id, topic, "max.message.bytes", "on_bad_record=dead-letter"))
+	o.sh(t)
+	o.stream(t)
+	o.arrived(t, id)
+	o.delivers(t)
+}
+
+// badRow has the relay end at a row that can never be a record.
+func (o *operation) badRow(t *testing.T) (id string) {
+	t.Helper()
+	r := o.stream(t)
+	o.delivers(t)
+	id = o.insert(t, "no such topic!")
+	out := o.ends(t, r, 14, id, "topic name")
+	reached(t, out)
+	o.letPosition(t, out)
+	if !strings.Contains(out, o.named(`SELECT pg_replication_slot_advance('outbox_cdc', '0/1A2B3C8'::pg_lsn + 1)`)) {
+		t.Errorf("the statement that gives the transaction up is not there:\n%s", out)
+	}
+	return id
+}
+
+func putAside(t *testing.T, o *operation, srv *pgserver.Server) {
+	id := o.onBroker(t, srv).badRow(t)
+	o.streams(t).Terminate(t)
+	letters := o.kafka.ReadN(t, 1, o.named("outbox.dead-letter"))
+	if len(letters) != 1 || rig.Header(letters[0], "dead_letter_column_id") != id && rig.Header(letters[0], "id") != id {
+		t.Errorf("dead letters: %v", letters)
+	}
+	o.stream(t)
+	o.delivers(t)
+}
+
+func giveUp(t *testing.T, o *operation, srv *pgserver.Server) {
+	o.on(t, srv).badRow(t)
+	o.advances(t)
+	o.streams(t)
+}
+
+func tooLargeToStream(t *testing.T, o *operation, srv *pgserver.Server) {
+	r := o.on(t, srv).stream(t)
+	o.delivers(t)
+	o.exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
+		VALUES (gen_random_uuid(), 'order', 'k', 'T', jsonb_build_object('big', repeat('x', 68000000)))`)
+	behind := o.write(t)
+	out := o.ends(t, r, 14, "exceeds the limit", "whatever on_bad_record says")
+	reached(t, out)
+	o.letPosition(t, out)
+	o.advances(t)
+	o.streams(t)
+	o.arrived(t, behind)
+}
+
+func slotMoved(t *testing.T, o *operation, srv *pgserver.Server) {
+	lost := o.on(t, srv).lose(t, "SELECT pg_drop_replication_slot('outbox_cdc')")
+	o.exec(t, `SELECT pg_create_logical_replication_slot('outbox_cdc', 'pgoutput')`)
+	reached(t, o.fails(t, 15, "outbox_cdc", "made anew by somebody else", "--accept-gap"))
+	o.streams(t)
+	o.sendAgain(t, lost)
+}
+
+func anotherServer(t *testing.T, o *operation, srv *pgserver.Server) {
+	r := o.on(t, srv).stream(t)
+	o.delivers(t)
+	r.Terminate(t)
+	o.moves(t)
+	if rows := o.sql(t); len(rows) != 1 || rows[0]["system_identifier"] == "" {
+		t.Errorf("the server: %v", rows)
+	}
+	o.streams(t)
+}
+
+// moves has source.dsn lead to a new server with the same objects, where the relay refuses to
+// go on.
+func (o *operation) moves(t *testing.T) {
+	t.Helper()
+	other := startSource(t, nil)
+	admin := &pgtest.DB{DSN: other.DSN("postgres")}
+	admin.Exec(t, `CREATE DATABASE `+o.db.Name)
+	o.db = &pgtest.DB{Name: o.db.Name, DSN: other.DSN(o.db.Name), Server: other}
+	o.source = other.Addr()
+	o.configure(t)
+	o.setup(t)
+	reached(t, o.fails(t, 15, "the record is of system", "--accept-gap"))
+}
+
+func unreadableRecord(t *testing.T, o *operation, srv *pgserver.Server) {
+	r := o.on(t, srv).stream(t)
+	o.delivers(t)
+	r.Terminate(t)
+	client := o.kafka.Client(t)
+	rig.Must(t, client.ProduceSync(t.Context(), &kgo.Record{
+		Topic: relay.PositionTopic, Key: []byte(o.slot), Value: []byte(`{"version": 99}`),
+	}).FirstErr())
+	o.fails(t, 15, "the position record cannot be read", "position_topic")
+	o.streams(t)
+}
+
+func noBroker(t *testing.T, o *operation, srv *pgserver.Server) {
+	o.on(t, srv)
+	dead := rig.ClosedPort(t)
+	o.broker, o.patience = dead, time.Second
+	o.configure(t)
+	o.fails(t, 20, dead, "sink.kafka.brokers", "Kafka at "+dead)
+	o.broker, o.patience = o.kafka.Addrs[0], 0
+	o.configure(t)
+	o.stream(t)
+	o.delivers(t)
+}
+
+func userRefused(t *testing.T, o *operation, srv *pgserver.Server) {
+	broker := kafkatest.Start(t, kafkatest.Config{
+		Users: map[string]string{"cdc": secret},
+		Properties: map[string]string{
+			"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+			"super.users":           "User:ANONYMOUS",
+		},
+	})
+	o.with(t, srv, broker.Cluster).setup(t)
+	o.broker, o.login = broker.SASLAddr(), ", sasl: {mechanism: SCRAM-SHA-512, user: cdc, password: "+secret+"}"
+	o.configure(t)
+	o.fails(t, 20, "AUTHORIZATION_FAILED", "Create, Describe")
+	o.sh(t)
+	o.stream(t)
+	o.delivers(t)
+}
+
+func fenced(t *testing.T, o *operation, srv *pgserver.Server) {
+	r := o.on(t, srv).stream(t)
+	o.delivers(t)
+	o.fake.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Err: kerr.ProducerFenced})
+	id := o.write(t)
+	reached(t, o.ends(t, r, 21, "PRODUCER_FENCED"))
+	o.stream(t)
+	o.arrived(t, id)
+}

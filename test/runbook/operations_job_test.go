@@ -1,0 +1,247 @@
+package runbook
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+// jobRecipes follow the sections about routine work.
+func jobRecipes() map[string]recipe {
+	return map[string]recipe{
+		"See how it is":              seeStatus,
+		"See what would be produced": seeTail,
+		"Upgrade the relay":          upgradeRelay,
+		"Upgrade Postgres to a new major version, or move to another server": moveSource,
+		"Rotate the password":             rotatePassword,
+		"Fail over to a standby":          failover,
+		"Move to another Kafka cluster":   moveSink,
+		"Add partitions":                  addPartitions,
+		"Remove delivered rows":           deleteRows,
+		"Begin anew":                      beginAnew,
+		"Send rows again":                 sendRowsAgain,
+		"Send again what was put aside":   sendPutAside,
+		"Long transactions":               longTransactions,
+		"Limit the log that a slot keeps": limitLog,
+		"The disk of Postgres is full":    releaseLog,
+		"Remove everything":               removeEverything,
+	}
+}
+
+func upgradeRelay(t *testing.T, o *operation, srv *pgserver.Server) {
+	old := o.on(t, srv).stream(t)
+	o.delivers(t)
+	_, young := o.sh(t)
+	young.Logged(t, "waiting for the source")
+	o.delivers(t)
+	old.Terminate(t)
+	young.Logged(t, "msg=streaming")
+	o.delivers(t)
+	o.once(t)
+}
+
+// once demands that no record came twice.
+func (o *operation) once(t *testing.T) {
+	t.Helper()
+	o.events.mu.Lock()
+	defer o.events.mu.Unlock()
+	for id, n := range o.events.ids {
+		if n > 1 {
+			t.Errorf("%s came %d times", id, n)
+		}
+	}
+}
+
+func moveSource(t *testing.T, o *operation, srv *pgserver.Server) {
+	r := o.on(t, srv).stream(t)
+	o.delivers(t)
+	rig.WaitFor(t, 10*time.Second, "everything to be delivered", func() bool {
+		o.next = 0
+		return o.sql(t)[0]["delivered"] == "t"
+	})
+	r.Terminate(t)
+	other := startSource(t, nil)
+	(&pgtest.DB{DSN: other.DSN("postgres")}).Exec(t, `CREATE DATABASE `+o.db.Name)
+	o.db = &pgtest.DB{Name: o.db.Name, DSN: other.DSN(o.db.Name), Server: other}
+	o.source = other.Addr()
+	o.configure(t)
+	o.streams(t)
+	o.once(t)
+}
+
+func rotatePassword(t *testing.T, o *operation, _ *pgserver.Server) {
+	r := o.on(t, startSource(t, nil)).stream(t)
+	o.delivers(t)
+	o.password = "another-one"
+	o.names["the new one"] = o.password
+	o.configure(t)
+	o.sql(t)
+	o.delivers(t)
+	r.Signal(t, syscall.SIGHUP)
+	r.Logged(t, `msg="configuration reloaded"`)
+	o.exec(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_replication WHERE usename = 'cdc'`)
+	o.delivers(t)
+	r.Terminate(t)
+	o.once(t)
+}
+
+func failover(t *testing.T, o *operation, srv *pgserver.Server) {
+	o.on(t, srv)
+	command := o.named(o.take(t, "sql"))
+	if srv.Install().Major < 17 {
+		t.Log("Postgres has this from 17 on")
+		o.take(t, "sql")
+		return
+	}
+	cfg := o.db.Config(t)
+	cfg.RuntimeParams["replication"] = "database"
+	conn, err := pgconn.ConnectConfig(t.Context(), cfg)
+	rig.Must(t, err)
+	defer conn.Close(t.Context())
+	_, err = conn.Exec(t.Context(), command).ReadAll()
+	rig.Must(t, err)
+	if rows := o.exec(t, `SELECT failover FROM pg_replication_slots WHERE slot_name = 'outbox_cdc'`); rows[0]["failover"] != "t" {
+		t.Errorf("the slot: %v", rows)
+	}
+	if rows := o.sql(t); rows[0]["ready"] != "f" {
+		t.Errorf("on the primary: %v", rows)
+	}
+	o.stream(t)
+	o.delivers(t)
+}
+
+func moveSink(t *testing.T, o *operation, srv *pgserver.Server) {
+	r := o.on(t, srv).stream(t)
+	o.delivers(t)
+	r.Terminate(t)
+	waiting := o.write(t)
+	other := kafkatest.Fake(t)
+	other.CreateTopic(t, topic, 1, nil)
+	o.events = collectEvents(t, other.Cluster, topic)
+	o.names["$NEW_BROKERS"] = other.Addrs[0]
+	o.streams(t)
+	o.arrived(t, waiting)
+	o.once(t)
+}
+
+func addPartitions(t *testing.T, o *operation, srv *pgserver.Server) {
+	o.on(t, srv).stream(t)
+	o.delivers(t)
+	o.sh(t)
+	topics, err := o.kafka.Admin(t).ListTopics(t.Context(), topic)
+	rig.Must(t, err)
+	if n := len(topics[topic].Partitions); n != 12 {
+		t.Errorf("%d partitions", n)
+	}
+	o.delivers(t)
+}
+
+func deleteRows(t *testing.T, o *operation, srv *pgserver.Server) {
+	r := o.on(t, srv).stream(t)
+	o.delivers(t)
+	o.exec(t, `UPDATE outbox SET created_at = created_at - interval '8 days'`)
+	o.delivers(t)
+	if out, _ := o.sh(t); !strings.HasPrefix(out, "public.outbox: 1 rows from before ") || !strings.Contains(out, " deleted; delivered up to ") {
+		t.Errorf("prune said %q", out)
+	}
+	if rows := o.exec(t, `SELECT count(*) FROM outbox`); rows[0]["count"] != "1" {
+		t.Errorf("rows left: %v", rows)
+	}
+	o.delivers(t)
+	r.Terminate(t)
+	o.once(t)
+}
+
+func beginAnew(t *testing.T, o *operation, srv *pgserver.Server) {
+	r := o.on(t, srv).stream(t)
+	o.delivers(t)
+	r.Terminate(t)
+	o.streams(t)
+}
+
+func sendRowsAgain(t *testing.T, o *operation, srv *pgserver.Server) {
+	lost := o.onBroker(t, srv).lose(t, `SELECT pg_drop_replication_slot('outbox_cdc')`)
+	rig.WaitFor(t, 3*time.Minute, "the record to be printed", func() bool { // a busy machine may take longer than the command waits
+		o.next = 0
+		out, _ := o.sh(t)
+		return strings.Contains(out, o.slot+"\t{") && strings.Contains(out, `"snapshot":"`+o.names["740:745:741"]+`"`)
+	})
+	o.setup(t)
+	o.run(t, runLine+" --accept-gap").Logged(t, "msg=streaming")
+	o.delivers(t)
+	o.sh(t)
+	o.arrived(t, lost)
+}
+
+func sendPutAside(t *testing.T, o *operation, srv *pgserver.Server) {
+	const letters = "outbox.dead-letter"
+	o.on(t, srv)
+	o.fake.CreateTopic(t, letters, 1, nil)
+	o.more = "on_bad_record: dead-letter\n"
+	o.configure(t)
+	r := o.stream(t)
+	id := o.insert(t, "no such topic!")
+	o.fake.ReadN(t, 1, letters)
+	r.Terminate(t)
+	if out, _ := o.sh(t); !strings.Contains(out, "column     id: "+id) {
+		t.Errorf("the row is not shown:\n%s", out)
+	}
+	o.more += "outbox: {topic: " + topic + "}\n"
+	o.configure(t)
+	if out, _ := o.sh(t); !strings.Contains(out, "1 sent again, 0 stay") {
+		t.Errorf("the row is not sent:\n%s", out)
+	}
+	o.arrived(t, id)
+}
+
+func longTransactions(t *testing.T, o *operation, _ *pgserver.Server) {
+	o.on(t, startSource(t, nil))
+	conn := o.db.Conn(t)
+	_, err := conn.Exec(t.Context(), `BEGIN; INSERT INTO outbox (id, aggregatetype, aggregateid, type) VALUES (gen_random_uuid(), 'order', 'k', 'T'); PREPARE TRANSACTION 'forgotten'`)
+	rig.Must(t, err)
+	if rows := o.sql(t); len(rows) != 1 || rows[0]["gid"] != "forgotten" {
+		t.Errorf("prepared transactions: %v", rows)
+	}
+	o.exec(t, `ROLLBACK PREPARED 'forgotten'`)
+}
+
+func limitLog(t *testing.T, o *operation, _ *pgserver.Server) {
+	o.on(t, startSource(t, nil)).sql(t)
+	rig.WaitFor(t, 10*time.Second, "the limit to be in force", func() bool {
+		return o.exec(t, `SHOW max_slot_wal_keep_size`)[0]["max_slot_wal_keep_size"] == "50GB"
+	})
+	o.stream(t)
+	if rows := o.exec(t, `SELECT safe_wal_size > 50e9 AS enough FROM pg_replication_slots WHERE slot_name = 'outbox_cdc'`); rows[0]["enough"] != "t" {
+		t.Errorf("the slot: %v", rows)
+	}
+}
+
+func releaseLog(t *testing.T, o *operation, srv *pgserver.Server) {
+	lost := o.on(t, srv).lose(t, `SELECT 1`)
+	o.sql(t)
+	o.fails(t, 11, "outbox_cdc")
+	o.follow(t, "The slot is missing", func(o *operation) { o.streams(t) })
+	o.sendAgain(t, lost)
+}
+
+func removeEverything(t *testing.T, o *operation, srv *pgserver.Server) {
+	r := o.on(t, srv).stream(t)
+	o.delivers(t)
+	r.Terminate(t)
+	o.sh(t)
+	left := o.exec(t, `SELECT (SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'outbox_cdc') +
+		(SELECT count(*) FROM pg_publication) + (SELECT count(*) FROM pg_class WHERE relname = 'outbox') AS objects`)
+	if left[0]["objects"] != "0" {
+		t.Errorf("left: %v", left)
+	}
+	o.setup(t)
+	reached(t, o.fails(t, 15, "--accept-gap"))
+}

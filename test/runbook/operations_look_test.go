@@ -1,0 +1,36 @@
+package runbook
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+func seeStatus(t *testing.T, o *operation, srv *pgserver.Server) {
+	r := o.on(t, srv).stream(t)
+	o.delivers(t)
+	rig.WaitFor(t, 30*time.Second, "the relay to be ready", func() bool { code, _ := r.Ask(t, "readyz"); return code == http.StatusOK })
+	o.names["relay.example.com:9187"] = r.AdminAt(t)
+	if out, _ := o.sh(t); !strings.Contains(out, "● Healthy") || !strings.Contains(out, "Slot "+o.slot) || !strings.Contains(out, topic) {
+		t.Errorf("status says:\n%s", out)
+	}
+	r.Terminate(t)
+}
+
+func seeTail(t *testing.T, o *operation, srv *pgserver.Server) {
+	o.on(t, srv)
+	id := o.write(t)
+	for range 2 {
+		o.next = 0
+		if out, _ := o.sh(t); !strings.Contains(out, "topic   "+topic) || !strings.Contains(out, "id: "+id) {
+			t.Errorf("tail does not show %s:\n%s", id, out)
+		}
+	}
+	o.stream(t)
+	o.arrived(t, id)
+	o.once(t)
+}

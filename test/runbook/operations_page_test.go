@@ -1,0 +1,198 @@
+package runbook
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+// Every exit code has a section and a row, and everything is explained that the live page and status
+// have as their verdict, and that the relay logs as a warning or an error.
+func TestRunbook(t *testing.T) {
+	data, err := os.ReadFile("../../docs/runbook.md")
+	rig.Must(t, err)
+	text := string(data)
+	anchors := map[string]bool{}
+	for _, s := range readPage(t, "../../docs/runbook.md") {
+		anchors[anchor(s.title)] = true
+	}
+	for _, code := range exitCodes(t) {
+		if !anchors["exit-"+code] {
+			t.Errorf("exit code %s has no section", code)
+		}
+		if !strings.Contains(text, "\n| ["+code+"](#exit-"+code+") |") {
+			t.Errorf("exit code %s has no row", code)
+		}
+	}
+	for _, verdict := range verdicts(t) {
+		if !strings.Contains(text, "`"+verdict+"`") {
+			t.Errorf("the page does not explain %q", verdict)
+		}
+	}
+	lines := loggedLines(t)
+	if len(lines) < 30 {
+		t.Errorf("only %d lines are logged: %q", len(lines), lines)
+	}
+	for _, line := range lines {
+		if !strings.Contains(text, "`"+line) {
+			t.Errorf("the page does not explain %q", line)
+		}
+	}
+	_, tables, _ := strings.Cut(text, "\n## Log lines\n")
+	for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(tables, -1) {
+		if !slices.ContainsFunc(lines, func(line string) bool { return strings.HasPrefix(row[1], line) }) {
+			t.Errorf("nothing logs %q any more", row[1])
+		}
+	}
+}
+
+// anchor is how a heading is linked to.
+func anchor(title string) string {
+	kept := strings.Map(func(r rune) rune {
+		if strings.ContainsRune(" -_", r) || r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return -1
+	}, strings.ToLower(title))
+	return strings.ReplaceAll(kept, " ", "-")
+}
+
+// verdicts reads from the code what the live page and status say of a relay.
+func verdicts(t *testing.T) []string {
+	t.Helper()
+	var all []string
+	for file, verdict := range map[string]string{
+		"../../internal/admin/page.html":   `\['(?:good|warn|bad)', '([^']+)'`,
+		"../../internal/status/verdict.go": `Verdict\{\s*(?:Good|Warn|Bad), "([^"]+)"`,
+	} {
+		text, err := os.ReadFile(file)
+		rig.Must(t, err)
+		found := regexp.MustCompile(verdict).FindAllStringSubmatch(string(text), -1)
+		if len(found) < 6 {
+			t.Errorf("only %d verdicts in %s", len(found), file)
+		}
+		for _, one := range found {
+			all = append(all, one[1])
+		}
+	}
+	return append(all, "The slot is lost", "The slot is about to be lost") // which the page puts together
+}
+
+// exitCodes reads the codes from where they are declared.
+func exitCodes(t *testing.T) []string {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "../../internal/relay/errors.go", nil, 0)
+	rig.Must(t, err)
+	var codes []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		if spec, ok := n.(*ast.ValueSpec); ok && strings.HasPrefix(spec.Names[0].Name, "Exit") {
+			codes = append(codes, spec.Values[0].(*ast.BasicLit).Value)
+		}
+		return true
+	})
+	if len(codes) != 10+1 {
+		t.Errorf("exit codes %v", codes)
+	}
+	return codes
+}
+
+// loggedLines reads from the code what is logged as a warning or an error, and what the
+// catalog watch warns of, each as it begins.
+func loggedLines(t *testing.T) []string {
+	t.Helper()
+	var lines []string
+	rig.Must(t, filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && slices.Contains([]string{".git", "test", "bench", "kafkatest", "pgtest", "demo", "deploy", "check", "prune", "inbox", "examples"}, d.Name()) {
+			return filepath.SkipDir
+		}
+		if filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if line := warning(n); line != "" {
+				lines = append(lines, line)
+			}
+			return true
+		})
+		return nil
+	}))
+	slices.Sort(lines)
+	return slices.Compact(lines)
+}
+
+// warning returns how the warning begins that n makes, up to its first clause; empty if n makes
+// none.
+func warning(n ast.Node) string {
+	var text ast.Expr
+	switch n := n.(type) {
+	case *ast.CallExpr:
+		text = warned(n)
+	case *ast.CompositeLit: // catalog.Warning
+		fields := map[string]ast.Expr{}
+		for _, e := range n.Elts {
+			if field, ok := e.(*ast.KeyValueExpr); ok {
+				if name, ok := field.Key.(*ast.Ident); ok {
+					fields[name.Name] = field.Value
+				}
+			}
+		}
+		if fields["Object"] != nil {
+			text = fields["Text"]
+		}
+	}
+	for {
+		switch e := text.(type) {
+		case *ast.BinaryExpr:
+			text = e.X
+		case *ast.CallExpr: // fmt.Sprintf
+			text = e.Args[0]
+		case *ast.BasicLit:
+			line, err := strconv.Unquote(e.Value)
+			if err != nil {
+				return ""
+			}
+			line, _, _ = strings.Cut(line, ":")
+			line, _, _ = strings.Cut(line, ";")
+			return regexp.MustCompile(`%[a-z]`).ReplaceAllString(strings.TrimSpace(line), "…")
+		default:
+			return ""
+		}
+	}
+}
+
+// warned returns the text of a call that logs a warning or an error, or that notes one; nil
+// if it is another.
+func warned(call *ast.CallExpr) ast.Expr {
+	method, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok {
+		return nil
+	}
+	switch name := method.Sel.Name; {
+	case name == "WarnContext" || name == "ErrorContext" || name == "warn":
+		return call.Args[1]
+	case (name == "Warn" || name == "Error") && len(call.Args) > 0:
+		return call.Args[0]
+	case name == "Log" || name == "LogAttrs":
+		if level, ok := call.Args[1].(*ast.SelectorExpr); !ok || level.Sel.Name != "LevelInfo" && level.Sel.Name != "LevelDebug" {
+			return call.Args[2]
+		}
+	}
+	return nil
+}

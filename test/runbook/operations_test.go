@@ -1,0 +1,453 @@
+package runbook
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+// What docs/runbook.md and docs/operations.md tell an operator to type is typed here, in the state
+// that it is meant for. A section with statements that nobody tries is an error, and so is a trial of
+// a section that is not there.
+func TestOperations(t *testing.T) {
+	page := readPages(t)
+	recipes := maps.Clone(exitRecipes())
+	maps.Copy(recipes, jobRecipes())
+	srv := startSource(t, nil)
+	for _, s := range page {
+		recipe := recipes[s.title]
+		delete(recipes, s.title)
+		if recipe == nil {
+			if len(s.blocks) > 0 {
+				t.Errorf("nobody tries what %q says", s.title)
+			}
+			continue
+		}
+		t.Run(s.title, func(t *testing.T) {
+			t.Parallel()
+			o := &operation{page: page, section: s, names: map[string]string{}}
+			recipe(t, o, srv)
+			if left := len(o.section.blocks) - o.next; left != 0 {
+				t.Errorf("%d blocks were not tried", left)
+			}
+		})
+	}
+	for title := range recipes {
+		t.Errorf("no page has a section %q", title)
+	}
+}
+
+// A section is a heading of the page and what is typed under it.
+type section struct {
+	title  string
+	blocks []block
+}
+
+// A block is fenced code.
+type block struct{ lang, text string }
+
+// readPages returns the sections of the runbook and of the page about routine work.
+func readPages(t *testing.T) []section {
+	t.Helper()
+	return append(readPage(t, "../../docs/runbook.md"), readPage(t, "../../docs/operations.md")...)
+}
+
+func readPage(t *testing.T, file string) []section {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	rig.Must(t, err)
+	var page []section
+	var open *block
+	for line := range strings.Lines(string(data)) {
+		heading, isHeading := strings.CutPrefix(strings.TrimLeft(line, "#"), " ")
+		lang, isFence := strings.CutPrefix(line, "```")
+		switch {
+		case isFence && open == nil:
+			s := &page[len(page)-1]
+			s.blocks = append(s.blocks, block{lang: strings.TrimSpace(lang)})
+			open = &s.blocks[len(s.blocks)-1]
+		case isFence:
+			open = nil
+		case open != nil:
+			open.text += line
+		case strings.HasPrefix(line, "#") && isHeading:
+			page = append(page, section{title: strings.TrimSpace(heading)})
+		}
+	}
+	return page
+}
+
+// secret is the password of role cdc.
+const secret = "the-right-one"
+
+// hba lets the superuser in as he is, and cdc with his password.
+const hba = "host all postgres 127.0.0.1/32 trust\nhost all cdc 127.0.0.1/32 scram-sha-256\n"
+
+// startSource starts a server with the role that the page is about.
+func startSource(t *testing.T, settings map[string]string) *pgserver.Server {
+	t.Helper()
+	srv := pgtest.Start(t, pgserver.Config{Settings: settings})
+	admin := &pgtest.DB{DSN: srv.DSN("postgres")}
+	admin.Exec(t, `CREATE ROLE cdc LOGIN REPLICATION PASSWORD '`+secret+`'`)
+	rig.Must(t, srv.WriteFile("pg_hba.conf", []byte(hba)))
+	admin.Exec(t, `SELECT pg_reload_conf()`)
+	return srv
+}
+
+// A recipe brings servers into the state that a section is about, and follows it.
+type recipe func(t *testing.T, o *operation, srv *pgserver.Server)
+
+// An operation is somebody following the page: a database, a Kafka, a configuration, and the
+// place in the page. Names of the page stand for others in the database, as names says.
+type operation struct {
+	page    []section
+	section section
+	next    int // block
+
+	db        *pgtest.DB
+	kafka     *kafkatest.Cluster
+	fake      *kafkatest.FakeCluster // kafka, if it is its own
+	dir       string                 // where outbox-cdc.yaml is
+	slot      string                 // and publication
+	aggregate string                 // type of the events
+	names     map[string]string
+	events    *events
+
+	source, password, broker, login, more string // of the configuration
+
+	patience time.Duration // startup_timeout
+}
+
+// order is the aggregate type of events, and topic where they go, where the page is followed
+// on a Kafka of its own.
+const (
+	order = "order"
+	topic = "outbox.event." + order
+)
+
+// on prepares an outbox on srv, with publication and slot, and the relay's configuration.
+func (o *operation) on(t *testing.T, srv *pgserver.Server) *operation {
+	t.Helper()
+	o.fake = kafkatest.Fake(t)
+	return o.with(t, srv, o.fake.Cluster).setup(t)
+}
+
+// onBroker is on with the real broker that all tests share.
+func (o *operation) onBroker(t *testing.T, srv *pgserver.Server) *operation {
+	t.Helper()
+	o.aggregate = kafkatest.UniqueName(t)
+	dead := "dead-" + o.aggregate
+	maps.Copy(o.names, map[string]string{topic: "outbox.event." + o.aggregate, "outbox.dead-letter": dead})
+	o.more = "dead_letter_topic: " + dead + "\n"
+	broker := kafkatest.Broker(t)
+	broker.DeleteTopics(t, dead)
+	return o.with(t, srv, broker).setup(t)
+}
+
+// with is on without publication and slot, and with another Kafka.
+func (o *operation) with(t *testing.T, srv *pgserver.Server, cluster *kafkatest.Cluster) *operation {
+	t.Helper()
+	o.db, o.kafka, o.dir = pgtest.DatabaseOn(t, srv), cluster, t.TempDir()
+	o.slot = o.db.Name
+	maps.Copy(o.names, map[string]string{"outbox_cdc": o.slot, "DATABASE app": "DATABASE " + o.db.Name, "host app": "host " + o.db.Name})
+	o.aggregate = cmp.Or(o.aggregate, order)
+	cluster.CreateTopic(t, o.named(topic), 1, nil)
+	o.events = collectEvents(t, cluster, o.named(topic))
+	o.source, o.password, o.broker = srv.Addr(), secret, cluster.Addrs[0]
+	o.configure(t)
+	return o
+}
+
+func (o *operation) setup(t *testing.T) *operation {
+	t.Helper()
+	o.command(t, `outbox-cdc migrate up --dsn "$OWNER_DSN"`)
+	o.command(t, `outbox-cdc setup -c outbox-cdc.yaml --dsn "$OWNER_DSN"`)
+	return o
+}
+
+// configure writes the relay's configuration.
+func (o *operation) configure(t *testing.T) {
+	t.Helper()
+	rig.Must(t, os.WriteFile(filepath.Join(o.dir, "outbox-cdc.yaml"), fmt.Appendf(nil, `
+source: {dsn: "postgres://cdc:%s@%s/%s?sslmode=disable", publication: %s, slot: %s}
+sink: {kafka: {brokers: [%q]%s}}
+startup_timeout: %s
+drain_timeout: 5s
+%s`, o.password, o.source, o.db.Name, o.slot, o.slot, o.broker, o.login, cmp.Or(o.patience, 15*time.Second), o.more), 0o600))
+}
+
+// shell is what makes a line of the page one of a shell.
+func (o *operation) shell(t *testing.T, line string) string {
+	t.Helper()
+	path := filepath.Dir(rig.Binary(t)) + ":/usr/bin:/bin"
+	if strings.Contains(line, "kafka-") {
+		path = kafkaTools(t) + ":" + path
+	}
+	env := map[string]string{
+		"PATH":      path,
+		"OWNER_DSN": o.db.DSN, "BROKERS": strings.Join(o.kafka.Addrs, ","),
+	}
+	maps.Copy(env, map[string]string{"NEW_BROKERS": o.names["$NEW_BROKERS"]})
+	script := "cd '" + o.dir + "'\n"
+	for name, value := range env {
+		script += "export " + name + "='" + value + "'\n"
+	}
+	return script + o.named(line)
+}
+
+// kafkaTools returns a directory with Kafka's own tools.
+func kafkaTools(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	kafkatest.Scripts(t, dir)
+	return dir
+}
+
+// named puts the names of this database in place of those of the page, longer ones first.
+func (o *operation) named(text string) string {
+	names := slices.SortedFunc(maps.Keys(o.names), func(a, b string) int { return len(b) - len(a) })
+	var pairs []string
+	for _, n := range names {
+		pairs = append(pairs, n, o.names[n])
+	}
+	return strings.NewReplacer(pairs...).Replace(text)
+}
+
+// take returns the section's next block, which must be of a language.
+func (o *operation) take(t *testing.T, lang string) string {
+	t.Helper()
+	if o.next == len(o.section.blocks) {
+		t.Fatalf("%q has no more blocks", o.section.title)
+	}
+	b := o.section.blocks[o.next]
+	o.next++
+	if b.lang != lang {
+		t.Fatalf("block %d of %q is %s, not %s", o.next, o.section.title, b.lang, lang)
+	}
+	return b.text
+}
+
+// sql runs the statements of the next block, one after the other, and returns the rows of
+// the last one, as name=value pairs.
+func (o *operation) sql(t *testing.T) []map[string]string {
+	t.Helper()
+	return o.exec(t, o.take(t, "sql"))
+}
+
+func (o *operation) exec(t *testing.T, text string) []map[string]string {
+	t.Helper()
+	conn, err := pgconn.Connect(t.Context(), o.db.DSN)
+	rig.Must(t, err)
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	var rows []map[string]string
+	for statement := range strings.SplitSeq(strings.TrimSpace(o.named(text)), ";\n") {
+		results, err := conn.Exec(t.Context(), statement).ReadAll()
+		if err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+		rows = nil
+		for _, r := range results {
+			for _, values := range r.Rows {
+				row := map[string]string{}
+				for i, f := range r.FieldDescriptions {
+					row[f.Name] = string(values[i])
+				}
+				rows = append(rows, row)
+			}
+		}
+	}
+	return rows
+}
+
+// sh runs the commands of the next block, one after the other. It returns what the last one
+// has written, or, if that starts the relay, the relay.
+func (o *operation) sh(t *testing.T) (out string, r *rig.Process) {
+	t.Helper()
+	for line := range strings.Lines(o.take(t, "sh")) {
+		if strings.HasPrefix(line, "outbox-cdc run") {
+			r = o.run(t, line)
+		} else {
+			out = o.command(t, line)
+		}
+	}
+	return out, r
+}
+
+// command runs a line to its end, which must be a good one.
+func (o *operation) command(t *testing.T, line string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-e", "-c", o.shell(t, line))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", line, err, out)
+	}
+	return string(out)
+}
+
+// runLine is how the page starts the relay.
+const runLine = "outbox-cdc run -c outbox-cdc.yaml"
+
+// run starts the relay by a line of the page.
+func (o *operation) run(t *testing.T, line string) *rig.Process {
+	t.Helper()
+	return rig.StartProgram(t, "/bin/sh", "-c", o.shell(t, "exec "+line))
+}
+
+// stream starts the relay, and waits until it streams.
+func (o *operation) stream(t *testing.T) *rig.Process {
+	t.Helper()
+	r := o.run(t, runLine)
+	r.Logged(t, "msg=streaming")
+	return r
+}
+
+// streams runs the next block, which starts the relay, and demands that it delivers.
+func (o *operation) streams(t *testing.T) *rig.Process {
+	t.Helper()
+	_, r := o.sh(t)
+	r.Logged(t, "msg=streaming")
+	o.delivers(t)
+	return r
+}
+
+// delivers demands that a row that is written now arrives.
+func (o *operation) delivers(t *testing.T) {
+	t.Helper()
+	o.arrived(t, o.write(t))
+}
+
+// write writes a row that becomes a record, and returns its id.
+func (o *operation) write(t *testing.T) string {
+	t.Helper()
+	return o.insert(t, o.aggregate)
+}
+
+func (o *operation) insert(t *testing.T, aggregatetype string) string {
+	t.Helper()
+	return pgtest.QueryRow[string](t, o.db, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
+		VALUES (gen_random_uuid(), $1, 'k', 'T', '{}') RETURNING id::text`, aggregatetype)
+}
+
+func (o *operation) arrived(t *testing.T, id string) {
+	t.Helper()
+	rig.WaitFor(t, 20*time.Second, "the record of "+id, func() bool { return o.events.has(id) })
+}
+
+// fails starts the relay and demands that it ends with code, and says all of says.
+func (o *operation) fails(t *testing.T, code int, says ...string) string {
+	t.Helper()
+	return o.ends(t, o.run(t, runLine), code, says...)
+}
+
+var lastLine = regexp.MustCompile(`^exit (\d+) \([a-zA-Z ]+\): (?:slot \S+|Kafka at [^;]+?)( at [0-9A-F]+/[0-9A-F]+)?; next: .*docs/runbook\.md#exit-(\d+)\)$`)
+
+// ends demands that the relay ends with code, and says all of says, and that the last line has
+// the code, the object and the next step. It returns what it has said.
+func (o *operation) ends(t *testing.T, r *rig.Process, code int, says ...string) string {
+	t.Helper()
+	got := r.Exit(t, 30*time.Second)
+	out := r.Stderr.String()
+	last := rig.Tail(out, 1)
+	m := lastLine.FindStringSubmatch(last)
+	if got != code || m == nil || m[1] != strconv.Itoa(code) || m[3] != m[1] {
+		t.Fatalf("exit code %d, want %d; the last line is %q\n%s", got, code, last, out)
+	}
+	for _, want := range says {
+		if !strings.Contains(out, o.named(want)) {
+			t.Errorf("%q is not said:\n%s", o.named(want), out)
+		}
+	}
+	return out
+}
+
+// reached demands that the last line has the position up to which all is delivered.
+func reached(t *testing.T, out string) {
+	t.Helper()
+	if m := lastLine.FindStringSubmatch(rig.Tail(out, 1)); m == nil || m[2] == "" {
+		t.Errorf("the last line has no position: %q", rig.Tail(out, 1))
+	}
+}
+
+// follow follows another section of the page.
+func (o *operation) follow(t *testing.T, title string, f func(*operation)) {
+	t.Helper()
+	i := slices.IndexFunc(o.page, func(s section) bool { return s.title == title })
+	if i < 0 {
+		t.Fatalf("the page has no section %q", title)
+	}
+	here, next := o.section, o.next
+	o.section, o.next = o.page[i], 0
+	f(o)
+	o.section, o.next = here, next
+}
+
+// transaction is how an error names the transaction that it is about.
+var transaction = regexp.MustCompile(`transaction ([0-9A-F]+/[0-9A-F]+)`)
+
+// letPosition makes the page's example of a position that of the transaction which out names.
+func (o *operation) letPosition(t *testing.T, out string) {
+	t.Helper()
+	m := transaction.FindStringSubmatch(out)
+	if m == nil {
+		t.Fatalf("no transaction is named:\n%s", out)
+	}
+	o.names["0/1A2B3C8"] = m[1]
+}
+
+// events are the ids of the records in the topic.
+type events struct {
+	mu  sync.Mutex
+	ids map[string]int
+}
+
+func collectEvents(t *testing.T, cluster *kafkatest.Cluster, topic string) *events {
+	t.Helper()
+	e := &events{ids: map[string]int{}}
+	cluster.Collect(t, func(r *kgo.Record) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.ids[rig.Header(r, "id")]++
+	}, topic)
+	return e
+}
+
+func (e *events) has(id string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.ids[id] > 0
+}
+
+// recordedPosition returns the newest record of a relay's position, nil if there is none.
+func recordedPosition(t *testing.T, cluster *kafkatest.Cluster, name string) *checkpoint.Position {
+	t.Helper()
+	var records [][]byte
+	for _, rec := range cluster.ReadAll(t, relay.PositionTopic) {
+		if string(rec.Key) == name {
+			records = append(records, rec.Value)
+		}
+	}
+	p, err := checkpoint.NewestPosition(records)
+	rig.Must(t, err)
+	return p
+}

@@ -1,0 +1,155 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/oracle"
+)
+
+// strike carries out one and returns when everything runs again. An error is the test's
+// own; what the relay does wrong is noted.
+func (s *soak) strike(ctx context.Context, strike oracle.Strike) error {
+	var explain func() int
+	forgets := strike.Has(oracle.RelayKill) || strike.Has(oracle.RelayTerminate) && len(strike.Attacks) > 1
+	if forgets { // what it had not reported comes again; nothing else may
+		before := s.confirms.Again()
+		explain = func() int { return s.confirms.Again() - before }
+	}
+	s.checker.Fault(strike.Name(), time.Now(), explain)
+	if strike.Has(oracle.BrokerKill) || strike.Has(oracle.BrokerShutdown) || strike.Has(oracle.BrokerPause) {
+		over := s.confirms.Outage()
+		defer func() { over(time.Now()) }()
+	}
+	var g errgroup.Group
+	for _, step := range strike.Attacks {
+		g.Go(func() error {
+			time.Sleep(step.After)
+			if err := s.attack(ctx, step, len(strike.Attacks) == 1); err != nil {
+				return fmt.Errorf("%s: %w", step.Attack, err)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+func (s *soak) attack(ctx context.Context, step oracle.Step, alone bool) error {
+	switch step.Attack {
+	case oracle.RelayKill:
+		return s.restart(ctx, syscall.SIGKILL)
+	case oracle.RelayTerminate:
+		return s.restart(ctx, syscall.SIGTERM)
+	case oracle.RelayPause:
+		process := s.relay.Load().Cmd.Process
+		return pause(step.Hold, func() error { return process.Signal(syscall.SIGSTOP) }, func() error { return process.Signal(syscall.SIGCONT) })
+	case oracle.SenderTerminate:
+		return s.terminateSender(ctx, alone)
+	case oracle.PostgresFast:
+		return s.restartPostgres(ctx, s.srv.Shutdown, alone)
+	case oracle.PostgresImmediate:
+		return s.restartPostgres(ctx, s.srv.Immediate, alone)
+	case oracle.PostgresKill:
+		return s.restartPostgres(ctx, s.srv.Kill, alone)
+	case oracle.BrokerKill:
+		return errors.Join(s.broker.Kill(ctx), s.broker.Restart(ctx))
+	case oracle.BrokerShutdown:
+		return errors.Join(s.broker.Shutdown(ctx), s.broker.Restart(ctx))
+	case oracle.BrokerPause:
+		return pause(step.Hold, s.broker.Pause, s.broker.Resume)
+	case oracle.CutPostgres:
+		return rig.Cut(s.toPostgres, step)
+	case oracle.CutKafka:
+		return rig.Cut(s.toKafka, step)
+	case oracle.PublicationDrop:
+		return s.ask(ctx, func(conn *pgx.Conn) error {
+			return pause(step.Hold,
+				func() error { return execute(ctx, conn, `DROP PUBLICATION `+rig.Publication) },
+				func() error {
+					return execute(ctx, conn, `CREATE PUBLICATION `+rig.Publication+` FOR TABLE outbox WITH (publish = 'insert')`)
+				})
+		})
+	}
+	return errors.New("unknown attack")
+}
+
+func pause(hold time.Duration, stop, resume func() error) error {
+	if err := stop(); err != nil {
+		return err
+	}
+	time.Sleep(hold)
+	return resume()
+}
+
+func execute(ctx context.Context, conn *pgx.Conn, sql string) error {
+	_, err := conn.Exec(ctx, sql)
+	return err
+}
+
+// restart ends the relay by a signal and starts it again.
+func (s *soak) restart(ctx context.Context, sig syscall.Signal) error {
+	r := s.relay.Load()
+	if r.Ended() {
+		return nil // by itself; that is noted elsewhere
+	}
+	if err := r.Cmd.Process.Signal(sig); err != nil {
+		return err
+	}
+	select {
+	case <-r.Done:
+	case <-time.After(40 * time.Second):
+		s.broke(oracle.Exited, "the relay still runs 40 s after %v", sig)
+		_ = r.Cmd.Process.Kill()
+		<-r.Done
+	}
+	if code := r.Cmd.ProcessState.ExitCode(); sig == syscall.SIGTERM && code != 0 {
+		s.broke(oracle.Exited, "exit code %d after SIGTERM:\n%s", code, rig.Tail(r.Stderr.String(), 20))
+	}
+	if s.cfg.before != nil {
+		before := func(conn *pgx.Conn) error { return s.cfg.before(ctx, conn) }
+		err := s.ask(ctx, before)
+		for end := time.Now().Add(10 * time.Second); err != nil && time.Now().Before(end); err = s.ask(ctx, before) {
+			time.Sleep(20 * time.Millisecond) // the other strike of a pair may have the server restarted
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return s.launch() //nolint:contextcheck // it outlives the strike
+}
+
+// terminateSender ends the walsender's session. Alone, there is a server to ask.
+func (s *soak) terminateSender(ctx context.Context, alone bool) error {
+	err := s.ask(ctx, func(conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, `SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1 AND active`, soakSlot)
+		return err
+	})
+	if !alone {
+		return nil
+	}
+	return err
+}
+
+// restartPostgres stops the server and starts it again. Nothing of the relay may hold that
+// up: not for long when the broker takes records, and never beyond its grace.
+func (s *soak) restartPostgres(ctx context.Context, stop func(context.Context) error, alone bool) error {
+	limit := 10 * time.Second
+	if alone {
+		limit = 5 * time.Second
+	}
+	began := time.Now()
+	if err := stop(ctx); err != nil {
+		return err
+	}
+	if took := time.Since(began); took > limit {
+		s.broke(oracle.Impeded, "the server took %v to stop", took)
+	}
+	return s.srv.Restart(ctx)
+}

@@ -1,0 +1,195 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/oracle"
+)
+
+// A mutation makes of a good relay one with a known bug, from outside: on its way between
+// the relay and its servers, what the relay says or hears is changed.
+type mutation struct {
+	tamper func(w *wireState) oracle.Tamper
+	fake   func(*kfake.Cluster)
+	before func(context.Context, *pgx.Conn) error // before the relay is started again
+	major  int                                    // of Postgres; 0: the default
+	breaks map[oracle.Attack]int                  // nil: fakeWeights
+	want   []oracle.Kind                          // one of these has to be found
+	twins  int                                    // of 100 transactions; 0: as in a soak
+}
+
+// mutations are bugs that relays have had. Each loses, repeats or confirms what it must not.
+func mutations() map[string]mutation {
+	// What is left out comes after all when the relay is killed in time.
+	missing := []oracle.Kind{oracle.Lost, oracle.Torn, oracle.Gap, oracle.BrokenRun, oracle.Reordered, oracle.Never}
+	return map[string]mutation{
+		"none": {},
+		"confirms what it has received": {
+			tamper: confirming(func(w *wireState, own pglogrepl.LSN) pglogrepl.LSN { return max(own, w.end) }),
+			want:   []oracle.Kind{oracle.Early, oracle.Never, oracle.Lost},
+		},
+		"confirms what lies far ahead": {
+			tamper: confirming(func(_ *wireState, own pglogrepl.LSN) pglogrepl.LSN { return own + 16<<20 }),
+			want:   []oracle.Kind{oracle.Unread},
+		},
+		"confirms one byte more": {
+			tamper: confirming(func(_ *wireState, own pglogrepl.LSN) pglogrepl.LSN { return own + 1 }),
+			want:   []oracle.Kind{oracle.Unread},
+		},
+		"confirms the highest acknowledged position": {
+			tamper: confirming(func(w *wireState, own pglogrepl.LSN) pglogrepl.LSN { return max(own, w.highestStored()) }),
+			fake:   stall,
+			want:   []oracle.Kind{oracle.Early, oracle.Never, oracle.Lost},
+		},
+		"confirms a keepalive while data is queued": {
+			tamper: confirming(func(w *wireState, own pglogrepl.LSN) pglogrepl.LSN { return max(own, w.keepalive) }),
+			fake:   stall,
+			want:   []oracle.Kind{oracle.Early, oracle.Never, oracle.Lost},
+		},
+		"skips what begins where the last transaction ended": {
+			tamper: (*wireState).skipping,
+			fake:   stall,
+			want:   missing,
+			twins:  60, // two transactions have to meet at the very byte that was confirmed
+		},
+		"starts at the end of the log": {
+			tamper: (*wireState).startingAtEnd,
+			want:   []oracle.Kind{oracle.Unread, oracle.Lost, oracle.Gap},
+		},
+		"loses a row": {
+			tamper: (*wireState).losing,
+			want:   missing,
+		},
+		"hands a row on twice": {
+			tamper: (*wireState).repeating,
+			want:   []oracle.Kind{oracle.Duplicate},
+		},
+		"alters a byte": {
+			tamper: (*wireState).altering,
+			want:   []oracle.Kind{oracle.Altered},
+		},
+		"ignores a failed delivery": {
+			fake: unstored,
+			want: missing,
+		},
+		"does not listen to notices": {
+			tamper: deaf,
+			major:  18, // which warns where others refuse
+			breaks: map[oracle.Attack]int{oracle.PublicationDrop: 1},
+			want:   missing,
+		},
+		"creates a lost slot again": {
+			before: recreateSlot,
+			want:   []oracle.Kind{oracle.Gap, oracle.Lost, oracle.Torn, oracle.Moved},
+		},
+	}
+}
+
+// The oracle finds each mutation, and nothing where there is none. OUTBOX_TEST_MUTATION_CYCLES
+// is how long it may take.
+func TestOracleFindsMutations(t *testing.T) {
+	for name, m := range mutations() {
+		t.Run(name, func(t *testing.T) {
+			cycles := rig.EnvInt(t, "OUTBOX_TEST_MUTATION_CYCLES", 200)
+			if m.want == nil {
+				cycles = min(cycles, 10)
+			}
+			s := newSoak(t, m.config())
+			if m.breaks == nil {
+				m.breaks = fakeWeights()
+			}
+			s.run(t, cycles, m.breaks)
+			m.judge(t, s)
+		})
+	}
+}
+
+func (m mutation) config() soakConfig {
+	cfg := soakConfig{fake: func(*kfake.Cluster) {}, before: m.before, major: m.major, twins: m.twins}
+	if m.fake != nil {
+		cfg.fake = m.fake
+	}
+	if m.want != nil {
+		cfg.settings = `position_topic: ""` // with it, the relay itself notices most of them
+	}
+	if m.tamper != nil {
+		state := &wireState{byRow: map[string]*storing{}}
+		cfg.tamper, cfg.stored = m.tamper(state), state.stored
+	}
+	return cfg
+}
+
+func (m mutation) judge(t *testing.T, s *soak) {
+	t.Helper()
+	found := s.found()
+	t.Logf("%d strikes, %d positions confirmed, %d violations", len(s.strikes), s.confirms.Updates(), len(found))
+	i := slices.IndexFunc(found, func(v oracle.Violation) bool { return slices.Contains(m.want, v.Kind) })
+	switch {
+	case i >= 0:
+		t.Logf("found %s", found[i].String())
+	case m.want != nil:
+		t.Errorf("none of %v was found", m.want)
+		fallthrough
+	default:
+		s.complain(t)
+	}
+}
+
+// stall makes one partition wait for its replicas half of the time, while others go on.
+func stall(fake *kfake.Cluster) {
+	fake.Fault(kfake.Fault{
+		Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{0}, Err: kerr.NotEnoughReplicas, Count: -1,
+		When: func(kmsg.Request) bool { return rand.IntN(2) > 0 },
+	})
+}
+
+// unstored makes the broker acknowledge one request in fifty without storing it: to a relay
+// that does not look at the answer, a failure looks like that.
+func unstored(fake *kfake.Cluster) {
+	offset := int64(1 << 40)
+	onProduce(fake, func(req *kmsg.ProduceRequest) (kmsg.Response, bool) {
+		if rand.IntN(50) > 0 {
+			return nil, false
+		}
+		res := req.ResponseKind().(*kmsg.ProduceResponse)
+		for _, topic := range req.Topics {
+			rt := kmsg.NewProduceResponseTopic()
+			rt.Topic, rt.TopicID = topic.Topic, topic.TopicID
+			for _, p := range topic.Partitions {
+				rp := kmsg.NewProduceResponseTopicPartition()
+				rp.Partition, rp.BaseOffset = p.Partition, offset
+				rt.Partitions = append(rt.Partitions, rp)
+			}
+			res.Topics = append(res.Topics, rt)
+		}
+		return res, true
+	})
+}
+
+// recreateSlot drops the slot and creates it again where the log ends now. A walsender that
+// has lost its relay needs a moment to let go of it.
+func recreateSlot(ctx context.Context, conn *pgx.Conn) error {
+	const free = `SELECT count(*) = 0 FROM pg_replication_slots WHERE slot_name = $1 AND active`
+	for inUse := true; inUse; time.Sleep(time.Millisecond) {
+		var ok bool
+		if err := conn.QueryRow(ctx, free, soakSlot).Scan(&ok); err != nil {
+			return err
+		}
+		inUse = !ok
+	}
+	return errors.Join(
+		execute(ctx, conn, `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '`+soakSlot+`'`),
+		execute(ctx, conn, `SELECT pg_create_logical_replication_slot('`+soakSlot+`', 'pgoutput')`))
+}

@@ -1,0 +1,276 @@
+package soak
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/cutproxy"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/oracle"
+)
+
+const (
+	soakSlot       = "soak"
+	soakAggregates = 256
+	soakTwins      = 6 // of 100 transactions
+	soakWriters    = 4
+	soakPace       = 8 * time.Millisecond
+	soakPayload    = 64 << 10
+	soakRun        = "soak"
+)
+
+// A soak is a relay between a Postgres and a broker of its own, all of which may be broken
+// at any time, with the oracle around it:
+//
+//	Postgres ← WALProxy ← cutproxy ← relay → cutproxy → broker
+type soak struct {
+	cfg    soakConfig
+	seed   uint64
+	srv    *pgserver.Server
+	broker *kafkatest.Server // nil: kfake, which is not broken
+	db     *pgtest.DB
+
+	toPostgres, toKafka *cutproxy.Proxy
+	binary, config      string
+	relay               atomic.Pointer[rig.Process]
+
+	journal   *oracle.Journal
+	checker   *oracle.Checker
+	confirms  *oracle.Confirms
+	writers   *oracle.Writers
+	collector *kafkatest.Collector
+
+	mu         sync.Mutex
+	violations []oracle.Violation // found by the soak itself
+	peak       oracle.Sample      // of each field the highest
+	samples    int
+	strikes    []struck
+}
+
+// A soakConfig says how a soak differs from a plain one.
+type soakConfig struct {
+	major    int    // of Postgres; 0: the default
+	settings string // lines of the relay's configuration
+	twins    int    // see [oracle.Writers]; 0: soakTwins
+	tamper   oracle.Tamper
+	fake     func(*kfake.Cluster)                   // with kfake instead of a broker, which it may control
+	before   func(context.Context, *pgx.Conn) error // done before the relay is started again
+	stored   func(oracle.Event)                     // told of each record
+}
+
+// newSoak starts everything but the relay and the writers.
+func newSoak(t *testing.T, cfg soakConfig) *soak {
+	t.Helper()
+	s := &soak{cfg: cfg, seed: uint64(rig.EnvInt(t, "OUTBOX_TEST_SEED", int(time.Now().UnixNano()))), binary: rig.Binary(t)}
+	timeout := "3s" // positions are reported in a third of it, at most a second
+	if cfg.fake != nil {
+		timeout = "900ms"
+	}
+	s.srv = pgtest.Start(t, pgserver.Config{Major: cfg.major, Settings: map[string]string{"wal_sender_timeout": timeout}})
+	s.db = pgtest.DatabaseOn(t, s.srv)
+	rig.Migrate(t, s.db.DSN)
+	rig.Must(t, oracle.CreateSchema(t.Context(), s.db.DSN, soakAggregates))
+
+	s.journal = oracle.NewJournal(journalFile(t))
+	s.checker = oracle.NewChecker(soakRun, s.journal)
+	s.confirms = oracle.NewConfirms(s.journal)
+	wal, err := oracle.NewWALProxy(s.srv.Addr(), soakRun, s.confirms, cfg.tamper)
+	rig.Must(t, err)
+	t.Cleanup(wal.Close)
+	s.toPostgres = cutproxy.Start(t, wal.Addr())
+	s.toKafka = cutproxy.Start(t, "")
+
+	cluster := s.kafka(t)
+	topic := cluster.Topic(t, 6, map[string]string{"message.timestamp.type": "LogAppendTime", "max.message.bytes": "4194304"})
+	s.collector = cluster.Collect(t, s.record, topic)
+	dsn := strings.Replace(s.db.DSN, s.srv.Addr(), s.toPostgres.Addr(), 1)
+	s.config = rig.WriteConfig(t, dsn, s.toKafka.Addr(), soakSlot, topic, cfg.settings)
+	s.writers = &oracle.Writers{
+		DSN: s.db.DSN, Run: soakRun, Seed: s.seed, Writers: soakWriters, Aggregates: soakAggregates,
+		MaxPayload: soakPayload, Twins: cmp.Or(cfg.twins, soakTwins), Journal: s.journal,
+	}
+	s.writers.SetPace(soakPace)
+	t.Cleanup(func() { s.endRelay(t) })
+	return s
+}
+
+// kafka starts what the relay writes to.
+func (s *soak) kafka(t *testing.T) *kafkatest.Cluster {
+	t.Helper()
+	if s.cfg.fake == nil {
+		s.broker = kafkatest.Start(t, kafkatest.Config{Proxy: s.toKafka})
+		return s.broker.Cluster
+	}
+	fake := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ListenFn(s.toKafka.Listen))
+	stampBatches(fake.Control)
+	s.cfg.fake(fake.Control)
+	return fake.Cluster
+}
+
+// journalFile opens the file that OUTBOX_TEST_JOURNAL names, nil if it names none.
+func journalFile(t *testing.T) io.Writer {
+	t.Helper()
+	path := os.Getenv("OUTBOX_TEST_JOURNAL")
+	if path == "" {
+		return nil
+	}
+	f, err := os.Create(path)
+	rig.Must(t, err)
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// endRelay kills the relay, and shows its log if the test has failed.
+func (s *soak) endRelay(t *testing.T) {
+	t.Helper()
+	r := s.relay.Load()
+	if r == nil {
+		return
+	}
+	_ = r.Cmd.Process.Kill()
+	<-r.Done
+	if t.Failed() {
+		t.Logf("the last relay's log:\n%s", rig.Tail(r.Stderr.String(), 60))
+	}
+}
+
+// launch starts the relay; the one before has ended.
+func (s *soak) launch() error {
+	r, err := rig.Launch(s.binary, "run", "-c", s.config)
+	if err == nil {
+		s.relay.Store(r)
+	}
+	return err
+}
+
+// record hands a record to the oracle.
+func (s *soak) record(rec *kgo.Record) {
+	r := &oracle.Record{
+		Coordinates: oracle.Coordinates{Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset},
+		Key:         rec.Key, Value: rec.Value,
+		Headers:  make([]oracle.Header, len(rec.Headers)),
+		Producer: oracle.Producer{ID: rec.ProducerID, Epoch: rec.ProducerEpoch},
+		Seen:     time.Now(),
+	}
+	for i, h := range rec.Headers {
+		r.Headers[i] = oracle.Header{Key: h.Key, Value: string(h.Value)}
+	}
+	if e, ok := s.checker.Record(r); ok {
+		s.confirms.Stored(e, r.Coordinates, rec.Timestamp)
+		if s.cfg.stored != nil {
+			s.cfg.stored(e)
+		}
+	}
+}
+
+// broke notes a violation that the soak itself has found.
+func (s *soak) broke(kind oracle.Kind, format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.violations = append(s.violations, oracle.Violation{Kind: kind, At: time.Now(), Detail: fmt.Sprintf(format, args...)})
+}
+
+// found returns every violation so far, those that say most first.
+func (s *soak) found() []oracle.Violation {
+	records, _ := s.checker.Violations()
+	positions, _ := s.confirms.Violations()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append(append(records, positions...), s.violations...)
+}
+
+// background runs what happens beside the strikes, until stop is called; that waits.
+func (s *soak) background(t *testing.T) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := s.writers.Work(ctx); err != nil {
+			t.Errorf("writers: %v", err)
+		}
+	})
+	wg.Go(func() { s.housekeeping(ctx) })
+	return sync.OnceFunc(func() {
+		cancel()
+		wg.Wait()
+	})
+}
+
+// sample watches slot and relay until stop is called.
+func (s *soak) sample(t *testing.T) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	sampler := &oracle.Sampler{DSN: s.db.DSN, Slot: soakSlot, Interval: 50 * time.Millisecond, PID: s.pid, Each: s.sampled}
+	done := make(chan struct{})
+	go func() { // waited for by stop
+		defer close(done)
+		sampler.Run(ctx)
+	}()
+	return sync.OnceFunc(func() {
+		cancel()
+		<-done
+	})
+}
+
+func (s *soak) pid() int {
+	if r := s.relay.Load(); r != nil {
+		return r.Cmd.Process.Pid
+	}
+	return 0
+}
+
+func (s *soak) sampled(now oracle.Sample) {
+	if now.Confirmed != 0 {
+		s.confirms.Slot(now.At, now.Confirmed)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.samples++
+	s.peak.Retained = max(s.peak.Retained, now.Retained)
+	s.peak.Resident = max(s.peak.Resident, now.Resident)
+}
+
+// housekeeping makes checkpoints, at which slots are saved, and deletes old rows.
+func (s *soak) housekeeping(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		_ = s.ask(ctx, func(conn *pgx.Conn) error { // the server may be away
+			if _, err := conn.Exec(ctx, `CHECKPOINT`); err != nil {
+				return err
+			}
+			_, err := conn.Exec(ctx, `DELETE FROM outbox WHERE created_at < now() - interval '5 seconds'`)
+			return err
+		})
+	}
+}
+
+// ask runs f with a connection, not through any proxy.
+func (s *soak) ask(ctx context.Context, f func(*pgx.Conn) error) error {
+	conn, err := pgx.Connect(ctx, s.db.DSN)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	return f(conn)
+}

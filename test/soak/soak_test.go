@@ -1,0 +1,202 @@
+package soak
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/oracle"
+)
+
+// aliveWithin is how soon after a strike a row written after it has to be seen.
+const aliveWithin = 10 * time.Second
+
+// largePayloads is what rows of up to 2 MB may take, in MB, beside what the relay takes
+// otherwise: a message, its frame and its request.
+const largePayloads = 16
+
+// Under load, whatever is broken, the relay keeps its promises. The seed is printed; with
+// the same seed the same strikes come, though not at the same instants.
+func TestSoak(t *testing.T) {
+	cycles := rig.EnvInt(t, "OUTBOX_TEST_SOAK", 6)
+	s := newSoak(t, soakConfig{})
+	s.run(t, cycles, oracle.DefaultWeights())
+	s.report(t)
+	s.complain(t)
+}
+
+// complain fails the test with the first few violations, and says what was done before.
+func (s *soak) complain(t *testing.T) {
+	t.Helper()
+	found := s.found()
+	if len(found) > 0 {
+		for i, strike := range s.strikes {
+			t.Logf("strike %d at %s: %s", i, strike.at.Format("15:04:05.000"), strike)
+		}
+	}
+	for i, v := range found {
+		if i == 10 {
+			t.Errorf("and %d more", len(found)-i)
+			break
+		}
+		t.Error(v.String())
+	}
+}
+
+// run writes through so many strikes, lets everything come to rest and checks it. It ends
+// early when something is found.
+func (s *soak) run(t *testing.T, cycles int, weights map[oracle.Attack]int) {
+	t.Helper()
+	t.Logf("OUTBOX_TEST_SEED=%d, Postgres %s", s.seed, s.srv.Install())
+	rig.Must(t, s.launch())
+	s.relay.Load().Logged(t, "streaming") // publication and slot are there
+	stopSampling := s.sample(t)
+	defer stopSampling()
+	stopWriting := s.background(t)
+	defer stopWriting()
+
+	nemesis := oracle.NewNemesis(s.seed, weights)
+	for i := 0; i < cycles && len(s.found()) == 0 && !t.Failed(); i++ {
+		strike := nemesis.Next()
+		time.Sleep(strike.Load)
+		began := time.Now()
+		if err := s.strike(t.Context(), strike); err != nil {
+			t.Fatalf("cycle %d, %s: %v", i, strike, err)
+		}
+		restored := time.Now()
+		alive := s.alive(restored)
+		s.strikes = append(s.strikes, struck{Strike: strike, at: began, outage: restored.Sub(began), recovery: time.Since(restored)})
+		if !alive {
+			break
+		}
+	}
+	stopWriting()
+	s.settle(t)
+	stopSampling()
+	if resident := s.peak.Resident >> 20; resident > rig.MaxResident+largePayloads {
+		s.broke(oracle.Overgrown, "the relay's resident memory was %d MB, it may be %d MB", resident, rig.MaxResident+largePayloads)
+	}
+}
+
+// alive waits until a row written after an instant has been seen.
+func (s *soak) alive(since time.Time) bool {
+	deadline := time.Now().Add(aliveWithin)
+	for !s.checker.Progress().Fresh.After(since) {
+		if r := s.relay.Load(); r.Ended() {
+			s.broke(oracle.Exited, "the relay ended with exit code %d:\n%s", r.Cmd.ProcessState.ExitCode(), rig.Tail(r.Stderr.String(), 20))
+			return false
+		}
+		if time.Now().After(deadline) {
+			s.broke(oracle.NotAlive, "no row written after %s was seen within %v", since.Format("15:04:05.000"), aliveWithin)
+			return false
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	return true
+}
+
+// settle waits until everything written has come, ends server and relay in order, and has
+// the whole checked.
+func (s *soak) settle(t *testing.T) {
+	t.Helper()
+	rig.Must(t, s.writers.Settle(t.Context()))
+	rig.Must(t, s.journal.Err())
+	complete := s.drain()
+	if s.relay.Load().Ended() {
+		return // by itself: that says enough
+	}
+	if complete && len(s.found()) == 0 {
+		rig.AwaitConfirmed(t, s.db.Conn(t), soakSlot, aliveWithin)
+		rig.Must(t, s.restartPostgres(t.Context(), s.srv.Shutdown, true))
+	}
+	s.relay.Load().Terminate(t)
+	rig.Must(t, s.collector.CatchUp(t.Context()))
+	s.checker.Finish()
+	s.confirms.Finish()
+}
+
+// drain waits until every row has come, or for a while nothing has: what is late and what
+// is lost can be told apart then.
+func (s *soak) drain() (complete bool) {
+	patience := aliveWithin
+	if len(s.found()) > 0 {
+		patience = time.Second
+	}
+	_, rows := s.journal.Committed()
+	last, since := 0, time.Now()
+	for time.Since(since) < patience {
+		now := s.checker.Progress().Rows
+		if now >= rows {
+			return true
+		}
+		if now > last {
+			last, since = now, time.Now()
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	return false
+}
+
+// A struck is a strike that was carried out.
+type struck struct {
+	oracle.Strike
+	at       time.Time
+	outage   time.Duration // from its begin until everything ran again
+	recovery time.Duration // from then until a row written later was seen
+}
+
+// report logs what the soak was, and how long recoveries took and how much was repeated
+// after each kind of strike.
+func (s *soak) report(t *testing.T) {
+	t.Helper()
+	transactions, rows := s.journal.Committed()
+	progress := s.checker.Progress()
+	t.Logf("%d strikes, %d transactions of %d rows, %d records, %d repeated; %d positions confirmed, %d samples",
+		len(s.strikes), transactions, rows, progress.Records, progress.Records-progress.Rows, s.confirms.Updates(), s.samples)
+	t.Logf("resident memory up to %.1f MB, WAL held up to %.1f MB", float64(s.peak.Resident)/(1<<20), float64(s.peak.Retained)/(1<<20))
+
+	type group struct {
+		outage, recovery []time.Duration
+		repeated         []int
+		explained        int
+	}
+	groups := map[string]*group{}
+	faults := s.checker.Faults()
+	for i, strike := range s.strikes {
+		g := groups[strike.Name()]
+		if g == nil {
+			g = &group{}
+			groups[strike.Name()] = g
+		}
+		g.outage = append(g.outage, strike.outage)
+		g.recovery = append(g.recovery, strike.recovery)
+		g.repeated = append(g.repeated, faults[i].Duplicates)
+		g.explained = max(g.explained, faults[i].Explained)
+	}
+	t.Logf("%-20s %5s  %9s  %27s  %30s", "", "", "outage", "recovery", "repeated")
+	t.Logf("%-20s %5s  %9s  %9s%9s%9s  %6s%8s%8s%8s", "strike", "n", "p50", "p50", "p99", "max", "mean", "p99", "max", "may be")
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
+		g := groups[name]
+		t.Logf("%-20s %5d  %9v  %9v%9v%9v  %6d%8d%8d%8d", name, len(g.outage), round(percentile(g.outage, 50)),
+			round(percentile(g.recovery, 50)), round(percentile(g.recovery, 99)), round(percentile(g.recovery, 100)),
+			mean(g.repeated), percentile(g.repeated, 99), percentile(g.repeated, 100), g.explained)
+	}
+}
+
+func round(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
+
+// percentile returns the smallest value that p percent of values do not exceed.
+func percentile[T ~int | ~int64](values []T, p int) T {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[max(0, (len(sorted)*p+99)/100-1)]
+}
+
+func mean(values []int) int {
+	sum := 0
+	for _, v := range values {
+		sum += v
+	}
+	return sum / len(values)
+}

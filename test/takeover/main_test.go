@@ -1,0 +1,10 @@
+// Package takeover replaces a running Debezium by the relay.
+package takeover
+
+import (
+	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+func TestMain(m *testing.M) { rig.Main(m) }

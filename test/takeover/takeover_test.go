@@ -1,0 +1,258 @@
+package takeover
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/bench/debezium"
+	"github.com/outbox-cdc/outbox-cdc/bench/debezium/debeziumtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
+)
+
+// A debeziumWorker is a real Debezium, in a Connect worker of its own, that reads the outbox
+// of a rig.
+type debeziumWorker struct {
+	*rig.Process // the process
+
+	rig     *rig.Rig
+	install debezium.Install
+	dir     string
+	rest    string // where the connector is, in the worker's REST API
+	config  string // path of the connector's JSON
+	worker  string // path of the worker's properties
+	offsets string // path of the worker's offsets
+}
+
+const connectorName = "orders"
+
+// newDebezium prepares a worker for r, that reads by the given plugin.
+func newDebezium(t *testing.T, r *rig.Rig, plugin string) *debeziumWorker {
+	t.Helper()
+	install := debeziumtest.Need(t)
+	port, err := serverproc.ReservePort()
+	rig.Must(t, err)
+	t.Cleanup(port.Close)
+	d := &debeziumWorker{rig: r, install: install, dir: t.TempDir(), rest: "http://" + port.Addr() + "/connectors/" + connectorName}
+	rig.Must(t, install.Plugins(filepath.Join(d.dir, "plugins")))
+	d.offsets = filepath.Join(d.dir, "offsets.dat")
+	d.worker = d.file(t, "worker.properties", fmt.Sprintf(`bootstrap.servers=%s
+listeners=http://%s
+key.converter=org.apache.kafka.connect.storage.StringConverter
+value.converter=org.apache.kafka.connect.storage.StringConverter
+offset.storage.file.filename=%s
+offset.flush.interval.ms=2000
+plugin.path=%s
+plugin.discovery=service_load
+`, r.Kafka.Addrs[0], port.Addr(), d.offsets, filepath.Join(d.dir, "plugins")))
+	conn := r.DB.Config(t)
+	config, err := json.MarshalIndent(map[string]any{"name": connectorName, "config": map[string]string{
+		"connector.class":                     "io.debezium.connector.postgresql.PostgresConnector",
+		"tasks.max":                           "1",
+		"database.hostname":                   conn.Host,
+		"database.port":                       fmt.Sprint(conn.Port),
+		"database.user":                       conn.User,
+		"database.password":                   conn.Password,
+		"database.dbname":                     conn.Database,
+		"database.sslmode":                    "disable",
+		"topic.prefix":                        "shop",
+		"plugin.name":                         plugin,
+		"slot.name":                           r.Slot,
+		"publication.name":                    rig.Publication,
+		"publication.autocreate.mode":         "filtered",
+		"table.include.list":                  `public\.outbox`,
+		"snapshot.mode":                       "no_data",
+		"transforms":                          "outbox",
+		"transforms.outbox.type":              "io.debezium.transforms.outbox.EventRouter",
+		"transforms.outbox.route.topic.regex": "order",
+		"transforms.outbox.route.topic.replacement":           r.Topic,
+		"transforms.outbox.table.fields.additional.placement": "type:header:eventType",
+	}}, "", "  ")
+	rig.Must(t, err)
+	d.config = d.file(t, "connector.json", string(config))
+	return d
+}
+
+func (d *debeziumWorker) file(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(d.dir, name)
+	rig.Must(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+// start starts the worker and waits until it streams.
+func (d *debeziumWorker) start(t *testing.T) {
+	t.Helper()
+	cmd := d.install.Command(d.worker, d.config)
+	d.Process = rig.StartProgram(t, cmd.Path, cmd.Args[1:]...)
+	d.streams(t, true)
+}
+
+// streams waits until somebody reads the slot, or nobody does.
+func (d *debeziumWorker) streams(t *testing.T, want bool) {
+	t.Helper()
+	conn := d.rig.Connect(t)
+	rig.WaitFor(t, 2*time.Minute, fmt.Sprintf("the slot's state to be active=%t", want), func() bool {
+		return rig.Ask[bool](t, conn, `SELECT count(*) > 0 FROM pg_replication_slots WHERE slot_name = $1 AND active`, d.rig.Slot) == want
+	})
+}
+
+// call asks the worker's REST API about the connector and returns the answer.
+func (d *debeziumWorker) call(t *testing.T, method, path string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, d.rest+path, http.NoBody)
+	rig.Must(t, err)
+	resp, err := http.DefaultClient.Do(req)
+	rig.Must(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	rig.Must(t, err)
+	if resp.StatusCode >= 300 {
+		t.Fatalf("%s %s: %s: %s", method, path, resp.Status, body)
+	}
+	return string(body)
+}
+
+// succeed runs a verb that has to succeed, and returns its output.
+func succeed(t *testing.T, args ...string) string {
+	t.Helper()
+	out, code := rig.Command(t, args...)
+	if code != 0 {
+		t.Fatalf("%s: exit code %d\n%s", strings.Join(args, " "), code, out)
+	}
+	return out
+}
+
+// takeOver makes our configuration of Debezium's and runs the relay on its slot.
+func (d *debeziumWorker) takeOver(t *testing.T, offsets string) *rig.Process {
+	t.Helper()
+	config := filepath.Join(d.dir, "outbox-cdc.yaml")
+	succeed(t, "import", "debezium", d.config, "--worker", d.worker, "--offsets", offsets, "-o", config)
+	return d.runBehind(t, config, offsets)
+}
+
+var skipTo = regexp.MustCompile(`--skip-to [0-9A-F]+/[0-9A-F]+`)
+
+// runBehind runs the relay behind what Debezium has sent, as check tells to.
+func (d *debeziumWorker) runBehind(t *testing.T, config, offsets string) *rig.Process {
+	t.Helper()
+	told := succeed(t, "check", "--takeover", "-c", config, "--offsets", offsets)
+	t.Log(told)
+	began := time.Now()
+	process := rig.Start(t, append([]string{"run", "-c", config}, strings.Fields(skipTo.FindString(told))...)...)
+	process.Logged(t, "streaming")
+	d.rig.Progress(t)
+	t.Logf("took over within %v", time.Since(began).Round(time.Millisecond))
+	return process
+}
+
+// Debezium is stopped as its operators stop it, the relay goes on where it ended, and Debezium
+// where the relay ended: by the plan that is printed, and the load goes on meanwhile. Nothing
+// is lost or out of order. Of the transaction in whose middle Debezium stops, what it had sent
+// comes again; nothing else does.
+func TestTakeOver(t *testing.T) {
+	r, _, _ := rig.NewOwn(t)
+	d := newDebezium(t, r, "pgoutput")
+	d.start(t)
+	rig.UnderLoad(t, r, func() {
+		r.Progress(t)
+
+		d.call(t, http.MethodPut, "/stop")
+		d.streams(t, false)
+		offsets := d.file(t, "offsets.json", d.call(t, http.MethodGet, "/offsets"))
+		process := d.takeOver(t, offsets)
+		process.Terminate(t)
+
+		plan, code := rig.Command(t, "import", "debezium", d.config, "--worker", d.worker, "--rollback-plan")
+		for _, step := range []string{"DELETE", "/connectors/" + connectorName + "/offsets", "/connectors/" + connectorName + "/resume"} {
+			if code != 0 || !strings.Contains(plan, step) {
+				t.Errorf("exit code %d, %q is not in the plan:\n%s", code, step, plan)
+			}
+		}
+		d.call(t, http.MethodDelete, "/offsets")
+		d.call(t, http.MethodPut, "/resume")
+		d.streams(t, true)
+		r.Progress(t)
+	})
+	r.Arrived(t, time.Minute)
+	d.Signal(t, syscall.SIGTERM)
+	<-d.Done
+	r.Settle(t, r.Load.MaxRows)
+}
+
+// Debezium is killed. What it had sent and not stored as its offset comes again, by whole
+// transactions, and nothing else.
+func TestTakeOverFromKilled(t *testing.T) {
+	r, _, _ := rig.NewOwn(t)
+	d := newDebezium(t, r, "pgoutput")
+	d.start(t)
+	rig.UnderLoad(t, r, func() {
+		r.Progress(t)
+		rig.WaitFor(t, time.Minute, "the worker to store offsets", func() bool {
+			_, err := os.Stat(d.offsets)
+			return err == nil
+		})
+		r.Progress(t)
+		d.Kill(t)
+		d.streams(t, false)
+		process := d.takeOver(t, d.offsets)
+		process.Terminate(t)
+
+		d.Kill(t)
+		rig.Must(t, os.Remove(d.offsets)) // what the plan says for a worker that keeps them in a file
+		d.start(t)
+		r.Progress(t)
+	})
+	r.Arrived(t, time.Minute)
+	d.Signal(t, syscall.SIGTERM)
+	<-d.Done
+	r.Settle(t, rig.Unconfirmed)
+}
+
+// A slot of another plugin cannot be taken over. The relay gets its own beside it, and begins
+// behind what Debezium has sent when that is past where the new slot begins.
+func TestTakeOverFromAnotherPlugin(t *testing.T) {
+	r, _, _ := rig.NewOwn(t)
+	const plugin = "decoderbufs"
+	if _, err := r.Connect(t).Exec(t.Context(), `SELECT pg_create_logical_replication_slot('probe', $1, true)`, plugin); err != nil {
+		need.Missing(t, "the plugin: %v", err)
+	}
+	d := newDebezium(t, r, plugin)
+	d.start(t)
+	config := filepath.Join(d.dir, "outbox-cdc.yaml")
+	rig.UnderLoad(t, r, func() {
+		r.Progress(t)
+		if out, code := rig.Command(t, "import", "debezium", d.config, "--worker", d.worker, "-o", config); code != 2 || !strings.Contains(out, "plugin.name") {
+			t.Errorf("import: exit code %d\n%s", code, out)
+		}
+		text, err := os.ReadFile(d.config)
+		rig.Must(t, err)
+		beside := strings.NewReplacer(plugin, "pgoutput", r.Slot, r.Slot+"_cdc", `"`+rig.Publication+`"`, `"outbox_cdc"`).Replace(string(text))
+		succeed(t, "import", "debezium", d.file(t, "pgoutput.json", beside), "--worker", d.worker, "-o", config)
+		made := regexp.MustCompile(`[0-9A-F]+/[0-9A-F]+`).FindString(succeed(t, "setup", "-c", config))
+		conn := r.Connect(t)
+		rig.WaitFor(t, time.Minute, "Debezium to be past "+made, func() bool {
+			sent := regexp.MustCompile(`"lsn_commit":(\d+)`).FindStringSubmatch(d.call(t, http.MethodGet, "/offsets"))
+			return sent != nil && rig.Ask[bool](t, conn, `SELECT $1::text::numeric >= $2::pg_lsn - '0/0'`, sent[1], made)
+		})
+
+		d.call(t, http.MethodPut, "/stop")
+		d.streams(t, false)
+		offsets := d.file(t, "offsets.json", d.call(t, http.MethodGet, "/offsets"))
+		d.runBehind(t, config, offsets)
+		r.Progress(t)
+		r.DB.Exec(t, "SELECT pg_drop_replication_slot('"+r.Slot+"')")
+	})
+	r.Arrived(t, time.Minute)
+	r.Settle(t, r.Load.MaxRows)
+}
