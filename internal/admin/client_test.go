@@ -7,7 +7,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
@@ -112,20 +111,5 @@ func TestClientOfSomethingElse(t *testing.T) {
 	srv.Close()
 	if _, _, err := client(t, srv.URL).Live(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "no answer from "+srv.URL+"/: dial tcp") {
 		t.Errorf("nobody: %v", err)
-	}
-}
-
-// A reserve that is noted now and then tells when it is used up.
-func TestReserve(t *testing.T) {
-	h := new(History)
-	at := time.Unix(1_700_000_000, 0)
-	if h.Note(at, nil); h.Full() != 0 {
-		t.Errorf("without a limit: %s", h.Full())
-	}
-	for i := range 31 {
-		h.Note(at.Add(time.Duration(i)*time.Second), new(int64(1000-10*i)))
-	}
-	if got, want := h.Full(), 70*time.Second; got != want {
-		t.Errorf("full in %s, want %s", got, want)
 	}
 }

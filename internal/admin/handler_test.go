@@ -177,34 +177,6 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// The reserve of a slot shrinks evenly: it is known when nothing will be left. A slot that
-// recovers, or has no limit, does not fill.
-func TestTimeToFull(t *testing.T) {
-	at := time.Unix(1_700_000_000, 0)
-	shrinking := func(perSecond int64) (h *history) {
-		h = new(history)
-		for i := range 200 {
-			st := relay.Stat{Slot: relay.SlotStat{SafeBytes: new(1_000_000 - perSecond*int64(i))}}
-			h.add(&sample{at: at.Add(time.Duration(i) * time.Second), stat: st})
-		}
-		return h
-	}
-	if got, want := shrinking(1000).full(), 801*time.Second; got != want {
-		t.Errorf("full in %s, want %s", got, want)
-	}
-	h := shrinking(1000)
-	stale := relay.Stat{Slot: relay.SlotStat{SafeBytes: new(int64(1_000_000 - 1000*199))}}
-	for i := range 9 { // until the catalog is read again
-		h.add(&sample{at: at.Add(time.Duration(200+i) * time.Second), stat: stale})
-	}
-	if got, want := h.full(), 792*time.Second; got != want {
-		t.Errorf("full in %s, want %s", got, want)
-	}
-	if got := shrinking(-1000).full() + shrinking(0).full() + new(history).full(); got != 0 {
-		t.Errorf("full in %s, want never", got)
-	}
-}
-
 func TestHistoryKeepsAQuarterOfAnHour(t *testing.T) {
 	var h history
 	at := time.Unix(1_700_000_000, 0)

@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 	"sync"
-	"time"
 )
 
 const (
@@ -13,10 +12,6 @@ const (
 
 	// window is over how many seconds latencies and rates are told: long enough to be read.
 	window = 10
-
-	// fillingWindow is over how many seconds it is measured how fast a slot's reserve shrinks:
-	// the catalog is read every 10 s.
-	fillingWindow = 5 * 60
 )
 
 // A history is the last quarter of an hour in numbers, and the last few samples as they are.
@@ -85,20 +80,7 @@ func (h *History) Follow(s *Status) {
 		return
 	}
 	h.Columns = s.Columns
-	h.keep(s.Point)
-}
-
-// Note adds what a slot's reserve was at a moment, and nothing else: for Full. Nil is no limit.
-func (h *History) Note(at time.Time, safe *int64) {
-	p := point{columnAt: number(at.UnixMilli()) / 1000, columnSafe: none()}
-	if safe != nil {
-		p[columnSafe] = number(*safe)
-	}
-	h.keep(p)
-}
-
-func (h *History) keep(p point) {
-	h.Points = append(h.Points, p)
+	h.Points = append(h.Points, s.Point)
 	h.Points = h.Points[max(0, len(h.Points)-kept):]
 }
 
@@ -110,10 +92,7 @@ func columns() []string {
 	return []string{"at", "records_per_second", "lag_bytes", "lag_seconds", "commit_to_ack_p50", "commit_to_ack_p99", "in_flight_records", "slot_safe_bytes"}
 }
 
-const (
-	columnAt   = 0
-	columnSafe = 7
-)
+const columnAt = 0
 
 func pointOf(s, before *sample) point {
 	rate, safe := none(), none()
@@ -178,35 +157,4 @@ func (h *history) span() (from *sample, answered, delivery distribution) {
 		delivery.add(s.delivery)
 	}
 	return from, answered, delivery
-}
-
-// full is Full of what is remembered.
-func (h *history) full() time.Duration { return (&History{Points: h.last(fillingWindow)}).Full() }
-
-// Full tells in how long a slot's reserve is used up if it goes on shrinking as it did, at least
-// 1 s; 0 if it does not shrink or has no bound.
-func (h *History) Full() time.Duration {
-	points := h.Points[max(0, len(h.Points)-fillingWindow):]
-	first, last := -1, -1
-	for i, p := range points {
-		switch {
-		case math.IsNaN(float64(p[columnSafe])):
-		case first < 0:
-			first, last = i, i
-		case p[columnSafe] != points[last][columnSafe]:
-			last = i // the catalog was read again
-		}
-	}
-	if first < 0 {
-		return 0
-	}
-	passed := float64(points[last][columnAt] - points[first][columnAt])
-	lost := float64(points[first][columnSafe] - points[last][columnSafe])
-	left := max(0, float64(points[last][columnSafe]))
-	if lost <= 0 || passed < window {
-		return 0
-	}
-	const forever = 100 * 365 * 24 * time.Hour
-	since := float64(points[len(points)-1][columnAt] - points[last][columnAt])
-	return time.Duration(max(1, min(left/lost*passed-since, forever.Seconds())) * float64(time.Second))
 }

@@ -119,6 +119,7 @@ func gauges() []metric {
 				}
 			},
 		},
+		gauge("slot_risk", "How near the server is to removing log that the slot needs: 0 for not at all, 1 while the slot fills, 2 when it is about to be lost, 3 when it is lost.", func(s *sample) float64 { return float64(s.stat.Slot.Risk(s.at).Level()) }),
 		gauge("sink_stalled_seconds", "For how long some partition or topic has made no progress although it has something to send; 0 if none.", func(s *sample) float64 { return s.stalled().Seconds() }),
 	}
 }

@@ -48,10 +48,9 @@ func healthy() relay.Stat {
 	}
 }
 
-// serve runs a Server over what stat says.
-func serve(t *testing.T, fill func(*Server), stat func() relay.Stat) (s *Server, url string) {
-	t.Helper()
-	s = New(Config{
+// newServer returns a Server that fill may have given a past.
+func newServer(fill func(*Server)) *Server {
+	s := New(Config{
 		Name: "orders", Version: "v1.0.0", Source: "db.example.com:5432/shop", Publication: "outbox_pub", Slot: "orders",
 		Brokers: []string{"kafka-1:9092", "kafka-2:9092"}, Configuration: "source:\n  dsn: postgres://cdc:***@db.example.com/shop\n",
 	}, discard())
@@ -60,54 +59,84 @@ func serve(t *testing.T, fill func(*Server), stat func() relay.Stat) (s *Server,
 	if fill != nil {
 		fill(s)
 	}
+	return s
+}
+
+// serve runs a Server over what stat says.
+func serve(t *testing.T, fill func(*Server), stat func() relay.Stat) (s *Server, url string) {
+	t.Helper()
+	s = newServer(fill)
 	return s, run(t, s, stat)
+}
+
+// A situation is one a relay may be in, and what the page has to say of it.
+type situation struct {
+	name, verdict, why, todo string
+	alter                    func(*relay.Stat) // of a relay that was busy; nil: it was not
+}
+
+// begin returns how the relay is, and what gives a Server its past.
+func (s *situation) begin() (st relay.Stat, fill func(*Server)) {
+	st = healthy()
+	if s.alter == nil {
+		return st, nil
+	}
+	s.alter(&st)
+	return st, func(s *Server) { busy(s, st) }
+}
+
+var situations = []situation{
+	{"load", "Healthy", "is in Kafka", "", func(*relay.Stat) {}},
+	{"idle", "Healthy", "Nothing is being written", "", nil},
+	{"broker", "Kafka does not acknowledge", "connection refused", "Nothing is lost", func(st *relay.Stat) {
+		st.Behind = time.Now().Add(-95 * time.Second)
+		st.Slot.WALEnd += 180_000_000
+		st.Sink.InFlightRecords, st.Sink.InFlightBytes = 48_900, 6_100_000
+		st.Sink.StalledSince = time.Now().Add(-94 * time.Second)
+		st.Sink.StallReason = "dial tcp 10.0.0.7:9092: connect: connection refused"
+		st.Sink.LastError, st.Sink.LastErrorAt = "topic outbox.event.order, partition 3: "+st.Sink.StallReason, time.Now()
+	}},
+	{"standby", "Standing by", "takes over", "", func(st *relay.Stat) {
+		st.State, st.LastError = relay.Waiting, "slot orders is in use by process 4711"
+		st.Failures = []relay.Failure{{Last: time.Now(), Times: 1, Text: st.LastError, ExitCode: relay.ExitSlotInUse}}
+	}},
+	{"source", "Waiting for Postgres", "connection refused", "Check source.dsn of orders", func(st *relay.Stat) {
+		st.State, st.Since = relay.Waiting, time.Now().Add(-42*time.Second)
+		st.LastError = "connect to db.example.com:5432: connection refused"
+		st.Failures = []relay.Failure{{
+			First: time.Now().Add(-42 * time.Second), Last: time.Now(), Times: 31, Text: st.LastError, ExitCode: relay.ExitSource, Advice: "Check source.dsn of <slot>.",
+		}}
+	}},
+	{"slot", "The slot is about to be lost", "Postgres may remove log", "max_slot_wal_keep_size", func(st *relay.Stat) {
+		st.Slot.WALStatus, st.Slot.RetainedBytes, st.Slot.SafeBytes = "unreserved", 10_600_000_000, new(int64(-12_000_000))
+		st.Slot.WALEnd += 10_500_000_000
+		st.Behind = time.Now().Add(-51 * time.Minute)
+	}},
+	{"both", "Kafka does not acknowledge, and the slot is about to be lost", "connection refused", "max_slot_wal_keep_size", func(st *relay.Stat) {
+		st.Slot.SafeBytes = new(int64(0))
+		st.Sink.StalledSince, st.Sink.StallReason = time.Now().Add(-time.Minute), "connection refused"
+	}},
+}
+
+// The page shows the verdict that /status has.
+func TestVerdict(t *testing.T) {
+	for _, test := range situations {
+		st, fill := test.begin()
+		s := newServer(fill)
+		s.look(func() relay.Stat { return st })
+		got := s.status(time.Now()).Verdict
+		if got.Title != test.verdict || !strings.Contains(got.Why, test.why) || !strings.Contains(got.Advice, test.todo) {
+			t.Errorf("%s: %+v", test.name, got)
+		}
+	}
 }
 
 // The page says in its first lines how the relay is, why not well, and what to do, with every
 // number in its place, in a real browser and under its own strict policy.
 func TestPage(t *testing.T) {
 	b := startBrowser(t)
-	for _, test := range []struct {
-		name, verdict, why, todo string
-		alter                    func(*relay.Stat)
-	}{
-		{"load", "Healthy", "is in Kafka", "", func(*relay.Stat) {}},
-		{"idle", "Healthy", "Nothing is being written", "", nil},
-		{"broker", "Kafka does not acknowledge", "connection refused", "Nothing is lost", func(st *relay.Stat) {
-			st.Behind = time.Now().Add(-95 * time.Second)
-			st.Slot.WALEnd += 180_000_000
-			st.Sink.InFlightRecords, st.Sink.InFlightBytes = 48_900, 6_100_000
-			st.Sink.StalledSince = time.Now().Add(-94 * time.Second)
-			st.Sink.StallReason = "dial tcp 10.0.0.7:9092: connect: connection refused"
-			st.Sink.LastError, st.Sink.LastErrorAt = "topic outbox.event.order, partition 3: "+st.Sink.StallReason, time.Now()
-		}},
-		{"standby", "Standing by", "takes over", "", func(st *relay.Stat) {
-			st.State, st.LastError = relay.Waiting, "slot orders is in use by process 4711"
-			st.Failures = []relay.Failure{{Last: time.Now(), Times: 1, Text: st.LastError, ExitCode: relay.ExitSlotInUse}}
-		}},
-		{"source", "Waiting for Postgres", "connection refused", "Check source.dsn of orders", func(st *relay.Stat) {
-			st.State, st.Since = relay.Waiting, time.Now().Add(-42*time.Second)
-			st.LastError = "connect to db.example.com:5432: connection refused"
-			st.Failures = []relay.Failure{{
-				First: time.Now().Add(-42 * time.Second), Last: time.Now(), Times: 31, Text: st.LastError, ExitCode: relay.ExitSource, Advice: "Check source.dsn of <slot>.",
-			}}
-		}},
-		{"slot", "The slot is about to be lost", "Postgres may remove log", "max_slot_wal_keep_size", func(st *relay.Stat) {
-			st.Slot.WALStatus, st.Slot.RetainedBytes, st.Slot.SafeBytes = "unreserved", 10_600_000_000, new(int64(-12_000_000))
-			st.Slot.WALEnd += 10_500_000_000
-			st.Behind = time.Now().Add(-51 * time.Minute)
-		}},
-		{"both", "Kafka does not acknowledge, and the slot is about to be lost", "connection refused", "max_slot_wal_keep_size", func(st *relay.Stat) {
-			st.Slot.SafeBytes = new(int64(0))
-			st.Sink.StalledSince, st.Sink.StallReason = time.Now().Add(-time.Minute), "connection refused"
-		}},
-	} {
-		st := healthy()
-		var fill func(*Server)
-		if test.alter != nil {
-			test.alter(&st)
-			fill = func(s *Server) { busy(s, st) }
-		}
+	for _, test := range situations {
+		st, fill := test.begin()
 		_, url := serve(t, fill, func() relay.Stat { return st })
 		b.size(1200, 960, "light")
 		b.open(url)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
@@ -26,6 +27,7 @@ type Status struct {
 
 	Source   source      `json:"source"`
 	Slot     slot        `json:"slot"`
+	Verdict  Verdict     `json:"verdict"` // on all of it
 	Lag      lag         `json:"lag"`
 	InFlight inFlight    `json:"in_flight"`
 	Rates    rates       `json:"rates"`   // over the last 10 s
@@ -56,7 +58,8 @@ type slot struct {
 	Retained    int64      `json:"retained_bytes"`
 	Safe        *int64     `json:"safe_bytes"`   // null: no limit
 	TimeToFull  *number    `json:"time_to_full"` // null: it does not fill
-	Endangered  bool       `json:"endangered"`
+	Risk        string     `json:"risk"`         // ok, warning, critical, lost
+	Endangered  bool       `json:"endangered"`   // critical or lost
 	Instruction string     `json:"advice,omitempty"`
 }
 
@@ -128,7 +131,7 @@ func (s *Server) status(now time.Time) *Status {
 	}
 	from, answered, delivery := s.history.span()
 	st := &last.stat
-	reason := s.unready(now)
+	reason, risk := s.unready(now), st.Slot.Risk(last.at)
 	out := &Status{
 		Name: s.cfg.Name, Version: s.cfg.Version, Commit: s.cfg.Commit, At: last.at, Uptime: number(now.Sub(s.began).Seconds()),
 		State: string(st.State), Since: st.Since, Ready: reason == "", Reason: reason,
@@ -136,7 +139,7 @@ func (s *Server) status(now time.Time) *Status {
 			Address: s.cfg.Source, Publication: s.cfg.Publication,
 			Received: st.Received.String(), Confirmed: st.Confirmed.String(), ServerEnd: last.serverEnd().String(),
 		},
-		Slot:     s.slot(last),
+		Slot:     s.slot(last, risk),
 		Lag:      lag{last.lagBytes(), number(last.lag().Seconds())},
 		InFlight: inFlight{st.Sink.InFlightRecords, st.Sink.InFlightBytes, s.full(&st.Sink)},
 		Rates: rates{
@@ -161,6 +164,7 @@ func (s *Server) status(now time.Time) *Status {
 	if p := s.history.last(1); len(p) > 0 {
 		out.Point = p[0]
 	}
+	out.Verdict = out.judge(risk)
 	return out
 }
 
@@ -169,34 +173,16 @@ func (s *Server) full(st *kafka.Stat) number {
 	return number(min(1, max(float64(st.InFlightRecords)/float64(s.windowRecords), float64(st.InFlightBytes)/float64(s.windowBytes))))
 }
 
-// endangered is how soon a slot that fills worries somebody.
-const endangered = time.Hour
-
-func (s *Server) slot(last *sample) slot {
+func (s *Server) slot(last *sample, risk catalog.Risk) slot {
 	st := &last.stat.Slot
-	out := slot{Name: s.cfg.Slot, ReadAt: timeOrNull(st.ReadAt), WALStatus: st.WALStatus, Retained: st.RetainedBytes, Safe: st.SafeBytes}
-	full := s.history.full()
-	if full > 0 {
-		seconds := number(full.Seconds())
-		out.TimeToFull = &seconds
+	out := slot{
+		Name: s.cfg.Slot, ReadAt: timeOrNull(st.ReadAt), WALStatus: st.WALStatus, Retained: st.RetainedBytes, Safe: st.SafeBytes,
+		Risk: risk.Level().String(), Endangered: risk.Level() >= catalog.LevelCritical, Instruction: risk.Advice,
 	}
-	if st.Exists {
-		out.Instruction = SlotAdvice(st.WALStatus, st.SafeBytes, full)
-		out.Endangered = out.Instruction != ""
+	if risk.TimeToLimit > 0 {
+		out.TimeToFull = new(number(risk.TimeToLimit.Seconds()))
 	}
 	return out
-}
-
-// SlotAdvice says what to do about a slot that is lost or soon will be; it is empty for any other.
-// safe is as in [relay.SlotStat], and full when it will be 0, as [History.Full] tells.
-func SlotAdvice(walStatus string, safe *int64, full time.Duration) string {
-	switch {
-	case walStatus == "lost":
-		return "The log it needs is gone. Rows that are still in the table can be sent again; then make a slot anew: outbox-cdc setup."
-	case walStatus == "unreserved", safe != nil && *safe <= 0, full > 0 && full < endangered:
-		return "Let the relay catch up, or give it more room: ALTER SYSTEM SET max_slot_wal_keep_size = '…'; SELECT pg_reload_conf();"
-	}
-	return ""
 }
 
 func topics(from, last *sample) []topic {

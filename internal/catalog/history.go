@@ -56,6 +56,10 @@ func (h *History) Look(now *State) ([]Warning, error) {
 	return append(warnings, h.oldest.look(now, cmp.Or(h.LongTransaction, LongTransaction))...), nil
 }
 
+// LimitAt returns when the WAL that may be retained for the slot is used up, as of the last look,
+// see [Trend].
+func (h *History) LimitAt() time.Time { return h.retention.limitAt }
+
 // changes compares two looks. An error says between which positions it has happened.
 func changes(was, now *State) ([]Warning, error) {
 	if was == nil {

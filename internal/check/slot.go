@@ -61,13 +61,15 @@ func (s *sourceLook) kind(slot *catalog.Slot) {
 // standing says whether the server still has what the slot stands for.
 func (s *sourceLook) standing(slot *catalog.Slot) {
 	c := s.catalog
-	kept := size(slot.Retained(c.WALEnd))
+	reserve := c.Reserve(time.Time{})
+	reserve.IdleAt = time.Time{} // a condition of its own
+	kept, risk := size(reserve.Retained), reserve.Judge(c.ReadAt)
 	switch {
-	case slot.WALStatus == "lost" || slot.InvalidationReason != "":
+	case risk.Danger == catalog.Lost:
 		s.fail("wal_status", "", strings.TrimSpace(fmt.Sprintf("lost %s", slot.InvalidationReason))+fmt.Sprintf(": what it had not delivered, from %s on, is gone from the log", slot.ConfirmedFlushLSN),
 			"send the rows that are still in the table otherwise, then begin anew: "+s.command("setup --drop")+"; "+s.command("setup"))
-	case slot.WALStatus == "unreserved":
-		s.warn("wal_status", "", fmt.Sprintf("unreserved: %s are kept, and the next checkpoint may remove what the slot needs", kept),
+	case risk.Danger == catalog.Unreserved:
+		s.warn("wal_status", "", fmt.Sprintf("%s: %s are kept, and the next checkpoint may remove what the slot needs", slot.WALStatus, kept),
 			"let the relay catch up at once; ALTER SYSTEM SET max_slot_wal_keep_size = -1; SELECT pg_reload_conf()")
 	case slot.WALStatus == "extended":
 		s.warn("wal_status", "", fmt.Sprintf("extended: %s are kept, beyond max_wal_size; the disk fills", kept), "let the relay catch up")
@@ -78,7 +80,7 @@ func (s *sourceLook) standing(slot *catalog.Slot) {
 		return
 	}
 	left := *slot.SafeWALSize
-	if left < slot.Retained(c.WALEnd) {
+	if risk.Danger >= catalog.Half {
 		s.warn("safe_wal_size", "", fmt.Sprintf("when %s more are written, the slot may be lost; it holds %s%s", size(left), kept, s.lasts(left)),
 			"let the relay catch up, or raise max_slot_wal_keep_size")
 		return

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/check"
@@ -72,15 +73,16 @@ func (t Takeover) slot() []check.Condition {
 	} else {
 		out = append(out, condition("inactive", true, "nobody streams from it", ""))
 	}
-	switch {
-	case s.InvalidationReason != "", s.WALStatus == "lost":
+	switch risk := c.Reserve(time.Time{}).Judge(c.ReadAt); risk.Level() {
+	case catalog.LevelLost:
 		return append(out, condition("wal_status", false, strings.TrimSpace("lost "+s.InvalidationReason),
 			fmt.Sprintf("what was written from %s on is gone from the log: send those rows otherwise, and begin anew with outbox-cdc setup --drop", s.ConfirmedFlushLSN)))
-	case s.WALStatus == "unreserved":
+	case catalog.LevelCritical:
 		return append(out, check.Condition{
-			Name: "wal_status", State: check.Doubt, Found: "unreserved: the next checkpoint may remove log that the slot needs",
+			Name: "wal_status", State: check.Doubt, Found: s.WALStatus + ": " + risk.Why,
 			Fix: "start at once; ALTER SYSTEM SET max_slot_wal_keep_size gives it more",
 		})
+	case catalog.LevelOK, catalog.LevelWarning:
 	}
 	return append(out, condition("wal_status", true, s.WALStatus, ""))
 }

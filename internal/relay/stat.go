@@ -56,18 +56,31 @@ type SlotStat struct {
 	ReadAt        time.Time // zero: never
 	Exists        bool
 	WALStatus     string        // reserved, extended, unreserved, lost
+	Invalidation  string        // why it is lost, from Postgres 17 on
 	WALEnd        pglogrepl.LSN // of the server's log at ReadAt
 	RetainedBytes int64         // log that is kept for it
 	SafeBytes     *int64        // that may be written before log it needs may go, may be negative; nil: no limit
+	LimitAt       time.Time     // when SafeBytes will be 0 at the present rate; zero: not known, or it does not shrink
+}
+
+// Risk judges how the slot stands at now.
+func (s *SlotStat) Risk(now time.Time) catalog.Risk {
+	if !s.Exists {
+		return catalog.Risk{}
+	}
+	return catalog.Reserve{
+		WALStatus: s.WALStatus, Invalidation: s.Invalidation, Retained: s.RetainedBytes, Safe: s.SafeBytes, LimitAt: s.LimitAt,
+	}.Judge(now)
 }
 
 // slotState is the part of Stat that the catalog tells.
 type slotState struct{ stat atomic.Pointer[SlotStat] }
 
-func (s *slotState) set(c *catalog.State) {
+func (s *slotState) set(c *catalog.State, limitAt time.Time) {
 	st := SlotStat{ReadAt: c.ReadAt, WALEnd: c.WALEnd}
-	if slot := c.Slot; slot != nil {
-		st.Exists, st.WALStatus, st.RetainedBytes, st.SafeBytes = true, slot.WALStatus, slot.Retained(c.WALEnd), slot.SafeWALSize
+	if c.Slot != nil {
+		r := c.Reserve(limitAt)
+		st.Exists, st.WALStatus, st.Invalidation, st.RetainedBytes, st.SafeBytes, st.LimitAt = true, r.WALStatus, r.Invalidation, r.Retained, r.Safe, r.LimitAt
 	}
 	s.stat.Store(&st)
 }

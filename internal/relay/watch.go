@@ -140,8 +140,8 @@ func (w *watcher) emit(ctx context.Context) {
 
 // look compares state with what was seen before in the life of the process.
 func (c *Relay) look(ctx context.Context, state *catalog.State) error {
-	c.slot.set(state)
 	warnings, err := c.history.Look(state)
+	c.slot.set(state, c.history.LimitAt())
 	for _, w := range warnings {
 		level := slog.LevelWarn
 		if w.Over {

@@ -39,7 +39,7 @@ type Asker struct {
 	client   *admin.Client // nil: refused, or the relay is not to be asked
 	refused  error
 
-	reserve admin.History // of the slot, as Postgres has told
+	trend   catalog.Trend // of the slot's reserve, as Postgres has told
 	history admin.History // of the relay
 }
 
@@ -83,15 +83,15 @@ func (a *Asker) postgres(ctx context.Context) Postgres {
 		p.Oldest = &Transaction{PID: t.PID, GID: t.GID, User: t.User, App: t.Application, Age: t.Age.Seconds()}
 	}
 	if s := state.Slot; s != nil {
-		a.reserve.Note(state.ReadAt, s.SafeWALSize)
+		reserve := state.Reserve(a.trend.Note(state.ReadAt, s.SafeWALSize))
 		p.Slot = &Slot{
 			Name: s.Name, Active: s.Active, ActivePID: s.ActivePID,
 			Confirmed: s.ConfirmedFlushLSN.String(), Restart: s.RestartLSN.String(),
 			WALStatus: s.WALStatus, Invalidation: s.InvalidationReason,
-			NotConfirmed: behind(s.ConfirmedFlushLSN, state.WALEnd), Retained: s.Retained(state.WALEnd), Safe: s.SafeWALSize,
+			NotConfirmed: behind(s.ConfirmedFlushLSN, state.WALEnd), Retained: reserve.Retained, Safe: reserve.Safe, idleAt: reserve.IdleAt,
 		}
-		if full := a.reserve.Full(); full > 0 {
-			p.Slot.TimeToFull = new(full.Seconds())
+		if left := reserve.Judge(state.ReadAt).TimeToLimit; left > 0 {
+			p.Slot.TimeToFull = new(left.Seconds())
 		}
 	}
 	return p

@@ -16,27 +16,9 @@ type Report struct {
 	// not about to be lost, and the relay is ready, or stands by while another one reads.
 	Healthy bool `json:"healthy"`
 
-	Verdict
+	admin.Verdict
 	Postgres Postgres `json:"postgres"`
 	Relay    Relay    `json:"relay"`
-}
-
-// A Level is how much a Verdict worries.
-type Level string
-
-// The levels. What is Warn may be healthy, and may not.
-const (
-	Good Level = "good"
-	Warn Level = "warn"
-	Bad  Level = "bad"
-)
-
-// A Verdict is how things are, in a word, with why and what to do about it.
-type Verdict struct {
-	Level  Level  `json:"level"`
-	Title  string `json:"title"`
-	Why    string `json:"why"`
-	Advice string `json:"advice"`
 }
 
 // Postgres is what the server of the slot says.
@@ -67,6 +49,8 @@ type Slot struct {
 	// TimeToFull is when Safe will be 0 at the present rate. Null: it does not shrink, has no
 	// bound, or has been watched too shortly.
 	TimeToFull *float64 `json:"time_to_full"`
+
+	idleAt time.Time // see [catalog.Reserve]
 }
 
 // A Transaction is open, and log is kept for it.

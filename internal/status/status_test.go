@@ -76,43 +76,43 @@ func TestVerdict(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		report  *Report
-		level   Level
+		level   admin.Level
 		title   string
 		why     string
 		healthy bool
 	}{
-		"well":            {sides(t, nil), Good, "Healthy", "1.1 ms later", true},
-		"idle":            {sides(t, func(_ *Postgres, st *admin.Status) { st.Rates.Records = 0 }), Good, "Healthy", "Nothing is being written", true},
-		"postgres alone":  {alone, Good, "The slot is read", "process 4711", true},
-		"behind":          {sides(t, func(_ *Postgres, st *admin.Status) { st.Lag.Seconds = 300 }), Warn, "Catching up", "5 min behind", true},
-		"slow":            {sides(t, func(_ *Postgres, st *admin.Status) { st.Kafka.Stalled, st.Kafka.StallReason = 4, "no leader" }), Warn, "Kafka is slow", "no leader, for 4 s", true},
-		"stalled":         {sides(t, func(_ *Postgres, st *admin.Status) { st.Ready, st.Kafka.Stalled, st.Reason = false, 40, "for 40 s" }), Bad, "Kafka does not acknowledge", "for 40 s", false},
-		"starting":        {sides(t, func(_ *Postgres, st *admin.Status) { st.Ready, st.State, st.Reason = false, "starting", "starting" }), Warn, "Starting", "First contact", false},
-		"standing by":     {sides(t, waiting("slot in use", 12)), Warn, "Standing by", "takes over", true},
-		"waiting":         {sides(t, waiting("connection refused", 10)), Bad, "Waiting for Postgres", "connection refused", false},
-		"stopped":         {sides(t, func(_ *Postgres, st *admin.Status) { st.Ready, st.State, st.Reason = false, "stopped", "stopped" }), Bad, "Not relaying", "stopped", false},
-		"lost":            {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.WALStatus = "lost" }), Bad, "The slot is lost", "removed log", false},
-		"unreserved":      {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.WALStatus = "unreserved" }), Bad, "The slot is about to be lost", "may remove log", false},
-		"no room":         {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.Safe = new(int64) }), Bad, "The slot is about to be lost", "may remove log", false},
-		"filling":         {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.TimeToFull = new(1200.0) }), Bad, "The slot is about to be lost", "in 20 min at this rate", false},
-		"filling, slowly": {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.TimeToFull = new(86400.0) }), Good, "Healthy", "", true},
-		"no slot":         {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot = nil }), Bad, "The slot does not exist", "There is no slot s", false},
-		"elsewhere":       {sides(t, inactive), Bad, "Not the server of this relay", "streams from db:5432/app", false},
+		"well":            {sides(t, nil), admin.Good, "Healthy", "1.1 ms later", true},
+		"idle":            {sides(t, func(_ *Postgres, st *admin.Status) { st.Rates.Records = 0 }), admin.Good, "Healthy", "Nothing is being written", true},
+		"postgres alone":  {alone, admin.Good, "The slot is read", "process 4711", true},
+		"behind":          {sides(t, func(_ *Postgres, st *admin.Status) { st.Lag.Seconds = 300 }), admin.Warn, "Catching up", "5 min behind", true},
+		"slow":            {sides(t, func(_ *Postgres, st *admin.Status) { st.Kafka.Stalled, st.Kafka.StallReason = 4, "no leader" }), admin.Warn, "Kafka is slow", "no leader, for 4 s", true},
+		"stalled":         {sides(t, func(_ *Postgres, st *admin.Status) { st.Ready, st.Kafka.Stalled, st.Reason = false, 40, "for 40 s" }), admin.Bad, "Kafka does not acknowledge", "for 40 s", false},
+		"starting":        {sides(t, func(_ *Postgres, st *admin.Status) { st.Ready, st.State, st.Reason = false, "starting", "starting" }), admin.Warn, "Starting", "First contact", false},
+		"standing by":     {sides(t, waiting("slot in use", 12)), admin.Warn, "Standing by", "takes over", true},
+		"waiting":         {sides(t, waiting("connection refused", 10)), admin.Bad, "Waiting for Postgres", "connection refused", false},
+		"stopped":         {sides(t, func(_ *Postgres, st *admin.Status) { st.Ready, st.State, st.Reason = false, "stopped", "stopped" }), admin.Bad, "Not relaying", "stopped", false},
+		"lost":            {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.WALStatus = "lost" }), admin.Bad, "The slot is lost", "removed log", false},
+		"unreserved":      {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.WALStatus = "unreserved" }), admin.Bad, "The slot is about to be lost", "may remove log", false},
+		"no room":         {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.Safe = new(int64) }), admin.Bad, "The slot is about to be lost", "may remove log", false},
+		"filling":         {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.TimeToFull = new(1200.0) }), admin.Bad, "The slot is about to be lost", "in 20 min at this rate", false},
+		"filling, slowly": {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.TimeToFull = new(86400.0) }), admin.Good, "Healthy", "", true},
+		"no slot":         {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot = nil }), admin.Bad, "The slot does not exist", "There is no slot s", false},
+		"elsewhere":       {sides(t, inactive), admin.Bad, "Not the server of this relay", "streams from db:5432/app", false},
 		"two reasons": {sides(t, func(p *Postgres, st *admin.Status) {
 			waiting("connection refused", 10)(p, st)
 			p.Slot.WALStatus = "lost"
-		}), Bad, "The slot is lost", "Waiting for Postgres: connection refused", false},
-		"relay silent":            {without(t, "refused", "", nil), Warn, "The relay does not answer", "Process 4711 reads the slot", false},
-		"relay gone":              {without(t, "refused", "", inactive), Bad, "No relay runs", "Refused", false},
-		"postgres silent":         {without(t, "", "unreachable", nil), Warn, "Postgres was not reached from here", "The relay says: Healthy", false},
-		"postgres silent, filled": {without(t, "", "unreachable", func(_ *Postgres, st *admin.Status) { st.Slot.WALStatus = "unreserved" }), Bad, "The slot is about to be lost", "", false},
-		"both silent":             {without(t, "refused", "unreachable", nil), Bad, "Neither side answers", "unreachable. Refused", false},
+		}), admin.Bad, "The slot is lost", "Waiting for Postgres: connection refused", false},
+		"relay silent":            {without(t, "refused", "", nil), admin.Warn, "The relay does not answer", "Process 4711 reads the slot", false},
+		"relay gone":              {without(t, "refused", "", inactive), admin.Bad, "No relay runs", "Refused", false},
+		"postgres silent":         {without(t, "", "unreachable", nil), admin.Warn, "Postgres was not reached from here", "The relay says: Healthy", false},
+		"postgres silent, filled": {without(t, "", "unreachable", func(_ *Postgres, st *admin.Status) { st.Slot.WALStatus = "unreserved" }), admin.Bad, "The slot is about to be lost", "", false},
+		"both silent":             {without(t, "refused", "unreachable", nil), admin.Bad, "Neither side answers", "unreachable. Refused", false},
 	} {
 		r := test.report
 		if r.Level != test.level || r.Title != test.title || !strings.Contains(r.Why, test.why) || r.Healthy != test.healthy {
 			t.Errorf("%s: %s %q: %q, healthy %t", name, r.Level, r.Title, r.Why, r.Healthy)
 		}
-		if r.Level == Bad && r.Advice == "" && test.title != "Not relaying" && name != "both silent" {
+		if r.Level == admin.Bad && r.Advice == "" && test.title != "Not relaying" && name != "both silent" {
 			t.Errorf("%s: what to do is not said", name)
 		}
 	}
@@ -222,23 +222,5 @@ func TestCharts(t *testing.T) {
 	}
 	if line, since := (View{History: h}).draw("else", 4); line != "    " || since != "" {
 		t.Errorf("of nothing: %q %q", line, since)
-	}
-}
-
-func TestFormat(t *testing.T) {
-	for in, want := range map[float64]string{0: "0 B", 9.94: "9.9 B", 999: "999 B", 1500: "1.5 kB", 250_000: "250 kB", 5e9: "5 GB", 3e12: "3 TB", -2e6: "−2 MB"} {
-		if got := size(in); got != want {
-			t.Errorf("size(%v) = %s, want %s", in, got, want)
-		}
-	}
-	for in, want := range map[float64]string{0: "0 s", 0.0011: "1.1 ms", 0.25: "250 ms", 4: "4 s", 119: "119 s", 600: "10 min", 7200: "2 h", 200_000: "2 days", 1e9: "years"} {
-		if got := span(in); got != want {
-			t.Errorf("span(%v) = %s, want %s", in, got, want)
-		}
-	}
-	for in, want := range map[float64]string{0: "0", 4.44: "4.4", 9.96: "10", 1234.5: "1,235"} {
-		if got := count(in); got != want {
-			t.Errorf("count(%v) = %s, want %s", in, got, want)
-		}
 	}
 }

@@ -25,18 +25,18 @@ func (v View) slot(r *Report) []string {
 		title += " " + s.Name
 		facts = []string{
 			cmp.Or(s.WALStatus, "no log") + ", " + reader,
-			size(float64(s.NotConfirmed)) + " not confirmed, from " + s.Confirmed,
-			size(float64(s.Retained)) + " of log kept, from " + s.Restart,
+			terminal.Size(float64(s.NotConfirmed)) + " not confirmed, from " + s.Confirmed,
+			terminal.Size(float64(s.Retained)) + " of log kept, from " + s.Restart,
 			v.room(s.Retained, s.Safe, r.timeToFull()),
 		}
 		if t := r.Postgres.Oldest; t != nil && t.Age > longOpen.Seconds() {
-			facts = append(facts, fmt.Sprintf("%s has been open for %s and holds the log", t.name(), span(t.Age)))
+			facts = append(facts, fmt.Sprintf("%s has been open for %s and holds the log", t.name(), terminal.Span(t.Age)))
 		}
 	case st != nil && st.Slot.ReadAt != nil:
 		title += " " + st.Slot.Name
 		facts = []string{
-			cmp.Or(st.Slot.WALStatus, notKnown) + ", as the relay has read " + ago(st.Slot.ReadAt, st.At),
-			size(float64(st.Slot.Retained)) + " of log kept",
+			cmp.Or(st.Slot.WALStatus, terminal.NotKnown) + ", as the relay has read " + ago(st.Slot.ReadAt, st.At),
+			terminal.Size(float64(st.Slot.Retained)) + " of log kept",
 			v.room(st.Slot.Retained, st.Slot.Safe, r.timeToFull()),
 		}
 	default:
@@ -73,11 +73,11 @@ func (v View) room(retained int64, safe *int64, full float64) string {
 		return "no room left"
 	}
 	taken := float64(retained) / float64(max(1, retained+*safe))
-	text := size(float64(*safe)) + " of room left " + terminal.Bar(taken, 10)
+	text := terminal.Size(float64(*safe)) + " of room left " + terminal.Bar(taken, 10)
 	if math.IsNaN(full) {
 		return text + " not filling"
 	}
-	return text + " full in " + span(full)
+	return text + " full in " + terminal.Span(full)
 }
 
 func (r *Report) topics() int {
@@ -106,13 +106,13 @@ func (v View) topics(st *admin.Status, most int) []string {
 			lines = append(lines, v.Style.Dim(fmt.Sprintf("and %d more", len(st.Topics)-most)))
 			break
 		}
-		lines = append(lines, row(t.Name, count(float64(t.Rate)), count(float64(t.Records)), size(float64(t.Bytes))))
+		lines = append(lines, row(t.Name, terminal.Count(float64(t.Rate)), terminal.Count(float64(t.Records)), terminal.Size(float64(t.Bytes))))
 	}
 	if len(st.Topics) == 0 {
 		lines = append(lines, "Nothing acknowledged yet.")
 	}
 	if n := st.Totals.DeadLetters; n > 0 {
-		lines = append(lines, v.Style.Warn(count(float64(n))+" dead letters"))
+		lines = append(lines, v.Style.Warn(terminal.Count(float64(n))+" dead letters"))
 	}
 	return lines
 }
@@ -128,7 +128,7 @@ func (v View) errors(r *Report, st *admin.Status) []string {
 	for _, f := range st.Failures[:min(mostErrors, len(st.Failures))] {
 		note := fmt.Sprintf("%s · would be exit code %d", ago(&f.At, st.At), f.ExitCode)
 		if f.Times > 1 {
-			note += fmt.Sprintf(" · %d times in %s", f.Times, span(f.At.Sub(f.Since).Round(time.Second).Seconds()))
+			note += fmt.Sprintf(" · %d times in %s", f.Times, terminal.Span(f.At.Sub(f.Since).Round(time.Second).Seconds()))
 		}
 		advice := f.Advice
 		if advice == r.Advice {
@@ -155,5 +155,5 @@ func ago(t *time.Time, now time.Time) string {
 	if t == nil {
 		return "never"
 	}
-	return span(max(0, now.Sub(*t).Round(time.Second).Seconds())) + " ago"
+	return terminal.Span(max(0, now.Sub(*t).Round(time.Second).Seconds())) + " ago"
 }

@@ -73,7 +73,7 @@ func (v View) heading(r *Report) []string {
 	if st == nil {
 		return []string{v.Style.Dim(terminal.Cut(r.Postgres.Address, v.Width))}
 	}
-	about := "outbox-cdc " + st.Version + ", up " + span(float64(st.Uptime))
+	about := "outbox-cdc " + st.Version + ", up " + terminal.Span(float64(st.Uptime))
 	name := terminal.Cut(st.Name, max(8, v.Width-utf8.RuneCountInString(about)-1))
 	first := v.Style.Bold(name)
 	if room := v.Width - utf8.RuneCountInString(name); room > utf8.RuneCountInString(about) {
@@ -85,11 +85,11 @@ func (v View) heading(r *Report) []string {
 func (v View) verdict(r *Report) []string {
 	mark, color := "●", v.Style.Good
 	switch r.Level {
-	case Warn:
+	case admin.Warn:
 		mark, color = "▲", v.Style.Warn
-	case Bad:
+	case admin.Bad:
 		mark, color = "✘", v.Style.Red
-	case Good:
+	case admin.Good:
 	}
 	lines := []string{color(mark) + " " + v.Style.Bold(terminal.Cut(r.Title, v.Width-2))}
 	for _, line := range terminal.Wrap(sentence(r.Why), v.Width-2) {

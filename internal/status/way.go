@@ -20,15 +20,15 @@ type station struct {
 func (v View) way(st *admin.Status) []string {
 	behind := "not known"
 	if st.State == "streaming" {
-		behind = size(float64(st.Lag.Bytes)) + " behind"
+		behind = terminal.Size(float64(st.Lag.Bytes)) + " behind"
 	}
 	stations := []station{
 		{"Postgres", behind, [2]string{"ends " + st.Source.ServerEnd, "done " + st.Source.Confirmed}},
-		{"Decoder", count(float64(st.Rates.Rows)) + " rows/s", [2]string{size(float64(st.Rates.Log)) + "/s of log", "at " + st.Source.Received}},
-		{"Window", count(float64(st.InFlight.Records)) + " records", [2]string{
-			size(float64(st.InFlight.Bytes)), terminal.Bar(float64(st.InFlight.Full), 8) + fmt.Sprintf(" %.0f %%", 100*float64(st.InFlight.Full)),
+		{"Decoder", terminal.Count(float64(st.Rates.Rows)) + " rows/s", [2]string{terminal.Size(float64(st.Rates.Log)) + "/s of log", "at " + st.Source.Received}},
+		{"Window", terminal.Count(float64(st.InFlight.Records)) + " records", [2]string{
+			terminal.Size(float64(st.InFlight.Bytes)), terminal.Bar(float64(st.InFlight.Full), 8) + fmt.Sprintf(" %.0f %%", 100*float64(st.InFlight.Full)),
 		}},
-		{"Kafka", count(float64(st.Rates.Records)) + " records/s", [2]string{size(float64(st.Rates.Bytes)) + "/s", "acks p99 " + span(float64(st.Latency.AckP99))}},
+		{"Kafka", terminal.Count(float64(st.Rates.Records)) + " records/s", [2]string{terminal.Size(float64(st.Rates.Bytes)) + "/s", "acks p99 " + terminal.Span(float64(st.Latency.AckP99))}},
 	}
 	if v.Width < beside {
 		var lines []string
@@ -67,9 +67,9 @@ type chart struct{ name, now, column string }
 
 func (v View) charts(st *admin.Status) []string {
 	charts := []chart{
-		{"Lag", span(float64(st.Lag.Seconds)), "lag_seconds"},
-		{"Commit to Kafka", "p50 " + span(float64(st.Latency.CommitToAckP50)) + ", p99 " + span(float64(st.Latency.CommitToAckP99)), "commit_to_ack_p99"},
-		{"Records a second", count(float64(st.Rates.Records)), "records_per_second"},
+		{"Lag", terminal.Span(float64(st.Lag.Seconds)), "lag_seconds"},
+		{"Commit to Kafka", "p50 " + terminal.Span(float64(st.Latency.CommitToAckP50)) + ", p99 " + terminal.Span(float64(st.Latency.CommitToAckP99)), "commit_to_ack_p99"},
+		{"Records a second", terminal.Count(float64(st.Rates.Records)), "records_per_second"},
 	}
 	const nameWidth, nowWidth = 18, 24
 	var lines []string

@@ -1,31 +1,31 @@
-package status
+package terminal
 
 import (
 	"math"
 	"strconv"
-
-	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 )
 
-// notKnown stands for a number that nobody knows.
-const notKnown = "–"
+// NotKnown stands for a number that nobody knows.
+const NotKnown = "–"
 
 // tenths prints n with a digit behind the point, unless that is 0.
 func tenths(n float64) string { return strconv.FormatFloat(math.Round(n*10)/10, 'f', -1, 64) }
 
-func count(n float64) string {
+// Count prints a number, with a digit behind the point if it is small.
+func Count(n float64) string {
 	switch {
 	case math.IsNaN(n):
-		return notKnown
+		return NotKnown
 	case n > 0 && n < 9.95:
 		return tenths(n)
 	}
-	return terminal.Number(int(math.Round(n)))
+	return Number(int(math.Round(n)))
 }
 
-func size(n float64) string {
+// Size prints a number of bytes in units of thousands.
+func Size(n float64) string {
 	if math.IsNaN(n) {
-		return notKnown
+		return NotKnown
 	}
 	sign := ""
 	if n < 0 {
@@ -43,13 +43,13 @@ func size(n float64) string {
 	return sign + tenths(n) + " TB"
 }
 
-// span prints seconds the way people say them.
-func span(s float64) string {
+// Span prints seconds the way people say them.
+func Span(s float64) string {
 	whole := func(n float64) string { return strconv.Itoa(int(math.Round(n))) }
 	const minute, hour, day = 60, 3600, 86400
 	switch {
 	case math.IsNaN(s):
-		return notKnown
+		return NotKnown
 	case s == 0:
 		return "0 s"
 	case s < 0.00995:
