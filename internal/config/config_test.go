@@ -271,9 +271,9 @@ func TestProblems(t *testing.T) {
 		},
 		{
 			name: "rules that are wrong",
-			file: "outbox:\n  topic_rules:\n    - {match: 'a(?=b)', replace: x}\n    - {match: '(a)', replace: $2}\n    - {match: ''}\n",
+			file: "outbox:\n  topic_rules:\n    - {match: 'a(?=(b))', replace: x}\n    - {match: '(a)', replace: $2}\n    - {match: ''}\n",
 			want: []string{
-				`c.yaml:3: outbox.topic_rules[0].match: in "a(?=b)" at offset 1: lookahead (?= cannot be expressed; write the rule without it`,
+				`c.yaml:3: outbox.topic_rules[0].match: in "a(?=(b))" at offset 4: a capturing group within (?= is not supported; write (?:…)`,
 				`c.yaml:3: outbox.topic_rules[1].replace: in "$2" at offset 0: there is no group $2; the groups are: $0, $1`,
 				`c.yaml:3: outbox.topic_rules[2].match: a regular expression is needed`,
 			},

@@ -168,7 +168,7 @@ func topicRules() []rule {
 	return []rule{
 		{
 			key: "transforms.{router}.route.topic.regex", ours: "outbox.topic_rules", verdicts: []Verdict{Same, Refused},
-			doc:   "A regular expression of Java, without what cannot be matched in linear time: looking around, referring back, possessive quantifiers.",
+			doc:   "A regular expression of Java. What has no exact translation, such as classes within classes, is refused with its place.",
 			apply: func(m *mapping, _ entry) (Verdict, string) { return m.routeRule() },
 		},
 		{

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/javaregex"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -173,19 +173,14 @@ func literalTable(expression string) (t tableName, sure, ok bool) {
 	return t, strings.ToLower(plain) == plain, true
 }
 
-// matches reports whether one of Debezium's expressions covers a name.
+// matches reports whether one of Debezium's expressions matches all of a name, whatever the case.
 func matches(expression, name string) bool {
-	re, err := compile(expression)
-	return err == nil && re.MatchString(name)
-}
-
-// compile returns an expression as Debezium applies it to names: to the whole of it, whatever the
-// case.
-func compile(expression string) (*regexp.Regexp, error) {
-	if _, err := encode.ParseRule(expression, ""); err != nil {
-		return nil, err
+	pattern, err := javaregex.CompileIgnoreCase(expression)
+	if err != nil {
+		return false
 	}
-	return regexp.Compile("^(?i:" + expression + ")$")
+	ok, err := pattern.Matches(name)
+	return ok && err == nil
 }
 
 // columnsInUse returns the columns that make records.
@@ -249,8 +244,7 @@ func applyPredicate(m *mapping, e entry) (Verdict, string) {
 	if class := m.value(at + ".type"); class != topicMatches {
 		return Refused, fmt.Sprintf("predicate %s is a %q; only %s can be carried over", e.value, class, topicMatches)
 	}
-	pattern := m.value(at + ".pattern")
-	rule, err := encode.ParseRule(pattern, "x")
+	covers, err := javaregex.Compile(m.value(at + ".pattern"))
 	if err != nil {
 		return Refused, fmt.Sprintf("predicate %s: %v", e.value, err)
 	}
@@ -258,7 +252,10 @@ func applyPredicate(m *mapping, e entry) (Verdict, string) {
 		return Refused, fmt.Sprintf("whether predicate %s covers all outbox tables is not known: give %s, or table.include.list with names", e.value, m.askIt())
 	}
 	for _, t := range m.tables {
-		if topic := m.extras.Name + "." + t.String(); rule.Apply(topic) == topic {
+		topic := m.extras.Name + "." + t.String()
+		if ok, err := covers.Matches(topic); err != nil {
+			return Refused, fmt.Sprintf("predicate %s on %s: %v", e.value, topic, err)
+		} else if !ok {
 			return Refused, fmt.Sprintf("predicate %s does not match %s, whose rows would pass as plain change events: keep Debezium for tables that are no outbox", e.value, topic)
 		}
 	}

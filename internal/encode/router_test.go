@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/javaregex"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
@@ -188,13 +189,20 @@ func TestBadRow(t *testing.T) {
 		row    map[string]string
 		want   RowError
 	}{
-		"null id":         {row: map[string]string{"id": null}, want: RowError{Column: "id", Reason: "is NULL; every event needs an id"}},
-		"null route":      {row: map[string]string{"aggregatetype": null}, want: RowError{Column: "aggregatetype", Reason: "is NULL, and the topic's name needs it"}},
-		"illegal topic":   {row: map[string]string{"aggregatetype": "or der"}, want: RowError{Column: "aggregatetype", Reason: `the topic name contains ' '; Kafka allows letters, digits, '.', '_' and '-'`}},
-		"internal topic":  {config: func(c *Config) { c.Topic = "${route}" }, row: map[string]string{"aggregatetype": "__consumer_offsets"}, want: RowError{Column: "aggregatetype", Reason: `the topic name begins with __, which is reserved for the cluster's own topics`}},
-		"empty topic":     {config: func(c *Config) { c.Topic = "${route}" }, row: map[string]string{"aggregatetype": ""}, want: RowError{Column: "aggregatetype", Reason: `the topic name is empty`}},
-		"dots":            {config: func(c *Config) { c.Topic = "${route}" }, row: map[string]string{"aggregatetype": ".."}, want: RowError{Column: "aggregatetype", Reason: `the topic name is reserved`}},
-		"long topic":      {config: func(c *Config) { c.Topic = "${route}" }, row: map[string]string{"aggregatetype": strings.Repeat("x", 250)}, want: RowError{Column: "aggregatetype", Reason: `the topic name has 250 characters, Kafka allows 249`}},
+		"null id":        {row: map[string]string{"id": null}, want: RowError{Column: "id", Reason: "is NULL; every event needs an id"}},
+		"null route":     {row: map[string]string{"aggregatetype": null}, want: RowError{Column: "aggregatetype", Reason: "is NULL, and the topic's name needs it"}},
+		"illegal topic":  {row: map[string]string{"aggregatetype": "or der"}, want: RowError{Column: "aggregatetype", Reason: `the topic name contains ' '; Kafka allows letters, digits, '.', '_' and '-'`}},
+		"internal topic": {config: func(c *Config) { c.Topic = "${route}" }, row: map[string]string{"aggregatetype": "__consumer_offsets"}, want: RowError{Column: "aggregatetype", Reason: `the topic name begins with __, which is reserved for the cluster's own topics`}},
+		"empty topic":    {config: func(c *Config) { c.Topic = "${route}" }, row: map[string]string{"aggregatetype": ""}, want: RowError{Column: "aggregatetype", Reason: `the topic name is empty`}},
+		"dots":           {config: func(c *Config) { c.Topic = "${route}" }, row: map[string]string{"aggregatetype": ".."}, want: RowError{Column: "aggregatetype", Reason: `the topic name is reserved`}},
+		"long topic":     {config: func(c *Config) { c.Topic = "${route}" }, row: map[string]string{"aggregatetype": strings.Repeat("x", 250)}, want: RowError{Column: "aggregatetype", Reason: `the topic name has 250 characters, Kafka allows 249`}},
+		"costly topic rule": {
+			config: func(c *Config) {
+				c.TopicRules = []TopicRule{{Match: "x", Replace: "y"}, {Match: `(\w|\.)*`, Replace: "z"}}
+			},
+			row:  map[string]string{"aggregatetype": strings.Repeat("x", 200_000)},
+			want: RowError{Column: "aggregatetype", Reason: "the topic name cannot be rewritten by outbox.topic_rules[1]: " + javaregex.ErrBacktracking.Error()},
+		},
 		"headers array":   {row: map[string]string{"headers": `[1]`}, want: RowError{Column: "headers", Reason: "is not a JSON object"}},
 		"headers no JSON": {config: func(c *Config) { c.Columns.Headers = "tenant" }, row: map[string]string{"tenant": `{"a":`}, want: RowError{Column: "tenant", Reason: "is not JSON"}},
 		"partition":       {config: func(c *Config) { c.Place = []Placement{{Column: "shard", To: ToPartition}} }, row: map[string]string{"shard": "-1"}, want: RowError{Column: "shard", Reason: "is not a partition's number"}},

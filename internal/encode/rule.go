@@ -2,7 +2,8 @@ package encode
 
 import (
 	"fmt"
-	"regexp"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/javaregex"
 )
 
 // A TopicRule rewrites the name of a topic as org.apache.kafka.connect.transforms.RegexRouter
@@ -15,69 +16,28 @@ type TopicRule struct {
 
 // A Rule is a [TopicRule] ready to be applied. It may be used by several goroutines.
 type Rule struct {
-	whole   *regexp.Regexp // Match, over all of the name
-	part    *regexp.Regexp // Match, anywhere
-	replace []piece
+	match   *javaregex.Pattern
+	replace javaregex.Replacement
 }
 
-// A piece of a replacement is literal text or, where group is not negative, what that group
-// has matched.
-type piece struct {
-	text  string
-	group int
-}
-
-// A RuleError is a part of a [TopicRule] that is wrong or cannot be had. Java's expressions can
-// look around and refer back; ours, of [regexp/syntax], take time linear in the name instead.
-type RuleError struct {
-	Part   string // match, replace
-	Text   string // of that part
-	Offset int    // in bytes, of what is at fault
-	Reason string // names it
-}
-
-// Error says what is at fault and where.
-func (e *RuleError) Error() string {
-	return fmt.Sprintf("%s: in %q at offset %d: %s", e.Part, e.Text, e.Offset, e.Reason)
-}
-
-// ParseRule returns the rule of a regular expression and a replacement string of Java:
-// https://docs.oracle.com/en/java/javase/17/docs/api/java.base/java/util/regex/Pattern.html
-// and Matcher.replaceFirst there. The error is a [*RuleError]. One difference is not noticed: what
-// a group has matched that is repeated and may be empty, as in (a*)*.
+// ParseRule returns the rule of a regular expression and a replacement string of Java. The error
+// names the one that is wrong and wraps a [*javaregex.SyntaxError].
 func ParseRule(match, replace string) (*Rule, error) {
-	expression, err := translateRegex(match)
+	pattern, err := javaregex.Compile(match)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("match: %w", err)
 	}
-	part, err := regexp.Compile(expression)
+	replacement, err := pattern.Replacement(replace)
 	if err != nil {
-		return nil, &RuleError{Part: "match", Text: match, Reason: err.Error()}
+		return nil, fmt.Errorf("replace: %w", err)
 	}
-	whole, err := regexp.Compile(`\A(?:` + expression + `)\z`)
-	if err != nil {
-		return nil, &RuleError{Part: "match", Text: match, Reason: err.Error()}
-	}
-	pieces, err := parseReplacement(replace, part)
-	if err != nil {
-		return nil, err
-	}
-	return &Rule{whole: whole, part: part, replace: pieces}, nil
+	return &Rule{match: pattern, replace: replacement}, nil
 }
 
-// Apply returns what the rule makes of a topic's name.
-func (r *Rule) Apply(name string) string {
-	if !r.whole.MatchString(name) {
-		return name
+// Apply returns what the rule makes of a topic's name. The error is [javaregex.ErrBacktracking].
+func (r *Rule) Apply(name string) (string, error) {
+	if ok, err := r.match.Matches(name); !ok || err != nil {
+		return name, err
 	}
-	at := r.part.FindStringSubmatchIndex(name)
-	out := []byte(name[:at[0]])
-	for _, p := range r.replace {
-		if p.group < 0 {
-			out = append(out, p.text...)
-		} else if from, to := at[2*p.group], at[2*p.group+1]; from >= 0 {
-			out = append(out, name[from:to]...)
-		}
-	}
-	return string(append(out, name[at[1]:]...))
+	return r.match.ReplaceFirst(name, r.replace)
 }

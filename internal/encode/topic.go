@@ -97,8 +97,11 @@ func (c *topicCache) intern(name []byte) (topic, illegal string) {
 	}
 	before := string(name)
 	topic = before
-	for _, rule := range c.rules {
-		topic = rule.Apply(topic)
+	for i, rule := range c.rules {
+		var err error
+		if topic, err = rule.Apply(topic); err != nil {
+			return "", fmt.Sprintf("cannot be rewritten by outbox.topic_rules[%d]: %v", i, err)
+		}
 	}
 	if illegal := illegalTopic([]byte(topic)); illegal != "" {
 		return "", illegal
