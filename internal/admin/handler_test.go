@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // ask sends a request and returns the answer and, read, its body.
@@ -92,7 +92,7 @@ func TestProbes(t *testing.T) {
 		after       time.Duration // since the look
 		ready, live string
 	}{
-		"idle":           {func(st *relay.Stat) { st.Sink = kafka.Stat{} }, 0, "", ""},
+		"idle":           {func(st *relay.Stat) { st.Sink = sink.Stat{} }, 0, "", ""},
 		"busy":           {func(*relay.Stat) {}, 0, "", ""},
 		"starting":       {func(st *relay.Stat) { st.State = relay.Starting }, 0, "starting", ""},
 		"standing by":    {func(st *relay.Stat) { st.State, st.LastError = relay.Waiting, "slot in use" }, 0, "waiting: slot in use", ""},

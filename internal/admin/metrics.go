@@ -73,7 +73,7 @@ func (c *collector) counters() []metric {
 		{
 			name: namespace + "duplicates_possible_total", kind: prometheus.CounterValue,
 			help:   "How often a broker had lost track of the numbering and it began anew: what was unacknowledged then may be in the log twice.",
-			values: func(s *sample, put emit) { put(float64(s.stat.Sink.Renewals)) },
+			values: func(s *sample, put emit) { put(float64(s.stat.Sink.DuplicatesPossible)) },
 		},
 		spanCounter("spans_total", "Spans of records that the receiver has taken. Absent without tracing.endpoint.",
 			func(st *tracing.Stat) uint64 { return st.Exported }),

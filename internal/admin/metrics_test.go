@@ -16,7 +16,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/docpart"
 )
 
@@ -64,7 +64,7 @@ func values(f *dto.MetricFamily, label string) map[string]float64 {
 
 func TestMetrics(t *testing.T) {
 	st := healthy()
-	st.DeadLetters, st.Refused, st.Sink.Reconnects, st.Sink.Renewals = 5, 2, 7, 1
+	st.DeadLetters, st.Refused, st.Sink.Reconnects, st.Sink.DuplicatesPossible = 5, 2, 7, 1
 	st.Sink.StalledSince = time.Now().Add(-time.Minute)
 	st.Behind = time.Now().Add(-time.Minute)
 	st.Spans = &tracing.Stat{Exported: 11, Dropped: 22, Rejected: 33}
@@ -128,7 +128,7 @@ func TestMetrics(t *testing.T) {
 // However many topics there are, labels are few, and no count moves between them.
 func TestTopicLabelsAreCapped(t *testing.T) {
 	s := New(Config{}, discard())
-	st := relay.Stat{Sink: kafka.Stat{Topics: make(map[string]kafka.TopicStat)}}
+	st := relay.Stat{Sink: sink.Stat{Topics: make(map[string]sink.TopicStat)}}
 	count := func() map[string]float64 {
 		s.look(func() relay.Stat { return st })
 		families, err := s.registry.Gather()
@@ -143,14 +143,14 @@ func TestTopicLabelsAreCapped(t *testing.T) {
 		return nil
 	}
 	for i := range topicLabels - 1 {
-		st.Sink.Topics[fmt.Sprintf("m%03d", i)] = kafka.TopicStat{Records: 1}
+		st.Sink.Topics[fmt.Sprintf("m%03d", i)] = sink.TopicStat{Records: 1}
 	}
-	st.Sink.Topics[otherTopics] = kafka.TopicStat{Records: 5}
+	st.Sink.Topics[otherTopics] = sink.TopicStat{Records: 5}
 	if got := count(); len(got) != topicLabels || got[otherTopics] != 5 {
 		t.Errorf("%d labels: %v", len(got), got)
 	}
 	for i := range 300 {
-		st.Sink.Topics[fmt.Sprintf("a%03d", i)] = kafka.TopicStat{Records: 1}
+		st.Sink.Topics[fmt.Sprintf("a%03d", i)] = sink.TopicStat{Records: 1}
 	}
 	got := count()
 	if len(got) != topicLabels+1 || got[otherTopics] != 304 || got["m000"] != 1 || got["a000"] != 1 || got["a001"] != 0 {

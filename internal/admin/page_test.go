@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 var shots = flag.String("shots", "", "directory that pictures of the page are written to")
@@ -23,7 +23,7 @@ func busy(s *Server, now relay.Stat) {
 		wave := 1 + 0.3*math.Sin(float64(i)/40) + 0.05*math.Sin(float64(i)/3)
 		st := now
 		st.Rows = uint64(40_000_000 + 1200*i)
-		st.Sink.Topics = map[string]kafka.TopicStat{
+		st.Sink.Topics = map[string]sink.TopicStat{
 			"outbox.event.order": {Records: int64(31_000_000 + 1000*i), Bytes: int64(6_200_000_000 + 200_000*i)}, "outbox.event.customer": {Records: int64(9_000_000 + 200*i), Bytes: 1_100_000_000},
 		}
 		sm := &sample{stat: st, at: at.Add(-ago), records: 40_000_000 + int64(1200*i) + int64(6000*math.Sin(float64(i)/40)), bytes: int64(7_300_000_000 + 240_000*i)}
@@ -41,8 +41,8 @@ func healthy() relay.Stat {
 		State: relay.Streaming, Since: time.Now().Add(-26 * time.Hour), Sessions: 2, Transactions: 4_100_000, Rows: 41_080_000,
 		Received: 0x2A_7F3C5B10, Confirmed: 0x2A_7F3C5A08,
 		Slot: relay.SlotStat{ReadAt: time.Now(), Exists: true, WALStatus: "reserved", WALEnd: 0x2A_7F3C5B10, RetainedBytes: 34_000_000, SafeBytes: new(int64(10_700_000_000))},
-		Sink: kafka.Stat{
-			Topics:          map[string]kafka.TopicStat{"outbox.event.order": {Records: 31_900_000, Bytes: 6_380_000_000}, "outbox.event.customer": {Records: 9_180_000, Bytes: 1_100_000_000}},
+		Sink: sink.Stat{
+			Topics:          map[string]sink.TopicStat{"outbox.event.order": {Records: 31_900_000, Bytes: 6_380_000_000}, "outbox.event.customer": {Records: 9_180_000, Bytes: 1_100_000_000}},
 			InFlightRecords: 12, InFlightBytes: 4120,
 		},
 	}

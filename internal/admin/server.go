@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // Limits of a request. Nothing here takes long; who is slower than this is not served.
@@ -54,8 +52,6 @@ type Server struct {
 	history  history
 	listener net.Listener
 	local    bool // it listens on a loopback address
-
-	windowRecords, windowBytes int
 }
 
 // New returns a Server.
@@ -68,12 +64,10 @@ func New(cfg Config, log *slog.Logger) *Server {
 	return s
 }
 
-// Observe has the relay that will be made from cfg tell its latencies, and notes its window.
+// Observe has the relay that will be made from cfg tell its latencies.
 func (s *Server) Observe(cfg *relay.Config) {
 	cfg.Delivered = s.delivery.observe
-	cfg.Sink.Answered = s.answered.observe
-	s.windowRecords = cmp.Or(cfg.Sink.WindowRecords, kafka.DefaultWindowRecords)
-	s.windowBytes = cmp.Or(cfg.Sink.WindowBytes, kafka.DefaultWindowBytes)
+	cfg.Answered = s.answered.observe
 }
 
 // Listen opens the port. A port of 0 is any; Addr tells which.

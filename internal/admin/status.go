@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // A Status is what /status answers. Sizes are in bytes, durations in seconds, positions as
@@ -141,7 +141,7 @@ func (s *Server) status(now time.Time) *Status {
 		},
 		Slot:     s.slot(last, risk),
 		Lag:      lag{last.lagBytes(), number(last.lag().Seconds())},
-		InFlight: inFlight{st.Sink.InFlightRecords, st.Sink.InFlightBytes, s.full(&st.Sink)},
+		InFlight: inFlight{st.Sink.InFlightRecords, st.Sink.InFlightBytes, full(&st.Sink)},
 		Rates: rates{
 			Records: number(perSecond(from, last, last.records-from.records)), Bytes: number(perSecond(from, last, last.bytes-from.bytes)),
 			Rows: number(perSecond(from, last, int64(st.Rows-from.stat.Rows))), Log: number(perSecond(from, last, int64(st.Received)-int64(from.stat.Received))),
@@ -152,7 +152,7 @@ func (s *Server) status(now time.Time) *Status {
 		},
 		Totals: totals{
 			Sessions: st.Sessions, Transactions: st.Transactions, Rows: st.Rows, Records: last.records, Bytes: last.bytes,
-			DeadLetters: st.DeadLetters, Renewals: st.Sink.Renewals, Retries: st.Sink.Retries,
+			DeadLetters: st.DeadLetters, Renewals: st.Sink.DuplicatesPossible, Retries: st.Sink.Retries,
 		},
 		Kafka:    kafkaStatus{Brokers: s.cfg.Brokers, Stalled: number(last.stalled().Seconds()), StallReason: st.Sink.StallReason, LastError: st.Sink.LastError, LastErrorAt: timeOrNull(st.Sink.LastErrorAt)},
 		Topics:   topics(from, last),
@@ -169,8 +169,11 @@ func (s *Server) status(now time.Time) *Status {
 }
 
 // full is the part of the window that is taken, as far as bytes of the user tell.
-func (s *Server) full(st *kafka.Stat) number {
-	return number(min(1, max(float64(st.InFlightRecords)/float64(s.windowRecords), float64(st.InFlightBytes)/float64(s.windowBytes))))
+func full(st *sink.Stat) number {
+	if st.WindowRecords == 0 || st.WindowBytes == 0 {
+		return 0 // the sink has not been reached yet
+	}
+	return number(min(1, max(float64(st.InFlightRecords)/float64(st.WindowRecords), float64(st.InFlightBytes)/float64(st.WindowBytes))))
 }
 
 func (s *Server) slot(last *sample, risk catalog.Risk) slot {

@@ -55,16 +55,16 @@ func run(ctx context.Context, cfg Config, short bool) []Condition {
 	defer cancel()
 	l := look{Config: cfg, each: cfg.Timeout / questions, short: short, sampled: make(chan struct{})}
 	source := &sourceLook{look: &l, report: report{group: Source}}
-	sink := &sinkLook{look: &l, report: report{group: Sink}}
+	var sink []Condition
 	var both sync.WaitGroup
 	both.Go(func() { l.takeSample(ctx) })
 	both.Go(func() { source.run(ctx) })
-	both.Go(func() { sink.run(ctx) })
+	both.Go(func() { sink = l.lookAtKafka(ctx) })
 	both.Wait()
 	if source.catalog == nil { // then there is another reason that rows could not be read
 		l.rows.conditions = nil
 	}
-	return sorted(slices.Concat(source.conditions, l.rows.conditions, sink.conditions))
+	return sorted(slices.Concat(source.conditions, l.rows.conditions, sink))
 }
 
 // A look is one run.

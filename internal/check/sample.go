@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // sampleRows is how many of the last rows of each table are looked at, and maxTopics how many of
@@ -56,7 +56,7 @@ func (l *look) sampleTable(ctx context.Context, table string) {
 	const name = "rows"
 	var records, refused int
 	var first error
-	err := relay.Sample(ctx, l.Relay, table, sampleRows, func(rec *kafka.Record, err error) bool {
+	err := relay.Sample(ctx, l.Relay, table, sampleRows, func(rec *sink.Record, err error) bool {
 		if err != nil {
 			first = cmp.Or(first, err)
 			refused++
@@ -85,7 +85,7 @@ func (l *look) sampleTable(ctx context.Context, table string) {
 	l.sample.taken = l.sample.taken || records > 0
 }
 
-func (s *sample) add(rec *kafka.Record) {
+func (s *sample) add(rec *sink.Record) {
 	t := s.topics[rec.Topic]
 	if t == nil && len(s.topics) >= maxTopics {
 		return
@@ -94,7 +94,7 @@ func (s *sample) add(rec *kafka.Record) {
 		t = &topicSample{}
 		s.topics[rec.Topic] = t
 	}
-	t.largest = max(t.largest, kafka.Size(rec))
+	t.largest = max(t.largest, sizeInKafka(rec))
 	if rec.Key == nil {
 		t.keyless++
 	}

@@ -31,7 +31,7 @@ func (a *app) admin(ctx context.Context, cfg *config.Config, relayCfg *relay.Con
 	server := admin.New(admin.Config{
 		Name: relayCfg.Name, Version: version().short(), Commit: version().revision,
 		Source: address(relayCfg.Source.Conn), Publication: relayCfg.Source.Publication, Slot: relayCfg.Source.Slot,
-		Brokers: relayCfg.Sink.Brokers, Configuration: effective.String(),
+		Brokers: cfg.Sink.Kafka.Brokers, Configuration: effective.String(),
 	}, log)
 	err := server.Listen(ctx, cfg.Admin.Listen)
 	switch {

@@ -14,7 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/deadletter"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 func (a *app) deadLetter() *cobra.Command {
@@ -166,7 +166,7 @@ func (l *letters) failed(err error) *failure {
 	switch {
 	case errors.Is(err, deadletter.ErrNoLetter):
 		f.exit, f.next = relay.ExitUsage, "outbox-cdc dead-letter list --resent --limit 0"
-	case errors.Is(err, kafka.ErrTopicMissing):
+	case errors.Is(err, sink.ErrMissing):
 		f.next = "set dead_letter_topic to the topic that is meant; where nothing was put aside yet there may be none"
 	}
 	return f

@@ -10,7 +10,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/deadletter"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 func (a *app) deadLetterResend() *cobra.Command {
@@ -84,7 +84,7 @@ func (r *resending) run(ctx context.Context) error {
 
 // preview prints what would be sent.
 func (r *resending) preview(ctx context.Context, survey *deadletter.Survey, reviver *deadletter.Reviver) error {
-	return r.revived(ctx, survey, reviver, func(at deadletter.Place, rec *kafka.Record) error {
+	return r.revived(ctx, survey, reviver, func(at deadletter.Place, rec *sink.Record) error {
 		r.report(deadletter.Outcome{Place: at, Topic: rec.Topic})
 		return nil
 	})
@@ -92,7 +92,7 @@ func (r *resending) preview(ctx context.Context, survey *deadletter.Survey, revi
 
 // revived calls fn with the record that each letter of a survey becomes, and reports those that
 // become none.
-func (r *resending) revived(ctx context.Context, survey *deadletter.Survey, reviver *deadletter.Reviver, fn func(deadletter.Place, *kafka.Record) error) error {
+func (r *resending) revived(ctx context.Context, survey *deadletter.Survey, reviver *deadletter.Reviver, fn func(deadletter.Place, *sink.Record) error) error {
 	return r.box.Letters(ctx, survey, func(letter *deadletter.Letter) error {
 		rec, err := reviver.Record(ctx, letter)
 		if _, refused := errors.AsType[*deadletter.RefusedError](err); refused {
@@ -110,13 +110,13 @@ func (r *resending) revived(ctx context.Context, survey *deadletter.Survey, revi
 func (r *resending) send(ctx context.Context, survey *deadletter.Survey, reviver *deadletter.Reviver) error {
 	opening, cancel := context.WithTimeout(ctx, r.sending.StartupTimeout)
 	defer cancel()
-	client, err := kafka.Open(opening, r.sending.Sink, r.log)
+	reached, err := r.sending.Sink.Open(opening, r.log)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = client.Close() }()
-	resender := deadletter.NewResender(client, r.sending.DeadLetterTopic, r.sending.StartupTimeout, r.report)
-	err = r.revived(ctx, survey, reviver, func(at deadletter.Place, rec *kafka.Record) error { return resender.Add(ctx, at, rec) })
+	defer func() { _ = reached.Close() }()
+	resender := deadletter.NewResender(reached, r.sending.DeadLetterTopic, r.sending.StartupTimeout, r.report)
+	err = r.revived(ctx, survey, reviver, func(at deadletter.Place, rec *sink.Record) error { return resender.Add(ctx, at, rec) })
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/deadletter"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // A letterObject is a dead letter as JSON.
@@ -74,7 +74,7 @@ func (l *letters) printWhole(letter *deadletter.Letter) {
 	line("reason", "%s", oneLine(letter.Reason))
 	line("from", "transaction %s, row %d, slot %s", letter.LSN, letter.Index, oneLine(letter.Slot))
 	to := oneLine(destination(letter))
-	if letter.Record.Partition != kafka.AnyPartition {
+	if letter.Record.Partition != sink.AnyPartition {
 		to += fmt.Sprintf(", partition %d", letter.Record.Partition)
 	}
 	line("to", "%s", to)

@@ -13,18 +13,18 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // The block says what, where, and what to do; its last line has code, object, position and
 // next step.
 func TestFailureBlock(t *testing.T) {
-	f := failed(fmt.Errorf("contact Kafka: %w:\n  127.0.0.1:1: refused\n  127.0.0.1:1: refused", kafka.ErrUnreachable))
+	f := failed(fmt.Errorf("contact Kafka: %w:\n  127.0.0.1:1: refused\n  127.0.0.1:1: refused", sink.ErrUnreachable))
 	f.where = []string{"source: db:5432/app, publication p, slot s", "sink: Kafka at 127.0.0.1:1"}
 	f.object, f.lsn = "slot s", 0x1A2B3C8
 	var b strings.Builder
 	f.write(&b)
-	want := `outbox-cdc: contact Kafka: no Kafka broker can be reached:
+	want := `outbox-cdc: contact Kafka: the broker cannot be reached:
   127.0.0.1:1: refused
   source: db:5432/app, publication p, slot s
   sink: Kafka at 127.0.0.1:1

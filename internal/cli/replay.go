@@ -21,7 +21,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/replay"
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // askAbove is how many rows are sent without asking whoever sits at the terminal.
@@ -185,7 +185,7 @@ func (r *replaying) agreed(rows int64, table string) bool {
 // preview prints how many records would go where.
 func (r *replaying) preview(ctx context.Context, rows *replay.Replay) error {
 	topics := make(map[string]int)
-	err := rows.Preview(ctx, func(rec *kafka.Record) { topics[strings.Clone(rec.Topic)]++ })
+	err := rows.Preview(ctx, func(rec *sink.Record) { topics[strings.Clone(rec.Topic)]++ })
 	for _, topic := range slices.Sorted(maps.Keys(topics)) {
 		fmt.Fprintf(r.stdout, "%d would be sent to %s\n", topics[topic], topic)
 	}
@@ -222,7 +222,7 @@ func shellQuoted(s string) string { return "'" + strings.ReplaceAll(oneLine(s), 
 // failed is how a replay ends that does not come to its end.
 func (r *replaying) failed(ctx context.Context, err error) *failure {
 	f := failed(err)
-	f.where = []string{"source: " + address(r.sending.Source.Conn), "sink: Kafka at " + strings.Join(r.sending.Sink.Brokers, ", ")}
+	f.where = []string{"source: " + address(r.sending.Source.Conn), "sink: " + r.sending.Sink.String()}
 	_, row := errors.AsType[*replay.RowError](err)
 	_, table := errors.AsType[*encode.ColumnError](err)
 	switch {

@@ -91,7 +91,7 @@ func (a *app) relay(ctx context.Context, cfg *config.Config, reload *reloader, a
 		return failed(err)
 	}
 	relayCfg.AcceptGap, relayCfg.SkipTo = acceptGap, skipTo
-	a.limitMemory(relayCfg.Sink.WindowBytes)
+	a.limitMemory(cfg.Sink.Kafka.Window.Bytes)
 	releaseStartup()
 	log := reload.logger(cfg.Log, a.stderr)
 	page, err := a.admin(ctx, cfg, &relayCfg, log)
@@ -110,7 +110,7 @@ func (a *app) relay(ctx context.Context, cfg *config.Config, reload *reloader, a
 		slog.String("version", version().short()), slog.String("name", relayCfg.Name),
 		slog.String("source", source),
 		slog.String("publication", relayCfg.Source.Publication), slog.String("slot", relayCfg.Source.Slot),
-		slog.String("brokers", strings.Join(relayCfg.Sink.Brokers, ",")))
+		slog.String("brokers", strings.Join(cfg.Sink.Kafka.Brokers, ",")))
 	for _, warning := range cfg.Warnings() {
 		log.WarnContext(ctx, "configuration", slog.String("problem", warning))
 	}
@@ -128,10 +128,9 @@ func (a *app) relay(ctx context.Context, cfg *config.Config, reload *reloader, a
 		return nil
 	}
 	f := failed(err)
-	kafka := "Kafka at " + strings.Join(relayCfg.Sink.Brokers, ", ")
 	f.where = []string{
 		fmt.Sprintf("source: %s, publication %s, slot %s", source, relayCfg.Source.Publication, relayCfg.Source.Slot),
-		"sink: " + kafka,
+		"sink: " + relayCfg.Sink.String(),
 	}
 	f.advice = strings.NewReplacer("<slot>", relayCfg.Source.Slot, "<publication>", relayCfg.Source.Publication).Replace(f.advice)
 	f.object, f.lsn = "slot "+relayCfg.Source.Slot, st.Confirmed
@@ -139,7 +138,7 @@ func (a *app) relay(ctx context.Context, cfg *config.Config, reload *reloader, a
 		f.lsn = gap.Recorded.EndLSN
 	}
 	if f.exit == relay.ExitSink {
-		f.object = kafka
+		f.object = relayCfg.Sink.String()
 	}
 	return f
 }

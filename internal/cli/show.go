@@ -10,7 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 const (
@@ -19,9 +19,9 @@ const (
 )
 
 // writeRecord shows the bytes of a record, of its value up to most.
-func writeRecord(w io.Writer, rec *kafka.Record, most int) {
+func writeRecord(w io.Writer, rec *sink.Record, most int) {
 	topic := rec.Topic
-	if rec.Partition != kafka.AnyPartition {
+	if rec.Partition != sink.AnyPartition {
 		topic += fmt.Sprintf(", partition %d", rec.Partition)
 	}
 	fmt.Fprintf(w, "  topic   %s\n  key     %s\n  value   %s\n", topic, visible(rec.Key), visibleUpTo(rec.Value, most))
@@ -70,7 +70,7 @@ func oneLine(s string) string {
 	return s
 }
 
-func entries(headers []kafka.Header) []headerEntry {
+func entries(headers []sink.Header) []headerEntry {
 	var all []headerEntry
 	for _, h := range headers {
 		all = append(all, headerEntry{Name: h.Key, Value: h.Value})

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // Where a tail begins.
@@ -155,7 +155,7 @@ func object(t *relay.Tailed) *tailObject {
 	if r := t.Record; r != nil {
 		o.Topic, o.Key, o.Value, o.Headers = r.Topic, r.Key, r.Value, entries(r.Headers)
 		o.Timestamp = new(r.Timestamp.UTC())
-		if r.Partition != kafka.AnyPartition {
+		if r.Partition != sink.AnyPartition {
 			o.Partition = &r.Partition
 		}
 	}

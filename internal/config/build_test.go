@@ -14,6 +14,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/certtest"
 )
@@ -42,17 +43,18 @@ func TestConnector(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if password, err := got.Sink.SASL.Secret(t.Context()); password != "pw" || err != nil {
+	gotSink := kafkaOf(t, got)
+	if password, err := gotSink.SASL.Secret(t.Context()); password != "pw" || err != nil {
 		t.Errorf("password %q: %v", password, err)
 	}
-	got.Sink.SASL.Secret = nil
+	gotSink.SASL.Secret = nil
 	wantSink := kafka.Config{
 		Brokers: []string{"a:9092"}, ClientID: "s", Compression: "none", Partitioner: "murmur2",
 		CreateTopics: &kafka.TopicSpec{Partitions: 6, ReplicationFactor: -1},
 		SASL:         &kafka.SASL{Mechanism: "SCRAM-SHA-512", User: "u"},
 		WindowBytes:  4 << 20, WindowRecords: 50_000, ConnectionsPerBroker: 2,
 	}
-	if diff := cmp.Diff(wantSink, got.Sink); diff != "" {
+	if diff := cmp.Diff(wantSink, gotSink); diff != "" {
 		t.Errorf("Sink (-want +got):\n%s", diff)
 	}
 	if got.Name != "s" || !got.Create || !got.FailIfSlotInUse || !got.Route.PositionHeaders || got.Source.Conn.Database != "app" ||
@@ -95,7 +97,7 @@ func TestRecords(t *testing.T) {
 	if diff := cmp.Diff(want, got.Route); diff != "" {
 		t.Errorf("Route (-want +got):\n%s", diff)
 	}
-	if len(got.Tables) > 0 || !slices.Equal(got.Messages, []string{"m1", "m2"}) || !got.CreateSlot || !got.InitialCopy || !got.SlotFailover || got.Sink.MaxMessageBytes != 1000 {
+	if len(got.Tables) > 0 || !slices.Equal(got.Messages, []string{"m1", "m2"}) || !got.CreateSlot || !got.InitialCopy || !got.SlotFailover || kafkaOf(t, got).MaxMessageBytes != 1000 {
 		t.Errorf("Relay() = %+v", got)
 	}
 }
@@ -117,6 +119,16 @@ func TestKafkaNeedsBrokers(t *testing.T) {
 	}
 }
 
+// kafkaOf returns the sink of a relay.
+func kafkaOf(t *testing.T, cfg relay.Config) kafka.Config {
+	t.Helper()
+	k, ok := cfg.Sink.(kafka.Config)
+	if !ok {
+		t.Fatalf("the sink is a %T", cfg.Sink)
+	}
+	return k
+}
+
 func TestKafkaTLS(t *testing.T) {
 	certFile, keyFile := certificate(t, certtest.New(), "relay")
 	cfg, err := Load(Sources{Flags: settings(
@@ -130,18 +142,18 @@ func TestKafkaTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := got.Sink.TLS()
+	c, err := kafkaOf(t, got).TLS()
 	if err != nil || c.RootCAs == nil || c.InsecureSkipVerify || c.ServerName != "kafka" || len(c.Certificates) != 1 {
 		t.Errorf("TLS() = %+v, %v", c, err)
 	}
 
 	newCert, newKey := certificate(t, certtest.New(), "another")
 	replace(t, certFile, read(t, newCert))
-	if c, err := got.Sink.TLS(); err == nil || !strings.Contains(err.Error(), "cert_file") || isMistake(err) {
+	if c, err := kafkaOf(t, got).TLS(); err == nil || !strings.Contains(err.Error(), "cert_file") || isMistake(err) {
 		t.Errorf("with the new certificate and the old key: %+v, %v", c, err)
 	}
 	replace(t, keyFile, read(t, newKey))
-	if next, err := got.Sink.TLS(); err != nil || bytes.Equal(next.Certificates[0].Certificate[0], c.Certificates[0].Certificate[0]) || next.RootCAs.Equal(c.RootCAs) {
+	if next, err := kafkaOf(t, got).TLS(); err != nil || bytes.Equal(next.Certificates[0].Certificate[0], c.Certificates[0].Certificate[0]) || next.RootCAs.Equal(c.RootCAs) {
 		t.Errorf("with both: %+v, %v", next, err)
 	}
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/bearer"
 	"github.com/outbox-cdc/outbox-cdc/internal/mskiam"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
@@ -122,7 +123,7 @@ func (c *Config) tokenEndpoint() func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		token, err := get(ctx)
 		if errors.Is(err, bearer.ErrRefused) {
-			err = fmt.Errorf("%w: %w", kafka.ErrAccess, err)
+			err = fmt.Errorf("%w: %w", sink.ErrAccess, err)
 		}
 		return token, err
 	}

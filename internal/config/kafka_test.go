@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
@@ -46,7 +47,7 @@ func TestPasswordIsReadAgain(t *testing.T) {
 		}
 	}
 	replace(t, password, nil)
-	if got, err := s.Secret(t.Context()); err == nil || isMistake(err) || errors.Is(err, kafka.ErrAccess) {
+	if got, err := s.Secret(t.Context()); err == nil || isMistake(err) || errors.Is(err, sink.ErrAccess) {
 		t.Errorf("of an empty file: %q, %v", got, err)
 	}
 }
@@ -80,7 +81,7 @@ func TestTokenEndpoint(t *testing.T) {
 	defer endpoint.Close()
 	secret := file(t, "secret", []byte("old\n"))
 	s := kafkaLogin(t, under("mechanism", "OAUTHBEARER", "token_url", endpoint.URL, "client_id", "relay", "client_secret_file", secret, "scopes", "a,b")...)
-	if token, err := s.Secret(t.Context()); !errors.Is(err, kafka.ErrAccess) || !strings.Contains(err.Error(), endpoint.URL+" answers 401") {
+	if token, err := s.Secret(t.Context()); !errors.Is(err, sink.ErrAccess) || !strings.Contains(err.Error(), endpoint.URL+" answers 401") {
 		t.Errorf("with the old secret: %q, %v", token, err)
 	}
 	replace(t, secret, []byte(canary+"\n"))

@@ -55,7 +55,7 @@ func TestAdopt(t *testing.T) {
 		t.Fatal(err)
 	}
 	password := func() string {
-		secret, err := relay.Sink.SASL.Secret(t.Context())
+		secret, err := kafkaOf(t, relay).SASL.Secret(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +107,7 @@ func TestAdopt(t *testing.T) {
 			t.Errorf("%s: password %q, login %q", step.name, password(), user())
 		}
 	}
-	encryption, err := relay.Sink.TLS()
+	encryption, err := kafkaOf(t, relay).TLS()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // ErrNoLetter says that there is no letter at a place that was named.
@@ -17,14 +17,14 @@ var ErrNoLetter = errors.New("no dead letter")
 
 // A Box is a dead-letter topic. It belongs to one goroutine.
 type Box struct {
-	reader *kafka.Reader
+	reader sink.DeadLetters
 	topic  string
 }
 
-// Open reaches the topic. It needs Describe and Read on it. The error wraps
-// [kafka.ErrTopicMissing] if there is none. The Box must be closed.
-func Open(ctx context.Context, cfg kafka.Config, topic string, log *slog.Logger) (*Box, error) {
-	reader, err := kafka.OpenReader(ctx, cfg, topic, log)
+// Open reaches the topic, which it needs to read. The error wraps [sink.ErrMissing] if there is
+// none. The Box must be closed.
+func Open(ctx context.Context, broker sink.Broker, topic string, log *slog.Logger) (*Box, error) {
+	reader, err := broker.OpenDeadLetters(ctx, topic, log)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ type Survey struct {
 	Marked int // how many letters are left out because they were sent again
 
 	filter *Filter
-	spans  []kafka.Span
+	spans  []sink.Span
 	marks  map[Place]time.Time
 	found  []found // by place
 }
@@ -62,7 +62,7 @@ func (b *Box) Survey(ctx context.Context, f Filter) (*Survey, error) {
 	}
 	s := &Survey{filter: &f, spans: spans, marks: make(map[Place]time.Time)}
 	for _, span := range spans {
-		err := b.reader.Read(ctx, span, func(stored *kafka.StoredRecord) error {
+		err := b.reader.Read(ctx, span, func(stored *sink.StoredRecord) error {
 			if p, at, ok := markOf(stored); ok {
 				s.marks[p] = at
 			} else if l, ok := letterOf(stored); ok && f.admits(&l.DeadLetter) {
@@ -148,7 +148,7 @@ func (b *Box) Letters(ctx context.Context, s *Survey, fn func(*Letter) error) er
 			continue
 		}
 		span.Begin, span.End = wanted[0].Offset, wanted[len(wanted)-1].Offset+1
-		err := b.reader.Read(ctx, span, func(stored *kafka.StoredRecord) error {
+		err := b.reader.Read(ctx, span, func(stored *sink.StoredRecord) error {
 			for len(wanted) > 0 && wanted[0].Offset < stored.Offset {
 				wanted = wanted[1:]
 			}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
@@ -50,16 +51,16 @@ func newPost(t *testing.T) *post {
 // put puts records aside: number n with a value of size bytes.
 func (p *post) put(t *testing.T, n, size int) {
 	t.Helper()
-	rec := &kafka.Record{
+	rec := &sink.Record{
 		Topic: p.topic, Partition: 1, Key: fmt.Append(nil, "key ", n%2), Value: []byte(strings.Repeat("x", size)),
-		Headers: []kafka.Header{{Key: "id", Value: fmt.Append(nil, n)}}, Timestamp: time.UnixMilli(int64(n)),
+		Headers: []sink.Header{{Key: "id", Value: fmt.Append(nil, n)}}, Timestamp: time.UnixMilli(int64(n)),
 	}
 	dead := encode.DeadRecord(p.letter, encode.Origin{Slot: "s", Index: n}, rec, fmt.Sprint("reason ", n))
 	p.produce(t, &kgo.Record{Key: dead.Key, Value: dead.Value, Timestamp: dead.Timestamp}, dead.Headers)
 }
 
 // produce writes to the dead-letter topic.
-func (p *post) produce(t *testing.T, rec *kgo.Record, headers []kafka.Header) {
+func (p *post) produce(t *testing.T, rec *kgo.Record, headers []sink.Header) {
 	t.Helper()
 	rec.Topic = p.letter
 	for _, h := range headers {
@@ -106,7 +107,7 @@ func (p *post) indexes(t *testing.T, b *Box, s *Survey) (all []int) {
 // what became of each.
 func (p *post) resender(t *testing.T, b *Box, s *Survey) (*Resender, *[]Outcome) {
 	t.Helper()
-	client, err := kafka.Open(t.Context(), p.cfg.Sink, p.log)
+	client, err := p.cfg.Sink.Open(t.Context(), p.log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +194,7 @@ func TestResend(t *testing.T) {
 			continue
 		}
 		stay++
-		if _, ok := errors.AsType[*kafka.RecordError](o.Err); !ok {
+		if _, ok := errors.AsType[*sink.RecordError](o.Err); !ok {
 			t.Errorf("%s: %v", o.Place, o.Err)
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // A Letter is a dead letter in its place.
@@ -47,7 +47,7 @@ func (l *Letter) ID(column string) string {
 	return ""
 }
 
-func letterOf(stored *kafka.StoredRecord) (*Letter, bool) {
+func letterOf(stored *sink.StoredRecord) (*Letter, bool) {
 	parsed, ok := encode.ParseDeadLetter(&stored.Record)
 	if !ok {
 		return nil, false

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // MarkHeader is the only header of a mark: the place of the letter that was sent again.
@@ -18,16 +18,16 @@ type mark struct {
 }
 
 // markFor returns the mark of the letter at p, which was sent to a topic.
-func markFor(letters string, p Place, topic string, at time.Time) (*kafka.Record, error) {
+func markFor(letters string, p Place, topic string, at time.Time) (*sink.Record, error) {
 	value, err := json.Marshal(mark{Letter: p.String(), Topic: topic, ResentAt: at.UTC()})
-	return &kafka.Record{
+	return &sink.Record{
 		Topic: letters, Partition: p.Partition, Key: []byte("resent " + p.String()), Value: value,
-		Headers: []kafka.Header{{Key: MarkHeader, Value: []byte(p.String())}}, Timestamp: at,
+		Headers: []sink.Header{{Key: MarkHeader, Value: []byte(p.String())}}, Timestamp: at,
 	}, err
 }
 
 // markOf reports which letter a record marks, and when that was sent again.
-func markOf(stored *kafka.StoredRecord) (p Place, at time.Time, ok bool) {
+func markOf(stored *sink.StoredRecord) (p Place, at time.Time, ok bool) {
 	if len(stored.Headers) == 0 || stored.Headers[0].Key != MarkHeader {
 		return Place{}, time.Time{}, false
 	}

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 const (
@@ -26,7 +26,7 @@ var ErrStalled = errors.New("nothing is acknowledged")
 
 // A Resender sends letters again, in the order of its Add. It belongs to one goroutine.
 type Resender struct {
-	client   *kafka.Client
+	sink     sink.Sink
 	letters  string // topic
 	patience time.Duration
 	report   func(Outcome)
@@ -39,26 +39,26 @@ type Resender struct {
 type Outcome struct {
 	Place
 	Topic string // where it went; empty if it did not become a record
-	Err   error  // nil: it is acknowledged and marked; a *[RefusedError] or [*kafka.RecordError]: it stays as it is
+	Err   error  // nil: it is acknowledged and marked; a *[RefusedError] or [*sink.RecordError]: it stays as it is
 }
 
 // An outgoing is a record that is to be sent again.
 type outgoing struct {
 	place Place
-	rec   *kafka.Record
+	rec   *sink.Record
 	err   error
 	acked bool
 }
 
 // NewResender returns a Resender that tells report what became of each letter of a topic. After
 // patience without an acknowledgement it gives up.
-func NewResender(client *kafka.Client, topic string, patience time.Duration, report func(Outcome)) *Resender {
-	return &Resender{client: client, letters: topic, patience: patience, report: report}
+func NewResender(to sink.Sink, topic string, patience time.Duration, report func(Outcome)) *Resender {
+	return &Resender{sink: to, letters: topic, patience: patience, report: report}
 }
 
 // Add sends the record of a letter, now or with others by Flush. The record belongs to the
 // Resender. The error is of all of them, as is that of Flush: nothing more can be sent.
-func (r *Resender) Add(ctx context.Context, p Place, rec *kafka.Record) error {
+func (r *Resender) Add(ctx context.Context, p Place, rec *sink.Record) error {
 	r.chunk = append(r.chunk, outgoing{place: p, rec: rec})
 	r.bytes += len(rec.Key) + len(rec.Value)
 	if len(r.chunk) < chunkLetters && r.bytes < chunkBytes {
@@ -86,8 +86,8 @@ func (r *Resender) checkTopics(ctx context.Context, chunk []outgoing) error {
 		o := &chunk[i]
 		err, known := checked[o.rec.Topic]
 		if !known {
-			err = r.client.CheckTopics(ctx, o.rec.Topic)
-			if err != nil && !errors.Is(err, kafka.ErrTopicMissing) && !errors.Is(err, kafka.ErrAccess) {
+			err = r.sink.CheckDestinations(ctx, o.rec.Topic)
+			if err != nil && !errors.Is(err, sink.ErrMissing) && !errors.Is(err, sink.ErrAccess) {
 				return err
 			}
 			checked[o.rec.Topic] = err
@@ -104,7 +104,7 @@ func (r *Resender) checkTopics(ctx context.Context, chunk []outgoing) error {
 func (r *Resender) deliver(ctx context.Context, chunk []outgoing) error {
 	for {
 		err := r.produce(ctx, chunk)
-		if _, refused := errors.AsType[*kafka.RecordError](err); !refused {
+		if _, refused := errors.AsType[*sink.RecordError](err); !refused {
 			return err
 		}
 	}
@@ -124,15 +124,15 @@ func (r *Resender) produce(ctx context.Context, chunk []outgoing) error {
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	producer := r.client.NewProducer()
+	writer := r.sink.NewWriter(sink.WriterConfig{})
 	patience := time.AfterFunc(r.patience, func() {
-		stop(fmt.Errorf("%w for %v: %s", ErrStalled, r.patience, r.client.Stat().StallReason))
+		stop(fmt.Errorf("%w for %v: %s", ErrStalled, r.patience, r.sink.Stat().StallReason))
 	})
 	defer patience.Stop()
 	var ended error
 	var running sync.WaitGroup // waited for below
 	running.Go(func() {
-		ended = producer.Run(ctx, func(seqs []uint64, err error) {
+		ended = writer.Run(ctx, func(seqs []uint64, err error) {
 			patience.Reset(r.patience)
 			for _, seq := range seqs {
 				o := &chunk[seq-1]
@@ -141,11 +141,11 @@ func (r *Resender) produce(ctx context.Context, chunk []outgoing) error {
 		})
 	})
 	for _, seq := range pending {
-		if producer.Send(ctx, chunk[seq-1].rec) != nil {
+		if writer.Send(ctx, chunk[seq-1].rec) != nil {
 			break // Run says why
 		}
 	}
-	producer.CloseSend()
+	writer.CloseSend()
 	running.Wait()
 	return ended
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // Headers of a record that is sent again, behind all others, encoded as headers are.
@@ -47,7 +47,7 @@ func NewReviver(ctx context.Context, cfg relay.Config, topic string) (*Reviver, 
 }
 
 // Record returns the record of l, which aliases l. Its error is a *[RefusedError] if it is about l.
-func (r *Reviver) Record(ctx context.Context, l *Letter) (*kafka.Record, error) {
+func (r *Reviver) Record(ctx context.Context, l *Letter) (*sink.Record, error) {
 	rec := l.Record
 	if l.Table != "" {
 		var err error
@@ -55,7 +55,7 @@ func (r *Reviver) Record(ctx context.Context, l *Letter) (*kafka.Record, error) 
 			return nil, err
 		}
 	} else if !r.cfg.Route.PlacesPartition() {
-		rec.Partition = kafka.AnyPartition // the key's, of which there may be more by now
+		rec.Partition = sink.AnyPartition // the key's, of which there may be more by now
 	}
 	for _, h := range [][2]string{{ResentHeader, "true"}, {ResentFromHeader, r.topic + "/" + l.String()}} {
 		header, err := r.router.TextHeader(h[0], h[1])
@@ -68,8 +68,8 @@ func (r *Reviver) Record(ctx context.Context, l *Letter) (*kafka.Record, error) 
 }
 
 // revive makes the record of a row or message.
-func (r *Reviver) revive(ctx context.Context, l *Letter) (kafka.Record, error) {
-	var rec kafka.Record
+func (r *Reviver) revive(ctx context.Context, l *Letter) (sink.Record, error) {
+	var rec sink.Record
 	var table *decoder.Relation
 	if l.IsRow() {
 		var err error

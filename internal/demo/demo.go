@@ -134,7 +134,7 @@ func (d *demo) page(ctx context.Context, relay *relay.Config) (*admin.Server, er
 	page := admin.New(admin.Config{
 		Name: relay.Name, Version: d.opts.Version,
 		Source:      net.JoinHostPort(relay.Source.Conn.Host, strconv.Itoa(int(relay.Source.Conn.Port))) + "/" + relay.Source.Conn.Database,
-		Publication: relay.Source.Publication, Slot: relay.Source.Slot, Brokers: relay.Sink.Brokers,
+		Publication: relay.Source.Publication, Slot: relay.Source.Slot, Brokers: d.rig.brokers,
 	}, d.log)
 	return page, d.screen.step("live page", func(func(string)) (string, error) {
 		if err := page.Listen(ctx, "127.0.0.1:0"); err != nil {

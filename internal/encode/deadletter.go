@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // Headers of a dead letter: where it came from and why it was not delivered. They follow the
@@ -37,21 +37,21 @@ type Origin struct {
 	Index int // of the row in Tx, from 0
 }
 
-func (o Origin) headers(reason string, destination ...kafka.Header) []kafka.Header {
-	headers := append([]kafka.Header{{Key: DeadLetterReason, Value: []byte(reason)}}, destination...)
+func (o Origin) headers(reason string, destination ...sink.Header) []sink.Header {
+	headers := append([]sink.Header{{Key: DeadLetterReason, Value: []byte(reason)}}, destination...)
 	return append(headers,
-		kafka.Header{Key: DeadLetterSlot, Value: []byte(o.Slot)},
-		kafka.Header{Key: DeadLetterLSN, Value: []byte(o.Tx.CommitLSN.String())},
-		kafka.Header{Key: DeadLetterIndex, Value: strconv.AppendInt(nil, int64(o.Index), 10)},
-		kafka.Header{Key: DeadLetterAt, Value: time.Now().UTC().AppendFormat(nil, time.RFC3339Nano)})
+		sink.Header{Key: DeadLetterSlot, Value: []byte(o.Slot)},
+		sink.Header{Key: DeadLetterLSN, Value: []byte(o.Tx.CommitLSN.String())},
+		sink.Header{Key: DeadLetterIndex, Value: strconv.AppendInt(nil, int64(o.Index), 10)},
+		sink.Header{Key: DeadLetterAt, Value: time.Now().UTC().AppendFormat(nil, time.RFC3339Nano)})
 }
 
 // DeadRow returns the dead letter of a row that Route has refused: its payload as the value,
 // its key as the key, and all its other columns as headers. Nothing of it aliases row.
 // It is for topic, whatever that is.
-func (r *Router) DeadRow(topic string, o Origin, row *decoder.Insert, refused *RowError) *kafka.Record {
-	rec := &kafka.Record{Topic: topic, Partition: kafka.AnyPartition, Timestamp: o.Tx.Timestamp}
-	rec.Headers = append(o.headers(refused.Error()), kafka.Header{Key: DeadLetterTable, Value: []byte(refused.Table)})
+func (r *Router) DeadRow(topic string, o Origin, row *decoder.Insert, refused *RowError) *sink.Record {
+	rec := &sink.Record{Topic: topic, Partition: sink.AnyPartition, Timestamp: o.Tx.Timestamp}
+	rec.Headers = append(o.headers(refused.Error()), sink.Header{Key: DeadLetterTable, Value: []byte(refused.Table)})
 	for i, c := range row.Relation.Columns {
 		data := bytes.Clone(row.Row[i].Data)
 		switch c.Name {
@@ -61,7 +61,7 @@ func (r *Router) DeadRow(topic string, o Origin, row *decoder.Insert, refused *R
 		case r.cfg.Columns.Key:
 			rec.Key = data
 		}
-		rec.Headers = append(rec.Headers, kafka.Header{Key: DeadLetterColumn + c.Name, Value: data})
+		rec.Headers = append(rec.Headers, sink.Header{Key: DeadLetterColumn + c.Name, Value: data})
 	}
 	return rec
 }
@@ -83,12 +83,12 @@ func (r *Router) payloadOf(row *decoder.Insert, column []byte) []byte {
 
 // DeadRecord returns the dead letter of a record that Kafka has refused: the record itself,
 // with more headers. It aliases rec.
-func DeadRecord(topic string, o Origin, rec *kafka.Record, reason string) *kafka.Record {
+func DeadRecord(topic string, o Origin, rec *sink.Record, reason string) *sink.Record {
 	dead := *rec
-	dead.Topic, dead.Partition = topic, kafka.AnyPartition
-	destination := []kafka.Header{{Key: DeadLetterTopic, Value: []byte(rec.Topic)}}
-	if rec.Partition != kafka.AnyPartition {
-		destination = append(destination, kafka.Header{Key: DeadLetterPartition, Value: strconv.AppendInt(nil, int64(rec.Partition), 10)})
+	dead.Topic, dead.Partition = topic, sink.AnyPartition
+	destination := []sink.Header{{Key: DeadLetterTopic, Value: []byte(rec.Topic)}}
+	if rec.Partition != sink.AnyPartition {
+		destination = append(destination, sink.Header{Key: DeadLetterPartition, Value: strconv.AppendInt(nil, int64(rec.Partition), 10)})
 	}
 	dead.Headers = slices.Concat(rec.Headers, o.headers(reason, destination...))
 	return &dead

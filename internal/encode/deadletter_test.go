@@ -8,11 +8,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // printed is a record's content, without the time it was given up.
-func printed(rec *kafka.Record) []string {
+func printed(rec *sink.Record) []string {
 	lines := []string{"topic " + rec.Topic, "key " + show(rec.Key), "value " + show(rec.Value)}
 	for _, h := range rec.Headers {
 		if h.Key != DeadLetterAt {
@@ -50,7 +50,7 @@ func TestDeadRow(t *testing.T) {
 			rel := outboxTable()
 			rel.Columns[5] = tc.payload
 			ins := row(rel, map[string]string{"aggregatetype": "not legal!", "payload": tc.value, "headers": null})
-			var rec kafka.Record
+			var rec sink.Record
 			refused, ok := errors.AsType[*RowError](r.Route(tx, 3, ins, &rec))
 			if !ok {
 				t.Fatal("the row is not refused")
@@ -72,7 +72,7 @@ func TestDeadRow(t *testing.T) {
 			if diff := cmp.Diff(want, printed(dead)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if dead.Partition != kafka.AnyPartition || dead.Timestamp != tx.Timestamp {
+			if dead.Partition != sink.AnyPartition || dead.Timestamp != tx.Timestamp {
 				t.Errorf("partition %d, timestamp %v", dead.Partition, dead.Timestamp)
 			}
 		})
@@ -81,9 +81,9 @@ func TestDeadRow(t *testing.T) {
 
 // A dead record is the record with its own headers first, and says where it was to go.
 func TestDeadRecord(t *testing.T) {
-	rec := &kafka.Record{
+	rec := &sink.Record{
 		Seq: 7, Topic: "outbox.event.order", Partition: 2, Key: []byte("k"), Value: []byte("v"),
-		Headers: []kafka.Header{{Key: IDHeader, Value: []byte("1")}, {Key: TypeHeader}},
+		Headers: []sink.Header{{Key: IDHeader, Value: []byte("1")}, {Key: TypeHeader}},
 	}
 	dead := DeadRecord("dead", Origin{Slot: "s", Tx: tx, Index: 0}, rec, "too large")
 	want := []string{
@@ -94,7 +94,7 @@ func TestDeadRecord(t *testing.T) {
 	if diff := cmp.Diff(want, printed(dead)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if dead.Seq != 7 || dead.Partition != kafka.AnyPartition || rec.Topic != "outbox.event.order" || len(rec.Headers) != 2 {
+	if dead.Seq != 7 || dead.Partition != sink.AnyPartition || rec.Topic != "outbox.event.order" || len(rec.Headers) != 2 {
 		t.Errorf("dead %+v, record %+v", dead, rec)
 	}
 	if at := dead.Headers[len(dead.Headers)-1]; at.Key != DeadLetterAt || !strings.HasSuffix(string(at.Value), "Z") {

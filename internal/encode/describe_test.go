@@ -6,7 +6,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // TestCatalog: it is asked only where the stream does not say enough, once for a definition, and
@@ -32,7 +32,7 @@ func TestCatalog(t *testing.T) {
 			r.SetDescribe(func(rel *decoder.Relation) ([]connect.Column, error) { asked++; return catalog(rel) })
 			rel := typedTable()
 			for range 2 {
-				if err := r.Route(tx, 0, row(rel, nil), new(kafka.Record)); err != nil {
+				if err := r.Route(tx, 0, row(rel, nil), new(sink.Record)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -59,7 +59,7 @@ func TestTableOfAnotherTime(t *testing.T) {
 	r.SetDescribe(func(*decoder.Relation) ([]connect.Column, error) {
 		return []connect.Column{{Name: "aggregateid", Type: connect.Type{OID: oidInt8, Name: "int8", Kind: 'b', Modifier: -1}}}, nil
 	})
-	var rec kafka.Record
+	var rec sink.Record
 	if err := r.Route(tx, 0, row(typedTable(), map[string]string{"attempt": "5"}), &rec); err != nil {
 		t.Fatal(err)
 	}

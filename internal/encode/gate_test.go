@@ -3,7 +3,7 @@ package encode
 import (
 	"testing"
 
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/ratio"
 )
 
@@ -18,7 +18,7 @@ func TestGate(t *testing.T) {
 		t.Fatal(err)
 	}
 	ins := row(outboxTable(), nil)
-	var rec kafka.Record
+	var rec sink.Record
 	topics := map[string]string{DefaultTopic: DefaultTopic}
 	var buf []byte
 	ratio.Gate(t, routeLimit,

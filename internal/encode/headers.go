@@ -10,7 +10,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // fixHeaders makes the headers that are the same in every record.
@@ -23,9 +23,9 @@ func (r *Router) fixHeaders() error {
 			return err
 		}
 	}
-	fixed := func(headers *[]kafka.Header, name, value string) error {
+	fixed := func(headers *[]sink.Header, name, value string) error {
 		encoded, err := r.plainHeader([]byte{}, value)
-		*headers = append(*headers, kafka.Header{Key: name, Value: encoded})
+		*headers = append(*headers, sink.Header{Key: name, Value: encoded})
 		return err
 	}
 	if d := r.cfg.Debezium; d.ContextHeaders {

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // A DeadLetter is what was put aside: a record that Kafka has refused, or a row or message that
@@ -18,7 +18,7 @@ import (
 type DeadLetter struct {
 	// Record is the record as it was refused, with Partition as far as it is known. Of a row it
 	// has key and payload, of a message the content, and of both the timestamp; Topic is empty.
-	Record kafka.Record
+	Record sink.Record
 
 	Reason string
 	Slot   string
@@ -26,14 +26,14 @@ type DeadLetter struct {
 	Index  int           // its place among the transaction's rows, from 0
 	At     time.Time     // when it was put aside
 
-	Table   string         // of a row, or "message " and the prefix; empty: it is a record
-	Columns []kafka.Header // of a row: the texts of all columns but the payload, nil for NULL
+	Table   string        // of a row, or "message " and the prefix; empty: it is a record
+	Columns []sink.Header // of a row: the texts of all columns but the payload, nil for NULL
 }
 
 // ParseDeadLetter reads what [Router.DeadRow], [Router.DeadMessage] and [DeadRecord] have made of
 // what was put aside. It reports false for anything else that lies in a dead-letter topic. The
 // result aliases rec.
-func ParseDeadLetter(rec *kafka.Record) (l *DeadLetter, ok bool) {
+func ParseDeadLetter(rec *sink.Record) (l *DeadLetter, ok bool) {
 	l = &DeadLetter{Record: *rec}
 	headers := l.restoreTimestamp(rec.Headers)
 	from := -1 // a record's own headers may have any name
@@ -45,11 +45,11 @@ func ParseDeadLetter(rec *kafka.Record) (l *DeadLetter, ok bool) {
 	if from < 0 {
 		return nil, false
 	}
-	l.Record.Topic, l.Record.Partition = "", kafka.AnyPartition
+	l.Record.Topic, l.Record.Partition = "", sink.AnyPartition
 	found := make(map[string]bool)
 	for _, h := range headers[from:] {
 		if name, isColumn := strings.CutPrefix(h.Key, DeadLetterColumn); isColumn {
-			l.Columns = append(l.Columns, kafka.Header{Key: name, Value: h.Value})
+			l.Columns = append(l.Columns, sink.Header{Key: name, Value: h.Value})
 			continue
 		}
 		found[h.Key] = l.read(h.Key, string(h.Value))
@@ -91,8 +91,8 @@ func (l *DeadLetter) read(name, value string) bool {
 
 // restoreTimestamp takes the timestamp that a topic did not take out of the header behind all
 // others, if there is one.
-func (l *DeadLetter) restoreTimestamp(headers []kafka.Header) []kafka.Header {
-	if n := len(headers); n > 0 && headers[n-1].Key == kafka.TimestampHeader {
+func (l *DeadLetter) restoreTimestamp(headers []sink.Header) []sink.Header {
+	if n := len(headers); n > 0 && headers[n-1].Key == sink.TimestampHeader {
 		if at, err := time.Parse(time.RFC3339Nano, string(headers[n-1].Value)); err == nil {
 			l.Record.Timestamp = at
 			return headers[:n-1]
@@ -109,7 +109,7 @@ func (l *DeadLetter) IsRow() bool { return l.Table != "" && len(l.Columns) > 0 }
 // the letter or the table lacks do not exist. The commit's time is known to the millisecond only.
 // As of Route, the slices in rec are valid until the next call, and the error is a *RowError or a
 // *ColumnError, or wraps that of [Describe].
-func (r *Router) Revive(l *DeadLetter, table *decoder.Relation, rec *kafka.Record) error {
+func (r *Router) Revive(l *DeadLetter, table *decoder.Relation, rec *sink.Record) error {
 	tx := Tx{CommitLSN: l.LSN, CommitTime: l.Record.Timestamp, Timestamp: l.Record.Timestamp}
 	if !l.IsRow() {
 		prefix := strings.TrimPrefix(l.Table, messageTable)
@@ -152,9 +152,9 @@ func payloadText(value []byte, typ uint32) []byte {
 }
 
 // TextHeader returns a header of a text, as the router's encoding has headers.
-func (r *Router) TextHeader(name, text string) (kafka.Header, error) {
+func (r *Router) TextHeader(name, text string) (sink.Header, error) {
 	value, err := r.plainHeader([]byte{}, text)
-	return kafka.Header{Key: name, Value: value}, err
+	return sink.Header{Key: name, Value: value}, err
 }
 
 // PlacesPartition reports whether a column says which partition a record goes to.

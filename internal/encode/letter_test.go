@@ -8,14 +8,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // stored is a record as it is read, with its header that a topic adds if it does not take the
 // timestamp.
-func stored(rec *kafka.Record, restamped bool) *kafka.Record {
+func stored(rec *sink.Record, restamped bool) *sink.Record {
 	if restamped {
-		rec.Headers = append(rec.Headers, header(kafka.TimestampHeader, rec.Timestamp.UTC().Format("2006-01-02T15:04:05.000Z07:00")))
+		rec.Headers = append(rec.Headers, header(sink.TimestampHeader, rec.Timestamp.UTC().Format("2006-01-02T15:04:05.000Z07:00")))
 		rec.Timestamp = time.Now()
 	}
 	rec.Topic, rec.Partition = "dead", 0
@@ -27,9 +27,9 @@ func stored(rec *kafka.Record, restamped bool) *kafka.Record {
 func TestParseDeadRecord(t *testing.T) {
 	for name, restamped := range map[string]bool{"as it is": false, "restamped": true} {
 		t.Run(name, func(t *testing.T) {
-			want := kafka.Record{
+			want := sink.Record{
 				Topic: "orders", Partition: 2, Key: []byte("k"), Value: []byte("v"), Timestamp: time.UnixMilli(1_700_000_000_123).UTC(),
-				Headers: []kafka.Header{header("id", "1"), header(DeadLetterReason, "mine"), header(DeadLetterTopic, "mine"), {Key: TypeHeader}},
+				Headers: []sink.Header{header("id", "1"), header(DeadLetterReason, "mine"), header(DeadLetterTopic, "mine"), {Key: TypeHeader}},
 			}
 			rec := want
 			dead := stored(DeadRecord("dead", Origin{Slot: "s", Tx: tx, Index: 3}, &rec, "too large"), restamped)
@@ -45,7 +45,7 @@ func TestParseDeadRecord(t *testing.T) {
 			}
 		})
 	}
-	if _, ok := ParseDeadLetter(&kafka.Record{Headers: []kafka.Header{header(DeadLetterReason, "nothing else")}}); ok {
+	if _, ok := ParseDeadLetter(&sink.Record{Headers: []sink.Header{header(DeadLetterReason, "nothing else")}}); ok {
 		t.Error("any record is taken for a dead letter")
 	}
 }
@@ -79,7 +79,7 @@ func TestRevive(t *testing.T) {
 			ins := row(rel, tc.values)
 			commit := tx
 			commit.Timestamp = time.UnixMilli(1_700_000_000_123)
-			var rec kafka.Record
+			var rec sink.Record
 			refused, ok := errors.AsType[*RowError](was.Route(commit, 3, ins, &rec))
 			if !ok {
 				t.Fatal("the row is not refused")
@@ -117,7 +117,7 @@ func TestRevive(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var want kafka.Record
+			var want sink.Record
 			if err := meant.Route(commit, 3, ins, &want); err != nil {
 				t.Fatal(err)
 			}
@@ -134,7 +134,7 @@ func TestReviveMessage(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := &decoder.LogicalMessage{Prefix: "a b", Content: []byte(`{"id": "1"}`)}
-	var rec kafka.Record
+	var rec sink.Record
 	refused, ok := errors.AsType[*RowError](r.RouteMessage(tx, 0, m, &rec))
 	if !ok {
 		t.Fatal("the message is not refused")

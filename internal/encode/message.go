@@ -10,7 +10,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // messageShapes bounds the plans kept for messages: each set of members with their types has one.
@@ -35,7 +35,7 @@ type message struct {
 //
 // A member that is null is a column that is NULL. Debezium drops such members; so does Exact,
 // unless the Expansion keeps them.
-func (r *Router) RouteMessage(tx Tx, index int, m *decoder.LogicalMessage, rec *kafka.Record) error {
+func (r *Router) RouteMessage(tx Tx, index int, m *decoder.LogicalMessage, rec *sink.Record) error {
 	row, err := r.readMessage(m)
 	if err != nil {
 		return err
@@ -159,10 +159,10 @@ func noCatalog(*decoder.Relation) ([]connect.Column, error) { return nil, nil }
 
 // DeadMessage returns the dead letter of a message that RouteMessage has refused: its content
 // as the value. Nothing of it aliases m. It is for topic, whatever that is.
-func (r *Router) DeadMessage(topic string, o Origin, m *decoder.LogicalMessage, refused *RowError) *kafka.Record {
-	return &kafka.Record{
-		Topic: topic, Partition: kafka.AnyPartition, Timestamp: o.Tx.Timestamp,
+func (r *Router) DeadMessage(topic string, o Origin, m *decoder.LogicalMessage, refused *RowError) *sink.Record {
+	return &sink.Record{
+		Topic: topic, Partition: sink.AnyPartition, Timestamp: o.Tx.Timestamp,
 		Value:   bytes.Clone(m.Content),
-		Headers: append(o.headers(refused.Error()), kafka.Header{Key: DeadLetterTable, Value: []byte(refused.Table)}),
+		Headers: append(o.headers(refused.Error()), sink.Header{Key: DeadLetterTable, Value: []byte(refused.Table)}),
 	}
 }

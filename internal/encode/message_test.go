@@ -10,7 +10,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 func logical(content string) *decoder.LogicalMessage {
@@ -60,7 +60,7 @@ func TestMessage(t *testing.T) {
 			cfg := debezium(tc.config)
 			cfg.Debezium.ContextHeaders = true // of tables' rows only
 			r := newRouter(t, cfg)
-			var rec kafka.Record
+			var rec sink.Record
 			for range 2 {
 				if err := r.RouteMessage(tx, 0, logical(tc.content), &rec); err != nil {
 					t.Fatal(err)
@@ -93,7 +93,7 @@ func TestRefusedMessages(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRouter(t, debezium(tc.config))
 			m := logical(tc.content)
-			err := r.RouteMessage(tx, 2, m, new(kafka.Record))
+			err := r.RouteMessage(tx, 2, m, new(sink.Record))
 			refused, ok := errors.AsType[*RowError](err)
 			if !ok || err.Error() != tc.want {
 				t.Fatalf("error is %v, want %s", err, tc.want)
@@ -114,7 +114,7 @@ func TestMessageShapes(t *testing.T) {
 	r := newRouter(t, debezium(nil))
 	for i := range messageShapes + 10 {
 		content := fmt.Sprintf(`{"id":"1","aggregatetype":"o","aggregateid":"a","payload":"p","m%d":1}`, i)
-		if err := r.RouteMessage(tx, 0, logical(content), new(kafka.Record)); err != nil {
+		if err := r.RouteMessage(tx, 0, logical(content), new(sink.Record)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -131,7 +131,7 @@ func FuzzMessage(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, content []byte) {
-		err := r.RouteMessage(tx, 0, &decoder.LogicalMessage{Prefix: "p", Content: content}, new(kafka.Record))
+		err := r.RouteMessage(tx, 0, &decoder.LogicalMessage{Prefix: "p", Content: content}, new(sink.Record))
 		if err != nil && strings.Contains(err.Error(), "\n") {
 			t.Errorf("error in several lines: %v", err)
 		}

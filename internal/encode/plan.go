@@ -6,7 +6,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // A plan is a relation's columns by the part they play. It is valid for exactly the
@@ -14,7 +14,7 @@ import (
 type plan struct {
 	relation *decoder.Relation
 	table    string
-	context  []kafka.Header // in front of each record's own; Debezium gives messages none
+	context  []sink.Header // in front of each record's own; Debezium gives messages none
 
 	id, key, route, payload field
 	eventType               *field

@@ -10,7 +10,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 const (
@@ -96,7 +96,7 @@ func place(to Target, columns ...string) []Placement {
 }
 
 // lines is all of a record, one part a line.
-func lines(rec *kafka.Record) string {
+func lines(rec *sink.Record) string {
 	out := append(printed(rec), "at "+rec.Timestamp.UTC().Format(time.RFC3339Nano))
 	return strings.Join(out, "\n")
 }
@@ -219,7 +219,7 @@ func TestProfile(t *testing.T) {
 			if !strings.Contains(want, "\nat 2") {
 				want += "\nat " + tx.Timestamp.UTC().Format(time.RFC3339Nano)
 			}
-			var got kafka.Record
+			var got sink.Record
 			for range 2 { // the second time out of used buffers
 				if err := r.Route(tx, 0, row(typedTable(), tc.row), &got); err != nil {
 					t.Fatal(err)
@@ -240,14 +240,14 @@ func TestContextHeaders(t *testing.T) {
 	cfg := debezium(func(c *Config) { c.Debezium.ContextHeaders, c.Encoding.Headers = true, connect.JSON })
 	seen := map[string]bool{}
 	for range 2 {
-		var rec kafka.Record
+		var rec sink.Record
 		if err := newRouter(t, cfg).Route(tx, 0, row(typedTable(), nil), &rec); err != nil {
 			t.Fatal(err)
 		}
 		runID := rec.Headers[3]
 		seen[string(runID.Value)] = true
 		rec.Headers[3].Value = []byte("*")
-		want := []kafka.Header{
+		want := []sink.Header{
 			header("__debezium.context.connectorLogicalName", `"shop"`), header("__debezium.context.taskId", `"0"`),
 			header("__debezium.context.connectorName", `"postgresql"`), header("__debezium.context.runId", "*"), header("id", `"`+eventID+`"`),
 		}
@@ -266,14 +266,14 @@ func TestTopicRules(t *testing.T) {
 		c.TopicRules = []TopicRule{{`(?<routedByValue>[A-Z].*)`, "outbox.event.${routedByValue}"}, {`outbox\.event\.(.*)`, "eu.$1.events"}}
 	}))
 	for value, want := range map[string]string{"Order": "eu.Order.events", "order": "order"} {
-		var rec kafka.Record
+		var rec sink.Record
 		for range 2 {
 			if err := r.Route(tx, 0, row(typedTable(), map[string]string{"aggregatetype": value}), &rec); err != nil || rec.Topic != want {
 				t.Errorf("topic of %s is %s, %v; want %s", value, rec.Topic, err, want)
 			}
 		}
 	}
-	err := r.Route(tx, 0, row(typedTable(), map[string]string{"aggregatetype": "O/"}), new(kafka.Record))
+	err := r.Route(tx, 0, row(typedTable(), map[string]string{"aggregatetype": "O/"}), new(sink.Record))
 	if refused, ok := errors.AsType[*RowError](err); !ok || !strings.Contains(refused.Reason, `the topic name contains '/'`) {
 		t.Errorf("error is %v", err)
 	}
@@ -308,7 +308,7 @@ func TestRefusedRows(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := newRouter(t, debezium(tc.config)).Route(tx, 0, row(typedTable(), tc.row), new(kafka.Record))
+			err := newRouter(t, debezium(tc.config)).Route(tx, 0, row(typedTable(), tc.row), new(sink.Record))
 			got, ok := errors.AsType[*RowError](err)
 			if !ok {
 				t.Fatalf("error is %v, want a RowError", err)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // A Tx is what a record takes from its transaction.
@@ -28,8 +28,8 @@ type Router struct {
 	topic    []byte // the topic being put together
 	scratch  []byte // what has been made for the current record: decoded bytea, encoded values, …
 
-	context     []kafka.Header    // of rows of tables
-	static      []kafka.Header    // behind them
+	context     []sink.Header     // of rows of tables
+	static      []sink.Header     // behind them
 	plain       *connect.Field    // makes a header of a text; nil: that is its bytes
 	schemaNames map[string]string // that have been given, by what Debezium tells schemas apart by
 	messages    map[string]*plan  // by the members of a message
@@ -74,7 +74,7 @@ func (r *Router) Check(rel *decoder.Relation) error {
 // rec.Seq is left alone. The slices in rec alias row and the Router: they are valid until
 // the next call and until the decoder's next message. The error is a *RowError or a
 // *ColumnError, or wraps that of [Describe].
-func (r *Router) Route(tx Tx, index int, row *decoder.Insert, rec *kafka.Record) error {
+func (r *Router) Route(tx Tx, index int, row *decoder.Insert, rec *sink.Record) error {
 	p, err := r.planFor(row.Relation)
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func (r *Router) Route(tx Tx, index int, row *decoder.Insert, rec *kafka.Record)
 }
 
 // record fills rec with the record of row. An old row is one whose identity row has changed.
-func (r *Router) record(p *plan, tx Tx, index int, row, old []decoder.Value, rec *kafka.Record) error {
+func (r *Router) record(p *plan, tx Tx, index int, row, old []decoder.Value, rec *sink.Record) error {
 	b := builder{r: r, plan: p, row: row, rec: rec}
 	r.scratch = r.scratch[:0]
 	rec.Headers = rec.Headers[:0]
@@ -97,7 +97,7 @@ func (r *Router) record(p *plan, tx Tx, index int, row, old []decoder.Value, rec
 	}
 	b.identity()
 	b.topicName()
-	rec.Partition = kafka.AnyPartition
+	rec.Partition = sink.AnyPartition
 	if p.partition != nil {
 		b.partitionNumber()
 	}
@@ -147,7 +147,7 @@ type builder struct {
 	r    *Router
 	plan *plan
 	row  []decoder.Value
-	rec  *kafka.Record
+	rec  *sink.Record
 	id   []byte
 	err  *RowError
 }
@@ -211,7 +211,7 @@ func (b *builder) scratch(column string, write func([]byte) ([]byte, error)) []b
 }
 
 func (b *builder) header(key string, value []byte) {
-	b.rec.Headers = append(b.rec.Headers, kafka.Header{Key: key, Value: value})
+	b.rec.Headers = append(b.rec.Headers, sink.Header{Key: key, Value: value})
 }
 
 // identify says which row errors are about.

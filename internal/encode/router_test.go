@@ -11,7 +11,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/javaregex"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 var (
@@ -63,7 +63,7 @@ func row(rel *decoder.Relation, values map[string]string) *decoder.Insert {
 	return ins
 }
 
-func header(key, value string) kafka.Header { return kafka.Header{Key: key, Value: []byte(value)} }
+func header(key, value string) sink.Header { return sink.Header{Key: key, Value: []byte(value)} }
 
 func defaultConfig(change func(*Config)) Config {
 	cfg := Config{Columns: DefaultColumns()}
@@ -78,47 +78,47 @@ func TestRecord(t *testing.T) {
 	for name, tc := range map[string]struct {
 		config func(*Config)
 		row    map[string]string
-		want   func(*kafka.Record)
+		want   func(*sink.Record)
 	}{
 		"plain": {},
 		"payload is verbatim": {
 			row:  map[string]string{"payload": `{"b": 1e400, "a": 1.00, "a": 12345678901234567890}`},
-			want: func(r *kafka.Record) { r.Value = []byte(`{"b": 1e400, "a": 1.00, "a": 12345678901234567890}`) },
+			want: func(r *sink.Record) { r.Value = []byte(`{"b": 1e400, "a": 1.00, "a": 12345678901234567890}`) },
 		},
 		"null payload is a tombstone": {
 			row:  map[string]string{"payload": null},
-			want: func(r *kafka.Record) { r.Value = nil },
+			want: func(r *sink.Record) { r.Value = nil },
 		},
 		"empty payload is empty": {
 			row:  map[string]string{"payload": ""},
-			want: func(r *kafka.Record) { r.Value = []byte{} },
+			want: func(r *sink.Record) { r.Value = []byte{} },
 		},
 		"empty payload is a tombstone when asked for": {
 			config: func(c *Config) { c.TombstoneOnEmpty = true },
 			row:    map[string]string{"payload": " \n\t"},
-			want:   func(r *kafka.Record) { r.Value = nil },
+			want:   func(r *sink.Record) { r.Value = nil },
 		},
 		"null key": {
 			row:  map[string]string{"aggregateid": null},
-			want: func(r *kafka.Record) { r.Key = nil },
+			want: func(r *sink.Record) { r.Key = nil },
 		},
 		"empty key": {
 			row:  map[string]string{"aggregateid": ""},
-			want: func(r *kafka.Record) { r.Key = []byte{} },
+			want: func(r *sink.Record) { r.Key = []byte{} },
 		},
 		"bytea is its bytes": {
 			config: func(c *Config) { c.Columns.Payload, c.Columns.Key = "blob", "blob" },
 			row:    map[string]string{"blob": `\x00ff5c78`},
-			want:   func(r *kafka.Record) { r.Value = []byte("\x00\xff\\x"); r.Key = r.Value },
+			want:   func(r *sink.Record) { r.Value = []byte("\x00\xff\\x"); r.Key = r.Value },
 		},
 		"empty bytea is not null": {
 			config: func(c *Config) { c.Columns.Payload = "blob" },
 			row:    map[string]string{"blob": `\x`},
-			want:   func(r *kafka.Record) { r.Value = []byte{} },
+			want:   func(r *sink.Record) { r.Value = []byte{} },
 		},
 		"headers column": {
 			row: map[string]string{"headers": `{"traceparent": "00-ab-cd-01", "n": 1.50, "nested": {"a": [1, null]}, "none": null, "é\n": "\"ü\"", "empty": ""}`},
-			want: func(r *kafka.Record) {
+			want: func(r *sink.Record) {
 				r.Headers = append(r.Headers, header("traceparent", "00-ab-cd-01"), header("n", "1.50"),
 					header("nested", `{"a": [1, null]}`), header("none", "null"), header("é\n", `"ü"`), header("empty", ""))
 			},
@@ -126,22 +126,22 @@ func TestRecord(t *testing.T) {
 		"headers column is JSON null": {row: map[string]string{"headers": "null"}},
 		"no type header": {
 			config: func(c *Config) { c.Columns.Type = "" },
-			want:   func(r *kafka.Record) { r.Headers = r.Headers[:1] },
+			want:   func(r *sink.Record) { r.Headers = r.Headers[:1] },
 		},
 		"placed columns": {
 			config: func(c *Config) {
 				c.Place = []Placement{{Column: "tenant", To: ToHeader, As: "x-tenant"}, {Column: "position", To: ToHeader}, {Column: "blob", To: ToHeader}, {Column: "shard", To: ToPartition}}
 			},
 			row: map[string]string{"tenant": "acme", "shard": "11"},
-			want: func(r *kafka.Record) {
+			want: func(r *sink.Record) {
 				r.Partition = 11
-				r.Headers = append(r.Headers, header("x-tenant", "acme"), header("position", "1"), kafka.Header{Key: "blob"})
+				r.Headers = append(r.Headers, header("x-tenant", "acme"), header("position", "1"), sink.Header{Key: "blob"})
 			},
 		},
 		"null partition is by key": {config: func(c *Config) { c.Place = []Placement{{Column: "shard", To: ToPartition}} }},
 		"position headers": {
 			config: func(c *Config) { c.PositionHeaders = true },
-			want: func(r *kafka.Record) {
+			want: func(r *sink.Record) {
 				r.Headers = append(r.Headers, header("outbox_lsn", "16/B374D848"), header("outbox_index", "3"),
 					header("outbox_committed_at", "2026-03-01T12:30:00.123456Z"))
 			},
@@ -149,11 +149,11 @@ func TestRecord(t *testing.T) {
 		"topic template": {
 			config: func(c *Config) { c.Topic = "${tenant}.${route}-${type}_${key}" },
 			row:    map[string]string{"tenant": "acme"},
-			want:   func(r *kafka.Record) { r.Topic = "acme.order-OrderPlaced_order-7" },
+			want:   func(r *sink.Record) { r.Topic = "acme.order-OrderPlaced_order-7" },
 		},
 		"fixed topic": {
 			config: func(c *Config) { c.Topic = "events" },
-			want:   func(r *kafka.Record) { r.Topic = "events" },
+			want:   func(r *sink.Record) { r.Topic = "events" },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -161,15 +161,15 @@ func TestRecord(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := kafka.Record{
-				Topic: "outbox.event.order", Partition: kafka.AnyPartition,
+			want := sink.Record{
+				Topic: "outbox.event.order", Partition: sink.AnyPartition,
 				Key: []byte("order-7"), Value: []byte(`{"total": 12345678901234567890.10}`),
-				Headers: []kafka.Header{id, eventType}, Timestamp: tx.Timestamp,
+				Headers: []sink.Header{id, eventType}, Timestamp: tx.Timestamp,
 			}
 			if tc.want != nil {
 				tc.want(&want)
 			}
-			var got kafka.Record
+			var got sink.Record
 			for range 2 { // the second time out of used buffers
 				if err := r.Route(tx, 3, row(outboxTable(), tc.row), &got); err != nil {
 					t.Fatal(err)
@@ -213,7 +213,7 @@ func TestBadRow(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = r.Route(tx, 0, row(outboxTable(), tc.row), new(kafka.Record))
+			err = r.Route(tx, 0, row(outboxTable(), tc.row), new(sink.Record))
 			got, ok := errors.AsType[*RowError](err)
 			if !ok {
 				t.Fatalf("error is %v, want a RowError", err)
@@ -239,7 +239,7 @@ func TestUnsentValues(t *testing.T) {
 	} {
 		ins := row(outboxTable(), nil)
 		ins.Row[5] = decoder.Value{Kind: kind, Data: []byte("x")}
-		if err := r.Route(tx, 0, ins, new(kafka.Record)); err == nil || !strings.HasSuffix(err.Error(), want) {
+		if err := r.Route(tx, 0, ins, new(sink.Record)); err == nil || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("error is %v, want …%s", err, want)
 		}
 	}
@@ -292,11 +292,11 @@ func TestDefinitionChanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var before, after kafka.Record
+	var before, after sink.Record
 	if err := r.Route(tx, 0, row(outboxTable(), nil), &before); err != nil {
 		t.Fatal(err)
 	}
-	before.Headers = append([]kafka.Header(nil), before.Headers...)
+	before.Headers = append([]sink.Header(nil), before.Headers...)
 	moved := outboxTable()
 	moved.Columns = append(moved.Columns[4:], moved.Columns[:4]...)
 	if err := r.Route(tx, 0, row(moved, nil), &after); err != nil {
@@ -347,7 +347,7 @@ func TestAllocations(t *testing.T) {
 		t.Fatal(err)
 	}
 	ins := row(outboxTable(), map[string]string{"headers": `{"traceparent": "00-ab-cd-01", "n": 1}`, "blob": `\x0102`})
-	var rec kafka.Record
+	var rec sink.Record
 	if n := testing.AllocsPerRun(1000, func() { _ = r.Route(tx, 0, ins, &rec) }); n > 0 {
 		t.Errorf("%v allocations per row", n)
 	}
@@ -361,7 +361,7 @@ func BenchmarkRoute(b *testing.B) {
 				b.Fatal(err)
 			}
 			ins := row(outboxTable(), map[string]string{"headers": headers})
-			var rec kafka.Record
+			var rec sink.Record
 			b.ReportAllocs()
 			for b.Loop() {
 				if err := r.Route(tx, 0, ins, &rec); err != nil {

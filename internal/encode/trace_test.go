@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -36,7 +36,7 @@ func TestTraceContext(t *testing.T) {
 			if tc.headers == "" {
 				tc.headers = null
 			}
-			var rec kafka.Record
+			var rec sink.Record
 			if err := r.Route(tx, 0, row(outboxTable(), map[string]string{"tenant": tc.column, "headers": tc.headers}), &rec); err != nil {
 				t.Fatal(err)
 			}
@@ -68,7 +68,7 @@ func TestTraceContextAllocations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var rec kafka.Record
+	var rec sink.Record
 	for _, column := range []string{traceparent, `{"traceparent": "` + traceparent + `", "tracestate": "a=b"}`} {
 		ins := row(outboxTable(), map[string]string{"tenant": column})
 		if n := testing.AllocsPerRun(1000, func() { _ = r.Route(tx, 0, ins, &rec) }); n > 0 {
@@ -94,7 +94,7 @@ func FuzzTraceContext(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, column string) {
-		var rec kafka.Record
+		var rec sink.Record
 		ins.Row[at] = decoder.Value{Kind: decoder.Text, Data: []byte(column)}
 		if err := r.Route(tx, 0, ins, &rec); err != nil {
 			t.Fatal(err)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // oldKeyHeader holds the identity that a row had before it was changed.
@@ -22,7 +22,7 @@ type oldKey struct {
 // identity has changed: that is how Debezium has it, for which it is a new row then. Other
 // changes are dropped, unless Config.OnUpdate is [UpdateStop]: it refuses every change with a
 // *RowError. Only a routed row is one of the transaction's rows that index counts.
-func (r *Router) RouteUpdate(tx Tx, index int, change *decoder.Update, rec *kafka.Record) (routed bool, err error) {
+func (r *Router) RouteUpdate(tx Tx, index int, change *decoder.Update, rec *sink.Record) (routed bool, err error) {
 	p, err := r.planFor(change.Relation)
 	if err != nil {
 		return false, err

@@ -8,7 +8,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 const otherID = "5f0c7a7e-0000-7000-8000-000000000002"
@@ -71,7 +71,7 @@ func TestUpdate(t *testing.T) {
 				rel.ReplicaIdentity = tc.identity
 			}
 			r := newRouter(t, cfg)
-			var rec kafka.Record
+			var rec sink.Record
 			for range 2 {
 				routed, err := r.RouteUpdate(tx, 0, update(rel, tc.after), &rec)
 				if err != nil || routed != (tc.want != "") {
@@ -103,7 +103,7 @@ func TestUpdateOfALargeRow(t *testing.T) {
 		rel.ReplicaIdentity = identity
 		u := update(rel, map[string]string{"id": otherID})
 		u.New[4] = decoder.Value{Kind: decoder.Unchanged}
-		var rec kafka.Record
+		var rec sink.Record
 		routed, err := r.RouteUpdate(tx, 0, u, &rec)
 		if want != "" {
 			if !routed || err != nil || string(rec.Value) != want {
@@ -120,7 +120,7 @@ func TestUpdateOfALargeRow(t *testing.T) {
 func TestUpdateStops(t *testing.T) {
 	for _, policy := range []Updates{"", UpdateStop} {
 		r := newRouter(t, debezium(func(c *Config) { c.OnUpdate = policy }))
-		routed, err := r.RouteUpdate(tx, 0, update(typedTable(), map[string]string{"id": otherID}), new(kafka.Record))
+		routed, err := r.RouteUpdate(tx, 0, update(typedTable(), map[string]string{"id": otherID}), new(sink.Record))
 		const want = "row " + otherID + " of public.outbox: was changed by an UPDATE, and only INSERTs are events"
 		if _, ok := errors.AsType[*RowError](err); !ok || routed || err.Error() != want {
 			t.Errorf("%q: routed = %t, %v", policy, routed, err)
@@ -139,7 +139,7 @@ func TestUpdateWithoutCatalog(t *testing.T) {
 	}
 	down := errors.New("server is starting")
 	r.SetDescribe(func(*decoder.Relation) ([]connect.Column, error) { return nil, down })
-	if _, err := r.RouteUpdate(tx, 0, update(rel, map[string]string{"id": otherID}), new(kafka.Record)); !errors.Is(err, down) {
+	if _, err := r.RouteUpdate(tx, 0, update(rel, map[string]string{"id": otherID}), new(sink.Record)); !errors.Is(err, down) {
 		t.Errorf("error is %v", err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 func TestEnvelope(t *testing.T) {
@@ -71,7 +71,7 @@ func TestEnvelope(t *testing.T) {
 					tc.config(c)
 				}
 			}))
-			var rec kafka.Record
+			var rec sink.Record
 			for range 2 {
 				if err := r.Route(tx, 0, row(typedTable(), tc.row), &rec); err != nil {
 					t.Fatal(err)
@@ -109,7 +109,7 @@ func TestSchemaNames(t *testing.T) {
 			if i == 1 {
 				rel = events
 			}
-			var rec kafka.Record
+			var rec sink.Record
 			if err := r.Route(tx, 0, row(rel, map[string]string{"aggregatetype": ins.route, "version": ins.version}), &rec); err != nil {
 				t.Fatal(err)
 			}
@@ -140,7 +140,7 @@ func TestExpand(t *testing.T) {
 				tc.config(c)
 			}
 		}))
-		var rec kafka.Record
+		var rec sink.Record
 		err := r.Route(tx, 0, row(typedTable(), map[string]string{"payload": tc.payload}), &rec)
 		refused, _ := errors.AsType[*RowError](err)
 		if tc.want == "" && (refused == nil || refused.Column != "payload") || tc.want != "" && (err != nil || string(rec.Value) != tc.want) {
@@ -156,7 +156,7 @@ func TestEncodedAllocations(t *testing.T) {
 		c.Place, c.Columns.Timestamp, c.Debezium.ContextHeaders = append(place(ToHeader, "tags", "at"), place(ToEnvelope, "type", "attempt")...), "at", true
 	}))
 	ins := row(typedTable(), map[string]string{"tags": "{a,b}", "at": "2026-03-24 20:52:59", "attempt": "3"})
-	var rec kafka.Record
+	var rec sink.Record
 	if n := testing.AllocsPerRun(1000, func() { _ = r.Route(tx, 0, ins, &rec) }); n > 0 {
 		t.Errorf("%v allocations per row", n)
 	}
@@ -178,7 +178,7 @@ func BenchmarkDebezium(b *testing.B) {
 			}
 			r.SetDescribe(catalog)
 			ins := row(typedTable(), nil)
-			var rec kafka.Record
+			var rec sink.Record
 			b.ReportAllocs()
 			for b.Loop() {
 				if err := r.Route(tx, 0, ins, &rec); err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // maxAllocs is how many allocations a record may cost, all of the process counted: reading,
@@ -24,7 +25,7 @@ func TestAllocations(t *testing.T) {
 		for _, payload := range []int{200, 1000} {
 			t.Run(fmt.Sprintf("rows=%d/payload=%d", rows, payload), func(t *testing.T) {
 				l, server := newLoad(rows, payload), &walsender{stream: make(chan *loadBatch)}
-				s := sessionOf(t, openStream(t, server), forgetful(t, brokerDelay).NewProducer(), 0, cut{})
+				s := sessionOf(t, openStream(t, server), forgetful(t, brokerDelay).NewWriter(sink.WriterConfig{}), 0, cut{})
 				ended := make(chan error, 1)
 				go func() { ended <- s.run(t.Context()) }()
 				relay := func(batches int) (rows int) {

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
@@ -37,7 +38,7 @@ func BenchmarkPublish(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
-		acker.Kick()
+		acker.Flush()
 		if got := s.tracker.Confirmed(); got != l.end {
 			b.Errorf("confirmed %s of %s", got, l.end)
 		}
@@ -46,14 +47,14 @@ func BenchmarkPublish(b *testing.B) {
 
 // An acker takes records and acknowledges them as a broker does: many at once.
 type acker struct {
-	producer // what a benchmark does not call
-	ack      func(seqs []uint64) error
-	seqs     []uint64
+	sink.Writer // what a benchmark does not call
+	ack         func(seqs []uint64) error
+	seqs        []uint64
 }
 
 const ackTogether = 100
 
-func (a *acker) Send(_ context.Context, r *kafka.Record) error {
+func (a *acker) Send(_ context.Context, r *sink.Record) error {
 	if a.seqs = append(a.seqs, r.Seq); len(a.seqs) < ackTogether {
 		return nil
 	}
@@ -61,7 +62,7 @@ func (a *acker) Send(_ context.Context, r *kafka.Record) error {
 	return a.ack(a.seqs)
 }
 
-func (a *acker) Kick() {
+func (a *acker) Flush() {
 	_ = a.ack(a.seqs)
 	a.seqs = a.seqs[:0]
 }
@@ -71,7 +72,7 @@ func (a *acker) Kick() {
 func BenchmarkSession(b *testing.B) {
 	eachLoad(b, func(b *testing.B, l *load) {
 		b.Helper()
-		s := sessionOf(b, &flood{load: l, rows: b.N}, forgetful(b, 0).NewProducer(), 0, cut{})
+		s := sessionOf(b, &flood{load: l, rows: b.N}, forgetful(b, 0).NewWriter(sink.WriterConfig{}), 0, cut{})
 		b.ResetTimer()
 		if err := s.run(b.Context()); !errors.Is(err, errDrained) {
 			b.Fatal(err)
@@ -104,11 +105,13 @@ func (f *flood) Run(ctx context.Context, _ func() pglogrepl.LSN, out chan<- *rep
 	return errDrained
 }
 
+func (f *flood) Lapsed() error { return nil }
+
 func (f *flood) Close(context.Context, pglogrepl.LSN) error { return nil }
 
-// forgetful returns a client of a broker that accepts everything, after delay, and stores
+// forgetful returns the sink of a broker that accepts everything, after delay, and stores
 // nothing.
-func forgetful(tb testing.TB, delay time.Duration) *kafka.Client {
+func forgetful(tb testing.TB, delay time.Duration) sink.Sink {
 	tb.Helper()
 	k := kafkatest.Fake(tb, kfake.NumBrokers(1), kfake.SeedTopics(6, loadTopic))
 	k.Control.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
@@ -116,7 +119,7 @@ func forgetful(tb testing.TB, delay time.Duration) *kafka.Client {
 		time.Sleep(delay)
 		return kafkatest.Accept(req.(*kmsg.ProduceRequest)), nil, true
 	})
-	client, err := kafka.Open(tb.Context(), kafka.Config{Brokers: k.Addrs, Compression: "none"}, slog.New(slog.DiscardHandler))
+	client, err := kafka.Config{Brokers: k.Addrs, Compression: "none"}.Open(tb.Context(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // firstContact reaches both sides at once, so that a mistake on one is told although the
@@ -20,12 +19,16 @@ func (c *Relay) firstContact(ctx context.Context, retry *retry) error {
 	defer cancel()
 	g, both := errgroup.WithContext(limited)
 	g.Go(func() error {
-		client, err := kafka.Open(both, c.cfg.Sink, c.log)
+		reached, err := c.cfg.Sink.Open(both, c.log)
 		if err != nil {
 			return err
 		}
-		c.client.Store(client)
-		return c.openRegister(both)
+		c.sink.Store(&reached)
+		if c.cfg.PositionTopic == "" {
+			return nil
+		}
+		c.recorder.register, err = reached.OpenPositions(both, c.cfg.PositionTopic, c.cfg.Name)
+		return err
 	})
 	create := false
 	g.Go(func() error {
@@ -55,26 +58,10 @@ func (c *Relay) firstContact(ctx context.Context, retry *retry) error {
 	return err
 }
 
-// openRegister reaches the topic that keeps the position.
-func (c *Relay) openRegister(ctx context.Context) error {
-	if c.cfg.PositionTopic == "" {
-		return nil
-	}
-	reg, err := kafka.OpenRegister(ctx, c.cfg.Sink, c.cfg.PositionTopic, c.cfg.Name, c.log)
-	if err != nil {
-		return err
-	}
-	c.register, c.recorder.register = reg, reg
-	return nil
-}
-
-// closeSink closes what the first contact has opened at Kafka.
+// closeSink closes the sink, if the first contact has reached it.
 func (c *Relay) closeSink() {
-	if c.register != nil {
-		_ = c.register.Close()
-	}
-	if client := c.client.Load(); client != nil {
-		_ = client.Close()
+	if reached := c.sink.Load(); reached != nil {
+		_ = (*reached).Close()
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // deadLetters takes what cannot be delivered, if it was asked for, so that the rest can be.
@@ -46,7 +46,7 @@ func (d *deadLetters) take(reason string, o encode.Origin) bool {
 
 // record returns the dead letter of a record that Kafka has refused; nil if none is wanted,
 // or if it was a dead letter.
-func (d *deadLetters) record(tx encode.Tx, index int, rec *kafka.Record, refused *kafka.RecordError) *kafka.Record {
+func (d *deadLetters) record(tx encode.Tx, index int, rec *sink.Record, refused *sink.RecordError) *sink.Record {
 	o := encode.Origin{Slot: d.slot, Tx: tx, Index: index}
 	if rec.Topic == d.topic || !d.take(refused.Error(), o) {
 		return nil

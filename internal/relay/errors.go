@@ -12,7 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // Exit codes of the process. Usage, SlotLost, NoDelivery, BadRecord, Continuity and Fenced
@@ -74,7 +74,7 @@ func faults() []fault {
 		{is(errLeftBehind), ExitOK, never, ""},
 
 		{as[*encode.RowError], ExitBadRecord, never, adviseRow},
-		{as[*kafka.RecordError], ExitBadRecord, never, adviseRow},
+		{as[*sink.RecordError], ExitBadRecord, never, adviseRow},
 		{is(replication.ErrRow), ExitBadRecord, never, adviseUnread},
 		{as[*decoder.Error], ExitUnexpected, never, adviseDecoder},
 
@@ -91,11 +91,11 @@ func faults() []fault {
 		{is(errChangedHands), ExitSource, outage, ""},
 		{is(errSkip), ExitUsage, never, ""},
 
-		{is(kafka.ErrFenced), ExitFenced, never, ""},
-		{is(kafka.ErrAccess), ExitSink, briefly, adviseAccess},
-		{is(kafka.ErrTopicMissing), ExitSink, never, ""},
-		{is(kafka.ErrUnreachable), ExitSink, never, adviseBrokers},
-		{is(kafka.ErrFatal), ExitSink, never, ""},
+		{is(sink.ErrFenced), ExitFenced, never, ""},
+		{is(sink.ErrAccess), ExitSink, briefly, adviseAccess},
+		{is(sink.ErrMissing), ExitSink, never, ""},
+		{is(sink.ErrUnreachable), ExitSink, never, adviseBrokers},
+		{is(sink.ErrFatal), ExitSink, never, ""},
 
 		{is(replication.ErrSlotInUse), ExitSlotInUse, standby, ""},
 		{is(replication.ErrAccess), ExitSource, briefly, ""},
@@ -188,7 +188,7 @@ type DeliveryError struct {
 	CommitLSN pglogrepl.LSN // of its transaction
 	Row       int           // its index in the transaction
 	ID        string        // of the event, where Err does not tell it
-	Err       error         // a *route.RowError, *route.ColumnError, *sink.RecordError or what ended the sink
+	Err       error         // an *encode.RowError, *encode.ColumnError, *sink.RecordError or what ended the sink
 }
 
 // Error says which row it is and why.

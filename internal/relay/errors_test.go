@@ -18,7 +18,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // sentinels are the errors that the stages tell apart, by name.
@@ -30,9 +30,9 @@ var sentinels = map[string]map[string]error{
 		"ErrConfig": replication.ErrConfig,
 	},
 	"../catalog/errors.go": {"ErrSlotLost": catalog.ErrSlotLost},
-	"../../sink/kafka/errors.go": {
-		"ErrUnreachable": kafka.ErrUnreachable, "ErrAccess": kafka.ErrAccess, "ErrTopicMissing": kafka.ErrTopicMissing,
-		"ErrFenced": kafka.ErrFenced, "ErrFatal": kafka.ErrFatal,
+	"../../sink/errors.go": {
+		"ErrUnreachable": sink.ErrUnreachable, "ErrAccess": sink.ErrAccess, "ErrMissing": sink.ErrMissing,
+		"ErrFenced": sink.ErrFenced, "ErrFatal": sink.ErrFatal,
 	},
 }
 
@@ -50,7 +50,7 @@ func TestEveryFault(t *testing.T) {
 		"drain timeout":        {errDrainTimeout, 0, never, ""},
 		"left behind":          {errLeftBehind, 0, never, ""},
 		"bad row":              {&DeliveryError{CommitLSN: 0xAB, Err: &encode.RowError{}}, 14, never, "pg_replication_slot_advance('<slot>', '0/AB'::pg_lsn + 1)"},
-		"refused record":       {&DeliveryError{CommitLSN: 0xAB, Err: &kafka.RecordError{Reason: errors.New("no")}}, 14, never, "'0/AB'::pg_lsn + 1"},
+		"refused record":       {&DeliveryError{CommitLSN: 0xAB, Err: &sink.RecordError{Reason: errors.New("no")}}, 14, never, "'0/AB'::pg_lsn + 1"},
 		"row beyond the limit": {&replication.RowError{CommitLSN: 0xAB, Err: replication.ErrRow}, 14, never, "'0/AB'::pg_lsn + 1"},
 		"not pgoutput":         {&decoder.Error{}, 1, never, "report it"},
 		"missing column":       {&DeliveryError{Err: &encode.ColumnError{}}, 13, never, "outbox.columns"},
@@ -66,11 +66,11 @@ func TestEveryFault(t *testing.T) {
 		"slot changes hands":   {errChangedHands, 10, outage, ""},
 		"copy not finished":    {errCopyLeft, 15, never, "initial_copy"},
 		"position to skip to":  {fmt.Errorf("%w: it is behind the log", errSkip), 2, never, ""},
-		"fenced":               {kafka.ErrFenced, 21, never, ""},
-		"Kafka refuses":        {kafka.ErrAccess, 20, briefly, "position_topic"},
-		"topic missing":        {kafka.ErrTopicMissing, 20, never, ""},
-		"no broker":            {kafka.ErrUnreachable, 20, never, "sink.kafka.brokers"},
-		"fatal answer":         {kafka.ErrFatal, 20, never, ""},
+		"fenced":               {sink.ErrFenced, 21, never, ""},
+		"Kafka refuses":        {sink.ErrAccess, 20, briefly, "position_topic"},
+		"topic missing":        {sink.ErrMissing, 20, never, ""},
+		"no broker":            {sink.ErrUnreachable, 20, never, "sink.kafka.brokers"},
+		"fatal answer":         {sink.ErrFatal, 20, never, ""},
 		"slot in use":          {replication.ErrSlotInUse, 12, standby, ""},
 		"source refuses":       {replication.ErrAccess, 10, briefly, ""},
 		"busy":                 {replication.ErrBusy, 10, outage, ""},
@@ -149,7 +149,7 @@ func TestPatience(t *testing.T) {
 	}{
 		"slot lost":      {catalog.ErrSlotLost, 0, 0},
 		"password":       {replication.ErrAccess, 0, limit},
-		"Kafka's":        {kafka.ErrAccess, 0, limit},
+		"Kafka's":        {sink.ErrAccess, 0, limit},
 		"anything else":  {errors.New("never heard of"), 0, limit},
 		"server starts":  {replication.ErrUnreachable, limit, forever},
 		"no free sender": {replication.ErrBusy, limit, forever},
@@ -181,7 +181,7 @@ func TestPatience(t *testing.T) {
 						lines = 1
 					}
 					awaited := "waiting for the source"
-					if errors.Is(tc.err, kafka.ErrAccess) {
+					if errors.Is(tc.err, sink.ErrAccess) {
 						awaited = "waiting for Kafka"
 					}
 					if n := strings.Count(log.String(), awaited); n != lines {

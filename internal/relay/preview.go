@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // Preview returns the records that up to n of the last rows of a table would become, without
@@ -15,10 +15,10 @@ import (
 // them, with a *[encode.RowError]; a table that cannot is a *[encode.ColumnError]. Of the
 // transaction, which is gone, they have nothing but the present time. Of cfg, Source.Conn, Route and
 // StartupTimeout count.
-func Preview(ctx context.Context, cfg Config, table string, n int) ([]kafka.Record, error) {
-	var records []kafka.Record
+func Preview(ctx context.Context, cfg Config, table string, n int) ([]sink.Record, error) {
+	var records []sink.Record
 	var refusal error
-	err := Sample(ctx, cfg, table, n, func(rec *kafka.Record, refused error) (more bool) {
+	err := Sample(ctx, cfg, table, n, func(rec *sink.Record, refused error) (more bool) {
 		if refused != nil {
 			refusal = refused
 			return false
@@ -30,7 +30,7 @@ func Preview(ctx context.Context, cfg Config, table string, n int) ([]kafka.Reco
 }
 
 // Clone returns a copy of a record whose bytes belong to a Router.
-func Clone(rec kafka.Record) kafka.Record {
+func Clone(rec sink.Record) sink.Record {
 	rec.Key, rec.Value = slices.Clone(rec.Key), slices.Clone(rec.Value)
 	rec.Headers = slices.Clone(rec.Headers)
 	for i, h := range rec.Headers {

@@ -9,24 +9,24 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// publisher is what a session needs of its producer; the session's tests implement it too.
+// publisher is the part of a [sink.Writer] that a publication needs; a [Tail] has another one.
 type publisher interface {
-	Send(ctx context.Context, r *kafka.Record) error
-	Kick()
+	Send(ctx context.Context, r *sink.Record) error
+	Flush()
 }
 
 // A publication decodes what was read and hands every outbox row on, telling the tracker
 // of each boundary in read order. It belongs to one goroutine.
 type publication struct {
-	decoder  *decoder.Decoder
-	router   *encode.Router
-	tracker  *checkpoint.Tracker
-	producer publisher
-	flow     *flow
-	cut      cut // the transaction whose first rows are not sent again
+	decoder *decoder.Decoder
+	router  *encode.Router
+	tracker *checkpoint.Tracker
+	writer  publisher
+	flow    *flow
+	cut     cut // the transaction whose first rows are not sent again
 
 	deadLetters *deadLetters
 	spans       *spans // nil: none
@@ -52,7 +52,7 @@ type publication struct {
 	acked chan struct{} // holds one token when something was acknowledged since next looked
 	tx    *openTx       // nil between transactions
 	open  openTx
-	rec   kafka.Record
+	rec   sink.Record
 	stats flowCounts // what flow has not been told yet
 }
 
@@ -107,7 +107,7 @@ func (p *publication) next(ctx context.Context, stop <-chan struct{}, batches <-
 	case batch := <-batches:
 		return batch, nil
 	default:
-		p.producer.Kick()
+		p.writer.Flush()
 	}
 	select {
 	case batch := <-batches:
@@ -123,7 +123,7 @@ func (p *publication) next(ctx context.Context, stop <-chan struct{}, batches <-
 // itself included, or until stop is closed.
 func (p *publication) settle(ctx context.Context, stop <-chan struct{}, most int) (stopped bool, err error) {
 	for p.tracker.Span() > most {
-		p.producer.Kick()
+		p.writer.Flush()
 		select {
 		case <-p.acked:
 		case <-stop:

@@ -13,16 +13,11 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // PositionTopic is where relays keep their positions unless told otherwise.
 const PositionTopic = "outbox-cdc.positions"
-
-// A register is where the position is kept outside the process; see [sink.Register].
-type register interface {
-	Read(ctx context.Context) ([][]byte, error)
-	Write(ctx context.Context, value []byte) error
-}
 
 // A recorder keeps the confirmed position in Kafka, and tells the server only what is kept
 // there: so the slot is never ahead of the record, and whoever finds it ahead knows that
@@ -33,8 +28,8 @@ type register interface {
 // called from any, recordLate when no other can be writing.
 type recorder struct {
 	log       *slog.Logger
-	register  register // nil: nothing is kept
-	acceptGap bool     // the first session may go on behind a gap
+	register  sink.PositionStore // nil: nothing is kept
+	acceptGap bool               // the first session may go on behind a gap
 
 	wake chan struct{} // cap 1: there is something newer than the record
 
@@ -51,7 +46,7 @@ type recorder struct {
 	snapshot atomic.Pointer[checkpoint.Snapshot] // the newest one delivered that is in no record yet
 }
 
-func newRecorder(reg register, acceptGap bool, log *slog.Logger) *recorder {
+func newRecorder(reg sink.PositionStore, acceptGap bool, log *slog.Logger) *recorder {
 	r := &recorder{
 		log: log, register: reg, acceptGap: acceptGap,
 		wake: make(chan struct{}, 1), turn: make(chan struct{}, 1),

@@ -15,6 +15,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // A scriptedRegister holds a value; a write ends when it is allowed to.
@@ -73,7 +74,7 @@ func deliver(t *checkpoint.Tracker, end pglogrepl.LSN) {
 	t.Commit(end)
 }
 
-func begun(t *testing.T, reg register, s checkpoint.Server) (*recorder, *checkpoint.Tracker) {
+func begun(t *testing.T, reg sink.PositionStore, s checkpoint.Server) (*recorder, *checkpoint.Tracker) {
 	t.Helper()
 	r := newRecorder(reg, false, slog.New(slog.DiscardHandler))
 	if reg != nil {

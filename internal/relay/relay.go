@@ -17,7 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // Config says what a Relay reads, how rows become records, and where they go.
@@ -25,7 +25,7 @@ type Config struct {
 	Name   string // in log lines
 	Source replication.Config
 	Route  encode.Config
-	Sink   kafka.Config
+	Sink   sink.Broker
 
 	// Create makes publication and slot when neither exists yet, over Tables. A slot that
 	// is gone later is never made again: what was written in between would be missing.
@@ -94,6 +94,10 @@ type Config struct {
 	// It is called by goroutines that must not wait, one at a time.
 	Delivered func(sinceCommit time.Duration, traceID string)
 
+	// Answered, if it is set, is told how long each request of the sink took, and the id of a trace
+	// that one of its records is in, as Delivered is. Several calls may run at a time.
+	Answered func(took time.Duration, traceID string)
+
 	// Tracer makes spans of records whose rows come with a sampled trace context. Nil: there are
 	// none, and contexts are passed on as they are.
 	Tracer *tracing.Tracer
@@ -121,16 +125,15 @@ func (cfg Config) withDefaults() Config {
 type Relay struct {
 	cfg     Config
 	log     *slog.Logger
-	router  *encode.Router // the publication's
-	checker checker        // for what the catalog says
-	client  atomic.Pointer[kafka.Client]
+	router  *encode.Router            // the publication's
+	checker checker                   // for what the catalog says
+	sink    atomic.Pointer[sink.Sink] // nil: not reached yet
 	flow    flow
 	phase   phase
 	slot    slotState
 
 	deadLetters *deadLetters
 
-	register *kafka.Register // nil: no PositionTopic
 	recorder *recorder
 	history  catalog.History // of the source; the watcher's while a session runs
 	catalog  *catalog.State  // read by the first contact for the first session
@@ -260,15 +263,9 @@ func (c *Relay) session(ctx context.Context, retry *retry) error {
 	c.phase.enter(Streaming, nil)
 	c.logStart(ctx, stream, start, state)
 
-	producer := c.client.Load().NewProducer()
-	s := newSession(c, stream, producer, start, lost, state.Publication)
+	s := newSession(c, stream, (*c.sink.Load()).NewWriter, start, lost, state.Publication)
 	s.publication.describe, s.publication.copy = c.describe, initial
-	if spans := s.publication.spans; spans != nil {
-		producer.SetDelivered(spans.delivered)
-		defer spans.abandon()
-	}
-	producer.SetSubstitute(s.deadRecord)
-	producer.SetGuard(stream.Lapsed)
+	defer s.publication.spans.abandon()
 	s.watch = c.newWatcher(stream, state).run
 	err = s.run(ctx)
 	c.position = position{epoch: e, confirmed: s.tracker.Confirmed(), cut: s.publication.rest()}

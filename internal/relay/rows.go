@@ -10,7 +10,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // insert sends one row, unless it belongs to the acknowledged beginning of a transaction that
@@ -38,7 +38,7 @@ func (p *publication) deliveredBefore(index int) bool {
 }
 
 // send sends rec as the next record of the tracker's open transaction.
-func (p *publication) send(ctx context.Context, rec *kafka.Record) error {
+func (p *publication) send(ctx context.Context, rec *sink.Record) error {
 	rec.Seq = uint64(p.tracker.Next())
 	if p.spans != nil {
 		if id, ok := p.spans.begin(rec, p.tx.Tx); ok {
@@ -48,16 +48,16 @@ func (p *publication) send(ctx context.Context, rec *kafka.Record) error {
 	return p.hand(ctx, rec)
 }
 
-// hand counts rec and gives it to the producer.
-func (p *publication) hand(ctx context.Context, rec *kafka.Record) error {
+// hand counts rec and gives it to the writer.
+func (p *publication) hand(ctx context.Context, rec *sink.Record) error {
 	p.stats.rows++
 	p.stats.bytes += uint64(len(rec.Key) + len(rec.Value))
-	return p.producer.Send(ctx, rec)
+	return p.writer.Send(ctx, rec)
 }
 
 // deadRow returns the dead letter of a row that did not become a record because of err.
-func (p *publication) deadRow(index int, row *decoder.Insert, err error) (*kafka.Record, error) {
-	return p.refused(p.tx.Tx, index, err, func(topic string, o encode.Origin, refused *encode.RowError) *kafka.Record {
+func (p *publication) deadRow(index int, row *decoder.Insert, err error) (*sink.Record, error) {
+	return p.refused(p.tx.Tx, index, err, func(topic string, o encode.Origin, refused *encode.RowError) *sink.Record {
 		return p.router.DeadRow(topic, o, row, refused)
 	})
 }
@@ -66,8 +66,8 @@ func (p *publication) deadRow(index int, row *decoder.Insert, err error) (*kafka
 // err, or the error that ends the session. A table whose columns are not those configured is
 // not about one row, and a catalog that does not answer about none.
 func (p *publication) refused(tx encode.Tx, index int, err error,
-	letter func(topic string, o encode.Origin, refused *encode.RowError) *kafka.Record,
-) (*kafka.Record, error) {
+	letter func(topic string, o encode.Origin, refused *encode.RowError) *sink.Record,
+) (*sink.Record, error) {
 	if refused, ok := errors.AsType[*encode.RowError](err); ok {
 		o := encode.Origin{Slot: p.deadLetters.slot, Tx: tx, Index: index}
 		if p.deadLetters.take(refused.Error(), o) {
@@ -125,7 +125,7 @@ func (p *publication) loneMessage(ctx context.Context, m *decoder.LogicalMessage
 	end, now := m.LSN, time.Now()
 	tx := encode.Tx{CommitLSN: end - 1, CommitTime: now, Timestamp: now}
 	skipped := p.skip.covers(tx.CommitLSN)
-	var rec *kafka.Record
+	var rec *sink.Record
 	if !skipped {
 		var err error
 		if rec, err = p.routeMessage(tx, 0, m); err != nil {
@@ -148,12 +148,12 @@ func (p *publication) loneMessage(ctx context.Context, m *decoder.LogicalMessage
 }
 
 // routeMessage makes the record of a message, or its dead letter.
-func (p *publication) routeMessage(tx encode.Tx, index int, m *decoder.LogicalMessage) (*kafka.Record, error) {
+func (p *publication) routeMessage(tx encode.Tx, index int, m *decoder.LogicalMessage) (*sink.Record, error) {
 	err := p.router.RouteMessage(tx, index, m, &p.rec)
 	if err == nil {
 		return &p.rec, nil
 	}
-	return p.refused(tx, index, err, func(topic string, o encode.Origin, refused *encode.RowError) *kafka.Record {
+	return p.refused(tx, index, err, func(topic string, o encode.Origin, refused *encode.RowError) *sink.Record {
 		return p.router.DeadMessage(topic, o, m, refused)
 	})
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // A row of key a with id and payload n is changed; was is the id it had, 0 for the same.
@@ -47,7 +48,7 @@ func keyedRelation() *replication.WALData {
 	return data(b)
 }
 
-func sessionWith(tb testing.TB, cfg Config, src source, prod producer, start pglogrepl.LSN, lost cut) (*session, *bytes.Buffer) {
+func sessionWith(tb testing.TB, cfg Config, src source, prod sink.Writer, start pglogrepl.LSN, lost cut) (*session, *bytes.Buffer) {
 	tb.Helper()
 	cfg.Route.Columns, cfg.Route.Topic, cfg.DrainTimeout = encode.DefaultColumns(), "${route}", drainTimeout
 	log := new(bytes.Buffer)
@@ -55,7 +56,7 @@ func sessionWith(tb testing.TB, cfg Config, src source, prod producer, start pgl
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return newSession(c, src, prod, start, lost, &catalog.Publication{Insert: true, Update: true}), log
+	return newSession(c, src, given(prod), start, lost, &catalog.Publication{Insert: true, Update: true}), log
 }
 
 var errLost = fmt.Errorf("read: %w", replication.ErrUnreachable)
@@ -244,7 +245,7 @@ func TestSkip(t *testing.T) {
 				t.Fatal(err)
 			}
 			prod := newScriptedProducer()
-			s := newSession(c, &scriptedSource{script: script, err: errLost}, prod, start, cut{}, &catalog.Publication{Insert: true})
+			s := newSession(c, &scriptedSource{script: script, err: errLost}, given(prod), start, cut{}, &catalog.Publication{Insert: true})
 			if err := s.run(t.Context()); !errors.Is(err, errLost) {
 				t.Fatalf("session ended with %v", err)
 			}

@@ -7,7 +7,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // CheckTable returns a *[encode.ColumnError] if rows of t cannot become records. Of cfg, Source.Conn,
@@ -33,7 +33,7 @@ func NewRouter(ctx context.Context, cfg Config) (*encode.Router, error) {
 // Sample makes records of up to n of the last rows of a table, as [Preview] does, and hands each to
 // visit, or why there is none. The record is valid until visit returns, which reports whether
 // to go on. The error is that of the table or of the server.
-func Sample(ctx context.Context, cfg Config, table string, n int, visit func(rec *kafka.Record, refused error) (more bool)) error {
+func Sample(ctx context.Context, cfg Config, table string, n int, visit func(rec *sink.Record, refused error) (more bool)) error {
 	router, err := NewRouter(ctx, cfg)
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func Sample(ctx context.Context, cfg Config, table string, n int, visit func(rec
 		return err
 	}
 	now := time.Now()
-	var rec kafka.Record
+	var rec sink.Record
 	row := &decoder.Insert{Relation: rel}
 	for i, values := range rows {
 		SetRow(row, values)

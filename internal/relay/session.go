@@ -16,7 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // closeTimeout bounds the last report to the server at the end of a session.
@@ -33,19 +33,13 @@ var errRead = errors.New("nothing more is read")
 type source interface {
 	Run(ctx context.Context, confirmed func() pglogrepl.LSN, out chan<- *replication.Batch) error
 	Close(ctx context.Context, confirmed pglogrepl.LSN) error
-}
-
-// A producer is what a session needs of the sink.
-type producer interface {
-	publisher
-	CloseSend()
-	Run(ctx context.Context, done func(seqs []uint64, err error)) error
+	Lapsed() error
 }
 
 // A session is one replication stream from its start to its end. It is used once.
 type session struct {
 	stream       source
-	producer     producer
+	writer       sink.Writer
 	tracker      *checkpoint.Tracker
 	recorder     *recorder
 	publication  *publication
@@ -58,14 +52,14 @@ type session struct {
 	behind error            // why the position left with server or record is not the last one; the same
 }
 
-func newSession(c *Relay, stream source, prod producer, start pglogrepl.LSN, lost cut, published *catalog.Publication) *session {
+func newSession(c *Relay, stream source, newWriter func(sink.WriterConfig) sink.Writer, start pglogrepl.LSN, lost cut, published *catalog.Publication) *session {
 	tracker := checkpoint.New(start, c.confirmed)
 	c.flow.begin(tracker)
 	c.recorder.begin(tracker)
-	return &session{
-		stream: stream, producer: prod, tracker: tracker, recorder: c.recorder,
+	s := &session{
+		stream: stream, tracker: tracker, recorder: c.recorder,
 		publication: &publication{
-			decoder: decoder.New(), router: c.router, tracker: tracker, producer: prod,
+			decoder: decoder.New(), router: c.router, tracker: tracker,
 			flow: &c.flow, label: c.cfg.Name, published: published, cut: lost,
 			updates: newUpdates(c.cfg.Route.OnUpdate, c.log), messages: c.cfg.Messages, skip: c.skip,
 			deadLetters: c.deadLetters, spans: newSpans(c.cfg.Tracer),
@@ -75,6 +69,13 @@ func newSession(c *Relay, stream source, prod producer, start pglogrepl.LSN, los
 		drainTimeout: c.cfg.DrainTimeout,
 		log:          c.log,
 	}
+	cfg := sink.WriterConfig{Fence: func() error { return stream.Lapsed() }, Substitute: s.deadRecord, Answered: c.cfg.Answered}
+	if spans := s.publication.spans; spans != nil {
+		cfg.Delivered = spans.delivered
+	}
+	s.writer = newWriter(cfg)
+	s.publication.writer = s.writer
+	return s
 }
 
 // confirmed takes each transaction that the tracker hands out.
@@ -123,14 +124,14 @@ func (s *session) run(ctx context.Context) error {
 		}
 	})
 	stages.Go(func() {
-		defer s.producer.CloseSend()
+		defer s.writer.CloseSend()
 		if err := s.publication.run(hard, soft.Done(), batches); err != nil {
 			fail(err)
 		}
 		stopReading(errRead)
 	})
 	stages.Go(func() {
-		err := s.producer.Run(hard, func(seqs []uint64, err error) {
+		err := s.writer.Run(hard, func(seqs []uint64, err error) {
 			if err == nil {
 				err = s.ack(seqs)
 			}
@@ -230,8 +231,8 @@ func (s *session) ack(seqs []uint64) error {
 	return s.tracker.Ack(s.seqs...)
 }
 
-// deadRecord is the producer's substitute for a record that Kafka does not take.
-func (s *session) deadRecord(r *kafka.Record, refused *kafka.RecordError) *kafka.Record {
+// deadRecord is the writer's substitute for a record that the broker rejects.
+func (s *session) deadRecord(r *sink.Record, refused *sink.RecordError) *sink.Record {
 	s.publication.spans.refused(refused)
 	commitLSN, index, ok := s.tracker.Locate(checkpoint.Seq(r.Seq))
 	if !ok {
@@ -251,7 +252,7 @@ func (s *session) locate(seqs []uint64, err error) error {
 		return err
 	}
 	lost := &DeliveryError{CommitLSN: commitLSN, Row: index, Err: err}
-	if rec, ok := errors.AsType[*kafka.RecordError](err); ok {
+	if rec, ok := errors.AsType[*sink.RecordError](err); ok {
 		for _, h := range rec.Headers {
 			if h.Key == encode.IDHeader {
 				lost.ID = string(h.Value)

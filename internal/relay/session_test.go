@@ -18,7 +18,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // A script is what a source reads, message by message: the pgoutput bytes a server sends.
@@ -134,6 +134,8 @@ func (s *scriptedSource) Run(ctx context.Context, _ func() pglogrepl.LSN, out ch
 	return context.Cause(ctx)
 }
 
+func (s *scriptedSource) Lapsed() error { return nil }
+
 func (s *scriptedSource) Close(_ context.Context, confirmed pglogrepl.LSN) error {
 	s.reported, s.closed = confirmed, true
 	return nil
@@ -141,9 +143,9 @@ func (s *scriptedSource) Close(_ context.Context, confirmed pglogrepl.LSN) error
 
 // A scriptedProducer takes records and answers them when told to.
 type scriptedProducer struct {
-	auto   bool                        // acknowledge at once
-	hold   uint64                      // the record of this number waits for ack all the same
-	refuse func(r *kafka.Record) error // an error makes the record's outcome that error
+	auto   bool                       // acknowledge at once
+	hold   uint64                     // the record of this number waits for ack all the same
+	refuse func(r *sink.Record) error // an error makes the record's outcome that error
 
 	mu     sync.Mutex
 	sent   []string // key/value of every record
@@ -159,7 +161,7 @@ func newScriptedProducer() *scriptedProducer {
 	return &scriptedProducer{auto: true, ready: make(chan struct{}), closed: make(chan struct{}), moved: make(chan struct{}, 1)}
 }
 
-func (p *scriptedProducer) Send(_ context.Context, r *kafka.Record) error {
+func (p *scriptedProducer) Send(_ context.Context, r *sink.Record) error {
 	<-p.ready
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -182,7 +184,7 @@ func (p *scriptedProducer) Send(_ context.Context, r *kafka.Record) error {
 	return nil
 }
 
-func (p *scriptedProducer) Kick()      {}
+func (p *scriptedProducer) Flush()     {}
 func (p *scriptedProducer) CloseSend() { close(p.closed) }
 
 func (p *scriptedProducer) Run(ctx context.Context, done func([]uint64, error)) error {
@@ -228,13 +230,18 @@ func (p *scriptedProducer) records() string {
 
 const drainTimeout = 25 * time.Second
 
-func sessionOf(tb testing.TB, src source, prod producer, start pglogrepl.LSN, lost cut) *session {
+// given has a session write to w.
+func given(w sink.Writer) func(sink.WriterConfig) sink.Writer {
+	return func(sink.WriterConfig) sink.Writer { return w }
+}
+
+func sessionOf(tb testing.TB, src source, prod sink.Writer, start pglogrepl.LSN, lost cut) *session {
 	tb.Helper()
 	c, err := New(Config{Route: encode.Config{Columns: encode.DefaultColumns(), Topic: "${route}"}, DrainTimeout: drainTimeout}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return newSession(c, src, prod, start, lost, &catalog.Publication{Insert: true})
+	return newSession(c, src, given(prod), start, lost, &catalog.Publication{Insert: true})
 }
 
 // A stop in the middle of a transaction reads on to its end, publishes nothing of the next
@@ -316,8 +323,8 @@ func TestRefusedRecord(t *testing.T) {
 		src := &scriptedSource{script: join(
 			transaction(100, 110, "a", 1), transaction(200, 210, "b", 2, 3, 4), transaction(300, 310, "c", 5))}
 		prod := newScriptedProducer()
-		refused := &kafka.RecordError{Topic: "order", Reason: errors.New("too large")}
-		prod.refuse = func(r *kafka.Record) error {
+		refused := &sink.RecordError{Topic: "order", Reason: errors.New("too large")}
+		prod.refuse = func(r *sink.Record) error {
 			if string(r.Value) == "3" {
 				return refused
 			}

@@ -1,11 +1,11 @@
 package relay
 
 import (
-	"errors"
+	"cmp"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // spans gives the records of a session their spans. It belongs to the publishing goroutine, but
@@ -25,7 +25,7 @@ func newSpans(t *tracing.Tracer) *spans {
 
 // begin begins the span of a record that was made of a row of tx, if the row's context is sampled,
 // and has the record name it. It returns the trace's id then.
-func (s *spans) begin(rec *kafka.Record, tx encode.Tx) (id [16]byte, ok bool) {
+func (s *spans) begin(rec *sink.Record, tx encode.Tx) (id [16]byte, ok bool) {
 	m := tracing.Message{
 		Seq: rec.Seq, Topic: rec.Topic, Key: rec.Key, Size: len(rec.Value), Tombstone: rec.Value == nil,
 		CommitLSN: tx.CommitLSN, Committed: tx.CommitTime,
@@ -56,21 +56,17 @@ func (s *spans) begin(rec *kafka.Record, tx encode.Tx) (id [16]byte, ok bool) {
 	return own.TraceID, true
 }
 
-// delivered is the producer's SetDelivered.
-func (s *spans) delivered(d kafka.Delivery) (example string) {
+// delivered is the writer's Delivered.
+func (s *spans) delivered(d sink.Delivery) (example string) {
 	return s.tracer.End(tracing.Delivery{Partition: d.Partition, Offset: d.Offset, Broker: d.Broker, Seqs: d.Seqs})
 }
 
 // refused ends the span of a record that Kafka does not take.
-func (s *spans) refused(refused *kafka.RecordError) {
+func (s *spans) refused(refused *sink.RecordError) {
 	if s == nil {
 		return
 	}
-	kind := "refused"
-	if code, ok := errors.AsType[*kafka.CodeError](refused); ok {
-		kind = code.Name
-	}
-	s.tracer.Fail(refused.Seq, kind, refused.Error())
+	s.tracer.Fail(refused.Seq, cmp.Or(refused.Code, "refused"), refused.Error())
 }
 
 // abandon ends the spans of records without an outcome, at the end of the session.

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"log/slog"
 	"net/http/httptest"
 	"testing"
@@ -10,9 +11,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/tracetest"
 )
 
@@ -22,10 +24,10 @@ const (
 )
 
 // recordWith has the headers that a row brings.
-func recordWith(seq uint64, headers ...string) *kafka.Record {
-	rec := &kafka.Record{Seq: seq, Topic: "order", Key: []byte("a"), Value: []byte("1"), Headers: []kafka.Header{{Key: encode.IDHeader, Value: []byte("id-1")}}}
+func recordWith(seq uint64, headers ...string) *sink.Record {
+	rec := &sink.Record{Seq: seq, Topic: "order", Key: []byte("a"), Value: []byte("1"), Headers: []sink.Header{{Key: encode.IDHeader, Value: []byte("id-1")}}}
 	for i := 0; i < len(headers); i += 2 {
-		rec.Headers = append(rec.Headers, kafka.Header{Key: headers[i], Value: []byte(headers[i+1])})
+		rec.Headers = append(rec.Headers, sink.Header{Key: headers[i], Value: []byte(headers[i+1])})
 	}
 	return rec
 }
@@ -55,7 +57,7 @@ func TestSpanOfRecord(t *testing.T) {
 	if !ok || hex.EncodeToString(id[:]) != aTrace {
 		t.Fatalf("%s, %v", id, ok)
 	}
-	if example := s.delivered(kafka.Delivery{Topic: "order", Partition: 2, Offset: 5, Broker: "b:9092", Seqs: []uint64{6, 7}}); example != aTrace {
+	if example := s.delivered(sink.Delivery{Topic: "order", Partition: 2, Offset: 5, Broker: "b:9092", Seqs: []uint64{6, 7}}); example != aTrace {
 		t.Errorf("the example is %q", example)
 	}
 	tracer.Flush(t.Context())
@@ -83,7 +85,7 @@ func TestSpanWithoutDelivery(t *testing.T) {
 			t.Fatal("no span")
 		}
 	}
-	s.refused(&kafka.RecordError{Seq: 0, Topic: "order", Reason: &kafka.CodeError{Code: 10, Name: "MESSAGE_TOO_LARGE", Detail: "too large"}})
+	s.refused(&sink.RecordError{Seq: 0, Topic: "order", Code: "MESSAGE_TOO_LARGE", Reason: errors.New("too large")})
 	s.abandon()
 	tracer.Flush(t.Context())
 	for i, want := range []string{"MESSAGE_TOO_LARGE", "session_ended"} {

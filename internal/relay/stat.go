@@ -11,7 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // A State is what a Relay is doing.
@@ -47,7 +47,7 @@ type Stat struct {
 	LastError string        // why the last session ended, or what is waited for
 	Failures  []Failure     // the last of these, oldest first
 	Slot      SlotStat
-	Sink      kafka.Stat
+	Sink      sink.Stat
 	Spans     *tracing.Stat // nil: none are made
 }
 
@@ -172,8 +172,8 @@ func (c *Relay) Stat() Stat {
 	if slot := c.slot.stat.Load(); slot != nil {
 		st.Slot = *slot
 	}
-	if client := c.client.Load(); client != nil {
-		st.Sink = client.Stat()
+	if reached := c.sink.Load(); reached != nil {
+		st.Sink = (*reached).Stat()
 	}
 	if c.cfg.Tracer != nil {
 		st.Spans = new(c.cfg.Tracer.Stat())

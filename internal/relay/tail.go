@@ -14,7 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // showTimeout is how long a Tailed may take to be shown. While nothing is read, the server keeps its
@@ -31,7 +31,7 @@ type Tailed struct {
 
 	// Record is what would be sent; nil: nothing. It is valid until the function that it is shown
 	// to returns.
-	Record *kafka.Record
+	Record *sink.Record
 
 	// Reason says why the row cannot be sent as it should. With a Record, that is its dead letter.
 	// Without, a Relay would end here, with ExitCode.
@@ -78,7 +78,7 @@ func newTail(cfg Config, router *encode.Router, stream source, published *catalo
 	f := new(flow)
 	f.begin(t.tracker)
 	t.publication = &publication{
-		decoder: decoder.New(), router: router, tracker: t.tracker, producer: tailer{t}, flow: f,
+		decoder: decoder.New(), router: router, tracker: t.tracker, writer: tailer{t}, flow: f,
 		published: published, updates: newUpdates(cfg.Route.OnUpdate, log), messages: cfg.Messages,
 		deadLetters: newDeadLetters(cfg.DeadLetterTopic, cfg.Source.Slot, log),
 	}
@@ -172,7 +172,7 @@ func (t *Tail) refused(err error) error {
 type tailer struct{ *Tail }
 
 // Send shows a record, and counts it as sent.
-func (t tailer) Send(_ context.Context, rec *kafka.Record) error {
+func (t tailer) Send(_ context.Context, rec *sink.Record) error {
 	seq := checkpoint.Seq(rec.Seq)
 	shown := &Tailed{Record: rec}
 	if tx := t.publication.tx; tx != nil {
@@ -193,5 +193,5 @@ func (t tailer) Send(_ context.Context, rec *kafka.Record) error {
 	return t.tracker.Ack(seq)
 }
 
-// Kick does nothing: a record is shown at once.
-func (tailer) Kick() {}
+// Flush does nothing: a record is shown at once.
+func (tailer) Flush() {}

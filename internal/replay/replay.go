@@ -14,7 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // Header is the header of a record that is sent again, with the text true, encoded as headers
@@ -45,7 +45,7 @@ type Replay struct {
 	router *encode.Router
 	row    decoder.Insert
 	id     int // the index of the id's column
-	rec    kafka.Record
+	rec    sink.Record
 }
 
 // Open selects the rows. Of cfg, Source.Conn, Route, Sink, StartupTimeout and DrainTimeout count.
@@ -88,7 +88,7 @@ func (r *Replay) route(values [][]byte) error {
 
 // Preview calls fn with the record of each row, without sending it. The record is valid until fn
 // returns.
-func (r *Replay) Preview(ctx context.Context, fn func(rec *kafka.Record)) error {
+func (r *Replay) Preview(ctx context.Context, fn func(rec *sink.Record)) error {
 	return r.Rows.Each(ctx, func(values [][]byte) error {
 		if err := r.route(values); err != nil {
 			return err
@@ -112,28 +112,28 @@ type Progress struct {
 func (r *Replay) Send(ctx context.Context, rate int, observe func(Progress)) (Progress, error) {
 	opening, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
 	defer cancel()
-	client, err := kafka.Open(opening, r.cfg.Sink, r.log)
+	reached, err := r.cfg.Sink.Open(opening, r.log)
 	if err != nil {
 		return Progress{}, err
 	}
-	defer func() { _ = client.Close() }()
+	defer func() { _ = reached.Close() }()
 	hard, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(r.cfg.DrainTimeout, giveUp) })()
 
-	s := &sending{Replay: r, producer: client.NewProducer(), tracker: checkpoint.New(0, nil), acked: make(chan struct{}, 1), over: make(chan struct{}), observe: observe}
+	s := &sending{Replay: r, writer: reached.NewWriter(sink.WriterConfig{}), tracker: checkpoint.New(0, nil), acked: make(chan struct{}, 1), over: make(chan struct{}), observe: observe}
 	s.tracker.Begin(1, time.Time{}) // all rows are one transaction, which nobody confirms
 	var ended error
 	var running sync.WaitGroup // waited for below
 	running.Go(func() {
 		defer close(s.over)
-		ended = s.producer.Run(hard, s.outcome)
+		ended = s.writer.Run(hard, s.outcome)
 	})
 	err = s.all(ctx, rate)
-	s.producer.CloseSend()
+	s.writer.CloseSend()
 	running.Wait()
 	s.advance()
-	if refused, ok := errors.AsType[*kafka.RecordError](ended); ok {
+	if refused, ok := errors.AsType[*sink.RecordError](ended); ok {
 		ended = &RowError{ID: s.idOf(refused.Seq), Err: refused}
 	}
 	switch {
@@ -148,10 +148,10 @@ func (r *Replay) Send(ctx context.Context, rate int, observe func(Progress)) (Pr
 // A sending is what Send is about.
 type sending struct {
 	*Replay
-	producer *kafka.Producer
+	writer   sink.Writer
 	tracker  *checkpoint.Tracker
 	acked    chan struct{} // holds a token when something was acknowledged
-	over     chan struct{} // closed when the producer has ended
+	over     chan struct{} // closed when the writer has ended
 	observe  func(Progress)
 	observed time.Time
 
@@ -160,7 +160,7 @@ type sending struct {
 	seqs     []checkpoint.Seq
 }
 
-// outcome is the producer's done.
+// outcome is the writer's done.
 func (s *sending) outcome(seqs []uint64, err error) {
 	if err != nil {
 		return // Run returns it
@@ -169,7 +169,7 @@ func (s *sending) outcome(seqs []uint64, err error) {
 	for _, seq := range seqs {
 		s.seqs = append(s.seqs, checkpoint.Seq(seq))
 	}
-	_ = s.tracker.Ack(s.seqs...) // each exactly once: the producer's promise
+	_ = s.tracker.Ack(s.seqs...) // each exactly once: the writer's promise
 	select {
 	case s.acked <- struct{}{}:
 	default:
@@ -192,7 +192,7 @@ func (s *sending) all(ctx context.Context, rate int) error {
 			return err
 		}
 		s.rec.Seq = uint64(s.tracker.Next())
-		if err := s.producer.Send(ctx, &s.rec); err != nil {
+		if err := s.writer.Send(ctx, &s.rec); err != nil {
 			return err
 		}
 		s.ids = append(s.ids, string(values[s.id]))
@@ -208,7 +208,7 @@ func (s *sending) until(ctx context.Context, due time.Time) error {
 	if left <= 0 {
 		return nil
 	}
-	s.producer.Kick()
+	s.writer.Flush()
 	timer := time.NewTimer(left)
 	defer timer.Stop()
 	select {
@@ -222,7 +222,7 @@ func (s *sending) until(ctx context.Context, due time.Time) error {
 // settle waits until there is room behind the oldest unacknowledged record.
 func (s *sending) settle(ctx context.Context) error {
 	for s.tracker.Span() >= maxSpan {
-		s.producer.Kick()
+		s.writer.Flush()
 		select {
 		case <-s.acked:
 		case <-s.over:

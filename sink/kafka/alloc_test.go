@@ -6,19 +6,21 @@ import (
 	"log/slog"
 	"testing"
 	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // settled returns a producer without connections that knows topic t with so many partitions,
 // and a function that acknowledges everything it holds, the way an answer does. Its window
 // holds whatever a test puts in between: nothing is sent, so nothing would make room.
-func settled(tb testing.TB, cfg Config, partitions int) (p *Producer, acknowledge func()) {
+func settled(tb testing.TB, cfg Config, partitions int) (p *producer, acknowledge func()) {
 	tb.Helper()
 	cfg.Brokers, cfg.WindowBytes = []string{"none"}, 64<<20
 	c, err := newClient(cfg.withDefaults(), slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	p = c.NewProducer()
+	p = c.newProducer(sink.WriterConfig{})
 	t := p.introduce("t")
 	t.hold = false
 	t.setLimit(topicInfo{limit: 1 << 20}, false)
@@ -42,16 +44,16 @@ func settled(tb testing.TB, cfg Config, partitions int) (p *Producer, acknowledg
 	}
 }
 
-func benchRecord(size, headers int) Record {
-	r := Record{Topic: "t", Partition: AnyPartition, Value: benchValue(size), Timestamp: time.Now()}
+func benchRecord(size, headers int) sink.Record {
+	r := sink.Record{Topic: "t", Partition: sink.AnyPartition, Value: benchValue(size), Timestamp: time.Now()}
 	for i := range headers {
-		r.Headers = append(r.Headers, Header{Key: fmt.Sprint("header-", i), Value: []byte("0191f7a2-7d0a-4b7e-9a53-0b2f6a1f6a11")})
+		r.Headers = append(r.Headers, sink.Header{Key: fmt.Sprint("header-", i), Value: []byte("0191f7a2-7d0a-4b7e-9a53-0b2f6a1f6a11")})
 	}
 	return r
 }
 
 // sendKeyed sends n records like rec, one of 8,192 keys after the other.
-func sendKeyed(tb testing.TB, p *Producer, keys [][]byte, rec Record, n int) {
+func sendKeyed(tb testing.TB, p *producer, keys [][]byte, rec sink.Record, n int) {
 	tb.Helper()
 	for i := range n {
 		rec.Key = keys[i%len(keys)]

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // errNoAnswer: an answer without a block for a partition that was asked about.
@@ -33,12 +35,12 @@ func (s *sender) answer(res *sarama.ProduceResponse, err error) {
 		}
 		before := len(s.acked)
 		s.acked = sh.batch.appendSeqs(s.acked)
-		if p.delivered != nil {
+		if p.cfg.Delivered != nil {
 			example = cmp.Or(example, s.delivered(sh, s.acked[before:]))
 		}
 	}
-	if answered := p.client.cfg.Answered; answered != nil && res != nil {
-		answered(took, example)
+	if p.cfg.Answered != nil && res != nil {
+		p.cfg.Answered(took, example)
 	}
 	// First the outcome, then the window: when nothing is unacknowledged any more, every
 	// outcome has been reported.
@@ -71,7 +73,7 @@ func (s *sender) answer(res *sarama.ProduceResponse, err error) {
 
 // delivered tells where the records of a batch are.
 func (s *sender) delivered(sh *shipment, seqs []uint64) (example string) {
-	return s.producer.delivered(Delivery{
+	return s.producer.cfg.Delivered(sink.Delivery{
 		Topic: sh.part.topic.name, Partition: sh.part.id, Offset: sh.block.Offset, Broker: s.link.addr, Seqs: seqs,
 	})
 }
@@ -113,7 +115,7 @@ func brokerText(block *sarama.ProduceResponseBlock) string {
 }
 
 // settle does with a batch what its class demands. p.mu is held.
-func (p *Producer) settle(s *sender, sh *shipment, luck float64) {
+func (p *producer) settle(s *sender, sh *shipment, luck float64) {
 	part, b := sh.part, sh.batch
 	part.inRequest = false
 	part.answered(sh.block != nil, s.began)
@@ -146,14 +148,14 @@ func (p *Producer) settle(s *sender, sh *shipment, luck float64) {
 		p.loseIdentity(part, sh)
 		p.strike(part, sh.class, sh.err, s.began, luck)
 	case fenced:
-		p.halt(fatalError(ErrFenced, part, sh.err))
+		p.halt(fatalError(errFenced, part, sh.err))
 	case fatal:
-		p.halt(fatalError(ErrFatal, part, sh.err))
+		p.halt(fatalError(errFatal, part, sh.err))
 	}
 }
 
 // settleAccepted forgets a batch that is in the log. p.mu is held.
-func (p *Producer) settleAccepted(part *partition, b *batch) {
+func (p *producer) settleAccepted(part *partition, b *batch) {
 	t := part.topic
 	t.counters.records.Add(int64(b.records))
 	t.counters.bytes.Add(int64(b.payload))
@@ -178,7 +180,7 @@ func (p *Producer) settleAccepted(part *partition, b *batch) {
 }
 
 // strike has part wait for its back-off and then be placed again. p.mu is held.
-func (p *Producer) strike(part *partition, c class, err error, start time.Time, luck float64) {
+func (p *producer) strike(part *partition, c class, err error, start time.Time, luck float64) {
 	p.client.counters.retries.Add(1)
 	p.client.counters.failed("topic " + part.topic.name + ", partition " + strconv.Itoa(int(part.id)) + ": " + err.Error())
 	part.struck(err, start, time.Now(), luck)
@@ -192,7 +194,7 @@ func (p *Producer) strike(part *partition, c class, err error, start time.Time, 
 }
 
 // meet notes the addresses of leaders that the answer names. p.mu is held.
-func (p *Producer) meet(res *sarama.ProduceResponse) {
+func (p *producer) meet(res *sarama.ProduceResponse) {
 	for _, n := range res.NodeEndpoints {
 		p.client.cluster.meet(n.NodeID, net.JoinHostPort(n.Host, strconv.Itoa(int(n.Port))))
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
@@ -84,7 +85,7 @@ func benchSink(b *testing.B, size, headers int, partitions int32, keys [][]byte)
 	rec := benchRecord(size, headers)
 	rec.Topic = topic
 	var acked atomic.Int64
-	p := c.NewProducer()
+	p := c.newProducer(sink.WriterConfig{})
 	ran := make(chan error, 1)
 	go func() {
 		ran <- p.Run(b.Context(), func(seqs []uint64, err error) { acked.Add(int64(len(seqs))) })
@@ -92,7 +93,7 @@ func benchSink(b *testing.B, size, headers int, partitions int32, keys [][]byte)
 	warm := rec
 	warm.Key = keys[0]
 	_ = p.Send(b.Context(), &warm)
-	p.Kick()
+	p.Flush()
 	for acked.Load() == 0 {
 		time.Sleep(time.Millisecond)
 	}
@@ -116,7 +117,7 @@ func benchSink(b *testing.B, size, headers int, partitions int32, keys [][]byte)
 }
 
 // BenchmarkLatency measures how long 1 kB takes from the moment it is due to done, at fixed
-// rates of records that are kicked one by one, with one connection and with two.
+// rates of records that are flushed one by one, with one connection and with two.
 func BenchmarkLatency(b *testing.B) {
 	for _, rate := range []int{1000, 3000} {
 		for _, connections := range []int{1, 2} {
@@ -133,7 +134,7 @@ func benchLatency(b *testing.B, rate, connections int) {
 	topic := k.Topic(b, 6, nil)
 	c := openClient(b, Config{Brokers: k.Addrs, ConnectionsPerBroker: connections}, slog.New(slog.DiscardHandler))
 	due, took := make([]time.Time, b.N), make([]time.Duration, b.N)
-	p := c.NewProducer()
+	p := c.newProducer(sink.WriterConfig{})
 	ran := make(chan error, 1)
 	go func() {
 		ran <- p.Run(b.Context(), func(seqs []uint64, _ error) {
@@ -147,11 +148,11 @@ func benchLatency(b *testing.B, rate, connections int) {
 	for i := range b.N {
 		due[i] = began.Add(time.Duration(i) * time.Second / time.Duration(rate))
 		time.Sleep(time.Until(due[i]))
-		rec := Record{Seq: uint64(i), Topic: topic, Partition: AnyPartition, Key: keys[i%len(keys)], Value: value}
+		rec := sink.Record{Seq: uint64(i), Topic: topic, Partition: sink.AnyPartition, Key: keys[i%len(keys)], Value: value}
 		if err := p.Send(b.Context(), &rec); err != nil {
 			b.Fatal(err)
 		}
-		p.Kick()
+		p.Flush()
 	}
 	p.CloseSend()
 	if err := <-ran; err != nil {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
@@ -55,8 +56,8 @@ func TestBrokerDies(t *testing.T) {
 	send(1000)
 	r.mustDrain()
 	checkChaosLog(t, k.ReadAll(t, topic), sent, false)
-	if s := r.client.Stat(); s.Renewals != 0 {
-		t.Errorf("%d renewals", s.Renewals)
+	if s := r.client.Stat(); s.DuplicatesPossible != 0 {
+		t.Errorf("%d renewals", s.DuplicatesPossible)
 	}
 }
 
@@ -78,9 +79,9 @@ func TestCompactedTopicWantsKeys(t *testing.T) {
 			break // found before we have sent everything
 		}
 	}
-	r.producer.Kick()
+	r.producer.Flush()
 	err := r.end()
-	e, ok := errors.AsType[*RecordError](err)
+	e, ok := errors.AsType[*sink.RecordError](err)
 	if !ok || e.Seq != bad+2 || !strings.Contains(err.Error(), "INVALID_RECORD") {
 		t.Fatalf("Run: %v", err)
 	}
@@ -108,7 +109,7 @@ func TestLimitOverridden(t *testing.T) {
 	r.send(on(topic, 0, "before"))
 	r.send(on(topic, 0, strings.Repeat("x", 6000)))
 	err := r.drain()
-	if e, ok := errors.AsType[*RecordError](err); !ok || e.Seq != 2 || !strings.Contains(err.Error(), "MESSAGE_TOO_LARGE") {
+	if e, ok := errors.AsType[*sink.RecordError](err); !ok || e.Seq != 2 || !strings.Contains(err.Error(), "MESSAGE_TOO_LARGE") {
 		t.Errorf("Run: %v", err)
 	}
 	if got := values(k.ReadAll(t, topic), 0); !slices.Equal(got, []string{"before"}) {
@@ -171,14 +172,14 @@ func TestListeners(t *testing.T) {
 		{"SCRAM-SHA-256", Config{Brokers: []string{k.SASLAddr()}, SASL: as("SCRAM-SHA-256", "alice", password)}, nil, ""},
 		{"SCRAM-SHA-512", Config{Brokers: []string{k.SASLAddr()}, SASL: right}, nil, ""},
 		{"TLS and SCRAM", Config{Brokers: []string{k.TLSAddr()}, SASL: right, TLS: always(k.TLSConfig())}, nil, ""},
-		{"wrong PLAIN password", Config{Brokers: []string{k.SASLAddr()}, SASL: as("PLAIN", "alice", "wrong")}, ErrAccess, "SASL_AUTHENTICATION_FAILED"},
-		{"wrong SCRAM password", Config{Brokers: []string{k.SASLAddr()}, SASL: wrong}, ErrAccess, "SASL_AUTHENTICATION_FAILED"},
-		{"unknown user", Config{Brokers: []string{k.SASLAddr()}, SASL: as("SCRAM-SHA-512", "bob", password)}, ErrAccess, "SASL_AUTHENTICATION_FAILED"},
-		{"no login", Config{Brokers: []string{k.SASLAddr()}}, ErrUnreachable, "SASL login?"},
-		{"login where none is expected", Config{Brokers: k.Addrs, SASL: right}, ErrAccess, ""},
-		{"unknown authority", Config{Brokers: []string{k.TLSAddr()}, SASL: right, TLS: always(&tls.Config{RootCAs: others})}, ErrAccess, "trusted authority"},
-		{"plaintext to TLS", Config{Brokers: []string{k.TLSAddr()}, SASL: right}, ErrAccess, "expects TLS"},
-		{"TLS to plaintext", Config{Brokers: k.Addrs, TLS: always(k.TLSConfig())}, ErrUnreachable, "plaintext listener?"},
+		{"wrong PLAIN password", Config{Brokers: []string{k.SASLAddr()}, SASL: as("PLAIN", "alice", "wrong")}, sink.ErrAccess, "SASL_AUTHENTICATION_FAILED"},
+		{"wrong SCRAM password", Config{Brokers: []string{k.SASLAddr()}, SASL: wrong}, sink.ErrAccess, "SASL_AUTHENTICATION_FAILED"},
+		{"unknown user", Config{Brokers: []string{k.SASLAddr()}, SASL: as("SCRAM-SHA-512", "bob", password)}, sink.ErrAccess, "SASL_AUTHENTICATION_FAILED"},
+		{"no login", Config{Brokers: []string{k.SASLAddr()}}, sink.ErrUnreachable, "SASL login?"},
+		{"login where none is expected", Config{Brokers: k.Addrs, SASL: right}, sink.ErrAccess, ""},
+		{"unknown authority", Config{Brokers: []string{k.TLSAddr()}, SASL: right, TLS: always(&tls.Config{RootCAs: others})}, sink.ErrAccess, "trusted authority"},
+		{"plaintext to TLS", Config{Brokers: []string{k.TLSAddr()}, SASL: right}, sink.ErrAccess, "expects TLS"},
+		{"TLS to plaintext", Config{Brokers: k.Addrs, TLS: always(k.TLSConfig())}, sink.ErrUnreachable, "plaintext listener?"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			patience := 2 * time.Second

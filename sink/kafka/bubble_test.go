@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
@@ -38,7 +39,7 @@ func inLab(t *testing.T, brokers int, f func(l *lab), opts ...kfake.Opt) {
 }
 
 // client opens a client in the lab.
-func (l *lab) client(cfg Config, log *slog.Logger) *Client {
+func (l *lab) client(cfg Config, log *slog.Logger) *client {
 	l.Helper()
 	if cfg.Brokers == nil {
 		cfg.Brokers = l.addrs
@@ -55,5 +56,5 @@ func (l *lab) client(cfg Config, log *slog.Logger) *Client {
 func (l *lab) rig(cfg Config) *rig {
 	l.Helper()
 	j := new(journal)
-	return startRig(l, l.client(cfg, j.logger()), j)
+	return startRig(l, l.client(cfg, j.logger()), j, sink.WriterConfig{})
 }

@@ -135,7 +135,7 @@ func testChaos(t *testing.T, connections int, codes []*kerr.Error, duplicates bo
 	stat := r.client.Stat()
 	seen := checkChaosLog(t, k.ReadAll(t, chaosTopic), sent[:], duplicates)
 	t.Logf("%d records, %d batches sent again, %d renewals, %d producer ids, %d duplicates",
-		total, stat.Retries, stat.Renewals, stat.ProducerIDs, seen-total)
+		total, stat.Retries, stat.DuplicatesPossible, producerIDs(r.client), seen-total)
 	if stat.Retries == 0 {
 		t.Error("there was no trouble")
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // A class says what a broker's answer means for the batch it is about.
@@ -139,9 +141,9 @@ func classify(k sarama.KError) class {
 }
 
 // errorOf returns k with a text of our own.
-func errorOf(k sarama.KError) *CodeError {
+func errorOf(k sarama.KError) *codeError {
 	c := lookup(k)
-	return &CodeError{Code: int16(k), Name: c.name, Detail: c.detail}
+	return &codeError{Code: int16(k), Name: c.name, Detail: c.detail}
 }
 
 // codeIn returns the code at the bottom of err. Where sarama has joined a code with the
@@ -167,7 +169,7 @@ func classifyRequest(err error) class {
 	if _, ok := errors.AsType[sarama.PacketEncodingError](err); ok {
 		return fatal // never left this process, and never will
 	}
-	if errors.Is(err, ErrAccess) {
+	if errors.Is(err, sink.ErrAccess) {
 		return refused
 	}
 	return retry

@@ -10,6 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // TestEveryCode has a broker answer one batch with each code of the table once, and looks at
@@ -35,7 +37,7 @@ func testCode(l *lab, row code) {
 	}
 	l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Partitions: []int32{0}, Err: e})
 	r.send(on("t", 0, "hit"))
-	r.producer.Kick()
+	r.producer.Flush()
 
 	switch row.class {
 	case accepted:
@@ -44,8 +46,8 @@ func testCode(l *lab, row code) {
 		r.waitAcked(2)
 		r.send(on("t", 0, "behind"))
 		r.mustDrain()
-		if s := r.client.Stat(); s.Retries != 1 || (s.Renewals == 1) != (row.class == idLost) {
-			l.Errorf("%d retries, %d renewals", s.Retries, s.Renewals)
+		if s := r.client.Stat(); s.Retries != 1 || (s.DuplicatesPossible == 1) != (row.class == idLost) {
+			l.Errorf("%d retries, %d renewals", s.Retries, s.DuplicatesPossible)
 		}
 		loud := strings.Contains(r.journal.String(), "topic does not take records")
 		if want := row.class == missing || row.class == refused; loud != want {
@@ -57,7 +59,7 @@ func testCode(l *lab, row code) {
 			l.Errorf("error is about %+v", e)
 		}
 	case fenced, fatal:
-		kind := map[class]error{fenced: ErrFenced, fatal: ErrFatal}[row.class]
+		kind := map[class]error{fenced: sink.ErrFenced, fatal: sink.ErrFatal}[row.class]
 		if err := r.end(); !errors.Is(err, kind) || !strings.Contains(err.Error(), row.name) {
 			l.Errorf("Run: %v, want %v", err, kind)
 		}
@@ -75,13 +77,13 @@ func testCode(l *lab, row code) {
 	}
 }
 
-// wantRecordError waits for Run to end with a RecordError for record seq, reported once.
-func wantRecordError(tb testing.TB, r *rig, seq uint64) *RecordError {
+// wantRecordError waits for Run to end with a sink.RecordError for record seq, reported once.
+func wantRecordError(tb testing.TB, r *rig, seq uint64) *sink.RecordError {
 	tb.Helper()
 	err := r.end()
-	e, ok := errors.AsType[*RecordError](err)
+	e, ok := errors.AsType[*sink.RecordError](err)
 	if !ok || e.Seq != seq {
-		tb.Fatalf("Run: %v, want a RecordError for record %d", err, seq)
+		tb.Fatalf("Run: %v, want a sink.RecordError for record %d", err, seq)
 	}
 	if _, err := r.trySend(on("t", 1, "late")); !errors.Is(err, e) {
 		tb.Errorf("Send: %v, want %v", err, e)
@@ -112,9 +114,9 @@ func TestCorruptForEver(t *testing.T) {
 		r.send(on("t", 0, "good"))
 		r.send(on("t", 0, "poison"))
 		r.send(on("t", 0, "behind"))
-		r.producer.Kick()
+		r.producer.Flush()
 		e := wantRecordError(l, r, 3)
-		if c, ok := errors.AsType[*CodeError](e); !ok || c.Name != "CORRUPT_MESSAGE" {
+		if c, ok := errors.AsType[*codeError](e); !ok || c.Name != "CORRUPT_MESSAGE" {
 			l.Errorf("reason: %v", e.Reason)
 		}
 		if len(r.acked) != 2 {
@@ -132,7 +134,7 @@ func TestRefusedIsSlow(t *testing.T) {
 		r := l.rig(Config{})
 		fault := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.TopicAuthorizationFailed, Count: -1})
 		r.send(on("t", 0, "x"))
-		r.producer.Kick()
+		r.producer.Flush()
 		time.Sleep(10 * time.Minute)
 		if n := fault.Hits(); n < 60 || n > 300 {
 			l.Errorf("asked %d times in 10 minutes, want about 120", n)

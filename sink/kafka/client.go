@@ -7,14 +7,17 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A Client is a Kafka cluster that has been reached. It outlives producers, and keeps for
-// them what is known about topics and the memory that records wait in.
-type Client struct {
+// A client is a Kafka cluster that has been reached: a [sink.Sink]. It keeps for its producers
+// what is known about topics, and the memory that records wait in.
+type client struct {
 	cfg         Config
 	log         *slog.Logger
 	wire        *wire
@@ -25,17 +28,19 @@ type Client struct {
 	counters    counters
 	partitioner partitioner
 	codec       sarama.CompressionCodec
+
+	mu     sync.Mutex
+	stores []*positionStore // to be closed with it
 }
 
-// Open reaches the cluster for the first time: it connects to a broker, logs in, and takes a
-// producer id, which proves that writing is allowed at all.
-//
-// It is strict. An error wrapping ErrAccess comes at once when credentials or privileges are
-// refused or a certificate does not verify. A cluster that cannot be reached is tried again,
-// with back-off, until ctx ends; the error then wraps ErrUnreachable. Any other error names
-// a field of cfg.
-func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Client, error) {
-	return open(ctx, cfg, log, cfg.dial())
+// Open implements [sink.Broker]: it connects to a broker, logs in, and takes a producer id, which
+// proves that writing is allowed at all. An error that is of no class names a field of c.
+func (c Config) Open(ctx context.Context, log *slog.Logger) (sink.Sink, error) {
+	opened, err := open(ctx, c, log, c.dial())
+	if err != nil {
+		return nil, err
+	}
+	return opened, nil
 }
 
 // dial returns what makes connections.
@@ -46,7 +51,7 @@ func (c Config) dial() dialFunc {
 	return (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext
 }
 
-func open(ctx context.Context, cfg Config, log *slog.Logger, dial dialFunc) (*Client, error) {
+func open(ctx context.Context, cfg Config, log *slog.Logger, dial dialFunc) (*client, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -61,12 +66,12 @@ func open(ctx context.Context, cfg Config, log *slog.Logger, dial dialFunc) (*Cl
 	return c, nil
 }
 
-func newClient(cfg Config, log *slog.Logger, dial dialFunc) (*Client, error) {
+func newClient(cfg Config, log *slog.Logger, dial dialFunc) (*client, error) {
 	w, err := newWire(&cfg, dial)
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: cfg, log: log, wire: w}
+	c := &client{cfg: cfg, log: log, wire: w}
 	if c.partitioner, err = partitionerOf(cfg.Partitioner); err != nil {
 		return nil, err
 	}
@@ -88,7 +93,7 @@ func newClient(cfg Config, log *slog.Logger, dial dialFunc) (*Client, error) {
 }
 
 // reach is the first contact.
-func (c *Client) reach(ctx context.Context) error {
+func (c *client) reach(ctx context.Context) error {
 	return c.persist(ctx, func() error { return c.identities.acquire(ctx) })
 }
 
@@ -97,7 +102,7 @@ func (c *Client) reach(ctx context.Context) error {
 const startAfter = 10 * time.Second
 
 // persist repeats attempt while its error is one that may heal, until ctx ends.
-func (c *Client) persist(ctx context.Context, attempt func() error) error {
+func (c *client) persist(ctx context.Context, attempt func() error) error {
 	var last error
 	began, warned := time.Now(), false
 	for n := 0; ; n++ {
@@ -111,7 +116,7 @@ func (c *Client) persist(ctx context.Context, attempt func() error) error {
 		if final := firstContactError(err); final != nil {
 			return final
 		}
-		_, answered := errors.AsType[*CodeError](err)
+		_, answered := errors.AsType[*codeError](err)
 		switch {
 		case !warned && (!answered || time.Since(began) >= startAfter):
 			warned = true
@@ -121,17 +126,17 @@ func (c *Client) persist(ctx context.Context, attempt func() error) error {
 		}
 		if !sleepUntil(ctx, time.Now().Add(backoff(n, luck()))) {
 			return fmt.Errorf("%w at %s: %w (last cause: %w)",
-				ErrUnreachable, strings.Join(c.cfg.Brokers, ", "), context.Cause(ctx), last)
+				errUnreachable, strings.Join(c.cfg.Brokers, ", "), context.Cause(ctx), last)
 		}
 	}
 }
 
 // firstContactError returns what Open fails with at once, or nil if waiting may help.
 func firstContactError(err error) error {
-	if errors.Is(err, ErrAccess) {
+	if errors.Is(err, sink.ErrAccess) {
 		return err
 	}
-	answer, ok := errors.AsType[*CodeError](err)
+	answer, ok := errors.AsType[*codeError](err)
 	if !ok {
 		return nil
 	}
@@ -139,16 +144,14 @@ func firstContactError(err error) error {
 	case retry, missing:
 		return nil
 	case refused:
-		return fmt.Errorf("%w: %w", ErrAccess, err)
+		return fmt.Errorf("%w: %w", errAccess, err)
 	case accepted, corrupt, idLost, record, fenced, fatal:
 	}
-	return fmt.Errorf("%w: %w", ErrFatal, err)
+	return fmt.Errorf("%w: %w", errFatal, err)
 }
 
-// CheckTopics returns an error wrapping ErrTopicMissing that names those of the given topics
-// that do not exist and may not be created, or an error wrapping ErrAccess if the user may
-// not see one of them. Sending does not need it: a missing topic is waited for there.
-func (c *Client) CheckTopics(ctx context.Context, topics ...string) error {
+// CheckDestinations implements [sink.Sink].
+func (c *client) CheckDestinations(ctx context.Context, topics ...string) error {
 	if err := c.cluster.refresh(ctx, topics); err != nil {
 		return fmt.Errorf("look up topics: %w", err)
 	}
@@ -161,36 +164,45 @@ func (c *Client) CheckTopics(ctx context.Context, topics ...string) error {
 			absent = append(absent, name)
 		case class == missing: // will be created
 		case class == refused:
-			return fmt.Errorf("%w: topic %s: %w", ErrAccess, name, errorOf(k))
+			return fmt.Errorf("%w: topic %s: %w", errAccess, name, errorOf(k))
 		default:
 			return fmt.Errorf("look up topic %s: %w", name, errorOf(k))
 		}
 	}
 	if len(absent) > 0 {
-		return fmt.Errorf("%w: %s", ErrTopicMissing, strings.Join(absent, ", "))
+		return fmt.Errorf("%w: %s", errMissing, strings.Join(absent, ", "))
 	}
 	return nil
 }
 
-// NewProducer returns a producer for one session. The previous one's Run must have returned.
-func (c *Client) NewProducer() *Producer {
-	p := newProducer(c)
+// NewWriter implements [sink.Sink].
+func (c *client) NewWriter(cfg sink.WriterConfig) sink.Writer { return c.newProducer(cfg) }
+
+func (c *client) newProducer(cfg sink.WriterConfig) *producer {
+	p := newProducer(c, cfg)
 	c.counters.producer(p)
 	return p
 }
 
-// Stat returns a snapshot. It may be called from any goroutine and does not block.
-func (c *Client) Stat() Stat {
+// Stat implements [sink.Sink].
+func (c *client) Stat() sink.Stat {
 	s, p := c.counters.stat()
-	s.ProducerIDs = c.identities.count()
+	s.WindowRecords, s.WindowBytes = c.cfg.WindowRecords, c.cfg.WindowBytes
 	if p != nil {
 		p.stat(&s)
 	}
 	return s
 }
 
-// Close ends the client's own connection. Producers must have ended.
-func (c *Client) Close() error {
+// Close implements [sink.Sink].
+func (c *client) Close() error {
+	c.mu.Lock()
+	stores := c.stores
+	c.stores = nil
+	c.mu.Unlock()
+	for _, s := range stores {
+		s.close()
+	}
 	c.control.close()
 	return nil
 }

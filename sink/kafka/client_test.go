@@ -16,7 +16,7 @@ func TestYoungBroker(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		fault := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.CoordinatorLoadInProgress, Count: -1})
 		j := new(journal)
-		opened := make(chan *Client)
+		opened := make(chan *client)
 		go func() { opened <- l.client(Config{}, j.logger()) }()
 		time.Sleep(startAfter - time.Second)
 		if s := j.String(); strings.Count(s, "level=INFO msg=\"kafka is not ready yet\"") != 1 || strings.Count(s, "\n") != 1 {

@@ -7,20 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"time"
+	"strings"
 )
 
-// AnyPartition lets the partitioner choose a record's partition.
-const AnyPartition int32 = -1
+// DefaultWindowBytes is Config.WindowBytes where it is zero.
+const DefaultWindowBytes = 4 << 20
 
-// The window where [Config] does not say it.
-const (
-	DefaultWindowBytes   = 4 << 20
-	DefaultWindowRecords = 50_000
-)
+const defaultWindowRecords = 50_000
 
 // Config says which cluster to write to, and how. The zero value of every field but Brokers
-// is a usable default.
+// is a usable default. It is a [sink.Broker].
 type Config struct {
 	// Brokers are host:port pairs to begin with; one that answers is enough.
 	Brokers []string
@@ -57,11 +53,6 @@ type Config struct {
 	// Nil means TCP.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
-	// Answered, if it is set, is told how long each produce request took from its writing to its
-	// answer, and what Producer.SetDelivered's function has said of its records; empty: nothing.
-	// It is called by goroutines that must not wait, several at a time.
-	Answered func(took time.Duration, example string)
-
 	// WindowBytes bounds the memory that unacknowledged records take, give or take one
 	// record or 64 KiB, and a little more for the moment after a topic has become known. It
 	// also bounds what may come twice after a crash. Zero means 4 MiB.
@@ -90,7 +81,7 @@ type SASL struct {
 
 	// Secret, if set, returns what to log in with instead of Password: the password of the
 	// moment, or the token of OAUTHBEARER, which needs it. It is called for each login, from
-	// any goroutine, and must return when ctx ends. An error that wraps ErrAccess counts as
+	// any goroutine, and must return when ctx ends. An error that wraps sink.ErrAccess counts as
 	// a refused login, any other as a broker that cannot be reached.
 	Secret func(ctx context.Context) (string, error)
 
@@ -132,12 +123,15 @@ func (c Config) Validate() error {
 	return nil
 }
 
+// String names the cluster by its brokers.
+func (c Config) String() string { return "Kafka at " + strings.Join(c.Brokers, ", ") }
+
 func (c Config) withDefaults() Config {
 	c.ClientID = cmp.Or(c.ClientID, "outbox-cdc")
 	c.Compression = cmp.Or(c.Compression, "none")
 	c.Partitioner = cmp.Or(c.Partitioner, "murmur2")
 	c.WindowBytes = cmp.Or(c.WindowBytes, DefaultWindowBytes)
-	c.WindowRecords = cmp.Or(c.WindowRecords, DefaultWindowRecords)
+	c.WindowRecords = cmp.Or(c.WindowRecords, defaultWindowRecords)
 	c.ConnectionsPerBroker = cmp.Or(c.ConnectionsPerBroker, 1)
 	return c
 }

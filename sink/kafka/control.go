@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"strings"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // control is the connection for every request but produce: metadata, topic configurations,
@@ -21,7 +23,7 @@ type control struct {
 
 // do runs request on a connected broker. A broker that cannot be reached or does not answer
 // is followed by the next; the error then holds the last cause of each address tried. An
-// error wrapping ErrAccess ends the tour at once, and so does the end of ctx. What the request returns as a code of the
+// error wrapping sink.ErrAccess ends the tour at once, and so does the end of ctx. What the request returns as a code of the
 // protocol is the caller's to read: it is no reason to ask another broker.
 func (c *control) do(ctx context.Context, request func(l *link) error) error {
 	select {
@@ -49,7 +51,7 @@ func (c *control) do(ctx context.Context, request func(l *link) error) error {
 				return nil
 			}
 		}
-		if errors.Is(err, ErrAccess) {
+		if errors.Is(err, sink.ErrAccess) {
 			return err
 		}
 		causes = append(causes, err)

@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
@@ -21,12 +21,13 @@ func TestDelivered(t *testing.T) {
 	topic := k.Topic(t, 2, nil)
 	var mu sync.Mutex
 	var told, examples []string
-	r := prepareRig(t, openClient(t, Config{Brokers: k.Addrs, Answered: func(_ time.Duration, example string) {
+	answered := func(_ time.Duration, example string) {
 		mu.Lock()
 		defer mu.Unlock()
 		examples = append(examples, example)
-	}}, slog.New(slog.DiscardHandler)), new(journal))
-	r.producer.SetDelivered(func(d Delivery) string {
+	}
+	var r *rig
+	delivered := func(d sink.Delivery) string {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, seq := range d.Seqs {
@@ -41,12 +42,13 @@ func TestDelivered(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 		return fmt.Sprint("trace of ", d.Seqs[0])
-	})
-	r.start()
+	}
+	j := new(journal)
+	r = startRig(t, openClient(t, Config{Brokers: k.Addrs}, j.logger()), j, sink.WriterConfig{Delivered: delivered, Answered: answered})
 	for i := range 3 {
 		r.send(on(topic, 1, "first"))
 		r.send(on(topic, 1, "second"))
-		r.producer.Kick()
+		r.producer.Flush()
 		r.waitAcked(2 * (i + 1))
 	}
 	if err := r.drain(); err != nil {

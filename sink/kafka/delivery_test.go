@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
@@ -22,7 +23,7 @@ import (
 func TestRecordsWithoutAKey(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
-		r.send(Record{Topic: "t", Partition: AnyPartition})
+		r.send(sink.Record{Topic: "t", Partition: sink.AnyPartition})
 		r.waitAcked(1)
 		var batches [4]int
 		l.fake.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
@@ -35,7 +36,7 @@ func TestRecordsWithoutAKey(t *testing.T) {
 		})
 		for round := range 40 {
 			for range 50 {
-				r.send(Record{Topic: "t", Partition: AnyPartition, Value: []byte("v")})
+				r.send(sink.Record{Topic: "t", Partition: sink.AnyPartition, Value: []byte("v")})
 			}
 			r.waitAcked(1 + 50*(round+1))
 		}
@@ -53,10 +54,10 @@ func TestRecordsWithoutAKeyAvoidTrouble(t *testing.T) {
 		l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{0}, Err: kerr.NotEnoughReplicas, Count: -1})
 		r := l.rig(Config{})
 		r.send(on("t", 0, "stuck"))
-		r.producer.Kick()
+		r.producer.Flush()
 		synctest.Wait()
 		for round := range 20 {
-			r.send(Record{Topic: "t", Partition: AnyPartition, Value: []byte("v")})
+			r.send(sink.Record{Topic: "t", Partition: sink.AnyPartition, Value: []byte("v")})
 			r.waitAcked(round + 1)
 		}
 	}, kfake.SeedTopics(3, "t"))
@@ -145,7 +146,7 @@ func TestStallIsLoggedOnce(t *testing.T) {
 		fault := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{1}, Err: kerr.NotEnoughReplicas, Count: -1})
 		began := time.Now()
 		r.send(on("t", 1, "stuck"))
-		r.producer.Kick()
+		r.producer.Flush()
 		time.Sleep(stallAfter - time.Second)
 		if s := r.journal.String(); s != "" {
 			l.Errorf("logged early: %s", s)
@@ -224,12 +225,12 @@ func TestCloseSendWithNothingSent(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.NumBrokers(1))
 	r := newRig(t, Config{Brokers: k.Addrs})
 	r.mustDrain()
-	p := r.client.NewProducer()
+	p := r.client.newProducer(sink.WriterConfig{})
 	p.CloseSend()
 	if err := p.Run(testContext(t), func([]uint64, error) {}); err != nil {
 		t.Errorf("Run: %v", err)
 	}
-	if err := p.Send(testContext(t), &Record{Topic: "t"}); !errors.Is(err, errEnded) {
+	if err := p.Send(testContext(t), &sink.Record{Topic: "t"}); !errors.Is(err, errEnded) {
 		t.Errorf("Send after Run: %v", err)
 	}
 }
@@ -267,7 +268,7 @@ func TestCancel(t *testing.T) {
 				for range 300 {
 					r.send(on("t", 0, "x"))
 				}
-				r.producer.Kick()
+				r.producer.Flush()
 				time.Sleep(100 * time.Millisecond)
 				began := time.Now()
 				r.cancel(cause)
@@ -275,7 +276,7 @@ func TestCancel(t *testing.T) {
 				if took := time.Since(began); took > 0 {
 					l.Errorf("Run took %s to return", took)
 				}
-				e, ok := errors.AsType[*UndeliveredError](err)
+				e, ok := errors.AsType[*sink.UndeliveredError](err)
 				if !ok || !errors.Is(err, cause) {
 					l.Fatalf("Run: %v", err)
 				}

@@ -48,7 +48,7 @@ func brokerAt(node int32, addr string) string { return fmt.Sprintf("broker %d at
 // diagnose finds out why q's broker does not answer. It asks that broker over a connection of
 // its own, so that no record waits for it, and if that is not answered another one, who may
 // know that the partitions have moved. It takes two pingTimeouts at most.
-func (c *Client) diagnose(ctx context.Context, q question) finding {
+func (c *client) diagnose(ctx context.Context, q question) finding {
 	if q.paused {
 		return finding{"throttled", "has asked for a pause: a quota of ours is used up"}
 	}
@@ -95,7 +95,7 @@ type view struct {
 }
 
 // ping asks the broker at addr for its view of parts.
-func (c *Client) ping(ctx context.Context, addr string, parts []place) (*view, error) {
+func (c *client) ping(ctx context.Context, addr string, parts []place) (*view, error) {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
 	var connected atomic.Bool

@@ -1,85 +1,35 @@
 package kafka
 
-import (
-	"errors"
-	"fmt"
-)
+import "github.com/outbox-cdc/outbox-cdc/sink"
 
-// What went wrong, for errors.Is.
+// The classes of errors in Kafka's words. They hide the general text, and nothing else.
 var (
-	// ErrUnreachable: no broker answered at first contact before the context ended. The
-	// text holds the last cause of each address tried.
-	ErrUnreachable = errors.New("no Kafka broker can be reached")
-
-	// ErrAccess: at first contact the cluster refused us, or we its certificate. It does
-	// not heal by waiting.
-	ErrAccess = errors.New("no access to Kafka")
-
-	// ErrTopicMissing: CheckTopics found that a topic does not exist and may not be made.
-	ErrTopicMissing = errors.New("topic does not exist")
-
-	// ErrFenced: another producer has taken over our identity.
-	ErrFenced = errors.New("fenced by another producer")
-
-	// ErrFatal: a broker gave an answer after which nothing more can be sent.
-	ErrFatal = errors.New("cannot go on writing to Kafka")
+	errUnreachable error = inKafka{sink.ErrUnreachable, "no Kafka broker can be reached"}
+	errAccess      error = inKafka{sink.ErrAccess, "no access to Kafka"}
+	errMissing     error = inKafka{sink.ErrMissing, "topic does not exist"}
+	errFenced      error = inKafka{sink.ErrFenced, "fenced by another producer"}
+	errFatal       error = inKafka{sink.ErrFatal, "cannot go on writing to Kafka"}
 )
 
-// A RecordError is a record that Kafka does not take, found by a check before sending or
-// answered by the broker. Everything sent before the record was or will be delivered.
-type RecordError struct {
-	Seq       uint64
-	Topic     string
-	Partition int32    // AnyPartition if it had not been chosen yet
-	Key       []byte   // for programs; Error does not print it
-	Headers   []Header // the same
-	Size      int      // of the record alone in a batch, before compression
-	Limit     int      // of a batch of this topic; 0 if unknown
-	Reason    error    // a *CodeError
+// An inKafka is a class of errors with a text of our own.
+type inKafka struct {
+	class error
+	text  string
 }
 
-// Error names the record by topic, partition and size; never by its content.
-func (e *RecordError) Error() string {
-	where := e.Topic
-	if e.Partition >= 0 {
-		where = fmt.Sprintf("%s, partition %d", e.Topic, e.Partition)
-	}
-	limit := ""
-	if e.Limit > 0 {
-		limit = fmt.Sprintf(" (limit %d)", e.Limit)
-	}
-	return fmt.Sprintf("record for topic %s, %d bytes%s: %v", where, e.Size, limit, e.Reason)
-}
+func (e inKafka) Error() string { return e.text }
+func (e inKafka) Unwrap() error { return e.class }
 
-// Unwrap returns the reason.
-func (e *RecordError) Unwrap() error { return e.Reason }
-
-// A CodeError is an error code of the Kafka protocol, from a broker or given by us in its
+// A codeError is an error code of the Kafka protocol, from a broker or given by us in its
 // place.
-type CodeError struct {
+type codeError struct {
 	Code   int16
 	Name   string // as in the protocol's table, e.g. MESSAGE_TOO_LARGE
 	Detail string // what it means here
 }
 
 // Error returns name and detail.
-func (e *CodeError) Error() string { return e.Name + ": " + e.Detail }
-
-// An UndeliveredError is returned by Run when its context ended before every record had an
-// outcome.
-type UndeliveredError struct {
-	Records int // without an outcome
-	Sent    int // those of them that were on the wire at least once and may have been appended
-	Cause   error
-}
-
-// Error counts the records and says why Run was stopped.
-func (e *UndeliveredError) Error() string {
-	return fmt.Sprintf("stopped with %d records unacknowledged, %d of them sent: %v", e.Records, e.Sent, e.Cause)
-}
-
-// Unwrap returns the cause of the context's end.
-func (e *UndeliveredError) Unwrap() error { return e.Cause }
+func (e *codeError) Error() string { return e.Name + ": " + e.Detail }
 
 // named returns err with our own text in place of sarama's where a code of the protocol is
 // at the bottom of it.

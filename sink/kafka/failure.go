@@ -3,38 +3,37 @@ package kafka
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 
 	"github.com/IBM/sarama"
-)
 
-// A Substitute returns the record to send in place of r, which Kafka does not take, or nil
-// if there is none: then r ends the Producer. It may change r, whose bytes are valid during
-// the call only, and return it. The Producer gives the result the sequence of r.
-//
-// It is called under the Producer's lock: it must not block, nor call the Producer.
-type Substitute func(r *Record, refused *RecordError) *Record
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
 
 // reject sends a substitute for the record f, which its caller has forgotten, and reports
 // true, or else ends the producer because of it. Then what was sent before f is still
 // delivered; the rest is dropped, so that nothing is in a log that was sent after a record
 // that is missing, except what was on the wire already. p.mu is held; unlock reports the
 // record.
-func (p *Producer) reject(t *topic, partition int32, f *frame, reason error) (substituted bool) {
+func (p *producer) reject(t *topic, partition int32, f *frame, reason error) (substituted bool) {
 	s := f.shape()
 	r := f.record()
 	r.Topic, r.Partition = t.name, partition
-	e := &RecordError{
+	e := &sink.RecordError{
 		Seq: f.seq, Topic: t.name, Partition: partition, Key: bytes.Clone(f.key), Headers: cloneHeaders(r.Headers),
 		Size: batchOverhead + s.wire(0, 0), Limit: t.limit, Reason: reason,
+	}
+	if code, ok := errors.AsType[*codeError](reason); ok {
+		e.Code = code.Name
 	}
 	if t.guessed {
 		e.Limit = 0
 	}
-	if p.substitute != nil && !p.halted && f.seq < p.cut {
-		if instead := p.substitute(&r, e); instead != nil {
+	if p.cfg.Substitute != nil && !p.halted && f.seq < p.cut {
+		if instead := p.cfg.Substitute(&r, e); instead != nil {
 			instead.Seq = f.seq
 			s := shapeOf(instead)
 			p.accept(instead, &s)
@@ -51,17 +50,17 @@ func (p *Producer) reject(t *topic, partition int32, f *frame, reason error) (su
 	return false
 }
 
-func cloneHeaders(headers []Header) []Header {
-	clones := make([]Header, 0, len(headers))
+func cloneHeaders(headers []sink.Header) []sink.Header {
+	clones := make([]sink.Header, 0, len(headers))
 	for _, h := range headers {
-		clones = append(clones, Header{Key: h.Key, Value: bytes.Clone(h.Value)})
+		clones = append(clones, sink.Header{Key: h.Key, Value: bytes.Clone(h.Value)})
 	}
 	return clones
 }
 
 // rejectHeld rejects the records that wait for t. The first that has no substitute ends the
 // producer, and the others are dropped. p.mu is held.
-func (p *Producer) rejectHeld(t *topic, reason error) {
+func (p *producer) rejectHeld(t *topic, reason error) {
 	held := t.held
 	t.held = frames{}
 	t.hold, t.trouble = false, trouble{} // the next record for it has it looked up again
@@ -79,7 +78,7 @@ func (p *Producer) rejectHeld(t *topic, reason error) {
 
 // halt ends the producer because of err: nothing more is sent, answers that are outstanding
 // are awaited. p.mu is held.
-func (p *Producer) halt(err error) {
+func (p *producer) halt(err error) {
 	if p.halted {
 		return
 	}
@@ -88,14 +87,14 @@ func (p *Producer) halt(err error) {
 }
 
 // wind lets Send return and the rest go out. p.mu is held.
-func (p *Producer) wind() {
+func (p *producer) wind() {
 	signal(p.space)
 	p.flush()
 	p.finishIfDone()
 }
 
 // drop forgets every record behind p.cut that was never sent. p.mu is held.
-func (p *Producer) drop() {
+func (p *producer) drop() {
 	for _, t := range p.topics {
 		p.discard(&t.held, p.cut)
 		for _, part := range t.parts {
@@ -119,7 +118,7 @@ func (p *Producer) drop() {
 }
 
 // discard forgets the frames of fs with a sequence beyond cut. p.mu is held.
-func (p *Producer) discard(fs *frames, cut uint64) {
+func (p *producer) discard(fs *frames, cut uint64) {
 	before := *fs
 	fs.truncate(p.client.pool, cut)
 	p.forget(before.records-fs.records, before.payload-fs.payload)
@@ -127,13 +126,13 @@ func (p *Producer) discard(fs *frames, cut uint64) {
 }
 
 // forget takes records out of the account of what Send has taken. p.mu is held.
-func (p *Producer) forget(records, payload int) {
+func (p *producer) forget(records, payload int) {
 	p.records -= records
 	p.payload -= payload
 }
 
 // unlock releases p.mu and reports the records that were rejected under it.
-func (p *Producer) unlock() {
+func (p *producer) unlock() {
 	rejected := p.rejected
 	p.rejected = nil
 	p.mu.Unlock()
@@ -155,7 +154,7 @@ func (t *topic) unfit(s *shape) error {
 // complain logs once that a topic needs somebody to act, until it takes records again. Codes
 // that heal by themselves are none of its business, nor is a topic that we create. p.mu is
 // held.
-func (p *Producer) complain(t *topic, k sarama.KError) {
+func (p *producer) complain(t *topic, k sarama.KError) {
 	c := classify(k)
 	ours := c == missing && p.client.cfg.CreateTopics != nil
 	if t.refused || c != missing && c != refused || ours {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 const (
@@ -21,31 +23,27 @@ const (
 	fetchVersion = 11 // the last before flexible versions; negotiated downwards
 )
 
-// Read returns the newest value, behind the ones before it as far as they are near it and
-// compaction has left them; nothing if there is none, or if it was removed by a tombstone. A
-// late write of a process that is no longer in charge may have come to lie behind a newer
-// one: whoever keeps values that tell finds that one here too.
-//
-// It reads to what was the topic's end when it began. What may heal is retried until ctx ends.
-func (r *Register) Read(ctx context.Context) ([][]byte, error) {
+// Read implements [sink.PositionStore]: it returns what compaction has left of the newest value's
+// surroundings, after the last tombstone. It reads to what was the topic's end when it began.
+func (s *positionStore) Read(ctx context.Context) ([][]byte, error) {
 	var values [][]byte
-	err := r.client.persist(ctx, func() error {
-		l, err := r.client.leaderOf(ctx, r.topic, 0)
+	err := s.client.persist(ctx, func() error {
+		l, err := s.client.leaderOf(ctx, s.topic, 0)
 		if err != nil {
 			return err
 		}
 		defer l.Close()
-		values, err = newest(l, r.topic, r.key)
+		values, err = newest(l, s.topic, s.key)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read topic %s: %w", r.topic, err)
+		return nil, fmt.Errorf("read topic %s: %w", s.topic, err)
 	}
 	return values, nil
 }
 
 // leaderOf connects to the leader of a partition.
-func (c *Client) leaderOf(ctx context.Context, topic string, partition int32) (*link, error) {
+func (c *client) leaderOf(ctx context.Context, topic string, partition int32) (*link, error) {
 	if err := c.cluster.refresh(ctx, []string{topic}); err != nil {
 		return nil, err
 	}
@@ -122,7 +120,7 @@ func offsetAt(l *link, topic string, partition int32, at int64) (int64, error) {
 // valuesIn returns the values of key in partition 0 at the offsets from (inclusive) to end
 // (exclusive); nil is a tombstone.
 func valuesIn(l *link, topic string, key []byte, from, end int64) (values [][]byte, err error) {
-	_, err = fetch(l, topic, Span{Begin: from, End: end}, func(_ int64, _ time.Time, rec *sarama.Record) error {
+	_, err = fetch(l, topic, sink.Span{Begin: from, End: end}, func(_ int64, _ time.Time, rec *sarama.Record) error {
 		if bytes.Equal(rec.Key, key) {
 			values = append(values, bytes.Clone(rec.Value))
 		}
@@ -133,7 +131,7 @@ func valuesIn(l *link, topic string, key []byte, from, end int64) (values [][]by
 
 // fetch calls fn with each record that the log has at the offsets of span. It returns the
 // offset behind the last one that fn took.
-func fetch(l *link, topic string, span Span, fn func(offset int64, at time.Time, rec *sarama.Record) error) (next int64, err error) {
+func fetch(l *link, topic string, span sink.Span, fn func(offset int64, at time.Time, rec *sarama.Record) error) (next int64, err error) {
 	for next = span.Begin; next < span.End; {
 		req := &sarama.FetchRequest{Version: fetchVersion, MaxWaitTime: 500, MinBytes: 1, MaxBytes: fetchBytes, SessionEpoch: -1}
 		req.AddBlock(topic, span.Partition, next, fetchBytes, -1)

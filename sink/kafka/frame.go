@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"math/bits"
 	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // A frame is a record as it waits in memory: a fixed part, then key, value and headers, back
@@ -16,7 +18,7 @@ import (
 type frame struct {
 	seq        uint64
 	ms         int64 // milliseconds since 1970
-	partition  int32 // as given to Send: may be AnyPartition
+	partition  int32 // as given to Send: may be sink.AnyPartition
 	key, value []byte
 	headers    int
 	rest       []byte // the headers, see nextHeader
@@ -37,7 +39,7 @@ type shape struct {
 	headerWire  int // the same with their lengths, as the record format writes them
 }
 
-func shapeOf(r *Record) shape {
+func shapeOf(r *sink.Record) shape {
 	s := shape{key: length(r.Key), value: length(r.Value), headers: len(r.Headers)}
 	for i := range r.Headers {
 		s.addHeader(len(r.Headers[i].Key), length(r.Headers[i].Value))
@@ -102,7 +104,7 @@ func millis(t time.Time) int64 {
 }
 
 // putFrame writes r into dst, which is as long as its frame.
-func putFrame(dst []byte, r *Record, ms int64) {
+func putFrame(dst []byte, r *sink.Record, ms int64) {
 	le := binary.LittleEndian
 	le.PutUint32(dst, uint32(len(dst)))
 	le.PutUint64(dst[4:], r.Seq)
@@ -143,12 +145,12 @@ func readFrame(b []byte) (frame, []byte) {
 }
 
 // record returns f as the record it was made of, without the topic. It aliases f.
-func (f *frame) record() Record {
-	r := Record{Seq: f.seq, Partition: f.partition, Key: f.key, Value: f.value, Timestamp: time.UnixMilli(f.ms)}
+func (f *frame) record() sink.Record {
+	r := sink.Record{Seq: f.seq, Partition: f.partition, Key: f.key, Value: f.value, Timestamp: time.UnixMilli(f.ms)}
 	for rest := f.rest; len(rest) > 0; {
 		var key, value []byte
 		key, value, rest = nextHeader(rest)
-		r.Headers = append(r.Headers, Header{Key: string(key), Value: value})
+		r.Headers = append(r.Headers, sink.Header{Key: string(key), Value: value})
 	}
 	return r
 }

@@ -8,10 +8,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // randomRecord returns a record with every kind of null and empty.
-func randomRecord(rng *rand.Rand, seq uint64) Record {
+func randomRecord(rng *rand.Rand, seq uint64) sink.Record {
 	bytes := func(n int) []byte {
 		switch rng.IntN(8) {
 		case 0:
@@ -25,12 +27,12 @@ func randomRecord(rng *rand.Rand, seq uint64) Record {
 		}
 		return b
 	}
-	r := Record{
-		Seq: seq, Partition: AnyPartition, Key: bytes(40), Value: bytes(300),
+	r := sink.Record{
+		Seq: seq, Partition: sink.AnyPartition, Key: bytes(40), Value: bytes(300),
 		Timestamp: time.UnixMilli(1_700_000_000_000 + rng.Int64N(5000) - 2500),
 	}
 	for range rng.IntN(4) {
-		r.Headers = append(r.Headers, Header{Key: fmt.Sprint("h", rng.IntN(3)), Value: bytes(20)})
+		r.Headers = append(r.Headers, sink.Header{Key: fmt.Sprint("h", rng.IntN(3)), Value: bytes(20)})
 	}
 	return r
 }
@@ -39,14 +41,14 @@ func TestFramesHoldRecords(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	pool := &chunkPool{limit: 1 << 20}
 	var fs frames
-	var want []Record
+	var want []sink.Record
 	for i := range 3000 {
 		r := randomRecord(rng, uint64(i+1))
 		s := shapeOf(&r)
 		putFrame(fs.room(pool, &s), &r, millis(r.Timestamp))
 		want = append(want, r)
 	}
-	var got []Record
+	var got []sink.Record
 	for f := range fs.all {
 		if s := f.shape(); s != shapeOf(&want[len(got)]) {
 			t.Fatalf("shape of record %d is %+v, was %+v", len(got), s, shapeOf(&want[len(got)]))

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
@@ -31,16 +32,14 @@ func TestGuard(t *testing.T) {
 	errLost := errors.New("somebody else has it")
 	var lost atomic.Bool
 	j := new(journal)
-	r := prepareRig(t, openClient(t, Config{Brokers: k.Addrs}, j.logger()), j)
-	r.producer.SetGuard(func() error {
+	r := startRig(t, openClient(t, Config{Brokers: k.Addrs}, j.logger()), j, sink.WriterConfig{Fence: func() error {
 		if lost.Load() {
 			return errLost
 		}
 		return nil
-	})
-	r.start()
+	}})
 	r.send(on(topic, 0, "on the wire"))
-	r.producer.Kick()
+	r.producer.Flush()
 	<-written
 	r.send(on(topic, 0, "gathers behind it"))
 	lost.Store(true)
@@ -87,22 +86,20 @@ func TestGuardInTheMiddleOfARequest(t *testing.T) {
 	var lost atomic.Bool
 	var once sync.Once
 	j := new(journal)
-	r := prepareRig(t, openClient(t, Config{
+	r := startRig(t, openClient(t, Config{
 		Brokers: k.Addrs,
 		Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := new(net.Dialer).DialContext(ctx, network, addr)
 			return parkedConn{conn, func() { once.Do(func() { lost.Store(true) }) }}, err
 		},
-	}, j.logger()), j)
-	r.producer.SetGuard(func() error {
+	}, j.logger()), j, sink.WriterConfig{Fence: func() error {
 		if lost.Load() {
 			return errLost
 		}
 		return nil
-	})
-	r.start()
+	}})
 	r.send(on(topic, 0, strings.Repeat("long ", 100_000)))
-	r.producer.Kick()
+	r.producer.Flush()
 	if err := r.end(); !errors.Is(err, errLost) {
 		t.Errorf("Run: %v", err)
 	}

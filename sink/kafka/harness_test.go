@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/goleak"
 
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
@@ -52,8 +53,8 @@ func (j *journal) logger() *slog.Logger { return slog.New(slog.NewTextHandler(j,
 type rig struct {
 	tb       testing.TB
 	ctx      context.Context
-	client   *Client
-	producer *Producer
+	client   *client
+	producer *producer
 	journal  *journal
 	cancel   context.CancelCauseFunc
 	ran      chan error
@@ -72,9 +73,9 @@ func testContext(tb testing.TB) context.Context {
 	return ctx
 }
 
-func openClient(tb testing.TB, cfg Config, log *slog.Logger) *Client {
+func openClient(tb testing.TB, cfg Config, log *slog.Logger) *client {
 	tb.Helper()
-	c, err := Open(testContext(tb), cfg, log)
+	c, err := open(testContext(tb), cfg, log, cfg.dial())
 	if err != nil {
 		tb.Fatalf("Open: %v", err)
 	}
@@ -85,27 +86,16 @@ func openClient(tb testing.TB, cfg Config, log *slog.Logger) *Client {
 func newRig(tb testing.TB, cfg Config) *rig {
 	tb.Helper()
 	j := new(journal)
-	return startRig(tb, openClient(tb, cfg, j.logger()), j)
+	return startRig(tb, openClient(tb, cfg, j.logger()), j, sink.WriterConfig{})
 }
 
 // startRig begins a session on a client.
-func startRig(tb testing.TB, c *Client, j *journal) *rig {
+func startRig(tb testing.TB, c *client, j *journal, cfg sink.WriterConfig) *rig {
 	tb.Helper()
-	r := prepareRig(tb, c, j)
-	r.start()
-	return r
-}
-
-// prepareRig is startRig without the start.
-func prepareRig(tb testing.TB, c *Client, j *journal) *rig {
-	tb.Helper()
-	return &rig{
-		tb: tb, ctx: testContext(tb), client: c, producer: c.NewProducer(), journal: j,
+	r := &rig{
+		tb: tb, ctx: testContext(tb), client: c, producer: c.newProducer(cfg), journal: j,
 		ran: make(chan error, 1), acked: make(map[uint64]int), changed: make(chan struct{}, 1),
 	}
-}
-
-func (r *rig) start() {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	r.cancel = cancel
 	ended := make(chan struct{})
@@ -117,6 +107,14 @@ func (r *rig) start() {
 		cancel(errors.New("test is over"))
 		<-ended
 	})
+	return r
+}
+
+// producerIDs returns how many producer ids c has taken from the cluster.
+func producerIDs(c *client) int {
+	c.identities.mu.Lock()
+	defer c.identities.mu.Unlock()
+	return c.identities.taken
 }
 
 func (r *rig) done(seqs []uint64, err error) {
@@ -133,7 +131,7 @@ func (r *rig) done(seqs []uint64, err error) {
 }
 
 // send sends one record, numbering it.
-func (r *rig) send(rec Record) uint64 {
+func (r *rig) send(rec sink.Record) uint64 {
 	r.tb.Helper()
 	seq, err := r.trySend(rec)
 	if err != nil {
@@ -142,7 +140,7 @@ func (r *rig) send(rec Record) uint64 {
 	return seq
 }
 
-func (r *rig) trySend(rec Record) (uint64, error) {
+func (r *rig) trySend(rec sink.Record) (uint64, error) {
 	r.seq++
 	rec.Seq = r.seq
 	return rec.Seq, r.producer.Send(r.ctx, &rec)
@@ -150,12 +148,12 @@ func (r *rig) trySend(rec Record) (uint64, error) {
 
 func (r *rig) keyed(topic, key, value string) {
 	r.tb.Helper()
-	r.send(Record{Topic: topic, Partition: AnyPartition, Key: []byte(key), Value: []byte(value)})
+	r.send(sink.Record{Topic: topic, Partition: sink.AnyPartition, Key: []byte(key), Value: []byte(value)})
 }
 
 // on returns a record for a fixed partition.
-func on(topic string, partition int32, value string) Record {
-	return Record{Topic: topic, Partition: partition, Key: []byte("k"), Value: []byte(value)}
+func on(topic string, partition int32, value string) sink.Record {
+	return sink.Record{Topic: topic, Partition: partition, Key: []byte("k"), Value: []byte(value)}
 }
 
 // wait blocks until cond holds for what has been reported.
@@ -179,10 +177,10 @@ func (r *rig) wait(what string, cond func() bool) {
 	}
 }
 
-// waitAcked kicks and blocks until n records are acknowledged.
+// waitAcked flushes and blocks until n records are acknowledged.
 func (r *rig) waitAcked(n int) {
 	r.tb.Helper()
-	r.producer.Kick()
+	r.producer.Flush()
 	r.wait(fmt.Sprintf("%d acknowledged records", n), func() bool { return len(r.acked) >= n })
 }
 

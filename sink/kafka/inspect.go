@@ -10,12 +10,14 @@ import (
 	"strings"
 
 	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // An Inspector asks a cluster what decides whether it will take records. It writes nothing and
 // creates nothing. Methods may be called from any goroutine, and block until the answer or the
-// end of ctx; their errors wrap ErrAccess where waiting will not help.
-type Inspector struct{ client *Client }
+// end of ctx; their errors wrap sink.ErrAccess where waiting will not help.
+type Inspector struct{ client *client }
 
 // NewInspector returns an Inspector, which has to be closed. It contacts nobody.
 func NewInspector(cfg Config) (*Inspector, error) {
@@ -202,7 +204,7 @@ func describeSettings(l *link, topics map[string]*Topic) error {
 }
 
 // MayCreate has the cluster check, without creating it, whether the user may create a topic like spec.
-// The error is the cluster's answer if it is a *[CodeError].
+// The error is the cluster's answer if it is a *[codeError].
 func (i *Inspector) MayCreate(ctx context.Context, name string, spec TopicSpec) error {
 	details := map[string]*sarama.TopicDetail{name: {
 		NumPartitions: orDefault(spec.Partitions), ReplicationFactor: orDefault(spec.ReplicationFactor),
@@ -243,13 +245,13 @@ func (i *Inspector) MayWrite(ctx context.Context) error { return i.client.reach(
 
 // IsRefusal reports whether err is a cluster's answer that the user lacks a right.
 func IsRefusal(err error) bool {
-	answer, ok := errors.AsType[*CodeError](err)
+	answer, ok := errors.AsType[*codeError](err)
 	return ok && classify(sarama.KError(answer.Code)) == refused
 }
 
 // Size returns the size of r as a batch of its own, before compression: what a topic's
 // max.message.bytes is compared with.
-func Size(r *Record) int {
+func Size(r *sink.Record) int {
 	s := shapeOf(r)
 	return batchOverhead + s.wire(0, 0)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
@@ -51,7 +52,7 @@ func TestInspector(t *testing.T) {
 
 // TestSize: a record of this size is the largest that a topic takes.
 func TestSize(t *testing.T) {
-	r := &Record{Topic: "t", Partition: AnyPartition, Key: []byte("key"), Value: make([]byte, 1000), Headers: []Header{{"id", []byte("1")}, {"null", nil}}}
+	r := &sink.Record{Topic: "t", Partition: sink.AnyPartition, Key: []byte("key"), Value: make([]byte, 1000), Headers: []sink.Header{{Key: "id", Value: []byte("1")}, {Key: "null", Value: nil}}}
 	k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
 	for limit, taken := range map[int]bool{Size(r): true, Size(r) - 1: false} {
 		rig := newRig(t, Config{Brokers: k.Addrs, MaxMessageBytes: limit})

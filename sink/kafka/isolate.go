@@ -9,7 +9,7 @@ import (
 // isolate looks for the record because of which the broker has refused b, the first batch of
 // part: it comes back in pieces, each a batch of its own, until the record is alone. The
 // broker has appended nothing of b, so the sequences begin where b's did. p.mu is held.
-func (p *Producer) isolate(part *partition, b *batch, sh *shipment) {
+func (p *producer) isolate(part *partition, b *batch, sh *shipment) {
 	part.next = b.sequence
 	if p.failure != nil {
 		n := b.records
@@ -70,7 +70,7 @@ func cuts(n int, sh *shipment) []int {
 
 // split replaces b, the first batch of part, by batches that are cut at the given records.
 // Memory for the copy is on top of the window. p.mu is held.
-func (p *Producer) split(part *partition, b *batch, at []int) {
+func (p *producer) split(part *partition, b *batch, at []int) {
 	pieces := make([]*batch, 0, len(at)+1)
 	i := 0
 	for f := range b.all {
@@ -93,7 +93,7 @@ func (p *Producer) split(part *partition, b *batch, at []int) {
 	part.queue = slices.Insert(part.queue, 0, pieces...)
 }
 
-func (p *Producer) newBatch() *batch {
+func (p *producer) newBatch() *batch {
 	if n := len(p.spare); n > 0 {
 		b := p.spare[n-1]
 		p.spare = p.spare[:n-1]
@@ -103,7 +103,7 @@ func (p *Producer) newBatch() *batch {
 }
 
 // removeFirst takes the first batch off part's queue and gives its memory back. p.mu is held.
-func (p *Producer) removeFirst(part *partition) {
+func (p *producer) removeFirst(part *partition) {
 	b := part.queue[0]
 	p.memory -= b.held
 	b.reset(p.client.pool)

@@ -12,7 +12,7 @@ import (
 
 // locate finds the leaders of parts and the partitions of topics, and lets go on what it has
 // found; the rest is due again later.
-func (p *Producer) locate(ctx context.Context, parts []*partition, topics []*topic) {
+func (p *producer) locate(ctx context.Context, parts []*partition, topics []*topic) {
 	start := time.Now()
 	parts = p.follow(ctx, parts)
 	unknown, unlimited := p.unknown(parts, topics)
@@ -45,7 +45,7 @@ func (p *Producer) locate(ctx context.Context, parts []*partition, topics []*top
 }
 
 // follow places those of parts whose leader the last answer has named, and returns the rest.
-func (p *Producer) follow(ctx context.Context, parts []*partition) []*partition {
+func (p *producer) follow(ctx context.Context, parts []*partition) []*partition {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.DeleteFunc(parts, func(part *partition) bool {
@@ -61,7 +61,7 @@ func (p *Producer) follow(ctx context.Context, parts []*partition) []*partition 
 
 // unknown returns the topics whose metadata and whose limits have to be asked for. A broker
 // that cannot be reached puts every topic in doubt: its partitions will have moved.
-func (p *Producer) unknown(parts []*partition, topics []*topic) (metadata, limits []string) {
+func (p *producer) unknown(parts []*partition, topics []*topic) (metadata, limits []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	names := make(map[string]struct{})
@@ -93,7 +93,7 @@ func (p *Producer) unknown(parts []*partition, topics []*topic) (metadata, limit
 
 // create creates those of the named topics that are missing, if that is wanted, and looks
 // them up again.
-func (p *Producer) create(ctx context.Context, names []string) error {
+func (p *producer) create(ctx context.Context, names []string) error {
 	if p.client.cfg.CreateTopics == nil {
 		return nil
 	}
@@ -117,7 +117,7 @@ func (p *Producer) create(ctx context.Context, names []string) error {
 
 // noteCreation logs once how the creation of a topic went; it may take the cluster a while
 // to tell everybody. p.mu is held.
-func (p *Producer) noteCreation(name string, cause error) {
+func (p *producer) noteCreation(name string, cause error) {
 	t := p.topics[name]
 	switch {
 	case cause != nil && !t.refused:
@@ -134,7 +134,7 @@ func (p *Producer) noteCreation(name string, cause error) {
 }
 
 // place gives part to the sender of its leader, or has it wait on. p.mu is held.
-func (p *Producer) place(ctx context.Context, part *partition, err error, start time.Time, luck float64) {
+func (p *producer) place(ctx context.Context, part *partition, err error, start time.Time, luck float64) {
 	info := p.client.cluster.topic(part.topic.name)
 	switch {
 	case err != nil:
@@ -157,7 +157,7 @@ func (p *Producer) place(ctx context.Context, part *partition, err error, start 
 }
 
 // assign gives a troubled partition to the sender of node. p.mu is held.
-func (p *Producer) assign(ctx context.Context, part *partition, node int32) {
+func (p *producer) assign(ctx context.Context, part *partition, node int32) {
 	s := p.senderFor(ctx, node, part)
 	if part.sender != s {
 		part.sender, part.silent = s, time.Time{}
@@ -171,7 +171,7 @@ func (p *Producer) assign(ctx context.Context, part *partition, node int32) {
 }
 
 // consider lets a held topic go on, or has it wait. p.mu is held.
-func (p *Producer) consider(ctx context.Context, t *topic, err error, start time.Time, luck float64) {
+func (p *producer) consider(ctx context.Context, t *topic, err error, start time.Time, luck float64) {
 	info := p.client.cluster.topic(t.name)
 	switch {
 	case err != nil:
@@ -213,7 +213,7 @@ func (p *Producer) consider(ctx context.Context, t *topic, err error, start time
 
 // update has t follow what the cluster says of it: where leaders are, and how many
 // partitions there are. p.mu is held.
-func (p *Producer) update(ctx context.Context, t *topic) {
+func (p *producer) update(ctx context.Context, t *topic) {
 	info := p.client.cluster.topic(t.name)
 	if info.err != sarama.ErrNoError {
 		return
@@ -238,7 +238,7 @@ func (p *Producer) update(ctx context.Context, t *topic) {
 }
 
 // distribute gives held records to their partitions. p.mu is held.
-func (p *Producer) distribute(t *topic) {
+func (p *producer) distribute(t *topic) {
 	held := t.held
 	t.held = frames{}
 	for _, chunk := range held.chunks {

@@ -14,6 +14,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
@@ -33,7 +34,7 @@ func logOf(records []*kgo.Record) (keyed map[int32][]written, keyless []written)
 	for _, r := range records {
 		w := written{r.Partition, r.Key, r.Value, r.Headers, r.Timestamp.UnixMilli()}
 		if r.Key == nil && !bytes.HasPrefix(r.Value, []byte("explicit")) {
-			w.Partition = AnyPartition
+			w.Partition = sink.AnyPartition
 			keyless = append(keyless, w)
 			continue
 		}
@@ -65,7 +66,7 @@ func TestSameAsAsyncProducer(t *testing.T) {
 				t.Helper()
 				ours, theirs := k.Topic(t, 7, nil), k.Topic(t, 7, nil)
 				rng := rand.New(rand.NewPCG(7, 8))
-				var records []Record
+				var records []sink.Record
 				for i := range 3000 {
 					rec := randomRecord(rng, uint64(i+1))
 					if rec.Key == nil {
@@ -101,7 +102,7 @@ func TestSameAsAsyncProducer(t *testing.T) {
 	}
 }
 
-func sendAsync(t *testing.T, addrs []string, cfg *sarama.Config, topic string, records []Record) {
+func sendAsync(t *testing.T, addrs []string, cfg *sarama.Config, topic string, records []sink.Record) {
 	t.Helper()
 	cfg.Producer.Return.Successes = false
 	p, err := sarama.NewAsyncProducer(addrs, cfg)
@@ -134,7 +135,7 @@ func explicitOr(next sarama.PartitionerConstructor) sarama.PartitionerConstructo
 type explicit struct{ sarama.Partitioner }
 
 func (e explicit) Partition(m *sarama.ProducerMessage, n int32) (int32, error) {
-	if m.Partition != AnyPartition {
+	if m.Partition != sink.AnyPartition {
 		return m.Partition, nil
 	}
 	return e.Partitioner.Partition(m, n)

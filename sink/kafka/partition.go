@@ -6,18 +6,18 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// A partState says who a partition waits for. It changes under Producer.mu only.
+// A partState says who a partition waits for. It changes under producer.mu only.
 type partState uint8
 
 const (
 	idle     partState = iota // has nothing to send
 	ready                     // has, and is on its sender's list
 	inFlight                  // its first batch is in an unanswered request
-	troubled                  // waits for its time to be placed again; Producer.trouble holds it
+	troubled                  // waits for its time to be placed again; producer.trouble holds it
 )
 
 // A partition is one partition of a topic as a producer sees it. Without records it holds no
-// memory but itself. All fields belong to Producer.mu.
+// memory but itself. All fields belong to producer.mu.
 type partition struct {
 	topic  *topic
 	id     int32
@@ -88,7 +88,7 @@ func nextSequence(seq int32, n int) int32 {
 	return int32((int64(seq) + int64(n)) & 0x7fffffff)
 }
 
-// A topic is one topic as a producer sees it. All fields belong to Producer.mu.
+// A topic is one topic as a producer sees it. All fields belong to producer.mu.
 type topic struct {
 	name     string
 	counters *topicCounters

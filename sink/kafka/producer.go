@@ -7,11 +7,13 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 const (
 	// An idle sender is woken when this much has gathered since its last request, or at
-	// Kick. There is no linger timer: a request that is out is what others gather behind.
+	// Flush. There is no linger timer: a request that is out is what others gather behind.
 	flushBytes   = 64 << 10
 	flushRecords = 256
 )
@@ -19,10 +21,10 @@ const (
 // errEnded is what Send returns after Run has returned without an error of its own.
 var errEnded = errors.New("producer has ended")
 
-// A Producer is one session's stream of records into the cluster. Its Send, Kick and
-// CloseSend belong to one goroutine and Run to another; it is used once.
-type Producer struct {
-	client *Client
+// A producer is the [sink.Writer] of a cluster.
+type producer struct {
+	client *client
+	cfg    sink.WriterConfig
 	log    *slog.Logger
 	attend chan struct{} // cap 1: Run's goroutine has something to do
 	eased  chan struct{} // cap 1: something in trouble may have come right
@@ -51,16 +53,12 @@ type Producer struct {
 	idTrouble  trouble
 	idRequired bool // epochs do not do: it has to be another producer id
 
-	substitute Substitute   // nil: there is never one
-	guard      func() error // nil: what may be sent may always be
-	delivered  func(d Delivery) string
-
 	// failure ends the producer. If halted, nothing more is sent; else what was sent
 	// before the record at fault still is.
 	failure  error
 	halted   bool
-	cut      uint64         // the sequence at fault; what comes after it is dropped
-	rejected []*RecordError // to be reported once mu is free
+	cut      uint64              // the sequence at fault; what comes after it is dropped
+	rejected []*sink.RecordError // to be reported once mu is free
 
 	holding map[*topic]struct{}     // topics with hold
 	trouble map[*partition]struct{} // partitions with attempts
@@ -78,9 +76,10 @@ type senderKey struct {
 	index int
 }
 
-func newProducer(c *Client) *Producer {
-	return &Producer{
+func newProducer(c *client, cfg sink.WriterConfig) *producer {
+	return &producer{
 		client:   c,
+		cfg:      cfg,
 		log:      c.log,
 		attend:   make(chan struct{}, 1),
 		eased:    make(chan struct{}, 1),
@@ -95,37 +94,8 @@ func newProducer(c *Client) *Producer {
 	}
 }
 
-// SetSubstitute has s asked for a record in place of each that Kafka does not take. It is
-// called before Send and Run.
-func (p *Producer) SetSubstitute(s Substitute) { p.substitute = s }
-
-// SetGuard has guard asked before each request. Its first error ends the Producer as an answer
-// of [ErrFatal] does: nothing more is sent, answers that are outstanding are awaited, and Run
-// returns it. It is set before Send and Run, is called under the Producer's lock, and must not
-// block, nor call the Producer.
-func (p *Producer) SetGuard(guard func() error) { p.guard = guard }
-
-// A Delivery is records that a broker has appended to a partition, as it says.
-type Delivery struct {
-	Topic     string
-	Partition int32
-	Offset    int64    // of the first; the others follow it. Negative where the answer does not say it
-	Broker    string   // host:port
-	Seqs      []uint64 // valid during the call
-}
-
-// SetDelivered has delivered told of each batch that a broker has acknowledged, before Run's done
-// is. What it returns, if it is not empty, is an example for Config.Answered. It is set before Send
-// and Run; it is called by goroutines that must not wait, several at a time.
-func (p *Producer) SetDelivered(delivered func(d Delivery) (example string)) { p.delivered = delivered }
-
-// Send hands r over and returns when its bytes have been copied; r may be changed and used
-// again then. It blocks while the window is full, until ctx ends.
-//
-// A nil error says nothing about delivery: the outcome goes to Run's done. Records of one
-// partition reach its log in the order of Send. Once a record has failed, Send takes no more
-// and returns that failure.
-func (p *Producer) Send(ctx context.Context, r *Record) error {
+// Send implements [sink.Writer]. It copies r into the open batch of its partition.
+func (p *producer) Send(ctx context.Context, r *sink.Record) error {
 	s := shapeOf(r)
 	p.mu.Lock()
 	for {
@@ -152,7 +122,7 @@ func (p *Producer) Send(ctx context.Context, r *Record) error {
 }
 
 // over returns why nothing more is accepted, or nil. p.mu is held.
-func (p *Producer) over() error {
+func (p *producer) over() error {
 	if p.failure != nil {
 		return p.failure
 	}
@@ -166,13 +136,13 @@ func (p *Producer) over() error {
 
 // admits reports whether one more record of this shape fits the window. An empty window
 // takes any record. p.mu is held.
-func (p *Producer) admits(s *shape) bool {
+func (p *producer) admits(s *shape) bool {
 	return p.records == 0 ||
 		p.records < p.client.cfg.WindowRecords && p.memory+s.frame() <= p.client.cfg.WindowBytes
 }
 
 // accept puts r where it has to wait. p.mu is held.
-func (p *Producer) accept(r *Record, s *shape) {
+func (p *producer) accept(r *sink.Record, s *shape) {
 	ms := millis(r.Timestamp)
 	t := p.topics[r.Topic]
 	if t == nil {
@@ -195,7 +165,7 @@ func (p *Producer) accept(r *Record, s *shape) {
 }
 
 // introduce begins with a topic; Run's goroutine looks up its partitions. p.mu is held.
-func (p *Producer) introduce(name string) *topic {
+func (p *producer) introduce(name string) *topic {
 	t := &topic{name: name, number: len(p.topics), counters: p.client.counters.topic(name)}
 	p.topics[name] = t
 	p.holdFor(t)
@@ -203,7 +173,7 @@ func (p *Producer) introduce(name string) *topic {
 }
 
 // holdFor diverts t's records until Run's goroutine has seen to it. p.mu is held.
-func (p *Producer) holdFor(t *topic) {
+func (p *producer) holdFor(t *topic) {
 	t.hold = true
 	p.holding[t] = struct{}{}
 	signal(p.attend)
@@ -213,18 +183,18 @@ func (p *Producer) holdFor(t *topic) {
 // the limit may still be small enough, and so it may if the limit is a guess: then the broker
 // decides.
 func (t *topic) fits(s *shape, partition int32, compressed bool) bool {
-	if len(t.parts) == 0 || partition != AnyPartition && (partition < 0 || int(partition) >= len(t.parts)) {
+	if len(t.parts) == 0 || partition != sink.AnyPartition && (partition < 0 || int(partition) >= len(t.parts)) {
 		return false
 	}
 	return compressed || t.guessed || batchOverhead+s.wire(0, 0) <= t.limit
 }
 
-func (p *Producer) compresses() bool { return p.client.codec != 0 }
+func (p *producer) compresses() bool { return p.client.codec != 0 }
 
 // choose returns the partition of a record. Records without a key go where a batch is open,
 // or else to the next partition that is not in trouble. p.mu is held.
-func (p *Producer) choose(t *topic, key []byte, partition int32, s *shape, ms int64) *partition {
-	if partition != AnyPartition {
+func (p *producer) choose(t *topic, key []byte, partition int32, s *shape, ms int64) *partition {
+	if partition != sink.AnyPartition {
 		return t.parts[partition]
 	}
 	n := int32(len(t.parts))
@@ -245,7 +215,7 @@ func (p *Producer) choose(t *topic, key []byte, partition int32, s *shape, ms in
 
 // enqueue makes room for a record at the end of part's queue and returns the memory for its
 // frame. p.mu is held.
-func (p *Producer) enqueue(part *partition, s *shape, ms int64) []byte {
+func (p *producer) enqueue(part *partition, s *shape, ms int64) []byte {
 	b := part.open(s, ms)
 	if b == nil {
 		b = p.newBatch()
@@ -265,7 +235,7 @@ func (p *Producer) enqueue(part *partition, s *shape, ms int64) []byte {
 }
 
 // makeReady puts part on the list of its sender, or has it placed first. p.mu is held.
-func (p *Producer) makeReady(part *partition) {
+func (p *producer) makeReady(part *partition) {
 	if part.sender == nil {
 		part.due = time.Time{}
 		p.setTroubled(part)
@@ -276,26 +246,26 @@ func (p *Producer) makeReady(part *partition) {
 }
 
 // setTroubled hands part over to Run's goroutine. p.mu is held.
-func (p *Producer) setTroubled(part *partition) {
+func (p *producer) setTroubled(part *partition) {
 	part.state = troubled
 	p.trouble[part] = struct{}{}
 	signal(p.attend)
 }
 
-// Kick has what is buffered sent: the source has nothing more to give at the moment.
-func (p *Producer) Kick() {
+// Flush implements [sink.Writer].
+func (p *producer) Flush() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.flush()
 }
 
-// guarded returns what the guard says, after ending the Producer with it if there is no leave
+// guarded returns what the guard says, after ending the producer with it if there is no leave
 // to send. p.mu is held.
-func (p *Producer) guarded() error {
-	if p.guard == nil {
+func (p *producer) guarded() error {
+	if p.cfg.Fence == nil {
 		return nil
 	}
-	err := p.guard()
+	err := p.cfg.Fence()
 	if err != nil {
 		p.halt(err)
 	}
@@ -303,14 +273,14 @@ func (p *Producer) guarded() error {
 }
 
 // leave is guarded for who does not hold p.mu: while a request is being written.
-func (p *Producer) leave() error {
+func (p *producer) leave() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.guarded()
 }
 
 // flush wakes every sender that has something to send and nothing on the wire. p.mu is held.
-func (p *Producer) flush() {
+func (p *producer) flush() {
 	for _, s := range p.senders {
 		if !s.busy && !s.list.empty() {
 			signal(s.wake)
@@ -318,9 +288,8 @@ func (p *Producer) flush() {
 	}
 }
 
-// CloseSend ends the sending: Run returns when everything sent has an outcome. Send must not
-// be called any more.
-func (p *Producer) CloseSend() {
+// CloseSend implements [sink.Writer].
+func (p *producer) CloseSend() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
@@ -329,7 +298,7 @@ func (p *Producer) CloseSend() {
 }
 
 // finishIfDone ends Run when it has nothing left to wait for. p.mu is held.
-func (p *Producer) finishIfDone() {
+func (p *producer) finishIfDone() {
 	if p.finish == nil {
 		return
 	}

@@ -83,10 +83,3 @@ func (i *identities) request(ctx context.Context) error {
 	i.taken++
 	return nil
 }
-
-// count returns how many producer ids were taken from the cluster.
-func (i *identities) count() int {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.taken
-}

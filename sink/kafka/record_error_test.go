@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
@@ -48,7 +49,7 @@ func TestPoison(t *testing.T) {
 			var want [3][]string
 			for i := range n {
 				rec := on("t", int32(i%3), fmt.Sprint(i))
-				rec.Headers = []Header{{"id", fmt.Append(nil, "id-", i)}, {"other", nil}}
+				rec.Headers = []sink.Header{{Key: "id", Value: fmt.Append(nil, "id-", i)}, {Key: "other", Value: nil}}
 				if i == bad {
 					rec.Value = []byte("poison")
 				} else if i < bad {
@@ -58,7 +59,7 @@ func TestPoison(t *testing.T) {
 			}
 			release()
 			e := wantRecordError(t, r, bad+1)
-			if diff := cmp.Diff([]Header{{"id", fmt.Append(nil, "id-", bad)}, {"other", nil}}, e.Headers); diff != "" {
+			if diff := cmp.Diff([]sink.Header{{Key: "id", Value: fmt.Append(nil, "id-", bad)}, {Key: "other", Value: nil}}, e.Headers); diff != "" {
 				t.Errorf("headers (-want +got):\n%s", diff)
 			}
 			if strings.Contains(e.Error(), "id-") || strings.Contains(e.Error(), "poison") {
@@ -91,9 +92,9 @@ func TestTwoPoisons(t *testing.T) {
 			kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.InvalidRecord, Count: -1})
 		r.send(on("t", 0, "early"))
 		r.send(on("t", 1, "late"))
-		r.producer.Kick()
+		r.producer.Flush()
 		err := r.end()
-		if e, ok := errors.AsType[*RecordError](err); !ok || e.Seq != 2 {
+		if e, ok := errors.AsType[*sink.RecordError](err); !ok || e.Seq != 2 {
 			l.Errorf("Run: %v, want the error of record 2", err)
 		}
 		if len(r.acked) != 1 || len(r.failures) == 0 {
@@ -136,11 +137,11 @@ func TestRecordErrorsAreUsed(t *testing.T) {
 			if i == 700 {
 				value = "poison"
 			}
-			if _, err := r.trySend(Record{Topic: "t", Partition: 0, Value: []byte(value)}); err != nil {
+			if _, err := r.trySend(sink.Record{Topic: "t", Partition: 0, Value: []byte(value)}); err != nil {
 				break // found before we have sent everything
 			}
 		}
-		r.producer.Kick()
+		r.producer.Flush()
 		e := wantRecordError(l, r, 702)
 		if len(r.acked) != 701 || !strings.Contains(e.Error(), "no key") {
 			l.Errorf("%d records acknowledged; error %v", len(r.acked), e)
@@ -183,7 +184,7 @@ func TestLimitIsExact(t *testing.T) {
 
 func testLimit(t *testing.T, k *kafkatest.Cluster, topic string, limit int) {
 	t.Helper()
-	rec := Record{Topic: topic, Partition: 0, Key: []byte("key"), Headers: []Header{{"id", []byte("7")}}}
+	rec := sink.Record{Topic: topic, Partition: 0, Key: []byte("key"), Headers: []sink.Header{{Key: "id", Value: []byte("7")}}}
 	rec.Value = make([]byte, limit-200)
 	for s := shapeOf(&rec); batchOverhead+s.wire(0, 0) < limit; s = shapeOf(&rec) {
 		rec.Value = append(rec.Value, 0)
@@ -195,11 +196,11 @@ func testLimit(t *testing.T, k *kafkatest.Cluster, topic string, limit int) {
 	r.send(on(topic, 0, "between"))
 	rec.Value = append(rec.Value, 0)
 	r.send(rec)
-	r.producer.Kick()
+	r.producer.Flush()
 	err := r.end()
-	e, ok := errors.AsType[*RecordError](err)
+	e, ok := errors.AsType[*sink.RecordError](err)
 	if !ok || e.Seq != 4 || e.Size != limit+1 || e.Limit != limit {
-		t.Fatalf("Run: %v, want a RecordError of size %d", err, limit+1)
+		t.Fatalf("Run: %v, want a sink.RecordError of size %d", err, limit+1)
 	}
 	if got := len(k.ReadAll(t, topic)); got != 3 {
 		t.Errorf("%d records in the log, want 3", got)
@@ -281,7 +282,7 @@ func TestNoSuchPartition(t *testing.T) {
 	r.waitAcked(2)
 	r.send(on("t", 3, "z"))
 	err := r.end()
-	if e, ok := errors.AsType[*RecordError](err); !ok || e.Seq != 3 || e.Partition != 3 || !strings.Contains(err.Error(), "3 partitions") {
+	if e, ok := errors.AsType[*sink.RecordError](err); !ok || e.Seq != 3 || e.Partition != 3 || !strings.Contains(err.Error(), "3 partitions") {
 		t.Errorf("Run: %v", err)
 	}
 }
@@ -295,7 +296,7 @@ func TestIllegalTopicName(t *testing.T) {
 	r.send(on("no such name!", 0, "y"))
 	r.send(on(topic, 0, "z"))
 	err := r.end()
-	if e, ok := errors.AsType[*RecordError](err); !ok || e.Seq != 2 {
+	if e, ok := errors.AsType[*sink.RecordError](err); !ok || e.Seq != 2 {
 		t.Errorf("Run: %v", err)
 	}
 	if got := values(k.ReadAll(t, topic), 0); !slices.Contains(got, "x") {
@@ -326,9 +327,9 @@ func TestLimitNotTold(t *testing.T) {
 	r.send(on(topic, 0, strings.Repeat("x", 2_000_000)))
 	r.waitAcked(1)
 	r.send(on(topic, 0, strings.Repeat("x", 4_000_000)))
-	r.producer.Kick()
+	r.producer.Flush()
 	err := r.end()
-	if e, ok := errors.AsType[*RecordError](err); !ok || e.Seq != 2 || !strings.Contains(err.Error(), "MESSAGE_TOO_LARGE") {
+	if e, ok := errors.AsType[*sink.RecordError](err); !ok || e.Seq != 2 || !strings.Contains(err.Error(), "MESSAGE_TOO_LARGE") {
 		t.Errorf("Run: %v", err)
 	}
 }
@@ -356,7 +357,7 @@ func TestRefusedBehindRefused(t *testing.T) {
 		r.send(on("t", 0, "bad too"))
 		r.send(on("t", 0, "behind it"))
 		r.producer.CloseSend()
-		if refused, ok := errors.AsType[*RecordError](r.end()); !ok || refused.Seq != 1 {
+		if refused, ok := errors.AsType[*sink.RecordError](r.end()); !ok || refused.Seq != 1 {
 			l.Errorf("Run returns %v", refused)
 		}
 	}, kfake.SeedTopics(2, "t"))

@@ -12,7 +12,7 @@ import (
 // loseIdentity stops all sending until there is a new identity: some broker does not know
 // where we stand, and sequences of different identities must not be on the wire together, or
 // a late answer would be about the wrong ones. p.mu is held.
-func (p *Producer) loseIdentity(part *partition, sh *shipment) {
+func (p *producer) loseIdentity(part *partition, sh *shipment) {
 	if sh.block != nil && sh.block.Err == sarama.ErrInvalidProducerEpoch {
 		p.idRequired = true
 	}
@@ -29,7 +29,7 @@ func (p *Producer) loseIdentity(part *partition, sh *shipment) {
 }
 
 // renew takes the next identity and opens the gate. Nothing is on the wire.
-func (p *Producer) renew(ctx context.Context) {
+func (p *producer) renew(ctx context.Context) {
 	start := time.Now()
 	p.mu.Lock()
 	// An epoch under which no batch was accepted gives no reason to trust the next one.
@@ -63,7 +63,7 @@ func (p *Producer) renew(ctx context.Context) {
 }
 
 // present returns the identity to send under.
-func (p *Producer) present() identity {
+func (p *producer) present() identity {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.identity

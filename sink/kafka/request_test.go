@@ -14,6 +14,8 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // kmsgEnvelope returns a produce request without topics as another client writes it, and the
@@ -35,7 +37,7 @@ func TestRequestIsReadBack(t *testing.T) {
 	for version := int16(minProduceVersion); version <= envelope().Version; version++ {
 		rng := rand.New(rand.NewPCG(uint64(version), 1))
 		p, _ := settled(t, Config{}, 3)
-		want := make(map[int32][]Record)
+		want := make(map[int32][]sink.Record)
 		for i := range 1000 {
 			rec := randomRecord(rng, uint64(i+1))
 			rec.Topic, rec.Partition = "t", rng.Int32N(3)
@@ -61,7 +63,7 @@ func TestRequestIsReadBack(t *testing.T) {
 		if req.Acks != -1 || req.TimeoutMillis != 15000 || len(req.Topics) != 1 || req.Topics[0].Topic != "t" {
 			t.Fatalf("version %d: %+v", version, req)
 		}
-		got := make(map[int32][]Record)
+		got := make(map[int32][]sink.Record)
 		for _, part := range req.Topics[0].Partitions {
 			got[part.Partition] = readBatch(t, part.Partition, part.Records)
 		}
@@ -77,7 +79,7 @@ func TestRequestIsReadBack(t *testing.T) {
 }
 
 // readBatch checks the header of an uncompressed batch and returns its records.
-func readBatch(t *testing.T, partition int32, raw []byte) []Record {
+func readBatch(t *testing.T, partition int32, raw []byte) []sink.Record {
 	t.Helper()
 	var b kmsg.RecordBatch
 	if err := b.ReadFrom(raw); err != nil {
@@ -90,7 +92,7 @@ func readBatch(t *testing.T, partition int32, raw []byte) []Record {
 		b.FirstSequence != noSequence || int(b.Length) != len(raw)-12 || b.LastOffsetDelta != b.NumRecords-1 {
 		t.Errorf("header: %+v", b)
 	}
-	var records []Record
+	var records []sink.Record
 	latest := int64(0)
 	for rest := b.Records; len(rest) > 0; {
 		var r kmsg.Record
@@ -102,9 +104,9 @@ func readBatch(t *testing.T, partition int32, raw []byte) []Record {
 		}
 		ms := b.FirstTimestamp + r.TimestampDelta64
 		latest = max(latest, ms)
-		rec := Record{Topic: "t", Partition: partition, Key: r.Key, Value: r.Value, Timestamp: time.UnixMilli(ms)}
+		rec := sink.Record{Topic: "t", Partition: partition, Key: r.Key, Value: r.Value, Timestamp: time.UnixMilli(ms)}
 		for _, h := range r.Headers {
-			rec.Headers = append(rec.Headers, Header{Key: h.Key, Value: h.Value})
+			rec.Headers = append(rec.Headers, sink.Header{Key: h.Key, Value: h.Value})
 		}
 		records = append(records, rec)
 		_, n := binary.Varint(rest)

@@ -16,7 +16,7 @@ import (
 // that the broker has not heard of the growth yet: the topic's id tells which (KIP-516).
 // Brokers before 2.8 give no id; there, what is for a partition that is gone waits for the
 // next session. p.mu is held.
-func (p *Producer) renumber(t *topic, info topicInfo) {
+func (p *producer) renumber(t *topic, info topicInfo) {
 	none := sarama.Uuid{}
 	from, to := len(t.parts), len(info.leaders)
 	if to == 0 {
@@ -61,7 +61,7 @@ func (t *topic) settled() bool {
 }
 
 // resize gives t, which is settled, its new number of partitions. p.mu is held.
-func (p *Producer) resize(t *topic) {
+func (p *producer) resize(t *topic) {
 	n := t.resizeTo
 	t.resizeTo = 0
 	if n > len(t.parts) {
@@ -77,7 +77,7 @@ func (p *Producer) resize(t *topic) {
 // recall takes what waits for partitions that are gone back to where it is held for t, in the
 // order of Send and before everything that came later. For a moment it is in memory twice.
 // p.mu is held.
-func (p *Producer) recall(t *topic, gone []*partition) {
+func (p *producer) recall(t *topic, gone []*partition) {
 	var stranded []frame
 	for _, part := range gone {
 		for _, b := range part.queue {

@@ -10,6 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // anew deletes topic t and creates it again.
@@ -40,7 +42,7 @@ func TestTopicCreatedAnewWithFewerPartitions(t *testing.T) {
 		for n := range rounds {
 			round(n)
 		}
-		r.producer.Kick()
+		r.producer.Flush()
 		time.Sleep(10 * time.Second)
 		l.anew(4)
 		stuck.Remove()
@@ -87,8 +89,8 @@ func TestPartitionIsGone(t *testing.T) {
 		l.anew(4)
 		r.send(on("t", 0, "before"))
 		gone := r.send(on("t", 5, "gone"))
-		r.producer.Kick()
-		e, ok := errors.AsType[*RecordError](r.end())
+		r.producer.Flush()
+		e, ok := errors.AsType[*sink.RecordError](r.end())
 		if !ok || e.Seq != gone || e.Partition != 5 || !strings.Contains(e.Error(), "has 4 partitions") {
 			l.Errorf("Run: %v", r.end())
 		}

@@ -7,13 +7,9 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
-)
 
-// TimestampHeader is the last header of a record that was given the present time because its
-// topic did not take its own: one that is older than message.timestamp.before.max.ms, as
-// after a long outage. Its value is what Record.Timestamp was, in UTC as RFC 3339 has it,
-// with milliseconds.
-const TimestampHeader = "outbox_timestamp"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
 
 // present is how old a timestamp may be and pass for the present one. A broker that does not
 // take it has another idea of the time than we have, and would take no other.
@@ -22,7 +18,7 @@ const present = time.Second
 // restamp gives those records of b the present time that the broker has refused for their
 // timestamps, and has b sent again. It reports whether there are any. b is the first batch
 // of part, and the broker has appended nothing of it. p.mu is held.
-func (p *Producer) restamp(part *partition, b *batch, sh *shipment) bool {
+func (p *producer) restamp(part *partition, b *batch, sh *shipment) bool {
 	if sh.block == nil || sh.block.Err != sarama.ErrInvalidTimestamp || p.failure != nil {
 		return false
 	}
@@ -34,7 +30,7 @@ func (p *Producer) restamp(part *partition, b *batch, sh *shipment) bool {
 		r, ms := f.record(), f.ms
 		if accused[stamped.records] && now.Sub(r.Timestamp).Abs() > present {
 			ms = millis(now)
-			r.keepTimestamp()
+			keepTimestamp(&r)
 			n++
 		}
 		s := shapeOf(&r)
@@ -74,15 +70,15 @@ func accused(n int, block *sarama.ProduceResponseBlock) []bool {
 }
 
 // keepTimestamp puts the timestamp into a header, unless an earlier one is in it.
-func (r *Record) keepTimestamp() {
-	if n := len(r.Headers); n > 0 && r.Headers[n-1].Key == TimestampHeader {
+func keepTimestamp(r *sink.Record) {
+	if n := len(r.Headers); n > 0 && r.Headers[n-1].Key == sink.TimestampHeader {
 		return
 	}
-	r.Headers = append(r.Headers, Header{Key: TimestampHeader, Value: r.Timestamp.UTC().AppendFormat(nil, "2006-01-02T15:04:05.000Z07:00")})
+	r.Headers = append(r.Headers, sink.Header{Key: sink.TimestampHeader, Value: r.Timestamp.UTC().AppendFormat(nil, "2006-01-02T15:04:05.000Z07:00")})
 }
 
 // admitRestamp logs once that t does not take the timestamps of its records. p.mu is held.
-func (p *Producer) admitRestamp(t *topic) {
+func (p *producer) admitRestamp(t *topic) {
 	if t.restamped {
 		return
 	}
@@ -90,6 +86,6 @@ func (p *Producer) admitRestamp(t *topic) {
 	name := t.name
 	p.note(func(ctx context.Context) {
 		p.log.WarnContext(ctx, "topic does not take timestamps of records, they get the present time",
-			slog.String("topic", name), slog.String("header", TimestampHeader))
+			slog.String("topic", name), slog.String("header", sink.TimestampHeader))
 	})
 }

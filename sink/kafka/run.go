@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // refreshEvery is how often metadata is looked at although nothing went wrong: to see that
@@ -18,16 +20,9 @@ const stallAfter = 30 * time.Second
 // errFinished is the cause with which Run's own work ends.
 var errFinished = errors.New("every record has an outcome")
 
-// Run sends what Send hands over until CloseSend has been called and every record has an
-// outcome (nil), until a record or answer ends the producer (that error, after what came
-// before has been delivered), or until ctx ends (context.Cause, in an UndeliveredError if
-// records are left over). Connections are closed and no goroutine is left when it returns.
-//
-// done reports outcomes: acknowledged sequences with a nil error, each exactly once; and,
-// once for each record that will not be taken, its sequence with a *RecordError. seqs is
-// valid during the call. done is called from one goroutine at a time, never after Run has
-// returned, and must not block: a connection waits for it.
-func (p *Producer) Run(ctx context.Context, done func(seqs []uint64, err error)) error {
+// Run implements [sink.Writer]. It starts one goroutine per connection, and one that asks silent
+// brokers why they do not answer.
+func (p *producer) Run(ctx context.Context, done func(seqs []uint64, err error)) error {
 	run, finish := context.WithCancelCause(ctx)
 	p.doneMu.Lock()
 	p.done = done
@@ -58,11 +53,11 @@ func (p *Producer) Run(ctx context.Context, done func(seqs []uint64, err error))
 }
 
 // conclude gives all memory back and returns what Run returns.
-func (p *Producer) conclude(ctx context.Context) error {
+func (p *producer) conclude(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer close(p.ended)
-	left := &UndeliveredError{Records: p.records, Cause: context.Cause(ctx)}
+	left := &sink.UndeliveredError{Records: p.records, Cause: context.Cause(ctx)}
 	for _, t := range p.topics {
 		for _, part := range t.parts {
 			for _, b := range part.queue {
@@ -91,7 +86,7 @@ func (p *Producer) conclude(ctx context.Context) error {
 }
 
 // report calls done. p.mu is not held.
-func (p *Producer) report(seqs []uint64, err error) {
+func (p *producer) report(seqs []uint64, err error) {
 	if len(seqs) == 0 {
 		return
 	}
@@ -103,7 +98,7 @@ func (p *Producer) report(seqs []uint64, err error) {
 // manage does everything that takes a request other than produce, one thing after the
 // other, so that no sender ever waits for metadata: it places partitions, looks up topics
 // and takes producer ids, and it logs.
-func (p *Producer) manage(ctx context.Context) {
+func (p *producer) manage(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	refreshed := time.Now()
@@ -147,7 +142,7 @@ func (j *jobs) empty() bool {
 }
 
 // jobs returns what is due now and when to look again.
-func (p *Producer) jobs(now time.Time) (jobs, time.Duration) {
+func (p *producer) jobs(now time.Time) (jobs, time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	wait := refreshEvery
@@ -178,13 +173,13 @@ func (p *Producer) jobs(now time.Time) (jobs, time.Duration) {
 
 // note has a line logged by Run's goroutine: writing a log may block, and the others must
 // not. p.mu is held.
-func (p *Producer) note(line func(context.Context)) {
+func (p *producer) note(line func(context.Context)) {
 	p.notes = append(p.notes, line)
 	signal(p.attend)
 }
 
 // watchTopics looks whether topics have grown.
-func (p *Producer) watchTopics(ctx context.Context) {
+func (p *producer) watchTopics(ctx context.Context) {
 	p.mu.Lock()
 	var names []string
 	for name, t := range p.topics {

@@ -85,7 +85,7 @@ func (s *SASL) secret(ctx context.Context) (string, error) {
 	}
 	secret, err := s.Secret(ctx)
 	if err == nil && secret == "" { // which sarama would take for a mistake of its own user
-		err = fmt.Errorf("%w: the password or token is empty", ErrAccess)
+		err = fmt.Errorf("%w: the password or token is empty", errAccess)
 	}
 	return secret, err
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
@@ -55,7 +56,7 @@ func TestTokens(t *testing.T) {
 	for name, token := range map[string]string{"expired": expired, "no token": password, "empty": ""} {
 		began := time.Now()
 		err := roundTrip(t, cfg(bearer(token)), topic, 5*time.Second)
-		if !errors.Is(err, ErrAccess) || time.Since(began) > 3*time.Second || strings.Contains(fmt.Sprint(err), expired) {
+		if !errors.Is(err, sink.ErrAccess) || time.Since(began) > 3*time.Second || strings.Contains(fmt.Sprint(err), expired) {
 			t.Errorf("%s: %v after %s", name, err, time.Since(began))
 		}
 	}
@@ -94,9 +95,9 @@ func TestSecretErrors(t *testing.T) {
 		secret func(ctx context.Context) (string, error)
 		is     error
 	}{
-		"refused":     {func(context.Context) (string, error) { return "", fmt.Errorf("%w: client is locked", ErrAccess) }, ErrAccess},
-		"unreachable": {func(context.Context) (string, error) { return "", os.ErrNotExist }, ErrUnreachable},
-		"silent":      {func(ctx context.Context) (string, error) { <-ctx.Done(); return "", context.Cause(ctx) }, ErrUnreachable},
+		"refused":     {func(context.Context) (string, error) { return "", fmt.Errorf("%w: client is locked", sink.ErrAccess) }, sink.ErrAccess},
+		"unreachable": {func(context.Context) (string, error) { return "", os.ErrNotExist }, sink.ErrUnreachable},
+		"silent":      {func(ctx context.Context) (string, error) { <-ctx.Done(); return "", context.Cause(ctx) }, sink.ErrUnreachable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
@@ -133,7 +134,7 @@ func TestSecretReplaced(t *testing.T) {
 		return nil, errors.New("dropped"), true
 	})
 	r.send(on("t", 0, "y"))
-	r.producer.Kick()
+	r.producer.Flush()
 	r.wait("the refusal", func() bool {
 		signal(r.changed)
 		return strings.Contains(r.journal.String(), "broker refuses the connection")

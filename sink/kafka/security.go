@@ -16,19 +16,19 @@ func (e *dialError) Error() string { return e.err.Error() }
 func (e *dialError) Unwrap() error { return e.err }
 
 // connectError says why the connection to addr could not be used, in our words, and wraps
-// ErrAccess if waiting will not help.
+// sink.ErrAccess if waiting will not help.
 func connectError(addr string, err error, heard reply, encrypted, login bool) error {
 	if _, ok := errors.AsType[*dialError](err); ok {
 		return fmt.Errorf("%s: %w", addr, err)
 	}
 	if reason := tlsReason(err); reason != "" {
-		return fmt.Errorf("%w: %s: %s: %w", ErrAccess, addr, reason, err)
+		return fmt.Errorf("%w: %s: %s: %w", errAccess, addr, reason, err)
 	}
 	if k, ok := codeIn(err); ok && classify(k) == refused {
-		return fmt.Errorf("%w: %s: %w", ErrAccess, addr, errorOf(k))
+		return fmt.Errorf("%w: %s: %w", errAccess, addr, errorOf(k))
 	}
 	if heard == repliedTLS && !encrypted {
-		return fmt.Errorf("%w: %s: the listener expects TLS: %w", ErrAccess, addr, err)
+		return fmt.Errorf("%w: %s: the listener expects TLS: %w", errAccess, addr, err)
 	}
 	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%s: %w", addr, named(err))
@@ -37,7 +37,7 @@ func connectError(addr string, err error, heard reply, encrypted, login bool) er
 	case login && heard == replied:
 		// Brokers before 1.0 and some proxies say no to a password by hanging up.
 		return fmt.Errorf("%w: %s: the broker closed the connection during the SASL login, which is how some say that the user name or password is wrong: %w",
-			ErrAccess, addr, err)
+			errAccess, addr, err)
 	case !encrypted && heard == silent:
 		return fmt.Errorf("%s: the broker closed the connection at the first request (does the listener expect TLS?): %w", addr, err)
 	case encrypted && heard == silent:

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/certtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
@@ -45,7 +46,7 @@ func roundTrip(t *testing.T, cfg Config, topic string, patience time.Duration) e
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	j := new(journal)
-	c, err := Open(ctx, cfg, j.logger())
+	c, err := open(ctx, cfg, j.logger(), cfg.dial())
 	if err != nil {
 		if strings.Contains(err.Error()+j.String(), password) {
 			t.Errorf("the password is in %q", err)
@@ -53,7 +54,7 @@ func roundTrip(t *testing.T, cfg Config, topic string, patience time.Duration) e
 		return err
 	}
 	defer c.Close()
-	r := startRig(t, c, j)
+	r := startRig(t, c, j, sink.WriterConfig{})
 	r.send(on(topic, 0, "x"))
 	r.mustDrain()
 	return nil
@@ -73,13 +74,13 @@ func TestSASL(t *testing.T) {
 			} {
 				cfg.SASL = sasl
 				began := time.Now()
-				if err := roundTrip(t, cfg, "t", time.Second); !errors.Is(err, ErrAccess) || time.Since(began) > time.Second {
+				if err := roundTrip(t, cfg, "t", time.Second); !errors.Is(err, sink.ErrAccess) || time.Since(began) > time.Second {
 					t.Errorf("%s: %v after %s", name, err, time.Since(began))
 				}
 			}
 			cfg.SASL = nil
 			err := roundTrip(t, cfg, "t", time.Second)
-			if !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "SASL login?") {
+			if !errors.Is(err, sink.ErrUnreachable) || !strings.Contains(err.Error(), "SASL login?") {
 				t.Errorf("no login: %v", err)
 			}
 		})
@@ -101,13 +102,13 @@ func TestTLS(t *testing.T) {
 		{"verified", serving(good), &tls.Config{RootCAs: trusted}, nil, ""},
 		{"not verified", serving(expired), &tls.Config{InsecureSkipVerify: true}, nil, ""},
 		{"verified by another name", serving(elsewhere), &tls.Config{RootCAs: elsewhereTrusted, ServerName: "kafka.example"}, nil, ""},
-		{"unknown authority", serving(good), &tls.Config{RootCAs: others}, ErrAccess, "trusted authority"},
-		{"another name", serving(elsewhere), &tls.Config{RootCAs: elsewhereTrusted}, ErrAccess, "another name"},
-		{"expired", serving(expired), &tls.Config{RootCAs: expiredTrusted}, ErrAccess, "not valid"},
-		{"client certificate wanted", &tls.Config{Certificates: []tls.Certificate{good}, ClientAuth: tls.RequireAnyClientCert}, &tls.Config{RootCAs: trusted}, ErrAccess, "client certificate"},
+		{"unknown authority", serving(good), &tls.Config{RootCAs: others}, sink.ErrAccess, "trusted authority"},
+		{"another name", serving(elsewhere), &tls.Config{RootCAs: elsewhereTrusted}, sink.ErrAccess, "another name"},
+		{"expired", serving(expired), &tls.Config{RootCAs: expiredTrusted}, sink.ErrAccess, "not valid"},
+		{"client certificate wanted", &tls.Config{Certificates: []tls.Certificate{good}, ClientAuth: tls.RequireAnyClientCert}, &tls.Config{RootCAs: trusted}, sink.ErrAccess, "client certificate"},
 		{"client certificate given", &tls.Config{Certificates: []tls.Certificate{good}, ClientAuth: tls.RequireAnyClientCert}, &tls.Config{RootCAs: trusted, Certificates: []tls.Certificate{good}}, nil, ""},
-		{"older than TLS 1.2", &tls.Config{Certificates: []tls.Certificate{good}, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, &tls.Config{RootCAs: trusted}, ErrAccess, "protocol version"},
-		{"plaintext to TLS", serving(good), nil, ErrUnreachable, "expect TLS"},
+		{"older than TLS 1.2", &tls.Config{Certificates: []tls.Certificate{good}, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, &tls.Config{RootCAs: trusted}, sink.ErrAccess, "protocol version"},
+		{"plaintext to TLS", serving(good), nil, sink.ErrUnreachable, "expect TLS"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.TLS(tc.server), kfake.SeedTopics(1, "t"))
@@ -116,7 +117,7 @@ func TestTLS(t *testing.T) {
 	}
 	t.Run("TLS to plaintext", func(t *testing.T) {
 		k := kafkatest.Fake(t, kfake.NumBrokers(1))
-		testTLS(t, Config{Brokers: k.Addrs, TLS: always(&tls.Config{RootCAs: trusted})}, ErrUnreachable, "plaintext listener?")
+		testTLS(t, Config{Brokers: k.Addrs, TLS: always(&tls.Config{RootCAs: trusted})}, sink.ErrUnreachable, "plaintext listener?")
 	})
 }
 
@@ -129,7 +130,7 @@ func testTLS(t *testing.T, cfg Config, is error, says string) {
 	if !errors.Is(err, is) || err != nil && !strings.Contains(err.Error(), says) {
 		t.Errorf("Open: %v, want %v and %q", err, is, says)
 	}
-	if errors.Is(is, ErrAccess) && time.Since(began) > time.Second {
+	if errors.Is(is, sink.ErrAccess) && time.Since(began) > time.Second {
 		t.Errorf("it took %s", time.Since(began))
 	}
 }
@@ -138,7 +139,7 @@ func testTLS(t *testing.T, cfg Config, is error, says string) {
 func TestClusterAuthorization(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.EnableSASL(), kfake.EnableACLs(), kfake.User("PLAIN", "reader", password))
 	err := roundTrip(t, Config{Brokers: k.Addrs, SASL: as("PLAIN", "reader", password)}, "t", time.Second)
-	if !errors.Is(err, ErrAccess) || !strings.Contains(err.Error(), "IdempotentWrite") {
+	if !errors.Is(err, sink.ErrAccess) || !strings.Contains(err.Error(), "IdempotentWrite") {
 		t.Errorf("Open: %v", err)
 	}
 }
@@ -153,16 +154,16 @@ func TestTopicAuthorization(t *testing.T) {
 		kfake.User("PLAIN", "writer", password, write("allowed")))
 	j := new(journal)
 	c := openClient(t, Config{Brokers: k.Addrs, SASL: as("PLAIN", "writer", password)}, j.logger())
-	if err := c.CheckTopics(testContext(t), "forbidden"); !errors.Is(err, ErrAccess) {
-		t.Errorf("CheckTopics: %v", err)
+	if err := c.CheckDestinations(testContext(t), "forbidden"); !errors.Is(err, sink.ErrAccess) {
+		t.Errorf("CheckDestinations: %v", err)
 	}
-	r := startRig(t, c, j)
+	r := startRig(t, c, j, sink.WriterConfig{})
 	r.send(on("forbidden", 0, "x"))
 	r.send(on("allowed", 0, "x"))
 	r.waitAcked(1)
 	r.wait("the log line", func() bool { signal(r.changed); return strings.Contains(j.String(), "TOPIC_AUTHORIZATION_FAILED") })
 	r.cancel(errors.New("enough"))
-	if e, ok := errors.AsType[*UndeliveredError](r.end()); !ok || e.Records != 1 {
+	if e, ok := errors.AsType[*sink.UndeliveredError](r.end()); !ok || e.Records != 1 {
 		t.Errorf("Run: %v", r.end())
 	}
 }
@@ -179,7 +180,7 @@ func TestPasswordRotated(t *testing.T) {
 			return nil, errors.New("dropped"), true
 		})
 		r.send(on("t", 0, "y"))
-		r.producer.Kick()
+		r.producer.Flush()
 		time.Sleep(time.Minute)
 		if s := r.journal.String(); strings.Count(s, "broker refuses the connection") != 1 || strings.Count(s, "sink stalled") != 1 || strings.Contains(s, password) {
 			l.Errorf("log: %s", s)
@@ -195,8 +196,8 @@ func TestUnreachable(t *testing.T) {
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 500*time.Millisecond, errors.New("startup timeout"))
 	defer cancel()
 	j := new(journal)
-	_, err := Open(ctx, Config{Brokers: addrs}, j.logger())
-	if !errors.Is(err, ErrUnreachable) {
+	_, err := Config{Brokers: addrs}.Open(ctx, j.logger())
+	if !errors.Is(err, sink.ErrUnreachable) {
 		t.Fatalf("Open: %v", err)
 	}
 	for _, part := range append(addrs, "refused", "startup timeout") {
@@ -256,7 +257,7 @@ func TestValidate(t *testing.T) {
 		if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), field) || strings.Contains(err.Error(), password) {
 			t.Errorf("%s: %v", field, err)
 		}
-		if _, err := Open(t.Context(), cfg, new(journal).logger()); err == nil {
+		if _, err := cfg.Open(t.Context(), new(journal).logger()); err == nil {
 			t.Errorf("%s: Open takes it", field)
 		}
 	}

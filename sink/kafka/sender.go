@@ -12,12 +12,12 @@ import (
 // it. At most one request is unanswered. The answer arrives on the reader goroutine of the
 // connection, which runs answer and nothing else.
 type sender struct {
-	producer *Producer
+	producer *producer
 	node     int32
 	wake     chan struct{} // cap 1
 	stopped  chan struct{} // closed when run has returned
 
-	// These belong to Producer.mu.
+	// These belong to producer.mu.
 	addr    string
 	list    list // partitions in state ready, among others
 	busy    bool // a request is unanswered
@@ -52,7 +52,7 @@ type shipment struct {
 }
 
 // senderFor returns the sender for a partition whose leader is node. p.mu is held.
-func (p *Producer) senderFor(ctx context.Context, node int32, part *partition) *sender {
+func (p *producer) senderFor(ctx context.Context, node int32, part *partition) *sender {
 	key := senderKey{node, (part.topic.number + int(part.id)) % p.client.cfg.ConnectionsPerBroker}
 	s := p.senders[key]
 	if s == nil {
@@ -72,7 +72,7 @@ func (p *Producer) senderFor(ctx context.Context, node int32, part *partition) *
 	return s
 }
 
-// gathered counts what has been added for s, and wakes it if that is enough. Producer.mu is
+// gathered counts what has been added for s, and wakes it if that is enough. producer.mu is
 // held.
 func (s *sender) gathered(bytes int) {
 	s.bytes += bytes

@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
@@ -30,7 +31,7 @@ func TestSessions(t *testing.T) {
 		c := openClient(t, Config{Brokers: k.Addrs}, j.logger())
 		var want []string
 		for session := range 5 {
-			r := startRig(t, c, j)
+			r := startRig(t, c, j, sink.WriterConfig{})
 			for i := range 300 {
 				value := fmt.Sprint(session, "/", i)
 				r.send(on(topic, int32(i%3), value))
@@ -45,7 +46,7 @@ func TestSessions(t *testing.T) {
 		}
 		s := c.Stat()
 		// On a real broker a new topic may have no leader yet.
-		if s.ProducerIDs != 1 || strings.HasSuffix(t.Name(), "/kfake") && s.Retries != 0 || s.Topics[topic].Records != 1500 || s.InFlightRecords != 0 {
+		if producerIDs(c) != 1 || strings.HasSuffix(t.Name(), "/kfake") && s.Retries != 0 || s.Topics[topic].Records != 1500 || s.InFlightRecords != 0 {
 			t.Errorf("Stat: %+v", s)
 		}
 	})
@@ -97,25 +98,25 @@ func TestStragglerIsFenced(t *testing.T) {
 		if err != nil {
 			l.Fatal(err)
 		}
-		r := startRig(l, c, j)
+		r := startRig(l, c, j, sink.WriterConfig{})
 		r.send(on("t", 0, "old 0"))
 		r.waitAcked(1)
 		held.Store(true)
 		r.send(on("t", 0, "old 1"))
-		r.producer.Kick()
+		r.producer.Flush()
 		synctest.Wait()
 		r.cancel(errors.New("session lost"))
-		if e, ok := errors.AsType[*UndeliveredError](r.end()); !ok || e.Sent != 1 || len(late) != 1 {
+		if e, ok := errors.AsType[*sink.UndeliveredError](r.end()); !ok || e.Sent != 1 || len(late) != 1 {
 			l.Fatalf("Run: %v; %d late requests", r.end(), len(late))
 		}
 		held.Store(false)
-		r = startRig(l, c, j)
+		r = startRig(l, c, j, sink.WriterConfig{})
 		r.send(on("t", 0, "old 1"))
 		r.send(on("t", 0, "new"))
 		r.mustDrain()
 		late[0]()
 		synctest.Wait()
-		r = startRig(l, c, j)
+		r = startRig(l, c, j, sink.WriterConfig{})
 		r.send(on("t", 0, "end"))
 		r.mustDrain()
 		_ = c.Close()
@@ -136,11 +137,11 @@ func TestEpochsRunOut(t *testing.T) {
 		c := l.client(Config{}, j.logger())
 		c.identities.last.epoch = math.MaxInt16 - 1
 		for range 4 {
-			r := startRig(l, c, j)
+			r := startRig(l, c, j, sink.WriterConfig{})
 			r.send(on("t", 0, "x"))
 			r.mustDrain()
 		}
-		if n := c.Stat().ProducerIDs; n != 2 {
+		if n := producerIDs(c); n != 2 {
 			l.Errorf("%d producer ids taken", n)
 		}
 	}, kfake.SeedTopics(1, "t"))
@@ -172,8 +173,9 @@ func TestIdentityIsLost(t *testing.T) {
 				}
 				r.mustDrain()
 				s := r.client.Stat()
-				if tc.ids != 0 && s.ProducerIDs != tc.ids || s.Renewals != int64(tc.hits) {
-					l.Errorf("%d producer ids, %d renewals; want %d, %d", s.ProducerIDs, s.Renewals, tc.ids, tc.hits)
+				ids := producerIDs(r.client)
+				if tc.ids != 0 && ids != tc.ids || s.DuplicatesPossible != int64(tc.hits) {
+					l.Errorf("%d producer ids, %d renewals; want %d, %d", ids, s.DuplicatesPossible, tc.ids, tc.hits)
 				}
 				next := make([]int, 3)
 				for _, rec := range l.read("t", 3003) {
@@ -197,7 +199,7 @@ func TestProducerIDRefusedWhileRunning(t *testing.T) {
 		refusal := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.ClusterAuthorizationFailed, Count: -1})
 		l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.InvalidProducerEpoch})
 		r.send(on("t", 0, "y"))
-		r.producer.Kick()
+		r.producer.Flush()
 		time.Sleep(time.Minute)
 		if s := r.client.Stat(); s.StalledSince.IsZero() || s.InFlightRecords != 1 {
 			l.Errorf("Stat: %+v", s)
@@ -233,8 +235,8 @@ func TestSequencesWrapOnTheWire(t *testing.T) {
 		r.waitAcked(2 * (i + 1))
 	}
 	r.mustDrain()
-	if s := r.client.Stat(); s.Retries != 0 || s.Renewals != 0 {
-		t.Errorf("%d retries, %d renewals", s.Retries, s.Renewals)
+	if s := r.client.Stat(); s.Retries != 0 || s.DuplicatesPossible != 0 {
+		t.Errorf("%d retries, %d renewals", s.Retries, s.DuplicatesPossible)
 	}
 	if got := values(k.ReadAll(t, topic), 0); len(got) != 20 || got[19] != "19" {
 		t.Errorf("log holds %q", got)
@@ -311,7 +313,7 @@ func TestIdentityWaitsForAnswers(t *testing.T) {
 		l.fake.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) { return nil, nil, true })
 		began := time.Now()
 		r.send(on("t", 0, "never answered"))
-		r.producer.Kick()
+		r.producer.Flush()
 		synctest.Wait()
 		l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{1}, Err: kerr.OutOfOrderSequenceNumber})
 		r.send(on("t", 1, "forgotten"))

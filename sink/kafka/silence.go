@@ -28,7 +28,7 @@ const (
 
 // A silence is a broker that owes an answer: it has a request, or is to take a connection,
 // or has had the one or the other and there is somebody waiting for it to do better the next
-// time. Its fields belong to Producer.mu.
+// time. Its fields belong to producer.mu.
 type silence struct {
 	node   int32
 	since  time.Time // zero: it is over, and remembered for repeatAfter
@@ -43,7 +43,7 @@ func (s *silence) over() bool { return s.since.IsZero() }
 
 // watch asks silent brokers why, and logs what it finds and what has stalled, until ctx
 // ends. It has a goroutine to itself because the others wait for those brokers.
-func (p *Producer) watch(ctx context.Context) {
+func (p *producer) watch(ctx context.Context) {
 	timer := time.NewTimer(silenceAfter)
 	defer timer.Stop()
 	for {
@@ -68,7 +68,7 @@ func (p *Producer) watch(ctx context.Context) {
 }
 
 // look logs what has stalled or is over, and returns what to ask now and when to look again.
-func (p *Producer) look(ctx context.Context) (questions []question, wait time.Duration) {
+func (p *producer) look(ctx context.Context) (questions []question, wait time.Duration) {
 	var lines []func(context.Context)
 	say := func(line func(context.Context)) { lines = append(lines, line) }
 	p.mu.Lock()
@@ -84,7 +84,7 @@ func (p *Producer) look(ctx context.Context) (questions []question, wait time.Du
 
 // owing returns since when each node that something waits for has owed an answer. p.mu is
 // held.
-func (p *Producer) owing() map[int32]time.Time {
+func (p *producer) owing() map[int32]time.Time {
 	owing := make(map[int32]time.Time)
 	note := func(s *sender, since time.Time) {
 		if since.IsZero() {
@@ -108,7 +108,7 @@ func (p *Producer) owing() map[int32]time.Time {
 // watchSilences notes which brokers have fallen silent and which are so no longer. It
 // returns what to ask now, and when the next can become due: a request that is sent later
 // is not due earlier. p.mu is held.
-func (p *Producer) watchSilences(now time.Time, say func(func(context.Context))) (questions []question, wait time.Duration) {
+func (p *producer) watchSilences(now time.Time, say func(func(context.Context))) (questions []question, wait time.Duration) {
 	wait = silenceAfter
 	owing := p.owing()
 	maps.DeleteFunc(owing, func(_ int32, since time.Time) bool {
@@ -150,7 +150,7 @@ func (p *Producer) watchSilences(now time.Time, say func(func(context.Context)))
 }
 
 // relief returns the line that a silence is over. p.mu is held.
-func (p *Producer) relief(s *silence, now time.Time) func(context.Context) {
+func (p *producer) relief(s *silence, now time.Time) func(context.Context) {
 	answered := false
 	for _, sd := range p.senders {
 		answered = answered || sd.node == s.node && sd.answered.After(s.since)
@@ -168,7 +168,7 @@ func (p *Producer) relief(s *silence, now time.Time) func(context.Context) {
 
 // question returns what there is to ask about a silent node, given all that are silent. p.mu
 // is held.
-func (p *Producer) question(node int32, now time.Time, silent map[int32]time.Time) question {
+func (p *producer) question(node int32, now time.Time, silent map[int32]time.Time) question {
 	q := question{node: node, addr: p.client.cluster.address(node)}
 	for _, name := range slices.Sorted(maps.Keys(p.topics)) {
 		for _, part := range p.topics[name].parts {
@@ -193,7 +193,7 @@ func (p *Producer) question(node int32, now time.Time, silent map[int32]time.Tim
 }
 
 // inquire asks q and logs the finding if it is news.
-func (p *Producer) inquire(ctx context.Context, q question) {
+func (p *producer) inquire(ctx context.Context, q question) {
 	found := p.client.diagnose(ctx, q)
 	if ctx.Err() != nil {
 		return
@@ -219,7 +219,7 @@ func (p *Producer) inquire(ctx context.Context, q question) {
 }
 
 // whySilent returns why nothing comes of waiting for node. p.mu is held.
-func (p *Producer) whySilent(node int32) string {
+func (p *producer) whySilent(node int32) string {
 	why := finding{text: "does not answer"}
 	if s := p.silences[node]; s != nil && !s.over() && s.found != (finding{}) {
 		why = s.found

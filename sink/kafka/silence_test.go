@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/cutproxy"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
@@ -56,7 +57,7 @@ func (l *lab) rigOver() (*rig, *switchboard) {
 		l.Fatal(err)
 	}
 	l.Cleanup(func() { _ = c.Close() })
-	return startRig(l, c, j), s
+	return startRig(l, c, j, sink.WriterConfig{}), s
 }
 
 // TestSilentBroker: a broker that does not answer is asked why. What is found is logged once,
@@ -107,7 +108,7 @@ func TestSilentBroker(t *testing.T) {
 				heal := tc.begin(l, s)
 				began := time.Now()
 				r.send(on("t", 0, "1"))
-				r.producer.Kick()
+				r.producer.Flush()
 				synctest.Wait()
 				r.send(on("t", 0, "2"))
 				time.Sleep(silenceAfter - time.Millisecond)
@@ -166,7 +167,7 @@ func TestSilentBrokerHasLostItsPartition(t *testing.T) {
 			r.waitAcked(1)
 			l.hang(keys...)
 			r.send(on("t", 0, "x"))
-			r.producer.Kick()
+			r.producer.Flush()
 			synctest.Wait()
 			l.move(1)
 			time.Sleep(silenceAfter + 2*pingTimeout)
@@ -207,7 +208,7 @@ func TestSilenceChanges(t *testing.T) {
 		r.waitAcked(1)
 		release := l.hang(kmsg.Produce)
 		r.send(on("t", 0, "x"))
-		r.producer.Kick()
+		r.producer.Flush()
 		time.Sleep(silenceAfter + time.Second)
 		s.err.Store(&net.OpError{Op: "dial", Err: errors.New("no route to host")})
 		time.Sleep(askEvery)
@@ -266,7 +267,7 @@ func TestSilentBrokerIsAskedSparingly(t *testing.T) {
 		r.waitAcked(1)
 		l.hang(kmsg.Produce)
 		r.send(on("t", 0, "x"))
-		r.producer.Kick()
+		r.producer.Flush()
 		asked := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Observe: true, Count: -1})
 		time.Sleep(10 * time.Minute)
 		if n, most := asked.Hits(), int(10*time.Minute/askEvery); n < most-2 || n > most {
@@ -283,11 +284,11 @@ func TestCancelWhileAsking(t *testing.T) {
 		r.waitAcked(1)
 		l.hang(kmsg.Produce, kmsg.Metadata)
 		r.send(on("t", 0, "x"))
-		r.producer.Kick()
+		r.producer.Flush()
 		time.Sleep(silenceAfter + pingTimeout/2)
 		began := time.Now()
 		r.cancel(errors.New("enough"))
-		if _, ok := errors.AsType[*UndeliveredError](r.end()); !ok || time.Since(began) > 0 {
+		if _, ok := errors.AsType[*sink.UndeliveredError](r.end()); !ok || time.Since(began) > 0 {
 			l.Errorf("Run took %s to return %v", time.Since(began), r.end())
 		}
 		if s := r.journal.String(); s != "" {
@@ -315,7 +316,7 @@ func TestSilentConnection(t *testing.T) {
 		return c, nil
 	}})
 	r.send(on("t", 0, "x"))
-	r.producer.Kick()
+	r.producer.Flush()
 	r.waitLog("accepts connections but does not answer")
 	mu.Lock()
 	silent = false
@@ -370,7 +371,7 @@ func TestSilentNetwork(t *testing.T) {
 	r.waitAcked(1)
 	p.Pause()
 	r.send(on("t", 0, "x"))
-	r.producer.Kick()
+	r.producer.Flush()
 	r.waitLog("accepts connections but does not answer")
 	p.Refuse()
 	r.waitLog("cannot be connected to: " + p.Addr() + ": dial tcp " + p.Addr() + ": connect: connection refused")
@@ -398,7 +399,7 @@ func TestFrozenBroker(t *testing.T) {
 	for i := range 1000 {
 		r.send(on(topic, 0, fmt.Sprint(i)))
 	}
-	r.producer.Kick()
+	r.producer.Flush()
 	r.waitLog("accepts connections but does not answer")
 	if s := r.client.Stat(); s.StalledSince.IsZero() || !strings.Contains(s.StallReason, "frozen") {
 		t.Errorf("Stat: %+v", s)

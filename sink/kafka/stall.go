@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // A stall is the oldest trouble there is.
@@ -15,14 +17,14 @@ type stall struct {
 }
 
 // oldestStall returns what has been in trouble longest. p.mu is held.
-func (p *Producer) oldestStall(now time.Time) stall {
+func (p *producer) oldestStall(now time.Time) stall {
 	var s stall
 	older := func(since time.Time) bool {
 		return !since.IsZero() && (s.since.IsZero() || since.Before(s.since))
 	}
 	for node, since := range p.owing() {
 		if now.Sub(since) >= silenceAfter && older(since) {
-			s = stall{since, p.whySilent(node), "", AnyPartition}
+			s = stall{since, p.whySilent(node), "", sink.AnyPartition}
 		}
 	}
 	for part := range p.trouble {
@@ -32,18 +34,18 @@ func (p *Producer) oldestStall(now time.Time) stall {
 	}
 	for t := range p.holding {
 		if older(t.since) {
-			s = stall{t.since, t.cause.Error(), t.name, AnyPartition}
+			s = stall{t.since, t.cause.Error(), t.name, sink.AnyPartition}
 		}
 	}
 	if older(p.idTrouble.since) {
-		s = stall{p.idTrouble.since, p.idTrouble.cause.Error(), "", AnyPartition}
+		s = stall{p.idTrouble.since, p.idTrouble.cause.Error(), "", sink.AnyPartition}
 	}
 	return s
 }
 
 // watchStall logs when a stall has become old, and when the last one is over. It returns how
 // long until the first can happen, as far as is known. p.mu is held.
-func (p *Producer) watchStall(now time.Time, say func(func(context.Context))) time.Duration {
+func (p *producer) watchStall(now time.Time, say func(func(context.Context))) time.Duration {
 	s := p.oldestStall(now)
 	switch lasted := now.Sub(s.since); {
 	case s.since.IsZero() && !p.stalled.IsZero():
@@ -69,7 +71,7 @@ func (p *Producer) watchStall(now time.Time, say func(func(context.Context))) ti
 }
 
 // stat adds what belongs to p.
-func (p *Producer) stat(s *Stat) {
+func (p *producer) stat(s *sink.Stat) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.InFlightRecords = p.records

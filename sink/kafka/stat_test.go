@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
@@ -18,7 +19,8 @@ func TestAnswersAndReconnectsAreCounted(t *testing.T) {
 	var mu sync.Mutex
 	var took []time.Duration
 	var conns []net.Conn
-	r := newRig(t, Config{
+	j := new(journal)
+	r := startRig(t, openClient(t, Config{
 		Brokers: kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "orders")).Addrs,
 		Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := new(net.Dialer).DialContext(ctx, network, addr)
@@ -27,12 +29,11 @@ func TestAnswersAndReconnectsAreCounted(t *testing.T) {
 			conns = append(conns, conn)
 			return conn, err
 		},
-		Answered: func(d time.Duration, _ string) {
-			mu.Lock()
-			defer mu.Unlock()
-			took = append(took, d)
-		},
-	})
+	}, j.logger()), j, sink.WriterConfig{Answered: func(d time.Duration, _ string) {
+		mu.Lock()
+		defer mu.Unlock()
+		took = append(took, d)
+	}})
 	const rounds = 4
 	for i := range rounds {
 		r.send(on("orders", 0, "value"))

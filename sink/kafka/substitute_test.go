@@ -11,30 +11,28 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
 // to has records go to the topic dead, but those that were to go there.
-func to(dead string) Substitute {
-	return func(r *Record, refused *RecordError) *Record {
+func to(dead string) sink.Substitute {
+	return func(r *sink.Record, refused *sink.RecordError) *sink.Record {
 		if r.Topic == dead {
 			return nil
 		}
-		r.Headers = append(r.Headers, Header{Key: "from", Value: []byte(refused.Topic)}, Header{Key: "why", Value: []byte(refused.Reason.Error())})
-		r.Topic, r.Partition = dead, AnyPartition
+		r.Headers = append(r.Headers, sink.Header{Key: "from", Value: []byte(refused.Topic)}, sink.Header{Key: "why", Value: []byte(refused.Reason.Error())})
+		r.Topic, r.Partition = dead, sink.AnyPartition
 		return r
 	}
 }
 
 // startSubstituted is newRig with a substitute.
-func startSubstituted(t *testing.T, cfg Config, s Substitute) *rig {
+func startSubstituted(t *testing.T, cfg Config, s sink.Substitute) *rig {
 	t.Helper()
 	j := new(journal)
 	c := openClient(t, cfg, j.logger())
-	r := prepareRig(t, c, j)
-	r.producer.SetSubstitute(s)
-	r.start()
-	return r
+	return startRig(t, c, j, sink.WriterConfig{Substitute: s})
 }
 
 // TestSubstituteTooLarge: what is too large for its topic goes elsewhere, under its own
@@ -131,9 +129,7 @@ func TestSubstituteForAnotherBroker(t *testing.T) {
 			}
 		}
 		j := new(journal)
-		r := prepareRig(l, l.client(Config{}, j.logger()), j)
-		r.producer.SetSubstitute(to("dead"))
-		r.start()
+		r := startRig(l, l.client(Config{}, j.logger()), j, sink.WriterConfig{Substitute: to("dead")})
 		r.send(on("dead", 0, "the topic is known"))
 		r.waitAcked(1)
 		l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.InvalidRecord, Count: -1})

@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
@@ -106,7 +107,7 @@ func TestTopicGrows(t *testing.T) {
 		}
 		fault := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{1}, Err: kerr.NotEnoughReplicas, Count: -1})
 		r.send(on("t", 1, "stuck"))
-		r.producer.Kick()
+		r.producer.Flush()
 		time.Sleep(refreshEvery + time.Second) // now the growth is known
 		for _, key := range keys {
 			r.keyed("t", key, "new")
@@ -145,7 +146,7 @@ func TestTopicCreatedAnew(t *testing.T) {
 	for i := range 10 {
 		r.send(on("t", 0, fmt.Sprint("new-", i)))
 	}
-	r.producer.Kick()
+	r.producer.Flush()
 	r.wait("trouble", func() bool { signal(r.changed); return r.client.Stat().StalledSince != time.Time{} })
 	k.CreateTopic(t, "t", 2, nil)
 	r.mustDrain()
@@ -199,7 +200,7 @@ func TestOldBrokers(t *testing.T) {
 			r := newRig(t, Config{Brokers: k.Addrs})
 			for i := range 1000 {
 				rec := on("t", int32(i%2), fmt.Sprint(i))
-				rec.Headers = []Header{{"h", []byte("v")}}
+				rec.Headers = []sink.Header{{Key: "h", Value: []byte("v")}}
 				r.send(rec)
 			}
 			r.mustDrain()
@@ -256,20 +257,20 @@ func TestIdlePartitionsAreCheap(t *testing.T) {
 	}
 }
 
-// TestCheckTopics names what is missing.
-func TestCheckTopics(t *testing.T) {
+// TestCheckDestinations names what is missing.
+func TestCheckDestinations(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.SeedTopics(1, "there"))
 	j := new(journal)
 	c := openClient(t, Config{Brokers: k.Addrs}, j.logger())
-	if err := c.CheckTopics(testContext(t), "there"); err != nil {
+	if err := c.CheckDestinations(testContext(t), "there"); err != nil {
 		t.Error(err)
 	}
-	err := c.CheckTopics(testContext(t), "there", "missing", "also-missing")
-	if !errors.Is(err, ErrTopicMissing) || !strings.HasSuffix(err.Error(), ": missing, also-missing") {
-		t.Errorf("CheckTopics: %v", err)
+	err := c.CheckDestinations(testContext(t), "there", "missing", "also-missing")
+	if !errors.Is(err, sink.ErrMissing) || !strings.HasSuffix(err.Error(), ": missing, also-missing") {
+		t.Errorf("CheckDestinations: %v", err)
 	}
 	c = openClient(t, Config{Brokers: k.Addrs, CreateTopics: new(TopicSpec)}, j.logger())
-	if err := c.CheckTopics(testContext(t), "missing"); err != nil {
+	if err := c.CheckDestinations(testContext(t), "missing"); err != nil {
 		t.Errorf("a topic that may be created: %v", err)
 	}
 }

@@ -37,7 +37,8 @@ type world struct {
 	history  *history
 	postgres *postgres
 	kafka    *cluster
-	cfg      relay.Config
+	cfg      relay.Config         // but for the sink
+	sink     kafka.Config         // but for its connections
 	wrap     func(*conn) net.Conn // of connections to Postgres; for mutations
 	deaf     time.Duration        // how late a run hears that it is to stop; for mutations
 
@@ -70,18 +71,18 @@ func newWorld(t *testing.T, seed uint64) *world {
 	partitions := map[string]int{topics[0]: 1 + rng.IntN(4), topics[1]: 1 + rng.IntN(2), deadLetters: 1}
 	w.kafka = newKafka(w.net, w.history, rand.New(rand.NewPCG(seed, drawKafka)), 1+rng.IntN(3), partitions)
 	w.cfg = relay.Config{
+		PositionTopic: positions,
 		Name:          "twin",
 		Source:        replication.Config{Publication: "pub", Slot: "slot", StatusInterval: time.Duration(100+rng.IntN(900)) * time.Millisecond},
 		Route:         encode.Config{Columns: encode.DefaultColumns(), Topic: "${route}"},
-		Sink:          kafka.Config{Brokers: w.kafka.addrs(), WindowRecords: []int{0, 1, 10, 100}[rng.IntN(4)], ConnectionsPerBroker: 1 + rng.IntN(3)},
-		PositionTopic: positions,
-		DrainTimeout:  time.Duration(1+rng.IntN(25)) * time.Second,
 	}
+	w.sink = kafka.Config{Brokers: w.kafka.addrs(), WindowRecords: []int{0, 1, 10, 100}[rng.IntN(4)], ConnectionsPerBroker: 1 + rng.IntN(3)}
+	w.cfg.DrainTimeout = time.Duration(1+rng.IntN(25)) * time.Second
 	if rng.IntN(8) == 0 {
-		w.cfg.Sink.Compression = "gzip"
+		w.sink.Compression = "gzip"
 	}
 	if rng.IntN(4) == 0 {
-		w.cfg.Sink.CreateTopics = &kafka.TopicSpec{Partitions: 1 + rng.Int32N(4)}
+		w.sink.CreateTopics = &kafka.TopicSpec{Partitions: 1 + rng.Int32N(4)}
 		clear(w.kafka.topics)
 	}
 	if rng.IntN(5) == 0 {
@@ -111,7 +112,9 @@ func (w *world) launch() *process {
 	ctx, cancel := context.WithCancel(w.Context())
 	p := &process{host: newHost(w.net, w.runs), cancel: cancel, told: make(chan struct{}), ended: make(chan struct{})}
 	cfg := w.cfg
-	cfg.Sink.Dial = p.host.dial
+	dialing := w.sink
+	dialing.Dial = p.host.dial
+	cfg.Sink = dialing
 	cfg.Source.Conn = w.source(p.host)
 	log := slog.New(slog.NewTextHandler(&journal{w.history, w.runs}, nil))
 	c, err := relay.New(cfg, log)

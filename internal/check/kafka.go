@@ -2,14 +2,190 @@ package check
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
+
+// sizeInKafka is how large a record is, as a topic's max.message.bytes counts.
+func sizeInKafka(rec *sink.Record) int { return kafka.Size(rec) }
+
+// A kafkaLook looks at Kafka.
+type kafkaLook struct {
+	*look
+	report
+
+	cfg       kafka.Config
+	inspector *kafka.Inspector
+	brokers   []kafka.Broker
+}
+
+// lookAtKafka returns the conditions of the sink, if that is Kafka.
+func (l *look) lookAtKafka(ctx context.Context) []Condition {
+	cfg, ok := l.Relay.Sink.(kafka.Config)
+	if !ok {
+		return nil
+	}
+	s := &kafkaLook{look: l, report: report{group: Sink}, cfg: cfg}
+	s.run(ctx)
+	return s.conditions
+}
+
+func (s *kafkaLook) run(ctx context.Context) {
+	inspector, err := kafka.NewInspector(s.cfg)
+	if err != nil { // which the configuration has ruled out
+		s.fail("broker", "", err.Error(), "")
+		return
+	}
+	s.inspector = inspector
+	defer inspector.Close()
+	if !s.short && !s.reach(ctx, "broker", s.cfg.Brokers, s.unreached) {
+		return
+	}
+	if !s.ask(ctx, &s.report, "cluster", "", func(ctx context.Context) (err error) {
+		s.brokers, err = inspector.Brokers(ctx)
+		return err
+	}) {
+		return
+	}
+	s.cluster(ctx)
+	if !s.short {
+		s.identity(ctx)
+	}
+	<-s.sampled
+	s.topics(ctx)
+}
+
+// An outcome is what became of the attempt to reach a broker.
+type outcome struct {
+	addr string
+	err  error
+}
+
+// reach connects to each address and reports it under name; judge says what a failure is worth
+// when others did or did not answer. It returns whether one answered.
+func (s *kafkaLook) reach(ctx context.Context, name string, addrs []string, judge func(o outcome, others bool)) bool {
+	ctx, cancel := context.WithTimeout(ctx, s.each)
+	defer cancel()
+	outcomes := make([]outcome, len(addrs))
+	var all sync.WaitGroup
+	for n, addr := range addrs {
+		all.Go(func() {
+			err := s.inspector.Reach(ctx, addr)
+			if err != nil && ctx.Err() != nil {
+				err = fmt.Errorf("no answer in %s", s.each)
+			}
+			outcomes[n] = outcome{addr, err}
+		})
+	}
+	all.Wait()
+	answered := slices.ContainsFunc(outcomes, func(o outcome) bool { return o.err == nil })
+	for _, o := range outcomes {
+		if o.err == nil {
+			s.ok(name, o.addr, "answers"+s.manner())
+		} else {
+			judge(o, answered)
+		}
+	}
+	return answered
+}
+
+// manner is how we are connected.
+func (s *kafkaLook) manner() string {
+	cfg, text := s.cfg, ""
+	if cfg.TLS != nil {
+		text = ", over TLS"
+	}
+	if cfg.SASL == nil {
+		return text
+	}
+	text += ", logged in by " + cfg.SASL.Mechanism
+	if cfg.SASL.User != "" {
+		text += " as " + cfg.SASL.User
+	}
+	return text
+}
+
+// unreached judges a broker of sink.kafka.brokers.
+func (s *kafkaLook) unreached(o outcome, others bool) {
+	found, fix := s.refusal(o)
+	switch {
+	case fix != "":
+		s.fail("broker", o.addr, found, fix)
+	case others:
+		s.warn("broker", o.addr, found, "start it, or take it out of sink.kafka.brokers: another one answers, so that is no hurry")
+	default:
+		s.fail("broker", o.addr, found, "start it, or correct sink.kafka.brokers and what lies between (DNS, firewall)")
+	}
+}
+
+// refusal says what went wrong, and what mends it if that is not the network.
+func (s *kafkaLook) refusal(o outcome) (found, fix string) {
+	found = strings.TrimPrefix(strings.TrimPrefix(said(o.err), sink.ErrAccess.Error()+": "), o.addr+": ")
+	if errors.Is(o.err, sink.ErrAccess) {
+		fix = "correct sink.kafka.tls or sink.kafka.sasl, or what the listener expects"
+	}
+	return found, fix
+}
+
+// cluster says how many brokers there are, and whether each is reached where it says it is.
+func (s *kafkaLook) cluster(ctx context.Context) {
+	var ids, addrs []string
+	byAddr := make(map[string]int32)
+	for _, b := range s.brokers {
+		ids = append(ids, fmt.Sprintf("%d at %s", b.ID, b.Addr))
+		byAddr[b.Addr] = b.ID
+		if !slices.Contains(s.cfg.Brokers, b.Addr) {
+			addrs = append(addrs, b.Addr)
+		}
+	}
+	s.ok("cluster", "", "brokers "+strings.Join(ids, ", "))
+	if s.short || len(addrs) == 0 {
+		return
+	}
+	s.reach(ctx, "advertised", addrs, func(o outcome, _ bool) {
+		found, _ := s.refusal(o)
+		s.fail("advertised", o.addr, fmt.Sprintf("broker %d says that clients reach it there: %s", byAddr[o.addr], found),
+			fmt.Sprintf("set advertised.listeners of broker %d to an address that can be reached from here, or let this one be reached", byAddr[o.addr]))
+	})
+}
+
+// identity says whether the user may write with sequence numbers.
+func (s *kafkaLook) identity(ctx context.Context) {
+	limited, cancel := context.WithTimeout(ctx, s.each)
+	defer cancel()
+	if err := s.inspector.MayWrite(limited); err != nil {
+		s.fail("idempotent write", "", said(err), s.acl("--operation IdempotentWrite --cluster")+"; or, from Kafka 2.8 on, Write on a topic")
+		return
+	}
+	s.ok("idempotent write", "", "the user may write with sequence numbers")
+}
+
+// tool is the command line of one of Kafka's tools.
+func (s *kafkaLook) tool(name, arguments string) string {
+	cfg := s.cfg
+	text := fmt.Sprintf("%s --bootstrap-server %s", name, cfg.Brokers[0])
+	if cfg.TLS != nil || cfg.SASL != nil {
+		text += " --command-config <an administrator's>"
+	}
+	return text + " " + arguments
+}
+
+// acl is the command that gives the user a right.
+func (s *kafkaLook) acl(right string) string {
+	principal := "<the relay's>"
+	if login := s.cfg.SASL; login != nil && login.User != "" {
+		principal = login.User
+	}
+	return s.tool("kafka-acls.sh", fmt.Sprintf("--add --allow-principal 'User:%s' %s", principal, right))
+}
 
 // A use is what a topic is for.
 type use struct {
@@ -20,7 +196,7 @@ type use struct {
 }
 
 // uses returns the topics that are known, each once.
-func (s *sinkLook) uses() []use {
+func (s *kafkaLook) uses() []use {
 	var all []use
 	for _, name := range s.sample.names() {
 		all = append(all, use{topic: name, needs: []kafka.Operation{kafka.OperationDescribe, kafka.OperationWrite}, sample: s.sample.topics[name]})
@@ -36,7 +212,7 @@ func (s *sinkLook) uses() []use {
 
 // largest is a sample for the dead-letter topic, which has to take what the others take. A dead
 // letter keeps its key and may have none.
-func (s *sinkLook) largest() *topicSample {
+func (s *kafkaLook) largest() *topicSample {
 	var all topicSample
 	for _, t := range s.sample.topics {
 		all.largest = max(all.largest, t.largest)
@@ -46,7 +222,7 @@ func (s *sinkLook) largest() *topicSample {
 }
 
 // topics judges the topics that are known.
-func (s *sinkLook) topics(ctx context.Context) {
+func (s *kafkaLook) topics(ctx context.Context) {
 	uses := s.uses()
 	if len(s.sample.topics) == 0 && !s.short {
 		s.unknown()
@@ -68,9 +244,9 @@ func (s *sinkLook) topics(ctx context.Context) {
 }
 
 // unknown: the names come from rows, of which none is to be seen.
-func (s *sinkLook) unknown() {
+func (s *kafkaLook) unknown() {
 	template := s.Relay.Route.Topic
-	if s.Relay.Sink.CreateTopics != nil {
+	if s.cfg.CreateTopics != nil {
 		s.ok("topic", template, "is created when its first row comes; no row was seen that tells its name")
 		return
 	}
@@ -79,7 +255,7 @@ func (s *sinkLook) unknown() {
 }
 
 // topic judges one.
-func (s *sinkLook) topic(ctx context.Context, u use, t *kafka.Topic) {
+func (s *kafkaLook) topic(ctx context.Context, u use, t *kafka.Topic) {
 	switch {
 	case t.Missing:
 		s.missing(ctx, u)
@@ -103,7 +279,7 @@ func (s *sinkLook) topic(ctx context.Context, u use, t *kafka.Topic) {
 	s.allowed(u, t)
 	if t.Settings == nil {
 		found := "the user may not read them: what follows from them is not known"
-		if s.Relay.Sink.MaxMessageBytes == 0 {
+		if s.cfg.MaxMessageBytes == 0 {
 			found += ", and batches are kept within 1,000,000 bytes"
 		}
 		s.warn("settings", u.topic, found, s.acl("--operation DescribeConfigs --topic "+u.topic))
@@ -125,8 +301,8 @@ func operations(all []kafka.Operation) string {
 }
 
 // missing says whether a topic would be created.
-func (s *sinkLook) missing(ctx context.Context, u use) {
-	spec := s.Relay.Sink.CreateTopics
+func (s *kafkaLook) missing(ctx context.Context, u use) {
+	spec := s.cfg.CreateTopics
 	replicas := min(len(s.brokers), 3)
 	arguments := fmt.Sprintf("--create --topic %s --partitions 6 --replication-factor %d", u.topic, replicas)
 	if u.compacted {
@@ -155,7 +331,7 @@ func (s *sinkLook) missing(ctx context.Context, u use) {
 }
 
 // allowed compares what the user may do with what the relay does.
-func (s *sinkLook) allowed(u use, t *kafka.Topic) {
+func (s *kafkaLook) allowed(u use, t *kafka.Topic) {
 	var lacking []kafka.Operation
 	for _, op := range u.needs {
 		allowed, known := t.Allows(op)
@@ -176,7 +352,7 @@ func (s *sinkLook) allowed(u use, t *kafka.Topic) {
 }
 
 // alter is the command that changes a topic's setting.
-func (s *sinkLook) alter(topic, setting, value string) string {
+func (s *kafkaLook) alter(topic, setting, value string) string {
 	if strings.Contains(value, ",") {
 		value = "[" + value + "]"
 	}
@@ -184,7 +360,7 @@ func (s *sinkLook) alter(topic, setting, value string) string {
 }
 
 // replicas judges how safe an acknowledged record is, and whether one can be acknowledged.
-func (s *sinkLook) replicas(u use, t *kafka.Topic) {
+func (s *kafkaLook) replicas(u use, t *kafka.Topic) {
 	insync, err := strconv.Atoi(t.Settings["min.insync.replicas"])
 	if err != nil {
 		return
@@ -214,7 +390,7 @@ func (s *sinkLook) replicas(u use, t *kafka.Topic) {
 }
 
 // policy: a compacted topic takes no record without a key, and keeps the last one of each.
-func (s *sinkLook) policy(u use, t *kafka.Topic) {
+func (s *kafkaLook) policy(u use, t *kafka.Topic) {
 	const name = "cleanup.policy"
 	policy := t.Settings[name]
 	compacted := slices.Contains(strings.Split(policy, ","), "compact")
@@ -232,18 +408,18 @@ func (s *sinkLook) policy(u use, t *kafka.Topic) {
 }
 
 // limit compares the largest record seen with what the topic takes.
-func (s *sinkLook) limit(u use, t *kafka.Topic) {
+func (s *kafkaLook) limit(u use, t *kafka.Topic) {
 	const name = "max.message.bytes"
 	limit, err := strconv.Atoi(t.Settings[name])
 	if err != nil {
 		return
 	}
-	wanted := s.Relay.Sink.MaxMessageBytes
+	wanted := s.cfg.MaxMessageBytes
 	switch {
 	case u.sample != nil && u.sample.largest > limit:
 		found := fmt.Sprintf("%d, and one of the last rows makes a record of %d bytes", limit, u.sample.largest)
 		fix := s.alter(u.topic, name, strconv.Itoa(2*u.sample.largest))
-		if compression := s.Relay.Sink.Compression; compression != "" && compression != "none" {
+		if compression := s.cfg.Compression; compression != "" && compression != "none" {
 			s.warn(name, u.topic, found+" before "+compression, fix)
 			return
 		}
@@ -261,7 +437,7 @@ func (s *sinkLook) limit(u use, t *kafka.Topic) {
 const longOutage = 24 * time.Hour
 
 // timestamps: records have the time of their commit, which is long ago after an outage.
-func (s *sinkLook) timestamps(u use, t *kafka.Topic) {
+func (s *kafkaLook) timestamps(u use, t *kafka.Topic) {
 	const name = "message.timestamp.before.max.ms"
 	ms, err := strconv.ParseInt(t.Settings[name], 10, 64)
 	switch {

@@ -14,13 +14,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
 // readAll reads every span of a topic.
-func readAll(tb testing.TB, k *kafkatest.Cluster, topic string) (spans []Span, records []StoredRecord) {
+func readAll(tb testing.TB, k *kafkatest.Cluster, topic string) (spans []sink.Span, records []sink.StoredRecord) {
 	tb.Helper()
-	r, err := OpenReader(testContext(tb), Config{Brokers: k.Addrs}, topic, new(journal).logger())
+	r, err := Config{Brokers: k.Addrs}.OpenDeadLetters(testContext(tb), topic, new(journal).logger())
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -29,7 +30,7 @@ func readAll(tb testing.TB, k *kafkatest.Cluster, topic string) (spans []Span, r
 		tb.Fatal(err)
 	}
 	for _, span := range spans {
-		if err := r.Read(testContext(tb), span, func(rec *StoredRecord) error {
+		if err := r.Read(testContext(tb), span, func(rec *sink.StoredRecord) error {
 			records = append(records, *rec)
 			return nil
 		}); err != nil {
@@ -39,9 +40,9 @@ func readAll(tb testing.TB, k *kafkatest.Cluster, topic string) (spans []Span, r
 	return spans, records
 }
 
-// A Reader returns records as they were sent, nulls as nulls, with their own timestamps, whatever
+// Records are read as they were sent, nulls as nulls, with their own timestamps, whatever
 // the topic makes of those, of every partition, from what is left on.
-func TestReader(t *testing.T) {
+func TestDeadLetters(t *testing.T) {
 	k := kafkatest.Broker(t)
 	topic := k.Topic(t, 2, map[string]string{"message.timestamp.type": "LogAppendTime"})
 	at := time.UnixMilli(1_700_000_000_123).UTC()
@@ -63,13 +64,13 @@ func TestReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	spans, got := readAll(t, k, topic)
-	if diff := cmp.Diff([]Span{{0, 1, 3}, {1, 0, 1}}, spans); diff != "" {
+	if diff := cmp.Diff([]sink.Span{{Partition: 0, Begin: 1, End: 3}, {Partition: 1, Begin: 0, End: 1}}, spans); diff != "" {
 		t.Errorf("spans (-want +got):\n%s", diff)
 	}
-	want := []StoredRecord{
-		{Record{Topic: topic, Partition: 0, Key: []byte("a"), Value: []byte("1"), Timestamp: at, Headers: []Header{{"id", []byte("7")}, {"null", nil}, {"empty", []byte{}}}}, 1},
-		{Record{Topic: topic, Partition: 0, Timestamp: at.Add(time.Millisecond)}, 2},
-		{Record{Topic: topic, Partition: 1, Key: []byte{}, Value: []byte{}, Timestamp: at}, 0},
+	want := []sink.StoredRecord{
+		{Record: sink.Record{Topic: topic, Partition: 0, Key: []byte("a"), Value: []byte("1"), Timestamp: at, Headers: []sink.Header{{Key: "id", Value: []byte("7")}, {Key: "null", Value: nil}, {Key: "empty", Value: []byte{}}}}, Offset: 1},
+		{Record: sink.Record{Topic: topic, Partition: 0, Timestamp: at.Add(time.Millisecond)}, Offset: 2},
+		{Record: sink.Record{Topic: topic, Partition: 1, Key: []byte{}, Value: []byte{}, Timestamp: at}, Offset: 0},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("records (-want +got):\n%s", diff)
@@ -77,7 +78,7 @@ func TestReader(t *testing.T) {
 }
 
 // Reading goes on over many fetches, and ends where its span does or its caller wants.
-func TestReaderGoesOn(t *testing.T) {
+func TestDeadLettersGoesOn(t *testing.T) {
 	k := kafkatest.Fake(t)
 	topic := k.Topic(t, 1, nil)
 	const n = 3000
@@ -88,13 +89,13 @@ func TestReaderGoesOn(t *testing.T) {
 	if err := client.Flush(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
-	r, err := OpenReader(testContext(t), Config{Brokers: k.Addrs}, topic, new(journal).logger())
+	r, err := Config{Brokers: k.Addrs}.OpenDeadLetters(testContext(t), topic, new(journal).logger())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
 	next := int64(10)
-	if err := r.Read(testContext(t), Span{Partition: 0, Begin: next, End: n - 10}, func(rec *StoredRecord) error {
+	if err := r.Read(testContext(t), sink.Span{Partition: 0, Begin: next, End: n - 10}, func(rec *sink.StoredRecord) error {
 		if rec.Offset != next {
 			return fmt.Errorf("offset %d, want %d", rec.Offset, next)
 		}
@@ -104,25 +105,25 @@ func TestReaderGoesOn(t *testing.T) {
 		t.Errorf("read up to %d: %v", next, err)
 	}
 	enough := errors.New("enough")
-	if err := r.Read(testContext(t), Span{End: n}, func(*StoredRecord) error { return enough }); !errors.Is(err, enough) {
+	if err := r.Read(testContext(t), sink.Span{End: n}, func(*sink.StoredRecord) error { return enough }); !errors.Is(err, enough) {
 		t.Errorf("an error of the caller: %v", err)
 	}
 }
 
-func TestReaderErrors(t *testing.T) {
+func TestDeadLettersErrors(t *testing.T) {
 	k := kafkatest.Fake(t)
-	if _, err := OpenReader(testContext(t), Config{Brokers: k.Addrs, CreateTopics: &TopicSpec{}}, "nobody", new(journal).logger()); !errors.Is(err, ErrTopicMissing) {
+	if _, err := (Config{Brokers: k.Addrs, CreateTopics: &TopicSpec{}}).OpenDeadLetters(testContext(t), "nobody", new(journal).logger()); !errors.Is(err, sink.ErrMissing) {
 		t.Errorf("a topic that is not there: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	if _, err := OpenReader(ctx, Config{Brokers: []string{"127.0.0.1:1"}}, "nobody", new(journal).logger()); !errors.Is(err, ErrUnreachable) {
+	if _, err := (Config{Brokers: []string{"127.0.0.1:1"}}).OpenDeadLetters(ctx, "nobody", new(journal).logger()); !errors.Is(err, sink.ErrUnreachable) {
 		t.Errorf("nobody there: %v", err)
 	}
 }
 
 // To read takes the rights to Describe and Read, and none to write; a refusal comes at once.
-func TestReaderRights(t *testing.T) {
+func TestDeadLettersRights(t *testing.T) {
 	may := func(operation kmsg.ACLOperation) kfake.ACL {
 		return kfake.ACL{
 			Resource: kmsg.ACLResourceTypeTopic, Name: "t", Pattern: kmsg.ACLResourcePatternTypeLiteral,
@@ -139,7 +140,7 @@ func TestReaderRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	read := func(user, secret string) error {
-		r, err := OpenReader(testContext(t), Config{Brokers: k.Addrs, SASL: as("PLAIN", user, secret)}, "t", new(journal).logger())
+		r, err := Config{Brokers: k.Addrs, SASL: as("PLAIN", user, secret)}.OpenDeadLetters(testContext(t), "t", new(journal).logger())
 		if err != nil {
 			return err
 		}
@@ -148,14 +149,14 @@ func TestReaderRights(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return r.Read(testContext(t), spans[0], func(*StoredRecord) error { return nil })
+		return r.Read(testContext(t), spans[0], func(*sink.StoredRecord) error { return nil })
 	}
 	if err := read("reader", password); err != nil {
 		t.Errorf("who may read: %v", err)
 	}
 	for user, secret := range map[string]string{"watcher": password, "nobody": password, "reader": "wrong"} {
 		began := time.Now()
-		if err := read(user, secret); !errors.Is(err, ErrAccess) || time.Since(began) > 20*time.Second {
+		if err := read(user, secret); !errors.Is(err, sink.ErrAccess) || time.Since(began) > 20*time.Second {
 			t.Errorf("%s: %v after %v", user, err, time.Since(began))
 		}
 	}

@@ -14,30 +14,30 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
-func openRegister(tb testing.TB, k *kafkatest.Cluster, topic, key string) (*Register, *journal) {
+func openPositions(tb testing.TB, k *kafkatest.Cluster, topic, key string) (*positionStore, *journal) {
 	tb.Helper()
 	j := new(journal)
-	r, err := OpenRegister(testContext(tb), Config{Brokers: k.Addrs}, topic, key, j.logger())
+	s, err := openClient(tb, Config{Brokers: k.Addrs}, j.logger()).openPositions(testContext(tb), topic, key)
 	if err != nil {
-		tb.Fatalf("OpenRegister: %v", err)
+		tb.Fatalf("open positions: %v", err)
 	}
-	tb.Cleanup(func() { _ = r.Close() })
-	return r, j
+	return s, j
 }
 
-func write(tb testing.TB, r *Register, value string) {
+func write(tb testing.TB, s *positionStore, value string) {
 	tb.Helper()
-	if err := r.Write(testContext(tb), []byte(value)); err != nil {
+	if err := s.Write(testContext(tb), []byte(value)); err != nil {
 		tb.Fatalf("Write: %v", err)
 	}
 }
 
-func wantValue(tb testing.TB, r *Register, want string) {
+func wantValue(tb testing.TB, s *positionStore, want string) {
 	tb.Helper()
-	got, err := r.Read(testContext(tb))
+	got, err := s.Read(testContext(tb))
 	if err != nil {
 		tb.Fatalf("Read: %v", err)
 	}
@@ -46,18 +46,18 @@ func wantValue(tb testing.TB, r *Register, want string) {
 	}
 }
 
-// TestRegister: each key has a value of its own, and the newest is read, also by another
+// TestPositions: each key has a value of its own, and the newest is read, also by another
 // process.
-func TestRegister(t *testing.T) {
+func TestPositions(t *testing.T) {
 	kafkatest.Each(t, func(t *testing.T, k *kafkatest.Cluster) {
 		t.Helper()
 		topic := kafkatest.UniqueName(t)
-		a, log := openRegister(t, k, topic, "a")
+		a, log := openPositions(t, k, topic, "a")
 		if !strings.Contains(log.String(), "topic created") {
 			t.Errorf("log: %s", log)
 		}
 		wantValue(t, a, "")
-		b, log := openRegister(t, k, topic, "b")
+		b, log := openPositions(t, k, topic, "b")
 		if log.String() != "" {
 			t.Errorf("log: %s", log)
 		}
@@ -67,7 +67,7 @@ func TestRegister(t *testing.T) {
 		}
 		wantValue(t, a, "a4")
 		wantValue(t, b, "b4")
-		again, _ := openRegister(t, k, topic, "a")
+		again, _ := openPositions(t, k, topic, "a")
 		wantValue(t, again, "a4")
 		write(t, again, "a5")
 		wantValue(t, a, "a5")
@@ -85,10 +85,10 @@ func TestRegister(t *testing.T) {
 	})
 }
 
-// TestRegisterRemoved: a tombstone removes the value, and what is before it.
-func TestRegisterRemoved(t *testing.T) {
+// TestPositionsRemoved: a tombstone removes the value, and what is before it.
+func TestPositionsRemoved(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.SeedTopics(1, "positions"))
-	r, _ := openRegister(t, k.Cluster, "positions", "key")
+	r, _ := openPositions(t, k.Cluster, "positions", "key")
 	write(t, r, "1")
 	if err := k.Client(t).ProduceSync(t.Context(), &kgo.Record{Topic: "positions", Key: []byte("key")}).FirstErr(); err != nil {
 		t.Fatal(err)
@@ -102,10 +102,10 @@ func TestRegisterRemoved(t *testing.T) {
 	}
 }
 
-// TestRegisterFarBack: a value is found however much others have written since.
-func TestRegisterFarBack(t *testing.T) {
+// TestPositionsFarBack: a value is found however much others have written since.
+func TestPositionsFarBack(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.SeedTopics(1, "positions"))
-	r, log := openRegister(t, k.Cluster, "positions", "mine")
+	r, log := openPositions(t, k.Cluster, "positions", "mine")
 	if !strings.Contains(log.String(), "may expire") {
 		t.Errorf("log: %s", log)
 	}
@@ -122,14 +122,14 @@ func TestRegisterFarBack(t *testing.T) {
 	wantValue(t, r, "2")
 	write(t, r, "3")
 	wantValue(t, r, "3")
-	absent, _ := openRegister(t, k.Cluster, "positions", "absent")
+	absent, _ := openPositions(t, k.Cluster, "positions", "absent")
 	wantValue(t, absent, "")
 }
 
-// TestRegisterPatience: answers that heal are waited out, by Write and Read.
-func TestRegisterPatience(t *testing.T) {
+// TestPositionsPatience: answers that heal are waited out, by Write and Read.
+func TestPositionsPatience(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.SeedTopics(1, "positions"))
-	r, _ := openRegister(t, k.Cluster, "positions", "key")
+	r, _ := openPositions(t, k.Cluster, "positions", "key")
 	for _, f := range []kfake.Fault{
 		{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotLeaderForPartition, Count: 2},
 		{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas, Count: 2},
@@ -142,11 +142,11 @@ func TestRegisterPatience(t *testing.T) {
 	wantValue(t, r, "value")
 }
 
-// TestRegisterContext: Write and Read end with their context, and a Write that was given up
+// TestPositionsContext: Write and Read end with their context, and a Write that was given up
 // does not overtake a later one.
-func TestRegisterContext(t *testing.T) {
+func TestPositionsContext(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.SeedTopics(1, "positions"))
-	r, _ := openRegister(t, k.Cluster, "positions", "key")
+	r, _ := openPositions(t, k.Cluster, "positions", "key")
 	fault := k.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce, kmsg.Fetch}, Err: kerr.NotEnoughReplicas, Count: -1})
 	over := errors.New("over")
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, over)
@@ -162,26 +162,26 @@ func TestRegisterContext(t *testing.T) {
 	wantValue(t, r, "second")
 }
 
-// TestRegisterRefused: what the broker never takes ends the register, and is not mistaken
+// TestPositionsRefused: what the broker never takes ends the store, and is not mistaken
 // for a row that cannot be delivered.
-func TestRegisterRefused(t *testing.T) {
+func TestPositionsRefused(t *testing.T) {
 	k := kafkatest.Fake(t)
 	k.CreateTopic(t, "positions", 1, map[string]string{"max.message.bytes": "1000", cleanupPolicy: compact})
-	r, _ := openRegister(t, k.Cluster, "positions", "key")
+	r, _ := openPositions(t, k.Cluster, "positions", "key")
 	for range 2 {
 		err := r.Write(testContext(t), bytes.Repeat([]byte("x"), 2000))
-		if _, isRecord := errors.AsType[*RecordError](err); isRecord || !errors.Is(err, ErrFatal) {
+		if _, isRecord := errors.AsType[*sink.RecordError](err); isRecord || !errors.Is(err, sink.ErrFatal) {
 			t.Errorf("Write: %v", err)
 		}
 	}
 }
 
-// TestRegisterAccess: a topic that may not be seen or made is told at once.
-func TestRegisterAccess(t *testing.T) {
+// TestPositionsAccess: a topic that may not be seen or made is told at once.
+func TestPositionsAccess(t *testing.T) {
 	k := kafkatest.Fake(t)
 	k.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.CreateTopics}, Err: kerr.TopicAuthorizationFailed, Count: -1})
-	_, err := OpenRegister(testContext(t), Config{Brokers: k.Addrs}, "positions", "key", new(journal).logger())
-	if !errors.Is(err, ErrAccess) || !strings.Contains(err.Error(), "positions") {
-		t.Errorf("OpenRegister: %v", err)
+	_, err := openClient(t, Config{Brokers: k.Addrs}, new(journal).logger()).OpenPositions(testContext(t), "positions", "key")
+	if !errors.Is(err, sink.ErrAccess) || !strings.Contains(err.Error(), "positions") {
+		t.Errorf("OpenPositions: %v", err)
 	}
 }

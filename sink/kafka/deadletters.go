@@ -1,0 +1,121 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// deadLetters is a [sink.DeadLetters]: what a topic holds. It needs Describe and Read on the topic.
+type deadLetters struct {
+	client *client
+	topic  string
+}
+
+// OpenDeadLetters implements [sink.Broker].
+func (c Config) OpenDeadLetters(ctx context.Context, topic string, log *slog.Logger) (sink.DeadLetters, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	c.CreateTopics = nil // to look for one makes none
+	client, err := newClient(c.withDefaults(), log, c.dial())
+	if err != nil {
+		return nil, err
+	}
+	err = client.persist(ctx, func() error { return client.cluster.refresh(ctx, []string{topic}) })
+	if err == nil {
+		err = client.CheckDestinations(ctx, topic)
+	}
+	if err != nil {
+		_ = client.Close()
+		return nil, err
+	}
+	return &deadLetters{client: client, topic: topic}, nil
+}
+
+// Spans implements [sink.DeadLetters].
+func (d *deadLetters) Spans(ctx context.Context) ([]sink.Span, error) {
+	var spans []sink.Span
+	err := d.client.persist(ctx, func() error {
+		if err := d.client.cluster.refresh(ctx, []string{d.topic}); err != nil {
+			return err
+		}
+		spans = make([]sink.Span, len(d.client.cluster.topic(d.topic).leaders))
+		for i := range spans {
+			span, err := d.span(ctx, int32(i))
+			if err != nil {
+				return err
+			}
+			spans[i] = span
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look up topic %s: %w", d.topic, err)
+	}
+	return spans, nil
+}
+
+func (d *deadLetters) span(ctx context.Context, partition int32) (sink.Span, error) {
+	l, err := d.client.leaderOf(ctx, d.topic, partition)
+	if err != nil {
+		return sink.Span{}, err
+	}
+	defer func() { _ = l.Close() }()
+	begin, err := offsetAt(l, d.topic, partition, sarama.OffsetOldest)
+	if err != nil {
+		return sink.Span{}, err
+	}
+	end, err := offsetAt(l, d.topic, partition, sarama.OffsetNewest)
+	return sink.Span{Partition: partition, Begin: begin, End: end}, err
+}
+
+// Read implements [sink.DeadLetters].
+func (d *deadLetters) Read(ctx context.Context, span sink.Span, fn func(*sink.StoredRecord) error) error {
+	var refused error // by fn
+	err := d.client.persist(ctx, func() error {
+		l, err := d.client.leaderOf(ctx, d.topic, span.Partition)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = l.Close() }()
+		begin, err := offsetAt(l, d.topic, span.Partition, sarama.OffsetOldest)
+		if err != nil {
+			return err
+		}
+		span.Begin = max(span.Begin, begin)
+		span.Begin, err = fetch(l, d.topic, span, func(offset int64, at time.Time, rec *sarama.Record) error {
+			refused = fn(d.stored(span.Partition, offset, at, rec))
+			return refused
+		})
+		if refused != nil {
+			return nil
+		}
+		return err
+	})
+	switch {
+	case refused != nil:
+		return refused
+	case err != nil:
+		return fmt.Errorf("read topic %s: %w", d.topic, err)
+	}
+	return nil
+}
+
+func (d *deadLetters) stored(partition int32, offset int64, at time.Time, rec *sarama.Record) *sink.StoredRecord {
+	s := &sink.StoredRecord{Offset: offset, Record: sink.Record{
+		Topic: d.topic, Partition: partition, Key: rec.Key, Value: rec.Value, Timestamp: at,
+	}}
+	for _, h := range rec.Headers {
+		s.Headers = append(s.Headers, sink.Header{Key: string(h.Key), Value: h.Value})
+	}
+	return s
+}
+
+// Close implements [sink.DeadLetters].
+func (d *deadLetters) Close() error { return d.client.Close() }

@@ -1,0 +1,83 @@
+package sink
+
+import (
+	"context"
+	"time"
+)
+
+// A Writer is one stream of records into a Sink. Send, Flush and CloseSend belong to one
+// goroutine and Run to another. A Writer is used once.
+type Writer interface {
+	// Send hands r over and returns when its bytes have been copied: r may be changed and used
+	// again then. It blocks while the window is full, until ctx ends; then it returns ctx's
+	// cause, and r was not accepted. It does not retain ctx.
+	//
+	// A nil error says nothing about delivery: the outcome goes to Run's done. Once the Writer
+	// has failed, Send accepts nothing more and returns that failure.
+	Send(ctx context.Context, r *Record) error
+
+	// Flush sends what is buffered and does not wait for the outcome. Without it a Writer may
+	// keep a record until more have gathered: it has no timer of its own.
+	Flush()
+
+	// CloseSend ends the sending: Run returns when every accepted record has an outcome. Send
+	// must not be called any more.
+	CloseSend()
+
+	// Run writes what Send hands over, and blocks until one of these:
+	//
+	//   - CloseSend was called and every record has an outcome: nil.
+	//   - A record was rejected and has no substitute: its *RecordError, after everything sent
+	//     before it has been delivered. Nothing that was sent after it is written, except what
+	//     was already on the wire for other partitions.
+	//   - The fence closed, or an answer of the broker makes further writing pointless: that
+	//     error, which wraps ErrFenced or ErrFatal if it is the broker's. Nothing more is
+	//     written; outstanding answers are awaited and reported first.
+	//   - ctx ended: its cause, in an *UndeliveredError if records have no outcome.
+	//
+	// When it returns, its connections are closed and no goroutine of it is left.
+	//
+	// done reports outcomes: acknowledged sequences with a nil error, each exactly once; and
+	// once for each record that will not be written, its sequence with a *RecordError. seqs is
+	// valid during the call. done is called from one goroutine at a time, never after Run has
+	// returned, and must not block: a connection waits for it.
+	Run(ctx context.Context, done func(seqs []uint64, err error)) error
+}
+
+// A WriterConfig is what a Writer asks and tells while it runs. Every field may be zero. Its
+// functions may be called from any goroutine while Run runs, must not block, and must not call
+// the Writer.
+type WriterConfig struct {
+	// Fence is asked before each request that carries records is completed. Its first error
+	// closes the Writer for good: Run returns it. Nil: the fence is always open.
+	Fence func() error
+
+	// Substitute is asked for a record in place of each that the broker rejects. Nil: there is
+	// never one.
+	Substitute Substitute
+
+	// Delivered is told of records that the broker has acknowledged, before Run's done is. What
+	// it returns, if it is not empty, is an example for Answered. Several calls may run at a
+	// time.
+	Delivered func(d Delivery) (example string)
+
+	// Answered is told how long each request took from its writing to its answer, with the first
+	// example that Delivered has given for its records. Several calls may run at a time.
+	Answered func(took time.Duration, example string)
+}
+
+// A Substitute returns the record to write in place of r, which the broker has rejected, or nil
+// if there is none. It may change r, whose bytes are valid during the call only, and return it.
+// The result gets the sequence of r, whatever the Substitute says; its place in the order of its
+// destination is that of a record sent now. A Substitute that is rejected is asked about like any
+// other record. One call runs at a time.
+type Substitute func(r *Record, rejected *RecordError) *Record
+
+// A Delivery is a run of records that the broker has stored one after the other.
+type Delivery struct {
+	Topic     string
+	Partition int32
+	Offset    int64    // of the first record; the others follow it. Negative if the answer does not say
+	Broker    string   // which server answered, as host:port
+	Seqs      []uint64 // valid during the call
+}
