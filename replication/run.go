@@ -37,7 +37,7 @@ func (s *Stream) Run(ctx context.Context, confirmed func() pglogrepl.LSN, out ch
 	release := interruptible(ctx, s.wire.conn.SetReadDeadline)
 	err := r.loop(ctx)
 	release()
-	s.lease.settle(time.Now())
+	s.expiry.end(time.Now())
 	s.socket.wakeAt(wakeAtOnce)
 	r.timer.Stop()
 	r.probe.stop()
@@ -280,7 +280,7 @@ func (r *run) tick(ctx context.Context, now time.Time) error {
 	if since < r.interval && (!r.asked || since < minStatusGap) {
 		return nil
 	}
-	if err := r.lease.lapsed(now); err != nil {
+	if err := r.expiry.passed(now); err != nil {
 		r.broken = true
 		return err
 	}
@@ -299,7 +299,7 @@ func (r *run) report(now time.Time, ask bool) error {
 	if err := r.reporter.send(now, confirmed, ask); err != nil {
 		return r.lost(err)
 	}
-	r.lease.renew(now)
+	r.expiry.extend(now)
 	r.asked = false
 	r.interval = min(2*r.interval, r.longest)
 	return nil

@@ -41,7 +41,7 @@ type Stream struct {
 	wire      wire
 	socket    *socket // below wire.conn
 	reporter  reporter
-	lease     lease
+	expiry    expiry
 	prefixes  [][]byte // of the messages that are wanted, each with its end
 	pool      *pool
 	streaming bool // START_REPLICATION has succeeded
@@ -191,7 +191,7 @@ func (s *Stream) Start(ctx context.Context, from pglogrepl.LSN) error {
 	}
 	s.streaming = true
 	s.reporter = reporter{conn: s.wire.conn, limit: from}
-	s.lease.begin(time.Now(), s.timeout)
+	s.expiry.begin(time.Now(), s.timeout)
 	return nil
 }
 

@@ -105,7 +105,7 @@ func (f *flood) Run(ctx context.Context, _ func() pglogrepl.LSN, out chan<- *rep
 	return errDrained
 }
 
-func (f *flood) Lapsed() error { return nil }
+func (f *flood) Expired() error { return nil }
 
 func (f *flood) Close(context.Context, pglogrepl.LSN) error { return nil }
 

@@ -33,7 +33,7 @@ var errRead = errors.New("nothing more is read")
 type source interface {
 	Run(ctx context.Context, confirmed func() pglogrepl.LSN, out chan<- *replication.Batch) error
 	Close(ctx context.Context, confirmed pglogrepl.LSN) error
-	Lapsed() error
+	Expired() error // of the session: the slot may be somebody else's
 }
 
 // A session is one replication stream from its start to its end. It is used once.
@@ -69,7 +69,7 @@ func newSession(c *Relay, stream source, newWriter func(sink.WriterConfig) sink.
 		drainTimeout: c.cfg.DrainTimeout,
 		log:          c.log,
 	}
-	cfg := sink.WriterConfig{Fence: func() error { return stream.Lapsed() }, Substitute: s.deadRecord, Answered: c.cfg.Answered}
+	cfg := sink.WriterConfig{Fence: fence{stream}.check, Substitute: s.deadRecord, Answered: c.cfg.Answered}
 	if spans := s.publication.spans; spans != nil {
 		cfg.Delivered = spans.delivered
 	}

@@ -134,7 +134,7 @@ func (s *scriptedSource) Run(ctx context.Context, _ func() pglogrepl.LSN, out ch
 	return context.Cause(ctx)
 }
 
-func (s *scriptedSource) Lapsed() error { return nil }
+func (s *scriptedSource) Expired() error { return nil }
 
 func (s *scriptedSource) Close(_ context.Context, confirmed pglogrepl.LSN) error {
 	s.reported, s.closed = confirmed, true

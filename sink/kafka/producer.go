@@ -259,9 +259,9 @@ func (p *producer) Flush() {
 	p.flush()
 }
 
-// guarded returns what the guard says, after ending the producer with it if there is no leave
-// to send. p.mu is held.
-func (p *producer) guarded() error {
+// fenced returns why the fence has closed, after ending the producer with it, or nil while it is
+// open. p.mu is held.
+func (p *producer) fenced() error {
 	if p.cfg.Fence == nil {
 		return nil
 	}
@@ -272,11 +272,11 @@ func (p *producer) guarded() error {
 	return err
 }
 
-// leave is guarded for who does not hold p.mu: while a request is being written.
-func (p *producer) leave() error {
+// askFence is fenced for who does not hold p.mu: while a request is being written.
+func (p *producer) askFence() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.guarded()
+	return p.fenced()
 }
 
 // flush wakes every sender that has something to send and nothing on the wire. p.mu is held.

@@ -152,7 +152,7 @@ func (s *sender) pick() bool {
 	defer p.mu.Unlock()
 	s.shipped = s.shipped[:0]
 	s.began = time.Time{}
-	if p.gated || p.halted || p.guarded() != nil {
+	if p.gated || p.halted || p.fenced() != nil {
 		return false
 	}
 	size := 0
@@ -201,7 +201,7 @@ func (s *sender) connect(ctx context.Context, addr string) error {
 		return err
 	}
 	l.conn.watch(ctx)
-	l.conn.leave = s.producer.leave
+	l.conn.fence = s.producer.askFence
 	if s.lost {
 		s.producer.client.counters.reconnects.Add(1)
 		s.lost = false

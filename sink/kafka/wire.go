@@ -155,8 +155,8 @@ type watchedConn struct {
 	// goroutine that uses the link.
 	request *request
 
-	// leave is asked whether a produce request may still be sent; nil: it may.
-	leave func() error
+	// fence is asked whether a produce request may still be completed; nil: it may.
+	fence func() error
 }
 
 // A reply is what has been read from a connection so far.
@@ -200,7 +200,7 @@ func (c *watchedConn) Write(b []byte) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := c.finish(msg); err != nil {
+	if err := c.writeFenced(msg); err != nil {
 		return 0, err
 	}
 	return len(b), nil
@@ -209,18 +209,19 @@ func (c *watchedConn) Write(b []byte) (int, error) {
 // writtenAtOnce is what the kernel takes of a connection with nothing else under way.
 const writtenAtOnce = 16 << 10
 
-// finish writes a produce request. Of one that may have to wait for the broker to read, the
-// last byte, without which it is nothing, is written when there is still leave: the process may
-// have been stopped in the middle, for so long that another one sends the same records.
-func (c *watchedConn) finish(msg []byte) error {
+// writeFenced writes a produce request. The last byte of one that may have to wait for the broker
+// to read is written only if the fence is still open then: without it the request is nothing, and
+// the process may have been stopped in the middle, for so long that another one sends the same
+// records.
+func (c *watchedConn) writeFenced(msg []byte) error {
 	if n := len(msg) - 1; n > writtenAtOnce {
 		if _, err := c.Conn.Write(msg[:n]); err != nil {
 			return err
 		}
 		msg = msg[n:]
 	}
-	if c.leave != nil {
-		if err := c.leave(); err != nil {
+	if c.fence != nil {
+		if err := c.fence(); err != nil {
 			return err
 		}
 	}

@@ -16,9 +16,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
-// When the guard says no, what is on the wire is still awaited and reported, and nothing else
+// When the fence closes, what is on the wire is still awaited and reported, and nothing else
 // leaves: not what has gathered behind it, nor what is sent later.
-func TestGuard(t *testing.T) {
+func TestFence(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.NumBrokers(1))
 	topic := k.Topic(t, 1, nil)
 	written, held := make(chan struct{}), make(chan struct{})
@@ -77,9 +77,9 @@ func (c parkedConn) Write(b []byte) (int, error) {
 	return n + m, err
 }
 
-// A request in the middle of which the process was stopped is not finished when there is no
-// leave any more: the broker never has all of it.
-func TestGuardInTheMiddleOfARequest(t *testing.T) {
+// A request in the middle of which the process was stopped is not completed if the fence has closed
+// meanwhile: the broker never has all of it.
+func TestFenceInTheMiddleOfARequest(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.NumBrokers(1))
 	topic := k.Topic(t, 1, nil)
 	errLost := errors.New("somebody else has it")
