@@ -146,20 +146,6 @@ func errorOf(k sarama.KError) *codeError {
 	return &codeError{Code: int16(k), Name: c.name, Detail: c.detail}
 }
 
-// codeIn returns the code at the bottom of err. Where sarama has joined a code with the
-// broker's text, errors.As does not find it and errors.Is does.
-func codeIn(err error) (sarama.KError, bool) {
-	if k, ok := errors.AsType[sarama.KError](err); ok {
-		return k, true
-	}
-	for _, c := range codes() {
-		if errors.Is(err, c.code) {
-			return c.code, true
-		}
-	}
-	return 0, false
-}
-
 // classifyRequest returns what a request that failed as a whole means for its batches: that
 // nobody knows, as a rule, which is what sequence numbers are for.
 func classifyRequest(err error) class {

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/IBM/sarama"
 )
@@ -13,10 +12,8 @@ import (
 // maxRequestBytes is how large a request gets, unless its only batch is larger.
 const maxRequestBytes = 1 << 20
 
-// A request builds the produce requests of one sender. sarama makes an envelope without
-// batches, in the version that the broker has been found to speak, and complete puts the
-// batches in on the way to the connection: as sarama's own objects they would take several
-// allocations and two copies of everything, each time.
+// A request builds the produce requests of one sender. sarama makes an envelope without batches,
+// and complete puts the batches in.
 //
 // https://kafka.apache.org/protocol#The_Messages_Produce
 type request struct {
@@ -30,49 +27,14 @@ type request struct {
 	compressor compressor
 }
 
-const (
-	produceKey = 0 // the api key
-
-	// What an envelope without topics ends with: an empty array, in flexible versions
-	// (KIP-482) followed by an empty set of tagged fields.
-	emptyTopics         = "\x00\x00\x00\x00"
-	emptyTopicsFlexible = "\x01\x00"
-
-	minProduceVersion      = 3 // the first that takes batches of format 2
-	flexibleProduceVersion = 9
-)
-
-// envelope returns the request without its batches.
-func envelope() *sarama.ProduceRequest {
-	return &sarama.ProduceRequest{
-		RequiredAcks: sarama.WaitForAll,
-		Timeout:      int32(produceTimeout / time.Millisecond),
-		Version:      10,
-	}
-}
-
-// isProduce reports whether msg is a produce request.
-func isProduce(msg []byte) bool {
-	return len(msg) >= 8 && binary.BigEndian.Uint32(msg) == uint32(len(msg)-4) &&
-		binary.BigEndian.Uint16(msg[4:]) == produceKey
-}
-
 // complete returns the request that msg is the envelope of. It is valid until release.
 func (r *request) complete(msg []byte) ([]byte, error) {
-	version := binary.BigEndian.Uint16(msg[6:])
-	if version < minProduceVersion {
-		return nil, sarama.ErrUnsupportedVersion
+	head, flexible, err := openEnvelope(msg)
+	if err != nil {
+		return nil, err
 	}
-	w := writer{buf: r.reserve(len(msg)), flexible: version >= flexibleProduceVersion}
-	empty := emptyTopics
-	if w.flexible {
-		empty = emptyTopicsFlexible
-	}
-	head := len(msg) - len(empty)
-	if string(msg[head:]) != empty {
-		return nil, sarama.PacketEncodingError{Info: "the produce request does not end with an empty list of topics"}
-	}
-	w.buf = append(w.buf, msg[:head]...)
+	w := writer{buf: r.reserve(len(msg)), flexible: flexible}
+	w.buf = append(w.buf, head...)
 	if err := r.writeTopics(&w); err != nil {
 		return nil, err
 	}

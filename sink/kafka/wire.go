@@ -75,8 +75,7 @@ func (w *wire) connect(ctx context.Context, addr string, timeout time.Duration) 
 		return nil, fmt.Errorf("%s: %w", addr, err)
 	}
 	config.Net.ReadTimeout = timeout
-	config.Net.Proxy.Enable = true
-	config.Net.Proxy.Dialer = dialer(func(network, addr string) (net.Conn, error) {
+	dialWith(func(network, addr string) (net.Conn, error) {
 		c, err := w.dialTLS(ctx, network, addr)
 		if err != nil {
 			return nil, err
@@ -84,7 +83,7 @@ func (w *wire) connect(ctx context.Context, addr string, timeout time.Duration) 
 		conn = &watchedConn{Conn: c}
 		conn.watch(ctx)
 		return conn, nil
-	})
+	}, &config)
 	b := sarama.NewBroker(addr)
 	if err := b.Open(&config); err != nil {
 		return nil, fmt.Errorf("%s: %w", addr, err)
@@ -138,12 +137,6 @@ func (w *wire) dialTLS(ctx context.Context, network, addr string) (net.Conn, err
 	return tc, nil
 }
 
-// A dialer is a function in the shape of proxy.Dialer, which is where sarama lets a caller
-// make the connection.
-type dialer func(network, addr string) (net.Conn, error)
-
-func (d dialer) Dial(network, addr string) (net.Conn, error) { return d(network, addr) }
-
 // A watchedConn can be cut by a context, at whatever sarama is waiting for on it; sarama
 // itself knows timeouts only.
 type watchedConn struct {
@@ -189,23 +182,6 @@ func (c *watchedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write writes one request of sarama's, which hands each over whole, and completes it if it
-// is a produce request; others, like the login that is due again from time to time, pass as
-// they are.
-func (c *watchedConn) Write(b []byte) (int, error) {
-	if c.request == nil || !isProduce(b) {
-		return c.Conn.Write(b)
-	}
-	msg, err := c.request.complete(b)
-	if err != nil {
-		return 0, err
-	}
-	if err := c.writeFenced(msg); err != nil {
-		return 0, err
-	}
-	return len(b), nil
-}
-
 // writtenAtOnce is what the kernel takes of a connection with nothing else under way.
 const writtenAtOnce = 16 << 10
 
@@ -235,15 +211,6 @@ func (c *watchedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// produce sends r and has answer called with what becomes of it, unless it returns an error.
-// Only the goroutine that uses l may call it, and r is not used any more when it returns.
-func (l *link) produce(r *request, answer sarama.ProduceCallback) error {
-	l.conn.request = r
-	err := l.AsyncProduce(envelope(), answer)
-	l.conn.request = nil
-	return err
-}
-
 var _ io.Closer = (*link)(nil)
 
 // Close ends the connection. It waits for the answer of what is outstanding, which the
@@ -251,20 +218,4 @@ var _ io.Closer = (*link)(nil)
 func (l *link) Close() error {
 	l.conn.unwatch()
 	return l.Broker.Close()
-}
-
-// noMetrics is a registry whose metrics do nothing: sarama's are per request, per topic and
-// kept for ever, and the process has its own.
-type noMetrics struct{ metrics.Registry }
-
-// GetOrRegister returns a metric of the kind that m makes.
-func (noMetrics) GetOrRegister(_ string, m any) any {
-	switch m.(type) {
-	case func() metrics.Meter:
-		return metrics.NilMeter{}
-	case func() metrics.Counter:
-		return metrics.NilCounter{}
-	default:
-		return metrics.NilHistogram{}
-	}
 }
