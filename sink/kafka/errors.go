@@ -4,21 +4,21 @@ import "github.com/outbox-cdc/outbox-cdc/sink"
 
 // The classes of errors in Kafka's words. They hide the general text, and nothing else.
 var (
-	errUnreachable error = inKafka{sink.ErrUnreachable, "no Kafka broker can be reached"}
-	errAccess      error = inKafka{sink.ErrAccess, "no access to Kafka"}
-	errMissing     error = inKafka{sink.ErrMissing, "topic does not exist"}
-	errFenced      error = inKafka{sink.ErrFenced, "fenced by another producer"}
-	errFatal       error = inKafka{sink.ErrFatal, "cannot go on writing to Kafka"}
+	errUnreachable error = kafkaError{sink.ErrUnreachable, "no Kafka broker can be reached"}
+	errAccess      error = kafkaError{sink.ErrAccess, "no access to Kafka"}
+	errMissing     error = kafkaError{sink.ErrMissing, "topic does not exist"}
+	errFenced      error = kafkaError{sink.ErrFenced, "fenced by another producer"}
+	errFatal       error = kafkaError{sink.ErrFatal, "cannot go on writing to Kafka"}
 )
 
-// An inKafka is a class of errors with a text of our own.
-type inKafka struct {
+// A kafkaError is a class of errors with a text of our own.
+type kafkaError struct {
 	class error
 	text  string
 }
 
-func (e inKafka) Error() string { return e.text }
-func (e inKafka) Unwrap() error { return e.class }
+func (e kafkaError) Error() string { return e.text }
+func (e kafkaError) Unwrap() error { return e.class }
 
 // A codeError is an error code of the Kafka protocol, from a broker or given by us in its
 // place.
