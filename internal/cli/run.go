@@ -92,7 +92,6 @@ func (a *app) relay(ctx context.Context, cfg *config.Config, reload *reloader, a
 	}
 	relayCfg.AcceptGap, relayCfg.SkipTo = acceptGap, skipTo
 	a.limitMemory(cfg.Sink.Kafka.Window.Bytes)
-	releaseStartup()
 	log := reload.logger(cfg.Log, a.stderr)
 	page, err := a.admin(ctx, cfg, &relayCfg, log)
 	if err != nil {

@@ -1,6 +1,0 @@
-//go:build !linux
-
-package cli
-
-// releaseStartup does nothing: what it is for is how Linux counts.
-func releaseStartup() {}
