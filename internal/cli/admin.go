@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/admin"
+	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
@@ -26,11 +27,11 @@ func (a *app) admin(ctx context.Context, cfg *config.Config, relayCfg *relay.Con
 	}
 	var effective strings.Builder
 	if err := cfg.WriteYAML(&effective); err != nil {
-		return nil, failed(err)
+		return nil, command.Failed(err)
 	}
 	server := admin.New(admin.Config{
-		Name: relayCfg.Name, Version: version().short(), Commit: version().revision,
-		Source: address(relayCfg.Source.Conn), Publication: relayCfg.Source.Publication, Slot: relayCfg.Source.Slot,
+		Name: relayCfg.Name, Version: command.Version().Module, Commit: command.Version().Revision,
+		Source: command.Address(relayCfg.Source.Conn), Publication: relayCfg.Source.Publication, Slot: relayCfg.Source.Slot,
 		Brokers: cfg.Sink.Kafka.Brokers, Configuration: effective.String(),
 	}, log)
 	err := server.Listen(ctx, cfg.Admin.Listen)
@@ -42,7 +43,7 @@ func (a *app) admin(ctx context.Context, cfg *config.Config, relayCfg *relay.Con
 	case cfg.ListensByDefault():
 		log.WarnContext(ctx, "no admin server: set admin.listen to a free port, or to nothing", slog.Any("err", err))
 	default:
-		return nil, &failure{err: err, exit: relay.ExitUsage, next: "set admin.listen to an address that is free, or to nothing"}
+		return nil, &command.Failure{Err: err, Exit: relay.ExitUsage, Next: "set admin.listen to an address that is free, or to nothing"}
 	}
 	return page, nil
 }

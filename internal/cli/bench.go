@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/bench"
+	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
@@ -48,9 +49,9 @@ It loads both servers as much as they bear: not for production hours.`,
 		Example: `  outbox-cdc bench -c outbox-cdc.yaml
   outbox-cdc bench --dsn postgres://owner@db/app --brokers kafka-1:9092 --rows 1000000 --per-transaction 1000000
   outbox-cdc bench -c outbox-cdc.yaml --compression zstd --rate 500,5000 --json`,
-		Args: noArgs,
+		Args: command.NoArgs,
 	}
-	s := configFlags(cmd, "dsn", "brokers")
+	s := command.ConfigFlags(cmd, "dsn", "brokers")
 	flags := cmd.Flags()
 	flags.IntVar(&o.load.Rows, "rows", 200_000, "`rows` in the slot before it is drained")
 	flags.IntVar(&o.load.PayloadBytes, "payload", 200, "`bytes` of JSON in each row")
@@ -66,10 +67,7 @@ It loads both servers as much as they bear: not for production hours.`,
 	flags.BoolVar(&o.keep, "keep", false, "leave schema, publication and topics behind, and say how to drop them")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := o.validate(); err != nil {
-			return usage(cmd, err)
-		}
-		if o.compression != "" {
-			s.set = append(s.set, "sink.kafka.compression="+o.compression)
+			return command.Usage(cmd, err)
 		}
 		return a.runBench(cmd.Context(), s, o)
 	}
@@ -91,19 +89,23 @@ func (o *benchOptions) validate() error {
 }
 
 // runBench measures and prints. What was delivered wrongly is an error, too, after the result.
-func (a *app) runBench(ctx context.Context, s *settings, o benchOptions) error {
-	cfg, err := a.load(s)
+func (a *app) runBench(ctx context.Context, s *command.Settings, o benchOptions) error {
+	var more []config.Setting
+	if o.compression != "" {
+		more = []config.Setting{{Key: "sink.kafka.compression", Value: o.compression, Flag: "--compression"}}
+	}
+	cfg, err := s.Load(a.environ, more...)
 	if err != nil {
-		return failed(err)
+		return command.Failed(err)
 	}
 	place, err := a.benchPlace(cfg)
 	if err != nil {
-		return failed(err)
+		return command.Failed(err)
 	}
-	log := newLogger(cfg.Log, a.stderr)
-	r := &benchRun{options: o, place: place, log: log, progress: a.newProgress(log)}
+	log := command.NewLogger(cfg.Log, a.stderr)
+	r := &benchRun{options: o, place: place, log: log, progress: command.NewProgress(a.stderr, a.environ, log)}
 	result, err := r.run(ctx)
-	r.progress.end()
+	r.progress.End()
 	if err != nil {
 		return place.failure(ctx, err)
 	}
@@ -115,7 +117,7 @@ func (a *app) runBench(ctx context.Context, s *settings, o benchOptions) error {
 		err = result.write(a.stdout)
 	}
 	if err != nil {
-		return failed(err)
+		return command.Failed(err)
 	}
 	if !result.Verdict.good() {
 		return place.failure(ctx, errDelivered)
@@ -164,23 +166,23 @@ func (a *app) benchPlace(cfg *config.Config) (*benchPlace, error) {
 		replicationFactor: cfg.Sink.Kafka.CreateTopics.ReplicationFactor,
 		relay:             bench.Relay{Path: exe, Environ: inherited, Settings: kafkaSettings(cfg.Sink.Kafka)},
 		floor:             bench.PgRecvlogical{Conninfo: conninfo, Environ: append(inherited, environ...)},
-		source:            address(&pg.Config), brokers: strings.Join(kafka.Brokers, ","),
+		source:            command.Address(&pg.Config), brokers: strings.Join(kafka.Brokers, ","),
 		compression: kafka.Compression,
 	}, nil
 }
 
 // failure is the end of a bench without a result, or with one that must not be.
-func (p *benchPlace) failure(ctx context.Context, err error) *failure {
-	f := failed(err)
-	f.where = []string{"source: " + p.source, "sink: Kafka at " + p.brokers}
+func (p *benchPlace) failure(ctx context.Context, err error) *command.Failure {
+	f := command.Failed(err)
+	f.Where = []string{"source: " + p.source, "sink: Kafka at " + p.brokers}
 	if ctx.Err() != nil {
-		f.err, f.exit, f.next = fmt.Errorf("interrupted before everything was measured: %w", err), relay.ExitUnexpected, "start again"
+		f.Err, f.Exit, f.Next = fmt.Errorf("interrupted before everything was measured: %w", err), relay.ExitUnexpected, "start again"
 		return f
 	}
 	if e, ok := errors.AsType[*bench.ServerError](err); ok {
-		f.exit, f.advice, f.object = relay.ExitSource, e.Advice, p.source
+		f.Exit, f.Advice, f.Object = relay.ExitSource, e.Advice, p.source
 		if e.Kafka {
-			f.exit, f.object = relay.ExitSink, "Kafka at "+p.brokers
+			f.Exit, f.Object = relay.ExitSink, "Kafka at "+p.brokers
 		}
 	}
 	return f

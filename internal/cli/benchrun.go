@@ -8,6 +8,7 @@ import (
 	"os/exec"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/bench"
+	"github.com/outbox-cdc/outbox-cdc/internal/command"
 )
 
 // A benchRun is one run of the verb bench.
@@ -15,7 +16,7 @@ type benchRun struct {
 	options  benchOptions
 	place    *benchPlace
 	log      *slog.Logger
-	progress *progress
+	progress *command.Progress
 
 	bench  *bench.Workbench
 	result benchResult
@@ -28,7 +29,7 @@ func (r *benchRun) run(ctx context.Context) (_ *benchResult, err error) {
 	}
 	r.bench, err = bench.NewWorkbench(ctx, r.place.servers, bench.Config{
 		Partitions: int32(r.options.partitions), ReplicationFactor: int16(r.place.replicationFactor), Keep: r.options.keep,
-		Progress: func(p bench.Progress) { r.progress.show(ctx, p.Doing, p.Done, p.Total) },
+		Progress: func(p bench.Progress) { r.progress.Show(ctx, p.Doing, p.Done, p.Total) },
 	})
 	if err != nil {
 		return nil, err
@@ -51,7 +52,7 @@ func (r *benchRun) run(ctx context.Context) (_ *benchResult, err error) {
 // drain measures both contenders over the same rows, in turn: what disturbs the machine for a while
 // disturbs both.
 func (r *benchRun) drain(ctx context.Context) (err error) {
-	r.progress.phase = "drain"
+	r.progress.Phase = "drain"
 	backlog, err := r.bench.Write(ctx, r.options.load)
 	if err != nil {
 		return err
@@ -60,7 +61,7 @@ func (r *benchRun) drain(ctx context.Context) (err error) {
 	floor, missing := r.floor()
 	var ours, theirs []bench.DrainResult
 	for n := range r.options.runs {
-		r.progress.phase = fmt.Sprintf("drain, run %d of %d", n+1, r.options.runs)
+		r.progress.Phase = fmt.Sprintf("drain, run %d of %d", n+1, r.options.runs)
 		one, err := backlog.Drain(ctx, r.place.relay)
 		if err != nil {
 			return err
@@ -100,7 +101,7 @@ func (r *benchRun) floor() (_ bench.PgRecvlogical, missing string) {
 }
 
 func (r *benchRun) startUp(ctx context.Context) error {
-	r.progress.phase = "start-up"
+	r.progress.Phase = "start-up"
 	var seconds []float64
 	for range r.options.runs {
 		took, err := r.bench.StartUp(ctx, r.place.relay)
@@ -115,7 +116,7 @@ func (r *benchRun) startUp(ctx context.Context) error {
 
 func (r *benchRun) latency(ctx context.Context) error {
 	for _, rate := range r.options.rates {
-		r.progress.phase = fmt.Sprintf("latency at %d/s", rate)
+		r.progress.Phase = fmt.Sprintf("latency at %d/s", rate)
 		one, err := r.bench.Latency(ctx, r.place.relay, bench.Flow{
 			Rate: rate, Duration: r.options.duration, PayloadBytes: r.options.load.PayloadBytes, Keys: r.options.load.Keys,
 		})
@@ -131,7 +132,7 @@ func (r *benchRun) latency(ctx context.Context) error {
 // describe says what is measured, where.
 func (r *benchRun) describe() {
 	l := r.options.load
-	r.result.Version, r.result.Postgres = version().short(), r.bench.PostgresVersion()
+	r.result.Version, r.result.Postgres = command.Version().Module, r.bench.PostgresVersion()
 	r.result.Load = loadFigures{
 		Rows: l.Rows, PayloadBytes: l.PayloadBytes, PerTransaction: l.PerTransaction, Keys: l.Keys,
 		Partitions: r.options.partitions, Compression: r.place.compression, Runs: r.options.runs,

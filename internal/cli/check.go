@@ -12,6 +12,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/check"
+	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/debezium"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
@@ -32,26 +33,26 @@ as possible is sent again.`,
 		Example: `  outbox-cdc check -c outbox-cdc.yaml
   outbox-cdc check -c outbox-cdc.yaml --json | jq '.[] | select(.state != "ok")'
   outbox-cdc check --takeover -c outbox-cdc.yaml --offsets offsets.json`,
-		Args: noArgs,
+		Args: command.NoArgs,
 	}
-	s := configFlags(cmd, "dsn", "publication", "slot", "brokers")
+	s := command.ConfigFlags(cmd, "dsn", "publication", "slot", "brokers")
 	takeover := cmd.Flags().Bool("takeover", false, "check what taking over a slot from Debezium needs")
 	offsets := cmd.Flags().String("offsets", "", "with --takeover: a `file` with the answer to GET /connectors/<name>/offsets, or the worker's own")
 	timeout := cmd.Flags().Duration("timeout", check.DefaultTimeout, "how long everything may take; one question may take a sixth of it")
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *offsets != "" && !*takeover {
-			return usage(cmd, errors.New("--offsets is for --takeover"))
+			return command.Usage(cmd, errors.New("--offsets is for --takeover"))
 		}
 		if *timeout <= 0 {
-			return usage(cmd, errors.New("--timeout must be more than nothing"))
+			return command.Usage(cmd, errors.New("--timeout must be more than nothing"))
 		}
-		cfg, err := a.load(s)
+		cfg, err := s.Load(a.environ)
 		if err != nil {
-			return failed(err)
+			return command.Failed(err)
 		}
 		if *takeover {
-			conditions, err := a.takeover(cmd.Context(), cfg, s.file, *offsets)
+			conditions, err := a.takeover(cmd.Context(), cfg, s.File, *offsets)
 			if err != nil {
 				return err
 			}
@@ -59,11 +60,11 @@ as possible is sent again.`,
 		}
 		relay, err := cfg.Relay()
 		if err != nil {
-			return failed(err)
+			return command.Failed(err)
 		}
-		conditions := check.Run(cmd.Context(), check.Config{Relay: relay, File: s.file, Timeout: *timeout})
+		conditions := check.Run(cmd.Context(), check.Config{Relay: relay, File: s.File, Timeout: *timeout})
 		if err := context.Cause(cmd.Context()); err != nil {
-			return failed(err)
+			return command.Failed(err)
 		}
 		return a.printConditions(conditions, unmet(conditions), *asJSON)
 	}
@@ -82,7 +83,7 @@ func unmet(conditions []check.Condition) error {
 func (a *app) takeover(ctx context.Context, cfg *config.Config, file, offsets string) ([]check.Condition, error) {
 	setup, err := cfg.Setup()
 	if err != nil {
-		return nil, failed(err)
+		return nil, command.Failed(err)
 	}
 	t := debezium.Takeover{Config: file}
 	if offsets != "" {
@@ -91,8 +92,8 @@ func (a *app) takeover(ctx context.Context, cfg *config.Config, file, offsets st
 		}
 	}
 	elsewhere := func(err error) error {
-		f := failed(err)
-		f.where = []string{"source: " + address(setup.Conn)}
+		f := command.Failed(err)
+		f.Where = []string{"source: " + command.Address(setup.Conn)}
 		return f
 	}
 	if t.Catalog, err = catalog.Inspect(ctx, setup.Conn, setup.Publication, setup.Slot); err != nil {
@@ -118,7 +119,7 @@ func (a *app) printConditions(conditions []check.Condition, not error, asJSON bo
 		return err
 	}
 	if not != nil {
-		return &failure{err: not, exit: relay.ExitUnexpected, what: "not ready", next: "what mends each of them is said above; then check again"}
+		return &command.Failure{Err: not, Exit: relay.ExitUnexpected, What: "not ready", Next: "what mends each of them is said above; then check again"}
 	}
 	return nil
 }

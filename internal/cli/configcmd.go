@@ -3,6 +3,7 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 )
 
@@ -17,23 +18,23 @@ server, and needs no key to be set.
 With --schema it prints the JSON Schema of the file, for editors and for checks before a deployment.`,
 		Example: `  outbox-cdc config -c outbox-cdc.yaml
   outbox-cdc config --schema > outbox-cdc.schema.json`,
-		Args: noArgs,
+		Args: command.NoArgs,
 	}
-	s := configFlags(cmd, "dsn", "publication", "slot", "brokers")
+	s := command.ConfigFlags(cmd, "dsn", "publication", "slot", "brokers")
 	schema := cmd.Flags().Bool("schema", false, "print the JSON Schema")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		if *schema {
 			if err := config.WriteSchema(a.stdout); err != nil {
-				return failed(err)
+				return command.Failed(err)
 			}
 			return nil
 		}
-		cfg, err := a.load(s)
+		cfg, err := s.Load(a.environ)
 		if err != nil {
-			return failed(err)
+			return command.Failed(err)
 		}
 		if err := cfg.WriteYAML(a.stdout); err != nil {
-			return failed(err)
+			return command.Failed(err)
 		}
 		return nil
 	}

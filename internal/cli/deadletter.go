@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/deadletter"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
@@ -25,10 +26,10 @@ func (a *app) deadLetter() *cobra.Command {
 delivered, and sends it again when its cause is corrected.`,
 		Example: `  outbox-cdc dead-letter list -c outbox-cdc.yaml
   outbox-cdc dead-letter resend 0:42 -c outbox-cdc.yaml`,
-		RunE:                       group,
+		RunE:                       command.Group,
 		DisableFlagsInUseLine:      true,
 		SuggestionsMinimumDistance: 2,
-		Args:                       group,
+		Args:                       command.Group,
 	}
 	cmd.AddCommand(a.deadLetterList(), a.deadLetterShow(), a.deadLetterResend())
 	return cmd
@@ -46,7 +47,7 @@ and offset), when it was put aside, where it was to go, its key and id, which ro
 it was, and why. It needs to Read and Describe the topic, and writes nothing.`,
 		Example: `  outbox-cdc dead-letter list -c outbox-cdc.yaml --since 24h
   outbox-cdc dead-letter list -c outbox-cdc.yaml --topic outbox.event.order --reason MESSAGE_TOO_LARGE --json`,
-		Args: noArgs,
+		Args: command.NoArgs,
 	}
 	l := a.letters(cmd)
 	limit := cmd.Flags().Int("limit", listLimit, "list so many at most, the newest; 0: all")
@@ -106,7 +107,7 @@ func places(least, most int) cobra.PositionalArgs {
 // letters is one look into the dead-letter topic.
 type letters struct {
 	*app
-	settings *settings
+	settings *command.Settings
 	filter   deadletter.Filter
 	since    *time.Time
 
@@ -118,7 +119,7 @@ type letters struct {
 
 // letters gives cmd the flags that say which letters are meant.
 func (a *app) letters(cmd *cobra.Command) *letters {
-	l := &letters{app: a, settings: configFlags(cmd, "dsn", "brokers")}
+	l := &letters{app: a, settings: command.ConfigFlags(cmd, "dsn", "brokers")}
 	if cmd.Name() == "show" {
 		return l
 	}
@@ -142,13 +143,13 @@ func (l *letters) open(ctx context.Context, at ...string) error {
 		l.filter.Since = *l.since
 	}
 	var err error
-	if l.cfg, err = l.load(l.settings); err != nil {
-		return failed(err)
+	if l.cfg, err = l.settings.Load(l.environ); err != nil {
+		return command.Failed(err)
 	}
 	if l.sending, err = l.cfg.Sending(); err != nil {
-		return failed(err)
+		return command.Failed(err)
 	}
-	l.log = newLogger(l.cfg.Log, l.stderr)
+	l.log = command.NewLogger(l.cfg.Log, l.stderr)
 	ctx, cancel := context.WithTimeout(ctx, l.sending.StartupTimeout)
 	defer cancel()
 	if l.box, err = deadletter.Open(ctx, l.sending.Sink, l.sending.DeadLetterTopic, l.log); err != nil {
@@ -160,14 +161,14 @@ func (l *letters) open(ctx context.Context, at ...string) error {
 func (l *letters) close() { _ = l.box.Close() }
 
 // failed is a failure at Kafka.
-func (l *letters) failed(err error) *failure {
-	f := failed(err)
-	f.object = "topic " + l.sending.DeadLetterTopic
+func (l *letters) failed(err error) *command.Failure {
+	f := command.Failed(err)
+	f.Object = "topic " + l.sending.DeadLetterTopic
 	switch {
 	case errors.Is(err, deadletter.ErrNoLetter):
-		f.exit, f.next = relay.ExitUsage, "outbox-cdc dead-letter list --resent --limit 0"
+		f.Exit, f.Next = relay.ExitUsage, "outbox-cdc dead-letter list --resent --limit 0"
 	case errors.Is(err, sink.ErrMissing):
-		f.next = "set dead_letter_topic to the topic that is meant; where nothing was put aside yet there may be none"
+		f.Next = "set dead_letter_topic to the topic that is meant; where nothing was put aside yet there may be none"
 	}
 	return f
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/deadletter"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -40,7 +41,7 @@ time, may send some of them twice. A record comes behind everything of its key t
 	flags.BoolVar(&r.dryRun, "dry-run", false, "print what would be sent, and send nothing")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if *all == (len(args) > 0) {
-			return usage(cmd, errors.New("say which dead letters: their partitions and offsets, or --all"))
+			return command.Usage(cmd, errors.New("say which dead letters: their partitions and offsets, or --all"))
 		}
 		if err := r.open(cmd.Context(), args...); err != nil {
 			return err
@@ -70,7 +71,7 @@ func (r *resending) run(ctx context.Context) error {
 	}
 	reviver, err := deadletter.NewReviver(ctx, r.sending, r.sending.DeadLetterTopic)
 	if err != nil {
-		return failed(err)
+		return command.Failed(err)
 	}
 	if survey.Len() > 0 {
 		send := r.preview
@@ -151,18 +152,18 @@ func (r *resending) conclude(ctx context.Context, survey *deadletter.Survey, err
 	fmt.Fprintln(r.stdout, line)
 	switch {
 	case ctx.Err() != nil:
-		return &failure{
-			err: errors.New("stopped before all of them were sent"), exit: relay.ExitUnexpected, what: "interrupted",
-			object: "topic " + r.sending.DeadLetterTopic, next: "the same command again: what is marked is not sent twice",
+		return &command.Failure{
+			Err: errors.New("stopped before all of them were sent"), Exit: relay.ExitUnexpected, What: "interrupted",
+			Object: "topic " + r.sending.DeadLetterTopic, Next: "the same command again: what is marked is not sent twice",
 		}
 	case err != nil:
 		f := r.failed(err)
-		f.next = "correct it, then the same command again: what is marked is not sent twice"
+		f.Next = "correct it, then the same command again: what is marked is not sent twice"
 		return f
 	case r.refused > 0 && !r.dryRun:
-		return &failure{
-			err: fmt.Errorf("%d dead letters are still refused", r.refused), exit: relay.ExitBadRecord,
-			object: "topic " + r.sending.DeadLetterTopic, next: "correct what each line says, then the same command again",
+		return &command.Failure{
+			Err: fmt.Errorf("%d dead letters are still refused", r.refused), Exit: relay.ExitBadRecord,
+			Object: "topic " + r.sending.DeadLetterTopic, Next: "correct what each line says, then the same command again",
 		}
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/demo"
 )
 
@@ -20,15 +21,15 @@ relay's live page. Nothing needs to be installed and nothing stays behind. --dsn
 It ends by itself after --for, or with SIGINT, and then says what was written and what arrived.`,
 		Example: `  outbox-cdc demo --for 20s
   outbox-cdc demo --brokers localhost:9092`,
-		Args: noArgs,
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if options.For < 0 || options.Rate < 0 {
-				return usage(cmd, errors.New("--for and --rate cannot be negative"))
+				return command.Usage(cmd, errors.New("--for and --rate cannot be negative"))
 			}
-			options.Version = version().short()
-			options.Term, options.NoColor = a.getenv("TERM"), a.getenv("NO_COLOR") != ""
+			options.Version = command.Version().Module
+			options.Term, options.NoColor = command.Getenv(a.environ, "TERM"), command.Getenv(a.environ, "NO_COLOR") != ""
 			if err := demo.Run(cmd.Context(), options, a.stdout, a.stderr); err != nil {
-				return failed(err)
+				return command.Failed(err)
 			}
 			return nil
 		},

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/admin"
+	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
@@ -25,9 +26,9 @@ Where the admin server listens is what admin.listen says, which a container had 
 environment: OUTBOX_CDC_ADMIN_LISTEN.`,
 		Example: `  outbox-cdc healthcheck
   outbox-cdc healthcheck --ready -c outbox-cdc.yaml`,
-		Args: noArgs,
+		Args: command.NoArgs,
 	}
-	s := configFlags(cmd)
+	s := command.ConfigFlags(cmd)
 	ready := cmd.Flags().Bool("ready", false, "ask whether it is ready")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		says, err := a.health(cmd.Context(), s, *ready)
@@ -36,7 +37,7 @@ environment: OUTBOX_CDC_ADMIN_LISTEN.`,
 		}
 		fmt.Fprintln(a.stdout, says)
 		if err != nil { // whatever it is: Docker reserves 2
-			return &failure{err: err, exit: relay.ExitUnexpected, said: true}
+			return &command.Failure{Err: err, Exit: relay.ExitUnexpected, Silent: true}
 		}
 		return nil
 	}
@@ -44,8 +45,8 @@ environment: OUTBOX_CDC_ADMIN_LISTEN.`,
 }
 
 // health returns what the relay says if that is well, and else why not.
-func (a *app) health(ctx context.Context, s *settings, ready bool) (string, error) {
-	cfg, err := a.load(s)
+func (a *app) health(ctx context.Context, s *command.Settings, ready bool) (string, error) {
+	cfg, err := s.Load(a.environ)
 	if err != nil {
 		return "", err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/debezium"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
@@ -23,8 +24,8 @@ func (a *app) importFrom() *cobra.Command {
 		Use:   "import",
 		Short: "Make a configuration of another program's",
 		Long:  `Import makes a configuration of that of the program which relays the outbox so far.`,
-		Args:  group,
-		RunE:  group,
+		Args:  command.Group,
+		RunE:  command.Group,
 	}
 	cmd.AddCommand(a.importDebezium())
 	return cmd
@@ -61,7 +62,7 @@ are regular expressions. --dsn and --live also print the records of the last row
 			if len(args) == 0 {
 				return errors.New("a file is needed, or - for standard input")
 			}
-			return noArgs(cmd, args[1:])
+			return command.NoArgs(cmd, args[1:])
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return i.run(cmd.Context(), args[0], cmd.InOrStdin()) },
 	}
@@ -109,9 +110,9 @@ func (i *importing) run(ctx context.Context, name string, stdin io.Reader) error
 		return err
 	}
 	if refused := result.Report.Refused(); len(refused) > 0 {
-		return &failure{
-			err: fmt.Errorf("%s cannot be carried over: %d refused", name, len(refused)), exit: relay.ExitUsage,
-			next: "what each line above says, or keep Debezium for this connector",
+		return &command.Failure{
+			Err: fmt.Errorf("%s cannot be carried over: %d refused", name, len(refused)), Exit: relay.ExitUsage,
+			Next: "what each line above says, or keep Debezium for this connector",
 		}
 	}
 	if i.live || i.dsn != "" {
@@ -154,7 +155,7 @@ func (i *importing) ask(ctx context.Context, in *debezium.Input, opts *debezium.
 	}
 	cfg, err := config.Load(config.Sources{Flags: []config.Setting{{Key: "source.dsn", Value: dsn, Flag: "--dsn"}}})
 	if err != nil {
-		return nil, failed(err)
+		return nil, command.Failed(err)
 	}
 	conn, err := cfg.Postgres()
 	if err == nil {
@@ -165,9 +166,9 @@ func (i *importing) ask(ctx context.Context, in *debezium.Input, opts *debezium.
 		return nil, nil //nolint:nilnil // as above
 	}
 	if err != nil {
-		f := failed(err)
+		f := command.Failed(err)
 		if conn != nil {
-			f.where = []string{"source: " + address(&conn.Config)}
+			f.Where = []string{"source: " + command.Address(&conn.Config)}
 		}
 		return nil, f
 	}
@@ -235,4 +236,4 @@ func readOffset(file, prefix, connector string) (*debezium.Offset, error) {
 }
 
 // mistake is the failure of a wrong input.
-func mistake(err error) *failure { return &failure{err: err, exit: relay.ExitUsage} }
+func mistake(err error) *command.Failure { return &command.Failure{Err: err, Exit: relay.ExitUsage} }

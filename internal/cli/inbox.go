@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/inbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
@@ -23,7 +24,7 @@ func (a *app) inbox() *cobra.Command {
 events: inbox_events, where events wait and are parked, and processed_events, the claims.`,
 		Example: `  outbox-cdc inbox list --dsn postgres://notifications@db/notifications --parked
   outbox-cdc inbox retry --dsn postgres://notifications@db/notifications --consumer notifications --all`,
-		RunE:                       group,
+		RunE:                       command.Group,
 		DisableFlagsInUseLine:      true,
 		SuggestionsMinimumDistance: 2,
 	}
@@ -34,13 +35,13 @@ events: inbox_events, where events wait and are parked, and processed_events, th
 // An inboxCommand is what the verbs of inbox have in common.
 type inboxCommand struct {
 	*app
-	settings         *settings
+	settings         *command.Settings
 	schema, consumer *string
 }
 
 func (a *app) inboxCommand(cmd *cobra.Command) *inboxCommand {
 	return &inboxCommand{
-		app: a, settings: configFlags(cmd, "dsn"),
+		app: a, settings: command.ConfigFlags(cmd, "dsn"),
 		schema: cmd.Flags().String("schema", "", "`schema` of the tables, as in the catalog; without it, that of the search_path"),
 	}
 }
@@ -54,7 +55,7 @@ type, topic and key, what becomes of it (parked, due, behind an earlier one of i
 tried), how many attempts have failed, and why. No payload is shown.`,
 		Example: `  outbox-cdc inbox list --dsn postgres://notifications@db/notifications
   outbox-cdc inbox list --dsn postgres://notifications@db/notifications --consumer notifications --parked --json`,
-		Args: noArgs,
+		Args: command.NoArgs,
 	}
 	c := a.inboxCommand(cmd)
 	c.consumer = cmd.Flags().String("consumer", "", "only events of this `consumer`")
@@ -94,7 +95,7 @@ running. What waits behind them follows.`,
 	all := cmd.Flags().Bool("all", false, "all that are parked")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if *all == (len(args) > 0) {
-			return usage(cmd, errors.New("name the events, or --all"))
+			return command.Usage(cmd, errors.New("name the events, or --all"))
 		}
 		return c.change(cmd, "to be tried again", func(ctx context.Context, tx pgx.Tx) (int, error) {
 			return inbox.Schema(*c.schema).Retry(ctx, tx, *c.consumer, parsed(args)...)
@@ -116,7 +117,7 @@ behind them follow. It cannot be undone.`,
 	c.consumer = cmd.Flags().String("consumer", "", "name of the `consumer` (required)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return usage(cmd, errors.New("name the events, by the ids that inbox list prints"))
+			return command.Usage(cmd, errors.New("name the events, by the ids that inbox list prints"))
 		}
 		return c.change(cmd, "discarded", func(ctx context.Context, tx pgx.Tx) (int, error) {
 			return inbox.Schema(*c.schema).Discard(ctx, tx, *c.consumer, parsed(args)...)
@@ -134,13 +135,13 @@ partitions, and creates those of the coming days. An event that comes again afte
 forgotten has its effects again: --older-than must exceed the retention of the topics, and the time
 that relay and consumer may be behind.`,
 		Example: `  outbox-cdc inbox prune --dsn postgres://owner@db/notifications --older-than 720h`,
-		Args:    noArgs,
+		Args:    command.NoArgs,
 	}
 	c := a.inboxCommand(cmd)
 	horizon := cmd.Flags().Duration("older-than", 0, "forget what is older than this `duration` (required)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *horizon == 0 {
-			return usage(cmd, errors.New("--older-than is needed: more than the retention of the topics"))
+			return command.Usage(cmd, errors.New("--older-than is needed: more than the retention of the topics"))
 		}
 		return c.connected(cmd.Context(), func(ctx context.Context, conn *pgx.Conn) error {
 			done, err := inbox.Schema(*c.schema).Prune(ctx, conn, *horizon)
@@ -179,7 +180,7 @@ func parsed(args []string) []uuid.UUID {
 // change does something to a number of events, in one transaction, and prints how many that were.
 func (c *inboxCommand) change(cmd *cobra.Command, what string, do func(context.Context, pgx.Tx) (int, error)) error {
 	if *c.consumer == "" {
-		return usage(cmd, errors.New("--consumer is needed: ids are known by consumer"))
+		return command.Usage(cmd, errors.New("--consumer is needed: ids are known by consumer"))
 	}
 	n := 0
 	err := c.inTx(cmd.Context(), func(ctx context.Context, tx pgx.Tx) (err error) {
@@ -199,13 +200,13 @@ func (c *inboxCommand) inTx(ctx context.Context, do func(context.Context, pgx.Tx
 }
 
 func (c *inboxCommand) connected(ctx context.Context, do func(context.Context, *pgx.Conn) error) error {
-	cfg, err := c.load(c.settings)
+	cfg, err := c.settings.Load(c.environ)
 	if err != nil {
-		return failed(err)
+		return command.Failed(err)
 	}
 	pg, err := cfg.Postgres()
 	if err != nil {
-		return failed(err)
+		return command.Failed(err)
 	}
 	conn, err := pgx.ConnectConfig(ctx, pg)
 	if err == nil {
@@ -214,11 +215,11 @@ func (c *inboxCommand) connected(ctx context.Context, do func(context.Context, *
 	if err == nil {
 		return nil
 	}
-	f := failed(err)
-	f.where = []string{"source: " + address(&pg.Config)}
+	f := command.Failed(err)
+	f.Where = []string{"source: " + command.Address(&pg.Config)}
 	if errors.Is(err, inbox.ErrNoTable) || errors.Is(err, inbox.ErrOldTable) {
-		f.exit = relay.ExitUsage
-		f.next = "outbox-cdc migrate up --only inbox"
+		f.Exit = relay.ExitUsage
+		f.Next = "outbox-cdc migrate up --only inbox"
 	}
 	return f
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/spf13/cobra"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/migrations"
@@ -30,7 +31,7 @@ The relay does not need a table made here: any works whose columns are named in 
   outbox-cdc migrate up --partitioned --print
   outbox-cdc migrate up --only inbox --dsn postgres://owner@db/notifications
   outbox-cdc migrate status -c outbox-cdc.yaml`,
-		RunE:                       group,
+		RunE:                       command.Group,
 		DisableFlagsInUseLine:      true,
 		SuggestionsMinimumDistance: 2,
 	}
@@ -48,9 +49,9 @@ several deployers may run it at the same time.
 With --print it contacts no database and prints the SQL, for use with other migration tools.`,
 		Example: `  outbox-cdc migrate up --dsn postgres://owner@db/app
   outbox-cdc migrate up --only outbox --table app.outbox --partitioned --print > outbox.sql`,
-		Args: noArgs,
+		Args: command.NoArgs,
 	}
-	s := configFlags(cmd, "dsn", "table")
+	s := command.ConfigFlags(cmd, "dsn", "table")
 	parts := partFlags(cmd)
 	partitioned := cmd.Flags().Bool("partitioned", false, "range-partition outbox and processed_events by day, so that what is old is dropped by partition")
 	show := cmd.Flags().Bool("print", false, "print the SQL instead of running it")
@@ -78,9 +79,9 @@ func (a *app) migrateDown() *cobra.Command {
 		Long: `Down undoes every migration above --to, newest first. 0, the default, removes the tables with all their rows.
 It refuses while a publication contains the outbox: outbox-cdc setup --drop comes first.`,
 		Example: `  outbox-cdc migrate down --dsn postgres://owner@db/app --only outbox --to 0`,
-		Args:    noArgs,
+		Args:    command.NoArgs,
 	}
-	s := configFlags(cmd, "dsn", "table")
+	s := command.ConfigFlags(cmd, "dsn", "table")
 	parts := partFlags(cmd)
 	to := cmd.Flags().Int64("to", 0, "last `version` to keep")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -103,9 +104,9 @@ func (a *app) migrateStatus() *cobra.Command {
 		Short:   "Show which migrations are applied",
 		Long:    `Status lists all migrations, oldest first, and when each was applied. It changes nothing.`,
 		Example: `  outbox-cdc migrate status --dsn postgres://owner@db/app`,
-		Args:    noArgs,
+		Args:    command.NoArgs,
 	}
-	s := configFlags(cmd, "dsn", "table")
+	s := command.ConfigFlags(cmd, "dsn", "table")
 	parts := partFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		m, err := a.migrator(s, parts, false)
@@ -145,16 +146,16 @@ type migrator struct {
 }
 
 // migrator checks the tables' names before anything is contacted.
-func (a *app) migrator(s *settings, parts partNames, partitioned bool) (*migrator, error) {
-	cfg, err := a.load(s)
+func (a *app) migrator(s *command.Settings, parts partNames, partitioned bool) (*migrator, error) {
+	cfg, err := s.Load(a.environ)
 	if err != nil {
-		return nil, failed(err)
+		return nil, command.Failed(err)
 	}
 	m := &migrator{cfg: cfg, out: a.stdout}
 	only := migrations.Part(*parts.only)
 	if only != "" && only != migrations.Outbox && only != migrations.Inbox {
-		f := failed(fmt.Errorf("--only %s: want outbox or inbox", only))
-		f.exit = relay.ExitUsage
+		f := command.Failed(fmt.Errorf("--only %s: want outbox or inbox", only))
+		f.Exit = relay.ExitUsage
 		return nil, f
 	}
 	if only != migrations.Inbox {
@@ -167,8 +168,8 @@ func (a *app) migrator(s *settings, parts partNames, partitioned bool) (*migrato
 	}
 	for _, table := range m.tables {
 		if err := table.Validate(); err != nil {
-			f := failed(err)
-			f.exit = relay.ExitUsage
+			f := command.Failed(err)
+			f.Exit = relay.ExitUsage
 			return nil, f
 		}
 	}
@@ -186,7 +187,7 @@ func label(cfg migrations.Config) string {
 func (m *migrator) print() error {
 	for _, table := range m.tables {
 		if err := migrations.Print(m.out, table); err != nil {
-			return failed(err)
+			return command.Failed(err)
 		}
 	}
 	return nil
@@ -196,15 +197,15 @@ func (m *migrator) print() error {
 func (m *migrator) each(ctx context.Context, do func(context.Context, *sql.DB, migrations.Config) error) error {
 	pg, err := m.cfg.Postgres()
 	if err != nil {
-		return failed(err)
+		return command.Failed(err)
 	}
 	db := stdlib.OpenDB(*pg)
 	defer func() { _ = db.Close() }()
 	for _, table := range m.tables {
 		if err := do(ctx, db, table); err != nil {
-			f := failed(err)
-			f.where = []string{"source: " + address(&pg.Config)}
-			f.object = "table " + label(table)
+			f := command.Failed(err)
+			f.Where = []string{"source: " + command.Address(&pg.Config)}
+			f.Object = "table " + label(table)
 			return f
 		}
 	}

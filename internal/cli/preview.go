@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/debezium"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
@@ -23,11 +24,11 @@ func (i *importing) preview(ctx context.Context, result *debezium.Result, conn *
 	}
 	cfg, err := config.Load(config.Sources{File: "the configuration", Content: result.YAML, Environ: environ})
 	if err != nil {
-		return failed(err)
+		return command.Failed(err)
 	}
 	settings, err := cfg.Relay()
 	if err != nil {
-		return failed(err)
+		return command.Failed(err)
 	}
 	settings.Source.Conn = &conn.Config
 	for _, table := range settings.Tables {
@@ -40,12 +41,12 @@ func (i *importing) preview(ctx context.Context, result *debezium.Result, conn *
 			writeRecord(i.stderr, &records[r], shortValue)
 		}
 		if err != nil {
-			f := failed(err)
+			f := command.Failed(err)
 			if relay.IsRefusal(err) {
-				f.exit = relay.ExitUsage
+				f.Exit = relay.ExitUsage
 			}
-			f.where = []string{"source: " + address(&conn.Config)}
-			f.object = "table " + table
+			f.Where = []string{"source: " + command.Address(&conn.Config)}
+			f.Object = "table " + table
 			return f
 		}
 	}

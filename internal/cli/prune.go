@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/prune"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
@@ -34,9 +35,9 @@ for partitions the owner of the table.`,
 		Example: `  outbox-cdc prune -c outbox-cdc.yaml --dsn postgres://owner@db/app --dry-run
   outbox-cdc prune --dsn postgres://owner@db/app --slot outbox_cdc --older-than 72h
   outbox-cdc prune -c outbox-cdc.yaml --table billing.outbox --older-than 0s`,
-		Args: noArgs,
+		Args: command.NoArgs,
 	}
-	s := configFlags(cmd, "dsn", "slot", "table")
+	s := command.ConfigFlags(cmd, "dsn", "slot", "table")
 	var opts prune.Config
 	flags := cmd.Flags()
 	flags.DurationVar(&opts.OlderThan, "older-than", pruneAge, "remove rows from this `age` on; with 0s all that are delivered")
@@ -49,11 +50,11 @@ for partitions the owner of the table.`,
 	asJSON := flags.Bool("json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if opts.OlderThan < 0 || opts.Days < 0 || opts.Batch <= 0 || opts.Wait <= 0 {
-			return usage(cmd, errors.New("--older-than and --ahead cannot be negative, --batch and --wait must be positive"))
+			return command.Usage(cmd, errors.New("--older-than and --ahead cannot be negative, --batch and --wait must be positive"))
 		}
-		cfg, err := a.load(s)
+		cfg, err := s.Load(a.environ)
 		if err != nil {
-			return failed(err)
+			return command.Failed(err)
 		}
 		return a.pruneTables(cmd.Context(), cfg, opts, *asJSON)
 	}
@@ -63,18 +64,18 @@ for partitions the owner of the table.`,
 func (a *app) pruneTables(ctx context.Context, cfg *config.Config, opts prune.Config, asJSON bool) error {
 	base, err := cfg.Prune()
 	if err != nil {
-		return failed(err)
+		return command.Failed(err)
 	}
 	opts.Source, opts.Tables, opts.Slots = base.Source, base.Tables, append(base.Slots, opts.Slots...)
 	if len(opts.Tables) == 0 {
 		return mistake(errors.New("without a table, as with outbox.messages, there is nothing to prune"))
 	}
-	bar := a.newProgress(newLogger(cfg.Log, a.stderr))
-	bar.phase = "prune"
-	opts.Progress = func(table string, done, total int) { bar.show(ctx, table+", pages", done, total) }
+	bar := command.NewProgress(a.stderr, a.environ, command.NewLogger(cfg.Log, a.stderr))
+	bar.Phase = "prune"
+	opts.Progress = func(table string, done, total int) { bar.Show(ctx, table+", pages", done, total) }
 
 	report, err := prune.Run(ctx, opts)
-	bar.end()
+	bar.End()
 	if asJSON {
 		encoder := json.NewEncoder(a.stdout)
 		encoder.SetIndent("", "  ")
@@ -92,15 +93,15 @@ func (a *app) pruneTables(ctx context.Context, cfg *config.Config, opts prune.Co
 	if err == nil {
 		return nil
 	}
-	f := failed(err)
-	f.where = []string{"source: " + address(&opts.Source.Config)}
-	f.object = "slot " + opts.Slots[0]
+	f := command.Failed(err)
+	f.Where = []string{"source: " + command.Address(&opts.Source.Config)}
+	f.Object = "slot " + opts.Slots[0]
 	if refusal, ok := errors.AsType[*prune.NotConfirmedError](err); ok {
-		f.exit, f.what, f.object = relay.ExitUnexpected, "not confirmed", "slot "+refusal.Slot
-		f.next = "see that the relay runs and has caught up, then prune again (docs/runbook.md#prune-removes-nothing)"
+		f.Exit, f.What, f.Object = relay.ExitUnexpected, "not confirmed", "slot "+refusal.Slot
+		f.Next = "see that the relay runs and has caught up, then prune again (docs/runbook.md#prune-removes-nothing)"
 	}
 	if errors.Is(err, prune.ErrConfig) {
-		f.exit, f.next = relay.ExitUsage, "see outbox-cdc prune --help"
+		f.Exit, f.Next = relay.ExitUsage, "see outbox-cdc prune --help"
 	}
 	return f
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 )
 
@@ -30,8 +31,8 @@ func newReloader(load func() (*config.Config, error)) *reloader {
 
 // logger is newLogger for a process whose configuration is loaded again.
 func (r *reloader) logger(cfg config.Log, w io.Writer) *slog.Logger {
-	r.level.Set(levelOf(cfg))
-	return newLoggerAt(&r.level, cfg, w)
+	r.level.Set(command.LevelOf(cfg))
+	return command.NewLoggerAt(&r.level, cfg, w)
 }
 
 // during takes over into cfg what may change, at each signal until its result is called or ctx ends.
@@ -61,7 +62,7 @@ func (r *reloader) reload(ctx context.Context, cfg *config.Config, log *slog.Log
 		return
 	}
 	reload := cfg.Adopt(fresh)
-	level := levelOf(fresh.Log)
+	level := command.LevelOf(fresh.Log)
 	r.level.Set(min(level, r.level.Level())) // a line about more lines is one of them
 	defer r.level.Set(level)
 	changed := slog.String("changed", strings.Join(reload.Changed, ", "))

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
@@ -30,7 +31,7 @@ const askAbove = 10_000
 // A replaying is one run of replay.
 type replaying struct {
 	*app
-	settings    *settings
+	settings    *command.Settings
 	since       *time.Time
 	where, ids  string
 	after       string
@@ -64,9 +65,9 @@ the time of the commit is in the log only, and so is what headers.position adds.
 		Example: `  outbox-cdc replay -c outbox-cdc.yaml --dsn "$OWNER_DSN" --since 2h --dry-run
   outbox-cdc replay -c outbox-cdc.yaml --dsn "$OWNER_DSN" --where "aggregateid = 'order-7'"
   outbox-cdc replay -c outbox-cdc.yaml --dsn "$OWNER_DSN" --ids @ids.txt --rate 500`,
-		Args: noArgs,
+		Args: command.NoArgs,
 	}
-	r.settings = configFlags(cmd, "dsn", "brokers")
+	r.settings = command.ConfigFlags(cmd, "dsn", "brokers")
 	flags := cmd.Flags()
 	flags.StringVar(&r.where, "where", "", "rows for which this `SQL` condition holds; true: all")
 	r.since = timeFlag(cmd, "since", "rows of this `time` or later: 2026-01-31T14:00:00Z, or 2h for two hours ago")
@@ -80,7 +81,7 @@ the time of the commit is in the log only, and so is what headers.position adds.
 	flags.BoolVar(&r.yes, "yes", false, "do not ask, however many rows there are")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if r.where == "" && r.since.IsZero() && r.ids == "" {
-			return usage(cmd, errors.New("say which rows: --where, --since or --ids; --where true is all"))
+			return command.Usage(cmd, errors.New("say which rows: --where, --since or --ids; --where true is all"))
 		}
 		r.stdin = cmd.InOrStdin()
 		return r.run(cmd.Context())
@@ -89,22 +90,22 @@ the time of the commit is in the log only, and so is what headers.position adds.
 }
 
 func (r *replaying) run(ctx context.Context) error {
-	cfg, err := r.load(r.settings)
+	cfg, err := r.settings.Load(r.environ)
 	if err != nil {
-		return failed(err)
+		return command.Failed(err)
 	}
 	if r.sending, err = cfg.Sending(); err != nil {
-		return failed(err)
+		return command.Failed(err)
 	}
 	if r.sending.Source.Conn == nil {
 		_, err := cfg.Postgres() // says what is missing
-		return failed(err)
+		return command.Failed(err)
 	}
 	selection, err := r.selection(cfg)
 	if err != nil {
 		return mistake(err)
 	}
-	r.log = newLogger(cfg.Log, r.stderr)
+	r.log = command.NewLogger(cfg.Log, r.stderr)
 	rows, err := replay.Open(ctx, r.sending, selection, r.log)
 	if err != nil {
 		return r.failed(ctx, err)
@@ -112,14 +113,14 @@ func (r *replaying) run(ctx context.Context) error {
 	defer rows.Close(ctx)
 	switch {
 	case rows.Rows.Count == 0:
-		return &failure{
-			err: errors.New("no row is selected"), exit: relay.ExitUsage, object: "table " + selection.Table,
-			next: "look with the same condition in the table; rows that were deleted cannot be sent again",
+		return &command.Failure{
+			Err: errors.New("no row is selected"), Exit: relay.ExitUsage, Object: "table " + selection.Table,
+			Next: "look with the same condition in the table; rows that were deleted cannot be sent again",
 		}
 	case r.dryRun:
 		return r.preview(ctx, rows)
 	case !r.agreed(rows.Rows.Count, selection.Table):
-		return &failure{err: errors.New("nothing was sent"), exit: relay.ExitUsage, next: "--dry-run shows what would be sent, --yes does not ask"}
+		return &command.Failure{Err: errors.New("nothing was sent"), Exit: relay.ExitUsage, Next: "--dry-run shows what would be sent, --yes does not ask"}
 	}
 	return r.send(ctx, rows)
 }
@@ -174,7 +175,7 @@ func (r *replaying) readIDs() ([]string, error) {
 
 // agreed reports whether so many rows may be sent: whoever sits at the terminal is asked.
 func (r *replaying) agreed(rows int64, table string) bool {
-	if rows <= askAbove || r.yes || !isTerminal(r.stdin) || !isTerminal(r.stderr) {
+	if rows <= askAbove || r.yes || !command.IsTerminal(r.stdin) || !command.IsTerminal(r.stderr) {
 		return true
 	}
 	fmt.Fprintf(r.stderr, "Send %d rows of %s to Kafka again? [y/N] ", rows, table)
@@ -198,11 +199,11 @@ func (r *replaying) preview(ctx context.Context, rows *replay.Replay) error {
 // send sends the rows, and says how far that has come.
 func (r *replaying) send(ctx context.Context, rows *replay.Replay) error {
 	total := int(rows.Rows.Count)
-	p := r.newProgress(r.log)
-	p.phase = "replay"
+	p := command.NewProgress(r.stderr, r.environ, r.log)
+	p.Phase = "replay"
 	began := time.Now()
-	done, err := rows.Send(ctx, r.rate, func(sofar replay.Progress) { p.show(ctx, "rows", sofar.Acked, total) })
-	p.end()
+	done, err := rows.Send(ctx, r.rate, func(sofar replay.Progress) { p.Show(ctx, "rows", sofar.Acked, total) })
+	p.End()
 	took := time.Since(began)
 	fmt.Fprintf(r.stdout, "%d of %d rows sent again and acknowledged, in %.1f s\n", done.Acked, total, took.Seconds())
 	if err == nil {
@@ -210,8 +211,8 @@ func (r *replaying) send(ctx context.Context, rows *replay.Replay) error {
 	}
 	f := r.failed(ctx, err)
 	if done.Acked > 0 {
-		f.err = fmt.Errorf("%w; the last acknowledged row is %s", f.err, strconv.Quote(done.LastID))
-		f.next += fmt.Sprintf("; to go on: the same command with --after %s", shellQuoted(done.LastID))
+		f.Err = fmt.Errorf("%w; the last acknowledged row is %s", f.Err, strconv.Quote(done.LastID))
+		f.Next += fmt.Sprintf("; to go on: the same command with --after %s", shellQuoted(done.LastID))
 	}
 	return f
 }
@@ -220,23 +221,23 @@ func (r *replaying) send(ctx context.Context, rows *replay.Replay) error {
 func shellQuoted(s string) string { return "'" + strings.ReplaceAll(oneLine(s), "'", `'\''`) + "'" }
 
 // failed is how a replay ends that does not come to its end.
-func (r *replaying) failed(ctx context.Context, err error) *failure {
-	f := failed(err)
-	f.where = []string{"source: " + address(r.sending.Source.Conn), "sink: " + r.sending.Sink.String()}
+func (r *replaying) failed(ctx context.Context, err error) *command.Failure {
+	f := command.Failed(err)
+	f.Where = []string{"source: " + command.Address(r.sending.Source.Conn), "sink: " + r.sending.Sink.String()}
 	_, row := errors.AsType[*replay.RowError](err)
 	_, table := errors.AsType[*encode.ColumnError](err)
 	switch {
 	case ctx.Err() != nil:
-		f.err, f.exit, f.what, f.advice = errors.New("stopped before all rows were sent"), relay.ExitUnexpected, "interrupted", ""
-		f.next = "what was sent is sent"
+		f.Err, f.Exit, f.What, f.Advice = errors.New("stopped before all rows were sent"), relay.ExitUnexpected, "interrupted", ""
+		f.Next = "what was sent is sent"
 	case row:
-		f.advice, f.next = "", "correct what the reason names, or leave the row out with --where"
+		f.Advice, f.Next = "", "correct what the reason names, or leave the row out with --where"
 	case table:
-		f.exit = relay.ExitUsage
+		f.Exit = relay.ExitUsage
 	case errors.Is(err, catalog.ErrSelection), errors.Is(err, replication.ErrConfig), errors.Is(err, replication.ErrPublication):
-		f.exit, f.advice, f.next = relay.ExitUsage, "", "correct it and do it again; nothing was sent"
+		f.Exit, f.Advice, f.Next = relay.ExitUsage, "", "correct it and do it again; nothing was sent"
 	case errors.Is(err, replication.ErrAccess):
-		f.next = "let the role read the table, or give the owner's --dsn"
+		f.Next = "let the role read the table, or give the owner's --dsn"
 	}
 	return f
 }

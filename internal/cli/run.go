@@ -5,18 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"regexp"
-	"slices"
-	"strconv"
+	"runtime/debug"
 	"strings"
 	"time"
 
 	"github.com/jackc/pglogrepl"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
@@ -34,17 +32,17 @@ Publication and slot are created if neither exists yet; outbox-cdc setup does it
 number of processes may run with the same slot: one relays, the others stand by.`,
 		Example: `  outbox-cdc run -c outbox-cdc.yaml
   outbox-cdc run --dsn postgres://cdc@db/app --publication outbox_cdc --slot outbox_cdc --brokers kafka-1:9092,kafka-2:9092`,
-		Args: noArgs,
+		Args: command.NoArgs,
 	}
-	s := configFlags(cmd, "dsn", "publication", "slot", "brokers")
+	s := command.ConfigFlags(cmd, "dsn", "publication", "slot", "brokers")
 	acceptGap := cmd.Flags().Bool("accept-gap", false, "start although the slot does not continue where the recorded position ends (exit 15); for one start")
 	skipTo := lsnFlag(cmd, "skip-to", "do not send transactions that end at this `LSN` or before (16/B374D848); for one start")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		reload := newReloader(func() (*config.Config, error) { return a.load(s) })
+		reload := newReloader(func() (*config.Config, error) { return s.Load(a.environ) })
 		defer reload.close()
-		cfg, err := a.load(s)
+		cfg, err := s.Load(a.environ)
 		if err != nil {
-			return failed(err)
+			return command.Failed(err)
 		}
 		return a.relay(cmd.Context(), cfg, reload, *acceptGap, *skipTo)
 	}
@@ -88,7 +86,7 @@ func (v *lsnValue) Type() string { return "LSN" }
 func (a *app) relay(ctx context.Context, cfg *config.Config, reload *reloader, acceptGap bool, skipTo pglogrepl.LSN) error {
 	relayCfg, err := cfg.Relay()
 	if err != nil {
-		return failed(err)
+		return command.Failed(err)
 	}
 	relayCfg.AcceptGap, relayCfg.SkipTo = acceptGap, skipTo
 	a.limitMemory(cfg.Sink.Kafka.Window.Bytes)
@@ -97,16 +95,16 @@ func (a *app) relay(ctx context.Context, cfg *config.Config, reload *reloader, a
 	if err != nil {
 		return err
 	}
-	if relayCfg.Tracer, err = cfg.Tracer(version().short(), log); err != nil {
-		return failed(err)
+	if relayCfg.Tracer, err = cfg.Tracer(command.Version().Module, log); err != nil {
+		return command.Failed(err)
 	}
 	r, err := relay.New(relayCfg, log)
 	if err != nil {
-		return failed(err)
+		return command.Failed(err)
 	}
-	source := address(relayCfg.Source.Conn)
+	source := command.Address(relayCfg.Source.Conn)
 	log.InfoContext(ctx, "starting",
-		slog.String("version", version().short()), slog.String("name", relayCfg.Name),
+		slog.String("version", command.Version().Module), slog.String("name", relayCfg.Name),
 		slog.String("source", source),
 		slog.String("publication", relayCfg.Source.Publication), slog.String("slot", relayCfg.Source.Slot),
 		slog.String("brokers", strings.Join(cfg.Sink.Kafka.Brokers, ",")))
@@ -121,35 +119,37 @@ func (a *app) relay(ctx context.Context, cfg *config.Config, reload *reloader, a
 	enough()
 	st := r.Stat()
 	log.InfoContext(ctx, "stopped",
-		slog.Int("exit_code", exitCode(err)), slog.String("confirmed", st.Confirmed.String()),
+		slog.Int("exit_code", command.ExitCode(err)), slog.String("confirmed", st.Confirmed.String()),
 		slog.Uint64("rows", st.Rows), slog.String("uptime", time.Since(start).Round(time.Millisecond).String()))
 	if err == nil {
 		return nil
 	}
-	f := failed(err)
-	f.where = []string{
+	f := command.Failed(err)
+	f.Where = []string{
 		fmt.Sprintf("source: %s, publication %s, slot %s", source, relayCfg.Source.Publication, relayCfg.Source.Slot),
 		"sink: " + relayCfg.Sink.String(),
 	}
-	f.advice = strings.NewReplacer("<slot>", relayCfg.Source.Slot, "<publication>", relayCfg.Source.Publication).Replace(f.advice)
-	f.object, f.lsn = "slot "+relayCfg.Source.Slot, st.Confirmed
+	f.Advice = strings.NewReplacer("<slot>", relayCfg.Source.Slot, "<publication>", relayCfg.Source.Publication).Replace(f.Advice)
+	f.Object, f.LSN = "slot "+relayCfg.Source.Slot, st.Confirmed
 	if gap, ok := errors.AsType[*checkpoint.GapError](err); ok {
-		f.lsn = gap.Recorded.EndLSN
+		f.LSN = gap.Recorded.EndLSN
 	}
-	if f.exit == relay.ExitSink {
-		f.object = relayCfg.Sink.String()
+	if f.Exit == relay.ExitSink {
+		f.Object = relayCfg.Sink.String()
 	}
 	return f
 }
 
-// address names the database that pg leads to, all its hosts included.
-func address(pg *pgconn.Config) string {
-	var hosts []string
-	for _, a := range append([]*pgconn.FallbackConfig{{Host: pg.Host, Port: pg.Port}}, pg.Fallbacks...) {
-		host := net.JoinHostPort(a.Host, strconv.Itoa(int(a.Port)))
-		if !slices.Contains(hosts, host) { // a host is there twice, with TLS and without
-			hosts = append(hosts, host)
-		}
+// heapBesideWindow is what the relay needs beside the sink's window: the reader's batches,
+// the request being encoded, and some room for the garbage collector to work in.
+const heapBesideWindow = 14 << 20
+
+// limitMemory makes the garbage collector hold the process near what it needs. Without a
+// limit it lets the heap grow to twice what is in use, and a full window is most of it. It
+// is a soft limit: one very large row passes it for as long as it is in memory. GOMEMLIMIT,
+// if set, wins.
+func (a *app) limitMemory(window int) {
+	if command.Getenv(a.environ, "GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(int64(window) + heapBesideWindow)
 	}
-	return strings.Join(hosts, ",") + "/" + pg.Database
 }

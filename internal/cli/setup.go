@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/internal/command"
 )
 
 func (a *app) setup() *cobra.Command {
@@ -23,18 +24,18 @@ to the relay; the rows themselves are not touched.`,
 		Example: `  outbox-cdc setup --dsn postgres://owner@db/app --publication outbox_cdc --slot outbox_cdc
   outbox-cdc setup -c outbox-cdc.yaml --table public.outbox --table billing.outbox
   outbox-cdc setup -c outbox-cdc.yaml --drop`,
-		Args: noArgs,
+		Args: command.NoArgs,
 	}
-	s := configFlags(cmd, "dsn", "publication", "slot", "table")
+	s := command.ConfigFlags(cmd, "dsn", "publication", "slot", "table")
 	drop := cmd.Flags().Bool("drop", false, "remove slot and publication")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg, err := a.load(s)
+		cfg, err := s.Load(a.environ)
 		if err != nil {
-			return failed(err)
+			return command.Failed(err)
 		}
 		setupCfg, err := cfg.Setup()
 		if err != nil {
-			return failed(err)
+			return command.Failed(err)
 		}
 		do := catalog.Setup
 		if *drop {
@@ -43,9 +44,9 @@ to the relay; the rows themselves are not touched.`,
 		steps, err := do(cmd.Context(), setupCfg)
 		a.printSteps(steps)
 		if err != nil {
-			f := failed(err)
-			f.where = []string{"source: " + address(setupCfg.Conn)}
-			f.object = "slot " + setupCfg.Slot
+			f := command.Failed(err)
+			f.Where = []string{"source: " + command.Address(setupCfg.Conn)}
+			f.Object = "slot " + setupCfg.Slot
 			return f
 		}
 		if !*drop {
@@ -70,10 +71,10 @@ func (a *app) printSteps(steps []catalog.Step) {
 }
 
 // printNext prints the command that comes after a setup.
-func (a *app) printNext(s *settings, cfg catalog.SetupConfig) {
+func (a *app) printNext(s *command.Settings, cfg catalog.SetupConfig) {
 	args := []string{"--dsn …", "--publication " + cfg.Publication, "--slot " + cfg.Slot, "--brokers …"}
-	if s.file != "" {
-		args = []string{"-c " + s.file}
+	if s.File != "" {
+		args = []string{"-c " + s.File}
 	}
 	fmt.Fprintf(a.stdout, "\nnext: outbox-cdc run %s\n", strings.Join(args, " "))
 }

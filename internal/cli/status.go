@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
@@ -30,9 +31,9 @@ in place; elsewhere it prints one block after the other, or one line of JSON.`,
 		Example: `  outbox-cdc status -c outbox-cdc.yaml
   outbox-cdc status -c outbox-cdc.yaml --watch
   outbox-cdc status -c outbox-cdc.yaml --admin relay.example.com:9187 --json`,
-		Args: noArgs,
+		Args: command.NoArgs,
 	}
-	s := configFlags(cmd, "dsn", "publication", "slot")
+	s := command.ConfigFlags(cmd, "dsn", "publication", "slot")
 	where := cmd.Flags().String("admin", "", "where the relay's admin server is: `host:port` or a URL; what admin.listen says if not given")
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")
 	watch := cmd.Flags().Bool("watch", false, "do it again every second")
@@ -55,18 +56,18 @@ in place; elsewhere it prints one block after the other, or one line of JSON.`,
 }
 
 // asker asks the servers that the configuration names, and the relay at where.
-func (a *app) asker(s *settings, where string) (*status.Asker, error) {
-	cfg, err := a.load(s)
+func (a *app) asker(s *command.Settings, where string) (*status.Asker, error) {
+	cfg, err := s.Load(a.environ)
 	if err != nil {
-		return nil, failed(err)
+		return nil, command.Failed(err)
 	}
 	setup, err := cfg.Setup()
 	if err != nil {
-		return nil, failed(err)
+		return nil, command.Failed(err)
 	}
 	return status.New(status.Config{
 		Conn: setup.Conn, Publication: setup.Publication, Slot: setup.Slot,
-		Address: address(setup.Conn), Admin: cmp.Or(where, cfg.Admin.Listen),
+		Address: command.Address(setup.Conn), Admin: cmp.Or(where, cfg.Admin.Listen),
 	}), nil
 }
 
@@ -90,7 +91,7 @@ func (w *statusWatch) view(width, height int) status.View {
 
 // style colors what is printed if standard output shows colors, and somebody wants them.
 func (w *statusWatch) style() terminal.Style {
-	return terminal.Style{On: isTerminal(w.app.stdout) && w.app.getenv("TERM") != "dumb" && w.app.getenv("NO_COLOR") == ""}
+	return terminal.Style{On: command.IsTerminal(w.app.stdout) && command.Getenv(w.app.environ, "TERM") != "dumb" && command.Getenv(w.app.environ, "NO_COLOR") == ""}
 }
 
 // once asks once, and fails unless all is well.
@@ -100,7 +101,7 @@ func (w *statusWatch) once(ctx context.Context) error {
 		return err
 	}
 	if !r.Healthy {
-		return &failure{err: fmt.Errorf("%s: %s", r.Title, r.Why), exit: relay.ExitUnexpected, said: true}
+		return &command.Failure{Err: fmt.Errorf("%s: %s", r.Title, r.Why), Exit: relay.ExitUnexpected, Silent: true}
 	}
 	return nil
 }

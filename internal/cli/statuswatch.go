@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 )
@@ -38,7 +39,7 @@ func (a *app) size() (width, height int) {
 
 // onTerminal reports whether there is a terminal to draw on in place.
 func (w *statusWatch) onTerminal() bool {
-	return !w.json && isTerminal(w.app.stdout) && w.app.getenv("TERM") != "dumb"
+	return !w.json && command.IsTerminal(w.app.stdout) && command.Getenv(w.app.environ, "TERM") != "dumb"
 }
 
 // repeat prints a block every interval until ctx ends.

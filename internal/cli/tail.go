@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -36,18 +37,18 @@ with --json all of it. It ends after --limit rows, or with Ctrl-C. The role need
 		Example: `  outbox-cdc tail -c outbox-cdc.yaml
   outbox-cdc tail -c outbox-cdc.yaml --from slot --limit 1
   outbox-cdc tail -c outbox-cdc.yaml --json | jq -r .value`,
-		Args: noArgs,
+		Args: command.NoArgs,
 	}
-	s := configFlags(cmd, "dsn", "publication", "slot")
+	s := command.ConfigFlags(cmd, "dsn", "publication", "slot")
 	from := cmd.Flags().String("from", fromNow, "where to begin: now, or slot, where the relay's stands")
 	limit := cmd.Flags().Int("limit", 0, "end after so many rows; 0: never")
 	asJSON := cmd.Flags().Bool("json", false, "print JSON, one object a line")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch {
 		case *from != fromNow && *from != fromSlot:
-			return usage(cmd, fmt.Errorf("--from must be %s or %s", fromNow, fromSlot))
+			return command.Usage(cmd, fmt.Errorf("--from must be %s or %s", fromNow, fromSlot))
 		case *limit < 0:
-			return usage(cmd, errors.New("--limit cannot be negative"))
+			return command.Usage(cmd, errors.New("--limit cannot be negative"))
 		}
 		return a.follow(cmd, s, *from, &tailPrinter{app: a, json: *asJSON, limit: *limit})
 	}
@@ -55,24 +56,24 @@ with --json all of it. It ends after --limit rows, or with Ctrl-C. The role need
 }
 
 // follow prints what would be produced.
-func (a *app) follow(cmd *cobra.Command, s *settings, from string, p *tailPrinter) error {
-	cfg, err := a.load(s)
+func (a *app) follow(cmd *cobra.Command, s *command.Settings, from string, p *tailPrinter) error {
+	cfg, err := s.Load(a.environ)
 	if err != nil {
-		return failed(err)
+		return command.Failed(err)
 	}
 	rows, err := cfg.Tail()
 	if err != nil {
-		return failed(err)
+		return command.Failed(err)
 	}
 	slot, begins := "", "now"
 	if from == fromSlot {
 		if slot = rows.Source.Slot; slot == "" {
-			return usage(cmd, errors.New("--from slot needs source.slot: --slot"))
+			return command.Usage(cmd, errors.New("--from slot needs source.slot: --slot"))
 		}
 		begins = "where slot " + slot + " stands"
 	}
-	where := fmt.Sprintf("source: %s, publication %s", address(rows.Source.Conn), rows.Source.Publication)
-	tail, err := relay.OpenTail(cmd.Context(), rows, slot, newLogger(cfg.Log, a.stderr))
+	where := fmt.Sprintf("source: %s, publication %s", command.Address(rows.Source.Conn), rows.Source.Publication)
+	tail, err := relay.OpenTail(cmd.Context(), rows, slot, command.NewLogger(cfg.Log, a.stderr))
 	if err == nil {
 		fmt.Fprintf(a.stderr, "%s, from %s; nothing is produced and no slot is moved; Ctrl-C ends\n", where, begins)
 		err = tail.Run(cmd.Context(), p.print)
@@ -80,10 +81,10 @@ func (a *app) follow(cmd *cobra.Command, s *settings, from string, p *tailPrinte
 	if err == nil || errors.Is(err, errEnough) || cmd.Context().Err() != nil {
 		return nil //nolint:nilerr // what happens while it is ended is of no interest
 	}
-	f := failed(err)
-	f.where = []string{where}
+	f := command.Failed(err)
+	f.Where = []string{where}
 	if slot != "" {
-		f.object = "slot " + slot
+		f.Object = "slot " + slot
 	}
 	return f
 }
@@ -135,7 +136,7 @@ func (p *tailPrinter) write(t *relay.Tailed) error {
 	}
 	switch {
 	case t.Record == nil:
-		_, err := fmt.Fprintf(p.stdout, "%s\n  refused %s\n          run would end here with exit code %d (%s)\n", place, t.Reason, t.ExitCode, meaning(t.ExitCode))
+		_, err := fmt.Fprintf(p.stdout, "%s\n  refused %s\n          run would end here with exit code %d (%s)\n", place, t.Reason, t.ExitCode, command.Meaning(t.ExitCode))
 		return err
 	case t.Reason != "":
 		place += ", put aside because of: " + t.Reason

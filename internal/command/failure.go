@@ -1,10 +1,13 @@
-package cli
+package command
 
 import (
 	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pglogrepl"
@@ -16,43 +19,44 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/migrations"
 )
 
-// A failure is why the process ends, with everything a person needs to go on.
-type failure struct {
-	err    error
-	exit   int
-	where  []string      // lines: which servers and objects were at work
-	advice string        // lines: what to do; empty: err says it
-	object string        // such as "slot outbox_cdc"
-	lsn    pglogrepl.LSN // confirmed so far; 0: none
-	next   string        // the next step in a few words
-	what   string        // what exit means here; empty: what it means everywhere
-	said   bool          // the output has said it all: nothing more is written
+// A Failure is why the process ends, with everything a person needs to go on.
+type Failure struct {
+	Err    error
+	Exit   int
+	Where  []string      // lines: which servers and objects were at work
+	Advice string        // lines: what to do; empty: Err says it
+	Object string        // such as "slot outbox_cdc"
+	LSN    pglogrepl.LSN // confirmed so far; 0: none
+	Next   string        // the next step in a few words
+	What   string        // what Exit means here; empty: what it means everywhere
+	Silent bool          // the output has said it all: nothing more is written
 }
 
 // Error returns what happened.
-func (f *failure) Error() string { return f.err.Error() }
+func (f *Failure) Error() string { return f.Err.Error() }
 
 // Unwrap returns the error behind it.
-func (f *failure) Unwrap() error { return f.err }
+func (f *Failure) Unwrap() error { return f.Err }
 
-// failed makes a failure of what the packages below return.
-func failed(err error) *failure {
-	f := &failure{err: err, exit: exitCode(err), advice: relay.Advice(err)}
+// Failed makes a Failure of what the packages below return.
+func Failed(err error) *Failure {
+	f := &Failure{Err: err, Exit: ExitCode(err), Advice: relay.Advice(err)}
 	if _, ok := errors.AsType[*config.Error](err); ok {
-		f.next = "correct the above; outbox-cdc config --schema lists every key"
+		f.Next = "correct the above; outbox-cdc config --schema lists every key"
 	}
 	return f
 }
 
-// usage is the failure to make sense of cmd's command line.
-func usage(cmd *cobra.Command, err error) *failure {
+// Usage is the Failure to make sense of cmd's command line.
+func Usage(cmd *cobra.Command, err error) *Failure {
 	if what, meant, ok := strings.Cut(err.Error(), "\n\nDid you mean this?\n"); ok {
 		err = errors.New(what + "; did you mean " + strings.Join(strings.Fields(meant), " or ") + "?")
 	}
-	return &failure{err: err, exit: relay.ExitUsage, next: "see " + cmd.CommandPath() + " --help"}
+	return &Failure{Err: err, Exit: relay.ExitUsage, Next: "see " + cmd.CommandPath() + " --help"}
 }
 
-func exitCode(err error) int {
+// ExitCode returns the exit code that err leads to.
+func ExitCode(err error) int {
 	if _, ok := errors.AsType[*config.Error](err); ok {
 		return relay.ExitUsage
 	}
@@ -78,27 +82,27 @@ func refusedBySource(err error) bool {
 	return ok && refusal.Code == insufficientPrivilege
 }
 
-// write writes the block.
-func (f *failure) write(w io.Writer) {
-	if f.said {
+// write writes the block of a program.
+func (f *Failure) write(w io.Writer, program string) {
+	if f.Silent {
 		return
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "outbox-cdc: %s\n", paragraph(f.err.Error()))
-	for _, line := range f.where {
+	fmt.Fprintf(&b, "%s: %s\n", program, paragraph(f.Err.Error()))
+	for _, line := range f.Where {
 		b.WriteString("  " + line + "\n")
 	}
-	if f.advice != "" {
-		fmt.Fprintf(&b, "\n%s\n", strings.TrimRight(f.advice, "\n"))
+	if f.Advice != "" {
+		fmt.Fprintf(&b, "\n%s\n", strings.TrimRight(f.Advice, "\n"))
 	}
-	fmt.Fprintf(&b, "\nexit %d (%s)", f.exit, cmp.Or(f.what, meaning(f.exit)))
-	if f.object != "" {
-		b.WriteString(": " + f.object)
+	fmt.Fprintf(&b, "\nexit %d (%s)", f.Exit, cmp.Or(f.What, Meaning(f.Exit)))
+	if f.Object != "" {
+		b.WriteString(": " + f.Object)
 	}
-	if f.lsn != 0 {
-		b.WriteString(" at " + f.lsn.String())
+	if f.LSN != 0 {
+		b.WriteString(" at " + f.LSN.String())
 	}
-	fmt.Fprintf(&b, "; next: %s\n", cmp.Or(f.next, nextStep(f.exit)))
+	fmt.Fprintf(&b, "; next: %s\n", cmp.Or(f.Next, nextStep(f.Exit)))
 	_, _ = io.WriteString(w, b.String())
 }
 
@@ -118,7 +122,8 @@ func paragraph(text string) string {
 	return strings.Join(out, "\n")
 }
 
-func meaning(exit int) string {
+// Meaning returns what an exit code means, in a few words.
+func Meaning(exit int) string {
 	switch exit {
 	case relay.ExitOK:
 		return "stopped"
@@ -174,3 +179,15 @@ func nextStep(exit int) string {
 
 // page names the place in the documentation that has the statements.
 func page(exit int) string { return fmt.Sprintf(" (docs/runbook.md#exit-%d)", exit) }
+
+// Address names the database that pg leads to, all its hosts included.
+func Address(pg *pgconn.Config) string {
+	var hosts []string
+	for _, a := range append([]*pgconn.FallbackConfig{{Host: pg.Host, Port: pg.Port}}, pg.Fallbacks...) {
+		host := net.JoinHostPort(a.Host, strconv.Itoa(int(a.Port)))
+		if !slices.Contains(hosts, host) { // a host is there twice, with TLS and without
+			hosts = append(hosts, host)
+		}
+	}
+	return strings.Join(hosts, ",") + "/" + pg.Database
+}

@@ -1,4 +1,4 @@
-package cli
+package command
 
 import (
 	"context"
@@ -12,28 +12,28 @@ import (
 // logInterval is how often long work says where it is when there is no terminal to draw on.
 const logInterval = 10 * time.Second
 
-// A progress shows how far long work has come: as a bar on a terminal, elsewhere as a log line now and
+// A Progress shows how far long work has come: as a bar on a terminal, elsewhere as a log line now and
 // then. It is for one goroutine.
-type progress struct {
+type Progress struct {
 	w    io.Writer
 	log  *slog.Logger
 	live bool
 
-	phase string // what the work is part of
+	Phase string // what the work is part of
 
-	doing string // what show was told last, and since when
+	doing string // what Show was told last, and since when
 	done  int
 	begun time.Time
 	said  time.Time
 }
 
-// newProgress returns a progress on standard error.
-func (a *app) newProgress(log *slog.Logger) *progress {
-	return &progress{w: a.stderr, log: log, live: isTerminal(a.stderr) && a.getenv("TERM") != "dumb", said: time.Now()}
+// NewProgress returns a Progress on w, which is standard error.
+func NewProgress(w io.Writer, environ []string, log *slog.Logger) *Progress {
+	return &Progress{w: w, log: log, live: IsTerminal(w) && Getenv(environ, "TERM") != "dumb", said: time.Now()}
 }
 
-// show says that of doing so much is done.
-func (p *progress) show(ctx context.Context, doing string, done, total int) {
+// Show says that of doing so much is done.
+func (p *Progress) Show(ctx context.Context, doing string, done, total int) {
 	now := time.Now()
 	if doing != p.doing || done < p.done { // the next one
 		p.doing, p.begun = doing, now
@@ -46,7 +46,7 @@ func (p *progress) show(ctx context.Context, doing string, done, total int) {
 	}
 	if now.Sub(p.said) >= logInterval {
 		p.said = now
-		p.log.InfoContext(ctx, "progress", slog.String("phase", p.phase), slog.String("doing", doing),
+		p.log.InfoContext(ctx, "progress", slog.String("phase", p.Phase), slog.String("doing", doing),
 			slog.Int("done", done), slog.Int("total", total), slog.Int("per_second", int(rate)))
 	}
 }
@@ -54,17 +54,17 @@ func (p *progress) show(ctx context.Context, doing string, done, total int) {
 // barWidth is how many columns a bar has.
 const barWidth = 24
 
-func (p *progress) draw(doing string, share, rate float64, left int) {
+func (p *Progress) draw(doing string, share, rate float64, left int) {
 	full := min(int(share*barWidth), barWidth)
-	line := fmt.Sprintf("  %s%s %3.0f %%  %s, %s", strings.Repeat("█", full), strings.Repeat("░", barWidth-full), share*100, p.phase, doing)
+	line := fmt.Sprintf("  %s%s %3.0f %%  %s, %s", strings.Repeat("█", full), strings.Repeat("░", barWidth-full), share*100, p.Phase, doing)
 	if rate > 0 && left > 0 {
 		line += fmt.Sprintf("  %s/s, %.0f s left", thousands(rate), float64(left)/rate)
 	}
 	_, _ = io.WriteString(p.w, "\r\x1b[K"+line) // without a terminal any more, the work goes on
 }
 
-// end takes the bar away.
-func (p *progress) end() {
+// End takes the bar away.
+func (p *Progress) End() {
 	if p.live {
 		_, _ = io.WriteString(p.w, "\r\x1b[K")
 	}

@@ -1,4 +1,4 @@
-package cli
+package command
 
 import (
 	"errors"
@@ -19,11 +19,11 @@ import (
 // The block says what, where, and what to do; its last line has code, object, position and
 // next step.
 func TestFailureBlock(t *testing.T) {
-	f := failed(fmt.Errorf("contact Kafka: %w:\n  127.0.0.1:1: refused\n  127.0.0.1:1: refused", sink.ErrUnreachable))
-	f.where = []string{"source: db:5432/app, publication p, slot s", "sink: Kafka at 127.0.0.1:1"}
-	f.object, f.lsn = "slot s", 0x1A2B3C8
+	f := Failed(fmt.Errorf("contact Kafka: %w:\n  127.0.0.1:1: refused\n  127.0.0.1:1: refused", sink.ErrUnreachable))
+	f.Where = []string{"source: db:5432/app, publication p, slot s", "sink: Kafka at 127.0.0.1:1"}
+	f.Object, f.LSN = "slot s", 0x1A2B3C8
 	var b strings.Builder
-	f.write(&b)
+	f.write(&b, "outbox-cdc")
 	want := `outbox-cdc: contact Kafka: the broker cannot be reached:
   127.0.0.1:1: refused
   source: db:5432/app, publication p, slot s
@@ -51,16 +51,16 @@ func TestEveryExitCode(t *testing.T) {
 		relay.ExitNoDelivery, relay.ExitBadRecord, relay.ExitContinuity, relay.ExitSink, relay.ExitFenced,
 	} {
 		var b strings.Builder
-		(&failure{err: errors.New("it"), exit: exit, object: "slot s"}).write(&b)
+		(&Failure{Err: errors.New("it"), Exit: exit, Object: "slot s"}).write(&b, "outbox-cdc")
 		lines := strings.Split(strings.TrimSpace(b.String()), "\n")
 		last := lines[len(lines)-1]
-		if !strings.HasPrefix(last, fmt.Sprintf("exit %d (%s): slot s; next: ", exit, meaning(exit))) {
+		if !strings.HasPrefix(last, fmt.Sprintf("exit %d (%s): slot s; next: ", exit, Meaning(exit))) {
 			t.Errorf("the last line of exit code %d is %q", exit, last)
 		}
-		if other, ok := seen[meaning(exit)]; ok {
+		if other, ok := seen[Meaning(exit)]; ok {
 			t.Errorf("exit codes %d and %d mean the same", exit, other)
 		}
-		seen[meaning(exit)] = exit
+		seen[Meaning(exit)] = exit
 		if exit >= relay.ExitSource && !strings.HasSuffix(last, fmt.Sprintf("(docs/runbook.md#exit-%d)", exit)) {
 			t.Errorf("the last line of exit code %d does not lead to its section: %q", exit, last)
 		}
@@ -78,7 +78,7 @@ func TestExitCodeOfAFailure(t *testing.T) {
 		relay.ExitSource:     fmt.Errorf("create the table: %w", &pgconn.PgError{Code: "42501"}),
 		relay.ExitUnexpected: errors.New("never heard of"),
 	} {
-		if got := failed(err).exit; got != want {
+		if got := Failed(err).Exit; got != want {
 			t.Errorf("%v: exit code %d, want %d", err, got, want)
 		}
 	}

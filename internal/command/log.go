@@ -1,4 +1,4 @@
-package cli
+package command
 
 import (
 	"io"
@@ -10,21 +10,22 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 )
 
-// newLogger returns a logger that writes to w as cfg says.
-func newLogger(cfg config.Log, w io.Writer) *slog.Logger {
-	return newLoggerAt(levelOf(cfg), cfg, w)
+// NewLogger returns a logger that writes to w as cfg says.
+func NewLogger(cfg config.Log, w io.Writer) *slog.Logger {
+	return NewLoggerAt(LevelOf(cfg), cfg, w)
 }
 
-// newLoggerAt is newLogger with a level that may change.
-func newLoggerAt(level slog.Leveler, cfg config.Log, w io.Writer) *slog.Logger {
+// NewLoggerAt is NewLogger with a level that may change.
+func NewLoggerAt(level slog.Leveler, cfg config.Log, w io.Writer) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level, ReplaceAttr: durationsAsText}
-	if cfg.Format == "text" || cfg.Format == "auto" && isTerminal(w) {
+	if cfg.Format == "text" || cfg.Format == "auto" && IsTerminal(w) {
 		return slog.New(slog.NewTextHandler(w, options))
 	}
 	return slog.New(slog.NewJSONHandler(w, options))
 }
 
-func levelOf(cfg config.Log) slog.Level {
+// LevelOf returns the level that cfg names.
+func LevelOf(cfg config.Log) slog.Level {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(cfg.Level)) // config has checked it; slog knows all four
 	return level
@@ -38,7 +39,8 @@ func durationsAsText(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-func isTerminal(w any) bool {
+// IsTerminal reports whether w, a file, is a terminal.
+func IsTerminal(w any) bool {
 	f, ok := w.(interface{ Fd() uintptr })
 	return ok && term.IsTerminal(int(f.Fd()))
 }

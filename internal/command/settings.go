@@ -1,4 +1,4 @@
-package cli
+package command
 
 import (
 	"slices"
@@ -9,19 +9,19 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 )
 
-// settings collects what one command's flags say about the configuration.
-type settings struct {
-	file  string
+// Settings collects what one command's flags say about the configuration.
+type Settings struct {
+	File  string               // empty: none is given
 	short map[string]*[]string // by flag
 	set   []string
 }
 
-// configFlags gives cmd -c, --set and the named short flags.
-func configFlags(cmd *cobra.Command, names ...string) *settings {
-	s := &settings{short: make(map[string]*[]string)}
+// ConfigFlags gives cmd -c, --set and the named short flags.
+func ConfigFlags(cmd *cobra.Command, names ...string) *Settings {
+	s := &Settings{short: make(map[string]*[]string)}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVarP(&s.file, "config", "c", "", "configuration `file` (YAML)")
+	flags.StringVarP(&s.File, "config", "c", "", "configuration `file` (YAML)")
 	for _, f := range config.Flags() {
 		if slices.Contains(names, f.Name) {
 			s.short[f.Name] = flags.StringArray(f.Name, nil, f.Usage)
@@ -31,9 +31,9 @@ func configFlags(cmd *cobra.Command, names ...string) *settings {
 	return s
 }
 
-// load merges file, environment and flags.
-func (a *app) load(s *settings) (*config.Config, error) {
-	src := config.Sources{File: s.file, Environ: a.environ}
+// Load merges file, environment and flags, and more, which wins.
+func (s *Settings) Load(environ []string, more ...config.Setting) (*config.Config, error) {
+	src := config.Sources{File: s.File, Environ: environ}
 	for _, f := range config.Flags() {
 		values := s.short[f.Name]
 		if values == nil || len(*values) == 0 {
@@ -49,5 +49,6 @@ func (a *app) load(s *settings) (*config.Config, error) {
 		key, value, _ := strings.Cut(text, "=")
 		src.Flags = append(src.Flags, config.Setting{Key: key, Value: value, Flag: "--set " + key})
 	}
+	src.Flags = append(src.Flags, more...)
 	return config.Load(src)
 }
