@@ -1,16 +1,8 @@
-// Package bench measures programs that carry rows from an outbox table to Kafka: from outside, as child
-// processes, side by side over the same rows on the same servers.
+// Package bench is the program outbox-cdc-bench: it measures the relay, the built binary, side by side with
+// Postgres' own pg_recvlogical, which is as fast as a slot can be read, and, if asked, with Debezium, on the
+// user's servers or on its own.
 //
-// A [Workbench] makes a schema with an outbox table, a publication and topics, all with names of
-// their own, on servers that may be somebody's, and removes them. [Workbench.Write] writes a
-// [Backlog] into the log; every [Backlog.Drain] then lets one [Contender] empty a copy of the same
-// slot, so that all of them read the same bytes. [Workbench.Latency] writes at a fixed rate whatever
-// the contender does, [Workbench.StartUp] and [Workbench.Idle] say what starting and waiting cost.
-//
-// Whatever is measured is checked in the same run: an independent consumer knows every row and
-// counts what is lost, repeated, out of order or altered. A figure without its [Verdict] is worth
-// nothing.
-//
-// Nothing of the relay is linked into a measurement. Functions block until they are done or
-// ctx is, and leave no process behind; a Workbench is used by one goroutine at a time.
+// A suite (plan.go) says what is measured, the harness measures it with package measure and enters it into a
+// report, which is printed as Markdown and judged by a gate. Package write measures what an event costs the
+// transaction that writes it.
 package bench

@@ -2,211 +2,92 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"runtime"
+	"strings"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
+	"github.com/outbox-cdc/outbox-cdc/internal/bench/measure"
+	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 )
 
-const (
-	// firstTimeout is how long a contender may take from its start to its first record.
-	firstTimeout = 90 * time.Second
-
-	stopTimeout      = 30 * time.Second
-	slotFreeTimeout  = 10 * time.Second
-	progressInterval = 200 * time.Millisecond
-	slotInterval     = 3 * time.Millisecond
-)
-
-// Drain lets c empty a copy of b's slot. It blocks until the consumer has every row, or nothing has come
-// for a while: the rest is then lost, which the verdict says. An error is about the measurement: the
-// contender failed, or a server.
-func (b *Backlog) Drain(ctx context.Context, c Contender) (DrainResult, error) {
-	result, err := b.drain(ctx, c)
-	if err != nil {
-		return DrainResult{}, fmt.Errorf("drain with %s: %w", c.Name(), err)
-	}
-	return result, nil
+// A lane is one contender with one codec.
+type lane struct {
+	entry     *drainEntry
+	contender measure.Contender
 }
 
-func (b *Backlog) drain(ctx context.Context, c Contender) (result DrainResult, err error) {
-	w := b.bench
-	slot, err := w.copySlot(ctx, b)
-	if err != nil {
-		return result, err
-	}
-	defer func() { err = errors.Join(err, w.dropSlot(ctx, slot)) }()
-	if !c.Produces() {
-		return b.read(ctx, c, slot)
-	}
-	o, err := w.observe(ctx, w.plan(b.Load), nil)
-	if err != nil {
-		return result, err
-	}
-	defer o.close()
-	runtime.GC() // ours, before and not during the run
-	own := ownCPU()
-	p, err := w.start(ctx, c, slot, b.end)
-	if err != nil {
-		return result, err
-	}
-	reads, err := w.awaitReader(ctx, p, slot, o.first)
-	atFirst := p.Usage()
-	if err == nil {
-		err = awaitFirst(ctx, p, o)
-	}
-	if err == nil {
-		err = w.awaitAll(ctx, c, p, o)
-	}
-	atLast := p.Usage()
-	own = ownCPU() - own
-	if stopErr := w.stop(ctx, p); err == nil {
-		err = stopErr
-	}
-	if err != nil {
-		return result, err
-	}
-	verdict, err := o.finish(ctx)
-	if err != nil {
-		return result, err
-	}
-	used := p.Usage()
-	return DrainResult{
-		Contender: c.Name(), Rows: b.Load.Rows,
-		Elapsed: o.lastAt.Sub(p.begun), Streaming: o.lastAt.Sub(reads),
-		CPU: used.CPU, CPUStreaming: atLast.CPU - atFirst.CPU, PeakRSS: used.PeakRSS, ConsumerCPU: own,
-		Verdict: &verdict,
-	}, nil
-}
-
-// read measures a contender that does not produce, and ends by itself.
-func (b *Backlog) read(ctx context.Context, c Contender, slot string) (result DrainResult, err error) {
-	b.bench.cfg.Progress(Progress{c.Name(), 0, b.Load.Rows})
-	p, err := b.bench.start(ctx, c, slot, b.end)
-	if err != nil {
-		return result, err
-	}
-	reads, err := b.bench.awaitReader(ctx, p, slot, nil)
-	atFirst := p.Usage()
-	var ended time.Time
-	select {
-	case <-p.Done():
-		ended = time.Now()
-		err = errors.Join(err, p.failure())
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	}
-	if err = errors.Join(err, b.bench.stop(ctx, p)); err != nil {
-		return result, err
-	}
-	used := p.Usage()
-	return DrainResult{
-		Contender: c.Name(), Rows: b.Load.Rows, Elapsed: ended.Sub(p.begun), Streaming: ended.Sub(reads),
-		CPU: used.CPU, CPUStreaming: used.CPU - atFirst.CPU, PeakRSS: used.PeakRSS,
-	}, nil
-}
-
-// start starts c on a slot.
-func (w *Workbench) start(ctx context.Context, c Contender, slot, end string) (*Process, error) {
-	dir, err := serverproc.MakeDir("", "outbox-cdc-bench-")
-	if err != nil {
-		return nil, fmt.Errorf("make a directory for %s: %w", c.Name(), err)
-	}
-	p, err := c.Start(ctx, Target{
-		DSN: w.servers.DSN, Publication: w.name, Slot: slot, Schema: w.name, Table: table, End: end,
-		Brokers: w.servers.Brokers, Topics: w.topics, TopicPrefix: w.prefix, ClientID: slot, dir: dir,
-	})
-	if err != nil {
-		return nil, errors.Join(err, dir.Remove())
-	}
-	return p, nil
-}
-
-// stop ends a contender cleanly, also when ctx is done.
-func (w *Workbench) stop(ctx context.Context, p *Process) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-	defer cancel()
-	return p.Stop(ctx)
-}
-
-// awaitReader waits until somebody reads the slot, and returns when that began: the server's word,
-// which is the same for all contenders. One that ends before it is seen has read from its start, and
-// one that is not seen at all began when first, its first record, came.
-func (w *Workbench) awaitReader(ctx context.Context, p *Process, slot string, first <-chan struct{}) (since time.Time, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, firstTimeout, fmt.Errorf("nobody has read the slot within %s", firstTimeout))
-	defer cancel()
-	ticker := time.NewTicker(slotInterval)
-	defer ticker.Stop()
-	for active := false; !active; {
-		select {
-		case <-ticker.C:
-		case <-p.Done():
-			return p.begun, nil
-		case <-first:
-			return time.Now(), nil
-		case <-ctx.Done():
-			return p.begun, context.Cause(ctx)
+// lanes returns who drains a case, in the order of the report.
+func (h *harness) lanes(c drainCase) []lane {
+	var all []lane
+	for _, e := range h.field {
+		codecs := c.Compressions
+		if !e.produces {
+			codecs = []string{""}
 		}
-		since = time.Now()
-		err := w.pool.QueryRow(ctx, `SELECT active FROM pg_replication_slots WHERE slot_name = $1`, slot).Scan(&active)
-		if err != nil {
-			return p.begun, postgresError("look at the slot", err)
+		for _, codec := range codecs {
+			entry := &drainEntry{Contender: e.name, Compression: codec, Runs: make(series[measure.DrainResult])}
+			all = append(all, lane{entry, e.with(codec)})
 		}
 	}
-	return since, nil
+	return all
 }
 
-// awaitFirst waits for the first record.
-func awaitFirst(ctx context.Context, p *Process, o *observer) error {
-	select {
-	case <-o.first:
+// drains has everybody empty the same backlog, run by run.
+func (h *harness) drains(ctx context.Context, c drainCase) error {
+	return h.backlog(ctx, c, func(b *measure.Backlog) error {
+		lanes := h.lanes(c)
+		table := drainTable{Case: c}
+		for _, l := range lanes {
+			table.Entries = append(table.Entries, l.entry)
+		}
+		h.report.Drains = append(h.report.Drains, table)
+		for run := 1; run <= h.runs; run++ {
+			for i := range lanes {
+				l := turn(lanes, run, i)
+				if err := h.drain(ctx, b, c.Name, l.entry, l.contender, run); err != nil {
+					return err
+				}
+			}
+		}
 		return nil
-	case <-p.Done():
-		return endedEarly(p)
-	case <-o.done:
-		return o.err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(firstTimeout):
-		return fmt.Errorf("no record within %s; the process has printed at last:\n%s", firstTimeout, p.output)
-	}
+	})
 }
 
-// awaitAll waits until o has all rows, or no row has come for a while.
-func (w *Workbench) awaitAll(ctx context.Context, c Contender, p *Process, o *observer) error {
-	ticker := time.NewTicker(progressInterval)
-	defer ticker.Stop()
-	newest, at := int64(0), time.Now()
-	for {
-		select {
-		case <-o.all:
-			w.cfg.Progress(Progress{c.Name(), o.rows, o.rows})
-			return nil
-		case <-p.Done():
-			return endedEarly(p)
-		case <-o.done:
-			return o.err
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case now := <-ticker.C:
-			received := o.received.Load()
-			if received > newest {
-				newest, at = received, now
-			}
-			if now.Sub(at) > w.cfg.Patience {
-				return nil
-			}
-			w.cfg.Progress(Progress{c.Name(), int(received), o.rows})
+// backlog calls f with a backlog of c's load.
+func (h *harness) backlog(ctx context.Context, c drainCase, f func(*measure.Backlog) error) error {
+	return h.bench(ctx, measure.Config{Topics: c.Topics, Partitions: c.Partitions}, func(w *measure.Workbench) (err error) {
+		h.progress.Phase = c.Name
+		began := time.Now()
+		b, err := w.Write(ctx, c.load())
+		if err != nil {
+			return err
 		}
-	}
+		h.logf("%s: %s rows written in %.1f s", c.Name, terminal.Number(c.Rows), time.Since(began).Seconds())
+		defer func() {
+			if closing := b.Close(ctx); err == nil {
+				err = closing
+			}
+		}()
+		return f(b)
+	})
 }
 
-// endedEarly is the error of a process that has ended while it was needed.
-func endedEarly(p *Process) error {
-	if err := p.failure(); err != nil {
-		return fmt.Errorf("it ended before it was told to: %w", err)
-	}
-	return errors.New("it ended, with status 0, before it was told to")
+// drain makes one measurement.
+func (h *harness) drain(ctx context.Context, b *measure.Backlog, name string, e *drainEntry, by measure.Contender, run int) error {
+	what := strings.TrimSpace(name + ": " + by.Name() + " " + e.Compression)
+	h.progress.Phase = fmt.Sprintf("%s, run %d", name, run)
+	limit := patience + time.Duration(b.Load.Rows)*time.Second/slowestRate
+	return h.attempt(ctx, what, limit, func(ctx context.Context) error {
+		r, err := b.Drain(ctx, by)
+		if err != nil {
+			return err
+		}
+		e.Runs[run] = r
+		if r.Verdict != nil {
+			h.report.checked(by.Name(), r.Rows, *r.Verdict)
+		}
+		h.logf("%s, run %d: %s rows/s, %s CPU-s per million, %s MB", what, run,
+			figure(rowRate(r)), figure(cpuPerMillion(r)), figure(drainMemory(r)))
+		return nil
+	})
 }

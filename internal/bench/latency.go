@@ -2,172 +2,107 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/outbox-cdc/outbox-cdc/internal/bench/measure"
+	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 )
 
-// A Flow is a steady stream of transactions of one row each.
-type Flow struct {
-	Rate         int           // a second
-	Duration     time.Duration // of what is measured
-	WarmUp       time.Duration // of what comes before; 0: one second
-	PayloadBytes int
-	Keys         int // about how many; 0: 1000
+// latencies measures what is not about throughput, one after the other on the
+// same workbench.
+func (h *harness) latencies(ctx context.Context, p plan) error {
+	producers := h.producers()
+	if len(producers) == 0 || len(p.rates) == 0 && !p.startUp && p.idle == 0 {
+		return nil
+	}
+	return h.bench(ctx, measure.Config{Topics: 1, Partitions: somePartitions}, func(w *measure.Workbench) error {
+		for _, rate := range p.rates {
+			if err := h.latency(ctx, w, producers, rate, p.flow); err != nil {
+				return err
+			}
+		}
+		return h.rest(ctx, w, producers, p)
+	})
 }
 
-func (f Flow) validate() error {
-	if f.Rate < 1 || f.Rate > maxRate || f.Duration < time.Second || f.WarmUp < 0 {
-		return fmt.Errorf("a rate is from 1 to %d a second, and lasts a second at least", maxRate)
+// latency has everybody relay a flow, run by run.
+func (h *harness) latency(ctx context.Context, w *measure.Workbench, field []entrant, rate int, d time.Duration) error {
+	table := latencyTable{Rate: rate}
+	for _, e := range field {
+		table.Entries = append(table.Entries, &latencyEntry{Contender: e.name, Runs: make(series[measure.LatencyResult])})
+	}
+	h.report.Latency = append(h.report.Latency, table)
+	flow := measure.Flow{Rate: rate, Duration: d, WarmUp: d / 2, PayloadBytes: flowPayload, Keys: someKeys}
+	for run := 1; run <= h.runs; run++ {
+		for i := range field {
+			e := turn(field, run, i)
+			what := fmt.Sprintf("%s/s: %s", terminal.Number(rate), e.name)
+			h.progress.Phase = fmt.Sprintf("latency, run %d", run)
+			err := h.attempt(ctx, what, patience+d, func(ctx context.Context) error {
+				r, err := w.Latency(ctx, e.with(h.codec), flow)
+				if err != nil {
+					return err
+				}
+				table.find(e.name).Runs[run] = r
+				h.report.checked(e.name, r.Measured, r.Verdict)
+				h.logf("%s, run %d: p50 %s ms, p99 %s ms", what, run, figure(p50(r)), figure(p99(r)))
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
 
-// Latency lets c stream while rows are written at a fixed rate, whatever becomes of them, and says
-// how long each took to the consumer. It blocks for f's duration, the warm-up, and as long
-// as records are missing that come.
-func (w *Workbench) Latency(ctx context.Context, c Contender, f Flow) (LatencyResult, error) {
-	if err := f.validate(); err != nil {
-		return LatencyResult{}, err
-	}
-	result, err := w.latency(ctx, c, newSchedule(f))
-	if err != nil {
-		return LatencyResult{}, fmt.Errorf("latency of %s at %d/s: %w", c.Name(), f.Rate, err)
-	}
-	return result, nil
-}
-
-func (w *Workbench) latency(ctx context.Context, c Contender, s *schedule) (LatencyResult, error) {
-	load := Load{Rows: s.rows(), PayloadBytes: s.PayloadBytes, PerTransaction: 1, Keys: s.Keys}
-	conns, err := w.connections(ctx, s.writers)
-	if err != nil {
-		return LatencyResult{}, err
-	}
-	defer release(conns)
-	var before, used Usage
-	verdict, err := w.stream(ctx, c, load, s.receive, func(ctx context.Context, p *Process) error {
-		before = p.Usage()
-		defer func() { used = p.Usage() }()
-		write := w.writer(load)
-		return s.run(ctx,
-			func(ctx context.Context, writer, row int) error { return write(ctx, conns[writer], row) },
-			func(sent int) { w.cfg.Progress(Progress{c.Name(), sent, s.rows()}) })
-	})
-	if err != nil {
-		return LatencyResult{}, err
-	}
-	result := s.result()
-	result.Contender, result.Verdict = c.Name(), verdict
-	result.CPU, result.PeakRSS = used.CPU-before.CPU, used.PeakRSS
-	return result, nil
-}
-
-// connections returns n of the pool's, open.
-func (w *Workbench) connections(ctx context.Context, n int) ([]*pgxpool.Conn, error) {
-	conns := make([]*pgxpool.Conn, 0, n)
-	for range n {
-		conn, err := w.pool.Acquire(ctx)
-		if err != nil {
-			release(conns)
-			return nil, postgresError(fmt.Sprintf("open %d connections", n), err)
-		}
-		conns = append(conns, conn)
-	}
-	return conns, nil
-}
-
-func release(conns []*pgxpool.Conn) {
-	for _, conn := range conns {
-		conn.Release()
-	}
-}
-
-// writer returns what writes a row of l, in a transaction of its own.
-func (w *Workbench) writer(l Load) func(ctx context.Context, q querier, row int) error {
-	plan := w.plan(l)
-	insert := fmt.Sprintf(`INSERT INTO %s (id, aggregatetype, aggregateid, type, payload)
-		VALUES ($1, $2, $3, 'OrderPlaced', $4)`, w.table())
-	return func(ctx context.Context, q querier, row int) error {
-		key := plan.key(row)
-		payload := plan.appendPayload(nil, row)
-		id := fmt.Sprintf("00000000-0000-7000-9000-%012x", row)
-		if _, err := q.Exec(ctx, insert, id, aggregateType(key%plan.topics), aggregateID(key), payload); err != nil {
-			return postgresError("write a row", err)
-		}
+// rest measures starting and idling.
+func (h *harness) rest(ctx context.Context, w *measure.Workbench, field []entrant, p plan) error {
+	if !p.startUp && p.idle == 0 {
 		return nil
 	}
-}
-
-// stream lets c stream from a new slot. Row 0 of l is written and waited for, which shows that it
-// does; then body runs, which writes the others. It returns what the consumer found.
-func (w *Workbench) stream(
-	ctx context.Context, c Contender, l Load, onRow func(row int, at time.Time), body func(context.Context, *Process) error,
-) (v Verdict, err error) {
-	if !c.Produces() {
-		return v, errors.New("it does not produce")
+	for _, e := range field {
+		h.report.Resting = append(h.report.Resting, resting{e.name, make(series[time.Duration]), make(series[measure.IdleResult])})
 	}
-	if err := l.Validate(); err != nil {
-		return v, err
-	}
-	slot, err := w.withSlot(func(name string) error {
-		_, err := createSlot(ctx, w.pool, name, false)
-		return err
-	})
-	if err != nil {
-		return v, err
-	}
-	defer func() { err = errors.Join(err, w.dropSlot(ctx, slot), w.removeRows(ctx)) }()
-	o, err := w.observe(ctx, w.plan(l), onRow)
-	if err != nil {
-		return v, err
-	}
-	defer o.close()
-	p, err := w.start(ctx, c, slot, "")
-	if err != nil {
-		return v, err
-	}
-	err = w.writer(l)(ctx, w.pool, 0)
-	if err == nil {
-		err = awaitFirst(ctx, p, o)
-	}
-	if err == nil {
-		err = whileRunning(ctx, p, o, body)
-	}
-	if err == nil {
-		err = w.awaitAll(ctx, c, p, o)
-	}
-	if stopErr := w.stop(ctx, p); err == nil {
-		err = stopErr
-	}
-	if err != nil {
-		return v, err
-	}
-	return o.finish(ctx)
-}
-
-// whileRunning runs body, whose context ends when p or o does.
-func whileRunning(ctx context.Context, p *Process, o *observer, body func(context.Context, *Process) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	over := make(chan struct{})
-	watched := make(chan struct{})
-	go func() { // waited for below
-		defer close(watched)
-		select {
-		case <-p.Done():
-			cancel(endedEarly(p))
-		case <-o.done:
-			cancel(o.err)
-		case <-over:
+	h.progress.Phase = "start-up, idle"
+	for run := 1; run <= h.runs; run++ {
+		for i, e := range field {
+			if p.startUp {
+				if err := h.startUp(ctx, w, e, h.report.Resting[i].StartUp, run); err != nil {
+					return err
+				}
+			}
+			if p.idle > 0 {
+				if err := h.idle(ctx, w, e, p.idle, h.report.Resting[i].Idle, run); err != nil {
+					return err
+				}
+			}
 		}
-	}()
-	err := body(ctx, p)
-	close(over)
-	<-watched
-	if cause := context.Cause(ctx); cause != nil {
-		err = cause
 	}
-	cancel(nil)
-	return err
+	return nil
+}
+
+func (h *harness) startUp(ctx context.Context, w *measure.Workbench, e entrant, into series[time.Duration], run int) error {
+	return h.attempt(ctx, e.name+": start-up", patience, func(ctx context.Context) error {
+		d, err := w.StartUp(ctx, e.with(h.codec))
+		if err != nil {
+			return err
+		}
+		into[run] = d
+		h.logf("%s, run %d: started in %v", e.name, run, d.Round(time.Millisecond))
+		return nil
+	})
+}
+
+func (h *harness) idle(ctx context.Context, w *measure.Workbench, e entrant, d time.Duration, into series[measure.IdleResult], run int) error {
+	return h.attempt(ctx, e.name+": idle", patience+d, func(ctx context.Context) error {
+		r, err := w.Idle(ctx, e.with(h.codec), d)
+		if err != nil {
+			return err
+		}
+		into[run] = r
+		h.logf("%s, run %d: idle at %s %% of a core", e.name, run, figure(100*r.Share()))
+		return nil
+	})
 }

@@ -1,77 +1,62 @@
 package bench
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
 )
 
-// A Relay is this product's program.
-type Relay struct {
-	Path string // of the program
-	// Settings is further configuration, by dotted key, such as "sink.kafka.compression". What names
-	// slot, publication and topics is the target's.
-	Settings map[string]any
-	Environ  []string // nil: that of this process
-	Label    string   // its name; empty: "outbox-cdc"
-}
+// errNoRelay is returned when there is nothing to measure.
+var errNoRelay = errors.New("found no outbox-cdc to measure: none is beside outbox-cdc-bench or in PATH, and this directory is not in its source tree")
 
-var _ Contender = Relay{}
+// module is what the source tree is called in its go.mod.
+const module = "github.com/outbox-cdc/outbox-cdc"
 
-// Name returns the label.
-func (r Relay) Name() string { return cmp.Or(r.Label, "outbox-cdc") }
-
-// Produces returns true.
-func (r Relay) Produces() bool { return true }
-
-// Start runs the program's verb run with a configuration file in t's directory.
-func (r Relay) Start(_ context.Context, t Target) (*Process, error) {
-	settings := map[string]any{"sink.kafka.brokers": t.Brokers}
-	if t.DSN != "" {
-		settings["source.dsn"] = t.DSN
+// findRelay returns the path of the relay to measure: the one beside this program, or a build, in the
+// directory scratch, of the source tree that we are in, or the one in PATH.
+func findRelay(ctx context.Context, scratch string) (string, error) {
+	name := relayName
+	if runtime.GOOS == "windows" {
+		name += ".exe"
 	}
-	maps.Copy(settings, r.Settings)
-	maps.Copy(settings, map[string]any{
-		"name":               t.ClientID,
-		"source.publication": t.Publication, "source.slot": t.Slot,
-		"source.create": false, "source.wait_for_slot": false,
-		"outbox.topic": t.TopicPrefix + "${route}", "position_topic": t.TopicPrefix + "positions",
-	})
-	text, err := yaml.Marshal(sections(settings))
-	if err != nil {
-		return nil, fmt.Errorf("write the relay's configuration: %w", err)
-	}
-	file := filepath.Join(t.Dir(), "outbox-cdc.yaml")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(r.Path, "run", "--config", file) //nolint:gosec,noctx // the caller's choice; Stop ends it
-	cmd.Env = r.Environ
-	return t.Spawn(cmd)
-}
-
-// sections makes nested maps of dotted keys.
-func sections(settings map[string]any) map[string]any {
-	root := make(map[string]any)
-	for path, value := range settings {
-		names := strings.Split(path, ".")
-		at := root
-		for _, name := range names[:len(names)-1] {
-			below, ok := at[name].(map[string]any)
-			if !ok {
-				below = make(map[string]any)
-				at[name] = below
-			}
-			at = below
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), name)
+		if _, err := os.Stat(beside); err == nil {
+			return beside, nil
 		}
-		at[names[len(names)-1]] = value
 	}
-	return root
+	if tree := sourceTree(ctx); tree != "" {
+		path := filepath.Join(scratch, name)
+		return path, build(ctx, tree, path)
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", errNoRelay
+	}
+	return path, nil
+}
+
+// sourceTree returns the root of the relay's source tree if the working directory is in it.
+func sourceTree(ctx context.Context) string {
+	path, dir, _ := strings.Cut(output(ctx, "go", "list", "-m", "-f", "{{.Path}} {{.Dir}}"), " ")
+	if path != module {
+		return ""
+	}
+	return dir
+}
+
+// build builds the relay of a source tree like make build does.
+func build(ctx context.Context, tree, path string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "./cmd/outbox-cdc") //nolint:gosec // a path of ours
+	cmd.Dir = tree
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the relay: %w\n%s", err, out)
+	}
+	return nil
 }

@@ -1,113 +1,90 @@
 package bench
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 )
 
-// Servers are where a measurement runs.
-type Servers struct {
-	DSN      string          // libpq conninfo, for the contenders
-	Postgres *pgx.ConnConfig // for the bench itself; nil: DSN
-	Brokers  []string
-	Kafka    []kgo.Opt // TLS and SASL of the bench's own clients; none: plain text
+const (
+	startTimeout = 5 * time.Minute // a first start downloads
+	stopTimeout  = 30 * time.Second
+	brokerHeapMB = 1024 // as in Kafka's script
+)
+
+// servers are those that we have started.
+type servers struct {
+	postgres *pgserver.Server  // nil: the user's
+	kafka    *kafkatest.Server // nil: the user's
 }
 
-// contactTimeout is for the first answer of a server.
-const contactTimeout = 10 * time.Second
-
-// A ServerError says that a server does not do what a measurement needs.
-type ServerError struct {
-	Kafka  bool   // or else Postgres
-	Advice string // what to do; empty where Err says it
-	Err    error
-}
-
-// Error returns what went wrong.
-func (e *ServerError) Error() string { return e.Err.Error() }
-
-// Unwrap returns the error behind it.
-func (e *ServerError) Unwrap() error { return e.Err }
-
-// postgresError makes a ServerError of what the database has answered, or of not reaching it.
-func postgresError(doing string, err error) error {
-	e := &ServerError{Err: fmt.Errorf("%s: %w", doing, err)}
-	answer, ok := errors.AsType[*pgconn.PgError](err)
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		e.Advice = "A slot is made when the transactions have ended that were open before. Look for old ones in pg_stat_activity."
-	case !ok:
-		e.Advice = "Check source.dsn, and that the server listens there."
-	case answer.Code == "42501": // insufficient_privilege
-		e.Advice = "The bench makes a schema, a publication and slots of its own and drops them again. Its role needs CREATE on the\n" +
-			"database and the attribute REPLICATION: GRANT CREATE ON DATABASE … TO …; ALTER ROLE … REPLICATION;"
-	case answer.Code == "55000": // object_not_in_prerequisite_state
-		e.Advice = "Logical decoding needs wal_level = logical and a restart of the server."
-	case answer.Code == "53400": // configuration_limit_exceeded
-		e.Advice = "The bench needs two replication slots more: raise max_replication_slots, or drop what is not used."
+// startServers starts what --own-servers asks for and no flag names.
+func startServers(ctx context.Context, s *settings) (*servers, error) {
+	own := &servers{}
+	if !s.ownServers {
+		return own, nil
 	}
-	return e
-}
-
-func kafkaError(doing string, err error) error {
-	return &ServerError{
-		Kafka: true, Err: fmt.Errorf("%s: %w", doing, err),
-		Advice: "Check sink.kafka.brokers, and that its user may create, read and delete topics named " + topicPrefix + "*.",
-	}
-}
-
-// newPool returns connections to the database. name is what they are called in pg_stat_activity.
-func (s Servers) newPool(ctx context.Context, name string) (*pgxpool.Pool, error) {
-	cfg, err := pgxpool.ParseConfig(s.DSN)
-	if s.Postgres != nil {
-		cfg, err = pgxpool.ParseConfig("")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("connection string: %w", err)
-	}
-	if s.Postgres != nil {
-		cfg.ConnConfig = s.Postgres.Copy()
-	}
-	cfg.ConnConfig.ConnectTimeout = cmp.Or(cfg.ConnConfig.ConnectTimeout, contactTimeout)
-	maps.Copy(cfg.ConnConfig.RuntimeParams, map[string]string{
-		"application_name": name, "statement_timeout": "0", "idle_in_transaction_session_timeout": "0",
-		"lock_timeout": "10s", "client_min_messages": "warning",
-	})
-	cfg.MaxConns = maxWriters + 2
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err != nil {
-		return nil, err
-	}
-	limited, cancel := context.WithTimeout(ctx, contactTimeout)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	if err := pool.Ping(limited); err != nil {
-		pool.Close()
-		return nil, postgresError("reach Postgres", err)
+	if err := own.start(ctx, s); err != nil {
+		return nil, errors.Join(err, own.stop(ctx))
 	}
-	return pool, nil
+	return own, nil
 }
 
-// newClient returns a Kafka client that has reached a broker.
-func (s Servers) newClient(ctx context.Context, opts ...kgo.Opt) (*kgo.Client, error) {
-	base := []kgo.Opt{kgo.SeedBrokers(s.Brokers...), kgo.ClientID(clientID)}
-	client, err := kgo.NewClient(append(append(base, s.Kafka...), opts...)...)
-	if err != nil {
-		return nil, err
+func (own *servers) start(ctx context.Context, s *settings) (err error) {
+	if !s.given("dsn") {
+		own.postgres, err = pgserver.Start(ctx, pgserver.Config{Major: s.major, Settings: map[string]string{
+			"max_wal_size":   "16GB", // no checkpoint in the middle of a measurement
+			"shared_buffers": "512MB",
+		}})
+		if err != nil {
+			return fmt.Errorf("start Postgres %d: %w", s.major, err)
+		}
 	}
-	limited, cancel := context.WithTimeout(ctx, contactTimeout)
+	if !s.given("brokers") {
+		own.kafka, err = kafkatest.Launch(ctx, kafkatest.Config{
+			HeapMB: brokerHeapMB, JVM: kafkatest.ScriptOptions(),
+			// A broker that makes thousands of partitions has no time for heartbeats.
+			Properties: map[string]string{"broker.session.timeout.ms": "60000"},
+		})
+		if err != nil {
+			return fmt.Errorf("start Kafka: %w", err)
+		}
+	}
+	return nil
+}
+
+// settings is the configuration that leads to the servers.
+func (own *servers) settings() []config.Setting {
+	var all []config.Setting
+	add := func(key, value string) {
+		all = append(all, config.Setting{Key: key, Value: value, Flag: "--own-servers"})
+	}
+	if own.postgres != nil {
+		add("source.dsn", own.postgres.DSN("postgres"))
+	}
+	if own.kafka != nil {
+		add("sink.kafka.brokers", strings.Join(own.kafka.Addrs, ","))
+	}
+	return all
+}
+
+// stop works also when ctx is done.
+func (own *servers) stop(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
-	if err := client.Ping(limited); err != nil {
-		client.Close()
-		return nil, kafkaError("reach a broker", err)
+	if own.postgres != nil {
+		err = own.postgres.Stop(ctx)
 	}
-	return client, nil
+	if own.kafka != nil {
+		err = errors.Join(err, own.kafka.Stop())
+	}
+	return err
 }

@@ -31,9 +31,9 @@ func (a *app) root() *cobra.Command {
 		Long: `outbox-cdc tails the write-ahead log of Postgres through a logical replication slot,
 turns each committed row of an outbox table into a Kafka record keyed by its aggregate,
 and confirms a position only after Kafka has acknowledged everything up to it.`,
-		Example: `  outbox-cdc demo --for 20s
+		Example: `  outbox-cdc setup -c outbox-cdc.yaml
   outbox-cdc run -c outbox-cdc.yaml`,
 	}
-	root.AddCommand(a.run(), a.demo(), a.migrate(), a.setup(), a.importFrom(), a.check(), a.status(), a.healthcheck(), a.tail(), a.deadLetter(), a.replay(), a.prune(), a.inbox(), a.bench(), a.config(), a.version())
+	root.AddCommand(a.run(), a.migrate(), a.setup(), a.importFrom(), a.check(), a.status(), a.healthcheck(), a.tail(), a.deadLetter(), a.replay(), a.prune(), a.inbox(), a.config(), a.version())
 	return root
 }

@@ -14,7 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/bench"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/demo"
 )
 
 // Whatever the documentation has one type is tried: statements and commands of the runbook and of the
@@ -120,7 +122,9 @@ func TestHelpExamples(t *testing.T) {
 			visit(sub)
 		}
 	}
-	visit((&app{stdout: io.Discard, stderr: io.Discard}).root())
+	for _, program := range []string{"outbox-cdc", "outbox-cdc-demo", "outbox-cdc-bench"} {
+		visit(commandLine(program))
+	}
 }
 
 // secretFile is a key whose value is read from a file.
@@ -245,21 +249,21 @@ func commands(text string) []string {
 
 var (
 	// program is where a command of ours begins: at the beginning of a line, or of a command in it.
-	program = regexp.MustCompile(`(?:^|\$\(|\| |; |&& )(?:\S*/)?outbox-cdc ([a-z].*)`)
+	program = regexp.MustCompile(`(?:^|\$\(|\| |; |&& |go run )(?:\S*/)?(?:(outbox-cdc) ([a-z].*)|(outbox-cdc-demo|outbox-cdc-bench)((?: .*)?)$)`)
 	ends    = []string{"|", ">", "&", ";", ")"}
 	word    = regexp.MustCompile(`"([^"]*)"|'([^']*)'|[^\s"'|>&;)]+|[|>&;)]`)
 )
 
-// programs returns the arguments of each outbox-cdc in a line.
+// programs returns each program of ours in a line, with its arguments.
 func programs(line string) [][]string {
 	var all [][]string
 	for line != "" {
-		m := program.FindStringSubmatchIndex(line)
+		m := program.FindStringSubmatch(line)
 		if m == nil {
 			break
 		}
-		line = line[m[2]:]
-		var args []string
+		args := []string{m[1] + m[3]}
+		line = m[2] + m[4]
 		for _, w := range word.FindAllString(line, -1) {
 			if slices.Contains(ends, w) {
 				break
@@ -278,17 +282,29 @@ func programs(line string) [][]string {
 	return all
 }
 
+// commandLine returns the command line of a program of ours.
+func commandLine(program string) *cobra.Command {
+	switch program {
+	case "outbox-cdc-demo":
+		return demo.Command(nil, io.Discard, io.Discard)
+	case "outbox-cdc-bench":
+		return bench.Command(nil, io.Discard, io.Discard)
+	}
+	return (&app{stdout: io.Discard, stderr: io.Discard}).root()
+}
+
 // parses reports what is wrong with a command line. One within text may leave out arguments and
 // values.
 func parses(args []string, whole bool) error {
-	root := (&app{stdout: io.Discard, stderr: io.Discard}).root()
+	root := commandLine(args[0])
+	args = args[1:]
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd(args...)
 	cmd, rest, err := root.Find(args)
 	if err != nil {
 		return err
 	}
-	if cmd == root {
+	if cmd == root && !root.Runnable() {
 		return errors.New("there is no such command")
 	}
 	if !whole {

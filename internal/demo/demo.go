@@ -84,7 +84,7 @@ type demo struct {
 }
 
 func (d *demo) run(ctx context.Context) error {
-	d.screen.say("", "  "+d.screen.style.Bold("outbox-cdc demo")+
+	d.screen.say("", "  "+d.screen.style.Bold("outbox-cdc-demo")+
 		d.screen.style.Dim("  an order service, the relay and a consumer, in this process"), "")
 	if err := d.rig.setUp(ctx); err != nil {
 		return unlessInterrupted(ctx, err)

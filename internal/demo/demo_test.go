@@ -24,9 +24,16 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/demo"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/scripttest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) {
+	scripttest.Main(pgtest.Wrap(m), map[string]scripttest.Program{"outbox-cdc-demo": demo.Main})
+}
+
+func TestScripts(t *testing.T) { scripttest.Run(t, "testdata/script") }
+
+func TestServerScripts(t *testing.T) { scripttest.RunOnServers(t, "testdata/servers") }
 
 // fact returns a number of the summary.
 func fact(t *testing.T, out, what string) int {

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/bench/debezium"
-	"github.com/outbox-cdc/outbox-cdc/bench/debezium/debeziumtest"
+	"github.com/outbox-cdc/outbox-cdc/internal/bench/debezium"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/debeziumtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"

@@ -1,0 +1,118 @@
+package debezium
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/bench/measure"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+)
+
+// Version is the connector's.
+const Version = "3.7.0.Final"
+
+// Names of the contenders.
+const (
+	DefaultName = "debezium-default"
+	TunedName   = "debezium-tuned"
+)
+
+//go:embed connect.xml
+var connectPOM []byte
+
+//go:embed connector.xml
+var connectorPOM []byte
+
+// An Install is what workers are run from.
+type Install struct {
+	java      string // path
+	connect   string // directory of Kafka Connect's jars
+	connector string // directory of Debezium's jars
+}
+
+// Find returns an Install and downloads what this machine has not got yet.
+func Find(ctx context.Context) (Install, error) {
+	java, _, err := kafkatest.Java(ctx)
+	if err != nil {
+		return Install{}, err
+	}
+	connect, err := kafkatest.Jars(ctx, "connect-"+kafkatest.Version, connectPOM)
+	if err != nil {
+		return Install{}, err
+	}
+	connector, err := kafkatest.Jars(ctx, "debezium-"+Version, connectorPOM)
+	return Install{java, connect, connector}, err
+}
+
+// Default returns Debezium with its own defaults and a producer that
+// compresses with none, lz4, zstd or whatever else Kafka knows.
+func (i Install) Default(compression string) measure.Contender {
+	return worker{i, DefaultName, tuning{}, compression}
+}
+
+// Tuned is Default with the settings of people who know it: it polls every
+// 5 ms, takes larger batches, flushes offsets every second and does not linger.
+func (i Install) Tuned(compression string) measure.Contender {
+	return worker{i, TunedName, tuned(), compression}
+}
+
+type worker struct {
+	install     Install
+	name        string
+	tune        tuning
+	compression string
+}
+
+func (w worker) Name() string { return w.name }
+
+func (w worker) Produces() bool { return true }
+
+func (w worker) Start(_ context.Context, t measure.Target) (*measure.Process, error) {
+	if err := w.configure(t, t.Dir()); err != nil {
+		return nil, fmt.Errorf("configure %s: %w", w.name, err)
+	}
+	return t.Spawn(w.command(t.Dir()))
+}
+
+// configure writes the worker's files into dir.
+func (w worker) configure(t measure.Target, dir string) error {
+	connector, err := w.connectorProperties(t)
+	if err != nil {
+		return err
+	}
+	if err := kafkatest.WriteProperties(filepath.Join(dir, connectorFile), connector); err != nil {
+		return err
+	}
+	if err := kafkatest.WriteProperties(filepath.Join(dir, workerFile), w.workerProperties(t, dir)); err != nil {
+		return err
+	}
+	return w.install.Plugins(filepath.Join(dir, pluginsDir))
+}
+
+func (w worker) command(dir string) *exec.Cmd {
+	cmd := w.install.Command(filepath.Join(dir, workerFile), filepath.Join(dir, connectorFile))
+	cmd.Dir = dir
+	return cmd
+}
+
+// Plugins makes dir a directory for plugin.path that has the connector in it.
+func (i Install) Plugins(dir string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	return os.Symlink(i.connector, filepath.Join(dir, "debezium")) // a plugin is a directory with its jars
+}
+
+// Command returns a standalone worker with one connector, by the paths of their files.
+func (i Install) Command(worker, connector string) *exec.Cmd {
+	args := slices.Concat([]string{"-Xms512m", "-Xmx1g"}, kafkatest.ScriptOptions(), []string{
+		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", filepath.Join(i.connect, "*"),
+		"org.apache.kafka.connect.cli.ConnectStandalone", worker, connector,
+	})
+	return exec.Command(i.java, args...) //nolint:gosec,noctx // its end is the caller's business
+}

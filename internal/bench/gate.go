@@ -1,0 +1,159 @@
+package bench
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
+)
+
+// A gate is rules about the relay's figures of one run: how they compare with
+// another contender's of the same run, and memory. There are no rules about
+// times, because a machine's are its own.
+type gate struct {
+	Drain   []drainRule   `yaml:"drain"`
+	Latency []latencyRule `yaml:"latency"`
+}
+
+// A drainRule holds for the drains whose case has a name that contains Case.
+// Limits of zero are not there.
+type drainRule struct {
+	Case    string `yaml:"case"`    // empty: all
+	Codec   string `yaml:"codec"`   // empty: all
+	Against string `yaml:"against"` // contender; empty: pg_recvlogical
+
+	MinRate  float64 `yaml:"min_rate"`   // ours ÷ theirs, rows per second
+	MaxCPU   float64 `yaml:"max_cpu"`    // ours ÷ theirs, CPU per row
+	MaxRSSMB float64 `yaml:"max_rss_mb"` // ours, at most in any run
+}
+
+// A latencyRule holds for one rate.
+type latencyRule struct {
+	Rate     int     `yaml:"rate"`    // 0: all
+	Against  string  `yaml:"against"` // contender; empty: nobody
+	MaxP50   float64 `yaml:"max_p50"` // ours ÷ theirs
+	MaxP99   float64 `yaml:"max_p99"`
+	MaxRSSMB float64 `yaml:"max_rss_mb"`
+}
+
+func readGate(path string) (gate, error) {
+	text, err := os.ReadFile(path) //nolint:gosec // the caller's choice
+	if err != nil {
+		return gate{}, err
+	}
+	var g gate
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(&g); err != nil {
+		return gate{}, fmt.Errorf("read %s: %w", path, err)
+	}
+	return g, nil
+}
+
+// A passage is one figure at a gate.
+type passage struct {
+	what  string // "200 B, 10 a transaction, none: rows/s ÷ pg_recvlogical"
+	value float64
+	limit float64
+	least bool // limit is the least that is good, not the most
+}
+
+func (p passage) good() bool {
+	if p.least {
+		return p.value >= p.limit
+	}
+	return p.value <= p.limit
+}
+
+func (p passage) String() string {
+	word, relation := "ok  ", "at most"
+	if !p.good() {
+		word = "FAIL"
+	}
+	if p.least {
+		relation = "at least"
+	}
+	return fmt.Sprintf("%s %s is %s, %s %s", word, p.what, figure(p.value), relation, figure(p.limit))
+}
+
+// pass applies the rules to what was measured. The error says which are
+// broken, or that there was nothing to apply them to.
+func (g gate) pass(r *report) ([]passage, error) {
+	var all []passage
+	for _, rule := range g.Drain {
+		for _, d := range r.Drains {
+			all = append(all, rule.apply(d)...)
+		}
+	}
+	for _, rule := range g.Latency {
+		for _, l := range r.Latency {
+			all = append(all, rule.apply(l)...)
+		}
+	}
+	if len(all) == 0 {
+		return nil, errors.New("the gate has no rule about anything that was measured")
+	}
+	broken := 0
+	for _, p := range all {
+		if !p.good() {
+			broken++
+		}
+	}
+	if broken > 0 {
+		return all, fmt.Errorf("%d of %d figures do not pass the gate", broken, len(all))
+	}
+	return all, nil
+}
+
+func (rule drainRule) apply(d drainTable) (all []passage) {
+	against := rule.Against
+	if against == "" {
+		against = floorName
+	}
+	for _, codec := range d.Case.Compressions {
+		ours, theirs := d.find(relayName, codec), d.find(against, codec)
+		if ours == nil || len(ours.Runs) == 0 || !strings.Contains(d.Case.Name, rule.Case) || rule.Codec != "" && rule.Codec != codec {
+			continue
+		}
+		name := fmt.Sprintf("%s, %s: ", d.Case.Name, codec)
+		if theirs != nil {
+			all = compare(all, name+"rows/s ÷ "+against, ours.Runs, theirs.Runs, rowRate, rule.MinRate, true)
+			all = compare(all, name+"CPU ÷ "+against, ours.Runs, theirs.Runs, cpuPerMillion, rule.MaxCPU, false)
+		}
+		if rule.MaxRSSMB > 0 {
+			all = append(all, passage{name + "peak memory in MB", highest(ours.Runs, drainMemory), rule.MaxRSSMB, false})
+		}
+	}
+	return all
+}
+
+func (rule latencyRule) apply(l latencyTable) (all []passage) {
+	ours, theirs := l.find(relayName), l.find(rule.Against)
+	if ours == nil || len(ours.Runs) == 0 || rule.Rate != 0 && rule.Rate != l.Rate {
+		return nil
+	}
+	name := fmt.Sprintf("%s/s: ", terminal.Number(l.Rate))
+	if theirs != nil {
+		all = compare(all, name+"p50 ÷ "+rule.Against, ours.Runs, theirs.Runs, p50, rule.MaxP50, false)
+		all = compare(all, name+"p99 ÷ "+rule.Against, ours.Runs, theirs.Runs, p99, rule.MaxP99, false)
+	}
+	if rule.MaxRSSMB > 0 {
+		all = append(all, passage{name + "peak memory in MB", highest(ours.Runs, latencyMemory), rule.MaxRSSMB, false})
+	}
+	return all
+}
+
+// compare appends the ratio of a figure to all, if there is a limit and a run
+// that both have.
+func compare[T any](all []passage, what string, ours, theirs series[T], of func(T) float64, limit float64, least bool) []passage {
+	x, ok := ratio(ours, theirs, of)
+	if limit == 0 || !ok {
+		return all
+	}
+	return append(all, passage{what, x, limit, least})
+}

@@ -1,0 +1,161 @@
+package bench
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/bench/debezium"
+	"github.com/outbox-cdc/outbox-cdc/internal/bench/measure"
+	"github.com/outbox-cdc/outbox-cdc/internal/cli"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/debeziumtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/scripttest"
+)
+
+func TestMain(m *testing.M) {
+	scripttest.Main(pgtest.Wrap(kafkatest.Wrap(m)), map[string]scripttest.Program{
+		"outbox-cdc-bench": Main, "outbox-cdc": cli.Main, // beside it, where it is looked for
+	})
+}
+
+func TestScripts(t *testing.T) { scripttest.Run(t, "testdata/script") }
+
+func TestServerScripts(t *testing.T) { scripttest.RunOnServers(t, "testdata/servers") }
+
+// onTestServers runs the program, with a build of the relay, on the tests' servers.
+func onTestServers(t *testing.T, db *pgtest.DB, args ...string) (exit int, stdout, stderr string) {
+	t.Helper()
+	args = append(args, "--dsn", db.DSN, "--brokers", strings.Join(kafkatest.Broker(t).Addrs, ","))
+	var out, errs strings.Builder
+	exit = Main(t.Context(), args, os.Environ(), &out, io.MultiWriter(&errs, t.Output()))
+	return exit, out.String(), errs.String()
+}
+
+// measured returns what the program printed, and its report. Nothing of it may stay on the servers.
+func measured(t *testing.T, args ...string) (printed string, r report) {
+	t.Helper()
+	db := pgtest.Database(t)
+	file := filepath.Join(t.TempDir(), "report.json")
+	exit, printed, _ := onTestServers(t, db, append(args, "--warm-up", "0s", "--json", file)...)
+	if exit != 0 {
+		t.Fatalf("exit code %d\n%s", exit, printed)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &r); err != nil {
+		t.Fatal(err)
+	}
+	var left int
+	const query = `SELECT (SELECT count(*) FROM pg_replication_slots WHERE database = current_database())
+		+ (SELECT count(*) FROM pg_publication) + (SELECT count(*) FROM pg_class WHERE relname = 'outbox')`
+	if err := db.Conn(t).QueryRow(t.Context(), query).Scan(&left); err != nil || left > 0 {
+		t.Errorf("%d slots, publications and tables are left: %v", left, err)
+	}
+	return printed, r
+}
+
+func TestRelayBesideTheFloor(t *testing.T) {
+	if measure.FindPgRecvlogical() == "" {
+		need.Missing(t, "no pg_recvlogical")
+	}
+	printed, r := measured(t, "--runs", "2", "--rows", "3000", "--payload", "200", "--per-transaction", "10,all",
+		"--compression", "none,lz4", "--duration", "1s", "--rate", "200")
+
+	if !strings.HasPrefix(printed, "Every record was checked") {
+		t.Errorf("the report does not begin with what was checked:\n%s", printed)
+	}
+	if len(r.Checks) != 1 || r.Checks[0].Contender != relayName || r.Checks[0].Records < 4*2*3000 {
+		t.Errorf("checked: %+v", r.Checks)
+	}
+	if len(r.Drains) != 2 || len(r.Latency) != 1 || len(r.Resting) != 1 {
+		t.Fatalf("%d drains, %d rates, %d rested", len(r.Drains), len(r.Latency), len(r.Resting))
+	}
+	for _, d := range r.Drains {
+		if len(d.Entries) != 3 {
+			t.Errorf("%s: %d entries, want the floor and two codecs", d.Case.Name, len(d.Entries))
+		}
+		for _, e := range d.Entries {
+			if len(e.Runs) != 2 || median(e.Runs, rowRate) <= 0 || median(e.Runs, cpuPerMillion) <= 0 {
+				t.Errorf("%s, %s %s: %+v", d.Case.Name, e.Contender, e.Compression, e.Runs)
+			}
+		}
+	}
+	if e := r.Latency[0].find(relayName); len(e.Runs) != 2 || median(e.Runs, p50) <= 0 {
+		t.Errorf("latency: %+v", e.Runs)
+	}
+	if e := r.Resting[0]; len(e.StartUp) != 2 || len(e.Idle) != 2 {
+		t.Errorf("at rest: %+v", e)
+	}
+}
+
+// TestDebezium measures beside the real one.
+func TestDebezium(t *testing.T) {
+	debeziumtest.Need(t)
+	_, r := measured(t, "--suite", "drain", "--debezium", "--only", debezium.TunedName,
+		"--runs", "1", "--rows", "3000", "--payload", "1000", "--per-transaction", "10", "--compression", "zstd")
+	if len(r.Checks) != 1 || len(r.Drains) != 1 {
+		t.Fatalf("%d contenders checked in %d drains", len(r.Checks), len(r.Drains))
+	}
+	for _, e := range r.Drains[0].Entries {
+		if len(e.Runs) != 1 || median(e.Runs, rowRate) <= 0 {
+			t.Errorf("%s: %+v", e.Contender, e.Runs)
+		}
+	}
+}
+
+// TestFailuresAreReported has a contender that cannot start.
+func TestFailuresAreReported(t *testing.T) {
+	exit, stdout, stderr := onTestServers(t, pgtest.Database(t),
+		"--suite", "drain", "--relay", "/bin/false", "--only", relayName, "--runs", "1", "--rows", "10", "--payload", "200",
+		"--per-transaction", "10")
+	if exit != 1 || !strings.Contains(stderr, "2 measurements could not be made") {
+		t.Errorf("exit code %d, standard error:\n%s", exit, stderr)
+	}
+	if !strings.Contains(stdout, "**Not measured:** 200 B, 10 a transaction: outbox-cdc none") {
+		t.Errorf("printed:\n%s", stdout)
+	}
+}
+
+// A server that a flag names is not started.
+func TestOwnServers(t *testing.T) {
+	major := pgtest.Server(t).Install().Major
+	s, err := parse([]string{"--own-servers", "--brokers", "127.0.0.1:1", "--postgres", strconv.Itoa(major)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := startServers(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	on, _, err := s.load(own, t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if on.brokers != "127.0.0.1:1" {
+		t.Errorf("brokers: %s", on.brokers)
+	}
+	conn, err := pgx.Connect(t.Context(), on.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := own.stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pgx.Connect(t.Context(), on.DSN); err == nil {
+		t.Error("the server still runs")
+	}
+}

@@ -1,0 +1,170 @@
+package bench
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/bench/measure"
+	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
+)
+
+// markdown writes the report: what was checked first, then what was measured.
+func (r *report) markdown() string {
+	var text strings.Builder
+	r.writeChecks(&text)
+	r.writeMachine(&text)
+	if len(r.Drains) > 0 {
+		r.writeDrains(&text)
+	}
+	if len(r.Latency) > 0 {
+		r.writeLatency(&text)
+	}
+	if len(r.Resting) > 0 {
+		r.writeResting(&text)
+	}
+	return text.String()
+}
+
+func (r *report) writeChecks(text *strings.Builder) {
+	text.WriteString("Every record was checked by an independent consumer.\n\n")
+	t := newTable(text, "contender", "measurements", "records", "lost", "duplicates", "out of order", "altered")
+	for _, c := range r.Checks {
+		v := c.Verdict
+		t.row(c.Contender, terminal.Number(c.Measurements), terminal.Number(c.Records),
+			terminal.Number(v.Lost), terminal.Number(v.Duplicates), terminal.Number(v.OutOfOrder), terminal.Number(v.Altered))
+	}
+	for _, f := range r.Failures {
+		first, _, _ := strings.Cut(f, "\n")
+		fmt.Fprintf(text, "\n**Not measured:** %s\n", first)
+	}
+	if r.NotCompared != "" {
+		fmt.Fprintf(text, "\n**Not compared with pg_recvlogical:** %s\n", r.NotCompared)
+	}
+}
+
+func (r *report) writeMachine(text *strings.Builder) {
+	m := r.Machine
+	fmt.Fprintf(text, "\n%s, %d cores, %d GB, %s, load %s before. Postgres %s. Kafka %s. Relay %s, %s.",
+		cmp.Or(m.CPU, "unknown processor"), m.Cores, m.MemoryGB, m.Kernel, m.Load, m.Postgres, m.Kafka, m.Relay, m.Go)
+	if m.Java != "" {
+		fmt.Fprintf(text, " %s.", m.Java)
+	}
+	if m.Debezium != "" {
+		fmt.Fprintf(text, " Debezium %s.", m.Debezium)
+	}
+	fmt.Fprintf(text, " Suite %s on %s, medians of %d, %s in all.\n", r.Suite, r.Started.UTC().Format("2006-01-02"), r.Runs, r.Took)
+}
+
+func (r *report) writeDrains(text *strings.Builder) {
+	contenders := r.drained()
+	sections := []struct {
+		title string
+		cell  func(*drainEntry, *drainEntry) string
+	}{
+		{"Rows per second (× " + floorName + ")", rateCell},
+		{"CPU-seconds per million rows", func(e, _ *drainEntry) string { return figure(median(e.Runs, cpuPerMillion)) }},
+		{"Peak memory, MB", func(e, _ *drainEntry) string { return figure(highest(e.Runs, drainMemory)) }},
+	}
+	for _, section := range sections {
+		fmt.Fprintf(text, "\n#### %s\n\n", section.title)
+		t := newTable(text, append([]string{"backlog", "codec"}, contenders...)...)
+		for _, d := range r.Drains {
+			for _, codec := range d.Case.Compressions {
+				cells := []string{d.Case.Name, codec}
+				for _, c := range contenders {
+					cells = append(cells, drainCell(d.find(c, codec), d.find(floorName, codec), section.cell))
+				}
+				t.row(cells...)
+			}
+		}
+	}
+}
+
+// drained returns the names of all who drained anything, in order.
+func (r *report) drained() []string {
+	var names []string
+	for _, d := range r.Drains {
+		for _, e := range d.Entries {
+			if !slices.Contains(names, e.Contender) {
+				names = append(names, e.Contender)
+			}
+		}
+	}
+	return names
+}
+
+func drainCell(e, floor *drainEntry, cell func(e, floor *drainEntry) string) string {
+	if e == nil || len(e.Runs) == 0 {
+		return "–"
+	}
+	return cell(e, floor)
+}
+
+func rateCell(e, floor *drainEntry) string {
+	rate := figure(median(e.Runs, rowRate))
+	if floor == nil || floor == e {
+		return rate
+	}
+	if x, ok := ratio(e.Runs, floor.Runs, rowRate); ok {
+		return fmt.Sprintf("%s (%.2f)", rate, x)
+	}
+	return rate
+}
+
+func (r *report) writeLatency(text *strings.Builder) {
+	text.WriteString("\n#### Commit to consumer, ms\n\n")
+	t := newTable(text, "transactions/s", "contender", "p50", "p90", "p99", "p99.9", "max", "CPU, % of a core", "memory, MB")
+	for _, l := range r.Latency {
+		for _, e := range l.Entries {
+			if len(e.Runs) == 0 {
+				t.row(terminal.Number(l.Rate), e.Contender, "–", "–", "–", "–", "–", "–", "–")
+				continue
+			}
+			cells := []string{terminal.Number(l.Rate), e.Contender}
+			for _, of := range []func(measure.LatencyResult) float64{p50, p90, p99, p999, slowest, cores} {
+				cells = append(cells, figure(median(e.Runs, of)))
+			}
+			t.row(append(cells, figure(highest(e.Runs, latencyMemory)))...)
+		}
+	}
+}
+
+func (r *report) writeResting(text *strings.Builder) {
+	text.WriteString("\n#### Starting and waiting\n\n")
+	t := newTable(text, "contender", "start to first record, ms", "idle, % of a core", "idle memory, MB")
+	for _, e := range r.Resting {
+		cells := []string{e.Contender, "–", "–", "–"}
+		if len(e.StartUp) > 0 {
+			cells[1] = figure(median(e.StartUp, milliseconds))
+		}
+		if len(e.Idle) > 0 {
+			cells[2] = fmt.Sprintf("%.3f", median(e.Idle, func(i measure.IdleResult) float64 { return 100 * i.Share() }))
+			cells[3] = figure(highest(e.Idle, func(i measure.IdleResult) float64 { return megabytes(i.RSS) }))
+		}
+		t.row(cells...)
+	}
+}
+
+// A table is Markdown's. Its first column is text, and others are numbers
+// unless they are called codec or contender.
+type table struct{ text *strings.Builder }
+
+func newTable(text *strings.Builder, columns ...string) table {
+	t := table{text}
+	t.row(columns...)
+	for i, c := range columns {
+		if i == 0 || c == "codec" || c == "contender" {
+			text.WriteString("|---")
+		} else {
+			text.WriteString("|--:")
+		}
+	}
+	text.WriteString("|\n")
+	return t
+}
+
+func (t table) row(cells ...string) {
+	fmt.Fprintf(t.text, "| %s |\n", strings.Join(cells, " | "))
+}

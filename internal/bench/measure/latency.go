@@ -1,0 +1,173 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// A Flow is a steady stream of transactions of one row each.
+type Flow struct {
+	Rate         int           // a second
+	Duration     time.Duration // of what is measured
+	WarmUp       time.Duration // of what comes before; 0: one second
+	PayloadBytes int
+	Keys         int // about how many; 0: 1000
+}
+
+func (f Flow) validate() error {
+	if f.Rate < 1 || f.Rate > maxRate || f.Duration < time.Second || f.WarmUp < 0 {
+		return fmt.Errorf("a rate is from 1 to %d a second, and lasts a second at least", maxRate)
+	}
+	return nil
+}
+
+// Latency lets c stream while rows are written at a fixed rate, whatever becomes of them, and says
+// how long each took to the consumer. It blocks for f's duration, the warm-up, and as long
+// as records are missing that come.
+func (w *Workbench) Latency(ctx context.Context, c Contender, f Flow) (LatencyResult, error) {
+	if err := f.validate(); err != nil {
+		return LatencyResult{}, err
+	}
+	result, err := w.latency(ctx, c, newSchedule(f))
+	if err != nil {
+		return LatencyResult{}, fmt.Errorf("latency of %s at %d/s: %w", c.Name(), f.Rate, err)
+	}
+	return result, nil
+}
+
+func (w *Workbench) latency(ctx context.Context, c Contender, s *schedule) (LatencyResult, error) {
+	load := Load{Rows: s.rows(), PayloadBytes: s.PayloadBytes, PerTransaction: 1, Keys: s.Keys}
+	conns, err := w.connections(ctx, s.writers)
+	if err != nil {
+		return LatencyResult{}, err
+	}
+	defer release(conns)
+	var before, used Usage
+	verdict, err := w.stream(ctx, c, load, s.receive, func(ctx context.Context, p *Process) error {
+		before = p.Usage()
+		defer func() { used = p.Usage() }()
+		write := w.writer(load)
+		return s.run(ctx,
+			func(ctx context.Context, writer, row int) error { return write(ctx, conns[writer], row) },
+			func(sent int) { w.cfg.Progress(Progress{c.Name(), sent, s.rows()}) })
+	})
+	if err != nil {
+		return LatencyResult{}, err
+	}
+	result := s.result()
+	result.Contender, result.Verdict = c.Name(), verdict
+	result.CPU, result.PeakRSS = used.CPU-before.CPU, used.PeakRSS
+	return result, nil
+}
+
+// connections returns n of the pool's, open.
+func (w *Workbench) connections(ctx context.Context, n int) ([]*pgxpool.Conn, error) {
+	conns := make([]*pgxpool.Conn, 0, n)
+	for range n {
+		conn, err := w.pool.Acquire(ctx)
+		if err != nil {
+			release(conns)
+			return nil, postgresError(fmt.Sprintf("open %d connections", n), err)
+		}
+		conns = append(conns, conn)
+	}
+	return conns, nil
+}
+
+func release(conns []*pgxpool.Conn) {
+	for _, conn := range conns {
+		conn.Release()
+	}
+}
+
+// writer returns what writes a row of l, in a transaction of its own.
+func (w *Workbench) writer(l Load) func(ctx context.Context, q querier, row int) error {
+	plan := w.plan(l)
+	insert := fmt.Sprintf(`INSERT INTO %s (id, aggregatetype, aggregateid, type, payload)
+		VALUES ($1, $2, $3, 'OrderPlaced', $4)`, w.table())
+	return func(ctx context.Context, q querier, row int) error {
+		key := plan.key(row)
+		payload := plan.appendPayload(nil, row)
+		id := fmt.Sprintf("00000000-0000-7000-9000-%012x", row)
+		if _, err := q.Exec(ctx, insert, id, aggregateType(key%plan.topics), aggregateID(key), payload); err != nil {
+			return postgresError("write a row", err)
+		}
+		return nil
+	}
+}
+
+// stream lets c stream from a new slot. Row 0 of l is written and waited for, which shows that it
+// does; then body runs, which writes the others. It returns what the consumer found.
+func (w *Workbench) stream(
+	ctx context.Context, c Contender, l Load, onRow func(row int, at time.Time), body func(context.Context, *Process) error,
+) (v Verdict, err error) {
+	if !c.Produces() {
+		return v, errors.New("it does not produce")
+	}
+	if err := l.Validate(); err != nil {
+		return v, err
+	}
+	slot, err := w.withSlot(func(name string) error {
+		_, err := createSlot(ctx, w.pool, name, false)
+		return err
+	})
+	if err != nil {
+		return v, err
+	}
+	defer func() { err = errors.Join(err, w.dropSlot(ctx, slot), w.removeRows(ctx)) }()
+	o, err := w.observe(ctx, w.plan(l), onRow)
+	if err != nil {
+		return v, err
+	}
+	defer o.close()
+	p, err := w.start(ctx, c, slot, "")
+	if err != nil {
+		return v, err
+	}
+	err = w.writer(l)(ctx, w.pool, 0)
+	if err == nil {
+		err = awaitFirst(ctx, p, o)
+	}
+	if err == nil {
+		err = whileRunning(ctx, p, o, body)
+	}
+	if err == nil {
+		err = w.awaitAll(ctx, c, p, o)
+	}
+	if stopErr := w.stop(ctx, p); err == nil {
+		err = stopErr
+	}
+	if err != nil {
+		return v, err
+	}
+	return o.finish(ctx)
+}
+
+// whileRunning runs body, whose context ends when p or o does.
+func whileRunning(ctx context.Context, p *Process, o *observer, body func(context.Context, *Process) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	over := make(chan struct{})
+	watched := make(chan struct{})
+	go func() { // waited for below
+		defer close(watched)
+		select {
+		case <-p.Done():
+			cancel(endedEarly(p))
+		case <-o.done:
+			cancel(o.err)
+		case <-over:
+		}
+	}()
+	err := body(ctx, p)
+	close(over)
+	<-watched
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	cancel(nil)
+	return err
+}

@@ -1,0 +1,147 @@
+package measure
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/outbox-cdc/outbox-cdc/migrations"
+)
+
+// schemaSQL makes what fills the outbox; "bench." stands for the schema.
+//
+//go:embed schema.sql
+var schemaSQL string
+
+// makeObjects makes schema, table, the procedure that writes, and the publication.
+func (w *Workbench) makeObjects(ctx context.Context) error {
+	if _, err := w.pool.Exec(ctx, `CREATE SCHEMA `+w.name); err != nil {
+		return postgresError("make a schema", err)
+	}
+	w.undo = append(w.undo, removal{
+		leftover: Leftover{"schema " + w.name, `DROP SCHEMA ` + w.name + ` CASCADE`},
+		drop:     w.statement(`DROP SCHEMA IF EXISTS ` + w.name + ` CASCADE`),
+	})
+	if err := w.makeTables(ctx); err != nil {
+		return postgresError("make the tables", err)
+	}
+	_, err := w.pool.Exec(ctx, fmt.Sprintf(`CREATE PUBLICATION %[1]s FOR TABLE %[2]s WITH (publish = 'insert')`, w.name, w.table()))
+	if err != nil {
+		return postgresError("make a publication", err)
+	}
+	w.undo = append(w.undo, removal{
+		leftover: Leftover{"publication " + w.name, `DROP PUBLICATION ` + w.name},
+		drop:     w.statement(`DROP PUBLICATION IF EXISTS ` + w.name),
+	})
+	return nil
+}
+
+// makeTables makes the outbox as outbox-cdc migrate does, and what fills it.
+func (w *Workbench) makeTables(ctx context.Context) error {
+	db := stdlib.OpenDBFromPool(w.pool)
+	defer func() { _ = db.Close() }()
+	if _, err := migrations.Up(ctx, db, migrations.Config{Table: w.table()}); err != nil {
+		return err
+	}
+	if _, err := w.pool.Exec(ctx, strings.ReplaceAll(schemaSQL, "bench.", w.name+".")); err != nil {
+		return err
+	}
+	_, err := w.pool.Exec(ctx, `INSERT INTO `+w.name+`.dust VALUES ($1)`, w.dust.raw)
+	return err
+}
+
+// table returns the outbox table's name in SQL.
+func (w *Workbench) table() string { return w.name + "." + table }
+
+// statement makes a removal's drop of SQL.
+func (w *Workbench) statement(sql string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := w.pool.Exec(ctx, sql)
+		return err
+	}
+}
+
+// makeTopics makes the topics, with the brokers' default retention: a bench is over sooner.
+func (w *Workbench) makeTopics(ctx context.Context) error {
+	for i := range w.cfg.Topics {
+		w.topics = append(w.topics, w.prefix+aggregateType(i))
+	}
+	w.undo = append(w.undo, removal{
+		leftover: Leftover{fmt.Sprintf("topics %s*", w.prefix), deleteTopics(w.prefix)}, drop: w.deleteTopics,
+	})
+	for some := range slices.Chunk(w.topics, max(1, maxNewPartitions/int(w.cfg.Partitions))) {
+		answers, err := w.admin.CreateTopics(ctx, w.cfg.Partitions, w.cfg.ReplicationFactor, nil, some...)
+		if err == nil {
+			err = answers.Error()
+		}
+		if err != nil {
+			return kafkaError("make topics", err)
+		}
+	}
+	return w.awaitTopics(ctx)
+}
+
+// awaitTopics returns when every partition is served: the controller answers before the brokers
+// know what they lead, seconds before where it is thousands of partitions.
+func (w *Workbench) awaitTopics(ctx context.Context) error {
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		offsets, err := w.admin.ListEndOffsets(ctx, w.topics...)
+		if err == nil {
+			err = offsets.Error()
+		}
+		if err == nil {
+			return nil
+		}
+		if !kerr.IsRetriable(err) {
+			return kafkaError("wait for the topics", err)
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the topics: %w, and then %w", err, context.Cause(ctx))
+		}
+	}
+}
+
+// maxNewPartitions is how many are asked for at once. KRaft's controller refuses more than 10,000, and
+// while it is busy with thousands it takes its brokers for dead.
+const maxNewPartitions = 1000
+
+// deleteTopics deletes what the workbench has made, and what contenders have made beside it.
+func (w *Workbench) deleteTopics(ctx context.Context) error {
+	all, err := w.admin.ListTopics(ctx)
+	if err != nil {
+		return err
+	}
+	ours := slices.DeleteFunc(all.Names(), func(topic string) bool { return !strings.HasPrefix(topic, w.prefix) })
+	if len(ours) == 0 {
+		return nil
+	}
+	answers, err := w.admin.DeleteTopics(ctx, ours...)
+	if err != nil {
+		return err
+	}
+	return answers.Error()
+}
+
+// insufficientPrivilege is the SQLSTATE of what the role may not do.
+const insufficientPrivilege = "42501"
+
+// checkpoint keeps a checkpoint out of the next measurement, where the role may ask for one.
+func (w *Workbench) checkpoint(ctx context.Context) error {
+	_, err := w.pool.Exec(ctx, `CHECKPOINT`)
+	if answer, ok := errors.AsType[*pgconn.PgError](err); ok && answer.Code == insufficientPrivilege {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,77 @@
+package measure
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// A Relay is this product's program.
+type Relay struct {
+	Path string // of the program
+	// Settings is further configuration, by dotted key, such as "sink.kafka.compression". What names
+	// slot, publication and topics is the target's.
+	Settings map[string]any
+	Environ  []string // nil: that of this process
+	Label    string   // its name; empty: "outbox-cdc"
+}
+
+var _ Contender = Relay{}
+
+// Name returns the label.
+func (r Relay) Name() string { return cmp.Or(r.Label, "outbox-cdc") }
+
+// Produces returns true.
+func (r Relay) Produces() bool { return true }
+
+// Start runs the program's verb run with a configuration file in t's directory.
+func (r Relay) Start(_ context.Context, t Target) (*Process, error) {
+	settings := map[string]any{"sink.kafka.brokers": t.Brokers}
+	if t.DSN != "" {
+		settings["source.dsn"] = t.DSN
+	}
+	maps.Copy(settings, r.Settings)
+	maps.Copy(settings, map[string]any{
+		"name":               t.ClientID,
+		"source.publication": t.Publication, "source.slot": t.Slot,
+		"source.create": false, "source.wait_for_slot": false,
+		"outbox.topic": t.TopicPrefix + "${route}", "position_topic": t.TopicPrefix + "positions",
+	})
+	text, err := yaml.Marshal(sections(settings))
+	if err != nil {
+		return nil, fmt.Errorf("write the relay's configuration: %w", err)
+	}
+	file := filepath.Join(t.Dir(), "outbox-cdc.yaml")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(r.Path, "run", "--config", file) //nolint:gosec,noctx // the caller's choice; Stop ends it
+	cmd.Env = r.Environ
+	return t.Spawn(cmd)
+}
+
+// sections makes nested maps of dotted keys.
+func sections(settings map[string]any) map[string]any {
+	root := make(map[string]any)
+	for path, value := range settings {
+		names := strings.Split(path, ".")
+		at := root
+		for _, name := range names[:len(names)-1] {
+			below, ok := at[name].(map[string]any)
+			if !ok {
+				below = make(map[string]any)
+				at[name] = below
+			}
+			at = below
+		}
+		at[names[len(names)-1]] = value
+	}
+	return root
+}

@@ -1,0 +1,88 @@
+package measure
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"testing"
+	"time"
+)
+
+func TestCPUTimeOfAProcessWithAnOddName(t *testing.T) {
+	stat := "12 (a) b (c) S 1 12 12 0 -1 4194560 1 2 3 4 70 30 5 1 20 0 9 0 100 1 2"
+	if got := cpuTime([]byte(stat)); got != 1060*time.Millisecond {
+		t.Errorf("%s, want 1.06s", got)
+	}
+}
+
+func TestMemoryOfAStatus(t *testing.T) {
+	status := []byte("Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n")
+	if got := memory(status, "VmHWM:"); got != 2<<20 {
+		t.Errorf("%d", got)
+	}
+	if got := memory([]byte("Name:\tx\n"), "VmHWM:"); got != 0 {
+		t.Errorf("%d of a process without memory", got)
+	}
+}
+
+func TestUsageGrowsWithWork(t *testing.T) {
+	before, ok := usage(os.Getpid())
+	if !ok || before.RSS == 0 || before.PeakRSS < before.RSS {
+		t.Fatalf("%+v, %t", before, ok)
+	}
+	exactly := ThreadTime(os.Getpid())
+	for begun := time.Now(); time.Since(begun) < 100*time.Millisecond; { // works
+	}
+	after, _ := usage(os.Getpid())
+	if after.CPU <= before.CPU || ThreadTime(os.Getpid()) <= exactly {
+		t.Errorf("CPU %s, then %s; of threads %s, then %s", before.CPU, after.CPU, exactly, ThreadTime(os.Getpid()))
+	}
+	if _, ok := usage(1 << 30); ok {
+		t.Error("usage of a process that is not there")
+	}
+}
+
+func TestUsageHasTheChildren(t *testing.T) {
+	// A shell that stays, with a child that works.
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", `while :; do :; done & echo started; wait`)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 16)); err != nil {
+		t.Fatal(err)
+	}
+	pids := children(cmd.Process.Pid)
+	if len(pids) != 1 {
+		t.Fatalf("children %v", pids)
+	}
+	defer func() {
+		for _, pid := range append(pids, cmd.Process.Pid) {
+			if p, err := os.FindProcess(pid); err == nil {
+				_ = p.Kill()
+			}
+		}
+		_ = cmd.Wait()
+	}()
+	alone := func() time.Duration {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cpuTime(stat)
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		u, ok := usage(cmd.Process.Pid)
+		if ok && u.CPU > alone() && u.PeakRSS >= u.RSS {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%+v", u)
+		}
+		runtime.Gosched()
+	}
+}

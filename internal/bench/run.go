@@ -1,0 +1,140 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/command"
+	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
+)
+
+// run prints the report to stdout, also of what was measured before an error
+// or a signal, and says on stderr how far it is.
+func (s *settings) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
+	var rules gate
+	if s.gate != "" {
+		if rules, err = readGate(s.gate); err != nil {
+			return &command.Failure{Err: err, Exit: relay.ExitUsage}
+		}
+	}
+	own, err := startServers(ctx, s)
+	if err != nil {
+		return command.Failed(err)
+	}
+	defer func() {
+		if stopping := own.stop(ctx); err == nil && stopping != nil {
+			err = command.Failed(stopping)
+		}
+	}()
+	on, log, err := s.load(own, stderr)
+	if err != nil {
+		return s.misconfigured(err)
+	}
+	r := &report{Suite: s.suite, Runs: s.runs, Started: time.Now()}
+	h := &harness{
+		on: on, runs: s.runs, codec: s.codec, keep: s.keep, report: r,
+		log: log, lines: stderr, progress: command.NewProgress(stderr, s.environ, log),
+	}
+	measuring := s.measure(ctx, h, own)
+	h.progress.End()
+	if ctx.Err() != nil {
+		measuring = fmt.Errorf("interrupted before everything was measured: %w", measuring)
+	}
+	r.Took = time.Since(r.Started).Round(time.Second).String()
+	if len(r.Checks)+len(r.Drains) > 0 || measuring == nil { // or there is nothing to report
+		measuring = errors.Join(measuring, r.publish(s, stdout), r.err(), r.judge(s, rules, stdout))
+	}
+	if errors.Is(measuring, errNoRelay) {
+		return &command.Failure{Err: measuring, Exit: relay.ExitUsage, Next: "--relay says where it is"}
+	}
+	if measuring != nil {
+		return on.failure(ctx, measuring)
+	}
+	return nil
+}
+
+// load reads the configuration, in which our own servers stand in for the user's.
+func (s *settings) load(own *servers, stderr io.Writer) (*site, *slog.Logger, error) {
+	cfg, err := s.config.Load(s.environ, own.settings()...)
+	if err != nil {
+		return nil, nil, err
+	}
+	on, err := newSite(cfg, s.environ)
+	if err != nil {
+		return nil, nil, err
+	}
+	s.codec = cfg.Sink.Kafka.Compression
+	return on, command.NewLogger(cfg.Log, stderr), nil
+}
+
+// misconfigured is the failure to find the servers.
+func (s *settings) misconfigured(err error) *command.Failure {
+	f := command.Failed(err)
+	if _, ok := errors.AsType[*config.Error](err); ok && !s.ownServers {
+		f.Advice = "To measure on servers that are started for it: outbox-cdc-bench --own-servers"
+	}
+	return f
+}
+
+// measure finds who takes part and has h measure them.
+func (s *settings) measure(ctx context.Context, h *harness, own *servers) (err error) {
+	p, err := s.plan()
+	if err != nil {
+		return err
+	}
+	scratch, err := serverproc.MakeDir("", "outbox-cdc-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, scratch.Remove()) }()
+	f, err := newField(ctx, s, h.on, scratch.Path())
+	if err != nil {
+		return err
+	}
+	h.field, h.report.NotCompared = f.entrants, f.noFloor
+	if err := h.on.contact(ctx, h.log); err != nil {
+		return err
+	}
+	if h.report.Machine, err = describe(ctx, s, f.relays, h.on, own); err != nil {
+		return err
+	}
+	return h.measure(ctx, p)
+}
+
+// publish writes the report to where it is wanted.
+func (r *report) publish(s *settings, stdout io.Writer) error {
+	text := r.markdown()
+	var errs []error
+	if s.markdown != "" {
+		errs = append(errs, os.WriteFile(s.markdown, []byte(text), 0o644)) //nolint:gosec // to be read by all
+	}
+	switch s.json {
+	case "-":
+		return errors.Join(append(errs, r.writeJSON(stdout))...)
+	case "":
+	default:
+		errs = append(errs, r.saveJSON(s.json))
+	}
+	_, err := io.WriteString(stdout, text)
+	return errors.Join(append(errs, err)...)
+}
+
+// judge applies the gate, if there is one.
+func (r *report) judge(s *settings, rules gate, stdout io.Writer) error {
+	if s.gate == "" {
+		return nil
+	}
+	passages, err := rules.pass(r)
+	fmt.Fprintln(stdout, "\nGate:")
+	for _, p := range passages {
+		fmt.Fprintln(stdout, p)
+	}
+	return err
+}
