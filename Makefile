@@ -14,12 +14,12 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## build the static binary into bin/
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o $(BIN)/outbox-cdc ./cmd/outbox-cdc
+build: ## build the static binaries into bin/
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o $(BIN)/ ./cmd/...
 
 .PHONY: demo
 demo: ## the whole thing in one process for 20 seconds
-	$(GO) run ./cmd/outbox-cdc demo --for 20s
+	$(GO) run ./cmd/outbox-cdc-demo --for 20s
 
 .PHONY: test
 test: ## the tests that need Go only
@@ -54,12 +54,12 @@ bench: ## micro-benchmarks of the stages
 	$(GO) test -run='^$$' -bench=. -benchmem ./decoder ./checkpoint ./sink/kafka ./replication ./internal/encode ./internal/relay
 
 .PHONY: bench-servers
-bench-servers: ## the built relay on real servers, beside pg_recvlogical; see bench/README.md
-	$(GO) run ./bench
+bench-servers: ## the built relay on real servers, beside pg_recvlogical; see docs/performance.md
+	$(GO) run ./cmd/outbox-cdc-bench --own-servers
 
 .PHONY: bench-outbox
 bench-outbox: ## what an event costs the transaction that writes it
-	$(GO) run ./bench/write
+	$(GO) run ./cmd/outbox-cdc-bench write
 
 .PHONY: bench-compare
 bench-compare: ## the same against the git ref REF, with benchstat

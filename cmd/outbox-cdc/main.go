@@ -8,11 +8,9 @@ import (
 	"syscall"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/cli"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 )
 
 func main() {
-	pgserver.Init()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // the first signal asks to stop, a second one ends the process
 	os.Exit(cli.Main(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr))

@@ -304,6 +304,7 @@ func parses(args []string, whole bool) error {
 	if err != nil {
 		return err
 	}
+	cmd.InitDefaultHelpFlag()
 	if cmd == root && !root.Runnable() {
 		return errors.New("there is no such command")
 	}

@@ -255,7 +255,6 @@ func (c *confidant) prints(t *testing.T) {
 		{"status", "-c", c.config(t, map[string]string{"dsn": c.dsn(secretOf("wrong"))}), "--json"},
 		{"healthcheck", "-c", config},
 		{"tail", "-c", c.config(t, map[string]string{"dsn": c.dsn(secretOf("wrong"))})},
-		{"bench", "-c", c.config(t, map[string]string{"dsn": c.dsn(secretOf("wrong"))})},
 	} {
 		cmd := exec.CommandContext(context.Background(), rig.Binary(t), args...)
 		cmd.Env = append(os.Environ(), "OUTBOX_CDC_SINK_KAFKA_SASL_PASSWORD="+secretOf("kafka"))

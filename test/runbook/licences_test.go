@@ -10,10 +10,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// What is linked into the binary may be given on under the binary's own licence.
+// What is linked into the binaries may be given on under their own licence.
 func TestLicences(t *testing.T) {
 	t.Parallel()
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}} {{.Dir}}{{end}}{{end}}", rig.Module+"/cmd/outbox-cdc").Output()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}} {{.Dir}}{{end}}{{end}}", rig.Module+"/cmd/...").Output()
 	rig.Must(t, err)
 	modules := make(map[string]string)
 	for line := range strings.Lines(string(out)) {

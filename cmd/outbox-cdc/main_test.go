@@ -1,0 +1,32 @@
+package main
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// What servers run has no test servers in it, and one Kafka client.
+func TestNothingOfTheTestsIsLinked(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	packages := strings.Fields(string(out))
+	if len(packages) < 100 {
+		t.Fatalf("only %d packages", len(packages))
+	}
+	const ours = "github.com/outbox-cdc/outbox-cdc/"
+	for _, denied := range []string{
+		"github.com/fergusstrange/embedded-postgres", "github.com/lib/pq", // a Postgres of our own
+		"github.com/twmb/franz-go", // kfake, and a second client
+		"testing",                  // nothing in production needs it
+		ours + "test", ours + "inbox/inboxfranz", ours + "internal/demo", ours + "internal/bench",
+	} {
+		for _, path := range packages {
+			if path == denied || strings.HasPrefix(path, denied+"/") {
+				t.Errorf("%s is linked", path)
+			}
+		}
+	}
+}
