@@ -21,7 +21,7 @@ func (s *settings) run(ctx context.Context, stdout, stderr io.Writer) (err error
 	var rules gate
 	if s.gate != "" {
 		if rules, err = readGate(s.gate); err != nil {
-			return &command.Failure{Err: err, Exit: relay.ExitUsage}
+			return &command.ExitError{Err: err, Exit: relay.ExitUsage}
 		}
 	}
 	own, err := startServers(ctx, s)
@@ -52,7 +52,7 @@ func (s *settings) run(ctx context.Context, stdout, stderr io.Writer) (err error
 		measuring = errors.Join(measuring, r.publish(s, stdout), r.err(), r.judge(s, rules, stdout))
 	}
 	if errors.Is(measuring, errNoRelay) {
-		return &command.Failure{Err: measuring, Exit: relay.ExitUsage, Next: "--relay says where it is"}
+		return &command.ExitError{Err: measuring, Exit: relay.ExitUsage, Next: "--relay says where it is"}
 	}
 	if measuring != nil {
 		return on.failure(ctx, measuring)
@@ -75,7 +75,7 @@ func (s *settings) load(own *servers, stderr io.Writer) (*site, *slog.Logger, er
 }
 
 // misconfigured is the failure to find the servers.
-func (s *settings) misconfigured(err error) *command.Failure {
+func (s *settings) misconfigured(err error) *command.ExitError {
 	f := command.Failed(err)
 	if _, ok := errors.AsType[*config.Error](err); ok && !s.ownServers {
 		f.Advice = "To measure on servers that are started for it: outbox-cdc-bench --own-servers"

@@ -63,7 +63,7 @@ func (on *site) contact(ctx context.Context, log *slog.Logger) error {
 }
 
 // failure is the end of a benchmark that err kept from measuring everything, or that measured something wrong.
-func (on *site) failure(ctx context.Context, err error) *command.Failure {
+func (on *site) failure(ctx context.Context, err error) *command.ExitError {
 	f := command.Failed(err)
 	f.Where = []string{"source: " + on.source, "sink: Kafka at " + on.brokers}
 	if ctx.Err() != nil {

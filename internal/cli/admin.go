@@ -43,7 +43,7 @@ func (a *app) admin(ctx context.Context, cfg *config.Config, relayCfg *relay.Con
 	case cfg.ListensByDefault():
 		log.WarnContext(ctx, "no admin server: set admin.listen to a free port, or to nothing", slog.Any("err", err))
 	default:
-		return nil, &command.Failure{Err: err, Exit: relay.ExitUsage, Next: "set admin.listen to an address that is free, or to nothing"}
+		return nil, &command.ExitError{Err: err, Exit: relay.ExitUsage, Next: "set admin.listen to an address that is free, or to nothing"}
 	}
 	return page, nil
 }

@@ -119,7 +119,7 @@ func (a *app) printConditions(conditions []check.Condition, not error, asJSON bo
 		return err
 	}
 	if not != nil {
-		return &command.Failure{Err: not, Exit: relay.ExitUnexpected, What: "not ready", Next: "what mends each of them is said above; then check again"}
+		return &command.ExitError{Err: not, Exit: relay.ExitUnexpected, What: "not ready", Next: "what mends each of them is said above; then check again"}
 	}
 	return nil
 }

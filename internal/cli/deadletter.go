@@ -161,7 +161,7 @@ func (l *letters) open(ctx context.Context, at ...string) error {
 func (l *letters) close() { _ = l.box.Close() }
 
 // failed is a failure at Kafka.
-func (l *letters) failed(err error) *command.Failure {
+func (l *letters) failed(err error) *command.ExitError {
 	f := command.Failed(err)
 	f.Object = "topic " + l.sending.DeadLetterTopic
 	switch {

@@ -152,7 +152,7 @@ func (r *resending) conclude(ctx context.Context, survey *deadletter.Survey, err
 	fmt.Fprintln(r.stdout, line)
 	switch {
 	case ctx.Err() != nil:
-		return &command.Failure{
+		return &command.ExitError{
 			Err: errors.New("stopped before all of them were sent"), Exit: relay.ExitUnexpected, What: "interrupted",
 			Object: "topic " + r.sending.DeadLetterTopic, Next: "the same command again: what is marked is not sent twice",
 		}
@@ -161,7 +161,7 @@ func (r *resending) conclude(ctx context.Context, survey *deadletter.Survey, err
 		f.Next = "correct it, then the same command again: what is marked is not sent twice"
 		return f
 	case r.refused > 0 && !r.dryRun:
-		return &command.Failure{
+		return &command.ExitError{
 			Err: fmt.Errorf("%d dead letters are still refused", r.refused), Exit: relay.ExitBadRecord,
 			Object: "topic " + r.sending.DeadLetterTopic, Next: "correct what each line says, then the same command again",
 		}

@@ -37,7 +37,7 @@ environment: OUTBOX_CDC_ADMIN_LISTEN.`,
 		}
 		fmt.Fprintln(a.stdout, says)
 		if err != nil { // whatever it is: Docker reserves 2
-			return &command.Failure{Err: err, Exit: relay.ExitUnexpected, Silent: true}
+			return &command.ExitError{Err: err, Exit: relay.ExitUnexpected, Silent: true}
 		}
 		return nil
 	}

@@ -110,7 +110,7 @@ func (i *importing) run(ctx context.Context, name string, stdin io.Reader) error
 		return err
 	}
 	if refused := result.Report.Refused(); len(refused) > 0 {
-		return &command.Failure{
+		return &command.ExitError{
 			Err: fmt.Errorf("%s cannot be carried over: %d refused", name, len(refused)), Exit: relay.ExitUsage,
 			Next: "what each line above says, or keep Debezium for this connector",
 		}
@@ -236,4 +236,4 @@ func readOffset(file, prefix, connector string) (*debezium.Offset, error) {
 }
 
 // mistake is the failure of a wrong input.
-func mistake(err error) *command.Failure { return &command.Failure{Err: err, Exit: relay.ExitUsage} }
+func mistake(err error) *command.ExitError { return &command.ExitError{Err: err, Exit: relay.ExitUsage} }

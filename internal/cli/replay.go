@@ -113,14 +113,14 @@ func (r *replaying) run(ctx context.Context) error {
 	defer rows.Close(ctx)
 	switch {
 	case rows.Rows.Count == 0:
-		return &command.Failure{
+		return &command.ExitError{
 			Err: errors.New("no row is selected"), Exit: relay.ExitUsage, Object: "table " + selection.Table,
 			Next: "look with the same condition in the table; rows that were deleted cannot be sent again",
 		}
 	case r.dryRun:
 		return r.preview(ctx, rows)
 	case !r.agreed(rows.Rows.Count, selection.Table):
-		return &command.Failure{Err: errors.New("nothing was sent"), Exit: relay.ExitUsage, Next: "--dry-run shows what would be sent, --yes does not ask"}
+		return &command.ExitError{Err: errors.New("nothing was sent"), Exit: relay.ExitUsage, Next: "--dry-run shows what would be sent, --yes does not ask"}
 	}
 	return r.send(ctx, rows)
 }
@@ -221,7 +221,7 @@ func (r *replaying) send(ctx context.Context, rows *replay.Replay) error {
 func shellQuoted(s string) string { return "'" + strings.ReplaceAll(oneLine(s), "'", `'\''`) + "'" }
 
 // failed is how a replay ends that does not come to its end.
-func (r *replaying) failed(ctx context.Context, err error) *command.Failure {
+func (r *replaying) failed(ctx context.Context, err error) *command.ExitError {
 	f := command.Failed(err)
 	f.Where = []string{"source: " + command.Address(r.sending.Source.Conn), "sink: " + r.sending.Sink.String()}
 	_, row := errors.AsType[*replay.RowError](err)

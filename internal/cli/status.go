@@ -101,7 +101,7 @@ func (w *statusWatch) once(ctx context.Context) error {
 		return err
 	}
 	if !r.Healthy {
-		return &command.Failure{Err: fmt.Errorf("%s: %s", r.Title, r.Why), Exit: relay.ExitUnexpected, Silent: true}
+		return &command.ExitError{Err: fmt.Errorf("%s: %s", r.Title, r.Why), Exit: relay.ExitUnexpected, Silent: true}
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 	if err == nil {
 		return relay.ExitOK
 	}
-	f, ok := errors.AsType[*Failure](err)
+	f, ok := errors.AsType[*ExitError](err)
 	if !ok { // cobra's own: it could not make sense of the command line
 		f = Usage(cmd, withoutSecrets(err, args))
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/migrations"
 )
 
-// A Failure is why the process ends, with everything a person needs to go on.
-type Failure struct {
+// An ExitError is why the process ends, with everything a person needs to go on.
+type ExitError struct {
 	Err    error
 	Exit   int
 	Where  []string      // lines: which servers and objects were at work
@@ -33,26 +33,26 @@ type Failure struct {
 }
 
 // Error returns what happened.
-func (f *Failure) Error() string { return f.Err.Error() }
+func (f *ExitError) Error() string { return f.Err.Error() }
 
 // Unwrap returns the error behind it.
-func (f *Failure) Unwrap() error { return f.Err }
+func (f *ExitError) Unwrap() error { return f.Err }
 
-// Failed makes a Failure of what the packages below return.
-func Failed(err error) *Failure {
-	f := &Failure{Err: err, Exit: ExitCode(err), Advice: relay.Advice(err)}
+// Failed makes an ExitError of what the packages below return.
+func Failed(err error) *ExitError {
+	f := &ExitError{Err: err, Exit: ExitCode(err), Advice: relay.Advice(err)}
 	if _, ok := errors.AsType[*config.Error](err); ok {
 		f.Next = "correct the above; outbox-cdc config --schema lists every key"
 	}
 	return f
 }
 
-// Usage is the Failure to make sense of cmd's command line.
-func Usage(cmd *cobra.Command, err error) *Failure {
+// Usage is the ExitError to make sense of cmd's command line.
+func Usage(cmd *cobra.Command, err error) *ExitError {
 	if what, meant, ok := strings.Cut(err.Error(), "\n\nDid you mean this?\n"); ok {
 		err = errors.New(what + "; did you mean " + strings.Join(strings.Fields(meant), " or ") + "?")
 	}
-	return &Failure{Err: err, Exit: relay.ExitUsage, Next: "see " + cmd.CommandPath() + " --help"}
+	return &ExitError{Err: err, Exit: relay.ExitUsage, Next: "see " + cmd.CommandPath() + " --help"}
 }
 
 // ExitCode returns the exit code that err leads to.
@@ -83,7 +83,7 @@ func refusedBySource(err error) bool {
 }
 
 // write writes the block of a program.
-func (f *Failure) write(w io.Writer, program string) {
+func (f *ExitError) write(w io.Writer, program string) {
 	if f.Silent {
 		return
 	}

@@ -51,7 +51,7 @@ func TestEveryExitCode(t *testing.T) {
 		relay.ExitNoDelivery, relay.ExitBadRecord, relay.ExitContinuity, relay.ExitSink, relay.ExitFenced,
 	} {
 		var b strings.Builder
-		(&Failure{Err: errors.New("it"), Exit: exit, Object: "slot s"}).write(&b, "outbox-cdc")
+		(&ExitError{Err: errors.New("it"), Exit: exit, Object: "slot s"}).write(&b, "outbox-cdc")
 		lines := strings.Split(strings.TrimSpace(b.String()), "\n")
 		last := lines[len(lines)-1]
 		if !strings.HasPrefix(last, fmt.Sprintf("exit %d (%s): slot s; next: ", exit, Meaning(exit))) {

@@ -59,7 +59,6 @@ func RunOnServers(t *testing.T, dir string) {
 		Dir: dir, Cmds: commands(), UpdateScripts: *update,
 		Setup: func(env *testscript.Env) error {
 			db := pgtest.Database(t)
-			env.Values[dbKey{}] = db
 			env.Setenv("DSN", db.DSN)
 			env.Setenv("POOR", strings.Replace(db.DSN, "postgres@", "poor@", 1)) // a role that a script may make
 			env.Setenv("BROKERS", strings.Join(kafkatest.Fake(t).Addrs, ","))
@@ -77,9 +76,6 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"await":    await,
 	}
 }
-
-// dbKey is the database in a script's values.
-type dbKey struct{}
 
 // sql runs statements in the script's database: sql 'INSERT …'
 func sql(ts *testscript.TestScript, neg bool, args []string) {
@@ -106,7 +102,7 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 // query returns the first column of the last row, as text.
 func query(ts *testscript.TestScript, statements string) string {
 	ctx := context.Background()
-	conn, err := pgconn.Connect(ctx, ts.Value(dbKey{}).(*pgtest.DB).DSN)
+	conn, err := pgconn.Connect(ctx, ts.Getenv("DSN"))
 	ts.Check(err)
 	defer func() { _ = conn.Close(ctx) }()
 	results, err := conn.Exec(ctx, statements).ReadAll()
