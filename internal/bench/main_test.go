@@ -66,6 +66,7 @@ func measured(t *testing.T, args ...string) (printed string, r report) {
 }
 
 func TestRelayBesideTheFloor(t *testing.T) {
+	t.Parallel()
 	if measure.FindPgRecvlogical() == "" {
 		need.Missing(t, "no pg_recvlogical")
 	}
@@ -101,6 +102,7 @@ func TestRelayBesideTheFloor(t *testing.T) {
 
 // TestDebezium measures beside the real one.
 func TestDebezium(t *testing.T) {
+	t.Parallel()
 	debeziumtest.Need(t)
 	_, r := measured(t, "--suite", "drain", "--debezium", "--only", debezium.TunedName,
 		"--runs", "1", "--rows", "3000", "--payload", "1000", "--per-transaction", "10", "--compression", "zstd")
@@ -116,6 +118,7 @@ func TestDebezium(t *testing.T) {
 
 // TestFailuresAreReported has a contender that cannot start.
 func TestFailuresAreReported(t *testing.T) {
+	t.Parallel()
 	exit, stdout, stderr := onTestServers(t, pgtest.Database(t),
 		"--suite", "drain", "--relay", "/bin/false", "--only", relayName, "--runs", "1", "--rows", "10", "--payload", "200",
 		"--per-transaction", "10")
@@ -129,6 +132,7 @@ func TestFailuresAreReported(t *testing.T) {
 
 // A server that a flag names is not started.
 func TestOwnServers(t *testing.T) {
+	t.Parallel()
 	major := pgtest.Server(t).Install().Major
 	s, err := parse([]string{"--own-servers", "--brokers", "127.0.0.1:1", "--postgres", strconv.Itoa(major)})
 	if err != nil {

@@ -44,18 +44,21 @@ func (s *settings) run(ctx context.Context, stdout, stderr io.Writer) (err error
 	}
 	measuring := s.measure(ctx, h, own)
 	h.progress.End()
-	if ctx.Err() != nil {
+	if measuring != nil && ctx.Err() != nil {
 		measuring = fmt.Errorf("interrupted before everything was measured: %w", measuring)
 	}
+	if len(r.Checks)+len(r.Drains) == 0 && measuring != nil { // there is nothing to report
+		f := on.failure(ctx, measuring)
+		if errors.Is(measuring, errNoRelay) {
+			f.Exit, f.Next = relay.ExitUsage, "--relay says where it is"
+		}
+		return f
+	}
 	r.Took = time.Since(r.Started).Round(time.Second).String()
-	if len(r.Checks)+len(r.Drains) > 0 || measuring == nil { // or there is nothing to report
-		measuring = errors.Join(measuring, r.publish(s, stdout), r.err(), r.judge(s, rules, stdout))
-	}
-	if errors.Is(measuring, errNoRelay) {
-		return &command.ExitError{Err: measuring, Exit: relay.ExitUsage, Next: "--relay says where it is"}
-	}
-	if measuring != nil {
-		return on.failure(ctx, measuring)
+	if err := errors.Join(measuring, r.publish(s, stdout), r.err(), r.judge(s, rules, stdout)); err != nil {
+		f := on.failure(ctx, err)
+		f.Next = "see the report"
+		return f
 	}
 	return nil
 }

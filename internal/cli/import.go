@@ -236,4 +236,6 @@ func readOffset(file, prefix, connector string) (*debezium.Offset, error) {
 }
 
 // mistake is the failure of a wrong input.
-func mistake(err error) *command.ExitError { return &command.ExitError{Err: err, Exit: relay.ExitUsage} }
+func mistake(err error) *command.ExitError {
+	return &command.ExitError{Err: err, Exit: relay.ExitUsage}
+}
