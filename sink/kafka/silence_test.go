@@ -16,8 +16,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/cutproxy"
 	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/faultproxy"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
@@ -364,21 +364,18 @@ func TestExplain(t *testing.T) {
 // TestSilentNetwork: a network that swallows packets, and then refuses connections.
 func TestSilentNetwork(t *testing.T) {
 	t.Parallel()
-	p := cutproxy.Start(t, "")
+	p := faultproxy.Start(t, "")
 	kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "t"), kfake.ListenFn(p.Listen))
 	r := newRig(t, Config{Brokers: []string{p.Addr()}})
 	r.send(on("t", 0, "before"))
 	r.waitAcked(1)
-	p.Pause()
+	p.Partition()
 	r.send(on("t", 0, "x"))
 	r.producer.Flush()
 	r.waitLog("accepts connections but does not answer")
 	p.Refuse()
 	r.waitLog("cannot be connected to: " + p.Addr() + ": dial tcp " + p.Addr() + ": connect: connection refused")
-	if err := p.Accept(); err != nil {
-		t.Fatal(err)
-	}
-	p.Resume()
+	p.Accept()
 	r.waitLog("broker answers again")
 	r.mustDrain()
 	t.Log(r.journal)

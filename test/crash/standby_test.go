@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/cutproxy"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/faultproxy"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -29,11 +29,11 @@ func TestTakeover(t *testing.T) {
 		backoff = 2 * time.Second // of the standby
 	)
 	for name, tc := range map[string]struct {
-		lose   func(t *testing.T, first *rig.Process, link *cutproxy.Proxy)
+		lose   func(t *testing.T, first *rig.Process, link *faultproxy.Proxy)
 		within time.Duration
 	}{
-		"killed":      {func(t *testing.T, first *rig.Process, _ *cutproxy.Proxy) { t.Helper(); first.Kill(t) }, backoff + rig.Slack},
-		"partitioned": {func(_ *testing.T, _ *rig.Process, link *cutproxy.Proxy) { link.Strand() }, timeout + backoff + rig.Slack},
+		"killed":      {func(t *testing.T, first *rig.Process, _ *faultproxy.Proxy) { t.Helper(); first.Kill(t) }, backoff + rig.Slack},
+		"partitioned": {func(_ *testing.T, _ *rig.Process, link *faultproxy.Proxy) { link.Partition(); link.Heal() }, timeout + backoff + rig.Slack},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

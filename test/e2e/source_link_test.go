@@ -11,7 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgproto3"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/cutproxy"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/faultproxy"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -28,7 +28,7 @@ func TestCutAnywhere(t *testing.T) {
 	t.Logf("OUTBOX_TEST_SEED=%d", seed)
 	rng := rand.New(rand.NewPCG(uint64(seed), 0))
 	r := rig.New(t, pgtest.Database(t), kafkatest.Fake(t).Cluster)
-	link := r.Through(t, "")
+	link := r.Through(t, "", `{"type": "reset_peer", "toxicity": 0}`) // only sets SO_LINGER: a cut is a reset
 	process := r.Run(t)
 	rig.UnderLoad(t, r, func() {
 		for range rig.EnvInt(t, "OUTBOX_TEST_CUTS", 40) {
@@ -54,32 +54,26 @@ func TestSilentSource(t *testing.T) {
 		silence = 10 * time.Second // wal_sender_timeout, and the least that counts as silence
 		attempt = 2 * time.Second  // to connect, or to begin a session
 	)
-	attempts := func(t *testing.T, link *cutproxy.Proxy, process *rig.Process) {
+	attempts := func(t *testing.T, link *faultproxy.Proxy, process *rig.Process) {
 		t.Helper()
 		process.Logged(t, "waiting for the source")
-		_, before := link.Connections()
-		rig.WaitFor(t, 20*time.Second, "attempts to connect", func() bool {
-			_, now := link.Connections()
-			return now >= before+2
-		})
+		before := link.Accepted()
+		rig.WaitFor(t, 20*time.Second, "attempts to connect", func() bool { return link.Accepted() >= before+2 })
 	}
 	for name, tc := range map[string]struct {
-		fault  func(t *testing.T, link *cutproxy.Proxy, process *rig.Process, server string) // returns when all is right again
+		fault  func(t *testing.T, link *faultproxy.Proxy, process *rig.Process, server string) // returns when all is right again
 		within time.Duration
 	}{
-		"one connection dies": {func(_ *testing.T, link *cutproxy.Proxy, _ *rig.Process, _ string) { link.Strand() }, silence + rig.Slack},
-		"the network swallows everything": {func(t *testing.T, link *cutproxy.Proxy, process *rig.Process, _ string) {
+		"one connection dies": {func(_ *testing.T, link *faultproxy.Proxy, _ *rig.Process, _ string) { link.Partition(); link.Heal() }, silence + rig.Slack},
+		"the network swallows everything": {func(t *testing.T, link *faultproxy.Proxy, process *rig.Process, _ string) {
 			t.Helper()
-			link.Strand()
-			link.Pause()
+			link.Partition()
 			attempts(t, link, process)
-			link.Strand()
-			link.Resume()
+			link.Heal()
 		}, attempt + rig.Slack},
-		"the server says nothing": {func(t *testing.T, link *cutproxy.Proxy, process *rig.Process, server string) {
+		"the server says nothing": {func(t *testing.T, link *faultproxy.Proxy, process *rig.Process, server string) {
 			t.Helper()
 			link.Redirect(mute(t))
-			link.Cut()
 			attempts(t, link, process)
 			link.Redirect(server)
 		}, attempt + rig.Slack},
@@ -147,10 +141,12 @@ func TestSlowLink(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"wal_sender_timeout": "2s"}})
 	r := rig.New(t, pgtest.DatabaseOn(t, srv), kafkatest.Fake(t).Cluster)
-	link := r.Through(t, "")
+	r.Through(t, "",
+		`{"type": "bandwidth", "stream": "upstream", "attributes": {"rate": 1000}}`, // kB/s
+		`{"type": "bandwidth", "stream": "downstream", "attributes": {"rate": 1000}}`,
+		`{"type": "latency", "stream": "upstream", "attributes": {"latency": 12, "jitter": 8}}`, // ms
+		`{"type": "latency", "stream": "downstream", "attributes": {"latency": 12, "jitter": 8}}`)
 	process := r.Run(t)
-	const rate = 2 << 20
-	link.Slow(cutproxy.Slowness{Latency: 5 * time.Millisecond, Jitter: 15 * time.Millisecond, BytesPerSecond: rate})
 	began := time.Now()
 	r.Load.Run(t.Context(), t, rig.EnvInt(t, "OUTBOX_TEST_SLOW_ROWS", 10_000))
 	r.Arrived(t, 2*time.Minute)

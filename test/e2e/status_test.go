@@ -153,7 +153,6 @@ func TestHealthcheck(t *testing.T) {
 		return out == "ready" && code == 0
 	})
 	toPostgres.Refuse()
-	toPostgres.Cut()
 	rig.WaitFor(t, 60*time.Second, "it not to be ready, and to say why", func() bool {
 		out, code := health(listen, "--ready", "-c", r.Config)
 		return strings.HasPrefix(out, "waiting: ") && code == 1

@@ -16,7 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/cutproxy"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/faultproxy"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -37,7 +37,7 @@ const (
 // A soak is a relay between a Postgres and a broker of its own, all of which may be broken
 // at any time, with the oracle around it:
 //
-//	Postgres ← WALProxy ← cutproxy ← relay → cutproxy → broker
+//	Postgres ← WALProxy ← faultproxy ← relay → faultproxy → broker
 type soak struct {
 	cfg    soakConfig
 	seed   uint64
@@ -45,7 +45,7 @@ type soak struct {
 	broker *kafkatest.Server // nil: kfake, which is not broken
 	db     *pgtest.DB
 
-	toPostgres, toKafka *cutproxy.Proxy
+	toPostgres, toKafka *faultproxy.Proxy
 	binary, config      string
 	relay               atomic.Pointer[rig.Process]
 
@@ -92,8 +92,8 @@ func newSoak(t *testing.T, cfg soakConfig) *soak {
 	wal, err := oracle.NewWALProxy(s.srv.Addr(), soakRun, s.confirms, cfg.tamper)
 	rig.Must(t, err)
 	t.Cleanup(wal.Close)
-	s.toPostgres = cutproxy.Start(t, wal.Addr())
-	s.toKafka = cutproxy.Start(t, "")
+	s.toPostgres = faultproxy.Start(t, wal.Addr())
+	s.toKafka = faultproxy.Start(t, "")
 
 	cluster := s.kafka(t)
 	topic := cluster.Topic(t, 6, map[string]string{"message.timestamp.type": "LogAppendTime", "max.message.bytes": "4194304"})

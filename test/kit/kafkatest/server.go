@@ -15,7 +15,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/cutproxy"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/faultproxy"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 )
 
@@ -45,7 +45,7 @@ type Config struct {
 	// Proxy, if not nil, gets a plaintext listener of the broker as its target,
 	// and that listener tells clients to connect to the proxy. The Cluster's own
 	// helpers do not go through it.
-	Proxy *cutproxy.Proxy
+	Proxy *faultproxy.Proxy
 	// Joins, if not nil, is the broker whose cluster this one becomes a member of,
 	// without a controller of its own.
 	Joins *Server

@@ -8,9 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/Shopify/toxiproxy/v2/stream"
 	"github.com/twmb/franz-go/pkg/kfake"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/cutproxy"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/faultproxy"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -43,9 +44,9 @@ func CopyDir(t *testing.T, from, to string) {
 }
 
 // NewCut is a rig whose relay reaches both sides through proxies.
-func NewCut(t *testing.T) (r *Rig, fake *kafkatest.FakeCluster, toPostgres, toKafka *cutproxy.Proxy) {
+func NewCut(t *testing.T) (r *Rig, fake *kafkatest.FakeCluster, toPostgres, toKafka *faultproxy.Proxy) {
 	t.Helper()
-	toKafka = cutproxy.Start(t, "")
+	toKafka = faultproxy.Start(t, "")
 	r, fake = NewFake(t, kfake.NumBrokers(1), kfake.ListenFn(toKafka.Listen))
 	return r, fake, r.Through(t, ""), toKafka
 }
@@ -65,11 +66,11 @@ func NewFake(t *testing.T, opts ...kfake.Opt) (*Rig, *kafkatest.FakeCluster) {
 	return New(t, pgtest.Database(t), fake.Cluster), fake
 }
 
-// Cut resets the connections through p in the middle of what they carry.
-func Cut(p *cutproxy.Proxy, step oracle.Step) error {
-	direction := cutproxy.ToServer
+// Cut closes the connections through p in the middle of what they carry.
+func Cut(p *faultproxy.Proxy, step oracle.Step) error {
+	direction := stream.Upstream
 	if step.Answer {
-		direction = cutproxy.ToClient
+		direction = stream.Downstream
 	}
 	select {
 	case <-p.CutAfter(direction, step.Bytes):
@@ -80,10 +81,10 @@ func Cut(p *cutproxy.Proxy, step oracle.Step) error {
 }
 
 // Through has the relay that is started next reach Postgres through a proxy, with more lines
-// of configuration.
-func (r *Rig) Through(t *testing.T, more string) *cutproxy.Proxy {
+// of configuration and with toxics in toxiproxy's JSON.
+func (r *Rig) Through(t *testing.T, more string, toxics ...string) *faultproxy.Proxy {
 	t.Helper()
-	p := cutproxy.Start(t, r.DB.Server.Addr())
+	p := faultproxy.Start(t, r.DB.Server.Addr(), toxics...)
 	dsn := strings.Replace(r.DB.DSN, r.DB.Server.Addr(), p.Addr(), 1) + "&connect_timeout=2"
 	r.Config = WriteConfig(t, dsn, r.Kafka.Addrs[0], r.Slot, r.Topic, more)
 	return p

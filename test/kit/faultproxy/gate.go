@@ -1,0 +1,123 @@
+package faultproxy
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/Shopify/toxiproxy/v2/stream"
+	"github.com/Shopify/toxiproxy/v2/toxics"
+)
+
+// A gate is the toxic behind CutAfter and Partition, in one direction of all
+// connections. Toxiproxy's limit_data and timeout limit each connection for
+// itself, and tell its peers of each other's end.
+type gate struct {
+	proxy *Proxy
+	limit atomic.Pointer[limit] // nil: none
+}
+
+// A limit is a CutAfter that has not happened yet.
+type limit struct {
+	left atomic.Int64 // below zero once it is reached
+	done chan struct{}
+}
+
+// A fate is shared by connections. closed ends when the proxy closes them; lost
+// ends then too, or by Partition.
+type fate struct {
+	closed, lost context.Context //nolint:containedctx // the life of connections
+	close, lose  context.CancelFunc
+}
+
+func newFate() *fate {
+	f := &fate{}
+	f.closed, f.close = context.WithCancel(context.Background())
+	f.lost, f.lose = context.WithCancel(f.closed)
+	return f
+}
+
+// CutAfter is a Cut as soon as n more bytes have been passed on in direction d,
+// by all connections together: the next byte that arrives triggers it. The
+// channel is closed after the Cut. A later CutAfter in the same direction
+// replaces an earlier one, whose channel is then never closed.
+func (p *Proxy) CutAfter(d stream.Direction, n int64) <-chan struct{} {
+	l := &limit{done: make(chan struct{})}
+	l.left.Store(n)
+	p.gates[d].limit.Store(l)
+	return l.done
+}
+
+// Partition makes every connection half-open that is open or made before Heal:
+// neither what a peer sends nor its end reaches the other. When the proxy closes
+// the connections, that ends it too.
+func (p *Proxy) Partition() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fate.Load().lose()
+}
+
+// Heal lets new connections work again. The half-open ones stay so.
+func (p *Proxy) Heal() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f := *p.fate.Load()
+	if f.lost.Err() != nil {
+		f.lost, f.lose = context.WithCancel(f.closed)
+		p.fate.Store(&f)
+	}
+}
+
+// NewState returns the fate of a new connection.
+func (g *gate) NewState() any {
+	if g == g.proxy.gates[stream.Downstream] { // the second of the connection's two
+		g.proxy.accepted.Add(1)
+	}
+	return g.proxy.fate.Load()
+}
+
+// Pipe passes on one direction of a connection. It receives all that toxiproxy
+// has read, also when nothing is passed on: the reader waits for that.
+func (g *gate) Pipe(stub *toxics.ToxicStub) {
+	defer stub.Close()
+	f, _ := stub.State.(*fate)
+	send := func(c *stream.StreamChunk) {
+		select {
+		case stub.Output <- c:
+		case <-f.lost.Done():
+		}
+	}
+	for c := range stub.Input {
+		if f.lost.Err() != nil {
+			continue
+		}
+		reached := g.shorten(c)
+		send(c)
+		if reached != nil {
+			send(&stream.StreamChunk{}) // is received when c has been written
+			g.proxy.Cut()
+			g.limit.CompareAndSwap(reached, nil)
+			close(reached.done)
+		}
+	}
+	if f.lost.Err() != nil {
+		<-f.closed.Done()
+	}
+}
+
+// shorten leaves of c what may pass, and returns the limit if c is what reaches it.
+func (g *gate) shorten(c *stream.StreamChunk) (reached *limit) {
+	l := g.limit.Load()
+	if l == nil {
+		return nil
+	}
+	n := int64(len(c.Data))
+	left := l.left.Add(-n)
+	if left >= 0 {
+		return nil
+	}
+	c.Data = c.Data[:max(0, n+left)]
+	if n+left < 0 {
+		return nil // another connection has reached it
+	}
+	return l
+}
