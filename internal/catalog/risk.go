@@ -64,7 +64,7 @@ func (c *State) Reserve(limitAt time.Time) Reserve {
 }
 
 // left returns the share of what may be retained that is left; 1 where nothing limits it.
-func (r *Reserve) left() float64 {
+func (r Reserve) left() float64 {
 	if r.Safe == nil {
 		return 1
 	}
@@ -125,7 +125,7 @@ func (r Reserve) Judge(now time.Time) Risk {
 
 const moreRoom = "Let the relay catch up, or give it more room: ALTER SYSTEM SET max_slot_wal_keep_size = '…'; SELECT pg_reload_conf();"
 
-func (r *Reserve) texts(risk Risk) (title, why, advice string) {
+func (r Reserve) texts(risk Risk) (title, why, advice string) {
 	const lost, mayRemove = "The slot is about to be lost", "Postgres may remove log that is not relayed yet, "
 	switch risk.Danger {
 	case Lost:
@@ -153,7 +153,7 @@ func (r *Reserve) texts(risk Risk) (title, why, advice string) {
 }
 
 // untilLimit ends a sentence with what is left, which has a limit.
-func (r *Reserve) untilLimit(risk Risk) string {
+func (r Reserve) untilLimit(risk Risk) string {
 	text := "when " + terminal.Size(float64(*r.Safe)) + " more are written"
 	if risk.TimeToLimit > 0 {
 		text += ", in " + terminal.Span(risk.TimeToLimit.Seconds()) + " at this rate"
@@ -161,7 +161,7 @@ func (r *Reserve) untilLimit(risk Risk) string {
 	return text + "."
 }
 
-func (r *Reserve) idleTexts(now time.Time) (title, why, advice string) {
+func (r Reserve) idleTexts(now time.Time) (title, why, advice string) {
 	return "The slot is about to be lost",
 		fmt.Sprintf("Nobody reads it, and idle_replication_slot_timeout ends in %s.", terminal.Span(max(0, r.IdleAt.Sub(now)).Seconds())),
 		"Start the relay: outbox-cdc run. To keep slots that nobody reads: ALTER SYSTEM SET idle_replication_slot_timeout = 0; SELECT pg_reload_conf();"
@@ -169,7 +169,13 @@ func (r *Reserve) idleTexts(now time.Time) (title, why, advice string) {
 
 // A Trend measures how fast the WAL that may still be retained for a slot is used up. It belongs
 // to one goroutine at a time; the zero value has seen nothing.
-type Trend struct{ looks []safeAt }
+type Trend struct {
+	// Least is the least time that a rate is measured over, for whoever looks so often that a
+	// burst would count for much. Zero means none.
+	Least time.Duration
+
+	looks []safeAt
+}
 
 // A safeAt is how much may still be retained at a moment.
 type safeAt struct {
@@ -182,9 +188,6 @@ const (
 	// as shrinking if it does over both of these.
 	shortTrend = time.Minute
 	longTrend  = 5 * time.Minute
-
-	// leastTrend is the least time that a rate is measured over.
-	leastTrend = 10 * time.Second
 )
 
 // Note notes safe, which is as Slot.SafeWALSize, and returns when it is used up if it goes on
@@ -221,7 +224,7 @@ func (t *Trend) limitAt(d time.Duration) time.Time {
 	const forever = 100 * 365 * 24 * time.Hour
 	first, last := t.looks[t.since(d)], t.looks[len(t.looks)-1]
 	used, took := first.safe-last.safe, last.at.Sub(first.at)
-	if used <= 0 || took < leastTrend {
+	if used <= 0 || took <= 0 || took < t.Least {
 		return time.Time{}
 	}
 	left := float64(max(0, last.safe)) / float64(used) * float64(took)

@@ -13,7 +13,7 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 func TestJudge(t *testing.T) {
 	const gb = 1_000_000_000
 	safe := func(n int64) *int64 { return &n }
-	in := func(d time.Duration) time.Time { return noon.Add(d) }
+	in := noon.Add
 	for name, tc := range map[string]struct {
 		reserve Reserve
 		danger  Danger
@@ -82,7 +82,9 @@ func TestTrend(t *testing.T) {
 			t.Errorf("%s: full at %s", name, limit)
 		}
 	}
-	if _, limit := shrinking(1000, 10); !limit.IsZero() {
+	short := Trend{Least: 10 * time.Second}
+	short.Note(noon, new(int64(1000)))
+	if limit := short.Note(noon.Add(9*time.Second), new(int64(900))); !limit.IsZero() {
 		t.Errorf("watched too shortly: full at %s", limit)
 	}
 	var trend Trend

@@ -21,6 +21,9 @@ import (
 // askTimeout is how long Postgres may take to answer.
 const askTimeout = 5 * time.Second
 
+// leastWatched is how long Postgres has to be asked until it is told when the slot's room is used up.
+const leastWatched = 10 * time.Second
+
 // Config says who is asked.
 type Config struct {
 	Conn              *pgconn.Config
@@ -45,7 +48,7 @@ type Asker struct {
 
 // New returns an Asker. It contacts nobody.
 func New(cfg Config) *Asker {
-	a := &Asker{cfg: cfg, observer: catalog.ObserveSlot(cfg.Conn, cfg.Slot)}
+	a := &Asker{cfg: cfg, observer: catalog.ObserveSlot(cfg.Conn, cfg.Slot), trend: catalog.Trend{Least: leastWatched}}
 	if cfg.Admin != "" {
 		a.client, a.refused = admin.NewClient(cfg.Admin)
 	}
