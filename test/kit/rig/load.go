@@ -4,12 +4,28 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 )
 
-// Cycles is how often each crash test breaks something.
+// Cycles is how often each crash test breaks something: OUTBOX_TEST_CYCLES, or 3, and once in
+// a run that is not full.
 func Cycles(t *testing.T) int {
 	t.Helper()
-	return EnvInt(t, "OUTBOX_TEST_CYCLES", 3)
+	if need.Full() {
+		return EnvInt(t, "OUTBOX_TEST_CYCLES", 3)
+	}
+	return EnvInt(t, "OUTBOX_TEST_CYCLES", 1)
+}
+
+// Rows is the size of a big run: OUTBOX_TEST_ROWS, or 100,000, of which a run that is not full
+// writes a fifth.
+func Rows(t *testing.T) int {
+	t.Helper()
+	if need.Full() {
+		return EnvInt(t, "OUTBOX_TEST_ROWS", 100_000)
+	}
+	return EnvInt(t, "OUTBOX_TEST_ROWS", 20_000)
 }
 
 // UnderLoad runs f while the workload writes at a moderate pace, and stops the writing
@@ -66,4 +82,4 @@ func (r *Rig) Recover(t *testing.T) time.Duration {
 
 // Slack is for a machine that has other things to do than what is timed: a relay that is not
 // back by then will not be by itself.
-const Slack = 15 * time.Second
+const Slack = 45 * time.Second

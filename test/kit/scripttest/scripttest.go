@@ -6,6 +6,7 @@
 //	lastline 'exit 2 '            how the last line of the last command's standard error begins
 //	sql 'INSERT …'                runs statements in the script's database
 //	await 'SELECT active FROM …'  waits until a query returns true
+//	confirms SLOT                 waits until the slot has confirmed what is in the WAL at the call
 package scripttest
 
 import (
@@ -74,6 +75,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"lastline": lastLine,
 		"sql":      sql,
 		"await":    await,
+		"confirms": confirms,
 	}
 }
 
@@ -90,13 +92,23 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: await query")
 	}
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for query(ts, args[0]) != "t" {
 		if time.Now().After(deadline) {
 			ts.Fatalf("not true in time: %s", args[0])
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
+}
+
+// confirms waits until a slot has confirmed what is in the WAL at the call, to which other
+// scripts go on adding: confirms SLOT
+func confirms(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: confirms slot")
+	}
+	end := query(ts, `SELECT pg_current_wal_insert_lsn()`)
+	await(ts, false, []string{`SELECT confirmed_flush_lsn >= '` + end + `' FROM pg_replication_slots WHERE slot_name = '` + args[0] + `'`})
 }
 
 // query returns the first column of the last row, as text.
