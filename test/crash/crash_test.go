@@ -11,11 +11,13 @@ import (
 
 // Killed again and again under load, the relay loses nothing and keeps the order.
 func TestKillRelay(t *testing.T) {
+	t.Parallel()
 	endUnderLoad(t, (*rig.Process).Kill, rig.Cycles(t)*rig.Unconfirmed)
 }
 
 // Stopped by SIGTERM under load, the relay exits 0 and nothing is repeated.
 func TestTerminateUnderLoad(t *testing.T) {
+	t.Parallel()
 	endUnderLoad(t, (*rig.Process).Terminate, 0)
 }
 
@@ -42,7 +44,8 @@ func endUnderLoad(t *testing.T, end func(*rig.Process, *testing.T), duplicates i
 // Postgres is stopped, crashed and killed under load. The relay survives all of it and,
 // since it outlives the server, repeats nothing.
 func TestRestartPostgres(t *testing.T) {
-	r, srv, _ := rig.NewOwn(t)
+	t.Parallel()
+	r, srv := rig.NewOwn(t)
 	process := r.Run(t)
 	rig.UnderLoad(t, r, func() {
 		for range rig.Cycles(t) {
@@ -69,7 +72,8 @@ func TestRestartPostgres(t *testing.T) {
 
 // The broker is restarted, killed and frozen under load: nothing is lost, nothing repeated.
 func TestRestartBroker(t *testing.T) {
-	r, _, broker := rig.NewOwn(t)
+	t.Parallel()
+	r, _, broker := rig.NewOwnBroker(t)
 	process := r.Run(t)
 	rig.UnderLoad(t, r, func() {
 		for range rig.Cycles(t) {
@@ -95,7 +99,8 @@ func TestRestartBroker(t *testing.T) {
 // waits, in flat memory, while the backlog stays in the log. Postgres can be stopped
 // meanwhile.
 func TestBrokerDown(t *testing.T) {
-	r, srv, broker := rig.NewOwn(t)
+	t.Parallel()
+	r, srv, broker := rig.NewOwnBroker(t)
 	process := r.Run(t) // makes publication and slot
 	r.Load.Run(t.Context(), t, 1000)
 	r.Arrived(t, 30*time.Second)
@@ -109,7 +114,7 @@ func TestBrokerDown(t *testing.T) {
 	r.Arrived(t, 60*time.Second)
 
 	rig.Must(t, broker.Shutdown(t.Context()))
-	r.Load.Run(t.Context(), t, rig.EnvInt(t, "OUTBOX_TEST_ROWS", 100_000))
+	r.Load.Run(t.Context(), t, rig.Rows(t))
 	began := time.Now()
 	rig.Must(t, srv.Shutdown(t.Context()))
 	if took := time.Since(began); took > 10*time.Second {
@@ -126,9 +131,9 @@ func TestBrokerDown(t *testing.T) {
 // Asked to stop while the broker is gone, the relay ends within drain_timeout, confirms
 // nothing that is not acknowledged, and exits 0.
 func TestTerminateWithBrokerDown(t *testing.T) {
-	r, _, broker := rig.NewOwn(t)
-	t.Setenv("OUTBOX_CDC_DRAIN_TIMEOUT", "2s")
-	process := r.Run(t)
+	t.Parallel()
+	r, _, broker := rig.NewOwnBroker(t)
+	process := r.Run(t, "--set", "drain_timeout=2s")
 	r.Load.Run(t.Context(), t, 1000)
 	r.Arrived(t, 30*time.Second)
 	rig.Must(t, broker.Kill(t.Context()))

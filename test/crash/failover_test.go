@@ -32,7 +32,7 @@ func newPair(t *testing.T, install pgserver.Install, primary, standby map[string
 	p.standby = pgtest.Standby(t, p.primary, p.between.Addr(), db.Name, standby)
 	both := &pgtest.DB{Name: db.Name, Server: p.primary, DSN: fmt.Sprintf("postgres://postgres@%s,%s/%s?sslmode=disable&target_session_attrs=read-write",
 		p.primary.Addr(), p.standby.Addr(), db.Name)}
-	p.Rig = rig.New(t, both, kafkatest.Fake(t).Cluster)
+	p.Rig = rig.NewOn(t, both, kafkatest.Broker(t))
 	return p
 }
 
@@ -124,6 +124,7 @@ func phantoms(t *testing.T, r *rig.Rig, conn *pgx.Conn) int {
 // copy of its slot, on the new timeline, from where that is. What the standby never had has
 // been delivered only if the primary was not told to wait for it.
 func TestFailover(t *testing.T) {
+	t.Parallel()
 	onEachWithSlotSync(t, func(t *testing.T, install pgserver.Install) {
 		for name, primary := range map[string]map[string]string{"the primary waits": waits, "the primary does not wait": nil} {
 			t.Run(name, func(t *testing.T) {
@@ -171,6 +172,7 @@ func TestFailover(t *testing.T) {
 // The primary dies under load, and the relay with it. Every event that the promoted standby
 // has is delivered, whichever of them was started first.
 func TestFailoverUnderLoad(t *testing.T) {
+	t.Parallel()
 	onEachWithSlotSync(t, func(t *testing.T, install pgserver.Install) {
 		p := newPair(t, install, waits, keepsSlots)
 		p.setUp(t)
@@ -200,6 +202,7 @@ func TestFailoverUnderLoad(t *testing.T) {
 // A standby without a copy of the slot is promoted: what the slot stood for cannot be had
 // from it, and the relay ends instead of going on behind a gap.
 func TestFailoverWithoutSlot(t *testing.T) {
+	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
 		t.Parallel()
 		p := newPair(t, srv.Install(), nil, nil)
@@ -215,13 +218,14 @@ func TestFailoverWithoutSlot(t *testing.T) {
 
 // A server that was restored from a backup has no slots, as backups leave them out.
 func TestRestoredBackup(t *testing.T) {
+	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
 		t.Parallel()
 		old := pgtest.Start(t, pgserver.Config{BinDir: srv.Install().BinDir})
 		front := faultproxy.Start(t, old.Addr())
 		db := pgtest.DatabaseOn(t, old)
 		through := &pgtest.DB{Name: db.Name, Server: old, DSN: fmt.Sprintf("postgres://postgres@%s/%s?sslmode=disable", front.Addr(), db.Name)}
-		r := rig.New(t, through, kafkatest.Fake(t).Cluster)
+		r := rig.NewOn(t, through, kafkatest.Broker(t))
 		process := r.Run(t)
 		r.Load.Run(t.Context(), t, 500)
 		r.Arrived(t, 30*time.Second)

@@ -11,7 +11,8 @@ import (
 // A server that was restored from an older copy of its files has the slot, but not what was
 // delivered since.
 func TestRestoredCopy(t *testing.T) {
-	r, pg, _ := rig.NewOwn(t)
+	t.Parallel()
+	r, pg := rig.NewOwn(t)
 	process := r.Run(t)
 	r.Load.Run(t.Context(), t, 500)
 	r.Arrived(t, 30*time.Second)
@@ -36,7 +37,8 @@ func TestRestoredCopy(t *testing.T) {
 // When relay and server crash together the slot comes back where it was last saved; the
 // record keeps what is repeated to the last second.
 func TestBothCrash(t *testing.T) {
-	r, pg, _ := rig.NewOwn(t)
+	t.Parallel()
+	r, pg := rig.NewOwn(t)
 	r.DB.Exec(t, `ALTER SYSTEM SET checkpoint_timeout = '1h'`)
 	r.DB.Exec(t, `SELECT pg_reload_conf()`)
 	process := r.Run(t)

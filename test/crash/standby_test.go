@@ -1,6 +1,8 @@
 package crash
 
 import (
+	"fmt"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -24,6 +26,7 @@ func standBy(t *testing.T, r *rig.Rig) *rig.Process {
 // disappeared from the server's network, where it goes on for a while. In the end every key
 // has its newest value last.
 func TestTakeover(t *testing.T) {
+	t.Parallel()
 	const (
 		timeout = 5 * time.Second // wal_sender_timeout
 		backoff = 2 * time.Second // of the standby
@@ -38,7 +41,7 @@ func TestTakeover(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"wal_sender_timeout": "5s"}})
-			r := rig.New(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t))
+			r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t))
 			direct := r.Config
 			link := r.Through(t, "")
 			first := r.Run(t)
@@ -78,19 +81,20 @@ func TestTakeover(t *testing.T) {
 // over and delivered everything, sends nothing of it when it goes on, but waits for its turn.
 func TestPausedRelay(t *testing.T) {
 	t.Parallel()
-	srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"wal_sender_timeout": "5s"}})
 	broker := kafkatest.Start(t, kafkatest.Config{})
-	r := rig.New(t, pgtest.DatabaseOn(t, srv), broker.Cluster)
-	first := r.Run(t)
+	srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"wal_sender_timeout": "5s"}})
+	r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), broker.Cluster)
+	const window = 1000
+	first := r.Run(t, "--set", fmt.Sprint("sink.kafka.window.records=", window))
 	second := standBy(t, r)
 	r.Load.Run(t.Context(), t, 1000)
 	r.Arrived(t, 30*time.Second)
 
 	rig.Must(t, broker.Pause())
-	r.Load.Run(t.Context(), t, 80_000)
-	conn := r.Connect(t)
+	r.Load.Run(t.Context(), t, 5*window)
 	rig.WaitFor(t, time.Minute, "the window to be full", func() bool {
-		return rig.Ask[bool](t, conn, `SELECT COALESCE(wait_event, '') = 'WalSenderWriteData' FROM pg_stat_activity JOIN pg_replication_slots ON active_pid = pid WHERE slot_name = $1`, r.Slot)
+		_, metrics := first.Ask(t, "metrics")
+		return strings.Contains(metrics, fmt.Sprintf("\noutbox_cdc_in_flight_records %d\n", window))
 	})
 	first.Signal(t, syscall.SIGSTOP)
 	rig.Must(t, broker.Resume())

@@ -83,7 +83,7 @@ func unready(t *testing.T, r *rig.Rig, process *rig.Process, why string) {
 // machine may have it.
 func TestAdminPortTaken(t *testing.T) {
 	t.Parallel()
-	r, _ := rig.NewFake(t)
+	r := rig.New(t)
 	first := r.Run(t)
 	first.Logged(t, "streaming")
 	address := strings.Trim(strings.TrimPrefix(rig.AdminURL.FindStringSubmatch(first.Stderr.String())[1], "http://"), "/")

@@ -19,7 +19,7 @@ import (
 // records the next start goes on with it, in order.
 func TestTooLargeBetweenOthers(t *testing.T) {
 	t.Parallel()
-	r, _ := rig.NewFake(t)
+	r := rig.New(t)
 	process := r.Run(t)
 	const rows, large = 20, 10
 	for n := range rows {
@@ -96,7 +96,7 @@ func firstSeen(numbers []int) (first []int) {
 // nullable is a rig whose outbox takes NULL where Kafka might, with the row's own topic.
 func nullable(t *testing.T, cluster *kafkatest.Cluster) *rig.Rig {
 	t.Helper()
-	r := rig.New(t, pgtest.Database(t), cluster)
+	r := rig.NewOn(t, pgtest.Database(t), cluster)
 	r.DB.Exec(t, `ALTER TABLE outbox ALTER aggregateid DROP NOT NULL, ALTER aggregatetype DROP NOT NULL, ALTER type DROP NOT NULL`)
 	return r
 }
@@ -115,7 +115,7 @@ const routed = "outbox.topic=${route}"
 // It is not taken for an empty string.
 func TestNullKeyAndPayload(t *testing.T) {
 	t.Parallel()
-	r := nullable(t, kafkatest.Fake(t).Cluster)
+	r := nullable(t, kafkatest.Broker(t))
 	process := rig.Start(t, "run", "-c", r.Config, "--set", routed)
 	process.Logged(t, "streaming")
 	show := func(b []byte) string {

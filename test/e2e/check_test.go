@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
@@ -14,7 +12,7 @@ import (
 // of what is then broken, in both forms, what mends it.
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, pgtest.Database(t), kafkatest.Fake(t).Cluster)
+	r := rig.New(t)
 	out, code := rig.Command(t, "check", "-c", r.Config)
 	if code != 0 || !strings.Contains(out, "there is no slot "+r.Slot+" yet: run creates it") || strings.Contains(out, "fails") {
 		t.Errorf("exit code %d\n%s", code, out)
@@ -60,7 +58,7 @@ func TestCheck(t *testing.T) {
 // nothing.
 func TestRunChecks(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, pgtest.Database(t), kafkatest.Fake(t).Cluster)
+	r := rig.New(t)
 	r.Run(t).Terminate(t)
 	r.DB.Exec(t, `CREATE TABLE bare (LIKE outbox); ALTER PUBLICATION `+rig.Publication+` SET (publish = 'insert, delete'); ALTER PUBLICATION `+rig.Publication+` ADD TABLE bare`)
 	process := rig.Start(t, "run", "-c", r.Config, "--set", "outbox.tables=outbox,bare")

@@ -12,7 +12,7 @@ import (
 // no later one does: a slot that was there and is gone has lost rows.
 func TestCreateSlot(t *testing.T) {
 	t.Parallel()
-	r, _ := rig.NewFake(t)
+	r := rig.New(t)
 	r.DB.Exec(t, "CREATE PUBLICATION "+rig.Publication+" FOR TABLE outbox WITH (publish = 'insert')")
 	rig.Start(t, "run", "-c", r.Config).Fails(t, relay.ExitSlotLost, "does not exist")
 

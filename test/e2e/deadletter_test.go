@@ -15,13 +15,11 @@ import (
 // refuses are put aside with their bytes, where they came from and why, and everything else
 // arrives once and in order, on their keys too.
 func TestDeadLetters(t *testing.T) {
+	t.Parallel()
 	cluster := kafkatest.Broker(t)
-	r := rig.New(t, pgtest.Database(t), cluster)
+	r := rig.NewOn(t, pgtest.Database(t), cluster)
 	dead := cluster.Topic(t, 1, map[string]string{"max.message.bytes": "10000000"})
-	t.Setenv("OUTBOX_CDC_OUTBOX_TOPIC", "${route}")
-	t.Setenv("OUTBOX_CDC_ON_BAD_RECORD", "dead-letter")
-	t.Setenv("OUTBOX_CDC_DEAD_LETTER_TOPIC", dead)
-	process := r.Run(t)
+	process := r.Run(t, "--set", "outbox.topic=${route}", "--set", "on_bad_record=dead-letter", "--set", "dead_letter_topic="+dead)
 	conn := r.Connect(t)
 	insert := func(topic, key, payload string) (id string) {
 		return rig.Ask[string](t, conn, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
@@ -90,12 +88,11 @@ func TestDeadLetters(t *testing.T) {
 
 // What the dead-letter topic does not take either ends the relay.
 func TestDeadLetterRefused(t *testing.T) {
+	t.Parallel()
 	cluster := kafkatest.Broker(t)
-	r := rig.New(t, pgtest.Database(t), cluster)
+	r := rig.NewOn(t, pgtest.Database(t), cluster)
 	dead := cluster.Topic(t, 1, nil)
-	t.Setenv("OUTBOX_CDC_ON_BAD_RECORD", "dead-letter")
-	t.Setenv("OUTBOX_CDC_DEAD_LETTER_TOPIC", dead)
-	process := r.Run(t)
+	process := r.Run(t, "--set", "on_bad_record=dead-letter", "--set", "dead_letter_topic="+dead)
 	r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
 		VALUES (gen_random_uuid(), 'order', 'k', 'T', jsonb_build_object('big', repeat('x', 2000000)))`)
 	if code := process.Exit(t, 20*time.Second); code != 14 {

@@ -77,6 +77,7 @@ func (d *smallDisk) grow(t *testing.T, megabytes int) {
 // With the sink down the log grows until the disk is full, and the server panics. When there
 // is room again and the sink is back, everything arrives that was committed, once.
 func TestDiskFull(t *testing.T) {
+	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, shared *pgserver.Server) {
 		t.Parallel()
 		srv := pgtest.Start(t, pgserver.Config{BinDir: shared.Install().BinDir, Settings: map[string]string{
@@ -85,7 +86,7 @@ func TestDiskFull(t *testing.T) {
 		disk := onSmallDisk(t, srv, 90)
 		sink := faultproxy.Start(t, "")
 		fake := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ListenFn(sink.Listen))
-		r := rig.New(t, pgtest.DatabaseOn(t, srv), fake.Cluster)
+		r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), fake.Cluster)
 		process := r.Run(t)
 		rig.UnderLoad(t, r, func() {
 			r.Progress(t)

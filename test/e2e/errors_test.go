@@ -19,6 +19,7 @@ import (
 // Every mistake at the start ends the process with its own exit code and a text that says
 // what is wrong, where, and what to do.
 func TestStartErrors(t *testing.T) {
+	t.Parallel()
 	db := pgtest.Database(t)
 	cluster := kafkatest.Fake(t)
 	if out, code := rig.Command(t, "migrate", "up", "--dsn", db.DSN); code != 0 {
@@ -91,11 +92,11 @@ func TestStartErrors(t *testing.T) {
 
 // A slot that another process streams from is waited for, unless that is not wanted.
 func TestSlotInUse(t *testing.T) {
-	r := rig.New(t, pgtest.Database(t), kafkatest.Broker(t))
+	t.Parallel()
+	r := rig.New(t)
 	first := r.Run(t)
 	t.Run("not waiting", func(t *testing.T) {
-		t.Setenv("OUTBOX_CDC_SOURCE_WAIT_FOR_SLOT", "false")
-		second := rig.Start(t, "run", "-c", r.Config)
+		second := rig.Start(t, "run", "-c", r.Config, "--set", "source.wait_for_slot=false")
 		if code := second.Exit(t, 20*time.Second); code != 12 {
 			t.Errorf("exit code %d, want 12", code)
 		}
@@ -117,6 +118,7 @@ func TestSlotInUse(t *testing.T) {
 
 // A server without logical decoding is refused with the setting to change.
 func TestWALLevel(t *testing.T) {
+	t.Parallel()
 	srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"wal_level": "replica"}})
 	db := pgtest.DatabaseOn(t, srv)
 	process := rig.Start(t, "run", "-c", writeConfig(t, map[string]string{
@@ -133,6 +135,7 @@ func TestWALLevel(t *testing.T) {
 // A row that cannot become a record ends the relay: what came before is delivered and
 // confirmed, nothing behind it is, and once the row is out of the way all of it flows.
 func TestBadRow(t *testing.T) {
+	t.Parallel()
 	cluster := kafkatest.Broker(t)
 	for name, tc := range map[string]struct {
 		topic, payload string // of the bad row; an empty topic stands for the good one
@@ -142,9 +145,8 @@ func TestBadRow(t *testing.T) {
 		"too large":     {payload: `{"big": "` + strings.Repeat("x", 2_000_000) + `"}`, says: "max.message.bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := rig.New(t, pgtest.Database(t), cluster)
-			t.Setenv("OUTBOX_CDC_OUTBOX_TOPIC", "${route}")
-			process := r.Run(t)
+			r := rig.NewOn(t, pgtest.Database(t), cluster)
+			process := r.Run(t, "--set", "outbox.topic=${route}")
 			conn := r.Connect(t)
 			insert := func(topic, payload string) (id string) {
 				return rig.Ask[string](t, conn, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
@@ -174,7 +176,7 @@ func TestBadRow(t *testing.T) {
 			}
 
 			r.DB.Exec(t, `SELECT pg_replication_slot_advance($1, $2)`, r.Slot, after)
-			process = rig.Start(t, "run", "-c", r.Config, "--accept-gap")
+			process = rig.Start(t, "run", "-c", r.Config, "--set", "outbox.topic=${route}", "--accept-gap")
 			rig.WaitFor(t, 10*time.Second, "the row behind the bad one", func() bool { return len(cluster.ReadAll(t, r.Topic)) == 2 })
 			process.Terminate(t)
 		})

@@ -37,8 +37,9 @@ func fill(t *testing.T, r *rig.Rig, rows int) {
 // Rows that are there come first, and each row comes once, whatever is written while the slot
 // is made. A second start copies nothing.
 func TestInitialCopy(t *testing.T) {
+	t.Parallel()
 	srv := pgtest.Start(t, pgserver.Config{}) // the slot waits for every transaction of the server
-	w := watch(t, srv, kafkatest.Fake(t), `CREATE TABLE outbox `+outboxColumns)
+	w := watch(t, srv, kafkatest.Broker(t), `CREATE TABLE outbox `+outboxColumns)
 	w.cfg.InitialCopy, w.cfg.PositionTopic = true, relay.PositionTopic
 	const before = 5000
 	w.db.Exec(t, `INSERT INTO outbox SELECT n, $1, 'k', 'T', '{}' FROM generate_series(1, $2::int) n`, w.topic, before)
@@ -88,9 +89,10 @@ func TestInitialCopy(t *testing.T) {
 // before it, in flat memory; until then nothing is confirmed, and nothing is lost that was
 // written and deleted meanwhile. Once finished it is not made again.
 func TestInitialCopyInterrupted(t *testing.T) {
+	t.Parallel()
 	for name, end := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "ended": syscall.SIGTERM} {
 		t.Run(name, func(t *testing.T) {
-			r := rig.New(t, pgtest.Database(t), kafkatest.Broker(t))
+			r := rig.New(t)
 			r.Collector.Stop() // its ledger knows nothing of these rows
 			const rows = 300_000
 			fill(t, r, rows)
@@ -142,7 +144,8 @@ func TestInitialCopyInterrupted(t *testing.T) {
 
 // What an initial copy cannot promise is said.
 func TestInitialCopyRefused(t *testing.T) {
-	r := rig.New(t, pgtest.Database(t), kafkatest.Broker(t))
+	t.Parallel()
+	r := rig.New(t)
 	r.Collector.Stop()
 	args := []string{"run", "-c", r.Config, "--set", "source.initial_copy=true"}
 	out, code := rig.Command(t, append(args, "--set", "position_topic=")...)
@@ -161,7 +164,8 @@ func TestInitialCopyRefused(t *testing.T) {
 // When the stream is lost while a copy is under way, another relay may have the slot: the copy,
 // which has a connection of its own, ends and is made anew.
 func TestInitialCopySenderTerminated(t *testing.T) {
-	r := rig.New(t, pgtest.Database(t), kafkatest.Broker(t))
+	t.Parallel()
+	r := rig.New(t)
 	r.Collector.Stop()
 	const rows = 300_000
 	fill(t, r, rows)
@@ -188,7 +192,8 @@ func TestInitialCopySenderTerminated(t *testing.T) {
 
 // Two relays start at once; the one that copies is killed, and the other one copies all of it.
 func TestInitialCopyTakenOver(t *testing.T) {
-	r := rig.New(t, pgtest.Database(t), kafkatest.Broker(t))
+	t.Parallel()
+	r := rig.New(t)
 	r.Collector.Stop()
 	const rows = 300_000
 	fill(t, r, rows)

@@ -65,10 +65,10 @@ func (g *cgroup) peak(t *testing.T) int {
 func TestMemoryLimit(t *testing.T) {
 	t.Parallel()
 	g := limitedTo(t, rig.MaxResident)
-	r, _, broker := rig.NewOwn(t)
+	r, _, broker := rig.NewOwnBroker(t)
 	process := g.start(t, "run", "-c", r.Config)
 	process.Logged(t, "streaming")
-	r.Load.Giant(t.Context(), t, rig.EnvInt(t, "OUTBOX_TEST_ROWS", 100_000))
+	r.Load.Giant(t.Context(), t, rig.Rows(t))
 	r.Arrived(t, 2*time.Minute)
 	r.Settle(t, 0)
 	t.Logf("a giant transaction: at most %d MB", g.peak(t))

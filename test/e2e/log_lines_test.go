@@ -25,7 +25,7 @@ func TestOneLinePerStateChange(t *testing.T) {
 	t.Parallel()
 	proxy := faultproxy.Start(t, "")
 	fake := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ListenFn(proxy.Listen))
-	r := rig.New(t, pgtest.Database(t), fake.Cluster)
+	r := rig.NewOn(t, pgtest.Database(t), fake.Cluster)
 	process := rig.Start(t, "run", "-c", r.Config, "--set", "position_topic=")
 	process.Logged(t, "streaming")
 	r.Load.Run(t.Context(), t, 100)

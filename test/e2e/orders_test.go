@@ -159,6 +159,7 @@ func (s *shop) settle(t *testing.T, orders int, repeats bool) {
 // Orders, by clients that repeat and out of order, arrive as the records that docs/record.md
 // describes: over kfake and over the real broker.
 func TestOrders(t *testing.T) {
+	t.Parallel()
 	kafkatest.Each(t, func(t *testing.T, cluster *kafkatest.Cluster) {
 		t.Helper()
 		s := openShop(t, pgtest.Server(t), cluster)
@@ -196,6 +197,7 @@ OrderPaid {"id": %[1]q, "cents": 4200, "status": "paid", "customer": "customer-0
 // From the request to its effect, with relay and consumer killed in between: every order that was
 // placed and paid is welcomed and thanked for, once, over kfake and over the real broker.
 func TestOrdersAreNotified(t *testing.T) {
+	t.Parallel()
 	kafkatest.Each(t, func(t *testing.T, cluster *kafkatest.Cluster) {
 		t.Helper()
 		s := openShop(t, pgtest.Server(t), cluster)
@@ -243,8 +245,9 @@ func TestOrdersAreNotified(t *testing.T) {
 
 // The server fails after the order was inserted and before its event was.
 func TestOrdersServerFailsBetweenTheInserts(t *testing.T) {
+	t.Parallel()
 	srv := pgtest.Start(t, pgserver.Config{})
-	s := openShop(t, srv, kafkatest.Fake(t).Cluster)
+	s := openShop(t, srv, kafkatest.Broker(t))
 	process := s.relay(t)
 	conn, err := pgx.Connect(t.Context(), s.db.DSN)
 	rig.Must(t, err)
@@ -272,9 +275,10 @@ func TestOrdersServerFailsBetweenTheInserts(t *testing.T) {
 // The service is killed in the middle of a transaction, or when its COMMIT is on the way and no
 // client has had an answer. The client repeats its request at the service's next start.
 func TestOrdersServiceIsKilled(t *testing.T) {
+	t.Parallel()
 	for name, commit := range map[string]bool{"before the commit": false, "after the commit": true} {
 		t.Run(name, func(t *testing.T) {
-			s := openShop(t, pgtest.Server(t), kafkatest.Fake(t).Cluster)
+			s := openShop(t, pgtest.Server(t), kafkatest.Broker(t))
 			process := s.relay(t)
 			conn := s.db.Conn(t)
 			held, release := s.holdAt(t, conn, commit)
@@ -306,6 +310,7 @@ func TestOrdersServiceIsKilled(t *testing.T) {
 
 // While the broker is down orders are placed as ever, and told when it is back.
 func TestOrdersBrokerIsDown(t *testing.T) {
+	t.Parallel()
 	cluster := kafkatest.Start(t, kafkatest.Config{})
 	s := openShop(t, pgtest.Server(t), cluster.Cluster)
 	process := s.relay(t)
@@ -325,6 +330,7 @@ func TestOrdersBrokerIsDown(t *testing.T) {
 // The relay is killed again and again while orders are placed. Records may come again, with the
 // same ids.
 func TestOrdersRelayIsKilled(t *testing.T) {
+	t.Parallel()
 	s := openShop(t, pgtest.Server(t), kafkatest.Broker(t))
 	process := s.relay(t)
 	orders := 0

@@ -6,14 +6,13 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
 // The position is recorded before the server is told, and to the very end at a clean stop.
 func TestPositionIsRecorded(t *testing.T) {
-	r := rig.New(t, pgtest.Database(t), kafkatest.Broker(t))
+	t.Parallel()
+	r := rig.New(t)
 	process := r.Run(t)
 	r.Load.Run(t.Context(), t, 2000)
 	r.Arrived(t, 30*time.Second)
@@ -34,6 +33,7 @@ func TestPositionIsRecorded(t *testing.T) {
 // A slot that does not continue where the record ends is told from one that does, and the
 // operator may go on.
 func TestSlotMoved(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		move string
 		code int
@@ -44,7 +44,7 @@ func TestSlotMoved(t *testing.T) {
 		"gone with its publication": {`SELECT pg_drop_replication_slot($1); DROP PUBLICATION ` + rig.Publication, 11, "gone"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := rig.New(t, pgtest.Database(t), kafkatest.Broker(t))
+			r := rig.New(t)
 			process := r.Run(t)
 			r.Load.Run(t.Context(), t, 500)
 			r.Arrived(t, 30*time.Second)
@@ -76,7 +76,8 @@ func TestSlotMoved(t *testing.T) {
 
 // Without a position topic nothing is kept, and that is said.
 func TestNoPositionTopic(t *testing.T) {
-	r := rig.New(t, pgtest.Database(t), kafkatest.Broker(t))
+	t.Parallel()
+	r := rig.New(t)
 	process := rig.Start(t, "run", "-c", r.Config, "--set", "position_topic=")
 	process.Logged(t, "streaming")
 	r.Load.Run(t.Context(), t, 500)

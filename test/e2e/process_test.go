@@ -96,7 +96,7 @@ func TestNoFileDescriptorLeft(t *testing.T) {
 // A process that may not open enough files to begin with ends with the reason.
 func TestTooFewFileDescriptors(t *testing.T) {
 	t.Parallel()
-	r, _ := rig.NewFake(t)
+	r := rig.New(t)
 	process := rig.StartProgram(t, "prlimit", "--nofile=8", rig.Binary(t), "run", "-c", r.Config, "--set", "startup_timeout=1s")
 	code := process.Exit(t, 20*time.Second)
 	if out := process.Stderr.String(); code != relay.ExitSource && code != relay.ExitSink || !strings.Contains(out, "too many open files") {
@@ -108,7 +108,7 @@ func TestTooFewFileDescriptors(t *testing.T) {
 // in a namespace in which every file system is read-only, from its environment alone.
 func TestNeedsNoDisk(t *testing.T) {
 	t.Parallel()
-	r, _ := rig.NewFake(t)
+	r := rig.New(t)
 	rig.Must(t, os.Chmod(filepath.Dir(rig.Binary(t)), 0o755)) // others have to be able to run what is in it
 	const confine = `
 		for m in $(cut -d' ' -f2 /proc/self/mounts); do mount -o remount,bind,ro "$m" 2>/dev/null; done
@@ -137,7 +137,7 @@ func TestNeedsNoDisk(t *testing.T) {
 // goes on with its own rows, topic and slot.
 func TestTwoRelaysInOneProcess(t *testing.T) {
 	t.Parallel()
-	srv, cluster := pgtest.Server(t), kafkatest.Fake(t)
+	srv, cluster := pgtest.Server(t), kafkatest.Fake(t).Cluster // its position topic is theirs
 	const ddl = `CREATE TABLE outbox ` + outboxColumns
 	ends, stays := watch(t, srv, cluster, ddl), watch(t, srv, cluster, ddl)
 	for name, w := range map[string]*watched{"ends": ends, "stays": stays} {
@@ -208,7 +208,7 @@ func clockTamper(t *testing.T) oracle.Tamper {
 func TestServerClockJumps(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Server(t)
-	r := rig.New(t, pgtest.DatabaseOn(t, srv), kafkatest.Fake(t).Cluster)
+	r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t))
 	proxy, err := oracle.NewWALProxy(srv.Addr(), "", oracle.NewConfirms(oracle.NewJournal(nil)), clockTamper(t))
 	rig.Must(t, err)
 	t.Cleanup(proxy.Close)

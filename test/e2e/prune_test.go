@@ -25,7 +25,7 @@ import (
 func TestPruneUnderLoad(t *testing.T) {
 	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
-		r := rig.New(t, pgtest.DatabaseOn(t, srv), kafkatest.Fake(t).Cluster)
+		r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t))
 		r.Load.Pace, r.Load.MaxRows = 2*time.Millisecond, 10
 		written := make(chan struct{})
 		process := r.Run(t)
@@ -123,7 +123,7 @@ func TestPrunePartitions(t *testing.T) {
 	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
 		db := pgtest.DatabaseOn(t, srv)
-		r := rig.New(t, db, kafkatest.Fake(t).Cluster)
+		r := rig.NewOn(t, db, kafkatest.Broker(t))
 		for _, form := range [][]string{{"down"}, {"up", "--partitioned"}} {
 			if out, code := rig.Command(t, append(append([]string{"migrate"}, form...), "--dsn", db.DSN)...); code != 0 {
 				t.Fatal(out)

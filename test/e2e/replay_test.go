@@ -27,7 +27,7 @@ import (
 // replayRig is an outbox with n rows of 7 keys that were delivered, with the relay ended.
 func replayRig(t *testing.T, n int) *rig.Rig {
 	t.Helper()
-	r := rig.New(t, pgtest.Database(t), kafkatest.Broker(t))
+	r := rig.New(t)
 	process := r.Run(t)
 	insertNumbers(t, r, n)
 	r.Confirmed(t, 60*time.Second)
@@ -184,7 +184,7 @@ func TestReplaySelects(t *testing.T) {
 // What cannot be selected is told, without a value of any row, and nothing is sent or changed.
 func TestReplayRefuses(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, pgtest.Database(t), kafkatest.Broker(t))
+	r := rig.New(t)
 	insertNumbers(t, r, 3)
 	r.DB.Exec(t, `UPDATE outbox SET payload = '"`+canary+`"' WHERE position = 2`)
 	r.DB.Exec(t, `CREATE TABLE bare (id int, aggregatetype text, aggregateid text, type text, payload jsonb); CREATE TABLE alien (id int, position int)`)
@@ -235,7 +235,7 @@ func TestReplayRefuses(t *testing.T) {
 // completes it, each key in order.
 func TestReplayGoesOn(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, pgtest.Database(t), kafkatest.Broker(t))
+	r := rig.New(t)
 	insertNumbers(t, r, 3000)
 	shuffle(t, r)
 	p := rig.Start(t, "replay", "-c", r.Config, "--where", "true", "--rate", "150")
@@ -271,7 +271,7 @@ func TestReplayInOutage(t *testing.T) {
 	t.Parallel()
 	proxy := faultproxy.Start(t, "")
 	fake := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ListenFn(proxy.Listen))
-	r := rig.New(t, pgtest.Database(t), fake.Cluster)
+	r := rig.NewOn(t, pgtest.Database(t), fake.Cluster)
 	r.Collector.Stop()
 	insertNumbers(t, r, 3000)
 	p := rig.Start(t, "replay", "-c", r.Config, "--where", "true", "--rate", "300", "--set", "drain_timeout=1s")
@@ -298,7 +298,7 @@ func TestReplayInOutage(t *testing.T) {
 func TestReplayInLittleMemory(t *testing.T) {
 	t.Parallel()
 	const n, most = 300_000, 64 // MB
-	r := rig.New(t, pgtest.Database(t), kafkatest.Fake(t).Cluster)
+	r, _ := rig.NewOwn(t)       // one long transaction writes the rows, and slots would have to wait for it
 	r.Collector.Stop()
 	r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
 		SELECT gen_random_uuid(), 'order', n::text, 'T', jsonb_build_object('x', repeat('x', 400)) FROM generate_series(1, $1) n`, n)
@@ -322,7 +322,7 @@ func TestReplayAsks(t *testing.T) {
 	if _, err := exec.LookPath("script"); err != nil {
 		need.Missing(t, "no script(1)")
 	}
-	r := rig.New(t, pgtest.Database(t), kafkatest.Broker(t))
+	r := rig.New(t)
 	insertNumbers(t, r, 10_001)
 	for answer, want := range map[string]int{"n\n": 0, "\n": 0, "y\n": 10_001} {
 		cmd := exec.CommandContext(t.Context(), "script", "-qec", rig.Binary(t)+" replay -c "+r.Config+" --where true", "/dev/null")

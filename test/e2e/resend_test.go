@@ -64,15 +64,19 @@ func (m *mailbox) says(t *testing.T, code int, want string, verb ...string) stri
 	return out
 }
 
+// route configures where events go, and where bad records.
+func (m *mailbox) route(t *testing.T, topic string) {
+	t.Helper()
+	m.Config = rig.WriteConfig(t, m.DB.DSN, m.Kafka.Addrs[0], m.Slot, topic, "on_bad_record: dead-letter\ndead_letter_topic: "+m.dead)
+}
+
 // deadLetters prepares a topic with a row that is no record, and a record that is too large.
 func deadLetters(t *testing.T) (m *mailbox, row, large string) {
 	t.Helper()
 	cluster := kafkatest.Broker(t)
-	m = &mailbox{Rig: rig.New(t, pgtest.Database(t), cluster)}
+	m = &mailbox{Rig: rig.NewOn(t, pgtest.Database(t), cluster)}
 	m.dead = cluster.Topic(t, 2, map[string]string{"max.message.bytes": "10000000"})
-	t.Setenv("OUTBOX_CDC_OUTBOX_TOPIC", "${route}")
-	t.Setenv("OUTBOX_CDC_ON_BAD_RECORD", "dead-letter")
-	t.Setenv("OUTBOX_CDC_DEAD_LETTER_TOPIC", m.dead)
+	m.route(t, "${route}")
 	process := m.Run(t)
 	conn := m.Connect(t)
 	insert := func(topic, payload string) string {
@@ -90,6 +94,7 @@ var largePayload = `{"big": "` + strings.Repeat("x", 2_000_000) + `"}`
 
 // What was put aside is listed and shown with its bytes.
 func TestDeadLetterListAndShow(t *testing.T) {
+	t.Parallel()
 	m, row, large := deadLetters(t)
 	all := m.letters(t)
 	if len(all) != 2 {
@@ -139,6 +144,7 @@ func TestDeadLetterListAndShow(t *testing.T) {
 
 // What is sent again is what the relay would have sent, says so, and is sent once.
 func TestDeadLetterResend(t *testing.T) {
+	t.Parallel()
 	m, row, large := deadLetters(t)
 	letters := m.letters(t)
 	before := len(m.Kafka.ReadAll(t, m.Topic))
@@ -156,7 +162,7 @@ func TestDeadLetterResend(t *testing.T) {
 	_, err := m.Kafka.Admin(t).AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: new("5000000")}}, m.Topic)
 	rig.Must(t, err)
 	corrected := []string{"resend", "--all", "--set", "outbox.topic=" + m.Topic}
-	t.Setenv("OUTBOX_CDC_OUTBOX_TOPIC", m.Topic)
+	m.route(t, m.Topic)
 	rig.WaitFor(t, 30*time.Second, "the limit to be raised", func() bool {
 		m.says(t, 0, "2 would be sent again, 0 stay", append(corrected, "--dry-run")...)
 		out, code := rig.Command(t, "dead-letter", "resend", "-c", m.Config, fmt.Sprintf("%d:%d", letters[1].Partition, letters[1].Offset))

@@ -21,44 +21,43 @@ import (
 // beginning, and no more than that. Asked to stop in the middle it ends when drain_timeout
 // is over, or, if that is enough, with the transaction.
 func TestEndInGiantTransaction(t *testing.T) {
-	rows := rig.EnvInt(t, "OUTBOX_TEST_ROWS", 100_000)
-	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
-		r := rig.New(t, pgtest.DatabaseOn(t, srv), kafkatest.Fake(t).Cluster)
-		// So few at a time that there is time to end it.
-		run := func(drainTimeout string) *rig.Process {
-			process := rig.Start(t, "run", "-c", r.Config, "--set", "drain_timeout="+drainTimeout, "--set", "sink.kafka.window.records=500")
-			process.Logged(t, "streaming")
-			return process
-		}
-		process := run("25s")
-		r.Load.Giant(t.Context(), t, rows)
-		repeated := 0
+	t.Parallel()
+	rows := rig.Rows(t)
+	r, _ := rig.NewOwn(t)
+	// So few at a time that there is time to end it.
+	run := func(drainTimeout string) *rig.Process {
+		process := rig.Start(t, "run", "-c", r.Config, "--set", "drain_timeout="+drainTimeout, "--set", "sink.kafka.window.records=500")
+		process.Logged(t, "streaming")
+		return process
+	}
+	process := run("25s")
+	r.Load.Giant(t.Context(), t, rows)
+	repeated := 0
 
-		received(t, r, rows/10)
-		process.Flat(t)
-		process.Kill(t)
-		repeated += inTheMiddle(t, r, rows)
+	received(t, r, rows/10)
+	process.Flat(t)
+	process.Kill(t)
+	repeated += inTheMiddle(t, r, rows)
 
-		process = run("100ms")
-		received(t, r, rows/5)
-		process.Signal(t, syscall.SIGTERM)
-		began := time.Now()
-		process.Fails(t, relay.ExitOK, "before every record was acknowledged")
-		t.Logf("with a drain_timeout of 100ms it took %v to end", time.Since(began).Round(time.Millisecond))
-		if took := time.Since(began); took > 3*time.Second {
-			t.Errorf("it took %v", took)
-		}
-		repeated += inTheMiddle(t, r, rows)
+	process = run("100ms")
+	received(t, r, rows/5)
+	process.Signal(t, syscall.SIGTERM)
+	began := time.Now()
+	process.Fails(t, relay.ExitOK, "before every record was acknowledged")
+	t.Logf("with a drain_timeout of 100ms it took %v to end", time.Since(began).Round(time.Millisecond))
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	repeated += inTheMiddle(t, r, rows)
 
-		process = run("25s")
-		received(t, r, rows/10)
-		process.Terminate(t)
-		r.Arrived(t, 0)
-		process = r.Run(t)
-		r.Confirmed(t, 30*time.Second)
-		process.Terminate(t)
-		r.Settle(t, repeated)
-	})
+	process = run("25s")
+	received(t, r, rows/10)
+	process.Terminate(t)
+	r.Arrived(t, 0)
+	process = r.Run(t)
+	r.Confirmed(t, 30*time.Second)
+	process.Terminate(t)
+	r.Settle(t, repeated)
 }
 
 // received waits until n more records have come, of which each may repeat an earlier one.
@@ -83,7 +82,8 @@ func inTheMiddle(t *testing.T, r *rig.Rig, rows int) int {
 
 // A few events among very much of other tables, in one transaction, cost no memory.
 func TestEventsAmongOtherTables(t *testing.T) {
-	r := rig.New(t, pgtest.Database(t), kafkatest.Fake(t).Cluster)
+	t.Parallel()
+	r := rig.New(t)
 	r.DB.Exec(t, `CREATE TABLE neighbour (n int, pad text)`)
 	process := r.Run(t)
 	r.Load.Transaction(t.Context(), t, []string{"among"}, func(tx pgx.Tx, put func(n int) error) error {
@@ -107,7 +107,8 @@ func TestEventsAmongOtherTables(t *testing.T) {
 // What other applications write to the log as logical messages is none of the relay's
 // business, of whatever size: not in a transaction with events, and not by itself.
 func TestLogicalMessagesOfOthers(t *testing.T) {
-	r := rig.New(t, pgtest.Database(t), kafkatest.Fake(t).Cluster)
+	t.Parallel()
+	r := rig.New(t)
 	process := r.Run(t)
 	const emit = `SELECT pg_logical_emit_message($1, $2, repeat('x', $3))`
 	r.Load.Transaction(t.Context(), t, []string{"among"}, func(tx pgx.Tx, put func(n int) error) error {
@@ -138,6 +139,7 @@ var advanceStatement = regexp.MustCompile(`SELECT pg_replication_slot_advance\('
 // memory, whatever on_bad_record says. What the relay then says passes over its transaction
 // and nothing else.
 func TestRowThatCannotBeStreamed(t *testing.T) {
+	t.Parallel()
 	type unstreamed struct{ payload, value, policy, says string }
 	rows := map[string]unstreamed{
 		"too large for the relay, stop":        {"jsonb", `to_jsonb(repeat('x', 100 << 20))`, "stop", "exceeds the limit of"},
@@ -190,7 +192,7 @@ type unstreamable struct {
 
 func newUnstreamable(t *testing.T, payload string) *unstreamable {
 	t.Helper()
-	u := &unstreamable{db: pgtest.Database(t), kafka: kafkatest.Fake(t).Cluster}
+	u := &unstreamable{db: pgtest.Database(t), kafka: kafkatest.Broker(t)}
 	u.topic, u.dead = u.kafka.Topic(t, 1, nil), u.kafka.Topic(t, 1, nil)
 	u.db.Exec(t, `CREATE TABLE outbox (id text PRIMARY KEY, aggregatetype text NOT NULL, aggregateid text NOT NULL, type text, payload `+payload+`)`)
 	u.config = rig.WriteConfig(t, u.db.DSN, u.kafka.Addrs[0], u.db.Name, u.topic, "")
@@ -247,6 +249,7 @@ func watchPeak(t *testing.T, r *rig.Process) <-chan int {
 // prepared, in small pieces or large ones, is never seen; and what is prepared comes when it
 // is committed.
 func TestRolledBack(t *testing.T) {
+	t.Parallel()
 	const (
 		bad  = `INSERT INTO outbox SELECT n, 'TOPIC', 'k', 'RolledBack', '{}' FROM generate_series(1000000, 1000000 + %d) n`
 		good = `INSERT INTO outbox VALUES (%d, 'TOPIC', 'k', 'T', '{}')`
@@ -254,7 +257,7 @@ func TestRolledBack(t *testing.T) {
 	phantoms := func(n int) string { return fmt.Sprintf(bad, n-1) }
 	row := func(n int) string { return fmt.Sprintf(good, n) }
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
-		w := watch(t, srv, kafkatest.Fake(t), `CREATE TABLE outbox `+outboxColumns).run(t)
+		w := watch(t, srv, kafkatest.Broker(t), `CREATE TABLE outbox `+outboxColumns).run(t)
 		one, other := w.db.Name+"_1", w.db.Name+"_2"
 		for _, statement := range []string{
 			row(1),
@@ -290,8 +293,9 @@ func TestRolledBack(t *testing.T) {
 // Several tables in one publication, with different columns: what a transaction writes to
 // them comes in the order of its statements, also where it deletes it again.
 func TestSeveralTables(t *testing.T) {
+	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
-		w := watch(t, srv, kafkatest.Fake(t), `CREATE TABLE outbox `+outboxColumns+`; CREATE SCHEMA "Billing";
+		w := watch(t, srv, kafkatest.Broker(t), `CREATE TABLE outbox `+outboxColumns+`; CREATE SCHEMA "Billing";
 			CREATE TABLE "Billing"."Events" (payload text, extra int, aggregateid text, type text, id int, aggregatetype text)`)
 		w.cfg.Tables = []string{"outbox", `"Billing"."Events"`}
 		w.run(t)

@@ -19,8 +19,9 @@ import (
 // columns, some of it in a transaction that writes events too. Nothing is lost, and what a
 // rewritten table holds does not come again.
 func TestTableChangesUnderLoad(t *testing.T) {
+	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
-		r := rig.New(t, pgtest.DatabaseOn(t, srv), kafkatest.Fake(t).Cluster)
+		r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t))
 		process := r.Run(t)
 		rig.UnderLoad(t, r, func() {
 			r.Progress(t)
@@ -62,8 +63,9 @@ func TestTableChangesUnderLoad(t *testing.T) {
 // A column that records are made of gets another name under load. The relay ends before the
 // first row of the new form and goes on, where it was, once it is told the name.
 func TestKeyColumnRenamedUnderLoad(t *testing.T) {
+	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
-		r := rig.New(t, pgtest.DatabaseOn(t, srv), kafkatest.Fake(t).Cluster)
+		r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t))
 		process := r.Run(t)
 		rig.UnderLoad(t, r, func() {
 			r.Progress(t)
@@ -84,7 +86,8 @@ func TestKeyColumnRenamedUnderLoad(t *testing.T) {
 // In one transaction rows come before and after a required column is dropped. Those of the
 // old form are delivered; none of the new one is, however often the relay is started.
 func TestColumnDroppedInATransaction(t *testing.T) {
-	r := rig.New(t, pgtest.Database(t), kafkatest.Fake(t).Cluster)
+	t.Parallel()
+	r := rig.New(t)
 	process := r.Run(t)
 	r.Load.Transaction(t.Context(), t, []string{"ddl"}, func(tx pgx.Tx, put func(n int) error) error {
 		if err := put(3); err != nil {
@@ -151,11 +154,12 @@ func (p partitionedOutbox) remove(t *testing.T, n int) {
 // all the time: every row is delivered, whether it comes as one of the root or of its
 // partition, and nothing of it ends the relay.
 func TestPartitionsUnderLoad(t *testing.T) {
+	t.Parallel()
 	for _, viaRoot := range []bool{true, false} {
 		t.Run(fmt.Sprintf("root=%t", viaRoot), func(t *testing.T) {
 			pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
 				t.Parallel()
-				p := newPartitionedOutbox(t, rig.New(t, pgtest.DatabaseOn(t, srv), kafkatest.Fake(t).Cluster), viaRoot)
+				p := newPartitionedOutbox(t, rig.NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t)), viaRoot)
 				w := watchRig(t, p.Rig).run(t)
 				p.Load.Pace, p.Load.MaxRows = 2*time.Millisecond, 10
 				written := make(chan struct{})

@@ -68,7 +68,7 @@ sink: {kafka: {brokers: [%q], create_topics: {partitions: 1}}}
 // A superuser works, and is told that less is enough.
 func TestSuperuserIsWarned(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, pgtest.Database(t), kafkatest.Broker(t))
+	r := rig.New(t)
 	process := r.Run(t)
 	process.Terminate(t)
 	if out := process.Stderr.String(); strings.Count(out, "is a superuser") != 1 {

@@ -30,7 +30,7 @@ func guarded(t *testing.T) (r *rig.Rig, positions string, args []string) {
 			"super.users":           "User:ANONYMOUS",
 		},
 	})
-	r = rig.New(t, pgtest.Database(t), broker.Cluster)
+	r = rig.NewOn(t, pgtest.Database(t), broker.Cluster)
 	positions = broker.Topic(t, 1, map[string]string{"cleanup.policy": "compact"})
 	grant(t, r, r.Topic, kadm.OpWrite, kadm.OpDescribe, kadm.OpDescribeConfigs)
 	grant(t, r, positions, kadm.OpRead, kadm.OpWrite, kadm.OpDescribe, kadm.OpDescribeConfigs)
@@ -164,7 +164,7 @@ func TestRightToReadThePositionRevoked(t *testing.T) {
 // what was not recorded and loses nothing.
 func TestPositionTopicDeleted(t *testing.T) {
 	t.Parallel()
-	r, _ := rig.NewFake(t)
+	r := rig.New(t)
 	compacted := map[string]string{"cleanup.policy": "compact"}
 	positions := r.Kafka.Topic(t, 1, compacted)
 	args := []string{"run", "-c", r.Config, "--set", "position_topic=" + positions}

@@ -33,7 +33,7 @@ const prompt = 1500 * time.Millisecond
 // OUTBOX_TEST_FREEZE is for how many seconds; above 20 requests time out meanwhile.
 func TestBrokerFrozen(t *testing.T) {
 	t.Parallel()
-	r, srv, broker := rig.NewOwn(t)
+	r, srv, broker := rig.NewOwnBroker(t)
 	process := r.Run(t)
 	r.Load.Run(t.Context(), t, 1000)
 	r.Arrived(t, 30*time.Second)
@@ -66,7 +66,7 @@ func TestBrokerDownUntilTheSlotIsAtRisk(t *testing.T) {
 	srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"max_slot_wal_keep_size": "64MB", "wal_sender_timeout": "3s"}})
 	proxy := faultproxy.Start(t, "")
 	fake := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ListenFn(proxy.Listen))
-	w := watch(t, srv, fake, `CREATE TABLE outbox `+outboxColumns)
+	w := watch(t, srv, fake.Cluster, `CREATE TABLE outbox `+outboxColumns)
 	w.cfg.PositionTopic = relay.PositionTopic
 	w.run(t).delivers(t, "outbox")
 
@@ -108,7 +108,7 @@ func TestNotEnoughReplicas(t *testing.T) {
 		"default.replication.factor": "2", "min.insync.replicas": "2",
 	}})
 	follower := kafkatest.Start(t, kafkatest.Config{Joins: leader})
-	r := rig.New(t, pgtest.Database(t), leader.Cluster)
+	r := rig.NewOn(t, pgtest.Database(t), leader.Cluster)
 	process := r.Run(t)
 	var took []time.Duration
 	rig.UnderLoad(t, r, func() {
@@ -185,19 +185,10 @@ func TestLeadersMove(t *testing.T) {
 // than there were.
 func TestTopicCreatedAnew(t *testing.T) {
 	t.Parallel()
-	for _, tc := range []struct {
-		name       string
-		kafka      *kafkatest.Cluster
-		partitions int32 // of the new topic; the old one has 6
-	}{
-		{"as many partitions", kafkatest.Fake(t).Cluster, 6},
-		{"more", kafkatest.Fake(t).Cluster, 9},
-		{"fewer", kafkatest.Fake(t).Cluster, 4},
-		{"fewer, at a broker", kafkatest.Broker(t), 4},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
+	for name, partitions := range map[string]int32{"as many partitions": 6, "more": 9, "fewer": 4} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := rig.New(t, pgtest.Database(t), tc.kafka)
+			r := rig.New(t)
 			process := r.Run(t)
 			r.Load.Run(t.Context(), t, 1000)
 			r.Arrived(t, 30*time.Second)
@@ -213,7 +204,7 @@ func TestTopicCreatedAnew(t *testing.T) {
 			rig.UnderLoad(t, r, func() {
 				process.Logged(t, "topic does not take records")
 				moreEvents(t, r)
-				_, err := admin.CreateTopic(t.Context(), tc.partitions, 1, nil, r.Topic)
+				_, err := admin.CreateTopic(t.Context(), partitions, 1, nil, r.Topic)
 				rig.Must(t, err)
 				process.Logged(t, "topic was created anew")
 				moreEvents(t, r)

@@ -44,6 +44,7 @@ func (w *watched) ends(t *testing.T) []pglogrepl.LSN {
 
 // Exactly the transactions that end at the position or before are not sent, and are told.
 func TestSkipTo(t *testing.T) {
+	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
 		const transactions = 6
 		for _, tc := range []struct {
@@ -55,7 +56,7 @@ func TestSkipTo(t *testing.T) {
 			{func(ends []pglogrepl.LSN) pglogrepl.LSN { return ends[2] + 1 }, 3},
 			{func(ends []pglogrepl.LSN) pglogrepl.LSN { return ends[5] }, 6},
 		} {
-			w := watch(t, srv, kafkatest.Fake(t), `CREATE TABLE outbox `+outboxColumns)
+			w := watch(t, srv, kafkatest.Broker(t), `CREATE TABLE outbox `+outboxColumns)
 			w.cfg.PositionTopic = relay.PositionTopic
 			w.run(t)
 			w.stop()
@@ -92,7 +93,8 @@ func TestSkipTo(t *testing.T) {
 
 // A position that cannot be one of this server's log is refused before anything is sent.
 func TestSkipToRefused(t *testing.T) {
-	r := rig.New(t, pgtest.Database(t), kafkatest.Broker(t))
+	t.Parallel()
+	r := rig.New(t)
 	r.Run(t).Terminate(t)
 	r.Load.Run(t.Context(), t, 100)
 	rig.Start(t, "run", "-c", r.Config, "--skip-to", "FFFF/0").Fails(t, relay.ExitUsage, "FFFF/0", "end of the source's log")

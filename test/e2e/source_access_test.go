@@ -73,7 +73,7 @@ type guest struct {
 // newGuest makes one, with more settings of its relay.
 func newGuest(t *testing.T, g *gate, more string) *guest {
 	t.Helper()
-	r := rig.New(t, pgtest.DatabaseOn(t, g.Server), kafkatest.Fake(t).Cluster)
+	r := rig.NewOn(t, pgtest.DatabaseOn(t, g.Server), kafkatest.Broker(t))
 	guest := &guest{r, "cdc_" + r.DB.Name}
 	owner := "owner_" + r.DB.Name
 	r.DB.Exec(t, fmt.Sprintf(`CREATE ROLE %[1]s LOGIN REPLICATION PASSWORD '%[2]s'; CREATE ROLE %[3]s LOGIN REPLICATION PASSWORD '%[2]s'`,
@@ -165,7 +165,7 @@ func TestAccessLost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := newGuest(t, server, "startup_timeout: 4s")
+			g := newGuest(t, server, "startup_timeout: 8s")
 			process := g.Run(t)
 			g.Load.Run(t.Context(), t, 200)
 			g.Arrived(t, 30*time.Second)

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -27,7 +28,7 @@ func TestCutAnywhere(t *testing.T) {
 	seed := rig.EnvInt(t, "OUTBOX_TEST_SEED", int(time.Now().UnixNano()))
 	t.Logf("OUTBOX_TEST_SEED=%d", seed)
 	rng := rand.New(rand.NewPCG(uint64(seed), 0))
-	r := rig.New(t, pgtest.Database(t), kafkatest.Fake(t).Cluster)
+	r := rig.New(t)
 	link := r.Through(t, "", `{"type": "reset_peer", "toxicity": 0}`) // only sets SO_LINGER: a cut is a reset
 	process := r.Run(t)
 	rig.UnderLoad(t, r, func() {
@@ -50,15 +51,16 @@ func TestCutAnywhere(t *testing.T) {
 // swallowed new ones too, or a server that took them and then said nothing, is right again,
 // the relay is back as soon as it has given up its last attempt.
 func TestSilentSource(t *testing.T) {
+	t.Parallel()
 	const (
 		silence = 10 * time.Second // wal_sender_timeout, and the least that counts as silence
-		attempt = 2 * time.Second  // to connect, or to begin a session
+		attempt = 5 * time.Second  // to connect, or to begin a session
 	)
 	attempts := func(t *testing.T, link *faultproxy.Proxy, process *rig.Process) {
 		t.Helper()
 		process.Logged(t, "waiting for the source")
 		before := link.Accepted()
-		rig.WaitFor(t, 20*time.Second, "attempts to connect", func() bool { return link.Accepted() >= before+2 })
+		rig.WaitFor(t, time.Minute, "attempts to connect", func() bool { return link.Accepted() >= before+2 })
 	}
 	for name, tc := range map[string]struct {
 		fault  func(t *testing.T, link *faultproxy.Proxy, process *rig.Process, server string) // returns when all is right again
@@ -81,8 +83,8 @@ func TestSilentSource(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"wal_sender_timeout": "10s"}})
-			r := rig.New(t, pgtest.DatabaseOn(t, srv), kafkatest.Fake(t).Cluster)
-			link := r.Through(t, "startup_timeout: 2s")
+			r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t))
+			link := r.Through(t, fmt.Sprint("startup_timeout: ", attempt))
 			process := r.Run(t)
 			var took time.Duration
 			rig.UnderLoad(t, r, func() {
@@ -140,7 +142,7 @@ func mute(t *testing.T) (addr string) {
 func TestSlowLink(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"wal_sender_timeout": "2s"}})
-	r := rig.New(t, pgtest.DatabaseOn(t, srv), kafkatest.Fake(t).Cluster)
+	r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t))
 	r.Through(t, "",
 		`{"type": "bandwidth", "stream": "upstream", "attributes": {"rate": 1000}}`, // kB/s
 		`{"type": "bandwidth", "stream": "downstream", "attributes": {"rate": 1000}}`,
@@ -167,7 +169,7 @@ func TestSlowLink(t *testing.T) {
 // moment after it is back: nothing is lost, nothing repeated.
 func TestTerminateBackends(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, pgtest.Database(t), kafkatest.Fake(t).Cluster)
+	r := rig.New(t)
 	process := r.Run(t)
 	sessions := rig.EnvInt(t, "OUTBOX_TEST_TERMINATIONS", 10)
 	ended := 0
@@ -192,7 +194,7 @@ func TestTerminateBackends(t *testing.T) {
 func TestWalsenderKilled(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Start(t, pgserver.Config{})
-	r := rig.New(t, pgtest.DatabaseOn(t, srv), kafkatest.Fake(t).Cluster)
+	r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t))
 	process := r.Run(t)
 	rig.UnderLoad(t, r, func() {
 		for range rig.Cycles(t) {

@@ -28,7 +28,7 @@ func TestTransactionLeftOpen(t *testing.T) {
 		"prepared": {`INSERT INTO outbox VALUES (100, 'TOPIC', 'k', 'T', '{}'); PREPARE TRANSACTION 'it''s forgotten'`, `COMMIT PREPARED 'it''s forgotten'`, []string{`COMMIT PREPARED 'it''s forgotten' or ROLLBACK PREPARED 'it''s forgotten'`}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := watch(t, srv, kafkatest.Fake(t), `CREATE TABLE outbox `+outboxColumns)
+			w := watch(t, srv, kafkatest.Broker(t), `CREATE TABLE outbox `+outboxColumns)
 			w.cfg.LongTransaction = 200 * time.Millisecond
 			w.run(t).delivers(t, "outbox")
 			conn := w.db.Conn(t)
@@ -87,7 +87,7 @@ func TestBusyNeighbour(t *testing.T) {
 		between = time.Second
 	}
 	srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"max_wal_size": "256MB", "autovacuum": "off"}})
-	r := rig.New(t, pgtest.DatabaseOn(t, srv), kafkatest.Fake(t).Cluster)
+	r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t))
 	process := r.Run(t)
 	r.Load.Run(t.Context(), t, 100)
 	r.Arrived(t, 30*time.Second)

@@ -115,7 +115,7 @@ func (p *pty) shows(t *testing.T, want ...string) []string {
 // and it gives the terminal back as it was.
 func TestStatusWatchedOnATerminal(t *testing.T) {
 	t.Parallel()
-	r, _ := rig.NewFake(t)
+	r := rig.New(t)
 	process := r.Run(t)
 	for _, key := range []string{"q", "\x03"} {
 		p := startOn(t, 100, 40, "status", "-c", r.Config, "--admin", process.AdminAt(t), "--watch")

@@ -51,7 +51,7 @@ func runStatus(t *testing.T, r *rig.Rig, args ...string) (s told) {
 // Both sides are asked, and what one of them does not say is said, with what the other does.
 func TestStatus(t *testing.T) {
 	t.Parallel()
-	r, _ := rig.NewFake(t)
+	r := rig.New(t)
 	if s := runStatus(t, r, "--admin", "127.0.0.1:1"); s.Healthy || s.Title != "The slot does not exist" || s.Relay.Error == "" {
 		t.Errorf("before anything: %+v", s)
 	}
@@ -89,7 +89,7 @@ func TestStatus(t *testing.T) {
 		s.Postgres.Error == "" || s.Postgres.ExitCode != 10 || s.Relay.Status == nil {
 		t.Errorf("without Postgres: %+v", s)
 	}
-	other, _ := rig.NewFake(t)
+	other := rig.New(t)
 	if s := runStatus(t, other, "--admin", admin); s.Healthy || !strings.Contains(s.Relay.Error, "is the relay of slot "+r.Slot) {
 		t.Errorf("the relay of another slot: %+v", s)
 	}
@@ -115,7 +115,7 @@ func TestStatus(t *testing.T) {
 // Where there is no terminal, --watch prints one answer after the other, and ends well.
 func TestStatusWatchedThroughAPipe(t *testing.T) {
 	t.Parallel()
-	r, _ := rig.NewFake(t)
+	r := rig.New(t)
 	admin := r.Run(t).AdminAt(t)
 	for _, test := range []struct{ arg, each string }{{"--json=true", `"healthy":true`}, {"--json=false", "● Healthy"}} {
 		watch := rig.Start(t, "status", "-c", r.Config, "--admin", admin, "--watch", test.arg)

@@ -67,6 +67,7 @@ func tailSlots(t *testing.T, r *rig.Rig) int {
 // What tail shows beside a relay is what the relay then sends: the same records, byte for byte, in the
 // same order.
 func TestTailShowsWhatIsProduced(t *testing.T) {
+	t.Parallel()
 	rig.EachServer(t, func(t *testing.T, r *rig.Rig) {
 		process := r.Run(t)
 		tail := rig.Start(t, "tail", "-c", r.Config, "--json")
@@ -111,6 +112,7 @@ func TestTailShowsWhatIsProduced(t *testing.T) {
 // From where the slot stands, tail shows what has not been delivered, again and again: it moves
 // nothing.
 func TestTailFromTheSlot(t *testing.T) {
+	t.Parallel()
 	rig.EachServer(t, func(t *testing.T, r *rig.Rig) {
 		if out, code := rig.Command(t, "setup", "-c", r.Config); code != 0 {
 			t.Fatalf("setup: exit code %d\n%s", code, out)
@@ -147,7 +149,7 @@ func TestTailFromTheSlot(t *testing.T) {
 // the relay's own slot need not exist, nor Kafka. Bytes that are no text are shown as such.
 func TestTailOfBadRows(t *testing.T) {
 	t.Parallel()
-	r, _ := rig.NewFake(t)
+	r := rig.New(t)
 	r.DB.Exec(t, `ALTER TABLE outbox ADD COLUMN raw bytea, ADD COLUMN lane int;
 		CREATE PUBLICATION `+rig.Publication+` FOR TABLE outbox WITH (publish = 'insert, update')`)
 	config := yamlFile(t, `
@@ -241,7 +243,7 @@ func TestTailWithoutASlot(t *testing.T) {
 // Nobody reads what tail prints any more, as behind head: it ends, and its slot with it.
 func TestTailIntoAClosedPipe(t *testing.T) {
 	t.Parallel()
-	r, _ := rig.NewFake(t)
+	r := rig.New(t)
 	if out, code := rig.Command(t, "setup", "-c", r.Config); code != 0 {
 		t.Fatal(out)
 	}

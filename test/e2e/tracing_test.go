@@ -18,8 +18,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/tracetest"
 )
@@ -72,11 +70,25 @@ func headerOf(rec *kgo.Record, name string) string {
 	return strings.Join(values, " and ")
 }
 
+// leaderOf returns the broker that a partition of the topic is written to.
+func leaderOf(t *testing.T, r *rig.Rig, partition int32) kgo.BrokerMetadata {
+	t.Helper()
+	all, err := r.Kafka.Admin(t).Metadata(t.Context(), r.Topic)
+	rig.Must(t, err)
+	for _, b := range all.Brokers {
+		if b.NodeID == all.Topics[r.Topic].Partitions[partition].Leader {
+			return b
+		}
+	}
+	t.Fatalf("partition %d has no leader", partition)
+	return kgo.BrokerMetadata{}
+}
+
 // A row whose context is sampled has a span between the one that wrote it and those of its
 // consumers. Every other row's context is passed on as it is, wherever the row keeps it.
 func TestTracing(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, pgtest.Database(t), kafkatest.Broker(t))
+	r := rig.New(t)
 	_, err := r.Connect(t).Exec(t.Context(), `ALTER TABLE outbox ADD COLUMN trace text`)
 	rig.Must(t, err)
 	receiver := tracetest.Start(t, httptest.NewServer)
@@ -126,13 +138,12 @@ func TestTracing(t *testing.T) {
 		if s.Start.UnixMilli() != rec.Timestamp.UnixMilli() || s.EventAt.Before(s.Start) || s.End.Before(s.EventAt) || s.Start.Before(before.Add(-time.Second)) || time.Since(s.End) < 0 {
 			t.Errorf("record %d: from %s by %s to %s, committed at %s", i, s.Start, s.EventAt, s.End, rec.Timestamp)
 		}
-		host, port, _ := net.SplitHostPort(r.Kafka.Addrs[0])
-		n, _ := strconv.ParseInt(port, 10, 64)
+		leader := leaderOf(t, r, rec.Partition)
 		fixed := map[string]any{
 			"messaging.system": "kafka", "messaging.operation.type": "send", "messaging.operation.name": "send", "messaging.client.id": r.Slot,
 			"messaging.destination.name": r.Topic, "messaging.destination.partition.id": strconv.Itoa(int(rec.Partition)), "messaging.kafka.offset": rec.Offset,
 			"messaging.message.id": headerOf(rec, "id"), "messaging.kafka.message.key": "order-7", "messaging.message.body.size": int64(len(rec.Value)),
-			"server.address": host, "server.port": n, "outbox_cdc.commit_lsn": s.Attributes["outbox_cdc.commit_lsn"],
+			"server.address": leader.Host, "server.port": int64(leader.Port), "outbox_cdc.commit_lsn": s.Attributes["outbox_cdc.commit_lsn"],
 		}
 		version, _ := s.Resource["service.version"].(string)
 		if diff := cmp.Diff(tracetest.Span{
@@ -206,7 +217,7 @@ func insertMany(t *testing.T, r *rig.Rig, n int) {
 // ever names a span that nobody has.
 func TestTracingReceiverDown(t *testing.T) {
 	t.Parallel()
-	r, _ := rig.NewFake(t)
+	r := rig.New(t)
 	gone, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	rig.Must(t, err)
 	address := gone.Addr().String()
@@ -259,7 +270,7 @@ func TestTracingReceiverDown(t *testing.T) {
 // A receiver that does not answer delays neither records nor the stop.
 func TestTracingReceiverHangs(t *testing.T) {
 	t.Parallel()
-	r, _ := rig.NewFake(t)
+	r := rig.New(t)
 	hang := make(chan struct{})
 	receiver := tracetest.Start(t, httptest.NewServer)
 	t.Cleanup(func() { close(hang) })

@@ -30,9 +30,10 @@ func ids(records []*kgo.Record) []string {
 // A publication made by somebody else sends UPDATEs, DELETEs and TRUNCATEs too. What is no event
 // is dropped, a row that gets another key is one anew, and all else goes on.
 func TestUpdates(t *testing.T) {
+	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
 		for _, policy := range []encode.Updates{encode.UpdateIgnore, encode.UpdateWarn, encode.UpdateError} {
-			w := watch(t, srv, kafkatest.Fake(t), `CREATE TABLE outbox `+outboxColumns)
+			w := watch(t, srv, kafkatest.Broker(t), `CREATE TABLE outbox `+outboxColumns)
 			w.exec(t, `CREATE PUBLICATION `+rig.Publication+` FOR TABLE outbox`)
 			w.db.Exec(t, `SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, w.cfg.Source.Slot)
 			w.cfg.Route.OnUpdate = policy

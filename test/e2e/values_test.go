@@ -50,6 +50,7 @@ type valueEvent struct{ ID, Key, Type, Value, Header, Named, Number string }
 // prints them, whatever is in them and whatever type they have: but for jsonb, which is
 // normalised when it is written, what the writer wrote.
 func TestValuesAreNotAltered(t *testing.T) {
+	t.Parallel()
 	columns := map[string][]string{
 		"json":           awkwardJSON(),
 		"jsonb":          awkwardJSON(),
@@ -63,7 +64,7 @@ func TestValuesAreNotAltered(t *testing.T) {
 		for typ, values := range columns {
 			t.Run(typ, func(t *testing.T) {
 				t.Parallel()
-				w := watch(t, srv, kafkatest.Fake(t), `CREATE DOMAIN note AS text CHECK (length(VALUE) < 100000);
+				w := watch(t, srv, kafkatest.Broker(t), `CREATE DOMAIN note AS text CHECK (length(VALUE) < 100000);
 					CREATE DOMAIN blob AS bytea;
 					CREATE TABLE outbox (id int PRIMARY KEY GENERATED ALWAYS AS IDENTITY, aggregatetype text NOT NULL,
 						aggregateid text, type text, payload `+typ+`, headers json)`).run(t)
@@ -124,15 +125,16 @@ func (w *watched) insertValues(t *testing.T, typ string, values []string) (want 
 // A database whose text may be in any encoding is refused at the start, before anything is
 // made in it; that of one with a known encoding is converted.
 func TestEncodings(t *testing.T) {
+	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
-		unknown := watchDatabase(t, pgtest.EncodedDatabase(t, srv, "SQL_ASCII"), kafkatest.Fake(t), `CREATE TABLE outbox `+outboxColumns)
+		unknown := watchDatabase(t, pgtest.EncodedDatabase(t, srv, "SQL_ASCII"), kafkatest.Broker(t), `CREATE TABLE outbox `+outboxColumns)
 		unknown.start(t)
 		unknown.fails(t, relay.ExitSource, "SQL_ASCII", unknown.db.Name)
 		if made := pgtest.QueryRow[int](t, unknown.db, `SELECT (SELECT count(*) FROM pg_publication)::int + (SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1)::int`, unknown.db.Name); made > 0 {
 			t.Error("publication or slot were made")
 		}
 
-		known := watchDatabase(t, pgtest.EncodedDatabase(t, srv, "LATIN1"), kafkatest.Fake(t), `CREATE TABLE outbox `+outboxColumns).run(t)
+		known := watchDatabase(t, pgtest.EncodedDatabase(t, srv, "LATIN1"), kafkatest.Broker(t), `CREATE TABLE outbox `+outboxColumns).run(t)
 		writer := &pgtest.DB{DSN: known.db.DSN + "&client_encoding=UTF8"}
 		writer.Exec(t, `INSERT INTO outbox VALUES (1, $1, 'Größe', 'Ænderung', '{"ä": "é"}')`, known.topic)
 		rec := known.kafka.ReadN(t, 1, known.topic)[0]

@@ -24,7 +24,7 @@ const outboxColumns = `(id int PRIMARY KEY, aggregatetype text NOT NULL, aggrega
 // few milliseconds.
 type watched struct {
 	db    *pgtest.DB
-	kafka *kafkatest.FakeCluster
+	kafka *kafkatest.Cluster
 	topic string
 	cfg   relay.Config
 	log   rig.Log
@@ -34,15 +34,15 @@ type watched struct {
 }
 
 // watch starts a relay of table outbox, made by ddl. The topic is the row's aggregate type.
-func watch(t *testing.T, srv *pgserver.Server, cluster *kafkatest.FakeCluster, ddl string) *watched {
+func watch(t *testing.T, srv *pgserver.Server, cluster *kafkatest.Cluster, ddl string) *watched {
 	t.Helper()
 	return watchDatabase(t, pgtest.DatabaseOn(t, srv), cluster, ddl)
 }
 
-func watchDatabase(t *testing.T, db *pgtest.DB, cluster *kafkatest.FakeCluster, ddl string) *watched {
+func watchDatabase(t *testing.T, db *pgtest.DB, cluster *kafkatest.Cluster, ddl string) *watched {
 	t.Helper()
 	db.Exec(t, ddl)
-	w := &watched{db: db, kafka: cluster, topic: cluster.Topic(t, 1, nil), cfg: watchedConfig(t, db, db.Name, cluster.Cluster)}
+	w := &watched{db: db, kafka: cluster, topic: cluster.Topic(t, 1, nil), cfg: watchedConfig(t, db, db.Name, cluster)}
 	w.cfg.Route.Topic = "${route}"
 	return w
 }
@@ -50,7 +50,7 @@ func watchDatabase(t *testing.T, db *pgtest.DB, cluster *kafkatest.FakeCluster, 
 func watchedConfig(t *testing.T, db *pgtest.DB, slot string, cluster *kafkatest.Cluster) relay.Config {
 	t.Helper()
 	return relay.Config{
-		Name:   "watched",
+		Name:   slot, // the key of its position, on a broker that others share
 		Source: replication.Config{Conn: db.Config(t), Publication: rig.Publication, Slot: slot, MessagePrefix: relay.MessagePrefix},
 		Route:  encode.Config{Columns: encode.DefaultColumns()},
 		Sink:   kafka.Config{Brokers: cluster.Addrs},
@@ -139,6 +139,7 @@ func (w *watched) fails(t *testing.T, code int, says ...string) {
 
 // What ends delivery ends the relay, although nothing of it comes through the stream.
 func TestWatch(t *testing.T) {
+	t.Parallel()
 	const (
 		create = `CREATE TABLE outbox ` + outboxColumns
 		row    = `INSERT INTO outbox VALUES (100, 'TOPIC', 'k', 'T', '{}')`
@@ -174,7 +175,7 @@ func TestWatch(t *testing.T) {
 					return
 				}
 				t.Parallel()
-				w := watch(t, srv, kafkatest.Fake(t), create+`; CREATE TABLE other (LIKE outbox)`)
+				w := watch(t, srv, kafkatest.Broker(t), create+`; CREATE TABLE other (LIKE outbox)`)
 				if tc.stream {
 					w.cfg.WatchInterval = time.Hour
 				}
@@ -193,8 +194,9 @@ func TestWatch(t *testing.T) {
 
 // What loses nothing is warned of once, and the relay goes on.
 func TestWatchGoesOn(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
-		w := watch(t, srv, kafkatest.Fake(t), `CREATE TABLE outbox `+strings.Replace(outboxColumns, "PRIMARY KEY", "", 1)+` PARTITION BY RANGE (id);
+		w := watch(t, srv, kafkatest.Broker(t), `CREATE TABLE outbox `+strings.Replace(outboxColumns, "PRIMARY KEY", "", 1)+` PARTITION BY RANGE (id);
 			CREATE TABLE p1 PARTITION OF outbox FOR VALUES FROM (0) TO (3);
 			CREATE TABLE p2 PARTITION OF outbox FOR VALUES FROM (3) TO (4)`).run(t)
 		table := "outbox"
@@ -232,8 +234,9 @@ func TestWatchGoesOn(t *testing.T) {
 
 // A slot that was dropped while nothing ran is not made anew.
 func TestSlotDropped(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
-		w := watch(t, srv, kafkatest.Fake(t), `CREATE TABLE outbox `+outboxColumns).run(t)
+		w := watch(t, srv, kafkatest.Broker(t), `CREATE TABLE outbox `+outboxColumns).run(t)
 		w.delivers(t, "outbox")
 		w.stop()
 		w.fails(t, relay.ExitOK)
@@ -246,8 +249,9 @@ func TestSlotDropped(t *testing.T) {
 // A slot that is about to be lost by size is warned of in time, with figures, and its loss
 // ends the relay although the sink is down.
 func TestSlotLostBySize(t *testing.T) {
+	t.Parallel()
 	eachServer(t, map[string]string{"max_slot_wal_keep_size": "64MB"}, func(t *testing.T, srv *pgserver.Server) {
-		w := watch(t, srv, kafkatest.Fake(t), `CREATE TABLE outbox `+outboxColumns).run(t)
+		w := watch(t, srv, kafkatest.Broker(t), `CREATE TABLE outbox `+outboxColumns).run(t)
 		w.delivers(t, "outbox")
 		w.exec(t, `INSERT INTO outbox VALUES (100, 'no-such-topic', 'k', 'T', '{}')`) // never acknowledged
 		fill := func() { w.exec(t, `SELECT pg_switch_wal(); SELECT txid_current()`) }
@@ -273,8 +277,9 @@ func TestSlotLostBySize(t *testing.T) {
 // A slot that was lost while nothing ran is refused with the reason; that it can be lost
 // like that was told before.
 func TestSlotLostByIdleness(t *testing.T) {
+	t.Parallel()
 	eachServer(t, map[string]string{"idle_replication_slot_timeout": "1s"}, func(t *testing.T, srv *pgserver.Server) {
-		w := watch(t, srv, kafkatest.Fake(t), `CREATE TABLE outbox `+outboxColumns).run(t)
+		w := watch(t, srv, kafkatest.Broker(t), `CREATE TABLE outbox `+outboxColumns).run(t)
 		w.logged(t, "idle_replication_slot_timeout is 1s")
 		w.delivers(t, "outbox")
 		w.stop()
@@ -307,7 +312,8 @@ func eachServer(t *testing.T, settings map[string]string, f func(t *testing.T, s
 // What had been delivered is in the position record, as a snapshot that comes through the
 // stream: it sees every row that has been inserted.
 func TestSnapshotIsRecorded(t *testing.T) {
-	r := rig.New(t, pgtest.Database(t), kafkatest.Broker(t))
+	t.Parallel()
+	r := rig.New(t)
 	process := r.Run(t)
 	r.Load.Run(t.Context(), t, 500)
 	r.Arrived(t, 30*time.Second)
@@ -323,7 +329,8 @@ func TestSnapshotIsRecorded(t *testing.T) {
 // The relay that an operator runs looks by itself, and ends with the code and a last line
 // that names it.
 func TestWatchOfTheBinary(t *testing.T) {
-	r := rig.New(t, pgtest.Database(t), kafkatest.Broker(t))
+	t.Parallel()
+	r := rig.New(t)
 	process := r.Run(t)
 	r.Load.Run(t.Context(), t, 100)
 	r.Arrived(t, 30*time.Second)

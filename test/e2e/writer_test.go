@@ -25,6 +25,7 @@ import (
 // What package outbox writes arrives in the same record as a row and as a message, but for the
 // order of the headers.
 func TestWriter(t *testing.T) {
+	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
 		for _, kind := range []outbox.PayloadType{outbox.JSON, outbox.Text} {
 			config := outbox.Config{PayloadType: kind, Columns: outbox.Columns{Partition: "part"}}
@@ -36,8 +37,8 @@ func TestWriter(t *testing.T) {
 			if kind == outbox.Text {
 				payloads = append(payloads, []byte("<a/>"), []byte(``), []byte(`"`))
 			}
-			fake := kafkatest.Fake(t)
-			fromRows, fromMessages := fake.Topic(t, 3, nil), fake.Topic(t, 3, nil)
+			cluster := kafkatest.Broker(t)
+			fromRows, fromMessages := cluster.Topic(t, 3, nil), cluster.Topic(t, 3, nil)
 			events := func(topic string) []outbox.Event {
 				var all []outbox.Event
 				for i, payload := range payloads {
@@ -52,7 +53,7 @@ func TestWriter(t *testing.T) {
 				return all
 			}
 			for topic, write := range map[string]func(context.Context, pgx.Tx, ...outbox.Event) error{fromRows: w.Write, fromMessages: w.Emit} {
-				process := watchDatabase(t, pgtest.DatabaseOn(t, srv), fake, `CREATE TABLE outbox (id uuid PRIMARY KEY, aggregatetype text NOT NULL,
+				process := watchDatabase(t, pgtest.DatabaseOn(t, srv), cluster, `CREATE TABLE outbox (id uuid PRIMARY KEY, aggregatetype text NOT NULL,
 					aggregateid text NOT NULL, type text, payload `+string(kind)+`, headers json, part integer)`)
 				process.cfg.Route.Place = []encode.Placement{{Column: "part", To: encode.ToPartition}}
 				process.cfg.Route.OnMissingColumn = encode.MissingIgnore
@@ -65,9 +66,9 @@ func TestWriter(t *testing.T) {
 				for _, batch := range [][]outbox.Event{all[:1], all[1:]} {
 					rig.Must(t, pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error { return write(t.Context(), tx, batch...) }))
 				}
-				fake.ReadN(t, len(all), topic)
+				cluster.ReadN(t, len(all), topic)
 			}
-			rows, messages := plain(fake.ReadAll(t, fromRows)), plain(fake.ReadAll(t, fromMessages))
+			rows, messages := plain(cluster.ReadAll(t, fromRows)), plain(cluster.ReadAll(t, fromMessages))
 			if diff := cmp.Diff(rows, messages); diff != "" {
 				t.Errorf("%s: records (-of rows +of messages):\n%s", kind, diff)
 			}
@@ -82,7 +83,7 @@ func TestWriter(t *testing.T) {
 func TestWriterOrder(t *testing.T) {
 	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
-		w := watch(t, srv, kafkatest.Fake(t), `CREATE TABLE outbox (id uuid PRIMARY KEY, aggregatetype text, aggregateid text, type text, payload jsonb, headers jsonb)`)
+		w := watch(t, srv, kafkatest.Broker(t), `CREATE TABLE outbox (id uuid PRIMARY KEY, aggregatetype text, aggregateid text, type text, payload jsonb, headers jsonb)`)
 		w.run(t)
 		conn := w.db.Conn(t)
 		written := 0
@@ -112,7 +113,7 @@ func TestWriterOrder(t *testing.T) {
 // that adds headers, as jsonb prints it.
 func TestWriterLimit(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, pgtest.Database(t), kafkatest.Broker(t))
+	r := rig.New(t)
 	rig.Must(t, pgx.BeginFunc(t.Context(), r.Connect(t), func(tx pgx.Tx) error {
 		for numbers := 333_300; ; numbers-- { // the first ones are too many
 			payload := "[" + strings.Repeat("7,", numbers) + "7]" // to which jsonb adds half as much

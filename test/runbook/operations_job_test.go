@@ -60,8 +60,8 @@ func (o *operation) once(t *testing.T) {
 	}
 }
 
-func moveSource(t *testing.T, o *operation, srv *pgserver.Server) {
-	r := o.on(t, srv).stream(t)
+func moveSource(t *testing.T, o *operation, _ *pgserver.Server) {
+	r := o.on(t, startSource(t, nil)).stream(t) // on which nobody else writes
 	o.delivers(t)
 	rig.WaitFor(t, 10*time.Second, "everything to be delivered", func() bool {
 		o.next = 0

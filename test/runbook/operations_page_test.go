@@ -19,6 +19,7 @@ import (
 // Every exit code has a section and a row, and everything is explained that the live page and status
 // have as their verdict, and that the relay logs as a warning or an error.
 func TestRunbook(t *testing.T) {
+	t.Parallel()
 	data, err := os.ReadFile("../../docs/runbook.md")
 	rig.Must(t, err)
 	text := string(data)

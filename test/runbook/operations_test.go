@@ -31,6 +31,7 @@ import (
 // that it is meant for. A section with statements that nobody tries is an error, and so is a trial of
 // a section that is not there.
 func TestOperations(t *testing.T) {
+	t.Parallel()
 	page := readPages(t)
 	recipes := maps.Clone(exitRecipes())
 	maps.Copy(recipes, jobRecipes())

@@ -161,7 +161,8 @@ func (d *debeziumWorker) runBehind(t *testing.T, config, offsets string) *rig.Pr
 // is lost or out of order. Of the transaction in whose middle Debezium stops, what it had sent
 // comes again; nothing else does.
 func TestTakeOver(t *testing.T) {
-	r, _, _ := rig.NewOwn(t)
+	t.Parallel()
+	r, _ := rig.NewOwn(t)
 	d := newDebezium(t, r, "pgoutput")
 	d.start(t)
 	rig.UnderLoad(t, r, func() {
@@ -193,7 +194,8 @@ func TestTakeOver(t *testing.T) {
 // Debezium is killed. What it had sent and not stored as its offset comes again, by whole
 // transactions, and nothing else.
 func TestTakeOverFromKilled(t *testing.T) {
-	r, _, _ := rig.NewOwn(t)
+	t.Parallel()
+	r, _ := rig.NewOwn(t)
 	d := newDebezium(t, r, "pgoutput")
 	d.start(t)
 	rig.UnderLoad(t, r, func() {
@@ -222,7 +224,8 @@ func TestTakeOverFromKilled(t *testing.T) {
 // A slot of another plugin cannot be taken over. The relay gets its own beside it, and begins
 // behind what Debezium has sent when that is past where the new slot begins.
 func TestTakeOverFromAnotherPlugin(t *testing.T) {
-	r, _, _ := rig.NewOwn(t)
+	t.Parallel()
+	r, _ := rig.NewOwn(t)
 	const plugin = "decoderbufs"
 	if _, err := r.Connect(t).Exec(t.Context(), `SELECT pg_create_logical_replication_slot('probe', $1, true)`, plugin); err != nil {
 		need.Missing(t, "the plugin: %v", err)

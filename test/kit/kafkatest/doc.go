@@ -7,7 +7,7 @@
 //
 // and then, in a test:
 //
-//	k := kafkatest.Broker(t)                     // one broker: kfake's, in a full run the real one
+//	k := kafkatest.Broker(t)                     // the Kafka of the run: a kfake, in a full run the real one
 //	k := kafkatest.Real(t)                       // the real broker all tests share; only in a full run
 //	k := kafkatest.Fake(t)                       // kfake, with kfake's methods to control it
 //	k := kafkatest.Start(t, kafkatest.Config{})  // a real broker of its own: Shutdown, Kill, Pause, Resume, Restart; only in a full run

@@ -44,13 +44,13 @@ func vm(tb testing.TB) jvm {
 	return shared.vm
 }
 
-// Broker returns a Kafka with one broker: a kfake of this test, in a full run what Real returns.
+// Broker returns the Kafka of the run: a kfake of this test, in a full run what Real returns.
 func Broker(tb testing.TB) *Cluster {
 	tb.Helper()
 	if need.Full() {
 		return Real(tb)
 	}
-	return Fake(tb, kfake.NumBrokers(1), kfake.DefaultNumPartitions(defaultPartitions)).Cluster
+	return Fake(tb, kfake.DefaultNumPartitions(defaultPartitions)).Cluster
 }
 
 // Real returns the real broker that the tests share, across packages if

@@ -1,7 +1,7 @@
 // Package rig runs the built relay between a database and a Kafka, writes events and checks
 // what comes out.
 //
-//	r := rig.New(t, pgtest.Database(t), kafkatest.Broker(t))
+//	r := rig.New(t)
 //	process := r.Run(t)                  // the relay streams
 //	r.Load.Run(t.Context(), t, 5000)     // events are committed, others rolled back
 //	r.Arrived(t, 30*time.Second)

@@ -18,12 +18,20 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/oracle"
 )
 
-// NewOwn is a rig on servers of its own, which may be stopped and killed.
-func NewOwn(t *testing.T) (*Rig, *pgserver.Server, *kafkatest.Server) {
+// NewOwn is New with a Postgres of its own, which may be stopped and killed.
+func NewOwn(t *testing.T) (*Rig, *pgserver.Server) {
 	t.Helper()
 	srv := pgtest.Start(t, pgserver.Config{})
+	return NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t)), srv
+}
+
+// NewOwnBroker is NewOwn with a real broker of its own, which may be stopped, killed and
+// frozen. It takes a full run.
+func NewOwnBroker(t *testing.T) (*Rig, *pgserver.Server, *kafkatest.Server) {
+	t.Helper()
 	broker := kafkatest.Start(t, kafkatest.Config{})
-	return New(t, pgtest.DatabaseOn(t, srv), broker.Cluster), srv, broker
+	srv := pgtest.Start(t, pgserver.Config{})
+	return NewOn(t, pgtest.DatabaseOn(t, srv), broker.Cluster), srv, broker
 }
 
 // ClosedPort returns an address nobody listens on.
@@ -51,19 +59,20 @@ func NewCut(t *testing.T) (r *Rig, fake *kafkatest.FakeCluster, toPostgres, toKa
 	return r, fake, r.Through(t, ""), toKafka
 }
 
-// EachServer runs f with a rig on every Postgres that is at hand.
+// EachServer runs f with a rig on a server of its own of every version that the run has.
 func EachServer(t *testing.T, f func(t *testing.T, r *Rig)) {
 	t.Helper()
-	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
-		f(t, New(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t)))
+	pgtest.EachInstall(t, func(t *testing.T, i pgserver.Install) {
+		srv := pgtest.Start(t, pgserver.Config{BinDir: i.BinDir})
+		f(t, NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t)))
 	})
 }
 
-// NewFake is a rig on a kfake of its own.
+// NewFake is New with a kfake that the test controls.
 func NewFake(t *testing.T, opts ...kfake.Opt) (*Rig, *kafkatest.FakeCluster) {
 	t.Helper()
 	fake := kafkatest.Fake(t, opts...)
-	return New(t, pgtest.Database(t), fake.Cluster), fake
+	return NewOn(t, pgtest.Database(t), fake.Cluster), fake
 }
 
 // Cut closes the connections through p in the middle of what they carry.

@@ -41,8 +41,7 @@ func (r *Rig) Refused(t *testing.T, code int, says ...string) {
 // GoesOn starts the relay with args and demands that new events arrive.
 func (r *Rig) GoesOn(t *testing.T, args ...string) {
 	t.Helper()
-	process := Start(t, append([]string{"run", "-c", r.Config}, args...)...)
-	process.Logged(t, "streaming")
+	process := r.Run(t, args...)
 	r.Load.Run(t.Context(), t, 500)
 	r.Arrived(t, 30*time.Second)
 	process.Terminate(t)
@@ -88,8 +87,15 @@ type Rig struct {
 	Load      *Workload
 }
 
-// New prepares db by the binary's own migrate, and a topic with partitions.
-func New(t *testing.T, db *pgtest.DB, cluster *kafkatest.Cluster) *Rig {
+// New returns a rig on the shared Postgres and on the Kafka of the run: see
+// [kafkatest.Broker].
+func New(t *testing.T) *Rig {
+	t.Helper()
+	return NewOn(t, pgtest.Database(t), kafkatest.Broker(t))
+}
+
+// NewOn prepares db by the binary's own migrate, and a topic with partitions.
+func NewOn(t *testing.T, db *pgtest.DB, cluster *kafkatest.Cluster) *Rig {
 	t.Helper()
 	topic := cluster.Topic(t, 6, nil)
 	r := &Rig{
@@ -116,17 +122,17 @@ func WriteConfig(t *testing.T, dsn, broker, slot, topic, more string) string {
 	path := filepath.Join(t.TempDir(), "outbox-cdc.yaml")
 	Must(t, os.WriteFile(path, fmt.Appendf(nil, `
 source: {dsn: %q, publication: %s, slot: %s, create: true}
-outbox: {topic: %s}
+outbox: {topic: %q}
 sink: {kafka: {brokers: [%q]}}
 %s
 `, dsn, Publication, slot, topic, broker, more), 0o600))
 	return path
 }
 
-// Run starts the relay and waits until it streams.
-func (r *Rig) Run(t *testing.T) *Process {
+// Run starts the relay, with more arguments, and waits until it streams.
+func (r *Rig) Run(t *testing.T, args ...string) *Process {
 	t.Helper()
-	p := Start(t, "run", "-c", r.Config)
+	p := Start(t, append([]string{"run", "-c", r.Config}, args...)...)
 	p.Logged(t, "streaming")
 	return p
 }
