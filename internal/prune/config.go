@@ -39,11 +39,28 @@ type Config struct {
 	DryRun bool
 	// Progress is told how far the work on a table's rows has come, in pages. Optional.
 	Progress func(table string, done, total int)
+
+	patience patience // zero: the default
+}
+
+// patience is how long a statement of a prune waits for other transactions. The tests wait less.
+type patience struct {
+	partition time.Duration // for a transaction that has written to a partition
+	drop      time.Duration // for the table itself, per attempt to drop partitions of it
+	dropPause time.Duration // between these attempts
+	row       time.Duration // for rows that another transaction has locked
+}
+
+// defaultPatience has a DROP give up soon, before deadlock_timeout: while it waits for transactions
+// that use the table, everyone who comes after it waits, too.
+var defaultPatience = patience{ //nolint:gochecknoglobals // it is not changed
+	partition: 3 * time.Second, drop: 300 * time.Millisecond, dropPause: 500 * time.Millisecond, row: time.Second,
 }
 
 func (c Config) withDefaults() Config {
 	c.Batch = cmp.Or(c.Batch, 5000)
 	c.Wait = cmp.Or(c.Wait, time.Minute)
+	c.patience = cmp.Or(c.patience, defaultPatience)
 	if c.Progress == nil {
 		c.Progress = func(string, int, int) {}
 	}

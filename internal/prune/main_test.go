@@ -73,6 +73,13 @@ func (r *rig) left(t *testing.T, want int) {
 	}
 }
 
+// impatient has the next prunes wait as long as tests can afford for transactions that do not end.
+func (r *rig) impatient() {
+	r.cfg.patience = patience{
+		partition: 300 * time.Millisecond, drop: 150 * time.Millisecond, dropPause: 10 * time.Millisecond, row: 100 * time.Millisecond,
+	}
+}
+
 // prune runs with the rig's configuration and must succeed.
 func (r *rig) prune(t *testing.T) Table {
 	t.Helper()

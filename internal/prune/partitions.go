@@ -15,15 +15,8 @@ import (
 const (
 	// While partitions are locked, whoever writes to these old days waits. So it is for as short as the
 	// relay confirms at all, and never longer than this.
-	lockedFor = 10 * time.Second
-	// lockPatience is how long a transaction that has written to a partition is waited for.
-	lockPatience = "3s"
-	// A DROP needs the table itself, for a moment: whoever comes after it waits, as long as it waits
-	// for transactions that have used the table. So it gives up soon, less than deadlock_timeout, and
-	// tries again.
-	dropPatience = "300ms"
+	lockedFor    = 10 * time.Second
 	dropAttempts = 20
-	dropPause    = 500 * time.Millisecond
 	// perDrop is how many partitions go in one transaction. Each takes a few locks.
 	perDrop = 32
 )
@@ -77,7 +70,7 @@ func (p *pruner) dropSome(ctx context.Context, r *relation, parts []part, t *Tab
 	if ok, err := ours(ctx, tx, part{r.oid, Partition{Name: r.name}}, t); err != nil || !ok {
 		return err
 	}
-	locked, err := lock(ctx, tx, r, parts, t)
+	locked, err := p.lock(ctx, tx, r, parts, t)
 	if err != nil || len(locked) == 0 {
 		return err
 	}
@@ -103,10 +96,10 @@ func (p *pruner) dropSome(ctx context.Context, r *relation, parts []part, t *Tab
 
 // lock returns the partitions that nobody can write to until tx ends. Of what has gone or has
 // another name since it was described there is nothing to say.
-func lock(ctx context.Context, tx pgx.Tx, r *relation, parts []part, t *Table) ([]part, error) {
+func (p *pruner) lock(ctx context.Context, tx pgx.Tx, r *relation, parts []part, t *Table) ([]part, error) {
 	var locked []part
 	for _, part := range parts {
-		ok, err := try(ctx, tx, lockPatience, `LOCK TABLE `+part.Name+` IN SHARE MODE`)
+		ok, err := try(ctx, tx, p.cfg.patience.partition, `LOCK TABLE `+part.Name+` IN SHARE MODE`)
 		if refusal, is := errors.AsType[*pgconn.PgError](err); is && refusal.Code == undefinedTable {
 			continue
 		}
@@ -144,23 +137,23 @@ func (p *pruner) drop(ctx context.Context, tx pgx.Tx, partitions []part) (bool, 
 		if met || err != nil {
 			return false, err
 		}
-		ok, err := try(ctx, tx, dropPatience, `DROP TABLE `+strings.Join(names, ", "))
+		ok, err := try(ctx, tx, p.cfg.patience.drop, `DROP TABLE `+strings.Join(names, ", "))
 		if ok || err != nil {
 			return ok, err
 		}
 		select {
 		case <-ctx.Done():
 			return false, context.Cause(ctx)
-		case <-time.After(dropPause):
+		case <-time.After(p.cfg.patience.dropPause):
 		}
 	}
 	return false, nil
 }
 
 // try runs a statement in tx, and reports false if it did not get a lock in time. tx goes on then.
-func try(ctx context.Context, tx pgx.Tx, patience, sql string) (bool, error) {
+func try(ctx context.Context, tx pgx.Tx, patience time.Duration, sql string) (bool, error) {
 	err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '`+patience+`'`); err != nil {
+		if err := limitLockWait(ctx, tx, patience); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, sql)
@@ -170,6 +163,12 @@ func try(ctx context.Context, tx pgx.Tx, patience, sql string) (bool, error) {
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// limitLockWait sets how long each later statement of tx may wait for a lock.
+func limitLockWait(ctx context.Context, tx pgx.Tx, limit time.Duration) error {
+	_, err := tx.Exec(ctx, fmt.Sprintf(`SET LOCAL lock_timeout = '%dms'`, limit.Milliseconds()))
+	return err
 }
 
 // SQLSTATEs, as in https://www.postgresql.org/docs/current/errcodes-appendix.html.

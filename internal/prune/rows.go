@@ -12,8 +12,6 @@ const (
 	// roundTime is how long one snapshot is used. As long as it lives, VACUUM frees nothing that was
 	// deleted since.
 	roundTime = 20 * time.Second
-	// rowPatience is how long a transaction waits for rows that somebody else has locked.
-	rowPatience = "1s"
 	// mostPages is how many pages a transaction looks at where it finds little.
 	mostPages = 8192
 )
@@ -93,7 +91,7 @@ func (p *pruner) step(ctx context.Context, w *walk, snapshot string, t *Table) e
 	to := min(w.next+w.pages, w.end)
 	var deleted int
 	err := p.under(ctx, snapshot, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '`+rowPatience+`'`); err != nil {
+		if err := limitLockWait(ctx, tx, p.cfg.patience.row); err != nil {
 			return err
 		}
 		tag, err := tx.Exec(ctx, fmt.Sprintf(`DELETE FROM ONLY %s WHERE ctid >= '(%d,0)'::tid AND ctid < '(%d,0)'::tid AND %s`,

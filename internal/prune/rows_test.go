@@ -14,6 +14,7 @@ import (
 )
 
 func TestRows(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		r := newRig(t, srv, "", false)
 		r.consume(t, r.Name)
@@ -43,6 +44,7 @@ func TestRows(t *testing.T) {
 
 // What the slot has not confirmed stays, whyever it has not.
 func TestNotConfirmed(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, pgtest.Server(t), "", true)
 	r.Exec(t, `CREATE TABLE outbox_old PARTITION OF outbox FOR VALUES FROM ('2020-01-01 00:00:00+00') TO ('2020-01-02 00:00:00+00')`)
 	r.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, created_at) VALUES (gen_random_uuid(), 'o', 'o', 'T', '2020-01-01 12:00:00+00')`)
@@ -83,6 +85,7 @@ func TestNotConfirmed(t *testing.T) {
 // A relay that connects anew in between may have another slot of that name, which confirms nothing of
 // what was there before.
 func TestSlotChangesHands(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, pgtest.Server(t), "", false)
 	r.insert(t, 100, 10)
 	first := r.consume(t, r.Name)
@@ -118,6 +121,7 @@ func (r *rig) marked(t *testing.T) {
 // What a transaction has written that was open when the snapshot was taken stays, however old it says
 // it is, with savepoints too, and also when it has committed and is read before the rows are deleted.
 func TestOpenTransaction(t *testing.T) {
+	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
 		r := newRig(t, srv, "", false)
 		c := r.consume(t, r.Name)
@@ -148,10 +152,12 @@ func TestOpenTransaction(t *testing.T) {
 
 // Rows that somebody else has locked or changed are left to the next prune, and nobody waits for long.
 func TestLockedRow(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, pgtest.Server(t), "", false)
 	r.consume(t, r.Name)
 	r.insert(t, 100, 5000)
 	tx := r.open(t, `SELECT FROM outbox WHERE aggregateid = '4000' FOR UPDATE`)
+	r.impatient()
 	got := r.prune(t)
 	if got.Busy != 1 || got.Deleted == 0 || got.Deleted >= 5000 {
 		t.Errorf("%+v", got)
@@ -159,12 +165,14 @@ func TestLockedRow(t *testing.T) {
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	r.cfg.patience = patience{}
 	r.prune(t)
 	r.left(t, 0)
 }
 
 // Two at once take turns, and what one leaves the other takes.
 func TestTwoAtOnce(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, pgtest.Server(t), "", false)
 	r.consume(t, r.Name)
 	r.insert(t, 100, 20_000)
@@ -181,6 +189,7 @@ func TestTwoAtOnce(t *testing.T) {
 
 // Whatever ends it, what it has done stands, nothing else has happened, and it can be run again.
 func TestEndsInTheMiddle(t *testing.T) {
+	t.Parallel()
 	for name, end := range map[string]func(t *testing.T, r *rig, cancel context.CancelFunc){
 		"stopped": func(_ *testing.T, _ *rig, cancel context.CancelFunc) { cancel() },
 		"cut off": func(t *testing.T, r *rig, _ context.CancelFunc) {
@@ -220,6 +229,7 @@ func TestEndsInTheMiddle(t *testing.T) {
 
 // Tables of other forms: what tells the age, and what can be done without.
 func TestAge(t *testing.T) {
+	t.Parallel()
 	const columns = `id uuid, aggregatetype text, aggregateid text, type text, payload jsonb`
 	for name, tc := range map[string]struct {
 		column string // of the table
@@ -263,6 +273,7 @@ func TestAge(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, pgtest.Server(t), "", false)
 	fails := func(want error, text string) {
 		t.Helper()
@@ -284,6 +295,7 @@ func TestConfig(t *testing.T) {
 
 // DELETE and SELECT are enough for rows, and a publication that sends deletes is warned of.
 func TestRights(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, pgtest.Server(t), "", false)
 	r.consume(t, r.Name)
 	r.insert(t, 100, 10)
