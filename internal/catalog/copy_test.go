@@ -41,6 +41,7 @@ func rowsOf(t *testing.T, c *Copy) []string {
 
 // Every row is in the Copy or in the stream, whatever is being written while the slot is made.
 func TestSetupCopyLosesNothing(t *testing.T) {
+	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, _ *pgserver.Server) {
 		srv := pgtest.Start(t, pgserver.Config{}) // the slot waits for every transaction of the server
 		db := pgtest.DatabaseOn(t, srv)
@@ -88,6 +89,7 @@ func TestSetupCopyLosesNothing(t *testing.T) {
 
 // What a Copy has: published columns, of the partitions too, not of heirs; in order.
 func TestCopy(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		db := pgtest.DatabaseOn(t, srv)
 		db.Exec(t, `
@@ -131,6 +133,7 @@ func TestCopy(t *testing.T) {
 }
 
 func TestCopyErrors(t *testing.T) {
+	t.Parallel()
 	db := pgtest.Database(t)
 	role := db.Name
 	db.Exec(t, "CREATE TABLE outbox (id int, payload text); CREATE ROLE "+role+" LOGIN REPLICATION")
@@ -164,6 +167,7 @@ func TestCopyErrors(t *testing.T) {
 
 // Values are printed alike whatever database and role prefer, in the stream and in a Copy.
 func TestSettingsOfTheServer(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		db := pgtest.DatabaseOn(t, srv)
 		role := db.Name
@@ -208,6 +212,7 @@ func TestSettingsOfTheServer(t *testing.T) {
 // A slot that standbys shall have a copy of is made so where the server can, with and without
 // a Copy of what is before it; elsewhere that is said.
 func TestSetupFailover(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		for name, setup := range map[string]func(SetupConfig) ([]Step, error){
 			"alone": func(cfg SetupConfig) ([]Step, error) { return Setup(t.Context(), cfg) },

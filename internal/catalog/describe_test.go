@@ -13,6 +13,7 @@ import (
 )
 
 func TestDescribe(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		db := pgtest.DatabaseOn(t, srv)
 		// What the database prefers must not show.
@@ -96,6 +97,7 @@ func TestDescribe(t *testing.T) {
 }
 
 func TestDescribeMissingTable(t *testing.T) {
+	t.Parallel()
 	db := pgtest.Database(t)
 	if got, err := Describe(t.Context(), db.Config(t), 4_000_000_000); len(got) > 0 || err != nil {
 		t.Errorf("Describe of no table: %v, %v", got, err)

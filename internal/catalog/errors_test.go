@@ -23,6 +23,7 @@ type refusal struct {
 
 // What a real server refuses has its identity, names what it is about, and says what to do.
 func TestRefusedByServer(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, shared *pgserver.Server) {
 		t.Parallel()
 		srv := pgtest.Start(t, pgserver.Config{
@@ -205,6 +206,7 @@ func untranslatable(t *testing.T, s *source) error {
 // A standby has a copy of a slot of its primary's, and cannot stream from it. That is waited
 // out: another host of source.dsn may be the primary.
 func TestSlotIsACopy(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, shared *pgserver.Server) {
 		if shared.Install().Major < 17 {
 			return
@@ -233,6 +235,7 @@ func TestSlotIsACopy(t *testing.T) {
 
 // The catalog says more than the error of a stream that does not start.
 func TestDiagnose(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		s := newSource(t, srv)
 		if err := s.openAndStart(t); err != nil {
@@ -263,6 +266,7 @@ func TestDiagnose(t *testing.T) {
 }
 
 func TestSlotLost(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, shared *pgserver.Server) {
 		srv := pgtest.Start(t, pgserver.Config{
 			BinDir:   shared.Install().BinDir,

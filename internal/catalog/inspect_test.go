@@ -15,6 +15,7 @@ import (
 )
 
 func TestInspectTables(t *testing.T) {
+	t.Parallel()
 	column := func(name string, oid uint32, typeName string, notNull bool) Column {
 		c := Column{Name: name, TypeOID: oid, TypeModifier: -1, TypeName: typeName, NotNull: notNull}
 		if typeName == "character varying(40)" {
@@ -90,6 +91,7 @@ func TestInspectTables(t *testing.T) {
 }
 
 func TestInspectServer(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		db := pgtest.DatabaseOn(t, srv)
 		got, err := Inspect(t.Context(), db.Config(t), "pub", "no_slot")

@@ -13,6 +13,7 @@ import (
 )
 
 func TestLastRows(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		db := pgtest.DatabaseOn(t, srv)
 		db.Exec(t, "ALTER DATABASE "+db.Name+" SET bytea_output = 'escape'")
@@ -67,6 +68,7 @@ func TestLastRows(t *testing.T) {
 }
 
 func TestCovers(t *testing.T) {
+	t.Parallel()
 	db := pgtest.Database(t)
 	db.Exec(t, `
 		CREATE TABLE parts (id int) PARTITION BY HASH (id);

@@ -39,6 +39,7 @@ func (s *source) leastPrivileged(t *testing.T) {
 // An observer reads what Inspect reads, over one connection that says what it is, as a role
 // that may replicate and nothing else.
 func TestObserver(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		s := newSource(t, srv)
 		s.leastPrivileged(t)
@@ -67,6 +68,7 @@ func TestObserver(t *testing.T) {
 
 // A connection that is lost costs one look, one that is old none.
 func TestObserverConnectsAgain(t *testing.T) {
+	t.Parallel()
 	s := newSource(t, pgtest.Server(t))
 	s.cfg.Conn.RuntimeParams["application_name"] = "orders"
 	o := Observe(s.cfg)
@@ -112,6 +114,7 @@ func TestObserverConnectsAgain(t *testing.T) {
 // A smart shutdown waits for ordinary connections and tells them nothing: an observer finds
 // out when it is due to connect again, and is out of the way then.
 func TestObserverLetsServerStop(t *testing.T) {
+	t.Parallel()
 	srv := pgtest.Start(t, pgserver.Config{})
 	s := newSource(t, srv)
 	o := Observe(s.cfg)
@@ -143,6 +146,7 @@ func TestObserverLetsServerStop(t *testing.T) {
 // A snapshot comes through the stream behind every transaction that it sees, and only if
 // messages are asked for.
 func TestEmitSnapshot(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		s := newSource(t, srv)
 		s.leastPrivileged(t)
@@ -238,6 +242,7 @@ func TestObserverOfASilentServer(t *testing.T) {
 
 // What the slot's columns of each version say.
 func TestInspectSlot(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		s := newSource(t, srv)
 		got := s.inspect(t).Slot

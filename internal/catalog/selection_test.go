@@ -37,6 +37,7 @@ func selected(t *testing.T, cfg replication.Config, sel Selection) ([]string, *R
 // Rows are selected and ordered as it was said, whatever the columns' types are and however the
 // table is made up.
 func TestSelect(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		db := pgtest.DatabaseOn(t, srv)
 		db.Exec(t, `
@@ -97,6 +98,7 @@ func TestSelect(t *testing.T) {
 
 // A table is found by the name that errors and dead letters give it.
 func TestTableNamed(t *testing.T) {
+	t.Parallel()
 	db := pgtest.Database(t)
 	db.Exec(t, `CREATE SCHEMA "a.b"; CREATE TABLE "a.b".c (id int, gone int, n int GENERATED ALWAYS AS (id) STORED);
 		ALTER TABLE "a.b".c DROP COLUMN gone; CREATE TABLE plain (id uuid)`)

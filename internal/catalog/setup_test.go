@@ -18,6 +18,7 @@ import (
 )
 
 func TestSetupAndDrop(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		db := pgtest.DatabaseOn(t, srv)
 		db.Exec(t, `CREATE SCHEMA "my ""schema"; CREATE TABLE "my ""schema"."out;box" (id int); CREATE TABLE outbox (id int)`)
@@ -73,6 +74,7 @@ func TestSetupAndDrop(t *testing.T) {
 
 // Two relays that start at the same time set up once.
 func TestSetupAtTheSameTime(t *testing.T) {
+	t.Parallel()
 	db := pgtest.Database(t)
 	db.Exec(t, "CREATE TABLE outbox (id int)")
 	cfg := SetupConfig{Conn: db.Config(t), Publication: "pub", Slot: db.Name, Tables: []string{"outbox"}}
@@ -97,6 +99,7 @@ func TestSetupAtTheSameTime(t *testing.T) {
 }
 
 func TestSetupRefuses(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		for name, tc := range map[string]struct {
 			before string
@@ -153,6 +156,7 @@ func objects(t *testing.T, db *pgtest.DB) string {
 }
 
 func TestSetupAcceptsWhatOthersMade(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		for name, before := range map[string]string{
 			"all tables":            "CREATE TABLE outbox (id int); CREATE PUBLICATION pub FOR ALL TABLES",
@@ -178,6 +182,7 @@ func TestSetupAcceptsWhatOthersMade(t *testing.T) {
 
 // The creation of a slot waits for every transaction that has begun to write.
 func TestSetupBlocked(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, shared *pgserver.Server) {
 		srv := pgtest.Start(t, pgserver.Config{BinDir: shared.Install().BinDir, Settings: map[string]string{"max_prepared_transactions": "5"}})
 		db := pgtest.DatabaseOn(t, srv)
@@ -247,6 +252,7 @@ func TestSetupBlocked(t *testing.T) {
 
 // A role that may do nothing but replicate can look at the catalog, make the slot and stream.
 func TestLeastPrivilege(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		db := pgtest.DatabaseOn(t, srv)
 		role := db.Name
@@ -299,6 +305,7 @@ func TestLeastPrivilege(t *testing.T) {
 }
 
 func TestSetupOfAnUnfitServer(t *testing.T) {
+	t.Parallel()
 	srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"wal_level": "replica", "max_replication_slots": "1"}})
 	db := pgtest.DatabaseOn(t, srv)
 	db.Exec(t, "CREATE TABLE outbox (id int)")
@@ -333,6 +340,7 @@ func TestSetupOfAnUnfitServer(t *testing.T) {
 // TestSetupPublishesUpdates: changed rows are published where they are asked for, and removed
 // ones never.
 func TestSetupPublishesUpdates(t *testing.T) {
+	t.Parallel()
 	db := pgtest.Database(t)
 	db.Exec(t, "CREATE TABLE outbox (id int PRIMARY KEY)")
 	cfg := SetupConfig{Conn: db.Config(t), Publication: "pub", Slot: db.Name, Tables: []string{"outbox"}, Updates: true}
@@ -351,6 +359,7 @@ func TestSetupPublishesUpdates(t *testing.T) {
 // Where rows are messages the publication may be one of no tables, which nothing calls an
 // obstacle then.
 func TestSetupForMessages(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		db := pgtest.DatabaseOn(t, srv)
 		cfg := SetupConfig{Conn: db.Config(t), Publication: "pub", Slot: db.Name}

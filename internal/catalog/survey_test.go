@@ -13,6 +13,7 @@ import (
 
 // TestSurvey: every statement runs on every version, and writes nothing.
 func TestSurvey(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		db := pgtest.DatabaseOn(t, srv)
 		db.Exec(t, `

@@ -16,6 +16,7 @@ import (
 // The oldest transaction that has written something is found, open or prepared, of whatever
 // database. A role that may only replicate sees whose it is, but not since when.
 func TestOldestTransaction(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, shared *pgserver.Server) {
 		t.Parallel()
 		srv := pgtest.Start(t, pgserver.Config{BinDir: shared.Install().BinDir}) // nobody else writes to it
