@@ -41,6 +41,7 @@ func TestEveryCondition(t *testing.T) {
 
 // Options that we never send are refused as a setting of ours.
 func TestOptionsRefusedByServer(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		s := newSource(t, srv)
 		for says, options := range map[string]string{"proto_version": "proto_version '9'", "colour": "proto_version '1', colour 'red'"} {

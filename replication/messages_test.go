@@ -55,6 +55,7 @@ func TestMessagesOfAnyPrefix(t *testing.T) {
 // A message that is not transactional is sent again unless the position behind it is
 // confirmed, and what follows it is not hidden by that position.
 func TestMessageOutsideATransaction(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		db := pgtest.DatabaseOn(t, srv)
 		db.Exec(t, "CREATE TABLE outbox (id int)")

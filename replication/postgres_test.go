@@ -152,6 +152,7 @@ func (r *reader) wait(t *testing.T) error {
 }
 
 func TestStreamsWhatIsNotConfirmed(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		s := newSource(t, srv)
 		created := s.confirmed(t)
@@ -194,6 +195,7 @@ func TestStreamsWhatIsNotConfirmed(t *testing.T) {
 
 // Keepalives move the slot of an outbox at rest while others write.
 func TestKeepalivesMoveAnIdleSlot(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		s := newSource(t, srv)
 		s.Exec(t, "CREATE TABLE other (i int)")
@@ -207,6 +209,7 @@ func TestKeepalivesMoveAnIdleSlot(t *testing.T) {
 
 // Holding positions back is no reason to believe that the server is stopping.
 func TestHoldingBackIsNoShutdown(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		s := newSource(t, srv)
 		s.cfg.ShutdownGrace = 100 * time.Millisecond

@@ -18,6 +18,7 @@ import (
 // transaction must not lie behind its commit record: the server skips a transaction only if
 // that lies before the confirmed position.
 func TestKeepaliveInsideATransaction(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		s := newSource(t, srv)
 		s.cfg.Conn.RuntimeParams["options"] = "-c wal_sender_timeout=2s"
@@ -79,6 +80,7 @@ func TestKeepaliveInsideATransaction(t *testing.T) {
 // A publication that does not exist at a position of the log ends the stream, although
 // Postgres 18 only warns and skips the rows.
 func TestPublicationDropped(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		s := newSource(t, srv)
 		r := s.start(t, 0, false)
@@ -98,6 +100,7 @@ func TestPublicationDropped(t *testing.T) {
 }
 
 func TestPublicationMissing(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		s := newSource(t, srv)
 		s.Exec(t, "DROP PUBLICATION pub")
@@ -110,6 +113,7 @@ func TestPublicationMissing(t *testing.T) {
 }
 
 func TestTerminated(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		s := newSource(t, srv)
 		r := s.start(t, 0, false)
@@ -125,6 +129,7 @@ func TestTerminated(t *testing.T) {
 }
 
 func TestSlotRefused(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		s := newSource(t, srv)
 		start := func(cfg Config) error {
@@ -158,6 +163,7 @@ func TestSlotRefused(t *testing.T) {
 
 // Close returns when the server has let go of the slot.
 func TestCloseFreesTheSlot(t *testing.T) {
+	t.Parallel()
 	s := newSource(t, pgtest.Server(t))
 	for range 20 {
 		s.start(t, 0, false).close(t)

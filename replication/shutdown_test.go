@@ -15,6 +15,7 @@ import (
 // Postgres must be able to shut down at any time: a walsender whose client does not confirm
 // what it was sent holds that up, for as long as the client lets it.
 func TestServerCanShutDown(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, shared *pgserver.Server) {
 		srv := pgtest.Start(t, pgserver.Config{BinDir: shared.Install().BinDir})
 		s := newSource(t, srv)

@@ -133,6 +133,7 @@ func TestDialError(t *testing.T) {
 
 // Where a DSN names several servers, further connections lead to the one that is streamed from.
 func TestConfigStaysAtItsServer(t *testing.T) {
+	t.Parallel()
 	s := newSource(t, pgtest.Server(t))
 	stream, err := Open(t.Context(), s.cfg, discard())
 	if err != nil {
