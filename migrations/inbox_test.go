@@ -15,6 +15,7 @@ import (
 
 // An installation that has had an outbox only gets the inbox beside it, and can lose it again.
 func TestInboxBesideAnOutbox(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		for _, form := range []bool{false, true} {
 			db := pgtest.DatabaseOn(t, srv)
@@ -59,6 +60,7 @@ func TestInboxBesideAnOutbox(t *testing.T) {
 
 // What is printed makes the same objects, also in a schema of one's own.
 func TestPrintedInbox(t *testing.T) {
+	t.Parallel()
 	for _, cfg := range []Config{{Part: Inbox, Schema: `"My App"`}, {Part: Inbox, Schema: `"My App"`, Partitioned: true}} {
 		up, printed := pgtest.Database(t), pgtest.Database(t)
 		for _, db := range []*pgtest.DB{up, printed} {
@@ -70,6 +72,7 @@ func TestPrintedInbox(t *testing.T) {
 
 // A claim is in the partition of the day its id was made on, whenever it is made.
 func TestPartitionsOfAnInboxAreDaysOfTheIDs(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		db := pgtest.DatabaseOn(t, srv)
 		if _, err := Up(t.Context(), pool(t, db), Config{Part: Inbox, Partitioned: true}); err != nil {

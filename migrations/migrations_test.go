@@ -21,6 +21,7 @@ var anyTime = cmp.Comparer(func(a, b time.Time) bool { return a.IsZero() == b.Is
 var equateEmpty = cmpopts.EquateEmpty()
 
 func TestUpAndDown(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		for _, cfg := range []Config{{}, {Partitioned: true}} {
 			db := pgtest.DatabaseOn(t, srv)
@@ -64,6 +65,7 @@ func TestUpAndDown(t *testing.T) {
 
 // The table is a contract with writers, with the relay and with recovery.
 func TestTable(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		for _, cfg := range []Config{{}, {Partitioned: true}} {
 			db := pgtest.DatabaseOn(t, srv)
@@ -118,6 +120,7 @@ func describe(t *testing.T, db *pgtest.DB) []string {
 }
 
 func TestConcurrentDeployersTakeTurns(t *testing.T) {
+	t.Parallel()
 	for _, cfg := range []Config{{}, {Partitioned: true}} {
 		db := pgtest.Database(t)
 		var wg sync.WaitGroup
@@ -141,6 +144,7 @@ func TestConcurrentDeployersTakeTurns(t *testing.T) {
 }
 
 func TestUpWorksOnASinglePooledConnection(t *testing.T) {
+	t.Parallel()
 	p := pool(t, pgtest.Database(t))
 	p.SetMaxOpenConns(1)
 	if _, err := Up(t.Context(), p, Config{}); err != nil {
@@ -149,6 +153,7 @@ func TestUpWorksOnASinglePooledConnection(t *testing.T) {
 }
 
 func TestPrintedSQLMakesTheSameObjects(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		for _, cfg := range []Config{{}, {Partitioned: true}} {
 			up, printed := pgtest.DatabaseOn(t, srv), pgtest.DatabaseOn(t, srv)
@@ -186,6 +191,7 @@ func printsWhatItDoes(t *testing.T, cfg Config, up, printed *pgtest.DB, history 
 }
 
 func TestTablesOfOneSchemaHaveSeparateHistories(t *testing.T) {
+	t.Parallel()
 	db := pgtest.Database(t)
 	db.Exec(t, `CREATE SCHEMA "Billing"`)
 	p, ctx := pool(t, db), t.Context()
@@ -208,6 +214,7 @@ func TestTablesOfOneSchemaHaveSeparateHistories(t *testing.T) {
 }
 
 func TestUpRefusesTheTableOfSomebodyElse(t *testing.T) {
+	t.Parallel()
 	db := pgtest.Database(t)
 	db.Exec(t, `CREATE TABLE outbox (id int)`)
 	if _, err := Up(t.Context(), pool(t, db), Config{}); !errors.Is(err, ErrTableExists) {
@@ -222,6 +229,7 @@ func TestUpRefusesTheTableOfSomebodyElse(t *testing.T) {
 }
 
 func TestUpRefusesToChangeTheForm(t *testing.T) {
+	t.Parallel()
 	for _, cfg := range []Config{{}, {Partitioned: true}} {
 		p := pool(t, pgtest.Database(t))
 		if _, err := Up(t.Context(), p, cfg); err != nil {
@@ -234,6 +242,7 @@ func TestUpRefusesToChangeTheForm(t *testing.T) {
 }
 
 func TestDownRefusesWhilePublished(t *testing.T) {
+	t.Parallel()
 	for _, published := range []string{"outbox", "outbox_default"} {
 		db := pgtest.Database(t)
 		p := pool(t, db)
@@ -253,6 +262,7 @@ func TestDownRefusesWhilePublished(t *testing.T) {
 }
 
 func TestUpNeedsASchema(t *testing.T) {
+	t.Parallel()
 	db := pgtest.Database(t)
 	db.Exec(t, `ALTER DATABASE `+db.Name+` SET search_path = nowhere`)
 	if _, err := Up(t.Context(), pool(t, db), Config{}); err == nil || !strings.Contains(err.Error(), "search_path") {
@@ -262,6 +272,7 @@ func TestUpNeedsASchema(t *testing.T) {
 
 // A deployer that gives up must not leave the lock behind.
 func TestUpCanBeCanceledWhileItWaits(t *testing.T) {
+	t.Parallel()
 	db := pgtest.Database(t)
 	holder := db.Conn(t)
 	if _, err := holder.Exec(t.Context(), `SELECT pg_advisory_lock($1)`, lockKey); err != nil {
@@ -290,6 +301,7 @@ func TestUpCanBeCanceledWhileItWaits(t *testing.T) {
 }
 
 func TestStatusNeedsNoRightToWrite(t *testing.T) {
+	t.Parallel()
 	db := pgtest.Database(t)
 	if _, err := Up(t.Context(), pool(t, db), Config{}); err != nil {
 		t.Fatal(err)

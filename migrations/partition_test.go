@@ -36,6 +36,7 @@ func day(days int) string {
 }
 
 func TestPartitionedTableRoutesAndPublishesThroughItsRoot(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		db := partitioned(t, srv)
 		db.Exec(t, `CREATE PUBLICATION cdc FOR TABLE outbox WITH (publish = 'insert', publish_via_partition_root = true)`)
@@ -81,6 +82,7 @@ func inserted(t *testing.T, db *pgtest.DB) []string {
 }
 
 func TestCreatePartitionsIsIdempotentAndHoldsUpNoWriter(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		db := partitioned(t, srv)
 		writer := db.Conn(t)
@@ -126,6 +128,7 @@ func TestCreatePartitionsIsIdempotentAndHoldsUpNoWriter(t *testing.T) {
 }
 
 func TestCreatePartitionsLeavesDaysOfTheDefaultPartitionAlone(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		db := partitioned(t, srv)
 		db.Exec(t, insert, InitialDays+1)
@@ -157,6 +160,7 @@ func TestCreatePartitionsLeavesDaysOfTheDefaultPartitionAlone(t *testing.T) {
 
 // The bounds are days of UTC whatever the session's time zone and date style are.
 func TestPartitionBoundsDoNotDependOnTheSession(t *testing.T) {
+	t.Parallel()
 	db := partitioned(t, pgtest.Server(t))
 	conn := db.Conn(t)
 	if _, err := conn.Exec(t.Context(), `SET timezone = 'Pacific/Auckland'; SET datestyle = 'German'`); err != nil {

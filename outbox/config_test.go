@@ -13,6 +13,7 @@ import (
 )
 
 func TestWriterForATableOfOnesOwn(t *testing.T) {
+	t.Parallel()
 	for payloadType, payloads := range map[outbox.PayloadType][]string{
 		outbox.JSONB: {`{"a": 1}`, `[]`},
 		outbox.JSON:  {` {"b":1, "a":1.0, "a":2}`, `"\u0000"`},
@@ -69,6 +70,7 @@ func TestWriterForATableOfOnesOwn(t *testing.T) {
 }
 
 func TestWriterWithoutHeaders(t *testing.T) {
+	t.Parallel()
 	db := pgtest.Database(t)
 	db.Exec(t, `CREATE TABLE outboxevent (id uuid PRIMARY KEY, aggregatetype text, aggregateid text, type text, payload text)`)
 	w, err := outbox.NewWriter(outbox.Config{
@@ -92,6 +94,7 @@ func TestWriterWithoutHeaders(t *testing.T) {
 
 // Columns that are asked for are filled, and NULL in events without a value, in every form.
 func TestOptionalColumns(t *testing.T) {
+	t.Parallel()
 	db := database(t, pgtest.Server(t))
 	db.Exec(t, `ALTER TABLE outbox ADD "part" integer, ADD version integer`)
 	w := writer(t, outbox.Config{Columns: outbox.Columns{Partition: "part", SchemaVersion: "version"}})

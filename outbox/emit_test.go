@@ -15,6 +15,7 @@ import (
 // The messages are those that docs/record.md describes, transactional, in the events' order, and
 // there are none of what was rolled back.
 func TestEmit(t *testing.T) {
+	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
 		db := pgtest.DatabaseOn(t, srv)
 		const slot = "emit_test"

@@ -26,6 +26,7 @@ func many(n int) []outbox.Event {
 // What a transaction cannot take is told as what it is, with the server's word and the way out, and
 // nothing of it is there afterwards: of one event, of many and of so many that they are copied.
 func TestServerErrorsAreExplained(t *testing.T) {
+	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
 		for name, test := range map[string]struct {
 			ddl, before string
@@ -70,6 +71,7 @@ func TestServerErrorsAreExplained(t *testing.T) {
 
 // One bad event among many keeps all of them out, and the transaction goes on without them.
 func TestNothingIsHalfWritten(t *testing.T) {
+	t.Parallel()
 	conn := database(t, pgtest.Server(t)).Conn(t)
 	for _, form := range forms(true) {
 		for _, n := range []int{2, 1000} {
@@ -108,6 +110,7 @@ func TestNothingIsHalfWritten(t *testing.T) {
 
 // INSERT on the table is all that a role needs.
 func TestPrivileges(t *testing.T) {
+	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
 		db := database(t, srv)
 		role := "writer_" + db.Name

@@ -177,6 +177,7 @@ func TestEventErrorNamesEventAndField(t *testing.T) {
 
 // What we say jsonb refuses must be what jsonb refuses.
 func TestPayloadCheckAgreesWithTheServer(t *testing.T) {
+	t.Parallel()
 	conn := database(t, pgtest.Server(t)).Conn(t)
 	for _, payload := range []string{
 		`null`, `""`, `"\\u0000"`, `"\\\u0000"`, `"a\u0000b"`, `"\u00000"`, `"\u0001"`, `"\u000a\n\"\\\/"`, `{"\u0000":1}`,
@@ -201,6 +202,7 @@ func TestPayloadCheckAgreesWithTheServer(t *testing.T) {
 
 // What the size of a payload is taken for is what it is, or a little more.
 func TestSizeOfJSONB(t *testing.T) {
+	t.Parallel()
 	conn := database(t, pgtest.Server(t)).Conn(t)
 	for payload, slack := range map[string]int{
 		`{"a":1,"b":[true,null,"x,y:z"]}`: 2, " {\n\t\"a\" : [ 1 , 2 ] } ": 4, `[]`: 0, `"\"\\ ,:[1e5"`: 0, `"é☃"`: 0, `"\u00e9\/"`: 5,

@@ -22,6 +22,7 @@ func trace(ctx context.Context) map[string]string {
 }
 
 func TestHeadersOfFields(t *testing.T) {
+	t.Parallel()
 	id := uuid.Must(uuid.NewV7())
 	for name, test := range map[string]struct {
 		cfg    outbox.Config

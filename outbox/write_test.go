@@ -111,6 +111,7 @@ func rows(t *testing.T, conn *pgx.Conn) []row {
 }
 
 func TestWriteInEveryModeOfPgx(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		for _, mode := range []pgx.QueryExecMode{
 			pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
@@ -156,6 +157,7 @@ func TestWriteInEveryModeOfPgx(t *testing.T) {
 }
 
 func TestEventsKeepTheirOrder(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		conn := database(t, srv).Conn(t)
 		var events []outbox.Event
@@ -176,6 +178,7 @@ func TestEventsKeepTheirOrder(t *testing.T) {
 }
 
 func TestWriteMakesIDsOfVersion7(t *testing.T) {
+	t.Parallel()
 	conn := database(t, pgtest.Server(t)).Conn(t)
 	before := time.Now().Truncate(time.Millisecond)
 	events := []outbox.Event{event(nil), event(nil), event(nil)}
@@ -199,6 +202,7 @@ func TestWriteMakesIDsOfVersion7(t *testing.T) {
 }
 
 func TestWriteIsPartOfTheTransaction(t *testing.T) {
+	t.Parallel()
 	conn := database(t, pgtest.Server(t)).Conn(t)
 	tx, err := conn.Begin(t.Context())
 	if err != nil {
@@ -222,6 +226,7 @@ func TestWriteIsPartOfTheTransaction(t *testing.T) {
 }
 
 func TestServerErrorsKeepTheirIdentity(t *testing.T) {
+	t.Parallel()
 	conn := database(t, pgtest.Server(t)).Conn(t)
 	twice := event(func(e *outbox.Event) { e.ID = uuid.Must(uuid.NewV7()) })
 	err := pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error { return outbox.Write(t.Context(), tx, twice, twice) })
@@ -251,6 +256,7 @@ func (c *tracer) TraceCopyFromStart(ctx context.Context, _ *pgx.Conn, _ pgx.Trac
 func (*tracer) TraceCopyFromEnd(context.Context, *pgx.Conn, pgx.TraceCopyFromEndData) {}
 
 func TestOneStatementForAnyNumberOfEvents(t *testing.T) {
+	t.Parallel()
 	cfg := database(t, pgtest.Server(t)).Conn(t).Config()
 	sent := &tracer{}
 	cfg.Tracer = sent
