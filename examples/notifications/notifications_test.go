@@ -153,6 +153,7 @@ func (s *shop) check(t *testing.T, order uuid.UUID, want ...string) {
 
 // The service is killed in the middle of a handler, when its effects are in the open transaction.
 func TestKilledInsideAHandler(t *testing.T) {
+	t.Parallel()
 	eachKafka(t, func(t *testing.T, s *shop) {
 		order := uuid.New()
 		s.tell(t, order, "ann", "OrderPlaced", "OrderPaid")
@@ -182,6 +183,7 @@ func TestKilledInsideAHandler(t *testing.T) {
 
 // The same record three times, and to two consumers at the same time.
 func TestDeliveredAgain(t *testing.T) {
+	t.Parallel()
 	eachKafka(t, func(t *testing.T, s *shop) {
 		order := uuid.New()
 		r := s.event(uuid.Must(uuid.NewV7()), order, "OrderPlaced", "ann")
@@ -216,6 +218,7 @@ func TestDeliveredAgain(t *testing.T) {
 // A handler that fails twice and then works; one that never works, until somebody has mended it and
 // said so.
 func TestFailures(t *testing.T) {
+	t.Parallel()
 	eachKafka(t, func(t *testing.T, s *shop) {
 		conn := s.db.Conn(t)
 		if err := createTable(t.Context(), s.db.Pool(t)); err != nil {
@@ -259,6 +262,7 @@ func TestFailures(t *testing.T) {
 
 // Members come and go while handlers run.
 func TestRebalanceInTheMiddle(t *testing.T) {
+	t.Parallel()
 	eachKafka(t, func(t *testing.T, s *shop) {
 		slow := func(_ *config, c *inbox.Config) {
 			for name, handle := range c.Handlers {

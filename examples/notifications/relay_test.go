@@ -20,6 +20,7 @@ import (
 // another goes on, and what it sent last is sent again; each committed order has its notifications
 // once, a rolled-back one none.
 func TestWithTheRelay(t *testing.T) {
+	t.Parallel()
 	eachKafka(t, func(t *testing.T, s *shop) {
 		shopDB := pgtest.Database(t)
 		slot := shopDB.Name

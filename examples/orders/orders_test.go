@@ -71,6 +71,7 @@ func written(t *testing.T, db *pgtest.DB) []string {
 }
 
 func TestAnOrdersLife(t *testing.T) {
+	t.Parallel()
 	url, db := service(t)
 	const body = `{"customer": "ann", "cents": 4200}`
 	status, order := call(t, "POST", url+"/orders", "a", body)
@@ -117,6 +118,7 @@ func TestAnOrdersLife(t *testing.T) {
 
 // However many clients repeat a request at once, one of them has placed the order.
 func TestOneOrderForAKey(t *testing.T) {
+	t.Parallel()
 	url, db := service(t)
 	var wg sync.WaitGroup
 	statuses, ids := make([]int, 8), make([]any, 8)
@@ -144,6 +146,7 @@ func TestOneOrderForAKey(t *testing.T) {
 
 // Without the outbox there is no order either, and the log says what to do.
 func TestNoOrderWithoutItsEvent(t *testing.T) {
+	t.Parallel()
 	url, db := service(t)
 	db.Exec(t, `ALTER TABLE outbox RENAME TO elsewhere`)
 	if status, _ := call(t, "POST", url+"/orders", "a", `{"customer": "ann", "cents": 4200}`); status != 503 {
@@ -207,6 +210,7 @@ func TestStopsGracefully(t *testing.T) {
 
 // A table that cannot be made, or an address that is taken, is told.
 func TestRunFails(t *testing.T) {
+	t.Parallel()
 	_, db := service(t)
 	for want, args := range map[string][]string{
 		"listen: ":              {"-dsn", db.DSN, "-listen", "127.0.0.1:-1"},
