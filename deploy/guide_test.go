@@ -60,9 +60,9 @@ func TestGuideToSystemd(t *testing.T) {
 
 // What has to be there before the relay is made by the commands that the guide has for it.
 func TestGuideBefore(t *testing.T) {
-	db := pgtest.Database(t)
+	root, db := build(t, "../Dockerfile"), pgtest.Database(t)
 	cmd := exec.CommandContext(t.Context(), "bash", "-euc", guide(t, "Before"))
-	cmd.Env = []string{"OWNER_DSN=" + db.DSN, "PATH=" + build(t, "../Dockerfile") + ":" + os.Getenv("PATH")}
+	cmd.Env = []string{"OWNER_DSN=" + db.DSN, "PATH=" + root + ":" + os.Getenv("PATH")}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

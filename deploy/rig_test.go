@@ -43,6 +43,7 @@ func readYAML(t *testing.T, path string, into any) {
 // what its last stage holds, save the certificate authorities.
 func build(t *testing.T, dockerfile string) (root string) {
 	t.Helper()
+	need.FullRun(t, "it builds with flags of its own, which compiles every dependency again")
 	command := regexp.MustCompile(`(?m)^RUN (CGO_ENABLED=0 .*go build .*)$`).FindStringSubmatch(read(t, dockerfile))
 	if command == nil {
 		t.Fatalf("%s builds nothing", dockerfile)

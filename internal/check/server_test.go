@@ -10,6 +10,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/check"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
@@ -100,6 +101,9 @@ func TestBrokenServer(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
+			if tt.major > 0 {
+				need.FullRun(t, fmt.Sprintf("it takes Postgres %d", tt.major))
+			}
 			settings := limited()
 			maps.Copy(settings, tt.settings)
 			srv := pgtest.Start(t, pgserver.Config{Major: tt.major, Settings: settings})
