@@ -81,6 +81,7 @@ func claimers(t *testing.T, db *pgtest.DB, schema inbox.Schema) map[string]claim
 }
 
 func TestClaim(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		for _, cfg := range []migrations.Config{{}, {Partitioned: true}, {Schema: `"My App"`}} {
 			db := pgtest.DatabaseOn(t, srv)
@@ -104,6 +105,7 @@ func TestClaim(t *testing.T) {
 
 // The second of two waits for the first, and sees how that has ended.
 func TestConcurrentClaims(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		db := database(t, srv, migrations.Config{})
 		for name, test := range map[string]struct {
@@ -174,6 +176,7 @@ func begin(t *testing.T, conn *pgx.Conn, level pgx.TxIsoLevel) pgx.Tx {
 }
 
 func TestClaimRefuses(t *testing.T) {
+	t.Parallel()
 	conn := database(t, pgtest.Server(t), migrations.Config{}).Conn(t)
 	tx := begin(t, conn, pgx.ReadCommitted)
 	id := uuid.Must(uuid.NewV7())
@@ -200,6 +203,7 @@ func TestClaimRefuses(t *testing.T) {
 
 // What is wrong with transaction or table has a name, and says what to do.
 func TestClaimExplains(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		spoil string
 		want  error

@@ -36,17 +36,21 @@ func failingOnce(do inbox.Handler) func(*inbox.Config) {
 
 // A slow attempt takes longer than its lease and keeps its event.
 func TestSlowAttemptIsLeftAlone(t *testing.T) {
+	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
 	shared := pool(t, db)
 	var attempts atomic.Int32
-	slow := failingOnce(func(ctx context.Context, _ pgx.Tx, _ inbox.Event) error {
-		attempts.Add(1)
-		select {
-		case <-time.After(1500 * time.Millisecond):
-		case <-ctx.Done():
-		}
-		return nil
-	})
+	slow := func(c *inbox.Config) {
+		failingOnce(func(ctx context.Context, _ pgx.Tx, _ inbox.Event) error {
+			attempts.Add(1)
+			select {
+			case <-time.After(1500 * time.Millisecond):
+			case <-ctx.Done():
+			}
+			return nil
+		})(c)
+		c.Lease = time.Second // a busy machine must renew it in time
+	}
 	first, second := processor(t, shared, slow), processor(t, shared, slow)
 	run(t, first)
 	run(t, second)
@@ -63,6 +67,7 @@ func TestSlowAttemptIsLeftAlone(t *testing.T) {
 
 // A processor that is gone in the middle of an attempt renews nothing: another takes its event over.
 func TestCrashedProcessorsEventsAreTakenOver(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		db := database(t, srv, migrations.Config{})
 		shared := pool(t, db)
@@ -84,6 +89,7 @@ func TestCrashedProcessorsEventsAreTakenOver(t *testing.T) {
 
 // An attempt whose lease is another's is told so, and has no effect.
 func TestLostLease(t *testing.T) {
+	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
 	shared := pool(t, db)
 	began, cause := make(chan struct{}), make(chan error, 1)
@@ -108,6 +114,7 @@ func TestLostLease(t *testing.T) {
 
 // The transaction says whose lease it is, also if nobody has noticed yet.
 func TestLostLeaseIsNoticedBeforeTheCommit(t *testing.T) {
+	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
 	shared := pool(t, db)
 	took := make(chan struct{})
@@ -130,6 +137,7 @@ func TestLostLeaseIsNoticedBeforeTheCommit(t *testing.T) {
 
 // On a stop attempts have Grace to finish; their leases are given back.
 func TestGracefulStop(t *testing.T) {
+	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
 	shared := pool(t, db)
 	for _, grace := range []time.Duration{time.Minute, time.Millisecond} {
@@ -181,6 +189,7 @@ func TestGracefulStop(t *testing.T) {
 
 // While MaxWaiting events wait no more are taken.
 func TestBackPressure(t *testing.T) {
+	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
 	p := processor(t, pool(t, db), func(c *inbox.Config) { c.MaxWaiting = 2 })
 	handle(t, p, makeEvent(0, "k", "B"), makeEvent(1, "k", "A"), makeEvent(2, "k", "A"))
@@ -202,6 +211,7 @@ func TestBackPressure(t *testing.T) {
 
 // A database that goes away and comes back costs no event.
 func TestDatabaseRestarts(t *testing.T) {
+	t.Parallel()
 	srv := pgtest.Start(t, pgserver.Config{})
 	db := database(t, srv, migrations.Config{})
 	shared := pool(t, db)
@@ -227,6 +237,7 @@ func TestDatabaseRestarts(t *testing.T) {
 }
 
 func TestRunRefuses(t *testing.T) {
+	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
 	p := processor(t, pool(t, db), nil)
 	run(t, p)
@@ -238,6 +249,7 @@ func TestRunRefuses(t *testing.T) {
 
 // What will not pass by itself is told at once.
 func TestFinalErrors(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		spoil string
 		want  error
@@ -264,6 +276,7 @@ func TestFinalErrors(t *testing.T) {
 
 // A role needs no more than docs/inbox.md says.
 func TestRights(t *testing.T) {
+	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
 	role := "poor_" + db.Name
 	db.Exec(t, `CREATE ROLE `+role+` LOGIN; GRANT INSERT ON effects TO `+role+`; GRANT SELECT, INSERT ON processed_events TO `+role+`;
@@ -294,6 +307,7 @@ func TestRights(t *testing.T) {
 
 // No more than Workers events are tried at the same time, however many are due.
 func TestWorkers(t *testing.T) {
+	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
 	var now, most atomic.Int32
 	p := processor(t, pool(t, db), func(c *inbox.Config) {

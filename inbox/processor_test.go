@@ -24,6 +24,7 @@ import (
 
 // The same record three times, and also to two consumers at the same time: one effect.
 func TestRedelivery(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		db := database(t, srv, migrations.Config{})
 		shared := pool(t, db)
@@ -52,6 +53,7 @@ func TestRedelivery(t *testing.T) {
 // While an event is tried again, those of its key wait behind it and others go on. The attempts see
 // the event as it came.
 func TestRetryKeepsTheOrderOfAKey(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		db := database(t, srv, migrations.Config{})
 		shared := pool(t, db)
@@ -110,6 +112,7 @@ func TestRetryKeepsTheOrderOfAKey(t *testing.T) {
 
 // One that never works is parked, with its key, until it is retried.
 func TestParkAndRetry(t *testing.T) {
+	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
 	shared := pool(t, db)
 	var works atomic.Bool
@@ -156,6 +159,7 @@ func TestParkAndRetry(t *testing.T) {
 }
 
 func TestDiscard(t *testing.T) {
+	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
 	shared := pool(t, db)
 	p := processor(t, shared, func(c *inbox.Config) { c.Delays = []time.Duration{} })
@@ -191,6 +195,7 @@ func TestDiscard(t *testing.T) {
 
 // An event that has been handled is not put behind what waits in its lane.
 func TestRedeliveryToABusyLane(t *testing.T) {
+	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
 	p := processor(t, pool(t, db), nil)
 	good, bad := makeEvent(0, "k", "A"), makeEvent(1, "k", "B")
@@ -206,6 +211,7 @@ func TestRedeliveryToABusyLane(t *testing.T) {
 // Whoever comes to wait while the first one of the lane leaves is not forgotten: each sees what the
 // other has done.
 func TestComingWhileTheFirstLeaves(t *testing.T) {
+	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
 	// What comes behind is put there slowly.
 	db.Exec(t, `
@@ -243,6 +249,7 @@ func TestComingWhileTheFirstLeaves(t *testing.T) {
 }
 
 func TestUnknownTypesCanBeIgnored(t *testing.T) {
+	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
 	p := processor(t, pool(t, db), func(c *inbox.Config) { c.Unknown = inbox.Ignore })
 	handle(t, p, makeEvent(0, "k", "B"), makeEvent(1, "k", "C"), makeEvent(2, "k", "A"))
@@ -253,6 +260,7 @@ func TestUnknownTypesCanBeIgnored(t *testing.T) {
 
 // Whatever a handler does wrong is the failure of one attempt.
 func TestContainment(t *testing.T) {
+	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
 	shared := pool(t, db)
 	for name, test := range map[string]struct {
@@ -318,6 +326,7 @@ func TestContainment(t *testing.T) {
 
 // An event that comes without a key waits for nobody.
 func TestEventsWithoutAKey(t *testing.T) {
+	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
 	p := processor(t, pool(t, db), nil)
 	bad, good := makeEvent(0, "", "B"), makeEvent(1, "", "A")
@@ -329,6 +338,7 @@ func TestEventsWithoutAKey(t *testing.T) {
 }
 
 func TestAnythingCanWait(t *testing.T) {
+	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
 	shared := pool(t, db)
 	p := processor(t, shared, nil)
@@ -353,6 +363,7 @@ func TestAnythingCanWait(t *testing.T) {
 // before what is committed, while handlers fail at random: in the end every key has each of its
 // events once, in order.
 func TestRandomDeliveries(t *testing.T) {
+	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
 	shared := pool(t, db)
 	const keys, perKey, processors = 5, 12, 3

@@ -18,6 +18,7 @@ import (
 // Of the claims those go that are older than the horizon, in any place of the table, while others
 // are made.
 func TestPrune(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		db := pgtest.DatabaseOn(t, srv)
 		db.Exec(t, `CREATE SCHEMA "My App"`)
@@ -61,6 +62,7 @@ func TestPrune(t *testing.T) {
 }
 
 func TestPruneOfPartitions(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		db := database(t, srv, migrations.Config{Partitioned: true})
 		shared := pool(t, db)
@@ -115,6 +117,7 @@ func firstID(at time.Time) string {
 }
 
 func TestPruneRefuses(t *testing.T) {
+	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
 	if _, err := inbox.Prune(t.Context(), pool(t, db), 59*time.Minute); err == nil {
 		t.Error("a horizon of minutes is not refused")

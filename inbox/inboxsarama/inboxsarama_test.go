@@ -3,6 +3,7 @@ package inboxsarama_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/IBM/sarama"
 	"go.uber.org/goleak"
@@ -22,6 +23,8 @@ func TestContract(t *testing.T) {
 	inboxtest.Contract(t, func(ctx context.Context, brokers []string, group, topic string, p *inbox.Processor) error {
 		cfg := sarama.NewConfig()
 		cfg.Consumer.Offsets.Initial = sarama.OffsetOldest
+		cfg.Consumer.Group.Heartbeat.Interval = 100 * time.Millisecond // a heartbeat reports a rebalance
+		cfg.Consumer.Group.Rebalance.Retry.Backoff = 100 * time.Millisecond
 		g, err := sarama.NewConsumerGroup(brokers, group, cfg)
 		if err != nil {
 			return err
