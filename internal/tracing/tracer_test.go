@@ -222,6 +222,23 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
+// BenchmarkSpan measures a span from its start to its export, without a network.
+func BenchmarkSpan(b *testing.B) {
+	tracer := New(config("http://localhost"), discard())
+	tracer.client.Transport = &scripted{answer: func(int, http.ResponseWriter) error { return nil }}
+	m, seqs := message(b, 1), []uint64{1}
+	b.ReportAllocs()
+	for n := 1; b.Loop(); n++ {
+		if _, ok := tracer.Begin(m); !ok {
+			b.Fatal("no span")
+		}
+		tracer.End(Delivery{Partition: 1, Offset: 1, Broker: "b:1", Seqs: seqs})
+		if n%batchSize == 0 {
+			tracer.Flush(b.Context())
+		}
+	}
+}
+
 // What is not as configured costs nothing: headers are those of the moment, and go nowhere else.
 func TestRequestHeaders(t *testing.T) {
 	elsewhere := tracetest.Start(t, httptest.NewServer)

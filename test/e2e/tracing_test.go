@@ -95,7 +95,11 @@ func TestTracing(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "headers")
 	rig.Must(t, os.WriteFile(secret, []byte("api-key=s3cret\n"), 0o600))
 	traced(t, r, receiver.URL)
-	process := rig.Start(t, "run", "-c", r.Config, "--set", "outbox.columns.trace_context=trace", "--set", "tracing.headers_file="+secret,
+	// Variables of OpenTelemetry have no effect.
+	process := rig.StartProgram(t, "/usr/bin/env", "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1", "OTEL_EXPORTER_OTLP_TRACES_HEADERS=api-key=environment",
+		"OTEL_EXPORTER_OTLP_PROTOCOL=http/json", "OTEL_EXPORTER_OTLP_COMPRESSION=gzip", "OTEL_SERVICE_NAME=environment",
+		"OTEL_RESOURCE_ATTRIBUTES=of=environment", "OTEL_TRACES_SAMPLER=always_off", "OTEL_SDK_DISABLED=true",
+		rig.Binary(t), "run", "-c", r.Config, "--set", "outbox.columns.trace_context=trace", "--set", "tracing.headers_file="+secret,
 		"--set", "tracing.resource=deployment.environment.name=test", "--set", "tracing.message_key=true")
 	process.Logged(t, "streaming")
 
