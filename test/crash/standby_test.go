@@ -2,7 +2,7 @@ package crash
 
 import (
 	"fmt"
-	"strings"
+	"regexp"
 	"syscall"
 	"testing"
 	"time"
@@ -92,9 +92,10 @@ func TestPausedRelay(t *testing.T) {
 
 	rig.Must(t, broker.Pause())
 	r.Load.Run(t.Context(), t, 5*window)
+	full := regexp.MustCompile(fmt.Sprintf(`(?m)^outbox_cdc_in_flight_records(\{.*\})? %d$`, window))
 	rig.WaitFor(t, time.Minute, "the window to be full", func() bool {
 		_, metrics := first.Ask(t, "metrics")
-		return strings.Contains(metrics, fmt.Sprintf("\noutbox_cdc_in_flight_records %d\n", window))
+		return full.MatchString(metrics)
 	})
 	first.Signal(t, syscall.SIGSTOP)
 	rig.Must(t, broker.Resume())

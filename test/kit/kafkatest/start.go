@@ -15,7 +15,7 @@ import (
 
 const (
 	fetchTimeout = 5 * time.Minute
-	startTimeout = time.Minute
+	startTimeout = 3 * time.Minute
 	needsBroker  = "it needs a real Kafka"
 )
 
@@ -79,10 +79,19 @@ func Each(t *testing.T, f func(t *testing.T, c *Cluster)) {
 	}
 }
 
-// Start starts a real broker for this test alone and stops it at the end. It takes a full run.
+// own bounds how many tests of this binary have brokers of their own at a time: a JVM takes a
+// processor for seconds to start.
+var own = make(chan struct{}, 2) //nolint:gochecknoglobals // one per test binary is the point
+
+// Start starts a real broker for this test alone and stops it at the end. It takes a full run,
+// and waits while too many other tests have one.
 func Start(tb testing.TB, cfg Config) *Server {
 	tb.Helper()
 	need.FullRun(tb, needsBroker)
+	if cfg.Joins == nil { // else its test is one of them
+		own <- struct{}{}
+		tb.Cleanup(func() { <-own })
+	}
 	s := mustLaunch(tb, vm(tb), cfg)
 	tb.Cleanup(func() {
 		if tb.Failed() {
