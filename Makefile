@@ -29,9 +29,12 @@ test: ## the tests that need Go only
 test-full: ## all tests: every Postgres, a real Kafka, Debezium, Chromium, crash and soak
 	OUTBOX_TEST_FULL=1 $(GO) test -count=1 ./...
 
+# They run the built binary, in which there is no race detector.
+BUILT := e2e|crash|soak|conformance|runbook|takeover
+
 .PHONY: race
-race: ## all tests with the race detector, shuffled
-	$(GO) test -race -shuffle=on -count=1 -timeout=15m ./...
+race: ## all tests that need Go only with the race detector, shuffled
+	$(GO) test -race -shuffle=on -count=1 $$($(GO) list ./... | grep -vE '/test/($(BUILT))$$')
 
 .PHONY: lint
 lint: ## format, vet, golangci-lint, go.mod
@@ -73,8 +76,8 @@ bench-gate: ## hot code against its floor, as ratios; one package after the othe
 # An input that fails is kept and fails again.
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME
-	@for pkg in $$($(GO) list ./...); do \
-	  for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
+	@grep -rlE --include='*_test.go' '^func Fuzz' . | xargs -n 1 dirname | sort -u | while read -r pkg; do \
+	  for f in $$(grep -ohE '^func Fuzz[A-Za-z0-9_]+' $$pkg/*_test.go | cut -d' ' -f2); do \
 	    echo "$$pkg $$f"; \
 	    fuzz="$(GO) test -run=^$$f$$ -fuzz=^$$f$$ -fuzztime=$(FUZZTIME) $$pkg"; \
 	    $$fuzz || $$fuzz || exit 1; \
