@@ -55,12 +55,12 @@ func TestAdminServer(t *testing.T) {
 	}
 
 	toPostgres.Refuse()
-	unready(t, r, process, "waiting: ")
+	unready(t, process, "waiting: ")
 	toPostgres.Accept()
 	rig.WaitFor(t, 30*time.Second, "the relay to be ready", func() bool { code, _ := process.Ask(t, "readyz"); return code == http.StatusOK })
 	toKafka.Refuse()
 	r.Load.Run(t.Context(), t, 100)
-	unready(t, r, process, "Kafka has not acknowledged")
+	unready(t, process, "Kafka has not acknowledged")
 	toKafka.Accept()
 	r.Arrived(t, 60*time.Second)
 	if code, _ := process.Ask(t, "livez"); code != http.StatusOK {
@@ -71,7 +71,7 @@ func TestAdminServer(t *testing.T) {
 }
 
 // unready waits until the relay says that it is not ready, and why.
-func unready(t *testing.T, r *rig.Rig, process *rig.Process, why string) {
+func unready(t *testing.T, process *rig.Process, why string) {
 	t.Helper()
 	rig.WaitFor(t, 60*time.Second, "readyz to say "+why, func() bool {
 		code, body := process.Ask(t, "readyz")

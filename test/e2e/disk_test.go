@@ -93,7 +93,7 @@ func TestDiskFull(t *testing.T) {
 			sink.Refuse()
 			full := func() bool { return strings.Contains(srv.LogTail(), "No space left on device") }
 			rig.WaitFor(t, 30*time.Second, "the disk to be full", func() bool {
-				fillLog(r, t.Context())
+				fillLog(t.Context(), r)
 				return full()
 			})
 			disk.grow(t, 1000)
@@ -112,7 +112,7 @@ func TestDiskFull(t *testing.T) {
 }
 
 // fillLog begins a new segment of the log, if the server is there to do it.
-func fillLog(r *rig.Rig, ctx context.Context) {
+func fillLog(ctx context.Context, r *rig.Rig) {
 	conn, err := pgx.Connect(ctx, r.DB.DSN)
 	if err != nil {
 		return

@@ -169,9 +169,9 @@ func TestInitialCopySenderTerminated(t *testing.T) {
 	r.Collector.Stop()
 	const rows = 300_000
 	fill(t, r, rows)
+	conn := r.Connect(t) // before there is haste
 	process := rig.Start(t, "run", "-c", r.Config, "--set", "source.initial_copy=true")
 	process.Logged(t, "initial copy begins")
-	conn := r.Connect(t)
 	if !rig.Ask[bool](t, conn, `SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1`, r.Slot) {
 		t.Fatal("no sender to terminate")
 	}

@@ -9,11 +9,14 @@ package faultproxy
 
 import (
 	"context"
+	"errors"
 	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/Shopify/toxiproxy/v2/stream"
@@ -22,6 +25,9 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 )
+
+// closeTimeout is how long a listener may take to be closed.
+const closeTimeout = 10 * time.Second
 
 // A Proxy is one toxiproxy. Its methods may be called from any goroutine.
 type Proxy struct {
@@ -125,7 +131,12 @@ func (p *Proxy) start() {
 	if p.toxi.Enabled {
 		return
 	}
-	if err := p.toxi.Start(); err != nil {
+	err := p.toxi.Start()
+	// A goroutine of toxiproxy for which Stop does not wait closes the listener of before.
+	for end := time.Now().Add(closeTimeout); errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(end); err = p.toxi.Start() {
+		time.Sleep(time.Millisecond)
+	}
+	if err != nil {
 		p.tb.Error(err)
 	}
 }

@@ -103,7 +103,7 @@ var javaVersion = regexp.MustCompile(`version "(\d+)`)
 // says about its version.
 func Java(ctx context.Context) (path string, version []byte, err error) {
 	path = "java"
-	if home := os.Getenv("JAVA_HOME"); home != "" { //nolint:forbidigo // where Java's own scripts look first
+	if home := os.Getenv("JAVA_HOME"); home != "" {
 		path = filepath.Join(home, "bin", "java")
 	}
 	if path, err = exec.LookPath(path); err != nil {

@@ -6,7 +6,7 @@ import "os"
 type Runner interface{ Run() int }
 
 // Main runs m's tests, stops the broker they shared and exits.
-func Main(m Runner) { os.Exit(Wrap(m).Run()) } //nolint:forbidigo // it stands for TestMain
+func Main(m Runner) { os.Exit(Wrap(m).Run()) }
 
 // Wrap returns a Runner that runs m and then stops the broker the tests
 // shared, for a TestMain that has more to do.

@@ -58,7 +58,7 @@ func Broker(tb testing.TB) *Cluster {
 func Real(tb testing.TB) *Cluster {
 	tb.Helper()
 	need.FullRun(tb, needsBroker)
-	if addrs := os.Getenv("OUTBOX_TEST_KAFKA"); addrs != "" { //nolint:forbidigo // a setting of the test run
+	if addrs := os.Getenv("OUTBOX_TEST_KAFKA"); addrs != "" {
 		return &Cluster{Addrs: strings.Split(addrs, ",")}
 	}
 	vm := vm(tb)

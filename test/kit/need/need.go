@@ -14,7 +14,7 @@ import (
 )
 
 // Full reports whether the test run is a full one.
-func Full() bool { return os.Getenv("OUTBOX_TEST_FULL") == "1" } //nolint:forbidigo // a setting of the test run
+func Full() bool { return os.Getenv("OUTBOX_TEST_FULL") == "1" }
 
 // FullRun skips the test unless the run is a full one. what says what the test takes.
 func FullRun(tb testing.TB, what string) {

@@ -34,7 +34,7 @@ var initialized atomic.Bool //nolint:gochecknoglobals // whether this process ha
 // not return; in every other it does nothing.
 func Init() {
 	initialized.Store(true)
-	version := os.Getenv(fetchVariable) //nolint:forbidigo // the way to tell the two processes apart
+	version := os.Getenv(fetchVariable)
 	if version == "" {
 		return
 	}
@@ -43,9 +43,9 @@ func Init() {
 	go f.exitWithParent()
 	if err := f.fetch(version); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1) //nolint:forbidigo // this process has no other purpose
+		os.Exit(1)
 	}
-	os.Exit(0) //nolint:forbidigo // this process has no other purpose
+	os.Exit(0)
 }
 
 // A fetcher is the process that Fetch starts.
@@ -64,7 +64,7 @@ func (f *fetcher) exitWithParent() {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	f.mu.Lock() // through Exit: fetch must not begin to unpack meanwhile
 	if !f.progress.Unpacking {
-		os.Exit(1) //nolint:forbidigo // nobody waits for this process
+		os.Exit(1)
 	}
 	f.mu.Unlock()
 }

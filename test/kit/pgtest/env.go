@@ -14,7 +14,7 @@ import (
 // findInstalls returns what the test run may use, at least one, the default
 // first.
 func findInstalls(ctx context.Context) ([]pgserver.Install, error) {
-	entries := filepath.SplitList(os.Getenv("OUTBOX_TEST_POSTGRES")) //nolint:forbidigo // a setting of the test run
+	entries := filepath.SplitList(os.Getenv("OUTBOX_TEST_POSTGRES"))
 	if len(entries) == 0 && need.Full() {
 		for major := pgserver.Newest; major >= pgserver.Oldest; major-- {
 			entries = append(entries, strconv.Itoa(major))
@@ -28,7 +28,7 @@ func findInstalls(ctx context.Context) ([]pgserver.Install, error) {
 	for _, entry := range entries {
 		i, err := listed(ctx, entry)
 		if err != nil {
-			return nil, fmt.Errorf("Postgres %q: %w", entry, err)
+			return nil, fmt.Errorf("find Postgres %q: %w", entry, err)
 		}
 		all = append(all, i)
 	}

@@ -11,7 +11,7 @@ type Runner interface{ Run() int }
 
 // Main runs m's tests, stops the servers they shared and exits. It must be
 // the first call of TestMain.
-func Main(m Runner) { os.Exit(Wrap(m).Run()) } //nolint:forbidigo // it stands for TestMain
+func Main(m Runner) { os.Exit(Wrap(m).Run()) }
 
 // Wrap returns a Runner that runs m and then stops the servers the tests
 // shared, for a TestMain that has more to do. It must be the first call of

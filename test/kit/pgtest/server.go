@@ -146,7 +146,7 @@ func stopShared() {
 }
 
 func stop(srv *pgserver.Server) error {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), stopTimeout, errors.New("timeout")) //nolint:forbidigo // after the test's context has ended
+	ctx, cancel := context.WithTimeoutCause(context.Background(), stopTimeout, errors.New("timeout"))
 	defer cancel()
 	return srv.Stop(ctx)
 }

@@ -84,7 +84,7 @@ func (r *Rig) Connect(t *testing.T) *pgx.Conn {
 		conn, err = pgx.Connect(context.Background(), r.DB.DSN)
 		return err == nil
 	})
-	t.Cleanup(func() { conn.Close(context.Background()) })
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	return conn
 }
 

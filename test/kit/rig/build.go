@@ -40,7 +40,7 @@ func Build(t *testing.T, pkg string) string {
 		return at
 	}
 	if built.dir == "" {
-		dir, err := os.MkdirTemp("", "outbox-cdc-test-")
+		dir, err := os.MkdirTemp("", "outbox-cdc-test-") //nolint:usetesting // it outlives the test
 		Must(t, err)
 		built.dir, built.programs = dir, map[string]string{}
 	}

@@ -46,7 +46,7 @@ func ClosedPort(t *testing.T) string {
 // CopyDir copies a directory with owners and modes.
 func CopyDir(t *testing.T, from, to string) {
 	t.Helper()
-	if out, err := exec.CommandContext(t.Context(), "cp", "-a", from, to).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "cp", "-a", from, to).CombinedOutput(); err != nil { //nolint:gosec // directories of the test
 		t.Fatalf("%v\n%s", err, out)
 	}
 }

@@ -24,6 +24,7 @@ type Event struct {
 	Number int
 }
 
+// What the rows of the workload have in their columns.
 const (
 	aggregateType = "order"
 	eventType     = "OrderChanged"

@@ -42,7 +42,8 @@ func StartProgram(t *testing.T, path string, args ...string) *Process {
 
 // Launch runs the binary at path; the caller ends it.
 func Launch(path string, args ...string) (*Process, error) {
-	r := &Process{Cmd: exec.CommandContext(context.Background(), path, args...), Stderr: &Log{}, Done: make(chan struct{})}
+	cmd := exec.CommandContext(context.Background(), path, args...) //nolint:gosec // a program of the test
+	r := &Process{Cmd: cmd, Stderr: &Log{}, Done: make(chan struct{})}
 	r.Cmd.Stderr = r.Stderr
 	r.Cmd.Stdout = r.Stderr
 	r.Cmd.Env = append(os.Environ(), "OUTBOX_CDC_LOG_FORMAT=text", "OUTBOX_CDC_ADMIN_LISTEN=127.0.0.1:0")
@@ -104,7 +105,7 @@ func (r *Process) Terminate(t *testing.T) {
 // Command runs a verb to its end and returns its output and exit code.
 func Command(t *testing.T, args ...string) (string, int) {
 	t.Helper()
-	out, err := exec.CommandContext(context.Background(), Binary(t), args...).CombinedOutput()
+	out, err := exec.CommandContext(context.Background(), Binary(t), args...).CombinedOutput() //nolint:gosec // the binary under test
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return string(out), exit.ExitCode()
 	} else if err != nil {

@@ -69,6 +69,7 @@ func EnvInt(t *testing.T, name string, def int) int {
 	return n
 }
 
+// Names of what a rig has in its database.
 const (
 	Publication = "outbox_pub" // of every rig
 	SlotPrefix  = "slot_"      // what names of slots begin with

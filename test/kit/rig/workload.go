@@ -134,7 +134,7 @@ type backend struct {
 func (w *writer) run(ctx context.Context, rows int) error {
 	defer func() {
 		if w.conn != nil {
-			w.conn.Close(context.WithoutCancel(ctx))
+			_ = w.conn.Close(context.WithoutCancel(ctx))
 		}
 	}()
 	var failing time.Time
@@ -176,7 +176,7 @@ func (w *writer) write(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer tx.Rollback(context.WithoutCancel(ctx))
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 	if w.rng.Float64() < w.rollback {
 		if err := w.insert(ctx, tx, PhantomType, 1+w.rng.IntN(w.MaxRows), maps.Clone(w.next)); err != nil {
 			return 0, err
@@ -233,7 +233,7 @@ func (w *writer) insert(ctx context.Context, tx pgx.Tx, eventType string, n int,
 // committed: the outcome of a COMMIT that was cut off is known there only.
 func (w *writer) recover(ctx context.Context) error {
 	if w.conn != nil {
-		w.conn.Close(ctx)
+		_ = w.conn.Close(ctx)
 		w.conn = nil
 	}
 	deadline := time.Now().Add(time.Minute)

@@ -22,12 +22,12 @@ import (
 
 func main() {
 	pgserver.Init()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) //nolint:forbidigo // main
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, "fetch:", err)
 		stop()
-		os.Exit(1) //nolint:forbidigo,gocritic // main
+		os.Exit(1) //nolint:gocritic // main
 	}
 }
 
