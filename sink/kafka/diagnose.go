@@ -27,6 +27,7 @@ type question struct {
 	parts   []place // some of those that wait for it
 	records int     // how many records wait for it
 	paused  bool    // the broker has asked for a pause, and the request has not been out for long since
+	out     bool    // a request has been out for silenceAfter
 }
 
 // A place is a partition of a topic.
@@ -36,6 +37,9 @@ type place struct {
 }
 
 func (at place) String() string { return fmt.Sprintf("topic %s, partition %d", at.topic, at.id) }
+
+// slow is the state of a broker that answers everything but the request with records.
+const slow = "slow"
 
 // A finding is why a broker does not answer, as far as can be seen from here.
 type finding struct {
@@ -174,10 +178,10 @@ func (v *view) explain(q question) finding {
 	}
 	for _, at := range q.parts {
 		if isr := v.partitions[at].Isr; len(isr) > 1 {
-			return finding{"slow", fmt.Sprintf("%sit waits for its disk, or for a replica in sync (%s is on brokers %s)", but, at, join(isr))}
+			return finding{slow, fmt.Sprintf("%sit waits for its disk, or for a replica in sync (%s is on brokers %s)", but, at, join(isr))}
 		}
 	}
-	return finding{"slow", but + "it waits for its disk, or has too much to do"}
+	return finding{slow, but + "it waits for its disk, or has too much to do"}
 }
 
 // moved is the finding that another node than the given one leads a partition, or none does.

@@ -187,6 +187,9 @@ func (p *producer) question(node int32, now time.Time, silent map[int32]time.Tim
 		if s.node == node && !s.began.IsZero() && s.throttle.After(s.began) && now.Sub(s.throttle) < silenceAfter {
 			q.paused = true
 		}
+		if s.node == node && s.busy && now.Sub(s.began) >= silenceAfter {
+			q.out = true
+		}
 	}
 	q.other = p.client.cluster.other(silent)
 	return q
@@ -197,6 +200,9 @@ func (p *producer) inquire(ctx context.Context, q question) {
 	found := p.client.diagnose(ctx, q)
 	if ctx.Err() != nil {
 		return
+	}
+	if found.state == slow && !q.out {
+		return // it can be reached again, and our request is only now on its way there
 	}
 	p.mu.Lock()
 	now := time.Now()

@@ -255,7 +255,7 @@ func (w *writer) reconnect(ctx context.Context) error {
 		return err
 	}
 	if err := w.replace(ctx, conn); err != nil {
-		conn.Close(ctx)
+		_ = conn.Close(ctx)
 		return err
 	}
 	rows, _ := conn.Query(ctx, `SELECT aggregateid, count(*)::int FROM outbox WHERE aggregateid = ANY($1) GROUP BY 1`, w.keyNames)
@@ -266,7 +266,7 @@ func (w *writer) reconnect(ctx context.Context) error {
 	var key string
 	var n int
 	if _, err := pgx.ForEachRow(rows, []any{&key, &n}, func() error { next[key] = n; return nil }); err != nil {
-		conn.Close(ctx)
+		_ = conn.Close(ctx)
 		return err
 	}
 	w.account(next)
