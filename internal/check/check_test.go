@@ -203,7 +203,7 @@ func brokenTopics() []broken {
 	}
 	return []broken{
 		{name: "no topic", breaks: func(t *testing.T, r *rig) { r.topic = kafkatest.UniqueName(t); r.kafka.DeleteTopics(t, r.topic) }, title: "topic TOPIC", state: check.Failed, says: "does not exist"},
-		{name: "more in sync than there are", breaks: alter("min.insync.replicas=2"), title: "min.insync.replicas TOPIC", state: check.Failed, says: "nothing is ever acknowledged"},
+		{name: "more in sync than there are", breaks: alter("min.insync.replicas=9"), title: "min.insync.replicas TOPIC", state: check.Failed, says: "nothing is ever acknowledged"},
 		{name: "records too large", breaks: func(t *testing.T, r *rig) {
 			alter("max.message.bytes=5000")(t, r)
 			r.db.Exec(t, `INSERT INTO outbox (aggregatetype, aggregateid, type, payload) VALUES ('order', 'o-1', 'large', to_jsonb(repeat('x', 6000)))`)
