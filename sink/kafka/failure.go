@@ -86,7 +86,7 @@ func (p *producer) halt(err error) {
 	p.wind()
 }
 
-// wind lets Send return and the rest go out. p.mu is held.
+// wind lets Send return and the rest go out, and ends Run if nothing is left. p.mu is held.
 func (p *producer) wind() {
 	signal(p.space)
 	p.flush()

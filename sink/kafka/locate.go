@@ -260,6 +260,5 @@ func (p *producer) distribute(t *topic) {
 		p.memory -= cap(chunk)
 		p.client.pool.put(chunk)
 	}
-	signal(p.space)
-	p.flush()
+	p.wind()
 }

@@ -82,6 +82,17 @@ func TestPoison(t *testing.T) {
 	}
 }
 
+// TestRejectedWithNothingInFlight: a record that is too large is the first of those that wait for
+// their topic, and nothing else has no outcome. Run ends nevertheless, without CloseSend.
+func TestRejectedWithNothingInFlight(t *testing.T) {
+	k := kafkatest.Fake(t)
+	r := newRig(t, Config{Brokers: k.Addrs})
+	r.send(on("late", 0, strings.Repeat("x", 2000)))
+	r.send(on("late", 0, "behind"))
+	k.CreateTopic(t, "late", 2, map[string]string{"max.message.bytes": "1000"})
+	wantRecordError(t, r, 1)
+}
+
 // TestTwoPoisons: the earlier of two refused records counts, and neither is acknowledged.
 func TestTwoPoisons(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
