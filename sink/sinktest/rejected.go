@@ -1,0 +1,127 @@
+package sinktest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// sendRejected sends records of two keys, one of the key 0 that is rejected, and some more of both
+// as long as the Writer accepts any. It returns which one is rejected.
+func (r *rig) sendRejected(destination string) (rejected uint64) {
+	r.Helper()
+	r.send(destination, 20, 2)
+	bad := r.record(destination, "0")
+	r.subject.Reject(bad)
+	if err := r.trySend(testContext(r.T), bad); err != nil {
+		r.Fatalf("Send: %v", err)
+	}
+	rejected = bad.Seq
+	for i := range 20 {
+		if r.trySend(testContext(r.T), r.record(destination, fmt.Sprint(i%2))) != nil {
+			break
+		}
+	}
+	r.writer.Flush()
+	return rejected
+}
+
+func testRejected(t *testing.T, s Subject) {
+	for _, gathered := range []bool{false, true} {
+		destination := s.Destination(t)
+		r := start(t, s, window, sink.WriterConfig{})
+		heal := func() {}
+		if gathered { // behind a request that is not answered yet
+			r.send(destination, 1, 1)
+			r.awaitAcked()
+			hold := s.Hold()
+			var met <-chan struct{}
+			met, heal = hold.Begin(t)
+			r.send(destination, 1, 1)
+			r.writer.Flush()
+			r.meet(hold, met)
+		}
+		rejected := r.sendRejected(destination)
+		heal()
+		err := r.end()
+		e, ok := errors.AsType[*sink.RecordError](err)
+		if !ok || e.Seq != rejected || e.Topic != destination || !bytes.Contains(e.Key, []byte(secret)) || e.Reason == nil {
+			t.Fatalf("Run: %v, want a RecordError of record %d", err, rejected)
+		}
+		if len(r.failed) != 1 || !errors.Is(r.failed[rejected], e) {
+			t.Errorf("failed are %v", r.failed)
+		}
+		if err := r.trySend(testContext(t), r.record(destination, "1")); !errors.Is(err, e) {
+			t.Errorf("Send: %v", err)
+		}
+		times := r.stored(destination)
+		for _, rec := range r.sent {
+			switch {
+			case rec.Seq < rejected && (times[rec.Seq] != 1 || !r.acked[rec.Seq]):
+				t.Errorf("record %d, before the rejected one, is stored %d times and acknowledged: %v", rec.Seq, times[rec.Seq], r.acked[rec.Seq])
+			case rec.Seq >= rejected && bytes.HasSuffix(rec.Key, []byte(" 0")) && times[rec.Seq] > 0:
+				t.Errorf("record %d, of the key of record %d, is stored", rec.Seq, rejected)
+			}
+		}
+		r.wantAcked(t, times)
+	}
+}
+
+// to has records go to another destination, but those that were to go there.
+func to(dead string) sink.Substitute {
+	return func(rec *sink.Record, rejected *sink.RecordError) *sink.Record {
+		if rec.Topic == dead {
+			return nil
+		}
+		rec.Seq, rec.Topic, rec.Partition = 0, dead, sink.AnyPartition
+		rec.Headers = append(rec.Headers, sink.Header{Key: "why", Value: []byte(rejected.Error())})
+		rec.Value = rec.Value[:len(secret)]
+		return rec
+	}
+}
+
+func testSubstitute(t *testing.T, s Subject) {
+	destination, dead := s.Destination(t), s.Destination(t)
+	r := start(t, s, window, sink.WriterConfig{Substitute: to(dead)})
+	var rejected []uint64
+	for range 3 {
+		rejected = append(rejected, r.sendRejected(destination))
+	}
+	r.drain()
+	times := r.stored(destination)
+	if want := len(r.sent) - len(rejected); len(times) != want {
+		t.Errorf("%d records are stored, want %d", len(times), want)
+	}
+	letters := s.Read(t, dead)
+	if len(letters) != len(rejected) {
+		t.Fatalf("%d substitutes, want %d", len(letters), len(rejected))
+	}
+	for i, letter := range letters {
+		was := r.sent[rejected[i]-1]
+		if times[was.Seq] > 0 || string(letter.Value) != secret || !bytes.Equal(letter.Key, was.Key) || len(letter.Headers) != len(was.Headers)+1 {
+			t.Errorf("the substitute of record %d, which is stored %d times, has %d headers", was.Seq, times[was.Seq], len(letter.Headers))
+		}
+	}
+}
+
+func testRejectedSubstitute(t *testing.T, s Subject) {
+	destination, dead := s.Destination(t), s.Destination(t)
+	r := start(t, s, window, sink.WriterConfig{Substitute: func(rec *sink.Record, _ *sink.RecordError) *sink.Record {
+		if rec.Topic == dead {
+			return nil
+		}
+		rec.Topic = dead
+		return rec
+	}})
+	rejected := r.sendRejected(destination)
+	err := r.end()
+	if e, ok := errors.AsType[*sink.RecordError](err); !ok || e.Seq != rejected || e.Topic != dead {
+		t.Errorf("Run: %v, want a RecordError of record %d for the other destination", err, rejected)
+	}
+	if letters := s.Read(t, dead); len(letters) > 0 {
+		t.Errorf("%d substitutes are stored", len(letters))
+	}
+}

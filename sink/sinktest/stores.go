@@ -1,0 +1,160 @@
+package sinktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+func openStore(t *testing.T, on sink.Sink, store, name string, j *journal) sink.PositionStore {
+	t.Helper()
+	p, err := on.OpenPositions(testContext(t), store, name)
+	if j.note(err) != nil {
+		t.Fatalf("OpenPositions: %v", err)
+	}
+	return p
+}
+
+func writePosition(t *testing.T, p sink.PositionStore, value string) {
+	t.Helper()
+	if err := p.Write(testContext(t), []byte(secret+value)); err != nil {
+		t.Fatalf("Write: %v", err)
+	}
+}
+
+// wantPosition checks which value is the newest; empty: there is none.
+func wantPosition(t *testing.T, p sink.PositionStore, want string) {
+	t.Helper()
+	values, err := p.Read(testContext(t))
+	if err != nil {
+		t.Fatalf("Read: %v", err)
+	}
+	got := ""
+	if len(values) > 0 {
+		got = strings.TrimPrefix(string(values[len(values)-1]), secret)
+	}
+	if got != want {
+		t.Errorf("the newest of %d values is %q, want %q", len(values), got, want)
+	}
+}
+
+func testPositions(t *testing.T, s Subject) {
+	store, j := s.Store(t), newJournal(t)
+	on := open(t, s, window, j)
+	a, b := openStore(t, on, store, "a", j), openStore(t, on, store, "b", j)
+	wantPosition(t, a, "")
+	for i := range 5 {
+		writePosition(t, a, fmt.Sprint("a", i))
+		writePosition(t, b, fmt.Sprint("b", i))
+	}
+	wantPosition(t, a, "a4")
+	wantPosition(t, b, "b4")
+	another := openStore(t, open(t, s, window, j), store, "a", j)
+	wantPosition(t, another, "a4")
+	writePosition(t, another, "a5")
+	wantPosition(t, a, "a5")
+	wantPosition(t, b, "b4")
+}
+
+func testPositionFault(t *testing.T, s Subject, f Fault) {
+	store, j := s.Store(t), newJournal(t)
+	p := openStore(t, open(t, s, window, j), store, "a", j)
+	for i := range 3 {
+		met, heal := f.Begin(t)
+		go func() { // the Write below waits for it
+			select {
+			case <-met:
+			case <-t.Context().Done():
+			}
+			heal()
+		}()
+		value := fmt.Sprint("value ", i)
+		writePosition(t, p, value)
+		wantPosition(t, p, value)
+	}
+}
+
+// testPositionGivenUp: a Write that was given up does not overtake a later one.
+func testPositionGivenUp(t *testing.T, s Subject) {
+	store, j := s.Store(t), newJournal(t)
+	p := openStore(t, open(t, s, window, j), store, "a", j)
+	writePosition(t, p, "first")
+	_, heal := s.Hold().Begin(t)
+	over := errors.New("over")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 200*time.Millisecond, over)
+	defer cancel()
+	if err := j.note(p.Write(ctx, []byte(secret+"given up"))); !errors.Is(err, over) {
+		t.Errorf("Write: %v", err)
+	}
+	heal()
+	writePosition(t, p, "last")
+	wantPosition(t, p, "last")
+}
+
+func testDeadLetters(t *testing.T, s Subject) {
+	destination := s.Destination(t)
+	r := start(t, s, window, sink.WriterConfig{})
+	r.send(destination, 200, 7)
+	r.drain()
+	log := slog.New(slog.NewTextHandler(r.journal, nil))
+	letters, err := s.Broker(window).OpenDeadLetters(testContext(t), destination, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer letters.Close()
+	spans, err := letters.Spans(testContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := make(map[uint64]bool)
+	for _, span := range spans {
+		next, last := span.Begin, make(map[string]uint64)
+		err := letters.Read(testContext(t), span, func(got *sink.StoredRecord) error {
+			want := r.sentAs(&got.Record)
+			switch {
+			case want == nil || differs(want, &got.Record) != "":
+				t.Errorf("a record at offset %d that was not sent so", got.Offset)
+				return nil
+			case got.Partition != span.Partition || got.Offset < next || got.Offset >= span.End || want.Seq < last[string(got.Key)]:
+				t.Errorf("record %d is at %d of partition %d", want.Seq, got.Offset, got.Partition)
+			}
+			next, last[string(got.Key)] = got.Offset+1, want.Seq
+			seen[want.Seq] = true
+			return nil
+		})
+		if err != nil {
+			t.Errorf("Read: %v", err)
+		}
+		if span.End == span.Begin {
+			continue
+		}
+		enough := errors.New("enough")
+		if err := letters.Read(testContext(t), span, func(*sink.StoredRecord) error { return enough }); !errors.Is(err, enough) {
+			t.Errorf("Read with an error of its caller: %v", err)
+		}
+	}
+	if len(seen) != len(r.sent) {
+		t.Errorf("read %d of %d records", len(seen), len(r.sent))
+	}
+}
+
+func testMissing(t *testing.T, s Subject) {
+	const missing = "nobody-has-made-this"
+	destination, j := s.Destination(t), newJournal(t)
+	on := open(t, s, window, j)
+	if err := on.CheckDestinations(testContext(t), destination); err != nil {
+		t.Errorf("a destination that exists: %v", err)
+	}
+	if err := on.CheckDestinations(testContext(t), destination, missing); !errors.Is(err, sink.ErrMissing) || !strings.Contains(err.Error(), missing) {
+		t.Errorf("a missing destination: %v", err)
+	}
+	if _, err := s.Broker(window).OpenDeadLetters(testContext(t), missing, slog.New(slog.NewTextHandler(j, nil))); !errors.Is(err, sink.ErrMissing) {
+		t.Errorf("dead letters of a missing destination: %v", err)
+	}
+}

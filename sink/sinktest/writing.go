@@ -1,0 +1,234 @@
+package sinktest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+func testOrder(t *testing.T, s Subject) {
+	destination := s.Destination(t)
+	r := start(t, s, window, sink.WriterConfig{})
+	r.send(destination, 5000, 37)
+	tombstone := r.record(destination, "null")
+	tombstone.Value = nil
+	if err := r.trySend(testContext(t), tombstone); err != nil {
+		t.Fatal(err)
+	}
+	r.drain()
+	r.wantAll(destination, true)
+	if st := r.sink.Stat().Topics[destination]; st.Records != int64(len(r.sent)) {
+		t.Errorf("Stat has %d records, want %d", st.Records, len(r.sent))
+	}
+}
+
+func testFlush(t *testing.T, s Subject) {
+	destination := s.Destination(t)
+	r := start(t, s, window, sink.WriterConfig{})
+	for range 3 {
+		r.send(destination, 1, 1)
+		r.awaitAcked()
+	}
+	r.drain()
+	r.wantAll(destination, true)
+}
+
+func testWriters(t *testing.T, s Subject) {
+	destination := s.Destination(t)
+	j := newJournal(t)
+	on := open(t, s, window, j)
+	var before []sink.Record
+	for range 3 {
+		r := startOn(t, s, on, j, sink.WriterConfig{})
+		r.sent = before
+		for i := range before {
+			r.acked[before[i].Seq] = true
+		}
+		r.send(destination, 100, 5)
+		r.drain()
+		r.wantAll(destination, true)
+		before = r.sent
+	}
+}
+
+// testWindow: nothing is acknowledged before the broker has done so, or Send would not block.
+func testWindow(t *testing.T, s Subject) {
+	const n = 20
+	destination := s.Destination(t)
+	r := start(t, s, n, sink.WriterConfig{})
+	r.send(destination, 1, 1) // what has to be looked up first is known now
+	r.awaitAcked()
+	hold := s.Hold()
+	met, heal := hold.Begin(t)
+	r.send(destination, n, 3)
+	full := errors.New("the window is full")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 300*time.Millisecond, full)
+	defer cancel()
+	if err := r.trySend(ctx, r.record(destination, "0")); !errors.Is(err, full) {
+		t.Errorf("Send with %d records in flight: %v", n, err)
+	}
+	r.meet(hold, met)
+	if st := r.sink.Stat(); st.InFlightRecords != n || st.WindowRecords != n || st.InFlightBytes == 0 {
+		t.Errorf("Stat: %d records of %d in flight, %d bytes", st.InFlightRecords, st.WindowRecords, st.InFlightBytes)
+	}
+	r.mu.Lock()
+	if len(r.acked) != 1 {
+		t.Errorf("%d records were acknowledged and not answered for", len(r.acked)-1)
+	}
+	r.mu.Unlock()
+	heal()
+	r.send(destination, 2*n, 3)
+	r.drain()
+	r.wantAll(destination, false)
+}
+
+func testFault(t *testing.T, s Subject, f Fault) {
+	destination := s.Destination(t)
+	r := start(t, s, window, sink.WriterConfig{})
+	for range 3 {
+		r.send(destination, 100, 7)
+		met, heal := f.Begin(t)
+		r.send(destination, 300, 7)
+		r.writer.Flush()
+		r.meet(f, met)
+		r.send(destination, 100, 7)
+		heal()
+	}
+	r.drain()
+	r.wantAll(destination, false)
+}
+
+// testStopped: a Writer that is stopped in the middle of trouble says what has no outcome, and
+// what it has acknowledged is stored.
+func testStopped(t *testing.T, s Subject, f Fault) {
+	destination := s.Destination(t)
+	r := start(t, s, window, sink.WriterConfig{})
+	r.send(destination, 100, 7)
+	r.writer.Flush()
+	met, heal := f.Begin(t)
+	r.send(destination, 300, 7)
+	r.writer.Flush()
+	r.meet(f, met)
+	cause := errors.New("enough")
+	r.cancel(cause)
+	err := r.end()
+	heal()
+	if left := len(r.sent) - len(r.acked); left > 0 {
+		undelivered, ok := errors.AsType[*sink.UndeliveredError](err)
+		if !ok || undelivered.Records != left || undelivered.Sent > left {
+			t.Errorf("Run: %+v, want %d records without an outcome", err, left)
+		}
+	}
+	if !errors.Is(err, cause) {
+		t.Errorf("Run: %v", err)
+	}
+	if err := r.trySend(testContext(t), r.record(destination, "0")); err == nil {
+		t.Error("Send goes on after Run")
+	}
+	r.wantAcked(t, r.stored(destination))
+}
+
+func testCloseSend(t *testing.T, s Subject) {
+	destination := s.Destination(t)
+	idle := start(t, s, window, sink.WriterConfig{})
+	idle.drain()
+
+	r := start(t, s, window, sink.WriterConfig{})
+	hold := s.Hold()
+	met, heal := hold.Begin(t)
+	r.send(destination, 100, 7)
+	r.writer.CloseSend()
+	r.meet(hold, met)
+	select {
+	case err := <-r.ran:
+		t.Fatalf("Run returned with records in flight: %v", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	heal()
+	if err := r.end(); err != nil || len(r.acked) != len(r.sent) {
+		t.Errorf("Run: %v, %d of %d records are acknowledged", err, len(r.acked), len(r.sent))
+	}
+	r.wantAll(destination, false)
+}
+
+func testFence(t *testing.T, s Subject) {
+	destination := s.Destination(t)
+	errClosed := errors.New("somebody else writes")
+	var closed atomic.Bool
+	r := start(t, s, window, sink.WriterConfig{Fence: func() error {
+		if closed.Load() {
+			return errClosed
+		}
+		return nil
+	}})
+	hold := s.Hold()
+	met, heal := hold.Begin(t)
+	r.send(destination, 1, 1)
+	r.writer.Flush()
+	r.meet(hold, met)
+	closed.Store(true)
+	r.send(destination, 50, 7)
+	r.writer.Flush()
+	heal()
+	if err := r.end(); !errors.Is(err, errClosed) {
+		t.Errorf("Run: %v", err)
+	}
+	if err := r.trySend(testContext(t), r.record(destination, "0")); !errors.Is(err, errClosed) {
+		t.Errorf("Send: %v", err)
+	}
+	if len(r.acked) != 1 || !r.acked[1] {
+		t.Errorf("acknowledged are %v, want what was on the wire", r.acked)
+	}
+	if times := r.stored(destination); len(times) != 1 || times[1] != 1 {
+		t.Errorf("stored are %v, want what was on the wire", times)
+	}
+}
+
+func testDelivered(t *testing.T, s Subject) {
+	destination := s.Destination(t)
+	var r *rig
+	var mu sync.Mutex
+	var told []uint64
+	examples := make(map[string]int)
+	r = start(t, s, window, sink.WriterConfig{
+		Delivered: func(d sink.Delivery) string {
+			mu.Lock()
+			defer mu.Unlock()
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			for _, seq := range d.Seqs {
+				if r.acked[seq] {
+					t.Errorf("record %d was reported before", seq)
+				}
+			}
+			told = append(told, d.Seqs...)
+			if d.Topic != destination || d.Broker == "" {
+				t.Errorf("delivery %+v", d)
+			}
+			return "example"
+		},
+		Answered: func(took time.Duration, example string) {
+			mu.Lock()
+			defer mu.Unlock()
+			examples[example]++
+			if took <= 0 || took > patience {
+				t.Errorf("an answer after %s", took)
+			}
+		},
+	})
+	r.send(destination, 200, 7)
+	r.drain()
+	slices.Sort(told)
+	if len(told) != 200 || told[0] != 1 || told[199] != 200 || len(slices.Compact(told)) != 200 {
+		t.Errorf("told of %d records", len(told))
+	}
+	if examples["example"] == 0 || len(examples) > 2 {
+		t.Errorf("examples %v", examples)
+	}
+}
