@@ -121,7 +121,7 @@ func loggedLines(t *testing.T) []string {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && slices.Contains([]string{".git", "test", "demo", "deploy", "check", "prune", "inbox", "examples"}, d.Name()) {
+		if d.IsDir() && slices.Contains([]string{".git", "test", "sinktest", "demo", "deploy", "check", "prune", "inbox", "examples"}, d.Name()) {
 			return filepath.SkipDir
 		}
 		if filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
