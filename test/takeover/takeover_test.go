@@ -15,7 +15,10 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/bench/debezium"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/debeziumtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 )
@@ -162,7 +165,7 @@ func (d *debeziumWorker) runBehind(t *testing.T, config, offsets string) *rig.Pr
 // comes again; nothing else does.
 func TestTakeOver(t *testing.T) {
 	t.Parallel()
-	r, _ := rig.NewOwn(t)
+	r, _, _ := rig.NewOwnBroker(t) // whose positions have the name of the connector
 	d := newDebezium(t, r, "pgoutput")
 	d.start(t)
 	rig.UnderLoad(t, r, func() {
@@ -195,7 +198,7 @@ func TestTakeOver(t *testing.T) {
 // transactions, and nothing else.
 func TestTakeOverFromKilled(t *testing.T) {
 	t.Parallel()
-	r, _ := rig.NewOwn(t)
+	r, _, _ := rig.NewOwnBroker(t) // whose positions have the name of the connector
 	d := newDebezium(t, r, "pgoutput")
 	d.start(t)
 	rig.UnderLoad(t, r, func() {
@@ -221,15 +224,25 @@ func TestTakeOverFromKilled(t *testing.T) {
 	r.Settle(t, rig.Unconfirmed)
 }
 
+// serverWith starts a server whose installation has an output plugin.
+func serverWith(t *testing.T, plugin string) *pgserver.Server {
+	t.Helper()
+	need.FullRun(t, "it needs Debezium")
+	for _, i := range pgserver.Installed(t.Context()) {
+		if _, err := os.Stat(filepath.Join(filepath.Dir(i.BinDir), "lib", plugin+".so")); err == nil {
+			return pgtest.Start(t, pgserver.Config{BinDir: i.BinDir})
+		}
+	}
+	need.Missing(t, "no Postgres with the plugin %s", plugin)
+	return nil
+}
+
 // A slot of another plugin cannot be taken over. The relay gets its own beside it, and begins
 // behind what Debezium has sent when that is past where the new slot begins.
 func TestTakeOverFromAnotherPlugin(t *testing.T) {
 	t.Parallel()
-	r, _ := rig.NewOwn(t)
 	const plugin = "decoderbufs"
-	if _, err := r.Connect(t).Exec(t.Context(), `SELECT pg_create_logical_replication_slot('probe', $1, true)`, plugin); err != nil {
-		need.Missing(t, "the plugin: %v", err)
-	}
+	r := rig.NewOn(t, pgtest.DatabaseOn(t, serverWith(t, plugin)), kafkatest.Start(t, kafkatest.Config{}).Cluster)
 	d := newDebezium(t, r, plugin)
 	d.start(t)
 	config := filepath.Join(d.dir, "outbox-cdc.yaml")
