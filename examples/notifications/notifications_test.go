@@ -101,7 +101,8 @@ func (s *shop) tell(t *testing.T, order uuid.UUID, customer string, kinds ...str
 	}
 }
 
-// start runs the service, with quick retries, until stop is called or the test ends.
+// start runs the service, with quick retries, until stop is called or the test ends. It returns when the
+// service has its table.
 func (s *shop) start(t *testing.T, change func(*config, *inbox.Config)) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -121,6 +122,7 @@ func (s *shop) start(t *testing.T, change func(*config, *inbox.Config)) (stop fu
 	}()
 	stop = func() { cancel(); <-ended }
 	t.Cleanup(stop)
+	s.await(t, "the table", `SELECT to_regclass('notifications') IS NOT NULL`)
 	return stop
 }
 
@@ -195,8 +197,9 @@ func TestDeliveredAgain(t *testing.T) {
 		s.tell(t, order, "ann", "OrderPaid")
 		s.start(t, nil)
 		s.start(t, func(cfg *config, _ *inbox.Config) { cfg.group += "-twin" })
+		admin := s.cluster.Admin(t)
 		committed := func(group string) int64 {
-			offsets, err := s.cluster.Admin(t).FetchOffsets(t.Context(), group)
+			offsets, err := admin.FetchOffsets(t.Context(), group)
 			if err != nil { // the group is not there yet
 				return 0
 			}
@@ -281,7 +284,6 @@ func TestRebalanceInTheMiddle(t *testing.T) {
 			s.tell(t, orders[i], "ann", "OrderPlaced", "OrderPaid")
 		}
 		stop := s.start(t, slow)
-		s.await(t, "the first member is at it", `SELECT to_regclass('notifications') IS NOT NULL`)
 		s.await(t, "the first member is at it", `SELECT count(*) > 3 FROM notifications`)
 		s.start(t, slow)
 		s.await(t, "half of it", `SELECT count(*) > 40 FROM notifications`)
