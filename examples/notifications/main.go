@@ -86,7 +86,8 @@ func serve(ctx context.Context, cfg config, processing inbox.Config) error {
 	}
 	defer stopMetrics()
 	return inboxfranz.Run(ctx, processor, inboxfranz.Config{Log: processing.Log},
-		kgo.SeedBrokers(strings.Split(cfg.brokers, ",")...), kgo.ConsumerGroup(cfg.group), kgo.ConsumeTopics(cfg.topic))
+		kgo.SeedBrokers(strings.Split(cfg.brokers, ",")...), kgo.ConsumerGroup(cfg.group), kgo.ConsumeTopics(cfg.topic),
+		kgo.SessionTimeout(10*time.Second)) // how long the partitions of a killed instance wait for another
 }
 
 // serveMetrics serves /metrics until stop is called.
