@@ -9,7 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kfake"
+
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/faultproxy"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -165,16 +168,22 @@ func TestInitialCopyRefused(t *testing.T) {
 // which has a connection of its own, ends and is made anew.
 func TestInitialCopySenderTerminated(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t)
+	proxy := faultproxy.Start(t, "")
+	r := rig.NewOn(t, pgtest.Database(t), kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ListenFn(proxy.Listen)).Cluster)
 	r.Collector.Stop()
 	const rows = 300_000
 	fill(t, r, rows)
 	conn := r.Connect(t) // before there is haste
 	process := rig.Start(t, "run", "-c", r.Config, "--set", "source.initial_copy=true")
 	process.Logged(t, "initial copy begins")
+	proxy.Refuse() // so that the copy does not end before the stream does
 	if !rig.Ask[bool](t, conn, `SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1`, r.Slot) {
 		t.Fatal("no sender to terminate")
 	}
+	rig.WaitFor(t, time.Minute, "the stream to be lost", func() bool {
+		return !rig.Ask[bool](t, conn, `SELECT active FROM pg_replication_slots WHERE slot_name = $1`, r.Slot)
+	})
+	proxy.Accept()
 	process.LoggedTimes(t, "msg=streaming", 2)
 	process.Logged(t, "initial copy sent")
 	const last = "ffffffff-0000-4000-8000-000000000000"
