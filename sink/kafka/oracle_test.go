@@ -104,11 +104,21 @@ func TestSameAsAsyncProducer(t *testing.T) {
 
 func sendAsync(t *testing.T, addrs []string, cfg *sarama.Config, topic string, records []sink.Record) {
 	t.Helper()
-	cfg.Producer.Return.Successes = false
 	p, err := sarama.NewAsyncProducer(addrs, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
+	outcomes := make(chan error, len(records))
+	go func() { // until Close
+		for range p.Successes() {
+			outcomes <- nil
+		}
+	}()
+	go func() { // until Close
+		for err := range p.Errors() {
+			outcomes <- err
+		}
+	}()
 	for _, rec := range records {
 		m := &sarama.ProducerMessage{Topic: topic, Partition: rec.Partition, Timestamp: rec.Timestamp}
 		if rec.Key != nil {
@@ -122,9 +132,12 @@ func sendAsync(t *testing.T, addrs []string, cfg *sarama.Config, topic string, r
 		}
 		p.Input() <- m
 	}
-	if err := p.Close(); err != nil {
-		t.Fatal(err)
+	for range records { // a message that sarama would retry fails once Close has been called
+		if err := <-outcomes; err != nil {
+			t.Error(err)
+		}
 	}
+	p.AsyncClose()
 }
 
 // explicitOr gives a message's own partition precedence.
