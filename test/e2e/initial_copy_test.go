@@ -29,7 +29,8 @@ func arrivals(t *testing.T, r *rig.Rig) map[string]int {
 	return n
 }
 
-// fill inserts rows before there is a relay.
+// fill inserts rows before there is a relay, in one transaction: no other slot of the server can
+// be created meanwhile.
 func fill(t *testing.T, r *rig.Rig, rows int) {
 	t.Helper()
 	r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
@@ -95,7 +96,7 @@ func TestInitialCopyInterrupted(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "ended": syscall.SIGTERM} {
 		t.Run(name, func(t *testing.T) {
-			r := rig.New(t)
+			r, _ := rig.NewOwn(t)
 			r.Collector.Stop() // its ledger knows nothing of these rows
 			const rows = 300_000
 			fill(t, r, rows)
@@ -169,7 +170,7 @@ func TestInitialCopyRefused(t *testing.T) {
 func TestInitialCopySenderTerminated(t *testing.T) {
 	t.Parallel()
 	proxy := faultproxy.Start(t, "")
-	r := rig.NewOn(t, pgtest.Database(t), kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ListenFn(proxy.Listen)).Cluster)
+	r := rig.NewOn(t, pgtest.DatabaseOn(t, pgtest.Start(t, pgserver.Config{})), kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ListenFn(proxy.Listen)).Cluster)
 	r.Collector.Stop()
 	const rows = 300_000
 	fill(t, r, rows)
@@ -202,7 +203,7 @@ func TestInitialCopySenderTerminated(t *testing.T) {
 // Two relays start at once; the one that copies is killed, and the other one copies all of it.
 func TestInitialCopyTakenOver(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t)
+	r, _ := rig.NewOwn(t)
 	r.Collector.Stop()
 	const rows = 300_000
 	fill(t, r, rows)

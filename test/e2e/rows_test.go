@@ -83,7 +83,7 @@ func inTheMiddle(t *testing.T, r *rig.Rig, rows int) int {
 // A few events among very much of other tables, in one transaction, cost no memory.
 func TestEventsAmongOtherTables(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t)
+	r, _ := rig.NewOwn(t)
 	r.DB.Exec(t, `CREATE TABLE neighbour (n int, pad text)`)
 	process := r.Run(t)
 	r.Load.Transaction(t.Context(), t, []string{"among"}, func(tx pgx.Tx, put func(n int) error) error {

@@ -129,6 +129,20 @@ func launch(tb testing.TB, cfg pgserver.Config) *pgserver.Server {
 	cfg.Settings = settings
 	ctx, cancel := context.WithTimeout(tb.Context(), startTimeout)
 	defer cancel()
+	if cfg.Data == nil {
+		if cfg.BinDir == "" {
+			i, err := pgserver.Find(ctx, cfg.Major, nil)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			cfg.BinDir = i.BinDir
+		}
+		data, err := fromTemplate(ctx, cfg.BinDir)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		cfg.Data = data
+	}
 	srv, err := pgserver.Start(ctx, cfg)
 	if err != nil {
 		tb.Fatal(err)
