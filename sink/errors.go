@@ -25,6 +25,15 @@ var (
 	ErrFatal = errors.New("cannot go on writing")
 )
 
+// An Advised error says what the operator can do about it. A broker's errors of a class above are
+// Advised if they do not say it themselves.
+type Advised interface {
+	error
+
+	// Advice returns one or more sentences that name configuration keys, and nothing secret.
+	Advice() string
+}
+
 // A RecordError is a record that the broker rejects for good, found by a check before sending or
 // answered by the broker. Everything sent before the record was or will be delivered.
 type RecordError struct {

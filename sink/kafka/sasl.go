@@ -11,6 +11,8 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/xdg-go/scram"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 const (
@@ -86,6 +88,8 @@ func (s *SASL) secret(ctx context.Context) (string, error) {
 	secret, err := s.Secret(ctx)
 	if err == nil && secret == "" { // which sarama would take for a mistake of its own user
 		err = fmt.Errorf("%w: the password or token is empty", errAccess)
+	} else if errors.Is(err, sink.ErrAccess) {
+		err = advisedError{kafkaError{err, err.Error()}, accessAdvice}
 	}
 	return secret, err
 }

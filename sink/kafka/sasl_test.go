@@ -105,6 +105,9 @@ func TestSecretErrors(t *testing.T) {
 			if !errors.Is(err, tc.is) || time.Since(began) > 2*time.Second {
 				t.Errorf("Open: %v after %s, want %v", err, time.Since(began), tc.is)
 			}
+			if _, ok := errors.AsType[sink.Advised](err); !ok {
+				t.Errorf("%v does not say what to do", err)
+			}
 		})
 	}
 }
