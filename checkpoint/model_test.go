@@ -12,8 +12,8 @@ import (
 )
 
 var (
-	seedFlag      = flag.Uint64("seed", 0, "run TestModel with this seed only")
-	historiesFlag = flag.Int("histories", 2000, "how many random histories TestModel runs")
+	seedFlag      = flag.Uint64("seed", 0, "run TestTrackerEqualsItsModel with this seed only")
+	historiesFlag = flag.Int("histories", 2000, "how many random histories TestTrackerEqualsItsModel runs")
 )
 
 type eventKind int
@@ -88,9 +88,9 @@ func (m *model) locate(seq Seq) (commitLSN pglogrepl.LSN, index int, ok bool) {
 	return 0, 0, false
 }
 
-// handedOut returns the transactions with records that have been handed out, the newest snapshot
-// that was, and the commit time of the oldest transaction with records that has not.
-func (m *model) handedOut() (out []Transaction, newest Snapshot, oldest time.Time) {
+// confirmedTransactions returns the confirmed transactions with records, the newest confirmed
+// snapshot, and the commit time of the oldest transaction with records that is not confirmed.
+func (m *model) confirmedTransactions() (out []Transaction, newest Snapshot, oldest time.Time) {
 	tx, records, acked := Transaction{}, false, true
 	waits := func() { // at a record that is not acknowledged, and for all behind it
 		if records && !acked && oldest.IsZero() {
@@ -145,31 +145,31 @@ func (m *model) open() (commitLSN pglogrepl.LSN, acked int, ok bool) {
 // A history plays the operations that bytes stand for on a Tracker and on the
 // model, and compares them after every one.
 type history struct {
-	tb      testing.TB
-	name    string
-	ops     []byte
-	tracker *Tracker
-	model   *model
-	wal     pglogrepl.LSN // where the server's WAL ends
-	end     pglogrepl.LSN // end LSN of the open transaction
-	seen    map[pglogrepl.LSN]bool
-	before  pglogrepl.LSN // what was confirmed before the last operation
-	taken   []Transaction // handed out, those with records
-	newest  Snapshot      // handed out
+	tb        testing.TB
+	name      string
+	ops       []byte
+	tracker   *Tracker
+	model     *model
+	wal       pglogrepl.LSN // where the server's WAL ends
+	end       pglogrepl.LSN // end LSN of the open transaction
+	seen      map[pglogrepl.LSN]bool
+	before    pglogrepl.LSN // what was confirmed before the last operation
+	collected []Transaction // confirmed, those with records
+	newest    Snapshot      // confirmed
 
 	snapshots, traces int // so many were noted
 }
 
-// take is the tracker's handOut.
-func (h *history) take(tx Transaction) {
+// collect is the Tracker's onConfirmed.
+func (h *history) collect(tx Transaction) {
 	if s := tx.Snapshot; s.Text != "" {
 		if s.EndLSN <= h.newest.EndLSN || s.EndLSN > h.tracker.Confirmed() {
-			h.tb.Fatalf("%s: snapshot of %s handed out behind that of %s, at %s", h.name, s.EndLSN, h.newest.EndLSN, h.tracker.Confirmed())
+			h.tb.Fatalf("%s: snapshot of %s confirmed behind that of %s, at %s", h.name, s.EndLSN, h.newest.EndLSN, h.tracker.Confirmed())
 		}
 		h.newest, tx.Snapshot = s, Snapshot{}
 	}
 	if !tx.CommitTime.IsZero() {
-		h.taken = append(h.taken, tx)
+		h.collected = append(h.collected, tx)
 	}
 }
 
@@ -177,7 +177,7 @@ func playHistory(tb testing.TB, name string, ops []byte) {
 	tb.Helper()
 	h := &history{tb: tb, name: name, ops: ops, wal: 1000, seen: map[pglogrepl.LSN]bool{}}
 	start := pglogrepl.LSN(h.draw()) * 8 // also 0, also beyond the first commits
-	h.tracker, h.model, h.before = New(start, h.take), &model{start: start, acked: map[Seq]bool{}}, start
+	h.tracker, h.model, h.before = New(start, h.collect), &model{start: start, acked: map[Seq]bool{}}, start
 	h.seen[start] = true
 	for len(h.ops) > 0 {
 		h.step()
@@ -290,24 +290,24 @@ func (h *history) compare() {
 	if got := h.tracker.Span(); got != span {
 		h.tb.Fatalf("%s: Span() = %d, want %d", h.name, got, span)
 	}
-	taken, newest, oldest := h.model.handedOut()
-	if !slices.Equal(h.taken, taken) || h.newest != newest {
-		h.tb.Fatalf("%s: handed out %v and snapshot %v, want %v and %v", h.name, h.taken, h.newest, taken, newest)
+	taken, newest, oldest := h.model.confirmedTransactions()
+	if !slices.Equal(h.collected, taken) || h.newest != newest {
+		h.tb.Fatalf("%s: confirmed %v and snapshot %v, want %v and %v", h.name, h.collected, h.newest, taken, newest)
 	}
-	if got := h.tracker.Oldest(); !got.Equal(oldest) {
-		h.tb.Fatalf("%s: Oldest() = %s, want %s", h.name, got, oldest)
+	if got := h.tracker.OldestCommitTime(); !got.Equal(oldest) {
+		h.tb.Fatalf("%s: OldestCommitTime() = %s, want %s", h.name, got, oldest)
 	}
 	h.compareLookups(Seq(last))
 }
 
-// compareLookups compares Open, and Locate and a refused Ack for one record,
+// compareLookups compares OpenTransaction, and Locate and a refused Ack for one record,
 // which may be any that was issued or a neighbour.
 func (h *history) compareLookups(last Seq) {
 	h.tb.Helper()
-	lsn, n, ok := h.tracker.Open()
+	lsn, n, ok := h.tracker.OpenTransaction()
 	wantLSN, wantN, wantOK := h.model.open()
 	if lsn != wantLSN || n != wantN || ok != wantOK {
-		h.tb.Fatalf("%s: Open() = %s, %d, %t, want %s, %d, %t", h.name, lsn, n, ok, wantLSN, wantN, wantOK)
+		h.tb.Fatalf("%s: OpenTransaction() = %s, %d, %t, want %s, %d, %t", h.name, lsn, n, ok, wantLSN, wantN, wantOK)
 	}
 
 	seq := Seq(len(h.ops)) * 7 % (last + 2)
@@ -323,7 +323,7 @@ func (h *history) compareLookups(last Seq) {
 	}
 }
 
-func TestModel(t *testing.T) {
+func TestTrackerEqualsItsModel(t *testing.T) {
 	if *seedFlag != 0 {
 		playSeed(t, *seedFlag)
 		return

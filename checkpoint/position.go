@@ -9,42 +9,42 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// A Position is the durable form of a confirmed position: what is kept outside the server
-// whose slot it is about. The slot cannot be its own witness. A crash may move it back,
-// anybody may move it forward or make it anew, and a restored server brings an old one.
+// A Position is the position record: a confirmed position, stored outside the server whose slot it
+// is about. The slot alone proves nothing. A crash may move it back, anybody may advance or re-create
+// it, and a server restored from a backup has an old one.
 //
-// The record is written before the server is told, so the slot is never ahead of it.
+// The record is written before its position is confirmed, so the slot is never ahead of it.
 type Position struct {
 	SystemID string // of the cluster, as IDENTIFY_SYSTEM reports it
 	Timeline int32
 	Slot     string
 	EndLSN   pglogrepl.LSN // everything that ends at or before it is acknowledged
 
-	// Copying says that rows from before the slot was made are still to be delivered, and that
-	// it is not known which of them have been. EndLSN is 0 while there is no slot.
+	// Copying says that an initial copy is not delivered yet, and that it is not known which of its
+	// rows are. EndLSN is 0 while there is no slot.
 	Copying bool
 
-	// Term counts how often a session did not go on where the record ended, but began where it
-	// found the slot: at first, behind a promotion, behind a gap that was accepted. What a
-	// session of an earlier term writes late does not count: see [NewestPosition].
+	// Term counts the sessions that started at the slot's own position rather than at the record:
+	// the first one, and those after a promotion or an accepted gap. What a session of an earlier
+	// term writes late does not count: see [NewestPosition].
 	Term int64
 
-	// Snapshots say which transactions had been delivered by then, newest first. With them
-	// a lost slot can be made up for from the table.
+	// Snapshots say which transactions were delivered by then, newest first. If the slot is lost,
+	// they tell which rows of the table must be sent again.
 	Snapshots []Snapshot
 	WrittenAt time.Time
 }
 
 // A Snapshot is what pg_current_snapshot() returned in a transaction that ended at EndLSN:
-// once that is confirmed, every transaction the snapshot sees has been delivered.
+// once that is confirmed, every transaction that the snapshot sees is delivered.
 // https://www.postgresql.org/docs/current/functions-info.html#FUNCTIONS-INFO-SNAPSHOT
 type Snapshot struct {
 	EndLSN pglogrepl.LSN
 	Text   string // xmin:xmax:xip_list
 }
 
-// Versions of the record: what is written, and the newest that is read. One without
-// Copying is as before that was known, so that an earlier program can follow.
+// Versions of the record. A record without Copying has the first one, so that an earlier version of
+// this program can read it.
 const (
 	positionVersion = 1
 	copyingVersion  = 2
@@ -67,7 +67,7 @@ type snapshotJSON struct {
 	Text   string `json:"snapshot"`
 }
 
-// MarshalJSON returns the record as it is kept; LSNs are text, as Postgres prints them.
+// MarshalJSON returns the record as it is stored. LSNs are text, as Postgres prints them.
 func (p Position) MarshalJSON() ([]byte, error) {
 	v := positionJSON{
 		Version: positionVersion, SystemID: p.SystemID, Timeline: p.Timeline, Slot: p.Slot,
@@ -82,8 +82,7 @@ func (p Position) MarshalJSON() ([]byte, error) {
 	return json.Marshal(v)
 }
 
-// UnmarshalJSON reads a record. One that a later version has written, or that is none, is
-// an error.
+// UnmarshalJSON reads a record. It returns an error for one of a later version and for other JSON.
 func (p *Position) UnmarshalJSON(data []byte) error {
 	var v positionJSON
 	if err := json.Unmarshal(data, &v); err != nil {
@@ -112,9 +111,9 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 }
 
 // NewestPosition returns the record that counts among those written one after the other: of the
-// highest term that of the newest timeline, and of those the furthest one, for what a record
-// says stays true. (Sessions of one term may write late, when another one has the slot.) It
-// returns nil without an error if there are none. The last one has to be readable.
+// highest term that of the newest timeline, and of those the one with the highest EndLSN, since what
+// a record says stays true. (A session may write late, when another one of its term has the slot.) It
+// returns nil without an error if there are none. The last one must be readable.
 func NewestPosition(records [][]byte) (*Position, error) {
 	var newest *Position
 	var err error
@@ -130,7 +129,7 @@ func NewestPosition(records [][]byte) (*Position, error) {
 	return newest, nil
 }
 
-// superseded reports whether p does not count beside newest, which was written earlier.
+// superseded reports whether newest, although written before p, counts and p does not.
 func superseded(p, newest *Position) bool {
 	if p.Term != newest.Term {
 		return p.Term < newest.Term
@@ -139,26 +138,26 @@ func superseded(p, newest *Position) bool {
 		return false
 	}
 	if p.Timeline != newest.Timeline {
-		return p.Timeline < newest.Timeline // of a server that was promoted over meanwhile
+		return p.Timeline < newest.Timeline // of the server before a promotion
 	}
 	return p.EndLSN < newest.EndLSN
 }
 
-// A Server is what a new session finds before it streams.
+// A Server is what a new session reads from the server before it streams.
 type Server struct {
 	SystemID  string
 	Timeline  int32
 	Slot      string
 	Confirmed pglogrepl.LSN // the slot's confirmed_flush_lsn
-	WALEnd    pglogrepl.LSN // how far the log is flushed
+	WALEnd    pglogrepl.LSN // how far the WAL is flushed
 }
 
-// Continue returns where a session that finds s may start: at the record, which the slot
-// may be behind, or at 0, which is where the slot is. It returns a *GapError if rows may be
+// Continue returns where a session that finds s may start: at the record, which the slot may be
+// behind, or at 0, which stands for the slot's own position. It returns a *GapError if rows may be
 // missing between the record and what the server would send.
 func (p Position) Continue(s Server) (pglogrepl.LSN, error) {
 	gap := func(reason string, args ...any) (pglogrepl.LSN, error) {
-		return 0, &GapError{Recorded: p, Found: s, Reason: fmt.Sprintf(reason, args...)}
+		return 0, &GapError{Recorded: p, found: s, Reason: fmt.Sprintf(reason, args...)}
 	}
 	switch {
 	case p.SystemID != s.SystemID:
@@ -170,35 +169,36 @@ func (p Position) Continue(s Server) (pglogrepl.LSN, error) {
 	case s.Confirmed > p.EndLSN:
 		return gap("the slot was advanced or made anew by somebody else")
 	case s.Timeline > p.Timeline:
-		return 0, nil // behind the promotion the same number may name other data
+		return 0, nil // after a promotion the same LSN may name other data
 	case s.WALEnd < p.EndLSN:
 		return gap("the server's log ends at %s, before the record: an older copy", s.WALEnd)
 	}
 	return p.EndLSN, nil
 }
 
-// A GapError is that the server's slot does not continue where the record ends: what was
-// committed in between may never have been delivered.
+// A GapError says that the slot does not continue where the record ends: what was committed in
+// between may never have been delivered.
 type GapError struct {
 	Recorded Position
-	Found    Server
+	found    Server
 	Reason   string
 }
 
 // Error names both ends of the gap.
 func (e *GapError) Error() string {
 	return fmt.Sprintf("slot %q is at %s, the position recorded at %s is %s: %s",
-		e.Found.Slot, e.Found.Confirmed, e.Recorded.WrittenAt.UTC().Format(time.RFC3339), e.Recorded.EndLSN, e.Reason)
+		e.found.Slot, e.found.Confirmed, e.Recorded.WrittenAt.UTC().Format(time.RFC3339), e.Recorded.EndLSN, e.Reason)
 }
 
 const (
 	maxSnapshots    = 6
-	snapshotSpacing = 16 << 20 // bytes of log
+	snapshotSpacing = 16 << 20 // bytes of WAL
 )
 
-// With returns p with s as its newest snapshot. Of the earlier ones it keeps a few, some log
-// apart: after a promotion only those from before it count, and a standby may have lagged.
-func (p Position) With(s Snapshot) Position {
+// WithSnapshot returns p with s as its newest snapshot. Of the earlier ones it keeps a few that are
+// some WAL apart: after a promotion only those from before it count, and the standby server may have
+// lagged.
+func (p Position) WithSnapshot(s Snapshot) Position {
 	earlier := p.Snapshots
 	if len(earlier) >= 2 && earlier[0].EndLSN-earlier[1].EndLSN < snapshotSpacing {
 		earlier = earlier[1:]

@@ -20,7 +20,7 @@ func recorded() Position {
 	}
 }
 
-func TestPositionJSON(t *testing.T) {
+func TestPositionRoundTripsAsJSON(t *testing.T) {
 	data, err := json.Marshal(recorded())
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +41,7 @@ func TestPositionJSON(t *testing.T) {
 }
 
 // A program that knows nothing of copies must not go on from a record of one.
-func TestPositionOfACopy(t *testing.T) {
+func TestPositionWithACopyHasANewerVersion(t *testing.T) {
 	p := recorded()
 	p.Copying = true
 	data, err := json.Marshal(p)
@@ -60,7 +60,7 @@ func TestPositionOfACopy(t *testing.T) {
 	}
 }
 
-func TestPositionJSONRefused(t *testing.T) {
+func TestPositionRejectsOtherJSON(t *testing.T) {
 	for _, tc := range []struct{ data, want string }{
 		{`{}`, "version 0"},
 		{`{"version":3}`, "version 3"},
@@ -83,7 +83,7 @@ func TestPositionJSONRefused(t *testing.T) {
 }
 
 // A late write of a session that another one has followed does not count.
-func TestNewestPosition(t *testing.T) {
+func TestNewestPositionByTermTimelineAndLSN(t *testing.T) {
 	position := func(term int64, end pglogrepl.LSN) []byte {
 		p := recorded()
 		p.Term, p.EndLSN = term, end
@@ -125,7 +125,7 @@ func TestNewestPosition(t *testing.T) {
 	}
 }
 
-func TestContinue(t *testing.T) {
+func TestContinueDetectsGaps(t *testing.T) {
 	p := recorded()
 	found := Server{SystemID: p.SystemID, Timeline: 2, Slot: p.Slot, Confirmed: p.EndLSN, WALEnd: p.EndLSN + 1000}
 	for _, tc := range []struct {
@@ -166,11 +166,11 @@ func TestContinue(t *testing.T) {
 	}
 }
 
-func TestPositionWith(t *testing.T) {
+func TestWithSnapshotKeepsAFewSpacedSnapshots(t *testing.T) {
 	var p Position
 	var ends []pglogrepl.LSN
 	add := func(end pglogrepl.LSN) {
-		p = p.With(Snapshot{EndLSN: end, Text: end.String()})
+		p = p.WithSnapshot(Snapshot{EndLSN: end, Text: end.String()})
 		ends = ends[:0]
 		for _, s := range p.Snapshots {
 			ends = append(ends, s.EndLSN)

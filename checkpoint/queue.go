@@ -17,9 +17,9 @@ const unfinished Seq = math.MaxUint64
 type transaction struct {
 	first, last Seq
 	commitLSN   pglogrepl.LSN
-	// reach is what may be confirmed once every record <= last is acknowledged:
+	// confirms is what may be confirmed once every record <= last is acknowledged:
 	// the end LSN, or a higher position read before the next record.
-	reach        pglogrepl.LSN
+	confirms     pglogrepl.LSN
 	commitMicros int64  // Unix time; 0: unknown
 	notes        *notes // nil: none
 }
@@ -35,8 +35,8 @@ const (
 	maxSnapshotsInFlight = 64
 )
 
-// note returns what txn carries, to be added to.
-func (txn *transaction) note() *notes {
+// ensureNotes returns the notes of txn, and makes them if there are none.
+func (txn *transaction) ensureNotes() *notes {
 	if txn.notes == nil {
 		txn.notes = new(notes)
 	}
@@ -50,8 +50,8 @@ func (txn *transaction) commitTime() time.Time {
 	return time.UnixMicro(txn.commitMicros)
 }
 
-// done is txn as it is handed out.
-func (txn *transaction) done() Transaction {
+// confirmed returns txn as onConfirmed gets it.
+func (txn *transaction) confirmed() Transaction {
 	done := Transaction{CommitTime: txn.commitTime()}
 	if n := txn.notes; n != nil {
 		done.TraceID, done.Snapshot = n.traceID, n.snapshot
@@ -59,20 +59,19 @@ func (txn *transaction) done() Transaction {
 	return done
 }
 
-// A Transaction is one that was confirmed, with what it carried for those who wait
-// for that.
+// A Transaction is a confirmed one, with what it carried.
 type Transaction struct {
 	CommitTime time.Time // zero: unknown
 	TraceID    [16]byte  // a trace that one of its records is part of; zero: none
 	Snapshot   Snapshot  // the newest one read in it or since; no text: none
 }
 
-// keepTransactions is the room a queue keeps for good: a larger one is halved
-// when it is an eighth full. See keepWords.
+// keepTransactions is the size up to which a queue keeps its memory: a larger one is
+// halved when it is an eighth full. See keepWords.
 const keepTransactions = 1 << 16
 
 // A queue holds transactions in the order they were read. Their records are
-// consecutive: each begins right behind its predecessor's last.
+// consecutive: each starts right after its predecessor's last.
 type queue struct {
 	ring  []transaction // its length is a power of two
 	start int           // the oldest is ring[start]

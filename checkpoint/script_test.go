@@ -16,12 +16,12 @@ import (
 
 var updateFlag = flag.Bool("update", false, "rewrite the right side of testdata/*.txt")
 
-// TestScripts plays testdata/*.txt. A line is an operation, and right of the bar
+// TestTrackerFollowsScripts plays testdata/*.txt. A line is an operation, and right of the bar
 // what the Tracker says after it:
 //
 //	start LSN | begin COMMIT-LSN | next [N] | commit END-LSN | keepalive LSN |
 //	ack SEQ|FIRST-LAST ... | locate SEQ
-func TestScripts(t *testing.T) {
+func TestTrackerFollowsScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scripts: %v", err)
@@ -108,7 +108,7 @@ func printState(tracker *Tracker) string {
 	if n := tracker.Span(); n > 0 {
 		state += fmt.Sprintf(", %d of %d outstanding", tracker.Outstanding(), n)
 	}
-	if lsn, acked, ok := tracker.Open(); ok {
+	if lsn, acked, ok := tracker.OpenTransaction(); ok {
 		state += fmt.Sprintf(", %s open, %d acknowledged", lsn, acked)
 	}
 	return state

@@ -15,11 +15,11 @@ type Seq uint64
 
 // A Tracker computes the position a replication session may confirm.
 //
-// It is the only record of what is in flight. A transaction carries with it what
-// others need when it is confirmed, and is handed out then: see [Transaction].
+// It is the only record of what is in flight. A transaction carries what others
+// need when it is confirmed: see [Transaction].
 //
-// Begin, Next, Trace, Snapshot, Commit and Keepalive tell it what was read and
-// belong to the one goroutine that reads; all other methods may be called from
+// Begin, Next, Trace, Snapshot, Commit and Keepalive report what was read and
+// belong to the one goroutine that reads. All other methods may be called from
 // any goroutine. No method blocks on anything but the other methods, all of them
 // short, and the function given to New.
 //
@@ -27,15 +27,15 @@ type Seq uint64
 // size of a transaction does not matter, only how far the newest record is
 // ahead of the oldest unacknowledged one.
 type Tracker struct {
-	confirmed atomic.Uint64 // an LSN; written under mu, never decreases
-	handOut   func(Transaction)
+	confirmed   atomic.Uint64 // an LSN; written under mu, never decreases
+	onConfirmed func(Transaction)
 
 	mu          sync.Mutex
 	base        Seq         // every record <= base is acknowledged
 	last        Seq         // the newest record; base <= last
 	outstanding int         // how many records in (base, last] are not acknowledged
 	acked       window      // which records in (base, last] are acknowledged
-	queue       queue       // the transactions with a record > base, and the open one if it has records
+	inFlight    queue       // the transactions with a record > base, and the open one if it has records
 	open        transaction // the transaction being read; meaningful while isOpen
 	isOpen      bool
 	snapshot    string // of the open transaction
@@ -44,18 +44,18 @@ type Tracker struct {
 }
 
 // New returns a Tracker that has nothing outstanding and confirms start, the
-// position the session starts from. Zero stands for "where the slot is": it
-// confirms nothing until something else is.
+// position the session starts from. Zero stands for the slot's own position: the
+// Tracker confirms nothing until it has a later one.
 //
-// Each transaction is handed out once, in commit order, when it is confirmed and
-// if it has a record or a snapshot; Confirmed includes it by then. handOut is
-// called by whichever goroutine completes it, one call at a time. It must not
-// block nor call a method other than Confirmed. Nil: nobody wants them.
-func New(start pglogrepl.LSN, handOut func(Transaction)) *Tracker {
-	if handOut == nil {
-		handOut = func(Transaction) {}
+// onConfirmed is called once for each transaction that has a record or a
+// snapshot, in commit order, when it is confirmed; Confirmed includes it by then.
+// The goroutine that completes the transaction calls it, one call at a time. It
+// must not block or call a method other than Confirmed. Nil: no calls.
+func New(start pglogrepl.LSN, onConfirmed func(Transaction)) *Tracker {
+	if onConfirmed == nil {
+		onConfirmed = func(Transaction) {}
 	}
-	t := &Tracker{handOut: handOut, acked: newWindow(), queue: newQueue()}
+	t := &Tracker{onConfirmed: onConfirmed, acked: newWindow(), inFlight: newQueue()}
 	t.confirmed.Store(uint64(start))
 	return t
 }
@@ -80,8 +80,8 @@ func (t *Tracker) Begin(commitLSN pglogrepl.LSN, commitTime time.Time) {
 // until it is acknowledged. It panics if no transaction is open.
 //
 // A row that need not be sent, because an earlier session delivered it, is
-// numbered and acknowledged at once: Locate and Open count records, and are
-// about rows only if every row has a record.
+// numbered and acknowledged at once: Locate and OpenTransaction count records,
+// and are about rows only if every row has a record.
 func (t *Tracker) Next() Seq {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -92,14 +92,14 @@ func (t *Tracker) Next() Seq {
 	t.outstanding++
 	t.acked.cover(t.base+1, t.last)
 	if t.last == t.open.first {
-		t.queue.push(t.open)
+		t.inFlight.push(t.open)
 	}
 	return t.last
 }
 
-// Trace notes that the record numbered last is part of a trace. A transaction
-// keeps the first one; traces are examples, so at most 1,024 transactions in
-// flight have one. It panics if the open transaction has no record.
+// Trace notes that the last numbered record is part of a trace. A transaction
+// keeps its first trace. Traces are examples: at most 1,024 transactions in flight
+// have one. It panics if the open transaction has no record.
 func (t *Tracker) Trace(id [16]byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -109,7 +109,7 @@ func (t *Tracker) Trace(id [16]byte) {
 	if t.traces == maxTraces {
 		return
 	}
-	if n := t.queue.tail().note(); n.traceID == ([16]byte{}) {
+	if n := t.inFlight.tail().ensureNotes(); n.traceID == ([16]byte{}) {
 		n.traceID = id
 		t.traces++
 	}
@@ -138,28 +138,27 @@ func (t *Tracker) Commit(endLSN pglogrepl.LSN) {
 	}
 	t.isOpen = false
 	if t.last >= t.open.first {
-		t.queue.tail().last = t.last
+		t.inFlight.tail().last = t.last
 	}
-	t.reach(endLSN)
+	t.extendReach(endLSN)
 	if t.snapshot != "" {
-		t.carry(Snapshot{EndLSN: endLSN, Text: t.snapshot})
+		t.carrySnapshot(Snapshot{EndLSN: endLSN, Text: t.snapshot})
 		t.snapshot = ""
 	}
 	t.advance()
 }
 
-// Keepalive reports a keepalive of the server with the position walEnd, read
-// after everything reported so far. It is without effect while a transaction is
-// open, also later.
+// Keepalive reports a keepalive with the position walEnd, read after everything
+// reported so far. It has no effect, also later, if a transaction is open.
 func (t *Tracker) Keepalive(walEnd pglogrepl.LSN) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.isOpen {
-		t.reach(walEnd)
+		t.extendReach(walEnd)
 	}
 }
 
-// Ack marks records as delivered. A Seq that was never issued or is acknowledged
+// Ack acknowledges records. A Seq that was never issued or is acknowledged
 // already is a bug of the caller, whose view of what is delivered cannot be
 // trusted any more: Ack stops at it and returns an error; those before it count.
 // Ack does not retain seqs.
@@ -180,8 +179,8 @@ func (t *Tracker) Ack(seqs ...Seq) error {
 	return nil
 }
 
-// Confirmed returns the position the server may be told: nothing before it is
-// missing. It never decreases. It is a single atomic load.
+// Confirmed returns the position that may be confirmed: everything before it is
+// acknowledged. It never decreases. It is a single atomic load.
 func (t *Tracker) Confirmed() pglogrepl.LSN {
 	return pglogrepl.LSN(t.confirmed.Load())
 }
@@ -196,45 +195,44 @@ func (t *Tracker) Outstanding() int {
 // Span returns the number of records from the oldest unacknowledged to the
 // newest, acknowledged ones between them included; 0 if none is outstanding. One
 // record that stays unacknowledged lets it grow while others are delivered, and
-// with it memory and what a crash would send twice: whoever feeds the Tracker
-// bounds it.
+// with it memory and what is resent after a crash. The caller bounds it.
 func (t *Tracker) Span() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return int(t.last - t.base)
 }
 
-// Oldest returns the commit time of the oldest transaction that has one, has
+// OldestCommitTime returns the commit time of the oldest transaction that has one, has
 // records and is not confirmed; the zero time if there is none.
-func (t *Tracker) Oldest() time.Time {
+func (t *Tracker) OldestCommitTime() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for i := range t.queue.len() {
-		if txn := t.queue.at(i); txn.commitMicros != 0 {
+	for i := range t.inFlight.len() {
+		if txn := t.inFlight.at(i); txn.commitMicros != 0 {
 			return txn.commitTime()
 		}
 	}
 	return time.Time{}
 }
 
-// Locate tells which record of which transaction an unacknowledged record is:
-// the transaction by the LSN of its commit record, the record by its index from
-// 0. ok is false if seq is not outstanding.
+// Locate returns the transaction of an unacknowledged record, by the LSN of its
+// commit record, and the index of the record in it, from 0. ok is false if seq is
+// not outstanding.
 func (t *Tracker) Locate(seq Seq) (commitLSN pglogrepl.LSN, index int, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if seq <= t.base || seq > t.last || t.acked.has(seq) {
 		return 0, 0, false
 	}
-	txn := t.queue.find(seq)
+	txn := t.inFlight.find(seq)
 	return txn.commitLSN, int(seq - txn.first), true
 }
 
-// Open tells, for a session that was cut in the middle of a transaction, which
-// one it was, by the LSN of its commit record, and how many of its records are
-// acknowledged before the first that is not: when the transaction comes again,
-// so many need not be sent. ok is false if no transaction is open.
-func (t *Tracker) Open() (commitLSN pglogrepl.LSN, acked int, ok bool) {
+// OpenTransaction returns the open transaction, by the LSN of its commit record,
+// and how many of its records are acknowledged before the first that is not. If
+// the connection is lost in it, so many need not be resent. ok is false if no
+// transaction is open.
+func (t *Tracker) OpenTransaction() (commitLSN pglogrepl.LSN, acked int, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.isOpen {
@@ -247,54 +245,54 @@ func (t *Tracker) Open() (commitLSN pglogrepl.LSN, acked int, ok bool) {
 	return t.open.commitLSN, int(end - t.open.first), true
 }
 
-// reach notes that lsn may be confirmed once every record up to the newest is
-// acknowledged. No transaction is open.
-func (t *Tracker) reach(lsn pglogrepl.LSN) {
-	if t.queue.len() == 0 {
+// extendReach notes that lsn may be confirmed once every record up to the newest
+// is acknowledged. No transaction may be open.
+func (t *Tracker) extendReach(lsn pglogrepl.LSN) {
+	if t.inFlight.len() == 0 {
 		t.confirm(lsn)
 		return
 	}
-	txn := t.queue.tail()
-	txn.reach = max(txn.reach, lsn)
+	txn := t.inFlight.tail()
+	txn.confirms = max(txn.confirms, lsn)
 }
 
-// carry has the newest transaction in the queue carry s, which is delivered when
-// all of the queue is; at once if nothing is queued.
-func (t *Tracker) carry(s Snapshot) {
-	if t.queue.len() == 0 {
-		t.handOut(Transaction{Snapshot: s})
+// carrySnapshot has the newest transaction in flight carry s. If none is in
+// flight, s is confirmed at once.
+func (t *Tracker) carrySnapshot(s Snapshot) {
+	if t.inFlight.len() == 0 {
+		t.onConfirmed(Transaction{Snapshot: s})
 		return
 	}
 	if t.snapshots == maxSnapshotsInFlight {
 		return
 	}
-	n := t.queue.tail().note()
+	n := t.inFlight.tail().ensureNotes()
 	if n.snapshot.Text == "" {
 		t.snapshots++
 	}
 	n.snapshot = s
 }
 
-// advance moves base over what has been acknowledged, and confirms and hands out
-// what it has passed.
+// advance moves base over the acknowledged records, and confirms the transactions
+// that end there.
 func (t *Tracker) advance() {
 	t.base = t.acked.consume(t.base, t.last)
-	for t.queue.len() > 0 && t.queue.head().last <= t.base {
-		txn := *t.queue.head()
-		t.queue.pop()
-		t.confirm(txn.reach)
-		done := txn.done()
+	for t.inFlight.len() > 0 && t.inFlight.head().last <= t.base {
+		txn := *t.inFlight.head()
+		t.inFlight.pop()
+		t.confirm(txn.confirms)
+		done := txn.confirmed()
 		if done.TraceID != ([16]byte{}) {
 			t.traces--
 		}
 		if done.Snapshot.Text != "" {
 			t.snapshots--
 		}
-		t.handOut(done)
+		t.onConfirmed(done)
 	}
 }
 
-// confirm raises the confirmed position to lsn; a lower one is no news.
+// confirm raises the confirmed position to lsn. A lower one has no effect.
 func (t *Tracker) confirm(lsn pglogrepl.LSN) {
 	if uint64(lsn) > t.confirmed.Load() {
 		t.confirmed.Store(uint64(lsn))

@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// TestConcurrentAcks has goroutines acknowledge what one reads. As long as a
+// TestTrackerTakesAcksFromManyGoroutines has goroutines acknowledge what one reads. As long as a
 // record is not acknowledged, the end of its transaction must not be confirmed.
-func TestConcurrentAcks(t *testing.T) {
+func TestTrackerTakesAcksFromManyGoroutines(t *testing.T) {
 	const transactions, perTransaction, ackers = 2000, 7, 8
 	type sent struct {
 		seq Seq
@@ -67,7 +67,7 @@ func TestConcurrentAcks(t *testing.T) {
 	}
 }
 
-func TestLargeTransactionTakesNoMemory(t *testing.T) {
+func TestTrackerMemoryDoesNotGrowWithATransaction(t *testing.T) {
 	const records, inFlight = 1_000_000, 1000
 	tracker := New(0, nil)
 	tracker.Begin(100, time.Time{})
@@ -76,18 +76,18 @@ func TestLargeTransactionTakesNoMemory(t *testing.T) {
 			mustAck(t, tracker, seq-inFlight)
 		}
 	}
-	if lsn, acked, ok := tracker.Open(); lsn != 100 || acked != records-inFlight || !ok {
-		t.Errorf("Open() = %s, %d, %t, want %s, %d, true", lsn, acked, ok, pglogrepl.LSN(100), records-inFlight)
+	if lsn, acked, ok := tracker.OpenTransaction(); lsn != 100 || acked != records-inFlight || !ok {
+		t.Errorf("OpenTransaction() = %s, %d, %t, want %s, %d, true", lsn, acked, ok, pglogrepl.LSN(100), records-inFlight)
 	}
 	if got, want := len(tracker.acked.words), 2*inFlight/wordBits+1; got > want {
 		t.Errorf("%d words for %d records in flight, want at most %d", got, inFlight, want)
 	}
-	if got := len(tracker.queue.ring); got != 1 {
+	if got := len(tracker.inFlight.ring); got != 1 {
 		t.Errorf("room for %d transactions, want 1", got)
 	}
 }
 
-func TestMemoryIsGivenBack(t *testing.T) {
+func TestTrackerGivesMemoryBack(t *testing.T) {
 	const transactions = 1_000_000
 	tracker := New(0, nil)
 	for i := range transactions {
@@ -107,12 +107,12 @@ func TestMemoryIsGivenBack(t *testing.T) {
 	if got := len(tracker.acked.words); got != keepWords {
 		t.Errorf("window of %d words, want %d", got, keepWords)
 	}
-	if got := len(tracker.queue.ring); got != keepTransactions {
+	if got := len(tracker.inFlight.ring); got != keepTransactions {
 		t.Errorf("room for %d transactions, want %d", got, keepTransactions)
 	}
 }
 
-func TestNoAllocationsInSteadyState(t *testing.T) {
+func TestTrackerDoesNotAllocateInSteadyState(t *testing.T) {
 	tracker := New(0, nil)
 	lsn := pglogrepl.LSN(0)
 	seqs := make([]Seq, 10)

@@ -16,10 +16,16 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
+// unreachable is an error of a broker that knows what to do.
+type unreachable struct{ error }
+
+func (u unreachable) Unwrap() error { return u.error }
+func (unreachable) Advice() string  { return "Check the brokers." }
+
 // The block says what, where, and what to do; its last line has code, object, position and
 // next step.
 func TestFailureBlock(t *testing.T) {
-	f := Failed(fmt.Errorf("contact Kafka: %w:\n  127.0.0.1:1: refused\n  127.0.0.1:1: refused", sink.ErrUnreachable))
+	f := Failed(fmt.Errorf("contact Kafka: %w:\n  127.0.0.1:1: refused\n  127.0.0.1:1: refused", unreachable{sink.ErrUnreachable}))
 	f.Where = []string{"source: db:5432/app, publication p, slot s", "sink: Kafka at 127.0.0.1:1"}
 	f.Object, f.LSN = "slot s", 0x1A2B3C8
 	var b strings.Builder
@@ -29,7 +35,7 @@ func TestFailureBlock(t *testing.T) {
   source: db:5432/app, publication p, slot s
   sink: Kafka at 127.0.0.1:1
 
-Check sink.kafka.brokers, and that the addresses the brokers advertise can be reached from here.
+Check the brokers.
 
 exit 20 (sink access): slot s at 0/1A2B3C8; next: make the sink accept us and start again (docs/runbook.md#exit-20)
 `

@@ -18,19 +18,19 @@ const maxAllocs = 1
 // brokerDelay is how long a broker takes for a request; others gather meanwhile.
 const brokerDelay = 2 * time.Millisecond
 
-// TestAllocations runs a whole relay at its steady state, from the bytes of a socket to the
+// TestRelayAllocatesAtMostOnceARecord runs a whole relay at its steady state, from the bytes of a socket to the
 // answers of a broker.
-func TestAllocations(t *testing.T) {
+func TestRelayAllocatesAtMostOnceARecord(t *testing.T) {
 	for _, rows := range []int{1, 10, 1000} {
 		for _, payload := range []int{200, 1000} {
 			t.Run(fmt.Sprintf("rows=%d/payload=%d", rows, payload), func(t *testing.T) {
 				l, server := newLoad(rows, payload), &walsender{stream: make(chan *loadBatch)}
-				s := sessionOf(t, openStream(t, server), forgetful(t, brokerDelay).NewWriter(sink.WriterConfig{}), 0, cut{})
+				s := newTestSession(t, openStream(t, server), discardingSink(t, brokerDelay).NewWriter(sink.WriterConfig{}), 0, interruptedTx{})
 				ended := make(chan error, 1)
 				go func() { ended <- s.run(t.Context()) }()
 				relay := func(batches int) (rows int) {
 					for range batches {
-						batch := l.next()
+						batch := l.nextBatch()
 						select {
 						case server.stream <- batch:
 							rows += batch.rows

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,26 +16,27 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/ratio"
 )
 
 // In these benchmarks an operation is a row, whatever the transactions look like.
 
-// BenchmarkPublish decodes, routes and tracks; what is sent is acknowledged and thrown away.
-func BenchmarkPublish(b *testing.B) {
+// BenchmarkPump decodes, routes and tracks; what is sent is acknowledged and thrown away.
+func BenchmarkPump(b *testing.B) {
 	eachLoad(b, func(b *testing.B, l *load) {
 		b.Helper()
 		acker := new(acker)
-		s := sessionOf(b, nil, acker, 0, cut{})
-		acker.ack = s.ack
+		s := newTestSession(b, nil, acker, 0, interruptedTx{})
+		acker.ack = s.ackRecords
 		stop := make(chan struct{})
 		left := 0
 		for b.Loop() {
 			if left--; left > 0 {
 				continue
 			}
-			batch := l.next()
+			batch := l.nextBatch()
 			left = batch.rows
-			if _, err := s.publication.batch(b.Context(), stop, &batch.Batch); err != nil {
+			if _, err := s.pump.pumpBatch(b.Context(), stop, &batch.Batch); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -72,7 +74,7 @@ func (a *acker) Flush() {
 func BenchmarkSession(b *testing.B) {
 	eachLoad(b, func(b *testing.B, l *load) {
 		b.Helper()
-		s := sessionOf(b, &flood{load: l, rows: b.N}, forgetful(b, 0).NewWriter(sink.WriterConfig{}), 0, cut{})
+		s := newTestSession(b, &flood{load: l, rows: b.N}, discardingSink(b, 0).NewWriter(sink.WriterConfig{}), 0, interruptedTx{})
 		b.ResetTimer()
 		if err := s.run(b.Context()); !errors.Is(err, errDrained) {
 			b.Fatal(err)
@@ -94,7 +96,7 @@ var errDrained = errors.New("the flood is over")
 
 func (f *flood) Run(ctx context.Context, _ func() pglogrepl.LSN, out chan<- *replication.Batch) error {
 	for sent := 0; sent < f.rows; {
-		batch := f.load.next()
+		batch := f.load.nextBatch()
 		sent += batch.rows
 		select {
 		case out <- &batch.Batch:
@@ -109,9 +111,9 @@ func (f *flood) Expired() error { return nil }
 
 func (f *flood) Close(context.Context, pglogrepl.LSN) error { return nil }
 
-// forgetful returns the sink of a broker that accepts everything, after delay, and stores
+// discardingSink returns the sink of a broker that accepts everything, after delay, and stores
 // nothing.
-func forgetful(tb testing.TB, delay time.Duration) sink.Sink {
+func discardingSink(tb testing.TB, delay time.Duration) sink.Sink {
 	tb.Helper()
 	k := kafkatest.Fake(tb, kfake.NumBrokers(1), kfake.SeedTopics(6, loadTopic))
 	k.Control.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
@@ -125,4 +127,33 @@ func forgetful(tb testing.TB, delay time.Duration) sink.Sink {
 	}
 	tb.Cleanup(func() { _ = client.Close() })
 	return client
+}
+
+// pumpLimit: 7 was measured.
+const pumpLimit = 11
+
+// TestGate compares decoding, routing and tracking a batch with copying it and taking a lock
+// for every message.
+func TestGate(t *testing.T) {
+	l, acker := newLoad(10, 200), new(acker)
+	s := newTestSession(t, nil, acker, 0, interruptedTx{})
+	acker.ack = s.ackRecords
+	var mu sync.Mutex
+	copied := 0
+	var dst []byte
+	ratio.Gate(t, pumpLimit,
+		func() {
+			if _, err := s.pump.pumpBatch(t.Context(), nil, &l.nextBatch().Batch); err != nil {
+				t.Fatal(err)
+			}
+		},
+		func() {
+			b := &l.ring[copied%ringSize]
+			dst = append(dst[:0], b.wire...)
+			for range b.Messages {
+				mu.Lock()
+				mu.Unlock() //nolint:staticcheck // nothing is guarded: the lock is what is measured
+			}
+			copied++
+		})
 }

@@ -12,17 +12,17 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 )
 
-// update takes a changed row: it ends the session, is dropped, or is an event anew when it has
-// another identity. Which one depends on the row and the configuration alone, so that the rows
-// of a transaction have the same indexes when it comes again.
-func (p *publication) update(ctx context.Context, u *decoder.Update) error {
-	if p.updates.policy == encode.UpdateStop {
-		return p.unexpected("UPDATE", u.Relation)
+// sendUpdate handles a changed row: it ends the session, drops the change, or, if the row has got
+// another identity, sends it as a new event. Only the row and the configuration decide which, so
+// that the rows of a transaction have the same indexes when Postgres resends it.
+func (p *pump) sendUpdate(ctx context.Context, u *decoder.Update) error {
+	if p.updates.onUpdate == encode.UpdateStop {
+		return p.unexpectedChange("UPDATE", u.Relation)
 	}
-	index, rec := p.tx.rows, &p.rec
+	index, rec := p.tx.rows, &p.record
 	routed, err := p.router.RouteUpdate(p.tx.Tx, index, u, rec)
 	if !routed && err == nil {
-		p.updates.drop(ctx, u.Relation)
+		p.updates.dropUpdate(ctx, u.Relation)
 		return nil
 	}
 	p.tx.rows++
@@ -30,39 +30,39 @@ func (p *publication) update(ctx context.Context, u *decoder.Update) error {
 		return p.tracker.Ack(p.tracker.Next())
 	}
 	if err != nil {
-		if rec, err = p.deadRow(index, &decoder.Insert{Relation: u.Relation, Row: u.New}, err); err != nil {
+		if rec, err = p.deadLetterRow(index, &decoder.Insert{Relation: u.Relation, Row: u.New}, err); err != nil {
 			return err
 		}
 	}
-	return p.send(ctx, rec)
+	return p.sendRecord(ctx, rec)
 }
 
-// updates is what becomes of changed rows, and the log of those that are dropped.
-type updates struct {
-	policy encode.Updates
-	log    *slog.Logger
-	seen   map[string]*dropped // by table
+// An updatePolicy says what happens to changed rows, and logs those that are dropped.
+type updatePolicy struct {
+	onUpdate encode.Updates
+	log      *slog.Logger
+	byTable  map[string]*droppedUpdates
 }
 
-// dropped counts the updates of a table that were dropped since that was logged.
-type dropped struct {
+// droppedUpdates counts the updates of a table that were dropped since the last log line.
+type droppedUpdates struct {
 	n      int
 	logged time.Time
 }
 
-// dropInterval is how often dropped updates of a table are logged.
-const dropInterval = time.Minute
+// droppedLogInterval is how often dropped updates of a table are logged.
+const droppedLogInterval = time.Minute
 
-func newUpdates(policy encode.Updates, log *slog.Logger) updates {
+func newUpdatePolicy(policy encode.Updates, log *slog.Logger) updatePolicy {
 	if policy == "" {
 		policy = encode.UpdateStop
 	}
-	return updates{policy: policy, log: log, seen: make(map[string]*dropped)}
+	return updatePolicy{onUpdate: policy, log: log, byTable: make(map[string]*droppedUpdates)}
 }
 
-func (u *updates) drop(ctx context.Context, rel *decoder.Relation) {
+func (u *updatePolicy) dropUpdate(ctx context.Context, rel *decoder.Relation) {
 	level := slog.LevelWarn
-	switch u.policy {
+	switch u.onUpdate {
 	case encode.UpdateError:
 		level = slog.LevelError
 	case encode.UpdateIgnore, encode.UpdateStop:
@@ -70,39 +70,39 @@ func (u *updates) drop(ctx context.Context, rel *decoder.Relation) {
 	case encode.UpdateWarn:
 	}
 	table := rel.Namespace + "." + rel.Name
-	d := u.seen[table]
+	d := u.byTable[table]
 	if d == nil {
-		d = &dropped{}
-		u.seen[table] = d
+		d = &droppedUpdates{}
+		u.byTable[table] = d
 	}
 	d.n++
 	now := time.Now()
-	if !d.logged.IsZero() && now.Sub(d.logged) < dropInterval {
+	if !d.logged.IsZero() && now.Sub(d.logged) < droppedLogInterval {
 		return
 	}
 	u.log.Log(ctx, level, "updates dropped: only inserted rows are events",
 		slog.String("table", table), slog.Int("number", d.n))
-	*d = dropped{logged: now}
+	*d = droppedUpdates{logged: now}
 }
 
-// unexpected is a change that the publication did not send when the session began, or an
-// UPDATE where none is expected.
-func (p *publication) unexpected(kind string, relations ...*decoder.Relation) error {
-	e := &ChangeError{Kind: kind, CommitLSN: p.tx.CommitLSN}
+// unexpectedChange returns the error for a change that the publication did not send when the
+// session started, or for an UPDATE if none is allowed.
+func (p *pump) unexpectedChange(kind string, relations ...*decoder.Relation) error {
+	e := &changeError{kind: kind, commitLSN: p.tx.CommitLSN}
 	if len(relations) > 0 {
-		e.Table = relations[0].Namespace + "." + relations[0].Name
+		e.table = relations[0].Namespace + "." + relations[0].Name
 	}
 	return e
 }
 
-// A ChangeError is a change of an outbox row other than its insertion.
-type ChangeError struct {
-	Kind      string // UPDATE, DELETE, TRUNCATE
-	Table     string
-	CommitLSN pglogrepl.LSN
+// A changeError is a change of an outbox row other than its insertion.
+type changeError struct {
+	kind      string // UPDATE, DELETE, TRUNCATE
+	table     string
+	commitLSN pglogrepl.LSN
 }
 
 // Error names the change, its table and its transaction.
-func (e *ChangeError) Error() string {
-	return fmt.Sprintf("transaction %s: %s of %s is published, but only INSERTs are events", e.CommitLSN, e.Kind, e.Table)
+func (e *changeError) Error() string {
+	return fmt.Sprintf("transaction %s: %s of %s is published, but only INSERTs are events", e.commitLSN, e.kind, e.table)
 }

@@ -11,120 +11,120 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// firstContact reaches both sides at once, so that a mistake on one is told although the
-// other is down, and creates what is wanted when both have answered: a slot that nobody
-// reads holds the server's log.
-func (c *Relay) firstContact(ctx context.Context, retry *retry) error {
-	limited, cancel := context.WithTimeout(ctx, c.cfg.StartupTimeout)
+// contactBothSides reaches source and broker at the same time, so that it reports a mistake on one
+// side although the other is down. It sets up the source only when both have answered: Postgres
+// retains WAL for a slot that nobody reads.
+func (r *Relay) contactBothSides(ctx context.Context, retry *retry) error {
+	limited, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
 	defer cancel()
 	g, both := errgroup.WithContext(limited)
 	g.Go(func() error {
-		reached, err := c.cfg.Sink.Open(both, c.log)
+		reached, err := r.cfg.Sink.Open(both, r.log)
 		if err != nil {
 			return err
 		}
-		c.sink.Store(&reached)
-		if c.cfg.PositionTopic == "" {
+		r.sink.Store(&reached)
+		if r.cfg.PositionTopic == "" {
 			return nil
 		}
-		c.recorder.register, err = reached.OpenPositions(both, c.cfg.PositionTopic, c.cfg.Name)
+		r.positions.store, err = reached.OpenPositions(both, r.cfg.PositionTopic, r.cfg.Name)
 		return err
 	})
 	create := false
 	g.Go(func() error {
 		var last error // of an attempt that was not cut short
 		for {
-			state, err := c.prepare(both)
-			if create = c.creates(state, err); create || err == nil {
-				c.catalog = state
-				retry.succeeded()
+			state, err := r.readCatalog(both)
+			if create = r.needsSetup(state, err); create || err == nil {
+				r.catalog = state
+				retry.reset()
 				return nil
 			}
 			if last == nil || both.Err() == nil {
 				last = err
 			}
-			if faultOf(last).patience == never || retry.wait(both, last) != nil {
+			if faultOf(last).patience == never || retry.backOff(both, last) != nil {
 				return last
 			}
 		}
 	})
 	err := g.Wait()
 	if err == nil && create {
-		err = c.create(limited)
+		err = r.setUpSource(limited)
 	}
 	if err != nil {
-		c.closeSink()
+		r.closeSink()
 	}
 	return err
 }
 
-// closeSink closes the sink, if the first contact has reached it.
-func (c *Relay) closeSink() {
-	if reached := c.sink.Load(); reached != nil {
+// closeSink closes the sink if it was reached.
+func (r *Relay) closeSink() {
+	if reached := r.sink.Load(); reached != nil {
 		_ = (*reached).Close()
 	}
 }
 
-// prepare reads the source's catalog and checks that what the publication sends can become
-// records. With an error from that check it returns the catalog too.
-func (c *Relay) prepare(ctx context.Context) (*catalog.State, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.StartupTimeout)
+// readCatalog reads the source's catalog and checks that what the publication sends can become
+// records. With an error of that check it returns the catalog too.
+func (r *Relay) readCatalog(ctx context.Context) (*catalog.State, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
 	defer cancel()
-	state, err := catalog.Inspect(ctx, c.cfg.Source.Conn, c.cfg.Source.Publication, c.cfg.Source.Slot)
+	state, err := catalog.Inspect(ctx, r.cfg.Source.Conn, r.cfg.Source.Publication, r.cfg.Source.Slot)
 	if err != nil {
 		return nil, err
 	}
-	state.Messages = len(c.cfg.Messages) > 0
+	state.Messages = len(r.cfg.Messages) > 0
 	if err := state.Verify(); err != nil {
 		return state, err
 	}
-	return state, c.checker.check(state, c.describe(ctx))
+	return state, r.tables.checkTables(state, r.newDescribe(ctx))
 }
 
-// creates reports whether err is that publication and slot, or the slot alone, do not exist and
-// are to be created.
-func (c *Relay) creates(state *catalog.State, err error) bool {
+// needsSetup reports whether err says that publication and slot, or the slot alone, are missing, and
+// the configuration has the relay create them.
+func (r *Relay) needsSetup(state *catalog.State, err error) bool {
 	switch {
 	case state == nil || state.Slot != nil:
 		return false
 	case state.Publication != nil:
-		return c.cfg.CreateSlot && errors.Is(err, replication.ErrSlotMissing)
+		return r.cfg.CreateSlot && errors.Is(err, replication.ErrSlotMissing)
 	default:
-		return c.cfg.Create && (errors.Is(err, replication.ErrPublication) || errors.Is(err, replication.ErrSlotMissing))
+		return r.cfg.Create && (errors.Is(err, replication.ErrPublication) || errors.Is(err, replication.ErrSlotMissing))
 	}
 }
 
-// create makes what creates has found missing, unless a position is recorded.
-func (c *Relay) create(ctx context.Context) error {
-	if err := c.recorder.left(ctx, c.cfg.Source.Slot); err != nil {
-		if state, again := c.prepare(ctx); again == nil { // another instance has made them meanwhile
-			c.catalog = state
+// setUpSource creates what needsSetup has found missing, unless there is a position record.
+func (r *Relay) setUpSource(ctx context.Context) error {
+	if err := r.positions.requireNoRecord(ctx, r.cfg.Source.Slot); err != nil {
+		if state, again := r.readCatalog(ctx); again == nil { // another instance has created them meanwhile
+			r.catalog = state
 			return nil
 		}
 		return err
 	}
 	cfg := catalog.SetupConfig{
-		Conn: c.cfg.Source.Conn, Publication: c.cfg.Source.Publication, Slot: c.cfg.Source.Slot, Tables: c.cfg.Tables,
-		Messages: len(c.cfg.Messages) > 0, Failover: c.cfg.SlotFailover, Updates: c.cfg.Route.TakesUpdates(),
+		Conn: r.cfg.Source.Conn, Publication: r.cfg.Source.Publication, Slot: r.cfg.Source.Slot, Tables: r.cfg.Tables,
+		Messages: len(r.cfg.Messages) > 0, Failover: r.cfg.SlotFailover, Updates: r.cfg.Route.TakesUpdates(),
 	}
 	var steps []catalog.Step
 	var err error
-	if c.cfg.InitialCopy {
-		if err := c.recorder.intend(ctx, c.catalog.SystemID, cfg.Slot); err != nil {
+	if r.cfg.InitialCopy {
+		if err := r.positions.announceCopy(ctx, r.catalog.SystemID, cfg.Slot); err != nil {
 			return err
 		}
-		steps, c.copy, err = catalog.SetupCopy(ctx, c.cfg.Source, cfg)
+		steps, r.copy, err = catalog.SetupCopy(ctx, r.cfg.Source, cfg)
 	} else {
 		steps, err = catalog.Setup(ctx, cfg)
 	}
 	for _, s := range steps {
-		c.log.InfoContext(ctx, "set up", slog.String("object", s.Object), slog.String("action", s.Action))
+		r.log.InfoContext(ctx, "set up", slog.String("object", s.Object), slog.String("action", s.Action))
 		if s.Warning != "" {
-			c.log.WarnContext(ctx, "not set up as wanted", slog.String("object", s.Object), slog.String("problem", s.Warning))
+			r.log.WarnContext(ctx, "not set up as wanted", slog.String("object", s.Object), slog.String("problem", s.Warning))
 		}
 	}
 	if err == nil {
-		c.catalog, err = c.prepare(ctx)
+		r.catalog, err = r.readCatalog(ctx)
 	}
 	return err
 }

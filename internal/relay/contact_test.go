@@ -18,7 +18,7 @@ import (
 
 // The first attempt says why the server cannot be reached, a later one is cut short by
 // StartupTimeout: the error is the first one's, not that there was no more time.
-func TestStartupTimeoutTellsTheCause(t *testing.T) {
+func TestFirstContactReportsTheFirstAttemptsError(t *testing.T) {
 	server, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

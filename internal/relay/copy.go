@@ -14,55 +14,55 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 )
 
-// The initial copy sends the rows that were in the tables when the slot was made, while the
-// slot is held and nothing is read from it. What decides whether there is one is the position
-// record: it says so before the slot is made, and until all rows are acknowledged. So whoever
-// finds the slot later, after whatever end of this process, knows that rows are missing, and
-// copies all of them anew. Rows written since the slot was made come in both then.
+// The initial copy sends the rows that were in the tables when the slot was created, before the
+// session handles anything of the stream. The position record decides whether there is one: it says
+// so before the slot is created and until all rows are acknowledged. If the process crashes in
+// between, the next start finds the record and copies all rows again. Rows written since the slot
+// was created are then duplicated.
 
-// errCopyLeft: an earlier start has made the slot and not finished what comes before it.
-var errCopyLeft = errors.New("the initial copy that an earlier start began is not finished")
+// errCopyUnfinished: an earlier start has created the slot and not delivered all of the copy.
+var errCopyUnfinished = errors.New("the initial copy that an earlier start began is not finished")
 
-// An initialCopy is what a session has to send before the stream.
+// An initialCopy is what a session sends before the stream.
 type initialCopy struct {
-	point pglogrepl.LSN // from which the slot delivers
-	open  func(context.Context) (*catalog.Copy, error)
-	done  func()          // every row is acknowledged
-	lost  <-chan struct{} // closed when the stream has ended, and with it our hold on the slot
-	log   *slog.Logger
+	point       pglogrepl.LSN // from which the slot delivers
+	open        func(context.Context) (*catalog.Copy, error)
+	markDone    func()          // called when every row is acknowledged
+	streamEnded <-chan struct{} // closed when the stream has ended: the slot may belong to another instance
+	log         *slog.Logger
 }
 
-// copying returns the copy that a session has to begin with, nil if there is none.
-func (c *Relay) copying(ctx context.Context, slot *catalog.Slot) (*initialCopy, error) {
-	if !c.recorder.copying() {
-		if c.cfg.InitialCopy && c.recorder.last.EndLSN == 0 {
-			c.log.WarnContext(ctx, "no initial copy: the slot was there already; rows from before it are not sent")
+// planCopy returns the copy that the session must send first, nil if there is none.
+func (r *Relay) planCopy(ctx context.Context, slot *catalog.Slot) (*initialCopy, error) {
+	if !r.positions.copyPending() {
+		if r.cfg.InitialCopy && r.positions.stored.EndLSN == 0 {
+			r.log.WarnContext(ctx, "no initial copy: the slot was there already; rows from before it are not sent")
 		}
 		return nil, nil
 	}
-	if !c.cfg.InitialCopy {
-		return nil, errCopyLeft
+	if !r.cfg.InitialCopy {
+		return nil, errCopyUnfinished
 	}
-	return &initialCopy{point: slot.ConfirmedFlushLSN, open: c.openCopy, done: c.recorder.copied, log: c.log}, nil
+	return &initialCopy{point: slot.ConfirmedFlushLSN, open: r.openCopy, markDone: r.positions.markCopied, log: r.log}, nil
 }
 
-// openCopy returns the copy of the slot that this start has made, the first time, and after
-// that one of what is in the tables now.
-func (c *Relay) openCopy(ctx context.Context) (*catalog.Copy, error) {
-	if made := c.copy; made != nil {
-		c.copy = nil
+// openCopy returns the copy of the slot that this start has created, the first time, and after that a
+// copy of what is in the tables now.
+func (r *Relay) openCopy(ctx context.Context) (*catalog.Copy, error) {
+	if made := r.copy; made != nil {
+		r.copy = nil
 		return made, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.StartupTimeout)
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
 	defer cancel()
-	return catalog.OpenCopy(ctx, c.cfg.Source)
+	return catalog.OpenCopy(ctx, r.cfg.Source)
 }
 
-// closeCopy closes a copy that no session has begun with.
-func (c *Relay) closeCopy(ctx context.Context) {
-	if c.copy != nil {
-		c.copy.Close(ctx)
-		c.copy = nil
+// closeCopy closes a copy that no session has used.
+func (r *Relay) closeCopy(ctx context.Context) {
+	if r.copy != nil {
+		r.copy.Close(ctx)
+		r.copy = nil
 	}
 }
 
@@ -71,17 +71,16 @@ var errCopyStopped = errors.New("stopped")
 
 // sendCopy sends the rows of the copy as one transaction, and returns when all of them are
 // acknowledged. That transaction lies just before the point from which the slot delivers, at a
-// position where no other can begin. It reports true when it was stopped, or the stream has
-// ended: another instance may have the slot then.
-func (p *publication) sendCopy(ctx context.Context, stop <-chan struct{}) (stopped bool, err error) {
-	c, err := p.copy.open(ctx)
+// position where no other can start. It reports true if stop was closed or the stream has ended.
+func (p *pump) sendCopy(ctx context.Context, stop <-chan struct{}) (stopped bool, err error) {
+	c, err := p.initialCopy.open(ctx)
 	if err != nil {
 		return false, err
 	}
 	defer c.Close(ctx)
 	began := time.Now()
-	p.copy.log.InfoContext(ctx, "initial copy begins", slog.String("as_of", c.Point.String()), slog.Int("tables", len(c.Tables)))
-	p.open = openTx{Tx: encode.Tx{CommitLSN: p.copy.point - 1, CommitTime: began, Timestamp: began}}
+	p.initialCopy.log.InfoContext(ctx, "initial copy begins", slog.String("as_of", c.Point.String()), slog.Int("tables", len(c.Tables)))
+	p.open = openTx{Tx: encode.Tx{CommitLSN: p.initialCopy.point - 1, CommitTime: began, Timestamp: began}}
 	p.tx = &p.open
 	p.tracker.Begin(p.tx.CommitLSN, time.Time{})
 	for i := range c.Tables {
@@ -93,31 +92,31 @@ func (p *publication) sendCopy(ctx context.Context, stop <-chan struct{}) (stopp
 			return false, err
 		}
 	}
-	p.tracker.Commit(0) // which confirms nothing: the slot is there
+	p.tracker.Commit(0) // which confirms nothing: the slot is there already
 	p.tx = nil
-	if _, err := p.settle(ctx, nil, 0); err != nil {
+	if _, err := p.waitForAcks(ctx, nil, 0); err != nil {
 		return false, err
 	}
-	p.copy.done()
-	p.copy.log.InfoContext(ctx, "initial copy sent", slog.Int("rows", p.open.rows),
+	p.initialCopy.markDone()
+	p.initialCopy.log.InfoContext(ctx, "initial copy sent", slog.Int("rows", p.open.rows),
 		slog.String("took", time.Since(began).Round(time.Millisecond).String()))
 	return false, nil
 }
 
 // copyTable sends the rows of a table as if they were inserted now.
-func (p *publication) copyTable(ctx context.Context, stop <-chan struct{}, c *catalog.Copy, t *catalog.Table) error {
+func (p *pump) copyTable(ctx context.Context, stop <-chan struct{}, c *catalog.Copy, t *catalog.Table) error {
 	row := decoder.Insert{Relation: Relation(*t)}
 	return c.Rows(ctx, t, func(values [][]byte) error {
-		if stopped, err := p.settle(ctx, stop, p.maxSpan-1); err != nil {
+		if stopped, err := p.waitForAcks(ctx, stop, p.maxSpan-1); err != nil {
 			return err
-		} else if stopped || isClosed(stop) || isClosed(p.copy.lost) {
+		} else if stopped || isClosed(stop) || isClosed(p.initialCopy.streamEnded) {
 			return errCopyStopped
 		}
 		SetRow(&row, values)
-		if err := p.insert(ctx, &row); err != nil {
+		if err := p.sendInsert(ctx, &row); err != nil {
 			return fmt.Errorf("initial copy: %w", err)
 		}
-		p.flow.add(&p.stats)
+		p.flow.addCounts(&p.counts)
 		return nil
 	})
 }

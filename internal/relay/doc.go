@@ -1,27 +1,26 @@
-// Package relay joins the stages: it runs one session after another, from a
-// replication slot to Kafka, until it is told to stop or meets something only a person can
-// mend.
+// Package relay joins the stages: it runs one session after another, from a replication slot to a
+// broker, until it is stopped or an error occurs that only a person can fix.
 //
 // A session is three stages, each on its own goroutine, and one value that flows back:
 //
-//	replication.Stream ──batches──▶ publish: decoder, route ──records──▶ sink.Producer
-//	        ▲                                                                 │ outcomes
-//	        └──────────── Confirmed() ◀── checkpoint.Tracker ◀────────────────┘
+//	replication.Stream ──batches──▶ pump: decoder, encode ──records──▶ sink.Writer
+//	        ▲                                                              │ outcomes
+//	        └── positionWriter ◀── Confirmed() ◀── checkpoint.Tracker ◀────┘
 //
-// Stages stop in the order data flows, each ending the next: reading ends, what was read is
-// published, what was published gets its outcome, and only then the position reached is
-// reported once more and the connection closed. So a lost source connection costs no
-// duplicate, and a clean stop leaves none behind.
+// Stages stop in the order data flows, each ending the next: reading ends, the pump sends what was
+// read, the writer waits until everything sent has an outcome. Only then the session writes and
+// confirms the position reached and closes the connection. So a lost source connection causes no
+// duplicates, and a clean stop leaves none behind.
 //
-// Beside them a watcher reads the catalog: what the publication, its tables and the slot
-// cease to deliver is not in the stream. It ends the session when rows are left out, and
-// warns before that where it can.
+// Beside them a watcher reads the catalog, since the stream does not say what the publication, its
+// tables and the slot cease to deliver. It ends the session if rows are left out, and logs a warning
+// before that if it can.
 //
-// What outlives a session is the position it confirmed, valid for the same server, timeline
-// and slot only, and how much of a transaction that was cut had been acknowledged.
+// Two things outlive a session: the position it confirmed, valid for the same server, timeline and
+// slot only, and how many rows of an interrupted transaction were acknowledged.
 //
-// There is one retry loop, around the session. Retries towards Kafka live in sink. Which
-// errors end the process, and with which exit code, is said in one table in errors.go.
+// There is one retry loop, around the session. Retries towards the broker live in the sink. One table
+// in errors.go says which errors end the process, and with which exit code.
 //
 // The words slot, LSN and confirmed position are those of
 // https://www.postgresql.org/docs/current/logicaldecoding-explanation.html.

@@ -31,25 +31,32 @@ const (
 	ExitFenced     = 21 // another instance has taken over
 )
 
-// errDrainTimeout: records were still unanswered when the time for stopping was over.
-// Requests on the wire may yet be appended, so no session may follow in this process.
+// errDrainTimeout: records were unacknowledged when drain_timeout was over. The broker may still
+// append requests on the wire, so no session may follow in this process.
 var errDrainTimeout = errors.New("stopped before every record was acknowledged; what was not is sent again by the next start")
 
-// errLeftBehind: everything was acknowledged, but that could not be kept.
-var errLeftBehind = errors.New("stopped; the next start may repeat what was acknowledged at last")
+// errPositionUnsaved: everything was acknowledged, but the last position could not be saved.
+var errPositionUnsaved = errors.New("stopped; the next start may repeat what was acknowledged at last")
 
-// patience says how long an error is waited out.
+// errPositionRecord: the position topic holds something that cannot be read.
+var errPositionRecord = errors.New("the position record cannot be read")
+
+// errSlotChanged: another instance used the slot, or another server answered, between the look at
+// slot and record and the moment the slot was ours.
+var errSlotChanged = errors.New("the slot or its position record changed while the session was starting")
+
+// patience says how long the relay retries after an error.
 type patience int
 
 const (
-	never   patience = iota // only a person can mend it
-	briefly                 // may be a change in progress (a rotated password): StartupTimeout, and not at the first contact
+	never   patience = iota // only a person can fix it
+	briefly                 // may be a change in progress (a rotated password): StartupTimeout, but not at the first contact
 	outage                  // heals by itself: for ever, but at the first contact StartupTimeout
-	standby                 // another instance is at work: for ever
+	standby                 // another instance has the slot: for ever
 )
 
-// A fault is one row of the table that says what an error means for the process. This is
-// the only place that decides it.
+// A fault is one row of the table that says what an error means for the process. Nothing else
+// decides it.
 type fault struct {
 	is       func(error) bool
 	exit     int
@@ -57,10 +64,9 @@ type fault struct {
 	advice   string
 }
 
-// faultOf returns the first row that err matches. The order matters: what a person must
-// mend comes before what is waited for, since one error may wrap both.
+// faultOf returns the first row that err matches.
 func faultOf(err error) fault {
-	for _, f := range faults() {
+	for _, f := range faults {
 		if f.is(err) {
 			return f
 		}
@@ -68,50 +74,52 @@ func faultOf(err error) fault {
 	return fault{exit: ExitUnexpected, patience: briefly}
 }
 
-func faults() []fault {
-	return []fault{
-		{is(errDrainTimeout), ExitOK, never, ""},
-		{is(errLeftBehind), ExitOK, never, ""},
+// faults is sorted: an error that only a person can fix comes before one that the relay retries,
+// since one error may wrap both.
+//
+//nolint:gochecknoglobals // a table
+var faults = []fault{
+	{is(errDrainTimeout), ExitOK, never, ""},
+	{is(errPositionUnsaved), ExitOK, never, ""},
 
-		{as[*encode.RowError], ExitBadRecord, never, adviseRow},
-		{as[*sink.RecordError], ExitBadRecord, never, adviseRow},
-		{is(replication.ErrRow), ExitBadRecord, never, adviseUnread},
-		{as[*decoder.Error], ExitUnexpected, never, adviseDecoder},
+	{as[*encode.RowError], ExitBadRecord, never, adviseRow},
+	{as[*sink.RecordError], ExitBadRecord, never, adviseRow},
+	{is(replication.ErrRow), ExitBadRecord, never, adviseUnread},
+	{as[*decoder.Error], ExitUnexpected, never, adviseDecoder},
 
-		{as[*encode.ColumnError], ExitNoDelivery, never, adviseColumns},
-		{isUpdate, ExitNoDelivery, never, adviseUpdate},
-		{as[*ChangeError], ExitNoDelivery, never, adviseChange},
-		{is(replication.ErrPublication), ExitNoDelivery, never, ""},
-		{is(replication.ErrSlotMissing), ExitSlotLost, never, ""},
-		{is(catalog.ErrSlotLost), ExitSlotLost, never, ""},
-		{is(replication.ErrConfig), ExitSource, never, ""},
-		{as[*checkpoint.GapError], ExitContinuity, never, adviseGap},
-		{is(errRecord), ExitContinuity, never, adviseRecord},
-		{is(errCopyLeft), ExitContinuity, never, adviseCopy},
-		{is(errChangedHands), ExitSource, outage, ""},
-		{is(errSkip), ExitUsage, never, ""},
+	{as[*encode.ColumnError], ExitNoDelivery, never, adviseColumns},
+	{isUpdate, ExitNoDelivery, never, adviseUpdate},
+	{as[*changeError], ExitNoDelivery, never, adviseChange},
+	{is(replication.ErrPublication), ExitNoDelivery, never, ""},
+	{is(replication.ErrSlotMissing), ExitSlotLost, never, ""},
+	{is(catalog.ErrSlotLost), ExitSlotLost, never, ""},
+	{is(replication.ErrConfig), ExitSource, never, ""},
+	{as[*checkpoint.GapError], ExitContinuity, never, adviseGap},
+	{is(errPositionRecord), ExitContinuity, never, adviseRecord},
+	{is(errCopyUnfinished), ExitContinuity, never, adviseCopy},
+	{is(errSlotChanged), ExitSource, outage, ""},
+	{is(errSkip), ExitUsage, never, ""},
 
-		{is(sink.ErrFenced), ExitFenced, never, ""},
-		{is(sink.ErrAccess), ExitSink, briefly, adviseAccess},
-		{is(sink.ErrMissing), ExitSink, never, ""},
-		{is(sink.ErrUnreachable), ExitSink, never, adviseBrokers},
-		{is(sink.ErrFatal), ExitSink, never, ""},
+	{is(sink.ErrFenced), ExitFenced, never, ""},
+	{is(sink.ErrAccess), ExitSink, briefly, ""},
+	{is(sink.ErrMissing), ExitSink, never, ""},
+	{is(sink.ErrUnreachable), ExitSink, never, ""},
+	{is(sink.ErrFatal), ExitSink, never, ""},
 
-		{is(replication.ErrSlotInUse), ExitSlotInUse, standby, ""},
-		{is(replication.ErrAccess), ExitSource, briefly, ""},
-		{is(replication.ErrBusy), ExitSource, outage, ""},
-		{is(replication.ErrServerStopping), ExitSource, outage, ""},
-		{is(replication.ErrUnreachable), ExitSource, outage, adviseServer},
-	}
+	{is(replication.ErrSlotInUse), ExitSlotInUse, standby, ""},
+	{is(replication.ErrAccess), ExitSource, briefly, ""},
+	{is(replication.ErrBusy), ExitSource, outage, ""},
+	{is(replication.ErrServerStopping), ExitSource, outage, ""},
+	{is(replication.ErrUnreachable), ExitSource, outage, adviseServer},
 }
 
-// What to do, where the error does not say it itself. <transaction> stands for the position of
-// the transaction that the error is about, <slot> and <publication> for whoever prints it.
+// What to do, if the error does not say it itself. [Advice] replaces <transaction> with the position of
+// the transaction that the error is about; who prints it replaces <slot> and <publication>.
 const (
 	adviseRow = "Nothing behind it is confirmed; what came before it is delivered. Correct what the reason names and start again: the\n" +
 		"transaction comes again whole. To have such rows put aside: --set on_bad_record=dead-letter. To give the whole\n" +
 		"transaction up: " + adviseAdvance
-	adviseUnread = "Nothing behind it is confirmed; what came before it is delivered. Such a row fits into no Kafka record, and is not put aside\n" +
+	adviseUnread = "Nothing behind it is confirmed; what came before it is delivered. Such a row fits into no record, and is not put aside\n" +
 		"either, whatever on_bad_record says. To give the whole transaction up: " + adviseAdvance
 	adviseAdvance = "SELECT pg_replication_slot_advance('<slot>', '<transaction>'::pg_lsn + 1),\n" +
 		"and start once with --accept-gap."
@@ -128,9 +136,6 @@ const (
 		"position_topic; with position_topic: \"\" nothing is kept."
 	adviseCopy = "Set source.initial_copy: true again to have it done anew, or run once with --accept-gap to go on without: rows from before\n" +
 		"the slot, which the copy would have sent, are then left out."
-	adviseBrokers = "Check sink.kafka.brokers, and that the addresses the brokers advertise can be reached from here."
-	adviseAccess  = "Check sink.kafka.tls and sink.kafka.sasl. The user needs Describe and Write on the topics it writes, and Create, Describe,\n" +
-		"Read and Write on position_topic."
 	adviseServer = "Check source.dsn, and that the server listens there."
 )
 
@@ -144,8 +149,8 @@ func as[E error](err error) bool {
 }
 
 func isUpdate(err error) bool {
-	change, ok := errors.AsType[*ChangeError](err)
-	return ok && change.Kind == "UPDATE"
+	change, ok := errors.AsType[*changeError](err)
+	return ok && change.kind == "UPDATE"
 }
 
 // ExitCode returns the exit code for the error Run returned.
@@ -156,13 +161,17 @@ func ExitCode(err error) int {
 	return faultOf(err).exit
 }
 
-// Advice says what to do about the error Run returned; empty where the error itself says
-// it. <slot> and <publication> stand for the names of these.
+// Advice returns what to do about the error that Run returned, empty if the error says it itself.
+// <slot> and <publication> stand for the names of these. Advice about a broker comes with its errors:
+// see [sink.Advised].
 func Advice(err error) string {
 	if err == nil {
 		return ""
 	}
 	advice := faultOf(err).advice
+	if advised, ok := errors.AsType[sink.Advised](err); ok && advice == "" {
+		advice = advised.Advice()
+	}
 	if lsn, ok := transactionOf(err); ok {
 		advice = strings.ReplaceAll(advice, "<transaction>", lsn.String())
 	}
@@ -171,34 +180,34 @@ func Advice(err error) string {
 
 // transactionOf returns the commit position of the transaction that err is about.
 func transactionOf(err error) (lsn pglogrepl.LSN, ok bool) {
-	if row, ok := errors.AsType[*DeliveryError](err); ok {
-		return row.CommitLSN, true
+	if row, ok := errors.AsType[*deliveryError](err); ok {
+		return row.commitLSN, true
 	}
 	if row, ok := errors.AsType[*replication.RowError](err); ok {
 		return row.CommitLSN, true
 	}
-	if change, ok := errors.AsType[*ChangeError](err); ok {
-		return change.CommitLSN, true
+	if change, ok := errors.AsType[*changeError](err); ok {
+		return change.commitLSN, true
 	}
 	return 0, false
 }
 
-// A DeliveryError is an outbox row that is not delivered.
-type DeliveryError struct {
-	CommitLSN pglogrepl.LSN // of its transaction
-	Row       int           // its index in the transaction
-	ID        string        // of the event, where Err does not tell it
-	Err       error         // an *encode.RowError, *encode.ColumnError, *sink.RecordError or what ended the sink
+// A deliveryError is an outbox row that cannot be delivered.
+type deliveryError struct {
+	commitLSN pglogrepl.LSN // of its transaction
+	row       int           // its index in the transaction
+	id        string        // of the event, if Err does not contain it
+	err       error         // an *encode.RowError, *encode.ColumnError, *sink.RecordError or what ended the writer
 }
 
 // Error says which row it is and why.
-func (e *DeliveryError) Error() string {
+func (e *deliveryError) Error() string {
 	id := ""
-	if e.ID != "" {
-		id = ", id " + e.ID
+	if e.id != "" {
+		id = ", id " + e.id
 	}
-	return fmt.Sprintf("transaction %s, row %d%s: %v", e.CommitLSN, e.Row, id, e.Err)
+	return fmt.Sprintf("transaction %s, row %d%s: %v", e.commitLSN, e.row, id, e.err)
 }
 
 // Unwrap returns why.
-func (e *DeliveryError) Unwrap() error { return e.Err }
+func (e *deliveryError) Unwrap() error { return e.err }

@@ -36,9 +36,15 @@ var sentinels = map[string]map[string]error{
 	},
 }
 
-// Every row of the table of faults is met by an error of a stage, which has its exit code, is
-// waited out as long as it may heal, and is told with what to do.
-func TestEveryFault(t *testing.T) {
+// advised is an error of a broker that knows what to do.
+type advised struct{ error }
+
+func (a advised) Unwrap() error { return a.error }
+func (advised) Advice() string  { return "as the broker advises" }
+
+// Every row of the table of faults has an error of a stage. Its exit code, its patience and its advice
+// are those of the row.
+func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 	recorded := checkpoint.Position{EndLSN: 0x20}
 	met := make(map[int]bool)
 	for name, tc := range map[string]struct {
@@ -48,29 +54,30 @@ func TestEveryFault(t *testing.T) {
 		says     string // in the advice
 	}{
 		"drain timeout":        {errDrainTimeout, 0, never, ""},
-		"left behind":          {errLeftBehind, 0, never, ""},
-		"bad row":              {&DeliveryError{CommitLSN: 0xAB, Err: &encode.RowError{}}, 14, never, "pg_replication_slot_advance('<slot>', '0/AB'::pg_lsn + 1)"},
-		"refused record":       {&DeliveryError{CommitLSN: 0xAB, Err: &sink.RecordError{Reason: errors.New("no")}}, 14, never, "'0/AB'::pg_lsn + 1"},
+		"left behind":          {errPositionUnsaved, 0, never, ""},
+		"bad row":              {&deliveryError{commitLSN: 0xAB, err: &encode.RowError{}}, 14, never, "pg_replication_slot_advance('<slot>', '0/AB'::pg_lsn + 1)"},
+		"refused record":       {&deliveryError{commitLSN: 0xAB, err: &sink.RecordError{Reason: errors.New("no")}}, 14, never, "'0/AB'::pg_lsn + 1"},
 		"row beyond the limit": {&replication.RowError{CommitLSN: 0xAB, Err: replication.ErrRow}, 14, never, "'0/AB'::pg_lsn + 1"},
 		"not pgoutput":         {&decoder.Error{}, 1, never, "report it"},
-		"missing column":       {&DeliveryError{Err: &encode.ColumnError{}}, 13, never, "outbox.columns"},
-		"update":               {&ChangeError{Kind: "UPDATE", CommitLSN: 0xAB}, 13, never, "'0/AB'::pg_lsn + 1"},
-		"delete":               {&ChangeError{Kind: "DELETE"}, 13, never, "Start again"},
-		"truncate":             {&ChangeError{Kind: "TRUNCATE"}, 13, never, "ALTER PUBLICATION <publication> SET"},
+		"missing column":       {&deliveryError{err: &encode.ColumnError{}}, 13, never, "outbox.columns"},
+		"update":               {&changeError{kind: "UPDATE", commitLSN: 0xAB}, 13, never, "'0/AB'::pg_lsn + 1"},
+		"delete":               {&changeError{kind: "DELETE"}, 13, never, "Start again"},
+		"truncate":             {&changeError{kind: "TRUNCATE"}, 13, never, "ALTER PUBLICATION <publication> SET"},
 		"publication":          {replication.ErrPublication, 13, never, ""},
 		"no slot":              {replication.ErrSlotMissing, 11, never, ""},
 		"lost slot":            {catalog.ErrSlotLost, 11, never, ""},
 		"setting":              {replication.ErrConfig, 10, never, ""},
 		"gap":                  {&checkpoint.GapError{Recorded: recorded}, 15, never, "--accept-gap"},
-		"unreadable record":    {errRecord, 15, never, "position_topic"},
-		"slot changes hands":   {errChangedHands, 10, outage, ""},
-		"copy not finished":    {errCopyLeft, 15, never, "initial_copy"},
+		"unreadable record":    {errPositionRecord, 15, never, "position_topic"},
+		"slot changes hands":   {errSlotChanged, 10, outage, ""},
+		"copy not finished":    {errCopyUnfinished, 15, never, "initial_copy"},
 		"position to skip to":  {fmt.Errorf("%w: it is behind the log", errSkip), 2, never, ""},
 		"fenced":               {sink.ErrFenced, 21, never, ""},
-		"Kafka refuses":        {sink.ErrAccess, 20, briefly, "position_topic"},
+		"broker refuses":       {sink.ErrAccess, 20, briefly, ""},
 		"topic missing":        {sink.ErrMissing, 20, never, ""},
-		"no broker":            {sink.ErrUnreachable, 20, never, "sink.kafka.brokers"},
+		"no broker":            {sink.ErrUnreachable, 20, never, ""},
 		"fatal answer":         {sink.ErrFatal, 20, never, ""},
+		"broker with advice":   {advised{sink.ErrAccess}, 20, briefly, "as the broker advises"},
 		"slot in use":          {replication.ErrSlotInUse, 12, standby, ""},
 		"source refuses":       {replication.ErrAccess, 10, briefly, ""},
 		"busy":                 {replication.ErrBusy, 10, outage, ""},
@@ -80,7 +87,7 @@ func TestEveryFault(t *testing.T) {
 
 		// An error that wraps two is what a person must mend.
 		"lost, and in use":                 {fmt.Errorf("%w: %w", replication.ErrSlotInUse, catalog.ErrSlotLost), 11, never, ""},
-		"bad row while the source is lost": {errors.Join(replication.ErrUnreachable, &DeliveryError{Err: &encode.RowError{}}), 14, never, "dead-letter"},
+		"bad row while the source is lost": {errors.Join(replication.ErrUnreachable, &deliveryError{err: &encode.RowError{}}), 14, never, "dead-letter"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := fmt.Errorf("while at it: %w", tc.err)
@@ -95,14 +102,14 @@ func TestEveryFault(t *testing.T) {
 				t.Errorf("advice %q, want %q", advice, tc.says)
 			}
 		})
-		for i, f := range faults() {
+		for i, f := range faults {
 			if f.is(tc.err) {
 				met[i] = true
 				break
 			}
 		}
 	}
-	for i, f := range faults() {
+	for i, f := range faults {
 		if !met[i] {
 			t.Errorf("row %d of the table (exit code %d) is met by no case", i, f.exit)
 		}
@@ -113,7 +120,7 @@ func TestEveryFault(t *testing.T) {
 }
 
 // Whatever a stage tells apart has a row, so that no named error ends as an unexpected one.
-func TestEverySentinelHasARow(t *testing.T) {
+func TestFaultsHaveARowForEverySentinel(t *testing.T) {
 	for path, known := range sentinels {
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
 		if err != nil {
@@ -130,7 +137,7 @@ func TestEverySentinelHasARow(t *testing.T) {
 			sentinel := known[name]
 			if sentinel == nil {
 				t.Errorf("%s: %s is not known here", path, name)
-			} else if !slices.ContainsFunc(faults(), func(f fault) bool { return f.is(sentinel) }) {
+			} else if !slices.ContainsFunc(faults, func(f fault) bool { return f.is(sentinel) }) {
 				t.Errorf("%s: %s has no row", path, name)
 			}
 			return true
@@ -142,14 +149,14 @@ func TestEverySentinelHasARow(t *testing.T) {
 }
 
 // The first contact is strict, later there is patience; and what is waited for is logged once.
-func TestPatience(t *testing.T) {
+func TestRetryWaitsAsLongAsTheErrorMayHeal(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err          error
 		first, later time.Duration // how long is waited; forever stands for without end
 	}{
 		"slot lost":      {catalog.ErrSlotLost, 0, 0},
 		"password":       {replication.ErrAccess, 0, limit},
-		"Kafka's":        {sink.ErrAccess, 0, limit},
+		"the broker's":   {sink.ErrAccess, 0, limit},
 		"anything else":  {errors.New("never heard of"), 0, limit},
 		"server starts":  {replication.ErrUnreachable, limit, forever},
 		"no free sender": {replication.ErrBusy, limit, forever},
@@ -167,7 +174,7 @@ func TestPatience(t *testing.T) {
 					began := time.Now()
 					var err error
 					for err == nil && time.Since(began) < forever {
-						err = r.wait(t.Context(), tc.err)
+						err = r.backOff(t.Context(), tc.err)
 					}
 					waited := time.Since(began)
 					switch {
@@ -182,7 +189,7 @@ func TestPatience(t *testing.T) {
 					}
 					awaited := "waiting for the source"
 					if errors.Is(tc.err, sink.ErrAccess) {
-						awaited = "waiting for Kafka"
+						awaited = "waiting for the broker"
 					}
 					if n := strings.Count(log.String(), awaited); n != lines {
 						t.Errorf("logged %d times, want %d:\n%s", n, lines, log.String())
@@ -199,13 +206,13 @@ const (
 )
 
 // A state is logged when it begins: again after it was over, and with another cause.
-func TestWaitingIsLoggedOncePerState(t *testing.T) {
+func TestRetryLogsEachStateOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
 		r := &retry{log: slog.New(slog.NewTextHandler(&log, nil)), limit: limit}
 		wait := func(err error, times int) {
 			for range times {
-				if err := r.wait(t.Context(), err); err != nil {
+				if err := r.backOff(t.Context(), err); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -214,10 +221,31 @@ func TestWaitingIsLoggedOncePerState(t *testing.T) {
 			wait(fmt.Errorf("%w: read from port %d", replication.ErrUnreachable, 40_000+port), 1)
 		}
 		wait(replication.ErrSlotInUse, 5)
-		r.succeeded()
+		r.reset()
 		wait(replication.ErrSlotInUse, 5)
 		if n := strings.Count(log.String(), "waiting for the source"); n != 3 {
 			t.Errorf("logged %d times, want 3:\n%s", n, log.String())
 		}
 	})
+}
+
+func TestFailuresMergeAndKeepTheLatest(t *testing.T) {
+	var f failures
+	now := time.Unix(1_700_000_000, 0)
+	f.add(errors.New("read from port 5432"), now)
+	f.add(errors.New("read from port 5433"), now.Add(time.Minute))
+	if len(f) != 1 || f[0].Times != 2 || f[0].Text != "read from port 5433" || f[0].Last.Sub(f[0].First) != time.Minute || f[0].ExitCode != ExitUnexpected {
+		t.Errorf("a repeated failure: %+v", f)
+	}
+	for _, text := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i"} {
+		f.add(errors.New(text), now)
+	}
+	if len(f) != maxFailures || f[0].Text != "b" || f[maxFailures-1].Text != "i" {
+		t.Errorf("kept: %+v", f)
+	}
+	var gap failures
+	gap.add(errPositionRecord, now)
+	if gap[0].ExitCode != ExitContinuity || gap[0].Advice == "" {
+		t.Errorf("no advice: %+v", gap[0])
+	}
 }

@@ -10,6 +10,6 @@ type fence struct {
 	session source
 }
 
-// check returns nil while the fence is open, else why it has closed. It does not block and may be
-// called from any goroutine.
-func (f fence) check() error { return f.session.Expired() }
+// checkOpen returns nil while the fence is open, otherwise why it has closed. It does not block and
+// may be called from any goroutine.
+func (f fence) checkOpen() error { return f.session.Expired() }

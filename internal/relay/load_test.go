@@ -43,16 +43,16 @@ func newLoad(rows, payload int) *load {
 	l := &load{end: 1 << 20}
 	for i := range l.ring {
 		b := &l.ring[i]
-		b.add(relationOf(loadColumns...)) // servers repeat it
+		b.addMessage(relationOf(loadColumns...)) // servers repeat it
 		for b.rows < minBatchRows {
-			b.add(begin(0).Data)
+			b.addMessage(beginMessage(0).Data)
 			for range rows {
-				b.add(insertOf(loadRow(i*minBatchRows+b.rows, payload)...))
+				b.addMessage(insertOf(loadRow(i*minBatchRows+b.rows, payload)...))
 				b.rows++
 			}
-			b.add(commit(0, 0).Data)
+			b.addMessage(commitMessage(0, 0).Data)
 		}
-		b.cut()
+		b.splitMessages()
 	}
 	return l
 }
@@ -69,17 +69,17 @@ func loadRow(n, payload int) []string {
 	}
 }
 
-func (b *loadBatch) add(message []byte) {
+func (b *loadBatch) addMessage(message []byte) {
 	b.wire = binary.BigEndian.AppendUint32(append(b.wire, 'd'), uint32(walFrame-1+len(message)))
 	b.wire = append(append(b.wire, 'w'), make([]byte, 3*8)...)
 	b.wire = append(b.wire, message...)
 }
 
-// cut finds the messages in wire, which is complete.
-func (b *loadBatch) cut() {
+// splitMessages finds the messages in wire, which is complete.
+func (b *loadBatch) splitMessages() {
 	for rest := b.wire; len(rest) > 0; {
 		size := 1 + int(binary.BigEndian.Uint32(rest[1:]))
-		m := data(rest[walFrame:size])
+		m := walData(rest[walFrame:size])
 		switch m.Data[0] {
 		case 'B':
 			b.begins = append(b.begins, m.Data)
@@ -91,9 +91,9 @@ func (b *loadBatch) cut() {
 	}
 }
 
-// next returns the batch that comes now. It may be used until ringSize-1 others have been
+// nextBatch returns the batch that comes now. It may be used until ringSize-1 others have been
 // asked for.
-func (l *load) next() *loadBatch {
+func (l *load) nextBatch() *loadBatch {
 	b := &l.ring[l.used%ringSize]
 	l.used++
 	for i := range b.begins {

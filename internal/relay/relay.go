@@ -4,14 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
@@ -120,30 +118,29 @@ func (cfg Config) withDefaults() Config {
 	return cfg
 }
 
-// A Relay relays one slot to Kafka. Run is called once; Stat at any time from any
-// goroutine.
+// A Relay relays one slot to a broker. Run is called once, Stat at any time from any goroutine.
 type Relay struct {
-	cfg     Config
-	log     *slog.Logger
-	router  *encode.Router            // the publication's
-	checker checker                   // for what the catalog says
-	sink    atomic.Pointer[sink.Sink] // nil: not reached yet
-	flow    flow
-	phase   phase
-	slot    slotState
+	cfg    Config
+	log    *slog.Logger
+	router *encode.Router            // the pump's
+	tables tableChecker              // the watcher's while a session runs
+	sink   atomic.Pointer[sink.Sink] // nil: not reached yet
 
+	// What Stat reads.
+	flow        flow
+	phase       phase
+	slot        atomic.Pointer[SlotStat] // nil: the catalog has not been read yet
 	deadLetters *deadLetters
 
-	recorder *recorder
-	history  catalog.History // of the source; the watcher's while a session runs
-	catalog  *catalog.State  // read by the first contact for the first session
-	position position        // what the last session left
-	skip     *skip           // nil: no SkipTo
-	copy     *catalog.Copy   // of the slot that this start has made; nil: none, or in use
+	positions  *positionWriter
+	history    catalog.History // of the source; the watcher's while a session runs
+	catalog    *catalog.State  // read by the first contact for the first session
+	resumeFrom resumePoint     // where the last session ended
+	skip       *skip           // nil: no SkipTo
+	copy       *catalog.Copy   // of the slot that this start has created; nil: none, or in use
 }
 
-// New returns a Relay. It contacts nobody; cfg is checked as far as that is possible
-// without.
+// New returns a Relay. It checks cfg as far as that is possible without a connection.
 func New(cfg Config, log *slog.Logger) (*Relay, error) {
 	router, err := encode.New(cfg.Route)
 	if err != nil {
@@ -157,50 +154,49 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 		return nil, errors.New("initial_copy needs position_topic: nothing else says at the next start whether it was finished")
 	}
 	log = log.With(slog.String("name", cfg.Name), slog.String("slot", cfg.Source.Slot))
-	c := &Relay{
+	r := &Relay{
 		cfg: cfg.withDefaults(), router: router, log: log,
-		checker:     checker{router: second, known: make(map[uint32]*decoder.Relation)},
+		tables:      tableChecker{router: second, known: make(map[uint32]*decoder.Relation)},
 		deadLetters: newDeadLetters(cfg.DeadLetterTopic, cfg.Source.Slot, log),
-		recorder:    newRecorder(nil, cfg.AcceptGap, log),
+		positions:   newPositionWriter(nil, cfg.AcceptGap, log),
 		skip:        newSkip(cfg.SkipTo, log),
 		history:     catalog.History{LongTransaction: cfg.LongTransaction},
 	}
-	return c, nil
+	return r, nil
 }
 
-// Run relays until ctx is done or something happens that only a person can mend. It
-// returns nil after a clean stop: everything read was acknowledged and reported. A stop that
-// was not clean, so that the next start may repeat something, is an error with exit code
-// [ExitOK]. Use [ExitCode] and [Advice] on its error.
+// Run relays until ctx is done or an error occurs that only a person can fix. It returns nil after
+// a clean stop: everything read is acknowledged and confirmed. A stop after which the next start may
+// resend something is an error with exit code [ExitOK]. Use [ExitCode] and [Advice] on its error.
 //
-// The first contact is strict: a missing slot, a wrong password, an absent column end Run
-// at once. After a session has streamed, what may heal by itself is waited for.
-func (c *Relay) Run(ctx context.Context) error {
-	defer c.phase.enter(Stopped, nil)
-	c.phase.enter(Starting, nil)
-	retry := &retry{log: c.log, limit: c.cfg.StartupTimeout, strict: true}
-	defer c.closeCopy(ctx)
-	if err := c.firstContact(ctx, retry); err != nil {
+// The first contact is strict: a missing slot, a wrong password or an absent column ends Run at once.
+// After a session has streamed, Run retries whatever may heal by itself.
+func (r *Relay) Run(ctx context.Context) error {
+	defer r.phase.setState(Stopped, nil)
+	r.phase.setState(Starting, nil)
+	retry := &retry{log: r.log, limit: r.cfg.StartupTimeout, strict: true}
+	defer r.closeCopy(ctx)
+	if err := r.contactBothSides(ctx, retry); err != nil {
 		return unlessStopped(ctx, err)
 	}
-	defer c.closeSink()
+	defer r.closeSink()
 	for {
-		err := c.session(ctx, retry)
+		err := r.runSession(ctx, retry)
 		if err == nil || faultOf(err).patience == never {
 			return err
 		}
-		if c.cfg.FailIfSlotInUse && errors.Is(err, replication.ErrSlotInUse) {
+		if r.cfg.FailIfSlotInUse && errors.Is(err, replication.ErrSlotInUse) {
 			return err
 		}
-		c.phase.enter(Waiting, err)
-		if err := retry.wait(ctx, err); err != nil {
+		r.phase.setState(Waiting, err)
+		if err := retry.backOff(ctx, err); err != nil {
 			return unlessStopped(ctx, err)
 		}
 	}
 }
 
-// unlessStopped returns err, or nil when ctx is done: an error met while stopping before
-// anything was in flight is no error.
+// unlessStopped returns err, or nil if ctx is done: an error during a stop is none as long as nothing
+// is in flight.
 func unlessStopped(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // stopping is what was asked for
@@ -208,119 +204,60 @@ func unlessStopped(ctx context.Context, err error) error {
 	return err
 }
 
-// session runs one session from the catalog to the drained sink, and keeps what it leaves
-// to the next one.
-func (c *Relay) session(ctx context.Context, retry *retry) error {
-	defer c.closeCopy(ctx)
-	state := c.catalog
-	c.catalog = nil
+// runSession runs one session from the catalog to the drained sink, and keeps where the next one
+// resumes.
+func (r *Relay) runSession(ctx context.Context, retry *retry) error {
+	defer r.closeCopy(ctx)
+	state := r.catalog
+	r.catalog = nil
 	if state == nil {
 		var err error
-		if state, err = c.prepare(ctx); err != nil {
+		if state, err = r.readCatalog(ctx); err != nil {
 			return unlessStopped(ctx, err)
 		}
 	}
-	if err := c.look(ctx, state); err != nil {
+	if err := r.compareCatalog(ctx, state); err != nil {
 		return err
 	}
-	if err := c.recorder.restore(ctx); err != nil {
+	if err := r.positions.readRecord(ctx); err != nil {
 		return unlessStopped(ctx, err)
 	}
-	contact, cancel := context.WithTimeout(ctx, c.cfg.StartupTimeout)
-	defer cancel()
-	stream, err := replication.Open(contact, c.cfg.Source, c.log)
+	stream, err := r.openStream(ctx, state.Slot)
 	if err != nil {
 		return unlessStopped(ctx, err)
 	}
-	e := epoch{system: stream.System(), slot: c.cfg.Source.Slot}
-	start, lost, err := c.resume(ctx, e, stream.WALEnd(), state.Slot)
-	if _, gap := errors.AsType[*checkpoint.GapError](err); gap {
-		// Slot and record may have been looked at on both sides of a failover.
-		err = cmp.Or(c.hold(contact, state.Slot), err)
-	}
-	var initial *initialCopy
-	if err == nil {
-		initial, err = c.copying(ctx, state.Slot)
-	}
-	if initial != nil {
-		lost = cut{} // of a copy: the next one has other rows
-	}
-	if err == nil {
-		err = c.skip.begin(e, start, state.Slot.ConfirmedFlushLSN, stream.WALEnd())
-	}
-	if err == nil {
-		err = catalog.Diagnose(contact, stream.Config(), stream.Start(contact, start))
-	}
-	if err == nil {
-		err = c.hold(contact, state.Slot)
-	}
-	if err != nil {
-		_ = stream.Close(contact, 0)
-		return unlessStopped(ctx, err)
-	}
-	retry.succeeded()
+	retry.reset()
 	retry.strict = false
-	c.phase.enter(Streaming, nil)
-	c.logStart(ctx, stream, start, state)
+	r.phase.setState(Streaming, nil)
+	r.logStart(ctx, stream, state)
 
-	s := newSession(c, stream, (*c.sink.Load()).NewWriter, start, lost, state.Publication)
-	s.publication.describe, s.publication.copy = c.describe, initial
-	defer s.publication.spans.abandon()
-	s.watch = c.newWatcher(stream, state).run
+	s := newSession(r, stream, (*r.sink.Load()).NewWriter, stream.from, state.Publication)
+	s.pump.describe, s.pump.initialCopy = r.newDescribe, stream.copy
+	defer s.pump.spans.abandonSpans()
+	s.watch = r.newWatcher(stream.Stream, state).run
 	err = s.run(ctx)
-	c.position = position{epoch: e, confirmed: s.tracker.Confirmed(), cut: s.publication.rest()}
-	c.log.InfoContext(ctx, "session ended",
-		slog.String("confirmed", c.position.confirmed.String()), slog.Any("err", err))
+	r.resumeFrom = resumePoint{slot: stream.from.slot, confirmed: s.tracker.Confirmed(), interrupted: s.pump.interruptedTransaction()}
+	r.log.InfoContext(ctx, "session ended",
+		slog.String("confirmed", r.resumeFrom.confirmed.String()), slog.Any("err", err))
 	return err
 }
 
-// hold demands, when the slot is ours, that it and the record are still those the session was
-// begun with. A session of another instance may have ended in between, or the server may be
-// another one since.
-func (c *Relay) hold(ctx context.Context, begun *catalog.Slot) error {
-	if err := c.recorder.hold(ctx); err != nil {
-		return err
-	}
-	now, err := catalog.Inspect(ctx, c.cfg.Source.Conn, c.cfg.Source.Publication, c.cfg.Source.Slot)
-	if err != nil {
-		return err
-	}
-	if now.Slot == nil || now.Slot.ConfirmedFlushLSN != begun.ConfirmedFlushLSN {
-		return fmt.Errorf("%w: it was at %s", errChangedHands, begun.ConfirmedFlushLSN)
-	}
-	return nil
-}
-
-// resume returns where the next session starts: where the last one of this process ended,
-// else where the recorder says, else at 0/0, which leaves the choice to the slot.
-func (c *Relay) resume(ctx context.Context, e epoch, walEnd pglogrepl.LSN, slot *catalog.Slot) (pglogrepl.LSN, cut, error) {
-	recorded, err := c.recorder.resume(ctx, checkpoint.Server{
-		SystemID: e.system.ID, Timeline: e.system.Timeline, Slot: e.slot,
-		Confirmed: slot.ConfirmedFlushLSN, WALEnd: walEnd,
-	})
-	if err != nil {
-		return 0, cut{}, err
-	}
-	start, lost := c.position.resume(e)
-	return max(start, recorded), lost, nil
-}
-
-func (c *Relay) logStart(ctx context.Context, stream *replication.Stream, start pglogrepl.LSN, state *catalog.State) {
-	c.log.InfoContext(ctx, "streaming",
+func (r *Relay) logStart(ctx context.Context, stream *startedStream, state *catalog.State) {
+	r.log.InfoContext(ctx, "streaming",
 		slog.String("publication", state.Publication.Name),
 		slog.String("system_id", stream.System().ID),
 		slog.Int("timeline", int(stream.System().Timeline)),
-		slog.String("from", start.String()),
+		slog.String("from", stream.from.confirmed.String()),
 		slog.String("slot_confirmed", state.Slot.ConfirmedFlushLSN.String()))
-	if t := stream.SenderTimeout(); t > 0 && c.cfg.DrainTimeout > t/2 {
-		c.log.WarnContext(ctx, "drain_timeout is more than half of the server's wal_sender_timeout: a slow stop may end in duplicates",
-			slog.Duration("drain_timeout", c.cfg.DrainTimeout), slog.Duration("wal_sender_timeout", t))
+	if t := stream.SenderTimeout(); t > 0 && r.cfg.DrainTimeout > t/2 {
+		r.log.WarnContext(ctx, "drain_timeout is more than half of the server's wal_sender_timeout: a slow stop may end in duplicates",
+			slog.Duration("drain_timeout", r.cfg.DrainTimeout), slog.Duration("wal_sender_timeout", t))
 	}
 	if stream.Superuser() {
-		c.log.WarnContext(ctx, "the role is a superuser, and LOGIN and REPLICATION are enough")
+		r.log.WarnContext(ctx, "the role is a superuser, and LOGIN and REPLICATION are enough")
 	}
-	if state.Publication.Update && !c.cfg.Route.TakesUpdates() {
-		c.log.WarnContext(ctx, "the publication also sends UPDATEs, and one of an outbox row ends the relay: SET (publish = 'insert')",
+	if state.Publication.Update && !r.cfg.Route.TakesUpdates() {
+		r.log.WarnContext(ctx, "the publication also sends UPDATEs, and one of an outbox row ends the relay: SET (publish = 'insert')",
 			slog.String("publication", state.Publication.Name))
 	}
 }

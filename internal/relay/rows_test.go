@@ -23,45 +23,45 @@ import (
 )
 
 // A row of key a with id and payload n is changed; was is the id it had, 0 for the same.
-func update(n, was int) *replication.WALData {
+func updateMessage(n, was int) *replication.WALData {
 	b := binary.BigEndian.AppendUint32([]byte{'U'}, outboxOID)
 	if was != 0 {
 		old := insertOf(fmt.Sprint("id-", was), null, null, null, null)
 		b = append(append(b, 'K'), old[6:]...)
 	}
-	return data(append(b, insertOf(fmt.Sprint("id-", n), "order", "a", "T", fmt.Sprint(n))[5:]...))
+	return walData(append(b, insertOf(fmt.Sprint("id-", n), "order", "a", "T", fmt.Sprint(n))[5:]...))
 }
 
-// message is a logical message that holds a row of key a with id and payload n.
-func message(prefix string, lsn pglogrepl.LSN, transactional byte, n int) *replication.WALData {
+// logicalMessage is a logical message that holds a row of key a with id and payload n.
+func logicalMessage(prefix string, lsn pglogrepl.LSN, transactional byte, n int) *replication.WALData {
 	b := binary.BigEndian.AppendUint64([]byte{'M', transactional}, uint64(lsn))
 	b = append(append(b, prefix...), 0)
 	content := fmt.Sprintf(`{"id":"id-%d","aggregatetype":"order","aggregateid":"a","type":"T","payload":%d}`, n, n)
 	b = binary.BigEndian.AppendUint32(b, uint32(len(content)))
-	return data(append(b, content...))
+	return walData(append(b, content...))
 }
 
 // keyedRelation is the outbox with its first column as the key.
 func keyedRelation() *replication.WALData {
 	b := relationOf("id", "aggregatetype", "aggregateid", "type", "payload")
 	b[bytes.Index(b, []byte("\x00id\x00"))] = 1
-	return data(b)
+	return walData(b)
 }
 
-func sessionWith(tb testing.TB, cfg Config, src source, prod sink.Writer, start pglogrepl.LSN, lost cut) (*session, *bytes.Buffer) {
+func newTestSessionWith(tb testing.TB, cfg Config, src source, prod sink.Writer, start pglogrepl.LSN, interrupted interruptedTx) (*session, *bytes.Buffer) {
 	tb.Helper()
 	cfg.Route.Columns, cfg.Route.Topic, cfg.DrainTimeout = encode.DefaultColumns(), "${route}", drainTimeout
 	log := new(bytes.Buffer)
-	c, err := New(cfg, slog.New(slog.NewTextHandler(log, nil)))
+	r, err := New(cfg, slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return newSession(c, src, given(prod), start, lost, &catalog.Publication{Insert: true, Update: true}), log
+	return newSession(r, src, writerOf(prod), resumePoint{confirmed: start, interrupted: interrupted}, &catalog.Publication{Insert: true, Update: true}), log
 }
 
 var errLost = fmt.Errorf("read: %w", replication.ErrUnreachable)
 
-func TestUpdates(t *testing.T) {
+func TestPumpAppliesTheUpdatePolicy(t *testing.T) {
 	for policy, tc := range map[encode.Updates]struct {
 		sent, level string
 	}{
@@ -74,15 +74,15 @@ func TestUpdates(t *testing.T) {
 		t.Run(string(policy), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				script := script{
-					keyedRelation(), begin(100), insert("a", 1), update(1, 0), update(1, 0), commit(100, 110),
-					begin(200), insert("a", 2), update(3, 2), insert("a", 4), commit(200, 210),
+					keyedRelation(), beginMessage(100), insertMessage("a", 1), updateMessage(1, 0), updateMessage(1, 0), commitMessage(100, 110),
+					beginMessage(200), insertMessage("a", 2), updateMessage(3, 2), insertMessage("a", 4), commitMessage(200, 210),
 				}
 				src, prod := &scriptedSource{script: script, err: errLost}, newScriptedProducer()
-				s, log := sessionWith(t, Config{Route: encode.Config{OnUpdate: policy}}, src, prod, 0, cut{})
+				s, log := newTestSessionWith(t, Config{Route: encode.Config{OnUpdate: policy}}, src, prod, 0, interruptedTx{})
 				err := s.run(t.Context())
-				var change *ChangeError
+				var change *changeError
 				switch stops := tc.sent == "a/1"; {
-				case stops && (!errors.As(err, &change) || change.Kind != "UPDATE" || ExitCode(err) != ExitNoDelivery || change.CommitLSN != 100):
+				case stops && (!errors.As(err, &change) || change.kind != "UPDATE" || ExitCode(err) != ExitNoDelivery || change.commitLSN != 100):
 					t.Errorf("session ended with %v", err)
 				case !stops && !errors.Is(err, errLost):
 					t.Errorf("session ended with %v", err)
@@ -100,17 +100,17 @@ func TestUpdates(t *testing.T) {
 }
 
 // Updates that are dropped are logged at most once a minute and table, and counted.
-func TestDroppedUpdatesAreCounted(t *testing.T) {
+func TestUpdatePolicyLogsDropsOnceAMinuteAndTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		u := newUpdates(encode.UpdateWarn, slog.New(slog.NewTextHandler(&log, nil)))
+		u := newUpdatePolicy(encode.UpdateWarn, slog.New(slog.NewTextHandler(&log, nil)))
 		rel := Relation(catalog.Table{Schema: "public", Name: "outbox"})
 		for range 3 {
-			u.drop(t.Context(), rel)
+			u.dropUpdate(t.Context(), rel)
 		}
-		u.drop(t.Context(), Relation(catalog.Table{Schema: "public", Name: "other"}))
-		time.Sleep(dropInterval)
-		u.drop(t.Context(), rel)
+		u.dropUpdate(t.Context(), Relation(catalog.Table{Schema: "public", Name: "other"}))
+		time.Sleep(droppedLogInterval)
+		u.dropUpdate(t.Context(), rel)
 		for _, want := range []string{"table=public.outbox number=1", "table=public.other number=1", "table=public.outbox number=3"} {
 			if strings.Count(log.String(), want) != 1 {
 				t.Errorf("%q is not logged once:\n%s", want, log.String())
@@ -120,23 +120,23 @@ func TestDroppedUpdatesAreCounted(t *testing.T) {
 }
 
 // What is a row of a transaction that is cut has the same index when it comes again.
-func TestCutAmongUpdatesAndMessages(t *testing.T) {
+func TestPumpResumesAnInterruptedTransactionOfEveryKindOfRow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := Config{Route: encode.Config{OnUpdate: encode.UpdateIgnore}, Messages: []string{"rows"}}
 		whole := script{
-			begin(100), update(9, 0), message("rows", 50, 1, 1), message("other", 51, 1, 8),
-			update(2, 9), update(7, 0), insert("a", 3), update(4, 3), commit(100, 110),
+			beginMessage(100), updateMessage(9, 0), logicalMessage("rows", 50, 1, 1), logicalMessage("other", 51, 1, 8),
+			updateMessage(2, 9), updateMessage(7, 0), insertMessage("a", 3), updateMessage(4, 3), commitMessage(100, 110),
 		}
 		var start pglogrepl.LSN
-		var left cut
+		var interrupted interruptedTx
 		var sent []string
 		for n := 1; n <= len(whole); n++ {
 			src, prod := &scriptedSource{script: append(script{keyedRelation()}, whole[:n]...), err: errLost}, newScriptedProducer()
-			s, _ := sessionWith(t, cfg, src, prod, start, left)
+			s, _ := newTestSessionWith(t, cfg, src, prod, start, interrupted)
 			if err := s.run(t.Context()); !errors.Is(err, errLost) {
 				t.Fatalf("session ended with %v", err)
 			}
-			start, left = s.tracker.Confirmed(), s.publication.rest()
+			start, interrupted = s.tracker.Confirmed(), s.pump.interruptedTransaction()
 			sent = append(sent, prod.sent...)
 		}
 		if got, want := strings.Join(sent, " "), "a/1 a/2 a/3 a/4"; got != want || start != 110 {
@@ -146,13 +146,13 @@ func TestCutAmongUpdatesAndMessages(t *testing.T) {
 }
 
 // Messages of every prefix can be wanted, but a relay's own are no rows.
-func TestMessagesOfAnyPrefix(t *testing.T) {
+func TestPumpSendsMessagesOfAnyPrefixButTheRelaysOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &scriptedSource{err: errLost, script: script{
-			message("orders", 50, 0, 1), begin(100), message("", 60, 1, 2), message(MessagePrefix, 70, 1, 9), commit(100, 110), message(MessagePrefix, 120, 0, 9),
+			logicalMessage("orders", 50, 0, 1), beginMessage(100), logicalMessage("", 60, 1, 2), logicalMessage(MessagePrefix, 70, 1, 9), commitMessage(100, 110), logicalMessage(MessagePrefix, 120, 0, 9),
 		}}
 		prod := newScriptedProducer()
-		s, _ := sessionWith(t, Config{Messages: []string{replication.AnyPrefix}}, src, prod, 0, cut{})
+		s, _ := newTestSessionWith(t, Config{Messages: []string{replication.AnyPrefix}}, src, prod, 0, interruptedTx{})
 		if err := s.run(t.Context()); !errors.Is(err, errLost) || prod.records() != "a/1 a/2" {
 			t.Errorf("session ended with %v, sent %s", err, prod.records())
 		}
@@ -162,15 +162,15 @@ func TestMessagesOfAnyPrefix(t *testing.T) {
 // A message outside transactions is confirmed by the position behind it, once it is
 // acknowledged and everything before it is, and does not hide the transaction that begins
 // to commit there.
-func TestLoneMessages(t *testing.T) {
+func TestPumpConfirmsNonTransactionalMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		src := &scriptedSource{script: join(
+		src := &scriptedSource{script: joinScripts(
 			transaction(100, 110, "a", 1),
-			script{message("rows", 150, 0, 2), keepalive(150), message("other", 160, 0, 9), message("rows", 200, 0, 3)},
-			transaction(200, 210, "a", 4), script{message("rows", 220, 0, 5)})}
+			script{logicalMessage("rows", 150, 0, 2), keepalive(150), logicalMessage("other", 160, 0, 9), logicalMessage("rows", 200, 0, 3)},
+			transaction(200, 210, "a", 4), script{logicalMessage("rows", 220, 0, 5)})}
 		prod := newScriptedProducer()
 		prod.auto = false
-		s, _ := sessionWith(t, Config{Messages: []string{"rows"}}, src, prod, 0, cut{})
+		s, _ := newTestSessionWith(t, Config{Messages: []string{"rows"}}, src, prod, 0, interruptedTx{})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- s.run(ctx) }()
@@ -198,15 +198,15 @@ func TestLoneMessages(t *testing.T) {
 }
 
 // A message that is no row ends the session, with its place, or is a dead letter.
-func TestBadMessage(t *testing.T) {
+func TestPumpStopsAtABadMessageOrSendsADeadLetter(t *testing.T) {
 	for name, topic := range map[string]string{"ends": "", "dead letter": "dead"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				bad := message("rows", 150, 0, 2)
+				bad := logicalMessage("rows", 150, 0, 2)
 				bad.Data = append(bytes.Clone(bad.Data[:len(bad.Data)-1]), 'x')
-				src := &scriptedSource{script: join(transaction(100, 110, "a", 1), script{bad}, transaction(200, 210, "a", 3)), err: errLost}
+				src := &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1), script{bad}, transaction(200, 210, "a", 3)), err: errLost}
 				prod := newScriptedProducer()
-				s, _ := sessionWith(t, Config{Messages: []string{"rows"}, DeadLetterTopic: topic}, src, prod, 0, cut{})
+				s, _ := newTestSessionWith(t, Config{Messages: []string{"rows"}, DeadLetterTopic: topic}, src, prod, 0, interruptedTx{})
 				err := s.run(t.Context())
 				if topic == "" {
 					// What passes it: everything before the byte behind 0/95 is confirmed.
@@ -224,7 +224,7 @@ func TestBadMessage(t *testing.T) {
 }
 
 // What ends at the position to skip to or before is read and not sent, across sessions too.
-func TestSkip(t *testing.T) {
+func TestSkipSpansSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := Config{SkipTo: 210, Messages: []string{"rows"}}
 		cfg.Route.Columns, cfg.Route.Topic = encode.DefaultColumns(), "${route}"
@@ -233,19 +233,19 @@ func TestSkip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := epoch{slot: "slot"}
+		e := slotIdentity{slot: "slot"}
 		var sent []string
 		var start pglogrepl.LSN
 		for _, script := range []script{
-			join(transaction(100, 110, "a", 1), transaction(120, 130, "a")),
-			join(script{message("rows", 150, 0, 2), keepalive(160), begin(200), insert("a", 3), insertInto("no topic", "b", 3)}),
-			join(script{begin(200), insert("a", 3), keepalive(250), insertInto("no topic", "b", 3), commit(200, 210)}, transaction(210, 220, "a", 4)),
+			joinScripts(transaction(100, 110, "a", 1), transaction(120, 130, "a")),
+			joinScripts(script{logicalMessage("rows", 150, 0, 2), keepalive(160), beginMessage(200), insertMessage("a", 3), insertInto("no topic", "b", 3)}),
+			joinScripts(script{beginMessage(200), insertMessage("a", 3), keepalive(250), insertInto("no topic", "b", 3), commitMessage(200, 210)}, transaction(210, 220, "a", 4)),
 		} {
-			if err := c.skip.begin(e, start, 0, 1000); err != nil {
+			if err := c.skip.startSession(e, start, 0, 1000); err != nil {
 				t.Fatal(err)
 			}
 			prod := newScriptedProducer()
-			s := newSession(c, &scriptedSource{script: script, err: errLost}, given(prod), start, cut{}, &catalog.Publication{Insert: true})
+			s := newSession(c, &scriptedSource{script: script, err: errLost}, writerOf(prod), resumePoint{confirmed: start}, &catalog.Publication{Insert: true})
 			if err := s.run(t.Context()); !errors.Is(err, errLost) {
 				t.Fatalf("session ended with %v", err)
 			}
@@ -261,8 +261,8 @@ func TestSkip(t *testing.T) {
 	})
 }
 
-func TestSkipRefuses(t *testing.T) {
-	e := epoch{slot: "slot"}
+func TestSkipChecksThePositionAtTheStart(t *testing.T) {
+	e := slotIdentity{slot: "slot"}
 	for name, tc := range map[string]struct {
 		start, slot, walEnd pglogrepl.LSN
 		err, over           bool
@@ -276,14 +276,14 @@ func TestSkipRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var log bytes.Buffer
 			s := newSkip(200, slog.New(slog.NewTextHandler(&log, nil)))
-			err := s.begin(e, tc.start, tc.slot, tc.walEnd)
-			if (err != nil) != tc.err || err != nil && ExitCode(err) != ExitUsage || s.over != tc.over || (log.Len() > 0) != tc.over {
-				t.Errorf("begin: %v, over %t, said %q", err, s.over, log.String())
+			err := s.startSession(e, tc.start, tc.slot, tc.walEnd)
+			if (err != nil) != tc.err || err != nil && ExitCode(err) != ExitUsage || s.done != tc.over || (log.Len() > 0) != tc.over {
+				t.Errorf("begin: %v, over %t, said %q", err, s.done, log.String())
 			}
 			if err != nil || tc.over {
 				return
 			}
-			if err := s.begin(epoch{slot: "slot", system: replication.System{Timeline: 2}}, 0, 0, 1000); err != nil || s.covers(150) {
+			if err := s.startSession(slotIdentity{slot: "slot", system: replication.System{Timeline: 2}}, 0, 0, 1000); err != nil || s.covers(150) {
 				t.Errorf("a position is taken along to another timeline: %v", err)
 			}
 		})
@@ -291,13 +291,13 @@ func TestSkipRefuses(t *testing.T) {
 }
 
 // That the catalog does not answer is about no row: it ends the session as the source does.
-func TestCatalogThatDoesNotAnswer(t *testing.T) {
+func TestPumpEndsWithTheSourcesErrorIfTheCatalogDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		src, prod := &scriptedSource{script: join(transaction(100, 110, "a", 1))}, newScriptedProducer()
+		src, prod := &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1))}, newScriptedProducer()
 		cfg := Config{DeadLetterTopic: "dead"}
 		cfg.Route.Encoding.Key = connect.JSONSchema
-		s, _ := sessionWith(t, cfg, src, prod, 0, cut{})
-		s.publication.describe = func(context.Context) encode.Describe {
+		s, _ := newTestSessionWith(t, cfg, src, prod, 0, interruptedTx{})
+		s.pump.describe = func(context.Context) encode.Describe {
 			return func(*decoder.Relation) ([]connect.Column, error) {
 				return nil, fmt.Errorf("%w: no route to host", replication.ErrUnreachable)
 			}

@@ -19,21 +19,21 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// closeTimeout bounds the last report to the server at the end of a session.
+// closeTimeout bounds the last write of the position and the last status update of a session.
 const closeTimeout = 5 * time.Second
 
 // batchQueue is how many batches may wait between the reader and the decoder. The stream
 // owns a few more; its pool, not this number, bounds the memory.
 const batchQueue = 2
 
-// errRead is the cause with which publish ends the reading.
-var errRead = errors.New("nothing more is read")
+// errStopReading is the cause with which a session ends the reading.
+var errStopReading = errors.New("reading stopped by the session")
 
 // A source is what a session needs of a replication stream.
 type source interface {
 	Run(ctx context.Context, confirmed func() pglogrepl.LSN, out chan<- *replication.Batch) error
 	Close(ctx context.Context, confirmed pglogrepl.LSN) error
-	Expired() error // of the session: the slot may be somebody else's
+	Expired() error // the slot may belong to another instance
 }
 
 // A session is one replication stream from its start to its end. It is used once.
@@ -41,65 +41,67 @@ type session struct {
 	stream       source
 	writer       sink.Writer
 	tracker      *checkpoint.Tracker
-	recorder     *recorder
-	publication  *publication
-	watch        func(context.Context) error // looks at the catalog until the context ends; an error ends the session
+	positions    *positionWriter
+	pump         *pump
+	watch        func(context.Context) error // reads the catalog until the context ends; an error ends the session
 	drainTimeout time.Duration
 	log          *slog.Logger
 
-	seqs   []checkpoint.Seq // of the answer being acknowledged
-	closed bool             // the stream; the reading goroutine's until it has ended
-	behind error            // why the position left with server or record is not the last one; the same
+	seqs []checkpoint.Seq // of the outcome being reported
+
+	// The reading goroutine owns these until it has ended.
+	closed  bool  // the stream
+	unsaved error // why the last position is not in the record or not confirmed
 }
 
-func newSession(c *Relay, stream source, newWriter func(sink.WriterConfig) sink.Writer, start pglogrepl.LSN, lost cut, published *catalog.Publication) *session {
-	tracker := checkpoint.New(start, c.confirmed)
-	c.flow.begin(tracker)
-	c.recorder.begin(tracker)
+func newSession(r *Relay, stream source, newWriter func(sink.WriterConfig) sink.Writer, from resumePoint, published *catalog.Publication) *session {
+	tracker := checkpoint.New(from.confirmed, r.observeConfirmed)
+	r.flow.startSession(tracker)
+	r.positions.startSession(tracker)
 	s := &session{
-		stream: stream, tracker: tracker, recorder: c.recorder,
-		publication: &publication{
-			decoder: decoder.New(), router: c.router, tracker: tracker,
-			flow: &c.flow, label: c.cfg.Name, published: published, cut: lost,
-			updates: newUpdates(c.cfg.Route.OnUpdate, c.log), messages: c.cfg.Messages, skip: c.skip,
-			deadLetters: c.deadLetters, spans: newSpans(c.cfg.Tracer),
-			acked: make(chan struct{}, 1), maxSpan: maxSpan,
+		stream: stream, tracker: tracker, positions: r.positions,
+		pump: &pump{
+			decoder: decoder.New(), router: r.router, tracker: tracker,
+			flow: &r.flow, label: r.cfg.Name, published: published, interrupted: from.interrupted,
+			updates: newUpdatePolicy(r.cfg.Route.OnUpdate, r.log), messages: r.cfg.Messages, skip: r.skip,
+			deadLetters: r.deadLetters, spans: newSpans(r.cfg.Tracer),
+			ackSignal: make(chan struct{}, 1), maxSpan: maxSpan,
 		},
 		watch:        func(context.Context) error { return nil },
-		drainTimeout: c.cfg.DrainTimeout,
-		log:          c.log,
+		drainTimeout: r.cfg.DrainTimeout,
+		log:          r.log,
 	}
-	cfg := sink.WriterConfig{Fence: fence{stream}.check, Substitute: s.deadRecord, Answered: c.cfg.Answered}
-	if spans := s.publication.spans; spans != nil {
-		cfg.Delivered = spans.delivered
+	cfg := sink.WriterConfig{Fence: fence{stream}.checkOpen, Substitute: s.replaceRejected, Answered: r.cfg.Answered}
+	if spans := s.pump.spans; spans != nil {
+		cfg.Delivered = spans.endSpans
 	}
 	s.writer = newWriter(cfg)
-	s.publication.writer = s.writer
+	s.pump.writer = s.writer
 	return s
 }
 
-// confirmed takes each transaction that the tracker hands out.
-func (c *Relay) confirmed(tx checkpoint.Transaction) {
+// observeConfirmed keeps the snapshot and reports the latency of a transaction that the Tracker has
+// confirmed.
+func (r *Relay) observeConfirmed(tx checkpoint.Transaction) {
 	if tx.Snapshot.Text != "" {
-		c.recorder.delivered(tx.Snapshot)
+		r.positions.keepSnapshot(tx.Snapshot)
 	}
-	if c.cfg.Delivered == nil || tx.CommitTime.IsZero() {
+	if r.cfg.Delivered == nil || tx.CommitTime.IsZero() {
 		return
 	}
 	trace := ""
 	if tx.TraceID != ([16]byte{}) {
 		trace = hex.EncodeToString(tx.TraceID[:])
 	}
-	c.cfg.Delivered(max(0, time.Since(tx.CommitTime)), trace)
+	r.cfg.Delivered(max(0, time.Since(tx.CommitTime)), trace)
 }
 
-// run returns when ctx is done and every stage has stopped, or when a stage has failed and
-// the others have stopped. Stages stop in the order data flows: each ends the next. When it
-// returns, everything sent has an outcome, except after an error that wraps
-// errDrainTimeout.
+// run blocks until ctx is done or a stage has failed, and every stage has stopped. Stages stop in
+// the order data flows: each ends the next. When run returns, everything sent has an outcome,
+// except after an error that wraps errDrainTimeout.
 //
-// The error is nil after a clean stop; otherwise it is the first cause: a record that was
-// not taken, a row that cannot be published, or the end of the stream.
+// The error is nil after a clean stop. Otherwise it is the first cause: a rejected record, a row
+// that cannot become a record, or the end of the stream.
 func (s *session) run(ctx context.Context) error {
 	soft, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -110,33 +112,33 @@ func (s *session) run(ctx context.Context) error {
 	batches := make(chan *replication.Batch, batchQueue)
 
 	read := make(chan struct{})
-	if s.publication.copy != nil {
-		s.publication.copy.lost = read
+	if s.pump.initialCopy != nil {
+		s.pump.initialCopy.streamEnded = read
 	}
-	var stages sync.WaitGroup // every goroutine of a session is waited for below
+	var stages sync.WaitGroup
 	var readErr error
 	stages.Go(func() {
 		defer close(batches)
 		defer close(read)
-		readErr = s.stream.Run(reading, s.recorder.confirmed, batches)
+		readErr = s.stream.Run(reading, s.positions.confirmedPosition, batches)
 		if reading.Err() == nil {
-			s.close(ctx) // the source has ended; a server that stops must not wait for the sink
+			s.closeStream(ctx) // a server that shuts down must not wait for the sink
 		}
 	})
 	stages.Go(func() {
 		defer s.writer.CloseSend()
-		if err := s.publication.run(hard, soft.Done(), batches); err != nil {
+		if err := s.pump.run(hard, soft.Done(), batches); err != nil {
 			fail(err)
 		}
-		stopReading(errRead)
+		stopReading(errStopReading)
 	})
 	stages.Go(func() {
 		err := s.writer.Run(hard, func(seqs []uint64, err error) {
 			if err == nil {
-				err = s.ack(seqs)
+				err = s.ackRecords(seqs)
 			}
 			if err != nil {
-				fail(s.locate(seqs, err)) // nothing after a lost record may be confirmed
+				fail(s.locateRow(seqs, err)) // nothing after a lost record may be confirmed
 			}
 		})
 		if err != nil {
@@ -146,7 +148,7 @@ func (s *session) run(ctx context.Context) error {
 	alongside, stop := context.WithCancel(hard)
 	defer stop()
 	var others sync.WaitGroup
-	for _, run := range []func(context.Context) error{s.recorder.run, s.watch, s.publication.deadLetters.run} {
+	for _, run := range []func(context.Context) error{s.positions.run, s.watch, s.pump.deadLetters.logNew} {
 		others.Go(func() {
 			if err := run(alongside); err != nil {
 				fail(err)
@@ -157,54 +159,54 @@ func (s *session) run(ctx context.Context) error {
 	stop()
 	others.Wait()
 
-	s.record(ctx)
-	s.close(ctx)
-	return s.outcome(ctx, soft, readErr)
+	s.writeLastPosition(ctx)
+	s.closeStream(ctx)
+	return s.endError(ctx, soft, readErr)
 }
 
-// close reports the position that is recorded and closes the connection, once. After Run of
-// the stream has returned.
-func (s *session) close(ctx context.Context) {
+// closeStream confirms the position of the record and closes the connection, once. Run of the stream
+// must have returned.
+func (s *session) closeStream(ctx context.Context) {
 	if s.closed {
 		return
 	}
 	s.closed = true
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
-	if err := s.stream.Close(last, s.recorder.confirmed()); err != nil {
-		s.leave(ctx, "not reported", err)
+	if err := s.stream.Close(last, s.positions.confirmedPosition()); err != nil {
+		s.noteUnsaved(ctx, "not reported", err)
 	}
 }
 
-// record records the position reached, so that close can report it. After all stages have
-// ended.
-func (s *session) record(ctx context.Context) {
+// writeLastPosition writes the position reached, so that closeStream can confirm it. All stages must
+// have ended.
+func (s *session) writeLastPosition(ctx context.Context) {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
-	record := s.recorder.record
+	write := s.positions.writePosition
 	if s.closed {
-		record = s.recorder.recordLate
+		write = s.positions.writePositionLate
 	}
-	if err := record(last); err != nil {
-		s.leave(ctx, "not recorded", err)
+	if err := write(last); err != nil {
+		s.noteUnsaved(ctx, "not recorded", err)
 	}
 }
 
-// leave notes that the next session begins before what this one has confirmed: the last
-// position is what, because of err.
-func (s *session) leave(ctx context.Context, what string, err error) {
+// noteUnsaved notes that the next session starts before what this one has confirmed: the last
+// position is not recorded or not reported (missing) because of err.
+func (s *session) noteUnsaved(ctx context.Context, missing string, err error) {
 	if ctx.Err() == nil {
 		s.log.WarnContext(ctx, "last position not kept: the next session may repeat what it covers",
-			slog.String("confirmed", s.tracker.Confirmed().String()), slog.String("what", what), slog.Any("err", err))
+			slog.String("confirmed", s.tracker.Confirmed().String()), slog.String("what", missing), slog.Any("err", err))
 		return
 	}
-	if s.behind == nil {
-		s.behind = fmt.Errorf("%w: position %s is %s: %w", errLeftBehind, s.tracker.Confirmed(), what, err)
+	if s.unsaved == nil {
+		s.unsaved = fmt.Errorf("%w: position %s is %s: %w", errPositionUnsaved, s.tracker.Confirmed(), missing, err)
 	}
 }
 
-// outcome says why the session ended.
-func (s *session) outcome(ctx, soft context.Context, readErr error) error {
+// endError returns why the session ended, nil after a clean stop.
+func (s *session) endError(ctx, soft context.Context, readErr error) error {
 	stopped := context.Cause(ctx)
 	if cause := context.Cause(soft); cause != nil && !errors.Is(cause, stopped) {
 		return cause
@@ -215,15 +217,15 @@ func (s *session) outcome(ctx, soft context.Context, readErr error) error {
 	if n := s.tracker.Outstanding(); n > 0 {
 		return fmt.Errorf("%w: %d records", errDrainTimeout, n)
 	}
-	if commitLSN, acked, open := s.tracker.Open(); open && acked > 0 {
+	if commitLSN, acked, open := s.tracker.OpenTransaction(); open && acked > 0 {
 		return fmt.Errorf("%w: transaction %s was not read to its end, %d rows of it are sent again", errDrainTimeout, commitLSN, acked)
 	}
-	return s.behind
+	return s.unsaved
 }
 
-// ack is called from one goroutine at a time.
-func (s *session) ack(seqs []uint64) error {
-	defer s.publication.acknowledged()
+// ackRecords acknowledges records to the Tracker. It is called from one goroutine at a time.
+func (s *session) ackRecords(seqs []uint64) error {
+	defer s.pump.signalAck()
 	s.seqs = s.seqs[:0]
 	for _, seq := range seqs {
 		s.seqs = append(s.seqs, checkpoint.Seq(seq))
@@ -231,19 +233,19 @@ func (s *session) ack(seqs []uint64) error {
 	return s.tracker.Ack(s.seqs...)
 }
 
-// deadRecord is the writer's substitute for a record that the broker rejects.
-func (s *session) deadRecord(r *sink.Record, refused *sink.RecordError) *sink.Record {
-	s.publication.spans.refused(refused)
+// replaceRejected is the writer's [sink.Substitute]: it returns the dead letter of a rejected record.
+func (s *session) replaceRejected(r *sink.Record, rejected *sink.RecordError) *sink.Record {
+	s.pump.spans.failSpan(rejected)
 	commitLSN, index, ok := s.tracker.Locate(checkpoint.Seq(r.Seq))
 	if !ok {
 		return nil
 	}
 	tx := encode.Tx{CommitLSN: commitLSN, Timestamp: r.Timestamp}
-	return s.publication.deadLetters.record(tx, index, r, refused)
+	return s.pump.deadLetters.replaceRecord(tx, index, r, rejected)
 }
 
-// locate names the row behind a record that was not delivered.
-func (s *session) locate(seqs []uint64, err error) error {
+// locateRow returns err, which is about the first of seqs, with the row that it is about.
+func (s *session) locateRow(seqs []uint64, err error) error {
 	if len(seqs) == 0 {
 		return err
 	}
@@ -251,15 +253,15 @@ func (s *session) locate(seqs []uint64, err error) error {
 	if !ok {
 		return err
 	}
-	lost := &DeliveryError{CommitLSN: commitLSN, Row: index, Err: err}
+	failed := &deliveryError{commitLSN: commitLSN, row: index, err: err}
 	if rec, ok := errors.AsType[*sink.RecordError](err); ok {
 		for _, h := range rec.Headers {
 			if h.Key == encode.IDHeader {
-				lost.ID = string(h.Value)
+				failed.id = string(h.Value)
 			}
 		}
 	}
-	return lost
+	return failed
 }
 
 // withGrace returns a context that ends d after parent.

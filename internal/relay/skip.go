@@ -8,16 +8,15 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// A skip is the beginning of the log that the operator does not want to have sent: transactions
-// that end at to or before. They are read and confirmed, which tells how many they are. It
-// outlives sessions; the methods of nil do nothing. Those that are called while a session runs
-// belong to the publication's goroutine.
+// A skip keeps the relay from sending transactions that end at a given position or before. They
+// are read, counted and confirmed. A skip outlives sessions. While one runs it belongs to the pump's
+// goroutine. The methods of nil do nothing.
 type skip struct {
-	to    pglogrepl.LSN
-	log   *slog.Logger
-	epoch epoch // of the first session: in another the same number names other data
-	n     int   // skipped so far
-	over  bool
+	to           pglogrepl.LSN
+	log          *slog.Logger
+	slot         slotIdentity // of the first session: to is valid for it only
+	transactions int          // skipped so far
+	done         bool         // nothing more is skipped
 }
 
 func newSkip(to pglogrepl.LSN, log *slog.Logger) *skip {
@@ -27,54 +26,55 @@ func newSkip(to pglogrepl.LSN, log *slog.Logger) *skip {
 	return &skip{to: to, log: log}
 }
 
-// errSkip: what is to be skipped cannot be.
+// errSkip: the position to skip to is not in the WAL.
 var errSkip = errors.New("nothing can be skipped up to there")
 
-// begin is for a session that starts at start, or, if that is 0, at the slot's own position.
-func (s *skip) begin(e epoch, start, slot, walEnd pglogrepl.LSN) error {
+// startSession decides whether a session skips: one that starts at start, or, if that is 0, at the
+// slot's own position.
+func (s *skip) startSession(id slotIdentity, start, slot, walEnd pglogrepl.LSN) error {
 	switch {
-	case s == nil || s.over:
-	case s.epoch != (epoch{}):
-		if s.epoch != e {
-			s.over = true
+	case s == nil || s.done:
+	case s.slot != (slotIdentity{}):
+		if s.slot != id {
+			s.done = true
 			s.log.Warn("skipping ends here: the slot or its server is another one now",
-				slog.String("skip_to", s.to.String()), slog.Int("transactions", s.n))
+				slog.String("skip_to", s.to.String()), slog.Int("transactions", s.transactions))
 		}
 	case s.to > walEnd:
 		return fmt.Errorf("%w: %s is behind %s, the end of the source's log: is it a position of another server?", errSkip, s.to, walEnd)
 	case s.to <= max(start, slot):
-		s.over = true
+		s.done = true
 		s.log.Warn("nothing to skip: the slot is there already",
 			slog.String("skip_to", s.to.String()), slog.String("confirmed", max(start, slot).String()))
 	default:
-		s.epoch = e
+		s.slot = id
 	}
 	return nil
 }
 
-// covers reports whether the transaction that commits at commitLSN is not to be sent.
+// covers reports whether the transaction that commits at commitLSN must be skipped.
 func (s *skip) covers(commitLSN pglogrepl.LSN) bool {
-	if s == nil || s.over {
+	if s == nil || s.done {
 		return false
 	}
 	if commitLSN < s.to {
 		return true
 	}
-	s.end()
+	s.finish()
 	return false
 }
 
-// passed counts a transaction that had rows and was not sent.
-func (s *skip) passed() { s.n++ }
+// countTransaction counts a skipped transaction that had rows.
+func (s *skip) countTransaction() { s.transactions++ }
 
-// reached notes that everything before walEnd has been read.
-func (s *skip) reached(walEnd pglogrepl.LSN) {
-	if s != nil && !s.over && walEnd >= s.to {
-		s.end()
+// notePosition notes that everything before walEnd has been read, and ends the skip behind its end.
+func (s *skip) notePosition(walEnd pglogrepl.LSN) {
+	if s != nil && !s.done && walEnd >= s.to {
+		s.finish()
 	}
 }
 
-func (s *skip) end() {
-	s.over = true
-	s.log.Info("skipped", slog.String("skip_to", s.to.String()), slog.Int("transactions", s.n))
+func (s *skip) finish() {
+	s.done = true
+	s.log.Info("skipped", slog.String("skip_to", s.to.String()), slog.Int("transactions", s.transactions))
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// spans gives the records of a session their spans. It belongs to the publishing goroutine, but
-// for what outcomes lead to.
+// spans makes the spans of a session's records. startSpan belongs to the pump's goroutine; the other
+// methods may be called from any.
 type spans struct {
 	tracer *tracing.Tracer
 	parent []byte // of the record being sent: its traceparent
 }
 
-// newSpans returns nil where there are none.
+// newSpans returns nil without a tracer.
 func newSpans(t *tracing.Tracer) *spans {
 	if t == nil {
 		return nil
@@ -23,9 +23,9 @@ func newSpans(t *tracing.Tracer) *spans {
 	return &spans{tracer: t}
 }
 
-// begin begins the span of a record that was made of a row of tx, if the row's context is sampled,
-// and has the record name it. It returns the trace's id then.
-func (s *spans) begin(rec *sink.Record, tx encode.Tx) (id [16]byte, ok bool) {
+// startSpan starts the span of a record of a row of tx, if the row's trace context is sampled, and
+// writes it to the record's traceparent. It returns the id of the trace.
+func (s *spans) startSpan(rec *sink.Record, tx encode.Tx) (id [16]byte, ok bool) {
 	m := tracing.Message{
 		Seq: rec.Seq, Topic: rec.Topic, Key: rec.Key, Size: len(rec.Value), Tombstone: rec.Value == nil,
 		CommitLSN: tx.CommitLSN, Committed: tx.CommitTime,
@@ -56,21 +56,21 @@ func (s *spans) begin(rec *sink.Record, tx encode.Tx) (id [16]byte, ok bool) {
 	return own.TraceID, true
 }
 
-// delivered is the writer's Delivered.
-func (s *spans) delivered(d sink.Delivery) (example string) {
+// endSpans is the writer's Delivered: it ends the spans of delivered records and returns an example.
+func (s *spans) endSpans(d sink.Delivery) (example string) {
 	return s.tracer.End(tracing.Delivery{Partition: d.Partition, Offset: d.Offset, Broker: d.Broker, Seqs: d.Seqs})
 }
 
-// refused ends the span of a record that Kafka does not take.
-func (s *spans) refused(refused *sink.RecordError) {
+// failSpan ends the span of a record that the broker rejects.
+func (s *spans) failSpan(rejected *sink.RecordError) {
 	if s == nil {
 		return
 	}
-	s.tracer.Fail(refused.Seq, cmp.Or(refused.Code, "refused"), refused.Error())
+	s.tracer.Fail(rejected.Seq, cmp.Or(rejected.Code, "refused"), rejected.Error())
 }
 
-// abandon ends the spans of records without an outcome, at the end of the session.
-func (s *spans) abandon() {
+// abandonSpans ends the spans of records that have no outcome at the end of the session.
+func (s *spans) abandonSpans() {
 	if s != nil {
 		s.tracer.Abandon("session_ended", "not acknowledged when the session ended; it is sent again")
 	}

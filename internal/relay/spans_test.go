@@ -23,8 +23,8 @@ const (
 	traceparent = "00-" + aTrace + "-00f067aa0ba902b7-01"
 )
 
-// recordWith has the headers that a row brings.
-func recordWith(seq uint64, headers ...string) *sink.Record {
+// recordOf has the headers that a row brings.
+func recordOf(seq uint64, headers ...string) *sink.Record {
 	rec := &sink.Record{Seq: seq, Topic: "order", Key: []byte("a"), Value: []byte("1"), Headers: []sink.Header{{Key: encode.IDHeader, Value: []byte("id-1")}}}
 	for i := 0; i < len(headers); i += 2 {
 		rec.Headers = append(rec.Headers, sink.Header{Key: headers[i], Value: []byte(headers[i+1])})
@@ -34,7 +34,7 @@ func recordWith(seq uint64, headers ...string) *sink.Record {
 
 // A record of a sampled trace names its span; every other one, and the rest of the headers, stay
 // as they are.
-func TestSpanOfRecord(t *testing.T) {
+func TestSpansOfSampledRecordsOnly(t *testing.T) {
 	r := tracetest.Start(t, httptest.NewServer)
 	tracer := tracing.New(tracing.Config{URL: r.URL}, slog.New(slog.DiscardHandler))
 	s := newSpans(tracer)
@@ -44,20 +44,20 @@ func TestSpanOfRecord(t *testing.T) {
 		"no traceparent":  {"traceparent", "00-ab-cd-01", "tracestate", "a=b"},
 		"of another case": {"Traceparent", traceparent},
 	} {
-		rec, want := recordWith(1, headers...), recordWith(1, headers...)
-		if id, ok := s.begin(rec, encode.Tx{CommitLSN: 100}); ok || id != ([16]byte{}) {
+		rec, want := recordOf(1, headers...), recordOf(1, headers...)
+		if id, ok := s.startSpan(rec, encode.Tx{CommitLSN: 100}); ok || id != ([16]byte{}) {
 			t.Errorf("%s: a span of %s", name, id)
 		}
 		if diff := cmp.Diff(want, rec); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
-	rec, want := recordWith(7, "a", "b", "tracestate", "x=y", "traceparent", traceparent), recordWith(7, "a", "b", "tracestate", "x=y", "traceparent", "")
-	id, ok := s.begin(rec, encode.Tx{CommitLSN: 0x64, CommitTime: time.Now()})
+	rec, want := recordOf(7, "a", "b", "tracestate", "x=y", "traceparent", traceparent), recordOf(7, "a", "b", "tracestate", "x=y", "traceparent", "")
+	id, ok := s.startSpan(rec, encode.Tx{CommitLSN: 0x64, CommitTime: time.Now()})
 	if !ok || hex.EncodeToString(id[:]) != aTrace {
 		t.Fatalf("%s, %v", id, ok)
 	}
-	if example := s.delivered(sink.Delivery{Topic: "order", Partition: 2, Offset: 5, Broker: "b:9092", Seqs: []uint64{6, 7}}); example != aTrace {
+	if example := s.endSpans(sink.Delivery{Topic: "order", Partition: 2, Offset: 5, Broker: "b:9092", Seqs: []uint64{6, 7}}); example != aTrace {
 		t.Errorf("the example is %q", example)
 	}
 	tracer.Flush(t.Context())
@@ -76,17 +76,17 @@ func TestSpanOfRecord(t *testing.T) {
 
 // A record that is refused, and those without an outcome at the end of the session, have spans
 // that say so.
-func TestSpanWithoutDelivery(t *testing.T) {
+func TestSpansEndWithoutDelivery(t *testing.T) {
 	r := tracetest.Start(t, httptest.NewServer)
 	tracer := tracing.New(tracing.Config{URL: r.URL}, slog.New(slog.DiscardHandler))
 	s := newSpans(tracer)
 	for seq := range uint64(2) {
-		if _, ok := s.begin(recordWith(seq, "traceparent", traceparent), encode.Tx{CommitTime: time.Now()}); !ok {
+		if _, ok := s.startSpan(recordOf(seq, "traceparent", traceparent), encode.Tx{CommitTime: time.Now()}); !ok {
 			t.Fatal("no span")
 		}
 	}
-	s.refused(&sink.RecordError{Seq: 0, Topic: "order", Code: "MESSAGE_TOO_LARGE", Reason: errors.New("too large")})
-	s.abandon()
+	s.failSpan(&sink.RecordError{Seq: 0, Topic: "order", Code: "MESSAGE_TOO_LARGE", Reason: errors.New("too large")})
+	s.abandonSpans()
 	tracer.Flush(t.Context())
 	for i, want := range []string{"MESSAGE_TOO_LARGE", "session_ended"} {
 		if span := r.Received(t, 2)[i]; !span.Failed || span.Attributes["error.type"] != want || span.Status == "" {
@@ -94,26 +94,26 @@ func TestSpanWithoutDelivery(t *testing.T) {
 		}
 	}
 	var none *spans
-	none.refused(nil)
-	none.abandon()
+	none.failSpan(nil)
+	none.abandonSpans()
 }
 
 // A session gives its records spans, and a transaction is measured with the trace of one of them.
-func TestSessionWithSpans(t *testing.T) {
+func TestSessionMakesSpans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const end = 510
 		plain, sampled := insertOf("id", "order", "a", "T", "1", null), insertOf("id", "order", "a", "T", "2", `{"traceparent": "`+traceparent+`"}`)
 		src := &scriptedSource{script: script{
-			data(relationOf("id", "aggregatetype", "aggregateid", "type", "payload", "headers")),
-			begin(100), data(plain), commit(100, 110),
-			begin(200), data(plain), data(sampled), data(sampled), commit(200, 210),
-			begin(300), data(sampled), commit(300, end),
+			walData(relationOf("id", "aggregatetype", "aggregateid", "type", "payload", "headers")),
+			beginMessage(100), walData(plain), commitMessage(100, 110),
+			beginMessage(200), walData(plain), walData(sampled), walData(sampled), commitMessage(200, 210),
+			beginMessage(300), walData(sampled), commitMessage(300, end),
 		}}
 		var got []string
-		s, _ := sessionWith(t, Config{
+		s, _ := newTestSessionWith(t, Config{
 			Tracer:    tracing.New(tracing.Config{}, slog.New(slog.DiscardHandler)),
 			Delivered: func(_ time.Duration, trace string) { got = append(got, trace) },
-		}, src, newScriptedProducer(), 0, cut{})
+		}, src, newScriptedProducer(), 0, interruptedTx{})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- s.run(ctx) }()

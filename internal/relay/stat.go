@@ -34,36 +34,35 @@ type Stat struct {
 	Sessions     uint64 // replication sessions begun
 	Transactions uint64 // commits read
 	Rows         uint64 // outbox rows sent to the sink
-	Bytes        uint64 // bytes of their keys and values
 	DeadLetters  uint64 // those that went to the dead-letter topic instead
-	Refused      uint64 // of the dead letters, those that were records and that Kafka did not take
+	Refused      uint64 // of the dead letters, the records that the broker rejected
 
-	// Behind is when the oldest of the transactions that have been read and are not confirmed
-	// was committed, by the server's clock; zero if there is none.
+	// Behind is when the oldest transaction that is read and not confirmed was committed, by the
+	// server's clock; zero if there is none.
 	Behind time.Time
 
 	Received  pglogrepl.LSN // position read: commit ends and keepalives
-	Confirmed pglogrepl.LSN // position the server may be told
-	LastError string        // why the last session ended, or what is waited for
-	Failures  []Failure     // the last of these, oldest first
+	Confirmed pglogrepl.LSN // everything before it is acknowledged
+	LastError string        // why the last session ended, or what the relay waits for
+	Failures  []Failure     // the latest of these, oldest first
 	Slot      SlotStat
 	Sink      sink.Stat
 	Spans     *tracing.Stat // nil: none are made
 }
 
-// SlotStat is what the catalog said of the slot when it was last read.
+// SlotStat is the slot when the catalog was last read.
 type SlotStat struct {
 	ReadAt        time.Time // zero: never
 	Exists        bool
 	WALStatus     string        // reserved, extended, unreserved, lost
 	Invalidation  string        // why it is lost, from Postgres 17 on
-	WALEnd        pglogrepl.LSN // of the server's log at ReadAt
-	RetainedBytes int64         // log that is kept for it
-	SafeBytes     *int64        // that may be written before log it needs may go, may be negative; nil: no limit
+	WALEnd        pglogrepl.LSN // of the server at ReadAt
+	RetainedBytes int64         // WAL that Postgres retains for it
+	SafeBytes     *int64        // WAL that may be written before Postgres may remove what it needs, may be negative; nil: no limit
 	LimitAt       time.Time     // when SafeBytes will be 0 at the present rate; zero: not known, or it does not shrink
 }
 
-// Risk judges how the slot stands at now.
+// Risk returns the danger that the slot is in at now.
 func (s *SlotStat) Risk(now time.Time) catalog.Risk {
 	if !s.Exists {
 		return catalog.Risk{}
@@ -73,23 +72,21 @@ func (s *SlotStat) Risk(now time.Time) catalog.Risk {
 	}.Judge(now)
 }
 
-// slotState is the part of Stat that the catalog tells.
-type slotState struct{ stat atomic.Pointer[SlotStat] }
-
-func (s *slotState) set(c *catalog.State, limitAt time.Time) {
-	st := SlotStat{ReadAt: c.ReadAt, WALEnd: c.WALEnd}
+// newSlotStat returns the slot as it is in c.
+func newSlotStat(c *catalog.State, limitAt time.Time) *SlotStat {
+	st := &SlotStat{ReadAt: c.ReadAt, WALEnd: c.WALEnd}
 	if c.Slot != nil {
 		r := c.Reserve(limitAt)
 		st.Exists, st.WALStatus, st.Invalidation, st.RetainedBytes, st.SafeBytes, st.LimitAt = true, r.WALStatus, r.Invalidation, r.Retained, r.Safe, r.LimitAt
 	}
-	s.stat.Store(&st)
+	return st
 }
 
-// flowCounts is what the publishing goroutine counts by itself before it adds it to flow,
-// once per batch: no lock and no shared cache line per row.
+// flowCounts are what the pump counts by itself before it adds them to flow, once per batch: no
+// lock and no shared cache line per row.
 type flowCounts struct {
-	transactions, rows, bytes uint64
-	received                  pglogrepl.LSN
+	transactions, rows uint64
+	received           pglogrepl.LSN
 }
 
 // flow is the part of Stat that changes with the data.
@@ -100,8 +97,8 @@ type flow struct {
 	counts flowCounts
 }
 
-// add moves counts into f and clears them.
-func (f *flow) add(counts *flowCounts) {
+// addCounts moves counts to f and clears them.
+func (f *flow) addCounts(counts *flowCounts) {
 	if *counts == (flowCounts{}) {
 		return
 	}
@@ -109,29 +106,26 @@ func (f *flow) add(counts *flowCounts) {
 	defer f.mu.Unlock()
 	f.counts.transactions += counts.transactions
 	f.counts.rows += counts.rows
-	f.counts.bytes += counts.bytes
 	f.counts.received = max(f.counts.received, counts.received)
 	*counts = flowCounts{}
 }
 
-// begin starts the position over: another session may be on another timeline.
-func (f *flow) begin(t *checkpoint.Tracker) {
+// startSession resets the position: another session may be on another timeline.
+func (f *flow) startSession(t *checkpoint.Tracker) {
 	f.tracker.Store(t)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.counts.received = t.Confirmed()
 }
 
-func (f *flow) snapshot() (counts flowCounts, confirmed pglogrepl.LSN, oldest time.Time) {
-	if t := f.tracker.Load(); t != nil {
-		confirmed, oldest = t.Confirmed(), t.Oldest()
-	}
+// load returns the counts so far.
+func (f *flow) load() flowCounts {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.counts, confirmed, oldest
+	return f.counts
 }
 
-// phase is the part of Stat that changes with the relay's state.
+// phase is the part of Stat that changes with the Relay's state.
 type phase struct {
 	mu       sync.Mutex
 	state    State
@@ -141,7 +135,8 @@ type phase struct {
 	failures failures
 }
 
-func (p *phase) enter(s State, err error) {
+// setState makes s the state. An err is why the last one ended.
+func (p *phase) setState(s State, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s != p.state {
@@ -157,26 +152,57 @@ func (p *phase) enter(s State, err error) {
 }
 
 // Stat returns a snapshot.
-func (c *Relay) Stat() Stat {
-	counts, confirmed, oldest := c.flow.snapshot()
-	st := Stat{
-		Transactions: counts.transactions, Rows: counts.rows, Bytes: counts.bytes,
-		Received: counts.received, Confirmed: confirmed,
-		Behind: oldest,
+func (r *Relay) Stat() Stat {
+	var st Stat
+	if t := r.flow.tracker.Load(); t != nil {
+		st.Confirmed, st.Behind = t.Confirmed(), t.OldestCommitTime()
 	}
-	st.DeadLetters, st.Refused = c.deadLetters.count()
-	c.phase.mu.Lock()
-	st.State, st.Since, st.Sessions, st.LastError = c.phase.state, c.phase.since, c.phase.sessions, c.phase.err
-	st.Failures = slices.Clone(c.phase.failures)
-	c.phase.mu.Unlock()
-	if slot := c.slot.stat.Load(); slot != nil {
+	counts := r.flow.load()
+	st.Transactions, st.Rows, st.Received = counts.transactions, counts.rows, counts.received
+	st.DeadLetters, st.Refused = r.deadLetters.counts()
+	r.phase.mu.Lock()
+	st.State, st.Since, st.Sessions, st.LastError = r.phase.state, r.phase.since, r.phase.sessions, r.phase.err
+	st.Failures = slices.Clone(r.phase.failures)
+	r.phase.mu.Unlock()
+	if slot := r.slot.Load(); slot != nil {
 		st.Slot = *slot
 	}
-	if reached := c.sink.Load(); reached != nil {
+	if reached := r.sink.Load(); reached != nil {
 		st.Sink = (*reached).Stat()
 	}
-	if c.cfg.Tracer != nil {
-		st.Spans = new(c.cfg.Tracer.Stat())
+	if r.cfg.Tracer != nil {
+		st.Spans = new(r.cfg.Tracer.Stat())
 	}
 	return st
+}
+
+// maxFailures is how many failures a Relay keeps.
+const maxFailures = 8
+
+// A Failure is an error that ended a session or an attempt to start one. Consecutive ones of the same
+// kind are one Failure.
+type Failure struct {
+	First, Last time.Time
+	Times       int
+	Text        string
+	ExitCode    int    // that the process would end with
+	Advice      string // as [Advice]
+}
+
+// failures are sorted, the newest last. The zero value is none.
+type failures []Failure
+
+func (f *failures) add(err error, now time.Time) {
+	if n := len(*f); n > 0 {
+		last := &(*f)[n-1]
+		if numbers.ReplaceAllString(last.Text, "#") == numbers.ReplaceAllString(err.Error(), "#") {
+			last.Text, last.Last = err.Error(), now
+			last.Times++
+			return
+		}
+	}
+	if len(*f) == maxFailures {
+		*f = slices.Delete(*f, 0, 1)
+	}
+	*f = append(*f, Failure{First: now, Last: now, Times: 1, Text: err.Error(), ExitCode: ExitCode(err), Advice: Advice(err)})
 }

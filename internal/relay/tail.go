@@ -41,12 +41,12 @@ type Tailed struct {
 
 // A Tail makes records of rows without sending any. It is used once.
 type Tail struct {
-	cfg         Config
-	stream      source
-	tracker     *checkpoint.Tracker
-	publication *publication
-	show        func(*Tailed) error
-	failed      error // what show returned
+	cfg     Config
+	stream  source
+	tracker *checkpoint.Tracker
+	pump    *pump
+	show    func(*Tailed) error
+	showErr error // what show returned
 }
 
 // OpenTail reaches the source and makes a slot that lives as long as the Tail: it begins now, or, if
@@ -76,10 +76,10 @@ func OpenTail(ctx context.Context, cfg Config, slot string, log *slog.Logger) (*
 func newTail(cfg Config, router *encode.Router, stream source, published *catalog.Publication, log *slog.Logger) *Tail {
 	t := &Tail{cfg: cfg, stream: stream, tracker: checkpoint.New(0, nil)}
 	f := new(flow)
-	f.begin(t.tracker)
-	t.publication = &publication{
-		decoder: decoder.New(), router: router, tracker: t.tracker, writer: tailer{t}, flow: f,
-		published: published, updates: newUpdates(cfg.Route.OnUpdate, log), messages: cfg.Messages,
+	f.startSession(t.tracker)
+	t.pump = &pump{
+		decoder: decoder.New(), router: router, tracker: t.tracker, writer: tailWriter{t}, flow: f,
+		published: published, updates: newUpdatePolicy(cfg.Route.OnUpdate, log), messages: cfg.Messages,
 		deadLetters: newDeadLetters(cfg.DeadLetterTopic, cfg.Source.Slot, log),
 	}
 	return t
@@ -90,7 +90,7 @@ func newTail(cfg Config, router *encode.Router, stream source, published *catalo
 // does not end it.
 func (t *Tail) Run(ctx context.Context, show func(*Tailed) error) error {
 	t.show = show
-	t.publication.router.SetDescribe((&Relay{cfg: t.cfg}).describe(ctx))
+	t.pump.router.SetDescribe((&Relay{cfg: t.cfg}).newDescribe(ctx))
 	reading, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	batches := make(chan *replication.Batch, batchQueue)
@@ -103,12 +103,12 @@ func (t *Tail) Run(ctx context.Context, show func(*Tailed) error) error {
 		_ = t.stream.Close(last, t.tracker.Confirmed())
 		read <- err
 	}()
-	err := t.pass(reading, stop, batches)
-	stop(errRead)
+	err := t.showBatches(reading, stop, batches)
+	stop(errStopReading)
 	readErr := <-read
 	switch {
-	case t.failed != nil:
-		return t.failed
+	case t.showErr != nil:
+		return t.showErr
 	case ctx.Err() != nil:
 		return nil
 	case err != nil:
@@ -117,8 +117,8 @@ func (t *Tail) Run(ctx context.Context, show func(*Tailed) error) error {
 	return readErr
 }
 
-// pass takes batches until there are none, or one cannot be taken.
-func (t *Tail) pass(ctx context.Context, stop context.CancelCauseFunc, batches <-chan *replication.Batch) error {
+// showBatches takes batches until there are none, or one cannot be taken.
+func (t *Tail) showBatches(ctx context.Context, stop context.CancelCauseFunc, batches <-chan *replication.Batch) error {
 	late := time.AfterFunc(showTimeout, func() { stop(errNotShown) })
 	defer late.Stop()
 	for {
@@ -129,7 +129,7 @@ func (t *Tail) pass(ctx context.Context, stop context.CancelCauseFunc, batches <
 		}
 		for _, m := range batch.Messages {
 			late.Reset(showTimeout)
-			if err := t.message(ctx, m); err != nil {
+			if err := t.showMessage(ctx, m); err != nil {
 				return err
 			}
 		}
@@ -137,45 +137,45 @@ func (t *Tail) pass(ctx context.Context, stop context.CancelCauseFunc, batches <
 	}
 }
 
-// message takes one message, and shows what it leads to.
-func (t *Tail) message(ctx context.Context, m replication.Message) error {
+// showMessage takes one message, and shows what it leads to.
+func (t *Tail) showMessage(ctx context.Context, m replication.Message) error {
 	switch m := m.(type) {
 	case *replication.Keepalive:
 		t.tracker.Keepalive(m.WALEnd)
 	case *replication.WALData:
-		_, err := t.publication.message(ctx, m)
-		if err != nil && t.failed == nil {
-			return t.refused(err)
+		_, err := t.pump.pumpMessage(ctx, m)
+		if err != nil && t.showErr == nil {
+			return t.showRejected(err)
 		}
 		return err
 	}
 	return nil
 }
 
-// refused shows a row that would end a Relay with err, if that is what err is about.
-func (t *Tail) refused(err error) error {
+// showRejected shows a row that would end a Relay with err, if that is what err is about.
+func (t *Tail) showRejected(err error) error {
 	shown := &Tailed{Index: -1, ExitCode: ExitCode(err)}
-	if row, ok := errors.AsType[*DeliveryError](err); ok {
-		shown.CommitLSN, shown.Index, shown.Reason = row.CommitLSN, row.Row, row.Err.Error()
-	} else if change, ok := errors.AsType[*ChangeError](err); ok {
-		shown.CommitLSN, shown.Reason = change.CommitLSN, change.Error()
+	if row, ok := errors.AsType[*deliveryError](err); ok {
+		shown.CommitLSN, shown.Index, shown.Reason = row.commitLSN, row.row, row.err.Error()
+	} else if change, ok := errors.AsType[*changeError](err); ok {
+		shown.CommitLSN, shown.Reason = change.commitLSN, change.Error()
 	} else if as[*encode.ColumnError](err) {
 		return nil // of a table: each of its rows will say so
 	} else {
 		return err
 	}
-	t.failed = t.show(shown)
-	return t.failed
+	t.showErr = t.show(shown)
+	return t.showErr
 }
 
-// A tailer is the publisher of a Tail.
-type tailer struct{ *Tail }
+// A tailWriter is the publisher of a Tail.
+type tailWriter struct{ *Tail }
 
 // Send shows a record, and counts it as sent.
-func (t tailer) Send(_ context.Context, rec *sink.Record) error {
+func (t tailWriter) Send(_ context.Context, rec *sink.Record) error {
 	seq := checkpoint.Seq(rec.Seq)
 	shown := &Tailed{Record: rec}
-	if tx := t.publication.tx; tx != nil {
+	if tx := t.pump.tx; tx != nil {
 		shown.CommitLSN, shown.Index = tx.CommitLSN, tx.rows-1
 	} else { // a message of no transaction, which is one by itself
 		shown.CommitLSN, shown.Index, _ = t.tracker.Locate(seq)
@@ -187,11 +187,11 @@ func (t tailer) Send(_ context.Context, rec *sink.Record) error {
 			}
 		}
 	}
-	if t.failed = t.show(shown); t.failed != nil {
-		return t.failed
+	if t.showErr = t.show(shown); t.showErr != nil {
+		return t.showErr
 	}
 	return t.tracker.Ack(seq)
 }
 
 // Flush does nothing: a record is shown at once.
-func (tailer) Flush() {}
+func (tailWriter) Flush() {}

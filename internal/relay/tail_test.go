@@ -18,7 +18,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 )
 
-func tailOf(t *testing.T, src source, deadLetterTopic string) *Tail {
+func newTestTail(t *testing.T, src source, deadLetterTopic string) *Tail {
 	t.Helper()
 	cfg := Config{Route: encode.Config{Columns: encode.DefaultColumns(), Topic: "${route}"}, DeadLetterTopic: deadLetterTopic}
 	router, err := encode.New(cfg.Route)
@@ -35,8 +35,8 @@ func updateOf(row ...string) []byte {
 	return b
 }
 
-// line is a Tailed in short.
-func line(t *Tailed) string {
+// describeTailed is a Tailed in short.
+func describeTailed(t *Tailed) string {
 	text := fmt.Sprintf("%s#%d", t.CommitLSN, t.Index)
 	if t.Record != nil {
 		text += fmt.Sprintf(" %s %s/%s", t.Record.Topic, t.Record.Key, t.Record.Value)
@@ -52,9 +52,9 @@ func line(t *Tailed) string {
 
 // What cannot be sent is shown in its place, with what a Relay would do, and what follows is
 // shown too. What was shown is confirmed: the slot must not hold it any longer.
-func TestTail(t *testing.T) {
-	bad := script{begin(200), insert("a", 2), insertInto("no topic", "a", 3), insert("a", 4), commit(200, 210)}
-	changed := script{begin(300), data(updateOf("id-1", "order", "a", "T", "5")), insert("b", 6), commit(300, 310)}
+func TestTailShowsEveryRow(t *testing.T) {
+	bad := script{beginMessage(200), insertMessage("a", 2), insertInto("no topic", "a", 3), insertMessage("a", 4), commitMessage(200, 210)}
+	changed := script{beginMessage(300), walData(updateOf("id-1", "order", "a", "T", "5")), insertMessage("b", 6), commitMessage(300, 310)}
 	for name, test := range map[string]struct {
 		deadLetters string
 		want        []string
@@ -69,12 +69,12 @@ func TestTail(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			src := &scriptedSource{script: join(transaction(100, 110, "a", 1), bad, changed, script{keepalive(400)})}
+			src := &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1), bad, changed, script{keepalive(400)})}
 			ctx, stop := context.WithCancel(t.Context())
 			var got []string
-			tail := tailOf(t, src, test.deadLetters)
+			tail := newTestTail(t, src, test.deadLetters)
 			err := tail.Run(ctx, func(shown *Tailed) error {
-				got = append(got, line(shown))
+				got = append(got, describeTailed(shown))
 				if len(got) == len(test.want) {
 					time.AfterFunc(100*time.Millisecond, stop) // when the rest is read too
 				}
@@ -94,14 +94,14 @@ func TestTail(t *testing.T) {
 }
 
 // A table that lacks a column is shown with each of its rows.
-func TestTailOfAWrongTable(t *testing.T) {
+func TestTailShowsEachRowOfATableThatLacksAColumn(t *testing.T) {
 	src := &scriptedSource{err: errors.New("over"), script: script{
-		data(relationOf("id", "aggregatetype", "aggregateid", "type")), begin(100),
-		data(insertOf("id-1", "order", "a", "T")), data(insertOf("id-2", "order", "a", "T")), commit(100, 110),
+		walData(relationOf("id", "aggregatetype", "aggregateid", "type")), beginMessage(100),
+		walData(insertOf("id-1", "order", "a", "T")), walData(insertOf("id-2", "order", "a", "T")), commitMessage(100, 110),
 	}}
 	var got []string
-	err := tailOf(t, src, "dead").Run(t.Context(), func(shown *Tailed) error {
-		got = append(got, line(shown))
+	err := newTestTail(t, src, "dead").Run(t.Context(), func(shown *Tailed) error {
+		got = append(got, describeTailed(shown))
 		return nil
 	})
 	if err == nil || err.Error() != "over" {
@@ -114,11 +114,11 @@ func TestTailOfAWrongTable(t *testing.T) {
 }
 
 // An error of who is shown to ends it at once, with the row that it was about not confirmed.
-func TestTailEndsWithAnError(t *testing.T) {
-	src := &scriptedSource{script: join(transaction(100, 110, "a", 1), transaction(200, 210, "a", 2, 3))}
+func TestTailEndsWithTheErrorOfShow(t *testing.T) {
+	src := &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1), transaction(200, 210, "a", 2, 3))}
 	enough := errors.New("enough")
 	n := 0
-	err := tailOf(t, src, "").Run(t.Context(), func(*Tailed) error {
+	err := newTestTail(t, src, "").Run(t.Context(), func(*Tailed) error {
 		if n++; n == 2 {
 			return enough
 		}
@@ -130,9 +130,9 @@ func TestTailEndsWithAnError(t *testing.T) {
 }
 
 // Bytes that nobody can read end it.
-func TestTailOfGarbage(t *testing.T) {
-	src := &scriptedSource{script: script{data([]byte("?"))}}
-	err := tailOf(t, src, "dead").Run(t.Context(), func(*Tailed) error { return nil })
+func TestTailEndsAtBytesItCannotDecode(t *testing.T) {
+	src := &scriptedSource{script: script{walData([]byte("?"))}}
+	err := newTestTail(t, src, "dead").Run(t.Context(), func(*Tailed) error { return nil })
 	if err == nil || ExitCode(err) != ExitUnexpected || !src.closed {
 		t.Errorf("%v, closed %t", err, src.closed)
 	}
@@ -151,13 +151,13 @@ func (s *watchedSource) Close(ctx context.Context, confirmed pglogrepl.LSN) erro
 
 // The slot is given back when nobody has taken a row for a minute, although whoever is shown it
 // still blocks.
-func TestTailThatNobodyReads(t *testing.T) {
+func TestTailClosesTheSlotIfNobodyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		src := &watchedSource{scriptedSource: scriptedSource{script: join(transaction(100, 110, "a", 1))}}
+		src := &watchedSource{scriptedSource: scriptedSource{script: joinScripts(transaction(100, 110, "a", 1))}}
 		began := time.Now()
 		resume := make(chan struct{})
 		ended := make(chan error, 1)
-		tail := tailOf(t, src, "")
+		tail := newTestTail(t, src, "")
 		go func() {
 			ended <- tail.Run(t.Context(), func(*Tailed) error { <-resume; return nil })
 		}()

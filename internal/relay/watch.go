@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	lookTimeout     = 10 * time.Second // of a single look at the catalog
-	snapshotSpacing = time.Second      // between two snapshots in the log
+	inspectTimeout   = 10 * time.Second // of a single read of the catalog
+	snapshotInterval = time.Second      // between two snapshots in the WAL
 )
 
 // An observer is what a watcher needs of the source beside the stream.
@@ -23,55 +23,52 @@ type observer interface {
 	Close(ctx context.Context)
 }
 
-// A watcher looks at the catalog beside the stream: a publication, a table or a slot can
-// cease to deliver without a word in the stream. The stream remains the authority: that
-// the watcher sees nothing ends no session.
+// A watcher reads the catalog beside the stream, since a publication, a table or a slot can cease to
+// deliver without a message in the stream. It ends the session if rows are left out. The stream
+// decides whether the source is lost: a watcher that cannot read the catalog ends no session.
 //
-// While rows flow it also writes, into the log that the stream reads, which transactions
-// have been delivered when the stream comes there.
+// While rows flow it also writes snapshots to the WAL, as logical messages. When the stream gets
+// there, every transaction that the snapshot sees is delivered.
 type watcher struct {
-	observer observer
-	interval time.Duration
-	same     func(*catalog.State) bool // it is of the server that is streamed from
-	check    func(context.Context, *catalog.State) error
-	rows     func() uint64 // handed to the sink so far
-	label    string        // of the snapshots
-	emits    bool
-	log      *slog.Logger
+	observer      observer
+	interval      time.Duration
+	sameServer    func(*catalog.State) bool // the catalog is of the server that streams
+	checkState    func(context.Context, *catalog.State) error
+	rowsSent      func() uint64 // to the sink, so far
+	label         string        // of the snapshots
+	emitSnapshots bool
+	log           *slog.Logger
 
-	blind   bool   // the last look failed
-	mute    bool   // a snapshot could not be written since the last look
-	refused string // why, logged
-	emitted uint64 // rows when the last snapshot was written
+	inspectFailed bool   // the last time
+	emitFailed    bool   // since the catalog was read
+	loggedFailure string // of emitSnapshot
+	emittedRows   uint64 // rowsSent when the last snapshot was written
 }
 
-// newWatcher returns the watcher of a session that began with state.
-func (c *Relay) newWatcher(stream *replication.Stream, state *catalog.State) *watcher {
-	rows := func() uint64 {
-		counts, _, _ := c.flow.snapshot()
-		return counts.rows
-	}
+// newWatcher returns the watcher of a session that started with state.
+func (r *Relay) newWatcher(stream *replication.Stream, state *catalog.State) *watcher {
+	rows := func() uint64 { return r.flow.load().rows }
 	return &watcher{
-		observer: catalog.Observe(stream.Config()), interval: c.cfg.WatchInterval,
-		same: func(now *catalog.State) bool {
+		observer: catalog.Observe(stream.Config()), interval: r.cfg.WatchInterval,
+		sameServer: func(now *catalog.State) bool {
 			return now.SystemID == stream.System().ID && now.InRecovery == state.InRecovery
 		},
-		check: func(ctx context.Context, now *catalog.State) error {
-			return errors.Join(c.look(ctx, now), c.stillRoutable(ctx, now))
+		checkState: func(ctx context.Context, now *catalog.State) error {
+			return errors.Join(r.compareCatalog(ctx, now), r.recheckTables(ctx, now))
 		},
-		rows: rows, emitted: rows(), label: c.cfg.Name, emits: c.cfg.Source.MessagePrefix != "",
-		log: c.log,
+		rowsSent: rows, emittedRows: rows(), label: r.cfg.Name, emitSnapshots: r.cfg.Source.MessagePrefix != "",
+		log: r.log,
 	}
 }
 
-// run looks until ctx ends (nil), or until a look finds what ends the session.
+// run watches until ctx ends (nil) or the catalog says that rows are left out.
 func (w *watcher) run(ctx context.Context) error {
 	defer w.observer.Close(ctx)
 	looks := time.NewTicker(w.interval)
 	defer looks.Stop()
 	var snapshots <-chan time.Time
-	if w.emits {
-		t := time.NewTicker(snapshotSpacing)
+	if w.emitSnapshots {
+		t := time.NewTicker(snapshotInterval)
 		defer t.Stop()
 		snapshots = t.C
 	}
@@ -80,11 +77,11 @@ func (w *watcher) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-looks.C:
-			if err := w.look(ctx); err != nil {
+			if err := w.watchOnce(ctx); err != nil {
 				return err
 			}
 		case <-snapshots:
-			w.emit(ctx)
+			w.emitSnapshot(ctx)
 		}
 	}
 }
@@ -92,76 +89,78 @@ func (w *watcher) run(ctx context.Context) error {
 // errOtherServer: a name or an address in front of several servers led elsewhere.
 var errOtherServer = errors.New("another server answered than the one that is streamed from")
 
-func (w *watcher) look(ctx context.Context) error {
-	limited, cancel := context.WithTimeout(ctx, lookTimeout)
+// watchOnce reads the catalog and checks it. An error ends the session.
+func (w *watcher) watchOnce(ctx context.Context) error {
+	limited, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
 	state, err := w.observer.Inspect(limited)
-	if err == nil && !w.same(state) {
+	if err == nil && !w.sameServer(state) {
 		w.observer.Close(ctx)
 		err = errOtherServer
 	}
 	switch {
 	case ctx.Err() != nil:
 		return nil
-	case err != nil && !w.blind:
-		w.blind = true
+	case err != nil && !w.inspectFailed:
+		w.inspectFailed = true
 		w.log.WarnContext(ctx, "catalog not watched: what ends delivery is noticed later", slog.Any("err", err))
-	case err == nil && w.blind:
-		w.blind = false
+	case err == nil && w.inspectFailed:
+		w.inspectFailed = false
 		w.log.InfoContext(ctx, "catalog watched again")
 	}
-	w.mute = false
+	w.emitFailed = false
 	if err != nil {
 		return nil // the stream decides whether the source is lost
 	}
-	return w.check(ctx, state)
+	return w.checkState(ctx, state)
 }
 
-// emit writes a snapshot if rows have been sent since the last one. After a failure it
-// waits for the next look.
-func (w *watcher) emit(ctx context.Context) {
-	rows := w.rows()
-	if rows == w.emitted || w.blind || w.mute {
+// emitSnapshot writes a snapshot if rows have been sent since the last one. After a failure it waits
+// until the catalog has been read again.
+func (w *watcher) emitSnapshot(ctx context.Context) {
+	rows := w.rowsSent()
+	if rows == w.emittedRows || w.inspectFailed || w.emitFailed {
 		return
 	}
-	limited, cancel := context.WithTimeout(ctx, lookTimeout)
+	limited, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
 	err := w.observer.EmitSnapshot(limited, MessagePrefix, w.label)
 	if err == nil {
-		w.emitted, w.refused = rows, ""
+		w.emittedRows, w.loggedFailure = rows, ""
 		return
 	}
-	w.mute = true
-	if text := err.Error(); ctx.Err() == nil && text != w.refused {
-		w.refused = text
+	w.emitFailed = true
+	if text := err.Error(); ctx.Err() == nil && text != w.loggedFailure {
+		w.loggedFailure = text
 		w.log.WarnContext(ctx, "snapshot not written: if the slot is lost, what it had not delivered is not known", slog.Any("err", err))
 	}
 }
 
-// look compares state with what was seen before in the life of the process.
-func (c *Relay) look(ctx context.Context, state *catalog.State) error {
-	warnings, err := c.history.Look(state)
-	c.slot.set(state, c.history.LimitAt())
-	for _, w := range warnings {
+// compareCatalog compares state with what this process has read before. It logs changes; one that
+// leaves out rows is an error.
+func (r *Relay) compareCatalog(ctx context.Context, state *catalog.State) error {
+	warnings, err := r.history.Look(state)
+	r.slot.Store(newSlotStat(state, r.history.LimitAt()))
+	for _, change := range warnings {
 		level := slog.LevelWarn
-		if w.Over {
+		if change.Over {
 			level = slog.LevelInfo
 		}
-		c.log.Log(ctx, level, "catalog watch", slog.String("object", w.Object), slog.String("change", w.Text))
+		r.log.Log(ctx, level, "catalog watch", slog.String("object", change.Object), slog.String("change", change.Text))
 	}
 	return err
 }
 
-// stillRoutable says that a published table cannot be relayed any more. That the catalog does
-// not say is left to the stream.
-func (c *Relay) stillRoutable(ctx context.Context, state *catalog.State) error {
-	err := c.checker.check(state, c.describe(ctx))
+// recheckTables returns an error if a published table cannot be relayed any more. If the catalog does
+// not answer, it leaves that to the stream.
+func (r *Relay) recheckTables(ctx context.Context, state *catalog.State) error {
+	err := r.tables.checkTables(state, r.newDescribe(ctx))
 	if err == nil || as[*encode.ColumnError](err) {
 		return err
 	}
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // the session is over
 	}
-	c.log.WarnContext(ctx, "tables not checked: what cannot be relayed is noticed later", slog.Any("err", err))
+	r.log.WarnContext(ctx, "tables not checked: what cannot be relayed is noticed later", slog.Any("err", err))
 	return nil
 }

@@ -52,8 +52,8 @@ func (o *scriptedObserver) note(what string) {
 	o.asked = append(o.asked, time.Since(o.began).String()+" "+what)
 }
 
-// sound is a catalog of an outbox with the columns.
-func sound(columns ...string) *catalog.State {
+// catalogOf is a catalog of an outbox with the columns.
+func catalogOf(columns ...string) *catalog.State {
 	table := catalog.Table{OID: outboxOID, Schema: "public", Name: "outbox"}
 	for _, c := range columns {
 		table.Columns = append(table.Columns, catalog.Column{Name: c, TypeOID: 25, TypeName: "text"})
@@ -65,8 +65,8 @@ func sound(columns ...string) *catalog.State {
 	}
 }
 
-func outbox() *catalog.State {
-	return sound("id", "aggregatetype", "aggregateid", "type", "payload")
+func outboxCatalog() *catalog.State {
+	return catalogOf("id", "aggregatetype", "aggregateid", "type", "payload")
 }
 
 // A watch is a watcher with a scripted observer.
@@ -86,17 +86,17 @@ func newWatch(t *testing.T, looks ...step) *watch {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.look(t.Context(), outbox()); err != nil {
+	if err := c.compareCatalog(t.Context(), outboxCatalog()); err != nil {
 		t.Fatal(err)
 	}
 	w.relay = c
 	w.watcher = &watcher{
 		observer: w.observer, interval: 10 * time.Second, log: log, label: "orders",
-		same: func(c *catalog.State) bool { return c.SystemID == "7" },
-		check: func(ctx context.Context, now *catalog.State) error {
-			return errors.Join(c.look(ctx, now), c.stillRoutable(ctx, now))
+		sameServer: func(c *catalog.State) bool { return c.SystemID == "7" },
+		checkState: func(ctx context.Context, now *catalog.State) error {
+			return errors.Join(c.compareCatalog(ctx, now), c.recheckTables(ctx, now))
 		},
-		rows: w.rows.Load,
+		rowsSent: w.rows.Load,
 	}
 	return w
 }
@@ -113,9 +113,9 @@ func (w *watch) logged(text string) int {
 }
 
 // A look that finds that rows are left out ends the watch with the exit code of that.
-func TestWatchEnds(t *testing.T) {
+func TestWatcherEndsTheSessionIfRowsAreLeftOut(t *testing.T) {
 	change := func(f func(c *catalog.State)) *catalog.State {
-		c := outbox()
+		c := outboxCatalog()
 		f(c)
 		return c
 	}
@@ -125,16 +125,16 @@ func TestWatchEnds(t *testing.T) {
 	}{
 		"publication dropped":    {change(func(c *catalog.State) { c.Publication = nil }), ExitNoDelivery},
 		"table removed":          {change(func(c *catalog.State) { c.Publication.Tables = nil }), ExitNoDelivery},
-		"column dropped":         {sound("id", "aggregatetype", "type", "payload"), ExitNoDelivery},
+		"column dropped":         {catalogOf("id", "aggregatetype", "type", "payload"), ExitNoDelivery},
 		"slot dropped":           {change(func(c *catalog.State) { c.Slot = nil }), ExitSlotLost},
 		"slot lost":              {change(func(c *catalog.State) { c.Slot.WALStatus = "lost" }), ExitSlotLost},
-		"nothing":                {outbox(), ExitOK},
+		"nothing":                {outboxCatalog(), ExitOK},
 		"of another server":      {change(func(c *catalog.State) { c.SystemID, c.Slot, c.Publication = "8", nil, nil }), ExitOK},
-		"table without the type": {sound("id", "aggregatetype", "aggregateid", "payload"), ExitNoDelivery},
+		"table without the type": {catalogOf("id", "aggregatetype", "aggregateid", "payload"), ExitNoDelivery},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWatch(t, step{catalog: outbox()}, step{catalog: tc.found})
+				w := newWatch(t, step{catalog: outboxCatalog()}, step{catalog: tc.found})
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				err := w.run(ctx)
@@ -153,12 +153,12 @@ func TestWatchEnds(t *testing.T) {
 }
 
 // A look that fails ends nothing: it is logged when it begins and when it is over.
-func TestWatchGoesOn(t *testing.T) {
+func TestWatcherSurvivesAnUnreadableCatalog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lost := step{err: replication.ErrUnreachable}
-		other := outbox()
+		other := outboxCatalog()
 		other.SystemID = "8"
-		w := newWatch(t, lost, lost, step{catalog: outbox()}, step{catalog: other}, lost, step{catalog: outbox()})
+		w := newWatch(t, lost, lost, step{catalog: outboxCatalog()}, step{catalog: other}, lost, step{catalog: outboxCatalog()})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute+time.Second)
 		defer cancel()
 		if err := w.run(ctx); err != nil {
@@ -174,9 +174,9 @@ func TestWatchGoesOn(t *testing.T) {
 }
 
 // A warning comes once, and Stat has the figures.
-func TestWatchWarns(t *testing.T) {
+func TestWatcherWarnsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		short := outbox()
+		short := outboxCatalog()
 		left := int64(0x400)
 		short.Slot.SafeWALSize = &left
 		w := newWatch(t, step{catalog: short})
@@ -197,10 +197,10 @@ func TestWatchWarns(t *testing.T) {
 
 // Snapshots are written while rows flow, at most one a second, the last one behind the last
 // row.
-func TestWatchEmits(t *testing.T) {
+func TestWatcherWritesSnapshotsWhileRowsFlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWatch(t, step{catalog: outbox()})
-		w.emits = true
+		w := newWatch(t, step{catalog: outboxCatalog()})
+		w.emitSnapshots = true
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- w.run(ctx) }()
@@ -223,10 +223,10 @@ func TestWatchEmits(t *testing.T) {
 }
 
 // A snapshot that cannot be written is tried again after the next look, and logged once.
-func TestWatchCannotEmit(t *testing.T) {
+func TestWatcherRetriesASnapshotAfterTheNextLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWatch(t, step{catalog: outbox()})
-		w.emits, w.observer.emit = true, replication.ErrAccess
+		w := newWatch(t, step{catalog: outboxCatalog()})
+		w.emitSnapshots, w.observer.emit = true, replication.ErrAccess
 		w.rows.Store(1)
 		ctx, cancel := context.WithTimeout(t.Context(), 35500*time.Millisecond)
 		defer cancel()
@@ -246,12 +246,12 @@ func TestWatchCannotEmit(t *testing.T) {
 }
 
 // What the watcher finds ends the session; what was read is delivered and reported.
-func TestWatchEndsSession(t *testing.T) {
+func TestWatcherEndsSessionAfterItDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		src := &scriptedSource{script: join(transaction(100, 110, "a", 1))}
+		src := &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1))}
 		prod := newScriptedProducer()
 		prod.auto = false
-		s := sessionOf(t, src, prod, 0, cut{})
+		s := newTestSession(t, src, prod, 0, interruptedTx{})
 		gone := make(chan error)
 		s.watch = func(context.Context) error { return <-gone }
 		ended := make(chan error, 1)

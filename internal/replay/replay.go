@@ -247,7 +247,7 @@ func (s *sending) tell() {
 
 // advance takes over what was acknowledged.
 func (s *sending) advance() {
-	_, acked, _ := s.tracker.Open()
+	_, acked, _ := s.tracker.OpenTransaction()
 	if n := acked - s.progress.Acked; n > 0 {
 		s.progress.LastID = s.ids[n-1]
 		s.ids = slices.Delete(s.ids, 0, n)

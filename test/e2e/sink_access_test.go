@@ -149,7 +149,7 @@ func TestRightToReadThePositionRevoked(t *testing.T) {
 		if !rig.Ask[bool](t, conn, `SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1`, r.Slot) {
 			t.Fatal("the relay had no connection to end")
 		}
-		process.Logged(t, "waiting for Kafka")
+		process.Logged(t, "waiting for the broker")
 		process.Logged(t, "TOPIC_AUTHORIZATION_FAILED")
 		grant(t, r, positions, kadm.OpRead)
 		r.Recover(t)

@@ -1,0 +1,242 @@
+package relay
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// A script is what a source reads, message by message: the pgoutput bytes a server sends.
+type script []replication.Message
+
+const outboxOID = 16385
+
+func walData(b []byte) *replication.WALData { return &replication.WALData{Start: 1, Data: b} }
+
+func beginMessage(commitLSN pglogrepl.LSN) *replication.WALData {
+	b := binary.BigEndian.AppendUint64([]byte{'B'}, uint64(commitLSN))
+	b = binary.BigEndian.AppendUint64(b, 0) // 2000-01-01
+	return walData(binary.BigEndian.AppendUint32(b, 731))
+}
+
+func commitMessage(commitLSN, endLSN pglogrepl.LSN) *replication.WALData {
+	b := binary.BigEndian.AppendUint64([]byte{'C', 0}, uint64(commitLSN))
+	b = binary.BigEndian.AppendUint64(b, uint64(endLSN))
+	return walData(binary.BigEndian.AppendUint64(b, 0))
+}
+
+func outboxRelation() *replication.WALData {
+	return walData(relationOf("id", "aggregatetype", "aggregateid", "type", "payload"))
+}
+
+// relationOf describes the table that insertOf inserts into, all its columns being text.
+func relationOf(columns ...string) []byte {
+	b := binary.BigEndian.AppendUint32([]byte{'R'}, outboxOID)
+	b = append(b, "public\x00outbox\x00d"...)
+	b = binary.BigEndian.AppendUint16(b, uint16(len(columns)))
+	for _, c := range columns {
+		b = append(append(append(b, 0), c...), 0)
+		b = binary.BigEndian.AppendUint32(b, 25)
+		b = binary.BigEndian.AppendUint32(b, ^uint32(0))
+	}
+	return b
+}
+
+// null stands for NULL in a row.
+const null = "\x00"
+
+func insertOf(row ...string) []byte {
+	b := append(binary.BigEndian.AppendUint32([]byte{'I'}, outboxOID), 'N')
+	b = binary.BigEndian.AppendUint16(b, uint16(len(row)))
+	for _, v := range row {
+		if v == null {
+			b = append(b, 'n')
+			continue
+		}
+		b = binary.BigEndian.AppendUint32(append(b, 't'), uint32(len(v)))
+		b = append(b, v...)
+	}
+	return b
+}
+
+// insertMessage is a row of the key with id and payload n.
+func insertMessage(key string, n int) *replication.WALData {
+	return insertInto("order", key, n)
+}
+
+func insertInto(aggregate, key string, n int) *replication.WALData {
+	return walData(insertOf(fmt.Sprint("id-", n), aggregate, key, "T", fmt.Sprint(n)))
+}
+
+func keepalive(lsn pglogrepl.LSN) *replication.Keepalive { return &replication.Keepalive{WALEnd: lsn} }
+
+// transaction is one whole transaction of the key's rows.
+func transaction(commitLSN, endLSN pglogrepl.LSN, key string, ns ...int) script {
+	s := script{beginMessage(commitLSN)}
+	for _, n := range ns {
+		s = append(s, insertMessage(key, n))
+	}
+	return append(s, commitMessage(commitLSN, endLSN))
+}
+
+func joinScripts(scripts ...script) script {
+	s := script{outboxRelation()}
+	for _, part := range scripts {
+		s = append(s, part...)
+	}
+	return s
+}
+
+// A scriptedSource hands its script over, one message a batch, and then waits for the end
+// of reading, or ends with err if that is set.
+type scriptedSource struct {
+	script   script
+	err      error
+	reported pglogrepl.LSN
+	closed   bool
+	next     chan struct{} // if set, every message waits for a token
+}
+
+func (s *scriptedSource) Run(ctx context.Context, _ func() pglogrepl.LSN, out chan<- *replication.Batch) error {
+	for _, m := range s.script {
+		if s.next != nil {
+			select {
+			case <-s.next:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		select {
+		case out <- &replication.Batch{Messages: []replication.Message{m}}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	if s.err != nil {
+		return s.err
+	}
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+func (s *scriptedSource) Expired() error { return nil }
+
+func (s *scriptedSource) Close(_ context.Context, confirmed pglogrepl.LSN) error {
+	s.reported, s.closed = confirmed, true
+	return nil
+}
+
+// A scriptedProducer takes records and answers them when told to.
+type scriptedProducer struct {
+	auto    bool                       // acknowledge at once
+	heldSeq uint64                     // the record of this number waits for ack all the same
+	reject  func(r *sink.Record) error // an error makes the record's outcome that error
+
+	mu      sync.Mutex
+	sent    []string // key/value of every record
+	open    []uint64
+	failed  error
+	done    func([]uint64, error)
+	running chan struct{} // closed when Run has begun
+	closed  chan struct{}
+	acked   chan struct{}
+}
+
+func newScriptedProducer() *scriptedProducer {
+	return &scriptedProducer{auto: true, running: make(chan struct{}), closed: make(chan struct{}), acked: make(chan struct{}, 1)}
+}
+
+func (p *scriptedProducer) Send(_ context.Context, r *sink.Record) error {
+	<-p.running
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.failed != nil {
+		return p.failed
+	}
+	p.sent = append(p.sent, string(r.Key)+"/"+string(r.Value))
+	if p.reject != nil {
+		if err := p.reject(r); err != nil {
+			p.failed = err
+			p.done([]uint64{r.Seq}, err)
+			return nil
+		}
+	}
+	if p.auto && r.Seq != p.heldSeq {
+		p.done([]uint64{r.Seq}, nil)
+		return nil
+	}
+	p.open = append(p.open, r.Seq)
+	return nil
+}
+
+func (p *scriptedProducer) Flush()     {}
+func (p *scriptedProducer) CloseSend() { close(p.closed) }
+
+func (p *scriptedProducer) Run(ctx context.Context, done func([]uint64, error)) error {
+	p.mu.Lock()
+	p.done = done
+	p.mu.Unlock()
+	close(p.running)
+	select {
+	case <-p.closed:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	for {
+		p.mu.Lock()
+		left, failed := len(p.open), p.failed
+		p.mu.Unlock()
+		if left == 0 || failed != nil {
+			return failed
+		}
+		select {
+		case <-p.acked:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// ack acknowledges the oldest n records.
+func (p *scriptedProducer) ack(n int) {
+	p.mu.Lock()
+	seqs := p.open[:n]
+	p.open = p.open[n:]
+	p.mu.Unlock()
+	p.done(seqs, nil)
+	p.acked <- struct{}{}
+}
+
+func (p *scriptedProducer) records() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.sent, " ")
+}
+
+const drainTimeout = 25 * time.Second
+
+// writerOf has a session write to w.
+func writerOf(w sink.Writer) func(sink.WriterConfig) sink.Writer {
+	return func(sink.WriterConfig) sink.Writer { return w }
+}
+
+func newTestSession(tb testing.TB, src source, prod sink.Writer, start pglogrepl.LSN, interrupted interruptedTx) *session {
+	tb.Helper()
+	r, err := New(Config{Route: encode.Config{Columns: encode.DefaultColumns(), Topic: "${route}"}, DrainTimeout: drainTimeout}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return newSession(r, src, writerOf(prod), resumePoint{confirmed: start, interrupted: interrupted}, &catalog.Publication{Insert: true})
+}

@@ -1,0 +1,274 @@
+package relay
+
+import (
+	"context"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// A recordWriter is the part of a [sink.Writer] that a pump needs. A [Tail] has one of its own.
+type recordWriter interface {
+	Send(ctx context.Context, r *sink.Record) error
+	Flush()
+}
+
+// A pump moves batches from the stream to the producer: it decodes them, sends each outbox row as
+// a record, and reports each boundary to the Tracker in the order it was read. It belongs to one
+// goroutine, except signalAck.
+type pump struct {
+	decoder     *decoder.Decoder
+	router      *encode.Router
+	tracker     *checkpoint.Tracker
+	writer      recordWriter
+	flow        *flow
+	interrupted interruptedTx // the transaction whose first rows are not resent
+
+	deadLetters *deadLetters
+	spans       *spans // nil: none
+	maxSpan     int    // maxSpan; tests have a smaller one
+
+	// published is the publication when the session started. The pump ignores the deletion of
+	// delivered rows, which is housekeeping. A kind of change that arrives although it was not
+	// published means that somebody altered the publication.
+	published *catalog.Publication
+
+	updates     updatePolicy
+	messages    []string     // prefixes of the logical messages that are rows
+	skip        *skip        // transactions that the operator does not want; nil: none
+	initialCopy *initialCopy // sent before the stream; nil: none
+
+	// describe returns what the router asks the catalog with. Nil: it needs nothing.
+	describe func(context.Context) encode.Describe
+
+	// label names this relay, among those that read the same database, in the messages that carry
+	// a snapshot.
+	label string
+
+	ackSignal chan struct{} // cap 1: something was acknowledged
+	tx        *openTx       // nil between transactions
+	open      openTx
+	record    sink.Record
+	counts    flowCounts // not in flow yet
+}
+
+// An openTx is the transaction being read.
+type openTx struct {
+	encode.Tx
+	rows    int  // read so far that are or would be records
+	skipped bool // none of them is sent
+}
+
+// maxSpan bounds how many records may follow the oldest unacknowledged one, itself included. The
+// sink's window counts unacknowledged records only. While one partition waits for its leader,
+// others go on, and with them grow the Tracker's memory and what a crash would resend.
+const maxSpan = 1 << 18
+
+// run sends the initial copy, then batches, until the channel is closed (nil), stop is closed and
+// no transaction is open (nil), or ctx ends (its cause).
+func (p *pump) run(ctx context.Context, stop <-chan struct{}, batches <-chan *replication.Batch) error {
+	defer p.flow.addCounts(&p.counts)
+	if p.describe != nil {
+		p.router.SetDescribe(p.describe(ctx))
+	}
+	if p.initialCopy != nil {
+		if stopped, err := p.sendCopy(ctx, stop); stopped || err != nil {
+			return err
+		}
+	}
+	for {
+		batch, err := p.nextBatch(ctx, stop, batches)
+		if batch == nil {
+			return err
+		}
+		stopped, err := p.pumpBatch(ctx, stop, batch)
+		batch.Release()
+		if stopped || err != nil {
+			return err
+		}
+		p.flow.addCounts(&p.counts)
+	}
+}
+
+// nextBatch returns the next batch, nil at the end. If there is none at the moment, it flushes the
+// writer, which has no timer of its own.
+func (p *pump) nextBatch(ctx context.Context, stop <-chan struct{}, batches <-chan *replication.Batch) (*replication.Batch, error) {
+	if p.tx != nil {
+		stop = nil // the pump stops at a transaction boundary
+	}
+	if stopped, err := p.waitForAcks(ctx, stop, p.maxSpan-1); stopped || err != nil {
+		return nil, err
+	}
+	select {
+	case batch := <-batches:
+		return batch, nil
+	default:
+		p.writer.Flush()
+	}
+	select {
+	case batch := <-batches:
+		return batch, nil
+	case <-stop:
+		return nil, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// waitForAcks blocks until the Tracker's span is most records or less. It reports true if stop was
+// closed first.
+func (p *pump) waitForAcks(ctx context.Context, stop <-chan struct{}, most int) (stopped bool, err error) {
+	for p.tracker.Span() > most {
+		p.writer.Flush()
+		select {
+		case <-p.ackSignal:
+		case <-stop:
+			return true, nil
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		}
+	}
+	return false, nil
+}
+
+// signalAck wakes waitForAcks. It may be called from any goroutine.
+func (p *pump) signalAck() { signal(p.ackSignal) }
+
+// signal puts a token into a channel of capacity 1, if there is none.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// pumpBatch sends the rows of one batch. It reports true if stop is closed and a transaction has
+// ended: the next session reads the rest of the batch again.
+func (p *pump) pumpBatch(ctx context.Context, stop <-chan struct{}, batch *replication.Batch) (bool, error) {
+	for _, m := range batch.Messages {
+		switch m := m.(type) {
+		case *replication.Keepalive:
+			p.tracker.Keepalive(m.WALEnd)
+			if p.tx == nil {
+				p.skip.notePosition(m.WALEnd)
+			}
+			p.counts.received = max(p.counts.received, m.WALEnd)
+		case *replication.WALData:
+			ended, err := p.pumpMessage(ctx, m)
+			if err != nil {
+				return false, err
+			}
+			if ended && isClosed(stop) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// pumpMessage handles one pgoutput message and reports whether it ended a transaction.
+func (p *pump) pumpMessage(ctx context.Context, m *replication.WALData) (ended bool, err error) {
+	out, err := p.decoder.Decode(m.Start, m.Data)
+	if err != nil {
+		return false, err
+	}
+	if p.tx != nil && p.tx.skipped {
+		return p.skipMessage(out), nil
+	}
+	switch out := out.(type) {
+	case *decoder.Begin:
+		p.beginTransaction(out)
+	case *decoder.Insert:
+		return false, p.sendInsert(ctx, out)
+	case *decoder.Commit:
+		p.commitTransaction(out)
+		return true, nil
+	case *decoder.Relation:
+		return false, p.router.Check(out)
+	case *decoder.Update:
+		return false, p.sendUpdate(ctx, out)
+	case *decoder.Delete:
+		if !p.published.Delete {
+			return false, p.unexpectedChange("DELETE", out.Relation)
+		}
+	case *decoder.Truncate:
+		if !p.published.Truncate {
+			return false, p.unexpectedChange("TRUNCATE", out.Relations...)
+		}
+	case *decoder.LogicalMessage:
+		return false, p.takeLogicalMessage(ctx, out)
+	case *decoder.Type, *decoder.Origin:
+	}
+	return false, nil
+}
+
+// skipMessage handles a message of a skipped transaction and reports whether it ended it.
+func (p *pump) skipMessage(out decoder.Output) (ended bool) {
+	switch out := out.(type) {
+	case *decoder.Insert:
+		p.tx.rows++
+	case *decoder.LogicalMessage:
+		if p.isRow(out) {
+			p.tx.rows++
+		}
+	case *decoder.Commit:
+		if p.tx.rows > 0 {
+			p.skip.countTransaction()
+		}
+		p.commitTransaction(out)
+		return true
+	case *decoder.Begin, *decoder.Relation, *decoder.Type, *decoder.Origin, *decoder.Update, *decoder.Delete, *decoder.Truncate:
+	}
+	return false
+}
+
+func (p *pump) beginTransaction(b *decoder.Begin) {
+	p.tracker.Begin(b.CommitLSN, b.CommitTime)
+	p.open = openTx{
+		Tx:      encode.Tx{CommitLSN: b.CommitLSN, CommitTime: b.CommitTime, Timestamp: b.CommitTime},
+		skipped: p.skip.covers(b.CommitLSN),
+	}
+	// A broker may reject a timestamp from the future.
+	if now := time.Now(); b.CommitTime.After(now) {
+		p.open.Timestamp = now
+	}
+	p.tx = &p.open
+}
+
+func (p *pump) commitTransaction(c *decoder.Commit) {
+	p.tracker.Commit(c.EndLSN)
+	p.counts.transactions++
+	p.counts.received = max(p.counts.received, c.EndLSN)
+	if p.interrupted.commitLSN == c.CommitLSN {
+		p.interrupted = interruptedTx{}
+	}
+	p.tx = nil
+}
+
+// interruptedTransaction returns what the next session must know of the open transaction, once
+// everything sent is acknowledged.
+func (p *pump) interruptedTransaction() interruptedTx {
+	commitLSN, acked, ok := p.tracker.OpenTransaction()
+	switch {
+	case !ok: // the stream has not resent the known one, or not to its end
+		return p.interrupted
+	case commitLSN == p.interrupted.commitLSN:
+		return interruptedTx{commitLSN: commitLSN, acked: max(acked, p.interrupted.acked)}
+	default:
+		return interruptedTx{commitLSN: commitLSN, acked: acked}
+	}
+}

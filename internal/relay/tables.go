@@ -1,0 +1,89 @@
+package relay
+
+import (
+	"context"
+	"slices"
+
+	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
+)
+
+// newDescribe returns a function that asks the source's catalog about a relation, each time over a
+// connection of its own.
+func (r *Relay) newDescribe(ctx context.Context) encode.Describe {
+	return func(rel *decoder.Relation) ([]connect.Column, error) {
+		ctx, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
+		defer cancel()
+		described, err := catalog.Describe(ctx, r.cfg.Source.Conn, rel.OID)
+		var columns []connect.Column
+		for _, d := range described {
+			columns = append(columns, connect.Column{Name: d.Name, Type: dataType(d.Type), Nullable: d.Nullable, Default: d.Default})
+		}
+		return columns, err
+	}
+}
+
+func dataType(t catalog.TypeDescription) connect.Type {
+	data := connect.Type{OID: t.OID, Name: t.Name, Kind: t.Kind, Modifier: t.Modifier, Labels: t.Labels}
+	if t.Elem != nil {
+		data.Elem = new(dataType(*t.Elem))
+	}
+	return data
+}
+
+// A tableChecker checks that rows of the published tables can become records. It belongs to one
+// goroutine at a time.
+type tableChecker struct {
+	router *encode.Router
+	known  map[uint32]*decoder.Relation // by OID; the router checks each pointer once
+}
+
+// checkTables returns a *[encode.ColumnError] for the first table that cannot be relayed, or the error
+// of describe.
+func (c *tableChecker) checkTables(state *catalog.State, describe encode.Describe) error {
+	if state.Publication == nil {
+		return nil
+	}
+	c.router.SetDescribe(describe)
+	for _, t := range state.Publication.Tables {
+		if err := c.router.Check(c.relation(t)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// relation returns the relation of t, the same one as long as t does not change.
+func (c *tableChecker) relation(t catalog.Table) *decoder.Relation {
+	rel := Relation(t)
+	known := c.known[rel.OID]
+	if known != nil && known.Namespace == rel.Namespace && known.Name == rel.Name && slices.Equal(known.Columns, rel.Columns) {
+		return known
+	}
+	c.known[rel.OID] = rel
+	return rel
+}
+
+// Relation returns a table of the catalog as the stream defines it.
+func Relation(t catalog.Table) *decoder.Relation {
+	rel := &decoder.Relation{OID: t.OID, Namespace: t.Schema, Name: t.Name}
+	for _, c := range t.Columns {
+		rel.Columns = append(rel.Columns, decoder.Column{Name: c.Name, TypeOID: c.TypeOID, TypeModifier: c.TypeModifier})
+	}
+	return rel
+}
+
+// SetRow makes row what the stream delivers for a row with these values, as text, nil for NULL. It
+// aliases values.
+func SetRow(row *decoder.Insert, values [][]byte) {
+	row.Row = row.Row[:0]
+	for _, v := range values {
+		kind := decoder.Text
+		if v == nil {
+			kind = decoder.Null
+		}
+		row.Row = append(row.Row, decoder.Value{Kind: kind, Data: v})
+	}
+}
