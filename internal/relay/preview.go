@@ -13,8 +13,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// CheckTable returns a *[encode.ColumnError] if rows of t cannot become records. Of cfg, Source.Conn,
-// Route and StartupTimeout count.
+// CheckTable returns a *[encode.ColumnError] if rows of t cannot become records. It uses Source.Conn,
+// Route and StartupTimeout of cfg.
 func CheckTable(ctx context.Context, cfg Config, t catalog.Table) error {
 	router, err := NewRouter(ctx, cfg)
 	if err != nil {
@@ -23,8 +23,8 @@ func CheckTable(ctx context.Context, cfg Config, t catalog.Table) error {
 	return router.Check(Relation(t))
 }
 
-// NewRouter returns a Router for cfg.Route that asks the catalog of cfg.Source.Conn, as long as ctx
-// lasts, where it needs to.
+// NewRouter returns a Router for cfg.Route. If it needs the catalog, it asks cfg.Source.Conn, as long
+// as ctx lasts.
 func NewRouter(ctx context.Context, cfg Config) (*encode.Router, error) {
 	router, err := encode.New(cfg.Route)
 	if err == nil {
@@ -33,9 +33,9 @@ func NewRouter(ctx context.Context, cfg Config) (*encode.Router, error) {
 	return router, err
 }
 
-// Sample makes records of up to n of the last rows of a table, as [Preview] does, and hands each to
-// visit, or why there is none. The record is valid until visit returns, which reports whether
-// to go on. The error is that of the table or of the server.
+// Sample makes records of up to n of the last rows of a table, as [Preview] does, and calls visit with
+// each, or with the reason why a row cannot become one. The record is valid until visit returns, which
+// reports whether Sample continues. The error is that of the table or of the server.
 func Sample(ctx context.Context, cfg Config, table string, n int, visit func(rec *sink.Record, refused error) (more bool)) error {
 	router, err := NewRouter(ctx, cfg)
 	if err != nil {
@@ -61,11 +61,10 @@ func Sample(ctx context.Context, cfg Config, table string, n int, visit func(rec
 	return nil
 }
 
-// Preview returns the records that up to n of the last rows of a table would become, without
-// sending any: made by the same router from the same texts. A row that cannot become one ends
-// them, with a *[encode.RowError]; a table that cannot is a *[encode.ColumnError]. Of the
-// transaction, which is gone, they have nothing but the present time. Of cfg, Source.Conn, Route and
-// StartupTimeout count.
+// Preview returns the records that up to n of the last rows of a table would become, and sends none. A
+// row that cannot become one ends them with a *[encode.RowError], a table with a *[encode.ColumnError].
+// The transactions of the rows are not known: the records have the present time. Preview uses
+// Source.Conn, Route and StartupTimeout of cfg.
 func Preview(ctx context.Context, cfg Config, table string, n int) ([]sink.Record, error) {
 	var records []sink.Record
 	var refusal error
@@ -90,8 +89,8 @@ func Clone(rec sink.Record) sink.Record {
 	return rec
 }
 
-// IsRefusal reports whether err says that a table or one of its rows cannot become a record, and not that
-// this could not be found out.
+// IsRefusal reports whether err says that a table or one of its rows cannot become a record, rather
+// than that the catalog did not answer.
 func IsRefusal(err error) bool {
 	_, table := errors.AsType[*encode.ColumnError](err)
 	_, row := errors.AsType[*encode.RowError](err)

@@ -25,85 +25,79 @@ type Config struct {
 	Route  encode.Config
 	Sink   sink.Broker
 
-	// Create makes publication and slot when neither exists yet, over Tables. A slot that
-	// is gone later is never made again: what was written in between would be missing.
+	// Create has the relay create publication, over Tables, and slot if neither exists. It never
+	// re-creates a slot that is gone later: rows written in between would be missing.
 	Create bool
 	Tables []string
 
-	// CreateSlot makes the slot where the publication exists and no position is recorded: where
-	// others make publications. It needs PositionTopic, without which a slot that was lost
-	// cannot be told from one that has never been.
+	// CreateSlot has the relay create the slot if the publication exists and there is no position
+	// record. It needs PositionTopic, which tells a dropped slot from one that never existed.
 	CreateSlot bool
 
 	// Messages are the prefixes of logical messages that hold a row as a JSON object, as
 	// pg_logical_emit_message writes them; [replication.AnyPrefix] is every prefix but that of
-	// relays. With Create, and Messages in place of Tables, the
-	// publication is one of no tables.
+	// relays. With Create and no Tables, the publication has no tables.
 	Messages []string
 
-	// InitialCopy sends the rows that are in the tables when Create makes the slot, before
-	// those that are written later. It needs PositionTopic, which says at the next start
-	// whether all of them have been sent.
+	// InitialCopy sends the rows that are in the tables when Create creates the slot, before those
+	// that are written later. It needs PositionTopic, which tells the next start whether all of
+	// them are delivered.
 	InitialCopy bool
 
-	// SlotFailover has Create make a slot that standbys keep a copy of, from Postgres 17 on.
+	// SlotFailover has Create create a failover slot, from Postgres 17 on.
 	SlotFailover bool
 
-	// SkipTo is where the first session begins: transactions that end there or before are
-	// not sent. It must not be beyond the end of the source's log. Zero: where the slot says.
+	// SkipTo is a position up to which nothing is sent: transactions that end there or before are
+	// skipped. It must not be after the end of the source's WAL. Zero: nothing is skipped.
 	SkipTo pglogrepl.LSN
 
 	// FailIfSlotInUse ends Run when another process streams from the slot. Otherwise the
 	// Relay waits for it, as a warm standby does.
 	FailIfSlotInUse bool
 
-	// StartupTimeout bounds the first contact with both sides: how long is waited for what
-	// may heal by itself, such as a server that is still starting. Later such waiting has
-	// no end, but of each attempt to begin a session: a server that takes the connection and
-	// says nothing more is tried again. Zero means 30 s.
+	// StartupTimeout bounds the first contact with both sides, including retries of what may heal by
+	// itself, such as a server that is starting. Later it bounds each attempt to start a session, and
+	// retries have no end. Zero means 30 s.
 	StartupTimeout time.Duration
 
-	// PositionTopic is a compacted topic that keeps, under Name, the position that the server
-	// may be told. It is created if it is missing. With it the next start knows whether the
-	// slot continues where this one ended, and repeats less after a crash of the server.
-	// Empty: nothing is kept.
+	// PositionTopic is where the position record is stored, under Name: a compacted topic. The relay
+	// creates it if it is missing. With the record the next start knows whether the slot continues
+	// where this one ended, and resends less after a crash of the server. Empty: there is no record.
 	PositionTopic string
 
-	// DeadLetterTopic takes the rows and records that cannot be delivered, and those behind
-	// them go on. It must take larger records than other topics do, or what is too large for
-	// them ends the Relay all the same. Empty: the first one ends it.
+	// DeadLetterTopic gets the rows and records that cannot be delivered, so that later ones can be.
+	// It must accept larger records than other topics, or a record too large for them ends the Relay
+	// all the same. Empty: the first one ends it.
 	DeadLetterTopic string
 
-	// AcceptGap lets the first session start although the slot does not continue where the
-	// recorded position ends.
+	// AcceptGap lets the first session start although the slot does not continue where the position
+	// record ends.
 	AcceptGap bool
 
 	// WatchInterval is how often the catalog is read while streaming. Zero means 10 s.
 	WatchInterval time.Duration
 
-	// LongTransaction is how long a transaction may be open in the source before it is warned
-	// of, as one for which log is kept. Zero means 5 min.
+	// LongTransaction is how long a transaction may be open in the source before the relay logs a
+	// warning: Postgres retains WAL for it. Zero means 5 min.
 	LongTransaction time.Duration
 
-	// Delivered, if it is set, is told how long after its commit each transaction was
-	// acknowledged, with everything before it; the difference of two clocks, but not negative.
-	// With it comes the id of a trace that one of its records is in, if there is one that has a
-	// span: hexadecimal digits, else nothing.
-	// It is called by goroutines that must not wait, one at a time.
+	// Delivered, if it is set, is called when a transaction and everything before it is acknowledged,
+	// with the time since its commit (the difference of two clocks, but not negative) and the id of a
+	// trace of one of its records: hexadecimal digits, empty if none has a span. One call runs at a
+	// time. It must not block.
 	Delivered func(sinceCommit time.Duration, traceID string)
 
-	// Answered, if it is set, is told how long each request of the sink took, and the id of a trace
-	// that one of its records is in, as Delivered is. Several calls may run at a time.
+	// Answered, if it is set, is called with how long each request of the sink took, and the id of a
+	// trace of one of its records, as for Delivered. Several calls may run at a time.
 	Answered func(took time.Duration, traceID string)
 
-	// Tracer makes spans of records whose rows come with a sampled trace context. Nil: there are
-	// none, and contexts are passed on as they are.
+	// Tracer makes spans of records whose rows have a sampled trace context. Nil: there are no spans,
+	// and contexts are passed on as they are.
 	Tracer *tracing.Tracer
 
-	// DrainTimeout is how long a stop may take: until the open transaction is read and
-	// everything sent is acknowledged. What is not acknowledged then is sent again by the
-	// next start. It should be less than half of the server's wal_sender_timeout.
-	// Zero means 25 s.
+	// DrainTimeout bounds a stop: until the open transaction is read and everything sent is
+	// acknowledged. The next start resends what is not. It should be less than half of the server's
+	// wal_sender_timeout. Zero means 25 s.
 	DrainTimeout time.Duration
 }
 

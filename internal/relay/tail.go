@@ -17,24 +17,23 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// showTimeout is how long a Tailed may take to be shown. While nothing is read, the server keeps its
-// log for the slot, and somebody may have left a pager open.
+// showTimeout is how long the caller may take to show a row. Until it does, nothing is read and
+// Postgres retains WAL for the slot: somebody may have left a pager open.
 const showTimeout = time.Minute
 
-// errNotShown: what a tail shows was not taken in time.
+// errNotShown: the caller has not shown a row within showTimeout.
 var errNotShown = fmt.Errorf("nothing was taken for %s, and Postgres keeps its log for what is not", showTimeout)
 
-// A Tailed is what would become of a row.
+// A Tailed is the record that a row would become, or why it cannot.
 type Tailed struct {
 	CommitLSN pglogrepl.LSN // of its transaction
 	Index     int           // of the row in its transaction, from 0; -1: it is a change that is no event
 
-	// Record is what would be sent; nil: nothing. It is valid until the function that it is shown
-	// to returns.
+	// Record is what would be sent; nil: nothing. It is valid until show returns.
 	Record *sink.Record
 
-	// Reason says why the row cannot be sent as it should. With a Record, that is its dead letter.
-	// Without, a Relay would end here, with ExitCode.
+	// Reason is why the row cannot be sent as it is. With a Record, that is its dead letter. Without
+	// one, a Relay would end here, with ExitCode.
 	Reason   string
 	ExitCode int
 }
@@ -49,15 +48,15 @@ type Tail struct {
 	showErr error // what show returned
 }
 
-// OpenTail reaches the source and makes a slot that lives as long as the Tail: it begins now, or, if
-// slot is not empty, where that slot stands. Of cfg, Source but its Slot, Route, Messages,
-// DeadLetterTopic and StartupTimeout count. The Tail must be run.
+// OpenTail reaches the source and creates a slot that lives as long as the Tail. It starts now, or, if
+// slot is not empty, at that slot's position. OpenTail uses Source but for its Slot, Route, Messages,
+// DeadLetterTopic and StartupTimeout of cfg. The Tail must be run.
 func OpenTail(ctx context.Context, cfg Config, slot string, log *slog.Logger) (*Tail, error) {
 	router, err := encode.New(cfg.Route)
 	if err != nil {
 		return nil, err
 	}
-	cfg.PositionTopic = "" // the messages that a relay writes to itself are of no use here
+	cfg.PositionTopic = "" // a Tail has no position record, and needs no snapshots
 	cfg = cfg.withDefaults()
 	contact, cancel := context.WithTimeout(ctx, cfg.StartupTimeout)
 	defer cancel()
@@ -85,9 +84,8 @@ func newTail(cfg Config, router *encode.Router, stream source, published *catalo
 	return t
 }
 
-// Run calls show with what would become of each row, in the order of the stream, until ctx is done, an
-// error of show, which it returns, or the end of the stream. A row that cannot be sent is shown and
-// does not end it.
+// Run calls show for each row, in the order of the stream, until ctx is done, show returns an error,
+// which it returns, or the stream ends. A row that cannot be sent is shown and does not end it.
 func (t *Tail) Run(ctx context.Context, show func(*Tailed) error) error {
 	t.show = show
 	t.pump.router.SetDescribe((&Relay{cfg: t.cfg}).newDescribe(ctx))
@@ -117,7 +115,7 @@ func (t *Tail) Run(ctx context.Context, show func(*Tailed) error) error {
 	return readErr
 }
 
-// showBatches takes batches until there are none, or one cannot be taken.
+// showBatches shows the rows of batches until there are no more, or an error.
 func (t *Tail) showBatches(ctx context.Context, stop context.CancelCauseFunc, batches <-chan *replication.Batch) error {
 	late := time.AfterFunc(showTimeout, func() { stop(errNotShown) })
 	defer late.Stop()
@@ -137,7 +135,7 @@ func (t *Tail) showBatches(ctx context.Context, stop context.CancelCauseFunc, ba
 	}
 }
 
-// showMessage takes one message, and shows what it leads to.
+// showMessage shows the row of a message, if it has one.
 func (t *Tail) showMessage(ctx context.Context, m replication.Message) error {
 	switch m := m.(type) {
 	case *replication.Keepalive:
@@ -152,7 +150,7 @@ func (t *Tail) showMessage(ctx context.Context, m replication.Message) error {
 	return nil
 }
 
-// showRejected shows a row that would end a Relay with err, if that is what err is about.
+// showRejected shows the row that would end a Relay with err, and returns err if it is not about a row.
 func (t *Tail) showRejected(err error) error {
 	shown := &Tailed{Index: -1, ExitCode: ExitCode(err)}
 	if row, ok := errors.AsType[*deliveryError](err); ok {
@@ -168,16 +166,16 @@ func (t *Tail) showRejected(err error) error {
 	return t.showErr
 }
 
-// A tailWriter is the publisher of a Tail.
+// A tailWriter is the recordWriter of a Tail.
 type tailWriter struct{ *Tail }
 
-// Send shows a record, and counts it as sent.
+// Send shows a record and acknowledges it.
 func (t tailWriter) Send(_ context.Context, rec *sink.Record) error {
 	seq := checkpoint.Seq(rec.Seq)
 	shown := &Tailed{Record: rec}
 	if tx := t.pump.tx; tx != nil {
 		shown.CommitLSN, shown.Index = tx.CommitLSN, tx.rows-1
-	} else { // a message of no transaction, which is one by itself
+	} else { // a message that belongs to no transaction
 		shown.CommitLSN, shown.Index, _ = t.tracker.Locate(seq)
 	}
 	if rec.Topic == t.cfg.DeadLetterTopic {
