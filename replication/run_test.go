@@ -448,7 +448,7 @@ func TestEndOfStream(t *testing.T) {
 					// What came before the end is handed on.
 					s.server.send(append(walData(1, "I"), tc.sent...))
 					if tc.sent == nil {
-						s.server.conn.Close()
+						s.server.Net.Close()
 					}
 				}()
 				if n := len(s.receive()); n != 1 {

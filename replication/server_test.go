@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/walsender"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Wrap(m)) }
@@ -24,17 +25,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Wrap(m)) }
 // A server plays the server's part on one connection: it answers what is asked by itself,
 // and streams what the test tells it.
 type server struct {
+	*walsender.Conn
+
 	tb       testing.TB
-	conn     net.Conn
-	backend  *pgproto3.Backend
 	settings map[string]string       // what the session has
 	refuse   *pgproto3.ErrorResponse // the answer to START_REPLICATION; nil: it streams
 	silent   bool                    // CopyDone is not answered
 	stream   func(net.Conn)          // what it streams by itself
 	accept   func()                  // what comes before the session
 
-	startup  map[string]string // parameters of the session
-	command  string            // START_REPLICATION as it came
+	command  string // START_REPLICATION as it came
 	statuses chan status
 	copyDone chan struct{} // closed when the client has ended the copy
 	gone     chan struct{} // closed when the client has ended the session
@@ -53,7 +53,7 @@ func newServer(tb testing.TB, conn net.Conn) *server {
 	settings["datestyle"] = "ISO, MDY"
 	settings[senderTimeout] = "60000"
 	return &server{
-		tb: tb, conn: conn, backend: pgproto3.NewBackend(conn, conn), settings: settings,
+		Conn: walsender.New(conn), tb: tb, settings: settings,
 		statuses: make(chan status, 1<<10), copyDone: make(chan struct{}), gone: make(chan struct{}),
 	}
 }
@@ -61,20 +61,16 @@ func newServer(tb testing.TB, conn net.Conn) *server {
 // serve answers until the client has gone.
 func (s *server) serve() {
 	defer close(s.gone)
-	defer s.conn.Close()
+	defer s.Net.Close()
 	if s.accept != nil {
 		s.accept()
 	}
-	startup, err := s.backend.ReceiveStartupMessage()
-	if err != nil {
+	if err := s.Accept(); err != nil {
 		return
 	}
-	s.startup = startup.(*pgproto3.StartupMessage).Parameters
-	s.backend.Send(&pgproto3.AuthenticationOk{})
-	s.ready()
 	var began time.Time
 	for {
-		m, err := s.backend.Receive()
+		m, err := s.Receive()
 		if err != nil {
 			return
 		}
@@ -87,9 +83,9 @@ func (s *server) serve() {
 		case *pgproto3.CopyDone:
 			close(s.copyDone)
 			if !s.silent {
-				s.backend.Send(&pgproto3.CopyDone{})
-				s.backend.Send(&pgproto3.CommandComplete{CommandTag: []byte("COPY 0")})
-				s.ready()
+				s.Send(&pgproto3.CopyDone{})
+				s.Send(&pgproto3.CommandComplete{CommandTag: []byte("COPY 0")})
+				s.SendReady()
 			}
 		case *pgproto3.Terminate:
 			return
@@ -97,53 +93,26 @@ func (s *server) serve() {
 	}
 }
 
-func (s *server) ready() {
-	s.backend.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
-	_ = s.backend.Flush()
-}
-
 func (s *server) query(sql string) {
 	switch {
 	case sql == "IDENTIFY_SYSTEM":
-		s.rows([]string{"systemid", "timeline", "xlogpos", "dbname"}, []string{"7000000000000000001", "3", "0/FF", "app"})
+		s.SendSystem("3")
 	case strings.HasPrefix(sql, "SELECT lower(name), setting"):
-		var rows [][]string
-		for name, value := range s.settings {
-			rows = append(rows, []string{name, value})
-		}
-		s.rows([]string{"name", "setting"}, rows...)
+		s.SendSettings(s.settings)
 	case strings.HasPrefix(sql, "START_REPLICATION"):
 		s.command = sql
 		if s.refuse != nil {
-			s.backend.Send(s.refuse)
-			s.ready()
+			s.Send(s.refuse)
+			s.SendReady()
 			return
 		}
-		s.backend.Send(&pgproto3.CopyBothResponse{})
-		_ = s.backend.Flush()
+		s.StartCopy()
 		if s.stream != nil {
-			s.stream(s.conn)
+			s.stream(s.Net)
 		}
 	default:
 		s.tb.Errorf("unexpected query %q", sql)
 	}
-}
-
-func (s *server) rows(columns []string, rows ...[]string) {
-	var description pgproto3.RowDescription
-	for _, name := range columns {
-		description.Fields = append(description.Fields, pgproto3.FieldDescription{Name: []byte(name), DataTypeOID: 25})
-	}
-	s.backend.Send(&description)
-	for _, row := range rows {
-		var data pgproto3.DataRow
-		for _, v := range row {
-			data.Values = append(data.Values, []byte(v))
-		}
-		s.backend.Send(&data)
-	}
-	s.backend.Send(&pgproto3.CommandComplete{CommandTag: fmt.Appendf(nil, "SELECT %d", len(rows))})
-	s.ready()
 }
 
 func (s *server) status(b []byte, at time.Duration) status {
@@ -162,7 +131,7 @@ func (s *server) status(b []byte, at time.Duration) status {
 // send streams raw bytes. It blocks until they are read.
 func (s *server) send(messages ...[]byte) {
 	for _, m := range messages {
-		if _, err := s.conn.Write(m); err != nil {
+		if _, err := s.Net.Write(m); err != nil {
 			return
 		}
 	}

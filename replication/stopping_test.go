@@ -23,7 +23,7 @@ func (s *server) stop(walEnd pglogrepl.LSN) {
 		case r := <-s.statuses:
 			if r.lsn == walEnd {
 				s.send(encode(&pgproto3.CommandComplete{CommandTag: []byte("COPY 0")}))
-				s.conn.Close()
+				s.Net.Close()
 				return
 			}
 			s.send(keepalive(walEnd, true))
@@ -154,7 +154,7 @@ func TestServerStopsWhileNothingIsRead(t *testing.T) {
 				s := newSession(t)
 				first, probes := s.cfg.Conn.DialFunc, 0
 				s.cfg.Conn.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-					if s.server.startup == nil {
+					if s.server.Startup == nil {
 						return first(ctx, network, addr)
 					}
 					probes++
@@ -183,8 +183,8 @@ func TestServerStopsWhileNothingIsRead(t *testing.T) {
 
 // answerProbe plays a server that is asked for a session.
 func (s *server) answerProbe(code string) {
-	defer s.conn.Close()
-	startup, err := s.backend.ReceiveStartupMessage()
+	defer s.Net.Close()
+	startup, err := s.ReceiveStartupMessage()
 	if err != nil {
 		return
 	}
@@ -195,7 +195,7 @@ func (s *server) answerProbe(code string) {
 		s.send(encode(&pgproto3.ErrorResponse{Severity: "FATAL", Code: code, Message: "no"}))
 		return
 	}
-	s.backend.Send(&pgproto3.AuthenticationOk{})
-	s.ready()
-	_, _ = s.backend.Receive() // Terminate
+	s.Send(&pgproto3.AuthenticationOk{})
+	s.SendReady()
+	_, _ = s.Receive() // Terminate
 }

@@ -31,7 +31,7 @@ func TestSessionParameters(t *testing.T) {
 			"datestyle": "ISO", "intervalstyle": "postgres", "timezone": "UTC", "bytea_output": "hex",
 			"extra_float_digits": "3", "row_security": "off",
 		}
-		if diff := cmp.Diff(want, s.server.startup); diff != "" {
+		if diff := cmp.Diff(want, s.server.Startup); diff != "" {
 			t.Errorf("parameters (-want +got):\n%s", diff)
 		}
 		command := `START_REPLICATION SLOT "slot" LOGICAL 16/B374D848 (proto_version '1', publication_names '"we""ird'';pub"')`
@@ -53,9 +53,9 @@ func TestSessionParameters(t *testing.T) {
 func TestOpenRefuses(t *testing.T) {
 	fatal := func(code string) func(*server) {
 		return func(s *server) {
-			_, _ = s.backend.ReceiveStartupMessage()
+			_, _ = s.ReceiveStartupMessage()
 			s.send(encode(&pgproto3.ErrorResponse{Severity: "FATAL", Code: code, Message: "no"}))
-			s.conn.Close()
+			s.Net.Close()
 			close(s.gone)
 		}
 	}
@@ -75,7 +75,7 @@ func TestOpenRefuses(t *testing.T) {
 		"too many":         {serve: fatal("53300"), want: ErrBusy},
 		"starting up":      {serve: fatal("57P03"), want: ErrUnreachable},
 		"bad option":       {serve: fatal("22023"), want: ErrConfig},
-		"hung up":          {serve: func(s *server) { _, _ = s.backend.ReceiveStartupMessage(); s.conn.Close(); close(s.gone) }, want: ErrUnreachable},
+		"hung up":          {serve: func(s *server) { _, _ = s.ReceiveStartupMessage(); s.Net.Close(); close(s.gone) }, want: ErrUnreachable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestOpenRefuses(t *testing.T) {
 				if stream != nil || !errors.Is(err, tc.want) {
 					t.Errorf("Open = %v, %v, want %v", stream, err, tc.want)
 				}
-				s.server.conn.Close()
+				s.server.Net.Close()
 				<-s.server.gone
 			})
 		})
@@ -101,7 +101,7 @@ func TestOpenRefuses(t *testing.T) {
 func TestOpenEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSession(t) // its server says nothing
-		defer s.server.conn.Close()
+		defer s.server.Net.Close()
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		began := time.Now()

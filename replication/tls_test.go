@@ -14,7 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/walsender"
 )
 
 // A slowConn sends byte by byte while it is slow, and nothing while it holds.
@@ -90,14 +91,13 @@ func newTLSSession(t *testing.T) (*session, *slowConn) {
 	t.Helper()
 	s := newSession(t)
 	s.cfg.Conn.TLSConfig = &tls.Config{InsecureSkipVerify: true}
-	wire := &slowConn{Conn: s.server.conn}
+	wire := &slowConn{Conn: s.server.Net}
 	s.server.accept = func() {
-		if _, err := s.server.backend.ReceiveStartupMessage(); err != nil { // SSLRequest
+		if _, err := s.server.ReceiveStartupMessage(); err != nil { // SSLRequest
 			return
 		}
 		_, _ = wire.Write([]byte{'S'})
-		s.server.conn = tls.Server(wire, &tls.Config{Certificates: []tls.Certificate{certificate(t)}})
-		s.server.backend = pgproto3.NewBackend(s.server.conn, s.server.conn)
+		s.server.Conn = walsender.New(tls.Server(wire, &tls.Config{Certificates: []tls.Certificate{certificate(t)}}))
 	}
 	return s, wire
 }
@@ -111,7 +111,7 @@ func TestTLSRefused(t *testing.T) {
 				go func() {
 					defer close(s.server.gone)
 					defer wire.Close()
-					_, _ = s.server.backend.ReceiveStartupMessage()
+					_, _ = s.server.ReceiveStartupMessage()
 					_, _ = wire.Write([]byte{answer})
 					if answer == 'S' {
 						_ = tls.Server(wire, &tls.Config{Certificates: []tls.Certificate{certificate(t)}}).HandshakeContext(t.Context())

@@ -24,7 +24,7 @@ func TestRelayAllocatesAtMostOnceARecord(t *testing.T) {
 	for _, rows := range []int{1, 10, 1000} {
 		for _, payload := range []int{200, 1000} {
 			t.Run(fmt.Sprintf("rows=%d/payload=%d", rows, payload), func(t *testing.T) {
-				l, server := newLoad(rows, payload), &walsender{stream: make(chan *loadBatch)}
+				l, server := newLoad(rows, payload), &loadServer{batches: make(chan *loadBatch)}
 				s := newTestSession(t, openStream(t, server), discardingSink(t, brokerDelay).NewWriter(sink.WriterConfig{}), 0, interruptedTx{})
 				ended := make(chan error, 1)
 				go func() { ended <- s.run(t.Context()) }()
@@ -32,7 +32,7 @@ func TestRelayAllocatesAtMostOnceARecord(t *testing.T) {
 					for range batches {
 						batch := l.nextBatch()
 						select {
-						case server.stream <- batch:
+						case server.batches <- batch:
 							rows += batch.rows
 						case err := <-ended:
 							t.Fatalf("session ended with %v", err)
@@ -56,7 +56,7 @@ func TestRelayAllocatesAtMostOnceARecord(t *testing.T) {
 				if perRow > maxAllocs {
 					t.Errorf("%.3f allocations a record, at most %d may be", perRow, maxAllocs)
 				}
-				close(server.stream)
+				close(server.batches)
 				if err := <-ended; !errors.Is(err, replication.ErrUnreachable) {
 					t.Errorf("session ended with %v", err)
 				}

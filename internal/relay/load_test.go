@@ -3,15 +3,21 @@ package relay
 import (
 	"encoding/binary"
 	"fmt"
+	"log/slog"
+	"maps"
+	"net"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/walsender"
 )
 
-// A load is what a walsender sends for the outbox table of package migrations, without an
+// A load is what a WAL sender sends for the outbox table of package migrations, without an
 // end: a ring of batches that come again with new positions.
 type load struct {
 	ring [ringSize]loadBatch
@@ -122,6 +128,81 @@ func eachLoad(b *testing.B, f func(b *testing.B, l *load)) {
 				b.ReportAllocs()
 				f(b, l)
 			})
+		}
+	}
+}
+
+// A loadServer streams the batches that it is given, until the channel is closed.
+type loadServer struct{ batches chan *loadBatch }
+
+// openStream returns a started stream from a walsender, over TCP.
+func openStream(tb testing.TB, w *loadServer) *replication.Stream {
+	tb.Helper()
+	listener, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		w.serve(listener)
+	}()
+	tb.Cleanup(func() {
+		listener.Close()
+		<-served
+	})
+	cfg, err := pgconn.ParseConfig("postgres://u@" + listener.Addr().String() + "/app?sslmode=disable")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	stream, err := replication.Open(tb.Context(), replication.Config{Conn: cfg, Publication: "pub", Slot: "slot"}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := stream.Start(tb.Context(), 0); err != nil {
+		tb.Fatal(err)
+	}
+	return stream
+}
+
+// serve answers one session until it streams.
+func (w *loadServer) serve(listener net.Listener) {
+	conn, err := listener.Accept()
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	server := walsender.New(conn)
+	if err := server.Accept(); err != nil {
+		return
+	}
+	settings := maps.Clone(server.Startup)
+	settings["wal_sender_timeout"] = "60000"
+	for {
+		m, err := server.Receive()
+		if err != nil {
+			return
+		}
+		q, ok := m.(*pgproto3.Query)
+		switch {
+		case !ok:
+		case q.String == "IDENTIFY_SYSTEM":
+			server.SendSystem("1")
+		case strings.HasPrefix(q.String, "START_REPLICATION"):
+			server.StartCopy()
+			w.sendBatches(conn)
+			return
+		default:
+			server.SendSettings(settings)
+		}
+	}
+}
+
+// sendBatches leaves what the client reports in the socket.
+func (w *loadServer) sendBatches(conn net.Conn) {
+	for batch := range w.batches {
+		if _, err := conn.Write(batch.wire); err != nil {
+			return
 		}
 	}
 }
