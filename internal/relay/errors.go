@@ -21,14 +21,14 @@ const (
 	ExitOK         = 0
 	ExitUnexpected = 1
 	ExitUsage      = 2
-	ExitSource     = 10 // the source refuses us: credentials, pg_hba.conf, wal_level, privileges
+	ExitSource     = 10 // the source rejects us: credentials, pg_hba.conf, wal_level, privileges
 	ExitSlotLost   = 11 // the slot is missing or its WAL is gone
-	ExitSlotInUse  = 12 // the slot is held by another, and waiting for it was not wanted
+	ExitSlotInUse  = 12 // another process streams from the slot, and FailIfSlotInUse is set
 	ExitNoDelivery = 13 // publication or table do not deliver (any more)
 	ExitBadRecord  = 14 // a row or record that cannot be delivered
 	ExitContinuity = 15 // positions do not continue
-	ExitSink       = 20 // the sink refuses us, or was not reached at the start
-	ExitFenced     = 21 // another instance has taken over
+	ExitSink       = 20 // the sink rejects us, or was not reached at the start
+	ExitFenced     = 21 // a newer writer has fenced this one
 )
 
 // errDrainTimeout: records were unacknowledged when drain_timeout was over. The broker may still

@@ -5,7 +5,7 @@ package relay
 // request. Once it has closed it stays closed, and the session ends with its reason.
 //
 // It goes by clocks, and Postgres may free a slot at any moment. So it bounds duplicates; order is
-// guarded by the broker, if that refuses an older writer.
+// guarded by the broker, if that rejects an older writer.
 type fence struct {
 	session source
 }

@@ -138,7 +138,7 @@ func (s *scriptedSource) Close(_ context.Context, confirmed pglogrepl.LSN) error
 	return nil
 }
 
-// A scriptedProducer takes records and answers them when told to.
+// A scriptedProducer accepts records and acknowledges them when the test says so.
 type scriptedProducer struct {
 	auto    bool                       // acknowledge at once
 	heldSeq uint64                     // the record of this number waits for ack all the same
@@ -149,7 +149,7 @@ type scriptedProducer struct {
 	open    []uint64
 	failed  error
 	done    func([]uint64, error)
-	running chan struct{} // closed when Run has begun
+	running chan struct{} // closed when Run has started
 	closed  chan struct{}
 	acked   chan struct{}
 }

@@ -371,11 +371,11 @@ func TestPositionWriterDetectsARecordThatChangedBeforeTheStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := standby.checkUnchanged(t.Context()); !errors.Is(err, errSlotChanged) {
-		t.Fatalf("hold: %v", err)
+		t.Fatalf("checkUnchanged: %v", err)
 	}
 	start := look()
 	if err := standby.checkUnchanged(t.Context()); err != nil || start != 500 {
-		t.Fatalf("hold: %v, start at %s", err, start)
+		t.Fatalf("checkUnchanged: %v, start at %s", err, start)
 	}
 	tracker := checkpoint.New(start, nil)
 	standby.startSession(tracker)

@@ -36,7 +36,7 @@ func NewRouter(ctx context.Context, cfg Config) (*encode.Router, error) {
 // Sample makes records of up to n of the last rows of a table, as [Preview] does, and calls visit with
 // each, or with the reason why a row cannot become one. The record is valid until visit returns, which
 // reports whether Sample continues. The error is that of the table or of the server.
-func Sample(ctx context.Context, cfg Config, table string, n int, visit func(rec *sink.Record, refused error) (more bool)) error {
+func Sample(ctx context.Context, cfg Config, table string, n int, visit func(rec *sink.Record, rejected error) (more bool)) error {
 	router, err := NewRouter(ctx, cfg)
 	if err != nil {
 		return err
@@ -67,16 +67,16 @@ func Sample(ctx context.Context, cfg Config, table string, n int, visit func(rec
 // Source.Conn, Route and StartupTimeout of cfg.
 func Preview(ctx context.Context, cfg Config, table string, n int) ([]sink.Record, error) {
 	var records []sink.Record
-	var refusal error
-	err := Sample(ctx, cfg, table, n, func(rec *sink.Record, refused error) (more bool) {
-		if refused != nil {
-			refusal = refused
+	var rejection error
+	err := Sample(ctx, cfg, table, n, func(rec *sink.Record, rejected error) (more bool) {
+		if rejected != nil {
+			rejection = rejected
 			return false
 		}
 		records = append(records, Clone(*rec))
 		return true
 	})
-	return records, cmp.Or(err, refusal)
+	return records, cmp.Or(err, rejection)
 }
 
 // Clone returns a copy of a record whose bytes belong to a Router.

@@ -119,7 +119,7 @@ func TestUpdatePolicyLogsDropsOnceAMinuteAndTable(t *testing.T) {
 	})
 }
 
-// What is a row of a transaction that is cut has the same index when it comes again.
+// A row of an interrupted transaction has the same index when Postgres resends it.
 func TestPumpResumesAnInterruptedTransactionOfEveryKindOfRow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := Config{Route: encode.Config{OnUpdate: encode.UpdateIgnore}, Messages: []string{"rows"}}

@@ -146,8 +146,8 @@ func TestSessionDeliversWhatPrecedesABadRow(t *testing.T) {
 	})
 }
 
-// A source that is lost in the middle of a transaction costs no repetition: the sink
-// drains, and the next session skips what was acknowledged, also when it is cut again.
+// A connection that is lost in a transaction causes no duplicates: the sink drains, and the next
+// session skips what was acknowledged, also if the connection is lost again.
 func TestSessionResumesAnInterruptedTransaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lost := fmt.Errorf("read: %w", replication.ErrUnreachable)
@@ -161,7 +161,7 @@ func TestSessionResumesAnInterruptedTransaction(t *testing.T) {
 		}{
 			{joinScripts(transaction(100, 110, "a", 1), whole[:3]), interruptedTx{200, 2}}, // rows 2 and 3
 			{joinScripts(), interruptedTx{200, 2}},                                         // nothing came
-			{joinScripts(whole[:2]), interruptedTx{200, 2}},                                // cut before what is known
+			{joinScripts(whole[:2]), interruptedTx{200, 2}},                                // lost before what is known
 			{joinScripts(whole[:4]), interruptedTx{200, 3}},                                // one row further
 			{joinScripts(whole), interruptedTx{}},
 		} {
@@ -174,7 +174,7 @@ func TestSessionResumesAnInterruptedTransaction(t *testing.T) {
 			start, interrupted = s.tracker.Confirmed(), s.pump.interruptedTransaction()
 			sent = append(sent, prod.sent...)
 			if diff := cmp.Diff(step.want, interrupted, cmp.AllowUnexported(interruptedTx{})); diff != "" {
-				t.Errorf("cut (-want +got):\n%s", diff)
+				t.Errorf("interrupted (-want +got):\n%s", diff)
 			}
 		}
 		if got, want := strings.Join(sent, " "), "a/1 a/2 a/3 a/4 a/5"; got != want {
@@ -309,7 +309,7 @@ func TestSessionResumesInItsOwnSlotOnly(t *testing.T) {
 	}
 }
 
-// A confirmed transaction is measured from its commit, and its snapshot goes to the recorder.
+// A confirmed transaction is measured from its commit, and its snapshot goes to the position writer.
 func TestRelayReportsConfirmedTransactions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type measured struct {
@@ -338,7 +338,7 @@ func TestRelayReportsConfirmedTransactions(t *testing.T) {
 		r.observeConfirmed(checkpoint.Transaction{Snapshot: snapshot})
 		r.observeConfirmed(checkpoint.Transaction{CommitTime: committed})
 		if got := r.positions.snapshot.Load(); got == nil || *got != snapshot {
-			t.Errorf("the recorder has %v", got)
+			t.Errorf("the position writer has %v", got)
 		}
 	})
 }

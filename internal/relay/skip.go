@@ -60,7 +60,7 @@ func (s *skip) covers(commitLSN pglogrepl.LSN) bool {
 	if commitLSN < s.to {
 		return true
 	}
-	s.finish()
+	s.endSkip()
 	return false
 }
 
@@ -70,11 +70,12 @@ func (s *skip) countTransaction() { s.transactions++ }
 // notePosition notes that everything before walEnd has been read, and ends the skip behind its end.
 func (s *skip) notePosition(walEnd pglogrepl.LSN) {
 	if s != nil && !s.done && walEnd >= s.to {
-		s.finish()
+		s.endSkip()
 	}
 }
 
-func (s *skip) finish() {
+// endSkip ends the skip and logs how many transactions it has skipped.
+func (s *skip) endSkip() {
 	s.done = true
 	s.log.Info("skipped", slog.String("skip_to", s.to.String()), slog.Int("transactions", s.transactions))
 }

@@ -20,7 +20,7 @@ type State string
 // The states, in the order a healthy start passes through them.
 const (
 	Starting  State = "starting"  // first contact with both sides
-	Waiting   State = "waiting"   // for the source: unreachable, or the slot is held by another
+	Waiting   State = "waiting"   // to retry: a side is unreachable, or another process streams from the slot
 	Streaming State = "streaming" // a session is running
 	Stopped   State = "stopped"   // Run has returned
 )
@@ -31,7 +31,7 @@ type Stat struct {
 	State State
 	Since time.Time // when State began
 
-	Sessions     uint64 // replication sessions begun
+	Sessions     uint64 // replication sessions started
 	Transactions uint64 // commits read
 	Rows         uint64 // outbox rows sent to the sink
 	DeadLetters  uint64 // those that went to the dead-letter topic instead
