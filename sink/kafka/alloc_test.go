@@ -10,10 +10,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// settled returns a producer without connections that knows topic t with so many partitions,
+// newOfflineProducer returns a producer without connections that knows topic t with so many partitions,
 // and a function that acknowledges everything it holds, the way an answer does. Its window
 // holds whatever a test puts in between: nothing is sent, so nothing would make room.
-func settled(tb testing.TB, cfg Config, partitions int) (p *producer, acknowledge func()) {
+func newOfflineProducer(tb testing.TB, cfg Config, partitions int) (p *producer, acknowledge func()) {
 	tb.Helper()
 	cfg.Brokers, cfg.WindowBytes = []string{"none"}, 64<<20
 	c, err := newClient(cfg.withDefaults(), slog.New(slog.DiscardHandler), nil)
@@ -21,10 +21,10 @@ func settled(tb testing.TB, cfg Config, partitions int) (p *producer, acknowledg
 		tb.Fatal(err)
 	}
 	p = c.newProducer(sink.WriterConfig{})
-	t := p.introduce("t")
-	t.hold = false
+	t := p.addTopic("t")
+	t.resolving = false
 	t.setLimit(topicInfo{limit: 1 << 20}, false)
-	t.grow(partitions)
+	t.addPartitions(partitions)
 	s := &sender{producer: p, wake: make(chan struct{}, 1)}
 	for _, part := range t.parts {
 		part.sender = s
@@ -36,11 +36,11 @@ func settled(tb testing.TB, cfg Config, partitions int) (p *producer, acknowledg
 		for _, part := range t.parts {
 			for len(part.queue) > 0 {
 				seqs = part.queue[0].appendSeqs(seqs[:0])
-				p.settleAccepted(part, part.queue[0])
+				p.acknowledgeBatch(part, part.queue[0])
 				part.state = idle
 			}
 		}
-		s.list = list{items: s.list.items[:0]}
+		s.queue = senderQueue{items: s.queue.items[:0]}
 	}
 }
 
@@ -64,11 +64,11 @@ func sendKeyed(tb testing.TB, p *producer, keys [][]byte, rec sink.Record, n int
 }
 
 // shipment returns the first batch of every partition of t, as a sender would pick them.
-func (t *topic) shipment() []shipment {
-	var shipped []shipment
+func (t *topic) shipment() []sentBatch {
+	var shipped []sentBatch
 	for _, part := range t.parts {
 		if len(part.queue) > 0 {
-			shipped = append(shipped, shipment{part: part, batch: part.queue[0]})
+			shipped = append(shipped, sentBatch{part: part, batch: part.queue[0]})
 		}
 	}
 	return shipped
@@ -89,7 +89,7 @@ func envelopeOf(version int16) []byte {
 // TestSendDoesNotAllocate in steady state: what has been acknowledged is used again.
 func TestSendDoesNotAllocate(t *testing.T) {
 	for _, partitions := range []int{1, 6, 1000} {
-		p, acknowledge := settled(t, Config{}, partitions)
+		p, acknowledge := newOfflineProducer(t, Config{}, partitions)
 		keys, rec := benchKeys(), benchRecord(200, 2)
 		round := func() {
 			sendKeyed(t, p, keys, rec, 10_000)
@@ -108,16 +108,16 @@ func TestSendDoesNotAllocate(t *testing.T) {
 // limit is well below one per record.
 func TestRequestDoesNotAllocate(t *testing.T) {
 	for compression, limit := range map[string]float64{"none": 1, "gzip": 1, "snappy": 400, "lz4": 400, "zstd": 1} {
-		p, _ := settled(t, Config{Compression: compression}, 200)
+		p, _ := newOfflineProducer(t, Config{Compression: compression}, 200)
 		sendKeyed(t, p, benchKeys(), benchRecord(200, 2), 4000)
 		shipped, msg := p.topics["t"].shipment(), envelopeOf(10)
 		r := request{codec: p.client.codec}
 		build := func() {
-			r.shipped = shipped
-			if _, err := r.complete(msg); err != nil {
+			r.batches = shipped
+			if _, err := r.addBatches(msg); err != nil {
 				t.Fatal(err)
 			}
-			r.release()
+			r.releaseBatches()
 		}
 		build()
 		if allocs := testing.AllocsPerRun(10, build); allocs > limit {
@@ -131,7 +131,7 @@ func BenchmarkSend(b *testing.B) {
 	for _, size := range []int{200, 1000} {
 		for _, headers := range []int{0, 2} {
 			b.Run(fmt.Sprintf("size=%d/headers=%d", size, headers), func(b *testing.B) {
-				p, acknowledge := settled(b, Config{}, 6)
+				p, acknowledge := newOfflineProducer(b, Config{}, 6)
 				keys, rec := benchKeys(), benchRecord(size, headers)
 				b.SetBytes(int64(size))
 				b.ReportAllocs()
@@ -155,7 +155,7 @@ func BenchmarkFrame(b *testing.B) {
 		b.Run(fmt.Sprintf("size=200/headers=%d", headers), func(b *testing.B) {
 			rec := benchRecord(200, headers)
 			s := shapeOf(&rec)
-			dst := make([]byte, s.frame())
+			dst := make([]byte, s.frameSize())
 			b.SetBytes(int64(len(dst)))
 			b.ReportAllocs()
 			for b.Loop() {
@@ -184,7 +184,7 @@ func BenchmarkRequest(b *testing.B) {
 func benchRequest(b *testing.B, compression string, partitions int) {
 	b.Helper()
 	const records = 4000
-	p, _ := settled(b, Config{Compression: compression}, partitions)
+	p, _ := newOfflineProducer(b, Config{Compression: compression}, partitions)
 	p.topics["t"].batchLimit = 2 << 20
 	sendKeyed(b, p, benchKeys(), benchRecord(200, 2), records)
 	shipped, msg := p.topics["t"].shipment(), envelopeOf(10)
@@ -196,11 +196,11 @@ func benchRequest(b *testing.B, compression string, partitions int) {
 	b.SetBytes(int64(size))
 	b.ReportAllocs()
 	for b.Loop() {
-		r.shipped = shipped
-		if _, err := r.complete(msg); err != nil {
+		r.batches = shipped
+		if _, err := r.addBatches(msg); err != nil {
 			b.Fatal(err)
 		}
-		r.release()
+		r.releaseBatches()
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*records), "ns/record")
 }

@@ -2,7 +2,11 @@ package kafka
 
 import (
 	"cmp"
+	"context"
 	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
 	"net"
 	"strconv"
 	"time"
@@ -19,24 +23,24 @@ var errNoAnswer = errors.New("the broker's answer leaves the partition out")
 // connection, before a record in it is blamed.
 const corruptLimit = 3
 
-// answer settles the outstanding request: with the broker's answer, or with the error for
-// the want of one. It runs on the reader goroutine of the connection, or on the sender's if
-// the request was not written.
-func (s *sender) answer(res *sarama.ProduceResponse, err error) {
+// handleAnswer completes the request in flight: with the broker's answer, or with the reason why
+// there is none. It runs on the reader goroutine of the connection, or on the sender's if the
+// request was not written.
+func (s *sender) handleAnswer(res *sarama.ProduceResponse, err error) {
 	p := s.producer
 	took := time.Since(s.lastUsed)
 	example := ""
 	s.acked = s.acked[:0]
-	for i := range s.shipped {
-		sh := &s.shipped[i]
-		sh.judge(res, err)
+	for i := range s.batches {
+		sh := &s.batches[i]
+		sh.classifyAnswer(res, err)
 		if sh.class != accepted {
 			continue
 		}
 		before := len(s.acked)
 		s.acked = sh.batch.appendSeqs(s.acked)
 		if p.cfg.Delivered != nil {
-			example = cmp.Or(example, s.delivered(sh, s.acked[before:]))
+			example = cmp.Or(example, s.reportDelivery(sh, s.acked[before:]))
 		}
 	}
 	if p.cfg.Answered != nil && res != nil {
@@ -44,50 +48,50 @@ func (s *sender) answer(res *sarama.ProduceResponse, err error) {
 	}
 	// First the outcome, then the window: when nothing is unacknowledged any more, every
 	// outcome has been reported.
-	p.report(s.acked, nil)
+	p.reportOutcomes(s.acked, nil)
 
 	p.mu.Lock()
-	luck := luck()
-	for i := range s.shipped {
-		p.settle(s, &s.shipped[i], luck)
+	jitter := rand.Float64()
+	for i := range s.batches {
+		p.applyOutcome(s, &s.batches[i], jitter)
 	}
 	if res != nil {
-		p.meet(res)
-		s.answered = time.Now()
-		s.throttle = s.answered.Add(res.ThrottleTime)
-		if silence := p.silences[s.node]; silence != nil && !silence.over() {
-			signal(p.eased)
+		p.learnLeaders(res)
+		s.answeredAt = time.Now()
+		s.throttledUntil = s.answeredAt.Add(res.ThrottleTime)
+		if silence := p.silences[s.node]; silence != nil && !silence.ended() {
+			signal(p.wakeMonitor)
 		}
 	}
 	s.broken = s.broken || err != nil
-	s.busy, s.began = false, time.Time{}
-	p.unanswered--
-	if p.gated && p.unanswered == 0 {
-		signal(p.attend)
+	s.busy, s.waitingSince = false, time.Time{}
+	p.requestsInFlight--
+	if p.identityLost && p.requestsInFlight == 0 {
+		signal(p.wakeControl)
 	}
-	p.finishIfDone()
-	signal(p.space)
+	p.stopRunIfDone()
+	signal(p.windowFreed)
 	signal(s.wake)
-	p.unlock()
+	p.unlockAndReport()
 }
 
-// delivered tells where the records of a batch are.
-func (s *sender) delivered(sh *shipment, seqs []uint64) (example string) {
+// reportDelivery reports where the records of a batch are, and returns the example it gets.
+func (s *sender) reportDelivery(sh *sentBatch, seqs []uint64) (example string) {
 	return s.producer.cfg.Delivered(sink.Delivery{
 		Topic: sh.part.topic.name, Partition: sh.part.id, Offset: sh.block.Offset, Broker: s.link.addr, Seqs: seqs,
 	})
 }
 
-// judge finds what the answer says about the batch.
-func (sh *shipment) judge(res *sarama.ProduceResponse, err error) {
+// classifyAnswer sets the batch's class and error from the answer to its request.
+func (sh *sentBatch) classifyAnswer(res *sarama.ProduceResponse, err error) {
 	sh.block = nil
 	if err != nil {
-		sh.class, sh.err = classifyRequest(err), named(err)
+		sh.class, sh.err = classifyRequest(err), withCodeText(err)
 		return
 	}
 	sh.block = res.GetBlock(sh.part.topic.name, sh.part.id)
 	if sh.block == nil {
-		sh.class, sh.err = retry, errNoAnswer
+		sh.class, sh.err = retriable, errNoAnswer
 		return
 	}
 	sh.class, sh.err = classify(sh.block.Err), nil
@@ -95,14 +99,14 @@ func (sh *shipment) judge(res *sarama.ProduceResponse, err error) {
 		return
 	}
 	e := errorOf(sh.block.Err)
-	if says := brokerText(sh.block); says != "" && sh.class == record {
-		e.Detail += "; the broker says: " + says
+	if says := brokerText(sh.block); says != "" && sh.class == invalidRecord {
+		e.detail += "; the broker says: " + says
 	}
 	sh.err = e
 }
 
-// brokerText returns what the broker says of a batch, of the record rather than of the batch
-// if it can: once the record is alone in its batch, that is the reason.
+// brokerText returns the broker's message about a batch, preferably the one about its first named
+// record: once that record is alone in its batch, it is the reason.
 func brokerText(block *sarama.ProduceResponseBlock) string {
 	m := block.ErrorMessage
 	if len(block.RecordErrors) > 0 && block.RecordErrors[0].BatchIndexErrorMessage != nil {
@@ -114,88 +118,110 @@ func brokerText(block *sarama.ProduceResponseBlock) string {
 	return *m
 }
 
-// settle does with a batch what its class demands. p.mu is held.
-func (p *producer) settle(s *sender, sh *shipment, luck float64) {
+// applyOutcome acknowledges, retries or rejects a batch, as its class demands. p.mu is held.
+func (p *producer) applyOutcome(s *sender, sh *sentBatch, jitter float64) {
 	part, b := sh.part, sh.batch
 	part.inRequest = false
-	part.answered(sh.block != nil, s.began)
-	if sh.class != corrupt {
-		b.corrupt = 0
+	part.noteAnswer(sh.block != nil, s.waitingSince)
+	if sh.class != corruptBatch {
+		b.corruptAnswers = 0
 	}
 	switch sh.class {
 	case accepted:
-		p.settleAccepted(part, b)
-	case retry, missing, refused:
+		p.acknowledgeBatch(part, b)
+	case retriable, unknownTopic, accessDenied:
 		if sh.block != nil {
-			p.complain(part.topic, sh.block.Err)
+			p.logTopicError(part.topic, sh.block.Err)
 			if leader := sh.block.CurrentLeader; leader != nil {
-				part.hint = leader.LeaderID
+				part.hintedLeader = leader.LeaderID
 			}
 		}
-		p.strike(part, sh.class, sh.err, s.began, luck)
-	case corrupt:
+		p.retryBatch(part, sh.class, sh.err, s.waitingSince, jitter)
+	case corruptBatch:
 		s.broken = true
-		if b.corrupt++; b.corrupt >= corruptLimit {
-			p.isolate(part, b, sh)
+		if b.corruptAnswers++; b.corruptAnswers >= corruptLimit {
+			p.isolateRecord(part, b, sh)
 			return
 		}
-		p.strike(part, sh.class, sh.err, s.began, luck)
-	case record:
-		if !p.restamp(part, b, sh) {
-			p.isolate(part, b, sh)
+		p.retryBatch(part, sh.class, sh.err, s.waitingSince, jitter)
+	case invalidRecord:
+		if !p.restampBatch(part, b, sh) {
+			p.isolateRecord(part, b, sh)
 		}
-	case idLost:
+	case producerLost:
 		p.loseIdentity(part, sh)
-		p.strike(part, sh.class, sh.err, s.began, luck)
+		p.retryBatch(part, sh.class, sh.err, s.waitingSince, jitter)
 	case fenced:
-		p.halt(fatalError(errFenced, part, sh.err))
+		p.stopSending(fatalError(errFenced, part, sh.err))
 	case fatal:
-		p.halt(fatalError(errFatal, part, sh.err))
+		p.stopSending(fatalError(errFatal, part, sh.err))
 	}
 }
 
-// settleAccepted forgets a batch that is in the log. p.mu is held.
-func (p *producer) settleAccepted(part *partition, b *batch) {
+// acknowledgeBatch removes a batch that is in the partition's log. p.mu is held.
+func (p *producer) acknowledgeBatch(part *partition, b *batch) {
 	t := part.topic
 	t.counters.records.Add(int64(b.records))
 	t.counters.bytes.Add(int64(b.payload))
 	t.unacked -= b.records
-	t.refused = false
-	p.proven = true
-	p.forget(b.records, b.payload)
-	p.removeFirst(part)
+	t.errorLogged = false
+	p.identityAccepted = true
+	p.releaseWindow(b.records, b.payload)
+	p.removeFirstBatch(part)
 	part.state = idle
 	if part.attempts > 0 {
-		part.trouble = trouble{}
-		delete(p.trouble, part)
-		if len(p.trouble) == 0 {
-			signal(p.eased)
+		part.retryState = retryState{}
+		delete(p.retrying, part)
+		if len(p.retrying) == 0 {
+			signal(p.wakeMonitor)
 		}
 	}
 	if len(part.queue) > 0 {
 		p.makeReady(part)
-	} else if t.resizeTo > 0 && t.settled() {
-		signal(p.attend)
+	} else if t.resizeTo > 0 && t.drained() {
+		signal(p.wakeControl)
 	}
 }
 
-// strike has part wait for its back-off and then be placed again. p.mu is held.
-func (p *producer) strike(part *partition, c class, err error, start time.Time, luck float64) {
+// retryBatch has part's leader looked up after a back-off, and its first batch sent again. p.mu is held.
+func (p *producer) retryBatch(part *partition, c class, err error, start time.Time, jitter float64) {
 	p.client.counters.retries.Add(1)
-	p.client.counters.failed("topic " + part.topic.name + ", partition " + strconv.Itoa(int(part.id)) + ": " + err.Error())
-	part.struck(err, start, time.Now(), luck)
+	p.client.counters.recordError("topic " + part.topic.name + ", partition " + strconv.Itoa(int(part.id)) + ": " + err.Error())
+	part.recordFailure(err, start, time.Now(), jitter)
 	switch {
-	case c == refused:
-		part.due = time.Now().Add(time.Duration(luck * float64(backoffRefused)))
-	case part.attempts == 1 && part.hint != noLeader:
-		part.due = time.Time{} // it is known where to go
+	case c == accessDenied:
+		part.retryAt = time.Now().Add(time.Duration(jitter * float64(backoffDenied)))
+	case part.attempts == 1 && part.hintedLeader != noLeader:
+		part.retryAt = time.Time{} // it is known where to go
 	}
-	p.setTroubled(part)
+	p.findLeader(part)
 }
 
-// meet notes the addresses of leaders that the answer names. p.mu is held.
-func (p *producer) meet(res *sarama.ProduceResponse) {
+// learnLeaders stores the addresses of the leaders that the answer names. p.mu is held.
+func (p *producer) learnLeaders(res *sarama.ProduceResponse) {
 	for _, n := range res.NodeEndpoints {
-		p.client.cluster.meet(n.NodeID, net.JoinHostPort(n.Host, strconv.Itoa(int(n.Port))))
+		p.client.cluster.learnBroker(n.NodeID, net.JoinHostPort(n.Host, strconv.Itoa(int(n.Port))))
 	}
+}
+
+// logTopicError logs an error that somebody has to fix, once until the topic accepts records
+// again. It ignores codes that need only a retry, and a missing topic that will be created.
+// p.mu is held.
+func (p *producer) logTopicError(t *topic, k sarama.KError) {
+	c := classify(k)
+	ours := c == unknownTopic && p.client.cfg.CreateTopics != nil
+	if t.errorLogged || c != unknownTopic && c != accessDenied || ours {
+		return
+	}
+	t.errorLogged = true
+	name := t.name
+	p.logLater(func(ctx context.Context) {
+		p.log.ErrorContext(ctx, "topic does not take records, trying on",
+			slog.String("topic", name), slog.Any("err", errorOf(k)))
+	})
+}
+
+// fatalError adds the partition at which the producer ended to cause.
+func fatalError(kind error, part *partition, cause error) error {
+	return fmt.Errorf("%w: topic %s, partition %d: %w", kind, part.topic.name, part.id, cause)
 }

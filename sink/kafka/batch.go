@@ -1,5 +1,12 @@
 package kafka
 
+import (
+	"encoding/binary"
+	"hash/crc32"
+
+	"github.com/IBM/sarama"
+)
+
 const (
 	// batchOverhead is the length of a record batch without records.
 	batchOverhead = 61
@@ -14,44 +21,116 @@ const (
 
 // A batch is a record batch of one partition. It is open until it is sealed, by being sent
 // for the first time; from then on its records stay together until they have an outcome or
-// the broker has refused them as a whole.
+// the broker has rejected them as a whole.
 type batch struct {
 	frames
-	size     int   // bytes on the wire, before compression
-	sequence int32 // of the first record; noSequence or what the broker has been told
-	firstMS  int64 // of the first record
-	corrupt  int   // answers in a row that called it corrupt
-	sealed   bool
-	sent     bool // at least once: it may be in the log
+	size           int   // bytes on the wire, before compression
+	sequence       int32 // of the first record, or noSequence
+	firstMS        int64 // of the first record
+	corruptAnswers int   // answers in a row that called it corrupt
+	sealed         bool
+	sent           bool // at least once: it may be in the log
 }
 
-// add extends b by a record and returns the memory for its frame.
-func (b *batch) add(pool *chunkPool, s *shape, ms int64) []byte {
+// reserveRecord extends b by a record and returns the memory for its frame.
+func (b *batch) reserveRecord(pool *chunkPool, s *shape, ms int64) []byte {
 	if b.records == 0 {
 		b.size, b.firstMS, b.sequence = batchOverhead, ms, noSequence
 	}
-	b.size += s.wire(ms-b.firstMS, b.records)
-	return b.room(pool, s)
+	b.size += s.wireSize(ms-b.firstMS, b.records)
+	return b.reserve(pool, s)
 }
 
-// takes reports whether b is open and one more record leaves it within limit bytes.
-func (b *batch) takes(s *shape, ms int64, limit int) bool {
-	return !b.sealed && b.size+s.wire(ms-b.firstMS, b.records) <= limit
+// fitsRecord reports whether b is open and one more record leaves it within limit bytes.
+func (b *batch) fitsRecord(s *shape, ms int64, limit int) bool {
+	return !b.sealed && b.size+s.wireSize(ms-b.firstMS, b.records) <= limit
 }
 
-// measure counts b's size anew, after records were taken off its end.
-func (b *batch) measure() {
+// measureSize sets b's size, after records were dropped from its end.
+func (b *batch) measureSize() {
 	b.size = batchOverhead
 	offset := 0
 	for f := range b.all {
 		s := f.shape()
-		b.size += s.wire(f.ms-b.firstMS, offset)
+		b.size += s.wireSize(f.ms-b.firstMS, offset)
 		offset++
 	}
 }
 
-// reset gives b's memory back and makes it fit for reuse.
+// reset releases b's memory and makes it fit for reuse.
 func (b *batch) reset(pool *chunkPool) {
 	b.release(pool)
 	*b = batch{frames: b.frames}
+}
+
+// Where fields are in a batch of format 2.
+// https://kafka.apache.org/documentation/#recordbatch
+const (
+	batchLengthAt  = 8
+	leaderEpochAt  = 12
+	magicAt        = 16
+	checksumAt     = 17
+	attributesAt   = 21 // what the checksum covers begins here
+	lastOffsetAt   = 23
+	firstMSAt      = 27
+	maxMSAt        = 35
+	producerIDAt   = 43
+	epochAt        = 51
+	baseSequenceAt = 53
+	countAt        = 57
+)
+
+// writeBatchHeader writes the header of the batch in dst, which already holds b's records.
+func writeBatchHeader(dst []byte, b *batch, latestMS int64, codec sarama.CompressionCodec, id identity) {
+	be := binary.BigEndian
+	clear(dst[:batchLengthAt])
+	be.PutUint32(dst[batchLengthAt:], uint32(len(dst)-leaderEpochAt))
+	be.PutUint32(dst[leaderEpochAt:], ^uint32(0)) // the broker sets it
+	dst[magicAt] = 2
+	be.PutUint16(dst[attributesAt:], uint16(codec))
+	be.PutUint32(dst[lastOffsetAt:], uint32(b.records-1))
+	be.PutUint64(dst[firstMSAt:], uint64(b.firstMS))
+	be.PutUint64(dst[maxMSAt:], uint64(latestMS))
+	be.PutUint64(dst[producerIDAt:], uint64(id.id))
+	be.PutUint16(dst[epochAt:], uint16(id.epoch))
+	be.PutUint32(dst[baseSequenceAt:], uint32(b.sequence))
+	be.PutUint32(dst[countAt:], uint32(b.records))
+	be.PutUint32(dst[checksumAt:], crc32.Checksum(dst[attributesAt:], crc32.MakeTable(crc32.Castagnoli)))
+}
+
+// appendRecords appends b's records in the record format, and returns the latest of their
+// times too.
+func (b *batch) appendRecords(dst []byte) (extended []byte, latestMS int64) {
+	offset := 0
+	for f := range b.all {
+		latestMS = max(latestMS, f.ms)
+		dst = f.appendRecord(dst, f.ms-b.firstMS, offset)
+		offset++
+	}
+	return dst, latestMS
+}
+
+// appendRecord appends f in the record format.
+func (f *frame) appendRecord(dst []byte, msDelta int64, offset int) []byte {
+	s := f.shape()
+	dst = binary.AppendVarint(dst, int64(s.bodySize(msDelta, offset)))
+	dst = append(dst, 0) // attributes: there are none yet
+	dst = binary.AppendVarint(dst, msDelta)
+	dst = binary.AppendVarint(dst, int64(offset))
+	dst = appendBytes(dst, f.key)
+	dst = appendBytes(dst, f.value)
+	dst = binary.AppendVarint(dst, int64(f.headers))
+	for rest := f.headerBytes; len(rest) > 0; {
+		var key, value []byte
+		key, value, rest = nextHeader(rest)
+		dst = appendBytes(dst, key)
+		dst = appendBytes(dst, value)
+	}
+	return dst
+}
+
+// appendBytes appends b behind its length, or a null.
+func appendBytes(dst, b []byte) []byte {
+	dst = binary.AppendVarint(dst, int64(length(b)))
+	return append(dst, b...)
 }

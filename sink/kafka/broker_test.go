@@ -24,7 +24,7 @@ func TestBrokerDies(t *testing.T) {
 		t.Helper()
 		for range n {
 			p := int32(r.seq % 4)
-			r.send(on(topic, p, fmt.Sprint(sent[p])))
+			r.send(recordFor(topic, p, fmt.Sprint(sent[p])))
 			sent[p]++
 		}
 	}
@@ -67,11 +67,11 @@ func TestCompactedTopicWantsKeys(t *testing.T) {
 	k := kafkatest.Real(t)
 	topic := k.Topic(t, 1, map[string]string{"cleanup.policy": "compact"})
 	r := newRig(t, Config{Brokers: k.Addrs})
-	r.send(on(topic, 0, "warm"))
+	r.send(recordFor(topic, 0, "warm"))
 	r.waitAcked(1)
 	const n, bad = 1000, 600
 	for i := range n {
-		rec := on(topic, 0, fmt.Sprint(i))
+		rec := recordFor(topic, 0, fmt.Sprint(i))
 		if i == bad {
 			rec.Key = nil
 		}
@@ -80,7 +80,7 @@ func TestCompactedTopicWantsKeys(t *testing.T) {
 		}
 	}
 	r.producer.Flush()
-	err := r.end()
+	err := r.waitRun()
 	e, ok := errors.AsType[*sink.RecordError](err)
 	if !ok || e.Seq != bad+2 || !strings.Contains(err.Error(), "INVALID_RECORD") {
 		t.Fatalf("Run: %v", err)
@@ -106,8 +106,8 @@ func TestLimitOverridden(t *testing.T) {
 	k := kafkatest.Broker(t)
 	topic := k.Topic(t, 1, map[string]string{"max.message.bytes": "5000"})
 	r := newRig(t, Config{Brokers: k.Addrs, MaxMessageBytes: 10_000})
-	r.send(on(topic, 0, "before"))
-	r.send(on(topic, 0, strings.Repeat("x", 6000)))
+	r.send(recordFor(topic, 0, "before"))
+	r.send(recordFor(topic, 0, strings.Repeat("x", 6000)))
 	err := r.drain()
 	if e, ok := errors.AsType[*sink.RecordError](err); !ok || e.Seq != 2 || !strings.Contains(err.Error(), "MESSAGE_TOO_LARGE") {
 		t.Errorf("Run: %v", err)
@@ -125,11 +125,11 @@ func TestFullBatchesFitTheTopic(t *testing.T) {
 	for _, compression := range []string{"none", "gzip", "snappy", "lz4", "zstd"} {
 		topic := k.Topic(t, 1, map[string]string{"max.message.bytes": "65536"})
 		r := newRig(t, Config{Brokers: k.Addrs, Compression: compression})
-		r.send(on(topic, 0, "warm")) // a new topic may have no leader yet
+		r.send(recordFor(topic, 0, "warm")) // a new topic may have no leader yet
 		r.waitAcked(1)
 		before := r.client.Stat().Retries
 		for i := range 2000 {
-			r.send(on(topic, 0, string(noise[i*500:i*500+500])))
+			r.send(recordFor(topic, 0, string(noise[i*500:i*500+500])))
 		}
 		r.mustDrain()
 		if s := r.client.Stat(); s.Retries != before {
@@ -144,7 +144,7 @@ func TestCreateTopicsOnABroker(t *testing.T) {
 	for _, spec := range []TopicSpec{{}, {Partitions: 3, ReplicationFactor: 1}} {
 		topic := kafkatest.UniqueName(t)
 		r := newRig(t, Config{Brokers: k.Addrs, CreateTopics: &spec})
-		r.keyed(topic, "key", "x")
+		r.sendKeyed(topic, "key", "x")
 		r.mustDrain()
 		if got := len(k.ReadAll(t, topic)); got != 1 {
 			t.Errorf("%d records", got)
@@ -160,26 +160,26 @@ func TestCreateTopicsOnABroker(t *testing.T) {
 func TestListeners(t *testing.T) {
 	k := kafkatest.Start(t, kafkatest.Config{Users: map[string]string{"alice": password}, TLS: true})
 	topic := k.Topic(t, 1, nil)
-	_, others := issued(t, "127.0.0.1", time.Now().Add(time.Hour))
-	right, wrong := as("SCRAM-SHA-512", "alice", password), as("SCRAM-SHA-256", "alice", "wrong")
+	_, others := issueCertificate(t, "127.0.0.1", time.Now().Add(time.Hour))
+	right, wrong := login("SCRAM-SHA-512", "alice", password), login("SCRAM-SHA-256", "alice", "wrong")
 	for _, tc := range []struct {
 		name string
 		cfg  Config
 		is   error
 		says string
 	}{
-		{"PLAIN", Config{Brokers: []string{k.SASLAddr()}, SASL: as("PLAIN", "alice", password)}, nil, ""},
-		{"SCRAM-SHA-256", Config{Brokers: []string{k.SASLAddr()}, SASL: as("SCRAM-SHA-256", "alice", password)}, nil, ""},
+		{"PLAIN", Config{Brokers: []string{k.SASLAddr()}, SASL: login("PLAIN", "alice", password)}, nil, ""},
+		{"SCRAM-SHA-256", Config{Brokers: []string{k.SASLAddr()}, SASL: login("SCRAM-SHA-256", "alice", password)}, nil, ""},
 		{"SCRAM-SHA-512", Config{Brokers: []string{k.SASLAddr()}, SASL: right}, nil, ""},
-		{"TLS and SCRAM", Config{Brokers: []string{k.TLSAddr()}, SASL: right, TLS: always(k.TLSConfig())}, nil, ""},
-		{"wrong PLAIN password", Config{Brokers: []string{k.SASLAddr()}, SASL: as("PLAIN", "alice", "wrong")}, sink.ErrAccess, "SASL_AUTHENTICATION_FAILED"},
+		{"TLS and SCRAM", Config{Brokers: []string{k.TLSAddr()}, SASL: right, TLS: staticTLS(k.TLSConfig())}, nil, ""},
+		{"wrong PLAIN password", Config{Brokers: []string{k.SASLAddr()}, SASL: login("PLAIN", "alice", "wrong")}, sink.ErrAccess, "SASL_AUTHENTICATION_FAILED"},
 		{"wrong SCRAM password", Config{Brokers: []string{k.SASLAddr()}, SASL: wrong}, sink.ErrAccess, "SASL_AUTHENTICATION_FAILED"},
-		{"unknown user", Config{Brokers: []string{k.SASLAddr()}, SASL: as("SCRAM-SHA-512", "bob", password)}, sink.ErrAccess, "SASL_AUTHENTICATION_FAILED"},
+		{"unknown user", Config{Brokers: []string{k.SASLAddr()}, SASL: login("SCRAM-SHA-512", "bob", password)}, sink.ErrAccess, "SASL_AUTHENTICATION_FAILED"},
 		{"no login", Config{Brokers: []string{k.SASLAddr()}}, sink.ErrUnreachable, "SASL login?"},
 		{"login where none is expected", Config{Brokers: k.Addrs, SASL: right}, sink.ErrAccess, ""},
-		{"unknown authority", Config{Brokers: []string{k.TLSAddr()}, SASL: right, TLS: always(&tls.Config{RootCAs: others})}, sink.ErrAccess, "trusted authority"},
+		{"unknown authority", Config{Brokers: []string{k.TLSAddr()}, SASL: right, TLS: staticTLS(&tls.Config{RootCAs: others})}, sink.ErrAccess, "trusted authority"},
 		{"plaintext to TLS", Config{Brokers: []string{k.TLSAddr()}, SASL: right}, sink.ErrAccess, "expects TLS"},
-		{"TLS to plaintext", Config{Brokers: k.Addrs, TLS: always(k.TLSConfig())}, sink.ErrUnreachable, "plaintext listener?"},
+		{"TLS to plaintext", Config{Brokers: k.Addrs, TLS: staticTLS(k.TLSConfig())}, sink.ErrUnreachable, "plaintext listener?"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			patience := 2 * time.Second

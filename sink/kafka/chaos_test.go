@@ -35,9 +35,9 @@ type nemesis struct {
 	fault   *kfake.FaultHandle
 }
 
-// passing are answers after which a broker knows what it has. Two of them come after the
+// transientCodes are answers after which a broker knows what it has. Two of them come after the
 // batch was appended.
-func passing() []*kerr.Error {
+func transientCodes() []*kerr.Error {
 	return []*kerr.Error{
 		kerr.NotLeaderForPartition, kerr.LeaderNotAvailable, kerr.NotEnoughReplicas, kerr.KafkaStorageError,
 		kerr.UnknownServerError, kerr.RequestTimedOut, kerr.NotEnoughReplicasAfterAppend,
@@ -45,8 +45,8 @@ func passing() []*kerr.Error {
 	}
 }
 
-// forgetful are answers after which it does not.
-func forgetful() []*kerr.Error {
+// producerLostCodes are answers after which it does not.
+func producerLostCodes() []*kerr.Error {
 	return []*kerr.Error{kerr.OutOfOrderSequenceNumber, kerr.UnknownProducerID, kerr.InvalidProducerEpoch}
 }
 
@@ -96,9 +96,9 @@ func TestChaos(t *testing.T) {
 		codes       []*kerr.Error
 		duplicates  bool
 	}{
-		{"one connection", 1, passing(), false},
-		{"three connections", 3, passing(), false},
-		{"forgetful brokers", 1, slices.Concat(passing(), forgetful()), true},
+		{"one connection", 1, transientCodes(), false},
+		{"three connections", 3, transientCodes(), false},
+		{"forgetful brokers", 1, slices.Concat(transientCodes(), producerLostCodes()), true},
 	} {
 		t.Run(tc.name, func(t *testing.T) { testChaos(t, tc.connections, tc.codes, tc.duplicates) })
 	}
@@ -125,7 +125,7 @@ func testChaos(t *testing.T, connections int, codes []*kerr.Error, duplicates bo
 	var sent [chaosPartitions]int
 	for i := 0; ctx.Err() == nil; i++ {
 		p := int32(i*7) % chaosPartitions
-		r.send(on(chaosTopic, p, fmt.Sprint(sent[p])))
+		r.send(recordFor(chaosTopic, p, fmt.Sprint(sent[p])))
 		sent[p]++
 	}
 	<-quiet

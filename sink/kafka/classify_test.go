@@ -17,7 +17,7 @@ import (
 // TestEveryCode has a broker answer one batch with each code of the table once, and looks at
 // what becomes of it and of a record behind it.
 func TestEveryCode(t *testing.T) {
-	for _, row := range append(codes(), lookup(32000)) {
+	for _, row := range append(allCodes(), lookup(32000)) {
 		if row.code == sarama.ErrNoError {
 			continue
 		}
@@ -29,41 +29,41 @@ func TestEveryCode(t *testing.T) {
 
 func testCode(l *lab, row code) {
 	r := l.rig(Config{})
-	r.send(on("t", 0, "before"))
+	r.send(recordFor("t", 0, "before"))
 	r.waitAcked(1)
 	e := kerr.TypedErrorForCode(int16(row.code))
 	if e.Code != int16(row.code) { // one that nobody knows
 		e = &kerr.Error{Code: int16(row.code), Message: "UNHEARD_OF"}
 	}
 	l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Partitions: []int32{0}, Err: e})
-	r.send(on("t", 0, "hit"))
+	r.send(recordFor("t", 0, "hit"))
 	r.producer.Flush()
 
 	switch row.class {
 	case accepted:
 		r.mustDrain()
-	case retry, missing, refused, corrupt, idLost:
+	case retriable, unknownTopic, accessDenied, corruptBatch, producerLost:
 		r.waitAcked(2)
-		r.send(on("t", 0, "behind"))
+		r.send(recordFor("t", 0, "behind"))
 		r.mustDrain()
-		if s := r.client.Stat(); s.Retries != 1 || (s.DuplicatesPossible == 1) != (row.class == idLost) {
+		if s := r.client.Stat(); s.Retries != 1 || (s.DuplicatesPossible == 1) != (row.class == producerLost) {
 			l.Errorf("%d retries, %d renewals", s.Retries, s.DuplicatesPossible)
 		}
 		loud := strings.Contains(r.journal.String(), "topic does not take records")
-		if want := row.class == missing || row.class == refused; loud != want {
+		if want := row.class == unknownTopic || row.class == accessDenied; loud != want {
 			l.Errorf("logged loudly: %v, want %v", loud, want)
 		}
-	case record:
+	case invalidRecord:
 		e := wantRecordError(l, r, 2)
 		if e.Topic != "t" || e.Partition != 0 || e.Seq != 2 || string(e.Key) != "k" {
 			l.Errorf("error is about %+v", e)
 		}
 	case fenced, fatal:
 		kind := map[class]error{fenced: sink.ErrFenced, fatal: sink.ErrFatal}[row.class]
-		if err := r.end(); !errors.Is(err, kind) || !strings.Contains(err.Error(), row.name) {
+		if err := r.waitRun(); !errors.Is(err, kind) || !strings.Contains(err.Error(), row.name) {
 			l.Errorf("Run: %v, want %v", err, kind)
 		}
-		if _, err := r.trySend(on("t", 1, "late")); !errors.Is(err, kind) {
+		if _, err := r.trySend(recordFor("t", 1, "late")); !errors.Is(err, kind) {
 			l.Errorf("Send: %v, want %v", err, kind)
 		}
 		if len(r.acked) != 1 || len(r.failures) != 0 {
@@ -80,12 +80,12 @@ func testCode(l *lab, row code) {
 // wantRecordError waits for Run to end with a sink.RecordError for record seq, reported once.
 func wantRecordError(tb testing.TB, r *rig, seq uint64) *sink.RecordError {
 	tb.Helper()
-	err := r.end()
+	err := r.waitRun()
 	e, ok := errors.AsType[*sink.RecordError](err)
 	if !ok || e.Seq != seq {
 		tb.Fatalf("Run: %v, want a sink.RecordError for record %d", err, seq)
 	}
-	if _, err := r.trySend(on("t", 1, "late")); !errors.Is(err, e) {
+	if _, err := r.trySend(recordFor("t", 1, "late")); !errors.Is(err, e) {
 		tb.Errorf("Send: %v, want %v", err, e)
 	}
 	if len(r.failures) != 1 || !errors.Is(r.failures[0], e) {
@@ -98,7 +98,7 @@ func wantRecordError(tb testing.TB, r *rig, seq uint64) *sink.RecordError {
 func TestCorruptForEver(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
-		r.send(on("t", 0, "first"))
+		r.send(recordFor("t", 0, "first"))
 		r.waitAcked(1)
 		seen := 0
 		l.fake.Fault(kfake.Fault{
@@ -111,12 +111,12 @@ func TestCorruptForEver(t *testing.T) {
 				return bad
 			},
 		})
-		r.send(on("t", 0, "good"))
-		r.send(on("t", 0, "poison"))
-		r.send(on("t", 0, "behind"))
+		r.send(recordFor("t", 0, "good"))
+		r.send(recordFor("t", 0, "poison"))
+		r.send(recordFor("t", 0, "behind"))
 		r.producer.Flush()
 		e := wantRecordError(l, r, 3)
-		if c, ok := errors.AsType[*codeError](e); !ok || c.Name != "CORRUPT_MESSAGE" {
+		if c, ok := errors.AsType[*codeError](e); !ok || c.name != "CORRUPT_MESSAGE" {
 			l.Errorf("reason: %v", e.Reason)
 		}
 		if len(r.acked) != 2 {
@@ -133,7 +133,7 @@ func TestRefusedIsSlow(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
 		fault := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.TopicAuthorizationFailed, Count: -1})
-		r.send(on("t", 0, "x"))
+		r.send(recordFor("t", 0, "x"))
 		r.producer.Flush()
 		time.Sleep(10 * time.Minute)
 		if n := fault.Hits(); n < 60 || n > 300 {

@@ -2,12 +2,12 @@ package kafka
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -20,7 +20,7 @@ import (
 type client struct {
 	cfg         Config
 	log         *slog.Logger
-	wire        *wire
+	connector   *connector
 	control     *control
 	cluster     *cluster
 	identities  *identities
@@ -59,7 +59,7 @@ func open(ctx context.Context, cfg Config, log *slog.Logger, dial dialFunc) (*cl
 	if err != nil {
 		return nil, err
 	}
-	if err := c.reach(ctx); err != nil {
+	if err := c.reachCluster(ctx); err != nil {
 		c.control.close()
 		return nil, err
 	}
@@ -67,11 +67,11 @@ func open(ctx context.Context, cfg Config, log *slog.Logger, dial dialFunc) (*cl
 }
 
 func newClient(cfg Config, log *slog.Logger, dial dialFunc) (*client, error) {
-	w, err := newWire(&cfg, dial)
+	w, err := newConnector(&cfg, dial)
 	if err != nil {
 		return nil, err
 	}
-	c := &client{cfg: cfg, log: log, wire: w}
+	c := &client{cfg: cfg, log: log, connector: w}
 	if c.partitioner, err = partitionerOf(cfg.Partitioner); err != nil {
 		return nil, err
 	}
@@ -80,74 +80,21 @@ func newClient(cfg Config, log *slog.Logger, dial dialFunc) (*client, error) {
 	}
 	c.pool = &chunkPool{limit: cfg.WindowBytes + cfg.WindowBytes/16}
 	c.counters.topics = make(map[string]*topicCounters)
-	c.control = &control{wire: w, seeds: cfg.Brokers, turn: make(chan struct{}, 1)}
+	c.control = &control{connector: w, seeds: cfg.Brokers, inUse: make(chan struct{}, 1)}
 	c.identities = &identities{control: c.control}
 	c.cluster = &cluster{
-		control:  c.control,
-		fixed:    cfg.MaxMessageBytes,
-		creation: cfg.CreateTopics,
-		brokers:  make(map[int32]string),
-		topics:   make(map[string]topicInfo),
+		control:    c.control,
+		fixedLimit: cfg.MaxMessageBytes,
+		createSpec: cfg.CreateTopics,
+		brokers:    make(map[int32]string),
+		topics:     make(map[string]topicInfo),
 	}
 	return c, nil
 }
 
-// reach is the first contact.
-func (c *client) reach(ctx context.Context) error {
-	return c.persist(ctx, func() error { return c.identities.acquire(ctx) })
-}
-
-// startAfter is how long a broker may answer that it is not ready, as each does for a while
-// after its start, before that is worth a warning.
-const startAfter = 10 * time.Second
-
-// persist repeats attempt while its error is one that may heal, until ctx ends.
-func (c *client) persist(ctx context.Context, attempt func() error) error {
-	var last error
-	began, warned := time.Now(), false
-	for n := 0; ; n++ {
-		err := attempt()
-		if err == nil {
-			return nil
-		}
-		if last == nil || ctx.Err() == nil {
-			last = err
-		}
-		if final := firstContactError(err); final != nil {
-			return final
-		}
-		_, answered := errors.AsType[*codeError](err)
-		switch {
-		case !warned && (!answered || time.Since(began) >= startAfter):
-			warned = true
-			c.log.WarnContext(ctx, "kafka not reached yet", slog.Any("err", err))
-		case n == 0:
-			c.log.InfoContext(ctx, "kafka is not ready yet", slog.Any("err", err))
-		}
-		if !sleepUntil(ctx, time.Now().Add(backoff(n, luck()))) {
-			return fmt.Errorf("%w at %s: %w (last cause: %w)",
-				errUnreachable, strings.Join(c.cfg.Brokers, ", "), context.Cause(ctx), last)
-		}
-	}
-}
-
-// firstContactError returns what Open fails with at once, or nil if waiting may help.
-func firstContactError(err error) error {
-	if errors.Is(err, sink.ErrAccess) {
-		return err
-	}
-	answer, ok := errors.AsType[*codeError](err)
-	if !ok {
-		return nil
-	}
-	switch classify(sarama.KError(answer.Code)) {
-	case retry, missing:
-		return nil
-	case refused:
-		return fmt.Errorf("%w: %w", errAccess, err)
-	case accepted, corrupt, idLost, record, fenced, fatal:
-	}
-	return fmt.Errorf("%w: %w", errFatal, err)
+// reachCluster connects to the cluster for the first time and requests a producer id.
+func (c *client) reachCluster(ctx context.Context) error {
+	return c.retryTransient(ctx, func() error { return c.identities.ensureID(ctx) })
 }
 
 // CheckDestinations implements [sink.Sink].
@@ -159,11 +106,11 @@ func (c *client) CheckDestinations(ctx context.Context, topics ...string) error 
 	for _, name := range topics {
 		k := c.cluster.topic(name).err
 		switch class := classify(k); {
-		case class == accepted, class == retry:
-		case class == missing && c.cfg.CreateTopics == nil:
+		case class == accepted, class == retriable:
+		case class == unknownTopic && c.cfg.CreateTopics == nil:
 			absent = append(absent, name)
-		case class == missing: // will be created
-		case class == refused:
+		case class == unknownTopic: // will be created
+		case class == accessDenied:
 			return fmt.Errorf("%w: topic %s: %w", errAccess, name, errorOf(k))
 		default:
 			return fmt.Errorf("look up topic %s: %w", name, errorOf(k))
@@ -180,7 +127,7 @@ func (c *client) NewWriter(cfg sink.WriterConfig) sink.Writer { return c.newProd
 
 func (c *client) newProducer(cfg sink.WriterConfig) *producer {
 	p := newProducer(c, cfg)
-	c.counters.producer(p)
+	c.counters.setProducer(p)
 	return p
 }
 
@@ -189,7 +136,7 @@ func (c *client) Stat() sink.Stat {
 	s, p := c.counters.stat()
 	s.WindowRecords, s.WindowBytes = c.cfg.WindowRecords, c.cfg.WindowBytes
 	if p != nil {
-		p.stat(&s)
+		p.addStat(&s)
 	}
 	return s
 }
@@ -205,4 +152,78 @@ func (c *client) Close() error {
 	}
 	c.control.close()
 	return nil
+}
+
+// addStat adds what belongs to p.
+func (p *producer) addStat(s *sink.Stat) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.InFlightRecords = p.inFlightRecords
+	s.InFlightBytes = p.inFlightBytes
+	if t := p.oldestStall(time.Now()); !t.since.IsZero() {
+		s.StalledSince = t.since
+		s.StallReason = t.reason
+		if t.topic != "" {
+			s.StallReason = "topic " + t.topic + ": " + s.StallReason
+		}
+	}
+}
+
+// counters are the part of [sink.Stat] that outlives producers.
+type counters struct {
+	retries    atomic.Int64 // batches that were sent again
+	reconnects atomic.Int64
+	restamped  atomic.Int64 // records with a sink.TimestampHeader
+	renewals   atomic.Int64 // identities replaced because a broker had lost track of this producer's sequences
+
+	mu          sync.Mutex
+	topics      map[string]*topicCounters
+	lastError   string
+	lastErrorAt time.Time
+	current     *producer
+}
+
+type topicCounters struct {
+	records, bytes atomic.Int64
+}
+
+func (c *counters) topic(name string) *topicCounters {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.topics[name]
+	if t == nil {
+		t = new(topicCounters)
+		c.topics[name] = t
+	}
+	return t
+}
+
+func (c *counters) setProducer(p *producer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.current = p
+}
+
+// recordError takes note of an error that will be retried.
+func (c *counters) recordError(text string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lastError, c.lastErrorAt = text, time.Now()
+}
+
+func (c *counters) stat() (sink.Stat, *producer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := sink.Stat{
+		Topics:             make(map[string]sink.TopicStat, len(c.topics)),
+		Retries:            c.retries.Load(),
+		Reconnects:         c.reconnects.Load(),
+		DuplicatesPossible: c.renewals.Load(),
+		LastError:          c.lastError,
+		LastErrorAt:        c.lastErrorAt,
+	}
+	for name, t := range c.topics {
+		s.Topics[name] = sink.TopicStat{Records: t.records.Load(), Bytes: t.bytes.Load()}
+	}
+	return s, c.current
 }

@@ -18,7 +18,7 @@ func TestYoungBroker(t *testing.T) {
 		j := new(journal)
 		opened := make(chan *client)
 		go func() { opened <- l.client(Config{}, j.logger()) }()
-		time.Sleep(startAfter - time.Second)
+		time.Sleep(warnAfter - time.Second)
 		if s := j.String(); strings.Count(s, "level=INFO msg=\"kafka is not ready yet\"") != 1 || strings.Count(s, "\n") != 1 {
 			l.Errorf("log: %s", s)
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// defaultMessageBytes is the largest batch of a topic that does not tell: what the Java
-// producer sends at most, and a little less than brokers take by default.
+// defaultMessageBytes is the largest batch of a topic whose limit is unknown: what the Java
+// producer sends at most, and a little less than brokers accept by default.
 const defaultMessageBytes = 1_000_000
 
 // noLeader stands for a partition without a leader.
@@ -22,9 +22,9 @@ const noLeader = -1
 // A cluster is what is known about brokers and topics. It outlives sessions. Methods may be
 // called from any goroutine; those that take a context ask a broker.
 type cluster struct {
-	control  *control
-	fixed    int // Config.MaxMessageBytes
-	creation *TopicSpec
+	control    *control
+	fixedLimit int // Config.MaxMessageBytes
+	createSpec *TopicSpec
 
 	mu      sync.Mutex
 	brokers map[int32]string
@@ -33,11 +33,11 @@ type cluster struct {
 
 // A topicInfo is what is known about one topic.
 type topicInfo struct {
-	err     sarama.KError // why the rest is missing
-	id      sarama.Uuid   // zero: the cluster gives none
-	leaders []int32       // node of each partition's leader, or noLeader
-	limit   int           // max.message.bytes; 0: not asked yet
-	guessed bool          // limit is ours, since the cluster did not tell
+	err          sarama.KError // why the rest is missing
+	id           sarama.Uuid   // zero: the cluster gives none
+	leaders      []int32       // node of each partition's leader, or noLeader
+	limit        int           // max.message.bytes; 0: not asked yet
+	limitGuessed bool          // limit is defaultMessageBytes: the cluster did not answer
 }
 
 func (c *cluster) topic(name string) topicInfo {
@@ -53,8 +53,8 @@ func (c *cluster) address(node int32) string {
 	return c.brokers[node]
 }
 
-// other returns the address of a broker that is not among the given, empty if there is none.
-func (c *cluster) other(nodes map[int32]time.Time) string {
+// addressExcept returns the address of a broker other than the given ones, empty if there is none.
+func (c *cluster) addressExcept(nodes map[int32]time.Time) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, node := range slices.Sorted(maps.Keys(c.brokers)) {
@@ -65,8 +65,8 @@ func (c *cluster) other(nodes map[int32]time.Time) string {
 	return ""
 }
 
-// meet takes note of a broker that an answer has named.
-func (c *cluster) meet(node int32, addr string) {
+// learnBroker stores the address of a broker that an answer has named.
+func (c *cluster) learnBroker(node int32, addr string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.brokers[node] = addr
@@ -79,25 +79,25 @@ func (c *cluster) refresh(ctx context.Context, names []string) error {
 		return nil
 	}
 	return c.control.do(ctx, func(l *link) error {
-		res, err := metadata(l, names)
+		res, err := fetchMetadata(l, names)
 		if err != nil {
 			return err
 		}
-		c.learn(res)
+		c.storeMetadata(res)
 		return nil
 	})
 }
 
-// metadata asks for what a broker knows about the named topics; there has to be one, or it
-// would tell about every topic of the cluster.
-func metadata(l *link, names []string) (*sarama.MetadataResponse, error) {
+// fetchMetadata requests the metadata of the named topics. There has to be one: a request without
+// topics is about every topic of the cluster.
+func fetchMetadata(l *link, names []string) (*sarama.MetadataResponse, error) {
 	req := sarama.NewMetadataRequest(protocol(), names)
 	req.AllowAutoTopicCreation = false
 	return l.GetMetadata(req)
 }
 
-// learn takes over what a broker has said.
-func (c *cluster) learn(res *sarama.MetadataResponse) {
+// storeMetadata stores the brokers and topics of a broker's answer.
+func (c *cluster) storeMetadata(res *sarama.MetadataResponse) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	addrs := make([]string, 0, len(res.Brokers))
@@ -105,7 +105,7 @@ func (c *cluster) learn(res *sarama.MetadataResponse) {
 		c.brokers[b.ID()] = b.Addr()
 		addrs = append(addrs, b.Addr())
 	}
-	c.control.learn(addrs)
+	c.control.setBrokers(addrs)
 	for _, t := range res.Topics {
 		info := c.topics[t.Name]
 		info.err = t.Err
@@ -127,16 +127,17 @@ func leadersOf(partitions []*sarama.PartitionMetadata) []int32 {
 	return leaders
 }
 
-// readLimits asks for the largest batch of each named topic that exists. Where the answer is
-// a refusal, defaultMessageBytes is the guess; records beyond it are for the broker to judge.
+// readLimits requests the largest batch of each named topic that exists. If the broker denies the
+// answer, the limit is guessed to be defaultMessageBytes, and the broker decides about larger
+// records.
 func (c *cluster) readLimits(ctx context.Context, names []string) error {
 	limits := make(map[string]int, len(names))
 	for _, name := range names {
 		if c.topic(name).err == sarama.ErrNoError {
-			limits[name] = c.fixed
+			limits[name] = c.fixedLimit
 		}
 	}
-	if c.fixed == 0 && len(limits) > 0 {
+	if c.fixedLimit == 0 && len(limits) > 0 {
 		if err := c.control.do(ctx, func(l *link) error { return describeLimits(l, limits) }); err != nil {
 			return err
 		}
@@ -145,8 +146,8 @@ func (c *cluster) readLimits(ctx context.Context, names []string) error {
 	defer c.mu.Unlock()
 	for name, limit := range limits {
 		info := c.topics[name]
-		info.limit, info.guessed = limit, limit == 0
-		if info.guessed {
+		info.limit, info.limitGuessed = limit, limit == 0
+		if info.limitGuessed {
 			info.limit = defaultMessageBytes
 		}
 		c.topics[name] = info
@@ -154,7 +155,7 @@ func (c *cluster) readLimits(ctx context.Context, names []string) error {
 	return nil
 }
 
-// describeLimits fills limits, keyed by topic, with what the broker tells.
+// describeLimits fills limits, keyed by topic, with the topics' max.message.bytes.
 func describeLimits(l *link, limits map[string]int) error {
 	values, err := describeTopics(l, "max.message.bytes", slices.Collect(maps.Keys(limits))...)
 	for name, value := range values {
@@ -165,7 +166,7 @@ func describeLimits(l *link, limits map[string]int) error {
 	return err
 }
 
-// describeTopics returns, by topic, what the broker tells of one setting of the named topics.
+// describeTopics returns, by topic, the value of one setting of the named topics.
 func describeTopics(l *link, setting string, names ...string) (map[string]string, error) {
 	req := &sarama.DescribeConfigsRequest{Version: 1}
 	for _, name := range names {
@@ -188,13 +189,13 @@ func describeTopics(l *link, setting string, names ...string) (map[string]string
 	return values, nil
 }
 
-// create creates the named topics as configured; see createTopics.
-func (c *cluster) create(ctx context.Context, names []string) (map[string]error, error) {
+// createConfigured creates the named topics as configured; see createTopics.
+func (c *cluster) createConfigured(ctx context.Context, names []string) (map[string]error, error) {
 	topics := make(map[string]*sarama.TopicDetail, len(names))
 	for _, name := range names {
 		topics[name] = &sarama.TopicDetail{
-			NumPartitions:     orDefault(c.creation.Partitions),
-			ReplicationFactor: orDefault(c.creation.ReplicationFactor),
+			NumPartitions:     orDefault(c.createSpec.Partitions),
+			ReplicationFactor: orDefault(c.createSpec.ReplicationFactor),
 		}
 	}
 	return c.createTopics(ctx, topics)
@@ -216,7 +217,7 @@ func (c *cluster) createTopics(ctx context.Context, details map[string]*sarama.T
 			}
 			failed[name] = errorOf(e.Err)
 			if e.Err == sarama.ErrNotController {
-				return c.toController(l, name)
+				return c.preferController(l, name)
 			}
 		}
 		return nil
@@ -224,8 +225,8 @@ func (c *cluster) createTopics(ctx context.Context, details map[string]*sarama.T
 	return failed, err
 }
 
-// errMoved is not shown: the next broker of the tour is the one to ask.
-var errMoved = errors.New("another broker is the controller")
+// errNotController has control.do try the next broker, which is the controller then.
+var errNotController = errors.New("another broker is the controller")
 
 // orDefault turns zero into what the protocol calls the cluster's default (KIP-464).
 func orDefault[N int16 | int32](n N) N {
@@ -235,17 +236,17 @@ func orDefault[N int16 | int32](n N) N {
 	return n
 }
 
-// toController makes the controller the broker that is asked next: before KRaft, it alone
-// creates topics.
-func (c *cluster) toController(l *link, topic string) error {
-	res, err := metadata(l, []string{topic})
+// preferController makes the controller the first broker for the next request: before KRaft, only
+// it creates topics.
+func (c *cluster) preferController(l *link, topic string) error {
+	res, err := fetchMetadata(l, []string{topic})
 	if err != nil {
 		return err
 	}
-	c.learn(res)
+	c.storeMetadata(res)
 	if addr := c.address(res.ControllerID); addr != "" && addr != l.addr {
-		c.control.move(addr)
-		return errMoved
+		c.control.preferBroker(addr)
+		return errNotController
 	}
 	return nil
 }

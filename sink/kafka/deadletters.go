@@ -27,7 +27,7 @@ func (c Config) OpenDeadLetters(ctx context.Context, topic string, log *slog.Log
 	if err != nil {
 		return nil, err
 	}
-	err = client.persist(ctx, func() error { return client.cluster.refresh(ctx, []string{topic}) })
+	err = client.retryTransient(ctx, func() error { return client.cluster.refresh(ctx, []string{topic}) })
 	if err == nil {
 		err = client.CheckDestinations(ctx, topic)
 	}
@@ -41,7 +41,7 @@ func (c Config) OpenDeadLetters(ctx context.Context, topic string, log *slog.Log
 // Spans implements [sink.DeadLetters].
 func (d *deadLetters) Spans(ctx context.Context) ([]sink.Span, error) {
 	var spans []sink.Span
-	err := d.client.persist(ctx, func() error {
+	err := d.client.retryTransient(ctx, func() error {
 		if err := d.client.cluster.refresh(ctx, []string{d.topic}); err != nil {
 			return err
 		}
@@ -77,8 +77,8 @@ func (d *deadLetters) span(ctx context.Context, partition int32) (sink.Span, err
 
 // Read implements [sink.DeadLetters].
 func (d *deadLetters) Read(ctx context.Context, span sink.Span, fn func(*sink.StoredRecord) error) error {
-	var refused error // by fn
-	err := d.client.persist(ctx, func() error {
+	var fnErr error
+	err := d.client.retryTransient(ctx, func() error {
 		l, err := d.client.leaderOf(ctx, d.topic, span.Partition)
 		if err != nil {
 			return err
@@ -89,18 +89,18 @@ func (d *deadLetters) Read(ctx context.Context, span sink.Span, fn func(*sink.St
 			return err
 		}
 		span.Begin = max(span.Begin, begin)
-		span.Begin, err = fetch(l, d.topic, span, func(offset int64, at time.Time, rec *sarama.Record) error {
-			refused = fn(d.stored(span.Partition, offset, at, rec))
-			return refused
+		span.Begin, err = fetchRecords(l, d.topic, span, func(offset int64, at time.Time, rec *sarama.Record) error {
+			fnErr = fn(d.stored(span.Partition, offset, at, rec))
+			return fnErr
 		})
-		if refused != nil {
+		if fnErr != nil {
 			return nil
 		}
 		return err
 	})
 	switch {
-	case refused != nil:
-		return refused
+	case fnErr != nil:
+		return fnErr
 	case err != nil:
 		return fmt.Errorf("read topic %s: %w", d.topic, err)
 	}

@@ -140,7 +140,7 @@ func TestDeadLettersRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	read := func(user, secret string) error {
-		r, err := Config{Brokers: k.Addrs, SASL: as("PLAIN", user, secret)}.OpenDeadLetters(testContext(t), "t", new(journal).logger())
+		r, err := Config{Brokers: k.Addrs, SASL: login("PLAIN", user, secret)}.OpenDeadLetters(testContext(t), "t", new(journal).logger())
 		if err != nil {
 			return err
 		}

@@ -46,8 +46,8 @@ func TestDelivered(t *testing.T) {
 	j := new(journal)
 	r = startRig(t, openClient(t, Config{Brokers: k.Addrs}, j.logger()), j, sink.WriterConfig{Delivered: delivered, Answered: answered})
 	for i := range 3 {
-		r.send(on(topic, 1, "first"))
-		r.send(on(topic, 1, "second"))
+		r.send(recordFor(topic, 1, "first"))
+		r.send(recordFor(topic, 1, "second"))
 		r.producer.Flush()
 		r.waitAcked(2 * (i + 1))
 	}

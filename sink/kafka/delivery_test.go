@@ -53,7 +53,7 @@ func TestRecordsWithoutAKeyAvoidTrouble(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{0}, Err: kerr.NotEnoughReplicas, Count: -1})
 		r := l.rig(Config{})
-		r.send(on("t", 0, "stuck"))
+		r.send(recordFor("t", 0, "stuck"))
 		r.producer.Flush()
 		synctest.Wait()
 		for round := range 20 {
@@ -80,7 +80,7 @@ func TestWindow(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			inLab(t, 1, func(l *lab) {
 				r := l.rig(tc.cfg)
-				r.send(on("t", 0, "warm")) // what waits for a topic is held in other pieces
+				r.send(recordFor("t", 0, "warm")) // what waits for a topic is held in other pieces
 				r.waitAcked(1)
 				var frozen atomic.Bool
 				frozen.Store(true)
@@ -90,7 +90,7 @@ func TestWindow(t *testing.T) {
 				})
 				ctx, cancel := context.WithTimeout(l.Context(), time.Second)
 				defer cancel()
-				rec := on("t", 0, strings.Repeat("x", tc.size))
+				rec := recordFor("t", 0, strings.Repeat("x", tc.size))
 				var err error
 				for i := r.seq; err == nil; i++ {
 					rec.Seq, rec.Partition = i+1, int32(i%4)
@@ -102,7 +102,7 @@ func TestWindow(t *testing.T) {
 					l.Fatalf("Send: %v", err)
 				}
 				r.producer.mu.Lock()
-				records, memory := r.producer.records, r.producer.memory
+				records, memory := r.producer.inFlightRecords, r.producer.memory
 				r.producer.mu.Unlock()
 				if !tc.want(records, memory) {
 					l.Errorf("Send blocked at %d records, %d bytes", records, memory)
@@ -123,11 +123,11 @@ func TestWindow(t *testing.T) {
 func TestHungBroker(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
-		r.send(on("t", 0, "0"))
+		r.send(recordFor("t", 0, "0"))
 		r.waitAcked(1)
 		l.fake.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) { return nil, nil, true })
 		began := time.Now()
-		r.send(on("t", 0, "1"))
+		r.send(recordFor("t", 0, "1"))
 		r.waitAcked(2)
 		if took := time.Since(began); took < readTimeout || took > readTimeout+time.Second {
 			l.Errorf("recovered after %s", took)
@@ -145,7 +145,7 @@ func TestStallIsLoggedOnce(t *testing.T) {
 		r := l.rig(Config{})
 		fault := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{1}, Err: kerr.NotEnoughReplicas, Count: -1})
 		began := time.Now()
-		r.send(on("t", 1, "stuck"))
+		r.send(recordFor("t", 1, "stuck"))
 		r.producer.Flush()
 		time.Sleep(stallAfter - time.Second)
 		if s := r.journal.String(); s != "" {
@@ -180,14 +180,14 @@ func TestNeighbourOfATroubledPartition(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			inLab(t, 1, func(l *lab) {
 				r := l.rig(Config{})
-				r.send(on("t", 0, "warm"))
+				r.send(recordFor("t", 0, "warm"))
 				r.waitAcked(1)
 				tc.fault.Topic, tc.fault.Partitions, tc.fault.Count = "t", []int32{0}, -1
 				fault := l.fake.Fault(tc.fault)
-				r.send(on("t", 0, "stuck"))
+				r.send(recordFor("t", 0, "stuck"))
 				began := time.Now()
 				for i := range 500 {
-					r.send(on("t", 1, fmt.Sprint(i)))
+					r.send(recordFor("t", 1, fmt.Sprint(i)))
 					r.waitAcked(2 + i)
 				}
 				if took := time.Since(began); took > 0 {
@@ -206,12 +206,12 @@ func TestCloseSendDuringTrouble(t *testing.T) {
 		r := l.rig(Config{})
 		fault := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotLeaderForPartition, Count: -1})
 		for i := range 1000 {
-			r.send(on("t", int32(i%2), fmt.Sprint(i)))
+			r.send(recordFor("t", int32(i%2), fmt.Sprint(i)))
 		}
 		r.producer.CloseSend()
 		time.Sleep(time.Minute)
 		select {
-		case err := <-r.ran:
+		case err := <-r.runResult:
 			l.Fatalf("Run has returned: %v", err)
 		default:
 		}
@@ -256,7 +256,7 @@ func TestCancel(t *testing.T) {
 		},
 		"throttle": func(l *lab, r *rig) {
 			throttle(l.fake, time.Hour)
-			r.send(on("t", 0, "x"))
+			r.send(recordFor("t", 0, "x"))
 			r.waitAcked(1)
 		},
 		"no broker": func(l *lab, _ *rig) { l.fake.Close() },
@@ -266,13 +266,13 @@ func TestCancel(t *testing.T) {
 				r := l.rig(Config{})
 				trouble(l, r)
 				for range 300 {
-					r.send(on("t", 0, "x"))
+					r.send(recordFor("t", 0, "x"))
 				}
 				r.producer.Flush()
 				time.Sleep(100 * time.Millisecond)
 				began := time.Now()
 				r.cancel(cause)
-				err := r.end()
+				err := r.waitRun()
 				if took := time.Since(began); took > 0 {
 					l.Errorf("Run took %s to return", took)
 				}
@@ -295,11 +295,11 @@ func TestCancel(t *testing.T) {
 func TestCancelWithNothingLeft(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
 	r := newRig(t, Config{Brokers: k.Addrs})
-	r.send(on("t", 0, "x"))
+	r.send(recordFor("t", 0, "x"))
 	r.waitAcked(1)
 	cause := errors.New("enough")
 	r.cancel(cause)
-	if err := r.end(); err != cause { //nolint:errorlint // nothing may be wrapped around it
+	if err := r.waitRun(); err != cause { //nolint:errorlint // nothing may be wrapped around it
 		t.Errorf("Run: %v", err)
 	}
 }
@@ -308,11 +308,11 @@ func TestCancelWithNothingLeft(t *testing.T) {
 func TestSendGivesUpWithItsContext(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{WindowRecords: 1})
-		r.send(on("missing", 0, "x"))
+		r.send(recordFor("missing", 0, "x"))
 		cause := errors.New("enough")
 		ctx, cancel := context.WithCancelCause(l.Context())
 		time.AfterFunc(time.Minute, func() { cancel(cause) })
-		rec := on("missing", 0, "y")
+		rec := recordFor("missing", 0, "y")
 		if err := r.producer.Send(ctx, &rec); !errors.Is(err, cause) {
 			l.Errorf("Send: %v", err)
 		}
@@ -323,13 +323,13 @@ func TestSendGivesUpWithItsContext(t *testing.T) {
 func TestThrottle(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
-		r.send(on("t", 0, "a"))
+		r.send(recordFor("t", 0, "a"))
 		r.waitAcked(1)
 		throttle(l.fake, 7*time.Second)
-		r.send(on("t", 1, "b"))
+		r.send(recordFor("t", 1, "b"))
 		r.waitAcked(2)
 		began := time.Now()
-		r.send(on("t", 0, "c"))
+		r.send(recordFor("t", 0, "c"))
 		r.waitAcked(3)
 		if took := time.Since(began); took != 7*time.Second {
 			l.Errorf("waited %s", took)
@@ -353,7 +353,7 @@ func TestIdleConnection(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
 		for i := range 3 {
-			r.send(on("t", 0, fmt.Sprint(i)))
+			r.send(recordFor("t", 0, fmt.Sprint(i)))
 			r.waitAcked(i + 1)
 			time.Sleep(idleTimeout + time.Minute)
 		}
@@ -367,13 +367,13 @@ func TestIdleConnection(t *testing.T) {
 // TestTwoBatchesOfAPartition in one request would be the loss of one of them.
 func TestTwoBatchesOfAPartition(t *testing.T) {
 	part := &partition{topic: new(topic), queue: []*batch{{}, {}}}
-	part.ship(part.queue[0])
+	part.markInFlight(part.queue[0])
 	defer func() {
 		if recover() == nil {
 			t.Error("no panic")
 		}
 	}()
-	part.ship(part.queue[1])
+	part.markInFlight(part.queue[1])
 }
 
 // TestOnePerPartition looks at every request of a busy producer: one batch per partition,
@@ -396,7 +396,7 @@ func TestOnePerPartition(t *testing.T) {
 	})
 	r := newRig(t, Config{Brokers: k.Addrs, ConnectionsPerBroker: 2})
 	for i := range 50_000 {
-		r.send(on("t", int32(i%12), "x"))
+		r.send(recordFor("t", int32(i%12), "x"))
 	}
 	r.mustDrain()
 	if len(wrong) > 0 {
@@ -412,7 +412,7 @@ func TestOrderWithinAKey(t *testing.T) {
 	for i := range 20_000 {
 		key := fmt.Sprint("key-", i%97)
 		want[key] = append(want[key], fmt.Sprint(i))
-		r.keyed("t", key, fmt.Sprint(i))
+		r.sendKeyed("t", key, fmt.Sprint(i))
 		if i%500 == 0 {
 			k.Control.ShufflePartitionLeaders()
 		}

@@ -19,24 +19,26 @@ const pingTimeout = 3 * time.Second
 // minISR is the setting of a topic that says how many replicas have to be in sync.
 const minISR = "min.insync.replicas"
 
-// A question is about a node that owes an answer.
-type question struct {
-	node    int32
-	addr    string
-	other   string  // the address of a broker that is not silent; empty: there is none
-	parts   []place // some of those that wait for it
-	records int     // how many records wait for it
-	paused  bool    // the broker has asked for a pause, and the request has not been out for long since
-	out     bool    // a request has been out for silenceAfter
+// A probe asks why a broker owes an answer.
+type probe struct {
+	node       int32
+	addr       string
+	otherAddr  string           // of a broker that is not silent; empty: there is none
+	partitions []topicPartition // some of those that wait for it
+	records    int              // how many records wait for it
+	throttled  bool             // the broker has asked for a pause, and the request has not been out for long since
+	overdue    bool             // a request has been out for silenceAfter
 }
 
-// A place is a partition of a topic.
-type place struct {
+// A topicPartition is a partition of a topic.
+type topicPartition struct {
 	topic string
 	id    int32
 }
 
-func (at place) String() string { return fmt.Sprintf("topic %s, partition %d", at.topic, at.id) }
+func (at topicPartition) String() string {
+	return fmt.Sprintf("topic %s, partition %d", at.topic, at.id)
+}
 
 // slow is the state of a broker that answers everything but the request with records.
 const slow = "slow"
@@ -49,24 +51,24 @@ type finding struct {
 
 func brokerAt(node int32, addr string) string { return fmt.Sprintf("broker %d at %s", node, addr) }
 
-// diagnose finds out why q's broker does not answer. It asks that broker over a connection of
+// diagnoseSilence finds out why q's broker does not answer. It asks that broker over a connection of
 // its own, so that no record waits for it, and if that is not answered another one, who may
 // know that the partitions have moved. It takes two pingTimeouts at most.
-func (c *client) diagnose(ctx context.Context, q question) finding {
-	if q.paused {
+func (c *client) diagnoseSilence(ctx context.Context, q probe) finding {
+	if q.throttled {
 		return finding{"throttled", "has asked for a pause: a quota of ours is used up"}
 	}
-	says, err := c.ping(ctx, q.addr, q.parts)
+	says, err := c.pingBroker(ctx, q.addr, q.partitions)
 	if err == nil {
-		return says.explain(q)
+		return says.explainSilence(q)
 	}
-	found := unanswered(err)
-	if q.other == "" {
+	found := pingFinding(err)
+	if q.otherAddr == "" {
 		return found
 	}
-	if says, err := c.ping(ctx, q.other, q.parts); err == nil {
-		for _, at := range q.parts {
-			if moved, ok := says.moved(q.node, at); ok {
+	if says, err := c.pingBroker(ctx, q.otherAddr, q.partitions); err == nil {
+		for _, at := range q.partitions {
+			if moved, ok := says.leaderMoved(q.node, at); ok {
 				return finding{found.state + "; " + moved.state, found.text + "; it " + moved.text}
 			}
 		}
@@ -74,12 +76,12 @@ func (c *client) diagnose(ctx context.Context, q question) finding {
 	return found
 }
 
-// errSilent: a broker has been connected to and does not answer.
-var errSilent = errors.New("no answer")
+// errNoPong: a broker has been connected to and does not answer.
+var errNoPong = errors.New("no answer")
 
-// unanswered is the finding that follows from a ping without an answer.
-func unanswered(err error) finding {
-	if errors.Is(err, errSilent) {
+// pingFinding is the finding that follows from a ping without an answer.
+func pingFinding(err error) finding {
+	if errors.Is(err, errNoPong) {
 		return finding{"silent", "accepts connections but does not answer: its process is frozen, or the network swallows what is sent"}
 	}
 	state := err.Error()
@@ -89,55 +91,55 @@ func unanswered(err error) finding {
 	return finding{state, "cannot be connected to: " + err.Error()}
 }
 
-// A view is what one broker says about topics.
-type view struct {
+// A clusterView is what one broker says about topics.
+type clusterView struct {
 	brokers    map[int32]string
 	topics     map[string]sarama.KError
-	partitions map[place]*sarama.PartitionMetadata
+	partitions map[topicPartition]*sarama.PartitionMetadata
 	required   map[string]string // min.insync.replicas by topic, as far as it tells
 	throttled  bool
 }
 
-// ping asks the broker at addr for its view of parts.
-func (c *client) ping(ctx context.Context, addr string, parts []place) (*view, error) {
+// pingBroker asks the broker at addr for its view of parts.
+func (c *client) pingBroker(ctx context.Context, addr string, parts []topicPartition) (*clusterView, error) {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
 	var connected atomic.Bool
-	w := *c.wire
+	w := *c.connector
 	w.dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := c.wire.dial(ctx, network, addr)
+		conn, err := c.connector.dial(ctx, network, addr)
 		connected.Store(err == nil)
 		return conn, err
 	}
-	own := &control{wire: &w, seeds: []string{addr}, turn: make(chan struct{}, 1)}
+	own := &control{connector: &w, seeds: []string{addr}, inUse: make(chan struct{}, 1)}
 	defer own.close()
-	var v *view
+	var v *clusterView
 	err := own.do(ctx, func(l *link) (err error) {
 		v, err = viewOf(l, parts)
 		return err
 	})
 	if err != nil && ctx.Err() != nil && connected.Load() {
-		return nil, errSilent
+		return nil, errNoPong
 	}
 	return v, err
 }
 
 // viewOf asks the broker at the end of l.
-func viewOf(l *link, parts []place) (*view, error) {
+func viewOf(l *link, parts []topicPartition) (*clusterView, error) {
 	var names []string
 	for _, at := range parts {
 		if len(names) == 0 || names[len(names)-1] != at.topic {
 			names = append(names, at.topic)
 		}
 	}
-	v := &view{
+	v := &clusterView{
 		brokers: make(map[int32]string), topics: make(map[string]sarama.KError),
-		partitions: make(map[place]*sarama.PartitionMetadata),
+		partitions: make(map[topicPartition]*sarama.PartitionMetadata),
 	}
 	if len(names) == 0 {
 		return v, nil
 	}
-	res, err := metadata(l, names)
+	res, err := fetchMetadata(l, names)
 	if err != nil {
 		return nil, err
 	}
@@ -148,17 +150,17 @@ func viewOf(l *link, parts []place) (*view, error) {
 	for _, t := range res.Topics {
 		v.topics[t.Name] = t.Err
 		for _, p := range t.Partitions {
-			v.partitions[place{t.Name, p.ID}] = p
+			v.partitions[topicPartition{t.Name, p.ID}] = p
 		}
 	}
 	v.required, _ = describeTopics(l, minISR, names...) // without it the view says less
 	return v, nil
 }
 
-// explain finds in what the broker itself says why it does not answer the request.
-func (v *view) explain(q question) finding {
+// explainSilence finds in what the broker itself says why it does not answer the request.
+func (v *clusterView) explainSilence(q probe) finding {
 	const but = "answers other requests, but not the one with records: "
-	for _, at := range q.parts {
+	for _, at := range q.partitions {
 		p := v.partitions[at]
 		switch k := v.topics[at.topic]; {
 		case k != sarama.ErrNoError:
@@ -166,7 +168,7 @@ func (v *view) explain(q question) finding {
 		case p == nil:
 			return finding{"topic", fmt.Sprintf("%sit knows no %s", but, at)}
 		}
-		if moved, ok := v.moved(q.node, at); ok {
+		if moved, ok := v.leaderMoved(q.node, at); ok {
 			return moved
 		}
 		if n, err := strconv.Atoi(v.required[at.topic]); err == nil && len(p.Isr) < n {
@@ -176,16 +178,16 @@ func (v *view) explain(q question) finding {
 	if v.throttled {
 		return finding{"throttled", but + "it throttles us, since a quota is used up"}
 	}
-	for _, at := range q.parts {
+	for _, at := range q.partitions {
 		if isr := v.partitions[at].Isr; len(isr) > 1 {
-			return finding{slow, fmt.Sprintf("%sit waits for its disk, or for a replica in sync (%s is on brokers %s)", but, at, join(isr))}
+			return finding{slow, fmt.Sprintf("%sit waits for its disk, or for a replica in sync (%s is on brokers %s)", but, at, joinNodes(isr))}
 		}
 	}
 	return finding{slow, but + "it waits for its disk, or has too much to do"}
 }
 
-// moved is the finding that another node than the given one leads a partition, or none does.
-func (v *view) moved(node int32, at place) (finding, bool) {
+// leaderMoved is the finding that another node than the given one leads a partition, or none does.
+func (v *clusterView) leaderMoved(node int32, at topicPartition) (finding, bool) {
 	p := v.partitions[at]
 	switch {
 	case p == nil, p.Leader == node:
@@ -199,7 +201,7 @@ func (v *view) moved(node int32, at place) (finding, bool) {
 	}, true
 }
 
-func join(nodes []int32) string {
+func joinNodes(nodes []int32) string {
 	texts := make([]string, len(nodes))
 	for i, n := range nodes {
 		texts[i] = strconv.Itoa(int(n))

@@ -1,6 +1,13 @@
 package kafka
 
-import "github.com/outbox-cdc/outbox-cdc/sink"
+import (
+	"errors"
+	"fmt"
+
+	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
 
 // The classes of errors in Kafka's words. They hide the general text, and nothing else.
 var (
@@ -24,6 +31,7 @@ type kafkaError struct {
 }
 
 func (e kafkaError) Error() string { return e.text }
+
 func (e kafkaError) Unwrap() error { return e.class }
 
 // An advisedError is a [sink.Advised] class of errors.
@@ -36,21 +44,165 @@ type advisedError struct {
 func (e advisedError) Advice() string { return e.advice }
 
 // A codeError is an error code of the Kafka protocol, from a broker or given by us in its
-// place.
+// place: https://kafka.apache.org/protocol#protocol_error_codes
 type codeError struct {
-	Code   int16
-	Name   string // as in the protocol's table, e.g. MESSAGE_TOO_LARGE
-	Detail string // what it means here
+	code   sarama.KError
+	name   string // as in the protocol's table, e.g. MESSAGE_TOO_LARGE
+	detail string // what it means here
 }
 
 // Error returns name and detail.
-func (e *codeError) Error() string { return e.Name + ": " + e.Detail }
+func (e *codeError) Error() string { return e.name + ": " + e.detail }
 
-// named returns err with our own text in place of sarama's where a code of the protocol is
-// at the bottom of it.
-func named(err error) error {
+// withCodeText returns err, or a codeError if err wraps an error code.
+func withCodeText(err error) error {
 	if k, ok := codeIn(err); ok {
 		return errorOf(k)
 	}
 	return err
+}
+
+// A class is what a broker's answer means for the batch it is about.
+type class uint8
+
+const (
+	accepted      class = iota // in the log
+	retriable                  // wait, find the leader, send the same batch again
+	unknownTopic               // the same, and log it: somebody has to create the topic
+	accessDenied               // the same, and log it and wait longer: somebody has to grant a right or fix a password
+	corruptBatch               // the same over a new connection, at most corruptLimit times
+	producerLost               // the broker does not know this producer's sequence: get a new identity
+	invalidRecord              // the broker rejects a record of the batch: find it
+	fenced                     // another producer has our identity
+	fatal                      // nothing more can be sent
+)
+
+// classTable is the only place that decides what an error code means. Any other code is fatal: it
+// may mean that the record is lost.
+func classTable() [fatal + 1][]codeError {
+	return [...][]codeError{
+		accepted: {
+			{sarama.ErrNoError, "NONE", "accepted"},
+			{sarama.ErrDuplicateSequenceNumber, "DUPLICATE_SEQUENCE_NUMBER", "the log has it already: an earlier answer was lost"},
+		},
+		retriable: {
+			{sarama.ErrUnknown, "UNKNOWN_SERVER_ERROR", "the broker failed in a way it has no code for"},
+			{sarama.ErrLeaderNotAvailable, "LEADER_NOT_AVAILABLE", "the partition has no leader at the moment"},
+			{sarama.ErrNotLeaderForPartition, "NOT_LEADER_OR_FOLLOWER", "the leader has moved"},
+			{sarama.ErrRequestTimedOut, "REQUEST_TIMED_OUT", "replicas did not confirm in time; it may be in the log"},
+			{sarama.ErrBrokerNotAvailable, "BROKER_NOT_AVAILABLE", "the broker is not available"},
+			{sarama.ErrReplicaNotAvailable, "REPLICA_NOT_AVAILABLE", "the replica is not available"},
+			{sarama.ErrNetworkException, "NETWORK_EXCEPTION", "the broker lost a connection of its own"},
+			{sarama.ErrNotEnoughReplicas, "NOT_ENOUGH_REPLICAS", "fewer replicas are in sync than min.insync.replicas asks for"},
+			{sarama.ErrNotEnoughReplicasAfterAppend, "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "it is in the log, but fewer replicas than min.insync.replicas have it"},
+			{sarama.ErrKafkaStorageError, "KAFKA_STORAGE_ERROR", "the broker cannot reach its disk; leadership will move"},
+			{sarama.ErrFencedLeaderEpoch, "FENCED_LEADER_EPOCH", "the leader has changed"},
+			{sarama.ErrUnknownLeaderEpoch, "UNKNOWN_LEADER_EPOCH", "the broker has not heard of the leader yet"},
+			{sarama.ErrThrottlingQuotaExceeded, "THROTTLING_QUOTA_EXCEEDED", "a quota is used up for now"},
+			{sarama.KError(100), "UNKNOWN_TOPIC_ID", "the topic was created anew"},
+			{sarama.KError(103), "INCONSISTENT_TOPIC_ID", "the topic was created anew"},
+			// Answers to requests other than produce, from a broker that is starting or is not
+			// the one to ask.
+			{sarama.ErrOffsetsLoadInProgress, "COORDINATOR_LOAD_IN_PROGRESS", "the coordinator is starting"},
+			{sarama.ErrConsumerCoordinatorNotAvailable, "COORDINATOR_NOT_AVAILABLE", "the coordinator is not available"},
+			{sarama.ErrNotCoordinatorForConsumer, "NOT_COORDINATOR", "another broker coordinates"},
+			{sarama.ErrNotController, "NOT_CONTROLLER", "another broker is the controller"},
+		},
+		unknownTopic: {
+			{sarama.ErrUnknownTopicOrPartition, "UNKNOWN_TOPIC_OR_PARTITION", "the topic or partition does not exist"},
+		},
+		accessDenied: {
+			{sarama.ErrTopicAuthorizationFailed, "TOPIC_AUTHORIZATION_FAILED", "the user may not write to the topic"},
+			{sarama.ErrClusterAuthorizationFailed, "CLUSTER_AUTHORIZATION_FAILED", "the user needs IdempotentWrite on the cluster, or Write on a topic"},
+			{sarama.ErrSASLAuthenticationFailed, "SASL_AUTHENTICATION_FAILED", "user name and password, or the token, are wrong"},
+			{sarama.ErrUnsupportedSASLMechanism, "UNSUPPORTED_SASL_MECHANISM", "the listener does not offer this SASL mechanism"},
+			{sarama.ErrIllegalSASLState, "ILLEGAL_SASL_STATE", "the listener does not expect a SASL login"},
+			{sarama.ErrSecurityDisabled, "SECURITY_DISABLED", "the cluster has no security features configured"},
+		},
+		corruptBatch: {
+			// A broken line would not break the same batch again over a fresh connection; brokers
+			// before 2.4 (KIP-467) answer it for a record without a key in a compacted topic.
+			{sarama.ErrInvalidMessage, "CORRUPT_MESSAGE", "the broker finds the batch invalid"},
+		},
+		producerLost: {
+			{sarama.ErrOutOfOrderSequenceNumber, "OUT_OF_ORDER_SEQUENCE_NUMBER", "the broker misses earlier records of this producer"},
+			{sarama.ErrUnknownProducerID, "UNKNOWN_PRODUCER_ID", "the broker has forgotten this producer"},
+			{sarama.ErrInvalidProducerEpoch, "INVALID_PRODUCER_EPOCH", "the broker has seen a later epoch of this producer"},
+		},
+		invalidRecord: {
+			{sarama.ErrMessageSizeTooLarge, "MESSAGE_TOO_LARGE", "larger than max.message.bytes of the topic"},
+			{sarama.ErrMessageSetSizeTooLarge, "RECORD_LIST_TOO_LARGE", "larger than segment.bytes of the topic"},
+			{sarama.ErrInvalidTimestamp, "INVALID_TIMESTAMP", "outside message.timestamp.before.max.ms or message.timestamp.after.max.ms of the topic"},
+			{sarama.ErrInvalidRecord, "INVALID_RECORD", "the broker's validation refuses it, for example for want of a key in a compacted topic"},
+			{sarama.ErrInvalidTopic, "INVALID_TOPIC_EXCEPTION", "not a name for a topic, or an internal topic"},
+		},
+		fenced: {
+			{sarama.ErrProducerFenced, "PRODUCER_FENCED", "another producer has our transactional id"},
+			{sarama.ErrInvalidProducerIDMapping, "INVALID_PRODUCER_ID_MAPPING", "another producer has our transactional id"},
+			{sarama.ErrTransactionalIDAuthorizationFailed, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "the user may not use the transactional id"},
+		},
+		fatal: {
+			{sarama.ErrUnsupportedVersion, "UNSUPPORTED_VERSION", "the broker is too old: 0.11 is the oldest that serves"},
+			{sarama.ErrUnsupportedForMessageFormat, "UNSUPPORTED_FOR_MESSAGE_FORMAT", "the topic keeps an old message format without headers and sequences"},
+			{sarama.ErrUnsupportedCompressionType, "UNSUPPORTED_COMPRESSION_TYPE", "the broker does not know this compression"},
+			{sarama.ErrPolicyViolation, "POLICY_VIOLATION", "a policy of the cluster forbids it"},
+			{sarama.ErrInvalidRequiredAcks, "INVALID_REQUIRED_ACKS", "the broker does not take acks=all"},
+			{sarama.ErrInvalidRequest, "INVALID_REQUEST", "the broker does not understand the request"},
+			{sarama.ErrInvalidTxnState, "INVALID_TXN_STATE", "the broker holds an open transaction of this producer"},
+		},
+	}
+}
+
+// A code is an error code and its class.
+type code struct {
+	codeError
+	class class
+}
+
+func allCodes() []code {
+	var all []code
+	for c, rows := range classTable() {
+		for _, r := range rows {
+			all = append(all, code{r, class(c)})
+		}
+	}
+	return all
+}
+
+func lookup(k sarama.KError) code {
+	for _, c := range allCodes() {
+		if c.code == k {
+			return c
+		}
+	}
+	return code{codeError{k, fmt.Sprintf("error code %d", int16(k)), "a code this program does not know"}, fatal}
+}
+
+// classify returns what k means.
+func classify(k sarama.KError) class {
+	if k == sarama.ErrNoError {
+		return accepted // without a walk through the table: this is every answer but a few
+	}
+	return lookup(k).class
+}
+
+// errorOf returns k with our own text.
+func errorOf(k sarama.KError) *codeError {
+	c := lookup(k)
+	return &c.codeError
+}
+
+// classifyRequest returns what a request that failed as a whole means for its batches. They may
+// be in the log, as a rule: sequence numbers make it safe to send them again.
+func classifyRequest(err error) class {
+	if k, ok := codeIn(err); ok {
+		return lookup(k).class
+	}
+	if _, ok := errors.AsType[sarama.PacketEncodingError](err); ok {
+		return fatal // never left this process, and never will
+	}
+	if errors.Is(err, sink.ErrAccess) {
+		return accessDenied
+	}
+	return retriable
 }

@@ -38,16 +38,16 @@ func TestFence(t *testing.T) {
 		}
 		return nil
 	}})
-	r.send(on(topic, 0, "on the wire"))
+	r.send(recordFor(topic, 0, "on the wire"))
 	r.producer.Flush()
 	<-written
-	r.send(on(topic, 0, "gathers behind it"))
+	r.send(recordFor(topic, 0, "gathers behind it"))
 	lost.Store(true)
 	close(held)
-	if err := r.end(); !errors.Is(err, errLost) {
+	if err := r.waitRun(); !errors.Is(err, errLost) {
 		t.Errorf("Run: %v", err)
 	}
-	if _, err := r.trySend(on(topic, 0, "too late")); !errors.Is(err, errLost) {
+	if _, err := r.trySend(recordFor(topic, 0, "too late")); !errors.Is(err, errLost) {
 		t.Errorf("Send: %v", err)
 	}
 	if len(r.acked) != 1 || r.acked[1] != 1 || len(r.failures) > 0 {
@@ -58,13 +58,13 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// A parkedConn waits in the middle of its first long write.
-type parkedConn struct {
+// A pausingConn waits in the middle of its first long write.
+type pausingConn struct {
 	net.Conn
 	park func()
 }
 
-func (c parkedConn) Write(b []byte) (int, error) {
+func (c pausingConn) Write(b []byte) (int, error) {
 	if len(b) < writtenAtOnce {
 		return c.Conn.Write(b)
 	}
@@ -90,7 +90,7 @@ func TestFenceInTheMiddleOfARequest(t *testing.T) {
 		Brokers: k.Addrs,
 		Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := new(net.Dialer).DialContext(ctx, network, addr)
-			return parkedConn{conn, func() { once.Do(func() { lost.Store(true) }) }}, err
+			return pausingConn{conn, func() { once.Do(func() { lost.Store(true) }) }}, err
 		},
 	}, j.logger()), j, sink.WriterConfig{Fence: func() error {
 		if lost.Load() {
@@ -98,9 +98,9 @@ func TestFenceInTheMiddleOfARequest(t *testing.T) {
 		}
 		return nil
 	}})
-	r.send(on(topic, 0, strings.Repeat("long ", 100_000)))
+	r.send(recordFor(topic, 0, strings.Repeat("long ", 100_000)))
 	r.producer.Flush()
-	if err := r.end(); !errors.Is(err, errLost) {
+	if err := r.waitRun(); !errors.Is(err, errLost) {
 		t.Errorf("Run: %v", err)
 	}
 	if got := values(k.ReadAll(t, topic), 0); len(got) != 0 || len(r.acked) != 0 {

@@ -3,6 +3,7 @@ package kafka
 import (
 	"encoding/binary"
 	"math/bits"
+	"sync"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -16,13 +17,13 @@ import (
 //
 // Lengths of -1 are nulls. A header is: key 4 | value 4 | key … value …
 type frame struct {
-	seq        uint64
-	ms         int64 // milliseconds since 1970
-	partition  int32 // as given to Send: may be sink.AnyPartition
-	key, value []byte
-	headers    int
-	rest       []byte // the headers, see nextHeader
-	raw        []byte // all of it
+	seq         uint64
+	ms          int64 // milliseconds since 1970
+	partition   int32 // as given to Send: may be sink.AnyPartition
+	key, value  []byte
+	headers     int
+	headerBytes []byte // the headers, see nextHeader
+	raw         []byte // all of it
 }
 
 const (
@@ -49,7 +50,7 @@ func shapeOf(r *sink.Record) shape {
 
 func (f *frame) shape() shape {
 	s := shape{key: length(f.key), value: length(f.value), headers: f.headers}
-	for rest := f.rest; len(rest) > 0; {
+	for rest := f.headerBytes; len(rest) > 0; {
 		var key, value []byte
 		key, value, rest = nextHeader(rest)
 		s.addHeader(len(key), length(value))
@@ -59,29 +60,29 @@ func (f *frame) shape() shape {
 
 func (s *shape) addHeader(key, value int) {
 	s.headerBytes += key + max(value, 0)
-	s.headerWire += wireBytes(key) + wireBytes(value)
+	s.headerWire += wireLen(key) + wireLen(value)
 }
 
-// payload is the number of bytes the user has put in.
-func (s *shape) payload() int { return max(s.key, 0) + max(s.value, 0) + s.headerBytes }
+// payloadSize is the number of bytes of key, value and headers.
+func (s *shape) payloadSize() int { return max(s.key, 0) + max(s.value, 0) + s.headerBytes }
 
-// frame is the length of the record's frame.
-func (s *shape) frame() int { return frameOverhead + s.payload() + headerOverhead*s.headers }
+// frameSize is the length of the record's frame.
+func (s *shape) frameSize() int { return frameOverhead + s.payloadSize() + headerOverhead*s.headers }
 
-// wire is the length of the record in a batch of format 2, before compression.
+// wireSize is the length of the record in a batch of format 2, before compression.
 // https://kafka.apache.org/documentation/#recordbatch
-func (s *shape) wire(msDelta int64, offset int) int {
-	body := s.body(msDelta, offset)
+func (s *shape) wireSize(msDelta int64, offset int) int {
+	body := s.bodySize(msDelta, offset)
 	return varintLen(int64(body)) + body
 }
 
-// body is what the length at the beginning of the record says.
-func (s *shape) body(msDelta int64, offset int) int {
+// bodySize is what the length at the beginning of the record says.
+func (s *shape) bodySize(msDelta int64, offset int) int {
 	return 1 + varintLen(msDelta) + varintLen(int64(offset)) +
-		wireBytes(s.key) + wireBytes(s.value) + varintLen(int64(s.headers)) + s.headerWire
+		wireLen(s.key) + wireLen(s.value) + varintLen(int64(s.headers)) + s.headerWire
 }
 
-func wireBytes(n int) int { return varintLen(int64(n)) + max(n, 0) }
+func wireLen(n int) int { return varintLen(int64(n)) + max(n, 0) }
 
 // varintLen is the length of x as a zigzag varint.
 func varintLen(x int64) int {
@@ -138,16 +139,16 @@ func readFrame(b []byte) (frame, []byte) {
 		raw:       b[:n:n],
 	}
 	rest := f.raw[frameOverhead:]
-	f.key, rest = take(rest, le.Uint32(b[24:]))
-	f.value, rest = take(rest, le.Uint32(b[28:]))
-	f.rest = rest
+	f.key, rest = splitField(rest, le.Uint32(b[24:]))
+	f.value, rest = splitField(rest, le.Uint32(b[28:]))
+	f.headerBytes = rest
 	return f, b[n:]
 }
 
 // record returns f as the record it was made of, without the topic. It aliases f.
 func (f *frame) record() sink.Record {
 	r := sink.Record{Seq: f.seq, Partition: f.partition, Key: f.key, Value: f.value, Timestamp: time.UnixMilli(f.ms)}
-	for rest := f.rest; len(rest) > 0; {
+	for rest := f.headerBytes; len(rest) > 0; {
 		var key, value []byte
 		key, value, rest = nextHeader(rest)
 		r.Headers = append(r.Headers, sink.Header{Key: string(key), Value: value})
@@ -163,15 +164,179 @@ func frameSeq(b []byte) (seq uint64, rest []byte) {
 // nextHeader returns the first header of b and what follows it.
 func nextHeader(b []byte) (key, value, rest []byte) {
 	keyLen, valueLen := binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:])
-	key, rest = take(b[headerOverhead:], keyLen)
-	value, rest = take(rest, valueLen)
+	key, rest = splitField(b[headerOverhead:], keyLen)
+	value, rest = splitField(rest, valueLen)
 	return key, value, rest
 }
 
-// take cuts n bytes off b; a null is nil, and nothing else is.
-func take(b []byte, n uint32) (head, tail []byte) {
+// splitField splits b behind its first n bytes. Only a null is nil.
+func splitField(b []byte, n uint32) (head, tail []byte) {
 	if n == null {
 		return nil, b
 	}
 	return b[:n:n], b[n:]
+}
+
+// frames is a sequence of frames in chunks that grow with it, from minChunk to maxChunk; a
+// frame is never split, one larger than maxChunk has a chunk to itself. The zero value is
+// empty and holds no memory.
+type frames struct {
+	chunks   [][]byte
+	records  int
+	payload  int // bytes of keys, values and headers
+	capacity int // capacity of chunks
+}
+
+// reserve extends fs by one frame of the given shape and returns its memory.
+func (fs *frames) reserve(pool *chunkPool, s *shape) []byte {
+	n := s.frameSize()
+	last := len(fs.chunks) - 1
+	if last < 0 || cap(fs.chunks[last])-len(fs.chunks[last]) < n {
+		chunk := pool.get(max(n, min(minChunk<<min(len(fs.chunks), 7), maxChunk)))
+		fs.chunks = append(fs.chunks, chunk)
+		fs.capacity += cap(chunk)
+		last++
+	}
+	chunk := fs.chunks[last]
+	end := len(chunk) + n
+	fs.chunks[last] = chunk[:end]
+	fs.records++
+	fs.payload += s.payloadSize()
+	return chunk[end-n : end]
+}
+
+// appendFrames moves the frames of more to the end of fs.
+func (fs *frames) appendFrames(more *frames) {
+	fs.chunks = append(fs.chunks, more.chunks...)
+	fs.records += more.records
+	fs.payload += more.payload
+	fs.capacity += more.capacity
+	*more = frames{}
+}
+
+// release returns all memory to pool and leaves fs empty.
+func (fs *frames) release(pool *chunkPool) {
+	for i, chunk := range fs.chunks {
+		pool.put(chunk)
+		fs.chunks[i] = nil
+	}
+	*fs = frames{chunks: fs.chunks[:0]}
+}
+
+// appendSeqs appends the sequence of every frame to dst.
+func (fs *frames) appendSeqs(dst []uint64) []uint64 {
+	for _, chunk := range fs.chunks {
+		for len(chunk) > 0 {
+			var seq uint64
+			seq, chunk = frameSeq(chunk)
+			dst = append(dst, seq)
+		}
+	}
+	return dst
+}
+
+// all iterates over the frames in order. A frame is valid until its chunk is released.
+func (fs *frames) all(yield func(frame) bool) {
+	for _, chunk := range fs.chunks {
+		for len(chunk) > 0 {
+			var f frame
+			f, chunk = readFrame(chunk)
+			if !yield(f) {
+				return
+			}
+		}
+	}
+}
+
+// truncate drops the frames from the first with a sequence beyond last on.
+func (fs *frames) truncate(pool *chunkPool, last uint64) {
+	kept := *fs
+	*fs = frames{chunks: kept.chunks[:0]}
+	ended := false
+	for _, chunk := range kept.chunks {
+		end := 0
+		for rest := chunk; len(rest) > 0 && !ended; {
+			f, next := readFrame(rest)
+			if ended = f.seq > last; ended {
+				break
+			}
+			s := f.shape()
+			fs.records++
+			fs.payload += s.payloadSize()
+			end += len(f.raw)
+			rest = next
+		}
+		if end == 0 {
+			pool.put(chunk)
+			continue
+		}
+		fs.capacity += cap(chunk)
+		fs.chunks = append(fs.chunks, chunk[:end])
+	}
+}
+
+const (
+	minChunk = 512      // the first chunk of a batch: what a partition with one record costs
+	maxChunk = 64 << 10 // the largest chunk that is not made for one record
+)
+
+// A chunkPool hands out byte slices whose capacity is a power of two. What it hands out and
+// what it keeps add up to at most limit, unless limit is all in use: then it keeps nothing.
+// Methods may be called from any goroutine.
+//
+// limit should be a little more than is ever out: else what is idle in the wrong sizes is
+// thrown away for the right ones, over and over.
+type chunkPool struct {
+	limit int
+
+	mu   sync.Mutex
+	free [40][][]byte // by size class: free[c] holds capacities of minChunk<<c
+	out  int          // bytes handed out
+	idle int          // bytes in free
+}
+
+// get returns an empty chunk that n bytes fit into.
+func (p *chunkPool) get(n int) []byte {
+	class := classOf(n)
+	size := minChunk << class
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.out += size
+	if f := p.free[class]; len(f) > 0 {
+		chunk := f[len(f)-1]
+		f[len(f)-1] = nil
+		p.free[class] = f[:len(f)-1]
+		p.idle -= size
+		return chunk
+	}
+	p.trim()
+	return make([]byte, 0, size)
+}
+
+// put takes back a chunk that get has returned.
+func (p *chunkPool) put(chunk []byte) {
+	class := classOf(cap(chunk))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.out -= cap(chunk)
+	p.idle += cap(chunk)
+	p.free[class] = append(p.free[class], chunk[:0])
+	p.trim()
+}
+
+// trim leaves idle chunks to the garbage collector, largest first, until the limit holds.
+// p.mu is held.
+func (p *chunkPool) trim() {
+	for class := len(p.free) - 1; class >= 0 && p.out+p.idle > p.limit; class-- {
+		for f := p.free[class]; len(f) > 0 && p.out+p.idle > p.limit; f = p.free[class] {
+			f[len(f)-1] = nil
+			p.free[class] = f[:len(f)-1]
+			p.idle -= minChunk << class
+		}
+	}
+}
+
+// classOf returns the smallest class whose chunks hold n bytes.
+func classOf(n int) int {
+	return bits.Len(uint(max(n, 1)-1) / minChunk)
 }

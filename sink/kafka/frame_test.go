@@ -45,7 +45,7 @@ func TestFramesHoldRecords(t *testing.T) {
 	for i := range 3000 {
 		r := randomRecord(rng, uint64(i+1))
 		s := shapeOf(&r)
-		putFrame(fs.room(pool, &s), &r, millis(r.Timestamp))
+		putFrame(fs.reserve(pool, &s), &r, millis(r.Timestamp))
 		want = append(want, r)
 	}
 	var got []sink.Record
@@ -58,19 +58,19 @@ func TestFramesHoldRecords(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatalf("records differ (-put +read):\n%s", diff)
 	}
-	if fs.records != len(want) || fs.held != pool.out {
-		t.Errorf("%d records in %d bytes, want %d in %d", fs.records, fs.held, len(want), pool.out)
+	if fs.records != len(want) || fs.capacity != pool.out {
+		t.Errorf("%d records in %d bytes, want %d in %d", fs.records, fs.capacity, len(want), pool.out)
 	}
 
 	fs.truncate(pool, 1000)
-	if fs.records != 1000 || fs.held != pool.out {
-		t.Errorf("after truncation: %d records in %d bytes, want 1000 in %d", fs.records, fs.held, pool.out)
+	if fs.records != 1000 || fs.capacity != pool.out {
+		t.Errorf("after truncation: %d records in %d bytes, want 1000 in %d", fs.records, fs.capacity, pool.out)
 	}
 	if seqs := fs.appendSeqs(nil); len(seqs) != 1000 || seqs[999] != 1000 {
 		t.Errorf("after truncation: %d sequences, last %d", len(seqs), seqs[len(seqs)-1])
 	}
 	fs.release(pool)
-	if pool.out != 0 || fs.records != 0 || fs.held != 0 {
+	if pool.out != 0 || fs.records != 0 || fs.capacity != 0 {
 		t.Errorf("after release: %d bytes out, %+v", pool.out, fs)
 	}
 }
@@ -145,7 +145,7 @@ func TestSequencesWrap(t *testing.T) {
 	}{
 		{0, 1, 1}, {math.MaxInt32, 1, 0}, {math.MaxInt32 - 1, 3, 1}, {5, 8192, 8197},
 	} {
-		if got := nextSequence(tc.seq, tc.n); got != tc.want {
+		if got := addSequence(tc.seq, tc.n); got != tc.want {
 			t.Errorf("nextSequence(%d, %d) = %d, want %d", tc.seq, tc.n, got, tc.want)
 		}
 	}

@@ -20,7 +20,7 @@ func TestGate(t *testing.T) {
 	ratio.Gate(t, frameLimit,
 		func() {
 			s := shapeOf(&rec)
-			n := s.frame()
+			n := s.frameSize()
 			if cap(frame) < n {
 				frame = make([]byte, n)
 			}

@@ -51,13 +51,13 @@ func (j *journal) logger() *slog.Logger { return slog.New(slog.NewTextHandler(j,
 
 // A rig is a client with a producer whose Run is on, and what it has reported.
 type rig struct {
-	tb       testing.TB
-	ctx      context.Context
-	client   *client
-	producer *producer
-	journal  *journal
-	cancel   context.CancelCauseFunc
-	ran      chan error
+	tb        testing.TB
+	ctx       context.Context
+	client    *client
+	producer  *producer
+	journal   *journal
+	cancel    context.CancelCauseFunc
+	runResult chan error
 
 	mu       sync.Mutex
 	acked    map[uint64]int
@@ -94,14 +94,14 @@ func startRig(tb testing.TB, c *client, j *journal, cfg sink.WriterConfig) *rig 
 	tb.Helper()
 	r := &rig{
 		tb: tb, ctx: testContext(tb), client: c, producer: c.newProducer(cfg), journal: j,
-		ran: make(chan error, 1), acked: make(map[uint64]int), changed: make(chan struct{}, 1),
+		runResult: make(chan error, 1), acked: make(map[uint64]int), changed: make(chan struct{}, 1),
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	r.cancel = cancel
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		r.ran <- r.producer.Run(ctx, r.done)
+		r.runResult <- r.producer.Run(ctx, r.done)
 	}()
 	r.tb.Cleanup(func() {
 		cancel(errors.New("test is over"))
@@ -114,7 +114,7 @@ func startRig(tb testing.TB, c *client, j *journal, cfg sink.WriterConfig) *rig 
 func producerIDs(c *client) int {
 	c.identities.mu.Lock()
 	defer c.identities.mu.Unlock()
-	return c.identities.taken
+	return c.identities.idsRequested
 }
 
 func (r *rig) done(seqs []uint64, err error) {
@@ -146,13 +146,13 @@ func (r *rig) trySend(rec sink.Record) (uint64, error) {
 	return rec.Seq, r.producer.Send(r.ctx, &rec)
 }
 
-func (r *rig) keyed(topic, key, value string) {
+func (r *rig) sendKeyed(topic, key, value string) {
 	r.tb.Helper()
 	r.send(sink.Record{Topic: topic, Partition: sink.AnyPartition, Key: []byte(key), Value: []byte(value)})
 }
 
-// on returns a record for a fixed partition.
-func on(topic string, partition int32, value string) sink.Record {
+// recordFor returns a record for a fixed partition.
+func recordFor(topic string, partition int32, value string) sink.Record {
 	return sink.Record{Topic: topic, Partition: partition, Key: []byte("k"), Value: []byte(value)}
 }
 
@@ -169,7 +169,7 @@ func (r *rig) wait(what string, cond func() bool) {
 		}
 		select {
 		case <-r.changed:
-		case err := <-r.ran:
+		case err := <-r.runResult:
 			r.tb.Fatalf("waiting for %s: Run has returned: %v\n%s", what, err, r.journal)
 		case <-ctx.Done():
 			r.tb.Fatalf("waiting for %s: %v\n%+v\n%s", what, context.Cause(ctx), r.client.Stat(), r.journal)
@@ -188,15 +188,15 @@ func (r *rig) waitAcked(n int) {
 func (r *rig) drain() error {
 	r.tb.Helper()
 	r.producer.CloseSend()
-	return r.end()
+	return r.waitRun()
 }
 
-// end returns what Run returned.
-func (r *rig) end() error {
+// waitRun returns what Run returned.
+func (r *rig) waitRun() error {
 	r.tb.Helper()
 	select {
-	case err := <-r.ran:
-		r.ran <- err
+	case err := <-r.runResult:
+		r.runResult <- err
 		return err
 	case <-testContext(r.tb).Done():
 		r.tb.Fatalf("Run does not return\n%+v\n%s", r.client.Stat(), r.journal)
@@ -238,13 +238,13 @@ func alter(name string, value *string) []kadm.AlterConfig {
 	return []kadm.AlterConfig{{Op: kadm.SetConfig, Name: name, Value: value}}
 }
 
-// blamed is an answer that names records.
-func blamed(indices []int32) *shipment {
+// answerNaming is an answer that names records.
+func answerNaming(indices []int32) *sentBatch {
 	block := new(sarama.ProduceResponseBlock)
 	for _, i := range indices {
 		block.RecordErrors = append(block.RecordErrors, sarama.ProduceResponseRecordError{BatchIndex: i})
 	}
-	return &shipment{block: block}
+	return &sentBatch{block: block}
 }
 
 func portOf(tb testing.TB, addr string) int {

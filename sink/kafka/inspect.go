@@ -36,15 +36,15 @@ func (i *Inspector) Close() { i.client.control.close() }
 
 // Reach connects to the broker at addr, logs in, and has it answer a request.
 func (i *Inspector) Reach(ctx context.Context, addr string) error {
-	l, err := i.client.wire.connect(ctx, addr, controlTimeout)
+	l, err := i.client.connector.connect(ctx, addr, controlTimeout)
 	if err != nil {
 		return err
 	}
-	l.conn.watch(ctx)
+	l.conn.closeWith(ctx)
 	_, err = l.ApiVersions(&sarama.ApiVersionsRequest{})
 	_ = l.Close()
 	if err != nil {
-		return requestError(addr, err, i.client.wire.sasl != nil)
+		return requestError(addr, err, i.client.connector.sasl != nil)
 	}
 	return nil
 }
@@ -59,7 +59,7 @@ type Broker struct {
 func (i *Inspector) Brokers(ctx context.Context) ([]Broker, error) {
 	var brokers []Broker
 	err := i.client.control.do(ctx, func(l *link) error {
-		res, err := metadata(l, []string{"__consumer_offsets"}) // of no topic at all would mean of every one
+		res, err := fetchMetadata(l, []string{"__consumer_offsets"}) // of no topic at all would mean of every one
 		if err != nil {
 			return err
 		}
@@ -220,9 +220,9 @@ func (i *Inspector) MayCreate(ctx context.Context, name string, spec TopicSpec) 
 		for name, e := range res.TopicErrors {
 			switch {
 			case e.Err == sarama.ErrNotController:
-				return i.client.cluster.toController(l, name)
+				return i.client.cluster.preferController(l, name)
 			case e.Err != sarama.ErrNoError && e.Err != sarama.ErrTopicAlreadyExists:
-				answer = answered(e)
+				answer = answerError(e)
 			}
 		}
 		return nil
@@ -230,28 +230,28 @@ func (i *Inspector) MayCreate(ctx context.Context, name string, spec TopicSpec) 
 	return errors.Join(err, answer)
 }
 
-// answered is an answer with what the broker says beside its code.
-func answered(e *sarama.TopicError) error {
+// answerError returns the broker's error code with the broker's own message.
+func answerError(e *sarama.TopicError) error {
 	coded := errorOf(e.Err)
 	if e.ErrMsg != nil && *e.ErrMsg != "" {
-		coded.Detail = strings.TrimSuffix(*e.ErrMsg, ".")
+		coded.detail = strings.TrimSuffix(*e.ErrMsg, ".")
 	}
 	return coded
 }
 
 // MayWrite takes a producer id, as every start does: whether the user may write at all, and
 // with sequence numbers. What heals by itself is tried again.
-func (i *Inspector) MayWrite(ctx context.Context) error { return i.client.reach(ctx) }
+func (i *Inspector) MayWrite(ctx context.Context) error { return i.client.reachCluster(ctx) }
 
 // IsRefusal reports whether err is a cluster's answer that the user lacks a right.
 func IsRefusal(err error) bool {
 	answer, ok := errors.AsType[*codeError](err)
-	return ok && classify(sarama.KError(answer.Code)) == refused
+	return ok && classify(answer.code) == accessDenied
 }
 
 // Size returns the size of r as a batch of its own, before compression: what a topic's
 // max.message.bytes is compared with.
 func Size(r *sink.Record) int {
 	s := shapeOf(r)
-	return batchOverhead + s.wire(0, 0)
+	return batchOverhead + s.wireSize(0, 0)
 }

@@ -162,7 +162,7 @@ func TestTimestamps(t *testing.T) {
 	at := time.Date(2026, 3, 4, 5, 6, 7, 891_234_567, time.UTC)
 	before := time.Now().Truncate(time.Millisecond)
 	for _, ts := range []time.Time{at, at.Add(time.Hour), at.Add(-time.Hour), {}, time.Unix(-1, 0)} {
-		rec := on(topic, 0, "x")
+		rec := recordFor(topic, 0, "x")
 		rec.Timestamp = ts
 		r.send(rec)
 	}

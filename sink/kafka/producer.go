@@ -23,52 +23,52 @@ var errEnded = errors.New("producer has ended")
 
 // A producer is the [sink.Writer] of a cluster.
 type producer struct {
-	client *client
-	cfg    sink.WriterConfig
-	log    *slog.Logger
-	attend chan struct{} // cap 1: Run's goroutine has something to do
-	eased  chan struct{} // cap 1: something in trouble may have come right
-	space  chan struct{} // cap 1: Send may look again
-	ended  chan struct{} // closed when Run returns
+	client      *client
+	cfg         sink.WriterConfig
+	log         *slog.Logger
+	wakeControl chan struct{} // cap 1: wakes runControl
+	wakeMonitor chan struct{} // cap 1: wakes monitorBrokers: a silence or a stall may be over
+	windowFreed chan struct{} // cap 1: wakes Send
+	ended       chan struct{} // closed when Run returns
 
 	// doneMu serialises calls of done. It is never held together with mu.
 	doneMu sync.Mutex
 	done   func(seqs []uint64, err error)
 
-	mu       sync.Mutex
-	topics   map[string]*topic
-	senders  map[senderKey]*sender
-	identity identity
-	proven   bool // a batch was accepted under identity
+	mu               sync.Mutex
+	topics           map[string]*topic
+	senders          map[senderKey]*sender
+	identity         identity
+	identityAccepted bool // a broker has accepted a batch under identity
 
-	records int // taken by Send, without an outcome
-	payload int // their bytes, as the user counts
-	memory  int // and what they occupy
+	inFlightRecords int // accepted by Send, without an outcome
+	inFlightBytes   int // their keys, values and headers
+	memory          int // what their frames occupy
 
-	unanswered int  // requests on the wire
-	closed     bool // CloseSend was called
+	requestsInFlight int  // requests on the wire
+	sendClosed       bool // CloseSend was called
 
-	// gated keeps senders from sending until there is a new identity.
-	gated      bool
-	idTrouble  trouble
-	idRequired bool // epochs do not do: it has to be another producer id
+	// While identityLost is set, senders send nothing: the producer needs a new identity.
+	identityLost  bool
+	identityRetry retryState
+	newIDRequired bool // a new epoch is not enough: it has to be another producer id
 
-	// failure ends the producer. If halted, nothing more is sent; else what was sent
-	// before the record at fault still is.
+	// failure ends the producer. If halted, nothing more is sent; otherwise the records up to
+	// lastSeq still are.
 	failure  error
 	halted   bool
-	cut      uint64              // the sequence at fault; what comes after it is dropped
-	rejected []*sink.RecordError // to be reported once mu is free
+	lastSeq  uint64              // records with a higher sequence are dropped
+	rejected []*sink.RecordError // unlockAndReport reports them
 
-	holding map[*topic]struct{}     // topics with hold
-	trouble map[*partition]struct{} // partitions with attempts
-	spare   []*batch                // for reuse
-	notes   []func(context.Context) // log lines waiting for Run's goroutine
+	unresolved  map[*topic]struct{}     // topics with resolving set
+	retrying    map[*partition]struct{} // partitions that await a leader or have failed attempts
+	freeBatches []*batch                // for reuse
+	logLines    []func(context.Context) // written by Run's goroutine
 
-	silences map[int32]*silence // by node
-	stalled  time.Time          // since when, if it has been logged
+	silences    map[int32]*silence // by node
+	loggedStall time.Time          // since when; zero if none has been logged
 
-	finish func() // ends Run; nil before
+	stopRun func() // ends Run; nil before Run has started
 }
 
 type senderKey struct {
@@ -78,19 +78,19 @@ type senderKey struct {
 
 func newProducer(c *client, cfg sink.WriterConfig) *producer {
 	return &producer{
-		client:   c,
-		cfg:      cfg,
-		log:      c.log,
-		attend:   make(chan struct{}, 1),
-		eased:    make(chan struct{}, 1),
-		space:    make(chan struct{}, 1),
-		ended:    make(chan struct{}),
-		topics:   make(map[string]*topic),
-		senders:  make(map[senderKey]*sender),
-		holding:  make(map[*topic]struct{}),
-		trouble:  make(map[*partition]struct{}),
-		silences: make(map[int32]*silence),
-		cut:      math.MaxUint64,
+		client:      c,
+		cfg:         cfg,
+		log:         c.log,
+		wakeControl: make(chan struct{}, 1),
+		wakeMonitor: make(chan struct{}, 1),
+		windowFreed: make(chan struct{}, 1),
+		ended:       make(chan struct{}),
+		topics:      make(map[string]*topic),
+		senders:     make(map[senderKey]*sender),
+		unresolved:  make(map[*topic]struct{}),
+		retrying:    make(map[*partition]struct{}),
+		silences:    make(map[int32]*silence),
+		lastSeq:     math.MaxUint64,
 	}
 }
 
@@ -99,30 +99,30 @@ func (p *producer) Send(ctx context.Context, r *sink.Record) error {
 	s := shapeOf(r)
 	p.mu.Lock()
 	for {
-		if err := p.over(); err != nil {
+		if err := p.sendError(); err != nil {
 			p.mu.Unlock()
 			return err
 		}
-		if p.admits(&s) {
+		if p.fitsWindow(&s) {
 			break
 		}
-		p.flush()
+		p.wakeSenders()
 		p.mu.Unlock()
 		select {
-		case <-p.space:
+		case <-p.windowFreed:
 		case <-p.ended:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 		p.mu.Lock()
 	}
-	p.accept(r, &s)
+	p.bufferRecord(r, &s)
 	p.mu.Unlock()
 	return nil
 }
 
-// over returns why nothing more is accepted, or nil. p.mu is held.
-func (p *producer) over() error {
+// sendError returns why Send accepts nothing more, or nil. p.mu is held.
+func (p *producer) sendError() error {
 	if p.failure != nil {
 		return p.failure
 	}
@@ -134,66 +134,66 @@ func (p *producer) over() error {
 	}
 }
 
-// admits reports whether one more record of this shape fits the window. An empty window
+// fitsWindow reports whether one more record of this shape fits the window. An empty window
 // takes any record. p.mu is held.
-func (p *producer) admits(s *shape) bool {
-	return p.records == 0 ||
-		p.records < p.client.cfg.WindowRecords && p.memory+s.frame() <= p.client.cfg.WindowBytes
+func (p *producer) fitsWindow(s *shape) bool {
+	return p.inFlightRecords == 0 ||
+		p.inFlightRecords < p.client.cfg.WindowRecords && p.memory+s.frameSize() <= p.client.cfg.WindowBytes
 }
 
-// accept puts r where it has to wait. p.mu is held.
-func (p *producer) accept(r *sink.Record, s *shape) {
+// bufferRecord copies r into the open batch of its partition, or into its topic's unassigned
+// frames. p.mu is held.
+func (p *producer) bufferRecord(r *sink.Record, s *shape) {
 	ms := millis(r.Timestamp)
 	t := p.topics[r.Topic]
 	if t == nil {
-		t = p.introduce(r.Topic)
+		t = p.addTopic(r.Topic)
 	}
-	p.records++
-	p.payload += s.payload()
-	if !t.hold && !t.fits(s, r.Partition, p.compresses()) {
-		p.holdFor(t)
-		t.recheck = true
+	p.inFlightRecords++
+	p.inFlightBytes += s.payloadSize()
+	if !t.resolving && !t.acceptsRecord(s, r.Partition, p.compresses()) {
+		p.resolveTopic(t)
+		t.metadataStale = true
 	}
-	if t.hold {
-		before := t.held.held
-		putFrame(t.held.room(p.client.pool, s), r, ms)
-		p.memory += t.held.held - before
+	if t.resolving {
+		before := t.unassigned.capacity
+		putFrame(t.unassigned.reserve(p.client.pool, s), r, ms)
+		p.memory += t.unassigned.capacity - before
 		return
 	}
-	part := p.choose(t, r.Key, r.Partition, s, ms)
-	putFrame(p.enqueue(part, s, ms), r, ms)
+	part := p.choosePartition(t, r.Key, r.Partition, s, ms)
+	putFrame(p.reserveRecord(part, s, ms), r, ms)
 }
 
-// introduce begins with a topic; Run's goroutine looks up its partitions. p.mu is held.
-func (p *producer) introduce(name string) *topic {
-	t := &topic{name: name, number: len(p.topics), counters: p.client.counters.topic(name)}
+// addTopic adds a topic. Run's goroutine looks up its partitions. p.mu is held.
+func (p *producer) addTopic(name string) *topic {
+	t := &topic{name: name, index: len(p.topics), counters: p.client.counters.topic(name)}
 	p.topics[name] = t
-	p.holdFor(t)
+	p.resolveTopic(t)
 	return t
 }
 
-// holdFor diverts t's records until Run's goroutine has seen to it. p.mu is held.
-func (p *producer) holdFor(t *topic) {
-	t.hold = true
-	p.holding[t] = struct{}{}
-	signal(p.attend)
+// resolveTopic has Run's goroutine look t up. Until then, t's records stay unassigned. p.mu is held.
+func (p *producer) resolveTopic(t *topic) {
+	t.resolving = true
+	p.unresolved[t] = struct{}{}
+	signal(p.wakeControl)
 }
 
-// fits reports whether what is known of t allows the record. With compression, a record over
-// the limit may still be small enough, and so it may if the limit is a guess: then the broker
-// decides.
-func (t *topic) fits(s *shape, partition int32, compressed bool) bool {
+// acceptsRecord reports whether t has the record's partition and the record is within t's limit.
+// If the record may shrink by compression, or the limit is a guess, the broker decides.
+func (t *topic) acceptsRecord(s *shape, partition int32, compressed bool) bool {
 	if len(t.parts) == 0 || partition != sink.AnyPartition && (partition < 0 || int(partition) >= len(t.parts)) {
 		return false
 	}
-	return compressed || t.guessed || batchOverhead+s.wire(0, 0) <= t.limit
+	return compressed || t.limitGuessed || batchOverhead+s.wireSize(0, 0) <= t.limit
 }
 
 func (p *producer) compresses() bool { return p.client.codec != 0 }
 
-// choose returns the partition of a record. Records without a key go where a batch is open,
-// or else to the next partition that is not in trouble. p.mu is held.
-func (p *producer) choose(t *topic, key []byte, partition int32, s *shape, ms int64) *partition {
+// choosePartition returns the partition of a record. Records without a key go where a batch is open,
+// or else to the next partition without failed attempts. p.mu is held.
+func (p *producer) choosePartition(t *topic, key []byte, partition int32, s *shape, ms int64) *partition {
 	if partition != sink.AnyPartition {
 		return t.parts[partition]
 	}
@@ -201,88 +201,89 @@ func (p *producer) choose(t *topic, key []byte, partition int32, s *shape, ms in
 	if key != nil {
 		return t.parts[p.client.partitioner(key, n)]
 	}
-	if part := t.parts[t.sticky]; part.attempts == 0 && part.open(s, ms) != nil {
+	if part := t.parts[t.stickyPartition]; part.attempts == 0 && part.openBatch(s, ms) != nil {
 		return part
 	}
 	for range n {
-		t.sticky = (t.sticky + 1) % n
-		if t.parts[t.sticky].attempts == 0 {
+		t.stickyPartition = (t.stickyPartition + 1) % n
+		if t.parts[t.stickyPartition].attempts == 0 {
 			break
 		}
 	}
-	return t.parts[t.sticky]
+	return t.parts[t.stickyPartition]
 }
 
-// enqueue makes room for a record at the end of part's queue and returns the memory for its
-// frame. p.mu is held.
-func (p *producer) enqueue(part *partition, s *shape, ms int64) []byte {
-	b := part.open(s, ms)
+// reserveRecord adds a record to the end of part's queue and returns the memory for its frame.
+// p.mu is held.
+func (p *producer) reserveRecord(part *partition, s *shape, ms int64) []byte {
+	b := part.openBatch(s, ms)
 	if b == nil {
 		b = p.newBatch()
 		part.queue = append(part.queue, b)
 	}
-	before := b.held
-	dst := b.add(p.client.pool, s, ms)
-	p.memory += b.held - before
+	before := b.capacity
+	dst := b.reserveRecord(p.client.pool, s, ms)
+	p.memory += b.capacity - before
 	part.topic.unacked++
 	if part.state == idle {
 		p.makeReady(part)
 	}
 	if sd := part.sender; sd != nil {
-		sd.gathered(len(dst))
+		sd.countGathered(len(dst))
 	}
 	return dst
 }
 
-// makeReady puts part on the list of its sender, or has it placed first. p.mu is held.
+// makeReady queues part at its sender. If it has none yet, Run's goroutine finds its leader first.
+// p.mu is held.
 func (p *producer) makeReady(part *partition) {
 	if part.sender == nil {
-		part.due = time.Time{}
-		p.setTroubled(part)
+		part.retryAt = time.Time{}
+		p.findLeader(part)
 		return
 	}
 	part.state = ready
-	part.sender.list.push(part)
+	part.sender.queue.push(part)
 }
 
-// setTroubled hands part over to Run's goroutine. p.mu is held.
-func (p *producer) setTroubled(part *partition) {
-	part.state = troubled
-	p.trouble[part] = struct{}{}
-	signal(p.attend)
+// findLeader has Run's goroutine find part's leader, when part.retryAt has come. p.mu is held.
+func (p *producer) findLeader(part *partition) {
+	part.state = awaitingLeader
+	p.retrying[part] = struct{}{}
+	signal(p.wakeControl)
 }
 
 // Flush implements [sink.Writer].
 func (p *producer) Flush() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.flush()
+	p.wakeSenders()
 }
 
-// fenced returns why the fence has closed, after ending the producer with it, or nil while it is
-// open. p.mu is held.
-func (p *producer) fenced() error {
+// checkFence returns nil while the fence is open. Otherwise it stops the sending with the fence's
+// error and returns that. p.mu is held.
+func (p *producer) checkFence() error {
 	if p.cfg.Fence == nil {
 		return nil
 	}
 	err := p.cfg.Fence()
 	if err != nil {
-		p.halt(err)
+		p.stopSending(err)
 	}
 	return err
 }
 
-// askFence is fenced for who does not hold p.mu: while a request is being written.
-func (p *producer) askFence() error {
+// lockAndCheckFence is checkFence for a caller that does not hold p.mu.
+func (p *producer) lockAndCheckFence() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.fenced()
+	return p.checkFence()
 }
 
-// flush wakes every sender that has something to send and nothing on the wire. p.mu is held.
-func (p *producer) flush() {
+// wakeSenders wakes every sender that has something to send and no request in flight. p.mu is held.
+func (p *producer) wakeSenders() {
 	for _, s := range p.senders {
-		if !s.busy && !s.list.empty() {
+		if !s.busy && !s.queue.empty() {
 			signal(s.wake)
 		}
 	}
@@ -292,19 +293,19 @@ func (p *producer) flush() {
 func (p *producer) CloseSend() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.closed = true
-	p.flush()
-	p.finishIfDone()
+	p.sendClosed = true
+	p.wakeSenders()
+	p.stopRunIfDone()
 }
 
-// finishIfDone ends Run when it has nothing left to wait for. p.mu is held.
-func (p *producer) finishIfDone() {
-	if p.finish == nil {
+// stopRunIfDone ends Run if it has nothing more to wait for. p.mu is held.
+func (p *producer) stopRunIfDone() {
+	if p.stopRun == nil {
 		return
 	}
-	drained := p.records == 0 && (p.closed || p.failure != nil)
-	if drained || p.halted && p.unanswered == 0 {
-		p.finish()
+	drained := p.inFlightRecords == 0 && (p.sendClosed || p.failure != nil)
+	if drained || p.halted && p.requestsInFlight == 0 {
+		p.stopRun()
 	}
 }
 

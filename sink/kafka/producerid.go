@@ -3,13 +3,16 @@ package kafka
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math"
+	"math/rand/v2"
 	"sync"
+	"time"
 
 	"github.com/IBM/sarama"
 )
 
-// An identity is what brokers number our batches by, partition by partition.
+// An identity is a producer id and epoch, under which brokers count the sequences of a partition.
 type identity struct {
 	id    int64
 	epoch int16
@@ -24,47 +27,46 @@ type identity struct {
 type identities struct {
 	control *control
 
-	mu    sync.Mutex
-	last  identity
-	fresh bool // last has not been handed out
-	taken int  // producer ids taken from the cluster
+	mu           sync.Mutex
+	last         identity
+	lastUnused   bool // nextIdentity has not returned last yet
+	idsRequested int  // producer ids that the cluster has given
 }
 
-// acquire makes sure that the next identity is at hand. It asks the cluster for a producer
-// id if there is none yet.
-func (i *identities) acquire(ctx context.Context) error {
+// ensureID requests a producer id from the cluster if there is none yet.
+func (i *identities) ensureID(ctx context.Context) error {
 	i.mu.Lock()
-	have := i.taken > 0
+	have := i.idsRequested > 0
 	i.mu.Unlock()
 	if have {
 		return nil
 	}
-	return i.request(ctx)
+	return i.requestID(ctx)
 }
 
-// next returns an identity that was never used. anew asks for another producer id, for when
-// brokers do not take the present one.
-func (i *identities) next(ctx context.Context, anew bool) (identity, error) {
+// nextIdentity returns an identity that was never used: the next epoch, or with newID one with
+// another producer id.
+func (i *identities) nextIdentity(ctx context.Context, newID bool) (identity, error) {
 	i.mu.Lock()
-	exhausted := i.taken == 0 || !i.fresh && (anew || i.last.epoch == math.MaxInt16)
+	exhausted := i.idsRequested == 0 || !i.lastUnused && (newID || i.last.epoch == math.MaxInt16)
 	i.mu.Unlock()
 	if exhausted {
-		if err := i.request(ctx); err != nil {
+		if err := i.requestID(ctx); err != nil {
 			return identity{}, err
 		}
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if !i.fresh {
+	if !i.lastUnused {
 		i.last.epoch++
 	}
-	i.fresh = false
+	i.lastUnused = false
 	return i.last, nil
 }
 
-// request asks any broker for a producer id; without a transactional id there is no
-// coordinator to find.
-func (i *identities) request(ctx context.Context) error {
+// requestID requests a producer id from any broker: without a transactional id there is no
+// coordinator.
+func (i *identities) requestID(ctx context.Context) error {
 	var res *sarama.InitProducerIDResponse
 	err := i.control.do(ctx, func(l *link) (err error) {
 		res, err = l.InitProducerID(&sarama.InitProducerIDRequest{Version: 4, ProducerID: -1, ProducerEpoch: -1})
@@ -79,7 +81,67 @@ func (i *identities) request(ctx context.Context) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.last = identity{id: res.ProducerID, epoch: res.ProducerEpoch}
-	i.fresh = true
-	i.taken++
+	i.lastUnused = true
+	i.idsRequested++
 	return nil
+}
+
+// loseIdentity stops all sending until there is a new identity: some broker does not know the
+// producer's last sequence. Sequences of different identities must not be in flight together, or
+// a late answer would be about the wrong ones. p.mu is held.
+func (p *producer) loseIdentity(part *partition, sh *sentBatch) {
+	if sh.block != nil && sh.block.Err == sarama.ErrInvalidProducerEpoch {
+		p.newIDRequired = true
+	}
+	if p.identityLost {
+		return
+	}
+	p.identityLost = true
+	p.client.counters.renewals.Add(1)
+	name, id, err := part.topic.name, part.id, sh.err
+	p.logLater(func(ctx context.Context) {
+		p.log.WarnContext(ctx, "producer numbers its batches anew, unacknowledged records may come twice",
+			slog.String("topic", name), slog.Int("partition", int(id)), slog.Any("err", err))
+	})
+}
+
+// renewIdentity gets the next identity and lets the senders send again. Nothing is in flight.
+func (p *producer) renewIdentity(ctx context.Context) {
+	start := time.Now()
+	p.mu.Lock()
+	// An epoch under which no batch was accepted gives no reason to trust the next one.
+	newID := p.newIDRequired || !p.identityAccepted && p.identity != identity{}
+	p.mu.Unlock()
+	id, err := p.client.identities.nextIdentity(ctx, newID)
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil {
+		if ctx.Err() == nil {
+			p.identityRetry.recordFailure(err, start, time.Now(), rand.Float64())
+			p.client.counters.recordError(err.Error())
+		}
+		return
+	}
+	if p.identityRetry.attempts > 0 {
+		signal(p.wakeMonitor)
+	}
+	p.identity, p.identityAccepted, p.newIDRequired, p.identityRetry = id, false, false, retryState{}
+	for _, t := range p.topics {
+		for _, part := range t.parts {
+			part.nextSequence = 0
+			for _, b := range part.queue {
+				b.sequence = noSequence
+			}
+		}
+	}
+	p.identityLost = false
+	p.wakeSenders()
+}
+
+// currentIdentity returns the identity to send under. It locks p.mu.
+func (p *producer) currentIdentity() identity {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.identity
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
-// refuse has the cluster answer err for every batch that contains "poison".
-func refuse(c *kfake.Cluster, err *kerr.Error) *kfake.FaultHandle {
+// rejectPoison has the cluster answer err for every batch that contains "poison".
+func rejectPoison(c *kfake.Cluster, err *kerr.Error) *kfake.FaultHandle {
 	return c.Fault(kfake.Fault{
 		Keys: []kmsg.Key{kmsg.Produce}, Err: err, Count: -1, Partitions: []int32{0},
 		When: func(req kmsg.Request) bool {
@@ -44,11 +44,11 @@ func TestPoison(t *testing.T) {
 		t.Run(code.Message, func(t *testing.T) {
 			k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(3, "t"))
 			release := holdProduce(k.Control)
-			refuse(k.Control, code)
+			rejectPoison(k.Control, code)
 			r := newRig(t, Config{Brokers: k.Addrs})
 			var want [3][]string
 			for i := range n {
-				rec := on("t", int32(i%3), fmt.Sprint(i))
+				rec := recordFor("t", int32(i%3), fmt.Sprint(i))
 				rec.Headers = []sink.Header{{Key: "id", Value: fmt.Append(nil, "id-", i)}, {Key: "other", Value: nil}}
 				if i == bad {
 					rec.Value = []byte("poison")
@@ -87,8 +87,8 @@ func TestPoison(t *testing.T) {
 func TestRejectedWithNothingInFlight(t *testing.T) {
 	k := kafkatest.Fake(t)
 	r := newRig(t, Config{Brokers: k.Addrs})
-	r.send(on("late", 0, strings.Repeat("x", 2000)))
-	r.send(on("late", 0, "behind"))
+	r.send(recordFor("late", 0, strings.Repeat("x", 2000)))
+	r.send(recordFor("late", 0, "behind"))
 	k.CreateTopic(t, "late", 2, map[string]string{"max.message.bytes": "1000"})
 	wantRecordError(t, r, 1)
 }
@@ -97,14 +97,14 @@ func TestRejectedWithNothingInFlight(t *testing.T) {
 func TestTwoPoisons(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
-		r.send(on("t", 1, "warm"))
+		r.send(recordFor("t", 1, "warm"))
 		r.waitAcked(1)
 		l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Partitions: []int32{0}, Err: kerr.NotEnoughReplicas, Count: 3},
 			kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.InvalidRecord, Count: -1})
-		r.send(on("t", 0, "early"))
-		r.send(on("t", 1, "late"))
+		r.send(recordFor("t", 0, "early"))
+		r.send(recordFor("t", 1, "late"))
 		r.producer.Flush()
-		err := r.end()
+		err := r.waitRun()
 		if e, ok := errors.AsType[*sink.RecordError](err); !ok || e.Seq != 2 {
 			l.Errorf("Run: %v, want the error of record 2", err)
 		}
@@ -119,7 +119,7 @@ func TestTwoPoisons(t *testing.T) {
 func TestRecordErrorsAreUsed(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
-		r.send(on("t", 0, "warm"))
+		r.send(recordFor("t", 0, "warm"))
 		r.waitAcked(1)
 		requests := 0
 		l.fake.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
@@ -179,7 +179,7 @@ func TestCuts(t *testing.T) {
 		{2, []int32{0, 1}, []int{1}},
 		{10, []int32{-1, 10, 99}, []int{5}}, // nonsense is not trusted
 	} {
-		if got := cuts(tc.n, blamed(tc.named)); !slices.Equal(got, tc.want) {
+		if got := splitPoints(tc.n, answerNaming(tc.named)); !slices.Equal(got, tc.want) {
 			t.Errorf("cuts(%d, %v) = %v, want %v", tc.n, tc.named, got, tc.want)
 		}
 	}
@@ -197,18 +197,18 @@ func testLimit(t *testing.T, k *kafkatest.Cluster, topic string, limit int) {
 	t.Helper()
 	rec := sink.Record{Topic: topic, Partition: 0, Key: []byte("key"), Headers: []sink.Header{{Key: "id", Value: []byte("7")}}}
 	rec.Value = make([]byte, limit-200)
-	for s := shapeOf(&rec); batchOverhead+s.wire(0, 0) < limit; s = shapeOf(&rec) {
+	for s := shapeOf(&rec); batchOverhead+s.wireSize(0, 0) < limit; s = shapeOf(&rec) {
 		rec.Value = append(rec.Value, 0)
 	}
 	r := newRig(t, Config{Brokers: k.Addrs})
-	r.send(on(topic, 0, "before"))
+	r.send(recordFor(topic, 0, "before"))
 	r.send(rec)
 	r.waitAcked(2)
-	r.send(on(topic, 0, "between"))
+	r.send(recordFor(topic, 0, "between"))
 	rec.Value = append(rec.Value, 0)
 	r.send(rec)
 	r.producer.Flush()
-	err := r.end()
+	err := r.waitRun()
 	e, ok := errors.AsType[*sink.RecordError](err)
 	if !ok || e.Seq != 4 || e.Size != limit+1 || e.Limit != limit {
 		t.Fatalf("Run: %v, want a sink.RecordError of size %d", err, limit+1)
@@ -224,15 +224,15 @@ func TestLimitRaised(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.NumBrokers(1))
 	topic := k.Topic(t, 1, map[string]string{"max.message.bytes": "10000"})
 	r := newRig(t, Config{Brokers: k.Addrs})
-	r.send(on(topic, 0, "small"))
+	r.send(recordFor(topic, 0, "small"))
 	r.waitAcked(1)
 	value := "20000"
 	_, err := k.Admin(t).AlterTopicConfigs(testContext(t), alter("max.message.bytes", &value), topic)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.send(on(topic, 0, strings.Repeat("x", 15_000)))
-	r.send(on(topic, 0, "behind"))
+	r.send(recordFor(topic, 0, strings.Repeat("x", 15_000)))
+	r.send(recordFor(topic, 0, "behind"))
 	r.mustDrain()
 	if got := values(k.ReadAll(t, topic), 0); len(got) != 3 || got[2] != "behind" {
 		t.Errorf("%d records in the log", len(got))
@@ -244,7 +244,7 @@ func TestLimitLowered(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.NumBrokers(1))
 	topic := k.Topic(t, 1, nil)
 	r := newRig(t, Config{Brokers: k.Addrs})
-	r.send(on(topic, 0, "0"))
+	r.send(recordFor(topic, 0, "0"))
 	r.waitAcked(1)
 	value := "3000"
 	if _, err := k.Admin(t).AlterTopicConfigs(testContext(t), alter("max.message.bytes", &value), topic); err != nil {
@@ -253,7 +253,7 @@ func TestLimitLowered(t *testing.T) {
 	want := []string{"0"}
 	for i := 1; i < 20_000; i++ {
 		want = append(want, fmt.Sprint(i))
-		r.send(on(topic, 0, want[i]))
+		r.send(recordFor(topic, 0, want[i]))
 	}
 	r.mustDrain()
 	if n := r.client.Stat().Retries; n > 300 {
@@ -269,9 +269,9 @@ func TestCompressedRecordOverTheLimit(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.NumBrokers(1))
 	topic := k.Topic(t, 1, map[string]string{"max.message.bytes": "10000"})
 	r := newRig(t, Config{Brokers: k.Addrs, Compression: "zstd"})
-	r.send(on(topic, 0, "before"))
-	r.send(on(topic, 0, strings.Repeat("x", 100_000)))
-	r.send(on(topic, 0, "behind"))
+	r.send(recordFor(topic, 0, "before"))
+	r.send(recordFor(topic, 0, strings.Repeat("x", 100_000)))
+	r.send(recordFor(topic, 0, "behind"))
 	r.mustDrain()
 	if got := values(k.ReadAll(t, topic), 0); len(got) != 3 || len(got[1]) != 100_000 {
 		t.Errorf("%d records in the log", len(got))
@@ -283,16 +283,16 @@ func TestCompressedRecordOverTheLimit(t *testing.T) {
 func TestNoSuchPartition(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(2, "t"))
 	r := newRig(t, Config{Brokers: k.Addrs})
-	r.send(on("t", 1, "x"))
+	r.send(recordFor("t", 1, "x"))
 	r.waitAcked(1)
 	ctx := testContext(t)
 	if _, err := k.Admin(t).CreatePartitions(ctx, 1, "t"); err != nil {
 		t.Fatal(err)
 	}
-	r.send(on("t", 2, "y"))
+	r.send(recordFor("t", 2, "y"))
 	r.waitAcked(2)
-	r.send(on("t", 3, "z"))
-	err := r.end()
+	r.send(recordFor("t", 3, "z"))
+	err := r.waitRun()
 	if e, ok := errors.AsType[*sink.RecordError](err); !ok || e.Seq != 3 || e.Partition != 3 || !strings.Contains(err.Error(), "3 partitions") {
 		t.Errorf("Run: %v", err)
 	}
@@ -303,10 +303,10 @@ func TestIllegalTopicName(t *testing.T) {
 	k := kafkatest.Real(t)
 	topic := k.Topic(t, 1, nil)
 	r := newRig(t, Config{Brokers: k.Addrs})
-	r.send(on(topic, 0, "x"))
-	r.send(on("no such name!", 0, "y"))
-	r.send(on(topic, 0, "z"))
-	err := r.end()
+	r.send(recordFor(topic, 0, "x"))
+	r.send(recordFor("no such name!", 0, "y"))
+	r.send(recordFor(topic, 0, "z"))
+	err := r.waitRun()
 	if e, ok := errors.AsType[*sink.RecordError](err); !ok || e.Seq != 2 {
 		t.Errorf("Run: %v", err)
 	}
@@ -335,11 +335,11 @@ func TestLimitNotTold(t *testing.T) {
 	topic := k.Topic(t, 1, map[string]string{"max.message.bytes": "3000000"})
 	k.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Err: kerr.TopicAuthorizationFailed, Count: -1})
 	r := newRig(t, Config{Brokers: k.Addrs})
-	r.send(on(topic, 0, strings.Repeat("x", 2_000_000)))
+	r.send(recordFor(topic, 0, strings.Repeat("x", 2_000_000)))
 	r.waitAcked(1)
-	r.send(on(topic, 0, strings.Repeat("x", 4_000_000)))
+	r.send(recordFor(topic, 0, strings.Repeat("x", 4_000_000)))
 	r.producer.Flush()
-	err := r.end()
+	err := r.waitRun()
 	if e, ok := errors.AsType[*sink.RecordError](err); !ok || e.Seq != 2 || !strings.Contains(err.Error(), "MESSAGE_TOO_LARGE") {
 		t.Errorf("Run: %v", err)
 	}
@@ -364,11 +364,11 @@ func TestRefusedBehindRefused(t *testing.T) {
 			return res, nil, true
 		})
 		r := l.rig(Config{})
-		r.send(on("t", 1, "bad"))
-		r.send(on("t", 0, "bad too"))
-		r.send(on("t", 0, "behind it"))
+		r.send(recordFor("t", 1, "bad"))
+		r.send(recordFor("t", 0, "bad too"))
+		r.send(recordFor("t", 0, "behind it"))
 		r.producer.CloseSend()
-		if refused, ok := errors.AsType[*sink.RecordError](r.end()); !ok || refused.Seq != 1 {
+		if refused, ok := errors.AsType[*sink.RecordError](r.waitRun()); !ok || refused.Seq != 1 {
 			l.Errorf("Run returns %v", refused)
 		}
 	}, kfake.SeedTopics(2, "t"))

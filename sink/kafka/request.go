@@ -13,11 +13,11 @@ import (
 const maxRequestBytes = 1 << 20
 
 // A request builds the produce requests of one sender. sarama makes an envelope without batches,
-// and complete puts the batches in.
+// and addBatches adds them.
 //
 // https://kafka.apache.org/protocol#The_Messages_Produce
 type request struct {
-	shipped  []shipment
+	batches  []sentBatch
 	identity identity
 	codec    sarama.CompressionCodec
 
@@ -27,13 +27,14 @@ type request struct {
 	compressor compressor
 }
 
-// complete returns the request that msg is the envelope of. It is valid until release.
-func (r *request) complete(msg []byte) ([]byte, error) {
+// addBatches returns the request whose envelope is msg, with its batches. It is valid until
+// releaseBatches.
+func (r *request) addBatches(msg []byte) ([]byte, error) {
 	head, flexible, err := openEnvelope(msg)
 	if err != nil {
 		return nil, err
 	}
-	w := writer{buf: r.reserve(len(msg)), flexible: flexible}
+	w := requestWriter{buf: r.reserveBuffer(len(msg)), flexible: flexible}
 	w.buf = append(w.buf, head...)
 	if err := r.writeTopics(&w); err != nil {
 		return nil, err
@@ -46,10 +47,10 @@ func (r *request) complete(msg []byte) ([]byte, error) {
 	return w.buf, nil
 }
 
-// reserve returns a buffer for a request with an envelope of n bytes.
-func (r *request) reserve(n int) []byte {
-	for i := range r.shipped {
-		n += r.shipped[i].batch.size + len(r.shipped[i].part.topic.name) + 32
+// reserveBuffer returns a buffer for a request with an envelope of n bytes.
+func (r *request) reserveBuffer(n int) []byte {
+	for i := range r.batches {
+		n += r.batches[i].batch.size + len(r.batches[i].part.topic.name) + 32
 	}
 	if cap(r.buf) < n {
 		r.buf = make([]byte, 0, n+n/8)
@@ -57,43 +58,43 @@ func (r *request) reserve(n int) []byte {
 	return r.buf[:0]
 }
 
-func (r *request) writeTopics(w *writer) error {
-	slices.SortStableFunc(r.shipped, func(a, b shipment) int {
-		return cmp.Compare(a.part.topic.number, b.part.topic.number)
+func (r *request) writeTopics(w *requestWriter) error {
+	slices.SortStableFunc(r.batches, func(a, b sentBatch) int {
+		return cmp.Compare(a.part.topic.index, b.part.topic.index)
 	})
 	topics := 0
-	for i := range r.shipped {
-		if i == 0 || r.shipped[i].part.topic != r.shipped[i-1].part.topic {
+	for i := range r.batches {
+		if i == 0 || r.batches[i].part.topic != r.batches[i-1].part.topic {
 			topics++
 		}
 	}
-	w.length(topics)
-	for rest := r.shipped; len(rest) > 0; {
+	w.arrayLength(topics)
+	for rest := r.batches; len(rest) > 0; {
 		t := rest[0].part.topic
 		n := 1
 		for n < len(rest) && rest[n].part.topic == t {
 			n++
 		}
 		w.string(t.name)
-		w.length(n)
+		w.arrayLength(n)
 		for i := range rest[:n] {
 			if err := r.writeBatch(w, rest[i].part.id, rest[i].batch); err != nil {
 				return err
 			}
 		}
-		w.tags()
+		w.emptyTags()
 		rest = rest[n:]
 	}
-	w.tags()
+	w.emptyTags()
 	return nil
 }
 
-func (r *request) writeBatch(w *writer, partition int32, b *batch) error {
+func (r *request) writeBatch(w *requestWriter, partition int32, b *batch) error {
 	w.buf = binary.BigEndian.AppendUint32(w.buf, uint32(partition))
 	var latest int64
 	var begin int
 	if r.codec == sarama.CompressionNone {
-		begin = w.bytes(b.size)
+		begin = w.reserveBatch(b.size)
 		w.buf, latest = b.appendRecords(w.buf)
 	} else {
 		r.records, latest = b.appendRecords(r.records[:0])
@@ -101,20 +102,20 @@ func (r *request) writeBatch(w *writer, partition int32, b *batch) error {
 		if err != nil {
 			return sarama.PacketEncodingError{Info: fmt.Sprintf("compress a batch: %v", err)}
 		}
-		begin = w.bytes(batchOverhead + len(records))
+		begin = w.reserveBatch(batchOverhead + len(records))
 		w.buf = append(w.buf, records...)
 	}
 	if size := len(w.buf) - begin; r.codec == sarama.CompressionNone && size != b.size {
 		return sarama.PacketEncodingError{Info: fmt.Sprintf("a batch of %d bytes was counted as %d", size, b.size)}
 	}
-	seal(w.buf[begin:], b, latest, r.codec, r.identity)
-	w.tags()
+	writeBatchHeader(w.buf[begin:], b, latest, r.codec, r.identity)
+	w.emptyTags()
 	return nil
 }
 
-// release lets go of batches, and of memory that only a very large record has needed.
-func (r *request) release() {
-	r.shipped = nil
+// releaseBatches drops the batches, and memory that only a very large record has needed.
+func (r *request) releaseBatches() {
+	r.batches = nil
 	const enough = 2 * maxRequestBytes
 	if cap(r.buf) > enough {
 		r.buf = nil
@@ -127,15 +128,15 @@ func (r *request) release() {
 	}
 }
 
-// A writer appends what a request is made of besides batches: in flexible versions lengths
+// A requestWriter appends what a request is made of besides batches: in flexible versions lengths
 // are unsigned varints, one more than they are elsewhere, and tagged fields end a structure.
-type writer struct {
+type requestWriter struct {
 	buf      []byte
 	flexible bool
 }
 
-// length appends that of an array.
-func (w *writer) length(n int) {
+// arrayLength appends the length of an array.
+func (w *requestWriter) arrayLength(n int) {
 	if w.flexible {
 		w.buf = binary.AppendUvarint(w.buf, uint64(n)+1)
 	} else {
@@ -143,25 +144,25 @@ func (w *writer) length(n int) {
 	}
 }
 
-func (w *writer) string(s string) {
+func (w *requestWriter) string(s string) {
 	if w.flexible {
-		w.length(len(s))
+		w.arrayLength(len(s))
 	} else {
 		w.buf = binary.BigEndian.AppendUint16(w.buf, uint16(len(s)))
 	}
 	w.buf = append(w.buf, s...)
 }
 
-// bytes appends the length n of a batch and room for the batch's header, and returns where
+// reserveBatch appends the length n of a batch and room for the batch's header, and returns where
 // the batch begins.
-func (w *writer) bytes(n int) int {
-	w.length(n)
+func (w *requestWriter) reserveBatch(n int) int {
+	w.arrayLength(n)
 	begin := len(w.buf)
 	w.buf = append(w.buf, make([]byte, batchOverhead)...)
 	return begin
 }
 
-func (w *writer) tags() {
+func (w *requestWriter) emptyTags() {
 	if w.flexible {
 		w.buf = append(w.buf, 0)
 	}

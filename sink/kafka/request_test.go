@@ -36,7 +36,7 @@ func kmsgEnvelope(version int16) (msg []byte, header int) {
 func TestRequestIsReadBack(t *testing.T) {
 	for version := int16(minProduceVersion); version <= envelope().Version; version++ {
 		rng := rand.New(rand.NewPCG(uint64(version), 1))
-		p, _ := settled(t, Config{}, 3)
+		p, _ := newOfflineProducer(t, Config{}, 3)
 		want := make(map[int32][]sink.Record)
 		for i := range 1000 {
 			rec := randomRecord(rng, uint64(i+1))
@@ -47,8 +47,8 @@ func TestRequestIsReadBack(t *testing.T) {
 			want[rec.Partition] = append(want[rec.Partition], rec)
 		}
 		msg, header := kmsgEnvelope(version)
-		r := request{shipped: p.topics["t"].shipment(), identity: identity{id: 99, epoch: 5}}
-		msg, err := r.complete(msg)
+		r := request{batches: p.topics["t"].shipment(), identity: identity{id: 99, epoch: 5}}
+		msg, err := r.addBatches(msg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,24 +120,24 @@ func readBatch(t *testing.T, partition int32, raw []byte) []sink.Record {
 
 // TestRequestGroupsTopics: a topic is named once, wherever its partitions stood in line.
 func TestRequestGroupsTopics(t *testing.T) {
-	p, _ := settled(t, Config{}, 3)
-	other := p.introduce("other")
-	other.hold = false
+	p, _ := newOfflineProducer(t, Config{}, 3)
+	other := p.addTopic("other")
+	other.resolving = false
 	other.setLimit(topicInfo{limit: 1 << 20}, false)
-	other.grow(3)
+	other.addPartitions(3)
 	r := request{}
 	for i := range int32(3) {
 		for _, topic := range []string{"t", "other"} {
-			rec := on(topic, i, fmt.Sprint(topic, i))
+			rec := recordFor(topic, i, fmt.Sprint(topic, i))
 			if err := p.Send(t.Context(), &rec); err != nil {
 				t.Fatal(err)
 			}
 			part := p.topics[topic].parts[i]
-			r.shipped = append(r.shipped, shipment{part: part, batch: part.queue[0]})
+			r.batches = append(r.batches, sentBatch{part: part, batch: part.queue[0]})
 		}
 	}
 	msg, header := kmsgEnvelope(10)
-	msg, err := r.complete(msg)
+	msg, err := r.addBatches(msg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,30 +160,30 @@ func TestRequestGroupsTopics(t *testing.T) {
 
 // TestRequestOfADroppedTail: a batch whose last records were dropped is as long as it says.
 func TestRequestOfADroppedTail(t *testing.T) {
-	p, _ := settled(t, Config{}, 1)
+	p, _ := newOfflineProducer(t, Config{}, 1)
 	rec := benchRecord(200, 2)
 	for rec.Seq = range 10 {
 		if err := p.Send(t.Context(), &rec); err != nil {
 			t.Fatal(err)
 		}
 	}
-	p.cut = 6
-	p.drop()
-	r := request{shipped: p.topics["t"].shipment()}
-	if _, err := r.complete(envelopeOf(10)); err != nil || r.shipped[0].batch.records != 7 {
-		t.Errorf("a batch of %d records, want 7: %v", r.shipped[0].batch.records, err)
+	p.lastSeq = 6
+	p.dropUnsent()
+	r := request{batches: p.topics["t"].shipment()}
+	if _, err := r.addBatches(envelopeOf(10)); err != nil || r.batches[0].batch.records != 7 {
+		t.Errorf("a batch of %d records, want 7: %v", r.batches[0].batch.records, err)
 	}
 }
 
 // TestEnvelopeIsChecked: what is not an envelope as expected is not completed.
 func TestEnvelopeIsChecked(t *testing.T) {
 	var r request
-	if _, err := r.complete(envelopeOf(2)); !errors.Is(err, sarama.ErrUnsupportedVersion) || classifyRequest(err) != fatal {
+	if _, err := r.addBatches(envelopeOf(2)); !errors.Is(err, sarama.ErrUnsupportedVersion) || classifyRequest(err) != fatal {
 		t.Errorf("version 2: %v", err)
 	}
 	msg := envelopeOf(10)
 	msg[len(msg)-2] = 2 // one topic
-	if _, err := r.complete(msg); classifyRequest(err) != fatal {
+	if _, err := r.addBatches(msg); classifyRequest(err) != fatal {
 		t.Errorf("an envelope with a topic: %v", err)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// anew deletes topic t and creates it again.
-func (l *lab) anew(partitions int32) {
+// recreateTopic deletes topic t and creates it again.
+func (l *lab) recreateTopic(partitions int32) {
 	l.Helper()
 	if err := l.fake.DeleteTopic("t"); err != nil {
 		l.Fatal(err)
@@ -33,7 +33,7 @@ func TestTopicCreatedAnewWithFewerPartitions(t *testing.T) {
 		r := l.rig(Config{})
 		round := func(n int) {
 			for key := range keys {
-				r.keyed("t", fmt.Sprint("key-", key), fmt.Sprint(n))
+				r.sendKeyed("t", fmt.Sprint("key-", key), fmt.Sprint(n))
 			}
 		}
 		round(-1) // goes with the topic
@@ -44,14 +44,14 @@ func TestTopicCreatedAnewWithFewerPartitions(t *testing.T) {
 		}
 		r.producer.Flush()
 		time.Sleep(10 * time.Second)
-		l.anew(4)
+		l.recreateTopic(4)
 		stuck.Remove()
 		r.waitAcked(keys * (rounds + 1))
 		round(rounds)
 		r.mustDrain()
 
 		next := make(map[string]int)
-		for _, rec := range l.read("t", keys*(rounds+1)) {
+		for _, rec := range l.readRecords("t", keys*(rounds+1)) {
 			key, n := string(rec.Key), string(rec.Value)
 			was, is := byMurmur2(rec.Key, 6), byMurmur2(rec.Key, 4)
 			if was < 4 && n != fmt.Sprint(rounds) {
@@ -73,8 +73,8 @@ func TestTopicCreatedAnewWithFewerPartitions(t *testing.T) {
 		}
 		r.producer.mu.Lock()
 		defer r.producer.mu.Unlock()
-		if r.producer.memory != 0 || r.producer.records != 0 || len(r.producer.trouble) != 0 {
-			l.Errorf("%d bytes of %d records, %d partitions in trouble", r.producer.memory, r.producer.records, len(r.producer.trouble))
+		if r.producer.memory != 0 || r.producer.inFlightRecords != 0 || len(r.producer.retrying) != 0 {
+			l.Errorf("%d bytes of %d records, %d partitions in trouble", r.producer.memory, r.producer.inFlightRecords, len(r.producer.retrying))
 		}
 	}, kfake.SeedTopics(6, "t"))
 }
@@ -84,15 +84,15 @@ func TestTopicCreatedAnewWithFewerPartitions(t *testing.T) {
 func TestPartitionIsGone(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
-		r.send(on("t", 5, "x"))
+		r.send(recordFor("t", 5, "x"))
 		r.waitAcked(1)
-		l.anew(4)
-		r.send(on("t", 0, "before"))
-		gone := r.send(on("t", 5, "gone"))
+		l.recreateTopic(4)
+		r.send(recordFor("t", 0, "before"))
+		gone := r.send(recordFor("t", 5, "gone"))
 		r.producer.Flush()
-		e, ok := errors.AsType[*sink.RecordError](r.end())
+		e, ok := errors.AsType[*sink.RecordError](r.waitRun())
 		if !ok || e.Seq != gone || e.Partition != 5 || !strings.Contains(e.Error(), "has 4 partitions") {
-			l.Errorf("Run: %v", r.end())
+			l.Errorf("Run: %v", r.waitRun())
 		}
 		if len(r.acked) != 2 {
 			l.Errorf("%d records acknowledged, want what was sent before", len(r.acked))
@@ -105,11 +105,11 @@ func TestPartitionIsGone(t *testing.T) {
 func TestFewerPartitionsWithoutID(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
-		r.send(on("t", 5, "x"))
+		r.send(recordFor("t", 5, "x"))
 		r.waitAcked(1)
-		l.anew(4)
-		r.send(on("t", 5, "waits"))
-		r.send(on("t", 0, "does not wait"))
+		l.recreateTopic(4)
+		r.send(recordFor("t", 5, "waits"))
+		r.send(recordFor("t", 0, "does not wait"))
 		r.waitAcked(2)
 		time.Sleep(time.Minute)
 		if s := r.client.Stat(); !strings.Contains(s.StallReason, "UNKNOWN_TOPIC_OR_PARTITION") || s.InFlightRecords != 1 {

@@ -34,14 +34,14 @@ func TestOldTimestamps(t *testing.T) {
 	k := kafkatest.Real(t)
 	topic := k.Topic(t, 1, map[string]string{"message.timestamp.before.max.ms": "1000"})
 	r := newRig(t, Config{Brokers: k.Addrs})
-	r.send(on(topic, 0, "warm"))
+	r.send(recordFor(topic, 0, "warm"))
 	r.waitAcked(1)
 	const n = 5000
 	began := time.Now()
 	old := time.Date(2026, 3, 1, 12, 30, 0, 123_456_789, time.UTC)
 	want := []string{"warm"}
 	for i := range n {
-		rec := on(topic, 0, fmt.Sprint(i))
+		rec := recordFor(topic, 0, fmt.Sprint(i))
 		rec.Headers = []sink.Header{{Key: "id", Value: []byte("7")}}
 		if i%2 == 0 {
 			rec.Timestamp = old.Add(time.Duration(i) * time.Second)
@@ -83,12 +83,12 @@ func TestOldTimestamps(t *testing.T) {
 func TestTimestampsNobodyNames(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
-		r.send(on("events", 0, "warm"))
+		r.send(recordFor("events", 0, "warm"))
 		r.waitAcked(1)
 		synctest.Wait()
 		fault := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.InvalidTimestamp})
 		for i := range 100 {
-			rec := on("events", 0, fmt.Sprint(i))
+			rec := recordFor("events", 0, fmt.Sprint(i))
 			if i < 40 {
 				rec.Timestamp = time.Now().Add(-time.Hour)
 			}
@@ -96,7 +96,7 @@ func TestTimestampsNobodyNames(t *testing.T) {
 		}
 		r.mustDrain()
 		stamped := 0
-		for i, rec := range l.read("events", 101)[1:] {
+		for i, rec := range l.readRecords("events", 101)[1:] {
 			if string(rec.Value) != fmt.Sprint(i) {
 				l.Fatalf("record %d is %s", i, rec.Value)
 			}
@@ -115,10 +115,10 @@ func TestTimestampsNobodyNames(t *testing.T) {
 func TestTimestampRefusedForGood(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
-		r.send(on("t", 1, "warm"))
+		r.send(recordFor("t", 1, "warm"))
 		r.waitAcked(1)
 		fault := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{0}, Err: kerr.InvalidTimestamp, Count: -1})
-		rec := on("t", 0, "old")
+		rec := recordFor("t", 0, "old")
 		rec.Timestamp = time.Now().Add(-time.Hour)
 		r.send(rec)
 		r.producer.Flush()

@@ -28,14 +28,14 @@ func (p *producer) Run(ctx context.Context, done func(seqs []uint64, err error))
 	p.done = done
 	p.doneMu.Unlock()
 	p.mu.Lock()
-	p.finish = func() { finish(errFinished) }
-	p.gated, p.idTrouble = true, trouble{}
-	p.finishIfDone()
+	p.stopRun = func() { finish(errFinished) }
+	p.identityLost, p.identityRetry = true, retryState{}
+	p.stopRunIfDone()
 	p.mu.Unlock()
 
 	var watch sync.WaitGroup
-	watch.Go(func() { p.watch(run) }) // waited for below
-	p.manage(run)
+	watch.Go(func() { p.monitorBrokers(run) }) // waited for below
+	p.runControl(run)
 	finish(errFinished) // for senders, should ctx have ended
 	watch.Wait()
 
@@ -45,48 +45,48 @@ func (p *producer) Run(ctx context.Context, done func(seqs []uint64, err error))
 	for _, s := range senders {
 		<-s.stopped
 	}
-	j, _ := p.jobs(time.Now())
-	for _, note := range j.notes {
+	j, _ := p.dueJobs(time.Now())
+	for _, note := range j.logLines {
 		note(ctx)
 	}
-	return p.conclude(ctx)
+	return p.finishRun(ctx)
 }
 
-// conclude gives all memory back and returns what Run returns.
-func (p *producer) conclude(ctx context.Context) error {
+// finishRun releases all memory and returns what Run returns.
+func (p *producer) finishRun(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer close(p.ended)
-	left := &sink.UndeliveredError{Records: p.records, Cause: context.Cause(ctx)}
+	undelivered := &sink.UndeliveredError{Records: p.inFlightRecords, Cause: context.Cause(ctx)}
 	for _, t := range p.topics {
 		for _, part := range t.parts {
 			for _, b := range part.queue {
 				if b.sent {
-					left.Sent += b.records
+					undelivered.Sent += b.records
 				}
 				b.reset(p.client.pool)
 			}
 			part.queue = nil
 		}
-		t.held.release(p.client.pool)
+		t.unassigned.release(p.client.pool)
 	}
-	clear(p.trouble)
-	clear(p.holding)
-	p.records, p.payload, p.memory = 0, 0, 0
+	clear(p.retrying)
+	clear(p.unresolved)
+	p.inFlightRecords, p.inFlightBytes, p.memory = 0, 0, 0
 	switch {
 	case p.failure != nil:
 		return p.failure
-	case left.Cause == nil, p.closed && left.Records == 0:
+	case undelivered.Cause == nil, p.sendClosed && undelivered.Records == 0:
 		return nil
-	case left.Records == 0:
-		return left.Cause
+	case undelivered.Records == 0:
+		return undelivered.Cause
 	default:
-		return left
+		return undelivered
 	}
 }
 
-// report calls done. p.mu is not held.
-func (p *producer) report(seqs []uint64, err error) {
+// reportOutcomes calls done. p.mu is not held.
+func (p *producer) reportOutcomes(seqs []uint64, err error) {
 	if len(seqs) == 0 {
 		return
 	}
@@ -95,54 +95,54 @@ func (p *producer) report(seqs []uint64, err error) {
 	p.done(seqs, err)
 }
 
-// manage does everything that takes a request other than produce, one thing after the
-// other, so that no sender ever waits for metadata: it places partitions, looks up topics
-// and takes producer ids, and it logs.
-func (p *producer) manage(ctx context.Context) {
+// runControl does everything that takes a request other than produce, one thing after the other,
+// so that no sender ever waits for metadata. It finds leaders, looks up topics, requests producer
+// ids and writes log lines.
+func (p *producer) runControl(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	refreshed := time.Now()
 	for ctx.Err() == nil {
-		j, wait := p.jobs(time.Now())
-		for _, note := range j.notes {
+		j, wait := p.dueJobs(time.Now())
+		for _, note := range j.logLines {
 			note(ctx)
 		}
 		if time.Since(refreshed) >= refreshEvery {
 			refreshed = time.Now()
-			p.watchTopics(ctx)
+			p.refreshTopics(ctx)
 		}
-		if j.renew {
-			p.renew(ctx)
+		if j.newIdentity {
+			p.renewIdentity(ctx)
 		}
 		if len(j.parts)+len(j.topics) > 0 {
-			p.locate(ctx, j.parts, j.topics)
+			p.lookUp(ctx, j.parts, j.topics)
 		}
 		if !j.empty() {
 			continue
 		}
 		timer.Reset(min(wait, refreshEvery-time.Since(refreshed)))
 		select {
-		case <-p.attend:
+		case <-p.wakeControl:
 		case <-timer.C:
 		case <-ctx.Done():
 		}
 	}
 }
 
-// jobs is what is due.
+// jobs is the work that is due.
 type jobs struct {
-	notes  []func(context.Context)
-	renew  bool
-	parts  []*partition
-	topics []*topic
+	logLines    []func(context.Context)
+	newIdentity bool
+	parts       []*partition
+	topics      []*topic
 }
 
 func (j *jobs) empty() bool {
-	return !j.renew && len(j.notes)+len(j.parts)+len(j.topics) == 0
+	return !j.newIdentity && len(j.logLines)+len(j.parts)+len(j.topics) == 0
 }
 
-// jobs returns what is due now and when to look again.
-func (p *producer) jobs(now time.Time) (jobs, time.Duration) {
+// dueJobs returns the work that is due now, and after how long to call it again.
+func (p *producer) dueJobs(now time.Time) (jobs, time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	wait := refreshEvery
@@ -154,32 +154,32 @@ func (p *producer) jobs(now time.Time) (jobs, time.Duration) {
 		return d <= 0
 	}
 	var j jobs
-	if p.gated && p.unanswered == 0 && !p.halted {
-		j.renew = due(p.idTrouble.due)
+	if p.identityLost && p.requestsInFlight == 0 && !p.halted {
+		j.newIdentity = due(p.identityRetry.retryAt)
 	}
-	for part := range p.trouble {
-		if part.state == troubled && due(part.due) {
+	for part := range p.retrying {
+		if part.state == awaitingLeader && due(part.retryAt) {
 			j.parts = append(j.parts, part)
 		}
 	}
-	for t := range p.holding {
-		if (t.resizeTo == 0 || t.recheck || t.settled()) && due(t.due) {
+	for t := range p.unresolved {
+		if (t.resizeTo == 0 || t.metadataStale || t.drained()) && due(t.retryAt) {
 			j.topics = append(j.topics, t)
 		}
 	}
-	j.notes, p.notes = p.notes, nil
+	j.logLines, p.logLines = p.logLines, nil
 	return j, wait
 }
 
-// note has a line logged by Run's goroutine: writing a log may block, and the others must
-// not. p.mu is held.
-func (p *producer) note(line func(context.Context)) {
-	p.notes = append(p.notes, line)
-	signal(p.attend)
+// logLater has Run's goroutine write a log line: writing may block, and the caller must not.
+// p.mu is held.
+func (p *producer) logLater(line func(context.Context)) {
+	p.logLines = append(p.logLines, line)
+	signal(p.wakeControl)
 }
 
-// watchTopics looks whether topics have grown.
-func (p *producer) watchTopics(ctx context.Context) {
+// refreshTopics finds out whether topics have more partitions.
+func (p *producer) refreshTopics(ctx context.Context) {
 	p.mu.Lock()
 	var names []string
 	for name, t := range p.topics {
@@ -195,6 +195,6 @@ func (p *producer) watchTopics(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, name := range names {
-		p.update(ctx, p.topics[name])
+		p.applyMetadata(ctx, p.topics[name])
 	}
 }

@@ -89,7 +89,7 @@ func (c *watchedConn) Write(b []byte) (int, error) {
 	if c.request == nil || !isProduce(b) {
 		return c.Conn.Write(b)
 	}
-	msg, err := c.request.complete(b)
+	msg, err := c.request.addBatches(b)
 	if err != nil {
 		return 0, err
 	}
@@ -132,7 +132,7 @@ func codeIn(err error) (sarama.KError, bool) {
 	if k, ok := errors.AsType[sarama.KError](err); ok {
 		return k, true
 	}
-	for _, c := range codes() {
+	for _, c := range allCodes() {
 		if errors.Is(err, c.code) {
 			return c.code, true
 		}

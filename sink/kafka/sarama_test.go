@@ -49,16 +49,16 @@ func (c *tappedConn) written() [][]byte {
 	return slices.Clone(c.writes)
 }
 
-// tapped returns a connection of sarama's own to a broker, with nothing of ours on it.
-func tapped(t *testing.T, addr string, cfg Config) (*sarama.Broker, *tappedConn) {
+// openTapped returns a connection of sarama's own to a broker, with nothing of ours on it.
+func openTapped(t *testing.T, addr string, cfg Config) (*sarama.Broker, *tappedConn) {
 	t.Helper()
 	cfg.Brokers = []string{addr}
-	w, err := newWire(&cfg, nil)
+	w, err := newConnector(&cfg, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	config, conn := w.config, new(tappedConn)
-	if err := cfg.SASL.login(t.Context(), &config); err != nil {
+	if err := cfg.SASL.configureLogin(t.Context(), &config); err != nil {
 		t.Fatal(err)
 	}
 	dialed := 0
@@ -82,7 +82,7 @@ func tapped(t *testing.T, addr string, cfg Config) (*sarama.Broker, *tappedConn)
 func TestSaramaInternals(t *testing.T) {
 	for _, version := range []string{"v0.11.0", "v1.0", "v2.0", "v2.1", "v2.4", "v3.9", "v4.1"} {
 		t.Run("an envelope for Kafka "+version, func(t *testing.T) {
-			b, conn := tapped(t, kafkatest.Fake(t, oldBroker(version)).Addrs[0], Config{})
+			b, conn := openTapped(t, kafkatest.Fake(t, oldBroker(version)).Addrs[0], Config{})
 			defer b.Close()
 			before := len(conn.written())
 			answered := make(chan error, 2)
@@ -117,7 +117,7 @@ func TestSaramaInternals(t *testing.T) {
 
 	t.Run("every request is one call of Write", func(t *testing.T) {
 		k := kafkatest.Fake(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", "user", password))
-		b, conn := tapped(t, k.Addrs[0], Config{SASL: as("PLAIN", "user", password)})
+		b, conn := openTapped(t, k.Addrs[0], Config{SASL: login("PLAIN", "user", password)})
 		defer b.Close()
 		if _, err := b.GetMetadata(sarama.NewMetadataRequest(protocol(), []string{"t"})); err != nil {
 			t.Fatal(err)
@@ -137,7 +137,7 @@ func TestSaramaInternals(t *testing.T) {
 	})
 
 	t.Run("no callback after an error", func(t *testing.T) {
-		b, conn := tapped(t, kafkatest.Fake(t).Addrs[0], Config{})
+		b, conn := openTapped(t, kafkatest.Fake(t).Addrs[0], Config{})
 		errBroken := errors.New("broken")
 		conn.fail(errBroken)
 		var called atomic.Int32
@@ -158,7 +158,7 @@ func TestSaramaInternals(t *testing.T) {
 			close(arrived)
 			return nil, nil, true
 		})
-		b, _ := tapped(t, k.Addrs[0], Config{})
+		b, _ := openTapped(t, k.Addrs[0], Config{})
 		var outcomes []error // no lock: the race detector looks too
 		if err := b.AsyncProduce(envelope(), func(_ *sarama.ProduceResponse, err error) { outcomes = append(outcomes, err) }); err != nil {
 			t.Fatal(err)
@@ -173,7 +173,7 @@ func TestSaramaInternals(t *testing.T) {
 	t.Run("metrics are asked for with a constructor", func(t *testing.T) {
 		registry := &askedRegistry{noMetrics: noMetrics{metrics.NewRegistry()}}
 		cfg := Config{Brokers: kafkatest.Fake(t).Addrs}
-		w, err := newWire(&cfg, cfg.dial())
+		w, err := newConnector(&cfg, cfg.dial())
 		if err != nil {
 			t.Fatal(err)
 		}

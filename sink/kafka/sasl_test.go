@@ -22,14 +22,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
-// bearer is a login with a token that stays the same.
-func bearer(token string) *SASL {
+// bearerLogin is a login with a token that stays the same.
+func bearerLogin(token string) *SASL {
 	return &SASL{Mechanism: "OAUTHBEARER", Secret: func(context.Context) (string, error) { return token, nil }}
 }
 
-// unsecured returns a token without signature, as Kafka's validator for development takes it:
+// unsecuredToken returns a token without signature, as Kafka's validator for development takes it:
 // https://kafka.apache.org/documentation/#security_sasl_oauthbearer_unsecured_retrieval
-func unsecured(subject string, from, until time.Time) string {
+func unsecuredToken(subject string, from, until time.Time) string {
 	part := func(json string) string { return base64.RawURLEncoding.EncodeToString([]byte(json)) }
 	return part(`{"alg":"none"}`) + "." + part(fmt.Sprintf(`{"sub":%q,"iat":%d,"exp":%d}`, subject, from.Unix(), until.Unix())) + "."
 }
@@ -52,10 +52,10 @@ func TestTokens(t *testing.T) {
 	cfg := func(sasl *SASL) Config { return Config{Brokers: []string{k.SASLAddr()}, SASL: sasl} }
 
 	now := time.Now()
-	expired := unsecured(password, now.Add(-time.Hour), now.Add(-time.Minute))
+	expired := unsecuredToken(password, now.Add(-time.Hour), now.Add(-time.Minute))
 	for name, token := range map[string]string{"expired": expired, "no token": password, "empty": ""} {
 		began := time.Now()
-		err := roundTrip(t, cfg(bearer(token)), topic, 5*time.Second)
+		err := roundTrip(t, cfg(bearerLogin(token)), topic, 5*time.Second)
 		if !errors.Is(err, sink.ErrAccess) || time.Since(began) > 3*time.Second || strings.Contains(fmt.Sprint(err), expired) {
 			t.Errorf("%s: %v after %s", name, err, time.Since(began))
 		}
@@ -66,7 +66,7 @@ func TestTokens(t *testing.T) {
 		Mechanism: "OAUTHBEARER", Extensions: map[string]string{"tenant": "a b"},
 		Secret: func(context.Context) (string, error) {
 			asked.Add(1)
-			return unsecured("alice", now.Add(-time.Minute), now.Add(time.Hour)), nil
+			return unsecuredToken("alice", now.Add(-time.Minute), now.Add(time.Hour)), nil
 		},
 	})
 	c.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -74,11 +74,11 @@ func TestTokens(t *testing.T) {
 		return new(net.Dialer).DialContext(ctx, network, addr)
 	}
 	r := newRig(t, c)
-	r.send(on(topic, 0, "x"))
+	r.send(recordFor(topic, 0, "x"))
 	r.waitAcked(1)
 	connections, tokens := dials.Load(), asked.Load()
 	for n := 2; asked.Load() < tokens+2; n++ {
-		r.send(on(topic, 0, "x"))
+		r.send(recordFor(topic, 0, "x"))
 		r.waitAcked(n)
 		time.Sleep(session / 10)
 	}
@@ -123,7 +123,7 @@ func TestSecretReplaced(t *testing.T) {
 		Mechanism: "SCRAM-SHA-256", User: "alice",
 		Secret: func(context.Context) (string, error) { return current.Load().(string), nil },
 	}})
-	r.send(on("t", 0, "x"))
+	r.send(recordFor("t", 0, "x"))
 	r.waitAcked(1)
 
 	const next = "another-canary-07b1"
@@ -136,7 +136,7 @@ func TestSecretReplaced(t *testing.T) {
 	k.Control.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) { // the connection ends
 		return nil, errors.New("dropped"), true
 	})
-	r.send(on("t", 0, "y"))
+	r.send(recordFor("t", 0, "y"))
 	r.producer.Flush()
 	r.wait("the refusal", func() bool {
 		signal(r.changed)

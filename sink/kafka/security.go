@@ -1,18 +1,29 @@
 package kafka
 
 import (
+	"context"
+	"crypto/sha256"
+	"crypto/sha512"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"slices"
+	"strings"
+
+	"github.com/IBM/sarama"
+	"github.com/xdg-go/scram"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // A dialError is a connection that was not made: no route, no name, no listener.
 type dialError struct{ err error }
 
 func (e *dialError) Error() string { return e.err.Error() }
+
 func (e *dialError) Unwrap() error { return e.err }
 
 // connectError says why the connection to addr could not be used, in our words, and wraps
@@ -24,23 +35,23 @@ func connectError(addr string, err error, heard reply, encrypted, login bool) er
 	if reason := tlsReason(err); reason != "" {
 		return fmt.Errorf("%w: %s: %s: %w", errAccess, addr, reason, err)
 	}
-	if k, ok := codeIn(err); ok && classify(k) == refused {
+	if k, ok := codeIn(err); ok && classify(k) == accessDenied {
 		return fmt.Errorf("%w: %s: %w", errAccess, addr, errorOf(k))
 	}
 	if heard == repliedTLS && !encrypted {
 		return fmt.Errorf("%w: %s: the listener expects TLS: %w", errAccess, addr, err)
 	}
 	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("%s: %w", addr, named(err))
+		return fmt.Errorf("%s: %w", addr, withCodeText(err))
 	}
 	switch {
 	case login && heard == replied:
 		// Brokers before 1.0 and some proxies say no to a password by hanging up.
 		return fmt.Errorf("%w: %s: the broker closed the connection during the SASL login, which is how some say that the user name or password is wrong: %w",
 			errAccess, addr, err)
-	case !encrypted && heard == silent:
+	case !encrypted && heard == noReply:
 		return fmt.Errorf("%s: the broker closed the connection at the first request (does the listener expect TLS?): %w", addr, err)
-	case encrypted && heard == silent:
+	case encrypted && heard == noReply:
 		return fmt.Errorf("%s: the broker closed the connection during the TLS handshake (is it a plaintext listener?): %w", addr, err)
 	}
 	return fmt.Errorf("%s: the broker closed the connection: %w", addr, err)
@@ -51,7 +62,7 @@ func requestError(addr string, err error, login bool) error {
 	if errors.Is(err, io.EOF) && !login {
 		return fmt.Errorf("%s: the broker closed the connection (does the listener expect a SASL login?): %w", addr, err)
 	}
-	return fmt.Errorf("%s: %w", addr, named(err))
+	return fmt.Errorf("%s: %w", addr, withCodeText(err))
 }
 
 // tlsReason explains a TLS failure that waiting does not heal; empty for anything else.
@@ -73,4 +84,124 @@ func tlsReason(err error) string {
 		return "the broker ended the TLS handshake (does it want a client certificate?)"
 	}
 	return ""
+}
+
+const (
+	mechanismPlain    = sarama.SASLTypePlaintext
+	mechanismSCRAM256 = sarama.SASLTypeSCRAMSHA256
+	mechanismSCRAM512 = sarama.SASLTypeSCRAMSHA512
+	mechanismBearer   = sarama.SASLTypeOAuth
+)
+
+// validate reports the first field that cannot be used, by name. A nil s is no login.
+func (s *SASL) validate() error {
+	if s == nil {
+		return nil
+	}
+	mechanisms := []string{mechanismPlain, mechanismSCRAM256, mechanismSCRAM512, mechanismBearer}
+	switch {
+	case !slices.Contains(mechanisms, s.Mechanism):
+		return fmt.Errorf("sink: SASL.Mechanism %q is not one of %q", s.Mechanism, mechanisms)
+	case s.Mechanism == mechanismBearer && s.Secret == nil:
+		return errors.New("sink: SASL.Secret is nil, and OAUTHBEARER needs a token")
+	case s.Mechanism != mechanismBearer && s.User == "":
+		return errors.New("sink: SASL.User is empty")
+	case s.Password == "" && s.Secret == nil:
+		return errors.New("sink: SASL.Password is empty")
+	}
+	for name, value := range s.Extensions {
+		if !isExtensionName(name) || strings.Contains(value, "\x01") {
+			return fmt.Errorf("sink: SASL.Extensions has %q, which cannot be sent", name)
+		}
+	}
+	return nil
+}
+
+// isExtensionName reports whether a server takes name for an extension: it ends at the first
+// one that has anything but letters, and auth is the token's own.
+func isExtensionName(name string) bool {
+	for _, c := range []byte(name) {
+		if (c < 'a' || 'z' < c) && (c < 'A' || 'Z' < c) {
+			return false
+		}
+	}
+	return name != "" && name != sarama.SASLExtKeyAuth
+}
+
+// configureLogin sets the login of a connection in cfg. A nil s sets nothing.
+func (s *SASL) configureLogin(ctx context.Context, cfg *sarama.Config) error {
+	if s == nil {
+		return nil
+	}
+	secret, err := s.secret(ctx)
+	if err != nil {
+		return err
+	}
+	to := &cfg.Net.SASL
+	to.Enable, to.Version = true, sarama.SASLHandshakeV1
+	to.Mechanism, to.User, to.Password = sarama.SASLMechanism(s.Mechanism), s.User, secret
+	switch s.Mechanism {
+	case mechanismSCRAM256:
+		to.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &scramClient{hash: sha256.New} }
+	case mechanismSCRAM512:
+		to.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &scramClient{hash: sha512.New} }
+	case mechanismBearer:
+		to.TokenProvider = s.tokenProvider(ctx, secret)
+	}
+	return nil
+}
+
+// secret returns the password or token of the moment.
+func (s *SASL) secret(ctx context.Context) (string, error) {
+	if s.Secret == nil {
+		return s.Password, nil
+	}
+	secret, err := s.Secret(ctx)
+	if err == nil && secret == "" { // sarama reports it as a configuration error
+		err = fmt.Errorf("%w: the password or token is empty", errAccess)
+	} else if errors.Is(err, sink.ErrAccess) {
+		err = advisedError{kafkaError{err, err.Error()}, accessAdvice}
+	}
+	return secret, err
+}
+
+// tokenProvider returns the tokens of a connection: the first for the login that opens it, and a
+// new one for each login that the broker requests later (KIP-368), for which the request waits.
+func (s *SASL) tokenProvider(ctx context.Context, first string) tokenFunc {
+	ctx = context.WithoutCancel(ctx) // the connection outlives what it is made for
+	return func() (*sarama.AccessToken, error) {
+		token := first
+		first = ""
+		if token == "" {
+			ctx, cancel := context.WithTimeout(ctx, controlTimeout)
+			defer cancel()
+			var err error
+			if token, err = s.secret(ctx); err != nil {
+				return nil, err
+			}
+		}
+		return &sarama.AccessToken{Token: token, Extensions: s.Extensions}, nil
+	}
+}
+
+// A tokenFunc is a function in the shape sarama wants.
+type tokenFunc func() (*sarama.AccessToken, error)
+
+// Token calls f.
+func (f tokenFunc) Token() (*sarama.AccessToken, error) { return f() }
+
+// A scramClient is one SCRAM conversation (RFC 5802) in the shape sarama wants.
+type scramClient struct {
+	*scram.ClientConversation
+	hash scram.HashGeneratorFcn
+}
+
+// Begin prepares the conversation.
+func (c *scramClient) Begin(user, password, authzID string) error {
+	client, err := c.hash.NewClient(user, password, authzID)
+	if err != nil {
+		return fmt.Errorf("prepare SCRAM login: %w", err)
+	}
+	c.ClientConversation = client.NewConversation()
+	return nil
 }

@@ -21,19 +21,19 @@ import (
 
 const password = "canary-5e9d"
 
-// issued returns a certificate for host and the pool that trusts who signed it.
-func issued(tb testing.TB, host string, until time.Time) (tls.Certificate, *x509.CertPool) {
+// issueCertificate returns a certificate for host and the pool that trusts who signed it.
+func issueCertificate(tb testing.TB, host string, until time.Time) (tls.Certificate, *x509.CertPool) {
 	tb.Helper()
 	authority := certtest.New()
 	return authority.Issue(until, host).TLS, authority.Pool()
 }
 
-func as(mechanism, user, password string) *SASL {
+func login(mechanism, user, password string) *SASL {
 	return &SASL{Mechanism: mechanism, User: user, Password: password}
 }
 
-// always is a Config.TLS for what does not change.
-func always(c *tls.Config) func() (*tls.Config, error) {
+// staticTLS is a Config.TLS for what does not change.
+func staticTLS(c *tls.Config) func() (*tls.Config, error) {
 	if c == nil {
 		return nil
 	}
@@ -55,7 +55,7 @@ func roundTrip(t *testing.T, cfg Config, topic string, patience time.Duration) e
 	}
 	defer c.Close()
 	r := startRig(t, c, j, sink.WriterConfig{})
-	r.send(on(topic, 0, "x"))
+	r.send(recordFor(topic, 0, "x"))
 	r.mustDrain()
 	return nil
 }
@@ -64,13 +64,13 @@ func TestSASL(t *testing.T) {
 	for _, mechanism := range []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"} {
 		t.Run(mechanism, func(t *testing.T) {
 			k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.EnableSASL(), kfake.Superuser(mechanism, "alice", password), kfake.SeedTopics(1, "t"))
-			cfg := Config{Brokers: k.Addrs, SASL: as(mechanism, "alice", password)}
+			cfg := Config{Brokers: k.Addrs, SASL: login(mechanism, "alice", password)}
 			if err := roundTrip(t, cfg, "t", testTimeout); err != nil {
 				t.Errorf("right password: %v", err)
 			}
 			for name, sasl := range map[string]*SASL{
-				"wrong password": as(mechanism, "alice", "wrong"),
-				"wrong user":     as(mechanism, "bob", password),
+				"wrong password": login(mechanism, "alice", "wrong"),
+				"wrong user":     login(mechanism, "bob", password),
 			} {
 				cfg.SASL = sasl
 				began := time.Now()
@@ -88,10 +88,10 @@ func TestSASL(t *testing.T) {
 }
 
 func TestTLS(t *testing.T) {
-	good, trusted := issued(t, "127.0.0.1", time.Now().Add(time.Minute))
-	_, others := issued(t, "127.0.0.1", time.Now().Add(time.Minute))
-	elsewhere, elsewhereTrusted := issued(t, "kafka.example", time.Now().Add(time.Minute))
-	expired, expiredTrusted := issued(t, "127.0.0.1", time.Now().Add(-time.Minute))
+	good, trusted := issueCertificate(t, "127.0.0.1", time.Now().Add(time.Minute))
+	_, others := issueCertificate(t, "127.0.0.1", time.Now().Add(time.Minute))
+	elsewhere, elsewhereTrusted := issueCertificate(t, "kafka.example", time.Now().Add(time.Minute))
+	expired, expiredTrusted := issueCertificate(t, "127.0.0.1", time.Now().Add(-time.Minute))
 	for _, tc := range []struct {
 		name   string
 		server *tls.Config
@@ -99,29 +99,29 @@ func TestTLS(t *testing.T) {
 		is     error
 		says   string
 	}{
-		{"verified", serving(good), &tls.Config{RootCAs: trusted}, nil, ""},
-		{"not verified", serving(expired), &tls.Config{InsecureSkipVerify: true}, nil, ""},
-		{"verified by another name", serving(elsewhere), &tls.Config{RootCAs: elsewhereTrusted, ServerName: "kafka.example"}, nil, ""},
-		{"unknown authority", serving(good), &tls.Config{RootCAs: others}, sink.ErrAccess, "trusted authority"},
-		{"another name", serving(elsewhere), &tls.Config{RootCAs: elsewhereTrusted}, sink.ErrAccess, "another name"},
-		{"expired", serving(expired), &tls.Config{RootCAs: expiredTrusted}, sink.ErrAccess, "not valid"},
+		{"verified", serverTLS(good), &tls.Config{RootCAs: trusted}, nil, ""},
+		{"not verified", serverTLS(expired), &tls.Config{InsecureSkipVerify: true}, nil, ""},
+		{"verified by another name", serverTLS(elsewhere), &tls.Config{RootCAs: elsewhereTrusted, ServerName: "kafka.example"}, nil, ""},
+		{"unknown authority", serverTLS(good), &tls.Config{RootCAs: others}, sink.ErrAccess, "trusted authority"},
+		{"another name", serverTLS(elsewhere), &tls.Config{RootCAs: elsewhereTrusted}, sink.ErrAccess, "another name"},
+		{"expired", serverTLS(expired), &tls.Config{RootCAs: expiredTrusted}, sink.ErrAccess, "not valid"},
 		{"client certificate wanted", &tls.Config{Certificates: []tls.Certificate{good}, ClientAuth: tls.RequireAnyClientCert}, &tls.Config{RootCAs: trusted}, sink.ErrAccess, "client certificate"},
 		{"client certificate given", &tls.Config{Certificates: []tls.Certificate{good}, ClientAuth: tls.RequireAnyClientCert}, &tls.Config{RootCAs: trusted, Certificates: []tls.Certificate{good}}, nil, ""},
 		{"older than TLS 1.2", &tls.Config{Certificates: []tls.Certificate{good}, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, &tls.Config{RootCAs: trusted}, sink.ErrAccess, "protocol version"},
-		{"plaintext to TLS", serving(good), nil, sink.ErrUnreachable, "expect TLS"},
+		{"plaintext to TLS", serverTLS(good), nil, sink.ErrUnreachable, "expect TLS"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.TLS(tc.server), kfake.SeedTopics(1, "t"))
-			testTLS(t, Config{Brokers: k.Addrs, TLS: always(tc.client)}, tc.is, tc.says)
+			testTLS(t, Config{Brokers: k.Addrs, TLS: staticTLS(tc.client)}, tc.is, tc.says)
 		})
 	}
 	t.Run("TLS to plaintext", func(t *testing.T) {
 		k := kafkatest.Fake(t, kfake.NumBrokers(1))
-		testTLS(t, Config{Brokers: k.Addrs, TLS: always(&tls.Config{RootCAs: trusted})}, sink.ErrUnreachable, "plaintext listener?")
+		testTLS(t, Config{Brokers: k.Addrs, TLS: staticTLS(&tls.Config{RootCAs: trusted})}, sink.ErrUnreachable, "plaintext listener?")
 	})
 }
 
-func serving(c tls.Certificate) *tls.Config { return &tls.Config{Certificates: []tls.Certificate{c}} }
+func serverTLS(c tls.Certificate) *tls.Config { return &tls.Config{Certificates: []tls.Certificate{c}} }
 
 func testTLS(t *testing.T, cfg Config, is error, says string) {
 	t.Helper()
@@ -138,7 +138,7 @@ func testTLS(t *testing.T, cfg Config, is error, says string) {
 // TestClusterAuthorization: without any right to write, Open says so at once.
 func TestClusterAuthorization(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.EnableSASL(), kfake.EnableACLs(), kfake.User("PLAIN", "reader", password))
-	err := roundTrip(t, Config{Brokers: k.Addrs, SASL: as("PLAIN", "reader", password)}, "t", time.Second)
+	err := roundTrip(t, Config{Brokers: k.Addrs, SASL: login("PLAIN", "reader", password)}, "t", time.Second)
 	if !errors.Is(err, sink.ErrAccess) || !strings.Contains(err.Error(), "IdempotentWrite") {
 		t.Errorf("Open: %v", err)
 	}
@@ -153,18 +153,18 @@ func TestTopicAuthorization(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.EnableSASL(), kfake.EnableACLs(), kfake.SeedTopics(1, "allowed", "forbidden"),
 		kfake.User("PLAIN", "writer", password, write("allowed")))
 	j := new(journal)
-	c := openClient(t, Config{Brokers: k.Addrs, SASL: as("PLAIN", "writer", password)}, j.logger())
+	c := openClient(t, Config{Brokers: k.Addrs, SASL: login("PLAIN", "writer", password)}, j.logger())
 	if err := c.CheckDestinations(testContext(t), "forbidden"); !errors.Is(err, sink.ErrAccess) {
 		t.Errorf("CheckDestinations: %v", err)
 	}
 	r := startRig(t, c, j, sink.WriterConfig{})
-	r.send(on("forbidden", 0, "x"))
-	r.send(on("allowed", 0, "x"))
+	r.send(recordFor("forbidden", 0, "x"))
+	r.send(recordFor("allowed", 0, "x"))
 	r.waitAcked(1)
 	r.wait("the log line", func() bool { signal(r.changed); return strings.Contains(j.String(), "TOPIC_AUTHORIZATION_FAILED") })
 	r.cancel(errors.New("enough"))
-	if e, ok := errors.AsType[*sink.UndeliveredError](r.end()); !ok || e.Records != 1 {
-		t.Errorf("Run: %v", r.end())
+	if e, ok := errors.AsType[*sink.UndeliveredError](r.waitRun()); !ok || e.Records != 1 {
+		t.Errorf("Run: %v", r.waitRun())
 	}
 }
 
@@ -172,14 +172,14 @@ func TestTopicAuthorization(t *testing.T) {
 // password again.
 func TestPasswordRotated(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
-		r := l.rig(Config{SASL: as("PLAIN", "alice", password)})
-		r.send(on("t", 0, "x"))
+		r := l.rig(Config{SASL: login("PLAIN", "alice", password)})
+		r.send(recordFor("t", 0, "x"))
 		r.waitAcked(1)
 		refusal := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.SASLAuthenticate}, TopLevel: true, Err: kerr.SaslAuthenticationFailed, Count: -1})
 		l.fake.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
 			return nil, errors.New("dropped"), true
 		})
-		r.send(on("t", 0, "y"))
+		r.send(recordFor("t", 0, "y"))
 		r.producer.Flush()
 		time.Sleep(time.Minute)
 		if s := r.journal.String(); strings.Count(s, "broker refuses the connection") != 1 || strings.Count(s, "sink stalled") != 1 || strings.Contains(s, password) {
@@ -192,7 +192,7 @@ func TestPasswordRotated(t *testing.T) {
 
 // TestUnreachable: tried again until the context ends, then every address has its cause.
 func TestUnreachable(t *testing.T) {
-	addrs := []string{unused(t), unused(t), "no-such-host.invalid:9092"}
+	addrs := []string{unusedAddr(t), unusedAddr(t), "no-such-host.invalid:9092"}
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 500*time.Millisecond, errors.New("startup timeout"))
 	defer cancel()
 	j := new(journal)
@@ -227,7 +227,7 @@ func TestReachedLater(t *testing.T) {
 		if took := time.Since(began); took < 20*time.Second || took > 21*time.Second {
 			l.Errorf("reached after %s", took)
 		}
-		r.send(on("t", 0, "x"))
+		r.send(recordFor("t", 0, "x"))
 		r.mustDrain()
 	})
 }
@@ -245,7 +245,7 @@ func TestValidate(t *testing.T) {
 		"SASL.User":            func(c *Config) { c.SASL = &SASL{Mechanism: "PLAIN", Password: password} },
 		"SASL.Password":        func(c *Config) { c.SASL = &SASL{Mechanism: "PLAIN", User: "u"} },
 		"SASL.Secret":          func(c *Config) { c.SASL = &SASL{Mechanism: "OAUTHBEARER", Password: password} },
-		"SASL.Extensions":      func(c *Config) { c.SASL = bearer(password); c.SASL.Extensions = map[string]string{"auth": "x"} },
+		"SASL.Extensions":      func(c *Config) { c.SASL = bearerLogin(password); c.SASL.Extensions = map[string]string{"auth": "x"} },
 		"CreateTopics":         func(c *Config) { c.CreateTopics = &TopicSpec{Partitions: -2} },
 		"WindowBytes":          func(c *Config) { c.WindowBytes = -1 },
 		"WindowRecords":        func(c *Config) { c.WindowRecords = -1 },

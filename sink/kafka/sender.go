@@ -3,14 +3,15 @@ package kafka
 import (
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	"github.com/IBM/sarama"
 )
 
 // A sender owns one connection to one broker: its goroutine alone opens, writes and closes
-// it. At most one request is unanswered. The answer arrives on the reader goroutine of the
-// connection, which runs answer and nothing else.
+// it. At most one request is in flight. The answer arrives on the reader goroutine of the
+// connection, which runs handleAnswer and nothing else.
 type sender struct {
 	producer *producer
 	node     int32
@@ -18,32 +19,32 @@ type sender struct {
 	stopped  chan struct{} // closed when run has returned
 
 	// These belong to producer.mu.
-	addr    string
-	list    list // partitions in state ready, among others
-	busy    bool // a request is unanswered
-	broken  bool // the connection is, or is not to be trusted
-	refused bool // that the broker refuses us has been logged
-	bytes   int  // gathered since the last request
-	records int
+	addr            string
+	queue           senderQueue // holds every partition in state ready, among others
+	busy            bool        // a request is in flight
+	broken          bool        // the connection has to be replaced
+	refusalLogged   bool        // that the broker refuses the connection has been logged
+	gatheredBytes   int         // gathered since the last request
+	gatheredRecords int
 
-	began    time.Time // the making of a connection or the sending of a request, either unanswered; zero: neither
-	answered time.Time // the last request that was
+	waitingSince time.Time // since when the broker owes a connection or an answer; zero: it owes neither
+	answeredAt   time.Time // when the last answer arrived
 
-	// These belong to the goroutine while busy is false, and to whoever answers while it
-	// is true.
-	link     *link
-	request  request
-	lastUsed time.Time
-	throttle time.Time // nothing is to be sent before
-	attempts int       // to connect, failed since the last success
-	lost     bool      // the last connection broke
-	shipped  []shipment
-	acked    []uint64
-	onAnswer sarama.ProduceCallback
+	// These belong to the sender's goroutine while busy is false, and to handleAnswer while it is
+	// true.
+	link            *link
+	request         request
+	lastUsed        time.Time
+	throttledUntil  time.Time // the broker wants no request before
+	connectAttempts int       // to connect, failed since the last success
+	connectionLost  bool      // the last connection broke
+	batches         []sentBatch
+	acked           []uint64
+	onAnswer        sarama.ProduceCallback
 }
 
-// A shipment is one batch of a request and what became of it.
-type shipment struct {
+// A sentBatch is one batch of a request, and its outcome.
+type sentBatch struct {
 	part  *partition
 	batch *batch
 	class class
@@ -53,7 +54,7 @@ type shipment struct {
 
 // senderFor returns the sender for a partition whose leader is node. p.mu is held.
 func (p *producer) senderFor(ctx context.Context, node int32, part *partition) *sender {
-	key := senderKey{node, (part.topic.number + int(part.id)) % p.client.cfg.ConnectionsPerBroker}
+	key := senderKey{node, (part.topic.index + int(part.id)) % p.client.cfg.ConnectionsPerBroker}
 	s := p.senders[key]
 	if s == nil {
 		s = &sender{
@@ -61,7 +62,7 @@ func (p *producer) senderFor(ctx context.Context, node int32, part *partition) *
 			request: request{codec: p.client.codec},
 			wake:    make(chan struct{}, 1), stopped: make(chan struct{}),
 		}
-		s.onAnswer = s.answer
+		s.onAnswer = s.handleAnswer
 		p.senders[key] = s
 		go s.run(ctx) // Run waits for s.stopped
 	}
@@ -72,12 +73,12 @@ func (p *producer) senderFor(ctx context.Context, node int32, part *partition) *
 	return s
 }
 
-// gathered counts what has been added for s, and wakes it if that is enough. producer.mu is
-// held.
-func (s *sender) gathered(bytes int) {
-	s.bytes += bytes
-	s.records++
-	if !s.busy && (s.bytes >= flushBytes || s.records >= flushRecords) {
+// countGathered counts a record that was buffered for s, and wakes s if enough have gathered.
+// producer.mu is held.
+func (s *sender) countGathered(bytes int) {
+	s.gatheredBytes += bytes
+	s.gatheredRecords++
+	if !s.busy && (s.gatheredBytes >= flushBytes || s.gatheredRecords >= flushRecords) {
 		signal(s.wake)
 	}
 }
@@ -92,96 +93,96 @@ func (s *sender) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		for ctx.Err() == nil && s.send(ctx) {
+		for ctx.Err() == nil && s.sendRequest(ctx) {
 		}
 	}
 }
 
-// send sends one request, if there is something to send and nothing unanswered. It reports
-// whether it wants to be called again without being woken.
-func (s *sender) send(ctx context.Context) bool {
-	addr, stale, ok := s.wanted()
+// sendRequest sends one request, if there is something to send and no request in flight. It
+// reports whether it wants to be called again without being woken.
+func (s *sender) sendRequest(ctx context.Context) bool {
+	addr, stale, ok := s.connectionTarget()
 	if !ok {
 		return false
 	}
-	s.lost = s.lost || stale
+	s.connectionLost = s.connectionLost || stale
 	if stale || time.Since(s.lastUsed) > idleTimeout {
 		s.disconnect()
 	}
 	if s.link == nil {
 		if err := s.connect(ctx, addr); err != nil {
-			return s.unreachable(ctx, err)
+			return s.backOff(ctx, err)
 		}
 	}
-	if !s.pick() {
+	if !s.pickBatches() {
 		return false
 	}
-	if !sleepUntil(ctx, s.throttle) {
-		s.answer(nil, context.Cause(ctx))
+	if !sleepUntil(ctx, s.throttledUntil) {
+		s.handleAnswer(nil, context.Cause(ctx))
 		return false
 	}
 	s.lastUsed = time.Now()
-	s.request.shipped, s.request.identity = s.shipped, s.producer.present()
+	s.request.batches, s.request.identity = s.batches, s.producer.currentIdentity()
 	err := s.link.produce(&s.request, s.onAnswer)
-	s.request.release()
+	s.request.releaseBatches()
 	if err != nil { // then onAnswer is not called
-		s.answer(nil, err)
+		s.handleAnswer(nil, err)
 	}
 	return false
 }
 
-// wanted reports whether there is something to send, where to, and whether the connection
-// there has to be made anew.
-func (s *sender) wanted() (addr string, stale, ok bool) {
+// connectionTarget reports whether there is something to send, to which address, and whether the
+// connection to it has to be replaced.
+func (s *sender) connectionTarget() (addr string, stale, ok bool) {
 	p := s.producer
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s.busy || p.gated || p.halted || s.list.empty() {
+	if s.busy || p.identityLost || p.halted || s.queue.empty() {
 		return "", false, false
 	}
 	stale, s.broken = s.broken, false
-	s.began = time.Now()
+	s.waitingSince = time.Now()
 	return s.addr, stale, true
 }
 
-// pick takes the first batch of each ready partition, as long as the request stays small,
-// and reports whether there is any.
-func (s *sender) pick() bool {
+// pickBatches moves the first batch of each ready partition into the request, as long as that
+// stays small, and reports whether there is any.
+func (s *sender) pickBatches() bool {
 	p := s.producer
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s.shipped = s.shipped[:0]
-	s.began = time.Time{}
-	if p.gated || p.halted || p.fenced() != nil {
+	s.batches = s.batches[:0]
+	s.waitingSince = time.Time{}
+	if p.identityLost || p.halted || p.checkFence() != nil {
 		return false
 	}
 	size := 0
-	for !s.list.empty() {
-		part := s.list.front()
+	for !s.queue.empty() {
+		part := s.queue.front()
 		if part.state != ready || part.sender != s {
-			s.list.pop()
+			s.queue.pop()
 			continue
 		}
 		b := part.queue[0]
 		size += b.size
-		if len(s.shipped) > 0 && size > maxRequestBytes {
+		if len(s.batches) > 0 && size > maxRequestBytes {
 			break
 		}
-		s.list.pop()
-		part.ship(b)
-		s.shipped = append(s.shipped, shipment{part: part, batch: b})
+		s.queue.pop()
+		part.markInFlight(b)
+		s.batches = append(s.batches, sentBatch{part: part, batch: b})
 	}
-	s.bytes, s.records = 0, 0
-	s.busy = len(s.shipped) > 0
+	s.gatheredBytes, s.gatheredRecords = 0, 0
+	s.busy = len(s.batches) > 0
 	if s.busy {
-		p.unanswered++
-		s.began = time.Now()
+		p.requestsInFlight++
+		s.waitingSince = time.Now()
 	}
 	return s.busy
 }
 
-// ship commits part to sending b, its first batch.
-func (part *partition) ship(b *batch) {
+// markInFlight puts b, part's first batch, into a request.
+func (part *partition) markInFlight(b *batch) {
 	if part.inRequest {
 		panic("sink: two batches of one partition in a request")
 	}
@@ -189,24 +190,24 @@ func (part *partition) ship(b *batch) {
 	part.state = inFlight
 	b.sealed, b.sent = true, true
 	if b.sequence == noSequence {
-		b.sequence = part.next
-		part.next = nextSequence(part.next, b.records)
+		b.sequence = part.nextSequence
+		part.nextSequence = addSequence(part.nextSequence, b.records)
 	}
 }
 
 // connect opens the connection.
 func (s *sender) connect(ctx context.Context, addr string) error {
-	l, err := s.producer.client.wire.connect(ctx, addr, readTimeout)
+	l, err := s.producer.client.connector.connect(ctx, addr, readTimeout)
 	if err != nil {
 		return err
 	}
-	l.conn.watch(ctx)
-	l.conn.fence = s.producer.askFence
-	if s.lost {
+	l.conn.closeWith(ctx)
+	l.conn.fence = s.producer.lockAndCheckFence
+	if s.connectionLost {
 		s.producer.client.counters.reconnects.Add(1)
-		s.lost = false
+		s.connectionLost = false
 	}
-	s.link, s.attempts, s.lastUsed = l, 0, time.Now()
+	s.link, s.connectAttempts, s.lastUsed = l, 0, time.Now()
 	return nil
 }
 
@@ -219,48 +220,60 @@ func (s *sender) disconnect() {
 	}
 }
 
-// unreachable sends the waiting partitions to look for their leaders, since the one they
-// had does not take connections, and waits a little before the next attempt.
-func (s *sender) unreachable(ctx context.Context, err error) bool {
+// backOff has the leaders of the waiting partitions looked up, since their broker cannot be
+// connected to, and waits before the next attempt. It reports whether ctx has not ended.
+func (s *sender) backOff(ctx context.Context, err error) bool {
 	if ctx.Err() != nil {
 		return false
 	}
 	p := s.producer
 	p.mu.Lock()
-	luck := luck()
-	for ; !s.list.empty(); s.list.pop() {
-		part := s.list.front()
+	jitter := rand.Float64()
+	for ; !s.queue.empty(); s.queue.pop() {
+		part := s.queue.front()
 		if part.state == ready && part.sender == s {
-			part.answered(false, s.began)
-			p.strike(part, classifyRequest(err), err, s.began, luck)
+			part.noteAnswer(false, s.waitingSince)
+			p.retryBatch(part, classifyRequest(err), err, s.waitingSince, jitter)
 		}
 	}
-	if classifyRequest(err) == refused && !s.refused {
-		s.refused = true
+	if classifyRequest(err) == accessDenied && !s.refusalLogged {
+		s.refusalLogged = true
 		addr := s.addr
-		p.note(func(ctx context.Context) {
+		p.logLater(func(ctx context.Context) {
 			p.log.ErrorContext(ctx, "broker refuses the connection, trying on", slog.String("broker", addr), slog.Any("err", err))
 		})
 	}
-	s.began = time.Time{}
+	s.waitingSince = time.Time{}
 	p.mu.Unlock()
-	again := sleepUntil(ctx, time.Now().Add(backoff(s.attempts, luck)))
-	s.attempts++
+	again := sleepUntil(ctx, time.Now().Add(backoff(s.connectAttempts, jitter)))
+	s.connectAttempts++
 	return again
 }
 
-// sleepUntil waits until t and reports whether it did before ctx ended.
-func sleepUntil(ctx context.Context, t time.Time) bool {
-	d := time.Until(t)
-	if d <= 0 {
-		return true
+// A senderQueue is a queue of partitions, first in, first out. An entry may have been overtaken by
+// events: whoever pops it looks at the partition before using it.
+type senderQueue struct {
+	items []*partition
+	head  int
+}
+
+func (l *senderQueue) empty() bool { return l.head == len(l.items) }
+
+func (l *senderQueue) push(part *partition) {
+	if l.head > 32 && l.head*2 >= len(l.items) {
+		n := copy(l.items, l.items[l.head:])
+		clear(l.items[n:])
+		l.items, l.head = l.items[:n], 0
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
+	l.items = append(l.items, part)
+}
+
+func (l *senderQueue) front() *partition { return l.items[l.head] }
+
+func (l *senderQueue) pop() {
+	l.items[l.head] = nil
+	l.head++
+	if l.empty() {
+		l.items, l.head = l.items[:0], 0
 	}
 }

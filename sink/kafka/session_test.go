@@ -34,7 +34,7 @@ func TestSessions(t *testing.T) {
 			r := startRig(t, c, j, sink.WriterConfig{})
 			for i := range 300 {
 				value := fmt.Sprint(session, "/", i)
-				r.send(on(topic, int32(i%3), value))
+				r.send(recordFor(topic, int32(i%3), value))
 				if i%3 == 0 {
 					want = append(want, value)
 				}
@@ -52,15 +52,15 @@ func TestSessions(t *testing.T) {
 	})
 }
 
-// A slowLink loses sight of what is written to it while held is set: it arrives at release,
+// A delayedConn loses sight of what is written to it while held is set: it arrives at release,
 // after the writer has closed the connection.
-type slowLink struct {
+type delayedConn struct {
 	net.Conn
 	held *atomic.Bool
 	late *[]func()
 }
 
-func (c *slowLink) Write(b []byte) (int, error) {
+func (c *delayedConn) Write(b []byte) (int, error) {
 	if !c.held.Load() {
 		return c.Conn.Write(b)
 	}
@@ -69,14 +69,14 @@ func (c *slowLink) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (c *slowLink) Read(b []byte) (int, error) {
+func (c *delayedConn) Read(b []byte) (int, error) {
 	if c.held.Load() {
 		return 0, net.ErrClosed
 	}
 	return c.Conn.Read(b)
 }
 
-func (c *slowLink) Close() error {
+func (c *delayedConn) Close() error {
 	if c.held.Load() {
 		return c.SetReadDeadline(time.Now()) // the other side does not see it
 	}
@@ -93,35 +93,35 @@ func TestStragglerIsFenced(t *testing.T) {
 		j := new(journal)
 		c, err := open(l.Context(), Config{Brokers: l.addrs}, j.logger(), func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := l.net.DialContext(ctx, network, addr)
-			return &slowLink{conn, &held, &late}, err
+			return &delayedConn{conn, &held, &late}, err
 		})
 		if err != nil {
 			l.Fatal(err)
 		}
 		r := startRig(l, c, j, sink.WriterConfig{})
-		r.send(on("t", 0, "old 0"))
+		r.send(recordFor("t", 0, "old 0"))
 		r.waitAcked(1)
 		held.Store(true)
-		r.send(on("t", 0, "old 1"))
+		r.send(recordFor("t", 0, "old 1"))
 		r.producer.Flush()
 		synctest.Wait()
 		r.cancel(errors.New("session lost"))
-		if e, ok := errors.AsType[*sink.UndeliveredError](r.end()); !ok || e.Sent != 1 || len(late) != 1 {
-			l.Fatalf("Run: %v; %d late requests", r.end(), len(late))
+		if e, ok := errors.AsType[*sink.UndeliveredError](r.waitRun()); !ok || e.Sent != 1 || len(late) != 1 {
+			l.Fatalf("Run: %v; %d late requests", r.waitRun(), len(late))
 		}
 		held.Store(false)
 		r = startRig(l, c, j, sink.WriterConfig{})
-		r.send(on("t", 0, "old 1"))
-		r.send(on("t", 0, "new"))
+		r.send(recordFor("t", 0, "old 1"))
+		r.send(recordFor("t", 0, "new"))
 		r.mustDrain()
 		late[0]()
 		synctest.Wait()
 		r = startRig(l, c, j, sink.WriterConfig{})
-		r.send(on("t", 0, "end"))
+		r.send(recordFor("t", 0, "end"))
 		r.mustDrain()
 		_ = c.Close()
 		var got []string
-		for _, rec := range l.read("t", 4) {
+		for _, rec := range l.readRecords("t", 4) {
 			got = append(got, string(rec.Value))
 		}
 		if !slices.Equal(got, []string{"old 0", "old 1", "new", "end"}) {
@@ -138,7 +138,7 @@ func TestEpochsRunOut(t *testing.T) {
 		c.identities.last.epoch = math.MaxInt16 - 1
 		for range 4 {
 			r := startRig(l, c, j, sink.WriterConfig{})
-			r.send(on("t", 0, "x"))
+			r.send(recordFor("t", 0, "x"))
 			r.mustDrain()
 		}
 		if n := producerIDs(c); n != 2 {
@@ -164,12 +164,12 @@ func TestIdentityIsLost(t *testing.T) {
 			inLab(t, 1, func(l *lab) {
 				r := l.rig(Config{})
 				for p := range 3 {
-					r.send(on("t", int32(p), "0"))
+					r.send(recordFor("t", int32(p), "0"))
 				}
 				r.waitAcked(3)
 				l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{1}, Err: tc.code, Count: tc.hits})
 				for i := range 3000 {
-					r.send(on("t", int32(i%3), fmt.Sprint(1+i/3)))
+					r.send(recordFor("t", int32(i%3), fmt.Sprint(1+i/3)))
 				}
 				r.mustDrain()
 				s := r.client.Stat()
@@ -178,7 +178,7 @@ func TestIdentityIsLost(t *testing.T) {
 					l.Errorf("%d producer ids, %d renewals; want %d, %d", ids, s.DuplicatesPossible, tc.ids, tc.hits)
 				}
 				next := make([]int, 3)
-				for _, rec := range l.read("t", 3003) {
+				for _, rec := range l.readRecords("t", 3003) {
 					if want := fmt.Sprint(next[rec.Partition]); string(rec.Value) != want {
 						l.Fatalf("partition %d: %s, want %s", rec.Partition, rec.Value, want)
 					}
@@ -194,11 +194,11 @@ func TestIdentityIsLost(t *testing.T) {
 func TestProducerIDRefusedWhileRunning(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
-		r.send(on("t", 0, "x"))
+		r.send(recordFor("t", 0, "x"))
 		r.waitAcked(1)
 		refusal := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.ClusterAuthorizationFailed, Count: -1})
 		l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.InvalidProducerEpoch})
-		r.send(on("t", 0, "y"))
+		r.send(recordFor("t", 0, "y"))
 		r.producer.Flush()
 		time.Sleep(time.Minute)
 		if s := r.client.Stat(); s.StalledSince.IsZero() || s.InFlightRecords != 1 {
@@ -216,7 +216,7 @@ func TestSequencesWrapOnTheWire(t *testing.T) {
 	r := newRig(t, Config{Brokers: k.Addrs})
 	p := r.producer
 	p.mu.Lock()
-	introduced := p.introduce(topic)
+	introduced := p.addTopic(topic)
 	p.mu.Unlock()
 	r.wait("the topic", func() bool {
 		signal(r.changed)
@@ -226,12 +226,12 @@ func TestSequencesWrapOnTheWire(t *testing.T) {
 			return false
 		}
 		// A broker takes any first sequence from a producer it has not heard of.
-		introduced.parts[0].next = math.MaxInt32 - 4
+		introduced.parts[0].nextSequence = math.MaxInt32 - 4
 		return true
 	})
 	for i := range 10 {
-		r.send(on(topic, 0, fmt.Sprint(2*i)))
-		r.send(on(topic, 0, fmt.Sprint(2*i+1)))
+		r.send(recordFor(topic, 0, fmt.Sprint(2*i)))
+		r.send(recordFor(topic, 0, fmt.Sprint(2*i+1)))
 		r.waitAcked(2 * (i + 1))
 	}
 	r.mustDrain()
@@ -262,7 +262,7 @@ func TestOutage(t *testing.T) {
 	sendFor := func(d time.Duration) {
 		for end := time.Now().Add(d); time.Now().Before(end); {
 			p := int32(r.seq % 4)
-			r.send(on("t", p, fmt.Sprint(sent[p])))
+			r.send(recordFor("t", p, fmt.Sprint(sent[p])))
 			sent[p]++
 		}
 	}
@@ -272,7 +272,7 @@ func TestOutage(t *testing.T) {
 		c.Close()
 		for range 1000 {
 			p := int32(r.seq % 4)
-			r.send(on("t", p, fmt.Sprint(sent[p])))
+			r.send(recordFor("t", p, fmt.Sprint(sent[p])))
 			sent[p]++
 		}
 		time.Sleep(200 * time.Millisecond)
@@ -307,16 +307,16 @@ func TestIdentityWaitsForAnswers(t *testing.T) {
 			}
 		}
 		r := l.rig(Config{})
-		r.send(on("t", 0, "0"))
-		r.send(on("t", 1, "0"))
+		r.send(recordFor("t", 0, "0"))
+		r.send(recordFor("t", 1, "0"))
 		r.waitAcked(2)
 		l.fake.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) { return nil, nil, true })
 		began := time.Now()
-		r.send(on("t", 0, "never answered"))
+		r.send(recordFor("t", 0, "never answered"))
 		r.producer.Flush()
 		synctest.Wait()
 		l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{1}, Err: kerr.OutOfOrderSequenceNumber})
-		r.send(on("t", 1, "forgotten"))
+		r.send(recordFor("t", 1, "forgotten"))
 		r.waitAcked(3)
 		if took := time.Since(began); took < readTimeout {
 			l.Errorf("a record was acknowledged after %s, while a request was unanswered", took)

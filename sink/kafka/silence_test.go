@@ -21,10 +21,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
-// hang has broker 0 leave requests of the given kinds unanswered until the returned function is
+// hangBroker has broker 0 leave requests of the given kinds unanswered until the returned function is
 // called. A connection has to be answered: for its first request sarama waits on a mutex,
 // which stops the clock of the lab.
-func (l *lab) hang(keys ...kmsg.Key) (release func()) {
+func (l *lab) hangBroker(keys ...kmsg.Key) (release func()) {
 	var over atomic.Bool
 	for _, key := range keys {
 		l.fake.ControlKey(int16(key), func(kmsg.Request) (kmsg.Response, error, bool) {
@@ -35,13 +35,13 @@ func (l *lab) hang(keys ...kmsg.Key) (release func()) {
 	return func() { over.Store(true) }
 }
 
-// A switchboard is a network in which connecting may be made to fail.
-type switchboard struct {
+// A faultyNetwork is a network in which connecting may be made to fail.
+type faultyNetwork struct {
 	net *kfake.VirtualNetwork
 	err atomic.Pointer[net.OpError]
 }
 
-func (s *switchboard) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+func (s *faultyNetwork) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	if err := s.err.Load(); err != nil {
 		return nil, err
 	}
@@ -49,9 +49,9 @@ func (s *switchboard) dial(ctx context.Context, network, addr string) (net.Conn,
 }
 
 // rigOver starts a producer on a switchboard.
-func (l *lab) rigOver() (*rig, *switchboard) {
+func (l *lab) rigOver() (*rig, *faultyNetwork) {
 	l.Helper()
-	j, s := new(journal), &switchboard{net: l.net}
+	j, s := new(journal), &faultyNetwork{net: l.net}
 	c, err := open(l.Context(), Config{Brokers: l.addrs}, j.logger(), s.dial)
 	if err != nil {
 		l.Fatal(err)
@@ -66,51 +66,51 @@ func TestSilentBroker(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		brokers int
-		begin   func(l *lab, s *switchboard) (heal func())
+		begin   func(l *lab, s *faultyNetwork) (heal func())
 		says    string
 		ends    string
 		lines   int
 	}{
 		{
-			"answers others", 1, func(l *lab, _ *switchboard) func() { return l.hang(kmsg.Produce) },
+			"answers others", 1, func(l *lab, _ *faultyNetwork) func() { return l.hangBroker(kmsg.Produce) },
 			"answers other requests, but not the one with records: it waits for its disk, or has too much to do", "broker answers again", 4,
 		},
 		{
-			"waits for replicas", 3, func(l *lab, _ *switchboard) func() { return l.hang(kmsg.Produce) },
+			"waits for replicas", 3, func(l *lab, _ *faultyNetwork) func() { return l.hangBroker(kmsg.Produce) },
 			"it waits for its disk, or for a replica in sync (topic t, partition 0 is on brokers 0, 1, 2)", "broker answers again", 4,
 		},
 		{
-			"answers nothing", 1, func(l *lab, _ *switchboard) func() { return l.hang(kmsg.Metadata, kmsg.Produce) },
+			"answers nothing", 1, func(l *lab, _ *faultyNetwork) func() { return l.hangBroker(kmsg.Metadata, kmsg.Produce) },
 			"accepts connections but does not answer", "broker answers again", 4,
 		},
 		{
-			"cannot be connected to", 1, func(l *lab, s *switchboard) func() {
-				release := l.hang(kmsg.Produce)
+			"cannot be connected to", 1, func(l *lab, s *faultyNetwork) func() {
+				release := l.hangBroker(kmsg.Produce)
 				s.err.Store(&net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")})
 				return func() { s.err.Store(nil); release() }
 			},
 			"cannot be connected to: localhost:9092: dial tcp: connection refused", "broker answers again", 4,
 		},
 		{
-			"led elsewhere", 2, func(l *lab, _ *switchboard) func() {
-				l.hang(kmsg.Produce)
-				return func() { l.move(1) }
+			"led elsewhere", 2, func(l *lab, _ *faultyNetwork) func() {
+				l.hangBroker(kmsg.Produce)
+				return func() { l.moveLeader(1) }
 			},
 			"it waits for its disk", "broker is not waited for any more", 5, // that it leads no more is news
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inLab(t, tc.brokers, func(l *lab) {
-				l.move(0)
+				l.moveLeader(0)
 				r, s := l.rigOver()
-				r.send(on("t", 0, "before"))
+				r.send(recordFor("t", 0, "before"))
 				r.waitAcked(1)
 				heal := tc.begin(l, s)
 				began := time.Now()
-				r.send(on("t", 0, "1"))
+				r.send(recordFor("t", 0, "1"))
 				r.producer.Flush()
 				synctest.Wait()
-				r.send(on("t", 0, "2"))
+				r.send(recordFor("t", 0, "2"))
 				time.Sleep(silenceAfter - time.Millisecond)
 				if s := r.client.Stat(); r.journal.String() != "" || !s.StalledSince.IsZero() {
 					l.Errorf("known early: %s %+v", r.journal, s)
@@ -148,8 +148,8 @@ func wantSilence(l *lab, r *rig, began time.Time, says string) {
 	}
 }
 
-// move makes node the leader of the only partition of topic t.
-func (l *lab) move(node int32) {
+// moveLeader makes node the leader of the only partition of topic t.
+func (l *lab) moveLeader(node int32) {
 	l.Helper()
 	if err := l.fake.MoveTopicPartition("t", 0, node); err != nil {
 		l.Fatal(err)
@@ -161,15 +161,15 @@ func (l *lab) move(node int32) {
 func TestSilentBrokerHasLostItsPartition(t *testing.T) {
 	for _, keys := range [][]kmsg.Key{{kmsg.Produce}, {kmsg.Produce, kmsg.Metadata}} {
 		inLab(t, 2, func(l *lab) {
-			l.move(0)
+			l.moveLeader(0)
 			r := l.rig(Config{})
-			r.send(on("t", 0, "before"))
+			r.send(recordFor("t", 0, "before"))
 			r.waitAcked(1)
-			l.hang(keys...)
-			r.send(on("t", 0, "x"))
+			l.hangBroker(keys...)
+			r.send(recordFor("t", 0, "x"))
 			r.producer.Flush()
 			synctest.Wait()
-			l.move(1)
+			l.moveLeader(1)
 			time.Sleep(silenceAfter + 2*pingTimeout)
 			if s := r.journal.String(); !strings.Contains(s, "does not lead topic t, partition 0 any more: broker 1 at localhost:9093 does") ||
 				strings.Contains(s, "accepts connections") != (len(keys) == 2) {
@@ -184,13 +184,13 @@ func TestSilentBrokerHasLostItsPartition(t *testing.T) {
 func TestThrottledLong(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
-		r.send(on("t", 0, "a"))
+		r.send(recordFor("t", 0, "a"))
 		r.waitAcked(1)
 		throttle(l.fake, 20*time.Second)
-		r.send(on("t", 0, "b"))
+		r.send(recordFor("t", 0, "b"))
 		r.waitAcked(2)
 		asked := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Observe: true, Count: -1})
-		r.send(on("t", 0, "c"))
+		r.send(recordFor("t", 0, "c"))
 		r.waitAcked(3)
 		synctest.Wait()
 		if s := r.journal.String(); strings.Count(s, "has asked for a pause") != 1 || strings.Count(s, "broker answers again") != 1 || asked.Hits() != 0 {
@@ -204,16 +204,16 @@ func TestThrottledLong(t *testing.T) {
 func TestSilenceChanges(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r, s := l.rigOver()
-		r.send(on("t", 0, "before"))
+		r.send(recordFor("t", 0, "before"))
 		r.waitAcked(1)
-		release := l.hang(kmsg.Produce)
-		r.send(on("t", 0, "x"))
+		release := l.hangBroker(kmsg.Produce)
+		r.send(recordFor("t", 0, "x"))
 		r.producer.Flush()
 		time.Sleep(silenceAfter + time.Second)
 		s.err.Store(&net.OpError{Op: "dial", Err: errors.New("no route to host")})
-		time.Sleep(askEvery)
+		time.Sleep(probeEvery)
 		s.err.Store(&net.OpError{Op: "dial", Err: errors.New("connection refused")})
-		time.Sleep(2 * askEvery)
+		time.Sleep(2 * probeEvery)
 		log := r.journal.String()
 		for _, says := range []string{"answers other requests", "no route to host", "connection refused"} {
 			if strings.Count(log, says) != 1 {
@@ -234,19 +234,19 @@ func TestSilenceChanges(t *testing.T) {
 func TestBrokerIsBack(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r, s := l.rigOver()
-		r.send(on("t", 0, "before"))
+		r.send(recordFor("t", 0, "before"))
 		r.waitAcked(1)
-		release := l.hang(kmsg.Produce)
+		release := l.hangBroker(kmsg.Produce)
 		s.err.Store(&net.OpError{Op: "dial", Err: errors.New("connection refused")})
-		r.send(on("t", 0, "x"))
+		r.send(recordFor("t", 0, "x"))
 		r.producer.Flush()
-		time.Sleep(readTimeout + askEvery) // the connection is given up, and no other can be made
+		time.Sleep(readTimeout + probeEvery) // the connection is given up, and no other can be made
 		s.err.Store(nil)
 		time.Sleep(silenceAfter - time.Millisecond)
 		if log := r.journal.String(); strings.Count(log, "broker does not answer") != 1 {
 			l.Errorf("log: %s", log)
 		}
-		time.Sleep(2 * askEvery)
+		time.Sleep(2 * probeEvery)
 		if log := r.journal.String(); strings.Count(log, "answers other requests") != 1 {
 			l.Errorf("log: %s", log)
 		}
@@ -260,7 +260,7 @@ func TestBrokerIsBack(t *testing.T) {
 func TestSlowBrokerIsNoNewsEachTime(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
-		r.send(on("t", 0, "before"))
+		r.send(recordFor("t", 0, "before"))
 		r.waitAcked(1)
 		l.fake.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
 			l.fake.KeepControl()
@@ -269,7 +269,7 @@ func TestSlowBrokerIsNoNewsEachTime(t *testing.T) {
 		})
 		began := time.Now()
 		for i := 1; time.Since(began) < 10*time.Minute; i++ {
-			r.send(on("t", 0, fmt.Sprint(i)))
+			r.send(recordFor("t", 0, fmt.Sprint(i)))
 			r.waitAcked(i + 1)
 		}
 		synctest.Wait()
@@ -289,14 +289,14 @@ func TestSlowBrokerIsNoNewsEachTime(t *testing.T) {
 func TestSilentBrokerIsAskedSparingly(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
-		r.send(on("t", 0, "before"))
+		r.send(recordFor("t", 0, "before"))
 		r.waitAcked(1)
-		l.hang(kmsg.Produce)
-		r.send(on("t", 0, "x"))
+		l.hangBroker(kmsg.Produce)
+		r.send(recordFor("t", 0, "x"))
 		r.producer.Flush()
 		asked := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Observe: true, Count: -1})
 		time.Sleep(10 * time.Minute)
-		if n, most := asked.Hits(), int(10*time.Minute/askEvery); n < most-2 || n > most {
+		if n, most := asked.Hits(), int(10*time.Minute/probeEvery); n < most-2 || n > most {
 			l.Errorf("asked %d times, want %d", n, most)
 		}
 	}, kfake.SeedTopics(1, "t"))
@@ -306,16 +306,16 @@ func TestSilentBrokerIsAskedSparingly(t *testing.T) {
 func TestCancelWhileAsking(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
-		r.send(on("t", 0, "before"))
+		r.send(recordFor("t", 0, "before"))
 		r.waitAcked(1)
-		l.hang(kmsg.Produce, kmsg.Metadata)
-		r.send(on("t", 0, "x"))
+		l.hangBroker(kmsg.Produce, kmsg.Metadata)
+		r.send(recordFor("t", 0, "x"))
 		r.producer.Flush()
 		time.Sleep(silenceAfter + pingTimeout/2)
 		began := time.Now()
 		r.cancel(errors.New("enough"))
-		if _, ok := errors.AsType[*sink.UndeliveredError](r.end()); !ok || time.Since(began) > 0 {
-			l.Errorf("Run took %s to return %v", time.Since(began), r.end())
+		if _, ok := errors.AsType[*sink.UndeliveredError](r.waitRun()); !ok || time.Since(began) > 0 {
+			l.Errorf("Run took %s to return %v", time.Since(began), r.waitRun())
 		}
 		if s := r.journal.String(); s != "" {
 			l.Errorf("log: %s", s)
@@ -341,7 +341,7 @@ func TestSilentConnection(t *testing.T) {
 		dead = append(dead, server)
 		return c, nil
 	}})
-	r.send(on("t", 0, "x"))
+	r.send(recordFor("t", 0, "x"))
 	r.producer.Flush()
 	r.waitLog("accepts connections but does not answer")
 	mu.Lock()
@@ -356,12 +356,12 @@ func TestSilentConnection(t *testing.T) {
 
 // TestExplain: what follows from a broker's view of a partition it does not answer for.
 func TestExplain(t *testing.T) {
-	at := place{"t", 3}
-	q := question{node: 1, addr: "a:1", parts: []place{at}}
-	partition := func(leader int32, isr ...int32) view {
-		return view{
+	at := topicPartition{"t", 3}
+	q := probe{node: 1, addr: "a:1", partitions: []topicPartition{at}}
+	partition := func(leader int32, isr ...int32) clusterView {
+		return clusterView{
 			brokers:    map[int32]string{1: "a:1", 2: "b:2"},
-			partitions: map[place]*sarama.PartitionMetadata{at: {Leader: leader, Replicas: []int32{1, 2, 3}, Isr: isr}},
+			partitions: map[topicPartition]*sarama.PartitionMetadata{at: {Leader: leader, Replicas: []int32{1, 2, 3}, Isr: isr}},
 			required:   map[string]string{"t": "2"},
 		}
 	}
@@ -370,7 +370,7 @@ func TestExplain(t *testing.T) {
 	unknown := partition(1, 1, 2)
 	unknown.topics = map[string]sarama.KError{"t": sarama.ErrUnknownTopicOrPartition}
 	for _, tc := range []struct {
-		view view
+		view clusterView
 		says string
 	}{
 		{partition(1, 1, 2, 3), "replica in sync (topic t, partition 3 is on brokers 1, 2, 3)"},
@@ -379,9 +379,9 @@ func TestExplain(t *testing.T) {
 		{partition(noLeader, 2), "does not lead topic t, partition 3 any more, and nobody else does"},
 		{throttled, "a quota is used up"},
 		{unknown, "UNKNOWN_TOPIC_OR_PARTITION"},
-		{view{}, "it knows no topic t, partition 3"},
+		{clusterView{}, "it knows no topic t, partition 3"},
 	} {
-		if got := tc.view.explain(q); !strings.Contains(got.text, tc.says) || got.state == "" {
+		if got := tc.view.explainSilence(q); !strings.Contains(got.text, tc.says) || got.state == "" {
 			t.Errorf("%+v, want %q", got, tc.says)
 		}
 	}
@@ -393,10 +393,10 @@ func TestSilentNetwork(t *testing.T) {
 	p := faultproxy.Start(t, "")
 	kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "t"), kfake.ListenFn(p.Listen))
 	r := newRig(t, Config{Brokers: []string{p.Addr()}})
-	r.send(on("t", 0, "before"))
+	r.send(recordFor("t", 0, "before"))
 	r.waitAcked(1)
 	p.Partition()
-	r.send(on("t", 0, "x"))
+	r.send(recordFor("t", 0, "x"))
 	r.producer.Flush()
 	r.waitLog("accepts connections but does not answer")
 	p.Refuse()
@@ -414,13 +414,13 @@ func TestFrozenBroker(t *testing.T) {
 	k := kafkatest.Start(t, kafkatest.Config{})
 	topic := k.Topic(t, 1, nil)
 	r := newRig(t, Config{Brokers: k.Addrs})
-	r.send(on(topic, 0, "before"))
+	r.send(recordFor(topic, 0, "before"))
 	r.waitAcked(1)
 	if err := k.Pause(); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 1000 {
-		r.send(on(topic, 0, fmt.Sprint(i)))
+		r.send(recordFor(topic, 0, fmt.Sprint(i)))
 	}
 	r.producer.Flush()
 	r.waitLog("accepts connections but does not answer")

@@ -36,7 +36,7 @@ func TestAnswersAndReconnectsAreCounted(t *testing.T) {
 	}})
 	const rounds = 4
 	for i := range rounds {
-		r.send(on("orders", 0, "value"))
+		r.send(recordFor("orders", 0, "value"))
 		r.waitAcked(i + 1)
 		if n := r.client.Stat().Reconnects; n != int64(i) {
 			t.Errorf("%d reconnects after %d broken connections", n, i)

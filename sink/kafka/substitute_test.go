@@ -15,8 +15,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
-// to has records go to the topic dead, but those that were to go there.
-func to(dead string) sink.Substitute {
+// substituteTo has records go to the topic dead, but those that were to go there.
+func substituteTo(dead string) sink.Substitute {
 	return func(r *sink.Record, refused *sink.RecordError) *sink.Record {
 		if r.Topic == dead {
 			return nil
@@ -44,17 +44,17 @@ func TestSubstituteTooLarge(t *testing.T) {
 			k := kafkatest.Broker(t)
 			topic := k.Topic(t, 2, map[string]string{"max.message.bytes": "1000"})
 			dead := k.Topic(t, 1, nil)
-			r := startSubstituted(t, Config{Brokers: k.Addrs, Compression: compression}, to(dead))
+			r := startSubstituted(t, Config{Brokers: k.Addrs, Compression: compression}, substituteTo(dead))
 			var want []string
 			large := 0
 			for i := range 200 {
 				if i%7 == 3 {
 					large++
-					r.keyed(topic, "key", fmt.Sprint(i, " ", incompressible(3000)))
+					r.sendKeyed(topic, "key", fmt.Sprint(i, " ", incompressible(3000)))
 					continue
 				}
 				want = append(want, fmt.Sprint(i))
-				r.keyed(topic, "key", want[len(want)-1])
+				r.sendKeyed(topic, "key", want[len(want)-1])
 			}
 			r.mustDrain()
 			var got []string
@@ -83,10 +83,10 @@ func TestSubstituteRejected(t *testing.T) {
 	k := kafkatest.Real(t)
 	compacted := k.Topic(t, 1, map[string]string{"cleanup.policy": "compact"})
 	dead := k.Topic(t, 1, nil)
-	r := startSubstituted(t, Config{Brokers: k.Addrs}, to(dead))
+	r := startSubstituted(t, Config{Brokers: k.Addrs}, substituteTo(dead))
 	var want []string
 	for i := range 50 {
-		rec := on(compacted, 0, fmt.Sprint(i))
+		rec := recordFor(compacted, 0, fmt.Sprint(i))
 		if i%10 == 5 {
 			rec.Key = nil
 		} else {
@@ -108,12 +108,12 @@ func TestSubstituteRejected(t *testing.T) {
 func TestSubstituteInvalidTopic(t *testing.T) {
 	k := kafkatest.Real(t)
 	dead := k.Topic(t, 1, nil)
-	r := startSubstituted(t, Config{Brokers: k.Addrs}, to(dead))
+	r := startSubstituted(t, Config{Brokers: k.Addrs}, substituteTo(dead))
 	for i := range 5 {
-		r.keyed("not legal!", "key", fmt.Sprint(i))
+		r.sendKeyed("not legal!", "key", fmt.Sprint(i))
 	}
 	r.waitAcked(5)
-	r.keyed("not legal!", "key", "later")
+	r.sendKeyed("not legal!", "key", "later")
 	r.mustDrain()
 	if got := values(k.ReadAll(t, dead), 0); !slices.Equal(got, []string{"0", "1", "2", "3", "4", "later"}) {
 		t.Errorf("substitutes %q", got)
@@ -129,11 +129,11 @@ func TestSubstituteForAnotherBroker(t *testing.T) {
 			}
 		}
 		j := new(journal)
-		r := startRig(l, l.client(Config{}, j.logger()), j, sink.WriterConfig{Substitute: to("dead")})
-		r.send(on("dead", 0, "the topic is known"))
+		r := startRig(l, l.client(Config{}, j.logger()), j, sink.WriterConfig{Substitute: substituteTo("dead")})
+		r.send(recordFor("dead", 0, "the topic is known"))
 		r.waitAcked(1)
 		l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.InvalidRecord, Count: -1})
-		r.send(on("t", 0, "refused"))
+		r.send(recordFor("t", 0, "refused"))
 		r.mustDrain()
 	}, kfake.SeedTopics(1, "t", "dead"))
 }
@@ -144,9 +144,9 @@ func TestSubstituteRefused(t *testing.T) {
 	k := kafkatest.Fake(t)
 	k.CreateTopic(t, "t", 1, map[string]string{"max.message.bytes": "1000"})
 	k.CreateTopic(t, "dead", 1, map[string]string{"max.message.bytes": "1000"})
-	r := startSubstituted(t, Config{Brokers: k.Addrs}, to("dead"))
-	r.keyed("t", "key", strings.Repeat("x", 2000))
-	err := r.end()
+	r := startSubstituted(t, Config{Brokers: k.Addrs}, substituteTo("dead"))
+	r.sendKeyed("t", "key", strings.Repeat("x", 2000))
+	err := r.waitRun()
 	if err == nil || !strings.Contains(err.Error(), "record for topic dead") {
 		t.Errorf("Run returns %v", err)
 	}

@@ -27,9 +27,9 @@ func TestTopicAppearsLater(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.SeedTopics(1, "t"))
 	r := newRig(t, Config{Brokers: k.Addrs})
 	for i := range 10 {
-		r.send(on("late", 0, fmt.Sprint(i)))
+		r.send(recordFor("late", 0, fmt.Sprint(i)))
 	}
-	r.send(on("t", 0, "x"))
+	r.send(recordFor("t", 0, "x"))
 	r.waitAcked(1)
 	r.wait("the stall", func() bool { signal(r.changed); return r.client.Stat().StalledSince != time.Time{} })
 	k.CreateTopic(t, "late", 2, nil)
@@ -58,7 +58,7 @@ func TestCreateTopics(t *testing.T) {
 				k := kafkatest.Fake(t, kfake.DefaultNumPartitions(3))
 				r := newRig(t, Config{Brokers: k.Addrs[broker : broker+1], CreateTopics: &tc.spec})
 				for i := range 10 {
-					r.keyed(fmt.Sprint("new-", i), "key", "x")
+					r.sendKeyed(fmt.Sprint("new-", i), "key", "x")
 				}
 				r.mustDrain()
 				details, err := k.Admin(t).ListTopics(testContext(t), "new-7")
@@ -78,7 +78,7 @@ func TestCreateTopicsRefused(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		fault := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.CreateTopics}, Err: kerr.PolicyViolation, Count: -1})
 		r := l.rig(Config{CreateTopics: &TopicSpec{Partitions: 1}})
-		r.send(on("new", 0, "x"))
+		r.send(recordFor("new", 0, "x"))
 		time.Sleep(time.Minute)
 		if s := r.journal.String(); !strings.Contains(s, "POLICY_VIOLATION") || !strings.Contains(s, "sink stalled") {
 			l.Errorf("log: %s", s)
@@ -98,7 +98,7 @@ func TestTopicGrows(t *testing.T) {
 			keys = append(keys, fmt.Sprint("key-", i))
 		}
 		for _, key := range keys {
-			r.keyed("t", key, "old")
+			r.sendKeyed("t", key, "old")
 		}
 		r.waitAcked(len(keys))
 		admin := l.admin()
@@ -106,11 +106,11 @@ func TestTopicGrows(t *testing.T) {
 			l.Fatal(err)
 		}
 		fault := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{1}, Err: kerr.NotEnoughReplicas, Count: -1})
-		r.send(on("t", 1, "stuck"))
+		r.send(recordFor("t", 1, "stuck"))
 		r.producer.Flush()
 		time.Sleep(refreshEvery + time.Second) // now the growth is known
 		for _, key := range keys {
-			r.keyed("t", key, "new")
+			r.sendKeyed("t", key, "new")
 		}
 		time.Sleep(time.Minute)
 		if len(r.acked) != len(keys) {
@@ -121,7 +121,7 @@ func TestTopicGrows(t *testing.T) {
 		if s := r.journal.String(); strings.Count(s, "topic has more partitions") != 1 || !strings.Contains(s, "from=2 to=6") {
 			l.Errorf("log: %s", s)
 		}
-		for _, rec := range l.read("t", len(keys)*2+1) {
+		for _, rec := range l.readRecords("t", len(keys)*2+1) {
 			n := map[string]int32{"old": 2, "new": 6, "stuck": 2}[string(rec.Value)]
 			if string(rec.Value) != "stuck" && rec.Partition != byMurmur2(rec.Key, n) {
 				l.Fatalf("%s record of %s is in partition %d", rec.Value, rec.Key, rec.Partition)
@@ -137,14 +137,14 @@ func TestTopicCreatedAnew(t *testing.T) {
 	k.CreateTopic(t, "t", 2, nil)
 	r := newRig(t, Config{Brokers: k.Addrs})
 	for i := range 10 {
-		r.send(on("t", 0, fmt.Sprint("old-", i)))
+		r.send(recordFor("t", 0, fmt.Sprint("old-", i)))
 	}
 	r.waitAcked(10)
 	if _, err := k.Admin(t).DeleteTopic(testContext(t), "t"); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 10 {
-		r.send(on("t", 0, fmt.Sprint("new-", i)))
+		r.send(recordFor("t", 0, fmt.Sprint("new-", i)))
 	}
 	r.producer.Flush()
 	r.wait("trouble", func() bool { signal(r.changed); return r.client.Stat().StalledSince != time.Time{} })
@@ -160,7 +160,7 @@ func TestTopicCreatedAnew(t *testing.T) {
 func TestLeaderMoves(t *testing.T) {
 	inLab(t, 3, func(l *lab) {
 		r := l.rig(Config{})
-		r.send(on("t", 0, "0"))
+		r.send(recordFor("t", 0, "0"))
 		r.waitAcked(1)
 		asked := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Observe: true, Count: -1})
 		began := time.Now()
@@ -168,7 +168,7 @@ func TestLeaderMoves(t *testing.T) {
 			if err := l.fake.MoveTopicPartition("t", 0, int32(i%3)); err != nil {
 				l.Fatal(err)
 			}
-			r.send(on("t", 0, fmt.Sprint(i+1)))
+			r.send(recordFor("t", 0, fmt.Sprint(i+1)))
 			r.waitAcked(i + 2)
 		}
 		if took := time.Since(began); took > 0 || asked.Hits() > 0 {
@@ -183,7 +183,7 @@ func TestLeaderMovesUnannounced(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.SeedTopics(1, "t"), oldBroker("v2.8"))
 	r := newRig(t, Config{Brokers: k.Addrs})
 	for i := range 10 {
-		r.send(on("t", 0, fmt.Sprint(i)))
+		r.send(recordFor("t", 0, fmt.Sprint(i)))
 		r.waitAcked(i + 1)
 		if err := k.Control.MoveTopicPartition("t", 0, int32(i%3)); err != nil {
 			t.Fatal(err)
@@ -199,7 +199,7 @@ func TestOldBrokers(t *testing.T) {
 			k := kafkatest.Fake(t, kfake.SeedTopics(2, "t"), oldBroker(version))
 			r := newRig(t, Config{Brokers: k.Addrs})
 			for i := range 1000 {
-				rec := on("t", int32(i%2), fmt.Sprint(i))
+				rec := recordFor("t", int32(i%2), fmt.Sprint(i))
 				rec.Headers = []sink.Header{{Key: "h", Value: []byte("v")}}
 				r.send(rec)
 			}
@@ -223,7 +223,7 @@ func TestManyPartitions(t *testing.T) {
 	peak := 0
 	value := strings.Repeat("x", 100)
 	for i := range 120_000 {
-		r.keyed(names[i%len(names)], fmt.Sprint("key-", i), value)
+		r.sendKeyed(names[i%len(names)], fmt.Sprint("key-", i), value)
 		if i%100 == 0 {
 			r.producer.mu.Lock()
 			peak = max(peak, r.producer.memory)
@@ -291,8 +291,8 @@ func (l *lab) reader(opts ...kgo.Opt) *kgo.Client {
 	return cl
 }
 
-// read returns the first n records of a topic, in no order across partitions.
-func (l *lab) read(topic string, n int) []*kgo.Record {
+// readRecords returns the first n records of a topic, in no order across partitions.
+func (l *lab) readRecords(topic string, n int) []*kgo.Record {
 	l.Helper()
 	cl := l.reader(kgo.ConsumeTopics(topic))
 	var all []*kgo.Record
@@ -309,8 +309,8 @@ func (l *lab) read(topic string, n int) []*kgo.Record {
 // oldBroker limits kfake to what the given version of Kafka knows.
 func oldBroker(version string) kfake.Opt { return kfake.MaxVersions(kversion.FromString(version)) }
 
-// unused returns an address on which nothing listens.
-func unused(t *testing.T) string {
+// unusedAddr returns an address on which nothing listens.
+func unusedAddr(t *testing.T) string {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {

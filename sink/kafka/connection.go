@@ -3,14 +3,18 @@ package kafka
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
-	"io"
 	"net"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
 	"github.com/rcrowley/go-metrics"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 const (
@@ -38,15 +42,15 @@ func protocol() sarama.KafkaVersion { return sarama.V3_7_0_0 }
 // A dialFunc makes a connection, as net.Dialer.DialContext does.
 type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// A wire makes connections to brokers.
-type wire struct {
+// A connector makes connections to brokers.
+type connector struct {
 	config sarama.Config               // complete but for dialer and login
 	tls    func() (*tls.Config, error) // nil: plaintext
 	sasl   *SASL                       // nil: no login
 	dial   dialFunc
 }
 
-func newWire(cfg *Config, dial dialFunc) (*wire, error) {
+func newConnector(cfg *Config, dial dialFunc) (*connector, error) {
 	sc := sarama.NewConfig()
 	sc.ClientID = cfg.ClientID
 	sc.Version = protocol()
@@ -57,7 +61,7 @@ func newWire(cfg *Config, dial dialFunc) (*wire, error) {
 	if err := sc.Validate(); err != nil {
 		return nil, fmt.Errorf("sink: %w", err)
 	}
-	return &wire{config: *sc, tls: cfg.TLS, sasl: cfg.SASL, dial: dial}, nil
+	return &connector{config: *sc, tls: cfg.TLS, sasl: cfg.SASL, dial: dial}, nil
 }
 
 // A link is an open connection to one broker, logged in.
@@ -68,10 +72,10 @@ type link struct {
 }
 
 // connect makes a connection and ends it when ctx ends before it is made.
-func (w *wire) connect(ctx context.Context, addr string, timeout time.Duration) (*link, error) {
+func (w *connector) connect(ctx context.Context, addr string, timeout time.Duration) (*link, error) {
 	var conn *watchedConn // set by the dialer below, before Connected returns
 	config := w.config
-	if err := w.sasl.login(ctx, &config); err != nil {
+	if err := w.sasl.configureLogin(ctx, &config); err != nil {
 		return nil, fmt.Errorf("%s: %w", addr, err)
 	}
 	config.Net.ReadTimeout = timeout
@@ -81,7 +85,7 @@ func (w *wire) connect(ctx context.Context, addr string, timeout time.Duration) 
 			return nil, err
 		}
 		conn = &watchedConn{Conn: c}
-		conn.watch(ctx)
+		conn.closeWith(ctx)
 		return conn, nil
 	}, &config)
 	b := sarama.NewBroker(addr)
@@ -89,20 +93,20 @@ func (w *wire) connect(ctx context.Context, addr string, timeout time.Duration) 
 		return nil, fmt.Errorf("%s: %w", addr, err)
 	}
 	if ok, err := b.Connected(); !ok {
-		heard := silent
+		heard := noReply
 		if conn != nil {
-			heard = reply(conn.heard.Load())
+			heard = reply(conn.firstReply.Load())
 		}
 		return nil, connectError(addr, err, heard, w.tls != nil, w.sasl != nil)
 	}
-	conn.unwatch()
+	conn.detach()
 	return &link{Broker: b, conn: conn, addr: addr}, nil
 }
 
 // dialTLS makes the TCP connection and, if configured, finishes the TLS handshake on it.
 // sarama could do the latter, but only within the first request, where its failure cannot
 // be told from others.
-func (w *wire) dialTLS(ctx context.Context, network, addr string) (net.Conn, error) {
+func (w *connector) dialTLS(ctx context.Context, network, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	c, err := w.dial(ctx, network, addr)
@@ -137,18 +141,18 @@ func (w *wire) dialTLS(ctx context.Context, network, addr string) (net.Conn, err
 	return tc, nil
 }
 
-// A watchedConn can be cut by a context, at whatever sarama is waiting for on it; sarama
-// itself knows timeouts only.
+// A watchedConn is a connection that a context can close while sarama waits for it; sarama itself
+// knows timeouts only.
 type watchedConn struct {
 	net.Conn
-	heard atomic.Uint32 // a reply
-	stop  func() bool
+	firstReply   atomic.Uint32 // a reply
+	stopWatching func() bool
 
 	// request is what a produce request written now is the envelope of. It belongs to the
 	// goroutine that uses the link.
 	request *request
 
-	// fence is asked whether a produce request may still be completed; nil: it may.
+	// fence returns why a produce request may not be completed. A nil fence is always open.
 	fence func() error
 }
 
@@ -156,28 +160,27 @@ type watchedConn struct {
 type reply uint32
 
 const (
-	silent     reply = iota // nothing
+	noReply    reply = iota // nothing
 	replied                 // an answer, to all appearance
 	repliedTLS              // a TLS alert: somebody expected a handshake
 )
 
-// watch closes the connection when ctx ends. Between watch and unwatch neither is called
-// again.
-func (c *watchedConn) watch(ctx context.Context) {
-	c.stop = context.AfterFunc(ctx, func() { _ = c.Conn.Close() })
+// closeWith closes the connection when ctx ends, until detach. It is not called again before that.
+func (c *watchedConn) closeWith(ctx context.Context) {
+	c.stopWatching = context.AfterFunc(ctx, func() { _ = c.Conn.Close() })
 }
 
-func (c *watchedConn) unwatch() { c.stop() }
+func (c *watchedConn) detach() { c.stopWatching() }
 
 func (c *watchedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if n > 0 && c.heard.Load() == uint32(silent) {
+	if n > 0 && c.firstReply.Load() == uint32(noReply) {
 		const alert = 0x15 // RFC 8446, 5.1; an answer begins with a length below 2²⁴
 		heard := replied
 		if b[0] == alert {
 			heard = repliedTLS
 		}
-		c.heard.Store(uint32(heard))
+		c.firstReply.Store(uint32(heard))
 	}
 	return n, err
 }
@@ -205,17 +208,122 @@ func (c *watchedConn) writeFenced(msg []byte) error {
 	return err
 }
 
-// Close ends the connection and what watches it.
+// Close closes the connection and detaches it from its context.
 func (c *watchedConn) Close() error {
-	c.unwatch()
+	c.detach()
 	return c.Conn.Close()
 }
 
-var _ io.Closer = (*link)(nil)
-
-// Close ends the connection. It waits for the answer of what is outstanding, which the
-// closing of the connection makes an error. Only the goroutine that uses l may call it.
+// Close closes the connection. A request in flight is answered with an error before it returns.
+// Only the goroutine that uses l may call it.
 func (l *link) Close() error {
-	l.conn.unwatch()
+	l.conn.detach()
 	return l.Broker.Close()
 }
+
+// control is the connection for every request but produce: metadata, topic configurations,
+// topic creation, producer ids. It goes to whichever broker answers. One request at a time;
+// methods may be called from any goroutine, and none of them is called by a sender.
+type control struct {
+	connector *connector
+	seeds     []string
+
+	inUse       chan struct{} // cap 1: a mutex around each request, whose locking a context can end
+	link        *link         // nil: not connected
+	brokerAddrs []string      // addresses the cluster has named
+}
+
+// do runs request on a connected broker. A broker that cannot be reached or does not answer
+// is followed by the next; the error then holds the last cause of each address tried. An error
+// wrapping sink.ErrAccess is returned at once, and so is the end of ctx. If a broker answers with
+// an error code, request returns nil and its caller reads the code.
+func (c *control) do(ctx context.Context, request func(l *link) error) error {
+	select {
+	case c.inUse <- struct{}{}:
+	case <-ctx.Done():
+		return causes{context.Cause(ctx)}
+	}
+	defer func() { <-c.inUse }()
+	var causes causes
+	if c.link != nil {
+		err := c.runOnLink(ctx, request)
+		if err == nil {
+			return nil
+		}
+		causes = append(causes, err)
+	}
+	for _, addr := range c.addresses() {
+		if ctx.Err() != nil {
+			return append(causes, context.Cause(ctx))
+		}
+		l, err := c.connector.connect(ctx, addr, controlTimeout)
+		if err == nil {
+			c.link = l
+			if err = c.runOnLink(ctx, request); err == nil {
+				return nil
+			}
+		}
+		if errors.Is(err, sink.ErrAccess) {
+			return err
+		}
+		causes = append(causes, err)
+	}
+	return causes
+}
+
+// runOnLink runs request on c.link, and closes the link if that fails.
+func (c *control) runOnLink(ctx context.Context, request func(l *link) error) error {
+	c.link.conn.closeWith(ctx)
+	err := request(c.link)
+	c.link.conn.detach()
+	if err == nil {
+		return nil
+	}
+	err = requestError(c.link.addr, err, c.connector.sasl != nil)
+	_ = c.link.Close() // broken as it is
+	c.link = nil
+	return err
+}
+
+// addresses returns the addresses of brokers: those the cluster has named, then the configured
+// ones.
+func (c *control) addresses() []string {
+	addrs := slices.Clone(c.brokerAddrs)
+	for _, seed := range c.seeds {
+		if !slices.Contains(addrs, seed) {
+			addrs = append(addrs, seed)
+		}
+	}
+	return addrs
+}
+
+// setBrokers replaces the addresses the cluster has named. The caller is a request.
+func (c *control) setBrokers(addrs []string) { c.brokerAddrs = addrs }
+
+// preferBroker makes addr the first broker for the next request. The caller is a request.
+func (c *control) preferBroker(addr string) {
+	c.brokerAddrs = slices.Insert(slices.DeleteFunc(c.brokerAddrs, func(a string) bool { return a == addr }), 0, addr)
+}
+
+// close ends the connection.
+func (c *control) close() {
+	c.inUse <- struct{}{}
+	defer func() { <-c.inUse }()
+	if c.link != nil {
+		_ = c.link.Close() // no request is in flight on it
+		c.link = nil
+	}
+}
+
+// causes are the errors of several brokers, one per broker.
+type causes []error
+
+func (c causes) Error() string {
+	texts := make([]string, len(c))
+	for i, err := range c {
+		texts[i] = err.Error()
+	}
+	return strings.Join(texts, "; ")
+}
+
+func (c causes) Unwrap() []error { return c }

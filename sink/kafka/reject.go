@@ -1,0 +1,336 @@
+package kafka
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// rejectRecord sends a substitute for the record f, which its caller has removed, and reports
+// true. If there is no substitute, it ends the producer: records before f are still delivered,
+// later ones are dropped unless they are in flight already, so that no log holds a record behind
+// a missing one. p.mu is held; unlockAndReport reports the record.
+func (p *producer) rejectRecord(t *topic, partition int32, f *frame, reason error) (substituted bool) {
+	s := f.shape()
+	r := f.record()
+	r.Topic, r.Partition = t.name, partition
+	e := &sink.RecordError{
+		Seq: f.seq, Topic: t.name, Partition: partition, Key: bytes.Clone(f.key), Headers: cloneHeaders(r.Headers),
+		Size: batchOverhead + s.wireSize(0, 0), Limit: t.limit, Reason: reason,
+	}
+	if code, ok := errors.AsType[*codeError](reason); ok {
+		e.Code = code.name
+	}
+	if t.limitGuessed {
+		e.Limit = 0
+	}
+	if p.cfg.Substitute != nil && !p.halted && f.seq < p.lastSeq {
+		if instead := p.cfg.Substitute(&r, e); instead != nil {
+			instead.Seq = f.seq
+			s := shapeOf(instead)
+			p.bufferRecord(instead, &s)
+			return true
+		}
+	}
+	p.rejected = append(p.rejected, e)
+	if p.halted || f.seq >= p.lastSeq {
+		return false
+	}
+	p.failure, p.lastSeq = e, f.seq
+	p.dropUnsent()
+	p.wakeAll()
+	return false
+}
+
+func cloneHeaders(headers []sink.Header) []sink.Header {
+	clones := make([]sink.Header, 0, len(headers))
+	for _, h := range headers {
+		clones = append(clones, sink.Header{Key: h.Key, Value: bytes.Clone(h.Value)})
+	}
+	return clones
+}
+
+// rejectUnassigned rejects t's unassigned records. The first without a substitute ends the
+// producer, and the others are dropped. p.mu is held.
+func (p *producer) rejectUnassigned(t *topic, reason error) {
+	unassigned := t.unassigned
+	t.unassigned = frames{}
+	t.resolving, t.retryState = false, retryState{} // its next record has it looked up again
+	delete(p.unresolved, t)
+	p.releaseWindow(unassigned.records, unassigned.payload)
+	p.memory -= unassigned.capacity
+	for f := range unassigned.all {
+		if !p.rejectRecord(t, f.partition, &f, reason) {
+			break
+		}
+	}
+	unassigned.release(p.client.pool)
+	p.wakeSenders()
+}
+
+// stopSending ends the producer because of err: nothing more is sent, and requests in flight are
+// awaited. p.mu is held.
+func (p *producer) stopSending(err error) {
+	if p.halted {
+		return
+	}
+	p.failure, p.halted, p.lastSeq = err, true, 0
+	p.wakeAll()
+}
+
+// wakeAll wakes Send and the senders, and ends Run if it is done. p.mu is held.
+func (p *producer) wakeAll() {
+	signal(p.windowFreed)
+	p.wakeSenders()
+	p.stopRunIfDone()
+}
+
+// dropUnsent drops every record behind p.lastSeq that was never sent. p.mu is held.
+func (p *producer) dropUnsent() {
+	for _, t := range p.topics {
+		p.dropFrames(&t.unassigned, p.lastSeq)
+		for _, part := range t.parts {
+			part.queue = slices.DeleteFunc(part.queue, func(b *batch) bool {
+				if b.sent {
+					return false
+				}
+				n := b.records
+				p.dropFrames(&b.frames, p.lastSeq)
+				b.measureSize()
+				t.unacked -= n - b.records
+				return b.records == 0
+			})
+			if len(part.queue) == 0 && part.state != idle {
+				part.state = idle
+				part.retryState = retryState{}
+				delete(p.retrying, part)
+			}
+		}
+	}
+}
+
+// dropFrames drops the frames of fs with a sequence beyond last. p.mu is held.
+func (p *producer) dropFrames(fs *frames, last uint64) {
+	before := *fs
+	fs.truncate(p.client.pool, last)
+	p.releaseWindow(before.records-fs.records, before.payload-fs.payload)
+	p.memory -= before.capacity - fs.capacity
+}
+
+// releaseWindow subtracts records from what is in flight. p.mu is held.
+func (p *producer) releaseWindow(records, payload int) {
+	p.inFlightRecords -= records
+	p.inFlightBytes -= payload
+}
+
+// unlockAndReport unlocks p.mu and reports the records that were rejected under it.
+func (p *producer) unlockAndReport() {
+	rejected := p.rejected
+	p.rejected = nil
+	p.mu.Unlock()
+	for _, e := range rejected {
+		p.reportOutcomes([]uint64{e.Seq}, e)
+	}
+}
+
+// rejectReason returns why t does not accept a record.
+func (t *topic) rejectReason(s *shape) error {
+	if t.limit < batchOverhead+s.wireSize(0, 0) {
+		return errorOf(sarama.ErrMessageSizeTooLarge)
+	}
+	e := errorOf(sarama.ErrUnknownTopicOrPartition)
+	e.detail = fmt.Sprintf("the topic has %d partitions", len(t.parts))
+	return e
+}
+
+// isolateRecord finds the record because of which the broker rejects b, the first batch of part:
+// it splits b into smaller batches until the record is alone. The broker has appended nothing of
+// b, so the sequences start where b's did. p.mu is held.
+func (p *producer) isolateRecord(part *partition, b *batch, sh *sentBatch) {
+	part.nextSequence = b.sequence
+	if p.failure != nil {
+		n := b.records
+		b.sent, b.sequence = false, noSequence // it is in no log, so it may be dropped like the others
+		p.dropUnsent()
+		if b.records < n {
+			if len(part.queue) > 0 {
+				p.makeReady(part)
+			}
+			return
+		}
+	}
+	if b.records == 1 {
+		part.state = idle
+		part.topic.unacked--
+		p.releaseWindow(b.records, b.payload)
+		for f := range b.all {
+			p.rejectRecord(part.topic, part.id, &f, sh.err)
+			break
+		}
+		p.removeFirstBatch(part)
+		part.retryState = retryState{}
+		delete(p.retrying, part)
+		if len(part.queue) > 0 {
+			p.makeReady(part)
+		}
+		p.wakeSenders() // a substitute may be for another broker, whose sender waits to be asked
+		return
+	}
+	if sh.block != nil && sh.block.Err == sarama.ErrMessageSizeTooLarge && !part.topic.resolving {
+		// The limit is lower than it was: without a new look, every batch would end here.
+		part.topic.metadataStale = true
+		p.resolveTopic(part.topic)
+	}
+	p.client.counters.retries.Add(1)
+	p.splitBatch(part, b, splitPoints(b.records, sh))
+	p.makeReady(part)
+}
+
+// splitPoints returns where to split a batch of n records: around the records that the broker
+// names (KIP-467), or in halves.
+func splitPoints(n int, sh *sentBatch) []int {
+	var at []int
+	if sh.block != nil {
+		for _, e := range sh.block.RecordErrors {
+			if i := int(e.BatchIndex); i >= 0 && i < n {
+				at = append(at, i, i+1)
+			}
+		}
+	}
+	slices.Sort(at)
+	at = slices.DeleteFunc(slices.Compact(at), func(i int) bool { return i == 0 || i == n })
+	if len(at) == 0 {
+		return []int{n / 2}
+	}
+	return at
+}
+
+// splitBatch replaces b, the first batch of part, by batches that start at the given records. The
+// copy takes memory beyond the window. p.mu is held.
+func (p *producer) splitBatch(part *partition, b *batch, at []int) {
+	pieces := make([]*batch, 0, len(at)+1)
+	i := 0
+	for f := range b.all {
+		if i == 0 || len(at) > 0 && i == at[0] {
+			if i > 0 {
+				pieces[len(pieces)-1].sealed = true
+				at = at[1:]
+			}
+			pieces = append(pieces, p.newBatch())
+		}
+		piece := pieces[len(pieces)-1]
+		s := f.shape()
+		before := piece.capacity
+		copy(piece.reserveRecord(p.client.pool, &s, f.ms), f.raw)
+		p.memory += piece.capacity - before
+		i++
+	}
+	pieces[len(pieces)-1].sealed = true
+	p.removeFirstBatch(part)
+	part.queue = slices.Insert(part.queue, 0, pieces...)
+}
+
+func (p *producer) newBatch() *batch {
+	if n := len(p.freeBatches); n > 0 {
+		b := p.freeBatches[n-1]
+		p.freeBatches = p.freeBatches[:n-1]
+		return b
+	}
+	return new(batch)
+}
+
+// removeFirstBatch removes the first batch of part's queue and releases its memory. p.mu is held.
+func (p *producer) removeFirstBatch(part *partition) {
+	b := part.queue[0]
+	p.memory -= b.capacity
+	b.reset(p.client.pool)
+	p.freeBatches = append(p.freeBatches, b)
+	part.removeBatch()
+}
+
+// presentWithin is how old a timestamp may be to count as the present time. A broker that rejects
+// such a timestamp has another clock, and would reject every other one.
+const presentWithin = time.Second
+
+// restampBatch sets the present time on those records of b whose timestamps the broker rejects, and
+// has b sent again. It reports whether there are any. b is the first batch of part, and the broker
+// has appended nothing of it. p.mu is held.
+func (p *producer) restampBatch(part *partition, b *batch, sh *sentBatch) bool {
+	if sh.block == nil || sh.block.Err != sarama.ErrInvalidTimestamp || p.failure != nil {
+		return false
+	}
+	now := time.Now()
+	accused := namedRecords(b.records, sh.block)
+	stamped := p.newBatch()
+	n := 0
+	for f := range b.all {
+		r, ms := f.record(), f.ms
+		if accused[stamped.records] && now.Sub(r.Timestamp).Abs() > presentWithin {
+			ms = millis(now)
+			addTimestampHeader(&r)
+			n++
+		}
+		s := shapeOf(&r)
+		putFrame(stamped.reserveRecord(p.client.pool, &s, ms), &r, ms)
+	}
+	if n == 0 {
+		stamped.reset(p.client.pool)
+		p.freeBatches = append(p.freeBatches, stamped)
+		return false
+	}
+	stamped.sealed = true
+	p.memory += stamped.capacity
+	p.inFlightBytes += stamped.payload - b.payload
+	part.nextSequence = b.sequence
+	p.removeFirstBatch(part)
+	part.queue = slices.Insert(part.queue, 0, stamped)
+	p.client.counters.retries.Add(1)
+	p.client.counters.restamped.Add(int64(n))
+	p.logRestamp(part.topic)
+	p.makeReady(part)
+	return true
+}
+
+// namedRecords returns for each of the n records of a batch whether the broker rejects it: the
+// answer names it (KIP-467), or names none.
+func namedRecords(n int, block *sarama.ProduceResponseBlock) []bool {
+	if len(block.RecordErrors) == 0 {
+		return slices.Repeat([]bool{true}, n)
+	}
+	named := make([]bool, n)
+	for _, e := range block.RecordErrors {
+		if i := int(e.BatchIndex); i >= 0 && i < n {
+			named[i] = true
+		}
+	}
+	return named
+}
+
+// addTimestampHeader adds the record's timestamp as a header, unless r has that header already.
+func addTimestampHeader(r *sink.Record) {
+	if n := len(r.Headers); n > 0 && r.Headers[n-1].Key == sink.TimestampHeader {
+		return
+	}
+	r.Headers = append(r.Headers, sink.Header{Key: sink.TimestampHeader, Value: r.Timestamp.UTC().AppendFormat(nil, "2006-01-02T15:04:05.000Z07:00")})
+}
+
+// logRestamp logs once that t rejects the timestamps of its records. p.mu is held.
+func (p *producer) logRestamp(t *topic) {
+	if t.restampLogged {
+		return
+	}
+	t.restampLogged = true
+	name := t.name
+	p.logLater(func(ctx context.Context) {
+		p.log.WarnContext(ctx, "topic does not take timestamps of records, they get the present time",
+			slog.String("topic", name), slog.String("header", sink.TimestampHeader))
+	})
+}

@@ -1,0 +1,119 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+const (
+	backoffBase = 50 * time.Millisecond
+
+	// backoffMax bounds the wait for what heals by itself: it is how late a recovery may be
+	// noticed. It is also what the Java client waits at most (KIP-580).
+	backoffMax = time.Second
+
+	// backoffDenied bounds the wait for what a person has to fix.
+	backoffDenied = 10 * time.Second
+)
+
+// backoff returns how long to wait after the given failed attempt (0 is the first): jitter, in
+// [0, 1), times min(1 s, 50 ms·2ⁿ). What failed together has one jitter, so that it is retried
+// together, in one metadata request and one produce request.
+func backoff(attempt int, jitter float64) time.Duration {
+	ceiling := min(backoffMax, backoffBase<<min(attempt, 8))
+	return time.Duration(jitter * float64(ceiling))
+}
+
+// A retryState is since when attempts have failed, and why.
+type retryState struct {
+	attempts int       // failed ones since the last success
+	since    time.Time // start of the first failed attempt
+	retryAt  time.Time
+	cause    error
+}
+
+// recordFailure adds one more failed attempt, which started at start, and sets the next one's time.
+func (t *retryState) recordFailure(cause error, start, now time.Time, jitter float64) {
+	if t.attempts == 0 {
+		t.since = start
+	}
+	t.retryAt = now.Add(backoff(t.attempts, jitter))
+	t.attempts++
+	t.cause = cause
+}
+
+// sleepUntil waits until t and reports whether it did before ctx ended.
+func sleepUntil(ctx context.Context, t time.Time) bool {
+	d := time.Until(t)
+	if d <= 0 {
+		return true
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// warnAfter is how long a broker may answer that it is not ready, as each does for a while
+// after its start, before that is worth a warning.
+const warnAfter = 10 * time.Second
+
+// retryTransient retries attempt while its error is transient, until ctx ends.
+func (c *client) retryTransient(ctx context.Context, attempt func() error) error {
+	var last error
+	began, warned := time.Now(), false
+	for n := 0; ; n++ {
+		err := attempt()
+		if err == nil {
+			return nil
+		}
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
+		if final := firstContactError(err); final != nil {
+			return final
+		}
+		_, answered := errors.AsType[*codeError](err)
+		switch {
+		case !warned && (!answered || time.Since(began) >= warnAfter):
+			warned = true
+			c.log.WarnContext(ctx, "kafka not reached yet", slog.Any("err", err))
+		case n == 0:
+			c.log.InfoContext(ctx, "kafka is not ready yet", slog.Any("err", err))
+		}
+		if !sleepUntil(ctx, time.Now().Add(backoff(n, rand.Float64()))) {
+			return fmt.Errorf("%w at %s: %w (last cause: %w)",
+				errUnreachable, strings.Join(c.cfg.Brokers, ", "), context.Cause(ctx), last)
+		}
+	}
+}
+
+// firstContactError returns what Open fails with at once, or nil if waiting may help.
+func firstContactError(err error) error {
+	if errors.Is(err, sink.ErrAccess) {
+		return err
+	}
+	answer, ok := errors.AsType[*codeError](err)
+	if !ok {
+		return nil
+	}
+	switch classify(answer.code) {
+	case retriable, unknownTopic:
+		return nil
+	case accessDenied:
+		return fmt.Errorf("%w: %w", errAccess, err)
+	case accepted, corruptBatch, producerLost, invalidRecord, fenced, fatal:
+	}
+	return fmt.Errorf("%w: %w", errFatal, err)
+}
