@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/ratio"
 )
 
 // newOfflineProducer returns a producer without connections that knows topic t with so many partitions,
@@ -203,4 +204,37 @@ func benchRequest(b *testing.B, compression string, partitions int) {
 		r.releaseBatches()
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*records), "ns/record")
+}
+
+// frameLimit: 2 was measured.
+const frameLimit = 3
+
+// TestGate compares writing a record's frame and reading it again with copying its bytes
+// behind their lengths.
+func TestGate(t *testing.T) {
+	rec := benchRecord(200, 2)
+	rec.Key = benchKeys()[0]
+	var frame, dst []byte
+	put := func(b []byte) { dst = append(binary.LittleEndian.AppendUint32(dst, uint32(len(b))), b...) }
+	ratio.Gate(t, frameLimit,
+		func() {
+			s := shapeOf(&rec)
+			n := s.frameSize()
+			if cap(frame) < n {
+				frame = make([]byte, n)
+			}
+			putFrame(frame[:n], &rec, 1)
+			if f, _ := readFrame(frame[:n]); f.headers != len(rec.Headers) {
+				t.Fatal("another frame")
+			}
+		},
+		func() {
+			dst = dst[:0]
+			put(rec.Key)
+			put(rec.Value)
+			for i := range rec.Headers {
+				put([]byte(rec.Headers[i].Key))
+				put(rec.Headers[i].Value)
+			}
+		})
 }

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,11 +17,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 )
 
 var (
-	chaosFor  = flag.Duration("chaos", 5*time.Second, "how long each chaos test sends")
+	chaosFor  = flag.Duration("chaos", 0, "how long each chaos test sends; 0: 5s in a full run, otherwise 2s")
 	chaosSeed = flag.Uint64("chaos.seed", 0, "seed of the chaos tests; 0 draws one")
 )
 
@@ -37,18 +41,14 @@ type nemesis struct {
 
 // transientCodes are answers after which a broker knows what it has. Two of them come after the
 // batch was appended.
-func transientCodes() []*kerr.Error {
-	return []*kerr.Error{
-		kerr.NotLeaderForPartition, kerr.LeaderNotAvailable, kerr.NotEnoughReplicas, kerr.KafkaStorageError,
-		kerr.UnknownServerError, kerr.RequestTimedOut, kerr.NotEnoughReplicasAfterAppend,
-		kerr.NetworkException, kerr.ThrottlingQuotaExceeded,
-	}
+var transientCodes = []*kerr.Error{
+	kerr.NotLeaderForPartition, kerr.LeaderNotAvailable, kerr.NotEnoughReplicas, kerr.KafkaStorageError,
+	kerr.UnknownServerError, kerr.RequestTimedOut, kerr.NotEnoughReplicasAfterAppend,
+	kerr.NetworkException, kerr.ThrottlingQuotaExceeded,
 }
 
 // producerLostCodes are answers after which it does not.
-func producerLostCodes() []*kerr.Error {
-	return []*kerr.Error{kerr.OutOfOrderSequenceNumber, kerr.UnknownProducerID, kerr.InvalidProducerEpoch}
-}
+var producerLostCodes = []*kerr.Error{kerr.OutOfOrderSequenceNumber, kerr.UnknownProducerID, kerr.InvalidProducerEpoch}
 
 // run makes trouble until ctx ends.
 func (n *nemesis) run(ctx context.Context) {
@@ -89,18 +89,22 @@ func (n *nemesis) strike() {
 	}
 }
 
-func TestChaos(t *testing.T) {
+func TestOrderUnderChaos(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name        string
 		connections int
 		codes       []*kerr.Error
 		duplicates  bool
 	}{
-		{"one connection", 1, transientCodes(), false},
-		{"three connections", 3, transientCodes(), false},
-		{"forgetful brokers", 1, slices.Concat(transientCodes(), producerLostCodes()), true},
+		{"one connection", 1, transientCodes, false},
+		{"three connections", 3, transientCodes, false},
+		{"forgetful brokers", 1, slices.Concat(transientCodes, producerLostCodes), true},
 	} {
-		t.Run(tc.name, func(t *testing.T) { testChaos(t, tc.connections, tc.codes, tc.duplicates) })
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			testChaos(t, tc.connections, tc.codes, tc.duplicates)
+		})
 	}
 }
 
@@ -114,7 +118,14 @@ func testChaos(t *testing.T, connections int, codes []*kerr.Error, duplicates bo
 	k := kafkatest.Fake(t, kfake.SeedTopics(chaosPartitions, chaosTopic))
 	r := newRig(t, Config{Brokers: k.Addrs, ConnectionsPerBroker: connections, WindowRecords: 5000})
 
-	ctx, cancel := context.WithTimeout(t.Context(), *chaosFor)
+	lasts := *chaosFor
+	if lasts == 0 {
+		lasts = 2 * time.Second
+		if need.Full() {
+			lasts = 5 * time.Second
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), lasts)
 	defer cancel()
 	enemy := &nemesis{cluster: k.Control, rng: rand.New(rand.NewPCG(seed, 0)), codes: codes}
 	quiet := make(chan struct{})
@@ -129,7 +140,7 @@ func testChaos(t *testing.T, connections int, codes []*kerr.Error, duplicates bo
 		sent[p]++
 	}
 	<-quiet
-	r.mustDrain()
+	r.drain()
 
 	total := int(r.seq)
 	stat := r.client.Stat()
@@ -167,4 +178,130 @@ func checkChaosLog(t *testing.T, log []*kgo.Record, sent []int, duplicates bool)
 		}
 	}
 	return len(log)
+}
+
+// TestBrokerCrashLosesNothing: a broker is killed, stopped, and frozen for longer than a request may
+// take. Its log has every record once and in order.
+func TestBrokerCrashLosesNothing(t *testing.T) {
+	t.Parallel()
+	k := kafkatest.Start(t, kafkatest.Config{})
+	topic := k.Topic(t, 4, nil)
+	j := sinktest.NewJournal()
+	c := openClient(t, Config{Brokers: k.Addrs}, j.Logger())
+	c.connector.readTimeout = 3 * time.Second
+	r := startRig(t, c, j, sink.WriterConfig{})
+	sent := make([]int, 4)
+	send := func(n int) {
+		t.Helper()
+		for range n {
+			p := int32(r.seq % 4)
+			r.send(recordFor(topic, p, fmt.Sprint(sent[p])))
+			sent[p]++
+		}
+	}
+	for _, trouble := range []struct {
+		name        string
+		begin, heal func() error
+	}{
+		{"killed", func() error { return k.Kill(t.Context()) }, func() error { return k.Restart(t.Context()) }},
+		{"stopped", func() error { return k.Shutdown(t.Context()) }, func() error { return k.Restart(t.Context()) }},
+		{"frozen", k.Pause, func() error { time.Sleep(c.connector.readTimeout + time.Second); return k.Resume() }},
+		{"killed again", func() error { return k.Kill(t.Context()) }, func() error { return k.Restart(t.Context()) }},
+	} {
+		send(50_000)
+		r.Await("room in the window for what is sent meanwhile", func() bool { return r.Acked() > int(r.seq)-30_000 })
+		if err := trouble.begin(); err != nil {
+			t.Fatal(err)
+		}
+		send(20_000)
+		if err := trouble.heal(); err != nil {
+			t.Fatal(err)
+		}
+		back := time.Now()
+		n := r.Acked()
+		r.Await("the first acknowledgement", func() bool { return r.Acked() > n })
+		t.Logf("%s: first acknowledgement %s after the return", trouble.name, time.Since(back).Round(time.Millisecond))
+	}
+	send(1000)
+	r.drain()
+	checkChaosLog(t, k.ReadAll(t, topic), sent, false)
+	if s := r.client.Stat(); s.DuplicatesPossible != 0 {
+		t.Errorf("%d renewals", s.DuplicatesPossible)
+	}
+}
+
+// TestClusterOutageLosesNothing: the whole cluster stops and starts again with its data, several
+// times. Its log has every record once and in order.
+func TestClusterOutageLosesNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	start := func(ports ...int) *kfake.Cluster {
+		c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.DataDir(dir), kfake.SeedTopics(4, "t"), kfake.Ports(ports...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	c := start(0)
+	addrs := c.ListenAddrs()
+	k := &kafkatest.Cluster{Addrs: addrs}
+	r := newRig(t, Config{Brokers: addrs, WindowRecords: 2000})
+	sent := make([]int, 4)
+	sendFor := func(d time.Duration) {
+		for end := time.Now().Add(d); time.Now().Before(end); {
+			p := int32(r.seq % 4)
+			r.send(recordFor("t", p, fmt.Sprint(sent[p])))
+			sent[p]++
+		}
+	}
+	for range 3 {
+		sendFor(100 * time.Millisecond)
+		r.Await("room in the window for what is sent meanwhile", func() bool { return r.Acked() > int(r.seq)-1000 })
+		c.Close()
+		for range 1000 {
+			p := int32(r.seq % 4)
+			r.send(recordFor("t", p, fmt.Sprint(sent[p])))
+			sent[p]++
+		}
+		time.Sleep(200 * time.Millisecond)
+		c = start(portOf(t, addrs[0]))
+		back := time.Now()
+		n := r.Acked()
+		r.Await("the first acknowledgement", func() bool { return r.Acked() > n })
+		t.Logf("first acknowledgement %s after the return", time.Since(back).Round(time.Millisecond))
+	}
+	r.drain()
+	checkChaosLog(t, k.ReadAll(t, "t"), sent, false)
+	c.Close()
+}
+
+// TestFrozenBrokerIsLogged: a real one, stopped in the middle (SIGSTOP), accepts connections and does
+// not answer; and when it goes on it has everything once.
+func TestFrozenBrokerIsLogged(t *testing.T) {
+	t.Parallel()
+	k := kafkatest.Start(t, kafkatest.Config{})
+	topic := k.Topic(t, 1, nil)
+	r := newRig(t, Config{Brokers: k.Addrs})
+	r.send(recordFor(topic, 0, "before"))
+	r.AwaitAcked(1)
+	if err := k.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 1000 {
+		r.send(recordFor(topic, 0, fmt.Sprint(i)))
+	}
+	r.producer.Flush()
+	r.awaitLog("accepts connections but does not answer")
+	if s := r.client.Stat(); s.StalledSince.IsZero() || !strings.Contains(s.StallReason, "frozen") {
+		t.Errorf("Stat: %+v", s)
+	}
+	if err := k.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	r.awaitLog("broker answers again")
+	r.drain()
+	if got := len(k.ReadN(t, 1001, topic)); got != 1001 { // it may have no leader yet, to others
+		t.Errorf("%d records in the log", got)
+	}
+	t.Log(r.Journal)
 }

@@ -1,23 +1,35 @@
 package kafka
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
-// TestYoungBroker: one that has just started says so for a while, which is worth a warning
+// TestOpenAwaitsAStartingBroker: one that has just started says so for a while, which is worth a warning
 // only if it lasts.
-func TestYoungBroker(t *testing.T) {
+func TestOpenAwaitsAStartingBroker(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		fault := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.CoordinatorLoadInProgress, Count: -1})
-		j := new(journal)
+		j := sinktest.NewJournal()
 		opened := make(chan *client)
-		go func() { opened <- l.client(Config{}, j.logger()) }()
+		go func() { opened <- l.client(Config{}, j.Logger()) }()
 		time.Sleep(warnAfter - time.Second)
 		if s := j.String(); strings.Count(s, "level=INFO msg=\"kafka is not ready yet\"") != 1 || strings.Count(s, "\n") != 1 {
 			l.Errorf("log: %s", s)
@@ -29,4 +41,255 @@ func TestYoungBroker(t *testing.T) {
 		fault.Remove()
 		<-opened
 	})
+}
+
+// Each request that is answered is told with what it took, and each connection that takes the
+// place of a broken one is counted; the first one of a sender is none.
+func TestAnswersAndReconnectsAreCounted(t *testing.T) {
+	var mu sync.Mutex
+	var took []time.Duration
+	var conns []net.Conn
+	j := sinktest.NewJournal()
+	r := startRig(t, openClient(t, Config{
+		Brokers: kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "orders")).Addrs,
+		Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+			mu.Lock()
+			defer mu.Unlock()
+			conns = append(conns, conn)
+			return conn, err
+		},
+	}, j.Logger()), j, sink.WriterConfig{Answered: func(d time.Duration, _ string) {
+		mu.Lock()
+		defer mu.Unlock()
+		took = append(took, d)
+	}})
+	const rounds = 4
+	for i := range rounds {
+		r.send(recordFor("orders", 0, "value"))
+		r.AwaitAcked(i + 1)
+		if n := r.client.Stat().Reconnects; n != int64(i) {
+			t.Errorf("%d reconnects after %d broken connections", n, i)
+		}
+		mu.Lock()
+		for _, c := range conns {
+			c.Close()
+		}
+		mu.Unlock()
+	}
+	if err := r.closeSend(); err != nil {
+		t.Fatal(err)
+	}
+	if len(took) != rounds || min(took[0], took[1], took[2], took[3]) <= 0 || took[0] > testTimeout {
+		t.Errorf("answers after %s, want %d", took, rounds)
+	}
+}
+
+// TestDeliveryNamesTheOffset: each acknowledged batch is reported with its place in the log, and the
+// example that Delivered returns comes with the time that its request took.
+func TestDeliveryNamesTheOffset(t *testing.T) {
+	k := kafkatest.Fake(t, kfake.NumBrokers(1))
+	topic := k.Topic(t, 2, nil)
+	var mu sync.Mutex
+	offsets := make(map[uint64]int64)
+	var returned, examples []string
+	r := newRigWith(t, Config{Brokers: k.Addrs}, sink.WriterConfig{
+		Delivered: func(d sink.Delivery) string {
+			mu.Lock()
+			defer mu.Unlock()
+			if d.Topic != topic || d.Partition != 1 || !slices.Contains(k.Addrs, d.Broker) {
+				t.Errorf("%+v", d)
+			}
+			for i, seq := range d.Seqs {
+				offsets[seq] = d.Offset + int64(i)
+			}
+			returned = append(returned, fmt.Sprint("trace of ", d.Seqs[0]))
+			return returned[len(returned)-1]
+		},
+		Answered: func(_ time.Duration, example string) {
+			mu.Lock()
+			defer mu.Unlock()
+			examples = append(examples, example)
+		},
+	})
+	for i := range 3 {
+		r.send(recordFor(topic, 1, "first"))
+		r.send(recordFor(topic, 1, "second"))
+		r.AwaitAcked(2 * (i + 1))
+	}
+	r.drain()
+	if diff := cmp.Diff(map[uint64]int64{1: 0, 2: 1, 3: 2, 4: 3, 5: 4, 6: 5}, offsets); diff != "" {
+		t.Errorf("offsets (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(returned, examples); diff != "" {
+		t.Errorf("examples (-returned +got):\n%s", diff)
+	}
+}
+
+// TestInspectorDescribesBrokersAndTopics: what it says of brokers and topics, of which it makes none.
+func TestInspectorDescribesBrokersAndTopics(t *testing.T) {
+	k := kafkatest.Fake(t, kfake.NumBrokers(2))
+	topic := k.Topic(t, 3, map[string]string{"max.message.bytes": "5000"})
+	i, err := NewInspector(Config{Brokers: k.Addrs[:1]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer i.Close()
+	ctx := sinktest.Context(t)
+	if err := errors.Join(i.Reach(ctx, k.Addrs[1]), i.MayWrite(ctx), i.MayCreate(ctx, "absent", TopicSpec{Partitions: 1})); err != nil {
+		t.Error(err)
+	}
+	brokers, err := i.Brokers(ctx)
+	if diff := cmp.Diff([]Broker{{0, k.Addrs[0]}, {1, k.Addrs[1]}}, brokers); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+	topics, err := i.Topics(ctx, "absent", topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if absent := topics[0]; !absent.Missing || absent.name != "absent" || absent.Err != nil || absent.Settings != nil {
+		t.Errorf("%+v", absent)
+	}
+	there := topics[1]
+	if there.Missing || there.name != topic || there.Partitions != 3 || there.Leaderless != 0 || there.Replicas == 0 || there.InSync != there.Replicas || there.Settings["max.message.bytes"] != "5000" {
+		t.Errorf("%+v", there)
+	}
+	if allowed, known := (&Topic{operations: 1<<4 | 1<<8}).Allows(OperationRead); allowed || !known {
+		t.Error("Read is allowed without its bit")
+	}
+	if _, known := (&Topic{operations: -1 << 31}).Allows(OperationRead); known {
+		t.Error("what was not told is known")
+	}
+	if err := i.MayCreate(ctx, "wide", TopicSpec{Partitions: 1, ReplicationFactor: 9}); err == nil || IsRefusal(err) {
+		t.Errorf("a topic of 9 replicas on 2 brokers may be created: %v", err)
+	}
+}
+
+// TestOpenNamesEveryUnreachableAddress: tried again until the context ends, then every address has its cause.
+func TestOpenNamesEveryUnreachableAddress(t *testing.T) {
+	t.Parallel()
+	addrs := []string{unusedAddr(t), unusedAddr(t), "no-such-host.invalid:9092"}
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 500*time.Millisecond, errors.New("startup timeout"))
+	defer cancel()
+	j := sinktest.NewJournal()
+	_, err := Config{Brokers: addrs}.Open(ctx, j.Logger())
+	if !errors.Is(err, sink.ErrUnreachable) {
+		t.Fatalf("Open: %v", err)
+	}
+	for _, part := range append(addrs, "refused", "startup timeout") {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q is not in %q", part, err)
+		}
+	}
+	if s := j.String(); strings.Count(s, "\n") != 1 {
+		t.Errorf("log: %s", s)
+	}
+}
+
+// TestOpenRetriesUntilABrokerStarts: a cluster that starts after us is found.
+func TestOpenRetriesUntilABrokerStarts(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		l.fake.Close()
+		addrs := slices.Concat([]string{"localhost:1"}, l.addrs)
+		time.AfterFunc(20*time.Second, func() {
+			fake, err := kfake.NewCluster(kfake.Ports(9092), kfake.ListenFn(l.net.Listen), kfake.SeedTopics(1, "t"))
+			if err != nil {
+				panic(err)
+			}
+			l.Cleanup(fake.Close)
+		})
+		began := time.Now()
+		r := l.rig(Config{Brokers: addrs})
+		if took := time.Since(began); took < 20*time.Second || took > 21*time.Second {
+			l.Errorf("reached after %s", took)
+		}
+		r.send(recordFor("t", 0, "x"))
+		r.drain()
+	})
+}
+
+func TestValidateNamesTheField(t *testing.T) {
+	ok := Config{Brokers: []string{"localhost:9092"}}
+	if err := ok.Validate(); err != nil {
+		t.Error(err)
+	}
+	for field, spoil := range map[string]func(*Config){
+		"Brokers":              func(c *Config) { c.Brokers = nil },
+		"Compression":          func(c *Config) { c.Compression = "rar" },
+		"Partitioner":          func(c *Config) { c.Partitioner = "random" },
+		"SASL.Mechanism":       func(c *Config) { c.SASL = &SASL{Mechanism: "GSSAPI", User: "u"} },
+		"SASL.User":            func(c *Config) { c.SASL = &SASL{Mechanism: "PLAIN", Password: password} },
+		"SASL.Password":        func(c *Config) { c.SASL = &SASL{Mechanism: "PLAIN", User: "u"} },
+		"SASL.Secret":          func(c *Config) { c.SASL = &SASL{Mechanism: "OAUTHBEARER", Password: password} },
+		"SASL.Extensions":      func(c *Config) { c.SASL = bearerLogin(password); c.SASL.Extensions = map[string]string{"auth": "x"} },
+		"CreateTopics":         func(c *Config) { c.CreateTopics = &TopicSpec{Partitions: -2} },
+		"WindowBytes":          func(c *Config) { c.WindowBytes = -1 },
+		"WindowRecords":        func(c *Config) { c.WindowRecords = -1 },
+		"MaxMessageBytes":      func(c *Config) { c.MaxMessageBytes = -1 },
+		"ConnectionsPerBroker": func(c *Config) { c.ConnectionsPerBroker = -1 },
+	} {
+		cfg := ok
+		spoil(&cfg)
+		if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), field) || strings.Contains(err.Error(), password) {
+			t.Errorf("%s: %v", field, err)
+		}
+		if _, err := cfg.Open(t.Context(), sinktest.NewJournal().Logger()); err == nil {
+			t.Errorf("%s: Open takes it", field)
+		}
+	}
+}
+
+// TestCheckDestinationsNamesMissingTopics names what is missing.
+func TestCheckDestinationsNamesMissingTopics(t *testing.T) {
+	k := kafkatest.Fake(t, kfake.SeedTopics(1, "there"))
+	j := sinktest.NewJournal()
+	c := openClient(t, Config{Brokers: k.Addrs}, j.Logger())
+	if err := c.CheckDestinations(sinktest.Context(t), "there"); err != nil {
+		t.Error(err)
+	}
+	err := c.CheckDestinations(sinktest.Context(t), "there", "missing", "also-missing")
+	if !errors.Is(err, sink.ErrMissing) || !strings.HasSuffix(err.Error(), ": missing, also-missing") {
+		t.Errorf("CheckDestinations: %v", err)
+	}
+	c = openClient(t, Config{Brokers: k.Addrs, CreateTopics: new(TopicSpec)}, j.Logger())
+	if err := c.CheckDestinations(sinktest.Context(t), "missing"); err != nil {
+		t.Errorf("a topic that may be created: %v", err)
+	}
+}
+
+// TestOldBrokersAreSpokenTo in the versions that they know, also when a leader moves.
+func TestOldBrokersAreSpokenTo(t *testing.T) {
+	for _, version := range []string{"v0.11.0", "v1.0", "v2.1", "v2.4", "v2.8", "v3.3", "v3.9", "v4.1"} {
+		t.Run(version, func(t *testing.T) {
+			k := kafkatest.Fake(t, kfake.SeedTopics(2, "t"), oldBroker(version))
+			r := newRig(t, Config{Brokers: k.Addrs})
+			for i := range 1000 {
+				if i%100 == 50 { // before 3.7 the answer does not name the new leader
+					r.AwaitAcked(i)
+					if err := k.Control.MoveTopicPartition("t", int32(i%2), int32(i/100%3)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				rec := recordFor("t", int32(i%2), fmt.Sprint(i))
+				rec.Headers = []sink.Header{{Key: "h", Value: []byte("v")}}
+				r.send(rec)
+			}
+			r.drain()
+			if got := len(k.ReadAll(t, "t")); got != 1000 {
+				t.Errorf("%d records in the log", got)
+			}
+		})
+	}
+}
+
+// unusedAddr returns an address on which nothing listens.
+func unusedAddr(t *testing.T) string {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	l.Close()
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }

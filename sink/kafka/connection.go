@@ -47,7 +47,10 @@ type connector struct {
 	config sarama.Config               // complete but for dialer and login
 	tls    func() (*tls.Config, error) // nil: plaintext
 	sasl   *SASL                       // nil: no login
-	dial   dialFunc
+
+	readTimeout time.Duration // of produce requests
+
+	dial dialFunc
 }
 
 func newConnector(cfg *Config, dial dialFunc) (*connector, error) {
@@ -61,7 +64,7 @@ func newConnector(cfg *Config, dial dialFunc) (*connector, error) {
 	if err := sc.Validate(); err != nil {
 		return nil, fmt.Errorf("sink: %w", err)
 	}
-	return &connector{config: *sc, tls: cfg.TLS, sasl: cfg.SASL, dial: dial}, nil
+	return &connector{config: *sc, tls: cfg.TLS, sasl: cfg.SASL, dial: dial, readTimeout: readTimeout}, nil
 }
 
 // A link is an open connection to one broker, logged in.

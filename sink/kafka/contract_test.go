@@ -20,6 +20,7 @@ import (
 // TestContract is the suite of package sinktest: without compression a record that is too large is
 // found before it is sent, and with it by the broker.
 func TestContract(t *testing.T) {
+	t.Parallel()
 	for _, compression := range []string{"none", "lz4"} {
 		t.Run(compression, func(t *testing.T) {
 			kafkatest.Each(t, func(t *testing.T, k *kafkatest.Cluster) {
@@ -30,9 +31,10 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// TestContractWithAnswers is the suite with the faults that only a broker in this process can be
+// TestContractWithBrokerFaults is the suite with the faults that only a broker in this process can be
 // told to make.
-func TestContractWithAnswers(t *testing.T) {
+func TestContractWithBrokerFaults(t *testing.T) {
+	t.Parallel()
 	k := kafkatest.Fake(t)
 	sinktest.Run(t, &subject{Cluster: k.Cluster, control: k.Control})
 }

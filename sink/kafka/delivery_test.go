@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,15 +19,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
-// TestRecordsWithoutAKey share a partition per batch, and go around.
-func TestRecordsWithoutAKey(t *testing.T) {
+// TestRecordsWithoutAKeyShareAPartitionPerBatch share a partition per batch, and go around.
+func TestRecordsWithoutAKeyShareAPartitionPerBatch(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
 		r.send(sink.Record{Topic: "t", Partition: sink.AnyPartition})
-		r.waitAcked(1)
+		r.AwaitAcked(1)
 		var batches [4]int
 		l.fake.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
 			ps := req.(*kmsg.ProduceRequest).Topics[0].Partitions
@@ -38,9 +42,9 @@ func TestRecordsWithoutAKey(t *testing.T) {
 			for range 50 {
 				r.send(sink.Record{Topic: "t", Partition: sink.AnyPartition, Value: []byte("v")})
 			}
-			r.waitAcked(1 + 50*(round+1))
+			r.AwaitAcked(1 + 50*(round+1))
 		}
-		r.mustDrain()
+		r.drain()
 		// A round is one batch, or two if the sender was still awake when it began.
 		if lo, hi := slices.Min(batches[:]), slices.Max(batches[:]); lo < 10 || hi > 20 || hi-lo > 1 {
 			l.Errorf("batches per partition: %v", batches)
@@ -48,8 +52,8 @@ func TestRecordsWithoutAKey(t *testing.T) {
 	}, kfake.SeedTopics(4, "t"))
 }
 
-// TestRecordsWithoutAKeyAvoidTrouble: they need not wait for a partition that others wait for.
-func TestRecordsWithoutAKeyAvoidTrouble(t *testing.T) {
+// TestRecordsWithoutAKeyAvoidRetryingPartitions: they need not wait for a partition that others wait for.
+func TestRecordsWithoutAKeyAvoidRetryingPartitions(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{0}, Err: kerr.NotEnoughReplicas, Count: -1})
 		r := l.rig(Config{})
@@ -58,14 +62,14 @@ func TestRecordsWithoutAKeyAvoidTrouble(t *testing.T) {
 		synctest.Wait()
 		for round := range 20 {
 			r.send(sink.Record{Topic: "t", Partition: sink.AnyPartition, Value: []byte("v")})
-			r.waitAcked(round + 1)
+			r.AwaitAcked(round + 1)
 		}
 	}, kfake.SeedTopics(3, "t"))
 }
 
-// TestWindow: Send blocks at the bound in records and at the bound in memory, and goes on
+// TestSendBlocksAtTheWindow: Send blocks at the bound in records and at the bound in memory, and goes on
 // when there is room.
-func TestWindow(t *testing.T) {
+func TestSendBlocksAtTheWindow(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		cfg  Config
@@ -81,7 +85,7 @@ func TestWindow(t *testing.T) {
 			inLab(t, 1, func(l *lab) {
 				r := l.rig(tc.cfg)
 				r.send(recordFor("t", 0, "warm")) // what waits for a topic is held in other pieces
-				r.waitAcked(1)
+				r.AwaitAcked(1)
 				var frozen atomic.Bool
 				frozen.Store(true)
 				l.fake.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
@@ -112,27 +116,27 @@ func TestWindow(t *testing.T) {
 				}
 				frozen.Store(false)
 				r.send(rec) // unblocks by itself: the hung request times out and is repeated
-				r.mustDrain()
+				r.drain()
 			}, kfake.SeedTopics(4, "t"))
 		})
 	}
 }
 
-// TestHungBroker: a broker that takes a request and never answers costs a read timeout, no
+// TestUnansweredRequestIsRetried: a broker that takes a request and never answers costs a read timeout, no
 // record and no duplicate; its answer to the connection that was given up goes nowhere.
-func TestHungBroker(t *testing.T) {
+func TestUnansweredRequestIsRetried(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
 		r.send(recordFor("t", 0, "0"))
-		r.waitAcked(1)
+		r.AwaitAcked(1)
 		l.fake.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) { return nil, nil, true })
 		began := time.Now()
 		r.send(recordFor("t", 0, "1"))
-		r.waitAcked(2)
+		r.AwaitAcked(2)
 		if took := time.Since(began); took < readTimeout || took > readTimeout+time.Second {
 			l.Errorf("recovered after %s", took)
 		}
-		r.mustDrain()
+		r.drain()
 		if s := r.client.Stat(); s.StalledSince != (time.Time{}) {
 			l.Errorf("still stalled: %s", s.StallReason)
 		}
@@ -148,28 +152,28 @@ func TestStallIsLoggedOnce(t *testing.T) {
 		r.send(recordFor("t", 1, "stuck"))
 		r.producer.Flush()
 		time.Sleep(stallAfter - time.Second)
-		if s := r.journal.String(); s != "" {
+		if s := r.Journal.String(); s != "" {
 			l.Errorf("logged early: %s", s)
 		}
 		if s := r.client.Stat(); s.StalledSince.Sub(began) > time.Second || !strings.Contains(s.StallReason, "NOT_ENOUGH_REPLICAS") || s.LastError == "" {
 			l.Errorf("Stat: %+v", s)
 		}
 		time.Sleep(2 * time.Second)
-		if s := r.journal.String(); strings.Count(s, "sink stalled") != 1 || !strings.Contains(s, "NOT_ENOUGH_REPLICAS") || !strings.Contains(s, "partition=1") {
+		if s := r.Journal.String(); strings.Count(s, "sink stalled") != 1 || !strings.Contains(s, "NOT_ENOUGH_REPLICAS") || !strings.Contains(s, "partition=1") {
 			l.Errorf("log: %s", s)
 		}
 		time.Sleep(10 * time.Minute)
 		fault.Remove()
 		time.Sleep(2 * time.Second)
-		if s := r.journal.String(); strings.Count(s, "\n") != 2 || !strings.Contains(s, "sink recovered") {
+		if s := r.Journal.String(); strings.Count(s, "\n") != 2 || !strings.Contains(s, "sink recovered") {
 			l.Errorf("log: %s", s)
 		}
-		r.mustDrain()
+		r.drain()
 	}, kfake.SeedTopics(2, "t"))
 }
 
-// TestNeighbourOfATroubledPartition: healthy partitions of the same broker do not notice.
-func TestNeighbourOfATroubledPartition(t *testing.T) {
+// TestRetryDoesNotDelayOtherPartitions: healthy partitions of the same broker do not notice.
+func TestRetryDoesNotDelayOtherPartitions(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		fault kfake.Fault
@@ -181,27 +185,27 @@ func TestNeighbourOfATroubledPartition(t *testing.T) {
 			inLab(t, 1, func(l *lab) {
 				r := l.rig(Config{})
 				r.send(recordFor("t", 0, "warm"))
-				r.waitAcked(1)
+				r.AwaitAcked(1)
 				tc.fault.Topic, tc.fault.Partitions, tc.fault.Count = "t", []int32{0}, -1
 				fault := l.fake.Fault(tc.fault)
 				r.send(recordFor("t", 0, "stuck"))
 				began := time.Now()
 				for i := range 500 {
 					r.send(recordFor("t", 1, fmt.Sprint(i)))
-					r.waitAcked(2 + i)
+					r.AwaitAcked(2 + i)
 				}
 				if took := time.Since(began); took > 0 {
 					l.Errorf("500 round trips of the healthy partition took %s of waiting", took)
 				}
 				fault.Remove()
-				r.mustDrain()
+				r.drain()
 			}, kfake.SeedTopics(2, "t"))
 		})
 	}
 }
 
-// TestCloseSendDuringTrouble: what is being retried is delivered before Run returns.
-func TestCloseSendDuringTrouble(t *testing.T) {
+// TestCloseSendWaitsForRetries: what is being retried is delivered before Run returns.
+func TestCloseSendWaitsForRetries(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
 		fault := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotLeaderForPartition, Count: -1})
@@ -210,33 +214,29 @@ func TestCloseSendDuringTrouble(t *testing.T) {
 		}
 		r.producer.CloseSend()
 		time.Sleep(time.Minute)
-		select {
-		case err := <-r.runResult:
-			l.Fatalf("Run has returned: %v", err)
-		default:
+		if r.Ended() {
+			l.Fatalf("Run has returned: %v", r.Wait())
 		}
 		fault.Remove()
-		r.mustDrain()
+		r.drain()
 	}, kfake.SeedTopics(2, "t"))
 }
 
-// TestCloseSendWithNothingSent: Run returns at once, even if it begins later.
-func TestCloseSendWithNothingSent(t *testing.T) {
+// TestCloseSendBeforeRun: Run returns at once, and Send accepts nothing more.
+func TestCloseSendBeforeRun(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.NumBrokers(1))
-	r := newRig(t, Config{Brokers: k.Addrs})
-	r.mustDrain()
-	p := r.client.newProducer(sink.WriterConfig{})
+	p := openClient(t, Config{Brokers: k.Addrs}, slog.New(slog.DiscardHandler)).newProducer(sink.WriterConfig{})
 	p.CloseSend()
-	if err := p.Run(testContext(t), func([]uint64, error) {}); err != nil {
+	if err := p.Run(sinktest.Context(t), func([]uint64, error) {}); err != nil {
 		t.Errorf("Run: %v", err)
 	}
-	if err := p.Send(testContext(t), &sink.Record{Topic: "t"}); !errors.Is(err, errEnded) {
+	if err := p.Send(sinktest.Context(t), &sink.Record{Topic: "t"}); !errors.Is(err, errEnded) {
 		t.Errorf("Send after Run: %v", err)
 	}
 }
 
-// TestCancel: Run returns at once, whatever it is waiting for, and says what is left over.
-func TestCancel(t *testing.T) {
+// TestRunReturnsAtOnceWhenStopped: Run returns at once, whatever it is waiting for, and says what is left over.
+func TestRunReturnsAtOnceWhenStopped(t *testing.T) {
 	cause := errors.New("enough")
 	for name, trouble := range map[string]func(l *lab, r *rig){
 		"hung broker": func(l *lab, _ *rig) {
@@ -257,9 +257,15 @@ func TestCancel(t *testing.T) {
 		"throttle": func(l *lab, r *rig) {
 			throttle(l.fake, time.Hour)
 			r.send(recordFor("t", 0, "x"))
-			r.waitAcked(1)
+			r.AwaitAcked(1)
 		},
 		"no broker": func(l *lab, _ *rig) { l.fake.Close() },
+		"probe of a silent broker": func(l *lab, r *rig) {
+			l.hangBroker(kmsg.Produce, kmsg.Metadata)
+			r.send(recordFor("t", 0, "x"))
+			r.producer.Flush()
+			time.Sleep(silenceAfter + pingTimeout/2)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inLab(t, 1, func(l *lab) {
@@ -271,8 +277,8 @@ func TestCancel(t *testing.T) {
 				r.producer.Flush()
 				time.Sleep(100 * time.Millisecond)
 				began := time.Now()
-				r.cancel(cause)
-				err := r.waitRun()
+				r.Stop(cause)
+				err := r.Wait()
 				if took := time.Since(began); took > 0 {
 					l.Errorf("Run took %s to return", took)
 				}
@@ -280,8 +286,11 @@ func TestCancel(t *testing.T) {
 				if !ok || !errors.Is(err, cause) {
 					l.Fatalf("Run: %v", err)
 				}
-				if e.Records+len(r.acked) != int(r.seq) || e.Sent > e.Records || name == "hung broker" && e.Sent == 0 || name == "no broker" && e.Sent != 0 {
-					l.Errorf("%+v, %d acknowledged", e, len(r.acked))
+				if e.Records+r.Acked() != int(r.seq) || e.Sent > e.Records || name == "hung broker" && e.Sent == 0 || name == "no broker" && e.Sent != 0 {
+					l.Errorf("%+v, %d acknowledged", e, r.Acked())
+				}
+				if s := r.Journal.String(); strings.Contains(s, "does not answer") {
+					l.Errorf("log: %s", s)
 				}
 				if n := r.client.pool.out; n != 0 {
 					l.Errorf("%d bytes were not given back", n)
@@ -291,81 +300,38 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestCancelWithNothingLeft: the cause alone is returned.
-func TestCancelWithNothingLeft(t *testing.T) {
+// TestRunReturnsTheCauseAlone: the cause alone is returned.
+func TestRunReturnsTheCauseAlone(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
 	r := newRig(t, Config{Brokers: k.Addrs})
 	r.send(recordFor("t", 0, "x"))
-	r.waitAcked(1)
+	r.AwaitAcked(1)
 	cause := errors.New("enough")
-	r.cancel(cause)
-	if err := r.waitRun(); err != cause { //nolint:errorlint // nothing may be wrapped around it
+	r.Stop(cause)
+	if err := r.Wait(); err != cause { //nolint:errorlint // nothing may be wrapped around it
 		t.Errorf("Run: %v", err)
 	}
 }
 
-// TestSendGivesUpWithItsContext: a full window does not outlive the caller's patience.
-func TestSendGivesUpWithItsContext(t *testing.T) {
-	inLab(t, 1, func(l *lab) {
-		r := l.rig(Config{WindowRecords: 1})
-		r.send(recordFor("missing", 0, "x"))
-		cause := errors.New("enough")
-		ctx, cancel := context.WithCancelCause(l.Context())
-		time.AfterFunc(time.Minute, func() { cancel(cause) })
-		rec := recordFor("missing", 0, "y")
-		if err := r.producer.Send(ctx, &rec); !errors.Is(err, cause) {
-			l.Errorf("Send: %v", err)
-		}
-	})
-}
-
-// TestThrottle: the next request waits as long as the broker has asked for (KIP-219).
-func TestThrottle(t *testing.T) {
-	inLab(t, 1, func(l *lab) {
-		r := l.rig(Config{})
-		r.send(recordFor("t", 0, "a"))
-		r.waitAcked(1)
-		throttle(l.fake, 7*time.Second)
-		r.send(recordFor("t", 1, "b"))
-		r.waitAcked(2)
-		began := time.Now()
-		r.send(recordFor("t", 0, "c"))
-		r.waitAcked(3)
-		if took := time.Since(began); took != 7*time.Second {
-			l.Errorf("waited %s", took)
-		}
-		r.mustDrain()
-	}, kfake.SeedTopics(2, "t"))
-}
-
-// throttle has the cluster accept the next batch and ask for a pause.
-func throttle(c *kfake.Cluster, d time.Duration) {
-	c.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
-		res := kafkatest.Accept(req.(*kmsg.ProduceRequest))
-		res.ThrottleMillis = int32(d.Milliseconds())
-		return res, nil, true
-	})
-}
-
-// TestIdleConnection: a connection that brokers may have closed for idleness is replaced
+// TestIdleConnectionIsReplaced: a connection that brokers may have closed for idleness is replaced
 // before it is used, rather than found out.
-func TestIdleConnection(t *testing.T) {
+func TestIdleConnectionIsReplaced(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
 		for i := range 3 {
 			r.send(recordFor("t", 0, fmt.Sprint(i)))
-			r.waitAcked(i + 1)
+			r.AwaitAcked(i + 1)
 			time.Sleep(idleTimeout + time.Minute)
 		}
 		if s := r.client.Stat(); s.Retries != 0 {
 			l.Errorf("%d retries", s.Retries)
 		}
-		r.mustDrain()
+		r.drain()
 	}, kfake.SeedTopics(1, "t"))
 }
 
-// TestTwoBatchesOfAPartition in one request would be the loss of one of them.
-func TestTwoBatchesOfAPartition(t *testing.T) {
+// TestSecondBatchOfAPartitionPanics in one request would be the loss of one of them.
+func TestSecondBatchOfAPartitionPanics(t *testing.T) {
 	part := &partition{topic: new(topic), queue: []*batch{{}, {}}}
 	part.markInFlight(part.queue[0])
 	defer func() {
@@ -376,9 +342,9 @@ func TestTwoBatchesOfAPartition(t *testing.T) {
 	part.markInFlight(part.queue[1])
 }
 
-// TestOnePerPartition looks at every request of a busy producer: one batch per partition,
+// TestRequestHasOneBatchPerPartition looks at every request of a busy producer: one batch per partition,
 // one request per connection, sequences without a gap.
-func TestOnePerPartition(t *testing.T) {
+func TestRequestHasOneBatchPerPartition(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.SeedTopics(12, "t"))
 	next := make(map[int32]int32)
 	var wrong []string
@@ -398,33 +364,58 @@ func TestOnePerPartition(t *testing.T) {
 	for i := range 50_000 {
 		r.send(recordFor("t", int32(i%12), "x"))
 	}
-	r.mustDrain()
+	r.drain()
 	if len(wrong) > 0 {
 		t.Errorf("requests: %s", wrong)
 	}
 }
 
-// TestOrderWithinAKey survives leader moves between three brokers.
-func TestOrderWithinAKey(t *testing.T) {
-	k := kafkatest.Fake(t, kfake.SeedTopics(6, "t"))
-	r := newRig(t, Config{Brokers: k.Addrs, WindowRecords: 500})
-	want := make(map[string][]string)
-	for i := range 20_000 {
-		key := fmt.Sprint("key-", i%97)
-		want[key] = append(want[key], fmt.Sprint(i))
-		r.sendKeyed("t", key, fmt.Sprint(i))
-		if i%500 == 0 {
-			k.Control.ShufflePartitionLeaders()
-		}
+// A pausingConn waits in the middle of its first long write.
+type pausingConn struct {
+	net.Conn
+	park func()
+}
+
+func (c pausingConn) Write(b []byte) (int, error) {
+	if len(b) < writtenAtOnce {
+		return c.Conn.Write(b)
 	}
-	r.mustDrain()
-	got := make(map[string][]string)
-	for _, rec := range k.ReadAll(t, "t") {
-		got[string(rec.Key)] = append(got[string(rec.Key)], string(rec.Value))
+	n, err := c.Conn.Write(b[:len(b)/2])
+	if err != nil {
+		return n, err
 	}
-	for key := range want {
-		if !slices.Equal(got[key], want[key]) {
-			t.Fatalf("%s: %d records, want %d in order", key, len(got[key]), len(want[key]))
+	c.park()
+	m, err := c.Conn.Write(b[n:])
+	return n + m, err
+}
+
+// A request in the middle of which the process was stopped is not completed if the fence has closed
+// meanwhile: the broker never has all of it.
+func TestClosedFenceLeavesARequestIncomplete(t *testing.T) {
+	k := kafkatest.Fake(t, kfake.NumBrokers(1))
+	topic := k.Topic(t, 1, nil)
+	errLost := errors.New("somebody else has it")
+	var lost atomic.Bool
+	var once sync.Once
+	j := sinktest.NewJournal()
+	r := startRig(t, openClient(t, Config{
+		Brokers: k.Addrs,
+		Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+			return pausingConn{conn, func() { once.Do(func() { lost.Store(true) }) }}, err
+		},
+	}, j.Logger()), j, sink.WriterConfig{Fence: func() error {
+		if lost.Load() {
+			return errLost
 		}
+		return nil
+	}})
+	r.send(recordFor(topic, 0, strings.Repeat("long ", 100_000)))
+	r.producer.Flush()
+	if err := r.Wait(); !errors.Is(err, errLost) {
+		t.Errorf("Run: %v", err)
+	}
+	if got := values(k.ReadAll(t, topic), 0); len(got) != 0 || r.Acked() != 0 {
+		t.Errorf("the topic has %d records, acknowledged are %v", len(got), r.Acked())
 	}
 }

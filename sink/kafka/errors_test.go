@@ -5,11 +5,96 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// An error that the operator can fix in the configuration names the keys.
+// TestEveryCode has a broker answer one batch with each code of the table once, and looks at
+// what becomes of it and of a record behind it.
+func TestEveryCode(t *testing.T) {
+	for _, row := range append(allCodes(), lookup(32000)) {
+		if row.code == sarama.ErrNoError {
+			continue
+		}
+		t.Run(row.name, func(t *testing.T) {
+			inLab(t, 1, func(l *lab) { testCode(l, row) }, kfake.SeedTopics(2, "t"))
+		})
+	}
+}
+
+func testCode(l *lab, row code) {
+	r := l.rig(Config{})
+	r.send(recordFor("t", 0, "before"))
+	r.AwaitAcked(1)
+	e := kerr.TypedErrorForCode(int16(row.code))
+	if e.Code != int16(row.code) { // one that nobody knows
+		e = &kerr.Error{Code: int16(row.code), Message: "UNHEARD_OF"}
+	}
+	l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Partitions: []int32{0}, Err: e})
+	r.send(recordFor("t", 0, "hit"))
+	r.producer.Flush()
+
+	switch row.class {
+	case accepted:
+		r.drain()
+	case retriable, unknownTopic, accessDenied, corruptBatch, producerLost:
+		r.AwaitAcked(2)
+		r.send(recordFor("t", 0, "behind"))
+		r.drain()
+		if s := r.client.Stat(); s.Retries != 1 || (s.DuplicatesPossible == 1) != (row.class == producerLost) {
+			l.Errorf("%d retries, %d renewals", s.Retries, s.DuplicatesPossible)
+		}
+		loud := strings.Contains(r.Journal.String(), "topic does not take records")
+		if want := row.class == unknownTopic || row.class == accessDenied; loud != want {
+			l.Errorf("logged loudly: %v, want %v", loud, want)
+		}
+	case invalidRecord:
+		e := wantRecordError(l, r, 2)
+		if e.Topic != "t" || e.Partition != 0 || e.Seq != 2 || string(e.Key) != "k" {
+			l.Errorf("error is about %+v", e)
+		}
+	case fenced, fatal:
+		kind := map[class]error{fenced: sink.ErrFenced, fatal: sink.ErrFatal}[row.class]
+		if err := r.Wait(); !errors.Is(err, kind) || !strings.Contains(err.Error(), row.name) {
+			l.Errorf("Run: %v, want %v", err, kind)
+		}
+		if _, err := r.trySend(recordFor("t", 1, "late")); !errors.Is(err, kind) {
+			l.Errorf("Send: %v, want %v", err, kind)
+		}
+		if r.Acked() != 1 || len(r.Failed()) != 0 {
+			l.Errorf("outcomes: %v, %v", r.Acked(), r.Failed())
+		}
+	}
+	for _, err := range r.Failed() {
+		if strings.Contains(err.Error(), "hit") {
+			l.Errorf("the value is in %q", err)
+		}
+	}
+}
+
+// TestDeniedAccessIsRetriedSlowly: what a person has to heal is not hammered.
+func TestDeniedAccessIsRetriedSlowly(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		r := l.rig(Config{})
+		fault := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.TopicAuthorizationFailed, Count: -1})
+		r.send(recordFor("t", 0, "x"))
+		r.producer.Flush()
+		time.Sleep(10 * time.Minute)
+		if n := fault.Hits(); n < 60 || n > 300 {
+			l.Errorf("asked %d times in 10 minutes, want about 120", n)
+		}
+		fault.Remove()
+		r.drain()
+	}, kfake.SeedTopics(2, "t"))
+}
+
+// TestErrorsNameTheKeysToCheck if the operator can fix them in the configuration.
 func TestErrorsNameTheKeysToCheck(t *testing.T) {
 	for err, key := range map[error]string{errUnreachable: "sink.kafka.brokers", errAccess: "sink.kafka.sasl"} {
 		advised, ok := errors.AsType[sink.Advised](fmt.Errorf("contact Kafka: %w", err))

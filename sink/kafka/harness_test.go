@@ -1,23 +1,28 @@
 package kafka
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"strconv"
-	"sync"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
 	"go.uber.org/goleak"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
@@ -29,53 +34,19 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
 }
 
-// A journal is a log handler that keeps lines for a test to look at.
-type journal struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (j *journal) Write(b []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.buf.Write(b)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.buf.String()
-}
-
-func (j *journal) logger() *slog.Logger { return slog.New(slog.NewTextHandler(j, nil)) }
-
-// A rig is a client with a producer whose Run is on, and what it has reported.
+// A rig is a client with a producer whose Run is on.
 type rig struct {
-	tb        testing.TB
-	ctx       context.Context
-	client    *client
-	producer  *producer
-	journal   *journal
-	cancel    context.CancelCauseFunc
-	runResult chan error
-
-	mu       sync.Mutex
-	acked    map[uint64]int
-	failures []error
-	seq      uint64
-	changed  chan struct{}
-}
-
-func testContext(tb testing.TB) context.Context {
-	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), testTimeout)
-	tb.Cleanup(cancel)
-	return ctx
+	*sinktest.Session
+	tb       testing.TB
+	ctx      context.Context
+	client   *client
+	producer *producer
+	seq      uint64 // of the last record that Send was called with
 }
 
 func openClient(tb testing.TB, cfg Config, log *slog.Logger) *client {
 	tb.Helper()
-	c, err := open(testContext(tb), cfg, log, cfg.dial())
+	c, err := open(sinktest.Context(tb), cfg, log, cfg.dial())
 	if err != nil {
 		tb.Fatalf("Open: %v", err)
 	}
@@ -85,49 +56,27 @@ func openClient(tb testing.TB, cfg Config, log *slog.Logger) *client {
 
 func newRig(tb testing.TB, cfg Config) *rig {
 	tb.Helper()
-	j := new(journal)
-	return startRig(tb, openClient(tb, cfg, j.logger()), j, sink.WriterConfig{})
+	return newRigWith(tb, cfg, sink.WriterConfig{})
 }
 
-// startRig begins a session on a client.
-func startRig(tb testing.TB, c *client, j *journal, cfg sink.WriterConfig) *rig {
+func newRigWith(tb testing.TB, cfg Config, writer sink.WriterConfig) *rig {
 	tb.Helper()
-	r := &rig{
-		tb: tb, ctx: testContext(tb), client: c, producer: c.newProducer(cfg), journal: j,
-		runResult: make(chan error, 1), acked: make(map[uint64]int), changed: make(chan struct{}, 1),
-	}
-	ctx, cancel := context.WithCancelCause(context.Background())
-	r.cancel = cancel
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		r.runResult <- r.producer.Run(ctx, r.done)
-	}()
-	r.tb.Cleanup(func() {
-		cancel(errors.New("test is over"))
-		<-ended
-	})
-	return r
+	j := sinktest.NewJournal()
+	return startRig(tb, openClient(tb, cfg, j.Logger()), j, writer)
 }
 
-// producerIDs returns how many producer ids c has taken from the cluster.
+// startRig starts a producer of a client that logs to j.
+func startRig(tb testing.TB, c *client, j *sinktest.Journal, cfg sink.WriterConfig) *rig {
+	tb.Helper()
+	s := sinktest.StartSession(tb, c, j, cfg)
+	return &rig{Session: s, tb: tb, ctx: sinktest.Context(tb), client: c, producer: s.Writer.(*producer)}
+}
+
+// producerIDs returns how many producer ids c has requested.
 func producerIDs(c *client) int {
 	c.identities.mu.Lock()
 	defer c.identities.mu.Unlock()
 	return c.identities.idsRequested
-}
-
-func (r *rig) done(seqs []uint64, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err != nil {
-		r.failures = append(r.failures, err)
-	} else {
-		for _, s := range seqs {
-			r.acked[s]++
-		}
-	}
-	signal(r.changed)
 }
 
 // send sends one record, numbering it.
@@ -135,7 +84,7 @@ func (r *rig) send(rec sink.Record) uint64 {
 	r.tb.Helper()
 	seq, err := r.trySend(rec)
 	if err != nil {
-		r.tb.Fatalf("Send: %v\n%+v\n%s", err, r.client.Stat(), r.journal)
+		r.tb.Fatalf("Send: %v\n%+v\n%s", err, r.client.Stat(), r.Journal)
 	}
 	return seq
 }
@@ -156,70 +105,23 @@ func recordFor(topic string, partition int32, value string) sink.Record {
 	return sink.Record{Topic: topic, Partition: partition, Key: []byte("k"), Value: []byte(value)}
 }
 
-// wait blocks until cond holds for what has been reported.
-func (r *rig) wait(what string, cond func() bool) {
+// awaitLog blocks until the journal has text.
+func (r *rig) awaitLog(text string) {
 	r.tb.Helper()
-	ctx := testContext(r.tb)
-	for {
-		r.mu.Lock()
-		ok := cond()
-		r.mu.Unlock()
-		if ok {
-			return
-		}
-		select {
-		case <-r.changed:
-		case err := <-r.runResult:
-			r.tb.Fatalf("waiting for %s: Run has returned: %v\n%s", what, err, r.journal)
-		case <-ctx.Done():
-			r.tb.Fatalf("waiting for %s: %v\n%+v\n%s", what, context.Cause(ctx), r.client.Stat(), r.journal)
-		}
-	}
+	r.Await("the log line "+text, func() bool { return strings.Contains(r.Journal.String(), text) })
 }
 
-// waitAcked flushes and blocks until n records are acknowledged.
-func (r *rig) waitAcked(n int) {
-	r.tb.Helper()
-	r.producer.Flush()
-	r.wait(fmt.Sprintf("%d acknowledged records", n), func() bool { return len(r.acked) >= n })
-}
-
-// drain ends the sending and returns what Run returned.
-func (r *rig) drain() error {
+// closeSend calls CloseSend and returns what Run returns.
+func (r *rig) closeSend() error {
 	r.tb.Helper()
 	r.producer.CloseSend()
-	return r.waitRun()
+	return r.Wait()
 }
 
-// waitRun returns what Run returned.
-func (r *rig) waitRun() error {
+// drain calls CloseSend and waits until every record is acknowledged.
+func (r *rig) drain() {
 	r.tb.Helper()
-	select {
-	case err := <-r.runResult:
-		r.runResult <- err
-		return err
-	case <-testContext(r.tb).Done():
-		r.tb.Fatalf("Run does not return\n%+v\n%s", r.client.Stat(), r.journal)
-		return nil
-	}
-}
-
-// mustDrain ends the sending and checks that every record was acknowledged exactly once.
-func (r *rig) mustDrain() {
-	r.tb.Helper()
-	if err := r.drain(); err != nil {
-		r.tb.Fatalf("Run: %v", err)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.acked) != int(r.seq) || len(r.failures) > 0 {
-		r.tb.Fatalf("%d of %d records acknowledged, failures %v", len(r.acked), r.seq, r.failures)
-	}
-	for seq, n := range r.acked {
-		if n != 1 {
-			r.tb.Fatalf("record %d was acknowledged %d times", seq, n)
-		}
-	}
+	r.Drain(int(r.seq))
 }
 
 // values returns the values of one partition of records, in log order.
@@ -258,4 +160,187 @@ func portOf(tb testing.TB, addr string) int {
 		tb.Fatal(err)
 	}
 	return n
+}
+
+// A lab is a kfake cluster and everything around it in a bubble of fake time, on a network
+// in memory.
+type lab struct {
+	*testing.T
+	net   *kfake.VirtualNetwork
+	fake  *kfake.Cluster
+	addrs []string
+}
+
+// inLab runs f in a lab with so many brokers, on which every wait takes no time.
+func inLab(t *testing.T, brokers int, f func(l *lab), opts ...kfake.Opt) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		l := &lab{T: t, net: new(kfake.VirtualNetwork)}
+		var ports []int
+		for i := range brokers {
+			ports = append(ports, 9092+i)
+			l.addrs = append(l.addrs, net.JoinHostPort("localhost", strconv.Itoa(9092+i)))
+		}
+		opts = append(opts, kfake.Ports(ports...), kfake.ListenFn(l.net.Listen))
+		l.fake = kafkatest.Fake(t, opts...).Control
+		f(l)
+	})
+}
+
+// client opens a client in the lab.
+func (l *lab) client(cfg Config, log *slog.Logger) *client {
+	l.Helper()
+	if cfg.Brokers == nil {
+		cfg.Brokers = l.addrs
+	}
+	c, err := open(l.Context(), cfg, log, l.net.DialContext)
+	if err != nil {
+		l.Fatalf("open: %v", err)
+	}
+	l.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// rig starts a producer in the lab.
+func (l *lab) rig(cfg Config) *rig {
+	l.Helper()
+	j := sinktest.NewJournal()
+	return startRig(l, l.client(cfg, j.Logger()), j, sink.WriterConfig{})
+}
+
+// admin returns an admin client in the lab.
+func (l *lab) admin() *kadm.Client {
+	l.Helper()
+	return kadm.NewClient(l.reader())
+}
+
+func (l *lab) reader(opts ...kgo.Opt) *kgo.Client {
+	l.Helper()
+	cl, err := kgo.NewClient(append(opts, kgo.SeedBrokers(l.addrs...), kgo.Dialer(l.net.DialContext))...)
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.Cleanup(cl.Close)
+	return cl
+}
+
+// readRecords returns the first n records of a topic, in no order across partitions.
+func (l *lab) readRecords(topic string, n int) []*kgo.Record {
+	l.Helper()
+	cl := l.reader(kgo.ConsumeTopics(topic))
+	var all []*kgo.Record
+	for len(all) < n {
+		fetches := cl.PollFetches(l.Context())
+		if err := fetches.Err(); err != nil {
+			l.Fatal(err)
+		}
+		all = append(all, fetches.Records()...)
+	}
+	return all
+}
+
+// oldBroker limits kfake to what the given version of Kafka knows.
+func oldBroker(version string) kfake.Opt { return kfake.MaxVersions(kversion.FromString(version)) }
+
+// hangBroker has broker 0 leave requests of the given kinds unanswered until the returned function is
+// called. A connection has to be answered: for its first request sarama waits on a mutex,
+// which stops the clock of the lab.
+func (l *lab) hangBroker(keys ...kmsg.Key) (release func()) {
+	var over atomic.Bool
+	for _, key := range keys {
+		l.fake.ControlKey(int16(key), func(kmsg.Request) (kmsg.Response, error, bool) {
+			l.fake.KeepControl()
+			return nil, nil, !over.Load() && l.fake.CurrentNode() == 0
+		})
+	}
+	return func() { over.Store(true) }
+}
+
+// moveLeader makes node the leader of the only partition of topic t.
+func (l *lab) moveLeader(node int32) {
+	l.Helper()
+	if err := l.fake.MoveTopicPartition("t", 0, node); err != nil {
+		l.Fatal(err)
+	}
+}
+
+// A faultyNetwork is a network in which connecting may be made to fail.
+type faultyNetwork struct {
+	net *kfake.VirtualNetwork
+	err atomic.Pointer[net.OpError]
+}
+
+func (s *faultyNetwork) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	if err := s.err.Load(); err != nil {
+		return nil, err
+	}
+	return s.net.DialContext(ctx, network, addr)
+}
+
+// rigOver starts a producer on a switchboard.
+func (l *lab) rigOver() (*rig, *faultyNetwork) {
+	l.Helper()
+	j, s := sinktest.NewJournal(), &faultyNetwork{net: l.net}
+	c, err := open(l.Context(), Config{Brokers: l.addrs}, j.Logger(), s.dial)
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.Cleanup(func() { _ = c.Close() })
+	return startRig(l, c, j, sink.WriterConfig{}), s
+}
+
+// throttle has the cluster accept the next batch and ask for a pause.
+func throttle(c *kfake.Cluster, d time.Duration) {
+	c.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		res := kafkatest.Accept(req.(*kmsg.ProduceRequest))
+		res.ThrottleMillis = int32(d.Milliseconds())
+		return res, nil, true
+	})
+}
+
+// rejectPoison has the cluster answer err for every batch that contains "poison".
+func rejectPoison(c *kfake.Cluster, err *kerr.Error) *kfake.FaultHandle {
+	return c.Fault(kfake.Fault{
+		Keys: []kmsg.Key{kmsg.Produce}, Err: err, Count: -1, Partitions: []int32{0},
+		When: func(req kmsg.Request) bool {
+			for _, topic := range req.(*kmsg.ProduceRequest).Topics {
+				for _, p := range topic.Partitions {
+					if p.Partition == 0 && strings.Contains(string(p.Records), "poison") {
+						return true
+					}
+				}
+			}
+			return false
+		},
+	})
+}
+
+// holdProduce parks produce requests until the returned function is called.
+func holdProduce(c *kfake.Cluster) (release func()) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if ctx.Err() == nil {
+			c.SleepControl(func() { <-ctx.Done() })
+		}
+		return nil, nil, false
+	})
+	return cancel
+}
+
+// wantRecordError waits for Run to end with a sink.RecordError for record seq, reported once.
+func wantRecordError(tb testing.TB, r *rig, seq uint64) *sink.RecordError {
+	tb.Helper()
+	err := r.Wait()
+	e, ok := errors.AsType[*sink.RecordError](err)
+	if !ok || e.Seq != seq {
+		tb.Fatalf("Run: %v, want a sink.RecordError for record %d", err, seq)
+	}
+	if _, err := r.trySend(recordFor("t", 1, "late")); !errors.Is(err, e) {
+		tb.Errorf("Send: %v, want %v", err, e)
+	}
+	if failed := r.Failed(); len(failed) != 1 || !errors.Is(failed[seq], e) {
+		tb.Errorf("failures reported: %v", failed)
+	}
+	return e
 }

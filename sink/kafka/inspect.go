@@ -98,7 +98,7 @@ func (o Operation) String() string {
 
 // A Topic is what a cluster tells about one.
 type Topic struct {
-	Name    string
+	name    string
 	Missing bool
 	Err     error // why nothing else is known; nil where Missing
 
@@ -153,7 +153,7 @@ func (i *Inspector) Topics(ctx context.Context, names ...string) ([]*Topic, erro
 }
 
 func topicOf(m *sarama.TopicMetadata) *Topic {
-	t := &Topic{Name: m.Name, Missing: m.Err == sarama.ErrUnknownTopicOrPartition, operations: m.TopicAuthorizedOperations}
+	t := &Topic{name: m.Name, Missing: m.Err == sarama.ErrUnknownTopicOrPartition, operations: m.TopicAuthorizedOperations}
 	if m.Err != sarama.ErrNoError {
 		if !t.Missing {
 			t.Err = errorOf(m.Err)

@@ -1,12 +1,17 @@
 package kafka
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
+	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"reflect"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,6 +54,7 @@ func logOf(records []*kgo.Record) (keyed map[int32][]written, keyless []written)
 // TestSameAsAsyncProducer writes the same records with sarama's own producer and reads both
 // topics with a client that shares no code with either.
 func TestSameAsAsyncProducer(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		partitioner string
 		sarama      sarama.PartitionerConstructor
@@ -83,7 +89,7 @@ func TestSameAsAsyncProducer(t *testing.T) {
 					rec.Topic = ours
 					r.send(rec)
 				}
-				r.mustDrain()
+				r.drain()
 				cfg := asyncConfig()
 				cfg.Producer.Compression = tc.codec
 				cfg.Producer.Partitioner = explicitOr(tc.sarama)
@@ -154,8 +160,8 @@ func (e explicit) Partition(m *sarama.ProducerMessage, n int32) (int32, error) {
 	return e.Partitioner.Partition(m, n)
 }
 
-// TestTimestamps: the record's own with millisecond precision, now without one.
-func TestTimestamps(t *testing.T) {
+// TestTimestampsHaveMilliseconds: the record's own with millisecond precision, now without one.
+func TestTimestampsHaveMilliseconds(t *testing.T) {
 	k := kafkatest.Fake(t)
 	topic := k.Topic(t, 1, nil)
 	r := newRig(t, Config{Brokers: k.Addrs})
@@ -166,7 +172,7 @@ func TestTimestamps(t *testing.T) {
 		rec.Timestamp = ts
 		r.send(rec)
 	}
-	r.mustDrain()
+	r.drain()
 	var got []time.Time
 	for _, rec := range k.ReadAll(t, topic) {
 		got = append(got, rec.Timestamp.UTC())
@@ -178,5 +184,74 @@ func TestTimestamps(t *testing.T) {
 	got = slices.Delete(got, 3, 4)
 	if diff := gocmp.Diff([]time.Time{at, at.Add(time.Hour), at.Add(-time.Hour), time.Unix(0, 0).UTC()}, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestPartitionersAgreeWithSarama compares each partitioner with sarama's of the same kind.
+func TestPartitionersAgreeWithSarama(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		want sarama.PartitionerConstructor
+	}{
+		{"murmur2", sarama.NewMurmur2Partitioner},
+		{"fnv1a", sarama.NewHashPartitioner},
+		{"crc32", sarama.NewConsistentCRCHashPartitioner},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ours, err := partitionerOf(tc.name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			theirs := tc.want("topic")
+			rng := rand.New(rand.NewPCG(1, 2))
+			for range 5000 {
+				key := make([]byte, rng.IntN(70))
+				for i := range key {
+					key[i] = byte(rng.Uint32())
+				}
+				n := 1 + rng.Int32N(200)
+				want, err := theirs.Partition(&sarama.ProducerMessage{Key: sarama.ByteEncoder(key)}, n)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := ours(key, n); got != want {
+					t.Fatalf("key %x of %d partitions: %d, sarama says %d", key, n, got, want)
+				}
+			}
+		})
+	}
+	if _, err := partitionerOf("random"); err == nil {
+		t.Error("an unknown partitioner is accepted")
+	}
+}
+
+// TestMurmur2AgreesWithJava compares with what the Java client computes; testdata/murmur2.txt says how the
+// file was made.
+func TestMurmur2AgreesWithJava(t *testing.T) {
+	f, err := os.Open("testdata/murmur2.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	n := 0
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if strings.HasPrefix(lines.Text(), "#") {
+			continue
+		}
+		fields := strings.Fields(lines.Text())
+		key, err := hex.DecodeString(strings.TrimPrefix(fields[0], "-"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strconv.Itoa(int(int32(murmur2(key)))); got != fields[1] {
+			t.Errorf("murmur2(%x) = %s, want %s", key, got, fields[1])
+		}
+		if got := strconv.Itoa(int(byMurmur2(key, 12))); got != fields[2] {
+			t.Errorf("partition of %x is %s, want %s", key, got, fields[2])
+		}
+		n++
+	}
+	if n < 200 {
+		t.Fatalf("only %d keys in the corpus", n)
 	}
 }

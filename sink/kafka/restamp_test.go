@@ -27,15 +27,16 @@ func originalTimestamp(r *kgo.Record) string {
 	return ""
 }
 
-// TestOldTimestamps: a topic that takes no records older than a second gets a backlog all the
+// TestOldRecordsAreRestamped: a topic that takes no records older than a second gets a backlog all the
 // same: at the present time, with the timestamp in a header, in order; and records that are
 // young enough as they are. A real broker names every record it does not take.
-func TestOldTimestamps(t *testing.T) {
+func TestOldRecordsAreRestamped(t *testing.T) {
+	t.Parallel()
 	k := kafkatest.Real(t)
 	topic := k.Topic(t, 1, map[string]string{"message.timestamp.before.max.ms": "1000"})
 	r := newRig(t, Config{Brokers: k.Addrs})
 	r.send(recordFor(topic, 0, "warm"))
-	r.waitAcked(1)
+	r.AwaitAcked(1)
 	const n = 5000
 	began := time.Now()
 	old := time.Date(2026, 3, 1, 12, 30, 0, 123_456_789, time.UTC)
@@ -49,13 +50,13 @@ func TestOldTimestamps(t *testing.T) {
 		want = append(want, string(rec.Value))
 		r.send(rec)
 	}
-	r.waitAcked(n + 1)
+	r.AwaitAcked(n + 1)
 	s := r.client.Stat()
 	restamped := r.client.counters.restamped.Load()
 	if restamped != n/2 || s.InFlightBytes != 0 || s.InFlightRecords != 0 || s.Retries > 50 {
 		t.Errorf("%d records restamped, %d bytes in flight, %d retries", restamped, s.InFlightBytes, s.Retries)
 	}
-	r.mustDrain()
+	r.drain()
 	log := k.ReadAll(t, topic)
 	if got := values(log, 0); !slices.Equal(got, want) {
 		t.Fatalf("%d records in the log, want %d in order", len(got), len(want))
@@ -72,19 +73,19 @@ func TestOldTimestamps(t *testing.T) {
 			t.Fatalf("record %d has the timestamp %s", i, rec.Timestamp)
 		}
 	}
-	if got := strings.Count(r.journal.String(), "topic does not take timestamps"); got != 1 {
-		t.Errorf("logged %d times: %s", got, r.journal)
+	if got := strings.Count(r.Journal.String(), "topic does not take timestamps"); got != 1 {
+		t.Errorf("logged %d times: %s", got, r.Journal)
 	}
 	t.Logf("%d retries", s.Retries)
 }
 
-// TestTimestampsNobodyNames: brokers before 2.4 name no record, so all of the batch that are
+// TestUnnamedOldRecordsAreRestamped: brokers before 2.4 name no record, so all of the batch that are
 // not of the present get it.
-func TestTimestampsNobodyNames(t *testing.T) {
+func TestUnnamedOldRecordsAreRestamped(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
 		r.send(recordFor("events", 0, "warm"))
-		r.waitAcked(1)
+		r.AwaitAcked(1)
 		synctest.Wait()
 		fault := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.InvalidTimestamp})
 		for i := range 100 {
@@ -94,7 +95,7 @@ func TestTimestampsNobodyNames(t *testing.T) {
 			}
 			r.send(rec)
 		}
-		r.mustDrain()
+		r.drain()
 		stamped := 0
 		for i, rec := range l.readRecords("events", 101)[1:] {
 			if string(rec.Value) != fmt.Sprint(i) {
@@ -110,13 +111,13 @@ func TestTimestampsNobodyNames(t *testing.T) {
 	}, kfake.SeedTopics(1, "events"))
 }
 
-// TestTimestampRefusedForGood: a broker that does not take the present either has the last
+// TestRejectedPresentTimestampRejectsTheRecord: a broker that does not take the present either has the last
 // word: the record is refused, and nothing of it is in the log.
-func TestTimestampRefusedForGood(t *testing.T) {
+func TestRejectedPresentTimestampRejectsTheRecord(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
 		r.send(recordFor("t", 1, "warm"))
-		r.waitAcked(1)
+		r.AwaitAcked(1)
 		fault := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{0}, Err: kerr.InvalidTimestamp, Count: -1})
 		rec := recordFor("t", 0, "old")
 		rec.Timestamp = time.Now().Add(-time.Hour)

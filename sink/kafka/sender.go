@@ -197,7 +197,8 @@ func (part *partition) markInFlight(b *batch) {
 
 // connect opens the connection.
 func (s *sender) connect(ctx context.Context, addr string) error {
-	l, err := s.producer.client.connector.connect(ctx, addr, readTimeout)
+	c := s.producer.client.connector
+	l, err := c.connect(ctx, addr, c.readTimeout)
 	if err != nil {
 		return err
 	}

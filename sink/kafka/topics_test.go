@@ -3,48 +3,44 @@ package kafka
 import (
 	"errors"
 	"fmt"
-	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 	"unsafe"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
-// TestTopicAppearsLater: a missing topic is waited for, and said so once; others go on.
-func TestTopicAppearsLater(t *testing.T) {
+// TestMissingTopicIsAwaited: a missing topic is waited for, and said so once; others go on.
+func TestMissingTopicIsAwaited(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.SeedTopics(1, "t"))
 	r := newRig(t, Config{Brokers: k.Addrs})
 	for i := range 10 {
 		r.send(recordFor("late", 0, fmt.Sprint(i)))
 	}
 	r.send(recordFor("t", 0, "x"))
-	r.waitAcked(1)
-	r.wait("the stall", func() bool { signal(r.changed); return r.client.Stat().StalledSince != time.Time{} })
+	r.AwaitAcked(1)
+	r.Await("the stall", func() bool { return r.client.Stat().StalledSince != time.Time{} })
 	k.CreateTopic(t, "late", 2, nil)
-	r.mustDrain()
+	r.drain()
 	if got := values(k.ReadAll(t, "late"), 0); !slices.Equal(got, []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}) {
 		t.Errorf("log holds %q", got)
 	}
-	if s := r.journal.String(); strings.Count(s, "topic does not take records") != 1 || !strings.Contains(s, "topic=late") {
+	if s := r.Journal.String(); strings.Count(s, "topic does not take records") != 1 || !strings.Contains(s, "topic=late") {
 		t.Errorf("log: %s", s)
 	}
 }
 
-// TestCreateTopics: missing topics are created, by whichever broker is the controller, and
+// TestMissingTopicsAreCreated: missing topics are created, by whichever broker is the controller, and
 // one that somebody else creates at the same time is no error.
-func TestCreateTopics(t *testing.T) {
+func TestMissingTopicsAreCreated(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		spec TopicSpec
@@ -60,12 +56,12 @@ func TestCreateTopics(t *testing.T) {
 				for i := range 10 {
 					r.sendKeyed(fmt.Sprint("new-", i), "key", "x")
 				}
-				r.mustDrain()
-				details, err := k.Admin(t).ListTopics(testContext(t), "new-7")
+				r.drain()
+				details, err := k.Admin(t).ListTopics(sinktest.Context(t), "new-7")
 				if err != nil || len(details["new-7"].Partitions) != tc.want {
 					t.Errorf("broker %d: %d partitions, want %d (%v)", broker, len(details["new-7"].Partitions), tc.want, err)
 				}
-				if s := r.journal.String(); strings.Contains(s, "ERROR") || strings.Count(s, "topic created") != 10 {
+				if s := r.Journal.String(); strings.Contains(s, "ERROR") || strings.Count(s, "topic created") != 10 {
 					t.Errorf("log: %s", s)
 				}
 			}
@@ -73,24 +69,24 @@ func TestCreateTopics(t *testing.T) {
 	}
 }
 
-// TestCreateTopicsRefused: the topic is waited for, loudly.
-func TestCreateTopicsRefused(t *testing.T) {
+// TestDeniedCreationIsRetried: the topic is waited for, loudly.
+func TestDeniedCreationIsRetried(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		fault := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.CreateTopics}, Err: kerr.PolicyViolation, Count: -1})
 		r := l.rig(Config{CreateTopics: &TopicSpec{Partitions: 1}})
 		r.send(recordFor("new", 0, "x"))
 		time.Sleep(time.Minute)
-		if s := r.journal.String(); !strings.Contains(s, "POLICY_VIOLATION") || !strings.Contains(s, "sink stalled") {
+		if s := r.Journal.String(); !strings.Contains(s, "POLICY_VIOLATION") || !strings.Contains(s, "sink stalled") {
 			l.Errorf("log: %s", s)
 		}
 		fault.Remove()
-		r.mustDrain()
+		r.drain()
 	})
 }
 
-// TestTopicGrows: new partitions are used once nothing is unacknowledged under the old
+// TestNewPartitionsAreUsedWhenDrained: new partitions are used once nothing is unacknowledged under the old
 // number, so that a key never has records on their way to two partitions.
-func TestTopicGrows(t *testing.T) {
+func TestNewPartitionsAreUsedWhenDrained(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
 		var keys []string
@@ -100,7 +96,7 @@ func TestTopicGrows(t *testing.T) {
 		for _, key := range keys {
 			r.sendKeyed("t", key, "old")
 		}
-		r.waitAcked(len(keys))
+		r.AwaitAcked(len(keys))
 		admin := l.admin()
 		if _, err := admin.CreatePartitions(l.Context(), 4, "t"); err != nil {
 			l.Fatal(err)
@@ -113,12 +109,12 @@ func TestTopicGrows(t *testing.T) {
 			r.sendKeyed("t", key, "new")
 		}
 		time.Sleep(time.Minute)
-		if len(r.acked) != len(keys) {
-			l.Errorf("%d records acknowledged while one is not", len(r.acked))
+		if r.Acked() != len(keys) {
+			l.Errorf("%d records acknowledged while one is not", r.Acked())
 		}
 		fault.Remove()
-		r.mustDrain()
-		if s := r.journal.String(); strings.Count(s, "topic has more partitions") != 1 || !strings.Contains(s, "from=2 to=6") {
+		r.drain()
+		if s := r.Journal.String(); strings.Count(s, "topic has more partitions") != 1 || !strings.Contains(s, "from=2 to=6") {
 			l.Errorf("log: %s", s)
 		}
 		for _, rec := range l.readRecords("t", len(keys)*2+1) {
@@ -130,38 +126,38 @@ func TestTopicGrows(t *testing.T) {
 	}, kfake.SeedTopics(2, "t"))
 }
 
-// TestTopicCreatedAnew: its deletion is waited out, and what is unacknowledged goes to the
+// TestRecreatedTopicGetsUnacknowledgedRecords: its deletion is waited out, and what is unacknowledged goes to the
 // new one.
-func TestTopicCreatedAnew(t *testing.T) {
+func TestRecreatedTopicGetsUnacknowledgedRecords(t *testing.T) {
 	k := kafkatest.Fake(t)
 	k.CreateTopic(t, "t", 2, nil)
 	r := newRig(t, Config{Brokers: k.Addrs})
 	for i := range 10 {
 		r.send(recordFor("t", 0, fmt.Sprint("old-", i)))
 	}
-	r.waitAcked(10)
-	if _, err := k.Admin(t).DeleteTopic(testContext(t), "t"); err != nil {
+	r.AwaitAcked(10)
+	if _, err := k.Admin(t).DeleteTopic(sinktest.Context(t), "t"); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 10 {
 		r.send(recordFor("t", 0, fmt.Sprint("new-", i)))
 	}
 	r.producer.Flush()
-	r.wait("trouble", func() bool { signal(r.changed); return r.client.Stat().StalledSince != time.Time{} })
+	r.Await("trouble", func() bool { return r.client.Stat().StalledSince != time.Time{} })
 	k.CreateTopic(t, "t", 2, nil)
-	r.mustDrain()
+	r.drain()
 	if got := values(k.ReadAll(t, "t"), 0); len(got) != 10 || got[0] != "new-0" || got[9] != "new-9" {
 		t.Errorf("log holds %q", got)
 	}
 }
 
-// TestLeaderMoves: the answer names the new leader (KIP-951), so no metadata is asked for,
+// TestNewLeaderIsFollowedAtOnce: the answer names the new leader (KIP-951), so no metadata is asked for,
 // and nothing is waited for.
-func TestLeaderMoves(t *testing.T) {
+func TestNewLeaderIsFollowedAtOnce(t *testing.T) {
 	inLab(t, 3, func(l *lab) {
 		r := l.rig(Config{})
 		r.send(recordFor("t", 0, "0"))
-		r.waitAcked(1)
+		r.AwaitAcked(1)
 		asked := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Observe: true, Count: -1})
 		began := time.Now()
 		for i := range 30 {
@@ -169,51 +165,18 @@ func TestLeaderMoves(t *testing.T) {
 				l.Fatal(err)
 			}
 			r.send(recordFor("t", 0, fmt.Sprint(i+1)))
-			r.waitAcked(i + 2)
+			r.AwaitAcked(i + 2)
 		}
 		if took := time.Since(began); took > 0 || asked.Hits() > 0 {
 			l.Errorf("took %s and %d metadata requests", took, asked.Hits())
 		}
-		r.mustDrain()
+		r.drain()
 	}, kfake.SeedTopics(1, "t"))
 }
 
-// TestLeaderMovesUnannounced: brokers before 3.7 do not name the leader.
-func TestLeaderMovesUnannounced(t *testing.T) {
-	k := kafkatest.Fake(t, kfake.SeedTopics(1, "t"), oldBroker("v2.8"))
-	r := newRig(t, Config{Brokers: k.Addrs})
-	for i := range 10 {
-		r.send(recordFor("t", 0, fmt.Sprint(i)))
-		r.waitAcked(i + 1)
-		if err := k.Control.MoveTopicPartition("t", 0, int32(i%3)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	r.mustDrain()
-}
-
-// TestOldBrokers: what they do not know is left out of the conversation.
-func TestOldBrokers(t *testing.T) {
-	for _, version := range []string{"v0.11.0", "v1.0", "v2.1", "v2.4", "v2.8", "v3.3", "v3.9", "v4.1"} {
-		t.Run(version, func(t *testing.T) {
-			k := kafkatest.Fake(t, kfake.SeedTopics(2, "t"), oldBroker(version))
-			r := newRig(t, Config{Brokers: k.Addrs})
-			for i := range 1000 {
-				rec := recordFor("t", int32(i%2), fmt.Sprint(i))
-				rec.Headers = []sink.Header{{Key: "h", Value: []byte("v")}}
-				r.send(rec)
-			}
-			r.mustDrain()
-			if got := len(k.ReadAll(t, "t")); got != 1000 {
-				t.Errorf("%d records in the log", got)
-			}
-		})
-	}
-}
-
-// TestManyPartitions: a thousand topics of twelve partitions stay within the window's memory
+// TestManyPartitionsStayInTheWindow: a thousand topics of twelve partitions stay within the window's memory
 // and give it back.
-func TestManyPartitions(t *testing.T) {
+func TestManyPartitionsStayInTheWindow(t *testing.T) {
 	var names []string
 	for i := range 1000 {
 		names = append(names, fmt.Sprint("topic-", i))
@@ -233,7 +196,7 @@ func TestManyPartitions(t *testing.T) {
 	if peak > 4<<20+maxChunk {
 		t.Errorf("%d bytes held in a window of 4 MiB", peak)
 	}
-	r.waitAcked(120_000)
+	r.AwaitAcked(120_000)
 	r.producer.mu.Lock()
 	parts, batches := 0, 0
 	for _, topic := range r.producer.topics {
@@ -246,7 +209,7 @@ func TestManyPartitions(t *testing.T) {
 		t.Errorf("%d partitions hold %d batches and %d bytes", parts, batches, r.producer.memory)
 	}
 	r.producer.mu.Unlock()
-	r.mustDrain()
+	r.drain()
 }
 
 // TestIdlePartitionsAreCheap: a partition without records costs its bookkeeping and nothing
@@ -257,66 +220,127 @@ func TestIdlePartitionsAreCheap(t *testing.T) {
 	}
 }
 
-// TestCheckDestinations names what is missing.
-func TestCheckDestinations(t *testing.T) {
-	k := kafkatest.Fake(t, kfake.SeedTopics(1, "there"))
-	j := new(journal)
-	c := openClient(t, Config{Brokers: k.Addrs}, j.logger())
-	if err := c.CheckDestinations(testContext(t), "there"); err != nil {
-		t.Error(err)
-	}
-	err := c.CheckDestinations(testContext(t), "there", "missing", "also-missing")
-	if !errors.Is(err, sink.ErrMissing) || !strings.HasSuffix(err.Error(), ": missing, also-missing") {
-		t.Errorf("CheckDestinations: %v", err)
-	}
-	c = openClient(t, Config{Brokers: k.Addrs, CreateTopics: new(TopicSpec)}, j.logger())
-	if err := c.CheckDestinations(testContext(t), "missing"); err != nil {
-		t.Errorf("a topic that may be created: %v", err)
+// TestBrokerChoosesDefaultsOfACreatedTopic lets the cluster choose what is not configured.
+func TestBrokerChoosesDefaultsOfACreatedTopic(t *testing.T) {
+	k := kafkatest.Broker(t)
+	for _, spec := range []TopicSpec{{}, {Partitions: 3, ReplicationFactor: 1}} {
+		topic := kafkatest.UniqueName(t)
+		r := newRig(t, Config{Brokers: k.Addrs, CreateTopics: &spec})
+		r.sendKeyed(topic, "key", "x")
+		r.drain()
+		if got := len(k.ReadAll(t, topic)); got != 1 {
+			t.Errorf("%d records", got)
+		}
+		if s := r.Journal.String(); strings.Contains(s, "level=ERROR") {
+			t.Errorf("log: %s", s)
+		}
+		k.DeleteTopics(t, topic)
 	}
 }
 
-// admin returns an admin client in the lab.
-func (l *lab) admin() *kadm.Client {
+// recreateTopic deletes topic t and creates it again.
+func (l *lab) recreateTopic(partitions int32) {
 	l.Helper()
-	return kadm.NewClient(l.reader())
-}
-
-func (l *lab) reader(opts ...kgo.Opt) *kgo.Client {
-	l.Helper()
-	cl, err := kgo.NewClient(append(opts, kgo.SeedBrokers(l.addrs...), kgo.Dialer(l.net.DialContext))...)
-	if err != nil {
+	if err := l.fake.DeleteTopic("t"); err != nil {
 		l.Fatal(err)
 	}
-	l.Cleanup(cl.Close)
-	return cl
+	if err := l.fake.CreateTopic("t", partitions, nil); err != nil {
+		l.Fatal(err)
+	}
 }
 
-// readRecords returns the first n records of a topic, in no order across partitions.
-func (l *lab) readRecords(topic string, n int) []*kgo.Record {
-	l.Helper()
-	cl := l.reader(kgo.ConsumeTopics(topic))
-	var all []*kgo.Record
-	for len(all) < n {
-		fetches := cl.PollFetches(l.Context())
-		if err := fetches.Err(); err != nil {
-			l.Fatal(err)
+// TestRecreatedTopicWithFewerPartitionsKeepsOrder: what waits for a partition that is gone goes to
+// another one, before what came later for the same key.
+func TestRecreatedTopicWithFewerPartitionsKeepsOrder(t *testing.T) {
+	const keys, rounds = 100, 20
+	inLab(t, 3, func(l *lab) {
+		r := l.rig(Config{})
+		round := func(n int) {
+			for key := range keys {
+				r.sendKeyed("t", fmt.Sprint("key-", key), fmt.Sprint(n))
+			}
 		}
-		all = append(all, fetches.Records()...)
-	}
-	return all
+		round(-1) // goes with the topic
+		r.AwaitAcked(keys)
+		stuck := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas, Count: -1})
+		for n := range rounds {
+			round(n)
+		}
+		r.producer.Flush()
+		time.Sleep(10 * time.Second)
+		l.recreateTopic(4)
+		stuck.Remove()
+		r.AwaitAcked(keys * (rounds + 1))
+		round(rounds)
+		r.drain()
+
+		next := make(map[string]int)
+		for _, rec := range l.readRecords("t", keys*(rounds+1)) {
+			key, n := string(rec.Key), string(rec.Value)
+			was, is := byMurmur2(rec.Key, 6), byMurmur2(rec.Key, 4)
+			if was < 4 && n != fmt.Sprint(rounds) {
+				is = was // there was no need to move it
+			}
+			if rec.Partition != is {
+				l.Fatalf("record %s of %s is in partition %d, want %d", n, key, rec.Partition, is)
+			}
+			if was < 4 {
+				continue // its last record may be in another partition, which is read when it is
+			}
+			if n != fmt.Sprint(next[key]) {
+				l.Fatalf("record %s of %s, want %d", n, key, next[key])
+			}
+			next[key]++
+		}
+		if s := r.Journal.String(); strings.Count(s, "topic was created anew") != 1 || !strings.Contains(s, "from=6 to=4") {
+			l.Errorf("log: %s", s)
+		}
+		r.producer.mu.Lock()
+		defer r.producer.mu.Unlock()
+		if r.producer.memory != 0 || r.producer.inFlightRecords != 0 || len(r.producer.retrying) != 0 {
+			l.Errorf("%d bytes of %d records, %d partitions in trouble", r.producer.memory, r.producer.inFlightRecords, len(r.producer.retrying))
+		}
+	}, kfake.SeedTopics(6, "t"))
 }
 
-// oldBroker limits kfake to what the given version of Kafka knows.
-func oldBroker(version string) kfake.Opt { return kfake.MaxVersions(kversion.FromString(version)) }
+// TestRemovedPartitionRejectsItsRecords: a record for a given partition that the topic has no longer is not put
+// anywhere else.
+func TestRemovedPartitionRejectsItsRecords(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		r := l.rig(Config{})
+		r.send(recordFor("t", 5, "x"))
+		r.AwaitAcked(1)
+		l.recreateTopic(4)
+		r.send(recordFor("t", 0, "before"))
+		gone := r.send(recordFor("t", 5, "gone"))
+		r.producer.Flush()
+		e, ok := errors.AsType[*sink.RecordError](r.Wait())
+		if !ok || e.Seq != gone || e.Partition != 5 || !strings.Contains(e.Error(), "has 4 partitions") {
+			l.Errorf("Run: %v", r.Wait())
+		}
+		if r.Acked() != 2 {
+			l.Errorf("%d records acknowledged, want what was sent before", r.Acked())
+		}
+	}, kfake.SeedTopics(6, "t"))
+}
 
-// unusedAddr returns an address on which nothing listens.
-func unusedAddr(t *testing.T) string {
-	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	l.Close()
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+// TestFewerPartitionsWithoutTopicIDAreIgnored: where the cluster gives no topic ids, a smaller number of
+// partitions may be old news of a topic that has grown; it is not acted upon, and said so.
+func TestFewerPartitionsWithoutTopicIDAreIgnored(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		r := l.rig(Config{})
+		r.send(recordFor("t", 5, "x"))
+		r.AwaitAcked(1)
+		l.recreateTopic(4)
+		r.send(recordFor("t", 5, "waits"))
+		r.send(recordFor("t", 0, "does not wait"))
+		r.AwaitAcked(2)
+		time.Sleep(time.Minute)
+		if s := r.client.Stat(); !strings.Contains(s.StallReason, "UNKNOWN_TOPIC_OR_PARTITION") || s.InFlightRecords != 1 {
+			l.Errorf("Stat: %+v", s)
+		}
+		if s := r.Journal.String(); !strings.Contains(s, "topic does not take records") || !strings.Contains(s, "sink stalled") {
+			l.Errorf("log: %s", s)
+		}
+	}, kfake.SeedTopics(6, "t"), oldBroker("v2.7"))
 }

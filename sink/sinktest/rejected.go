@@ -16,16 +16,16 @@ func (r *rig) sendRejected(destination string) (rejected uint64) {
 	r.send(destination, 20, 2)
 	bad := r.record(destination, "0")
 	r.subject.Reject(bad)
-	if err := r.trySend(testContext(r.T), bad); err != nil {
+	if err := r.trySend(Context(r.T), bad); err != nil {
 		r.Fatalf("Send: %v", err)
 	}
 	rejected = bad.Seq
 	for i := range 20 {
-		if r.trySend(testContext(r.T), r.record(destination, fmt.Sprint(i%2))) != nil {
+		if r.trySend(Context(r.T), r.record(destination, fmt.Sprint(i%2))) != nil {
 			break
 		}
 	}
-	r.writer.Flush()
+	r.Writer.Flush()
 	return rejected
 }
 
@@ -36,32 +36,32 @@ func testRejected(t *testing.T, s Subject) {
 		heal := func() {}
 		if gathered { // behind a request that is not answered yet
 			r.send(destination, 1, 1)
-			r.awaitAcked()
+			r.awaitAll()
 			hold := s.Hold()
 			var met <-chan struct{}
 			met, heal = hold.Begin(t)
 			r.send(destination, 1, 1)
-			r.writer.Flush()
+			r.Writer.Flush()
 			r.meet(hold, met)
 		}
 		rejected := r.sendRejected(destination)
 		heal()
-		err := r.end()
+		err := r.Wait()
 		e, ok := errors.AsType[*sink.RecordError](err)
 		if !ok || e.Seq != rejected || e.Topic != destination || !bytes.Contains(e.Key, []byte(secret)) || e.Reason == nil {
 			t.Fatalf("Run: %v, want a RecordError of record %d", err, rejected)
 		}
-		if len(r.failed) != 1 || !errors.Is(r.failed[rejected], e) {
-			t.Errorf("failed are %v", r.failed)
+		if failed := r.Failed(); len(failed) != 1 || !errors.Is(failed[rejected], e) {
+			t.Errorf("failed are %v", failed)
 		}
-		if err := r.trySend(testContext(t), r.record(destination, "1")); !errors.Is(err, e) {
+		if err := r.trySend(Context(t), r.record(destination, "1")); !errors.Is(err, e) {
 			t.Errorf("Send: %v", err)
 		}
 		times := r.stored(destination)
 		for _, rec := range r.sent {
 			switch {
-			case rec.Seq < rejected && (times[rec.Seq] != 1 || !r.acked[rec.Seq]):
-				t.Errorf("record %d, before the rejected one, is stored %d times and acknowledged: %v", rec.Seq, times[rec.Seq], r.acked[rec.Seq])
+			case rec.Seq < rejected && (times[rec.Seq] != 1 || !r.IsAcked(rec.Seq)):
+				t.Errorf("record %d, before the rejected one, is stored %d times and acknowledged: %v", rec.Seq, times[rec.Seq], r.IsAcked(rec.Seq))
 			case rec.Seq >= rejected && bytes.HasSuffix(rec.Key, []byte(" 0")) && times[rec.Seq] > 0:
 				t.Errorf("record %d, of the key of record %d, is stored", rec.Seq, rejected)
 			}
@@ -95,14 +95,14 @@ func testSubstitute(t *testing.T, s Subject) {
 	if want := len(r.sent) - len(rejected); len(times) != want {
 		t.Errorf("%d records are stored, want %d", len(times), want)
 	}
-	letters := s.Read(t, dead)
-	if len(letters) != len(rejected) {
-		t.Fatalf("%d substitutes, want %d", len(letters), len(rejected))
+	substitutes := s.Read(t, dead)
+	if len(substitutes) != len(rejected) {
+		t.Fatalf("%d substitutes, want %d", len(substitutes), len(rejected))
 	}
-	for i, letter := range letters {
+	for i, substitute := range substitutes {
 		was := r.sent[rejected[i]-1]
-		if times[was.Seq] > 0 || string(letter.Value) != secret || !bytes.Equal(letter.Key, was.Key) || len(letter.Headers) != len(was.Headers)+1 {
-			t.Errorf("the substitute of record %d, which is stored %d times, has %d headers", was.Seq, times[was.Seq], len(letter.Headers))
+		if times[was.Seq] > 0 || string(substitute.Value) != secret || !bytes.Equal(substitute.Key, was.Key) || len(substitute.Headers) != len(was.Headers)+1 {
+			t.Errorf("the substitute of record %d, which is stored %d times, has %d headers", was.Seq, times[was.Seq], len(substitute.Headers))
 		}
 	}
 }
@@ -117,11 +117,11 @@ func testRejectedSubstitute(t *testing.T, s Subject) {
 		return rec
 	}})
 	rejected := r.sendRejected(destination)
-	err := r.end()
+	err := r.Wait()
 	if e, ok := errors.AsType[*sink.RecordError](err); !ok || e.Seq != rejected || e.Topic != dead {
 		t.Errorf("Run: %v, want a RecordError of record %d for the other destination", err, rejected)
 	}
-	if letters := s.Read(t, dead); len(letters) > 0 {
-		t.Errorf("%d substitutes are stored", len(letters))
+	if substitutes := s.Read(t, dead); len(substitutes) > 0 {
+		t.Errorf("%d substitutes are stored", len(substitutes))
 	}
 }

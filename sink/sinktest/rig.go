@@ -1,14 +1,10 @@
 package sinktest
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,50 +15,14 @@ const (
 	// secret is in every key, value and header value.
 	secret = "s3cr3t"
 
-	// patience bounds what a test waits for.
-	patience = 30 * time.Second
-
 	// window is that of a test that is not about it.
 	window = 5000
 )
 
-// A journal keeps what is logged and which errors were returned.
-type journal struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (j *journal) Write(b []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.buf.Write(b)
-}
-
-// note keeps an error and returns it.
-func (j *journal) note(err error) error {
-	if err != nil {
-		fmt.Fprintf(j, "%v\n", err)
-	}
-	return err
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.buf.String()
-}
-
-func testContext(t *testing.T) context.Context {
+// newJournal returns a Journal that fails the test if it shows any content.
+func newJournal(t *testing.T) *Journal {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// newJournal returns a journal that fails the test if it shows any content.
-func newJournal(t *testing.T) *journal {
-	t.Helper()
-	j := new(journal)
+	j := NewJournal()
 	t.Cleanup(func() {
 		if strings.Contains(j.String(), secret) {
 			t.Errorf("an error or log line shows a key, value or header:\n%s", j)
@@ -71,9 +31,17 @@ func newJournal(t *testing.T) *journal {
 	return j
 }
 
-func open(t *testing.T, s Subject, window int, j *journal) sink.Sink {
+// journaled writes an error to j and returns it.
+func journaled(j *Journal, err error) error {
+	if err != nil {
+		fmt.Fprintln(j, err)
+	}
+	return err
+}
+
+func open(t *testing.T, s Subject, window int, j *Journal) sink.Sink {
 	t.Helper()
-	opened, err := s.Broker(window).Open(testContext(t), slog.New(slog.NewTextHandler(j, nil)))
+	opened, err := s.Broker(window).Open(Context(t), j.Logger())
 	if err != nil {
 		t.Fatalf("Open: %v", err)
 	}
@@ -85,23 +53,12 @@ func open(t *testing.T, s Subject, window int, j *journal) sink.Sink {
 	return opened
 }
 
-// A rig is a Writer whose Run is on, what it was given, and what it has reported.
+// A rig is a Session, and what it was given.
 type rig struct {
 	*testing.T
+	*Session
 	subject Subject
-	sink    sink.Sink
-	writer  sink.Writer
-	journal *journal
-	cancel  context.CancelCauseFunc
-	ran     chan error
-
-	sent []sink.Record // by Seq, from 1 on
-
-	mu      sync.Mutex
-	acked   map[uint64]bool
-	failed  map[uint64]error
-	over    bool // Run has returned
-	changed chan struct{}
+	sent    []sink.Record // by Seq, from 1 on
 }
 
 func start(t *testing.T, s Subject, window int, cfg sink.WriterConfig) *rig {
@@ -111,51 +68,17 @@ func start(t *testing.T, s Subject, window int, cfg sink.WriterConfig) *rig {
 }
 
 // startOn is start with a Sink that is there.
-func startOn(t *testing.T, s Subject, on sink.Sink, j *journal, cfg sink.WriterConfig) *rig {
+func startOn(t *testing.T, s Subject, on sink.Sink, j *Journal, cfg sink.WriterConfig) *rig {
 	t.Helper()
-	r := &rig{
-		T: t, subject: s, sink: on, writer: on.NewWriter(cfg), journal: j, ran: make(chan error, 1),
-		acked: make(map[uint64]bool), failed: make(map[uint64]error), changed: make(chan struct{}, 1),
-	}
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
-	r.cancel = cancel
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		err := r.writer.Run(ctx, r.done)
-		r.mu.Lock()
-		r.over = true
-		r.mu.Unlock()
-		r.ran <- j.note(err)
-	}()
-	t.Cleanup(func() {
-		cancel(errors.New("the test is over"))
-		<-ended
+	r := &rig{T: t, subject: s}
+	t.Cleanup(func() { // after the Session has ended
+		_ = journaled(j, r.err)
+		for _, err := range r.Failed() {
+			_ = journaled(j, err)
+		}
 	})
+	r.Session = StartSession(t, on, j, cfg)
 	return r
-}
-
-// done is the Writer's.
-func (r *rig) done(seqs []uint64, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.over {
-		r.Error("done was called after Run had returned")
-	}
-	for _, seq := range seqs {
-		if r.acked[seq] || r.failed[seq] != nil {
-			r.Errorf("record %d has two outcomes, the second is %v", seq, err)
-		}
-		if err == nil {
-			r.acked[seq] = true
-		} else {
-			r.failed[seq] = r.journal.note(err)
-		}
-	}
-	select {
-	case r.changed <- struct{}{}:
-	default:
-	}
 }
 
 // record returns the next record for a key.
@@ -178,7 +101,7 @@ func (r *rig) trySend(ctx context.Context, rec *sink.Record) error {
 	for i, h := range rec.Headers {
 		kept.Headers[i].Value = slices.Clone(h.Value)
 	}
-	err := r.journal.note(r.writer.Send(ctx, rec))
+	err := journaled(r.Journal, r.Writer.Send(ctx, rec))
 	if err != nil {
 		return err
 	}
@@ -193,65 +116,22 @@ func (r *rig) trySend(ctx context.Context, rec *sink.Record) error {
 func (r *rig) send(destination string, n, keys int) {
 	r.Helper()
 	for range n {
-		if err := r.trySend(testContext(r.T), r.record(destination, fmt.Sprint(len(r.sent)%keys))); err != nil {
-			r.Fatalf("Send: %v\n%s", err, r.journal)
+		if err := r.trySend(Context(r.T), r.record(destination, fmt.Sprint(len(r.sent)%keys))); err != nil {
+			r.Fatalf("Send: %v\n%s", err, r.Journal)
 		}
 	}
 }
 
-// await blocks until cond holds for the outcomes.
-func (r *rig) await(what string, cond func() bool) {
+// awaitAll flushes and blocks until everything sent is acknowledged.
+func (r *rig) awaitAll() {
 	r.Helper()
-	ctx := testContext(r.T)
-	for {
-		r.mu.Lock()
-		ok := cond()
-		r.mu.Unlock()
-		if ok {
-			return
-		}
-		select {
-		case <-r.changed:
-		case err := <-r.ran:
-			r.Fatalf("waiting for %s: Run has returned: %v\n%s", what, err, r.journal)
-		case <-ctx.Done():
-			r.Fatalf("waiting for %s: %+v\n%s", what, r.sink.Stat(), r.journal)
-		}
-	}
-}
-
-// awaitAcked flushes and blocks until everything sent is acknowledged.
-func (r *rig) awaitAcked() {
-	r.Helper()
-	r.writer.Flush()
-	r.await("acknowledgements", func() bool { return len(r.acked) == len(r.sent) })
-}
-
-// end returns what Run returns.
-func (r *rig) end() error {
-	r.Helper()
-	select {
-	case err := <-r.ran:
-		return err
-	case <-testContext(r.T).Done():
-		r.Fatalf("Run does not return: %+v\n%s", r.sink.Stat(), r.journal)
-		return nil
-	}
+	r.AwaitAcked(len(r.sent))
 }
 
 // drain ends the sending. Every record must have been acknowledged.
 func (r *rig) drain() {
 	r.Helper()
-	r.writer.CloseSend()
-	if err := r.end(); err != nil {
-		r.Fatalf("Run: %v\n%s", err, r.journal)
-	}
-	if len(r.acked) != len(r.sent) || len(r.failed) > 0 {
-		r.Fatalf("%d of %d records are acknowledged, failed are %v", len(r.acked), len(r.sent), r.failed)
-	}
-	if st := r.sink.Stat(); st.InFlightRecords != 0 || st.InFlightBytes != 0 {
-		r.Errorf("in flight at the end: %d records, %d bytes", st.InFlightRecords, st.InFlightBytes)
-	}
+	r.Drain(len(r.sent))
 }
 
 // meet waits until a fault has been met.
@@ -259,7 +139,7 @@ func (r *rig) meet(f Fault, met <-chan struct{}) {
 	r.Helper()
 	select {
 	case <-met:
-	case <-testContext(r.T).Done():
-		r.Fatalf("no write has met the fault %q: %+v\n%s", f.Name, r.sink.Stat(), r.journal)
+	case <-Context(r.T).Done():
+		r.Fatalf("no write has met the fault %q: %+v\n%s", f.Name, r.Sink.Stat(), r.Journal)
 	}
 }

@@ -63,7 +63,7 @@ func Run(t *testing.T, s Subject) {
 		{"a rejected record ends the Writer", testRejected},
 		{"a rejected record has a substitute", testSubstitute},
 		{"a rejected substitute ends the Writer", testRejectedSubstitute},
-		{"deliveries are told before outcomes", testDelivered},
+		{"deliveries are reported before outcomes", testDelivered},
 		{"positions", testPositions},
 		{"a position write that was given up", testPositionGivenUp},
 		{"dead letters", testDeadLetters},

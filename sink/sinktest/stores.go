@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -12,10 +11,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-func openStore(t *testing.T, on sink.Sink, store, name string, j *journal) sink.PositionStore {
+func openStore(t *testing.T, on sink.Sink, store, name string, j *Journal) sink.PositionStore {
 	t.Helper()
-	p, err := on.OpenPositions(testContext(t), store, name)
-	if j.note(err) != nil {
+	p, err := on.OpenPositions(Context(t), store, name)
+	if journaled(j, err) != nil {
 		t.Fatalf("OpenPositions: %v", err)
 	}
 	return p
@@ -23,7 +22,7 @@ func openStore(t *testing.T, on sink.Sink, store, name string, j *journal) sink.
 
 func writePosition(t *testing.T, p sink.PositionStore, value string) {
 	t.Helper()
-	if err := p.Write(testContext(t), []byte(secret+value)); err != nil {
+	if err := p.Write(Context(t), []byte(secret+value)); err != nil {
 		t.Fatalf("Write: %v", err)
 	}
 }
@@ -31,7 +30,7 @@ func writePosition(t *testing.T, p sink.PositionStore, value string) {
 // wantPosition checks which value is the newest; empty: there is none.
 func wantPosition(t *testing.T, p sink.PositionStore, want string) {
 	t.Helper()
-	values, err := p.Read(testContext(t))
+	values, err := p.Read(Context(t))
 	if err != nil {
 		t.Fatalf("Read: %v", err)
 	}
@@ -89,7 +88,7 @@ func testPositionGivenUp(t *testing.T, s Subject) {
 	over := errors.New("over")
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 200*time.Millisecond, over)
 	defer cancel()
-	if err := j.note(p.Write(ctx, []byte(secret+"given up"))); !errors.Is(err, over) {
+	if err := journaled(j, p.Write(ctx, []byte(secret+"given up"))); !errors.Is(err, over) {
 		t.Errorf("Write: %v", err)
 	}
 	heal()
@@ -102,20 +101,19 @@ func testDeadLetters(t *testing.T, s Subject) {
 	r := start(t, s, window, sink.WriterConfig{})
 	r.send(destination, 200, 7)
 	r.drain()
-	log := slog.New(slog.NewTextHandler(r.journal, nil))
-	letters, err := s.Broker(window).OpenDeadLetters(testContext(t), destination, log)
+	deadLetters, err := s.Broker(window).OpenDeadLetters(Context(t), destination, r.Journal.Logger())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer letters.Close()
-	spans, err := letters.Spans(testContext(t))
+	defer deadLetters.Close()
+	spans, err := deadLetters.Spans(Context(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	seen := make(map[uint64]bool)
 	for _, span := range spans {
 		next, last := span.Begin, make(map[string]uint64)
-		err := letters.Read(testContext(t), span, func(got *sink.StoredRecord) error {
+		err := deadLetters.Read(Context(t), span, func(got *sink.StoredRecord) error {
 			want := r.sentAs(&got.Record)
 			switch {
 			case want == nil || differs(want, &got.Record) != "":
@@ -135,7 +133,7 @@ func testDeadLetters(t *testing.T, s Subject) {
 			continue
 		}
 		enough := errors.New("enough")
-		if err := letters.Read(testContext(t), span, func(*sink.StoredRecord) error { return enough }); !errors.Is(err, enough) {
+		if err := deadLetters.Read(Context(t), span, func(*sink.StoredRecord) error { return enough }); !errors.Is(err, enough) {
 			t.Errorf("Read with an error of its caller: %v", err)
 		}
 	}
@@ -148,13 +146,13 @@ func testMissing(t *testing.T, s Subject) {
 	const missing = "nobody-has-made-this"
 	destination, j := s.Destination(t), newJournal(t)
 	on := open(t, s, window, j)
-	if err := on.CheckDestinations(testContext(t), destination); err != nil {
+	if err := on.CheckDestinations(Context(t), destination); err != nil {
 		t.Errorf("a destination that exists: %v", err)
 	}
-	if err := on.CheckDestinations(testContext(t), destination, missing); !errors.Is(err, sink.ErrMissing) || !strings.Contains(err.Error(), missing) {
+	if err := on.CheckDestinations(Context(t), destination, missing); !errors.Is(err, sink.ErrMissing) || !strings.Contains(err.Error(), missing) {
 		t.Errorf("a missing destination: %v", err)
 	}
-	if _, err := s.Broker(window).OpenDeadLetters(testContext(t), missing, slog.New(slog.NewTextHandler(j, nil))); !errors.Is(err, sink.ErrMissing) {
-		t.Errorf("dead letters of a missing destination: %v", err)
+	if _, err := s.Broker(window).OpenDeadLetters(Context(t), missing, j.Logger()); !errors.Is(err, sink.ErrMissing) {
+		t.Errorf("dead deadLetters of a missing destination: %v", err)
 	}
 }

@@ -18,12 +18,12 @@ func testOrder(t *testing.T, s Subject) {
 	r.send(destination, 5000, 37)
 	tombstone := r.record(destination, "null")
 	tombstone.Value = nil
-	if err := r.trySend(testContext(t), tombstone); err != nil {
+	if err := r.trySend(Context(t), tombstone); err != nil {
 		t.Fatal(err)
 	}
 	r.drain()
 	r.wantAll(destination, true)
-	if st := r.sink.Stat().Topics[destination]; st.Records != int64(len(r.sent)) {
+	if st := r.Sink.Stat().Topics[destination]; st.Records != int64(len(r.sent)) {
 		t.Errorf("Stat has %d records, want %d", st.Records, len(r.sent))
 	}
 }
@@ -33,7 +33,7 @@ func testFlush(t *testing.T, s Subject) {
 	r := start(t, s, window, sink.WriterConfig{})
 	for range 3 {
 		r.send(destination, 1, 1)
-		r.awaitAcked()
+		r.awaitAll()
 	}
 	r.drain()
 	r.wantAll(destination, true)
@@ -47,11 +47,8 @@ func testWriters(t *testing.T, s Subject) {
 	for range 3 {
 		r := startOn(t, s, on, j, sink.WriterConfig{})
 		r.sent = before
-		for i := range before {
-			r.acked[before[i].Seq] = true
-		}
 		r.send(destination, 100, 5)
-		r.drain()
+		r.Drain(100)
 		r.wantAll(destination, true)
 		before = r.sent
 	}
@@ -63,7 +60,7 @@ func testWindow(t *testing.T, s Subject) {
 	destination := s.Destination(t)
 	r := start(t, s, n, sink.WriterConfig{})
 	r.send(destination, 1, 1) // what has to be looked up first is known now
-	r.awaitAcked()
+	r.awaitAll()
 	hold := s.Hold()
 	met, heal := hold.Begin(t)
 	r.send(destination, n, 3)
@@ -74,14 +71,12 @@ func testWindow(t *testing.T, s Subject) {
 		t.Errorf("Send with %d records in flight: %v", n, err)
 	}
 	r.meet(hold, met)
-	if st := r.sink.Stat(); st.InFlightRecords != n || st.WindowRecords != n || st.InFlightBytes == 0 {
+	if st := r.Sink.Stat(); st.InFlightRecords != n || st.WindowRecords != n || st.InFlightBytes == 0 {
 		t.Errorf("Stat: %d records of %d in flight, %d bytes", st.InFlightRecords, st.WindowRecords, st.InFlightBytes)
 	}
-	r.mu.Lock()
-	if len(r.acked) != 1 {
-		t.Errorf("%d records were acknowledged and not answered for", len(r.acked)-1)
+	if n := r.Acked(); n != 1 {
+		t.Errorf("%d records were acknowledged before the broker answered", n-1)
 	}
-	r.mu.Unlock()
 	heal()
 	r.send(destination, 2*n, 3)
 	r.drain()
@@ -95,7 +90,7 @@ func testFault(t *testing.T, s Subject, f Fault) {
 		r.send(destination, 100, 7)
 		met, heal := f.Begin(t)
 		r.send(destination, 300, 7)
-		r.writer.Flush()
+		r.Writer.Flush()
 		r.meet(f, met)
 		r.send(destination, 100, 7)
 		heal()
@@ -110,16 +105,16 @@ func testStopped(t *testing.T, s Subject, f Fault) {
 	destination := s.Destination(t)
 	r := start(t, s, window, sink.WriterConfig{})
 	r.send(destination, 100, 7)
-	r.writer.Flush()
+	r.Writer.Flush()
 	met, heal := f.Begin(t)
 	r.send(destination, 300, 7)
-	r.writer.Flush()
+	r.Writer.Flush()
 	r.meet(f, met)
 	cause := errors.New("enough")
-	r.cancel(cause)
-	err := r.end()
+	r.Stop(cause)
+	err := r.Wait()
 	heal()
-	if left := len(r.sent) - len(r.acked); left > 0 {
+	if left := len(r.sent) - r.Acked(); left > 0 {
 		undelivered, ok := errors.AsType[*sink.UndeliveredError](err)
 		if !ok || undelivered.Records != left || undelivered.Sent > left {
 			t.Errorf("Run: %+v, want %d records without an outcome", err, left)
@@ -128,7 +123,7 @@ func testStopped(t *testing.T, s Subject, f Fault) {
 	if !errors.Is(err, cause) {
 		t.Errorf("Run: %v", err)
 	}
-	if err := r.trySend(testContext(t), r.record(destination, "0")); err == nil {
+	if err := r.trySend(Context(t), r.record(destination, "0")); err == nil {
 		t.Error("Send goes on after Run")
 	}
 	r.wantAcked(t, r.stored(destination))
@@ -143,16 +138,16 @@ func testCloseSend(t *testing.T, s Subject) {
 	hold := s.Hold()
 	met, heal := hold.Begin(t)
 	r.send(destination, 100, 7)
-	r.writer.CloseSend()
+	r.Writer.CloseSend()
 	r.meet(hold, met)
 	select {
-	case err := <-r.ran:
-		t.Fatalf("Run returned with records in flight: %v", err)
+	case <-r.ended:
+		t.Fatalf("Run returned with records in flight: %v", r.err)
 	case <-time.After(100 * time.Millisecond):
 	}
 	heal()
-	if err := r.end(); err != nil || len(r.acked) != len(r.sent) {
-		t.Errorf("Run: %v, %d of %d records are acknowledged", err, len(r.acked), len(r.sent))
+	if err := r.Wait(); err != nil || r.Acked() != len(r.sent) {
+		t.Errorf("Run: %v, %d of %d records are acknowledged", err, r.Acked(), len(r.sent))
 	}
 	r.wantAll(destination, false)
 }
@@ -170,20 +165,20 @@ func testFence(t *testing.T, s Subject) {
 	hold := s.Hold()
 	met, heal := hold.Begin(t)
 	r.send(destination, 1, 1)
-	r.writer.Flush()
+	r.Writer.Flush()
 	r.meet(hold, met)
 	closed.Store(true)
 	r.send(destination, 50, 7)
-	r.writer.Flush()
+	r.Writer.Flush()
 	heal()
-	if err := r.end(); !errors.Is(err, errClosed) {
+	if err := r.Wait(); !errors.Is(err, errClosed) {
 		t.Errorf("Run: %v", err)
 	}
-	if err := r.trySend(testContext(t), r.record(destination, "0")); !errors.Is(err, errClosed) {
+	if err := r.trySend(Context(t), r.record(destination, "0")); !errors.Is(err, errClosed) {
 		t.Errorf("Send: %v", err)
 	}
-	if len(r.acked) != 1 || !r.acked[1] {
-		t.Errorf("acknowledged are %v, want what was on the wire", r.acked)
+	if r.Acked() != 1 || !r.IsAcked(1) {
+		t.Errorf("%d records are acknowledged, want what was in flight", r.Acked())
 	}
 	if times := r.stored(destination); len(times) != 1 || times[1] != 1 {
 		t.Errorf("stored are %v, want what was on the wire", times)
@@ -194,20 +189,18 @@ func testDelivered(t *testing.T, s Subject) {
 	destination := s.Destination(t)
 	var r *rig
 	var mu sync.Mutex
-	var told []uint64
+	var delivered []uint64
 	examples := make(map[string]int)
 	r = start(t, s, window, sink.WriterConfig{
 		Delivered: func(d sink.Delivery) string {
 			mu.Lock()
 			defer mu.Unlock()
-			r.mu.Lock()
-			defer r.mu.Unlock()
 			for _, seq := range d.Seqs {
-				if r.acked[seq] {
+				if r.IsAcked(seq) {
 					t.Errorf("record %d was reported before", seq)
 				}
 			}
-			told = append(told, d.Seqs...)
+			delivered = append(delivered, d.Seqs...)
 			if d.Topic != destination || d.Broker == "" {
 				t.Errorf("delivery %+v", d)
 			}
@@ -224,9 +217,9 @@ func testDelivered(t *testing.T, s Subject) {
 	})
 	r.send(destination, 200, 7)
 	r.drain()
-	slices.Sort(told)
-	if len(told) != 200 || told[0] != 1 || told[199] != 200 || len(slices.Compact(told)) != 200 {
-		t.Errorf("told of %d records", len(told))
+	slices.Sort(delivered)
+	if len(delivered) != 200 || delivered[0] != 1 || delivered[199] != 200 || len(slices.Compact(delivered)) != 200 {
+		t.Errorf("%d records were delivered", len(delivered))
 	}
 	if examples["example"] == 0 || len(examples) > 2 {
 		t.Errorf("examples %v", examples)

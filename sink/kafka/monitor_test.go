@@ -7,7 +7,6 @@ import (
 	"net"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,53 +15,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/faultproxy"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
-// hangBroker has broker 0 leave requests of the given kinds unanswered until the returned function is
-// called. A connection has to be answered: for its first request sarama waits on a mutex,
-// which stops the clock of the lab.
-func (l *lab) hangBroker(keys ...kmsg.Key) (release func()) {
-	var over atomic.Bool
-	for _, key := range keys {
-		l.fake.ControlKey(int16(key), func(kmsg.Request) (kmsg.Response, error, bool) {
-			l.fake.KeepControl()
-			return nil, nil, !over.Load() && l.fake.CurrentNode() == 0
-		})
-	}
-	return func() { over.Store(true) }
-}
-
-// A faultyNetwork is a network in which connecting may be made to fail.
-type faultyNetwork struct {
-	net *kfake.VirtualNetwork
-	err atomic.Pointer[net.OpError]
-}
-
-func (s *faultyNetwork) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	if err := s.err.Load(); err != nil {
-		return nil, err
-	}
-	return s.net.DialContext(ctx, network, addr)
-}
-
-// rigOver starts a producer on a switchboard.
-func (l *lab) rigOver() (*rig, *faultyNetwork) {
-	l.Helper()
-	j, s := new(journal), &faultyNetwork{net: l.net}
-	c, err := open(l.Context(), Config{Brokers: l.addrs}, j.logger(), s.dial)
-	if err != nil {
-		l.Fatal(err)
-	}
-	l.Cleanup(func() { _ = c.Close() })
-	return startRig(l, c, j, sink.WriterConfig{}), s
-}
-
-// TestSilentBroker: a broker that does not answer is asked why. What is found is logged once,
+// TestSilentBrokerIsDiagnosed: a broker that does not answer is asked why. What is found is logged once,
 // is in Stat, and the end of it is logged too.
-func TestSilentBroker(t *testing.T) {
+func TestSilentBrokerIsDiagnosed(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		brokers int
@@ -104,7 +62,7 @@ func TestSilentBroker(t *testing.T) {
 				l.moveLeader(0)
 				r, s := l.rigOver()
 				r.send(recordFor("t", 0, "before"))
-				r.waitAcked(1)
+				r.AwaitAcked(1)
 				heal := tc.begin(l, s)
 				began := time.Now()
 				r.send(recordFor("t", 0, "1"))
@@ -112,24 +70,24 @@ func TestSilentBroker(t *testing.T) {
 				synctest.Wait()
 				r.send(recordFor("t", 0, "2"))
 				time.Sleep(silenceAfter - time.Millisecond)
-				if s := r.client.Stat(); r.journal.String() != "" || !s.StalledSince.IsZero() {
-					l.Errorf("known early: %s %+v", r.journal, s)
+				if s := r.client.Stat(); r.Journal.String() != "" || !s.StalledSince.IsZero() {
+					l.Errorf("known early: %s %+v", r.Journal, s)
 				}
 				time.Sleep(pingTimeout + 2*time.Millisecond)
 				wantSilence(l, r, began, tc.says)
 				time.Sleep(2*readTimeout + time.Second)
 				wantSilence(l, r, began, tc.says)
-				if s := r.journal.String(); strings.Count(s, "sink stalled") != 1 {
+				if s := r.Journal.String(); strings.Count(s, "sink stalled") != 1 {
 					l.Errorf("log: %s", s)
 				}
 				heal()
-				r.waitAcked(3)
+				r.AwaitAcked(3)
 				synctest.Wait()
-				if s := r.journal.String(); strings.Count(s, tc.ends) != 1 || strings.Count(s, "sink recovered") != 1 || strings.Count(s, "\n") != tc.lines {
+				if s := r.Journal.String(); strings.Count(s, tc.ends) != 1 || strings.Count(s, "sink recovered") != 1 || strings.Count(s, "\n") != tc.lines {
 					l.Errorf("log: %s", s)
 				}
-				r.mustDrain()
-				t.Log(r.journal)
+				r.drain()
+				t.Log(r.Journal)
 			}, kfake.SeedTopics(1, "t"))
 		})
 	}
@@ -138,7 +96,7 @@ func TestSilentBroker(t *testing.T) {
 // wantSilence checks that broker 0 has been reported once, and why.
 func wantSilence(l *lab, r *rig, began time.Time, says string) {
 	l.Helper()
-	log := r.journal.String()
+	log := r.Journal.String()
 	if strings.Count(log, "broker does not answer") != 1 || !strings.Contains(log, says) ||
 		!strings.Contains(log, "broker=0 addr=localhost:9092") || !strings.Contains(log, "records=2") {
 		l.Errorf("log: %s", log)
@@ -148,64 +106,62 @@ func wantSilence(l *lab, r *rig, began time.Time, says string) {
 	}
 }
 
-// moveLeader makes node the leader of the only partition of topic t.
-func (l *lab) moveLeader(node int32) {
-	l.Helper()
-	if err := l.fake.MoveTopicPartition("t", 0, node); err != nil {
-		l.Fatal(err)
-	}
-}
-
-// TestSilentBrokerHasLostItsPartition: it is asked itself, and when it does not answer that
+// TestSilentBrokerLeadsNoLonger: it is asked itself, and when it does not answer that
 // either, another one is.
-func TestSilentBrokerHasLostItsPartition(t *testing.T) {
+func TestSilentBrokerLeadsNoLonger(t *testing.T) {
 	for _, keys := range [][]kmsg.Key{{kmsg.Produce}, {kmsg.Produce, kmsg.Metadata}} {
 		inLab(t, 2, func(l *lab) {
 			l.moveLeader(0)
 			r := l.rig(Config{})
 			r.send(recordFor("t", 0, "before"))
-			r.waitAcked(1)
+			r.AwaitAcked(1)
 			l.hangBroker(keys...)
 			r.send(recordFor("t", 0, "x"))
 			r.producer.Flush()
 			synctest.Wait()
 			l.moveLeader(1)
 			time.Sleep(silenceAfter + 2*pingTimeout)
-			if s := r.journal.String(); !strings.Contains(s, "does not lead topic t, partition 0 any more: broker 1 at localhost:9093 does") ||
+			if s := r.Journal.String(); !strings.Contains(s, "does not lead topic t, partition 0 any more: broker 1 at localhost:9093 does") ||
 				strings.Contains(s, "accepts connections") != (len(keys) == 2) {
 				l.Errorf("log: %s", s)
 			}
-			r.mustDrain()
+			r.drain()
 		}, kfake.SeedTopics(1, "t"))
 	}
 }
 
-// TestThrottledLong: a pause that the broker has asked for is no riddle, and nothing is asked.
-func TestThrottledLong(t *testing.T) {
+// TestThrottledRequestWaits as long as the broker has asked for (KIP-219). A long pause is logged,
+// and the broker is not probed.
+func TestThrottledRequestWaits(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
+		const pause = 20 * time.Second
 		r := l.rig(Config{})
 		r.send(recordFor("t", 0, "a"))
-		r.waitAcked(1)
-		throttle(l.fake, 20*time.Second)
-		r.send(recordFor("t", 0, "b"))
-		r.waitAcked(2)
-		asked := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Observe: true, Count: -1})
+		r.AwaitAcked(1)
+		throttle(l.fake, pause)
+		r.send(recordFor("t", 1, "b"))
+		r.AwaitAcked(2)
+		probes := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Observe: true, Count: -1})
+		began := time.Now()
 		r.send(recordFor("t", 0, "c"))
-		r.waitAcked(3)
-		synctest.Wait()
-		if s := r.journal.String(); strings.Count(s, "has asked for a pause") != 1 || strings.Count(s, "broker answers again") != 1 || asked.Hits() != 0 {
-			l.Errorf("asked %d times; log: %s", asked.Hits(), s)
+		r.AwaitAcked(3)
+		if took := time.Since(began); took != pause {
+			l.Errorf("waited %s", took)
 		}
-		r.mustDrain()
-	}, kfake.SeedTopics(1, "t"))
+		synctest.Wait()
+		if s := r.Journal.String(); strings.Count(s, "has asked for a pause") != 1 || strings.Count(s, "broker answers again") != 1 || probes.Hits() != 0 {
+			l.Errorf("%d probes; log: %s", probes.Hits(), s)
+		}
+		r.drain()
+	}, kfake.SeedTopics(2, "t"))
 }
 
-// TestSilenceChanges: another reason is another line.
-func TestSilenceChanges(t *testing.T) {
+// TestNewReasonOfASilenceIsLogged: another reason is another line.
+func TestNewReasonOfASilenceIsLogged(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r, s := l.rigOver()
 		r.send(recordFor("t", 0, "before"))
-		r.waitAcked(1)
+		r.AwaitAcked(1)
 		release := l.hangBroker(kmsg.Produce)
 		r.send(recordFor("t", 0, "x"))
 		r.producer.Flush()
@@ -214,7 +170,7 @@ func TestSilenceChanges(t *testing.T) {
 		time.Sleep(probeEvery)
 		s.err.Store(&net.OpError{Op: "dial", Err: errors.New("connection refused")})
 		time.Sleep(2 * probeEvery)
-		log := r.journal.String()
+		log := r.Journal.String()
 		for _, says := range []string{"answers other requests", "no route to host", "connection refused"} {
 			if strings.Count(log, says) != 1 {
 				l.Errorf("%q is not there once", says)
@@ -225,17 +181,17 @@ func TestSilenceChanges(t *testing.T) {
 		}
 		s.err.Store(nil)
 		release()
-		r.mustDrain()
+		r.drain()
 	}, kfake.SeedTopics(1, "t"))
 }
 
-// TestBrokerIsBack: that a broker can be asked again, while our own connection to it or the
+// TestReconnectedBrokerIsNotBlamed: that a broker can be asked again, while our own connection to it or the
 // request on it is younger than that, is no reason why it does not answer the request.
-func TestBrokerIsBack(t *testing.T) {
+func TestReconnectedBrokerIsNotBlamed(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r, s := l.rigOver()
 		r.send(recordFor("t", 0, "before"))
-		r.waitAcked(1)
+		r.AwaitAcked(1)
 		release := l.hangBroker(kmsg.Produce)
 		s.err.Store(&net.OpError{Op: "dial", Err: errors.New("connection refused")})
 		r.send(recordFor("t", 0, "x"))
@@ -243,25 +199,25 @@ func TestBrokerIsBack(t *testing.T) {
 		time.Sleep(readTimeout + probeEvery) // the connection is given up, and no other can be made
 		s.err.Store(nil)
 		time.Sleep(silenceAfter - time.Millisecond)
-		if log := r.journal.String(); strings.Count(log, "broker does not answer") != 1 {
+		if log := r.Journal.String(); strings.Count(log, "broker does not answer") != 1 {
 			l.Errorf("log: %s", log)
 		}
 		time.Sleep(2 * probeEvery)
-		if log := r.journal.String(); strings.Count(log, "answers other requests") != 1 {
+		if log := r.Journal.String(); strings.Count(log, "answers other requests") != 1 {
 			l.Errorf("log: %s", log)
 		}
 		release()
-		r.mustDrain()
+		r.drain()
 	}, kfake.SeedTopics(1, "t"))
 }
 
-// TestSlowBrokerIsNoNewsEachTime: one that takes longer than silenceAfter for every request
+// TestSlowBrokerIsLoggedOnceAMinute: one that takes longer than silenceAfter for every request
 // is reported now and then.
-func TestSlowBrokerIsNoNewsEachTime(t *testing.T) {
+func TestSlowBrokerIsLoggedOnceAMinute(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
 		r.send(recordFor("t", 0, "before"))
-		r.waitAcked(1)
+		r.AwaitAcked(1)
 		l.fake.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
 			l.fake.KeepControl()
 			l.fake.SleepControl(func() { time.Sleep(silenceAfter + 2*time.Second) })
@@ -270,27 +226,27 @@ func TestSlowBrokerIsNoNewsEachTime(t *testing.T) {
 		began := time.Now()
 		for i := 1; time.Since(began) < 10*time.Minute; i++ {
 			r.send(recordFor("t", 0, fmt.Sprint(i)))
-			r.waitAcked(i + 1)
+			r.AwaitAcked(i + 1)
 		}
 		synctest.Wait()
-		log := r.journal.String()
+		log := r.Journal.String()
 		if n := strings.Count(log, "broker does not answer"); n < 8 || n > 10 || strings.Count(log, "broker answers again") != n {
 			l.Errorf("%d reports: %s", n, log)
 		}
-		r.mustDrain()
+		r.drain()
 		if len(r.producer.silences) > 1 {
 			l.Errorf("%d silences are remembered", len(r.producer.silences))
 		}
 	}, kfake.SeedTopics(1, "t"))
 }
 
-// TestSilentBrokerIsAskedSparingly: one connection at a time and one question per interval,
+// TestSilentBrokerIsProbedOncePerInterval: one connection at a time and one question per interval,
 // and its other partitions' records flow as soon as it takes them.
-func TestSilentBrokerIsAskedSparingly(t *testing.T) {
+func TestSilentBrokerIsProbedOncePerInterval(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
 		r.send(recordFor("t", 0, "before"))
-		r.waitAcked(1)
+		r.AwaitAcked(1)
 		l.hangBroker(kmsg.Produce)
 		r.send(recordFor("t", 0, "x"))
 		r.producer.Flush()
@@ -302,30 +258,9 @@ func TestSilentBrokerIsAskedSparingly(t *testing.T) {
 	}, kfake.SeedTopics(1, "t"))
 }
 
-// TestCancelWhileAsking: Run returns at once, and says nothing of a question it gave up.
-func TestCancelWhileAsking(t *testing.T) {
-	inLab(t, 1, func(l *lab) {
-		r := l.rig(Config{})
-		r.send(recordFor("t", 0, "before"))
-		r.waitAcked(1)
-		l.hangBroker(kmsg.Produce, kmsg.Metadata)
-		r.send(recordFor("t", 0, "x"))
-		r.producer.Flush()
-		time.Sleep(silenceAfter + pingTimeout/2)
-		began := time.Now()
-		r.cancel(errors.New("enough"))
-		if _, ok := errors.AsType[*sink.UndeliveredError](r.waitRun()); !ok || time.Since(began) > 0 {
-			l.Errorf("Run took %s to return %v", time.Since(began), r.waitRun())
-		}
-		if s := r.journal.String(); s != "" {
-			l.Errorf("log: %s", s)
-		}
-	}, kfake.SeedTopics(1, "t"))
-}
-
-// TestSilentConnection: neither the connecting to a broker nor the login is waited for in
+// TestUnansweredConnectionIsLogged: neither the connecting to a broker nor the login is waited for in
 // silence.
-func TestSilentConnection(t *testing.T) {
+func TestUnansweredConnectionIsLogged(t *testing.T) {
 	t.Parallel()
 	k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
 	var mu sync.Mutex
@@ -343,19 +278,19 @@ func TestSilentConnection(t *testing.T) {
 	}})
 	r.send(recordFor("t", 0, "x"))
 	r.producer.Flush()
-	r.waitLog("accepts connections but does not answer")
+	r.awaitLog("accepts connections but does not answer")
 	mu.Lock()
 	silent = false
 	for _, c := range dead {
 		c.Close()
 	}
 	mu.Unlock()
-	r.waitLog("broker answers again")
-	r.mustDrain()
+	r.awaitLog("broker answers again")
+	r.drain()
 }
 
-// TestExplain: what follows from a broker's view of a partition it does not answer for.
-func TestExplain(t *testing.T) {
+// TestExplainSilence: what follows from a broker's view of a partition it does not answer for.
+func TestExplainSilence(t *testing.T) {
 	at := topicPartition{"t", 3}
 	q := probe{node: 1, addr: "a:1", partitions: []topicPartition{at}}
 	partition := func(leader int32, isr ...int32) clusterView {
@@ -383,70 +318,6 @@ func TestExplain(t *testing.T) {
 	} {
 		if got := tc.view.explainSilence(q); !strings.Contains(got.text, tc.says) || got.state == "" {
 			t.Errorf("%+v, want %q", got, tc.says)
-		}
-	}
-}
-
-// TestSilentNetwork: a network that swallows packets, and then refuses connections.
-func TestSilentNetwork(t *testing.T) {
-	t.Parallel()
-	p := faultproxy.Start(t, "")
-	kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "t"), kfake.ListenFn(p.Listen))
-	r := newRig(t, Config{Brokers: []string{p.Addr()}})
-	r.send(recordFor("t", 0, "before"))
-	r.waitAcked(1)
-	p.Partition()
-	r.send(recordFor("t", 0, "x"))
-	r.producer.Flush()
-	r.waitLog("accepts connections but does not answer")
-	p.Refuse()
-	r.waitLog("cannot be connected to: " + p.Addr() + ": dial tcp " + p.Addr() + ": connect: connection refused")
-	p.Accept()
-	r.waitLog("broker answers again")
-	r.mustDrain()
-	t.Log(r.journal)
-}
-
-// TestFrozenBroker: a real one, stopped in the middle (SIGSTOP), accepts connections and does
-// not answer; and when it goes on it has everything once.
-func TestFrozenBroker(t *testing.T) {
-	t.Parallel()
-	k := kafkatest.Start(t, kafkatest.Config{})
-	topic := k.Topic(t, 1, nil)
-	r := newRig(t, Config{Brokers: k.Addrs})
-	r.send(recordFor(topic, 0, "before"))
-	r.waitAcked(1)
-	if err := k.Pause(); err != nil {
-		t.Fatal(err)
-	}
-	for i := range 1000 {
-		r.send(recordFor(topic, 0, fmt.Sprint(i)))
-	}
-	r.producer.Flush()
-	r.waitLog("accepts connections but does not answer")
-	if s := r.client.Stat(); s.StalledSince.IsZero() || !strings.Contains(s.StallReason, "frozen") {
-		t.Errorf("Stat: %+v", s)
-	}
-	if err := k.Resume(); err != nil {
-		t.Fatal(err)
-	}
-	r.waitLog("broker answers again")
-	r.mustDrain()
-	if got := len(k.ReadN(t, 1001, topic)); got != 1001 { // it may have no leader yet, to others
-		t.Errorf("%d records in the log", got)
-	}
-	t.Log(r.journal)
-}
-
-// waitLog blocks until the journal has text.
-func (r *rig) waitLog(text string) {
-	r.tb.Helper()
-	ctx := testContext(r.tb)
-	for !strings.Contains(r.journal.String(), text) {
-		select {
-		case <-time.After(10 * time.Millisecond):
-		case <-ctx.Done():
-			r.tb.Fatalf("%q is not logged: %s", text, r.journal)
 		}
 	}
 }

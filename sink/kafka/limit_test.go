@@ -1,0 +1,179 @@
+package kafka
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+)
+
+// TestLimitIsExact: the largest record a topic accepts is sent, and one byte more is not.
+func TestLimitIsExact(t *testing.T) {
+	k := kafkatest.Broker(t)
+	for _, limit := range []int{2000, 20_000, 100_000, 3_000_000} {
+		topic := k.Topic(t, 1, map[string]string{"max.message.bytes": fmt.Sprint(limit)})
+		testLimit(t, k, topic, limit)
+	}
+}
+
+// TestConfiguredLimitOverridesTheTopics: what is configured counts, and the broker may see it otherwise.
+func TestConfiguredLimitOverridesTheTopics(t *testing.T) {
+	k := kafkatest.Broker(t)
+	topic := k.Topic(t, 1, map[string]string{"max.message.bytes": "5000"})
+	r := newRig(t, Config{Brokers: k.Addrs, MaxMessageBytes: 10_000})
+	r.send(recordFor(topic, 0, "before"))
+	r.send(recordFor(topic, 0, strings.Repeat("x", 6000)))
+	err := r.closeSend()
+	if e, ok := errors.AsType[*sink.RecordError](err); !ok || e.Seq != 2 || !strings.Contains(err.Error(), "MESSAGE_TOO_LARGE") {
+		t.Errorf("Run: %v", err)
+	}
+	if got := values(k.ReadAll(t, topic), 0); !slices.Equal(got, []string{"before"}) {
+		t.Errorf("log holds %d records", len(got))
+	}
+}
+
+// TestFullBatchesFitTheTopic: batches of incompressible records fill up to the limit and are
+// not refused, with any compression.
+func TestFullBatchesFitTheTopic(t *testing.T) {
+	k := kafkatest.Broker(t)
+	noise := benchNoise(1 << 20)
+	for _, compression := range []string{"none", "gzip", "snappy", "lz4", "zstd"} {
+		topic := k.Topic(t, 1, map[string]string{"max.message.bytes": "65536"})
+		r := newRig(t, Config{Brokers: k.Addrs, Compression: compression})
+		r.send(recordFor(topic, 0, "warm")) // a new topic may have no leader yet
+		r.AwaitAcked(1)
+		before := r.client.Stat().Retries
+		for i := range 2000 {
+			r.send(recordFor(topic, 0, string(noise[i*500:i*500+500])))
+		}
+		r.drain()
+		if s := r.client.Stat(); s.Retries != before {
+			t.Errorf("%s: %d batches were refused: %s", compression, s.Retries-before, s.LastError)
+		}
+	}
+}
+
+func testLimit(t *testing.T, k *kafkatest.Cluster, topic string, limit int) {
+	t.Helper()
+	rec := sink.Record{Topic: topic, Partition: 0, Key: []byte("key"), Headers: []sink.Header{{Key: "id", Value: []byte("7")}}}
+	rec.Value = make([]byte, limit-200)
+	for Size(&rec) < limit {
+		rec.Value = append(rec.Value, 0)
+	}
+	r := newRig(t, Config{Brokers: k.Addrs})
+	r.send(recordFor(topic, 0, "before"))
+	r.send(rec)
+	r.AwaitAcked(2)
+	r.send(recordFor(topic, 0, "between"))
+	rec.Value = append(rec.Value, 0)
+	r.send(rec)
+	r.producer.Flush()
+	err := r.Wait()
+	e, ok := errors.AsType[*sink.RecordError](err)
+	if !ok || e.Seq != 4 || e.Size != limit+1 || e.Limit != limit {
+		t.Fatalf("Run: %v, want a sink.RecordError of size %d", err, limit+1)
+	}
+	if got := len(k.ReadAll(t, topic)); got != 3 {
+		t.Errorf("%d records in the log, want 3", got)
+	}
+}
+
+// TestRaisedLimitIsNoticed: a limit that was raised while we run is noticed by the record it was
+// raised for.
+func TestRaisedLimitIsNoticed(t *testing.T) {
+	k := kafkatest.Fake(t, kfake.NumBrokers(1))
+	topic := k.Topic(t, 1, map[string]string{"max.message.bytes": "10000"})
+	r := newRig(t, Config{Brokers: k.Addrs})
+	r.send(recordFor(topic, 0, "small"))
+	r.AwaitAcked(1)
+	value := "20000"
+	_, err := k.Admin(t).AlterTopicConfigs(sinktest.Context(t), alter("max.message.bytes", &value), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.send(recordFor(topic, 0, strings.Repeat("x", 15_000)))
+	r.send(recordFor(topic, 0, "behind"))
+	r.drain()
+	if got := values(k.ReadAll(t, topic), 0); len(got) != 3 || got[2] != "behind" {
+		t.Errorf("%d records in the log", len(got))
+	}
+}
+
+// TestLoweredLimitLosesNoRecord: a limit that was lowered costs a rejection and a split, no record.
+func TestLoweredLimitLosesNoRecord(t *testing.T) {
+	k := kafkatest.Fake(t, kfake.NumBrokers(1))
+	topic := k.Topic(t, 1, nil)
+	r := newRig(t, Config{Brokers: k.Addrs})
+	r.send(recordFor(topic, 0, "0"))
+	r.AwaitAcked(1)
+	value := "3000"
+	if _, err := k.Admin(t).AlterTopicConfigs(sinktest.Context(t), alter("max.message.bytes", &value), topic); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"0"}
+	for i := 1; i < 20_000; i++ {
+		want = append(want, fmt.Sprint(i))
+		r.send(recordFor(topic, 0, want[i]))
+	}
+	r.drain()
+	if n := r.client.Stat().Retries; n > 300 {
+		t.Errorf("%d batches were sent in vain: the new limit was not noticed", n)
+	}
+	if diff := cmp.Diff(want, values(k.ReadAll(t, topic), 0)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestCompressedRecordOverTheLimitIsSent: what may shrink below the limit is sent, alone.
+func TestCompressedRecordOverTheLimitIsSent(t *testing.T) {
+	k := kafkatest.Fake(t, kfake.NumBrokers(1))
+	topic := k.Topic(t, 1, map[string]string{"max.message.bytes": "10000"})
+	r := newRig(t, Config{Brokers: k.Addrs, Compression: "zstd"})
+	r.send(recordFor(topic, 0, "before"))
+	r.send(recordFor(topic, 0, strings.Repeat("x", 100_000)))
+	r.send(recordFor(topic, 0, "behind"))
+	r.drain()
+	if got := values(k.ReadAll(t, topic), 0); len(got) != 3 || len(got[1]) != 100_000 {
+		t.Errorf("%d records in the log", len(got))
+	}
+}
+
+// TestUnknownLimitIsLeftToTheBroker: a user who may not see the topic's configuration can write records of any
+// size the broker takes.
+func TestUnknownLimitIsLeftToTheBroker(t *testing.T) {
+	k := kafkatest.Fake(t, kfake.NumBrokers(1))
+	topic := k.Topic(t, 1, map[string]string{"max.message.bytes": "3000000"})
+	k.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Err: kerr.TopicAuthorizationFailed, Count: -1})
+	r := newRig(t, Config{Brokers: k.Addrs})
+	r.send(recordFor(topic, 0, strings.Repeat("x", 2_000_000)))
+	r.AwaitAcked(1)
+	r.send(recordFor(topic, 0, strings.Repeat("x", 4_000_000)))
+	r.producer.Flush()
+	err := r.Wait()
+	if e, ok := errors.AsType[*sink.RecordError](err); !ok || e.Seq != 2 || !strings.Contains(err.Error(), "MESSAGE_TOO_LARGE") {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+// TestSizeIsTheLargestRecord: a record of this size is the largest that a topic takes.
+func TestSizeIsTheLargestRecord(t *testing.T) {
+	r := &sink.Record{Topic: "t", Partition: sink.AnyPartition, Key: []byte("key"), Value: make([]byte, 1000), Headers: []sink.Header{{Key: "id", Value: []byte("1")}, {Key: "null", Value: nil}}}
+	k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
+	for limit, taken := range map[int]bool{Size(r): true, Size(r) - 1: false} {
+		rig := newRig(t, Config{Brokers: k.Addrs, MaxMessageBytes: limit})
+		rig.send(*r)
+		if err := rig.closeSend(); (err == nil) != taken {
+			t.Errorf("limit %d, size %d: %v", limit, Size(r), err)
+		}
+	}
+}

@@ -1,0 +1,312 @@
+package kafka
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+)
+
+func openPositions(tb testing.TB, k *kafkatest.Cluster, topic, key string) (*positionStore, *sinktest.Journal) {
+	tb.Helper()
+	j := sinktest.NewJournal()
+	s, err := openClient(tb, Config{Brokers: k.Addrs}, j.Logger()).openPositions(sinktest.Context(tb), topic, key)
+	if err != nil {
+		tb.Fatalf("open positions: %v", err)
+	}
+	return s, j
+}
+
+func write(tb testing.TB, s *positionStore, value string) {
+	tb.Helper()
+	if err := s.Write(sinktest.Context(tb), []byte(value)); err != nil {
+		tb.Fatalf("Write: %v", err)
+	}
+}
+
+func wantValue(tb testing.TB, s *positionStore, want string) {
+	tb.Helper()
+	got, err := s.Read(sinktest.Context(tb))
+	if err != nil {
+		tb.Fatalf("Read: %v", err)
+	}
+	if newest := append([][]byte{nil}, got...)[len(got)]; string(newest) != want {
+		tb.Errorf("Read returns %q, want %q as the newest", got, want)
+	}
+}
+
+// TestPositionTopicIsCreatedCompacted by the first store, and used by the next as it is.
+func TestPositionTopicIsCreatedCompacted(t *testing.T) {
+	kafkatest.Each(t, func(t *testing.T, k *kafkatest.Cluster) {
+		t.Helper()
+		topic := kafkatest.UniqueName(t)
+		k.DeleteTopics(t, topic)
+		if _, log := openPositions(t, k, topic, "a"); !strings.Contains(log.String(), "topic created") {
+			t.Errorf("log: %s", log)
+		}
+		if _, log := openPositions(t, k, topic, "b"); log.String() != "" {
+			t.Errorf("log: %s", log)
+		}
+		configs, err := k.Admin(t).DescribeTopicConfigs(sinktest.Context(t), topic)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range configs[0].Configs {
+			if c.Key == cleanupPolicy && c.MaybeValue() != compact {
+				t.Errorf("%s is %q", c.Key, c.MaybeValue())
+			}
+		}
+	})
+}
+
+// TestTombstoneRemovesAPosition: a tombstone removes the value, and what is before it.
+func TestTombstoneRemovesAPosition(t *testing.T) {
+	k := kafkatest.Fake(t, kfake.SeedTopics(1, "positions"))
+	r, _ := openPositions(t, k.Cluster, "positions", "key")
+	write(t, r, "1")
+	if err := k.Client(t).ProduceSync(t.Context(), &kgo.Record{Topic: "positions", Key: []byte("key")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	wantValue(t, r, "")
+	write(t, r, "2")
+	write(t, r, "3")
+	got, err := r.Read(sinktest.Context(t))
+	if err != nil || len(got) != 2 || string(got[0]) != "2" {
+		t.Errorf("Read returns %q, %v, want what is behind the tombstone", got, err)
+	}
+}
+
+// TestPositionIsFoundFarBack: a value is found however much others have written since.
+func TestPositionIsFoundFarBack(t *testing.T) {
+	k := kafkatest.Fake(t, kfake.SeedTopics(1, "positions"))
+	r, log := openPositions(t, k.Cluster, "positions", "mine")
+	if !strings.Contains(log.String(), "may expire") {
+		t.Errorf("log: %s", log)
+	}
+	for i := range 3 {
+		write(t, r, fmt.Sprint(i))
+	}
+	other := k.Client(t, kgo.DefaultProduceTopic("positions"))
+	for range 10*scanRecords + 100 {
+		other.Produce(t.Context(), &kgo.Record{Key: []byte("other"), Value: []byte("x")}, nil)
+	}
+	if err := other.Flush(sinktest.Context(t)); err != nil {
+		t.Fatal(err)
+	}
+	wantValue(t, r, "2")
+	write(t, r, "3")
+	wantValue(t, r, "3")
+	absent, _ := openPositions(t, k.Cluster, "positions", "absent")
+	wantValue(t, absent, "")
+}
+
+// TestPositionErrorsAreRetried: answers that heal are waited out, by Write and Read.
+func TestPositionErrorsAreRetried(t *testing.T) {
+	t.Parallel()
+	k := kafkatest.Fake(t, kfake.SeedTopics(1, "positions"))
+	r, _ := openPositions(t, k.Cluster, "positions", "key")
+	for _, f := range []kfake.Fault{
+		{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotLeaderForPartition, Count: 2},
+		{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas, Count: 2},
+		{Keys: []kmsg.Key{kmsg.ListOffsets}, Err: kerr.NotLeaderForPartition, Count: 1},
+		{Keys: []kmsg.Key{kmsg.Fetch}, Err: kerr.LeaderNotAvailable, Count: 1},
+	} {
+		k.Control.Fault(f)
+	}
+	write(t, r, "value")
+	wantValue(t, r, "value")
+}
+
+// TestPositionReadEndsWithItsContext although the broker keeps answering with a transient error.
+func TestPositionReadEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	k := kafkatest.Fake(t, kfake.SeedTopics(1, "positions"))
+	r, _ := openPositions(t, k.Cluster, "positions", "key")
+	k.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch, kmsg.ListOffsets}, Err: kerr.NotLeaderForPartition, Count: -1})
+	over := errors.New("over")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, over)
+	defer cancel()
+	if _, err := r.Read(ctx); !errors.Is(err, over) {
+		t.Errorf("Read: %v", err)
+	}
+}
+
+// TestRejectedPositionEndsTheStore: what the broker never takes ends the store, and is not mistaken
+// for a row that cannot be delivered.
+func TestRejectedPositionEndsTheStore(t *testing.T) {
+	k := kafkatest.Fake(t)
+	k.CreateTopic(t, "positions", 1, map[string]string{"max.message.bytes": "1000", cleanupPolicy: compact})
+	r, _ := openPositions(t, k.Cluster, "positions", "key")
+	for range 2 {
+		err := r.Write(sinktest.Context(t), bytes.Repeat([]byte("x"), 2000))
+		if _, isRecord := errors.AsType[*sink.RecordError](err); isRecord || !errors.Is(err, sink.ErrFatal) {
+			t.Errorf("Write: %v", err)
+		}
+	}
+}
+
+// TestDeniedPositionTopicFailsAtOnce: a topic that may not be seen or made is told at once.
+func TestDeniedPositionTopicFailsAtOnce(t *testing.T) {
+	k := kafkatest.Fake(t)
+	k.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.CreateTopics}, Err: kerr.TopicAuthorizationFailed, Count: -1})
+	_, err := openClient(t, Config{Brokers: k.Addrs}, sinktest.NewJournal().Logger()).OpenPositions(sinktest.Context(t), "positions", "key")
+	if !errors.Is(err, sink.ErrAccess) || !strings.Contains(err.Error(), "positions") {
+		t.Errorf("OpenPositions: %v", err)
+	}
+}
+
+// readAll reads every span of a topic.
+func readAll(tb testing.TB, k *kafkatest.Cluster, topic string) (spans []sink.Span, records []sink.StoredRecord) {
+	tb.Helper()
+	r, err := Config{Brokers: k.Addrs}.OpenDeadLetters(sinktest.Context(tb), topic, sinktest.NewJournal().Logger())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer r.Close()
+	if spans, err = r.Spans(sinktest.Context(tb)); err != nil {
+		tb.Fatal(err)
+	}
+	for _, span := range spans {
+		if err := r.Read(sinktest.Context(tb), span, func(rec *sink.StoredRecord) error {
+			records = append(records, *rec)
+			return nil
+		}); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return spans, records
+}
+
+// Records are read as they were sent, nulls as nulls, with their own timestamps, whatever
+// the topic makes of those, of every partition, from what is left on.
+func TestDeadLettersAreReadAsSent(t *testing.T) {
+	k := kafkatest.Broker(t)
+	topic := k.Topic(t, 2, map[string]string{"message.timestamp.type": "LogAppendTime"})
+	at := time.UnixMilli(1_700_000_000_123).UTC()
+	client := k.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(kgo.ZstdCompression()))
+	sent := []*kgo.Record{
+		{Topic: topic, Partition: 0, Key: []byte("gone"), Value: []byte("gone"), Timestamp: at},
+		{Topic: topic, Partition: 0, Key: []byte("a"), Value: []byte("1"), Timestamp: at, Headers: []kgo.RecordHeader{{Key: "id", Value: []byte("7")}, {Key: "null"}, {Key: "empty", Value: []byte{}}}},
+		{Topic: topic, Partition: 0, Timestamp: at.Add(time.Millisecond)},
+		{Topic: topic, Partition: 1, Key: []byte{}, Value: []byte{}, Timestamp: at},
+	}
+	for _, rec := range sent {
+		if err := client.ProduceSync(sinktest.Context(t), rec).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var offsets kadm.Offsets
+	offsets.AddOffset(topic, 0, 1, -1)
+	if _, err := k.Admin(t).DeleteRecords(sinktest.Context(t), offsets); err != nil {
+		t.Fatal(err)
+	}
+	spans, got := readAll(t, k, topic)
+	if diff := cmp.Diff([]sink.Span{{Partition: 0, Begin: 1, End: 3}, {Partition: 1, Begin: 0, End: 1}}, spans); diff != "" {
+		t.Errorf("spans (-want +got):\n%s", diff)
+	}
+	want := []sink.StoredRecord{
+		{Record: sink.Record{Topic: topic, Partition: 0, Key: []byte("a"), Value: []byte("1"), Timestamp: at, Headers: []sink.Header{{Key: "id", Value: []byte("7")}, {Key: "null", Value: nil}, {Key: "empty", Value: []byte{}}}}, Offset: 1},
+		{Record: sink.Record{Topic: topic, Partition: 0, Timestamp: at.Add(time.Millisecond)}, Offset: 2},
+		{Record: sink.Record{Topic: topic, Partition: 1, Key: []byte{}, Value: []byte{}, Timestamp: at}, Offset: 0},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("records (-want +got):\n%s", diff)
+	}
+}
+
+// Reading goes on over many fetches, and ends where its span does or its caller wants.
+func TestDeadLettersReadManyFetches(t *testing.T) {
+	k := kafkatest.Fake(t)
+	topic := k.Topic(t, 1, nil)
+	const n = 3000
+	client := k.Client(t)
+	for i := range n {
+		client.Produce(sinktest.Context(t), &kgo.Record{Topic: topic, Value: fmt.Appendf(make([]byte, 1000), "%d", i)}, nil)
+	}
+	if err := client.Flush(sinktest.Context(t)); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Config{Brokers: k.Addrs}.OpenDeadLetters(sinktest.Context(t), topic, sinktest.NewJournal().Logger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	next := int64(10)
+	if err := r.Read(sinktest.Context(t), sink.Span{Partition: 0, Begin: next, End: n - 10}, func(rec *sink.StoredRecord) error {
+		if rec.Offset != next {
+			return fmt.Errorf("offset %d, want %d", rec.Offset, next)
+		}
+		next++
+		return nil
+	}); err != nil || next != n-10 {
+		t.Errorf("read up to %d: %v", next, err)
+	}
+}
+
+func TestDeadLettersOpenErrors(t *testing.T) {
+	t.Parallel()
+	k := kafkatest.Fake(t)
+	if _, err := (Config{Brokers: k.Addrs, CreateTopics: &TopicSpec{}}).OpenDeadLetters(sinktest.Context(t), "nobody", sinktest.NewJournal().Logger()); !errors.Is(err, sink.ErrMissing) {
+		t.Errorf("a topic that is not there: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := (Config{Brokers: []string{"127.0.0.1:1"}}).OpenDeadLetters(ctx, "nobody", sinktest.NewJournal().Logger()); !errors.Is(err, sink.ErrUnreachable) {
+		t.Errorf("nobody there: %v", err)
+	}
+}
+
+// To read takes the rights to Describe and Read, and none to write; a refusal comes at once.
+func TestDeadLettersNeedDescribeAndRead(t *testing.T) {
+	may := func(operation kmsg.ACLOperation) kfake.ACL {
+		return kfake.ACL{
+			Resource: kmsg.ACLResourceTypeTopic, Name: "t", Pattern: kmsg.ACLResourcePatternTypeLiteral,
+			Operation: operation, Allow: true,
+		}
+	}
+	k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.EnableSASL(), kfake.EnableACLs(), kfake.SeedTopics(1, "t"),
+		kfake.Superuser("PLAIN", "admin", password),
+		kfake.User("PLAIN", "reader", password, may(kmsg.ACLOperationRead)),
+		kfake.User("PLAIN", "watcher", password, may(kmsg.ACLOperationDescribe)),
+		kfake.User("PLAIN", "nobody", password))
+	admin := k.Client(t, kgo.SASL(plain.Auth{User: "admin", Pass: password}.AsMechanism()))
+	if err := admin.ProduceSync(sinktest.Context(t), &kgo.Record{Topic: "t", Value: []byte("x")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	read := func(user, secret string) error {
+		r, err := Config{Brokers: k.Addrs, SASL: login("PLAIN", user, secret)}.OpenDeadLetters(sinktest.Context(t), "t", sinktest.NewJournal().Logger())
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		spans, err := r.Spans(sinktest.Context(t))
+		if err != nil {
+			return err
+		}
+		return r.Read(sinktest.Context(t), spans[0], func(*sink.StoredRecord) error { return nil })
+	}
+	if err := read("reader", password); err != nil {
+		t.Errorf("who may read: %v", err)
+	}
+	for user, secret := range map[string]string{"watcher": password, "nobody": password, "reader": "wrong"} {
+		began := time.Now()
+		if err := read(user, secret); !errors.Is(err, sink.ErrAccess) || time.Since(began) > 20*time.Second {
+			t.Errorf("%s: %v after %v", user, err, time.Since(began))
+		}
+	}
+}
