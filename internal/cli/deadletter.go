@@ -96,7 +96,7 @@ func places(least, most int) cobra.PositionalArgs {
 			return errors.New("a partition and an offset are needed, as dead-letter list prints them: 0:42")
 		}
 		for _, arg := range args {
-			if _, err := deadletter.ParsePlace(arg); err != nil {
+			if _, err := deadletter.ParsePartitionOffset(arg); err != nil {
 				return err
 			}
 		}
@@ -114,7 +114,7 @@ type letters struct {
 	cfg     *config.Config
 	sending relay.Config
 	log     *slog.Logger
-	box     *deadletter.Box
+	box     *deadletter.Topic
 }
 
 // letters gives cmd the flags that say which letters are meant.
@@ -133,11 +133,11 @@ func (a *app) letters(cmd *cobra.Command) *letters {
 // open loads the configuration and reaches the topic. at are places of letters.
 func (l *letters) open(ctx context.Context, at ...string) error {
 	for _, text := range at {
-		p, err := deadletter.ParsePlace(text)
+		p, err := deadletter.ParsePartitionOffset(text)
 		if err != nil {
 			return err // Args has looked
 		}
-		l.filter.Places = append(l.filter.Places, p)
+		l.filter.Offsets = append(l.filter.Offsets, p)
 	}
 	if l.since != nil {
 		l.filter.Since = *l.since
@@ -165,7 +165,7 @@ func (l *letters) failed(err error) *command.ExitError {
 	f := command.Failed(err)
 	f.Object = "topic " + l.sending.DeadLetterTopic
 	switch {
-	case errors.Is(err, deadletter.ErrNoLetter):
+	case errors.Is(err, deadletter.ErrNotFound):
 		f.Exit, f.Next = relay.ExitUsage, "outbox-cdc dead-letter list --resent --limit 0"
 	case errors.Is(err, sink.ErrMissing):
 		f.Next = "set dead_letter_topic to the topic that is meant; where nothing was put aside yet there may be none"
@@ -174,16 +174,16 @@ func (l *letters) failed(err error) *command.ExitError {
 }
 
 func (l *letters) list(ctx context.Context, limit int, asJSON bool) error {
-	survey, err := l.box.Survey(ctx, l.filter)
+	survey, err := l.box.Select(ctx, l.filter)
 	if err != nil {
 		return l.failed(err)
 	}
 	found := survey.Len()
 	if limit > 0 {
-		survey.Newest(limit)
+		survey.KeepNewest(limit)
 	}
-	listed := make([]*deadletter.Letter, 0, survey.Len())
-	err = l.box.Letters(ctx, survey, func(letter *deadletter.Letter) error {
+	listed := make([]*deadletter.DeadLetter, 0, survey.Len())
+	err = l.box.Read(ctx, survey, func(letter *deadletter.DeadLetter) error {
 		letter.Record.Value = nil
 		listed = append(listed, letter)
 		return nil
@@ -191,7 +191,7 @@ func (l *letters) list(ctx context.Context, limit int, asJSON bool) error {
 	if err != nil {
 		return l.failed(err)
 	}
-	slices.SortStableFunc(listed, func(a, b *deadletter.Letter) int { return a.At.Compare(b.At) })
+	slices.SortStableFunc(listed, func(a, b *deadletter.DeadLetter) int { return a.At.Compare(b.At) })
 	for _, letter := range listed {
 		if asJSON {
 			if err := printJSON(l.stdout, l.object(letter)); err != nil {
@@ -202,7 +202,7 @@ func (l *letters) list(ctx context.Context, limit int, asJSON bool) error {
 		l.printLine(letter)
 	}
 	if !asJSON {
-		l.summarize(len(listed), found, survey.Marked)
+		l.summarize(len(listed), found, survey.AlreadyResent)
 	}
 	return nil
 }
@@ -220,12 +220,12 @@ func (l *letters) summarize(listed, found, resent int) {
 }
 
 func (l *letters) show(ctx context.Context, raw, asJSON bool) error {
-	survey, err := l.box.Survey(ctx, l.filter)
+	survey, err := l.box.Select(ctx, l.filter)
 	if err != nil {
 		return l.failed(err)
 	}
-	var letter *deadletter.Letter
-	err = l.box.Letters(ctx, survey, func(found *deadletter.Letter) error {
+	var letter *deadletter.DeadLetter
+	err = l.box.Read(ctx, survey, func(found *deadletter.DeadLetter) error {
 		letter = found
 		return nil
 	})
@@ -233,7 +233,7 @@ func (l *letters) show(ctx context.Context, raw, asJSON bool) error {
 	case err != nil:
 		return l.failed(err)
 	case letter == nil:
-		return l.failed(fmt.Errorf("%w at %s of topic %s: it has expired just now", deadletter.ErrNoLetter, l.filter.Places[0], l.sending.DeadLetterTopic))
+		return l.failed(fmt.Errorf("%w at %s of topic %s: it has expired just now", deadletter.ErrNotFound, l.filter.Offsets[0], l.sending.DeadLetterTopic))
 	case raw:
 		_, err = l.stdout.Write(letter.Record.Value)
 		return err
@@ -247,6 +247,6 @@ func (l *letters) show(ctx context.Context, raw, asJSON bool) error {
 }
 
 // destination says where a letter was to go.
-func destination(letter *deadletter.Letter) string {
+func destination(letter *deadletter.DeadLetter) string {
 	return cmp.Or(letter.Record.Topic, "no topic: a row of "+letter.Table)
 }

@@ -62,14 +62,14 @@ type resending struct {
 }
 
 func (r *resending) run(ctx context.Context) error {
-	survey, err := r.box.Survey(ctx, r.filter)
+	survey, err := r.box.Select(ctx, r.filter)
 	if err != nil {
 		return r.failed(err)
 	}
 	if r.limit > 0 {
-		survey.Oldest(r.limit)
+		survey.KeepOldest(r.limit)
 	}
-	reviver, err := deadletter.NewReviver(ctx, r.sending, r.sending.DeadLetterTopic)
+	reviver, err := deadletter.NewRecordBuilder(ctx, r.sending, r.sending.DeadLetterTopic)
 	if err != nil {
 		return command.Failed(err)
 	}
@@ -84,31 +84,31 @@ func (r *resending) run(ctx context.Context) error {
 }
 
 // preview prints what would be sent.
-func (r *resending) preview(ctx context.Context, survey *deadletter.Survey, reviver *deadletter.Reviver) error {
-	return r.revived(ctx, survey, reviver, func(at deadletter.Place, rec *sink.Record) error {
-		r.report(deadletter.Outcome{Place: at, Topic: rec.Topic})
+func (r *resending) preview(ctx context.Context, survey *deadletter.Selection, reviver *deadletter.RecordBuilder) error {
+	return r.revived(ctx, survey, reviver, func(at deadletter.PartitionOffset, rec *sink.Record) error {
+		r.report(deadletter.Outcome{PartitionOffset: at, Topic: rec.Topic})
 		return nil
 	})
 }
 
 // revived calls fn with the record that each letter of a survey becomes, and reports those that
 // become none.
-func (r *resending) revived(ctx context.Context, survey *deadletter.Survey, reviver *deadletter.Reviver, fn func(deadletter.Place, *sink.Record) error) error {
-	return r.box.Letters(ctx, survey, func(letter *deadletter.Letter) error {
-		rec, err := reviver.Record(ctx, letter)
-		if _, refused := errors.AsType[*deadletter.RefusedError](err); refused {
-			r.report(deadletter.Outcome{Place: letter.Place, Err: err})
+func (r *resending) revived(ctx context.Context, survey *deadletter.Selection, reviver *deadletter.RecordBuilder, fn func(deadletter.PartitionOffset, *sink.Record) error) error {
+	return r.box.Read(ctx, survey, func(letter *deadletter.DeadLetter) error {
+		rec, err := reviver.Build(ctx, letter)
+		if _, refused := errors.AsType[*deadletter.RejectedError](err); refused {
+			r.report(deadletter.Outcome{PartitionOffset: letter.PartitionOffset, Err: err})
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		return fn(letter.Place, rec)
+		return fn(letter.PartitionOffset, rec)
 	})
 }
 
 // send sends the letters of a survey.
-func (r *resending) send(ctx context.Context, survey *deadletter.Survey, reviver *deadletter.Reviver) error {
+func (r *resending) send(ctx context.Context, survey *deadletter.Selection, reviver *deadletter.RecordBuilder) error {
 	opening, cancel := context.WithTimeout(ctx, r.sending.StartupTimeout)
 	defer cancel()
 	reached, err := r.sending.Sink.Open(opening, r.log)
@@ -117,7 +117,7 @@ func (r *resending) send(ctx context.Context, survey *deadletter.Survey, reviver
 	}
 	defer func() { _ = reached.Close() }()
 	resender := deadletter.NewResender(reached, r.sending.DeadLetterTopic, r.sending.StartupTimeout, r.report)
-	err = r.revived(ctx, survey, reviver, func(at deadletter.Place, rec *sink.Record) error { return resender.Add(ctx, at, rec) })
+	err = r.revived(ctx, survey, reviver, func(at deadletter.PartitionOffset, rec *sink.Record) error { return resender.Add(ctx, at, rec) })
 	if err != nil {
 		return err
 	}
@@ -129,25 +129,25 @@ func (r *resending) report(o deadletter.Outcome) {
 	switch {
 	case o.Err != nil:
 		r.refused++
-		fmt.Fprintf(r.stdout, "%s  stays: %s\n", o.Place, oneLine(o.Err.Error()))
+		fmt.Fprintf(r.stdout, "%s  stays: %s\n", o.PartitionOffset, oneLine(o.Err.Error()))
 		return
 	case r.dryRun:
-		fmt.Fprintf(r.stdout, "%s  would be sent to %s\n", o.Place, o.Topic)
+		fmt.Fprintf(r.stdout, "%s  would be sent to %s\n", o.PartitionOffset, o.Topic)
 	default:
-		fmt.Fprintf(r.stdout, "%s  sent to %s\n", o.Place, o.Topic)
+		fmt.Fprintf(r.stdout, "%s  sent to %s\n", o.PartitionOffset, o.Topic)
 	}
 	r.sent++
 }
 
 // conclude prints how many there were, and returns how it ends.
-func (r *resending) conclude(ctx context.Context, survey *deadletter.Survey, err error) error {
+func (r *resending) conclude(ctx context.Context, survey *deadletter.Selection, err error) error {
 	sent := "sent again"
 	if r.dryRun {
 		sent = "would be sent again"
 	}
 	line := fmt.Sprintf("%d %s, %d stay", r.sent, sent, r.refused)
-	if survey.Marked > 0 {
-		line += fmt.Sprintf(", %d were sent again before (--again sends them once more)", survey.Marked)
+	if survey.AlreadyResent > 0 {
+		line += fmt.Sprintf(", %d were sent again before (--again sends them once more)", survey.AlreadyResent)
 	}
 	fmt.Fprintln(r.stdout, line)
 	switch {

@@ -33,7 +33,7 @@ type letterObject struct {
 	ResentAt *time.Time `json:"resent_at,omitempty"`
 }
 
-func (l *letters) object(letter *deadletter.Letter) *letterObject {
+func (l *letters) object(letter *deadletter.DeadLetter) *letterObject {
 	o := &letterObject{
 		Partition: letter.Partition, Offset: letter.Offset, PutAsideAt: letter.At, Reason: letter.Reason,
 		Topic: letter.Record.Topic, Table: letter.Table, ID: letter.ID(l.cfg.Outbox.Columns.ID), Key: letter.Record.Key,
@@ -48,16 +48,16 @@ func (l *letters) object(letter *deadletter.Letter) *letterObject {
 }
 
 // printLine prints a letter in short.
-func (l *letters) printLine(letter *deadletter.Letter) {
+func (l *letters) printLine(letter *deadletter.DeadLetter) {
 	id := ""
 	if known := letter.ID(l.cfg.Outbox.Columns.ID); known != "" {
 		id = ", id " + oneLine(known)
 	}
-	fmt.Fprintf(l.stdout, "%s  %s  %s, key %s%s\n", letter.Place, at(letter.At), oneLine(destination(letter)), visible(letter.Record.Key), id)
+	fmt.Fprintf(l.stdout, "%s  %s  %s, key %s%s\n", letter.PartitionOffset, at(letter.At), oneLine(destination(letter)), visible(letter.Record.Key), id)
 	fmt.Fprintf(l.stdout, "    transaction %s, row %d, slot %s%s\n    %s\n", letter.LSN, letter.Index, oneLine(letter.Slot), resent(letter), oneLine(letter.Reason))
 }
 
-func resent(letter *deadletter.Letter) string {
+func resent(letter *deadletter.DeadLetter) string {
 	if letter.Resent.IsZero() {
 		return ""
 	}
@@ -65,11 +65,11 @@ func resent(letter *deadletter.Letter) string {
 }
 
 // printWhole prints all of a letter, and of a long value the beginning.
-func (l *letters) printWhole(letter *deadletter.Letter) {
+func (l *letters) printWhole(letter *deadletter.DeadLetter) {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(l.stdout, "%-10s %s\n", name, fmt.Sprintf(format, args...))
 	}
-	line("letter", "%s of topic %s%s", letter.Place, l.sending.DeadLetterTopic, resent(letter))
+	line("letter", "%s of topic %s%s", letter.PartitionOffset, l.sending.DeadLetterTopic, resent(letter))
 	line("put aside", "%s", at(letter.At))
 	line("reason", "%s", oneLine(letter.Reason))
 	line("from", "transaction %s, row %d, slot %s", letter.LSN, letter.Index, oneLine(letter.Slot))

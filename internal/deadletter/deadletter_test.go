@@ -29,40 +29,40 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
 }
 
-// A post is a topic of events and a dead-letter topic.
-type post struct {
-	kafka         *kafkatest.FakeCluster
-	client        *kgo.Client
-	cfg           relay.Config
-	topic, letter string
-	log           *slog.Logger
+// A fixture is a topic of events and a dead-letter topic.
+type fixture struct {
+	kafka                  *kafkatest.FakeCluster
+	client                 *kgo.Client
+	cfg                    relay.Config
+	topic, deadLetterTopic string
+	log                    *slog.Logger
 }
 
-func newPost(t *testing.T) *post {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	p := &post{kafka: kafkatest.Fake(t), log: slog.New(slog.DiscardHandler)}
+	p := &fixture{kafka: kafkatest.Fake(t), log: slog.New(slog.DiscardHandler)}
 	p.client = p.kafka.Client(t)
 	p.topic = p.kafka.Topic(t, 3, map[string]string{"max.message.bytes": "1000"})
-	p.letter = p.kafka.Topic(t, 2, nil)
+	p.deadLetterTopic = p.kafka.Topic(t, 2, nil)
 	p.cfg = relay.Config{Sink: kafka.Config{Brokers: p.kafka.Addrs}, Route: encode.Config{Columns: encode.DefaultColumns()}}
 	return p
 }
 
-// put puts records aside: number n with a value of size bytes.
-func (p *post) put(t *testing.T, n, size int) {
+// addDeadLetter adds a dead letter: record n with a value of size bytes.
+func (p *fixture) addDeadLetter(t *testing.T, n, size int) {
 	t.Helper()
 	rec := &sink.Record{
 		Topic: p.topic, Partition: 1, Key: fmt.Append(nil, "key ", n%2), Value: []byte(strings.Repeat("x", size)),
 		Headers: []sink.Header{{Key: "id", Value: fmt.Append(nil, n)}}, Timestamp: time.UnixMilli(int64(n)),
 	}
-	dead := encode.DeadRecord(p.letter, encode.Origin{Slot: "s", Index: n}, rec, fmt.Sprint("reason ", n))
+	dead := encode.DeadRecord(p.deadLetterTopic, encode.Origin{Slot: "s", Index: n}, rec, fmt.Sprint("reason ", n))
 	p.produce(t, &kgo.Record{Key: dead.Key, Value: dead.Value, Timestamp: dead.Timestamp}, dead.Headers)
 }
 
 // produce writes to the dead-letter topic.
-func (p *post) produce(t *testing.T, rec *kgo.Record, headers []sink.Header) {
+func (p *fixture) produce(t *testing.T, rec *kgo.Record, headers []sink.Header) {
 	t.Helper()
-	rec.Topic = p.letter
+	rec.Topic = p.deadLetterTopic
 	for _, h := range headers {
 		rec.Headers = append(rec.Headers, kgo.RecordHeader(h))
 	}
@@ -71,9 +71,9 @@ func (p *post) produce(t *testing.T, rec *kgo.Record, headers []sink.Header) {
 	}
 }
 
-func (p *post) open(t *testing.T) *Box {
+func (p *fixture) open(t *testing.T) *Topic {
 	t.Helper()
-	b, err := Open(t.Context(), p.cfg.Sink, p.letter, p.log)
+	b, err := Open(t.Context(), p.cfg.Sink, p.deadLetterTopic, p.log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,19 +81,19 @@ func (p *post) open(t *testing.T) *Box {
 	return b
 }
 
-func (p *post) survey(t *testing.T, b *Box, f Filter) *Survey {
+func (p *fixture) selectAll(t *testing.T, b *Topic, f Filter) *Selection {
 	t.Helper()
-	s, err := b.Survey(t.Context(), f)
+	s, err := b.Select(t.Context(), f)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// indexes returns which records the letters of a survey are.
-func (p *post) indexes(t *testing.T, b *Box, s *Survey) (all []int) {
+// indexes returns which records the dead letters of a Selection are.
+func (p *fixture) indexes(t *testing.T, b *Topic, s *Selection) (all []int) {
 	t.Helper()
-	if err := b.Letters(t.Context(), s, func(l *Letter) error {
+	if err := b.Read(t.Context(), s, func(l *DeadLetter) error {
 		all = append(all, l.Index)
 		return nil
 	}); err != nil {
@@ -103,77 +103,77 @@ func (p *post) indexes(t *testing.T, b *Box, s *Survey) (all []int) {
 	return all
 }
 
-// resender returns a Resender that has been given the letters of a survey, and where it reports
-// what became of each.
-func (p *post) resender(t *testing.T, b *Box, s *Survey) (*Resender, *[]Outcome) {
+// resender returns a Resender that was given the dead letters of a Selection, and the outcomes that it
+// reports.
+func (p *fixture) resender(t *testing.T, b *Topic, s *Selection) (*Resender, *[]Outcome) {
 	t.Helper()
 	client, err := p.cfg.Sink.Open(t.Context(), p.log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { client.Close() })
-	reviver, err := NewReviver(t.Context(), p.cfg, p.letter)
+	builder, err := NewRecordBuilder(t.Context(), p.cfg, p.deadLetterTopic)
 	if err != nil {
 		t.Fatal(err)
 	}
 	outcomes := new([]Outcome)
-	r := NewResender(client, p.letter, time.Second, func(o Outcome) { *outcomes = append(*outcomes, o) })
-	if err := b.Letters(t.Context(), s, func(l *Letter) error {
-		rec, err := reviver.Record(t.Context(), l)
+	r := NewResender(client, p.deadLetterTopic, time.Second, func(o Outcome) { *outcomes = append(*outcomes, o) })
+	if err := b.Read(t.Context(), s, func(l *DeadLetter) error {
+		rec, err := builder.Build(t.Context(), l)
 		if err != nil {
 			return err
 		}
-		return r.Add(t.Context(), l.Place, rec)
+		return r.Add(t.Context(), l.PartitionOffset, rec)
 	}); err != nil {
 		t.Fatal(err)
 	}
 	return r, outcomes
 }
 
-// Letters are found among other things, in their places, and no longer when they are marked.
-func TestSurvey(t *testing.T) {
-	p := newPost(t)
+// TestSelectionLeavesOutResentDeadLetters, and other records of the topic.
+func TestSelectionLeavesOutResentDeadLetters(t *testing.T) {
+	p := newFixture(t)
 	for n := range 6 {
-		p.put(t, n, 10)
+		p.addDeadLetter(t, n, 10)
 		p.produce(t, &kgo.Record{Key: []byte("key 0"), Value: []byte("something else")}, nil)
 		time.Sleep(2 * time.Millisecond) // they were put aside one after the other
 	}
 	b := p.open(t)
-	s := p.survey(t, b, Filter{})
+	s := p.selectAll(t, b, Filter{})
 	if diff := cmp.Diff([]int{0, 1, 2, 3, 4, 5}, p.indexes(t, b, s)); diff != "" {
 		t.Errorf("all (-want +got):\n%s", diff)
 	}
-	s.Newest(2)
+	s.KeepNewest(2)
 	if diff := cmp.Diff([]int{4, 5}, p.indexes(t, b, s)); diff != "" {
 		t.Errorf("the newest (-want +got):\n%s", diff)
 	}
-	s = p.survey(t, b, Filter{Reason: "REASON 3"})
-	place := s.found[0].Place
+	s = p.selectAll(t, b, Filter{Reason: "REASON 3"})
+	offset := s.matches[0].PartitionOffset
 	if diff := cmp.Diff([]int{3}, p.indexes(t, b, s)); diff != "" {
 		t.Errorf("by reason (-want +got):\n%s", diff)
 	}
-	mark, err := markFor(p.letter, place, p.topic, time.Now())
+	resent, err := newResentRecord(p.deadLetterTopic, offset, p.topic, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.produce(t, &kgo.Record{Key: mark.Key, Value: mark.Value}, mark.Headers) // wherever its key leads
-	marked := p.survey(t, b, Filter{})
-	foreign := Place{1 - place.Partition, place.Offset}
-	if n := marked.Len() + marked.Marked; n != 6 {
-		t.Errorf("%d letters, %d marked; %s may mark nothing", marked.Len(), marked.Marked, foreign)
+	p.produce(t, &kgo.Record{Key: resent.Key, Value: resent.Value}, resent.Headers) // wherever its key leads
+	again := p.selectAll(t, b, Filter{})
+	foreign := PartitionOffset{1 - offset.Partition, offset.Offset}
+	if n := again.Len() + again.AlreadyResent; n != 6 {
+		t.Errorf("%d dead letters, %d resent; a record of another partition than %s counts", again.Len(), again.AlreadyResent, foreign)
 	}
-	for _, at := range []Place{{9, 0}, {place.Partition, 99}, foreign} {
-		if _, err := b.Survey(t.Context(), Filter{Places: []Place{at}, Reason: "no letter has this"}); !errors.Is(err, ErrNoLetter) {
+	for _, at := range []PartitionOffset{{9, 0}, {offset.Partition, 99}, foreign} {
+		if _, err := b.Select(t.Context(), Filter{Offsets: []PartitionOffset{at}, Reason: "no dead letter has this"}); !errors.Is(err, ErrNotFound) {
 			t.Errorf("%s: %v", at, err)
 		}
 	}
 }
 
-// Of many letters those that are still refused stay, all others arrive once, those of a key in
-// order, and a second time sends none.
-func TestResend(t *testing.T) {
-	p := newPost(t)
-	const n = 700 // more than are sent before they are marked
+// TestResendKeepsRejectedDeadLetters: those that Kafka still rejects stay. All others arrive once, in
+// order per key, and a second resend sends none.
+func TestResendKeepsRejectedDeadLetters(t *testing.T) {
+	p := newFixture(t)
+	const n = 700 // more than a batch
 	var refused []int
 	for i := range n {
 		size := 10
@@ -181,10 +181,10 @@ func TestResend(t *testing.T) {
 			size = 2000
 			refused = append(refused, i)
 		}
-		p.put(t, i, size)
+		p.addDeadLetter(t, i, size)
 	}
 	b := p.open(t)
-	r, outcomes := p.resender(t, b, p.survey(t, b, Filter{}))
+	r, outcomes := p.resender(t, b, p.selectAll(t, b, Filter{}))
 	if err := r.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -195,15 +195,15 @@ func TestResend(t *testing.T) {
 		}
 		stay++
 		if _, ok := errors.AsType[*sink.RecordError](o.Err); !ok {
-			t.Errorf("%s: %v", o.Place, o.Err)
+			t.Errorf("%s: %v", o.PartitionOffset, o.Err)
 		}
 	}
 	if len(*outcomes) != n || stay != len(refused) {
 		t.Errorf("%d outcomes, %d of them refusals", len(*outcomes), stay)
 	}
-	left := p.survey(t, b, Filter{})
-	if diff := cmp.Diff(refused, p.indexes(t, b, left)); diff != "" || left.Marked != n-len(refused) {
-		t.Errorf("%d are marked; left (-want +got):\n%s", left.Marked, diff)
+	left := p.selectAll(t, b, Filter{})
+	if diff := cmp.Diff(refused, p.indexes(t, b, left)); diff != "" || left.AlreadyResent != n-len(refused) {
+		t.Errorf("%d are resent; left (-want +got):\n%s", left.AlreadyResent, diff)
 	}
 	records := p.kafka.ReadAll(t, p.topic)
 	last := map[string]int64{"key 0": -1, "key 1": -1}
@@ -212,7 +212,7 @@ func TestResend(t *testing.T) {
 			t.Fatalf("%s: %d behind %d", rec.Key, at, last[string(rec.Key)])
 		}
 		last[string(rec.Key)] = rec.Timestamp.UnixMilli()
-		if h := rec.Headers[len(rec.Headers)-1]; h.Key != ResentFromHeader || !strings.HasPrefix(string(h.Value), p.letter+"/") {
+		if h := rec.Headers[len(rec.Headers)-1]; h.Key != resentFromHeader || !strings.HasPrefix(string(h.Value), p.deadLetterTopic+"/") {
 			t.Fatalf("headers %v", rec.Headers)
 		}
 	}
@@ -221,49 +221,49 @@ func TestResend(t *testing.T) {
 	}
 }
 
-// When nothing is acknowledged for too long it is given up, and what was is marked all the same.
-func TestResendStalls(t *testing.T) {
-	p := newPost(t)
-	p.put(t, 0, 10)
+// TestStalledResendMarksNothing: without an acknowledgement for too long, Flush fails.
+func TestStalledResendMarksNothing(t *testing.T) {
+	p := newFixture(t)
+	p.addDeadLetter(t, 0, 10)
 	b := p.open(t)
-	survey := p.survey(t, b, Filter{})
+	selection := p.selectAll(t, b, Filter{})
 	var produced atomic.Int32
 	p.kafka.Control.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
 		p.kafka.Control.KeepControl()
 		produced.Add(1)
 		return nil, errors.New("hang up"), true
 	})
-	r, outcomes := p.resender(t, b, survey)
-	if err := r.Flush(t.Context()); !errors.Is(err, ErrStalled) || len(*outcomes) != 0 || produced.Load() == 0 {
+	r, outcomes := p.resender(t, b, selection)
+	if err := r.Flush(t.Context()); !errors.Is(err, errStalled) || len(*outcomes) != 0 || produced.Load() == 0 {
 		t.Errorf("%v, outcomes %v, %d attempts", err, *outcomes, produced.Load())
 	}
-	if s := p.survey(t, b, Filter{}); s.Len() != 1 {
-		t.Errorf("%d letters are left", s.Len())
+	if s := p.selectAll(t, b, Filter{}); s.Len() != 1 {
+		t.Errorf("%d dead letters are left", s.Len())
 	}
 }
 
-// What is interrupted is not marked unless it is acknowledged.
-func TestResendInterrupted(t *testing.T) {
-	p := newPost(t)
-	p.put(t, 0, 10)
+// TestInterruptedResendMarksNothing that Kafka has not acknowledged.
+func TestInterruptedResendMarksNothing(t *testing.T) {
+	p := newFixture(t)
+	p.addDeadLetter(t, 0, 10)
 	b := p.open(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	r, outcomes := p.resender(t, b, p.survey(t, b, Filter{}))
+	r, outcomes := p.resender(t, b, p.selectAll(t, b, Filter{}))
 	if err := r.Flush(ctx); !errors.Is(err, context.Canceled) || len(*outcomes) != 0 {
 		t.Errorf("%v, outcomes %v", err, *outcomes)
 	}
-	if s := p.survey(t, b, Filter{}); s.Len() != 1 {
-		t.Errorf("%d letters are left", s.Len())
+	if s := p.selectAll(t, b, Filter{}); s.Len() != 1 {
+		t.Errorf("%d dead letters are left", s.Len())
 	}
 }
 
-func TestParsePlace(t *testing.T) {
-	if p, err := ParsePlace("3:42"); err != nil || p != (Place{3, 42}) || p.String() != "3:42" {
+func TestParsePartitionOffset(t *testing.T) {
+	if p, err := ParsePartitionOffset("3:42"); err != nil || p != (PartitionOffset{3, 42}) || p.String() != "3:42" {
 		t.Errorf("%v, %v", p, err)
 	}
 	for _, text := range []string{"", "42", ":", "0:", ":1", "-1:0", "0:-1", "0:x", "0:1:2", "4294967296:0"} {
-		if p, err := ParsePlace(text); err == nil {
+		if p, err := ParsePartitionOffset(text); err == nil {
 			t.Errorf("%q is %s", text, p)
 		}
 	}

@@ -2,6 +2,7 @@ package deadletter
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -11,79 +12,79 @@ import (
 )
 
 const (
-	// What is sent before it is marked, at most.
-	chunkLetters = 500
-	chunkBytes   = 2 << 20
+	// A batch is at most this large. Its resent records are written behind it.
+	batchRecords = 500
+	batchBytes   = 2 << 20
 
-	// markTimeout is how long is tried to mark what was acknowledged, however much else there is to
-	// wait for.
-	markTimeout = 10 * time.Second
+	// resentRecordTimeout is how long the Resender tries to write resent records in addition to its
+	// timeout.
+	resentRecordTimeout = 10 * time.Second
 )
 
-// ErrStalled says that for too long nothing was acknowledged. What had been sent until then may be
-// in its topic, and is not marked.
-var ErrStalled = errors.New("nothing is acknowledged")
+// errStalled: Kafka has acknowledged nothing for too long. What was sent may be in its topic, without a
+// resent record.
+var errStalled = errors.New("nothing is acknowledged")
 
-// A Resender sends letters again, in the order of its Add. It belongs to one goroutine.
+// A Resender resends dead letters in the order of Add. It belongs to one goroutine.
 type Resender struct {
-	sink     sink.Sink
-	letters  string // topic
-	patience time.Duration
-	report   func(Outcome)
+	sink    sink.Sink
+	topic   string // topic
+	timeout time.Duration
+	report  func(Outcome)
 
-	chunk []outgoing
+	batch []pendingRecord
 	bytes int
 }
 
-// An Outcome is what became of a letter.
+// An Outcome is the outcome of resending a dead letter.
 type Outcome struct {
-	Place
-	Topic string // where it went; empty if it did not become a record
-	Err   error  // nil: it is acknowledged and marked; a *[RefusedError] or [*sink.RecordError]: it stays as it is
+	PartitionOffset
+	Topic string // which it was resent to; empty if it did not become a record
+	Err   error  // nil: it is acknowledged; a *[RejectedError] or [*sink.RecordError]: it stays a dead letter
 }
 
-// An outgoing is a record that is to be sent again.
-type outgoing struct {
-	place Place
-	rec   *sink.Record
-	err   error
-	acked bool
+// An pendingRecord is a record that is to be sent again.
+type pendingRecord struct {
+	offset PartitionOffset
+	rec    *sink.Record
+	err    error
+	acked  bool
 }
 
-// NewResender returns a Resender that tells report what became of each letter of a topic. After
-// patience without an acknowledgement it gives up.
-func NewResender(to sink.Sink, topic string, patience time.Duration, report func(Outcome)) *Resender {
-	return &Resender{sink: to, letters: topic, patience: patience, report: report}
+// NewResender returns a Resender that calls report with the outcome of each dead letter of a topic.
+// Without an acknowledgement for as long as timeout, it stops.
+func NewResender(to sink.Sink, topic string, timeout time.Duration, report func(Outcome)) *Resender {
+	return &Resender{sink: to, topic: topic, timeout: timeout, report: report}
 }
 
-// Add sends the record of a letter, now or with others by Flush. The record belongs to the
-// Resender. The error is of all of them, as is that of Flush: nothing more can be sent.
-func (r *Resender) Add(ctx context.Context, p Place, rec *sink.Record) error {
-	r.chunk = append(r.chunk, outgoing{place: p, rec: rec})
+// Add resends the record of a dead letter, now or with others at Flush. The record belongs to the
+// Resender. After an error of Add or Flush nothing more can be sent.
+func (r *Resender) Add(ctx context.Context, p PartitionOffset, rec *sink.Record) error {
+	r.batch = append(r.batch, pendingRecord{offset: p, rec: rec})
 	r.bytes += len(rec.Key) + len(rec.Value)
-	if len(r.chunk) < chunkLetters && r.bytes < chunkBytes {
+	if len(r.batch) < batchRecords && r.bytes < batchBytes {
 		return nil
 	}
 	return r.Flush(ctx)
 }
 
-// Flush sends what Add was given, marks what was acknowledged, and reports. What was acknowledged
-// is marked also when ctx ends.
+// Flush resends the records of Add, writes resent records for the acknowledged ones, also if ctx
+// ends, and reports the outcomes.
 func (r *Resender) Flush(ctx context.Context) error {
-	chunk := r.chunk
-	r.chunk, r.bytes = nil, 0
-	err := r.checkTopics(ctx, chunk)
+	batch := r.batch
+	r.batch, r.bytes = nil, 0
+	err := r.checkTopics(ctx, batch)
 	if err == nil {
-		err = r.deliver(ctx, chunk)
+		err = r.sendBatch(ctx, batch)
 	}
-	return errors.Join(err, r.mark(ctx, chunk))
+	return errors.Join(err, r.writeResentRecords(ctx, batch))
 }
 
-// checkTopics refuses records for topics that are not there: the producer would wait for them.
-func (r *Resender) checkTopics(ctx context.Context, chunk []outgoing) error {
+// checkTopics rejects records for missing topics: the Writer would wait for them.
+func (r *Resender) checkTopics(ctx context.Context, batch []pendingRecord) error {
 	checked := make(map[string]error)
-	for i := range chunk {
-		o := &chunk[i]
+	for i := range batch {
+		o := &batch[i]
 		err, known := checked[o.rec.Topic]
 		if !known {
 			err = r.sink.CheckDestinations(ctx, o.rec.Topic)
@@ -93,28 +94,28 @@ func (r *Resender) checkTopics(ctx context.Context, chunk []outgoing) error {
 			checked[o.rec.Topic] = err
 		}
 		if err != nil {
-			o.err = &RefusedError{err}
+			o.err = &RejectedError{err}
 		}
 	}
 	return nil
 }
 
-// deliver sends the records of a chunk. One that Kafka does not take ends a producer, and the
-// next one goes on behind it.
-func (r *Resender) deliver(ctx context.Context, chunk []outgoing) error {
+// sendBatch sends the records of a batch. A record that Kafka rejects ends the Writer, and the next
+// Writer goes on behind it.
+func (r *Resender) sendBatch(ctx context.Context, batch []pendingRecord) error {
 	for {
-		err := r.produce(ctx, chunk)
-		if _, refused := errors.AsType[*sink.RecordError](err); !refused {
+		err := r.sendPending(ctx, batch)
+		if _, rejected := errors.AsType[*sink.RecordError](err); !rejected {
 			return err
 		}
 	}
 }
 
-// produce sends what has no outcome yet with one producer, until one of them is refused.
-func (r *Resender) produce(ctx context.Context, chunk []outgoing) error {
+// sendPending sends the records without an outcome with one Writer, until one is rejected.
+func (r *Resender) sendPending(ctx context.Context, batch []pendingRecord) error {
 	var pending []uint64
-	for i := range chunk {
-		if o := &chunk[i]; !o.acked && o.err == nil {
+	for i := range batch {
+		if o := &batch[i]; !o.acked && o.err == nil {
 			o.rec.Seq = uint64(i + 1)
 			pending = append(pending, o.rec.Seq)
 		}
@@ -125,23 +126,23 @@ func (r *Resender) produce(ctx context.Context, chunk []outgoing) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	writer := r.sink.NewWriter(sink.WriterConfig{})
-	patience := time.AfterFunc(r.patience, func() {
-		stop(fmt.Errorf("%w for %v: %s", ErrStalled, r.patience, r.sink.Stat().StallReason))
+	timer := time.AfterFunc(r.timeout, func() {
+		stop(fmt.Errorf("%w for %v: %s", errStalled, r.timeout, r.sink.Stat().StallReason))
 	})
-	defer patience.Stop()
+	defer timer.Stop()
 	var ended error
 	var running sync.WaitGroup // waited for below
 	running.Go(func() {
 		ended = writer.Run(ctx, func(seqs []uint64, err error) {
-			patience.Reset(r.patience)
+			timer.Reset(r.timeout)
 			for _, seq := range seqs {
-				o := &chunk[seq-1]
+				o := &batch[seq-1]
 				o.acked, o.err = err == nil, err
 			}
 		})
 	})
 	for _, seq := range pending {
-		if writer.Send(ctx, chunk[seq-1].rec) != nil {
+		if writer.Send(ctx, batch[seq-1].rec) != nil {
 			break // Run says why
 		}
 	}
@@ -150,28 +151,64 @@ func (r *Resender) produce(ctx context.Context, chunk []outgoing) error {
 	return ended
 }
 
-// mark marks what was acknowledged of a chunk, and reports all that has an outcome.
-func (r *Resender) mark(ctx context.Context, chunk []outgoing) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.patience+markTimeout)
+// writeResentRecords writes resent records for the acknowledged records of a batch, and reports all
+// outcomes.
+func (r *Resender) writeResentRecords(ctx context.Context, batch []pendingRecord) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.timeout+resentRecordTimeout)
 	defer cancel()
-	var marks []outgoing
+	var resent []pendingRecord
 	now := time.Now()
-	for _, o := range chunk {
+	for _, o := range batch {
 		if o.acked {
-			rec, err := markFor(r.letters, o.place, o.rec.Topic, now)
+			rec, err := newResentRecord(r.topic, o.offset, o.rec.Topic, now)
 			if err != nil {
 				return err
 			}
-			marks = append(marks, outgoing{rec: rec})
+			resent = append(resent, pendingRecord{rec: rec})
 		}
 	}
-	if err := r.produce(ctx, marks); err != nil {
-		return fmt.Errorf("%d records are sent and cannot be marked, they will be sent once more: %w", len(marks), err)
+	if err := r.sendPending(ctx, resent); err != nil {
+		return fmt.Errorf("%d records are sent and cannot be marked, they will be sent once more: %w", len(resent), err)
 	}
-	for _, o := range chunk {
+	for _, o := range batch {
 		if o.acked || o.err != nil {
-			r.report(Outcome{Place: o.place, Topic: o.rec.Topic, Err: o.err})
+			r.report(Outcome{PartitionOffset: o.offset, Topic: o.rec.Topic, Err: o.err})
 		}
 	}
 	return nil
+}
+
+// resentRecordHeader is the only header of a resent record: the dead letter's partition and offset.
+const resentRecordHeader = "dead_letter_resent"
+
+// A resentRecord is the value of a resent record.
+type resentRecord struct {
+	DeadLetter string    `json:"letter"` // its partition and offset
+	Topic      string    `json:"topic"`  // which it was resent to
+	ResentAt   time.Time `json:"resent_at"`
+}
+
+// newResentRecord returns the resent record of the dead letter at p, which was resent to a topic.
+func newResentRecord(deadLetterTopic string, p PartitionOffset, topic string, at time.Time) (*sink.Record, error) {
+	value, err := json.Marshal(resentRecord{DeadLetter: p.String(), Topic: topic, ResentAt: at.UTC()})
+	return &sink.Record{
+		Topic: deadLetterTopic, Partition: p.Partition, Key: []byte("resent " + p.String()), Value: value,
+		Headers: []sink.Header{{Key: resentRecordHeader, Value: []byte(p.String())}}, Timestamp: at,
+	}, err
+}
+
+// parseResentRecord returns which dead letter was resent, and when, if stored is a resent record.
+func parseResentRecord(stored *sink.StoredRecord) (p PartitionOffset, at time.Time, ok bool) {
+	if len(stored.Headers) == 0 || stored.Headers[0].Key != resentRecordHeader {
+		return PartitionOffset{}, time.Time{}, false
+	}
+	p, err := ParsePartitionOffset(string(stored.Headers[0].Value))
+	if err != nil || p.Partition != stored.Partition || p.Offset >= stored.Offset {
+		return PartitionOffset{}, time.Time{}, false
+	}
+	var m resentRecord
+	if json.Unmarshal(stored.Value, &m) != nil || m.ResentAt.IsZero() {
+		return p, stored.Timestamp, true
+	}
+	return p, m.ResentAt, true
 }

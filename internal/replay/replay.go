@@ -1,3 +1,11 @@
+// Package replay sends the rows that an outbox table still has once more: with the same topic, key,
+// partition, value and headers as the relay gives them, and one more header.
+//
+// It reads the table and not the WAL. It touches neither a slot nor the relay's position record, and a
+// relay may run beside it. Rows are sent in the order of their insertion, so the records of a key
+// keep their order; they are late among what the relay sends meanwhile. A record lacks what only the
+// WAL has: the LSN and the commit time of its transaction. Its timestamp is that of the row, if a
+// column has it.
 package replay
 
 import (
@@ -17,24 +25,24 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// Header is the header of a record that is sent again, with the text true, encoded as headers
+// header is the header of a record that is sent again, with the text true, encoded as headers
 // are. It is behind all others.
-const Header = "replayed"
+const header = "replayed"
 
 // maxSpan bounds how many records may lie behind the oldest unacknowledged one.
 const maxSpan = 1 << 16
 
 // A RowError is a row at which the replay ends.
 type RowError struct {
-	ID  string
-	Err error // what the router or Kafka has against it
+	id     string
+	reason error // what the router or Kafka has against it
 }
 
 // Error names the row.
-func (e *RowError) Error() string { return fmt.Sprintf("row %q: %v", e.ID, e.Err) }
+func (e *RowError) Error() string { return fmt.Sprintf("row %q: %v", e.id, e.reason) }
 
 // Unwrap returns the reason.
-func (e *RowError) Unwrap() error { return e.Err }
+func (e *RowError) Unwrap() error { return e.reason }
 
 // A Replay is rows about to be sent again. It belongs to one goroutine and must be closed.
 type Replay struct {
@@ -59,7 +67,7 @@ func Open(ctx context.Context, cfg relay.Config, sel catalog.Selection, log *slo
 		cfg.Route.Columns.Timestamp = rows.Time
 	}
 	cfg.Route.PositionHeaders = false
-	cfg.Route.Static = append(slices.Clone(cfg.Route.Static), encode.StaticHeader{Name: Header, Value: "true"})
+	cfg.Route.Static = append(slices.Clone(cfg.Route.Static), encode.StaticHeader{Name: header, Value: "true"})
 	r := &Replay{Rows: rows, cfg: cfg, log: log, row: decoder.Insert{Relation: relay.Relation(rows.Table)}}
 	if r.router, err = relay.NewRouter(ctx, cfg); err == nil {
 		err = r.router.Check(r.row.Relation)
@@ -75,13 +83,13 @@ func Open(ctx context.Context, cfg relay.Config, sel catalog.Selection, log *slo
 // Close ends the Replay.
 func (r *Replay) Close(ctx context.Context) { r.Rows.Close(ctx) }
 
-// route makes the record of a row. A row that cannot become one is a *[RowError].
-func (r *Replay) route(values [][]byte) error {
+// routeRow makes the record of a row. A row that cannot become one is a *[RowError].
+func (r *Replay) routeRow(values [][]byte) error {
 	relay.SetRow(&r.row, values)
 	now := time.Now()
 	err := r.router.Route(encode.Tx{CommitTime: now, Timestamp: now}, 0, &r.row, &r.rec)
 	if relay.IsRefusal(err) {
-		return &RowError{ID: string(values[r.id]), Err: err}
+		return &RowError{id: string(values[r.id]), reason: err}
 	}
 	return err
 }
@@ -90,7 +98,7 @@ func (r *Replay) route(values [][]byte) error {
 // returns.
 func (r *Replay) Preview(ctx context.Context, fn func(rec *sink.Record)) error {
 	return r.Rows.Each(ctx, func(values [][]byte) error {
-		if err := r.route(values); err != nil {
+		if err := r.routeRow(values); err != nil {
 			return err
 		}
 		fn(&r.rec)
@@ -100,7 +108,7 @@ func (r *Replay) Preview(ctx context.Context, fn func(rec *sink.Record)) error {
 
 // A Progress is how far a Replay has come.
 type Progress struct {
-	Sent   int    // handed to the producer
+	sent   int    // handed to the producer
 	Acked  int    // acknowledged, with every one before it
 	LastID string // of the last of these
 }
@@ -121,20 +129,20 @@ func (r *Replay) Send(ctx context.Context, rate int, observe func(Progress)) (Pr
 	defer giveUp()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(r.cfg.DrainTimeout, giveUp) })()
 
-	s := &sending{Replay: r, writer: reached.NewWriter(sink.WriterConfig{}), tracker: checkpoint.New(0, nil), acked: make(chan struct{}, 1), over: make(chan struct{}), observe: observe}
+	s := &session{Replay: r, writer: reached.NewWriter(sink.WriterConfig{}), tracker: checkpoint.New(0, nil), acked: make(chan struct{}, 1), ended: make(chan struct{}), observe: observe}
 	s.tracker.Begin(1, time.Time{}) // all rows are one transaction, which nobody confirms
 	var ended error
 	var running sync.WaitGroup // waited for below
 	running.Go(func() {
-		defer close(s.over)
-		ended = s.writer.Run(hard, s.outcome)
+		defer close(s.ended)
+		ended = s.writer.Run(hard, s.recordOutcome)
 	})
-	err = s.all(ctx, rate)
+	err = s.sendRows(ctx, rate)
 	s.writer.CloseSend()
 	running.Wait()
-	s.advance()
+	s.updateProgress()
 	if refused, ok := errors.AsType[*sink.RecordError](ended); ok {
-		ended = &RowError{ID: s.idOf(refused.Seq), Err: refused}
+		ended = &RowError{id: s.idOf(refused.Seq), reason: refused}
 	}
 	switch {
 	case ended != nil && hard.Err() == nil: // why the sending ended, if it did
@@ -145,23 +153,23 @@ func (r *Replay) Send(ctx context.Context, rate int, observe func(Progress)) (Pr
 	return s.progress, err
 }
 
-// A sending is what Send is about.
-type sending struct {
+// A session is one call of Send.
+type session struct {
 	*Replay
-	writer   sink.Writer
-	tracker  *checkpoint.Tracker
-	acked    chan struct{} // holds a token when something was acknowledged
-	over     chan struct{} // closed when the writer has ended
-	observe  func(Progress)
-	observed time.Time
+	writer     sink.Writer
+	tracker    *checkpoint.Tracker
+	acked      chan struct{} // holds a token when something was acknowledged
+	ended      chan struct{} // closed when the writer has ended
+	observe    func(Progress)
+	observedAt time.Time
 
 	progress Progress
 	ids      []string // of the rows behind progress.Acked
 	seqs     []checkpoint.Seq
 }
 
-// outcome is the writer's done.
-func (s *sending) outcome(seqs []uint64, err error) {
+// recordOutcome is the done function of the Writer's Run.
+func (s *session) recordOutcome(seqs []uint64, err error) {
 	if err != nil {
 		return // Run returns it
 	}
@@ -176,19 +184,19 @@ func (s *sending) outcome(seqs []uint64, err error) {
 	}
 }
 
-// all sends every row.
-func (s *sending) all(ctx context.Context, rate int) error {
+// sendRows sends every row.
+func (s *session) sendRows(ctx context.Context, rate int) error {
 	begun := time.Now()
 	return s.Rows.Each(ctx, func(values [][]byte) error {
 		if rate > 0 {
-			if err := s.until(ctx, begun.Add(time.Duration(s.progress.Sent)*time.Second/time.Duration(rate))); err != nil {
+			if err := s.waitUntil(ctx, begun.Add(time.Duration(s.progress.sent)*time.Second/time.Duration(rate))); err != nil {
 				return err
 			}
 		}
-		if err := s.settle(ctx); err != nil {
+		if err := s.awaitAcks(ctx); err != nil {
 			return err
 		}
-		if err := s.route(values); err != nil {
+		if err := s.routeRow(values); err != nil {
 			return err
 		}
 		s.rec.Seq = uint64(s.tracker.Next())
@@ -196,14 +204,14 @@ func (s *sending) all(ctx context.Context, rate int) error {
 			return err
 		}
 		s.ids = append(s.ids, string(values[s.id]))
-		s.progress.Sent++
-		s.tell()
+		s.progress.sent++
+		s.reportProgress()
 		return nil
 	})
 }
 
-// until waits for a time. What is buffered goes out meanwhile.
-func (s *sending) until(ctx context.Context, due time.Time) error {
+// waitUntil waits until due. What is buffered is sent meanwhile.
+func (s *session) waitUntil(ctx context.Context, due time.Time) error {
 	left := time.Until(due)
 	if left <= 0 {
 		return nil
@@ -219,13 +227,13 @@ func (s *sending) until(ctx context.Context, due time.Time) error {
 	}
 }
 
-// settle waits until there is room behind the oldest unacknowledged record.
-func (s *sending) settle(ctx context.Context) error {
+// awaitAcks waits until fewer than maxSpan records lie behind the oldest unacknowledged one.
+func (s *session) awaitAcks(ctx context.Context) error {
 	for s.tracker.Span() >= maxSpan {
 		s.writer.Flush()
 		select {
 		case <-s.acked:
-		case <-s.over:
+		case <-s.ended:
 			return nil // Send says why
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -234,19 +242,19 @@ func (s *sending) settle(ctx context.Context) error {
 	return nil
 }
 
-// tellEvery is how often it is told how far the sending is.
-const tellEvery = 100 * time.Millisecond
+// progressEvery is the shortest time between two reports of progress.
+const progressEvery = 100 * time.Millisecond
 
-func (s *sending) tell() {
-	if now := time.Now(); now.Sub(s.observed) >= tellEvery {
-		s.observed = now
-		s.advance()
+func (s *session) reportProgress() {
+	if now := time.Now(); now.Sub(s.observedAt) >= progressEvery {
+		s.observedAt = now
+		s.updateProgress()
 		s.observe(s.progress)
 	}
 }
 
-// advance takes over what was acknowledged.
-func (s *sending) advance() {
+// updateProgress counts the acknowledged rows.
+func (s *session) updateProgress() {
 	_, acked, _ := s.tracker.OpenTransaction()
 	if n := acked - s.progress.Acked; n > 0 {
 		s.progress.LastID = s.ids[n-1]
@@ -256,7 +264,7 @@ func (s *sending) advance() {
 }
 
 // idOf returns the id of an unacknowledged row.
-func (s *sending) idOf(seq uint64) string {
+func (s *session) idOf(seq uint64) string {
 	if i := int(seq) - 1 - s.progress.Acked; i >= 0 && i < len(s.ids) {
 		return s.ids[i]
 	}

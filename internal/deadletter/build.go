@@ -1,0 +1,109 @@
+package deadletter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// Headers of a resent record, behind all others, encoded as headers are.
+const (
+	resentHeader     = "resent"      // true
+	resentFromHeader = "resent_from" // the dead letter's topic, partition and offset, as in outbox.dead-letter/0:42
+)
+
+// A RejectedError is why one dead letter cannot be resent; others can.
+type RejectedError struct{ reason error }
+
+// Error returns the reason.
+func (e *RejectedError) Error() string { return e.reason.Error() }
+
+// Unwrap returns the reason.
+func (e *RejectedError) Unwrap() error { return e.reason }
+
+// A RecordBuilder builds the records of dead letters. It belongs to one goroutine.
+type RecordBuilder struct {
+	cfg    relay.Config
+	topic  string
+	router *encode.Router
+	tables map[string]*decoder.Relation // that rows name; nil: there is none such
+}
+
+// NewRecordBuilder returns a RecordBuilder for the dead letters of a topic. It uses cfg.Route, and
+// for rows cfg.Source.Conn and cfg.StartupTimeout: it reads the columns of their tables from the
+// catalog.
+func NewRecordBuilder(ctx context.Context, cfg relay.Config, topic string) (*RecordBuilder, error) {
+	router, err := relay.NewRouter(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &RecordBuilder{cfg: cfg, topic: topic, router: router, tables: make(map[string]*decoder.Relation)}, nil
+}
+
+// Build returns the record of l, which aliases l. The error is a *[RejectedError] if it is about l.
+func (r *RecordBuilder) Build(ctx context.Context, l *DeadLetter) (*sink.Record, error) {
+	rec := l.Record
+	if l.Table != "" {
+		var err error
+		if rec, err = r.buildFromRow(ctx, l); err != nil {
+			return nil, err
+		}
+	} else if !r.cfg.Route.PlacesPartition() {
+		rec.Partition = sink.AnyPartition // the key's, of which there may be more by now
+	}
+	for _, h := range [][2]string{{resentHeader, "true"}, {resentFromHeader, r.topic + "/" + l.String()}} {
+		header, err := r.router.TextHeader(h[0], h[1])
+		if err != nil {
+			return nil, err
+		}
+		rec.Headers = append(rec.Headers, header)
+	}
+	return &rec, nil
+}
+
+// buildFromRow builds the record of a row or message.
+func (r *RecordBuilder) buildFromRow(ctx context.Context, l *DeadLetter) (sink.Record, error) {
+	var rec sink.Record
+	var table *decoder.Relation
+	if l.IsRow() {
+		var err error
+		if table, err = r.lookUpTable(ctx, l.Table); err != nil {
+			return rec, err
+		}
+	}
+	err := r.router.Revive(&l.DeadLetter, table, &rec)
+	if relay.IsRefusal(err) {
+		err = &RejectedError{err}
+	}
+	return relay.Clone(rec), err
+}
+
+// lookUpTable returns the table that is called schema.table.
+func (r *RecordBuilder) lookUpTable(ctx context.Context, name string) (*decoder.Relation, error) {
+	if r.cfg.Source.Conn == nil {
+		return nil, &RejectedError{errors.New("a row: which types its columns have has to be asked of Postgres, and source.dsn is not set")}
+	}
+	rel, known := r.tables[name]
+	if !known {
+		ctx, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
+		defer cancel()
+		t, err := catalog.TableNamed(ctx, r.cfg.Source.Conn, name)
+		if err != nil {
+			return nil, err
+		}
+		if t != nil {
+			rel = relay.Relation(*t)
+		}
+		r.tables[name] = rel
+	}
+	if rel == nil {
+		return nil, &RejectedError{fmt.Errorf("a row of table %s, which is not there any more", name)}
+	}
+	return rel, nil
+}

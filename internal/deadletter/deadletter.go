@@ -1,0 +1,86 @@
+package deadletter
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// A DeadLetter is a dead letter as its topic has it.
+type DeadLetter struct {
+	PartitionOffset
+	encode.DeadLetter
+	Size   int       // of the value in bytes, also if that is left out
+	Resent time.Time // when it was last resent; zero: never
+}
+
+// A Filter selects the dead letters for which everything holds that is not empty.
+type Filter struct {
+	Offsets []PartitionOffset
+	Topic   string    // the topic of the rejected record; a row has none
+	Reason  string    // part of the reason, ignoring case
+	Since   time.Time // sent to the dead-letter topic then or later
+	Resent  bool      // also those that were resent
+}
+
+// matches reports whether f selects l, apart from l's offset and whether it was resent.
+func (f *Filter) matches(l *encode.DeadLetter) bool {
+	return (f.Topic == "" || l.Record.Topic == f.Topic) &&
+		(f.Reason == "" || strings.Contains(strings.ToLower(l.Reason), strings.ToLower(f.Reason))) &&
+		!l.At.Before(f.Since)
+}
+
+// ID returns the event's id: of a record the header, of a row the column of that name, encoded as
+// it is; empty if there is none.
+func (l *DeadLetter) ID(column string) string {
+	name, fields := encode.IDHeader, l.Record.Headers
+	if l.IsRow() {
+		name, fields = column, l.Columns
+	}
+	for _, f := range fields {
+		if f.Key == name {
+			return string(f.Value)
+		}
+	}
+	return ""
+}
+
+func parseDeadLetter(stored *sink.StoredRecord) (*DeadLetter, bool) {
+	parsed, ok := encode.ParseDeadLetter(&stored.Record)
+	if !ok {
+		return nil, false
+	}
+	return &DeadLetter{
+		PartitionOffset: PartitionOffset{stored.Partition, stored.Offset}, DeadLetter: *parsed, Size: len(stored.Value),
+	}, true
+}
+
+// A PartitionOffset is the partition and offset of a dead letter.
+type PartitionOffset struct {
+	Partition int32
+	Offset    int64
+}
+
+// String returns partition and offset, as in 0:42.
+func (p PartitionOffset) String() string { return fmt.Sprintf("%d:%d", p.Partition, p.Offset) }
+
+// compare orders by partition, then by offset.
+func (p PartitionOffset) compare(q PartitionOffset) int {
+	return cmp.Or(cmp.Compare(p.Partition, q.Partition), cmp.Compare(p.Offset, q.Offset))
+}
+
+// ParsePartitionOffset reads what String writes.
+func ParsePartitionOffset(text string) (PartitionOffset, error) {
+	partition, offset, ok := strings.Cut(text, ":")
+	p, err := strconv.ParseUint(partition, 10, 31)
+	o, offsetErr := strconv.ParseUint(offset, 10, 63)
+	if !ok || err != nil || offsetErr != nil {
+		return PartitionOffset{}, fmt.Errorf("%q is not a partition and an offset, as in 0:42", text)
+	}
+	return PartitionOffset{Partition: int32(p), Offset: int64(o)}, nil
+}

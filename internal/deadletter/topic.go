@@ -1,0 +1,173 @@
+package deadletter
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// ErrNotFound is the error for an offset of the filter that has no dead letter.
+var ErrNotFound = errors.New("no dead letter")
+
+// A Topic is the dead-letter topic. It belongs to one goroutine.
+type Topic struct {
+	reader sink.DeadLetters
+	name   string
+}
+
+// Open opens the topic for reading. The error wraps [sink.ErrMissing] if it does not exist. The
+// Topic must be closed.
+func Open(ctx context.Context, broker sink.Broker, topic string, log *slog.Logger) (*Topic, error) {
+	reader, err := broker.OpenDeadLetters(ctx, topic, log)
+	if err != nil {
+		return nil, err
+	}
+	return &Topic{reader: reader, name: topic}, nil
+}
+
+// Close closes the Topic.
+func (b *Topic) Close() error { return b.reader.Close() }
+
+// A Selection is the dead letters that a filter selects, at one moment.
+type Selection struct {
+	AlreadyResent int // how many dead letters it leaves out because they were resent
+
+	filter   *Filter
+	spans    []sink.Span
+	resentAt map[PartitionOffset]time.Time
+	matches  []match // by partition and offset
+}
+
+// A match is a dead letter that a filter selects.
+type match struct {
+	PartitionOffset
+	at time.Time
+}
+
+// Len returns the number of dead letters.
+func (s *Selection) Len() int { return len(s.matches) }
+
+// Select reads the whole topic and returns the dead letters that f selects. It keeps some 40 bytes
+// for each of them, and for each resent record. The error wraps ErrNotFound if an offset of f has
+// no dead letter.
+func (b *Topic) Select(ctx context.Context, f Filter) (*Selection, error) {
+	spans, err := b.reader.Spans(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &Selection{filter: &f, spans: spans, resentAt: make(map[PartitionOffset]time.Time)}
+	for _, span := range spans {
+		err := b.reader.Read(ctx, span, func(stored *sink.StoredRecord) error {
+			if p, at, ok := parseResentRecord(stored); ok {
+				s.resentAt[p] = at
+			} else if l, ok := parseDeadLetter(stored); ok && f.matches(&l.DeadLetter) {
+				s.matches = append(s.matches, match{PartitionOffset: l.PartitionOffset, at: l.At})
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	if len(f.Offsets) > 0 {
+		if err := s.keepOffsets(b.name); err != nil {
+			return nil, err
+		}
+	}
+	if all := len(s.matches); !f.Resent {
+		s.matches = slices.DeleteFunc(s.matches, func(l match) bool { return !s.resentAt[l.PartitionOffset].IsZero() })
+		s.AlreadyResent = all - len(s.matches)
+	}
+	return s, nil
+}
+
+// keepOffsets keeps the dead letters at the offsets of the filter.
+func (s *Selection) keepOffsets(topic string) error {
+	at := make(map[PartitionOffset]match, len(s.matches))
+	for _, l := range s.matches {
+		at[l.PartitionOffset] = l
+	}
+	places := slices.Clone(s.filter.Offsets)
+	slices.SortFunc(places, PartitionOffset.compare)
+	s.matches = s.matches[:0]
+	for _, p := range slices.Compact(places) {
+		l, ok := at[p]
+		if !ok {
+			return fmt.Errorf("%w at %s of topic %s: %s", ErrNotFound, p, topic, s.absenceReason(p))
+		}
+		s.matches = append(s.matches, l)
+	}
+	return nil
+}
+
+// absenceReason returns why there is no dead letter at p.
+func (s *Selection) absenceReason(p PartitionOffset) string {
+	if int(p.Partition) >= len(s.spans) {
+		return fmt.Sprintf("it has %d partitions, the first is 0", len(s.spans))
+	}
+	span := s.spans[p.Partition]
+	switch {
+	case p.Offset < span.Begin:
+		return fmt.Sprintf("it has expired, partition %d begins at %d", p.Partition, span.Begin)
+	case span.End == 0:
+		return fmt.Sprintf("partition %d is empty", p.Partition)
+	case p.Offset >= span.End:
+		return fmt.Sprintf("the last offset of partition %d is %d", p.Partition, span.End-1)
+	case !s.resentAt[p].IsZero():
+		return "it is gone, and was sent again before"
+	}
+	return "what is there is none, or not one that the filters mean"
+}
+
+// KeepNewest keeps the last n dead letters by time.
+func (s *Selection) KeepNewest(n int) {
+	if n >= len(s.matches) {
+		return
+	}
+	slices.SortStableFunc(s.matches, func(a, b match) int { return cmp.Or(a.at.Compare(b.at), a.compare(b.PartitionOffset)) })
+	s.matches = slices.Delete(s.matches, 0, len(s.matches)-n)
+	slices.SortFunc(s.matches, func(a, b match) int { return a.compare(b.PartitionOffset) })
+}
+
+// KeepOldest keeps the first n dead letters by partition and offset.
+func (s *Selection) KeepOldest(n int) { s.matches = s.matches[:min(n, len(s.matches))] }
+
+// Read calls fn with each dead letter of a Selection, by partition and offset, and leaves out what
+// has expired since. The dead letter is fn's own. An error of fn ends Read and is returned.
+func (b *Topic) Read(ctx context.Context, s *Selection, fn func(*DeadLetter) error) error {
+	for _, span := range s.spans {
+		first, _ := slices.BinarySearchFunc(s.matches, PartitionOffset{span.Partition, 0}, match.compareOffset)
+		last, _ := slices.BinarySearchFunc(s.matches, PartitionOffset{span.Partition + 1, 0}, match.compareOffset)
+		wanted := s.matches[first:last]
+		if len(wanted) == 0 {
+			continue
+		}
+		span.Begin, span.End = wanted[0].Offset, wanted[len(wanted)-1].Offset+1
+		err := b.reader.Read(ctx, span, func(stored *sink.StoredRecord) error {
+			for len(wanted) > 0 && wanted[0].Offset < stored.Offset {
+				wanted = wanted[1:]
+			}
+			if len(wanted) == 0 || wanted[0].Offset != stored.Offset {
+				return nil
+			}
+			l, ok := parseDeadLetter(stored)
+			if !ok {
+				return nil
+			}
+			l.Resent = s.resentAt[l.PartitionOffset]
+			return fn(l)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l match) compareOffset(p PartitionOffset) int { return l.compare(p) }
