@@ -1,0 +1,261 @@
+package delivery
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/google/uuid"
+)
+
+// A Config says what a Checker demands.
+type Config struct {
+	// AnyPartition is for topics whose number of partitions changes, and for records that several
+	// relays send at a time: an aggregate need not be in one partition, nor its newest event last.
+	// The records of an aggregate then have to be handed over in the order that counts.
+	AnyPartition bool
+}
+
+// A Checker compares records with events.
+type Checker struct {
+	cfg Config
+
+	mu         sync.Mutex
+	aggregates map[string]*aggregate
+	doubts     map[doubt]sighting
+	counts     Counts
+	found      Violations
+	repeated   []Violation // the first duplicates
+}
+
+// An aggregate is what has come of one.
+type aggregate struct {
+	topic     string      // of the first record
+	partition int32       // of the first record
+	newest    Coordinates // of the newest record
+	last      int64       // its number
+	max       int64       // the highest number that has come
+	missing   []gap       // below max, ascending
+}
+
+// A gap is numbers that have not come although a later one has.
+type gap struct {
+	from, to  int64 // inclusive
+	at        Coordinates
+	violation int // index, -1: not kept
+}
+
+// A doubt is an aggregate's events of a transaction whose fate was not known when they came.
+type doubt struct {
+	tx        uuid.UUID
+	aggregate string
+}
+
+// A sighting is the highest of them.
+type sighting struct {
+	seq   int64
+	where Coordinates
+}
+
+// Counts are what a Checker has seen.
+type Counts struct {
+	Records    int
+	Events     int // different ones, among the records that were neither a phantom nor altered
+	Duplicates int
+	OutOfOrder int
+	Misplaced  int
+	Altered    int
+	Phantoms   int // known when their record came
+}
+
+// An Outcome is what a record was.
+type Outcome uint8
+
+// The outcomes. Next, Ahead and Late are an event's first record.
+const (
+	Next    Outcome = iota // in order
+	Ahead                  // events before it have not come
+	Late                   // an event after it has come
+	Again                  // a duplicate
+	Refused                // a phantom, or altered
+)
+
+// First reports whether the record was the first of its event.
+func (o Outcome) First() bool { return o <= Late }
+
+// New returns a Checker that has seen nothing.
+func New(cfg Config) *Checker {
+	return &Checker{cfg: cfg, aggregates: make(map[string]*aggregate), doubts: make(map[doubt]sighting)}
+}
+
+// Record judges a record of e. e is nil if the record is no event's: it is a phantom, or altered if it
+// has damage.
+func (c *Checker) Record(r *Record, e *Event) Outcome {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.counts.Records++
+	switch {
+	case e == nil && r.Damage == "":
+		return c.phantom(at(Phantom, &Event{Aggregate: string(r.Key)}, r.Coordinates, "no event has such a record"))
+	case e == nil:
+		return c.altered(at(Altered, &Event{Aggregate: string(r.Key)}, r.Coordinates, "%s", r.Damage))
+	case e.Fate == RolledBack || e.Fate == Unwritten:
+		return c.phantom(at(Phantom, e, r.Coordinates, "the event was %s", e.Fate))
+	}
+	if damage := e.compare(r); damage != "" {
+		return c.altered(at(Altered, e, r.Coordinates, "%s", damage))
+	}
+	if e.Fate == Forgotten {
+		return c.again(e, r)
+	}
+	if d := (doubt{e.Tx, e.Aggregate}); e.Fate == InDoubt && e.Seq > c.doubts[d].seq {
+		c.doubts[d] = sighting{e.Seq, r.Coordinates}
+	}
+	return c.place(e, r)
+}
+
+func (c *Checker) phantom(v Violation) Outcome {
+	c.counts.Phantoms++
+	c.found.Add(v)
+	return Refused
+}
+
+func (c *Checker) altered(v Violation) Outcome {
+	c.counts.Altered++
+	c.found.Add(v)
+	return Refused
+}
+
+func (c *Checker) again(e *Event, r *Record) Outcome {
+	c.counts.Duplicates++
+	if len(c.repeated) < maxViolations {
+		c.repeated = append(c.repeated, at(Duplicate, e, r.Coordinates, "it is duplicate %d", c.counts.Duplicates))
+	}
+	return Again
+}
+
+// compare says what of r is not as e demands; never a payload.
+func (e *Event) compare(r *Record) string {
+	switch {
+	case r.Damage != "":
+		return r.Damage
+	case r.Topic != e.Topic:
+		return "its topic is not " + e.Topic
+	case string(r.Key) != e.Key:
+		return fmt.Sprintf("its key is %q, not %q", r.Key, e.Key)
+	case !slices.Equal(r.Headers, e.Headers):
+		return fmt.Sprintf("its headers %s are not the event's, %s", names(r.Headers), names(e.Headers))
+	case string(r.Value) != e.Value:
+		return "its value is not the event's"
+	}
+	return ""
+}
+
+// names returns the names of headers.
+func names(headers []Header) []string {
+	all := make([]string, len(headers))
+	for i, h := range headers {
+		all[i] = h.Key
+	}
+	return all
+}
+
+// place judges the event's place among those of its aggregate.
+func (c *Checker) place(e *Event, r *Record) Outcome {
+	a := c.aggregates[e.Aggregate]
+	if a == nil {
+		a = &aggregate{topic: r.Topic, partition: r.Partition, newest: Coordinates{Offset: -1}}
+		c.aggregates[e.Aggregate] = a
+	}
+	if !c.cfg.AnyPartition {
+		c.located(a, e, r)
+	}
+	a.last, a.newest = e.Seq, r.Coordinates
+	switch {
+	case e.Seq > a.max+1:
+		v := at(Gap, e, r.Coordinates, "it has not come, but %d has", e.Seq)
+		v.Seq, v.ID, v.Tx = a.max+1, "", uuid.Nil
+		a.missing = append(a.missing, gap{from: a.max + 1, to: e.Seq - 1, at: r.Coordinates, violation: c.found.Add(v)})
+		a.max = e.Seq
+		c.counts.Events++
+		return Ahead
+	case e.Seq == a.max+1:
+		a.max = e.Seq
+		c.counts.Events++
+		return Next
+	case c.fill(a, e, r):
+		c.counts.Events++
+		c.counts.OutOfOrder++
+		return Late
+	}
+	return c.again(e, r)
+}
+
+// located checks that the record is behind the aggregate's earlier ones.
+func (c *Checker) located(a *aggregate, e *Event, r *Record) {
+	switch {
+	case r.Partition != a.partition || r.Topic != a.topic:
+		c.counts.Misplaced++
+		c.found.Add(at(Misplaced, e, r.Coordinates, "its aggregate's first record is in %s[%d]", a.topic, a.partition))
+	case r.Partition == a.newest.Partition && r.Offset <= a.newest.Offset:
+		c.found.Add(at(OffsetOrder, e, r.Coordinates, "it was read after offset %d", a.newest.Offset))
+	}
+}
+
+// fill takes e out of the gap it belongs to: it was not lost, but came late.
+func (c *Checker) fill(a *aggregate, e *Event, r *Record) bool {
+	for i := range a.missing {
+		g := &a.missing[i]
+		if e.Seq < g.from || e.Seq > g.to {
+			continue
+		}
+		late := at(OutOfOrder, e, g.at, "it came at %s, after a later event", r.Coordinates)
+		if g.violation >= 0 {
+			c.found.First[g.violation] = late
+		} else {
+			c.found.Add(late)
+		}
+		rest := []gap{{g.from, e.Seq - 1, g.at, -1}, {e.Seq + 1, g.to, g.at, -1}}
+		rest = slices.DeleteFunc(rest, func(g gap) bool { return g.from > g.to })
+		a.missing = slices.Replace(a.missing, i, i+1, rest...)
+		return true
+	}
+	return false
+}
+
+// Delivered returns how many events of an aggregate have come, up to the first that has not.
+func (c *Checker) Delivered(aggregate string) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.aggregates[aggregate]
+	switch {
+	case a == nil:
+		return 0
+	case len(a.missing) > 0:
+		return a.missing[0].from - 1
+	}
+	return a.max
+}
+
+// Forget drops what is known of an aggregate, which must have no more events to come. Records of its
+// events are then Forgotten.
+func (c *Checker) Forget(aggregate string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.aggregates, aggregate)
+}
+
+// Counts returns what was seen so far.
+func (c *Checker) Counts() Counts {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.counts
+}
+
+// Violations returns what was found so far. Duplicates are not among it, and a Gap may still turn out to
+// be OutOfOrder.
+func (c *Checker) Violations() Violations {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.found.clone()
+}
