@@ -2,14 +2,15 @@ package measure
 
 import (
 	"strconv"
-	"strings"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
 // A Verdict is what the consumer found. Its zero value is the only good one.
 type Verdict struct {
 	Lost       int // rows without a record
 	Duplicates int // records of a row that came before
-	OutOfOrder int // records that came after a later one of their key
+	OutOfOrder int // records that came after a later one of their key, or in another partition
 	Altered    int // records whose key, topic or payload is no row's
 }
 
@@ -35,64 +36,43 @@ func aggregateType(topic int) string { return "t" + strconv.Itoa(topic) }
 // aggregateID returns key as it is in the table.
 func aggregateID(key int) string { return strconv.Itoa(key) }
 
-// A checker compares records with a plan, in the order they were consumed. It is for one goroutine.
+// A checker compares records with a plan, in the order they were consumed.
 type checker struct {
 	plan
-	prefix string // of the topics
+	*delivery.Checker
 
-	seen   []uint64 // a bit per row
-	latest []int32  // per key: 1 + the highest number seen
-	missed int      // rows not seen
-	found  Verdict  // without Lost
+	topic []string // by number
+	id    []string // of the aggregates
 }
 
 func newChecker(p plan, prefix string) *checker {
-	return &checker{
-		plan: p, prefix: prefix, missed: p.rows,
-		seen: make([]uint64, (p.rows+63)/64), latest: make([]int32, p.keys),
+	c := &checker{plan: p, Checker: delivery.New(delivery.Config{}), topic: make([]string, p.topics), id: make([]string, p.keys)}
+	for i := range c.topic {
+		c.topic[i] = prefix + aggregateType(i)
 	}
+	for i := range c.id {
+		c.id[i] = aggregateID(i)
+	}
+	return c
 }
 
 // take enters a record. It returns the row it is the first record of, or -1.
-func (c *checker) take(topic string, key, value []byte) (row int) {
+func (c *checker) take(where delivery.Coordinates, key, value []byte) (row int) {
+	r := delivery.Record{Coordinates: where, Key: key}
 	k, n, ok := c.readPayload(value)
-	if !ok || !c.belongs(k, key, topic) {
-		c.found.Altered++
+	if !ok {
+		r.Damage = "its payload is no row's"
+		c.Record(&r, nil)
 		return -1
 	}
-	row = c.row(k, n)
-	word, bit := row/64, uint64(1)<<(row%64)
-	if c.seen[word]&bit != 0 {
-		c.found.Duplicates++
+	if !c.Record(&r, &delivery.Event{Aggregate: c.id[k], Seq: int64(n) + 1, Topic: c.topic[k%c.topics], Key: c.id[k]}).First() {
 		return -1
 	}
-	c.seen[word] |= bit
-	c.missed--
-	if n < int(c.latest[k]) {
-		c.found.OutOfOrder++
-	} else {
-		c.latest[k] = int32(n) + 1
-	}
-	return row
-}
-
-// belongs reports whether a record of k has this key and is in this topic.
-func (c *checker) belongs(k int, key []byte, topic string) bool {
-	number, rest, ok := cutNumber(key)
-	if !ok || len(rest) > 0 || number != k {
-		return false
-	}
-	suffix, ok := strings.CutPrefix(topic, c.prefix)
-	if !ok || len(suffix) < 2 || suffix[0] != 't' {
-		return false
-	}
-	number, err := strconv.Atoi(suffix[1:])
-	return err == nil && number == k%c.topics
+	return c.row(k, n)
 }
 
 // verdict returns what is known now.
 func (c *checker) verdict() Verdict {
-	v := c.found
-	v.Lost = c.missed
-	return v
+	n := c.Counts()
+	return Verdict{Lost: c.rows - n.Events, Duplicates: n.Duplicates, OutOfOrder: n.OutOfOrder + n.Misplaced, Altered: n.Altered}
 }

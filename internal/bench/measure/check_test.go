@@ -5,6 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
 func testPlan() plan { return plan{rows: 250, keys: 20, topics: 3, payload: 201, dust: newDust()} }
@@ -13,6 +17,14 @@ func testPlan() plan { return plan{rows: 250, keys: 20, topics: 3, payload: 201,
 type record struct {
 	topic      string
 	key, value []byte
+}
+
+// takeAll enters records at rising offsets of one partition, and returns the rows they are the first of.
+func takeAll(c *checker, records ...record) (rows []int) {
+	for i, r := range records {
+		rows = append(rows, c.take(delivery.Coordinates{Topic: r.topic, Offset: int64(i)}, r.key, r.value))
+	}
+	return rows
 }
 
 func (p plan) record(row int) record {
@@ -58,14 +70,17 @@ func TestCheckerAcceptsEveryRowOnce(t *testing.T) {
 	if v := c.verdict(); v.Lost != p.rows {
 		t.Fatalf("before the first record: %+v", v)
 	}
+	var rows []int
+	var records []record
 	for topic := range p.topics { // order is per key only
 		for row := range p.rows {
-			if r := p.record(row); p.key(row)%p.topics == topic {
-				if got := c.take(r.topic, r.key, r.value); got != row {
-					t.Fatalf("the record of row %d is taken for that of row %d", row, got)
-				}
+			if p.key(row)%p.topics == topic {
+				rows, records = append(rows, row), append(records, p.record(row))
 			}
 		}
+	}
+	if diff := cmp.Diff(rows, takeAll(c, records...)); diff != "" {
+		t.Errorf("records are taken for those of other rows (-want +got):\n%s", diff)
 	}
 	if v := c.verdict(); !v.Good() {
 		t.Errorf("%+v", v)
@@ -121,9 +136,7 @@ func TestCheckerFindsWhatIsWrong(t *testing.T) {
 				rows = append(rows, p.record(row))
 			}
 			checker := newChecker(p, "x.")
-			for _, r := range c.disturb(rows) {
-				checker.take(r.topic, r.key, r.value)
-			}
+			takeAll(checker, c.disturb(rows)...)
 			if got := checker.verdict(); got != c.want || got.Good() {
 				t.Errorf("%+v, want %+v", got, c.want)
 			}
@@ -136,15 +149,16 @@ func TestCheckerFindsEveryChangedByte(t *testing.T) {
 	row := 123
 	good := p.record(row)
 	for i := range good.value {
-		bad := bytes.Clone(good.value)
-		bad[i] ^= 1
+		bad := good
+		bad.value = bytes.Clone(good.value)
+		bad.value[i] ^= 1
 		c := newChecker(p, "x.")
-		if got := c.take(good.topic, good.key, bad); got == row || c.found.Altered != 1 {
-			t.Errorf("byte %d changed: %s is taken for row %d", i, bad, got)
+		if got := takeAll(c, bad); got[0] == row || c.verdict().Altered != 1 {
+			t.Errorf("byte %d changed: %s is taken for row %d", i, bad.value, got)
 		}
 	}
 	for _, bad := range [][]byte{good.value[:len(good.value)-1], append(bytes.Clone(good.value), ' '), bytes.ReplaceAll(good.value, []byte(": "), []byte(":"))} {
-		if got := newChecker(p, "x.").take(good.topic, good.key, bad); got >= 0 {
+		if got := takeAll(newChecker(p, "x."), record{good.topic, good.key, bad}); got[0] >= 0 {
 			t.Errorf("%s is taken for row %d", bad, got)
 		}
 	}
@@ -174,6 +188,6 @@ func BenchmarkChecker(b *testing.B) {
 	c := newChecker(p, "x.")
 	for i := 0; b.Loop(); i++ {
 		r := &rows[i%len(rows)]
-		c.take(r.topic, r.key, r.value)
+		c.take(delivery.Coordinates{Topic: r.topic, Offset: int64(i)}, r.key, r.value)
 	}
 }

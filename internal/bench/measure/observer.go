@@ -10,6 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
 // An observer consumes everything that is written to the topics from now on and enters it into a
@@ -117,13 +119,13 @@ func (o *observer) enter(r *kgo.Record, now time.Time) {
 	default:
 		close(o.first)
 	}
-	if row := o.take(r.Topic, r.Key, r.Value); row >= 0 {
+	where := delivery.Coordinates{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}
+	if row := o.take(where, r.Key, r.Value); row >= 0 {
 		if o.onRow != nil {
 			o.onRow(row, now)
 		}
 		o.lastAt = now
-		o.received.Add(1)
-		if o.missed == 0 {
+		if o.received.Add(1) == int64(o.rows) {
 			close(o.all)
 		}
 	}
