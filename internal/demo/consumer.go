@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
 // arrival is a record as the panel shows it.
@@ -52,7 +54,7 @@ func (c *consumer) take(r *kgo.Record, now time.Time) {
 			got.kind = string(h.Value)
 		}
 	}
-	took, ok := c.ledger.receive(got, now)
+	took, ok := c.ledger.receive(got, delivery.Coordinates{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}, now)
 	if !ok {
 		return
 	}

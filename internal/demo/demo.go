@@ -270,7 +270,8 @@ func (d *demo) conclude(ctx context.Context, err error) error {
 	r.lost = r.rows - (r.records - r.duplicates - r.invented)
 	r.ended = err != nil
 	if r.broken() {
-		err = errors.Join(err, fmt.Errorf("demo: %w: lost %d, out of order %d, invented %d", ErrBroken, r.lost, r.disordered, r.invented))
+		err = errors.Join(err, fmt.Errorf("demo: %w: lost %d, out of order %d, invented %d, %s",
+			ErrBroken, r.lost, r.disordered, r.invented, d.ledger.checker.Violations()))
 	}
 	d.screen.say(summary(r, d.screen.style)...)
 	if err == nil {

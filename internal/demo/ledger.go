@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 	"github.com/outbox-cdc/outbox-cdc/internal/histogram"
 )
 
@@ -20,6 +21,7 @@ type row struct {
 	key     string
 	kind    string // header eventType
 	version int    // counts the committed events of the key, from 1
+	final   bool   // the key's last event
 }
 
 // fate is what became of a row's transaction.
@@ -39,14 +41,6 @@ type entry struct {
 	received bool
 }
 
-type subject struct{ topic, key string }
-
-// last is the newest event of a subject that was received.
-type last struct {
-	version int
-	at      time.Time
-}
-
 // counts is what the ledger adds up to.
 type counts struct {
 	transactions int // committed
@@ -62,16 +56,17 @@ type counts struct {
 // A ledger holds what was written against what was received. Its methods may be called from any
 // goroutine.
 type ledger struct {
+	checker *delivery.Checker
+
 	mu      sync.Mutex
 	rows    map[uuid.UUID]*entry
-	last    map[subject]last
-	sum     counts
+	sum     counts // of what was written
 	latency histogram.Histogram
 	recent  window
 }
 
 func newLedger() *ledger {
-	return &ledger{rows: make(map[uuid.UUID]*entry), last: make(map[subject]last)}
+	return &ledger{checker: delivery.New(delivery.Config{}), rows: make(map[uuid.UUID]*entry)}
 }
 
 // enter records rows whose transaction is about to end: in a rollback, or in a commit that settle
@@ -97,49 +92,59 @@ func (l *ledger) settle(f fate, rows ...row) {
 		l.sum.rows += len(rows)
 	}
 	for _, r := range rows {
-		e := l.rows[r.id]
-		e.fate = f
-		if f == committed && !e.received {
-			l.sum.missing++
-		}
+		l.rows[r.id].fate = f
 	}
 }
 
 // receive compares one record with what was written and returns how long it took to come; ok is
 // false unless it is the first of a committed row.
-func (l *ledger) receive(r row, now time.Time) (took time.Duration, ok bool) {
+func (l *ledger) receive(got row, where delivery.Coordinates, now time.Time) (took time.Duration, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.sum.records++
-	e := l.rows[r.id]
-	switch {
-	case e == nil && r.id.Version() == 7 && now.Sub(made(r.id)) > remember:
-		l.sum.duplicates++ // settled and forgotten
+	record := delivery.Record{Coordinates: where, Key: []byte(got.key), Headers: headers(got.kind)}
+	e := l.rows[got.id]
+	if e == nil {
+		l.checker.Record(&record, forgotten(got, now))
 		return 0, false
-	case e == nil, e.fate == rolledBack, e.topic != r.topic, e.key != r.key, e.kind != r.kind:
-		l.sum.invented++
-		return 0, false
-	case e.received:
-		l.sum.duplicates++
+	}
+	event := e.event()
+	if e.fate == rolledBack {
+		event.Fate = delivery.RolledBack
+	}
+	if !l.checker.Record(&record, event).First() {
 		return 0, false
 	}
 	e.received = true
-	if e.fate == committed {
-		l.sum.missing--
-	}
-	s := subject{e.topic, e.key}
-	if e.version < l.last[s].version {
-		l.sum.disordered++
-	}
-	l.last[s] = last{max(e.version, l.last[s].version), now}
 	took = now.Sub(e.sent)
 	l.latency.Record(took)
 	l.recent.record(took, now)
 	return took, true
 }
 
-// made returns when a UUIDv7 was made.
-func made(id uuid.UUID) time.Time { return time.Unix(id.Time().UnixTime()) }
+func headers(kind string) []delivery.Header {
+	return []delivery.Header{{Key: "eventType", Value: kind}}
+}
+
+func (r row) aggregate() string { return r.topic + "/" + r.key }
+
+func (r row) event() *delivery.Event {
+	return &delivery.Event{
+		Aggregate: r.aggregate(), Seq: int64(r.version), ID: r.id.String(),
+		Topic: r.topic, Key: r.key, Headers: headers(r.kind),
+	}
+}
+
+// forgotten returns what a record of no known row is of: an event so old that it was forgotten, or
+// none.
+func forgotten(got row, now time.Time) *delivery.Event {
+	made := time.Unix(got.id.Time().UnixTime())
+	if got.id.Version() != 7 || now.Sub(made) <= remember {
+		return nil
+	}
+	e := got.event()
+	e.Fate = delivery.Forgotten
+	return e
+}
 
 // restart forgets the latencies so far: those of the first records, which open connections and
 // prepare statements.
@@ -152,7 +157,11 @@ func (l *ledger) restart() {
 func (l *ledger) counts() counts {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.sum
+	sum, seen := l.sum, l.checker.Counts()
+	sum.records, sum.duplicates, sum.disordered = seen.Records, seen.Duplicates, seen.OutOfOrder+seen.Misplaced
+	sum.invented = seen.Phantoms + seen.Altered
+	sum.missing = max(0, sum.rows-seen.Events)
+	return sum
 }
 
 // forget drops what was settled long before now.
@@ -160,13 +169,12 @@ func (l *ledger) forget(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for id, e := range l.rows {
-		if now.Sub(e.sent) > remember && (e.received || e.fate == rolledBack) {
-			delete(l.rows, id)
+		if now.Sub(e.sent) <= remember || !e.received && e.fate != rolledBack {
+			continue
 		}
-	}
-	for s, seen := range l.last {
-		if now.Sub(seen.at) > remember {
-			delete(l.last, s)
+		delete(l.rows, id)
+		if e.final {
+			l.checker.Forget(e.aggregate())
 		}
 	}
 }

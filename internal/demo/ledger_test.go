@@ -6,10 +6,17 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
 func newRow(key string, version int) row {
-	return row{uuid.Must(uuid.NewV7()), "outbox.event.order", key, "OrderPaid", version}
+	return row{id: uuid.Must(uuid.NewV7()), topic: "outbox.event.order", key: key, kind: "OrderPaid", version: version}
+}
+
+// receive enters a record behind all others.
+func receive(l *ledger, r row, now time.Time) (took time.Duration, ok bool) {
+	return l.receive(r, delivery.Coordinates{Topic: r.topic, Offset: int64(l.counts().records)}, now)
 }
 
 func commit(l *ledger, rows ...row) {
@@ -26,8 +33,8 @@ func TestLedger(t *testing.T) {
 			func(l *ledger) {
 				a, b := newRow("1", 1), newRow("2", 1)
 				commit(l, a, b)
-				l.receive(b, time.Now())
-				l.receive(a, time.Now())
+				receive(l, b, time.Now())
+				receive(l, a, time.Now())
 			},
 			counts{transactions: 1, rows: 2, records: 2},
 		},
@@ -35,7 +42,7 @@ func TestLedger(t *testing.T) {
 			func(l *ledger) {
 				a := newRow("1", 1)
 				l.enter(committing, a)
-				l.receive(a, time.Now())
+				receive(l, a, time.Now())
 				l.settle(committed, a)
 			},
 			counts{transactions: 1, rows: 1, records: 1},
@@ -51,8 +58,8 @@ func TestLedger(t *testing.T) {
 			func(l *ledger) {
 				a := newRow("1", 1)
 				commit(l, a)
-				l.receive(a, time.Now())
-				l.receive(a, time.Now())
+				receive(l, a, time.Now())
+				receive(l, a, time.Now())
 			},
 			counts{transactions: 1, rows: 1, records: 2, duplicates: 1},
 		},
@@ -60,9 +67,9 @@ func TestLedger(t *testing.T) {
 			func(l *ledger) {
 				a := newRow("1", 1)
 				commit(l, a)
-				l.receive(a, time.Now())
+				receive(l, a, time.Now())
 				l.forget(time.Now().Add(remember + time.Second))
-				l.receive(a, time.Now().Add(remember+time.Second))
+				receive(l, a, time.Now().Add(remember+time.Second))
 			},
 			counts{transactions: 1, rows: 1, records: 2, duplicates: 1},
 		},
@@ -72,7 +79,7 @@ func TestLedger(t *testing.T) {
 				commit(l, a)
 				commit(l, b)
 				for _, r := range []row{a, b, a, b} {
-					l.receive(r, time.Now())
+					receive(l, r, time.Now())
 				}
 			},
 			counts{transactions: 2, rows: 2, records: 4, duplicates: 2},
@@ -84,7 +91,7 @@ func TestLedger(t *testing.T) {
 					commit(l, r)
 				}
 				for _, i := range []int{3, 0, 2, 1} {
-					l.receive(rows[i], time.Now())
+					receive(l, rows[i], time.Now())
 				}
 			},
 			counts{transactions: 4, rows: 4, records: 4, disordered: 1},
@@ -93,16 +100,16 @@ func TestLedger(t *testing.T) {
 			func(l *ledger) {
 				a := newRow("1", 1)
 				l.enter(rolledBack, a)
-				l.receive(a, time.Now())
+				receive(l, a, time.Now())
 			},
 			counts{rolledBack: 1, records: 1, invented: 1},
 		},
 		"never written": {
-			func(l *ledger) { l.receive(newRow("1", 1), time.Now()) },
+			func(l *ledger) { receive(l, newRow("1", 1), time.Now()) },
 			counts{records: 1, invented: 1},
 		},
 		"without an id": {
-			func(l *ledger) { l.receive(row{topic: "outbox.event.order", key: "1"}, time.Now()) },
+			func(l *ledger) { receive(l, row{topic: "outbox.event.order", key: "1"}, time.Now()) },
 			counts{records: 1, invented: 1},
 		},
 		"other key": {
@@ -110,7 +117,7 @@ func TestLedger(t *testing.T) {
 				a := newRow("1", 1)
 				commit(l, a)
 				a.key = "2"
-				l.receive(a, time.Now())
+				receive(l, a, time.Now())
 			},
 			counts{transactions: 1, rows: 1, records: 1, missing: 1, invented: 1},
 		},
@@ -121,7 +128,7 @@ func TestLedger(t *testing.T) {
 				l.settle(unknown, a)
 				l.enter(committing, b)
 				l.settle(unknown, b)
-				l.receive(b, time.Now())
+				receive(l, b, time.Now())
 			},
 			counts{records: 1},
 		},
@@ -139,18 +146,19 @@ func TestLedger(t *testing.T) {
 func TestLedgerForgetsOnlyWhatIsSettled(t *testing.T) {
 	l := newLedger()
 	received, missing, dropped := newRow("1", 1), newRow("2", 1), newRow("3", 1)
+	received.final = true
 	commit(l, received, missing)
 	l.enter(rolledBack, dropped)
-	l.receive(received, time.Now())
+	receive(l, received, time.Now())
 	l.forget(time.Now().Add(remember / 2))
-	if len(l.rows) != 3 || len(l.last) != 1 {
-		t.Errorf("early: %d rows, %d keys", len(l.rows), len(l.last))
+	if len(l.rows) != 3 || l.checker.Delivered(received.aggregate()) != 1 {
+		t.Errorf("early: %d rows, %d of the key", len(l.rows), l.checker.Delivered(received.aggregate()))
 	}
 	l.forget(time.Now().Add(remember + time.Second))
-	if len(l.rows) != 1 || len(l.last) != 0 {
-		t.Errorf("late: %d rows, %d keys", len(l.rows), len(l.last))
+	if len(l.rows) != 1 || l.checker.Delivered(received.aggregate()) != 0 {
+		t.Errorf("late: %d rows, %d of the key", len(l.rows), l.checker.Delivered(received.aggregate()))
 	}
-	if took, ok := l.receive(missing, time.Now()); !ok || took <= 0 {
+	if took, ok := receive(l, missing, time.Now()); !ok || took <= 0 {
 		t.Errorf("the missing record was received: %v after %s", ok, took)
 	}
 }

@@ -207,7 +207,11 @@ func (s *shop) describe(c *change) ([]outbox.Event, []row, error) {
 		versions = append(versions, c.customerVersion)
 	}
 	rows, err := s.rows(events, versions)
-	return events, rows, err
+	if err != nil {
+		return nil, nil, err
+	}
+	rows[0].final = c.version == len(statuses())-1
+	return events, rows, nil
 }
 
 // rows gives events their ids and returns them as rows.
