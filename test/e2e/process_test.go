@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -60,7 +61,7 @@ func TestNothingIsLeftOfReconnects(t *testing.T) {
 	if wantGoroutines == 0 || files > wantFiles+1 || goroutines > wantGoroutines+2 {
 		t.Error("something is left over")
 	}
-	r.SettleOnce(t, r.Kafka.ReadAll(t, r.Topic))
+	r.SettleOnce(t, r.Kafka.ReadAll(t, r.Topic), delivery.Config{})
 }
 
 // limitFiles sets how many files the running process may have open.

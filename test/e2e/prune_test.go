@@ -106,9 +106,8 @@ func stillThere(t *testing.T, r *rig.Rig) {
 		left[id] = true
 	}
 	waiting := 0
-	delivered := r.Ledger.Delivered()
 	for key, n := range committed {
-		for from := delivered[key]; from < n; from++ {
+		for from := int(r.Ledger.Delivered(key)); from < n; from++ {
 			waiting++
 			if !left[rig.Event{Key: key, Number: from}.ID()] {
 				t.Errorf("%s/%d is neither in the topic nor in the table", key, from)

@@ -72,8 +72,7 @@ func received(t *testing.T, r *rig.Rig, n int) {
 func inTheMiddle(t *testing.T, r *rig.Rig, rows int) int {
 	t.Helper()
 	rig.Must(t, r.Collector.CatchUp(t.Context()))
-	records, duplicates, _ := r.Ledger.Seen(nil)
-	n := records - duplicates
+	n := r.Ledger.Counts().Events
 	if t.Logf("it ended behind event %d", n); n >= rows {
 		t.Errorf("it ended behind event %d of %d, which is not in the middle", n, rows)
 	}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
 // Header returns the value of a record's header; empty if there is none.
@@ -19,38 +21,21 @@ func Header(rec *kgo.Record, name string) string {
 	return ""
 }
 
-func (r *Rig) record(rec *kgo.Record) {
-	got := received{topic: rec.Topic, key: rec.Key, value: rec.Value, partition: rec.Partition, timestamp: rec.Timestamp}
-	for _, h := range rec.Headers {
-		switch h.Key {
-		case "id":
-			got.id = h.Value
-		case "eventType":
-			got.eventType = h.Value
-		}
-	}
-	r.Ledger.record(got)
-}
-
 // Arrived waits until every committed event has appeared in the topic. within is the relay's:
 // what is in the topic by then is read in any case.
 func (r *Rig) Arrived(t *testing.T, within time.Duration) {
 	t.Helper()
 	committed := r.Load.Snapshot()
-	complete := func() bool {
-		_, _, complete := r.Ledger.Seen(committed)
-		return complete
-	}
 	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if complete() {
+		if r.Ledger.complete(committed) {
 			return
 		}
 	}
 	r.catchUp(t)
-	if !complete() {
-		r.Ledger.Check(t, committed)
-		records, _, _ := r.Ledger.Seen(nil)
-		t.Fatalf("%d records after %v, %d events were committed", records, within, r.Load.Total())
+	if !r.Ledger.complete(committed) {
+		counts := r.Ledger.Counts()
+		r.Ledger.Check(t, committed, counts.Duplicates)
+		t.Fatalf("%d records after %v, %d events were committed", counts.Records, within, r.Load.Total())
 	}
 }
 
@@ -63,16 +48,18 @@ func (r *Rig) catchUp(t *testing.T) {
 }
 
 // Settle reads the topic to its end and checks it against what was committed. duplicates
-// is how many repetitions are allowed.
+// is how many there may be.
 func (r *Rig) Settle(t *testing.T, duplicates int) {
 	t.Helper()
 	r.catchUp(t)
-	r.Ledger.Check(t, r.Load.Snapshot())
-	records, got, _ := r.Ledger.Seen(nil)
-	t.Logf("%d events committed, %d records, %d repeated", r.Load.Total(), records, got)
-	if got > duplicates {
-		t.Errorf("%d records are repeated, at most %d may be", got, duplicates)
-	}
+	r.settle(t, r.Ledger, duplicates)
+}
+
+func (r *Rig) settle(t *testing.T, l *Ledger, duplicates int) {
+	t.Helper()
+	l.Check(t, r.Load.Snapshot(), duplicates)
+	counts := l.Counts()
+	t.Logf("%d events committed, %d records, %d duplicates", r.Load.Total(), counts.Records, counts.Duplicates)
 }
 
 // Connect opens a connection for questions to the server; it waits for the server.
@@ -121,15 +108,11 @@ func AwaitConfirmedOr(t *testing.T, conn *pgx.Conn, slot string, within time.Dur
 
 // SettleOnce checks records, which nobody has collected, against what was committed: each
 // event is to be there once.
-func (r *Rig) SettleOnce(t *testing.T, records []*kgo.Record) {
+func (r *Rig) SettleOnce(t *testing.T, records []*kgo.Record, cfg delivery.Config) {
 	t.Helper()
+	l := NewLedger(r.Topic, cfg)
 	for _, rec := range records {
-		r.record(rec)
+		l.take(rec)
 	}
-	r.Ledger.Check(t, r.Load.Snapshot())
-	n, repeated, _ := r.Ledger.Seen(nil)
-	t.Logf("%d events committed, %d records, %d repeated", r.Load.Total(), n, repeated)
-	if repeated > 0 {
-		t.Errorf("%d records are repeated", repeated)
-	}
+	r.settle(t, l, 0)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
@@ -14,7 +15,7 @@ func TestArrivedWaitsForItsCollector(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Fake(t).Cluster
 	topic := cluster.Topic(t, 1, nil)
-	r := &Rig{Kafka: cluster, Topic: topic, Ledger: NewLedger(topic), Load: newWorkload("")}
+	r := &Rig{Kafka: cluster, Topic: topic, Ledger: NewLedger(topic, delivery.Config{}), Load: newWorkload("")}
 	r.Load.committed["a"] = 3
 	client := cluster.Client(t)
 	for n := range 3 {
@@ -26,7 +27,7 @@ func TestArrivedWaitsForItsCollector(t *testing.T) {
 	}
 	r.Collector = cluster.Collect(t, func(rec *kgo.Record) {
 		time.Sleep(50 * time.Millisecond)
-		r.record(rec)
+		r.Ledger.take(rec)
 	}, topic)
 	r.Arrived(t, 0)
 	r.Settle(t, 0)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -101,11 +102,11 @@ func NewOn(t *testing.T, db *pgtest.DB, cluster *kafkatest.Cluster) *Rig {
 	topic := cluster.Topic(t, 6, nil)
 	r := &Rig{
 		DB: db, Kafka: cluster, Topic: topic, Slot: SlotPrefix + strconv.FormatInt(time.Now().UnixNano(), 36),
-		Ledger: NewLedger(topic), Load: newWorkload(db.DSN),
+		Ledger: NewLedger(topic, delivery.Config{}), Load: newWorkload(db.DSN),
 	}
 	Migrate(t, db.DSN)
 	r.Config = WriteConfig(t, db.DSN, cluster.Addrs[0], r.Slot, topic, "")
-	r.Collector = cluster.Collect(t, r.record, topic)
+	r.Collector = cluster.Collect(t, r.Ledger.take, topic)
 	return r
 }
 
