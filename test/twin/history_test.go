@@ -2,6 +2,7 @@ package twin
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
 // A transaction is one of the log.
@@ -26,8 +28,9 @@ type row struct {
 	tx                    *transaction
 	id, topic, key, value string
 	poison                bool  // brokers do not take it
-	nth                   int   // among the rows of its key that brokers take, from 0
 	runs                  []int // of the relay that have stored it
+
+	event delivery.Event
 }
 
 // A history judges everything that happens at the moment it happens. Methods may be called
@@ -42,7 +45,8 @@ type history struct {
 	whole        int // so many of them are stored completely, without a gap
 	rows         map[string]*row
 	keys         map[string]int // rows committed, by topic and key
-	next         map[string]int // of the row that has to appear first there
+	checker      *delivery.Checker
+	found        int // violations of the checker's that were noted
 
 	kept       bool          // there are position records
 	record     pglogrepl.LSN // the newest of the highest term
@@ -56,9 +60,7 @@ type history struct {
 	deadLetter string                // the topic of dead letters; "": poison ends the relay
 	forgetful  bool                  // a broker has forgotten a producer: batches may come twice
 
-	undelivered int // rows
-	duplicates  int
-	updates     int // status updates judged
+	updates int // status updates judged
 }
 
 // A start is how a run of the relay began.
@@ -77,7 +79,8 @@ type event struct {
 func newHistory() *history {
 	return &history{
 		began: time.Now(), timeline: 1, rows: make(map[string]*row), keys: make(map[string]int),
-		next: make(map[string]int), records: make(map[pglogrepl.LSN]bool), recordOf: make(map[int]pglogrepl.LSN), starts: make(map[int]start),
+		checker: delivery.New(delivery.Config{AnyPartition: true}), // topics grow
+		records: make(map[pglogrepl.LSN]bool), recordOf: make(map[int]pglogrepl.LSN), starts: make(map[int]start),
 	}
 }
 
@@ -121,16 +124,23 @@ func (h *history) committed(tx *transaction) {
 	defer h.mu.Unlock()
 	for _, r := range tx.rows {
 		h.rows[r.id] = r
-		if k := r.topic + "/" + r.key; !r.poison || h.deadLetter == "" {
-			r.nth = h.keys[k]
-			h.keys[k]++
-		}
+		r.event = h.number(r)
 	}
 	tx.missing, tx.timeline = len(tx.rows), h.timeline
-	h.undelivered += len(tx.rows)
 	h.transactions = append(h.transactions, tx)
 	h.settle()
 	h.noteLocked("commit at %s to %s: %d rows %s", tx.commitLSN, tx.endLSN, len(tx.rows), tx.message)
+}
+
+// number returns the event that a row is. Dead letters come in any order.
+func (h *history) number(r *row) delivery.Event {
+	e := delivery.Event{Aggregate: r.topic + "/" + r.key, ID: r.id, Topic: r.topic, Key: r.key, Value: r.value}
+	if r.poison && h.deadLetter != "" {
+		e.Topic, e.Aggregate = h.deadLetter, h.deadLetter+"/"+r.id
+	}
+	h.keys[e.Aggregate]++
+	e.Seq = int64(h.keys[e.Aggregate])
+	return e
 }
 
 func (h *history) settle() {
@@ -254,17 +264,21 @@ func (h *history) recorded(run int, value []byte) {
 }
 
 // stored judges a record that a broker has stored.
-func (h *history) stored(run int, topic string, r record) {
+func (h *history) stored(run int, where delivery.Coordinates, r record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	var event *delivery.Event
 	e := h.rows[r.headers["id"]]
-	if e == nil {
-		h.violatedLocked("run %d: record of %s with id %q is no row's", run, topic, r.headers["id"])
-		return
+	if e != nil {
+		event = &e.event
 	}
-	dead := topic == h.deadLetter
-	if r.key != e.key || r.value != e.value || topic != e.topic && !dead || dead && !e.poison {
-		h.violatedLocked("run %d: record of %s, key %q, value %q is not row %s of %s, key %q, value %q", run, topic, r.key, r.value, e.id, e.topic, e.key, e.value)
+	outcome := h.checker.Record(&delivery.Record{Coordinates: where, Key: []byte(r.key), Value: []byte(r.value)}, event)
+	for _, v := range h.checker.Violations().First[h.found:] {
+		h.violatedLocked("run %d: %s", run, v.String())
+		h.found++
+	}
+	if outcome == delivery.Refused {
+		return
 	}
 	if s := h.starts[run]; h.kept && e.tx.endLSN <= s.from {
 		h.violatedLocked("run %d: stores row %s of the transaction that ends at %s, although it began at %s", run, e.id, e.tx.endLSN, s.from)
@@ -272,31 +286,27 @@ func (h *history) stored(run int, topic string, r record) {
 	if slices.Contains(e.runs, run) && !h.forgetful && e.tx.timeline == h.timeline {
 		h.violatedLocked("run %d: stores row %s twice", run, e.id)
 	}
-	first := len(e.runs) == 0
 	e.runs = append(e.runs, run)
-	if !first {
-		h.duplicates++
+	if !outcome.First() {
 		h.noteLocked("run %d: row %s is stored again, before by %v", run, e.id, e.runs)
 		return
 	}
-	h.undelivered--
 	e.tx.missing--
 	h.settle()
-	if dead {
-		return
-	}
-	k := e.topic + "/" + e.key
-	if e.nth != h.next[k] {
-		h.violatedLocked("run %d: row %d of %s is stored before row %d", run, e.nth, k, h.next[k])
-	}
-	h.next[k] = e.nth + 1
 }
 
 // left returns how many rows no broker has stored.
 func (h *history) left() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.undelivered
+	return len(h.rows) - h.checker.Counts().Events
+}
+
+// lost names the first rows that no broker has stored.
+func (h *history) lost() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.checker.Finish(delivery.UpTo(h.keys), math.MaxInt).String()
 }
 
 // recordedLSN returns the newest position record of the server's timeline, 0 if it has none.

@@ -16,6 +16,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
 // topics are those of the events.
@@ -241,7 +243,8 @@ func (k *cluster) judge(records []record, answer *kmsg.ProduceResponseTopicParti
 func (k *cluster) append(run int, topic string, p *partition, batch []byte, records []record) {
 	for _, r := range k.tamper(topic, records) {
 		if topic != positions {
-			k.history.stored(run, topic, r)
+			at := delivery.Coordinates{Topic: topic, Partition: int32(slices.Index(k.topics[topic], p)), Offset: p.end}
+			k.history.stored(run, at, r)
 			p.end++
 			continue
 		}

@@ -43,19 +43,19 @@ var mutations = []mutation{
 	{"a broker stores in another order", stores(func(_ *rand.Rand, rs []record) []record {
 		slices.Reverse(rs)
 		return rs
-	}), "is stored before row"},
+	}), "it has not come, but"},
 	{"a broker changes a byte", stores(func(rng *rand.Rand, rs []record) []record {
 		if rng.IntN(10) == 0 {
 			rs[0].value += "."
 		}
 		return rs
-	}), "is not row"},
+	}), "its value is not the event's"},
 	{"a broker makes a record up", stores(func(rng *rand.Rand, rs []record) []record {
 		if rng.IntN(10) == 0 {
 			return append(rs, record{key: "key", value: "value"})
 		}
 		return rs
-	}), "is no row's"},
+	}), "no event has such a record"},
 	{"a position is told before it is recorded", confirms(func(w *world, c *client, lsn pglogrepl.LSN) pglogrepl.LSN {
 		return max(lsn, w.history.prefix(c.sender.start))
 	}), "is recorded"},

@@ -52,7 +52,7 @@ func TestTwin(t *testing.T) {
 					w := play(t, seed, nil)
 					total.Lock()
 					total.rows += len(w.history.rows)
-					total.duplicates += w.history.duplicates
+					total.duplicates += w.history.checker.Counts().Duplicates
 					total.runs += w.runs
 					total.updates += w.history.updates
 					total.Unlock()
@@ -139,8 +139,8 @@ func (w *world) play() {
 func (w *world) arrive() {
 	for began := time.Now(); w.history.left() > 0 || w.postgres.confirmedLSN() < w.history.last(); {
 		if time.Since(began) > patience {
-			w.history.violated("%d rows have not arrived and %s is confirmed %s after the last trouble",
-				w.history.left(), w.postgres.confirmedLSN(), patience)
+			w.history.violated("%d rows have not arrived and %s is confirmed %s after the last trouble, %s",
+				w.history.left(), w.postgres.confirmedLSN(), patience, w.history.lost())
 			return
 		}
 		time.Sleep(100 * time.Millisecond)
