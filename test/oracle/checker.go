@@ -2,111 +2,38 @@ package oracle
 
 import (
 	"fmt"
+	"iter"
+	"math"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
+	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
 // A Record is what a reader sees. Its slices are used during the call only.
 type Record struct {
-	Coordinates
-	Key, Value []byte
-	Headers    []Header
-	Producer   Producer
-	Seen       time.Time // by the reader
+	delivery.Record
+	Producer Producer
+	Seen     time.Time // by the reader
 }
 
-// A Producer is the identity that brokers number a producer's batches by.
-type Producer struct {
-	ID    int64 // negative: none
-	Epoch int16
-}
-
-// A Checker compares records with a [Journal]. What it keeps grows with the
-// number of aggregates and transactions, not with payloads. As long as no fault
-// explains repetitions (see Fault), every event has to come exactly once.
+// A Checker compares records with a [Journal]. As long as no fault explains duplicates (see Fault),
+// every event has to come exactly once.
 type Checker struct {
-	run     string
-	journal *Journal
+	run      string
+	journal  *Journal
+	delivery *delivery.Checker
 
-	mu         sync.Mutex
-	aggregates map[string]*aggregate
-	seen       map[uuid.UUID]*sighting
-	offsets    map[topicPartition]int64 // of the last record
-	faults     []Fault
-	births     map[Producer]int // after which fault a producer was seen first, -1: before all
-	records    int
-	rows       int // different events among the records
-	fresh      time.Time
-	violations []Violation
-	broken     int
-}
-
-type topicPartition struct {
-	topic string
-	id    int32
-}
-
-// An aggregate is what has been seen of one.
-type aggregate struct {
-	partition topicPartition
-	max       int64 // the highest number seen
-	last      int64 // the number of the newest record
-	lastAt    Coordinates
-	runs      []run // of the newest producers, by their first record
-	missing   []gap // below max, ascending
-}
-
-// A run is what one producer has written of an aggregate.
-type run struct {
-	producer Producer
-	last     int64
-}
-
-// maxRuns is how many producers of an aggregate are remembered.
-const maxRuns = 8
-
-// A gap is numbers that have not come although a later one has.
-type gap struct {
-	from, to  int64 // inclusive
-	at        Coordinates
-	violation int // index, -1: not kept
-}
-
-// A sighting is what has been seen of a transaction.
-type sighting struct {
-	rows  []uint64 // a bit for each
-	count int
-	first Coordinates
-	event Event // the first
+	mu      sync.Mutex
+	repeats repeats
+	fresh   time.Time
+	end     *delivery.Violations // nil before Finish
 }
 
 // NewChecker returns a Checker of one run of writers.
 func NewChecker(run string, j *Journal) *Checker {
-	return &Checker{
-		run: run, journal: j, aggregates: make(map[string]*aggregate),
-		births: make(map[Producer]int), seen: make(map[uuid.UUID]*sighting), offsets: make(map[topicPartition]int64),
-	}
-}
-
-func (c *Checker) violation(v Violation) (index int) {
-	c.broken++
-	if len(c.violations) == maxViolations {
-		return -1
-	}
-	if v.LSN == 0 && v.Tx != uuid.Nil {
-		tx, _ := c.journal.lookup(v.Tx)
-		v.LSN = tx.commitLSN
-	}
-	c.violations = append(c.violations, v)
-	return len(c.violations) - 1
-}
-
-// at begins a violation that an event in a record shows.
-func at(k Kind, e Event, where Coordinates, format string, args ...any) Violation {
-	return Violation{Kind: k, Record: where, Aggregate: e.Aggregate, Seq: e.Seq, Tx: e.Tx, Detail: fmt.Sprintf(format, args...)}
+	return &Checker{run: run, journal: j, delivery: delivery.New(delivery.Config{}), repeats: newRepeats()}
 }
 
 // Record checks one record. Records of a partition have to come in the order
@@ -114,158 +41,120 @@ func at(k Kind, e Event, where Coordinates, format string, args ...any) Violatio
 func (c *Checker) Record(r *Record) (Event, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.records++
-	p := topicPartition{r.Topic, r.Partition}
-	if last, ok := c.offsets[p]; ok && r.Offset <= last {
-		c.violation(Violation{Kind: OffsetOrder, Record: r.Coordinates, Detail: fmt.Sprintf("after offset %d", last)})
-	}
-	c.offsets[p] = r.Offset
-	c.appears(r.Producer, r.Seen)
-
-	e, err := ParsePayload(r.Value)
+	c.repeats.appears(r.Producer, r.Seen)
+	event, err := ParsePayload(r.Value)
+	judged := r.Record
+	judged.Value = nil // its checksum is right, or err says that it is wrong
 	if err != nil {
-		c.violation(Violation{Kind: Altered, Record: r.Coordinates, Aggregate: string(r.Key), Detail: err.Error()})
+		judged.Damage = err.Error()
+		c.delivery.Record(&judged, nil)
 		return Event{}, false
 	}
-	if e.Run != c.run {
-		c.violation(at(Phantom, e, r.Coordinates, "of run %s", e.Run))
-		return e, false
+	tx, known := c.journal.lookup(event.Tx)
+	want := &delivery.Event{
+		Aggregate: event.Aggregate, Seq: event.Seq, Tx: event.Tx, Fate: tx.outcome.fate(),
+		Topic: r.Topic, Key: event.Aggregate, Headers: event.Headers(),
 	}
-	c.envelope(e, r)
-	tx, ok := c.journal.lookup(e.Tx)
-	if !c.belongs(e, &tx, ok, r) {
-		return e, false
+	if !known || event.Run != c.run {
+		want.Fate = delivery.Unwritten
+	} else if aggregate, seq, ok := tx.row(event.Index); !ok || aggregate != event.Aggregate || seq != event.Seq || event.Count != tx.rows {
+		judged.Damage = fmt.Sprintf("row %d of the transaction, of %d rows, is %s/%d", event.Index, tx.rows, aggregate, seq)
 	}
-	c.order(e, &tx, p, r)
-	return e, true
+	outcome := c.delivery.Record(&judged, want)
+	if outcome == delivery.Refused {
+		return event, false
+	}
+	c.repeats.judge(want, r, outcome)
+	if outcome.First() && outcome != delivery.Late && tx.begun.After(c.fresh) {
+		c.fresh = tx.begun
+	}
+	return event, true
 }
 
-// envelope checks what is around the payload.
-func (c *Checker) envelope(e Event, r *Record) {
-	switch want := e.Headers(); {
-	case string(r.Key) != e.Aggregate:
-		c.violation(at(Altered, e, r.Coordinates, "the key is %q", r.Key))
-	case !slices.Equal(r.Headers, want):
-		c.violation(at(Altered, e, r.Coordinates, "the headers are %v, not %v", r.Headers, want))
+func (o Outcome) fate() delivery.Fate {
+	switch o {
+	case Committed:
+		return delivery.Committed
+	case RolledBack:
+		return delivery.RolledBack
+	case Pending, Unknown:
 	}
+	return delivery.InDoubt
 }
 
-// belongs checks that the event is one of its transaction, and counts it.
-func (c *Checker) belongs(e Event, tx *entry, known bool, r *Record) bool {
-	switch {
-	case !known:
-		c.violation(at(Phantom, e, r.Coordinates, "nobody has begun the transaction"))
-		return false
-	case tx.outcome == RolledBack:
-		c.violation(at(Phantom, e, r.Coordinates, "the transaction or savepoint was rolled back"))
-		return false
-	}
-	aggregate, seq, ok := tx.row(e.Index)
-	if !ok || aggregate != e.Aggregate || seq != e.Seq || e.Count != tx.rows {
-		c.violation(at(Altered, e, r.Coordinates, "row %d of the transaction, of %d rows, is %s/%d", e.Index, tx.rows, aggregate, seq))
-		return false
-	}
-	s := c.seen[e.Tx]
-	if s == nil {
-		s = &sighting{rows: make([]uint64, (tx.rows+63)/64), first: r.Coordinates, event: e}
-		c.seen[e.Tx] = s
-	}
-	if bit := uint64(1) << (e.Index % 64); s.rows[e.Index/64]&bit == 0 {
-		s.rows[e.Index/64] |= bit
-		s.count++
-	}
-	return true
+// Fault notes that something was broken, at a time not before that of the last
+// fault. explain says how many duplicates that explains by now; it is called
+// from Record and until the next Fault. Nil: none. Before the next Fault a record
+// of a transaction that was begun after this one should have been seen: only then
+// are its consequences known.
+func (c *Checker) Fault(name string, at time.Time, explain func() int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.repeats.fault(name, at, explain)
 }
 
-// order checks the event's place among those of its aggregate.
-func (c *Checker) order(e Event, tx *entry, p topicPartition, r *Record) {
-	a := c.aggregates[e.Aggregate]
-	if a == nil {
-		a = &aggregate{partition: p}
-		c.aggregates[e.Aggregate] = a
+// Faults returns what was noted, with the duplicates counted so far.
+func (c *Checker) Faults() []Fault {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := len(c.repeats.faults); n > 0 {
+		c.repeats.faults[n-1].update()
 	}
-	if a.partition != p {
-		c.violation(at(Misplaced, e, r.Coordinates, "its earlier events are in %s[%d]", a.partition.topic, a.partition.id))
+	return slices.Clone(c.repeats.faults)
+}
+
+// Progress is how far the records have come.
+type Progress struct {
+	Records int       // read
+	Rows    int       // different events among them
+	Fresh   time.Time // when the youngest transaction of which an event has come was begun
+}
+
+// Progress returns how far the records have come.
+func (c *Checker) Progress() Progress {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	counts := c.delivery.Counts()
+	return Progress{Records: counts.Records, Rows: counts.Events, Fresh: c.fresh}
+}
+
+// Violations returns the first violations found so far and the number of all.
+// Before Finish, a Gap among them may still turn out to be OutOfOrder.
+func (c *Checker) Violations() (first []Violation, all int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found := c.delivery.Violations()
+	if c.end != nil {
+		found = *c.end
 	}
-	filled := e.Seq < a.max && c.fill(a, e, r)
-	switch {
-	case filled:
-		c.rows++
-	case e.Seq > a.max+1:
-		c.gap(a, e, r)
-	default:
-		c.rising(a, e, r)
+	for _, v := range found.First {
+		tx, _ := c.journal.lookup(v.Tx)
+		first = append(first, Violation{Violation: v, LSN: tx.commitLSN})
 	}
-	if e.Seq > a.max {
-		a.max = e.Seq
-		c.rows++
-		if tx.begun.After(c.fresh) {
-			c.fresh = tx.begun
+	return append(first, c.repeats.found...), found.All + c.repeats.broken
+}
+
+// Finish checks what can be known at the end only: that everything committed
+// has come, and that the last record of each aggregate is its newest. By then
+// every transaction must be resolved and every record handed over.
+func (c *Checker) Finish() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	end := c.delivery.Finish(c.journal.transactions(), math.MaxInt) // repeats judges the duplicates
+	for _, tx := range c.journal.Unresolved() {
+		end.Add(delivery.Violation{Kind: Unresolved, Tx: tx, Detail: "nobody has told how the transaction ended"})
+	}
+	c.end = &end
+}
+
+// transactions returns what was written, in the order in which it was begun.
+func (j *Journal) transactions() iter.Seq[delivery.Transaction] {
+	return func(yield func(delivery.Transaction) bool) {
+		for _, id := range j.inOrder() {
+			e, _ := j.lookup(id)
+			if !yield(delivery.Transaction{ID: id, Fate: e.outcome.fate(), Spans: e.spans}) {
+				return
+			}
 		}
-	}
-	a.last, a.lastAt = e.Seq, r.Coordinates
-	i := a.find(r.Producer)
-	if !filled || i < 0 || e.Seq == a.runs[i].last+1 { // else what follows goes on behind the record that came too early
-		a.advance(r.Producer, e.Seq)
-	}
-}
-
-// gap notes that events before e have not come.
-func (c *Checker) gap(a *aggregate, e Event, r *Record) {
-	v := at(Gap, e, r.Coordinates, "it has not come, but %d of transaction %s has", e.Seq, e.Tx)
-	v.Seq, v.Tx = a.max+1, uuid.Nil
-	a.missing = append(a.missing, gap{from: a.max + 1, to: e.Seq - 1, at: r.Coordinates, violation: c.violation(v)})
-}
-
-// fill takes e out of the gap it belongs to: it was not lost, but came late.
-func (c *Checker) fill(a *aggregate, e Event, r *Record) bool {
-	for i := range a.missing {
-		g := &a.missing[i]
-		if e.Seq < g.from || e.Seq > g.to {
-			continue
-		}
-		if g.violation >= 0 {
-			v := &c.violations[g.violation]
-			v.Kind, v.Detail = Reordered, fmt.Sprintf("it came at %s, after a later event", r.Coordinates)
-			v.Seq, v.Tx = e.Seq, e.Tx
-		}
-		rest := []gap{{g.from, e.Seq - 1, g.at, -1}, {e.Seq + 1, g.to, g.at, -1}}
-		rest = slices.DeleteFunc(rest, func(g gap) bool { return g.from > g.to })
-		a.missing = slices.Replace(a.missing, i, i+1, rest...)
-		return true
-	}
-	return false
-}
-
-// rising checks that e goes on with what its producer has written of the
-// aggregate, and counts it if it is a repetition.
-func (c *Checker) rising(a *aggregate, e Event, r *Record) {
-	if i := a.find(r.Producer); i >= 0 {
-		switch last := a.runs[i].last; {
-		case e.Seq > last+1:
-			c.violation(at(BrokenRun, e, r.Coordinates, "the producer's last event of the aggregate was %d", last))
-		case e.Seq <= last && r.Producer.ID >= 0:
-			c.violation(at(Duplicate, e, r.Coordinates, "the same producer has written it before"))
-		}
-	}
-	if e.Seq <= a.max {
-		c.duplicate(a, e, r)
-	}
-}
-
-func (a *aggregate) find(p Producer) int {
-	return slices.IndexFunc(a.runs, func(r run) bool { return r.producer == p })
-}
-
-func (a *aggregate) advance(p Producer, seq int64) {
-	i := a.find(p)
-	switch {
-	case i < 0:
-		if len(a.runs) == maxRuns {
-			a.runs = slices.Delete(a.runs, 0, 1)
-		}
-		a.runs = append(a.runs, run{p, seq})
-	case p.ID < 0 || seq > a.runs[i].last: // who has no identity may begin again
-		a.runs[i].last = seq
 	}
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
 // epoch is when the tests' histories begin.
@@ -28,11 +30,11 @@ const rolledBack = 9
 
 func newScript() *script {
 	j := NewJournal(nil)
-	for i, spans := range [][]Span{{{"a", 1, 2}}, {{"a", 3, 2}}, {{"a", 5, 2}, {"b", 1, 2}}} {
+	for i, spans := range [][]delivery.Span{{{Aggregate: "a", First: 1, Rows: 2}}, {{Aggregate: "a", First: 3, Rows: 2}}, {{Aggregate: "a", First: 5, Rows: 2}, {Aggregate: "b", First: 1, Rows: 2}}} {
 		j.Begin(tx(byte(i+1)), epoch.Add(time.Duration(i)*time.Second), spans)
 		j.Resolve(tx(byte(i+1)), Committed)
 	}
-	j.Begin(tx(rolledBack), epoch, []Span{{"a", 3, 1}})
+	j.Begin(tx(rolledBack), epoch, []delivery.Span{{Aggregate: "a", First: 3, Rows: 1}})
 	j.Resolve(tx(rolledBack), RolledBack)
 	return &script{Checker: NewChecker("run", j), journal: j, offset: map[string]int64{}, now: epoch.Add(time.Minute)}
 }
@@ -52,8 +54,11 @@ func scriptEvent(aggregate string, seq int64) Event {
 
 func recordOf(e Event, p int32, offset int64, producer Producer, seen time.Time) *Record {
 	return &Record{
-		Coordinates: Coordinates{"t", p, offset}, Key: []byte(e.Aggregate), Value: e.Payload(200),
-		Headers: e.Headers(), Producer: producer, Seen: seen,
+		Record: delivery.Record{
+			Coordinates: delivery.Coordinates{Topic: "t", Partition: p, Offset: offset},
+			Key:         []byte(e.Aggregate), Value: e.Payload(200), Headers: e.Headers(),
+		},
+		Producer: producer, Seen: seen,
 	}
 }
 
@@ -78,7 +83,7 @@ func explains(n int) func() int { return func() int { return n } }
 
 func TestChecker(t *testing.T) {
 	type want struct {
-		kind      Kind
+		kind      delivery.Kind
 		aggregate string
 		seq       int64
 		record    string // empty: no record shows it
@@ -122,7 +127,7 @@ func TestChecker(t *testing.T) {
 				s.put("a", 3, 4, 5, 6)
 				s.put("b", 3, 1, 2)
 			},
-			want: []want{{Duplicate, "a", 4, "t[0]@5"}},
+			want: []want{{delivery.Duplicate, "a", 4, "t[0]@5"}},
 		},
 		"two producers between each other, each in order": {play: func(s *script) {
 			s.put("a", 1, 1, 2)
@@ -134,23 +139,23 @@ func TestChecker(t *testing.T) {
 		}},
 		"lost": {
 			play: func(s *script) { s.put("a", 1, 1, 2, 5, 6); s.put("b", 1, 1, 2) },
-			want: []want{{Lost, "a", 3, "t[0]@2"}},
+			want: []want{{delivery.Lost, "a", 3, "t[0]@2"}},
 		},
 		"lost at the end": {
 			play: func(s *script) { s.put("a", 1, 1, 2, 3, 4) },
-			want: []want{{Lost, "a", 5, ""}},
+			want: []want{{delivery.Lost, "a", 5, ""}},
 		},
 		"torn": {
 			play: func(s *script) { s.put("a", 1, 1, 2, 3, 5, 6); s.put("b", 1, 1, 2) },
-			want: []want{{Torn, "a", 4, "t[0]@3"}},
+			want: []want{{delivery.Torn, "a", 4, "t[0]@3"}},
 		},
 		"torn at the end": {
 			play: func(s *script) { s.put("a", 1, 1, 2, 3, 4, 5, 6); s.put("b", 1, 1) },
-			want: []want{{Torn, "b", 2, "t[0]@4"}},
+			want: []want{{delivery.Torn, "b", 2, ""}},
 		},
 		"reordered": {
 			play: func(s *script) { s.put("a", 1, 1, 2, 4, 3, 5, 6); s.put("b", 1, 1, 2) },
-			want: []want{{Reordered, "a", 3, "t[0]@2"}},
+			want: []want{{delivery.OutOfOrder, "a", 3, "t[0]@2"}},
 		},
 		"left out, and written when it came again": {
 			play: func(s *script) {
@@ -159,7 +164,7 @@ func TestChecker(t *testing.T) {
 				s.put("a", 2, 2, 3, 4, 5, 6)
 				s.put("b", 2, 1, 2)
 			},
-			want: []want{{Reordered, "a", 3, "t[0]@2"}},
+			want: []want{{delivery.OutOfOrder, "a", 3, "t[0]@2"}},
 		},
 		"repeated by one producer": {
 			play: func(s *script) {
@@ -167,11 +172,11 @@ func TestChecker(t *testing.T) {
 				s.put("a", 1, 1, 2, 2, 3, 4, 5, 6)
 				s.put("b", 1, 1, 2)
 			},
-			want: []want{{Duplicate, "a", 2, "t[0]@2"}},
+			want: []want{{delivery.Duplicate, "a", 2, "t[0]@2"}},
 		},
 		"repeated without a fault": {
 			play: func(s *script) { s.put("a", 1, 1, 2); s.put("a", 2, 2, 3, 4, 5, 6); s.put("b", 2, 1, 2) },
-			want: []want{{Duplicate, "a", 2, "t[0]@2"}},
+			want: []want{{delivery.Duplicate, "a", 2, "t[0]@2"}},
 		},
 		"repeated more than the fault explains": {
 			play: func(s *script) {
@@ -180,7 +185,7 @@ func TestChecker(t *testing.T) {
 				s.put("a", 2, 2, 3, 4, 5, 6)
 				s.put("b", 2, 1, 2)
 			},
-			want: []want{{Duplicate, "a", 3, "t[0]@4"}},
+			want: []want{{delivery.Duplicate, "a", 3, "t[0]@4"}},
 		},
 		"a repetition leaves out an event": {
 			play: func(s *script) {
@@ -207,7 +212,7 @@ func TestChecker(t *testing.T) {
 				s.Fault("kill", epoch.Add(time.Second), explains(10))
 				s.put("a", 2, 4, 5)
 			},
-			want: []want{{Stale, "a", 5, "t[0]@7"}},
+			want: []want{{delivery.Stale, "a", 5, "t[0]@7"}},
 		},
 		"rolled back": {
 			play: func(s *script) {
@@ -216,18 +221,18 @@ func TestChecker(t *testing.T) {
 				s.put("a", 1, 3, 4, 5, 6)
 				s.put("b", 1, 1, 2)
 			},
-			want: []want{{Phantom, "a", 3, "t[0]@2"}},
+			want: []want{{delivery.Phantom, "a", 3, "t[0]@2"}},
 		},
 		"rolled back, as turns out later": {
 			play: func(s *script) {
-				s.journal.Begin(tx(4), epoch, []Span{{"b", 3, 1}})
+				s.journal.Begin(tx(4), epoch, []delivery.Span{{Aggregate: "b", First: 3, Rows: 1}})
 				s.journal.Resolve(tx(4), Unknown)
 				s.put("a", 1, 1, 2, 3, 4, 5, 6)
 				s.put("b", 1, 1, 2)
 				s.putRecord(recordOf(Event{Run: "run", Aggregate: "b", Seq: 3, Tx: tx(4), Count: 1}, 1, 2, Producer{ID: 1}, epoch))
 				s.journal.Resolve(tx(4), RolledBack)
 			},
-			want: []want{{Phantom, "b", 3, "t[1]@2"}},
+			want: []want{{delivery.Phantom, "b", 3, "t[1]@2"}},
 		},
 		"nobody's transaction": {
 			play: func(s *script) {
@@ -235,13 +240,13 @@ func TestChecker(t *testing.T) {
 				s.put("b", 1, 1, 2)
 				s.putRecord(recordOf(Event{Run: "run", Aggregate: "b", Seq: 3, Tx: tx(77), Count: 1}, 1, 2, Producer{}, epoch))
 			},
-			want: []want{{Phantom, "b", 3, "t[1]@2"}},
+			want: []want{{delivery.Phantom, "b", 3, "t[1]@2"}},
 		},
 		"never resolved": {
 			play: func(s *script) {
 				s.put("a", 1, 1, 2, 3, 4, 5, 6)
 				s.put("b", 1, 1, 2)
-				s.journal.Begin(tx(4), epoch, []Span{{"b", 3, 1}})
+				s.journal.Begin(tx(4), epoch, []delivery.Span{{Aggregate: "b", First: 3, Rows: 1}})
 			},
 			want: []want{{Unresolved, "", 0, ""}},
 		},
@@ -253,7 +258,7 @@ func TestChecker(t *testing.T) {
 				r.Partition, r.Offset = 1, 2
 				s.putRecord(r)
 			},
-			want: []want{{Misplaced, "a", 6, "t[1]@2"}},
+			want: []want{{delivery.Misplaced, "a", 6, "t[1]@2"}},
 		},
 		"offsets that do not rise": {
 			play: func(s *script) {
@@ -262,7 +267,7 @@ func TestChecker(t *testing.T) {
 				s.offset["b"] = 0
 				s.put("b", 1, 2)
 			},
-			want: []want{{OffsetOrder, "", 0, "t[1]@0"}},
+			want: []want{{delivery.OffsetOrder, "b", 2, "t[1]@0"}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -276,7 +281,7 @@ func TestChecker(t *testing.T) {
 			for i, w := range tc.want {
 				g := got[i]
 				record := ""
-				if g.Record != (Coordinates{}) {
+				if g.Record != (delivery.Coordinates{}) {
 					record = g.Record.String()
 				}
 				if diff := cmp.Diff(w, want{g.Kind, g.Aggregate, g.Seq, record}, cmp.AllowUnexported(want{})); diff != "" {
@@ -304,7 +309,7 @@ func TestAltered(t *testing.T) {
 		"header value":   func(r *Record) { r.Headers[0].Value = uuid.NewString() },
 		"header key":     func(r *Record) { r.Headers[1].Key = "eventtype" },
 		"header missing": func(r *Record) { r.Headers = r.Headers[:3] },
-		"header added":   func(r *Record) { r.Headers = append(r.Headers, Header{"x", "y"}) },
+		"header added":   func(r *Record) { r.Headers = append(r.Headers, delivery.Header{Key: "x", Value: "y"}) },
 		"header order":   func(r *Record) { slices.Reverse(r.Headers) },
 		"cut":            func(r *Record) { r.Value = r.Value[:len(r.Value)/2] },
 		"re-quoted":      func(r *Record) { r.Value = r.Value[1 : len(r.Value)-1] },
@@ -331,7 +336,7 @@ func TestAltered(t *testing.T) {
 			alter(r)
 			s.putRecord(r)
 			got, _ := s.Violations()
-			if len(got) == 0 || got[0].Kind != Altered || got[0].Record != r.Coordinates {
+			if len(got) == 0 || got[0].Kind != delivery.Altered || got[0].Record != r.Coordinates {
 				t.Errorf("found %v", texts(got))
 			}
 		})

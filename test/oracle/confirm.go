@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
 // Confirms checks what a relay tells Postgres against what is in the broker's
@@ -66,6 +68,11 @@ func NewConfirms(j *Journal) *Confirms {
 	return &Confirms{journal: j, positions: make(map[pglogrepl.LSN]struct{}), rows: make(map[rowKey]*walTx)}
 }
 
+// atPosition returns a violation that a position shows.
+func atPosition(k delivery.Kind, at time.Time, position pglogrepl.LSN, detail string) Violation {
+	return Violation{Violation: delivery.Violation{Kind: k, Detail: detail}, LSN: position, At: at}
+}
+
 func (c *Confirms) violation(v Violation) {
 	c.broken++
 	if len(c.violations) < maxViolations {
@@ -80,7 +87,7 @@ func (c *Confirms) Start(at time.Time, from pglogrepl.LSN) *Session {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.isRead(from) {
-		c.violation(Violation{Kind: Unread, LSN: from, At: at, Detail: "the stream was started there"})
+		c.violation(atPosition(Unread, at, from, "the stream was started there"))
 	}
 	c.claim(at, from)
 	return &Session{c: c, last: from}
@@ -141,19 +148,20 @@ func (c *Confirms) late(at time.Time) {
 		since = tx.storedAt
 	}
 	if waited := at.Sub(since); tx.complete && tx.left == 0 && tx.known > 0 && waited > maxLag {
-		c.violation(Violation{Kind: Late, Tx: tx.id, LSN: tx.commitLSN, At: at, Detail: fmt.Sprintf("it was stored, and could be confirmed for %v", waited)})
+		v := atPosition(Late, at, tx.commitLSN, fmt.Sprintf("it was stored, and could be confirmed for %v", waited))
+		v.Tx = tx.id
+		c.violation(v)
 	}
 }
 
 func (tx *walTx) early(detail string) Violation {
-	return Violation{
-		Kind: Early, Tx: tx.id, LSN: tx.commitLSN, At: tx.claimedAt,
-		Detail: fmt.Sprintf("position %s was confirmed; %s", tx.claimedBy, detail),
-	}
+	v := atPosition(Early, tx.claimedAt, tx.commitLSN, fmt.Sprintf("position %s was confirmed; %s", tx.claimedBy, detail))
+	v.Tx = tx.id
+	return v
 }
 
 // Stored notes that an event is in a topic since a time.
-func (c *Confirms) Stored(e Event, where Coordinates, since time.Time) {
+func (c *Confirms) Stored(e Event, where delivery.Coordinates, since time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	key := rowKey{e.Aggregate, e.Seq}
@@ -182,7 +190,7 @@ func (c *Confirms) Slot(at time.Time, confirmed pglogrepl.LSN) {
 		c.slot = confirmed
 	}
 	if confirmed > max(c.slot, c.claimed) {
-		c.violation(Violation{Kind: Moved, LSN: confirmed, At: at, Detail: fmt.Sprintf("the relay has confirmed no more than %s", c.claimed)})
+		c.violation(atPosition(Moved, at, confirmed, fmt.Sprintf("the relay has confirmed no more than %s", c.claimed)))
 	}
 }
 

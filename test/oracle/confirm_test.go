@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
 // A wire plays what passes between a server and a relay, one step a second.
@@ -27,7 +29,7 @@ func (w *wire) status(flush pglogrepl.LSN) { w.s.Status(w.tick(), flush) }
 
 func (w *wire) stored(seqs ...int64) {
 	for _, seq := range seqs {
-		w.Stored(numbered(seq), Coordinates{"t", 0, seq}, w.tick())
+		w.Stored(numbered(seq), delivery.Coordinates{Topic: "t", Offset: seq}, w.tick())
 	}
 }
 
@@ -49,7 +51,7 @@ func (w *wire) rows(commit pglogrepl.LSN, seqs ...int64) {
 func TestConfirms(t *testing.T) {
 	for name, tc := range map[string]struct {
 		play func(w *wire)
-		want []Kind
+		want []delivery.Kind
 	}{
 		"the end of the stored prefix": {play: func(w *wire) {
 			w.status(0)
@@ -112,7 +114,7 @@ func TestConfirms(t *testing.T) {
 			w.transaction(100, 110, 1)
 			stored := w.tick()
 			w.status(110)
-			w.Stored(numbered(1), Coordinates{}, stored)
+			w.Stored(numbered(1), delivery.Coordinates{}, stored)
 		}},
 		"the slot is where it was put, or lower": {play: func(w *wire) {
 			w.Slot(w.now, 90)
@@ -122,54 +124,54 @@ func TestConfirms(t *testing.T) {
 			w.Slot(w.now, 110)
 			w.Slot(w.now, 50)
 		}},
-		"stored a moment later": {want: []Kind{Early}, play: func(w *wire) {
+		"stored a moment later": {want: []delivery.Kind{Early}, play: func(w *wire) {
 			w.transaction(100, 110, 1)
 			w.status(110)
 			w.stored(1)
 		}},
-		"the last row stored a moment later, as is seen at once": {want: []Kind{Early}, play: func(w *wire) {
+		"the last row stored a moment later, as is seen at once": {want: []delivery.Kind{Early}, play: func(w *wire) {
 			w.transaction(100, 110, 1, 2)
 			w.stored(1)
 			claimed := w.tick()
 			w.stored(2)
 			w.s.Status(claimed, 110)
 		}},
-		"never stored": {want: []Kind{Never}, play: func(w *wire) {
+		"never stored": {want: []delivery.Kind{Never}, play: func(w *wire) {
 			w.transaction(100, 110, 1, 2)
 			w.stored(1)
 			w.status(110)
 		}},
-		"the highest acknowledged, not the prefix": {want: []Kind{Early}, play: func(w *wire) {
+		"the highest acknowledged, not the prefix": {want: []delivery.Kind{Early}, play: func(w *wire) {
 			w.transaction(100, 110, 1)
 			w.transaction(120, 130, 2)
 			w.stored(2)
 			w.status(130)
 			w.stored(1)
 		}},
-		"a keepalive while data is queued": {want: []Kind{Early}, play: func(w *wire) {
+		"a keepalive while data is queued": {want: []delivery.Kind{Early}, play: func(w *wire) {
 			w.transaction(100, 110, 1)
 			w.s.Keepalive(140)
 			w.status(140)
 			w.stored(1)
 		}},
-		"a transaction of which not everything was read": {want: []Kind{Early}, play: func(w *wire) {
+		"a transaction of which not everything was read": {want: []delivery.Kind{Early}, play: func(w *wire) {
 			w.s.Keepalive(105)
 			w.rows(100, 1)
 			w.stored(1)
 			w.status(105)
 		}},
-		"one byte more":          {want: []Kind{Unread}, play: func(w *wire) { w.transaction(100, 110, 1); w.stored(1); w.status(111) }},
-		"the commit record":      {want: []Kind{Unread}, play: func(w *wire) { w.transaction(100, 110, 1); w.stored(1); w.status(100) }},
-		"far ahead":              {want: []Kind{Unread}, play: func(w *wire) { w.status(1 << 24) }},
-		"started far ahead":      {want: []Kind{Unread}, play: func(w *wire) { w.start(1 << 24) }},
-		"started behind the gap": {want: []Kind{Never}, play: func(w *wire) { w.transaction(100, 110, 1); w.start(110) }},
-		"back": {want: []Kind{WentBack}, play: func(w *wire) {
+		"one byte more":          {want: []delivery.Kind{Unread}, play: func(w *wire) { w.transaction(100, 110, 1); w.stored(1); w.status(111) }},
+		"the commit record":      {want: []delivery.Kind{Unread}, play: func(w *wire) { w.transaction(100, 110, 1); w.stored(1); w.status(100) }},
+		"far ahead":              {want: []delivery.Kind{Unread}, play: func(w *wire) { w.status(1 << 24) }},
+		"started far ahead":      {want: []delivery.Kind{Unread}, play: func(w *wire) { w.start(1 << 24) }},
+		"started behind the gap": {want: []delivery.Kind{Never}, play: func(w *wire) { w.transaction(100, 110, 1); w.start(110) }},
+		"back": {want: []delivery.Kind{WentBack}, play: func(w *wire) {
 			w.transaction(100, 110)
 			w.transaction(120, 130)
 			w.status(130)
 			w.status(110)
 		}},
-		"stored long ago": {want: []Kind{Late}, play: func(w *wire) {
+		"stored long ago": {want: []delivery.Kind{Late}, play: func(w *wire) {
 			w.transaction(100, 110, 1)
 			w.transaction(120, 130, 2)
 			w.stored(1, 2)
@@ -188,7 +190,7 @@ func TestConfirms(t *testing.T) {
 			w.status(110)
 			w.status(130)
 		}},
-		"stored long ago, and an outage is long over": {want: []Kind{Late}, play: func(w *wire) {
+		"stored long ago, and an outage is long over": {want: []delivery.Kind{Late}, play: func(w *wire) {
 			w.transaction(100, 110, 1)
 			w.stored(1)
 			w.Outage()(w.now)
@@ -196,7 +198,7 @@ func TestConfirms(t *testing.T) {
 			w.status(0)
 			w.status(110)
 		}},
-		"somebody else moved the slot": {want: []Kind{Moved}, play: func(w *wire) {
+		"somebody else moved the slot": {want: []delivery.Kind{Moved}, play: func(w *wire) {
 			w.Slot(w.now, 90)
 			w.transaction(100, 110, 1)
 			w.Slot(w.now, 110)
@@ -208,7 +210,7 @@ func TestConfirms(t *testing.T) {
 			tc.play(w)
 			w.Finish()
 			found, _ := w.Violations()
-			var got []Kind
+			var got []delivery.Kind
 			for _, v := range found {
 				got = append(got, v.Kind)
 			}
@@ -228,8 +230,11 @@ func TestConfirmsNames(t *testing.T) {
 	w.stored(7)
 	found, _ := w.Violations()
 	want := []Violation{{
-		Kind: Early, Record: Coordinates{"t", 0, 7}, Aggregate: "a", Seq: 7, Tx: tx(7), LSN: 100,
-		At: epoch.Add(2 * time.Second), Detail: "position 0/6E was confirmed; the record was stored 1s later",
+		Violation: delivery.Violation{
+			Kind: Early, Record: delivery.Coordinates{Topic: "t", Offset: 7}, Aggregate: "a", Seq: 7, Tx: tx(7),
+			Detail: "position 0/6E was confirmed; the record was stored 1s later",
+		},
+		LSN: 100, At: epoch.Add(2 * time.Second),
 	}}
 	if diff := cmp.Diff(want, found); diff != "" {
 		t.Error(diff)
@@ -262,12 +267,12 @@ func TestAgain(t *testing.T) {
 func TestConfirmsFindsMistakes(t *testing.T) {
 	mistakes := map[string]struct {
 		confirmed func(r *model) pglogrepl.LSN
-		kinds     []Kind
+		kinds     []delivery.Kind
 	}{
 		"none":                     {(*model).prefix, nil},
-		"on receipt":               {func(r *model) pglogrepl.LSN { return r.received }, []Kind{Early, Never}},
-		"the highest acknowledged": {(*model).highest, []Kind{Early, Never}},
-		"a byte too much":          {func(r *model) pglogrepl.LSN { return r.prefix() + 1 }, []Kind{Unread, Early}},
+		"on receipt":               {func(r *model) pglogrepl.LSN { return r.received }, []delivery.Kind{Early, Never}},
+		"the highest acknowledged": {(*model).highest, []delivery.Kind{Early, Never}},
+		"a byte too much":          {func(r *model) pglogrepl.LSN { return r.prefix() + 1 }, []delivery.Kind{Unread, Early}},
 	}
 	for name, m := range mistakes {
 		t.Run(name, func(t *testing.T) {

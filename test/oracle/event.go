@@ -9,6 +9,8 @@ import (
 	"strconv"
 
 	"github.com/google/uuid"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
 // An Event is one outbox row. Key, id, headers and payload of the row follow
@@ -25,9 +27,6 @@ type Event struct {
 // EventType is the type of every event.
 const EventType = "OracleEvent"
 
-// A Header is a record's header.
-type Header struct{ Key, Value string }
-
 // ID returns the row's id.
 func (e Event) ID() uuid.UUID {
 	return uuid.NewSHA1(e.Tx, binary.BigEndian.AppendUint32(nil, uint32(e.Index)))
@@ -35,12 +34,12 @@ func (e Event) ID() uuid.UUID {
 
 // Headers returns the record's headers: those of a relay's defaults, then the
 // members of HeadersColumn in jsonb's order.
-func (e Event) Headers() []Header {
-	return []Header{
-		{"id", e.ID().String()},
-		{"eventType", EventType},
-		{"tx", e.Tx.String()},
-		{"seq", strconv.FormatInt(e.Seq, 10)},
+func (e Event) Headers() []delivery.Header {
+	return []delivery.Header{
+		{Key: "id", Value: e.ID().String()},
+		{Key: "eventType", Value: EventType},
+		{Key: "tx", Value: e.Tx.String()},
+		{Key: "seq", Value: strconv.FormatInt(e.Seq, 10)},
 	}
 }
 

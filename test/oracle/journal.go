@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
 // An Outcome is how a transaction ended.
@@ -28,14 +30,6 @@ func (o Outcome) String() string {
 	return [...]string{"pending", "unknown", "committed", "rolled back"}[o]
 }
 
-// A Span is a run of rows of one transaction: events of one aggregate with
-// consecutive numbers.
-type Span struct {
-	Aggregate string
-	First     int64
-	Rows      int
-}
-
 // A Journal is what the writers say they did. A transaction is in it before its
 // first row can be in a topic.
 type Journal struct {
@@ -49,7 +43,7 @@ type Journal struct {
 }
 
 type entry struct {
-	spans     []Span
+	spans     []delivery.Span
 	rows      int
 	begun     time.Time
 	outcome   Outcome
@@ -64,7 +58,7 @@ func NewJournal(log io.Writer) *Journal {
 
 // Begin notes a transaction with its rows, in order, before it can be committed.
 // begun is a time before its first row was written. The journal keeps spans.
-func (j *Journal) Begin(tx uuid.UUID, begun time.Time, spans []Span) {
+func (j *Journal) Begin(tx uuid.UUID, begun time.Time, spans []delivery.Span) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	e := &entry{spans: spans, begun: begun}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
 // A history is what a correct relay made of random transactions, killed now and
@@ -42,9 +44,9 @@ func (h *history) write(n int) []Event {
 	for range n {
 		id := uuid.UUID(binaryID(h.rng))
 		drawn := maps.Clone(next)
-		var spans []Span
+		var spans []delivery.Span
 		for range 1 + h.rng.IntN(3) {
-			s := Span{Aggregate: fmt.Sprintf("a%d", h.rng.IntN(6)), Rows: 1 + h.rng.IntN(4)}
+			s := delivery.Span{Aggregate: fmt.Sprintf("a%d", h.rng.IntN(6)), Rows: 1 + h.rng.IntN(4)}
 			s.First = drawn[s.Aggregate] + 1
 			drawn[s.Aggregate] += int64(s.Rows)
 			spans = append(spans, s)
@@ -159,7 +161,7 @@ func anything(int) bool { return true }
 // An expectation is the violation a corruption must be named as. Record nil is
 // not compared.
 type expectation struct {
-	kind   Kind
+	kind   delivery.Kind
 	event  Event
 	record *Record
 }
@@ -173,7 +175,7 @@ var corruptions = map[string]func(h *history) (expectation, bool){
 		}
 		e := h.events[i]
 		h.drop(func(other Event) bool { return same(e, other) })
-		return expectation{kind: Torn, event: e, record: h.firstLater(e)}, true
+		return expectation{kind: delivery.Torn, event: e, record: h.firstLater(e)}, true
 	},
 	"drop a transaction": func(h *history) (expectation, bool) {
 		i, _ := h.pick(anything)
@@ -185,7 +187,7 @@ var corruptions = map[string]func(h *history) (expectation, bool){
 			}
 		}
 		h.drop(func(e Event) bool { return e.Tx == victim })
-		return expectation{kind: Lost, event: first, record: h.firstLater(first)}, true
+		return expectation{kind: delivery.Lost, event: first, record: h.firstLater(first)}, true
 	},
 	"leave out an event of a repetition": func(h *history) (expectation, bool) {
 		var later int
@@ -207,7 +209,7 @@ var corruptions = map[string]func(h *history) (expectation, bool){
 	"repeat by the same producer": func(h *history) (expectation, bool) {
 		i, _ := h.pick(anything)
 		h.put(i+1, h.events[i], h.records[i].Producer.ID, h.records[i].Seen)
-		return expectation{kind: Duplicate, event: h.events[i], record: h.records[i+1]}, true
+		return expectation{kind: delivery.Duplicate, event: h.events[i], record: h.records[i+1]}, true
 	},
 	"repeat by another producer before anything is broken": func(h *history) (expectation, bool) {
 		first := slices.IndexFunc(h.records, func(r *Record) bool { return r.Producer.ID > 1 })
@@ -216,7 +218,7 @@ var corruptions = map[string]func(h *history) (expectation, bool){
 		}
 		i := h.rng.IntN(first)
 		h.put(i+1, h.events[i], 1000, h.records[i].Seen)
-		return expectation{kind: Duplicate, event: h.events[i], record: h.records[i+1]}, true
+		return expectation{kind: delivery.Duplicate, event: h.events[i], record: h.records[i+1]}, true
 	},
 	"reorder": func(h *history) (expectation, bool) {
 		i, ok := h.pick(func(i int) bool {
@@ -232,12 +234,12 @@ var corruptions = map[string]func(h *history) (expectation, bool){
 		h.remove(j)
 		h.records = slices.Insert(h.records, i, early)
 		h.events = slices.Insert(h.events, i, moved)
-		return expectation{kind: Reordered, event: h.events[i+1], record: early}, true
+		return expectation{kind: delivery.OutOfOrder, event: h.events[i+1], record: early}, true
 	},
 	"alter a byte": func(h *history) (expectation, bool) {
 		i, _ := h.pick(anything)
 		h.records[i].Value[h.rng.IntN(len(h.records[i].Value))] ^= 1 << h.rng.IntN(8)
-		return expectation{kind: Altered, event: Event{Aggregate: h.events[i].Aggregate}, record: h.records[i]}, true
+		return expectation{kind: delivery.Altered, event: Event{Aggregate: h.events[i].Aggregate}, record: h.records[i]}, true
 	},
 	"swap the values of two aggregates": func(h *history) (expectation, bool) {
 		i, _ := h.pick(anything)
@@ -247,7 +249,7 @@ var corruptions = map[string]func(h *history) (expectation, bool){
 		}
 		a, b := h.records[i], h.records[j]
 		a.Value, b.Value = b.Value, a.Value
-		return expectation{kind: Altered, event: h.events[j], record: a}, true
+		return expectation{kind: delivery.Altered, event: h.events[j], record: a}, true
 	},
 	"another partition": func(h *history) (expectation, bool) {
 		i, ok := h.pick(func(i int) bool {
@@ -257,7 +259,7 @@ var corruptions = map[string]func(h *history) (expectation, bool){
 			return expectation{}, false
 		}
 		h.records[i].Partition = (h.records[i].Partition + 1) % 3
-		return expectation{kind: Misplaced, event: h.events[i], record: h.records[i]}, true
+		return expectation{kind: delivery.Misplaced, event: h.events[i], record: h.records[i]}, true
 	},
 	"phantom of a rollback": func(h *history) (expectation, bool) {
 		for id, e := range h.journal.txs {
@@ -268,7 +270,7 @@ var corruptions = map[string]func(h *history) (expectation, bool){
 			event := Event{Run: "run", Aggregate: aggregate, Seq: seq, Tx: id, Count: e.rows}
 			i, _ := h.pick(anything)
 			h.put(i, event, h.records[i].Producer.ID, h.records[i].Seen)
-			return expectation{kind: Phantom, event: event, record: h.records[i]}, true
+			return expectation{kind: delivery.Phantom, event: event, record: h.records[i]}, true
 		}
 		return expectation{}, false
 	},
@@ -277,7 +279,7 @@ var corruptions = map[string]func(h *history) (expectation, bool){
 		e := h.events[i]
 		e.Tx = binaryID(h.rng)
 		h.put(i, e, h.records[i].Producer.ID, h.records[i].Seen)
-		return expectation{kind: Phantom, event: e, record: h.records[i]}, true
+		return expectation{kind: delivery.Phantom, event: e, record: h.records[i]}, true
 	},
 	"an old producer's request arrives last": func(h *history) (expectation, bool) {
 		i, ok := h.pick(func(i int) bool { return h.firstLater(h.events[i]) != nil })
@@ -287,7 +289,7 @@ var corruptions = map[string]func(h *history) (expectation, bool){
 		last := h.records[len(h.records)-1]
 		h.faults = append(h.faults, kill{last.Seen.Add(time.Millisecond), 1})
 		h.put(len(h.records), h.events[i], 1000, last.Seen.Add(2*time.Millisecond))
-		return expectation{kind: Stale, event: Event{Aggregate: h.events[i].Aggregate, Seq: h.events[i].Seq}, record: h.records[len(h.records)-1]}, true
+		return expectation{kind: delivery.Stale, event: Event{Aggregate: h.events[i].Aggregate, Seq: h.events[i].Seq}, record: h.records[len(h.records)-1]}, true
 	},
 }
 

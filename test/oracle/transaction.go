@@ -7,13 +7,15 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
 // A plan is a transaction being written.
 type plan struct {
 	id    uuid.UUID
 	begun time.Time
-	spans []Span // what will be there if it commits
+	spans []delivery.Span // what will be there if it commits
 	ids   []uuid.UUID
 	rows  int
 }
@@ -150,7 +152,7 @@ func (w *writer) fill(ctx context.Context, p *plan, aggregates []string) error {
 
 // A draft is a span with numbers drawn for it.
 type draft struct {
-	Span
+	delivery.Span
 	rolledBack bool
 }
 
@@ -168,7 +170,7 @@ func (w *writer) reserve(ctx context.Context, aggregate string, rows int) (draft
 	if err != nil {
 		return draft{}, err
 	}
-	d := draft{Span: Span{Aggregate: aggregate, First: last - int64(rows) + 1, Rows: rows}}
+	d := draft{Span: delivery.Span{Aggregate: aggregate, First: last - int64(rows) + 1, Rows: rows}}
 	switch kind {
 	case 0:
 		_, err = w.conn.Exec(ctx, "RELEASE s")
@@ -181,9 +183,9 @@ func (w *writer) reserve(ctx context.Context, aggregate string, rows int) (draft
 
 // phantom writes rows that a rollback to the savepoint takes back. They are of
 // a transaction of their own in the journal, so that they would be known.
-func (w *writer) phantom(ctx context.Context, s Span) error {
+func (w *writer) phantom(ctx context.Context, s delivery.Span) error {
 	id := w.uuid()
-	w.Journal.Begin(id, time.Now(), []Span{s})
+	w.Journal.Begin(id, time.Now(), []delivery.Span{s})
 	w.Journal.Resolve(id, RolledBack)
 	if _, err := w.insert(ctx, id, s, 0, s.Rows); err != nil {
 		return err
@@ -193,7 +195,7 @@ func (w *writer) phantom(ctx context.Context, s Span) error {
 }
 
 // insert writes the rows of a span, in order, and returns their ids.
-func (w *writer) insert(ctx context.Context, tx uuid.UUID, s Span, index, count int) ([]uuid.UUID, error) {
+func (w *writer) insert(ctx context.Context, tx uuid.UUID, s delivery.Span, index, count int) ([]uuid.UUID, error) {
 	ids, payloads, headers := make([]uuid.UUID, s.Rows), make([]string, s.Rows), make([]string, s.Rows)
 	for i := range s.Rows {
 		e := Event{Run: w.Run, Aggregate: s.Aggregate, Seq: s.First + int64(i), Tx: tx, Index: index + i, Count: count}

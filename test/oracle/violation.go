@@ -2,92 +2,54 @@ package oracle
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
-// A Kind is a promise that was broken.
-type Kind string
-
-// What a [Checker] finds.
+// What a [Checker] finds beside what package delivery does.
 const (
-	Lost        Kind = "lost"       // a committed transaction of which nothing came
-	Torn        Kind = "torn"       // a committed transaction of which a part came
-	Gap         Kind = "gap"        // an event came, one before it has not; becomes Lost, Torn or Reordered
-	Reordered   Kind = "reordered"  // an event came first after a later one of its aggregate
-	Phantom     Kind = "phantom"    // of a transaction that was not committed
-	Altered     Kind = "altered"    // a record is not what the row says
-	Misplaced   Kind = "misplaced"  // an aggregate in two partitions
-	Duplicate   Kind = "duplicate"  // repeated without a fault that explains it
-	BrokenRun   Kind = "broken run" // a repetition that leaves out events
-	Stale       Kind = "stale"      // the last record of an aggregate is not its newest
-	OffsetOrder Kind = "offsets"    // the reader's mistake: offsets do not rise
-	Unresolved  Kind = "unresolved" // the test's mistake: nobody has told how a transaction ended
-	NotAlive    Kind = "not alive"  // nothing new came in time
-	Overgrown   Kind = "overgrown"  // more of a resource than allowed
-	Exited      Kind = "exited"     // the relay ended by itself, or with the wrong code
-	Impeded     Kind = "impeded"    // Postgres could not do its work because of the relay
+	BrokenRun  delivery.Kind = "broken run" // a repetition that leaves out events
+	Unresolved delivery.Kind = "unresolved" // the test's mistake: nobody has told how a transaction ended
 )
 
 // What [Confirms] finds.
 const (
-	Early    Kind = "confirmed early"   // before everything behind it was stored
-	Never    Kind = "confirmed in vain" // what was never stored
-	Unread   Kind = "unread position"   // that was neither a commit's end nor a keepalive's
-	WentBack Kind = "went back"         // lower than the one before
-	Late     Kind = "confirmed late"    // although it was stored long ago
-	Moved    Kind = "moved"             // the slot is where the relay has not put it
+	Early    delivery.Kind = "confirmed early"   // before everything behind it was stored
+	Never    delivery.Kind = "confirmed in vain" // what was never stored
+	Unread   delivery.Kind = "unread position"   // that was neither a commit's end nor a keepalive's
+	WentBack delivery.Kind = "went back"         // lower than the one before
+	Late     delivery.Kind = "confirmed late"    // although it was stored long ago
+	Moved    delivery.Kind = "moved"             // the slot is where the relay has not put it
 )
 
-// Coordinates say where a record is.
-type Coordinates struct {
-	Topic     string
-	Partition int32
-	Offset    int64
-}
-
-// String returns topic[partition]@offset.
-func (c Coordinates) String() string { return fmt.Sprintf("%s[%d]@%d", c.Topic, c.Partition, c.Offset) }
+// What a soak finds by itself.
+const (
+	NotAlive  delivery.Kind = "not alive" // nothing new came in time
+	Overgrown delivery.Kind = "overgrown" // more of a resource than allowed
+	Exited    delivery.Kind = "exited"    // the relay ended by itself, or with the wrong code
+	Impeded   delivery.Kind = "impeded"   // Postgres could not do its work because of the relay
+)
 
 // A Violation is one broken promise. What is not known is zero.
 type Violation struct {
-	Kind      Kind
-	Record    Coordinates // the first record that shows it
-	Aggregate string
-	Seq       int64 // of the event that is missing, early, altered, …
-	Tx        uuid.UUID
-	LSN       pglogrepl.LSN // commit LSN of Tx, or the confirmed position
-	At        time.Time
-	Detail    string
+	delivery.Violation
+	LSN pglogrepl.LSN // commit LSN of the transaction, or the confirmed position
+	At  time.Time
 }
 
 // String describes the violation in one line.
 func (v *Violation) String() string {
-	var b strings.Builder
-	b.WriteString(string(v.Kind))
-	part := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
-	if v.Aggregate != "" {
-		part(" %s/%d", v.Aggregate, v.Seq)
-	}
-	if v.Tx != uuid.Nil {
-		part(" transaction %s", v.Tx)
-	}
+	s := v.Violation.String()
 	if v.LSN != 0 {
-		part(" LSN %s", v.LSN)
-	}
-	if v.Record.Topic != "" {
-		part(" record %s", v.Record)
+		s += fmt.Sprintf(", LSN %s", v.LSN)
 	}
 	if !v.At.IsZero() {
-		part(" at %s", v.At.Format("15:04:05.000"))
+		s += ", at " + v.At.Format("15:04:05.000")
 	}
-	if v.Detail != "" {
-		part(": %s", v.Detail)
-	}
-	return b.String()
+	return s
 }
 
 // maxViolations bounds what is kept: after the first few nothing new is learnt.

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 	"github.com/outbox-cdc/outbox-cdc/test/oracle"
@@ -27,37 +28,37 @@ type mutation struct {
 	before func(context.Context, *pgx.Conn) error // before the relay is started again
 	major  int                                    // of Postgres; 0: the default
 	breaks map[oracle.Attack]int                  // nil: fakeWeights
-	want   []oracle.Kind                          // one of these has to be found
+	want   []delivery.Kind                        // one of these has to be found
 	twins  int                                    // of 100 transactions; 0: as in a soak
 }
 
 // mutations are bugs that relays have had. Each loses, repeats or confirms what it must not.
 func mutations() map[string]mutation {
 	// What is left out comes after all when the relay is killed in time.
-	missing := []oracle.Kind{oracle.Lost, oracle.Torn, oracle.Gap, oracle.BrokenRun, oracle.Reordered, oracle.Never}
+	missing := []delivery.Kind{delivery.Lost, delivery.Torn, delivery.Gap, oracle.BrokenRun, delivery.OutOfOrder, oracle.Never}
 	return map[string]mutation{
 		"none": {},
 		"confirms what it has received": {
 			tamper: confirming(func(w *wireState, own pglogrepl.LSN) pglogrepl.LSN { return max(own, w.end) }),
-			want:   []oracle.Kind{oracle.Early, oracle.Never, oracle.Lost},
+			want:   []delivery.Kind{oracle.Early, oracle.Never, delivery.Lost},
 		},
 		"confirms what lies far ahead": {
 			tamper: confirming(func(_ *wireState, own pglogrepl.LSN) pglogrepl.LSN { return own + 16<<20 }),
-			want:   []oracle.Kind{oracle.Unread},
+			want:   []delivery.Kind{oracle.Unread},
 		},
 		"confirms one byte more": {
 			tamper: confirming(func(_ *wireState, own pglogrepl.LSN) pglogrepl.LSN { return own + 1 }),
-			want:   []oracle.Kind{oracle.Unread},
+			want:   []delivery.Kind{oracle.Unread},
 		},
 		"confirms the highest acknowledged position": {
 			tamper: confirming(func(w *wireState, own pglogrepl.LSN) pglogrepl.LSN { return max(own, w.highestStored()) }),
 			fake:   stall,
-			want:   []oracle.Kind{oracle.Early, oracle.Never, oracle.Lost},
+			want:   []delivery.Kind{oracle.Early, oracle.Never, delivery.Lost},
 		},
 		"confirms a keepalive while data is queued": {
 			tamper: confirming(func(w *wireState, own pglogrepl.LSN) pglogrepl.LSN { return max(own, w.keepalive) }),
 			fake:   stall,
-			want:   []oracle.Kind{oracle.Early, oracle.Never, oracle.Lost},
+			want:   []delivery.Kind{oracle.Early, oracle.Never, delivery.Lost},
 		},
 		"skips what begins where the last transaction ended": {
 			tamper: (*wireState).skipping,
@@ -67,7 +68,7 @@ func mutations() map[string]mutation {
 		},
 		"starts at the end of the log": {
 			tamper: (*wireState).startingAtEnd,
-			want:   []oracle.Kind{oracle.Unread, oracle.Lost, oracle.Gap},
+			want:   []delivery.Kind{oracle.Unread, delivery.Lost, delivery.Gap},
 		},
 		"loses a row": {
 			tamper: (*wireState).losing,
@@ -75,11 +76,11 @@ func mutations() map[string]mutation {
 		},
 		"hands a row on twice": {
 			tamper: (*wireState).repeating,
-			want:   []oracle.Kind{oracle.Duplicate},
+			want:   []delivery.Kind{delivery.Duplicate},
 		},
 		"alters a byte": {
 			tamper: (*wireState).altering,
-			want:   []oracle.Kind{oracle.Altered},
+			want:   []delivery.Kind{delivery.Altered},
 		},
 		"ignores a failed delivery": {
 			fake: unstored,
@@ -93,7 +94,7 @@ func mutations() map[string]mutation {
 		},
 		"creates a lost slot again": {
 			before: recreateSlot,
-			want:   []oracle.Kind{oracle.Gap, oracle.Lost, oracle.Torn, oracle.Moved},
+			want:   []delivery.Kind{delivery.Gap, delivery.Lost, delivery.Torn, oracle.Moved},
 		},
 	}
 }

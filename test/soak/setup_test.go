@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/faultproxy"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
@@ -161,14 +162,16 @@ func (s *soak) launch() error {
 // record hands a record to the oracle.
 func (s *soak) record(rec *kgo.Record) {
 	r := &oracle.Record{
-		Coordinates: oracle.Coordinates{Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset},
-		Key:         rec.Key, Value: rec.Value,
-		Headers:  make([]oracle.Header, len(rec.Headers)),
+		Record: delivery.Record{
+			Coordinates: delivery.Coordinates{Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset},
+			Key:         rec.Key, Value: rec.Value,
+			Headers: make([]delivery.Header, len(rec.Headers)),
+		},
 		Producer: oracle.Producer{ID: rec.ProducerID, Epoch: rec.ProducerEpoch},
 		Seen:     time.Now(),
 	}
 	for i, h := range rec.Headers {
-		r.Headers[i] = oracle.Header{Key: h.Key, Value: string(h.Value)}
+		r.Headers[i] = delivery.Header{Key: h.Key, Value: string(h.Value)}
 	}
 	if e, ok := s.checker.Record(r); ok {
 		s.confirms.Stored(e, r.Coordinates, rec.Timestamp)
@@ -179,10 +182,12 @@ func (s *soak) record(rec *kgo.Record) {
 }
 
 // broke notes a violation that the soak itself has found.
-func (s *soak) broke(kind oracle.Kind, format string, args ...any) {
+func (s *soak) broke(kind delivery.Kind, format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.violations = append(s.violations, oracle.Violation{Kind: kind, At: time.Now(), Detail: fmt.Sprintf(format, args...)})
+	s.violations = append(s.violations, oracle.Violation{
+		Violation: delivery.Violation{Kind: kind, Detail: fmt.Sprintf(format, args...)}, At: time.Now(),
+	})
 }
 
 // found returns every violation so far, those that say most first.

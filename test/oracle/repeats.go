@@ -1,0 +1,160 @@
+package oracle
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
+)
+
+// A Fault is a time from which events may be repeated, by producers that appear
+// before the next one.
+type Fault struct {
+	Name       string
+	At         time.Time
+	Explained  int // duplicates that the fault explains, as far as is known now
+	Duplicates int // duplicates seen
+
+	explain func() int // nil: Explained is final
+}
+
+func (f *Fault) update() {
+	if f.explain != nil {
+		f.Explained = f.explain()
+	}
+}
+
+// A Producer is the identity that brokers number a producer's batches by.
+type Producer struct {
+	ID    int64 // negative: none
+	Epoch int16
+}
+
+// A run is what one producer has written of an aggregate.
+type run struct {
+	producer Producer
+	last     int64
+}
+
+// maxRuns is how many producers of an aggregate are remembered.
+const maxRuns = 8
+
+// repeats judges which duplicates a fault explains: each producer writes a run of rising numbers that
+// begins at or before what is already there.
+type repeats struct {
+	runs   map[string][]run // of the newest producers of an aggregate, by their first record
+	faults []Fault
+	births map[Producer]int // after which fault a producer was seen first, -1: before all
+	found  []Violation
+	broken int
+}
+
+func newRepeats() repeats {
+	return repeats{runs: make(map[string][]run), births: make(map[Producer]int)}
+}
+
+func (c *repeats) violation(k delivery.Kind, e *delivery.Event, r *Record, format string, args ...any) {
+	c.broken++
+	if len(c.found) < maxViolations {
+		c.found = append(c.found, Violation{At: r.Seen, Violation: delivery.Violation{
+			Kind: k, Record: r.Coordinates, Aggregate: e.Aggregate, Seq: e.Seq, Tx: e.Tx, Detail: fmt.Sprintf(format, args...),
+		}})
+	}
+}
+
+func (c *repeats) fault(name string, at time.Time, explain func() int) {
+	if n := len(c.faults); n > 0 {
+		c.faults[n-1].update()
+		c.faults[n-1].explain = nil
+	}
+	c.faults = append(c.faults, Fault{Name: name, At: at, explain: explain})
+}
+
+// judge checks that e goes on with what its producer has written of the
+// aggregate, and counts it if it is a duplicate.
+func (c *repeats) judge(e *delivery.Event, r *Record, outcome delivery.Outcome) {
+	i := c.find(e.Aggregate, r.Producer)
+	if i >= 0 && (outcome == delivery.Next || outcome == delivery.Again) {
+		switch last := c.runs[e.Aggregate][i].last; {
+		case e.Seq > last+1:
+			c.violation(BrokenRun, e, r, "the producer's last event of the aggregate was %d", last)
+		case e.Seq <= last && r.Producer.ID >= 0:
+			c.violation(delivery.Duplicate, e, r, "the same producer has written it before")
+		}
+	}
+	if outcome == delivery.Again {
+		c.duplicate(e, r)
+	}
+	if outcome != delivery.Late || i < 0 || e.Seq == c.runs[e.Aggregate][i].last+1 { // else what follows goes on behind the record that came too early
+		c.advance(e, r.Producer)
+	}
+}
+
+// duplicate counts a duplicate for the fault that caused it.
+func (c *repeats) duplicate(e *delivery.Event, r *Record) {
+	i := c.cause(e, r)
+	if i < 0 {
+		c.violation(delivery.Duplicate, e, r, "nothing was broken before it")
+		return
+	}
+	f := &c.faults[i]
+	f.update()
+	f.Duplicates++
+	if f.Duplicates > f.Explained {
+		c.violation(delivery.Duplicate, e, r, "duplicate %d after fault %d, %s, which explains %d", f.Duplicates, i, f.Name, f.Explained)
+	}
+}
+
+// cause returns the fault because of which an event is repeated, -1 for none.
+// That is the one after which its producer appeared, for a producer writes an
+// event once; however late its record is seen, and whatever was broken since.
+// What an older producer still had under way and a newer one has written before
+// it is due to the newer one.
+func (c *repeats) cause(e *delivery.Event, r *Record) int {
+	if r.Producer.ID < 0 {
+		return c.lastFault(r.Seen)
+	}
+	producer := r.Producer
+	for _, newer := range c.runs[e.Aggregate][c.find(e.Aggregate, producer)+1:] {
+		if newer.last >= e.Seq && c.births[newer.producer] > c.births[producer] {
+			producer = newer.producer
+		}
+	}
+	return c.births[producer]
+}
+
+// appears notes after which fault a producer was seen first.
+func (c *repeats) appears(p Producer, seen time.Time) {
+	if _, known := c.births[p]; !known {
+		c.births[p] = c.lastFault(seen)
+	}
+}
+
+// lastFault returns the last fault not after a time, -1 for none.
+func (c *repeats) lastFault(t time.Time) int {
+	i := len(c.faults) - 1
+	for i >= 0 && t.Before(c.faults[i].At) {
+		i--
+	}
+	return i
+}
+
+func (c *repeats) find(aggregate string, p Producer) int {
+	return slices.IndexFunc(c.runs[aggregate], func(r run) bool { return r.producer == p })
+}
+
+func (c *repeats) advance(e *delivery.Event, p Producer) {
+	runs := c.runs[e.Aggregate]
+	i := c.find(e.Aggregate, p)
+	switch {
+	case i < 0:
+		if len(runs) == maxRuns {
+			runs = slices.Delete(runs, 0, 1)
+		}
+		runs = append(runs, run{p, e.Seq})
+	case p.ID < 0 || e.Seq > runs[i].last: // who has no identity may begin again
+		runs[i].last = e.Seq
+	}
+	c.runs[e.Aggregate] = runs
+}
