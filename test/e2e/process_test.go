@@ -19,7 +19,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
-	"github.com/outbox-cdc/outbox-cdc/test/oracle"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/walproxy"
 )
 
 // leaves carries some load, ends the process and returns how many files and goroutines it had.
@@ -166,7 +166,7 @@ func TestTwoRelaysInOneProcess(t *testing.T) {
 
 // clockTamper makes the server's clock jump, to hours ahead and most of an hour behind, at
 // every transaction.
-func clockTamper(t *testing.T) oracle.Tamper {
+func clockTamper(t *testing.T) walproxy.Tamper {
 	t.Helper()
 	const ( // where in a CopyData message: type, start, end, time, and pgoutput's Begin or Commit
 		sent      = 17
@@ -179,7 +179,7 @@ func clockTamper(t *testing.T) oracle.Tamper {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	var mu sync.Mutex // two connections share the clock
 	var jump time.Duration
-	return oracle.Tamper{FromServer: func(kind byte, body []byte, pass func([]byte)) {
+	return walproxy.Tamper{FromServer: func(kind byte, body []byte, pass func([]byte)) {
 		mu.Lock()
 		shift := func(at int) {
 			binary.BigEndian.PutUint64(body[at:], binary.BigEndian.Uint64(body[at:])+uint64(jump.Microseconds()))
@@ -189,7 +189,7 @@ func clockTamper(t *testing.T) oracle.Tamper {
 		case body[0] == 'k':
 			shift(alive)
 		case body[0] == 'w':
-			switch oracle.ParseWAL(body).Kind {
+			switch walproxy.ParseWAL(body).Kind {
 			case 'B':
 				jump = time.Duration(rng.Int64N(int64(6*time.Hour))) - 55*time.Minute
 				shift(begun)
@@ -210,9 +210,7 @@ func TestServerClockJumps(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Server(t)
 	r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t))
-	proxy, err := oracle.NewWALProxy(srv.Addr(), "", oracle.NewConfirms(oracle.NewJournal(nil)), clockTamper(t))
-	rig.Must(t, err)
-	t.Cleanup(proxy.Close)
+	proxy := walproxy.Start(t, walproxy.Config{Target: srv.Addr(), Tamper: clockTamper(t)})
 	r.Config = rig.WriteConfig(t, strings.Replace(r.DB.DSN, srv.Addr(), proxy.Addr(), 1), r.Kafka.Addrs[0], r.Slot, r.Topic, "")
 	process := r.Run(t)
 	r.Load.Run(t.Context(), t, 5000)

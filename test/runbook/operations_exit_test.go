@@ -21,7 +21,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
-	"github.com/outbox-cdc/outbox-cdc/test/oracle"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/walproxy"
 )
 
 // exitRecipes follow the sections about exit codes.
@@ -105,7 +105,7 @@ func stopWithoutKafka(t *testing.T, o *operation, srv *pgserver.Server) {
 
 // garbled makes an Insert a message that no server sends.
 func garbled(kind byte, body []byte, pass func([]byte)) {
-	if m := oracle.ParseWAL(body); kind == 'd' && m.Kind == 'I' {
+	if m := walproxy.ParseWAL(body); kind == 'd' && m.Kind == 'I' {
 		body = bytes.Clone(body)
 		body[25] = '!'
 	}
@@ -114,9 +114,7 @@ func garbled(kind byte, body []byte, pass func([]byte)) {
 
 func unexpected(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.on(t, srv)
-	proxy, err := oracle.NewWALProxy(srv.Addr(), "", oracle.NewConfirms(oracle.NewJournal(nil)), oracle.Tamper{FromServer: garbled})
-	rig.Must(t, err)
-	defer proxy.Close()
+	proxy := walproxy.Start(t, walproxy.Config{Target: srv.Addr(), Tamper: walproxy.Tamper{FromServer: garbled}})
 	o.source = proxy.Addr()
 	o.configure(t)
 	r := o.stream(t)

@@ -11,20 +11,19 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
-	"github.com/outbox-cdc/outbox-cdc/test/oracle"
 )
 
 // strike carries out one and returns when everything runs again. An error is the test's
 // own; what the relay does wrong is noted.
-func (s *soak) strike(ctx context.Context, strike oracle.Strike) error {
+func (s *soak) strike(ctx context.Context, strike Strike) error {
 	var explain func() int
-	forgets := strike.Has(oracle.RelayKill) || strike.Has(oracle.RelayTerminate) && len(strike.Attacks) > 1
+	forgets := strike.Has(RelayKill) || strike.Has(RelayTerminate) && len(strike.Attacks) > 1
 	if forgets { // what it had not reported comes again; nothing else may
 		before := s.confirms.Again()
 		explain = func() int { return s.confirms.Again() - before }
 	}
 	s.checker.Fault(strike.Name(), time.Now(), explain)
-	if strike.Has(oracle.BrokerKill) || strike.Has(oracle.BrokerShutdown) || strike.Has(oracle.BrokerPause) {
+	if strike.Has(BrokerKill) || strike.Has(BrokerShutdown) || strike.Has(BrokerPause) {
 		over := s.confirms.Outage()
 		defer func() { over(time.Now()) }()
 	}
@@ -41,34 +40,36 @@ func (s *soak) strike(ctx context.Context, strike oracle.Strike) error {
 	return g.Wait()
 }
 
-func (s *soak) attack(ctx context.Context, step oracle.Step, alone bool) error {
+func (s *soak) attack(ctx context.Context, step Step, alone bool) error {
 	switch step.Attack {
-	case oracle.RelayKill:
+	case RelayKill:
 		return s.restart(ctx, syscall.SIGKILL)
-	case oracle.RelayTerminate:
+	case RelayTerminate:
 		return s.restart(ctx, syscall.SIGTERM)
-	case oracle.RelayPause:
+	case RelayPause:
 		process := s.relay.Load().Cmd.Process
 		return pause(step.Hold, func() error { return process.Signal(syscall.SIGSTOP) }, func() error { return process.Signal(syscall.SIGCONT) })
-	case oracle.SenderTerminate:
+	case SenderTerminate:
 		return s.terminateSender(ctx, alone)
-	case oracle.PostgresFast:
+	case PostgresFast:
 		return s.restartPostgres(ctx, s.srv.Shutdown, alone)
-	case oracle.PostgresImmediate:
+	case PostgresImmediate:
 		return s.restartPostgres(ctx, s.srv.Immediate, alone)
-	case oracle.PostgresKill:
+	case PostgresKill:
 		return s.restartPostgres(ctx, s.srv.Kill, alone)
-	case oracle.BrokerKill:
+	case BrokerKill:
 		return errors.Join(s.broker.Kill(ctx), s.broker.Restart(ctx))
-	case oracle.BrokerShutdown:
+	case BrokerShutdown:
 		return errors.Join(s.broker.Shutdown(ctx), s.broker.Restart(ctx))
-	case oracle.BrokerPause:
+	case BrokerPause:
 		return pause(step.Hold, s.broker.Pause, s.broker.Resume)
-	case oracle.CutPostgres:
-		return rig.Cut(s.toPostgres, step)
-	case oracle.CutKafka:
-		return rig.Cut(s.toKafka, step)
-	case oracle.PublicationDrop:
+	case CutPostgres:
+		rig.Cut(s.toPostgres, step.Direction, step.Bytes)
+		return nil
+	case CutKafka:
+		rig.Cut(s.toKafka, step.Direction, step.Bytes)
+		return nil
+	case PublicationDrop:
 		return s.ask(ctx, func(conn *pgx.Conn) error {
 			return pause(step.Hold,
 				func() error { return execute(ctx, conn, `DROP PUBLICATION `+rig.Publication) },
@@ -105,12 +106,12 @@ func (s *soak) restart(ctx context.Context, sig syscall.Signal) error {
 	select {
 	case <-r.Done:
 	case <-time.After(40 * time.Second):
-		s.broke(oracle.Exited, "the relay still runs 40 s after %v", sig)
+		s.broke(Exited, "the relay still runs 40 s after %v", sig)
 		_ = r.Cmd.Process.Kill()
 		<-r.Done
 	}
 	if code := r.Cmd.ProcessState.ExitCode(); sig == syscall.SIGTERM && code != 0 {
-		s.broke(oracle.Exited, "exit code %d after SIGTERM:\n%s", code, rig.Tail(r.Stderr.String(), 20))
+		s.broke(Exited, "exit code %d after SIGTERM:\n%s", code, rig.Tail(r.Stderr.String(), 20))
 	}
 	if s.cfg.before != nil {
 		before := func(conn *pgx.Conn) error { return s.cfg.before(ctx, conn) }
@@ -149,7 +150,7 @@ func (s *soak) restartPostgres(ctx context.Context, stop func(context.Context) e
 		return err
 	}
 	if took := time.Since(began); took > limit {
-		s.broke(oracle.Impeded, "the server took %v to stop", took)
+		s.broke(Impeded, "the server took %v to stop", took)
 	}
 	return s.srv.Restart(ctx)
 }

@@ -7,16 +7,14 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"github.com/outbox-cdc/outbox-cdc/test/oracle"
 )
 
 // fakeWeights are the attacks that need no broker of its own process.
-func fakeWeights() map[oracle.Attack]int {
-	weights := oracle.DefaultWeights()
-	delete(weights, oracle.BrokerKill)
-	delete(weights, oracle.BrokerShutdown)
-	delete(weights, oracle.BrokerPause)
+func fakeWeights() map[Attack]int {
+	weights := DefaultWeights()
+	delete(weights, BrokerKill)
+	delete(weights, BrokerShutdown)
+	delete(weights, BrokerPause)
 	return weights
 }
 

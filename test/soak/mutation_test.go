@@ -17,17 +17,17 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
-	"github.com/outbox-cdc/outbox-cdc/test/oracle"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/walproxy"
 )
 
 // A mutation makes of a good relay one with a known bug, from outside: on its way between
 // the relay and its servers, what the relay says or hears is changed.
 type mutation struct {
-	tamper func(w *wireState) oracle.Tamper
+	tamper func(w *wireState) walproxy.Tamper
 	fake   func(*kfake.Cluster)
 	before func(context.Context, *pgx.Conn) error // before the relay is started again
 	major  int                                    // of Postgres; 0: the default
-	breaks map[oracle.Attack]int                  // nil: fakeWeights
+	breaks map[Attack]int                         // nil: fakeWeights
 	want   []delivery.Kind                        // one of these has to be found
 	twins  int                                    // of 100 transactions; 0: as in a soak
 }
@@ -35,30 +35,30 @@ type mutation struct {
 // mutations are bugs that relays have had. Each loses, repeats or confirms what it must not.
 func mutations() map[string]mutation {
 	// What is left out comes after all when the relay is killed in time.
-	missing := []delivery.Kind{delivery.Lost, delivery.Torn, delivery.Gap, oracle.BrokenRun, delivery.OutOfOrder, oracle.Never}
+	missing := []delivery.Kind{delivery.Lost, delivery.Torn, delivery.Gap, BrokenRun, delivery.OutOfOrder, Never}
 	return map[string]mutation{
 		"none": {},
 		"confirms what it has received": {
 			tamper: confirming(func(w *wireState, own pglogrepl.LSN) pglogrepl.LSN { return max(own, w.end) }),
-			want:   []delivery.Kind{oracle.Early, oracle.Never, delivery.Lost},
+			want:   []delivery.Kind{Early, Never, delivery.Lost},
 		},
 		"confirms what lies far ahead": {
 			tamper: confirming(func(_ *wireState, own pglogrepl.LSN) pglogrepl.LSN { return own + 16<<20 }),
-			want:   []delivery.Kind{oracle.Unread},
+			want:   []delivery.Kind{Unread},
 		},
 		"confirms one byte more": {
 			tamper: confirming(func(_ *wireState, own pglogrepl.LSN) pglogrepl.LSN { return own + 1 }),
-			want:   []delivery.Kind{oracle.Unread},
+			want:   []delivery.Kind{Unread},
 		},
 		"confirms the highest acknowledged position": {
 			tamper: confirming(func(w *wireState, own pglogrepl.LSN) pglogrepl.LSN { return max(own, w.highestStored()) }),
 			fake:   stall,
-			want:   []delivery.Kind{oracle.Early, oracle.Never, delivery.Lost},
+			want:   []delivery.Kind{Early, Never, delivery.Lost},
 		},
 		"confirms a keepalive while data is queued": {
 			tamper: confirming(func(w *wireState, own pglogrepl.LSN) pglogrepl.LSN { return max(own, w.keepalive) }),
 			fake:   stall,
-			want:   []delivery.Kind{oracle.Early, oracle.Never, delivery.Lost},
+			want:   []delivery.Kind{Early, Never, delivery.Lost},
 		},
 		"skips what begins where the last transaction ended": {
 			tamper: (*wireState).skipping,
@@ -68,7 +68,7 @@ func mutations() map[string]mutation {
 		},
 		"starts at the end of the log": {
 			tamper: (*wireState).startingAtEnd,
-			want:   []delivery.Kind{oracle.Unread, delivery.Lost, delivery.Gap},
+			want:   []delivery.Kind{Unread, delivery.Lost, delivery.Gap},
 		},
 		"loses a row": {
 			tamper: (*wireState).losing,
@@ -89,12 +89,12 @@ func mutations() map[string]mutation {
 		"does not listen to notices": {
 			tamper: deaf,
 			major:  18, // which warns where others refuse
-			breaks: map[oracle.Attack]int{oracle.PublicationDrop: 1},
+			breaks: map[Attack]int{PublicationDrop: 1},
 			want:   missing,
 		},
 		"creates a lost slot again": {
 			before: recreateSlot,
-			want:   []delivery.Kind{delivery.Gap, delivery.Lost, delivery.Torn, oracle.Moved},
+			want:   []delivery.Kind{delivery.Gap, delivery.Lost, delivery.Torn, Moved},
 		},
 	}
 }
@@ -148,7 +148,7 @@ func (m mutation) judge(t *testing.T, s *soak) {
 	t.Helper()
 	found := s.found()
 	t.Logf("%d strikes, %d positions confirmed, %d violations", len(s.strikes), s.confirms.Updates(), len(found))
-	i := slices.IndexFunc(found, func(v oracle.Violation) bool { return slices.Contains(m.want, v.Kind) })
+	i := slices.IndexFunc(found, func(v Violation) bool { return slices.Contains(m.want, v.Kind) })
 	switch {
 	case i >= 0:
 		t.Logf("found %s", found[i].String())

@@ -22,7 +22,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
-	"github.com/outbox-cdc/outbox-cdc/test/oracle"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/walproxy"
 )
 
 const (
@@ -50,15 +50,15 @@ type soak struct {
 	binary, config      string
 	relay               atomic.Pointer[rig.Process]
 
-	journal   *oracle.Journal
-	checker   *oracle.Checker
-	confirms  *oracle.Confirms
-	writers   *oracle.Writers
+	journal   *Journal
+	checker   *Checker
+	confirms  *Confirms
+	writers   *Writers
 	collector *kafkatest.Collector
 
 	mu         sync.Mutex
-	violations []oracle.Violation // found by the soak itself
-	peak       oracle.Sample      // of each field the highest
+	violations []Violation // found by the soak itself
+	peak       Sample      // of each field the highest
 	samples    int
 	strikes    []struck
 }
@@ -67,11 +67,11 @@ type soak struct {
 type soakConfig struct {
 	major    int    // of Postgres; 0: the default
 	settings string // lines of the relay's configuration
-	twins    int    // see [oracle.Writers]; 0: soakTwins
-	tamper   oracle.Tamper
+	twins    int    // see [Writers]; 0: soakTwins
+	tamper   walproxy.Tamper
 	fake     func(*kfake.Cluster)                   // with kfake instead of a broker, which it may control
 	before   func(context.Context, *pgx.Conn) error // done before the relay is started again
-	stored   func(oracle.Event)                     // told of each record
+	stored   func(Event)                            // told of each record
 }
 
 // newSoak starts everything but the relay and the writers.
@@ -85,14 +85,12 @@ func newSoak(t *testing.T, cfg soakConfig) *soak {
 	s.srv = pgtest.Start(t, pgserver.Config{Major: cfg.major, Settings: map[string]string{"wal_sender_timeout": timeout}})
 	s.db = pgtest.DatabaseOn(t, s.srv)
 	rig.Migrate(t, s.db.DSN)
-	rig.Must(t, oracle.CreateSchema(t.Context(), s.db.DSN, soakAggregates))
+	rig.Must(t, CreateSchema(t.Context(), s.db.DSN, soakAggregates))
 
-	s.journal = oracle.NewJournal(journalFile(t))
-	s.checker = oracle.NewChecker(soakRun, s.journal)
-	s.confirms = oracle.NewConfirms(s.journal)
-	wal, err := oracle.NewWALProxy(s.srv.Addr(), soakRun, s.confirms, cfg.tamper)
-	rig.Must(t, err)
-	t.Cleanup(wal.Close)
+	s.journal = NewJournal(journalFile(t))
+	s.checker = NewChecker(soakRun, s.journal)
+	s.confirms = NewConfirms(s.journal)
+	wal := walproxy.Start(t, walproxy.Config{Target: s.srv.Addr(), Tamper: cfg.tamper, Watch: s.confirms.watch(soakRun)})
 	s.toPostgres = faultproxy.Start(t, wal.Addr())
 	s.toKafka = faultproxy.Start(t, "")
 
@@ -101,7 +99,7 @@ func newSoak(t *testing.T, cfg soakConfig) *soak {
 	s.collector = cluster.Collect(t, s.record, topic)
 	dsn := strings.Replace(s.db.DSN, s.srv.Addr(), s.toPostgres.Addr(), 1)
 	s.config = rig.WriteConfig(t, dsn, s.toKafka.Addr(), soakSlot, topic, cfg.settings)
-	s.writers = &oracle.Writers{
+	s.writers = &Writers{
 		DSN: s.db.DSN, Run: soakRun, Seed: s.seed, Writers: soakWriters, Aggregates: soakAggregates,
 		MaxPayload: soakPayload, Twins: cmp.Or(cfg.twins, soakTwins), Journal: s.journal,
 	}
@@ -161,13 +159,13 @@ func (s *soak) launch() error {
 
 // record hands a record to the oracle.
 func (s *soak) record(rec *kgo.Record) {
-	r := &oracle.Record{
+	r := &Record{
 		Record: delivery.Record{
 			Coordinates: delivery.Coordinates{Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset},
 			Key:         rec.Key, Value: rec.Value,
 			Headers: make([]delivery.Header, len(rec.Headers)),
 		},
-		Producer: oracle.Producer{ID: rec.ProducerID, Epoch: rec.ProducerEpoch},
+		Producer: Producer{ID: rec.ProducerID, Epoch: rec.ProducerEpoch},
 		Seen:     time.Now(),
 	}
 	for i, h := range rec.Headers {
@@ -185,13 +183,13 @@ func (s *soak) record(rec *kgo.Record) {
 func (s *soak) broke(kind delivery.Kind, format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.violations = append(s.violations, oracle.Violation{
+	s.violations = append(s.violations, Violation{
 		Violation: delivery.Violation{Kind: kind, Detail: fmt.Sprintf(format, args...)}, At: time.Now(),
 	})
 }
 
 // found returns every violation so far, those that say most first.
-func (s *soak) found() []oracle.Violation {
+func (s *soak) found() []Violation {
 	records, _ := s.checker.Violations()
 	positions, _ := s.confirms.Violations()
 	s.mu.Lock()
@@ -220,7 +218,7 @@ func (s *soak) background(t *testing.T) (stop func()) {
 func (s *soak) sample(t *testing.T) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	sampler := &oracle.Sampler{DSN: s.db.DSN, Slot: soakSlot, Interval: 50 * time.Millisecond, PID: s.pid, Each: s.sampled}
+	sampler := &Sampler{DSN: s.db.DSN, Slot: soakSlot, Interval: 50 * time.Millisecond, PID: s.pid, Each: s.sampled}
 	done := make(chan struct{})
 	go func() { // waited for by stop
 		defer close(done)
@@ -239,7 +237,7 @@ func (s *soak) pid() int {
 	return 0
 }
 
-func (s *soak) sampled(now oracle.Sample) {
+func (s *soak) sampled(now Sample) {
 	if now.Confirmed != 0 {
 		s.confirms.Slot(now.At, now.Confirmed)
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
-	"github.com/outbox-cdc/outbox-cdc/test/oracle"
 )
 
 // aliveWithin is how soon after a strike a row written after it has to be seen.
@@ -22,7 +21,7 @@ const largePayloads = 16
 func TestSoak(t *testing.T) {
 	cycles := rig.EnvInt(t, "OUTBOX_TEST_SOAK", 6)
 	s := newSoak(t, soakConfig{})
-	s.run(t, cycles, oracle.DefaultWeights())
+	s.run(t, cycles, DefaultWeights())
 	s.report(t)
 	s.complain(t)
 }
@@ -47,7 +46,7 @@ func (s *soak) complain(t *testing.T) {
 
 // run writes through so many strikes, lets everything come to rest and checks it. It ends
 // early when something is found.
-func (s *soak) run(t *testing.T, cycles int, weights map[oracle.Attack]int) {
+func (s *soak) run(t *testing.T, cycles int, weights map[Attack]int) {
 	t.Helper()
 	t.Logf("OUTBOX_TEST_SEED=%d, Postgres %s", s.seed, s.srv.Install())
 	rig.Must(t, s.launch())
@@ -57,7 +56,7 @@ func (s *soak) run(t *testing.T, cycles int, weights map[oracle.Attack]int) {
 	stopWriting := s.background(t)
 	defer stopWriting()
 
-	nemesis := oracle.NewNemesis(s.seed, weights)
+	nemesis := NewNemesis(s.seed, weights)
 	for i := 0; i < cycles && len(s.found()) == 0 && !t.Failed(); i++ {
 		strike := nemesis.Next()
 		time.Sleep(strike.Load)
@@ -76,7 +75,7 @@ func (s *soak) run(t *testing.T, cycles int, weights map[oracle.Attack]int) {
 	s.settle(t)
 	stopSampling()
 	if resident := s.peak.Resident >> 20; resident > rig.MaxResident+largePayloads {
-		s.broke(oracle.Overgrown, "the relay's resident memory was %d MB, it may be %d MB", resident, rig.MaxResident+largePayloads)
+		s.broke(Overgrown, "the relay's resident memory was %d MB, it may be %d MB", resident, rig.MaxResident+largePayloads)
 	}
 }
 
@@ -85,11 +84,11 @@ func (s *soak) alive(since time.Time) bool {
 	deadline := time.Now().Add(aliveWithin)
 	for !s.checker.Progress().Fresh.After(since) {
 		if r := s.relay.Load(); r.Ended() {
-			s.broke(oracle.Exited, "the relay ended with exit code %d:\n%s", r.Cmd.ProcessState.ExitCode(), rig.Tail(r.Stderr.String(), 20))
+			s.broke(Exited, "the relay ended with exit code %d:\n%s", r.Cmd.ProcessState.ExitCode(), rig.Tail(r.Stderr.String(), 20))
 			return false
 		}
 		if time.Now().After(deadline) {
-			s.broke(oracle.NotAlive, "no row written after %s was seen within %v", since.Format("15:04:05.000"), aliveWithin)
+			s.broke(NotAlive, "no row written after %s was seen within %v", since.Format("15:04:05.000"), aliveWithin)
 			return false
 		}
 		time.Sleep(2 * time.Millisecond)
@@ -141,7 +140,7 @@ func (s *soak) drain() (complete bool) {
 
 // A struck is a strike that was carried out.
 type struck struct {
-	oracle.Strike
+	Strike
 	at       time.Time
 	outage   time.Duration // from its begin until everything ran again
 	recovery time.Duration // from then until a row written later was seen

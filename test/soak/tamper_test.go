@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/outbox-cdc/outbox-cdc/test/oracle"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/walproxy"
 )
 
 // A wireState is what a mutation knows of what has passed.
@@ -33,21 +33,21 @@ type storing struct {
 }
 
 // watch notes what the server sends.
-func (w *wireState) watch(body []byte) oracle.WALMessage {
-	m := oracle.ParseWAL(body)
+func (w *wireState) watch(body []byte) walproxy.WALMessage {
+	m := walproxy.ParseWAL(body)
 	switch {
 	case m.Kind == 'C':
 		w.end = m.EndLSN
 	case body[0] == 'k':
-		w.keepalive, _ = oracle.ParseKeepalive(body)
+		w.keepalive, _ = walproxy.ParseKeepalive(body)
 	}
 	return m
 }
 
 // confirming makes the relay confirm what position returns, which is given what it would.
-func confirming(position func(w *wireState, own pglogrepl.LSN) pglogrepl.LSN) func(*wireState) oracle.Tamper {
-	return func(w *wireState) oracle.Tamper {
-		return oracle.Tamper{
+func confirming(position func(w *wireState, own pglogrepl.LSN) pglogrepl.LSN) func(*wireState) walproxy.Tamper {
+	return func(w *wireState) walproxy.Tamper {
+		return walproxy.Tamper{
 			FromServer: func(kind byte, body []byte, pass func([]byte)) {
 				w.mu.Lock()
 				if kind == 'd' {
@@ -58,8 +58,8 @@ func confirming(position func(w *wireState, own pglogrepl.LSN) pglogrepl.LSN) fu
 			},
 			FromRelay: func(kind byte, body []byte, pass func([]byte)) {
 				w.mu.Lock()
-				if own, ok := oracle.ParseStatus(body); kind == 'd' && ok && own != 0 {
-					oracle.PutStatus(body, position(w, own))
+				if own, ok := walproxy.ParseStatus(body); kind == 'd' && ok && own != 0 {
+					walproxy.PutStatus(body, position(w, own))
 				}
 				w.mu.Unlock()
 				pass(body)
@@ -69,13 +69,13 @@ func confirming(position func(w *wireState, own pglogrepl.LSN) pglogrepl.LSN) fu
 }
 
 // note keeps, for highestStored, which rows make a transaction.
-func (w *wireState) note(m oracle.WALMessage, body []byte) {
+func (w *wireState) note(m walproxy.WALMessage, body []byte) {
 	switch m.Kind {
 	case 'B':
 		w.open = &storing{}
 		w.storing = append(w.storing, w.open)
 	case 'I':
-		if e, ok := oracle.FindEvent(body, soakRun); ok {
+		if e, ok := FindEvent(body, soakRun); ok {
 			w.byRow[e.ID().String()] = w.open
 			w.open.left++
 		}
@@ -85,7 +85,7 @@ func (w *wireState) note(m oracle.WALMessage, body []byte) {
 }
 
 // stored is called with each record of the topic.
-func (w *wireState) stored(e oracle.Event) {
+func (w *wireState) stored(e Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	id := e.ID().String()
@@ -107,8 +107,8 @@ func (w *wireState) highestStored() (end pglogrepl.LSN) {
 
 // skipping hides from the relay each transaction that it would skip if it compared with
 // less or equal where it has to be less.
-func (w *wireState) skipping() oracle.Tamper {
-	return oracle.Tamper{
+func (w *wireState) skipping() walproxy.Tamper {
+	return walproxy.Tamper{
 		FromServer: func(kind byte, body []byte, pass func([]byte)) {
 			if kind != 'd' || !w.skips(body) {
 				pass(body)
@@ -116,7 +116,7 @@ func (w *wireState) skipping() oracle.Tamper {
 		},
 		FromRelay: func(kind byte, body []byte, pass func([]byte)) {
 			w.mu.Lock()
-			if flush, ok := oracle.ParseStatus(body); kind == 'd' && ok {
+			if flush, ok := walproxy.ParseStatus(body); kind == 'd' && ok {
 				w.confirmed = max(w.confirmed, flush)
 			}
 			w.mu.Unlock()
@@ -138,8 +138,8 @@ func (w *wireState) skips(body []byte) bool {
 }
 
 // startingAtEnd makes the relay stream from where the server's log ended.
-func (w *wireState) startingAtEnd() oracle.Tamper {
-	return oracle.Tamper{
+func (w *wireState) startingAtEnd() walproxy.Tamper {
+	return walproxy.Tamper{
 		FromServer: func(kind byte, body []byte, pass func([]byte)) {
 			if kind == 'D' {
 				w.identified(body)
@@ -172,8 +172,8 @@ func (w *wireState) identified(row []byte) {
 }
 
 // someRows does f with one row in a thousand, and nothing with all else.
-func (w *wireState) someRows(f func(body []byte, pass func([]byte))) oracle.Tamper {
-	return oracle.Tamper{FromServer: func(kind byte, body []byte, pass func([]byte)) {
+func (w *wireState) someRows(f func(body []byte, pass func([]byte))) walproxy.Tamper {
+	return walproxy.Tamper{FromServer: func(kind byte, body []byte, pass func([]byte)) {
 		if kind == 'd' && w.thousandth(body) {
 			f(body, pass)
 		} else {
@@ -182,18 +182,18 @@ func (w *wireState) someRows(f func(body []byte, pass func([]byte))) oracle.Tamp
 	}}
 }
 
-func (w *wireState) losing() oracle.Tamper {
+func (w *wireState) losing() walproxy.Tamper {
 	return w.someRows(func([]byte, func([]byte)) {})
 }
 
-func (w *wireState) repeating() oracle.Tamper {
+func (w *wireState) repeating() walproxy.Tamper {
 	return w.someRows(func(body []byte, pass func([]byte)) {
 		pass(body)
 		pass(body)
 	})
 }
 
-func (w *wireState) altering() oracle.Tamper {
+func (w *wireState) altering() walproxy.Tamper {
 	return w.someRows(func(body []byte, pass func([]byte)) {
 		if i := bytes.Index(body, []byte(`"`+soakRun+`|`)); i > 0 {
 			body[i+len(soakRun)+4]++
@@ -213,8 +213,8 @@ func (w *wireState) thousandth(body []byte) bool {
 }
 
 // deaf hides notices. https://www.postgresql.org/docs/current/protocol-message-formats.html
-func deaf(*wireState) oracle.Tamper {
-	return oracle.Tamper{FromServer: func(kind byte, body []byte, pass func([]byte)) {
+func deaf(*wireState) walproxy.Tamper {
+	return walproxy.Tamper{FromServer: func(kind byte, body []byte, pass func([]byte)) {
 		if kind != 'N' {
 			pass(body)
 		}

@@ -9,9 +9,9 @@
 //	r.Settle(t, 0)
 //
 // [Rig.Settle] always asserts the same: every committed event is there, none of a rolled-back
-// transaction is, first appearances of a key come in commit order, and every byte is what was
-// written. See [Ledger] for how that is known, and package oracle for how it is known in the
-// soak, which also judges every position that is confirmed.
+// transaction is, the events of a key come in commit order, and every byte is what was
+// written. See package delivery for how that is known, and package soak for a test that also
+// judges every position that is confirmed.
 //
 // [Main] is the TestMain of a package that uses a rig.
 package rig

@@ -15,7 +15,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
-	"github.com/outbox-cdc/outbox-cdc/test/oracle"
 )
 
 // NewOwn is New with a Postgres of its own, which may be stopped and killed.
@@ -76,17 +75,12 @@ func NewFake(t *testing.T, opts ...kfake.Opt) (*Rig, *kafkatest.FakeCluster) {
 }
 
 // Cut closes the connections through p in the middle of what they carry.
-func Cut(p *faultproxy.Proxy, step oracle.Step) error {
-	direction := stream.Upstream
-	if step.Answer {
-		direction = stream.Downstream
-	}
+func Cut(p *faultproxy.Proxy, d stream.Direction, bytes int64) {
 	select {
-	case <-p.CutAfter(direction, step.Bytes):
+	case <-p.CutAfter(d, bytes):
 	case <-time.After(time.Second): // too little is said
 		p.Cut()
 	}
-	return nil
 }
 
 // Through has the relay that is started next reach Postgres through a proxy, with more lines

@@ -1,19 +1,21 @@
-package oracle
+package walproxy
 
 import (
 	"bufio"
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"sync"
+	"testing"
 	"time"
+
+	"github.com/jackc/pglogrepl"
 )
 
-// A Tamper changes what passes between relay and server, for tests of the
-// oracle: with it a good relay behaves like a bad one. Each function gets a
+// A Tamper changes what passes between relay and server: with it a good relay
+// behaves like a bad one. Each function gets a
 // message's type and body and passes on as many bodies as it likes; it may
 // change the body in place. It is called from one goroutine per connection and
 // direction. A nil function changes nothing.
@@ -24,13 +26,27 @@ type Tamper struct {
 	FromServer, FromRelay func(kind byte, body []byte, pass func(body []byte))
 }
 
-// A WALProxy passes connections on to Postgres and tells a [Confirms] what is
-// said on those that replicate. Connections must be without TLS.
-type WALProxy struct {
-	confirms *Confirms
-	run      string
-	target   string // host:port
-	tamper   Tamper
+// A Watcher is told what is said in one replication stream, in the order of the wire in each
+// direction, and what the server sends before the relay can have read it.
+type Watcher interface {
+	Begin(commitLSN pglogrepl.LSN)
+	Insert(body []byte) // of the CopyData message; valid during the call only
+	Commit(endLSN pglogrepl.LSN)
+	Keepalive(walEnd pglogrepl.LSN)
+	Status(at time.Time, flush pglogrepl.LSN) // at is not before the relay has sent it
+}
+
+// A Config says what a Proxy does beside passing messages on.
+type Config struct {
+	Target string // host:port of the server
+	Tamper Tamper
+	// Watch is called when the relay asks for a stream from a position. Nil: nobody watches.
+	Watch func(at time.Time, from pglogrepl.LSN) Watcher
+}
+
+// A Proxy passes connections on to Postgres, which must be without TLS.
+type Proxy struct {
+	cfg Config
 
 	listener net.Listener
 	ctx      context.Context //nolint:containedctx // the proxy's life; it dials and closes with it
@@ -38,44 +54,45 @@ type WALProxy struct {
 	wg       sync.WaitGroup
 }
 
-// NewWALProxy starts a proxy on a free port of this machine. run is that of the
-// events; Close ends the proxy.
-func NewWALProxy(target, run string, c *Confirms, tamper Tamper) (*WALProxy, error) {
-	ctx, stop := context.WithCancel(context.Background())
+// Start starts a proxy on a free port of this machine, which ends with the test.
+func Start(t *testing.T, cfg Config) *Proxy {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp4", "127.0.0.1:0")
 	if err != nil {
 		stop()
-		return nil, fmt.Errorf("listen for the relay: %w", err)
+		t.Fatalf("listen for the relay: %v", err)
 	}
-	p := &WALProxy{confirms: c, run: run, target: target, tamper: tamper, listener: listener, ctx: ctx, stop: stop}
+	p := &Proxy{cfg: cfg, listener: listener, ctx: ctx, stop: stop}
 	p.wg.Go(p.serve)
-	return p, nil
+	t.Cleanup(p.close)
+	return p
 }
 
 // Addr returns the host and port to connect to.
-func (p *WALProxy) Addr() string { return p.listener.Addr().String() }
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Close ends the proxy and its connections.
-func (p *WALProxy) Close() {
+// close ends the proxy and its connections.
+func (p *Proxy) close() {
 	p.stop()
 	_ = p.listener.Close()
 	p.wg.Wait()
 }
 
-func (p *WALProxy) serve() {
+func (p *Proxy) serve() {
 	for {
 		relay, err := p.listener.Accept()
 		if err != nil {
-			return // Close
+			return // close
 		}
 		p.wg.Go(func() { p.connect(relay) })
 	}
 }
 
 // connect joins relay with the server until one of them ends.
-func (p *WALProxy) connect(relay net.Conn) {
+func (p *Proxy) connect(relay net.Conn) {
 	defer relay.Close()
-	server, err := new(net.Dialer).DialContext(p.ctx, "tcp4", p.target)
+	server, err := new(net.Dialer).DialContext(p.ctx, "tcp4", p.cfg.Target)
 	if err != nil {
 		return
 	}
@@ -180,16 +197,16 @@ func (s *stream) pass(body []byte) {
 
 // A tap tells what is said on one connection.
 type tap struct {
-	proxy *WALProxy
+	proxy *Proxy
 
 	mu      sync.Mutex
-	session *Session // nil until the relay asks for a stream
+	watcher Watcher // nil until the relay asks for a stream
 }
 
-func (t *tap) get() *Session {
+func (t *tap) get() Watcher {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.session
+	return t.watcher
 }
 
 // fromRelay is called with each of the relay's messages.
@@ -198,7 +215,7 @@ func (t *tap) fromRelay(kind byte, body []byte, pass func([]byte)) {
 		t.judge(kind, body)
 		pass(body)
 	}
-	if f := t.proxy.tamper.FromRelay; f != nil {
+	if f := t.proxy.cfg.Tamper.FromRelay; f != nil {
 		f(kind, body, judged)
 	} else {
 		judged(body)
@@ -209,10 +226,10 @@ func (t *tap) judge(kind byte, body []byte) {
 	now := time.Now()
 	switch kind {
 	case 'Q':
-		if from, ok := parseStart(body); ok {
-			s := t.proxy.confirms.Start(now, from)
+		if from, ok := parseStart(body); ok && t.proxy.cfg.Watch != nil {
+			w := t.proxy.cfg.Watch(now, from)
 			t.mu.Lock()
-			t.session = s
+			t.watcher = w
 			t.mu.Unlock()
 		}
 	case 'd':
@@ -224,29 +241,27 @@ func (t *tap) judge(kind byte, body []byte) {
 
 // fromServer is called with each of the server's messages.
 func (t *tap) fromServer(kind byte, body []byte, pass func([]byte)) {
-	if s := t.get(); s != nil && kind == 'd' {
-		t.proxy.observe(s, body)
+	if w := t.get(); w != nil && kind == 'd' {
+		observe(w, body)
 	}
-	if f := t.proxy.tamper.FromServer; f != nil {
+	if f := t.proxy.cfg.Tamper.FromServer; f != nil {
 		f(kind, body, pass)
 	} else {
 		pass(body)
 	}
 }
 
-func (p *WALProxy) observe(s *Session, body []byte) {
+func observe(w Watcher, body []byte) {
 	if walEnd, ok := ParseKeepalive(body); ok {
-		s.Keepalive(walEnd)
+		w.Keepalive(walEnd)
 		return
 	}
 	switch m := ParseWAL(body); m.Kind {
 	case 'B':
-		s.Begin(m.CommitLSN)
+		w.Begin(m.CommitLSN)
 	case 'C':
-		s.Commit(m.EndLSN)
+		w.Commit(m.EndLSN)
 	case 'I':
-		if e, ok := FindEvent(body, p.run); ok {
-			s.Row(e)
-		}
+		w.Insert(body)
 	}
 }

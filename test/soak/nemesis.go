@@ -1,4 +1,4 @@
-package oracle
+package soak
 
 import (
 	"fmt"
@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/Shopify/toxiproxy/v2/stream"
 )
 
 // An Attack is one way to break something.
@@ -69,11 +71,11 @@ type Strike struct {
 
 // A Step is one attack of a strike.
 type Step struct {
-	Attack Attack
-	After  time.Duration // since the strike's first attack has begun
-	Hold   time.Duration // of a pause
-	Bytes  int64         // of a cut: how many are still passed on
-	Answer bool          // of a cut: those counted are the server's, not the relay's
+	Attack    Attack
+	After     time.Duration    // since the strike's first attack has begun
+	Hold      time.Duration    // of a pause
+	Bytes     int64            // of a cut: how many are still passed on
+	Direction stream.Direction // of a cut: of those bytes
 }
 
 // Only reports whether a is all the strike does.
@@ -160,9 +162,12 @@ func (n *Nemesis) step(a Attack) Step {
 		s.Hold = n.between(20*time.Millisecond, time.Second)
 	}
 	if a == CutPostgres || a == CutKafka {
-		s.Answer = n.rng.IntN(2) == 0
+		answers := n.rng.IntN(2) == 0
+		if answers {
+			s.Direction = stream.Downstream
+		}
 		s.Bytes = 1 + n.rng.Int64N(50) // of what is said in few words: positions, acknowledgements
-		if s.Answer == (a == CutPostgres) {
+		if answers == (a == CutPostgres) {
 			s.Bytes = 1 + n.rng.Int64N(20_000) // of data
 		}
 	}

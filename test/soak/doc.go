@@ -1,17 +1,21 @@
-// Package oracle decides whether a relay kept its promises while everything
-// around it was broken.
+// Package soak breaks everything around the relay at random under load, and has an oracle decide
+// whether the relay kept its promises.
 //
-// It consists of parts that know nothing of the relay but what it says on its
-// two wires:
+//   - OUTBOX_TEST_SOAK is the number of strikes, OUTBOX_TEST_SEED chooses them, and
+//     OUTBOX_TEST_JOURNAL names a file for what the writers did.
+//   - OUTBOX_TEST_MUTATION_CYCLES is the number of strikes in which the oracle has to notice
+//     each bug that is planted in the relay.
+//
+// The oracle knows nothing of the relay but what it says on its two wires:
 //
 //   - [Writers] write events: rows that carry their own identity, in
 //     transactions that commit, roll back, are prepared, or end in a lost
 //     connection. What was done is kept in a [Journal].
 //   - A [Checker] is given every record of the topics and compares it with the
-//     journal as it comes: nothing lost, invented, altered, torn or out of
-//     order, and no more repeated than a fault explains.
+//     journal as it comes: package delivery judges what is lost, a phantom, altered,
+//     torn or out of order, and the Checker which duplicates a fault explains.
 //   - [Confirms] is told what passes between the relay and Postgres, by a
-//     [WALProxy], and checks every position the relay confirms: each record
+//     proxy, and checks every position the relay confirms: each record
 //     before it has to be in the broker's log at that instant.
 //   - A [Sampler] watches the slot and the process.
 //   - A [Nemesis] draws faults from a seed.
@@ -30,9 +34,8 @@
 // # What order means
 //
 // The events of one aggregate are numbered 1, 2, 3, … in commit order: the
-// number is drawn under a row lock and a rollback returns it. So a gap is a
-// loss, whatever the order of commits among aggregates was. A relay that starts
+// number is drawn under a row lock and a rollback returns it. A relay that starts
 // again may repeat: a repetition is a run of rising numbers that begins at or
 // before what is already there, and each producer identity (KIP-98: id and
 // epoch) makes one such run at most.
-package oracle
+package soak

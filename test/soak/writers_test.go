@@ -1,4 +1,4 @@
-package oracle
+package soak
 
 import (
 	"bytes"
@@ -15,9 +15,8 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/walproxy"
 )
-
-func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // outbox is as much of the table as the writers use.
 const outbox = `CREATE TABLE outbox (id uuid PRIMARY KEY, aggregatetype text, aggregateid text, type text, payload jsonb, headers jsonb,
@@ -141,11 +140,7 @@ func TestWALProxy(t *testing.T) {
 	db.Exec(t, `CREATE PUBLICATION p FOR TABLE outbox`)
 	db.Exec(t, `SELECT pg_create_logical_replication_slot('oracle_proxy', 'pgoutput')`)
 	c := NewConfirms(NewJournal(nil))
-	p, err := NewWALProxy(db.Server.Addr(), "run", c, Tamper{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
+	p := walproxy.Start(t, walproxy.Config{Target: db.Server.Addr(), Watch: c.watch("run")})
 
 	e := scriptEvent("a", 1)
 	db.Exec(t, `INSERT INTO outbox (id, payload) VALUES ($1, $2::jsonb)`, e.ID(), string(e.Payload(100_000)))
@@ -182,7 +177,7 @@ func streamOnce(t *testing.T, db *pgtest.DB, proxy string) (end pglogrepl.LSN) {
 			t.Fatal(err)
 		}
 		if d, ok := message.(*pgproto3.CopyData); ok {
-			end = ParseWAL(d.Data).EndLSN
+			end = walproxy.ParseWAL(d.Data).EndLSN
 		}
 	}
 	status := pglogrepl.StandbyStatusUpdate{WALWritePosition: end, WALFlushPosition: end, WALApplyPosition: end}

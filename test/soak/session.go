@@ -1,4 +1,4 @@
-package oracle
+package soak
 
 import (
 	"cmp"
@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/walproxy"
 )
 
 // A Session is one replication stream. Its methods are called in the order of
@@ -17,6 +19,24 @@ type Session struct {
 	open *walTx        // being streamed; nil: none, or one that is claimed already
 	row  int           // how many rows of the open transaction have come
 	last pglogrepl.LSN // confirmed last
+}
+
+// watch returns what has a proxy tell c of the events of a run.
+func (c *Confirms) watch(run string) func(time.Time, pglogrepl.LSN) walproxy.Watcher {
+	return func(at time.Time, from pglogrepl.LSN) walproxy.Watcher { return watcher{c.Start(at, from), run} }
+}
+
+// A watcher is a session that is told of inserted rows as they are on the wire.
+type watcher struct {
+	*Session
+	run string
+}
+
+// Insert notes a row that is an event of the run.
+func (w watcher) Insert(body []byte) {
+	if e, ok := FindEvent(body, w.run); ok {
+		w.Row(e)
+	}
 }
 
 // Begin notes a transaction's Begin.

@@ -1,4 +1,6 @@
-package oracle
+// Package walproxy is a proxy before Postgres that reads what a relay and a walsender say to each
+// other, and may change it.
+package walproxy
 
 import (
 	"bytes"
