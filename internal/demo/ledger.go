@@ -24,19 +24,9 @@ type row struct {
 	final   bool   // the key's last event
 }
 
-// fate is what became of a row's transaction.
-type fate int
-
-const (
-	committing fate = iota // COMMIT was sent and may have an answer or not
-	committed
-	rolledBack
-	unknown // the connection failed under COMMIT: both are right
-)
-
 type entry struct {
 	row
-	fate     fate
+	fate     delivery.Fate
 	sent     time.Time // when COMMIT or ROLLBACK was
 	received bool
 }
@@ -69,12 +59,12 @@ func newLedger() *ledger {
 	return &ledger{checker: delivery.New(delivery.Config{}), rows: make(map[uuid.UUID]*entry)}
 }
 
-// enter records rows whose transaction is about to end: in a rollback, or in a commit that settle
-// will tell the outcome of. The moment is part of the measurement.
-func (l *ledger) enter(f fate, rows ...row) {
+// enter records rows whose transaction is about to end, in a commit or a rollback. If the connection fails
+// under COMMIT, they may be received or not. The moment is part of the measurement.
+func (l *ledger) enter(f delivery.Fate, rows ...row) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if f == rolledBack {
+	if f == delivery.RolledBack {
 		l.sum.rolledBack += len(rows)
 	}
 	now := time.Now()
@@ -83,17 +73,12 @@ func (l *ledger) enter(f fate, rows ...row) {
 	}
 }
 
-// settle records the outcome of a commit.
-func (l *ledger) settle(f fate, rows ...row) {
+// committed records that a transaction with so many rows is committed.
+func (l *ledger) committed(rows int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if f == committed {
-		l.sum.transactions++
-		l.sum.rows += len(rows)
-	}
-	for _, r := range rows {
-		l.rows[r.id].fate = f
-	}
+	l.sum.transactions++
+	l.sum.rows += rows
 }
 
 // receive compares one record with what was written and returns how long it took to come; ok is
@@ -108,9 +93,7 @@ func (l *ledger) receive(got row, where delivery.Coordinates, now time.Time) (to
 		return 0, false
 	}
 	event := e.event()
-	if e.fate == rolledBack {
-		event.Fate = delivery.RolledBack
-	}
+	event.Fate = e.fate
 	if !l.checker.Record(&record, event).First() {
 		return 0, false
 	}
@@ -169,7 +152,7 @@ func (l *ledger) forget(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for id, e := range l.rows {
-		if now.Sub(e.sent) <= remember || !e.received && e.fate != rolledBack {
+		if now.Sub(e.sent) <= remember || !e.received && e.fate != delivery.RolledBack {
 			continue
 		}
 		delete(l.rows, id)

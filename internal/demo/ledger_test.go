@@ -20,8 +20,8 @@ func receive(l *ledger, r row, now time.Time) (took time.Duration, ok bool) {
 }
 
 func commit(l *ledger, rows ...row) {
-	l.enter(committing, rows...)
-	l.settle(committed, rows...)
+	l.enter(delivery.Committed, rows...)
+	l.committed(len(rows))
 }
 
 func TestLedger(t *testing.T) {
@@ -41,9 +41,9 @@ func TestLedger(t *testing.T) {
 		"delivered before the commit's answer": {
 			func(l *ledger) {
 				a := newRow("1", 1)
-				l.enter(committing, a)
+				l.enter(delivery.Committed, a)
 				receive(l, a, time.Now())
-				l.settle(committed, a)
+				l.committed(1)
 			},
 			counts{transactions: 1, rows: 1, records: 1},
 		},
@@ -99,7 +99,7 @@ func TestLedger(t *testing.T) {
 		"rolled back and delivered": {
 			func(l *ledger) {
 				a := newRow("1", 1)
-				l.enter(rolledBack, a)
+				l.enter(delivery.RolledBack, a)
 				receive(l, a, time.Now())
 			},
 			counts{rolledBack: 1, records: 1, invented: 1},
@@ -124,10 +124,8 @@ func TestLedger(t *testing.T) {
 		"unknown outcome": {
 			func(l *ledger) {
 				a, b := newRow("1", 1), newRow("1", 1)
-				l.enter(committing, a)
-				l.settle(unknown, a)
-				l.enter(committing, b)
-				l.settle(unknown, b)
+				l.enter(delivery.Committed, a)
+				l.enter(delivery.Committed, b)
 				receive(l, b, time.Now())
 			},
 			counts{records: 1},
@@ -148,7 +146,7 @@ func TestLedgerForgetsOnlyWhatIsSettled(t *testing.T) {
 	received, missing, dropped := newRow("1", 1), newRow("2", 1), newRow("3", 1)
 	received.final = true
 	commit(l, received, missing)
-	l.enter(rolledBack, dropped)
+	l.enter(delivery.RolledBack, dropped)
 	receive(l, received, time.Now())
 	l.forget(time.Now().Add(remember / 2))
 	if len(l.rows) != 3 || l.checker.Delivered(received.aggregate()) != 1 {

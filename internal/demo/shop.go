@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 )
 
@@ -132,15 +133,14 @@ func (s *shop) transact(ctx context.Context, n int) error {
 		}
 	}
 	if n%declineEvery == 0 { // say, the payment was declined
-		s.ledger.enter(rolledBack, rows...)
+		s.ledger.enter(delivery.RolledBack, rows...)
 		return tx.Rollback(ctx)
 	}
-	s.ledger.enter(committing, rows...)
+	s.ledger.enter(delivery.Committed, rows...)
 	if err := tx.Commit(ctx); err != nil {
-		s.ledger.settle(unknown, rows...)
 		return fmt.Errorf("commit: %w", err)
 	}
-	s.ledger.settle(committed, rows...)
+	s.ledger.committed(len(rows))
 	s.keep(c)
 	return nil
 }
@@ -244,7 +244,7 @@ func (s *shop) coupon(ctx context.Context, tx pgx.Tx, c *change) error {
 	if err := outbox.Write(ctx, savepoint, events...); err != nil {
 		return err
 	}
-	s.ledger.enter(rolledBack, rows...)
+	s.ledger.enter(delivery.RolledBack, rows...)
 	return savepoint.Rollback(ctx)
 }
 

@@ -52,7 +52,7 @@ func (c *Checker) Record(r *Record) (Event, bool) {
 	}
 	tx, known := c.journal.lookup(event.Tx)
 	want := &delivery.Event{
-		Aggregate: event.Aggregate, Seq: event.Seq, Tx: event.Tx, Fate: tx.outcome.fate(),
+		Aggregate: event.Aggregate, Seq: event.Seq, Tx: event.Tx, Fate: tx.fate,
 		Topic: r.Topic, Key: event.Aggregate, Headers: event.Headers(),
 	}
 	if !known || event.Run != c.run {
@@ -69,17 +69,6 @@ func (c *Checker) Record(r *Record) (Event, bool) {
 		c.fresh = tx.begun
 	}
 	return event, true
-}
-
-func (o Outcome) fate() delivery.Fate {
-	switch o {
-	case Committed:
-		return delivery.Committed
-	case RolledBack:
-		return delivery.RolledBack
-	case Pending, Unknown:
-	}
-	return delivery.InDoubt
 }
 
 // Fault notes that something was broken, at a time not before that of the last
@@ -152,7 +141,7 @@ func (j *Journal) transactions() iter.Seq[delivery.Transaction] {
 	return func(yield func(delivery.Transaction) bool) {
 		for _, id := range j.inOrder() {
 			e, _ := j.lookup(id)
-			if !yield(delivery.Transaction{ID: id, Fate: e.outcome.fate(), Spans: e.spans}) {
+			if !yield(delivery.Transaction{ID: id, Fate: e.fate, Spans: e.spans}) {
 				return
 			}
 		}

@@ -13,23 +13,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
-// An Outcome is how a transaction ended.
-type Outcome uint8
-
-// The outcomes. Unknown is that of a COMMIT whose answer did not come; only the
-// database can say.
-const (
-	Pending Outcome = iota
-	Unknown
-	Committed
-	RolledBack
-)
-
-// String returns the outcome's name.
-func (o Outcome) String() string {
-	return [...]string{"pending", "unknown", "committed", "rolled back"}[o]
-}
-
 // A Journal is what the writers say they did. A transaction is in it before its
 // first row can be in a topic.
 type Journal struct {
@@ -46,7 +29,7 @@ type entry struct {
 	spans     []delivery.Span
 	rows      int
 	begun     time.Time
-	outcome   Outcome
+	fate      delivery.Fate
 	commitLSN pglogrepl.LSN // 0: not known
 }
 
@@ -61,7 +44,7 @@ func NewJournal(log io.Writer) *Journal {
 func (j *Journal) Begin(tx uuid.UUID, begun time.Time, spans []delivery.Span) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	e := &entry{spans: spans, begun: begun}
+	e := &entry{spans: spans, begun: begun, fate: delivery.InDoubt}
 	for _, s := range spans {
 		e.rows += s.Rows
 	}
@@ -72,16 +55,16 @@ func (j *Journal) Begin(tx uuid.UUID, begun time.Time, spans []delivery.Span) {
 
 // Resolve notes how a transaction that was begun has ended, as far as is known.
 // The last word counts.
-func (j *Journal) Resolve(tx uuid.UUID, o Outcome) {
+func (j *Journal) Resolve(tx uuid.UUID, f delivery.Fate) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	e := j.txs[tx]
-	if o == Committed && e.outcome != Committed {
+	if f == delivery.Committed && e.fate != delivery.Committed {
 		j.committed += e.rows
 		j.finished++
 	}
-	e.outcome = o
-	j.write("%s %s\n", o, tx)
+	e.fate = f
+	j.write("%s %s\n", f, tx)
 }
 
 func (j *Journal) write(format string, args ...any) {
@@ -107,13 +90,13 @@ func (j *Journal) Located(tx uuid.UUID, commitLSN pglogrepl.LSN) {
 	}
 }
 
-// Unresolved returns the transactions that are Pending or Unknown.
+// Unresolved returns the transactions whose fate nobody has told.
 func (j *Journal) Unresolved() []uuid.UUID {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	var all []uuid.UUID
 	for tx, e := range j.txs {
-		if e.outcome < Committed {
+		if e.fate == delivery.InDoubt {
 			all = append(all, tx)
 		}
 	}

@@ -78,9 +78,6 @@ type Step struct {
 	Direction stream.Direction // of a cut: of those bytes
 }
 
-// Only reports whether a is all the strike does.
-func (s Strike) Only(a Attack) bool { return len(s.Attacks) == 1 && s.Attacks[0].Attack == a }
-
 // Has reports whether the strike has one of the attacks.
 func (s Strike) Has(attacks ...Attack) bool {
 	return slices.ContainsFunc(s.Attacks, func(step Step) bool { return slices.Contains(attacks, step.Attack) })

@@ -53,10 +53,10 @@ func (h *history) write(n int) []Event {
 		}
 		h.journal.Begin(id, epoch, spans)
 		if h.rng.IntN(4) == 0 {
-			h.journal.Resolve(id, RolledBack)
+			h.journal.Resolve(id, delivery.RolledBack)
 			continue
 		}
-		h.journal.Resolve(id, Committed)
+		h.journal.Resolve(id, delivery.Committed)
 		next = drawn
 		e, _ := h.journal.lookup(id)
 		for i := range e.rows {
@@ -263,7 +263,7 @@ var corruptions = map[string]func(h *history) (expectation, bool){
 	},
 	"phantom of a rollback": func(h *history) (expectation, bool) {
 		for id, e := range h.journal.txs {
-			if e.outcome != RolledBack {
+			if e.fate != delivery.RolledBack {
 				continue
 			}
 			aggregate, seq, _ := e.row(0)

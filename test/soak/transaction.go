@@ -28,9 +28,9 @@ func (w *writer) transaction(ctx context.Context) error {
 	case n < 12:
 		return w.rollback(ctx)
 	case n < 15:
-		return w.twoPhases(ctx, "ROLLBACK PREPARED", RolledBack, w.someAggregates())
+		return w.twoPhases(ctx, "ROLLBACK PREPARED", delivery.RolledBack, w.someAggregates())
 	case n < 18:
-		return w.twoPhases(ctx, "COMMIT PREPARED", Committed, w.someAggregates())
+		return w.twoPhases(ctx, "COMMIT PREPARED", delivery.Committed, w.someAggregates())
 	case n < 18+w.Twins:
 		return w.twins(ctx)
 	default:
@@ -43,7 +43,7 @@ func (w *writer) commit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return w.finish(ctx, p, "COMMIT", Committed)
+	return w.finish(ctx, p, "COMMIT", delivery.Committed)
 }
 
 func (w *writer) rollback(ctx context.Context) error {
@@ -51,7 +51,7 @@ func (w *writer) rollback(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.Journal.Resolve(p.id, RolledBack)
+	w.Journal.Resolve(p.id, delivery.RolledBack)
 	_, err = w.conn.Exec(ctx, "ROLLBACK")
 	return err
 }
@@ -65,12 +65,12 @@ func (w *writer) twins(ctx context.Context) error {
 	if len(names) < 2 {
 		return w.commit(ctx)
 	}
-	return w.twoPhases(ctx, "COMMIT PREPARED", Committed, names[:len(names)/2], names[len(names)/2:])
+	return w.twoPhases(ctx, "COMMIT PREPARED", delivery.Committed, names[:len(names)/2], names[len(names)/2:])
 }
 
 // twoPhases prepares a transaction for each group of aggregates and then ends
 // them. Of one that is not ended connect makes a rollback.
-func (w *writer) twoPhases(ctx context.Context, end string, o Outcome, groups ...[]string) error {
+func (w *writer) twoPhases(ctx context.Context, end string, f delivery.Fate, groups ...[]string) error {
 	var prepared []*plan
 	for _, aggregates := range groups {
 		p, err := w.write(ctx, aggregates)
@@ -84,7 +84,7 @@ func (w *writer) twoPhases(ctx context.Context, end string, o Outcome, groups ..
 		prepared = append(prepared, p)
 	}
 	for _, p := range prepared {
-		if err := w.finish(ctx, p, end+" '"+p.id.String()+"'", o); err != nil {
+		if err := w.finish(ctx, p, end+" '"+p.id.String()+"'", f); err != nil {
 			return err
 		}
 	}
@@ -93,12 +93,11 @@ func (w *writer) twoPhases(ctx context.Context, end string, o Outcome, groups ..
 }
 
 // finish ends p. An error leaves the outcome to Settle.
-func (w *writer) finish(ctx context.Context, p *plan, sql string, o Outcome) error {
+func (w *writer) finish(ctx context.Context, p *plan, sql string, f delivery.Fate) error {
 	if _, err := w.conn.Exec(ctx, sql); err != nil {
-		w.Journal.Resolve(p.id, Unknown)
 		return err
 	}
-	w.Journal.Resolve(p.id, o)
+	w.Journal.Resolve(p.id, f)
 	return nil
 }
 
@@ -186,7 +185,7 @@ func (w *writer) reserve(ctx context.Context, aggregate string, rows int) (draft
 func (w *writer) phantom(ctx context.Context, s delivery.Span) error {
 	id := w.uuid()
 	w.Journal.Begin(id, time.Now(), []delivery.Span{s})
-	w.Journal.Resolve(id, RolledBack)
+	w.Journal.Resolve(id, delivery.RolledBack)
 	if _, err := w.insert(ctx, id, s, 0, s.Rows); err != nil {
 		return err
 	}

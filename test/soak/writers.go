@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
 // Writers write events until they are told to stop, whatever happens to the
@@ -37,7 +39,7 @@ func (w *Writers) SetPace(d time.Duration) { w.pace.Store(int64(d)) }
 // end. A lost connection is made again. The error is one that no fault of the
 // server explains.
 //
-// A transaction whose COMMIT was not answered stays Unknown until Settle.
+// A transaction whose COMMIT was not answered stays in doubt until Settle.
 func (w *Writers) Work(ctx context.Context) error {
 	var g errgroup.Group
 	for i := range w.Writers {
@@ -69,9 +71,9 @@ func (w *Writers) Settle(ctx context.Context) error {
 			return fmt.Errorf("ask how transaction %s ended: %w", tx, err)
 		}
 		if done {
-			w.Journal.Resolve(tx, Committed)
+			w.Journal.Resolve(tx, delivery.Committed)
 		} else {
-			w.Journal.Resolve(tx, RolledBack)
+			w.Journal.Resolve(tx, delivery.RolledBack)
 		}
 	}
 	return nil

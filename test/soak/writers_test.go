@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/walproxy"
@@ -89,13 +90,13 @@ func compareJournal(t *testing.T, j *Journal, db *pgtest.DB) {
 	if left := query[string](t, db, `SELECT gid FROM pg_prepared_xacts`); len(left) > 0 {
 		t.Errorf("transactions are left prepared: %v", left)
 	}
-	outcomes := map[Outcome]int{}
+	outcomes := map[delivery.Fate]int{}
 	highest := map[string]int64{}
 	kinds := map[string]bool{}
 	for _, tx := range j.inOrder() {
 		e, _ := j.lookup(tx)
-		outcomes[e.outcome]++
-		if e.outcome != Committed {
+		outcomes[e.fate]++
+		if e.fate != delivery.Committed {
 			continue
 		}
 		for _, s := range e.spans {
@@ -105,7 +106,7 @@ func compareJournal(t *testing.T, j *Journal, db *pgtest.DB) {
 	}
 	transactions, rows := j.Committed()
 	done := query[string](t, db, `SELECT tx::text FROM oracle.done`)
-	if len(done) != transactions || outcomes[RolledBack] == 0 {
+	if len(done) != transactions || outcomes[delivery.RolledBack] == 0 {
 		t.Errorf("%d transactions are done, the journal has %v", len(done), outcomes)
 	}
 	for _, tx := range done {
