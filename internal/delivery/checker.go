@@ -254,7 +254,7 @@ func (c *Checker) Counts() Counts {
 
 // Violations returns what was found so far. Duplicates are not among it, and a Gap may still turn out to
 // be OutOfOrder.
-func (c *Checker) Violations() Violations {
+func (c *Checker) Violations() *Violations {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.found.clone()

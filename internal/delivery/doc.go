@@ -15,7 +15,7 @@
 //
 // # Memory
 //
-// A Checker keeps about 200 bytes an aggregate, a gap for each run of events that has not come although
+// A Checker keeps about 150 bytes an aggregate, a gap for each run of events that has not come although
 // a later one has, and an entry for each transaction and aggregate that was in doubt when its record
 // came. It keeps nothing else of events and nothing of payloads.
 //

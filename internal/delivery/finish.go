@@ -16,7 +16,7 @@ import (
 // record has to be handed over. A transaction that is still in doubt may have come or not.
 //
 // Finish changes nothing: more may be written and judged after it.
-func (c *Checker) Finish(written iter.Seq[Transaction], duplicates int) Violations {
+func (c *Checker) Finish(written iter.Seq[Transaction], duplicates int) *Violations {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	end := c.found.clone()
@@ -31,7 +31,7 @@ func (c *Checker) Finish(written iter.Seq[Transaction], duplicates int) Violatio
 			}
 		}
 		if tx.Fate != InDoubt {
-			c.complete(&end, &tx)
+			c.complete(end, &tx)
 		}
 	}
 	for _, d := range slices.SortedFunc(maps.Keys(doubts), doubt.compare) {
@@ -39,7 +39,7 @@ func (c *Checker) Finish(written iter.Seq[Transaction], duplicates int) Violatio
 		end.Add(at(Phantom, e, doubts[d].where, "the event turned out not to be committed"))
 	}
 	if !c.cfg.AnyPartition {
-		c.newestLast(&end)
+		c.newestLast(end)
 	}
 	if c.counts.Duplicates > duplicates {
 		for _, v := range c.repeated {

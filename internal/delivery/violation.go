@@ -75,10 +75,10 @@ type Violations struct {
 
 const maxViolations = 100
 
-func (vs *Violations) clone() Violations { return Violations{slices.Clone(vs.First), vs.All} }
+func (vs *Violations) clone() *Violations { return &Violations{slices.Clone(vs.First), vs.All} }
 
 // String describes the first ten, a line each.
-func (vs Violations) String() string {
+func (vs *Violations) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d violations:", vs.All)
 	for _, v := range vs.First[:min(10, len(vs.First))] {

@@ -114,7 +114,7 @@ func (c *Checker) Violations() (first []Violation, all int) {
 	defer c.mu.Unlock()
 	found := c.delivery.Violations()
 	if c.end != nil {
-		found = *c.end
+		found = c.end
 	}
 	for _, v := range found.First {
 		tx, _ := c.journal.lookup(v.Tx)
@@ -133,7 +133,7 @@ func (c *Checker) Finish() {
 	for _, tx := range c.journal.Unresolved() {
 		end.Add(delivery.Violation{Kind: Unresolved, Tx: tx, Detail: "nobody has told how the transaction ended"})
 	}
-	c.end = &end
+	c.end = end
 }
 
 // transactions returns what was written, in the order in which it was begun.
