@@ -25,7 +25,7 @@ func fromTemplate(ctx context.Context, binDir string) (func(dir string) error, e
 		return nil, fmt.Errorf("make a data directory for %s: %w", binDir, err)
 	}
 	return func(dir string) error {
-		return errors.Join(os.CopyFS(dir, os.DirFS(template)), os.Chmod(dir, 0o700))
+		return errors.Join(os.CopyFS(dir, os.DirFS(template)), os.Chmod(dir, 0o700)) //nolint:gosec // Postgres demands it of its data directory
 	}, nil
 }
 
