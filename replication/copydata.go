@@ -59,12 +59,12 @@ func (r *run) copyData(body []byte) error {
 		r.walData(pglogrepl.LSN(binary.BigEndian.Uint64(body[1:])), body[walHeaderSize:])
 		return nil
 	case len(body) == 1+8+8+1 && body[0] == 'k':
-		k := Keepalive{WALEnd: pglogrepl.LSN(binary.BigEndian.Uint64(body[1:])), ReplyRequested: body[17] != 0}
+		k := Keepalive{WALEnd: pglogrepl.LSN(binary.BigEndian.Uint64(body[1:])), replyRequested: body[17] != 0}
 		r.reporter.read(k.WALEnd)
 		if now := time.Now(); r.stopping.keepalive(k, now, r.reporter.sent) {
 			r.serverStops(now)
 		}
-		r.asked = r.asked || k.ReplyRequested
+		r.asked = r.asked || k.replyRequested
 		r.batch.addKeepalive(k)
 		return nil
 	case len(body) == 0:

@@ -18,7 +18,7 @@ type WALData struct {
 // A Keepalive says that everything before WALEnd has been sent.
 type Keepalive struct {
 	WALEnd         pglogrepl.LSN
-	ReplyRequested bool // the Stream replies by itself
+	replyRequested bool // the Stream replies by itself
 }
 
 func (*WALData) message()   {}

@@ -250,7 +250,7 @@ func (r *run) due() time.Time {
 		due = earlier(due, r.reporter.sent.Add(minStatusGap))
 	}
 	if since, ok := r.stopping.recognised(); ok {
-		due = earlier(due, since.Add(r.cfg.ShutdownGrace))
+		due = earlier(due, since.Add(r.cfg.shutdownGrace))
 	}
 	return due
 }
@@ -272,9 +272,9 @@ func (r *run) tick(ctx context.Context, now time.Time) error {
 		r.broken = true
 		return fmt.Errorf("%w: stream: nothing arrived for %s", ErrUnreachable, silent)
 	}
-	if since, ok := r.stopping.recognised(); ok && now.Sub(since) >= r.cfg.ShutdownGrace {
+	if since, ok := r.stopping.recognised(); ok && now.Sub(since) >= r.cfg.shutdownGrace {
 		return fmt.Errorf("%w: it was kept waiting for %s: %s is reported of %s",
-			ErrServerStopping, r.cfg.ShutdownGrace, r.reporter.last, r.reporter.limit)
+			ErrServerStopping, r.cfg.shutdownGrace, r.reporter.last, r.reporter.limit)
 	}
 	since := now.Sub(r.reporter.sent)
 	if since < r.interval && (!r.asked || since < minStatusGap) {
@@ -305,12 +305,12 @@ func (r *run) report(now time.Time, ask bool) error {
 	return nil
 }
 
-// serverStops notes that the server is stopping: it is kept waiting for ShutdownGrace.
+// serverStops notes that the server is stopping: it is kept waiting for shutdownGrace.
 func (r *run) serverStops(now time.Time) {
 	if _, ok := r.stopping.recognised(); ok {
 		return
 	}
 	r.stopping.since = now
-	r.log.Info("the server is stopping", slog.Duration("grace", r.cfg.ShutdownGrace),
+	r.log.Info("the server is stopping", slog.Duration("grace", r.cfg.shutdownGrace),
 		slog.String("reported", r.reporter.last.String()), slog.String("read", r.reporter.limit.String()))
 }

@@ -287,7 +287,7 @@ func describe(b *Batch) []string {
 		case *WALData:
 			all = append(all, fmt.Sprintf("%s %s", m.Start, m.Data))
 		case *Keepalive:
-			all = append(all, fmt.Sprintf("keepalive %s %t", m.WALEnd, m.ReplyRequested))
+			all = append(all, fmt.Sprintf("keepalive %s %t", m.WALEnd, m.replyRequested))
 		}
 	}
 	return all

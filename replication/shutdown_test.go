@@ -19,7 +19,7 @@ func TestServerCanShutDown(t *testing.T) {
 	pgtest.EachVersion(t, func(t *testing.T, shared *pgserver.Server) {
 		srv := pgtest.Start(t, pgserver.Config{BinDir: shared.Install().BinDir})
 		s := newSource(t, srv)
-		s.cfg.ShutdownGrace = 500 * time.Millisecond
+		s.cfg.shutdownGrace = 500 * time.Millisecond
 
 		t.Run("everything confirmed", func(t *testing.T) {
 			r := s.start(t, 0, false)
@@ -34,8 +34,8 @@ func TestServerCanShutDown(t *testing.T) {
 			shutDown(t, srv, r, 5*time.Second)
 		})
 		t.Run("confirmed in time", func(t *testing.T) {
-			s.cfg.ShutdownGrace = time.Minute
-			defer func() { s.cfg.ShutdownGrace = 500 * time.Millisecond }()
+			s.cfg.shutdownGrace = time.Minute
+			defer func() { s.cfg.shutdownGrace = 500 * time.Millisecond }()
 			r := s.start(t, 0, true)
 			s.insert(t, 21, 30)
 			<-r.commits

@@ -39,7 +39,7 @@ func (s *stopping) keepalive(k Keepalive, now, sent time.Time) bool {
 		s.data()
 		s.walEnd = k.WALEnd
 	}
-	if !k.ReplyRequested {
+	if !k.replyRequested {
 		return false
 	}
 	if now.Sub(sent) >= s.prompt || now.Sub(s.asked) >= s.prompt {

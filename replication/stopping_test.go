@@ -91,7 +91,7 @@ func TestServerThatAsksNowAndThenDoesNotStop(t *testing.T) {
 }
 
 func TestStopping(t *testing.T) {
-	ask := func(lsn pglogrepl.LSN) Keepalive { return Keepalive{WALEnd: lsn, ReplyRequested: true} }
+	ask := func(lsn pglogrepl.LSN) Keepalive { return Keepalive{WALEnd: lsn, replyRequested: true} }
 	s := stopping{prompt: 15 * time.Second}
 	const moment, long = 100 * time.Millisecond, 30 * time.Second
 	now := time.Unix(1000, 0)

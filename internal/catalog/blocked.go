@@ -72,7 +72,7 @@ func (s *setup) blocked(ctx context.Context, err error, holders string) error {
 		FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
 		WHERE l.granted AND l.pid <> pg_catalog.pg_backend_pid() AND `+holders+`
 			AND (a.xact_start IS NULL OR a.xact_start <= clock_timestamp() - $1::interval)
-		ORDER BY a.xact_start`, millis(s.cfg.LockTimeout)+" ms")
+		ORDER BY a.xact_start`, millis(s.cfg.lockTimeout)+" ms")
 	prepared, errPrepared := query(ctx, s.conn, func(row pgx.CollectableRow) (p preparedTransaction, err error) {
 		return p, row.Scan(&p.gid, &p.owner, &p.database, &p.age)
 	}, "look for prepared transactions", `
@@ -89,5 +89,5 @@ func (s *setup) blocked(ctx context.Context, err error, holders string) error {
 		list.WriteString("\n  " + p.String())
 	}
 	return fmt.Errorf("%w; it has to wait for these transactions, and gave up after %s; commit them, or end them with pg_terminate_backend(<process>) or ROLLBACK PREPARED, and try again:%s",
-		err, s.cfg.LockTimeout, list.String())
+		err, s.cfg.lockTimeout, list.String())
 }

@@ -22,14 +22,14 @@ type entry struct {
 // entries returns the tables that a publication names, or finds in its schemas.
 func (p *Publication) entries() []entry {
 	var all []entry
-	for _, m := range p.Members {
-		all = append(all, entry{m.Table, m.OID, m.Schema + "." + m.Name})
+	for _, m := range p.members {
+		all = append(all, entry{m.table, m.oid, m.schema + "." + m.name})
 	}
-	if !p.AllTables && !p.Schemas {
+	if !p.AllTables && !p.schemas {
 		return all // a table it does not name is a partition, also one that was detached while we read
 	}
 	for _, t := range p.Tables {
-		if !t.Partition && !slices.ContainsFunc(all, func(e entry) bool { return e.oid == t.OID }) {
+		if !t.partition && !slices.ContainsFunc(all, func(e entry) bool { return e.oid == t.OID }) {
 			all = append(all, entry{t.OID, 0, t.Schema + "." + t.Name})
 		}
 	}
@@ -53,7 +53,7 @@ func (c *comparison) warn(object, format string, args ...any) {
 func (c *comparison) options() {
 	was, now, object := c.was, c.now, fmt.Sprintf("publication %q", c.now.Name)
 	before := len(c.warnings)
-	if was.OID != now.OID {
+	if was.oid != now.oid {
 		c.warn(object, "it was dropped and created again: rows committed in between, if there are any, end the relay when they are read")
 	}
 	if now.Update && !was.Update {
@@ -66,7 +66,7 @@ func (c *comparison) options() {
 		c.warn(object, "publish_via_partition_root is %t now: columns come in the order of other tables", now.ViaRoot)
 	}
 	same := was.Update == now.Update && was.Delete == now.Delete && was.Truncate == now.Truncate
-	if was.Version != now.Version && same && len(c.warnings) == before {
+	if was.version != now.version && same && len(c.warnings) == before {
 		c.warn(object, "it was altered, and is as before: if it did not publish inserts in between, rows inserted then are not delivered")
 	}
 }
@@ -119,7 +119,7 @@ func (c *comparison) gone(was entry, current []entry) error {
 // SET TABLE makes the membership anew too, in one step, but only to change what comes of
 // the table.
 func (c *comparison) readded(was, now entry) bool {
-	if was.membership == 0 || now.membership == 0 || was.membership == now.membership || c.was.OID != c.now.OID {
+	if was.membership == 0 || now.membership == 0 || was.membership == now.membership || c.was.oid != c.now.oid {
 		return false
 	}
 	a, b := c.was.member(was.oid), c.now.member(was.oid)

@@ -20,8 +20,8 @@ func look(n int) *State {
 		PublicationName: "pub", SlotName: "slot", MaxSlotWALKeepSize: -1,
 		ReadAt: time.Date(2030, 1, 1, 12, 0, 10*n, 0, time.UTC), WALEnd: 0x1000000 + 0x100000*pglogrepl.LSN(n),
 		Publication: &Publication{
-			OID: 100, Version: 700, Name: "pub", Insert: true, ViaRoot: true,
-			Members: []Member{{OID: 200, Table: 300, Schema: "public", Name: "outbox"}},
+			oid: 100, version: 700, Name: "pub", Insert: true, ViaRoot: true,
+			members: []member{{oid: 200, table: 300, schema: "public", name: "outbox"}},
 			Tables:  []Table{outboxTable(300)},
 		},
 		Slot: &Slot{
@@ -42,17 +42,17 @@ func TestHistory(t *testing.T) {
 		return func(p *Publication, _ *State) {
 			p.ViaRoot, p.Tables = false, nil
 			for _, oid := range oids {
-				p.Tables = append(p.Tables, Table{OID: oid, Schema: "public", Name: fmt.Sprint("p", oid), Partition: true})
+				p.Tables = append(p.Tables, Table{OID: oid, Schema: "public", Name: fmt.Sprint("p", oid), partition: true})
 			}
 		}
 	}
 	wholeSchema := func(oid uint32) change {
 		return func(p *Publication, _ *State) {
-			p.Schemas, p.Members, p.Tables = true, nil, []Table{outboxTable(oid)}
+			p.schemas, p.members, p.Tables = true, nil, []Table{outboxTable(oid)}
 		}
 	}
 	second := func(p *Publication, _ *State) {
-		p.Members = append(p.Members, Member{OID: 201, Table: 301, Schema: "app", Name: "events"})
+		p.members = append(p.members, member{oid: 201, table: 301, schema: "app", name: "events"})
 		p.Tables = append(p.Tables, Table{OID: 301, Schema: "app", Name: "events"})
 	}
 	for name, tc := range map[string]struct {
@@ -63,32 +63,32 @@ func TestHistory(t *testing.T) {
 		"nothing":                {after: func(*Publication, *State) {}},
 		"nothing in two tables":  {before: second, after: second},
 		"publication dropped":    {after: func(_ *Publication, c *State) { c.Publication = nil }, err: replication.ErrPublication, says: []string{`"pub"`, "0/1000000, 12:00:00Z", "0/1100000, 12:00:10Z", "setup"}},
-		"publication made anew":  {after: func(p *Publication, _ *State) { p.OID, p.Version, p.Members[0].OID = 101, 701, 202 }, says: []string{"created again"}},
-		"anew without the table": {after: func(p *Publication, _ *State) { p.OID, p.Version, p.Members, p.Tables = 101, 701, nil, nil }, err: replication.ErrPublication, says: []string{"no table"}},
-		"no inserts":             {after: func(p *Publication, _ *State) { p.Insert, p.Version = false, 701 }, err: replication.ErrPublication, says: []string{"insert"}},
-		"no inserts for a while": {after: func(p *Publication, _ *State) { p.Version = 701 }, says: []string{"altered, and is as before"}},
-		"updates":                {after: func(p *Publication, _ *State) { p.Update, p.Version = true, 701 }, says: []string{"UPDATEs"}},
-		"updates no more":        {before: func(p *Publication, _ *State) { p.Update = true }, after: func(p *Publication, _ *State) { p.Version = 701 }},
+		"publication made anew":  {after: func(p *Publication, _ *State) { p.oid, p.version, p.members[0].oid = 101, 701, 202 }, says: []string{"created again"}},
+		"anew without the table": {after: func(p *Publication, _ *State) { p.oid, p.version, p.members, p.Tables = 101, 701, nil, nil }, err: replication.ErrPublication, says: []string{"no table"}},
+		"no inserts":             {after: func(p *Publication, _ *State) { p.Insert, p.version = false, 701 }, err: replication.ErrPublication, says: []string{"insert"}},
+		"no inserts for a while": {after: func(p *Publication, _ *State) { p.version = 701 }, says: []string{"altered, and is as before"}},
+		"updates":                {after: func(p *Publication, _ *State) { p.Update, p.version = true, 701 }, says: []string{"UPDATEs"}},
+		"updates no more":        {before: func(p *Publication, _ *State) { p.Update = true }, after: func(p *Publication, _ *State) { p.version = 701 }},
 		"deletes":                {after: func(p *Publication, _ *State) { p.Delete = true }, says: []string{"DELETEs"}},
 		"truncates":              {after: func(p *Publication, _ *State) { p.Truncate = true }, says: []string{"TRUNCATEs"}},
-		"removed":                {after: func(p *Publication, _ *State) { p.Members, p.Tables = nil, nil }, err: replication.ErrPublication, says: []string{"no table"}},
+		"removed":                {after: func(p *Publication, _ *State) { p.members, p.Tables = nil, nil }, err: replication.ErrPublication, says: []string{"no table"}},
 		"one of two removed":     {before: second, after: func(*Publication, *State) {}, err: replication.ErrPublication, says: []string{"app.events", "0/1100000"}},
-		"removed and added":      {after: func(p *Publication, _ *State) { p.Members[0].OID = 201 }, err: replication.ErrPublication, says: []string{"public.outbox", "added again"}},
+		"removed and added":      {after: func(p *Publication, _ *State) { p.members[0].oid = 201 }, err: replication.ErrPublication, says: []string{"public.outbox", "added again"}},
 		"recreated and added": {after: func(p *Publication, _ *State) {
-			p.Members[0] = Member{201, 301, "public", "outbox"}
+			p.members[0] = member{201, 301, "public", "outbox"}
 			p.Tables[0].OID = 301
 		}, err: replication.ErrPublication, says: []string{"public.outbox", "dropped, created again"}},
 		"detached while we read": {before: func(p *Publication, _ *State) {
 			p.Tables = append(p.Tables, Table{OID: 301, Schema: "public", Name: "p1"})
 		}, after: func(*Publication, *State) {}},
 		"recreated in a schema":  {before: wholeSchema(300), after: wholeSchema(301), says: []string{"created again"}},
-		"dropped in a schema":    {before: func(p *Publication, c *State) { second(p, c); p.Schemas, p.Members = true, nil }, after: wholeSchema(300), err: replication.ErrPublication, says: []string{"app.events"}},
-		"renamed":                {after: func(p *Publication, _ *State) { p.Members[0].Name, p.Tables[0].Name = "events", "events" }, says: []string{"renamed from public.outbox"}},
-		"moved to a schema":      {after: func(p *Publication, _ *State) { p.Members[0].Schema, p.Tables[0].Schema = "app", "app" }, says: []string{"renamed from public.outbox"}},
+		"dropped in a schema":    {before: func(p *Publication, c *State) { second(p, c); p.schemas, p.members = true, nil }, after: wholeSchema(300), err: replication.ErrPublication, says: []string{"app.events"}},
+		"renamed":                {after: func(p *Publication, _ *State) { p.members[0].name, p.Tables[0].Name = "events", "events" }, says: []string{"renamed from public.outbox"}},
+		"moved to a schema":      {after: func(p *Publication, _ *State) { p.members[0].schema, p.Tables[0].Schema = "app", "app" }, says: []string{"renamed from public.outbox"}},
 		"added":                  {after: second, says: []string{"published now"}},
-		"row filter":             {after: func(p *Publication, _ *State) { p.Members[0].OID, p.Tables[0].RowFilter = 201, "(id > 5)" }, err: replication.ErrPublication, says: []string{"row filter", "public.outbox"}},
+		"row filter":             {after: func(p *Publication, _ *State) { p.members[0].oid, p.Tables[0].RowFilter = 201, "(id > 5)" }, err: replication.ErrPublication, says: []string{"row filter", "public.outbox"}},
 		"row filter removed":     {before: func(p *Publication, _ *State) { p.Tables[0].RowFilter = "(id > 5)" }, after: func(*Publication, *State) {}, says: []string{"row filter was removed"}},
-		"column hidden":          {after: func(p *Publication, _ *State) { p.Members[0].OID, p.Tables[0].Columns = 201, p.Tables[0].Columns[:1] }, says: []string{`"payload" does not come`}},
+		"column hidden":          {after: func(p *Publication, _ *State) { p.members[0].oid, p.Tables[0].Columns = 201, p.Tables[0].Columns[:1] }, says: []string{`"payload" does not come`}},
 		"column of another type": {after: func(p *Publication, _ *State) { p.Tables[0].Columns[1].TypeName = "text" }, says: []string{"is text now and was jsonb"}},
 		"column added": {after: func(p *Publication, _ *State) {
 			p.Tables[0].Columns = append(p.Tables[0].Columns, Column{Name: "tenant"})
@@ -96,14 +96,14 @@ func TestHistory(t *testing.T) {
 		"partition attached":     {before: partitions(400, 401), after: partitions(400, 401, 402)},
 		"partition dropped":      {before: partitions(400, 401), after: partitions(401)},
 		"root instead of leaves": {before: partitions(400), after: func(*Publication, *State) {}, says: []string{"publish_via_partition_root is true"}},
-		"leaves of all tables":   {before: wholeSchema(300), after: func(p *Publication, c *State) { partitions(400)(p, c); p.Members = nil }, says: []string{"publish_via_partition_root is false"}},
+		"leaves of all tables":   {before: wholeSchema(300), after: func(p *Publication, c *State) { partitions(400)(p, c); p.members = nil }, says: []string{"publish_via_partition_root is false"}},
 		"slot dropped":           {after: func(_ *Publication, c *State) { c.Slot = nil }, err: replication.ErrSlotMissing, says: []string{`"slot"`, "12:00:10Z"}},
 		"slot lost":              {after: func(_ *Publication, c *State) { c.Slot.WALStatus = "lost" }, err: ErrSlotLost, says: []string{"wal_status is lost", "from 0/1100000 to 0/1100000"}},
 		"slot invalidated": {after: func(_ *Publication, c *State) {
 			c.Slot.WALStatus, c.Slot.InvalidationReason, c.Slot.InactiveSince = "lost", "idle_timeout", c.ReadAt
 		}, err: ErrSlotLost, says: []string{"idle_timeout, inactive since 2030-01-01T12:00:10Z"}},
 		"idle timeout":              {after: func(_ *Publication, c *State) { c.IdleSlotTimeout = time.Hour }, says: []string{"idle_replication_slot_timeout is 1h0m0s"}},
-		"another cluster":           {after: func(p *Publication, c *State) { c.SystemID, p.Members[0].OID = "8", 9 }},
+		"another cluster":           {after: func(p *Publication, c *State) { c.SystemID, p.members[0].oid = "8", 9 }},
 		"what only a start refuses": {after: func(_ *Publication, c *State) { c.WALLevel, c.Slot.TwoPhase = "replica", true }},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -38,32 +38,32 @@ type State struct {
 
 // A Publication is a publication of the connection's database.
 type Publication struct {
-	OID uint32
-	// Version changes with every ALTER PUBLICATION that sets options: the id of the
+	oid uint32
+	// version changes with every ALTER PUBLICATION that sets options: the id of the
 	// transaction that did. Adding and dropping tables does not count.
-	Version uint32
+	version uint32
 
 	Name                             string
 	Insert, Update, Delete, Truncate bool     // what it publishes
 	ViaRoot                          bool     // rows of a partition come as rows of the root
 	AllTables                        bool     // FOR ALL TABLES
-	Schemas                          bool     // FOR TABLES IN SCHEMA, among others
-	Members                          []Member // tables that it names, not those of ALL TABLES and TABLES IN SCHEMA
+	schemas                          bool     // FOR TABLES IN SCHEMA, among others
+	members                          []member // tables that it names, not those of ALL TABLES and TABLES IN SCHEMA
 	Tables                           []Table  // as they will be named in the stream: roots or partitions
 }
 
-// A Member is a table that was added to a publication by its name.
-type Member struct {
-	OID          uint32 // of the membership: another one when the table is added again
-	Table        uint32 // its OID
-	Schema, Name string // of the table
+// A member is a table that was added to a publication by its name.
+type member struct {
+	oid          uint32 // of the membership: another one when the table is added again
+	table        uint32 // its OID
+	schema, name string // of the table
 }
 
 // A Table is a table of a publication.
 type Table struct {
 	OID          uint32
 	Schema, Name string
-	Partition    bool     // of another table
+	partition    bool     // of another table
 	Partitioned  bool     // into others
 	Columns      []Column // those that are published, in the order they are sent
 	RowFilter    string   // a condition: rows that do not meet it are not sent; empty: none
@@ -75,7 +75,7 @@ type Column struct {
 	TypeOID      uint32 // of a domain: its own
 	TypeModifier int32  // pg_attribute.atttypmod; -1: none
 	TypeName     string // as format_type prints it: numeric(10,2)
-	NotNull      bool
+	notNull      bool
 }
 
 // A Slot is a replication slot. Slots belong to the cluster, not to a database.
@@ -98,12 +98,12 @@ type Slot struct {
 
 	Temporary, TwoPhase bool
 	Failover            bool // standbys keep a copy; from 17 on
-	Synced              bool // it is such a copy
+	synced              bool // it is such a copy
 }
 
-// Retained returns how many bytes of log the server keeps for the slot when its log ends at
+// retained returns how many bytes of log the server keeps for the slot when its log ends at
 // end.
-func (s *Slot) Retained(end pglogrepl.LSN) int64 {
+func (s *Slot) retained(end pglogrepl.LSN) int64 {
 	if s.RestartLSN == 0 || end < s.RestartLSN {
 		return 0
 	}

@@ -17,7 +17,7 @@ import (
 func TestInspectTables(t *testing.T) {
 	t.Parallel()
 	column := func(name string, oid uint32, typeName string, notNull bool) Column {
-		c := Column{Name: name, TypeOID: oid, TypeModifier: -1, TypeName: typeName, NotNull: notNull}
+		c := Column{Name: name, TypeOID: oid, TypeModifier: -1, TypeName: typeName, notNull: notNull}
 		if typeName == "character varying(40)" {
 			c.TypeModifier = 40 + 4
 		}
@@ -62,7 +62,7 @@ func TestInspectTables(t *testing.T) {
 			sql: `CREATE TABLE outbox (id int NOT NULL, payload jsonb) PARTITION BY RANGE (id);
 				CREATE TABLE p1 (payload jsonb, id int NOT NULL); ALTER TABLE outbox ATTACH PARTITION p1 FOR VALUES FROM (1) TO (9);
 				CREATE PUBLICATION pub FOR TABLE outbox`,
-			want: []Table{{Schema: "public", Name: "p1", Partition: true, Columns: []Column{payload, id}}},
+			want: []Table{{Schema: "public", Name: "p1", partition: true, Columns: []Column{payload, id}}},
 		},
 		"no table": {sql: "CREATE PUBLICATION pub"},
 	} {
@@ -77,7 +77,7 @@ func TestInspectTables(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if diff := cmp.Diff(tc.want, state.Publication.Tables, cmpopts.IgnoreFields(Table{}, "OID")); diff != "" {
+				if diff := cmp.Diff(tc.want, state.Publication.Tables, cmp.AllowUnexported(Table{}, Column{}), cmpopts.IgnoreFields(Table{}, "OID")); diff != "" {
 					t.Errorf("tables (-want +got):\n%s", diff)
 				}
 				for _, table := range state.Publication.Tables {
@@ -106,7 +106,7 @@ func TestInspectServer(t *testing.T) {
 		if got.WALEnd == 0 || time.Since(got.ReadAt) > time.Minute {
 			t.Errorf("log ends at %s, read at %s", got.WALEnd, got.ReadAt)
 		}
-		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(State{}, "WALEnd", "ReadAt", "Oldest")); diff != "" {
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(Publication{}, Slot{}), cmpopts.IgnoreFields(State{}, "WALEnd", "ReadAt", "Oldest")); diff != "" {
 			t.Errorf("catalog (-want +got):\n%s", diff)
 		}
 	})
@@ -138,11 +138,11 @@ func TestVerify(t *testing.T) {
 		"invalidated":          {change: func(c *State) { c.Slot.InvalidationReason = "idle_timeout" }, want: ErrSlotLost, text: "idle_timeout"},
 		"two-phase slot":       {change: func(c *State) { c.Slot.TwoPhase = true }, want: replication.ErrConfig, text: "two_phase"},
 		"temporary slot":       {change: func(c *State) { c.Slot.Temporary = true }, want: replication.ErrConfig, text: "temporary"},
-		"copy on a standby":    {change: func(c *State) { c.InRecovery, c.Slot.Synced = true, true }, want: replication.ErrUnreachable, text: "standby"},
-		"unfinished copy":      {change: func(c *State) { c.InRecovery, c.Slot.Synced, c.Slot.Temporary = true, true, true }, want: replication.ErrUnreachable, text: "standby"},
-		"lost copy":            {change: func(c *State) { c.InRecovery, c.Slot.Synced, c.Slot.WALStatus = true, true, "lost" }, want: replication.ErrUnreachable, text: "standby"},
+		"copy on a standby":    {change: func(c *State) { c.InRecovery, c.Slot.synced = true, true }, want: replication.ErrUnreachable, text: "standby"},
+		"unfinished copy":      {change: func(c *State) { c.InRecovery, c.Slot.synced, c.Slot.Temporary = true, true, true }, want: replication.ErrUnreachable, text: "standby"},
+		"lost copy":            {change: func(c *State) { c.InRecovery, c.Slot.synced, c.Slot.WALStatus = true, true, "lost" }, want: replication.ErrUnreachable, text: "standby"},
 		"standby without slot": {change: func(c *State) { c.InRecovery, c.Slot = true, nil }, want: replication.ErrUnreachable, text: "standby"},
-		"synced, and promoted": {change: func(c *State) { c.Slot.Synced = true }},
+		"synced, and promoted": {change: func(c *State) { c.Slot.synced = true }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &State{

@@ -64,7 +64,7 @@ func LastRows(ctx context.Context, conn *pgconn.Config, table string, n int) (*T
 
 func readColumns(ctx context.Context, conn executor, table uint32) ([]Column, error) {
 	return query(ctx, conn, func(row pgx.CollectableRow) (c Column, err error) {
-		return c, row.Scan(&c.Name, &c.TypeOID, &c.TypeModifier, &c.TypeName, &c.NotNull)
+		return c, row.Scan(&c.Name, &c.TypeOID, &c.TypeModifier, &c.TypeName, &c.notNull)
 	}, "read the columns", `
 		SELECT attname, atttypid, atttypmod, pg_catalog.format_type(atttypid, atttypmod), attnotnull
 		FROM pg_catalog.pg_attribute

@@ -68,7 +68,7 @@ func readPublication(ctx context.Context, conn executor, version int, name strin
 		switch {
 		case err != nil:
 			return nil, err
-		case now != nil && now.OID == p.OID && now.Version == p.Version && slices.Equal(now.Members, p.Members):
+		case now != nil && now.oid == p.oid && now.version == p.version && slices.Equal(now.members, p.members):
 			p.Tables = tables
 			return p, tablesErr
 		}
@@ -84,19 +84,19 @@ func readDefinition(ctx context.Context, conn executor, version int, name string
 		schemas = "EXISTS (SELECT FROM pg_catalog.pg_publication_namespace s WHERE s.pnpubid = p.oid)"
 	}
 	p, err := queryOne(ctx, conn, func(row pgx.CollectableRow) (p Publication, err error) {
-		return p, row.Scan(&p.OID, &p.Version, &p.Name, &p.Insert, &p.Update, &p.Delete, &p.Truncate, &p.ViaRoot, &p.AllTables, &p.Schemas)
+		return p, row.Scan(&p.oid, &p.version, &p.Name, &p.Insert, &p.Update, &p.Delete, &p.Truncate, &p.ViaRoot, &p.AllTables, &p.schemas)
 	}, "read the publication", `
 		SELECT oid, xmin::text::bigint, pubname, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot, puballtables, `+schemas+`
 		FROM pg_catalog.pg_publication p WHERE pubname = $1`, name)
 	if err == nil && p != nil {
-		p.Members, err = readMembers(ctx, conn, name)
+		p.members, err = readMembers(ctx, conn, name)
 	}
 	return p, err
 }
 
-func readMembers(ctx context.Context, conn executor, publication string) ([]Member, error) {
-	return query(ctx, conn, func(row pgx.CollectableRow) (m Member, err error) {
-		return m, row.Scan(&m.OID, &m.Table, &m.Schema, &m.Name)
+func readMembers(ctx context.Context, conn executor, publication string) ([]member, error) {
+	return query(ctx, conn, func(row pgx.CollectableRow) (m member, err error) {
+		return m, row.Scan(&m.oid, &m.table, &m.schema, &m.name)
 	}, "read the publication's members", `
 		SELECT r.oid, c.oid, n.nspname, c.relname
 		FROM pg_catalog.pg_publication p
@@ -124,7 +124,7 @@ func readTables(ctx context.Context, conn executor, version int, publication str
 	}
 	rows, err := query(ctx, conn, func(r pgx.CollectableRow) (v row, err error) {
 		t, c := &v.table, &v.column
-		return v, r.Scan(&t.OID, &t.Schema, &t.Name, &t.Partition, &t.Partitioned, &t.RowFilter, &c.Name, &c.TypeOID, &c.TypeModifier, &c.TypeName, &c.NotNull)
+		return v, r.Scan(&t.OID, &t.Schema, &t.Name, &t.partition, &t.Partitioned, &t.RowFilter, &c.Name, &c.TypeOID, &c.TypeModifier, &c.TypeName, &c.notNull)
 	}, "read the publication's tables", `
 		SELECT c.oid, n.nspname, c.relname, c.relispartition, c.relkind = 'p', `+filter+`,
 			a.attname, a.atttypid, a.atttypmod, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull
@@ -156,7 +156,7 @@ func readSlot(ctx context.Context, conn executor, version int, name string) (*Sl
 	return queryOne(ctx, conn, func(row pgx.CollectableRow) (s Slot, err error) {
 		var inactiveSince int64
 		err = row.Scan(&s.Name, &s.Plugin, &s.Database, &s.Active, &s.ActivePID, &s.RestartLSN, &s.ConfirmedFlushLSN,
-			&s.WALStatus, &s.SafeWALSize, &s.Temporary, &s.TwoPhase, &s.InvalidationReason, &inactiveSince, &s.Failover, &s.Synced)
+			&s.WALStatus, &s.SafeWALSize, &s.Temporary, &s.TwoPhase, &s.InvalidationReason, &inactiveSince, &s.Failover, &s.synced)
 		if inactiveSince != 0 {
 			s.InactiveSince = time.Unix(inactiveSince, 0)
 		}

@@ -28,13 +28,13 @@ func (r *retention) look(c *State) []Warning {
 	risk := reserve.Judge(c.ReadAt)
 	if risk.Danger == Calm && r.warned != Calm && reserve.left() > recovered {
 		r.warned = Calm
-		return []Warning{{Object: slotObject(c), Over: true, Text: fmt.Sprintf("it holds %s of log, no more than it should", size(s.Retained(c.WALEnd)))}}
+		return []Warning{{Object: slotObject(c), Over: true, Text: fmt.Sprintf("it holds %s of log, no more than it should", size(s.retained(c.WALEnd)))}}
 	}
 	if risk.Danger <= r.warned {
 		return nil
 	}
 	r.warned = risk.Danger
-	text := fmt.Sprintf("it holds %s of log, from %s on", size(s.Retained(c.WALEnd)), s.RestartLSN)
+	text := fmt.Sprintf("it holds %s of log, from %s on", size(s.retained(c.WALEnd)), s.RestartLSN)
 	switch risk.Danger {
 	case Unreserved:
 		text += ": the next checkpoint may remove what it needs, and the slot is lost then"
@@ -62,7 +62,7 @@ func timeLeft(left time.Duration) string {
 // holds says what keeps the log from being released.
 func holds(c *State) string {
 	s := c.Slot
-	if behind := int64(c.WALEnd - s.ConfirmedFlushLSN); s.ConfirmedFlushLSN > c.WALEnd || behind < s.Retained(c.WALEnd)/2 {
+	if behind := int64(c.WALEnd - s.ConfirmedFlushLSN); s.ConfirmedFlushLSN > c.WALEnd || behind < s.retained(c.WALEnd)/2 {
 		return fmt.Sprintf("%s is confirmed, and a transaction that is open for long holds the rest: see pg_stat_activity and pg_prepared_xacts", s.ConfirmedFlushLSN)
 	}
 	return fmt.Sprintf("%s is confirmed, what follows is not: is the sink taking records?", s.ConfirmedFlushLSN)

@@ -54,7 +54,7 @@ type Reserve struct {
 func (c *State) Reserve(limitAt time.Time) Reserve {
 	s := c.Slot
 	r := Reserve{
-		WALStatus: s.WALStatus, Invalidation: s.InvalidationReason, Retained: s.Retained(c.WALEnd), Safe: s.SafeWALSize,
+		WALStatus: s.WALStatus, Invalidation: s.InvalidationReason, Retained: s.retained(c.WALEnd), Safe: s.SafeWALSize,
 		LimitAt: limitAt,
 	}
 	if c.IdleSlotTimeout > 0 && !s.Active && !s.InactiveSince.IsZero() {

@@ -41,7 +41,7 @@ type Selection struct {
 // be closed.
 type Rows struct {
 	Table Table  // with all columns but generated ones
-	Order string // the column they are ordered by
+	order string // the column they are ordered by
 	Time  string // the column that tells their time; empty: there is none
 	Count int64  // how many they are
 
@@ -123,9 +123,9 @@ func (r *Rows) lookUp(ctx context.Context) error {
 	if _, ok := r.columns[r.sel.ID]; !ok {
 		return r.refuse("it has no column %q", r.sel.ID)
 	}
-	r.Order = r.first(r.sel.Order, "")
+	r.order = r.first(r.sel.Order, "")
 	r.Time = r.first(r.sel.Time, "timestamp")
-	if r.Order == "" {
+	if r.order == "" {
 		return r.refuse("it has none of the columns %s, and rows have to be in the order in which they were inserted", strings.Join(r.sel.Order, ", "))
 	}
 	r.from = r.Table.from()
@@ -200,7 +200,7 @@ func (r *Rows) ids(ctx context.Context) error {
 }
 
 func (r *Rows) after(ctx context.Context) error {
-	id, order, typ := replication.QuoteIdent(r.sel.ID), replication.QuoteIdent(r.Order), r.idType()
+	id, order, typ := replication.QuoteIdent(r.sel.ID), replication.QuoteIdent(r.order), r.idType()
 	if _, err := r.ask(ctx, "read the id", "SELECT $1::"+typ, r.sel.After); err != nil {
 		return r.refuseValue("the id is not a "+typ, err)
 	}
@@ -254,7 +254,7 @@ func (r *Rows) clauses(order string) string {
 // [replication.Config.MaxMessageBytes] ends it with ErrRow; an error of fn ends it and is returned. After
 // an error the Rows can only be closed.
 func (r *Rows) Each(ctx context.Context, fn func(values [][]byte) error) error {
-	sql := "SELECT " + columnList(r.Table.Columns) + r.clauses(" ORDER BY "+replication.QuoteIdent(r.Order)+", "+replication.QuoteIdent(r.sel.ID))
+	sql := "SELECT " + columnList(r.Table.Columns) + r.clauses(" ORDER BY "+replication.QuoteIdent(r.order)+", "+replication.QuoteIdent(r.sel.ID))
 	params := make([][]byte, len(r.args))
 	for i, arg := range r.args {
 		params[i] = []byte(arg)

@@ -39,8 +39,8 @@ type SetupConfig struct {
 	// Failover has standbys keep a copy of the slot, from Postgres 17 on.
 	Failover bool
 
-	// LockTimeout bounds each wait for other transactions. Zero means 10 s.
-	LockTimeout time.Duration
+	// lockTimeout bounds each wait for other transactions. Zero means 10 s.
+	lockTimeout time.Duration
 }
 
 // A Step is what was found or done about one object.
@@ -55,7 +55,7 @@ type Step struct {
 // Setup makes sure that publication and slot exist over the tables, which it does not
 // create. It is idempotent. It creates the publication first: what a slot decodes from
 // before the publication existed is not delivered, and creating the slot waits for every
-// transaction in progress. If a transaction does not end within LockTimeout the error
+// transaction in progress. If a transaction does not end within lockTimeout the error
 // names it. When Setup fails, nothing it has created is left.
 //
 // It refuses what would lose rows: a slot without its publication, a publication that
@@ -160,12 +160,12 @@ type setup struct {
 }
 
 func newSetup(ctx context.Context, cfg SetupConfig) (*setup, error) {
-	cfg.LockTimeout = cmp.Or(cfg.LockTimeout, 10*time.Second)
+	cfg.lockTimeout = cmp.Or(cfg.lockTimeout, 10*time.Second)
 	if err := replication.CheckNames(cfg.Publication, cfg.Slot); err != nil {
 		return nil, err
 	}
 	settings := replication.Ordinary(cfg.Conn)
-	settings.RuntimeParams[lockTimeout] = millis(cfg.LockTimeout)
+	settings.RuntimeParams[lockTimeout] = millis(cfg.lockTimeout)
 	conn, err := replication.Connect(ctx, settings)
 	if err != nil {
 		return nil, err
@@ -242,7 +242,7 @@ type newSlot struct {
 // createSlot makes the slot that command asks for, over a connection of settings. A canceled ctx
 // cancels the command: only closing the connection would leave a slot that is not finished.
 func (s *setup) createSlot(ctx context.Context, settings *pgconn.Config, name, command string) (*newSlot, error) {
-	settings.RuntimeParams[lockTimeout] = millis(s.cfg.LockTimeout)
+	settings.RuntimeParams[lockTimeout] = millis(s.cfg.lockTimeout)
 	settings.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: afterwards}
 	}

@@ -196,7 +196,7 @@ func TestSetupBlocked(t *testing.T) {
 		}
 		cfg := SetupConfig{
 			Conn: db.Config(t), Publication: "pub", Slot: db.Name, Tables: []string{"outbox"},
-			LockTimeout: 300 * time.Millisecond,
+			lockTimeout: 300 * time.Millisecond,
 		}
 		refused := func(text ...string) {
 			t.Helper()
@@ -223,7 +223,7 @@ func TestSetupBlocked(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
 			patient := cfg
-			patient.LockTimeout = time.Minute
+			patient.lockTimeout = time.Minute
 			began := time.Now()
 			if steps, err := Setup(ctx, patient); steps != nil || !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("Setup: %v, %v", steps, err)

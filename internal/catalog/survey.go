@@ -150,7 +150,7 @@ func (s *Surveyor) Table(ctx context.Context, name string, publication *Publicat
 			return nil, err
 		}
 		ref := refs[0]
-		t := &TableSurvey{Table: Table{OID: ref.oid, Schema: ref.schema, Name: ref.name, Partitioned: ref.kind == "p", Partition: len(ref.ancestors) > 1}}
+		t := &TableSurvey{Table: Table{OID: ref.oid, Schema: ref.schema, Name: ref.name, Partitioned: ref.kind == "p", partition: len(ref.ancestors) > 1}}
 		if publication != nil {
 			t.Published = publication.carrier(ref)
 		}

@@ -112,7 +112,7 @@ func (o *oldest) look(c *State, patience time.Duration) []Warning {
 	o.warned = t.object()
 	return append(warnings, Warning{Object: o.warned, Text: fmt.Sprintf(
 		"it has been open for %s (%s): until it ends, slot %q holds the log from %s on, %s by now, which is read again after every reconnect; %s",
-		open.Round(max(time.Second, open/100)), t.describe(), c.SlotName, c.Slot.RestartLSN, size(c.Slot.Retained(c.WALEnd)), t.Remedy())})
+		open.Round(max(time.Second, open/100)), t.describe(), c.SlotName, c.Slot.RestartLSN, size(c.Slot.retained(c.WALEnd)), t.Remedy())})
 }
 
 // open is how long the oldest transaction has been known to be open.

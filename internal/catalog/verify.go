@@ -66,7 +66,7 @@ func (c *State) verifySlot() error {
 	switch {
 	case s == nil && c.InRecovery: // which says nothing about the primary's
 		return fmt.Errorf("%w: this server is a standby and has no slot %q: connect to the primary", replication.ErrUnreachable, c.SlotName)
-	case s != nil && s.Synced && c.InRecovery: // temporary until it is complete, and lost until it is made anew
+	case s != nil && s.synced && c.InRecovery: // temporary until it is complete, and lost until it is made anew
 		return fmt.Errorf("%w: this server is a standby and slot %q the copy of its primary's: connect to the primary", replication.ErrUnreachable, s.Name)
 	case s == nil:
 		return fmt.Errorf("%w: slot %q does not exist; the relay does not create one by itself once it has been set up, because rows committed in between would be missing; if none are, or they are sent otherwise, create it with: outbox-cdc setup",

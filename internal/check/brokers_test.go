@@ -1,4 +1,4 @@
-package check_test
+package check
 
 import (
 	"fmt"
@@ -13,7 +13,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/check"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -50,7 +49,7 @@ func TestBrokers(t *testing.T) {
 		r := whole(t, srv, fake.Cluster)
 		up := fake.Addrs
 		r.set("sink.kafka.brokers", up[0]+","+down)
-		expect(t, r, broken{title: "broker " + down, state: check.Doubt, says: "connection refused", mend: func(*testing.T, *rig) {
+		expect(t, r, broken{title: "broker " + down, state: Doubt, says: "connection refused", mend: func(*testing.T, *rig) {
 			r.set("sink.kafka.brokers", up[0])
 		}})
 	})
@@ -59,7 +58,7 @@ func TestBrokers(t *testing.T) {
 		fake := kafkatest.Fake(t, kfake.NumBrokers(1))
 		r := whole(t, srv, fake.Cluster)
 		r.set("sink.kafka.brokers", down)
-		expect(t, r, broken{title: "broker " + down, state: check.Failed, says: "connection refused", mend: func(*testing.T, *rig) {
+		expect(t, r, broken{title: "broker " + down, state: Failed, says: "connection refused", mend: func(*testing.T, *rig) {
 			r.set("sink.kafka.brokers", fake.Addrs[0])
 		}})
 	})
@@ -78,7 +77,7 @@ func TestBrokers(t *testing.T) {
 		})
 		unmet := r.look(t)
 		c := unmet["advertised "+wrong]
-		if c.State != check.Failed || !strings.Contains(c.Found, "broker 7 says that clients reach it there") || !strings.Contains(c.Fix, "advertised.listeners of broker 7") {
+		if c.State != Failed || !strings.Contains(c.Found, "broker 7 says that clients reach it there") || !strings.Contains(c.Fix, "advertised.listeners of broker 7") {
 			t.Errorf("%+v", unmet)
 		}
 	})
@@ -149,11 +148,11 @@ func TestRights(t *testing.T) {
 	if _, err := broker.Admin(t).DeleteACLs(t.Context(), rights); err != nil {
 		t.Fatal(err)
 	}
-	var c check.Condition
+	var c Condition
 	for c.Fix == "" { // the broker takes a moment to know
 		c = r.look(t)["rights TOPIC"]
 	}
-	if c.State != check.Failed || c.Found != "the user lacks Write" {
+	if c.State != Failed || c.Found != "the user lacks Write" {
 		t.Errorf("%+v", c)
 	}
 	mend(t, "rights TOPIC", c.Fix)
@@ -163,7 +162,7 @@ func TestRights(t *testing.T) {
 		defer func() { r.positions = was }()
 		r.positions = kafkatest.UniqueName(t)
 		c := r.look(t)["topic POSITIONS"]
-		if c.State != check.Failed || !strings.Contains(c.Found, "may not") {
+		if c.State != Failed || !strings.Contains(c.Found, "may not") {
 			t.Errorf("%+v", c)
 		}
 	})
@@ -171,7 +170,7 @@ func TestRights(t *testing.T) {
 		r.set("sink.kafka.sasl.password", "wrong-secret")
 		unmet := r.look(t)
 		c := unmet["broker "+broker.SASLAddr()]
-		if c.State != check.Failed || !strings.Contains(c.Found, "SASL_AUTHENTICATION_FAILED") || !strings.Contains(c.Fix, "sink.kafka.sasl") || len(unmet) != 1 {
+		if c.State != Failed || !strings.Contains(c.Found, "SASL_AUTHENTICATION_FAILED") || !strings.Contains(c.Fix, "sink.kafka.sasl") || len(unmet) != 1 {
 			t.Errorf("%+v", unmet)
 		}
 		if text := fmt.Sprint(unmet); strings.Contains(text, "wrong-secret") || strings.Contains(text, password) {
@@ -189,25 +188,25 @@ func TestHangs(t *testing.T) {
 		name, key, value, hung string
 		hidden                 string // the group of which nothing else is known
 	}{
-		{"Postgres", "source.dsn", "postgres://cdc@%s/app?sslmode=disable", "connection", check.Source},
-		{"Kafka", "sink.kafka.brokers", "%s", "broker ", check.Sink},
+		{"Postgres", "source.dsn", "postgres://cdc@%s/app?sslmode=disable", "connection", Source},
+		{"Kafka", "sink.kafka.brokers", "%s", "broker ", Sink},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			fake := kafkatest.Fake(t, kfake.NumBrokers(1))
 			r := whole(t, srv, fake.Cluster)
-			r.change = func(c *check.Config) { c.Timeout = 6 * time.Second }
+			r.change = func(c *Config) { c.Timeout = 6 * time.Second }
 			r.set(tt.key, fmt.Sprintf(tt.value, silent(t)))
 			began := time.Now()
 			others := 0
-			for _, c := range check.Run(t.Context(), r.config(t)) {
+			for _, c := range Run(t.Context(), r.config(t)) {
 				switch {
-				case c.Group == tt.hidden && c.State == check.Failed && strings.HasPrefix(c.Title(), tt.hung):
+				case c.Group == tt.hidden && c.State == Failed && strings.HasPrefix(c.Title(), tt.hung):
 					if !strings.Contains(c.Found, "no answer in 1s") {
 						t.Errorf("%+v", c)
 					}
 				case c.Group == tt.hidden:
 					t.Errorf("%+v", c)
-				case c.Group != tt.hidden && c.State == check.Met:
+				case c.Group != tt.hidden && c.State == Met:
 					others++
 				}
 			}
@@ -217,7 +216,7 @@ func TestHangs(t *testing.T) {
 			if took := time.Since(began); took > 6*time.Second {
 				t.Errorf("it took %s", took)
 			}
-			if found := check.AtStart(t.Context(), r.config(t)); len(found) > 0 {
+			if found := AtStart(t.Context(), r.config(t)); len(found) > 0 {
 				t.Errorf("at the start: %+v", found)
 			}
 		})
@@ -225,7 +224,7 @@ func TestHangs(t *testing.T) {
 	t.Run("a lock in the catalog", func(t *testing.T) {
 		fake := kafkatest.Fake(t, kfake.NumBrokers(1))
 		r := whole(t, srv, fake.Cluster)
-		r.change = func(c *check.Config) { c.Timeout = 6 * time.Second }
+		r.change = func(c *Config) { c.Timeout = 6 * time.Second }
 		tx, err := r.db.Conn(t).Begin(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -234,9 +233,9 @@ func TestHangs(t *testing.T) {
 			t.Fatal(err)
 		}
 		met := make(map[string]bool)
-		for _, c := range check.Run(t.Context(), r.config(t)) {
-			met[c.Name] = c.State == check.Met
-			if c.State == check.Failed && (c.Name != "catalog" || !strings.Contains(c.Found, "no answer in 1s") || !strings.Contains(c.Found, "read the publication")) {
+		for _, c := range Run(t.Context(), r.config(t)) {
+			met[c.Name] = c.State == Met
+			if c.State == Failed && (c.Name != "catalog" || !strings.Contains(c.Found, "no answer in 1s") || !strings.Contains(c.Found, "read the publication")) {
 				t.Errorf("%+v", c)
 			}
 		}

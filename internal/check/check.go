@@ -29,7 +29,7 @@ type Config struct {
 	Timeout time.Duration
 }
 
-// Run looks at both sides and returns every condition, in the order of [Definitions]. It blocks
+// Run looks at both sides and returns every condition, in the order of [definitions]. It blocks
 // until that is done, or ctx or the timeout ends; what was not answered by then is a condition
 // that fails and names the question.
 func Run(ctx context.Context, cfg Config) []Condition {
@@ -41,8 +41,8 @@ func Run(ctx context.Context, cfg Config) []Condition {
 // tells that itself.
 func AtStart(ctx context.Context, cfg Config) []Condition {
 	known := make(map[[2]string]bool)
-	for _, d := range Definitions() {
-		known[[2]string{d.Group, d.Name}] = d.AtStart
+	for _, d := range definitions() {
+		known[[2]string{d.group, d.name}] = d.atStart
 	}
 	return slices.DeleteFunc(run(ctx, cfg, true), func(c Condition) bool {
 		return c.State == Met || !known[[2]string{c.Group, c.Name}]

@@ -1,11 +1,10 @@
-package check_test
+package check
 
 import (
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/check"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
@@ -19,11 +18,11 @@ func TestAllMet(t *testing.T) {
 	pgtest.EachInstall(t, func(t *testing.T, i pgserver.Install) {
 		srv := pgtest.Start(t, pgserver.Config{BinDir: i.BinDir, Settings: limited()})
 		r := whole(t, srv, kafkatest.Broker(t))
-		conditions := check.Run(t.Context(), r.config(t))
+		conditions := Run(t.Context(), r.config(t))
 		seen := make(map[string]bool)
 		for _, c := range conditions {
 			seen[c.Group+" "+c.Name] = true
-			if c.State != check.Met && c.Name != "durability" {
+			if c.State != Met && c.Name != "durability" {
 				t.Errorf("%+v", c)
 			}
 		}
@@ -34,9 +33,9 @@ func TestAllMet(t *testing.T) {
 		if !need.Full() {
 			only["message.timestamp.before.max.ms"] = 99 // kfake does not know it
 		}
-		for _, d := range check.Definitions() {
-			if since := only[d.Name]; !seen[d.Group+" "+d.Name] && i.Major >= since {
-				t.Errorf("%s: %s was not looked at", d.Group, d.Name)
+		for _, d := range definitions() {
+			if since := only[d.name]; !seen[d.group+" "+d.name] && i.Major >= since {
+				t.Errorf("%s: %s was not looked at", d.group, d.name)
 			}
 		}
 		if n := len(r.kafka.ReadAll(t, r.topic, r.positions)); n > 0 {
@@ -45,7 +44,7 @@ func TestAllMet(t *testing.T) {
 		if slots := pgtest.QueryRow[int](t, r.db, "SELECT count(*) FROM pg_replication_slots"); slots != 1 {
 			t.Errorf("%d slots", slots)
 		}
-		if found := check.AtStart(t.Context(), r.config(t)); len(found) > 0 {
+		if found := AtStart(t.Context(), r.config(t)); len(found) > 0 {
 			t.Errorf("at the start: %+v", found)
 		}
 	})
@@ -56,9 +55,9 @@ func TestNoSelect(t *testing.T) {
 	t.Parallel()
 	r := whole(t, pgtest.Start(t, pgserver.Config{Settings: limited()}), kafkatest.Fake(t).Cluster)
 	statements(`REVOKE SELECT ON outbox FROM CDC`)(t, r)
-	conditions := check.Run(t.Context(), r.config(t))
-	i := slices.IndexFunc(conditions, func(c check.Condition) bool { return c.Name == "rows" })
-	if i < 0 || conditions[i].State != check.Met || !strings.Contains(conditions[i].Found, "takes SELECT") || check.Count(conditions) > 0 {
+	conditions := Run(t.Context(), r.config(t))
+	i := slices.IndexFunc(conditions, func(c Condition) bool { return c.Name == "rows" })
+	if i < 0 || conditions[i].State != Met || !strings.Contains(conditions[i].Found, "takes SELECT") || Count(conditions) > 0 {
 		t.Errorf("%+v", conditions)
 	}
 }
@@ -68,7 +67,7 @@ type broken struct {
 	name   string
 	breaks func(t *testing.T, r *rig)
 	title  string // of the condition
-	state  check.State
+	state  State
 	says   string                     // in what was found
 	mend   func(t *testing.T, r *rig) // nil: what the condition says, which is a statement or a command
 	also   []string                   // conditions that are not met for the same reason
@@ -121,76 +120,76 @@ func statements(sql string) func(*testing.T, *rig) {
 
 func brokenSources() []broken {
 	return []broken{
-		{name: "no REPLICATION", breaks: statements(`ALTER ROLE CDC NOREPLICATION`), title: "role", state: check.Failed, says: "lacks REPLICATION", also: []string{"replication connection"}},
+		{name: "no REPLICATION", breaks: statements(`ALTER ROLE CDC NOREPLICATION`), title: "role", state: Failed, says: "lacks REPLICATION", also: []string{"replication connection"}},
 		{
-			name: "superuser", breaks: func(_ *testing.T, r *rig) { r.role = "postgres" }, title: "least privilege", state: check.Doubt, says: "is a superuser",
+			name: "superuser", breaks: func(_ *testing.T, r *rig) { r.role = "postgres" }, title: "least privilege", state: Doubt, says: "is a superuser",
 			mend: func(_ *testing.T, r *rig) { r.role = "cdc_" + r.db.Name },
 		},
-		{name: "publication lacks the table", breaks: statements(`ALTER PUBLICATION pub DROP TABLE outbox`), title: "table outbox", state: check.Failed, says: "not in publication pub"},
-		{name: "inserts not published", breaks: statements(`ALTER PUBLICATION pub SET (publish = 'delete')`), title: "publish", state: check.Failed, says: "not published"},
-		{name: "updates published", breaks: statements(`ALTER PUBLICATION pub SET (publish = 'insert, update')`), title: "publish", state: check.Doubt, says: "outbox.on_update"},
-		{name: "row filter", breaks: statements(`ALTER PUBLICATION pub SET TABLE outbox WHERE (aggregatetype = 'order')`), title: "table outbox", state: check.Failed, says: "row filter"},
-		{name: "column list", breaks: statements(`ALTER PUBLICATION pub SET TABLE outbox (id, aggregatetype, aggregateid, type)`), title: "columns outbox", state: check.Failed, says: `no column "payload"`},
+		{name: "publication lacks the table", breaks: statements(`ALTER PUBLICATION pub DROP TABLE outbox`), title: "table outbox", state: Failed, says: "not in publication pub"},
+		{name: "inserts not published", breaks: statements(`ALTER PUBLICATION pub SET (publish = 'delete')`), title: "publish", state: Failed, says: "not published"},
+		{name: "updates published", breaks: statements(`ALTER PUBLICATION pub SET (publish = 'insert, update')`), title: "publish", state: Doubt, says: "outbox.on_update"},
+		{name: "row filter", breaks: statements(`ALTER PUBLICATION pub SET TABLE outbox WHERE (aggregatetype = 'order')`), title: "table outbox", state: Failed, says: "row filter"},
+		{name: "column list", breaks: statements(`ALTER PUBLICATION pub SET TABLE outbox (id, aggregatetype, aggregateid, type)`), title: "columns outbox", state: Failed, says: `no column "payload"`},
 		{
-			name: "no such column", breaks: func(_ *testing.T, r *rig) { r.set("outbox.columns.key", "orderid") }, title: "columns outbox", state: check.Failed, says: `no column "orderid" (outbox.columns.key)`,
+			name: "no such column", breaks: func(_ *testing.T, r *rig) { r.set("outbox.columns.key", "orderid") }, title: "columns outbox", state: Failed, says: `no column "orderid" (outbox.columns.key)`,
 			mend: statements(`ALTER TABLE outbox RENAME aggregateid TO orderid`),
 		},
 		{
-			name: "wrong column type", breaks: func(_ *testing.T, r *rig) { r.set("outbox.columns.timestamp", "at") }, title: "columns outbox", state: check.Failed, says: `"at" is no timestamp`,
+			name: "wrong column type", breaks: func(_ *testing.T, r *rig) { r.set("outbox.columns.timestamp", "at") }, title: "columns outbox", state: Failed, says: `"at" is no timestamp`,
 			mend: statements(`ALTER TABLE outbox ALTER at TYPE timestamptz USING at::timestamptz`),
 		},
 		{
-			name: "no table", breaks: func(_ *testing.T, r *rig) { r.set("outbox.tables", "events") }, title: "table events", state: check.Failed, says: `"events" does not exist`,
+			name: "no table", breaks: func(_ *testing.T, r *rig) { r.set("outbox.tables", "events") }, title: "table events", state: Failed, says: `"events" does not exist`,
 			mend: statements(`CREATE TABLE events (LIKE outbox); ALTER PUBLICATION pub ADD TABLE events`),
 		},
-		{name: "no replica identity", breaks: statements(`ALTER TABLE outbox DROP CONSTRAINT outbox_pkey; ALTER PUBLICATION pub SET (publish = 'insert, delete')`), title: "replica identity outbox", state: check.Failed, says: "Postgres refuses the application's"},
+		{name: "no replica identity", breaks: statements(`ALTER TABLE outbox DROP CONSTRAINT outbox_pkey; ALTER PUBLICATION pub SET (publish = 'insert, delete')`), title: "replica identity outbox", state: Failed, says: "Postgres refuses the application's"},
 		{name: "partitions by themselves", breaks: statements(`ALTER PUBLICATION pub DROP TABLE outbox; ALTER TABLE outbox RENAME TO old;
 			CREATE TABLE outbox (LIKE old INCLUDING DEFAULTS) PARTITION BY LIST (type); CREATE TABLE rest PARTITION OF outbox DEFAULT; GRANT SELECT ON outbox, rest TO CDC;
-			ALTER PUBLICATION pub ADD TABLE outbox`), title: "via root outbox", state: check.Doubt, says: "is partitioned"},
+			ALTER PUBLICATION pub ADD TABLE outbox`), title: "via root outbox", state: Doubt, says: "is partitioned"},
 		{name: "copy may not read", breaks: func(t *testing.T, r *rig) {
 			r.set("source.create_slot", "true")
 			r.set("source.initial_copy", "true")
 			statements(`SELECT pg_drop_replication_slot(SLOT); REVOKE SELECT ON outbox FROM CDC`)(t, r)
-		}, title: "select outbox", state: check.Failed, says: "may not"},
+		}, title: "select outbox", state: Failed, says: "may not"},
 		{
-			name: "publication for all tables", breaks: statements(`DROP PUBLICATION pub; CREATE PUBLICATION pub FOR ALL TABLES WITH (publish = 'insert')`), title: "all tables", state: check.Doubt, says: "for all tables",
+			name: "publication for all tables", breaks: statements(`DROP PUBLICATION pub; CREATE PUBLICATION pub FOR ALL TABLES WITH (publish = 'insert')`), title: "all tables", state: Doubt, says: "for all tables",
 			mend: statements(`DROP PUBLICATION pub; CREATE PUBLICATION pub FOR TABLE outbox WITH (publish = 'insert')`),
 		},
 		{
 			name: "a row that cannot be a record", breaks: func(t *testing.T, r *rig) {
 				r.set("outbox.topic", r.topic+"${aggregateid}")
 				statements(`UPDATE outbox SET aggregateid = ''; INSERT INTO outbox (aggregatetype, type) VALUES ('order', 'x')`)(t, r)
-			}, title: "rows outbox", state: check.Doubt, says: "1 cannot become records",
+			}, title: "rows outbox", state: Doubt, says: "1 cannot become records",
 			mend: statements(`DELETE FROM outbox WHERE type = 'x'`),
 		},
 		{name: "nothing there, and no right to make it", breaks: func(t *testing.T, r *rig) {
 			r.set("source.create", "true")
 			statements(`SELECT pg_drop_replication_slot(SLOT); DROP PUBLICATION pub`)(t, r)
-		}, title: "owner outbox", state: check.Failed, says: "does not own the table", also: []string{"create"}, mend: statements(`ALTER TABLE outbox OWNER TO CDC`)},
+		}, title: "owner outbox", state: Failed, says: "does not own the table", also: []string{"create"}, mend: statements(`ALTER TABLE outbox OWNER TO CDC`)},
 		{
-			name: "no slot", breaks: statements(`SELECT pg_drop_replication_slot(SLOT)`), title: "slot", state: check.Failed, says: "there is no slot",
+			name: "no slot", breaks: statements(`SELECT pg_drop_replication_slot(SLOT)`), title: "slot", state: Failed, says: "there is no slot",
 			mend: func(t *testing.T, r *rig) { r.makeSlot(t, "pgoutput") },
 		},
 		{name: "slot of another plugin", breaks: func(t *testing.T, r *rig) {
 			statements(`SELECT pg_drop_replication_slot(SLOT)`)(t, r)
 			r.makeSlot(t, "test_decoding")
-		}, title: "plugin", state: check.Failed, says: "test_decoding", mend: func(t *testing.T, r *rig) {
+		}, title: "plugin", state: Failed, says: "test_decoding", mend: func(t *testing.T, r *rig) {
 			statements(`SELECT pg_drop_replication_slot(SLOT)`)(t, r)
 			r.makeSlot(t, "pgoutput")
 		}},
 		{
-			name: "slot with two_phase", breaks: statements(`SELECT pg_drop_replication_slot(SLOT); SELECT pg_create_logical_replication_slot(SLOT, 'pgoutput', false, true)`), title: "permanent", state: check.Failed, says: "two_phase",
+			name: "slot with two_phase", breaks: statements(`SELECT pg_drop_replication_slot(SLOT); SELECT pg_create_logical_replication_slot(SLOT, 'pgoutput', false, true)`), title: "permanent", state: Failed, says: "two_phase",
 			mend: func(t *testing.T, r *rig) {
 				statements(`SELECT pg_drop_replication_slot(SLOT)`)(t, r)
 				r.makeSlot(t, "pgoutput")
 			},
 		},
-		{name: "little log kept", breaks: statements(`ALTER SYSTEM SET max_slot_wal_keep_size = '64MB'; SELECT pg_reload_conf()`), title: "max_slot_wal_keep_size", state: check.Doubt, says: "64 MB"},
-		{name: "no end of log kept", breaks: statements(`ALTER SYSTEM SET max_slot_wal_keep_size = -1; SELECT pg_reload_conf()`), title: "disk", state: check.Doubt, says: "until the disk is full"},
+		{name: "little log kept", breaks: statements(`ALTER SYSTEM SET max_slot_wal_keep_size = '64MB'; SELECT pg_reload_conf()`), title: "max_slot_wal_keep_size", state: Doubt, says: "64 MB"},
+		{name: "no end of log kept", breaks: statements(`ALTER SYSTEM SET max_slot_wal_keep_size = -1; SELECT pg_reload_conf()`), title: "disk", state: Doubt, says: "until the disk is full"},
 		{name: "forgotten prepared transaction", breaks: func(t *testing.T, r *rig) {
-			r.change = func(c *check.Config) { c.Relay.LongTransaction = 1 }
+			r.change = func(c *Config) { c.Relay.LongTransaction = 1 }
 			statements(`BEGIN; INSERT INTO outbox (aggregatetype, aggregateid, type) VALUES ('order', 'o-2', 'x'); PREPARE TRANSACTION 'forgotten'`)(t, r)
-		}, title: "open transactions", state: check.Doubt, says: `prepared transaction "forgotten"`, mend: statements(`ROLLBACK PREPARED 'forgotten'`)},
+		}, title: "open transactions", state: Doubt, says: `prepared transaction "forgotten"`, mend: statements(`ROLLBACK PREPARED 'forgotten'`)},
 	}
 }
 
@@ -202,18 +201,18 @@ func brokenTopics() []broken {
 		}
 	}
 	return []broken{
-		{name: "no topic", breaks: func(t *testing.T, r *rig) { r.topic = kafkatest.UniqueName(t); r.kafka.DeleteTopics(t, r.topic) }, title: "topic TOPIC", state: check.Failed, says: "does not exist"},
-		{name: "more in sync than there are", breaks: alter("min.insync.replicas=9"), title: "min.insync.replicas TOPIC", state: check.Failed, says: "nothing is ever acknowledged"},
+		{name: "no topic", breaks: func(t *testing.T, r *rig) { r.topic = kafkatest.UniqueName(t); r.kafka.DeleteTopics(t, r.topic) }, title: "topic TOPIC", state: Failed, says: "does not exist"},
+		{name: "more in sync than there are", breaks: alter("min.insync.replicas=9"), title: "min.insync.replicas TOPIC", state: Failed, says: "nothing is ever acknowledged"},
 		{name: "records too large", breaks: func(t *testing.T, r *rig) {
 			alter("max.message.bytes=5000")(t, r)
 			r.db.Exec(t, `INSERT INTO outbox (aggregatetype, aggregateid, type, payload) VALUES ('order', 'o-1', 'large', to_jsonb(repeat('x', 6000)))`)
-		}, title: "max.message.bytes TOPIC", state: check.Failed, says: "5000, and one of the last rows makes a record of 6"},
+		}, title: "max.message.bytes TOPIC", state: Failed, says: "5000, and one of the last rows makes a record of 6"},
 		{name: "compacted topic and no key", breaks: func(t *testing.T, r *rig) {
 			alter("cleanup.policy=compact")(t, r)
 			r.db.Exec(t, `INSERT INTO outbox (aggregatetype, type) VALUES ('order', 'keyless')`)
-		}, title: "cleanup.policy TOPIC", state: check.Failed, says: "1 of the last rows have none"},
-		{name: "compacted topic", breaks: alter("cleanup.policy=compact"), title: "cleanup.policy TOPIC", state: check.Doubt, says: "only the last is kept"},
-		{name: "position topic expires", breaks: func(t *testing.T, r *rig) { r.positions = r.kafka.Topic(t, 1, nil) }, title: "cleanup.policy POSITIONS", state: check.Doubt, says: "expires"},
-		{name: "no old timestamps", breaks: alter("message.timestamp.before.max.ms=60000"), title: "message.timestamp.before.max.ms TOPIC", state: check.Doubt, says: "1m0s"},
+		}, title: "cleanup.policy TOPIC", state: Failed, says: "1 of the last rows have none"},
+		{name: "compacted topic", breaks: alter("cleanup.policy=compact"), title: "cleanup.policy TOPIC", state: Doubt, says: "only the last is kept"},
+		{name: "position topic expires", breaks: func(t *testing.T, r *rig) { r.positions = r.kafka.Topic(t, 1, nil) }, title: "cleanup.policy POSITIONS", state: Doubt, says: "expires"},
+		{name: "no old timestamps", breaks: alter("message.timestamp.before.max.ms=60000"), title: "message.timestamp.before.max.ms TOPIC", state: Doubt, says: "1m0s"},
 	}
 }

@@ -67,20 +67,20 @@ func (r *report) fail(name, object, found, fix string) {
 	r.add(Condition{Name: name, Object: object, State: Failed, Found: found, Fix: fix})
 }
 
-// sorted returns the conditions in the order of [Definitions], those of one table or topic together.
+// sorted returns the conditions in the order of [definitions], those of one table or topic together.
 func sorted(conditions []Condition) []Condition {
 	type place struct{ family, own int }
 	places := make(map[[2]string]place)
 	first := make(map[string]int)
-	for i, d := range Definitions() {
+	for i, d := range definitions() {
 		p := place{i, i}
-		if d.Object != "" {
-			if _, ok := first[d.Object]; !ok {
-				first[d.Object] = i
+		if d.object != "" {
+			if _, ok := first[d.object]; !ok {
+				first[d.object] = i
 			}
-			p.family = first[d.Object]
+			p.family = first[d.object]
 		}
-		places[[2]string{d.Group, d.Name}] = p
+		places[[2]string{d.group, d.name}] = p
 	}
 	slices.SortStableFunc(conditions, func(a, b Condition) int {
 		p, q := places[[2]string{a.Group, a.Name}], places[[2]string{b.Group, b.Name}]

@@ -1,20 +1,20 @@
 package check
 
-// A Definition says what a condition is about.
-type Definition struct {
-	Group, Name string
-	Object      string // what it is looked at for each of: a table, broker or topic; empty: there is one
-	Asks        string // a question that is answered with yes where the condition is met
-	AtStart     bool   // run tells of it too, see [AtStart]
+// A definition says what a condition is about.
+type definition struct {
+	group, name string
+	object      string // what it is looked at for each of: a table, broker or topic; empty: there is one
+	asks        string // a question that is answered with yes where the condition is met
+	atStart     bool   // run tells of it too, see [AtStart]
 }
 
-// Definitions returns every condition that [Run] may return, in its order.
-func Definitions() []Definition {
+// definitions returns every condition that [Run] may return, in its order.
+func definitions() []definition {
 	return append(sourceDefinitions(), sinkDefinitions()...)
 }
 
-func sourceDefinitions() []Definition {
-	return []Definition{
+func sourceDefinitions() []definition {
+	return []definition{
 		{Source, "connection", "", "Does Postgres let the role into the database, by `pg_hba.conf`, password, TLS and `CONNECT`?", false},
 		{Source, "catalog", "", "Does the server tell settings, publication, slot and open transactions?", false},
 		{Source, "version", "", "Is it PostgreSQL 14 or later?", false},
@@ -57,8 +57,8 @@ func sourceDefinitions() []Definition {
 	}
 }
 
-func sinkDefinitions() []Definition {
-	return []Definition{
+func sinkDefinitions() []definition {
+	return []definition{
 		{Sink, "broker", "broker", "Does each of `sink.kafka.brokers` answer, after TLS and login?", false},
 		{Sink, "cluster", "", "Does the cluster name its brokers?", false},
 		{Sink, "advertised", "address", "Does each of the cluster's brokers answer where it says that clients reach it?", false},

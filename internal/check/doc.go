@@ -6,5 +6,5 @@
 // at once; what cannot be reached on one of them hides nothing of the other.
 //
 // What can be asked is told by packages replication and sink; what it means is decided here. The
-// conditions are listed in [Definitions], which the documentation is made from.
+// conditions are listed in [definitions], which the documentation is made from.
 package check

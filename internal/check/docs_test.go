@@ -1,4 +1,4 @@
-package check_test
+package check
 
 import (
 	"flag"
@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/check"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/docpart"
 )
 
@@ -16,18 +15,18 @@ var update = flag.Bool("update", false, "rewrite docs/check.md")
 func TestDocs(t *testing.T) {
 	var want strings.Builder
 	group := ""
-	for _, d := range check.Definitions() {
-		if d.Group != group {
-			group = d.Group
+	for _, d := range definitions() {
+		if d.group != group {
+			group = d.group
 			fmt.Fprintf(&want, "### %s\n\n| condition | of each | asks | run |\n|---|---|---|---|\n", group)
-		} else if d.Group == "" {
+		} else if d.group == "" {
 			t.Errorf("%+v", d)
 		}
 		run := ""
-		if d.AtStart {
+		if d.atStart {
 			run = "yes"
 		}
-		fmt.Fprintf(&want, "| %s | %s | %s | %s |\n", d.Name, d.Object, d.Asks, run)
+		fmt.Fprintf(&want, "| %s | %s | %s | %s |\n", d.name, d.object, d.asks, run)
 	}
 	text := strings.Replace(want.String(), "### sink", "\n### sink", 1)
 	docpart.Check(t, "../../docs/check.md", "conditions", text, *update)

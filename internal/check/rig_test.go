@@ -1,4 +1,4 @@
-package check_test
+package check
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/check"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
@@ -32,13 +31,13 @@ type rig struct {
 	positions string
 	scripts   string // directory of Kafka's tools; empty: not there yet
 	more      []config.Setting
-	change    func(*check.Config)
+	change    func(*Config)
 }
 
 func newRig(t *testing.T, srv *pgserver.Server, kafka *kafkatest.Cluster) *rig {
 	t.Helper()
 	db := pgtest.DatabaseOn(t, srv)
-	r := &rig{db: db, kafka: kafka, role: "cdc_" + db.Name, change: func(*check.Config) {}}
+	r := &rig{db: db, kafka: kafka, role: "cdc_" + db.Name, change: func(*Config) {}}
 	db.Exec(t, `
 		CREATE TABLE outbox (
 			id uuid PRIMARY KEY DEFAULT gen_random_uuid(), aggregatetype text NOT NULL, aggregateid text, type text NOT NULL, payload jsonb, at text);
@@ -67,7 +66,7 @@ func (r *rig) makeSlot(t *testing.T, plugin string) {
 // set adds a setting of the relay.
 func (r *rig) set(key, value string) { r.more = append(r.more, config.Setting{Key: key, Value: value}) }
 
-func (r *rig) config(t *testing.T) check.Config {
+func (r *rig) config(t *testing.T) Config {
 	t.Helper()
 	settings := []config.Setting{
 		{Key: "source.dsn", Value: strings.Replace(r.db.DSN, "//postgres@", "//"+r.role+"@", 1)},
@@ -86,22 +85,22 @@ func (r *rig) config(t *testing.T) check.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := check.Config{Relay: relay, File: "outbox-cdc.yaml", Timeout: time.Minute}
+	c := Config{Relay: relay, File: "outbox-cdc.yaml", Timeout: time.Minute}
 	r.change(&c)
 	return c
 }
 
 // look returns the conditions that are not met, by title, but for those of a cluster of one broker.
-func (r *rig) look(t *testing.T) map[string]check.Condition {
+func (r *rig) look(t *testing.T) map[string]Condition {
 	t.Helper()
-	unmet := make(map[string]check.Condition)
-	for _, c := range check.Run(t.Context(), r.config(t)) {
-		if !slices.ContainsFunc(check.Definitions(), func(d check.Definition) bool {
-			return d.Group == c.Group && d.Name == c.Name && (d.Object != "") == (c.Object != "")
+	unmet := make(map[string]Condition)
+	for _, c := range Run(t.Context(), r.config(t)) {
+		if !slices.ContainsFunc(definitions(), func(d definition) bool {
+			return d.group == c.Group && d.name == c.Name && (d.object != "") == (c.Object != "")
 		}) {
 			t.Errorf("not defined: %+v", c)
 		}
-		if c.State != check.Met && c.Name != "durability" {
+		if c.State != Met && c.Name != "durability" {
 			unmet[r.title(c)] = c
 		}
 	}
@@ -109,12 +108,12 @@ func (r *rig) look(t *testing.T) map[string]check.Condition {
 }
 
 // title is the condition's, with names that are the same in every run.
-func (r *rig) title(c check.Condition) string {
+func (r *rig) title(c Condition) string {
 	return strings.NewReplacer(r.topic, "TOPIC", r.positions, "POSITIONS").Replace(c.Title())
 }
 
 // mend does what a condition says: statements by the superuser, commands by Kafka's tools.
-func (r *rig) mend(t *testing.T, c check.Condition) {
+func (r *rig) mend(t *testing.T, c Condition) {
 	t.Helper()
 	fix, _, _ := strings.Cut(c.Fix, "; or ")
 	if strings.HasPrefix(fix, "kafka-") {
@@ -156,7 +155,7 @@ func (r *rig) command(t *testing.T, command string) {
 // becomesMet waits until the condition is met: a server takes a moment for a new setting.
 func (r *rig) becomesMet(t *testing.T, title string) {
 	t.Helper()
-	var unmet check.Condition
+	var unmet Condition
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
 		c, ok := r.look(t)[title]
 		if !ok {

@@ -1,4 +1,4 @@
-package check_test
+package check
 
 import (
 	"fmt"
@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/check"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
@@ -26,22 +25,22 @@ func TestBrokenServer(t *testing.T) {
 	}{
 		{broken: broken{
 			name: "wal_level", breaks: func(_ *testing.T, r *rig) { r.set("source.create", "true"); r.set("source.create_slot", "true") },
-			title: "wal_level", state: check.Failed, says: "replica",
+			title: "wal_level", state: Failed, says: "replica",
 		}, settings: map[string]string{"wal_level": "replica"}, restarts: true},
 		{broken: broken{
 			name: "no slot left", breaks: func(t *testing.T, r *rig) {
 				r.set("source.create_slot", "true")
 				r.run(t, "SELECT pg_create_physical_replication_slot('other')")
 			},
-			title: "slots left", state: check.Failed, says: "0 of max_replication_slots = 1",
+			title: "slots left", state: Failed, says: "0 of max_replication_slots = 1",
 		}, settings: map[string]string{"max_replication_slots": "1"}, restarts: true},
 		{broken: broken{
 			name: "no sender left", breaks: func(t *testing.T, r *rig) { r.makeSlot(t, "pgoutput"); r.db.ReplicationConn(t) },
-			title: "senders left", state: check.Failed, says: "0 of max_wal_senders = 1", also: []string{"replication connection"},
+			title: "senders left", state: Failed, says: "0 of max_wal_senders = 1", also: []string{"replication connection"},
 		}, settings: map[string]string{"max_wal_senders": "1"}, restarts: true},
 		{broken: broken{
 			name: "slot lost", breaks: func(t *testing.T, r *rig) { r.makeSlot(t, "pgoutput"); r.loseSlot(t) },
-			title: "wal_status", state: check.Failed, says: "lost", also: []string{"max_slot_wal_keep_size"},
+			title: "wal_status", state: Failed, says: "lost", also: []string{"max_slot_wal_keep_size"},
 			mend: func(t *testing.T, r *rig) {
 				r.run(t, "SELECT pg_drop_replication_slot('"+r.db.Name+"')")
 				r.makeSlot(t, "pgoutput")
@@ -53,7 +52,7 @@ func TestBrokenServer(t *testing.T) {
 				r.role = "postgres"
 				hba(t, r, "host all all 127.0.0.1/32 trust\nhost all all 127.0.0.1/99 trust\n")
 			},
-			title: "pg_hba.conf", state: check.Doubt, says: "line 2", also: []string{"least privilege"},
+			title: "pg_hba.conf", state: Doubt, says: "line 2", also: []string{"least privilege"},
 			mend: func(t *testing.T, r *rig) { hba(t, r, "host all all 127.0.0.1/32 trust\n") },
 		}},
 		{broken: broken{
@@ -63,7 +62,7 @@ func TestBrokenServer(t *testing.T) {
 				r.run(t, "SELECT pg_reload_conf()")
 				r.untilRefused(t)
 			},
-			title: "connection", state: check.Failed, says: "no pg_hba.conf entry",
+			title: "connection", state: Failed, says: "no pg_hba.conf entry",
 			mend: func(t *testing.T, r *rig) {
 				hba(t, r, "host all all 127.0.0.1/32 trust\n")
 				r.run(t, "SELECT pg_reload_conf()")
@@ -71,18 +70,18 @@ func TestBrokenServer(t *testing.T) {
 		}},
 		{broken: broken{
 			name: "senders never give up", breaks: func(t *testing.T, r *rig) { r.makeSlot(t, "pgoutput") },
-			title: "wal_sender_timeout", state: check.Doubt, says: "no other one can take over",
+			title: "wal_sender_timeout", state: Doubt, says: "no other one can take over",
 		}, settings: map[string]string{"wal_sender_timeout": "0"}},
 		{broken: broken{
 			name: "idle slots are dropped", breaks: func(t *testing.T, r *rig) { r.makeSlot(t, "pgoutput") },
-			title: "idle_replication_slot_timeout", state: check.Doubt, says: "1h0m0s",
+			title: "idle_replication_slot_timeout", state: Doubt, says: "1h0m0s",
 		}, major: 18, settings: map[string]string{"idle_replication_slot_timeout": "1h"}},
 		{broken: broken{
 			name: "standby is gone", breaks: func(t *testing.T, r *rig) {
 				r.run(t, "SELECT pg_create_physical_replication_slot('standby')",
 					"SELECT pg_create_logical_replication_slot('"+r.db.Name+"', 'pgoutput', false, false, true)")
 			},
-			title: "synchronized_standby_slots", state: check.Failed, says: "standby",
+			title: "synchronized_standby_slots", state: Failed, says: "standby",
 			mend: func(t *testing.T, r *rig) {
 				r.run(t, "ALTER SYSTEM SET synchronized_standby_slots = ''", "SELECT pg_reload_conf()",
 					"SELECT pg_drop_replication_slot('"+r.db.Name+"')")
@@ -91,7 +90,7 @@ func TestBrokenServer(t *testing.T) {
 		}, major: 17, settings: map[string]string{"synchronized_standby_slots": "standby"}},
 		{broken: broken{
 			name: "slot without failover", breaks: func(t *testing.T, r *rig) { r.makeSlot(t, "pgoutput"); r.set("source.slot_failover", "true") },
-			title: "failover", state: check.Doubt, says: "created without",
+			title: "failover", state: Doubt, says: "created without",
 			mend: func(t *testing.T, r *rig) {
 				r.run(t, "SELECT pg_drop_replication_slot('"+r.db.Name+"')",
 					"SELECT pg_create_logical_replication_slot('"+r.db.Name+"', 'pgoutput', false, false, true)",

@@ -75,7 +75,7 @@ func (c *Config) checkRoute() error {
 			key = "outbox." + key
 		}
 		table, _, _ := strings.Cut(key, "[")
-		e.Problems = append(e.Problems, Problem{Where: c.settings[table].where, Key: key, Text: text})
+		e.problems = append(e.problems, problem{where: c.settings[table].where, key: key, text: text})
 	}
 	return &e
 }

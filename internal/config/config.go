@@ -193,9 +193,9 @@ func (c *Config) isSet(path string) bool {
 	return c.settings[path].source > fromDefault
 }
 
-// Origin returns where the value of a key comes from: file and line, variable, flag or
+// origin returns where the value of a key comes from: file and line, variable, flag or
 // "default"; empty where there is none.
-func (c *Config) Origin(path string) string { return c.settings[path].where }
+func (c *Config) origin(path string) string { return c.settings[path].where }
 
 // ListensByDefault reports whether nobody has said where the admin server listens.
 func (c *Config) ListensByDefault() bool { return !c.isSet("admin.listen") }

@@ -46,11 +46,11 @@ func TestLaterSourceWins(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if cfg.Source.Slot != tt.want || cfg.Origin("source.slot") != tt.origin {
-				t.Errorf("slot = %q from %q, want %q from %q", cfg.Source.Slot, cfg.Origin("source.slot"), tt.want, tt.origin)
+			if cfg.Source.Slot != tt.want || cfg.origin("source.slot") != tt.origin {
+				t.Errorf("slot = %q from %q, want %q from %q", cfg.Source.Slot, cfg.origin("source.slot"), tt.want, tt.origin)
 			}
-			if cfg.Origin("log.level") != "default" || cfg.Log.Level != "info" {
-				t.Errorf("log.level = %q from %q, want the default", cfg.Log.Level, cfg.Origin("log.level"))
+			if cfg.origin("log.level") != "default" || cfg.Log.Level != "info" {
+				t.Errorf("log.level = %q from %q, want the default", cfg.Log.Level, cfg.origin("log.level"))
 			}
 		})
 	}
@@ -326,7 +326,7 @@ func TestProblems(t *testing.T) {
 				t.Fatalf("error = %v, want problems", err)
 			}
 			var got []string
-			for _, p := range e.Problems {
+			for _, p := range e.problems {
 				got = append(got, p.String())
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {

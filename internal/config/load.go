@@ -34,7 +34,7 @@ func Load(src Sources) (*Config, error) {
 		if data == nil {
 			var err error
 			if data, err = os.ReadFile(src.File); err != nil {
-				return nil, &Error{Problems: []Problem{{Text: fmt.Sprintf("read configuration: %v", err)}}}
+				return nil, &Error{problems: []problem{{text: fmt.Sprintf("read configuration: %v", err)}}}
 			}
 		}
 		r.file(src.File, data)
@@ -42,7 +42,7 @@ func Load(src Sources) (*Config, error) {
 	r.environ()
 	r.flags(src.Flags)
 	if len(r.problems) > 0 {
-		return nil, &Error{Problems: r.problems}
+		return nil, &Error{problems: r.problems}
 	}
 	cfg := newConfig(r.settings)
 	if err := cfg.check(); err != nil {
@@ -90,7 +90,7 @@ type setting struct {
 // A reader turns sources into settings and collects what is wrong with them.
 type reader struct {
 	settings  map[string]setting // in force, by path
-	problems  []Problem
+	problems  []problem
 	variables []string // NAME=value
 }
 
@@ -106,7 +106,7 @@ func newReader(environ []string) *reader {
 }
 
 func (r *reader) problem(where, path, format string, args ...any) {
-	r.problems = append(r.problems, Problem{Where: where, Key: path, Text: fmt.Sprintf(format, args...)})
+	r.problems = append(r.problems, problem{where: where, key: path, text: fmt.Sprintf(format, args...)})
 }
 
 // environ reads the variables whose names begin with OUTBOX_CDC_. An empty one counts as not

@@ -81,8 +81,8 @@ func name(text string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text}
 }
 
-// WriteMarkdown writes the reference table of all keys, as docs/configuration.md shows it.
-func WriteMarkdown(w io.Writer) error {
+// writeMarkdown writes the reference table of all keys, as docs/configuration.md shows it.
+func writeMarkdown(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("| key | default | meaning |\n|---|---|---|\n")
 	for _, k := range keys {

@@ -8,31 +8,31 @@ import (
 	"strings"
 )
 
-// A Problem is one thing wrong with a configuration.
-type Problem struct {
-	Where string // file:line, variable or flag; empty: it is missing everywhere
-	Key   string // path of the key; empty: it is about the source as a whole
-	Text  string // what was found and what is allowed, without secrets
+// A problem is one thing wrong with a configuration.
+type problem struct {
+	where string // file:line, variable or flag; empty: it is missing everywhere
+	key   string // path of the key; empty: it is about the source as a whole
+	text  string // what was found and what is allowed, without secrets
 }
 
 // String returns "where: key: text".
-func (p Problem) String() string {
-	parts := slices.DeleteFunc([]string{p.Where, p.Key, p.Text}, func(s string) bool { return s == "" })
+func (p problem) String() string {
+	parts := slices.DeleteFunc([]string{p.where, p.key, p.text}, func(s string) bool { return s == "" })
 	return strings.Join(parts, ": ")
 }
 
 // An Error is everything that is wrong with a configuration. The process should end with
 // the exit code for usage errors.
-type Error struct{ Problems []Problem }
+type Error struct{ problems []problem }
 
 // Error returns the problem, or their number and each on a line of its own.
 func (e *Error) Error() string {
-	if len(e.Problems) == 1 {
-		return e.Problems[0].String()
+	if len(e.problems) == 1 {
+		return e.problems[0].String()
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d problems with the configuration", len(e.Problems))
-	for _, p := range e.Problems {
+	fmt.Fprintf(&b, "%d problems with the configuration", len(e.problems))
+	for _, p := range e.problems {
 		b.WriteString("\n  " + p.String())
 	}
 	return b.String()
@@ -43,12 +43,12 @@ func join(errs ...error) error {
 	var all Error
 	for _, err := range errs {
 		if e, ok := errors.AsType[*Error](err); ok {
-			all.Problems = append(all.Problems, e.Problems...)
+			all.problems = append(all.problems, e.problems...)
 		} else if err != nil {
-			all.Problems = append(all.Problems, Problem{Text: err.Error()})
+			all.problems = append(all.problems, problem{text: err.Error()})
 		}
 	}
-	if len(all.Problems) == 0 {
+	if len(all.problems) == 0 {
 		return nil
 	}
 	return &all
@@ -60,7 +60,7 @@ func (c *Config) invalid(path, format string, args ...any) error {
 	if where == "" { // the content of a secret comes from a file
 		where = c.settings[path+"_file"].where
 	}
-	return &Error{Problems: []Problem{{Where: where, Key: path, Text: fmt.Sprintf(format, args...)}}}
+	return &Error{problems: []problem{{where: where, key: path, text: fmt.Sprintf(format, args...)}}}
 }
 
 // withoutEffect is the error about the first key under section that somebody has given, because of
@@ -92,7 +92,7 @@ func missing(path string) error {
 	if k.flag != "" {
 		flag = "--" + k.flag
 	}
-	return &Error{Problems: []Problem{{Key: path, Text: fmt.Sprintf("needed; give it in the file, as %s or with %s", k.env(), flag)}}}
+	return &Error{problems: []problem{{key: path, text: fmt.Sprintf("needed; give it in the file, as %s or with %s", k.env(), flag)}}}
 }
 
 // nearest returns which of candidates somebody who wrote got probably meant, or "" if none

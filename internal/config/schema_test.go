@@ -172,7 +172,7 @@ func TestSchemaIsComplete(t *testing.T) {
 // TestReference holds the documented table of keys to keys.go; -update writes it.
 func TestReference(t *testing.T) {
 	var want strings.Builder
-	if err := WriteMarkdown(&want); err != nil {
+	if err := writeMarkdown(&want); err != nil {
 		t.Fatal(err)
 	}
 	docpart.Check(t, "../../docs/configuration.md", "config", want.String(), *update)

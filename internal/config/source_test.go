@@ -21,9 +21,9 @@ import (
 
 // A login is what a server has heard from a client.
 type login struct {
-	User, Password string // in clear text: the server asks for it
-	Certificate    string // the name in the client's
-	Encrypted      bool
+	user, password string // in clear text: the server asks for it
+	certificate    string // the name in the client's
+	encrypted      bool
 }
 
 // A server is a Postgres as far as the password. It may be a liar in between.
@@ -88,7 +88,7 @@ func (s *server) serve(conn net.Conn) error {
 			return err
 		}
 		if startup, ok := msg.(*pgproto3.StartupMessage); ok {
-			got.User = startup.Parameters["user"]
+			got.user = startup.Parameters["user"]
 			break
 		}
 		if encryption == nil {
@@ -104,9 +104,9 @@ func (s *server) serve(conn net.Conn) error {
 		if err := tc.Handshake(); err != nil { //nolint:noctx // bounded by the connection's deadline
 			return err
 		}
-		got.Encrypted = true
+		got.encrypted = true
 		if certs := tc.ConnectionState().PeerCertificates; len(certs) > 0 {
-			got.Certificate = certs[0].Subject.CommonName
+			got.certificate = certs[0].Subject.CommonName
 		}
 		backend = pgproto3.NewBackend(tc, tc)
 	}
@@ -122,10 +122,10 @@ func (s *server) serve(conn net.Conn) error {
 		return err
 	}
 	if p, ok := msg.(*pgproto3.PasswordMessage); ok {
-		got.Password = p.Password
+		got.password = p.Password
 	}
 	s.change(func() { s.logins = append(s.logins, got) })
-	if got.Password == right {
+	if got.password == right {
 		backend.Send(&pgproto3.AuthenticationOk{})
 		backend.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
 	} else {
@@ -209,7 +209,7 @@ func TestSourceTLS(t *testing.T) {
 			err := dial(t, pg)
 			logins := s.heard()
 			if tt.says == "" {
-				if err != nil || len(logins) != 1 || !logins[0].Encrypted {
+				if err != nil || len(logins) != 1 || !logins[0].encrypted {
 					t.Errorf("%v, the server heard %v", err, logins)
 				}
 				return
@@ -297,7 +297,7 @@ func TestSourceIsReadAgain(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", step.name, err)
 		}
-		if diff := cmp.Diff([]login{step.want}, logins); diff != "" {
+		if diff := cmp.Diff([]login{step.want}, logins, cmp.AllowUnexported(login{})); diff != "" {
 			t.Errorf("%s: the server heard (-want +got):\n%s", step.name, diff)
 		}
 	}

@@ -112,61 +112,61 @@ func (c chain) keysOf(key string, entries map[string]entry) []string {
 func chainRules() []rule {
 	return []rule{
 		{
-			key: "transforms", ours: "outbox", verdicts: []Verdict{Same, Refused},
+			key: "transforms", ours: "outbox", verdicts: []verdict{same, rejected},
 			doc: "One outbox event router; before it at most DecodeLogicalDecodingMessageContent, behind it InsertHeader and RegexRouter.",
-			apply: func(m *mapping, _ entry) (Verdict, string) {
+			apply: func(m *mapping, _ entry) (verdict, string) {
 				if m.chain.router == "" {
-					return Refused, "no " + eventRouter + " among them: this is not an outbox connector, and only those can be imported"
+					return rejected, "no " + eventRouter + " among them: this is not an outbox connector, and only those can be imported"
 				}
 				for _, alias := range m.chain.order {
 					if !m.has("transforms." + alias + ".type") {
-						return Refused, "transform " + alias + " has no type"
+						return rejected, "transform " + alias + " has no type"
 					}
 				}
-				return Same, "outbox"
+				return same, "outbox"
 			},
-			absent: func(*mapping) (Verdict, string) {
-				return Refused, "there is no " + eventRouter + ": this is not an outbox connector, and only those can be imported"
+			absent: func(*mapping) (verdict, string) {
+				return rejected, "there is no " + eventRouter + ": this is not an outbox connector, and only those can be imported"
 			},
 		},
-		{key: "transforms.{router}.type", ours: "outbox", verdicts: []Verdict{Same}, doc: "The event router."},
-		{key: "transforms.{router}.predicate", verdicts: []Verdict{Same, Refused}, doc: "`TopicNameMatches` on the outbox tables' topics, which all rows meet.", apply: applyPredicate},
+		{key: "transforms.{router}.type", ours: "outbox", verdicts: []verdict{same}, doc: "The event router."},
+		{key: "transforms.{router}.predicate", verdicts: []verdict{same, rejected}, doc: "`TopicNameMatches` on the outbox tables' topics, which all rows meet.", apply: applyPredicate},
 		only("transforms.{router}.negate", false, "The predicate's rows are meant.", "the router would be applied to all but the predicate's rows"),
 		note("predicates", "Predicates count where a transform names them."),
 		note("predicates.{predicate}.type", "Its verdict is at the transform that names the predicate."),
 		note("predicates.{predicate}.pattern", "Its verdict is at the transform that names the predicate."),
 		{
-			key: "transforms.{decode}.type", ours: "outbox.messages", verdicts: []Verdict{Part},
+			key: "transforms.{decode}.type", ours: "outbox.messages", verdicts: []verdict{partial},
 			doc:   "Rows come from logical messages: of the prefixes in `message.prefix.include.list`, or given with `--messages`, else of every prefix.",
 			apply: applyDecode,
 		},
 		only("transforms.{decode}.fields.null.include", false, "Members that are null are left out.", "members that are null are left out of rows made from messages"),
 		needs("transforms.{header}.type", "headers.static", "InsertHeader behind the router: a header that every record has.", "header", "value.literal"),
-		{key: "transforms.{header}.header", ours: "headers.static", verdicts: []Verdict{Same, Refused}, doc: "The header's name.", apply: applyStaticHeader},
+		{key: "transforms.{header}.header", ours: "headers.static", verdicts: []verdict{same, rejected}, doc: "The header's name.", apply: applyStaticHeader},
 		{
-			key: "transforms.{header}.value.literal", ours: "headers.static", verdicts: []Verdict{Same, Part}, doc: "The header's text.",
-			apply: func(m *mapping, e entry) (Verdict, string) {
+			key: "transforms.{header}.value.literal", ours: "headers.static", verdicts: []verdict{same, partial}, doc: "The header's text.",
+			apply: func(m *mapping, e entry) (verdict, string) {
 				if h := m.out.Outbox.Encoding.Headers; h != encSimple && h != encString {
-					return Part, "headers.static, as text: Kafka Connect would give it the JSON type that it looks like"
+					return partial, "headers.static, as text: Kafka Connect would give it the JSON type that it looks like"
 				}
-				return Same, "headers.static"
+				return same, "headers.static"
 			},
 		},
 		needs("transforms.{rename}.type", "outbox.topic_rules", "RegexRouter behind the router: one more rule for the topic's name.", "regex", "replacement"),
-		{key: "transforms.{rename}.regex", ours: "outbox.topic_rules", verdicts: []Verdict{Same, Refused}, doc: "A regular expression of Java.", apply: applyRename},
-		{key: "transforms.{rename}.replacement", ours: "outbox.topic_rules", verdicts: []Verdict{Same, Refused}, doc: "A replacement of Java.", apply: applyRename},
+		{key: "transforms.{rename}.regex", ours: "outbox.topic_rules", verdicts: []verdict{same, rejected}, doc: "A regular expression of Java.", apply: applyRename},
+		{key: "transforms.{rename}.replacement", ours: "outbox.topic_rules", verdicts: []verdict{same, rejected}, doc: "A replacement of Java.", apply: applyRename},
 		{
-			key: "transforms.{other}.type", verdicts: []Verdict{Refused}, doc: "Any other transform.",
-			apply: func(m *mapping, e entry) (Verdict, string) {
+			key: "transforms.{other}.type", verdicts: []verdict{rejected}, doc: "Any other transform.",
+			apply: func(m *mapping, e entry) (verdict, string) {
 				switch e.value {
 				case insertHeader, regexRouter:
-					return Refused, e.value + " can be carried over behind the event router, not before it"
+					return rejected, e.value + " can be carried over behind the event router, not before it"
 				case eventRouter:
-					return Refused, "a second event router: one relay has one; import a connector for each"
+					return rejected, "a second event router: one relay has one; import a connector for each"
 				case decodeMessages:
-					return Refused, e.value + " can be carried over once, before the event router"
+					return rejected, e.value + " can be carried over once, before the event router"
 				}
-				return Refused, fmt.Sprintf("transform %s changes records in a way that cannot be carried over; take it out, or keep Debezium for this connector", e.value)
+				return rejected, fmt.Sprintf("transform %s changes records in a way that cannot be carried over; take it out, or keep Debezium for this connector", e.value)
 			},
 		},
 		note("transforms.{other}.*", "Part of a transform that is refused."),
@@ -179,14 +179,14 @@ func chainRules() []rule {
 // needs is a rule about the type of a transform that does not work without some of its options.
 func needs(key, ours, doc string, options ...string) rule {
 	return rule{
-		key: key, ours: ours, verdicts: []Verdict{Same, Refused}, doc: doc,
-		apply: func(m *mapping, e entry) (Verdict, string) {
+		key: key, ours: ours, verdicts: []verdict{same, rejected}, doc: doc,
+		apply: func(m *mapping, e entry) (verdict, string) {
 			for _, option := range options {
 				if at := strings.TrimSuffix(e.key, "type") + option; !m.has(at) {
-					return Refused, at + " is needed"
+					return rejected, at + " is needed"
 				}
 			}
-			return Same, ours
+			return same, ours
 		},
 	}
 }

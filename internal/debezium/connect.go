@@ -10,28 +10,28 @@ func connectRules() []rule {
 		note("tasks.max", "Always one."),
 		note("tasks.max.enforce", "Always one task."),
 		{
-			key: "errors.tolerance", ours: "on_bad_record", verdicts: []Verdict{Same, Part, Refused},
+			key: "errors.tolerance", ours: "on_bad_record", verdicts: []verdict{same, partial, rejected},
 			doc: "`none` is `stop`; `all`, which drops rows, is `dead-letter`.",
-			apply: func(m *mapping, e entry) (Verdict, string) {
+			apply: func(m *mapping, e entry) (verdict, string) {
 				switch strings.ToLower(e.value) {
 				case "none":
-					return Same, "on_bad_record: stop"
+					return same, "on_bad_record: stop"
 				case "all":
 					return m.deadLetters()
 				}
-				return Refused, fmt.Sprintf("%q is not one of none, all", e.value)
+				return rejected, fmt.Sprintf("%q is not one of none, all", e.value)
 			},
 		},
 		note("errors.log.*", "What cannot be delivered is always said."),
 		note("errors.retry.*", "What heals by itself is tried for ever."),
 		note("errors.deadletterqueue.*", "Source connectors have none."),
 		{
-			key: "exactly.once.support", verdicts: []Verdict{Note, Refused}, doc: "`requested`. A relay delivers at least once: nothing twice after a clean stop, little after a crash.",
-			apply: func(_ *mapping, e entry) (Verdict, string) {
+			key: "exactly.once.support", verdicts: []verdict{noted, rejected}, doc: "`requested`. A relay delivers at least once: nothing twice after a clean stop, little after a crash.",
+			apply: func(_ *mapping, e entry) (verdict, string) {
 				if strings.EqualFold(e.value, "requested") {
-					return Note, "delivery is at least once: nothing twice after a clean stop, little after a crash"
+					return noted, "delivery is at least once: nothing twice after a clean stop, little after a crash"
 				}
-				return Refused, "delivery is at least once; take it out if consumers know an event by its id, or keep Debezium"
+				return rejected, "delivery is at least once; take it out if consumers know an event by its id, or keep Debezium"
 			},
 		},
 		note("transaction.boundary", "Delivery is at least once."),
@@ -48,37 +48,37 @@ func connectRules() []rule {
 func topicCreationRules() []rule {
 	size := func(key, ours string, field func(*topicsFile) *int) rule {
 		return rule{
-			key: "topic.creation.default." + key, ours: "sink.kafka.create_topics." + ours, verdicts: []Verdict{Same, Refused}, doc: "The same.",
-			apply: func(m *mapping, e entry) (Verdict, string) {
+			key: "topic.creation.default." + key, ours: "sink.kafka.create_topics." + ours, verdicts: []verdict{same, rejected}, doc: "The same.",
+			apply: func(m *mapping, e entry) (verdict, string) {
 				n, refusal := number(e, -1)
 				if refusal != "" || n == 0 {
-					return Refused, "a number of at least 1 is needed, or -1"
+					return rejected, "a number of at least 1 is needed, or -1"
 				}
 				*field(m.topics()) = n
-				return Same, fmt.Sprintf("sink.kafka.create_topics.%s: %d", ours, n)
+				return same, fmt.Sprintf("sink.kafka.create_topics.%s: %d", ours, n)
 			},
 		}
 	}
 	partitions := size("partitions", "partitions", func(t *topicsFile) *int { return &t.Partitions })
-	partitions.verdicts = append(partitions.verdicts, Part)
+	partitions.verdicts = append(partitions.verdicts, partial)
 	partitions.doc = "The same. Without it the broker makes missing topics if it is allowed to; so does the relay, with -1."
-	partitions.absent = func(m *mapping) (Verdict, string) {
+	partitions.absent = func(m *mapping) (verdict, string) {
 		m.topics()
-		return Part, "sink.kafka.create_topics.partitions: -1, so that missing topics are made as the broker makes them; without it they must exist"
+		return partial, "sink.kafka.create_topics.partitions: -1, so that missing topics are made as the broker makes them; without it they must exist"
 	}
 	return []rule{
 		partitions,
 		size("replication.factor", "replication_factor", func(t *topicsFile) *int { return &t.ReplicationFactor }),
 		{
-			key: "topic.creation.groups", verdicts: []Verdict{Part}, doc: "Topics are made alike: those of the group `default`.",
-			apply: func(*mapping, entry) (Verdict, string) {
-				return Part, "topics are made alike, as topic.creation.default says: make beforehand those that are to differ"
+			key: "topic.creation.groups", verdicts: []verdict{partial}, doc: "Topics are made alike: those of the group `default`.",
+			apply: func(*mapping, entry) (verdict, string) {
+				return partial, "topics are made alike, as topic.creation.default says: make beforehand those that are to differ"
 			},
 		},
 		{
-			key: "topic.creation.*", verdicts: []Verdict{Part}, doc: "Topics are made with the broker's defaults.",
-			apply: func(*mapping, entry) (Verdict, string) {
-				return Part, "topics are made with the broker's defaults: make beforehand those that are to differ"
+			key: "topic.creation.*", verdicts: []verdict{partial}, doc: "Topics are made with the broker's defaults.",
+			apply: func(*mapping, entry) (verdict, string) {
+				return partial, "topics are made with the broker's defaults: make beforehand those that are to differ"
 			},
 		},
 	}
@@ -95,12 +95,12 @@ func (m *mapping) topics() *topicsFile {
 func serverRules() []rule {
 	return []rule{
 		{
-			key: "server.sink.type", ours: "sink.kafka", verdicts: []Verdict{Part, Refused}, doc: "`debezium.sink.type`: `kafka`. A header that is NULL is there and null, where Debezium Server leaves it out.",
-			apply: func(_ *mapping, e entry) (Verdict, string) {
+			key: "server.sink.type", ours: "sink.kafka", verdicts: []verdict{partial, rejected}, doc: "`debezium.sink.type`: `kafka`. A header that is NULL is there and null, where Debezium Server leaves it out.",
+			apply: func(_ *mapping, e entry) (verdict, string) {
 				if e.value == "kafka" {
-					return Part, "sink.kafka; a header that is NULL is there and null, where Debezium Server leaves it out"
+					return partial, "sink.kafka; a header that is NULL is there and null, where Debezium Server leaves it out"
 				}
-				return Refused, fmt.Sprintf("sink %q cannot be written to; only kafka can", e.value)
+				return rejected, fmt.Sprintf("sink %q cannot be written to; only kafka can", e.value)
 			},
 		},
 		note("server.sink.*", "`debezium.sink.…` beside the producer's settings: part of the verdict on `debezium.sink.type`."),

@@ -37,21 +37,21 @@ func converterRules() []rule {
 			note(part+".converter.plugin.version", "Has no effect on bytes."),
 			unless("false", part+".converter.replace.null.with.default", "A NULL stays one.", "a NULL stays one, and does not become the column's default"),
 			rule{
-				key: part + ".converter.decimal.format", verdicts: []Verdict{Note, Refused}, doc: "`BASE64`, the default.",
-				apply: func(_ *mapping, e entry) (Verdict, string) {
+				key: part + ".converter.decimal.format", verdicts: []verdict{noted, rejected}, doc: "`BASE64`, the default.",
+				apply: func(_ *mapping, e entry) (verdict, string) {
 					if strings.EqualFold(e.value, "base64") {
-						return Note, "the default"
+						return noted, "the default"
 					}
-					return Refused, "decimals are written as BASE64; decimal.handling.mode=string or double writes them as text or number"
+					return rejected, "decimals are written as BASE64; decimal.handling.mode=string or double writes them as text or number"
 				},
 			},
 			rule{
-				key: part + ".converter.converter.encoding", verdicts: []Verdict{Note, Refused}, doc: "UTF-8.",
-				apply: func(_ *mapping, e entry) (Verdict, string) {
+				key: part + ".converter.converter.encoding", verdicts: []verdict{noted, rejected}, doc: "UTF-8.",
+				apply: func(_ *mapping, e entry) (verdict, string) {
 					if strings.EqualFold(strings.ReplaceAll(e.value, "-", ""), "utf8") {
-						return Note, "the default"
+						return noted, "the default"
 					}
-					return Refused, "text is written as UTF-8"
+					return rejected, "text is written as UTF-8"
 				},
 			},
 		)
@@ -70,17 +70,17 @@ func converterRule(part string) rule {
 		doc = "SimpleHeaderConverter (the default) is `simple`, StringConverter `string`, JsonConverter `json` or `json-schema`. Without it the worker's counts (`--worker`)."
 	}
 	return rule{
-		key: part + ".converter", ours: ours, verdicts: []Verdict{Same, Refused}, doc: doc,
-		apply: func(m *mapping, e entry) (Verdict, string) {
+		key: part + ".converter", ours: ours, verdicts: []verdict{same, rejected}, doc: doc,
+		apply: func(m *mapping, e entry) (verdict, string) {
 			return m.convert(part, e.value, m.value)
 		},
-		absent: func(m *mapping) (Verdict, string) {
+		absent: func(m *mapping) (verdict, string) {
 			class, worker := m.worker[part+".converter"], func(key string) string { return m.worker[key] }
 			switch {
 			case class == "" && part == "header":
 				return m.convert(part, simpleConverter, worker)
 			case class == "":
-				return Refused, "the Connect worker decides, and with it every byte: give its properties with --worker"
+				return rejected, "the Connect worker decides, and with it every byte: give its properties with --worker"
 			}
 			v, text := m.convert(part, class, worker)
 			if m.has(part + ".converter.schemas.enable") {
@@ -92,7 +92,7 @@ func converterRule(part string) rule {
 }
 
 // convert carries a converter over, whose options are read from the place where it is named.
-func (m *mapping) convert(part, class string, option func(string) string) (Verdict, string) {
+func (m *mapping) convert(part, class string, option func(string) string) (verdict, string) {
 	var encoding string
 	switch class {
 	case stringConverter:
@@ -104,7 +104,7 @@ func (m *mapping) convert(part, class string, option func(string) string) (Verdi
 		if schemas := option(part + ".converter.schemas.enable"); schemas != "" {
 			on, refusal := boolean(entry{value: schemas})
 			if refusal != "" {
-				return Refused, "schemas.enable: " + refusal
+				return rejected, "schemas.enable: " + refusal
 			}
 			if !on {
 				encoding = encJSON
@@ -113,25 +113,25 @@ func (m *mapping) convert(part, class string, option func(string) string) (Verdi
 	case bytesConverter, binaryConverter, bufferConverter:
 		encoding = encBytes
 	default:
-		return Refused, fmt.Sprintf("%q cannot be carried over: takes StringConverter, JsonConverter, ByteArrayConverter, BinaryDataConverter and, for headers, SimpleHeaderConverter", class)
+		return rejected, fmt.Sprintf("%q cannot be carried over: takes StringConverter, JsonConverter, ByteArrayConverter, BinaryDataConverter and, for headers, SimpleHeaderConverter", class)
 	}
 	switch part {
 	case "key":
 		m.out.Outbox.Encoding.Key = encoding
 		if encoding == encSimple {
-			return Refused, class + " is for headers"
+			return rejected, class + " is for headers"
 		}
 	case "value":
 		m.out.Outbox.Encoding.Value = encoding
 		if refusal := m.refuseValue(encoding); refusal != "" {
-			return Refused, refusal
+			return rejected, refusal
 		}
 	case "header":
 		m.out.Outbox.Encoding.Headers = encoding
 		if encoding == encBytes {
-			return Refused, class + " fails at the header id, which is text: takes SimpleHeaderConverter, StringConverter, JsonConverter"
+			return rejected, class + " fails at the header id, which is text: takes SimpleHeaderConverter, StringConverter, JsonConverter"
 		}
-		return Same, "outbox.encoding.headers: " + encoding
+		return same, "outbox.encoding.headers: " + encoding
 	}
 	return m.sayEncoding(part, encoding, class)
 }
@@ -153,19 +153,19 @@ func (m *mapping) refuseValue(encoding string) string {
 	return "of an expanded payload it writes Java's text Struct{…}, which nobody can read: take table.expand.json.payload away, and the value is the JSON itself"
 }
 
-func (m *mapping) sayEncoding(part, encoding, class string) (Verdict, string) {
+func (m *mapping) sayEncoding(part, encoding, class string) (verdict, string) {
 	ours := "outbox.encoding." + part + ": " + encoding
 	switch {
 	case encoding == encBytes && class == binaryConverter && slices.Contains([]string{"key", "value"}, part):
-		return Same, ours + ", for a bytea column; the delegate is not needed"
+		return same, ours + ", for a bytea column; the delegate is not needed"
 	case encoding == encBytes:
-		return Same, ours + ", for a bytea column"
+		return same, ours + ", for a bytea column"
 	case part == "key" && encoding == encJSON:
-		return Same, ours + ": quotes are part of the key, and decide its partition"
+		return same, ours + ": quotes are part of the key, and decide its partition"
 	case part == "key" && encoding == encJSONSchema:
-		return Same, ours + ": the schema is part of the key, and decides its partition"
+		return same, ours + ": the schema is part of the key, and decides its partition"
 	case part == "value" && encoding == encJSON && !m.extras.ExpandPayload && !m.places("envelope"):
-		return Same, ours + ": a JSON payload is a string of JSON, as it was"
+		return same, ours + ": a JSON payload is a string of JSON, as it was"
 	}
-	return Same, ours
+	return same, ours
 }

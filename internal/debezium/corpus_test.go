@@ -1,4 +1,4 @@
-package debezium_test
+package debezium
 
 import (
 	"os"
@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
-	"github.com/outbox-cdc/outbox-cdc/internal/debezium"
 )
 
 const corpus = "../../test/conformance/testdata"
@@ -42,17 +41,17 @@ func TestCorpus(t *testing.T) {
 				worker = []byte("bootstrap.servers=${KAFKA_BOOTSTRAP}\nkey.converter=org.apache.kafka.connect.storage.StringConverter\n" +
 					"value.converter=org.apache.kafka.connect.storage.StringConverter\n")
 			}
-			in, err := debezium.Parse([]byte(fill.Replace(string(data))))
+			in, err := Parse([]byte(fill.Replace(string(data))))
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, exact := range []bool{false, true} {
-				result, err := debezium.Import(in, debezium.Options{Worker: []byte(fill.Replace(string(worker))), Exact: exact})
+				result, err := Import(in, Options{Worker: []byte(fill.Replace(string(worker))), Exact: exact})
 				if err != nil {
 					t.Fatal(err)
 				}
 				if refused := result.Report.Refused(); len(refused) > 0 || refusedCases()[name] != "" {
-					if len(refused) != 1 || result.YAML != nil || !strings.HasPrefix(refused[0].Key+": "+refused[0].Text, refusedCases()[name]) || refusedCases()[name] == "" {
+					if len(refused) != 1 || result.YAML != nil || !strings.HasPrefix(refused[0].key+": "+refused[0].text, refusedCases()[name]) || refusedCases()[name] == "" {
 						t.Errorf("refused: %q, want %q", refused, refusedCases()[name])
 					}
 					continue

@@ -1,4 +1,4 @@
-package debezium_test
+package debezium
 
 import (
 	"bytes"
@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
-	"github.com/outbox-cdc/outbox-cdc/internal/debezium"
 )
 
 var update = flag.Bool("update", false, "write the golden files and the table of the documentation")
@@ -26,15 +25,15 @@ func TestGolden(t *testing.T) {
 	for _, path := range inputs {
 		name := strings.TrimSuffix(filepath.Base(path), ".in")
 		t.Run(name, func(t *testing.T) {
-			in, err := debezium.Parse(read(t, path))
+			in, err := Parse(read(t, path))
 			if err != nil {
 				t.Fatal(err)
 			}
-			opts := debezium.Options{Exact: name == "msk"}
+			opts := Options{Exact: name == "msk"}
 			if worker, err := os.ReadFile("testdata/golden/" + name + ".worker"); err == nil {
 				opts.Worker = worker
 			}
-			result, err := debezium.Import(in, opts)
+			result, err := Import(in, opts)
 			if err != nil {
 				t.Fatal(err)
 			}

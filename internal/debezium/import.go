@@ -48,7 +48,7 @@ type Result struct {
 func Import(in *Input, opts Options) (*Result, error) {
 	m := &mapping{
 		opts: opts, in: in, entries: make(map[string]entry), worker: make(map[string]string), dsn: make(map[string]string),
-		report: Report{Form: in.Form, Name: in.displayName()},
+		report: Report{form: in.form, name: in.displayName()},
 	}
 	if opts.Worker != nil {
 		pairs, err := parseWorker(opts.Worker)
@@ -102,7 +102,7 @@ func (m *mapping) result() (*Result, error) {
 		m.out.Debezium = &m.extras
 	}
 	if m.out.Sink.Kafka.TLS != nil && *m.out.Sink.Kafka.TLS != (tlsFile{}) && !m.out.Sink.Kafka.TLS.Enabled {
-		m.find("security.protocol", Refused, "certificates are given, and the connection is not encrypted: SSL or SASL_SSL is needed")
+		m.find("security.protocol", rejected, "certificates are given, and the connection is not encrypted: SSL or SASL_SSL is needed")
 	}
 	r := &Result{
 		Report: m.report, Variables: slices.Sorted(maps.Keys(set(m.refs.used))),

@@ -25,7 +25,7 @@ const (
 
 // An Input is a connector's configuration, whatever form it was read in.
 type Input struct {
-	Form string
+	form string
 	Name string // the connector's; empty: the form has none
 
 	server  bool // of Debezium Server
@@ -61,9 +61,9 @@ func Parse(data []byte) (*Input, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the configuration as properties: %w", err)
 	}
-	in := &Input{Form: formProperties}
+	in := &Input{form: formProperties}
 	if slices.ContainsFunc(pairs, func(p pair) bool { return strings.HasPrefix(p.key, serverPrefix+"source.") }) {
-		in.Form = formServer
+		in.form = formServer
 		in.fromServer(pairs)
 		return in, in.check()
 	}
@@ -115,10 +115,10 @@ func parseJSON(data []byte) (*Input, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the configuration as JSON: %w", err)
 	}
-	in := &Input{Form: formConfig}
+	in := &Input{form: formConfig}
 	for _, m := range top {
 		if m.key == "config" && len(m.value) > 0 && m.value[0] == '{' {
-			in.Form = formREST
+			in.form = formREST
 			if top, err = members([]byte(m.value)); err != nil {
 				return nil, fmt.Errorf("read the configuration as JSON: %w", err)
 			}

@@ -25,8 +25,8 @@ func TestForms(t *testing.T) {
 			t.Errorf("%s: %v", tt.text, err)
 			continue
 		}
-		if e, _ := in.find("connector.class"); in.Form != tt.form || in.Name != tt.name || e.value != "x" {
-			t.Errorf("%s: form %s, name %s, class %s", tt.text, in.Form, in.Name, e.value)
+		if e, _ := in.find("connector.class"); in.form != tt.form || in.Name != tt.name || e.value != "x" {
+			t.Errorf("%s: form %s, name %s, class %s", tt.text, in.form, in.Name, e.value)
 		}
 	}
 }

@@ -20,15 +20,15 @@ type group struct {
 type rule struct {
 	key      string
 	ours     string    // the key of our configuration; empty: none
-	verdicts []Verdict // that it can have
+	verdicts []verdict // that it can have
 	doc      string    // Markdown, one line
 
 	// apply carries the value over and returns its verdict and one sentence. Without it the verdict
 	// is the rule's only one, and the sentence its doc.
-	apply func(m *mapping, e entry) (Verdict, string)
+	apply func(m *mapping, e entry) (verdict, string)
 
 	// absent says what holds where the key is not given; an empty sentence: nothing worth saying.
-	absent func(m *mapping) (Verdict, string)
+	absent func(m *mapping) (verdict, string)
 }
 
 // mappingTable returns every key that is known.
@@ -81,8 +81,8 @@ func (m *mapping) router(option string) string {
 }
 
 // find adds the finding about a key.
-func (m *mapping) find(key string, v Verdict, format string, args ...any) {
-	m.report.Findings = append(m.report.Findings, Finding{Key: key, Verdict: v, Text: fmt.Sprintf(format, args...)})
+func (m *mapping) find(key string, v verdict, format string, args ...any) {
+	m.report.findings = append(m.report.findings, Finding{key: key, verdict: v, text: fmt.Sprintf(format, args...)})
 }
 
 // apply goes through the table, and then through what no rule knows.
@@ -105,16 +105,16 @@ func (m *mapping) apply() {
 	}
 	for _, key := range slices.Sorted(maps.Keys(left)) {
 		if m.opts.AllowUnknown {
-			m.find(left[key].shown, Note, "unknown, and left out as --allow-unknown says")
+			m.find(left[key].shown, noted, "unknown, and left out as --allow-unknown says")
 			continue
 		}
-		m.find(left[key].shown, Refused, "unknown: Debezium may ignore it, but if it changes records so must this relay; take it out, or leave it out with --allow-unknown")
+		m.find(left[key].shown, rejected, "unknown: Debezium may ignore it, but if it changes records so must this relay; take it out, or leave it out with --allow-unknown")
 	}
 }
 
 func (m *mapping) applyRule(r rule, e entry) {
 	if m.refs.unresolvable(e) {
-		m.find(e.shown, Refused, "refers to a config provider, which only Kafka Connect can ask; write the value in its place")
+		m.find(e.shown, rejected, "refers to a config provider, which only Kafka Connect can ask; write the value in its place")
 		return
 	}
 	if r.apply == nil {
@@ -137,17 +137,17 @@ func plainText(doc string) string {
 
 // Shorthands for rules.
 
-func note(key, doc string) rule { return rule{key: key, verdicts: []Verdict{Note}, doc: doc} }
+func note(key, doc string) rule { return rule{key: key, verdicts: []verdict{noted}, doc: doc} }
 
-func refuse(key, doc string) rule { return rule{key: key, verdicts: []Verdict{Refused}, doc: doc} }
+func refuse(key, doc string) rule { return rule{key: key, verdicts: []verdict{rejected}, doc: doc} }
 
 // text is a rule that copies the value.
 func text(key, ours string, field func(*mapping) *string) rule {
 	return rule{
-		key: key, ours: ours, verdicts: []Verdict{Same}, doc: "The same.",
-		apply: func(m *mapping, e entry) (Verdict, string) {
+		key: key, ours: ours, verdicts: []verdict{same}, doc: "The same.",
+		apply: func(m *mapping, e entry) (verdict, string) {
 			*field(m) = e.value
-			return Same, ours
+			return same, ours
 		},
 	}
 }
@@ -155,14 +155,14 @@ func text(key, ours string, field func(*mapping) *string) rule {
 // choices is a rule that takes some values, each with its meaning in the field.
 func choices(key, ours string, meaning map[string]string, field func(*mapping) *string) rule {
 	return rule{
-		key: key, ours: ours, verdicts: []Verdict{Same, Refused}, doc: "The same; takes " + orList(slices.Sorted(maps.Keys(meaning))) + ".",
-		apply: func(m *mapping, e entry) (Verdict, string) {
+		key: key, ours: ours, verdicts: []verdict{same, rejected}, doc: "The same; takes " + orList(slices.Sorted(maps.Keys(meaning))) + ".",
+		apply: func(m *mapping, e entry) (verdict, string) {
 			is, ok := meaning[strings.ToLower(e.value)]
 			if !ok {
-				return Refused, fmt.Sprintf("%q is not one of %s", e.value, strings.Join(slices.Sorted(maps.Keys(meaning)), ", "))
+				return rejected, fmt.Sprintf("%q is not one of %s", e.value, strings.Join(slices.Sorted(maps.Keys(meaning)), ", "))
 			}
 			*field(m) = is
-			return Same, ours + ": " + is
+			return same, ours + ": " + is
 		},
 	}
 }
@@ -183,14 +183,14 @@ func boolean(e entry) (value bool, refusal string) {
 // onOff is a rule about a boolean.
 func onOff(key, ours, doc string, field func(*mapping) *bool) rule {
 	return rule{
-		key: key, ours: ours, verdicts: []Verdict{Same, Refused}, doc: doc,
-		apply: func(m *mapping, e entry) (Verdict, string) {
+		key: key, ours: ours, verdicts: []verdict{same, rejected}, doc: doc,
+		apply: func(m *mapping, e entry) (verdict, string) {
 			on, refusal := boolean(e)
 			if refusal != "" {
-				return Refused, refusal
+				return rejected, refusal
 			}
 			*field(m) = on
-			return Same, fmt.Sprintf("%s: %t", ours, on)
+			return same, fmt.Sprintf("%s: %t", ours, on)
 		},
 	}
 }
@@ -198,12 +198,12 @@ func onOff(key, ours, doc string, field func(*mapping) *bool) rule {
 // only is a rule about a boolean that can have one value; refusal says what the other would mean.
 func only(key string, value bool, doc, refusal string) rule {
 	return rule{
-		key: key, verdicts: []Verdict{Note, Refused}, doc: doc,
-		apply: func(_ *mapping, e entry) (Verdict, string) {
+		key: key, verdicts: []verdict{noted, rejected}, doc: doc,
+		apply: func(_ *mapping, e entry) (verdict, string) {
 			if on, wrong := boolean(e); on != value || wrong != "" {
-				return Refused, fmt.Sprintf("%s; only %t can be carried over", refusal, value)
+				return rejected, fmt.Sprintf("%s; only %t can be carried over", refusal, value)
 			}
-			return Note, plainText(doc)
+			return noted, plainText(doc)
 		},
 	}
 }
@@ -212,12 +212,12 @@ func only(key string, value bool, doc, refusal string) rule {
 // has by default.
 func unless(value, key, doc, difference string) rule {
 	return rule{
-		key: key, verdicts: []Verdict{Note, Part}, doc: doc,
-		apply: func(_ *mapping, e entry) (Verdict, string) {
+		key: key, verdicts: []verdict{noted, partial}, doc: doc,
+		apply: func(_ *mapping, e entry) (verdict, string) {
 			if strings.EqualFold(e.value, value) {
-				return Note, plainText(doc)
+				return noted, plainText(doc)
 			}
-			return Part, difference
+			return partial, difference
 		},
 	}
 }

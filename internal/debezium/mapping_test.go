@@ -56,7 +56,7 @@ func imported(t *testing.T, changes string, server bool, opts Options) *Result {
 // A verdictCase is a change of base and what becomes of its last key; "-key" alone is about the default.
 type verdictCase struct {
 	changes string
-	want    Verdict
+	want    verdict
 	text    string // part of the sentence
 	opts    Options
 	server  bool // of Debezium Server
@@ -80,19 +80,19 @@ func TestVerdicts(t *testing.T) {
 		if !given {
 			key = strings.TrimPrefix(key, "-") + " (default)"
 		}
-		i := slices.IndexFunc(result.Report.Findings, func(f Finding) bool { return f.Key == key })
+		i := slices.IndexFunc(result.Report.findings, func(f Finding) bool { return f.key == key })
 		if i < 0 {
 			t.Errorf("%s: no finding about %s", tt.changes, key)
 			continue
 		}
-		if f := result.Report.Findings[i]; f.Verdict != tt.want || !strings.Contains(f.Text, tt.text) {
-			t.Errorf("%s: %s %q, want %s %q", tt.changes, f.Verdict, f.Text, tt.want, tt.text)
+		if f := result.Report.findings[i]; f.verdict != tt.want || !strings.Contains(f.text, tt.text) {
+			t.Errorf("%s: %s %q, want %s %q", tt.changes, f.verdict, f.text, tt.want, tt.text)
 		}
-		for _, f := range result.Report.Findings {
-			if strings.Contains(f.Text, "hunter2") {
-				t.Errorf("%s: the finding about %s shows a secret", tt.changes, f.Key)
+		for _, f := range result.Report.findings {
+			if strings.Contains(f.text, "hunter2") {
+				t.Errorf("%s: the finding about %s shows a secret", tt.changes, f.key)
 			}
-			seen[ruleOf(f.Key, tt.changes)+" "+string(f.Verdict)] = true
+			seen[ruleOf(f.key, tt.changes)+" "+string(f.verdict)] = true
 		}
 		if refused := len(result.Report.Refused()) > 0; refused == (result.YAML != nil) {
 			t.Errorf("%s: refused %t, and a configuration of %d bytes", tt.changes, refused, len(result.YAML))
@@ -163,11 +163,11 @@ func ruleOf(key, changes string) string {
 func TestUnknownKeys(t *testing.T) {
 	for _, key := range []string{"no.such.key", "transforms.outbox.no.such.option", "transforms.nobody.type", "producer.override.no.such"} {
 		refused := imported(t, key+"=hunter2", false, Options{}).Report.Refused()
-		if len(refused) != 1 || refused[0].Key != key {
+		if len(refused) != 1 || refused[0].key != key {
 			t.Errorf("%s: refused %v", key, refused)
 		}
 		result := imported(t, key+"=hunter2", false, Options{AllowUnknown: true})
-		if last := result.Report.Findings[len(result.Report.Findings)-1]; result.YAML == nil || last.Key != key || last.Verdict != Note {
+		if last := result.Report.findings[len(result.Report.findings)-1]; result.YAML == nil || last.key != key || last.verdict != noted {
 			t.Errorf("%s: %v", key, last)
 		}
 	}

@@ -14,24 +14,24 @@ type Offsets struct{ stored []Offset }
 
 // An Offset is how far a connector has come.
 type Offset struct {
-	Connector string // empty: not said
-	Server    string // topic.prefix
+	connector string // empty: not said
+	server    string // topic.prefix
 
-	// LSNCommit is the end of the last transaction that was complete before what LSN points at;
+	// lsnCommit is the end of the last transaction that was complete before what LSN points at;
 	// 0: none.
-	LSNCommit pglogrepl.LSN
-	LSN       pglogrepl.LSN // of the last event; 0: none
-	LSNProc   pglogrepl.LSN // of the last event that has been processed; 0: none
-	TxID      int64         // of the last event
+	lsnCommit pglogrepl.LSN
+	lsn       pglogrepl.LSN // of the last event; 0: none
+	lsnProc   pglogrepl.LSN // of the last event that has been processed; 0: none
+	txID      int64         // of the last event
 
-	Snapshot bool // the first copy had not ended
+	snapshot bool // the first copy had not ended
 }
 
-// ErrOffsets is the error of what is no stored offset.
-var ErrOffsets = errors.New("not stored offsets")
+// errOffsets is the error of what is no stored offset.
+var errOffsets = errors.New("not stored offsets")
 
 // ParseOffsets reads what GET /connectors/<name>/offsets returns, or the file of a standalone
-// worker or Debezium Server (offset.storage.file.filename). The error wraps [ErrOffsets].
+// worker or Debezium Server (offset.storage.file.filename). The error wraps [errOffsets].
 //
 // The former: https://kafka.apache.org/documentation/#connect_rest
 func ParseOffsets(data []byte) (*Offsets, error) {
@@ -39,7 +39,7 @@ func ParseOffsets(data []byte) (*Offsets, error) {
 	if bytes.HasPrefix(data, javaMagic()) {
 		m, err := parseJavaMap(data)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrOffsets, err)
+			return nil, fmt.Errorf("%w: %w", errOffsets, err)
 		}
 		for _, p := range m {
 			if p.value == nil {
@@ -47,8 +47,8 @@ func ParseOffsets(data []byte) (*Offsets, error) {
 			}
 			var key []json.RawMessage
 			var offset Offset
-			if json.Unmarshal(p.key, &key) != nil || len(key) != 2 || json.Unmarshal(key[0], &offset.Connector) != nil {
-				return nil, fmt.Errorf("%w: a key is not [connector, partition]", ErrOffsets)
+			if json.Unmarshal(p.key, &key) != nil || len(key) != 2 || json.Unmarshal(key[0], &offset.connector) != nil {
+				return nil, fmt.Errorf("%w: a key is not [connector, partition]", errOffsets)
 			}
 			if err := offset.read(key[1], p.value); err != nil {
 				return nil, err
@@ -61,7 +61,7 @@ func ParseOffsets(data []byte) (*Offsets, error) {
 		Offsets []struct{ Partition, Offset json.RawMessage }
 	}
 	if err := json.Unmarshal(data, &body); err != nil || body.Offsets == nil {
-		return nil, fmt.Errorf("%w: neither the answer to GET /connectors/<name>/offsets nor a worker's file", ErrOffsets)
+		return nil, fmt.Errorf("%w: neither the answer to GET /connectors/<name>/offsets nor a worker's file", errOffsets)
 	}
 	for _, stored := range body.Offsets {
 		var offset Offset
@@ -87,28 +87,28 @@ func (o *Offset) read(partition, offset []byte) error {
 		Snapshot  json.RawMessage `json:"snapshot"`
 	}
 	if json.Unmarshal(partition, &where) != nil || where.Server == "" {
-		return fmt.Errorf("%w: a partition is not {server}", ErrOffsets)
+		return fmt.Errorf("%w: a partition is not {server}", errOffsets)
 	}
 	if err := json.Unmarshal(offset, &position); err != nil {
-		return fmt.Errorf("%w: an offset of %s has no positions", ErrOffsets, where.Server)
+		return fmt.Errorf("%w: an offset of %s has no positions", errOffsets, where.Server)
 	}
 	if position.LSN == nil && position.LSNProc == nil && position.LSNCommit == nil {
-		return fmt.Errorf("%w: an offset of %s is not one of the PostgreSQL connector", ErrOffsets, where.Server)
+		return fmt.Errorf("%w: an offset of %s is not one of the PostgreSQL connector", errOffsets, where.Server)
 	}
-	o.Server = where.Server
+	o.server = where.Server
 	for _, n := range []struct {
 		to   *pglogrepl.LSN
 		from *uint64
-	}{{&o.LSN, position.LSN}, {&o.LSNProc, position.LSNProc}, {&o.LSNCommit, position.LSNCommit}} {
+	}{{&o.lsn, position.LSN}, {&o.lsnProc, position.LSNProc}, {&o.lsnCommit, position.LSNCommit}} {
 		if n.from != nil {
 			*n.to = pglogrepl.LSN(*n.from)
 		}
 	}
 	if position.TxID != nil {
-		o.TxID = *position.TxID
+		o.txID = *position.TxID
 	}
 	snapshot := string(position.Snapshot)
-	o.Snapshot = snapshot != "" && snapshot != "null" && snapshot != "false"
+	o.snapshot = snapshot != "" && snapshot != "null" && snapshot != "false"
 	return nil
 }
 
@@ -118,7 +118,7 @@ func (o *Offsets) Of(server, connector string) (*Offset, error) {
 	var found []*Offset
 	for i := range o.stored {
 		s := &o.stored[i]
-		if (server == "" || s.Server == server) && (s.Connector == "" || connector == "" || s.Connector == connector) {
+		if (server == "" || s.server == server) && (s.connector == "" || connector == "" || s.connector == connector) {
 			found = append(found, s)
 		}
 	}
@@ -126,13 +126,13 @@ func (o *Offsets) Of(server, connector string) (*Offset, error) {
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1:
-		return nil, fmt.Errorf("%w of one connector: %d would fit, with the topic.prefix %q", ErrOffsets, len(found), server)
+		return nil, fmt.Errorf("%w of one connector: %d would fit, with the topic.prefix %q", errOffsets, len(found), server)
 	case len(o.stored) == 0:
-		return nil, fmt.Errorf("%w: there is none, so the connector has not sent anything yet", ErrOffsets)
+		return nil, fmt.Errorf("%w: there is none, so the connector has not sent anything yet", errOffsets)
 	}
-	return nil, fmt.Errorf("%w of this connector: none has the topic.prefix %q", ErrOffsets, server)
+	return nil, fmt.Errorf("%w of this connector: none has the topic.prefix %q", errOffsets, server)
 }
 
-// Inside reports whether the last event lies behind the last complete transaction: in one whose end
+// inside reports whether the last event lies behind the last complete transaction: in one whose end
 // the offset does not know, and whose rows may all have been sent or only some.
-func (o *Offset) Inside() bool { return max(o.LSN, o.LSNProc) > o.LSNCommit }
+func (o *Offset) inside() bool { return max(o.lsn, o.lsnProc) > o.lsnCommit }

@@ -27,23 +27,23 @@ func TestOffsets(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		want := &Offset{Server: "shop", LSNCommit: 26714360, LSN: 26714736, LSNProc: 26714736, TxID: 748}
+		want := &Offset{server: "shop", lsnCommit: 26714360, lsn: 26714736, lsnProc: 26714736, txID: 748}
 		if name == "file" {
-			want.Connector = "orders-outbox"
+			want.connector = "orders-outbox"
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(Offset{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
-		if billing, err := o.Of("billing", ""); err != nil || !billing.Snapshot || !got.Inside() || got.Snapshot {
+		if billing, err := o.Of("billing", ""); err != nil || !billing.snapshot || !got.inside() || got.snapshot {
 			t.Errorf("%s: %+v, %v", name, billing, err)
 		}
 		for _, nobody := range []string{"gone", "nobody", ""} {
-			if _, err := o.Of(nobody, ""); !errors.Is(err, ErrOffsets) {
+			if _, err := o.Of(nobody, ""); !errors.Is(err, errOffsets) {
 				t.Errorf("%s: offset of %q: %v", name, nobody, err)
 			}
 		}
 	}
-	if _, err := mustParse(t, string(file)).Of("shop", "another"); !errors.Is(err, ErrOffsets) {
+	if _, err := mustParse(t, string(file)).Of("shop", "another"); !errors.Is(err, errOffsets) {
 		t.Errorf("another connector's offset: %v", err)
 	}
 	if o, err := mustParse(t, `{"offsets":[]}`).Of("shop", ""); err == nil || !strings.Contains(err.Error(), "not sent anything") {
@@ -68,7 +68,7 @@ func TestNoOffsets(t *testing.T) {
 		`{"offsets":[{"partition":{"server":"a"},"offset":{"lsn":-1}}]}`,
 		string(javaMagic()),
 	} {
-		if _, err := ParseOffsets([]byte(text)); !errors.Is(err, ErrOffsets) || strings.Contains(err.Error(), "hunter2") {
+		if _, err := ParseOffsets([]byte(text)); !errors.Is(err, errOffsets) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%q: error = %v", text, err)
 		}
 	}
@@ -81,15 +81,15 @@ func TestBrokenOffsets(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := range file {
-		if _, err := ParseOffsets(file[:n]); !errors.Is(err, ErrOffsets) {
+		if _, err := ParseOffsets(file[:n]); !errors.Is(err, errOffsets) {
 			t.Errorf("of %d bytes: %v", n, err)
 		}
 	}
-	if _, err := ParseOffsets(append(bytes.Clone(file), 0)); !errors.Is(err, ErrOffsets) {
+	if _, err := ParseOffsets(append(bytes.Clone(file), 0)); !errors.Is(err, errOffsets) {
 		t.Errorf("with one byte more: %v", err)
 	}
 	for _, broken := range [][2]string{{"HashMap", "TreeMap"}, {"[B", "[C"}, {"loadFactor", "\x00loadFacto"}} {
-		if _, err := ParseOffsets(bytes.ReplaceAll(file, []byte(broken[0]), []byte(broken[1]))); broken[0] != "loadFactor" && !errors.Is(err, ErrOffsets) {
+		if _, err := ParseOffsets(bytes.ReplaceAll(file, []byte(broken[0]), []byte(broken[1]))); broken[0] != "loadFactor" && !errors.Is(err, errOffsets) {
 			t.Errorf("with %s: %v", broken[1], err)
 		}
 	}
@@ -140,7 +140,7 @@ func FuzzOffsets(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data, key, value []byte) {
 		if o, err := ParseOffsets(data); err == nil {
 			_, _ = o.Of("a", "b")
-		} else if !errors.Is(err, ErrOffsets) {
+		} else if !errors.Is(err, errOffsets) {
 			t.Errorf("error = %v", err)
 		}
 		want := []javaEntry{{key, value}, {value, nil}, {[]byte{}, key}}

@@ -19,49 +19,49 @@ const producerPrefix = "producer.override."
 func producerRules() []rule {
 	rules := []rule{
 		{
-			key: producerPrefix + "bootstrap.servers", ours: "sink.kafka.brokers", verdicts: []Verdict{Same, Refused},
+			key: producerPrefix + "bootstrap.servers", ours: "sink.kafka.brokers", verdicts: []verdict{same, rejected},
 			doc:    "The same: of the worker's properties (`--worker`), or given with `--brokers`.",
-			apply:  func(m *mapping, e entry) (Verdict, string) { return m.brokers(e.value) },
-			absent: func(m *mapping) (Verdict, string) { return m.brokers("") },
+			apply:  func(m *mapping, e entry) (verdict, string) { return m.brokers(e.value) },
+			absent: func(m *mapping) (verdict, string) { return m.brokers("") },
 		},
 		choices(producerPrefix+"compression.type", "sink.kafka.compression", map[string]string{"none": "none", "gzip": "gzip", "snappy": "snappy", "lz4": "lz4", "zstd": "zstd"},
 			func(m *mapping) *string { return &m.out.Sink.Kafka.Compression }),
 		{
-			key: producerPrefix + "client.id", ours: "sink.kafka.client_id", verdicts: []Verdict{Same, Part}, doc: "The same, as far as the characters go.",
-			apply: func(m *mapping, e entry) (Verdict, string) {
+			key: producerPrefix + "client.id", ours: "sink.kafka.client_id", verdicts: []verdict{same, partial}, doc: "The same, as far as the characters go.",
+			apply: func(m *mapping, e entry) (verdict, string) {
 				if m.out.Sink.Kafka.ClientID = relayName(e.value); m.out.Sink.Kafka.ClientID != e.value {
-					return Part, "sink.kafka.client_id: " + m.out.Sink.Kafka.ClientID
+					return partial, "sink.kafka.client_id: " + m.out.Sink.Kafka.ClientID
 				}
-				return Same, "sink.kafka.client_id"
+				return same, "sink.kafka.client_id"
 			},
 		},
 		{
-			key: producerPrefix + "max.request.size", ours: "sink.kafka.max_message_bytes", verdicts: []Verdict{Same, Refused}, doc: "The same. Without it the topic's own limit counts, where Java's producer has 1 MiB.",
-			apply: func(m *mapping, e entry) (Verdict, string) {
+			key: producerPrefix + "max.request.size", ours: "sink.kafka.max_message_bytes", verdicts: []verdict{same, rejected}, doc: "The same. Without it the topic's own limit counts, where Java's producer has 1 MiB.",
+			apply: func(m *mapping, e entry) (verdict, string) {
 				n, refusal := number(e, 1)
 				if refusal != "" {
-					return Refused, refusal
+					return rejected, refusal
 				}
 				m.out.Sink.Kafka.MaxMessageBytes = n
-				return Same, fmt.Sprintf("sink.kafka.max_message_bytes: %d", n)
+				return same, fmt.Sprintf("sink.kafka.max_message_bytes: %d", n)
 			},
 		},
 		{
-			key: producerPrefix + "acks", verdicts: []Verdict{Note, Part}, doc: "Always `all`.",
-			apply: func(_ *mapping, e entry) (Verdict, string) {
+			key: producerPrefix + "acks", verdicts: []verdict{noted, partial}, doc: "Always `all`.",
+			apply: func(_ *mapping, e entry) (verdict, string) {
 				if e.value == "all" || e.value == "-1" {
-					return Note, "always"
+					return noted, "always"
 				}
-				return Part, "always all"
+				return partial, "always all"
 			},
 		},
 		{
-			key: producerPrefix + "partitioner.class", verdicts: []Verdict{Note, Refused}, doc: "Kafka's default, which hashes the key.",
-			apply: func(_ *mapping, e entry) (Verdict, string) {
+			key: producerPrefix + "partitioner.class", verdicts: []verdict{noted, rejected}, doc: "Kafka's default, which hashes the key.",
+			apply: func(_ *mapping, e entry) (verdict, string) {
 				if e.value == "" || e.value == "org.apache.kafka.clients.producer.internals.DefaultPartitioner" {
-					return Note, "sink.kafka.partitioner: murmur2, the default"
+					return noted, "sink.kafka.partitioner: murmur2, the default"
 				}
-				return Refused, "another partitioner spreads keys in another way: only Kafka's default can be carried over"
+				return rejected, "another partitioner spreads keys in another way: only Kafka's default can be carried over"
 			},
 		},
 		only(producerPrefix+"partitioner.ignore.keys", false, "The key decides the partition.", "records of one key would go to any partition, in any order"),
@@ -78,7 +78,7 @@ func producerRules() []rule {
 }
 
 // brokers takes the brokers from where they are said first: the command line, the connector, the worker.
-func (m *mapping) brokers(own string) (Verdict, string) {
+func (m *mapping) brokers(own string) (verdict, string) {
 	servers, from := own, ""
 	switch {
 	case len(m.opts.Brokers) > 0:
@@ -91,7 +91,7 @@ func (m *mapping) brokers(own string) (Verdict, string) {
 	}
 	list := splitList(servers)
 	if len(list) == 0 {
-		return Refused, "the Connect worker knows the brokers: give its properties with --worker, or --brokers host:port"
+		return rejected, "the Connect worker knows the brokers: give its properties with --worker, or --brokers host:port"
 	}
 	for _, server := range list {
 		if i := strings.Index(server, "://"); i >= 0 {
@@ -100,11 +100,11 @@ func (m *mapping) brokers(own string) (Verdict, string) {
 		_, port, _ := net.SplitHostPort(server)
 		n, err := strconv.ParseUint(port, 10, 16)
 		if err != nil || n == 0 || !regexp.MustCompile(`^(\[[0-9A-Fa-f:.]+\]|[^\s:/,$\[\]]+):\d{1,5}$`).MatchString(server) {
-			return Refused, "not a list of host:port" + from + ": give it with --brokers"
+			return rejected, "not a list of host:port" + from + ": give it with --brokers"
 		}
 		m.out.Sink.Kafka.Brokers = append(m.out.Sink.Kafka.Brokers, server)
 	}
-	return Same, "sink.kafka.brokers: " + strings.Join(m.out.Sink.Kafka.Brokers, ", ") + from
+	return same, "sink.kafka.brokers: " + strings.Join(m.out.Sink.Kafka.Brokers, ", ") + from
 }
 
 // withWorker adds to the entries what the worker says of its connectors' producers, where the connector
@@ -122,47 +122,47 @@ func (m *mapping) withWorker() {
 func securityRules() []rule {
 	rules := []rule{
 		{
-			key: producerPrefix + "security.protocol", ours: "sink.kafka.tls.enabled", verdicts: []Verdict{Same, Refused}, doc: "`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT`, `SASL_SSL`.",
-			apply: func(m *mapping, e entry) (Verdict, string) {
+			key: producerPrefix + "security.protocol", ours: "sink.kafka.tls.enabled", verdicts: []verdict{same, rejected}, doc: "`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT`, `SASL_SSL`.",
+			apply: func(m *mapping, e entry) (verdict, string) {
 				switch strings.ToUpper(e.value) {
 				case "PLAINTEXT", "SASL_PLAINTEXT":
 					m.tls().Enabled = false
 				case "SSL", "SASL_SSL":
 					m.tls().Enabled = true
 				default:
-					return Refused, fmt.Sprintf("%q is not one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL", e.value)
+					return rejected, fmt.Sprintf("%q is not one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL", e.value)
 				}
-				return Same, fmt.Sprintf("sink.kafka.tls.enabled: %t", m.tls().Enabled)
+				return same, fmt.Sprintf("sink.kafka.tls.enabled: %t", m.tls().Enabled)
 			},
 		},
-		{key: producerPrefix + "sasl.mechanism", ours: "sink.kafka.sasl.mechanism", verdicts: []Verdict{Same, Refused}, doc: "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER with a client's secret, AWS_MSK_IAM.", apply: applyMechanism},
-		{key: producerPrefix + "sasl.jaas.config", ours: "sink.kafka.sasl", verdicts: []Verdict{Same, Refused}, doc: "User and password, or client id and secret; `${provider:…}` becomes `${NAME}`.", apply: applyJAAS},
+		{key: producerPrefix + "sasl.mechanism", ours: "sink.kafka.sasl.mechanism", verdicts: []verdict{same, rejected}, doc: "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER with a client's secret, AWS_MSK_IAM.", apply: applyMechanism},
+		{key: producerPrefix + "sasl.jaas.config", ours: "sink.kafka.sasl", verdicts: []verdict{same, rejected}, doc: "User and password, or client id and secret; `${provider:…}` becomes `${NAME}`.", apply: applyJAAS},
 		{
-			key: producerPrefix + tokenEndpoint, ours: "sink.kafka.sasl.token_url", verdicts: []Verdict{Same, Note}, doc: "The same, for OAUTHBEARER.",
-			apply: func(m *mapping, e entry) (Verdict, string) {
+			key: producerPrefix + tokenEndpoint, ours: "sink.kafka.sasl.token_url", verdicts: []verdict{same, noted}, doc: "The same, for OAUTHBEARER.",
+			apply: func(m *mapping, e entry) (verdict, string) {
 				if m.value(producerPrefix+"sasl.mechanism") != "OAUTHBEARER" {
-					return Note, "has no effect without sasl.mechanism=OAUTHBEARER"
+					return noted, "has no effect without sasl.mechanism=OAUTHBEARER"
 				}
 				m.sasl().TokenURL = e.value
-				return Same, "sink.kafka.sasl.token_url"
+				return same, "sink.kafka.sasl.token_url"
 			},
 		},
 		{
-			key: producerPrefix + "sasl.client.callback.handler.class", verdicts: []Verdict{Note, Refused}, doc: "Amazon's for AWS_MSK_IAM.",
-			apply: func(_ *mapping, e entry) (Verdict, string) {
+			key: producerPrefix + "sasl.client.callback.handler.class", verdicts: []verdict{noted, rejected}, doc: "Amazon's for AWS_MSK_IAM.",
+			apply: func(_ *mapping, e entry) (verdict, string) {
 				if e.value == "software.amazon.msk.auth.iam.IAMClientCallbackHandler" {
-					return Note, "built in"
+					return noted, "built in"
 				}
-				return Refused, "Java code that logs in cannot be carried over; see sink.kafka.sasl"
+				return rejected, "Java code that logs in cannot be carried over; see sink.kafka.sasl"
 			},
 		},
 		{
-			key: producerPrefix + "sasl.login.callback.handler.class", verdicts: []Verdict{Note, Refused}, doc: "Kafka's for OAUTHBEARER.",
-			apply: func(_ *mapping, e entry) (Verdict, string) {
+			key: producerPrefix + "sasl.login.callback.handler.class", verdicts: []verdict{noted, rejected}, doc: "Kafka's for OAUTHBEARER.",
+			apply: func(_ *mapping, e entry) (verdict, string) {
 				if strings.HasSuffix(e.value, ".OAuthBearerLoginCallbackHandler") && strings.HasPrefix(e.value, "org.apache.kafka.") {
-					return Note, "built in"
+					return noted, "built in"
 				}
-				return Refused, "Java code that logs in cannot be carried over; see sink.kafka.sasl"
+				return rejected, "Java code that logs in cannot be carried over; see sink.kafka.sasl"
 			},
 		},
 		refuse(producerPrefix+"sasl.kerberos.*", "Kerberos is not supported."),
@@ -176,14 +176,14 @@ func securityRules() []rule {
 func storeRules() []rule {
 	pem := func(option, ours string, set func(*tlsFile, string)) rule {
 		return rule{
-			key: producerPrefix + option, ours: ours, verdicts: []Verdict{Same, Refused}, doc: "A file in PEM form; a Java keystore has to be exported.",
-			apply: func(m *mapping, e entry) (Verdict, string) {
+			key: producerPrefix + option, ours: ours, verdicts: []verdict{same, rejected}, doc: "A file in PEM form; a Java keystore has to be exported.",
+			apply: func(m *mapping, e entry) (verdict, string) {
 				store := strings.TrimSuffix(option, "location")
 				if !strings.EqualFold(m.value(producerPrefix+store+"type"), "PEM") {
-					return Refused, fmt.Sprintf("a Java keystore cannot be read: export it to PEM (keytool -exportcert -rfc, or openssl pkcs12), and set %stype=PEM", store)
+					return rejected, fmt.Sprintf("a Java keystore cannot be read: export it to PEM (keytool -exportcert -rfc, or openssl pkcs12), and set %stype=PEM", store)
 				}
 				set(m.tls(), e.value)
-				return Same, ours
+				return same, ours
 			},
 		}
 	}
@@ -197,12 +197,12 @@ func storeRules() []rule {
 		note(producerPrefix+"ssl.truststore.*", "Part of the verdict on `ssl.truststore.location`."),
 		note(producerPrefix+"ssl.keystore.*", "Part of the verdict on `ssl.keystore.location`."),
 		{
-			key: producerPrefix + "ssl.endpoint.identification.algorithm", verdicts: []Verdict{Note, Part}, doc: "The brokers' names are always verified.",
-			apply: func(_ *mapping, e entry) (Verdict, string) {
+			key: producerPrefix + "ssl.endpoint.identification.algorithm", verdicts: []verdict{noted, partial}, doc: "The brokers' names are always verified.",
+			apply: func(_ *mapping, e entry) (verdict, string) {
 				if e.value != "" {
-					return Note, "always verified"
+					return noted, "always verified"
 				}
-				return Part, "the brokers' names are verified: if the certificates carry another, write it as sink.kafka.tls.server_name"
+				return partial, "the brokers' names are verified: if the certificates carry another, write it as sink.kafka.tls.server_name"
 			},
 		},
 		refuse(producerPrefix+"ssl.engine.factory.class", "Java code that encrypts cannot be carried over."),
@@ -224,32 +224,32 @@ func (m *mapping) sasl() *saslFile {
 	return m.out.Sink.Kafka.SASL
 }
 
-func applyMechanism(m *mapping, e entry) (Verdict, string) {
+func applyMechanism(m *mapping, e entry) (verdict, string) {
 	if !slices.Contains([]string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"}, e.value) {
-		return Refused, fmt.Sprintf("%q is not one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, AWS_MSK_IAM", e.value)
+		return rejected, fmt.Sprintf("%q is not one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, AWS_MSK_IAM", e.value)
 	}
 	if !strings.HasPrefix(strings.ToUpper(m.value(producerPrefix+"security.protocol")), "SASL_") {
-		return Refused, "has no effect: security.protocol is not SASL_SSL or SASL_PLAINTEXT"
+		return rejected, "has no effect: security.protocol is not SASL_SSL or SASL_PLAINTEXT"
 	}
 	m.sasl().Mechanism = e.value
 	if e.value == "OAUTHBEARER" && !m.has(producerPrefix+tokenEndpoint) {
-		return Refused, tokenEndpoint + " is needed too"
+		return rejected, tokenEndpoint + " is needed too"
 	}
 	if e.value == "AWS_MSK_IAM" {
 		servers := strings.Join(m.out.Sink.Kafka.Brokers, ",")
 		region := regexp.MustCompile(`\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com`).FindStringSubmatch(servers)
 		if region == nil {
-			return Refused, "the region is not part of the brokers' names: use the names that Amazon gives them"
+			return rejected, "the region is not part of the brokers' names: use the names that Amazon gives them"
 		}
 		m.sasl().Region = region[1]
 	} else if !m.has(producerPrefix + "sasl.jaas.config") {
-		return Refused, "sasl.jaas.config is needed too"
+		return rejected, "sasl.jaas.config is needed too"
 	}
-	return Same, "sink.kafka.sasl.mechanism: " + e.value
+	return same, "sink.kafka.sasl.mechanism: " + e.value
 }
 
 // applyJAAS takes the login module's options: https://kafka.apache.org/documentation/#security_sasl_jaasconfig
-func applyJAAS(m *mapping, e entry) (Verdict, string) {
+func applyJAAS(m *mapping, e entry) (verdict, string) {
 	options := make(map[string]string)
 	for _, o := range regexp.MustCompile(`([A-Za-z_.]+)\s*=\s*("(?:[^"\\]|\\.)*"|'[^']*'|[^\s;"'][^\s;]*)`).FindAllStringSubmatch(e.value, -1) {
 		value := o[2]
@@ -268,21 +268,21 @@ func applyJAAS(m *mapping, e entry) (Verdict, string) {
 	s := m.sasl()
 	switch mechanism := m.value(producerPrefix + "sasl.mechanism"); mechanism {
 	case "AWS_MSK_IAM":
-		return Same, "with the credentials that all of AWS's tools find"
+		return same, "with the credentials that all of AWS's tools find"
 	case "OAUTHBEARER":
 		if !fill(&s.ClientID, "clientId", "client.id") || !fill(&s.ClientSecret, "clientSecret", "client.secret") {
-			return Refused, "clientId and clientSecret are needed"
+			return rejected, "clientId and clientSecret are needed"
 		}
 		s.Scopes = strings.Fields(options["scope"])
 	case "":
-		return Refused, "sasl.mechanism is needed too (GSSAPI, the default, is not supported)"
+		return rejected, "sasl.mechanism is needed too (GSSAPI, the default, is not supported)"
 	default:
 		if !fill(&s.User, "username", "user") || !fill(&s.Password, "password", "password") {
-			return Refused, "username and password are needed"
+			return rejected, "username and password are needed"
 		}
 	}
 	if len(names) > 0 {
-		return Same, "sink.kafka.sasl" + setThem(names)
+		return same, "sink.kafka.sasl" + setThem(names)
 	}
-	return Same, "sink.kafka.sasl, as it is: keep the file to yourself, or move the secret to a file"
+	return same, "sink.kafka.sasl, as it is: keep the file to yourself, or move the secret to a file"
 }

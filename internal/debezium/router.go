@@ -30,15 +30,15 @@ func routerColumns() map[string]string {
 func routerRules() []rule {
 	return slices.Concat(columnRules(), topicRules(), payloadRules(), []rule{
 		{
-			key: "transforms.{router}.table.op.invalid.behavior", ours: "outbox.on_update", verdicts: []Verdict{Same, Refused},
+			key: "transforms.{router}.table.op.invalid.behavior", ours: "outbox.on_update", verdicts: []verdict{same, rejected},
 			doc: "`warn` (the default), `error`; `fatal` is `stop`.",
-			apply: func(m *mapping, e entry) (Verdict, string) {
+			apply: func(m *mapping, e entry) (verdict, string) {
 				behaviour, ok := map[string]string{"warn": "warn", "error": "error", "fatal": "stop"}[strings.ToLower(e.value)]
 				if !ok {
-					return Refused, fmt.Sprintf("%q is not one of warn, error, fatal", e.value)
+					return rejected, fmt.Sprintf("%q is not one of warn, error, fatal", e.value)
 				}
 				m.out.Outbox.OnUpdate = behaviour
-				return Same, "outbox.on_update: " + behaviour
+				return same, "outbox.on_update: " + behaviour
 			},
 		},
 		note("transforms.{router}.tracing.*", "Trace headers are made by OpenTelemetry inside Kafka Connect. Here `outbox.columns.trace_context` names the column that they are made of, and `tracing.endpoint` where spans go."),
@@ -51,11 +51,11 @@ func columnRules() []rule {
 		if routerColumns()[option] == "" {
 			return r
 		}
-		r.verdicts = append(r.verdicts, Refused)
+		r.verdicts = append(r.verdicts, rejected)
 		set := r.apply
-		r.apply = func(m *mapping, e entry) (Verdict, string) {
+		r.apply = func(m *mapping, e entry) (verdict, string) {
 			if e.value == "" {
-				return Refused, "a column's name is needed, by Debezium, too"
+				return rejected, "a column's name is needed, by Debezium, too"
 			}
 			return set(m, e)
 		}
@@ -63,22 +63,22 @@ func columnRules() []rule {
 	}
 	timestamp := column("table.field.event.timestamp", "timestamp", func(c *columnsFile) *string { return &c.Timestamp })
 	copyTimestamp := timestamp.apply
-	timestamp.verdicts, timestamp.doc = []Verdict{Same, Part, Note}, "The same, and `timestamptz` is allowed, too. Without it a record has its transaction's time, where Debezium has the time of processing."
-	timestamp.apply = func(m *mapping, e entry) (Verdict, string) {
+	timestamp.verdicts, timestamp.doc = []verdict{same, partial, noted}, "The same, and `timestamptz` is allowed, too. Without it a record has its transaction's time, where Debezium has the time of processing."
+	timestamp.apply = func(m *mapping, e entry) (verdict, string) {
 		if m.in.server {
-			return Part, "left out, since Debezium Server does not pass it on: records have their transaction's time"
+			return partial, "left out, since Debezium Server does not pass it on: records have their transaction's time"
 		}
 		return copyTimestamp(m, e)
 	}
-	timestamp.absent = func(*mapping) (Verdict, string) {
-		return Note, "records have the time of their transaction's commit, and not of their processing"
+	timestamp.absent = func(*mapping) (verdict, string) {
+		return noted, "records have the time of their transaction's commit, and not of their processing"
 	}
 	version := column("table.field.event.schema.version", "schema_version", func(c *columnsFile) *string { return &c.SchemaVersion })
 	copyVersion := version.apply
-	version.verdicts, version.doc = []Verdict{Same, Note}, "Where an envelope's schema is written; elsewhere Debezium ignores it, too."
-	version.apply = func(m *mapping, e entry) (Verdict, string) {
+	version.verdicts, version.doc = []verdict{same, noted}, "Where an envelope's schema is written; elsewhere Debezium ignores it, too."
+	version.apply = func(m *mapping, e entry) (verdict, string) {
 		if !m.places("envelope") {
-			return Note, "without an envelope Debezium does not look at it either"
+			return noted, "without an envelope Debezium does not look at it either"
 		}
 		return copyVersion(m, e)
 	}
@@ -90,26 +90,26 @@ func columnRules() []rule {
 		note("transforms.{router}.table.field.event.type", "Debezium declares this option and does not use it; a header for the type is a placement."),
 		timestamp, version,
 		{
-			key: "transforms.{router}." + placementOption, ours: "outbox.place", verdicts: []Verdict{Same, Part, Refused},
+			key: "transforms.{router}." + placementOption, ours: "outbox.place", verdicts: []verdict{same, partial, rejected},
 			doc:   "`column:header`, `column:envelope` and `column:partition`, with an alias or without.",
 			apply: applyPlacements,
 		},
 		choices("transforms.{router}.table.field.additional.missing", "outbox.on_missing_column", map[string]string{"error": "error", "ignore": "ignore"},
 			func(m *mapping) *string { return &m.out.Outbox.OnMissingColumn }),
 		{
-			key: "transforms.{router}.table.fields.additional.error.on.missing", ours: "outbox.on_missing_column", verdicts: []Verdict{Part, Note, Refused},
+			key: "transforms.{router}.table.fields.additional.error.on.missing", ours: "outbox.on_missing_column", verdicts: []verdict{partial, noted, rejected},
 			doc: "The name of `table.field.additional.missing` before Debezium 3.6, which ignores it.",
-			apply: func(m *mapping, e entry) (Verdict, string) {
+			apply: func(m *mapping, e entry) (verdict, string) {
 				fail, refusal := boolean(e)
 				switch {
 				case refusal != "":
-					return Refused, refusal
+					return rejected, refusal
 				case m.router("table.field.additional.missing") != "":
-					return Note, "table.field.additional.missing counts"
+					return noted, "table.field.additional.missing counts"
 				case !fail:
 					m.out.Outbox.OnMissingColumn = "ignore"
 				}
-				return Part, fmt.Sprintf("outbox.on_missing_column: %s; Debezium 3.6 and later ignore this option and stop at a missing column", cmp.Or(m.out.Outbox.OnMissingColumn, "error"))
+				return partial, fmt.Sprintf("outbox.on_missing_column: %s; Debezium 3.6 and later ignore this option and stop at a missing column", cmp.Or(m.out.Outbox.OnMissingColumn, "error"))
 			},
 		},
 	}
@@ -125,7 +125,7 @@ func (m *mapping) places(where string) bool {
 	return false
 }
 
-func applyPlacements(m *mapping, e entry) (Verdict, string) {
+func applyPlacements(m *mapping, e entry) (verdict, string) {
 	var left []string
 	names := []string{encode.IDHeader}
 	for _, item := range splitList(e.value) {
@@ -134,7 +134,7 @@ func applyPlacements(m *mapping, e entry) (Verdict, string) {
 			parts[i] = strings.TrimSpace(parts[i])
 		}
 		if len(parts) < 2 || len(parts) > 3 || parts[0] == "" {
-			return Refused, fmt.Sprintf("%q is not column:placement or column:placement:alias", item)
+			return rejected, fmt.Sprintf("%q is not column:placement or column:placement:alias", item)
 		}
 		p := placeFile{Column: parts[0], To: strings.ToLower(parts[1])}
 		if len(parts) == 3 && p.To != "partition" {
@@ -150,51 +150,51 @@ func applyPlacements(m *mapping, e entry) (Verdict, string) {
 				continue
 			}
 		default:
-			return Refused, fmt.Sprintf("%q has no placement header, envelope or partition; Debezium fails at the first row", item)
+			return rejected, fmt.Sprintf("%q has no placement header, envelope or partition; Debezium fails at the first row", item)
 		}
 		m.out.Outbox.Place = append(m.out.Outbox.Place, p)
 	}
 	if len(left) > 0 {
-		return Part, "outbox.place, without the partition, which Debezium Server does not pass on: records stay where they were"
+		return partial, "outbox.place, without the partition, which Debezium Server does not pass on: records stay where they were"
 	}
 	slices.Sort(names)
 	if twice := len(names) - len(slices.Compact(names)); twice > 0 {
-		return Same, "outbox.place; a header's name comes twice, as it did"
+		return same, "outbox.place; a header's name comes twice, as it did"
 	}
-	return Same, "outbox.place"
+	return same, "outbox.place"
 }
 
 func topicRules() []rule {
 	return []rule{
 		{
-			key: "transforms.{router}.route.topic.regex", ours: "outbox.topic_rules", verdicts: []Verdict{Same, Refused},
+			key: "transforms.{router}.route.topic.regex", ours: "outbox.topic_rules", verdicts: []verdict{same, rejected},
 			doc:   "A regular expression of Java. What has no exact translation, such as classes within classes, is refused with its place.",
-			apply: func(m *mapping, _ entry) (Verdict, string) { return m.routeRule() },
+			apply: func(m *mapping, _ entry) (verdict, string) { return m.routeRule() },
 		},
 		{
-			key: "transforms.{router}.route.topic.replacement", ours: "outbox.topic", verdicts: []Verdict{Same, Refused},
+			key: "transforms.{router}.route.topic.replacement", ours: "outbox.topic", verdicts: []verdict{same, rejected},
 			doc:   "A replacement of Java; with the default expression a template.",
-			apply: func(m *mapping, _ entry) (Verdict, string) { return m.routeRule() },
+			apply: func(m *mapping, _ entry) (verdict, string) { return m.routeRule() },
 		},
 	}
 }
 
 // routeRule carries over how the route's value becomes the topic: both options at once.
-func (m *mapping) routeRule() (Verdict, string) {
+func (m *mapping) routeRule() (verdict, string) {
 	regex, replacement := m.routeOptions()
 	if _, err := encode.ParseRule(regex, replacement); err != nil {
-		return Refused, err.Error()
+		return rejected, err.Error()
 	}
 	if len(m.out.Outbox.TopicRules) > 0 {
-		return Same, "outbox.topic_rules"
+		return same, "outbox.topic_rules"
 	}
 	if template, ok := topicTemplate(regex, replacement); ok {
 		m.out.Outbox.Topic = template
-		return Same, "outbox.topic: " + template
+		return same, "outbox.topic: " + template
 	}
 	m.out.Outbox.Topic = "${route}"
 	m.out.Outbox.TopicRules = []ruleFile{{Match: regex, Replace: replacement}}
-	return Same, "outbox.topic_rules"
+	return same, "outbox.topic_rules"
 }
 
 func (m *mapping) routeOptions() (regex, replacement string) {
@@ -214,19 +214,19 @@ func topicTemplate(regex, replacement string) (string, bool) {
 	return strings.NewReplacer(whole, "${route}", "\x01", "$$").Replace(text), true
 }
 
-func applyRename(m *mapping, e entry) (Verdict, string) {
+func applyRename(m *mapping, e entry) (verdict, string) {
 	at := e.key[:strings.LastIndexByte(e.key, '.')]
 	rule := ruleFile{Match: m.value(at + ".regex"), Replace: m.value(at + ".replacement")}
 	if _, err := encode.ParseRule(rule.Match, rule.Replace); err != nil {
-		return Refused, err.Error()
+		return rejected, err.Error()
 	}
 	if rule.Match == "" {
-		return Refused, "an empty expression matches no topic"
+		return rejected, "an empty expression matches no topic"
 	}
 	if !slices.ContainsFunc(m.renames, func(r renaming) bool { return r.transform == at }) {
 		m.renames = append(m.renames, renaming{at, rule})
 	}
-	return Same, "outbox.topic_rules"
+	return same, "outbox.topic_rules"
 }
 
 // A renaming is a rule of a transform behind the router.
@@ -235,57 +235,57 @@ type renaming struct {
 	rule      ruleFile
 }
 
-func applyStaticHeader(m *mapping, e entry) (Verdict, string) {
+func applyStaticHeader(m *mapping, e entry) (verdict, string) {
 	at := e.key[:strings.LastIndexByte(e.key, '.')]
 	if e.value == "" || strings.Contains(e.value, "=") {
-		return Refused, "not a header's name that can be carried over: it must not be empty or contain ="
+		return rejected, "not a header's name that can be carried over: it must not be empty or contain ="
 	}
 	if m.out.Headers == nil {
 		m.out.Headers = &headersFile{}
 	}
 	m.out.Headers.Static = append(m.out.Headers.Static, e.value+"="+m.value(at+".value.literal"))
-	return Same, "headers.static"
+	return same, "headers.static"
 }
 
 func payloadRules() []rule {
 	return []rule{
 		onOff("transforms.{router}.route.tombstone.on.empty.payload", "outbox.tombstone_on_empty", "The same.", func(m *mapping) *bool { return &m.out.Outbox.TombstoneOnEmpty }),
 		{
-			key: "transforms.{router}.table.expand.json.payload", ours: "debezium.expand_payload", verdicts: []Verdict{Same, Part, Refused},
+			key: "transforms.{router}.table.expand.json.payload", ours: "debezium.expand_payload", verdicts: []verdict{same, partial, rejected},
 			doc: "The same members. Where Debezium fails or loses some, the document is kept as it is; with `--exact` such a row is refused.",
-			apply: func(m *mapping, e entry) (Verdict, string) {
+			apply: func(m *mapping, e entry) (verdict, string) {
 				on, refusal := boolean(e)
 				switch {
 				case refusal != "":
-					return Refused, refusal
+					return rejected, refusal
 				case !on:
-					return Same, "debezium.expand_payload: false"
+					return same, "debezium.expand_payload: false"
 				}
 				m.extras.ExpandPayload = true
 				if m.opts.Exact {
-					return Same, "debezium.expand_payload: true; a document that Debezium fails at or damages is refused"
+					return same, "debezium.expand_payload: true; a document that Debezium fails at or damages is refused"
 				}
-				return Part, "debezium.expand_payload: true; a document that Debezium fails at or damages is kept as it is"
+				return partial, "debezium.expand_payload: true; a document that Debezium fails at or damages is kept as it is"
 			},
 		},
 		keep("table.json.payload.null.behavior", "debezium.expand_nulls", "optional_bytes", func(m *mapping) *bool { return &m.extras.ExpandNulls }),
 		keep("table.json.payload.empty.array.behavior", "debezium.expand_empty_arrays", "optional_string", func(m *mapping) *bool { return &m.extras.ExpandEmptyArrays }),
 		{
-			key: "transforms.{router}.field.name.adjustment.mode", ours: "debezium.field_names", verdicts: []Verdict{Same, Part, Note, Refused},
+			key: "transforms.{router}.field.name.adjustment.mode", ours: "debezium.field_names", verdicts: []verdict{same, partial, noted, rejected},
 			doc: "For the members of an expanded payload: renamed members keep their values, which Debezium loses; with `--exact` such a row is refused.",
-			apply: func(m *mapping, e entry) (Verdict, string) {
+			apply: func(m *mapping, e entry) (verdict, string) {
 				mode := strings.ToLower(e.value)
 				if !slices.Contains([]string{"none", "avro", "avro_unicode"}, mode) {
-					return Refused, fmt.Sprintf("%q is not one of none, avro, avro_unicode", e.value)
+					return rejected, fmt.Sprintf("%q is not one of none, avro, avro_unicode", e.value)
 				}
 				if on, _ := boolean(entry{value: m.router("table.expand.json.payload")}); !on {
-					return Note, "without table.expand.json.payload there are no names to adjust"
+					return noted, "without table.expand.json.payload there are no names to adjust"
 				}
 				m.extras.FieldNames = mode
 				if mode == "none" || m.opts.Exact {
-					return Same, "debezium.field_names: " + mode
+					return same, "debezium.field_names: " + mode
 				}
-				return Part, "debezium.field_names: " + mode + "; renamed members keep their values, which Debezium loses"
+				return partial, "debezium.field_names: " + mode + "; renamed members keep their values, which Debezium loses"
 			},
 		},
 	}
@@ -295,17 +295,17 @@ func payloadRules() []rule {
 // calls their type.
 func keep(option, ours, kept string, field func(*mapping) *bool) rule {
 	return rule{
-		key: "transforms.{router}." + option, ours: ours, verdicts: []Verdict{Same, Note, Refused}, doc: "`ignore` (the default), `" + kept + "`, with an expanded payload.",
-		apply: func(m *mapping, e entry) (Verdict, string) {
+		key: "transforms.{router}." + option, ours: ours, verdicts: []verdict{same, noted, rejected}, doc: "`ignore` (the default), `" + kept + "`, with an expanded payload.",
+		apply: func(m *mapping, e entry) (verdict, string) {
 			value := strings.ToLower(e.value)
 			switch on, _ := boolean(entry{value: m.router("table.expand.json.payload")}); {
 			case value != "ignore" && value != kept:
-				return Refused, fmt.Sprintf("%q is not one of ignore, %s", e.value, kept)
+				return rejected, fmt.Sprintf("%q is not one of ignore, %s", e.value, kept)
 			case !on:
-				return Note, "has no effect without table.expand.json.payload"
+				return noted, "has no effect without table.expand.json.payload"
 			}
 			*field(m) = value == kept
-			return Same, ours + ": " + strconv.FormatBool(value == kept)
+			return same, ours + ": " + strconv.FormatBool(value == kept)
 		},
 	}
 }

@@ -110,7 +110,7 @@ func parseEnvironment(text string) (*Input, error) {
 		shown[key] = name
 		pairs = append(pairs, pair{key, vars[name]})
 	}
-	in := &Input{Form: formServerEnv}
+	in := &Input{form: formServerEnv}
 	in.fromServer(pairs)
 	for i, e := range in.entries {
 		if name, ok := shown[e.shown]; ok {

@@ -13,33 +13,33 @@ const (
 )
 
 func slotRules() []rule {
-	otherPlugin := func(m *mapping, plugin string) (Verdict, string) {
-		return Refused, fmt.Sprintf("%s: only pgoutput can be carried over, and slot %s cannot change its plugin; hand over from slot to slot"+
+	otherPlugin := func(m *mapping, plugin string) (verdict, string) {
+		return rejected, fmt.Sprintf("%s: only pgoutput can be carried over, and slot %s cannot change its plugin; hand over from slot to slot"+
 			" (docs/migrating-from-debezium.md#another-plugin)", plugin, m.slotName())
 	}
 	return []rule{
 		{
-			key: "plugin.name", verdicts: []Verdict{Same, Refused}, doc: "`pgoutput`. The default is `decoderbufs`, whose slots cannot be taken over.",
-			apply: func(m *mapping, e entry) (Verdict, string) {
+			key: "plugin.name", verdicts: []verdict{same, rejected}, doc: "`pgoutput`. The default is `decoderbufs`, whose slots cannot be taken over.",
+			apply: func(m *mapping, e entry) (verdict, string) {
 				if strings.ToLower(e.value) != "pgoutput" {
 					return otherPlugin(m, e.value)
 				}
-				return Same, "pgoutput, as always here"
+				return same, "pgoutput, as always here"
 			},
-			absent: func(m *mapping) (Verdict, string) { return otherPlugin(m, "decoderbufs") },
+			absent: func(m *mapping) (verdict, string) { return otherPlugin(m, "decoderbufs") },
 		},
 		{
-			key: "slot.name", ours: "source.slot", verdicts: []Verdict{Same, Refused}, doc: "The same; the default `debezium` is written out.",
-			apply: func(m *mapping, e entry) (Verdict, string) {
+			key: "slot.name", ours: "source.slot", verdicts: []verdict{same, rejected}, doc: "The same; the default `debezium` is written out.",
+			apply: func(m *mapping, e entry) (verdict, string) {
 				if !regexp.MustCompile(`^[a-z0-9_]{1,63}$`).MatchString(e.value) {
-					return Refused, "not the name of a slot, which has 1 to 63 of a-z, 0-9 and _"
+					return rejected, "not the name of a slot, which has 1 to 63 of a-z, 0-9 and _"
 				}
 				m.out.Source.Slot = e.value
-				return Same, "source.slot"
+				return same, "source.slot"
 			},
-			absent: func(m *mapping) (Verdict, string) {
+			absent: func(m *mapping) (verdict, string) {
 				m.out.Source.Slot = defaultSlot
-				return Same, "source.slot: " + defaultSlot
+				return same, "source.slot: " + defaultSlot
 			},
 		},
 		onOff("slot.failover", "source.slot_failover", "The same, from Postgres 17 on, where the slot is created.", func(m *mapping) *bool { return &m.out.Source.SlotFailover }),
@@ -49,36 +49,36 @@ func slotRules() []rule {
 		note("slot.retry.delay.ms", "Tried again at once at first, then less and less often, at least every 2 s."),
 		note("internal.create.slot.command.timeout", "Bounded here too."),
 		{
-			key: "publication.name", ours: "source.publication", verdicts: []Verdict{Same, Refused}, doc: "The same; the default `dbz_publication` is written out.",
-			apply: func(m *mapping, e entry) (Verdict, string) {
+			key: "publication.name", ours: "source.publication", verdicts: []verdict{same, rejected}, doc: "The same; the default `dbz_publication` is written out.",
+			apply: func(m *mapping, e entry) (verdict, string) {
 				if e.value == "" || len(e.value) > 63 {
-					return Refused, "not a publication's name, which has 1 to 63 characters"
+					return rejected, "not a publication's name, which has 1 to 63 characters"
 				}
 				m.out.Source.Publication = e.value
-				return Same, "source.publication"
+				return same, "source.publication"
 			},
-			absent: func(m *mapping) (Verdict, string) {
+			absent: func(m *mapping) (verdict, string) {
 				m.out.Source.Publication = defaultPublication
-				return Same, "source.publication: " + defaultPublication
+				return same, "source.publication: " + defaultPublication
 			},
 		},
 		{
-			key: "publication.autocreate.mode", ours: "source.create", verdicts: []Verdict{Same, Part, Refused},
+			key: "publication.autocreate.mode", ours: "source.create", verdicts: []verdict{same, partial, rejected},
 			doc:    "`disabled` is `false`; `filtered` and `all_tables` (the default) are `true`: a first start makes the publication, for the outbox tables only. One that exists is used as it is, also if it is for all tables. A missing slot is made in any case (`source.create_slot`), but not with `--offsets`: then it is there, to be taken over.",
-			apply:  func(m *mapping, e entry) (Verdict, string) { return m.autocreate(strings.ToLower(e.value)) },
-			absent: func(m *mapping) (Verdict, string) { return m.autocreate("all_tables") },
+			apply:  func(m *mapping, e entry) (verdict, string) { return m.autocreate(strings.ToLower(e.value)) },
+			absent: func(m *mapping) (verdict, string) { return m.autocreate("all_tables") },
 		},
 		{
-			key: "publish.via.partition.root", verdicts: []Verdict{Same, Part}, doc: "Records do not show it. A publication made here always has it; one that exists is used as it is.",
-			apply: func(_ *mapping, e entry) (Verdict, string) {
+			key: "publish.via.partition.root", verdicts: []verdict{same, partial}, doc: "Records do not show it. A publication made here always has it; one that exists is used as it is.",
+			apply: func(_ *mapping, e entry) (verdict, string) {
 				if on, _ := boolean(e); on {
-					return Same, "a publication made here has it"
+					return same, "a publication made here has it"
 				}
-				return Part, "a publication made here publishes rows of partitions as the root's; records do not show it, and one that exists is used as it is"
+				return partial, "a publication made here publishes rows of partitions as the root's; records do not show it, and one that exists is used as it is"
 			},
 		},
 		{
-			key: "replica.identity.autoset.values", verdicts: []Verdict{Note}, doc: "Inserts do not need a replica identity; it stays as it is.",
+			key: "replica.identity.autoset.values", verdicts: []verdict{noted}, doc: "Inserts do not need a replica identity; it stays as it is.",
 		},
 	}
 }
@@ -91,23 +91,23 @@ func (m *mapping) slotName() string {
 	return defaultSlot
 }
 
-func (m *mapping) autocreate(mode string) (Verdict, string) {
+func (m *mapping) autocreate(mode string) (verdict, string) {
 	switch mode {
 	case "disabled", "filtered", "all_tables":
 	case "no_tables":
-		return Refused, "an empty publication delivers nothing unless somebody adds tables to it; use disabled or filtered"
+		return rejected, "an empty publication delivers nothing unless somebody adds tables to it; use disabled or filtered"
 	default:
-		return Refused, fmt.Sprintf("%q is not one of all_tables, disabled, filtered, no_tables", mode)
+		return rejected, fmt.Sprintf("%q is not one of all_tables, disabled, filtered, no_tables", mode)
 	}
 	if m.opts.Offset != nil {
-		return Part, "source.create: false, as the stored offsets say that the slot is there: one that is missing has lost rows"
+		return partial, "source.create: false, as the stored offsets say that the slot is there: one that is missing has lost rows"
 	}
 	m.out.Source.Create, m.out.Source.CreateSlot = mode != "disabled", true
 	switch mode {
 	case "disabled":
-		return Same, "source.create: false, source.create_slot: true: a first start makes the slot, and no later one"
+		return same, "source.create: false, source.create_slot: true: a first start makes the slot, and no later one"
 	case "filtered":
-		return Part, "source.create, source.create_slot: a first start makes what is missing, the publication for the outbox tables; one that exists is never altered"
+		return partial, "source.create, source.create_slot: a first start makes what is missing, the publication for the outbox tables; one that exists is never altered"
 	}
-	return Part, "source.create, source.create_slot: a first start makes what is missing, the publication for the outbox tables only; an existing one for all tables is used, though the server then decodes and sends all of them"
+	return partial, "source.create, source.create_slot: a first start makes what is missing, the publication for the outbox tables only; an existing one for all tables is used, though the server then decodes and sends all of them"
 }

@@ -9,10 +9,10 @@ import (
 func snapshotRules() []rule {
 	return []rule{
 		{
-			key: "snapshot.mode", ours: "source.initial_copy", verdicts: []Verdict{Same, Part, Refused},
+			key: "snapshot.mode", ours: "source.initial_copy", verdicts: []verdict{same, partial, rejected},
 			doc:    "`initial` (the default) and `when_needed` are `true`, unless stored offsets say that it has been done: `false`. `no_data`, `never` and `schema_only` are `false`. Rows are copied only when the slot is made.",
-			apply:  func(m *mapping, e entry) (Verdict, string) { return m.snapshotMode(strings.ToLower(e.value)) },
-			absent: func(m *mapping) (Verdict, string) { return m.snapshotMode("initial") },
+			apply:  func(m *mapping, e entry) (verdict, string) { return m.snapshotMode(strings.ToLower(e.value)) },
+			absent: func(m *mapping) (verdict, string) { return m.snapshotMode("initial") },
 		},
 		note("snapshot.*", "About the first copy, which reads each table in one transaction."),
 		note("incremental.snapshot.*", "There are no incremental snapshots."),
@@ -22,24 +22,24 @@ func snapshotRules() []rule {
 	}
 }
 
-func (m *mapping) snapshotMode(mode string) (Verdict, string) {
+func (m *mapping) snapshotMode(mode string) (verdict, string) {
 	switch mode {
 	case "no_data", "never", "schema_only":
-		return Same, "source.initial_copy: false"
+		return same, "source.initial_copy: false"
 	case "initial", "when_needed":
 	default:
-		return Refused, fmt.Sprintf("%q cannot be carried over: takes initial, when_needed, no_data", mode)
+		return rejected, fmt.Sprintf("%q cannot be carried over: takes initial, when_needed, no_data", mode)
 	}
-	if o := m.opts.Offset; o != nil && o.Snapshot {
-		return Part, "source.initial_copy: false; the stored offsets say that the connector's first copy has not ended: let it end before the switch"
+	if o := m.opts.Offset; o != nil && o.snapshot {
+		return partial, "source.initial_copy: false; the stored offsets say that the connector's first copy has not ended: let it end before the switch"
 	} else if o != nil {
-		return Part, "source.initial_copy: false, as the stored offsets say that the first copy has been made"
+		return partial, "source.initial_copy: false, as the stored offsets say that the first copy has been made"
 	}
 	m.out.Source.InitialCopy = true
 	if mode == "when_needed" {
-		return Part, "source.initial_copy: true, where the slot is made; when it is lost later the relay stops and says so, and sends nothing again by itself"
+		return partial, "source.initial_copy: true, where the slot is made; when it is lost later the relay stops and says so, and sends nothing again by itself"
 	}
-	return Same, "source.initial_copy: true, where the slot is made; a slot that is taken over has no need of it"
+	return same, "source.initial_copy: true, where the slot is made; a slot that is taken over has no need of it"
 }
 
 func streamingRules() []rule {
@@ -51,45 +51,45 @@ func streamingRules() []rule {
 		note("heartbeat.topics.prefix", "There are no heartbeat records."),
 		note("status.update.interval.ms", "The position is reported every second."),
 		{
-			key: "lsn.flush.mode", verdicts: []Verdict{Note, Refused}, doc: "`connector` and `connector_and_driver`: what is acknowledged is confirmed, and idle slots advance. Not `manual`.",
-			apply: func(_ *mapping, e entry) (Verdict, string) {
+			key: "lsn.flush.mode", verdicts: []verdict{noted, rejected}, doc: "`connector` and `connector_and_driver`: what is acknowledged is confirmed, and idle slots advance. Not `manual`.",
+			apply: func(_ *mapping, e entry) (verdict, string) {
 				if strings.EqualFold(e.value, "manual") {
-					return Refused, "the relay must own the slot's position, which somebody else moves here"
+					return rejected, "the relay must own the slot's position, which somebody else moves here"
 				}
-				return Note, "what is acknowledged is confirmed, and an idle slot advances"
+				return noted, "what is acknowledged is confirmed, and an idle slot advances"
 			},
 		},
 		only("flush.lsn.source", true, "What is acknowledged is confirmed.", "the relay must own the slot's position, which somebody else moves here"),
 		only("read.only", false, "The source is a primary.", "a relay writes logical messages to its source, and needs the primary"),
 		{
-			key: "skipped.operations", verdicts: []Verdict{Note, Part, Refused}, doc: "Only inserts become records, whatever is skipped beside them; `c` cannot be skipped.",
-			apply: func(_ *mapping, e entry) (Verdict, string) {
+			key: "skipped.operations", verdicts: []verdict{noted, partial, rejected}, doc: "Only inserts become records, whatever is skipped beside them; `c` cannot be skipped.",
+			apply: func(_ *mapping, e entry) (verdict, string) {
 				skipped := splitList(strings.ToLower(e.value))
 				switch {
 				case slices.Contains(skipped, "c"):
-					return Refused, "inserts are skipped, and nothing else becomes a record"
+					return rejected, "inserts are skipped, and nothing else becomes a record"
 				case !slices.Contains(skipped, "t"):
-					return Part, "a TRUNCATE has no effect here; Debezium's router fails at it"
+					return partial, "a TRUNCATE has no effect here; Debezium's router fails at it"
 				}
-				return Note, "only inserts become records"
+				return noted, "only inserts become records"
 			},
 		},
 		unless("-1", "errors.max.retries", "What heals by itself is tried for ever.", "what heals by itself is tried for ever, and not only so often"),
 		{
-			key: "event.processing.failure.handling.mode", ours: "on_bad_record", verdicts: []Verdict{Same, Part}, doc: "`fail` is `stop`; `warn` and `skip` are `dead-letter`, since rows are never dropped.",
-			apply: func(m *mapping, e entry) (Verdict, string) {
+			key: "event.processing.failure.handling.mode", ours: "on_bad_record", verdicts: []verdict{same, partial}, doc: "`fail` is `stop`; `warn` and `skip` are `dead-letter`, since rows are never dropped.",
+			apply: func(m *mapping, e entry) (verdict, string) {
 				if strings.EqualFold(e.value, "fail") {
-					return Same, "on_bad_record: stop"
+					return same, "on_bad_record: stop"
 				}
 				return m.deadLetters()
 			},
 		},
 		note("event.converting.failure.handling.mode", "A value that cannot be written makes a bad record; it does not become null."),
 		{
-			key: "extended.headers.enabled", ours: "debezium.context_headers", verdicts: []Verdict{Same, Note, Refused},
+			key: "extended.headers.enabled", ours: "debezium.context_headers", verdicts: []verdict{same, noted, rejected},
 			doc:    "With `--exact` the headers `__debezium.context.…` are written, else they are left out.",
 			apply:  applyContextHeaders,
-			absent: func(m *mapping) (Verdict, string) { return m.contextHeaders() },
+			absent: func(m *mapping) (verdict, string) { return m.contextHeaders() },
 		},
 	}
 	for _, key := range []string{
@@ -110,31 +110,31 @@ func streamingRules() []rule {
 	return rules
 }
 
-func applyContextHeaders(m *mapping, e entry) (Verdict, string) {
+func applyContextHeaders(m *mapping, e entry) (verdict, string) {
 	on, refusal := boolean(e)
 	switch {
 	case refusal != "":
-		return Refused, refusal
+		return rejected, refusal
 	case !on:
-		return Same, "no context headers"
+		return same, "no context headers"
 	}
 	return m.contextHeaders()
 }
 
 // contextHeaders writes them if everything is to be as it was.
-func (m *mapping) contextHeaders() (Verdict, string) {
+func (m *mapping) contextHeaders() (verdict, string) {
 	if m.opts.Exact {
 		m.extras.ContextHeaders = true
-		return Same, "debezium.context_headers: true"
+		return same, "debezium.context_headers: true"
 	}
-	return Note, "the headers __debezium.context.… are left out; --exact keeps them"
+	return noted, "the headers __debezium.context.… are left out; --exact keeps them"
 }
 
 // deadLetters sends what cannot be delivered to a topic.
-func (m *mapping) deadLetters() (Verdict, string) {
+func (m *mapping) deadLetters() (verdict, string) {
 	m.out.OnBadRecord = "dead-letter"
 	m.out.DeadLetterTopic = "outbox.dead-letter"
-	return Part, "on_bad_record: dead-letter; Debezium drops such rows, here they go to dead_letter_topic"
+	return partial, "on_bad_record: dead-letter; Debezium drops such rows, here they go to dead_letter_topic"
 }
 
 func typeRules() []rule {
@@ -153,14 +153,14 @@ func typeRules() []rule {
 		choices("hstore.handling.mode", "debezium.hstore", lower("json", "map"), func(m *mapping) *string { return &m.extras.HStore }),
 		choices("binary.handling.mode", "debezium.binary", lower("bytes", "base64", "base64-url-safe", "hex"), func(m *mapping) *string { return &m.extras.Binary }),
 		{
-			key: "money.fraction.digits", ours: "debezium.money_digits", verdicts: []Verdict{Same, Refused}, doc: "The same.",
-			apply: func(m *mapping, e entry) (Verdict, string) {
+			key: "money.fraction.digits", ours: "debezium.money_digits", verdicts: []verdict{same, rejected}, doc: "The same.",
+			apply: func(m *mapping, e entry) (verdict, string) {
 				n, refusal := number(e, 0)
 				if refusal != "" {
-					return Refused, refusal
+					return rejected, refusal
 				}
 				m.extras.MoneyDigits = &n
-				return Same, fmt.Sprintf("debezium.money_digits: %d", n)
+				return same, fmt.Sprintf("debezium.money_digits: %d", n)
 			},
 		},
 		unless("none", "field.name.adjustment.mode", "Columns are named here as the table has them; for members of an expanded payload see the router's own option.",
@@ -170,12 +170,12 @@ func typeRules() []rule {
 		unless("false", "include.unknown.datatypes", "Columns of types that Debezium does not know are missing for it.",
 			"columns of types that Debezium does not know are missing here too, unless they are sent raw"),
 		{
-			key: "provide.transaction.metadata", verdicts: []Verdict{Note, Part}, doc: "The transaction topic stops.",
-			apply: func(m *mapping, e entry) (Verdict, string) {
+			key: "provide.transaction.metadata", verdicts: []verdict{noted, partial}, doc: "The transaction topic stops.",
+			apply: func(m *mapping, e entry) (verdict, string) {
 				if on, _ := boolean(e); on {
-					return Part, fmt.Sprintf("topic %s.transaction gets no more records; the outbox records do not change", m.value("topic.prefix"))
+					return partial, fmt.Sprintf("topic %s.transaction gets no more records; the outbox records do not change", m.value("topic.prefix"))
 				}
-				return Note, "the default"
+				return noted, "the default"
 			},
 		},
 	}

@@ -76,7 +76,7 @@ func parseStrimzi(data []byte) (*Input, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the configuration: %w", err)
 	}
-	in := &Input{Form: formStrimzi, Name: m.Metadata.Name}
+	in := &Input{form: formStrimzi, Name: m.Metadata.Name}
 	in.add("connector.class", "spec.class", m.Spec.Class)
 	if m.Spec.TasksMax != "" {
 		in.add("tasks.max", "spec.tasksMax", m.Spec.TasksMax)

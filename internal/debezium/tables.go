@@ -30,49 +30,49 @@ func quoteName(name string) string {
 func tableRules() []rule {
 	return []rule{
 		{
-			key: "table.include.list", ours: "outbox.tables", verdicts: []Verdict{Same, Part, Note, Refused},
+			key: "table.include.list", ours: "outbox.tables", verdicts: []verdict{same, partial, noted, rejected},
 			doc:   "Names are taken as they are; expressions are looked up in the database, and what they match is written out: a partitioned table by its root.",
 			apply: applyTables,
-			absent: func(m *mapping) (Verdict, string) {
+			absent: func(m *mapping) (verdict, string) {
 				switch {
 				case m.chain.decode != "":
-					return Note, "no tables: rows come from logical messages"
+					return noted, "no tables: rows come from logical messages"
 				case m.has("schema.include.list") || m.has("table.exclude.list") || m.has("schema.exclude.list"):
-					return Note, ""
+					return noted, ""
 				case strings.EqualFold(m.value("publication.autocreate.mode"), "disabled"):
-					return Part, "the tables are those of publication " + m.out.Source.Publication
+					return partial, "the tables are those of publication " + m.out.Source.Publication
 				}
-				return Refused, "all tables are captured, and which of them are outbox tables is not said: give the list"
+				return rejected, "all tables are captured, and which of them are outbox tables is not said: give the list"
 			},
 		},
 		{
-			key: "schema.include.list", ours: "outbox.tables", verdicts: []Verdict{Note, Part, Refused}, doc: "With `table.include.list` both must match; alone it is looked up in the database.",
+			key: "schema.include.list", ours: "outbox.tables", verdicts: []verdict{noted, partial, rejected}, doc: "With `table.include.list` both must match; alone it is looked up in the database.",
 			apply: applyOtherLists,
 		},
-		{key: "table.exclude.list", ours: "outbox.tables", verdicts: []Verdict{Part, Refused}, doc: "Looked up in the database.", apply: applyOtherLists},
-		{key: "schema.exclude.list", ours: "outbox.tables", verdicts: []Verdict{Part, Refused}, doc: "Looked up in the database.", apply: applyOtherLists},
-		{key: "column.include.list", verdicts: []Verdict{Note, Refused}, doc: "Refused if a column in use is not on it.", apply: applyColumnList},
-		{key: "column.exclude.list", verdicts: []Verdict{Note, Refused}, doc: "Refused if a column in use is on it.", apply: applyColumnList},
+		{key: "table.exclude.list", ours: "outbox.tables", verdicts: []verdict{partial, rejected}, doc: "Looked up in the database.", apply: applyOtherLists},
+		{key: "schema.exclude.list", ours: "outbox.tables", verdicts: []verdict{partial, rejected}, doc: "Looked up in the database.", apply: applyOtherLists},
+		{key: "column.include.list", verdicts: []verdict{noted, rejected}, doc: "Refused if a column in use is not on it.", apply: applyColumnList},
+		{key: "column.exclude.list", verdicts: []verdict{noted, rejected}, doc: "Refused if a column in use is on it.", apply: applyColumnList},
 		refuse("column.mask.*", "Values would be masked; do that where rows are written."),
 		refuse("column.truncate.*", "Values would be cut; do that where rows are written."),
 		note("column.propagate.source.type", "Schema parameters that the router does not pass on."),
 		note("datatype.propagate.source.type", "Schema parameters that the router does not pass on."),
 		refuse("converters", "Custom converters change values in Java; take the column as it is, or keep Debezium."),
 		refuse("post.processors", "Post processors change values in Java; keep Debezium if rows need them."),
-		{key: "message.prefix.include.list", ours: "outbox.messages", verdicts: []Verdict{Same, Note, Refused}, doc: "With DecodeLogicalDecodingMessageContent: literal prefixes. Without, messages are not events.", apply: applyPrefixes},
+		{key: "message.prefix.include.list", ours: "outbox.messages", verdicts: []verdict{same, noted, rejected}, doc: "With DecodeLogicalDecodingMessageContent: literal prefixes. Without, messages are not events.", apply: applyPrefixes},
 		{
-			key: "message.prefix.exclude.list", verdicts: []Verdict{Note, Refused}, doc: "Without DecodeLogicalDecodingMessageContent, messages are not events.",
-			apply: func(m *mapping, _ entry) (Verdict, string) {
+			key: "message.prefix.exclude.list", verdicts: []verdict{noted, rejected}, doc: "Without DecodeLogicalDecodingMessageContent, messages are not events.",
+			apply: func(m *mapping, _ entry) (verdict, string) {
 				if m.chain.decode == "" {
-					return Note, "messages do not become records"
+					return noted, "messages do not become records"
 				}
-				return Refused, "prefixes to leave out cannot be carried over; name those that hold rows in message.prefix.include.list"
+				return rejected, "prefixes to leave out cannot be carried over; name those that hold rows in message.prefix.include.list"
 			},
 		},
 	}
 }
 
-func applyTables(m *mapping, e entry) (Verdict, string) {
+func applyTables(m *mapping, e entry) (verdict, string) {
 	if m.resolved {
 		return m.setTables()
 	}
@@ -81,16 +81,16 @@ func applyTables(m *mapping, e entry) (Verdict, string) {
 		t, sure, ok := literalTable(item)
 		if !ok {
 			if m.opts.Live != nil {
-				return Refused, "no table of the database matches it"
+				return rejected, "no table of the database matches it"
 			}
-			return Refused, fmt.Sprintf("%s is an expression that only the database can resolve: give %s, or the tables' names", item, m.askIt())
+			return rejected, fmt.Sprintf("%s is an expression that only the database can resolve: give %s, or the tables' names", item, m.askIt())
 		}
 		m.tables = append(m.tables, t)
 		unsure = unsure || !sure
 	}
 	v, text := m.setTables()
-	if unsure && v == Same {
-		return Part, text + ", as written; Debezium's expressions do not tell capital letters from small ones"
+	if unsure && v == same {
+		return partial, text + ", as written; Debezium's expressions do not tell capital letters from small ones"
 	}
 	return v, text
 }
@@ -105,35 +105,35 @@ func (m *mapping) askIt() string {
 }
 
 // setTables writes the tables that are known.
-func (m *mapping) setTables() (Verdict, string) {
+func (m *mapping) setTables() (verdict, string) {
 	if m.chain.decode != "" {
-		return Refused, "tables beside logical messages: one relay has one or the other"
+		return rejected, "tables beside logical messages: one relay has one or the other"
 	}
 	for _, t := range m.tables {
 		m.out.Outbox.Tables = append(m.out.Outbox.Tables, t.sql())
 	}
 	if len(m.tables) > 0 {
-		return Same, "outbox.tables: " + strings.Join(m.out.Outbox.Tables, ", ")
+		return same, "outbox.tables: " + strings.Join(m.out.Outbox.Tables, ", ")
 	}
-	return Refused, "no table of the database matches it"
+	return rejected, "no table of the database matches it"
 }
 
-func applyOtherLists(m *mapping, e entry) (Verdict, string) {
+func applyOtherLists(m *mapping, e entry) (verdict, string) {
 	switch {
 	case m.resolved:
 		if len(m.out.Outbox.Tables) == 0 && !m.has("table.include.list") {
 			_, _ = m.setTables()
 		}
-		return Part, "looked up in the database: " + strings.Join(m.out.Outbox.Tables, ", ")
+		return partial, "looked up in the database: " + strings.Join(m.out.Outbox.Tables, ", ")
 	case m.has("table.include.list") && e.key == "schema.include.list":
 		for _, t := range m.tables {
 			if !slices.ContainsFunc(splitExpressions(e.value), func(x string) bool { return matches(x, t.schema) }) {
-				return Refused, fmt.Sprintf("schema %s of table.include.list is not on it, so Debezium captures nothing there", t.schema)
+				return rejected, fmt.Sprintf("schema %s of table.include.list is not on it, so Debezium captures nothing there", t.schema)
 			}
 		}
-		return Note, "the tables of table.include.list are in these schemas"
+		return noted, "the tables of table.include.list are in these schemas"
 	}
-	return Refused, fmt.Sprintf("only the database can say which tables are left: give %s, or table.include.list", m.askIt())
+	return rejected, fmt.Sprintf("only the database can say which tables are left: give %s, or table.include.list", m.askIt())
 }
 
 // splitExpressions splits a list of Debezium's regular expressions: at commas without a
@@ -199,65 +199,65 @@ func (m *mapping) columnsInUse() []string {
 	return slices.Compact(out)
 }
 
-func applyColumnList(m *mapping, e entry) (Verdict, string) {
+func applyColumnList(m *mapping, e entry) (verdict, string) {
 	include := e.key == "column.include.list"
 	for _, t := range m.tables {
 		for _, column := range m.columnsInUse() {
 			listed := slices.ContainsFunc(splitExpressions(e.value), func(x string) bool { return matches(x, t.String()+"."+column) })
 			if listed != include {
-				return Refused, fmt.Sprintf("column %s of %s is in use and left out, so Debezium fails at the first row", column, t)
+				return rejected, fmt.Sprintf("column %s of %s is in use and left out, so Debezium fails at the first row", column, t)
 			}
 		}
 	}
-	return Note, "columns that are not in use do not matter"
+	return noted, "columns that are not in use do not matter"
 }
 
-func applyDecode(m *mapping, _ entry) (Verdict, string) {
+func applyDecode(m *mapping, _ entry) (verdict, string) {
 	if len(m.opts.Messages) > 0 {
 		m.out.Outbox.Messages = m.opts.Messages
 	}
 	if len(m.out.Outbox.Messages) == 0 {
 		m.out.Outbox.Messages = []string{replication.AnyPrefix}
-		return Part, "outbox.messages: every prefix, as here; if others write messages, too, name those that hold rows with --messages"
+		return partial, "outbox.messages: every prefix, as here; if others write messages, too, name those that hold rows with --messages"
 	}
-	return Part, "outbox.messages: " + strings.Join(m.out.Outbox.Messages, ", ") + "; numbers keep their digits"
+	return partial, "outbox.messages: " + strings.Join(m.out.Outbox.Messages, ", ") + "; numbers keep their digits"
 }
 
-func applyPrefixes(m *mapping, e entry) (Verdict, string) {
+func applyPrefixes(m *mapping, e entry) (verdict, string) {
 	if m.chain.decode == "" {
-		return Note, "messages do not become records"
+		return noted, "messages do not become records"
 	}
 	prefixes := splitExpressions(e.value)
 	for i, p := range prefixes {
 		p = strings.ReplaceAll(p, `\.`, ".")
 		if regexp.QuoteMeta(strings.ReplaceAll(p, ".", "")) != strings.ReplaceAll(p, ".", "") {
-			return Refused, fmt.Sprintf("%s is an expression, and prefixes have to be whole: name them", p)
+			return rejected, fmt.Sprintf("%s is an expression, and prefixes have to be whole: name them", p)
 		}
 		prefixes[i] = p
 	}
 	m.out.Outbox.Messages = prefixes
-	return Same, "outbox.messages: " + strings.Join(prefixes, ", ")
+	return same, "outbox.messages: " + strings.Join(prefixes, ", ")
 }
 
-func applyPredicate(m *mapping, e entry) (Verdict, string) {
+func applyPredicate(m *mapping, e entry) (verdict, string) {
 	at := "predicates." + e.value
 	if class := m.value(at + ".type"); class != topicMatches {
-		return Refused, fmt.Sprintf("predicate %s is a %q; only %s can be carried over", e.value, class, topicMatches)
+		return rejected, fmt.Sprintf("predicate %s is a %q; only %s can be carried over", e.value, class, topicMatches)
 	}
 	covers, err := javaregex.Compile(m.value(at + ".pattern"))
 	if err != nil {
-		return Refused, fmt.Sprintf("predicate %s: %v", e.value, err)
+		return rejected, fmt.Sprintf("predicate %s: %v", e.value, err)
 	}
 	if len(m.tables) == 0 {
-		return Refused, fmt.Sprintf("whether predicate %s covers all outbox tables is not known: give %s, or table.include.list with names", e.value, m.askIt())
+		return rejected, fmt.Sprintf("whether predicate %s covers all outbox tables is not known: give %s, or table.include.list with names", e.value, m.askIt())
 	}
 	for _, t := range m.tables {
 		topic := m.extras.Name + "." + t.String()
 		if ok, err := covers.Matches(topic); err != nil {
-			return Refused, fmt.Sprintf("predicate %s on %s: %v", e.value, topic, err)
+			return rejected, fmt.Sprintf("predicate %s on %s: %v", e.value, topic, err)
 		} else if !ok {
-			return Refused, fmt.Sprintf("predicate %s does not match %s, whose rows would pass as plain change events: keep Debezium for tables that are no outbox", e.value, topic)
+			return rejected, fmt.Sprintf("predicate %s does not match %s, whose rows would pass as plain change events: keep Debezium for tables that are no outbox", e.value, topic)
 		}
 	}
-	return Same, fmt.Sprintf("predicate %s matches all outbox tables", e.value)
+	return same, fmt.Sprintf("predicate %s matches all outbox tables", e.value)
 }

@@ -133,30 +133,30 @@ func (t Takeover) offset() []check.Condition {
 			Name: name, State: check.Doubt, Found: fmt.Sprintf("not known: the relay begins at %s, where the slot is, and repeats what was sent after it", s.ConfirmedFlushLSN),
 			Fix: "give --offsets to repeat less",
 		}}
-	case o.Snapshot:
+	case o.snapshot:
 		return []check.Condition{condition(name, false, "the connector's first copy had not ended", "let the connector end it, or send the table's rows otherwise")}
-	case o.LSNCommit == 0:
+	case o.lsnCommit == 0:
 		return []check.Condition{{
 			Name: name, State: check.Doubt, Found: fmt.Sprintf("it tells of no complete transaction: the relay begins at %s, where the slot is", s.ConfirmedFlushLSN),
 			Fix: "nothing: what was sent after it comes again",
 		}}
-	case o.LSNCommit > t.Catalog.WALEnd:
-		return []check.Condition{condition(name, false, fmt.Sprintf("%s is beyond the end of the server's log, %s: it is of another server", o.LSNCommit, t.Catalog.WALEnd),
+	case o.lsnCommit > t.Catalog.WALEnd:
+		return []check.Condition{condition(name, false, fmt.Sprintf("%s is beyond the end of the server's log, %s: it is of another server", o.lsnCommit, t.Catalog.WALEnd),
 			"look where the connector's database.hostname leads to")}
 	}
 	run := "outbox-cdc run -c " + t.Config
 	c := check.Condition{Name: name, State: check.Met, Fix: run}
-	if ahead := int64(o.LSNCommit - s.ConfirmedFlushLSN); o.LSNCommit > s.ConfirmedFlushLSN {
-		c.Found = fmt.Sprintf("everything up to %s was sent, %d bytes of log ahead of the slot: start with --skip-to, and it is not sent again", o.LSNCommit, ahead)
-		c.Fix = run + " --skip-to " + o.LSNCommit.String()
+	if ahead := int64(o.lsnCommit - s.ConfirmedFlushLSN); o.lsnCommit > s.ConfirmedFlushLSN {
+		c.Found = fmt.Sprintf("everything up to %s was sent, %d bytes of log ahead of the slot: start with --skip-to, and it is not sent again", o.lsnCommit, ahead)
+		c.Fix = run + " --skip-to " + o.lsnCommit.String()
 	} else {
-		c.Found = fmt.Sprintf("everything up to %s was sent, which the slot knows: nothing is to be skipped", o.LSNCommit)
+		c.Found = fmt.Sprintf("everything up to %s was sent, which the slot knows: nothing is to be skipped", o.lsnCommit)
 	}
 	out := []check.Condition{c}
-	if o.Inside() && max(o.LSN, o.LSNProc) > s.ConfirmedFlushLSN {
+	if o.inside() && max(o.lsn, o.lsnProc) > s.ConfirmedFlushLSN {
 		out = append(out, check.Condition{
 			Name: "last transaction", State: check.Doubt,
-			Found: fmt.Sprintf("the last event, at %s, is of a transaction%s whose end the offset does not tell: it comes again, and all of it", max(o.LSN, o.LSNProc), transaction(o.TxID)),
+			Found: fmt.Sprintf("the last event, at %s, is of a transaction%s whose end the offset does not tell: it comes again, and all of it", max(o.lsn, o.lsnProc), transaction(o.txID)),
 			Fix:   "nothing: its rows may share one position, so that none of them can be skipped safely",
 		})
 	}
@@ -170,14 +170,14 @@ func transaction(id int64) string {
 	return fmt.Sprintf(" (%d)", id)
 }
 
-// ErrNotReady is the error of a take-over whose conditions are not all met.
-var ErrNotReady = errors.New("the slot cannot be taken over yet")
+// errNotReady is the error of a take-over whose conditions are not all met.
+var errNotReady = errors.New("the slot cannot be taken over yet")
 
-// Ready returns [ErrNotReady], with how many, if a condition fails.
+// Ready returns [errNotReady], with how many, if a condition fails.
 func Ready(conditions []check.Condition) error {
 	n := check.Count(conditions)
 	if n == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: %d of %d conditions fail", ErrNotReady, n, len(conditions))
+	return fmt.Errorf("%w: %d of %d conditions fail", errNotReady, n, len(conditions))
 }

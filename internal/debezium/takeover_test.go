@@ -20,7 +20,7 @@ func ready() Takeover {
 			Publication: &catalog.Publication{Name: "p", Insert: true},
 			Slot:        &catalog.Slot{Name: "s", Plugin: "pgoutput", Database: "app", ConfirmedFlushLSN: 0x1000, WALStatus: "reserved"},
 		},
-		Offset: &Offset{Server: "shop", LSN: 0x2000, LSNProc: 0x2000, LSNCommit: 0x2000, TxID: 7},
+		Offset: &Offset{server: "shop", lsn: 0x2000, lsnProc: 0x2000, lsnCommit: 0x2000, txID: 7},
 		Config: "outbox-cdc.yaml",
 	}
 }
@@ -37,11 +37,11 @@ func TestCheckTakeover(t *testing.T) {
 		{"ready", func(*Takeover) {}, "offset", check.Met, "--skip-to 0/2000"},
 		{"the slot knows it all", func(t *Takeover) { t.Catalog.Slot.ConfirmedFlushLSN = 0x2000 }, "offset", check.Met, "nothing is to be skipped"},
 		{"the slot is ahead", func(t *Takeover) { t.Catalog.Slot.ConfirmedFlushLSN = 0x3000 }, "offset", check.Met, "nothing is to be skipped"},
-		{"in the middle of a transaction", func(t *Takeover) { t.Offset.LSN = 0x2800 }, "last transaction", check.Doubt, "at 0/2800, is of a transaction (7)"},
+		{"in the middle of a transaction", func(t *Takeover) { t.Offset.lsn = 0x2800 }, "last transaction", check.Doubt, "at 0/2800, is of a transaction (7)"},
 		{"no offset", func(t *Takeover) { t.Offset = nil }, "offset", check.Doubt, "begins at 0/1000"},
-		{"no complete transaction", func(t *Takeover) { t.Offset.LSNCommit = 0 }, "offset", check.Doubt, "no complete transaction"},
-		{"in the first copy", func(t *Takeover) { t.Offset.Snapshot = true }, "offset", check.Failed, "first copy"},
-		{"another server's offset", func(t *Takeover) { t.Offset.LSNCommit = 0x6000 }, "offset", check.Failed, "another server"},
+		{"no complete transaction", func(t *Takeover) { t.Offset.lsnCommit = 0 }, "offset", check.Doubt, "no complete transaction"},
+		{"in the first copy", func(t *Takeover) { t.Offset.snapshot = true }, "offset", check.Failed, "first copy"},
+		{"another server's offset", func(t *Takeover) { t.Offset.lsnCommit = 0x6000 }, "offset", check.Failed, "another server"},
 		{"old server", func(t *Takeover) { t.Catalog.ServerVersion = 130020 }, "server", check.Failed, "PostgreSQL 14"},
 		{"wal_level", func(t *Takeover) { t.Catalog.WALLevel = "replica" }, "wal_level", check.Failed, "ALTER SYSTEM"},
 		{"standby", func(t *Takeover) { t.Catalog.InRecovery = true }, "primary", check.Failed, "connect to the primary"},
@@ -72,7 +72,7 @@ func TestCheckTakeover(t *testing.T) {
 			if c.State != tt.state || !strings.Contains(c.Found+" "+c.Fix, tt.says) || c.State == check.Failed && c.Fix == "" {
 				t.Errorf("%+v, want %s with %q", c, tt.state, tt.says)
 			}
-			if err := Ready(conditions); errors.Is(err, ErrNotReady) != (tt.state == check.Failed) {
+			if err := Ready(conditions); errors.Is(err, errNotReady) != (tt.state == check.Failed) {
 				t.Errorf("Ready() = %v", err)
 			}
 			for _, other := range conditions {

@@ -51,7 +51,7 @@ func (o Origin) headers(reason string, destination ...sink.Header) []sink.Header
 // It is for topic, whatever that is.
 func (r *Router) DeadRow(topic string, o Origin, row *decoder.Insert, refused *RowError) *sink.Record {
 	rec := &sink.Record{Topic: topic, Partition: sink.AnyPartition, Timestamp: o.Tx.Timestamp}
-	rec.Headers = append(o.headers(refused.Error()), sink.Header{Key: DeadLetterTable, Value: []byte(refused.Table)})
+	rec.Headers = append(o.headers(refused.Error()), sink.Header{Key: DeadLetterTable, Value: []byte(refused.table)})
 	for i, c := range row.Relation.Columns {
 		data := bytes.Clone(row.Row[i].Data)
 		switch c.Name {

@@ -9,22 +9,22 @@ import (
 // A RowError is a row that cannot become a record. It names the row by its id and never
 // shows other values.
 type RowError struct {
-	Table  string // schema.table
+	table  string // schema.table
 	ID     string // the row's id, empty if that is what is wrong
-	Column string // the column at fault; empty if it is the row as a whole
-	Reason string
+	column string // the column at fault; empty if it is the row as a whole
+	reason string
 }
 
 // Error says what is wrong with the row.
 func (e *RowError) Error() string {
-	row := "row of " + e.Table
+	row := "row of " + e.table
 	if e.ID != "" {
-		row = fmt.Sprintf("row %s of %s", visible(e.ID), e.Table)
+		row = fmt.Sprintf("row %s of %s", visible(e.ID), e.table)
 	}
-	if e.Column == "" {
-		return row + ": " + e.Reason
+	if e.column == "" {
+		return row + ": " + e.reason
 	}
-	return fmt.Sprintf("%s: column %s: %s", row, e.Column, e.Reason)
+	return fmt.Sprintf("%s: column %s: %s", row, e.column, e.reason)
 }
 
 // longestID is how much of an id is shown. A uuid has 36 bytes.
@@ -46,13 +46,13 @@ func visible(id string) string {
 // A ColumnError is a table that lacks columns the configuration names, or has them with a
 // type that cannot serve.
 type ColumnError struct {
-	Table    string   // schema.table
+	table    string   // schema.table
 	Problems []string // one per column, e.g. `no column "aggregateid" (outbox.columns.key)`
-	Have     []string // the columns the publication sends
+	have     []string // the columns the publication sends
 }
 
 // Error lists every problem and what the table has.
 func (e *ColumnError) Error() string {
 	return fmt.Sprintf("table %s: %s; it has: %s",
-		e.Table, strings.Join(e.Problems, "; "), strings.Join(e.Have, ", "))
+		e.table, strings.Join(e.Problems, "; "), strings.Join(e.have, ", "))
 }

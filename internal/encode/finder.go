@@ -133,9 +133,9 @@ func (f *finder) err(table string) error {
 	if len(f.problems) == 0 {
 		return nil
 	}
-	e := &ColumnError{Table: table, Problems: f.problems}
+	e := &ColumnError{table: table, Problems: f.problems}
 	for _, c := range f.rel.Columns {
-		e.Have = append(e.Have, c.Name)
+		e.have = append(e.have, c.Name)
 	}
 	return e
 }

@@ -42,9 +42,9 @@ func (r *Router) RouteMessage(tx Tx, index int, m *decoder.LogicalMessage, rec *
 	}
 	p, err := r.messagePlan(row)
 	if err != nil {
-		refused := &RowError{Table: row.table, ID: row.text(r.cfg.Columns.ID), Reason: err.Error()}
+		refused := &RowError{table: row.table, ID: row.text(r.cfg.Columns.ID), reason: err.Error()}
 		if e, ok := errors.AsType[*ColumnError](err); ok {
-			refused.Reason = strings.Join(e.Problems, "; ")
+			refused.reason = strings.Join(e.Problems, "; ")
 		}
 		return refused
 	}
@@ -55,11 +55,11 @@ func (r *Router) RouteMessage(tx Tx, index int, m *decoder.LogicalMessage, rec *
 func (r *Router) readMessage(m *decoder.LogicalMessage) (*message, error) {
 	row := &message{table: messageTable + m.Prefix}
 	if !gjson.ValidBytes(m.Content) {
-		return nil, &RowError{Table: row.table, Reason: "is not JSON"}
+		return nil, &RowError{table: row.table, reason: "is not JSON"}
 	}
 	object := gjson.ParseBytes(m.Content)
 	if !object.IsObject() {
-		return nil, &RowError{Table: row.table, Reason: "is not a JSON object"}
+		return nil, &RowError{table: row.table, reason: "is not a JSON object"}
 	}
 	typed := r.cfg.Encoding.any()
 	dropNulls := r.cfg.Debezium.Exact && !r.cfg.Debezium.Expansion.Nulls
@@ -163,6 +163,6 @@ func (r *Router) DeadMessage(topic string, o Origin, m *decoder.LogicalMessage, 
 	return &sink.Record{
 		Topic: topic, Partition: sink.AnyPartition, Timestamp: o.Tx.Timestamp,
 		Value:   bytes.Clone(m.Content),
-		Headers: append(o.headers(refused.Error()), sink.Header{Key: DeadLetterTable, Value: []byte(refused.Table)}),
+		Headers: append(o.headers(refused.Error()), sink.Header{Key: DeadLetterTable, Value: []byte(refused.table)}),
 	}
 }

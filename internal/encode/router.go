@@ -154,7 +154,7 @@ type builder struct {
 
 func (b *builder) fail(column, reason string) {
 	if b.err == nil {
-		b.err = &RowError{Table: b.plan.table, ID: string(b.id), Column: column, Reason: reason}
+		b.err = &RowError{table: b.plan.table, ID: string(b.id), column: column, reason: reason}
 	}
 }
 

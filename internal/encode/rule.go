@@ -34,8 +34,8 @@ func ParseRule(match, replace string) (*Rule, error) {
 	return &Rule{match: pattern, replace: replacement}, nil
 }
 
-// Apply returns what the rule makes of a topic's name. The error is [javaregex.ErrBacktracking].
-func (r *Rule) Apply(name string) (string, error) {
+// apply returns what the rule makes of a topic's name. The error is [javaregex.ErrBacktracking].
+func (r *Rule) apply(name string) (string, error) {
 	if ok, err := r.match.Matches(name); !ok || err != nil {
 		return name, err
 	}

@@ -99,7 +99,7 @@ func (c *topicCache) intern(name []byte) (topic, illegal string) {
 	topic = before
 	for i, rule := range c.rules {
 		var err error
-		if topic, err = rule.Apply(topic); err != nil {
+		if topic, err = rule.apply(topic); err != nil {
 			return "", fmt.Sprintf("cannot be rewritten by outbox.topic_rules[%d]: %v", i, err)
 		}
 	}

@@ -29,7 +29,7 @@ func (r *Router) RouteUpdate(tx Tx, index int, change *decoder.Update, rec *sink
 	}
 	if !r.cfg.TakesUpdates() {
 		id, _ := p.id.text(change.New)
-		return false, &RowError{Table: p.table, ID: string(id), Reason: "was changed by an UPDATE, and only INSERTs are events"}
+		return false, &RowError{table: p.table, ID: string(id), reason: "was changed by an UPDATE, and only INSERTs are events"}
 	}
 	if !p.newIdentity(change) {
 		return false, nil
@@ -119,7 +119,7 @@ func (r *Router) makeOldKey(p *plan) error {
 			return types.err
 		}
 		if err != nil {
-			return &RowError{Table: p.table, Column: c.name, Reason: err.Error()}
+			return &RowError{table: p.table, column: c.name, reason: err.Error()}
 		}
 		fields = append(fields, connect.NamedField{Name: c.name, Field: of})
 	}

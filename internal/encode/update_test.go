@@ -111,7 +111,7 @@ func TestUpdateOfALargeRow(t *testing.T) {
 			}
 			continue
 		}
-		if refused, ok := errors.AsType[*RowError](err); !ok || refused.Column != "payload" || refused.ID != otherID {
+		if refused, ok := errors.AsType[*RowError](err); !ok || refused.column != "payload" || refused.ID != otherID {
 			t.Errorf("%c: error is %v", identity, err)
 		}
 	}

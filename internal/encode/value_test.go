@@ -143,7 +143,7 @@ func TestExpand(t *testing.T) {
 		var rec sink.Record
 		err := r.Route(tx, 0, row(typedTable(), map[string]string{"payload": tc.payload}), &rec)
 		refused, _ := errors.AsType[*RowError](err)
-		if tc.want == "" && (refused == nil || refused.Column != "payload") || tc.want != "" && (err != nil || string(rec.Value) != tc.want) {
+		if tc.want == "" && (refused == nil || refused.column != "payload") || tc.want != "" && (err != nil || string(rec.Value) != tc.want) {
 			t.Errorf("%s: %s, %v; want %s", tc.payload, rec.Value, err, tc.want)
 		}
 	}

@@ -120,12 +120,12 @@ func TestRefusesWhatItCannotTranslate(t *testing.T) {
 		{"(.*)", `a\`, 1, `\ has nothing after it`},
 	} {
 		_, err := rewrite(tc.match, tc.replace, "")
-		got, ok := errors.AsType[*SyntaxError](err)
+		got, ok := errors.AsType[*syntaxError](err)
 		if !ok {
 			t.Errorf("%q → %q: error is %v, want a SyntaxError", tc.match, tc.replace, err)
 			continue
 		}
-		if got.Offset != tc.offset || !strings.Contains(got.Reason, tc.want) {
+		if got.offset != tc.offset || !strings.Contains(got.reason, tc.want) {
 			t.Errorf("%q → %q: %v; want at offset %d: %s", tc.match, tc.replace, err, tc.offset, tc.want)
 		}
 	}

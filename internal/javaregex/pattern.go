@@ -2,7 +2,7 @@
 // https://docs.oracle.com/en/java/javase/17/docs/api/java.base/java/util/regex/Pattern.html
 //
 // Expressions are translated for regexp2, which has Java's constructs but gives some of them another
-// meaning. An expression that has no translation is a [*SyntaxError]. Three differences remain: \b
+// meaning. An expression that has no translation is a [*syntaxError]. Three differences remain: \b
 // knows ASCII words only, as from Java 19 on; the Unicode version is Go's; and Java has its own rules
 // for a group repeated {2,} or more times that may match nothing, as in (a|){2}, and keeps what the
 // groups within a repeated group have captured when it backtracks over all of it.
@@ -23,16 +23,16 @@ const matchTimeout = time.Second
 // ErrBacktracking is returned when a search takes more than a second or too much memory.
 var ErrBacktracking = errors.New("the regular expression backtracks too much on this text; simplify nested repetitions or make them possessive, such as [^.]++")
 
-// A SyntaxError is a part of an expression or a replacement that is wrong or cannot be translated.
-type SyntaxError struct {
-	Text   string // the expression or replacement
-	Offset int    // of the part, in bytes
-	Reason string
+// A syntaxError is a part of an expression or a replacement that is wrong or cannot be translated.
+type syntaxError struct {
+	text   string // the expression or replacement
+	offset int    // of the part, in bytes
+	reason string
 }
 
 // Error says what is wrong and where.
-func (e *SyntaxError) Error() string {
-	return fmt.Sprintf("in %q at offset %d: %s", e.Text, e.Offset, e.Reason)
+func (e *syntaxError) Error() string {
+	return fmt.Sprintf("in %q at offset %d: %s", e.text, e.offset, e.reason)
 }
 
 // A Pattern is a compiled expression. It may be used by several goroutines.
@@ -42,7 +42,7 @@ type Pattern struct {
 	groups []capture
 }
 
-// Compile returns the pattern of an expression. The error is a [*SyntaxError].
+// Compile returns the pattern of an expression. The error is a [*syntaxError].
 func Compile(expression string) (*Pattern, error) { return compile(expression, flags{}) }
 
 // CompileIgnoreCase does what Compile does with Java's flag CASE_INSENSITIVE.

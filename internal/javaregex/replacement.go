@@ -16,7 +16,7 @@ type piece struct {
 
 // Replacement parses a replacement string of Java: a backslash makes the next character literal,
 // $12 and ${name} are groups, and of the digits after $ as many count as still give a group that
-// exists. The error is a [*SyntaxError].
+// exists. The error is a [*syntaxError].
 func (p *Pattern) Replacement(text string) (Replacement, error) {
 	r := replacementParser{text: text, pattern: p}
 	for r.at < len(text) {
@@ -51,7 +51,7 @@ type replacementParser struct {
 }
 
 func (r *replacementParser) wrong(offset int, format string, args ...any) error {
-	return &SyntaxError{Text: r.text, Offset: offset, Reason: fmt.Sprintf(format, args...)}
+	return &syntaxError{text: r.text, offset: offset, reason: fmt.Sprintf(format, args...)}
 }
 
 func (r *replacementParser) flush() {

@@ -67,7 +67,7 @@ const (
 const endAtomic = `|\z\x{0})`
 
 func (t *translator) wrong(offset int, format string, args ...any) error {
-	return &SyntaxError{Text: t.text, Offset: offset, Reason: fmt.Sprintf(format, args...)}
+	return &syntaxError{text: t.text, offset: offset, reason: fmt.Sprintf(format, args...)}
 }
 
 // unsupported is the error for what Java has and the translation has not.

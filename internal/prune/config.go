@@ -74,12 +74,12 @@ var ErrConfig = errors.New("cannot be pruned")
 // more was.
 type NotConfirmedError struct {
 	Slot   string
-	Reason string
+	reason string
 }
 
 // Error says why.
 func (e *NotConfirmedError) Error() string {
-	return fmt.Sprintf("slot %q: %s; what it has not confirmed stays", e.Slot, e.Reason)
+	return fmt.Sprintf("slot %q: %s; what it has not confirmed stays", e.Slot, e.reason)
 }
 
 // A Report is what Run has done to the tables, in their order.

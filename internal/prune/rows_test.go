@@ -54,7 +54,7 @@ func TestNotConfirmed(t *testing.T) {
 		t.Helper()
 		report, err := Run(t.Context(), r.cfg)
 		refusal, ok := errors.AsType[*NotConfirmedError](err)
-		if !ok || !strings.Contains(refusal.Reason, reason) {
+		if !ok || !strings.Contains(refusal.reason, reason) {
 			t.Errorf("%v, want %q", err, reason)
 		}
 		if len(report.Tables) != 1 || report.Tables[0].Deleted > 0 || len(report.Tables[0].Dropped) > 0 {
@@ -96,7 +96,7 @@ func TestSlotChangesHands(t *testing.T) {
 	r.eventually(t, "the slot to be free", fmt.Sprintf(`SELECT NOT active FROM pg_replication_slots WHERE slot_name = '%s'`, r.Name))
 	r.consume(t, r.Name)
 	<-run.done
-	if refusal, ok := errors.AsType[*NotConfirmedError](run.err); !ok || !strings.Contains(refusal.Reason, "connected anew") {
+	if refusal, ok := errors.AsType[*NotConfirmedError](run.err); !ok || !strings.Contains(refusal.reason, "connected anew") {
 		t.Error(run.err)
 	}
 	r.left(t, 10)

@@ -8,14 +8,14 @@ const (
 	StateHeader  = "tracestate"
 )
 
-// ContextLen is the length of a traceparent of version 00.
-const ContextLen = 2 + 1 + 32 + 1 + 16 + 1 + 2
+// contextLen is the length of a traceparent of version 00.
+const contextLen = 2 + 1 + 32 + 1 + 16 + 1 + 2
 
 // A Context is what a traceparent says. Its zero value is none.
 type Context struct {
 	TraceID [16]byte
-	SpanID  [8]byte
-	Flags   byte
+	spanID  [8]byte
+	flags   byte
 }
 
 // The flags that mean something. A context that is made anew has no others (4.2 of the
@@ -29,18 +29,18 @@ const (
 // specification demands. ok is false where there is none, and for one of zeros.
 func ParseContext(text []byte) (c Context, ok bool) {
 	var version, flags [1]byte
-	if len(text) < ContextLen || text[2] != '-' || text[35] != '-' || text[52] != '-' {
+	if len(text) < contextLen || text[2] != '-' || text[35] != '-' || text[52] != '-' {
 		return Context{}, false
 	}
 	if !unhex(version[:], text[:2]) || version[0] == 0xff ||
-		!unhex(c.TraceID[:], text[3:35]) || !unhex(c.SpanID[:], text[36:52]) || !unhex(flags[:], text[53:55]) {
+		!unhex(c.TraceID[:], text[3:35]) || !unhex(c.spanID[:], text[36:52]) || !unhex(flags[:], text[53:55]) {
 		return Context{}, false
 	}
-	if longer := len(text) > ContextLen; longer && (version[0] == 0 || text[ContextLen] != '-') {
+	if longer := len(text) > contextLen; longer && (version[0] == 0 || text[contextLen] != '-') {
 		return Context{}, false
 	}
-	c.Flags = flags[0]
-	return c, c.TraceID != [16]byte{} && c.SpanID != [8]byte{}
+	c.flags = flags[0]
+	return c, c.TraceID != [16]byte{} && c.spanID != [8]byte{}
 }
 
 // unhex decodes lower-case digits, the only ones that are allowed.
@@ -55,11 +55,11 @@ func unhex(dst, digits []byte) bool {
 }
 
 // Sampled reports whether the caller may have recorded the trace.
-func (c Context) Sampled() bool { return c.Flags&sampled != 0 }
+func (c Context) Sampled() bool { return c.flags&sampled != 0 }
 
 // AppendText appends c as a traceparent of version 00.
 func (c Context) AppendText(dst []byte) []byte {
 	dst = hex.AppendEncode(append(dst, "00-"...), c.TraceID[:])
-	dst = hex.AppendEncode(append(dst, '-'), c.SpanID[:])
-	return hex.AppendEncode(append(dst, '-'), []byte{c.Flags})
+	dst = hex.AppendEncode(append(dst, '-'), c.spanID[:])
+	return hex.AppendEncode(append(dst, '-'), []byte{c.flags})
 }

@@ -28,8 +28,8 @@ func FuzzParseContext(f *testing.F) {
 		if ok != theirs.IsValid() {
 			// Of version 00 they take a dash at the end, which the specification does not have, and
 			// refuse flags that are not known yet, which it has ignored.
-			dash := len(text) == ContextLen+1 && text[:2] == "00" && text[ContextLen] == '-'
-			unknown := ok && text[:2] == "00" && ours.Flags > 3
+			dash := len(text) == contextLen+1 && text[:2] == "00" && text[contextLen] == '-'
+			unknown := ok && text[:2] == "00" && ours.flags > 3
 			if !dash && !unknown {
 				t.Fatalf("%q: %v, and OpenTelemetry says %v", text, ok, theirs.IsValid())
 			}
@@ -38,7 +38,7 @@ func FuzzParseContext(f *testing.F) {
 		if !ok {
 			return
 		}
-		if trace.TraceID(ours.TraceID) != theirs.TraceID() || trace.SpanID(ours.SpanID) != theirs.SpanID() || ours.Sampled() != theirs.IsSampled() {
+		if trace.TraceID(ours.TraceID) != theirs.TraceID() || trace.SpanID(ours.spanID) != theirs.SpanID() || ours.Sampled() != theirs.IsSampled() {
 			t.Errorf("%q is %x, want %+v", text, ours, theirs)
 		}
 		again, ok := ParseContext(ours.AppendText(nil))

@@ -141,7 +141,7 @@ func (s *span) encode(m *encoder, cfg *Config) {
 	m.bytes(1, s.parent.TraceID[:])
 	m.bytes(2, s.id[:])
 	m.text(3, string(s.state))
-	m.bytes(4, s.parent.SpanID[:])
+	m.bytes(4, s.parent.spanID[:])
 	m.text(5, "send "+s.topic)
 	m.varint(6, kindProducer)
 	m.fixed64(7, s.begin)
@@ -157,7 +157,7 @@ func (s *span) encode(m *encoder, cfg *Config) {
 			m.varint(3, statusOfError)
 		})
 	}
-	m.fixed32(16, uint32(s.parent.Flags)|parentIsRemote)
+	m.fixed32(16, uint32(s.parent.flags)|parentIsRemote)
 }
 
 // attributes writes those of the semantic conventions for messaging, and the commit's position.

@@ -73,7 +73,7 @@ func (s *span) set(m *Message, now time.Time, keys bool) {
 
 // context is what the record says of s.
 func (s *span) context() Context {
-	return Context{TraceID: s.parent.TraceID, SpanID: s.id, Flags: s.parent.Flags & (sampled | random)}
+	return Context{TraceID: s.parent.TraceID, spanID: s.id, flags: s.parent.flags & (sampled | random)}
 }
 
 // text copies what a span may repeat into dst, or nothing.

@@ -1,4 +1,4 @@
-package conformance_test
+package conformance
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
-	"github.com/outbox-cdc/outbox-cdc/test/conformance"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -36,7 +35,7 @@ func TestConformance(t *testing.T) {
 	if !foreign {
 		dir = corpus
 	}
-	cases, err := conformance.Load(os.DirFS(dir))
+	cases, err := load(os.DirFS(dir))
 	rig.Must(t, err)
 	if !foreign && !need.Full() {
 		cases = cases[:smoke]
@@ -46,12 +45,12 @@ func TestConformance(t *testing.T) {
 		known = deviations()
 	}
 	for _, c := range cases {
-		instead := known[c.Name]
-		delete(known, c.Name)
-		if foreign && c.Failure != "" {
+		instead := known[c.name]
+		delete(known, c.name)
+		if foreign && c.failure != "" {
 			instead = map[string]deviation{"exact": {does: reported}, "plain": {does: reported}}
 		}
-		t.Run(c.Name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			for _, profile := range []string{"exact", "plain"} {
 				t.Run(profile, func(t *testing.T) {
@@ -70,18 +69,18 @@ func TestConformance(t *testing.T) {
 }
 
 // conforms tries one case.
-func conforms(t *testing.T, c *conformance.Case, d deviation, exact bool) {
+func conforms(t *testing.T, c *recordedCase, d deviation, exact bool) {
 	t.Helper()
 	db := pgtest.Database(t)
-	if err := c.Setup.Run(t.Context(), db.DSN); err != nil {
+	if err := c.setup.run(t.Context(), db.DSN); err != nil {
 		if strings.Contains(err.Error(), "extension") {
 			need.Missing(t, "the extension the case is about: %v", err)
 		}
 		t.Fatal(err)
 	}
 	fake := kafkatest.Fake(t)
-	for _, topic := range c.Topics {
-		fake.CreateTopic(t, topic.Name, topic.Partitions, nil)
+	for _, topic := range c.topics {
+		fake.CreateTopic(t, topic.name, topic.partitions, nil)
 	}
 	out := attempt(t, c, db, fake.Cluster, exact)
 	out.verify(t, c, d)
@@ -93,27 +92,27 @@ type outcome struct {
 	refused bool // by import
 	code    int  // of import or run
 	said    string
-	records []conformance.Record
-	run     conformance.Run
+	records []Record
+	run     run
 }
 
 // attempt imports the case's configuration, runs the binary on it and writes the case's rows.
-func attempt(t *testing.T, c *conformance.Case, db *pgtest.DB, cluster *kafkatest.Cluster, exact bool) (o outcome) {
+func attempt(t *testing.T, c *recordedCase, db *pgtest.DB, cluster *kafkatest.Cluster, exact bool) (o outcome) {
 	t.Helper()
 	o.exact = exact
 	dir := t.TempDir()
 	conn := db.Config(t)
-	env := conformance.Environment{
+	env := environment{
 		"PGHOST": conn.Host, "PGPORT": strconv.Itoa(int(conn.Port)), "PGUSER": conn.User, "PGPASSWORD": conn.Password, "PGDATABASE": conn.Database,
 		"KAFKA_BOOTSTRAP": cluster.Addrs[0], "WORKDIR": dir, "PLUGIN_PATH": dir,
 	}
 	file := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		rig.Must(t, os.WriteFile(path, []byte(env.Fill(text)), 0o600))
+		rig.Must(t, os.WriteFile(path, []byte(env.fill(text)), 0o600))
 		return path
 	}
 	config := filepath.Join(dir, "outbox-cdc.yaml")
-	args := []string{"import", "debezium", file("connector.json", c.Connector), "--worker", file("worker.properties", c.Worker), "-o", config}
+	args := []string{"import", "debezium", file("connector.json", c.connector), "--worker", file("worker.properties", c.worker), "-o", config}
 	if exact {
 		args = append(args, "--exact")
 	}
@@ -123,17 +122,17 @@ func attempt(t *testing.T, c *conformance.Case, db *pgtest.DB, cluster *kafkates
 		return o
 	}
 	slot := rig.SlotPrefix + strconv.FormatInt(time.Now().UnixNano(), 36) // the case's own may be in use by another
-	o.run.Began = time.Now()
+	o.run.began = time.Now()
 	process := rig.Start(t, "run", "-c", config, "--slot", slot)
 	rig.WaitFor(t, 30*time.Second, "the relay to stream or end", func() bool {
 		return process.Ended() || strings.Contains(process.Stderr.String(), "msg=streaming")
 	})
 	if !process.Ended() {
-		rig.Must(t, c.Rows.Run(t.Context(), db.DSN))
+		rig.Must(t, c.rows.run(t.Context(), db.DSN))
 		o.settle(t, process, db, slot)
 	}
 	o.code = process.Exit(t, 30*time.Second)
-	o.run.Ended = time.Now()
+	o.run.ended = time.Now()
 	o.said = process.Stderr.String()
 	o.records = written(t, cluster)
 	return o
@@ -148,7 +147,7 @@ func (o *outcome) settle(t *testing.T, process *rig.Process, db *pgtest.DB, slot
 }
 
 // written returns what is in the topics of a cluster, but for the relay's own.
-func written(t *testing.T, cluster *kafkatest.Cluster) (records []conformance.Record) {
+func written(t *testing.T, cluster *kafkatest.Cluster) (records []Record) {
 	t.Helper()
 	topics, err := cluster.Admin(t).ListTopics(context.WithoutCancel(t.Context()))
 	rig.Must(t, err)
@@ -167,12 +166,12 @@ func written(t *testing.T, cluster *kafkatest.Cluster) (records []conformance.Re
 	return records
 }
 
-func conformanceRecord(r *kgo.Record) conformance.Record {
-	rec := conformance.Record{
+func conformanceRecord(r *kgo.Record) Record {
+	rec := Record{
 		Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Key: r.Key, Value: r.Value, Timestamp: r.Timestamp,
 	}
 	for _, h := range r.Headers {
-		rec.Headers = append(rec.Headers, conformance.Header{Name: h.Key, Value: h.Value})
+		rec.Headers = append(rec.Headers, Header{Name: h.Key, Value: h.Value})
 	}
 	return rec
 }

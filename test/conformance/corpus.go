@@ -10,37 +10,37 @@ import (
 	"strings"
 )
 
-// A Case is one recorded set-up.
-type Case struct {
-	Name string // of the folder
+// A recordedCase is one recorded set-up.
+type recordedCase struct {
+	name string // of the folder
 
-	Connector string // JSON, as it is sent to Connect, with placeholders: see [Environment]
-	Worker    string // Connect's own properties, with placeholders
+	connector string // JSON, as it is sent to Connect, with placeholders: see [environment]
+	worker    string // Connect's own properties, with placeholders
 
-	Setup Script // before the connector starts
-	Rows  Script // once it streams
+	setup script // before the connector starts
+	rows  script // once it streams
 
-	Topics []Topic
+	topics []topic
 
-	// Records are what came out, by topic, partition and offset.
-	Records []Record
-	// Failure is the text of error.txt; empty where all went well.
-	Failure string
+	// records are what came out, by topic, partition and offset.
+	records []Record
+	// failure is the text of error.txt; empty where all went well.
+	failure string
 }
 
-// A Topic is one that is made beforehand.
-type Topic struct {
-	Name       string
-	Partitions int32
-	// FirstOnly: only the first record was kept.
-	FirstOnly bool
-	// AnyValue: values hold positions or times and are not compared.
-	AnyValue bool
+// A topic is one that is made beforehand.
+type topic struct {
+	name       string
+	partitions int32
+	// firstOnly: only the first record was kept.
+	firstOnly bool
+	// anyValue: values hold positions or times and are not compared.
+	anyValue bool
 }
 
-// Load reads a corpus: every folder of it that has a connector.json. The cases are in the
+// load reads a corpus: every folder of it that has a connector.json. The cases are in the
 // order of their names.
-func Load(corpus fs.FS) ([]*Case, error) {
+func load(corpus fs.FS) ([]*recordedCase, error) {
 	configs, err := fs.Glob(corpus, "*/connector.json")
 	if err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func Load(corpus fs.FS) ([]*Case, error) {
 	if len(configs) == 0 {
 		return nil, errors.New("no folder in it has a connector.json")
 	}
-	var cases []*Case
+	var cases []*recordedCase
 	for _, config := range configs {
 		dir := path.Dir(config)
 		folder, err := fs.Sub(corpus, dir)
@@ -59,14 +59,14 @@ func Load(corpus fs.FS) ([]*Case, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read case %s: %w", dir, err)
 		}
-		c.Name = dir
+		c.name = dir
 		cases = append(cases, c)
 	}
 	return cases, nil
 }
 
-func loadCase(folder fs.FS) (*Case, error) {
-	c := &Case{}
+func loadCase(folder fs.FS) (*recordedCase, error) {
+	c := &recordedCase{}
 	var errs []error
 	read := func(name string, parse func(text string) error) {
 		data, err := fs.ReadFile(folder, name)
@@ -82,14 +82,14 @@ func loadCase(folder fs.FS) (*Case, error) {
 			read(name, keep(to))
 		}
 	}
-	c.Worker = defaultWorker
-	read("connector.json", keep(&c.Connector))
-	optional("worker.properties", &c.Worker)
-	optional("error.txt", &c.Failure)
-	read("setup.sql", func(text string) (err error) { c.Setup, err = ParseScript(text); return err })
-	read("rows.sql", func(text string) (err error) { c.Rows, err = ParseScript(text); return err })
-	read("topics.txt", func(text string) (err error) { c.Topics, err = parseTopics(text); return err })
-	read("records.jsonl", func(text string) (err error) { c.Records, err = ParseRecords(text); return err })
+	c.worker = defaultWorker
+	read("connector.json", keep(&c.connector))
+	optional("worker.properties", &c.worker)
+	optional("error.txt", &c.failure)
+	read("setup.sql", func(text string) (err error) { c.setup, err = parseScript(text); return err })
+	read("rows.sql", func(text string) (err error) { c.rows, err = parseScript(text); return err })
+	read("topics.txt", func(text string) (err error) { c.topics, err = parseTopics(text); return err })
+	read("records.jsonl", func(text string) (err error) { c.records, err = parseRecords(text); return err })
 	return c, errors.Join(errs...)
 }
 
@@ -102,30 +102,30 @@ func keep(to *string) func(string) error {
 
 // parseTopics reads lines of a name, a number of partitions, and perhaps first-only and
 // value=*.
-func parseTopics(text string) ([]Topic, error) {
-	var topics []Topic
+func parseTopics(text string) ([]topic, error) {
+	var topics []topic
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
 		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
 			continue
 		}
-		t := Topic{Name: fields[0]}
+		t := topic{name: fields[0]}
 		if len(fields) < 2 {
-			return nil, fmt.Errorf("topic %s: its number of partitions is missing", t.Name)
+			return nil, fmt.Errorf("topic %s: its number of partitions is missing", t.name)
 		}
 		n, err := strconv.ParseInt(fields[1], 10, 32)
 		if err != nil {
-			return nil, fmt.Errorf("topic %s: %w", t.Name, err)
+			return nil, fmt.Errorf("topic %s: %w", t.name, err)
 		}
-		t.Partitions = int32(n)
+		t.partitions = int32(n)
 		for _, word := range fields[2:] {
 			switch word {
 			case "first-only":
-				t.FirstOnly = true
+				t.firstOnly = true
 			case "value=*":
-				t.AnyValue = true
+				t.anyValue = true
 			default:
-				return nil, fmt.Errorf("topic %s: unknown word %q", t.Name, word)
+				return nil, fmt.Errorf("topic %s: unknown word %q", t.name, word)
 			}
 		}
 		topics = append(topics, t)
@@ -133,8 +133,8 @@ func parseTopics(text string) ([]Topic, error) {
 	return topics, nil
 }
 
-// ParseRecords reads records.jsonl.
-func ParseRecords(text string) ([]Record, error) {
+// parseRecords reads records.jsonl.
+func parseRecords(text string) ([]Record, error) {
 	var records []Record
 	for n, line := range strings.Split(text, "\n") {
 		if strings.TrimSpace(line) == "" {
@@ -149,12 +149,12 @@ func ParseRecords(text string) ([]Record, error) {
 	return records, nil
 }
 
-// An Environment is what the placeholders in Connector and Worker stand for: PGHOST, PGPORT,
+// An environment is what the placeholders in Connector and Worker stand for: PGHOST, PGPORT,
 // PGUSER, PGPASSWORD, PGDATABASE, KAFKA_BOOTSTRAP, PLUGIN_PATH and WORKDIR.
-type Environment map[string]string
+type environment map[string]string
 
-// Fill puts the values in.
-func (env Environment) Fill(text string) string {
+// fill puts the values in.
+func (env environment) fill(text string) string {
 	var pairs []string
 	for name, value := range env {
 		pairs = append(pairs, "${"+name+"}", value)

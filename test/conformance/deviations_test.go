@@ -1,4 +1,4 @@
-package conformance_test
+package conformance
 
 import (
 	"os"
@@ -8,7 +8,6 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
-	"github.com/outbox-cdc/outbox-cdc/test/conformance"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
@@ -35,9 +34,9 @@ const (
 )
 
 // verify compares an outcome with the recording, or with the deviation.
-func (o *outcome) verify(t *testing.T, c *conformance.Case, d deviation) {
+func (o *outcome) verify(t *testing.T, c *recordedCase, d deviation) {
 	t.Helper()
-	want := c.Records
+	want := c.records
 	if d.does != "" {
 		t.Logf("%s: %s", d.does, d.why)
 	}
@@ -53,22 +52,22 @@ func (o *outcome) verify(t *testing.T, c *conformance.Case, d deviation) {
 		return
 	case stops:
 		o.ends(t, d)
-		if c.Failure == "" {
-			want = conformance.Among(want, o.records)
+		if c.failure == "" {
+			want = among(want, o.records)
 		}
 	case better:
 		o.ends(t, deviation{code: relay.ExitOK})
 		want = o.golden(t, c)
 	default:
 		o.ends(t, deviation{code: relay.ExitOK})
-		if c.Failure != "" {
+		if c.failure != "" {
 			t.Errorf("Debezium fails here, and what happens instead is not listed")
 		}
 	}
 	if !o.exact {
-		want = conformance.WithoutContext(want)
+		want = withoutContext(want)
 	}
-	for _, diff := range conformance.Compare(want, o.records, o.run) {
+	for _, diff := range compare(want, o.records, o.run) {
 		t.Error(diff)
 	}
 }
@@ -83,19 +82,19 @@ func (o *outcome) ends(t *testing.T, d deviation) {
 
 // golden returns the records of conformance/better for a case. OUTBOX_TEST_UPDATE=1 writes them,
 // when the case runs with --exact or is better only without.
-func (o *outcome) golden(t *testing.T, c *conformance.Case) []conformance.Record {
+func (o *outcome) golden(t *testing.T, c *recordedCase) []Record {
 	t.Helper()
-	path := filepath.Join("better", c.Name+".jsonl")
-	if os.Getenv("OUTBOX_TEST_UPDATE") == "1" && (o.exact || deviations()[c.Name]["exact"].does != better) {
+	path := filepath.Join("better", c.name+".jsonl")
+	if os.Getenv("OUTBOX_TEST_UPDATE") == "1" && (o.exact || deviations()[c.name]["exact"].does != better) {
 		var lines strings.Builder
-		for _, r := range conformance.Lasting(o.records, o.run, contextRun, encode.DeadLetterAt, encode.DeadLetterLSN, encode.DeadLetterSlot) {
-			lines.WriteString(r.Line() + "\n")
+		for _, r := range lasting(o.records, o.run, contextRun, encode.DeadLetterAt, encode.DeadLetterLSN, encode.DeadLetterSlot) {
+			lines.WriteString(r.line() + "\n")
 		}
 		rig.Must(t, os.WriteFile(path, []byte(lines.String()), 0o600))
 	}
 	data, err := os.ReadFile(path)
 	rig.Must(t, err)
-	records, err := conformance.ParseRecords(string(data))
+	records, err := parseRecords(string(data))
 	rig.Must(t, err)
 	return records
 }

@@ -90,8 +90,8 @@ func recorded(s *string) (data []byte, anything bool, err error) {
 	return data, false, err
 }
 
-// Line returns the record as a line of records.jsonl.
-func (r *Record) Line() string {
+// line returns the record as a line of records.jsonl.
+func (r *Record) line() string {
 	line := recordLine{
 		Topic: r.Topic, Partition: r.Partition, Offset: r.Offset,
 		Key: record(r.Key, false), Value: record(r.Value, r.AnyValue), Headers: [][2]*string{},
@@ -126,8 +126,8 @@ func (r *Record) at() string { return fmt.Sprintf("%s/%d@%d", r.Topic, r.Partiti
 // contextHeaders is the prefix of the headers that tell of the connector, not of the event.
 const contextHeaders = "__debezium.context."
 
-// WithoutContext returns the records as they are without the headers about the connector.
-func WithoutContext(records []Record) []Record {
+// withoutContext returns the records as they are without the headers about the connector.
+func withoutContext(records []Record) []Record {
 	out := slices.Clone(records)
 	for i := range out {
 		out[i].Headers = slices.DeleteFunc(slices.Clone(out[i].Headers), func(h Header) bool {
@@ -137,12 +137,12 @@ func WithoutContext(records []Record) []Record {
 	return out
 }
 
-// A Run is when the program under test was at work: a record whose timestamp was not recorded
+// A run is when the program under test was at work: a record whose timestamp was not recorded
 // has one of that time.
-type Run struct{ Began, Ended time.Time }
+type run struct{ began, ended time.Time }
 
-// Among returns those of want that stand where one of got does.
-func Among(want, got []Record) []Record {
+// among returns those of want that stand where one of got does.
+func among(want, got []Record) []Record {
 	places := map[string]bool{}
 	for _, r := range got {
 		places[r.at()] = true
@@ -150,13 +150,13 @@ func Among(want, got []Record) []Record {
 	return slices.DeleteFunc(slices.Clone(want), func(r Record) bool { return !places[r.at()] })
 }
 
-// Lasting returns the records as they would be recorded: without the timestamps that tell when
+// lasting returns the records as they would be recorded: without the timestamps that tell when
 // they were written, and with values of the headers named in fresh standing for any.
-func Lasting(records []Record, run Run, fresh ...string) []Record {
+func lasting(records []Record, run run, fresh ...string) []Record {
 	out := slices.Clone(records)
 	for i := range out {
 		r := &out[i]
-		if !r.Timestamp.Before(run.Began.Truncate(time.Millisecond)) && !r.Timestamp.After(run.Ended) {
+		if !r.Timestamp.Before(run.began.Truncate(time.Millisecond)) && !r.Timestamp.After(run.ended) {
 			r.Timestamp = time.Time{}
 		}
 		r.Headers = slices.Clone(r.Headers)
@@ -167,9 +167,9 @@ func Lasting(records []Record, run Run, fresh ...string) []Record {
 	return out
 }
 
-// Compare returns how what was written differs from what was recorded: one line for each
+// compare returns how what was written differs from what was recorded: one line for each
 // difference, none if there is none. Both are sorted by it.
-func Compare(want, got []Record, run Run) []string {
+func compare(want, got []Record, run run) []string {
 	byPlace := func(a, b Record) int {
 		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))
 	}
@@ -192,7 +192,7 @@ func Compare(want, got []Record, run Run) []string {
 	return diffs
 }
 
-func compareRecord(want, got *Record, run Run) (diffs []string) {
+func compareRecord(want, got *Record, run run) (diffs []string) {
 	at := got.at()
 	differ := func(what, want, got string) {
 		diffs = append(diffs, fmt.Sprintf("%s: %s is %s, want %s", at, what, got, want))
@@ -217,8 +217,8 @@ func compareRecord(want, got *Record, run Run) (diffs []string) {
 		if !want.Timestamp.Equal(got.Timestamp) {
 			differ("timestamp", want.Timestamp.UTC().String(), got.Timestamp.UTC().String())
 		}
-	case got.Timestamp.Before(run.Began.Truncate(time.Millisecond)) || got.Timestamp.After(run.Ended):
-		differ("timestamp", fmt.Sprintf("one from %s to %s", run.Began.UTC(), run.Ended.UTC()), got.Timestamp.UTC().String())
+	case got.Timestamp.Before(run.began.Truncate(time.Millisecond)) || got.Timestamp.After(run.ended):
+		differ("timestamp", fmt.Sprintf("one from %s to %s", run.began.UTC(), run.ended.UTC()), got.Timestamp.UTC().String())
 	}
 	return diffs
 }

@@ -9,16 +9,16 @@ import (
 
 // Every case of the corpus can be read.
 func TestLoad(t *testing.T) {
-	cases, err := Load(os.DirFS("testdata"))
+	cases, err := load(os.DirFS("testdata"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range cases {
 		switch {
-		case len(c.Rows) == 0:
-			t.Errorf("%s: no statement writes anything", c.Name)
-		case len(c.Records) == 0 && c.Failure == "":
-			t.Errorf("%s: no record and no failure", c.Name)
+		case len(c.rows) == 0:
+			t.Errorf("%s: no statement writes anything", c.name)
+		case len(c.records) == 0 && c.failure == "":
+			t.Errorf("%s: no record and no failure", c.name)
 		}
 	}
 }
@@ -43,16 +43,16 @@ func TestCompare(t *testing.T) {
 		"partition":           {func(r *Record) { r.Partition = 2 }, "t/1@0: no record"},
 		"a record in between": {func(r *Record) { r.Offset = 1 }, "t/1@1: a record that was not recorded"},
 	} {
-		want, err := ParseRecords(line)
+		want, err := parseRecords(line)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := ParseRecords(line)
+		got, err := parseRecords(line)
 		if err != nil {
 			t.Fatal(err)
 		}
 		tc.change(&got[0])
-		diffs := strings.Join(Compare(want, got, Run{}), "\n")
+		diffs := strings.Join(compare(want, got, run{}), "\n")
 		if (diffs == "") != (tc.want == "") || !strings.Contains(diffs, tc.want) {
 			t.Errorf("%s: %q, want %q", name, diffs, tc.want)
 		}
@@ -61,9 +61,9 @@ func TestCompare(t *testing.T) {
 
 // A timestamp that was not recorded is one of the run.
 func TestCompareTimestamp(t *testing.T) {
-	run := Run{Began: time.UnixMilli(1000), Ended: time.UnixMilli(2000)}
+	run := run{began: time.UnixMilli(1000), ended: time.UnixMilli(2000)}
 	for ms, ok := range map[int64]bool{999: false, 1000: true, 2000: true, 2001: false} {
-		diffs := Compare([]Record{{Topic: "t"}}, []Record{{Topic: "t", Timestamp: time.UnixMilli(ms)}}, run)
+		diffs := compare([]Record{{Topic: "t"}}, []Record{{Topic: "t", Timestamp: time.UnixMilli(ms)}}, run)
 		if (len(diffs) == 0) != ok {
 			t.Errorf("%d: %q", ms, diffs)
 		}
@@ -72,15 +72,15 @@ func TestCompareTimestamp(t *testing.T) {
 
 // A line that is written can be read.
 func TestLine(t *testing.T) {
-	records, err := ParseRecords(line)
+	records, err := parseRecords(line)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := ParseRecords(records[0].Line())
+	again, err := parseRecords(records[0].line())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diffs := Compare(records, again, Run{}); diffs != nil {
+	if diffs := compare(records, again, run{}); diffs != nil {
 		t.Error(diffs)
 	}
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A Script is SQL as psql runs a file of it: one statement after the other, each a transaction
+// A script is SQL as psql runs a file of it: one statement after the other, each a transaction
 // of its own unless it is inside BEGIN and COMMIT. COPY … FROM STDIN is followed by its data
 // and a line of \. A line "-- session: NAME" sends what follows over a connection of that name.
-type Script []statement
+type script []statement
 
 type statement struct {
 	session string // empty: the one to begin with
@@ -26,9 +26,9 @@ var sessionLine = regexp.MustCompile(`^-- session: (\S+)\s*$`)
 
 var copyFromStdin = regexp.MustCompile(`(?is)^\s*COPY\s.*\sFROM\s+STDIN\b`)
 
-// ParseScript splits text into statements.
-func ParseScript(text string) (Script, error) {
-	var script Script
+// parseScript splits text into statements.
+func parseScript(text string) (script, error) {
+	var script script
 	session := ""
 	for text != "" {
 		line, rest, _ := strings.Cut(text, "\n")
@@ -104,9 +104,9 @@ func escapedEnd(text string) int {
 	return -1
 }
 
-// Run sends the statements to the database at dsn. Statements that fail on purpose are none of
+// run sends the statements to the database at dsn. Statements that fail on purpose are none of
 // a script's: the first error ends it.
-func (s Script) Run(ctx context.Context, dsn string) (err error) {
+func (s script) run(ctx context.Context, dsn string) (err error) {
 	sessions := map[string]*pgx.Conn{}
 	defer func() {
 		for _, conn := range sessions {

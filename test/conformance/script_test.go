@@ -8,7 +8,7 @@ import (
 )
 
 func TestParseScript(t *testing.T) {
-	script, err := ParseScript(`-- what it is about
+	script, err := parseScript(`-- what it is about
 SELECT 'a;''b', E'\';', "c;""d"; SELECT $$;$$, $tag$ ; $$ $tag$;
 -- session: two
 SELECT 1; -- the end; of it
@@ -40,7 +40,7 @@ SELECT
 
 func TestParseScriptRefuses(t *testing.T) {
 	for _, text := range []string{"SELECT 1", "SELECT 'a;", "SELECT $x$ ; $$;", `SELECT E'\';`, "COPY t FROM STDIN;\n1\n"} {
-		if script, err := ParseScript(text); err == nil {
+		if script, err := parseScript(text); err == nil {
 			t.Errorf("%q is read as %q", text, script)
 		}
 	}

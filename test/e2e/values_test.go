@@ -44,7 +44,7 @@ func awkwardJSON() []string {
 }
 
 // A valueEvent is what is compared of a row and its record.
-type valueEvent struct{ ID, Key, Type, Value, Header, Named, Number string }
+type valueEvent struct{ id, key, eventType, value, header, named, number string }
 
 // The value, the key and the headers of a record are the columns' own bytes, as the server
 // prints them, whatever is in them and whatever type they have: but for jsonb, which is
@@ -72,11 +72,11 @@ func TestValuesAreNotAltered(t *testing.T) {
 				var got []valueEvent
 				for _, rec := range w.kafka.ReadN(t, len(want), w.topic) {
 					got = append(got, valueEvent{
-						ID: rig.Header(rec, "id"), Key: string(rec.Key), Type: rig.Header(rec, "eventType"), Value: string(rec.Value),
-						Header: rig.Header(rec, "h"), Named: rig.Header(rec, string(rec.Key)), Number: rig.Header(rec, "n"),
+						id: rig.Header(rec, "id"), key: string(rec.Key), eventType: rig.Header(rec, "eventType"), value: string(rec.Value),
+						header: rig.Header(rec, "h"), named: rig.Header(rec, string(rec.Key)), number: rig.Header(rec, "n"),
 					})
 				}
-				if diff := cmp.Diff(want, got); diff != "" {
+				if diff := cmp.Diff(want, got, cmp.AllowUnexported(valueEvent{})); diff != "" {
 					t.Errorf("(-written +delivered):\n%s", diff)
 				}
 				w.stop()
@@ -99,12 +99,12 @@ func (w *watched) insertValues(t *testing.T, typ string, values []string) (want 
 	}
 	conn, keys := w.db.Conn(t), awkwardTexts()
 	for i, value := range values {
-		e := valueEvent{Key: keys[i%len(keys)], Named: "v", Number: number}
-		e.Type, e.Header = e.Key, e.Key
+		e := valueEvent{key: keys[i%len(keys)], named: "v", number: number}
+		e.eventType, e.header = e.key, e.key
 		var printed []byte
 		err := conn.QueryRow(t.Context(), `INSERT INTO outbox (aggregatetype, aggregateid, type, payload, headers)
 			VALUES ($1, $2, $2, `+from+`::`+typ+`, json_build_object('h', $2::text, $2::text, 'v', 'n', `+number+`))
-			RETURNING id::text, `+toBytes, w.topic, e.Key, arg(value)).Scan(&e.ID, &printed)
+			RETURNING id::text, `+toBytes, w.topic, e.key, arg(value)).Scan(&e.id, &printed)
 		switch {
 		case err != nil && typ == "jsonb": // it refuses some of what json takes
 			continue
@@ -113,7 +113,7 @@ func (w *watched) insertValues(t *testing.T, typ string, values []string) (want 
 		case typ != "jsonb" && string(printed) != value:
 			t.Fatalf("%q is kept as %q", value, printed)
 		}
-		e.Value = string(printed)
+		e.value = string(printed)
 		want = append(want, e)
 	}
 	if len(want) < len(values)/2 {

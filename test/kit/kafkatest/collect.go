@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	waitTimeout = time.Minute // of WaitFor and CatchUp without a deadline of their own
+	waitTimeout = time.Minute // of waitFor and CatchUp without a deadline of their own
 	pollRecords = 10_000
 )
 
@@ -130,10 +130,10 @@ func (c *Collector) Count() int64 {
 	return c.count
 }
 
-// WaitFor blocks until cond, asked after each handful of records, is true,
+// waitFor blocks until cond, asked after each handful of records, is true,
 // until reading fails, or until ctx is done, a minute at most if it has no
 // deadline.
-func (c *Collector) WaitFor(ctx context.Context, cond func() bool) error {
+func (c *Collector) waitFor(ctx context.Context, cond func() bool) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, waitTimeout)
@@ -187,7 +187,7 @@ func (c *Collector) CatchUp(ctx context.Context) error {
 			goal[partition{end.Topic, end.Partition}] = end.Offset
 		}
 	})
-	return c.WaitFor(ctx, func() bool { return c.reached(goal) })
+	return c.waitFor(ctx, func() bool { return c.reached(goal) })
 }
 
 func (c *Collector) reached(goal map[partition]int64) bool {

@@ -29,7 +29,7 @@ func (c *Cluster) ReadN(tb testing.TB, n int, topics ...string) []*kgo.Record {
 	var all records
 	collector := c.collect(tb, all.add, topics)
 	defer collector.Stop()
-	if err := collector.WaitFor(tb.Context(), func() bool { return all.len() >= n }); err != nil {
+	if err := collector.waitFor(tb.Context(), func() bool { return all.len() >= n }); err != nil {
 		tb.Fatalf("read %d records of %v: got %d: %v", n, topics, all.len(), err)
 	}
 	collector.Stop()

@@ -174,14 +174,11 @@ func (s *Server) awaitReady(ctx context.Context, proc *serverproc.Process) error
 	return nil
 }
 
-// PID returns the broker's process id, the last one when none runs.
-func (s *Server) PID() int { return s.proc.Load().PID() }
-
 // Running reports whether the broker's process is alive.
 func (s *Server) Running() bool { return s.proc.Load().Running() }
 
-// LogTail returns the newest few kilobytes of what the broker wrote.
-func (s *Server) LogTail() string { return s.log.String() }
+// logTail returns the newest few kilobytes of what the broker wrote.
+func (s *Server) logTail() string { return s.log.String() }
 
 // Shutdown lets the broker end in order (SIGTERM) and blocks until it has, or
 // until ctx is done. The data stays.

@@ -95,7 +95,7 @@ func Start(tb testing.TB, cfg Config) *Server {
 	s := mustLaunch(tb, vm(tb), cfg)
 	tb.Cleanup(func() {
 		if tb.Failed() {
-			tb.Logf("end of the broker's log:\n%s", s.LogTail())
+			tb.Logf("end of the broker's log:\n%s", s.logTail())
 		}
 		if err := s.Stop(); err != nil {
 			tb.Errorf("stop the broker: %v", err)

@@ -16,8 +16,8 @@ type Config struct {
 	// Data, if not nil, makes the data directory in place of initdb: it fills dir,
 	// which does not exist yet, with a copy of another server's.
 	Data func(dir string) error
-	// Log receives what the server and initdb write. Nil: only LogTail does.
-	Log io.Writer
+	// log receives what the server and initdb write. Nil: only LogTail does.
+	log io.Writer
 	// Progress, if not nil, is called while programs are fetched.
 	Progress func(Progress)
 }

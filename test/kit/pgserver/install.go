@@ -23,11 +23,11 @@ const (
 type Install struct {
 	BinDir string // absolute, links resolved
 	Major  int    // 15 of 15.13
-	Minor  int    // 13 of 15.13; 0 for a beta
+	minor  int    // 13 of 15.13; 0 for a beta
 }
 
 // String returns the version, such as 15.13.
-func (i Install) String() string { return fmt.Sprintf("%d.%d", i.Major, i.Minor) }
+func (i Install) String() string { return fmt.Sprintf("%d.%d", i.Major, i.minor) }
 
 // the line is `postgres (PostgreSQL) 15.13 (Debian 15.13-0+deb12u1)`, or 19beta1 for the number
 var versionLine = regexp.MustCompile(`\(PostgreSQL\) (\d+)(?:\.(\d+))?`)
@@ -59,7 +59,7 @@ func Inspect(ctx context.Context, binDir string) (Install, error) {
 		return Install{}, fmt.Errorf("%s --version printed %q", postgres, out)
 	}
 	i.Major, _ = strconv.Atoi(string(m[1]))
-	i.Minor, _ = strconv.Atoi(string(m[2])) // absent in a beta: 0
+	i.minor, _ = strconv.Atoi(string(m[2])) // absent in a beta: 0
 	return i, nil
 }
 
@@ -97,7 +97,7 @@ func appendUsable(ctx context.Context, all []Install, binDirs ...string) []Insta
 		}
 	}
 	slices.SortFunc(found, func(a, b Install) int {
-		return cmp.Or(cmp.Compare(b.Major, a.Major), cmp.Compare(b.Minor, a.Minor))
+		return cmp.Or(cmp.Compare(b.Major, a.Major), cmp.Compare(b.minor, a.minor))
 	})
 	for _, i := range found {
 		if !slices.ContainsFunc(all, func(have Install) bool { return have.Major == i.Major }) {

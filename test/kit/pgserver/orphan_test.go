@@ -23,7 +23,7 @@ func own() {
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println(s.PID(), s.SocketDir())
+	fmt.Println(s.PID(), s.socketDir())
 	select {}
 }
 

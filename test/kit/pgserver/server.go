@@ -44,8 +44,8 @@ func (s *Server) Addr() string { return s.port.Addr() }
 // Port returns the TCP port.
 func (s *Server) Port() int { return s.port.Number() }
 
-// SocketDir returns the directory of the Unix socket: a host for libpq and pgx.
-func (s *Server) SocketDir() string { return s.dir.Path() }
+// socketDir returns the directory of the Unix socket: a host for libpq and pgx.
+func (s *Server) socketDir() string { return s.dir.Path() }
 
 // DataDir returns the data directory. It belongs to the server's user.
 func (s *Server) DataDir() string { return filepath.Join(s.dir.Path(), "data") }

@@ -35,7 +35,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{install: install, cred: cred, log: serverproc.NewTail(cfg.Log)}
+	s := &Server{install: install, cred: cred, log: serverproc.NewTail(cfg.log)}
 	if s.port, err = serverproc.ReservePort(); err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func (s *Server) configure(settings map[string]string) error {
 	for _, set := range [][2]string{
 		{"listen_addresses", "127.0.0.1"},
 		{"port", strconv.Itoa(s.Port())},
-		{"unix_socket_directories", s.SocketDir()},
+		{"unix_socket_directories", s.socketDir()},
 		{"wal_level", "logical"},
 		{"max_wal_senders", "50"},
 		{"max_replication_slots", "50"},
