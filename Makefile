@@ -66,7 +66,7 @@ bench-outbox: ## what an event costs the transaction that writes it
 
 .PHONY: bench-compare
 bench-compare: ## the same against the git ref REF, with benchstat
-	GO='$(GO)' test/bench-compare.sh $(REF)
+	GO='$(GO)' .ci/bench-compare $(REF)
 
 .PHONY: bench-gate
 bench-gate: ## hot code against its floor, as ratios; one package after the other

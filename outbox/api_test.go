@@ -30,3 +30,5 @@ func TestNothingButATransactionCompiles(t *testing.T) {
 }
 
 func TestEverySymbolHasAnExample(t *testing.T) { apitest.Examples(t, "outbox") }
+
+func TestImports(t *testing.T) { apitest.Imports(t, "outbox") }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/bearer"
-	"github.com/outbox-cdc/outbox-cdc/internal/mskiam"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
@@ -89,7 +88,7 @@ func (c *Config) kafkaLogin() (*kafka.SASL, error) {
 	switch {
 	case s.Mechanism == saslMSK: // which is a form of
 		login.Mechanism = saslBearer
-		login.Secret = bearer.Reuse(func(ctx context.Context) (string, time.Time, error) { return mskiam.Token(ctx, s.Region) })
+		login.Secret = bearer.Reuse(func(ctx context.Context) (string, time.Time, error) { return bearer.MSK(ctx, s.Region) })
 	case s.Mechanism == saslBearer && s.TokenFile != "":
 		if _, err := c.readToken(); err != nil {
 			return nil, err

@@ -175,3 +175,5 @@ func conformanceRecord(r *kgo.Record) Record {
 	}
 	return rec
 }
+
+func TestMain(m *testing.M) { rig.Main(m) }

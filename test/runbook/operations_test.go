@@ -1,3 +1,5 @@
+// Package runbook does what the pages say: the runbook, the page about operations, statements,
+// links and code.
 package runbook
 
 import (
@@ -452,3 +454,5 @@ func recordedPosition(t *testing.T, cluster *kafkatest.Cluster, name string) *ch
 	rig.Must(t, err)
 	return p
 }
+
+func TestMain(m *testing.M) { rig.Main(m) }

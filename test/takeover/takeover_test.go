@@ -1,3 +1,4 @@
+// Package takeover replaces a running Debezium by the relay.
 package takeover
 
 import (
@@ -272,3 +273,5 @@ func TestTakeOverFromAnotherPlugin(t *testing.T) {
 	r.Arrived(t, time.Minute)
 	r.Settle(t, r.Load.MaxRows)
 }
+
+func TestMain(m *testing.M) { rig.Main(m) }

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 const cleanupTimeout = 10 * time.Second
@@ -138,4 +139,22 @@ func (c *Cluster) DeleteTopics(tb testing.TB, topics ...string) {
 			tb.Errorf("delete topics: %v", err)
 		}
 	})
+}
+
+// Accept answers req as a broker that has stored everything, for a kfake that is to store
+// nothing: see its ControlKey.
+func Accept(req *kmsg.ProduceRequest) *kmsg.ProduceResponse {
+	resp := kmsg.NewPtrProduceResponse()
+	resp.Version = req.Version
+	for _, t := range req.Topics {
+		answer := kmsg.NewProduceResponseTopic()
+		answer.Topic = t.Topic
+		for _, p := range t.Partitions {
+			part := kmsg.NewProduceResponseTopicPartition()
+			part.Partition = p.Partition
+			answer.Partitions = append(answer.Partitions, part)
+		}
+		resp.Topics = append(resp.Topics, answer)
+	}
+	return resp
 }

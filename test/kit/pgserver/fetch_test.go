@@ -3,27 +3,118 @@
 package pgserver
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"testing"
-	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
+	"github.com/google/go-cmp/cmp"
 )
 
-func TestFetchedServerRuns(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
-	var last Progress
-	calls := 0
-	began := time.Now()
-	install, err := Fetch(ctx, 0, func(p Progress) { last = p; calls++ })
-	if err != nil {
-		need.Missing(t, "no Postgres to fetch: %v", err)
+// TestProgressArrives sends a download's progress the way a fetcher does and
+// reads it the way Fetch does.
+func TestProgressArrives(t *testing.T) {
+	archive := bytes.Repeat([]byte("x"), 300_000)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", strconv.Itoa(len(archive)))
+		w.Write(archive)
+	}))
+	defer server.Close()
+	var out bytes.Buffer
+	client := &http.Client{Transport: &meter{base: server.Client().Transport, fetcher: &fetcher{out: &out}}}
+	for _, path := range []string{"/postgres.jar.sha256", "/postgres.jar"} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(resp.Body)
+		if err != nil || !bytes.Equal(got, archive) {
+			t.Fatalf("%s: %d bytes, %v", path, len(got), err)
+		}
+		resp.Body.Close()
 	}
-	t.Logf("%s in %s after %v, %d reports, last %+v", install, install.BinDir, time.Since(began).Round(time.Millisecond), calls, last)
-	if calls > 0 && (!last.Unpacking || last.Bytes != last.Total) {
-		t.Errorf("last report %+v", last)
+	var reports []Progress
+	relay(&out, func(p Progress) { reports = append(reports, p) })
+	if len(reports) < 2 || reports[0] != (Progress{Total: 300_000}) {
+		t.Fatalf("reports %+v", reports)
 	}
-	s := start(t, Config{BinDir: install.BinDir})
-	t.Log(query(t, s, "SELECT version()"))
+	want := Progress{Bytes: 300_000, Total: 300_000, Unpacking: true}
+	if diff := cmp.Diff(want, reports[len(reports)-1]); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestFetcherEnvKeepsSecrets(t *testing.T) {
+	got := fetcherEnv([]string{"PATH=/bin", "https_proxy=http://p", "PGPASSWORD=x", "OUTBOX_CDC_SOURCE_DSN=x", "HOME=/root"}, "/h", "18.6.0")
+	want := []string{fetchVariable + "=18.6.0", "HOME=/h", "TMPDIR=/h", "LC_ALL=C", "PATH=/bin", "https_proxy=http://p"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestFetchKnowsItsMajors(t *testing.T) {
+	for major := Oldest; major <= Newest; major++ {
+		if version, ok := fetchable(major); !ok || version[:2] != strconv.Itoa(major) {
+			t.Errorf("fetchable(%d) = %q, %t", major, version, ok)
+		}
+	}
+	if _, err := Fetch(t.Context(), Oldest-1, nil); err == nil {
+		t.Error("no error for a version nobody offers")
+	}
+}
+
+func TestFetchedTreeIsReadable(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "bin", "postgres")
+	if err := os.Mkdir(filepath.Dir(program), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(program, nil, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("nowhere", filepath.Join(dir, "dangling")); err != nil {
+		t.Fatal(err)
+	}
+	if err := makeOurs(dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{filepath.Dir(program), program} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o755 {
+			t.Errorf("%s: %v, %v", path, info.Mode(), err)
+		}
+	}
+}
+
+func TestInspectSaysWhatIsMissing(t *testing.T) {
+	if _, err := Inspect(t.Context(), t.TempDir()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("an empty directory: %v", err)
+	}
+	if _, err := Start(t.Context(), Config{BinDir: t.TempDir()}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("Start: %v", err)
+	}
+}
+
+func TestInstalledIsOnePerMajor(t *testing.T) {
+	var majors []int
+	for _, i := range Installed(t.Context()) {
+		if slices.Contains(majors, i.Major) || i.Major < Oldest {
+			t.Errorf("%s in %s, after %v", i, i.BinDir, majors)
+		}
+		majors = append(majors, i.Major)
+		again, err := Inspect(context.WithoutCancel(t.Context()), i.BinDir)
+		if err != nil || again != i {
+			t.Errorf("Inspect(%s) = %+v, %v, want %+v", i.BinDir, again, err, i)
+		}
+	}
 }

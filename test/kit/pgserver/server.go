@@ -3,12 +3,14 @@ package pgserver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 )
@@ -148,4 +150,18 @@ func (s *Server) discard() error {
 	removeSharedMemory(s.DataDir())
 	s.port.Close()
 	return s.dir.Remove()
+}
+
+// waitGone waits until a process that is not our child has ended.
+func waitGone(ctx context.Context, pid int) error {
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for alive(pid) {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for process %d to end: %w", pid, context.Cause(ctx))
+		}
+	}
+	return nil
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 )
 
 func TestMain(m *testing.M) {
@@ -152,4 +154,22 @@ func TestStartReportsTheServersWords(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "nonsense") {
 		t.Errorf("got %v", err)
 	}
+}
+
+func TestFetchedServerRuns(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	var last Progress
+	calls := 0
+	began := time.Now()
+	install, err := Fetch(ctx, 0, func(p Progress) { last = p; calls++ })
+	if err != nil {
+		need.Missing(t, "no Postgres to fetch: %v", err)
+	}
+	t.Logf("%s in %s after %v, %d reports, last %+v", install, install.BinDir, time.Since(began).Round(time.Millisecond), calls, last)
+	if calls > 0 && (!last.Unpacking || last.Bytes != last.Total) {
+		t.Errorf("last report %+v", last)
+	}
+	s := start(t, Config{BinDir: install.BinDir})
+	t.Log(query(t, s, "SELECT version()"))
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/outbox-cdc/outbox-cdc/test/kit/apitest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/snippet"
 )
 
@@ -20,3 +21,5 @@ func TestPage(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestImports(t *testing.T) { apitest.Imports(t, "inbox") }

@@ -1,4 +1,4 @@
-package mskiam_test
+package bearer_test
 
 import (
 	"encoding/base64"
@@ -7,10 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/mskiam"
+	"github.com/outbox-cdc/outbox-cdc/internal/bearer"
 )
-
-const canary = "c4n4ry"
 
 // static puts credentials, and nothing else of AWS, into the environment.
 func static(t *testing.T, key, secret, session string) {
@@ -24,10 +22,10 @@ func static(t *testing.T, key, secret, session string) {
 	}
 }
 
-// TestToken looks at what a broker gets: a presigned request for kafka-cluster:Connect.
-func TestToken(t *testing.T) {
+// TestMSK looks at what a broker gets: a presigned request for kafka-cluster:Connect.
+func TestMSK(t *testing.T) {
 	static(t, "AKIAEXAMPLE", canary, "session")
-	token, expires, err := mskiam.Token(t.Context(), "eu-central-1")
+	token, expires, err := bearer.MSK(t.Context(), "eu-central-1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,15 +51,15 @@ func TestToken(t *testing.T) {
 	}
 
 	static(t, "AKIAOTHER", canary, "")
-	next, _, err := mskiam.Token(t.Context(), "eu-central-1")
+	next, _, err := bearer.MSK(t.Context(), "eu-central-1")
 	if text, _ := base64.RawURLEncoding.DecodeString(next); err != nil || !strings.Contains(string(text), "AKIAOTHER") {
 		t.Errorf("after the credentials were replaced: %v", err)
 	}
 }
 
-func TestNoCredentials(t *testing.T) {
+func TestMSKWithoutCredentials(t *testing.T) {
 	static(t, "", "", "")
-	if token, _, err := mskiam.Token(t.Context(), "eu-central-1"); token != "" || err == nil {
+	if token, _, err := bearer.MSK(t.Context(), "eu-central-1"); token != "" || err == nil {
 		t.Errorf("Token() = %q, %v", token, err)
 	}
 }

@@ -1,9 +1,0 @@
-package inbox_test
-
-import (
-	"testing"
-
-	"github.com/outbox-cdc/outbox-cdc/test/kit/apitest"
-)
-
-func TestImports(t *testing.T) { apitest.Imports(t, "inbox") }
