@@ -5,12 +5,12 @@ import (
 	"testing"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/apitest"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/snippet"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/doctest"
 )
 
 // The Go code of docs/inbox.md is what it looks like.
 func TestPage(t *testing.T) {
-	c := snippet.New(t, "context", "github.com/google/uuid", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool", "github.com/IBM/sarama",
+	c := doctest.NewChecker(t, "context", "github.com/google/uuid", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool", "github.com/IBM/sarama",
 		"github.com/twmb/franz-go/pkg/kgo", "github.com/outbox-cdc/outbox-cdc/inbox", "github.com/outbox-cdc/outbox-cdc/inbox/inboxfranz",
 		"github.com/outbox-cdc/outbox-cdc/inbox/inboxsarama")
 	page, err := os.ReadFile("../docs/inbox.md")

@@ -5,12 +5,12 @@ import (
 	"testing"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/apitest"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/snippet"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/doctest"
 )
 
 // An event cannot be written beside a transaction: it does not compile.
 func TestNothingButATransactionCompiles(t *testing.T) {
-	c := snippet.New(t, "context", "database/sql", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool",
+	c := doctest.NewChecker(t, "context", "database/sql", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool",
 		"github.com/jackc/pgx/v5/pgconn", "github.com/outbox-cdc/outbox-cdc/outbox")
 	const pgxTx, sqlTx = "pgx.Tx *pgxpool.Tx", "*sql.Tx"
 	none := "*pgxpool.Pool *pgxpool.Conn *pgx.Conn *pgconn.PgConn *sql.DB *sql.Conn"

@@ -12,7 +12,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/inbox"
 	"github.com/outbox-cdc/outbox-cdc/inbox/inboxprom"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/docpart"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/doctest"
 )
 
 var update = flag.Bool("update", false, "write the metrics into docs/inbox.md")
@@ -63,5 +63,5 @@ func TestCollector(t *testing.T) {
 	if found != 1 {
 		t.Error("the ignored event is not counted")
 	}
-	docpart.Check(t, "../../docs/inbox.md", "metrics", page, *update)
+	doctest.CheckPart(t, "../../docs/inbox.md", "metrics", page, *update)
 }

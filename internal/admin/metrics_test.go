@@ -17,7 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/docpart"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/doctest"
 )
 
 var update = flag.Bool("update", false, "write the table of metrics into docs/metrics.md")
@@ -250,7 +250,7 @@ func TestReference(t *testing.T) {
 		}
 		fmt.Fprintf(&want, "| `%s` | %s | %s | %s |\n", name, strings.ToLower(f.GetType().String()), strings.Join(labels, ", "), f.GetHelp())
 	}
-	docpart.Check(t, "../../docs/metrics.md", "metrics", want.String(), *update)
+	doctest.CheckPart(t, "../../docs/metrics.md", "metrics", want.String(), *update)
 }
 
 // What a transaction, or a request, costs to be measured.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/outbox-cdc/outbox-cdc/test/kit/docpart"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/doctest"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/check.md")
@@ -29,5 +29,5 @@ func TestDocs(t *testing.T) {
 		fmt.Fprintf(&want, "| %s | %s | %s | %s |\n", d.name, d.object, d.asks, run)
 	}
 	text := strings.Replace(want.String(), "### sink", "\n### sink", 1)
-	docpart.Check(t, "../../docs/check.md", "conditions", text, *update)
+	doctest.CheckPart(t, "../../docs/check.md", "conditions", text, *update)
 }

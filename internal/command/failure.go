@@ -95,14 +95,15 @@ func (f *ExitError) write(w io.Writer, program string) {
 	if f.Advice != "" {
 		fmt.Fprintf(&b, "\n%s\n", strings.TrimRight(f.Advice, "\n"))
 	}
-	fmt.Fprintf(&b, "\nexit %d (%s)", f.Exit, cmp.Or(f.What, Meaning(f.Exit)))
+	meaning, next := explain(f.Exit)
+	fmt.Fprintf(&b, "\nexit %d (%s)", f.Exit, cmp.Or(f.What, meaning))
 	if f.Object != "" {
 		b.WriteString(": " + f.Object)
 	}
 	if f.LSN != 0 {
 		b.WriteString(" at " + f.LSN.String())
 	}
-	fmt.Fprintf(&b, "; next: %s\n", cmp.Or(f.Next, nextStep(f.Exit)))
+	fmt.Fprintf(&b, "; next: %s\n", cmp.Or(f.Next, next))
 	_, _ = io.WriteString(w, b.String())
 }
 
@@ -124,61 +125,39 @@ func paragraph(text string) string {
 
 // Meaning returns what an exit code means, in a few words.
 func Meaning(exit int) string {
-	switch exit {
-	case relay.ExitOK:
-		return "stopped"
-	case relay.ExitUsage:
-		return "configuration or usage"
-	case relay.ExitSource:
-		return "source access"
-	case relay.ExitSlotLost:
-		return "slot missing or lost"
-	case relay.ExitSlotInUse:
-		return "slot in use"
-	case relay.ExitNoDelivery:
-		return "publication or table does not deliver"
-	case relay.ExitBadRecord:
-		return "record that cannot be delivered"
-	case relay.ExitContinuity:
-		return "continuity broken"
-	case relay.ExitSink:
-		return "sink access"
-	case relay.ExitFenced:
-		return "fenced"
-	}
-	return "unexpected"
+	meaning, _ := explain(exit)
+	return meaning
 }
 
-// nextStep is what to do where the failure has nothing more exact. The codes that need a
-// person say so: a supervisor must not restart on them.
-func nextStep(exit int) string {
+// explain returns what an exit code means, and what to do where the failure has nothing more
+// exact. The codes that need a person say so: a supervisor must not restart on them.
+func explain(exit int) (meaning, next string) {
 	switch exit {
 	case relay.ExitOK:
-		return "start again to go on"
+		return "stopped", "start again to go on"
 	case relay.ExitUsage:
-		return "correct it and start again"
+		return "configuration or usage", "correct it and start again"
 	case relay.ExitSource:
-		return "make the source accept us and start again" + page(exit)
+		meaning, next = "source access", "make the source accept us and start again"
 	case relay.ExitSlotLost:
-		return "a person decides about what the slot no longer holds, then outbox-cdc setup" + page(exit)
+		meaning, next = "slot missing or lost", "a person decides about what the slot no longer holds, then outbox-cdc setup"
 	case relay.ExitSlotInUse:
-		return "stop the other process, or set source.wait_for_slot to stand by" + page(exit)
+		meaning, next = "slot in use", "stop the other process, or set source.wait_for_slot to stand by"
 	case relay.ExitNoDelivery:
-		return "a person corrects publication or table, then start again" + page(exit)
+		meaning, next = "publication or table does not deliver", "a person corrects publication or table, then start again"
 	case relay.ExitBadRecord:
-		return "a person corrects or gives up the record, then start again" + page(exit)
+		meaning, next = "record that cannot be delivered", "a person corrects or gives up the record, then start again"
 	case relay.ExitContinuity:
-		return "a person finds out which server this is before anything is started" + page(exit)
+		meaning, next = "continuity broken", "a person finds out which server this is before anything is started"
 	case relay.ExitSink:
-		return "make the sink accept us and start again" + page(exit)
+		meaning, next = "sink access", "make the sink accept us and start again"
 	case relay.ExitFenced:
-		return "a person stops the other instance, then start again" + page(exit)
+		meaning, next = "fenced", "a person stops the other instance, then start again"
+	default:
+		return "unexpected", "start again; if it comes back, report it with the lines above"
 	}
-	return "start again; if it comes back, report it with the lines above"
+	return meaning, fmt.Sprintf("%s (docs/runbook.md#exit-%d)", next, exit)
 }
-
-// page names the place in the documentation that has the statements.
-func page(exit int) string { return fmt.Sprintf(" (docs/runbook.md#exit-%d)", exit) }
 
 // Address names the database that pg leads to, all its hosts included.
 func Address(pg *pgconn.Config) string {

@@ -193,9 +193,5 @@ func (c *Config) isSet(path string) bool {
 	return c.settings[path].source > fromDefault
 }
 
-// origin returns where the value of a key comes from: file and line, variable, flag or
-// "default"; empty where there is none.
-func (c *Config) origin(path string) string { return c.settings[path].where }
-
 // ListensByDefault reports whether nobody has said where the admin server listens.
 func (c *Config) ListensByDefault() bool { return !c.isSet("admin.listen") }

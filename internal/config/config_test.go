@@ -46,11 +46,11 @@ func TestLaterSourceWins(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if cfg.Source.Slot != tt.want || cfg.origin("source.slot") != tt.origin {
-				t.Errorf("slot = %q from %q, want %q from %q", cfg.Source.Slot, cfg.origin("source.slot"), tt.want, tt.origin)
+			if cfg.Source.Slot != tt.want || cfg.settings["source.slot"].where != tt.origin {
+				t.Errorf("slot = %q from %q, want %q from %q", cfg.Source.Slot, cfg.settings["source.slot"].where, tt.want, tt.origin)
 			}
-			if cfg.origin("log.level") != "default" || cfg.Log.Level != "info" {
-				t.Errorf("log.level = %q from %q, want the default", cfg.Log.Level, cfg.origin("log.level"))
+			if cfg.settings["log.level"].where != "default" || cfg.Log.Level != "info" {
+				t.Errorf("log.level = %q from %q, want the default", cfg.Log.Level, cfg.settings["log.level"].where)
 			}
 		})
 	}

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -79,37 +78,4 @@ func withoutEmpty(n *yaml.Node) {
 
 func name(text string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text}
-}
-
-// writeMarkdown writes the reference table of all keys, as docs/configuration.md shows it.
-func writeMarkdown(w io.Writer) error {
-	var b strings.Builder
-	b.WriteString("| key | default | meaning |\n|---|---|---|\n")
-	for _, k := range keys {
-		if k.kind == section {
-			continue
-		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", k.path, k.markdownDefault(), strings.ReplaceAll(k.meaning(), "|", `\|`))
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-func (k key) markdownDefault() string {
-	if k.needed {
-		return "*needed*"
-	}
-	if k.def == nil {
-		return ""
-	}
-	out, _ := yaml.Marshal(k.encode(k.def)) // a literal of keys.go
-	return "`" + strings.TrimSpace(string(out)) + "`"
-}
-
-// meaning returns the description with what is allowed.
-func (k key) meaning() string {
-	if k.kind == choice {
-		return k.doc + " One of `" + strings.Join(k.allowed, "`, `") + "`."
-	}
-	return k.doc
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/outbox-cdc/outbox-cdc/test/kit/docpart"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/doctest"
 )
 
 var update = flag.Bool("update", false, "write the examples into docs/tracing.md")
@@ -24,6 +24,6 @@ func TestDocs(t *testing.T) {
 		if !ok {
 			t.Fatalf("no example in that of the %s", name)
 		}
-		docpart.Check(t, "../../docs/tracing.md", name, "```go\n"+code+"```\n", *update)
+		doctest.CheckPart(t, "../../docs/tracing.md", name, "```go\n"+code+"```\n", *update)
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/outbox-cdc/outbox-cdc/test/kit/doctest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/snippet"
 )
 
 // The index has every page, and every link from one file of the repository to another leads
@@ -118,7 +118,7 @@ func tryStatements(t *testing.T, page, text string) {
 // The Go code of docs/pattern.md is what it looks like.
 func TestPattern(t *testing.T) {
 	t.Parallel()
-	c := snippet.New(t, "context", "database/sql", "errors", "github.com/google/uuid", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool",
+	c := doctest.NewChecker(t, "context", "database/sql", "errors", "github.com/google/uuid", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool",
 		"github.com/outbox-cdc/outbox-cdc/inbox", "github.com/outbox-cdc/outbox-cdc/outbox")
 	page, err := os.ReadFile("../../docs/pattern.md")
 	rig.Must(t, err)

@@ -1,5 +1,4 @@
-// Package docpart is for tests that hold a part of a page to what the code says.
-package docpart
+package doctest
 
 import (
 	"os"
@@ -9,9 +8,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Check fails the test unless want is what the page at path has between its comments
+// CheckPart fails the test unless want is what the page at path has between its comments
 // <!-- name:begin --> and <!-- name:end -->. With update it writes it there.
-func Check(tb testing.TB, path, name, want string, update bool) {
+func CheckPart(tb testing.TB, path, name, want string, update bool) {
 	tb.Helper()
 	begin, end := "<!-- "+name+":begin -->\n", "<!-- "+name+":end -->"
 	page, err := os.ReadFile(path) //nolint:gosec // a test's

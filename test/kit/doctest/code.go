@@ -1,11 +1,12 @@
-// Package snippet is for tests that hold Go code, in a page or in a test, to what the compiler says.
+// Package doctest holds what a page of the documentation shows to the code: a part of it to a text that
+// a test makes, and Go code to what the compiler says.
 //
-//	c := snippet.New(t, "context", "github.com/outbox-cdc/outbox-cdc/outbox")
+//	c := doctest.NewChecker(t, "context", "github.com/outbox-cdc/outbox-cdc/outbox")
 //	err := c.Check(`func f(ctx context.Context) { … }`)
 //	err = c.CheckPage(page, "(ctx context.Context) error")
 //
 // Nothing of it is run.
-package snippet
+package doctest
 
 import (
 	"errors"
@@ -30,9 +31,9 @@ type Checker struct {
 	header   string // package clause and imports
 }
 
-// New returns a Checker for code in which packages are imported, by their own names. It builds
+// NewChecker returns a Checker for code in which packages are imported, by their own names. It builds
 // them, as `go build` in the test's directory would.
-func New(tb testing.TB, packages ...string) *Checker {
+func NewChecker(tb testing.TB, packages ...string) *Checker {
 	tb.Helper()
 	args := append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Name}} {{.Export}}"}, packages...)
 	out, err := exec.CommandContext(tb.Context(), "go", args...).Output() //nolint:gosec // a test's
@@ -48,7 +49,7 @@ func New(tb testing.TB, packages ...string) *Checker {
 			exports[f[0]] = f[2]
 		}
 	}
-	c := &Checker{fset: token.NewFileSet(), header: "package snippet; import ("}
+	c := &Checker{fset: token.NewFileSet(), header: "package doctest; import ("}
 	for _, p := range packages {
 		c.header += fmt.Sprintf("%q; ", p)
 	}
