@@ -19,8 +19,8 @@ type cursor struct {
 	reason string // "" as long as all is well
 }
 
-// left returns how many bytes are not read yet.
-func (c *cursor) left() int { return len(c.data) - c.offset }
+// remaining returns how many bytes are not read yet.
+func (c *cursor) remaining() int { return len(c.data) - c.offset }
 
 func (c *cursor) fail(reason string) {
 	if c.reason == "" {
@@ -32,9 +32,9 @@ func (c *cursor) failf(format string, args ...any) {
 	c.fail(fmt.Sprintf(format, args...))
 }
 
-// take returns the next n bytes, nil if there are not as many.
-func (c *cursor) take(n int) []byte {
-	if n > c.left() {
+// next returns the next n bytes, nil if there are not as many.
+func (c *cursor) next(n int) []byte {
+	if n > c.remaining() {
 		c.failShort(n)
 		return nil
 	}
@@ -44,7 +44,7 @@ func (c *cursor) take(n int) []byte {
 }
 
 func (c *cursor) failShort(n int) {
-	c.failf("needs %d more bytes, has %d", n, c.left())
+	c.failf("needs %d more bytes, has %d", n, c.remaining())
 }
 
 func (c *cursor) uint8() byte {
@@ -58,7 +58,7 @@ func (c *cursor) uint8() byte {
 }
 
 func (c *cursor) uint16() uint16 {
-	b := c.take(2)
+	b := c.next(2)
 	if b == nil {
 		return 0
 	}
@@ -66,7 +66,7 @@ func (c *cursor) uint16() uint16 {
 }
 
 func (c *cursor) uint32() uint32 {
-	b := c.take(4)
+	b := c.next(4)
 	if b == nil {
 		return 0
 	}
@@ -74,7 +74,7 @@ func (c *cursor) uint32() uint32 {
 }
 
 func (c *cursor) uint64() uint64 {
-	b := c.take(8)
+	b := c.next(8)
 	if b == nil {
 		return 0
 	}
@@ -103,8 +103,8 @@ func (c *cursor) count(what string, size, itemSize int) int {
 	} else {
 		n = int(int32(c.uint32()))
 	}
-	if n < 0 || n > c.left()/itemSize {
-		c.failf("%d %s in %d bytes", n, what, c.left())
+	if n < 0 || n > c.remaining()/itemSize {
+		c.failf("%d %s in %d bytes", n, what, c.remaining())
 		return 0
 	}
 	return n
@@ -117,17 +117,17 @@ func (c *cursor) bytes() []byte {
 		c.failf("length %d", n)
 		return nil
 	}
-	return c.take(int(n))
+	return c.next(int(n))
 }
 
 // name reads a string up to its terminating zero byte.
 func (c *cursor) name() []byte {
-	n := bytes.IndexByte(c.data[c.offset:c.offset+c.left()], 0)
+	n := bytes.IndexByte(c.data[c.offset:c.offset+c.remaining()], 0)
 	if n < 0 {
 		c.fail("string without its end")
 		return nil
 	}
-	b := c.take(n)
+	b := c.next(n)
 	c.offset++
 	return b
 }
@@ -144,7 +144,7 @@ func (c *cursor) time() time.Time {
 
 // end fails if there is anything left.
 func (c *cursor) end() {
-	if n := c.left(); n > 0 {
+	if n := c.remaining(); n > 0 {
 		c.failf("too long by %d bytes", n)
 	}
 }

@@ -47,9 +47,9 @@ func seedFromCorpus(f *testing.F, file string) {
 // decodeAny checks what must hold for any bytes.
 func decodeAny(t *testing.T, d *Decoder, data []byte) {
 	t.Helper()
-	before := d.room()
+	before := d.capacity()
 	out, err := d.Decode(0x10, data)
-	if n := d.room() - before; n > len(data)+4*d.largestRelation() {
+	if n := d.capacity() - before; n > len(data)+4*d.largestRelation() {
 		t.Fatalf("room for %d values more after %d bytes", n, len(data))
 	}
 	var malformed *Error
@@ -65,8 +65,8 @@ func decodeAny(t *testing.T, d *Decoder, data []byte) {
 	}
 }
 
-// room returns for how many values and relations memory was taken.
-func (d *Decoder) room() int { return cap(d.newRow) + cap(d.oldRow) + cap(d.truncated) }
+// capacity returns how many values and relations there is memory for.
+func (d *Decoder) capacity() int { return cap(d.newRow) + cap(d.oldRow) + cap(d.truncated) }
 
 func (d *Decoder) largestRelation() (n int) {
 	for _, known := range d.relations {

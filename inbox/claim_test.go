@@ -121,7 +121,7 @@ func TestConcurrentClaims(t *testing.T) {
 			"commit, serializing": {level: pgx.Serializable, commit: true, code: "40001"},
 		} {
 			id := uuid.Must(uuid.NewV7())
-			first, second := begin(t, db.Conn(t), pgx.ReadCommitted), begin(t, db.Conn(t), test.level)
+			first, second := beginTx(t, db.Conn(t), pgx.ReadCommitted), beginTx(t, db.Conn(t), test.level)
 			if _, err := inbox.Claim(t.Context(), first, "mail", id); err != nil {
 				t.Fatal(err)
 			}
@@ -166,7 +166,7 @@ func TestConcurrentClaims(t *testing.T) {
 	})
 }
 
-func begin(t *testing.T, conn *pgx.Conn, level pgx.TxIsoLevel) pgx.Tx {
+func beginTx(t *testing.T, conn *pgx.Conn, level pgx.TxIsoLevel) pgx.Tx {
 	t.Helper()
 	tx, err := conn.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
 	if err != nil {
@@ -178,7 +178,7 @@ func begin(t *testing.T, conn *pgx.Conn, level pgx.TxIsoLevel) pgx.Tx {
 func TestClaimRefuses(t *testing.T) {
 	t.Parallel()
 	conn := database(t, pgtest.Server(t), migrations.Config{}).Conn(t)
-	tx := begin(t, conn, pgx.ReadCommitted)
+	tx := beginTx(t, conn, pgx.ReadCommitted)
 	id := uuid.Must(uuid.NewV7())
 	for want, args := range map[string]struct {
 		consumer string
@@ -214,7 +214,7 @@ func TestClaimExplains(t *testing.T) {
 		"old table": {"ALTER TABLE processed_events DROP COLUMN consumer CASCADE", inbox.ErrOldTable, "outbox-cdc migrate up --only inbox"},
 	} {
 		db := database(t, pgtest.Server(t), migrations.Config{})
-		tx := begin(t, db.Conn(t), pgx.ReadCommitted)
+		tx := beginTx(t, db.Conn(t), pgx.ReadCommitted)
 		_, _ = tx.Exec(t.Context(), test.spoil)
 		_, err := inbox.Claim(t.Context(), tx, "mail", uuid.New())
 		var pgErr *pgconn.PgError

@@ -56,7 +56,7 @@ func TestSlowAttemptIsLeftAlone(t *testing.T) {
 	run(t, second)
 	e := makeEvent(0, "k", "A")
 	handle(t, first, e)
-	eventually(t, "nothing waits", func() bool { return left(t, db) == 0 })
+	eventually(t, "nothing waits", func() bool { return countUnprocessed(t, db) == 0 })
 	if n := attempts.Load(); n != 1 {
 		t.Errorf("%d attempts, want one", n)
 	}
@@ -77,7 +77,7 @@ func TestCrashedProcessorsEventsAreTakenOver(t *testing.T) {
 		db.Exec(t, `UPDATE inbox_events SET leased_by = gen_random_uuid(), leased_until = clock_timestamp() + interval '700 ms', due_at = clock_timestamp()`)
 		leased := time.Now()
 		run(t, p)
-		eventually(t, "nothing waits", func() bool { return left(t, db) == 0 })
+		eventually(t, "nothing waits", func() bool { return countUnprocessed(t, db) == 0 })
 		if took := time.Since(leased); took < 600*time.Millisecond {
 			t.Errorf("the event was taken over after %s", took)
 		}
@@ -107,8 +107,8 @@ func TestLostLease(t *testing.T) {
 		t.Errorf("the handler's context ended by %v, want ErrLeaseLost", err)
 	}
 	stop()
-	if n := len(effects(t, db, "k")); n != 0 || left(t, db) != 1 {
-		t.Errorf("%d effects, %d events wait; want none and the other's one", n, left(t, db))
+	if n := len(effects(t, db, "k")); n != 0 || countUnprocessed(t, db) != 1 {
+		t.Errorf("%d effects, %d events wait; want none and the other's one", n, countUnprocessed(t, db))
 	}
 }
 
@@ -130,8 +130,8 @@ func TestLostLeaseIsNoticedBeforeTheCommit(t *testing.T) {
 	handle(t, p, makeEvent(0, "k", "A"))
 	<-took
 	stop()
-	if n := len(effects(t, db, "k")); n != 0 || left(t, db) != 1 {
-		t.Errorf("%d effects, %d events wait; want none and the other's one", n, left(t, db))
+	if n := len(effects(t, db, "k")); n != 0 || countUnprocessed(t, db) != 1 {
+		t.Errorf("%d effects, %d events wait; want none and the other's one", n, countUnprocessed(t, db))
 	}
 }
 
@@ -171,7 +171,7 @@ func TestGracefulStop(t *testing.T) {
 			if err := <-result; err != nil {
 				t.Errorf("Handle = %v", err)
 			}
-			if len(effects(t, db, "retried")) != 1 || len(effects(t, db, "direct")) != 1 || left(t, db) != 0 {
+			if len(effects(t, db, "retried")) != 1 || len(effects(t, db, "direct")) != 1 || countUnprocessed(t, db) != 0 {
 				t.Error("the attempts could not finish")
 			}
 			continue
@@ -181,8 +181,8 @@ func TestGracefulStop(t *testing.T) {
 		}
 		stop()
 		leased := pgtest.QueryRow[int](t, db, `SELECT count(*) FROM inbox_events WHERE leased_by IS NOT NULL OR attempts <> 1`)
-		if leased != 0 || left(t, db) != 1 {
-			t.Errorf("%d of %d events are leased, or have their end counted as a failure", leased, left(t, db))
+		if leased != 0 || countUnprocessed(t, db) != 1 {
+			t.Errorf("%d of %d events are leased, or have their end counted as a failure", leased, countUnprocessed(t, db))
 		}
 	}
 }
@@ -230,7 +230,7 @@ func TestDatabaseRestarts(t *testing.T) {
 	if err := <-result; err != nil {
 		t.Errorf("Handle = %v", err)
 	}
-	eventually(t, "nothing waits", func() bool { return left(t, db) == 0 })
+	eventually(t, "nothing waits", func() bool { return countUnprocessed(t, db) == 0 })
 	if n := len(effects(t, db, "k")); n != 2 {
 		t.Errorf("%d effects, want 2", n)
 	}
@@ -297,7 +297,7 @@ func TestRights(t *testing.T) {
 	defer stop()
 	parked := makeEvent(0, "parked", "B")
 	handle(t, p, makeEvent(1, "k", "A"), makeEvent(2, "k", "A"), parked)
-	eventually(t, "the others are done", func() bool { return left(t, db) == 1 })
+	eventually(t, "the others are done", func() bool { return countUnprocessed(t, db) == 1 })
 	inTx(t, shared, func(tx pgx.Tx) (int, error) { return inbox.Retry(t.Context(), tx, "test") })
 	inTx(t, shared, func(tx pgx.Tx) (int, error) { return inbox.Discard(t.Context(), tx, "test", parked.ID) })
 	if n := len(effects(t, db, "k")); n != 2 {
@@ -330,7 +330,7 @@ func TestWorkers(t *testing.T) {
 		handle(t, p, makeEvent(n, fmt.Sprint(n), "A"))
 	}
 	run(t, p)
-	eventually(t, "nothing waits", func() bool { return left(t, db) == 0 })
+	eventually(t, "nothing waits", func() bool { return countUnprocessed(t, db) == 0 })
 	if n := pgtest.QueryRow[int](t, db, `SELECT count(DISTINCT event_id) FROM effects`); n != 30 || most.Load() != 2 {
 		t.Errorf("%d effects by %d attempts at a time, want 30 by 2", n, most.Load())
 	}

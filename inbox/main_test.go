@@ -166,8 +166,8 @@ func eventually(tb testing.TB, what string, cond func() bool) {
 	}
 }
 
-// left returns how many events wait or are parked.
-func left(tb testing.TB, db *pgtest.DB) int {
+// countUnprocessed returns how many events wait or are parked.
+func countUnprocessed(tb testing.TB, db *pgtest.DB) int {
 	tb.Helper()
 	checkLanes(tb, db)
 	return pgtest.QueryRow[int](tb, db, `SELECT count(*) FROM inbox_events`)

@@ -47,7 +47,7 @@ func (t *trouble) over(ctx context.Context) {
 // awaitRoom waits while MaxWaiting events wait.
 func (p *Processor) awaitRoom(ctx context.Context) error {
 	p.mu.Lock()
-	room := p.room
+	room := p.notFull
 	p.mu.Unlock()
 	select {
 	case <-ctx.Done():
@@ -69,10 +69,10 @@ func (p *Processor) limit(ctx context.Context, waiting int) {
 	full := waiting >= p.cfg.MaxWaiting
 	switch {
 	case full && !p.full:
-		p.room = make(chan struct{})
+		p.notFull = make(chan struct{})
 		p.cfg.Log.WarnContext(ctx, "too many events wait, no more are taken", slog.Int("waiting", waiting))
 	case !full && p.full:
-		close(p.room)
+		close(p.notFull)
 		p.cfg.Log.InfoContext(ctx, "events are taken again", slog.Int("waiting", waiting))
 	}
 	p.full = full

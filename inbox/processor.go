@@ -28,7 +28,7 @@ type Processor struct {
 
 	mu       sync.Mutex
 	attempts map[uuid.UUID]context.CancelCauseFunc // those of Run that are under way, by event
-	room     chan struct{}                         // closed while fewer than MaxWaiting events wait
+	notFull  chan struct{}                         // closed while fewer than MaxWaiting events wait
 	full     bool
 }
 
@@ -43,7 +43,7 @@ func New(db DB, cfg Config) (*Processor, error) {
 	return &Processor{
 		db: db, cfg: cfg, sql: newStatements(cfg.Schema), owner: uuid.New(),
 		kick: make(chan struct{}, 1), stats: newRecorder(cfg.Handlers),
-		attempts: make(map[uuid.UUID]context.CancelCauseFunc), room: open,
+		attempts: make(map[uuid.UUID]context.CancelCauseFunc), notFull: open,
 	}, nil
 }
 
@@ -132,7 +132,7 @@ const (
 // direct handles e in one transaction, or puts it behind what waits in its lane. The failure of an
 // attempt is an *attemptError, with everything rolled back.
 func (p *Processor) direct(ctx context.Context, e Event) (result, error) {
-	tx, err := p.begin(ctx)
+	tx, err := p.beginTx(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -160,7 +160,7 @@ func (p *Processor) direct(ctx context.Context, e Event) (result, error) {
 
 // failed puts e, whose first attempt has failed with err, into inbox_events.
 func (p *Processor) failed(ctx context.Context, e Event, cause error) error {
-	tx, err := p.begin(ctx)
+	tx, err := p.beginTx(ctx)
 	if err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func (p *Processor) softened(ctx context.Context) (_ context.Context, done func(
 	}
 }
 
-func (p *Processor) begin(ctx context.Context) (pgx.Tx, error) {
+func (p *Processor) beginTx(ctx context.Context) (pgx.Tx, error) {
 	tx, err := p.db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	return tx, explain("begin", err)
 }

@@ -84,11 +84,11 @@ func TestRetryKeepsTheOrderOfAKey(t *testing.T) {
 		if got := effects(t, db, "other"); len(got) != 1 {
 			t.Error("the other key did not go on")
 		}
-		if n := left(t, db); n != 3 {
+		if n := countUnprocessed(t, db); n != 3 {
 			t.Errorf("%d events wait, want 3", n)
 		}
 		close(release)
-		eventually(t, "nothing waits", func() bool { return left(t, db) == 0 })
+		eventually(t, "nothing waits", func() bool { return countUnprocessed(t, db) == 0 })
 		handle(t, p, bad, behind[1])
 		if diff := cmp.Diff(ids(bad, behind[0], behind[1]), effects(t, db, "k")); diff != "" {
 			t.Errorf("effects (-want +got):\n%s", diff)
@@ -149,7 +149,7 @@ func TestParkAndRetry(t *testing.T) {
 	if n := retry(bad.ID); n != 1 {
 		t.Errorf("Retry = %d", n)
 	}
-	eventually(t, "nothing waits", func() bool { return left(t, db) == 0 })
+	eventually(t, "nothing waits", func() bool { return countUnprocessed(t, db) == 0 })
 	if diff := cmp.Diff(ids(bad, behind), effects(t, db, "k")); diff != "" {
 		t.Errorf("effects (-want +got):\n%s", diff)
 	}
@@ -179,7 +179,7 @@ func TestDiscard(t *testing.T) {
 	}
 	checkLanes(t, db)
 	run(t, p)
-	eventually(t, "nothing waits", func() bool { return left(t, db) == 0 })
+	eventually(t, "nothing waits", func() bool { return countUnprocessed(t, db) == 0 })
 	handle(t, p, bad, waiting[1].Event)
 	if diff := cmp.Diff(ids(waiting[2].Event, last), effects(t, db, "k")); diff != "" {
 		t.Errorf("effects (-want +got):\n%s", diff)
@@ -200,7 +200,7 @@ func TestRedeliveryToABusyLane(t *testing.T) {
 	p := processor(t, pool(t, db), nil)
 	good, bad := makeEvent(0, "k", "A"), makeEvent(1, "k", "B")
 	handle(t, p, good, bad, good, bad)
-	if n := left(t, db); n != 1 {
+	if n := countUnprocessed(t, db); n != 1 {
 		t.Errorf("%d events wait, want 1", n)
 	}
 	if s := p.Stat(); s.Types["A"].Duplicates != 1 || s.Types[""].Duplicates != 1 {
@@ -242,7 +242,7 @@ func TestComingWhileTheFirstLeaves(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "nothing waits", func() bool { return left(t, db) == 0 })
+	eventually(t, "nothing waits", func() bool { return countUnprocessed(t, db) == 0 })
 	if diff := cmp.Diff(ids(first, second), effects(t, db, "k")); diff != "" {
 		t.Errorf("effects (-want +got):\n%s", diff)
 	}
@@ -253,7 +253,7 @@ func TestUnknownTypesCanBeIgnored(t *testing.T) {
 	db := database(t, pgtest.Server(t), migrations.Config{})
 	p := processor(t, pool(t, db), func(c *inbox.Config) { c.Unknown = inbox.Ignore })
 	handle(t, p, makeEvent(0, "k", "B"), makeEvent(1, "k", "C"), makeEvent(2, "k", "A"))
-	if s := p.Stat(); s.Types[""].Ignored != 2 || s.Types["A"].Handled != 1 || left(t, db) != 0 {
+	if s := p.Stat(); s.Types[""].Ignored != 2 || s.Types["A"].Handled != 1 || countUnprocessed(t, db) != 0 {
 		t.Errorf("Stat = %+v", s)
 	}
 }
@@ -411,7 +411,7 @@ func TestRandomDeliveries(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	eventually(t, "nothing waits", func() bool { return left(t, db) == 0 })
+	eventually(t, "nothing waits", func() bool { return countUnprocessed(t, db) == 0 })
 	for k := range keys {
 		var want []inbox.Event
 		for n := k; n < len(partition); n += keys {

@@ -66,7 +66,7 @@ func (p *Processor) dispatch(ctx, work context.Context, trying *sync.WaitGroup) 
 		var events []Event
 		var err error
 		if slots > 0 {
-			events, err = p.take(ctx, slots)
+			events, err = p.leaseDue(ctx, slots)
 		}
 		for range slots - len(events) {
 			free <- struct{}{}
@@ -130,7 +130,7 @@ func (p *Processor) retry(ctx context.Context, e Event) {
 // leased handles e, takes it out of inbox_events and lets the next one of its lane follow, in one
 // transaction.
 func (p *Processor) leased(ctx context.Context, e Event) (result, error) {
-	tx, err := p.begin(ctx)
+	tx, err := p.beginTx(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -139,7 +139,7 @@ func (p *Processor) leased(ctx context.Context, e Event) (result, error) {
 	if err != nil {
 		return 0, err
 	}
-	leave := func() error { return p.leave(ctx, tx, &e) }
+	leave := func() error { return p.leaveLane(ctx, tx, &e) }
 	if fresh {
 		return handled, p.attempt(ctx, tx, e, leave)
 	}
@@ -149,8 +149,8 @@ func (p *Processor) leased(ctx context.Context, e Event) (result, error) {
 	return duplicate, explain("commit", tx.Commit(ctx))
 }
 
-// leave takes e out of its lane, if the lease is still ours.
-func (p *Processor) leave(ctx context.Context, tx pgx.Tx, e *Event) error {
+// leaveLane takes e out of its lane, if the lease is still ours.
+func (p *Processor) leaveLane(ctx context.Context, tx pgx.Tx, e *Event) error {
 	lane := e.lane()
 	var batch pgx.Batch
 	batch.Queue(lockLane, laneLock(lane))
@@ -187,7 +187,7 @@ func (p *Processor) postpone(ctx context.Context, e *Event, cause error, delay t
 
 // exec runs one statement in a transaction of its own.
 func (p *Processor) exec(ctx context.Context, sql string, args ...any) (rows int64, err error) {
-	tx, err := p.begin(ctx)
+	tx, err := p.beginTx(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -227,7 +227,7 @@ func (p *Processor) renew(ctx context.Context) error {
 	if len(before) == 0 {
 		return nil
 	}
-	tx, err := p.begin(ctx)
+	tx, err := p.beginTx(ctx)
 	if err != nil {
 		return err
 	}

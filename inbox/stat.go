@@ -155,7 +155,7 @@ func (p *Processor) Stat() Stat {
 
 // takeCensus counts what waits in the database.
 func (p *Processor) takeCensus(ctx context.Context) error {
-	tx, err := p.begin(ctx)
+	tx, err := p.beginTx(ctx)
 	if err != nil {
 		return err
 	}

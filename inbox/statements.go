@@ -15,7 +15,7 @@ import (
 type statements struct {
 	claimDirect, claimLeased string
 	put                      string
-	take                     string
+	leaseDue                 string
 	renew                    string
 	remove, promote          string
 	again                    string
@@ -57,7 +57,7 @@ func newStatements(schema Schema) statements {
 			SELECT claimed, here, busy FROM found`,
 		// Materialized: the limit holds for the whole, whatever plan there is. And now(), which an
 		// index can be searched for, as the transaction does nothing else.
-		take: `WITH due AS MATERIALIZED (
+		leaseDue: `WITH due AS MATERIALIZED (
 				SELECT event_id FROM ` + events + `
 				WHERE consumer = $1::text AND due_at <= now() AND (leased_until IS NULL OR leased_until < now())
 				ORDER BY due_at LIMIT $4::integer FOR UPDATE SKIP LOCKED)
@@ -118,14 +118,14 @@ func (p *Processor) put(ctx context.Context, tx pgx.Tx, e *Event, how newcomer) 
 	return f, explain("put an event to wait", finish(results, err))
 }
 
-// take leases up to n events that are due.
-func (p *Processor) take(ctx context.Context, n int) ([]Event, error) {
-	tx, err := p.begin(ctx)
+// leaseDue leases up to n events that are due.
+func (p *Processor) leaseDue(ctx context.Context, n int) ([]Event, error) {
+	tx, err := p.beginTx(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer rollback(ctx, tx)
-	rows, err := tx.Query(ctx, p.sql.take, p.cfg.Consumer, pgUUID(p.owner), p.cfg.Lease.Microseconds(), n)
+	rows, err := tx.Query(ctx, p.sql.leaseDue, p.cfg.Consumer, pgUUID(p.owner), p.cfg.Lease.Microseconds(), n)
 	if err != nil {
 		return nil, explain("take events", err)
 	}

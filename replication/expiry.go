@@ -19,8 +19,8 @@ type expiry struct {
 	after   atomic.Int64 // nanoseconds from began on
 }
 
-// begin is called before anybody else has the expiry.
-func (e *expiry) begin(now time.Time, timeout time.Duration) {
+// start is called before anybody else has the expiry.
+func (e *expiry) start(now time.Time, timeout time.Duration) {
 	e.timeout, e.began = timeout, now
 	e.after.Store(math.MaxInt64)
 	if timeout > 0 {

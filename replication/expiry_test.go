@@ -19,7 +19,7 @@ func TestExpiry(t *testing.T) {
 			t.Errorf("after %d s: %v", seconds, err)
 		}
 	}
-	e.begin(at(0), 60*time.Second)
+	e.start(at(0), 60*time.Second)
 	expect(59, false)
 	expect(60, true)
 	e.extend(at(30))
@@ -30,12 +30,12 @@ func TestExpiry(t *testing.T) {
 	e.end(at(92))
 	expect(93, true)
 
-	e.begin(at(0), 60*time.Second)
+	e.start(at(0), 60*time.Second)
 	e.extend(at(20))
 	e.end(at(79))
 	expect(10_000, false)
 
-	e.begin(at(0), 0)
+	e.start(at(0), 0)
 	e.extend(at(20))
 	expect(10_000_000, false)
 }

@@ -22,8 +22,8 @@ func logical(lsn pglogrepl.LSN, prefix, content string) []byte {
 	return walData(lsn, string(b)+content)
 }
 
-// begin carries the Begin message of a transaction that commits at 0/20.
-func begin() []byte {
+// beginMessage carries the Begin message of a transaction that commits at 0/20.
+func beginMessage() []byte {
 	b := binary.BigEndian.AppendUint64([]byte{'B'}, 0x20)
 	b = binary.BigEndian.AppendUint64(b, 0)
 	return walData(0x20, string(binary.BigEndian.AppendUint32(b, 7)))
@@ -56,7 +56,7 @@ func TestForeignMessages(t *testing.T) {
 				s.cfg.MessagePrefix, s.cfg.MaxMessageBytes = "ours", 5*arenaSize
 				s.open(0).run()
 				content := strings.Repeat("x", size)
-				s.server.send(append(begin(), walData(0x10, "I1")...))
+				s.server.send(append(beginMessage(), walData(0x10, "I1")...))
 				first := s.kinds(2)
 				for _, prefix := range []string{"", "our", "ours, or so", strings.Repeat("p", 100)} {
 					for message := logical(0x11, prefix, content); len(message) > 0; {
@@ -124,10 +124,10 @@ func TestRowErrorNamesItsTransaction(t *testing.T) {
 		commitLSN pglogrepl.LSN // of its transaction
 		says      string
 	}{
-		"beyond our limit":            {append(begin(), large...), 0x20, "transaction 0/20: row cannot be streamed: the change at 0/15 has 1001 bytes"},
-		"beyond the server's":         {append(begin(), refusal...), 0x20, "1258291203"},
+		"beyond our limit":            {append(beginMessage(), large...), 0x20, "transaction 0/20: row cannot be streamed: the change at 0/15 has 1001 bytes"},
+		"beyond the server's":         {append(beginMessage(), refusal...), 0x20, "1258291203"},
 		"no transaction":              {refusal, 0, "1258291203"},
-		"the transaction has ended":   {append(append(begin(), commit(0x20, 0x28)...), refusal...), 0, "1258291203"},
+		"the transaction has ended":   {append(append(beginMessage(), commit(0x20, 0x28)...), refusal...), 0, "1258291203"},
 		"too large, but of no change": {encode(&pgproto3.ParameterStatus{Name: "n", Value: strings.Repeat("x", 2000)}), 0, "message of 20"},
 	} {
 		t.Run(name, func(t *testing.T) {

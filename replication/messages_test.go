@@ -23,7 +23,7 @@ func TestMessagesOfSeveralPrefixes(t *testing.T) {
 		s := newSession(t)
 		s.cfg.MessagePrefix, s.cfg.Messages = "outbox-cdc", []string{"orders", "or"}
 		s.open(0).run()
-		sent := begin()
+		sent := beginMessage()
 		for i, prefix := range []string{"orders", "o", "order", "orders2", "or", "outbox-cdc", "outbox", ""} {
 			sent = append(sent, logical(pglogrepl.LSN(0x10+i), prefix, "{}")...)
 		}
@@ -41,7 +41,7 @@ func TestMessagesOfAnyPrefix(t *testing.T) {
 		s := newSession(t)
 		s.cfg.MessagePrefix, s.cfg.Messages = "outbox-cdc", []string{AnyPrefix}
 		s.open(0).run()
-		sent := begin()
+		sent := beginMessage()
 		for i, prefix := range []string{"orders", "", "outbox-cdc"} {
 			sent = append(sent, logical(pglogrepl.LSN(0x10+i), prefix, "{}")...)
 		}

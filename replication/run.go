@@ -24,11 +24,11 @@ func (s *Stream) Run(ctx context.Context, confirmed func() pglogrepl.LSN, out ch
 	now := time.Now()
 	r := &run{
 		Stream: s, confirmed: confirmed, out: out,
-		longest:  s.cfg.StatusInterval,
-		heard:    now,
-		pacer:    pacer{since: now},
-		stopping: stopping{prompt: s.patience() / 4},
-		timer:    time.NewTimer(0),
+		longest:      s.cfg.StatusInterval,
+		lastReceived: now,
+		pacer:        pacer{since: now},
+		stopping:     stopping{prompt: s.patience() / 4},
+		timer:        time.NewTimer(0),
 	}
 	if s.timeout > 0 {
 		r.longest = min(r.longest, s.timeout/3)
@@ -58,15 +58,15 @@ type run struct {
 	noticedAt time.Time     // when
 	batch     *Batch        // being filled; its memory is the wire's
 
-	heard    time.Time // when something last arrived; not before reading was resumed
-	blocked  bool      // nothing is read at the moment
-	inside   bool      // a transaction
-	asked    bool      // the server wants a status update
-	deadline time.Time // the connection's read deadline
-	stopping stopping
-	probe    probe
-	pacer    pacer
-	timer    *time.Timer // for the time while nothing is read
+	lastReceived time.Time // when something last arrived; not before reading was resumed
+	blocked      bool      // nothing is read at the moment
+	inside       bool      // a transaction
+	asked        bool      // the server wants a status update
+	deadline     time.Time // the connection's read deadline
+	stopping     stopping
+	probe        probe
+	pacer        pacer
+	timer        *time.Timer // for the time while nothing is read
 }
 
 // firstInterval is the first one between two status updates. Each is twice as long as the one
@@ -172,10 +172,10 @@ func (r *run) receive(ctx context.Context, now time.Time) error {
 	r.socket.wakeAt(worth)
 	due := r.due()
 	if worth == wakeForRow {
-		due = earlier(due, r.heard.Add(keepaliveWait))
+		due = earlier(due, r.lastReceived.Add(keepaliveWait))
 	}
 	if busy {
-		if pause := busyPause - now.Sub(r.heard); pause > 0 && !r.wire.filled {
+		if pause := busyPause - now.Sub(r.lastReceived); pause > 0 && !r.wire.filled {
 			r.timer.Reset(pause)
 			<-r.timer.C
 		}
@@ -205,7 +205,7 @@ func (r *run) worthWaking(now time.Time) int {
 	switch {
 	case r.pacer.busy:
 		return wakeForMany
-	case r.inside, r.wire.w > r.wire.r, now.Sub(r.heard) >= keepaliveWait:
+	case r.inside, r.wire.w > r.wire.r, now.Sub(r.lastReceived) >= keepaliveWait:
 		return wakeAtOnce
 	}
 	return wakeForRow // other transactions are going on, or were a moment ago
@@ -226,7 +226,7 @@ func (r *run) read(ctx context.Context, due time.Time) (arrived bool, err error)
 	err = r.wire.read()
 	switch {
 	case err == nil:
-		r.heard = time.Now()
+		r.lastReceived = time.Now()
 		return true, nil
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return false, nil
@@ -267,7 +267,7 @@ func (r *run) tick(ctx context.Context, now time.Time) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	silent := now.Sub(r.heard)
+	silent := now.Sub(r.lastReceived)
 	if !r.blocked && silent >= r.silence() {
 		r.broken = true
 		return fmt.Errorf("%w: stream: nothing arrived for %s", ErrUnreachable, silent)

@@ -66,15 +66,15 @@ func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Stream, error) {
 func OpenOver(ctx context.Context, cfg Config, conn *pgconn.PgConn, log *slog.Logger) (*Stream, error) {
 	cfg = cfg.WithDefaults()
 	s := &Stream{cfg: cfg, log: log, prefixes: cfg.prefixes(), pool: newPool()}
-	if err := s.adopt(ctx, conn); err != nil {
+	if err := s.hijack(ctx, conn); err != nil {
 		Disconnect(ctx, conn)
 		return nil, err
 	}
 	return s, nil
 }
 
-// adopt asks what has to be known, and takes the connection out of pgconn's hands.
-func (s *Stream) adopt(ctx context.Context, conn *pgconn.PgConn) error {
+// hijack reads the settings of the server and the session, and takes the connection out of pgconn's hands.
+func (s *Stream) hijack(ctx context.Context, conn *pgconn.PgConn) error {
 	id, err := pglogrepl.IdentifySystem(ctx, conn)
 	if err != nil {
 		return wrap(ctx, "identify the server", err, querying)
@@ -191,7 +191,7 @@ func (s *Stream) Start(ctx context.Context, from pglogrepl.LSN) error {
 	}
 	s.streaming = true
 	s.reporter = reporter{conn: s.wire.conn, limit: from}
-	s.expiry.begin(time.Now(), s.timeout)
+	s.expiry.start(time.Now(), s.timeout)
 	return nil
 }
 

@@ -21,13 +21,13 @@ import (
 // A slowConn sends byte by byte while it is slow, and nothing while it holds.
 type slowConn struct {
 	net.Conn
-	slow, hold bool
-	held       []byte
+	slow, holdBack bool
+	held           []byte
 }
 
 func (c *slowConn) Write(p []byte) (int, error) {
 	switch {
-	case c.hold:
+	case c.holdBack:
 		c.held = append(c.held, p...)
 		return len(p), nil
 	case !c.slow:
@@ -75,11 +75,11 @@ func TestTLSRecordsGather(t *testing.T) {
 		s, wire := newTLSSession(t)
 		s.open(0).run()
 		synctest.Wait()
-		wire.hold = true
+		wire.holdBack = true
 		for i := range 20 {
 			s.server.send(walData(pgLSN(i), "I"))
 		}
-		wire.hold = false
+		wire.holdBack = false
 		go s.server.send(walData(20, "I"))
 		if got := len(s.receive()); got != 21 {
 			t.Errorf("%d messages in a batch", got)

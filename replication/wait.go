@@ -33,7 +33,7 @@ func (r *run) wait(ctx context.Context, w waitFor) (*Batch, error) {
 	r.probe.due = time.Now().Add(probeInterval)
 	defer func() {
 		r.blocked = false
-		r.heard = time.Now() // what has come meanwhile was not looked for
+		r.lastReceived = time.Now() // what has come meanwhile was not looked for
 	}()
 	for {
 		r.timer.Reset(time.Until(earlier(r.due(), r.probe.due)))

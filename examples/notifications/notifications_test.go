@@ -91,8 +91,8 @@ func (s *shop) event(id, order uuid.UUID, kind, customer string) *kgo.Record {
 	}
 }
 
-// tell produces events of an order.
-func (s *shop) tell(t *testing.T, order uuid.UUID, customer string, kinds ...string) {
+// produce sends events of an order to Kafka.
+func (s *shop) produce(t *testing.T, order uuid.UUID, customer string, kinds ...string) {
 	t.Helper()
 	for _, kind := range kinds {
 		if err := s.client.ProduceSync(t.Context(), s.event(uuid.Must(uuid.NewV7()), order, kind, customer)).FirstErr(); err != nil {
@@ -158,7 +158,7 @@ func TestKilledInsideAHandler(t *testing.T) {
 	t.Parallel()
 	eachKafka(t, func(t *testing.T, s *shop) {
 		order := uuid.New()
-		s.tell(t, order, "ann", "OrderPlaced", "OrderPaid")
+		s.produce(t, order, "ann", "OrderPlaced", "OrderPaid")
 		cmd := exec.CommandContext(t.Context(), os.Args[0])
 		cmd.Env = append(os.Environ(), childVariable+"="+strings.Join([]string{s.cfg.dsn, s.cfg.brokers, s.cfg.topic, s.cfg.group}, " "))
 		out, err := cmd.StdoutPipe()
@@ -194,7 +194,7 @@ func TestDeliveredAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s.tell(t, order, "ann", "OrderPaid")
+		s.produce(t, order, "ann", "OrderPaid")
 		s.start(t, nil)
 		s.start(t, func(cfg *config, _ *inbox.Config) { cfg.group += "-twin" })
 		admin := s.cluster.Admin(t)
@@ -241,9 +241,9 @@ func TestFailures(t *testing.T) {
 		}
 		twice, never, other := uuid.New(), uuid.New(), uuid.New()
 		s.start(t, nil)
-		s.tell(t, twice, "twice", "OrderPlaced", "OrderPaid")
-		s.tell(t, never, "never", "OrderPlaced", "OrderPaid")
-		s.tell(t, other, "ann", "OrderPlaced", "OrderPaid")
+		s.produce(t, twice, "twice", "OrderPlaced", "OrderPaid")
+		s.produce(t, never, "never", "OrderPlaced", "OrderPaid")
+		s.produce(t, other, "ann", "OrderPlaced", "OrderPaid")
 		s.await(t, "the others' notifications", `SELECT count(*) = 4 FROM notifications`)
 		s.check(t, twice, placed, paid)
 		s.check(t, other, placed, paid)
@@ -281,7 +281,7 @@ func TestRebalanceInTheMiddle(t *testing.T) {
 		orders := make([]uuid.UUID, 40)
 		for i := range orders {
 			orders[i] = uuid.New()
-			s.tell(t, orders[i], "ann", "OrderPlaced", "OrderPaid")
+			s.produce(t, orders[i], "ann", "OrderPlaced", "OrderPaid")
 		}
 		stop := s.start(t, slow)
 		s.await(t, "the first member is at it", `SELECT count(*) > 3 FROM notifications`)

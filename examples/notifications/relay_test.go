@@ -86,9 +86,9 @@ func TestWithTheRelay(t *testing.T) {
 			}
 		}
 		last := uuid.New()
-		s.tell(t, last, "ann", "OrderPlaced")
+		s.produce(t, last, "ann", "OrderPlaced")
 		for range 20 { // one more for every partition
-			s.tell(t, uuid.New(), "bob", "OrderPlaced")
+			s.produce(t, uuid.New(), "bob", "OrderPlaced")
 		}
 		s.await(t, "the last notifications", fmt.Sprintf(`SELECT count(*) >= %d FROM notifications`, 2*len(committed)+21))
 		s.check(t, last, placed)

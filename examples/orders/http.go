@@ -60,7 +60,7 @@ func (h handler) place(w http.ResponseWriter, r *http.Request) {
 		if fresh {
 			status = http.StatusCreated
 		}
-		h.answer(w, r, status, placed)
+		h.respond(w, r, status, placed)
 	}
 }
 
@@ -77,7 +77,7 @@ func (h handler) withOrder(f func(r *http.Request, id uuid.UUID) (order, error))
 			h.fail(w, r, err)
 			return
 		}
-		h.answer(w, r, http.StatusOK, found)
+		h.respond(w, r, http.StatusOK, found)
 	}
 }
 
@@ -97,10 +97,10 @@ func (h handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 func (h handler) refuse(w http.ResponseWriter, r *http.Request, status int, err error) {
-	h.answer(w, r, status, map[string]string{"error": err.Error()})
+	h.respond(w, r, status, map[string]string{"error": err.Error()})
 }
 
-func (h handler) answer(w http.ResponseWriter, r *http.Request, status int, body any) {
+func (h handler) respond(w http.ResponseWriter, r *http.Request, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	if err := json.NewEncoder(w).Encode(body); err != nil { // the client has gone; it will ask again

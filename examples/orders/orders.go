@@ -93,7 +93,7 @@ func (o *orders) place(ctx context.Context, key, customer string, cents int64) (
 			return err
 		}
 		fresh = true
-		return tell(ctx, tx, placedOrder)
+		return writeEvent(ctx, tx, placedOrder)
 	})
 	return placedOrder, fresh, err
 }
@@ -110,7 +110,7 @@ func (o *orders) end(ctx context.Context, id uuid.UUID, status string) (ended or
 			if err != nil {
 				return err
 			}
-			return tell(ctx, tx, ended)
+			return writeEvent(ctx, tx, ended)
 		}
 		ended, err = one(ctx, tx, `SELECT id, customer, cents, status FROM orders WHERE id = $1`, id)
 		if err == nil && ended.Status != status {
@@ -121,8 +121,8 @@ func (o *orders) end(ctx context.Context, id uuid.UUID, status string) (ended or
 	return ended, err
 }
 
-// tell writes the event of an order that has come into its state.
-func tell(ctx context.Context, tx pgx.Tx, now order) error {
+// writeEvent writes the event of an order that has come into its state.
+func writeEvent(ctx context.Context, tx pgx.Tx, now order) error {
 	return outbox.Write(ctx, tx, outbox.Event{
 		AggregateType: "order",
 		AggregateID:   now.ID.String(),

@@ -75,8 +75,8 @@ type situation struct {
 	alter                    func(*relay.Stat) // of a relay that was busy; nil: it was not
 }
 
-// begin returns how the relay is, and what gives a Server its past.
-func (s *situation) begin() (st relay.Stat, fill func(*Server)) {
+// build returns how the relay is, and what gives a Server its past.
+func (s *situation) build() (st relay.Stat, fill func(*Server)) {
 	st = healthy()
 	if s.alter == nil {
 		return st, nil
@@ -121,7 +121,7 @@ var situations = []situation{
 // The page shows the verdict that /status has.
 func TestVerdict(t *testing.T) {
 	for _, test := range situations {
-		st, fill := test.begin()
+		st, fill := test.build()
 		s := newServer(fill)
 		s.look(func() relay.Stat { return st })
 		got := s.status(time.Now()).Verdict
@@ -136,7 +136,7 @@ func TestVerdict(t *testing.T) {
 func TestPage(t *testing.T) {
 	b := startBrowser(t)
 	for _, test := range situations {
-		st, fill := test.begin()
+		st, fill := test.build()
 		_, url := serve(t, fill, func() relay.Stat { return st })
 		b.size(1200, 960, "light")
 		b.open(url)

@@ -25,14 +25,14 @@ const (
 // expires. The function may be called from any goroutine; only one asks the source, and the
 // others wait for it, until their ctx ends.
 func Reuse(source Source) func(ctx context.Context) (string, error) {
-	m := &memory{source: source, turn: make(chan struct{}, 1)}
+	m := &memory{source: source, sem: make(chan struct{}, 1)}
 	return m.get
 }
 
 // A memory has the last token.
 type memory struct {
 	source Source
-	turn   chan struct{} // holds a token while one looks: a mutex that a context ends
+	sem    chan struct{} // holds a token while one looks: a mutex that a context ends
 
 	token   string // empty: none yet
 	got     time.Time
@@ -41,11 +41,11 @@ type memory struct {
 
 func (m *memory) get(ctx context.Context) (string, error) {
 	select {
-	case m.turn <- struct{}{}:
+	case m.sem <- struct{}{}:
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
-	defer func() { <-m.turn }()
+	defer func() { <-m.sem }()
 	now := time.Now()
 	expired := !m.expires.IsZero() && now.After(m.expires.Add(-margin))
 	if m.token != "" && !expired && now.Sub(m.got) < fresh {

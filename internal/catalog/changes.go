@@ -77,7 +77,7 @@ func (c *comparison) members() error {
 	for _, was := range old {
 		now, ok := find(current, func(e entry) bool { return e.oid == was.oid })
 		if !ok {
-			if err := c.gone(was, current); err != nil {
+			if err := c.compareRemoved(was, current); err != nil {
 				return err
 			}
 			continue
@@ -98,8 +98,8 @@ func (c *comparison) members() error {
 	return nil
 }
 
-// gone is for a table that is not published any more.
-func (c *comparison) gone(was entry, current []entry) error {
+// compareRemoved returns the error about a table that is no longer published.
+func (c *comparison) compareRemoved(was entry, current []entry) error {
 	again, recreated := find(current, func(e entry) bool { return e.name == was.name })
 	switch {
 	case recreated && again.membership == 0:

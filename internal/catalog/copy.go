@@ -71,7 +71,7 @@ func (s *setup) openCopy(ctx context.Context, cfg replication.Config, slot *newS
 		return nil, err
 	}
 	c := &Copy{Point: slot.point, conn: conn, maxBytes: cfg.MaxMessageBytes}
-	if err := c.begin(ctx, cfg.Publication, slot.snapshot); err != nil {
+	if err := c.openSnapshot(ctx, cfg.Publication, slot.snapshot); err != nil {
 		c.Close(ctx)
 		return nil, err
 	}
@@ -79,8 +79,8 @@ func (s *setup) openCopy(ctx context.Context, cfg replication.Config, slot *newS
 	return c, nil
 }
 
-// begin makes the snapshot the transaction's, and reads what there is to copy.
-func (c *Copy) begin(ctx context.Context, publication, snapshot string) error {
+// openSnapshot starts the transaction in the snapshot, and reads what there is to copy.
+func (c *Copy) openSnapshot(ctx context.Context, publication, snapshot string) error {
 	if err := beginReading(ctx, c.conn); err != nil {
 		return err
 	}

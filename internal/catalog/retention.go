@@ -26,7 +26,7 @@ func (r *retention) look(c *State) []Warning {
 	reserve := c.Reserve(r.limitAt)
 	reserve.IdleAt = time.Time{} // it is about to be read
 	risk := reserve.Judge(c.ReadAt)
-	if risk.Danger == Calm && r.warned != Calm && reserve.left() > recovered {
+	if risk.Danger == Calm && r.warned != Calm && reserve.freeShare() > recovered {
 		r.warned = Calm
 		return []Warning{{Object: slotObject(c), Over: true, Text: fmt.Sprintf("it holds %s of log, no more than it should", size(s.retained(c.WALEnd)))}}
 	}
@@ -48,7 +48,7 @@ func (r *retention) look(c *State) []Warning {
 		}
 	case Calm, Lost: // of a lost one Look returns an error
 	}
-	return []Warning{{Object: slotObject(c), Text: text + "; " + holds(c)}}
+	return []Warning{{Object: slotObject(c), Text: text + "; " + retainedBy(c)}}
 }
 
 // timeLeft says how long that is, where it is known.
@@ -59,8 +59,8 @@ func timeLeft(left time.Duration) string {
 	return fmt.Sprintf(", in about %s at the present rate", left.Round(max(time.Second, left/100)))
 }
 
-// holds says what keeps the log from being released.
-func holds(c *State) string {
+// retainedBy returns what keeps Postgres from removing WAL.
+func retainedBy(c *State) string {
 	s := c.Slot
 	if behind := int64(c.WALEnd - s.ConfirmedFlushLSN); s.ConfirmedFlushLSN > c.WALEnd || behind < s.retained(c.WALEnd)/2 {
 		return fmt.Sprintf("%s is confirmed, and a transaction that is open for long holds the rest: see pg_stat_activity and pg_prepared_xacts", s.ConfirmedFlushLSN)

@@ -63,8 +63,8 @@ func (c *State) Reserve(limitAt time.Time) Reserve {
 	return r
 }
 
-// left returns the share of what may be retained that is left; 1 where nothing limits it.
-func (r Reserve) left() float64 {
+// freeShare returns the share of what may be retained that is left; 1 where nothing limits it.
+func (r Reserve) freeShare() float64 {
 	if r.Safe == nil {
 		return 1
 	}
@@ -101,7 +101,7 @@ func (r Reserve) Judge(now time.Time) Risk {
 		risk.TimeToLimit = max(time.Second, r.LimitAt.Sub(now))
 	}
 	idle := !r.IdleAt.IsZero() && r.IdleAt.Sub(now) < soon
-	switch left := r.left(); {
+	switch left := r.freeShare(); {
 	case r.WALStatus == "lost", r.Invalidation != "":
 		risk.Danger = Lost
 	case r.WALStatus == "unreserved", left == 0:

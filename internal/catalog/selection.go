@@ -65,7 +65,7 @@ func Select(ctx context.Context, cfg replication.Config, sel Selection) (*Rows, 
 		return nil, err
 	}
 	r := &Rows{source: cfg.Conn, conn: conn, sel: sel, columns: make(map[string]Column), maxBytes: cfg.MaxMessageBytes}
-	for _, step := range []func(context.Context) error{r.begin, r.lookUp, r.narrow, r.count} {
+	for _, step := range []func(context.Context) error{r.beginReading, r.lookUp, r.narrow, r.count} {
 		if err := step(ctx); err != nil {
 			r.Close(ctx)
 			return nil, err
@@ -101,7 +101,7 @@ func beginReading(ctx context.Context, conn *pgconn.PgConn) error {
 	return nil
 }
 
-func (r *Rows) begin(ctx context.Context) error { return beginReading(ctx, r.conn) }
+func (r *Rows) beginReading(ctx context.Context) error { return beginReading(ctx, r.conn) }
 
 // lookUp finds the table and what the selection needs of it.
 func (r *Rows) lookUp(ctx context.Context) error {

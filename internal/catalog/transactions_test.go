@@ -132,7 +132,7 @@ func TestOpenForLong(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if got := told(warnings); (got == "") != (tc.want[i] == "") || !containsAll(got, tc.want[i]) {
+				if got := warningTexts(warnings); (got == "") != (tc.want[i] == "") || !containsAll(got, tc.want[i]) {
 					t.Errorf("look %d: %q, want %q", i, got, tc.want[i])
 				}
 			}
@@ -140,8 +140,8 @@ func TestOpenForLong(t *testing.T) {
 	}
 }
 
-// told is what warnings say.
-func told(warnings []Warning) string {
+// warningTexts returns the texts of warnings.
+func warningTexts(warnings []Warning) string {
 	var all []string
 	for _, w := range warnings {
 		if w.Over {

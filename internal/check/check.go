@@ -93,7 +93,7 @@ func (l *look) ask(ctx context.Context, r *report, name, object string, question
 	case ctx.Err() != nil:
 		r.fail(name, object, fmt.Sprintf("not known: the %s for everything were over", l.Timeout), "look again with a longer --timeout, when what hangs above answers")
 	case errors.Is(limited.Err(), context.DeadlineExceeded) && err != nil:
-		r.fail(name, object, fmt.Sprintf("no answer in %s: %s", l.each, said(err)), "find out what holds it up; --timeout allows it more")
+		r.fail(name, object, fmt.Sprintf("no answer in %s: %s", l.each, oneLine(err)), "find out what holds it up; --timeout allows it more")
 	case err != nil:
 		found, fix := remedy(err)
 		r.fail(name, object, found, fix)
@@ -105,7 +105,7 @@ func (l *look) ask(ctx context.Context, r *report, name, object string, question
 
 // remedy splits what replication and sink say into what is wrong and what mends it.
 func remedy(err error) (found, fix string) {
-	found, fix, _ = strings.Cut(said(err), "; ")
+	found, fix, _ = strings.Cut(oneLine(err), "; ")
 	switch {
 	case fix != "":
 	case errors.Is(err, replication.ErrUnreachable):
@@ -116,9 +116,9 @@ func remedy(err error) (found, fix string) {
 	return found, fix
 }
 
-// said is an error on one line. A server is tried with TLS and without, and both attempts may
+// oneLine returns the text of an error on one line. A server is tried with TLS and without, and both attempts may
 // say the same.
-func said(err error) string {
+func oneLine(err error) string {
 	var lines []string
 	for line := range strings.Lines(err.Error()) {
 		line = strings.TrimSpace(line)

@@ -115,7 +115,7 @@ func (s *kafkaLook) manner() string {
 
 // unreached judges a broker of sink.kafka.brokers.
 func (s *kafkaLook) unreached(o outcome, others bool) {
-	found, fix := s.refusal(o)
+	found, fix := s.describeFailure(o)
 	switch {
 	case fix != "":
 		s.fail("broker", o.addr, found, fix)
@@ -126,9 +126,9 @@ func (s *kafkaLook) unreached(o outcome, others bool) {
 	}
 }
 
-// refusal says what went wrong, and what mends it if that is not the network.
-func (s *kafkaLook) refusal(o outcome) (found, fix string) {
-	found = strings.TrimPrefix(strings.TrimPrefix(said(o.err), sink.ErrAccess.Error()+": "), o.addr+": ")
+// describeFailure says what went wrong, and what mends it if that is not the network.
+func (s *kafkaLook) describeFailure(o outcome) (found, fix string) {
+	found = strings.TrimPrefix(strings.TrimPrefix(oneLine(o.err), sink.ErrAccess.Error()+": "), o.addr+": ")
 	if errors.Is(o.err, sink.ErrAccess) {
 		fix = "correct sink.kafka.tls or sink.kafka.sasl, or what the listener expects"
 	}
@@ -151,7 +151,7 @@ func (s *kafkaLook) cluster(ctx context.Context) {
 		return
 	}
 	s.reach(ctx, "advertised", addrs, func(o outcome, _ bool) {
-		found, _ := s.refusal(o)
+		found, _ := s.describeFailure(o)
 		s.fail("advertised", o.addr, fmt.Sprintf("broker %d says that clients reach it there: %s", byAddr[o.addr], found),
 			fmt.Sprintf("set advertised.listeners of broker %d to an address that can be reached from here, or let this one be reached", byAddr[o.addr]))
 	})
@@ -162,7 +162,7 @@ func (s *kafkaLook) identity(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, s.each)
 	defer cancel()
 	if err := s.inspector.MayWrite(limited); err != nil {
-		s.fail("idempotent write", "", said(err), s.acl("--operation IdempotentWrite --cluster")+"; or, from Kafka 2.8 on, Write on a topic")
+		s.fail("idempotent write", "", oneLine(err), s.acl("--operation IdempotentWrite --cluster")+"; or, from Kafka 2.8 on, Write on a topic")
 		return
 	}
 	s.ok("idempotent write", "", "the user may write with sequence numbers")
@@ -324,9 +324,9 @@ func (s *kafkaLook) missing(ctx context.Context, u use) {
 	case err == nil:
 		s.ok("topic", u.topic, "does not exist yet, and can be created")
 	case kafka.IsRefusal(err):
-		s.fail("topic", u.topic, "does not exist, and the user may not create it: "+said(err), create+"; or "+s.acl("--operation Create --topic "+u.topic))
+		s.fail("topic", u.topic, "does not exist, and the user may not create it: "+oneLine(err), create+"; or "+s.acl("--operation Create --topic "+u.topic))
 	default:
-		s.fail("topic", u.topic, "does not exist, and cannot be created: "+said(err), create)
+		s.fail("topic", u.topic, "does not exist, and cannot be created: "+oneLine(err), create)
 	}
 }
 

@@ -47,7 +47,7 @@ func (s *sourceLook) run(ctx context.Context) {
 		s.rights()
 	}
 	if ask("slots left", func(ctx context.Context) (err error) { s.server, err = survey.Server(ctx); return err }) {
-		s.room()
+		s.capacity()
 		s.clock()
 	}
 	if !s.short {
@@ -116,8 +116,8 @@ func (s *sourceLook) createsSlot() bool {
 	return s.creates() || s.Relay.CreateSlot && s.catalog.Publication != nil && s.catalog.Slot == nil
 }
 
-// room says whether there is a place for the slot and its stream.
-func (s *sourceLook) room() {
+// capacity checks that the server has a free slot and a free WAL sender.
+func (s *sourceLook) capacity() {
 	v := s.server
 	text := fmt.Sprintf("%d of max_replication_slots = %d", v.MaxSlots-v.Slots, v.MaxSlots)
 	if s.catalog != nil && s.catalog.Slot == nil && v.Slots >= v.MaxSlots {

@@ -61,7 +61,7 @@ func (r *reloader) reload(ctx context.Context, cfg *config.Config, log *slog.Log
 		log.ErrorContext(ctx, "configuration not reloaded: what was in force stays", slog.Any("err", err))
 		return
 	}
-	reload := cfg.Adopt(fresh)
+	reload := cfg.Apply(fresh)
 	level := command.LevelOf(fresh.Log)
 	r.level.Set(min(level, r.level.Level())) // a line about more lines is one of them
 	defer r.level.Set(level)

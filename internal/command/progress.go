@@ -21,31 +21,31 @@ type Progress struct {
 
 	Phase string // what the work is part of
 
-	doing string // what Show was told last, and since when
-	done  int
-	begun time.Time
-	said  time.Time
+	doing    string // what Show was told last, and since when
+	done     int
+	started  time.Time
+	reported time.Time
 }
 
 // NewProgress returns a Progress on w, which is standard error.
 func NewProgress(w io.Writer, environ []string, log *slog.Logger) *Progress {
-	return &Progress{w: w, log: log, live: IsTerminal(w) && Getenv(environ, "TERM") != "dumb", said: time.Now()}
+	return &Progress{w: w, log: log, live: IsTerminal(w) && Getenv(environ, "TERM") != "dumb", reported: time.Now()}
 }
 
 // Show says that of doing so much is done.
 func (p *Progress) Show(ctx context.Context, doing string, done, total int) {
 	now := time.Now()
 	if doing != p.doing || done < p.done { // the next one
-		p.doing, p.begun = doing, now
+		p.doing, p.started = doing, now
 	}
 	p.done = done
-	rate := float64(done) / max(now.Sub(p.begun).Seconds(), 0.001)
+	rate := float64(done) / max(now.Sub(p.started).Seconds(), 0.001)
 	if p.live {
 		p.draw(doing, float64(done)/float64(max(total, 1)), rate, total-done)
 		return
 	}
-	if now.Sub(p.said) >= logInterval {
-		p.said = now
+	if now.Sub(p.reported) >= logInterval {
+		p.reported = now
 		p.log.InfoContext(ctx, "progress", slog.String("phase", p.Phase), slog.String("doing", doing),
 			slog.Int("done", done), slog.Int("total", total), slog.Int("per_second", int(rate)))
 	}

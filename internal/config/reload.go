@@ -23,18 +23,18 @@ type Reload struct {
 type reloading struct {
 	contents map[string][sha256.Size]byte // of the secrets when they were loaded, by path
 	place    *pgconn.Config               // where source.dsn led then; nil: nothing names a source
-	adopted  atomic.Pointer[Config]       // whose secrets are in force; nil: its own
+	applied  atomic.Pointer[Config]       // whose secrets are in force; nil: its own
 }
 
-// Adopt takes over from fresh, which was loaded from the same sources, what may change while the
+// Apply takes over from fresh, which was loaded from the same sources, what may change while the
 // process runs: user, password and certificates of source.dsn, Kafka's password, client secret,
 // token file, authorities and client certificate, headers for the receiver of spans. What [Config.Relay] and its like have
 // returned uses them from then on; the fields of c stay as they are. log.level is among the changes too,
-// and left to the caller. Adopt belongs to one goroutine; what it changes may be in use meanwhile.
+// and left to the caller. Apply belongs to one goroutine; what it changes may be in use meanwhile.
 //
 // Files named by either configuration are read again for each connection anyway, so that their
-// contents are in force without Adopt. It tells which of them differ from those of the last time.
-func (c *Config) Adopt(fresh *Config) Reload {
+// contents are in force without Apply. It tells which of them differ from those of the last time.
+func (c *Config) Apply(fresh *Config) Reload {
 	before := c.now()
 	next := &Config{
 		Source: before.Source, Sink: before.Sink, Tracing: before.Tracing, Log: fresh.Log,
@@ -73,15 +73,15 @@ func (c *Config) Adopt(fresh *Config) Reload {
 	if before.Log.Level != fresh.Log.Level {
 		out.Changed = append(out.Changed, "log.level")
 	}
-	c.reloading.adopted.Store(next)
+	c.reloading.applied.Store(next)
 	return out
 }
 
-// now is the configuration of which secrets are taken: c, or what was adopted.
+// now is the configuration whose secrets are in force: c, or the last one applied.
 func (c *Config) now() *Config {
 	if c.reloading != nil { // it has been loaded to its end
-		if adopted := c.reloading.adopted.Load(); adopted != nil {
-			return adopted
+		if applied := c.reloading.applied.Load(); applied != nil {
+			return applied
 		}
 	}
 	return c

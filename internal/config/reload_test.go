@@ -14,7 +14,7 @@ import (
 
 // What may change while the process runs is taken over, and told; what may not is left, with what
 // only fits together with it.
-func TestAdopt(t *testing.T) {
+func TestApply(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string {
 		path := filepath.Join(dir, name)
@@ -98,7 +98,7 @@ func TestAdopt(t *testing.T) {
 		},
 	} {
 		step.before()
-		got := cfg.Adopt(loaded(step.changes))
+		got := cfg.Apply(loaded(step.changes))
 		sorted := cmpopts.SortSlices(strings.Compare)
 		if diff := cmp.Diff(Reload{Changed: step.changed, Restart: step.restart}, got, sorted, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", step.name, diff)

@@ -67,8 +67,8 @@ func (s *server) change(f func()) {
 	f()
 }
 
-// heard returns the logins since the last call.
-func (s *server) heard() []login {
+// takeLogins returns the logins since the last call.
+func (s *server) takeLogins() []login {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	logins := s.logins
@@ -207,7 +207,7 @@ func TestSourceTLS(t *testing.T) {
 			s := startServer(t, canary, tt.server)
 			pg := s.source(t, "source.dsn", "host=db user=cdc password="+canary+" "+tt.dsn)
 			err := dial(t, pg)
-			logins := s.heard()
+			logins := s.takeLogins()
 			if tt.says == "" {
 				if err != nil || len(logins) != 1 || !logins[0].encrypted {
 					t.Errorf("%v, the server heard %v", err, logins)
@@ -287,7 +287,7 @@ func TestSourceIsReadAgain(t *testing.T) {
 	} {
 		step.do()
 		err := dial(t, pg)
-		logins := s.heard()
+		logins := s.takeLogins()
 		if step.want == (login{}) {
 			if err == nil || !strings.Contains(err.Error(), step.says) || strings.Contains(err.Error(), canary) || isMistake(err) {
 				t.Errorf("%s: error = %v, want %q", step.name, err, step.says)

@@ -142,7 +142,7 @@ func TestTracingHeadersAdopted(t *testing.T) {
 		{loaded("http://localhost:4318", "api-key=two"), Reload{Changed: []string{"tracing.headers"}}, "two"},
 		{loaded("http://localhost:4319", "api-key=three"), Reload{Restart: []string{"tracing.endpoint", "tracing.headers"}}, "two"},
 	} {
-		if diff := cmp.Diff(step.want, cfg.Adopt(step.fresh)); diff != "" {
+		if diff := cmp.Diff(step.want, cfg.Apply(step.fresh)); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 		if got, err := receiver.Headers(); err != nil || got.Get("Api-Key") != step.key {
@@ -173,7 +173,7 @@ func TestTracingTLS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, ok := tracer.Begin(&tracing.Message{Seq: 1, Topic: "t", Committed: time.Now()}); !ok {
+		if _, ok := tracer.Start(&tracing.Message{Seq: 1, Topic: "t", Committed: time.Now()}); !ok {
 			t.Fatal("no span")
 		}
 		tracer.End(tracing.Delivery{Seqs: []uint64{1}})

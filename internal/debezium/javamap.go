@@ -31,7 +31,7 @@ type javaEntry struct{ key, value []byte }
 // allocate more than the data is long, whatever the data say.
 func parseJavaMap(data []byte) ([]javaEntry, error) {
 	r := javaReader{data: data}
-	if string(r.take(len(javaMagic()))) != string(javaMagic()) {
+	if string(r.next(len(javaMagic()))) != string(javaMagic()) {
 		return nil, errJava
 	}
 	r.expect(tcObject)
@@ -39,10 +39,10 @@ func parseJavaMap(data []byte) ([]javaEntry, error) {
 		return nil, fmt.Errorf("%w: it is another class", errJava)
 	}
 	r.handles = append(r.handles, nil) // the map itself
-	r.take(8)                          // loadFactor and threshold
+	r.next(8)                          // loadFactor and threshold
 	r.expect(tcBlockData)
 	r.expect(8)
-	r.take(4) // capacity
+	r.next(4) // capacity
 	n := r.uint32()
 	var out []javaEntry
 	for i := uint32(0); i < n && r.err == nil; i++ {
@@ -74,7 +74,7 @@ func (r *javaReader) fail(what string) {
 	r.data = nil
 }
 
-func (r *javaReader) take(n int) []byte {
+func (r *javaReader) next(n int) []byte {
 	if n < 0 || n > len(r.data) {
 		r.fail("it ends too early")
 		return nil
@@ -85,25 +85,25 @@ func (r *javaReader) take(n int) []byte {
 }
 
 func (r *javaReader) byte() byte {
-	if b := r.take(1); b != nil {
+	if b := r.next(1); b != nil {
 		return b[0]
 	}
 	return 0
 }
 
 func (r *javaReader) uint32() uint32 {
-	if b := r.take(4); b != nil {
+	if b := r.next(4); b != nil {
 		return binary.BigEndian.Uint32(b)
 	}
 	return 0
 }
 
 func (r *javaReader) text() string {
-	b := r.take(2)
+	b := r.next(2)
 	if b == nil {
 		return ""
 	}
-	return string(r.take(int(binary.BigEndian.Uint16(b))))
+	return string(r.next(int(binary.BigEndian.Uint16(b))))
 }
 
 func (r *javaReader) expect(b byte) {
@@ -124,10 +124,10 @@ func (r *javaReader) classDesc() string {
 		return ""
 	}
 	name := r.text()
-	r.take(8) // serialVersionUID
+	r.next(8) // serialVersionUID
 	r.handles = append(r.handles, name)
 	r.byte() // flags
-	fields := r.take(2)
+	fields := r.next(2)
 	if fields == nil {
 		return ""
 	}
@@ -161,7 +161,7 @@ func (r *javaReader) bytes() []byte {
 	}
 	at := len(r.handles)
 	r.handles = append(r.handles, nil)
-	content := r.take(int(r.uint32()))
+	content := r.next(int(r.uint32()))
 	r.handles[at] = content
 	return content
 }

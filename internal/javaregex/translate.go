@@ -222,13 +222,13 @@ func (t *translator) openGroup() error {
 		if kind == ">" && t.inLookbehind() {
 			return t.unsupported(t.at, "an atomic group in a lookbehind")
 		}
-		t.begin(start, start, start)
+		t.pushGroup(start, start, start)
 	default:
 		if err := t.setFlags(&flags, m[3], m[4]); err != nil {
 			return err
 		}
 		if end == ":" {
-			t.begin(start, "", "(?:")
+			t.pushGroup(start, "", "(?:")
 		} else {
 			t.write(len(start), "", nothing)
 		}
@@ -246,7 +246,7 @@ func (t *translator) addCapture(start, name string) error {
 	if groupNamed(t.groups, name) > 0 {
 		return t.wrong(t.at, "there are two groups <%s>", name)
 	}
-	t.begin(start, "", "(")
+	t.pushGroup(start, "", "(")
 	t.open[len(t.open)-1].captures = true
 	t.groups = append(t.groups, capture{name: name})
 	return nil
@@ -257,7 +257,7 @@ func groupNamed(groups []capture, name string) int {
 	return slices.IndexFunc(groups, func(c capture) bool { return c.name == name && name != "" })
 }
 
-func (t *translator) begin(start, kind, written string) {
+func (t *translator) pushGroup(start, kind, written string) {
 	t.open = append(t.open, group{at: t.at, kind: kind, before: t.flags, start: len(t.out), groups: len(t.groups)})
 	t.write(len(start), written, nothing)
 }

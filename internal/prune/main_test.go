@@ -65,8 +65,8 @@ func (r *rig) insert(t *testing.T, hours, rows int) {
 	r.Exec(t, fmt.Sprintf(insert, hours, rows))
 }
 
-// left demands how many rows there are.
-func (r *rig) left(t *testing.T, want int) {
+// expectRows fails the test unless the table has so many rows.
+func (r *rig) expectRows(t *testing.T, want int) {
 	t.Helper()
 	if got := pgtest.QueryRow[int](t, r.DB, `SELECT count(*)::int FROM outbox`); got != want {
 		t.Errorf("%d rows are left, want %d", got, want)
@@ -154,8 +154,8 @@ func end(message []byte) pglogrepl.LSN {
 	return 0
 }
 
-// turns are the prunes that are at work in the database.
-const turns = `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = x'6f637072'::int::oid AND granted
+// runningPrunes selects the prunes that run in the database.
+const runningPrunes = `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = x'6f637072'::int::oid AND granted
 	AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
 
 // open begins a transaction and runs sql in it.

@@ -62,7 +62,7 @@ func (p *pruner) dropSome(ctx context.Context, r *relation, parts []part, t *Tab
 	if err := p.confirm(ctx, t, p.cfg.Wait); err != nil { // if the relay is behind, it is waited for without a lock
 		return err
 	}
-	tx, err := p.hold.Begin(ctx)
+	tx, err := p.lockConn.Begin(ctx)
 	if err != nil {
 		return err
 	}

@@ -55,14 +55,14 @@ func TestPartitions(t *testing.T) {
 		if diff := cmp.Diff(old, names(got.Dropped)); diff != "" || got.Deleted != 7 || len(got.Created) > 0 || got.Dropped[0].Bytes == 0 {
 			t.Errorf("dry run: %+v\n%s", got, diff)
 		}
-		r.left(t, 52)
+		r.expectRows(t, 52)
 		r.cfg.DryRun = false
 		got = r.prune(t)
 		coming := []string{r.day(15), r.day(16)}
 		if diff := cmp.Diff(old, names(got.Dropped)); diff != "" || got.Deleted != 7 || !slices.Equal(got.Created, coming) || len(got.Kept) > 0 {
 			t.Errorf("%+v\n%s", got, diff)
 		}
-		r.left(t, 15)
+		r.expectRows(t, 15)
 		if got := r.prune(t); len(got.Dropped)+len(got.Created) > 0 || got.Deleted > 0 {
 			t.Errorf("again: %+v", got)
 		}
@@ -136,11 +136,11 @@ func TestLateRow(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	r.left(t, 2)
+	r.expectRows(t, 2)
 	if got := r.prune(t); len(got.Dropped) != 1 {
 		t.Errorf("%+v", got)
 	}
-	r.left(t, 0)
+	r.expectRows(t, 0)
 }
 
 // writeMeanwhile writes rows of today while f runs, and returns the longest time one took.
@@ -186,9 +186,9 @@ func TestPreparedTransaction(t *testing.T) {
 	}
 	r.Exec(t, `COMMIT PREPARED 'p'`)
 	r.cfg.patience = patience{}
-	r.left(t, 3)
+	r.expectRows(t, 3)
 	r.prune(t)
-	r.left(t, 0)
+	r.expectRows(t, 0)
 }
 
 // Two that drop at once are in nobody's way, and it does not matter which does it.
@@ -205,7 +205,7 @@ func TestTwoDropAtOnce(t *testing.T) {
 		t.Errorf("kept %v and %v", a.Kept, b.Kept)
 	}
 	r.prune(t)
-	r.left(t, 0)
+	r.expectRows(t, 0)
 }
 
 // Partitions that do not follow the age are looked at row by row, and so are those of the oldest rows
@@ -223,7 +223,7 @@ func TestOtherPartitions(t *testing.T) {
 	if got := r.prune(t); got.Deleted != 50 || len(got.Dropped) > 0 {
 		t.Errorf("%+v", got)
 	}
-	r.left(t, 50)
+	r.expectRows(t, 50)
 }
 
 // To drop partitions takes their owner. Where something else hangs on one, the server says so.
@@ -237,10 +237,10 @@ func TestPartitionRefused(t *testing.T) {
 	if refusal, ok := errors.AsType[*pgconn.PgError](err); !ok || !strings.Contains(refusal.Message, name[len("public."):]) {
 		t.Errorf("%v", err)
 	}
-	r.left(t, 1)
+	r.expectRows(t, 1)
 	r.role(t, `GRANT SELECT, DELETE ON outbox TO %s`)
 	if _, err := Run(t.Context(), r.cfg); err == nil || !strings.Contains(err.Error(), "permission denied") && !strings.Contains(err.Error(), "must be owner") {
 		t.Errorf("as somebody else: %v", err)
 	}
-	r.left(t, 1)
+	r.expectRows(t, 1)
 }

@@ -12,9 +12,9 @@ import (
 // A pruner works on the tables of one database, over two connections: one holds what must not
 // change, a snapshot or locks, while the other marks the log, waits and deletes.
 type pruner struct {
-	cfg        Config
-	hold, work *pgx.Conn
-	warnings   []string // the server's, since they were looked at
+	cfg            Config
+	lockConn, work *pgx.Conn
+	warnings       []string // the server's, since they were looked at
 }
 
 // Run prunes the tables one after the other. The report has what was done, also when an error ends
@@ -63,11 +63,11 @@ func (p *pruner) connect(ctx context.Context) (err error) {
 			p.warnings = append(p.warnings, n.Message)
 		}
 	}
-	if p.hold, err = pgx.ConnectConfig(ctx, source); err != nil {
+	if p.lockConn, err = pgx.ConnectConfig(ctx, source); err != nil {
 		return err
 	}
 	if p.work, err = pgx.ConnectConfig(ctx, source); err != nil {
-		_ = p.hold.Close(ctx)
+		_ = p.lockConn.Close(ctx)
 	}
 	return err
 }
@@ -78,7 +78,7 @@ const closeTimeout = 5 * time.Second
 func (p *pruner) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
-	_ = p.hold.Close(ctx)
+	_ = p.lockConn.Close(ctx)
 	_ = p.work.Close(ctx)
 }
 

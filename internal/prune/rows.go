@@ -44,7 +44,7 @@ func (p *pruner) deleteRows(ctx context.Context, r *relation, leaf part, t *Tabl
 
 // round works under one snapshot. It reports true if another prune is at work, which goes on then.
 func (p *pruner) round(ctx context.Context, w *walk, t *Table) (done bool, err error) {
-	holder, err := p.hold.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	holder, err := p.lockConn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	if err != nil {
 		return false, err
 	}

@@ -27,12 +27,12 @@ func TestRows(t *testing.T) {
 		if got := r.prune(t); got.Deleted != 3000 || got.Confirmed == "" || got.Name != "public.outbox" {
 			t.Errorf("dry run: %+v", got)
 		}
-		r.left(t, 3050)
+		r.expectRows(t, 3050)
 		r.cfg.DryRun = false
 		if got := r.prune(t); got.Deleted != 3000 || got.Busy != 0 || len(got.Warnings) > 0 {
 			t.Errorf("%+v", got)
 		}
-		r.left(t, 50)
+		r.expectRows(t, 50)
 		if steps < 3 {
 			t.Errorf("3000 rows went in %d transactions of about 100", steps)
 		}
@@ -60,7 +60,7 @@ func TestNotConfirmed(t *testing.T) {
 		if len(report.Tables) != 1 || report.Tables[0].Deleted > 0 || len(report.Tables[0].Dropped) > 0 {
 			t.Errorf("%+v", report)
 		}
-		r.left(t, 11)
+		r.expectRows(t, 11)
 	}
 	refuses("no relay streams")
 	behind := r.consume(t, r.Name)
@@ -99,7 +99,7 @@ func TestSlotChangesHands(t *testing.T) {
 	if refusal, ok := errors.AsType[*NotConfirmedError](run.err); !ok || !strings.Contains(refusal.reason, "connected anew") {
 		t.Error(run.err)
 	}
-	r.left(t, 10)
+	r.expectRows(t, 10)
 }
 
 // marked waits until a prune has its turn, has marked the log, and asks again and again whether the
@@ -112,7 +112,7 @@ func (r *rig) marked(t *testing.T) {
 			t.Fatal("no prune waits")
 		}
 		for _, at := range pgtest.QueryRow[[]time.Time](t, r.DB, `SELECT COALESCE(array_agg(query_start), '{}') FROM pg_stat_activity
-			WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%confirmed_flush_lsn >= $2%' AND EXISTS (`+turns+`)`) {
+			WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%confirmed_flush_lsn >= $2%' AND EXISTS (`+runningPrunes+`)`) {
 			asked[at] = true
 		}
 	}
@@ -139,14 +139,14 @@ func TestOpenTransaction(t *testing.T) {
 		if got := run.wait(t); got.Deleted != 10 {
 			t.Errorf("%+v", got)
 		}
-		r.left(t, 5)
+		r.expectRows(t, 5)
 		if got := r.prune(t); got.Deleted != 5 { // it has ended since
 			t.Errorf("%+v", got)
 		}
 		if err := stays.Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		r.left(t, 1)
+		r.expectRows(t, 1)
 	})
 }
 
@@ -167,7 +167,7 @@ func TestLockedRow(t *testing.T) {
 	}
 	r.cfg.patience = patience{}
 	r.prune(t)
-	r.left(t, 0)
+	r.expectRows(t, 0)
 }
 
 // Two at once take turns, and what one leaves the other takes.
@@ -184,7 +184,7 @@ func TestTwoAtOnce(t *testing.T) {
 	if text := strings.Join(append(a.Warnings, b.Warnings...), ""); a.Deleted*b.Deleted == 0 && !strings.Contains(text, "another prune is at work on public.outbox") {
 		t.Logf("they have not met: %q", text)
 	}
-	r.left(t, 0)
+	r.expectRows(t, 0)
 }
 
 // Whatever ends it, what it has done stands, nothing else has happened, and it can be run again.
@@ -193,7 +193,7 @@ func TestEndsInTheMiddle(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, r *rig, cancel context.CancelFunc){
 		"stopped": func(_ *testing.T, _ *rig, cancel context.CancelFunc) { cancel() },
 		"cut off": func(t *testing.T, r *rig, _ context.CancelFunc) {
-			r.Exec(t, `SELECT pg_terminate_backend(pid) FROM (`+turns+`) t`)
+			r.Exec(t, `SELECT pg_terminate_backend(pid) FROM (`+runningPrunes+`) t`)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -219,10 +219,10 @@ func TestEndsInTheMiddle(t *testing.T) {
 			if deleted == 0 || deleted == 20_000 {
 				t.Errorf("%d rows were deleted", deleted)
 			}
-			r.left(t, 20_010-int(deleted))
+			r.expectRows(t, 20_010-int(deleted))
 			r.cfg.Progress = nil
 			r.prune(t)
-			r.left(t, 10)
+			r.expectRows(t, 10)
 		})
 	}
 }
@@ -267,7 +267,7 @@ func TestAge(t *testing.T) {
 			if err != nil || report.Tables[0].Deleted != tc.want {
 				t.Errorf("%+v, %v", report, err)
 			}
-			r.left(t, 4-int(tc.want))
+			r.expectRows(t, 4-int(tc.want))
 		})
 	}
 }

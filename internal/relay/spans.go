@@ -47,7 +47,7 @@ func (s *spans) startSpan(rec *sink.Record, tx encode.Tx) (id [16]byte, ok bool)
 	if m.Parent, ok = tracing.ParseContext(rec.Headers[at].Value); !ok || !m.Parent.Sampled() {
 		return [16]byte{}, false
 	}
-	own, ok := s.tracer.Begin(&m)
+	own, ok := s.tracer.Start(&m)
 	if !ok {
 		return [16]byte{}, false
 	}

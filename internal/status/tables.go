@@ -27,7 +27,7 @@ func (v View) slot(r *Report) []string {
 			cmp.Or(s.WALStatus, "no log") + ", " + reader,
 			terminal.Size(float64(s.NotConfirmed)) + " not confirmed, from " + s.Confirmed,
 			terminal.Size(float64(s.Retained)) + " of log kept, from " + s.Restart,
-			v.room(s.Retained, s.Safe, r.timeToFull()),
+			v.remaining(s.Retained, s.Safe, r.timeToFull()),
 		}
 		if t := r.Postgres.Oldest; t != nil && t.Age > longOpen.Seconds() {
 			facts = append(facts, fmt.Sprintf("%s has been open for %s and holds the log", t.name(), terminal.Span(t.Age)))
@@ -37,7 +37,7 @@ func (v View) slot(r *Report) []string {
 		facts = []string{
 			cmp.Or(st.Slot.WALStatus, terminal.NotKnown) + ", as the relay has read " + ago(st.Slot.ReadAt, st.At),
 			terminal.Size(float64(st.Slot.Retained)) + " of log kept",
-			v.room(st.Slot.Retained, st.Slot.Safe, r.timeToFull()),
+			v.remaining(st.Slot.Retained, st.Slot.Safe, r.timeToFull()),
 		}
 	default:
 		return nil
@@ -64,8 +64,8 @@ func (t *Transaction) name() string {
 	return fmt.Sprintf("A transaction of process %d", t.PID)
 }
 
-// room is what may still be written.
-func (v View) room(retained int64, safe *int64, full float64) string {
+// remaining returns how much WAL may still be written before the slot is invalidated.
+func (v View) remaining(retained int64, safe *int64, full float64) string {
 	switch {
 	case safe == nil:
 		return "no limit: a full disk stops the server"

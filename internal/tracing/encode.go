@@ -144,7 +144,7 @@ func (s *span) encode(m *encoder, cfg *Config) {
 	m.bytes(4, s.parent.spanID[:])
 	m.text(5, "send "+s.topic)
 	m.varint(6, kindProducer)
-	m.fixed64(7, s.begin)
+	m.fixed64(7, s.start)
 	m.fixed64(8, s.end)
 	s.attributes(m, cfg)
 	m.sub(11, func(m *encoder) { // Event

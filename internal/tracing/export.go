@@ -63,7 +63,7 @@ func (t *Tracer) Flush(ctx context.Context) (left int) {
 	t.flush(ctx)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.ended) + len(t.begun)
+	return len(t.ended) + len(t.started)
 }
 
 // flush exports batches until there are none or ctx ends.
@@ -84,7 +84,7 @@ func (t *Tracer) export(ctx context.Context, batch []*span) {
 	for attempt := 0; ; attempt++ {
 		rejected, err := t.post(ctx)
 		if err == nil {
-			t.settle(batch, rejected)
+			t.releaseBatch(batch, rejected)
 			t.taken(ctx)
 			return
 		}
@@ -95,7 +95,7 @@ func (t *Tracer) export(ctx context.Context, batch []*span) {
 		t.refused(ctx, err)
 		answer, answered := errors.AsType[*answerError](err)
 		if answered && !answer.retryable() {
-			t.settle(batch, uint64(len(batch)))
+			t.releaseBatch(batch, uint64(len(batch)))
 			return
 		}
 		wait := backoff(attempt)

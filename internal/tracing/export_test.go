@@ -43,7 +43,7 @@ func inVirtualTime(t *testing.T, s *scripted, d time.Duration, check func(*testi
 		tracer.client.Transport = s
 		s.began = time.Now()
 		end := runTracer(t, tracer)
-		begun(t, tracer, 1)
+		startSpans(t, tracer, 1)
 		tracer.End(Delivery{Seqs: []uint64{1}})
 		time.Sleep(d)
 		synctest.Wait()
@@ -53,10 +53,10 @@ func inVirtualTime(t *testing.T, s *scripted, d time.Duration, check func(*testi
 	return out.String()
 }
 
-func begun(t *testing.T, tracer *Tracer, seqs ...uint64) {
+func startSpans(t *testing.T, tracer *Tracer, seqs ...uint64) {
 	t.Helper()
 	for _, seq := range seqs {
-		if _, ok := tracer.Begin(message(t, seq)); !ok {
+		if _, ok := tracer.Start(message(t, seq)); !ok {
 			t.Fatal("no span")
 		}
 	}
@@ -131,7 +131,7 @@ func TestRejected(t *testing.T) {
 			return err
 		}
 		for range 2 {
-			begun(t, tracer, 1, 2, 3)
+			startSpans(t, tracer, 1, 2, 3)
 			tracer.End(Delivery{Seqs: []uint64{1, 2, 3}})
 			tracer.Flush(t.Context())
 		}
@@ -161,7 +161,7 @@ func TestBatches(t *testing.T) {
 		began := time.Now()
 		var seqs []uint64
 		for seq := range uint64(batchSize) {
-			begun(t, tracer, seq)
+			startSpans(t, tracer, seq)
 			seqs = append(seqs, seq)
 		}
 		tracer.End(Delivery{Seqs: seqs})

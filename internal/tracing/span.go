@@ -39,7 +39,7 @@ type span struct {
 	lsn     pglogrepl.LSN
 	flags   spanFlags
 
-	begin, handed, end int64 // Unix nanoseconds: commit, taken by the producer, outcome
+	start, handed, end int64 // Unix nanoseconds: commit, taken by the producer, outcome
 
 	partition int32
 	offset    int64 // -1: not known
@@ -59,7 +59,7 @@ const (
 func (s *span) set(m *Message, now time.Time, keys bool) {
 	*s = span{
 		parent: m.Parent, id: newSpanID(), topic: m.Topic, size: m.Size, lsn: m.CommitLSN,
-		begin: min(m.Committed.UnixNano(), now.UnixNano()), handed: now.UnixNano(), offset: -1, partition: -1,
+		start: min(m.Committed.UnixNano(), now.UnixNano()), handed: now.UnixNano(), offset: -1, partition: -1,
 		state: text(s.state, m.State), message: text(s.message, m.ID), key: s.key[:0],
 	}
 	if m.Tombstone {

@@ -38,12 +38,12 @@ type Tracer struct {
 	failing         bool   // has been logged; the exporter's
 	partly          bool   // that a receiver took some has been logged; the exporter's
 
-	mu    sync.Mutex
-	made  int
-	free  []*span
-	begun map[uint64]*span // by the record's Seq
-	ended []*span          // the oldest first
-	stat  Stat
+	mu      sync.Mutex
+	made    int
+	free    []*span
+	started map[uint64]*span // by the record's Seq
+	ended   []*span          // the oldest first
+	stat    Stat
 }
 
 // New returns a Tracer. It contacts nobody.
@@ -51,31 +51,31 @@ func New(cfg Config, log *slog.Logger) *Tracer {
 	t := &Tracer{
 		cfg: cfg, log: log, client: newClient(cfg.TLS),
 		some: make(chan struct{}, 1), full: make(chan struct{}, 1),
-		begun: make(map[uint64]*span),
+		started: make(map[uint64]*span),
 	}
 	t.resource, t.scope = encodeResource(&cfg), encodeScope(&cfg)
 	return t
 }
 
-// Begin begins the span of a record that is about to be handed over, and returns what the record
+// Start begins the span of a record that is about to be handed over, and returns what the record
 // is to name as its context. ok is false where there is no room for one more: then the record
 // keeps the context it has.
-func (t *Tracer) Begin(m *Message) (c Context, ok bool) {
+func (t *Tracer) Start(m *Message) (c Context, ok bool) {
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s := t.take()
+	s := t.acquireSpan()
 	if s == nil {
 		t.stat.Dropped++
 		return Context{}, false
 	}
 	s.set(m, now, t.cfg.Keys)
-	t.begun[m.Seq] = s
+	t.started[m.Seq] = s
 	return s.context(), true
 }
 
-// take returns a span that is not in use, or nil. t.mu is held.
-func (t *Tracer) take() *span {
+// acquireSpan returns a span that is not in use, or nil. t.mu is held.
+func (t *Tracer) acquireSpan() *span {
 	if last := len(t.free) - 1; last >= 0 {
 		s := t.free[last]
 		t.free = t.free[:last]
@@ -101,12 +101,12 @@ type Delivery struct {
 func (t *Tracer) End(d Delivery) (traceID string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.begun) == 0 {
+	if len(t.started) == 0 {
 		return ""
 	}
 	now := time.Now()
 	for i, seq := range d.Seqs {
-		s := t.begun[seq]
+		s := t.started[seq]
 		if s == nil {
 			continue
 		}
@@ -127,7 +127,7 @@ func (t *Tracer) End(d Delivery) (traceID string) {
 func (t *Tracer) Fail(seq uint64, kind, reason string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if s := t.begun[seq]; s != nil {
+	if s := t.started[seq]; s != nil {
 		s.failure, s.reason = kind, reason
 		t.end(seq, s, time.Now())
 	}
@@ -139,7 +139,7 @@ func (t *Tracer) Abandon(kind, reason string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	for seq, s := range t.begun {
+	for seq, s := range t.started {
 		s.failure, s.reason = kind, reason
 		t.end(seq, s, now)
 	}
@@ -148,7 +148,7 @@ func (t *Tracer) Abandon(kind, reason string) {
 // end moves a span to those that are exported. t.mu is held.
 func (t *Tracer) end(seq uint64, s *span, now time.Time) {
 	s.end = max(s.handed, now.UnixNano())
-	delete(t.begun, seq)
+	delete(t.started, seq)
 	t.ended = append(t.ended, s)
 	signal(t.some)
 	if len(t.ended) >= batchSize {
@@ -174,8 +174,8 @@ func (t *Tracer) keep(batch []*span) {
 	t.ended = append(batch, t.ended...)
 }
 
-// settle forgets a batch of which the receiver has rejected so many.
-func (t *Tracer) settle(batch []*span, rejected uint64) {
+// releaseBatch forgets a batch of which the receiver has rejected so many.
+func (t *Tracer) releaseBatch(batch []*span, rejected uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	rejected = min(rejected, uint64(len(batch)))

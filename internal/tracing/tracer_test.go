@@ -46,7 +46,7 @@ func exported(t *testing.T, m *Message, end func(*Tracer)) (own Context, got tra
 	t.Helper()
 	r := tracetest.Start(t, httptest.NewServer)
 	tracer := New(config(r.URL), discard())
-	own, ok := tracer.Begin(m)
+	own, ok := tracer.Start(m)
 	if !ok {
 		t.Fatal("no span")
 	}
@@ -123,22 +123,22 @@ func TestSpansAreBounded(t *testing.T) {
 	tracer := New(config(r.URL), discard())
 	var seqs []uint64
 	for seq := range uint64(maxSpans) {
-		if _, ok := tracer.Begin(message(t, seq)); !ok {
+		if _, ok := tracer.Start(message(t, seq)); !ok {
 			t.Fatalf("no span for record %d", seq)
 		}
 		seqs = append(seqs, seq)
 	}
-	if c, ok := tracer.Begin(message(t, maxSpans)); ok || c != (Context{}) {
+	if c, ok := tracer.Start(message(t, maxSpans)); ok || c != (Context{}) {
 		t.Error("one too many")
 	}
 	tracer.End(Delivery{Offset: -1, Seqs: seqs[:maxSpans/2]})
-	if _, ok := tracer.Begin(message(t, maxSpans)); ok {
+	if _, ok := tracer.Start(message(t, maxSpans)); ok {
 		t.Error("one too many before the others are exported")
 	}
 	if left := tracer.Flush(t.Context()); left != maxSpans/2 {
 		t.Errorf("%d are left", left)
 	}
-	if _, ok := tracer.Begin(message(t, maxSpans)); !ok {
+	if _, ok := tracer.Start(message(t, maxSpans)); !ok {
 		t.Error("no room after the export")
 	}
 	if got, want := tracer.Stat(), (Stat{Exported: maxSpans / 2, Dropped: 2}); got != want {
@@ -169,7 +169,7 @@ func TestConcurrency(t *testing.T) {
 		wg.Go(func() {
 			for i := range each {
 				seq := uint64(sender*each + i)
-				if _, ok := tracer.Begin(message(t, seq)); ok {
+				if _, ok := tracer.Start(message(t, seq)); ok {
 					begun.Store(seq, true)
 				}
 				if i%10 == 9 {
@@ -210,7 +210,7 @@ func TestAllocations(t *testing.T) {
 	tracer := New(config("http://localhost"), discard())
 	m, seqs := message(t, 1), []uint64{1}
 	cycle := func() {
-		if _, ok := tracer.Begin(m); !ok {
+		if _, ok := tracer.Start(m); !ok {
 			t.Fatal("no span")
 		}
 		tracer.End(Delivery{Partition: 1, Offset: 1, Broker: "b:1", Seqs: seqs})
@@ -229,7 +229,7 @@ func BenchmarkSpan(b *testing.B) {
 	m, seqs := message(b, 1), []uint64{1}
 	b.ReportAllocs()
 	for n := 1; b.Loop(); n++ {
-		if _, ok := tracer.Begin(m); !ok {
+		if _, ok := tracer.Start(m); !ok {
 			b.Fatal("no span")
 		}
 		tracer.End(Delivery{Partition: 1, Offset: 1, Broker: "b:1", Seqs: seqs})
@@ -249,7 +249,7 @@ func TestRequestHeaders(t *testing.T) {
 	tracer := New(cfg, discard())
 	send := func() {
 		t.Helper()
-		if _, ok := tracer.Begin(message(t, 1)); !ok {
+		if _, ok := tracer.Start(message(t, 1)); !ok {
 			t.Fatal("no span")
 		}
 		tracer.End(Delivery{Seqs: []uint64{1}})

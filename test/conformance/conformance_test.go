@@ -91,7 +91,7 @@ type outcome struct {
 	exact   bool // imported with --exact
 	refused bool // by import
 	code    int  // of import or run
-	said    string
+	output  string
 	records []Record
 	run     run
 }
@@ -116,7 +116,7 @@ func attempt(t *testing.T, c *recordedCase, db *pgtest.DB, cluster *kafkatest.Cl
 	if exact {
 		args = append(args, "--exact")
 	}
-	o.said, o.code = rig.Command(t, args...)
+	o.output, o.code = rig.Command(t, args...)
 	if o.code != 0 {
 		o.refused = true
 		return o
@@ -129,18 +129,18 @@ func attempt(t *testing.T, c *recordedCase, db *pgtest.DB, cluster *kafkatest.Cl
 	})
 	if !process.Ended() {
 		rig.Must(t, c.rows.run(t.Context(), db.DSN))
-		o.settle(t, process, db, slot)
+		o.awaitConfirmed(t, process, db, slot)
 	}
 	o.code = process.Exit(t, 30*time.Second)
 	o.run.ended = time.Now()
-	o.said = process.Stderr.String()
+	o.output = process.Stderr.String()
 	o.records = written(t, cluster)
 	return o
 }
 
-// settle waits until the relay has confirmed everything that is in the log, and stops it, or
+// awaitConfirmed waits until the relay has confirmed everything that is in the log, and stops it, or
 // until it has ended by itself.
-func (o *outcome) settle(t *testing.T, process *rig.Process, db *pgtest.DB, slot string) {
+func (o *outcome) awaitConfirmed(t *testing.T, process *rig.Process, db *pgtest.DB, slot string) {
 	t.Helper()
 	rig.AwaitConfirmedOr(t, db.Conn(t), slot, 30*time.Second, process.Ended)
 	process.Signal(t, syscall.SIGTERM)

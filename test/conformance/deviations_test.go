@@ -41,11 +41,11 @@ func (o *outcome) verify(t *testing.T, c *recordedCase, d deviation) {
 		t.Logf("%s: %s", d.does, d.why)
 	}
 	if o.refused != (d.does == refuses) && d.does != reported {
-		t.Fatalf("refused by import: %t, want %t\n%s", o.refused, !o.refused, o.said)
+		t.Fatalf("refused by import: %t, want %t\n%s", o.refused, !o.refused, o.output)
 	}
 	switch d.does {
 	case reported:
-		t.Logf("exit code %d, %d records\n%s", o.code, len(o.records), o.said)
+		t.Logf("exit code %d, %d records\n%s", o.code, len(o.records), o.output)
 		return
 	case refuses:
 		o.ends(t, d)
@@ -75,8 +75,8 @@ func (o *outcome) verify(t *testing.T, c *recordedCase, d deviation) {
 // ends demands the exit code, and that what is wrong is said.
 func (o *outcome) ends(t *testing.T, d deviation) {
 	t.Helper()
-	if o.code != d.code || !strings.Contains(o.said, d.says) {
-		t.Errorf("exit code %d, want %d and %q\n%s", o.code, d.code, d.says, o.said)
+	if o.code != d.code || !strings.Contains(o.output, d.says) {
+		t.Errorf("exit code %d, want %d and %q\n%s", o.code, d.code, d.says, o.output)
 	}
 }
 

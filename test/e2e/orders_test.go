@@ -118,10 +118,10 @@ func (s *shop) holdAt(t *testing.T, conn *pgx.Conn, commit bool) (held, release 
 	}
 }
 
-// settle waits until the topic has a record of every order, and demands that it has none else: one
+// verify waits until the topic has a record of every order, and demands that it has none else: one
 // event of each order that is in the table and of nothing that was rolled back. A record may come
 // again only if repeats is true.
-func (s *shop) settle(t *testing.T, orders int, repeats bool) {
+func (s *shop) verify(t *testing.T, orders int, repeats bool) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), s.db.DSN)
 	rig.Must(t, err)
@@ -172,7 +172,7 @@ func TestOrders(t *testing.T) {
 			}
 		}
 		wg.Wait()
-		s.settle(t, orders, false)
+		s.verify(t, orders, false)
 		id, _ := s.place(t, "customer-0")
 		if status, _ := s.send(t, "/"+id+"/pay", ""); status != http.StatusOK {
 			t.Errorf("pay: %d", status)
@@ -264,11 +264,11 @@ func TestOrdersServerFailsBetweenTheInserts(t *testing.T) {
 	}
 	rig.Must(t, srv.Restart(t.Context()))
 	s.db.Exec(t, `DROP TRIGGER hold ON outbox`)
-	s.settle(t, 0, false)
+	s.verify(t, 0, false)
 	if _, fresh := s.place(t, "ann"); !fresh {
 		t.Error("the order of the transaction that failed is there")
 	}
-	s.settle(t, 1, false)
+	s.verify(t, 1, false)
 	process.Terminate(t)
 }
 
@@ -297,12 +297,12 @@ func TestOrdersServiceIsKilled(t *testing.T) {
 			if commit {
 				orders = 1
 			}
-			s.settle(t, orders, false)
+			s.verify(t, orders, false)
 			s.open(t)
 			if _, fresh := s.place(t, "ann"); fresh == commit {
 				t.Errorf("the order is new: %v", fresh)
 			}
-			s.settle(t, 1, false)
+			s.verify(t, 1, false)
 			process.Terminate(t)
 		})
 	}
@@ -315,7 +315,7 @@ func TestOrdersBrokerIsDown(t *testing.T) {
 	s := openShop(t, pgtest.Server(t), cluster.Cluster)
 	process := s.relay(t)
 	s.place(t, "before")
-	s.settle(t, 1, false)
+	s.verify(t, 1, false)
 	rig.Must(t, cluster.Shutdown(t.Context()))
 	for i := range 10 {
 		if status, _ := s.send(t, "", fmt.Sprint("during-", i)); status != http.StatusCreated {
@@ -323,7 +323,7 @@ func TestOrdersBrokerIsDown(t *testing.T) {
 		}
 	}
 	rig.Must(t, cluster.Restart(t.Context()))
-	s.settle(t, 11, false)
+	s.verify(t, 11, false)
 	process.Terminate(t)
 }
 
@@ -345,6 +345,6 @@ func TestOrdersRelayIsKilled(t *testing.T) {
 		wg.Wait()
 		process = s.relay(t)
 	}
-	s.settle(t, orders, true)
+	s.verify(t, orders, true)
 	process.Terminate(t)
 }

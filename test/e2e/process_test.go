@@ -22,8 +22,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/walproxy"
 )
 
-// leaves carries some load, ends the process and returns how many files and goroutines it had.
-func leaves(t *testing.T, r *rig.Rig, process *rig.Process) (files, goroutines int) {
+// resourcesAfterLoad carries some load, ends the process and returns how many files and goroutines it had.
+func resourcesAfterLoad(t *testing.T, r *rig.Rig, process *rig.Process) (files, goroutines int) {
 	t.Helper()
 	rig.UnderLoad(t, r, func() { time.Sleep(1500 * time.Millisecond) }) // by now everything has been opened
 	r.Confirmed(t, 30*time.Second)
@@ -55,8 +55,8 @@ func TestNothingIsLeftOfReconnects(t *testing.T) {
 			rig.WaitFor(t, 30*time.Second, "records to be stored", func() bool { return stored(r.Topic, fake) > events })
 		}
 	})
-	files, goroutines := leaves(t, r, process)
-	wantFiles, wantGoroutines := leaves(t, r, r.Run(t))
+	files, goroutines := resourcesAfterLoad(t, r, process)
+	wantFiles, wantGoroutines := resourcesAfterLoad(t, r, r.Run(t))
 	t.Logf("%d files and %d goroutines; %d and %d in a fresh process", files, goroutines, wantFiles, wantGoroutines)
 	if wantGoroutines == 0 || files > wantFiles+1 || goroutines > wantGoroutines+2 {
 		t.Error("something is left over")

@@ -39,7 +39,7 @@ type mailbox struct {
 	dead string
 }
 
-func (m *mailbox) letters(t *testing.T, more ...string) []letterLine {
+func (m *mailbox) deadLetters(t *testing.T, more ...string) []letterLine {
 	t.Helper()
 	out, code := rig.Command(t, append([]string{"dead-letter", "list", "-c", m.Config, "--json"}, more...)...)
 	if code != 0 {
@@ -96,7 +96,7 @@ var largePayload = `{"big": "` + strings.Repeat("x", 2_000_000) + `"}`
 func TestDeadLetterListAndShow(t *testing.T) {
 	t.Parallel()
 	m, row, large := deadLetters(t)
-	all := m.letters(t)
+	all := m.deadLetters(t)
 	if len(all) != 2 {
 		t.Fatalf("%d letters, want 2: %+v", len(all), all)
 	}
@@ -110,7 +110,7 @@ func TestDeadLetterListAndShow(t *testing.T) {
 	for filter, want := range map[string]int{
 		"--topic=" + m.Topic: 1, "--topic=nobody": 0, "--reason=message_too_large": 1, "--since=1h": 2, "--since=2099-01-01": 0, "--limit=1": 1, "--resent": 2,
 	} {
-		if got := m.letters(t, filter); len(got) != want || filter == "--limit=1" && got[0].ID != large {
+		if got := m.deadLetters(t, filter); len(got) != want || filter == "--limit=1" && got[0].ID != large {
 			t.Errorf("%s: %d letters, want %d", filter, len(got), want)
 		}
 	}
@@ -146,7 +146,7 @@ func TestDeadLetterListAndShow(t *testing.T) {
 func TestDeadLetterResend(t *testing.T) {
 	t.Parallel()
 	m, row, large := deadLetters(t)
-	letters := m.letters(t)
+	letters := m.deadLetters(t)
 	before := len(m.Kafka.ReadAll(t, m.Topic))
 	m.says(t, 2, "--all", "resend")
 
@@ -154,7 +154,7 @@ func TestDeadLetterResend(t *testing.T) {
 	if out := m.says(t, 14, "2 stay", "resend", "--all"); !strings.Contains(out, "MESSAGE_TOO_LARGE") || !strings.Contains(out, "topic name") {
 		t.Errorf("the reasons are not told:\n%s", out)
 	}
-	if left := m.letters(t); len(left) != 2 {
+	if left := m.deadLetters(t); len(left) != 2 {
 		t.Errorf("%d letters are left, want 2", len(left))
 	}
 	m.says(t, 14, "does not exist", "resend", "--all", "--set", "outbox.topic=nobody")
@@ -170,10 +170,10 @@ func TestDeadLetterResend(t *testing.T) {
 	})
 	m.says(t, 0, "1 sent again, 0 stay, 1 were sent again before", corrected...)
 	m.says(t, 0, "0 sent again, 0 stay, 2 were sent again before", corrected...)
-	if left := m.letters(t); len(left) != 0 {
+	if left := m.deadLetters(t); len(left) != 0 {
 		t.Errorf("letters are left: %+v", left)
 	}
-	if all := m.letters(t, "--resent"); len(all) != 2 || all[0].ResentAt == "" || all[1].ResentAt == "" {
+	if all := m.deadLetters(t, "--resent"); len(all) != 2 || all[0].ResentAt == "" || all[1].ResentAt == "" {
 		t.Errorf("letters: %+v", all)
 	}
 	got := m.Kafka.ReadAll(t, m.Topic)

@@ -20,9 +20,9 @@ func TestTransactionLeftOpen(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Start(t, pgserver.Config{}) // a slot is not made while the transaction of another test is open
 	for name, tc := range map[string]struct {
-		leave string
-		end   string
-		says  []string // PID stands for the process
+		pending string
+		end     string
+		says    []string // PID stands for the process
 	}{
 		"open":     {`INSERT INTO outbox VALUES (100, 'TOPIC', 'k', 'T', '{}')`, `COMMIT`, []string{`transaction of process PID`, `SELECT pg_terminate_backend(PID)`}},
 		"prepared": {`INSERT INTO outbox VALUES (100, 'TOPIC', 'k', 'T', '{}'); PREPARE TRANSACTION 'it''s forgotten'`, `COMMIT PREPARED 'it''s forgotten'`, []string{`COMMIT PREPARED 'it''s forgotten' or ROLLBACK PREPARED 'it''s forgotten'`}},
@@ -37,7 +37,7 @@ func TestTransactionLeftOpen(t *testing.T) {
 				_, err := conn.PgConn().Exec(t.Context(), strings.ReplaceAll(sql, "TOPIC", w.topic)).ReadAll()
 				rig.Must(t, err)
 			}
-			run(`BEGIN; ` + tc.leave)
+			run(`BEGIN; ` + tc.pending)
 			w.delivers(t, "outbox")
 			w.exec(t, `SELECT pg_switch_wal(); CHECKPOINT`)
 			for _, want := range tc.says {

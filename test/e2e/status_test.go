@@ -11,8 +11,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// A told is what `status --json` tells of a rig.
-type told struct {
+// A statusOutput is what `status --json` prints.
+type statusOutput struct {
 	Healthy           bool
 	Level, Title, Why string
 	Postgres          struct {
@@ -36,7 +36,7 @@ type told struct {
 }
 
 // runStatus asks with args, and demands an exit code that goes with what is told.
-func runStatus(t *testing.T, r *rig.Rig, args ...string) (s told) {
+func runStatus(t *testing.T, r *rig.Rig, args ...string) (s statusOutput) {
 	t.Helper()
 	out, code := rig.Command(t, append([]string{"status", "-c", r.Config, "--json"}, args...)...)
 	if err := json.Unmarshal([]byte(out), &s); err != nil {
@@ -61,7 +61,7 @@ func TestStatus(t *testing.T) {
 	r.Arrived(t, 30*time.Second)
 	r.Confirmed(t, 30*time.Second)
 
-	var s told
+	var s statusOutput
 	rig.WaitFor(t, 30*time.Second, "the relay to have counted the records", func() bool {
 		s = runStatus(t, r, "--admin", admin)
 		return s.Relay.Status != nil && s.Relay.Status.Totals.Records >= 500

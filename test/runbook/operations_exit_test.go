@@ -176,7 +176,7 @@ func noLine(t *testing.T, o *operation, _ *pgserver.Server) {
 	o.exec(t, `SELECT pg_reload_conf()`)
 	rig.WaitFor(t, 10*time.Second, "the line to be gone", func() bool { return !o.admitted() })
 	o.fails(t, 10, "no pg_hba.conf entry", `"replication" does not count`)
-	write(o.named(o.take(t, "conf")))
+	write(o.named(o.nextBlock(t, "conf")))
 	o.sql(t)
 	rig.WaitFor(t, 10*time.Second, "the line to be there", o.admitted)
 	o.stream(t)
@@ -297,7 +297,7 @@ func (o *operation) sendAgain(t *testing.T, lost string) {
 		t.Error("the row was not lost")
 	}
 	o.follow(t, "Send rows again", func(o *operation) {
-		o.take(t, "sh")
+		o.nextBlock(t, "sh")
 		o.sh(t)
 	})
 	o.arrived(t, lost)

@@ -95,10 +95,10 @@ func rotatePassword(t *testing.T, o *operation, _ *pgserver.Server) {
 
 func failover(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.on(t, srv)
-	command := o.named(o.take(t, "sql"))
+	command := o.named(o.nextBlock(t, "sql"))
 	if srv.Install().Major < 17 {
 		t.Log("Postgres has this from 17 on")
-		o.take(t, "sql")
+		o.nextBlock(t, "sql")
 		return
 	}
 	cfg := o.db.Config(t)
@@ -182,14 +182,14 @@ func sendRowsAgain(t *testing.T, o *operation, srv *pgserver.Server) {
 }
 
 func sendPutAside(t *testing.T, o *operation, srv *pgserver.Server) {
-	const letters = "outbox.dead-letter"
+	const deadLetterTopic = "outbox.dead-letter"
 	o.on(t, srv)
-	o.fake.CreateTopic(t, letters, 1, nil)
+	o.fake.CreateTopic(t, deadLetterTopic, 1, nil)
 	o.more = "on_bad_record: dead-letter\n"
 	o.configure(t)
 	r := o.stream(t)
 	id := o.insert(t, "no such topic!")
-	o.fake.ReadN(t, 1, letters)
+	o.fake.ReadN(t, 1, deadLetterTopic)
 	r.Terminate(t)
 	if out, _ := o.sh(t); !strings.Contains(out, "column     id: "+id) {
 		t.Errorf("the row is not shown:\n%s", out)

@@ -237,8 +237,8 @@ func (o *operation) named(text string) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
-// take returns the section's next block, which must be of a language.
-func (o *operation) take(t *testing.T, lang string) string {
+// nextBlock returns the section's next block, which must be of a language.
+func (o *operation) nextBlock(t *testing.T, lang string) string {
 	t.Helper()
 	if o.next == len(o.section.blocks) {
 		t.Fatalf("%q has no more blocks", o.section.title)
@@ -255,7 +255,7 @@ func (o *operation) take(t *testing.T, lang string) string {
 // the last one, as name=value pairs.
 func (o *operation) sql(t *testing.T) []map[string]string {
 	t.Helper()
-	return o.exec(t, o.take(t, "sql"))
+	return o.exec(t, o.nextBlock(t, "sql"))
 }
 
 func (o *operation) exec(t *testing.T, text string) []map[string]string {
@@ -287,7 +287,7 @@ func (o *operation) exec(t *testing.T, text string) []map[string]string {
 // has written, or, if that starts the relay, the relay.
 func (o *operation) sh(t *testing.T) (out string, r *rig.Process) {
 	t.Helper()
-	for line := range strings.Lines(o.take(t, "sh")) {
+	for line := range strings.Lines(o.nextBlock(t, "sh")) {
 		if strings.HasPrefix(line, "outbox-cdc run") {
 			r = o.run(t, line)
 		} else {

@@ -46,8 +46,8 @@ func (r *reader) number(digits int) int64 {
 	return v
 }
 
-// take reads c, if it is next.
-func (r *reader) take(c byte) bool {
+// accept reads c, if it is next.
+func (r *reader) accept(c byte) bool {
 	if len(r.text) == 0 || r.text[0] != c {
 		return false
 	}
@@ -55,7 +55,7 @@ func (r *reader) take(c byte) bool {
 	return true
 }
 
-func (r *reader) expect(c byte) { r.bad = !r.take(c) || r.bad }
+func (r *reader) expect(c byte) { r.bad = !r.accept(c) || r.bad }
 
 func (r *reader) date() (year, month, day int64) {
 	year = r.number(4)
@@ -74,7 +74,7 @@ func (r *reader) time() (micros int64) {
 	r.expect(':')
 	second := r.number(2)
 	micros = ((hour*60+minute)*60 + second) * 1e6
-	if r.take('.') {
+	if r.accept('.') {
 		n := len(r.text)
 		fraction := r.number(1)
 		n -= len(r.text)
@@ -91,15 +91,15 @@ func (r *reader) time() (micros int64) {
 // zone reads +HH[:MM[:SS]].
 func (r *reader) zone() (seconds int64) {
 	sign := int64(1)
-	if r.take('-') {
+	if r.accept('-') {
 		sign = -1
 	} else {
 		r.expect('+')
 	}
 	seconds = r.number(2) * 3600
-	if r.take(':') {
+	if r.accept(':') {
 		seconds += r.number(2) * 60
-		if r.take(':') {
+		if r.accept(':') {
 			seconds += r.number(2)
 		}
 	}

@@ -50,10 +50,10 @@ func parseInterval(text []byte) (interval, error) {
 func (v *interval) setTime(text []byte) error {
 	sign := int64(1)
 	r := reader{text: text}
-	if r.take('-') {
+	if r.accept('-') {
 		sign = -1
 	} else {
-		r.take('+')
+		r.accept('+')
 	}
 	hours, rest, _ := bytes.Cut(r.text, []byte(":"))
 	n, err := strconv.ParseUint(string(hours), 10, 33)

@@ -18,8 +18,8 @@ type gate struct {
 
 // A limit is a CutAfter that has not happened yet.
 type limit struct {
-	left atomic.Int64 // below zero once it is reached
-	done chan struct{}
+	remaining atomic.Int64 // below zero once it is reached
+	done      chan struct{}
 }
 
 // A fate is shared by connections. closed ends when the proxy closes them; lost
@@ -42,7 +42,7 @@ func newFate() *fate {
 // replaces an earlier one, whose channel is then never closed.
 func (p *Proxy) CutAfter(d stream.Direction, n int64) <-chan struct{} {
 	l := &limit{done: make(chan struct{})}
-	l.left.Store(n)
+	l.remaining.Store(n)
 	p.gates[d].limit.Store(l)
 	return l.done
 }
@@ -111,7 +111,7 @@ func (g *gate) shorten(c *stream.StreamChunk) (reached *limit) {
 		return nil
 	}
 	n := int64(len(c.Data))
-	left := l.left.Add(-n)
+	left := l.remaining.Add(-n)
 	if left >= 0 {
 		return nil
 	}

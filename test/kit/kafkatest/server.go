@@ -71,8 +71,8 @@ type Server struct {
 	proc    atomic.Pointer[serverproc.Process] // the last broker
 	members atomic.Int32                       // that have joined this one
 
-	mu   sync.Mutex // held by Restart and Stop
-	gone bool       // Stop has removed the directory
+	mu      sync.Mutex // held by Restart and Stop
+	removed bool       // Stop has removed the directory
 }
 
 // Launch starts a broker and returns when it serves requests. ctx bounds the
@@ -212,7 +212,7 @@ func (s *Server) Resume() error { return s.proc.Load().Resume() }
 func (s *Server) Restart(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.gone {
+	if s.removed {
 		return errors.New("the broker has been stopped for good")
 	}
 	if err := s.Shutdown(ctx); err != nil {
@@ -226,10 +226,10 @@ func (s *Server) Restart(ctx context.Context) error {
 func (s *Server) Stop() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.gone {
+	if s.removed {
 		return nil
 	}
-	s.gone = true
+	s.removed = true
 	proc := s.proc.Load()
 	err := proc.Signal(syscall.SIGKILL)
 	<-proc.Done()

@@ -26,8 +26,8 @@ type Server struct {
 
 	proc atomic.Pointer[serverproc.Process] // the last postmaster
 
-	mu   sync.Mutex // held by Restart and Stop
-	gone bool       // Stop has removed the directory
+	mu      sync.Mutex // held by Restart and Stop
+	removed bool       // Stop has removed the directory
 }
 
 // DSN returns the URL of a database for the superuser postgres, over TCP and
@@ -117,7 +117,7 @@ func (s *Server) Kill(ctx context.Context) error {
 func (s *Server) Restart(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.gone {
+	if s.removed {
 		return errors.New("the server has been stopped for good")
 	}
 	if err := s.Shutdown(ctx); err != nil {
@@ -132,10 +132,10 @@ func (s *Server) Restart(ctx context.Context) error {
 func (s *Server) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.gone {
+	if s.removed {
 		return nil
 	}
-	s.gone = true
+	s.removed = true
 	err := s.Shutdown(ctx)
 	if err != nil {
 		hard, cancel := context.WithTimeout(context.WithoutCancel(ctx), forceTimeout)
