@@ -20,7 +20,7 @@ func TestEveryCondition(t *testing.T) {
 				continue // the row is for the other phases
 			}
 			err := serverError("doing it", &pgconn.PgError{Severity: "ERROR", Code: code, Message: "no"}, at)
-			for _, id := range identities() {
+			for _, id := range identities {
 				if errors.Is(err, id) != errors.Is(c.is, id) {
 					t.Errorf("%s in phase %d: %v, want %q and nothing else", code, at, err, c.is)
 				}
@@ -31,7 +31,7 @@ func TestEveryCondition(t *testing.T) {
 		}
 	}
 	for _, code := range []string{"55000", "58P01", "", "X"} {
-		for _, id := range identities() {
+		for _, id := range identities {
 			if err := serverError("doing it", &pgconn.PgError{Code: code}, streaming); errors.Is(err, id) {
 				t.Errorf("%q: %v, which is known to nobody", code, err)
 			}

@@ -458,7 +458,7 @@ func TestEndOfStream(t *testing.T) {
 				if err == nil || tc.want != nil && !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.text) {
 					t.Errorf("Run: %v, want %v and %q", err, tc.want, tc.text)
 				}
-				for _, id := range identities() {
+				for _, id := range identities {
 					if errors.Is(err, id) && !errors.Is(tc.want, id) {
 						t.Errorf("Run: %v, which is also %q", err, id)
 					}
@@ -471,11 +471,9 @@ func TestEndOfStream(t *testing.T) {
 	}
 }
 
-func identities() []error {
-	return []error{
-		ErrUnreachable, ErrAccess, ErrSlotMissing, ErrSlotInUse, ErrBusy,
-		ErrPublication, ErrRow, ErrServerStopping, ErrConfig,
-	}
+var identities = []error{
+	ErrUnreachable, ErrAccess, ErrSlotMissing, ErrSlotInUse, ErrBusy,
+	ErrPublication, ErrRow, ErrServerStopping, ErrConfig,
 }
 
 func TestOtherNoticesAreNoEnd(t *testing.T) {

@@ -81,7 +81,7 @@ func TestBroken(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Start(t, pgserver.Config{Settings: limited()})
 	kafka := kafkatest.Broker(t)
-	for _, tt := range append(brokenSources(), brokenTopics()...) {
+	for _, tt := range slices.Concat(brokenSources, brokenTopics()) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := whole(t, srv, kafka)
 			tt.breaks(t, r)
@@ -120,79 +120,77 @@ func statements(sql string) func(*testing.T, *rig) {
 	}
 }
 
-func brokenSources() []broken {
-	return []broken{
-		{name: "no REPLICATION", breaks: statements(`ALTER ROLE CDC NOREPLICATION`), title: "role", state: Failed, says: "lacks REPLICATION", also: []string{"replication connection"}},
-		{
-			name: "superuser", breaks: func(_ *testing.T, r *rig) { r.role = "postgres" }, title: "least privilege", state: Doubt, says: "is a superuser",
-			mend: func(_ *testing.T, r *rig) { r.role = "cdc_" + r.db.Name },
-		},
-		{name: "publication lacks the table", breaks: statements(`ALTER PUBLICATION pub DROP TABLE outbox`), title: "table outbox", state: Failed, says: "not in publication pub"},
-		{name: "inserts not published", breaks: statements(`ALTER PUBLICATION pub SET (publish = 'delete')`), title: "publish", state: Failed, says: "not published"},
-		{name: "updates published", breaks: statements(`ALTER PUBLICATION pub SET (publish = 'insert, update')`), title: "publish", state: Doubt, says: "outbox.on_update"},
-		{name: "row filter", breaks: statements(`ALTER PUBLICATION pub SET TABLE outbox WHERE (aggregatetype = 'order')`), title: "table outbox", state: Failed, says: "row filter"},
-		{name: "column list", breaks: statements(`ALTER PUBLICATION pub SET TABLE outbox (id, aggregatetype, aggregateid, type)`), title: "columns outbox", state: Failed, says: `no column "payload"`},
-		{
-			name: "no such column", breaks: func(_ *testing.T, r *rig) { r.set("outbox.columns.key", "orderid") }, title: "columns outbox", state: Failed, says: `no column "orderid" (outbox.columns.key)`,
-			mend: statements(`ALTER TABLE outbox RENAME aggregateid TO orderid`),
-		},
-		{
-			name: "wrong column type", breaks: func(_ *testing.T, r *rig) { r.set("outbox.columns.timestamp", "at") }, title: "columns outbox", state: Failed, says: `"at" is no timestamp`,
-			mend: statements(`ALTER TABLE outbox ALTER at TYPE timestamptz USING at::timestamptz`),
-		},
-		{
-			name: "no table", breaks: func(_ *testing.T, r *rig) { r.set("outbox.tables", "events") }, title: "table events", state: Failed, says: `"events" does not exist`,
-			mend: statements(`CREATE TABLE events (LIKE outbox); ALTER PUBLICATION pub ADD TABLE events`),
-		},
-		{name: "no replica identity", breaks: statements(`ALTER TABLE outbox DROP CONSTRAINT outbox_pkey; ALTER PUBLICATION pub SET (publish = 'insert, delete')`), title: "replica identity outbox", state: Failed, says: "Postgres refuses the application's"},
-		{name: "partitions by themselves", breaks: statements(`ALTER PUBLICATION pub DROP TABLE outbox; ALTER TABLE outbox RENAME TO old;
-			CREATE TABLE outbox (LIKE old INCLUDING DEFAULTS) PARTITION BY LIST (type); CREATE TABLE rest PARTITION OF outbox DEFAULT; GRANT SELECT ON outbox, rest TO CDC;
-			ALTER PUBLICATION pub ADD TABLE outbox`), title: "via root outbox", state: Doubt, says: "is partitioned"},
-		{name: "copy may not read", breaks: func(t *testing.T, r *rig) {
-			r.set("source.create_slot", "true")
-			r.set("source.initial_copy", "true")
-			statements(`SELECT pg_drop_replication_slot(SLOT); REVOKE SELECT ON outbox FROM CDC`)(t, r)
-		}, title: "select outbox", state: Failed, says: "may not"},
-		{
-			name: "publication for all tables", breaks: statements(`DROP PUBLICATION pub; CREATE PUBLICATION pub FOR ALL TABLES WITH (publish = 'insert')`), title: "all tables", state: Doubt, says: "for all tables",
-			mend: statements(`DROP PUBLICATION pub; CREATE PUBLICATION pub FOR TABLE outbox WITH (publish = 'insert')`),
-		},
-		{
-			name: "a row that cannot be a record", breaks: func(t *testing.T, r *rig) {
-				r.set("outbox.topic", r.topic+"${aggregateid}")
-				statements(`UPDATE outbox SET aggregateid = ''; INSERT INTO outbox (aggregatetype, type) VALUES ('order', 'x')`)(t, r)
-			}, title: "rows outbox", state: Doubt, says: "1 cannot become records",
-			mend: statements(`DELETE FROM outbox WHERE type = 'x'`),
-		},
-		{name: "nothing there, and no right to make it", breaks: func(t *testing.T, r *rig) {
-			r.set("source.create", "true")
-			statements(`SELECT pg_drop_replication_slot(SLOT); DROP PUBLICATION pub`)(t, r)
-		}, title: "owner outbox", state: Failed, says: "does not own the table", also: []string{"create"}, mend: statements(`ALTER TABLE outbox OWNER TO CDC`)},
-		{
-			name: "no slot", breaks: statements(`SELECT pg_drop_replication_slot(SLOT)`), title: "slot", state: Failed, says: "there is no slot",
-			mend: func(t *testing.T, r *rig) { r.makeSlot(t, "pgoutput") },
-		},
-		{name: "slot of another plugin", breaks: func(t *testing.T, r *rig) {
-			statements(`SELECT pg_drop_replication_slot(SLOT)`)(t, r)
-			r.makeSlot(t, "test_decoding")
-		}, title: "plugin", state: Failed, says: "test_decoding", mend: func(t *testing.T, r *rig) {
+var brokenSources = []broken{
+	{name: "no REPLICATION", breaks: statements(`ALTER ROLE CDC NOREPLICATION`), title: "role", state: Failed, says: "lacks REPLICATION", also: []string{"replication connection"}},
+	{
+		name: "superuser", breaks: func(_ *testing.T, r *rig) { r.role = "postgres" }, title: "least privilege", state: Doubt, says: "is a superuser",
+		mend: func(_ *testing.T, r *rig) { r.role = "cdc_" + r.db.Name },
+	},
+	{name: "publication lacks the table", breaks: statements(`ALTER PUBLICATION pub DROP TABLE outbox`), title: "table outbox", state: Failed, says: "not in publication pub"},
+	{name: "inserts not published", breaks: statements(`ALTER PUBLICATION pub SET (publish = 'delete')`), title: "publish", state: Failed, says: "not published"},
+	{name: "updates published", breaks: statements(`ALTER PUBLICATION pub SET (publish = 'insert, update')`), title: "publish", state: Doubt, says: "outbox.on_update"},
+	{name: "row filter", breaks: statements(`ALTER PUBLICATION pub SET TABLE outbox WHERE (aggregatetype = 'order')`), title: "table outbox", state: Failed, says: "row filter"},
+	{name: "column list", breaks: statements(`ALTER PUBLICATION pub SET TABLE outbox (id, aggregatetype, aggregateid, type)`), title: "columns outbox", state: Failed, says: `no column "payload"`},
+	{
+		name: "no such column", breaks: func(_ *testing.T, r *rig) { r.set("outbox.columns.key", "orderid") }, title: "columns outbox", state: Failed, says: `no column "orderid" (outbox.columns.key)`,
+		mend: statements(`ALTER TABLE outbox RENAME aggregateid TO orderid`),
+	},
+	{
+		name: "wrong column type", breaks: func(_ *testing.T, r *rig) { r.set("outbox.columns.timestamp", "at") }, title: "columns outbox", state: Failed, says: `"at" is no timestamp`,
+		mend: statements(`ALTER TABLE outbox ALTER at TYPE timestamptz USING at::timestamptz`),
+	},
+	{
+		name: "no table", breaks: func(_ *testing.T, r *rig) { r.set("outbox.tables", "events") }, title: "table events", state: Failed, says: `"events" does not exist`,
+		mend: statements(`CREATE TABLE events (LIKE outbox); ALTER PUBLICATION pub ADD TABLE events`),
+	},
+	{name: "no replica identity", breaks: statements(`ALTER TABLE outbox DROP CONSTRAINT outbox_pkey; ALTER PUBLICATION pub SET (publish = 'insert, delete')`), title: "replica identity outbox", state: Failed, says: "Postgres refuses the application's"},
+	{name: "partitions by themselves", breaks: statements(`ALTER PUBLICATION pub DROP TABLE outbox; ALTER TABLE outbox RENAME TO old;
+		CREATE TABLE outbox (LIKE old INCLUDING DEFAULTS) PARTITION BY LIST (type); CREATE TABLE rest PARTITION OF outbox DEFAULT; GRANT SELECT ON outbox, rest TO CDC;
+		ALTER PUBLICATION pub ADD TABLE outbox`), title: "via root outbox", state: Doubt, says: "is partitioned"},
+	{name: "copy may not read", breaks: func(t *testing.T, r *rig) {
+		r.set("source.create_slot", "true")
+		r.set("source.initial_copy", "true")
+		statements(`SELECT pg_drop_replication_slot(SLOT); REVOKE SELECT ON outbox FROM CDC`)(t, r)
+	}, title: "select outbox", state: Failed, says: "may not"},
+	{
+		name: "publication for all tables", breaks: statements(`DROP PUBLICATION pub; CREATE PUBLICATION pub FOR ALL TABLES WITH (publish = 'insert')`), title: "all tables", state: Doubt, says: "for all tables",
+		mend: statements(`DROP PUBLICATION pub; CREATE PUBLICATION pub FOR TABLE outbox WITH (publish = 'insert')`),
+	},
+	{
+		name: "a row that cannot be a record", breaks: func(t *testing.T, r *rig) {
+			r.set("outbox.topic", r.topic+"${aggregateid}")
+			statements(`UPDATE outbox SET aggregateid = ''; INSERT INTO outbox (aggregatetype, type) VALUES ('order', 'x')`)(t, r)
+		}, title: "rows outbox", state: Doubt, says: "1 cannot become records",
+		mend: statements(`DELETE FROM outbox WHERE type = 'x'`),
+	},
+	{name: "nothing there, and no right to make it", breaks: func(t *testing.T, r *rig) {
+		r.set("source.create", "true")
+		statements(`SELECT pg_drop_replication_slot(SLOT); DROP PUBLICATION pub`)(t, r)
+	}, title: "owner outbox", state: Failed, says: "does not own the table", also: []string{"create"}, mend: statements(`ALTER TABLE outbox OWNER TO CDC`)},
+	{
+		name: "no slot", breaks: statements(`SELECT pg_drop_replication_slot(SLOT)`), title: "slot", state: Failed, says: "there is no slot",
+		mend: func(t *testing.T, r *rig) { r.makeSlot(t, "pgoutput") },
+	},
+	{name: "slot of another plugin", breaks: func(t *testing.T, r *rig) {
+		statements(`SELECT pg_drop_replication_slot(SLOT)`)(t, r)
+		r.makeSlot(t, "test_decoding")
+	}, title: "plugin", state: Failed, says: "test_decoding", mend: func(t *testing.T, r *rig) {
+		statements(`SELECT pg_drop_replication_slot(SLOT)`)(t, r)
+		r.makeSlot(t, "pgoutput")
+	}},
+	{
+		name: "slot with two_phase", breaks: statements(`SELECT pg_drop_replication_slot(SLOT); SELECT pg_create_logical_replication_slot(SLOT, 'pgoutput', false, true)`), title: "permanent", state: Failed, says: "two_phase",
+		mend: func(t *testing.T, r *rig) {
 			statements(`SELECT pg_drop_replication_slot(SLOT)`)(t, r)
 			r.makeSlot(t, "pgoutput")
-		}},
-		{
-			name: "slot with two_phase", breaks: statements(`SELECT pg_drop_replication_slot(SLOT); SELECT pg_create_logical_replication_slot(SLOT, 'pgoutput', false, true)`), title: "permanent", state: Failed, says: "two_phase",
-			mend: func(t *testing.T, r *rig) {
-				statements(`SELECT pg_drop_replication_slot(SLOT)`)(t, r)
-				r.makeSlot(t, "pgoutput")
-			},
 		},
-		{name: "little log kept", breaks: statements(`ALTER SYSTEM SET max_slot_wal_keep_size = '64MB'; SELECT pg_reload_conf()`), title: "max_slot_wal_keep_size", state: Doubt, says: "64 MB"},
-		{name: "no end of log kept", breaks: statements(`ALTER SYSTEM SET max_slot_wal_keep_size = -1; SELECT pg_reload_conf()`), title: "disk", state: Doubt, says: "until the disk is full"},
-		{name: "forgotten prepared transaction", breaks: func(t *testing.T, r *rig) {
-			r.change = func(c *Config) { c.Relay.LongTransaction = 1 }
-			statements(`BEGIN; INSERT INTO outbox (aggregatetype, aggregateid, type) VALUES ('order', 'o-2', 'x'); PREPARE TRANSACTION 'forgotten'`)(t, r)
-		}, title: "open transactions", state: Doubt, says: `prepared transaction "forgotten"`, mend: statements(`ROLLBACK PREPARED 'forgotten'`)},
-	}
+	},
+	{name: "little log kept", breaks: statements(`ALTER SYSTEM SET max_slot_wal_keep_size = '64MB'; SELECT pg_reload_conf()`), title: "max_slot_wal_keep_size", state: Doubt, says: "64 MB"},
+	{name: "no end of log kept", breaks: statements(`ALTER SYSTEM SET max_slot_wal_keep_size = -1; SELECT pg_reload_conf()`), title: "disk", state: Doubt, says: "until the disk is full"},
+	{name: "forgotten prepared transaction", breaks: func(t *testing.T, r *rig) {
+		r.change = func(c *Config) { c.Relay.LongTransaction = 1 }
+		statements(`BEGIN; INSERT INTO outbox (aggregatetype, aggregateid, type) VALUES ('order', 'o-2', 'x'); PREPARE TRANSACTION 'forgotten'`)(t, r)
+	}, title: "open transactions", state: Doubt, says: `prepared transaction "forgotten"`, mend: statements(`ROLLBACK PREPARED 'forgotten'`)},
 }
 
 func brokenTopics() []broken {

@@ -11,7 +11,7 @@ import (
 // Whatever is carried over is taken as it is: keys that do not go together are not written
 // together.
 func TestEveryResultLoads(t *testing.T) {
-	for _, cases := range [][]verdictCase{connectorCases(), tableCases(), valueCases(), routerCases(), kafkaCases(), {
+	for _, cases := range [][]verdictCase{connectorCases, tableCases(), valueCases(), routerCases(), kafkaCases, {
 		{changes: "publication.autocreate.mode=disabled\nsnapshot.mode=initial\nslot.failover=true"},
 		{changes: "-snapshot.mode\nslot.failover=true"},
 		{changes: "errors.tolerance=all\ntransforms.outbox.route.topic.replacement=$$x"},

@@ -65,7 +65,7 @@ type verdictCase struct {
 // Every verdict that a rule can have is tried, and it has no other.
 func TestVerdicts(t *testing.T) {
 	seen := make(map[string]bool)
-	cases := slices.Concat(connectorCases(), tableCases(), valueCases(), routerCases(), kafkaCases())
+	cases := slices.Concat(connectorCases, tableCases(), valueCases(), routerCases(), kafkaCases)
 	for _, g := range mappingTable() {
 		for _, r := range g.rules {
 			if r.apply == nil && !strings.HasSuffix(r.key, "}.type") {

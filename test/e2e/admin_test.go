@@ -14,9 +14,7 @@ import (
 )
 
 // adminPaths are those the admin server answers.
-func adminPaths() []string {
-	return []string{"", "metrics", "livez", "readyz", "status", "history", "config"}
-}
+var adminPaths = []string{"", "metrics", "livez", "readyz", "status", "history", "config"}
 
 // What the admin server tells is what happens: records counted as they are delivered, ready
 // while they are, and not ready, with the reason, while a side is gone.
@@ -48,7 +46,7 @@ func TestAdminServer(t *testing.T) {
 	if counted.FindString(metrics) == "" || strings.Contains(metrics, "outbox_cdc_commit_to_ack_seconds_count 0") {
 		t.Errorf("metrics:\n%s", metrics)
 	}
-	for _, path := range adminPaths() {
+	for _, path := range adminPaths {
 		if code, body := process.Ask(t, path); code != http.StatusOK {
 			t.Errorf("GET /%s: %d %s", path, code, body)
 		}

@@ -117,7 +117,7 @@ func (c *confidant) delivers(t *testing.T) {
 	process.Logged(t, "dead letters")
 	c.db.Exec(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_replication")
 	rig.WaitFor(t, 20*time.Second, "the next session", func() bool { return strings.Count(process.Stderr.String(), "msg=streaming") == 2 })
-	for _, path := range adminPaths() {
+	for _, path := range adminPaths {
 		_, c.output["GET /"+path] = process.Ask(t, path)
 	}
 	process.Signal(t, syscall.SIGQUIT)

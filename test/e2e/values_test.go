@@ -24,23 +24,19 @@ func everyControl() string {
 }
 
 // Texts that somebody on the way might want to tidy up.
-func awkwardTexts() []string {
-	return []string{
-		"", " ", "\t \n", everyControl(), "\ufeffmark first", "e\u0301 is not \u00e9", "\u2028\u2029\u202e", "\U0001F600 \U0010FFFF",
-		`\x41`, `\\`, `"quoted"`, `'`, `{}`, "null", "a,b;c|d", strings.Repeat("ä", 5000),
-	}
+var awkwardTexts = []string{
+	"", " ", "\t \n", everyControl(), "\ufeffmark first", "e\u0301 is not \u00e9", "\u2028\u2029\u202e", "\U0001F600 \U0010FFFF",
+	`\x41`, `\\`, `"quoted"`, `'`, `{}`, "null", "a,b;c|d", strings.Repeat("ä", 5000),
 }
 
 // JSON as it may be written, and what is often lost of it.
-func awkwardJSON() []string {
-	return []string{
-		`null`, `""`, `0`, `{}`, `[]`, ` { "space" :   1 , "b":[ 1,2 ] } `, "{\n\t\"a\": 1\r\n}",
-		`{"a": 1, "a": 2, "b": 3, "a": 4}`, `{"b": 1, "aa": 2, "a": 3}`,
-		`{"n": 12345678901234567890, "big": 123456789012345678901234567890.12345678901234567890}`,
-		`[1e400, 1E-400, 1.0, 1.00, -0, -0.0, 1e2, 100, 0.1e1]`,
-		`"\u0000"`, `{"\u0000": "a\u0000b"}`, `"\ud800"`, `["\udc00\ud800", "\ud83d\ude00"]`,
-		`"\u00e9 é \/ / \u002f \b\f\n\r\t \" \\"`, `"` + strings.Repeat("é", 5000) + `"`, `{"": {"": [[[[]]]]}}`,
-	}
+var awkwardJSON = []string{
+	`null`, `""`, `0`, `{}`, `[]`, ` { "space" :   1 , "b":[ 1,2 ] } `, "{\n\t\"a\": 1\r\n}",
+	`{"a": 1, "a": 2, "b": 3, "a": 4}`, `{"b": 1, "aa": 2, "a": 3}`,
+	`{"n": 12345678901234567890, "big": 123456789012345678901234567890.12345678901234567890}`,
+	`[1e400, 1E-400, 1.0, 1.00, -0, -0.0, 1e2, 100, 0.1e1]`,
+	`"\u0000"`, `{"\u0000": "a\u0000b"}`, `"\ud800"`, `["\udc00\ud800", "\ud83d\ude00"]`,
+	`"\u00e9 é \/ / \u002f \b\f\n\r\t \" \\"`, `"` + strings.Repeat("é", 5000) + `"`, `{"": {"": [[[[]]]]}}`,
 }
 
 // A valueEvent is what is compared of a row and its record.
@@ -52,11 +48,11 @@ type valueEvent struct{ id, key, eventType, value, header, named, number string 
 func TestValuesAreNotAltered(t *testing.T) {
 	t.Parallel()
 	columns := map[string][]string{
-		"json":           awkwardJSON(),
-		"jsonb":          awkwardJSON(),
-		"text":           slices.Concat(awkwardTexts(), awkwardJSON()),
-		"varchar(10000)": awkwardTexts(),
-		"note":           awkwardTexts(),            // a domain
+		"json":           awkwardJSON,
+		"jsonb":          awkwardJSON,
+		"text":           slices.Concat(awkwardTexts, awkwardJSON),
+		"varchar(10000)": awkwardTexts,
+		"note":           awkwardTexts,              // a domain
 		"blob":           {"", "\x00\xff", "\\x41"}, // a domain over bytea
 		"bytea":          {"", "\x00", "\xff\x00\xfe\xef", strings.Repeat("\xc3\x28", 3000)},
 	}
@@ -97,7 +93,7 @@ func (w *watched) insertValues(t *testing.T, typ string, values []string) (want 
 		from, toBytes = "$3", "payload"
 		arg = func(value string) any { return []byte(value) }
 	}
-	conn, keys := w.db.Conn(t), awkwardTexts()
+	conn, keys := w.db.Conn(t), awkwardTexts
 	for i, value := range values {
 		e := valueEvent{key: keys[i%len(keys)], named: "v", number: number}
 		e.eventType, e.header = e.key, e.key

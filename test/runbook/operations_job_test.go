@@ -15,25 +15,23 @@ import (
 )
 
 // jobRecipes follow the sections about routine work.
-func jobRecipes() map[string]recipe {
-	return map[string]recipe{
-		"See how it is":              seeStatus,
-		"See what would be produced": seeTail,
-		"Upgrade the relay":          upgradeRelay,
-		"Upgrade Postgres to a new major version, or move to another server": moveSource,
-		"Rotate the password":             rotatePassword,
-		"Fail over to a standby":          failover,
-		"Move to another Kafka cluster":   moveSink,
-		"Add partitions":                  addPartitions,
-		"Remove delivered rows":           deleteRows,
-		"Begin anew":                      beginAnew,
-		"Send rows again":                 sendRowsAgain,
-		"Send again what was put aside":   sendPutAside,
-		"Long transactions":               longTransactions,
-		"Limit the log that a slot keeps": limitLog,
-		"The disk of Postgres is full":    releaseLog,
-		"Remove everything":               removeEverything,
-	}
+var jobRecipes = map[string]recipe{
+	"See how it is":              seeStatus,
+	"See what would be produced": seeTail,
+	"Upgrade the relay":          upgradeRelay,
+	"Upgrade Postgres to a new major version, or move to another server": moveSource,
+	"Rotate the password":             rotatePassword,
+	"Fail over to a standby":          failover,
+	"Move to another Kafka cluster":   moveSink,
+	"Add partitions":                  addPartitions,
+	"Remove delivered rows":           deleteRows,
+	"Begin anew":                      beginAnew,
+	"Send rows again":                 sendRowsAgain,
+	"Send again what was put aside":   sendPutAside,
+	"Long transactions":               longTransactions,
+	"Limit the log that a slot keeps": limitLog,
+	"The disk of Postgres is full":    releaseLog,
+	"Remove everything":               removeEverything,
 }
 
 func upgradeRelay(t *testing.T, o *operation, srv *pgserver.Server) {

@@ -35,8 +35,8 @@ import (
 func TestOperations(t *testing.T) {
 	t.Parallel()
 	page := readPages(t)
-	recipes := maps.Clone(exitRecipes())
-	maps.Copy(recipes, jobRecipes())
+	recipes := maps.Clone(exitRecipes)
+	maps.Copy(recipes, jobRecipes)
 	srv := startSource(t, nil)
 	for _, s := range page {
 		recipe := recipes[s.title]
