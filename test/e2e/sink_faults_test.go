@@ -193,7 +193,8 @@ func TestTopicCreatedAnew(t *testing.T) {
 			process := r.Run(t)
 			r.Load.Run(t.Context(), t, 1000)
 			r.Arrived(t, 30*time.Second)
-			r.Collector.Stop() // nothing else will have been in the old topic
+			r.Collector.Stop()
+			old := r.Kafka.ReadAll(t, r.Topic) // nothing else will have been in the old topic
 			admin := r.Kafka.Admin(t)
 			_, err := admin.DeleteTopic(t.Context(), r.Topic)
 			rig.Must(t, err)
@@ -212,7 +213,7 @@ func TestTopicCreatedAnew(t *testing.T) {
 			})
 			r.Confirmed(t, 30*time.Second)
 			process.Terminate(t)
-			settleMoved(t, r)
+			settleMoved(t, r, old...)
 		})
 	}
 }
@@ -254,7 +255,7 @@ func moreEvents(t *testing.T, r *rig.Rig) {
 // settleMoved is settle, without repetitions, for a topic whose number of partitions has
 // changed, which returns its records. Readers of two partitions see no order between them:
 // all of a key that is in one partition has to be before all that is in another.
-func settleMoved(t *testing.T, r *rig.Rig) []*kgo.Record {
+func settleMoved(t *testing.T, r *rig.Rig, earlier ...*kgo.Record) []*kgo.Record {
 	t.Helper()
 	type lane struct {
 		key       string
@@ -262,7 +263,7 @@ func settleMoved(t *testing.T, r *rig.Rig) []*kgo.Record {
 	}
 	lanes := map[lane][]*kgo.Record{}
 	all := r.Kafka.ReadAll(t, r.Topic)
-	for _, rec := range all {
+	for _, rec := range slices.Concat(earlier, all) {
 		l := lane{string(rec.Key), rec.Partition}
 		lanes[l] = append(lanes[l], rec)
 	}

@@ -513,7 +513,7 @@ func anotherServer(t *testing.T, o *operation, srv *pgserver.Server) {
 // go on.
 func (o *operation) moves(t *testing.T) {
 	t.Helper()
-	other := startSource(t, nil)
+	other := prepareSource(t, pgtest.StartOther(t, pgserver.Config{}))
 	admin := &pgtest.DB{DSN: other.DSN("postgres")}
 	admin.Exec(t, `CREATE DATABASE `+o.db.Name)
 	o.db = &pgtest.DB{Name: o.db.Name, DSN: other.DSN(o.db.Name), Server: other}

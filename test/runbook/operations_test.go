@@ -110,7 +110,11 @@ const hba = "host all postgres 127.0.0.1/32 trust\nhost all cdc 127.0.0.1/32 scr
 // startSource starts a server with the role that the page is about.
 func startSource(t *testing.T, settings map[string]string) *pgserver.Server {
 	t.Helper()
-	srv := pgtest.Start(t, pgserver.Config{Settings: settings})
+	return prepareSource(t, pgtest.Start(t, pgserver.Config{Settings: settings}))
+}
+
+func prepareSource(t *testing.T, srv *pgserver.Server) *pgserver.Server {
+	t.Helper()
 	admin := &pgtest.DB{DSN: srv.DSN("postgres")}
 	admin.Exec(t, `CREATE ROLE cdc LOGIN REPLICATION PASSWORD '`+secret+`'`)
 	rig.Must(t, srv.WriteFile("pg_hba.conf", []byte(hba)))

@@ -94,7 +94,7 @@ func sharedServer(tb testing.TB, i pgserver.Install) *pgserver.Server {
 	if srv := shared.servers[i.BinDir]; srv != nil {
 		return srv
 	}
-	srv := launch(tb, pgserver.Config{BinDir: i.BinDir})
+	srv := launch(tb, pgserver.Config{BinDir: i.BinDir, Data: fromTemplate(tb, i.BinDir)})
 	if shared.servers == nil {
 		shared.servers = make(map[string]*pgserver.Server)
 	}
@@ -104,11 +104,41 @@ func sharedServer(tb testing.TB, i pgserver.Install) *pgserver.Server {
 
 // Start starts a server for this test alone and stops it at the end. Where
 // cfg names neither BinDir nor Major, the server has the default version.
+// Servers of one installation share a system identifier: see StartOther.
 func Start(tb testing.TB, cfg pgserver.Config) *pgserver.Server {
 	tb.Helper()
-	if cfg.BinDir == "" && cfg.Major == 0 {
-		cfg.BinDir = installs(tb)[0].BinDir
+	cfg = withPrograms(tb, cfg)
+	if cfg.Data == nil {
+		cfg.Data = fromTemplate(tb, cfg.BinDir)
 	}
+	return startUntilEnd(tb, cfg)
+}
+
+// StartOther is Start with a system identifier that no other server has.
+func StartOther(tb testing.TB, cfg pgserver.Config) *pgserver.Server {
+	tb.Helper()
+	return startUntilEnd(tb, withPrograms(tb, cfg))
+}
+
+// withPrograms fills in BinDir.
+func withPrograms(tb testing.TB, cfg pgserver.Config) pgserver.Config {
+	tb.Helper()
+	switch {
+	case cfg.BinDir != "":
+	case cfg.Major == 0:
+		cfg.BinDir = installs(tb)[0].BinDir
+	default:
+		i, err := pgserver.Find(tb.Context(), cfg.Major, nil)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		cfg.BinDir = i.BinDir
+	}
+	return cfg
+}
+
+func startUntilEnd(tb testing.TB, cfg pgserver.Config) *pgserver.Server {
+	tb.Helper()
 	srv := launch(tb, cfg)
 	tb.Cleanup(func() {
 		if tb.Failed() {
@@ -130,20 +160,6 @@ func launch(tb testing.TB, cfg pgserver.Config) *pgserver.Server {
 	cfg.Settings = settings
 	ctx, cancel := context.WithTimeout(tb.Context(), startTimeout)
 	defer cancel()
-	if cfg.Data == nil {
-		if cfg.BinDir == "" {
-			i, err := pgserver.Find(ctx, cfg.Major, nil)
-			if err != nil {
-				tb.Fatal(err)
-			}
-			cfg.BinDir = i.BinDir
-		}
-		data, err := fromTemplate(ctx, cfg.BinDir)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		cfg.Data = data
-	}
 	srv, err := pgserver.Start(ctx, cfg)
 	if err != nil {
 		tb.Fatal(err)

@@ -3,10 +3,10 @@ package pgtest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"testing"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
@@ -15,18 +15,21 @@ import (
 // fromTemplate returns a function that makes a data directory by copying one
 // that initdb made once on this machine for the programs in binDir: initdb
 // takes half a second of CPU. The copies share a system identifier.
-func fromTemplate(ctx context.Context, binDir string) (func(dir string) error, error) {
+func fromTemplate(tb testing.TB, binDir string) func(dir string) error {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), startTimeout)
+	defer cancel()
 	cache, err := serverproc.CacheDir()
 	if err != nil {
-		return nil, err
+		tb.Fatal(err)
 	}
 	template := filepath.Join(cache, "pgdata"+strings.ReplaceAll(binDir, string(filepath.Separator), "-"))
 	if err := serverproc.Fill(ctx, template, func(staging string) error { return initialize(ctx, binDir, staging) }); err != nil {
-		return nil, fmt.Errorf("make a data directory for %s: %w", binDir, err)
+		tb.Fatalf("make a data directory for %s: %v", binDir, err)
 	}
 	return func(dir string) error {
 		return errors.Join(os.CopyFS(dir, os.DirFS(template)), os.Chmod(dir, 0o700)) //nolint:gosec // Postgres demands it of its data directory
-	}, nil
+	}
 }
 
 // initialize fills dir with the data directory of a server that has run once.
