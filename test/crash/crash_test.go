@@ -57,7 +57,7 @@ func TestRestartPostgres(t *testing.T) {
 				if err := stop(t.Context()); err != nil {
 					t.Fatalf("%s stop: %v", name, err)
 				}
-				if took := time.Since(began); name == "fast" && took > 5*time.Second {
+				if took := time.Since(began); name == "fast" && took > 20*time.Second { // a sender that nobody answers takes wal_sender_timeout, 60 s
 					t.Errorf("a fast stop of the server took %v", took)
 				}
 				rig.Must(t, srv.Restart(t.Context()))
@@ -117,7 +117,7 @@ func TestBrokerDown(t *testing.T) {
 	r.Load.Run(t.Context(), t, rig.Rows(t))
 	began := time.Now()
 	rig.Must(t, srv.Shutdown(t.Context()))
-	if took := time.Since(began); took > 10*time.Second {
+	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("with the broker down a fast stop of the server took %v", took)
 	}
 	rig.Must(t, srv.Restart(t.Context()))

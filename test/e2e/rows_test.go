@@ -45,7 +45,7 @@ func TestEndInGiantTransaction(t *testing.T) {
 	began := time.Now()
 	process.Fails(t, relay.ExitOK, "before every record was acknowledged")
 	t.Logf("with a drain_timeout of 100ms it took %v to end", time.Since(began).Round(time.Millisecond))
-	if took := time.Since(began); took > 3*time.Second {
+	if took := time.Since(began); took > 10*time.Second { // the last status update alone may take 5 s
 		t.Errorf("it took %v", took)
 	}
 	repeated += inTheMiddle(t, r, rows)

@@ -44,7 +44,7 @@ func TestBrokerFrozen(t *testing.T) {
 	r.Load.Run(t.Context(), t, 50_000)
 	began := time.Now()
 	rig.Must(t, srv.Shutdown(t.Context()))
-	if took := time.Since(began); took > 8*time.Second {
+	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("a fast stop of the server took %v", took)
 	}
 	rig.Must(t, srv.Restart(t.Context()))
