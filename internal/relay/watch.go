@@ -116,7 +116,8 @@ func (w *watcher) watchOnce(ctx context.Context) error {
 }
 
 // emitSnapshot writes a snapshot if rows have been sent since the last one. After a failure it waits
-// until the catalog has been read again.
+// until the catalog has been read again. A lost connection is not logged here: either the next look at
+// the catalog fails as well, or the snapshot is written after it.
 func (w *watcher) emitSnapshot(ctx context.Context) {
 	rows := w.rowsSent()
 	if rows == w.emittedRows || w.inspectFailed || w.emitFailed {
@@ -130,7 +131,7 @@ func (w *watcher) emitSnapshot(ctx context.Context) {
 		return
 	}
 	w.emitFailed = true
-	if text := err.Error(); ctx.Err() == nil && text != w.loggedFailure {
+	if text := err.Error(); ctx.Err() == nil && !errors.Is(err, replication.ErrUnreachable) && text != w.loggedFailure {
 		w.loggedFailure = text
 		w.log.WarnContext(ctx, "snapshot not written: if the slot is lost, what it had not delivered is not known", slog.Any("err", err))
 	}

@@ -222,27 +222,32 @@ func TestWatcherWritesSnapshotsWhileRowsFlow(t *testing.T) {
 	})
 }
 
-// A snapshot that cannot be written is tried again after the next look, and logged once.
+// A snapshot that cannot be written is retried after the next look. What is wrong is logged once, and a
+// lost connection not at all.
 func TestWatcherRetriesASnapshotAfterTheNextLook(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWatch(t, step{catalog: outboxCatalog()})
-		w.emitSnapshots, w.observer.emit = true, replication.ErrAccess
-		w.rows.Store(1)
-		ctx, cancel := context.WithTimeout(t.Context(), 35500*time.Millisecond)
-		defer cancel()
-		if err := w.run(ctx); err != nil {
-			t.Error(err)
-		}
-		emits := 0
-		for _, a := range w.observer.asked {
-			if strings.Contains(a, "orders") {
-				emits++
-			}
-		}
-		if emits < 4 || emits > 5 || w.logged("snapshot not written") != 1 {
-			t.Errorf("asked %v, logged\n%s", w.observer.asked, &w.log)
-		}
-	})
+	for err, lines := range map[error]int{replication.ErrAccess: 1, replication.ErrUnreachable: 0} {
+		t.Run(err.Error(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWatch(t, step{catalog: outboxCatalog()})
+				w.emitSnapshots, w.observer.emit = true, err
+				w.rows.Store(1)
+				ctx, cancel := context.WithTimeout(t.Context(), 35500*time.Millisecond)
+				defer cancel()
+				if err := w.run(ctx); err != nil {
+					t.Error(err)
+				}
+				emits := 0
+				for _, a := range w.observer.asked {
+					if strings.Contains(a, "orders") {
+						emits++
+					}
+				}
+				if emits < 4 || emits > 5 || w.logged("snapshot not written") != lines {
+					t.Errorf("asked %v, logged\n%s", w.observer.asked, &w.log)
+				}
+			})
+		})
+	}
 }
 
 // What the watcher finds ends the session; what was read is delivered and reported.

@@ -154,7 +154,7 @@ func TestBadRow(t *testing.T) {
 			}
 			insert("", `{"n": 1}`)
 			r.Confirmed(t, 10*time.Second)
-			before := rig.Ask[string](t, conn, `SELECT pg_current_wal_lsn()::text`)
+			before := rig.Ask[string](t, conn, `SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1`, r.Slot)
 			id := insert(tc.topic, tc.payload)
 			after := rig.Ask[string](t, conn, `SELECT pg_current_wal_lsn()::text`)
 			insert("", `{"n": 2}`)

@@ -13,7 +13,7 @@ import (
 // other processes, so that more of them run at a time than there are processors, unless
 // -parallel says how many.
 func Main(m *testing.M) {
-	if err := flag.Set("test.parallel", "8"); err != nil {
+	if err := flag.Set("test.parallel", "6"); err != nil {
 		panic(err)
 	}
 	code := pgtest.Wrap(kafkatest.Wrap(m)).Run()
