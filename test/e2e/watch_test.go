@@ -97,7 +97,7 @@ func (w *watched) start(t *testing.T) {
 
 func (w *watched) logged(t *testing.T, text string) {
 	t.Helper()
-	rig.WaitFor(t, 20*time.Second, "the log to say "+text, func() bool {
+	rig.WaitFor(t, time.Minute, "the log to say "+text, func() bool { // a slot waits for every transaction of a server that others use
 		return strings.Contains(w.log.String(), text)
 	})
 }

@@ -80,7 +80,7 @@ func newSoak(t *testing.T, cfg soakConfig) *soak {
 	s := &soak{cfg: cfg, seed: uint64(rig.EnvInt(t, "OUTBOX_TEST_SEED", int(time.Now().UnixNano()))), binary: rig.Binary(t)}
 	timeout := "3s" // positions are reported in a third of it, at most a second
 	if cfg.fake != nil {
-		timeout = "900ms"
+		timeout = "2s" // on a busy machine a relay that stops takes more than a second
 	}
 	s.srv = pgtest.Start(t, pgserver.Config{Major: cfg.major, Settings: map[string]string{"wal_sender_timeout": timeout}})
 	s.db = pgtest.DatabaseOn(t, s.srv)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
@@ -13,7 +14,11 @@ import (
 // other processes, so that more of them run at a time than there are processors, unless
 // -parallel says how many.
 func Main(m *testing.M) {
-	if err := flag.Set("test.parallel", "6"); err != nil {
+	atATime := "6"
+	if need.Full() {
+		atATime = "4" // each has more servers
+	}
+	if err := flag.Set("test.parallel", atATime); err != nil {
 		panic(err)
 	}
 	code := pgtest.Wrap(kafkatest.Wrap(m)).Run()
