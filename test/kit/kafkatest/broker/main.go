@@ -69,7 +69,11 @@ func run(ctx context.Context, state state, stdout io.Writer) error {
 	defer claim.release()
 	starting, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	server, err := kafkatest.Launch(starting, kafkatest.Config{Log: os.Stderr})
+	server, err := kafkatest.Launch(starting, kafkatest.Config{
+		Log: os.Stderr,
+		// Nobody kills this one: a heartbeat that comes late on a busy machine must not fence it.
+		Properties: map[string]string{"broker.session.timeout.ms": "60000"},
+	})
 	if err != nil {
 		return err
 	}
