@@ -15,11 +15,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/walsender"
 )
 
 // connections returns the process ids of the connections of the name.
@@ -200,11 +200,7 @@ func TestObserverOfASilentServer(t *testing.T) {
 		gone := make(chan struct{})
 		go func() { // it lets the client in and does no more than read
 			defer close(gone)
-			backend := pgproto3.NewBackend(remote, remote)
-			_, _ = backend.ReceiveStartupMessage()
-			backend.Send(&pgproto3.AuthenticationOk{})
-			backend.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
-			_ = backend.Flush()
+			_ = walsender.New(remote).Accept()
 			_, _ = io.Copy(io.Discard, remote)
 		}()
 		conn, err := pgconn.ParseConfig("host=127.0.0.1 user=u database=app sslmode=disable connect_timeout=0")

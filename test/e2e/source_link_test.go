@@ -11,13 +11,13 @@ import (
 	"time"
 
 	"github.com/Shopify/toxiproxy/v2/stream"
-	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/faultproxy"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/walsender"
 )
 
 // Connections are cut at any byte, dozens of times under load, in the middle of rows, of
@@ -122,13 +122,7 @@ func mute(t *testing.T) (addr string) {
 			}
 			go func() {
 				defer conn.Close()
-				backend := pgproto3.NewBackend(conn, conn)
-				if _, err := backend.ReceiveStartupMessage(); err != nil {
-					return
-				}
-				backend.Send(&pgproto3.AuthenticationOk{})
-				backend.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
-				if backend.Flush() == nil {
+				if walsender.New(conn).Accept() == nil {
 					io.Copy(io.Discard, conn)
 				}
 			}()

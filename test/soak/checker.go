@@ -120,7 +120,7 @@ func (c *Checker) Violations() (first []Violation, all int) {
 		tx, _ := c.journal.lookup(v.Tx)
 		first = append(first, Violation{Violation: v, LSN: tx.commitLSN})
 	}
-	return append(first, c.repeats.found...), found.All + c.repeats.broken
+	return append(first, c.repeats.found.first...), found.All + c.repeats.found.all
 }
 
 // Finish checks what can be known at the end only: that everything committed

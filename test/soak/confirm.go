@@ -28,18 +28,17 @@ import (
 type Confirms struct {
 	journal *Journal
 
-	mu         sync.Mutex
-	positions  map[pglogrepl.LSN]struct{} // sent by the server: commit ends and keepalives, from claimed on
-	queue      []*walTx                   // not claimed, by commit LSN
-	rows       map[rowKey]*walTx          // streamed, not stored
-	claimed    pglogrepl.LSN              // highest position confirmed or started from
-	slot       pglogrepl.LSN              // where the slot was seen first
-	updates    int
-	again      int       // rows streamed that had been streamed before
-	away       int       // outages of the broker that go on
-	back       time.Time // the end of the last one
-	violations []Violation
-	broken     int
+	mu        sync.Mutex
+	positions map[pglogrepl.LSN]struct{} // sent by the server: commit ends and keepalives, from claimed on
+	queue     []*walTx                   // not claimed, by commit LSN
+	rows      map[rowKey]*walTx          // streamed, not stored
+	claimed   pglogrepl.LSN              // highest position confirmed or started from
+	slot      pglogrepl.LSN              // where the slot was seen first
+	updates   int
+	again     int       // rows streamed that had been streamed before
+	away      int       // outages of the broker that go on
+	back      time.Time // the end of the last one
+	found     violations
 }
 
 type rowKey struct {
@@ -73,13 +72,6 @@ func atPosition(k delivery.Kind, at time.Time, position pglogrepl.LSN, detail st
 	return Violation{Violation: delivery.Violation{Kind: k, Detail: detail}, LSN: position, At: at}
 }
 
-func (c *Confirms) violation(v Violation) {
-	c.broken++
-	if len(c.violations) < maxViolations {
-		c.violations = append(c.violations, v)
-	}
-}
-
 // Start notes that the relay has asked for a stream from a position at a time;
 // 0 leaves the choice to the slot. The server obeys a position ahead of the
 // slot, so the same rule holds as for one that is confirmed.
@@ -87,7 +79,7 @@ func (c *Confirms) Start(at time.Time, from pglogrepl.LSN) *Session {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.isRead(from) {
-		c.violation(atPosition(Unread, at, from, "the stream was started there"))
+		c.found.add(atPosition(Unread, at, from, "the stream was started there"))
 	}
 	c.claim(at, from)
 	return &Session{c: c, last: from}
@@ -117,9 +109,9 @@ func (c *Confirms) claim(at time.Time, position pglogrepl.LSN) {
 		tx := c.queue[n]
 		tx.claimedAt, tx.claimedBy = at, position
 		if !tx.complete {
-			c.violation(tx.early(fmt.Sprintf("only %d rows of the transaction and not its Commit had been streamed", tx.known)))
+			c.found.add(tx.early(fmt.Sprintf("only %d rows of the transaction and not its Commit had been streamed", tx.known)))
 		} else if tx.left == 0 && tx.storedAt.After(at) {
-			c.violation(tx.early(fmt.Sprintf("its last row was stored %v later", tx.storedAt.Sub(at))))
+			c.found.add(tx.early(fmt.Sprintf("its last row was stored %v later", tx.storedAt.Sub(at))))
 		}
 	}
 	c.queue = slices.Delete(c.queue, 0, n)
@@ -150,7 +142,7 @@ func (c *Confirms) late(at time.Time) {
 	if waited := at.Sub(since); tx.complete && tx.left == 0 && tx.known > 0 && waited > maxLag {
 		v := atPosition(Late, at, tx.commitLSN, fmt.Sprintf("it was stored, and could be confirmed for %v", waited))
 		v.Tx = tx.id
-		c.violation(v)
+		c.found.add(v)
 	}
 }
 
@@ -177,7 +169,7 @@ func (c *Confirms) Stored(e Event, where delivery.Coordinates, since time.Time) 
 	if !tx.claimedAt.IsZero() && since.After(tx.claimedAt) {
 		v := tx.early(fmt.Sprintf("the record was stored %v later", since.Sub(tx.claimedAt)))
 		v.Record, v.Aggregate, v.Seq, v.Tx = where, e.Aggregate, e.Seq, e.Tx
-		c.violation(v)
+		c.found.add(v)
 	}
 }
 
@@ -190,7 +182,7 @@ func (c *Confirms) Slot(at time.Time, confirmed pglogrepl.LSN) {
 		c.slot = confirmed
 	}
 	if confirmed > max(c.slot, c.claimed) {
-		c.violation(atPosition(Moved, at, confirmed, fmt.Sprintf("the relay has confirmed no more than %s", c.claimed)))
+		c.found.add(atPosition(Moved, at, confirmed, fmt.Sprintf("the relay has confirmed no more than %s", c.claimed)))
 	}
 }
 
@@ -212,7 +204,7 @@ func (c *Confirms) Finish() {
 	for _, tx := range txs {
 		v := tx.early(fmt.Sprintf("%d of the transaction's %d rows were never stored", tx.left, tx.known))
 		v.Kind, v.Aggregate, v.Seq = Never, missing[tx].aggregate, missing[tx].seq
-		c.violation(v)
+		c.found.add(v)
 	}
 }
 
@@ -220,7 +212,7 @@ func (c *Confirms) Finish() {
 func (c *Confirms) Violations() (first []Violation, all int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.violations), c.broken
+	return slices.Clone(c.found.first), c.found.all
 }
 
 // Updates returns how many status updates were judged.

@@ -46,8 +46,7 @@ type repeats struct {
 	runs   map[string][]run // of the newest producers of an aggregate, by their first record
 	faults []Fault
 	births map[Producer]int // after which fault a producer was seen first, -1: before all
-	found  []Violation
-	broken int
+	found  violations
 }
 
 func newRepeats() repeats {
@@ -55,12 +54,9 @@ func newRepeats() repeats {
 }
 
 func (c *repeats) violation(k delivery.Kind, e *delivery.Event, r *Record, format string, args ...any) {
-	c.broken++
-	if len(c.found) < maxViolations {
-		c.found = append(c.found, Violation{At: r.Seen, Violation: delivery.Violation{
-			Kind: k, Record: r.Coordinates, Aggregate: e.Aggregate, Seq: e.Seq, Tx: e.Tx, Detail: fmt.Sprintf(format, args...),
-		}})
-	}
+	c.found.add(Violation{At: r.Seen, Violation: delivery.Violation{
+		Kind: k, Record: r.Coordinates, Aggregate: e.Aggregate, Seq: e.Seq, Tx: e.Tx, Detail: fmt.Sprintf(format, args...),
+	}})
 }
 
 func (c *repeats) fault(name string, at time.Time, explain func() int) {

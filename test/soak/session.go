@@ -113,10 +113,10 @@ func (s *Session) Status(at time.Time, flush pglogrepl.LSN) {
 func (s *Session) judge(at time.Time, flush pglogrepl.LSN) {
 	c := s.c
 	if flush < s.last {
-		c.violation(atPosition(WentBack, at, flush, fmt.Sprintf("%s was confirmed before, in the same session", s.last)))
+		c.found.add(atPosition(WentBack, at, flush, fmt.Sprintf("%s was confirmed before, in the same session", s.last)))
 	}
 	if !c.isRead(flush) {
-		c.violation(atPosition(Unread, at, flush, ""))
+		c.found.add(atPosition(Unread, at, flush, ""))
 	}
 	s.last = max(s.last, flush)
 	c.claim(at, flush)

@@ -52,5 +52,15 @@ func (v *Violation) String() string {
 	return s
 }
 
-// maxViolations bounds what is kept: after the first few nothing new is learnt.
-const maxViolations = 100
+// violations are the first that were found: after a hundred nothing new is learnt.
+type violations struct {
+	first []Violation
+	all   int // how many there are
+}
+
+func (vs *violations) add(v Violation) {
+	vs.all++
+	if len(vs.first) < 100 {
+		vs.first = append(vs.first, v)
+	}
+}
