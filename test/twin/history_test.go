@@ -68,6 +68,7 @@ type start struct {
 	record  pglogrepl.LSN // the position record by then
 	from    pglogrepl.LSN // where its first session began
 	streams bool          // from is known
+	reports bool          // it has sent a status update: its first contact is over
 }
 
 type event struct {
@@ -200,11 +201,11 @@ func (h *history) promoted(timeline int32, before, end, slot pglogrepl.LSN) {
 	}
 }
 
-// streamed reports whether a run has had a session.
-func (h *history) streamed(run int) bool {
+// reported reports whether a run has had a session that sent a status update.
+func (h *history) reported(run int) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.starts[run].streams
+	return h.starts[run].reports
 }
 
 // safe judges a position behind which the server does not send again what lies before.
@@ -223,6 +224,9 @@ func (h *history) told(run int, lsn, last pglogrepl.LSN, known bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.updates++
+	s := h.starts[run]
+	s.reports = true
+	h.starts[run] = s
 	if lsn != last {
 		h.noteLocked("run %d: confirms %s", run, lsn)
 	}

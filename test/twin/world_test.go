@@ -217,7 +217,7 @@ func (w *world) diagnose(p *process) {
 	code := relay.ExitCode(p.err)
 	switch {
 	case code == relay.ExitOK:
-	case (code == relay.ExitSource || code == relay.ExitSink) && !w.history.streamed(p.host.run):
+	case (code == relay.ExitSource || code == relay.ExitSink) && !w.history.reported(p.host.run):
 	case code == relay.ExitBadRecord && w.cfg.DeadLetterTopic == "":
 		w.kafka.cure()
 	default:
