@@ -170,10 +170,6 @@ func (r Reserve) idleTexts(now time.Time) (title, why, advice string) {
 // A Trend measures how fast the WAL that may still be retained for a slot is used up. It belongs
 // to one goroutine at a time; the zero value has seen nothing.
 type Trend struct {
-	// Least is the least time that a rate is measured over, for whoever looks so often that a
-	// burst would count for much. Zero means none.
-	Least time.Duration
-
 	looks []safeAt
 }
 
@@ -188,6 +184,10 @@ const (
 	// as shrinking if it does over both of these.
 	shortTrend = time.Minute
 	longTrend  = 5 * time.Minute
+
+	// leastTrend is the least time that a rate is measured over: a burst between two looks that
+	// follow each other at once is none.
+	leastTrend = 10 * time.Second
 )
 
 // Note notes safe, which is as Slot.SafeWALSize, and returns when it is used up if it goes on
@@ -224,7 +224,7 @@ func (t *Trend) limitAt(d time.Duration) time.Time {
 	const forever = 100 * 365 * 24 * time.Hour
 	first, last := t.looks[t.since(d)], t.looks[len(t.looks)-1]
 	used, took := first.safe-last.safe, last.at.Sub(first.at)
-	if used <= 0 || took <= 0 || took < t.Least {
+	if used <= 0 || took <= 0 || took < leastTrend {
 		return time.Time{}
 	}
 	left := float64(max(0, last.safe)) / float64(used) * float64(took)

@@ -82,9 +82,9 @@ func TestTrend(t *testing.T) {
 			t.Errorf("%s: full at %s", name, limit)
 		}
 	}
-	short := Trend{Least: 10 * time.Second}
+	var short Trend
 	short.Note(noon, new(int64(1000)))
-	if limit := short.Note(noon.Add(9*time.Second), new(int64(900))); !limit.IsZero() {
+	if limit := short.Note(noon.Add(leastTrend-1), new(int64(900))); !limit.IsZero() {
 		t.Errorf("watched too shortly: full at %s", limit)
 	}
 	var trend Trend

@@ -21,9 +21,6 @@ import (
 // askTimeout is how long Postgres may take to answer.
 const askTimeout = 5 * time.Second
 
-// leastWatched is how long Postgres has to be asked until it is told when the slot's room is used up.
-const leastWatched = 10 * time.Second
-
 // Config says who is asked.
 type Config struct {
 	Conn              *pgconn.Config
@@ -48,7 +45,7 @@ type Asker struct {
 
 // New returns an Asker. It contacts nobody.
 func New(cfg Config) *Asker {
-	a := &Asker{cfg: cfg, observer: catalog.ObserveSlot(cfg.Conn, cfg.Slot), trend: catalog.Trend{Least: leastWatched}}
+	a := &Asker{cfg: cfg, observer: catalog.ObserveSlot(cfg.Conn, cfg.Slot)}
 	if cfg.Admin != "" {
 		a.client, a.refused = admin.NewClient(cfg.Admin)
 	}
