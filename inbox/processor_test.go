@@ -215,7 +215,7 @@ func TestComingWhileTheFirstLeaves(t *testing.T) {
 	db := database(t, pgtest.Server(t), migrations.Config{})
 	// What comes behind is put there slowly.
 	db.Exec(t, `
-		CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.3); RETURN NEW; END';
+		CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(3); RETURN NEW; END';
 		CREATE TRIGGER slowly BEFORE INSERT ON inbox_events FOR EACH ROW WHEN (NEW.due_at IS NULL) EXECUTE FUNCTION slowly()`)
 	coming := make(chan struct{})
 	p := processor(t, pool(t, db), func(c *inbox.Config) {
@@ -225,7 +225,11 @@ func TestComingWhileTheFirstLeaves(t *testing.T) {
 				return errBroken
 			}
 			if e.Offset == 0 {
-				<-coming
+				select {
+				case <-coming:
+				case <-ctx.Done():
+					return ctx.Err()
+				}
 			}
 			return effect(ctx, tx, e)
 		}

@@ -255,7 +255,8 @@ func TestRolledBack(t *testing.T) {
 	)
 	phantoms := func(n int) string { return fmt.Sprintf(bad, n-1) }
 	row := func(n int) string { return fmt.Sprintf(good, n) }
-	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
+	pgtest.OldestAndNewest(t, func(t *testing.T, shared *pgserver.Server) {
+		srv := pgtest.Start(t, pgserver.Config{BinDir: shared.Install().BinDir}) // a slot is not created during a long transaction
 		w := watch(t, srv, kafkatest.Broker(t), `CREATE TABLE outbox `+outboxColumns).run(t)
 		one, other := w.db.Name+"_1", w.db.Name+"_2"
 		for _, statement := range []string{

@@ -81,7 +81,7 @@ func (w *watched) restart(t *testing.T) string {
 func TestBusyNeighbour(t *testing.T) {
 	t.Parallel()
 	const segment = 16 << 20
-	seconds := rig.EnvInt(t, "OUTBOX_TEST_NEIGHBOUR_SECONDS", 5)
+	seconds := rig.EnvInt(t, "OUTBOX_TEST_NEIGHBOUR_SECONDS", 8)
 	between := 15 * time.Second
 	if seconds < 30 {
 		between = time.Second
@@ -96,9 +96,10 @@ func TestBusyNeighbour(t *testing.T) {
 	_, err := neighbour.Exec(t.Context(), `CREATE TABLE busy (n int, pad text)`)
 	rig.Must(t, err)
 	var held, written, behind []int64 // at each look
+	var last int64                    // where the last record to restart from is
 	looks := time.NewTicker(50 * time.Millisecond)
 	defer looks.Stop()
-	recorded := time.Now()
+	recorded, spacing := time.Now(), int64(0) // between two records to restart from
 	began := rig.Ask[string](t, neighbour, `SELECT pg_current_wal_lsn()::text`)
 	for range seconds * 20 {
 		<-looks.C
@@ -108,6 +109,8 @@ func TestBusyNeighbour(t *testing.T) {
 			recorded = time.Now()
 			_, err := neighbour.Exec(t.Context(), `CHECKPOINT`)
 			rig.Must(t, err)
+			at := rig.Ask[int64](t, neighbour, `SELECT (pg_current_wal_lsn() - $1::pg_lsn)::bigint`, began)
+			spacing, last = max(spacing, at-last), at
 		}
 		var h, w, b int64
 		rig.Must(t, neighbour.QueryRow(t.Context(), `SELECT (pg_current_wal_lsn() - restart_lsn)::bigint,
@@ -118,7 +121,7 @@ func TestBusyNeighbour(t *testing.T) {
 	rate := float64(total) / (float64(len(written)) * 0.05)
 	unconfirmed, retained := slices.Max(behind), slices.Max(held)
 	// Postgres passes over the records it writes until the one it wants to restart from is confirmed, hence two intervals.
-	limit := max(2*segment, unconfirmed) + int64(2*between.Seconds()*rate)
+	limit := max(2*segment, unconfirmed) + 2*max(spacing, int64(between.Seconds()*rate))
 	t.Logf("%d MB of WAL written, %.1f MB/s; the slot retained up to %d MB, %d MB were not confirmed", total>>20, rate/(1<<20), retained>>20, unconfirmed>>20)
 	if total < limit {
 		t.Fatalf("the neighbour was not busy: it wrote %d MB, and the slot may retain %d MB", total>>20, limit>>20)
