@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -40,7 +41,7 @@ func (r *Relay) contactBothSides(ctx context.Context, retry *retry) error {
 				retry.reset()
 				return nil
 			}
-			if last == nil || both.Err() == nil {
+			if last == nil || !isOver(both) {
 				last = err
 			}
 			if faultOf(last).patience == never || retry.backOff(both, last) != nil {
@@ -56,6 +57,12 @@ func (r *Relay) contactBothSides(ctx context.Context, retry *retry) error {
 		r.closeSink()
 	}
 	return err
+}
+
+// isOver reports whether ctx has ended or its deadline has passed: a dialer may notice that first.
+func isOver(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
 }
 
 // closeSink closes the sink if it was reached.

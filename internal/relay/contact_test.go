@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net"
@@ -58,3 +59,27 @@ func TestFirstContactReportsTheFirstAttemptsError(t *testing.T) {
 		t.Errorf("%v, want what the first attempt met", err)
 	}
 }
+
+// A dialer that gives up at the deadline may be back before the context has ended.
+func TestAContextIsOverAtItsDeadline(t *testing.T) {
+	for name, tc := range map[string]struct {
+		ctx  context.Context
+		over bool
+	}{
+		"no deadline": {t.Context(), false},
+		"in time":     {deadlineContext{t.Context(), time.Now().Add(time.Hour)}, false},
+		"late":        {deadlineContext{t.Context(), time.Now()}, true},
+	} {
+		if got := isOver(tc.ctx); got != tc.over {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+// A deadlineContext has a deadline, at which it does not end yet.
+type deadlineContext struct {
+	context.Context
+	at time.Time
+}
+
+func (c deadlineContext) Deadline() (time.Time, bool) { return c.at, true }
