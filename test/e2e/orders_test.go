@@ -249,15 +249,17 @@ func TestOrdersServerFailsBetweenTheInserts(t *testing.T) {
 	srv := pgtest.Start(t, pgserver.Config{})
 	s := openShop(t, srv, kafkatest.Broker(t))
 	process := s.relay(t)
-	conn, err := pgx.Connect(t.Context(), s.db.DSN)
-	rig.Must(t, err)
-	held, _ := s.holdAt(t, conn, false)
+	// Whoever waits for a lock may get it from a process that is killed before it; who sleeps does not wake.
+	s.db.Exec(t, `CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(600); RETURN NEW; END $$;
+		CREATE TRIGGER hold BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION hold()`)
 	answered := make(chan int, 1)
 	go func() {
 		status, _ := s.send(t, "", "ann")
 		answered <- status
 	}()
-	held()
+	rig.WaitFor(t, 30*time.Second, "the service to be held", func() bool {
+		return pgtest.QueryRow[bool](t, s.db, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep')`)
+	})
 	rig.Must(t, srv.Kill(t.Context()))
 	if status := <-answered; status != http.StatusServiceUnavailable {
 		t.Errorf("status %d, want 503", status)

@@ -82,7 +82,10 @@ func newSoak(t *testing.T, cfg soakConfig) *soak {
 	if cfg.fake != nil {
 		timeout = "2s" // on a busy machine a relay that stops takes more than a second
 	}
-	s.srv = pgtest.Start(t, pgserver.Config{Major: cfg.major, Settings: map[string]string{"wal_sender_timeout": timeout}})
+	s.srv = pgtest.Start(t, pgserver.Config{Major: cfg.major, Settings: map[string]string{
+		"wal_sender_timeout": timeout,
+		"full_page_writes":   "on", // a process that is killed may have written half a page
+	}})
 	s.db = pgtest.DatabaseOn(t, s.srv)
 	rig.Migrate(t, s.db.DSN)
 	rig.Must(t, CreateSchema(t.Context(), s.db.DSN, soakAggregates))
