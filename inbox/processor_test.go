@@ -239,9 +239,7 @@ func TestComingWhileTheFirstLeaves(t *testing.T) {
 	run(t, p)
 	done := make(chan error, 1)
 	go func() { done <- p.Handle(t.Context(), second) }()
-	eventually(t, "the second is being put behind the first", func() bool {
-		return pgtest.QueryRow[bool](t, db, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep')`)
-	})
+	eventually(t, "the second is being put behind the first", func() bool { return pgtest.Sleeps(t, db) })
 	close(coming)
 	if err := <-done; err != nil {
 		t.Fatal(err)

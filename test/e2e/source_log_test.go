@@ -96,26 +96,28 @@ func TestBusyNeighbour(t *testing.T) {
 	_, err := neighbour.Exec(t.Context(), `CREATE TABLE busy (n int, pad text)`)
 	rig.Must(t, err)
 	var held, written, behind []int64 // at each look
-	var last int64                    // where the last record to restart from is
 	looks := time.NewTicker(50 * time.Millisecond)
 	defer looks.Stop()
-	recorded, spacing := time.Now(), int64(0) // between two records to restart from
+	recorded := time.Now()
+	var last, spacing int64 // of the records to restart from: where the last one is, and the most between two
 	began := rig.Ask[string](t, neighbour, `SELECT pg_current_wal_lsn()::text`)
 	for range seconds * 20 {
 		<-looks.C
 		_, err := neighbour.Exec(t.Context(), `INSERT INTO busy SELECT n, repeat('x', 1000) FROM generate_series(1, 1200) n`)
 		rig.Must(t, err)
-		if between == time.Second && time.Since(recorded) >= between {
+		record := between == time.Second && time.Since(recorded) >= between
+		if record {
 			recorded = time.Now()
 			_, err := neighbour.Exec(t.Context(), `CHECKPOINT`)
 			rig.Must(t, err)
-			at := rig.Ask[int64](t, neighbour, `SELECT (pg_current_wal_lsn() - $1::pg_lsn)::bigint`, began)
-			spacing, last = max(spacing, at-last), at
 		}
 		var h, w, b int64
 		rig.Must(t, neighbour.QueryRow(t.Context(), `SELECT (pg_current_wal_lsn() - restart_lsn)::bigint,
 			(pg_current_wal_lsn() - $2::pg_lsn)::bigint, (pg_current_wal_lsn() - confirmed_flush_lsn)::bigint FROM pg_replication_slots WHERE slot_name = $1`, r.Slot, began).Scan(&h, &w, &b))
 		held, written, behind = append(held, h), append(written, w), append(behind, b)
+		if record {
+			spacing, last = max(spacing, w-last), w
+		}
 	}
 	total := written[len(written)-1]
 	rate := float64(total) / (float64(len(written)) * 0.05)

@@ -254,8 +254,9 @@ func TestSlotLostBySize(t *testing.T) {
 		w := watch(t, srv, kafkatest.Broker(t), `CREATE TABLE outbox `+outboxColumns).run(t)
 		w.delivers(t, "outbox")
 		w.exec(t, `INSERT INTO outbox VALUES (100, 'no-such-topic', 'k', 'T', '{}')`) // never acknowledged
+		time.Sleep(10 * time.Second)                                                  // a rate is measured over so long at least
 		fill := func() { w.exec(t, `SELECT pg_switch_wal(); SELECT txid_current()`) }
-		for _, state := range []string{"more are written, the server may remove what it needs (max_slot_wal_keep_size is 64 MB)", "the next checkpoint may remove"} {
+		for _, state := range []string{"more are written, the server may remove what it needs (max_slot_wal_keep_size is 64 MB), in about ", "the next checkpoint may remove"} {
 			rig.WaitFor(t, 20*time.Second, "the warning: "+state, func() bool {
 				fill()
 				time.Sleep(5 * w.cfg.WatchInterval)

@@ -207,3 +207,9 @@ func cleanupContext(tb testing.TB) context.Context {
 	tb.Cleanup(cancel)
 	return ctx
 }
+
+// Sleeps reports whether a session of db is in pg_sleep.
+func Sleeps(tb testing.TB, db *DB) bool {
+	tb.Helper()
+	return QueryRow[bool](tb, db, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep')`)
+}
