@@ -22,6 +22,7 @@ func (s *Stream) Close(ctx context.Context, confirmed pglogrepl.LSN) error {
 		return fmt.Errorf("%w: end the stream: the connection is lost", ErrUnreachable)
 	}
 	if s.streaming {
+		s.reporter.read(pglogrepl.LSN(s.raised.Load()))
 		if err := s.reporter.check(confirmed); err != nil {
 			return err
 		}

@@ -27,7 +27,7 @@ type Config struct {
 	// all of them.
 	Messages []string
 
-	// StatusInterval is how often the confirmed position is reported. It is cut to a third
+	// StatusInterval is how often the confirmed position is reported. It is cut to a sixth
 	// of the server's wal_sender_timeout. Zero means 1 s.
 	StatusInterval time.Duration
 

@@ -163,6 +163,9 @@ func TestStreamsWhatIsNotConfirmed(t *testing.T) {
 		if got := r.rows.Load(); got != 10 {
 			t.Errorf("%d rows", got)
 		}
+		if pid := pgtest.QueryRow[uint32](t, s.DB, "SELECT active_pid FROM pg_replication_slots WHERE slot_name = $1", s.cfg.Slot); pid != r.stream.PID() {
+			t.Errorf("process %d holds the slot, the stream says %d", pid, r.stream.PID())
+		}
 		r.close(t)
 		if got := s.confirmed(t); got != created {
 			t.Errorf("nothing was confirmed, but the slot went from %s to %s", created, got)

@@ -24,20 +24,16 @@ func (s *Stream) Run(ctx context.Context, confirmed func() pglogrepl.LSN, out ch
 	now := time.Now()
 	r := &run{
 		Stream: s, confirmed: confirmed, out: out,
-		longest:      s.cfg.StatusInterval,
+		longest:      min(s.cfg.StatusInterval, s.contact.limit/3), // leaves the server time to reply
 		lastReceived: now,
 		pacer:        pacer{since: now},
 		stopping:     stopping{prompt: s.patience() / 4},
 		timer:        time.NewTimer(0),
 	}
-	if s.timeout > 0 {
-		r.longest = min(r.longest, s.timeout/3)
-	}
 	r.interval = firstInterval / 2
 	release := interruptible(ctx, s.wire.conn.SetReadDeadline)
 	err := r.loop(ctx)
 	release()
-	s.expiry.end(time.Now())
 	s.socket.wakeAt(wakeAtOnce)
 	r.timer.Stop()
 	r.probe.stop()
@@ -227,6 +223,7 @@ func (r *run) read(ctx context.Context, due time.Time) (arrived bool, err error)
 	switch {
 	case err == nil:
 		r.lastReceived = time.Now()
+		r.contact.heard(r.lastReceived)
 		return true, nil
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return false, nil
@@ -280,16 +277,13 @@ func (r *run) tick(ctx context.Context, now time.Time) error {
 	if since < r.interval && (!r.asked || since < minStatusGap) {
 		return nil
 	}
-	if err := r.expiry.passed(now); err != nil {
-		r.broken = true
-		return err
-	}
-	return r.report(now, !r.blocked && silent >= r.silence()/2)
+	return r.report(now, !r.blocked && silent >= r.contact.limit/3)
 }
 
 // report sends a status update.
 func (r *run) report(now time.Time, ask bool) error {
 	confirmed := r.confirmed()
+	r.reporter.read(pglogrepl.LSN(r.raised.Load())) // after confirmed, which may return what was raised a moment ago
 	if err := r.reporter.check(confirmed); err != nil {
 		return err
 	}
@@ -299,7 +293,6 @@ func (r *run) report(now time.Time, ask bool) error {
 	if err := r.reporter.send(now, confirmed, ask); err != nil {
 		return r.lost(err)
 	}
-	r.expiry.extend(now)
 	r.asked = false
 	r.interval = min(2*r.interval, r.longest)
 	return nil

@@ -211,6 +211,7 @@ type session struct {
 	stream *Stream
 
 	confirmed atomic.Uint64
+	position  func() pglogrepl.LSN // what Run may confirm: what is in confirmed
 	out       chan *Batch
 	ended     chan error
 	cancel    context.CancelCauseFunc
@@ -221,6 +222,7 @@ func newSession(t *testing.T) *session {
 	client, remote := net.Pipe()
 	s := &session{t: t, server: newServer(t, remote), out: make(chan *Batch), ended: make(chan error, 1)}
 	s.cfg = testConfig(t, func() (net.Conn, error) { return client, nil })
+	s.position = func() pglogrepl.LSN { return pglogrepl.LSN(s.confirmed.Load()) }
 	return s
 }
 
@@ -246,7 +248,7 @@ func (s *session) run() *session {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.ended <- s.stream.Run(ctx, func() pglogrepl.LSN { return pglogrepl.LSN(s.confirmed.Load()) }, s.out)
+		s.ended <- s.stream.Run(ctx, s.position, s.out)
 	}()
 	s.t.Cleanup(func() {
 		cancel(nil)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -41,8 +42,10 @@ type Stream struct {
 	wire      wire
 	socket    *socket // below wire.conn
 	reporter  reporter
-	expiry    expiry
-	prefixes  [][]byte // of the messages that are wanted, each with its end
+	contact   contact
+	raised    atomic.Uint64 // an LSN that may be confirmed although this session has not read it
+	pid       uint32        // of the server process
+	prefixes  [][]byte      // of the messages that are wanted, each with its end
 	pool      *pool
 	streaming bool // START_REPLICATION has succeeded
 	broken    bool // nothing more can be exchanged
@@ -85,6 +88,7 @@ func (s *Stream) hijack(ctx context.Context, conn *pgconn.PgConn) error {
 		return err
 	}
 	s.superuser = conn.ParameterStatus("is_superuser") == "on"
+	s.pid = conn.PID()
 	if err := conn.SyncConn(ctx); err != nil { // nothing may stay in pgconn's buffers
 		return wrap(ctx, "prepare the connection", err, querying)
 	}
@@ -155,6 +159,18 @@ func (s *Stream) WALEnd() pglogrepl.LSN { return s.walEnd }
 // how long it lives without hearing from us. Zero: for ever.
 func (s *Stream) SenderTimeout() time.Duration { return s.timeout }
 
+// PID returns the process of the server that this session is, as pg_replication_slots.active_pid has
+// it.
+func (s *Stream) PID() uint32 { return s.pid }
+
+// Confirmable notes that lsn was read from or confirmed to this slot by an earlier session of the same
+// epoch (see [System]), and may be confirmed although this session has not read it. It may be called
+// from any goroutine after Start.
+func (s *Stream) Confirmable(lsn pglogrepl.LSN) {
+	for raised := s.raised.Load(); uint64(lsn) > raised && !s.raised.CompareAndSwap(raised, uint64(lsn)); raised = s.raised.Load() {
+	}
+}
+
 // Superuser reports whether the role is one.
 func (s *Stream) Superuser() bool { return s.superuser }
 
@@ -191,7 +207,7 @@ func (s *Stream) Start(ctx context.Context, from pglogrepl.LSN) error {
 	}
 	s.streaming = true
 	s.reporter = reporter{conn: s.wire.conn, limit: from}
-	s.expiry.start(time.Now(), s.timeout)
+	s.contact.start(time.Now(), s.patience()/2)
 	return nil
 }
 

@@ -1,0 +1,223 @@
+package replication
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+)
+
+// TestContact: a session counts as lost when nothing was heard for the limit, and then for good.
+func TestContact(t *testing.T) {
+	began := time.Now()
+	at := func(seconds int) time.Time { return began.Add(time.Duration(seconds) * time.Second) }
+	var c *contact
+	start := func() {
+		c = new(contact)
+		c.start(began, 30*time.Second)
+	}
+	expect := func(seconds int, lost bool) {
+		t.Helper()
+		err := c.check(at(seconds))
+		if (err != nil) != lost || lost && (!errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "wal_sender_timeout")) {
+			t.Errorf("after %d s: %v", seconds, err)
+		}
+	}
+	start()
+	expect(29, false)
+	c.heard(at(20))
+	c.heard(at(10)) // which is older
+	expect(49, false)
+	expect(50, true)
+	expect(40, true)
+	c.heard(at(51))
+	expect(52, true)
+
+	// It stays lost even if nobody checked meanwhile.
+	start()
+	c.heard(at(29))
+	c.heard(at(59))
+	expect(60, true)
+}
+
+// TestSilentServerIsLost: the stream asks a silent server for a reply. After half of wal_sender_timeout
+// without one, the session counts as lost. Our own status updates do not prevent that, and what arrives
+// later does not undo it.
+func TestSilentServerIsLost(t *testing.T) {
+	for timeout, limit := range map[string]time.Duration{"60000": 30 * time.Second, "3000": 1500 * time.Millisecond, "0": 15 * time.Second} {
+		t.Run(timeout, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSession(t)
+				s.server.settings[senderTimeout] = timeout
+				s.open(0).run()
+				defer s.drain()()
+				time.Sleep(limit - time.Millisecond)
+				synctest.Wait()
+				if err := s.stream.Expired(); err != nil {
+					t.Errorf("before the limit: %v", err)
+				}
+				reports := s.server.reports()
+				if last := reports[len(reports)-1]; !last.asked || last.at < limit/2 {
+					t.Errorf("the last of %d status updates is %+v", len(reports), last)
+				}
+				time.Sleep(time.Millisecond)
+				if err := s.stream.Expired(); !errors.Is(err, ErrUnreachable) {
+					t.Errorf("at the limit: %v", err)
+				}
+				s.server.send(keepalive(0x10, false))
+				synctest.Wait()
+				if s.stream.Expired() == nil {
+					t.Error("the session has come back")
+				}
+				s.cancel(nil)
+				<-s.ended
+			})
+		})
+	}
+}
+
+// TestServerThatAnswersIsKept: the stream asks for a reply early enough that a slow one arrives in time,
+// whatever the status interval is and whenever the server last sent something.
+func TestServerThatAnswersIsKept(t *testing.T) {
+	for timeout, interval := range map[string]time.Duration{"60000": time.Minute, "3000": time.Second, "1000": time.Second, "0": time.Hour} {
+		t.Run(timeout, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSession(t)
+				s.server.settings[senderTimeout] = timeout
+				s.cfg.StatusInterval = interval
+				s.open(0).run()
+				defer s.drain()()
+				limit := s.stream.contact.limit
+				for i := range time.Duration(40) {
+					<-s.server.statuses
+					time.Sleep(i * limit / 40)
+					s.server.send(keepalive(0x10, false))
+					for r := range s.server.statuses {
+						if r.asked {
+							break
+						}
+					}
+					time.Sleep(limit / 4)
+					if err := s.stream.Expired(); err != nil {
+						t.Fatal(err)
+					}
+					s.server.send(keepalive(0x10, false))
+				}
+				s.cancel(nil)
+				<-s.ended
+			})
+		})
+	}
+}
+
+// TestCatalogKeepsTheContact: while the stream does not read, only the catalog shows that the session holds
+// the slot. It shows that for the time at which it was asked.
+func TestCatalogKeepsTheContact(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSession(t)
+		s.cfg.Conn.DialFunc = secondDial(s.cfg.Conn.DialFunc, errors.New("no route"))
+		s.open(0).run()
+		s.server.send(walData(1, "I")) // nobody receives it
+		for range 60 {
+			asked := time.Now()
+			time.Sleep(9 * time.Second) // until the catalog answers
+			s.stream.Heard(asked)
+			time.Sleep(11 * time.Second)
+			if err := s.stream.Expired(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		for _, r := range s.server.reports() {
+			if r.asked {
+				t.Error("the stream asks for a reply that it does not read")
+			}
+		}
+		time.Sleep(10 * time.Second)
+		if s.stream.Expired() == nil {
+			t.Error("the session counts as held although nobody asked the catalog again")
+		}
+		s.stream.Heard(time.Now())
+		if s.stream.Expired() == nil {
+			t.Error("the session has come back")
+		}
+	})
+}
+
+// TestBufferedDataIsNoContact: a process that was stopped reads what arrived before. The server may have
+// ended the session since.
+func TestBufferedDataIsNoContact(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSession(t)
+		s.cfg.Conn.DialFunc = secondDial(s.cfg.Conn.DialFunc, errors.New("no route"))
+		s.open(0).run()
+		go s.server.send(walData(1, "I"), walData(2, "I"))
+		time.Sleep(31 * time.Second)
+		for range 2 { // as if the process had been stopped: nobody called Expired
+			s.receive()
+		}
+		if s.stream.Expired() == nil {
+			t.Error("the session counts as held because of data that arrived long ago")
+		}
+	})
+}
+
+// TestConfirmable: the stream confirms a position that an earlier session has read, even if Confirmable is
+// called during a status update. It does not confirm a higher one.
+func TestConfirmable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSession(t).open(0x10)
+		above := make(chan struct{})
+		s.position = func() pglogrepl.LSN {
+			s.stream.Confirmable(0x40)
+			s.stream.Confirmable(0x30) // a lower one changes nothing
+			select {
+			case <-above:
+				return 0x41
+			default:
+				return 0x40
+			}
+		}
+		s.run()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		close(above)
+		if err := <-s.ended; err == nil || !strings.Contains(err.Error(), "broken invariant") {
+			t.Errorf("Run: %v", err)
+		}
+		reports := s.server.reports()
+		for _, r := range reports {
+			if r.lsn != 0x40 {
+				t.Errorf("reported %s after %s", r.lsn, r.at)
+			}
+		}
+		if len(reports) == 0 {
+			t.Error("nothing was reported")
+		}
+	})
+}
+
+// TestCloseReportsWhatIsConfirmable: Close confirms a position that became confirmable after the last
+// status update.
+func TestCloseReportsWhatIsConfirmable(t *testing.T) {
+	for last, fine := range map[pglogrepl.LSN]bool{0x40: true, 0x41: false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSession(t).open(0x10).run()
+			synctest.Wait()
+			s.cancel(nil)
+			<-s.ended
+			s.server.reports()
+			s.stream.Confirmable(0x40)
+			if err := s.stream.Close(t.Context(), last); (err == nil) != fine {
+				t.Errorf("Close at %s: %v", last, err)
+			}
+			<-s.server.gone
+			if got := s.server.reports(); (len(got) == 1 && got[0].lsn == last) != fine {
+				t.Errorf("reported %v", got)
+			}
+		})
+	}
+}
