@@ -17,11 +17,12 @@ const benchPerTransaction = 10
 func nextRecord(tracker *Tracker, i int) Seq {
 	if i%benchPerTransaction == 0 {
 		if i > 0 {
-			tracker.Commit(pglogrepl.LSN(i*64 + 48))
+			_ = tracker.Commit(pglogrepl.LSN(i*64 + 48))
 		}
-		tracker.Begin(pglogrepl.LSN(i*64+64), time.Time{})
+		_ = tracker.Begin(pglogrepl.LSN(i*64+64), time.Time{})
 	}
-	return tracker.Next()
+	seq, _ := tracker.Next()
+	return seq
 }
 
 func BenchmarkInOrder(b *testing.B) {
@@ -76,9 +77,9 @@ func BenchmarkTransactions(b *testing.B) {
 	var stuck Seq
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		tracker.Begin(pglogrepl.LSN(i*64), time.Time{})
-		seq := tracker.Next()
-		tracker.Commit(pglogrepl.LSN(i*64 + 48))
+		_ = tracker.Begin(pglogrepl.LSN(i*64), time.Time{})
+		seq, _ := tracker.Next()
+		_ = tracker.Commit(pglogrepl.LSN(i*64 + 48))
 		if i%inFlight == 0 {
 			if stuck != 0 {
 				mustAck(b, tracker, stuck)
@@ -114,12 +115,12 @@ func TestGate(t *testing.T) {
 	count := 0
 	ratio.Gate(t, trackLimit,
 		func() {
-			tracker.Begin(end, time.Time{})
+			_ = tracker.Begin(end, time.Time{})
 			for i := range seqs {
-				seqs[i] = tracker.Next()
+				seqs[i], _ = tracker.Next()
 			}
 			end += 64
-			tracker.Commit(end)
+			_ = tracker.Commit(end)
 			mustAck(t, tracker, seqs...)
 		},
 		func() {

@@ -1,8 +1,11 @@
 package checkpoint_test
 
 import (
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 )
@@ -12,13 +15,16 @@ import (
 func ExampleTracker() {
 	tracker := checkpoint.New(0x100, nil)
 
-	tracker.Begin(0x200, time.Time{})
-	first := tracker.Next()
-	tracker.Commit(0x230)
-
-	tracker.Begin(0x230, time.Time{})
-	second := tracker.Next()
-	tracker.Commit(0x260)
+	read := func(commitLSN, endLSN pglogrepl.LSN) checkpoint.Seq {
+		errs := []error{tracker.Begin(commitLSN, time.Time{})}
+		seq, err := tracker.Next()
+		if err := errors.Join(append(errs, err, tracker.Commit(endLSN))...); err != nil {
+			fmt.Println(err)
+		}
+		return seq
+	}
+	first := read(0x200, 0x230)
+	second := read(0x230, 0x260)
 
 	tracker.Keepalive(0x280)
 

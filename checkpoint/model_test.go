@@ -202,18 +202,18 @@ func (h *history) step() {
 	case op < 64 && !open:
 		h.wal += pglogrepl.LSN((op & 3) * 8) // 0: its commit record follows the one before without a gap
 		at := time.UnixMicro(int64(h.wal))
-		h.tracker.Begin(h.wal, at)
+		h.must(h.tracker.Begin(h.wal, at))
 		h.model.log = append(h.model.log, event{kind: begin, lsn: h.wal, time: at})
 		h.end = h.wal + 8
 	case op < 64:
 		h.wal = h.end
 		e := event{kind: commit, lsn: h.end}
-		if op&7 == 7 && h.snapshots < maxSnapshotsInFlight {
+		if lsn, _, _ := h.model.open(); op&7 == 7 && h.snapshots < maxSnapshotsInFlight && lsn >= h.before {
 			h.snapshots++
 			e.snapshot = "1:1:"
 			h.tracker.Snapshot(e.snapshot)
 		}
-		h.tracker.Commit(h.end)
+		h.must(h.tracker.Commit(h.end))
 		h.read(e)
 	case op < 112:
 		walEnd := h.wal + pglogrepl.LSN(op&7)
@@ -227,7 +227,17 @@ func (h *history) step() {
 		}
 	case op < 176 && open:
 		for range op & 7 {
-			e := event{kind: record, seq: h.tracker.Next()}
+			if lsn, _, _ := h.model.open(); lsn < h.before { // confirmed before the start
+				if seq := h.next(); seq != 0 {
+					h.tb.Fatalf("%s: a row of a confirmed transaction is numbered %d", h.name, seq)
+				}
+				continue
+			}
+			if op&16 != 0 { // its record is not accepted at first
+				h.next()
+				h.tracker.Cancel()
+			}
+			e := event{kind: record, seq: h.next()}
 			if op&8 != 0 && h.traces < maxTraces {
 				h.traces++
 				e.trace = op
@@ -235,8 +245,56 @@ func (h *history) step() {
 			}
 			h.model.log = append(h.model.log, e)
 		}
+	case op >= 240:
+		for range op & 3 { // sessions that end soon
+			h.reread(int(h.draw()) % 8)
+		}
+		h.reread(len(h.model.log))
 	default:
 		h.ack(op)
+	}
+}
+
+func (h *history) must(err error) {
+	if err != nil {
+		h.tb.Fatalf("%s: %v", h.name, err)
+	}
+}
+
+func (h *history) next() Seq {
+	seq, err := h.tracker.Next()
+	h.must(err)
+	return seq
+}
+
+// reread reads at most so many events again, from the confirmed position, as another session does.
+// It ends in the middle of a transaction, or where the reading was. Some records are acknowledged
+// meanwhile.
+func (h *history) reread(most int) {
+	h.tracker.Reread()
+	from, sent := h.tracker.Confirmed(), false
+	if open, _, ok := h.model.open(); ok {
+		from = min(from, open)
+	}
+	for _, e := range h.model.log {
+		if e.kind == begin {
+			sent = e.lsn >= from
+		}
+		switch {
+		case !sent || most == 0 || e.kind == keepalive:
+			continue
+		case e.kind == begin:
+			h.must(h.tracker.Begin(e.lsn, e.time))
+		case e.kind == record:
+			if seq := h.next(); seq != 0 {
+				h.tb.Fatalf("%s: record %d, read again, is numbered %d", h.name, e.seq, seq)
+			}
+		case e.kind == commit:
+			h.must(h.tracker.Commit(e.lsn))
+		}
+		if most--; h.draw() > 200 {
+			h.ack(1)
+		}
 	}
 }
 

@@ -24,10 +24,20 @@ type Position struct {
 	// rows are. EndLSN is 0 while there is no slot.
 	Copying bool
 
-	// Term counts the sessions that started at the slot's own position rather than at the record:
-	// the first one, and those after a promotion or an accepted gap. What a session of an earlier
-	// term writes late does not count: see [NewestPosition].
+	// Term counts how often a relay started at the slot's own position rather than at the record:
+	// the first time, and after a promotion or an accepted gap. What a process of an earlier term
+	// writes late does not count: see [NewestPosition].
 	Term int64
+
+	// Claim says who owns the slot: the process with the highest one. A process takes a higher
+	// claim than any before it sends, whenever another one may have sent in between. 0: a record
+	// of a version without claims.
+	Claim  int64
+	Writer string // the process: a UUID
+
+	// Identity is what the broker tells the claims apart by, as the sink has returned it: it
+	// refuses writers of lower claims. Empty: it does not.
+	Identity json.RawMessage
 
 	// Snapshots say which transactions were delivered by then, newest first. If the slot is lost,
 	// they tell which rows of the table must be sent again.
@@ -43,12 +53,9 @@ type Snapshot struct {
 	Text   string // xmin:xmax:xip_list
 }
 
-// Versions of the record. A record without Copying has the first one, so that an earlier version of
-// this program can read it.
-const (
-	positionVersion = 1
-	copyingVersion  = 2
-)
+// positionVersion is the version of the record that is written. Versions 1 and 2, which have no
+// claim, are read too.
+const positionVersion = 3
 
 type positionJSON struct {
 	Version   int            `json:"version"`
@@ -60,6 +67,10 @@ type positionJSON struct {
 	Term      int64          `json:"term,omitempty"`
 	Snapshots []snapshotJSON `json:"snapshots,omitempty"`
 	WrittenAt time.Time      `json:"written_at"`
+
+	Claim    int64           `json:"claim,omitempty"`
+	Writer   string          `json:"writer,omitempty"`
+	Identity json.RawMessage `json:"producer,omitempty"`
 }
 
 type snapshotJSON struct {
@@ -72,9 +83,7 @@ func (p Position) MarshalJSON() ([]byte, error) {
 	v := positionJSON{
 		Version: positionVersion, SystemID: p.SystemID, Timeline: p.Timeline, Slot: p.Slot,
 		EndLSN: p.EndLSN.String(), Copying: p.Copying, Term: p.Term, WrittenAt: p.WrittenAt.UTC(),
-	}
-	if p.Copying {
-		v.Version = copyingVersion
+		Claim: p.Claim, Writer: p.Writer, Identity: p.Identity,
 	}
 	for _, s := range p.Snapshots {
 		v.Snapshots = append(v.Snapshots, snapshotJSON{s.EndLSN.String(), s.Text})
@@ -88,10 +97,13 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &v); err != nil {
 		return err
 	}
-	if v.Version < 1 || v.Version > copyingVersion {
-		return fmt.Errorf("version %d of a position record, this program reads up to %d", v.Version, copyingVersion)
+	if v.Version < 1 || v.Version > positionVersion {
+		return fmt.Errorf("version %d of a position record, this program reads up to %d", v.Version, positionVersion)
 	}
-	read := Position{SystemID: v.SystemID, Timeline: v.Timeline, Slot: v.Slot, Copying: v.Copying, Term: v.Term, WrittenAt: v.WrittenAt}
+	read := Position{
+		SystemID: v.SystemID, Timeline: v.Timeline, Slot: v.Slot, Copying: v.Copying, Term: v.Term, WrittenAt: v.WrittenAt,
+		Claim: v.Claim, Writer: v.Writer, Identity: v.Identity,
+	}
 	if v.SystemID == "" || v.Slot == "" {
 		return errors.New("a position record without system_id or slot")
 	}
@@ -110,23 +122,18 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// NewestPosition returns the record that counts among those written one after the other: of the
-// highest term that of the newest timeline, and of those the one with the highest EndLSN, since what
-// a record says stays true. (A session may write late, when another one of its term has the slot.) It
-// returns nil without an error if there are none. The last one must be readable.
-func NewestPosition(records [][]byte) (*Position, error) {
+// NewestPosition returns the record whose position counts among those written one after the other: of
+// the highest term that of the newest timeline, and of those the one with the highest EndLSN, since
+// what a record says stays true. (A process may write late, when another one of its term has the
+// slot.) It returns nil if there are none.
+func NewestPosition(records []Position) *Position {
 	var newest *Position
-	var err error
-	for _, data := range records {
-		p := new(Position)
-		if err = json.Unmarshal(data, p); err == nil && (newest == nil || !superseded(p, newest)) {
+	for i := range records {
+		if p := &records[i]; newest == nil || !superseded(p, newest) {
 			newest = p
 		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	return newest, nil
+	return newest
 }
 
 // superseded reports whether newest, although written before p, counts and p does not.

@@ -111,6 +111,9 @@ func (q *queue) pop() {
 	}
 }
 
+// dropTail removes the newest transaction.
+func (q *queue) dropTail() { q.count-- }
+
 // find returns the transaction of a record that lies in the queue.
 func (q *queue) find(seq Seq) *transaction {
 	after := sort.Search(q.count, func(i int) bool { return q.at(i).first > seq })

@@ -19,8 +19,8 @@ var updateFlag = flag.Bool("update", false, "rewrite the right side of testdata/
 // TestTrackerFollowsScripts plays testdata/*.txt. A line is an operation, and right of the bar
 // what the Tracker says after it:
 //
-//	start LSN | begin COMMIT-LSN | next [N] | commit END-LSN | keepalive LSN |
-//	ack SEQ|FIRST-LAST ... | locate SEQ
+//	start LSN | begin COMMIT-LSN | next [N] | cancel | commit END-LSN | keepalive LSN |
+//	ack SEQ|FIRST-LAST ... | locate SEQ | reread
 func TestTrackerFollowsScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -75,22 +75,25 @@ func playLine(t *testing.T, tracker *Tracker, words []string) (answer string) {
 		}
 	}()
 	op, args := words[0], words[1:]
+	var err error
 	switch op {
 	case "start":
 	case "begin":
-		tracker.Begin(parseLSN(t, args[0]), time.Time{})
+		err = tracker.Begin(parseLSN(t, args[0]), time.Time{})
 	case "next":
 		for range parseCount(t, args) {
-			tracker.Next()
+			_, err = tracker.Next()
 		}
+	case "cancel":
+		tracker.Cancel()
 	case "commit":
-		tracker.Commit(parseLSN(t, args[0]))
+		err = tracker.Commit(parseLSN(t, args[0]))
 	case "keepalive":
 		tracker.Keepalive(parseLSN(t, args[0]))
+	case "reread":
+		tracker.Reread()
 	case "ack":
-		if err := tracker.Ack(parseSeqs(t, args)...); err != nil {
-			return "error: " + err.Error()
-		}
+		err = tracker.Ack(parseSeqs(t, args)...)
 	case "locate":
 		lsn, index, ok := tracker.Locate(Seq(parseCount(t, args)))
 		if !ok {
@@ -99,6 +102,9 @@ func playLine(t *testing.T, tracker *Tracker, words []string) (answer string) {
 		return fmt.Sprintf("%s#%d", lsn, index)
 	default:
 		t.Fatalf("unknown operation %q", op)
+	}
+	if err != nil {
+		return "error: " + err.Error()
 	}
 	return printState(tracker)
 }

@@ -18,9 +18,9 @@ type Seq uint64
 // It is the only record of what is in flight. A transaction carries what others
 // need when it is confirmed: see [Transaction].
 //
-// Begin, Next, Trace, Snapshot, Commit and Keepalive report what was read and
-// belong to the one goroutine that reads. All other methods may be called from
-// any goroutine. No method blocks on anything but the other methods, all of them
+// Begin, Next, Cancel, Trace, Snapshot, Commit and Keepalive report what was read
+// and belong to the one goroutine that reads; Reread is called while there is none.
+// All other methods may be called from any goroutine. No method blocks on anything but the other methods, all of them
 // short, and the function given to New.
 //
 // Its memory is one bit per record and 48 bytes per transaction in Span: the
@@ -39,8 +39,15 @@ type Tracker struct {
 	open        transaction // the transaction being read; meaningful while isOpen
 	isOpen      bool
 	snapshot    string // of the open transaction
-	traces      int    // in queue
-	snapshots   int    // in queue
+
+	// What the present reading has read of (base, last]. Those in (seen, last] were
+	// numbered by an earlier reading and are to come again.
+	seen      Seq
+	rereads   bool // the open transaction, or a part of it, was read before
+	rows      int  // while rereads: so many more of its rows were
+	complete  bool // while rereads: it has no further rows
+	traces    int  // in queue
+	snapshots int  // in queue
 }
 
 // New returns a Tracker that has nothing outstanding and confirms start, the
@@ -60,33 +67,84 @@ func New(start pglogrepl.LSN, onConfirmed func(Transaction)) *Tracker {
 	return t
 }
 
+// Reread begins another reading, by another session of the same slot that starts
+// at Confirmed or before. What is in flight is read again, in the same order: a
+// transaction that is not confirmed comes with the rows that it had, and a
+// transaction that was open begins again and may then go on. What was read and has
+// no number yet is forgotten.
+func (t *Tracker) Reread() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.isOpen, t.snapshot, t.seen = false, "", 0
+}
+
 // Begin opens the transaction whose commit record is at commitLSN and of
 // commitTime; a zero time is unknown. Until its Commit, keepalives do not count.
 // It panics if a transaction is open.
-func (t *Tracker) Begin(commitLSN pglogrepl.LSN, commitTime time.Time) {
+//
+// The error is a [*RereadError] if another transaction is in flight and had to come
+// first. Then nothing that is read can be trusted, and no method of the reading may
+// be called any more.
+func (t *Tracker) Begin(commitLSN pglogrepl.LSN, commitTime time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.isOpen {
 		panic("checkpoint: Begin inside a transaction")
 	}
-	t.isOpen = true
 	t.open = transaction{first: t.last + 1, last: unfinished, commitLSN: commitLSN}
 	if !commitTime.IsZero() {
 		t.open.commitMicros = commitTime.UnixMicro()
 	}
+	if err := t.beginAgain(commitLSN); err != nil {
+		return err
+	}
+	t.isOpen = true
+	return nil
+}
+
+// beginAgain sets what is known of the transaction to be opened from an earlier reading.
+func (t *Tracker) beginAgain(commitLSN pglogrepl.LSN) error {
+	t.rereads, t.rows, t.complete = false, 0, false
+	if uint64(commitLSN) < t.confirmed.Load() {
+		t.rereads, t.complete = true, true
+		return nil
+	}
+	next := max(t.seen, t.base) + 1
+	if next > t.last && (t.inFlight.len() == 0 || t.inFlight.tail().last != unfinished) {
+		return nil
+	}
+	t.rereads = true
+	known := t.inFlight.find(next)
+	switch {
+	case commitLSN > known.commitLSN:
+		return &RereadError{CommitLSN: known.commitLSN, Found: fmt.Sprintf("the transaction at %s comes instead", commitLSN)}
+	case commitLSN < known.commitLSN: // it had no rows
+		t.complete = true
+	default:
+		t.open = *known
+		t.complete = known.last != unfinished
+		t.rows = int(min(known.last, t.last) - known.first + 1)
+	}
+	return nil
 }
 
 // Next numbers one more record of the open transaction, which is outstanding
-// until it is acknowledged. It panics if no transaction is open.
+// until it is acknowledged. It returns 0 for a row that has been numbered by an
+// earlier reading, or whose transaction is confirmed: it is not sent again. It
+// panics if no transaction is open.
 //
-// A row that need not be sent, because an earlier session delivered it, is
-// numbered and acknowledged at once: Locate and OpenTransaction count records,
-// and are about rows only if every row has a record.
-func (t *Tracker) Next() Seq {
+// The error is a [*RereadError] if the transaction had fewer rows when it was read
+// before.
+func (t *Tracker) Next() (Seq, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.isOpen {
 		panic("checkpoint: Next outside a transaction")
+	}
+	if t.rereads {
+		if again, err := t.nextAgain(); again || err != nil {
+			return 0, err
+		}
 	}
 	t.last++
 	t.outstanding++
@@ -94,7 +152,38 @@ func (t *Tracker) Next() Seq {
 	if t.last == t.open.first {
 		t.inFlight.push(t.open)
 	}
-	return t.last
+	return t.last, nil
+}
+
+// nextAgain reports whether a row of a transaction that was read before was part of it.
+func (t *Tracker) nextAgain() (again bool, err error) {
+	switch {
+	case uint64(t.open.commitLSN) < t.confirmed.Load() && t.complete:
+		return true, nil
+	case t.rows > 0:
+		t.rows--
+		return true, nil
+	case t.complete:
+		return false, &RereadError{CommitLSN: t.open.commitLSN, Found: "it comes with more rows than it had"}
+	}
+	t.rereads = false // it was open, and goes on
+	return false, nil
+}
+
+// Cancel takes the last number back: its record was not accepted. It panics if the
+// open transaction has no record, or that one is acknowledged.
+func (t *Tracker) Cancel() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.isOpen || t.last < t.open.first || t.last <= t.base || t.acked.has(t.last) {
+		panic("checkpoint: Cancel without an outstanding record")
+	}
+	if t.last == t.open.first {
+		t.forgetNotes(t.inFlight.tail().confirmed())
+		t.inFlight.dropTail()
+	}
+	t.last--
+	t.outstanding--
 }
 
 // Trace notes that the last numbered record is part of a trace. A transaction
@@ -130,22 +219,40 @@ func (t *Tracker) Snapshot(text string) {
 // Commit completes the open transaction, which ends at endLSN: the position
 // that is confirmed once everything read up to here is acknowledged. It panics
 // if no transaction is open.
-func (t *Tracker) Commit(endLSN pglogrepl.LSN) {
+//
+// The error is a [*RereadError] if the transaction had more rows when it was read
+// before.
+func (t *Tracker) Commit(endLSN pglogrepl.LSN) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.isOpen {
 		panic("checkpoint: Commit outside a transaction")
 	}
 	t.isOpen = false
+	snapshot := t.snapshot
+	t.snapshot = ""
+	if t.rereads {
+		if t.rows > 0 && uint64(t.open.commitLSN) >= t.confirmed.Load() {
+			return &RereadError{CommitLSN: t.open.commitLSN, Found: fmt.Sprintf("it comes with %d rows less than it had", t.rows)}
+		}
+		if t.complete {
+			if t.open.last != unfinished {
+				t.seen = t.open.last
+			}
+			t.extendReach(endLSN)
+			return nil
+		}
+	}
 	if t.last >= t.open.first {
 		t.inFlight.tail().last = t.last
 	}
+	t.seen = t.last
 	t.extendReach(endLSN)
-	if t.snapshot != "" {
-		t.carrySnapshot(Snapshot{EndLSN: endLSN, Text: t.snapshot})
-		t.snapshot = ""
+	if snapshot != "" {
+		t.carrySnapshot(Snapshot{EndLSN: endLSN, Text: snapshot})
 	}
 	t.advance()
+	return nil
 }
 
 // Keepalive reports a keepalive with the position walEnd, read after everything
@@ -282,13 +389,18 @@ func (t *Tracker) advance() {
 		t.inFlight.pop()
 		t.confirm(txn.confirms)
 		done := txn.confirmed()
-		if done.TraceID != ([16]byte{}) {
-			t.traces--
-		}
-		if done.Snapshot.Text != "" {
-			t.snapshots--
-		}
+		t.forgetNotes(done)
 		t.onConfirmed(done)
+	}
+}
+
+// forgetNotes notes that a transaction has left the queue.
+func (t *Tracker) forgetNotes(txn Transaction) {
+	if txn.TraceID != ([16]byte{}) {
+		t.traces--
+	}
+	if txn.Snapshot.Text != "" {
+		t.snapshots--
 	}
 }
 
@@ -297,4 +409,16 @@ func (t *Tracker) confirm(lsn pglogrepl.LSN) {
 	if uint64(lsn) > t.confirmed.Load() {
 		t.confirmed.Store(uint64(lsn))
 	}
+}
+
+// A RereadError says that the server does not send again what it has sent before:
+// neither what is in flight nor what is read can be trusted.
+type RereadError struct {
+	CommitLSN pglogrepl.LSN // of the transaction that is in flight
+	Found     string        // what came instead
+}
+
+// Error names the transaction.
+func (e *RereadError) Error() string {
+	return fmt.Sprintf("the transaction at %s was read before, and now %s", e.CommitLSN, e.Found)
 }

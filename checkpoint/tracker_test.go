@@ -50,13 +50,13 @@ func TestTrackerTakesAcksFromManyGoroutines(t *testing.T) {
 
 	lsn := pglogrepl.LSN(1000)
 	for range transactions {
-		tracker.Begin(lsn, time.Time{})
+		mustBegin(t, tracker, lsn)
 		for range perTransaction {
-			records <- sent{tracker.Next(), lsn + 48}
+			records <- sent{mustNext(t, tracker), lsn + 48}
 		}
 		tracker.Keepalive(lsn)
 		lsn += 48
-		tracker.Commit(lsn)
+		mustCommit(t, tracker, lsn)
 		tracker.Keepalive(lsn)
 	}
 	close(records)
@@ -70,9 +70,9 @@ func TestTrackerTakesAcksFromManyGoroutines(t *testing.T) {
 func TestTrackerMemoryDoesNotGrowWithATransaction(t *testing.T) {
 	const records, inFlight = 1_000_000, 1000
 	tracker := New(0, nil)
-	tracker.Begin(100, time.Time{})
+	mustBegin(t, tracker, 100)
 	for range records {
-		if seq := tracker.Next(); seq > inFlight {
+		if seq := mustNext(t, tracker); seq > inFlight {
 			mustAck(t, tracker, seq-inFlight)
 		}
 	}
@@ -91,9 +91,9 @@ func TestTrackerGivesMemoryBack(t *testing.T) {
 	const transactions = 1_000_000
 	tracker := New(0, nil)
 	for i := range transactions {
-		tracker.Begin(pglogrepl.LSN(16*i), time.Time{})
-		tracker.Next()
-		tracker.Commit(pglogrepl.LSN(16*i + 16))
+		mustBegin(t, tracker, pglogrepl.LSN(16*i))
+		mustNext(t, tracker)
+		mustCommit(t, tracker, pglogrepl.LSN(16*i+16))
 	}
 	if got := tracker.Span(); got != transactions {
 		t.Fatalf("Span() = %d, want %d", got, transactions)
@@ -118,17 +118,37 @@ func TestTrackerDoesNotAllocateInSteadyState(t *testing.T) {
 	seqs := make([]Seq, 10)
 	got := testing.AllocsPerRun(1000, func() {
 		lsn += 48
-		tracker.Begin(lsn, time.Time{})
+		mustBegin(t, tracker, lsn)
 		for i := range seqs {
-			seqs[i] = tracker.Next()
+			seqs[i] = mustNext(t, tracker)
 		}
-		tracker.Commit(lsn + 48)
+		mustCommit(t, tracker, lsn+48)
 		tracker.Keepalive(lsn + 48)
 		mustAck(t, tracker, seqs[5:]...)
 		mustAck(t, tracker, seqs[:5]...)
 	})
 	if got != 0 {
 		t.Errorf("%v allocations per transaction, want 0", got)
+	}
+}
+
+func mustBegin(tb testing.TB, tracker *Tracker, commitLSN pglogrepl.LSN) { //nolint:thelper // as mustAck
+	if err := tracker.Begin(commitLSN, time.Time{}); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func mustNext(tb testing.TB, tracker *Tracker) Seq { //nolint:thelper // as mustAck
+	seq, err := tracker.Next()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return seq
+}
+
+func mustCommit(tb testing.TB, tracker *Tracker, endLSN pglogrepl.LSN) { //nolint:thelper // as mustAck
+	if err := tracker.Commit(endLSN); err != nil {
+		tb.Fatal(err)
 	}
 }
 

@@ -21,6 +21,14 @@ var (
 	// ErrFenced: the broker refuses this writer because a newer one has taken over.
 	ErrFenced = errors.New("fenced by a newer writer")
 
+	// ErrSuperseded: the broker refuses this Writer because one with a higher identity has
+	// written.
+	ErrSuperseded = errors.New("another writer has taken over")
+
+	// ErrIdentityUsed: the broker has lost track of the Writer so often that its identity is
+	// used up. A Writer with the next identity can go on.
+	ErrIdentityUsed = errors.New("the writer's identity is used up")
+
 	// ErrFatal: the broker gave an answer after which nothing more can be written.
 	ErrFatal = errors.New("cannot go on writing")
 )

@@ -30,10 +30,10 @@ type Sink interface {
 	// NewWriter returns a Writer. Run of the previous one must have returned.
 	NewWriter(cfg WriterConfig) Writer
 
-	// OpenPositions returns the store that keeps a value under name in a place of the broker
-	// that is called store, and creates that place if it is missing. What may heal is retried
-	// until ctx ends; an error that wraps ErrAccess or ErrFatal does not heal. The PositionStore
-	// lives until Close, does not wait for records of a Writer and does not hold them up.
+	// OpenPositions returns the store that keeps values under name in a place of the broker that
+	// is called store, and creates that place if it is missing. What may heal is retried until
+	// ctx ends; an error that wraps ErrAccess or ErrFatal does not heal. The PositionStore lives
+	// until Close, does not wait for records of a Writer and does not hold them up.
 	OpenPositions(ctx context.Context, store, name string) (PositionStore, error)
 
 	// CheckDestinations returns an error that wraps ErrMissing and names those of the given
@@ -49,19 +49,32 @@ type Sink interface {
 	Close() error
 }
 
-// A PositionStore keeps one value outside the process: a little state that has to outlive it,
-// written rarely and read at the start. Its methods may be called from any goroutine.
+// A PositionStore keeps one value per writer outside the process: a little state that has to
+// outlive it, written rarely and read at the start. Its methods may be called from any goroutine.
 type PositionStore interface {
-	// Read returns the newest value, after those written before it as far as the broker still
-	// has them near it; nothing if there is none. It sees every value that was acknowledged
-	// before it was called. A late write of a process that is no longer in charge may have come
-	// to lie after a newer one: whoever keeps values that can be compared finds that one here
-	// too. What may heal is retried until ctx ends.
-	Read(ctx context.Context) ([][]byte, error)
+	// Read returns the newest value of each writer, in the order in which they were stored. It
+	// sees every value that was acknowledged before it was called. Of the writer "" it may also
+	// return values that a newer one has replaced. What may heal is retried until ctx ends.
+	Read(ctx context.Context) ([]StoredValue, error)
 
-	// Write replaces the value and returns when the broker has stored it as safely as a record.
-	// Values take effect in the order of Write. What may heal is retried until ctx ends; then
-	// the value may or may not have been replaced, and a later Write still replaces it. Any
-	// other error wraps ErrFatal, and nothing more can be written.
-	Write(ctx context.Context, value []byte) error
+	// Write replaces the value of a writer, or removes it if value is nil, and returns when the
+	// broker has stored that as safely as a record. Values take effect in the order of Write.
+	// What may heal is retried until ctx ends; then the value may or may not have been replaced,
+	// and a later Write still replaces it. Any other error wraps ErrFatal, and nothing more can
+	// be written.
+	Write(ctx context.Context, writer string, value []byte) error
+
+	// NextIdentity returns an identity for a Writer of the Sink that ranks above those given,
+	// which earlier calls have returned, here or in other processes, the newest last: once a
+	// Writer that has it has written to a part of a destination, the broker refuses there what a
+	// Writer with a lower one still sends. It returns nil without an error if the broker has no
+	// such order. Two processes that give the same ones may get the same: they must agree by
+	// other means on who uses it. What may heal is retried until ctx ends.
+	NextIdentity(ctx context.Context, given ...[]byte) ([]byte, error)
+}
+
+// A StoredValue is a value of a PositionStore.
+type StoredValue struct {
+	Writer string // a UUID; "" is that of versions that had one value for all
+	Value  []byte
 }

@@ -17,22 +17,27 @@ type Writer interface {
 	Send(ctx context.Context, r *Record) error
 
 	// Flush sends what is buffered and does not wait for the outcome. Without it a Writer may
-	// keep a record until more have gathered: it has no timer of its own.
+	// keep a record until more have gathered, and does not notice that the fence has opened, or,
+	// after CloseSend, that it has closed: it has no timer of its own. Flush may be called from
+	// any goroutine.
 	Flush()
 
-	// CloseSend ends the sending: Run returns when every accepted record has an outcome. Send
-	// must not be called any more.
+	// CloseSend ends the sending: Run returns when every accepted record has an outcome, or,
+	// while the fence is closed, when every request on the wire has. Send must not be called any
+	// more.
 	CloseSend()
 
 	// Run writes what Send hands over, and blocks until one of these:
 	//
 	//   - CloseSend was called and every record has an outcome: nil.
+	//   - CloseSend was called, the fence is closed, and no request is on the wire: an
+	//     *UndeliveredError, with what the fence returned as its cause.
 	//   - A record was rejected and has no substitute: its *RecordError, after everything sent
 	//     before it has been delivered. Nothing that was sent after it is written, except what
 	//     was already on the wire for other partitions.
-	//   - The fence closed, or an answer of the broker makes further writing pointless: that
-	//     error, which wraps ErrFenced or ErrFatal if it is the broker's. Nothing more is
-	//     written; outstanding answers are awaited and reported first.
+	//   - An answer of the broker makes further writing pointless: that error, which wraps
+	//     ErrSuperseded, ErrIdentityUsed, ErrFenced or ErrFatal. Nothing more is written;
+	//     outstanding answers are awaited and reported first.
 	//   - ctx ended: its cause, in an *UndeliveredError if records have no outcome.
 	//
 	// When it returns, its connections are closed and no goroutine of it is left.
@@ -48,9 +53,15 @@ type Writer interface {
 // functions may be called from any goroutine while Run runs, must not block, and must not call
 // the Writer.
 type WriterConfig struct {
-	// Fence is asked before each request that carries records is completed. Its first error
-	// closes the Writer for good: Run returns it. Nil: the fence is always open.
+	// Fence is asked before each request that carries records is completed. While it returns an
+	// error, the fence is closed: no request is completed, and records wait. See Flush for when
+	// it opens again. Nil: the fence is always open.
 	Fence func() error
+
+	// Identity is what the broker tells Writers apart by: of [PositionStore.NextIdentity], and of no
+	// other Writer. Nil: it is one that nobody has had, and the broker refuses no other Writer
+	// because of this one.
+	Identity []byte
 
 	// Substitute is asked for a record in place of each that the broker rejects. Nil: there is
 	// never one.

@@ -25,7 +25,7 @@ func TestRelayAllocatesAtMostOnceARecord(t *testing.T) {
 		for _, payload := range []int{200, 1000} {
 			t.Run(fmt.Sprintf("rows=%d/payload=%d", rows, payload), func(t *testing.T) {
 				l, server := newLoad(rows, payload), &loadServer{batches: make(chan *loadBatch)}
-				s := newTestSession(t, openStream(t, server), discardingSink(t, brokerDelay).NewWriter(sink.WriterConfig{}), 0, interruptedTx{})
+				s := newTestSession(t, openStream(t, server), discardingSink(t, brokerDelay).NewWriter(sink.WriterConfig{}), 0)
 				ended := make(chan error, 1)
 				go func() { ended <- s.run(t.Context()) }()
 				relay := func(batches int) (rows int) {

@@ -2,7 +2,6 @@ package relay
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"testing"
@@ -26,7 +25,7 @@ func BenchmarkPump(b *testing.B) {
 	eachLoad(b, func(b *testing.B, l *load) {
 		b.Helper()
 		acker := new(acker)
-		s := newTestSession(b, nil, acker, 0, interruptedTx{})
+		s := newTestSession(b, nil, acker, 0)
 		acker.ack = s.ackRecords
 		stop := make(chan struct{})
 		left := 0
@@ -74,9 +73,17 @@ func (a *acker) Flush() {
 func BenchmarkSession(b *testing.B) {
 	eachLoad(b, func(b *testing.B, l *load) {
 		b.Helper()
-		s := newTestSession(b, &flood{load: l, rows: b.N}, discardingSink(b, 0).NewWriter(sink.WriterConfig{}), 0, interruptedTx{})
+		all := make(chan struct{})
+		s := newTestSession(b, &flood{load: l, rows: b.N, sent: all}, discardingSink(b, 0).NewWriter(sink.WriterConfig{}), 0)
 		b.ResetTimer()
-		if err := s.run(b.Context()); !errors.Is(err, errDrained) {
+		ctx, stop := context.WithCancel(b.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.run(ctx) }()
+		for <-all; s.tracker.Confirmed() != l.end; {
+			time.Sleep(100 * time.Microsecond)
+		}
+		stop()
+		if err := <-ended; err != nil {
 			b.Fatal(err)
 		}
 		b.StopTimer()
@@ -90,9 +97,8 @@ func BenchmarkSession(b *testing.B) {
 type flood struct {
 	load *load
 	rows int
+	sent chan struct{} // closed when they are handed over
 }
-
-var errDrained = errors.New("the flood is over")
 
 func (f *flood) Run(ctx context.Context, _ func() pglogrepl.LSN, out chan<- *replication.Batch) error {
 	for sent := 0; sent < f.rows; {
@@ -104,10 +110,14 @@ func (f *flood) Run(ctx context.Context, _ func() pglogrepl.LSN, out chan<- *rep
 			return context.Cause(ctx)
 		}
 	}
-	return errDrained
+	close(f.sent)
+	<-ctx.Done()
+	return context.Cause(ctx)
 }
 
-func (f *flood) Expired() error { return nil }
+func (f *flood) Expired() error            { return nil }
+func (f *flood) Heard(time.Time)           {}
+func (f *flood) Confirmable(pglogrepl.LSN) {}
 
 func (f *flood) Close(context.Context, pglogrepl.LSN) error { return nil }
 
@@ -136,7 +146,7 @@ const pumpLimit = 11
 // for every message.
 func TestGate(t *testing.T) {
 	l, acker := newLoad(10, 200), new(acker)
-	s := newTestSession(t, nil, acker, 0, interruptedTx{})
+	s := newTestSession(t, nil, acker, 0)
 	acker.ack = s.ackRecords
 	var mu sync.Mutex
 	copied := 0

@@ -10,6 +10,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // sendUpdate handles a changed row: it ends the session, drops the change, or, if the row has got
@@ -19,22 +20,19 @@ func (p *pump) sendUpdate(ctx context.Context, u *decoder.Update) error {
 	if p.updates.onUpdate == encode.UpdateStop {
 		return p.unexpectedChange("UPDATE", u.Relation)
 	}
-	index, rec := p.tx.rows, &p.record
-	routed, err := p.router.RouteUpdate(p.tx.Tx, index, u, rec)
+	index := p.tx.rows
+	routed, err := p.router.RouteUpdate(p.tx.Tx, index, u, &p.record)
 	if !routed && err == nil {
 		p.updates.dropUpdate(ctx, u.Relation)
 		return nil
 	}
 	p.tx.rows++
-	if p.deliveredBefore(index) {
-		return p.tracker.Ack(p.tracker.Next())
-	}
-	if err != nil {
-		if rec, err = p.deadLetterRow(index, &decoder.Insert{Relation: u.Relation, Row: u.New}, err); err != nil {
-			return err
+	return p.sendRow(ctx, &p.tx.Tx, func() (*sink.Record, error) {
+		if err != nil {
+			return p.deadLetterRow(index, &decoder.Insert{Relation: u.Relation, Row: u.New}, err)
 		}
-	}
-	return p.sendRecord(ctx, rec)
+		return &p.record, nil
+	})
 }
 
 // An updatePolicy says what happens to changed rows, and logs those that are dropped.

@@ -23,13 +23,13 @@ import (
 // errCopyUnfinished: an earlier start has created the slot and not delivered all of the copy.
 var errCopyUnfinished = errors.New("the initial copy that an earlier start began is not finished")
 
-// An initialCopy is what a session sends before the stream.
+// An initialCopy is what a tenure sends before the stream, in its only session: another one would
+// not read the same rows.
 type initialCopy struct {
-	point       pglogrepl.LSN // from which the slot delivers
-	open        func(context.Context) (*catalog.Copy, error)
-	markDone    func()          // called when every row is acknowledged
-	streamEnded <-chan struct{} // closed when the stream has ended: the slot may belong to another instance
-	log         *slog.Logger
+	point    pglogrepl.LSN // from which the slot delivers
+	open     func(context.Context) (*catalog.Copy, error)
+	markDone func() // called when every row is acknowledged
+	log      *slog.Logger
 }
 
 // planCopy returns the copy that the session must send first, nil if there is none.
@@ -71,7 +71,7 @@ var errCopyStopped = errors.New("stopped")
 
 // sendCopy sends the rows of the copy as one transaction, and returns when all of them are
 // acknowledged. That transaction lies just before the point from which the slot delivers, at a
-// position where no other can start. It reports true if stop was closed or the stream has ended.
+// position where no other can start. It reports true if stop was closed or ctx has ended.
 func (p *pump) sendCopy(ctx context.Context, stop <-chan struct{}) (stopped bool, err error) {
 	c, err := p.initialCopy.open(ctx)
 	if err != nil {
@@ -82,7 +82,12 @@ func (p *pump) sendCopy(ctx context.Context, stop <-chan struct{}) (stopped bool
 	p.initialCopy.log.InfoContext(ctx, "initial copy begins", slog.String("as_of", c.Point.String()), slog.Int("tables", len(c.Tables)))
 	p.open = openTx{Tx: encode.Tx{CommitLSN: p.initialCopy.point - 1, CommitTime: began, Timestamp: began}}
 	p.tx = &p.open
-	p.tracker.Begin(p.tx.CommitLSN, time.Time{})
+	if confirmed := p.tracker.Confirmed(); p.tx.CommitLSN < confirmed {
+		return false, fmt.Errorf("broken invariant: the initial copy, at %s, lies before the confirmed position %s", p.tx.CommitLSN, confirmed)
+	}
+	if err := p.tracker.Begin(p.tx.CommitLSN, time.Time{}); err != nil {
+		return false, err
+	}
 	for i := range c.Tables {
 		err := p.copyTable(ctx, stop, c, &c.Tables[i])
 		if errors.Is(err, errCopyStopped) {
@@ -92,7 +97,9 @@ func (p *pump) sendCopy(ctx context.Context, stop <-chan struct{}) (stopped bool
 			return false, err
 		}
 	}
-	p.tracker.Commit(0) // which confirms nothing: the slot is there already
+	if err := p.tracker.Commit(0); err != nil { // which confirms nothing: the slot is there already
+		return false, err
+	}
 	p.tx = nil
 	if _, err := p.waitForAcks(ctx, nil, 0); err != nil {
 		return false, err
@@ -100,6 +107,7 @@ func (p *pump) sendCopy(ctx context.Context, stop <-chan struct{}) (stopped bool
 	p.initialCopy.markDone()
 	p.initialCopy.log.InfoContext(ctx, "initial copy sent", slog.Int("rows", p.open.rows),
 		slog.String("took", time.Since(began).Round(time.Millisecond).String()))
+	p.initialCopy = nil
 	return false, nil
 }
 
@@ -109,7 +117,7 @@ func (p *pump) copyTable(ctx context.Context, stop <-chan struct{}, c *catalog.C
 	return c.Rows(ctx, t, func(values [][]byte) error {
 		if stopped, err := p.waitForAcks(ctx, stop, p.maxSpan-1); err != nil {
 			return err
-		} else if stopped || isClosed(stop) || isClosed(p.initialCopy.streamEnded) {
+		} else if stopped || isClosed(stop) || ctx.Err() != nil {
 			return errCopyStopped
 		}
 		SetRow(&row, values)

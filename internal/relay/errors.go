@@ -41,10 +41,6 @@ var errPositionUnsaved = errors.New("stopped; the next start may repeat what was
 // errPositionRecord: the position topic holds something that cannot be read.
 var errPositionRecord = errors.New("the position record cannot be read")
 
-// errSlotChanged: another instance used the slot, or another server answered, between the look at
-// slot and record and the moment the slot was ours.
-var errSlotChanged = errors.New("the slot or its position record changed while the session was starting")
-
 // patience says how long the relay retries after an error.
 type patience int
 
@@ -97,8 +93,16 @@ var faults = []fault{
 	{as[*checkpoint.GapError], ExitContinuity, never, adviseGap},
 	{is(errPositionRecord), ExitContinuity, never, adviseRecord},
 	{is(errCopyUnfinished), ExitContinuity, never, adviseCopy},
-	{is(errSlotChanged), ExitSource, outage, ""},
+	{as[*checkpoint.RereadError], ExitContinuity, never, adviseGap},
 	{is(errSkip), ExitUsage, never, ""},
+
+	{is(errForeignClaim), ExitSlotInUse, standby, ""},
+	{is(sink.ErrSuperseded), ExitSlotInUse, standby, ""},
+	{is(errSlotTaken), ExitSlotInUse, standby, ""},
+	{is(errOtherServer), ExitSource, outage, ""},
+	{is(errStoodStill), ExitSource, outage, ""},
+	{is(errNoStore), ExitSink, outage, ""},
+	{is(sink.ErrIdentityUsed), ExitSink, outage, ""},
 
 	{is(sink.ErrFenced), ExitFenced, never, ""},
 	{is(sink.ErrAccess), ExitSink, briefly, ""},

@@ -32,7 +32,7 @@ var sentinels = map[string]map[string]error{
 	"../catalog/errors.go": {"ErrSlotLost": catalog.ErrSlotLost},
 	"../../sink/errors.go": {
 		"ErrUnreachable": sink.ErrUnreachable, "ErrAccess": sink.ErrAccess, "ErrMissing": sink.ErrMissing,
-		"ErrFenced": sink.ErrFenced, "ErrFatal": sink.ErrFatal,
+		"ErrSuperseded": sink.ErrSuperseded, "ErrIdentityUsed": sink.ErrIdentityUsed, "ErrFenced": sink.ErrFenced, "ErrFatal": sink.ErrFatal,
 	},
 }
 
@@ -69,7 +69,14 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"setting":              {replication.ErrConfig, 10, never, ""},
 		"gap":                  {&checkpoint.GapError{Recorded: recorded}, 15, never, "--accept-gap"},
 		"unreadable record":    {errPositionRecord, 15, never, "position_topic"},
-		"slot changes hands":   {errSlotChanged, 10, outage, ""},
+		"other rows again":     {&checkpoint.RereadError{}, 15, never, "--accept-gap"},
+		"foreign claim":        {errForeignClaim, 12, standby, ""},
+		"newer writer":         {sink.ErrSuperseded, 12, standby, ""},
+		"slot changes hands":   {errSlotTaken, 12, standby, ""},
+		"other server":         {errOtherServer, 10, outage, ""},
+		"stood still":          {errStoodStill, 10, outage, ""},
+		"store is away":        {fmt.Errorf("%w: %w", errNoStore, sink.ErrUnreachable), 20, outage, ""},
+		"identity used up":     {sink.ErrIdentityUsed, 20, outage, ""},
 		"copy not finished":    {errCopyUnfinished, 15, never, "initial_copy"},
 		"position to skip to":  {fmt.Errorf("%w: it is behind the log", errSkip), 2, never, ""},
 		"fenced":               {sink.ErrFenced, 21, never, ""},

@@ -1,8 +1,10 @@
 package relay
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -107,6 +109,7 @@ type scriptedSource struct {
 	reported pglogrepl.LSN
 	closed   bool
 	next     chan struct{} // if set, every message waits for a token
+	lost     chan struct{} // if set, it ends with errLost when this is closed
 }
 
 func (s *scriptedSource) Run(ctx context.Context, _ func() pglogrepl.LSN, out chan<- *replication.Batch) error {
@@ -125,13 +128,26 @@ func (s *scriptedSource) Run(ctx context.Context, _ func() pglogrepl.LSN, out ch
 		}
 	}
 	if s.err != nil {
+		for range batchQueue + 1 { // then what was before is pumped
+			select {
+			case out <- &replication.Batch{}:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
 		return s.err
 	}
-	<-ctx.Done()
-	return context.Cause(ctx)
+	select {
+	case <-s.lost:
+		return errLost
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
-func (s *scriptedSource) Expired() error { return nil }
+func (s *scriptedSource) Expired() error            { return nil }
+func (s *scriptedSource) Heard(time.Time)           {}
+func (s *scriptedSource) Confirmable(pglogrepl.LSN) {}
 
 func (s *scriptedSource) Close(_ context.Context, confirmed pglogrepl.LSN) error {
 	s.reported, s.closed = confirmed, true
@@ -141,27 +157,33 @@ func (s *scriptedSource) Close(_ context.Context, confirmed pglogrepl.LSN) error
 // A scriptedProducer accepts records and acknowledges them when the test says so.
 type scriptedProducer struct {
 	auto    bool                       // acknowledge at once
+	full    int                        // so many unacknowledged records fill the window; 0: any number fits
 	heldSeq uint64                     // the record of this number waits for ack all the same
 	reject  func(r *sink.Record) error // an error makes the record's outcome that error
 
-	mu      sync.Mutex
-	sent    []string // key/value of every record
-	open    []uint64
-	failed  error
-	done    func([]uint64, error)
-	running chan struct{} // closed when Run has started
-	closed  chan struct{}
-	acked   chan struct{}
+	mu       sync.Mutex
+	sent     []string // key/value of every record
+	open     []uint64
+	failed   error
+	done     func([]uint64, error)
+	running  chan struct{} // closed when Run has started
+	closed   chan struct{}
+	rejected chan struct{} // closed when a record was
+	acked    chan struct{}
 }
 
 func newScriptedProducer() *scriptedProducer {
-	return &scriptedProducer{auto: true, running: make(chan struct{}), closed: make(chan struct{}), acked: make(chan struct{}, 1)}
+	return &scriptedProducer{auto: true, running: make(chan struct{}), closed: make(chan struct{}), rejected: make(chan struct{}), acked: make(chan struct{}, 1)}
 }
 
-func (p *scriptedProducer) Send(_ context.Context, r *sink.Record) error {
+func (p *scriptedProducer) Send(ctx context.Context, r *sink.Record) error {
 	<-p.running
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.full > 0 && len(p.open) >= p.full {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
 	if p.failed != nil {
 		return p.failed
 	}
@@ -170,6 +192,7 @@ func (p *scriptedProducer) Send(_ context.Context, r *sink.Record) error {
 		if err := p.reject(r); err != nil {
 			p.failed = err
 			p.done([]uint64{r.Seq}, err)
+			close(p.rejected)
 			return nil
 		}
 	}
@@ -191,6 +214,7 @@ func (p *scriptedProducer) Run(ctx context.Context, done func([]uint64, error)) 
 	close(p.running)
 	select {
 	case <-p.closed:
+	case <-p.rejected:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -216,7 +240,7 @@ func (p *scriptedProducer) ack(n int) {
 	p.open = p.open[n:]
 	p.mu.Unlock()
 	p.done(seqs, nil)
-	p.acked <- struct{}{}
+	signal(p.acked)
 }
 
 func (p *scriptedProducer) records() string {
@@ -227,16 +251,58 @@ func (p *scriptedProducer) records() string {
 
 const drainTimeout = 25 * time.Second
 
-// writerOf has a session write to w.
-func writerOf(w sink.Writer) func(sink.WriterConfig) sink.Writer {
-	return func(sink.WriterConfig) sink.Writer { return w }
+// A testSession is a tenure, and the source of its present session.
+type testSession struct {
+	*tenure
+	src   source
+	watch func(context.Context) error
 }
 
-func newTestSession(tb testing.TB, src source, prod sink.Writer, start pglogrepl.LSN, interrupted interruptedTx) *session {
+// newTestSession returns a tenure that starts at start, with its first session.
+func newTestSession(tb testing.TB, src source, prod sink.Writer, start pglogrepl.LSN) *testSession {
 	tb.Helper()
-	r, err := New(Config{Route: encode.Config{Columns: encode.DefaultColumns(), Topic: "${route}"}, DrainTimeout: drainTimeout}, slog.New(slog.DiscardHandler))
+	s, _ := newTestSessionWith(tb, Config{}, src, prod, start)
+	s.pump.published = &catalog.Publication{Insert: true}
+	return s
+}
+
+// newTestSessionWith is newTestSession with a configuration and its log.
+func newTestSessionWith(tb testing.TB, cfg Config, src source, prod sink.Writer, start pglogrepl.LSN) (*testSession, *bytes.Buffer) {
+	tb.Helper()
+	cfg.Route.Columns, cfg.Route.Topic, cfg.DrainTimeout = encode.DefaultColumns(), "${route}", drainTimeout
+	log := new(bytes.Buffer)
+	r, err := New(cfg, slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return newSession(r, src, writerOf(prod), resumePoint{confirmed: start, interrupted: interrupted}, &catalog.Publication{Insert: true})
+	return newSessionOf(r, src, prod, start), log
+}
+
+func newSessionOf(r *Relay, src source, prod sink.Writer, start pglogrepl.LSN) *testSession {
+	if err := r.positions.claim(context.Background(), r.positions.surveyMemory(), server(start)); err != nil {
+		panic(err)
+	}
+	if _, err := r.positions.chooseStart(context.Background(), server(start)); err != nil {
+		panic(err)
+	}
+	t := newTenure(r, slotIdentity{}, start, func(sink.WriterConfig) sink.Writer { return prod })
+	t.pump.published = &catalog.Publication{Insert: true, Update: true}
+	return &testSession{tenure: t, src: src, watch: func(context.Context) error { return nil }}
+}
+
+// run runs one session. A tenure that goes on is abandoned with ctx, or when another one begins.
+func (s *testSession) run(ctx context.Context) error {
+	err := s.next(ctx, s.src)
+	if !s.over {
+		s.abandon(errors.New("the test is over"))
+	}
+	return err
+}
+
+// next runs another session of the tenure.
+func (s *testSession) next(ctx context.Context, src source) error {
+	if s.life == nil {
+		s.tenure.run(ctx)
+	}
+	return s.runSession(ctx, startSession(ctx, src, slotIdentity{}, 1), s.watch)
 }

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
@@ -20,38 +22,42 @@ import (
 const PositionTopic = "outbox-cdc.positions"
 
 // A positionWriter writes the confirmed position to the sink's position store, as the position
-// record. The stream confirms to Postgres only a position that is stored there. So the slot is
-// never ahead of the record, and a start that finds it ahead knows that rows may be missing.
+// record, and with it who owns the slot: see [checkpoint.Position]. The stream confirms to Postgres
+// only a position that is stored there. So the slot is never ahead of the record, and a start that
+// finds it ahead knows that rows may be missing.
 //
-// A session passes through these states:
+// A tenure passes through these states:
 //
 //	state           the record                     confirmed to Postgres   the next write
-//	recordUnread    not compared with the slot     nothing                 only announceCopy
-//	recordCurrent   the session starts at it,      the record's position   when the Tracker confirms
+//	recordUnread    not compared with the slot     nothing                 announceCopy, claim
+//	recordCurrent   the tenure starts at it,       the record's position   when the Tracker confirms
 //	                or has written it                                      a later position
-//	recordBehind    the session starts after it    nothing                 at once
 //	recordObsolete  missing, or not used: the      nothing                 at once, in the next term
-//	                session starts at the slot's
+//	                tenure starts at the slot's
 //	                own position
 //
-//	readRecord: any → recordUnread
+//	claim: any → recordUnread
 //	chooseStart: recordUnread → recordCurrent, recordObsolete
-//	startSession: recordCurrent → recordBehind
-//	storeRecord: any → recordCurrent
+//	run: any → recordCurrent
 //
-// Without a store there is no record, and the stream confirms what the Tracker does.
+// Without a store the record is kept in memory.
 //
-// A positionWriter outlives sessions. Its methods belong to the goroutine of [Relay.Run] between
-// sessions and to that of run during one, except confirmedPosition, keepSnapshot and markCopied.
+// A positionWriter outlives tenures. While run runs, other goroutines may call survey, continues,
+// confirmedPosition, keepSnapshot and markCopied only.
 type positionWriter struct {
 	log       *slog.Logger
-	store     sink.PositionStore // nil: there is no record
-	acceptGap bool               // the first session may start after a gap
+	store     sink.PositionStore // nil: there is no record outside of this process
+	writer    string             // this process: a UUID
+	acceptGap bool               // the first tenure may start after a gap
 
-	state   recordState
-	stored  checkpoint.Position // the record, as it was last read or written; zero: there is none
-	next    checkpoint.Position // what the next record is made from
-	tracker *checkpoint.Tracker // the session's
+	mu     sync.Mutex // while run runs: it writes, and others read
+	state  recordState
+	stored checkpoint.Position // the record, as it was last read or written; zero: there is none
+	next   checkpoint.Position // what the next record is made from
+
+	tracker *checkpoint.Tracker // the tenure's
+	replace []string            // writers whose records the present claim replaces
+	tried   int64               // the highest claim of this process, which may or may not be stored
 
 	reportable atomic.Uint64                       // an LSN: the record's in state recordCurrent, else 0
 	wake       chan struct{}                       // cap 1: the Tracker may be ahead of the record
@@ -59,18 +65,17 @@ type positionWriter struct {
 	snapshot   atomic.Pointer[checkpoint.Snapshot] // the newest one delivered that is in no record yet
 }
 
-// A recordState says what the position record is to the present session.
+// A recordState says what the position record is to the present tenure.
 type recordState int
 
 const (
 	recordUnread recordState = iota
 	recordCurrent
-	recordBehind
 	recordObsolete
 )
 
 func newPositionWriter(store sink.PositionStore, acceptGap bool, log *slog.Logger) *positionWriter {
-	return &positionWriter{log: log, store: store, acceptGap: acceptGap, wake: make(chan struct{}, 1)}
+	return &positionWriter{log: log, store: store, writer: uuid.NewString(), acceptGap: acceptGap, wake: make(chan struct{}, 1)}
 }
 
 // enterState makes s the state and publishes which position may be confirmed in it.
@@ -83,45 +88,74 @@ func (w *positionWriter) enterState(s recordState) {
 	w.reportable.Store(uint64(reportable))
 }
 
-// readRecord reads the record that an earlier process or another instance has left. Every
-// session starts with it, after reading the slot, which may not be ahead of the record, and before
-// reading the end of the WAL, which may not be behind it.
-func (w *positionWriter) readRecord(ctx context.Context) error {
-	w.enterState(recordUnread)
-	found, err := w.newestRecord(ctx)
-	if err != nil || found == nil {
-		return err
-	}
-	if found.Term != w.next.Term && found.Term != w.stored.Term || found.Term == 0 {
-		w.log.InfoContext(ctx, "position of an earlier run", slog.String("end_lsn", found.EndLSN.String()),
-			slog.Int("timeline", int(found.Timeline)), slog.Time("written_at", found.WrittenAt))
-	}
-	w.stored = *found
-	return nil
+// A survey is what the store holds.
+type survey struct {
+	position   *checkpoint.Position // the record whose position counts; nil: there is none
+	claim      int64                // the highest
+	ours       bool                 // this process has the highest claim, and nobody else has it too
+	identities [][]byte             // of the claims, the newest last
+	writers    []string             // all that have a record
 }
 
-// newestRecord returns the record in the store, nil if there is none.
-func (w *positionWriter) newestRecord(ctx context.Context) (*checkpoint.Position, error) {
+// survey reads what this and other processes have left.
+func (w *positionWriter) survey(ctx context.Context) (*survey, error) {
 	if w.store == nil {
-		return nil, nil
+		return w.surveyMemory(), nil
 	}
-	records, err := w.store.Read(ctx)
+	values, err := w.store.Read(ctx)
 	if err != nil {
 		return nil, err
 	}
-	p, err := checkpoint.NewestPosition(records)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errPositionRecord, err)
+	found := &survey{}
+	var records []checkpoint.Position
+	for i, v := range values {
+		var p checkpoint.Position
+		if err := json.Unmarshal(v.Value, &p); err != nil {
+			if v.Writer == "" && i+1 < len(values) { // a program before this one was another one
+				continue
+			}
+			return nil, fmt.Errorf("%w: %w", errPositionRecord, err)
+		}
+		records = append(records, p)
+		found.writers = append(found.writers, v.Writer)
+		if p.Claim > 0 && v.Writer != "" {
+			found.addClaim(&p, p.Writer == w.writer)
+		}
 	}
-	return p, nil
+	found.position = checkpoint.NewestPosition(records)
+	return found, nil
+}
+
+// surveyMemory is survey without a store: nobody else can claim.
+func (w *positionWriter) surveyMemory() *survey {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	found := &survey{claim: w.stored.Claim, ours: w.stored.Claim > 0}
+	if w.stored.EndLSN != 0 {
+		found.position = new(w.stored)
+	}
+	return found
+}
+
+func (f *survey) addClaim(p *checkpoint.Position, ours bool) {
+	switch {
+	case p.Claim > f.claim:
+		f.claim, f.ours = p.Claim, ours
+		f.identities = append(f.identities, p.Identity)
+	default:
+		f.ours = f.ours && p.Claim < f.claim
+		f.identities = append([][]byte{p.Identity}, f.identities...)
+	}
 }
 
 // requireNoRecord returns an error if there is a record: a slot that has a record and is missing
 // must not be re-created as if it had never existed.
 func (w *positionWriter) requireNoRecord(ctx context.Context, slot string) error {
-	if err := w.readRecord(ctx); err != nil {
+	found, err := w.survey(ctx)
+	if err != nil || found.position == nil {
 		return err
 	}
+	w.stored = *found.position
 	if w.stored.EndLSN == 0 || w.acceptGap {
 		return nil
 	}
@@ -139,7 +173,7 @@ func (w *positionWriter) announceCopy(ctx context.Context, systemID, slot string
 	return nil
 }
 
-// copyPending reports whether the session must deliver an initial copy before the stream.
+// copyPending reports whether the tenure must deliver an initial copy before the stream.
 func (w *positionWriter) copyPending() bool { return w.next.Copying }
 
 // markCopied notes that the initial copy is delivered. It may be called from any goroutine.
@@ -148,13 +182,47 @@ func (w *positionWriter) markCopied() {
 	signal(w.wake)
 }
 
-// chooseStart returns the position at which a session that finds s starts: the record's, or 0 for
-// the slot's own. Its *checkpoint.GapError is final, unless the operator has accepted the gap.
+// claim makes this process the owner of the slot of s, above every claim that was found, with the
+// position that was found. When it returns, whoever gets the slot later reads the claim.
+func (w *positionWriter) claim(ctx context.Context, found *survey, s checkpoint.Server) error {
+	p := checkpoint.Position{SystemID: s.SystemID, Timeline: s.Timeline, Slot: s.Slot}
+	if found.position != nil {
+		p = *found.position
+		if p.Writer != w.writer && w.tracker == nil {
+			w.log.InfoContext(ctx, "position of an earlier run", slog.String("end_lsn", p.EndLSN.String()),
+				slog.Int("timeline", int(p.Timeline)), slog.Time("written_at", p.WrittenAt))
+		}
+	}
+	w.enterState(recordUnread)
+	w.tried = max(w.tried, found.claim) + 1
+	p.Claim, p.Writer, p.Identity = w.tried, w.writer, nil
+	if w.store != nil {
+		var err error
+		if p.Identity, err = w.store.NextIdentity(ctx, found.identities...); err != nil {
+			return err
+		}
+	}
+	if err := w.persist(ctx, &p); err != nil {
+		return err
+	}
+	w.stored = p
+	w.replace = w.replace[:0]
+	for _, writer := range found.writers {
+		if writer != w.writer {
+			w.replace = append(w.replace, writer)
+		}
+	}
+	return nil
+}
+
+// chooseStart returns the position at which a tenure that finds s starts, after its claim: the
+// record's, or 0 for the slot's own. Its *checkpoint.GapError is final, unless the operator has
+// accepted the gap.
 func (w *positionWriter) chooseStart(ctx context.Context, s checkpoint.Server) (pglogrepl.LSN, error) {
 	var start pglogrepl.LSN
 	if w.stored.EndLSN != 0 {
 		var err error
-		start, err = w.stored.Continue(s)
+		start, err = w.continueRecord(ctx, s)
 		if gap, ok := errors.AsType[*checkpoint.GapError](err); ok && w.acceptGap {
 			w.log.WarnContext(ctx, "gap accepted: what was committed in between may never have been delivered",
 				slog.String("from", w.stored.EndLSN.String()), slog.String("to", s.Confirmed.String()), slog.String("reason", gap.Reason))
@@ -179,33 +247,42 @@ func (w *positionWriter) chooseStart(ctx context.Context, s checkpoint.Server) (
 	return 0, nil
 }
 
-// checkUnchanged returns errSlotChanged if the record is not the one that readRecord has found. It
-// is called when the slot is ours: a session that starts from what is read now resends less.
-func (w *positionWriter) checkUnchanged(ctx context.Context) error {
-	found, err := w.newestRecord(ctx)
-	if err != nil || found == nil {
-		return err
+// continueRecord returns where a server that is found as s may be read from, after the record. A
+// slot that is ahead of a record that only this process has is no gap for sure: another instance may
+// have had it.
+func (w *positionWriter) continueRecord(ctx context.Context, s checkpoint.Server) (pglogrepl.LSN, error) {
+	start, err := w.stored.Continue(s)
+	gap, ok := errors.AsType[*checkpoint.GapError](err)
+	if !ok || w.store != nil || w.stored.SystemID != s.SystemID {
+		return start, err
 	}
-	if found.Term != w.stored.Term || found.Timeline != w.stored.Timeline || found.EndLSN != w.stored.EndLSN {
-		return fmt.Errorf("%w: the position record went from %s to %s", errSlotChanged, w.stored.EndLSN, found.EndLSN)
-	}
-	return nil
+	w.log.ErrorContext(ctx, "the slot does not continue where this process has ended: unless another instance had it, rows were not delivered",
+		slog.String("from", w.stored.EndLSN.String()), slog.String("to", s.Confirmed.String()), slog.String("reason", gap.Reason))
+	return 0, nil
 }
 
-// startSession makes t the Tracker whose position is written, in a session that has the slot.
-func (w *positionWriter) startSession(t *checkpoint.Tracker) {
+// continues reports whether the present tenure may go on with a server that is found as s: nobody else
+// was there, according to found, and nothing has moved.
+func (w *positionWriter) continues(found *survey, s checkpoint.Server) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	record := w.stored
+	if w.state == recordObsolete {
+		record = w.next
+	}
+	_, err := record.Continue(s)
+	return err == nil && found.ours && found.claim == record.Claim && record.Timeline == s.Timeline
+}
+
+// startTenure makes t the Tracker whose position is written.
+func (w *positionWriter) startTenure(t *checkpoint.Tracker) {
 	w.acceptGap = false
 	w.copied.Store(false)
 	w.snapshot.Store(nil)
 	w.tracker = t
 	w.next.Term = max(w.stored.Term, 1)
-	switch {
-	case w.state == recordObsolete:
+	if w.state == recordObsolete {
 		w.next.Term = w.stored.Term + 1
-	case w.stored.EndLSN < t.Confirmed(): // of this process: the last record could not be written
-		w.enterState(recordBehind)
-	}
-	if w.state != recordCurrent {
 		signal(w.wake)
 	}
 }
@@ -214,42 +291,75 @@ func (w *positionWriter) startSession(t *checkpoint.Tracker) {
 // is ahead of the record. It may be called from any goroutine.
 func (w *positionWriter) confirmedPosition() pglogrepl.LSN {
 	confirmed := w.tracker.Confirmed()
-	if w.store == nil {
-		return confirmed
-	}
 	reportable := pglogrepl.LSN(w.reportable.Load())
 	if confirmed > reportable {
 		signal(w.wake)
 	}
-	return min(confirmed, reportable) // a session may start at 0, which stands for the slot's own position
+	return min(confirmed, reportable) // a tenure may start at 0, which stands for the slot's own position
 }
 
-// run writes a record each time it is woken, until ctx ends (nil) or the store fails.
+// run writes a record each time it is woken, until ctx ends (nil) or the store fails. Its error is
+// errForeignClaim if another process has claimed the slot.
 func (w *positionWriter) run(ctx context.Context) error {
+	if err := w.dropReplaced(ctx); err != nil {
+		return unlessStopped(ctx, err)
+	}
 	for {
 		select {
 		case <-w.wake:
 		case <-ctx.Done():
 			return nil
 		}
-		if err := w.writePosition(ctx); err != nil {
+		wrote, err := w.writePosition(ctx)
+		if err == nil && wrote {
+			err = w.checkClaim(ctx)
+		}
+		if err != nil {
 			return unlessStopped(ctx, err)
 		}
 	}
 }
 
-// writePosition writes what is confirmed now, if the record does not say it yet, and returns when the
-// store has acknowledged it.
-func (w *positionWriter) writePosition(ctx context.Context) error {
-	if w.store == nil {
-		return nil
+// dropReplaced removes the records that the claim replaces. What versions without claims have written
+// is replaced by a record that they refuse: they would not see the claims.
+func (w *positionWriter) dropReplaced(ctx context.Context) error {
+	for _, writer := range w.replace {
+		var value []byte
+		if writer == "" {
+			var err error
+			if value, err = json.Marshal(w.stored); err != nil {
+				return err
+			}
+		}
+		if err := w.store.Write(ctx, writer, value); err != nil {
+			return err
+		}
 	}
+	w.replace = w.replace[:0]
+	return nil
+}
+
+// checkClaim returns errForeignClaim if this process has not the highest claim any more.
+func (w *positionWriter) checkClaim(ctx context.Context) error {
+	found, err := w.survey(ctx)
+	if err != nil {
+		return err
+	}
+	if !found.ours || found.claim != w.stored.Claim {
+		return fmt.Errorf("%w: claim %d, ours is %d", errForeignClaim, found.claim, w.stored.Claim)
+	}
+	return nil
+}
+
+// writePosition writes what is confirmed now, if the record does not say it yet, and returns when the
+// store has acknowledged it. It reports whether there was something to write.
+func (w *positionWriter) writePosition(ctx context.Context) (wrote bool, err error) {
 	p := w.next
 	snapshot := w.snapshot.Load() // before the position, which then covers it
 	confirmed := w.tracker.Confirmed()
 	copied := p.Copying && w.copied.Load()
 	if confirmed <= p.EndLSN && !copied && w.state != recordObsolete {
-		return nil
+		return false, nil
 	}
 	p.EndLSN = max(p.EndLSN, confirmed)
 	p.Copying = p.Copying && !copied
@@ -257,40 +367,38 @@ func (w *positionWriter) writePosition(ctx context.Context) error {
 		p = p.WithSnapshot(*snapshot)
 	}
 	if err := w.storeRecord(ctx, p); err != nil {
-		return err
+		return false, err
 	}
 	w.snapshot.CompareAndSwap(snapshot, nil)
-	return nil
+	return true, nil
 }
 
 // storeRecord makes p the record.
 func (w *positionWriter) storeRecord(ctx context.Context, p checkpoint.Position) error {
-	p.WrittenAt = time.Now()
-	data, err := json.Marshal(p)
-	if err != nil {
+	if err := w.persist(ctx, &p); err != nil {
 		return err
 	}
-	if err := w.store.Write(ctx, data); err != nil {
-		return fmt.Errorf("record the position %s: %w", p.EndLSN, err)
-	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.stored, w.next = p, p
 	w.enterState(recordCurrent)
 	return nil
 }
 
-// writePositionLate is writePosition for a session that lost the slot some time ago. If another
-// instance has written since, it does nothing: that record is the newer one, and what this session
-// would write is resent in any case.
-func (w *positionWriter) writePositionLate(ctx context.Context) error {
-	found, err := w.newestRecord(ctx)
+// persist writes p to the store.
+func (w *positionWriter) persist(ctx context.Context, p *checkpoint.Position) error {
+	p.WrittenAt = time.Now()
+	if w.store == nil {
+		return nil
+	}
+	data, err := json.Marshal(p)
 	if err != nil {
 		return err
 	}
-	if found != nil && found.Term > w.next.Term {
-		w.log.InfoContext(ctx, "position not recorded: another instance has the slot", slog.String("end_lsn", found.EndLSN.String()))
-		return nil
+	if err := w.store.Write(ctx, w.writer, data); err != nil {
+		return fmt.Errorf("record the position %s: %w", p.EndLSN, err)
 	}
-	return w.writePosition(ctx)
+	return nil
 }
 
 // keepSnapshot notes that every transaction that s sees is delivered. It may be called from any

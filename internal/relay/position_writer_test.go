@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -14,28 +16,24 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
-	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // A scriptedStore is a position store whose writes end when the test allows it.
 type scriptedStore struct {
 	mu     sync.Mutex
-	value  []byte
+	values []sink.StoredValue
 	writes int
 	allow  chan error // nil: at once
 }
 
-func (s *scriptedStore) Read(context.Context) ([][]byte, error) {
+func (s *scriptedStore) Read(context.Context) ([]sink.StoredValue, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.value == nil {
-		return nil, nil
-	}
-	return [][]byte{s.value}, nil
+	return slices.Clone(s.values), nil
 }
 
-func (s *scriptedStore) Write(ctx context.Context, value []byte) error {
+func (s *scriptedStore) Write(ctx context.Context, writer string, value []byte) error {
 	if s.allow != nil {
 		select {
 		case err := <-s.allow:
@@ -48,17 +46,34 @@ func (s *scriptedStore) Write(ctx context.Context, value []byte) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.value = value
+	s.values = slices.DeleteFunc(s.values, func(v sink.StoredValue) bool { return v.Writer == writer })
+	if value != nil {
+		s.values = append(s.values, sink.StoredValue{Writer: writer, Value: value})
+	}
 	s.writes++
 	return nil
 }
 
+// NextIdentity counts what was given.
+func (s *scriptedStore) NextIdentity(_ context.Context, given ...[]byte) ([]byte, error) {
+	highest := 0
+	for _, g := range given {
+		n, err := strconv.Atoi(string(g))
+		if err != nil {
+			return nil, err
+		}
+		highest = max(highest, n)
+	}
+	return []byte(strconv.Itoa(highest + 1)), nil
+}
+
+// position returns the newest record.
 func (s *scriptedStore) position(t *testing.T) checkpoint.Position {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var p checkpoint.Position
-	if err := json.Unmarshal(s.value, &p); err != nil {
+	if err := json.Unmarshal(s.values[len(s.values)-1].Value, &p); err != nil {
 		t.Fatal(err)
 	}
 	return p
@@ -70,31 +85,62 @@ func server(confirmed pglogrepl.LSN) checkpoint.Server {
 
 // deliver moves t to end.
 func deliver(t *checkpoint.Tracker, end pglogrepl.LSN) {
-	t.Begin(end-1, time.Time{})
-	t.Commit(end)
+	if err := errors.Join(t.Begin(end-1, time.Time{}), t.Commit(end)); err != nil {
+		panic(err)
+	}
 }
 
-func startedWriter(t *testing.T, store sink.PositionStore, s checkpoint.Server) (*positionWriter, *checkpoint.Tracker) {
+func newTestWriter(store sink.PositionStore, acceptGap bool) *positionWriter {
+	return newPositionWriter(store, acceptGap, slog.New(slog.DiscardHandler))
+}
+
+// claimed has w claim the slot of s.
+func claimed(t *testing.T, w *positionWriter, s checkpoint.Server) {
 	t.Helper()
-	w := newPositionWriter(store, false, slog.New(slog.DiscardHandler))
-	if err := w.readRecord(t.Context()); err != nil {
+	found, err := w.survey(t.Context())
+	if err != nil {
 		t.Fatal(err)
 	}
+	if err := w.claim(t.Context(), found, s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// startedWriter returns the writer of another process that has claimed the slot of s.
+func startedWriter(t *testing.T, store sink.PositionStore, s checkpoint.Server) (*positionWriter, *checkpoint.Tracker) {
+	t.Helper()
+	w := newTestWriter(store, false)
+	claimed(t, w, s)
+	return w, startTracker(t, w, s)
+}
+
+// startTracker begins a tenure.
+func startTracker(t *testing.T, w *positionWriter, s checkpoint.Server) *checkpoint.Tracker {
+	t.Helper()
 	start, err := w.chooseStart(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	tracker := checkpoint.New(start, nil)
-	w.startSession(tracker)
-	return w, tracker
+	w.startTenure(tracker)
+	return tracker
+}
+
+// write has w write what is confirmed.
+func write(t *testing.T, w *positionWriter) {
+	t.Helper()
+	if _, err := w.writePosition(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // Postgres gets a position once its record is acknowledged. Asking for the position has the record
 // written.
 func TestPositionWriterConfirmsOnlyWhatIsStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &scriptedStore{allow: make(chan error)}
+		store := &scriptedStore{}
 		w, tracker := startedWriter(t, store, server(100))
+		store.allow = make(chan error)
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() {
@@ -122,7 +168,7 @@ func TestPositionWriterConfirmsOnlyWhatIsStored(t *testing.T) {
 		deliver(tracker, 300)
 		deliver(tracker, 400)
 		synctest.Wait()
-		if store.writes != 2 {
+		if store.writes != 3 { // the first is the claim
 			t.Errorf("%d records although nobody has asked", store.writes)
 		}
 		want(200) // asks
@@ -137,21 +183,20 @@ func TestPositionWriterWritesAPositionOnce(t *testing.T) {
 	store := &scriptedStore{}
 	w, tracker := startedWriter(t, store, server(100))
 	deliver(tracker, 200)
-	if err := w.writePosition(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	write(t, w)
 	if got := w.confirmedPosition(); got != 200 {
 		t.Errorf("confirmed to Postgres is %s", got)
 	}
-	if err := w.writePosition(t.Context()); err != nil || store.writes != 1 {
-		t.Errorf("%d records of one position, %v", store.writes, err)
+	if wrote, err := w.writePosition(t.Context()); err != nil || wrote || store.writes != 2 { // the first is the claim
+		t.Errorf("%d records of one position, %v", store.writes-1, err)
 	}
 }
 
 // A store that fails ends the session. A write that waits ends with its context.
 func TestPositionWriterFailsWithItsStore(t *testing.T) {
-	store := &scriptedStore{allow: make(chan error, 1)}
+	store := &scriptedStore{}
 	w, tracker := startedWriter(t, store, server(100))
+	store.allow = make(chan error, 1)
 	deliver(tracker, 200)
 	store.allow <- errors.New("refused")
 	if err := w.run(t.Context()); err == nil || !strings.Contains(err.Error(), "record the position 0/C8: refused") {
@@ -160,7 +205,7 @@ func TestPositionWriterFailsWithItsStore(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	over := errors.New("over")
 	cancel(over)
-	if err := w.writePosition(ctx); !errors.Is(err, over) {
+	if _, err := w.writePosition(ctx); !errors.Is(err, over) {
 		t.Errorf("record returns %v", err)
 	}
 	if got := w.confirmedPosition(); got != 0 {
@@ -168,25 +213,16 @@ func TestPositionWriterFailsWithItsStore(t *testing.T) {
 	}
 }
 
-// A standby has read the record long before it gets the slot. If another instance has advanced both
-// since, that is no gap.
-func TestPositionWriterOfAStandbyReadsTheRecordAgain(t *testing.T) {
+// A standby that gets the slot starts at what the one before has written last. A slot ahead of that is a
+// gap.
+func TestPositionWriterContinuesTheRecordOfAnotherProcess(t *testing.T) {
 	store := &scriptedStore{}
 	active, tracker := startedWriter(t, store, server(100))
-	if err := active.writePosition(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	standby := newPositionWriter(store, false, slog.New(slog.DiscardHandler))
-	if err := standby.readRecord(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	write(t, active)
 	deliver(tracker, 500)
-	if err := active.writePosition(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := standby.readRecord(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	write(t, active)
+	standby := newTestWriter(store, false)
+	claimed(t, standby, server(400))
 	start, err := standby.chooseStart(t.Context(), server(400))
 	if start != 500 || err != nil {
 		t.Errorf("the standby starts at %s, %v", start, err)
@@ -197,45 +233,92 @@ func TestPositionWriterOfAStandbyReadsTheRecordAgain(t *testing.T) {
 	}
 }
 
-// A session that drains after it has lost its source writes what it has delivered, unless another
-// instance has the slot meanwhile.
-func TestPositionWriterKeepsTheRecordOfANewerInstance(t *testing.T) {
-	for name, tc := range map[string]struct {
-		taken bool
-		want  pglogrepl.LSN
-	}{"slot free": {false, 110}, "slot taken": {true, 400}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				position := checkpoint.Position{SystemID: "1", Timeline: 1, Slot: "s", EndLSN: 50, WrittenAt: time.Now()}
-				store := &scriptedStore{value: marshal(t, position)}
-				src := &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1)), err: replication.ErrServerStopping}
-				prod := newScriptedProducer()
-				prod.auto = false
-				s := newTestSession(t, src, prod, 50, interruptedTx{})
-				s.positions.store = store
-				if err := s.positions.readRecord(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				if _, err := s.positions.chooseStart(t.Context(), server(50)); err != nil {
-					t.Fatal(err)
-				}
-				s.positions.startSession(s.tracker)
-				ended := make(chan error, 1)
-				go func() { ended <- s.run(t.Context()) }()
-				time.Sleep(time.Second) // the source is lost, the row is not acknowledged
-				if tc.taken {
-					position.EndLSN, position.Term = 400, 2
-					if err := store.Write(t.Context(), marshal(t, position)); err != nil {
-						t.Fatal(err)
-					}
-				}
-				prod.ack(1)
-				<-ended
-				if got := store.position(t).EndLSN; got != tc.want {
-					t.Errorf("recorded is %s, want %s", got, tc.want)
-				}
-			})
-		})
+// Each claim is higher than all before it, and so is its identity. The process before notices it with
+// its next record, and cannot go on; what it writes late does not count.
+func TestPositionWriterClaims(t *testing.T) {
+	store := &scriptedStore{}
+	first, before := startedWriter(t, store, server(100))
+	write(t, first)
+	if err := first.checkClaim(t.Context()); err != nil {
+		t.Errorf("alone: %v", err)
+	}
+	second, after := startedWriter(t, store, server(100))
+	if p := store.position(t); p.Claim != 2 || string(p.Identity) != "2" || p.EndLSN != 100 || p.Writer != second.writer {
+		t.Errorf("the second claim is %+v", p)
+	}
+	found, err := first.survey(t.Context())
+	if err != nil || first.continues(found, server(100)) {
+		t.Errorf("the first one may go on, %v", err)
+	}
+	deliver(after, 300)
+	write(t, second)
+	deliver(before, 200)
+	write(t, first) // late
+	if err := first.checkClaim(t.Context()); !errors.Is(err, errForeignClaim) || ExitCode(err) != ExitSlotInUse {
+		t.Errorf("checkClaim of the first: %v", err)
+	}
+	if err := second.checkClaim(t.Context()); err != nil {
+		t.Errorf("checkClaim of the second: %v", err)
+	}
+	found, err = second.survey(t.Context())
+	if err != nil || found.position.EndLSN != 300 || !second.continues(found, server(100)) || second.continues(found, server(301)) {
+		t.Errorf("the second one finds %+v, %v", found, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := second.run(ctx); err != nil || len(store.values) != 1 {
+		t.Errorf("after the second has started there are %d records, %v", len(store.values), err)
+	}
+	third, _ := startedWriter(t, store, server(100))
+	if p := third.stored; p.Claim != 3 || string(p.Identity) != "3" || p.EndLSN != 300 {
+		t.Errorf("the third claim is %+v", p)
+	}
+}
+
+// Two processes that have found the same claim may take the same one. Neither goes on with it.
+func TestPositionWriterDoesNotShareAClaim(t *testing.T) {
+	store := &scriptedStore{}
+	a, b := newTestWriter(store, false), newTestWriter(store, false)
+	found, err := a.survey(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range []*positionWriter{a, b} {
+		if err := w.claim(t.Context(), found, server(100)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, w := range []*positionWriter{a, b} {
+		if err := w.checkClaim(t.Context()); !errors.Is(err, errForeignClaim) {
+			t.Errorf("checkClaim: %v", err)
+		}
+	}
+	c, _ := startedWriter(t, store, server(100))
+	if p := c.stored; p.Claim != 2 || string(p.Identity) != "2" {
+		t.Errorf("the next claim is %+v", p)
+	}
+}
+
+// The record of a version without claims is carried on. Its key gets one that such a version refuses.
+func TestPositionWriterCarriesOnAnOldRecord(t *testing.T) {
+	old := []byte(`{"version":1,"system_id":"1","timeline":1,"slot":"s","end_lsn":"0/190","term":4}`)
+	store := &scriptedStore{values: []sink.StoredValue{{Value: []byte("somebody else's")}, {Value: old}}}
+	w, tracker := startedWriter(t, store, server(100))
+	if tracker.Confirmed() != 400 || w.stored.Claim != 1 || w.next.Term != 4 {
+		t.Errorf("starts at %s with %+v", tracker.Confirmed(), w.next)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := w.run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range store.values {
+		if v.Writer == "" && !strings.HasPrefix(string(v.Value), `{"version":3,`) {
+			t.Errorf("an old version reads %s", v.Value)
+		}
+	}
+	if again, tracker := startedWriter(t, store, server(100)); tracker.Confirmed() != 400 || again.stored.Claim != 2 {
+		t.Errorf("the next process starts at %s with %+v", tracker.Confirmed(), again.stored)
 	}
 }
 
@@ -259,16 +342,12 @@ func TestPositionWriterKeepsDeliveredSnapshots(t *testing.T) {
 	snapshot(200)
 	snapshot(300)
 	deliver(tracker, 350)
-	if err := w.writePosition(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	write(t, w)
 	if p := store.position(t); len(p.Snapshots) != 1 || p.Snapshots[0].EndLSN != 300 {
 		t.Errorf("recorded %+v", p.Snapshots)
 	}
 	snapshot(400)
-	if err := w.writePosition(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	write(t, w)
 	if p := store.position(t); len(p.Snapshots) != 2 || p.Snapshots[0].EndLSN != 400 {
 		t.Errorf("recorded %+v", p.Snapshots)
 	}
@@ -276,58 +355,69 @@ func TestPositionWriterKeepsDeliveredSnapshots(t *testing.T) {
 
 // A record that cannot be read is an error, not a missing record.
 func TestPositionWriterRejectsARecordItCannotRead(t *testing.T) {
-	w := newPositionWriter(&scriptedStore{value: []byte(`{"version": 9}`)}, false, slog.New(slog.DiscardHandler))
-	err := w.readRecord(t.Context())
-	if ExitCode(err) != ExitContinuity || Advice(err) == "" {
-		t.Errorf("restore returns %v", err)
+	for _, writer := range []string{"", "8d3f0b0e-57a0-4a4e-8b9a-0a6d8c9f1e01"} {
+		store := &scriptedStore{values: []sink.StoredValue{{Writer: writer, Value: []byte(`{"version": 9}`)}}}
+		_, err := newTestWriter(store, false).survey(t.Context())
+		if ExitCode(err) != ExitContinuity || Advice(err) == "" {
+			t.Errorf("survey returns %v", err)
+		}
 	}
 }
 
-func TestPositionWriterWithoutAStoreConfirmsTheTrackersPosition(t *testing.T) {
-	w, tracker := startedWriter(t, nil, server(100))
+// Without a store the record is in memory: another system is a gap, and a slot that is ahead, which
+// another instance may have had, is an ERROR line.
+func TestPositionWriterWithoutAStore(t *testing.T) {
+	var log strings.Builder
+	w := newPositionWriter(nil, false, slog.New(slog.NewTextHandler(&log, nil)))
+	claimed(t, w, server(100))
+	tracker := startTracker(t, w, server(100))
+	write(t, w)
 	deliver(tracker, 200)
+	write(t, w)
 	if got := w.confirmedPosition(); got != 200 {
 		t.Errorf("confirmed to Postgres is %s", got)
 	}
-	if start, err := w.chooseStart(t.Context(), server(300)); start != 0 || err != nil {
-		t.Errorf("resume returns %s, %v", start, err)
+	found, err := w.survey(t.Context())
+	if err != nil || !w.continues(found, server(150)) || w.continues(found, server(300)) {
+		t.Errorf("found %+v, %v", found, err)
+	}
+	if start, err := w.chooseStart(t.Context(), server(300)); start != 0 || err != nil || !strings.Contains(log.String(), "level=ERROR") {
+		t.Errorf("a slot that is ahead: starts at %s, %v, logged %s", start, err, log.String())
+	}
+	other := server(100)
+	other.SystemID = "2"
+	if _, err := w.chooseStart(t.Context(), other); ExitCode(err) != ExitContinuity {
+		t.Errorf("another system: %v", err)
 	}
 }
 
-// A write that was given up may have been stored. It is not taken for another instance's. Until
-// there is a newer record, nothing is confirmed rather than less than the start.
-func TestPositionWriterConfirmsNothingWhileTheRecordIsBehind(t *testing.T) {
-	store := &scriptedStore{allow: make(chan error, 1)}
+// A write that was given up may have been stored. It is not taken for another instance's.
+func TestPositionWriterGoesOnAfterAWriteThatWasGivenUp(t *testing.T) {
+	store := &scriptedStore{}
 	w, tracker := startedWriter(t, store, server(100))
-	store.allow <- nil
-	if err := w.writePosition(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	write(t, w)
+	store.allow = make(chan error)
 	deliver(tracker, 200)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := w.writePosition(ctx); err == nil {
+	if _, err := w.writePosition(ctx); err == nil {
 		t.Fatal("the write was not given up")
 	}
 	given := w.stored
 	given.EndLSN = 200
-	store.value = marshal(t, given) // stored in spite of that
-	next := checkpoint.New(200, nil)
-	w.startSession(next)
-	if got := w.confirmedPosition(); got != 0 {
-		t.Errorf("confirmed to Postgres is %s", got)
+	store.values[0].Value = marshal(t, given) // stored in spite of that
+	found, err := w.survey(t.Context())
+	if err != nil || !w.continues(found, server(100)) {
+		t.Errorf("found %+v, %v", found, err)
 	}
-	deliver(next, 300)
-	store.allow <- nil
-	if err := w.writePositionLate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if got := store.position(t).EndLSN; got != 300 || w.confirmedPosition() != 300 {
+	store.allow = nil
+	write(t, w)
+	if got := store.position(t).EndLSN; got != 200 || w.confirmedPosition() != 200 {
 		t.Errorf("recorded is %s, confirmed to Postgres is %s", got, w.confirmedPosition())
 	}
 }
 
-// A session that starts at the record writes in its term. One that starts at the slot's position,
+// A tenure that starts at the record writes in its term. One that starts at the slot's position,
 // without a record, after a promotion or after an accepted gap, writes in a new term.
 func TestPositionWriterStartsANewTermAtTheSlotsPosition(t *testing.T) {
 	store := &scriptedStore{}
@@ -339,59 +429,17 @@ func TestPositionWriterStartsANewTermAtTheSlotsPosition(t *testing.T) {
 	}{{server(100), 1}, {server(100), 1}, {promoted, 2}, {promoted, 2}} {
 		w, tracker := startedWriter(t, store, tc.server)
 		deliver(tracker, pglogrepl.LSN(200+100*n))
-		if err := w.writePosition(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		write(t, w)
 		if got := store.position(t).Term; got != tc.want {
-			t.Errorf("session %d writes term %d, want %d", n+1, got, tc.want)
+			t.Errorf("tenure %d writes term %d, want %d", n+1, got, tc.want)
 		}
-	}
-}
-
-// If another instance has the slot between the read of the record and the start, the session does not
-// start, and the next one starts at what that instance has written.
-func TestPositionWriterDetectsARecordThatChangedBeforeTheStart(t *testing.T) {
-	store := &scriptedStore{}
-	active, before := startedWriter(t, store, server(100))
-	standby := newPositionWriter(store, false, slog.New(slog.DiscardHandler))
-	look := func() (start pglogrepl.LSN) {
-		t.Helper()
-		if err := standby.readRecord(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		start, err := standby.chooseStart(t.Context(), server(100))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return start
-	}
-	look()
-	deliver(before, 500)
-	if err := active.writePosition(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := standby.checkUnchanged(t.Context()); !errors.Is(err, errSlotChanged) {
-		t.Fatalf("checkUnchanged: %v", err)
-	}
-	start := look()
-	if err := standby.checkUnchanged(t.Context()); err != nil || start != 500 {
-		t.Fatalf("checkUnchanged: %v, start at %s", err, start)
-	}
-	tracker := checkpoint.New(start, nil)
-	standby.startSession(tracker)
-	deliver(tracker, 600)
-	if err := standby.writePosition(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if p := store.position(t); p.EndLSN != 600 || p.Term != 1 {
-		t.Errorf("recorded is %+v", p)
 	}
 }
 
 // The record says that an initial copy is not delivered yet, from before there is a slot.
 func TestPositionWriterKeepsAPendingCopy(t *testing.T) {
 	store := &scriptedStore{}
-	first := newPositionWriter(store, false, slog.New(slog.DiscardHandler))
+	first := newTestWriter(store, false)
 	if err := first.announceCopy(t.Context(), "1", "s"); err != nil {
 		t.Fatal(err)
 	}
@@ -403,9 +451,7 @@ func TestPositionWriterKeepsAPendingCopy(t *testing.T) {
 		if !w.copyPending() {
 			t.Error("no copy is to be made")
 		}
-		if err := w.writePosition(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		write(t, w)
 		if p := store.position(t); !p.Copying || p.EndLSN != 100 {
 			t.Errorf("recorded is %+v", p)
 		}
@@ -415,16 +461,12 @@ func TestPositionWriterKeepsAPendingCopy(t *testing.T) {
 	}
 	w, tracker := startedWriter(t, store, server(100))
 	w.markCopied()
-	if err := w.writePosition(t.Context()); err != nil { // although no position is new
-		t.Fatal(err)
-	}
+	write(t, w) // although no position is new
 	if p := store.position(t); p.Copying || p.EndLSN != 100 {
 		t.Errorf("recorded is %+v", p)
 	}
 	deliver(tracker, 200)
-	if err := w.writePosition(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	write(t, w)
 	if again, _ := startedWriter(t, store, server(100)); again.copyPending() {
 		t.Error("the copy is to be made again")
 	}
@@ -433,17 +475,16 @@ func TestPositionWriterKeepsAPendingCopy(t *testing.T) {
 // An accepted gap gives up the rest of a copy. A slot that was created now has no gap.
 func TestPositionWriterGivesUpACopyWithAnAcceptedGap(t *testing.T) {
 	store := &scriptedStore{}
-	first := newPositionWriter(store, true, slog.New(slog.DiscardHandler))
+	first := newTestWriter(store, true)
 	if err := first.announceCopy(t.Context(), "1", "s"); err != nil {
 		t.Fatal(err)
 	}
+	claimed(t, first, server(100))
 	if _, err := first.chooseStart(t.Context(), server(100)); err != nil || !first.copyPending() {
 		t.Errorf("the copy of a slot made now is given up: %v", err)
 	}
-	w := newPositionWriter(store, true, slog.New(slog.DiscardHandler))
-	if err := w.readRecord(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	w := newTestWriter(store, true)
+	claimed(t, w, server(100))
 	if _, err := w.chooseStart(t.Context(), server(100)); err != nil || w.copyPending() {
 		t.Errorf("the copy is not given up: %v", err)
 	}

@@ -19,21 +19,21 @@ type recordWriter interface {
 }
 
 // A pump moves batches from the stream to the producer: it decodes them, sends each outbox row as
-// a record, and reports each boundary to the Tracker in the order it was read. It belongs to one
-// goroutine, except signalAck.
+// a record, and reports each boundary to the Tracker in the order it was read. What a later session
+// reads again it does not send again: the Tracker knows the rows that have a record. It belongs to
+// one goroutine at a time, except signalAck.
 type pump struct {
-	decoder     *decoder.Decoder
-	router      *encode.Router
-	tracker     *checkpoint.Tracker
-	writer      recordWriter
-	flow        *flow
-	interrupted interruptedTx // the transaction whose first rows are not resent
+	decoder *decoder.Decoder
+	router  *encode.Router
+	tracker *checkpoint.Tracker
+	writer  recordWriter
+	flow    *flow
 
 	deadLetters *deadLetters
 	spans       *spans // nil: none
 	maxSpan     int    // maxSpan; tests have a smaller one
 
-	// published is the publication when the session started. The pump ignores the deletion of
+	// published is the publication when the present session started. The pump ignores the deletion of
 	// delivered rows, which is housekeeping. A kind of change that arrives although it was not
 	// published means that somebody altered the publication.
 	published *catalog.Publication
@@ -41,7 +41,7 @@ type pump struct {
 	updates     updatePolicy
 	messages    []string     // prefixes of the logical messages that are rows
 	skip        *skip        // transactions that the operator does not want; nil: none
-	initialCopy *initialCopy // sent before the stream; nil: none
+	initialCopy *initialCopy // to be sent before the stream; nil: none, or it is sent
 
 	// describe returns what the router asks the catalog with. Nil: it needs nothing.
 	describe func(context.Context) encode.Describe
@@ -69,10 +69,12 @@ type openTx struct {
 // others go on, and with them grow the Tracker's memory and what a crash would resend.
 const maxSpan = 1 << 18
 
-// run sends the initial copy, then batches, until the channel is closed (nil), stop is closed and
-// no transaction is open (nil), or ctx ends (its cause).
+// run sends the initial copy, then the batches of a session, until the channel is closed (nil), stop
+// is closed and no transaction is open (nil), or ctx ends (its cause).
 func (p *pump) run(ctx context.Context, stop <-chan struct{}, batches <-chan *replication.Batch) error {
 	defer p.flow.addCounts(&p.counts)
+	p.decoder, p.tx = decoder.New(), nil
+	p.tracker.Reread()
 	if p.describe != nil {
 		p.router.SetDescribe(p.describe(ctx))
 	}
@@ -187,16 +189,15 @@ func (p *pump) pumpMessage(ctx context.Context, m *replication.WALData) (ended b
 		return false, err
 	}
 	if p.tx != nil && p.tx.skipped {
-		return p.skipMessage(out), nil
+		return p.skipMessage(out)
 	}
 	switch out := out.(type) {
 	case *decoder.Begin:
-		p.beginTransaction(out)
+		return false, p.beginTransaction(out)
 	case *decoder.Insert:
 		return false, p.sendInsert(ctx, out)
 	case *decoder.Commit:
-		p.commitTransaction(out)
-		return true, nil
+		return true, p.commitTransaction(out)
 	case *decoder.Relation:
 		return false, p.router.Check(out)
 	case *decoder.Update:
@@ -217,7 +218,7 @@ func (p *pump) pumpMessage(ctx context.Context, m *replication.WALData) (ended b
 }
 
 // skipMessage handles a message of a skipped transaction and reports whether it ended it.
-func (p *pump) skipMessage(out decoder.Output) (ended bool) {
+func (p *pump) skipMessage(out decoder.Output) (ended bool, err error) {
 	switch out := out.(type) {
 	case *decoder.Insert:
 		p.tx.rows++
@@ -229,15 +230,13 @@ func (p *pump) skipMessage(out decoder.Output) (ended bool) {
 		if p.tx.rows > 0 {
 			p.skip.countTransaction()
 		}
-		p.commitTransaction(out)
-		return true
+		return true, p.commitTransaction(out)
 	case *decoder.Begin, *decoder.Relation, *decoder.Type, *decoder.Origin, *decoder.Update, *decoder.Delete, *decoder.Truncate:
 	}
-	return false
+	return false, nil
 }
 
-func (p *pump) beginTransaction(b *decoder.Begin) {
-	p.tracker.Begin(b.CommitLSN, b.CommitTime)
+func (p *pump) beginTransaction(b *decoder.Begin) error {
 	p.open = openTx{
 		Tx:      encode.Tx{CommitLSN: b.CommitLSN, CommitTime: b.CommitTime, Timestamp: b.CommitTime},
 		skipped: p.skip.covers(b.CommitLSN),
@@ -247,28 +246,12 @@ func (p *pump) beginTransaction(b *decoder.Begin) {
 		p.open.Timestamp = now
 	}
 	p.tx = &p.open
+	return p.tracker.Begin(b.CommitLSN, b.CommitTime)
 }
 
-func (p *pump) commitTransaction(c *decoder.Commit) {
-	p.tracker.Commit(c.EndLSN)
+func (p *pump) commitTransaction(c *decoder.Commit) error {
 	p.counts.transactions++
 	p.counts.received = max(p.counts.received, c.EndLSN)
-	if p.interrupted.commitLSN == c.CommitLSN {
-		p.interrupted = interruptedTx{}
-	}
 	p.tx = nil
-}
-
-// interruptedTransaction returns what the next session must know of the open transaction, once
-// everything sent is acknowledged.
-func (p *pump) interruptedTransaction() interruptedTx {
-	commitLSN, acked, ok := p.tracker.OpenTransaction()
-	switch {
-	case !ok: // the stream has not resent the known one, or not to its end
-		return p.interrupted
-	case commitLSN == p.interrupted.commitLSN:
-		return interruptedTx{commitLSN: commitLSN, acked: max(acked, p.interrupted.acked)}
-	default:
-		return interruptedTx{commitLSN: commitLSN, acked: acked}
-	}
+	return p.tracker.Commit(c.EndLSN)
 }

@@ -126,12 +126,12 @@ type Relay struct {
 	slot        atomic.Pointer[SlotStat] // nil: the catalog has not been read yet
 	deadLetters *deadLetters
 
-	positions  *positionWriter
-	history    catalog.History // of the source; the watcher's while a session runs
-	catalog    *catalog.State  // read by the first contact for the first session
-	resumeFrom resumePoint     // where the last session ended
-	skip       *skip           // nil: no SkipTo
-	copy       *catalog.Copy   // of the slot that this start has created; nil: none, or in use
+	positions *positionWriter
+	tenure    *tenure         // nil: nothing is sent, and nothing in flight
+	history   catalog.History // of the source; the watcher's while a session runs
+	catalog   *catalog.State  // read by the first contact for the first session
+	skip      *skip           // nil: no SkipTo
+	copy      *catalog.Copy   // of the slot that this start has created; nil: none, or in use
 }
 
 // New returns a Relay. It checks cfg as far as that is possible without a connection.
@@ -176,17 +176,47 @@ func (r *Relay) Run(ctx context.Context) error {
 	defer r.closeSink()
 	for {
 		err := r.runSession(ctx, retry)
-		if err == nil || faultOf(err).patience == never {
-			return err
+		if ctx.Err() != nil && r.tenure != nil {
+			err = nil // the session was lost, and there is none to be stopped
 		}
-		if r.cfg.FailIfSlotInUse && errors.Is(err, replication.ErrSlotInUse) {
-			return err
+		final := ctx.Err() != nil || faultOf(err).patience == never || r.cfg.FailIfSlotInUse && errors.Is(err, replication.ErrSlotInUse)
+		if !final {
+			r.phase.setState(Waiting, err)
+			if over := retry.backOff(ctx, err); over != nil {
+				err, final = unlessStopped(ctx, over), true
+			}
 		}
-		r.phase.setState(Waiting, err)
-		if err := retry.backOff(ctx, err); err != nil {
-			return unlessStopped(ctx, err)
+		if cause := r.tenureFailure(); cause != nil {
+			err, final = cause, true
+		}
+		if final {
+			return r.stopTenure(ctx, err)
 		}
 	}
+}
+
+// tenureFailure returns why the tenure has failed between two sessions, if no other one would mend it.
+func (r *Relay) tenureFailure() error {
+	if t := r.tenure; t != nil && t.life.Err() != nil {
+		if cause := context.Cause(t.life); faultOf(cause).patience == never {
+			return cause
+		}
+	}
+	return nil
+}
+
+// stopTenure ends the tenure if there is one, after the last session, and returns why Run ends.
+func (r *Relay) stopTenure(ctx context.Context, err error) error {
+	t := r.tenure
+	if t == nil {
+		return err
+	}
+	r.tenure = nil
+	unfinished := t.stopIdle(ctx)
+	if err == nil {
+		return unfinished
+	}
+	return err
 }
 
 // unlessStopped returns err, or nil if ctx is done: an error during a stop is none as long as nothing
@@ -198,50 +228,47 @@ func unlessStopped(ctx context.Context, err error) error {
 	return err
 }
 
-// runSession runs one session from the catalog to the drained sink, and keeps where the next one
-// resumes.
+// runSession runs one session, from the catalog to its end. It returns nil if ctx has ended and
+// everything is acknowledged and confirmed.
 func (r *Relay) runSession(ctx context.Context, retry *retry) error {
 	defer r.closeCopy(ctx)
-	state := r.catalog
-	r.catalog = nil
-	if state == nil {
-		var err error
-		if state, err = r.readCatalog(ctx); err != nil {
-			return unlessStopped(ctx, err)
-		}
-	}
-	if err := r.compareCatalog(ctx, state); err != nil {
-		return err
-	}
-	if err := r.positions.readRecord(ctx); err != nil {
-		return unlessStopped(ctx, err)
-	}
-	stream, err := r.openStream(ctx, state.Slot)
+	s, stream, state, err := r.openSession(ctx)
 	if err != nil {
 		return unlessStopped(ctx, err)
 	}
-	retry.reset()
+	opened := time.Now()
+	if err := r.takeOver(ctx, s, stream); err != nil {
+		_ = s.close(errStopReading)
+		if s.unstopped() {
+			err = s.err
+		}
+		return unlessStopped(ctx, err)
+	}
 	retry.strict = false
 	r.phase.setState(Streaming, nil)
 	r.logStart(ctx, stream, state)
 
-	s := newSession(r, stream, (*r.sink.Load()).NewWriter, stream.from, state.Publication)
-	s.pump.describe, s.pump.initialCopy = r.newDescribe, stream.copy
-	defer s.pump.spans.abandonSpans()
-	s.watch = r.newWatcher(stream.Stream, state).run
-	err = s.run(ctx)
-	r.resumeFrom = resumePoint{slot: stream.from.slot, confirmed: s.tracker.Confirmed(), interrupted: s.pump.interruptedTransaction()}
-	r.log.InfoContext(ctx, "session ended",
-		slog.String("confirmed", r.resumeFrom.confirmed.String()), slog.Any("err", err))
+	t := r.tenure
+	before := t.tracker.Confirmed()
+	t.pump.published, t.pump.describe = state.Publication, r.newDescribe
+	err = t.runSession(ctx, s, r.newWatcher(stream, state).run)
+	if t.over {
+		r.tenure = nil
+	}
+	confirmed := t.tracker.Confirmed()
+	if confirmed > before || time.Since(opened) >= steadySession {
+		retry.reset()
+	}
+	r.log.InfoContext(ctx, "session ended", slog.String("confirmed", confirmed.String()), slog.Any("err", err))
 	return err
 }
 
-func (r *Relay) logStart(ctx context.Context, stream *startedStream, state *catalog.State) {
+func (r *Relay) logStart(ctx context.Context, stream *replication.Stream, state *catalog.State) {
 	r.log.InfoContext(ctx, "streaming",
 		slog.String("publication", state.Publication.Name),
 		slog.String("system_id", stream.System().ID),
 		slog.Int("timeline", int(stream.System().Timeline)),
-		slog.String("from", stream.from.confirmed.String()),
+		slog.String("from", r.tenure.tracker.Confirmed().String()),
 		slog.String("slot_confirmed", state.Slot.ConfirmedFlushLSN.String()))
 	if t := stream.SenderTimeout(); t > 0 && r.cfg.DrainTimeout > t/2 {
 		r.log.WarnContext(ctx, "drain_timeout is more than half of the server's wal_sender_timeout: a slow stop may end in duplicates",

@@ -25,6 +25,9 @@ type retry struct {
 	logged  string // the last error logged, without its numbers
 }
 
+// steadySession is how long a session lasts that is no part of a series of failures.
+const steadySession = 10 * time.Second
+
 // numbers matches what differs between errors of one kind: ports, processes, seconds, positions.
 var numbers = regexp.MustCompile(`[0-9A-F]+/[0-9A-F]+|\d+`)
 

@@ -13,45 +13,50 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// sendInsert sends one row, unless an earlier session delivered it.
+// sendInsert sends one row, unless an earlier session has.
 func (p *pump) sendInsert(ctx context.Context, row *decoder.Insert) error {
 	index := p.tx.rows
 	p.tx.rows++
-	if p.deliveredBefore(index) {
-		return p.tracker.Ack(p.tracker.Next())
-	}
-	rec := &p.record
-	if err := p.router.Route(p.tx.Tx, index, row, rec); err != nil {
-		if rec, err = p.deadLetterRow(index, row, err); err != nil {
-			return err
+	return p.sendRow(ctx, &p.tx.Tx, func() (*sink.Record, error) {
+		if err := p.router.Route(p.tx.Tx, index, row, &p.record); err != nil {
+			return p.deadLetterRow(index, row, err)
 		}
+		return &p.record, nil
+	})
+}
+
+// sendRow sends what route returns as the next record of the Tracker's open transaction, whose
+// number it keeps only if the writer has accepted it. It does nothing if the row has a record already.
+func (p *pump) sendRow(ctx context.Context, tx *encode.Tx, route func() (*sink.Record, error)) error {
+	seq, err := p.tracker.Next()
+	if seq == 0 || err != nil {
+		return err
 	}
-	return p.sendRecord(ctx, rec)
-}
-
-// deliveredBefore reports whether the open transaction is the one that an earlier session read in
-// part, and the row is one of its acknowledged first rows. The commit LSN identifies the
-// transaction, and Postgres resends its rows in the same order.
-func (p *pump) deliveredBefore(index int) bool {
-	return p.interrupted.commitLSN == p.tx.CommitLSN && index < p.interrupted.acked
-}
-
-// sendRecord sends rec as the next record of the Tracker's open transaction.
-func (p *pump) sendRecord(ctx context.Context, rec *sink.Record) error {
-	rec.Seq = uint64(p.tracker.Next())
+	rec, err := route()
+	if err != nil {
+		p.tracker.Cancel()
+		return err
+	}
+	rec.Seq = uint64(seq)
 	if p.spans != nil {
-		if id, ok := p.spans.startSpan(rec, p.tx.Tx); ok {
+		if id, ok := p.spans.startSpan(rec, *tx); ok {
 			p.tracker.Trace(id)
 		}
 	}
-	return p.writeRecord(ctx, rec)
+	if err := p.writer.Send(ctx, rec); err != nil {
+		p.spans.cancelSpan(rec.Seq)
+		p.tracker.Cancel()
+		return &refusal{err}
+	}
+	p.counts.rows++
+	return nil
 }
 
-// writeRecord counts rec and passes it to the writer.
-func (p *pump) writeRecord(ctx context.Context, rec *sink.Record) error {
-	p.counts.rows++
-	return p.writer.Send(ctx, rec)
-}
+// A refusal is a record that the writer has not accepted: ctx has ended, or the writer is about to,
+// and then its Run knows more.
+type refusal struct{ error }
+
+func (e *refusal) Unwrap() error { return e.error }
 
 // deadLetterRow returns the dead letter of a row that cannot become a record because of err.
 func (p *pump) deadLetterRow(index int, row *decoder.Insert, err error) (*sink.Record, error) {
@@ -105,14 +110,7 @@ func (p *pump) isRow(m *decoder.LogicalMessage) bool {
 func (p *pump) sendMessageRow(ctx context.Context, m *decoder.LogicalMessage) error {
 	index := p.tx.rows
 	p.tx.rows++
-	if p.deliveredBefore(index) {
-		return p.tracker.Ack(p.tracker.Next())
-	}
-	rec, err := p.routeMessage(p.tx.Tx, index, m)
-	if err != nil {
-		return err
-	}
-	return p.sendRecord(ctx, rec)
+	return p.sendRow(ctx, &p.tx.Tx, func() (*sink.Record, error) { return p.routeMessage(p.tx.Tx, index, m) })
 }
 
 // sendNonTransactional sends a message that belongs to no transaction as a transaction of its own.
@@ -123,27 +121,16 @@ func (p *pump) sendMessageRow(ctx context.Context, m *decoder.LogicalMessage) er
 func (p *pump) sendNonTransactional(ctx context.Context, m *decoder.LogicalMessage) error {
 	end, now := m.LSN, time.Now()
 	tx := encode.Tx{CommitLSN: end - 1, CommitTime: now, Timestamp: now}
-	skipped := p.skip.covers(tx.CommitLSN)
-	var rec *sink.Record
-	if !skipped {
-		var err error
-		if rec, err = p.routeMessage(tx, 0, m); err != nil {
-			return err
-		}
+	if err := p.tracker.Begin(tx.CommitLSN, time.Time{}); err != nil {
+		return err
+	}
+	if p.skip.covers(tx.CommitLSN) {
+		p.skip.countTransaction()
+	} else if err := p.sendRow(ctx, &tx, func() (*sink.Record, error) { return p.routeMessage(tx, 0, m) }); err != nil {
+		return err
 	}
 	p.counts.received = max(p.counts.received, end)
-	p.tracker.Begin(tx.CommitLSN, time.Time{})
-	if skipped {
-		p.tracker.Commit(end)
-		p.skip.countTransaction()
-		return nil
-	}
-	rec.Seq = uint64(p.tracker.Next())
-	p.tracker.Commit(end) // before Send: a session that ends there leaves no interrupted transaction
-	if p.spans != nil {
-		p.spans.startSpan(rec, tx)
-	}
-	return p.writeRecord(ctx, rec)
+	return p.tracker.Commit(end)
 }
 
 // routeMessage returns the record of a message, or its dead letter.

@@ -19,7 +19,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // A row of key a with id and payload n is changed; was is the id it had, 0 for the same.
@@ -48,17 +47,6 @@ func keyedRelation() *replication.WALData {
 	return walData(b)
 }
 
-func newTestSessionWith(tb testing.TB, cfg Config, src source, prod sink.Writer, start pglogrepl.LSN, interrupted interruptedTx) (*session, *bytes.Buffer) {
-	tb.Helper()
-	cfg.Route.Columns, cfg.Route.Topic, cfg.DrainTimeout = encode.DefaultColumns(), "${route}", drainTimeout
-	log := new(bytes.Buffer)
-	r, err := New(cfg, slog.New(slog.NewTextHandler(log, nil)))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return newSession(r, src, writerOf(prod), resumePoint{confirmed: start, interrupted: interrupted}, &catalog.Publication{Insert: true, Update: true}), log
-}
-
 var errLost = fmt.Errorf("read: %w", replication.ErrUnreachable)
 
 func TestPumpAppliesTheUpdatePolicy(t *testing.T) {
@@ -78,7 +66,7 @@ func TestPumpAppliesTheUpdatePolicy(t *testing.T) {
 					beginMessage(200), insertMessage("a", 2), updateMessage(3, 2), insertMessage("a", 4), commitMessage(200, 210),
 				}
 				src, prod := &scriptedSource{script: script, err: errLost}, newScriptedProducer()
-				s, log := newTestSessionWith(t, Config{Route: encode.Config{OnUpdate: policy}}, src, prod, 0, interruptedTx{})
+				s, log := newTestSessionWith(t, Config{Route: encode.Config{OnUpdate: policy}}, src, prod, 0)
 				err := s.run(t.Context())
 				var change *changeError
 				switch stops := tc.sent == "a/1"; {
@@ -127,20 +115,17 @@ func TestPumpResumesAnInterruptedTransactionOfEveryKindOfRow(t *testing.T) {
 			beginMessage(100), updateMessage(9, 0), logicalMessage("rows", 50, 1, 1), logicalMessage("other", 51, 1, 8),
 			updateMessage(2, 9), updateMessage(7, 0), insertMessage("a", 3), updateMessage(4, 3), commitMessage(100, 110),
 		}
-		var start pglogrepl.LSN
-		var interrupted interruptedTx
-		var sent []string
+		prod := newScriptedProducer()
+		s, _ := newTestSessionWith(t, cfg, nil, prod, 0)
 		for n := 1; n <= len(whole); n++ {
-			src, prod := &scriptedSource{script: append(script{keyedRelation()}, whole[:n]...), err: errLost}, newScriptedProducer()
-			s, _ := newTestSessionWith(t, cfg, src, prod, start, interrupted)
-			if err := s.run(t.Context()); !errors.Is(err, errLost) {
+			src := &scriptedSource{script: append(script{keyedRelation()}, whole[:n]...), err: errLost}
+			if err := s.next(t.Context(), src); !errors.Is(err, errLost) {
 				t.Fatalf("session ended with %v", err)
 			}
-			start, interrupted = s.tracker.Confirmed(), s.pump.interruptedTransaction()
-			sent = append(sent, prod.sent...)
 		}
-		if got, want := strings.Join(sent, " "), "a/1 a/2 a/3 a/4"; got != want || start != 110 {
-			t.Errorf("sent %s and confirmed %s, want %s", got, start, want)
+		s.abandon(errLost)
+		if got, want := prod.records(), "a/1 a/2 a/3 a/4"; got != want || s.tracker.Confirmed() != 110 {
+			t.Errorf("sent %s and confirmed %s, want %s", got, s.tracker.Confirmed(), want)
 		}
 	})
 }
@@ -152,7 +137,7 @@ func TestPumpSendsMessagesOfAnyPrefixButTheRelaysOwn(t *testing.T) {
 			logicalMessage("orders", 50, 0, 1), beginMessage(100), logicalMessage("", 60, 1, 2), logicalMessage(MessagePrefix, 70, 1, 9), commitMessage(100, 110), logicalMessage(MessagePrefix, 120, 0, 9),
 		}}
 		prod := newScriptedProducer()
-		s, _ := newTestSessionWith(t, Config{Messages: []string{replication.AnyPrefix}}, src, prod, 0, interruptedTx{})
+		s, _ := newTestSessionWith(t, Config{Messages: []string{replication.AnyPrefix}}, src, prod, 0)
 		if err := s.run(t.Context()); !errors.Is(err, errLost) || prod.records() != "a/1 a/2" {
 			t.Errorf("session ended with %v, sent %s", err, prod.records())
 		}
@@ -170,7 +155,7 @@ func TestPumpConfirmsNonTransactionalMessages(t *testing.T) {
 			transaction(200, 210, "a", 4), script{logicalMessage("rows", 220, 0, 5)})}
 		prod := newScriptedProducer()
 		prod.auto = false
-		s, _ := newTestSessionWith(t, Config{Messages: []string{"rows"}}, src, prod, 0, interruptedTx{})
+		s, _ := newTestSessionWith(t, Config{Messages: []string{"rows"}}, src, prod, 0)
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- s.run(ctx) }()
@@ -206,7 +191,7 @@ func TestPumpStopsAtABadMessageOrSendsADeadLetter(t *testing.T) {
 				bad.Data = append(bytes.Clone(bad.Data[:len(bad.Data)-1]), 'x')
 				src := &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1), script{bad}, transaction(200, 210, "a", 3)), err: errLost}
 				prod := newScriptedProducer()
-				s, _ := newTestSessionWith(t, Config{Messages: []string{"rows"}, DeadLetterTopic: topic}, src, prod, 0, interruptedTx{})
+				s, _ := newTestSessionWith(t, Config{Messages: []string{"rows"}, DeadLetterTopic: topic}, src, prod, 0)
 				err := s.run(t.Context())
 				if topic == "" {
 					// What passes it: everything before the byte behind 0/95 is confirmed.
@@ -245,7 +230,7 @@ func TestSkipSpansSessions(t *testing.T) {
 				t.Fatal(err)
 			}
 			prod := newScriptedProducer()
-			s := newSession(c, &scriptedSource{script: script, err: errLost}, writerOf(prod), resumePoint{confirmed: start}, &catalog.Publication{Insert: true})
+			s := newSessionOf(c, &scriptedSource{script: script, err: errLost}, prod, start)
 			if err := s.run(t.Context()); !errors.Is(err, errLost) {
 				t.Fatalf("session ended with %v", err)
 			}
@@ -296,7 +281,7 @@ func TestPumpEndsWithTheSourcesErrorIfTheCatalogDoesNotAnswer(t *testing.T) {
 		src, prod := &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1))}, newScriptedProducer()
 		cfg := Config{DeadLetterTopic: "dead"}
 		cfg.Route.Encoding.Key = connect.JSONSchema
-		s, _ := newTestSessionWith(t, cfg, src, prod, 0, interruptedTx{})
+		s, _ := newTestSessionWith(t, cfg, src, prod, 0)
 		s.pump.describe = func(context.Context) encode.Describe {
 			return func(*decoder.Relation) ([]connect.Column, error) {
 				return nil, fmt.Errorf("%w: no route to host", replication.ErrUnreachable)

@@ -2,21 +2,14 @@ package relay
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
-	"fmt"
-	"log/slog"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/outbox-cdc/outbox-cdc/checkpoint"
-	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
-	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
-	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // closeTimeout bounds the last write of the position and the last status update of a session.
@@ -26,7 +19,7 @@ const closeTimeout = 5 * time.Second
 // owns a few more; its pool, not this number, bounds the memory.
 const batchQueue = 2
 
-// errStopReading is the cause with which a session ends the reading.
+// errStopReading is the cause with which a session is closed.
 var errStopReading = errors.New("reading stopped by the session")
 
 // A source is what a session needs of a replication stream.
@@ -34,250 +27,144 @@ type source interface {
 	Run(ctx context.Context, confirmed func() pglogrepl.LSN, out chan<- *replication.Batch) error
 	Close(ctx context.Context, confirmed pglogrepl.LSN) error
 	Expired() error // the slot may belong to another instance
+	Heard(at time.Time)
+	Confirmable(lsn pglogrepl.LSN)
 }
 
-// A session is one replication stream from its start to its end. It is used once.
+// A session is one replication connection that holds the slot, from START_REPLICATION to its end. It
+// reads at once, so that the server knows that somebody is there, and confirms nothing until a
+// tenure gives it positions.
 type session struct {
-	stream       source
-	writer       sink.Writer
-	tracker      *checkpoint.Tracker
-	positions    *positionWriter
-	pump         *pump
-	watch        func(context.Context) error // reads the catalog until the context ends; an error ends the session
-	drainTimeout time.Duration
-	log          *slog.Logger
+	stream source
+	id     slotIdentity
+	pid    uint32 // of the server process that holds the slot
+	clock  *clock
 
-	seqs []checkpoint.Seq // of the outcome being reported
+	batches chan *replication.Batch
+	life    context.Context         // ends with the reading; its cause is why
+	stop    context.CancelCauseFunc // ends the reading
+	ended   chan struct{}           // closed when the reading has ended
+	err     error                   // why; not before ended
 
-	// The reading goroutine owns these until it has ended.
-	closed  bool  // the stream
-	unsaved error // why the last position is not in the record or not confirmed
+	positions atomic.Pointer[positionWriter] // whose position is confirmed; nil: none
+	closed    bool                           // the stream; belongs to the reading until ended
+	unsaved   error                          // why the last position is not confirmed; as closed
 }
 
-func newSession(r *Relay, stream source, newWriter func(sink.WriterConfig) sink.Writer, from resumePoint, published *catalog.Publication) *session {
-	tracker := checkpoint.New(from.confirmed, r.observeConfirmed)
-	r.flow.startSession(tracker)
-	r.positions.startSession(tracker)
+// startSession reads from a stream that has been started, until the stream ends or close is called.
+func startSession(ctx context.Context, stream source, id slotIdentity, pid uint32) *session {
+	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	reading, stop := context.WithCancelCause(life)
 	s := &session{
-		stream: stream, tracker: tracker, positions: r.positions,
-		pump: &pump{
-			decoder: decoder.New(), router: r.router, tracker: tracker,
-			flow: &r.flow, label: r.cfg.Name, published: published, interrupted: from.interrupted,
-			updates: newUpdatePolicy(r.cfg.Route.OnUpdate, r.log), messages: r.cfg.Messages, skip: r.skip,
-			deadLetters: r.deadLetters, spans: newSpans(r.cfg.Tracer),
-			ackSignal: make(chan struct{}, 1), maxSpan: maxSpan,
-		},
-		watch:        func(context.Context) error { return nil },
-		drainTimeout: r.cfg.DrainTimeout,
-		log:          r.log,
+		stream: stream, id: id, pid: pid, clock: newClock(),
+		batches: make(chan *replication.Batch, batchQueue), life: life, stop: stop, ended: make(chan struct{}),
 	}
-	cfg := sink.WriterConfig{Fence: fence{stream}.checkOpen, Substitute: s.replaceRejected, Answered: r.cfg.Answered}
-	if spans := s.pump.spans; spans != nil {
-		cfg.Delivered = spans.endSpans
-	}
-	s.writer = newWriter(cfg)
-	s.pump.writer = s.writer
+	go func() { // close waits for it
+		defer close(s.ended)
+		defer close(s.batches)
+		s.err = stream.Run(reading, s.confirmedPosition, s.batches)
+		end(s.err)
+		if reading.Err() == nil {
+			s.closeStream() // a server that shuts down must not wait for the sink
+		}
+	}()
+	go s.watchClock()
 	return s
 }
 
-// observeConfirmed keeps the snapshot and reports the latency of a transaction that the Tracker has
-// confirmed.
-func (r *Relay) observeConfirmed(tx checkpoint.Transaction) {
-	if tx.Snapshot.Text != "" {
-		r.positions.keepSnapshot(tx.Snapshot)
-	}
-	if r.cfg.Delivered == nil || tx.CommitTime.IsZero() {
-		return
-	}
-	trace := ""
-	if tx.TraceID != ([16]byte{}) {
-		trace = hex.EncodeToString(tx.TraceID[:])
-	}
-	r.cfg.Delivered(max(0, time.Since(tx.CommitTime)), trace)
-}
-
-// run blocks until ctx is done or a stage has failed, and every stage has stopped. Stages stop in
-// the order data flows: each ends the next. When run returns, everything sent has an outcome,
-// except after an error that wraps errDrainTimeout.
-//
-// The error is nil after a clean stop. Otherwise it is the first cause: a rejected record, a row
-// that cannot become a record, or the end of the stream.
-func (s *session) run(ctx context.Context) error {
-	soft, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
-	hard, cancel := withGrace(soft, s.drainTimeout)
-	defer cancel()
-	reading, stopReading := context.WithCancelCause(hard)
-	defer stopReading(nil)
-	batches := make(chan *replication.Batch, batchQueue)
-
-	read := make(chan struct{})
-	if s.pump.initialCopy != nil {
-		s.pump.initialCopy.streamEnded = read
-	}
-	var stages sync.WaitGroup
-	var readErr error
-	stages.Go(func() {
-		defer close(batches)
-		defer close(read)
-		readErr = s.stream.Run(reading, s.positions.confirmedPosition, batches)
-		if reading.Err() == nil {
-			s.closeStream(ctx) // a server that shuts down must not wait for the sink
-		}
-	})
-	stages.Go(func() {
-		defer s.writer.CloseSend()
-		if err := s.pump.run(hard, soft.Done(), batches); err != nil {
-			fail(err)
-		}
-		stopReading(errStopReading)
-	})
-	stages.Go(func() {
-		err := s.writer.Run(hard, func(seqs []uint64, err error) {
+// watchClock ends the session if the process has stood still, or if the stream has not heard from
+// the server for too long.
+func (s *session) watchClock() {
+	ticker := time.NewTicker(tickInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			err := s.clock.tick(time.Now())
 			if err == nil {
-				err = s.ackRecords(seqs)
+				err = s.stream.Expired()
 			}
 			if err != nil {
-				fail(s.locateRow(seqs, err)) // nothing after a lost record may be confirmed
+				s.stop(err)
+				return
 			}
-		})
-		if err != nil {
-			fail(err)
+		case <-s.ended:
+			return
 		}
-	})
-	alongside, stop := context.WithCancel(hard)
-	defer stop()
-	var others sync.WaitGroup
-	for _, run := range []func(context.Context) error{s.positions.run, s.watch, s.pump.deadLetters.logNew} {
-		others.Go(func() {
-			if err := run(alongside); err != nil {
-				fail(err)
-			}
-		})
 	}
-	stages.Wait()
-	stop()
-	others.Wait()
+}
 
-	s.writeLastPosition(ctx)
-	s.closeStream(ctx)
-	return s.endError(ctx, soft, readErr)
+// confirmedPosition returns what the stream may confirm. 0 stands for nothing.
+func (s *session) confirmedPosition() pglogrepl.LSN {
+	w := s.positions.Load()
+	if w == nil {
+		return 0
+	}
+	return w.confirmedPosition()
 }
 
 // closeStream confirms the position of the record and closes the connection, once. Run of the stream
 // must have returned.
-func (s *session) closeStream(ctx context.Context) {
+func (s *session) closeStream() {
 	if s.closed {
 		return
 	}
 	s.closed = true
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	last, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	if err := s.stream.Close(last, s.positions.confirmedPosition()); err != nil {
-		s.noteUnsaved(ctx, "not reported", err)
-	}
+	s.unsaved = s.stream.Close(last, s.confirmedPosition())
 }
 
-// writeLastPosition writes the position reached, so that closeStream can confirm it. All stages must
-// have ended.
-func (s *session) writeLastPosition(ctx context.Context) {
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-	defer cancel()
-	write := s.positions.writePosition
-	if s.closed {
-		write = s.positions.writePositionLate
-	}
-	if err := write(last); err != nil {
-		s.noteUnsaved(ctx, "not recorded", err)
-	}
-}
-
-// noteUnsaved notes that the next session starts before what this one has confirmed: the last
-// position is not recorded or not reported (missing) because of err.
-func (s *session) noteUnsaved(ctx context.Context, missing string, err error) {
-	if ctx.Err() == nil {
-		s.log.WarnContext(ctx, "last position not kept: the next session may repeat what it covers",
-			slog.String("confirmed", s.tracker.Confirmed().String()), slog.String("what", missing), slog.Any("err", err))
-		return
-	}
-	if s.unsaved == nil {
-		s.unsaved = fmt.Errorf("%w: position %s is %s: %w", errPositionUnsaved, s.tracker.Confirmed(), missing, err)
-	}
-}
-
-// endError returns why the session ended, nil after a clean stop.
-func (s *session) endError(ctx, soft context.Context, readErr error) error {
-	stopped := context.Cause(ctx)
-	if cause := context.Cause(soft); cause != nil && !errors.Is(cause, stopped) {
-		return cause
-	}
-	if stopped == nil {
-		return readErr
-	}
-	if n := s.tracker.Outstanding(); n > 0 {
-		return fmt.Errorf("%w: %d records", errDrainTimeout, n)
-	}
-	if commitLSN, acked, open := s.tracker.OpenTransaction(); open && acked > 0 {
-		return fmt.Errorf("%w: transaction %s was not read to its end, %d rows of it are sent again", errDrainTimeout, commitLSN, acked)
-	}
+// close ends the reading because of cause and closes the connection, after the last position has been
+// confirmed. It returns why the position may not have been.
+func (s *session) close(cause error) error {
+	s.stop(cause)
+	<-s.ended
+	s.closeStream()
 	return s.unsaved
 }
 
-// ackRecords acknowledges records to the Tracker. It is called from one goroutine at a time.
-func (s *session) ackRecords(seqs []uint64) error {
-	defer s.pump.signalAck()
-	s.seqs = s.seqs[:0]
-	for _, seq := range seqs {
-		s.seqs = append(s.seqs, checkpoint.Seq(seq))
-	}
-	return s.tracker.Ack(s.seqs...)
-}
+// unstopped reports whether the reading has ended by itself. The session must have ended.
+func (s *session) unstopped() bool { return s.err != nil && !errors.Is(s.err, errStopReading) }
 
-// replaceRejected is the writer's [sink.Substitute]: it returns the dead letter of a rejected record.
-func (s *session) replaceRejected(r *sink.Record, rejected *sink.RecordError) *sink.Record {
-	s.pump.spans.failSpan(rejected)
-	commitLSN, index, ok := s.tracker.Locate(checkpoint.Seq(r.Seq))
-	if !ok {
-		return nil
-	}
-	tx := encode.Tx{CommitLSN: commitLSN, Timestamp: r.Timestamp}
-	return s.pump.deadLetters.replaceRecord(tx, index, r, rejected)
-}
-
-// locateRow returns err, which is about the first of seqs, with the row that it is about.
-func (s *session) locateRow(seqs []uint64, err error) error {
-	if len(seqs) == 0 {
-		return err
-	}
-	commitLSN, index, ok := s.tracker.Locate(checkpoint.Seq(seqs[0]))
-	if !ok {
-		return err
-	}
-	failed := &deliveryError{commitLSN: commitLSN, row: index, err: err}
-	if rec, ok := errors.AsType[*sink.RecordError](err); ok {
-		for _, h := range rec.Headers {
-			if h.Key == encode.IDHeader {
-				failed.id = string(h.Value)
-			}
-		}
-	}
-	return failed
-}
-
-// withGrace returns a context that ends d after parent.
-func withGrace(parent context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(parent))
-	stop := context.AfterFunc(parent, func() {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-			cancel(errDrainTimeout)
-		case <-ctx.Done():
-		}
-	})
+// during returns a context that ends with the session too, with its cause.
+func (s *session) during(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	release := context.AfterFunc(s.life, func() { cancel(context.Cause(s.life)) })
 	return ctx, func() {
-		stop()
+		release()
 		cancel(nil)
 	}
+}
+
+// openSession takes the slot: when it returns, the server sends, from where the present tenure ended
+// or from the slot's own position. It also returns the catalog as it was before.
+func (r *Relay) openSession(ctx context.Context) (*session, *replication.Stream, *catalog.State, error) {
+	state := r.catalog
+	r.catalog = nil
+	if state == nil {
+		var err error
+		if state, err = r.readCatalog(ctx); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	if err := r.compareCatalog(ctx, state); err != nil {
+		return nil, nil, nil, err
+	}
+	opening, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
+	defer cancel()
+	stream, err := replication.Open(opening, r.cfg.Source, r.log)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	id := slotIdentity{system: stream.System(), slot: r.cfg.Source.Slot}
+	var from pglogrepl.LSN
+	if t := r.tenure; t != nil && t.id == id {
+		from = t.tracker.Confirmed()
+	}
+	if err := catalog.Diagnose(opening, stream.Config(), stream.Start(opening, from)); err != nil {
+		_ = stream.Close(opening, 0)
+		return nil, nil, nil, err
+	}
+	return startSession(ctx, stream, id, stream.PID()), stream, state, nil
 }

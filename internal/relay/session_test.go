@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -28,7 +27,7 @@ func TestSessionStopsAtATransactionBoundary(t *testing.T) {
 		src := &scriptedSource{next: make(chan struct{}), script: joinScripts(
 			transaction(100, 110, "a", 1), transaction(200, 210, "a", 2, 3), transaction(300, 310, "a", 4))}
 		prod := newScriptedProducer()
-		s := newTestSession(t, src, prod, 0, interruptedTx{})
+		s := newTestSession(t, src, prod, 0)
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- s.run(ctx) }()
@@ -60,7 +59,7 @@ func TestSessionDrainsUntilTheDrainTimeout(t *testing.T) {
 				src := &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1), transaction(200, 210, "b", 2))}
 				prod := newScriptedProducer()
 				prod.auto = false
-				s := newTestSession(t, src, prod, 50, interruptedTx{})
+				s := newTestSession(t, src, prod, 50)
 				ctx, stop := context.WithCancel(t.Context())
 				ended := make(chan error, 1)
 				began := time.Now()
@@ -107,7 +106,7 @@ func TestSessionEndsAtARejectedRecord(t *testing.T) {
 			}
 			return nil
 		}
-		err := newTestSession(t, src, prod, 0, interruptedTx{}).run(t.Context())
+		err := newTestSession(t, src, prod, 0).run(t.Context())
 		if !errors.Is(err, refused) || !strings.HasPrefix(err.Error(), "transaction 0/C8, row 1: ") {
 			t.Errorf("session ended with %v", err)
 		}
@@ -127,7 +126,7 @@ func TestSessionDeliversWhatPrecedesABadRow(t *testing.T) {
 			transaction(100, 110, "a", 1), script{beginMessage(200), insertMessage("b", 2), insertInto("no topic", "b", 3), commitMessage(200, 210)}, transaction(300, 310, "c", 5))}
 		prod := newScriptedProducer()
 		prod.auto = false
-		s := newTestSession(t, src, prod, 0, interruptedTx{})
+		s := newTestSession(t, src, prod, 0)
 		ended := make(chan error, 1)
 		go func() { ended <- s.run(t.Context()) }()
 		synctest.Wait()
@@ -146,68 +145,118 @@ func TestSessionDeliversWhatPrecedesABadRow(t *testing.T) {
 	})
 }
 
-// A connection that is lost in a transaction causes no duplicates: the sink drains, and the next
-// session skips what was acknowledged, also if the connection is lost again.
-func TestSessionResumesAnInterruptedTransaction(t *testing.T) {
+// A connection that is lost in a transaction causes no duplicates: the next session reads again what
+// has a number, and goes on behind it, also if it is lost again before it gets there.
+func TestTenureGoesOnInAnInterruptedTransaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lost := fmt.Errorf("read: %w", replication.ErrUnreachable)
 		whole := transaction(200, 210, "a", 2, 3, 4, 5)
-		var start pglogrepl.LSN
-		var interrupted interruptedTx
-		var sent []string
-		for _, step := range []struct {
+		prod := newScriptedProducer()
+		prod.auto = false
+		s := newTestSession(t, nil, prod, 0)
+		for i, step := range []struct {
 			script script
-			want   interruptedTx
+			acked  int
+			sent   string
 		}{
-			{joinScripts(transaction(100, 110, "a", 1), whole[:3]), interruptedTx{200, 2}}, // rows 2 and 3
-			{joinScripts(), interruptedTx{200, 2}},                                         // nothing came
-			{joinScripts(whole[:2]), interruptedTx{200, 2}},                                // lost before what is known
-			{joinScripts(whole[:4]), interruptedTx{200, 3}},                                // one row further
-			{joinScripts(whole), interruptedTx{}},
+			{joinScripts(transaction(100, 110, "a", 1), whole[:3]), 0, "a/1 a/2 a/3"},
+			{joinScripts(), 0, "a/1 a/2 a/3"},                                         // nothing came
+			{joinScripts(transaction(100, 110, "a", 1), whole[:2]), 1, "a/1 a/2 a/3"}, // lost before what is known
+			{joinScripts(whole[:4]), 1, "a/1 a/2 a/3 a/4"},                            // one row further
+			{joinScripts(whole, transaction(300, 310, "b", 6)), 4, "a/1 a/2 a/3 a/4 a/5 b/6"},
 		} {
-			src := &scriptedSource{script: step.script, err: lost}
-			prod := newScriptedProducer()
-			s := newTestSession(t, src, prod, start, interrupted)
-			if err := s.run(t.Context()); !errors.Is(err, replication.ErrUnreachable) {
-				t.Fatalf("session ended with %v", err)
+			src := &scriptedSource{script: step.script, err: errLost}
+			if err := s.next(t.Context(), src); !errors.Is(err, errLost) || !src.closed {
+				t.Fatalf("session %d ended with %v", i+1, err)
 			}
-			start, interrupted = s.tracker.Confirmed(), s.pump.interruptedTransaction()
-			sent = append(sent, prod.sent...)
-			if diff := cmp.Diff(step.want, interrupted, cmp.AllowUnexported(interruptedTx{})); diff != "" {
-				t.Errorf("interrupted (-want +got):\n%s", diff)
+			if got := prod.records(); got != step.sent {
+				t.Errorf("session %d: sent %s, want %s", i+1, got, step.sent)
+			}
+			if step.acked > 0 {
+				prod.ack(step.acked)
 			}
 		}
-		if got, want := strings.Join(sent, " "), "a/1 a/2 a/3 a/4 a/5"; got != want {
-			t.Errorf("sent %s, want %s", got, want)
+		if got := s.tracker.Confirmed(); got != 310 {
+			t.Errorf("confirmed %s", got)
 		}
-		if start != 210 {
-			t.Errorf("confirmed %s", start)
+		if err := s.stopIdle(t.Context()); err != nil {
+			t.Error(err)
 		}
 	})
 }
 
-// A source that ends by itself is let go at once: a server that stops waits for its
-// connections, and the sink may take long to drain.
-func TestSessionClosesALostSourceBeforeItDrains(t *testing.T) {
+// What is sent again differently ends the relay: neither the ledger nor the server can be trusted.
+func TestTenureEndsIfOtherRowsComeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		src := &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1), transaction(200, 210, "a", 2)), err: replication.ErrServerStopping}
 		prod := newScriptedProducer()
 		prod.auto = false
-		s := newTestSession(t, src, prod, 0, interruptedTx{})
+		s := newTestSession(t, nil, prod, 0)
+		_ = s.next(t.Context(), &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1, 2)), err: errLost})
 		ended := make(chan error, 1)
-		go func() { ended <- s.run(t.Context()) }()
+		go func() {
+			ended <- s.next(t.Context(), &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1)), err: errLost})
+		}()
 		synctest.Wait()
-		if !src.closed {
-			t.Error("the connection is held while the sink drains")
-		}
-		prod.ack(2)
-		if err := <-ended; !errors.Is(err, replication.ErrServerStopping) {
+		prod.ack(2) // it drains first
+		if err := <-ended; !as[*checkpoint.RereadError](err) || ExitCode(err) != ExitContinuity {
 			t.Errorf("session ended with %v", err)
 		}
-		if got := s.tracker.Confirmed(); got != 210 {
-			t.Errorf("confirmed %s for the next session", got)
+	})
+}
+
+// While there is no session the fence is closed, and answers are still taken. A row that the writer
+// has not accepted is read again.
+func TestTenureBetweenSessions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		prod := newScriptedProducer()
+		prod.auto, prod.full = false, 2
+		s := newTestSession(t, nil, prod, 0)
+		src := &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1, 2, 3)), lost: make(chan struct{})}
+		ended := make(chan error, 1)
+		go func() { ended <- s.next(t.Context(), src) }()
+		synctest.Wait() // the third row waits for the window
+		if err := s.fence.checkOpen(); err != nil {
+			t.Errorf("in a session the fence is closed: %v", err)
+		}
+		close(src.lost)
+		if err := <-ended; !errors.Is(err, errLost) {
+			t.Fatalf("session ended with %v", err)
+		}
+		if err := s.fence.checkOpen(); err == nil {
+			t.Error("without a session the fence is open")
+		}
+		prod.ack(2)
+		prod.full = 0
+		src = &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1, 2, 3)), err: errLost}
+		if err := s.next(t.Context(), src); !errors.Is(err, errLost) || prod.records() != "a/1 a/2 a/3" {
+			t.Errorf("session ended with %v, sent %s", err, prod.records())
+		}
+		prod.ack(1)
+		if err := s.stopIdle(t.Context()); err != nil || s.tracker.Confirmed() != 110 {
+			t.Errorf("stopped with %v at %s", err, s.tracker.Confirmed())
 		}
 	})
+}
+
+// A fence closes when the process has stood still, by either clock, and stays closed.
+func TestFenceClosesIfTheProcessStoodStill(t *testing.T) {
+	now := time.Now()
+	for name, tc := range map[string]struct {
+		at   time.Time
+		open bool
+	}{
+		"in time":                   {now.Add(tickInterval + standstill), true},
+		"late":                      {now.Add(tickInterval + standstill + 1), false},
+		"the machine was suspended": {now.Round(0).Add(time.Hour), false},
+	} {
+		c := newClock()
+		c.last.Store(&now)
+		if err := c.check(tc.at); (err == nil) != tc.open || (err == nil) != (c.tick(tc.at) == nil) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := c.check(now); (err == nil) != tc.open {
+			t.Errorf("%s: afterwards %v", name, err)
+		}
+	}
 }
 
 // Keepalives move the position of an idle outbox, and never past what is outstanding.
@@ -216,7 +265,7 @@ func TestPumpConfirmsKeepalivesOfAnIdleOutbox(t *testing.T) {
 		src := &scriptedSource{script: joinScripts(script{keepalive(150), beginMessage(200), keepalive(195), insertMessage("a", 1), commitMessage(200, 210), keepalive(400)})}
 		prod := newScriptedProducer()
 		prod.auto = false
-		s := newTestSession(t, src, prod, 100, interruptedTx{})
+		s := newTestSession(t, src, prod, 100)
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- s.run(ctx) }()
@@ -242,7 +291,7 @@ func TestPumpStopsAtAnUnpublishedKindOfChange(t *testing.T) {
 	truncate := walData(binary.BigEndian.AppendUint32(append(b, 0), outboxOID))
 	script := joinScripts(script{beginMessage(200), truncate, commitMessage(200, 210)})
 	synctest.Test(t, func(t *testing.T) {
-		s := newTestSession(t, &scriptedSource{script: script}, newScriptedProducer(), 0, interruptedTx{})
+		s := newTestSession(t, &scriptedSource{script: script}, newScriptedProducer(), 0)
 		err := s.run(t.Context())
 		if ExitCode(err) != ExitNoDelivery || !strings.Contains(err.Error(), "TRUNCATE of public.outbox") {
 			t.Errorf("session ended with %v", err)
@@ -250,7 +299,7 @@ func TestPumpStopsAtAnUnpublishedKindOfChange(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		src := &scriptedSource{script: script, err: replication.ErrServerStopping}
-		s := newTestSession(t, src, newScriptedProducer(), 0, interruptedTx{})
+		s := newTestSession(t, src, newScriptedProducer(), 0)
 		s.pump.published = &catalog.Publication{Insert: true, Truncate: true}
 		if err := s.run(t.Context()); !errors.Is(err, replication.ErrServerStopping) || s.tracker.Confirmed() != 210 {
 			t.Errorf("session ended with %v at %s", err, s.tracker.Confirmed())
@@ -269,7 +318,7 @@ func TestPumpBoundsTheTrackersSpan(t *testing.T) {
 		}
 		prod := newScriptedProducer()
 		prod.heldSeq = 1
-		s := newTestSession(t, &scriptedSource{script: long, err: replication.ErrServerStopping}, prod, 0, interruptedTx{})
+		s := newTestSession(t, &scriptedSource{script: long, err: replication.ErrServerStopping}, prod, 0)
 		s.pump.maxSpan = span
 		ended := make(chan error, 1)
 		go func() { ended <- s.run(t.Context()) }()
@@ -285,28 +334,6 @@ func TestPumpBoundsTheTrackersSpan(t *testing.T) {
 			t.Errorf("%d records sent in the end", got)
 		}
 	})
-}
-
-// After a promotion, on another server or with another slot, the same LSN names other data.
-func TestSessionResumesInItsOwnSlotOnly(t *testing.T) {
-	home := slotIdentity{system: replication.System{ID: "7", Timeline: 1, Database: "app"}, slot: "s"}
-	p := resumePoint{slot: home, confirmed: 500, interrupted: interruptedTx{600, 3}}
-	if got := p.forSlot(home); got != p {
-		t.Errorf("same slot: %+v", got)
-	}
-	for name, change := range map[string]func(*slotIdentity){
-		"timeline": func(id *slotIdentity) { id.system.Timeline++ }, "system": func(id *slotIdentity) { id.system.ID = "8" },
-		"slot": func(id *slotIdentity) { id.slot = "t" },
-	} {
-		other := home
-		change(&other)
-		if got := p.forSlot(other); got != (resumePoint{slot: other}) {
-			t.Errorf("another %s: %+v", name, got)
-		}
-	}
-	if got := (resumePoint{}).forSlot(home); got.confirmed != 0 {
-		t.Errorf("first session: %+v", got)
-	}
 }
 
 // A confirmed transaction is measured from its commit, and its snapshot goes to the position writer.

@@ -8,7 +8,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// spans makes the spans of a session's records. startSpan belongs to the pump's goroutine; the other
+// spans makes the spans of a tenure's records. startSpan belongs to the pump's goroutine; the other
 // methods may be called from any.
 type spans struct {
 	tracer *tracing.Tracer
@@ -69,7 +69,14 @@ func (s *spans) failSpan(rejected *sink.RecordError) {
 	s.tracer.Fail(rejected.Seq, cmp.Or(rejected.Code, "refused"), rejected.Error())
 }
 
-// abandonSpans ends the spans of records that have no outcome at the end of the session.
+// cancelSpan ends the span of a record that was not accepted.
+func (s *spans) cancelSpan(seq uint64) {
+	if s != nil {
+		s.tracer.Fail(seq, "session_ended", "not sent when the session ended; it is sent again")
+	}
+}
+
+// abandonSpans ends the spans of records that have no outcome at the end of the tenure.
 func (s *spans) abandonSpans() {
 	if s != nil {
 		s.tracer.Abandon("session_ended", "not acknowledged when the session ended; it is sent again")

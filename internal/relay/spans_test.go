@@ -95,6 +95,7 @@ func TestSpansEndWithoutDelivery(t *testing.T) {
 	}
 	var none *spans
 	none.failSpan(nil)
+	none.cancelSpan(1)
 	none.abandonSpans()
 }
 
@@ -113,7 +114,7 @@ func TestSessionMakesSpans(t *testing.T) {
 		s, _ := newTestSessionWith(t, Config{
 			Tracer:    tracing.New(tracing.Config{}, slog.New(slog.DiscardHandler)),
 			Delivered: func(_ time.Duration, trace string) { got = append(got, trace) },
-		}, src, newScriptedProducer(), 0, interruptedTx{})
+		}, src, newScriptedProducer(), 0)
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- s.run(ctx) }()

@@ -91,7 +91,8 @@ type flowCounts struct {
 
 // flow is the part of Stat that changes with the data.
 type flow struct {
-	tracker atomic.Pointer[checkpoint.Tracker] // the current session's; its last one between sessions
+	tracker  atomic.Pointer[checkpoint.Tracker] // the tenure's, or the last one's; nil: there was none
+	recorded atomic.Uint64                      // an LSN: the position record, as it was last read
 
 	mu     sync.Mutex
 	counts flowCounts
@@ -110,8 +111,8 @@ func (f *flow) addCounts(counts *flowCounts) {
 	*counts = flowCounts{}
 }
 
-// startSession resets the position: another session may be on another timeline.
-func (f *flow) startSession(t *checkpoint.Tracker) {
+// startTenure resets the position: another tenure may be on another timeline.
+func (f *flow) startTenure(t *checkpoint.Tracker) {
 	f.tracker.Store(t)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -135,10 +136,12 @@ type phase struct {
 	failures failures
 }
 
-// setState makes s the state. An err is why the last one ended.
-func (p *phase) setState(s State, err error) {
+// setState makes s the state, and reports whether that or err is new. An err is why the last state
+// ended.
+func (p *phase) setState(s State, err error) (changed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	changed = s != p.state || err != nil && numbers.ReplaceAllString(err.Error(), "#") != numbers.ReplaceAllString(p.err, "#")
 	if s != p.state {
 		p.state, p.since = s, time.Now()
 		if s == Streaming {
@@ -149,6 +152,7 @@ func (p *phase) setState(s State, err error) {
 		p.err = err.Error()
 		p.failures.add(err, time.Now())
 	}
+	return changed
 }
 
 // Stat returns a snapshot.
@@ -156,6 +160,8 @@ func (r *Relay) Stat() Stat {
 	var st Stat
 	if t := r.flow.tracker.Load(); t != nil {
 		st.Confirmed, st.Behind = t.Confirmed(), t.OldestCommitTime()
+	} else {
+		st.Confirmed = pglogrepl.LSN(r.flow.recorded.Load())
 	}
 	counts := r.flow.load()
 	st.Transactions, st.Rows, st.Received = counts.transactions, counts.rows, counts.received

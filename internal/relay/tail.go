@@ -75,7 +75,7 @@ func OpenTail(ctx context.Context, cfg Config, slot string, log *slog.Logger) (*
 func newTail(cfg Config, router *encode.Router, stream source, published *catalog.Publication, log *slog.Logger) *Tail {
 	t := &Tail{cfg: cfg, stream: stream, tracker: checkpoint.New(0, nil)}
 	f := new(flow)
-	f.startSession(t.tracker)
+	f.startTenure(t.tracker)
 	t.pump = &pump{
 		decoder: decoder.New(), router: router, tracker: t.tracker, writer: tailWriter{t}, flow: f,
 		published: published, updates: newUpdatePolicy(cfg.Route.OnUpdate, log), messages: cfg.Messages,

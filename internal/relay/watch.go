@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -33,6 +34,8 @@ type watcher struct {
 	observer      observer
 	interval      time.Duration
 	sameServer    func(*catalog.State) bool // the catalog is of the server that streams
+	pid           int32                     // of the server process that must hold the slot
+	heard         func(at time.Time)        // told when the catalog was asked, if it does
 	checkState    func(context.Context, *catalog.State) error
 	rowsSent      func() uint64 // to the sink, so far
 	label         string        // of the snapshots
@@ -48,8 +51,12 @@ type watcher struct {
 // newWatcher returns the watcher of a session that started with state.
 func (r *Relay) newWatcher(stream *replication.Stream, state *catalog.State) *watcher {
 	rows := func() uint64 { return r.flow.load().rows }
+	interval := r.cfg.WatchInterval
+	if t := stream.SenderTimeout(); t > 0 {
+		interval = min(interval, t/5) // the fence waits half of it at most
+	}
 	return &watcher{
-		observer: catalog.Observe(stream.Config()), interval: r.cfg.WatchInterval,
+		observer: catalog.Observe(stream.Config()), interval: interval, pid: int32(stream.PID()), heard: stream.Heard,
 		sameServer: func(now *catalog.State) bool {
 			return now.SystemID == stream.System().ID && now.InRecovery == state.InRecovery
 		},
@@ -93,6 +100,7 @@ var errOtherServer = errors.New("another server answered than the one that is st
 func (w *watcher) watchOnce(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
+	asked := time.Now()
 	state, err := w.observer.Inspect(limited)
 	if err == nil && !w.sameServer(state) {
 		w.observer.Close(ctx)
@@ -111,6 +119,13 @@ func (w *watcher) watchOnce(ctx context.Context) error {
 	w.emitFailed = false
 	if err != nil {
 		return nil // the stream decides whether the source is lost
+	}
+	if slot := state.Slot; slot != nil {
+		if slot.ActivePID == w.pid {
+			w.heard(asked)
+		} else if slot.ActivePID != 0 {
+			return fmt.Errorf("%w: server process %d holds it, ours is %d", errSlotTaken, slot.ActivePID, w.pid)
+		}
 	}
 	return w.checkState(ctx, state)
 }

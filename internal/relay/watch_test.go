@@ -96,7 +96,7 @@ func newWatch(t *testing.T, looks ...step) *watch {
 		checkState: func(ctx context.Context, now *catalog.State) error {
 			return errors.Join(c.compareCatalog(ctx, now), c.recheckTables(ctx, now))
 		},
-		rowsSent: w.rows.Load,
+		rowsSent: w.rows.Load, heard: func(time.Time) {},
 	}
 	return w
 }
@@ -256,7 +256,7 @@ func TestWatcherEndsSessionAfterItDrains(t *testing.T) {
 		src := &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1))}
 		prod := newScriptedProducer()
 		prod.auto = false
-		s := newTestSession(t, src, prod, 0, interruptedTx{})
+		s := newTestSession(t, src, prod, 0)
 		gone := make(chan error)
 		s.watch = func(context.Context) error { return <-gone }
 		ended := make(chan error, 1)

@@ -130,7 +130,9 @@ func (r *Replay) Send(ctx context.Context, rate int, observe func(Progress)) (Pr
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(r.cfg.DrainTimeout, giveUp) })()
 
 	s := &session{Replay: r, writer: reached.NewWriter(sink.WriterConfig{}), tracker: checkpoint.New(0, nil), acked: make(chan struct{}, 1), ended: make(chan struct{}), observe: observe}
-	s.tracker.Begin(1, time.Time{}) // all rows are one transaction, which nobody confirms
+	if err := s.tracker.Begin(1, time.Time{}); err != nil { // all rows are one transaction, which nobody confirms
+		return Progress{}, err
+	}
 	var ended error
 	var running sync.WaitGroup // waited for below
 	running.Go(func() {
@@ -199,7 +201,11 @@ func (s *session) sendRows(ctx context.Context, rate int) error {
 		if err := s.routeRow(values); err != nil {
 			return err
 		}
-		s.rec.Seq = uint64(s.tracker.Next())
+		seq, err := s.tracker.Next()
+		if err != nil {
+			return err
+		}
+		s.rec.Seq = uint64(seq)
 		if err := s.writer.Send(ctx, &s.rec); err != nil {
 			return err
 		}

@@ -122,6 +122,10 @@ func brokerText(block *sarama.ProduceResponseBlock) string {
 func (p *producer) applyOutcome(s *sender, sh *sentBatch, jitter float64) {
 	part, b := sh.part, sh.batch
 	part.inRequest = false
+	if sh.class == unsent {
+		p.takeBack(sh)
+		return
+	}
 	part.noteAnswer(sh.block != nil, s.waitingSince)
 	if sh.class != corruptBatch {
 		b.corruptAnswers = 0
@@ -155,6 +159,21 @@ func (p *producer) applyOutcome(s *sender, sh *sentBatch, jitter float64) {
 		p.stopSending(fatalError(errFenced, part, sh.err))
 	case fatal:
 		p.stopSending(fatalError(errFatal, part, sh.err))
+	}
+}
+
+// takeBack makes a batch ready again. Its request was not completed, so no broker has any of it. p.mu is
+// held.
+func (p *producer) takeBack(sh *sentBatch) {
+	part, b := sh.part, sh.batch
+	if sh.first {
+		part.nextSequence, b.sequence, b.sent = b.sequence, noSequence, false
+	}
+	if p.failure != nil {
+		p.dropUnsent()
+	}
+	if len(part.queue) > 0 {
+		p.makeReady(part)
 	}
 }
 

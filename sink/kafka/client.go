@@ -126,7 +126,11 @@ func (c *client) CheckDestinations(ctx context.Context, topics ...string) error 
 func (c *client) NewWriter(cfg sink.WriterConfig) sink.Writer { return c.newProducer(cfg) }
 
 func (c *client) newProducer(cfg sink.WriterConfig) *producer {
-	p := newProducer(c, cfg)
+	e, err := parseIdentity(cfg.Identity)
+	p := newProducer(c, cfg, e)
+	if err != nil {
+		p.failure, p.halted = fmt.Errorf("%w: %w", errFatal, err), true
+	}
 	c.counters.setProducer(p)
 	return p
 }

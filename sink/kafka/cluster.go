@@ -27,6 +27,7 @@ type cluster struct {
 	createSpec *TopicSpec
 
 	mu      sync.Mutex
+	id      string // empty: it has not said, or is too old to say
 	brokers map[int32]string
 	topics  map[string]topicInfo
 }
@@ -44,6 +45,13 @@ func (c *cluster) topic(name string) topicInfo {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.topics[name]
+}
+
+// clusterID returns the id of the cluster, empty if no metadata has named it.
+func (c *cluster) clusterID() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.id
 }
 
 // address returns where node listens, empty if no metadata has named it.
@@ -100,6 +108,9 @@ func fetchMetadata(l *link, names []string) (*sarama.MetadataResponse, error) {
 func (c *cluster) storeMetadata(res *sarama.MetadataResponse) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if res.ClusterID != nil {
+		c.id = *res.ClusterID
+	}
 	addrs := make([]string, 0, len(res.Brokers))
 	for _, b := range res.Brokers {
 		c.brokers[b.ID()] = b.Addr()

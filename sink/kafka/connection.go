@@ -204,12 +204,19 @@ func (c *watchedConn) writeFenced(msg []byte) error {
 	}
 	if c.fence != nil {
 		if err := c.fence(); err != nil {
-			return err
+			return &fenceError{err}
 		}
 	}
 	_, err := c.Conn.Write(msg)
 	return err
 }
+
+// A fenceError is what a closed fence has returned. The request was not completed.
+type fenceError struct{ err error }
+
+func (e *fenceError) Error() string { return e.err.Error() }
+
+func (e *fenceError) Unwrap() error { return e.err }
 
 // Close closes the connection and detaches it from its context.
 func (c *watchedConn) Close() error {

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -367,55 +365,5 @@ func TestRequestHasOneBatchPerPartition(t *testing.T) {
 	r.drain()
 	if len(wrong) > 0 {
 		t.Errorf("requests: %s", wrong)
-	}
-}
-
-// A pausingConn waits in the middle of its first long write.
-type pausingConn struct {
-	net.Conn
-	park func()
-}
-
-func (c pausingConn) Write(b []byte) (int, error) {
-	if len(b) < writtenAtOnce {
-		return c.Conn.Write(b)
-	}
-	n, err := c.Conn.Write(b[:len(b)/2])
-	if err != nil {
-		return n, err
-	}
-	c.park()
-	m, err := c.Conn.Write(b[n:])
-	return n + m, err
-}
-
-// A request in the middle of which the process was stopped is not completed if the fence has closed
-// meanwhile: the broker never has all of it.
-func TestClosedFenceLeavesARequestIncomplete(t *testing.T) {
-	k := kafkatest.Fake(t, kfake.NumBrokers(1))
-	topic := k.Topic(t, 1, nil)
-	errLost := errors.New("somebody else has it")
-	var lost atomic.Bool
-	var once sync.Once
-	j := sinktest.NewJournal()
-	r := startRig(t, openClient(t, Config{
-		Brokers: k.Addrs,
-		Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			conn, err := new(net.Dialer).DialContext(ctx, network, addr)
-			return pausingConn{conn, func() { once.Do(func() { lost.Store(true) }) }}, err
-		},
-	}, j.Logger()), j, sink.WriterConfig{Fence: func() error {
-		if lost.Load() {
-			return errLost
-		}
-		return nil
-	}})
-	r.send(recordFor(topic, 0, strings.Repeat("long ", 100_000)))
-	r.producer.Flush()
-	if err := r.Wait(); !errors.Is(err, errLost) {
-		t.Errorf("Run: %v", err)
-	}
-	if got := values(k.ReadAll(t, topic), 0); len(got) != 0 || r.Acked() != 0 {
-		t.Errorf("the topic has %d records, acknowledged are %v", len(got), r.Acked())
 	}
 }

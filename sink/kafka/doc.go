@@ -25,10 +25,11 @@
 //   - Nothing is logged per record, and no key, value or header value appears in a log line
 //     or an error text.
 //
-// Who calls what: Send and Flush belong to one goroutine, Run to another. Run starts one
-// goroutine per connection, and one that asks a broker why it does not answer; it returns
-// when all of them have ended. Answers arrive on the connection's reader goroutine (of
-// package sarama), which never calls a method of the connection and never blocks.
+// Who calls what: Send and CloseSend belong to one goroutine, Run to another; Flush may be
+// called from any. Run starts one goroutine per connection, and one that asks a broker why it
+// does not answer; it returns when all of them have ended. Answers arrive on the connection's
+// reader goroutine (of package sarama), which never calls a method of the connection and
+// never blocks.
 //
 // The wire protocol, its codes and its record format are those of
 // https://kafka.apache.org/protocol and the KIPs named where they matter.

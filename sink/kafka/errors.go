@@ -75,11 +75,12 @@ const (
 	invalidRecord              // the broker rejects a record of the batch: find it
 	fenced                     // another producer has our identity
 	fatal                      // nothing more can be sent
+	unsent                     // the fence closed before the request was complete: send the same batch when it is open
 )
 
 // classTable is the only place that decides what an error code means. Any other code is fatal: it
 // may mean that the record is lost.
-func classTable() [fatal + 1][]codeError {
+func classTable() [unsent + 1][]codeError {
 	return [...][]codeError{
 		accepted: {
 			{sarama.ErrNoError, "NONE", "accepted"},
@@ -107,6 +108,9 @@ func classTable() [fatal + 1][]codeError {
 			{sarama.ErrConsumerCoordinatorNotAvailable, "COORDINATOR_NOT_AVAILABLE", "the coordinator is not available"},
 			{sarama.ErrNotCoordinatorForConsumer, "NOT_COORDINATOR", "another broker coordinates"},
 			{sarama.ErrNotController, "NOT_CONTROLLER", "another broker is the controller"},
+			{sarama.ErrOffsetOutOfRange, "OFFSET_OUT_OF_RANGE", "the topic was emptied or created anew while it was read"},
+			{sarama.ErrOffsetNotAvailable, "OFFSET_NOT_AVAILABLE", "the new leader does not know the topic's end yet"},
+			{sarama.ErrEligibleLeadersNotAvailable, "ELIGIBLE_LEADERS_NOT_AVAILABLE", "no replica may become leader at the moment"},
 		},
 		unknownTopic: {
 			{sarama.ErrUnknownTopicOrPartition, "UNKNOWN_TOPIC_OR_PARTITION", "the topic or partition does not exist"},
@@ -150,6 +154,7 @@ func classTable() [fatal + 1][]codeError {
 			{sarama.ErrInvalidRequest, "INVALID_REQUEST", "the broker does not understand the request"},
 			{sarama.ErrInvalidTxnState, "INVALID_TXN_STATE", "the broker holds an open transaction of this producer"},
 		},
+		unsent: nil, // no broker answers so
 	}
 }
 
@@ -195,6 +200,9 @@ func errorOf(k sarama.KError) *codeError {
 // classifyRequest returns what a request that failed as a whole means for its batches. They may
 // be in the log, as a rule: sequence numbers make it safe to send them again.
 func classifyRequest(err error) class {
+	if _, ok := errors.AsType[*fenceError](err); ok {
+		return unsent // whatever the fence has returned
+	}
 	if k, ok := codeIn(err); ok {
 		return lookup(k).class
 	}

@@ -70,6 +70,8 @@ func testCode(l *lab, row code) {
 		if r.Acked() != 1 || len(r.Failed()) != 0 {
 			l.Errorf("outcomes: %v, %v", r.Acked(), r.Failed())
 		}
+	case unsent:
+		l.Errorf("no code of a broker means that the request was not completed")
 	}
 	for _, err := range r.Failed() {
 		if strings.Contains(err.Error(), "hit") {

@@ -7,11 +7,14 @@ import (
 	"math"
 	"net"
 	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -240,4 +243,288 @@ func TestNewIdentityWaitsForRequestsInFlight(t *testing.T) {
 		}
 		r.drain()
 	}, kfake.SeedTopics(2, "t"))
+}
+
+// TestNextBlock: the next block has the producer id of the newest one and higher epochs than all that were
+// given, if the id is of the same cluster and has epochs left.
+func TestNextBlock(t *testing.T) {
+	const limit = math.MaxInt16 - 2*epochsPerBlock
+	block := func(cluster string, id int64, first int16) identityBlock { return identityBlock{cluster, id, first} }
+	for name, tc := range map[string]struct {
+		given []identityBlock
+		want  identityBlock // zero: a new producer id is required
+	}{
+		"none":                          {},
+		"one":                           {[]identityBlock{block("c", 7, 0)}, block("c", 7, 8)},
+		"highest last":                  {[]identityBlock{block("c", 7, 0), block("c", 7, 8)}, block("c", 7, 16)},
+		"highest first":                 {[]identityBlock{block("c", 7, 800), block("c", 7, 8)}, block("c", 7, 808)},
+		"another id before":             {[]identityBlock{block("c", 9, 800), block("c", 7, 0)}, block("c", 7, 8)},
+		"another cluster":               {[]identityBlock{block("d", 7, 0)}, identityBlock{}},
+		"another cluster before":        {[]identityBlock{block("d", 9, 0), block("c", 7, 0)}, block("c", 7, 8)},
+		"another cluster now":           {[]identityBlock{block("c", 7, 0), block("d", 7, 0)}, identityBlock{}},
+		"the last":                      {[]identityBlock{block("c", 7, limit)}, block("c", 7, limit+8)},
+		"epochs run out":                {[]identityBlock{block("c", 7, limit+1)}, identityBlock{}},
+		"epochs of an older one":        {[]identityBlock{block("c", 7, limit+1), block("c", 7, 0)}, identityBlock{}},
+		"the first id of a cluster":     {[]identityBlock{block("c", 0, 0)}, block("c", 0, 8)},
+		"a cluster that has no name":    {[]identityBlock{block("", 7, 0)}, identityBlock{}},
+		"first id, cluster has no name": {[]identityBlock{block("", 0, 0)}, identityBlock{}},
+	} {
+		if got, ok := nextBlock("c", tc.given); got != tc.want || ok != (tc.want != identityBlock{}) {
+			t.Errorf("%s: %+v, %t, want %+v", name, got, ok, tc.want)
+		}
+	}
+	if got, ok := nextBlock("", []identityBlock{{}}); !ok || got != block("", 0, 8) {
+		t.Errorf("the first id of a cluster without a name: %+v, %t", got, ok)
+	}
+	if last := int(limit) + epochsPerBlock; last+epochsPerBlock-1 > math.MaxInt16 {
+		t.Error("the last block has epochs that are none")
+	}
+}
+
+// newIdentity returns the next identity after the given ones.
+func newIdentity(tb testing.TB, s *positionStore, given ...[]byte) []byte {
+	tb.Helper()
+	identity, err := s.NextIdentity(sinktest.Context(tb), given...)
+	if err != nil {
+		tb.Fatalf("NextIdentity: %v", err)
+	}
+	return identity
+}
+
+// TestNextIdentity: the store requests a producer id from the cluster only if it cannot continue a given
+// one.
+func TestNextIdentity(t *testing.T) {
+	k := kafkatest.Fake(t, kfake.ClusterID("here"), kfake.SeedTopics(1, "positions"))
+	s, log := openPositions(t, k.Cluster, "positions", "key")
+	opened := log.String()
+	taken := k.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Observe: true, Count: -1, TopLevel: true})
+	first := newIdentity(t, s, nil, nil)
+	b, err := parseBlocks(first)
+	if err != nil || b[0].ClusterID != "here" || b[0].FirstEpoch != 0 || taken.Hits() != 1 {
+		t.Errorf("the first is %s, %v, after %d requests", first, err, taken.Hits())
+	}
+	want := fmt.Sprintf(`{"cluster_id":"here","id":%d,"first_epoch":16}`, b[0].ID)
+	if got := newIdentity(t, s, nil, newIdentity(t, s, first)); string(got) != want || taken.Hits() != 1 {
+		t.Errorf("the third is %s, want %s, after %d requests", got, want, taken.Hits())
+	}
+	if got := newIdentity(t, s, []byte(`{"cluster_id":"elsewhere","id":1,"first_epoch":0}`)); strings.Contains(string(got), `"id":1,`) || taken.Hits() != 2 {
+		t.Errorf("after one of another cluster: %s, after %d requests", got, taken.Hits())
+	}
+	if log := strings.TrimPrefix(log.String(), opened); log != "" {
+		t.Errorf("log: %s", log)
+	}
+	for _, invalid := range []string{"", "x", "{}", "null", "[]", `{"id":-1}`, `{"id":1,"first_epoch":-1}`, `{"id":1,"first_epoch":32760}`, `{"id":1,"first_epoch":40000}`} {
+		if _, err := s.NextIdentity(sinktest.Context(t), first, []byte(invalid)); !errors.Is(err, sink.ErrFatal) || !strings.Contains(err.Error(), "identity of a producer") {
+			t.Errorf("NextIdentity after %q: %v", invalid, err)
+		}
+	}
+	if taken.Hits() != 2 {
+		t.Errorf("%d producer ids were taken", taken.Hits())
+	}
+}
+
+// TestNextIdentityWaitsForTheCoordinator: while the coordinator loads, the broker answers with an error
+// and the producer id -1. Batches with that id are not idempotent.
+func TestNextIdentityWaitsForTheCoordinator(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		s := l.positions(l.net.DialContext, sinktest.NewJournal())
+		loading := 3
+		l.fake.ControlKey(int16(kmsg.InitProducerID), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			if loading--; loading >= 0 {
+				l.fake.KeepControl()
+			}
+			res := req.ResponseKind().(*kmsg.InitProducerIDResponse)
+			res.ProducerID, res.ProducerEpoch, res.ErrorCode = -1, -1, kerr.CoordinatorLoadInProgress.Code
+			return res, nil, loading >= 0
+		})
+		if b, err := parseBlocks(newIdentity(l, s)); err != nil || b[0].ID < 0 || loading >= 0 {
+			l.Errorf("%+v, %v", b, err)
+		}
+	}, kfake.SeedTopics(1, "positions"))
+}
+
+// A batchLog records the batches that a cluster receives, in order.
+type batchLog struct {
+	mu      sync.Mutex
+	batches []sentAs
+}
+
+// sentAs is the producer id, epoch and sequence of a batch.
+type sentAs struct {
+	Partition int32
+	ID        int64
+	Epoch     int16
+	Sequence  int32
+}
+
+func logBatches(c *kfake.Cluster) *batchLog {
+	l := new(batchLog)
+	c.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, p := range req.(*kmsg.ProduceRequest).Topics[0].Partitions {
+			var b kmsg.RecordBatch
+			if err := b.ReadFrom(p.Records); err != nil {
+				return nil, err, true
+			}
+			l.batches = append(l.batches, sentAs{p.Partition, b.ProducerID, b.ProducerEpoch, b.FirstSequence})
+		}
+		return nil, nil, false
+	})
+	return l
+}
+
+func (l *batchLog) all() []sentAs {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.batches)
+}
+
+// TestIdentityIsUsedUp: a Writer takes each new epoch from its block, without a request to the cluster. When
+// the block is used up, Run returns. A Writer with the next block can go on.
+func TestIdentityIsUsedUp(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		j := sinktest.NewJournal()
+		c := l.client(Config{}, j.Logger())
+		cfg := sink.WriterConfig{Identity: []byte(`{"cluster_id":"c","id":77,"first_epoch":16}`)}
+		r := startRig(l, c, j, cfg)
+		r.send(recordFor("t", 0, "0"))
+		r.AwaitAcked(1)
+		r.send(recordFor("t", 0, "1"))
+		r.AwaitAcked(2)
+		sent := logBatches(l.fake)
+		fault := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.OutOfOrderSequenceNumber, Count: -1})
+		r.send(recordFor("t", 0, "2"))
+		r.producer.Flush()
+		if err := r.Wait(); !errors.Is(err, sink.ErrIdentityUsed) || errors.Is(err, sink.ErrFatal) {
+			l.Errorf("Run: %v", err)
+		}
+		if _, err := r.trySend(recordFor("t", 0, "late")); !errors.Is(err, sink.ErrIdentityUsed) {
+			l.Errorf("Send: %v", err)
+		}
+		want := []sentAs{{0, 77, 16, 2}}
+		for epoch := int16(17); epoch < 16+epochsPerBlock; epoch++ {
+			want = append(want, sentAs{0, 77, epoch, 0})
+		}
+		if diff := cmp.Diff(want, sent.all()); diff != "" {
+			l.Errorf("batches (-want +got):\n%s", diff)
+		}
+		if n := producerIDs(c); n != 1 || r.Acked() != 2 {
+			l.Errorf("%d producer ids taken, %d records acknowledged", n, r.Acked())
+		}
+		fault.Remove()
+		cfg.Identity = []byte(`{"cluster_id":"c","id":77,"first_epoch":24}`)
+		r = startRig(l, c, j, cfg)
+		r.send(recordFor("t", 0, "2"))
+		r.drain()
+		if got := sent.all(); got[len(got)-1] != (sentAs{0, 77, 24, 0}) {
+			l.Errorf("the next Writer has sent %+v", got[len(got)-1])
+		}
+		if got := values(l.readRecords("t", 3), 0); !slices.Equal(got, []string{"0", "1", "2"}) {
+			l.Errorf("log holds %q", got)
+		}
+	}, kfake.SeedTopics(1, "t"))
+}
+
+// TestSupersededWriterEnds: if a broker has seen a higher epoch, a Writer with an identity awaits the
+// outstanding answers and ends. A Writer without one requests a new producer id, since no other Writer has
+// its id.
+func TestSupersededWriterEnds(t *testing.T) {
+	for name, identity := range map[string][]byte{"with an identity": []byte(`{"cluster_id":"c","id":77,"first_epoch":0}`), "without": nil} {
+		t.Run(name, func(t *testing.T) {
+			inLab(t, 2, func(l *lab) {
+				for p := range int32(2) {
+					if err := l.fake.MoveTopicPartition("t", p, p); err != nil {
+						l.Fatal(err)
+					}
+				}
+				j := sinktest.NewJournal()
+				r := startRig(l, l.client(Config{}, j.Logger()), j, sink.WriterConfig{Identity: identity})
+				for p := range int32(2) {
+					r.send(recordFor("t", p, "0"))
+				}
+				r.AwaitAcked(2)
+				sent, answered := logBatches(l.fake), make(chan struct{})
+				l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{1}, Err: kerr.InvalidProducerEpoch})
+				l.fake.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+					l.fake.SleepControl(func() { <-answered })
+					return nil, nil, false
+				})
+				r.send(recordFor("t", 0, "answered later"))
+				r.producer.Flush()
+				synctest.Wait()
+				r.send(recordFor("t", 1, "rejected"))
+				r.producer.Flush()
+				synctest.Wait()
+				if r.Ended() || r.Acked() != 2 || len(sent.all()) != 2 {
+					l.Fatalf("Run has returned: %t, %d records acknowledged, batches %+v", r.Ended(), r.Acked(), sent.all())
+				}
+				close(answered)
+				if identity == nil {
+					r.drain()
+					if n, all := producerIDs(r.client), sent.all(); n != 2 || len(all) != 3 || all[2].ID == all[1].ID || all[2].Sequence != 0 {
+						l.Errorf("%d producer ids taken, batches %+v", n, all)
+					}
+					return
+				}
+				err := r.Wait()
+				if !errors.Is(err, sink.ErrSuperseded) || errors.Is(err, sink.ErrFatal) || !strings.Contains(err.Error(), "topic t, partition 1: INVALID_PRODUCER_EPOCH") {
+					l.Errorf("Run: %v", err)
+				}
+				if _, err := r.trySend(recordFor("t", 0, "late")); !errors.Is(err, sink.ErrSuperseded) {
+					l.Errorf("Send: %v", err)
+				}
+				if r.Acked() != 3 || !r.IsAcked(3) || len(sent.all()) != 2 || producerIDs(r.client) != 1 {
+					l.Errorf("%d records acknowledged, batches %+v, %d producer ids taken", r.Acked(), sent.all(), producerIDs(r.client))
+				}
+			}, kfake.SeedTopics(2, "t"))
+		})
+	}
+}
+
+// TestOlderWriterIsRejectedPerPartition: the broker rejects an older Writer in each partition in which a newer
+// one has written, and only there. kfake cannot show that: it keeps one epoch per producer id for the whole
+// cluster and rejects the older Writer everywhere. So the tests with kfake write to one partition, or use
+// one Writer.
+func TestOlderWriterIsRejectedPerPartition(t *testing.T) {
+	k := kafkatest.Real(t)
+	topic := k.Topic(t, 2, nil)
+	s, j := openPositions(t, k, k.Topic(t, 1, map[string]string{cleanupPolicy: compact}), "key")
+	c := openClient(t, Config{Brokers: k.Addrs}, j.Logger())
+	first := newIdentity(t, s)
+	older := startRig(t, c, j, sink.WriterConfig{Identity: first})
+	older.send(recordFor(topic, 0, "older"))
+	older.AwaitAcked(1)
+	newer := startRig(t, openClient(t, Config{Brokers: k.Addrs}, j.Logger()), j, sink.WriterConfig{Identity: newIdentity(t, s, first)})
+	newer.send(recordFor(topic, 0, "newer"))
+	newer.AwaitAcked(1)
+	older.send(recordFor(topic, 1, "older"))
+	older.AwaitAcked(2)
+	older.send(recordFor(topic, 0, "late"))
+	older.producer.Flush()
+	if err := older.Wait(); !errors.Is(err, sink.ErrSuperseded) {
+		t.Errorf("Run of the older Writer: %v", err)
+	}
+	newer.send(recordFor(topic, 1, "newer"))
+	newer.drain()
+	log := k.ReadAll(t, topic)
+	for p := range int32(2) {
+		if got := values(log, p); !slices.Equal(got, []string{"older", "newer"}) {
+			t.Errorf("partition %d holds %q", p, got)
+		}
+	}
+}
+
+// TestInvalidIdentityEndsTheWriter: Run returns before anything is sent under a producer id of somebody else.
+func TestInvalidIdentityEndsTheWriter(t *testing.T) {
+	k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
+	j := sinktest.NewJournal()
+	r := startRig(t, openClient(t, Config{Brokers: k.Addrs}, j.Logger()), j, sink.WriterConfig{Identity: []byte("{}")})
+	if err := r.Wait(); !errors.Is(err, sink.ErrFatal) {
+		t.Errorf("Run: %v", err)
+	}
+	if _, err := r.trySend(recordFor("t", 0, "x")); !errors.Is(err, sink.ErrFatal) {
+		t.Errorf("Send: %v", err)
+	}
 }

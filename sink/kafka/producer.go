@@ -51,7 +51,8 @@ type producer struct {
 	// While identityLost is set, senders send nothing: the producer needs a new identity.
 	identityLost  bool
 	identityRetry retryState
-	newIDRequired bool // a new epoch is not enough: it has to be another producer id
+	newIDRequired bool    // a new epoch is not enough: it has to be another producer id
+	epochs        *epochs // of the identity that it was given; nil: it was given none
 
 	// failure ends the producer. If halted, nothing more is sent; otherwise the records up to
 	// lastSeq still are.
@@ -68,7 +69,9 @@ type producer struct {
 	silences    map[int32]*silence // by node
 	loggedStall time.Time          // since when; zero if none has been logged
 
-	stopRun func() // ends Run; nil before Run has started
+	// stopRun ends Run because of errFinished, or of what a closed fence has returned. Nil before
+	// Run has started.
+	stopRun context.CancelCauseFunc
 }
 
 type senderKey struct {
@@ -76,9 +79,10 @@ type senderKey struct {
 	index int
 }
 
-func newProducer(c *client, cfg sink.WriterConfig) *producer {
+func newProducer(c *client, cfg sink.WriterConfig, e *epochs) *producer {
 	return &producer{
 		client:      c,
+		epochs:      e,
 		cfg:         cfg,
 		log:         c.log,
 		wakeControl: make(chan struct{}, 1),
@@ -258,26 +262,15 @@ func (p *producer) Flush() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.wakeSenders()
+	p.stopRunIfDone()
 }
 
-// checkFence returns nil while the fence is open. Otherwise it stops the sending with the fence's
-// error and returns that. p.mu is held.
+// checkFence returns why nothing may be sent now, nil while the fence is open.
 func (p *producer) checkFence() error {
 	if p.cfg.Fence == nil {
 		return nil
 	}
-	err := p.cfg.Fence()
-	if err != nil {
-		p.stopSending(err)
-	}
-	return err
-}
-
-// lockAndCheckFence is checkFence for a caller that does not hold p.mu.
-func (p *producer) lockAndCheckFence() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.checkFence()
+	return p.cfg.Fence()
 }
 
 // wakeSenders wakes every sender that has something to send and no request in flight. p.mu is held.
@@ -303,9 +296,13 @@ func (p *producer) stopRunIfDone() {
 	if p.stopRun == nil {
 		return
 	}
-	drained := p.inFlightRecords == 0 && (p.sendClosed || p.failure != nil)
-	if drained || p.halted && p.requestsInFlight == 0 {
-		p.stopRun()
+	switch {
+	case p.inFlightRecords == 0 && (p.sendClosed || p.failure != nil), p.requestsInFlight == 0 && p.halted:
+		p.stopRun(errFinished)
+	case p.requestsInFlight == 0 && p.sendClosed:
+		if err := p.checkFence(); err != nil {
+			p.stopRun(err)
+		}
 	}
 }
 

@@ -113,7 +113,7 @@ func firstContactError(err error) error {
 		return nil
 	case accessDenied:
 		return fmt.Errorf("%w: %w", errAccess, err)
-	case accepted, corruptBatch, producerLost, invalidRecord, fenced, fatal:
+	case accepted, corruptBatch, producerLost, invalidRecord, fenced, fatal, unsent:
 	}
 	return fmt.Errorf("%w: %w", errFatal, err)
 }

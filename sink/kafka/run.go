@@ -28,7 +28,7 @@ func (p *producer) Run(ctx context.Context, done func(seqs []uint64, err error))
 	p.done = done
 	p.doneMu.Unlock()
 	p.mu.Lock()
-	p.stopRun = func() { finish(errFinished) }
+	p.stopRun = finish
 	p.identityLost, p.identityRetry = true, retryState{}
 	p.stopRunIfDone()
 	p.mu.Unlock()
@@ -49,15 +49,15 @@ func (p *producer) Run(ctx context.Context, done func(seqs []uint64, err error))
 	for _, note := range j.logLines {
 		note(ctx)
 	}
-	return p.finishRun(ctx)
+	return p.finishRun(context.Cause(run))
 }
 
-// finishRun releases all memory and returns what Run returns.
-func (p *producer) finishRun(ctx context.Context) error {
+// finishRun releases all memory and returns what Run returns. cause is why Run has ended.
+func (p *producer) finishRun(cause error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer close(p.ended)
-	undelivered := &sink.UndeliveredError{Records: p.inFlightRecords, Cause: context.Cause(ctx)}
+	undelivered := &sink.UndeliveredError{Records: p.inFlightRecords, Cause: cause}
 	for _, t := range p.topics {
 		for _, part := range t.parts {
 			for _, b := range part.queue {
@@ -76,10 +76,10 @@ func (p *producer) finishRun(ctx context.Context) error {
 	switch {
 	case p.failure != nil:
 		return p.failure
-	case undelivered.Cause == nil, p.sendClosed && undelivered.Records == 0:
+	case errors.Is(cause, errFinished), p.sendClosed && undelivered.Records == 0:
 		return nil
 	case undelivered.Records == 0:
-		return undelivered.Cause
+		return cause
 	default:
 		return undelivered
 	}

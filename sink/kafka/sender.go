@@ -47,6 +47,7 @@ type sender struct {
 type sentBatch struct {
 	part  *partition
 	batch *batch
+	first bool // no request before has had the batch
 	class class
 	err   error
 	block *sarama.ProduceResponseBlock // nil: there was no answer
@@ -137,7 +138,7 @@ func (s *sender) connectionTarget() (addr string, stale, ok bool) {
 	p := s.producer
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s.busy || p.identityLost || p.halted || s.queue.empty() {
+	if s.busy || p.identityLost || p.halted || s.queue.empty() || p.checkFence() != nil {
 		return "", false, false
 	}
 	stale, s.broken = s.broken, false
@@ -169,8 +170,8 @@ func (s *sender) pickBatches() bool {
 			break
 		}
 		s.queue.pop()
+		s.batches = append(s.batches, sentBatch{part: part, batch: b, first: !b.sent})
 		part.markInFlight(b)
-		s.batches = append(s.batches, sentBatch{part: part, batch: b})
 	}
 	s.gatheredBytes, s.gatheredRecords = 0, 0
 	s.busy = len(s.batches) > 0
@@ -203,7 +204,7 @@ func (s *sender) connect(ctx context.Context, addr string) error {
 		return err
 	}
 	l.conn.closeWith(ctx)
-	l.conn.fence = s.producer.lockAndCheckFence
+	l.conn.fence = s.producer.checkFence
 	if s.connectionLost {
 		s.producer.client.counters.reconnects.Add(1)
 		s.connectionLost = false

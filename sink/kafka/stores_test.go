@@ -32,22 +32,42 @@ func openPositions(tb testing.TB, k *kafkatest.Cluster, topic, key string) (*pos
 	return s, j
 }
 
+// testWriter is who writes in a test that is not about it.
+const testWriter = "0e0c6f6e-6a4e-4d3f-9a55-0f5a1f0a1b01"
+
 func write(tb testing.TB, s *positionStore, value string) {
 	tb.Helper()
-	if err := s.Write(sinktest.Context(tb), []byte(value)); err != nil {
+	writeAs(tb, s, testWriter, []byte(value))
+}
+
+// writeAs writes a value, or nil, for a writer.
+func writeAs(tb testing.TB, s *positionStore, writer string, value []byte) {
+	tb.Helper()
+	if err := s.Write(sinktest.Context(tb), writer, value); err != nil {
 		tb.Fatalf("Write: %v", err)
 	}
 }
 
 func wantValue(tb testing.TB, s *positionStore, want string) {
 	tb.Helper()
+	got := readValues(tb, s)
+	if newest := append([]string{""}, got...)[len(got)]; newest != want {
+		tb.Errorf("Read returns %q, want %q as the newest", got, want)
+	}
+}
+
+// readValues returns the values that Read returns.
+func readValues(tb testing.TB, s *positionStore) []string {
+	tb.Helper()
 	got, err := s.Read(sinktest.Context(tb))
 	if err != nil {
 		tb.Fatalf("Read: %v", err)
 	}
-	if newest := append([][]byte{nil}, got...)[len(got)]; string(newest) != want {
-		tb.Errorf("Read returns %q, want %q as the newest", got, want)
+	var values []string
+	for _, v := range got {
+		values = append(values, string(v.Value))
 	}
+	return values
 }
 
 // TestPositionTopicIsCreatedCompacted by the first store, and used by the next as it is.
@@ -74,20 +94,34 @@ func TestPositionTopicIsCreatedCompacted(t *testing.T) {
 	})
 }
 
-// TestTombstoneRemovesAPosition: a tombstone removes the value, and what is before it.
+// TestTombstoneRemovesAPosition: a tombstone removes the value and those before it. To write nil writes a
+// tombstone.
 func TestTombstoneRemovesAPosition(t *testing.T) {
-	k := kafkatest.Fake(t, kfake.SeedTopics(1, "positions"))
-	r, _ := openPositions(t, k.Cluster, "positions", "key")
-	write(t, r, "1")
-	if err := k.Client(t).ProduceSync(t.Context(), &kgo.Record{Topic: "positions", Key: []byte("key")}).FirstErr(); err != nil {
-		t.Fatal(err)
-	}
-	wantValue(t, r, "")
-	write(t, r, "2")
-	write(t, r, "3")
-	got, err := r.Read(sinktest.Context(t))
-	if err != nil || len(got) != 2 || string(got[0]) != "2" {
-		t.Errorf("Read returns %q, %v, want what is behind the tombstone", got, err)
+	for writer, key := range map[string]string{"": "key", testWriter: "key/" + testWriter} {
+		k := kafkatest.Fake(t, kfake.SeedTopics(1, "positions"))
+		r, _ := openPositions(t, k.Cluster, "positions", "key")
+		writeAs(t, r, writer, []byte("0"))
+		writeAs(t, r, writer, []byte("1"))
+		if err := k.Client(t).ProduceSync(t.Context(), &kgo.Record{Topic: "positions", Key: []byte(key)}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+		wantValue(t, r, "")
+		writeAs(t, r, writer, []byte("2"))
+		writeAs(t, r, writer, []byte("3"))
+		want := []string{"3"}
+		if writer == "" {
+			want = []string{"2", "3"} // of this one, all are returned
+		}
+		if diff := cmp.Diff(want, readValues(t, r)); diff != "" {
+			t.Errorf("values of writer %q (-want +got):\n%s", writer, diff)
+		}
+		writeAs(t, r, writer, nil)
+		wantValue(t, r, "")
+		for _, rec := range k.ReadAll(t, "positions")[5:] {
+			if string(rec.Key) != key || rec.Value != nil {
+				t.Errorf("the tombstone is %q: %q", rec.Key, rec.Value)
+			}
+		}
 	}
 }
 
@@ -102,7 +136,7 @@ func TestPositionIsFoundFarBack(t *testing.T) {
 		write(t, r, fmt.Sprint(i))
 	}
 	other := k.Client(t, kgo.DefaultProduceTopic("positions"))
-	for range 10*scanRecords + 100 {
+	for range 10_100 {
 		other.Produce(t.Context(), &kgo.Record{Key: []byte("other"), Value: []byte("x")}, nil)
 	}
 	if err := other.Flush(sinktest.Context(t)); err != nil {
@@ -153,7 +187,7 @@ func TestRejectedPositionEndsTheStore(t *testing.T) {
 	k.CreateTopic(t, "positions", 1, map[string]string{"max.message.bytes": "1000", cleanupPolicy: compact})
 	r, _ := openPositions(t, k.Cluster, "positions", "key")
 	for range 2 {
-		err := r.Write(sinktest.Context(t), bytes.Repeat([]byte("x"), 2000))
+		err := r.Write(sinktest.Context(t), testWriter, bytes.Repeat([]byte("x"), 2000))
 		if _, isRecord := errors.AsType[*sink.RecordError](err); isRecord || !errors.Is(err, sink.ErrFatal) {
 			t.Errorf("Write: %v", err)
 		}

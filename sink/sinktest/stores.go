@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,9 +21,12 @@ func openStore(t *testing.T, on sink.Sink, store, name string, j *Journal) sink.
 	return p
 }
 
+// writer is who writes in a test that is not about it.
+const writer = "0e0c6f6e-6a4e-4d3f-9a55-0f5a1f0a1b01"
+
 func writePosition(t *testing.T, p sink.PositionStore, value string) {
 	t.Helper()
-	if err := p.Write(Context(t), []byte(secret+value)); err != nil {
+	if err := p.Write(Context(t), writer, []byte(secret+value)); err != nil {
 		t.Fatalf("Write: %v", err)
 	}
 }
@@ -36,7 +40,7 @@ func wantPosition(t *testing.T, p sink.PositionStore, want string) {
 	}
 	got := ""
 	if len(values) > 0 {
-		got = strings.TrimPrefix(string(values[len(values)-1]), secret)
+		got = strings.TrimPrefix(string(values[len(values)-1].Value), secret)
 	}
 	if got != want {
 		t.Errorf("the newest of %d values is %q, want %q", len(values), got, want)
@@ -59,6 +63,53 @@ func testPositions(t *testing.T, s Subject) {
 	writePosition(t, another, "a5")
 	wantPosition(t, a, "a5")
 	wantPosition(t, b, "b4")
+}
+
+// testPositionWriters: each writer has its own value, and a reader that was there before sees what
+// another has removed.
+func testPositionWriters(t *testing.T, s Subject) {
+	store, j := s.Store(t), newJournal(t)
+	a := openStore(t, open(t, s, window, j), store, "a", j)
+	b := openStore(t, open(t, s, window, j), store, "a", j)
+	other := openStore(t, open(t, s, window, j), store, "a/"+writer, j)
+	const second = "0e0c6f6e-6a4e-4d3f-9a55-0f5a1f0a1b02"
+	write := func(p sink.PositionStore, writer, value string) {
+		t.Helper()
+		var stored []byte
+		if value != "" {
+			stored = []byte(secret + value)
+		}
+		if err := p.Write(Context(t), writer, stored); err != nil {
+			t.Fatalf("Write: %v", err)
+		}
+	}
+	want := func(p sink.PositionStore, want ...string) {
+		t.Helper()
+		values, err := p.Read(Context(t))
+		if err != nil {
+			t.Fatalf("Read: %v", err)
+		}
+		var got []string
+		for _, v := range values {
+			got = append(got, v.Writer[max(0, len(v.Writer)-2):]+" "+strings.TrimPrefix(string(v.Value), secret))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("values %q, want %q", got, want)
+		}
+	}
+	write(a, writer, "1")
+	write(b, second, "2")
+	write(other, writer, "of another name")
+	want(a, "01 1", "02 2")
+	write(a, writer, "3")
+	want(b, "02 2", "01 3")
+	write(b, writer, "")
+	write(a, "", "old")
+	want(a, "02 2", " old")
+	want(b, "02 2", " old")
+	want(other, "01 of another name")
+	write(a, writer, "late")
+	want(b, "02 2", " old", "01 late")
 }
 
 func testPositionFault(t *testing.T, s Subject, f Fault) {
@@ -88,7 +139,7 @@ func testPositionGivenUp(t *testing.T, s Subject) {
 	over := errors.New("over")
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 200*time.Millisecond, over)
 	defer cancel()
-	if err := journaled(j, p.Write(ctx, []byte(secret+"given up"))); !errors.Is(err, over) {
+	if err := journaled(j, p.Write(ctx, writer, []byte(secret+"given up"))); !errors.Is(err, over) {
 		t.Errorf("Write: %v", err)
 	}
 	heal()

@@ -152,30 +152,61 @@ func testCloseSend(t *testing.T, s Subject) {
 	r.wantAll(destination, false)
 }
 
-func testFence(t *testing.T, s Subject) {
-	destination := s.Destination(t)
-	errClosed := errors.New("somebody else writes")
-	var closed atomic.Bool
-	r := start(t, s, window, sink.WriterConfig{Fence: func() error {
-		if closed.Load() {
-			return errClosed
-		}
-		return nil
-	}})
+// A gate is a fence that a test opens and closes.
+type gate struct {
+	closed atomic.Bool
+	asked  atomic.Int64 // how often
+}
+
+var errGate = errors.New("somebody else writes")
+
+func (g *gate) check() error {
+	g.asked.Add(1)
+	if g.closed.Load() {
+		return errGate
+	}
+	return nil
+}
+
+// flushClosed calls Flush and blocks until the Writer has asked the fence. The fence must be closed, and
+// records must be waiting.
+func (r *rig) flushClosed(g *gate) {
+	r.Helper()
+	asked := g.asked.Load()
+	r.Writer.Flush()
+	r.Await("a look at the fence", func() bool { return g.asked.Load() > asked })
+}
+
+// startBehindGate starts a Writer, and closes its fence when one record is on the wire and more are
+// waiting. heal lets that one be answered.
+func startBehindGate(t *testing.T, s Subject, destination string) (r *rig, g *gate, heal func()) {
+	t.Helper()
+	g = new(gate)
+	r = start(t, s, window, sink.WriterConfig{Fence: g.check})
 	hold := s.Hold()
 	met, heal := hold.Begin(t)
 	r.send(destination, 1, 1)
 	r.Writer.Flush()
 	r.meet(hold, met)
-	closed.Store(true)
+	g.closed.Store(true)
 	r.send(destination, 50, 7)
 	r.Writer.Flush()
-	heal()
-	if err := r.Wait(); !errors.Is(err, errClosed) {
-		t.Errorf("Run: %v", err)
+	return r, g, heal
+}
+
+func testFence(t *testing.T, s Subject) {
+	destination := s.Destination(t)
+	r, _, heal := startBehindGate(t, s, destination)
+	r.Writer.CloseSend()
+	select {
+	case <-r.ended:
+		t.Fatalf("Run returned with a request on the wire: %v", r.err)
+	case <-time.After(100 * time.Millisecond):
 	}
-	if err := r.trySend(Context(t), r.record(destination, "0")); !errors.Is(err, errClosed) {
-		t.Errorf("Send: %v", err)
+	heal()
+	err := r.Wait()
+	if undelivered, ok := errors.AsType[*sink.UndeliveredError](err); !ok || undelivered.Records != 50 || !errors.Is(err, errGate) {
+		t.Errorf("Run: %v", err)
 	}
 	if r.Acked() != 1 || !r.IsAcked(1) {
 		t.Errorf("%d records are acknowledged, want what was in flight", r.Acked())
@@ -183,6 +214,97 @@ func testFence(t *testing.T, s Subject) {
 	if times := r.stored(destination); len(times) != 1 || times[1] != 1 {
 		t.Errorf("stored are %v, want what was on the wire", times)
 	}
+
+	destination = s.Destination(t)
+	r, g, heal := startBehindGate(t, s, destination)
+	heal()
+	r.AwaitAcked(1)
+	g.closed.Store(false)
+	r.Writer.CloseSend()
+	g.closed.Store(true)
+	r.Writer.Flush() // notices it, unless everything has been sent by then
+	left := 0
+	if err := r.Wait(); err != nil {
+		undelivered, ok := errors.AsType[*sink.UndeliveredError](err)
+		if !ok || !errors.Is(err, errGate) {
+			t.Fatalf("Run: %v", err)
+		}
+		left = undelivered.Records
+	}
+	if left != len(r.sent)-r.Acked() {
+		t.Errorf("%d of %d records are acknowledged, Run says that %d are not", r.Acked(), len(r.sent), left)
+	}
+	r.wantAcked(t, r.stored(destination))
+}
+
+func testFenceOpens(t *testing.T, s Subject) {
+	destination := s.Destination(t)
+	r, g, heal := startBehindGate(t, s, destination)
+	heal()
+	r.AwaitAcked(1)
+	for range 3 {
+		acked := r.Acked()
+		r.send(destination, 20, 7)
+		r.flushClosed(g)
+		if stored := len(r.stored(destination)); r.Acked() != acked || stored != acked {
+			t.Errorf("%d records are acknowledged, %d were when the fence closed", r.Acked(), acked)
+		}
+		g.closed.Store(false)
+		r.awaitAll()
+		g.closed.Store(true)
+	}
+	g.closed.Store(false)
+	r.drain()
+	r.wantAll(destination, true)
+}
+
+// testIdentities: of two Writers, the broker refuses the one with the lower identity behind the
+// first record of the other. A broker without such an order says so. All records have one key: the
+// broker may have the order per part of the destination.
+func testIdentities(t *testing.T, s Subject) {
+	destination, j := s.Destination(t), newJournal(t)
+	on := open(t, s, window, j)
+	store := s.Store(t)
+	var given [][]byte
+	next := func(on sink.Sink) []byte {
+		t.Helper()
+		identity, err := openStore(t, on, store, "a", j).NextIdentity(Context(t), given...)
+		if err != nil {
+			t.Fatalf("NextIdentity: %v", err)
+		}
+		given = append(given, identity)
+		return identity
+	}
+	first := next(on)
+	if first == nil {
+		t.Log("the broker has no such order")
+		return
+	}
+	older := startOn(t, s, on, j, sink.WriterConfig{Identity: first})
+	older.send(destination, 20, 1)
+	older.awaitAll()
+
+	another := open(t, s, window, j)
+	newer := startOn(t, s, another, j, sink.WriterConfig{Identity: next(another)})
+	newer.sent = slices.Clone(older.sent)
+	newer.send(destination, 20, 1)
+	newer.AwaitAcked(20)
+	if err := older.trySend(Context(t), older.record(destination, "0")); err != nil {
+		t.Fatalf("Send: %v", err)
+	}
+	older.Writer.Flush()
+	if err := older.Wait(); !errors.Is(err, sink.ErrSuperseded) {
+		t.Errorf("Run of the older Writer: %v", err)
+	}
+	newer.send(destination, 20, 1)
+	newer.Drain(40)
+	newer.wantAll(destination, true)
+
+	third := startOn(t, s, on, j, sink.WriterConfig{Identity: next(on)})
+	third.sent = slices.Clone(newer.sent)
+	third.send(destination, 20, 1)
+	third.Drain(20)
+	third.wantAll(destination, true)
 }
 
 func testDelivered(t *testing.T, s Subject) {

@@ -275,7 +275,7 @@ func (o *operation) lose(t *testing.T, statements string) (id string) {
 	r := o.stream(t)
 	o.delivers(t)
 	rig.WaitFor(t, 20*time.Second, "a snapshot to be recorded", func() bool {
-		p := recordedPosition(t, o.kafka, o.slot)
+		p := rig.Recorded(t, o.kafka, o.slot)
 		if p == nil || len(p.Snapshots) == 0 {
 			return false
 		}

@@ -21,8 +21,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/outbox-cdc/outbox-cdc/checkpoint"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -443,20 +441,6 @@ func (e *events) has(id string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.ids[id] > 0
-}
-
-// recordedPosition returns the newest record of a relay's position, nil if there is none.
-func recordedPosition(t *testing.T, cluster *kafkatest.Cluster, name string) *checkpoint.Position {
-	t.Helper()
-	var records [][]byte
-	for _, rec := range cluster.ReadAll(t, relay.PositionTopic) {
-		if string(rec.Key) == name {
-			records = append(records, rec.Value)
-		}
-	}
-	p, err := checkpoint.NewestPosition(records)
-	rig.Must(t, err)
-	return p
 }
 
 func TestMain(m *testing.M) { rig.Main(m) }

@@ -81,7 +81,7 @@ func (c *client) slots() [][]string {
 	defer c.mu.Unlock()
 	active, pid := "f", "0"
 	if c.slot.owner != nil {
-		active, pid = "t", "17"
+		active, pid = "t", strconv.Itoa(int(c.slot.owner.pid))
 	}
 	lsn := c.slot.confirmed.String()
 	return [][]string{{"slot", "pgoutput", "app", active, pid, lsn, lsn, "reserved", null, "f", "f", "", "0", "f", "f"}}

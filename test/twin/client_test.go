@@ -19,6 +19,7 @@ type client struct {
 	backend     *pgproto3.Backend // its receiving half belongs to serve
 	settings    map[string]string
 	replication bool
+	pid         uint32
 
 	writing turn // a message is being written; not under postgres.mu
 
@@ -42,6 +43,8 @@ func (p *postgres) serve(conn *conn) {
 	c.settings = startup.Parameters
 	c.replication = c.settings["replication"] != ""
 	p.mu.Lock()
+	p.pids++
+	c.pid = p.pids
 	refuse := p.refuse
 	if refuse == nil && p.state == running {
 		p.clients[c] = struct{}{}
@@ -52,7 +55,7 @@ func (p *postgres) serve(conn *conn) {
 		return
 	}
 	defer c.leave()
-	c.send(&pgproto3.AuthenticationOk{}, &pgproto3.BackendKeyData{ProcessID: 1, SecretKey: []byte{0, 0, 0, 1}}, ready())
+	c.send(&pgproto3.AuthenticationOk{}, &pgproto3.BackendKeyData{ProcessID: c.pid, SecretKey: []byte{0, 0, 0, 1}}, ready())
 	c.converse()
 }
 

@@ -85,9 +85,6 @@ func (f *fates) draw(k *cluster, rng *rand.Rand, req kmsg.Request) fate {
 	written := []error{kerr.RequestTimedOut, kerr.NotEnoughReplicasAfterAppend, kerr.NetworkException}
 	switch kind {
 	case slow:
-		if topic == positions { // see TestTwin
-			return fate{kind: slow, after: d}
-		}
 		return fate{kind: slow, before: d, after: d / 2}
 	case rejected:
 		return fate{kind: rejected, err: retriable[rng.IntN(len(retriable))]}
@@ -96,9 +93,6 @@ func (f *fates) draw(k *cluster, rng *rand.Rand, req kmsg.Request) fate {
 	case held:
 		return fate{kind: held, after: min(20*d, longestHold)}
 	case late:
-		if topic == positions { // see TestTwin
-			return fate{kind: lost}
-		}
 		return fate{kind: late, before: 5 * d}
 	case forgotten:
 		k.history.forget()

@@ -1,6 +1,7 @@
 package twin
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -27,10 +28,25 @@ type transaction struct {
 type row struct {
 	tx                    *transaction
 	id, topic, key, value string
-	poison                bool  // brokers do not take it
-	runs                  []int // of the relay that have stored it
+	poison                bool     // brokers do not take it
+	writers               []writer // that have stored it
 
 	event delivery.Event
+}
+
+// A writer is a producer of one run of the relay, between two renewals of its identity.
+type writer struct {
+	run      int
+	producer int64
+	epoch    int16
+}
+
+// A claim is one that a run has stored, with the identity of its producer.
+type claim struct {
+	run   int
+	claim int64
+	ID    int64 `json:"id"`
+	First int16 `json:"first_epoch"`
 }
 
 // A history judges everything that happens at the moment it happens. Methods may be called
@@ -47,6 +63,11 @@ type history struct {
 	keys         map[string]int // rows committed, by topic and key
 	checker      *delivery.Checker
 	found        int // violations of the checker's that were noted
+
+	claims  []claim                        // in the order stored
+	owners  map[[2]int64]int               // which run has stored under a producer id and epoch
+	highest map[delivery.Coordinates]int64 // the highest claim that has stored, by partition
+	sent    map[int]map[pglogrepl.LSN]bool // positions that a run was sent on the present timeline
 
 	kept       bool          // there are position records
 	record     pglogrepl.LSN // the newest of the highest term
@@ -66,9 +87,8 @@ type history struct {
 // A start is how a run of the relay began.
 type start struct {
 	record  pglogrepl.LSN // the position record by then
-	from    pglogrepl.LSN // where its first session began
-	streams bool          // from is known
-	reports bool          // it has sent a status update: its first contact is over
+	from    pglogrepl.LSN // the position record when its newest claim was stored
+	streams bool          // its first contact is over
 }
 
 type event struct {
@@ -81,6 +101,7 @@ func newHistory() *history {
 	return &history{
 		began: time.Now(), timeline: 1, rows: make(map[string]*row), keys: make(map[string]int),
 		checker: delivery.New(delivery.Config{AnyPartition: true}), // topics grow
+		owners:  make(map[[2]int64]int), highest: make(map[delivery.Coordinates]int64), sent: make(map[int]map[pglogrepl.LSN]bool),
 		records: make(map[pglogrepl.LSN]bool), recordOf: make(map[int]pglogrepl.LSN), starts: make(map[int]start),
 	}
 }
@@ -163,16 +184,17 @@ func (h *history) started(run int, asked, slot pglogrepl.LSN) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.noteLocked("run %d: session from %s, slot at %s", run, asked, slot)
-	from := max(asked, slot)
-	h.safe(from, "run %d: a session from", run)
-	s := h.starts[run]
-	if from < s.record {
-		h.violatedLocked("run %d: a session from %s, although %s was recorded", run, from, s.record)
+	h.safe(max(asked, slot), "run %d: a session from", run)
+}
+
+// sentPosition notes that a run was sent a position that it may confirm.
+func (h *history) sentPosition(run int, lsn pglogrepl.LSN) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.sent[run] == nil {
+		h.sent[run] = make(map[pglogrepl.LSN]bool)
 	}
-	if !s.streams {
-		s.from, s.streams = from, true
-		h.starts[run] = s
-	}
+	h.sent[run][lsn] = true
 }
 
 // wentBack notes that the server has forgotten what it knew behind lsn.
@@ -195,17 +217,27 @@ func (h *history) promoted(timeline int32, before, end, slot pglogrepl.LSN) {
 	h.timeline, h.slot, h.record = timeline, slot, 0
 	clear(h.records)
 	clear(h.recordOf)
+	clear(h.sent)
 	for run, s := range h.starts {
 		s.record, s.from = 0, 0
 		h.starts[run] = s
 	}
 }
 
-// reported reports whether a run has had a session that sent a status update.
-func (h *history) reported(run int) bool {
+// streaming notes that a run says that it streams.
+func (h *history) streaming(run int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.starts[run].reports
+	s := h.starts[run]
+	s.streams = true
+	h.starts[run] = s
+}
+
+// streamed reports whether a run has streamed.
+func (h *history) streamed(run int) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.starts[run].streams
 }
 
 // safe judges a position behind which the server does not send again what lies before.
@@ -218,22 +250,18 @@ func (h *history) safe(lsn pglogrepl.LSN, what string, args ...any) {
 	}
 }
 
-// told judges a status update: last is the session's last one, known whether the session was
-// sent this position.
-func (h *history) told(run int, lsn, last pglogrepl.LSN, known bool) {
+// told judges a status update: last is the session's last one.
+func (h *history) told(run int, lsn, last pglogrepl.LSN) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.updates++
-	s := h.starts[run]
-	s.reports = true
-	h.starts[run] = s
 	if lsn != last {
 		h.noteLocked("run %d: confirms %s", run, lsn)
 	}
 	if lsn < last {
 		h.violatedLocked("run %d: confirms %s after %s", run, lsn, last)
 	}
-	if !known && !h.records[lsn] {
+	if lsn != 0 && !h.sent[run][lsn] && !h.records[lsn] {
 		h.violatedLocked("run %d: confirms %s, which is neither the end of a transaction or keepalive it was sent nor was recorded", run, lsn)
 	}
 	if h.kept && lsn > h.record {
@@ -244,15 +272,23 @@ func (h *history) told(run int, lsn, last pglogrepl.LSN, known bool) {
 }
 
 // recorded judges a position record that a broker has stored.
-func (h *history) recorded(run int, value []byte) {
+func (h *history) recorded(run int, key string, value []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if len(value) == 0 || !strings.Contains(key, "/") { // replaced by a claim
+		h.noteLocked("run %d: record of %s removed", run, key)
+		return
+	}
 	var p checkpoint.Position
 	if err := p.UnmarshalJSON(value); err != nil {
 		h.violatedLocked("run %d: position record %q: %v", run, value, err)
 		return
 	}
-	h.noteLocked("run %d: record %s of term %d on timeline %d stored", run, p.EndLSN, p.Term, p.Timeline)
+	h.noteLocked("run %d: record %s of term %d, claim %d on timeline %d stored", run, p.EndLSN, p.Term, p.Claim, p.Timeline)
+	h.claimed(run, &p)
+	if p.EndLSN == 0 {
+		return // there is no position yet
+	}
 	if p.Term < h.term || p.Term == h.term && p.EndLSN < h.record || p.Timeline < h.timeline {
 		return // written late: another run has the slot, or the server is another one
 	}
@@ -267,10 +303,62 @@ func (h *history) recorded(run int, value []byte) {
 	h.records[p.EndLSN] = true
 }
 
+// claimed notes the claim of a record, if it is new.
+func (h *history) claimed(run int, p *checkpoint.Position) {
+	for _, c := range slices.Backward(h.claims) {
+		if c.run == run {
+			if p.Claim == c.claim {
+				return
+			}
+			if p.Claim < c.claim {
+				h.violatedLocked("run %d: claim %d after %d", run, p.Claim, c.claim)
+			}
+			break
+		}
+	}
+	c := claim{run: run, claim: p.Claim}
+	if err := json.Unmarshal(p.Identity, &c); err != nil || p.Claim == 0 {
+		h.violatedLocked("run %d: claim %d with identity %q: %v", run, p.Claim, p.Identity, err)
+	}
+	h.claims = append(h.claims, c)
+	s := h.starts[run]
+	s.from = h.record
+	h.starts[run] = s
+}
+
+// epochs are how many a claim has.
+const epochs = 8
+
+// judgeClaim judges who stores a record: the claims of a partition never fall, and no two runs have the
+// same identity.
+func (h *history) judgeClaim(w writer, where delivery.Coordinates) {
+	identity := [2]int64{w.producer, int64(w.epoch)}
+	if run, ok := h.owners[identity]; ok && run != w.run {
+		h.violatedLocked("run %d: stores under epoch %d of producer %d, as run %d did", w.run, w.epoch, w.producer, run)
+	}
+	h.owners[identity] = w.run
+	if !h.kept || h.forgetful { // a broker that forgets a producer forgets its epoch
+		return
+	}
+	where.Offset = 0
+	for _, c := range slices.Backward(h.claims) {
+		if c.run == w.run && c.ID == w.producer && w.epoch >= c.First && w.epoch < c.First+epochs {
+			if c.claim < h.highest[where] {
+				h.violatedLocked("run %d: stores under claim %d behind claim %d", w.run, c.claim, h.highest[where])
+			}
+			h.highest[where] = c.claim
+			return
+		}
+	}
+	h.violatedLocked("run %d: stores without a claim of epoch %d of producer %d", w.run, w.epoch, w.producer)
+}
+
 // stored judges a record that a broker has stored.
-func (h *history) stored(run int, where delivery.Coordinates, r record) {
+func (h *history) stored(w writer, where delivery.Coordinates, r record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	run := w.run
+	h.judgeClaim(w, where)
 	var event *delivery.Event
 	e := h.rows[r.headers["id"]]
 	if e != nil {
@@ -284,15 +372,15 @@ func (h *history) stored(run int, where delivery.Coordinates, r record) {
 	if outcome == delivery.Refused {
 		return
 	}
-	if s := h.starts[run]; h.kept && e.tx.endLSN <= s.from {
+	if s := h.starts[run]; h.kept && !h.forgetful && e.tx.endLSN <= s.from {
 		h.violatedLocked("run %d: stores row %s of the transaction that ends at %s, although it began at %s", run, e.id, e.tx.endLSN, s.from)
 	}
-	if slices.Contains(e.runs, run) && !h.forgetful && e.tx.timeline == h.timeline {
+	if slices.Contains(e.writers, w) && !h.forgetful && e.tx.timeline == h.timeline {
 		h.violatedLocked("run %d: stores row %s twice", run, e.id)
 	}
-	e.runs = append(e.runs, run)
+	e.writers = append(e.writers, w)
 	if !outcome.First() {
-		h.noteLocked("run %d: row %s is stored again, before by %v", run, e.id, e.runs)
+		h.noteLocked("run %d: row %s is stored again, by %v", run, e.id, e.writers)
 		return
 	}
 	e.tx.missing--

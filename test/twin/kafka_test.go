@@ -224,7 +224,7 @@ func (k *cluster) produce(n *node, c *conn, topic string, answer *kmsg.ProduceRe
 	if again, err := p.sequence(&b); err != nil || again {
 		return err
 	}
-	k.append(c.run, topic, p, batch, records)
+	k.append(writer{c.run, b.ProducerID, b.ProducerEpoch}, topic, p, batch, records)
 	return nil
 }
 
@@ -240,15 +240,15 @@ func (k *cluster) judge(records []record, answer *kmsg.ProduceResponseTopicParti
 }
 
 // append stores a batch. The lock is held.
-func (k *cluster) append(run int, topic string, p *partition, batch []byte, records []record) {
+func (k *cluster) append(w writer, topic string, p *partition, batch []byte, records []record) {
 	for _, r := range k.tamper(topic, records) {
 		if topic != positions {
 			at := delivery.Coordinates{Topic: topic, Partition: int32(slices.Index(k.topics[topic], p)), Offset: p.end}
-			k.history.stored(run, at, r)
+			k.history.stored(w, at, r)
 			p.end++
 			continue
 		}
-		k.history.recorded(run, []byte(r.value))
+		k.history.recorded(w.run, r.key, []byte(r.value))
 		b := slices.Clone(batch)
 		binary.BigEndian.PutUint64(b, uint64(p.end))
 		p.end += int64(len(records))

@@ -39,6 +39,7 @@ type postgres struct {
 	timeout  time.Duration           // wal_sender_timeout
 	empty    bool                    // transactions without rows are sent (before 15)
 	serial   int                     // of rows
+	pids     uint32                  // of connections
 }
 
 type serverState int

@@ -27,10 +27,6 @@ const patience = 3 * time.Minute
 const pgxCloses = 20 * time.Second
 
 // TestTwin tries seeds. A violation prints its seed, and with one seed its history.
-//
-// A request for the position topic is never stored after its connection has ended: it could
-// put an older record behind the newer one of another process, which the next start takes for
-// a gap. That is an alarm, not a loss, but one that needs a person.
 func TestTwin(t *testing.T) {
 	if seed := environ(t, "OUTBOX_TEST_SEED", 0); seed != 0 {
 		w := play(t, seed, nil)

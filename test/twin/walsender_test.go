@@ -19,8 +19,6 @@ type sender struct {
 	asked    bool          // a keepalive is
 	idled    pglogrepl.LSN // the position of the last keepalive that was sent for having caught up
 	finished bool          // the client has ended the copy
-
-	positions map[pglogrepl.LSN]bool // that may be confirmed
 }
 
 // startReplication answers START_REPLICATION.
@@ -34,10 +32,9 @@ func (c *client) startReplication(from pglogrepl.LSN) bool {
 	c.history.started(c.conn.run, from, c.slot.confirmed)
 	c.slot.owner, c.streaming = c, true
 	start := max(from, c.slot.confirmed)
-	c.sender = sender{
-		start: start, sent: start, heard: time.Now(),
-		positions: map[pglogrepl.LSN]bool{0: true, from: true, c.slot.confirmed: true},
-	}
+	c.sender = sender{start: start, sent: start, heard: time.Now()}
+	c.history.sentPosition(c.conn.run, from)
+	c.history.sentPosition(c.conn.run, c.slot.confirmed)
 	c.mu.Unlock()
 	if !c.send(&pgproto3.CopyBothResponse{}) {
 		return false
@@ -135,7 +132,7 @@ func (c *client) work() (tx *transaction, messages [][]byte, last bool) {
 				continue
 			}
 			if len(tx.rows) > 0 || tx.message != "" || c.empty {
-				s.positions[tx.endLSN] = true
+				c.history.sentPosition(c.conn.run, tx.endLSN)
 				return tx, nil, false
 			}
 			s.sent = tx.endLSN
@@ -163,7 +160,7 @@ func (c *client) work() (tx *transaction, messages [][]byte, last bool) {
 
 // keepalive returns a keepalive. The lock is held.
 func (c *client) keepalive(end pglogrepl.LSN, request bool) []byte {
-	c.sender.positions[end] = true
+	c.history.sentPosition(c.conn.run, end)
 	b := binary.BigEndian.AppendUint64([]byte{'k'}, uint64(end))
 	b = binary.BigEndian.AppendUint64(b, 0)
 	flag := byte(0)
@@ -221,7 +218,7 @@ func (c *client) reply(b []byte) {
 	s.heard, s.pinged = time.Now(), false
 	s.asked = s.asked || b[33] == 1
 	if !c.gone && c.slot.owner == c {
-		c.history.told(c.conn.run, lsn, s.told, s.positions[lsn])
+		c.history.told(c.conn.run, lsn, s.told)
 		s.told = max(s.told, lsn)
 		c.slot.confirmed = max(c.slot.confirmed, lsn)
 	}

@@ -217,7 +217,7 @@ func (w *world) diagnose(p *process) {
 	code := relay.ExitCode(p.err)
 	switch {
 	case code == relay.ExitOK:
-	case (code == relay.ExitSource || code == relay.ExitSink) && !w.history.reported(p.host.run):
+	case (code == relay.ExitSource || code == relay.ExitSink) && !w.history.streamed(p.host.run):
 	case code == relay.ExitBadRecord && w.cfg.DeadLetterTopic == "":
 		w.kafka.cure()
 	default:
@@ -233,6 +233,9 @@ type journal struct {
 
 func (j *journal) Write(b []byte) (int, error) {
 	_, line, _ := strings.Cut(strings.TrimSpace(string(b)), " ") // without the time
+	if strings.Contains(line, " msg=streaming ") {
+		j.history.streaming(j.run)
+	}
 	j.history.note("run %d: %s", j.run, line)
 	return len(b), nil
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,18 +20,24 @@ import (
 // Recorded returns the newest position record of the rig's relay.
 func (r *Rig) Recorded(t *testing.T) checkpoint.Position {
 	t.Helper()
-	var p checkpoint.Position
-	found := false
-	for _, rec := range r.Kafka.ReadAll(t, relay.PositionTopic) {
-		if string(rec.Key) == r.Slot {
-			Must(t, json.Unmarshal(rec.Value, &p))
-			found = true
-		}
-	}
-	if !found {
+	p := Recorded(t, r.Kafka, r.Slot)
+	if p == nil {
 		t.Fatalf("no position of %s in %s", r.Slot, relay.PositionTopic)
 	}
-	return p
+	return *p
+}
+
+// Recorded returns the newest position record of the relay of that name, nil if there is none.
+func Recorded(t *testing.T, cluster *kafkatest.Cluster, name string) *checkpoint.Position {
+	t.Helper()
+	var newest *checkpoint.Position
+	for _, rec := range cluster.ReadAll(t, relay.PositionTopic) {
+		if key, _, _ := strings.Cut(string(rec.Key), "/"); key == name && rec.Value != nil {
+			newest = new(checkpoint.Position)
+			Must(t, json.Unmarshal(rec.Value, newest))
+		}
+	}
+	return newest
 }
 
 // Refused starts the relay and demands that it ends with code and says all of says.

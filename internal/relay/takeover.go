@@ -1,0 +1,158 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// A slotIdentity is what a position is valid for. After a promotion or on another server the same
+// LSN names other data.
+type slotIdentity struct {
+	system replication.System
+	slot   string
+}
+
+const (
+	// surveyTimeout is how long the position store may take before the relay says that it waits.
+	surveyTimeout = 5 * time.Second
+
+	// handOverAfter is how long a session holds the slot although the store does not answer, and
+	// handOverFor how long it is free then: a standby may have a path to the broker.
+	handOverAfter = time.Minute
+	handOverFor   = time.Second
+)
+
+var (
+	// errForeignClaim: another process has claimed the slot.
+	errForeignClaim = errors.New("another instance has taken over")
+
+	// errSlotTaken: the server process that holds the slot is not that of the session.
+	errSlotTaken = errors.New("another connection has the slot")
+
+	// errNoStore: the position store did not answer while the session held the slot.
+	errNoStore = errors.New("the position store does not answer")
+)
+
+// takeOver decides what a session may send: the present tenure goes on, or, if another process may
+// have sent in between, a new one begins, under a claim that is above all others. When it returns,
+// the session held the slot after the claim was stored: whoever has it later reads the claim.
+func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.Stream) error {
+	found, err := r.surveyStore(ctx, s, stream)
+	if err != nil {
+		return err
+	}
+	if found.position != nil {
+		r.flow.recorded.Store(uint64(found.position.EndLSN))
+	}
+	ctx, cancel := s.during(ctx)
+	defer cancel()
+	if t := r.tenure; t != nil && t.id == s.id && t.resumable() {
+		server, slot, err := r.look(ctx, s, stream)
+		if err != nil {
+			return err
+		}
+		if r.positions.continues(found, server) {
+			s.stream.Confirmable(r.flow.load().received) // which an earlier session of the tenure has read
+			return r.skip.startSession(s.id, t.tracker.Confirmed(), slot.ConfirmedFlushLSN, server.WALEnd)
+		}
+	}
+	r.endTenure(ctx, errForeignClaim)
+	server := checkpoint.Server{SystemID: s.id.system.ID, Timeline: s.id.system.Timeline, Slot: s.id.slot}
+	if err := r.positions.claim(ctx, found, server); err != nil {
+		return err
+	}
+	server, slot, err := r.look(ctx, s, stream)
+	if err != nil {
+		return err
+	}
+	return r.startTenure(ctx, s, server, slot)
+}
+
+// surveyStore reads the position store. While it does not answer, the session holds the slot, up to
+// handOverAfter.
+func (r *Relay) surveyStore(ctx context.Context, s *session, stream *replication.Stream) (*survey, error) {
+	for began := time.Now(); ; {
+		attempt, cancel := context.WithTimeout(ctx, surveyTimeout)
+		found, err := r.positions.survey(attempt)
+		cancel()
+		switch {
+		case err == nil, ctx.Err() != nil, !errors.Is(err, sink.ErrUnreachable):
+			return found, err
+		case time.Since(began) >= handOverAfter:
+			return nil, fmt.Errorf("%w: %w", errNoStore, err)
+		}
+		waiting := fmt.Errorf("%w: %w", errNoStore, err)
+		if r.phase.setState(Waiting, waiting) {
+			r.log.WarnContext(ctx, "waiting for the broker", slog.Any("err", waiting))
+		}
+		if _, _, err := r.look(ctx, s, stream); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// look reads the catalog of the server that streams, and checks that the session holds the slot.
+func (r *Relay) look(ctx context.Context, s *session, stream *replication.Stream) (checkpoint.Server, *catalog.Slot, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
+	defer cancel()
+	asked := time.Now()
+	state, err := catalog.Inspect(ctx, stream.Config().Conn, r.cfg.Source.Publication, r.cfg.Source.Slot)
+	switch {
+	case err != nil:
+		return checkpoint.Server{}, nil, err
+	case state.SystemID != s.id.system.ID:
+		return checkpoint.Server{}, nil, errOtherServer
+	case state.Slot == nil || state.Slot.ActivePID != int32(s.pid):
+		return checkpoint.Server{}, nil, errSlotTaken
+	}
+	stream.Heard(asked)
+	return checkpoint.Server{
+		SystemID: s.id.system.ID, Timeline: s.id.system.Timeline, Slot: s.id.slot,
+		Confirmed: state.Slot.ConfirmedFlushLSN, WALEnd: state.WALEnd,
+	}, state.Slot, nil
+}
+
+// startTenure begins a tenure at the position record, under the claim that was just stored.
+func (r *Relay) startTenure(ctx context.Context, s *session, server checkpoint.Server, slot *catalog.Slot) error {
+	start, err := r.positions.chooseStart(ctx, server)
+	if err != nil {
+		return err
+	}
+	planned, err := r.planCopy(ctx, slot)
+	if err != nil {
+		return err
+	}
+	if err := r.skip.startSession(s.id, start, server.Confirmed, server.WALEnd); err != nil {
+		return err
+	}
+	switch {
+	case planned != nil:
+		start = 0 // the copy lies before the slot's position
+	case start == 0:
+		start = server.Confirmed // not 0/0: a crash of the server may move the slot back behind it
+	}
+	s.stream.Confirmable(start)
+	r.tenure = newTenure(r, s.id, start, (*r.sink.Load()).NewWriter)
+	r.tenure.pump.initialCopy = planned
+	r.tenure.run(ctx)
+	return nil
+}
+
+// endTenure abandons the present tenure, if there is one: nothing more is sent, and what has no
+// outcome is sent again by the next one.
+func (r *Relay) endTenure(ctx context.Context, cause error) {
+	if t := r.tenure; t != nil {
+		t.abandon(cause)
+		r.log.InfoContext(ctx, "what is not confirmed is sent again", slog.String("confirmed", t.tracker.Confirmed().String()),
+			slog.Any("reason", cause))
+		r.tenure = nil
+	}
+}

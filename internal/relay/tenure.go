@@ -1,0 +1,307 @@
+package relay
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// A tenure is the time under one claim, over as many sessions as it takes: what was sent and not yet
+// acknowledged, the writer that waits for the outcomes, and the pump that goes on where it was. While
+// there is no session the fence is closed, requests on the wire get their answers, and positions are
+// still recorded.
+type tenure struct {
+	id           slotIdentity
+	tracker      *checkpoint.Tracker
+	writer       sink.Writer
+	pump         *pump
+	positions    *positionWriter
+	fence        fence
+	drainTimeout time.Duration
+	log          *slog.Logger
+
+	life      context.Context // ends with the first failure, which is its cause
+	fail      context.CancelCauseFunc
+	stopWrite context.CancelCauseFunc // ends the writer
+	written   chan struct{}           // closed when the writer has ended
+	stopRest  context.CancelFunc      // ends what runs beside the writer
+	rest      sync.WaitGroup
+	over      bool // nothing goes on any more; belongs to the goroutine of Relay.Run
+
+	seqs []checkpoint.Seq // of the outcome being reported
+}
+
+// newTenure returns a tenure that starts at start, 0 for the slot's own position.
+func newTenure(r *Relay, id slotIdentity, start pglogrepl.LSN, newWriter func(sink.WriterConfig) sink.Writer) *tenure {
+	tracker := checkpoint.New(start, r.observeConfirmed)
+	r.flow.startTenure(tracker)
+	r.positions.startTenure(tracker)
+	t := &tenure{
+		id: id, tracker: tracker, positions: r.positions,
+		pump: &pump{
+			router: r.router, tracker: tracker, flow: &r.flow, label: r.cfg.Name,
+			updates: newUpdatePolicy(r.cfg.Route.OnUpdate, r.log), messages: r.cfg.Messages, skip: r.skip,
+			deadLetters: r.deadLetters, spans: newSpans(r.cfg.Tracer),
+			ackSignal: make(chan struct{}, 1), maxSpan: maxSpan,
+		},
+		drainTimeout: r.cfg.DrainTimeout, log: r.log, written: make(chan struct{}),
+	}
+	cfg := sink.WriterConfig{
+		Fence: t.fence.checkOpen, Identity: r.positions.stored.Identity, Substitute: t.replaceRejected, Answered: r.cfg.Answered,
+	}
+	if spans := t.pump.spans; spans != nil {
+		cfg.Delivered = spans.endSpans
+	}
+	t.writer = newWriter(cfg)
+	t.pump.writer = t.writer
+	return t
+}
+
+// observeConfirmed keeps the snapshot and reports the latency of a transaction that the Tracker has
+// confirmed.
+func (r *Relay) observeConfirmed(tx checkpoint.Transaction) {
+	if tx.Snapshot.Text != "" {
+		r.positions.keepSnapshot(tx.Snapshot)
+	}
+	if r.cfg.Delivered == nil || tx.CommitTime.IsZero() {
+		return
+	}
+	trace := ""
+	if tx.TraceID != ([16]byte{}) {
+		trace = hex.EncodeToString(tx.TraceID[:])
+	}
+	r.cfg.Delivered(max(0, time.Since(tx.CommitTime)), trace)
+}
+
+// run starts what goes on between sessions too: the writer, and what records positions and logs.
+func (t *tenure) run(ctx context.Context) {
+	t.life, t.fail = context.WithCancelCause(context.WithoutCancel(ctx))
+	writing, stopWrite := context.WithCancelCause(context.WithoutCancel(ctx))
+	t.stopWrite = stopWrite
+	go func() { // awaitWriter waits for it
+		defer close(t.written)
+		err := t.writer.Run(writing, func(seqs []uint64, err error) {
+			if err == nil {
+				err = t.ackRecords(seqs)
+			}
+			if err != nil {
+				t.fail(t.locateRow(seqs, err)) // nothing after a lost record may be confirmed
+			}
+		})
+		if err != nil {
+			t.fail(err)
+		}
+	}()
+	beside, stopRest := context.WithCancel(context.WithoutCancel(ctx))
+	t.stopRest = stopRest
+	for _, run := range []func(context.Context) error{t.positions.run, t.pump.deadLetters.logNew} {
+		t.rest.Go(func() {
+			if err := run(beside); err != nil {
+				t.fail(err)
+			}
+		})
+	}
+}
+
+// resumable reports whether another session may go on with the tenure.
+func (t *tenure) resumable() bool { return t.life.Err() == nil && t.pump.initialCopy == nil }
+
+// runSession pumps what a session reads until the session ends, ctx is done, or something fails that
+// another session would not mend. In the first case the tenure goes on, and the error is why the
+// session has ended. Otherwise runSession reads to the end of a transaction, waits until everything
+// sent has an outcome, both for drainTimeout at most, and ends tenure and session.
+//
+// watch reads the catalog until its context ends; its error ends the session.
+func (t *tenure) runSession(ctx context.Context, s *session, watch func(context.Context) error) error {
+	soft, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	defer context.AfterFunc(t.life, func() { fail(context.Cause(t.life)) })()
+	hard, cancel := withGrace(soft, t.drainTimeout)
+	defer cancel()
+
+	t.fence.open(s.stream, s.clock)
+	s.positions.Store(t.positions)
+	t.writer.Flush() // which waits since the last session
+	ended := make(chan struct{})
+	defer func() { <-ended }()
+	defer s.stop(errStopReading)
+	context.AfterFunc(s.life, func() {
+		defer close(ended)
+		t.fence.close()
+		t.writer.Flush() // which may be closed, and then waits for nothing more
+	})
+
+	watching, stopWatch := context.WithCancel(hard)
+	var watched sync.WaitGroup
+	watched.Go(func() {
+		if err := watch(watching); err != nil {
+			fail(err)
+		}
+	})
+	pumping, release := s.during(hard)
+	if err := t.pump.run(pumping, soft.Done(), s.batches); err != nil && pumping.Err() == nil {
+		if as[*refusal](err) {
+			select {
+			case <-t.written:
+				err = cmp.Or(context.Cause(t.life), err)
+			case <-pumping.Done():
+			}
+		}
+		fail(err)
+	}
+	release()
+	cause := context.Cause(soft)
+	if soft.Err() == nil || ctx.Err() == nil && faultOf(cause).patience != never {
+		stopWatch()
+		watched.Wait()
+		if soft.Err() != nil { // another session mends it
+			_ = s.close(cause)
+			return cause
+		}
+		_ = s.close(errStopReading)
+		return s.err
+	}
+	err := t.drain(hard)
+	stopWatch()
+	watched.Wait()
+	if err == nil {
+		err = t.stop(ctx, s)
+	} else {
+		_ = t.stop(ctx, s)
+	}
+	if ctx.Err() == nil {
+		return cause
+	}
+	return err
+}
+
+// drain waits until everything that the writer has accepted has an outcome, or, while the fence is
+// closed, every request on the wire.
+func (t *tenure) drain(ctx context.Context) error {
+	t.writer.CloseSend()
+	select {
+	case <-t.written:
+	case <-ctx.Done():
+		t.stopWrite(context.Cause(ctx))
+		<-t.written
+	}
+	if n := t.tracker.Outstanding(); n > 0 {
+		return fmt.Errorf("%w: %d records", errDrainTimeout, n)
+	}
+	if commitLSN, acked, open := t.tracker.OpenTransaction(); open && acked > 0 {
+		return fmt.Errorf("%w: transaction %s was not read to its end, %d rows of it are sent again", errDrainTimeout, commitLSN, acked)
+	}
+	return nil
+}
+
+// stop ends everything after the writer has ended: it records the position that was reached, and has
+// the session confirm it. A nil session has ended before.
+func (t *tenure) stop(ctx context.Context, s *session) error {
+	t.over = true
+	t.stopRest()
+	t.rest.Wait()
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	missing := "not recorded"
+	_, err := t.positions.writePosition(last)
+	if s != nil {
+		if unconfirmed := s.close(errStopReading); err == nil && unconfirmed != nil {
+			missing, err = "not reported", unconfirmed
+		}
+	}
+	t.pump.spans.abandonSpans()
+	t.fail(nil)
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: position %s is %s: %w", errPositionUnsaved, t.tracker.Confirmed(), missing, err)
+}
+
+// stopIdle ends the tenure while there is no session: it waits for the answers to what is on the
+// wire, and records the position.
+func (t *tenure) stopIdle(ctx context.Context) error {
+	hard, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), t.drainTimeout, errDrainTimeout)
+	defer cancel()
+	err := t.drain(hard)
+	return errors.Join(err, t.stop(ctx, nil))
+}
+
+// abandon ends the tenure at once: another one begins. What is on the wire may still be stored.
+func (t *tenure) abandon(cause error) {
+	t.fail(cause)
+	t.stopWrite(cause)
+	<-t.written
+	t.stopRest()
+	t.rest.Wait()
+	t.pump.spans.abandonSpans()
+}
+
+// ackRecords acknowledges records to the Tracker. It is called from one goroutine at a time.
+func (t *tenure) ackRecords(seqs []uint64) error {
+	defer t.pump.signalAck()
+	t.seqs = t.seqs[:0]
+	for _, seq := range seqs {
+		t.seqs = append(t.seqs, checkpoint.Seq(seq))
+	}
+	return t.tracker.Ack(t.seqs...)
+}
+
+// replaceRejected is the writer's [sink.Substitute]: it returns the dead letter of a rejected record.
+func (t *tenure) replaceRejected(r *sink.Record, rejected *sink.RecordError) *sink.Record {
+	t.pump.spans.failSpan(rejected)
+	commitLSN, index, ok := t.tracker.Locate(checkpoint.Seq(r.Seq))
+	if !ok {
+		return nil
+	}
+	tx := encode.Tx{CommitLSN: commitLSN, Timestamp: r.Timestamp}
+	return t.pump.deadLetters.replaceRecord(tx, index, r, rejected)
+}
+
+// locateRow returns err, which is about the first of seqs, with the row that it is about.
+func (t *tenure) locateRow(seqs []uint64, err error) error {
+	if len(seqs) == 0 {
+		return err
+	}
+	commitLSN, index, ok := t.tracker.Locate(checkpoint.Seq(seqs[0]))
+	if !ok {
+		return err
+	}
+	failed := &deliveryError{commitLSN: commitLSN, row: index, err: err}
+	if rec, ok := errors.AsType[*sink.RecordError](err); ok {
+		for _, h := range rec.Headers {
+			if h.Key == encode.IDHeader {
+				failed.id = string(h.Value)
+			}
+		}
+	}
+	return failed
+}
+
+// withGrace returns a context that ends d after parent.
+func withGrace(parent context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(parent))
+	stop := context.AfterFunc(parent, func() {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			cancel(errDrainTimeout)
+		case <-ctx.Done():
+		}
+	})
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}

@@ -1,0 +1,139 @@
+package kafka
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/google/uuid"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+const (
+	fetchBytes   = 1 << 20
+	fetchVersion = 11 // the last before flexible versions; negotiated downwards
+
+	// fromTheBeginning is the next offset of a positionReader that has read nothing.
+	fromTheBeginning = -1
+
+	// unnamedValues is how many values of the writer "" are kept: of what an earlier version has
+	// written, which compaction has not come to yet, only the last few may be out of order.
+	unnamedValues = 1000
+)
+
+// A positionReader follows partition 0 of a position topic. It reads all of it once, which
+// compaction keeps short, and then what is new. It belongs to one goroutine at a time.
+type positionReader struct {
+	topic, name string
+
+	link     *link       // to the leader; nil: not connected
+	lastUsed time.Time   // the link
+	topicID  sarama.Uuid // of the topic that was read; zero: the cluster gives none
+	next     int64       // the offset up to which everything is read
+	values   []sink.StoredValue
+}
+
+// readNew reads up to the present end of the topic. After a long pause it reads all of the topic again:
+// compaction may have removed a value together with its tombstone.
+func (r *positionReader) readNew(ctx context.Context, c *client) error {
+	if time.Since(r.lastUsed) > idleTimeout {
+		r.hangUp()
+		r.forget()
+	}
+	if r.link != nil {
+		r.link.conn.closeWith(ctx)
+		if r.read() == nil {
+			return nil
+		}
+		// The leader may have moved, or the broker may have restarted.
+	}
+	l, err := c.leaderOf(ctx, r.topic, 0)
+	if err != nil {
+		return err
+	}
+	r.link, r.lastUsed = l, time.Now()
+	if id := c.cluster.topic(r.topic).id; id != r.topicID {
+		r.topicID = id
+		r.forget()
+	}
+	return r.read()
+}
+
+// read reads over the connection, which it closes after an error.
+func (r *positionReader) read() error {
+	err := r.readTo(r.link)
+	if err != nil {
+		r.hangUp()
+		if code, ok := errors.AsType[*codeError](err); ok && code.code == sarama.ErrOffsetOutOfRange {
+			r.forget()
+		}
+		return err
+	}
+	r.link.conn.detach()
+	r.lastUsed = time.Now()
+	return nil
+}
+
+// hangUp closes the connection.
+func (r *positionReader) hangUp() {
+	if r.link != nil {
+		_ = r.link.Close() // whatever it says, it is given up
+		r.link = nil
+	}
+}
+
+// forget has the topic read from its beginning.
+func (r *positionReader) forget() { r.next, r.values = fromTheBeginning, nil }
+
+func (r *positionReader) readTo(l *link) error {
+	end, err := offsetAt(l, r.topic, 0, sarama.OffsetNewest)
+	if err != nil {
+		return err
+	}
+	if end < r.next { // it was created anew
+		r.forget()
+	}
+	if r.next == fromTheBeginning {
+		if r.next, err = offsetAt(l, r.topic, 0, sarama.OffsetOldest); err != nil {
+			r.next = fromTheBeginning
+			return err
+		}
+	}
+	r.next, err = fetchRecords(l, r.topic, sink.Span{Begin: r.next, End: end}, func(_ int64, _ time.Time, rec *sarama.Record) error {
+		if writer, ok := r.writerOf(rec.Key); ok {
+			r.take(writer, rec.Value)
+		}
+		return nil
+	})
+	return err
+}
+
+// writerOf returns whose value has a key, if it is one of ours.
+func (r *positionReader) writerOf(key []byte) (writer string, ok bool) {
+	rest, ok := bytes.CutPrefix(key, []byte(r.name))
+	if !ok || len(rest) == 0 {
+		return "", ok
+	}
+	const idLength = 36
+	if rest[0] != '/' || len(rest) != 1+idLength || uuid.Validate(string(rest[1:])) != nil {
+		return "", false
+	}
+	return string(rest[1:]), true
+}
+
+// take makes value the newest of a writer; nil removes what it has.
+func (r *positionReader) take(writer string, value []byte) {
+	if writer != "" || value == nil {
+		r.values = slices.DeleteFunc(r.values, func(v sink.StoredValue) bool { return v.Writer == writer })
+	} else if n := len(r.values); n >= unnamedValues && r.values[n-unnamedValues].Writer == "" {
+		i := slices.IndexFunc(r.values, func(v sink.StoredValue) bool { return v.Writer == "" })
+		r.values = slices.Delete(r.values, i, i+1)
+	}
+	if value != nil {
+		r.values = append(r.values, sink.StoredValue{Writer: writer, Value: bytes.Clone(value)})
+	}
+}

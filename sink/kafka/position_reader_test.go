@@ -1,0 +1,426 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+)
+
+// secondWriter is another one than testWriter.
+const secondWriter = "0e0c6f6e-6a4e-4d3f-9a55-0f5a1f0a1b02"
+
+// produceKeyed writes records with the given keys and values, in turn, as another program would.
+func produceKeyed(tb testing.TB, cl *kgo.Client, keysAndValues ...string) {
+	tb.Helper()
+	var records []*kgo.Record
+	for pair := range slices.Chunk(keysAndValues, 2) {
+		rec := &kgo.Record{Topic: "positions", Partition: 0, Key: []byte(pair[0])}
+		if pair[1] != "" {
+			rec.Value = []byte(pair[1])
+		}
+		records = append(records, rec)
+	}
+	if err := cl.ProduceSync(tb.Context(), records...).FirstErr(); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func wantValues(tb testing.TB, s *positionStore, want ...string) {
+	tb.Helper()
+	if diff := cmp.Diff(want, readValues(tb, s)); diff != "" {
+		tb.Errorf("values (-want +got):\n%s", diff)
+	}
+}
+
+// A readLog records the requests with which the topic is read.
+type readLog struct {
+	mu       sync.Mutex
+	fetched  []int64 // the offset of each Fetch
+	searched int     // how many ListOffsets asked for the beginning
+}
+
+func logReads(c *kfake.Cluster) *readLog {
+	l := new(readLog)
+	note := func(req kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		switch req := req.(type) {
+		case *kmsg.FetchRequest:
+			l.fetched = append(l.fetched, req.Topics[0].Partitions[0].FetchOffset)
+		case *kmsg.ListOffsetsRequest:
+			if req.Topics[0].Partitions[0].Timestamp == -2 {
+				l.searched++
+			}
+		}
+		return nil, nil, false
+	}
+	c.ControlKey(int16(kmsg.Fetch), note)
+	c.ControlKey(int16(kmsg.ListOffsets), note)
+	return l
+}
+
+// take returns the requests since the last call.
+func (l *readLog) take() (fetched []int64, searched int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	fetched, searched = l.fetched, l.searched
+	l.fetched, l.searched = nil, 0
+	return fetched, searched
+}
+
+// TestPositionTopicIsFollowed: the first Read reads the topic from its beginning. Each further one goes on
+// where the last one ended, and fetches nothing if there is nothing new.
+func TestPositionTopicIsFollowed(t *testing.T) {
+	k := kafkatest.Fake(t, kfake.SeedTopics(1, "positions"))
+	s, _ := openPositions(t, k.Cluster, "positions", "key")
+	cl, asked := k.Client(t), logReads(k.Control)
+	want := func(searched int, fetched ...int64) {
+		t.Helper()
+		got, n := asked.take()
+		if !slices.Equal(got, fetched) || n != searched {
+			t.Errorf("fetched from %v, the beginning was searched %d times; want %v, %d", got, n, fetched, searched)
+		}
+	}
+	wantValues(t, s)
+	want(1)
+	produceKeyed(t, cl, "key/"+testWriter, "1", "key/"+secondWriter, "2")
+	wantValues(t, s, "1", "2")
+	want(0, 0)
+	wantValues(t, s, "1", "2")
+	want(0)
+	produceKeyed(t, cl, "other", "x")
+	wantValues(t, s, "1", "2")
+	want(0, 2)
+	produceKeyed(t, cl, "key/"+testWriter, "3", "key/"+secondWriter, "")
+	wantValues(t, s, "3")
+	want(0, 3)
+	write(t, s, "4")
+	wantValues(t, s, "4")
+	want(0, 5)
+}
+
+// TestKeysOfOthersAreNotRead: a key belongs to the store if it is the name, or the name, a slash and a UUID.
+func TestKeysOfOthersAreNotRead(t *testing.T) {
+	k := kafkatest.Fake(t, kfake.SeedTopics(1, "positions"))
+	s, _ := openPositions(t, k.Cluster, "positions", "key")
+	cl := k.Client(t)
+	produceKeyed(t, cl, "key", "ours 1", "key/"+testWriter, "ours 2", "key/"+secondWriter, "ours 3")
+	for _, foreign := range []string{
+		"", "ke", "key2", "key2/" + testWriter, "2key", "key/", "key/x", "key" + testWriter, "key_" + testWriter, "key//" + testWriter[1:],
+		"key/" + testWriter + "/" + testWriter, "key/" + testWriter + "x", "key/" + testWriter[:35], "key/x" + testWriter[1:],
+		"key/" + strings.ReplaceAll(testWriter, "-", ""), "key/{" + testWriter + "}", "key/urn:uuid:" + testWriter,
+		"key/" + strings.ReplaceAll(testWriter, "-", "_"),
+	} {
+		produceKeyed(t, cl, foreign, "not ours", foreign, "")
+		produceKeyed(t, cl, foreign, "not ours")
+	}
+	if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: "positions", Value: []byte("without a key")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Read(sinktest.Context(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []sink.StoredValue{{Value: []byte("ours 1")}, {Writer: testWriter, Value: []byte("ours 2")}, {Writer: secondWriter, Value: []byte("ours 3")}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("values (-want +got):\n%s", diff)
+	}
+}
+
+// TestUnnamedValuesAreBounded: the reader keeps the newest values of the writer "", in order. It never drops
+// a value of another writer for them.
+func TestUnnamedValuesAreBounded(t *testing.T) {
+	k := kafkatest.Fake(t, kfake.SeedTopics(1, "positions"))
+	s, _ := openPositions(t, k.Cluster, "positions", "key")
+	cl := k.Client(t)
+	const before, total = 700, 3000
+	var pairs []string
+	for i := range total {
+		switch i {
+		case 0:
+			pairs = append(pairs, "key/"+testWriter, "first")
+		case before:
+			pairs = append(pairs, "key/"+secondWriter, "middle")
+		}
+		pairs = append(pairs, "key", fmt.Sprint(i))
+	}
+	check := func(firstAt, middleAt int) {
+		t.Helper()
+		got := readValues(t, s)
+		if slices.Index(got, "first") != firstAt || slices.Index(got, "middle") != middleAt {
+			t.Errorf("values of writers are at %d and %d", slices.Index(got, "first"), slices.Index(got, "middle"))
+		}
+		got = slices.DeleteFunc(got, func(v string) bool { return v == "first" || v == "middle" })
+		if n := len(got); n > unnamedValues || n < unnamedValues-2 {
+			t.Errorf("%d values of the writer \"\"", n)
+		}
+		last := total - 1
+		for i, v := range slices.Backward(got) {
+			if v != fmt.Sprint(last) {
+				t.Fatalf("value %d of %d is %s, want %d", i, len(got), v, last)
+			}
+			last--
+		}
+	}
+	produceKeyed(t, cl, pairs...)
+	check(0, 1)
+	produceKeyed(t, cl, "key/"+secondWriter, "")
+	check(0, -1)
+	produceKeyed(t, cl, "key", "")
+	wantValues(t, s, "first")
+	produceKeyed(t, cl, "key", "again")
+	wantValues(t, s, "first", "again")
+}
+
+// A breakableNetwork can close its connections.
+type breakableNetwork struct {
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func (b *breakableNetwork) connect(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+	if err == nil {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.conns = append(b.conns, conn)
+	}
+	return conn, err
+}
+
+func (b *breakableNetwork) cut() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.conns {
+		c.Close()
+	}
+	b.conns = nil
+}
+
+// TestRecreatedPositionTopicIsReadAgain: the reader drops the values of the old topic and reads the new one
+// from its beginning, whether that has fewer records or more.
+func TestRecreatedPositionTopicIsReadAgain(t *testing.T) {
+	for name, tc := range map[string]struct {
+		records []string
+		cut     bool // connections break meanwhile
+		want    []string
+	}{
+		"empty":                      {},
+		"fewer records":              {records: []string{"key/" + secondWriter, "new"}, want: []string{"new"}},
+		"fewer, connections break":   {records: []string{"key/" + secondWriter, "new"}, cut: true, want: []string{"new"}},
+		"more, connections break":    {records: []string{"x", "x", "key/" + secondWriter, "new", "x", "x", "x", "x", "x", "x"}, cut: true, want: []string{"new"}},
+		"as many, connections break": {records: []string{"x", "x", "x", "x", "x", "x"}, cut: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := kafkatest.Fake(t, kfake.SeedTopics(1, "positions"))
+			b, j := new(breakableNetwork), sinktest.NewJournal()
+			s, err := openClient(t, Config{Brokers: k.Addrs, Dial: b.connect}, j.Logger()).openPositions(sinktest.Context(t), "positions", "key")
+			if err != nil {
+				t.Fatal(err)
+			}
+			produceKeyed(t, k.Client(t), "key/"+testWriter, "old", "key/"+secondWriter, "old", "key", "old")
+			wantValues(t, s, "old", "old", "old")
+			if _, err := k.Admin(t).DeleteTopic(t.Context(), "positions"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := k.Admin(t).CreateTopic(t.Context(), 1, -1, nil, "positions"); err != nil {
+				t.Fatal(err)
+			}
+			if tc.cut {
+				b.cut()
+			}
+			if tc.records != nil {
+				produceKeyed(t, k.Client(t), tc.records...)
+			}
+			wantValues(t, s, tc.want...)
+			produceKeyed(t, k.Client(t), "key", "newer")
+			wantValues(t, s, append(tc.want, "newer")...)
+		})
+	}
+}
+
+// TestMissingPositionTopicIsWaitedFor: Read retries until the topic exists again, or the context ends.
+func TestMissingPositionTopicIsWaitedFor(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		s := l.positions(l.net.DialContext, sinktest.NewJournal())
+		admin, cl := l.admin(), l.reader()
+		produceKeyed(l, cl, "key", "old")
+		wantValues(l, s, "old")
+		if _, err := admin.DeleteTopic(l.Context(), "positions"); err != nil {
+			l.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(l.Context(), time.Minute)
+		defer cancel()
+		if _, err := s.Read(ctx); !errors.Is(err, sink.ErrUnreachable) || !strings.Contains(err.Error(), "UNKNOWN_TOPIC_OR_PARTITION") {
+			l.Errorf("Read: %v", err)
+		}
+		time.AfterFunc(20*time.Second, func() {
+			if _, err := admin.CreateTopic(l.Context(), 1, -1, nil, "positions"); err != nil {
+				l.Error(err)
+			}
+		})
+		began := time.Now()
+		wantValues(l, s)
+		if took := time.Since(began); took < 20*time.Second || took > 22*time.Second {
+			l.Errorf("read after %s", took)
+		}
+	}, kfake.SeedTopics(1, "positions"))
+}
+
+// positions opens a store in the lab, of the name "key" in the topic "positions".
+func (l *lab) positions(dial dialFunc, j *sinktest.Journal) *positionStore {
+	l.Helper()
+	c, err := open(l.Context(), Config{Brokers: l.addrs}, j.Logger(), dial)
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.Cleanup(func() { _ = c.Close() })
+	s, err := c.openPositions(l.Context(), "positions", "key")
+	if err != nil {
+		l.Fatal(err)
+	}
+	return s
+}
+
+// TestPositionReaderFollowsTheLeader: if the leader has moved, or the connection is lost, Read connects
+// again at once and goes on where it was. It logs nothing.
+func TestPositionReaderFollowsTheLeader(t *testing.T) {
+	k := kafkatest.Fake(t, kfake.NumBrokers(2), kfake.SeedTopics(1, "positions"))
+	b, j := new(breakableNetwork), sinktest.NewJournal()
+	s, err := openClient(t, Config{Brokers: k.Addrs, Dial: b.connect}, j.Logger()).openPositions(sinktest.Context(t), "positions", "key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened := j.String()
+	cl, asked := k.Client(t), logReads(k.Control)
+	produceKeyed(t, cl, "key/"+testWriter, "0")
+	wantValues(t, s, "0")
+	asked.take()
+	for i := range 4 {
+		if err := k.Control.MoveTopicPartition("positions", 0, int32(i%2)); err != nil {
+			t.Fatal(err)
+		}
+		produceKeyed(t, cl, "key/"+testWriter, fmt.Sprint(i))
+		wantValues(t, s, fmt.Sprint(i))
+		b.cut()
+		produceKeyed(t, cl, "key/"+testWriter, fmt.Sprint("cut ", i))
+		wantValues(t, s, fmt.Sprint("cut ", i))
+	}
+	if fetched, searched := asked.take(); searched != 0 || len(fetched) < 8 || !slices.IsSorted(fetched) || fetched[0] != 1 {
+		t.Errorf("fetched from %v, the beginning was searched %d times", fetched, searched)
+	}
+	if log := strings.TrimPrefix(j.String(), opened); log != "" {
+		t.Errorf("log: %s", log)
+	}
+}
+
+// TestPositionsThatWereRemovedFromTheTopic: if the broker no longer has the offset at which Read goes on,
+// Read begins again with what is left.
+func TestPositionsThatWereRemovedFromTheTopic(t *testing.T) {
+	k := kafkatest.Fake(t, kfake.SeedTopics(1, "positions"))
+	s, _ := openPositions(t, k.Cluster, "positions", "key")
+	cl := k.Client(t)
+	produceKeyed(t, cl, "key/"+testWriter, "0", "key/"+secondWriter, "1")
+	wantValues(t, s, "0", "1")
+	third := uuid.NewString()
+	produceKeyed(t, cl, "key/"+testWriter, "2", "key/"+third, "3")
+	var offsets kadm.Offsets
+	offsets.AddOffset("positions", 0, 3, -1)
+	if _, err := k.Admin(t).DeleteRecords(t.Context(), offsets); err != nil {
+		t.Fatal(err)
+	}
+	wantValues(t, s, "3")
+
+	produceKeyed(t, cl, "key/"+secondWriter, "4")
+	asked := logReads(k.Control)
+	k.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Err: kerr.OffsetOutOfRange, Count: 2}) // on the kept connection, and on the next one
+	wantValues(t, s, "3", "4")
+	if fetched, searched := asked.take(); searched != 2 || fetched[len(fetched)-1] != 3 {
+		t.Errorf("fetched from %v, the beginning was searched %d times", fetched, searched)
+	}
+}
+
+// TestInterruptedReadGoesOn: if the connection is lost during the first Read, Read goes on where it was.
+func TestInterruptedReadGoesOn(t *testing.T) {
+	k := kafkatest.Fake(t, kfake.SeedTopics(1, "positions"))
+	s, _ := openPositions(t, k.Cluster, "positions", "key")
+	cl, asked := k.Client(t), logReads(k.Control)
+	var want []string
+	for i := range 3 {
+		want = append(want, fmt.Sprint(i, incompressible(fetchBytes/2+1000)))
+		produceKeyed(t, cl, "key", want[i])
+	}
+	k.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Err: kerr.KafkaStorageError, When: func(req kmsg.Request) bool {
+		return req.(*kmsg.FetchRequest).Topics[0].Partitions[0].FetchOffset > 0
+	}})
+	if got := readValues(t, s); !slices.Equal(got, want) {
+		t.Errorf("%d values", len(got))
+	}
+	if fetched, searched := asked.take(); searched != 1 || len(fetched) < 3 || fetched[0] != 0 || fetched[1] == 0 || fetched[2] != fetched[1] {
+		t.Errorf("fetched from %v, the beginning was searched %d times", fetched, searched)
+	}
+}
+
+// TestIdlePositionReader: Read replaces a connection that the broker may have closed for idleness before it
+// uses it. It then reads all of the topic again, since compaction may have removed a value together with
+// its tombstone.
+func TestIdlePositionReader(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		zero, policy := "0", compact
+		if _, err := l.admin().CreateTopic(l.Context(), 1, -1, map[string]*string{cleanupPolicy: &policy, "delete.retention.ms": &zero}, "positions"); err != nil {
+			l.Fatal(err)
+		}
+		var dials atomic.Int64
+		j := sinktest.NewJournal()
+		s := l.positions(func(ctx context.Context, network, addr string) (net.Conn, error) {
+			dials.Add(1)
+			return l.net.DialContext(ctx, network, addr)
+		}, j)
+		cl, asked := l.reader(), logReads(l.fake)
+		third := uuid.NewString()
+		produceKeyed(l, cl, "key/"+testWriter, "0")
+		produceKeyed(l, cl, "key/"+secondWriter, "1")
+		wantValues(l, s, "0", "1")
+		opened := dials.Load()
+
+		for range 2 {
+			time.Sleep(idleTimeout - time.Second)
+			wantValues(l, s, "0", "1")
+		}
+		if fetched, _ := asked.take(); dials.Load() != opened || len(fetched) != 1 {
+			l.Errorf("%d new connections, fetched from %v", dials.Load()-opened, fetched)
+		}
+
+		produceKeyed(l, cl, "key/"+secondWriter, "")
+		produceKeyed(l, cl, "key/"+third, "3")
+		l.fake.Compact()
+		time.Sleep(idleTimeout + time.Second)
+		wantValues(l, s, "0", "3")
+		if n := dials.Load() - opened; n != 1 {
+			l.Errorf("%d new connections", n)
+		}
+		if s := j.String(); s != "" {
+			l.Errorf("log: %s", s)
+		}
+	})
+}
