@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -93,21 +94,32 @@ type survey struct {
 	position   *checkpoint.Position // the record whose position counts; nil: there is none
 	claim      int64                // the highest
 	ours       bool                 // this process has the highest claim, and nobody else has it too
+	own        int64                // the claim of this process; 0: none
 	identities [][]byte             // of the claims, the newest last
 	writers    []string             // all that have a record
 }
 
-// survey reads what this and other processes have left.
+// survey reads what this and other processes have left. What this process has stored counts although
+// the store may have lost it.
 func (w *positionWriter) survey(ctx context.Context) (*survey, error) {
-	if w.store == nil {
-		return w.surveyMemory(), nil
+	var values []sink.StoredValue
+	if w.store != nil {
+		var err error
+		if values, err = w.store.Read(ctx); err != nil {
+			return nil, err
+		}
 	}
-	values, err := w.store.Read(ctx)
-	if err != nil {
-		return nil, err
-	}
+	w.mu.Lock()
+	stored := w.stored
+	w.mu.Unlock()
 	found := &survey{}
+	if w.store == nil {
+		found.claim, found.ours = stored.Claim, stored.Claim > 0
+	}
 	var records []checkpoint.Position
+	if stored.EndLSN != 0 || stored.Copying {
+		records = append(records, stored)
+	}
 	for i, v := range values {
 		var p checkpoint.Position
 		if err := json.Unmarshal(v.Value, &p); err != nil {
@@ -120,21 +132,16 @@ func (w *positionWriter) survey(ctx context.Context) (*survey, error) {
 		found.writers = append(found.writers, v.Writer)
 		if p.Claim > 0 && v.Writer != "" {
 			found.addClaim(&p, p.Writer == w.writer)
+			if p.Writer == w.writer {
+				found.own = p.Claim
+			}
 		}
+	}
+	if stored.Claim > found.claim { // ours is lost, and its identity may not be given again
+		found.identities = append(found.identities, stored.Identity)
 	}
 	found.position = checkpoint.NewestPosition(records)
 	return found, nil
-}
-
-// surveyMemory is survey without a store: nobody else can claim.
-func (w *positionWriter) surveyMemory() *survey {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	found := &survey{claim: w.stored.Claim, ours: w.stored.Claim > 0}
-	if w.stored.EndLSN != 0 {
-		found.position = new(w.stored)
-	}
-	return found
 }
 
 func (f *survey) addClaim(p *checkpoint.Position, ours bool) {
@@ -185,34 +192,48 @@ func (w *positionWriter) markCopied() {
 // claim makes this process the owner of the slot of s, above every claim that was found, with the
 // position that was found. When it returns, whoever gets the slot later reads the claim.
 func (w *positionWriter) claim(ctx context.Context, found *survey, s checkpoint.Server) error {
+	if p := found.position; p != nil && p.Writer != w.writer && w.tracker == nil {
+		w.log.InfoContext(ctx, "position of an earlier run", slog.String("end_lsn", p.EndLSN.String()),
+			slog.Int("timeline", int(p.Timeline)), slog.Time("written_at", p.WrittenAt))
+	}
+	w.enterState(recordUnread)
+	for {
+		p, err := w.writeClaim(ctx, found, s)
+		if err != nil {
+			return err
+		}
+		if w.store != nil {
+			if found, err = w.survey(ctx); err != nil {
+				return err
+			}
+			if found.own < p.Claim { // it comes from a broker that is no leader any more
+				return fmt.Errorf("%w: the position store does not show the claim that it has acknowledged", sink.ErrUnreachable)
+			}
+			if !found.ours || found.claim != p.Claim { // somebody claims at the same time: who has the slot goes on
+				continue
+			}
+		}
+		w.stored = *p
+		w.replace = slices.DeleteFunc(found.writers, func(writer string) bool { return writer == w.writer })
+		return nil
+	}
+}
+
+// writeClaim writes a claim above every one that was found or tried.
+func (w *positionWriter) writeClaim(ctx context.Context, found *survey, s checkpoint.Server) (*checkpoint.Position, error) {
 	p := checkpoint.Position{SystemID: s.SystemID, Timeline: s.Timeline, Slot: s.Slot}
 	if found.position != nil {
 		p = *found.position
-		if p.Writer != w.writer && w.tracker == nil {
-			w.log.InfoContext(ctx, "position of an earlier run", slog.String("end_lsn", p.EndLSN.String()),
-				slog.Int("timeline", int(p.Timeline)), slog.Time("written_at", p.WrittenAt))
-		}
 	}
-	w.enterState(recordUnread)
 	w.tried = max(w.tried, found.claim) + 1
 	p.Claim, p.Writer, p.Identity = w.tried, w.writer, nil
 	if w.store != nil {
 		var err error
 		if p.Identity, err = w.store.NextIdentity(ctx, found.identities...); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	if err := w.persist(ctx, &p); err != nil {
-		return err
-	}
-	w.stored = p
-	w.replace = w.replace[:0]
-	for _, writer := range found.writers {
-		if writer != w.writer {
-			w.replace = append(w.replace, writer)
-		}
-	}
-	return nil
+	return &p, w.persist(ctx, &p)
 }
 
 // chooseStart returns the position at which a tenure that finds s starts, after its claim: the

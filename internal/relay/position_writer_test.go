@@ -24,12 +24,16 @@ type scriptedStore struct {
 	mu     sync.Mutex
 	values []sink.StoredValue
 	writes int
-	allow  chan error // nil: at once
+	allow  chan error         // nil: at once
+	stale  []sink.StoredValue // what Read returns, if it is not nil
 }
 
 func (s *scriptedStore) Read(context.Context) ([]sink.StoredValue, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.stale != nil {
+		return s.stale, nil
+	}
 	return slices.Clone(s.values), nil
 }
 
@@ -275,7 +279,8 @@ func TestPositionWriterClaims(t *testing.T) {
 	}
 }
 
-// Two processes that have found the same claim may take the same one. Neither goes on with it.
+// Two processes that have found the same claim do not take the same one: the later one sees the other
+// and claims again.
 func TestPositionWriterDoesNotShareAClaim(t *testing.T) {
 	store := &scriptedStore{}
 	a, b := newTestWriter(store, false), newTestWriter(store, false)
@@ -288,14 +293,46 @@ func TestPositionWriterDoesNotShareAClaim(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, w := range []*positionWriter{a, b} {
-		if err := w.checkClaim(t.Context()); !errors.Is(err, errForeignClaim) {
-			t.Errorf("checkClaim: %v", err)
+	if err := a.checkClaim(t.Context()); !errors.Is(err, errForeignClaim) {
+		t.Errorf("checkClaim of the first: %v", err)
+	}
+	if err := b.checkClaim(t.Context()); err != nil || b.stored.Claim != 2 || string(b.stored.Identity) != "2" {
+		t.Errorf("the second has %+v, %v", b.stored, err)
+	}
+}
+
+// A store that does not show what it has acknowledged may hide another process's claim too.
+func TestPositionWriterWaitsUntilItSeesItsClaim(t *testing.T) {
+	store := &scriptedStore{}
+	w := newTestWriter(store, false)
+	claimed(t, w, server(100))
+	before := slices.Clone(store.values)
+	other, _ := startedWriter(t, store, server(100))
+	store.stale = before
+	for range 2 { // also if an older claim of its own is shown
+		if err := w.claim(t.Context(), &survey{claim: 1}, server(100)); !errors.Is(err, sink.ErrUnreachable) {
+			t.Fatal(err)
 		}
 	}
-	c, _ := startedWriter(t, store, server(100))
-	if p := c.stored; p.Claim != 2 || string(p.Identity) != "2" {
-		t.Errorf("the next claim is %+v", p)
+	store.stale = nil
+	if err := w.claim(t.Context(), &survey{claim: 1}, server(100)); err != nil || w.stored.Claim <= other.stored.Claim {
+		t.Errorf("claim %d above %d, %v", w.stored.Claim, other.stored.Claim, err)
+	}
+}
+
+// What the store has lost while the process ran is written again, above the claim that is lost.
+func TestPositionWriterOutlivesItsStore(t *testing.T) {
+	store := &scriptedStore{}
+	w, tracker := startedWriter(t, store, server(100))
+	deliver(tracker, 200)
+	write(t, w)
+	store.values = nil
+	if err := w.checkClaim(t.Context()); !errors.Is(err, errForeignClaim) {
+		t.Errorf("checkClaim: %v", err)
+	}
+	claimed(t, w, server(200))
+	if p := store.position(t); p.EndLSN != 200 || p.Claim != 2 || string(p.Identity) != "2" {
+		t.Errorf("claims %+v", p)
 	}
 }
 

@@ -21,8 +21,8 @@ type slotIdentity struct {
 }
 
 const (
-	// surveyTimeout is how long the position store may take before the relay says that it waits.
-	surveyTimeout = 5 * time.Second
+	// storeTimeout is how long the position store may take before the relay says that it waits.
+	storeTimeout = 5 * time.Second
 
 	// handOverAfter is how long a session holds the slot although the store does not answer, and
 	// handOverFor how long it is free then: a standby may have a path to the broker.
@@ -45,15 +45,19 @@ var (
 // have sent in between, a new one begins, under a claim that is above all others. When it returns,
 // the session held the slot after the claim was stored: whoever has it later reads the claim.
 func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.Stream) error {
-	found, err := r.surveyStore(ctx, s, stream)
+	ctx, cancel := s.during(ctx)
+	defer cancel()
+	var found *survey
+	err := r.askStore(ctx, s, stream, func(ctx context.Context) (err error) {
+		found, err = r.positions.survey(ctx)
+		return err
+	})
 	if err != nil {
 		return err
 	}
 	if found.position != nil {
 		r.flow.recorded.Store(uint64(found.position.EndLSN))
 	}
-	ctx, cancel := s.during(ctx)
-	defer cancel()
 	if t := r.tenure; t != nil && t.id == s.id && t.resumable() {
 		server, slot, err := r.look(ctx, s, stream)
 		if err != nil {
@@ -66,7 +70,8 @@ func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.St
 	}
 	r.endTenure(ctx, errForeignClaim)
 	server := checkpoint.Server{SystemID: s.id.system.ID, Timeline: s.id.system.Timeline, Slot: s.id.slot}
-	if err := r.positions.claim(ctx, found, server); err != nil {
+	err = r.askStore(ctx, s, stream, func(ctx context.Context) error { return r.positions.claim(ctx, found, server) })
+	if err != nil {
 		return err
 	}
 	server, slot, err := r.look(ctx, s, stream)
@@ -76,25 +81,29 @@ func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.St
 	return r.startTenure(ctx, s, server, slot)
 }
 
-// surveyStore reads the position store. While it does not answer, the session holds the slot, up to
-// handOverAfter.
-func (r *Relay) surveyStore(ctx context.Context, s *session, stream *replication.Stream) (*survey, error) {
+// askStore has ask read from the position store or write to it. While the store does not answer, the
+// session holds the slot, up to handOverAfter.
+func (r *Relay) askStore(ctx context.Context, s *session, stream *replication.Stream, ask func(context.Context) error) error {
 	for began := time.Now(); ; {
-		attempt, cancel := context.WithTimeout(ctx, surveyTimeout)
-		found, err := r.positions.survey(attempt)
+		attempt, cancel := context.WithTimeout(ctx, storeTimeout)
+		err := ask(attempt)
 		cancel()
 		switch {
-		case err == nil, ctx.Err() != nil, !errors.Is(err, sink.ErrUnreachable):
-			return found, err
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case !errors.Is(err, sink.ErrUnreachable):
+			return err
 		case time.Since(began) >= handOverAfter:
-			return nil, fmt.Errorf("%w: %w", errNoStore, err)
+			return fmt.Errorf("%w: %w", errNoStore, err)
 		}
 		waiting := fmt.Errorf("%w: %w", errNoStore, err)
 		if r.phase.setState(Waiting, waiting) {
 			r.log.WarnContext(ctx, "waiting for the broker", slog.Any("err", waiting))
 		}
 		if _, _, err := r.look(ctx, s, stream); err != nil {
-			return nil, err
+			return err
 		}
 	}
 }
