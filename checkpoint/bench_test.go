@@ -13,6 +13,8 @@ import (
 
 const benchPerTransaction = 10
 
+var row = make([]byte, 200)
+
 // nextRecord numbers record i of a stream of transactions.
 func nextRecord(tracker *Tracker, i int) Seq {
 	if i%benchPerTransaction == 0 {
@@ -21,7 +23,7 @@ func nextRecord(tracker *Tracker, i int) Seq {
 		}
 		_ = tracker.Begin(pglogrepl.LSN(i*64+64), time.Time{})
 	}
-	seq, _ := tracker.Next()
+	seq, _ := tracker.Next(row)
 	return seq
 }
 
@@ -78,7 +80,7 @@ func BenchmarkTransactions(b *testing.B) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		_ = tracker.Begin(pglogrepl.LSN(i*64), time.Time{})
-		seq, _ := tracker.Next()
+		seq, _ := tracker.Next(row)
 		_ = tracker.Commit(pglogrepl.LSN(i*64 + 48))
 		if i%inFlight == 0 {
 			if stuck != 0 {
@@ -117,7 +119,7 @@ func TestGate(t *testing.T) {
 		func() {
 			_ = tracker.Begin(end, time.Time{})
 			for i := range seqs {
-				seqs[i], _ = tracker.Next()
+				seqs[i], _ = tracker.Next(row)
 			}
 			end += 64
 			_ = tracker.Commit(end)

@@ -17,7 +17,7 @@ func ExampleTracker() {
 
 	read := func(commitLSN, endLSN pglogrepl.LSN) checkpoint.Seq {
 		errs := []error{tracker.Begin(commitLSN, time.Time{})}
-		seq, err := tracker.Next()
+		seq, err := tracker.Next([]byte("row"))
 		if err := errors.Join(append(errs, err, tracker.Commit(endLSN))...); err != nil {
 			fmt.Println(err)
 		}

@@ -262,7 +262,7 @@ func (h *history) must(err error) {
 }
 
 func (h *history) next() Seq {
-	seq, err := h.tracker.Next()
+	seq, err := h.tracker.Next(row)
 	h.must(err)
 	return seq
 }

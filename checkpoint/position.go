@@ -20,6 +20,10 @@ type Position struct {
 	Slot     string
 	EndLSN   pglogrepl.LSN // everything that ends at or before it is acknowledged
 
+	// Open is what is acknowledged of the first transaction behind EndLSN, which is too large to be sent
+	// from its beginning again. The zero Prefix: nothing, as far as the record says.
+	Open Prefix
+
 	// Copying says that an initial copy is not delivered yet, and that it is not known which of its
 	// rows are. EndLSN is 0 while there is no slot.
 	Copying bool
@@ -65,12 +69,19 @@ type positionJSON struct {
 	EndLSN    string         `json:"end_lsn"`
 	Copying   bool           `json:"copying,omitempty"`
 	Term      int64          `json:"term,omitempty"`
+	Open      *openJSON      `json:"open,omitempty"`
 	Snapshots []snapshotJSON `json:"snapshots,omitempty"`
 	WrittenAt time.Time      `json:"written_at"`
 
 	Claim    int64           `json:"claim,omitempty"`
 	Writer   string          `json:"writer,omitempty"`
 	Identity json.RawMessage `json:"producer,omitempty"`
+}
+
+type openJSON struct {
+	CommitLSN string `json:"commit_lsn"`
+	Rows      int64  `json:"rows"`
+	CRC       uint32 `json:"crc"`
 }
 
 type snapshotJSON struct {
@@ -84,6 +95,9 @@ func (p Position) MarshalJSON() ([]byte, error) {
 		Version: positionVersion, SystemID: p.SystemID, Timeline: p.Timeline, Slot: p.Slot,
 		EndLSN: p.EndLSN.String(), Copying: p.Copying, Term: p.Term, WrittenAt: p.WrittenAt.UTC(),
 		Claim: p.Claim, Writer: p.Writer, Identity: p.Identity,
+	}
+	if o := p.Open; o.Rows > 0 {
+		v.Open = &openJSON{o.CommitLSN.String(), o.Rows, o.CRC}
 	}
 	for _, s := range p.Snapshots {
 		v.Snapshots = append(v.Snapshots, snapshotJSON{s.EndLSN.String(), s.Text})
@@ -111,6 +125,13 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 	if read.EndLSN, err = pglogrepl.ParseLSN(v.EndLSN); err != nil {
 		return fmt.Errorf("end_lsn of a position record: %w", err)
 	}
+	if o := v.Open; o != nil {
+		lsn, err := pglogrepl.ParseLSN(o.CommitLSN)
+		if err != nil || o.Rows <= 0 {
+			return fmt.Errorf("open transaction of a position record: commit_lsn %q, %d rows", o.CommitLSN, o.Rows)
+		}
+		read.Open = Prefix{lsn, o.Rows, o.CRC}
+	}
 	for _, s := range v.Snapshots {
 		lsn, err := pglogrepl.ParseLSN(s.EndLSN)
 		if err != nil {
@@ -123,8 +144,8 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 }
 
 // NewestPosition returns the record whose position counts among those written one after the other: of
-// the highest term that of the newest timeline, and of those the one with the highest EndLSN, since
-// what a record says stays true. (A process may write late, when another one of its term has the
+// the highest term that of the newest timeline, and of those the one that is the furthest, since what
+// a record says stays true. (A process may write late, when another one of its term has the
 // slot.) It returns nil if there are none.
 func NewestPosition(records []Position) *Position {
 	var newest *Position
@@ -147,7 +168,10 @@ func superseded(p, newest *Position) bool {
 	if p.Timeline != newest.Timeline {
 		return p.Timeline < newest.Timeline // of the server before a promotion
 	}
-	return p.EndLSN < newest.EndLSN
+	if p.EndLSN != newest.EndLSN {
+		return p.EndLSN < newest.EndLSN
+	}
+	return p.Open.Rows < newest.Open.Rows
 }
 
 // A Server is what a new session reads from the server before it streams.

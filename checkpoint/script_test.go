@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"flag"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -19,8 +20,10 @@ var updateFlag = flag.Bool("update", false, "rewrite the right side of testdata/
 // TestTrackerFollowsScripts plays testdata/*.txt. A line is an operation, and right of the bar
 // what the Tracker says after it:
 //
-//	start LSN | begin COMMIT-LSN | next [N] | cancel | commit END-LSN | keepalive LSN |
-//	ack SEQ|FIRST-LAST ... | locate SEQ | reread
+//	start LSN | resume COMMIT-LSN ROWS | begin COMMIT-LSN | next [N [ROW]] | cancel | commit END-LSN |
+//	keepalive LSN | ack SEQ|FIRST-LAST ... | locate SEQ | reread
+//
+// A row is the text ROW, or "row". next ends at an error.
 func TestTrackerFollowsScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -80,9 +83,19 @@ func playLine(t *testing.T, tracker *Tracker, words []string) (answer string) {
 	case "start":
 	case "begin":
 		err = tracker.Begin(parseLSN(t, args[0]), time.Time{})
+	case "resume":
+		p := Prefix{CommitLSN: parseLSN(t, args[0]), Rows: int64(parseCount(t, args[1:]))}
+		p.CRC = crc32.Checksum([]byte(strings.Repeat("row", int(p.Rows))), castagnoli)
+		tracker.Resume(p)
 	case "next":
+		row := "row"
+		if len(args) == 2 {
+			row = args[1]
+		}
 		for range parseCount(t, args) {
-			_, err = tracker.Next()
+			if _, err = tracker.Next([]byte(row)); err != nil {
+				break
+			}
 		}
 	case "cancel":
 		tracker.Cancel()
@@ -116,6 +129,12 @@ func printState(tracker *Tracker) string {
 	}
 	if lsn, acked, ok := tracker.OpenTransaction(); ok {
 		state += fmt.Sprintf(", %s open, %d acknowledged", lsn, acked)
+	}
+	if p := tracker.Prefix(); p != (Prefix{}) {
+		state += fmt.Sprintf(", %d rows of %s", p.Rows, p.CommitLSN)
+		if p.CRC != crc32.Checksum([]byte(strings.Repeat("row", int(p.Rows))), castagnoli) {
+			state += ", other ones"
+		}
 	}
 	return state
 }

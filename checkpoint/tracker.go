@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"fmt"
+	"hash/crc32"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,13 +20,15 @@ type Seq uint64
 // need when it is confirmed: see [Transaction].
 //
 // Begin, Next, Cancel, Trace, Snapshot, Commit and Keepalive report what was read
-// and belong to the one goroutine that reads; Reread is called while there is none.
-// All other methods may be called from any goroutine. No method blocks on anything but the other methods, all of them
-// short, and the function given to New.
+// and belong to the one goroutine that reads; Resume and Reread are called while
+// there is none. All other methods may be called from any goroutine. No method
+// blocks on anything but the other methods, all of them short, and the function
+// given to New.
 //
-// Its memory is one bit per record and 48 bytes per transaction in Span: the
-// size of a transaction does not matter, only how far the newest record is
-// ahead of the oldest unacknowledged one.
+// Its memory is one bit per record and 48 bytes per transaction in Span, and a
+// little for each 256 records and each MiB of rows: the size of a transaction does
+// not matter, only how far the newest record is ahead of the oldest unacknowledged
+// one.
 type Tracker struct {
 	confirmed   atomic.Uint64 // an LSN; written under mu, never decreases
 	onConfirmed func(Transaction)
@@ -39,15 +42,25 @@ type Tracker struct {
 	open        transaction // the transaction being read; meaningful while isOpen
 	isOpen      bool
 	snapshot    string // of the open transaction
+	traces      int    // in inFlight
+	snapshots   int    // in inFlight
+	marks       marks  // in (base, last], and one before
+	bytes       int64  // of the rows numbered so far
+	resume      Prefix // acknowledged before the Tracker was made; zero: nothing
 
 	// What the present reading has read of (base, last]. Those in (seen, last] were
 	// numbered by an earlier reading and are to come again.
-	seen      Seq
-	rereads   bool // the open transaction, or a part of it, was read before
-	rows      int  // while rereads: so many more of its rows were
-	complete  bool // while rereads: it has no further rows
-	traces    int  // in queue
-	snapshots int  // in queue
+	seen     Seq
+	known    int64   // so many rows of the open transaction were read before
+	complete bool    // it has no further rows
+	read     reading // of the open transaction; of the reader
+	unread   reading // before its last row
+}
+
+// A reading is how far a transaction is read, from its beginning.
+type reading struct {
+	rows int64
+	crc  uint32
 }
 
 // New returns a Tracker that has nothing outstanding and confirms start, the
@@ -62,10 +75,14 @@ func New(start pglogrepl.LSN, onConfirmed func(Transaction)) *Tracker {
 	if onConfirmed == nil {
 		onConfirmed = func(Transaction) {}
 	}
-	t := &Tracker{onConfirmed: onConfirmed, acked: newWindow(), inFlight: newQueue()}
+	t := &Tracker{onConfirmed: onConfirmed, acked: newWindow(), inFlight: newQueue(), marks: marks{{}}}
 	t.confirmed.Store(uint64(start))
 	return t
 }
+
+// Resume has the Tracker take the rows of p for acknowledged. It is called before
+// anything is read.
+func (t *Tracker) Resume(p Prefix) { t.resume = p }
 
 // Reread begins another reading, by another session of the same slot that starts
 // at Confirmed or before. What is in flight is read again, in the same order: a
@@ -95,6 +112,7 @@ func (t *Tracker) Begin(commitLSN pglogrepl.LSN, commitTime time.Time) error {
 	if !commitTime.IsZero() {
 		t.open.commitMicros = commitTime.UnixMicro()
 	}
+	t.known, t.complete, t.read = t.resumed(commitLSN), false, reading{}
 	if err := t.beginAgain(commitLSN); err != nil {
 		return err
 	}
@@ -104,50 +122,60 @@ func (t *Tracker) Begin(commitLSN pglogrepl.LSN, commitTime time.Time) error {
 
 // beginAgain sets what is known of the transaction to be opened from an earlier reading.
 func (t *Tracker) beginAgain(commitLSN pglogrepl.LSN) error {
-	t.rereads, t.rows, t.complete = false, 0, false
 	if uint64(commitLSN) < t.confirmed.Load() {
-		t.rereads, t.complete = true, true
+		t.complete = true
 		return nil
 	}
 	next := max(t.seen, t.base) + 1
 	if next > t.last && (t.inFlight.len() == 0 || t.inFlight.tail().last != unfinished) {
 		return nil
 	}
-	t.rereads = true
-	known := t.inFlight.find(next)
+	was := t.inFlight.find(next)
 	switch {
-	case commitLSN > known.commitLSN:
-		return &RereadError{CommitLSN: known.commitLSN, Found: fmt.Sprintf("the transaction at %s comes instead", commitLSN)}
-	case commitLSN < known.commitLSN: // it had no rows
+	case commitLSN > was.commitLSN:
+		return &RereadError{CommitLSN: was.commitLSN, Found: fmt.Sprintf("the transaction at %s comes instead", commitLSN)}
+	case commitLSN < was.commitLSN: // it had no rows
 		t.complete = true
 	default:
-		t.open = *known
-		t.complete = known.last != unfinished
-		t.rows = int(min(known.last, t.last) - known.first + 1)
+		t.open = *was
+		t.complete = was.last != unfinished
+		t.known += int64(min(was.last, t.last) - was.first + 1)
 	}
 	return nil
 }
 
-// Next numbers one more record of the open transaction, which is outstanding
-// until it is acknowledged. It returns 0 for a row that has been numbered by an
-// earlier reading, or whose transaction is confirmed: it is not sent again. It
-// panics if no transaction is open.
+// resumed returns how many rows of the transaction at commitLSN were acknowledged before the Tracker
+// was made.
+func (t *Tracker) resumed(commitLSN pglogrepl.LSN) int64 {
+	if commitLSN != t.resume.CommitLSN {
+		return 0
+	}
+	return t.resume.Rows
+}
+
+// Next numbers the record of one more row of the open transaction, which is outstanding
+// until it is acknowledged. row is what the server sends for it, again in each
+// reading. Next returns 0 for a row that has been numbered by an earlier reading,
+// that Resume has named, or whose transaction is confirmed: it is not sent again.
+// It panics if no transaction is open.
 //
 // The error is a [*RereadError] if the transaction had fewer rows when it was read
-// before.
-func (t *Tracker) Next() (Seq, error) {
+// before, or a [*PrefixError].
+func (t *Tracker) Next(row []byte) (Seq, error) {
+	t.unread = t.read
+	t.read = reading{t.unread.rows + 1, crc32.Update(t.unread.crc, castagnoli, row)}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.isOpen {
 		panic("checkpoint: Next outside a transaction")
 	}
-	if t.rereads {
-		if again, err := t.nextAgain(); again || err != nil {
-			return 0, err
-		}
+	if t.complete || t.read.rows <= t.known {
+		return 0, t.nextAgain()
 	}
 	t.last++
 	t.outstanding++
+	t.bytes += int64(len(row))
+	t.marks.add(mark{t.last, t.read.crc, t.bytes})
 	t.acked.cover(t.base+1, t.last)
 	if t.last == t.open.first {
 		t.inFlight.push(t.open)
@@ -155,20 +183,34 @@ func (t *Tracker) Next() (Seq, error) {
 	return t.last, nil
 }
 
-// nextAgain reports whether a row of a transaction that was read before was part of it.
-func (t *Tracker) nextAgain() (again bool, err error) {
+// nextAgain compares a row of a transaction that was read before.
+func (t *Tracker) nextAgain() error {
 	switch {
-	case uint64(t.open.commitLSN) < t.confirmed.Load() && t.complete:
-		return true, nil
-	case t.rows > 0:
-		t.rows--
-		return true, nil
-	case t.complete:
-		return false, &RereadError{CommitLSN: t.open.commitLSN, Found: "it comes with more rows than it had"}
+	case t.openIsConfirmed():
+		return nil
+	case t.read.rows > t.known:
+		return &RereadError{CommitLSN: t.open.commitLSN, Found: "it comes with more rows than it had"}
+	case t.read.rows == t.resume.Rows && t.read.crc != t.resume.CRC && t.onlyResumed():
+		return t.forgetResumed()
 	}
-	t.rereads = false // it was open, and goes on
-	return false, nil
+	return nil
 }
+
+// onlyResumed reports whether Resume has named rows of the open transaction, and no other one of it
+// has been numbered.
+func (t *Tracker) onlyResumed() bool {
+	return t.open.commitLSN == t.resume.CommitLSN && t.last < t.open.first
+}
+
+// forgetResumed returns the error for an open transaction that does not come with the rows that Resume
+// has named.
+func (t *Tracker) forgetResumed() error {
+	p := t.resume
+	t.resume = Prefix{}
+	return &PrefixError{p}
+}
+
+func (t *Tracker) openIsConfirmed() bool { return uint64(t.open.commitLSN) < t.confirmed.Load() }
 
 // Cancel takes the last number back: its record was not accepted. It panics if the
 // open transaction has no record, or that one is acknowledged.
@@ -184,6 +226,8 @@ func (t *Tracker) Cancel() {
 	}
 	t.last--
 	t.outstanding--
+	t.marks.dropAfter(t.last)
+	t.read = t.unread
 }
 
 // Trace notes that the last numbered record is part of a trace. A transaction
@@ -231,17 +275,20 @@ func (t *Tracker) Commit(endLSN pglogrepl.LSN) error {
 	t.isOpen = false
 	snapshot := t.snapshot
 	t.snapshot = ""
-	if t.rereads {
-		if t.rows > 0 && uint64(t.open.commitLSN) >= t.confirmed.Load() {
-			return &RereadError{CommitLSN: t.open.commitLSN, Found: fmt.Sprintf("it comes with %d rows less than it had", t.rows)}
+	if t.read.rows < t.known && !t.openIsConfirmed() {
+		if !t.onlyResumed() {
+			return &RereadError{CommitLSN: t.open.commitLSN, Found: fmt.Sprintf("it comes with %d rows less than it had", t.known-t.read.rows)}
 		}
-		if t.complete {
-			if t.open.last != unfinished {
-				t.seen = t.open.last
-			}
-			t.extendReach(endLSN)
-			return nil
+		if t.read.rows > 0 { // else the reader skips it
+			return t.forgetResumed()
 		}
+	}
+	if t.complete {
+		if t.open.last != unfinished {
+			t.seen = t.open.last
+		}
+		t.extendReach(endLSN)
+		return nil
 	}
 	if t.last >= t.open.first {
 		t.inFlight.tail().last = t.last
@@ -309,6 +356,38 @@ func (t *Tracker) Span() int {
 	return int(t.last - t.base)
 }
 
+// SpanBytes returns how many bytes the rows in Span have, or up to 1 MiB and a row
+// more.
+func (t *Tracker) SpanBytes() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.base == t.last {
+		return 0
+	}
+	return t.bytes - t.marks[0].bytes
+}
+
+// Prefix returns which rows of the oldest transaction that is not confirmed are
+// acknowledged, up to a place at which a later reading can be compared; the zero
+// Prefix if there are none.
+func (t *Tracker) Prefix() Prefix {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.inFlight.len() > 0 {
+		oldest, m := t.inFlight.head(), t.marks[0]
+		if m.seq >= oldest.first {
+			return Prefix{oldest.commitLSN, t.resumed(oldest.commitLSN) + int64(m.seq-oldest.first) + 1, m.crc}
+		}
+		if oldest.commitLSN != t.resume.CommitLSN {
+			return Prefix{}
+		}
+	}
+	if uint64(t.resume.CommitLSN) < t.confirmed.Load() {
+		return Prefix{}
+	}
+	return t.resume
+}
+
 // OldestCommitTime returns the commit time of the oldest transaction that has one, has
 // records and is not confirmed; the zero time if there is none.
 func (t *Tracker) OldestCommitTime() time.Time {
@@ -332,13 +411,12 @@ func (t *Tracker) Locate(seq Seq) (commitLSN pglogrepl.LSN, index int, ok bool) 
 		return 0, 0, false
 	}
 	txn := t.inFlight.find(seq)
-	return txn.commitLSN, int(seq - txn.first), true
+	return txn.commitLSN, int(t.resumed(txn.commitLSN)) + int(seq-txn.first), true
 }
 
 // OpenTransaction returns the open transaction, by the LSN of its commit record,
-// and how many of its records are acknowledged before the first that is not. If
-// the connection is lost in it, so many need not be resent. ok is false if no
-// transaction is open.
+// and how many of its rows are acknowledged before the first that is not. ok is
+// false if no transaction is open.
 func (t *Tracker) OpenTransaction() (commitLSN pglogrepl.LSN, acked int, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -349,7 +427,7 @@ func (t *Tracker) OpenTransaction() (commitLSN pglogrepl.LSN, acked int, ok bool
 	for end <= t.last && t.acked.has(end) {
 		end++
 	}
-	return t.open.commitLSN, int(end - t.open.first), true
+	return t.open.commitLSN, int(t.resumed(t.open.commitLSN)) + int(end-t.open.first), true
 }
 
 // extendReach notes that lsn may be confirmed once every record up to the newest
@@ -384,6 +462,7 @@ func (t *Tracker) carrySnapshot(s Snapshot) {
 // that end there.
 func (t *Tracker) advance() {
 	t.base = t.acked.consume(t.base, t.last)
+	t.marks.dropBefore(t.base)
 	for t.inFlight.len() > 0 && t.inFlight.head().last <= t.base {
 		txn := *t.inFlight.head()
 		t.inFlight.pop()
@@ -421,4 +500,21 @@ type RereadError struct {
 // Error names the transaction.
 func (e *RereadError) Error() string {
 	return fmt.Sprintf("the transaction at %s was read before, and now %s", e.CommitLSN, e.Found)
+}
+
+// A Prefix is the beginning of a transaction, by its rows in the order in which
+// they are sent.
+type Prefix struct {
+	CommitLSN pglogrepl.LSN
+	Rows      int64
+	CRC       uint32 // CRC-32C of the rows, one behind the other
+}
+
+// A PrefixError says that a transaction does not begin with the rows that Resume has
+// named. The Tracker has forgotten them: in the next reading all its rows are sent.
+type PrefixError struct{ Prefix }
+
+// Error names the transaction.
+func (e *PrefixError) Error() string {
+	return fmt.Sprintf("the transaction at %s does not begin with the %d rows that were delivered of it: all its rows are sent again", e.CommitLSN, e.Rows)
 }

@@ -1,7 +1,9 @@
 package checkpoint
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -139,7 +141,7 @@ func mustBegin(tb testing.TB, tracker *Tracker, commitLSN pglogrepl.LSN) { //nol
 }
 
 func mustNext(tb testing.TB, tracker *Tracker) Seq { //nolint:thelper // as mustAck
-	seq, err := tracker.Next()
+	seq, err := tracker.Next(row)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -156,5 +158,81 @@ func mustCommit(tb testing.TB, tracker *Tracker, endLSN pglogrepl.LSN) { //nolin
 func mustAck(tb testing.TB, tracker *Tracker, seqs ...Seq) {
 	if err := tracker.Ack(seqs...); err != nil {
 		tb.Fatal(err)
+	}
+}
+
+// TestKilledReadersDeliverEveryRow: a large transaction is read by many processes, each of which is
+// killed after its record was written, and goes on from the record of the one before. No row is left
+// out, and each process sends some that the one before has not.
+func TestKilledReadersDeliverEveryRow(t *testing.T) {
+	const rows, commitLSN, endLSN = 20_000, 0x200, 0x210
+	rng := rand.New(rand.NewPCG(1, 0))
+	delivered := make([]bool, rows)
+	var record Prefix
+	for process := 0; ; process++ {
+		if process == rows {
+			t.Fatal("it is never read to its end")
+		}
+		tracker := New(0x100, nil)
+		tracker.Resume(record)
+		mustBegin(t, tracker, commitLSN)
+		var unacked []Seq
+		index := make(map[Seq]int)
+		for i, most := 0, int(record.Rows)+1000+rng.IntN(2000); i < min(most, rows); i++ {
+			seq, err := tracker.Next(fmt.Appendf(nil, "row %d", i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if seq == 0 {
+				continue
+			}
+			index[seq] = i
+			unacked = append(unacked, seq)
+			for len(unacked) > 500 {
+				at := rng.IntN(len(unacked))
+				mustAck(t, tracker, unacked[at])
+				delivered[index[unacked[at]]] = true
+				unacked = slices.Delete(unacked, at, at+1)
+			}
+		}
+		if len(index)+int(record.Rows) == rows {
+			mustCommit(t, tracker, endLSN)
+			mustAck(t, tracker, unacked...)
+			for _, seq := range unacked {
+				delivered[index[seq]] = true
+			}
+			if tracker.Confirmed() != endLSN || tracker.Prefix() != (Prefix{}) {
+				t.Errorf("confirmed %s, %+v", tracker.Confirmed(), tracker.Prefix())
+			}
+			break
+		}
+		if record = tracker.Prefix(); slices.Contains(delivered[:record.Rows], false) {
+			t.Fatalf("the record names %d rows, and one of them is not delivered", record.Rows)
+		}
+	}
+	if i := slices.Index(delivered, false); i >= 0 {
+		t.Errorf("row %d is not delivered", i)
+	}
+}
+
+// TestSpanBytes: rows are counted from the oldest record that is not acknowledged, up to a MiB more.
+func TestSpanBytes(t *testing.T) {
+	tracker := New(0x100, nil)
+	mustBegin(t, tracker, 0x200)
+	large := make([]byte, 300<<10)
+	for i := range 100 {
+		if _, err := tracker.Next(large); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := tracker.SpanBytes(), int64(i+1)*300<<10; got != want {
+			t.Fatalf("%d bytes, want %d", got, want)
+		}
+	}
+	for seq := Seq(1); seq <= 100; seq++ {
+		mustAck(t, tracker, seq)
+		got, left := tracker.SpanBytes(), int64(100-seq)*300<<10
+		if got < left || left == 0 && got != 0 || got > left+1<<20+300<<10 {
+			t.Fatalf("%d bytes after %d of 100, %d are left", got, seq, left)
+		}
 	}
 }

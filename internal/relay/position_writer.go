@@ -264,6 +264,7 @@ func (w *positionWriter) chooseStart(ctx context.Context, s checkpoint.Server) (
 		w.next.Snapshots = nil
 	}
 	w.next.SystemID, w.next.Timeline, w.next.Slot, w.next.EndLSN = s.SystemID, s.Timeline, s.Slot, s.Confirmed
+	w.next.Open = checkpoint.Prefix{}
 	w.enterState(recordObsolete)
 	return 0, nil
 }
@@ -295,12 +296,13 @@ func (w *positionWriter) continues(found *survey, s checkpoint.Server) bool {
 	return err == nil && found.ours && found.claim == record.Claim && record.Timeline == s.Timeline
 }
 
-// startTenure makes t the Tracker whose position is written.
+// startTenure makes t, which has read nothing yet, the Tracker whose position is written.
 func (w *positionWriter) startTenure(t *checkpoint.Tracker) {
 	w.acceptGap = false
 	w.copied.Store(false)
 	w.snapshot.Store(nil)
 	w.tracker = t
+	t.Resume(w.next.Open)
 	w.next.Term = max(w.stored.Term, 1)
 	if w.state == recordObsolete {
 		w.next.Term = w.stored.Term + 1
@@ -308,12 +310,21 @@ func (w *positionWriter) startTenure(t *checkpoint.Tracker) {
 	}
 }
 
+// resumable returns how many rows of the transaction at commitLSN a record that is written now would
+// name as acknowledged.
+func (w *positionWriter) resumable(commitLSN pglogrepl.LSN) int {
+	if p := w.tracker.Prefix(); w.store != nil && p.CommitLSN == commitLSN {
+		return int(p.Rows)
+	}
+	return 0
+}
+
 // confirmedPosition returns the position to confirm to Postgres now, and wakes run if the Tracker
-// is ahead of the record. It may be called from any goroutine.
+// may be ahead of the record. It may be called from any goroutine.
 func (w *positionWriter) confirmedPosition() pglogrepl.LSN {
 	confirmed := w.tracker.Confirmed()
 	reportable := pglogrepl.LSN(w.reportable.Load())
-	if confirmed > reportable {
+	if confirmed > reportable || w.tracker.Prefix() != (checkpoint.Prefix{}) {
 		signal(w.wake)
 	}
 	return min(confirmed, reportable) // a tenure may start at 0, which stands for the slot's own position
@@ -378,11 +389,13 @@ func (w *positionWriter) writePosition(ctx context.Context) (wrote bool, err err
 	p := w.next
 	snapshot := w.snapshot.Load() // before the position, which then covers it
 	confirmed := w.tracker.Confirmed()
+	open := w.tracker.Prefix()
 	copied := p.Copying && w.copied.Load()
-	if confirmed <= p.EndLSN && !copied && w.state != recordObsolete {
+	further := open != p.Open && open.Rows > 0 && !p.Copying // an initial copy cannot be resumed
+	if confirmed <= p.EndLSN && !further && !copied && w.state != recordObsolete {
 		return false, nil
 	}
-	p.EndLSN = max(p.EndLSN, confirmed)
+	p.EndLSN, p.Open = max(p.EndLSN, confirmed), open
 	p.Copying = p.Copying && !copied
 	if snapshot != nil {
 		p = p.WithSnapshot(*snapshot)

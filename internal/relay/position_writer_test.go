@@ -336,6 +336,72 @@ func TestPositionWriterOutlivesItsStore(t *testing.T) {
 	}
 }
 
+// A transaction that is delivered in part is in the record, and the next process goes on in it.
+func TestPositionWriterRecordsTheOpenTransaction(t *testing.T) {
+	store := &scriptedStore{}
+	w, tracker := startedWriter(t, store, server(100))
+	if err := tracker.Begin(300, time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	readRows := func(tracker *checkpoint.Tracker, n int) (first checkpoint.Seq) {
+		for range n {
+			seq, err := tracker.Next([]byte("row"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if first == 0 {
+				first = seq
+			}
+		}
+		return first
+	}
+	readRows(tracker, 1000)
+	for seq := checkpoint.Seq(1); seq <= 300; seq++ {
+		if err := tracker.Ack(seq); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, w)
+	if p := store.position(t); p.EndLSN != 100 || p.Open.CommitLSN != 300 || p.Open.Rows != 256 {
+		t.Fatalf("the record is %+v", p)
+	}
+	if wrote, err := w.writePosition(t.Context()); wrote || err != nil {
+		t.Errorf("written again: %t, %v", wrote, err)
+	}
+	if got := w.resumable(300); got != 256 {
+		t.Errorf("%d rows are resumable", got)
+	}
+
+	next, tracker := startedWriter(t, store, server(100))
+	if err := tracker.Begin(300, time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	if first := readRows(tracker, 256); first != 0 {
+		t.Errorf("a row that was delivered is numbered %d", first)
+	}
+	if first := readRows(tracker, 44); first != 1 {
+		t.Errorf("the next row is numbered %d", first)
+	}
+	deliverAll(t, tracker, 44, 310)
+	write(t, next)
+	if p := store.position(t); p.EndLSN != 310 || p.Open.Rows != 0 {
+		t.Errorf("the record is %+v", p)
+	}
+}
+
+// deliverAll acknowledges n records and ends their transaction.
+func deliverAll(t *testing.T, tracker *checkpoint.Tracker, n int, end pglogrepl.LSN) {
+	t.Helper()
+	for seq := range n {
+		if err := tracker.Ack(checkpoint.Seq(seq + 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tracker.Commit(end); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // The record of a version without claims is carried on. Its key gets one that such a version refuses.
 func TestPositionWriterCarriesOnAnOldRecord(t *testing.T) {
 	old := []byte(`{"version":1,"system_id":"1","timeline":1,"slot":"s","end_lsn":"0/190","term":4}`)

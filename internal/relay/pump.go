@@ -53,6 +53,7 @@ type pump struct {
 	ackSignal chan struct{} // cap 1: something was acknowledged
 	tx        *openTx       // nil between transactions
 	open      openTx
+	raw       []byte // the message being handled
 	record    sink.Record
 	counts    flowCounts // not in flow yet
 }
@@ -66,8 +67,12 @@ type openTx struct {
 
 // maxSpan bounds how many records may follow the oldest unacknowledged one, itself included. The
 // sink's window counts unacknowledged records only. While one partition waits for its leader,
-// others go on, and with them grow the Tracker's memory and what a crash would resend.
-const maxSpan = 1 << 18
+// others go on, and with them grow the Tracker's memory and what a crash would resend. maxSpanBytes
+// bounds in the same way what the next session reads again.
+const (
+	maxSpan      = 1 << 18
+	maxSpanBytes = 256 << 20
+)
 
 // run sends the initial copy, then the batches of a session, until the channel is closed (nil), stop
 // is closed and no transaction is open (nil), or ctx ends (its cause).
@@ -122,10 +127,10 @@ func (p *pump) nextBatch(ctx context.Context, stop <-chan struct{}, batches <-ch
 	}
 }
 
-// waitForAcks blocks until the Tracker's span is most records or less. It reports true if stop was
-// closed first.
+// waitForAcks blocks until the Tracker's span is most records and maxSpanBytes or less. It reports true
+// if stop was closed first.
 func (p *pump) waitForAcks(ctx context.Context, stop <-chan struct{}, most int) (stopped bool, err error) {
-	for p.tracker.Span() > most {
+	for p.tracker.Span() > most || p.tracker.SpanBytes() > maxSpanBytes {
 		p.writer.Flush()
 		select {
 		case <-p.ackSignal:
@@ -184,6 +189,7 @@ func isClosed(c <-chan struct{}) bool {
 
 // pumpMessage handles one pgoutput message and reports whether it ended a transaction.
 func (p *pump) pumpMessage(ctx context.Context, m *replication.WALData) (ended bool, err error) {
+	p.raw = m.Data
 	out, err := p.decoder.Decode(m.Start, m.Data)
 	if err != nil {
 		return false, err

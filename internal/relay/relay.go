@@ -249,14 +249,14 @@ func (r *Relay) runSession(ctx context.Context, retry *retry) error {
 	r.logStart(ctx, stream, state)
 
 	t := r.tenure
-	before := t.tracker.Confirmed()
+	before, rows := t.tracker.Confirmed(), r.flow.load().rows
 	t.pump.published, t.pump.describe = state.Publication, r.newDescribe
 	err = t.runSession(ctx, s, r.newWatcher(stream, state).run)
 	if t.over {
 		r.tenure = nil
 	}
 	confirmed := t.tracker.Confirmed()
-	if confirmed > before || time.Since(opened) >= steadySession {
+	if confirmed > before || r.flow.load().rows > rows || time.Since(opened) >= steadySession {
 		retry.reset()
 	}
 	r.log.InfoContext(ctx, "session ended", slog.String("confirmed", confirmed.String()), slog.Any("err", err))

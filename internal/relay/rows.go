@@ -28,7 +28,7 @@ func (p *pump) sendInsert(ctx context.Context, row *decoder.Insert) error {
 // sendRow sends what route returns as the next record of the Tracker's open transaction, whose
 // number it keeps only if the writer has accepted it. It does nothing if the row has a record already.
 func (p *pump) sendRow(ctx context.Context, tx *encode.Tx, route func() (*sink.Record, error)) error {
-	seq, err := p.tracker.Next()
+	seq, err := p.tracker.Next(p.raw)
 	if seq == 0 || err != nil {
 		return err
 	}

@@ -199,8 +199,10 @@ func (t *tenure) drain(ctx context.Context) error {
 	if n := t.tracker.Outstanding(); n > 0 {
 		return fmt.Errorf("%w: %d records", errDrainTimeout, n)
 	}
-	if commitLSN, acked, open := t.tracker.OpenTransaction(); open && acked > 0 {
-		return fmt.Errorf("%w: transaction %s was not read to its end, %d rows of it are sent again", errDrainTimeout, commitLSN, acked)
+	if commitLSN, acked, open := t.tracker.OpenTransaction(); open {
+		if again := acked - t.positions.resumable(commitLSN); again > 0 {
+			return fmt.Errorf("%w: transaction %s was not read to its end, %d rows of it are sent again", errDrainTimeout, commitLSN, again)
+		}
 	}
 	return nil
 }

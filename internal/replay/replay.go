@@ -201,7 +201,7 @@ func (s *session) sendRows(ctx context.Context, rate int) error {
 		if err := s.routeRow(values); err != nil {
 			return err
 		}
-		seq, err := s.tracker.Next()
+		seq, err := s.tracker.Next(nil)
 		if err != nil {
 			return err
 		}
