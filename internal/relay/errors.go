@@ -101,6 +101,8 @@ var faults = []fault{
 	{is(errSlotTaken), ExitSlotInUse, standby, ""},
 	{is(errOtherServer), ExitSource, outage, ""},
 	{is(errStoodStill), ExitSource, outage, ""},
+	{is(errLostSender), ExitSource, outage, ""},
+	{as[*checkpoint.PrefixError], ExitContinuity, outage, ""},
 	{is(errNoStore), ExitSink, outage, ""},
 	{is(sink.ErrIdentityUsed), ExitSink, outage, ""},
 

@@ -128,6 +128,7 @@ type Relay struct {
 
 	positions *positionWriter
 	tenure    *tenure         // nil: nothing is sent, and nothing in flight
+	sender    sender          // of the newest session
 	history   catalog.History // of the source; the watcher's while a session runs
 	catalog   *catalog.State  // read by the first contact for the first session
 	skip      *skip           // nil: no SkipTo

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -164,7 +165,35 @@ func (r *Relay) openSession(ctx context.Context) (*session, *replication.Stream,
 	}
 	if err := catalog.Diagnose(opening, stream.Config(), stream.Start(opening, from)); err != nil {
 		_ = stream.Close(opening, 0)
-		return nil, nil, nil, err
+		return nil, nil, nil, r.endLostSender(ctx, stream, err)
 	}
+	r.sender = sender{id.system.ID, stream.PID()}
 	return startSession(ctx, stream, id, stream.PID()), stream, state, nil
+}
+
+// A sender is a server process that streams.
+type sender struct {
+	systemID string
+	pid      uint32
+}
+
+// errLostSender: the server had not noticed that the last session's connection was lost.
+var errLostSender = errors.New("the server process of the lost connection still held the slot, and was ended")
+
+// endLostSender ends the server process of the last session if that is why the stream could not be
+// started with err, and returns err or, if so, errLostSender.
+func (r *Relay) endLostSender(ctx context.Context, stream *replication.Stream, err error) error {
+	if !errors.Is(err, replication.ErrSlotInUse) || r.sender.pid == 0 || r.sender.systemID != stream.System().ID {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
+	defer cancel()
+	ended, failed := catalog.EndSender(ctx, stream.Config().Conn, r.cfg.Source.Slot, r.sender.pid)
+	switch {
+	case failed != nil:
+		return fmt.Errorf("%w; it may be that of the lost connection, and could not be ended: %w", err, failed)
+	case ended:
+		return errLostSender
+	}
+	return err
 }

@@ -6,6 +6,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -109,6 +111,81 @@ func TestSilentSource(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A firewall forgets a connection and resets it on the relay's side only: the server goes on holding
+// the slot for it. The relay ends that server process and streams again, long before the server would
+// have noticed.
+func TestHalfOpenConnection(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t) // wal_sender_timeout is 60 s
+	firewall := newForgetful(t, r.DB.Server.Addr())
+	dsn := strings.Replace(r.DB.DSN, r.DB.Server.Addr(), firewall.addr, 1)
+	r.Config = rig.WriteConfig(t, dsn, r.Kafka.Addrs[0], r.Slot, r.Topic, "")
+	process := r.Run(t, "--set", "source.wait_for_slot=false")
+	rig.UnderLoad(t, r, func() {
+		r.Progress(t)
+		firewall.forget()
+		began := time.Now()
+		r.Progress(t)
+		if took := time.Since(began); took > rig.Slack {
+			t.Errorf("it took %v", took)
+		}
+	})
+	r.Arrived(t, 30*time.Second)
+	process.Logged(t, "the server process of the lost connection still held the slot")
+	process.Terminate(t)
+	r.Settle(t, 0)
+}
+
+// A forgetful firewall forwards connections.
+type forgetful struct {
+	addr string
+
+	mu      sync.Mutex
+	clients []net.Conn
+}
+
+func newForgetful(t *testing.T, server string) *forgetful {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	rig.Must(t, err)
+	f := &forgetful{addr: l.Addr().String()}
+	ctx, end := context.WithCancel(context.Background())
+	t.Cleanup(func() { end(); l.Close() })
+	go func() { // ends with l
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conn, err := new(net.Dialer).DialContext(ctx, "tcp", server)
+			if err != nil {
+				client.Close()
+				continue
+			}
+			context.AfterFunc(ctx, func() { conn.Close(); client.Close() })
+			f.mu.Lock()
+			f.clients = append(f.clients, client)
+			f.mu.Unlock()
+			go io.Copy(conn, client)
+			go func() {
+				io.Copy(client, conn)
+				client.Close()
+			}()
+		}
+	}()
+	return f
+}
+
+// forget closes all connections on the clients' side.
+func (f *forgetful) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.clients {
+		c.Close()
+	}
+	f.clients = nil
 }
 
 // mute starts a server that takes every session and answers nothing in it.
