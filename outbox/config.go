@@ -24,7 +24,8 @@ type Config struct {
 	PayloadType PayloadType
 
 	// MessagePrefix is the prefix of the messages of Emit. The relay has it in outbox.messages.
-	// Empty means outbox. The prefix outbox-cdc is the relay's own.
+	// Empty means outbox. The relay takes no messages of outbox-cdc and "outbox-cdc prune", which
+	// are its own prefixes.
 	MessagePrefix string
 
 	// MaxBytes is how large a record may be, as Kafka counts it: key, value, headers and their
@@ -75,10 +76,7 @@ const (
 	Bytea PayloadType = "bytea"
 )
 
-const (
-	defaultMaxBytes = 1_000_000
-	relayPrefix     = "outbox-cdc"
-)
+const defaultMaxBytes = 1_000_000
 
 func (c Config) withDefaults() Config {
 	if len(c.Table) == 0 {
@@ -106,7 +104,7 @@ func (c Config) validate() error {
 	default:
 		return fmt.Errorf("outbox: Config.PayloadType: %q is not one of jsonb, json, text, bytea", string(c.PayloadType))
 	}
-	if c.MessagePrefix == relayPrefix || textProblem(c.MessagePrefix) != "" {
+	if reserved(c.MessagePrefix) || textProblem(c.MessagePrefix) != "" {
 		return fmt.Errorf("outbox: Config.MessagePrefix: %q cannot be the prefix of events", c.MessagePrefix)
 	}
 	if c.MaxBytes < 0 {
@@ -121,6 +119,9 @@ func (c Config) validate() error {
 	}
 	return nil
 }
+
+// reserved reports whether relays pass over messages with prefix, whatever outbox.messages is.
+func reserved(prefix string) bool { return prefix == "outbox-cdc" || prefix == "outbox-cdc prune" }
 
 // A column is one that is filled.
 type column struct {

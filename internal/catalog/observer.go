@@ -100,12 +100,12 @@ func (o *Observer) Inspect(ctx context.Context) (*State, error) {
 	return c, nil
 }
 
-// EmitSnapshot writes a transactional logical message with prefix into the log, for a
+// EmitSnapshot writes a transactional logical message with [MessagePrefix] into the log, for a
 // stream with that [replication.Config.MessagePrefix] to read. Its content is label, a bar and what
 // pg_current_snapshot() returns: when the message comes in the stream, every transaction
 // that the snapshot sees has come before. On a standby, which cannot write, it does nothing.
 // https://www.postgresql.org/docs/current/functions-admin.html#FUNCTIONS-REPLICATION
-func (o *Observer) EmitSnapshot(ctx context.Context, prefix, label string) error {
+func (o *Observer) EmitSnapshot(ctx context.Context, label string) error {
 	conn, err := o.connected(ctx)
 	if err != nil {
 		return err
@@ -113,7 +113,7 @@ func (o *Observer) EmitSnapshot(ctx context.Context, prefix, label string) error
 	_, err = query(ctx, conn, pgx.RowTo[*string], "write a snapshot into the log", `
 		SELECT CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN
 			pg_catalog.pg_logical_emit_message(true, $1, pg_catalog.concat($2::text, '|', pg_catalog.pg_current_snapshot())) END::text`,
-		prefix, label)
+		MessagePrefix, label)
 	if err != nil {
 		o.Close(ctx)
 	}

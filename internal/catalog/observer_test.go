@@ -105,7 +105,7 @@ func TestObserverConnectsAgain(t *testing.T) {
 	if _, err := o.Inspect(ctx); !errors.Is(err, stop) {
 		t.Errorf("look after the end: %v", err)
 	}
-	if err := o.EmitSnapshot(ctx, "p", "l"); !errors.Is(err, stop) {
+	if err := o.EmitSnapshot(ctx, "l"); !errors.Is(err, stop) {
 		t.Errorf("snapshot after the end: %v", err)
 	}
 	look()
@@ -150,12 +150,12 @@ func TestEmitSnapshot(t *testing.T) {
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		s := newSource(t, srv)
 		s.leastPrivileged(t)
-		s.cfg.MessagePrefix = "outbox-cdc"
+		s.cfg.MessagePrefix = MessagePrefix
 		stream := s.start(t)
 		o := Observe(stream.Config())
 		defer o.Close(t.Context())
 		s.Exec(t, "INSERT INTO outbox VALUES (1)")
-		if err := o.EmitSnapshot(t.Context(), "outbox-cdc", `or"d'ers`); err != nil {
+		if err := o.EmitSnapshot(t.Context(), `or"d'ers`); err != nil {
 			t.Fatal(err)
 		}
 		s.Exec(t, "INSERT INTO outbox VALUES (2)")

@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
-	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
 // check reads the secret files and reports what the keys say that does not go together.
@@ -33,8 +33,11 @@ func (c *Config) check() error {
 		add(c.invalid("source.initial_copy", "needs position_topic: nothing else says at the next start whether the copy was finished"))
 	}
 	for _, prefix := range c.Outbox.Messages {
-		if prefix == "" || prefix == relay.MessagePrefix || strings.Contains(prefix, "\x00") {
+		switch {
+		case prefix == "" || strings.Contains(prefix, "\x00"):
 			add(c.invalid("outbox.messages", "%q cannot be the prefix of rows", prefix))
+		case catalog.Reserved(prefix):
+			add(c.invalid("outbox.messages", "prefix %q is reserved for messages that outbox-cdc writes for itself, which are never rows; write rows with another prefix", prefix))
 		}
 	}
 	if len(c.Outbox.Messages) > 0 && c.isSet("outbox.tables") {

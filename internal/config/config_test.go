@@ -295,6 +295,14 @@ func TestProblems(t *testing.T) {
 			},
 		},
 		{
+			name: "prefixes of our own",
+			file: "outbox:\n  messages: ['*', outbox-cdc, outbox-cdc prune, outbox-cdc-audit]\n",
+			want: []string{
+				`c.yaml:2: outbox.messages: prefix "outbox-cdc" is reserved for messages that outbox-cdc writes for itself, which are never rows; write rows with another prefix`,
+				`c.yaml:2: outbox.messages: prefix "outbox-cdc prune" is reserved for messages that outbox-cdc writes for itself, which are never rows; write rows with another prefix`,
+			},
+		},
+		{
 			name: "what has no effect",
 			file: "sink:\n  kafka:\n    tls: {ca_file: x}\n    sasl:\n      user: u\n      password: p\n    create_topics: {replication_factor: 3}\n",
 			want: []string{

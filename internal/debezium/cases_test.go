@@ -117,6 +117,7 @@ func tableCases() []verdictCase {
 		{changes: "message.prefix.include.list=outbox", want: noted},
 		{changes: decodeOn + decodeIs + "\nmessage.prefix.include.list=outbox,other\\.events", want: same, text: "outbox, other.events"},
 		{changes: decodeOn + decodeIs + "\nmessage.prefix.include.list=out.*", want: rejected},
+		{changes: decodeOn + decodeIs + "\nmessage.prefix.include.list=outbox,outbox-cdc", want: rejected, text: "outbox-cdc is reserved"},
 		{changes: "message.prefix.exclude.list=x", want: noted},
 		{changes: decodeOn + decodeIs + "\nmessage.prefix.exclude.list=x", want: rejected},
 
@@ -268,6 +269,7 @@ func routerCases() []verdictCase {
 		{changes: routerAt + "negate=true", want: rejected},
 		{changes: decodeOn + decodeIs, want: partial, text: "every prefix"},
 		{changes: decodeOn + decodeIs, want: partial, text: "outbox.messages: outbox", opts: Options{Messages: []string{"outbox"}}},
+		{changes: decodeOn + decodeIs, want: rejected, text: "outbox-cdc prune is reserved", opts: Options{Messages: []string{"outbox", "outbox-cdc prune"}}},
 		{changes: decodeOn + decodeIs + "\ntransforms.decode.fields.null.include=false", want: noted},
 		{changes: decodeOn + decodeIs + "\ntransforms.decode.fields.null.include=true", want: rejected},
 		{changes: headerOn[:len(headerOn)-1], want: rejected, text: "transforms.h.header is needed"},

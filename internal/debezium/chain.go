@@ -136,7 +136,7 @@ func chainRules() []rule {
 		note("predicates.{predicate}.type", "Its verdict is at the transform that names the predicate."),
 		note("predicates.{predicate}.pattern", "Its verdict is at the transform that names the predicate."),
 		{
-			key: "transforms.{decode}.type", ours: "outbox.messages", verdicts: []verdict{partial},
+			key: "transforms.{decode}.type", ours: "outbox.messages", verdicts: []verdict{partial, rejected},
 			doc:   "Rows come from logical messages: of the prefixes in `message.prefix.include.list`, or given with `--messages`, else of every prefix.",
 			apply: applyDecode,
 		},

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/javaregex"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
@@ -220,6 +221,9 @@ func applyDecode(m *mapping, _ entry) (verdict, string) {
 		m.out.Outbox.Messages = []string{replication.AnyPrefix}
 		return partial, "outbox.messages: every prefix, as here; if others write messages, too, name those that hold rows with --messages"
 	}
+	if text := reserved(m.out.Outbox.Messages); text != "" {
+		return rejected, text
+	}
 	return partial, "outbox.messages: " + strings.Join(m.out.Outbox.Messages, ", ") + "; numbers keep their digits"
 }
 
@@ -235,8 +239,19 @@ func applyPrefixes(m *mapping, e entry) (verdict, string) {
 		}
 		prefixes[i] = p
 	}
+	if text := reserved(prefixes); text != "" {
+		return rejected, text
+	}
 	m.out.Outbox.Messages = prefixes
 	return same, "outbox.messages: " + strings.Join(prefixes, ", ")
+}
+
+// reserved says which of the prefixes cannot be that of rows; empty: none.
+func reserved(prefixes []string) string {
+	if i := slices.IndexFunc(prefixes, catalog.Reserved); i >= 0 {
+		return fmt.Sprintf("%s is reserved for messages that outbox-cdc writes for itself, which are never rows", prefixes[i])
+	}
+	return ""
 }
 
 func applyPredicate(m *mapping, e entry) (verdict, string) {

@@ -15,9 +15,6 @@ import (
 // reports once a second.
 const pollInterval = 50 * time.Millisecond
 
-// prefix is that of the mark in the log. Nobody reads it.
-const prefix = "outbox-cdc prune"
-
 // A slot is what the catalog says of one.
 type slot struct {
 	Name      string
@@ -125,14 +122,15 @@ func (p *pruner) behind(ctx context.Context, mark string, before map[string]int3
 	return behind, nil
 }
 
-// mark writes a mark to the log and returns its position. The commit brings it to the disk: only
-// from there it is sent.
+// mark writes a mark to the log and returns its position. Every relay of the database receives it and
+// ignores it: the prefix is reserved, and an empty content is no snapshot. The commit brings it to the
+// disk: only from there it is sent.
 func (p *pruner) mark(ctx context.Context) (position string, err error) {
 	err = pgx.BeginFunc(ctx, p.work, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SET LOCAL synchronous_commit = local`); err != nil {
 			return err
 		}
-		position, err = queryOne[string](ctx, tx, `SELECT pg_catalog.pg_logical_emit_message(true, $1, '')::text`, prefix)
+		position, err = queryOne[string](ctx, tx, `SELECT pg_catalog.pg_logical_emit_message(true, $1, '')::text`, catalog.MessagePrefix)
 		return err
 	})
 	return position, err

@@ -35,8 +35,8 @@ type Config struct {
 	CreateSlot bool
 
 	// Messages are the prefixes of logical messages that hold a row as a JSON object, as
-	// pg_logical_emit_message writes them; [replication.AnyPrefix] is every prefix but that of
-	// relays. With Create and no Tables, the publication has no tables.
+	// pg_logical_emit_message writes them; [replication.AnyPrefix] is every prefix that is
+	// not reserved, see [catalog.Reserved]. With Create and no Tables, the publication has no tables.
 	Messages []string
 
 	// InitialCopy sends the rows that are in the tables when Create creates the slot, before those
@@ -105,7 +105,7 @@ func (cfg Config) withDefaults() Config {
 	cfg.StartupTimeout = cmp.Or(cfg.StartupTimeout, 30*time.Second)
 	cfg.WatchInterval = cmp.Or(cfg.WatchInterval, 10*time.Second)
 	if cfg.PositionTopic != "" {
-		cfg.Source.MessagePrefix = MessagePrefix // snapshots for the record
+		cfg.Source.MessagePrefix = catalog.MessagePrefix // snapshots for the record
 	}
 	cfg.Source.Messages = cfg.Messages
 	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, 25*time.Second)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -82,10 +83,6 @@ func (p *pump) deadLetter(tx encode.Tx, index int, err error,
 	return nil, &deliveryError{commitLSN: tx.CommitLSN, row: index, err: err}
 }
 
-// MessagePrefix is the prefix of the logical messages that a relay writes for itself. Their content
-// is the relay's name, a bar, and what pg_current_snapshot() returned.
-const MessagePrefix = "outbox-cdc"
-
 // takeLogicalMessage handles what pg_logical_emit_message has written: a snapshot of ours, or a row.
 func (p *pump) takeLogicalMessage(ctx context.Context, m *decoder.LogicalMessage) error {
 	switch {
@@ -93,7 +90,7 @@ func (p *pump) takeLogicalMessage(ctx context.Context, m *decoder.LogicalMessage
 		return p.sendMessageRow(ctx, m)
 	case p.isRow(m):
 		return p.sendNonTransactional(ctx, m)
-	case m.Transactional && m.Prefix == MessagePrefix:
+	case m.Transactional && m.Prefix == catalog.MessagePrefix:
 		if name, snapshot, ok := strings.Cut(string(m.Content), "|"); ok && name == p.label {
 			p.tracker.Snapshot(snapshot)
 		}
@@ -101,9 +98,9 @@ func (p *pump) takeLogicalMessage(ctx context.Context, m *decoder.LogicalMessage
 	return nil
 }
 
-// isRow reports whether a message holds a row. A relay's own message never does.
+// isRow reports whether a message holds a row. One that this program writes for itself never does.
 func (p *pump) isRow(m *decoder.LogicalMessage) bool {
-	return m.Prefix != MessagePrefix && (slices.Contains(p.messages, m.Prefix) || slices.Contains(p.messages, replication.AnyPrefix))
+	return !catalog.Reserved(m.Prefix) && (slices.Contains(p.messages, m.Prefix) || slices.Contains(p.messages, replication.AnyPrefix))
 }
 
 // sendMessageRow sends a message as a row of the open transaction.

@@ -130,11 +130,15 @@ func TestPumpResumesAnInterruptedTransactionOfEveryKindOfRow(t *testing.T) {
 	})
 }
 
-// Messages of every prefix can be wanted, but a relay's own are no rows.
-func TestPumpSendsMessagesOfAnyPrefixButTheRelaysOwn(t *testing.T) {
+// Messages of every prefix can be wanted, but those that relays and prune write for themselves, of
+// this version or an earlier one, are no rows.
+func TestPumpSendsMessagesOfAnyPrefixThatIsNotReserved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		mark := walData([]byte("M\x01\x00\x00\x00\x00\x00\x00\x00\x50" + catalog.MessagePrefix + "\x00\x00\x00\x00\x00")) // empty, and no JSON
 		src := &scriptedSource{err: errLost, script: script{
-			logicalMessage("orders", 50, 0, 1), beginMessage(100), logicalMessage("", 60, 1, 2), logicalMessage(MessagePrefix, 70, 1, 9), commitMessage(100, 110), logicalMessage(MessagePrefix, 120, 0, 9),
+			logicalMessage("orders", 50, 0, 1), beginMessage(100), logicalMessage("", 60, 1, 2), logicalMessage(catalog.MessagePrefix, 70, 1, 9),
+			logicalMessage("outbox-cdc prune", 75, 1, 9), mark, commitMessage(100, 110), logicalMessage(catalog.MessagePrefix, 120, 0, 9),
+			logicalMessage("outbox-cdc prune", 130, 0, 9),
 		}}
 		prod := newScriptedProducer()
 		s, _ := newTestSessionWith(t, Config{Messages: []string{replication.AnyPrefix}}, src, prod, 0)

@@ -20,7 +20,7 @@ const (
 // An observer is what a watcher needs of the source beside the stream.
 type observer interface {
 	Inspect(ctx context.Context) (*catalog.State, error)
-	EmitSnapshot(ctx context.Context, prefix, label string) error
+	EmitSnapshot(ctx context.Context, label string) error
 	Close(ctx context.Context)
 }
 
@@ -140,7 +140,7 @@ func (w *watcher) emitSnapshot(ctx context.Context) {
 	}
 	limited, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
-	err := w.observer.EmitSnapshot(limited, MessagePrefix, w.label)
+	err := w.observer.EmitSnapshot(limited, w.label)
 	if err == nil {
 		w.emittedRows, w.loggedFailure = rows, ""
 		return

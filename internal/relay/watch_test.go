@@ -41,8 +41,8 @@ func (o *scriptedObserver) Inspect(context.Context) (*catalog.State, error) {
 	return s.catalog, s.err
 }
 
-func (o *scriptedObserver) EmitSnapshot(_ context.Context, prefix, label string) error {
-	o.note(prefix + " " + label)
+func (o *scriptedObserver) EmitSnapshot(_ context.Context, label string) error {
+	o.note("snapshot of " + label)
 	return o.emit
 }
 
@@ -215,7 +215,7 @@ func TestWatcherWritesSnapshotsWhileRowsFlow(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		want := []string{"2s outbox-cdc orders", "3s outbox-cdc orders", "4s outbox-cdc orders", "8.1s close"}
+		want := []string{"2s snapshot of orders", "3s snapshot of orders", "4s snapshot of orders", "8.1s close"}
 		if diff := cmp.Diff(want, w.observer.asked); diff != "" {
 			t.Errorf("asked (-want +got):\n%s", diff)
 		}

@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/prune"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -89,4 +91,34 @@ func TestMessageIsNotConfirmedEarly(t *testing.T) {
 	if got, want := ids(w.kafka.ReadAll(t, w.topic)), []string{"1", "3"}; !slices.Equal(got, want) {
 		t.Errorf("ids %q, want %q", got, want)
 	}
+}
+
+// A prune marks the log of every relay of its database. One that takes messages of all prefixes passes
+// over the mark, also over that of an earlier version, and the prune finds its own relay.
+func TestPruneBesideMessagesOfAnyPrefix(t *testing.T) {
+	t.Parallel()
+	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
+		broker := kafkatest.Broker(t)
+		table := watch(t, srv, broker, "CREATE TABLE outbox "+outboxColumns).run(t)
+		all := &watched{db: table.db, kafka: broker, topic: broker.Topic(t, 1, nil), cfg: watchedConfig(t, table.db, table.db.Name+"_all", broker)}
+		all.cfg.Route.Topic, all.cfg.Source.Publication = "${route}", "all_messages"
+		all.cfg.Tables, all.cfg.Messages, all.cfg.PositionTopic = nil, []string{replication.AnyPrefix}, relay.PositionTopic
+		all.run(t)
+
+		table.exec(t, `INSERT INTO outbox VALUES (1, 'TOPIC', 'k', 'T', '{"id": 1}')`)
+		report, err := prune.Run(t.Context(), prune.Config{
+			Source: table.db.Conn(t).Config(), Tables: []string{"outbox"}, Slots: []string{table.cfg.Source.Slot}, Wait: 20 * time.Second,
+		})
+		if err != nil || report.Tables[0].Deleted != 1 {
+			t.Errorf("%+v, %v", report, err)
+		}
+		table.db.Exec(t, `SELECT pg_logical_emit_message(true, 'outbox-cdc prune', '')`)
+		table.db.Exec(t, all.emit(t, "true", "orders", "1"))
+		all.kafka.ReadN(t, 1, all.topic)
+		rig.AwaitConfirmed(t, table.db.Conn(t), all.cfg.Source.Slot, 20*time.Second)
+		for _, w := range []*watched{all, table} {
+			w.stop()
+			w.fails(t, relay.ExitOK)
+		}
+	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
@@ -122,7 +123,7 @@ func TestLogicalMessagesOfOthers(t *testing.T) {
 			if err := put(5); err != nil {
 				return err
 			}
-			for _, prefix := range []string{"billing", relay.MessagePrefix + "-audit"} {
+			for _, prefix := range []string{"billing", catalog.MessagePrefix + "-audit"} {
 				if _, err := tx.Exec(t.Context(), emit, size > 1000, prefix, size); err != nil {
 					return err
 				}

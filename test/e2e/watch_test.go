@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -51,7 +52,7 @@ func watchedConfig(t *testing.T, db *pgtest.DB, slot string, cluster *kafkatest.
 	t.Helper()
 	return relay.Config{
 		Name:   slot, // the key of its position, on a broker that others share
-		Source: replication.Config{Conn: db.Config(t), Publication: rig.Publication, Slot: slot, MessagePrefix: relay.MessagePrefix},
+		Source: replication.Config{Conn: db.Config(t), Publication: rig.Publication, Slot: slot, MessagePrefix: catalog.MessagePrefix},
 		Route:  encode.Config{Columns: encode.DefaultColumns()},
 		Sink:   kafka.Config{Brokers: cluster.Addrs},
 		Create: true, Tables: []string{"outbox"},
