@@ -30,14 +30,15 @@ Partitions by age go whole, the rows of other tables are deleted in short transa
 table was made by migrate up --partitioned, the partitions of coming days are created first. Run it
 once a day, beside the relay and the writers; it may be stopped or killed, and run again.
 
-It works while the relay runs: nothing else confirms. It needs the rights to select and delete rows,
-for partitions the owner of the table.`,
+It works while the relay runs: nothing else confirms. It ends with exit code 2 if the relay's
+publication leaves out rows of a table: those were never delivered. It needs the rights to select
+and delete rows, for partitions the owner of the table.`,
 		Example: `  outbox-cdc prune -c outbox-cdc.yaml --dsn postgres://owner@db/app --dry-run
-  outbox-cdc prune --dsn postgres://owner@db/app --slot outbox_cdc --older-than 72h
+  outbox-cdc prune --dsn postgres://owner@db/app --publication outbox_cdc --slot outbox_cdc --older-than 72h
   outbox-cdc prune -c outbox-cdc.yaml --table billing.outbox --older-than 0s`,
 		Args: command.NoArgs,
 	}
-	s := command.ConfigFlags(cmd, "dsn", "slot", "table")
+	s := command.ConfigFlags(cmd, "dsn", "publication", "slot", "table")
 	var opts prune.Config
 	flags := cmd.Flags()
 	flags.DurationVar(&opts.OlderThan, "older-than", pruneAge, "remove rows from this `age` on; with 0s all that are delivered")
@@ -66,7 +67,7 @@ func (a *app) pruneTables(ctx context.Context, cfg *config.Config, opts prune.Co
 	if err != nil {
 		return command.Failed(err)
 	}
-	opts.Source, opts.Tables, opts.Slots = base.Source, base.Tables, append(base.Slots, opts.Slots...)
+	opts.Source, opts.Tables, opts.Publication, opts.Slots = base.Source, base.Tables, base.Publication, append(base.Slots, opts.Slots...)
 	if len(opts.Tables) == 0 {
 		return mistake(errors.New("without a table, as with outbox.messages, there is nothing to prune"))
 	}
@@ -102,6 +103,12 @@ func (a *app) pruneTables(ctx context.Context, cfg *config.Config, opts prune.Co
 	}
 	if errors.Is(err, prune.ErrConfig) {
 		f.Exit, f.Next = relay.ExitUsage, "see outbox-cdc prune --help"
+	}
+	if refusal, ok := errors.AsType[*prune.NotPublishedError](err); ok {
+		f.Object, f.Next = "publication "+refusal.Publication, "send again what was not published, then prune (docs/runbook.md#prune-refuses-a-table)"
+		f.Advice = "Rows that are inserted while the relay's publication leaves them out are never delivered. Before you prune:\n" +
+			"  - If another relay delivers the table, name its --publication and --slot.\n" +
+			"  - Else change the publication, then send the rows of before again with outbox-cdc replay."
 	}
 	return f
 }

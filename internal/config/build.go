@@ -94,11 +94,11 @@ func (c *Config) Setup() (catalog.SetupConfig, error) {
 
 // Prune returns what prune has to know of the configuration.
 func (c *Config) Prune() (prune.Config, error) {
-	pg, err := c.source("source.slot")
+	pg, err := c.source("source.publication", "source.slot")
 	if err != nil {
 		return prune.Config{}, err
 	}
-	return prune.Config{Source: pg, Tables: c.tables(), Slots: []string{c.Source.Slot}}, nil
+	return prune.Config{Source: pg, Tables: c.tables(), Publication: c.Source.Publication, Slots: []string{c.Source.Slot}}, nil
 }
 
 // source returns how to reach Postgres, and an error also if one of the keys has no value.

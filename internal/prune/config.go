@@ -16,6 +16,9 @@ type Config struct {
 	Source *pgx.ConnConfig
 	// Tables are named as in SQL.
 	Tables []string
+	// Publication is the one that the relay streams. It must publish each row that is inserted into
+	// the tables: a slot confirms positions behind rows that are not published, too.
+	Publication string
 	// Slots must all have confirmed what is removed. At least one.
 	Slots []string
 

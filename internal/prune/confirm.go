@@ -69,16 +69,32 @@ func (p *pruner) slots(ctx context.Context, mark string) ([]slot, error) {
 	return slots, nil
 }
 
-// confirm returns when everything is delivered that a snapshot sees which was taken before, or after
-// wait.
-func (p *pruner) confirm(ctx context.Context, t *Table, wait time.Duration) error {
-	before, err := p.streams(ctx)
+// confirm returns when everything of the table is delivered that a snapshot sees which was taken
+// before, or after wait. What the slot has confirmed was delivered only if it was published.
+func (p *pruner) confirm(ctx context.Context, r *relation, t *Table, wait time.Duration) error {
+	if err := p.verifyPublished(ctx, r, wait); err != nil {
+		return err
+	}
+	mark, err := p.confirmMark(ctx, wait)
 	if err != nil {
 		return err
 	}
-	mark, err := p.mark(ctx)
+	if err := p.verifyPublished(ctx, r, wait); err != nil {
+		return err
+	}
+	t.Confirmed = mark
+	return nil
+}
+
+// confirmMark writes a mark and waits until all slots have confirmed it. It returns the position of
+// the mark.
+func (p *pruner) confirmMark(ctx context.Context, wait time.Duration) (mark string, err error) {
+	before, err := p.streams(ctx)
 	if err != nil {
-		return fmt.Errorf("mark the log: %w", err)
+		return "", err
+	}
+	if mark, err = p.mark(ctx); err != nil {
+		return "", fmt.Errorf("mark the log: %w", err)
 	}
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
@@ -86,18 +102,14 @@ func (p *pruner) confirm(ctx context.Context, t *Table, wait time.Duration) erro
 	defer poll.Stop()
 	for {
 		behind, err := p.behind(ctx, mark, before)
-		if err != nil {
-			return err
-		}
-		if behind == "" {
-			t.Confirmed = mark
-			return nil
+		if err != nil || behind == "" {
+			return mark, err
 		}
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return "", context.Cause(ctx)
 		case <-deadline.C:
-			return &NotConfirmedError{behind, fmt.Sprintf("it has not confirmed %s within %s", mark, wait)}
+			return "", &NotConfirmedError{behind, fmt.Sprintf("it has not confirmed %s within %s", mark, wait)}
 		case <-poll.C:
 		}
 	}

@@ -45,7 +45,7 @@ func newRig(t *testing.T, srv *pgserver.Server, ddl string, partitioned bool) *r
 	r := &rig{DB: db, today: time.Now().UTC()}
 	r.slot(t, db.Name)
 	r.cfg = Config{
-		Source: db.Conn(t).Config(), Tables: []string{"outbox"}, Slots: []string{db.Name},
+		Source: db.Conn(t).Config(), Tables: []string{"outbox"}, Publication: "cdc", Slots: []string{db.Name},
 		OlderThan: 72 * time.Hour, AgeColumn: "created_at", Batch: 100, Days: 14, Wait: 20 * time.Second,
 	}
 	return r

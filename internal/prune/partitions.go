@@ -37,7 +37,7 @@ func (p *pruner) createPartitions(ctx context.Context, r *relation, t *Table) (e
 // dropPartitions drops those in which everything is old and delivered.
 func (p *pruner) dropPartitions(ctx context.Context, r *relation, t *Table) error {
 	if p.cfg.DryRun && len(r.partitions) > 0 {
-		if err := p.confirm(ctx, t, p.cfg.Wait); err != nil {
+		if err := p.confirm(ctx, r, t, p.cfg.Wait); err != nil {
 			return err
 		}
 		for _, part := range r.partitions {
@@ -59,7 +59,7 @@ func (p *pruner) dropPartitions(ctx context.Context, r *relation, t *Table) erro
 // DETACH ... CONCURRENTLY would not wait for the table, but a table with a default partition does
 // not have it, and the partition would stay behind where the proof fails.
 func (p *pruner) dropSome(ctx context.Context, r *relation, parts []part, t *Table) error {
-	if err := p.confirm(ctx, t, p.cfg.Wait); err != nil { // if the relay is behind, it is waited for without a lock
+	if err := p.confirm(ctx, r, t, p.cfg.Wait); err != nil { // if the relay is behind, it is waited for without a lock
 		return err
 	}
 	tx, err := p.lockConn.Begin(ctx)
@@ -74,15 +74,19 @@ func (p *pruner) dropSome(ctx context.Context, r *relation, parts []part, t *Tab
 	if err != nil || len(locked) == 0 {
 		return err
 	}
-	if err := p.confirm(ctx, t, min(lockedFor, p.cfg.Wait)); err != nil {
+	ok := false
+	switch err := p.confirm(ctx, r, t, min(lockedFor, p.cfg.Wait)); {
+	case inTheWay(err): // who waits for these partitions has locked the table
+	case err != nil:
 		return err
-	}
-	ok, err := p.drop(ctx, tx, locked)
-	if err == nil && ok {
-		err = tx.Commit(ctx)
-	}
-	if err != nil {
-		return fmt.Errorf("drop partitions: %w", err)
+	default:
+		ok, err = p.drop(ctx, tx, locked)
+		if err == nil && ok {
+			err = tx.Commit(ctx)
+		}
+		if err != nil {
+			return fmt.Errorf("drop partitions: %w", err)
+		}
 	}
 	for _, one := range locked {
 		if ok {
@@ -165,9 +169,9 @@ func try(ctx context.Context, tx pgx.Tx, patience time.Duration, sql string) (bo
 	return err == nil, err
 }
 
-// limitLockWait sets how long each later statement of tx may wait for a lock.
+// limitLockWait sets how long each later statement of tx may wait for a lock: a millisecond at least.
 func limitLockWait(ctx context.Context, tx pgx.Tx, limit time.Duration) error {
-	_, err := tx.Exec(ctx, fmt.Sprintf(`SET LOCAL lock_timeout = '%dms'`, limit.Milliseconds()))
+	_, err := tx.Exec(ctx, fmt.Sprintf(`SET LOCAL lock_timeout = '%dms'`, max(1, limit.Milliseconds())))
 	return err
 }
 

@@ -113,20 +113,9 @@ func TestLateRow(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, pgtest.Server(t), "", true)
 	c := r.consume(t, r.Name)
-	used := r.open(t, `LOCK TABLE `+r.partition(t, 9, 1)+` IN ROW EXCLUSIVE MODE`)
-	run := r.start(t.Context())
-	r.eventually(t, "the prune to wait", `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND mode = 'ShareLock'
-		AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`)
-	c.waits.Store(true)
-	if err := used.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	run := r.startLocking(t, r.partition(t, 9, 1), c)
 	r.marked(t)
-	conn, done := r.Conn(t), make(chan error, 1)
-	go func() {
-		_, err := conn.Exec(t.Context(), fmt.Sprintf(insert, 24*9, 1))
-		done <- err
-	}()
+	done := r.execMeanwhile(t, fmt.Sprintf(insert, 24*9, 1))
 	r.eventually(t, "a writer to wait, or to be done", `SELECT (SELECT count(*) > 1 FROM outbox) OR EXISTS (SELECT FROM pg_locks WHERE NOT granted AND mode = 'RowExclusiveLock'
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`)
 	c.waits.Store(false)
@@ -141,6 +130,31 @@ func TestLateRow(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	r.expectRows(t, 0)
+}
+
+// startLocking starts a prune that locks a partition, and then waits for what c does not deliver.
+func (r *rig) startLocking(t *testing.T, partition string, c *consumer) *running {
+	t.Helper()
+	used := r.open(t, `LOCK TABLE `+partition+` IN ROW EXCLUSIVE MODE`)
+	run := r.start(t.Context())
+	r.eventually(t, "the prune to wait", `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND mode = 'ShareLock'
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`)
+	c.waits.Store(true)
+	if err := used.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return run
+}
+
+// execMeanwhile runs a statement in the background.
+func (r *rig) execMeanwhile(t *testing.T, sql string) <-chan error {
+	t.Helper()
+	conn, done := r.Conn(t), make(chan error, 1)
+	go func() {
+		_, err := conn.Exec(t.Context(), sql)
+		done <- err
+	}()
+	return done
 }
 
 // writeMeanwhile writes rows of today while f runs, and returns the longest time one took.

@@ -18,9 +18,9 @@ type pruner struct {
 }
 
 // Run prunes the tables one after the other. The report has what was done, also when an error ends
-// it early; Run may be repeated at any time. Errors that wrap [ErrConfig] name what does not fit, a
-// [*NotConfirmedError] says that the relay does not run or is behind, and a *[pgconn.PgError] is the
-// server's.
+// it early; Run may be repeated at any time. Errors that wrap [ErrConfig], a [*NotPublishedError]
+// among them, name what does not fit, a [*NotConfirmedError] says that the relay does not run or is
+// behind, and a *[pgconn.PgError] is the server's.
 func Run(ctx context.Context, cfg Config) (Report, error) {
 	p := &pruner{cfg: cfg.withDefaults()}
 	report := Report{DryRun: cfg.DryRun}
@@ -44,6 +44,11 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 			return report, fmt.Errorf("table %s: %w", name, err)
 		}
 		relations[i] = r
+	}
+	for _, r := range relations { // all of them before anything is removed
+		if err := p.verifyPublished(ctx, r, p.cfg.Wait); err != nil {
+			return report, fmt.Errorf("table %s: %w", r.name, err)
+		}
 	}
 	if _, err := p.streams(ctx); err != nil {
 		return report, err

@@ -59,7 +59,7 @@ func (p *pruner) round(ctx context.Context, w *walk, t *Table) (done bool, err e
 	if err != nil {
 		return false, fmt.Errorf("export a snapshot: %w", err)
 	}
-	if err := p.confirm(ctx, t, p.cfg.Wait); err != nil {
+	if err := p.confirm(ctx, w.r, t, p.cfg.Wait); err != nil {
 		return false, err
 	}
 	if p.cfg.DryRun {

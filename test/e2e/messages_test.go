@@ -107,7 +107,7 @@ func TestPruneBesideMessagesOfAnyPrefix(t *testing.T) {
 
 		table.exec(t, `INSERT INTO outbox VALUES (1, 'TOPIC', 'k', 'T', '{"id": 1}')`)
 		report, err := prune.Run(t.Context(), prune.Config{
-			Source: table.db.Conn(t).Config(), Tables: []string{"outbox"}, Slots: []string{table.cfg.Source.Slot}, Wait: 20 * time.Second,
+			Source: table.db.Conn(t).Config(), Tables: []string{"outbox"}, Publication: rig.Publication, Slots: []string{table.cfg.Source.Slot}, Wait: 20 * time.Second,
 		})
 		if err != nil || report.Tables[0].Deleted != 1 {
 			t.Errorf("%+v, %v", report, err)

@@ -1,0 +1,93 @@
+package prune
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// A NotPublishedError reports that the relay's publication leaves out rows of a table, so that the
+// slot confirms positions behind rows that were never delivered. It is an [ErrConfig].
+type NotPublishedError struct {
+	Publication string
+	reason      string
+}
+
+// Error returns what the publication leaves out, and the statement that changes it.
+func (e *NotPublishedError) Error() string {
+	return fmt.Sprintf("publication %q %s", e.Publication, e.reason)
+}
+
+// Unwrap returns ErrConfig.
+func (e *NotPublishedError) Unwrap() error { return ErrConfig }
+
+// A leaf is a table that has rows of its own, and what the relay's publication does with them.
+type leaf struct {
+	Name      string // in SQL, with its schema
+	Logged    bool   // not UNLOGGED: its rows are in the WAL
+	Published bool   // itself, or a table that it is a partition of
+	Filtered  bool   // published with a row filter
+}
+
+// verifyPublished returns a [*NotPublishedError] unless the relay's publication publishes each row that
+// is inserted into the table or one of its partitions. It waits for locks for as long as wait at most.
+func (p *pruner) verifyPublished(ctx context.Context, r *relation, wait time.Duration) error {
+	var inserts bool
+	var leaves []leaf
+	err := pgx.BeginFunc(ctx, p.work, func(tx pgx.Tx) (err error) {
+		// The server locks tables to list their partitions and columns. Who holds one may be waiting for
+		// a partition that our other connection has locked, which the server does not see as a deadlock.
+		if err := limitLockWait(ctx, tx, wait); err != nil {
+			return err
+		}
+		inserts, err = queryOne[bool](ctx, tx, `SELECT pubinsert FROM pg_catalog.pg_publication WHERE pubname = $1`, p.cfg.Publication)
+		if err == nil {
+			leaves, err = p.publishedLeaves(ctx, tx, r)
+		}
+		return err
+	})
+	quoted := replication.QuoteIdent(p.cfg.Publication)
+	refuse := func(format string, args ...any) error {
+		return &NotPublishedError{p.cfg.Publication, fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return refuse("does not exist in this database")
+	case err != nil:
+		return fmt.Errorf("read publication %q: %w", p.cfg.Publication, err)
+	case !inserts:
+		return refuse("does not publish INSERT; ALTER PUBLICATION %s SET (publish = 'insert')", quoted)
+	}
+	for _, l := range leaves {
+		switch {
+		case !l.Logged:
+			return refuse("does not publish %s, which is UNLOGGED; ALTER TABLE %[1]s SET LOGGED", l.Name)
+		case !l.Published:
+			return refuse("does not publish %s; ALTER PUBLICATION %s ADD TABLE %s", l.Name, quoted, r.name)
+		case l.Filtered:
+			return refuse("publishes %s with a row filter, and what the filter leaves out cannot be told from what was delivered; publish all its rows", l.Name)
+		}
+	}
+	return nil
+}
+
+// publishedLeaves returns the tables that have the rows of a table. The publication names the root of
+// a partition (publish_via_partition_root) or the partition, and the row filter that counts stands
+// beside that name: https://www.postgresql.org/docs/current/logical-replication-row-filter.html
+func (p *pruner) publishedLeaves(ctx context.Context, tx pgx.Tx, r *relation) ([]leaf, error) {
+	// Before 15 the function has one column, and there are no row filters: t is a number then.
+	rows, _ := tx.Query(ctx, `
+		SELECT format('%I.%I', n.nspname, c.relname) AS name, c.relpersistence = 'p', count(t.relid) > 0, count(to_jsonb(t) ->> 'qual') > 0
+		FROM (SELECT $1::oid AS oid UNION SELECT relid FROM pg_catalog.pg_partition_tree($1)) leaf
+		JOIN pg_catalog.pg_class c ON c.oid = leaf.oid AND c.relkind = 'r'
+		JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+		CROSS JOIN LATERAL (SELECT c.oid AS relid UNION SELECT relid FROM pg_catalog.pg_partition_ancestors(c.oid) AS relid) named
+		LEFT JOIN pg_catalog.pg_get_publication_tables($2::text) t ON t.relid = named.relid
+		GROUP BY c.oid, 1, 2 ORDER BY 1`, r.oid, p.cfg.Publication)
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[leaf])
+}

@@ -1,0 +1,192 @@
+package prune
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+)
+
+// plain is an outbox.
+const plain = `CREATE TABLE outbox (id uuid PRIMARY KEY, aggregatetype text, aggregateid text, type text, payload jsonb, created_at timestamptz)`
+
+// A table is pruned if the relay's publication publishes all that is inserted into it, in whichever
+// way the publication names it, and else refused.
+func TestPublished(t *testing.T) {
+	t.Parallel()
+	const tables = plain + `;
+		CREATE TABLE outbox_unlogged (LIKE outbox);
+		ALTER TABLE outbox_unlogged SET UNLOGGED;
+		CREATE SCHEMA elsewhere;
+		CREATE TABLE parted (LIKE outbox) PARTITION BY LIST (aggregateid);
+		CREATE TABLE elsewhere.rest PARTITION OF parted DEFAULT;
+		CREATE TABLE few PARTITION OF parted FOR VALUES IN ('1', '2', '3', '4') PARTITION BY HASH (aggregateid);
+		CREATE TABLE few_0 PARTITION OF few FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+		CREATE TABLE few_1 PARTITION OF few FOR VALUES WITH (MODULUS 2, REMAINDER 1);
+		CREATE TABLE mixed (LIKE outbox) PARTITION BY HASH (aggregateid);
+		CREATE TABLE mixed_0 PARTITION OF mixed FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+		CREATE UNLOGGED TABLE mixed_1 PARTITION OF mixed FOR VALUES WITH (MODULUS 2, REMAINDER 1)`
+	const byRoot, byLeaf = " WITH (publish_via_partition_root = true)", " WITH (publish_via_partition_root = false)"
+	cases := []struct {
+		since       int // Postgres version that has this
+		publication string
+		table       string
+		wants       string // what the error says; empty: the table is pruned
+	}{
+		{0, "FOR TABLE outbox", "outbox", ""},
+		{0, "FOR ALL TABLES", "outbox", ""},
+		{0, "FOR TABLE parted" + byRoot, "parted", ""},
+		{0, "FOR TABLE parted" + byLeaf, "parted", ""},
+		{0, "FOR TABLE parted" + byRoot, "few", ""},
+		{0, "FOR TABLE parted" + byLeaf, "few_0", ""},
+		{0, "FOR ALL TABLES" + byRoot, "parted", ""},
+		{0, "FOR ALL TABLES" + byLeaf, "parted", ""},
+		{0, "FOR TABLE few_0, few_1, elsewhere.rest" + byLeaf, "parted", ""},
+		{0, "FOR TABLE few_0, few_1, elsewhere.rest" + byRoot, "parted", ""},
+		{0, "FOR TABLE few, elsewhere.rest" + byRoot, "parted", ""},
+		{0, "FOR TABLE parted, few_1" + byRoot, "parted", ""},
+		{15, "FOR TABLE outbox (id, aggregatetype, aggregateid, payload)", "outbox", ""},
+		{15, "FOR TABLES IN SCHEMA public", "outbox", ""},
+		{15, "FOR TABLES IN SCHEMA public" + byRoot, "parted", ""},
+		{15, "FOR TABLES IN SCHEMA public" + byLeaf, "parted", ""},
+		{15, "FOR TABLE parted, few_1 WHERE (aggregateid <> '1')" + byRoot, "parted", ""}, // where it does not count
+
+		{0, "", "outbox", `publication "cdc" does not publish public.outbox; ALTER PUBLICATION "cdc" ADD TABLE public.outbox`},
+		{0, "FOR TABLE parted; CREATE PUBLICATION more FOR TABLE outbox", "outbox", `"cdc" does not publish public.outbox;`},
+		{0, "FOR TABLE outbox WITH (publish = 'update, delete')", "outbox", `publication "cdc" does not publish INSERT; ALTER PUBLICATION "cdc" SET (publish = 'insert')`},
+		{0, "FOR ALL TABLES WITH (publish = 'delete')", "outbox", `does not publish INSERT`},
+		{0, "FOR ALL TABLES", "outbox_unlogged", `does not publish public.outbox_unlogged, which is UNLOGGED; ALTER TABLE public.outbox_unlogged SET LOGGED`},
+		{0, "FOR ALL TABLES" + byRoot, "mixed", `does not publish public.mixed_1, which is UNLOGGED`},
+		{0, "FOR TABLE few_1, elsewhere.rest" + byLeaf, "parted", `does not publish public.few_0; ALTER PUBLICATION "cdc" ADD TABLE public.parted`},
+		{0, "FOR TABLE few" + byRoot, "parted", `does not publish elsewhere.rest;`},
+		{15, "FOR TABLES IN SCHEMA elsewhere", "outbox", `does not publish public.outbox;`},
+		{15, "FOR TABLES IN SCHEMA elsewhere" + byRoot, "parted", `does not publish public.few_0;`},
+		{15, "FOR TABLE outbox WHERE (aggregatetype <> 'internal')", "outbox", `publishes public.outbox with a row filter`},
+		{15, "FOR TABLE parted WHERE (aggregateid <> '1')" + byRoot, "parted", `with a row filter`},
+		{15, "FOR TABLE parted, few_1 WHERE (aggregateid <> '1')" + byLeaf, "parted", `publishes public.few_1 with a row filter`},
+	}
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		r := newRig(t, srv, tables, false)
+		r.consume(t, r.Name)
+		r.insert(t, 100, 10)
+		for _, table := range []string{"parted", "outbox_unlogged", "mixed"} {
+			r.Exec(t, `INSERT INTO `+table+` SELECT * FROM outbox`)
+		}
+		r.cfg.DryRun = true
+		for _, tc := range cases {
+			if srv.Install().Major < tc.since {
+				continue // it cannot be made
+			}
+			r.Exec(t, "DROP PUBLICATION cdc; DROP PUBLICATION IF EXISTS more; CREATE PUBLICATION cdc "+tc.publication)
+			r.cfg.Tables = []string{tc.table}
+			report, err := Run(t.Context(), r.cfg)
+			if tc.wants != "" {
+				r.refused(t, report, err, tc.wants)
+			} else if err != nil || report.Tables[0].Deleted == 0 {
+				t.Errorf("%s, table %s: %+v, %v", tc.publication, tc.table, report, err)
+			}
+		}
+	})
+}
+
+// refused demands that nothing was done, and why.
+func (r *rig) refused(t *testing.T, report Report, err error, wants string) {
+	t.Helper()
+	refusal, ok := errors.AsType[*NotPublishedError](err)
+	if !ok || !errors.Is(err, ErrConfig) || refusal.Publication != r.cfg.Publication || !strings.Contains(err.Error(), wants) {
+		t.Errorf("%v, want %q", err, wants)
+	}
+	if got := report.Tables[0]; got.Deleted > 0 || len(got.Dropped) > 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// What is wrong with one table is seen before anything is removed from the others.
+func TestNotPublishedOneOfSeveral(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, pgtest.Server(t), plain, false)
+	r.Exec(t, `CREATE TABLE billing_outbox (LIKE outbox INCLUDING ALL)`)
+	r.consume(t, r.Name)
+	r.insert(t, 100, 10)
+	r.Exec(t, `INSERT INTO billing_outbox SELECT * FROM outbox`)
+	r.cfg.Tables = []string{"outbox", "billing_outbox"}
+	for _, r.cfg.DryRun = range []bool{true, false} {
+		report, err := Run(t.Context(), r.cfg)
+		r.refused(t, report, err, `table public.billing_outbox: publication "cdc" does not publish public.billing_outbox;`)
+		r.expectRows(t, 10)
+	}
+	r.cfg.Publication = "none"
+	report, err := Run(t.Context(), r.cfg)
+	r.refused(t, report, err, `table public.outbox: publication "none" does not exist in this database`)
+}
+
+// A table that leaves the publication while its mark is waited for keeps its rows, and its partitions.
+func TestNotPublishedAfterTheMark(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(t *testing.T, r *rig, c *consumer) *running{
+		"rows": func(t *testing.T, r *rig, c *consumer) *running {
+			r.insert(t, 100, 10)
+			c.waits.Store(true)
+			return r.start(t.Context())
+		},
+		"partitions": func(t *testing.T, r *rig, c *consumer) *running {
+			return r.startLocking(t, r.partition(t, 9, 10), c)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, pgtest.Server(t), "", name == "partitions")
+			c := r.consume(t, r.Name)
+			run := start(t, r, c)
+			r.marked(t)
+			r.Exec(t, `ALTER PUBLICATION cdc DROP TABLE outbox`)
+			c.waits.Store(false)
+			<-run.done
+			r.refused(t, run.report, run.err, "does not publish public.outbox")
+			r.expectRows(t, 10)
+		})
+	}
+}
+
+// Nothing is waited for if a table has left the publication while another one was pruned.
+func TestNotPublishedBeforeTheMark(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, pgtest.Server(t), plain, false)
+	r.Exec(t, `CREATE TABLE other (LIKE outbox INCLUDING ALL); ALTER PUBLICATION cdc ADD TABLE other`)
+	c := r.consume(t, r.Name)
+	r.insert(t, 100, 1)
+	r.Exec(t, `INSERT INTO other SELECT * FROM outbox`)
+	r.cfg.Tables = []string{"outbox", "other"}
+	r.cfg.Progress = func(string, int, int) {
+		r.Exec(t, `ALTER PUBLICATION cdc DROP TABLE other`)
+		c.waits.Store(true)
+	}
+	report, err := Run(t.Context(), r.cfg)
+	if refusal, ok := errors.AsType[*NotPublishedError](err); !ok || report.Tables[0].Deleted != 1 || report.Tables[1].Confirmed != "" {
+		t.Errorf("%+v, %v, %+v", refusal, err, report)
+	}
+}
+
+// An ALTER TABLE that has locked the table and waits for a partition that the prune has locked goes
+// first: the prune does not wait for the table until the end of days.
+func TestAlterTableWhilePartitionsAreLocked(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, pgtest.Server(t), "", true)
+	c := r.consume(t, r.Name)
+	r.cfg.Wait = 3 * time.Second
+	run := r.startLocking(t, r.partition(t, 9, 10), c)
+	r.marked(t)
+	done := r.execMeanwhile(t, `ALTER TABLE outbox ADD COLUMN note text`)
+	r.eventually(t, "the table to be altered", `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`)
+	c.waits.Store(false)
+	if got := run.wait(t); len(got.Dropped) != 0 || len(got.Kept) != 1 {
+		t.Errorf("%+v", got)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	r.expectRows(t, 10)
+}
