@@ -108,7 +108,7 @@ func (a *app) pruneTables(ctx context.Context, cfg *config.Config, opts prune.Co
 		f.Object, f.Next = "publication "+refusal.Publication, "send again what was not published, then prune (docs/runbook.md#prune-refuses-a-table)"
 		f.Advice = "Rows that are inserted while the relay's publication leaves them out are never delivered. Before you prune:\n" +
 			"  - If another relay delivers the table, name its --publication and --slot.\n" +
-			"  - Else change the publication, then send the rows of before again with outbox-cdc replay."
+			"  - Else change the publication, then send the earlier rows again with outbox-cdc replay."
 	}
 	return f
 }
