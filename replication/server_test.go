@@ -30,9 +30,13 @@ type server struct {
 	tb       testing.TB
 	settings map[string]string       // what the session has
 	refuse   *pgproto3.ErrorResponse // the answer to START_REPLICATION; nil: it streams
-	silent   bool                    // CopyDone is not answered
-	stream   func(net.Conn)          // what it streams by itself
-	accept   func()                  // what comes before the session
+	timeline string
+	history  string         // the file of timeline
+	silent   bool           // CopyDone is not answered
+	stream   func(net.Conn) // what it streams by itself
+	accept   func()         // what comes before the session
+
+	refuseHistory *pgproto3.ErrorResponse // the answer to TIMELINE_HISTORY; nil: history
 
 	command  string // START_REPLICATION as it came
 	statuses chan status
@@ -53,7 +57,7 @@ func newServer(tb testing.TB, conn net.Conn) *server {
 	settings["datestyle"] = "ISO, MDY"
 	settings[senderTimeout] = "60000"
 	return &server{
-		Conn: walsender.New(conn), tb: tb, settings: settings,
+		Conn: walsender.New(conn), tb: tb, settings: settings, timeline: "3", history: "1\t0/20\tx\n\n2\t0/1000\tx\n",
 		statuses: make(chan status, 1<<10), copyDone: make(chan struct{}), gone: make(chan struct{}),
 	}
 }
@@ -96,7 +100,14 @@ func (s *server) serve() {
 func (s *server) query(sql string) {
 	switch {
 	case sql == "IDENTIFY_SYSTEM":
-		s.SendSystem("3")
+		s.SendSystem(s.timeline)
+	case sql == "TIMELINE_HISTORY "+s.timeline:
+		if s.refuseHistory != nil {
+			s.Send(s.refuseHistory)
+			s.SendReady()
+			return
+		}
+		s.SendRows([]string{"filename", "content"}, []string{"00000003.history", s.history})
 	case strings.HasPrefix(sql, "SELECT lower(name), setting"):
 		s.SendSettings(s.settings)
 	case strings.HasPrefix(sql, "START_REPLICATION"):

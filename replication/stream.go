@@ -22,6 +22,11 @@ import (
 type System struct {
 	ID       string // of the cluster, assigned by initdb
 	Timeline int32  // grows when a standby is promoted
+
+	// TimelineStart is where Timeline was forked off its parent: two standbys of one server may each
+	// begin the same one. 0: it is the first one, or the server does not know.
+	TimelineStart pglogrepl.LSN
+
 	Database string
 }
 
@@ -36,6 +41,7 @@ type Stream struct {
 	cfg       Config
 	log       *slog.Logger
 	system    System
+	history   History
 	walEnd    pglogrepl.LSN // flushed when the server was identified
 	timeout   time.Duration // wal_sender_timeout; 0: off
 	superuser bool
@@ -82,7 +88,10 @@ func (s *Stream) hijack(ctx context.Context, conn *pgconn.PgConn) error {
 	if err != nil {
 		return wrap(ctx, "identify the server", err, querying)
 	}
-	s.system = System{ID: id.SystemID, Timeline: id.Timeline, Database: id.DBName}
+	if s.history, err = readHistory(ctx, conn, id.Timeline); err != nil {
+		return err
+	}
+	s.system = System{ID: id.SystemID, Timeline: id.Timeline, TimelineStart: s.history.start(), Database: id.DBName}
 	s.walEnd = id.XLogPos
 	if err := s.checkSettings(ctx, conn); err != nil {
 		return err
@@ -150,6 +159,10 @@ func (s *Stream) Config() Config {
 
 // System returns which database the stream reads.
 func (s *Stream) System() System { return s.system }
+
+// History returns where the timeline of System comes from, nil for the first one and if the server does
+// not know.
+func (s *Stream) History() History { return s.history }
 
 // WALEnd returns how far the server's log was flushed at Open. It is good for a comparison
 // only: no stream may start at it.

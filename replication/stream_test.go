@@ -38,7 +38,7 @@ func TestSessionParameters(t *testing.T) {
 		if s.server.command != command {
 			t.Errorf("command\n%s, want\n%s", s.server.command, command)
 		}
-		if got, want := s.stream.System(), (System{ID: "7000000000000000001", Timeline: 3, Database: "app"}); got != want {
+		if got, want := s.stream.System(), (System{ID: "7000000000000000001", Timeline: 3, TimelineStart: 0x1000, Database: "app"}); got != want {
 			t.Errorf("System() = %v, want %v", got, want)
 		}
 		if got := s.stream.SenderTimeout(); got != 5*time.Second {

@@ -1,0 +1,94 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// A History says where a timeline comes from: the position at which each of its ancestors was left. What
+// lies before that position is the same on both; behind it the same position names other data.
+type History map[int32]pglogrepl.LSN
+
+// undefinedFile is what a server answers that does not have the file it is asked for.
+const undefinedFile = "58P01"
+
+// readHistory asks the server for the history of its timeline. It returns nil for the first timeline, and
+// for a later one if the server has lost the file, which it does not need itself.
+// https://www.postgresql.org/docs/current/protocol-replication.html#PROTOCOL-REPLICATION-TIMELINE-HISTORY
+func readHistory(ctx context.Context, conn *pgconn.PgConn, timeline int32) (History, error) {
+	if timeline == 1 {
+		return nil, nil
+	}
+	doing := fmt.Sprintf("read the history of timeline %d", timeline)
+	file, err := pglogrepl.TimelineHistory(ctx, conn, timeline)
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == undefinedFile {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, wrap(ctx, doing, err, querying)
+	}
+	h, err := parseHistory(string(file.Content), timeline)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", doing, err)
+	}
+	return h, nil
+}
+
+// historyLine is a line of a history file: timeline, position and why it was left there.
+var historyLine = regexp.MustCompile(`^([0-9]+)\t([0-9A-F]{1,8})/([0-9A-F]{1,8})(\t.*)?$`)
+
+// parseHistory parses the content of the history file of a timeline. As Postgres does, it ignores blank
+// lines and comments, and wants the ancestors oldest first.
+func parseHistory(content string, timeline int32) (History, error) {
+	h := make(History)
+	var last int32
+	var lastFork pglogrepl.LSN
+	for line := range strings.Lines(content) {
+		line = strings.TrimSuffix(line, "\n")
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		fields := historyLine.FindStringSubmatch(line)
+		if fields == nil {
+			return nil, fmt.Errorf("a line that names no timeline and position: %q", line)
+		}
+		ancestor, err := strconv.ParseInt(fields[1], 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("a timeline out of range: %q", line)
+		}
+		high, _ := strconv.ParseUint(fields[2], 16, 32)
+		low, _ := strconv.ParseUint(fields[3], 16, 32)
+		fork := pglogrepl.LSN(high<<32 | low)
+		switch {
+		case int32(ancestor) <= last:
+			return nil, fmt.Errorf("timeline %d comes after %d", ancestor, last)
+		case int32(ancestor) >= timeline:
+			return nil, fmt.Errorf("timeline %d cannot be an ancestor", ancestor)
+		case fork == 0 || fork < lastFork:
+			return nil, fmt.Errorf("timeline %d was left at %s, the one before it at %s", ancestor, fork, lastFork)
+		}
+		last, lastFork = int32(ancestor), fork
+		h[last] = fork
+	}
+	if len(h) == 0 {
+		return nil, errors.New("it names no ancestor")
+	}
+	return h, nil
+}
+
+// start returns where the timeline begins that h is the history of, 0 for the first one and if that is
+// not known.
+func (h History) start() pglogrepl.LSN {
+	var start pglogrepl.LSN
+	for _, fork := range h {
+		start = max(start, fork)
+	}
+	return start
+}
