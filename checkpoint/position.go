@@ -17,8 +17,13 @@ import (
 type Position struct {
 	SystemID string // of the cluster, as IDENTIFY_SYSTEM reports it
 	Timeline int32
-	Slot     string
-	EndLSN   pglogrepl.LSN // everything that ends at or before it is acknowledged
+
+	// TimelineStart is where Timeline was forked off its parent. 0: it is the first one, or that is not
+	// known.
+	TimelineStart pglogrepl.LSN
+
+	Slot   string
+	EndLSN pglogrepl.LSN // everything that ends at or before it is acknowledged
 
 	// Open is what is acknowledged of the first transaction behind EndLSN, which is too large to be sent
 	// from its beginning again. The zero Prefix: nothing, as far as the record says.
@@ -28,9 +33,9 @@ type Position struct {
 	// rows are. EndLSN is 0 while there is no slot.
 	Copying bool
 
-	// Term counts how often a relay started at the slot's own position rather than at the record:
-	// the first time, and after a promotion or an accepted gap. What a process of an earlier term
-	// writes late does not count: see [NewestPosition].
+	// Term counts how often a relay did not start at the record as it was: the first time, and after a
+	// promotion or an accepted gap. What a process of an earlier term writes late does not count: see
+	// [NewestPosition].
 	Term int64
 
 	// Claim says who owns the slot: the process with the highest one. A process takes a higher
@@ -65,6 +70,7 @@ type positionJSON struct {
 	Version   int            `json:"version"`
 	SystemID  string         `json:"system_id"`
 	Timeline  int32          `json:"timeline"`
+	Start     string         `json:"timeline_start,omitempty"`
 	Slot      string         `json:"slot"`
 	EndLSN    string         `json:"end_lsn"`
 	Copying   bool           `json:"copying,omitempty"`
@@ -99,6 +105,9 @@ func (p Position) MarshalJSON() ([]byte, error) {
 	if o := p.Open; o.Rows > 0 {
 		v.Open = &openJSON{o.CommitLSN.String(), o.Rows, o.CRC}
 	}
+	if p.TimelineStart != 0 {
+		v.Start = p.TimelineStart.String()
+	}
 	for _, s := range p.Snapshots {
 		v.Snapshots = append(v.Snapshots, snapshotJSON{s.EndLSN.String(), s.Text})
 	}
@@ -131,6 +140,11 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 			return fmt.Errorf("open transaction of a position record: commit_lsn %q, %d rows", o.CommitLSN, o.Rows)
 		}
 		read.Open = Prefix{lsn, o.Rows, o.CRC}
+	}
+	if v.Start != "" {
+		if read.TimelineStart, err = pglogrepl.ParseLSN(v.Start); err != nil {
+			return fmt.Errorf("timeline_start of a position record: %w", err)
+		}
 	}
 	for _, s := range v.Snapshots {
 		lsn, err := pglogrepl.ParseLSN(s.EndLSN)
@@ -172,39 +186,6 @@ func superseded(p, newest *Position) bool {
 		return p.EndLSN < newest.EndLSN
 	}
 	return p.Open.Rows < newest.Open.Rows
-}
-
-// A Server is what a new session reads from the server before it streams.
-type Server struct {
-	SystemID  string
-	Timeline  int32
-	Slot      string
-	Confirmed pglogrepl.LSN // the slot's confirmed_flush_lsn
-	WALEnd    pglogrepl.LSN // how far the WAL is flushed
-}
-
-// Continue returns where a session that finds s may start: at the record, which the slot may be
-// behind, or at 0, which stands for the slot's own position. It returns a *GapError if rows may be
-// missing between the record and what the server would send.
-func (p Position) Continue(s Server) (pglogrepl.LSN, error) {
-	gap := func(reason string, args ...any) (pglogrepl.LSN, error) {
-		return 0, &GapError{Recorded: p, found: s, Reason: fmt.Sprintf(reason, args...)}
-	}
-	switch {
-	case p.SystemID != s.SystemID:
-		return gap("the record is of system %s, the server is system %s", p.SystemID, s.SystemID)
-	case p.Slot != s.Slot:
-		return gap("the record is of slot %q, this is slot %q", p.Slot, s.Slot)
-	case s.Timeline < p.Timeline:
-		return gap("the server is on timeline %d, the record is of timeline %d: an older copy", s.Timeline, p.Timeline)
-	case s.Confirmed > p.EndLSN:
-		return gap("the slot was advanced or made anew by somebody else")
-	case s.Timeline > p.Timeline:
-		return 0, nil // after a promotion the same LSN may name other data
-	case s.WALEnd < p.EndLSN:
-		return gap("the server's log ends at %s, before the record: an older copy", s.WALEnd)
-	}
-	return p.EndLSN, nil
 }
 
 // A GapError says that the slot does not continue where the record ends: what was committed in

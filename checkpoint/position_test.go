@@ -2,7 +2,6 @@ package checkpoint
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -14,7 +13,7 @@ import (
 
 func recorded() Position {
 	return Position{
-		SystemID: "7710599691266436019", Timeline: 2, Slot: "outbox_cdc", EndLSN: 0x1_0000_0100, Term: 3,
+		SystemID: "7710599691266436019", Timeline: 2, TimelineStart: 0x5000, Slot: "outbox_cdc", EndLSN: 0x1_0000_0100, Term: 3,
 		Snapshots: []Snapshot{{0x1_0000_0080, "750:752:750"}, {0x80, "740:740:"}},
 		WrittenAt: time.Date(2026, 3, 1, 12, 0, 0, 5000, time.UTC),
 		Claim:     5, Writer: "8d3f0b0e-57a0-4a4e-8b9a-0a6d8c9f1e01", Identity: json.RawMessage(`{"id":7}`),
@@ -26,7 +25,7 @@ func TestPositionRoundTripsAsJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `{"version":3,"system_id":"7710599691266436019","timeline":2,"slot":"outbox_cdc","end_lsn":"1/100","term":3,` +
+	const want = `{"version":3,"system_id":"7710599691266436019","timeline":2,"timeline_start":"0/5000","slot":"outbox_cdc","end_lsn":"1/100","term":3,` +
 		`"snapshots":[{"end_lsn":"1/80","snapshot":"750:752:750"},{"end_lsn":"0/80","snapshot":"740:740:"}],` +
 		`"written_at":"2026-03-01T12:00:00.000005Z","claim":5,"writer":"8d3f0b0e-57a0-4a4e-8b9a-0a6d8c9f1e01","producer":{"id":7}}`
 	if string(data) != want {
@@ -64,6 +63,7 @@ func TestPositionRejectsOtherJSON(t *testing.T) {
 		{`{"version":1,"system_id":"1","slot":"s","end_lsn":"1"}`, "end_lsn of a position record"},
 		{`{"version":1,"system_id":"1","slot":"s"}`, "end_lsn of a position record"},
 		{`{"version":1,"system_id":"1","slot":"s","end_lsn":"0/1","snapshots":[{"snapshot":"1:1:"}]}`, "end_lsn of a snapshot"},
+		{`{"version":3,"system_id":"1","slot":"s","end_lsn":"0/1","timeline_start":"1"}`, "timeline_start of a position record"},
 		{`[]`, "cannot unmarshal"},
 		{`{`, "unexpected end"},
 	} {
@@ -108,47 +108,6 @@ func TestNewestPositionByTermTimelineAndLSN(t *testing.T) {
 		if (p != nil) != (tc.want > 0) || p != nil && p.EndLSN != tc.want {
 			t.Errorf("%s: %+v, want %s", tc.name, p, tc.want)
 		}
-	}
-}
-
-func TestContinueDetectsGaps(t *testing.T) {
-	p := recorded()
-	found := Server{SystemID: p.SystemID, Timeline: 2, Slot: p.Slot, Confirmed: p.EndLSN, WALEnd: p.EndLSN + 1000}
-	for _, tc := range []struct {
-		name   string
-		change func(s *Server)
-		want   pglogrepl.LSN
-		gap    string // empty: none
-	}{
-		{"the slot is at the record", func(*Server) {}, p.EndLSN, ""},
-		{"the slot went back", func(s *Server) { s.Confirmed -= 100 }, p.EndLSN, ""},
-		{"the log ends at the record", func(s *Server) { s.WALEnd = p.EndLSN }, p.EndLSN, ""},
-		{"the slot is ahead", func(s *Server) { s.Confirmed++ }, 0, "advanced or made anew"},
-		{"the log ends before the record", func(s *Server) { s.WALEnd, s.Confirmed = p.EndLSN-1, p.EndLSN-1 }, 0, "ends at 1/FF, before"},
-		{"another system", func(s *Server) { s.SystemID = "1" }, 0, "system 1"},
-		{"another slot", func(s *Server) { s.Slot = "other" }, 0, `this is slot "other"`},
-		{"an older timeline", func(s *Server) { s.Timeline = 1 }, 0, "older copy"},
-		{"a promotion, the slot was synchronised", func(s *Server) { s.Timeline, s.Confirmed = 3, p.EndLSN-100 }, 0, ""},
-		{"a promotion of a lagging standby", func(s *Server) { s.Timeline, s.Confirmed, s.WALEnd = 3, 100, 200 }, 0, ""},
-		{"a promotion, the slot was made there", func(s *Server) { s.Timeline, s.Confirmed = 3, p.EndLSN+1 }, 0, "advanced or made anew"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			s := found
-			tc.change(&s)
-			start, err := p.Continue(s)
-			if start != tc.want {
-				t.Errorf("starts at %s, want %s", start, tc.want)
-			}
-			gap, isGap := errors.AsType[*GapError](err)
-			switch {
-			case tc.gap == "" && err != nil:
-				t.Errorf("unexpected error: %v", err)
-			case tc.gap != "" && (!isGap || !strings.Contains(gap.Reason, tc.gap)):
-				t.Errorf("error %v, want a gap with %q", err, tc.gap)
-			case tc.gap != "" && !strings.Contains(err.Error(), "recorded at 2026-03-01T12:00:00Z is 1/100"):
-				t.Errorf("the error does not name the record: %v", err)
-			}
-		})
 	}
 }
 

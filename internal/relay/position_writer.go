@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,9 +34,9 @@ const PositionTopic = "outbox-cdc.positions"
 //	recordUnread    not compared with the slot     nothing                 announceCopy, claim
 //	recordCurrent   the tenure starts at it,       the record's position   when the Tracker confirms
 //	                or has written it                                      a later position
-//	recordObsolete  missing, or not used: the      nothing                 at once, in the next term
-//	                tenure starts at the slot's
-//	                own position
+//	recordObsolete  missing, not used, or of an    nothing                 at once, in the next term
+//	                older timeline: the tenure
+//	                starts at another position
 //
 //	claim: any → recordUnread
 //	chooseStart: recordUnread → recordCurrent, recordObsolete
@@ -237,7 +238,7 @@ func (w *positionWriter) writeClaim(ctx context.Context, found *survey, s checkp
 }
 
 // chooseStart returns the position at which a tenure that finds s starts, after its claim: the
-// record's, or 0 for the slot's own. Its *checkpoint.GapError is final, unless the operator has
+// record's, after a promotion the fork's if that is before it, or 0 for the slot's own. Its *checkpoint.GapError is final, unless the operator has
 // accepted the gap.
 func (w *positionWriter) chooseStart(ctx context.Context, s checkpoint.Server) (pglogrepl.LSN, error) {
 	var start pglogrepl.LSN
@@ -256,17 +257,13 @@ func (w *positionWriter) chooseStart(ctx context.Context, s checkpoint.Server) (
 		w.log.WarnContext(ctx, "gap accepted: rows of the initial copy may never have been delivered")
 		w.next.Copying = false
 	}
-	if start != 0 {
+	w.next = w.next.Moved(s, cmp.Or(start, s.Confirmed))
+	if start != 0 && w.stored.Timeline == s.Timeline {
 		w.enterState(recordCurrent)
-		return start, nil
+	} else {
+		w.enterState(recordObsolete)
 	}
-	if w.stored.SystemID != s.SystemID || w.stored.Slot != s.Slot {
-		w.next.Snapshots = nil
-	}
-	w.next.SystemID, w.next.Timeline, w.next.Slot, w.next.EndLSN = s.SystemID, s.Timeline, s.Slot, s.Confirmed
-	w.next.Open = checkpoint.Prefix{}
-	w.enterState(recordObsolete)
-	return 0, nil
+	return start, nil
 }
 
 // continueRecord returns where a server that is found as s may be read from, after the record. A

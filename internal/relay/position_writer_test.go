@@ -520,12 +520,11 @@ func TestPositionWriterGoesOnAfterAWriteThatWasGivenUp(t *testing.T) {
 	}
 }
 
-// A tenure that starts at the record writes in its term. One that starts at the slot's position,
-// without a record, after a promotion or after an accepted gap, writes in a new term.
-func TestPositionWriterStartsANewTermAtTheSlotsPosition(t *testing.T) {
+// A tenure that starts at the record writes in its term. One that starts elsewhere or on another
+// timeline writes in a new term.
+func TestPositionWriterStartsANewTerm(t *testing.T) {
 	store := &scriptedStore{}
-	promoted := server(100)
-	promoted.Timeline++
+	promoted := promoted(10_000, 100)
 	for n, tc := range []struct {
 		server checkpoint.Server
 		want   int64

@@ -133,6 +133,8 @@ type Relay struct {
 	catalog   *catalog.State  // read by the first contact for the first session
 	skip      *skip           // nil: no SkipTo
 	copy      *catalog.Copy   // of the slot that this start has created; nil: none, or in use
+
+	warnedTimeline int32 // of the server that warnLostTail has warned of
 }
 
 // New returns a Relay. It checks cfg as far as that is possible without a connection.

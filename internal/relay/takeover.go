@@ -68,8 +68,13 @@ func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.St
 			return r.skip.startSession(s.id, t.tracker.Confirmed(), slot.ConfirmedFlushLSN, server.WALEnd)
 		}
 	}
-	r.endTenure(ctx, errForeignClaim)
-	server := checkpoint.Server{SystemID: s.id.system.ID, Timeline: s.id.system.Timeline, Slot: s.id.slot}
+	server := serverOf(s, stream)
+	r.warnLostTail(ctx, found.position, server)
+	cause := errForeignClaim
+	if r.tenure != nil && r.tenure.id != s.id {
+		cause = errOtherServer
+	}
+	r.endTenure(ctx, cause)
 	err = r.askStore(ctx, s, stream, func(ctx context.Context) error { return r.positions.claim(ctx, found, server) })
 	if err != nil {
 		return err
@@ -123,10 +128,9 @@ func (r *Relay) look(ctx context.Context, s *session, stream *replication.Stream
 		return checkpoint.Server{}, nil, errSlotTaken
 	}
 	stream.Heard(asked)
-	return checkpoint.Server{
-		SystemID: s.id.system.ID, Timeline: s.id.system.Timeline, Slot: s.id.slot,
-		Confirmed: state.Slot.ConfirmedFlushLSN, WALEnd: state.WALEnd,
-	}, state.Slot, nil
+	server := serverOf(s, stream)
+	server.Confirmed, server.WALEnd = state.Slot.ConfirmedFlushLSN, state.WALEnd
+	return server, state.Slot, nil
 }
 
 // startTenure begins a tenure at the position record, under the claim that was just stored.

@@ -2,6 +2,7 @@ package twin
 
 import (
 	"bytes"
+	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
@@ -163,6 +164,14 @@ func (c *client) query(sql string) bool {
 		c.mu.Unlock()
 		return c.rows([]column{{"systemid", oidText}, {"timeline", oidInt4}, {"xlogpos", oidText}, {"dbname", oidText}},
 			[]string{systemID, timeline, end.String(), "app"})
+	case strings.HasPrefix(sql, "TIMELINE_HISTORY "):
+		c.mu.Lock()
+		var file strings.Builder
+		for i, fork := range c.forks {
+			fmt.Fprintf(&file, "%d\t%s\tno recovery target specified\n\n", i+1, fork)
+		}
+		c.mu.Unlock()
+		return c.rows([]column{{"filename", oidText}, {"content", oidText}}, []string{"history", file.String()})
 	case strings.HasPrefix(sql, "SELECT lower(name), setting"):
 		rows := [][]string{{"wal_sender_timeout", millis(c.timeout)}}
 		for name, value := range c.settings {

@@ -34,6 +34,7 @@ type postgres struct {
 	slot    slot
 
 	timeline int32
+	forks    []pglogrepl.LSN // where each timeline before that was left, oldest first
 	clients  map[*client]struct{}
 	refuse   *pgproto3.ErrorResponse // what new connections get; nil: they are taken
 	timeout  time.Duration           // wal_sender_timeout
@@ -108,6 +109,7 @@ func (p *postgres) promote() {
 		p.walEnd = p.log[n-1].endLSN
 	}
 	p.timeline++
+	p.forks = append(p.forks, p.walEnd)
 	p.slot.saved = min(p.slot.saved, p.walEnd)
 	p.slot.confirmed = p.slot.saved
 	p.history.promoted(p.timeline, before, p.walEnd, p.slot.saved)

@@ -1,0 +1,145 @@
+package checkpoint
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pglogrepl"
+)
+
+// The record is of timeline 2, which begins at 0/5000, and ends at 1/100.
+func TestContinueDetectsGaps(t *testing.T) {
+	p := recorded()
+	found := Server{
+		SystemID: p.SystemID, Timeline: 2, History: History{1: 0x5000}, Slot: p.Slot, Confirmed: p.EndLSN, WALEnd: p.EndLSN + 1000,
+	}
+	// promoted changes the server to timeline 3, which leaves timeline 2 at fork.
+	promoted := func(fork, confirmed pglogrepl.LSN) func(s *Server) {
+		return func(s *Server) {
+			s.Timeline, s.History, s.Confirmed, s.WALEnd = 3, History{1: 0x5000, 2: fork}, confirmed, max(fork, confirmed)+200
+		}
+	}
+	for _, tc := range []struct {
+		name   string
+		change func(s *Server)
+		want   pglogrepl.LSN
+		gap    string // empty: none
+	}{
+		{"the slot is at the record", func(*Server) {}, p.EndLSN, ""},
+		{"the slot went back", func(s *Server) { s.Confirmed -= 100 }, p.EndLSN, ""},
+		{"the log ends at the record", func(s *Server) { s.WALEnd = p.EndLSN }, p.EndLSN, ""},
+		{"the slot is ahead", func(s *Server) { s.Confirmed++ }, 0, "advanced or made anew"},
+		{"the log ends before the record", func(s *Server) { s.WALEnd, s.Confirmed = p.EndLSN-1, p.EndLSN-1 }, 0, "ends at 1/FF, before the record: an older copy"},
+		{"another system", func(s *Server) { s.SystemID = "1" }, 0, "system 1"},
+		{"another slot", func(s *Server) { s.Slot = "other" }, 0, `this is slot "other"`},
+		{"an older timeline", func(s *Server) { s.Timeline, s.History = 1, nil }, 0, "server is on timeline 1, the record is of timeline 2: an older copy"},
+
+		{"promoted with all of the log", promoted(p.EndLSN, p.EndLSN), p.EndLSN, ""},
+		{"promoted with more, the slot was synchronised", promoted(p.EndLSN+50, p.EndLSN-100), p.EndLSN, ""},
+		{"promoted with more, the slot was made behind the fork", promoted(p.EndLSN+50, p.EndLSN+100), 0, "advanced or made anew by somebody"},
+		{"promoted with more, the slot was made at once", promoted(p.EndLSN+50, p.EndLSN+50), 0, "advanced or made anew by somebody"},
+		{"promoted with more, the slot is one byte ahead", promoted(p.EndLSN+50, p.EndLSN+1), 0, "advanced or made anew by somebody"},
+		{"promoted without a tail, the slot was synchronised", promoted(p.EndLSN-50, p.EndLSN-100), p.EndLSN - 50, ""},
+		{"promoted without a tail, the slot is at the fork", promoted(p.EndLSN-50, p.EndLSN-50), p.EndLSN - 50, ""},
+		{"promoted without a tail, the slot is a byte behind the fork", promoted(p.EndLSN-50, p.EndLSN-49), 0, "left timeline 2 at 1/CE"},
+		{"promoted without a tail, the slot is at the record", promoted(p.EndLSN-50, p.EndLSN), 0, "left timeline 2 at 1/CE, before the record"},
+		{"promoted without a tail, the slot is ahead", promoted(p.EndLSN-50, p.EndLSN+1), 0, "advanced or made anew by somebody"},
+		{"promoted twice", func(s *Server) {
+			promoted(p.EndLSN-50, p.EndLSN-60)(s)
+			s.Timeline, s.History[3] = 4, p.EndLSN+10
+		}, p.EndLSN - 50, ""},
+
+		{"another timeline 2", func(s *Server) { s.History = History{1: 0x4000} }, 0, "timeline 2 begins at 0/4000 on the server, and at 0/5000 in the record: another branch"},
+		{"promoted from another timeline 2", func(s *Server) {
+			promoted(p.EndLSN, p.EndLSN)(s)
+			s.History[1] = 0x4000
+		}, 0, "another branch"},
+		{"promoted from timeline 1", func(s *Server) {
+			promoted(p.EndLSN, p.EndLSN)(s)
+			delete(s.History, 2)
+		}, 0, "from which the server's timeline 3 does not come: another branch"},
+		{"the same timeline, its history is lost", func(s *Server) { s.History = nil }, p.EndLSN, ""},
+		{"promoted, its history is lost", func(s *Server) { s.Timeline, s.History = 3, nil }, 0, "lost the history of its timeline 3"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := found
+			tc.change(&s)
+			start, err := p.Continue(s)
+			if start != tc.want {
+				t.Errorf("starts at %s, want %s", start, tc.want)
+			}
+			gap, isGap := errors.AsType[*GapError](err)
+			switch {
+			case tc.gap == "" && err != nil:
+				t.Errorf("unexpected error: %v", err)
+			case tc.gap != "" && (!isGap || !strings.Contains(gap.Reason, tc.gap)):
+				t.Errorf("error %v, want a gap with %q", err, tc.gap)
+			case tc.gap != "" && !strings.Contains(err.Error(), "recorded at 2026-03-01T12:00:00Z is 1/100"):
+				t.Errorf("the error does not name the record: %v", err)
+			}
+		})
+	}
+}
+
+// The first timeline begins nowhere, and an earlier version has not recorded where its timeline does.
+func TestContinueOfARecordWithoutTimelineStart(t *testing.T) {
+	of1 := Position{SystemID: "1", Timeline: 1, Slot: "s", EndLSN: 0x200}
+	of2 := Position{SystemID: "1", Timeline: 2, Slot: "s", EndLSN: 0x200}
+	for _, p := range []Position{of1, of2} {
+		s := Server{SystemID: "1", Timeline: 3, History: History{1: 0x100, 2: 0x300}, Slot: "s", Confirmed: 0x80, WALEnd: 0x400}
+		want := min(p.EndLSN, s.History[p.Timeline])
+		if start, err := p.Continue(s); start != want || err != nil {
+			t.Errorf("of timeline %d: starts at %s, %v", p.Timeline, start, err)
+		}
+	}
+}
+
+func TestLostTail(t *testing.T) {
+	p := recorded()
+	for name, tc := range map[string]struct {
+		timeline  int32
+		history   History
+		confirmed pglogrepl.LSN
+		want      bool
+	}{
+		"not promoted":                  {2, History{1: 0x5000}, 0, false},
+		"with all":                      {3, History{1: 0x5000, 2: p.EndLSN}, 0, false},
+		"without a byte":                {3, History{1: 0x5000, 2: p.EndLSN - 1}, 0, true},
+		"the slot is behind the record": {3, History{1: 0x5000, 2: p.EndLSN - 1}, p.EndLSN + 10, true},
+		"another branch":                {3, History{1: 0x4000, 2: p.EndLSN - 1}, 0, false},
+	} {
+		s := Server{SystemID: p.SystemID, Timeline: tc.timeline, History: tc.history, Slot: p.Slot, Confirmed: tc.confirmed, WALEnd: p.EndLSN + 10}
+		if fork, lost := p.LostTail(s); lost != tc.want || lost && fork != tc.history[2] {
+			t.Errorf("%s: %s, %t", name, fork, lost)
+		}
+	}
+}
+
+// What was committed behind the fork has other transaction ids.
+func TestMovedKeepsTheSnapshotsThatCount(t *testing.T) {
+	p := recorded() // with snapshots at 1/80 and 0/80
+	server := Server{SystemID: p.SystemID, Timeline: 3, History: History{1: 0x5000, 2: 0x1_0000_007F}, Slot: p.Slot}
+	moved := p.Moved(server, 0x90)
+	want := p
+	want.Timeline, want.TimelineStart, want.EndLSN, want.Snapshots = 3, 0x1_0000_007F, 0x90, p.Snapshots[1:]
+	if diff := cmp.Diff(want, moved); diff != "" {
+		t.Errorf("promoted (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(recorded(), p); diff != "" {
+		t.Errorf("p was changed:\n%s", diff)
+	}
+	server.History[2]++
+	if moved := p.Moved(server, 0x90); len(moved.Snapshots) != 2 {
+		t.Errorf("of a snapshot at the fork: %v", moved.Snapshots)
+	}
+	server.Timeline, server.History = 2, History{1: 0x5000}
+	if moved := p.Moved(server, 0x90); len(moved.Snapshots) != 2 || moved.TimelineStart != 0x5000 {
+		t.Errorf("on the same timeline: %+v", moved)
+	}
+	server.SystemID = "1"
+	if moved := p.Moved(server, 0x90); len(moved.Snapshots) != 0 {
+		t.Errorf("of another system: %v", moved.Snapshots)
+	}
+}

@@ -1,0 +1,36 @@
+package relay
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// serverOf returns what is known of the server that streams before its catalog is read.
+func serverOf(s *session, stream *replication.Stream) checkpoint.Server {
+	return checkpoint.Server{
+		SystemID: s.id.system.ID, Timeline: s.id.system.Timeline, History: checkpoint.History(stream.History()), Slot: s.id.slot,
+	}
+}
+
+// warnLostTail logs, once for a promotion, which records only the server from before it has the rows of:
+// they are delivered, up to the record or, if this process has had the slot there, up to what it read.
+func (r *Relay) warnLostTail(ctx context.Context, record *checkpoint.Position, s checkpoint.Server) {
+	if record == nil {
+		return
+	}
+	delivered := *record
+	if t := r.tenure; t != nil && t.id.system.Timeline == record.Timeline {
+		delivered.EndLSN = max(delivered.EndLSN, r.flow.load().received)
+	}
+	fork, lost := delivered.LostTail(s)
+	if !lost || r.warnedTimeline == s.Timeline {
+		return
+	}
+	r.warnedTimeline = s.Timeline
+	r.log.WarnContext(ctx, "the server was promoted without the end of the log: records of rows that it does not have may be in the sink",
+		slog.Int("timeline", int(record.Timeline)), slog.String("from", fork.String()), slog.String("to", delivered.EndLSN.String()),
+		slog.Time("recorded_at", record.WrittenAt))
+}
