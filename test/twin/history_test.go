@@ -3,6 +3,7 @@ package twin
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -60,7 +61,8 @@ type history struct {
 	transactions []*transaction
 	whole        int // so many of them are stored completely, without a gap
 	rows         map[string]*row
-	keys         map[string]int // rows committed, by topic and key
+	gone         map[string]bool // ids of rows that no server has any more, and that no broker had by then
+	keys         map[string]int  // rows committed, by topic and key
 	checker      *delivery.Checker
 	found        int // violations of the checker's that were noted
 
@@ -99,7 +101,7 @@ type event struct {
 
 func newHistory() *history {
 	return &history{
-		began: time.Now(), timeline: 1, rows: make(map[string]*row), keys: make(map[string]int),
+		began: time.Now(), timeline: 1, rows: make(map[string]*row), gone: make(map[string]bool), keys: make(map[string]int),
 		checker: delivery.New(delivery.Config{AnyPartition: true}), // topics grow
 		owners:  make(map[[2]int64]int), highest: make(map[delivery.Coordinates]int64), sent: make(map[int]map[pglogrepl.LSN]bool),
 		records: make(map[pglogrepl.LSN]bool), recordOf: make(map[int]pglogrepl.LSN), starts: make(map[int]start),
@@ -204,23 +206,46 @@ func (h *history) wentBack(lsn pglogrepl.LSN) {
 	h.slot = lsn
 }
 
-// promoted notes that the server is another one, whose log ends at end instead of before. What
-// was told to the one before counts no more, and what it had committed may be sent again.
-func (h *history) promoted(timeline int32, before, end, slot pglogrepl.LSN) {
+// promoted notes that the server is another one, which has the first kept transactions only: its log ends
+// at end instead of before. What was told to the one before counts no further than that.
+func (h *history) promoted(timeline int32, kept int, before, end, slot pglogrepl.LSN) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.noteLocked("postgres: timeline %d begins at %s, the one before went to %s, slot at %s", timeline, end, before, slot)
-	for n := len(h.transactions); n > 0 && len(h.transactions[n-1].rows) == 0; n-- {
-		h.transactions = h.transactions[:n-1]
+	for _, tx := range h.transactions[kept:] {
+		h.loseLocked(tx)
 	}
-	h.whole = min(h.whole, len(h.transactions))
-	h.timeline, h.slot, h.record = timeline, slot, 0
-	clear(h.records)
+	h.transactions = h.transactions[:kept]
+	h.whole = min(h.whole, kept)
+	h.timeline, h.slot, h.record = timeline, slot, min(h.record, end)
+	behind := func(lsn pglogrepl.LSN, _ bool) bool { return lsn > end }
+	maps.DeleteFunc(h.records, behind)
+	for _, sent := range h.sent {
+		maps.DeleteFunc(sent, behind)
+		sent[end] = true
+	}
 	clear(h.recordOf)
-	clear(h.sent)
 	for run, s := range h.starts {
-		s.record, s.from = 0, 0
+		s.record, s.from = min(s.record, end), min(s.from, end)
 		h.starts[run] = s
+	}
+}
+
+// loseLocked notes that no server has tx any more. The rows that a broker has stay the first of their keys,
+// and later ones follow them. The others may only come from a run that read them before.
+func (h *history) loseLocked(tx *transaction) {
+	stored := 0
+	for _, r := range tx.rows {
+		if len(r.writers) > 0 {
+			stored++
+			continue
+		}
+		delete(h.rows, r.id)
+		h.gone[r.id] = true
+		h.keys[r.event.Aggregate]--
+	}
+	if len(tx.rows) > 0 {
+		h.noteLocked("postgres: the transaction at %s is lost, %d of its %d rows are stored", tx.commitLSN, stored, len(tx.rows))
 	}
 }
 
@@ -359,6 +384,10 @@ func (h *history) stored(w writer, where delivery.Coordinates, r record) {
 	defer h.mu.Unlock()
 	run := w.run
 	h.judgeClaim(w, where)
+	if h.gone[r.headers["id"]] {
+		h.noteLocked("run %d: row %s is stored late, no server has it", run, r.headers["id"])
+		return
+	}
 	var event *delivery.Event
 	e := h.rows[r.headers["id"]]
 	if e != nil {

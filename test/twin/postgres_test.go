@@ -94,13 +94,17 @@ func (p *postgres) crash() {
 	p.changed.Broadcast()
 }
 
-// promote puts a standby into the place of a server that has crashed. On its timeline the log
-// has every transaction with rows, as synchronized_standby_slots sees to, but not all that was
-// written behind them, and the slot is the one that was saved.
+// promote puts a standby into the place of a server that has crashed. On its timeline the log ends
+// earlier, and the slot is the one that was saved. Half of the standbys have every transaction with
+// rows, as synchronized_standby_slots sees to. The others lag, but have the present timeline.
 func (p *postgres) promote() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before := p.walEnd
+	lag := p.rng.IntN(2) * p.rng.IntN(30)
+	for ; lag > 0 && len(p.log) > 0 && p.log[len(p.log)-1].timeline == p.timeline; lag-- {
+		p.log = p.log[:len(p.log)-1]
+	}
 	for len(p.log) > 0 && len(p.log[len(p.log)-1].rows) == 0 {
 		p.log = p.log[:len(p.log)-1]
 	}
@@ -112,7 +116,7 @@ func (p *postgres) promote() {
 	p.forks = append(p.forks, p.walEnd)
 	p.slot.saved = min(p.slot.saved, p.walEnd)
 	p.slot.confirmed = p.slot.saved
-	p.history.promoted(p.timeline, before, p.walEnd, p.slot.saved)
+	p.history.promoted(p.timeline, len(p.log), before, p.walEnd, p.slot.saved)
 }
 
 // away has connections refused in one way or the other.
