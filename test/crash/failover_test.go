@@ -120,30 +120,43 @@ func phantoms(t *testing.T, r *rig.Rig, conn *pgx.Conn) int {
 	return phantoms
 }
 
-// A standby is promoted that lags behind the primary. The relay goes on with the standby's
-// copy of its slot, on the new timeline, from where that is. What the standby never had has
-// been delivered only if the primary was not told to wait for it.
+// lostTail is in the line that says that the promoted server lacks what was delivered.
+const lostTail = "the promoted server lacks the end of the old log"
+
+// A standby is promoted that lags behind the primary, while the relay runs or between two runs. The relay
+// goes on with the standby's copy of its slot, on the new timeline: from the record, or from the fork if the
+// record is of rows that the standby never had. Those have been delivered only if the primary was not told
+// to wait for it, and then it warns of them. What both servers have is not sent again.
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	onEachWithSlotSync(t, func(t *testing.T, install pgserver.Install) {
-		for name, primary := range map[string]map[string]string{"the primary waits": waits, "the primary does not wait": nil} {
+		for name, tc := range map[string]struct {
+			primary map[string]string
+			restart bool
+		}{
+			"the primary waits":                      {waits, false},
+			"the primary waits, between two runs":    {waits, true},
+			"the primary does not wait":              {nil, false},
+			"the primary does not wait, between two": {nil, true},
+		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				p := newPair(t, install, primary, keepsSlots)
+				p := newPair(t, install, tc.primary, keepsSlots)
 				p.setUp(t)
 				process := p.Run(t)
 				p.Load.Run(t.Context(), t, 500)
 				p.Arrived(t, 30*time.Second)
 				p.synced(t)
-				if primary != nil {
+				if tc.primary != nil {
 					p.standbyAway(t, process)
 				}
+				p.Confirmed(t, 10*time.Second)
 				before := p.Load.Total()
 
 				p.between.Partition()
 				p.Load.Run(t.Context(), t, 100)
 				late := p.Load.Total() - before
-				if primary != nil {
+				if tc.primary != nil {
 					late = 0
 					rig.WaitFor(t, 10*time.Second, "the walsender to wait for the standby", func() bool {
 						return pgtest.QueryRow[bool](t, p.DB, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'WaitForStandbyConfirmation')`)
@@ -151,21 +164,98 @@ func TestFailover(t *testing.T) {
 				} else {
 					p.Arrived(t, 30*time.Second)
 				}
+				if tc.restart {
+					process.Terminate(t)
+				}
+				record := p.Recorded(t)
 				began := time.Now()
 				p.failOver(t)
 				if n := phantoms(t, p.Rig, p.Connect(t)); n != late {
 					t.Errorf("%d events were delivered that the new primary does not have, want %d", n, late)
 				}
-				process.Logged(t, "timeline=2 from=0/0")
+				if tc.restart {
+					process = p.Run(t)
+				}
+				process.Logged(t, "timeline=2 from=")
 				p.Load.Run(t.Context(), t, 500)
 				p.Arrived(t, 30*time.Second)
 				t.Logf("%v from the end of the primary to the last row of its successor, %d phantoms", time.Since(began).Round(time.Millisecond), late)
 				p.Confirmed(t, 10*time.Second)
+				now := p.Recorded(t)
+				if now.Timeline != 2 || now.TimelineStart == 0 || tc.restart && (now.TimelineStart < record.EndLSN) != (late > 0) {
+					t.Errorf("recorded was %s of timeline %d, and is %+v", record.EndLSN, record.Timeline, now)
+				}
+				if n := process.Times(lostTail); (n > 0) != (late > 0) || n > 1 {
+					t.Errorf("the relay warns %d times of %d rows that the server lost\n%s", n, late, process.Stderr)
+				}
 				process.Terminate(t)
 				p.GoesOn(t) // from the position record, which is of the new timeline now
-				p.Settle(t, before+late)
+				p.Settle(t, late)
 			})
 		}
+	})
+}
+
+// A standby without a copy of the slot is promoted, and the slot is made there. Whether the standby had
+// everything or not, rows may have come before the slot: the relay does not go on by itself.
+func TestFailoverToAnotherSlot(t *testing.T) {
+	t.Parallel()
+	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
+		t.Parallel()
+		for name, tc := range map[string]struct {
+			late int // rows that the standby never has
+			says string
+		}{
+			"the standby has everything": {0, "made anew by somebody else"},
+			"the standby lacks a tail":   {2000, "left timeline 1"},
+		} {
+			t.Run(name, func(t *testing.T) {
+				p := newPair(t, srv.Install(), nil, nil)
+				process := p.Run(t)
+				p.Load.Run(t.Context(), t, 500)
+				p.Arrived(t, 30*time.Second)
+				late := 0
+				if tc.late > 0 {
+					p.between.Partition()
+					before := p.Load.Total()
+					p.Load.Run(t.Context(), t, tc.late)
+					p.Arrived(t, 30*time.Second)
+					late = p.Load.Total() - before
+				}
+				p.Confirmed(t, 10*time.Second)
+				if tc.late == 0 {
+					p.replayed(t)
+				}
+				p.failOver(t)
+				process.Fails(t, relay.ExitSlotLost, p.Slot, "does not exist", "outbox-cdc setup")
+				record := p.Recorded(t)
+				if out, code := rig.Command(t, "setup", "-c", p.Config); code != 0 {
+					t.Fatalf("setup: exit code %d\n%s", code, out)
+				}
+				slot := pgtest.QueryRow[bool](t, p.onStandby(t), `SELECT confirmed_flush_lsn <= $1::pg_lsn FROM pg_replication_slots`, record.EndLSN.String())
+				if slot != (late > 0) {
+					t.Fatalf("the slot is not where this test wants it: record %s", record.EndLSN)
+				}
+				for range 2 { // the first one has left a claim
+					p.Refused(t, relay.ExitContinuity, tc.says, record.EndLSN.String(), "--accept-gap")
+				}
+				process = p.Run(t, "--accept-gap")
+				p.Load.Run(t.Context(), t, 500+5*tc.late)
+				p.Arrived(t, 30*time.Second)
+				process.Terminate(t)
+				p.GoesOn(t)
+				p.Settle(t, late)
+			})
+		}
+	})
+}
+
+// replayed waits until the standby has all of the primary's log.
+func (p *pair) replayed(t *testing.T) {
+	t.Helper()
+	end := pgtest.QueryRow[string](t, p.DB, `SELECT pg_current_wal_lsn()::text`)
+	rig.WaitFor(t, 10*time.Second, "the standby to replay the log", func() bool {
+		return pgtest.QueryRow[bool](t, p.onStandby(t), `SELECT pg_last_wal_replay_lsn() >= $1::pg_lsn`, end)
 	})
 }
 

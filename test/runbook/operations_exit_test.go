@@ -56,6 +56,7 @@ var exitRecipes = map[string]recipe{
 	"A row that cannot be streamed":                     tooLargeToStream,
 	"The slot was advanced or made anew":                slotMoved,
 	"It is another server":                              anotherServer,
+	"A standby was promoted without the end of the log": recordsWithoutRows,
 	"The record cannot be read":                         unreadableRecord,
 	"No broker can be reached":                          noBroker,
 	"Kafka refuses the user":                            userRefused,
@@ -507,6 +508,19 @@ func anotherServer(t *testing.T, o *operation, srv *pgserver.Server) {
 		t.Errorf("the server: %v", rows)
 	}
 	o.streams(t)
+}
+
+func recordsWithoutRows(t *testing.T, o *operation, srv *pgserver.Server) {
+	o.on(t, srv).stream(t)
+	there, gone := o.write(t), o.write(t)
+	o.arrived(t, there)
+	o.arrived(t, gone)
+	o.exec(t, `DELETE FROM outbox WHERE id = '`+gone+`'`)
+	o.nextBlock(t, "sh") // what o.arrived does
+	o.names["8d3f0b0e-57a0-4a4e-8b9a-0a6d8c9f1e01"], o.names["8d3f0b0e-57a0-4a4e-8b9a-0a6d8c9f1e02"] = there, gone
+	if rows := o.sql(t); len(rows) != 1 || rows[0]["id"] != gone {
+		t.Errorf("the table does not have %v, and %s was deleted", rows, gone)
+	}
 }
 
 // moves has source.dsn lead to a new server with the same objects, where the relay refuses to
