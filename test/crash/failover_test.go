@@ -2,6 +2,7 @@ package crash
 
 import (
 	"fmt"
+	"syscall"
 	"testing"
 	"time"
 
@@ -203,11 +204,14 @@ func TestFailoverToAnotherSlot(t *testing.T) {
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
 		t.Parallel()
 		for name, tc := range map[string]struct {
-			late int // rows that the standby never has
-			says string
+			late   int // rows that the standby never has
+			says   string
+			frozen bool // the relay, until there is the slot
 		}{
-			"the standby has everything": {0, "made anew by somebody else"},
-			"the standby lacks a tail":   {2000, "left timeline 1"},
+			"the standby has everything":               {0, "made anew by somebody else", false},
+			"the standby lacks a tail":                 {2000, "left timeline 1", false},
+			"the standby has everything, relay frozen": {0, "made anew by somebody else", true},
+			"the standby lacks a tail, relay frozen":   {2000, "left timeline 1", true},
 		} {
 			t.Run(name, func(t *testing.T) {
 				p := newPair(t, srv.Install(), nil, nil)
@@ -226,15 +230,24 @@ func TestFailoverToAnotherSlot(t *testing.T) {
 				if tc.late == 0 {
 					p.replayed(t)
 				}
-				p.failOver(t)
-				process.Fails(t, relay.ExitSlotLost, p.Slot, "does not exist", "outbox-cdc setup")
 				record := p.Recorded(t)
+				if tc.frozen {
+					process.Signal(t, syscall.SIGSTOP)
+				}
+				p.failOver(t)
+				if !tc.frozen {
+					process.Fails(t, relay.ExitSlotLost, p.Slot, "does not exist", "outbox-cdc setup")
+				}
 				if out, code := rig.Command(t, "setup", "-c", p.Config); code != 0 {
 					t.Fatalf("setup: exit code %d\n%s", code, out)
 				}
 				slot := pgtest.QueryRow[bool](t, p.onStandby(t), `SELECT confirmed_flush_lsn <= $1::pg_lsn FROM pg_replication_slots`, record.EndLSN.String())
 				if slot != (late > 0) {
 					t.Fatalf("the slot is not where this test wants it: record %s", record.EndLSN)
+				}
+				if tc.frozen {
+					process.Signal(t, syscall.SIGCONT)
+					process.Fails(t, relay.ExitContinuity, tc.says)
 				}
 				for range 2 { // the first one has left a claim
 					p.Refused(t, relay.ExitContinuity, tc.says, record.EndLSN.String(), "--accept-gap")
@@ -245,6 +258,9 @@ func TestFailoverToAnotherSlot(t *testing.T) {
 				process.Terminate(t)
 				p.GoesOn(t)
 				p.Settle(t, late)
+
+				rig.Must(t, p.primary.Restart(t.Context())) // it comes first in source.dsn
+				p.Refused(t, relay.ExitContinuity, "the server is on timeline 1, the record is of timeline 2", "the primary from before a promotion")
 			})
 		}
 	})
