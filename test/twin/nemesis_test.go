@@ -141,7 +141,7 @@ func (n *nemesis) promoteStandby() {
 		n.restarts.take()
 		defer n.restarts.give()
 		n.postgres.crash()
-		n.postgres.promote()
+		n.postgres.promote(n.rng.IntN(2) * n.rng.IntN(30)) // half have all, as synchronized_standby_slots sees to
 	})
 	n.repair(time.Second, n.startPostgres)
 }

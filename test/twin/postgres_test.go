@@ -95,13 +95,12 @@ func (p *postgres) crash() {
 }
 
 // promote puts a standby into the place of a server that has crashed. On its timeline the log ends
-// earlier, and the slot is the one that was saved. Half of the standbys have every transaction with
-// rows, as synchronized_standby_slots sees to. The others lag, but have the present timeline.
-func (p *postgres) promote() {
+// earlier, and the slot is the one that was saved. It lacks the last lag transactions, as far as they are
+// of the present timeline, and those behind the last one with rows.
+func (p *postgres) promote(lag int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before := p.walEnd
-	lag := p.rng.IntN(2) * p.rng.IntN(30)
 	for ; lag > 0 && len(p.log) > 0 && p.log[len(p.log)-1].timeline == p.timeline; lag-- {
 		p.log = p.log[:len(p.log)-1]
 	}
@@ -117,6 +116,15 @@ func (p *postgres) promote() {
 	p.slot.saved = min(p.slot.saved, p.walEnd)
 	p.slot.confirmed = p.slot.saved
 	p.history.promoted(p.timeline, len(p.log), before, p.walEnd, p.slot.saved)
+}
+
+// makeSlot has somebody make the slot anew, at the end of the log.
+func (p *postgres) makeSlot() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.walEnd += 100
+	p.slot = slot{confirmed: p.walEnd, saved: p.walEnd}
+	p.history.note("postgres: slot made at %s", p.walEnd)
 }
 
 // away has connections refused in one way or the other.
