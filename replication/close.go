@@ -71,7 +71,7 @@ func (s *Stream) endCopy(confirmed pglogrepl.LSN) (refused, err error) {
 		case kindCopyDone, kindCommandComplete:
 			ended = true
 		case kindError:
-			return pgError("end the stream", body, streaming), nil
+			return pgError("end the stream", body, between), nil
 		case kindReady:
 			return nil, nil
 		}

@@ -34,7 +34,7 @@ func (r *run) cut() (more bool, err error) {
 		case kindParameter:
 		case kindError:
 			r.streaming = false
-			err = r.ofTransaction(pgError("stream", body, streaming))
+			err = r.ofTransaction(pgError("stream", body, r.phase()))
 		case kindCopyDone:
 			err = fmt.Errorf("%w: it ended the stream", ErrServerStopping)
 		case kindCommandComplete: // without CopyDone: everything is confirmed and its process ends
@@ -113,6 +113,14 @@ func messageEnd(data []byte) (end pglogrepl.LSN, ok bool) {
 		return 0, false
 	}
 	return pglogrepl.LSN(binary.BigEndian.Uint64(data[2:])), true
+}
+
+// phase returns where in the stream the reading is.
+func (r *run) phase() phase {
+	if r.commitLSN == 0 {
+		return between
+	}
+	return inside
 }
 
 // ofTransaction adds to the error of a row that cannot be streamed which transaction it is

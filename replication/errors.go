@@ -24,6 +24,8 @@ var (
 	ErrAccess = errors.New("source refuses access")
 	// ErrSlotMissing: there is no such slot.
 	ErrSlotMissing = errors.New("replication slot missing")
+	// ErrSlotLost: the slot is there, and WAL that it needs is gone.
+	ErrSlotLost = errors.New("replication slot lost")
 	// ErrSlotInUse: another connection streams from the slot.
 	ErrSlotInUse = errors.New("replication slot in use")
 	// ErrBusy: the server has no free slot, walsender, connection, memory or disk space, or
@@ -31,7 +33,8 @@ var (
 	ErrBusy = errors.New("source is busy")
 	// ErrPublication: the publication or its table is missing or does not deliver inserts.
 	ErrPublication = errors.New("publication does not deliver")
-	// ErrRow: a row that this server cannot send or that is larger than we take.
+	// ErrRow: a row that this server cannot send or that is larger than we take. Of a row of a
+	// transaction it comes in a *RowError.
 	ErrRow = errors.New("row cannot be streamed")
 	// ErrServerStopping: the server shuts down.
 	ErrServerStopping = errors.New("server is stopping")
@@ -60,9 +63,11 @@ const (
 	connecting phase = 1 << iota // up to the first ReadyForQuery
 	querying                     // a statement or replication command
 	starting                     // START_REPLICATION up to the first message
-	streaming
+	between                      // streaming, while no transaction is being sent
+	inside                       // streaming, inside a transaction
 
-	always = connecting | querying | starting | streaming
+	streaming = between | inside
+	always    = connecting | querying | starting | streaming
 )
 
 // SQLSTATEs, named as in https://www.postgresql.org/docs/current/errcodes-appendix.html, that
@@ -72,14 +77,18 @@ const (
 	undefinedObject        = "42704"
 	notInPrerequisiteState = "55000"
 	cannotConnectNow       = "57P03"
+	undefinedFile          = "58P01"
+	internalError          = "XX000"
 )
 
 // A condition is one row of the table of SQLSTATEs.
 type condition struct {
 	code   string // or the class that its first two characters name
 	during phase  // in which phases the row holds
-	is     error
+	is     error  // nil: nothing that is known
 	remedy string // what to do, where the server does not say it
+
+	fits func(*pgconn.PgError) bool // narrows the row down; nil: the code is enough
 }
 
 // conditions is the only place that decides what an error means that the server reports. The
@@ -88,37 +97,60 @@ type condition struct {
 // catalog tells them apart.
 func conditions() []condition {
 	return []condition{
-		{"55006", always, ErrSlotInUse, ""},       // object_in_use
-		{"55P03", always, ErrBusy, ""},            // lock_not_available
-		{"57014", always, ErrUnreachable, ""},     // query_canceled: of a stream, by pg_cancel_backend
-		{"57P04", always, ErrAccess, ""},          // database_dropped
-		{"25006", always, ErrUnreachable, ""},     // read_only_sql_transaction: a standby was reached, not the primary
-		{"3D000", always, ErrAccess, ""},          // invalid_catalog_name: no such database
-		{"28P01", always, ErrAccess, remedyLogin}, // invalid_password
-		{insufficientPrivilege, connecting, ErrAccess, remedyConnect},
-		{insufficientPrivilege, querying, ErrAccess, remedySetup},
-		{insufficientPrivilege, always, ErrAccess, ""},
-		{"53300", always, ErrBusy, remedySenders}, // too_many_connections
-		{"53400", always, ErrBusy, remedySlots},   // configuration_limit_exceeded
-		{"08", always, ErrUnreachable, ""},        // connection exception
-		{"28", always, ErrAccess, remedyHBA},      // invalid authorization specification
-		{"53", always, ErrBusy, ""},               // insufficient resources
-		{"57", always, ErrUnreachable, ""},        // operator intervention
+		{"", starting | streaming, ErrSlotLost, "", isWALRemoved}, // the code is that of what failed first
+
+		{"55006", always, ErrSlotInUse, "", nil},       // object_in_use
+		{"55P03", always, ErrBusy, "", nil},            // lock_not_available
+		{"57014", always, ErrUnreachable, "", nil},     // query_canceled: of a stream, by pg_cancel_backend
+		{"57P04", always, ErrAccess, "", nil},          // database_dropped
+		{"25006", always, ErrUnreachable, "", nil},     // read_only_sql_transaction: a standby was reached, not the primary
+		{"3D000", always, ErrAccess, "", nil},          // invalid_catalog_name: no such database
+		{"28P01", always, ErrAccess, remedyLogin, nil}, // invalid_password
+		{insufficientPrivilege, always, nil, remedyFiles, isFileAccess},
+		{insufficientPrivilege, connecting, ErrAccess, remedyConnect, nil},
+		{insufficientPrivilege, querying, ErrAccess, remedySetup, nil},
+		{insufficientPrivilege, always, ErrAccess, "", nil},
+		{"53300", always, ErrBusy, remedySenders, nil}, // too_many_connections
+		{"53400", always, ErrBusy, remedySlots, nil},   // configuration_limit_exceeded
+		{"08", always, ErrUnreachable, "", nil},        // connection exception
+		{"28", always, ErrAccess, remedyHBA, nil},      // invalid authorization specification
+		{"53", always, ErrBusy, "", nil},               // insufficient resources
+		{"57", always, ErrUnreachable, "", nil},        // operator intervention
 
 		// What we ask for: a setting, an option, a version of the protocol.
-		{undefinedObject, starting, ErrSlotMissing, ""},
-		{"0A", connecting | starting, ErrConfig, ""},    // feature not supported
-		{"22", connecting | starting, ErrConfig, ""},    // data exception
-		{"42", connecting | starting, ErrConfig, ""},    // syntax error or access rule violation
-		{"XX000", connecting | starting, ErrConfig, ""}, // internal_error: unrecognized pgoutput option
+		{undefinedObject, starting, ErrSlotMissing, "", nil},
+		{"0A", connecting | starting, ErrConfig, "", nil},          // feature not supported
+		{"22", connecting | starting, ErrConfig, "", nil},          // data exception
+		{"42", connecting | starting, ErrConfig, "", nil},          // syntax error or access rule violation
+		{internalError, connecting | starting, ErrConfig, "", nil}, // unrecognized pgoutput option
 
-		{undefinedObject, streaming, ErrPublication, remedyPublication}, // the publication, at this position of the log
-		{"0A000", streaming, ErrPublication, ""},                        // column lists that contradict each other
-		{"XX000", streaming, ErrRow, ""},                                // internal_error: a value that exceeds 1 GB when printed
-		{"54000", streaming, ErrRow, ""},                                // program_limit_exceeded: the same of a row
-		{"22021", streaming, ErrRow, ""},                                // character_not_in_repertoire: a value that is no text in UTF8
-		{"22P05", streaming, ErrRow, ""},                                // untranslatable_character: the same
+		{undefinedObject, streaming, ErrPublication, remedyPublication, nil}, // the publication, at this position of the log
+		{"0A000", streaming, ErrPublication, "", nil},                        // column lists that contradict each other
+
+		// A row, of the transaction that is being sent.
+		{internalError, inside, ErrRow, "", isValue}, // a value that exceeds 1 GB when printed
+		{"54000", inside, ErrRow, "", nil},           // program_limit_exceeded: the same of a row
+		{"22021", inside, ErrRow, "", nil},           // character_not_in_repertoire: a value that is no text in UTF8
+		{"22P05", inside, ErrRow, "", nil},           // untranslatable_character: the same
 	}
+}
+
+// isWALRemoved reports whether the server has removed WAL that the slot needs. Its text may be
+// translated, the names of its functions are not.
+func isWALRemoved(err *pgconn.PgError) bool {
+	return strings.Contains(err.Message, "has already been removed") ||
+		err.Routine == "CheckXLogRemoved" || err.Routine == "WalSndSegmentOpen" && err.Code == undefinedFile
+}
+
+// isFileAccess reports whether it is the server that lacks a right, to a file of its own.
+func isFileAccess(err *pgconn.PgError) bool {
+	return strings.HasPrefix(err.Message, "could not ") && strings.Contains(err.Message, `"`)
+}
+
+// isValue reports whether an internal error is about a value of a row, rather than about the WAL or
+// a file that the server reads.
+func isValue(err *pgconn.PgError) bool {
+	return strings.Contains(err.Message, "invalid memory alloc request size") || strings.Contains(err.Where, "in the change callback")
 }
 
 const (
@@ -129,36 +161,38 @@ const (
 	remedySenders = "see pg_stat_replication and pg_stat_activity for who is connected; max_wal_senders and max_connections are the limits, the role's CONNECTION LIMIT is another"
 	remedySlots   = "drop a slot that nobody needs (pg_replication_slots has them), or raise max_replication_slots and restart the server"
 
+	remedyFiles = "this is about a file of the server's own: look at its owner and mode, and whether its file system is read-only"
+
 	remedyPublication = "there was no publication when this was committed, and creating it again does not help: send the rows otherwise, and begin anew with: outbox-cdc setup --drop, and outbox-cdc setup"
 )
 
-// conditionOf returns what code means in a phase; its zero value: nothing that is known.
-func conditionOf(code string, at phase) condition {
+// conditionOf returns what an error means in a phase; its zero value: nothing that is known.
+func conditionOf(err *pgconn.PgError, at phase) condition {
 	for _, c := range conditions() {
-		if c.during&at != 0 && strings.HasPrefix(code, c.code) {
+		if c.during&at != 0 && strings.HasPrefix(err.Code, c.code) && (c.fits == nil || c.fits(err)) {
 			return c
 		}
 	}
 	return condition{}
 }
 
-// Classified reports whether an error that a statement ends with has an identity, by its SQLSTATE.
-func Classified(code string) bool { return conditionOf(code, querying).is != nil }
+// Classified reports whether an error that a statement ends with has an identity.
+func Classified(err *pgconn.PgError) bool { return conditionOf(err, querying).is != nil }
 
 // serverError wraps what the server reported. context is where it happened, as far as the
 // server says: slot, callback and LSN; no values.
 func serverError(doing string, err *pgconn.PgError, at phase) error {
-	if at == streaming && err.Where != "" {
+	if at&streaming != 0 && err.Where != "" {
 		doing += " (" + strings.ReplaceAll(err.Where, "\n", "; ") + ")"
 	}
-	switch c := conditionOf(err.Code, at); {
-	case c.is == nil:
-		return fmt.Errorf("%s: %w", doing, err)
-	case c.remedy == "":
-		return fmt.Errorf("%w: %s: %w", c.is, doing, err)
-	default:
-		return fmt.Errorf("%w: %s: %w; %s", c.is, doing, err, c.remedy)
+	c, remedy := conditionOf(err, at), ""
+	if c.remedy != "" {
+		remedy = "; " + c.remedy
 	}
+	if c.is == nil {
+		return fmt.Errorf("%s: %w%s", doing, err, remedy)
+	}
+	return fmt.Errorf("%w: %s: %w%s", c.is, doing, err, remedy)
 }
 
 // QueryError gives the error of a statement, which doing says the purpose of, its identity.

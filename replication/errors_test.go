@@ -13,29 +13,53 @@ import (
 
 // Every row of the table is reached, and gives an error its identity, no other, and its remedy.
 func TestEveryCondition(t *testing.T) {
-	for _, c := range conditions() {
-		code := c.code + "ZZZ"[:5-len(c.code)] // of a class, one that is not in the table by itself
-		for _, at := range []phase{connecting, querying, starting, streaming} {
-			if c.during&at == 0 || c.code == insufficientPrivilege && c.remedy == "" && at&(connecting|querying) != 0 {
-				continue // the row is for the other phases
-			}
-			err := serverError("doing it", &pgconn.PgError{Severity: "ERROR", Code: code, Message: "no"}, at)
-			for _, id := range identities {
-				if errors.Is(err, id) != errors.Is(c.is, id) {
-					t.Errorf("%s in phase %d: %v, want %q and nothing else", code, at, err, c.is)
+	reached := make(map[int]bool)
+	for i, c := range conditions() {
+		code := c.code + "ZZZZZ"[:5-len(c.code)] // of a class, one that is not in the table by itself
+		for _, message := range []string{
+			"no", "requested WAL segment X has already been removed", `could not open file "f"`, "invalid memory alloc request size 1",
+		} {
+			for _, at := range []phase{connecting, querying, starting, between, inside} {
+				reported := &pgconn.PgError{Severity: "ERROR", Code: code, Message: message}
+				if met := conditionOf(reported, at); met.code != c.code || met.during != c.during || (met.fits == nil) != (c.fits == nil) {
+					continue // the row is for other phases or texts
+				}
+				reached[i] = true
+				err := serverError("doing it", reported, at)
+				for _, id := range identities {
+					if errors.Is(err, id) != errors.Is(c.is, id) {
+						t.Errorf("%s in phase %d: %v, want %q and nothing else", code, at, err, c.is)
+					}
+				}
+				if text := err.Error(); !strings.Contains(text, "doing it: ERROR: "+message+" (SQLSTATE "+code+")") || !strings.HasSuffix(text, c.remedy) {
+					t.Errorf("%s in phase %d: %v, want the remedy %q at its end", code, at, err, c.remedy)
 				}
 			}
-			if text := err.Error(); !strings.Contains(text, "doing it: ERROR: no (SQLSTATE "+code+")") || !strings.HasSuffix(text, c.remedy) {
-				t.Errorf("%s in phase %d: %v, want the remedy %q at its end", code, at, err, c.remedy)
-			}
+		}
+		if !reached[i] {
+			t.Errorf("row %d of the table (%s) is never reached", i, c.code)
 		}
 	}
-	for _, code := range []string{"55000", "58P01", "", "X"} {
+	for _, code := range []string{"55000", "58P01", "XX000", "XX001", "", "X"} {
 		for _, id := range identities {
-			if err := serverError("doing it", &pgconn.PgError{Code: code}, streaming); errors.Is(err, id) {
+			if err := serverError("doing it", &pgconn.PgError{Code: code}, inside); errors.Is(err, id) {
 				t.Errorf("%q: %v, which is known to nobody", code, err)
 			}
 		}
+	}
+}
+
+// WAL that is gone is recognised by the function that says so, in whatever language.
+func TestWALRemovedInAnyLanguage(t *testing.T) {
+	for _, routine := range []string{"WalSndSegmentOpen", "CheckXLogRemoved"} {
+		err := serverError("stream", &pgconn.PgError{Code: undefinedFile, Message: "das angeforderte WAL-Segment 2 wurde schon entfernt", Routine: routine}, between)
+		if !errors.Is(err, ErrSlotLost) {
+			t.Errorf("%s: %v", routine, err)
+		}
+	}
+	unreadable := &pgconn.PgError{Code: "58030", Message: `could not open file "pg_wal/2": Input/output error`, Routine: "WalSndSegmentOpen"}
+	if err := serverError("stream", unreadable, between); errors.Is(err, ErrSlotLost) {
+		t.Errorf("a file that cannot be read is not removed: %v", err)
 	}
 }
 

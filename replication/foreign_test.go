@@ -114,20 +114,29 @@ func TestCloseInAForeignMessage(t *testing.T) {
 	})
 }
 
-// The error of a row that is too large, for us or for the server, names its transaction, and
-// never another.
+// The error of a row that cannot be sent, by us or by the server, names its transaction, and never
+// another. Without a transaction, or if it is about no value, it is no error of a row: advice to give
+// rows up follows from that.
 func TestRowErrorNamesItsTransaction(t *testing.T) {
 	large := walData(0x15, "I"+strings.Repeat("x", 1000))[:headerSize+walHeaderSize+100]
-	refusal := encode(&pgproto3.ErrorResponse{Severity: "ERROR", Code: "XX000", Message: "invalid memory alloc request size 1258291203"})
+	refusal := func(code, message, where string) []byte {
+		return encode(&pgproto3.ErrorResponse{Severity: "ERROR", Code: code, Message: message, Where: where})
+	}
+	oversize := refusal("XX000", "invalid memory alloc request size 1258291203", "")
 	for name, tc := range map[string]struct {
 		sent      []byte
 		commitLSN pglogrepl.LSN // of its transaction
 		says      string
 	}{
 		"beyond our limit":            {append(beginMessage(), large...), 0x20, "transaction 0/20: row cannot be streamed: the change at 0/15 has 1001 bytes"},
-		"beyond the server's":         {append(beginMessage(), refusal...), 0x20, "1258291203"},
-		"no transaction":              {refusal, 0, "1258291203"},
-		"the transaction has ended":   {append(append(beginMessage(), commit(0x20, 0x28)...), refusal...), 0, "1258291203"},
+		"beyond the server's":         {append(beginMessage(), oversize...), 0x20, "1258291203"},
+		"row beyond the server's":     {append(beginMessage(), refusal("54000", "", "")...), 0x20, "54000"},
+		"no text":                     {append(beginMessage(), refusal("22021", "", "")...), 0x20, "22021"},
+		"not to be converted":         {append(beginMessage(), refusal("22P05", "", "")...), 0x20, "22P05"},
+		"unknown, in a row":           {append(beginMessage(), refusal("XX000", "", `slot "s", output plugin "pgoutput", in the change callback, associated LSN 0/15`)...), 0x20, "associated LSN"},
+		"of no row":                   {append(beginMessage(), refusal("XX000", "could not read from reorderbuffer spill file", "")...), 0, "spill file"},
+		"no transaction":              {oversize, 0, "1258291203"},
+		"the transaction has ended":   {append(append(beginMessage(), commit(0x20, 0x28)...), oversize...), 0, "1258291203"},
 		"too large, but of no change": {encode(&pgproto3.ParameterStatus{Name: "n", Value: strings.Repeat("x", 2000)}), 0, "message of 20"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -142,8 +151,8 @@ func TestRowErrorNamesItsTransaction(t *testing.T) {
 				if ok != (tc.commitLSN > 0) || ok && row.CommitLSN != tc.commitLSN || !strings.Contains(err.Error(), tc.says) {
 					t.Errorf("Run: %v", err)
 				}
-				if ok && !errors.Is(err, ErrRow) {
-					t.Errorf("it is no ErrRow: %v", err)
+				if ok != errors.Is(err, ErrRow) {
+					t.Errorf("an ErrRow without its transaction, or the other way round: %v", err)
 				}
 			})
 		})

@@ -428,18 +428,24 @@ func TestEndOfStream(t *testing.T) {
 		want error
 		text string
 	}{
-		"closed":                 {want: ErrUnreachable},
-		"terminated":             {sent: refusal("FATAL", "57P01", "terminating connection due to administrator command", ""), want: ErrUnreachable},
-		"crash":                  {sent: refusal("FATAL", "57P02", "", ""), want: ErrUnreachable},
-		"canceled":               {sent: refusal("ERROR", "57014", "", ""), want: ErrUnreachable},
-		"connection":             {sent: refusal("FATAL", "08006", "", ""), want: ErrUnreachable},
-		"database dropped":       {sent: refusal("FATAL", "57P04", "", ""), want: ErrAccess},
-		"out of memory":          {sent: refusal("ERROR", "53200", "", ""), want: ErrBusy},
-		"publication":            {sent: refusal("ERROR", "42704", `publication "pub" does not exist`, "slot \"slot\"\nassociated LSN 0/15608A8"), want: ErrPublication, text: "associated LSN 0/15608A8"},
-		"column lists":           {sent: refusal("ERROR", "0A000", "", ""), want: ErrPublication},
-		"value over 1 GB":        {sent: refusal("ERROR", "XX000", "invalid memory alloc request size 1258291203", ""), want: ErrRow},
-		"row over 1 GB":          {sent: refusal("ERROR", "54000", "", ""), want: ErrRow},
-		"encoding":               {sent: refusal("ERROR", "22021", "", ""), want: ErrRow},
+		"closed":                {want: ErrUnreachable},
+		"terminated":            {sent: refusal("FATAL", "57P01", "terminating connection due to administrator command", ""), want: ErrUnreachable},
+		"crash":                 {sent: refusal("FATAL", "57P02", "", ""), want: ErrUnreachable},
+		"canceled":              {sent: refusal("ERROR", "57014", "", ""), want: ErrUnreachable},
+		"connection":            {sent: refusal("FATAL", "08006", "", ""), want: ErrUnreachable},
+		"database dropped":      {sent: refusal("FATAL", "57P04", "", ""), want: ErrAccess},
+		"out of memory":         {sent: refusal("ERROR", "53200", "", ""), want: ErrBusy},
+		"publication":           {sent: refusal("ERROR", "42704", `publication "pub" does not exist`, "slot \"slot\"\nassociated LSN 0/15608A8"), want: ErrPublication, text: "associated LSN 0/15608A8"},
+		"column lists":          {sent: refusal("ERROR", "0A000", "", ""), want: ErrPublication},
+		"no transaction":        {sent: refusal("ERROR", "XX000", "invalid memory alloc request size 1258291203", ""), text: "1258291203"},
+		"no transaction either": {sent: refusal("ERROR", "54000", "", ""), text: "54000"},
+		"damaged WAL": {
+			sent: refusal("ERROR", "XX000", "could not find record while sending logically-decoded data: invalid magic number 0000 in log segment 000000010000000000000002, offset 0", ""),
+			text: "invalid magic number",
+		},
+		"WAL removed":            {sent: refusal("ERROR", "58P01", "requested WAL segment 000000010000000000000002 has already been removed", ""), want: ErrSlotLost},
+		"server may not read":    {sent: refusal("ERROR", "42501", `could not open file "pg_replslot/slot/xid-750-lsn-0-2000000.spill": Permission denied`, ""), text: "file of the server's own"},
+		"role may not":           {sent: refusal("ERROR", "42501", "permission denied for function filter", ""), want: ErrAccess},
 		"copy done":              {sent: encode(&pgproto3.CopyDone{}), want: ErrServerStopping},
 		"command complete":       {sent: encode(&pgproto3.CommandComplete{CommandTag: []byte("COPY 0")}), want: ErrServerStopping},
 		"skipped publication":    {sent: encode(&pgproto3.NoticeResponse{Severity: "WARNING", Code: "55000", Message: `skipped loading publication "pub"`}), want: ErrPublication},
@@ -484,7 +490,7 @@ func TestEndOfStream(t *testing.T) {
 
 var identities = []error{
 	ErrUnreachable, ErrAccess, ErrSlotMissing, ErrSlotInUse, ErrBusy,
-	ErrPublication, ErrRow, ErrServerStopping, ErrConfig,
+	ErrPublication, ErrRow, ErrServerStopping, ErrConfig, ErrSlotLost,
 }
 
 func TestOtherNoticesAreNoEnd(t *testing.T) {

@@ -16,9 +16,6 @@ import (
 // lies before that position is the same on both; behind it the same position names other data.
 type History map[int32]pglogrepl.LSN
 
-// undefinedFile is what a server answers that does not have the file it is asked for.
-const undefinedFile = "58P01"
-
 // readHistory asks the server for the history of its timeline. It returns nil for the first timeline, and
 // for a later one if the server has lost the file, which it does not need itself.
 // https://www.postgresql.org/docs/current/protocol-replication.html#PROTOCOL-REPLICATION-TIMELINE-HISTORY

@@ -12,5 +12,5 @@
 // tables as the stream would print them.
 //
 // Errors have the identities of package replication, chosen by SQLSTATE and by catalog, and
-// two more: [ErrSlotLost] and [ErrSelection].
+// one more: [ErrSelection].
 package catalog

@@ -10,9 +10,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// ErrSlotLost says that the slot is invalidated; the changes it stood for are gone.
-var ErrSlotLost = errors.New("replication slot lost")
-
 // SQLSTATEs, named as in https://www.postgresql.org/docs/current/errcodes-appendix.html.
 const (
 	insufficientPrivilege  = "42501"

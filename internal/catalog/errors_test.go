@@ -284,7 +284,7 @@ func TestSlotLost(t *testing.T) {
 		if !errors.Is(err, replication.ErrUnreachable) {
 			t.Errorf("Run: %v", err)
 		}
-		if err := s.openAndStart(t); !errors.Is(err, ErrSlotLost) {
+		if err := s.openAndStart(t); !errors.Is(err, replication.ErrSlotLost) {
 			t.Errorf("Start: %v", err)
 		} else {
 			t.Log(err)

@@ -33,7 +33,7 @@ type Warning struct {
 // Look compares now with the look before. The warnings are new: each comes once, with the
 // look in which it begins to hold.
 //
-// The error wraps ErrPublication, ErrSlotMissing or ErrSlotLost: rows are not delivered any
+// The error wraps ErrPublication, ErrSlotMissing or replication.ErrSlotLost: rows are not delivered any
 // more, or may have been left out since the look before. Between two looks at one server
 // only: a catalog of another cluster begins a new history.
 func (h *History) Look(now *State) ([]Warning, error) {
@@ -80,7 +80,7 @@ func changes(was, now *State) ([]Warning, error) {
 // obstacle is what Verify finds, as far as it can come about while a slot is streamed from.
 func obstacle(c *State) error {
 	for _, err := range []error{c.verifyPublication(), c.verifySlot()} {
-		if errors.Is(err, replication.ErrPublication) || errors.Is(err, replication.ErrSlotMissing) || errors.Is(err, ErrSlotLost) {
+		if errors.Is(err, replication.ErrPublication) || errors.Is(err, replication.ErrSlotMissing) || errors.Is(err, replication.ErrSlotLost) {
 			return err
 		}
 	}

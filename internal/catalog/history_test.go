@@ -98,10 +98,10 @@ func TestHistory(t *testing.T) {
 		"root instead of leaves": {before: partitions(400), after: func(*Publication, *State) {}, says: []string{"publish_via_partition_root is true"}},
 		"leaves of all tables":   {before: wholeSchema(300), after: func(p *Publication, c *State) { partitions(400)(p, c); p.members = nil }, says: []string{"publish_via_partition_root is false"}},
 		"slot dropped":           {after: func(_ *Publication, c *State) { c.Slot = nil }, err: replication.ErrSlotMissing, says: []string{`"slot"`, "12:00:10Z"}},
-		"slot lost":              {after: func(_ *Publication, c *State) { c.Slot.WALStatus = "lost" }, err: ErrSlotLost, says: []string{"wal_status is lost", "from 0/1100000 to 0/1100000"}},
+		"slot lost":              {after: func(_ *Publication, c *State) { c.Slot.WALStatus = "lost" }, err: replication.ErrSlotLost, says: []string{"wal_status is lost", "from 0/1100000 to 0/1100000"}},
 		"slot invalidated": {after: func(_ *Publication, c *State) {
 			c.Slot.WALStatus, c.Slot.InvalidationReason, c.Slot.InactiveSince = "lost", "idle_timeout", c.ReadAt
-		}, err: ErrSlotLost, says: []string{"idle_timeout, inactive since 2030-01-01T12:00:10Z"}},
+		}, err: replication.ErrSlotLost, says: []string{"idle_timeout, inactive since 2030-01-01T12:00:10Z"}},
 		"idle timeout":              {after: func(_ *Publication, c *State) { c.IdleSlotTimeout = time.Hour }, says: []string{"idle_replication_slot_timeout is 1h0m0s"}},
 		"another cluster":           {after: func(p *Publication, c *State) { c.SystemID, p.members[0].oid = "8", 9 }},
 		"what only a start refuses": {after: func(_ *Publication, c *State) { c.WALLevel, c.Slot.TwoPhase = "replica", true }},
@@ -155,7 +155,7 @@ func TestFirstLook(t *testing.T) {
 	}
 	h = History{}
 	c.Slot.WALStatus = "lost"
-	if _, err := h.Look(c); !errors.Is(err, ErrSlotLost) {
+	if _, err := h.Look(c); !errors.Is(err, replication.ErrSlotLost) {
 		t.Errorf("lost: %v", err)
 	}
 }

@@ -316,7 +316,7 @@ func (r *Rows) refuseCondition(err error) error {
 		return r.refuse("the condition: %s (SQLSTATE %s)", pg.Message, pg.Code)
 	case strings.HasPrefix(pg.Code, "25"):
 		return r.refuse("the condition would write, and nothing may here: %s (SQLSTATE %s)", pg.Message, pg.Code)
-	case !replication.Classified(pg.Code):
+	case !replication.Classified(pg):
 		return r.refuse("the condition fails for a row, SQLSTATE %s; the server's log has the text", pg.Code)
 	}
 	return err

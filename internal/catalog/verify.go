@@ -79,7 +79,7 @@ func (c *State) verifySlot() error {
 		return fmt.Errorf("%w: slot %q belongs to database %q, not %q; choose another name or connect to that database", replication.ErrConfig, s.Name, s.Database, c.Database)
 	case c.Reserve(time.Time{}).Judge(c.ReadAt).Danger == Lost:
 		return fmt.Errorf("%w: slot %q is invalidated (%s): what it had not delivered, from %s to %s, is gone from the log; send the rows that are still in the table otherwise, then drop it and set it up again with: outbox-cdc setup --drop, and outbox-cdc setup",
-			ErrSlotLost, s.Name, s.invalidation(), s.ConfirmedFlushLSN, c.WALEnd)
+			replication.ErrSlotLost, s.Name, s.invalidation(), s.ConfirmedFlushLSN, c.WALEnd)
 	case s.TwoPhase:
 		return fmt.Errorf("%w: slot %q has two_phase enabled, which is not supported; choose another name for the relay's", replication.ErrConfig, s.Name)
 	case s.Temporary:

@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -79,7 +78,7 @@ func TestEveryExitCode(t *testing.T) {
 // A failure has the exit code of what is behind it.
 func TestExitCodeOfAFailure(t *testing.T) {
 	for want, err := range map[int]error{
-		relay.ExitSlotLost:   catalog.ErrSlotLost,
+		relay.ExitSlotLost:   replication.ErrSlotLost,
 		relay.ExitNoDelivery: fmt.Errorf("set up: %w", replication.ErrPublication),
 		relay.ExitSource:     fmt.Errorf("create the table: %w", &pgconn.PgError{Code: "42501"}),
 		relay.ExitUnexpected: errors.New("never heard of"),

@@ -57,7 +57,7 @@ func (p *pruner) slots(ctx context.Context, mark string) ([]slot, error) {
 			return nil, fmt.Errorf("%w: slot %q is not one of pgoutput and this database", ErrConfig, s.Name)
 		}
 		if s.Lost {
-			return nil, fmt.Errorf("%w: slot %q", catalog.ErrSlotLost, s.Name)
+			return nil, fmt.Errorf("%w: slot %q", replication.ErrSlotLost, s.Name)
 		}
 		found[s.Name] = true
 	}

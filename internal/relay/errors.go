@@ -9,7 +9,6 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
-	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -88,7 +87,7 @@ var faults = []fault{
 	{as[*changeError], ExitNoDelivery, never, adviseChange},
 	{is(replication.ErrPublication), ExitNoDelivery, never, ""},
 	{is(replication.ErrSlotMissing), ExitSlotLost, never, ""},
-	{is(catalog.ErrSlotLost), ExitSlotLost, never, ""},
+	{is(replication.ErrSlotLost), ExitSlotLost, never, ""},
 	{is(replication.ErrConfig), ExitSource, never, ""},
 	{as[*checkpoint.GapError], ExitContinuity, never, adviseGap},
 	{is(errPositionRecord), ExitContinuity, never, adviseRecord},
@@ -119,21 +118,22 @@ var faults = []fault{
 	{is(replication.ErrUnreachable), ExitSource, outage, adviseServer},
 }
 
-// What to do, if the error does not say it itself. [Advice] replaces <transaction> with the position of
-// the transaction that the error is about; who prints it replaces <slot> and <publication>.
+// What to do, if the error does not say it itself. Who prints an advice replaces <slot> and
+// <publication>.
 const (
 	adviseRow = "Nothing behind it is confirmed; what came before it is delivered. Correct what the reason names and start again: the\n" +
-		"transaction comes again whole. To have such rows put aside: --set on_bad_record=dead-letter. To give the whole\n" +
-		"transaction up: " + adviseAdvance
+		"transaction comes again whole. To have such rows put aside: --set on_bad_record=dead-letter." + adviseGiveUp
 	adviseUnread = "Nothing behind it is confirmed; what came before it is delivered. Such a row fits into no record, and is not put aside\n" +
-		"either, whatever on_bad_record says. To give the whole transaction up: " + adviseAdvance
-	adviseAdvance = "SELECT pg_replication_slot_advance('<slot>', '<transaction>'::pg_lsn + 1),\n" +
+		"either, whatever on_bad_record says." + adviseGiveUp
+
+	// adviseGiveUp is the end of an advice, if a transaction is known; its position is put into it.
+	adviseGiveUp = "\nTo give the whole transaction up: SELECT pg_replication_slot_advance('<slot>', '%s'::pg_lsn + 1),\n" +
 		"and start once with --accept-gap."
 	adviseDecoder = "The server sent what this version cannot read. Nothing behind it is confirmed. Please report it, with the server's version."
 	adviseColumns = "Name the table's columns in outbox.columns (outbox-cdc config shows what is in force), or add the column to the table\n" +
 		"and, if the publication lists columns, to the publication."
 	adviseUpdate = "Let the publication send inserts only: ALTER PUBLICATION <publication> SET (publish = 'insert'). What is in the log already comes\n" +
-		"once more; to have changed rows dropped: --set outbox.on_update=warn; to give up its transaction, with every row in it:\n" + adviseAdvance
+		"once more; to have changed rows dropped: --set outbox.on_update=warn." + adviseGiveUp
 	adviseChange = "Start again, with the publication as it is now: what it publishes is ignored then. When the slot has caught up:\n" +
 		"ALTER PUBLICATION <publication> SET (publish = 'insert')."
 	adviseGap = "What was committed between the two positions may never have been delivered. Find out who moved or made the slot, or which\n" +
@@ -178,24 +178,26 @@ func Advice(err error) string {
 	if advised, ok := errors.AsType[sink.Advised](err); ok && advice == "" {
 		advice = advised.Advice()
 	}
-	if lsn, ok := transactionOf(err); ok {
-		advice = strings.ReplaceAll(advice, "<transaction>", lsn.String())
+	advice, givesUp := strings.CutSuffix(advice, adviseGiveUp)
+	if lsn := transactionOf(err); givesUp && lsn != 0 {
+		advice += fmt.Sprintf(adviseGiveUp, lsn)
 	}
 	return advice
 }
 
-// transactionOf returns the commit position of the transaction that err is about.
-func transactionOf(err error) (lsn pglogrepl.LSN, ok bool) {
+// transactionOf returns the commit position of the transaction that err is about, 0 if none is known
+// that could be given up.
+func transactionOf(err error) pglogrepl.LSN {
 	if row, ok := errors.AsType[*deliveryError](err); ok {
-		return row.commitLSN, true
+		return row.commitLSN
 	}
 	if row, ok := errors.AsType[*replication.RowError](err); ok {
-		return row.CommitLSN, true
+		return row.CommitLSN
 	}
 	if change, ok := errors.AsType[*changeError](err); ok {
-		return change.commitLSN, true
+		return change.commitLSN
 	}
-	return 0, false
+	return 0
 }
 
 // A deliveryError is an outbox row that cannot be delivered.

@@ -15,7 +15,6 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
-	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -27,9 +26,8 @@ var sentinels = map[string]map[string]error{
 		"ErrUnreachable": replication.ErrUnreachable, "ErrAccess": replication.ErrAccess, "ErrSlotMissing": replication.ErrSlotMissing,
 		"ErrSlotInUse": replication.ErrSlotInUse, "ErrBusy": replication.ErrBusy,
 		"ErrPublication": replication.ErrPublication, "ErrRow": replication.ErrRow, "ErrServerStopping": replication.ErrServerStopping,
-		"ErrConfig": replication.ErrConfig,
+		"ErrConfig": replication.ErrConfig, "ErrSlotLost": replication.ErrSlotLost,
 	},
-	"../catalog/errors.go": {"ErrSlotLost": catalog.ErrSlotLost},
 	"../../sink/errors.go": {
 		"ErrUnreachable": sink.ErrUnreachable, "ErrAccess": sink.ErrAccess, "ErrMissing": sink.ErrMissing,
 		"ErrSuperseded": sink.ErrSuperseded, "ErrIdentityUsed": sink.ErrIdentityUsed, "ErrFenced": sink.ErrFenced, "ErrFatal": sink.ErrFatal,
@@ -53,49 +51,50 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		patience patience
 		says     string // in the advice
 	}{
-		"drain timeout":               {errDrainTimeout, 0, never, ""},
-		"left behind":                 {errPositionUnsaved, 0, never, ""},
-		"bad row":                     {&deliveryError{commitLSN: 0xAB, err: &encode.RowError{}}, 14, never, "pg_replication_slot_advance('<slot>', '0/AB'::pg_lsn + 1)"},
-		"refused record":              {&deliveryError{commitLSN: 0xAB, err: &sink.RecordError{Reason: errors.New("no")}}, 14, never, "'0/AB'::pg_lsn + 1"},
-		"row beyond the limit":        {&replication.RowError{CommitLSN: 0xAB, Err: replication.ErrRow}, 14, never, "'0/AB'::pg_lsn + 1"},
-		"not pgoutput":                {&decoder.Error{}, 1, never, "report it"},
-		"missing column":              {&deliveryError{err: &encode.ColumnError{}}, 13, never, "outbox.columns"},
-		"update":                      {&changeError{kind: "UPDATE", commitLSN: 0xAB}, 13, never, "'0/AB'::pg_lsn + 1"},
-		"delete":                      {&changeError{kind: "DELETE"}, 13, never, "Start again"},
-		"truncate":                    {&changeError{kind: "TRUNCATE"}, 13, never, "ALTER PUBLICATION <publication> SET"},
-		"publication":                 {replication.ErrPublication, 13, never, ""},
-		"no slot":                     {replication.ErrSlotMissing, 11, never, ""},
-		"lost slot":                   {catalog.ErrSlotLost, 11, never, ""},
-		"setting":                     {replication.ErrConfig, 10, never, ""},
-		"gap":                         {&checkpoint.GapError{Recorded: recorded}, 15, never, "--accept-gap"},
-		"unreadable record":           {errPositionRecord, 15, never, "position_topic"},
-		"other rows again":            {&checkpoint.RereadError{}, 15, never, "--accept-gap"},
-		"foreign claim":               {errForeignClaim, 12, standby, ""},
-		"newer writer":                {sink.ErrSuperseded, 12, standby, ""},
-		"slot changes hands":          {errSlotTaken, 12, standby, ""},
-		"other server":                {errOtherServer, 10, outage, ""},
-		"stood still":                 {errStoodStill, 10, outage, ""},
-		"sender of a lost connection": {errLostSender, 10, outage, ""},
-		"other rows than recorded":    {&checkpoint.PrefixError{}, 15, outage, ""},
-		"store is away":               {fmt.Errorf("%w: %w", errNoStore, sink.ErrUnreachable), 20, outage, ""},
-		"identity used up":            {sink.ErrIdentityUsed, 20, outage, ""},
-		"copy not finished":           {errCopyUnfinished, 15, never, "initial_copy"},
-		"position to skip to":         {fmt.Errorf("%w: it is behind the log", errSkip), 2, never, ""},
-		"fenced":                      {sink.ErrFenced, 21, never, ""},
-		"broker refuses":              {sink.ErrAccess, 20, briefly, ""},
-		"topic missing":               {sink.ErrMissing, 20, never, ""},
-		"no broker":                   {sink.ErrUnreachable, 20, never, ""},
-		"fatal answer":                {sink.ErrFatal, 20, never, ""},
-		"broker with advice":          {advised{sink.ErrAccess}, 20, briefly, "as the broker advises"},
-		"slot in use":                 {replication.ErrSlotInUse, 12, standby, ""},
-		"source refuses":              {replication.ErrAccess, 10, briefly, ""},
-		"busy":                        {replication.ErrBusy, 10, outage, ""},
-		"stopping":                    {replication.ErrServerStopping, 10, outage, ""},
-		"no source":                   {replication.ErrUnreachable, 10, outage, "source.dsn"},
-		"anything else":               {errors.New("never heard of"), 1, briefly, ""},
+		"drain timeout":         {errDrainTimeout, 0, never, ""},
+		"left behind":           {errPositionUnsaved, 0, never, ""},
+		"bad row":               {&deliveryError{commitLSN: 0xAB, err: &encode.RowError{}}, 14, never, "pg_replication_slot_advance('<slot>', '0/AB'::pg_lsn + 1)"},
+		"refused record":        {&deliveryError{commitLSN: 0xAB, err: &sink.RecordError{Reason: errors.New("no")}}, 14, never, "'0/AB'::pg_lsn + 1"},
+		"row beyond the limit":  {&replication.RowError{CommitLSN: 0xAB, Err: replication.ErrRow}, 14, never, "'0/AB'::pg_lsn + 1"},
+		"row of no transaction": {replication.ErrRow, 14, never, "fits into no record"},
+		"not pgoutput":          {&decoder.Error{}, 1, never, "report it"},
+		"missing column":        {&deliveryError{err: &encode.ColumnError{}}, 13, never, "outbox.columns"},
+		"update":                {&changeError{kind: "UPDATE", commitLSN: 0xAB}, 13, never, "'0/AB'::pg_lsn + 1"},
+		"delete":                {&changeError{kind: "DELETE"}, 13, never, "Start again"},
+		"truncate":              {&changeError{kind: "TRUNCATE"}, 13, never, "ALTER PUBLICATION <publication> SET"},
+		"publication":           {replication.ErrPublication, 13, never, ""},
+		"no slot":               {replication.ErrSlotMissing, 11, never, ""},
+		"lost slot":             {replication.ErrSlotLost, 11, never, ""},
+		"setting":               {replication.ErrConfig, 10, never, ""},
+		"gap":                   {&checkpoint.GapError{Recorded: recorded}, 15, never, "--accept-gap"},
+		"unreadable record":     {errPositionRecord, 15, never, "position_topic"},
+		"other rows again":      {&checkpoint.RereadError{}, 15, never, "--accept-gap"},
+		"foreign claim":         {errForeignClaim, 12, standby, ""},
+		"newer writer":          {sink.ErrSuperseded, 12, standby, ""},
+		"slot changes hands":    {errSlotTaken, 12, standby, ""},
+		"other server":          {errOtherServer, 10, outage, ""},
+		"stood still":           {errStoodStill, 10, outage, ""},
+		"lost connection":       {errLostSender, 10, outage, ""},
+		"other open rows":       {&checkpoint.PrefixError{}, 15, outage, ""},
+		"store is away":         {fmt.Errorf("%w: %w", errNoStore, sink.ErrUnreachable), 20, outage, ""},
+		"identity used up":      {sink.ErrIdentityUsed, 20, outage, ""},
+		"copy not finished":     {errCopyUnfinished, 15, never, "initial_copy"},
+		"position to skip to":   {fmt.Errorf("%w: it is behind the log", errSkip), 2, never, ""},
+		"fenced":                {sink.ErrFenced, 21, never, ""},
+		"broker refuses":        {sink.ErrAccess, 20, briefly, ""},
+		"topic missing":         {sink.ErrMissing, 20, never, ""},
+		"no broker":             {sink.ErrUnreachable, 20, never, ""},
+		"fatal answer":          {sink.ErrFatal, 20, never, ""},
+		"broker with advice":    {advised{sink.ErrAccess}, 20, briefly, "as the broker advises"},
+		"slot in use":           {replication.ErrSlotInUse, 12, standby, ""},
+		"source refuses":        {replication.ErrAccess, 10, briefly, ""},
+		"busy":                  {replication.ErrBusy, 10, outage, ""},
+		"stopping":              {replication.ErrServerStopping, 10, outage, ""},
+		"no source":             {replication.ErrUnreachable, 10, outage, "source.dsn"},
+		"anything else":         {errors.New("never heard of"), 1, briefly, ""},
 
 		// An error that wraps two is what a person must mend.
-		"lost, and in use":                 {fmt.Errorf("%w: %w", replication.ErrSlotInUse, catalog.ErrSlotLost), 11, never, ""},
+		"lost, and in use":                 {fmt.Errorf("%w: %w", replication.ErrSlotInUse, replication.ErrSlotLost), 11, never, ""},
 		"bad row while the source is lost": {errors.Join(replication.ErrUnreachable, &deliveryError{err: &encode.RowError{}}), 14, never, "dead-letter"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -107,7 +106,7 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 			if f.patience != tc.patience {
 				t.Errorf("patience %d, want %d", f.patience, tc.patience)
 			}
-			if advice := Advice(err); !strings.Contains(advice, tc.says) || (advice == "") != (tc.says == "") || strings.Contains(advice, "<transaction>") {
+			if advice := Advice(err); !strings.Contains(advice, tc.says) || (advice == "") != (tc.says == "") || strings.Contains(advice, "'::pg_lsn") != (transactionOf(err) != 0) {
 				t.Errorf("advice %q, want %q", advice, tc.says)
 			}
 		})
@@ -163,7 +162,7 @@ func TestRetryWaitsAsLongAsTheErrorMayHeal(t *testing.T) {
 		err          error
 		first, later time.Duration // how long is waited; forever stands for without end
 	}{
-		"slot lost":      {catalog.ErrSlotLost, 0, 0},
+		"slot lost":      {replication.ErrSlotLost, 0, 0},
 		"password":       {replication.ErrAccess, 0, limit},
 		"the broker's":   {sink.ErrAccess, 0, limit},
 		"anything else":  {errors.New("never heard of"), 0, limit},
