@@ -42,7 +42,8 @@ type Sink interface {
 	// destination.
 	CheckDestinations(ctx context.Context, destinations ...string) error
 
-	// Stat returns a snapshot of the Sink and its present Writer. It does not block.
+	// Stat returns a snapshot of the Sink, its present Writer and its position stores. It does
+	// not block.
 	Stat() Stat
 
 	// Close ends the Sink and its position stores. Run of every Writer must have returned.

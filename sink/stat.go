@@ -2,8 +2,8 @@ package sink
 
 import "time"
 
-// A Stat is a snapshot of a Sink and its present Writer. Bytes are those of keys, values and
-// headers.
+// A Stat is a snapshot of a Sink, its present Writer and its position stores. Bytes are those of
+// keys, values and headers.
 type Stat struct {
 	// Topics holds every destination that was written to since Open.
 	Topics map[string]TopicStat
@@ -30,7 +30,8 @@ type Stat struct {
 	DuplicatesPossible int64
 
 	// StalledSince is since when some part of a destination has made no progress although it has
-	// something to send, and StallReason why. Zero and empty if there is none.
+	// something to send, or a position store although something is to be written or read, and
+	// StallReason why. Zero and empty if there is none.
 	StalledSince time.Time
 	StallReason  string
 

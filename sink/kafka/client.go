@@ -26,6 +26,7 @@ type client struct {
 	identities  *identities
 	pool        *chunkPool
 	counters    counters
+	outage      outage
 	partitioner partitioner
 	codec       sarama.CompressionCodec
 
@@ -139,8 +140,20 @@ func (c *client) newProducer(cfg sink.WriterConfig) *producer {
 func (c *client) Stat() sink.Stat {
 	s, p := c.counters.stat()
 	s.WindowRecords, s.WindowBytes = c.cfg.WindowRecords, c.cfg.WindowBytes
+	oldest := c.outage.stall(time.Now())
 	if p != nil {
-		p.addStat(&s)
+		if t := p.addStat(&s); oldest.since.IsZero() || !t.since.IsZero() && t.since.Before(oldest.since) {
+			oldest = t
+		}
+	}
+	s.StalledSince, s.StallReason = oldest.since, oldest.reason
+	if oldest.topic != "" {
+		s.StallReason = "topic " + oldest.topic + ": " + oldest.reason
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, store := range c.stores {
+		store.addStat(&s)
 	}
 	return s
 }
@@ -158,19 +171,13 @@ func (c *client) Close() error {
 	return nil
 }
 
-// addStat adds what belongs to p.
-func (p *producer) addStat(s *sink.Stat) {
+// addStat adds what belongs to p, and returns its oldest stall.
+func (p *producer) addStat(s *sink.Stat) stall {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.InFlightRecords = p.inFlightRecords
 	s.InFlightBytes = p.inFlightBytes
-	if t := p.oldestStall(time.Now()); !t.since.IsZero() {
-		s.StalledSince = t.since
-		s.StallReason = t.reason
-		if t.topic != "" {
-			s.StallReason = "topic " + t.topic + ": " + s.StallReason
-		}
-	}
+	return p.oldestStall(time.Now())
 }
 
 // counters are the part of [sink.Stat] that outlives producers.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -173,6 +174,18 @@ func (s *positionStore) Write(ctx context.Context, writer string, value []byte) 
 		case <-ctx.Done():
 			err = fmt.Errorf("write to topic %s: %w", s.topic, context.Cause(ctx))
 		}
+	}
+}
+
+// addStat adds to the Stat of the Sink what goes wrong with the topic. What is acknowledged cannot be
+// confirmed meanwhile.
+func (s *positionStore) addStat(total *sink.Stat) {
+	own, prefix := s.client.Stat(), "topic "+s.topic+": "
+	if since := own.StalledSince; !since.IsZero() && (total.StalledSince.IsZero() || since.Before(total.StalledSince)) {
+		total.StalledSince, total.StallReason = since, "position "+prefix+strings.TrimPrefix(own.StallReason, prefix)
+	}
+	if own.LastErrorAt.After(total.LastErrorAt) {
+		total.LastError, total.LastErrorAt = own.LastError, own.LastErrorAt
 	}
 }
 

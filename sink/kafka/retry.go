@@ -72,9 +72,8 @@ const warnAfter = 10 * time.Second
 // retryTransient retries attempt while its error is transient, until ctx ends.
 func (c *client) retryTransient(ctx context.Context, attempt func() error) error {
 	var last error
-	began, warned := time.Now(), false
 	for n := 0; ; n++ {
-		err := attempt()
+		err := c.outage.attempt(ctx, attempt)
 		if err == nil {
 			return nil
 		}
@@ -84,12 +83,12 @@ func (c *client) retryTransient(ctx context.Context, attempt func() error) error
 		if final := firstContactError(err); final != nil {
 			return final
 		}
+		c.counters.recordError(err.Error())
 		_, answered := errors.AsType[*codeError](err)
 		switch {
-		case !warned && (!answered || time.Since(began) >= warnAfter):
-			warned = true
+		case c.outage.shouldWarn(answered):
 			c.log.WarnContext(ctx, "kafka not reached yet", slog.Any("err", err))
-		case n == 0:
+		case answered && c.outage.shouldMention():
 			c.log.InfoContext(ctx, "kafka is not ready yet", slog.Any("err", err))
 		}
 		if !sleepUntil(ctx, time.Now().Add(backoff(n, rand.Float64()))) {

@@ -155,9 +155,9 @@ func TestPositionErrorsAreRetried(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.SeedTopics(1, "positions"))
 	r, _ := openPositions(t, k.Cluster, "positions", "key")
 	for _, f := range []kfake.Fault{
-		{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotLeaderForPartition, Count: 2},
+		{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.LeaderNotAvailable, Count: 2},
 		{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas, Count: 2},
-		{Keys: []kmsg.Key{kmsg.ListOffsets}, Err: kerr.NotLeaderForPartition, Count: 1},
+		{Keys: []kmsg.Key{kmsg.ListOffsets}, Err: kerr.LeaderNotAvailable, Count: 1},
 		{Keys: []kmsg.Key{kmsg.Fetch}, Err: kerr.LeaderNotAvailable, Count: 1},
 	} {
 		k.Control.Fault(f)
@@ -171,7 +171,7 @@ func TestPositionReadEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	k := kafkatest.Fake(t, kfake.SeedTopics(1, "positions"))
 	r, _ := openPositions(t, k.Cluster, "positions", "key")
-	k.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch, kmsg.ListOffsets}, Err: kerr.NotLeaderForPartition, Count: -1})
+	k.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch, kmsg.ListOffsets}, Err: kerr.LeaderNotAvailable, Count: -1})
 	over := errors.New("over")
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, over)
 	defer cancel()
@@ -342,5 +342,58 @@ func TestDeadLettersNeedDescribeAndRead(t *testing.T) {
 		if err := read(user, secret); !errors.Is(err, sink.ErrAccess) || time.Since(began) > 20*time.Second {
 			t.Errorf("%s: %v after %v", user, err, time.Since(began))
 		}
+	}
+}
+
+// A topic that does not take positions stalls the Sink, although every record is acknowledged: what is
+// acknowledged cannot be confirmed.
+func TestPositionTopicThatRefusesIsAStall(t *testing.T) {
+	for name, tc := range map[string]struct {
+		fault kfake.Fault
+		use   func(ctx context.Context, s *positionStore) error
+	}{
+		"writes": {
+			kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas, Count: -1},
+			func(ctx context.Context, s *positionStore) error { return s.Write(ctx, testWriter, []byte("1")) },
+		},
+		"reads": {
+			kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets, kmsg.Fetch}, Err: kerr.LeaderNotAvailable, Count: -1},
+			func(ctx context.Context, s *positionStore) error { _, err := s.Read(ctx); return err },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := kafkatest.Fake(t, kfake.SeedTopics(1, "positions"))
+			j := sinktest.NewJournal()
+			c := openClient(t, Config{Brokers: k.Addrs}, j.Logger())
+			s, err := c.openPositions(sinktest.Context(t), "positions", "key")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if stat := c.Stat(); !stat.StalledSince.IsZero() || stat.StallReason != "" {
+				t.Errorf("stalled since %s before anything fails: %s", stat.StalledSince, stat.StallReason)
+			}
+			began := time.Now()
+			fault := k.Control.Fault(tc.fault)
+			ctx, cancel := context.WithCancel(sinktest.Context(t))
+			used := make(chan error, 1)
+			go func() { used <- tc.use(ctx, s) }()
+			if err := fault.Wait(ctx, 2); err != nil {
+				t.Fatal(err)
+			}
+			if stat := c.Stat(); stat.StalledSince.Before(began) || time.Since(stat.StalledSince) < 0 {
+				t.Errorf("stalled since %s, tried since %s", stat.StalledSince, began)
+			}
+			if stat := c.Stat(); !strings.HasPrefix(stat.StallReason, "position topic positions: "+tc.fault.Err.Message) || !strings.Contains(stat.LastError, tc.fault.Err.Message) {
+				t.Errorf("reason %q, last error %q", stat.StallReason, stat.LastError)
+			}
+			fault.Remove()
+			cancel()
+			<-used
+			write(t, s, "2")
+			wantValue(t, s, "2")
+			if stat := c.Stat(); !stat.StalledSince.IsZero() {
+				t.Errorf("still stalled since %s: %s", stat.StalledSince, stat.StallReason)
+			}
+		})
 	}
 }
