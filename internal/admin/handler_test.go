@@ -100,6 +100,12 @@ func TestProbes(t *testing.T) {
 				st.Sink.StalledSince, st.Sink.StallReason = time.Now().Add(-20*time.Second), "refused"
 			}, 0, "Kafka has not acknowledged for 20s: refused", "",
 		},
+		"both sides gone": {
+			func(st *relay.Stat) {
+				st.State, st.LastError, st.Failures = relay.Waiting, "no source", []relay.Failure{{ExitCode: relay.ExitSource}}
+				st.Sink.StalledSince, st.Sink.StallReason = time.Now().Add(-20*time.Second), "refused"
+			}, 0, "waiting: no source; Kafka has not acknowledged for 20s: refused", "",
+		},
 		"over":       {func(st *relay.Stat) { st.State, st.Since = relay.Stopped, time.Now() }, 0, "stopped", ""},
 		"never ends": {func(st *relay.Stat) { st.State, st.Since = relay.Stopped, time.Now().Add(-2*time.Minute) }, 0, "did not end", "did not end"},
 		"stuck":      {func(*relay.Stat) {}, 2 * time.Minute, "has not answered for 2m0s", "has not answered for 2m0s"},

@@ -41,13 +41,23 @@ func (s *Server) unready(now time.Time) string {
 		return reason
 	}
 	st := &last.stat
-	switch {
-	case st.State != relay.Streaming && st.LastError != "":
-		return string(st.State) + ": " + st.LastError
-	case st.State != relay.Streaming:
-		return string(st.State)
-	case last.stalled() >= stallAfter:
-		return fmt.Sprintf("Kafka has not acknowledged for %s: %s", last.stalled().Round(time.Second), st.Sink.StallReason)
+	stalled := ""
+	if lasted := last.stalled(); lasted >= stallAfter {
+		stalled = fmt.Sprintf("Kafka has not acknowledged for %s: %s", lasted.Round(time.Second), st.Sink.StallReason)
 	}
-	return ""
+	switch {
+	case st.State == relay.Streaming:
+		return stalled
+	case st.LastError == "":
+		return string(st.State)
+	case stalled != "" && !waitsForSink(st):
+		return string(st.State) + ": " + st.LastError + "; " + stalled
+	}
+	return string(st.State) + ": " + st.LastError
+}
+
+// waitsForSink reports whether what a relay waits for is the broker.
+func waitsForSink(st *relay.Stat) bool {
+	n := len(st.Failures)
+	return n > 0 && st.Failures[n-1].ExitCode == relay.ExitSink
 }

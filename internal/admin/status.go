@@ -45,9 +45,10 @@ type Status struct {
 
 type source struct {
 	Address     string `json:"address"`
+	SystemID    string `json:"system_id,omitempty"` // of the server's cluster; empty: not known yet
 	Publication string `json:"publication"`
 	Received    string `json:"received"`   // position read
-	Confirmed   string `json:"confirmed"`  // position that Postgres may be told
+	Confirmed   string `json:"confirmed"`  // position that Postgres was told
 	ServerEnd   string `json:"server_end"` // of the log, as far as is known
 }
 
@@ -136,7 +137,7 @@ func (s *Server) status(now time.Time) *Status {
 		Name: s.cfg.Name, Version: s.cfg.Version, Commit: s.cfg.Commit, At: last.at, Uptime: number(now.Sub(s.began).Seconds()),
 		State: string(st.State), Since: st.Since, Ready: reason == "", Reason: reason,
 		Source: source{
-			Address: s.cfg.Source, Publication: s.cfg.Publication,
+			Address: s.cfg.Source, SystemID: st.Slot.SystemID, Publication: s.cfg.Publication,
 			Received: st.Received.String(), Confirmed: st.Confirmed.String(), ServerEnd: last.serverEnd().String(),
 		},
 		Slot:     s.slot(last, risk),

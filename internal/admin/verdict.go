@@ -57,8 +57,11 @@ func (st *Status) judge(risk catalog.Risk) Verdict {
 }
 
 // StandsBy reports whether the relay waits for another one to end.
-func (st *Status) StandsBy() bool {
-	return st.State == string(relay.Waiting) && len(st.Failures) > 0 && st.Failures[0].ExitCode == relay.ExitSlotInUse
+func (st *Status) StandsBy() bool { return st.waits(relay.ExitSlotInUse) }
+
+// waits reports whether the relay waits because of an error with an exit code.
+func (st *Status) waits(exit int) bool {
+	return st.State == string(relay.Waiting) && len(st.Failures) > 0 && st.Failures[0].ExitCode == exit
 }
 
 // Relaying says how the relay does, whatever its slot's state.
@@ -69,7 +72,7 @@ func (st *Status) Relaying() Verdict {
 	}
 	stalled := float64(st.Kafka.Stalled)
 	switch {
-	case !st.Ready && stalled > 0:
+	case !st.Ready && stalled > 0 && st.State == string(relay.Streaming):
 		return Verdict{Bad, "Kafka does not acknowledge", st.Reason, "Nothing is lost: Postgres keeps what is not acknowledged. Look at the brokers, then at what the error names."}
 	case !st.Ready && st.State == string(relay.Starting) && len(st.Failures) == 0:
 		return Verdict{Warn, "Starting", "First contact with both sides.", ""}
@@ -77,6 +80,10 @@ func (st *Status) Relaying() Verdict {
 		return Verdict{Warn, "Starting", newest, advice}
 	case st.StandsBy():
 		return Verdict{Warn, "Standing by", "Another process streams from the slot. This one takes over when it ends.", ""}
+	case st.waits(relay.ExitSink):
+		return Verdict{Bad, "Waiting for Kafka", newest, advice}
+	case !st.Ready && st.State == string(relay.Waiting) && stalled > stallAfter.Seconds():
+		return Verdict{Bad, "Waiting for Postgres", newest + ". Kafka does not acknowledge either: " + st.Kafka.StallReason, advice}
 	case !st.Ready && st.State == string(relay.Waiting):
 		return Verdict{Bad, "Waiting for Postgres", newest, advice}
 	case !st.Ready:

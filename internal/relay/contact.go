@@ -44,7 +44,11 @@ func (r *Relay) contactBothSides(ctx context.Context, retry *retry) error {
 			if last == nil || !isOver(both) {
 				last = err
 			}
-			if faultOf(last).patience == never || retry.backOff(both, last) != nil {
+			if faultOf(last).patience == never {
+				return last
+			}
+			r.phase.setState(Starting, last)
+			if retry.backOff(both, last) != nil {
 				return last
 			}
 		}

@@ -178,7 +178,7 @@ func TestRetryWaitsAsLongAsTheErrorMayHeal(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, strict %t", name, strict), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					var log strings.Builder
-					r := &retry{log: slog.New(slog.NewTextHandler(&log, nil)), limit: limit, strict: strict}
+					r := &retry{waits: &waitLog{log: slog.New(slog.NewTextHandler(&log, nil))}, limit: limit, strict: strict}
 					began := time.Now()
 					var err error
 					for err == nil && time.Since(began) < forever {
@@ -217,7 +217,7 @@ const (
 func TestRetryLogsEachStateOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
-		r := &retry{log: slog.New(slog.NewTextHandler(&log, nil)), limit: limit}
+		r := &retry{waits: &waitLog{log: slog.New(slog.NewTextHandler(&log, nil))}, limit: limit}
 		wait := func(err error, times int) {
 			for range times {
 				if err := r.backOff(t.Context(), err); err != nil {

@@ -304,5 +304,5 @@ func (s *testSession) next(ctx context.Context, src source) error {
 	if s.life == nil {
 		s.tenure.run(ctx)
 	}
-	return s.runSession(ctx, startSession(ctx, src, slotIdentity{}, 1), s.watch)
+	return s.runSession(ctx, startSession(ctx, src, slotIdentity{}, 1, new(flow), new(phase)), s.watch)
 }

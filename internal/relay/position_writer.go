@@ -62,6 +62,7 @@ type positionWriter struct {
 	tried   int64               // the highest claim of this process, which may or may not be stored
 
 	reportable atomic.Uint64                       // an LSN: the record's in state recordCurrent, else 0
+	busySince  atomic.Int64                        // since when run uses the store, in nanoseconds of the time of day; 0: it does not
 	wake       chan struct{}                       // cap 1: the Tracker may be ahead of the record
 	copied     atomic.Bool                         // the initial copy that the record announces is delivered
 	snapshot   atomic.Pointer[checkpoint.Snapshot] // the newest one delivered that is in no record yet
@@ -339,14 +340,25 @@ func (w *positionWriter) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
+		w.busySince.Store(time.Now().UnixNano())
 		wrote, err := w.writePosition(ctx)
 		if err == nil && wrote {
 			err = w.checkClaim(ctx)
 		}
+		w.busySince.Store(0)
 		if err != nil {
 			return unlessStopped(ctx, err)
 		}
 	}
+}
+
+// waitingSince returns since when a confirmed position waits for the store, zero if none does. It may
+// be called from any goroutine.
+func (w *positionWriter) waitingSince() time.Time {
+	if since := w.busySince.Load(); since != 0 {
+		return time.Unix(0, since)
+	}
+	return time.Time{}
 }
 
 // dropReplaced removes the records that the claim replaces. What versions without claims have written

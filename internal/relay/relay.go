@@ -126,6 +126,7 @@ type Relay struct {
 	slot        atomic.Pointer[SlotStat] // nil: the catalog has not been read yet
 	deadLetters *deadLetters
 
+	waits     waitLog
 	positions *positionWriter
 	tenure    *tenure         // nil: nothing is sent, and nothing in flight
 	sender    sender          // of the newest session
@@ -152,7 +153,7 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 	}
 	log = log.With(slog.String("name", cfg.Name), slog.String("slot", cfg.Source.Slot))
 	r := &Relay{
-		cfg: cfg.withDefaults(), router: router, log: log,
+		cfg: cfg.withDefaults(), router: router, log: log, waits: waitLog{log: log},
 		tables:      tableChecker{router: second, known: make(map[uint32]*decoder.Relation)},
 		deadLetters: newDeadLetters(cfg.DeadLetterTopic, cfg.Source.Slot, log),
 		positions:   newPositionWriter(nil, cfg.AcceptGap, log),
@@ -171,7 +172,7 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 func (r *Relay) Run(ctx context.Context) error {
 	defer r.phase.setState(Stopped, nil)
 	r.phase.setState(Starting, nil)
-	retry := &retry{log: r.log, limit: r.cfg.StartupTimeout, strict: true}
+	retry := &retry{waits: &r.waits, limit: r.cfg.StartupTimeout, strict: true}
 	defer r.closeCopy(ctx)
 	if err := r.contactBothSides(ctx, retry); err != nil {
 		return unlessStopped(ctx, err)

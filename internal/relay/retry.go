@@ -17,12 +17,32 @@ const (
 // A retry backs off between attempts to start a session, as long as the table of faults allows. It
 // belongs to the goroutine of [Relay.Run].
 type retry struct {
-	log     *slog.Logger
+	waits   *waitLog
 	limit   time.Duration
 	strict  bool      // first contact: nothing has streamed yet
 	since   time.Time // the first of the present series of failures; zero: there is none
 	attempt int
-	logged  string // the last error logged, without its numbers
+}
+
+// A waitLog says in the log what the relay waits for: a line for each state, whatever numbers differ
+// and however often it is tried.
+type waitLog struct {
+	log    *slog.Logger
+	logged string // the last error, without its numbers
+}
+
+// announce logs what is waited for because of err, unless the last line says it.
+func (w *waitLog) announce(ctx context.Context, err error) {
+	state := numbers.ReplaceAllString(err.Error(), "#")
+	if state == w.logged {
+		return
+	}
+	w.logged = state
+	if faultOf(err).exit == ExitSink {
+		w.log.WarnContext(ctx, "waiting for the broker", slog.String("err", err.Error()))
+	} else {
+		w.log.WarnContext(ctx, "waiting for the source", slog.String("err", err.Error()))
+	}
 }
 
 // steadySession is how long a session lasts that is no part of a series of failures.
@@ -33,7 +53,7 @@ var numbers = regexp.MustCompile(`[0-9A-F]+/[0-9A-F]+|\d+`)
 
 // reset ends the series of failures.
 func (r *retry) reset() {
-	r.since, r.attempt, r.logged = time.Time{}, 0, ""
+	r.since, r.attempt, r.waits.logged = time.Time{}, 0, ""
 }
 
 // backOff blocks until it is time for another attempt after err. It returns err if there is to be
@@ -43,18 +63,10 @@ func (r *retry) backOff(ctx context.Context, err error) error {
 	if r.since.IsZero() {
 		r.since = now
 	}
-	f := faultOf(err)
-	if !r.allows(f.patience, now.Sub(r.since)) {
+	if !r.allows(faultOf(err).patience, now.Sub(r.since)) {
 		return err
 	}
-	if state := numbers.ReplaceAllString(err.Error(), "#"); state != r.logged {
-		r.logged = state
-		if f.exit == ExitSink {
-			r.log.WarnContext(ctx, "waiting for the broker", slog.String("err", err.Error()))
-		} else {
-			r.log.WarnContext(ctx, "waiting for the source", slog.String("err", err.Error()))
-		}
-	}
+	r.waits.announce(ctx, err)
 	backoff := rand.N(min(maxBackoff, minBackoff<<min(r.attempt, 16)) + 1)
 	r.attempt++
 	select {

@@ -47,24 +47,31 @@ type session struct {
 	ended   chan struct{}           // closed when the reading has ended
 	err     error                   // why; not before ended
 
+	flow      *flow                          // learns which position Postgres was told
+	telling   pglogrepl.LSN                  // what Run reports now; belongs to it
 	positions atomic.Pointer[positionWriter] // whose position is confirmed; nil: none
 	closed    bool                           // the stream; belongs to the reading until ended
 	unsaved   error                          // why the last position is not confirmed; as closed
 }
 
 // startSession reads from a stream that has been started, until the stream ends or close is called.
-func startSession(ctx context.Context, stream source, id slotIdentity, pid uint32) *session {
+// flow and phase are told what becomes of it, phase before the connection is closed.
+func startSession(ctx context.Context, stream source, id slotIdentity, pid uint32, flow *flow, phase *phase) *session {
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	reading, stop := context.WithCancelCause(life)
 	s := &session{
 		stream: stream, id: id, pid: pid, clock: newClock(),
 		batches: make(chan *replication.Batch, batchQueue), life: life, stop: stop, ended: make(chan struct{}),
+		flow: flow,
 	}
 	go func() { // close waits for it
 		defer close(s.ended)
 		defer close(s.batches)
-		s.err = stream.Run(reading, s.confirmedPosition, s.batches)
+		s.err = stream.Run(reading, s.nextReport, s.batches)
 		end(s.err)
+		if s.unstopped() {
+			phase.endSession(s.err)
+		}
 		if reading.Err() == nil {
 			s.closeStream() // a server that shuts down must not wait for the sink
 		}
@@ -95,6 +102,14 @@ func (s *session) watchClock() {
 	}
 }
 
+// nextReport is what Run asks before each status update. That it asks shows that it has sent the one
+// before.
+func (s *session) nextReport() pglogrepl.LSN {
+	s.flow.noteTold(s.telling)
+	s.telling = s.confirmedPosition()
+	return s.telling
+}
+
 // confirmedPosition returns what the stream may confirm. 0 stands for nothing.
 func (s *session) confirmedPosition() pglogrepl.LSN {
 	w := s.positions.Load()
@@ -113,7 +128,10 @@ func (s *session) closeStream() {
 	s.closed = true
 	last, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	s.unsaved = s.stream.Close(last, s.confirmedPosition())
+	confirmed := s.confirmedPosition()
+	if s.unsaved = s.stream.Close(last, confirmed); s.unsaved == nil {
+		s.flow.noteTold(confirmed)
+	}
 }
 
 // close ends the reading because of cause and closes the connection, after the last position has been
@@ -168,7 +186,7 @@ func (r *Relay) openSession(ctx context.Context) (*session, *replication.Stream,
 		return nil, nil, nil, r.endLostSender(ctx, stream, err)
 	}
 	r.sender = sender{id.system.ID, stream.PID()}
-	return startSession(ctx, stream, id, stream.PID()), stream, state, nil
+	return startSession(ctx, stream, id, stream.PID(), &r.flow, &r.phase), stream, state, nil
 }
 
 // A sender is a server process that streams.

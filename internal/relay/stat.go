@@ -37,12 +37,13 @@ type Stat struct {
 	DeadLetters  uint64 // those that went to the dead-letter topic instead
 	Refused      uint64 // of the dead letters, the records that the broker rejected
 
-	// Behind is when the oldest transaction that is read and not confirmed was committed, by the
-	// server's clock; zero if there is none.
+	// Behind is when the oldest transaction that is read and not acknowledged was committed, by the
+	// server's clock, or since when the position of an acknowledged one waits to be recorded, by
+	// ours, whichever is earlier; zero if there is neither.
 	Behind time.Time
 
 	Received  pglogrepl.LSN // position read: commit ends and keepalives
-	Confirmed pglogrepl.LSN // everything before it is acknowledged
+	Confirmed pglogrepl.LSN // the slot's: what Postgres was told, or has in its catalog
 	LastError string        // why the last session ended, or what the relay waits for
 	Failures  []Failure     // the latest of these, oldest first
 	Slot      SlotStat
@@ -53,6 +54,7 @@ type Stat struct {
 // SlotStat is the slot when the catalog was last read.
 type SlotStat struct {
 	ReadAt        time.Time // zero: never
+	SystemID      string    // of the server's cluster
 	Exists        bool
 	WALStatus     string        // reserved, extended, unreserved, lost
 	Invalidation  string        // why it is lost, from Postgres 17 on
@@ -74,7 +76,7 @@ func (s *SlotStat) Risk(now time.Time) catalog.Risk {
 
 // newSlotStat returns the slot as it is in c.
 func newSlotStat(c *catalog.State, limitAt time.Time) *SlotStat {
-	st := &SlotStat{ReadAt: c.ReadAt, WALEnd: c.WALEnd}
+	st := &SlotStat{ReadAt: c.ReadAt, SystemID: c.SystemID, WALEnd: c.WALEnd}
 	if c.Slot != nil {
 		r := c.Reserve(limitAt)
 		st.Exists, st.WALStatus, st.Invalidation, st.RetainedBytes, st.SafeBytes, st.LimitAt = true, r.WALStatus, r.Invalidation, r.Retained, r.Safe, r.LimitAt
@@ -91,11 +93,18 @@ type flowCounts struct {
 
 // flow is the part of Stat that changes with the data.
 type flow struct {
-	tracker  atomic.Pointer[checkpoint.Tracker] // the tenure's, or the last one's; nil: there was none
-	recorded atomic.Uint64                      // an LSN: the position record, as it was last read
+	tracker atomic.Pointer[checkpoint.Tracker] // the tenure's, or the last one's; nil: there was none
+	told    atomic.Uint64                      // an LSN: the slot's confirmed position
 
 	mu     sync.Mutex
 	counts flowCounts
+}
+
+// noteTold notes that Postgres was told lsn; 0 tells it nothing.
+func (f *flow) noteTold(lsn pglogrepl.LSN) {
+	if lsn != 0 {
+		f.told.Store(uint64(lsn))
+	}
 }
 
 // addCounts moves counts to f and clears them.
@@ -136,12 +145,10 @@ type phase struct {
 	failures failures
 }
 
-// setState makes s the state, and reports whether that or err is new. An err is why the last state
-// ended.
-func (p *phase) setState(s State, err error) (changed bool) {
+// setState makes s the state. An err is why the last state ended.
+func (p *phase) setState(s State, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	changed = s != p.state || err != nil && numbers.ReplaceAllString(err.Error(), "#") != numbers.ReplaceAllString(p.err, "#")
 	if s != p.state {
 		p.state, p.since = s, time.Now()
 		if s == Streaming {
@@ -152,16 +159,25 @@ func (p *phase) setState(s State, err error) (changed bool) {
 		p.err = err.Error()
 		p.failures.add(err, time.Now())
 	}
-	return changed
+}
+
+// endSession makes Waiting the state while the session that err has ended is still being closed. Whoever
+// waits then calls setState.
+func (p *phase) endSession(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.state == Streaming {
+		p.state, p.since, p.err = Waiting, time.Now(), err.Error()
+	}
 }
 
 // Stat returns a snapshot.
 func (r *Relay) Stat() Stat {
-	var st Stat
+	st := Stat{Confirmed: pglogrepl.LSN(r.flow.told.Load()), Behind: r.positions.waitingSince()}
 	if t := r.flow.tracker.Load(); t != nil {
-		st.Confirmed, st.Behind = t.Confirmed(), t.OldestCommitTime()
-	} else {
-		st.Confirmed = pglogrepl.LSN(r.flow.recorded.Load())
+		if oldest := t.OldestCommitTime(); st.Behind.IsZero() || !oldest.IsZero() && oldest.Before(st.Behind) {
+			st.Behind = oldest
+		}
 	}
 	counts := r.flow.load()
 	st.Transactions, st.Rows, st.Received = counts.transactions, counts.rows, counts.received

@@ -21,7 +21,9 @@ type slotIdentity struct {
 }
 
 const (
-	// storeTimeout is how long the position store may take before the relay says that it waits.
+	// firstAnswer is how long the position store may take before the relay says that it waits for it,
+	// and no longer for the source, and storeTimeout how long a later attempt may take.
+	firstAnswer  = time.Second
 	storeTimeout = 5 * time.Second
 
 	// handOverAfter is how long a session holds the slot although the store does not answer, and
@@ -55,9 +57,6 @@ func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.St
 	if err != nil {
 		return err
 	}
-	if found.position != nil {
-		r.flow.recorded.Store(uint64(found.position.EndLSN))
-	}
 	if t := r.tenure; t != nil && t.id == s.id && t.resumable() {
 		server, slot, err := r.look(ctx, s, stream)
 		if err != nil {
@@ -89,8 +88,9 @@ func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.St
 // askStore has ask read from the position store or write to it. While the store does not answer, the
 // session holds the slot, up to handOverAfter.
 func (r *Relay) askStore(ctx context.Context, s *session, stream *replication.Stream, ask func(context.Context) error) error {
-	for began := time.Now(); ; {
-		attempt, cancel := context.WithTimeout(ctx, storeTimeout)
+	limit := firstAnswer
+	for began := time.Now(); ; limit = storeTimeout {
+		attempt, cancel := context.WithTimeout(ctx, limit)
 		err := ask(attempt)
 		cancel()
 		switch {
@@ -104,9 +104,8 @@ func (r *Relay) askStore(ctx context.Context, s *session, stream *replication.St
 			return fmt.Errorf("%w: %w", errNoStore, err)
 		}
 		waiting := fmt.Errorf("%w: %w", errNoStore, err)
-		if r.phase.setState(Waiting, waiting) {
-			r.log.WarnContext(ctx, "waiting for the broker", slog.Any("err", waiting))
-		}
+		r.phase.setState(Waiting, waiting)
+		r.waits.announce(ctx, waiting)
 		if _, _, err := r.look(ctx, s, stream); err != nil {
 			return err
 		}

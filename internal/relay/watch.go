@@ -157,6 +157,9 @@ func (w *watcher) emitSnapshot(ctx context.Context) {
 func (r *Relay) compareCatalog(ctx context.Context, state *catalog.State) error {
 	warnings, err := r.history.Look(state)
 	r.slot.Store(newSlotStat(state, r.history.LimitAt()))
+	if state.Slot != nil {
+		r.flow.noteTold(state.Slot.ConfirmedFlushLSN)
+	}
 	for _, change := range warnings {
 		level := slog.LevelWarn
 		if change.Over {

@@ -188,7 +188,7 @@ func TestWatcherWarnsOnce(t *testing.T) {
 		if n := w.logged("max_slot_wal_keep_size"); n != 1 {
 			t.Errorf("%d warnings:\n%s", n, &w.log)
 		}
-		want := SlotStat{ReadAt: short.ReadAt, Exists: true, WALStatus: "reserved", WALEnd: 0x2000, RetainedBytes: 0x1000, SafeBytes: &left}
+		want := SlotStat{ReadAt: short.ReadAt, SystemID: short.SystemID, Exists: true, WALStatus: "reserved", WALEnd: 0x2000, RetainedBytes: 0x1000, SafeBytes: &left}
 		if diff := cmp.Diff(want, w.relay.Stat().Slot); diff != "" {
 			t.Errorf("Stat (-want +got):\n%s", diff)
 		}

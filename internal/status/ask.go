@@ -78,7 +78,7 @@ func (a *Asker) postgres(ctx context.Context) Postgres {
 		p.Error, p.ExitCode, p.Advice = oneLine(err), relay.ExitCode(err), a.named(relay.Advice(err))
 		return p
 	}
-	p.Version, p.LogEnd = state.ServerVersion, state.WALEnd.String()
+	p.Version, p.SystemID, p.LogEnd = state.ServerVersion, state.SystemID, state.WALEnd.String()
 	if t := state.Oldest; t != nil {
 		p.Oldest = &Transaction{PID: t.PID, GID: t.GID, User: t.User, App: t.Application, Age: t.Age.Seconds()}
 	}

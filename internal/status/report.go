@@ -28,6 +28,7 @@ type Postgres struct {
 	ExitCode int          `json:"exit_code,omitempty"`
 	Advice   string       `json:"advice,omitempty"` // about Error
 	Version  int          `json:"server_version"`   // 180001 is 18.1
+	SystemID string       `json:"system_id"`        // of its cluster
 	LogEnd   string       `json:"log_end"`
 	Slot     *Slot        `json:"slot"`               // null: there is none, or Error
 	Oldest   *Transaction `json:"oldest_transaction"` // of the cluster; null: nobody is writing

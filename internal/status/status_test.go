@@ -97,7 +97,24 @@ func TestVerdict(t *testing.T) {
 		"filling":         {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.TimeToFull = new(1200.0) }), admin.Bad, "The slot is about to be lost", "in 20 min at this rate", false},
 		"filling, slowly": {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.TimeToFull = new(86400.0) }), admin.Good, "Healthy", "", true},
 		"no slot":         {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot = nil }), admin.Bad, "The slot does not exist", "There is no slot s", false},
-		"elsewhere":       {sides(t, inactive), admin.Bad, "Not the server of this relay", "streams from db:5432/app", false},
+		"elsewhere": {sides(t, func(p *Postgres, st *admin.Status) {
+			inactive(p, st)
+			p.SystemID, st.Source.SystemID = "7001", "7002"
+		}), admin.Bad, "Not the server of this relay", "identifier 7002; the server at db:5432/app has 7001", false},
+		"session lost this moment": {sides(t, inactive), admin.Warn, "Nobody reads the slot", "lost its connection", false},
+		"session lost": {sides(t, func(p *Postgres, st *admin.Status) {
+			inactive(p, st)
+			waiting("terminating connection", 10)(p, st)
+			p.SystemID, st.Source.SystemID = "7001", "7001"
+		}), admin.Bad, "Waiting for Postgres", "terminating connection", false},
+		"session and Kafka lost": {sides(t, func(p *Postgres, st *admin.Status) {
+			waiting("terminating connection", 10)(p, st)
+			st.Kafka.Stalled, st.Kafka.StallReason = 40, "broker 1 does not answer"
+		}), admin.Bad, "Waiting for Postgres", "terminating connection. Kafka does not acknowledge either: broker 1 does not answer", false},
+		"positions not read": {sides(t, func(p *Postgres, st *admin.Status) {
+			waiting("the position store does not answer", 20)(p, st)
+			st.Kafka.Stalled, st.Kafka.StallReason = 40, "position topic p: refused"
+		}), admin.Bad, "Waiting for Kafka", "the position store does not answer", false},
 		"two reasons": {sides(t, func(p *Postgres, st *admin.Status) {
 			waiting("connection refused", 10)(p, st)
 			p.Slot.WALStatus = "lost"

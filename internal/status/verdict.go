@@ -74,16 +74,22 @@ func (r *Report) between(cfg *Config) admin.Verdict {
 	case st == nil:
 		return admin.Verdict{Level: admin.Good, Title: "The slot is read", Why: fmt.Sprintf("By process %d; %s of log are not confirmed.", slot.ActivePID, terminal.Size(float64(slot.NotConfirmed)))}
 	}
-	v := st.Relaying()
+	v, relays := st.Relaying(), st.Source.SystemID
 	switch {
+	case relays != "" && postgres.SystemID != "" && relays != postgres.SystemID:
+		v = admin.Verdict{
+			Level: admin.Bad, Title: "Not the server of this relay",
+			Why:    fmt.Sprintf("The relay reads from %s, system identifier %s; the server at %s has %s.", st.Source.Address, relays, cfg.Address, postgres.SystemID),
+			Advice: "Is source.dsn the relay's, and --admin the right one?",
+		}
 	case v.Level == admin.Bad:
 	case postgres.Error != "":
 		v = admin.Verdict{Level: admin.Warn, Title: "Postgres was not reached from here", Why: postgres.Error + ". The relay says: " + v.Title + ".", Advice: postgres.Advice}
 	case slot != nil && !slot.Active && st.Ready:
 		v = admin.Verdict{
-			Level: admin.Bad, Title: "Not the server of this relay",
-			Why:    fmt.Sprintf("The relay streams from %s, and nobody reads the slot of this name at %s.", st.Source.Address, cfg.Address),
-			Advice: "Is source.dsn the relay's, and --admin the right one?",
+			Level: admin.Warn, Title: "Nobody reads the slot",
+			Why:    "The relay has lost its connection this moment, or it reads from a standby or a copy of this server.",
+			Advice: "Ask again in a few seconds. If it stays so, compare source.dsn with the relay's.",
 		}
 	}
 	return v

@@ -1,0 +1,100 @@
+package relay
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// A reportingSource reports the confirmed position each second until it is lost. It stays open until the
+// test lets it close.
+type reportingSource struct {
+	scriptedSource
+	closing chan struct{}
+}
+
+func (s *reportingSource) Run(ctx context.Context, confirmed func() pglogrepl.LSN, _ chan<- *replication.Batch) error {
+	for {
+		s.reported = confirmed()
+		select {
+		case <-time.After(time.Second):
+		case <-s.lost:
+			return errLost
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (s *reportingSource) Close(ctx context.Context, confirmed pglogrepl.LSN) error {
+	<-s.closing
+	return s.scriptedSource.Close(ctx, confirmed)
+}
+
+// While the position store does not answer, Postgres is told nothing, and Stat says so, although every
+// record is acknowledged.
+func TestStatTellsWhatPostgresWasTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &scriptedStore{}
+		r := &Relay{positions: newTestWriter(nil, false), deadLetters: newDeadLetters("", "", slog.New(slog.DiscardHandler))}
+		r.positions, _ = startedWriter(t, store, server(50))
+		store.allow = make(chan error)
+		src := &reportingSource{closing: make(chan struct{})}
+		s := startSession(t.Context(), src, slotIdentity{}, 1, &r.flow, &r.phase)
+		r.flow.startTenure(r.positions.tracker)
+		s.positions.Store(r.positions)
+		ctx, stop := context.WithCancel(t.Context())
+		ran := make(chan error, 1)
+		go func() { ran <- r.positions.run(ctx) }()
+		began := time.Now()
+		deliver(r.positions.tracker, 110)
+		time.Sleep(40 * time.Second)
+		if st := r.Stat(); st.Confirmed != 0 || st.Behind.Sub(began) > time.Second || st.Behind.IsZero() {
+			t.Errorf("nothing is recorded for 40 s: confirmed %s, behind since %s", st.Confirmed, st.Behind.Sub(began))
+		}
+		store.allow <- nil
+		time.Sleep(3 * time.Second)
+		if st := r.Stat(); st.Confirmed != 110 || !st.Behind.IsZero() {
+			t.Errorf("it is recorded and reported: confirmed %s, behind since %s", st.Confirmed, st.Behind)
+		}
+		stop()
+		close(src.closing)
+		if err := s.close(errStopReading); err != nil {
+			t.Error(err)
+		}
+		<-ran
+	})
+}
+
+// A lost session is shown at once, while its connection is still being closed, and what it could not
+// report any more is not shown as told.
+func TestLostSessionIsShownAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &Relay{positions: newTestWriter(nil, false), deadLetters: newDeadLetters("", "", slog.New(slog.DiscardHandler))}
+		w, tracker := startedWriter(t, &scriptedStore{}, server(50))
+		deliver(tracker, 110)
+		src := &reportingSource{scriptedSource: scriptedSource{lost: make(chan struct{})}, closing: make(chan struct{})}
+		s := startSession(t.Context(), src, slotIdentity{}, 1, &r.flow, &r.phase)
+		r.phase.setState(Streaming, nil)
+		s.positions.Store(w)
+		time.Sleep(5 * time.Second)
+		write(t, w)
+		close(src.lost)
+		synctest.Wait()
+		if st := r.Stat(); st.State != Waiting || !strings.Contains(st.LastError, errLost.Error()) || st.Confirmed != 0 || len(st.Failures) > 0 {
+			t.Errorf("%s because of %q, confirmed %s, %d failures", st.State, st.LastError, st.Confirmed, len(st.Failures))
+		}
+		close(src.closing)
+		_ = s.close(errStopReading)
+		if st := r.Stat(); st.Confirmed != 110 {
+			t.Errorf("after the last report confirmed is %s", st.Confirmed)
+		}
+	})
+}
