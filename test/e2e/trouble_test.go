@@ -1,0 +1,133 @@
+package e2e
+
+import (
+	"encoding/json"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+// A relayStatus is what /status says of trouble.
+type relayStatus struct {
+	State, Reason string
+	Ready         bool
+	Source        struct{ Confirmed string }
+	Verdict       struct{ Title, Why string }
+	Lag           struct {
+		Bytes   int
+		Seconds float64
+	}
+	Kafka struct {
+		Stalled     float64
+		StallReason string `json:"stall_reason"`
+		LastError   string `json:"last_error"`
+	}
+	Failures []struct {
+		Text     string
+		ExitCode int `json:"exit_code"`
+	}
+}
+
+func askStatus(t *testing.T, process *rig.Process) (s relayStatus) {
+	t.Helper()
+	_, body := process.Ask(t, "status")
+	rig.Must(t, json.Unmarshal([]byte(body), &s))
+	return s
+}
+
+// metric returns the value of a metric without labels of its own.
+func metric(t *testing.T, process *rig.Process, name string) float64 {
+	t.Helper()
+	_, body := process.Ask(t, "metrics")
+	found := regexp.MustCompile(`(?m)^` + name + `\{[^}]*\} (\S+)$`).FindStringSubmatch(body)
+	if found == nil {
+		t.Fatalf("no metric %s", name)
+	}
+	v, err := strconv.ParseFloat(found[1], 64)
+	rig.Must(t, err)
+	return v
+}
+
+// With an idle outbox, without Kafka and after the end of its session, the relay holds the slot again,
+// and everything says that it waits for Kafka.
+func TestIdleRelayWithoutKafkaLosesItsSession(t *testing.T) {
+	t.Parallel()
+	r, _, _, toKafka := rig.NewCut(t)
+	process := r.Run(t)
+	r.Load.Run(t.Context(), t, 100)
+	r.Arrived(t, 30*time.Second)
+	r.Confirmed(t, 30*time.Second)
+	conn := r.Connect(t)
+	pid := func() int {
+		return rig.Ask[int](t, conn, "SELECT coalesce(active_pid, 0) FROM pg_replication_slots WHERE slot_name = $1", r.Slot)
+	}
+	before := pid()
+	toKafka.Refuse()
+	rig.Ask[bool](t, conn, "SELECT pg_terminate_backend($1)", before)
+	rig.WaitFor(t, 10*time.Second, "the slot to be held again", func() bool { now := pid(); return now != 0 && now != before })
+	unready(t, process, "waiting: the position store does not answer")
+	rig.WaitFor(t, 30*time.Second, "the stall to be counted", func() bool { return metric(t, process, "outbox_cdc_sink_stalled_seconds") > 12 })
+	s := askStatus(t, process)
+	if s.State != string(relay.Waiting) || s.Verdict.Title != "Waiting for Kafka" || len(s.Failures) == 0 || s.Failures[0].ExitCode != relay.ExitSink ||
+		!strings.Contains(s.Kafka.LastError, "refused") || !strings.Contains(s.Kafka.StallReason, "refused") {
+		t.Errorf("status: %+v", s)
+	}
+	if told := runStatus(t, r, "--admin", process.AdminAt(t)); told.Healthy || told.Title != "Waiting for Kafka" || !told.Postgres.Slot.Active {
+		t.Errorf("status: %+v", told)
+	}
+	for line, times := range map[string]int{"session ended": 1, "waiting for the source": 1, "waiting for the broker": 1, "kafka not reached yet": 1} {
+		if n := process.Times(line); n != times {
+			t.Errorf("%q is logged %d times, want %d:\n%s", line, n, times, process.Stderr)
+		}
+	}
+	toKafka.Accept()
+	rig.WaitFor(t, 30*time.Second, "the relay to be ready", func() bool { code, _ := process.Ask(t, "readyz"); return code == http.StatusOK })
+	process.Terminate(t)
+	r.Settle(t, 0)
+}
+
+// A position topic that takes no writes keeps the slot where it is, although every record is delivered:
+// that is a stall of Kafka, and nothing says that it is confirmed.
+func TestPositionTopicTakesNoWrites(t *testing.T) {
+	t.Parallel()
+	r, fake, _, _ := rig.NewCut(t)
+	process := r.Run(t)
+	r.Load.Run(t.Context(), t, 100)
+	r.Arrived(t, 30*time.Second)
+	r.Confirmed(t, 30*time.Second)
+	fault := fake.Control.Fault(kfake.Fault{
+		Keys: []kmsg.Key{kmsg.Produce}, Topic: relay.PositionTopic, Err: kerr.TopicAuthorizationFailed, Count: -1,
+	})
+	before := askStatus(t, process)
+	r.Load.Run(t.Context(), t, 1000)
+	r.Arrived(t, 30*time.Second)
+	unready(t, process, "Kafka has not acknowledged for")
+	conn := r.Connect(t)
+	slot := rig.Ask[string](t, conn, "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1", r.Slot)
+	s := askStatus(t, process)
+	if s.Verdict.Title != "Kafka does not acknowledge" || !strings.Contains(s.Kafka.StallReason, "position topic "+relay.PositionTopic+": TOPIC_AUTHORIZATION_FAILED") ||
+		s.Source.Confirmed != slot || s.Lag.Bytes < 100_000 || s.Lag.Seconds < 9 {
+		t.Errorf("status, with the slot at %s: %+v\nbefore: %+v", slot, s, before)
+	}
+	if stalled, lag := metric(t, process, "outbox_cdc_sink_stalled_seconds"), metric(t, process, "outbox_cdc_lag_bytes"); stalled < 9 || lag < 100_000 {
+		t.Errorf("metrics: stalled for %g s, %g bytes behind", stalled, lag)
+	}
+	if told := runStatus(t, r, "--admin", process.AdminAt(t)); told.Healthy || told.Title != "Kafka does not acknowledge" {
+		t.Errorf("status: %+v", told)
+	}
+	fault.Remove()
+	r.Confirmed(t, 60*time.Second)
+	rig.WaitFor(t, 30*time.Second, "the relay to be ready", func() bool { code, _ := process.Ask(t, "readyz"); return code == http.StatusOK })
+	process.Terminate(t)
+	r.Settle(t, 0)
+}
