@@ -86,9 +86,11 @@ func Streaming(conn *pgconn.Config) *pgconn.Config {
 }
 
 // sameServer returns conn changed for an ordinary connection to the server at addr: where
-// conn names several, the others are not tried.
+// conn names several, the others are not tried. What target_session_attrs demands was so when the
+// stream began, and may have changed with a promotion.
 func sameServer(conn *pgconn.Config, addr net.Addr) *pgconn.Config {
 	conn = Ordinary(conn)
+	conn.ValidateConnect = nil
 	if len(conn.Fallbacks) > 0 {
 		dial := conn.DialFunc
 		conn.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {

@@ -143,6 +143,7 @@ func TestConfigStaysAtItsServer(t *testing.T) {
 	conn := stream.cfg.Conn
 	conn.Fallbacks = append(slices.Clone(conn.Fallbacks), &pgconn.FallbackConfig{Host: conn.Host, Port: conn.Port})
 	conn.Host, conn.Port = "127.0.0.1", 1
+	conn.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsStandby // as it was before its promotion
 	var dialed []string
 	dial := conn.DialFunc
 	conn.DialFunc = func(ctx context.Context, network, address string) (c net.Conn, err error) {

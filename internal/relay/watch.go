@@ -57,14 +57,25 @@ func (r *Relay) newWatcher(stream *replication.Stream, state *catalog.State) *wa
 	}
 	return &watcher{
 		observer: catalog.Observe(stream.Config()), interval: interval, pid: int32(stream.PID()), heard: stream.Heard,
-		sameServer: func(now *catalog.State) bool {
-			return now.SystemID == stream.System().ID && now.InRecovery == state.InRecovery
-		},
+		sameServer: recogniseServer(stream.System().ID, int32(stream.PID()), state.InRecovery),
 		checkState: func(ctx context.Context, now *catalog.State) error {
 			return errors.Join(r.compareCatalog(ctx, now), r.recheckTables(ctx, now))
 		},
 		rowsSent: rows, emittedRows: rows(), label: r.cfg.Name, emitSnapshots: r.cfg.Source.MessagePrefix != "",
 		log: r.log,
+	}
+}
+
+// recogniseServer returns a function that reports whether a catalog is of the server that streams. That
+// one has the slot in the hands of process pid, and may be a standby that is promoted meanwhile. If
+// nobody has the slot, only a primary and its standbys are told apart: inRecovery is what was read before
+// the stream, of another server maybe.
+func recogniseServer(systemID string, pid int32, inRecovery bool) func(*catalog.State) bool {
+	return func(now *catalog.State) bool {
+		if now.SystemID == systemID && now.Slot != nil && now.Slot.ActivePID == pid {
+			inRecovery = now.InRecovery
+		}
+		return now.SystemID == systemID && now.InRecovery == inRecovery
 	}
 }
 

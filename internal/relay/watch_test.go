@@ -152,6 +152,32 @@ func TestWatcherEndsTheSessionIfRowsAreLeftOut(t *testing.T) {
 	}
 }
 
+// The server that streams is recognised by who has the slot, also after its promotion, and if the catalog
+// before the stream was another server's.
+func TestWatcherRecognisesAPromotedStandby(t *testing.T) {
+	look := func(systemID string, pid int32, recovery bool) *catalog.State {
+		c := outboxCatalog()
+		c.SystemID, c.InRecovery, c.Slot.ActivePID = systemID, recovery, pid
+		return c
+	}
+	same := recogniseServer("7", 41, true)
+	for i, tc := range []struct {
+		found *catalog.State
+		want  bool
+	}{
+		{look("7", 41, true), true},
+		{look("8", 41, true), false},
+		{look("7", 0, false), false}, // the primary of this standby
+		{look("7", 41, false), true}, // promoted
+		{look("7", 0, false), true},  // and then the session was lost
+		{look("7", 0, true), false},  // a standby of it
+	} {
+		if got := same(tc.found); got != tc.want {
+			t.Errorf("look %d: %t", i, got)
+		}
+	}
+}
+
 // A look that fails ends nothing: it is logged when it begins and when it is over.
 func TestWatcherSurvivesAnUnreadableCatalog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
