@@ -1,10 +1,14 @@
 package replication
 
 import (
+	"cmp"
 	"fmt"
 	"sync/atomic"
 	"time"
 )
+
+// withoutTimeout stands for a wal_sender_timeout of 0.
+const withoutTimeout = 30 * time.Second
 
 // A contact is when the server was last known to hold the slot for a session: when something of it
 // arrived, or somebody who looked at the catalog says so. Without that for half of wal_sender_timeout
@@ -14,14 +18,17 @@ import (
 //
 // Its methods may be called from any goroutine after start.
 type contact struct {
-	limit time.Duration
-	began time.Time
-	last  atomic.Int64 // nanoseconds from began on
-	lost  atomic.Bool
+	timeout time.Duration // wal_sender_timeout; 0: the server waits for ever
+	limit   time.Duration
+	began   time.Time
+	last    atomic.Int64 // nanoseconds from began on
+	lost    atomic.Bool
 }
 
 // start is called before anybody else has the contact.
-func (c *contact) start(now time.Time, limit time.Duration) { c.began, c.limit = now, limit }
+func (c *contact) start(now time.Time, timeout time.Duration) {
+	c.began, c.timeout, c.limit = now, timeout, cmp.Or(timeout, withoutTimeout)/2
+}
 
 // heard notes that the session held the slot at a time. A session that counts as lost by then stays lost:
 // what a process reads after it was stopped may have arrived long before.
@@ -44,8 +51,13 @@ func (c *contact) check(now time.Time) error {
 		return nil
 	}
 	c.lost.Store(true)
+	silent = max(silent, c.limit).Round(time.Millisecond)
+	if c.timeout == 0 {
+		return fmt.Errorf("%w: nothing was heard for %s; wal_sender_timeout is 0, and the relay waits for %s: another process may have the slot by now",
+			ErrUnreachable, silent, c.limit)
+	}
 	return fmt.Errorf("%w: nothing was heard for %s; half of wal_sender_timeout is %s, and after all of it another process may have the slot",
-		ErrUnreachable, silent.Round(time.Millisecond), c.limit)
+		ErrUnreachable, silent, c.limit)
 }
 
 // Expired returns nil as long as the server is known to keep the slot for this session. Otherwise it

@@ -17,7 +17,7 @@ func TestContact(t *testing.T) {
 	var c *contact
 	start := func() {
 		c = new(contact)
-		c.start(began, 30*time.Second)
+		c.start(began, 60*time.Second)
 	}
 	expect := func(seconds int, lost bool) {
 		t.Helper()
@@ -41,6 +41,23 @@ func TestContact(t *testing.T) {
 	c.heard(at(29))
 	c.heard(at(59))
 	expect(60, true)
+}
+
+// TestContactTextNamesNoTimeoutThatIsOff: without wal_sender_timeout there is no half of it. What was heard
+// too late does not shorten the silence that is named.
+func TestContactTextNamesNoTimeoutThatIsOff(t *testing.T) {
+	began := time.Now()
+	for timeout, want := range map[time.Duration]string{
+		0:                "nothing was heard for 15s; wal_sender_timeout is 0, and the relay waits for 15s",
+		60 * time.Second: "nothing was heard for 30s; half of wal_sender_timeout is 30s",
+	} {
+		c := new(contact)
+		c.start(began, timeout)
+		c.heard(began.Add(c.limit))
+		if err := c.check(began.Add(c.limit)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", timeout, err, want)
+		}
+	}
 }
 
 // TestSilentServerIsLost: the stream asks a silent server for a reply. After half of wal_sender_timeout

@@ -189,7 +189,7 @@ func (s *Stream) Superuser() bool { return s.superuser }
 
 // patience is how long a server lives without hearing from us, and we without hearing from
 // it.
-func (s *Stream) patience() time.Duration { return cmp.Or(s.timeout, 30*time.Second) }
+func (s *Stream) patience() time.Duration { return cmp.Or(s.timeout, withoutTimeout) }
 
 // silence is how long the server may say nothing before it counts as gone. Asked for an
 // answer it gives one between two changes that it decodes; a busy machine may take its time.
@@ -220,7 +220,7 @@ func (s *Stream) Start(ctx context.Context, from pglogrepl.LSN) error {
 	}
 	s.streaming = true
 	s.reporter = reporter{conn: s.wire.conn, limit: from}
-	s.contact.start(time.Now(), s.patience()/2)
+	s.contact.start(time.Now(), s.timeout)
 	return nil
 }
 
