@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strconv"
@@ -589,5 +590,51 @@ func TestPositionWriterGivesUpACopyWithAnAcceptedGap(t *testing.T) {
 	claimed(t, w, server(100))
 	if _, err := w.chooseStart(t.Context(), server(100)); err != nil || w.copyPending() {
 		t.Errorf("the copy is not given up: %v", err)
+	}
+}
+
+// A relay that has waited for the slot, got it and crashed leaves no gap, wherever it was: whoever has the
+// slot next starts where Postgres was told or behind it, also if the owner before it writes late.
+func TestCrashOfAStandbyLeavesNoGap(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		for _, recorded := range []bool{false, true} {
+			for stage := range 5 {
+				t.Run(fmt.Sprintf("stage %d, recorded %t, late %t", stage, recorded, late), func(t *testing.T) {
+					store, told := &scriptedStore{}, pglogrepl.LSN(50)
+					first, tracker := startedWriter(t, store, server(told))
+					if recorded {
+						deliver(tracker, 110)
+						write(t, first)
+						told = first.confirmedPosition()
+					}
+					standby := newTestWriter(store, false)
+					claimed(t, standby, server(told))
+					if stage >= 1 {
+						deliver(startTracker(t, standby, server(told)), 210)
+					}
+					if stage >= 2 {
+						if err := standby.dropReplaced(t.Context()); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if late {
+						deliver(tracker, 160)
+						write(t, first)
+					}
+					if stage >= 3 {
+						write(t, standby)
+					}
+					if stage >= 4 {
+						told = max(told, standby.confirmedPosition())
+					}
+					third := newTestWriter(store, false)
+					claimed(t, third, server(told))
+					start, err := third.chooseStart(t.Context(), server(told))
+					if err != nil || start != 0 && start < told {
+						t.Errorf("with the slot at %s the next start is at %s: %v", told, start, err)
+					}
+				})
+			}
+		}
 	}
 }

@@ -93,3 +93,31 @@ func TestNoPositionTopic(t *testing.T) {
 	}
 	r.Settle(t, 0)
 }
+
+// Relays and standbys that are killed, and a position topic that is compacted in between, leave no gap:
+// each next relay goes on.
+func TestNoGapAfterCrashesAndCompaction(t *testing.T) {
+	t.Parallel()
+	r, fake := rig.NewFake(t)
+	active := r.Run(t)
+	for range 3 {
+		r.Load.Run(t.Context(), t, 300)
+		r.Confirmed(t, 30*time.Second)
+		standby := rig.Start(t, "run", "-c", r.Config)
+		standby.Logged(t, "waiting for the source")
+		standby.Kill(t)
+		fake.Control.Compact()
+		standby = rig.Start(t, "run", "-c", r.Config)
+		standby.Logged(t, "waiting for the source")
+		active.Kill(t)
+		standby.Logged(t, "msg=streaming")
+		fake.Control.Compact()
+		r.Load.Run(t.Context(), t, 300)
+		standby.Kill(t) // with positions that are not recorded yet
+		fake.Control.Compact()
+		active = r.Run(t)
+	}
+	r.Arrived(t, 30*time.Second)
+	active.Terminate(t)
+	r.Settle(t, 3*600)
+}
