@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A Writer is one stream of records into a Sink. Send, Flush and CloseSend belong to one
-// goroutine and Run to another. A Writer is used once.
+// A Writer is one stream of records into a Sink. Send and CloseSend belong to one goroutine and
+// Run to another; Flush may be called from any. A Writer is used once.
 type Writer interface {
 	// Send hands r over and returns when its bytes have been copied: r may be changed and used
 	// again then. It blocks while the window is full, until ctx ends; then it returns ctx's
@@ -18,8 +18,8 @@ type Writer interface {
 
 	// Flush sends what is buffered and does not wait for the outcome. Without it a Writer may
 	// keep a record until more have gathered, and does not notice that the fence has opened, or,
-	// after CloseSend, that it has closed: it has no timer of its own. Flush may be called from
-	// any goroutine.
+	// after CloseSend, that it has closed: it has no timer of its own. Flush may be called at any
+	// time, also after Run has returned.
 	Flush()
 
 	// CloseSend ends the sending: Run returns when every accepted record has an outcome, or,

@@ -56,6 +56,7 @@ func Run(t *testing.T, s Subject) {
 	}{
 		{"records arrive unaltered, once and in order", testOrder},
 		{"one record is sent on Flush", testFlush},
+		{"any goroutine may flush", testFlushAnywhere},
 		{"writers follow each other", testWriters},
 		{"a full window blocks Send", testWindow},
 		{"CloseSend waits for every outcome", testCloseSend},

@@ -39,6 +39,31 @@ func testFlush(t *testing.T, s Subject) {
 	r.wantAll(destination, true)
 }
 
+// testFlushAnywhere: any goroutine may flush, at any time, also after Run has returned.
+func testFlushAnywhere(t *testing.T, s Subject) {
+	destination := s.Destination(t)
+	r := start(t, s, window, sink.WriterConfig{})
+	stop, flushing := make(chan struct{}), new(sync.WaitGroup)
+	for range 2 {
+		flushing.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(time.Millisecond):
+					r.Writer.Flush()
+				}
+			}
+		})
+	}
+	r.send(destination, 500, 5)
+	r.drain()
+	close(stop)
+	flushing.Wait()
+	r.Writer.Flush()
+	r.wantAll(destination, true)
+}
+
 func testWriters(t *testing.T, s Subject) {
 	destination := s.Destination(t)
 	j := newJournal(t)

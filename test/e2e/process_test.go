@@ -17,6 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/walproxy"
@@ -232,4 +233,23 @@ func TestServerClockJumps(t *testing.T) {
 	if behind < len(records)/20 || now < len(records)/2 {
 		t.Errorf("of %d records %d are from the past and %d from now: the clock did not jump", len(records), behind, now)
 	}
+}
+
+// Distributions and hardened builds make position-independent executables.
+func TestPositionIndependentExecutable(t *testing.T) {
+	t.Parallel()
+	need.FullRun(t, "another compilation of every package")
+	r := rig.New(t)
+	program := filepath.Join(t.TempDir(), "outbox-cdc")
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildmode=pie", "-o", program, rig.Module+"/cmd/outbox-cdc") //nolint:gosec // a package of ours
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	process := rig.StartProgram(t, program, "run", "-c", r.Config)
+	process.Logged(t, "msg=streaming")
+	r.Load.Run(t.Context(), t, 100)
+	r.Arrived(t, 30*time.Second)
+	process.Terminate(t)
+	r.Settle(t, 0)
 }
