@@ -52,7 +52,8 @@ func (p Position) Continue(s Server) (pglogrepl.LSN, error) {
 	return 0, &GapError{Recorded: p, found: s, Reason: reason}
 }
 
-// shared returns up to where the log of s is the one that p is about, p.EndLSN at most, or why it is not.
+// shared returns up to where the log of s is the one that p is about, p.EndLSN at most; 0 and why, if it is
+// not.
 func (p Position) shared(s Server) (end pglogrepl.LSN, reason string) {
 	fork, inHistory := s.History[p.Timeline]
 	start := s.History.start(p.Timeline)
@@ -80,17 +81,15 @@ func (p Position) shared(s Server) (end pglogrepl.LSN, reason string) {
 	return p.EndLSN, ""
 }
 
-// Moved returns p at end, a position of s, which starts at another position than p or is on another
-// timeline. Of its snapshots it has those that count on s, and it has no open transaction.
+// Moved returns p at end, a position of s. It has those snapshots that count on s, and the open
+// transaction if nothing has moved.
 func (p Position) Moved(s Server, end pglogrepl.LSN) Position {
-	sameSlot := p.SystemID == s.SystemID && p.Slot == s.Slot
-	p.Snapshots = slices.DeleteFunc(slices.Clone(p.Snapshots), func(of Snapshot) bool {
-		return !sameSlot || p.Timeline != s.Timeline && of.EndLSN > s.History[p.Timeline]
-	})
+	shared, _ := p.shared(s)
+	p.Snapshots = slices.DeleteFunc(slices.Clone(p.Snapshots), func(of Snapshot) bool { return of.EndLSN > shared })
 	if start := s.History.start(s.Timeline); start != 0 || p.Timeline != s.Timeline {
 		p.TimelineStart = start
 	}
-	if !sameSlot || p.Timeline != s.Timeline || p.EndLSN != end {
+	if shared != end || p.Timeline != s.Timeline {
 		p.Open = Prefix{}
 	}
 	p.SystemID, p.Timeline, p.Slot, p.EndLSN = s.SystemID, s.Timeline, s.Slot, end

@@ -134,9 +134,13 @@ func TestMovedKeepsTheSnapshotsThatCount(t *testing.T) {
 	if moved := p.Moved(server, 0x90); len(moved.Snapshots) != 2 {
 		t.Errorf("of a snapshot at the fork: %v", moved.Snapshots)
 	}
-	server.Timeline, server.History = 2, History{1: 0x5000}
+	server.Timeline, server.History, server.WALEnd = 2, History{1: 0x5000}, p.EndLSN
 	if moved := p.Moved(server, 0x90); len(moved.Snapshots) != 2 || moved.TimelineStart != 0x5000 {
 		t.Errorf("on the same timeline: %+v", moved)
+	}
+	server.History = History{1: 0x4000}
+	if moved := p.Moved(server, 0x90); len(moved.Snapshots) != 0 || moved.TimelineStart != 0x4000 {
+		t.Errorf("of another branch: %+v", moved)
 	}
 	server.SystemID = "1"
 	if moved := p.Moved(server, 0x90); len(moved.Snapshots) != 0 {

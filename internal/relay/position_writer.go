@@ -239,8 +239,8 @@ func (w *positionWriter) writeClaim(ctx context.Context, found *survey, s checkp
 }
 
 // chooseStart returns the position at which a tenure that finds s starts, after its claim: the
-// record's, after a promotion the fork's if that is before it, or 0 for the slot's own. Its *checkpoint.GapError is final, unless the operator has
-// accepted the gap.
+// record's, the fork if a promoted server left the record's timeline before it, or 0 for the slot's
+// own. Its *checkpoint.GapError is final, unless the operator has accepted the gap.
 func (w *positionWriter) chooseStart(ctx context.Context, s checkpoint.Server) (pglogrepl.LSN, error) {
 	var start pglogrepl.LSN
 	if w.stored.EndLSN != 0 {
