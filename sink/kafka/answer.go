@@ -157,7 +157,7 @@ func (p *producer) applyOutcome(s *sender, sh *sentBatch, jitter float64) {
 		p.retryBatch(part, sh.class, sh.err, s.waitingSince, jitter)
 	case fenced:
 		p.stopSending(fatalError(errFenced, part, sh.err))
-	case fatal:
+	case fatal, unexpected:
 		p.stopSending(fatalError(errFatal, part, sh.err))
 	}
 }

@@ -106,14 +106,12 @@ func (c *client) CheckDestinations(ctx context.Context, topics ...string) error 
 	var absent []string
 	for _, name := range topics {
 		k := c.cluster.topic(name).err
-		switch class := classify(k); {
-		case class == accepted, class == retriable:
-		case class == unknownTopic && c.cfg.CreateTopics == nil:
+		switch class := classifyRead(k); {
+		case k == sarama.ErrUnknownTopicOrPartition && c.cfg.CreateTopics == nil:
 			absent = append(absent, name)
-		case class == unknownTopic: // will be created
 		case class == accessDenied:
 			return fmt.Errorf("%w: topic %s: %w", errAccess, name, errorOf(k))
-		default:
+		case class == fatal:
 			return fmt.Errorf("look up topic %s: %w", name, errorOf(k))
 		}
 	}

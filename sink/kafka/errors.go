@@ -75,11 +75,11 @@ const (
 	invalidRecord              // the broker rejects a record of the batch: find it
 	fenced                     // another producer has our identity
 	fatal                      // nothing more can be sent
+	unexpected                 // not an answer to this request: the record may be lost, so nothing more is sent
 	unsent                     // the fence closed before the request was complete: send the same batch when it is open
 )
 
-// classTable is the only place that decides what an error code means. Any other code is fatal: it
-// may mean that the record is lost.
+// classTable is the only place that decides what an error code means. Any other code is unexpected.
 func classTable() [unsent + 1][]codeError {
 	return [...][]codeError{
 		accepted: {
@@ -102,6 +102,7 @@ func classTable() [unsent + 1][]codeError {
 			{sarama.ErrThrottlingQuotaExceeded, "THROTTLING_QUOTA_EXCEEDED", "a quota is used up for now"},
 			{sarama.KError(100), "UNKNOWN_TOPIC_ID", "the topic was created anew"},
 			{sarama.KError(103), "INCONSISTENT_TOPIC_ID", "the topic was created anew"},
+			{sarama.ErrListenerNotFound, "LISTENER_NOT_FOUND", "the leader does not have the listener that was asked"},
 			// Answers to requests other than produce, from a broker that is starting or is not
 			// the one to ask.
 			{sarama.ErrOffsetsLoadInProgress, "COORDINATOR_LOAD_IN_PROGRESS", "the coordinator is starting"},
@@ -111,6 +112,7 @@ func classTable() [unsent + 1][]codeError {
 			{sarama.ErrOffsetOutOfRange, "OFFSET_OUT_OF_RANGE", "the topic was emptied or created anew while it was read"},
 			{sarama.ErrOffsetNotAvailable, "OFFSET_NOT_AVAILABLE", "the new leader does not know the topic's end yet"},
 			{sarama.ErrEligibleLeadersNotAvailable, "ELIGIBLE_LEADERS_NOT_AVAILABLE", "no replica may become leader at the moment"},
+			{sarama.ErrInvalidReplicationFactor, "INVALID_REPLICATION_FACTOR", "fewer brokers are up than the topic shall have replicas"},
 		},
 		unknownTopic: {
 			{sarama.ErrUnknownTopicOrPartition, "UNKNOWN_TOPIC_OR_PARTITION", "the topic or partition does not exist"},
@@ -153,8 +155,12 @@ func classTable() [unsent + 1][]codeError {
 			{sarama.ErrInvalidRequiredAcks, "INVALID_REQUIRED_ACKS", "the broker does not take acks=all"},
 			{sarama.ErrInvalidRequest, "INVALID_REQUEST", "the broker does not understand the request"},
 			{sarama.ErrInvalidTxnState, "INVALID_TXN_STATE", "the broker holds an open transaction of this producer"},
+			// Answers to the creation of a topic.
+			{sarama.ErrInvalidPartitions, "INVALID_PARTITIONS", "the cluster does not create a topic with so many partitions"},
+			{sarama.ErrInvalidConfig, "INVALID_CONFIG", "the cluster does not create a topic with these settings"},
 		},
-		unsent: nil, // no broker answers so
+		unexpected: nil, // all the others
+		unsent:     nil, // no broker answers so
 	}
 }
 
@@ -180,7 +186,7 @@ func lookup(k sarama.KError) code {
 			return c
 		}
 	}
-	return code{codeError{k, fmt.Sprintf("error code %d", int16(k)), "a code this program does not know"}, fatal}
+	return code{codeError{k, fmt.Sprintf("error code %d", int16(k)), "not an answer that this request can get"}, unexpected}
 }
 
 // classify returns what k means.
@@ -189,6 +195,23 @@ func classify(k sarama.KError) class {
 		return accepted // without a walk through the table: this is every answer but a few
 	}
 	return lookup(k).class
+}
+
+// classifyRead returns what k means as the answer to a request that adds no record, so that no record
+// is lost by retrying: accepted, retriable, accessDenied or fatal.
+func classifyRead(k sarama.KError) class {
+	switch c := classify(k); c {
+	case accepted, accessDenied, fatal:
+		return c
+	case fenced:
+		return fatal
+	case invalidRecord:
+		if k == sarama.ErrInvalidTopic {
+			return fatal
+		}
+	case retriable, unknownTopic, corruptBatch, producerLost, unexpected, unsent:
+	}
+	return retriable
 }
 
 // errorOf returns k with our own text.
@@ -204,7 +227,7 @@ func classifyRequest(err error) class {
 		return unsent // whatever the fence has returned
 	}
 	if k, ok := codeIn(err); ok {
-		return lookup(k).class
+		return classifyRead(k) // of a login that was due again
 	}
 	if _, ok := errors.AsType[sarama.PacketEncodingError](err); ok {
 		return fatal // never left this process, and never will

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/rcrowley/go-metrics"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -29,8 +30,9 @@ import (
 const testTimeout = 60 * time.Second
 
 func TestMain(m *testing.M) {
+	// sarama's first Fetch starts it for good, and a lab would wait for its end.
+	metrics.NewMeter().Stop()
 	goleak.VerifyTestMain(kafkatest.Wrap(m),
-		// sarama's own producer, against which ours is compared, starts it for good.
 		goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
 }
 

@@ -65,12 +65,12 @@ func (o *outage) shouldMention() bool {
 	return first
 }
 
-// shouldWarn reports, once in an outage, that it is worth a warning: at once if nobody answers, or else
-// after warnAfter.
-func (o *outage) shouldWarn(answered bool) bool {
+// shouldWarn reports, once in an outage, that it is worth a warning: after warnAfter if a broker has
+// answered that it is not ready, else at once.
+func (o *outage) shouldWarn(notReady bool) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.warned || o.since.IsZero() || answered && time.Since(o.since) < warnAfter {
+	if o.warned || o.since.IsZero() || notReady && time.Since(o.since) < warnAfter {
 		return false
 	}
 	o.warned = true

@@ -69,7 +69,8 @@ func sleepUntil(ctx context.Context, t time.Time) bool {
 // after its start, before that is worth a warning.
 const warnAfter = 10 * time.Second
 
-// retryTransient retries attempt while its error is transient, until ctx ends.
+// retryTransient retries attempt while its error is transient, until ctx ends. It warns once:
+// at once if there is no answer or one of no known meaning, after warnAfter if a broker is not ready.
 func (c *client) retryTransient(ctx context.Context, attempt func() error) error {
 	var last error
 	for n := 0; ; n++ {
@@ -84,9 +85,10 @@ func (c *client) retryTransient(ctx context.Context, attempt func() error) error
 			return final
 		}
 		c.counters.recordError(err.Error())
-		_, answered := errors.AsType[*codeError](err)
+		answer, answered := errors.AsType[*codeError](err)
+		odd := answered && classify(answer.code) == unexpected
 		switch {
-		case c.outage.shouldWarn(answered):
+		case c.outage.shouldWarn(answered && !odd):
 			c.log.WarnContext(ctx, "kafka not reached yet", slog.Any("err", err))
 		case answered && c.outage.shouldMention():
 			c.log.InfoContext(ctx, "kafka is not ready yet", slog.Any("err", err))
@@ -107,12 +109,12 @@ func firstContactError(err error) error {
 	if !ok {
 		return nil
 	}
-	switch classify(answer.code) {
-	case retriable, unknownTopic:
-		return nil
+	switch classifyRead(answer.code) {
 	case accessDenied:
 		return fmt.Errorf("%w: %w", errAccess, err)
-	case accepted, corruptBatch, producerLost, invalidRecord, fenced, fatal, unsent:
+	case fatal:
+		return fmt.Errorf("%w: %w", errFatal, err)
+	default:
+		return nil
 	}
-	return fmt.Errorf("%w: %w", errFatal, err)
 }

@@ -1,0 +1,183 @@
+package kafka
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
+)
+
+// otherCodes are the codes of requests that this package never sends, and why no broker answers ours
+// with them.
+var otherCodes = map[string][]int16{
+	"of consumer groups":                 {12, 22, 23, 24, 25, 26, 27, 28, 30, 68, 69, 79, 81, 82, 86, 88, 110, 111, 112, 113, 128, 134},
+	"of share groups and streams groups": {121, 122, 123, 124, 130, 131, 132, 133, 135},
+	"of transactions":                    {50, 51, 52, 105, 120},
+	"of brokers among themselves":        {11, 77, 94, 95, 97, 98, 99, 101, 102, 104, 107, 108, 109, 116, 119, 125, 126, 127, 136},
+	"of administration":                  {36, 39, 55, 57, 60, 73, 80, 84, 85, 91, 92, 93, 96, 114, 115},
+	"of delegation tokens":               {61, 62, 63, 64, 65, 66, 67},
+	"of fetch sessions, which ours is not, or of fetches before version 11": {4, 70, 71, 106},
+	"of telemetry": {117, 118},
+	"of metadata of a version we do not ask for": {129},
+}
+
+// knownCodes are the codes of Kafka's protocol.
+func knownCodes() []*kerr.Error {
+	var known []*kerr.Error
+	for code := int16(-1); code < 1000; code++ {
+		if e := kerr.TypedErrorForCode(code); e != nil && e.Code == code {
+			known = append(known, e)
+		}
+	}
+	return known
+}
+
+// TestEveryCodeHasAClass: no code of the protocol is forgotten, and none that heals by itself ends the
+// process.
+func TestEveryCodeHasAClass(t *testing.T) {
+	other := make(map[int16]string)
+	for reason, codes := range otherCodes {
+		for _, code := range codes {
+			other[code] = reason
+		}
+	}
+	known := knownCodes()
+	if len(known) < 137 {
+		t.Fatalf("the protocol has %d codes", len(known))
+	}
+	for _, e := range known {
+		c := lookup(sarama.KError(e.Code))
+		reason, isOther := other[e.Code]
+		if isOther == (c.class != unexpected) {
+			t.Errorf("code %d, %s: in classTable: %v; a code %q: it belongs in one place", e.Code, e.Message, c.class != unexpected, reason)
+		}
+		renamed := e.Code == int16(sarama.ErrNotLeaderForPartition)
+		if !isOther && c.name != e.Message && !renamed {
+			t.Errorf("code %d is %s, not %s", e.Code, e.Message, c.name)
+		}
+		if e.Retriable && !isOther && (c.class == fatal || c.class == fenced || c.class == invalidRecord) {
+			t.Errorf("%s heals by itself, and is of class %d", e.Message, c.class)
+		}
+	}
+	if c := classify(32000); c != unexpected {
+		t.Errorf("a code of the future is of class %d", c)
+	}
+}
+
+// finalCodes are the codes with which a request that adds no record ends, and what its error wraps.
+// Every other code is retried, whether it is known or not.
+func finalCodes() map[int16]error {
+	final := make(map[int16]error)
+	for class, codes := range map[error][]*kerr.Error{
+		sink.ErrAccess: {
+			kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed, kerr.SaslAuthenticationFailed,
+			kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState, kerr.SecurityDisabled,
+		},
+		sink.ErrFatal: {
+			kerr.InvalidTopicException, kerr.UnsupportedVersion, kerr.UnsupportedForMessageFormat, kerr.UnsupportedCompressionType,
+			kerr.PolicyViolation, kerr.InvalidRequiredAcks, kerr.InvalidRequest, kerr.InvalidTxnState, kerr.InvalidPartitions,
+			kerr.InvalidConfig, kerr.ProducerFenced, kerr.InvalidProducerIDMapping, kerr.TransactionalIDAuthorizationFailed,
+		},
+	} {
+		for _, e := range codes {
+			final[e.Code] = class
+		}
+	}
+	return final
+}
+
+// A readRequest is a kind of request other than Produce, and what makes a client send it.
+type readRequest struct {
+	key   kmsg.Key
+	topic string // that it is about
+	send  func(l *lab, cfg Config, j *sinktest.Journal) error
+	// means returns what the request ends with, nil if it is retried or the code means no failure.
+	means func(code int16) error
+}
+
+func readRequests() []readRequest {
+	final := finalCodes()
+	ends := func(code int16) error { return final[code] }
+	never := func(int16) error { return nil }
+	reach := func(l *lab, cfg Config, j *sinktest.Journal) error {
+		c, err := open(l.Context(), cfg, j.Logger(), l.net.DialContext)
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	}
+	follow := func(topic string) func(*lab, Config, *sinktest.Journal) error {
+		return func(l *lab, cfg Config, j *sinktest.Journal) error {
+			s, err := l.client(cfg, j.Logger()).openPositions(l.Context(), topic, "relay")
+			if err != nil {
+				return err
+			}
+			if err := s.Write(l.Context(), testWriter, []byte("1")); err != nil {
+				return err
+			}
+			_, err = s.Read(l.Context())
+			return err
+		}
+	}
+	return []readRequest{
+		{kmsg.ApiVersions, "", reach, never}, // without an answer, the oldest versions are spoken,
+		{kmsg.SASLHandshake, "", reach, ends},
+		{kmsg.SASLAuthenticate, "", reach, ends},
+		{kmsg.InitProducerID, "", reach, ends},
+		{kmsg.Metadata, "t", follow("t"), ends},
+		{kmsg.ListOffsets, "t", follow("t"), ends},
+		{kmsg.Fetch, "t", follow("t"), ends},
+		{kmsg.CreateTopics, "new", follow("new"), ends},
+		{kmsg.DescribeConfigs, "t", follow("t"), never}, // what it would say is guessed
+	}
+}
+
+// TestEveryCodeOfARead has a broker answer each kind of request other than Produce once with each code
+// of the protocol, and with one of the future.
+func TestEveryCodeOfARead(t *testing.T) {
+	future := &kerr.Error{Code: 32000, Message: "UNHEARD_OF"}
+	for _, req := range readRequests() {
+		t.Run(req.key.Name(), func(t *testing.T) {
+			for _, e := range append(knownCodes(), future) {
+				inLab(t, 1, func(l *lab) { testReadCode(l, req, e) }, kfake.EnableSASL(), kfake.Superuser("PLAIN", "alice", "secret"), kfake.SeedTopics(1, "t"))
+			}
+		})
+	}
+}
+
+func testReadCode(l *lab, req readRequest, e *kerr.Error) {
+	fault := kfake.Fault{Keys: []kmsg.Key{req.key}, Topic: req.topic, Err: e, TopLevel: req.topic == ""}
+	if req.key == kmsg.DescribeConfigs {
+		fault.Topic, fault.Resource = "", req.topic
+	}
+	hits := l.fake.Fault(fault)
+	j := sinktest.NewJournal()
+	err := req.send(l, Config{Brokers: l.addrs, SASL: login("PLAIN", "alice", "secret")}, j)
+	if want := req.means(e.Code); !errors.Is(err, want) || want != nil && !strings.Contains(err.Error(), lookup(sarama.KError(e.Code)).name) {
+		l.Errorf("%s, %s: %v, want %v\n%s", req.key.Name(), e.Message, err, want, j)
+	}
+	if hits.Hits() != 1 {
+		l.Errorf("%s, %s: %d answers with it", req.key.Name(), e.Message, hits.Hits())
+	}
+}
+
+// TestUnknownCodeIsLoggedOnce: a request that gets a code of the future again and again is retried until
+// it gets another answer, and the log has one line about it.
+func TestUnknownCodeIsLoggedOnce(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		future := &kerr.Error{Code: 32000, Message: "UNHEARD_OF"}
+		l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, TopLevel: true, Err: future, Count: 30})
+		j := sinktest.NewJournal()
+		l.client(Config{}, j.Logger())
+		if s := j.String(); strings.Count(s, "error code 32000") != 1 || !strings.Contains(s, "WARN") {
+			l.Errorf("log: %s", s)
+		}
+	})
+}
