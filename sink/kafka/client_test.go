@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -184,6 +186,40 @@ func TestOpenNamesEveryUnreachableAddress(t *testing.T) {
 	if s := j.String(); strings.Count(s, "\n") != 1 {
 		t.Errorf("log: %s", s)
 	}
+}
+
+// An overdueContext ends a little after its deadline, as each does.
+type overdueContext struct{ context.Context }
+
+func (c overdueContext) Deadline() (time.Time, bool) {
+	deadline, ok := c.Context.Deadline()
+	return deadline.Add(-time.Millisecond), ok
+}
+
+// TestDeadlineIsNotTheLastCause: an attempt that the deadline has cut short, which its dialer may notice
+// before the context ends, does not say why the cluster is not reached.
+func TestDeadlineIsNotTheLastCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := newClient(Config{Brokers: []string{"localhost:9092"}}.withDefaults(), sinktest.NewJournal().Logger(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		limited, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		ctx := overdueContext{limited}
+		deadline, _ := ctx.Deadline()
+		attempts := 0
+		err = c.retryTransient(ctx, func() error {
+			if attempts++; attempts == 1 {
+				return errors.New("no route to host")
+			}
+			time.Sleep(time.Until(deadline))
+			return os.ErrDeadlineExceeded
+		})
+		if attempts < 2 || !errors.Is(err, sink.ErrUnreachable) || !strings.Contains(err.Error(), "no route to host") || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("after %d attempts: %v", attempts, err)
+		}
+	})
 }
 
 // TestOpenRetriesUntilABrokerStarts: a cluster that starts after us is found.

@@ -72,13 +72,13 @@ const warnAfter = 10 * time.Second
 // retryTransient retries attempt while its error is transient, until ctx ends. It warns once:
 // at once if there is no answer or one of no known meaning, after warnAfter if a broker is not ready.
 func (c *client) retryTransient(ctx context.Context, attempt func() error) error {
-	var last error
+	var last error // of an attempt that was not cut short
 	for n := 0; ; n++ {
 		err := c.outage.attempt(ctx, attempt)
 		if err == nil {
 			return nil
 		}
-		if last == nil || ctx.Err() == nil {
+		if last == nil || !isOver(ctx) {
 			last = err
 		}
 		if final := firstContactError(err); final != nil {
@@ -98,6 +98,12 @@ func (c *client) retryTransient(ctx context.Context, attempt func() error) error
 				errUnreachable, strings.Join(c.cfg.Brokers, ", "), context.Cause(ctx), last)
 		}
 	}
+}
+
+// isOver reports whether ctx has ended or its deadline has passed: a dialer may notice that first.
+func isOver(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
 }
 
 // firstContactError returns what Open fails with at once, or nil if waiting may help.
