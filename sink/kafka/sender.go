@@ -23,7 +23,7 @@ type sender struct {
 	queue           senderQueue // holds every partition in state ready, among others
 	busy            bool        // a request is in flight
 	broken          bool        // the connection has to be replaced
-	refusalLogged   bool        // that the broker refuses the connection has been logged
+	refusalLogged   bool        // that the broker refuses the connection has been logged; until it accepts one
 	gatheredBytes   int         // gathered since the last request
 	gatheredRecords int
 
@@ -210,6 +210,9 @@ func (s *sender) connect(ctx context.Context, addr string) error {
 		s.connectionLost = false
 	}
 	s.link, s.connectAttempts, s.lastUsed = l, 0, time.Now()
+	s.producer.mu.Lock()
+	s.refusalLogged = false
+	s.producer.mu.Unlock()
 	return nil
 }
 
