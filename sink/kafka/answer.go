@@ -136,8 +136,8 @@ func (p *producer) applyOutcome(s *sender, sh *sentBatch, jitter float64) {
 	case retriable, unknownTopic, accessDenied:
 		if sh.block != nil {
 			p.logTopicError(part.topic, sh.block.Err)
-			if leader := sh.block.CurrentLeader; leader != nil {
-				part.hintedLeader = leader.LeaderID
+			if l := sh.block.CurrentLeader; l != nil && p.client.cluster.learnLeader(part.topic.name, part.id, leader{l.LeaderID, l.LeaderEpoch}) {
+				part.hintedLeader = l.LeaderID
 			}
 		}
 		p.retryBatch(part, sh.class, sh.err, s.waitingSince, jitter)
@@ -159,6 +159,7 @@ func (p *producer) applyOutcome(s *sender, sh *sentBatch, jitter float64) {
 		p.stopSending(fatalError(errFenced, part, sh.err))
 	case fatal, unexpected:
 		p.stopSending(fatalError(errFatal, part, sh.err))
+	case unsent: // taken back above
 	}
 }
 

@@ -36,9 +36,16 @@ type cluster struct {
 type topicInfo struct {
 	err          sarama.KError // why the rest is missing
 	id           sarama.Uuid   // zero: the cluster gives none
-	leaders      []int32       // node of each partition's leader, or noLeader
+	leaders      []leader      // of each partition
 	limit        int           // max.message.bytes; 0: not asked yet
 	limitGuessed bool          // limit is defaultMessageBytes: the cluster did not answer
+}
+
+// A leader is who leads a partition, as of an epoch of the partition. Each new leader, and the loss of
+// one, raises the epoch; a topic that is created anew, which has another id, starts over.
+type leader struct {
+	node  int32 // or noLeader
+	epoch int32
 }
 
 func (c *cluster) topic(name string) topicInfo {
@@ -73,11 +80,39 @@ func (c *cluster) addressExcept(nodes map[int32]time.Time) string {
 	return ""
 }
 
+// addresses returns the addresses of the given brokers.
+func (c *cluster) addresses(nodes map[int32]time.Time) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var addrs []string
+	for node := range nodes {
+		addrs = append(addrs, c.brokers[node])
+	}
+	return addrs
+}
+
 // learnBroker stores the address of a broker that an answer has named.
 func (c *cluster) learnBroker(node int32, addr string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.brokers[node] = addr
+}
+
+// learnLeader stores the leader of a partition that an answer has named, unless a newer one is known,
+// and reports whether it did.
+func (c *cluster) learnLeader(topic string, partition int32, l leader) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := c.topics[topic].leaders
+	if int(partition) >= len(known) || known[partition].epoch > l.epoch {
+		return false
+	}
+	known = slices.Clone(known) // a topicInfo that was returned is not changed
+	known[partition] = l
+	info := c.topics[topic]
+	info.leaders = known
+	c.topics[topic] = info
+	return true
 }
 
 // refresh asks for the partitions and leaders of the named topics. A topic's own error is
@@ -104,7 +139,9 @@ func fetchMetadata(l *link, names []string) (*sarama.MetadataResponse, error) {
 	return l.GetMetadata(req)
 }
 
-// storeMetadata stores the brokers and topics of a broker's answer.
+// storeMetadata stores the brokers and topics of a broker's answer. Of each partition it keeps the leader
+// with the highest epoch, so that a broker that has not heard of the latest cannot bring back an older one.
+// Brokers before 2.8 give no topic id; there the last answer counts, since a new topic could not be told.
 func (c *cluster) storeMetadata(res *sarama.MetadataResponse) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,18 +158,31 @@ func (c *cluster) storeMetadata(res *sarama.MetadataResponse) {
 		info := c.topics[t.Name]
 		info.err = t.Err
 		if t.Err == sarama.ErrNoError {
-			info.id, info.leaders = t.Uuid, leadersOf(t.Partitions)
+			known := info.leaders
+			if t.Uuid != info.id || t.Uuid == (sarama.Uuid{}) {
+				known = nil
+			}
+			info.id, info.leaders = t.Uuid, leadersOf(t.Partitions, known)
 		}
 		c.topics[t.Name] = info
 	}
 }
 
-// leadersOf returns the leader of each partition, in a slice as long as the topic.
-func leadersOf(partitions []*sarama.PartitionMetadata) []int32 {
-	leaders := slices.Repeat([]int32{noLeader}, len(partitions))
+// leadersOf returns the leader of each partition, in a slice as long as the topic: the known one where
+// its epoch is higher.
+func leadersOf(partitions []*sarama.PartitionMetadata, known []leader) []leader {
+	leaders := slices.Repeat([]leader{{node: noLeader}}, len(partitions))
 	for _, p := range partitions {
-		if int(p.ID) < len(leaders) && p.Err != sarama.ErrLeaderNotAvailable {
-			leaders[p.ID] = p.Leader
+		id := int(p.ID)
+		if id >= len(leaders) {
+			continue
+		}
+		leaders[id] = leader{p.Leader, p.LeaderEpoch}
+		if p.Err == sarama.ErrLeaderNotAvailable {
+			leaders[id].node = noLeader
+		}
+		if id < len(known) && known[id].epoch > p.LeaderEpoch {
+			leaders[id] = known[id]
 		}
 	}
 	return leaders

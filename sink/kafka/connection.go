@@ -29,6 +29,9 @@ const (
 	// controlTimeout bounds any other request; the next broker is asked then.
 	controlTimeout = 10 * time.Second
 
+	// moveTimeout bounds a connection that is made to ask somebody else: whoever is asked now answers.
+	moveTimeout = 2 * time.Second
+
 	// idleTimeout is how long a connection may be unused before it is replaced rather than
 	// trusted: brokers close it after connections.max.idle.ms, by default 10 minutes.
 	idleTimeout = 9 * time.Minute
@@ -279,6 +282,35 @@ func (c *control) do(ctx context.Context, request func(l *link) error) error {
 		causes = append(causes, err)
 	}
 	return causes
+}
+
+// askAnother moves to the next broker that the cluster has named and that can be connected to, but
+// to none at the addresses of avoid. It does nothing if there is none, or nobody has been asked yet.
+func (c *control) askAnother(ctx context.Context, avoid []string) {
+	select {
+	case c.inUse <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	defer func() { <-c.inUse }()
+	if c.link == nil {
+		return
+	}
+	addrs := slices.Sorted(slices.Values(c.brokerAddrs))
+	behind, _ := slices.BinarySearch(addrs, c.link.addr+"\x00") // it may have been asked at an address of the configuration
+	for _, addr := range slices.Concat(addrs[behind:], addrs[:behind]) {
+		if addr == c.link.addr || slices.Contains(avoid, addr) {
+			continue
+		}
+		limited, cancel := context.WithTimeout(ctx, moveTimeout)
+		l, err := c.connector.connect(limited, addr, controlTimeout)
+		cancel()
+		if err == nil {
+			_ = c.link.Close() // no request is in flight on it
+			c.link = l
+			return
+		}
+	}
 }
 
 // runOnLink runs request on c.link, and closes the link if that fails.

@@ -18,7 +18,7 @@ func (c *client) leaderOf(ctx context.Context, topic string, partition int32) (*
 	if err := info.leaderError(partition); err != nil {
 		return nil, err
 	}
-	l, err := c.connector.connect(ctx, c.cluster.address(info.leaders[partition]), controlTimeout)
+	l, err := c.connector.connect(ctx, c.cluster.address(info.leaders[partition].node), controlTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -31,7 +31,7 @@ func (i topicInfo) leaderError(partition int32) error {
 	switch {
 	case i.err != sarama.ErrNoError:
 		return errorOf(i.err)
-	case int(partition) >= len(i.leaders) || i.leaders[partition] == noLeader:
+	case int(partition) >= len(i.leaders) || i.leaders[partition].node == noLeader:
 		return errorOf(sarama.ErrLeaderNotAvailable)
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 func (p *producer) lookUp(ctx context.Context, parts []*partition, topics []*topic) {
 	start := time.Now()
 	parts = p.followHints(ctx, parts)
+	p.askElsewhere(ctx, parts, topics)
 	unknown, unlimited := p.staleTopics(parts, topics)
 	err := p.client.cluster.refresh(ctx, unknown)
 	if err == nil {
@@ -43,6 +44,23 @@ func (p *producer) lookUp(ctx context.Context, parts []*partition, topics []*top
 		}
 	}
 	p.unlockAndReport()
+}
+
+// askElsewhere has the look-up of parts and topics go to another broker if earlier ones have not helped.
+func (p *producer) askElsewhere(ctx context.Context, parts []*partition, topics []*topic) {
+	p.mu.Lock()
+	attempts := 0
+	for _, part := range parts {
+		attempts = max(attempts, part.attempts)
+	}
+	for _, t := range topics {
+		attempts = max(attempts, t.attempts)
+	}
+	silent := p.unansweredSince()
+	p.mu.Unlock()
+	if asksElsewhere(attempts) {
+		p.client.control.askAnother(ctx, p.client.cluster.addresses(silent))
+	}
 }
 
 // followHints gives those of parts to a sender whose leader the last answer named, and returns the
@@ -148,10 +166,10 @@ func (p *producer) placePartition(ctx context.Context, part *partition, err erro
 		if part.topic.resizeTo == 0 { // otherwise unassignRecords takes its records
 			p.logTopicError(part.topic, sarama.ErrUnknownTopicOrPartition)
 		}
-	case info.leaders[part.id] == noLeader:
+	case info.leaders[part.id].node == noLeader:
 		err = errorOf(sarama.ErrLeaderNotAvailable)
 	default:
-		p.assignSender(ctx, part, info.leaders[part.id])
+		p.assignSender(ctx, part, info.leaders[part.id].node)
 		return
 	}
 	part.recordFailure(err, start, time.Now(), jitter)
@@ -221,10 +239,10 @@ func (p *producer) applyMetadata(ctx context.Context, t *topic) {
 		return
 	}
 	for i, part := range t.parts {
-		if i >= len(info.leaders) || info.leaders[i] == noLeader {
+		if i >= len(info.leaders) || info.leaders[i].node == noLeader {
 			continue
 		}
-		s := p.senderFor(ctx, info.leaders[i], part)
+		s := p.senderFor(ctx, info.leaders[i].node, part)
 		if part.sender == s {
 			continue
 		}
@@ -232,7 +250,7 @@ func (p *producer) applyMetadata(ctx context.Context, t *topic) {
 		case idle:
 			part.sender = s
 		case ready, awaitingLeader: // the old sender skips it
-			p.assignSender(ctx, part, info.leaders[i])
+			p.assignSender(ctx, part, info.leaders[i].node)
 		case inFlight: // its answer will name the leader
 		}
 	}

@@ -31,6 +31,12 @@ func backoff(attempt int, jitter float64) time.Duration {
 	return time.Duration(jitter * float64(ceiling))
 }
 
+// asksElsewhere reports whether after so many failed attempts another broker is asked: the one that
+// answers may not know better. Later ones are rare, since each takes a new connection.
+func asksElsewhere(attempts int) bool {
+	return attempts >= 2 && (attempts <= 8 || attempts%10 == 0)
+}
+
 // A retryState is since when attempts have failed, and why.
 type retryState struct {
 	attempts int       // failed ones since the last success
@@ -74,6 +80,9 @@ const warnAfter = 10 * time.Second
 func (c *client) retryTransient(ctx context.Context, attempt func() error) error {
 	var last error // of an attempt that was not cut short
 	for n := 0; ; n++ {
+		if asksElsewhere(n) {
+			c.control.askAnother(ctx, nil)
+		}
 		err := c.outage.attempt(ctx, attempt)
 		if err == nil {
 			return nil
@@ -115,12 +124,10 @@ func firstContactError(err error) error {
 	if !ok {
 		return nil
 	}
-	switch classifyRead(answer.code) {
-	case accessDenied:
+	if c := classifyRead(answer.code); c == accessDenied {
 		return fmt.Errorf("%w: %w", errAccess, err)
-	case fatal:
+	} else if c == fatal {
 		return fmt.Errorf("%w: %w", errFatal, err)
-	default:
-		return nil
 	}
+	return nil
 }
