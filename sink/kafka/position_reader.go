@@ -65,7 +65,7 @@ func (r *positionReader) readNew(ctx context.Context, c *client) error {
 
 // read reads over the connection, which it closes after an error.
 func (r *positionReader) read() error {
-	err := r.readTo(r.link)
+	err := r.readTopic(r.link)
 	if err != nil {
 		r.hangUp()
 		if code, ok := errors.AsType[*codeError](err); ok && code.code == sarama.ErrOffsetOutOfRange {
@@ -88,6 +88,30 @@ func (r *positionReader) hangUp() {
 
 // forget has the topic read from its beginning.
 func (r *positionReader) forget() { r.next, r.values = fromTheBeginning, nil }
+
+// readTopic reads what is new. If the leader then knows the topic by another id, it was created anew
+// meanwhile, with any number of records, and is read from its beginning. Brokers before 2.8 give no id:
+// there a new topic is known by its end only.
+func (r *positionReader) readTopic(l *link) error {
+	for {
+		if err := r.readTo(l); err != nil {
+			return err
+		}
+		res, err := fetchMetadata(l, []string{r.topic})
+		if err != nil {
+			return err
+		}
+		t := res.Topics[0]
+		if t.Err != sarama.ErrNoError {
+			return errorOf(t.Err)
+		}
+		if t.Uuid == r.topicID {
+			return nil
+		}
+		r.topicID = t.Uuid
+		r.forget()
+	}
+}
 
 func (r *positionReader) readTo(l *link) error {
 	end, err := offsetAt(l, r.topic, 0, sarama.OffsetNewest)

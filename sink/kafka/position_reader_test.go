@@ -360,6 +360,31 @@ func TestPositionsThatWereRemovedFromTheTopic(t *testing.T) {
 	}
 }
 
+// TestPositionTopicThatWasCreatedAnewAndRefilled: Read notices it although its connection lasts and the new
+// topic has as many records as the old one.
+func TestPositionTopicThatWasCreatedAnewAndRefilled(t *testing.T) {
+	k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "positions"))
+	s, _ := openPositions(t, k.Cluster, "positions", "key")
+	admin := k.Admin(t)
+	produceKeyed(t, k.Client(t), "key/"+testWriter, "0", "key/"+secondWriter, "1")
+	wantValues(t, s, "0", "1")
+	for _, records := range []int{2, 3} {
+		if _, err := admin.DeleteTopic(t.Context(), "positions"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := admin.CreateTopic(t.Context(), 1, -1, nil, "positions"); err != nil {
+			t.Fatal(err)
+		}
+		var want []string
+		cl := k.Client(t)
+		for i := range records {
+			want = append(want, fmt.Sprint("anew ", i))
+			produceKeyed(t, cl, "key/"+uuid.NewString(), want[i])
+		}
+		wantValues(t, s, want...)
+	}
+}
+
 // TestInterruptedReadGoesOn: if the connection is lost during the first Read, Read goes on where it was.
 func TestInterruptedReadGoesOn(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.SeedTopics(1, "positions"))
