@@ -50,7 +50,13 @@ type Decoder struct {
 	newRow    []Value
 	oldRow    []Value
 	truncated []*Relation
+
+	large bool // these may point into more than largeMessage bytes
 }
+
+// largeMessage is the size of a message beyond which what points into it is cleared with the next one:
+// a column that later rows lack, an old row or a logical message would keep it in memory.
+const largeMessage = 256 << 10
 
 // New returns a Decoder for a session that begins.
 func New() *Decoder {
@@ -61,6 +67,12 @@ func New() *Decoder {
 // everything in it is valid until the next Decode and is in data's memory;
 // *Relation values are immutable and live on. The error is an *Error.
 func (d *Decoder) Decode(start pglogrepl.LSN, data []byte) (Output, error) {
+	if d.large {
+		clear(d.newRow[:cap(d.newRow)])
+		clear(d.oldRow[:cap(d.oldRow)])
+		d.message = LogicalMessage{}
+	}
+	d.large = len(data) > largeMessage
 	c := cursor{data: data}
 	t := c.uint8()
 	out := d.read(&c, t)

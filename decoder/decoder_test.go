@@ -6,6 +6,7 @@ import (
 	"errors"
 	"runtime"
 	"testing"
+	"weak"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -165,4 +166,33 @@ func mustFail(tb testing.TB, d *Decoder, data []byte) *Error {
 		tb.Fatalf("Decode(%x) = %v, %v", data[:min(len(data), 20)], out, err)
 	}
 	return malformed
+}
+
+// TestLargeMessageIsGivenBack: the next message lets go of a large one, whatever of it the decoder's memory
+// for later messages points to.
+func TestLargeMessageIsGivenBack(t *testing.T) {
+	wide := &Relation{OID: 1, Columns: []Column{{Name: "a"}, {Name: "b"}}}
+	narrow := &Relation{OID: 2, Columns: []Column{{Name: "a"}}}
+	body := bytes.Repeat([]byte("x"), 4*largeMessage)
+	large := Value{Kind: Text, Data: body}
+	null := Value{Kind: Null}
+	for name, message := range map[string][]byte{
+		"column":          encode(&Insert{Relation: wide, Row: []Value{null, large}}),
+		"old row":         encode(&Delete{Relation: narrow, OldKind: OldRow, Old: []Value{large}}),
+		"logical message": encode(&LogicalMessage{Transactional: true, Prefix: "p", Content: body}),
+	} {
+		d := New()
+		mustDecode(t, d, encode(wide))
+		mustDecode(t, d, encode(narrow))
+		mustDecode(t, d, encode(&Begin{CommitLSN: 0x100}))
+		data := bytes.Clone(message)
+		held := weak.Make(&data[0])
+		mustDecode(t, d, data)
+		mustDecode(t, d, encode(&Insert{Relation: narrow, Row: []Value{null}}))
+		runtime.GC()
+		if held.Value() != nil {
+			t.Errorf("%s: the message is still in memory", name)
+		}
+		runtime.KeepAlive(d)
+	}
 }

@@ -55,6 +55,7 @@ func (b *Batch) Release() {
 		return
 	}
 	if b.large != nil {
+		clear(b.data) // the message in it would stay until the batch is as full again
 		b.large = nil
 		b.largeOut <- struct{}{}
 	}

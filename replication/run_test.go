@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
@@ -540,4 +543,23 @@ func TestReleaseTwice(t *testing.T) {
 		}
 	}()
 	b.Release()
+}
+
+// TestLargeMessagesAreGivenBack: a batch that was released holds nothing of its large message, so that one
+// after the other does not fill the memory.
+func TestLargeMessagesAreGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSession(t).open(0).run()
+		for n := range poolSize {
+			go s.server.send(walData(pglogrepl.LSN(n+1), strings.Repeat("x", 2*arenaSize)))
+			b := <-s.out
+			held := weak.Make(&b.Messages[0].(*WALData).Data[0])
+			b.Release()
+			synctest.Wait()
+			runtime.GC()
+			if held.Value() != nil {
+				t.Errorf("large message %d is still in memory", n+1)
+			}
+		}
+	})
 }

@@ -49,10 +49,10 @@ func New(cfg Config) (*Router, error) {
 		template:    template,
 		plans:       map[uint32]*plan{},
 		topics:      topicCache{names: map[string]string{}},
-		scratch:     make([]byte, 0, 256), // never nil: an empty bytea is empty, not NULL
 		schemaNames: map[string]string{},
 		messages:    map[string]*plan{},
 	}
+	r.resetScratch()
 	for _, rule := range cfg.TopicRules {
 		parsed, err := ParseRule(rule.Match, rule.Replace)
 		if err != nil {
@@ -82,10 +82,22 @@ func (r *Router) Route(tx Tx, index int, row *decoder.Insert, rec *sink.Record) 
 	return r.record(p, tx, index, row.Row, nil, rec)
 }
 
+// largeScratch is how much scratch space is kept for the next record.
+const largeScratch = 1 << 20
+
+// resetScratch empties the scratch space, and gives back what only a large record has needed. It is
+// never nil: an empty bytea is empty, not NULL.
+func (r *Router) resetScratch() {
+	if r.scratch == nil || cap(r.scratch) > largeScratch {
+		r.scratch = make([]byte, 0, 256)
+	}
+	r.scratch = r.scratch[:0]
+}
+
 // record fills rec with the record of row. An old row is one whose identity row has changed.
 func (r *Router) record(p *plan, tx Tx, index int, row, old []decoder.Value, rec *sink.Record) error {
 	b := builder{r: r, plan: p, row: row, rec: rec}
-	r.scratch = r.scratch[:0]
+	r.resetScratch()
 	rec.Headers = rec.Headers[:0]
 
 	b.identify()

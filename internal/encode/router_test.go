@@ -2,9 +2,11 @@ package encode
 
 import (
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -388,4 +390,32 @@ func TestFixedTopic(t *testing.T) {
 			t.Errorf("%q: %q, want %q", tt.topic, got, tt.want)
 		}
 	}
+}
+
+// TestLargeRowIsGivenBack: what the record of a large row has needed is given back with the next record.
+func TestLargeRowIsGivenBack(t *testing.T) {
+	table := outboxTable()
+	for i := range table.Columns {
+		if table.Columns[i].Name == "payload" {
+			table.Columns[i].TypeOID = oidBytea
+		}
+	}
+	r, err := New(defaultConfig(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	route := func(payload string) weak.Pointer[byte] {
+		var rec sink.Record
+		if err := r.Route(tx, 0, row(table, map[string]string{"payload": payload}), &rec); err != nil {
+			t.Fatal(err)
+		}
+		return weak.Make(&rec.Value[0])
+	}
+	held := route(`\x` + strings.Repeat("61", 2*largeScratch))
+	route(`\x61`)
+	runtime.GC()
+	if held.Value() != nil {
+		t.Error("the large value is still in memory")
+	}
+	runtime.KeepAlive(r)
 }
