@@ -301,8 +301,8 @@ func throttle(c *kfake.Cluster, d time.Duration) {
 }
 
 // rejectPoison has the cluster answer err for every batch that contains "poison".
-func rejectPoison(c *kfake.Cluster, err *kerr.Error) *kfake.FaultHandle {
-	return c.Fault(kfake.Fault{
+func rejectPoison(c *kfake.Cluster, err *kerr.Error) {
+	c.Fault(kfake.Fault{
 		Keys: []kmsg.Key{kmsg.Produce}, Err: err, Count: -1, Partitions: []int32{0},
 		When: func(req kmsg.Request) bool {
 			for _, topic := range req.(*kmsg.ProduceRequest).Topics {

@@ -3,6 +3,7 @@ package kafka
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -175,5 +176,39 @@ func TestSizeIsTheLargestRecord(t *testing.T) {
 		if err := rig.closeSend(); (err == nil) != taken {
 			t.Errorf("limit %d, size %d: %v", limit, Size(r), err)
 		}
+	}
+}
+
+// TestLargeRecordsMemoryIsGivenBack: after a record of 32 MiB and a few ordinary ones the sink holds no more
+// memory than before it, with any compression.
+func TestLargeRecordsMemoryIsGivenBack(t *testing.T) {
+	k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.BlackholeProduce(), kfake.SeedTopics(1, "t"))
+	limit := "67108864"
+	if _, err := k.Admin(t).AlterTopicConfigs(t.Context(), alter("max.message.bytes", &limit), "t"); err != nil {
+		t.Fatal(err)
+	}
+	heap := func() int {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	for _, compression := range []string{"none", "gzip", "snappy", "lz4", "zstd"} {
+		r := newRig(t, Config{Brokers: k.Addrs, Compression: compression})
+		ordinary := func() {
+			for range 5 {
+				r.send(recordFor("t", 0, "ordinary"))
+				r.producer.Flush()
+				r.AwaitAcked(int(r.seq))
+			}
+		}
+		ordinary()
+		before := heap()
+		r.send(recordFor("t", 0, string(benchNoise(32<<20))))
+		r.producer.Flush()
+		r.AwaitAcked(int(r.seq))
+		ordinary()
+		r.Await("the memory to be given back", func() bool { return heap()-before < 8<<20 })
+		r.drain()
 	}
 }
