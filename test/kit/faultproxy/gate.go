@@ -2,6 +2,7 @@ package faultproxy
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 
 	"github.com/Shopify/toxiproxy/v2/stream"
@@ -14,7 +15,11 @@ import (
 type gate struct {
 	proxy *Proxy
 	limit atomic.Pointer[limit] // nil: none
+	stall atomic.Pointer[stall] // nil: none
 }
+
+// A stall holds back what is passed on.
+type stall struct{ over chan struct{} }
 
 // A limit is a CutAfter that has not happened yet.
 type limit struct {
@@ -67,6 +72,35 @@ func (p *Proxy) Heal() {
 	}
 }
 
+// Stall has every connection keep what is sent in the given directions, in both if none is given, and
+// pass it on at once when release is called: a network that loses packets for a while. release must be
+// called before the next Stall.
+func (p *Proxy) Stall(ways ...stream.Direction) (release func()) {
+	if len(ways) == 0 {
+		ways = []stream.Direction{stream.Upstream, stream.Downstream}
+	}
+	s := &stall{over: make(chan struct{})}
+	for _, d := range ways {
+		p.gates[d].stall.Store(s)
+	}
+	return sync.OnceFunc(func() {
+		for _, d := range ways {
+			p.gates[d].stall.Store(nil)
+		}
+		close(s.over)
+	})
+}
+
+// await blocks while the direction is stalled and the connection lives.
+func (g *gate) await(f *fate) {
+	if s := g.stall.Load(); s != nil {
+		select {
+		case <-s.over:
+		case <-f.lost.Done():
+		}
+	}
+}
+
 // NewState returns the fate of a new connection.
 func (g *gate) NewState() any {
 	if g == g.proxy.gates[stream.Downstream] { // the second of the connection's two
@@ -87,6 +121,7 @@ func (g *gate) Pipe(stub *toxics.ToxicStub) {
 		}
 	}
 	for c := range stub.Input {
+		g.await(f)
 		if f.lost.Err() != nil {
 			continue
 		}
@@ -99,6 +134,7 @@ func (g *gate) Pipe(stub *toxics.ToxicStub) {
 			close(reached.done)
 		}
 	}
+	g.await(f) // the end is held back too
 	if f.lost.Err() != nil {
 		<-f.closed.Done()
 	}

@@ -144,6 +144,33 @@ func TestPartitionHidesDataAndEnd(t *testing.T) {
 	passes(t, server, client)
 }
 
+func TestStallKeepsWhatIsSent(t *testing.T) {
+	p, l := start(t)
+	client, server := connect(t, p, l)
+	passes(t, client, server)
+	release := p.Stall(stream.Upstream)
+	io.WriteString(client, "kept\n")
+	passes(t, server, client) // the other direction
+	client.(*net.TCPConn).CloseWrite()
+	server.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+	if n, err := server.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("read %d bytes, %v", n, err)
+	}
+	release()
+	server.SetReadDeadline(time.Time{})
+	if got, err := io.ReadAll(server); string(got) != "kept\n" {
+		t.Errorf("got %q, %v", got, err)
+	}
+
+	client, server = connect(t, p, l)
+	defer p.Stall()()
+	io.WriteString(client, "cut\n")
+	p.Cut()
+	if got, err := io.ReadAll(server); len(got) > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
 func TestRefuseKeepsThePort(t *testing.T) {
 	p, l := start(t)
 	client, _ := connect(t, p, l)
