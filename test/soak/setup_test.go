@@ -115,7 +115,7 @@ func newSoak(t *testing.T, cfg soakConfig) *soak {
 func (s *soak) kafka(t *testing.T) *kafkatest.Cluster {
 	t.Helper()
 	if s.cfg.fake == nil {
-		s.broker = kafkatest.Start(t, kafkatest.Config{Proxy: s.toKafka})
+		s.broker = kafkatest.Start(t, kafkatest.Config{Proxies: []*faultproxy.Proxy{s.toKafka}})
 		return s.broker.Cluster
 	}
 	fake := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ListenFn(s.toKafka.Listen))

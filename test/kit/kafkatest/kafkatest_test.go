@@ -70,10 +70,12 @@ func TestProxiedFake(t *testing.T) {
 }
 
 func TestProxiedBroker(t *testing.T) {
-	p := faultproxy.Start(t, "")
-	k := kafkatest.Start(t, kafkatest.Config{Proxy: p})
+	p, other := faultproxy.Start(t, ""), faultproxy.Start(t, "")
+	k := kafkatest.Start(t, kafkatest.Config{Proxies: []*faultproxy.Proxy{p, other}})
 	testCutting(t, k.Cluster, p)
 	p.Refuse()
+	testCutting(t, k.Cluster, other)
+	other.Refuse()
 	k.ReadAll(t, k.Topic(t, 1, nil)) // not through the proxy
 }
 

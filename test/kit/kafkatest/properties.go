@@ -28,7 +28,7 @@ const (
 	saslPlain  = "SASL_PLAINTEXT"
 	saslTLS    = "SASL_SSL"
 	tlsOnly    = "SSL"
-	proxied    = "PROXIED"
+	proxied    = "PROXIED" // and a number
 )
 
 // SASLAddr returns the address of the SASL_PLAINTEXT listener: Config.Users.
@@ -62,12 +62,15 @@ func (s *Server) configure(cfg Config) error {
 		if err != nil {
 			return err
 		}
-		l := listener{name: name, port: port, advertised: port.Addr()}
-		if name == proxied {
-			l.advertised = cfg.Proxy.Addr()
-			cfg.Proxy.Redirect(port.Addr())
+		s.listeners = append(s.listeners, listener{name: name, port: port, advertised: port.Addr()})
+	}
+	for i, proxy := range cfg.Proxies {
+		port, err := serverproc.ReservePort()
+		if err != nil {
+			return err
 		}
-		s.listeners = append(s.listeners, l)
+		s.listeners = append(s.listeners, listener{name: proxied + strconv.Itoa(i), port: port, advertised: proxy.Addr()})
+		proxy.Redirect(port.Addr())
 	}
 	s.clusterID = newClusterID()
 	s.Cluster = &Cluster{Addrs: []string{s.addr(plaintext)}}
@@ -93,9 +96,6 @@ func listenerNames(cfg Config) []string {
 	if cfg.Joins == nil {
 		names = append(names, controller)
 	}
-	if cfg.Proxy != nil {
-		names = append(names, proxied)
-	}
 	switch {
 	case len(cfg.Users) > 0 && cfg.TLS:
 		names = append(names, saslPlain, saslTLS)
@@ -111,8 +111,12 @@ func listenerNames(cfg Config) []string {
 // quickly.
 func (s *Server) baseProperties() map[string]string {
 	var listeners, advertised []string
+	protocols := "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL,SSL:SSL"
 	for _, l := range s.listeners {
 		listeners = append(listeners, l.name+"://"+l.port.Addr())
+		if strings.HasPrefix(l.name, proxied) {
+			protocols += "," + l.name + ":" + plaintext
+		}
 		if l.name != controller {
 			advertised = append(advertised, l.name+"://"+l.advertised)
 		}
@@ -125,7 +129,7 @@ func (s *Server) baseProperties() map[string]string {
 		"advertised.listeners":                             strings.Join(advertised, ","),
 		"controller.listener.names":                        controller,
 		"inter.broker.listener.name":                       plaintext,
-		"listener.security.protocol.map":                   "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL,SSL:SSL",
+		"listener.security.protocol.map":                   protocols,
 		"log.dirs":                                         filepath.Join(s.dir.Path(), "data"),
 		"num.partitions":                                   strconv.Itoa(defaultPartitions),
 		"auto.create.topics.enable":                        "false",

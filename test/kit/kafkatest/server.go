@@ -42,10 +42,10 @@ type Config struct {
 	// TLS adds a listener with TLS: see Server.TLSAddr. With Users it is a
 	// SASL_SSL listener, else it takes anybody.
 	TLS bool
-	// Proxy, if not nil, gets a plaintext listener of the broker as its target,
-	// and that listener tells clients to connect to the proxy. The Cluster's own
-	// helpers do not go through it.
-	Proxy *faultproxy.Proxy
+	// Proxies each get a plaintext listener of the broker as their target, and
+	// that listener tells clients to connect to the proxy. The Cluster's own
+	// helpers do not go through them.
+	Proxies []*faultproxy.Proxy
 	// Joins, if not nil, is the broker whose cluster this one becomes a member of,
 	// without a controller of its own.
 	Joins *Server
