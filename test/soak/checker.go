@@ -27,13 +27,17 @@ type Checker struct {
 
 	mu      sync.Mutex
 	repeats repeats
-	fresh   time.Time
+	fence   fence
+	fresh   map[string]time.Time // by topic: see Behind
 	end     *delivery.Violations // nil before Finish
 }
 
 // NewChecker returns a Checker of one run of writers.
 func NewChecker(run string, j *Journal) *Checker {
-	return &Checker{run: run, journal: j, delivery: delivery.New(delivery.Config{}), repeats: newRepeats()}
+	return &Checker{
+		run: run, journal: j, delivery: delivery.New(delivery.Config{}), repeats: newRepeats(),
+		fence: fence{partitions: make(map[place]*writings)}, fresh: make(map[string]time.Time),
+	}
 }
 
 // Record checks one record. Records of a partition have to come in the order
@@ -42,6 +46,7 @@ func (c *Checker) Record(r *Record) (Event, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.repeats.appears(r.Producer, r.Seen)
+	c.fence.judge(r)
 	event, err := ParsePayload(r.Value)
 	judged := r.Record
 	judged.Value = nil // its checksum is right, or err says that it is wrong
@@ -65,8 +70,8 @@ func (c *Checker) Record(r *Record) (Event, bool) {
 		return event, false
 	}
 	c.repeats.judge(want, r, outcome)
-	if outcome.First() && outcome != delivery.Late && tx.begun.After(c.fresh) {
-		c.fresh = tx.begun
+	if outcome.First() && outcome != delivery.Late && tx.begun.After(c.fresh[r.Topic]) {
+		c.fresh[r.Topic] = tx.begun
 	}
 	return event, true
 }
@@ -94,9 +99,9 @@ func (c *Checker) Faults() []Fault {
 
 // Progress is how far the records have come.
 type Progress struct {
-	Records int       // read
-	Rows    int       // different events among them
-	Fresh   time.Time // when the youngest transaction of which an event has come was begun
+	Records   int // read
+	Rows      int // different events among them
+	Producers int // that have written them
 }
 
 // Progress returns how far the records have come.
@@ -104,7 +109,15 @@ func (c *Checker) Progress() Progress {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	counts := c.delivery.Counts()
-	return Progress{Records: counts.Records, Rows: counts.Events, Fresh: c.fresh}
+	return Progress{Records: counts.Records, Rows: counts.Events, Producers: len(c.repeats.births)}
+}
+
+// Behind returns which of the topics stand still: no record of a transaction that was begun after an
+// instant has come in them.
+func (c *Checker) Behind(since time.Time, topics ...string) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(topics), func(topic string) bool { return c.fresh[topic].After(since) })
 }
 
 // Violations returns the first violations found so far and the number of all.
@@ -120,7 +133,8 @@ func (c *Checker) Violations() (first []Violation, all int) {
 		tx, _ := c.journal.lookup(v.Tx)
 		first = append(first, Violation{Violation: v, LSN: tx.commitLSN})
 	}
-	return append(first, c.repeats.found.first...), found.All + c.repeats.found.all
+	first = append(append(first, c.fence.found.first...), c.repeats.found.first...)
+	return first, found.All + c.fence.found.all + c.repeats.found.all
 }
 
 // Finish checks what can be known at the end only: that everything committed

@@ -22,6 +22,7 @@ type script struct {
 	journal *Journal
 	offset  map[string]int64
 	now     time.Time // when records are seen
+	epoch   int16     // of producers
 }
 
 func tx(n byte) uuid.UUID { return uuid.UUID{15: n} }
@@ -71,7 +72,7 @@ func (s *script) put(aggregate string, producer int64, seqs ...int64) {
 
 func (s *script) next(aggregate string, producer, seq int64) *Record {
 	p := int32(aggregate[0] - 'a')
-	return recordOf(scriptEvent(aggregate, seq), p, s.offset[aggregate], Producer{ID: producer}, s.now)
+	return recordOf(scriptEvent(aggregate, seq), p, s.offset[aggregate], Producer{producer, s.epoch}, s.now)
 }
 
 func (s *script) putRecord(r *Record) {
@@ -130,14 +131,50 @@ func TestChecker(t *testing.T) {
 			},
 			want: []want{{delivery.Duplicate, "a", 4, "t[0]@5"}},
 		},
-		"two producers between each other, each in order": {play: func(s *script) {
-			s.put("a", 1, 1, 2)
-			s.Fault("kill", epoch.Add(time.Second), explains(3))
-			s.put("a", 2, 1, 2, 3)
-			s.put("a", 1, 3)
-			s.put("a", 2, 4, 5, 6)
-			s.put("b", 2, 1, 2)
+		"two producers between each other, each in order": {
+			play: func(s *script) {
+				s.put("a", 1, 1, 2)
+				s.Fault("kill", epoch.Add(time.Second), explains(3))
+				s.put("a", 2, 1, 2)
+				s.put("a", 1, 3)
+				s.put("a", 2, 3, 4, 5, 6)
+				s.put("b", 2, 1, 2)
+			},
+			want: []want{{OldWriter, "a", 0, "t[0]@4"}},
+		},
+		"the older epoch behind the newer one, and nothing but what is new": {
+			play: func(s *script) {
+				s.epoch = 3
+				s.put("a", 1, 1, 2)
+				s.epoch = 5
+				s.put("a", 1, 3)
+				s.epoch = 3
+				s.put("a", 1, 4)
+				s.epoch = 5
+				s.put("a", 1, 5, 6)
+				s.put("b", 1, 1, 2)
+			},
+			want: []want{{OldWriter, "a", 0, "t[0]@3"}, {BrokenRun, "a", 4, "t[0]@3"}, {BrokenRun, "a", 5, "t[0]@4"}},
+		},
+		"the older epoch where the newer one has not been": {play: func(s *script) {
+			s.epoch = 3
+			s.put("a", 1, 1, 2, 3)
+			s.epoch = 5
+			s.put("a", 1, 4, 5, 6)
+			s.epoch = 3
+			s.put("b", 1, 1)
+			s.epoch = 5
+			s.put("b", 1, 2)
 		}},
+		"two relays with one epoch": {
+			play: func(s *script) {
+				s.put("a", 1, 1, 2, 3)
+				s.put("a", 1, 2)
+				s.put("a", 1, 4, 5, 6)
+				s.put("b", 1, 1, 2)
+			},
+			want: []want{{delivery.Duplicate, "a", 2, "t[0]@3"}, {delivery.Duplicate, "a", 2, "t[0]@3"}},
+		},
 		"left out, and written when it came again": {
 			play: func(s *script) {
 				s.put("a", 1, 1, 2, 4)
@@ -189,7 +226,7 @@ func TestChecker(t *testing.T) {
 		"rolled back": {
 			play: func(s *script) {
 				s.put("a", 1, 1, 2)
-				s.putRecord(recordOf(Event{Run: "run", Aggregate: "a", Seq: 3, Tx: tx(rolledBack), Count: 1}, 0, 2, Producer{}, epoch))
+				s.putRecord(recordOf(Event{Run: "run", Aggregate: "a", Seq: 3, Tx: tx(rolledBack), Count: 1}, 0, 2, Producer{ID: 1}, epoch))
 				s.put("a", 1, 3, 4, 5, 6)
 				s.put("b", 1, 1, 2)
 			},
@@ -242,6 +279,32 @@ func TestChecker(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A topic goes on if something comes in it that was written later, and not because of others.
+func TestTopicThatStandsStill(t *testing.T) {
+	s := newScript()
+	written := func(n int) time.Time { return epoch.Add(time.Duration(n-1) * time.Second) } // see newScript
+	check := func(since time.Time, want ...string) {
+		t.Helper()
+		if diff := cmp.Diff(want, s.Behind(since, "t", "u")); diff != "" {
+			t.Errorf("behind %v: %s", since.Sub(epoch), diff)
+		}
+	}
+	s.put("a", 1, 1, 2, 3, 4)
+	check(written(1), "u")
+	check(written(2), "t", "u")
+	r := s.next("b", 1, 1) // of the third transaction
+	r.Topic = "u"
+	s.putRecord(r)
+	check(written(2), "t")
+	s.Fault("kill", written(3), explains(9))
+	s.put("a", 2, 3, 4)
+	check(written(2), "t") // what comes again is not new
+	s.put("a", 2, 5, 6)
+	if behind := s.Behind(written(2), "t", "u"); len(behind) > 0 {
+		t.Errorf("behind: %v", behind)
 	}
 }
 

@@ -38,4 +38,15 @@
 // again may repeat: a repetition is a run of rising numbers that begins at or
 // before what is already there, and each producer identity (KIP-98: id and
 // epoch) makes one such run at most.
+//
+// Two relays of one slot are told apart by that identity. Each claim continues
+// the producer id with a higher epoch, and once that has written to a partition
+// the broker refuses every lower one there: nothing of an older writer may come
+// behind the first record of a newer one.
+//
+// # What goes on
+//
+// Whatever is broken, soon after it is whole again a record of a row written
+// since has come in every topic that can take one. A topic that is missing
+// stops itself only.
 package soak

@@ -236,6 +236,19 @@ var corruptions = map[string]func(h *history) (expectation, bool){
 		h.events = slices.Insert(h.events, i, moved)
 		return expectation{kind: delivery.OutOfOrder, event: h.events[i+1], record: early}, true
 	},
+	"the producer before the newest writes again": func(h *history) (expectation, bool) {
+		i, ok := h.pick(func(i int) bool {
+			return slices.ContainsFunc(h.records[:i], func(r *Record) bool {
+				return r.Partition == h.records[i].Partition && r.Producer.ID < h.records[i].Producer.ID
+			})
+		})
+		if !ok {
+			return expectation{}, false
+		}
+		old := slices.IndexFunc(h.records, func(r *Record) bool { return r.Partition == h.records[i].Partition })
+		h.put(i+1, h.events[i], h.records[old].Producer.ID, h.records[i].Seen)
+		return expectation{kind: OldWriter, event: Event{Aggregate: h.events[i].Aggregate}, record: h.records[i+1]}, true
+	},
 	"alter a byte": func(h *history) (expectation, bool) {
 		i, _ := h.pick(anything)
 		h.records[i].Value[h.rng.IntN(len(h.records[i].Value))] ^= 1 << h.rng.IntN(8)

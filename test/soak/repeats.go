@@ -31,6 +31,9 @@ type Producer struct {
 	Epoch int16
 }
 
+// String names the producer for a person.
+func (p Producer) String() string { return fmt.Sprintf("producer %d (epoch %d)", p.ID, p.Epoch) }
+
 // A run is what one producer has written of an aggregate.
 type run struct {
 	producer Producer
@@ -89,7 +92,7 @@ func (c *repeats) judge(e *delivery.Event, r *Record, outcome delivery.Outcome) 
 
 // duplicate counts a duplicate for the fault that caused it.
 func (c *repeats) duplicate(e *delivery.Event, r *Record) {
-	i := c.cause(e, r)
+	i := c.cause(r)
 	if i < 0 {
 		c.violation(delivery.Duplicate, e, r, "nothing was broken before it")
 		return
@@ -105,19 +108,11 @@ func (c *repeats) duplicate(e *delivery.Event, r *Record) {
 // cause returns the fault because of which an event is repeated, -1 for none.
 // That is the one after which its producer appeared, for a producer writes an
 // event once; however late its record is seen, and whatever was broken since.
-// What an older producer still had under way and a newer one has written before
-// it is due to the newer one.
-func (c *repeats) cause(e *delivery.Event, r *Record) int {
+func (c *repeats) cause(r *Record) int {
 	if r.Producer.ID < 0 {
 		return c.lastFault(r.Seen)
 	}
-	producer := r.Producer
-	for _, newer := range c.runs[e.Aggregate][c.find(e.Aggregate, producer)+1:] {
-		if newer.last >= e.Seq && c.births[newer.producer] > c.births[producer] {
-			producer = newer.producer
-		}
-	}
-	return c.births[producer]
+	return c.births[r.Producer]
 }
 
 // appears notes after which fault a producer was seen first.

@@ -49,6 +49,7 @@ type soak struct {
 	toPostgres, toKafka *faultproxy.Proxy
 	binary, config      string
 	relay               atomic.Pointer[rig.Process]
+	topics              []string // that work: in each one new rows come, whatever is broken
 
 	journal   *Journal
 	checker   *Checker
@@ -99,6 +100,7 @@ func newSoak(t *testing.T, cfg soakConfig) *soak {
 
 	cluster := s.kafka(t)
 	topic := cluster.Topic(t, 6, map[string]string{"message.timestamp.type": "LogAppendTime", "max.message.bytes": "4194304"})
+	s.topics = []string{topic}
 	s.collector = cluster.Collect(t, s.record, topic)
 	dsn := strings.Replace(s.db.DSN, s.srv.Addr(), s.toPostgres.Addr(), 1)
 	s.config = rig.WriteConfig(t, dsn, s.toKafka.Addr(), soakSlot, topic, cfg.settings)

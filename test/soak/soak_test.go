@@ -82,13 +82,13 @@ func (s *soak) run(t *testing.T, cycles int, weights map[Attack]int) {
 // alive waits until a row written after an instant has been seen.
 func (s *soak) alive(since time.Time) bool {
 	deadline := time.Now().Add(aliveWithin)
-	for !s.checker.Progress().Fresh.After(since) {
+	for len(s.checker.Behind(since, s.topics...)) > 0 {
 		if r := s.relay.Load(); r.Ended() {
 			s.broke(Exited, "the relay ended with exit code %d:\n%s", r.Cmd.ProcessState.ExitCode(), rig.Tail(r.Stderr.String(), 20))
 			return false
 		}
 		if time.Now().After(deadline) {
-			s.broke(NotAlive, "no row written after %s was seen within %v", since.Format("15:04:05.000"), aliveWithin)
+			s.broke(NotAlive, "no row written after %s was seen within %v in %v", since.Format("15:04:05.000"), aliveWithin, s.checker.Behind(since, s.topics...))
 			return false
 		}
 		time.Sleep(2 * time.Millisecond)
