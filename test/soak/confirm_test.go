@@ -165,6 +165,14 @@ func TestConfirms(t *testing.T) {
 		"far ahead":              {want: []delivery.Kind{Unread}, play: func(w *wire) { w.status(1 << 24) }},
 		"started far ahead":      {want: []delivery.Kind{Unread}, play: func(w *wire) { w.start(1 << 24) }},
 		"started behind the gap": {want: []delivery.Kind{Never}, play: func(w *wire) { w.transaction(100, 110, 1); w.start(110) }},
+		"started ahead of the record": {play: func(w *wire) {
+			w.transaction(100, 110, 1)
+			w.transaction(110, 120, 2)
+			w.stored(1, 2)
+			w.start(120)
+			w.status(110)
+			w.status(120)
+		}},
 		"back": {want: []delivery.Kind{WentBack}, play: func(w *wire) {
 			w.transaction(100, 110)
 			w.transaction(120, 130)
