@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/outbox-cdc/outbox-cdc/test/kit/faultproxy"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
@@ -18,7 +20,7 @@ import (
 func (s *soak) strike(ctx context.Context, strike Strike) error {
 	var explain func() int
 	forgets := strike.Has(RelayKill) || strike.Has(RelayTerminate) && len(strike.Attacks) > 1
-	if forgets { // what it had not reported comes again; nothing else may
+	if forgets || len(s.relays) > 1 { // another relay knows only what is in the position record: what it had not reported comes again; nothing else may
 		before := s.confirms.Again()
 		explain = func() int { return s.confirms.Again() - before }
 	}
@@ -27,11 +29,12 @@ func (s *soak) strike(ctx context.Context, strike Strike) error {
 		over := s.confirms.Outage()
 		defer func() { over(time.Now()) }()
 	}
+	struck := s.target(ctx, strike)
 	var g errgroup.Group
 	for _, step := range strike.Attacks {
 		g.Go(func() error {
 			time.Sleep(step.After)
-			if err := s.attack(ctx, step, len(strike.Attacks) == 1); err != nil {
+			if err := s.attack(ctx, struck, step, len(strike.Attacks) == 1); err != nil {
 				return fmt.Errorf("%s: %w", step.Attack, err)
 			}
 			return nil
@@ -40,14 +43,29 @@ func (s *soak) strike(ctx context.Context, strike Strike) error {
 	return g.Wait()
 }
 
-func (s *soak) attack(ctx context.Context, step Step, alone bool) error {
+// target returns the relay that the strike is against: the one that has the slot, or another one.
+func (s *soak) target(ctx context.Context, strike Strike) *instance {
+	var name string
+	_ = s.ask(ctx, func(conn *pgx.Conn) error { // else it is the first one
+		return conn.QueryRow(ctx, `SELECT application_name FROM pg_replication_slots JOIN pg_stat_activity ON pid = active_pid
+			WHERE slot_name = $1`, soakSlot).Scan(&name)
+	})
+	active := max(0, slices.IndexFunc(s.relays, func(i *instance) bool { return i.name == name }))
+	if strike.Standby {
+		active++
+	}
+	return s.relays[active%len(s.relays)]
+}
+
+// attack does one step of a strike against a relay.
+func (s *soak) attack(ctx context.Context, relay *instance, step Step, alone bool) error {
 	switch step.Attack {
 	case RelayKill:
-		return s.restart(ctx, syscall.SIGKILL)
+		return s.restart(ctx, relay, syscall.SIGKILL)
 	case RelayTerminate:
-		return s.restart(ctx, syscall.SIGTERM)
-	case RelayPause:
-		process := s.relay.Load().Cmd.Process
+		return s.restart(ctx, relay, syscall.SIGTERM)
+	case RelayPause, RelayFreeze:
+		process := relay.process.Load().Cmd.Process
 		return pause(step.Hold, func() error { return process.Signal(syscall.SIGSTOP) }, func() error { return process.Signal(syscall.SIGCONT) })
 	case SenderTerminate:
 		return s.terminateSender(ctx, alone)
@@ -64,11 +82,17 @@ func (s *soak) attack(ctx context.Context, step Step, alone bool) error {
 	case BrokerPause:
 		return pause(step.Hold, s.broker.Pause, s.broker.Resume)
 	case CutPostgres:
-		rig.Cut(s.toPostgres, step.Direction, step.Bytes)
+		rig.Cut(relay.toPostgres, step.Direction, step.Bytes)
 		return nil
 	case CutKafka:
-		rig.Cut(s.toKafka, step.Direction, step.Bytes)
+		rig.Cut(relay.toKafka, step.Direction, step.Bytes)
 		return nil
+	case HolePostgres:
+		return blackHole(step, relay.toPostgres)
+	case HoleKafka:
+		return blackHole(step, relay.toKafka)
+	case HoleHost:
+		return blackHole(step, relay.toPostgres, relay.toKafka)
 	case PublicationDrop:
 		return s.ask(ctx, func(conn *pgx.Conn) error {
 			return pause(step.Hold,
@@ -79,6 +103,24 @@ func (s *soak) attack(ctx context.Context, step Step, alone bool) error {
 		})
 	}
 	return errors.New("unknown attack")
+}
+
+// blackHole has paths lose everything for a while. Afterwards connections go on, as TCP does, or
+// are half-open for ever, as behind a gateway that has forgotten them.
+func blackHole(step Step, paths ...*faultproxy.Proxy) error {
+	var release []func()
+	for _, p := range paths {
+		release = append(release, p.Stall(step.Ways...))
+	}
+	time.Sleep(step.Hold)
+	for i, p := range paths {
+		if step.Forgotten {
+			p.Partition()
+			p.Heal()
+		}
+		release[i]()
+	}
+	return nil
 }
 
 func pause(hold time.Duration, stop, resume func() error) error {
@@ -94,9 +136,9 @@ func execute(ctx context.Context, conn *pgx.Conn, sql string) error {
 	return err
 }
 
-// restart ends the relay by a signal and starts it again.
-func (s *soak) restart(ctx context.Context, sig syscall.Signal) error {
-	r := s.relay.Load()
+// restart ends a relay by a signal and starts it again.
+func (s *soak) restart(ctx context.Context, relay *instance, sig syscall.Signal) error {
+	r := relay.process.Load()
 	if r.Ended() {
 		return nil // by itself; that is noted elsewhere
 	}
@@ -123,7 +165,7 @@ func (s *soak) restart(ctx context.Context, sig syscall.Signal) error {
 			return err
 		}
 	}
-	return s.launch() //nolint:contextcheck // it outlives the strike
+	return s.launch(relay) //nolint:contextcheck // it outlives the strike
 }
 
 // terminateSender ends the walsender's session. Alone, there is a server to ask.

@@ -11,6 +11,10 @@ import (
 	"github.com/Shopify/toxiproxy/v2/stream"
 )
 
+// SenderTimeout is the server's wal_sender_timeout, after which it gives the slot of a silent relay
+// to another one.
+const SenderTimeout = 3 * time.Second
+
 // An Attack is one way to break something.
 type Attack string
 
@@ -19,6 +23,7 @@ const (
 	RelayKill         Attack = "relay kill"         // SIGKILL
 	RelayTerminate    Attack = "relay terminate"    // SIGTERM
 	RelayPause        Attack = "relay pause"        // SIGSTOP, SIGCONT
+	RelayFreeze       Attack = "relay freeze"       // SIGSTOP, SIGCONT after wal_sender_timeout
 	SenderTerminate   Attack = "sender terminate"   // pg_terminate_backend of the walsender
 	PostgresFast      Attack = "postgres fast"      // fast shutdown
 	PostgresImmediate Attack = "postgres immediate" // shutdown without a checkpoint
@@ -29,6 +34,10 @@ const (
 	CutPostgres       Attack = "cut postgres"       // connections to Postgres, in the middle of a message
 	CutKafka          Attack = "cut kafka"          // connections to the broker, in the middle of a message
 
+	HolePostgres Attack = "black hole postgres" // one relay's path to Postgres loses everything for a while
+	HoleKafka    Attack = "black hole kafka"    // one relay's path to the broker does
+	HoleHost     Attack = "black hole host"     // both do
+
 	// PublicationDrop drops the publication and creates it again. No relay can
 	// go on after that, so it is for bad ones only.
 	PublicationDrop Attack = "publication drop"
@@ -38,11 +47,11 @@ const (
 // on one target at a time make no sense.
 func (a Attack) Target() string {
 	switch a {
-	case RelayKill, RelayTerminate, RelayPause:
+	case RelayKill, RelayTerminate, RelayPause, RelayFreeze, HoleHost:
 		return "relay"
-	case BrokerKill, BrokerShutdown, BrokerPause, CutKafka:
+	case BrokerKill, BrokerShutdown, BrokerPause, CutKafka, HoleKafka:
 		return "kafka"
-	case SenderTerminate, PostgresFast, PostgresImmediate, PostgresKill, CutPostgres, PublicationDrop:
+	case SenderTerminate, PostgresFast, PostgresImmediate, PostgresKill, CutPostgres, HolePostgres, PublicationDrop:
 		return "postgres"
 	}
 	panic("no attack: " + string(a))
@@ -59,6 +68,17 @@ func DefaultWeights() map[Attack]int {
 	}
 }
 
+// TakeoverWeights is DefaultWeights for two relays, with everything that has one take over from the
+// other.
+func TakeoverWeights() map[Attack]int {
+	return map[Attack]int{
+		RelayKill: 140, RelayTerminate: 100, RelayPause: 30, RelayFreeze: 120,
+		SenderTerminate: 120, PostgresFast: 40, PostgresImmediate: 60, PostgresKill: 20,
+		BrokerKill: 10, BrokerShutdown: 10, BrokerPause: 50,
+		CutPostgres: 40, CutKafka: 30, HolePostgres: 90, HoleKafka: 60, HoleHost: 120,
+	}
+}
+
 // pairs is the share of strikes, in percent, that are two attacks.
 const pairs = 8
 
@@ -67,20 +87,28 @@ const pairs = 8
 type Strike struct {
 	Load    time.Duration // before the attack
 	Attacks []Step
+	Standby bool // the attack on a relay is on one that has not the slot, if there is one
 }
 
 // A Step is one attack of a strike.
 type Step struct {
 	Attack    Attack
-	After     time.Duration    // since the strike's first attack has begun
-	Hold      time.Duration    // of a pause
-	Bytes     int64            // of a cut: how many are still passed on
-	Direction stream.Direction // of a cut: of those bytes
+	After     time.Duration      // since the strike's first attack has begun
+	Hold      time.Duration      // of a pause
+	Bytes     int64              // of a cut: how many are still passed on
+	Direction stream.Direction   // of a cut: of those bytes
+	Ways      []stream.Direction // of a black hole; none: both
+	Forgotten bool               // of a black hole: the connections never go on
 }
 
 // Has reports whether the strike has one of the attacks.
 func (s Strike) Has(attacks ...Attack) bool {
 	return slices.ContainsFunc(s.Attacks, func(step Step) bool { return slices.Contains(attacks, step.Attack) })
+}
+
+// Forgets reports whether the attack leaves half-open connections.
+func (s Strike) Forgets(a Attack) bool {
+	return slices.ContainsFunc(s.Attacks, func(step Step) bool { return step.Attack == a && step.Forgotten })
 }
 
 // String names the strike in one line.
@@ -97,6 +125,15 @@ func (s Strike) String() string {
 		if step.Bytes > 0 {
 			names[i] += fmt.Sprintf(" after %d bytes", step.Bytes)
 		}
+		if len(step.Ways) > 0 {
+			names[i] += fmt.Sprintf(" %v only", step.Ways)
+		}
+		if step.Forgotten {
+			names[i] += ", forgotten"
+		}
+	}
+	if s.Standby {
+		names = append(names, "on the standby")
 	}
 	return strings.Join(names, ", ")
 }
@@ -125,7 +162,9 @@ func NewNemesis(seed uint64, weights map[Attack]int) *Nemesis {
 
 // Next draws a strike.
 func (n *Nemesis) Next() Strike {
-	s := Strike{Load: n.between(100*time.Millisecond, 300*time.Millisecond), Attacks: []Step{n.step(n.draw(n.attacks))}}
+	s := Strike{
+		Load: n.between(100*time.Millisecond, 300*time.Millisecond), Attacks: []Step{n.step(n.draw(n.attacks))}, Standby: n.rng.IntN(5) == 0,
+	}
 	if n.rng.IntN(100) >= pairs {
 		return s
 	}
@@ -157,6 +196,18 @@ func (n *Nemesis) step(a Attack) Step {
 	s := Step{Attack: a}
 	if a == RelayPause || a == BrokerPause || a == PublicationDrop {
 		s.Hold = n.between(20*time.Millisecond, time.Second)
+	}
+	switch a {
+	case RelayFreeze, HolePostgres, HoleHost: // most are longer than SenderTimeout
+		s.Hold = n.between(SenderTimeout/2, 2*SenderTimeout)
+	case HoleKafka:
+		s.Hold = n.between(20*time.Millisecond, SenderTimeout)
+	}
+	if a == HolePostgres || a == HoleHost {
+		s.Forgotten = n.rng.IntN(3) == 0
+	}
+	if way := n.rng.IntN(4); way < int(stream.NumDirections) && (a == HolePostgres || a == HoleKafka) {
+		s.Ways = []stream.Direction{stream.Direction(way)}
 	}
 	if a == CutPostgres || a == CutKafka {
 		answers := n.rng.IntN(2) == 0

@@ -12,11 +12,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A Sampler looks at a slot and a process again and again.
+// A Sampler looks at a slot and its relays again and again.
 type Sampler struct {
 	DSN      string // not through any proxy
 	Slot     string
-	PID      func() int // of the relay; 0: none at the moment
+	PIDs     func() []int // of the relays
 	Interval time.Duration
 	Each     func(Sample)
 }
@@ -27,7 +27,7 @@ type Sample struct {
 	At        time.Time
 	Confirmed pglogrepl.LSN // confirmed_flush_lsn
 	Retained  int64         // bytes of WAL behind restart_lsn
-	Resident  int64         // bytes of memory of the process
+	Resident  int64         // bytes of memory of the largest process
 }
 
 // Run samples until ctx is done. Each is called from its goroutine.
@@ -41,7 +41,10 @@ func (s *Sampler) Run(ctx context.Context) {
 	tick := time.NewTicker(s.Interval)
 	defer tick.Stop()
 	for {
-		sample := Sample{At: time.Now(), Resident: resident(s.PID())}
+		sample := Sample{At: time.Now()}
+		for _, pid := range s.PIDs() {
+			sample.Resident = max(sample.Resident, resident(pid))
+		}
 		if conn == nil || conn.IsClosed() {
 			conn, _ = pgx.Connect(ctx, s.DSN) // again at the next tick
 		}
@@ -72,9 +75,6 @@ func (s *Sampler) slot(ctx context.Context, conn *pgx.Conn, sample *Sample) {
 // resident returns the resident memory of a process, 0 if it is not there.
 // https://man7.org/linux/man-pages/man5/proc_pid_statm.5.html
 func resident(pid int) int64 {
-	if pid == 0 {
-		return 0
-	}
 	statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	fields := bytes.Fields(statm)
 	if err != nil || len(fields) < 2 {

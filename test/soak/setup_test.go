@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -39,6 +40,8 @@ const (
 // at any time, with the oracle around it:
 //
 //	Postgres ← WALProxy ← faultproxy ← relay → faultproxy → broker
+//
+// There may be several relays of the slot, each with paths of its own.
 type soak struct {
 	cfg    soakConfig
 	seed   uint64
@@ -46,10 +49,9 @@ type soak struct {
 	broker *kafkatest.Server // nil: kfake, which is not broken
 	db     *pgtest.DB
 
-	toPostgres, toKafka *faultproxy.Proxy
-	binary, config      string
-	relay               atomic.Pointer[rig.Process]
-	topics              []string // that work: in each one new rows come, whatever is broken
+	binary string
+	relays []*instance
+	topics []string // that work: in each one new rows come, whatever is broken
 
 	journal   *Journal
 	checker   *Checker
@@ -64,9 +66,18 @@ type soak struct {
 	strikes    []struck
 }
 
+// An instance is one relay, in one process after the other.
+type instance struct {
+	name                string // application_name of its connections
+	config              string
+	toPostgres, toKafka *faultproxy.Proxy
+	process             atomic.Pointer[rig.Process] // the newest; nil: none yet
+}
+
 // A soakConfig says how a soak differs from a plain one.
 type soakConfig struct {
 	major    int    // of Postgres; 0: the default
+	relays   int    // 0: one
 	settings string // lines of the relay's configuration
 	twins    int    // see [Writers]; 0: soakTwins
 	tamper   walproxy.Tamper
@@ -79,12 +90,12 @@ type soakConfig struct {
 func newSoak(t *testing.T, cfg soakConfig) *soak {
 	t.Helper()
 	s := &soak{cfg: cfg, seed: uint64(rig.EnvInt(t, "OUTBOX_TEST_SEED", int(time.Now().UnixNano()))), binary: rig.Binary(t)}
-	timeout := "3s" // positions are reported in a third of it, at most a second
+	timeout := SenderTimeout // positions are reported in a third of it, at most a second
 	if cfg.fake != nil {
-		timeout = "2s" // on a busy machine a relay that stops takes more than a second
+		timeout = 2 * time.Second // on a busy machine a relay that stops takes more than a second
 	}
 	s.srv = pgtest.Start(t, pgserver.Config{Major: cfg.major, Settings: map[string]string{
-		"wal_sender_timeout": timeout,
+		"wal_sender_timeout": fmt.Sprint(timeout.Milliseconds()),
 		"full_page_writes":   "on", // a process that is killed may have written half a page
 	}})
 	s.db = pgtest.DatabaseOn(t, s.srv)
@@ -95,21 +106,25 @@ func newSoak(t *testing.T, cfg soakConfig) *soak {
 	s.checker = NewChecker(soakRun, s.journal)
 	s.confirms = NewConfirms(s.journal)
 	wal := walproxy.Start(t, walproxy.Config{Target: s.srv.Addr(), Tamper: cfg.tamper, Watch: s.confirms.watch(soakRun)})
-	s.toPostgres = faultproxy.Start(t, wal.Addr())
-	s.toKafka = faultproxy.Start(t, "")
-
+	for i := range max(1, cfg.relays) {
+		s.relays = append(s.relays, &instance{
+			name: fmt.Sprintf("relay %d", i), toPostgres: faultproxy.Start(t, wal.Addr()), toKafka: faultproxy.Start(t, ""),
+		})
+	}
 	cluster := s.kafka(t)
 	topic := cluster.Topic(t, 6, map[string]string{"message.timestamp.type": "LogAppendTime", "max.message.bytes": "4194304"})
 	s.topics = []string{topic}
 	s.collector = cluster.Collect(t, s.record, topic)
-	dsn := strings.Replace(s.db.DSN, s.srv.Addr(), s.toPostgres.Addr(), 1)
-	s.config = rig.WriteConfig(t, dsn, s.toKafka.Addr(), soakSlot, topic, cfg.settings)
+	for _, r := range s.relays {
+		dsn := strings.Replace(s.db.DSN, s.srv.Addr(), r.toPostgres.Addr(), 1) + "&connect_timeout=2&application_name=" + url.QueryEscape(r.name)
+		r.config = rig.WriteConfig(t, dsn, r.toKafka.Addr(), soakSlot, topic, cfg.settings)
+	}
 	s.writers = &Writers{
 		DSN: s.db.DSN, Run: soakRun, Seed: s.seed, Writers: soakWriters, Aggregates: soakAggregates,
 		MaxPayload: soakPayload, Twins: cmp.Or(cfg.twins, soakTwins), Journal: s.journal,
 	}
 	s.writers.SetPace(soakPace)
-	t.Cleanup(func() { s.endRelay(t) })
+	t.Cleanup(func() { s.endRelays(t) })
 	return s
 }
 
@@ -117,10 +132,14 @@ func newSoak(t *testing.T, cfg soakConfig) *soak {
 func (s *soak) kafka(t *testing.T) *kafkatest.Cluster {
 	t.Helper()
 	if s.cfg.fake == nil {
-		s.broker = kafkatest.Start(t, kafkatest.Config{Proxies: []*faultproxy.Proxy{s.toKafka}})
+		var proxies []*faultproxy.Proxy
+		for _, r := range s.relays {
+			proxies = append(proxies, r.toKafka)
+		}
+		s.broker = kafkatest.Start(t, kafkatest.Config{Proxies: proxies})
 		return s.broker.Cluster
 	}
-	fake := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ListenFn(s.toKafka.Listen))
+	fake := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ListenFn(s.relays[0].toKafka.Listen))
 	stampBatches(fake.Control)
 	s.cfg.fake(fake.Control)
 	return fake.Cluster
@@ -139,25 +158,27 @@ func journalFile(t *testing.T) io.Writer {
 	return f
 }
 
-// endRelay kills the relay, and shows its log if the test has failed.
-func (s *soak) endRelay(t *testing.T) {
+// endRelays kills the relays, and shows their logs if the test has failed.
+func (s *soak) endRelays(t *testing.T) {
 	t.Helper()
-	r := s.relay.Load()
-	if r == nil {
-		return
-	}
-	_ = r.Cmd.Process.Kill()
-	<-r.Done
-	if t.Failed() {
-		t.Logf("the last relay's log:\n%s", rig.Tail(r.Stderr.String(), 60))
+	for _, i := range s.relays {
+		r := i.process.Load()
+		if r == nil {
+			continue
+		}
+		_ = r.Cmd.Process.Kill()
+		<-r.Done
+		if t.Failed() {
+			t.Logf("the log of the last %s:\n%s", i.name, rig.Tail(r.Stderr.String(), 60))
+		}
 	}
 }
 
-// launch starts the relay; the one before has ended.
-func (s *soak) launch() error {
-	r, err := rig.Launch(s.binary, "run", "-c", s.config)
+// launch starts a relay; the one before has ended.
+func (s *soak) launch(i *instance) error {
+	r, err := rig.Launch(s.binary, "run", "-c", i.config)
 	if err == nil {
-		s.relay.Store(r)
+		i.process.Store(r)
 	}
 	return err
 }
@@ -223,7 +244,7 @@ func (s *soak) background(t *testing.T) (stop func()) {
 func (s *soak) sample(t *testing.T) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	sampler := &Sampler{DSN: s.db.DSN, Slot: soakSlot, Interval: 50 * time.Millisecond, PID: s.pid, Each: s.sampled}
+	sampler := &Sampler{DSN: s.db.DSN, Slot: soakSlot, Interval: 50 * time.Millisecond, PIDs: s.pids, Each: s.sampled}
 	done := make(chan struct{})
 	go func() { // waited for by stop
 		defer close(done)
@@ -235,11 +256,14 @@ func (s *soak) sample(t *testing.T) (stop func()) {
 	})
 }
 
-func (s *soak) pid() int {
-	if r := s.relay.Load(); r != nil {
-		return r.Cmd.Process.Pid
+func (s *soak) pids() []int {
+	var pids []int
+	for _, i := range s.relays {
+		if r := i.process.Load(); r != nil {
+			pids = append(pids, r.Cmd.Process.Pid)
+		}
 	}
-	return 0
+	return pids
 }
 
 func (s *soak) sampled(now Sample) {

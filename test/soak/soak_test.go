@@ -12,6 +12,9 @@ import (
 // aliveWithin is how soon after a strike a row written after it has to be seen.
 const aliveWithin = 10 * time.Second
 
+// kafkaPatience is how long the relay waits for an answer of a broker.
+const kafkaPatience = 20 * time.Second
+
 // largePayloads is what rows of up to 2 MB may take, in MB, beside what the relay takes
 // otherwise: a message, its frame and its request.
 const largePayloads = 16
@@ -22,6 +25,17 @@ func TestSoak(t *testing.T) {
 	cycles := rig.EnvInt(t, "OUTBOX_TEST_SOAK", 6)
 	s := newSoak(t, soakConfig{})
 	s.run(t, cycles, DefaultWeights())
+	s.report(t)
+	s.complain(t)
+}
+
+// Two relays of one slot keep the promises too, whichever of them is killed, frozen, or cut off from
+// either side, and whatever of an older one arrives late. OUTBOX_TEST_TAKEOVERS is the number of
+// strikes.
+func TestSoakTwoRelays(t *testing.T) {
+	cycles := rig.EnvInt(t, "OUTBOX_TEST_TAKEOVERS", 10)
+	s := newSoak(t, soakConfig{relays: 2})
+	s.run(t, cycles, TakeoverWeights())
 	s.report(t)
 	s.complain(t)
 }
@@ -49,8 +63,12 @@ func (s *soak) complain(t *testing.T) {
 func (s *soak) run(t *testing.T, cycles int, weights map[Attack]int) {
 	t.Helper()
 	t.Logf("OUTBOX_TEST_SEED=%d, Postgres %s", s.seed, s.srv.Install())
-	rig.Must(t, s.launch())
-	s.relay.Load().Logged(t, "streaming") // publication and slot are there
+	for n, i := range s.relays {
+		rig.Must(t, s.launch(i))
+		if n == 0 {
+			i.process.Load().Logged(t, "streaming") // publication and slot are there
+		}
+	}
 	stopSampling := s.sample(t)
 	defer stopSampling()
 	stopWriting := s.background(t)
@@ -65,7 +83,7 @@ func (s *soak) run(t *testing.T, cycles int, weights map[Attack]int) {
 			t.Fatalf("cycle %d, %s: %v", i, strike, err)
 		}
 		restored := time.Now()
-		alive := s.alive(restored)
+		alive := s.alive(restored, strike)
 		s.strikes = append(s.strikes, struck{Strike: strike, at: began, outage: restored.Sub(began), recovery: time.Since(restored)})
 		if !alive {
 			break
@@ -79,21 +97,36 @@ func (s *soak) run(t *testing.T, cycles int, weights map[Attack]int) {
 	}
 }
 
-// alive waits until a row written after an instant has been seen.
-func (s *soak) alive(since time.Time) bool {
-	deadline := time.Now().Add(aliveWithin)
+// alive waits until a row written after an instant has been seen in each topic, within what a strike
+// allows.
+func (s *soak) alive(since time.Time, strike Strike) bool {
+	limit := aliveWithin
+	if strike.Forgets(HoleHost) {
+		limit = kafkaPatience + aliveWithin
+	}
+	deadline := time.Now().Add(limit)
 	for len(s.checker.Behind(since, s.topics...)) > 0 {
-		if r := s.relay.Load(); r.Ended() {
-			s.broke(Exited, "the relay ended with exit code %d:\n%s", r.Cmd.ProcessState.ExitCode(), rig.Tail(r.Stderr.String(), 20))
+		if s.anyEnded() {
 			return false
 		}
 		if time.Now().After(deadline) {
-			s.broke(NotAlive, "no row written after %s was seen within %v in %v", since.Format("15:04:05.000"), aliveWithin, s.checker.Behind(since, s.topics...))
+			s.broke(NotAlive, "no row written after %s was seen within %v in %v", since.Format("15:04:05.000"), limit, s.checker.Behind(since, s.topics...))
 			return false
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
 	return true
+}
+
+// anyEnded reports whether a relay has ended by itself, which is a violation.
+func (s *soak) anyEnded() bool {
+	for _, i := range s.relays {
+		if r := i.process.Load(); r.Ended() {
+			s.broke(Exited, "%s ended with exit code %d:\n%s", i.name, r.Cmd.ProcessState.ExitCode(), rig.Tail(r.Stderr.String(), 20))
+			return true
+		}
+	}
+	return false
 }
 
 // settle waits until everything written has come, ends server and relay in order, and has
@@ -103,14 +136,16 @@ func (s *soak) settle(t *testing.T) {
 	rig.Must(t, s.writers.Settle(t.Context()))
 	rig.Must(t, s.journal.Err())
 	complete := s.drain()
-	if s.relay.Load().Ended() {
-		return // by itself: that says enough
+	if s.anyEnded() {
+		return
 	}
 	if complete && len(s.found()) == 0 {
 		rig.AwaitConfirmed(t, s.db.Conn(t), soakSlot, aliveWithin)
 		rig.Must(t, s.restartPostgres(t.Context(), s.srv.Shutdown, true))
 	}
-	s.relay.Load().Terminate(t)
+	for _, i := range s.relays {
+		i.process.Load().Terminate(t)
+	}
 	rig.Must(t, s.collector.CatchUp(t.Context()))
 	s.checker.Finish()
 	s.confirms.Finish()
@@ -152,8 +187,8 @@ func (s *soak) report(t *testing.T) {
 	t.Helper()
 	transactions, rows := s.journal.Committed()
 	progress := s.checker.Progress()
-	t.Logf("%d strikes, %d transactions of %d rows, %d records, %d repeated; %d positions confirmed, %d samples",
-		len(s.strikes), transactions, rows, progress.Records, progress.Records-progress.Rows, s.confirms.Updates(), s.samples)
+	t.Logf("%d strikes, %d transactions of %d rows, %d records by %d producers, %d repeated; %d positions confirmed, %d samples",
+		len(s.strikes), transactions, rows, progress.Records, progress.Producers, progress.Records-progress.Rows, s.confirms.Updates(), s.samples)
 	t.Logf("resident memory up to %.1f MB, WAL held up to %.1f MB", float64(s.peak.Resident)/(1<<20), float64(s.peak.Retained)/(1<<20))
 
 	type group struct {
