@@ -49,6 +49,38 @@ func TestCutAnywhere(t *testing.T) {
 	t.Logf("%d sessions", process.Times("msg=streaming"))
 }
 
+// A transaction that takes longer than any session lasts is delivered, as long as each session gets
+// further than the one before: it reads the transaction from its beginning and skips what was sent.
+// Nothing is repeated.
+func TestSessionsShorterThanATransaction(t *testing.T) {
+	t.Parallel()
+	const (
+		rows    = 20_000
+		further = 1 << 20 // bytes that a session reads more than the one before
+	)
+	r := rig.New(t)
+	link := r.Through(t, "")
+	process := r.Run(t)
+	cut := link.CutAfter(stream.Downstream, further)
+	r.Load.Giant(t.Context(), t, rows)
+	cuts := 0
+	rig.WaitFor(t, 2*time.Minute, "the transaction to arrive", func() bool {
+		select {
+		case <-cut:
+			cuts++
+			cut = link.CutAfter(stream.Downstream, int64(cuts+1)*further)
+		default:
+		}
+		return r.Collector.Count() >= rows
+	})
+	if cuts < 3 {
+		t.Errorf("it took %d sessions", cuts+1)
+	}
+	process.Terminate(t)
+	r.Settle(t, 0)
+	t.Logf("%d connections lost", cuts)
+}
+
 // A connection that dies without a word is noticed by its silence; and when a network that
 // swallowed new ones too, or a server that took them and then said nothing, is right again,
 // the relay is back as soon as it has given up its last attempt.
