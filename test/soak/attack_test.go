@@ -184,7 +184,7 @@ func (s *soak) terminateSender(ctx context.Context, alone bool) error {
 // up: not for long when the broker takes records, and never beyond its grace.
 func (s *soak) restartPostgres(ctx context.Context, stop func(context.Context) error, alone bool) error {
 	limit := 10 * time.Second
-	if alone {
+	if alone && !s.cfg.missing {
 		limit = 5 * time.Second
 	}
 	began := time.Now()

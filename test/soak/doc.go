@@ -3,6 +3,10 @@
 //
 //   - OUTBOX_TEST_SOAK is the number of strikes, OUTBOX_TEST_SEED chooses them, and
 //     OUTBOX_TEST_JOURNAL names a file for what the writers did.
+//   - OUTBOX_TEST_TAKEOVERS is the number of strikes of the soak with two relays (300 are a
+//     long run), OUTBOX_TEST_SOURCE_LOSSES of the one with a missing topic.
+//   - OUTBOX_TEST_TAKEOVER_RUNS is how often each takeover is timed, and
+//     OUTBOX_TEST_TAKEOVER_POSTGRES the major version it is timed on.
 //   - OUTBOX_TEST_MUTATION_CYCLES is the number of strikes in which the oracle has to notice
 //     each bug that is planted in the relay.
 //

@@ -23,13 +23,14 @@ import (
 // A mutation makes of a good relay one with a known bug, from outside: on its way between
 // the relay and its servers, what the relay says or hears is changed.
 type mutation struct {
-	tamper func(w *wireState) walproxy.Tamper
-	fake   func(*kfake.Cluster)
-	before func(context.Context, *pgx.Conn) error // before the relay is started again
-	major  int                                    // of Postgres; 0: the default
-	breaks map[Attack]int                         // nil: fakeWeights
-	want   []delivery.Kind                        // one of these has to be found
-	twins  int                                    // of 100 transactions; 0: as in a soak
+	tamper  func(w *wireState) walproxy.Tamper
+	fake    func(*kfake.Cluster)
+	before  func(context.Context, *pgx.Conn) error // before the relay is started again
+	major   int                                    // of Postgres; 0: the default
+	missing bool                                   // one topic is: see soakConfig
+	breaks  map[Attack]int                         // nil: fakeWeights
+	want    []delivery.Kind                        // one of these has to be found
+	twins   int                                    // of 100 transactions; 0: as in a soak
 }
 
 // mutations are bugs that relays have had. Each loses, repeats or confirms what it must not.
@@ -92,6 +93,11 @@ func mutations() map[string]mutation {
 			breaks: map[Attack]int{PublicationDrop: 1},
 			want:   missing,
 		},
+		"waits with one topic for another": {
+			fake:    waitsForOthers,
+			missing: true,
+			want:    []delivery.Kind{NotAlive},
+		},
 		"creates a lost slot again": {
 			before: recreateSlot,
 			want:   []delivery.Kind{delivery.Gap, delivery.Lost, delivery.Torn, Moved},
@@ -130,7 +136,7 @@ func strikesOfNone() int {
 }
 
 func (m mutation) config() soakConfig {
-	cfg := soakConfig{fake: func(*kfake.Cluster) {}, before: m.before, major: m.major, twins: m.twins}
+	cfg := soakConfig{fake: func(*kfake.Cluster) {}, before: m.before, major: m.major, twins: m.twins, missing: m.missing}
 	if m.fake != nil {
 		cfg.fake = m.fake
 	}

@@ -197,10 +197,10 @@ func (n *Nemesis) step(a Attack) Step {
 	if a == RelayPause || a == BrokerPause || a == PublicationDrop {
 		s.Hold = n.between(20*time.Millisecond, time.Second)
 	}
-	switch a {
-	case RelayFreeze, HolePostgres, HoleHost: // most are longer than SenderTimeout
+	if a == RelayFreeze || a == HolePostgres || a == HoleHost { // most are longer than SenderTimeout
 		s.Hold = n.between(SenderTimeout/2, 2*SenderTimeout)
-	case HoleKafka:
+	}
+	if a == HoleKafka {
 		s.Hold = n.between(20*time.Millisecond, SenderTimeout)
 	}
 	if a == HolePostgres || a == HoleHost {

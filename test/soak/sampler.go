@@ -26,6 +26,7 @@ type Sampler struct {
 type Sample struct {
 	At        time.Time
 	Confirmed pglogrepl.LSN // confirmed_flush_lsn
+	Active    bool          // a relay holds the slot
 	Retained  int64         // bytes of WAL behind restart_lsn
 	Resident  int64         // bytes of memory of the largest process
 }
@@ -63,13 +64,36 @@ func (s *Sampler) Run(ctx context.Context) {
 func (s *Sampler) slot(ctx context.Context, conn *pgx.Conn, sample *Sample) {
 	var confirmed string
 	err := conn.QueryRow(ctx, `
-		SELECT coalesce(confirmed_flush_lsn, '0/0')::text, coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn), 0)::bigint
-		FROM pg_replication_slots WHERE slot_name = $1`, s.Slot).Scan(&confirmed, &sample.Retained)
+		SELECT coalesce(confirmed_flush_lsn, '0/0')::text, coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn), 0)::bigint, active
+		FROM pg_replication_slots WHERE slot_name = $1`, s.Slot).Scan(&confirmed, &sample.Retained, &sample.Active)
 	if err != nil {
 		_ = conn.Close(ctx)
 		return
 	}
 	sample.Confirmed, _ = pglogrepl.ParseLSN(confirmed)
+}
+
+// A holding watches that a slot is not free for longer than limit. While the server is away nobody can
+// hold it.
+type holding struct {
+	limit   time.Duration
+	since   time.Time     // when the slot was seen free, last and for the first time; zero: it is held
+	longest time.Duration // that it was free
+}
+
+// sample reports whether the slot has just been free for too long.
+func (h *holding) sample(now Sample) (broken bool) {
+	switch {
+	case now.Confirmed == 0 || now.Active:
+		h.since = time.Time{}
+		return false
+	case h.since.IsZero():
+		h.since = now.At
+	}
+	free := now.At.Sub(h.since)
+	broken = free > h.limit && h.longest <= h.limit
+	h.longest = max(h.longest, free)
+	return broken
 }
 
 // resident returns the resident memory of a process, 0 if it is not there.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,13 +28,16 @@ import (
 )
 
 const (
-	soakSlot       = "soak"
-	soakAggregates = 256
-	soakTwins      = 6 // of 100 transactions
-	soakWriters    = 4
-	soakPace       = 8 * time.Millisecond
-	soakPayload    = 64 << 10
-	soakRun        = "soak"
+	soakSlot          = "soak"
+	soakAggregates    = 256
+	soakTwins         = 6 // of 100 transactions
+	soakWriters       = 4
+	soakPace          = 8 * time.Millisecond
+	soakPayload       = 64 << 10
+	missingPayload    = 4 << 10
+	missingPace       = 4 * soakPace
+	missingAggregates = 16 // so that the one without a topic comes soon
+	soakRun           = "soak"
 )
 
 // A soak is a relay between a Postgres and a broker of its own, all of which may be broken
@@ -53,6 +57,9 @@ type soak struct {
 	relays []*instance
 	topics []string // that work: in each one new rows come, whatever is broken
 
+	create      func()          // creates the topic that is missing; nil: none is
+	confirmable func(time.Time) // notes that nothing waits for that topic any more
+
 	journal   *Journal
 	checker   *Checker
 	confirms  *Confirms
@@ -62,6 +69,7 @@ type soak struct {
 	mu         sync.Mutex
 	violations []Violation // found by the soak itself
 	peak       Sample      // of each field the highest
+	holding    holding
 	samples    int
 	strikes    []struck
 }
@@ -76,20 +84,22 @@ type instance struct {
 
 // A soakConfig says how a soak differs from a plain one.
 type soakConfig struct {
-	major    int    // of Postgres; 0: the default
-	relays   int    // 0: one
-	settings string // lines of the relay's configuration
-	twins    int    // see [Writers]; 0: soakTwins
-	tamper   walproxy.Tamper
-	fake     func(*kfake.Cluster)                   // with kfake instead of a broker, which it may control
-	before   func(context.Context, *pgx.Conn) error // done before the relay is started again
-	stored   func(Event)                            // told of each record
+	major      int           // of Postgres; 0: the default
+	relays     int           // 0: one
+	missing    bool          // one topic of several is missing until everything was struck
+	heldWithin time.Duration // how long no relay may hold the slot; 0: it does not matter
+	settings   string        // lines of the relay's configuration
+	twins      int           // see [Writers]; 0: soakTwins
+	tamper     walproxy.Tamper
+	fake       func(*kfake.Cluster)                   // with kfake instead of a broker, which it may control
+	before     func(context.Context, *pgx.Conn) error // done before the relay is started again
+	stored     func(Event)                            // told of each record
 }
 
 // newSoak starts everything but the relay and the writers.
 func newSoak(t *testing.T, cfg soakConfig) *soak {
 	t.Helper()
-	s := &soak{cfg: cfg, seed: uint64(rig.EnvInt(t, "OUTBOX_TEST_SEED", int(time.Now().UnixNano()))), binary: rig.Binary(t)}
+	s := &soak{cfg: cfg, holding: holding{limit: cfg.heldWithin}, seed: uint64(rig.EnvInt(t, "OUTBOX_TEST_SEED", int(time.Now().UnixNano()))), binary: rig.Binary(t)}
 	timeout := SenderTimeout // positions are reported in a third of it, at most a second
 	if cfg.fake != nil {
 		timeout = 2 * time.Second // on a busy machine a relay that stops takes more than a second
@@ -112,9 +122,12 @@ func newSoak(t *testing.T, cfg soakConfig) *soak {
 		})
 	}
 	cluster := s.kafka(t)
-	topic := cluster.Topic(t, 6, map[string]string{"message.timestamp.type": "LogAppendTime", "max.message.bytes": "4194304"})
-	s.topics = []string{topic}
-	s.collector = cluster.Collect(t, s.record, topic)
+	topic := s.createTopics(t, cluster)
+	collected := s.topics
+	if cfg.missing {
+		collected = append(slices.Clone(s.topics), topicPrefix+missingRoute)
+	}
+	s.collector = cluster.Collect(t, s.record, collected...)
 	for _, r := range s.relays {
 		dsn := strings.Replace(s.db.DSN, s.srv.Addr(), r.toPostgres.Addr(), 1) + "&connect_timeout=2&application_name=" + url.QueryEscape(r.name)
 		r.config = rig.WriteConfig(t, dsn, r.toKafka.Addr(), soakSlot, topic, cfg.settings)
@@ -124,6 +137,10 @@ func newSoak(t *testing.T, cfg soakConfig) *soak {
 		MaxPayload: soakPayload, Twins: cmp.Or(cfg.twins, soakTwins), Journal: s.journal,
 	}
 	s.writers.SetPace(soakPace)
+	if cfg.missing { // each source loss has all of it read again
+		s.writers.Route, s.writers.MaxPayload, s.writers.Aggregates = route, missingPayload, missingAggregates
+		s.writers.SetPace(missingPace)
+	}
 	t.Cleanup(func() { s.endRelays(t) })
 	return s
 }
@@ -273,6 +290,11 @@ func (s *soak) sampled(now Sample) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.samples++
+	if s.holding.sample(now) && s.cfg.heldWithin > 0 {
+		s.violations = append(s.violations, Violation{At: now.At, Violation: delivery.Violation{
+			Kind: Unheld, Detail: fmt.Sprintf("no relay has held the slot for more than %v, and the server was there", s.holding.limit),
+		}})
+	}
 	s.peak.Retained = max(s.peak.Retained, now.Retained)
 	s.peak.Resident = max(s.peak.Resident, now.Resident)
 }

@@ -204,10 +204,14 @@ func (w *writer) insert(ctx context.Context, tx uuid.UUID, s delivery.Span, inde
 		}
 		ids[i], payloads[i], headers[i] = e.ID(), string(e.Payload(size)), e.HeadersColumn()
 	}
+	route := "order"
+	if w.Route != nil {
+		route = w.Route(s.Aggregate)
+	}
 	_, err := w.conn.Exec(ctx, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, headers)
-		SELECT e.id, 'order', $1, $2, e.payload::jsonb, e.headers::jsonb
+		SELECT e.id, $6, $1, $2, e.payload::jsonb, e.headers::jsonb
 		FROM unnest($3::uuid[], $4::text[], $5::text[]) WITH ORDINALITY AS e (id, payload, headers, i) ORDER BY e.i`,
-		s.Aggregate, EventType, ids, payloads, headers)
+		s.Aggregate, EventType, ids, payloads, headers, route)
 	return ids, err
 }
 

@@ -27,6 +27,8 @@ type Writers struct {
 	MaxPayload int    // bytes; one payload in thousands is up to 32 times as large
 	Twins      int    // of 100 transactions, those that are two whose commits touch in the log
 	Journal    *Journal
+	// Route returns an aggregate's aggregatetype. Nil: all have the same.
+	Route func(aggregate string) string
 
 	pace atomic.Int64 // mean pause of a writer between two transactions
 }
