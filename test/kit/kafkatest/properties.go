@@ -111,11 +111,11 @@ func listenerNames(cfg Config) []string {
 // quickly.
 func (s *Server) baseProperties() map[string]string {
 	var listeners, advertised []string
-	protocols := "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL,SSL:SSL"
+	protocols := []string{"CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL,SSL:SSL"}
 	for _, l := range s.listeners {
 		listeners = append(listeners, l.name+"://"+l.port.Addr())
 		if strings.HasPrefix(l.name, proxied) {
-			protocols += "," + l.name + ":" + plaintext
+			protocols = append(protocols, l.name+":"+plaintext)
 		}
 		if l.name != controller {
 			advertised = append(advertised, l.name+"://"+l.advertised)
@@ -129,7 +129,7 @@ func (s *Server) baseProperties() map[string]string {
 		"advertised.listeners":                             strings.Join(advertised, ","),
 		"controller.listener.names":                        controller,
 		"inter.broker.listener.name":                       plaintext,
-		"listener.security.protocol.map":                   protocols,
+		"listener.security.protocol.map":                   strings.Join(protocols, ","),
 		"log.dirs":                                         filepath.Join(s.dir.Path(), "data"),
 		"num.partitions":                                   strconv.Itoa(defaultPartitions),
 		"auto.create.topics.enable":                        "false",
