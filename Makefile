@@ -89,8 +89,13 @@ crash: ## the crash suite, CYCLES kills of every kind
 	OUTBOX_TEST_FULL=1 OUTBOX_TEST_CYCLES=$(CYCLES) $(GO) test -count=1 -v -timeout=120m ./test/crash
 
 .PHONY: soak
-soak: ## faults drawn from a seed under load, CYCLES of them, judged by the oracle
-	OUTBOX_TEST_FULL=1 OUTBOX_TEST_SOAK=$(CYCLES) $(GO) test -count=1 -v -timeout=120m -run='^TestSoak$$' ./test/soak
+soak: ## faults drawn from a seed under load, CYCLES of them, judged by the oracle: one relay, two, a missing topic
+	OUTBOX_TEST_FULL=1 OUTBOX_TEST_SOAK=$(CYCLES) OUTBOX_TEST_TAKEOVERS=$(CYCLES) OUTBOX_TEST_SOURCE_LOSSES=$(CYCLES) \
+	  $(GO) test -count=1 -v -timeout=120m -run='^TestSoak' ./test/soak
+
+.PHONY: takeover-times
+takeover-times: ## how soon a standby has sent its first record, CYCLES takeovers of every kind
+	OUTBOX_TEST_FULL=1 OUTBOX_TEST_TAKEOVER_RUNS=$(CYCLES) $(GO) test -count=1 -v -timeout=120m -run='^TestTakeoverTimes$$' ./test/soak
 
 .PHONY: deploy-check
 deploy-check: ## Dockerfiles, manifests, alerts, dashboard, by the libraries of those who read them

@@ -45,16 +45,21 @@ func (s *soak) strike(ctx context.Context, strike Strike) error {
 
 // target returns the relay that the strike is against: the one that has the slot, or another one.
 func (s *soak) target(ctx context.Context, strike Strike) *instance {
-	var name string
-	_ = s.ask(ctx, func(conn *pgx.Conn) error { // else it is the first one
-		return conn.QueryRow(ctx, `SELECT application_name FROM pg_replication_slots JOIN pg_stat_activity ON pid = active_pid
-			WHERE slot_name = $1`, soakSlot).Scan(&name)
-	})
-	active := max(0, slices.IndexFunc(s.relays, func(i *instance) bool { return i.name == name }))
+	active := max(0, s.active(ctx))
 	if strike.Standby {
 		active++
 	}
 	return s.relays[active%len(s.relays)]
+}
+
+// active returns the index of the relay that has the slot, -1 if none is known to have it.
+func (s *soak) active(ctx context.Context) int {
+	var name string
+	_ = s.ask(ctx, func(conn *pgx.Conn) error { // the server may be away
+		return conn.QueryRow(ctx, `SELECT application_name FROM pg_replication_slots JOIN pg_stat_activity ON pid = active_pid
+			WHERE slot_name = $1`, soakSlot).Scan(&name)
+	})
+	return slices.IndexFunc(s.relays, func(i *instance) bool { return i.name == name })
 }
 
 // attack does one step of a strike against a relay.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -118,7 +117,7 @@ func newSoak(t *testing.T, cfg soakConfig) *soak {
 	wal := walproxy.Start(t, walproxy.Config{Target: s.srv.Addr(), Tamper: cfg.tamper, Watch: s.confirms.watch(soakRun)})
 	for i := range max(1, cfg.relays) {
 		s.relays = append(s.relays, &instance{
-			name: fmt.Sprintf("relay %d", i), toPostgres: faultproxy.Start(t, wal.Addr()), toKafka: faultproxy.Start(t, ""),
+			name: fmt.Sprintf("relay-%d", i), toPostgres: faultproxy.Start(t, wal.Addr()), toKafka: faultproxy.Start(t, ""),
 		})
 	}
 	cluster := s.kafka(t)
@@ -129,7 +128,7 @@ func newSoak(t *testing.T, cfg soakConfig) *soak {
 	}
 	s.collector = cluster.Collect(t, s.record, collected...)
 	for _, r := range s.relays {
-		dsn := strings.Replace(s.db.DSN, s.srv.Addr(), r.toPostgres.Addr(), 1) + "&connect_timeout=2&application_name=" + url.QueryEscape(r.name)
+		dsn := strings.Replace(s.db.DSN, s.srv.Addr(), r.toPostgres.Addr(), 1) + "&connect_timeout=2&application_name=" + r.name
 		r.config = rig.WriteConfig(t, dsn, r.toKafka.Addr(), soakSlot, topic, cfg.settings)
 	}
 	s.writers = &Writers{
