@@ -3,6 +3,7 @@ package soak
 import (
 	"encoding/binary"
 	"hash/crc32"
+	"math/rand/v2"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -27,27 +28,62 @@ func onProduce(fake *kfake.Cluster, f func(*kmsg.ProduceRequest) (kmsg.Response,
 	})
 }
 
+// Where in a batch: base offset, length, leader epoch, magic, CRC, attributes, last offset delta, …
+const (
+	batchChecksum = 17
+	batchCovered  = 21 // by the checksum, to the end
+	batchFirst    = 27
+	batchLatest   = 35
+	batchProducer = 43
+	batchEpoch    = 51
+)
+
+// rewrite has f change each batch of a request, and corrects the checksums.
+func rewrite(req *kmsg.ProduceRequest, f func(batch []byte)) {
+	for _, topic := range req.Topics {
+		for _, p := range topic.Partitions {
+			b := p.Records
+			f(b)
+			binary.BigEndian.PutUint32(b[batchChecksum:], crc32.Checksum(b[batchCovered:], crc32.MakeTable(crc32.Castagnoli)))
+		}
+	}
+}
+
 // stampBatches gives each batch the time at which kfake gets it, as a broker does by the
 // topic's message.timestamp.type. (kfake itself goes by a bit of the batch, and forgets the
 // checksum.) Records that were made at different times keep their distances.
 func stampBatches(fake *kfake.Cluster) {
-	const ( // where in a batch: base offset, length, leader epoch, magic, CRC, attributes, last offset delta, …
-		checksum = 17
-		covered  = 21 // by the checksum, to the end
-		first    = 27
-		latest   = 35
-	)
 	onProduce(fake, func(req *kmsg.ProduceRequest) (kmsg.Response, bool) {
 		now := time.Now().UnixMilli()
-		for _, topic := range req.Topics {
-			for _, p := range topic.Partitions {
-				b := p.Records
-				span := binary.BigEndian.Uint64(b[latest:]) - binary.BigEndian.Uint64(b[first:])
-				binary.BigEndian.PutUint64(b[first:], uint64(now)-span)
-				binary.BigEndian.PutUint64(b[latest:], uint64(now))
-				binary.BigEndian.PutUint32(b[checksum:], crc32.Checksum(b[covered:], crc32.MakeTable(crc32.Castagnoli)))
-			}
+		rewrite(req, func(b []byte) {
+			span := binary.BigEndian.Uint64(b[batchLatest:]) - binary.BigEndian.Uint64(b[batchFirst:])
+			binary.BigEndian.PutUint64(b[batchFirst:], uint64(now)-span)
+			binary.BigEndian.PutUint64(b[batchLatest:], uint64(now))
+		})
+		return nil, false
+	})
+}
+
+// late holds back one produce request in thirty, so that it may come after those of a newer relay.
+func late(fake *kfake.Cluster) {
+	onProduce(fake, func(*kmsg.ProduceRequest) (kmsg.Response, bool) {
+		if rand.IntN(30) == 0 {
+			fake.SleepControl(func() { time.Sleep(time.Second) })
 		}
 		return nil, false
 	})
+}
+
+// ownProducers gives each epoch of a producer an id of its own, as if a relay took a new one for each
+// claim: the broker does not know then which one is newer. Requests come late.
+func ownProducers(fake *kfake.Cluster) {
+	onProduce(fake, func(req *kmsg.ProduceRequest) (kmsg.Response, bool) {
+		rewrite(req, func(b []byte) {
+			id, epoch := binary.BigEndian.Uint64(b[batchProducer:]), binary.BigEndian.Uint16(b[batchEpoch:])
+			binary.BigEndian.PutUint64(b[batchProducer:], id+uint64(epoch)<<32)
+			binary.BigEndian.PutUint16(b[batchEpoch:], 0)
+		})
+		return nil, false
+	})
+	late(fake)
 }

@@ -39,6 +39,10 @@ func mutations() map[string]mutation {
 	missing := []delivery.Kind{delivery.Lost, delivery.Torn, delivery.Gap, BrokenRun, delivery.OutOfOrder, Never}
 	return map[string]mutation{
 		"none": {},
+		"none, and requests come late": {
+			fake:   late,
+			breaks: map[Attack]int{RelayKill: 1},
+		},
 		"confirms what it has received": {
 			tamper: confirming(func(w *wireState, own pglogrepl.LSN) pglogrepl.LSN { return max(own, w.end) }),
 			want:   []delivery.Kind{Early, Never, delivery.Lost},
@@ -97,6 +101,11 @@ func mutations() map[string]mutation {
 			fake:    waitsForOthers,
 			missing: true,
 			want:    []delivery.Kind{NotAlive},
+		},
+		"takes a new producer id for each claim": {
+			fake:   ownProducers,
+			breaks: map[Attack]int{RelayKill: 1},
+			want:   []delivery.Kind{OldWriter},
 		},
 		"creates a lost slot again": {
 			before: recreateSlot,
