@@ -203,6 +203,20 @@ func TestTenureEndsIfOtherRowsComeAgain(t *testing.T) {
 	})
 }
 
+// What the watcher finds while a session that was lost comes to its end is why the session has ended.
+func TestSessionIsLostWhileTheCatalogIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTestSession(t, &scriptedSource{err: errLost}, newScriptedProducer(), 0)
+		s.watch = func(ctx context.Context) error {
+			<-ctx.Done()
+			return errSlotTaken
+		}
+		if err := s.run(t.Context()); !errors.Is(err, errSlotTaken) {
+			t.Errorf("session ended with %v", err)
+		}
+	})
+}
+
 // While there is no session the fence is closed, and answers are still taken. A row that the writer
 // has not accepted is read again.
 func TestTenureBetweenSessions(t *testing.T) {

@@ -165,7 +165,7 @@ func (t *tenure) runSession(ctx context.Context, s *session, watch func(context.
 	if soft.Err() == nil || ctx.Err() == nil && faultOf(cause).patience != never {
 		stopWatch()
 		watched.Wait()
-		if soft.Err() != nil { // another session mends it
+		if cause := context.Cause(soft); cause != nil { // another session mends it
 			_ = s.close(cause)
 			return cause
 		}
