@@ -61,10 +61,10 @@ func (a Attack) Target() string {
 // start, so it is restarted seldom.
 func DefaultWeights() map[Attack]int {
 	return map[Attack]int{
-		RelayKill: 320, RelayTerminate: 100, RelayPause: 50,
+		RelayKill: 320, RelayTerminate: 100, RelayPause: 50, RelayFreeze: 5,
 		SenderTerminate: 150, PostgresFast: 40, PostgresImmediate: 110, PostgresKill: 60,
 		BrokerKill: 10, BrokerShutdown: 6, BrokerPause: 54,
-		CutPostgres: 60, CutKafka: 40,
+		CutPostgres: 60, CutKafka: 40, HolePostgres: 15, HoleKafka: 15,
 	}
 }
 

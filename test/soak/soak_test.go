@@ -16,8 +16,12 @@ const aliveWithin = 10 * time.Second
 // does nothing else.
 const heldWithin = 2*time.Second + 3*time.Second
 
-// kafkaPatience is how long the relay waits for an answer of a broker.
-const kafkaPatience = 20 * time.Second
+// kafkaPatience and sourcePatience are how long the relay waits for an answer of a broker, and of the
+// server that it begins a session with.
+const (
+	kafkaPatience  = 20 * time.Second
+	sourcePatience = 5 * time.Second
+)
 
 // largePayloads is what rows of up to 2 MB may take, in MB, beside what the relay takes
 // otherwise: a message, its frame and its request.
@@ -112,8 +116,11 @@ func (s *soak) underLoad(t *testing.T, f func()) {
 // allows.
 func (s *soak) alive(since time.Time, strike Strike) bool {
 	limit := aliveWithin
-	if strike.Forgets(HoleHost) {
-		limit = kafkaPatience + aliveWithin
+	switch {
+	case strike.Forgets(HoleHost):
+		limit += kafkaPatience
+	case strike.Has(RelayFreeze, HolePostgres, HoleHost): // an attempt to connect may be lost, or the end of one
+		limit += SenderTimeout + sourcePatience
 	}
 	deadline := time.Now().Add(limit)
 	for len(s.checker.Behind(since, s.topics...)) > 0 {

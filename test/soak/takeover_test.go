@@ -53,6 +53,9 @@ func losses() []loss {
 	}
 }
 
+// settled is how long a standby takes at least until it asks for the slot as seldom as it ever does.
+const settled = 3 * time.Second
+
 // A standby sends its first record soon after the relay that has the slot is lost. The times are logged.
 // OUTBOX_TEST_TAKEOVER_RUNS is how often each loss is tried, OUTBOX_TEST_TAKEOVER_POSTGRES the server's
 // major version.
@@ -92,6 +95,7 @@ func (s *soak) takeOver(t *testing.T, l loss) time.Duration {
 		log := s.relays[1-has].process.Load().Stderr.String()
 		return strings.LastIndex(log, "slot in use") > strings.LastIndex(log, "msg=streaming")
 	})
+	time.Sleep(settled)
 	before := s.confirms.Again()
 	s.checker.Fault(l.name, time.Now(), func() int { return s.confirms.Again() - before })
 	producers := s.checker.Progress().Producers
