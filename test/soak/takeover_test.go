@@ -30,7 +30,7 @@ func losses() []loss {
 	}
 	relaunch := func(_ context.Context, s *soak, active *instance) error {
 		<-active.process.Load().Done
-		return s.launch(active)
+		return s.launch(active) //nolint:contextcheck // it outlives the test's context
 	}
 	var release []func()
 	return []loss{
