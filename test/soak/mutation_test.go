@@ -30,6 +30,7 @@ type mutation struct {
 	missing bool                                   // one topic is: see soakConfig
 	breaks  map[Attack]int                         // nil: fakeWeights
 	want    []delivery.Kind                        // one of these has to be found
+	sender  time.Duration                          // wal_sender_timeout; 0: as in a soak
 	twins   int                                    // of 100 transactions; 0: as in a soak
 }
 
@@ -93,7 +94,8 @@ func mutations() map[string]mutation {
 		},
 		"does not listen to notices": {
 			tamper: deaf,
-			major:  18, // which warns where others refuse
+			sender: time.Minute, // the catalog is read seldom then
+			major:  18,          // which warns where others refuse
 			breaks: map[Attack]int{PublicationDrop: 1},
 			want:   missing,
 		},
@@ -145,7 +147,7 @@ func strikesOfNone() int {
 }
 
 func (m mutation) config() soakConfig {
-	cfg := soakConfig{fake: func(*kfake.Cluster) {}, before: m.before, major: m.major, twins: m.twins, missing: m.missing}
+	cfg := soakConfig{fake: func(*kfake.Cluster) {}, before: m.before, major: m.major, twins: m.twins, missing: m.missing, sender: m.sender}
 	if m.fake != nil {
 		cfg.fake = m.fake
 	}

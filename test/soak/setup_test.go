@@ -89,6 +89,7 @@ type soakConfig struct {
 	heldWithin time.Duration // how long no relay may hold the slot; 0: it does not matter
 	settings   string        // lines of the relay's configuration
 	twins      int           // see [Writers]; 0: soakTwins
+	sender     time.Duration // wal_sender_timeout; 0: SenderTimeout, with kfake less
 	tamper     walproxy.Tamper
 	fake       func(*kfake.Cluster)                   // with kfake instead of a broker, which it may control
 	before     func(context.Context, *pgx.Conn) error // done before the relay is started again
@@ -99,8 +100,8 @@ type soakConfig struct {
 func newSoak(t *testing.T, cfg soakConfig) *soak {
 	t.Helper()
 	s := &soak{cfg: cfg, holding: holding{limit: cfg.heldWithin}, seed: uint64(rig.EnvInt(t, "OUTBOX_TEST_SEED", int(time.Now().UnixNano()))), binary: rig.Binary(t)}
-	timeout := SenderTimeout // positions are reported in a third of it, at most a second
-	if cfg.fake != nil {
+	timeout := cmp.Or(cfg.sender, SenderTimeout) // positions are reported in a third of it, at most a second
+	if cfg.fake != nil && cfg.sender == 0 {
 		timeout = 2 * time.Second // on a busy machine a relay that stops takes more than a second
 	}
 	s.srv = pgtest.Start(t, pgserver.Config{Major: cfg.major, Settings: map[string]string{

@@ -140,6 +140,9 @@ func (s *soak) alive(since time.Time, strike Strike) bool {
 func (s *soak) anyEnded() bool {
 	for _, i := range s.relays {
 		if r := i.process.Load(); r.Ended() {
+			if slices.ContainsFunc(s.found(), func(v Violation) bool { return v.Kind == Exited }) {
+				return true
+			}
 			s.broke(Exited, "%s ended with exit code %d:\n%s", i.name, r.Cmd.ProcessState.ExitCode(), rig.Tail(r.Stderr.String(), 20))
 			return true
 		}
