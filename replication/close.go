@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// Close reports confirmed once more, ends the stream and closes the connection. It returns
+// Close reports confirmed once more, as far as the session has read, ends the stream and closes the connection. It returns
 // nil when the server has taken the position and let go of the slot, or had ended the
 // stream before; what it still sends until then, the rest of a transaction, is thrown away.
 // ctx bounds that. It is called once, after Run has returned, or without Run.
@@ -22,12 +22,13 @@ func (s *Stream) Close(ctx context.Context, confirmed pglogrepl.LSN) error {
 		return fmt.Errorf("%w: end the stream: the connection is lost", ErrUnreachable)
 	}
 	if s.streaming {
-		s.reporter.read(pglogrepl.LSN(s.raised.Load()))
-		if err := s.reporter.check(confirmed); err != nil {
+		s.reporter.known = max(s.reporter.known, pglogrepl.LSN(s.raised.Load()))
+		confirmed, err := s.reporter.reportable(confirmed)
+		if err != nil {
 			return err
 		}
 		var refused error
-		err := s.during(ctx, func() (err error) {
+		err = s.during(ctx, func() (err error) {
 			refused, err = s.endCopy(confirmed)
 			return err
 		})

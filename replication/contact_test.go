@@ -199,6 +199,8 @@ func TestConfirmable(t *testing.T) {
 			}
 		}
 		s.run()
+		go s.server.send(keepalive(0x40, false))
+		s.receive()
 		time.Sleep(time.Second)
 		synctest.Wait()
 		close(above)
@@ -206,23 +208,46 @@ func TestConfirmable(t *testing.T) {
 			t.Errorf("Run: %v", err)
 		}
 		reports := s.server.reports()
-		for _, r := range reports {
-			if r.lsn != 0x40 {
-				t.Errorf("reported %s after %s", r.lsn, r.at)
-			}
+		if last := reports[len(reports)-1].lsn; last != 0x40 {
+			t.Errorf("reported %s", last)
 		}
-		if len(reports) == 0 {
-			t.Error("nothing was reported")
+	})
+}
+
+// TestReportsWhatIsRead: a position that may be confirmed, because an earlier session or another process has
+// read it, is reported as far as this session has read. The server may have begun to decode further back,
+// and removes WAL behind what is reported.
+func TestReportsWhatIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSession(t).open(0x10).run()
+		s.stream.Confirmable(0x40)
+		s.confirmed.Store(0x40)
+		for _, read := range []struct {
+			message []byte
+			report  pglogrepl.LSN
+		}{{nil, 0}, {keepalive(0x08, false), 0x08}, {commit(0x20, 0x28), 0x28}, {keepalive(0x50, false), 0x40}} {
+			if read.message != nil {
+				go s.server.send(read.message)
+				s.receive()
+			}
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			reports := s.server.reports()
+			if last := reports[len(reports)-1].lsn; last != read.report {
+				t.Errorf("reported %s, want %s", last, read.report)
+			}
 		}
 	})
 }
 
 // TestCloseReportsWhatIsConfirmable: Close confirms a position that became confirmable after the last
-// status update.
+// status update, as far as the session has read.
 func TestCloseReportsWhatIsConfirmable(t *testing.T) {
 	for last, fine := range map[pglogrepl.LSN]bool{0x40: true, 0x41: false} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSession(t).open(0x10).run()
+			go s.server.send(keepalive(0x30, false))
+			s.receive()
 			synctest.Wait()
 			s.cancel(nil)
 			<-s.ended
@@ -232,7 +257,7 @@ func TestCloseReportsWhatIsConfirmable(t *testing.T) {
 				t.Errorf("Close at %s: %v", last, err)
 			}
 			<-s.server.gone
-			if got := s.server.reports(); (len(got) == 1 && got[0].lsn == last) != fine {
+			if got := s.server.reports(); (len(got) == 1 && got[0].lsn == 0x30) != fine {
 				t.Errorf("reported %v", got)
 			}
 		})

@@ -283,8 +283,9 @@ func (r *run) tick(ctx context.Context, now time.Time) error {
 // report sends a status update.
 func (r *run) report(now time.Time, ask bool) error {
 	confirmed := r.confirmed()
-	r.reporter.read(pglogrepl.LSN(r.raised.Load())) // after confirmed, which may return what was raised a moment ago
-	if err := r.reporter.check(confirmed); err != nil {
+	r.reporter.known = max(r.reporter.known, pglogrepl.LSN(r.raised.Load())) // after confirmed, which may return what was raised a moment ago
+	confirmed, err := r.reporter.reportable(confirmed)
+	if err != nil {
 		return err
 	}
 	if err := r.wire.conn.SetWriteDeadline(now.Add(r.silence())); err != nil {

@@ -222,11 +222,13 @@ func TestRefusesToReport(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSession(t).open(0x10).run()
-				if tc.sent != nil {
-					go s.server.send(tc.sent)
-					s.receive()
+				for _, sent := range [][]byte{keepalive(0x10, false), tc.sent} {
+					if sent != nil {
+						go s.server.send(sent)
+						s.receive()
+					}
 				}
-				time.Sleep(time.Millisecond)
+				time.Sleep(time.Second)
 				s.confirmed.Store(tc.confirmed)
 				time.Sleep(time.Second)
 				synctest.Wait()

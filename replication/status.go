@@ -20,29 +20,40 @@ const statusSize = headerSize + 1 + 4*8 + 1
 type reporter struct {
 	conn net.Conn
 
-	// limit is the highest position that may be reported: the largest of the start position
-	// and of the commit ends and keepalives read. The server believes any position, and
+	// known is the highest position that may be confirmed: the largest of the start position,
+	// of those read, and of those that were confirmable. The server believes any position, and
 	// after a reconnect skips without an error what lies below one that was too high.
+	known pglogrepl.LSN
+
+	// limit is the highest position that this session has read: commit ends and keepalives.
+	// Nothing above it is reported yet. A server that has begun to decode further back would
+	// give up WAL that it has still to read, and end the stream.
 	limit pglogrepl.LSN
-	last  pglogrepl.LSN // reported last; never decreases
-	sent  time.Time     // when
+
+	confirmed pglogrepl.LSN // that was to be reported last; never decreases
+	last      pglogrepl.LSN // reported last
+	sent      time.Time     // when
 
 	buf [statusSize]byte
 }
 
 // read notes a position that the server has sent.
-func (r *reporter) read(lsn pglogrepl.LSN) { r.limit = max(r.limit, lsn) }
-
-// check says whether confirmed may be sent. If not, nothing may.
-func (r *reporter) check(confirmed pglogrepl.LSN) error {
-	if confirmed <= r.limit && confirmed >= r.last {
-		return nil
-	}
-	return fmt.Errorf("broken invariant: position %s was to be confirmed after %s, with %s as the highest read",
-		confirmed, r.last, r.limit)
+func (r *reporter) read(lsn pglogrepl.LSN) {
+	r.limit = max(r.limit, lsn)
+	r.known = max(r.known, lsn)
 }
 
-// send reports confirmed, which has been checked, as written, flushed and applied, and asks
+// reportable returns how much of confirmed may be reported now. If confirmed is not known, nothing may.
+func (r *reporter) reportable(confirmed pglogrepl.LSN) (pglogrepl.LSN, error) {
+	if confirmed > r.known || confirmed < r.confirmed {
+		return 0, fmt.Errorf("broken invariant: position %s was to be confirmed after %s, with %s as the highest known",
+			confirmed, r.confirmed, r.known)
+	}
+	r.confirmed = confirmed
+	return min(confirmed, r.limit), nil
+}
+
+// send reports confirmed, which is reportable, as written, flushed and applied, and asks
 // for an answer if ask is set. 0/0 reports nothing: the server only hears that we live.
 func (r *reporter) send(now time.Time, confirmed pglogrepl.LSN, ask bool) error {
 	r.encode(now, confirmed, ask)

@@ -177,8 +177,8 @@ func (s *Stream) SenderTimeout() time.Duration { return s.timeout }
 func (s *Stream) PID() uint32 { return s.pid }
 
 // Confirmable notes that lsn was read from or confirmed to this slot by an earlier session of the same
-// epoch (see [System]), and may be confirmed although this session has not read it. It may be called
-// from any goroutine after Start.
+// epoch (see [System]). It may be confirmed although this session has not read it, and is reported as
+// soon as it has read as far. It may be called from any goroutine after Start.
 func (s *Stream) Confirmable(lsn pglogrepl.LSN) {
 	for raised := s.raised.Load(); uint64(lsn) > raised && !s.raised.CompareAndSwap(raised, uint64(lsn)); raised = s.raised.Load() {
 	}
@@ -219,7 +219,7 @@ func (s *Stream) Start(ctx context.Context, from pglogrepl.LSN) error {
 		return wrap(ctx, doing, err, starting)
 	}
 	s.streaming = true
-	s.reporter = reporter{conn: s.wire.conn, limit: from}
+	s.reporter = reporter{conn: s.wire.conn, known: from}
 	s.contact.start(time.Now(), s.timeout)
 	return nil
 }
