@@ -120,6 +120,13 @@ func (c *Checker) Behind(since time.Time, topics ...string) []string {
 	return slices.DeleteFunc(slices.Clone(topics), func(topic string) bool { return c.fresh[topic].After(since) })
 }
 
+// Fresh returns when the youngest transaction was begun of which a record has come in a topic.
+func (c *Checker) Fresh(topic string) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.fresh[topic]
+}
+
 // Violations returns the first violations found so far and the number of all.
 // Before Finish, a Gap among them may still turn out to be OutOfOrder.
 func (c *Checker) Violations() (first []Violation, all int) {

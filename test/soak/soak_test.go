@@ -112,8 +112,8 @@ func (s *soak) underLoad(t *testing.T, f func()) {
 	}
 }
 
-// alive waits until a row written after an instant has been seen in each topic, within what a strike
-// allows.
+// alive waits until a row written after an instant has been seen in each topic. No topic may stand still
+// for longer than a strike allows.
 func (s *soak) alive(since time.Time, strike Strike) bool {
 	limit := aliveWithin
 	switch {
@@ -122,18 +122,26 @@ func (s *soak) alive(since time.Time, strike Strike) bool {
 	case strike.Has(RelayFreeze, HolePostgres, HoleHost): // an attempt to connect may be lost, or the end of one
 		limit += SenderTimeout + sourcePatience
 	}
-	deadline := time.Now().Add(limit)
-	for len(s.checker.Behind(since, s.topics...)) > 0 {
+	newest, moved := map[string]time.Time{}, map[string]time.Time{}
+	for {
+		behind, now := s.checker.Behind(since, s.topics...), time.Now()
+		if len(behind) == 0 {
+			return true
+		}
 		if s.anyEnded() {
 			return false
 		}
-		if time.Now().After(deadline) {
-			s.broke(NotAlive, "no row written after %s was seen within %v in %v", since.Format("15:04:05.000"), limit, s.checker.Behind(since, s.topics...))
-			return false
+		for _, topic := range behind {
+			if fresh := s.checker.Fresh(topic); moved[topic].IsZero() || fresh.After(newest[topic]) {
+				newest[topic], moved[topic] = fresh, now // it goes on, with what was written before
+			}
+			if now.Sub(moved[topic]) > limit {
+				s.broke(NotAlive, "no row written after %s was seen in %s, and none newer than before within %v", since.Format("15:04:05.000"), topic, limit)
+				return false
+			}
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
-	return true
 }
 
 // anyEnded reports whether a relay has ended by itself, which is a violation.
