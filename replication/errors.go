@@ -26,6 +26,10 @@ var (
 	ErrSlotMissing = errors.New("replication slot missing")
 	// ErrSlotLost: the slot is there, and WAL that it needs is gone.
 	ErrSlotLost = errors.New("replication slot lost")
+
+	// ErrWALRemoved: the server misses WAL that the stream needs. Unless another stream of the slot can be
+	// read, the slot is lost.
+	ErrWALRemoved = errors.New("WAL of the slot is missing")
 	// ErrSlotInUse: another connection streams from the slot.
 	ErrSlotInUse = errors.New("replication slot in use")
 	// ErrBusy: the server has no free slot, walsender, connection, memory or disk space, or
@@ -97,7 +101,7 @@ type condition struct {
 // catalog tells them apart.
 func conditions() []condition {
 	return []condition{
-		{"", starting | streaming, ErrSlotLost, "", isWALRemoved}, // the code is that of what failed first
+		{"", starting | streaming, ErrWALRemoved, "", isWALRemoved}, // the code is that of what failed first
 
 		{"55006", always, ErrSlotInUse, "", nil},       // object_in_use
 		{"55P03", always, ErrBusy, "", nil},            // lock_not_available

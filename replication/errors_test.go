@@ -53,12 +53,12 @@ func TestEveryCondition(t *testing.T) {
 func TestWALRemovedInAnyLanguage(t *testing.T) {
 	for _, routine := range []string{"WalSndSegmentOpen", "CheckXLogRemoved"} {
 		err := serverError("stream", &pgconn.PgError{Code: undefinedFile, Message: "das angeforderte WAL-Segment 2 wurde schon entfernt", Routine: routine}, between)
-		if !errors.Is(err, ErrSlotLost) {
+		if !errors.Is(err, ErrWALRemoved) {
 			t.Errorf("%s: %v", routine, err)
 		}
 	}
 	unreadable := &pgconn.PgError{Code: "58030", Message: `could not open file "pg_wal/2": Input/output error`, Routine: "WalSndSegmentOpen"}
-	if err := serverError("stream", unreadable, between); errors.Is(err, ErrSlotLost) {
+	if err := serverError("stream", unreadable, between); errors.Is(err, ErrWALRemoved) {
 		t.Errorf("a file that cannot be read is not removed: %v", err)
 	}
 }

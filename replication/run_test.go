@@ -448,7 +448,7 @@ func TestEndOfStream(t *testing.T) {
 			sent: refusal("ERROR", "XX000", "could not find record while sending logically-decoded data: invalid magic number 0000 in log segment 000000010000000000000002, offset 0", ""),
 			text: "invalid magic number",
 		},
-		"WAL removed":            {sent: refusal("ERROR", "58P01", "requested WAL segment 000000010000000000000002 has already been removed", ""), want: ErrSlotLost},
+		"WAL removed":            {sent: refusal("ERROR", "58P01", "requested WAL segment 000000010000000000000002 has already been removed", ""), want: ErrWALRemoved},
 		"server may not read":    {sent: refusal("ERROR", "42501", `could not open file "pg_replslot/slot/xid-750-lsn-0-2000000.spill": Permission denied`, ""), text: "file of the server's own"},
 		"role may not":           {sent: refusal("ERROR", "42501", "permission denied for function filter", ""), want: ErrAccess},
 		"copy done":              {sent: encode(&pgproto3.CopyDone{}), want: ErrServerStopping},
@@ -495,7 +495,7 @@ func TestEndOfStream(t *testing.T) {
 
 var identities = []error{
 	ErrUnreachable, ErrAccess, ErrSlotMissing, ErrSlotInUse, ErrBusy,
-	ErrPublication, ErrRow, ErrServerStopping, ErrConfig, ErrSlotLost,
+	ErrPublication, ErrRow, ErrServerStopping, ErrConfig, ErrSlotLost, ErrWALRemoved,
 }
 
 func TestOtherNoticesAreNoEnd(t *testing.T) {

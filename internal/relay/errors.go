@@ -111,6 +111,7 @@ var faults = []fault{
 	{is(sink.ErrUnreachable), ExitSink, never, ""},
 	{is(sink.ErrFatal), ExitSink, never, ""},
 
+	{is(replication.ErrWALRemoved), ExitSlotLost, briefly, ""},
 	{is(replication.ErrSlotInUse), ExitSlotInUse, standby, ""},
 	{is(replication.ErrAccess), ExitSource, briefly, ""},
 	{is(replication.ErrBusy), ExitSource, outage, ""},

@@ -26,7 +26,7 @@ var sentinels = map[string]map[string]error{
 		"ErrUnreachable": replication.ErrUnreachable, "ErrAccess": replication.ErrAccess, "ErrSlotMissing": replication.ErrSlotMissing,
 		"ErrSlotInUse": replication.ErrSlotInUse, "ErrBusy": replication.ErrBusy,
 		"ErrPublication": replication.ErrPublication, "ErrRow": replication.ErrRow, "ErrServerStopping": replication.ErrServerStopping,
-		"ErrConfig": replication.ErrConfig, "ErrSlotLost": replication.ErrSlotLost,
+		"ErrConfig": replication.ErrConfig, "ErrSlotLost": replication.ErrSlotLost, "ErrWALRemoved": replication.ErrWALRemoved,
 	},
 	"../../sink/errors.go": {
 		"ErrUnreachable": sink.ErrUnreachable, "ErrAccess": sink.ErrAccess, "ErrMissing": sink.ErrMissing,
@@ -65,6 +65,7 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"publication":           {replication.ErrPublication, 13, never, ""},
 		"no slot":               {replication.ErrSlotMissing, 11, never, ""},
 		"lost slot":             {replication.ErrSlotLost, 11, never, ""},
+		"missing WAL":           {replication.ErrWALRemoved, 11, briefly, ""},
 		"setting":               {replication.ErrConfig, 10, never, ""},
 		"gap":                   {&checkpoint.GapError{Recorded: recorded}, 15, never, "--accept-gap"},
 		"unreadable record":     {errPositionRecord, 15, never, "position_topic"},
