@@ -238,6 +238,16 @@ func (w *positionWriter) writeClaim(ctx context.Context, found *survey, s checkp
 	return &p, w.persist(ctx, &p)
 }
 
+// refuses returns the *checkpoint.GapError with which chooseStart would fail after a claim: a relay that
+// has met the wrong server does not take the slot of the right one.
+func (w *positionWriter) refuses(found *survey, s checkpoint.Server) error {
+	if found.position == nil || found.position.EndLSN == 0 || w.acceptGap || w.store == nil {
+		return nil
+	}
+	_, err := found.position.Continue(s)
+	return err
+}
+
 // chooseStart returns the position at which a tenure that finds s starts, after its claim: the
 // record's, the fork if a promoted server left the record's timeline before it, or 0 for the slot's
 // own. Its *checkpoint.GapError is final, unless the operator has accepted the gap.

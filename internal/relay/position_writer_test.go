@@ -27,9 +27,14 @@ type scriptedStore struct {
 	writes int
 	allow  chan error         // nil: at once
 	stale  []sink.StoredValue // what Read returns, if it is not nil
+	silent bool               // Read does not return
 }
 
-func (s *scriptedStore) Read(context.Context) ([]sink.StoredValue, error) {
+func (s *scriptedStore) Read(ctx context.Context) ([]sink.StoredValue, error) {
+	if s.silent {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stale != nil {
@@ -318,6 +323,37 @@ func TestPositionWriterWaitsUntilItSeesItsClaim(t *testing.T) {
 	store.stale = nil
 	if err := w.claim(t.Context(), &survey{claim: 1}, server(100)); err != nil || w.stored.Claim <= other.stored.Claim {
 		t.Errorf("claim %d above %d, %v", w.stored.Claim, other.stored.Claim, err)
+	}
+}
+
+// A relay that has met the wrong server does not claim the slot of the right one.
+func TestPositionWriterRefusesAWrongServer(t *testing.T) {
+	store := &scriptedStore{}
+	w, tracker := startedWriter(t, store, server(100))
+	deliver(tracker, 200)
+	write(t, w)
+	other, older := server(200), server(200)
+	other.SystemID, older.WALEnd = "2", 150
+	for name, tc := range map[string]struct {
+		server  checkpoint.Server
+		refused bool
+	}{
+		"as it was":      {server(200), false},
+		"behind":         {server(100), false},
+		"ahead":          {server(300), true},
+		"another system": {other, true},
+		"an older copy":  {older, true},
+	} {
+		for _, acceptGap := range []bool{false, true} {
+			next := newTestWriter(store, acceptGap)
+			found, err := next.survey(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := next.refuses(found, tc.server); as[*checkpoint.GapError](err) != (tc.refused && !acceptGap) {
+				t.Errorf("%s, accept gap %t: %v", name, acceptGap, err)
+			}
+		}
 	}
 }
 

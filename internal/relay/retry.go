@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"regexp"
@@ -68,9 +69,17 @@ func (r *retry) backOff(ctx context.Context, err error) error {
 	}
 	r.waits.announce(ctx, err)
 	backoff := rand.N(min(maxBackoff, minBackoff<<min(r.attempt, 16)) + 1)
+	if errors.Is(err, errNoStore) {
+		backoff = max(backoff, handOverFor)
+	}
 	r.attempt++
+	return pause(ctx, backoff)
+}
+
+// pause waits for d, and returns the cause of ctx if that ends first.
+func pause(ctx context.Context, d time.Duration) error {
 	select {
-	case <-time.After(backoff):
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

@@ -57,17 +57,17 @@ func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.St
 	if err != nil {
 		return err
 	}
-	if t := r.tenure; t != nil && t.id == s.id && t.resumable() {
-		server, slot, err := r.look(ctx, s, stream)
-		if err != nil {
-			return err
-		}
-		if r.positions.continues(found, server) {
-			s.stream.Confirmable(r.flow.load().received) // which an earlier session of the tenure has read
-			return r.skip.startSession(s.id, t.tracker.Confirmed(), slot.ConfirmedFlushLSN, server.WALEnd)
-		}
+	server, slot, err := r.look(ctx, s, stream)
+	if err != nil {
+		return err
 	}
-	server := serverOf(s, stream)
+	if t := r.tenure; t != nil && t.id == s.id && t.resumable() && r.positions.continues(found, server) {
+		s.stream.Confirmable(r.flow.load().received) // which an earlier session of the tenure has read
+		return r.skip.startSession(s.id, t.tracker.Confirmed(), slot.ConfirmedFlushLSN, server.WALEnd)
+	}
+	if err := r.positions.refuses(found, server); err != nil {
+		return err
+	}
 	r.warnLostTail(ctx, found.position, server)
 	cause := errForeignClaim
 	if r.tenure != nil && r.tenure.id != s.id {
@@ -78,8 +78,7 @@ func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.St
 	if err != nil {
 		return err
 	}
-	server, slot, err := r.look(ctx, s, stream)
-	if err != nil {
+	if server, slot, err = r.look(ctx, s, stream); err != nil {
 		return err
 	}
 	return r.startTenure(ctx, s, server, slot)
@@ -88,28 +87,59 @@ func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.St
 // askStore has ask read from the position store or write to it. While the store does not answer, the
 // session holds the slot, up to handOverAfter.
 func (r *Relay) askStore(ctx context.Context, s *session, stream *replication.Stream, ask func(context.Context) error) error {
-	limit := firstAnswer
-	for began := time.Now(); ; limit = storeTimeout {
-		attempt, cancel := context.WithTimeout(ctx, limit)
-		err := ask(attempt)
-		cancel()
-		switch {
-		case err == nil:
-			return nil
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case !errors.Is(err, sink.ErrUnreachable):
+	longest := storeTimeout
+	if t := stream.SenderTimeout(); t > 0 {
+		longest = min(longest, t/5) // the fence waits half of it at most
+	}
+	limit := min(firstAnswer, longest)
+	for began := time.Now(); ; limit = longest {
+		asked := time.Now()
+		err := answer(ctx, limit, ask)
+		if !errors.Is(err, errNoStore) || time.Since(began) >= handOverAfter {
 			return err
-		case time.Since(began) >= handOverAfter:
-			return fmt.Errorf("%w: %w", errNoStore, err)
 		}
-		waiting := fmt.Errorf("%w: %w", errNoStore, err)
-		r.phase.setState(Waiting, waiting)
-		r.waits.announce(ctx, waiting)
+		r.phase.setState(Waiting, err)
+		r.waits.announce(ctx, err)
 		if _, _, err := r.look(ctx, s, stream); err != nil {
 			return err
 		}
+		if err := pause(ctx, time.Until(asked.Add(firstAnswer))); err != nil {
+			return err
+		}
 	}
+}
+
+// answer returns what ask returns, or errNoStore if the store does not answer within limit.
+func answer(ctx context.Context, limit time.Duration, ask func(context.Context) error) error {
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err := ask(limited)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case limited.Err() != nil || errors.Is(err, sink.ErrUnreachable):
+		return fmt.Errorf("%w: %w", errNoStore, err)
+	}
+	return err
+}
+
+// checkStore returns errNoStore if nothing has been delivered for handOverAfter and the store does not
+// answer either: no broker is reached.
+func (r *Relay) checkStore(ctx context.Context) error {
+	stalled := (*r.sink.Load()).Stat().StalledSince
+	if r.positions.store == nil || stalled.IsZero() || time.Since(stalled) < handOverAfter {
+		return nil
+	}
+	err := answer(ctx, storeTimeout, func(ctx context.Context) error {
+		_, err := r.positions.survey(ctx)
+		return err
+	})
+	if errors.Is(err, errNoStore) {
+		return err
+	}
+	return nil
 }
 
 // look reads the catalog of the server that streams, and checks that the session holds the slot.

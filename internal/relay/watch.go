@@ -59,7 +59,7 @@ func (r *Relay) newWatcher(stream *replication.Stream, state *catalog.State) *wa
 		observer: catalog.Observe(stream.Config()), interval: interval, pid: int32(stream.PID()), heard: stream.Heard,
 		sameServer: recogniseServer(stream.System().ID, int32(stream.PID()), state.InRecovery),
 		checkState: func(ctx context.Context, now *catalog.State) error {
-			return errors.Join(r.compareCatalog(ctx, now), r.recheckTables(ctx, now))
+			return errors.Join(r.compareCatalog(ctx, now), r.recheckTables(ctx, now), r.checkStore(ctx))
 		},
 		rowsSent: rows, emittedRows: rows(), label: r.cfg.Name, emitSnapshots: r.cfg.Source.MessagePrefix != "",
 		log: r.log,

@@ -1,0 +1,76 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// A stalledSink has delivered nothing since a time.
+type stalledSink struct {
+	sink.Sink
+	since time.Time
+}
+
+func (s *stalledSink) Stat() sink.Stat { return sink.Stat{StalledSince: s.since} }
+
+// A relay that streams leaves the slot to others once it has delivered nothing for a minute and no broker
+// answers. One topic that stands still is no reason.
+func TestSlotIsLeftToOthersWithoutABroker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stalled, store := &stalledSink{}, &scriptedStore{}
+		r := &Relay{positions: newTestWriter(store, false)}
+		r.sink.Store(new(sink.Sink(stalled)))
+		check := func(want error) {
+			t.Helper()
+			if err := r.checkStore(t.Context()); !errors.Is(err, want) {
+				t.Errorf("stalled since %s, the store is silent %t: %v", stalled.since, store.silent, err)
+			}
+		}
+		check(nil)
+		store.silent = true
+		check(nil)
+		stalled.since = time.Now()
+		check(nil)
+		time.Sleep(handOverAfter)
+		check(errNoStore)
+		store.silent = false
+		check(nil)
+
+		began := time.Now()
+		retry := &retry{waits: &waitLog{log: slog.New(slog.DiscardHandler)}}
+		if err := retry.backOff(t.Context(), fmt.Errorf("%w: gone", errNoStore)); err != nil || time.Since(began) < handOverFor {
+			t.Errorf("the slot is free for %s, %v", time.Since(began), err)
+		}
+	})
+}
+
+// A store that does not answer in time is away, whatever it returns then.
+func TestAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended, end := context.WithCancelCause(t.Context())
+		end(errLost)
+		refused := errors.New("refused")
+		for name, tc := range map[string]struct {
+			ctx  context.Context
+			ask  func(context.Context) error
+			want error
+		}{
+			"it answers":           {t.Context(), func(context.Context) error { return nil }, nil},
+			"it refuses":           {t.Context(), func(context.Context) error { return refused }, refused},
+			"it cannot be reached": {t.Context(), func(context.Context) error { return sink.ErrUnreachable }, errNoStore},
+			"it takes too long":    {t.Context(), func(ctx context.Context) error { <-ctx.Done(); return refused }, errNoStore},
+			"the session is over":  {ended, func(context.Context) error { return refused }, errLost},
+		} {
+			if err := answer(tc.ctx, time.Second, tc.ask); !errors.Is(err, tc.want) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
