@@ -52,6 +52,8 @@ type soak struct {
 	broker *kafkatest.Server // nil: kfake, which is not broken
 	db     *pgtest.DB
 
+	halfOpen time.Time // until then a relay may wait for an answer on a connection to the broker that is dead
+
 	binary string
 	relays []*instance
 	topics []string // that work: in each one new rows come, whatever is broken

@@ -116,8 +116,11 @@ func (s *soak) underLoad(t *testing.T, f func()) {
 // for longer than a strike allows.
 func (s *soak) alive(since time.Time, strike Strike) bool {
 	limit := aliveWithin
+	if strike.Forgets(HoleHost) {
+		s.halfOpen = since.Add(kafkaPatience)
+	}
 	switch {
-	case strike.Forgets(HoleHost):
+	case since.Before(s.halfOpen): // the relay may get the slot only with a later strike
 		limit += kafkaPatience
 	case strike.Has(RelayFreeze, HolePostgres, HoleHost): // an attempt to connect may be lost, or the end of one
 		limit += SenderTimeout + sourcePatience
