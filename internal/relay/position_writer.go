@@ -139,7 +139,8 @@ func (w *positionWriter) survey(ctx context.Context) (*survey, error) {
 			}
 		}
 	}
-	if stored.Claim > found.claim { // ours is lost, and its identity may not be given again
+	// Under ours records may be on the wire, which only the same identity fences. It may also be lost.
+	if stored.Claim > 0 && stored.Claim >= found.claim {
 		found.identities = append(found.identities, stored.Identity)
 	}
 	found.position = checkpoint.NewestPosition(records)
@@ -150,6 +151,9 @@ func (f *survey) addClaim(p *checkpoint.Position, ours bool) {
 	switch {
 	case p.Claim > f.claim:
 		f.claim, f.ours = p.Claim, ours
+		f.identities = append(f.identities, p.Identity)
+	case p.Claim == f.claim && f.ours: // who claims later sees the other one, and does not send
+		f.ours = false
 		f.identities = append(f.identities, p.Identity)
 	default:
 		f.ours = f.ours && p.Claim < f.claim

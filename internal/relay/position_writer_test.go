@@ -307,6 +307,31 @@ func TestPositionWriterDoesNotShareAClaim(t *testing.T) {
 	}
 }
 
+// Of two processes with the same claim only the one that was first may have sent records. The other one
+// ranks above the first's identity, and the first above its own.
+func TestPositionWriterRanksAboveWhatIsOnTheWire(t *testing.T) {
+	store := &scriptedStore{}
+	first := newTestWriter(store, false)
+	claimed(t, first, server(100))
+	late := first.stored
+	late.Writer, late.Identity = "late", []byte(`9`)
+	own := store.values[0]
+	foreign := sink.StoredValue{Writer: "late", Value: marshal(t, late)}
+	for _, values := range [][]sink.StoredValue{{own, foreign}, {foreign, own}} {
+		store.values = values
+		found, err := first.survey(t.Context())
+		if err != nil || found.ours || string(found.identities[len(found.identities)-1]) != string(first.stored.Identity) {
+			t.Errorf("the first finds %+v, %v", found, err)
+		}
+		second := newTestWriter(store, false)
+		second.writer = "late"
+		found, err = second.survey(t.Context())
+		if err != nil || found.ours || string(found.identities[len(found.identities)-1]) != string(first.stored.Identity) {
+			t.Errorf("the second finds %+v, %v", found, err)
+		}
+	}
+}
+
 // A store that does not show what it has acknowledged may hide another process's claim too.
 func TestPositionWriterWaitsUntilItSeesItsClaim(t *testing.T) {
 	store := &scriptedStore{}
