@@ -108,9 +108,9 @@ func TestServerThatAnswersIsKept(t *testing.T) {
 				s.open(0).run()
 				defer s.drain()()
 				limit := s.stream.contact.limit
-				for i := range time.Duration(40) {
+				for i := range 40 {
 					<-s.server.statuses
-					time.Sleep(i * limit / 40)
+					time.Sleep(limit / 40 * time.Duration(i))
 					s.server.send(keepalive(0x10, false))
 					for r := range s.server.statuses {
 						if r.asked {

@@ -42,7 +42,7 @@ type session struct {
 	clock  *clock
 
 	batches chan *replication.Batch
-	life    context.Context         // ends with the reading; its cause is why
+	life    context.Context         //nolint:containedctx // ends with the reading; its cause is why
 	stop    context.CancelCauseFunc // ends the reading
 	ended   chan struct{}           // closed when the reading has ended
 	err     error                   // why; not before ended
@@ -73,7 +73,7 @@ func startSession(ctx context.Context, stream source, id slotIdentity, pid uint3
 			phase.endSession(s.err)
 		}
 		if reading.Err() == nil {
-			s.closeStream() // a server that shuts down must not wait for the sink
+			s.closeStream(ctx) // a server that shuts down must not wait for the sink
 		}
 	}()
 	go s.watchClock()
@@ -121,12 +121,12 @@ func (s *session) confirmedPosition() pglogrepl.LSN {
 
 // closeStream confirms the position of the record and closes the connection, once. Run of the stream
 // must have returned.
-func (s *session) closeStream() {
+func (s *session) closeStream(ctx context.Context) {
 	if s.closed {
 		return
 	}
 	s.closed = true
-	last, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
 	confirmed := s.confirmedPosition()
 	if s.unsaved = s.stream.Close(last, confirmed); s.unsaved == nil {
@@ -136,10 +136,10 @@ func (s *session) closeStream() {
 
 // close ends the reading because of cause and closes the connection, after the last position has been
 // confirmed. It returns why the position may not have been.
-func (s *session) close(cause error) error {
+func (s *session) close(ctx context.Context, cause error) error {
 	s.stop(cause)
 	<-s.ended
-	s.closeStream()
+	s.closeStream(ctx)
 	return s.unsaved
 }
 

@@ -66,7 +66,7 @@ func TestStatTellsWhatPostgresWasTold(t *testing.T) {
 		}
 		stop()
 		close(src.closing)
-		if err := s.close(errStopReading); err != nil {
+		if err := s.close(t.Context(), errStopReading); err != nil {
 			t.Error(err)
 		}
 		<-ran
@@ -92,7 +92,7 @@ func TestLostSessionIsShownAtOnce(t *testing.T) {
 			t.Errorf("%s because of %q, confirmed %s, %d failures", st.State, st.LastError, st.Confirmed, len(st.Failures))
 		}
 		close(src.closing)
-		_ = s.close(errStopReading)
+		_ = s.close(t.Context(), errStopReading)
 		if st := r.Stat(); st.Confirmed != 110 {
 			t.Errorf("after the last report confirmed is %s", st.Confirmed)
 		}

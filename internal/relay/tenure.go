@@ -31,7 +31,7 @@ type tenure struct {
 	drainTimeout time.Duration
 	log          *slog.Logger
 
-	life      context.Context // ends with the first failure, which is its cause
+	life      context.Context //nolint:containedctx // ends with the first failure, which is its cause
 	fail      context.CancelCauseFunc
 	stopWrite context.CancelCauseFunc // ends the writer
 	written   chan struct{}           // closed when the writer has ended
@@ -126,7 +126,7 @@ func (t *tenure) resumable() bool { return t.life.Err() == nil && t.pump.initial
 func (t *tenure) runSession(ctx context.Context, s *session, watch func(context.Context) error) error {
 	soft, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	defer context.AfterFunc(t.life, func() { fail(context.Cause(t.life)) })()
+	defer context.AfterFunc(t.life, func() { fail(context.Cause(t.life)) })() //nolint:contextcheck // of the tenure
 	hard, cancel := withGrace(soft, t.drainTimeout)
 	defer cancel()
 
@@ -136,7 +136,7 @@ func (t *tenure) runSession(ctx context.Context, s *session, watch func(context.
 	ended := make(chan struct{})
 	defer func() { <-ended }()
 	defer s.stop(errStopReading)
-	context.AfterFunc(s.life, func() {
+	context.AfterFunc(s.life, func() { //nolint:contextcheck // of the session
 		defer close(ended)
 		t.fence.close()
 		t.writer.Flush() // which may be closed, and then waits for nothing more
@@ -154,7 +154,7 @@ func (t *tenure) runSession(ctx context.Context, s *session, watch func(context.
 		if as[*refusal](err) {
 			select {
 			case <-t.written:
-				err = cmp.Or(context.Cause(t.life), err)
+				err = cmp.Or(context.Cause(t.life), err) //nolint:contextcheck // of the tenure
 			case <-pumping.Done():
 			}
 		}
@@ -166,10 +166,10 @@ func (t *tenure) runSession(ctx context.Context, s *session, watch func(context.
 		stopWatch()
 		watched.Wait()
 		if cause := context.Cause(soft); cause != nil { // another session mends it
-			_ = s.close(cause)
+			_ = s.close(ctx, cause)
 			return cause
 		}
-		_ = s.close(errStopReading)
+		_ = s.close(ctx, errStopReading)
 		return s.err
 	}
 	err := t.drain(hard)
@@ -218,7 +218,7 @@ func (t *tenure) stop(ctx context.Context, s *session) error {
 	missing := "not recorded"
 	_, err := t.positions.writePosition(last)
 	if s != nil {
-		if unconfirmed := s.close(errStopReading); err == nil && unconfirmed != nil {
+		if unconfirmed := s.close(ctx, errStopReading); err == nil && unconfirmed != nil {
 			missing, err = "not reported", unconfirmed
 		}
 	}

@@ -241,7 +241,7 @@ func TestPositionIndependentExecutable(t *testing.T) {
 	need.FullRun(t, "another compilation of every package")
 	r := rig.New(t)
 	program := filepath.Join(t.TempDir(), "outbox-cdc")
-	build := exec.CommandContext(t.Context(), "go", "build", "-buildmode=pie", "-o", program, rig.Module+"/cmd/outbox-cdc") //nolint:gosec // a package of ours
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildmode=pie", "-o", program, rig.Module+"/cmd/outbox-cdc")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
