@@ -123,7 +123,7 @@ var faults = []fault{
 // <publication>.
 const (
 	adviseRow = "Nothing behind it is confirmed; what came before it is delivered. Correct what the reason names and start again: the\n" +
-		"transaction comes again whole. To have such rows put aside: --set on_bad_record=dead-letter." + adviseGiveUp
+		"transaction comes again. To have such rows put aside: --set on_bad_record=dead-letter." + adviseGiveUp
 	adviseUnread = "Nothing behind it is confirmed; what came before it is delivered. Such a row fits into no record, and is not put aside\n" +
 		"either, whatever on_bad_record says." + adviseGiveUp
 
