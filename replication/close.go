@@ -22,7 +22,6 @@ func (s *Stream) Close(ctx context.Context, confirmed pglogrepl.LSN) error {
 		return fmt.Errorf("%w: end the stream: the connection is lost", ErrUnreachable)
 	}
 	if s.streaming {
-		s.reporter.known = max(s.reporter.known, pglogrepl.LSN(s.raised.Load()))
 		confirmed, err := s.reporter.reportable(confirmed)
 		if err != nil {
 			return err

@@ -182,45 +182,12 @@ func TestBufferedDataIsNoContact(t *testing.T) {
 	})
 }
 
-// TestConfirmable: the stream confirms a position that an earlier session has read, even if Confirmable is
-// called during a status update. It does not confirm a higher one.
-func TestConfirmable(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSession(t).open(0x10)
-		above := make(chan struct{})
-		s.position = func() pglogrepl.LSN {
-			s.stream.Confirmable(0x40)
-			s.stream.Confirmable(0x30) // a lower one changes nothing
-			select {
-			case <-above:
-				return 0x41
-			default:
-				return 0x40
-			}
-		}
-		s.run()
-		go s.server.send(keepalive(0x40, false))
-		s.receive()
-		time.Sleep(time.Second)
-		synctest.Wait()
-		close(above)
-		if err := <-s.ended; err == nil || !strings.Contains(err.Error(), "broken invariant") {
-			t.Errorf("Run: %v", err)
-		}
-		reports := s.server.reports()
-		if last := reports[len(reports)-1].lsn; last != 0x40 {
-			t.Errorf("reported %s", last)
-		}
-	})
-}
-
 // TestReportsWhatIsRead: a position that may be confirmed, because an earlier session or another process has
 // read it, is reported as far as this session has read. The server may have begun to decode further back,
 // and removes WAL behind what is reported.
 func TestReportsWhatIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSession(t).open(0x10).run()
-		s.stream.Confirmable(0x40)
 		s.confirmed.Store(0x40)
 		for _, read := range []struct {
 			message []byte
@@ -240,26 +207,22 @@ func TestReportsWhatIsRead(t *testing.T) {
 	})
 }
 
-// TestCloseReportsWhatIsConfirmable: Close confirms a position that became confirmable after the last
-// status update, as far as the session has read.
-func TestCloseReportsWhatIsConfirmable(t *testing.T) {
-	for last, fine := range map[pglogrepl.LSN]bool{0x40: true, 0x41: false} {
-		synctest.Test(t, func(t *testing.T) {
-			s := newSession(t).open(0x10).run()
-			go s.server.send(keepalive(0x30, false))
-			s.receive()
-			synctest.Wait()
-			s.cancel(nil)
-			<-s.ended
-			s.server.reports()
-			s.stream.Confirmable(0x40)
-			if err := s.stream.Close(t.Context(), last); (err == nil) != fine {
-				t.Errorf("Close at %s: %v", last, err)
-			}
-			<-s.server.gone
-			if got := s.server.reports(); (len(got) == 1 && got[0].lsn == 0x30) != fine {
-				t.Errorf("reported %v", got)
-			}
-		})
-	}
+// TestCloseReportsWhatIsRead: Close confirms a position as far as the session has read.
+func TestCloseReportsWhatIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSession(t).open(0x10).run()
+		go s.server.send(keepalive(0x30, false))
+		s.receive()
+		synctest.Wait()
+		s.cancel(nil)
+		<-s.ended
+		s.server.reports()
+		if err := s.stream.Close(t.Context(), 0x40); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		<-s.server.gone
+		if got := s.server.reports(); len(got) != 1 || got[0].lsn != 0x30 {
+			t.Errorf("reported %v", got)
+		}
+	})
 }

@@ -6,9 +6,8 @@
 // and it promises:
 //
 //   - The server is told only what the caller's function confirmed returns, as write, flush
-//     and apply position alike, and never a position beyond what this session has read: a
-//     larger one ends the session with an error, because the server believes any position
-//     and would skip everything below it for ever.
+//     and apply position alike, as far as this session has read: the server believes any
+//     position and would skip everything below it for ever.
 //   - While the caller takes nothing, nothing is read, and positions are still reported:
 //     back-pressure does not end the session and does not grow its memory.
 //   - A server that wants to shut down gets the chance to: what is confirmed within

@@ -15,9 +15,9 @@ import (
 // hands on a batch as soon as nothing more has arrived; while very many messages arrive it
 // lets them gather for a millisecond. While out takes no batch, or all batches are out,
 // nothing is read. It calls confirmed, which must not block, at least once per
-// StatusInterval and reports what that returns; at first more often, so that a program that
-// is killed again and again before its first interval is over gets on all the same. It never
-// closes out.
+// StatusInterval and reports what that returns, as far as this session has read; at first
+// more often, so that a program that is killed again and again before its first interval is
+// over gets on all the same. A position that goes back ends Run. It never closes out.
 //
 // Run is called once, after Start, and is the only goroutine on the connection.
 func (s *Stream) Run(ctx context.Context, confirmed func() pglogrepl.LSN, out chan<- *Batch) error {
@@ -282,9 +282,7 @@ func (r *run) tick(ctx context.Context, now time.Time) error {
 
 // report sends a status update.
 func (r *run) report(now time.Time, ask bool) error {
-	confirmed := r.confirmed()
-	r.reporter.known = max(r.reporter.known, pglogrepl.LSN(r.raised.Load())) // after confirmed, which may return what was raised a moment ago
-	confirmed, err := r.reporter.reportable(confirmed)
+	confirmed, err := r.reporter.reportable(r.confirmed())
 	if err != nil {
 		return err
 	}

@@ -20,14 +20,9 @@ const statusSize = headerSize + 1 + 4*8 + 1
 type reporter struct {
 	conn net.Conn
 
-	// known is the highest position that may be confirmed: the largest of the start position,
-	// of those read, and of those that were confirmable. The server believes any position, and
-	// after a reconnect skips without an error what lies below one that was too high.
-	known pglogrepl.LSN
-
 	// limit is the highest position that this session has read: commit ends and keepalives.
-	// Nothing above it is reported yet. A server that has begun to decode further back would
-	// give up WAL that it has still to read, and end the stream.
+	// Nothing above it is reported. The server believes any position: it would give up WAL that
+	// it has still to read, and end the stream, and after a reconnect skip what lies below.
 	limit pglogrepl.LSN
 
 	confirmed pglogrepl.LSN // that was to be reported last; never decreases
@@ -38,16 +33,13 @@ type reporter struct {
 }
 
 // read notes a position that the server has sent.
-func (r *reporter) read(lsn pglogrepl.LSN) {
-	r.limit = max(r.limit, lsn)
-	r.known = max(r.known, lsn)
-}
+func (r *reporter) read(lsn pglogrepl.LSN) { r.limit = max(r.limit, lsn) }
 
-// reportable returns how much of confirmed may be reported now. If confirmed is not known, nothing may.
+// reportable returns how much of confirmed may be reported now: it may be what an earlier session has
+// read. If it has gone back, nothing may.
 func (r *reporter) reportable(confirmed pglogrepl.LSN) (pglogrepl.LSN, error) {
-	if confirmed > r.known || confirmed < r.confirmed {
-		return 0, fmt.Errorf("broken invariant: position %s was to be confirmed after %s, with %s as the highest known",
-			confirmed, r.confirmed, r.known)
+	if confirmed < r.confirmed {
+		return 0, fmt.Errorf("broken invariant: position %s was to be confirmed after %s", confirmed, r.confirmed)
 	}
 	r.confirmed = confirmed
 	return min(confirmed, r.limit), nil

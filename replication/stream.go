@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -49,9 +48,8 @@ type Stream struct {
 	socket    *socket // below wire.conn
 	reporter  reporter
 	contact   contact
-	raised    atomic.Uint64 // an LSN that may be confirmed although this session has not read it
-	pid       uint32        // of the server process
-	prefixes  [][]byte      // of the messages that are wanted, each with its end
+	pid       uint32   // of the server process
+	prefixes  [][]byte // of the messages that are wanted, each with its end
 	pool      *pool
 	streaming bool // START_REPLICATION has succeeded
 	broken    bool // nothing more can be exchanged
@@ -176,14 +174,6 @@ func (s *Stream) SenderTimeout() time.Duration { return s.timeout }
 // it.
 func (s *Stream) PID() uint32 { return s.pid }
 
-// Confirmable notes that lsn was read from or confirmed to this slot by an earlier session of the same
-// epoch (see [System]). It may be confirmed although this session has not read it, and is reported as
-// soon as it has read as far. It may be called from any goroutine after Start.
-func (s *Stream) Confirmable(lsn pglogrepl.LSN) {
-	for raised := s.raised.Load(); uint64(lsn) > raised && !s.raised.CompareAndSwap(raised, uint64(lsn)); raised = s.raised.Load() {
-	}
-}
-
 // Superuser reports whether the role is one.
 func (s *Stream) Superuser() bool { return s.superuser }
 
@@ -219,7 +209,7 @@ func (s *Stream) Start(ctx context.Context, from pglogrepl.LSN) error {
 		return wrap(ctx, doing, err, starting)
 	}
 	s.streaming = true
-	s.reporter = reporter{conn: s.wire.conn, known: from}
+	s.reporter = reporter{conn: s.wire.conn}
 	s.contact.start(time.Now(), s.timeout)
 	return nil
 }

@@ -228,23 +228,6 @@ func TestCloseIsBounded(t *testing.T) {
 	})
 }
 
-func TestCloseReportsOnlyWhatWasRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSession(t).open(0x10).run()
-		synctest.Wait()
-		s.cancel(nil)
-		<-s.ended
-		s.server.reports()
-		if err := s.stream.Close(t.Context(), 0x11); err == nil || !strings.Contains(err.Error(), "broken invariant") {
-			t.Errorf("Close: %v", err)
-		}
-		<-s.server.gone
-		if got := s.server.reports(); got != nil {
-			t.Errorf("reported %v", got)
-		}
-	})
-}
-
 func lsns(reports []status) []string {
 	var all []string
 	for _, r := range reports {

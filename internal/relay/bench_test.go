@@ -115,9 +115,8 @@ func (f *flood) Run(ctx context.Context, _ func() pglogrepl.LSN, out chan<- *rep
 	return context.Cause(ctx)
 }
 
-func (f *flood) Expired() error            { return nil }
-func (f *flood) Heard(time.Time)           {}
-func (f *flood) Confirmable(pglogrepl.LSN) {}
+func (f *flood) Expired() error  { return nil }
+func (f *flood) Heard(time.Time) {}
 
 func (f *flood) Close(context.Context, pglogrepl.LSN) error { return nil }
 

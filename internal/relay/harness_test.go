@@ -145,9 +145,8 @@ func (s *scriptedSource) Run(ctx context.Context, _ func() pglogrepl.LSN, out ch
 	}
 }
 
-func (s *scriptedSource) Expired() error            { return nil }
-func (s *scriptedSource) Heard(time.Time)           {}
-func (s *scriptedSource) Confirmable(pglogrepl.LSN) {}
+func (s *scriptedSource) Expired() error  { return nil }
+func (s *scriptedSource) Heard(time.Time) {}
 
 func (s *scriptedSource) Close(_ context.Context, confirmed pglogrepl.LSN) error {
 	s.reported, s.closed = confirmed, true

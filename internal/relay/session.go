@@ -29,7 +29,6 @@ type source interface {
 	Close(ctx context.Context, confirmed pglogrepl.LSN) error
 	Expired() error // the slot may belong to another instance
 	Heard(at time.Time)
-	Confirmable(lsn pglogrepl.LSN)
 }
 
 // A session is one replication connection that holds the slot, from START_REPLICATION to its end. It

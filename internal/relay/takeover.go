@@ -62,7 +62,6 @@ func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.St
 		return err
 	}
 	if t := r.tenure; t != nil && t.id == s.id && t.resumable() && r.positions.continues(found, server) {
-		s.stream.Confirmable(r.flow.load().received) // which an earlier session of the tenure has read
 		return r.skip.startSession(s.id, t.tracker.Confirmed(), slot.ConfirmedFlushLSN, server.WALEnd)
 	}
 	if err := r.positions.refuses(found, server); err != nil {
@@ -181,7 +180,6 @@ func (r *Relay) startTenure(ctx context.Context, s *session, server checkpoint.S
 	case start == 0:
 		start = server.Confirmed // not 0/0: a crash of the server may move the slot back behind it
 	}
-	s.stream.Confirmable(start)
 	r.tenure = newTenure(r, s.id, start, (*r.sink.Load()).NewWriter)
 	r.tenure.pump.initialCopy = planned
 	r.tenure.run(ctx)
