@@ -56,11 +56,11 @@ func (o *outage) stall(now time.Time) stall {
 	return stall{since: o.since, reason: o.cause.Error()}
 }
 
-// shouldMention reports, once in an outage, that it has begun.
+// shouldMention reports, once in an outage that has not been warned of, that it has begun.
 func (o *outage) shouldMention() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	first := !o.mentioned
+	first := !o.mentioned && !o.warned
 	o.mentioned = true
 	return first
 }
