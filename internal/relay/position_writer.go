@@ -57,9 +57,10 @@ type positionWriter struct {
 	stored checkpoint.Position // the record, as it was last read or written; zero: there is none
 	next   checkpoint.Position // what the next record is made from
 
-	tracker *checkpoint.Tracker // the tenure's
-	replace []string            // writers whose records the present claim replaces
-	tried   int64               // the highest claim of this process, which may or may not be stored
+	tracker   *checkpoint.Tracker // the tenure's
+	replace   []string            // writers whose records the present claim replaces
+	unwatched bool                // that watchClaims cannot read is logged
+	tried     int64               // the highest claim of this process, which may or may not be stored
 
 	reportable atomic.Uint64                       // an LSN: the record's in state recordCurrent, else 0
 	busySince  atomic.Int64                        // since when run uses the store, in nanoseconds of the time of day; 0: it does not
@@ -357,7 +358,7 @@ func (w *positionWriter) run(ctx context.Context) error {
 		w.busySince.Store(time.Now().UnixNano())
 		wrote, err := w.writePosition(ctx)
 		if err == nil && wrote {
-			err = w.checkClaim(ctx)
+			err = w.watchClaims(ctx)
 		}
 		w.busySince.Store(0)
 		if err != nil {
@@ -391,6 +392,21 @@ func (w *positionWriter) dropReplaced(ctx context.Context) error {
 		}
 	}
 	w.replace = w.replace[:0]
+	return nil
+}
+
+// watchClaims is checkClaim, but for a store that may not be read for a while: a foreign claim is noticed
+// later then.
+func (w *positionWriter) watchClaims(ctx context.Context) error {
+	err := w.checkClaim(ctx)
+	if err == nil || errors.Is(err, errForeignClaim) || faultOf(err).patience == never {
+		w.unwatched = false
+		return err
+	}
+	if !w.unwatched && ctx.Err() == nil {
+		w.unwatched = true
+		w.log.WarnContext(ctx, "claims not watched: another instance is noticed later", slog.Any("err", err))
+	}
 	return nil
 }
 

@@ -28,6 +28,7 @@ type scriptedStore struct {
 	allow  chan error         // nil: at once
 	stale  []sink.StoredValue // what Read returns, if it is not nil
 	silent bool               // Read does not return
+	refuse error              // what Read returns, if it is not nil
 }
 
 func (s *scriptedStore) Read(ctx context.Context) ([]sink.StoredValue, error) {
@@ -37,6 +38,9 @@ func (s *scriptedStore) Read(ctx context.Context) ([]sink.StoredValue, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.refuse != nil {
+		return nil, s.refuse
+	}
 	if s.stale != nil {
 		return s.stale, nil
 	}
@@ -379,6 +383,29 @@ func TestPositionWriterRefusesAWrongServer(t *testing.T) {
 				t.Errorf("%s, accept gap %t: %v", name, acceptGap, err)
 			}
 		}
+	}
+}
+
+// A store that refuses to be read does not end a tenure, and is logged once. A foreign claim that it hides
+// ends it as soon as it is shown.
+func TestPositionWriterOutlivesALostRight(t *testing.T) {
+	var log strings.Builder
+	store := &scriptedStore{}
+	w, _ := startedWriter(t, store, server(100))
+	w.log = slog.New(slog.NewTextHandler(&log, nil))
+	startedWriter(t, store, server(100))
+	store.refuse = fmt.Errorf("%w: no", sink.ErrAccess)
+	for range 3 {
+		if err := w.watchClaims(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := strings.Count(log.String(), "claims not watched"); n != 1 {
+		t.Errorf("logged %d times: %s", n, log.String())
+	}
+	store.refuse = nil
+	if err := w.watchClaims(t.Context()); !errors.Is(err, errForeignClaim) {
+		t.Errorf("watchClaims: %v", err)
 	}
 }
 

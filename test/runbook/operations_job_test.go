@@ -170,7 +170,7 @@ func sendRowsAgain(t *testing.T, o *operation, srv *pgserver.Server) {
 	rig.WaitFor(t, 3*time.Minute, "the record to be printed", func() bool { // a busy machine may take longer than the command waits
 		o.next = 0
 		out, _ := o.sh(t)
-		return strings.Contains(out, o.slot+"\t{") && strings.Contains(out, `"snapshot":"`+o.names["740:745:741"]+`"`)
+		return strings.Contains(out, o.slot+"/") && strings.Contains(out, `"snapshot":"`+o.names["740:745:741"]+`"`)
 	})
 	o.setup(t)
 	o.run(t, runLine+" --accept-gap").Logged(t, "msg=streaming")
