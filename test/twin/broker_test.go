@@ -30,7 +30,7 @@ func (k *cluster) serve(n *node, c *conn) {
 			k.history.violated("run %d: a broken request: %v", c.run, err)
 			return
 		}
-		res := k.answer(n, c, req)
+		res := k.answer(n, c, req, c.in.written)
 		if res == nil {
 			return
 		}
@@ -73,7 +73,7 @@ func frame(res kmsg.Response, correlation int32) []byte {
 }
 
 // answer returns the answer to a request, nil if the connection ends instead.
-func (k *cluster) answer(n *node, c *conn, req kmsg.Request) kmsg.Response {
+func (k *cluster) answer(n *node, c *conn, req kmsg.Request, written time.Time) kmsg.Response {
 	k.mu.Lock()
 	f := k.fates.draw(k, c.rng, req)
 	k.mu.Unlock()
@@ -84,6 +84,9 @@ func (k *cluster) answer(n *node, c *conn, req kmsg.Request) kmsg.Response {
 		c.cut(false)
 	}
 	time.Sleep(f.before)
+	if produce, ok := req.(*kmsg.ProduceRequest); ok && produce.Topics[0].Topic != positions {
+		k.history.wrote(c.run, written)
+	}
 	res := k.respond(n, c, req, f)
 	if f.kind == lost {
 		c.cut(false)

@@ -82,6 +82,9 @@ func (c *client) slots() [][]string {
 	active, pid := "f", "0"
 	if c.slot.owner != nil {
 		active, pid = "t", strconv.Itoa(int(c.slot.owner.pid))
+		if c.slot.owner.conn.run == c.conn.run {
+			c.history.looked(c.conn.run)
+		}
 	}
 	lsn := c.slot.confirmed.String()
 	return [][]string{{"slot", "pgoutput", "app", active, pid, lsn, lsn, "reserved", null, "f", "f", "", "0", "f", "f"}}

@@ -66,10 +66,14 @@ func (c *client) leave() {
 	defer c.mu.Unlock()
 	c.gone = true
 	delete(c.clients, c)
-	if c.slot.owner == c {
-		c.slot.owner = nil
-	}
-	c.changed.Broadcast()
+	c.disown(c)
+}
+
+// lose gives the connection up, and whoever is at its other end does not hear of it. postgres.mu is held.
+func (c *client) lose() {
+	c.gone = true
+	c.conn.out.freeze(time.Hour)
+	c.disown(c)
 }
 
 // terminate ends the connection with an error. postgres.mu is held.

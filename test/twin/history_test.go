@@ -29,6 +29,7 @@ type transaction struct {
 type row struct {
 	tx                    *transaction
 	id, topic, key, value string
+	order                 int      // in which the server sends rows
 	poison                bool     // brokers do not take it
 	writers               []writer // that have stored it
 
@@ -44,10 +45,12 @@ type writer struct {
 
 // A claim is one that a run has stored, with the identity of its producer.
 type claim struct {
-	run   int
-	claim int64
-	ID    int64 `json:"id"`
-	First int16 `json:"first_epoch"`
+	run    int
+	claim  int64
+	from   pglogrepl.LSN // the position that its run starts at, if the timeline is still the same
+	looked bool          // since then its run has read that it has the slot
+	ID     int64         `json:"id"`
+	First  int16         `json:"first_epoch"`
 }
 
 // A history judges everything that happens at the moment it happens. Methods may be called
@@ -66,10 +69,17 @@ type history struct {
 	checker      *delivery.Checker
 	found        int // violations of the checker's that were noted
 
-	claims  []claim                        // in the order stored
+	claims  []*claim                       // in the order stored
 	owners  map[[2]int64]int               // which run has stored under a producer id and epoch
 	highest map[delivery.Coordinates]int64 // the highest claim that has stored, by partition
+	lastRow map[shelf]int                  // the row that was stored last
 	sent    map[int]map[pglogrepl.LSN]bool // positions that a run was sent on the present timeline
+
+	tenures map[int][]tenure // of the slot, by run
+	holder  int              // the run that has the slot; 0: it is free
+	free    time.Time        // since when
+	calm    time.Time        // from then on the slot must not be free for long; zero: it may be
+	lease   time.Duration    // how long a run may take to notice that it has lost the slot
 
 	kept       bool          // there are position records
 	record     pglogrepl.LSN // the newest of the highest term
@@ -88,10 +98,18 @@ type history struct {
 
 // A start is how a run of the relay began.
 type start struct {
-	record  pglogrepl.LSN // the position record by then
-	from    pglogrepl.LSN // the position record when its newest claim was stored
-	streams bool          // its first contact is over
+	claims  int  // so many were stored when its newest session began
+	streams bool // its first contact is over
 }
+
+// A shelf is where the rows of one writer lie.
+type shelf struct {
+	where delivery.Coordinates
+	writer
+}
+
+// A tenure is a time in which a run has the slot.
+type tenure struct{ from, to time.Time }
 
 type event struct {
 	at   time.Duration
@@ -105,6 +123,7 @@ func newHistory() *history {
 		checker: delivery.New(delivery.Config{AnyPartition: true}), // topics grow
 		owners:  make(map[[2]int64]int), highest: make(map[delivery.Coordinates]int64), sent: make(map[int]map[pglogrepl.LSN]bool),
 		records: make(map[pglogrepl.LSN]bool), recordOf: make(map[int]pglogrepl.LSN), starts: make(map[int]start),
+		lastRow: make(map[shelf]int), tenures: make(map[int][]tenure), free: time.Now(),
 	}
 }
 
@@ -148,6 +167,7 @@ func (h *history) committed(tx *transaction) {
 	defer h.mu.Unlock()
 	for _, r := range tx.rows {
 		h.rows[r.id] = r
+		r.order = len(h.rows)
 		r.event = h.number(r)
 	}
 	tx.missing, tx.timeline = len(tx.rows), h.timeline
@@ -177,7 +197,6 @@ func (h *history) settle() {
 func (h *history) launched(run int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.starts[run] = start{record: h.record}
 	h.noteLocked("run %d: begins, recorded is %s", run, h.record)
 }
 
@@ -187,6 +206,87 @@ func (h *history) started(run int, asked, slot pglogrepl.LSN) {
 	defer h.mu.Unlock()
 	h.noteLocked("run %d: session from %s, slot at %s", run, asked, slot)
 	h.safe(max(asked, slot), "run %d: a session from", run)
+	s := h.starts[run]
+	s.claims = len(h.claims)
+	h.starts[run] = s
+}
+
+// held notes that a run has the slot from now on, 0 for none, and judges how long the slot was free.
+func (h *history) held(run int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	if h.holder == run {
+		return
+	}
+	if ts := h.tenures[h.holder]; h.holder != 0 {
+		ts[len(ts)-1].to = now
+	}
+	if run != 0 {
+		h.judgeFree()
+		h.tenures[run] = append(h.tenures[run], tenure{from: now})
+	}
+	h.holder, h.free = run, now
+}
+
+// holds reports whether a run has the slot.
+func (h *history) holds(run int) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.holder == run
+}
+
+// maxFree is how long the slot may be free while nothing is wrong with Postgres: a pause between two
+// attempts, or a start of the relay, with what connections take.
+const maxFree = 2500 * time.Millisecond
+
+// judgeFree judges how long the slot has been free.
+func (h *history) judgeFree() {
+	if h.holder != 0 || h.calm.IsZero() {
+		return
+	}
+	if free := time.Since(later(h.free, h.calm)); free > maxFree {
+		h.violatedLocked("the slot was free for %s", free)
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// calmFrom notes that from then on somebody has to have the slot.
+func (h *history) calmFrom(t time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.calm = t
+}
+
+// stormy notes that the slot may be free again, and judges whether it is.
+func (h *history) stormy() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.judgeFree()
+	h.calm = time.Time{}
+}
+
+// wrote judges when a run has written the last byte of a request that stores rows: the fence must have
+// closed before.
+func (h *history) wrote(run int, at time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, t := range slices.Backward(h.tenures[run]) {
+		if t.from.After(at) {
+			continue
+		}
+		if lost := at.Sub(t.to); !t.to.IsZero() && lost > h.lease {
+			h.violatedLocked("run %d: sends rows %s after it has lost the slot", run, lost)
+		}
+		return
+	}
+	h.violatedLocked("run %d: sends rows and never had the slot", run)
 }
 
 // sentPosition notes that a run was sent a position that it may confirm.
@@ -225,9 +325,8 @@ func (h *history) promoted(timeline int32, kept int, before, end, slot pglogrepl
 		sent[end] = true
 	}
 	clear(h.recordOf)
-	for run, s := range h.starts {
-		s.record, s.from = min(s.record, end), min(s.from, end)
-		h.starts[run] = s
+	for _, c := range h.claims {
+		c.from = min(c.from, end)
 	}
 }
 
@@ -249,13 +348,24 @@ func (h *history) loseLocked(tx *transaction) {
 	}
 }
 
-// streaming notes that a run says that it streams.
+// streaming notes that a run says that it streams, and judges whether it may under its claim.
 func (h *history) streaming(run int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := h.starts[run]
 	s.streams = true
 	h.starts[run] = s
+	var own int64
+	for _, c := range h.claims {
+		if c.run == run {
+			own = c.claim
+		}
+	}
+	for _, c := range h.claims[:s.claims] {
+		if c.run != run && c.claim >= own {
+			h.violatedLocked("run %d: streams under claim %d, and run %d has claim %d", run, own, c.run, c.claim)
+		}
+	}
 }
 
 // streamed reports whether a run has streamed.
@@ -341,49 +451,75 @@ func (h *history) claimed(run int, p *checkpoint.Position) {
 			break
 		}
 	}
-	c := claim{run: run, claim: p.Claim}
-	if err := json.Unmarshal(p.Identity, &c); err != nil || p.Claim == 0 {
+	c := &claim{run: run, claim: p.Claim}
+	if p.Timeline == h.timeline {
+		c.from = p.EndLSN
+	}
+	if err := json.Unmarshal(p.Identity, c); err != nil || p.Claim == 0 {
 		h.violatedLocked("run %d: claim %d with identity %q: %v", run, p.Claim, p.Identity, err)
 	}
 	h.claims = append(h.claims, c)
-	s := h.starts[run]
-	s.from = h.record
-	h.starts[run] = s
+}
+
+// looked notes that a run has read that it has the slot.
+func (h *history) looked(run int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range h.claims {
+		if c.run == run {
+			c.looked = true
+		}
+	}
 }
 
 // epochs are how many a claim has.
 const epochs = 8
 
-// judgeClaim judges who stores a record: the claims of a partition never fall, and no two runs have the
-// same identity.
-func (h *history) judgeClaim(w writer, where delivery.Coordinates) {
+// judgeClaim judges who stores a record, and returns under which claim: the claims of a partition never
+// fall, no two runs have the same identity, and whoever has the slot later has read the claim.
+func (h *history) judgeClaim(w writer, where delivery.Coordinates) *claim {
 	identity := [2]int64{w.producer, int64(w.epoch)}
 	if run, ok := h.owners[identity]; ok && run != w.run {
 		h.violatedLocked("run %d: stores under epoch %d of producer %d, as run %d did", w.run, w.epoch, w.producer, run)
 	}
 	h.owners[identity] = w.run
 	if !h.kept || h.forgetful { // a broker that forgets a producer forgets its epoch
-		return
+		return nil
 	}
-	where.Offset = 0
 	for _, c := range slices.Backward(h.claims) {
-		if c.run == w.run && c.ID == w.producer && w.epoch >= c.First && w.epoch < c.First+epochs {
-			if c.claim < h.highest[where] {
-				h.violatedLocked("run %d: stores under claim %d behind claim %d", w.run, c.claim, h.highest[where])
-			}
-			h.highest[where] = c.claim
-			return
+		if c.run != w.run || c.ID != w.producer || w.epoch < c.First || w.epoch >= c.First+epochs {
+			continue
 		}
+		if c.claim < h.highest[where] {
+			h.violatedLocked("run %d: stores under claim %d behind claim %d", w.run, c.claim, h.highest[where])
+		}
+		if !c.looked {
+			h.violatedLocked("run %d: stores under claim %d and has not looked whether it has the slot", w.run, c.claim)
+		}
+		h.highest[where] = c.claim
+		return c
 	}
 	h.violatedLocked("run %d: stores without a claim of epoch %d of producer %d", w.run, w.epoch, w.producer)
+	return nil
+}
+
+// judgeOrder judges the place of a row among those of its writer: they are in the order sent. Dead
+// letters come in any order.
+func (h *history) judgeOrder(w writer, where delivery.Coordinates, r *row) {
+	at := shelf{where, w}
+	if last := h.lastRow[at]; r.order <= last && where.Topic != h.deadLetter && !h.forgetful {
+		h.violatedLocked("run %d: stores row %d, %s, behind row %d, under epoch %d", w.run, r.order, r.id, last, w.epoch)
+	}
+	h.lastRow[at] = r.order
 }
 
 // stored judges a record that a broker has stored.
 func (h *history) stored(w writer, where delivery.Coordinates, r record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	run := w.run
-	h.judgeClaim(w, where)
+	run, partition := w.run, where
+	partition.Offset = 0
+	under := h.judgeClaim(w, partition)
 	if h.gone[r.headers["id"]] {
 		h.noteLocked("run %d: row %s is stored late, no server has it", run, r.headers["id"])
 		return
@@ -401,9 +537,10 @@ func (h *history) stored(w writer, where delivery.Coordinates, r record) {
 	if outcome == delivery.Refused {
 		return
 	}
-	if s := h.starts[run]; h.kept && !h.forgetful && e.tx.endLSN <= s.from {
-		h.violatedLocked("run %d: stores row %s of the transaction that ends at %s, although it began at %s", run, e.id, e.tx.endLSN, s.from)
+	if under != nil && e.tx.endLSN <= under.from {
+		h.violatedLocked("run %d: stores row %s of the transaction that ends at %s, although it began at %s", run, e.id, e.tx.endLSN, under.from)
 	}
+	h.judgeOrder(w, partition, e)
 	if slices.Contains(e.writers, w) && !h.forgetful && e.tx.timeline == h.timeline {
 		h.violatedLocked("run %d: stores row %s twice", run, e.id)
 	}

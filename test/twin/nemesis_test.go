@@ -35,8 +35,11 @@ var troubles = []trouble{
 	{2, (*nemesis).failBroker},
 	{3, (*nemesis).moveLeader},
 	{1, func(n *nemesis) { n.kafka.grow() }},
-	{2, func(n *nemesis) { n.orders <- kill }},
-	{2, func(n *nemesis) { n.orders <- term }},
+	{2, func(n *nemesis) { n.victim().orders <- kill }},
+	{2, func(n *nemesis) { n.victim().orders <- term }},
+	{2, (*nemesis).loseSource},
+	{3, (*nemesis).isolate},
+	{3, (*nemesis).stopProcess},
 }
 
 // run makes trouble until ctx ends, and returns when what takes time is repaired. A seed has
@@ -119,6 +122,57 @@ func (n *nemesis) dig() {
 	d := n.span(3 * time.Second)
 	n.history.note("nemesis: postgres cannot be reached for %s", d)
 	n.net.dig(d)
+}
+
+// victim returns a relay.
+func (n *nemesis) victim() *replica { return n.replicas[n.rng.IntN(len(n.replicas))] }
+
+// loseSource has the server give up its connections, and nobody hears of it.
+func (n *nemesis) loseSource() {
+	n.history.note("nemesis: postgres gives up its connections in silence")
+	n.postgres.each((*client).lose)
+}
+
+// isolate cuts a relay off from Postgres or from Kafka, in one direction or both.
+func (n *nemesis) isolate() {
+	b := block{to: isKafka, in: true, out: true, until: time.Now().Add(n.span(10 * time.Second))}
+	if n.rng.IntN(2) == 0 {
+		b.to = isPostgres
+	}
+	switch n.rng.IntN(3) {
+	case 0:
+		b.in = false
+	case 1:
+		b.out = false
+	}
+	n.block(b)
+}
+
+// stopProcess stops a relay for longer than anybody waits for it, if there is another one. Often
+// Postgres knows at once that its connection is of no use any more.
+func (n *nemesis) stopProcess() {
+	d := n.span(3 * time.Second)
+	if len(n.replicas) > 1 {
+		d = n.span(100 * time.Second)
+	}
+	run := n.block(block{to: everywhere, in: true, out: true, until: time.Now().Add(d)})
+	if n.rng.IntN(2) == 0 {
+		n.postgres.each(func(c *client) {
+			if c.conn.run == run {
+				c.lose()
+			}
+		})
+	}
+}
+
+// block cuts a relay off, and returns its run.
+func (n *nemesis) block(b block) int {
+	h := n.victim().host()
+	n.history.note("nemesis: run %d is cut off from postgres %t, from kafka %t, in %t, out %t, until %s",
+		h.run, b.to(postgresAddr), b.to("kafka"), b.in, b.out, b.until.Sub(n.history.began))
+	h.block(b)
+	n.repairs.Go(func() { time.Sleep(time.Until(b.until)) })
+	return h.run
 }
 
 // terminate is pg_terminate_backend.

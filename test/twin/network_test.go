@@ -59,11 +59,15 @@ func (n *network) dig(d time.Duration) {
 	n.hole = time.Now().Add(d)
 }
 
-// cross waits until there is no hole.
-func (n *network) cross(ctx context.Context) error {
+func (n *network) holeUntil() time.Time {
 	n.mu.Lock()
-	d := time.Until(n.hole)
-	n.mu.Unlock()
+	defer n.mu.Unlock()
+	return n.hole
+}
+
+// cross waits until there is no hole any more.
+func cross(ctx context.Context, hole time.Time) error {
+	d := time.Until(hole)
 	if d <= 0 {
 		return nil
 	}
@@ -80,10 +84,56 @@ type host struct {
 	net *network
 	run int // of the relay
 
-	mu    sync.Mutex
-	conns []*conn
-	dials map[string]int // so far, by address
-	dead  bool
+	mu      sync.Mutex
+	conns   []*conn
+	dials   map[string]int // so far, by address
+	blocked []block
+	dead    bool
+}
+
+// A block is a part of the network that carries nothing for a while, and then what was sent meanwhile.
+type block struct {
+	to      func(addr string) bool
+	in, out bool // which directions, as the host sees them
+	until   time.Time
+}
+
+// everywhere is to all servers.
+func everywhere(string) bool { return true }
+
+func isPostgres(addr string) bool { return addr == postgresAddr }
+
+func isKafka(addr string) bool { return addr != postgresAddr }
+
+// block cuts the host off. With everything blocked, for the servers it is a process that is stopped
+// and then goes on, without knowing that it was.
+func (h *host) block(b block) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.blocked = append(h.blocked, b)
+	for _, c := range h.conns {
+		if !b.to(string(c.remote)) {
+			continue
+		}
+		if b.in {
+			c.in.freeze(time.Until(b.until))
+		}
+		if b.out {
+			c.out.freeze(time.Until(b.until))
+		}
+	}
+}
+
+// blockedUntil returns until when addr cannot be dialled.
+func (h *host) blockedUntil(addr string) (until time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, b := range h.blocked {
+		if b.to(addr) && b.until.After(until) {
+			until = b.until
+		}
+	}
+	return until
 }
 
 func newHost(n *network, run int) *host {
@@ -92,10 +142,15 @@ func newHost(n *network, run int) *host {
 
 // dial has the shape of net.Dialer.DialContext.
 func (h *host) dial(ctx context.Context, _, addr string) (net.Conn, error) {
+	blocked := h.blockedUntil(addr)
 	if addr == postgresAddr {
-		if err := h.net.cross(ctx); err != nil {
-			return nil, err
+		for _, hole := range []time.Time{blocked, h.net.holeUntil()} {
+			if err := cross(ctx, hole); err != nil {
+				return nil, err
+			}
 		}
+	} else if time.Now().Before(blocked) {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.EHOSTUNREACH}
 	}
 	h.net.mu.Lock()
 	serve := h.net.listeners[addr]
@@ -123,9 +178,8 @@ func (h *host) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	return client, nil
 }
 
-// kill ends the host: of what is on its way to Postgres some may still arrive, nothing follows.
-// Sometimes its end does not show, and Postgres goes on holding the slot for it. What is on its
-// way to Kafka is lost: of a position record it could arrive behind a later one, see TestTwin.
+// kill ends the host: of what is on its way some may still arrive, nothing follows. Sometimes its end
+// does not show, and Postgres goes on holding the slot for it.
 func (h *host) kill(rng *rand.Rand) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -136,20 +190,18 @@ func (h *host) kill(rng *rand.Rand) {
 		if vanishes && c.remote == postgresAddr {
 			c.freeze(time.Hour)
 		} else {
-			c.cut(lossy || c.remote != postgresAddr)
+			c.cut(lossy)
 		}
 	}
 }
 
-// leave is the end of a process that has ended by itself. What is still on its way to Kafka is
-// lost, as in kill.
+// leave is the end of a process that has ended by itself: its connections are closed for it.
 func (h *host) leave() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.dead = true
 	for _, c := range h.conns {
-		if c.remote != postgresAddr {
-			c.cut(true)
-		}
+		c.cut(false)
 	}
 }
 

@@ -25,6 +25,7 @@ type pipe struct {
 	segments []segment // on their way, or there, in order
 	size     int
 	last     time.Time // when the newest arrives
+	written  time.Time // when the newest byte read was written
 	swift    bool      // everything arrives at once
 	limit    int       // of size
 	cutAfter int       // bytes until the connection breaks; 0: never
@@ -36,8 +37,8 @@ type pipe struct {
 }
 
 type segment struct {
-	at    time.Time
-	bytes []byte
+	written, at time.Time // at: when it arrives
+	bytes       []byte
 }
 
 func newPipe(rng *rand.Rand, limit int) *pipe {
@@ -84,6 +85,7 @@ func (p *pipe) read(b []byte) (int, error) {
 				s := &p.segments[0]
 				k := copy(b[n:], s.bytes)
 				n += k
+				p.written = s.written
 				if s.bytes = s.bytes[k:]; len(s.bytes) == 0 {
 					p.segments = p.segments[1:]
 				}
@@ -124,7 +126,7 @@ func (p *pipe) write(b []byte) (int, error) {
 			p.cutAfter -= n
 		}
 		at := p.arrival()
-		p.segments = append(p.segments, segment{at, bytes.Clone(b[:n])})
+		p.segments = append(p.segments, segment{time.Now(), at, bytes.Clone(b[:n])})
 		p.size += n
 		written += n
 		b = b[n:]

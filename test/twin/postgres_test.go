@@ -63,6 +63,7 @@ func newPostgres(n *network, h *history, rng *rand.Rand) *postgres {
 		clients: make(map[*client]struct{}), sends: func(*transaction) bool { return true },
 		timeout: time.Duration(5+rng.IntN(55)) * time.Second, empty: rng.IntN(2) == 0,
 	}
+	h.lease = p.timeout + time.Second
 	p.slot = slot{confirmed: p.walEnd, saved: p.walEnd}
 	p.changed = sync.NewCond(&p.mu)
 	return p
@@ -77,13 +78,32 @@ func (p *postgres) start() {
 	p.history.note("postgres: takes connections, slot at %s", p.slot.confirmed)
 }
 
+// own gives the slot to a client, or, with nil, frees it. The lock is held.
+func (p *postgres) own(c *client) {
+	run := 0
+	if c != nil {
+		run = c.conn.run
+	}
+	p.slot.owner = c
+	p.history.held(run)
+}
+
+// disown frees the slot if it is c's. The lock is held.
+func (p *postgres) disown(c *client) {
+	if p.slot.owner == c {
+		p.own(nil)
+	}
+	p.changed.Broadcast()
+}
+
 // crash ends every connection and forgets what was not saved.
 func (p *postgres) crash() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.history.note("postgres: crashes, slot goes back from %s to %s", p.slot.confirmed, p.slot.saved)
 	p.state = down
-	p.slot.confirmed, p.slot.owner = p.slot.saved, nil
+	p.slot.confirmed = p.slot.saved
+	p.own(nil)
 	p.history.wentBack(p.slot.saved)
 	for _, c := range p.sortedClients() {
 		c.gone = true

@@ -35,7 +35,8 @@ func TestSlotMadeAfterAPromotion(t *testing.T) {
 // playPromotion has the last lost transactions be missing on the promoted server, where the slot is made.
 func (w *world) playPromotion(lost int, restart bool) {
 	w.postgres.start()
-	first := w.launch()
+	r := w.newReplica()
+	first := r.launch()
 	for range 5 {
 		w.postgres.commit(func(tx *transaction) { tx.rows = []*row{w.postgres.newRow(topics[0], "key-0", 500, false)} })
 	}
@@ -52,7 +53,7 @@ func (w *world) playPromotion(lost int, restart bool) {
 	if !restart {
 		w.refuses(first, lost)
 	}
-	w.refuses(w.launch(), lost)
+	w.refuses(r.launch(), lost)
 	w.end()
 }
 

@@ -2,6 +2,8 @@ package twin
 
 import (
 	"encoding/binary"
+	"errors"
+	"os"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -30,7 +32,8 @@ func (c *client) startReplication(from pglogrepl.LSN) bool {
 		return c.send(busy, ready())
 	}
 	c.history.started(c.conn.run, from, c.slot.confirmed)
-	c.slot.owner, c.streaming = c, true
+	c.own(c)
+	c.streaming = true
 	start := max(from, c.slot.confirmed)
 	c.sender = sender{start: start, sent: start, heard: time.Now()}
 	c.history.sentPosition(c.conn.run, from)
@@ -56,10 +59,7 @@ func (c *client) stream() {
 func (c *client) abandon() {
 	c.gone = true
 	c.conn.cut(true)
-	if c.slot.owner == c {
-		c.slot.owner = nil
-	}
-	c.changed.Broadcast()
+	c.disown(c)
 }
 
 // sendAll sends until the stream ends, or returns false.
@@ -110,8 +110,8 @@ func (c *client) work() (tx *transaction, messages [][]byte, last bool) {
 			c.abandon()
 			return nil, nil, true
 		case s.finished:
-			c.slot.owner, c.streaming = nil, false
-			c.changed.Broadcast()
+			c.streaming = false
+			c.disown(c)
 			done, _ := (&pgproto3.CopyDone{}).Encode(nil)
 			done, _ = (&pgproto3.CommandComplete{CommandTag: []byte("COPY 0")}).Encode(done)
 			done, _ = ready().Encode(done)
@@ -142,8 +142,7 @@ func (c *client) work() (tx *transaction, messages [][]byte, last bool) {
 		switch {
 		case c.state == stopping && s.told >= s.sent:
 			c.gone = true
-			c.slot.owner = nil
-			c.changed.Broadcast()
+			c.disown(c)
 			done, _ := (&pgproto3.CommandComplete{CommandTag: []byte("COPY 0")}).Encode(nil)
 			c.history.note("postgres: its walsender ends, %s is confirmed", s.told)
 			return nil, [][]byte{done}, true
@@ -193,16 +192,27 @@ func (c *client) sendTransaction(messages [][]byte) bool {
 	return true
 }
 
-// write writes bytes.
+// write writes bytes. While the client does not read, it goes on as long as it hears from it.
 func (c *client) write(b []byte) bool {
 	c.writing.take()
 	defer c.writing.give()
-	c.mu.Lock()
-	timeout := c.timeout
-	c.mu.Unlock()
-	_ = c.conn.SetWriteDeadline(time.Now().Add(timeout))
-	_, err := c.conn.Write(b)
-	return err == nil
+	for {
+		c.mu.Lock()
+		dead := c.sender.heard.Add(c.timeout)
+		c.mu.Unlock()
+		if !time.Now().Before(dead) {
+			return false
+		}
+		_ = c.conn.SetWriteDeadline(dead)
+		n, err := c.conn.Write(b)
+		if err == nil {
+			return true
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return false
+		}
+		b = b[n:]
+	}
 }
 
 // reply takes a status update.

@@ -3,15 +3,12 @@ package twin
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"net"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
@@ -26,10 +23,9 @@ const (
 	drawKafka
 	drawWriter
 	drawNemesis
-	drawOperator
 )
 
-// A world is a relay with its servers and its operator.
+// A world is one relay, or two, with servers and operators.
 type world struct {
 	*testing.T
 	seed     uint64
@@ -42,30 +38,18 @@ type world struct {
 	wrap     func(*conn) net.Conn // of connections to Postgres; for mutations
 	deaf     time.Duration        // how late a run hears that it is to stop; for mutations
 
-	orders  chan order
-	stopped chan error // what a run that was told to stop has returned
-	zombies sync.WaitGroup
-	runs    int
+	replicas  []*replica
+	operating sync.WaitGroup // their operators
+	zombies   sync.WaitGroup // runs that have not ended, whether or not somebody waits for them
+	runs      atomic.Int64   // so far
 }
-
-// An order is for the operator.
-type order int
-
-const (
-	kill order = iota // at once
-	term              // SIGTERM, then a new start
-	quit              // SIGTERM, and no new start
-)
-
-func (o order) String() string { return [...]string{"kill", "term", "quit"}[o] }
 
 func newWorld(t *testing.T, seed uint64) *world {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, drawWorld))
 	w := &world{
 		T: t, seed: seed, net: newNetwork(seed),
-		history: newHistory(), orders: make(chan order), stopped: make(chan error),
-		wrap: func(c *conn) net.Conn { return c },
+		history: newHistory(), wrap: func(c *conn) net.Conn { return c },
 	}
 	w.postgres = newPostgres(w.net, w.history, rand.New(rand.NewPCG(seed, drawPostgres)))
 	partitions := map[string]int{topics[0]: 1 + rng.IntN(4), topics[1]: 1 + rng.IntN(2), deadLetters: 1}
@@ -96,152 +80,42 @@ func newWorld(t *testing.T, seed uint64) *world {
 	return w
 }
 
-// A process is one run of the relay.
-type process struct {
-	host   *host
-	cancel context.CancelFunc
-	told   chan struct{} // closed when it has been told to end
-	ended  chan struct{} // closed when it has
-	err    error         // what Run has returned
+// launch adds a relay to the world.
+func (w *world) launch() *replica {
+	r := w.newReplica()
+	r.launch()
+	w.operating.Go(r.operate)
+	w.replicas = append(w.replicas, r)
+	return r
 }
 
-// launch starts the relay.
-func (w *world) launch() *process {
-	w.runs++
-	w.history.launched(w.runs)
-	ctx, cancel := context.WithCancel(w.Context())
-	p := &process{host: newHost(w.net, w.runs), cancel: cancel, told: make(chan struct{}), ended: make(chan struct{})}
-	cfg := w.cfg
-	dialing := w.sink
-	dialing.Dial = p.host.dial
-	cfg.Sink = dialing
-	cfg.Source.Conn = w.source(p.host)
-	log := slog.New(slog.NewTextHandler(&journal{w.history, w.runs}, nil))
-	c, err := relay.New(cfg, log)
-	if err != nil {
-		panic(err) // it is always the same configuration
-	}
-	run := w.runs
-	w.zombies.Go(func() {
-		p.err = c.Run(ctx)
-		w.history.note("run %d: ended: %v", run, p.err)
-		cancel()
-		p.host.leave()
-		close(p.ended)
-	})
-	w.zombies.Go(func() { w.hurry(p, run) })
-	return p
-}
-
-// hurry judges how long a run takes to end once it was told to.
-func (w *world) hurry(p *process, run int) {
-	select {
-	case <-p.ended:
-		return
-	case <-p.told:
-	}
-	began, limit := time.Now(), w.cfg.DrainTimeout+12*time.Second // the last report and the goodbyes
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case <-p.ended:
-		w.history.note("run %d: took %s to end", run, time.Since(began))
-	case <-timer.C:
-		w.history.violated("run %d: has not ended after %s", run, limit)
+// newReplica returns a relay that nobody operates.
+func (w *world) newReplica() *replica {
+	return &replica{
+		world: w, rng: w.net.random(fmt.Sprint("operator ", len(w.replicas))),
+		orders: make(chan order), stopped: make(chan error),
 	}
 }
 
-// source says how to reach the server from h.
-func (w *world) source(h *host) *pgconn.Config {
-	cfg, err := pgconn.ParseConfig("host=postgres port=5432 user=u database=app sslmode=disable connect_timeout=10")
-	if err != nil {
-		panic(err)
+// rest stops the relays, one after the other, and judges what they leave.
+func (w *world) rest() {
+	w.history.stormy()
+	for _, r := range w.replicas {
+		r.quit()
 	}
-	cfg.LookupFunc = func(_ context.Context, name string) ([]string, error) { return []string{name}, nil }
-	cfg.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c, err := h.dial(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		return w.wrap(c.(*conn)), nil
+	w.operating.Wait()
+	w.replicas = nil
+	last := w.history.last()
+	if record := w.history.recordedLSN(); w.history.kept && record > 0 && record < last {
+		w.history.violated("the last transaction ends at %s, %s is recorded", last, record)
 	}
-	return cfg
-}
-
-// operate runs the relay, and starts it again, until it is ordered not to. Sometimes the next
-// run is there before the one it follows has ended, and waits for the slot.
-func (w *world) operate() {
-	rng := rand.New(rand.NewPCG(w.seed, drawOperator))
-	for p := w.launch(); ; {
-		select {
-		case <-p.ended:
-			w.diagnose(p)
-			time.Sleep(time.Second)
-			p = w.launch()
-			continue
-		case o := <-w.orders:
-			w.history.note("operator: %s", o)
-			var standby *process
-			if o != quit && rng.IntN(3) == 0 {
-				standby = w.launch()
-				time.Sleep(time.Duration(rng.IntN(5000)) * time.Millisecond)
-			}
-			if o == kill {
-				p.host.kill(rng) // its remains end by themselves
-			}
-			time.AfterFunc(w.deaf, p.cancel)
-			close(p.told)
-			if o != kill {
-				<-p.ended
-				w.diagnose(p)
-			}
-			switch {
-			case o == quit:
-				w.stopped <- p.err
-				return
-			case standby != nil:
-				p = standby
-				continue
-			case o == kill:
-				time.Sleep(time.Duration(rng.IntN(3000)) * time.Millisecond)
-			}
-			p = w.launch()
-		}
+	if slot := w.postgres.confirmedLSN(); slot < last {
+		w.history.violated("the last transaction ends at %s, %s is confirmed", last, slot)
 	}
-}
-
-// diagnose does what a run's exit code asks for. In a world in which nobody touches slot,
-// publication and record most must not occur, and that a server is away may end a run only
-// before its first session.
-func (w *world) diagnose(p *process) {
-	code := relay.ExitCode(p.err)
-	switch {
-	case code == relay.ExitOK:
-	case (code == relay.ExitSource || code == relay.ExitSink) && !w.history.streamed(p.host.run):
-	case code == relay.ExitBadRecord && w.cfg.DeadLetterTopic == "":
-		w.kafka.cure()
-	default:
-		w.history.violated("run %d: exit code %d: %v", p.host.run, code, p.err)
-	}
-}
-
-// A journal writes the relay's log into the history.
-type journal struct {
-	history *history
-	run     int
-}
-
-func (j *journal) Write(b []byte) (int, error) {
-	_, line, _ := strings.Cut(strings.TrimSpace(string(b)), " ") // without the time
-	if strings.Contains(line, " msg=streaming ") {
-		j.history.streaming(j.run)
-	}
-	j.history.note("run %d: %s", j.run, line)
-	return len(b), nil
 }
 
 // maxRows is about how many a seed has: at one transaction a millisecond it would be too many.
-const maxRows = 3000
+const maxRows = 2000
 
 // write commits transactions until ctx ends.
 func (w *world) write(ctx context.Context) {

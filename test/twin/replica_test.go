@@ -1,0 +1,202 @@
+package twin
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+)
+
+// A replica is one of the relays of the world, all of the same configuration, with its operator.
+type replica struct {
+	*world
+	rng     *rand.Rand
+	orders  chan order
+	stopped chan error // what a run that was told to stop has returned
+
+	mu  sync.Mutex
+	now *process
+}
+
+// An order is for the operator.
+type order int
+
+const (
+	kill order = iota // at once
+	term              // SIGTERM, then a new start
+	quit              // SIGTERM, and no new start
+)
+
+func (o order) String() string { return [...]string{"kill", "term", "quit"}[o] }
+
+// A process is one run of the relay.
+type process struct {
+	host   *host
+	cancel context.CancelFunc
+	told   chan struct{} // closed when it has been told to end
+	ended  chan struct{} // closed when it has
+	err    error         // what Run has returned
+}
+
+// host returns where the newest run is.
+func (r *replica) host() *host {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.now.host
+}
+
+// launch starts the relay.
+func (r *replica) launch() *process {
+	w := r.world
+	ctx, cancel := context.WithCancel(w.Context())
+	run := int(w.runs.Add(1))
+	p := &process{host: newHost(w.net, run), cancel: cancel, told: make(chan struct{}), ended: make(chan struct{})}
+	r.mu.Lock()
+	r.now = p
+	r.mu.Unlock()
+	w.history.launched(run)
+	cfg := w.cfg
+	dialing := w.sink
+	dialing.Dial = p.host.dial
+	cfg.Sink = dialing
+	cfg.Source.Conn = w.source(p.host)
+	log := slog.New(slog.NewTextHandler(&journal{w.history, run}, nil))
+	c, err := relay.New(cfg, log)
+	if err != nil {
+		panic(err) // it is always the same configuration
+	}
+	w.zombies.Go(func() {
+		p.err = c.Run(ctx)
+		w.history.note("run %d: ended: %v", run, p.err)
+		cancel()
+		p.host.leave()
+		close(p.ended)
+	})
+	w.zombies.Go(func() { w.hurry(p, run) })
+	return p
+}
+
+// hurry judges how long a run takes to end once it was told to.
+func (w *world) hurry(p *process, run int) {
+	select {
+	case <-p.ended:
+		return
+	case <-p.told:
+	}
+	began, limit := time.Now(), w.cfg.DrainTimeout+12*time.Second // the last report and the goodbyes
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-p.ended:
+		w.history.note("run %d: took %s to end", run, time.Since(began))
+	case <-timer.C:
+		w.history.violated("run %d: has not ended after %s", run, limit)
+	}
+}
+
+// source says how to reach the server from h.
+func (w *world) source(h *host) *pgconn.Config {
+	cfg, err := pgconn.ParseConfig("host=postgres port=5432 user=u database=app sslmode=disable connect_timeout=10")
+	if err != nil {
+		panic(err)
+	}
+	cfg.LookupFunc = func(_ context.Context, name string) ([]string, error) { return []string{name}, nil }
+	cfg.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := h.dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return w.wrap(c.(*conn)), nil
+	}
+	return cfg
+}
+
+// operate runs the relay, and starts it again, until it is ordered not to. Sometimes the next
+// run is there before the one it follows has ended, and waits for the slot.
+func (r *replica) operate() {
+	for p := r.now; ; {
+		select {
+		case <-p.ended:
+			r.diagnose(p)
+			time.Sleep(time.Second)
+			p = r.launch()
+			continue
+		case o := <-r.orders:
+			r.history.note("operator: %s run %d", o, p.host.run)
+			var standby *process
+			if o != quit && r.rng.IntN(3) == 0 {
+				standby = r.launch()
+				time.Sleep(time.Duration(r.rng.IntN(5000)) * time.Millisecond)
+			}
+			if o == kill {
+				p.host.kill(r.rng) // its remains end by themselves
+			}
+			time.AfterFunc(r.deaf, p.cancel)
+			close(p.told)
+			if o != kill {
+				<-p.ended
+				r.diagnose(p)
+			}
+			switch {
+			case o == quit:
+				r.stopped <- p.err
+				return
+			case standby != nil:
+				p = standby
+				continue
+			case o == kill:
+				time.Sleep(time.Duration(r.rng.IntN(3000)) * time.Millisecond)
+			}
+			p = r.launch()
+		}
+	}
+}
+
+// diagnose does what a run's exit code asks for. In a world in which nobody touches slot,
+// publication and record most must not occur, and that a server is away may end a run only
+// before its first session.
+func (r *replica) diagnose(p *process) {
+	code := relay.ExitCode(p.err)
+	switch {
+	case code == relay.ExitOK:
+	case (code == relay.ExitSource || code == relay.ExitSink) && !r.history.streamed(p.host.run):
+	case code == relay.ExitBadRecord && r.cfg.DeadLetterTopic == "":
+		r.kafka.cure()
+	default:
+		r.history.violated("run %d: exit code %d: %v", p.host.run, code, p.err)
+	}
+}
+
+// quit stops the relay and judges how it ends. One that has lost the slot sends nothing more, and may
+// leave records without an acknowledgement.
+func (r *replica) quit() {
+	holds := r.history.holds(r.host().run)
+	r.orders <- quit
+	// Connections may still be frozen, or lead to a server that is another one by now. What is left of
+	// that is judged by [world.rest].
+	if err := <-r.stopped; err != nil && holds && !strings.Contains(err.Error(), "may repeat what was acknowledged at last") {
+		r.history.violated("a stop in peace ends with: %v", err)
+	}
+}
+
+// A journal writes the relay's log into the history.
+type journal struct {
+	history *history
+	run     int
+}
+
+func (j *journal) Write(b []byte) (int, error) {
+	_, line, _ := strings.Cut(strings.TrimSpace(string(b)), " ") // without the time
+	if strings.Contains(line, " msg=streaming ") {
+		j.history.streaming(j.run)
+	}
+	j.history.note("run %d: %s", j.run, line)
+	return len(b), nil
+}
