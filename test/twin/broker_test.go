@@ -105,7 +105,7 @@ func (k *cluster) respond(n *node, c *conn, req kmsg.Request, f fate) kmsg.Respo
 	case *kmsg.ApiVersionsRequest:
 		k.versions(res.(*kmsg.ApiVersionsResponse))
 	case *kmsg.MetadataRequest:
-		k.metadata(req, res.(*kmsg.MetadataResponse))
+		k.metadata(n, req, res.(*kmsg.MetadataResponse))
 	case *kmsg.InitProducerIDRequest:
 		res := res.(*kmsg.InitProducerIDResponse)
 		if f.err != nil {
@@ -119,9 +119,9 @@ func (k *cluster) respond(n *node, c *conn, req kmsg.Request, f fate) kmsg.Respo
 	case *kmsg.CreateTopicsRequest:
 		k.createTopics(req, res.(*kmsg.CreateTopicsResponse))
 	case *kmsg.ListOffsetsRequest:
-		k.offsets(n, req, res.(*kmsg.ListOffsetsResponse))
+		k.offsets(n, req, res.(*kmsg.ListOffsetsResponse), f)
 	case *kmsg.FetchRequest:
-		k.fetch(n, req, res.(*kmsg.FetchResponse))
+		k.fetch(n, req, res.(*kmsg.FetchResponse), f)
 	case *kmsg.ProduceRequest:
 		k.produceAll(n, c, req, res.(*kmsg.ProduceResponse), f)
 	default:
@@ -141,23 +141,23 @@ func (k *cluster) versions(res *kmsg.ApiVersionsResponse) {
 	}
 }
 
-func (k *cluster) metadata(req *kmsg.MetadataRequest, res *kmsg.MetadataResponse) {
+func (k *cluster) metadata(asked *node, req *kmsg.MetadataRequest, res *kmsg.MetadataResponse) {
 	for _, n := range k.nodes {
 		b := kmsg.NewMetadataResponseBroker()
 		b.NodeID = int32(n.id)
 		b.Host, b.Port = hostPort(n.addr)
 		res.Brokers = append(res.Brokers, b)
 	}
-	for _, asked := range req.Topics {
+	for _, wanted := range req.Topics {
 		t := kmsg.NewMetadataResponseTopic()
-		t.Topic = asked.Topic
+		t.Topic = wanted.Topic
 		if k.topics[*t.Topic] == nil {
 			t.ErrorCode = kerr.UnknownTopicOrPartition.Code
 		}
 		for i, p := range k.topics[*t.Topic] {
 			mp := kmsg.NewMetadataResponseTopicPartition()
-			mp.Partition, mp.Leader = int32(i), int32(p.leader)
-			if p.leader == noLeader {
+			mp.Partition, mp.Leader = int32(i), int32(asked.leaderOf(p))
+			if mp.Leader == noLeader {
 				mp.ErrorCode = kerr.LeaderNotAvailable.Code
 			}
 			t.Partitions = append(t.Partitions, mp)
@@ -200,6 +200,14 @@ func (k *cluster) createTopics(req *kmsg.CreateTopicsRequest, res *kmsg.CreateTo
 	}
 }
 
+// readable is of, as the request's fate has it.
+func (k *cluster) readable(n *node, topic string, partition int32, f fate) (*partition, int16) {
+	if e, ok := errors.AsType[*kerr.Error](f.err); ok {
+		return nil, e.Code
+	}
+	return k.of(n, topic, partition)
+}
+
 // of returns a partition if n leads it, else the code of why not.
 func (k *cluster) of(n *node, topic string, partition int32) (*partition, int16) {
 	ps := k.topics[topic]
@@ -212,14 +220,14 @@ func (k *cluster) of(n *node, topic string, partition int32) (*partition, int16)
 	return ps[partition], 0
 }
 
-func (k *cluster) offsets(n *node, req *kmsg.ListOffsetsRequest, res *kmsg.ListOffsetsResponse) {
+func (k *cluster) offsets(n *node, req *kmsg.ListOffsetsRequest, res *kmsg.ListOffsetsResponse, f fate) {
 	for _, asked := range req.Topics {
 		t := kmsg.NewListOffsetsResponseTopic()
 		t.Topic = asked.Topic
 		for _, ap := range asked.Partitions {
 			lp := kmsg.NewListOffsetsResponseTopicPartition()
 			lp.Partition = ap.Partition
-			p, code := k.of(n, t.Topic, ap.Partition)
+			p, code := k.readable(n, t.Topic, ap.Partition, f)
 			lp.ErrorCode = code
 			if p != nil && ap.Timestamp == -1 {
 				lp.Offset = p.end
@@ -232,14 +240,14 @@ func (k *cluster) offsets(n *node, req *kmsg.ListOffsetsRequest, res *kmsg.ListO
 	}
 }
 
-func (k *cluster) fetch(n *node, req *kmsg.FetchRequest, res *kmsg.FetchResponse) {
+func (k *cluster) fetch(n *node, req *kmsg.FetchRequest, res *kmsg.FetchResponse, f fate) {
 	for _, asked := range req.Topics {
 		t := kmsg.NewFetchResponseTopic()
 		t.Topic = asked.Topic
 		for _, ap := range asked.Partitions {
 			fp := kmsg.NewFetchResponseTopicPartition()
 			fp.Partition = ap.Partition
-			p, code := k.of(n, t.Topic, ap.Partition)
+			p, code := k.readable(n, t.Topic, ap.Partition, f)
 			fp.ErrorCode = code
 			if p != nil {
 				fp.HighWatermark, fp.LastStableOffset = p.end, p.end

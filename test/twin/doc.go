@@ -18,7 +18,7 @@
 // Everything that happens is told to a checker at the moment it happens: a status update is
 // judged by what the brokers hold when it arrives.
 //
-//	go test ./test/twin                          a few hundred seeds
+//	go test ./test/twin                          a hundred seeds
 //	OUTBOX_TEST_SEEDS=5000 go test ./test/twin   more
 //	OUTBOX_TEST_SEED=17 go test ./test/twin -v   one, with its history
 //

@@ -75,7 +75,7 @@ func (f *fates) draw(k *cluster, rng *rand.Rand, req kmsg.Request) fate {
 	}
 	produce, ok := req.(*kmsg.ProduceRequest)
 	if !ok {
-		return otherFate(kind, min(d, 5*time.Second))
+		return otherFate(kind, min(d, 5*time.Second), rng, req)
 	}
 	topic := produce.Topics[0].Topic
 	retriable := []error{
@@ -109,12 +109,19 @@ func (f *fates) draw(k *cluster, rng *rand.Rand, req kmsg.Request) fate {
 }
 
 // otherFate is what becomes of a request other than produce.
-func otherFate(kind fateKind, d time.Duration) fate {
+func otherFate(kind fateKind, d time.Duration, rng *rand.Rand, req kmsg.Request) fate {
 	if kind == slow || kind == held {
 		return fate{kind: slow, before: d}
 	}
 	if kind == rejected {
-		return fate{kind: rejected, err: kerr.CoordinatorLoadInProgress}
+		errs := []error{kerr.CoordinatorLoadInProgress}
+		switch req.(type) {
+		case *kmsg.ListOffsetsRequest:
+			errs = []error{kerr.NotLeaderForPartition, kerr.OffsetNotAvailable, kerr.LeaderNotAvailable}
+		case *kmsg.FetchRequest:
+			errs = []error{kerr.NotLeaderForPartition, kerr.OffsetOutOfRange, kerr.UnknownServerError, kerr.KafkaStorageError}
+		}
+		return fate{kind: rejected, err: errs[rng.IntN(len(errs))]}
 	}
 	if kind == lost || kind == failed {
 		return fate{kind: lost}

@@ -50,6 +50,7 @@ type node struct {
 	id    int
 	addr  string
 	conns map[*conn]struct{}
+	stale map[*partition]int // the leaders that it still names; nil: it knows the present ones
 }
 
 func (n *node) sortedConns() []*conn {
@@ -67,6 +68,7 @@ type partition struct {
 type stored struct {
 	last  int64
 	bytes []byte
+	value string // of its record
 }
 
 // A producerState is what a partition remembers of a producer: its newest batches.
@@ -159,6 +161,39 @@ func (k *cluster) move() {
 	k.history.note("kafka: a leader moves to %d", p.leader)
 }
 
+// depose leaves a topic without leaders.
+func (k *cluster) depose(topic string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, p := range k.topics[topic] {
+		p.leader = noLeader
+	}
+	k.history.note("kafka: topic %s has no leader", topic)
+}
+
+// forgetLeaders has a broker name the present leaders whatever becomes of them, or, with false, not any more.
+func (k *cluster) forgetLeaders(n *node, on bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	n.stale = nil
+	if !on {
+		return
+	}
+	n.stale = make(map[*partition]int)
+	for _, p := range k.partitions() {
+		n.stale[p] = p.leader
+	}
+	k.history.note("kafka: broker %d hears of no other leaders", n.id)
+}
+
+// leaderOf returns who leads a partition, according to n. The lock is held.
+func (n *node) leaderOf(p *partition) int {
+	if leader, ok := n.stale[p]; ok {
+		return leader
+	}
+	return p.leader
+}
+
 // grow gives a topic one more partition: keys move.
 func (k *cluster) grow() {
 	k.mu.Lock()
@@ -176,6 +211,9 @@ func (k *cluster) heal() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.fates = fates{}
+	for _, n := range k.nodes {
+		n.stale = nil
+	}
 	for _, p := range k.partitions() {
 		if p.leader == noLeader {
 			p.leader = k.rng.IntN(len(k.nodes))
@@ -252,7 +290,7 @@ func (k *cluster) append(w writer, topic string, p *partition, batch []byte, rec
 		b := slices.Clone(batch)
 		binary.BigEndian.PutUint64(b, uint64(p.end))
 		p.end += int64(len(records))
-		p.batches = append(p.batches, stored{p.end - 1, b})
+		p.batches = append(p.batches, stored{p.end - 1, b, r.value})
 	}
 }
 

@@ -34,6 +34,7 @@ var troubles = []trouble{
 	{1, (*nemesis).freezeSink},
 	{2, (*nemesis).failBroker},
 	{3, (*nemesis).moveLeader},
+	{2, (*nemesis).staleLeaders},
 	{1, func(n *nemesis) { n.kafka.grow() }},
 	{2, func(n *nemesis) { n.victim().orders <- kill }},
 	{2, func(n *nemesis) { n.victim().orders <- term }},
@@ -239,6 +240,12 @@ func (n *nemesis) failBroker() {
 	broker := n.kafka.nodes[n.rng.IntN(len(n.kafka.nodes))]
 	n.kafka.fail(broker)
 	n.repair(2*time.Second, func() { n.kafka.up(broker) })
+}
+
+func (n *nemesis) staleLeaders() {
+	broker := n.kafka.nodes[n.rng.IntN(len(n.kafka.nodes))]
+	n.kafka.forgetLeaders(broker, true)
+	n.repair(5*time.Second, func() { n.kafka.forgetLeaders(broker, false) })
 }
 
 func (n *nemesis) moveLeader() {

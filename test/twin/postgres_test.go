@@ -38,6 +38,7 @@ type postgres struct {
 	clients  map[*client]struct{}
 	refuse   *pgproto3.ErrorResponse // what new connections get; nil: they are taken
 	timeout  time.Duration           // wal_sender_timeout
+	ends     bool                    // streams, as soon as they have begun
 	empty    bool                    // transactions without rows are sent (before 15)
 	serial   int                     // of rows
 	pids     uint32                  // of connections
@@ -193,6 +194,28 @@ func (p *postgres) checkpoint() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.slot.saved = p.slot.confirmed
+}
+
+// endStreams has every stream end as soon as it has begun, or not any more.
+func (p *postgres) endStreams(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ends = on
+}
+
+// advance is pg_replication_slot_advance by somebody who has terminated the relay, after a commit that it
+// has not read.
+func (p *postgres) advance(commit func()) {
+	p.mu.Lock()
+	p.refuse = fatal("57P03", "the database system is starting up")
+	p.mu.Unlock()
+	p.each((*client).terminate)
+	time.Sleep(time.Second)
+	commit()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.slot.confirmed, p.slot.saved, p.refuse = p.walEnd, p.walEnd, nil
+	p.history.note("postgres: somebody advances the slot to %s", p.walEnd)
 }
 
 // each calls f for every connection.

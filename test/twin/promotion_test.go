@@ -40,7 +40,7 @@ func (w *world) playPromotion(lost int, restart bool) {
 	for range 5 {
 		w.postgres.commit(func(tx *transaction) { tx.rows = []*row{w.postgres.newRow(topics[0], "key-0", 500, false)} })
 	}
-	w.arrive()
+	w.arrive(soon)
 	if restart {
 		first.cancel()
 		<-first.ended

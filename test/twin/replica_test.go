@@ -169,6 +169,9 @@ func (r *replica) diagnose(p *process) {
 	case (code == relay.ExitSource || code == relay.ExitSink) && !r.history.streamed(p.host.run):
 	case code == relay.ExitBadRecord && r.cfg.DeadLetterTopic == "":
 		r.kafka.cure()
+	case code == relay.ExitContinuity:
+		r.history.noticeGap()
+		r.history.violated("run %d: exit code %d: %v", p.host.run, code, p.err)
 	default:
 		r.history.violated("run %d: exit code %d: %v", p.host.run, code, p.err)
 	}
@@ -196,6 +199,9 @@ func (j *journal) Write(b []byte) (int, error) {
 	_, line, _ := strings.Cut(strings.TrimSpace(string(b)), " ") // without the time
 	if strings.Contains(line, " msg=streaming ") {
 		j.history.streaming(j.run)
+	}
+	if strings.Contains(line, "the slot does not continue where this process has ended") {
+		j.history.noticeGap()
 	}
 	j.history.note("run %d: %s", j.run, line)
 	return len(b), nil

@@ -15,11 +15,14 @@ import (
 )
 
 // defaultSeeds is how many seeds a plain run tries.
-const defaultSeeds = 200
+const defaultSeeds = 100
 
 // patience is how long the relay may take to deliver everything once nothing goes wrong any
 // more. The longest single wait is a server's wal_sender_timeout.
 const patience = 3 * time.Minute
+
+// soon is how long it may take when everything is there and was there a moment ago.
+const soon = 20 * time.Second
 
 // maxShown is how many violations of a seed are printed: most follow from the first.
 const maxShown = 3
@@ -38,6 +41,7 @@ func TestTwin(t *testing.T) {
 	var total struct {
 		sync.Mutex
 		rows, duplicates, runs, updates int
+		failed                          bool
 	}
 	first := rand.Uint64N(1 << 40)
 	seeds := environ(t, "OUTBOX_TEST_SEEDS", defaultSeeds)
@@ -46,14 +50,19 @@ func TestTwin(t *testing.T) {
 		for part := range uint64(parts) {
 			t.Run(strconv.FormatUint(part, 10), func(t *testing.T) {
 				t.Parallel()
-				for seed := first + part; seed < first+seeds && !t.Failed(); seed += parts {
+				for seed := first + part; seed < first+seeds; seed += parts {
 					w := play(t, seed, nil)
 					total.Lock()
 					total.rows += len(w.history.rows)
 					total.duplicates += w.history.checker.Counts().Duplicates
 					total.runs += int(w.runs.Load())
 					total.updates += w.history.updates
+					total.failed = total.failed || t.Failed()
+					failed := total.failed
 					total.Unlock()
+					if failed {
+						return
+					}
 				}
 			})
 		}
@@ -132,21 +141,22 @@ func (w *world) play() {
 	time.Sleep(longestHold + w.postgres.timeout/2)
 
 	w.history.calmFrom(time.Now())
-	w.arrive()
+	w.arrive(patience)
+	w.playScene(enemy.rng)
 	w.rest()
 	w.launch() // which finds nothing to repeat
-	w.postgres.commit(func(tx *transaction) { tx.rows = []*row{w.postgres.newRow(topics[0], "key-0", 10, false)} })
-	w.arrive()
+	w.commitRow(topics[0])
+	w.arrive(soon)
 	w.rest()
 	w.end()
 }
 
-// arrive waits until everything committed is stored and confirmed.
-func (w *world) arrive() {
+// arrive waits until everything committed is stored and confirmed, but not longer than limit.
+func (w *world) arrive(limit time.Duration) {
 	for began := time.Now(); w.history.left() > 0 || w.postgres.confirmedLSN() < w.history.last(); {
-		if time.Since(began) > patience {
+		if time.Since(began) > limit {
 			w.history.violated("%d rows have not arrived and %s is confirmed %s after the last trouble, %s",
-				w.history.left(), w.postgres.confirmedLSN(), patience, w.history.lost())
+				w.history.left(), w.postgres.confirmedLSN(), limit, w.history.lost())
 			return
 		}
 		time.Sleep(100 * time.Millisecond)

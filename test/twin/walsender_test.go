@@ -36,6 +36,13 @@ func (c *client) startReplication(from pglogrepl.LSN) bool {
 	c.streaming = true
 	start := max(from, c.slot.confirmed)
 	c.sender = sender{start: start, sent: start, heard: time.Now()}
+	if c.ends {
+		defer c.each(func(other *client) {
+			if other == c {
+				c.terminate()
+			}
+		})
+	}
 	c.history.sentPosition(c.conn.run, from)
 	c.history.sentPosition(c.conn.run, c.slot.confirmed)
 	c.mu.Unlock()

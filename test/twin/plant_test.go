@@ -1,0 +1,184 @@
+package twin
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
+)
+
+// plantSeeds is within how many seeds each mistake has to be found.
+const plantSeeds = 400
+
+// A plant puts a mistake into the source of the relay: one that the protocol is there to prevent, or one
+// that a relay before this one had.
+type plant struct {
+	name  string
+	edits []edit
+	want  string // one of the violations has to match
+}
+
+// An edit replaces a text that occurs once in a file.
+type edit struct{ file, from, to string }
+
+const (
+	takeoverFile  = "internal/relay/takeover.go"
+	tenureFile    = "internal/relay/tenure.go"
+	relayFile     = "internal/relay/relay.go"
+	sessionFile   = "internal/relay/session.go"
+	fenceFile     = "internal/relay/fence.go"
+	rowsFile      = "internal/relay/rows.go"
+	positionsFile = "internal/relay/position_writer.go"
+	trackerFile   = "checkpoint/tracker.go"
+	contactFile   = "replication/contact.go"
+	producerFile  = "sink/kafka/producerid.go"
+	storeFile     = "sink/kafka/position.go"
+)
+
+var plants = []plant{
+	{"no claim is stored", []edit{
+		{positionsFile, "	if err := w.persist(ctx, &p); err != nil {\n		return err\n	}\n	w.stored = p\n", "	w.stored = p\n"},
+	}, "without a claim"},
+	{"a relay looks before it claims", []edit{
+		{takeoverFile, "	if err := r.positions.claim(ctx, found, server); err != nil {\n		return err\n	}\n	server, slot, err := r.look(ctx, s, stream)\n	if err != nil {\n		return err\n	}\n",
+			"	looked, slot, err := r.look(ctx, s, stream)\n	if err != nil {\n		return err\n	}\n	if err := r.positions.claim(ctx, found, server); err != nil {\n		return err\n	}\n	server = looked\n"},
+	}, "has not looked"},
+	{"all writers have one key", []edit{
+		{storeFile, `s.name + "/" + writer`, `s.name + "/00000000-0000-0000-0000-000000000000"`},
+	}, ""},
+	{"a claim that others have overtaken goes on under another producer id", []edit{
+		{producerFile, "		if p.epochs != nil {\n			p.stopSending(", "		if p.epochs != nil && false {\n			p.stopSending("},
+		{producerFile, "	if p.epochs != nil {\n		return p.epochs.take()", "	if p.epochs != nil && !p.newIDRequired {\n		return p.epochs.take()"},
+	}, "without a claim|behind claim"},
+	{"each claim takes another producer id", []edit{
+		{storeFile, "if block, ok = nextBlock(cluster.clusterID(), blocks); ok {", "if block, ok = nextBlock(cluster.clusterID(), blocks); ok && false {"},
+	}, "behind claim"},
+	{"a row is numbered although the writer has not accepted it", []edit{
+		{rowsFile, "		p.spans.cancelSpan(rec.Seq)\n		p.tracker.Cancel()\n", "		p.spans.cancelSpan(rec.Seq)\n"},
+	}, "have not arrived|has not come"},
+	{"unacknowledged records are skipped, not rows", []edit{
+		{trackerFile, "t.rows = int(min(known.last, t.last) - known.first + 1)", "t.rows = int(min(known.last, t.last) - max(known.first, t.base+1) + 1)"},
+	}, "twice|more rows than it had"},
+	{"any keepalive opens the fence", []edit{
+		{contactFile, "if silent < c.limit && !c.lost.Load() {", "if silent < c.limit {"},
+		{sessionFile, "				err = s.stream.Expired()\n", "				err = nil\n"},
+	}, "after it has lost the slot|the slot was free"},
+	{"the fence stays open when the session has ended", []edit{ // a relay that has lost the slot appends old records
+		{tenureFile, "		t.fence.close()\n", ""},
+		{fenceFile, "	return s.Expired()\n", "	return nil\n"},
+	}, "after it has lost the slot"},
+	{"a lost source waits for Kafka", []edit{ // no reconnect while anything is unacknowledged
+		{tenureFile, "		_ = s.close(errStopReading)\n		return s.err\n", "		for t.tracker.Outstanding() > 0 && t.life.Err() == nil && ctx.Err() == nil {\n			time.Sleep(time.Millisecond)\n		}\n		_ = s.close(errStopReading)\n		return s.err\n"},
+		{tenureFile, "	\"sync\"\n", "	\"sync\"\n	\"time\"\n"},
+	}, "the slot was free|waits for the leader"},
+	{"without a record a slot that was advanced goes unnoticed", []edit{
+		{positionsFile, "	if w.stored.EndLSN != 0 {\n		found.position = new(w.stored)\n	}\n", ""},
+	}, "nobody has noticed"},
+	{"with a record a slot that was advanced goes unnoticed", []edit{
+		{"checkpoint/position.go", "	case s.Confirmed > p.EndLSN:\n", "	case false:\n"},
+	}, "nobody has noticed"},
+	{"the back-off ends with each session", []edit{ // a loop without a pause
+		{relayFile, "if confirmed > before || time.Since(opened) >= steadySession {", "if confirmed >= before || time.Since(opened) >= steadySession {"},
+	}, "sessions within"},
+}
+
+// root is where the module begins, as a test of this package sees it.
+const root = "../.."
+
+// TestPlantsFit checks that the source still has what the plants replace.
+func TestPlantsFit(t *testing.T) {
+	for _, p := range plants {
+		if _, err := p.overlay(); err != nil {
+			t.Errorf("%s: %v", p.name, err)
+		}
+	}
+}
+
+// TestPlants checks that each mistake is found.
+func TestPlants(t *testing.T) {
+	need.FullRun(t, "it compiles the relay once for each mistake")
+	for _, p := range plants {
+		t.Run(p.name, func(t *testing.T) {
+			out, err := p.play(t)
+			if err == nil {
+				t.Fatalf("not found within %d seeds", plantSeeds)
+			}
+			found := violation.FindAllStringSubmatch(out, -1)
+			first := firstSeed.FindStringSubmatch(out)
+			if len(found) == 0 || !regexp.MustCompile(p.want).MatchString(out) {
+				t.Fatalf("%v, and not as wanted:\n%s", err, out)
+			}
+			if first == nil {
+				return // a panic
+			}
+			seed, _ := strconv.Atoi(found[0][1])
+			from, _ := strconv.Atoi(first[1])
+			t.Logf("seed %d: %s", seed-from+1, found[0][2])
+		})
+	}
+}
+
+var (
+	violation = regexp.MustCompile(`OUTBOX_TEST_SEED=(\d+): (.*)`)
+	firstSeed = regexp.MustCompile(`seeds from (\d+):`)
+)
+
+// play has TestTwin play with the mistake in the relay.
+func (p plant) play(t *testing.T) (string, error) {
+	t.Helper()
+	replaced, err := p.overlay()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	files := make(map[string]string)
+	for file, text := range replaced {
+		path, err := filepath.Abs(filepath.Join(root, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[path] = filepath.Join(dir, strings.ReplaceAll(file, "/", "_"))
+		if err := os.WriteFile(files[path], []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, _ := json.Marshal(map[string]any{"Replace": files})
+	overlay, binary := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "twin.test")
+	if err := os.WriteFile(overlay, list, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-overlay", overlay, "-o", binary, ".").CombinedOutput(); err != nil {
+		t.Fatalf("compile: %v\n%s", err, out)
+	}
+	cmd := exec.CommandContext(t.Context(), binary, "-test.run", "^TestTwin$")
+	cmd.Env = append(os.Environ(), fmt.Sprintf("OUTBOX_TEST_SEEDS=%d", plantSeeds), "OUTBOX_TEST_SEED=0")
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// overlay returns the files that have edits, edited.
+func (p plant) overlay() (map[string]string, error) {
+	files := make(map[string]string)
+	for _, e := range p.edits {
+		text, ok := files[e.file]
+		if !ok {
+			b, err := os.ReadFile(filepath.Join(root, e.file))
+			if err != nil {
+				return nil, err
+			}
+			text = string(b)
+		}
+		if n := strings.Count(text, e.from); n != 1 {
+			return nil, fmt.Errorf("%s has this %d times:\n%s", e.file, n, e.from)
+		}
+		files[e.file] = strings.Replace(text, e.from, e.to, 1)
+	}
+	return files, nil
+}
