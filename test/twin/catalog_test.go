@@ -38,26 +38,27 @@ const null = "\x00"
 type statement struct {
 	part   string
 	types  string // of its columns: b, 8, 4, t, o
-	answer func(c *client) [][]string
+	answer func(c *client, args [][]byte) [][]string
 }
 
 var statements = []statement{
 	{"pg_control_system()", "4ttbttt88", (*client).server},
-	{"FROM pg_catalog.pg_publication p WHERE", "o8tbbbbbbb", func(*client) [][]string {
+	{"FROM pg_catalog.pg_publication p WHERE", "o8tbbbbbbb", func(*client, [][]byte) [][]string {
 		return [][]string{{"16400", "700", "pub", "t", "f", "f", "f", "f", "f", "f"}}
 	}},
-	{"pg_catalog.pg_publication_rel", "oott", func(*client) [][]string {
+	{"pg_catalog.pg_publication_rel", "oott", func(*client, [][]byte) [][]string {
 		return [][]string{{"16401", strconv.Itoa(tableOID), "public", "outbox"}}
 	}},
-	{"pg_publication_tables", "ottbbtto4tb", func(*client) [][]string {
+	{"pg_publication_tables", "ottbbtto4tb", func(*client, [][]byte) [][]string {
 		var rows [][]string
 		for _, name := range columns {
 			rows = append(rows, []string{strconv.Itoa(tableOID), "public", "outbox", "f", "f", "", name, "25", "-1", "text", "t"})
 		}
 		return rows
 	}},
+	{"pg_terminate_backend(active_pid)", "b", (*client).endSender},
 	{"pg_replication_slots", "tttb4ttt8bbt8bb", (*client).slots},
-	{"pg_prepared_xacts", "o4ttttt8", func(*client) [][]string { return nil }},
+	{"pg_prepared_xacts", "o4ttttt8", func(*client, [][]byte) [][]string { return nil }},
 	{"pg_logical_emit_message", "t", nil},
 }
 
@@ -70,13 +71,29 @@ func find(sql string) statement {
 	return statement{}
 }
 
-func (c *client) server() [][]string {
+func (c *client) server([][]byte) [][]string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return [][]string{{"160004", systemID, "app", "f", "logical", "UTF8", c.walEnd.String(), "-1", "0"}}
 }
 
-func (c *client) slots() [][]string {
+// endSender ends the server process that has the slot, if it is the one that is named.
+func (c *client) endSender(args [][]byte) [][]string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	owner := c.slot.owner
+	if owner == nil || strconv.Itoa(int(owner.pid)) != string(args[1]) {
+		return nil
+	}
+	c.history.note("run %d: has the server end its process %d", c.conn.run, owner.pid)
+	if owner.conn.run != c.conn.run {
+		c.history.violated("run %d: has the connection of run %d ended", c.conn.run, owner.conn.run)
+	}
+	owner.terminate()
+	return [][]string{{"t"}}
+}
+
+func (c *client) slots([][]byte) [][]string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	active, pid := "f", "0"
@@ -98,7 +115,7 @@ func (c *client) execute(sql string, args [][]byte) []pgproto3.BackendMessage {
 	}
 	var rows [][]string
 	if s.answer != nil {
-		rows = s.answer(c)
+		rows = s.answer(c, args)
 	} else { // a message that says which transactions have been delivered when it is read
 		c.commit(func(tx *transaction) { tx.message = string(args[1]) + "|1:1:" })
 		rows = [][]string{{"0/1"}}

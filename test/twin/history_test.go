@@ -455,6 +455,7 @@ func (h *history) recorded(run int, key string, value []byte) {
 	}
 	h.noteLocked("run %d: record %s of term %d, claim %d on timeline %d stored", run, p.EndLSN, p.Term, p.Claim, p.Timeline)
 	h.claimed(run, &p)
+	h.judgeOpen(run, p.Open)
 	if p.EndLSN == 0 {
 		return // there is no position yet
 	}
@@ -470,6 +471,21 @@ func (h *history) recorded(run int, key string, value []byte) {
 	h.safe(p.EndLSN, "run %d: record", run)
 	h.record, h.term = p.EndLSN, p.Term
 	h.records[p.EndLSN] = true
+}
+
+// judgeOpen judges the part of a transaction that a record says is stored.
+func (h *history) judgeOpen(run int, open checkpoint.Prefix) {
+	for _, tx := range h.transactions {
+		if open.Rows == 0 || tx.commitLSN != open.CommitLSN {
+			continue
+		}
+		for _, r := range tx.rows[:open.Rows] {
+			if len(r.writers) == 0 {
+				h.violatedLocked("run %d: record of %d rows of the transaction at %s, while row %s is not stored", run, open.Rows, tx.commitLSN, r.id)
+				return
+			}
+		}
+	}
 }
 
 // claimed notes the claim of a record, if it is new.

@@ -44,11 +44,12 @@ const (
 
 var plants = []plant{
 	{"no claim is stored", []edit{
-		{positionsFile, "	if err := w.persist(ctx, &p); err != nil {\n		return err\n	}\n	w.stored = p\n", "	w.stored = p\n"},
-	}, "without a claim"},
+		{positionsFile, "	return &p, w.persist(ctx, &p)\n", "	return &p, nil\n"},
+		{positionsFile, "		if w.store != nil {\n			if found, err = ", "		if w.store != nil && false {\n			if found, err = "},
+	}, "without a claim|has not looked"},
 	{"a relay looks before it claims", []edit{
-		{takeoverFile, "	if err := r.positions.claim(ctx, found, server); err != nil {\n		return err\n	}\n	server, slot, err := r.look(ctx, s, stream)\n	if err != nil {\n		return err\n	}\n",
-			"	looked, slot, err := r.look(ctx, s, stream)\n	if err != nil {\n		return err\n	}\n	if err := r.positions.claim(ctx, found, server); err != nil {\n		return err\n	}\n	server = looked\n"},
+		{takeoverFile, "	err = r.askStore(ctx, s, stream, func(ctx context.Context) error { return r.positions.claim", "	looked, slot, err := r.look(ctx, s, stream)\n	if err != nil {\n		return err\n	}\n	err = r.askStore(ctx, s, stream, func(ctx context.Context) error { return r.positions.claim"},
+		{takeoverFile, "	server, slot, err := r.look(ctx, s, stream)\n	if err != nil {\n		return err\n	}\n	return r.startTenure(", "	server = looked\n	return r.startTenure("},
 	}, "has not looked"},
 	{"all writers have one key", []edit{
 		{storeFile, `s.name + "/" + writer`, `s.name + "/00000000-0000-0000-0000-000000000000"`},
@@ -64,7 +65,7 @@ var plants = []plant{
 		{rowsFile, "		p.spans.cancelSpan(rec.Seq)\n		p.tracker.Cancel()\n", "		p.spans.cancelSpan(rec.Seq)\n"},
 	}, "have not arrived|has not come"},
 	{"unacknowledged records are skipped, not rows", []edit{
-		{trackerFile, "t.rows = int(min(known.last, t.last) - known.first + 1)", "t.rows = int(min(known.last, t.last) - max(known.first, t.base+1) + 1)"},
+		{trackerFile, "min(was.last, t.last) - was.first + 1", "min(was.last, t.last) - max(was.first, t.base+1) + 1"},
 	}, "twice|more rows than it had"},
 	{"any keepalive opens the fence", []edit{
 		{contactFile, "if silent < c.limit && !c.lost.Load() {", "if silent < c.limit {"},
@@ -79,13 +80,13 @@ var plants = []plant{
 		{tenureFile, "	\"sync\"\n", "	\"sync\"\n	\"time\"\n"},
 	}, "the slot was free|waits for the leader"},
 	{"without a record a slot that was advanced goes unnoticed", []edit{
-		{positionsFile, "	if w.stored.EndLSN != 0 {\n		found.position = new(w.stored)\n	}\n", ""},
+		{positionsFile, "	if stored.EndLSN != 0 || stored.Copying {\n", "	if w.store != nil && (stored.EndLSN != 0 || stored.Copying) {\n"},
 	}, "nobody has noticed"},
 	{"with a record a slot that was advanced goes unnoticed", []edit{
 		{"checkpoint/position.go", "	case s.Confirmed > p.EndLSN:\n", "	case false:\n"},
 	}, "nobody has noticed"},
 	{"the back-off ends with each session", []edit{ // a loop without a pause
-		{relayFile, "if confirmed > before || time.Since(opened) >= steadySession {", "if confirmed >= before || time.Since(opened) >= steadySession {"},
+		{relayFile, "if confirmed > before ||", "if confirmed >= before ||"},
 	}, "sessions within"},
 }
 
