@@ -135,6 +135,9 @@ func (f fate) instead(k *cluster, topic string, partition int32) error {
 	if topic == k.fates.deniedTopic && time.Now().Before(k.fates.deniedUntil) {
 		return kerr.TopicAuthorizationFailed
 	}
+	if topic == k.unsafe {
+		return kerr.NotEnoughReplicas
+	}
 	if f.kind == forgotten && int(partition) < len(k.topics[topic]) {
 		clear(k.topics[topic][partition].states)
 	}

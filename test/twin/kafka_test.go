@@ -43,7 +43,8 @@ type cluster struct {
 	topics    map[string][]*partition
 	producers int64
 	fates     fates
-	antidote  bool // poison is taken
+	antidote  bool   // poison is taken
+	unsafe    string // a topic with fewer replicas than a record needs
 }
 
 type node struct {
@@ -192,6 +193,13 @@ func (n *node) leaderOf(p *partition) int {
 		return leader
 	}
 	return p.leader
+}
+
+// setUnsafe has no records of a topic stored, for want of replicas.
+func (k *cluster) setUnsafe(topic string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.unsafe = topic
 }
 
 // grow gives a topic one more partition: keys move.

@@ -18,6 +18,7 @@ type scene struct {
 var scenes = []scene{
 	{"a topic has no leader when the source is lost", (*world).hasRoom, (*world).leaderless},
 	{"no broker answers when the source is lost", always, (*world).brokerless},
+	{"a relay starts while the position topic takes no records", (*world).records, (*world).unsafe},
 	{"the server ends every stream at once", always, (*world).endless},
 	{"a relay is overtaken", always, (*world).overtaken},
 	{"somebody advances the slot", (*world).remembers, (*world).advanced},
@@ -76,6 +77,21 @@ func (w *world) brokerless() {
 	w.postgres.each((*client).terminate)
 	time.Sleep(30 * time.Second)
 	w.kafka.heal()
+	w.arrive(soon)
+}
+
+// records reports whether there are position records.
+func (w *world) records() bool { return w.history.kept }
+
+// unsafe: the relay takes the slot, and waits with it.
+func (w *world) unsafe() {
+	w.rest()
+	w.kafka.setUnsafe(positions)
+	w.launch()
+	w.history.calmFrom(time.Now())
+	w.commitRow(topics[0])
+	time.Sleep(30 * time.Second)
+	w.kafka.setUnsafe("")
 	w.arrive(soon)
 }
 
