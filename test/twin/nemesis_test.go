@@ -158,11 +158,7 @@ func (n *nemesis) stopProcess() {
 	}
 	run := n.block(block{to: everywhere, in: true, out: true, until: time.Now().Add(d)})
 	if n.rng.IntN(2) == 0 {
-		n.postgres.each(func(c *client) {
-			if c.conn.run == run {
-				c.lose()
-			}
-		})
+		n.postgres.lose(run)
 	}
 }
 

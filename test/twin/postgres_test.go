@@ -272,6 +272,15 @@ func (p *postgres) commit(fill func(tx *transaction)) {
 	p.changed.Broadcast()
 }
 
+// lose has the server give up the connections of a run, which does not hear of it.
+func (p *postgres) lose(run int) {
+	p.each(func(c *client) {
+		if c.conn.run == run {
+			c.lose()
+		}
+	})
+}
+
 // confirmedLSN returns the slot's position.
 func (p *postgres) confirmedLSN() pglogrepl.LSN {
 	p.mu.Lock()

@@ -21,6 +21,7 @@ var scenes = []scene{
 	{"a relay starts while the position topic takes no records", (*world).records, (*world).unsafe},
 	{"the server ends every stream at once", always, (*world).endless},
 	{"a relay is overtaken", always, (*world).overtaken},
+	{"a relay is overtaken and does not know it", (*world).isPatient, (*world).unaware},
 	{"somebody advances the slot", (*world).remembers, (*world).advanced},
 	{"an older log of the position topic is restored", (*world).hasOlderRecord, (*world).restored},
 }
@@ -45,6 +46,13 @@ func (w *world) commitRow(topic string) (r *row) {
 		tx.rows = []*row{r}
 	})
 	return r
+}
+
+// commitRows commits so many transactions of one row.
+func (w *world) commitRows(n int) {
+	for range n {
+		w.commitRow(topics[0])
+	}
 }
 
 // hasRoom reports whether a record that waits for its leader leaves others room in the window.
@@ -114,38 +122,49 @@ func (w *world) endless() {
 // overtaken: a relay that is cut off from both servers loses the slot to another one. Its paths come
 // back one after the other, and it sends nothing that it had not sent before.
 func (w *world) overtaken() {
-	if len(w.replicas) == 1 {
-		w.launch()
-		time.Sleep(5 * time.Second)
-	}
-	var h *host
-	for _, r := range w.replicas {
-		if w.history.holds(r.host().run) {
-			h = r.host()
-		}
-	}
-	timeout := w.postgres.timeout
+	h, timeout := w.contested(), w.postgres.timeout
 	first, second := time.Now().Add(2*timeout+30*time.Second), time.Now().Add(2*timeout+time.Minute)
 	if w.runs.Load()%2 == 0 {
 		first, second = second, first
 	}
 	h.block(block{to: isKafka, in: true, out: true, until: first})
-	for range 30 {
-		w.commitRow(topics[0])
-	}
+	w.commitRows(30)
 	time.Sleep(100 * time.Millisecond)
 	h.block(block{to: isPostgres, in: true, out: true, until: second})
 	time.Sleep(timeout * 3 / 4)
-	w.postgres.each(func(c *client) {
-		if c.conn.run == h.run {
-			c.lose()
-		}
-	})
-	for range 30 {
-		w.commitRow(topics[0])
-	}
+	w.postgres.lose(h.run)
+	w.commitRows(30)
 	w.arrive(soon)
 	time.Sleep(2*timeout + time.Minute)
+}
+
+// isPatient reports whether a relay that hears nothing from Postgres goes on for several seconds.
+func (w *world) isPatient() bool { return w.postgres.timeout >= 30*time.Second }
+
+// unaware: a relay loses the slot in silence, and hears it from the brokers.
+func (w *world) unaware() {
+	h := w.contested()
+	h.block(block{to: isKafka, in: true, out: true, until: time.Now().Add(3 * time.Second)})
+	w.commitRows(30)
+	time.Sleep(100 * time.Millisecond)
+	w.postgres.lose(h.run)
+	w.commitRows(30)
+	w.arrive(soon)
+	time.Sleep(w.postgres.timeout)
+}
+
+// contested sees to it that a second relay waits for the slot, and returns where the one is that has it.
+func (w *world) contested() (h *host) {
+	if len(w.replicas) == 1 {
+		w.launch()
+		time.Sleep(5 * time.Second)
+	}
+	for _, r := range w.replicas {
+		if w.history.holds(r.host().run) {
+			h = r.host()
+		}
+	}
+	return h
 }
 
 // remembers reports whether what the next session starts with is known to be the position that the last one
