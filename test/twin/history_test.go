@@ -75,11 +75,12 @@ type history struct {
 	lastRow map[shelf]int                  // the row that was stored last
 	sent    map[int]map[pglogrepl.LSN]bool // positions that a run was sent on the present timeline
 
-	tenures map[int][]tenure // of the slot, by run
-	holder  int              // the run that has the slot; 0: it is free
-	free    time.Time        // since when
-	calm    time.Time        // from then on the slot must not be free for long; zero: it may be
-	lease   time.Duration    // how long a run may take to notice that it has lost the slot
+	tenures map[int][]tenure  // of the slot, by run
+	holder  int               // the run that has the slot; 0: it is free
+	free    time.Time         // since when
+	calm    time.Time         // from then on the slot must not be free for long; zero: it may be
+	deaf    map[int]time.Time // by run: from then on it has heard nothing for too long
+	lease   time.Duration     // how long a run may take to notice that it has lost the slot
 
 	kept       bool          // there are position records
 	record     pglogrepl.LSN // the newest of the highest term
@@ -125,7 +126,7 @@ func newHistory() *history {
 		checker: delivery.New(delivery.Config{AnyPartition: true}), // topics grow
 		owners:  make(map[[2]int64]int), highest: make(map[delivery.Coordinates]int64), sent: make(map[int]map[pglogrepl.LSN]bool),
 		records: make(map[pglogrepl.LSN]bool), recordOf: make(map[int]pglogrepl.LSN), starts: make(map[int]start),
-		lastRow: make(map[shelf]int), tenures: make(map[int][]tenure), free: time.Now(),
+		lastRow: make(map[shelf]int), tenures: make(map[int][]tenure), deaf: make(map[int]time.Time), free: time.Now(),
 	}
 }
 
@@ -306,6 +307,14 @@ func (h *history) stormy() {
 	h.calm = time.Time{}
 }
 
+// deafen notes that by then a run will have heard nothing for so long that it must not go on in its
+// session.
+func (h *history) deafen(run int, at time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.deaf[run] = at
+}
+
 // wrote judges when a run has written the last byte of a request that stores rows: the fence must have
 // closed before.
 func (h *history) wrote(run int, at time.Time) {
@@ -314,6 +323,9 @@ func (h *history) wrote(run int, at time.Time) {
 	for _, t := range slices.Backward(h.tenures[run]) {
 		if t.from.After(at) {
 			continue
+		}
+		if deaf := h.deaf[run]; !deaf.IsZero() && t.from.Before(deaf) && at.After(deaf) {
+			h.violatedLocked("run %d: sends rows although it has heard nothing of Postgres for too long", run)
 		}
 		if lost := at.Sub(t.to); !t.to.IsZero() && lost > h.lease {
 			h.violatedLocked("run %d: sends rows %s after it has lost the slot", run, lost)

@@ -21,6 +21,7 @@ var scenes = []scene{
 	{"a relay starts while the position topic takes no records", (*world).records, (*world).unsafe},
 	{"the server ends every stream at once", always, (*world).endless},
 	{"a relay is overtaken", always, (*world).overtaken},
+	{"a relay hears a keepalive when it is too late", (*world).isPatient, (*world).deafened},
 	{"a relay is overtaken and does not know it", (*world).isPatient, (*world).unaware},
 	{"somebody advances the slot", (*world).remembers, (*world).advanced},
 	{"an older log of the position topic is restored", (*world).hasOlderRecord, (*world).restored},
@@ -151,6 +152,23 @@ func (w *world) unaware() {
 	w.commitRows(30)
 	w.arrive(soon)
 	time.Sleep(w.postgres.timeout)
+}
+
+// deafened: a relay hears nothing for longer than it may go on without, and then a keepalive from before it
+// has lost the slot.
+func (w *world) deafened() {
+	h, timeout := w.contested(), w.postgres.timeout
+	until := time.Now().Add(timeout * 9 / 10)
+	h.block(block{to: isKafka, in: true, out: true, until: until.Add(-10 * time.Second)})
+	w.commitRows(30)
+	time.Sleep(100 * time.Millisecond)
+	h.block(block{to: isPostgres, in: true, out: true, until: until})
+	w.history.deafen(h.run, time.Now().Add(timeout/2+time.Second))
+	time.Sleep(timeout * 6 / 10) // the server has asked for a reply by then
+	w.postgres.lose(h.run)
+	w.commitRows(30)
+	w.arrive(soon)
+	time.Sleep(timeout)
 }
 
 // contested sees to it that a second relay waits for the slot, and returns where the one is that has it.
