@@ -77,7 +77,6 @@ var plants = []plant{
 	}, "after it has lost the slot"},
 	{"a lost source waits for Kafka", []edit{ // no reconnect while anything is unacknowledged
 		{tenureFile, "		_ = s.close(errStopReading)\n		return s.err\n", "		for t.tracker.Outstanding() > 0 && t.life.Err() == nil && ctx.Err() == nil {\n			time.Sleep(time.Millisecond)\n		}\n		_ = s.close(errStopReading)\n		return s.err\n"},
-		{tenureFile, "	\"sync\"\n", "	\"sync\"\n	\"time\"\n"},
 	}, "the slot was free|waits for the leader"},
 	{"without a record a slot that was advanced goes unnoticed", []edit{
 		{positionsFile, "	if stored.EndLSN != 0 || stored.Copying {\n", "	if w.store != nil && (stored.EndLSN != 0 || stored.Copying) {\n"},

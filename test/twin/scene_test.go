@@ -49,9 +49,9 @@ func (w *world) commitRow(topic string) (r *row) {
 	return r
 }
 
-// commitRows commits so many transactions of one row.
-func (w *world) commitRows(n int) {
-	for range n {
+// commitRows commits some transactions of one row.
+func (w *world) commitRows() {
+	for range 30 {
 		w.commitRow(topics[0])
 	}
 }
@@ -129,12 +129,12 @@ func (w *world) overtaken() {
 		first, second = second, first
 	}
 	h.block(block{to: isKafka, in: true, out: true, until: first})
-	w.commitRows(30)
+	w.commitRows()
 	time.Sleep(100 * time.Millisecond)
 	h.block(block{to: isPostgres, in: true, out: true, until: second})
 	time.Sleep(timeout * 3 / 4)
 	w.postgres.lose(h.run)
-	w.commitRows(30)
+	w.commitRows()
 	w.arrive(soon)
 	time.Sleep(2*timeout + time.Minute)
 }
@@ -146,10 +146,10 @@ func (w *world) isPatient() bool { return w.postgres.timeout >= 30*time.Second }
 func (w *world) unaware() {
 	h := w.contested()
 	h.block(block{to: isKafka, in: true, out: true, until: time.Now().Add(3 * time.Second)})
-	w.commitRows(30)
+	w.commitRows()
 	time.Sleep(100 * time.Millisecond)
 	w.postgres.lose(h.run)
-	w.commitRows(30)
+	w.commitRows()
 	w.arrive(soon)
 	time.Sleep(w.postgres.timeout)
 }
@@ -160,13 +160,13 @@ func (w *world) deafened() {
 	h, timeout := w.contested(), w.postgres.timeout
 	until := time.Now().Add(timeout * 9 / 10)
 	h.block(block{to: isKafka, in: true, out: true, until: until.Add(-10 * time.Second)})
-	w.commitRows(30)
+	w.commitRows()
 	time.Sleep(100 * time.Millisecond)
 	h.block(block{to: isPostgres, in: true, out: true, until: until})
 	w.history.deafen(h.run, time.Now().Add(timeout/2+time.Second))
 	time.Sleep(timeout * 6 / 10) // the server has asked for a reply by then
 	w.postgres.lose(h.run)
-	w.commitRows(30)
+	w.commitRows()
 	w.arrive(soon)
 	time.Sleep(timeout)
 }

@@ -37,10 +37,10 @@ func (c *client) startReplication(from pglogrepl.LSN) bool {
 	start := max(from, c.slot.confirmed)
 	c.sender = sender{start: start, sent: start, heard: time.Now()}
 	if c.ends {
-		defer c.each(func(other *client) {
-			if other == c {
-				c.terminate()
-			}
+		time.AfterFunc(50*time.Millisecond, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.terminate()
 		})
 	}
 	c.history.sentPosition(c.conn.run, from)

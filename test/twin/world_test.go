@@ -81,12 +81,11 @@ func newWorld(t *testing.T, seed uint64) *world {
 }
 
 // launch adds a relay to the world.
-func (w *world) launch() *replica {
+func (w *world) launch() {
 	r := w.newReplica()
 	r.launch()
 	w.operating.Go(r.operate)
 	w.replicas = append(w.replicas, r)
-	return r
 }
 
 // newReplica returns a relay that nobody operates.
