@@ -14,7 +14,7 @@ import (
 
 // mutationSeeds is within how many seeds each bug has to be found. Most are found by the
 // first, and the rarest by one in ten.
-const mutationSeeds = 100
+const mutationSeeds = 300
 
 // A mutation puts one bug into a world. Those of the relay are put between it and the server,
 // where its mistakes would be seen.

@@ -28,7 +28,7 @@ var troubles = []trouble{
 	{2, (*nemesis).terminate},
 	{2, (*nemesis).crashPostgres},
 	{2, (*nemesis).stopPostgres},
-	{1, (*nemesis).promoteStandby},
+	{3, (*nemesis).promoteStandby},
 	{4, func(n *nemesis) { n.postgres.checkpoint() }},
 	{4, (*nemesis).cutSink},
 	{1, (*nemesis).freezeSink},

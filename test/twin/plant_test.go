@@ -74,7 +74,8 @@ var plants = []plant{
 	{"the fence stays open when the session has ended", []edit{ // a relay that has lost the slot appends old records
 		{tenureFile, "		t.fence.close()\n", ""},
 		{fenceFile, "	return s.Expired()\n", "	return nil\n"},
-	}, "after it has lost the slot"},
+		{fenceFile, "	if err := s.clock.check(time.Now()); err != nil {", "	if err := s.clock.check(time.Now()); err != nil && false {"},
+	}, "heard nothing|after it has lost the slot"},
 	{"a lost source waits for Kafka", []edit{ // no reconnect while anything is unacknowledged
 		{tenureFile, "		_ = s.close(errStopReading)\n		return s.err\n", "		for t.tracker.Outstanding() > 0 && t.life.Err() == nil && ctx.Err() == nil {\n			time.Sleep(time.Millisecond)\n		}\n		_ = s.close(errStopReading)\n		return s.err\n"},
 	}, "the slot was free|waits for the leader"},
