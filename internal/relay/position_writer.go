@@ -98,7 +98,7 @@ type survey struct {
 	claim      int64                // the highest
 	ours       bool                 // this process has the highest claim, and nobody else has it too
 	own        int64                // the claim of this process; 0: none
-	identities [][]byte             // of the claims, the newest last
+	identities [][]byte             // of the claims, in the order of addClaims
 	writers    []string             // all that have a record
 }
 
@@ -119,7 +119,7 @@ func (w *positionWriter) survey(ctx context.Context) (*survey, error) {
 	if w.store == nil {
 		found.claim, found.ours = stored.Claim, stored.Claim > 0
 	}
-	var records []checkpoint.Position
+	var records, claims []checkpoint.Position
 	if stored.EndLSN != 0 || stored.Copying {
 		records = append(records, stored)
 	}
@@ -134,12 +134,10 @@ func (w *positionWriter) survey(ctx context.Context) (*survey, error) {
 		records = append(records, p)
 		found.writers = append(found.writers, v.Writer)
 		if p.Claim > 0 && v.Writer != "" {
-			found.addClaim(&p, p.Writer == w.writer)
-			if p.Writer == w.writer {
-				found.own = p.Claim
-			}
+			claims = append(claims, p)
 		}
 	}
+	found.addClaims(claims, w.writer)
 	// Under ours records may be on the wire, which only the same identity fences. It may also be lost.
 	if stored.Claim > 0 && stored.Claim >= found.claim {
 		found.identities = append(found.identities, stored.Identity)
@@ -148,17 +146,33 @@ func (w *positionWriter) survey(ctx context.Context) (*survey, error) {
 	return found, nil
 }
 
-func (f *survey) addClaim(p *checkpoint.Position, ours bool) {
-	switch {
-	case p.Claim > f.claim:
-		f.claim, f.ours = p.Claim, ours
+// addClaims notes who has claimed; writer is this process. The newest identity has to be that under which
+// records may be on the wire. It is not that of a claim which a process that had found none stored late:
+// nothing is sent in the term before the first. Of two with one claim it is the other process's, since this
+// one would have seen that and not sent.
+func (f *survey) addClaims(claims []checkpoint.Position, writer string) {
+	for _, p := range claims {
+		ours := p.Writer == writer
+		if ours {
+			f.own = p.Claim
+		}
+		f.ours = f.ours && p.Claim < f.claim || ours && p.Claim > f.claim
+		f.claim = max(f.claim, p.Claim)
+	}
+	slices.Reverse(claims) // of two others the one that was stored first
+	slices.SortStableFunc(claims, func(a, b checkpoint.Position) int {
+		switch order := cmp.Or(cmp.Compare(a.Term, b.Term), cmp.Compare(a.Claim, b.Claim)); {
+		case order != 0:
+			return order
+		case a.Writer == writer:
+			return -1
+		case b.Writer == writer:
+			return 1
+		}
+		return 0
+	})
+	for _, p := range claims {
 		f.identities = append(f.identities, p.Identity)
-	case p.Claim == f.claim && f.ours: // who claims later sees the other one, and does not send
-		f.ours = false
-		f.identities = append(f.identities, p.Identity)
-	default:
-		f.ours = f.ours && p.Claim < f.claim
-		f.identities = append([][]byte{p.Identity}, f.identities...)
 	}
 }
 
@@ -218,6 +232,12 @@ func (w *positionWriter) claim(ctx context.Context, found *survey, s checkpoint.
 			}
 			if !found.ours || found.claim != p.Claim { // somebody claims at the same time: who has the slot goes on
 				continue
+			}
+		}
+		if p.EndLSN == 0 { // nothing is sent in the term before: see addClaims
+			p.Term++
+			if err := w.persist(ctx, p); err != nil {
+				return err
 			}
 		}
 		w.stored = *p
@@ -316,9 +336,11 @@ func (w *positionWriter) startTenure(t *checkpoint.Tracker) {
 	w.snapshot.Store(nil)
 	w.tracker = t
 	t.Resume(w.next.Open)
-	w.next.Term = max(w.stored.Term, 1)
+	w.next.Term = w.stored.Term
 	if w.state == recordObsolete {
-		w.next.Term = w.stored.Term + 1
+		if w.stored.EndLSN != 0 { // otherwise the claim has begun the term
+			w.next.Term++
+		}
 		signal(w.wake)
 	}
 }

@@ -182,7 +182,7 @@ func TestPositionWriterConfirmsOnlyWhatIsStored(t *testing.T) {
 		deliver(tracker, 300)
 		deliver(tracker, 400)
 		synctest.Wait()
-		if store.writes != 3 { // the first is the claim
+		if store.writes != 4 { // the first two are the claim
 			t.Errorf("%d records although nobody has asked", store.writes)
 		}
 		want(200) // asks
@@ -201,8 +201,8 @@ func TestPositionWriterWritesAPositionOnce(t *testing.T) {
 	if got := w.confirmedPosition(); got != 200 {
 		t.Errorf("confirmed to Postgres is %s", got)
 	}
-	if wrote, err := w.writePosition(t.Context()); err != nil || wrote || store.writes != 2 { // the first is the claim
-		t.Errorf("%d records of one position, %v", store.writes-1, err)
+	if wrote, err := w.writePosition(t.Context()); err != nil || wrote || store.writes != 3 { // the first two are the claim
+		t.Errorf("%d records of one position, %v", store.writes-2, err)
 	}
 }
 
@@ -333,6 +333,32 @@ func TestPositionWriterRanksAboveWhatIsOnTheWire(t *testing.T) {
 		if err != nil || found.ours || string(found.identities[len(found.identities)-1]) != string(first.stored.Identity) {
 			t.Errorf("the second finds %+v, %v", found, err)
 		}
+	}
+}
+
+// A process that found no claim tried one again and again, and all of that is stored when another process
+// has the slot and may have sent records. Whoever claims next ranks above those, although the late claim is
+// higher.
+func TestPositionWriterRanksAboveRecordsWhenAClaimIsLate(t *testing.T) {
+	store := &scriptedStore{}
+	late := newTestWriter(store, false)
+	p, err := late.writeClaim(t.Context(), &survey{claim: 2}, server(100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Identity = []byte(`9`)
+	store.values = nil
+	sends := newTestWriter(store, false)
+	claimed(t, sends, server(100))
+	store.values = append(store.values, sink.StoredValue{Writer: late.writer, Value: marshal(t, *p)})
+	for _, w := range []*positionWriter{sends, late, newTestWriter(store, false)} {
+		found, err := w.survey(t.Context())
+		if err != nil || found.claim != 3 || string(found.identities[len(found.identities)-1]) != string(sends.stored.Identity) {
+			t.Errorf("found is %+v, %v", found, err)
+		}
+	}
+	if claimed(t, late, server(100)); late.stored.Claim != 4 {
+		t.Errorf("claim %d after claim 3", late.stored.Claim)
 	}
 }
 
