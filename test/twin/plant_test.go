@@ -37,6 +37,7 @@ const (
 	rowsFile      = "internal/relay/rows.go"
 	positionsFile = "internal/relay/position_writer.go"
 	trackerFile   = "checkpoint/tracker.go"
+	timelineFile  = "checkpoint/timeline.go"
 	contactFile   = "replication/contact.go"
 	producerFile  = "sink/kafka/producerid.go"
 	storeFile     = "sink/kafka/position.go"
@@ -46,10 +47,10 @@ var plants = []plant{
 	{"no claim is stored", []edit{
 		{positionsFile, "	return &p, w.persist(ctx, &p)\n", "	return &p, nil\n"},
 		{positionsFile, "		if w.store != nil {\n			if found, err = ", "		if w.store != nil && false {\n			if found, err = "},
+		{positionsFile, "		if p.EndLSN == 0 {", "		if p.EndLSN == 0 && false {"},
 	}, "without a claim|has not looked"},
-	{"a relay looks before it claims", []edit{
-		{takeoverFile, "	err = r.askStore(ctx, s, stream, func(ctx context.Context) error { return r.positions.claim", "	looked, slot, err := r.look(ctx, s, stream)\n	if err != nil {\n		return err\n	}\n	err = r.askStore(ctx, s, stream, func(ctx context.Context) error { return r.positions.claim"},
-		{takeoverFile, "	server, slot, err := r.look(ctx, s, stream)\n	if err != nil {\n		return err\n	}\n	return r.startTenure(", "	server = looked\n	return r.startTenure("},
+	{"a relay looks before it claims only", []edit{
+		{takeoverFile, "	if server, slot, err = r.look(ctx, s, stream); err != nil {\n		return err\n	}\n	return r.startTenure(", "	return r.startTenure("},
 	}, "has not looked"},
 	{"all writers have one key", []edit{
 		{storeFile, `s.name + "/" + writer`, `s.name + "/00000000-0000-0000-0000-000000000000"`},
@@ -83,7 +84,7 @@ var plants = []plant{
 		{positionsFile, "	if stored.EndLSN != 0 || stored.Copying {\n", "	if w.store != nil && (stored.EndLSN != 0 || stored.Copying) {\n"},
 	}, "nobody has noticed"},
 	{"with a record a slot that was advanced goes unnoticed", []edit{
-		{"checkpoint/position.go", "	case s.Confirmed > p.EndLSN:\n", "	case false:\n"},
+		{timelineFile, "	case reason != \"\":\n", "	case reason == \"\":\n		return shared, nil\n	case reason != \"\":\n"},
 	}, "nobody has noticed"},
 	{"the back-off ends with each session", []edit{ // a loop without a pause
 		{relayFile, "if confirmed > before ||", "if confirmed >= before ||"},
