@@ -76,7 +76,8 @@ func (w *world) leaderless() {
 	w.arrive(soon)
 }
 
-// brokerless: the slot is taken again at once, and rows are sent as soon as a broker answers.
+// brokerless: the slot is taken again at once, also after it was left to others for a second, and rows are
+// sent as soon as a broker answers.
 func (w *world) brokerless() {
 	for _, n := range w.kafka.nodes {
 		w.kafka.fail(n)
@@ -84,7 +85,7 @@ func (w *world) brokerless() {
 	w.commitRow(topics[0])
 	time.Sleep(time.Second)
 	w.postgres.each((*client).terminate)
-	time.Sleep(30 * time.Second)
+	time.Sleep(time.Duration(30+w.runs.Load()%3*60) * time.Second)
 	w.kafka.heal()
 	w.arrive(soon)
 }
