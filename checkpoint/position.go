@@ -42,7 +42,7 @@ type Position struct {
 	// claim than any before it sends, whenever another one may have sent in between. 0: a record
 	// of a version without claims.
 	Claim  int64
-	Writer string // the process: a UUID
+	Writer string // of the claim: a UUID, of one process
 
 	// Identity is what the broker tells the claims apart by, as the sink has returned it: it
 	// refuses writers of lower claims. Empty: it does not.

@@ -49,7 +49,7 @@ const PositionTopic = "outbox-cdc.positions"
 type positionWriter struct {
 	log       *slog.Logger
 	store     sink.PositionStore // nil: there is no record outside of this process
-	writer    string             // this process: a UUID
+	writer    string             // of the present claim, or the first: a UUID
 	acceptGap bool               // the first tenure may start after a gap
 
 	mu     sync.Mutex // while run runs: it writes, and others read
@@ -218,6 +218,9 @@ func (w *positionWriter) claim(ctx context.Context, found *survey, s checkpoint.
 			slog.Int("timeline", int(p.Timeline)), slog.Time("written_at", p.WrittenAt))
 	}
 	w.enterState(recordUnread)
+	if w.stored.Writer == w.writer { // others have replaced that claim, and may remove it late
+		w.writer = uuid.NewString()
+	}
 	for {
 		p, err := w.writeClaim(ctx, found, s)
 		if err != nil {

@@ -362,6 +362,22 @@ func TestPositionWriterRanksAboveRecordsWhenAClaimIsLate(t *testing.T) {
 	}
 }
 
+// What a claim replaces may be removed late, when that process has claimed again. Its new claim stays.
+func TestPositionWriterRemovesNoLaterClaim(t *testing.T) {
+	store := &scriptedStore{}
+	first := newTestWriter(store, false)
+	claimed(t, first, server(100))
+	second := newTestWriter(store, false)
+	claimed(t, second, server(100))
+	claimed(t, first, server(100))
+	if err := second.dropReplaced(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := second.survey(t.Context()); err != nil || found.ours || found.claim != 3 {
+		t.Errorf("the second finds %+v, %v", found, err)
+	}
+}
+
 // A store that does not show what it has acknowledged may hide another process's claim too.
 func TestPositionWriterWaitsUntilItSeesItsClaim(t *testing.T) {
 	store := &scriptedStore{}
