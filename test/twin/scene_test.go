@@ -178,6 +178,7 @@ func (w *world) contested() (h *host) {
 		w.launch()
 		time.Sleep(5 * time.Second)
 	}
+	h = w.replicas[0].host() // nobody has the slot: that is judged
 	for _, r := range w.replicas {
 		if w.history.holds(r.host().run) {
 			h = r.host()
