@@ -298,7 +298,7 @@ func orDefault[N int16 | int32](n N) N {
 }
 
 // preferController makes the controller the first broker for the next request: before KRaft, only
-// it creates topics.
+// it creates and deletes topics.
 func (c *cluster) preferController(l *link, topic string) error {
 	res, err := fetchMetadata(l, []string{topic})
 	if err != nil {

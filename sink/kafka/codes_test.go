@@ -21,7 +21,7 @@ var otherCodes = map[string][]int16{
 	"of share groups and streams groups": {121, 122, 123, 124, 130, 131, 132, 133, 135},
 	"of transactions":                    {50, 51, 52, 105, 120},
 	"of brokers among themselves":        {11, 77, 94, 95, 97, 98, 99, 101, 102, 104, 107, 108, 109, 116, 119, 125, 126, 127, 136},
-	"of administration":                  {36, 39, 55, 57, 60, 73, 80, 84, 85, 91, 92, 93, 96, 114, 115},
+	"of administration":                  {36, 39, 55, 57, 60, 80, 84, 85, 91, 92, 93, 96, 114, 115},
 	"of delegation tokens":               {61, 62, 63, 64, 65, 66, 67},
 	"of fetch sessions, which ours is not, or of fetches before version 11": {4, 70, 71, 106},
 	"of telemetry": {117, 118},
@@ -83,7 +83,7 @@ func finalCodes() map[int16]error {
 		sink.ErrFatal: {
 			kerr.InvalidTopicException, kerr.UnsupportedVersion, kerr.UnsupportedForMessageFormat, kerr.UnsupportedCompressionType,
 			kerr.PolicyViolation, kerr.InvalidRequiredAcks, kerr.InvalidRequest, kerr.InvalidTxnState, kerr.InvalidPartitions,
-			kerr.InvalidConfig, kerr.ProducerFenced, kerr.InvalidProducerIDMapping, kerr.TransactionalIDAuthorizationFailed,
+			kerr.InvalidConfig, kerr.TopicDeletionDisabled, kerr.ProducerFenced, kerr.InvalidProducerIDMapping, kerr.TransactionalIDAuthorizationFailed,
 		},
 	} {
 		for _, e := range codes {

@@ -155,9 +155,10 @@ func classTable() [unsent + 1][]codeError {
 			{sarama.ErrInvalidRequiredAcks, "INVALID_REQUIRED_ACKS", "the broker does not take acks=all"},
 			{sarama.ErrInvalidRequest, "INVALID_REQUEST", "the broker does not understand the request"},
 			{sarama.ErrInvalidTxnState, "INVALID_TXN_STATE", "the broker holds an open transaction of this producer"},
-			// Answers to the creation of a topic.
+			// Answers to the creation or deletion of a topic.
 			{sarama.ErrInvalidPartitions, "INVALID_PARTITIONS", "the cluster does not create a topic with so many partitions"},
 			{sarama.ErrInvalidConfig, "INVALID_CONFIG", "the cluster does not create a topic with these settings"},
+			{sarama.ErrTopicDeletionDisabled, "TOPIC_DELETION_DISABLED", "delete.topic.enable is false in the cluster"},
 		},
 		unexpected: nil, // all the others
 		unsent:     nil, // no broker answers so

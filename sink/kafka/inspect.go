@@ -14,8 +14,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// An Inspector asks a cluster what decides whether it will take records. It writes nothing and
-// creates nothing. Methods may be called from any goroutine, and block until the answer or the
+// An Inspector asks a cluster what decides whether it will take records. It writes nothing,
+// creates nothing, and deletes only what DeleteTopic names. Methods may be called from any goroutine, and block until the answer or the
 // end of ctx; their errors wrap sink.ErrAccess where waiting will not help.
 type Inspector struct{ client *client }
 
@@ -237,6 +237,28 @@ func answerError(e *sarama.TopicError) error {
 		coded.detail = strings.TrimSuffix(*e.ErrMsg, ".")
 	}
 	return coded
+}
+
+// DeleteTopic deletes a topic. It returns nil if there is none of that name. What may heal is
+// retried until ctx ends.
+func (i *Inspector) DeleteTopic(ctx context.Context, name string) error {
+	return i.client.retryTransient(ctx, func() error {
+		var answer sarama.KError
+		err := i.client.control.do(ctx, func(l *link) error {
+			res, err := l.DeleteTopics(sarama.NewDeleteTopicsRequest(protocol(), []string{name}, controlTimeout/2))
+			if err != nil {
+				return err
+			}
+			if answer = res.TopicErrorCodes[name]; answer == sarama.ErrNotController {
+				return i.client.cluster.preferController(l, name)
+			}
+			return nil
+		})
+		if err != nil || answer == sarama.ErrNoError || answer == sarama.ErrUnknownTopicOrPartition {
+			return err
+		}
+		return errorOf(answer)
+	})
 }
 
 // MayWrite takes a producer id, as every start does: whether the user may write at all, and
