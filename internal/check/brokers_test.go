@@ -166,6 +166,19 @@ func TestRights(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	})
+	t.Run("probe", func(t *testing.T) {
+		defer func() { r.change = func(*Config) {} }()
+		r.change = func(c *Config) { c.Probe = true }
+		c := r.look(t)["probe topic"]
+		if c.State != Failed || !strings.Contains(c.Found, "may not") {
+			t.Fatalf("%+v", c)
+		}
+		mend(t, "probe topic", c.Fix)
+		if unmet := r.look(t); len(unmet) > 0 {
+			t.Errorf("with all rights: %+v", unmet)
+		}
+		wantNoProbeTopic(t, broker.Cluster)
+	})
 	t.Run("wrong password", func(t *testing.T) {
 		r.set("sink.kafka.sasl.password", "wrong-secret")
 		unmet := r.look(t)

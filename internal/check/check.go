@@ -25,6 +25,11 @@ type Config struct {
 	Relay relay.Config
 	File  string // of its configuration, for commands; empty: none
 
+	// Probe has Run write to a topic of its own, next to the position topic, to find out whether the
+	// broker rejects older writers. Run deletes the topic also if ctx or the timeout has ended, and
+	// may take a sixth of the timeout longer for it.
+	Probe bool
+
 	// Timeout bounds all of it. One question may take a sixth of it. Zero means DefaultTimeout.
 	Timeout time.Duration
 }

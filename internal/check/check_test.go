@@ -31,6 +31,7 @@ func TestAllMet(t *testing.T) {
 		only := map[string]int{ // where these can be asked at all
 			"synchronized_standby_slots": 17, "idle_replication_slot_timeout": 18,
 			"create": 99, "owner": 99, "via root": 99, "select": 99, "advertised": 99, // only where they are wanted
+			"older writer": 99, "probe topic": 99,
 		}
 		if !need.Full() {
 			only["message.timestamp.before.max.ms"] = 99 // kfake does not know it

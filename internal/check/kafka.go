@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -61,6 +62,9 @@ func (s *kafkaLook) run(ctx context.Context) {
 	}
 	<-s.sampled
 	s.topics(ctx)
+	if s.Probe {
+		s.probe(ctx)
+	}
 }
 
 // An outcome is what became of the attempt to reach a broker.
@@ -450,4 +454,47 @@ func (s *kafkaLook) timestamps(u use, t *kafka.Topic) {
 	default:
 		s.ok(name, u.topic, "takes records of an outage of a day")
 	}
+}
+
+// probe finds out whether the broker rejects an older writer, in a topic that it creates and deletes.
+func (s *kafkaLook) probe(ctx context.Context) {
+	if s.Relay.PositionTopic == "" {
+		s.warn("older writer", "", "not tried: without position_topic the broker cannot tell which relay is older, and only the relay's own fence bounds how many records come twice, out of order",
+			"set position_topic")
+		return
+	}
+	topic := s.Relay.PositionTopic + ".probe-" + strings.ToLower(rand.Text()[:8])
+	var found error
+	answered := s.ask(ctx, &s.report, "older writer", "", func(ctx context.Context) error {
+		err := probeOrder(ctx, s.cfg, topic)
+		if errors.Is(err, errOlderAccepted) || errors.Is(err, errNewerRejected) || kafka.IsRefusal(err) {
+			found, err = err, nil
+		}
+		return err
+	})
+	switch {
+	case !answered:
+	case found == nil:
+		s.ok("older writer", "", "the broker rejects records of an older writer after a newer one has written")
+	case errors.Is(found, errOlderAccepted):
+		s.warn("older writer", "", oneLine(found), "ask its vendor whether it can fence producer epochs per partition as Apache Kafka does (INVALID_PRODUCER_EPOCH)")
+	case errors.Is(found, errNewerRejected):
+		s.fail("older writer", "", oneLine(found), `set position_topic: "", so that every relay takes a producer id of its own; then only the relay's own fence bounds how many records come twice`)
+	default: // nothing was created
+		s.fail("probe topic", "", "the user may not create and use "+topic+": "+oneLine(found),
+			s.acl("--operation Create --operation Write --operation Delete --resource-pattern-type prefixed --topic "+s.Relay.PositionTopic+".probe-"))
+		return
+	}
+	s.deleteProbeTopic(ctx, topic)
+}
+
+// deleteProbeTopic deletes topic, which may not have been created, also if ctx has ended.
+func (s *kafkaLook) deleteProbeTopic(ctx context.Context, topic string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.each)
+	defer cancel()
+	if err := s.inspector.DeleteTopic(ctx, topic); err != nil {
+		s.warn("probe topic", "", topic+" could not be deleted: "+oneLine(err), s.tool("kafka-topics.sh", "--delete --topic "+topic))
+		return
+	}
+	s.ok("probe topic", "", topic+" does not exist any more")
 }

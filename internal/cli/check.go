@@ -27,22 +27,31 @@ func (a *app) check() *cobra.Command {
 warning, or fails, and below it the statement, command or setting that mends it. It writes nothing,
 creates nothing, and may be used while a relay runs. The exit code is 0 if no condition fails, else 1.
 
+With --probe it also creates a topic in Kafka, writes three records to it and deletes it. So it finds
+out whether the broker rejects records of an older relay after a newer one has taken over, as Apache
+Kafka does. The topic's name begins with that of position_topic.
+
 With --takeover it says instead whether the slot that a Debezium connector has left can be taken
 over, and with the offsets that Kafka Connect has stored for it where to start, so that as little
 as possible is sent again.`,
 		Example: `  outbox-cdc check -c outbox-cdc.yaml
   outbox-cdc check -c outbox-cdc.yaml --json | jq '.[] | select(.state != "ok")'
+  outbox-cdc check --probe -c outbox-cdc.yaml
   outbox-cdc check --takeover -c outbox-cdc.yaml --offsets offsets.json`,
 		Args: command.NoArgs,
 	}
 	s := command.ConfigFlags(cmd, "dsn", "publication", "slot", "brokers")
 	takeover := cmd.Flags().Bool("takeover", false, "check what taking over a slot from Debezium needs")
 	offsets := cmd.Flags().String("offsets", "", "with --takeover: a `file` with the answer to GET /connectors/<name>/offsets, or the worker's own")
+	probe := cmd.Flags().Bool("probe", false, "write to a topic of its own, and delete it, to find out whether the broker rejects an older relay")
 	timeout := cmd.Flags().Duration("timeout", check.DefaultTimeout, "how long everything may take; one question may take a sixth of it")
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *offsets != "" && !*takeover {
 			return command.Usage(cmd, errors.New("--offsets is for --takeover"))
+		}
+		if *probe && *takeover {
+			return command.Usage(cmd, errors.New("--probe and --takeover exclude each other"))
 		}
 		if *timeout <= 0 {
 			return command.Usage(cmd, errors.New("--timeout must be more than nothing"))
@@ -62,7 +71,7 @@ as possible is sent again.`,
 		if err != nil {
 			return command.Failed(err)
 		}
-		conditions := check.Run(cmd.Context(), check.Config{Relay: relay, File: s.File, Timeout: *timeout})
+		conditions := check.Run(cmd.Context(), check.Config{Relay: relay, File: s.File, Probe: *probe, Timeout: *timeout})
 		if err := context.Cause(cmd.Context()); err != nil {
 			return command.Failed(err)
 		}
