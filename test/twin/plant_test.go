@@ -78,7 +78,7 @@ var plants = []plant{
 		{fenceFile, "	if err := s.clock.check(time.Now()); err != nil {", "	if err := s.clock.check(time.Now()); err != nil && false {"},
 	}, "heard nothing|after it has lost the slot"},
 	{"a lost source waits for Kafka", []edit{ // no reconnect while anything is unacknowledged
-		{tenureFile, "		_ = s.close(errStopReading)\n		return s.err\n", "		for t.tracker.Outstanding() > 0 && t.life.Err() == nil && ctx.Err() == nil {\n			time.Sleep(time.Millisecond)\n		}\n		_ = s.close(errStopReading)\n		return s.err\n"},
+		{tenureFile, "		_ = s.close(ctx, errStopReading)\n		return s.err\n", "		for t.tracker.Outstanding() > 0 && t.life.Err() == nil && ctx.Err() == nil {\n			time.Sleep(time.Millisecond)\n		}\n		_ = s.close(ctx, errStopReading)\n		return s.err\n"},
 	}, "the slot was free|waits for the leader"},
 	{"without a record a slot that was advanced goes unnoticed", []edit{
 		{positionsFile, "	if stored.EndLSN != 0 || stored.Copying {\n", "	if w.store != nil && (stored.EndLSN != 0 || stored.Copying) {\n"},
