@@ -23,15 +23,14 @@ func ofProbe(conditions []Condition) []Condition {
 // wantNoProbeTopic fails the test if a topic of a probe is left.
 func wantNoProbeTopic(t *testing.T, k *kafkatest.Cluster) {
 	t.Helper()
-	topics, err := k.Admin(t).ListTopics(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range topics.Names() {
-		if strings.Contains(name, ".probe-") {
-			t.Errorf("topic %s is left", name)
+	admin := k.Admin(t)
+	pgtest.Eventually(t, "no topic of a probe is left", func() bool { // a broker hears of a deletion a moment later
+		topics, err := admin.ListTopics(t.Context())
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
+		return !slices.ContainsFunc(topics.Names(), func(name string) bool { return strings.Contains(name, ".probe-") })
+	})
 }
 
 // answerFrom has a broker answer code to all writes from the nth on, and store nothing of them.
