@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
+	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -285,7 +286,7 @@ func newSessionOf(r *Relay, src source, prod sink.Writer, start pglogrepl.LSN) *
 		panic(err)
 	}
 	t := newTenure(r, slotIdentity{}, start, func(sink.WriterConfig) sink.Writer { return prod })
-	t.pump.published = &catalog.Publication{Insert: true, Update: true}
+	t.pump.published, t.pump.decoder = &catalog.Publication{Insert: true, Update: true}, decoder.New()
 	return &testSession{tenure: t, src: src, watch: func(context.Context) error { return nil }}
 }
 

@@ -188,11 +188,12 @@ func (n *nemesis) crashPostgres() {
 }
 
 func (n *nemesis) promoteStandby() {
+	lost := n.rng.IntN(2) * n.rng.IntN(30) // half have all, as synchronized_standby_slots sees to
 	n.repairs.Go(func() {
 		n.restarts.take()
 		defer n.restarts.give()
 		n.postgres.crash()
-		n.postgres.promote(n.rng.IntN(2) * n.rng.IntN(30)) // half have all, as synchronized_standby_slots sees to
+		n.postgres.promote(lost)
 	})
 	n.repair(time.Second, n.startPostgres)
 }
