@@ -15,7 +15,7 @@ import (
 )
 
 // defaultSeeds is how many seeds a plain run tries.
-const defaultSeeds = 100
+const defaultSeeds = 60
 
 // patience is how long the relay may take to deliver everything once nothing goes wrong any
 // more. The longest single wait is a server's wal_sender_timeout.
