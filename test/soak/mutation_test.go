@@ -37,7 +37,8 @@ type mutation struct {
 // mutations are bugs that relays have had. Each loses, repeats or confirms what it must not.
 func mutations() map[string]mutation {
 	// What is left out comes after all when the relay is killed in time.
-	missing := []delivery.Kind{delivery.Lost, delivery.Torn, delivery.Gap, BrokenRun, delivery.OutOfOrder, Never}
+	// The relay itself finds it when it was sent and not yet confirmed before.
+	missing := []delivery.Kind{delivery.Lost, delivery.Torn, delivery.Gap, BrokenRun, delivery.OutOfOrder, Never, Caught}
 	return map[string]mutation{
 		"none": {},
 		"none, and requests come late": {
@@ -74,7 +75,7 @@ func mutations() map[string]mutation {
 		},
 		"starts at the end of the log": {
 			tamper: (*wireState).startingAtEnd,
-			want:   []delivery.Kind{Unread, delivery.Lost, delivery.Gap},
+			want:   []delivery.Kind{Unread, delivery.Lost, delivery.Gap, Caught},
 		},
 		"loses a row": {
 			tamper: (*wireState).losing,
@@ -82,7 +83,7 @@ func mutations() map[string]mutation {
 		},
 		"hands a row on twice": {
 			tamper: (*wireState).repeating,
-			want:   []delivery.Kind{delivery.Duplicate},
+			want:   []delivery.Kind{delivery.Duplicate, Caught},
 		},
 		"alters a byte": {
 			tamper: (*wireState).altering,

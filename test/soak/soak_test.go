@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
@@ -151,10 +152,14 @@ func (s *soak) alive(since time.Time, strike Strike) bool {
 func (s *soak) anyEnded() bool {
 	for _, i := range s.relays {
 		if r := i.process.Load(); r.Ended() {
-			if slices.ContainsFunc(s.found(), func(v Violation) bool { return v.Kind == Exited }) {
+			if slices.ContainsFunc(s.found(), func(v Violation) bool { return v.Kind == Exited || v.Kind == Caught }) {
 				return true
 			}
-			s.broke(Exited, "%s ended with exit code %d:\n%s", i.name, r.Cmd.ProcessState.ExitCode(), rig.Tail(r.Stderr.String(), 20))
+			kind, code := Exited, r.Cmd.ProcessState.ExitCode()
+			if code == relay.ExitContinuity {
+				kind = Caught
+			}
+			s.broke(kind, "%s ended with exit code %d:\n%s", i.name, code, rig.Tail(r.Stderr.String(), 20))
 			return true
 		}
 	}

@@ -31,6 +31,7 @@ const (
 	NotAlive  delivery.Kind = "not alive" // nothing new came in time
 	Overgrown delivery.Kind = "overgrown" // more of a resource than allowed
 	Exited    delivery.Kind = "exited"    // the relay ended by itself, or with the wrong code
+	Caught    delivery.Kind = "caught"    // it ended because it found a gap itself
 	Unheld    delivery.Kind = "unheld"    // no relay held the slot for too long
 	Impeded   delivery.Kind = "impeded"   // Postgres could not do its work because of the relay
 )
