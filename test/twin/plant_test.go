@@ -29,25 +29,25 @@ type plant struct {
 type edit struct{ file, from, to string }
 
 const (
-	takeoverFile  = "internal/relay/takeover.go"
-	tenureFile    = "internal/relay/tenure.go"
-	relayFile     = "internal/relay/relay.go"
-	sessionFile   = "internal/relay/session.go"
-	fenceFile     = "internal/relay/fence.go"
-	rowsFile      = "internal/relay/rows.go"
-	positionsFile = "internal/relay/position_writer.go"
-	trackerFile   = "checkpoint/tracker.go"
-	timelineFile  = "checkpoint/timeline.go"
-	contactFile   = "replication/contact.go"
-	producerFile  = "sink/kafka/producerid.go"
-	storeFile     = "sink/kafka/position.go"
+	takeoverFile = "internal/relay/takeover.go"
+	tenureFile   = "internal/relay/tenure.go"
+	relayFile    = "internal/relay/relay.go"
+	sessionFile  = "internal/relay/session.go"
+	fenceFile    = "internal/relay/fence.go"
+	rowsFile     = "internal/relay/rows.go"
+	trackerFile  = "checkpoint/tracker.go"
+	claimFile    = "internal/relay/claim.go"
+	timelineFile = "checkpoint/timeline.go"
+	contactFile  = "replication/contact.go"
+	producerFile = "sink/kafka/producerid.go"
+	storeFile    = "sink/kafka/position.go"
 )
 
 var plants = []plant{
 	{"no claim is stored", []edit{
-		{positionsFile, "	return &p, w.persist(ctx, &p)\n", "	return &p, nil\n"},
-		{positionsFile, "		if w.store != nil {\n			if found, err = ", "		if w.store != nil && false {\n			if found, err = "},
-		{positionsFile, "		if p.EndLSN == 0 {", "		if p.EndLSN == 0 && false {"},
+		{claimFile, "	return &p, w.persist(ctx, &p)\n", "	return &p, nil\n"},
+		{claimFile, "		if w.store != nil {\n			if found, err = ", "		if w.store != nil && false {\n			if found, err = "},
+		{claimFile, "		if p.EndLSN == 0 {", "		if p.EndLSN == 0 && false {"},
 	}, "without a claim|has not looked"},
 	{"a relay looks before it claims only", []edit{
 		{takeoverFile, "	if server, slot, err = r.look(ctx, s, stream); err != nil {\n		return err\n	}\n	return r.startTenure(", "	return r.startTenure("},
@@ -81,7 +81,7 @@ var plants = []plant{
 		{tenureFile, "		_ = s.close(ctx, errStopReading)\n		return s.err\n", "		for t.tracker.Outstanding() > 0 && t.life.Err() == nil && ctx.Err() == nil {\n			time.Sleep(time.Millisecond)\n		}\n		_ = s.close(ctx, errStopReading)\n		return s.err\n"},
 	}, "the slot was free|waits for the leader"},
 	{"without a record a slot that was advanced goes unnoticed", []edit{
-		{positionsFile, "	if stored.EndLSN != 0 || stored.Copying {\n", "	if w.store != nil && (stored.EndLSN != 0 || stored.Copying) {\n"},
+		{claimFile, "	if stored.EndLSN != 0 || stored.Copying {\n", "	if w.store != nil && (stored.EndLSN != 0 || stored.Copying) {\n"},
 	}, "nobody has noticed"},
 	{"with a record a slot that was advanced goes unnoticed", []edit{
 		{timelineFile, "	case reason != \"\":\n", "	case reason == \"\":\n		return shared, nil\n	case reason != \"\":\n"},
