@@ -18,12 +18,16 @@ import (
 // A survey is what the store holds.
 type survey struct {
 	position   *checkpoint.Position // the record whose position counts; nil: there is none
-	claim      int64                // the highest
-	ours       bool                 // this process has the highest claim, and nobody else has it too
-	own        int64                // the claim of this process; 0: none
+	own        int64                // the present claim of this process, or its last attempt; 0: none
+	others     int64                // the highest of all other claims
 	identities [][]byte             // of the claims, in the order of addClaims
 	writers    []string             // all that have a record
 }
+
+func (f *survey) highest() int64 { return max(f.own, f.others) }
+
+// owns reports whether this process has the slot under its claim: no other one is as high.
+func (f *survey) owns(claim int64) bool { return f.own == claim && f.others < claim }
 
 // survey reads what this and other processes have left. What this process has stored counts although
 // the store may have lost it.
@@ -40,7 +44,7 @@ func (w *positionWriter) survey(ctx context.Context) (*survey, error) {
 	w.mu.Unlock()
 	found := &survey{}
 	if w.store == nil {
-		found.claim, found.ours = stored.Claim, stored.Claim > 0
+		found.own = stored.Claim
 	}
 	var records, claims []checkpoint.Position
 	if stored.EndLSN != 0 || stored.Copying {
@@ -62,7 +66,7 @@ func (w *positionWriter) survey(ctx context.Context) (*survey, error) {
 	}
 	found.addClaims(claims, w.writer)
 	// Under ours records may be on the wire, which only the same identity fences. It may also be lost.
-	if stored.Claim > 0 && stored.Claim >= found.claim {
+	if stored.Claim > 0 && stored.Claim >= found.highest() {
 		found.identities = append(found.identities, stored.Identity)
 	}
 	found.position = checkpoint.NewestPosition(records)
@@ -75,12 +79,11 @@ func (w *positionWriter) survey(ctx context.Context) (*survey, error) {
 // one would have seen that and not sent.
 func (f *survey) addClaims(claims []checkpoint.Position, writer string) {
 	for _, p := range claims {
-		ours := p.Writer == writer
-		if ours {
+		if p.Writer == writer {
 			f.own = p.Claim
+		} else {
+			f.others = max(f.others, p.Claim)
 		}
-		f.ours = f.ours && p.Claim < f.claim || ours && p.Claim > f.claim
-		f.claim = max(f.claim, p.Claim)
 	}
 	slices.Reverse(claims) // of two others the one that was stored first
 	slices.SortStableFunc(claims, func(a, b checkpoint.Position) int {
@@ -101,28 +104,29 @@ func (f *survey) addClaims(claims []checkpoint.Position, writer string) {
 
 // claim makes this process the owner of the slot of s, above every claim that was found, with the
 // position that was found. When it returns, whoever gets the slot later reads the claim.
+//
+// Of two processes that claim at the same time at most one sees, when it reads its claim back, no other
+// claim above those from which it has made its identity. So no two writers share an identity.
 func (w *positionWriter) claim(ctx context.Context, found *survey, s checkpoint.Server) error {
-	if p := found.position; p != nil && p.Writer != w.writer && w.tracker == nil {
+	if p := found.position; p != nil && w.tried == 0 {
 		w.log.InfoContext(ctx, "position of an earlier run", slog.String("end_lsn", p.EndLSN.String()),
 			slog.Int("timeline", int(p.Timeline)), slog.Time("written_at", p.WrittenAt))
 	}
 	w.enterState(recordUnread)
-	if w.stored.Writer == w.writer { // others have replaced that claim, and may remove it late
-		w.writer = uuid.NewString()
-	}
 	for {
 		p, err := w.writeClaim(ctx, found, s)
 		if err != nil {
 			return err
 		}
 		if w.store != nil {
+			before := found.highest()
 			if found, err = w.survey(ctx); err != nil {
 				return err
 			}
-			if found.own < p.Claim { // it comes from a broker that is no leader any more
+			if found.own != p.Claim { // it comes from a broker that is no leader any more
 				return fmt.Errorf("%w: the position store does not show the claim that it has acknowledged", sink.ErrUnreachable)
 			}
-			if !found.ours || found.claim != p.Claim { // somebody claims at the same time: who has the slot goes on
+			if found.others > before { // somebody claims at the same time: who has the slot goes on
 				continue
 			}
 		}
@@ -138,13 +142,15 @@ func (w *positionWriter) claim(ctx context.Context, found *survey, s checkpoint.
 	}
 }
 
-// writeClaim writes a claim above every one that was found or tried.
+// writeClaim writes a claim above every one that was found or tried. Each has a key of its own: others
+// may remove late what is stored under an earlier one.
 func (w *positionWriter) writeClaim(ctx context.Context, found *survey, s checkpoint.Server) (*checkpoint.Position, error) {
 	p := checkpoint.Position{SystemID: s.SystemID, Timeline: s.Timeline, Slot: s.Slot}
 	if found.position != nil {
 		p = *found.position
 	}
-	w.tried = max(w.tried, found.claim) + 1
+	w.writer = uuid.NewString()
+	w.tried = max(w.tried, found.highest()) + 1
 	p.Claim, p.Writer, p.Identity = w.tried, w.writer, nil
 	if w.store != nil {
 		var err error
@@ -175,7 +181,7 @@ func (w *positionWriter) continues(found *survey, s checkpoint.Server) bool {
 		record = w.next
 	}
 	_, err := record.Continue(s)
-	return err == nil && found.ours && found.claim == record.Claim && record.Timeline == s.Timeline
+	return err == nil && found.owns(record.Claim) && record.Timeline == s.Timeline
 }
 
 // dropReplaced removes the records that the claim replaces. What versions without claims have written
@@ -218,8 +224,8 @@ func (w *positionWriter) checkClaim(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !found.ours || found.claim != w.stored.Claim {
-		return fmt.Errorf("%w: claim %d, ours is %d", errForeignClaim, found.claim, w.stored.Claim)
+	if !found.owns(w.stored.Claim) {
+		return fmt.Errorf("%w: claim %d, ours is %d", errForeignClaim, found.others, w.stored.Claim)
 	}
 	return nil
 }

@@ -324,13 +324,13 @@ func TestPositionWriterRanksAboveWhatIsOnTheWire(t *testing.T) {
 	for _, values := range [][]sink.StoredValue{{own, foreign}, {foreign, own}} {
 		store.values = values
 		found, err := first.survey(t.Context())
-		if err != nil || found.ours || string(found.identities[len(found.identities)-1]) != string(first.stored.Identity) {
+		if err != nil || found.owns(first.stored.Claim) || string(found.identities[len(found.identities)-1]) != string(first.stored.Identity) {
 			t.Errorf("the first finds %+v, %v", found, err)
 		}
 		second := newTestWriter(store, false)
 		second.writer = "late"
 		found, err = second.survey(t.Context())
-		if err != nil || found.ours || string(found.identities[len(found.identities)-1]) != string(first.stored.Identity) {
+		if err != nil || found.owns(late.Claim) || string(found.identities[len(found.identities)-1]) != string(first.stored.Identity) {
 			t.Errorf("the second finds %+v, %v", found, err)
 		}
 	}
@@ -342,7 +342,7 @@ func TestPositionWriterRanksAboveWhatIsOnTheWire(t *testing.T) {
 func TestPositionWriterRanksAboveRecordsWhenAClaimIsLate(t *testing.T) {
 	store := &scriptedStore{}
 	late := newTestWriter(store, false)
-	p, err := late.writeClaim(t.Context(), &survey{claim: 2}, server(100))
+	p, err := late.writeClaim(t.Context(), &survey{others: 2}, server(100))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -353,7 +353,7 @@ func TestPositionWriterRanksAboveRecordsWhenAClaimIsLate(t *testing.T) {
 	store.values = append(store.values, sink.StoredValue{Writer: late.writer, Value: marshal(t, *p)})
 	for _, w := range []*positionWriter{sends, late, newTestWriter(store, false)} {
 		found, err := w.survey(t.Context())
-		if err != nil || found.claim != 3 || string(found.identities[len(found.identities)-1]) != string(sends.stored.Identity) {
+		if err != nil || found.highest() != 3 || string(found.identities[len(found.identities)-1]) != string(sends.stored.Identity) {
 			t.Errorf("found is %+v, %v", found, err)
 		}
 	}
@@ -362,19 +362,56 @@ func TestPositionWriterRanksAboveRecordsWhenAClaimIsLate(t *testing.T) {
 	}
 }
 
-// What a claim replaces may be removed late, when that process has claimed again. Its new claim stays.
+// What a claim replaces may be removed late, when that process claims again. Its new claim stays, also if
+// the one before was an attempt whose outcome it does not know.
 func TestPositionWriterRemovesNoLaterClaim(t *testing.T) {
+	for _, unknown := range []bool{false, true} {
+		store := &scriptedStore{}
+		first := newTestWriter(store, false)
+		if unknown {
+			if _, err := first.writeClaim(t.Context(), &survey{}, server(100)); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			claimed(t, first, server(100))
+		}
+		second := newTestWriter(store, false)
+		claimed(t, second, server(100))
+		claimed(t, first, server(100))
+		if err := second.dropReplaced(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := second.checkClaim(t.Context()); !errors.Is(err, errForeignClaim) {
+			t.Errorf("outcome unknown %t: checkClaim of the second: %v", unknown, err)
+		}
+		if err := first.checkClaim(t.Context()); err != nil {
+			t.Errorf("outcome unknown %t: checkClaim of the first: %v", unknown, err)
+		}
+	}
+}
+
+// A process that tries to claim again, after what it has found at first, does not take the identity of one
+// that has claimed meanwhile.
+func TestPositionWriterDoesNotShareAnIdentity(t *testing.T) {
 	store := &scriptedStore{}
-	first := newTestWriter(store, false)
-	claimed(t, first, server(100))
-	second := newTestWriter(store, false)
-	claimed(t, second, server(100))
-	claimed(t, first, server(100))
-	if err := second.dropReplaced(t.Context()); err != nil {
+	startedWriter(t, store, server(100))
+	late, other := newTestWriter(store, false), newTestWriter(store, false)
+	found, err := late.survey(t.Context())
+	if err != nil {
 		t.Fatal(err)
 	}
-	if found, err := second.survey(t.Context()); err != nil || found.ours || found.claim != 3 {
-		t.Errorf("the second finds %+v, %v", found, err)
+	store.allow = make(chan error, 1)
+	store.allow <- sink.ErrUnreachable
+	if err := late.claim(t.Context(), found, server(100)); !errors.Is(err, sink.ErrUnreachable) {
+		t.Fatal(err)
+	}
+	store.allow = nil
+	claimed(t, other, server(100))
+	if err := late.claim(t.Context(), found, server(100)); err != nil {
+		t.Fatal(err)
+	}
+	if string(late.stored.Identity) == string(other.stored.Identity) {
+		t.Errorf("both claims have the identity %s", late.stored.Identity)
 	}
 }
 
@@ -387,12 +424,12 @@ func TestPositionWriterWaitsUntilItSeesItsClaim(t *testing.T) {
 	other, _ := startedWriter(t, store, server(100))
 	store.stale = before
 	for range 2 { // also if an older claim of its own is shown
-		if err := w.claim(t.Context(), &survey{claim: 1}, server(100)); !errors.Is(err, sink.ErrUnreachable) {
+		if err := w.claim(t.Context(), &survey{others: 1}, server(100)); !errors.Is(err, sink.ErrUnreachable) {
 			t.Fatal(err)
 		}
 	}
 	store.stale = nil
-	if err := w.claim(t.Context(), &survey{claim: 1}, server(100)); err != nil || w.stored.Claim <= other.stored.Claim {
+	if err := w.claim(t.Context(), &survey{others: 1}, server(100)); err != nil || w.stored.Claim <= other.stored.Claim {
 		t.Errorf("claim %d above %d, %v", w.stored.Claim, other.stored.Claim, err)
 	}
 }
