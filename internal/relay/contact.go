@@ -41,7 +41,7 @@ func (r *Relay) contactBothSides(ctx context.Context, retry *retry) error {
 				retry.reset()
 				return nil
 			}
-			if last == nil || !isOver(both) {
+			if last == nil || !isOver(both) && !errors.Is(err, context.DeadlineExceeded) {
 				last = err
 			}
 			if faultOf(last).patience == never {
@@ -77,9 +77,10 @@ func (r *Relay) closeSink() {
 }
 
 // readCatalog reads the source's catalog and checks that what the publication sends can become
-// records. With an error of that check it returns the catalog too.
+// records. With an error of that check it returns the catalog too. A connection that carries nothing
+// leaves time for others.
 func (r *Relay) readCatalog(ctx context.Context) (*catalog.State, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout/3)
 	defer cancel()
 	state, err := catalog.Inspect(ctx, r.cfg.Source.Conn, r.cfg.Source.Publication, r.cfg.Source.Slot)
 	if err != nil {

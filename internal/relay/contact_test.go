@@ -20,26 +20,42 @@ import (
 // The first attempt says why the server cannot be reached, a later one is cut short by
 // StartupTimeout: the error is the first one's, not that there was no more time.
 func TestFirstContactReportsTheFirstAttemptsError(t *testing.T) {
+	err, _ := contactServer(t, 2*time.Second, 0)
+	if !errors.Is(err, replication.ErrUnreachable) || strings.Contains(err.Error(), "deadline") {
+		t.Errorf("%v, want what the first attempt met", err)
+	}
+}
+
+// A connection that carries nothing does not take the time of all attempts.
+func TestFirstContactLeavesASilentConnection(t *testing.T) {
+	if _, attempts := contactServer(t, 900*time.Millisecond, -1); attempts < 2 {
+		t.Errorf("%d attempts", attempts)
+	}
+}
+
+// contactServer has a relay contact a server that closes the connection numbered closes and does not
+// answer the others. It returns the relay's error and how many connections came.
+func contactServer(t *testing.T, timeout time.Duration, closes int) (err error, attempts int) {
+	t.Helper()
 	server, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	answered := make(chan struct{})
+	ended := make(chan struct{})
 	go func() { // ends with the listener
-		defer close(answered)
-		for n := 0; ; n++ {
+		defer close(ended)
+		for ; ; attempts++ {
 			conn, err := server.Accept()
 			if err != nil {
 				return
 			}
-			if n > 0 {
-				defer func() { _ = conn.Close() }() // in the end: it is never answered
+			if attempts == closes {
+				_ = conn.Close()
 				continue
 			}
-			_ = conn.Close()
+			defer func() { _ = conn.Close() }() // in the end: it is never answered
 		}
 	}()
-	defer func() { _ = server.Close(); <-answered }()
 	source, err := pgconn.ParseConfig("postgres://u@" + server.Addr().String() + "/db?sslmode=disable")
 	if err != nil {
 		t.Fatal(err)
@@ -49,15 +65,15 @@ func TestFirstContactReportsTheFirstAttemptsError(t *testing.T) {
 		Source:         replication.Config{Conn: source, Publication: "p", Slot: "s"},
 		Sink:           kafka.Config{Brokers: kafkatest.Fake(t).Addrs},
 		Route:          encode.Config{Columns: encode.DefaultColumns()},
-		StartupTimeout: 2 * time.Second,
+		StartupTimeout: timeout,
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	err = c.Run(t.Context())
-	if !errors.Is(err, replication.ErrUnreachable) || strings.Contains(err.Error(), "deadline") {
-		t.Errorf("%v, want what the first attempt met", err)
-	}
+	_ = server.Close()
+	<-ended
+	return err, attempts
 }
 
 // A dialer that gives up at the deadline may be back before the context has ended.

@@ -127,8 +127,10 @@ func answer(ctx context.Context, limit time.Duration, ask func(context.Context) 
 // checkStore returns errNoStore if nothing has been delivered for handOverAfter and the store does not
 // answer either: no broker is reached.
 func (r *Relay) checkStore(ctx context.Context) error {
-	stalled := (*r.sink.Load()).Stat().StalledSince
-	if r.positions.store == nil || stalled.IsZero() || time.Since(stalled) < handOverAfter {
+	if r.positions.store == nil {
+		return nil
+	}
+	if since := (*r.sink.Load()).Stat().StalledSince; since.IsZero() || time.Since(since) < handOverAfter {
 		return nil
 	}
 	err := answer(ctx, storeTimeout, func(ctx context.Context) error {
