@@ -248,9 +248,12 @@ func (r *Relay) runSession(ctx context.Context, retry *retry) error {
 		}
 		return unlessStopped(ctx, err)
 	}
-	retry.strict = false
 	r.phase.setState(Streaming, nil)
 	r.logStart(ctx, stream, state)
+	if retry.strict {
+		r.warnSetup(ctx, stream, state)
+	}
+	retry.strict = false
 
 	t := r.tenure
 	before, rows := t.tracker.Confirmed(), r.flow.load().rows
@@ -274,6 +277,10 @@ func (r *Relay) logStart(ctx context.Context, stream *replication.Stream, state 
 		slog.Int("timeline", int(stream.System().Timeline)),
 		slog.String("from", r.tenure.tracker.Confirmed().String()),
 		slog.String("slot_confirmed", state.Slot.ConfirmedFlushLSN.String()))
+}
+
+// warnSetup warns of what works and could be set up better.
+func (r *Relay) warnSetup(ctx context.Context, stream *replication.Stream, state *catalog.State) {
 	if t := stream.SenderTimeout(); t > 0 && r.cfg.DrainTimeout > t/2 {
 		r.log.WarnContext(ctx, "drain_timeout is more than half of the server's wal_sender_timeout: a slow stop may end in duplicates",
 			slog.Duration("drain_timeout", r.cfg.DrainTimeout), slog.Duration("wal_sender_timeout", t))

@@ -56,6 +56,9 @@ func TestNothingIsLeftOfReconnects(t *testing.T) {
 			rig.WaitFor(t, 30*time.Second, "records to be stored", func() bool { return stored(r.Topic, fake) > events })
 		}
 	})
+	if n := process.Times("the role is a superuser"); n != 1 {
+		t.Errorf("said %d times that the role is a superuser", n)
+	}
 	files, goroutines := resourcesAfterLoad(t, r, process)
 	wantFiles, wantGoroutines := resourcesAfterLoad(t, r, r.Run(t))
 	t.Logf("%d files and %d goroutines; %d and %d in a fresh process", files, goroutines, wantFiles, wantGoroutines)
