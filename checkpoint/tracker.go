@@ -57,12 +57,6 @@ type Tracker struct {
 	unread   reading // before its last row
 }
 
-// A reading is how far a transaction is read, from its beginning.
-type reading struct {
-	rows int64
-	crc  uint32
-}
-
 // New returns a Tracker that has nothing outstanding and confirms start, the
 // position the session starts from. Zero stands for the slot's own position: the
 // Tracker confirms nothing until it has a later one.
@@ -78,21 +72,6 @@ func New(start pglogrepl.LSN, onConfirmed func(Transaction)) *Tracker {
 	t := &Tracker{onConfirmed: onConfirmed, acked: newWindow(), inFlight: newQueue(), marks: marks{{}}}
 	t.confirmed.Store(uint64(start))
 	return t
-}
-
-// Resume has the Tracker take the rows of p for acknowledged. It is called before
-// anything is read.
-func (t *Tracker) Resume(p Prefix) { t.resume = p }
-
-// Reread begins another reading, by another session of the same slot that starts
-// at Confirmed or before. What is in flight is read again, in the same order: a
-// transaction that is not confirmed comes with the rows that it had, and a
-// transaction that was open begins again and may then go on. What was read and has
-// no number yet is forgotten.
-func (t *Tracker) Reread() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.isOpen, t.snapshot, t.seen = false, "", 0
 }
 
 // Begin opens the transaction whose commit record is at commitLSN and of
@@ -144,15 +123,6 @@ func (t *Tracker) beginAgain(commitLSN pglogrepl.LSN) error {
 	return nil
 }
 
-// resumed returns how many rows of the transaction at commitLSN were acknowledged before the Tracker
-// was made.
-func (t *Tracker) resumed(commitLSN pglogrepl.LSN) int64 {
-	if commitLSN != t.resume.CommitLSN {
-		return 0
-	}
-	return t.resume.Rows
-}
-
 // Next numbers the record of one more row of the open transaction, which is outstanding
 // until it is acknowledged. row is what the server sends for it, again in each
 // reading. Next returns 0 for a row that has been numbered by an earlier reading,
@@ -181,33 +151,6 @@ func (t *Tracker) Next(row []byte) (Seq, error) {
 		t.inFlight.push(t.open)
 	}
 	return t.last, nil
-}
-
-// nextAgain compares a row of a transaction that was read before.
-func (t *Tracker) nextAgain() error {
-	switch {
-	case t.openIsConfirmed():
-		return nil
-	case t.read.rows > t.known:
-		return &RereadError{CommitLSN: t.open.commitLSN, Found: "it comes with more rows than it had"}
-	case t.read.rows == t.resume.Rows && t.read.crc != t.resume.CRC && t.onlyResumed():
-		return t.forgetResumed()
-	}
-	return nil
-}
-
-// onlyResumed reports whether Resume has named rows of the open transaction, and no other one of it
-// has been numbered.
-func (t *Tracker) onlyResumed() bool {
-	return t.open.commitLSN == t.resume.CommitLSN && t.last < t.open.first
-}
-
-// forgetResumed returns the error for an open transaction that does not come with the rows that Resume
-// has named.
-func (t *Tracker) forgetResumed() error {
-	p := t.resume
-	t.resume = Prefix{}
-	return &PrefixError{p}
 }
 
 func (t *Tracker) openIsConfirmed() bool { return uint64(t.open.commitLSN) < t.confirmed.Load() }
@@ -367,27 +310,6 @@ func (t *Tracker) SpanBytes() int64 {
 	return t.bytes - t.marks[0].bytes
 }
 
-// Prefix returns which rows of the oldest transaction that is not confirmed are
-// acknowledged, up to a place at which a later reading can be compared; the zero
-// Prefix if there are none.
-func (t *Tracker) Prefix() Prefix {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.inFlight.len() > 0 {
-		oldest, m := t.inFlight.head(), t.marks[0]
-		if m.seq >= oldest.first {
-			return Prefix{oldest.commitLSN, t.resumed(oldest.commitLSN) + int64(m.seq-oldest.first) + 1, m.crc}
-		}
-		if oldest.commitLSN != t.resume.CommitLSN {
-			return Prefix{}
-		}
-	}
-	if uint64(t.resume.CommitLSN) < t.confirmed.Load() {
-		return Prefix{}
-	}
-	return t.resume
-}
-
 // OldestCommitTime returns the commit time of the oldest transaction that has one, has
 // records and is not confirmed; the zero time if there is none.
 func (t *Tracker) OldestCommitTime() time.Time {
@@ -488,33 +410,4 @@ func (t *Tracker) confirm(lsn pglogrepl.LSN) {
 	if uint64(lsn) > t.confirmed.Load() {
 		t.confirmed.Store(uint64(lsn))
 	}
-}
-
-// A RereadError says that the server does not send again what it has sent before:
-// neither what is in flight nor what is read can be trusted.
-type RereadError struct {
-	CommitLSN pglogrepl.LSN // of the transaction that is in flight
-	Found     string        // what came instead
-}
-
-// Error names the transaction.
-func (e *RereadError) Error() string {
-	return fmt.Sprintf("the transaction at %s was read before, and now %s", e.CommitLSN, e.Found)
-}
-
-// A Prefix is the beginning of a transaction, by its rows in the order in which
-// they are sent.
-type Prefix struct {
-	CommitLSN pglogrepl.LSN
-	Rows      int64
-	CRC       uint32 // CRC-32C of the rows, one behind the other
-}
-
-// A PrefixError says that a transaction does not begin with the rows that Resume has
-// named. The Tracker has forgotten them: in the next reading all its rows are sent.
-type PrefixError struct{ Prefix }
-
-// Error names the transaction.
-func (e *PrefixError) Error() string {
-	return fmt.Sprintf("the transaction at %s does not begin with the %d rows that were delivered of it: all its rows are sent again", e.CommitLSN, e.Rows)
 }
