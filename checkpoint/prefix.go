@@ -68,5 +68,5 @@ type PrefixError struct{ Prefix }
 
 // Error names the transaction.
 func (e *PrefixError) Error() string {
-	return fmt.Sprintf("the transaction at %s does not begin with the %d rows that were delivered of it: all its rows are sent again", e.CommitLSN, e.Rows)
+	return fmt.Sprintf("the transaction at %s does not begin with the %d rows that were delivered: the relay resends all its rows", e.CommitLSN, e.Rows)
 }

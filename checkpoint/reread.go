@@ -29,7 +29,7 @@ func (t *Tracker) nextAgain() error {
 	case t.openIsConfirmed():
 		return nil
 	case t.read.rows > t.known:
-		return &RereadError{CommitLSN: t.open.commitLSN, Found: "it comes with more rows than it had"}
+		return &RereadError{CommitLSN: t.open.commitLSN, Found: "it has more rows than it had before"}
 	case t.read.rows == t.resume.Rows && t.read.crc != t.resume.CRC && t.onlyResumed():
 		return t.forgetResumed()
 	}
@@ -45,5 +45,5 @@ type RereadError struct {
 
 // Error names the transaction.
 func (e *RereadError) Error() string {
-	return fmt.Sprintf("the transaction at %s was read before, and now %s", e.CommitLSN, e.Found)
+	return fmt.Sprintf("Postgres resent the transaction at %s differently: %s", e.CommitLSN, e.Found)
 }

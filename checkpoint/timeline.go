@@ -42,9 +42,9 @@ func (p Position) Continue(s Server) (pglogrepl.LSN, error) {
 	switch {
 	case reason != "":
 	case s.Confirmed > p.EndLSN:
-		reason = "the slot was advanced or made anew by somebody else"
+		reason = "the slot was advanced or re-created by somebody else"
 	case s.Confirmed > shared:
-		reason = fmt.Sprintf("the server left timeline %d at %s, before the record, and the slot was advanced or made anew behind that",
+		reason = fmt.Sprintf("the server left timeline %d at %s, before the record, and the slot was advanced or re-created after that",
 			p.Timeline, shared)
 	default:
 		return shared, nil
@@ -68,15 +68,15 @@ func (p Position) shared(s Server) (end pglogrepl.LSN, reason string) {
 	case s.Timeline > p.Timeline && len(s.History) == 0:
 		return 0, fmt.Sprintf("the record is of timeline %d, and the server has lost the history of its timeline %d", p.Timeline, s.Timeline)
 	case s.Timeline > p.Timeline && !inHistory:
-		return 0, fmt.Sprintf("the record is of timeline %d, from which the server's timeline %d does not come: another branch of history",
+		return 0, fmt.Sprintf("the record is of timeline %d, and the server's timeline %d does not descend from it: the timelines have diverged",
 			p.Timeline, s.Timeline)
 	case start != p.TimelineStart && start != 0 && p.TimelineStart != 0:
-		return 0, fmt.Sprintf("timeline %d begins at %s on the server, and at %s in the record: another branch of history",
+		return 0, fmt.Sprintf("timeline %d starts at %s on the server, and at %s in the record: the timelines have diverged",
 			p.Timeline, start, p.TimelineStart)
 	case s.Timeline > p.Timeline:
 		return min(p.EndLSN, fork), ""
 	case s.WALEnd < p.EndLSN:
-		return 0, fmt.Sprintf("the server's log ends at %s, before the record: an older copy, such as a restored snapshot of its disk", s.WALEnd)
+		return 0, fmt.Sprintf("the server's WAL ends at %s, before the record: an older copy, such as a restored snapshot of its disk", s.WALEnd)
 	}
 	return p.EndLSN, ""
 }

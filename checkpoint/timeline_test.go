@@ -30,7 +30,7 @@ func TestContinueDetectsGaps(t *testing.T) {
 		{"the slot is at the record", func(*Server) {}, p.EndLSN, ""},
 		{"the slot went back", func(s *Server) { s.Confirmed -= 100 }, p.EndLSN, ""},
 		{"the log ends at the record", func(s *Server) { s.WALEnd = p.EndLSN }, p.EndLSN, ""},
-		{"the slot is ahead", func(s *Server) { s.Confirmed++ }, 0, "advanced or made anew"},
+		{"the slot is ahead", func(s *Server) { s.Confirmed++ }, 0, "advanced or re-created"},
 		{"the log ends before the record", func(s *Server) { s.WALEnd, s.Confirmed = p.EndLSN-1, p.EndLSN-1 }, 0, "ends at 1/FF, before the record: an older copy"},
 		{"another system", func(s *Server) { s.SystemID = "1" }, 0, "system 1"},
 		{"another slot", func(s *Server) { s.Slot = "other" }, 0, `this is slot "other"`},
@@ -38,28 +38,28 @@ func TestContinueDetectsGaps(t *testing.T) {
 
 		{"promoted with all of the log", promoted(p.EndLSN, p.EndLSN), p.EndLSN, ""},
 		{"promoted with more, the slot was synchronised", promoted(p.EndLSN+50, p.EndLSN-100), p.EndLSN, ""},
-		{"promoted with more, the slot was made behind the fork", promoted(p.EndLSN+50, p.EndLSN+100), 0, "advanced or made anew by somebody"},
-		{"promoted with more, the slot was made at once", promoted(p.EndLSN+50, p.EndLSN+50), 0, "advanced or made anew by somebody"},
-		{"promoted with more, the slot is one byte ahead", promoted(p.EndLSN+50, p.EndLSN+1), 0, "advanced or made anew by somebody"},
+		{"promoted with more, the slot was made behind the fork", promoted(p.EndLSN+50, p.EndLSN+100), 0, "advanced or re-created by somebody"},
+		{"promoted with more, the slot was made at once", promoted(p.EndLSN+50, p.EndLSN+50), 0, "advanced or re-created by somebody"},
+		{"promoted with more, the slot is one byte ahead", promoted(p.EndLSN+50, p.EndLSN+1), 0, "advanced or re-created by somebody"},
 		{"promoted without a tail, the slot was synchronised", promoted(p.EndLSN-50, p.EndLSN-100), p.EndLSN - 50, ""},
 		{"promoted without a tail, the slot is at the fork", promoted(p.EndLSN-50, p.EndLSN-50), p.EndLSN - 50, ""},
 		{"promoted without a tail, the slot is a byte behind the fork", promoted(p.EndLSN-50, p.EndLSN-49), 0, "left timeline 2 at 1/CE"},
 		{"promoted without a tail, the slot is at the record", promoted(p.EndLSN-50, p.EndLSN), 0, "left timeline 2 at 1/CE, before the record"},
-		{"promoted without a tail, the slot is ahead", promoted(p.EndLSN-50, p.EndLSN+1), 0, "advanced or made anew by somebody"},
+		{"promoted without a tail, the slot is ahead", promoted(p.EndLSN-50, p.EndLSN+1), 0, "advanced or re-created by somebody"},
 		{"promoted twice", func(s *Server) {
 			promoted(p.EndLSN-50, p.EndLSN-60)(s)
 			s.Timeline, s.History[3] = 4, p.EndLSN+10
 		}, p.EndLSN - 50, ""},
 
-		{"another timeline 2", func(s *Server) { s.History = History{1: 0x4000} }, 0, "timeline 2 begins at 0/4000 on the server, and at 0/5000 in the record: another branch"},
+		{"another timeline 2", func(s *Server) { s.History = History{1: 0x4000} }, 0, "timeline 2 starts at 0/4000 on the server, and at 0/5000 in the record: the timelines have diverged"},
 		{"promoted from another timeline 2", func(s *Server) {
 			promoted(p.EndLSN, p.EndLSN)(s)
 			s.History[1] = 0x4000
-		}, 0, "another branch"},
+		}, 0, "the timelines have diverged"},
 		{"promoted from timeline 1", func(s *Server) {
 			promoted(p.EndLSN, p.EndLSN)(s)
 			delete(s.History, 2)
-		}, 0, "from which the server's timeline 3 does not come: another branch"},
+		}, 0, "and the server's timeline 3 does not descend from it: the timelines have diverged"},
 		{"the same timeline, its history is lost", func(s *Server) { s.History = nil }, p.EndLSN, ""},
 		{"promoted, its history is lost", func(s *Server) { s.Timeline, s.History = 3, nil }, 0, "lost the history of its timeline 3"},
 	} {
@@ -108,7 +108,7 @@ func TestLostTail(t *testing.T) {
 		"with all":                      {3, History{1: 0x5000, 2: p.EndLSN}, 0, false},
 		"without a byte":                {3, History{1: 0x5000, 2: p.EndLSN - 1}, 0, true},
 		"the slot is behind the record": {3, History{1: 0x5000, 2: p.EndLSN - 1}, p.EndLSN + 10, true},
-		"another branch":                {3, History{1: 0x4000, 2: p.EndLSN - 1}, 0, false},
+		"a diverged timeline":           {3, History{1: 0x4000, 2: p.EndLSN - 1}, 0, false},
 	} {
 		s := Server{SystemID: p.SystemID, Timeline: tc.timeline, History: tc.history, Slot: p.Slot, Confirmed: tc.confirmed, WALEnd: p.EndLSN + 10}
 		if fork, lost := p.LostTail(s); lost != tc.want || lost && fork != tc.history[2] {
@@ -140,7 +140,7 @@ func TestMovedKeepsTheSnapshotsThatCount(t *testing.T) {
 	}
 	server.History = History{1: 0x4000}
 	if moved := p.Moved(server, 0x90); len(moved.Snapshots) != 0 || moved.TimelineStart != 0x4000 {
-		t.Errorf("of another branch: %+v", moved)
+		t.Errorf("on a diverged timeline: %+v", moved)
 	}
 	server.SystemID = "1"
 	if moved := p.Moved(server, 0x90); len(moved.Snapshots) != 0 {

@@ -112,7 +112,7 @@ func (t *Tracker) beginAgain(commitLSN pglogrepl.LSN) error {
 	was := t.inFlight.find(next)
 	switch {
 	case commitLSN > was.commitLSN:
-		return &RereadError{CommitLSN: was.commitLSN, Found: fmt.Sprintf("the transaction at %s comes instead", commitLSN)}
+		return &RereadError{CommitLSN: was.commitLSN, Found: fmt.Sprintf("it sent the transaction at %s in its place", commitLSN)}
 	case commitLSN < was.commitLSN: // it had no rows
 		t.complete = true
 	default:
@@ -220,7 +220,7 @@ func (t *Tracker) Commit(endLSN pglogrepl.LSN) error {
 	t.snapshot = ""
 	if t.read.rows < t.known && !t.openIsConfirmed() {
 		if !t.onlyResumed() {
-			return &RereadError{CommitLSN: t.open.commitLSN, Found: fmt.Sprintf("it comes with %d rows less than it had", t.known-t.read.rows)}
+			return &RereadError{CommitLSN: t.open.commitLSN, Found: fmt.Sprintf("it lacks %d of its rows", t.known-t.read.rows)}
 		}
 		if t.read.rows > 0 { // else the reader skips it
 			return t.forgetResumed()

@@ -23,7 +23,7 @@ var (
 
 	// ErrSuperseded: the broker refuses this Writer because one with a higher identity has
 	// written.
-	ErrSuperseded = errors.New("another writer has taken over")
+	ErrSuperseded = errors.New("a newer writer has taken over")
 
 	// ErrIdentityUsed: the broker has lost track of the Writer so often that its identity is
 	// used up. A Writer with the next identity can go on.

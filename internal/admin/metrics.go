@@ -104,11 +104,11 @@ func gauges() []metric {
 			}
 			return 0
 		}),
-		gauge("lag_bytes", "WAL that was written and that Postgres was not told to be confirmed, as of the last look at the catalog, at most 10 s ago.", func(s *sample) float64 { return float64(s.lagBytes()) }),
-		gauge("lag_seconds", "How long ago the oldest transaction was committed that is not acknowledged, or for how long the position of an acknowledged one has waited to be recorded; while nothing is read, at least for how long.", func(s *sample) float64 { return s.lag().Seconds() }),
+		gauge("lag_bytes", "WAL after the position that the relay has confirmed to Postgres, as of the last catalog query, at most 10 s ago.", func(s *sample) float64 { return float64(s.lagBytes()) }),
+		gauge("lag_seconds", "Time since the commit of the oldest unacknowledged transaction, or since the position of an acknowledged one began to wait to be recorded; a lower bound while nothing is read.", func(s *sample) float64 { return s.lag().Seconds() }),
 		gauge("in_flight_records", "Records handed over and not acknowledged.", func(s *sample) float64 { return float64(s.stat.Sink.InFlightRecords) }),
 		gauge("in_flight_bytes", "Bytes of keys, values and headers handed over and not acknowledged.", func(s *sample) float64 { return float64(s.stat.Sink.InFlightBytes) }),
-		gauge("confirmed_lsn_bytes", "The position that Postgres was told to be confirmed, as a number.", func(s *sample) float64 { return float64(s.stat.Confirmed) }),
+		gauge("confirmed_lsn_bytes", "The position that the relay has confirmed to Postgres, as a number.", func(s *sample) float64 { return float64(s.stat.Confirmed) }),
 		gauge("slot_retained_bytes", "Log that the server keeps for the slot.", func(s *sample) float64 { return float64(s.stat.Slot.RetainedBytes) }),
 		{
 			name: namespace + "slot_safe_bytes", kind: prometheus.GaugeValue,
@@ -120,7 +120,7 @@ func gauges() []metric {
 			},
 		},
 		gauge("slot_risk", "How near the server is to removing log that the slot needs: 0 for not at all, 1 while the slot fills, 2 when it is about to be lost, 3 when it is lost.", func(s *sample) float64 { return float64(s.stat.Slot.Risk(s.at).Level()) }),
-		gauge("sink_stalled_seconds", "For how long some partition or topic, the position topic included, has made no progress although it has something to send; 0 if none.", func(s *sample) float64 { return s.stalled().Seconds() }),
+		gauge("sink_stalled_seconds", "How long a partition or topic, the position topic included, has made no progress although it has something to send; 0 if none.", func(s *sample) float64 { return s.stalled().Seconds() }),
 	}
 }
 

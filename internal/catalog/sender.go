@@ -20,7 +20,7 @@ func EndSender(ctx context.Context, conn *pgconn.Config, slot string, pid uint32
 		return false, err
 	}
 	defer func() { _ = c.Close(ctx) }()
-	found, err := queryOne(ctx, c, pgx.RowTo[bool], fmt.Sprintf("end server process %d", pid),
+	found, err := queryOne(ctx, c, pgx.RowTo[bool], fmt.Sprintf("terminate WAL sender %d", pid),
 		"SELECT pg_catalog.pg_terminate_backend(active_pid) FROM pg_catalog.pg_replication_slots WHERE slot_name = $1 AND active_pid = $2",
 		slot, strconv.FormatUint(uint64(pid), 10))
 	return found != nil && *found, err

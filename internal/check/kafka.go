@@ -459,7 +459,7 @@ func (s *kafkaLook) timestamps(u use, t *kafka.Topic) {
 // probe finds out whether the broker rejects an older writer, in a topic that it creates and deletes.
 func (s *kafkaLook) probe(ctx context.Context) {
 	if s.Relay.PositionTopic == "" {
-		s.warn("older writer", "", "not tried: without position_topic the broker cannot tell which relay is older, and only the relay's own fence bounds how many records come twice, out of order",
+		s.warn("older writer", "", "not tested: without position_topic the broker cannot tell which relay is older, and only the relay's own fence limits how many records are duplicated out of order",
 			"set position_topic")
 		return
 	}
@@ -477,9 +477,9 @@ func (s *kafkaLook) probe(ctx context.Context) {
 	case found == nil:
 		s.ok("older writer", "", "the broker rejects records of an older writer after a newer one has written")
 	case errors.Is(found, errOlderAccepted):
-		s.warn("older writer", "", oneLine(found), "ask its vendor whether it can fence producer epochs per partition as Apache Kafka does (INVALID_PRODUCER_EPOCH)")
+		s.warn("older writer", "", oneLine(found), "ask the vendor whether the broker can fence producer epochs per partition, as Apache Kafka does (INVALID_PRODUCER_EPOCH)")
 	case errors.Is(found, errNewerRejected):
-		s.fail("older writer", "", oneLine(found), `set position_topic: "", so that every relay takes a producer id of its own; then only the relay's own fence bounds how many records come twice`)
+		s.fail("older writer", "", oneLine(found), `set position_topic: "", so that each relay has its own producer id; then only the relay's own fence limits how many records are duplicated`)
 	default: // nothing was created
 		s.fail("probe topic", "", "the user may not create and use "+topic+": "+oneLine(found),
 			s.acl("--operation Create --operation Write --operation Delete --resource-pattern-type prefixed --topic "+s.Relay.PositionTopic+".probe-"))
@@ -496,5 +496,5 @@ func (s *kafkaLook) deleteProbeTopic(ctx context.Context, topic string) {
 		s.warn("probe topic", "", topic+" could not be deleted: "+oneLine(err), s.tool("kafka-topics.sh", "--delete --topic "+topic))
 		return
 	}
-	s.ok("probe topic", "", topic+" does not exist any more")
+	s.ok("probe topic", "", topic+" was deleted")
 }

@@ -13,8 +13,8 @@ import (
 // What a broker may do that lets two relays of one slot get in each other's way.
 var (
 	errOlderAccepted = errors.New("the broker accepts records of an older writer after a newer one has written: " +
-		"if two relays overlap, only the relay's own fence bounds how many records come twice, out of order")
-	errNewerRejected = errors.New("the broker rejects records of a newer writer after an older one has written: a relay that takes over cannot write")
+		"if two relays overlap, only the relay's own fence limits how many records are duplicated out of order")
+	errNewerRejected = errors.New("the broker rejects records of a newer writer after an older one has written: a standby that takes over cannot write")
 )
 
 // probeOrder writes to a destination, which it creates, as an older writer, as a newer one, and as

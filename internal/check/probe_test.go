@@ -70,15 +70,15 @@ func TestProbe(t *testing.T) {
 	}{
 		{name: "as Apache Kafka", broker: func(*kafkatest.FakeCluster) {}, want: []Condition{
 			{Name: "older writer", State: Met, Found: "rejects records of an older writer"},
-			{Name: "probe topic", State: Met, Found: "does not exist any more"},
+			{Name: "probe topic", State: Met, Found: " was deleted"},
 		}},
 		{name: "accepts the older", broker: answerFrom(1, 0), want: []Condition{
-			{Name: "older writer", State: Doubt, Found: "only the relay's own fence bounds how many records come twice, out of order", Fix: "INVALID_PRODUCER_EPOCH"},
-			{Name: "probe topic", State: Met, Found: "does not exist any more"},
+			{Name: "older writer", State: Doubt, Found: "only the relay's own fence limits how many records are duplicated out of order", Fix: "INVALID_PRODUCER_EPOCH"},
+			{Name: "probe topic", State: Met, Found: " was deleted"},
 		}},
 		{name: "rejects the newer", broker: answerFrom(2, kerr.InvalidProducerEpoch.Code), want: []Condition{
-			{Name: "older writer", State: Failed, Found: "a relay that takes over cannot write", Fix: `set position_topic: ""`},
-			{Name: "probe topic", State: Met, Found: "does not exist any more"},
+			{Name: "older writer", State: Failed, Found: "a standby that takes over cannot write", Fix: `set position_topic: ""`},
+			{Name: "probe topic", State: Met, Found: " was deleted"},
 		}},
 		{name: "no right to create", broker: refuse(kmsg.CreateTopics), want: []Condition{
 			{Name: "probe topic", State: Failed, Found: "TOPIC_AUTHORIZATION_FAILED", Fix: "--resource-pattern-type prefixed --topic POSITIONS.probe-"},

@@ -43,7 +43,7 @@ as possible is sent again.`,
 	s := command.ConfigFlags(cmd, "dsn", "publication", "slot", "brokers")
 	takeover := cmd.Flags().Bool("takeover", false, "check what taking over a slot from Debezium needs")
 	offsets := cmd.Flags().String("offsets", "", "with --takeover: a `file` with the answer to GET /connectors/<name>/offsets, or the worker's own")
-	probe := cmd.Flags().Bool("probe", false, "write to a topic of its own, and delete it, to find out whether the broker rejects an older relay")
+	probe := cmd.Flags().Bool("probe", false, "create, write and delete a topic to test whether the broker rejects records of an older relay")
 	timeout := cmd.Flags().Duration("timeout", check.DefaultTimeout, "how long everything may take; one question may take a sixth of it")
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -51,7 +51,7 @@ as possible is sent again.`,
 			return command.Usage(cmd, errors.New("--offsets is for --takeover"))
 		}
 		if *probe && *takeover {
-			return command.Usage(cmd, errors.New("--probe and --takeover exclude each other"))
+			return command.Usage(cmd, errors.New("--probe and --takeover cannot be used together"))
 		}
 		if *timeout <= 0 {
 			return command.Usage(cmd, errors.New("--timeout must be more than nothing"))

@@ -105,10 +105,10 @@ func (a *app) pruneTables(ctx context.Context, cfg *config.Config, opts prune.Co
 		f.Exit, f.Next = relay.ExitUsage, "see outbox-cdc prune --help"
 	}
 	if refusal, ok := errors.AsType[*prune.NotPublishedError](err); ok {
-		f.Object, f.Next = "publication "+refusal.Publication, "send again what was not published, then prune (docs/runbook.md#prune-refuses-a-table)"
+		f.Object, f.Next = "publication "+refusal.Publication, "resend the rows that were not published, then prune (docs/runbook.md#prune-refuses-a-table)"
 		f.Advice = "Rows that are inserted while the relay's publication leaves them out are never delivered. Before you prune:\n" +
-			"  - If another relay delivers the table, name its --publication and --slot.\n" +
-			"  - Else change the publication, then send the earlier rows again with outbox-cdc replay."
+			"  - If another relay delivers the table, give its --publication and --slot.\n" +
+			"  - Otherwise change the publication, then resend the earlier rows with outbox-cdc replay."
 	}
 	return f
 }

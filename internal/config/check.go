@@ -37,7 +37,7 @@ func (c *Config) check() error {
 		case prefix == "" || strings.Contains(prefix, "\x00"):
 			add(c.invalid("outbox.messages", "%q cannot be the prefix of rows", prefix))
 		case catalog.Reserved(prefix):
-			add(c.invalid("outbox.messages", "prefix %q is reserved for messages that outbox-cdc writes for itself, which are never rows; write rows with another prefix", prefix))
+			add(c.invalid("outbox.messages", "prefix %q is reserved for outbox-cdc's own messages; write rows with another prefix", prefix))
 		}
 	}
 	if len(c.Outbox.Messages) > 0 && c.isSet("outbox.tables") {

@@ -15,7 +15,7 @@ var outboxKeys = []key{
 	},
 	{
 		path: "outbox.messages", kind: list, pattern: `^[^\x00]+$`, rule: "a prefix of messages", example: "[outbox]",
-		doc: "In place of tables: prefixes of logical messages (`pg_logical_emit_message`) that hold a row as a JSON object, whose members are the columns. `*` is every prefix but `outbox-cdc` and `outbox-cdc prune`, which are reserved: relays and `prune` write messages of their own with them.",
+		doc: "In place of tables: prefixes of logical messages (`pg_logical_emit_message`) that hold a row as a JSON object, whose members are the columns. `*` is every prefix except `outbox-cdc` and `outbox-cdc prune`, which are reserved for the program's own messages.",
 	},
 
 	{path: "outbox.columns", kind: section, doc: "Names of the columns. The defaults are those of Debezium's outbox event router."},

@@ -137,7 +137,7 @@ func chainRules() []rule {
 		note("predicates.{predicate}.pattern", "Its verdict is at the transform that names the predicate."),
 		{
 			key: "transforms.{decode}.type", ours: "outbox.messages", verdicts: []verdict{partial, rejected},
-			doc:   "Rows come from logical messages: of the prefixes in `message.prefix.include.list`, or given with `--messages`, else of every prefix.",
+			doc:   "Rows come from logical messages with the prefixes in `message.prefix.include.list` or `--messages`; without either, with any prefix.",
 			apply: applyDecode,
 		},
 		only("transforms.{decode}.fields.null.include", false, "Members that are null are left out.", "members that are null are left out of rows made from messages"),

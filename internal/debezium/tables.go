@@ -249,7 +249,7 @@ func applyPrefixes(m *mapping, e entry) (verdict, string) {
 // reserved says which of the prefixes cannot be that of rows; empty: none.
 func reserved(prefixes []string) string {
 	if i := slices.IndexFunc(prefixes, catalog.Reserved); i >= 0 {
-		return fmt.Sprintf("%s is reserved for messages that outbox-cdc writes for itself, which are never rows", prefixes[i])
+		return fmt.Sprintf("%s is reserved for outbox-cdc's own messages", prefixes[i])
 	}
 	return ""
 }

@@ -94,7 +94,7 @@ func (p *pruner) confirmMark(ctx context.Context, wait time.Duration) (mark stri
 		return "", err
 	}
 	if mark, err = p.mark(ctx); err != nil {
-		return "", fmt.Errorf("mark the log: %w", err)
+		return "", fmt.Errorf("write a mark to the WAL: %w", err)
 	}
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()

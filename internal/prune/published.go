@@ -70,7 +70,7 @@ func (p *pruner) verifyPublished(ctx context.Context, r *relation, wait time.Dur
 		case !l.Published:
 			return refuse("does not publish %s; ALTER PUBLICATION %s ADD TABLE %s", l.Name, quoted, r.name)
 		case l.Filtered:
-			return refuse("publishes %s with a row filter, and what the filter leaves out cannot be told from what was delivered; publish all its rows", l.Name)
+			return refuse("publishes %s with a row filter, and prune cannot tell filtered rows from delivered ones; publish all its rows", l.Name)
 		}
 	}
 	return nil

@@ -32,10 +32,10 @@ const (
 
 // errDrainTimeout: records were unacknowledged when drain_timeout was over. The broker may still
 // append requests on the wire, so no session may follow in this process.
-var errDrainTimeout = errors.New("stopped before every record was acknowledged; what was not is sent again by the next start")
+var errDrainTimeout = errors.New("stopped before every record was acknowledged; the next start resends the others")
 
 // errPositionUnsaved: everything was acknowledged, but the last position could not be saved.
-var errPositionUnsaved = errors.New("stopped; the next start may repeat what was acknowledged at last")
+var errPositionUnsaved = errors.New("stopped; the next start may resend records that were acknowledged last")
 
 // errPositionRecord: the position topic holds something that cannot be read.
 var errPositionRecord = errors.New("the position record cannot be read")
@@ -122,27 +122,27 @@ var faults = []fault{
 // What to do, if the error does not say it itself. Who prints an advice replaces <slot> and
 // <publication>.
 const (
-	adviseRow = "Nothing behind it is confirmed; what came before it is delivered. Correct what the reason names and start again: the\n" +
-		"transaction comes again. To have such rows put aside: --set on_bad_record=dead-letter." + adviseGiveUp
-	adviseUnread = "Nothing behind it is confirmed; what came before it is delivered. Such a row fits into no record, and is not put aside\n" +
-		"either, whatever on_bad_record says." + adviseGiveUp
+	adviseRow = "Nothing after it is confirmed; everything before it is delivered. Correct the cause and start the relay again: Postgres\n" +
+		"resends the transaction. To send such rows to the dead-letter topic: --set on_bad_record=dead-letter." + adviseGiveUp
+	adviseUnread = "Nothing after it is confirmed; everything before it is delivered. Such a row fits into no record. The relay cannot send it\n" +
+		"to the dead-letter topic either, whatever on_bad_record is." + adviseGiveUp
 
 	// adviseGiveUp is the end of an advice, if a transaction is known; its position is put into it.
-	adviseGiveUp = "\nTo give the whole transaction up: SELECT pg_replication_slot_advance('<slot>', '%s'::pg_lsn + 1),\n" +
+	adviseGiveUp = "\nTo skip the whole transaction: SELECT pg_replication_slot_advance('<slot>', '%s'::pg_lsn + 1),\n" +
 		"and start once with --accept-gap."
-	adviseDecoder = "The server sent what this version cannot read. Nothing behind it is confirmed. Please report it, with the server's version."
-	adviseColumns = "Name the table's columns in outbox.columns (outbox-cdc config shows what is in force), or add the column to the table\n" +
+	adviseDecoder = "The server sent a message that this version cannot read. Nothing after it is confirmed. Please report it, with the server's version."
+	adviseColumns = "Name the table's columns in outbox.columns (outbox-cdc config shows the current values), or add the column to the table\n" +
 		"and, if the publication lists columns, to the publication."
-	adviseUpdate = "Let the publication send inserts only: ALTER PUBLICATION <publication> SET (publish = 'insert'). What is in the log already comes\n" +
-		"once more; to have changed rows dropped: --set outbox.on_update=warn." + adviseGiveUp
-	adviseChange = "Start again, with the publication as it is now: what it publishes is ignored then. When the slot has caught up:\n" +
+	adviseUpdate = "Let the publication send inserts only: ALTER PUBLICATION <publication> SET (publish = 'insert'). Postgres still sends what\n" +
+		"is already in the WAL; to ignore those changes: --set outbox.on_update=warn." + adviseGiveUp
+	adviseChange = "Start the relay again with the publication unchanged: it then ignores what the publication sends. When the slot has caught up:\n" +
 		"ALTER PUBLICATION <publication> SET (publish = 'insert')."
-	adviseGap = "What was committed between the two positions may never have been delivered. Find out who moved or made the slot, or which\n" +
-		"server this is. To go on behind the gap: run once with --accept-gap; rows still in the table can be sent again later."
+	adviseGap = "What was committed between the two positions may never have been delivered. Find out who advanced or re-created the\n" +
+		"slot, or which server this is. To continue after the gap: run once with --accept-gap; rows still in the table can be resent later."
 	adviseRecord = "Another program, or a later version of this one, has written to position_topic under this name. Correct name or\n" +
-		"position_topic; with position_topic: \"\" nothing is kept."
-	adviseCopy = "Set source.initial_copy: true again to have it done anew, or run once with --accept-gap to go on without: rows from before\n" +
-		"the slot, which the copy would have sent, are then left out."
+		"position_topic; with position_topic: \"\" the relay keeps no record."
+	adviseCopy = "Set source.initial_copy: true again to start the copy over, or run once with --accept-gap to continue without it: the relay\n" +
+		"then does not send the rows from before the slot."
 	adviseServer = "Check source.dsn, and that the server listens there."
 )
 

@@ -60,7 +60,7 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"not pgoutput":          {&decoder.Error{}, 1, never, "report it"},
 		"missing column":        {&deliveryError{err: &encode.ColumnError{}}, 13, never, "outbox.columns"},
 		"update":                {&changeError{kind: "UPDATE", commitLSN: 0xAB}, 13, never, "'0/AB'::pg_lsn + 1"},
-		"delete":                {&changeError{kind: "DELETE"}, 13, never, "Start again"},
+		"delete":                {&changeError{kind: "DELETE"}, 13, never, "Start the relay again"},
 		"truncate":              {&changeError{kind: "TRUNCATE"}, 13, never, "ALTER PUBLICATION <publication> SET"},
 		"publication":           {replication.ErrPublication, 13, never, ""},
 		"no slot":               {replication.ErrSlotMissing, 11, never, ""},

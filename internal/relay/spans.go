@@ -72,7 +72,7 @@ func (s *spans) failSpan(rejected *sink.RecordError) {
 // cancelSpan ends the span of a record that was not accepted.
 func (s *spans) cancelSpan(seq uint64) {
 	if s != nil {
-		s.tracer.Fail(seq, "session_ended", "not sent when the session ended; it is sent again")
+		s.tracer.Fail(seq, "session_ended", "not sent when the session ended; the next session sends it")
 	}
 }
 

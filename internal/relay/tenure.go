@@ -201,7 +201,7 @@ func (t *tenure) drain(ctx context.Context) error {
 	}
 	if commitLSN, acked, open := t.tracker.OpenTransaction(); open {
 		if again := acked - t.positions.resumable(commitLSN); again > 0 {
-			return fmt.Errorf("%w: transaction %s was not read to its end, %d rows of it are sent again", errDrainTimeout, commitLSN, again)
+			return fmt.Errorf("%w: transaction %s was not read to its end, and %d of its rows will be resent", errDrainTimeout, commitLSN, again)
 		}
 	}
 	return nil

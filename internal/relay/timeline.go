@@ -30,7 +30,7 @@ func (r *Relay) warnLostTail(ctx context.Context, record *checkpoint.Position, s
 		return
 	}
 	r.warnedTimeline = s.Timeline
-	r.log.WarnContext(ctx, "the promoted server lacks the end of the old log: the broker may have records of rows that the server does not have",
+	r.log.WarnContext(ctx, "the promoted server lacks the end of the old WAL: the broker may have records of rows that this server does not have",
 		slog.Int("timeline", int(record.Timeline)), slog.String("from", fork.String()), slog.String("to", delivered.EndLSN.String()),
 		slog.Time("recorded_at", record.WrittenAt))
 }

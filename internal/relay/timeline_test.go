@@ -80,9 +80,9 @@ func TestPositionWriterStopsAtAPromotionWithAGap(t *testing.T) {
 		says   string
 	}{
 		"behind the fork":   {promoted(200, 250), "left timeline 1 at 0/C8"},
-		"behind the record": {promoted(350, 310), "advanced or made anew by somebody else"},
+		"behind the record": {promoted(350, 310), "advanced or re-created by somebody else"},
 		"an older one":      {server(100), "older copy"},
-		"another branch":    {other, "another branch of history"},
+		"another branch":    {other, "the timelines have diverged"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := &scriptedStore{}

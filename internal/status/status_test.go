@@ -101,7 +101,7 @@ func TestVerdict(t *testing.T) {
 			inactive(p, st)
 			p.SystemID, st.Source.SystemID = "7001", "7002"
 		}), admin.Bad, "Not the server of this relay", "identifier 7002; the server at db:5432/app has 7001", false},
-		"session lost this moment": {sides(t, inactive), admin.Warn, "Nobody reads the slot", "lost its connection", false},
+		"session just lost": {sides(t, inactive), admin.Warn, "Nobody reads the slot", "lost its connection", false},
 		"session lost": {sides(t, func(p *Postgres, st *admin.Status) {
 			inactive(p, st)
 			waiting("terminating connection", 10)(p, st)

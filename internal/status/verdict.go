@@ -80,7 +80,7 @@ func (r *Report) between(cfg *Config) admin.Verdict {
 		v = admin.Verdict{
 			Level: admin.Bad, Title: "Not the server of this relay",
 			Why:    fmt.Sprintf("The relay reads from %s, system identifier %s; the server at %s has %s.", st.Source.Address, relays, cfg.Address, postgres.SystemID),
-			Advice: "Is source.dsn the relay's, and --admin the right one?",
+			Advice: "Check that source.dsn is the relay's, and that --admin names the right relay.",
 		}
 	case v.Level == admin.Bad:
 	case postgres.Error != "":
@@ -88,8 +88,8 @@ func (r *Report) between(cfg *Config) admin.Verdict {
 	case slot != nil && !slot.Active && st.Ready:
 		v = admin.Verdict{
 			Level: admin.Warn, Title: "Nobody reads the slot",
-			Why:    "The relay has lost its connection this moment, or it reads from a standby or a copy of this server.",
-			Advice: "Ask again in a few seconds. If it stays so, compare source.dsn with the relay's.",
+			Why:    "The relay has just lost its connection, or it reads from a standby or a copy of this server.",
+			Advice: "Run status again in a few seconds. If nothing changes, compare source.dsn with the relay's.",
 		}
 	}
 	return v

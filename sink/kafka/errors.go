@@ -100,8 +100,8 @@ func classTable() [unsent + 1][]codeError {
 			{sarama.ErrFencedLeaderEpoch, "FENCED_LEADER_EPOCH", "the leader has changed"},
 			{sarama.ErrUnknownLeaderEpoch, "UNKNOWN_LEADER_EPOCH", "the broker has not heard of the leader yet"},
 			{sarama.ErrThrottlingQuotaExceeded, "THROTTLING_QUOTA_EXCEEDED", "a quota is used up for now"},
-			{sarama.KError(100), "UNKNOWN_TOPIC_ID", "the topic was created anew"},
-			{sarama.KError(103), "INCONSISTENT_TOPIC_ID", "the topic was created anew"},
+			{sarama.KError(100), "UNKNOWN_TOPIC_ID", "the topic was re-created"},
+			{sarama.KError(103), "INCONSISTENT_TOPIC_ID", "the topic was re-created"},
 			{sarama.ErrListenerNotFound, "LISTENER_NOT_FOUND", "the leader does not have the listener that was asked"},
 			// Answers to requests other than produce, from a broker that is starting or is not
 			// the one to ask.
@@ -109,10 +109,10 @@ func classTable() [unsent + 1][]codeError {
 			{sarama.ErrConsumerCoordinatorNotAvailable, "COORDINATOR_NOT_AVAILABLE", "the coordinator is not available"},
 			{sarama.ErrNotCoordinatorForConsumer, "NOT_COORDINATOR", "another broker coordinates"},
 			{sarama.ErrNotController, "NOT_CONTROLLER", "another broker is the controller"},
-			{sarama.ErrOffsetOutOfRange, "OFFSET_OUT_OF_RANGE", "the topic was emptied or created anew while it was read"},
+			{sarama.ErrOffsetOutOfRange, "OFFSET_OUT_OF_RANGE", "the topic was emptied or re-created while it was read"},
 			{sarama.ErrOffsetNotAvailable, "OFFSET_NOT_AVAILABLE", "the new leader does not know the topic's end yet"},
 			{sarama.ErrEligibleLeadersNotAvailable, "ELIGIBLE_LEADERS_NOT_AVAILABLE", "no replica may become leader at the moment"},
-			{sarama.ErrInvalidReplicationFactor, "INVALID_REPLICATION_FACTOR", "fewer brokers are up than the topic shall have replicas"},
+			{sarama.ErrInvalidReplicationFactor, "INVALID_REPLICATION_FACTOR", "fewer brokers are available than the topic's replication factor"},
 		},
 		unknownTopic: {
 			{sarama.ErrUnknownTopicOrPartition, "UNKNOWN_TOPIC_OR_PARTITION", "the topic or partition does not exist"},
@@ -156,8 +156,8 @@ func classTable() [unsent + 1][]codeError {
 			{sarama.ErrInvalidRequest, "INVALID_REQUEST", "the broker does not understand the request"},
 			{sarama.ErrInvalidTxnState, "INVALID_TXN_STATE", "the broker holds an open transaction of this producer"},
 			// Answers to the creation or deletion of a topic.
-			{sarama.ErrInvalidPartitions, "INVALID_PARTITIONS", "the cluster does not create a topic with so many partitions"},
-			{sarama.ErrInvalidConfig, "INVALID_CONFIG", "the cluster does not create a topic with these settings"},
+			{sarama.ErrInvalidPartitions, "INVALID_PARTITIONS", "the cluster rejects this number of partitions"},
+			{sarama.ErrInvalidConfig, "INVALID_CONFIG", "the cluster rejects these topic settings"},
 			{sarama.ErrTopicDeletionDisabled, "TOPIC_DELETION_DISABLED", "delete.topic.enable is false in the cluster"},
 		},
 		unexpected: nil, // all the others
@@ -187,7 +187,7 @@ func lookup(k sarama.KError) code {
 			return c
 		}
 	}
-	return code{codeError{k, fmt.Sprintf("error code %d", int16(k)), "not an answer that this request can get"}, unexpected}
+	return code{codeError{k, fmt.Sprintf("error code %d", int16(k)), "this request cannot get this code"}, unexpected}
 }
 
 // classify returns what k means.

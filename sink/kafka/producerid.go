@@ -170,7 +170,7 @@ func (c *control) requestID(ctx context.Context) (identity, error) {
 		return identity{}, err
 	}
 	if res.Err != sarama.ErrNoError {
-		return identity{}, fmt.Errorf("take a producer id: %w", errorOf(res.Err))
+		return identity{}, fmt.Errorf("request a producer id: %w", errorOf(res.Err))
 	}
 	return identity{id: res.ProducerID, epoch: res.ProducerEpoch}, nil
 }
@@ -199,7 +199,7 @@ func (p *producer) loseIdentity(part *partition, sh *sentBatch) {
 }
 
 // errIdentityUsed is [sink.ErrIdentityUsed] in Kafka's words.
-var errIdentityUsed = fmt.Errorf("%w: %w", sink.ErrIdentityUsed, errors.New("brokers have lost track of this producer again and again"))
+var errIdentityUsed = fmt.Errorf("%w: %w", sink.ErrIdentityUsed, errors.New("brokers have repeatedly lost the state of this producer"))
 
 // renewIdentity gets the next identity and lets the senders send again. Nothing is in flight.
 func (p *producer) renewIdentity(ctx context.Context) {

@@ -122,7 +122,7 @@ func phantoms(t *testing.T, r *rig.Rig, conn *pgx.Conn) int {
 }
 
 // lostTail is in the line that says that the promoted server lacks what was delivered.
-const lostTail = "the promoted server lacks the end of the old log"
+const lostTail = "the promoted server lacks the end of the old WAL"
 
 // A standby is promoted that lags behind the primary, while the relay runs or between two runs. The relay
 // goes on with the standby's copy of its slot, on the new timeline: from the record, or from the fork if the
@@ -208,9 +208,9 @@ func TestFailoverToAnotherSlot(t *testing.T) {
 			says   string
 			frozen bool // the relay, until there is the slot
 		}{
-			"the standby has everything":               {0, "made anew by somebody else", false},
+			"the standby has everything":               {0, "re-created by somebody else", false},
 			"the standby lacks a tail":                 {2000, "left timeline 1", false},
-			"the standby has everything, relay frozen": {0, "made anew by somebody else", true},
+			"the standby has everything, relay frozen": {0, "re-created by somebody else", true},
 			"the standby lacks a tail, relay frozen":   {2000, "left timeline 1", true},
 		} {
 			t.Run(name, func(t *testing.T) {

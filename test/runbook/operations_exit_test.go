@@ -54,9 +54,9 @@ var exitRecipes = map[string]recipe{
 	"Put the row aside":                                 putAside,
 	"Give the transaction up":                           giveUp,
 	"A row that cannot be streamed":                     tooLargeToStream,
-	"The slot was advanced or made anew":                slotMoved,
+	"The slot was advanced or re-created":               slotMoved,
 	"It is another server":                              anotherServer,
-	"A standby was promoted without the end of the log": recordsWithoutRows,
+	"A standby was promoted without the end of the WAL": recordsWithoutRows,
 	"The record cannot be read":                         unreadableRecord,
 	"No broker can be reached":                          noBroker,
 	"Kafka refuses the user":                            userRefused,
@@ -494,7 +494,7 @@ func tooLargeToStream(t *testing.T, o *operation, srv *pgserver.Server) {
 func slotMoved(t *testing.T, o *operation, srv *pgserver.Server) {
 	lost := o.on(t, srv).lose(t, "SELECT pg_drop_replication_slot('outbox_cdc')")
 	o.exec(t, `SELECT pg_create_logical_replication_slot('outbox_cdc', 'pgoutput')`)
-	reached(t, o.fails(t, 15, "outbox_cdc", "made anew by somebody else", "--accept-gap"))
+	reached(t, o.fails(t, 15, "outbox_cdc", "re-created by somebody else", "--accept-gap"))
 	o.streams(t)
 	o.sendAgain(t, lost)
 }
