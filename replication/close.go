@@ -12,10 +12,11 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// Close reports confirmed once more, as far as the session has read, ends the stream and closes the connection. It returns
-// nil when the server has taken the position and let go of the slot, or had ended the
-// stream before; what it still sends until then, the rest of a transaction, is thrown away.
-// ctx bounds that. It is called once, after Run has returned, or without Run.
+// Close confirms the position confirmed once more, as far as the session has read, ends the
+// stream and closes the connection. It returns nil when the server has received the position and
+// released the slot, or had already ended the stream. Close discards what the server still sends
+// until then, such as the rest of a transaction. ctx limits how long that may take. Close is called
+// once, after Run has returned or without Run.
 func (s *Stream) Close(ctx context.Context, confirmed pglogrepl.LSN) error {
 	defer func() { _ = s.wire.conn.Close() }()
 	if s.broken {

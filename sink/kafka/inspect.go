@@ -14,9 +14,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// An Inspector asks a cluster what decides whether it will take records. It writes nothing,
-// creates nothing, and deletes only what DeleteTopic names. Methods may be called from any goroutine, and block until the answer or the
-// end of ctx; their errors wrap sink.ErrAccess where waiting will not help.
+// An Inspector asks a cluster for everything that decides whether it will accept records. It
+// writes and creates nothing, and deletes only the topic that DeleteTopic names. Its methods may
+// be called from any goroutine, and block until the cluster has responded or ctx ends. Their
+// errors wrap sink.ErrAccess if a retry cannot help.
 type Inspector struct{ client *client }
 
 // NewInspector returns an Inspector, which has to be closed. It contacts nobody.
