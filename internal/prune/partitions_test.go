@@ -107,8 +107,8 @@ func TestPartitionInUse(t *testing.T) {
 	})
 }
 
-// Who writes to an old partition while its rows are proven to be delivered waits for that, and then
-// goes first.
+// A transaction that writes to an old partition waits while prune proves that its rows are delivered,
+// and then goes first.
 func TestLateRow(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, pgtest.Server(t), "", true)
@@ -118,13 +118,7 @@ func TestLateRow(t *testing.T) {
 	done := r.execMeanwhile(t, fmt.Sprintf(insert, 24*9, 1))
 	r.eventually(t, "a writer to wait, or to be done", `SELECT (SELECT count(*) > 1 FROM outbox) OR EXISTS (SELECT FROM pg_locks WHERE NOT granted AND mode = 'RowExclusiveLock'
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`)
-	c.waits.Store(false)
-	if got := run.wait(t); len(got.Dropped) != 0 || len(got.Kept) != 1 {
-		t.Errorf("%+v", got)
-	}
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	run.givesWay(t, c, done)
 	r.expectRows(t, 2)
 	if got := r.prune(t); len(got.Dropped) != 1 {
 		t.Errorf("%+v", got)
@@ -144,6 +138,19 @@ func (r *rig) startLocking(t *testing.T, partition string, c *consumer) *running
 		t.Fatal(err)
 	}
 	return run
+}
+
+// givesWay has c deliver again. The prune must then keep its partition and let through a statement
+// that waited for it, whose outcome done returns.
+func (r *running) givesWay(t *testing.T, c *consumer, done <-chan error) {
+	t.Helper()
+	c.waits.Store(false)
+	if got := r.wait(t); len(got.Dropped) != 0 || len(got.Kept) != 1 {
+		t.Errorf("%+v", got)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
 }
 
 // execMeanwhile runs a statement in the background.

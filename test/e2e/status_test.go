@@ -57,9 +57,7 @@ func TestStatus(t *testing.T) {
 	}
 	process := r.Run(t)
 	admin := process.AdminAt(t)
-	r.Load.Run(t.Context(), t, 500)
-	r.Arrived(t, 30*time.Second)
-	r.Confirmed(t, 30*time.Second)
+	r.Deliver(t, 500)
 
 	var s statusOutput
 	rig.WaitFor(t, 30*time.Second, "the relay to have counted the records", func() bool {

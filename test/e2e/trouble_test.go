@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"net/http"
 	"regexp"
 	"strconv"
 	"strings"
@@ -64,9 +63,7 @@ func TestIdleRelayWithoutKafkaLosesItsSession(t *testing.T) {
 	t.Parallel()
 	r, _, _, toKafka := rig.NewCut(t)
 	process := r.Run(t)
-	r.Load.Run(t.Context(), t, 100)
-	r.Arrived(t, 30*time.Second)
-	r.Confirmed(t, 30*time.Second)
+	r.Deliver(t, 100)
 	conn := r.Connect(t)
 	pid := func() int {
 		return rig.Ask[int](t, conn, "SELECT coalesce(active_pid, 0) FROM pg_replication_slots WHERE slot_name = $1", r.Slot)
@@ -91,7 +88,7 @@ func TestIdleRelayWithoutKafkaLosesItsSession(t *testing.T) {
 		}
 	}
 	toKafka.Accept()
-	rig.WaitFor(t, 30*time.Second, "the relay to be ready", func() bool { code, _ := process.Ask(t, "readyz"); return code == http.StatusOK })
+	process.Ready(t)
 	process.Terminate(t)
 	r.Settle(t, 0)
 }
@@ -102,9 +99,7 @@ func TestPositionTopicTakesNoWrites(t *testing.T) {
 	t.Parallel()
 	r, fake, _, _ := rig.NewCut(t)
 	process := r.Run(t)
-	r.Load.Run(t.Context(), t, 100)
-	r.Arrived(t, 30*time.Second)
-	r.Confirmed(t, 30*time.Second)
+	r.Deliver(t, 100)
 	fault := fake.Control.Fault(kfake.Fault{
 		Keys: []kmsg.Key{kmsg.Produce}, Topic: relay.PositionTopic, Err: kerr.TopicAuthorizationFailed, Count: -1,
 	})
@@ -127,7 +122,7 @@ func TestPositionTopicTakesNoWrites(t *testing.T) {
 	}
 	fault.Remove()
 	r.Confirmed(t, 60*time.Second)
-	rig.WaitFor(t, 30*time.Second, "the relay to be ready", func() bool { code, _ := process.Ask(t, "readyz"); return code == http.StatusOK })
+	process.Ready(t)
 	process.Terminate(t)
 	r.Settle(t, 0)
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net/http"
 	"strings"
 	"syscall"
 	"testing"
@@ -68,7 +67,7 @@ func inTenSeconds(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.delivers(t)
 	o.more = fmt.Sprintf("admin: {listen: %q}\n", r.AdminAt(t))
 	o.configure(t)
-	rig.WaitFor(t, 30*time.Second, "the relay to be ready", func() bool { code, _ := r.Ask(t, "readyz"); return code == http.StatusOK })
+	r.Ready(t)
 	if out, _ := o.sh(t); !strings.Contains(out, "● Healthy") {
 		t.Errorf("status says:\n%s", out)
 	}

@@ -1,19 +1,16 @@
 package runbook
 
 import (
-	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
 func seeStatus(t *testing.T, o *operation, srv *pgserver.Server) {
 	r := o.on(t, srv).stream(t)
 	o.delivers(t)
-	rig.WaitFor(t, 30*time.Second, "the relay to be ready", func() bool { code, _ := r.Ask(t, "readyz"); return code == http.StatusOK })
+	r.Ready(t)
 	o.names["relay.example.com:9187"] = r.AdminAt(t)
 	if out, _ := o.sh(t); !strings.Contains(out, "● Healthy") || !strings.Contains(out, "Slot "+o.slot) || !strings.Contains(out, topic) {
 		t.Errorf("status says:\n%s", out)

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 // AdminURL finds the address of the admin server in the relay's log.
@@ -23,6 +24,12 @@ func (r *Process) Ask(t *testing.T, path string) (status int, body string) {
 	data, err := io.ReadAll(res.Body)
 	Must(t, err)
 	return res.StatusCode, string(data)
+}
+
+// Ready waits until the relay is ready.
+func (r *Process) Ready(t *testing.T) {
+	t.Helper()
+	WaitFor(t, 30*time.Second, "the relay to be ready", func() bool { code, _ := r.Ask(t, "readyz"); return code == http.StatusOK })
 }
 
 // AdminAt returns where the relay's admin server is.

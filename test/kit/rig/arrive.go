@@ -47,6 +47,14 @@ func (r *Rig) catchUp(t *testing.T) {
 	Must(t, r.Collector.CatchUp(ctx))
 }
 
+// Deliver commits events, and waits until the relay has delivered and confirmed them.
+func (r *Rig) Deliver(t *testing.T, events int) {
+	t.Helper()
+	r.Load.Run(t.Context(), t, events)
+	r.Arrived(t, 30*time.Second)
+	r.Confirmed(t, 30*time.Second)
+}
+
 // Settle reads the topic to its end and checks it against what was committed. duplicates
 // is how many there may be.
 func (r *Rig) Settle(t *testing.T, duplicates int) {
