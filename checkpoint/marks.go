@@ -6,7 +6,7 @@ import (
 	"sort"
 )
 
-// Between two marks lie so many records or so many bytes of rows, whatever comes first.
+// The distance between two marks, in records or in bytes of rows, whichever is reached first.
 const (
 	markRecords = 256
 	markBytes   = 1 << 20
@@ -15,18 +15,18 @@ const (
 //nolint:gochecknoglobals // a table
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// A mark is a record up to which the rows of its transaction can be recognised by another process.
+// A mark is a record up to which another process can recognise the rows of its transaction.
 type mark struct {
 	seq   Seq
-	crc   uint32 // of the rows of its transaction, it included
-	bytes int64  // of all rows that were numbered, it included
+	crc   uint32 // of the rows of its transaction up to this one
+	bytes int64  // of all rows that were numbered up to this one
 }
 
-// marks are sorted. The first is the newest at or before the last record that is
-// acknowledged together with all before it.
+// marks are sorted. The first is the newest one at or before the last record of the
+// unbroken sequence of acknowledged records.
 type marks []mark
 
-// add adds m if it is far enough behind the newest mark.
+// add adds m if it is far enough after the newest mark.
 func (ms *marks) add(m mark) {
 	newest := (*ms)[len(*ms)-1]
 	if m.seq-newest.seq >= markRecords || m.bytes-newest.bytes >= markBytes {
@@ -34,14 +34,14 @@ func (ms *marks) add(m mark) {
 	}
 }
 
-// dropBefore removes what lies before the newest mark at or before base.
+// dropBefore removes the marks before the newest one at or before base.
 func (ms *marks) dropBefore(base Seq) {
 	if len(*ms) > 1 && (*ms)[1].seq <= base {
 		*ms = slices.Delete(*ms, 0, ms.search(base+1)-1)
 	}
 }
 
-// dropAfter removes the marks of records that do not exist any more.
+// dropAfter removes the marks of canceled records, those after last.
 func (ms *marks) dropAfter(last Seq) { *ms = (*ms)[:ms.search(last+1)] }
 
 // search returns the index of the first mark at or after seq.

@@ -18,38 +18,37 @@ type Position struct {
 	SystemID string // of the cluster, as IDENTIFY_SYSTEM reports it
 	Timeline int32
 
-	// TimelineStart is where Timeline was forked off its parent. 0: it is the first one, or that is not
-	// known.
+	// TimelineStart is where Timeline forked from its parent. 0: it is the first timeline, or the start
+	// is not known.
 	TimelineStart pglogrepl.LSN
 
 	Slot   string
 	EndLSN pglogrepl.LSN // everything that ends at or before it is acknowledged
 
-	// Open is what is acknowledged of the first transaction behind EndLSN, which is too large to be sent
-	// from its beginning again. The zero Prefix: nothing, as far as the record says.
+	// Open has the acknowledged rows of the first transaction after EndLSN, so that a large transaction
+	// is not resent from its beginning. The zero Prefix: none are known.
 	Open Prefix
 
-	// Copying says that an initial copy is not delivered yet, and that it is not known which of its
-	// rows are. EndLSN is 0 while there is no slot.
+	// Copying says that an initial copy is not completely delivered. Which of its rows are is not
+	// known. EndLSN is 0 while there is no slot.
 	Copying bool
 
-	// Term counts how often a relay did not start at the record as it was: the first time, and after a
-	// promotion or an accepted gap. What a process of an earlier term writes late does not count: see
-	// [NewestPosition].
+	// Term counts how often a relay did not start at the previous record: the first time, and after a
+	// promotion or an accepted gap. [NewestPosition] ignores late records of an earlier term.
 	Term int64
 
-	// Claim says who owns the slot: the process with the highest one. A process takes a higher
-	// claim than any before it sends, whenever another one may have sent in between. 0: a record
-	// of a version without claims.
+	// Claim decides which process owns the slot: the one with the highest claim. A process writes a
+	// claim higher than any other before it sends, whenever another process may have sent in between.
+	// 0: the record is of a version without claims.
 	Claim  int64
-	Writer string // of the claim: a UUID, of one process
+	Writer string // a UUID of the process that made the claim
 
-	// Identity is what the broker tells the claims apart by, as the sink has returned it: it
-	// refuses writers of lower claims. Empty: it does not.
+	// Identity is how the broker tells claims apart, as the sink has returned it: the broker rejects
+	// writers of lower claims. Empty: it does not.
 	Identity json.RawMessage
 
-	// Snapshots say which transactions were delivered by then, newest first. If the slot is lost,
-	// they tell which rows of the table must be sent again.
+	// Snapshots show which transactions were delivered, newest first. If the slot is lost, they show
+	// which rows of the table must be resent.
 	Snapshots []Snapshot
 	WrittenAt time.Time
 }
@@ -157,10 +156,10 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// NewestPosition returns the record whose position counts among those written one after the other: of
-// the highest term that of the newest timeline, and of those the one that is the furthest, since what
-// a record says stays true. (A process may write late, when another one of its term has the
-// slot.) It returns nil if there are none.
+// NewestPosition returns the record that is valid, of those given in the order in which they were
+// written: the furthest one of the newest timeline of the highest term. The last one written need not
+// be valid, because a process may write late, when another one of its term has the slot. It returns
+// nil if there are none.
 func NewestPosition(records []Position) *Position {
 	var newest *Position
 	for i := range records {
@@ -171,7 +170,7 @@ func NewestPosition(records []Position) *Position {
 	return newest
 }
 
-// superseded reports whether newest, although written before p, counts and p does not.
+// superseded reports whether newest, although written before p, is valid and p is not.
 func superseded(p, newest *Position) bool {
 	if p.Term != newest.Term {
 		return p.Term < newest.Term
@@ -180,7 +179,7 @@ func superseded(p, newest *Position) bool {
 		return false
 	}
 	if p.Timeline != newest.Timeline {
-		return p.Timeline < newest.Timeline // of the server before a promotion
+		return p.Timeline < newest.Timeline // from before a promotion
 	}
 	if p.EndLSN != newest.EndLSN {
 		return p.EndLSN < newest.EndLSN
@@ -208,7 +207,7 @@ const (
 )
 
 // WithSnapshot returns p with s as its newest snapshot. Of the earlier ones it keeps a few that are
-// some WAL apart: after a promotion only those from before it count, and the standby server may have
+// some WAL apart: after a promotion only those from before the fork are valid, and the standby may have
 // lagged.
 func (p Position) WithSnapshot(s Snapshot) Position {
 	earlier := p.Snapshots

@@ -11,12 +11,12 @@ import (
 type Prefix struct {
 	CommitLSN pglogrepl.LSN
 	Rows      int64
-	CRC       uint32 // CRC-32C of the rows, one behind the other
+	CRC       uint32 // CRC-32C of the concatenated rows
 }
 
-// Prefix returns which rows of the oldest transaction that is not confirmed are
-// acknowledged, up to a place at which a later reading can be compared; the zero
-// Prefix if there are none.
+// Prefix returns the acknowledged rows at the beginning of the oldest unconfirmed
+// transaction, up to the last mark, so that a later reading can be compared. It returns
+// the zero Prefix if there are none.
 func (t *Tracker) Prefix() Prefix {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -35,12 +35,11 @@ func (t *Tracker) Prefix() Prefix {
 	return t.resume
 }
 
-// Resume has the Tracker take the rows of p for acknowledged. It is called before
-// anything is read.
+// Resume marks the rows of p as acknowledged. It must be called before anything is
+// read.
 func (t *Tracker) Resume(p Prefix) { t.resume = p }
 
-// resumed returns how many rows of the transaction at commitLSN were acknowledged before the Tracker
-// was made.
+// resumed returns how many rows of the transaction at commitLSN Resume has named.
 func (t *Tracker) resumed(commitLSN pglogrepl.LSN) int64 {
 	if commitLSN != t.resume.CommitLSN {
 		return 0
@@ -48,14 +47,14 @@ func (t *Tracker) resumed(commitLSN pglogrepl.LSN) int64 {
 	return t.resume.Rows
 }
 
-// onlyResumed reports whether Resume has named rows of the open transaction, and no other one of it
-// has been numbered.
+// onlyResumed reports whether Resume has named rows of the open transaction, and none of its other
+// rows is numbered.
 func (t *Tracker) onlyResumed() bool {
 	return t.open.commitLSN == t.resume.CommitLSN && t.last < t.open.first
 }
 
-// forgetResumed returns the error for an open transaction that does not come with the rows that Resume
-// has named.
+// forgetResumed forgets the rows that Resume has named, because the open transaction does not begin
+// with them, and returns the error that says so.
 func (t *Tracker) forgetResumed() error {
 	p := t.resume
 	t.resume = Prefix{}
@@ -63,7 +62,7 @@ func (t *Tracker) forgetResumed() error {
 }
 
 // A PrefixError says that a transaction does not begin with the rows that Resume has
-// named. The Tracker has forgotten them: in the next reading all its rows are sent.
+// named. The Tracker has forgotten them, so the next reading sends all its rows.
 type PrefixError struct{ Prefix }
 
 // Error names the transaction.

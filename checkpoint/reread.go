@@ -12,18 +12,18 @@ type reading struct {
 	crc  uint32
 }
 
-// Reread begins another reading, by another session of the same slot that starts
-// at Confirmed or before. What is in flight is read again, in the same order: a
-// transaction that is not confirmed comes with the rows that it had, and a
-// transaction that was open begins again and may then go on. What was read and has
-// no number yet is forgotten.
+// Reread begins another reading, by a new session of the same slot that starts at
+// Confirmed or before. The server must resend what is in flight, in the same order: an
+// unconfirmed transaction with the same rows, and the transaction that was open from
+// its beginning, possibly with more rows. Reread forgets what was read without being
+// numbered.
 func (t *Tracker) Reread() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.isOpen, t.snapshot, t.seen = false, "", 0
 }
 
-// nextAgain compares a row of a transaction that was read before.
+// nextAgain compares a row with an earlier reading of its transaction.
 func (t *Tracker) nextAgain() error {
 	switch {
 	case t.openIsConfirmed():
@@ -36,11 +36,11 @@ func (t *Tracker) nextAgain() error {
 	return nil
 }
 
-// A RereadError says that the server does not send again what it has sent before:
-// neither what is in flight nor what is read can be trusted.
+// A RereadError says that the server has not resent what it sent before. Neither what
+// is in flight nor what is read can be trusted.
 type RereadError struct {
 	CommitLSN pglogrepl.LSN // of the transaction that is in flight
-	Found     string        // what came instead
+	Found     string        // what the server sent instead
 }
 
 // Error names the transaction.

@@ -7,23 +7,23 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// A Server is what a new session reads from the server before it streams.
+// A Server has what a new session reads from the server before it streams.
 type Server struct {
 	SystemID  string
 	Timeline  int32
 	History   History // of Timeline
 	Slot      string
 	Confirmed pglogrepl.LSN // the slot's confirmed_flush_lsn
-	WALEnd    pglogrepl.LSN // how far the WAL is flushed
+	WALEnd    pglogrepl.LSN // up to which the WAL is flushed
 }
 
-// A History says at which position each ancestor of a timeline was left. What lies before that position
-// is the same on both; behind it the same position names other data. It is empty for the first timeline,
-// and for a later one whose history the server has lost.
+// A History maps each ancestor of a timeline to its fork, the position at which the server left it.
+// WAL before the fork is the same on both timelines; after it, the same position means different data.
+// A History is empty for the first timeline, and for a later one if the server has lost the history.
 type History map[int32]pglogrepl.LSN
 
-// start returns where a timeline of h begins: that of the server or an ancestor. It returns 0 for the
-// first one, and if that is not known.
+// start returns where a timeline starts, which is the server's or an ancestor. It returns 0 for the
+// first one, and if the start is not known.
 func (h History) start(timeline int32) pglogrepl.LSN {
 	var start pglogrepl.LSN
 	for ancestor, fork := range h {
@@ -34,9 +34,9 @@ func (h History) start(timeline int32) pglogrepl.LSN {
 	return start
 }
 
-// Continue returns where a session that finds s may start: at the record, which the slot may be behind,
-// or at the fork if the server left the record's timeline before the record. It returns a *GapError if
-// rows may be missing between that and what the server would send.
+// Continue returns where a session on s may start: at the record, even if the slot is behind it, or at
+// the fork if the server left the record's timeline before the record. It returns a *GapError if rows
+// may be missing between that position and the first that the server would send.
 func (p Position) Continue(s Server) (pglogrepl.LSN, error) {
 	shared, reason := p.shared(s)
 	switch {
@@ -52,8 +52,8 @@ func (p Position) Continue(s Server) (pglogrepl.LSN, error) {
 	return 0, &GapError{Recorded: p, found: s, Reason: reason}
 }
 
-// shared returns up to where the log of s is the one that p is about, p.EndLSN at most; 0 and why, if it is
-// not.
+// shared returns up to where the WAL of s is the same as the WAL of p, at most p.EndLSN. If it is not the
+// same at all, it returns 0 and why.
 func (p Position) shared(s Server) (end pglogrepl.LSN, reason string) {
 	fork, inHistory := s.History[p.Timeline]
 	start := s.History.start(p.Timeline)
@@ -81,8 +81,8 @@ func (p Position) shared(s Server) (end pglogrepl.LSN, reason string) {
 	return p.EndLSN, ""
 }
 
-// Moved returns p at end, a position of s. It has those snapshots that count on s, and the open
-// transaction if nothing has moved.
+// Moved returns p at end, a position of s. It keeps the snapshots that are valid on s, and the open
+// transaction if neither position nor timeline has changed.
 func (p Position) Moved(s Server, end pglogrepl.LSN) Position {
 	shared, _ := p.shared(s)
 	p.Snapshots = slices.DeleteFunc(slices.Clone(p.Snapshots), func(of Snapshot) bool { return of.EndLSN > shared })
@@ -96,9 +96,8 @@ func (p Position) Moved(s Server, end pglogrepl.LSN) Position {
 	return p
 }
 
-// LostTail reports whether s was promoted without the end of the log that p is about, and where it left
-// that: the records of what was committed from there to p.EndLSN are delivered, and s does not have the
-// rows.
+// LostTail reports whether s was promoted without the end of the WAL of p, and where the timelines fork.
+// The transactions from there to p.EndLSN are delivered, and s does not have their rows.
 func (p Position) LostTail(s Server) (fork pglogrepl.LSN, lost bool) {
 	shared, reason := p.shared(s)
 	return shared, reason == "" && shared < p.EndLSN

@@ -48,10 +48,10 @@ type Tracker struct {
 	bytes       int64  // of the rows numbered so far
 	resume      Prefix // acknowledged before the Tracker was made; zero: nothing
 
-	// What the present reading has read of (base, last]. Those in (seen, last] were
-	// numbered by an earlier reading and are to come again.
+	// What the current reading has read of (base, last]. The records in (seen, last] were
+	// numbered by an earlier reading; the server is expected to resend them.
 	seen     Seq
-	known    int64   // so many rows of the open transaction were read before
+	known    int64   // how many rows of the open transaction an earlier reading has read
 	complete bool    // it has no further rows
 	read     reading // of the open transaction; of the reader
 	unread   reading // before its last row
@@ -78,9 +78,9 @@ func New(start pglogrepl.LSN, onConfirmed func(Transaction)) *Tracker {
 // commitTime; a zero time is unknown. Until its Commit, keepalives do not count.
 // It panics if a transaction is open.
 //
-// The error is a [*RereadError] if another transaction is in flight and had to come
-// first. Then nothing that is read can be trusted, and no method of the reading may
-// be called any more.
+// The error is a [*RereadError] if another transaction is in flight and should have
+// come first. Then nothing that is read can be trusted, and no further method of the
+// reading may be called.
 func (t *Tracker) Begin(commitLSN pglogrepl.LSN, commitTime time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -99,7 +99,7 @@ func (t *Tracker) Begin(commitLSN pglogrepl.LSN, commitTime time.Time) error {
 	return nil
 }
 
-// beginAgain sets what is known of the transaction to be opened from an earlier reading.
+// beginAgain restores what an earlier reading knows of the transaction to be opened.
 func (t *Tracker) beginAgain(commitLSN pglogrepl.LSN) error {
 	if uint64(commitLSN) < t.confirmed.Load() {
 		t.complete = true
@@ -123,14 +123,14 @@ func (t *Tracker) beginAgain(commitLSN pglogrepl.LSN) error {
 	return nil
 }
 
-// Next numbers the record of one more row of the open transaction, which is outstanding
-// until it is acknowledged. row is what the server sends for it, again in each
-// reading. Next returns 0 for a row that has been numbered by an earlier reading,
-// that Resume has named, or whose transaction is confirmed: it is not sent again.
-// It panics if no transaction is open.
+// Next numbers the record of one more row of the open transaction. The record is
+// outstanding until it is acknowledged. row is what the server sends for the row, the
+// same in each reading. Next returns 0 for a row that must not be resent: an earlier
+// reading has numbered it, Resume has named it, or its transaction is confirmed. It
+// panics if no transaction is open.
 //
-// The error is a [*RereadError] if the transaction had fewer rows when it was read
-// before, or a [*PrefixError].
+// The error is a [*RereadError] if an earlier reading saw fewer rows of the
+// transaction, or a [*PrefixError].
 func (t *Tracker) Next(row []byte) (Seq, error) {
 	t.unread = t.read
 	t.read = reading{t.unread.rows + 1, crc32.Update(t.unread.crc, castagnoli, row)}
@@ -207,8 +207,8 @@ func (t *Tracker) Snapshot(text string) {
 // that is confirmed once everything read up to here is acknowledged. It panics
 // if no transaction is open.
 //
-// The error is a [*RereadError] if the transaction had more rows when it was read
-// before.
+// The error is a [*RereadError] if an earlier reading saw more rows of the
+// transaction, or a [*PrefixError].
 func (t *Tracker) Commit(endLSN pglogrepl.LSN) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -299,8 +299,8 @@ func (t *Tracker) Span() int {
 	return int(t.last - t.base)
 }
 
-// SpanBytes returns how many bytes the rows in Span have, or up to 1 MiB and a row
-// more.
+// SpanBytes returns the size of the rows in Span in bytes. The result may exceed it by
+// up to 1 MiB and a row.
 func (t *Tracker) SpanBytes() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
