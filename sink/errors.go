@@ -18,15 +18,15 @@ var (
 	// ErrMissing: a destination does not exist and may not be created.
 	ErrMissing = errors.New("destination does not exist")
 
-	// ErrFenced: the broker refuses this writer because a newer one has taken over.
+	// ErrFenced: the broker rejects this writer because a newer one has taken over.
 	ErrFenced = errors.New("fenced by a newer writer")
 
-	// ErrSuperseded: the broker refuses this Writer because one with a higher identity has
+	// ErrSuperseded: the broker rejects this Writer because one with a higher identity has
 	// written.
 	ErrSuperseded = errors.New("a newer writer has taken over")
 
-	// ErrIdentityUsed: the broker has lost track of the Writer so often that its identity is
-	// used up. A Writer with the next identity can go on.
+	// ErrIdentityUsed: the broker has lost the state of the Writer so often that its identity is
+	// used up. A Writer with the next identity can continue.
 	ErrIdentityUsed = errors.New("the writer's identity is used up")
 
 	// ErrFatal: the broker gave an answer after which nothing more can be written.

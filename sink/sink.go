@@ -30,10 +30,10 @@ type Sink interface {
 	// NewWriter returns a Writer. Run of the previous one must have returned.
 	NewWriter(cfg WriterConfig) Writer
 
-	// OpenPositions returns the store that keeps values under name in a place of the broker that
-	// is called store, and creates that place if it is missing. What may heal is retried until
-	// ctx ends; an error that wraps ErrAccess or ErrFatal does not heal. The PositionStore lives
-	// until Close, does not wait for records of a Writer and does not hold them up.
+	// OpenPositions opens store, a place of the broker, and creates it if it is missing. The
+	// PositionStore keeps its values there under name. OpenPositions retries transient errors
+	// until ctx ends; errors that wrap ErrAccess or ErrFatal are not transient. The PositionStore
+	// is valid until Close. It does not wait for a Writer's records and does not delay them.
 	OpenPositions(ctx context.Context, store, name string) (PositionStore, error)
 
 	// CheckDestinations returns an error that wraps ErrMissing and names those of the given
@@ -42,7 +42,7 @@ type Sink interface {
 	// destination.
 	CheckDestinations(ctx context.Context, destinations ...string) error
 
-	// Stat returns a snapshot of the Sink, its present Writer and its position stores. It does
+	// Stat returns a snapshot of the Sink, its current Writer and its position stores. It does
 	// not block.
 	Stat() Stat
 
@@ -50,32 +50,32 @@ type Sink interface {
 	Close() error
 }
 
-// A PositionStore keeps one value per writer outside the process: a little state that has to
-// outlive it, written rarely and read at the start. Its methods may be called from any goroutine.
+// A PositionStore keeps one value per writer outside the process: a small state that must outlive
+// it, written rarely and read at the start. Its methods may be called from any goroutine. They
+// retry transient errors until ctx ends.
 type PositionStore interface {
 	// Read returns the newest value of each writer, in the order in which they were stored. It
-	// sees every value that was acknowledged before it was called. Of the writer "" it may also
-	// return values that a newer one has replaced. What may heal is retried until ctx ends.
+	// sees every value that was acknowledged before the call. For the writer "" it may also
+	// return values that a newer one has replaced.
 	Read(ctx context.Context) ([]StoredValue, error)
 
-	// Write replaces the value of a writer, or removes it if value is nil, and returns when the
-	// broker has stored that as safely as a record. Values take effect in the order of Write.
-	// What may heal is retried until ctx ends; then the value may or may not have been replaced,
-	// and a later Write still replaces it. Any other error wraps ErrFatal, and nothing more can
-	// be written.
+	// Write replaces the value of a writer, or removes it if value is nil. It returns when the
+	// broker has stored the change as safely as a record. Values take effect in the order of
+	// Write. If ctx ends first, the value may or may not have been replaced, and a later Write
+	// replaces it. Any other error wraps ErrFatal: nothing more can be written.
 	Write(ctx context.Context, writer string, value []byte) error
 
-	// NextIdentity returns an identity for a Writer of the Sink that ranks above those given,
-	// which earlier calls have returned, here or in other processes, the newest last: once a
-	// Writer that has it has written to a part of a destination, the broker refuses there what a
-	// Writer with a lower one still sends. It returns nil without an error if the broker has no
-	// such order. Two processes that give the same ones may get the same: they must agree by
-	// other means on who uses it. What may heal is retried until ctx ends.
+	// NextIdentity returns an identity for a Writer of the Sink that ranks above the given ones.
+	// Earlier calls, in this process or others, have returned those; the newest is last. Once a
+	// Writer with an identity has written to a part of a destination, the broker rejects there
+	// the records of Writers with a lower one. NextIdentity returns nil without an error if the
+	// broker does not order identities. Two processes that pass the same identities may get the
+	// same result, so they must agree by other means on which of them uses it.
 	NextIdentity(ctx context.Context, given ...[]byte) ([]byte, error)
 }
 
 // A StoredValue is a value of a PositionStore.
 type StoredValue struct {
-	Writer string // a UUID; "" is that of versions that had one value for all
+	Writer string // a UUID; "" for versions that had one value for all writers
 	Value  []byte
 }

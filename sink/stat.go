@@ -2,7 +2,7 @@ package sink
 
 import "time"
 
-// A Stat is a snapshot of a Sink, its present Writer and its position stores. Bytes are those of
+// A Stat is a snapshot of a Sink, its current Writer and its position stores. Bytes are those of
 // keys, values and headers.
 type Stat struct {
 	// Topics holds every destination that was written to since Open.
@@ -29,9 +29,9 @@ type Stat struct {
 	// sign of a broker that loses data.
 	DuplicatesPossible int64
 
-	// StalledSince is since when some part of a destination has made no progress although it has
-	// something to send, or a position store although something is to be written or read, and
-	// StallReason why. Zero and empty if there is none.
+	// StalledSince is when the oldest stall began: a part of a destination that makes no progress
+	// although it has something to send, or a position store that cannot be read or written.
+	// StallReason says why. Both are zero if nothing is stalled.
 	StalledSince time.Time
 	StallReason  string
 

@@ -16,28 +16,28 @@ type Writer interface {
 	// has failed, Send accepts nothing more and returns that failure.
 	Send(ctx context.Context, r *Record) error
 
-	// Flush sends what is buffered and does not wait for the outcome. Without it a Writer may
-	// keep a record until more have gathered, and does not notice that the fence has opened, or,
-	// after CloseSend, that it has closed: it has no timer of its own. Flush may be called at any
-	// time, also after Run has returned.
+	// Flush sends the buffered records and does not wait for their outcome. A Writer has no timer.
+	// Without Flush it may keep a record until it has more, and does not notice that the fence has
+	// opened or, after CloseSend, that it has closed. Flush may be called at any time, even after
+	// Run has returned.
 	Flush()
 
-	// CloseSend ends the sending: Run returns when every accepted record has an outcome, or,
-	// while the fence is closed, when every request on the wire has. Send must not be called any
-	// more.
+	// CloseSend says that no more records follow: Run returns when every accepted record has an
+	// outcome or, while the fence is closed, when every request on the wire has one. Send must not
+	// be called afterwards.
 	CloseSend()
 
 	// Run writes what Send hands over, and blocks until one of these:
 	//
 	//   - CloseSend was called and every record has an outcome: nil.
 	//   - CloseSend was called, the fence is closed, and no request is on the wire: an
-	//     *UndeliveredError, with what the fence returned as its cause.
+	//     *UndeliveredError whose cause is the error of the fence.
 	//   - A record was rejected and has no substitute: its *RecordError, after everything sent
 	//     before it has been delivered. Nothing that was sent after it is written, except what
 	//     was already on the wire for other partitions.
-	//   - An answer of the broker makes further writing pointless: that error, which wraps
-	//     ErrSuperseded, ErrIdentityUsed, ErrFenced or ErrFatal. Nothing more is written;
-	//     outstanding answers are awaited and reported first.
+	//   - The broker's response makes further writes pointless: an error that wraps
+	//     ErrSuperseded, ErrIdentityUsed, ErrFenced or ErrFatal. Run writes nothing more, but
+	//     first waits for outstanding responses and reports them.
 	//   - ctx ended: its cause, in an *UndeliveredError if records have no outcome.
 	//
 	// When it returns, its connections are closed and no goroutine of it is left.
@@ -53,14 +53,14 @@ type Writer interface {
 // functions may be called from any goroutine while Run runs, must not block, and must not call
 // the Writer.
 type WriterConfig struct {
-	// Fence is asked before each request that carries records is completed. While it returns an
-	// error, the fence is closed: no request is completed, and records wait. See Flush for when
-	// it opens again. Nil: the fence is always open.
+	// Fence is called before the Writer completes a request that carries records. While it returns
+	// an error, the fence is closed: the Writer completes no request, and records wait. After the
+	// fence has opened again, call Flush. Nil: the fence is always open.
 	Fence func() error
 
-	// Identity is what the broker tells Writers apart by: of [PositionStore.NextIdentity], and of no
-	// other Writer. Nil: it is one that nobody has had, and the broker refuses no other Writer
-	// because of this one.
+	// Identity is how the broker tells Writers apart. It comes from [PositionStore.NextIdentity],
+	// and no other Writer has it. Nil: the Writer gets a new identity that ranks above no other,
+	// so the broker rejects no other Writer because of this one.
 	Identity []byte
 
 	// Substitute is asked for a record in place of each that the broker rejects. Nil: there is

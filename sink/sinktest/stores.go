@@ -21,7 +21,7 @@ func openStore(t *testing.T, on sink.Sink, store, name string, j *Journal) sink.
 	return p
 }
 
-// writer is who writes in a test that is not about it.
+// writer is the writer in tests that need only one.
 const writer = "0e0c6f6e-6a4e-4d3f-9a55-0f5a1f0a1b01"
 
 func writePosition(t *testing.T, p sink.PositionStore, value string) {
@@ -65,8 +65,8 @@ func testPositions(t *testing.T, s Subject) {
 	wantPosition(t, b, "b4")
 }
 
-// testPositionWriters: each writer has its own value, and a reader that was there before sees what
-// another has removed.
+// testPositionWriters: each writer has its own value, and an existing store sees that another one has
+// removed a value.
 func testPositionWriters(t *testing.T, s Subject) {
 	store, j := s.Store(t), newJournal(t)
 	a := openStore(t, open(t, s, window, j), store, "a", j)

@@ -39,7 +39,7 @@ func testFlush(t *testing.T, s Subject) {
 	r.wantAll(destination, true)
 }
 
-// testFlushAnywhere: any goroutine may flush, at any time, also after Run has returned.
+// testFlushAnywhere: any goroutine may call Flush, at any time, even after Run has returned.
 func testFlushAnywhere(t *testing.T, s Subject) {
 	destination := s.Destination(t)
 	r := start(t, s, window, sink.WriterConfig{})
@@ -180,10 +180,10 @@ func testCloseSend(t *testing.T, s Subject) {
 // A gate is a fence that a test opens and closes.
 type gate struct {
 	closed atomic.Bool
-	asked  atomic.Int64 // how often
+	asked  atomic.Int64 // number of calls
 }
 
-var errGate = errors.New("somebody else writes")
+var errGate = errors.New("another writer is active")
 
 func (g *gate) check() error {
 	g.asked.Add(1)
@@ -193,17 +193,17 @@ func (g *gate) check() error {
 	return nil
 }
 
-// flushClosed calls Flush and blocks until the Writer has asked the fence. The fence must be closed, and
-// records must be waiting.
+// flushClosed calls Flush and blocks until the Writer has called the fence. The fence must be closed,
+// and records must be waiting.
 func (r *rig) flushClosed(g *gate) {
 	r.Helper()
 	asked := g.asked.Load()
 	r.Writer.Flush()
-	r.Await("a look at the fence", func() bool { return g.asked.Load() > asked })
+	r.Await("a call of the fence", func() bool { return g.asked.Load() > asked })
 }
 
 // startBehindGate starts a Writer, and closes its fence when one record is on the wire and more are
-// waiting. heal lets that one be answered.
+// waiting. heal has the broker respond to that one.
 func startBehindGate(t *testing.T, s Subject, destination string) (r *rig, g *gate, heal func()) {
 	t.Helper()
 	g = new(gate)
@@ -247,7 +247,7 @@ func testFence(t *testing.T, s Subject) {
 	g.closed.Store(false)
 	r.Writer.CloseSend()
 	g.closed.Store(true)
-	r.Writer.Flush() // notices it, unless everything has been sent by then
+	r.Writer.Flush() // the Writer notices, unless it has sent everything
 	left := 0
 	if err := r.Wait(); err != nil {
 		undelivered, ok := errors.AsType[*sink.UndeliveredError](err)
@@ -283,9 +283,9 @@ func testFenceOpens(t *testing.T, s Subject) {
 	r.wantAll(destination, true)
 }
 
-// testIdentities: of two Writers, the broker refuses the one with the lower identity behind the
-// first record of the other. A broker without such an order says so. All records have one key: the
-// broker may have the order per part of the destination.
+// testIdentities: of two Writers, the broker rejects the one with the lower identity after the first
+// record of the other. A broker that does not order identities says so. All records have one key,
+// because the broker may order identities per part of the destination.
 func testIdentities(t *testing.T, s Subject) {
 	destination, j := s.Destination(t), newJournal(t)
 	on := open(t, s, window, j)
@@ -302,7 +302,7 @@ func testIdentities(t *testing.T, s Subject) {
 	}
 	first := next(on)
 	if first == nil {
-		t.Log("the broker has no such order")
+		t.Log("the broker does not order identities")
 		return
 	}
 	older := startOn(t, s, on, j, sink.WriterConfig{Identity: first})
