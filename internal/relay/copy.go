@@ -23,10 +23,10 @@ import (
 // errCopyUnfinished: an earlier start has created the slot and not delivered all of the copy.
 var errCopyUnfinished = errors.New("the initial copy that an earlier start began is not finished")
 
-// An initialCopy is what a tenure sends before the stream, in its only session: another one would
-// not read the same rows.
+// An initialCopy is what a tenure sends before the stream. The tenure then has only one session,
+// because another session would not read the same rows.
 type initialCopy struct {
-	point    pglogrepl.LSN // from which the slot delivers
+	point    pglogrepl.LSN // where the slot starts
 	open     func(context.Context) (*catalog.Copy, error)
 	markDone func() // called when every row is acknowledged
 	log      *slog.Logger
@@ -97,7 +97,7 @@ func (p *pump) sendCopy(ctx context.Context, stop <-chan struct{}) (stopped bool
 			return false, err
 		}
 	}
-	if err := p.tracker.Commit(0); err != nil { // which confirms nothing: the slot is there already
+	if err := p.tracker.Commit(0); err != nil { // confirms nothing: the slot exists already
 		return false, err
 	}
 	p.tx = nil

@@ -119,15 +119,15 @@ var faults = []fault{
 	{is(replication.ErrUnreachable), ExitSource, outage, adviseServer},
 }
 
-// What to do, if the error does not say it itself. Who prints an advice replaces <slot> and
-// <publication>.
+// Advice for errors that do not say themselves how to fix them. The caller that prints it replaces
+// <slot> and <publication>.
 const (
 	adviseRow = "Nothing after it is confirmed; everything before it is delivered. Correct the cause and start the relay again: Postgres\n" +
 		"resends the transaction. To send such rows to the dead-letter topic: --set on_bad_record=dead-letter." + adviseGiveUp
 	adviseUnread = "Nothing after it is confirmed; everything before it is delivered. Such a row fits into no record. The relay cannot send it\n" +
 		"to the dead-letter topic either, whatever on_bad_record is." + adviseGiveUp
 
-	// adviseGiveUp is the end of an advice, if a transaction is known; its position is put into it.
+	// adviseGiveUp ends an advice if the transaction is known, and has its position as argument.
 	adviseGiveUp = "\nTo skip the whole transaction: SELECT pg_replication_slot_advance('<slot>', '%s'::pg_lsn + 1),\n" +
 		"and start once with --accept-gap."
 	adviseDecoder = "The server sent a message that this version cannot read. Nothing after it is confirmed. Please report it, with the server's version."
@@ -186,8 +186,8 @@ func Advice(err error) string {
 	return advice
 }
 
-// transactionOf returns the commit position of the transaction that err is about, 0 if none is known
-// that could be given up.
+// transactionOf returns the commit position of the transaction that err is about, 0 if err names no
+// transaction that could be skipped.
 func transactionOf(err error) pglogrepl.LSN {
 	if row, ok := errors.AsType[*deliveryError](err); ok {
 		return row.commitLSN

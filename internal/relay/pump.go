@@ -19,9 +19,9 @@ type recordWriter interface {
 }
 
 // A pump moves batches from the stream to the producer: it decodes them, sends each outbox row as
-// a record, and reports each boundary to the Tracker in the order it was read. What a later session
-// reads again it does not send again: the Tracker knows the rows that have a record. It belongs to
-// one goroutine at a time, except signalAck.
+// a record, and reports each boundary to the Tracker in the order it was read. It does not
+// resend rows that a later session reads again: the Tracker knows which rows have a record. A pump
+// belongs to one goroutine at a time, except signalAck.
 type pump struct {
 	decoder *decoder.Decoder
 	router  *encode.Router
@@ -33,7 +33,7 @@ type pump struct {
 	spans       *spans // nil: none
 	maxSpan     int    // maxSpan; tests have a smaller one
 
-	// published is the publication when the present session started. The pump ignores the deletion of
+	// published is the publication when the current session started. The pump ignores the deletion of
 	// delivered rows, which is housekeeping. A kind of change that arrives although it was not
 	// published means that somebody altered the publication.
 	published *catalog.Publication
@@ -41,7 +41,7 @@ type pump struct {
 	updates     updatePolicy
 	messages    []string     // prefixes of the logical messages that are rows
 	skip        *skip        // transactions that the operator does not want; nil: none
-	initialCopy *initialCopy // to be sent before the stream; nil: none, or it is sent
+	initialCopy *initialCopy // still to be sent, before the stream; nil: none
 
 	// describe returns what the router asks the catalog with. Nil: it needs nothing.
 	describe func(context.Context) encode.Describe
@@ -68,7 +68,7 @@ type openTx struct {
 // maxSpan bounds how many records may follow the oldest unacknowledged one, itself included. The
 // sink's window counts unacknowledged records only. While one partition waits for its leader,
 // others go on, and with them grow the Tracker's memory and what a crash would resend. maxSpanBytes
-// bounds in the same way what the next session reads again.
+// limits what the next session reads again in the same way.
 const (
 	maxSpan      = 1 << 18
 	maxSpanBytes = 256 << 20

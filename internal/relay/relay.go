@@ -128,14 +128,14 @@ type Relay struct {
 
 	waits     waitLog
 	positions *positionWriter
-	tenure    *tenure         // nil: nothing is sent, and nothing in flight
+	tenure    *tenure         // nil: nothing was sent, and nothing is in flight
 	sender    sender          // of the newest session
 	history   catalog.History // of the source; the watcher's while a session runs
 	catalog   *catalog.State  // read by the first contact for the first session
 	skip      *skip           // nil: no SkipTo
 	copy      *catalog.Copy   // of the slot that this start has created; nil: none, or in use
 
-	warnedTimeline int32 // of the server that warnLostTail has warned of
+	warnedTimeline int32 // of the server for which warnLostTail has logged
 }
 
 // New returns a Relay. It checks cfg as far as that is possible without a connection.
@@ -181,7 +181,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	for {
 		err := r.runSession(ctx, retry)
 		if ctx.Err() != nil && r.tenure != nil {
-			err = nil // the session was lost, and there is none to be stopped
+			err = nil // the session was lost: there is nothing to stop
 		}
 		final := ctx.Err() != nil || faultOf(err).patience == never || r.cfg.FailIfSlotInUse && errors.Is(err, replication.ErrSlotInUse)
 		if !final {
@@ -199,7 +199,8 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 }
 
-// tenureFailure returns why the tenure has failed between two sessions, if no other one would mend it.
+// tenureFailure returns why the tenure has failed between two sessions, if another session cannot
+// recover from it.
 func (r *Relay) tenureFailure() error {
 	if t := r.tenure; t != nil && t.life.Err() != nil {
 		if cause := context.Cause(t.life); faultOf(cause).patience == never {
@@ -209,7 +210,7 @@ func (r *Relay) tenureFailure() error {
 	return nil
 }
 
-// stopTenure ends the tenure if there is one, after the last session, and returns why Run ends.
+// stopTenure ends the tenure after the last session, if there is one, and returns why Run ends.
 func (r *Relay) stopTenure(ctx context.Context, err error) error {
 	t := r.tenure
 	if t == nil {

@@ -25,14 +25,14 @@ type retry struct {
 	attempt int
 }
 
-// A waitLog says in the log what the relay waits for: a line for each state, whatever numbers differ
-// and however often it is tried.
+// A waitLog logs what the relay waits for: one line per state, however often the relay retries and
+// whichever numbers in the error differ.
 type waitLog struct {
 	log    *slog.Logger
 	logged string // the last error, without its numbers
 }
 
-// announce logs what is waited for because of err, unless the last line says it.
+// announce logs what the relay waits for because of err, unless the last line already says so.
 func (w *waitLog) announce(ctx context.Context, err error) {
 	state := numbers.ReplaceAllString(err.Error(), "#")
 	if state == w.logged {
@@ -46,7 +46,7 @@ func (w *waitLog) announce(ctx context.Context, err error) {
 	}
 }
 
-// steadySession is how long a session lasts that is no part of a series of failures.
+// steadySession is how long a session must last to end a series of failures.
 const steadySession = 10 * time.Second
 
 // numbers matches what differs between errors of one kind: ports, processes, seconds, positions.
@@ -76,7 +76,7 @@ func (r *retry) backOff(ctx context.Context, err error) error {
 	return pause(ctx, backoff)
 }
 
-// pause waits for d, and returns the cause of ctx if that ends first.
+// pause waits for d. If ctx ends first, it returns the cause.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):

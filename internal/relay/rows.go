@@ -26,8 +26,8 @@ func (p *pump) sendInsert(ctx context.Context, row *decoder.Insert) error {
 	})
 }
 
-// sendRow sends what route returns as the next record of the Tracker's open transaction, whose
-// number it keeps only if the writer has accepted it. It does nothing if the row has a record already.
+// sendRow sends what route returns as the next record of the Tracker's open transaction. It cancels
+// the record's number unless the writer accepts it. It does nothing if the row already has a record.
 func (p *pump) sendRow(ctx context.Context, tx *encode.Tx, route func() (*sink.Record, error)) error {
 	seq, err := p.tracker.Next(p.raw)
 	if seq == 0 || err != nil {
@@ -98,7 +98,7 @@ func (p *pump) takeLogicalMessage(ctx context.Context, m *decoder.LogicalMessage
 	return nil
 }
 
-// isRow reports whether a message holds a row. One that this program writes for itself never does.
+// isRow reports whether a message holds a row. The program's own messages never do.
 func (p *pump) isRow(m *decoder.LogicalMessage) bool {
 	return !catalog.Reserved(m.Prefix) && (slices.Contains(p.messages, m.Prefix) || slices.Contains(p.messages, replication.AnyPrefix))
 }

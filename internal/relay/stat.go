@@ -37,13 +37,13 @@ type Stat struct {
 	DeadLetters  uint64 // those that went to the dead-letter topic instead
 	Refused      uint64 // of the dead letters, the records that the broker rejected
 
-	// Behind is when the oldest transaction that is read and not acknowledged was committed, by the
-	// server's clock, or since when the position of an acknowledged one waits to be recorded, by
-	// ours, whichever is earlier; zero if there is neither.
+	// Behind is the earlier of two times: the commit of the oldest unacknowledged transaction, by
+	// the server's clock, and when the position of an acknowledged one began to wait to be
+	// recorded, by our clock. Zero if there is neither.
 	Behind time.Time
 
 	Received  pglogrepl.LSN // position read: commit ends and keepalives
-	Confirmed pglogrepl.LSN // the slot's: what Postgres was told, or has in its catalog
+	Confirmed pglogrepl.LSN // the slot's: as confirmed to Postgres, or as in its catalog
 	LastError string        // why the last session ended, or what the relay waits for
 	Failures  []Failure     // the latest of these, oldest first
 	Slot      SlotStat
@@ -100,7 +100,7 @@ type flow struct {
 	counts flowCounts
 }
 
-// noteTold notes that Postgres was told lsn; 0 tells it nothing.
+// noteTold notes that lsn was confirmed to Postgres; 0 confirms nothing.
 func (f *flow) noteTold(lsn pglogrepl.LSN) {
 	if lsn != 0 {
 		f.told.Store(uint64(lsn))
@@ -145,7 +145,7 @@ type phase struct {
 	failures failures
 }
 
-// setState makes s the state. An err is why the last state ended.
+// setState changes the state to s. err is why the last state ended, nil if it did not fail.
 func (p *phase) setState(s State, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -161,8 +161,8 @@ func (p *phase) setState(s State, err error) {
 	}
 }
 
-// endSession makes Waiting the state while the session that err has ended is still being closed. Whoever
-// waits then calls setState.
+// endSession changes the state to Waiting while the session that err has ended is still being closed.
+// The caller that then waits calls setState.
 func (p *phase) endSession(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -17,10 +17,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A tenure is the time under one claim, over as many sessions as it takes: what was sent and not yet
-// acknowledged, the writer that waits for the outcomes, and the pump that goes on where it was. While
-// there is no session the fence is closed, requests on the wire get their answers, and positions are
-// still recorded.
+// A tenure is the time under one claim, over any number of sessions. It has the records in flight, the
+// writer that waits for their outcomes, and the pump, which continues where it was. Between two
+// sessions the fence is closed, requests on the wire get their responses, and positions are still
+// recorded.
 type tenure struct {
 	id           slotIdentity
 	tracker      *checkpoint.Tracker
@@ -37,7 +37,7 @@ type tenure struct {
 	written   chan struct{}           // closed when the writer has ended
 	stopRest  context.CancelFunc      // ends what runs beside the writer
 	rest      sync.WaitGroup
-	over      bool // nothing goes on any more; belongs to the goroutine of Relay.Run
+	over      bool // everything has stopped; belongs to the goroutine of Relay.Run
 
 	seqs []checkpoint.Seq // of the outcome being reported
 }
@@ -84,7 +84,7 @@ func (r *Relay) observeConfirmed(tx checkpoint.Transaction) {
 	r.cfg.Delivered(max(0, time.Since(tx.CommitTime)), trace)
 }
 
-// run starts what goes on between sessions too: the writer, and what records positions and logs.
+// run starts what also runs between sessions: the writer, the recording of positions, and logging.
 func (t *tenure) run(ctx context.Context) {
 	t.life, t.fail = context.WithCancelCause(context.WithoutCancel(ctx))
 	writing, stopWrite := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -114,13 +114,13 @@ func (t *tenure) run(ctx context.Context) {
 	}
 }
 
-// resumable reports whether another session may go on with the tenure.
+// resumable reports whether another session may continue the tenure.
 func (t *tenure) resumable() bool { return t.life.Err() == nil && t.pump.initialCopy == nil }
 
-// runSession pumps what a session reads until the session ends, ctx is done, or something fails that
-// another session would not mend. In the first case the tenure goes on, and the error is why the
-// session has ended. Otherwise runSession reads to the end of a transaction, waits until everything
-// sent has an outcome, both for drainTimeout at most, and ends tenure and session.
+// runSession pumps what a session reads until the session ends, ctx is done, or an error occurs from
+// which another session cannot recover. If the session ends, the tenure continues, and runSession
+// returns why it has ended. Otherwise runSession reads to the end of a transaction and waits until
+// every record sent has an outcome, for drainTimeout at most, and then ends tenure and session.
 //
 // watch reads the catalog until its context ends; its error ends the session.
 func (t *tenure) runSession(ctx context.Context, s *session, watch func(context.Context) error) error {
@@ -132,14 +132,14 @@ func (t *tenure) runSession(ctx context.Context, s *session, watch func(context.
 
 	t.fence.open(s.stream, s.clock)
 	s.positions.Store(t.positions)
-	t.writer.Flush() // which waits since the last session
+	t.writer.Flush() // records have waited since the last session
 	ended := make(chan struct{})
 	defer func() { <-ended }()
 	defer s.stop(errStopReading)
 	context.AfterFunc(s.life, func() { //nolint:contextcheck // of the session
 		defer close(ended)
 		t.fence.close()
-		t.writer.Flush() // which may be closed, and then waits for nothing more
+		t.writer.Flush() // after CloseSend, Run notices the closed fence only then
 	})
 
 	watching, stopWatch := context.WithCancel(hard)
@@ -165,7 +165,7 @@ func (t *tenure) runSession(ctx context.Context, s *session, watch func(context.
 	if soft.Err() == nil || ctx.Err() == nil && faultOf(cause).patience != never {
 		stopWatch()
 		watched.Wait()
-		if cause := context.Cause(soft); cause != nil { // another session mends it
+		if cause := context.Cause(soft); cause != nil { // another session recovers
 			_ = s.close(ctx, cause)
 			return cause
 		}
@@ -186,8 +186,8 @@ func (t *tenure) runSession(ctx context.Context, s *session, watch func(context.
 	return err
 }
 
-// drain waits until everything that the writer has accepted has an outcome, or, while the fence is
-// closed, every request on the wire.
+// drain waits until every record that the writer has accepted has an outcome. While the fence is
+// closed, it waits only for the requests on the wire.
 func (t *tenure) drain(ctx context.Context) error {
 	t.writer.CloseSend()
 	select {
@@ -207,8 +207,8 @@ func (t *tenure) drain(ctx context.Context) error {
 	return nil
 }
 
-// stop ends everything after the writer has ended: it records the position that was reached, and has
-// the session confirm it. A nil session has ended before.
+// stop ends everything after the writer has ended: it records the final position, and has the session
+// confirm it. s is nil if there is no session.
 func (t *tenure) stop(ctx context.Context, s *session) error {
 	t.over = true
 	t.stopRest()
@@ -230,8 +230,8 @@ func (t *tenure) stop(ctx context.Context, s *session) error {
 	return fmt.Errorf("%w: position %s is %s: %w", errPositionUnsaved, t.tracker.Confirmed(), missing, err)
 }
 
-// stopIdle ends the tenure while there is no session: it waits for the answers to what is on the
-// wire, and records the position.
+// stopIdle ends the tenure while there is no session: it waits for the responses to the requests on
+// the wire, and records the position.
 func (t *tenure) stopIdle(ctx context.Context) error {
 	hard, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), t.drainTimeout, errDrainTimeout)
 	defer cancel()
@@ -239,7 +239,8 @@ func (t *tenure) stopIdle(ctx context.Context) error {
 	return errors.Join(err, t.stop(ctx, nil))
 }
 
-// abandon ends the tenure at once: another one begins. What is on the wire may still be stored.
+// abandon ends the tenure immediately, because another one starts. The broker may still store requests
+// on the wire.
 func (t *tenure) abandon(cause error) {
 	t.fail(cause)
 	t.stopWrite(cause)
@@ -270,7 +271,7 @@ func (t *tenure) replaceRejected(r *sink.Record, rejected *sink.RecordError) *si
 	return t.pump.deadLetters.replaceRecord(tx, index, r, rejected)
 }
 
-// locateRow returns err, which is about the first of seqs, with the row that it is about.
+// locateRow adds to err, which is about the first of seqs, the row of that record.
 func (t *tenure) locateRow(seqs []uint64, err error) error {
 	if len(seqs) == 0 {
 		return err

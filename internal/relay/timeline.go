@@ -15,8 +15,8 @@ func serverOf(s *session, stream *replication.Stream) checkpoint.Server {
 	}
 }
 
-// warnLostTail logs, once for a promotion, which records only the server from before it has the rows of:
-// they are delivered, up to the record or, if this process has had the slot there, up to what it read.
+// warnLostTail logs, once per promotion, the positions of delivered rows that only the old server has.
+// They end at the record or, if this process held the slot on the old server, at what it read.
 func (r *Relay) warnLostTail(ctx context.Context, record *checkpoint.Position, s checkpoint.Server) {
 	if record == nil {
 		return
