@@ -51,11 +51,12 @@ type Decoder struct {
 	oldRow    []Value
 	truncated []*Relation
 
-	large bool // these may point into more than largeMessage bytes
+	large bool // the fields above may point into more than largeMessage bytes
 }
 
-// largeMessage is the size of a message beyond which what points into it is cleared with the next one:
-// a column that later rows lack, an old row or a logical message would keep it in memory.
+// largeMessage is the size above which the decoder drops its pointers into a message when the next one
+// arrives. Otherwise a column that later rows lack, an old row or a logical message would keep it in
+// memory.
 const largeMessage = 256 << 10
 
 // New returns a Decoder for a session that begins.

@@ -24,8 +24,8 @@ type Config struct {
 	PayloadType PayloadType
 
 	// MessagePrefix is the prefix of the messages of Emit. The relay has it in outbox.messages.
-	// Empty means outbox. The relay takes no messages of outbox-cdc and "outbox-cdc prune", which
-	// are its own prefixes.
+	// Empty means outbox. The prefixes outbox-cdc and "outbox-cdc prune" are reserved: relays never
+	// treat their messages as rows.
 	MessagePrefix string
 
 	// MaxBytes is how large a record may be, as Kafka counts it: key, value, headers and their
@@ -120,7 +120,7 @@ func (c Config) validate() error {
 	return nil
 }
 
-// reserved reports whether relays pass over messages with prefix, whatever outbox.messages is.
+// reserved reports whether relays ignore messages with prefix, whatever outbox.messages is.
 func reserved(prefix string) bool { return prefix == "outbox-cdc" || prefix == "outbox-cdc prune" }
 
 // A column is one that is filled.

@@ -56,7 +56,7 @@ func (s *Server) unready(now time.Time) string {
 	return string(st.State) + ": " + st.LastError
 }
 
-// waitsForSink reports whether what a relay waits for is the broker.
+// waitsForSink reports whether the relay waits for the broker.
 func waitsForSink(st *relay.Stat) bool {
 	n := len(st.Failures)
 	return n > 0 && st.Failures[n-1].ExitCode == relay.ExitSink

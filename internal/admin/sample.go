@@ -38,7 +38,7 @@ func (s *sample) serverEnd() pglogrepl.LSN {
 	return max(s.stat.Slot.WALEnd, s.stat.Received)
 }
 
-// lagBytes is how much WAL was written that Postgres was not told to be confirmed.
+// lagBytes is how much WAL Postgres has written after the confirmed position.
 func (s *sample) lagBytes() int64 {
 	confirmed := s.stat.Confirmed
 	if confirmed == 0 || s.serverEnd() < confirmed {
@@ -47,9 +47,9 @@ func (s *sample) lagBytes() int64 {
 	return int64(s.serverEnd() - confirmed)
 }
 
-// lag is how long ago the oldest transaction was committed that is not acknowledged, or for how long the
-// position of an acknowledged one has waited to be recorded. While nothing is read it is not known, and at
-// least so long as that lasts.
+// lag is the time since the commit of the oldest unacknowledged transaction, or since the position of
+// an acknowledged one began to wait to be recorded. While nothing is read, it is unknown; lag then
+// returns a lower bound, the time since the last read.
 func (s *sample) lag() time.Duration {
 	var lag time.Duration
 	if s.stat.State != relay.Streaming {
@@ -61,7 +61,7 @@ func (s *sample) lag() time.Duration {
 	return lag
 }
 
-// stalled is for how long the sink has made no progress somewhere, with records or positions.
+// stalled is how long a partition, topic or position store of the sink has made no progress.
 func (s *sample) stalled() time.Duration {
 	if s.stat.Sink.StalledSince.IsZero() {
 		return 0

@@ -45,10 +45,10 @@ type Status struct {
 
 type source struct {
 	Address     string `json:"address"`
-	SystemID    string `json:"system_id,omitempty"` // of the server's cluster; empty: not known yet
+	SystemID    string `json:"system_id,omitempty"` // system identifier of the cluster; empty: not known yet
 	Publication string `json:"publication"`
 	Received    string `json:"received"`   // position read
-	Confirmed   string `json:"confirmed"`  // position that Postgres was told
+	Confirmed   string `json:"confirmed"`  // confirmed to Postgres
 	ServerEnd   string `json:"server_end"` // of the log, as far as is known
 }
 

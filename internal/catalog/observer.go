@@ -100,7 +100,7 @@ func (o *Observer) Inspect(ctx context.Context) (*State, error) {
 	return c, nil
 }
 
-// EmitSnapshot writes a transactional logical message with [MessagePrefix] into the log, for a
+// EmitSnapshot writes a transactional logical message with [MessagePrefix] into the WAL, for a
 // stream with that [replication.Config.MessagePrefix] to read. Its content is label, a bar and what
 // pg_current_snapshot() returns: when the message comes in the stream, every transaction
 // that the snapshot sees has come before. On a standby, which cannot write, it does nothing.

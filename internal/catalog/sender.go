@@ -11,8 +11,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// EndSender ends the server process pid if it streams from the slot, and reports whether it does. The
-// role must be the same as that of the process.
+// EndSender terminates the WAL sender pid if it streams from the slot, and reports whether it did. The
+// role must be the same as that of the WAL sender.
 // https://www.postgresql.org/docs/current/functions-admin.html#FUNCTIONS-ADMIN-SIGNAL
 func EndSender(ctx context.Context, conn *pgconn.Config, slot string, pid uint32) (ended bool, err error) {
 	c, err := replication.Connect(ctx, looking(conn, "watch"))

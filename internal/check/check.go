@@ -25,9 +25,9 @@ type Config struct {
 	Relay relay.Config
 	File  string // of its configuration, for commands; empty: none
 
-	// Probe has Run write to a topic of its own, next to the position topic, to find out whether the
-	// broker rejects older writers. Run deletes the topic also if ctx or the timeout has ended, and
-	// may take a sixth of the timeout longer for it.
+	// Probe has Run create a topic, named after the position topic, and write to it to test whether
+	// the broker rejects older writers. Run deletes the topic even if ctx or the timeout has ended,
+	// for which it may take a sixth of the timeout longer.
 	Probe bool
 
 	// Timeout bounds all of it. One question may take a sixth of it. Zero means DefaultTimeout.

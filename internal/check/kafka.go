@@ -456,7 +456,7 @@ func (s *kafkaLook) timestamps(u use, t *kafka.Topic) {
 	}
 }
 
-// probe finds out whether the broker rejects an older writer, in a topic that it creates and deletes.
+// probe tests whether the broker rejects an older writer, in a topic that it creates and deletes.
 func (s *kafkaLook) probe(ctx context.Context) {
 	if s.Relay.PositionTopic == "" {
 		s.warn("older writer", "", "not tested: without position_topic the broker cannot tell which relay is older, and only the relay's own fence limits how many records are duplicated out of order",
@@ -488,7 +488,7 @@ func (s *kafkaLook) probe(ctx context.Context) {
 	s.deleteProbeTopic(ctx, topic)
 }
 
-// deleteProbeTopic deletes topic, which may not have been created, also if ctx has ended.
+// deleteProbeTopic deletes topic, even if ctx has ended. The topic need not exist.
 func (s *kafkaLook) deleteProbeTopic(ctx context.Context, topic string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.each)
 	defer cancel()

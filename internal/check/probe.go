@@ -10,15 +10,15 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// What a broker may do that lets two relays of one slot get in each other's way.
+// Broker behaviour that lets two relays of one slot disturb each other.
 var (
 	errOlderAccepted = errors.New("the broker accepts records of an older writer after a newer one has written: " +
 		"if two relays overlap, only the relay's own fence limits how many records are duplicated out of order")
 	errNewerRejected = errors.New("the broker rejects records of a newer writer after an older one has written: a standby that takes over cannot write")
 )
 
-// probeOrder writes to a destination, which it creates, as an older writer, as a newer one, and as
-// the older one again. It returns nil if the broker accepts the first two records and rejects the third.
+// probeOrder creates a destination and writes to it as an older writer, as a newer one, and as the
+// older one again. It returns nil if the broker accepts the first two records and rejects the third.
 func probeOrder(ctx context.Context, broker sink.Broker, destination string) error {
 	var writers [2]*probeWriter
 	for n := range writers {
@@ -63,7 +63,7 @@ func probeOrder(ctx context.Context, broker sink.Broker, destination string) err
 	}
 }
 
-// A probeWriter writes to a destination as a relay does, with a Sink and a Writer of its own.
+// A probeWriter writes to a destination as a relay does, with its own Sink and Writer.
 type probeWriter struct {
 	sink        sink.Sink
 	destination string
@@ -80,7 +80,7 @@ type probeWriter struct {
 func (w *probeWriter) start(ctx context.Context, identity []byte) {
 	ctx, w.stop = context.WithCancel(ctx)
 	w.writer = w.sink.NewWriter(sink.WriterConfig{Identity: identity})
-	w.acked, w.ended = make(chan struct{}, 2), make(chan struct{}) // two are written at most
+	w.acked, w.ended = make(chan struct{}, 2), make(chan struct{}) // at most two records are written
 	go func() {
 		defer close(w.ended)
 		w.err = w.writer.Run(ctx, func(_ []uint64, err error) {
@@ -91,7 +91,7 @@ func (w *probeWriter) start(ctx context.Context, identity []byte) {
 	}()
 }
 
-// write returns nil when a record is acknowledged, or why it was not.
+// write writes a record. It returns nil when the broker has acknowledged it, or why it has not.
 func (w *probeWriter) write(ctx context.Context) error {
 	w.seq++
 	err := w.writer.Send(ctx, &sink.Record{
@@ -118,5 +118,5 @@ func (w *probeWriter) close() {
 		w.stop()
 		<-w.ended
 	}
-	_ = w.sink.Close() // what was written goes with the destination
+	_ = w.sink.Close() // the records are deleted with the destination
 }

@@ -15,16 +15,16 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// ofProbe returns the conditions that only a probe looks at.
+// ofProbe returns the conditions that only a probe checks.
 func ofProbe(conditions []Condition) []Condition {
 	return slices.DeleteFunc(conditions, func(c Condition) bool { return c.Name != "older writer" && c.Name != "probe topic" })
 }
 
-// wantNoProbeTopic fails the test if a topic of a probe is left.
+// wantNoProbeTopic fails the test if a probe topic still exists.
 func wantNoProbeTopic(t *testing.T, k *kafkatest.Cluster) {
 	t.Helper()
 	admin := k.Admin(t)
-	pgtest.Eventually(t, "no topic of a probe is left", func() bool { // a broker hears of a deletion a moment later
+	pgtest.Eventually(t, "no topic of a probe is left", func() bool { // brokers learn of a deletion with a delay
 		topics, err := admin.ListTopics(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -33,7 +33,7 @@ func wantNoProbeTopic(t *testing.T, k *kafkatest.Cluster) {
 	})
 }
 
-// answerFrom has a broker answer code to all writes from the nth on, and store nothing of them.
+// answerFrom has a broker respond with code to all writes from the nth on, without storing them.
 func answerFrom(nth int, code int16) func(k *kafkatest.FakeCluster) {
 	return func(k *kafkatest.FakeCluster) {
 		writes := 0
@@ -49,7 +49,7 @@ func answerFrom(nth int, code int16) func(k *kafkatest.FakeCluster) {
 	}
 }
 
-// refuse has a broker refuse requests about topics of probes.
+// refuse has a broker reject requests about probe topics.
 func refuse(key kmsg.Key) func(k *kafkatest.FakeCluster) {
 	return func(k *kafkatest.FakeCluster) {
 		k.Control.Fault(kfake.Fault{Keys: []kmsg.Key{key}, Err: kerr.TopicAuthorizationFailed, Count: -1, When: func(req kmsg.Request) bool {
@@ -58,14 +58,14 @@ func refuse(key kmsg.Key) func(k *kafkatest.FakeCluster) {
 	}
 }
 
-// TestProbe: whether the broker rejects an older writer is told, and the topic for that is deleted.
+// A probe reports whether the broker rejects an older writer, and deletes its topic.
 func TestProbe(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Start(t, pgserver.Config{Settings: limited()})
 	for _, tt := range []struct {
 		name     string
 		broker   func(k *kafkatest.FakeCluster)
-		want     []Condition // Found and Fix are parts of what is told
+		want     []Condition // Found and Fix are parts of the reported texts
 		leftover bool
 	}{
 		{name: "as Apache Kafka", broker: func(*kafkatest.FakeCluster) {}, want: []Condition{

@@ -246,7 +246,7 @@ func applyPrefixes(m *mapping, e entry) (verdict, string) {
 	return same, "outbox.messages: " + strings.Join(prefixes, ", ")
 }
 
-// reserved says which of the prefixes cannot be that of rows; empty: none.
+// reserved returns an error text for the first reserved prefix, empty if there is none.
 func reserved(prefixes []string) string {
 	if i := slices.IndexFunc(prefixes, catalog.Reserved); i >= 0 {
 		return fmt.Sprintf("%s is reserved for outbox-cdc's own messages", prefixes[i])

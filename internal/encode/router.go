@@ -85,8 +85,8 @@ func (r *Router) Route(tx Tx, index int, row *decoder.Insert, rec *sink.Record) 
 // largeScratch is how much scratch space is kept for the next record.
 const largeScratch = 1 << 20
 
-// resetScratch empties the scratch space, and gives back what only a large record has needed. It is
-// never nil: an empty bytea is empty, not NULL.
+// resetScratch empties the scratch space, and releases the memory of a large record. The space is
+// never nil, because an empty bytea is empty, not NULL.
 func (r *Router) resetScratch() {
 	if r.scratch == nil || cap(r.scratch) > largeScratch {
 		r.scratch = make([]byte, 0, 256)

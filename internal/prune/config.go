@@ -17,7 +17,7 @@ type Config struct {
 	// Tables are named as in SQL.
 	Tables []string
 	// Publication is the one that the relay streams. It must publish each row that is inserted into
-	// the tables: a slot confirms positions behind rows that are not published, too.
+	// the tables, because a slot also confirms positions after rows that are not published.
 	Publication string
 	// Slots must all have confirmed what is removed. At least one.
 	Slots []string

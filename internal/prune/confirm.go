@@ -69,8 +69,8 @@ func (p *pruner) slots(ctx context.Context, mark string) ([]slot, error) {
 	return slots, nil
 }
 
-// confirm returns when everything of the table is delivered that a snapshot sees which was taken
-// before, or after wait. What the slot has confirmed was delivered only if it was published.
+// confirm returns when all rows of the table that the earlier snapshot sees are delivered, or after
+// wait. A row that the slot has confirmed was delivered only if it was published.
 func (p *pruner) confirm(ctx context.Context, r *relation, t *Table, wait time.Duration) error {
 	if err := p.verifyPublished(ctx, r, wait); err != nil {
 		return err
@@ -134,9 +134,9 @@ func (p *pruner) behind(ctx context.Context, mark string, before map[string]int3
 	return behind, nil
 }
 
-// mark writes a mark to the log and returns its position. Every relay of the database receives it and
-// ignores it: the prefix is reserved, and an empty content is no snapshot. The commit brings it to the
-// disk: only from there it is sent.
+// mark writes a mark to the WAL and returns its position. Every relay of the database receives and
+// ignores it, because the prefix is reserved and an empty content is not a snapshot. The commit flushes
+// it: Postgres sends only flushed WAL.
 func (p *pruner) mark(ctx context.Context) (position string, err error) {
 	err = pgx.BeginFunc(ctx, p.work, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SET LOCAL synchronous_commit = local`); err != nil {

@@ -30,12 +30,10 @@
 // The same process must stream from the slot before the mark and after: a slot that is made anew
 // begins with a position that confirms nothing. Therefore nothing is removed while no relay runs.
 //
-// The slot confirms positions behind rows that its relay's publication leaves out, too. Therefore a
-// table is refused unless the publication has all of it: without a row filter, by its own name, a
-// root's, or those of all its partitions. That is looked at before the mark and after its
-// confirmation.
+// A slot also confirms positions after rows that its relay's publication leaves out. Therefore Run
+// rejects a table unless the publication contains all of it, without a row filter: the table, its
+// partitioned root, or all its partitions. It checks this before the mark and after its confirmation.
 //
-// What cannot be known from the server is whether rows were left out before: before the slot was made,
-// or while the publication was another one than now. Config.OlderThan is the time that there is for
-// sending them again.
+// The server cannot tell whether rows were left out earlier: before the slot was created, or while the
+// publication was different. Config.OlderThan is the time that you have to resend them.
 package prune

@@ -59,7 +59,7 @@ func (p *pruner) dropPartitions(ctx context.Context, r *relation, t *Table) erro
 // DETACH ... CONCURRENTLY would not wait for the table, but a table with a default partition does
 // not have it, and the partition would stay behind where the proof fails.
 func (p *pruner) dropSome(ctx context.Context, r *relation, parts []part, t *Table) error {
-	if err := p.confirm(ctx, r, t, p.cfg.Wait); err != nil { // if the relay is behind, it is waited for without a lock
+	if err := p.confirm(ctx, r, t, p.cfg.Wait); err != nil { // waits for a lagging relay without a lock
 		return err
 	}
 	tx, err := p.lockConn.Begin(ctx)
@@ -76,7 +76,7 @@ func (p *pruner) dropSome(ctx context.Context, r *relation, parts []part, t *Tab
 	}
 	ok := false
 	switch err := p.confirm(ctx, r, t, min(lockedFor, p.cfg.Wait)); {
-	case inTheWay(err): // who waits for these partitions has locked the table
+	case inTheWay(err): // a transaction that waits for these partitions has locked the table
 	case err != nil:
 		return err
 	default:
@@ -169,7 +169,7 @@ func try(ctx context.Context, tx pgx.Tx, patience time.Duration, sql string) (bo
 	return err == nil, err
 }
 
-// limitLockWait sets how long each later statement of tx may wait for a lock: a millisecond at least.
+// limitLockWait limits how long each later statement of tx waits for a lock, to a millisecond at least.
 func limitLockWait(ctx context.Context, tx pgx.Tx, limit time.Duration) error {
 	_, err := tx.Exec(ctx, fmt.Sprintf(`SET LOCAL lock_timeout = '%dms'`, max(1, limit.Milliseconds())))
 	return err

@@ -45,7 +45,7 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 		}
 		relations[i] = r
 	}
-	for _, r := range relations { // all of them before anything is removed
+	for _, r := range relations { // all tables before any row is deleted
 		if err := p.verifyPublished(ctx, r, p.cfg.Wait); err != nil {
 			return report, fmt.Errorf("table %s: %w", r.name, err)
 		}

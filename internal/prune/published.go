@@ -11,14 +11,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// A NotPublishedError reports that the relay's publication leaves out rows of a table, so that the
-// slot confirms positions behind rows that were never delivered. It is an [ErrConfig].
+// A NotPublishedError reports that the relay's publication leaves out rows of a table. The slot then
+// confirms positions after rows that were never delivered. It is an [ErrConfig].
 type NotPublishedError struct {
 	Publication string
 	reason      string
 }
 
-// Error returns what the publication leaves out, and the statement that changes it.
+// Error names what the publication leaves out, and the statement that adds it.
 func (e *NotPublishedError) Error() string {
 	return fmt.Sprintf("publication %q %s", e.Publication, e.reason)
 }
@@ -30,18 +30,19 @@ func (e *NotPublishedError) Unwrap() error { return ErrConfig }
 type leaf struct {
 	Name      string // in SQL, with its schema
 	Logged    bool   // not UNLOGGED: its rows are in the WAL
-	Published bool   // itself, or a table that it is a partition of
+	Published bool   // by its own name or that of an ancestor
 	Filtered  bool   // published with a row filter
 }
 
 // verifyPublished returns a [*NotPublishedError] unless the relay's publication publishes each row that
-// is inserted into the table or one of its partitions. It waits for locks for as long as wait at most.
+// is inserted into the table or one of its partitions. It waits for locks for at most wait.
 func (p *pruner) verifyPublished(ctx context.Context, r *relation, wait time.Duration) error {
 	var inserts bool
 	var leaves []leaf
 	err := pgx.BeginFunc(ctx, p.work, func(tx pgx.Tx) (err error) {
-		// The server locks tables to list their partitions and columns. Who holds one may be waiting for
-		// a partition that our other connection has locked, which the server does not see as a deadlock.
+		// The server locks tables to list their partitions and columns. The holder of such a lock may
+		// wait for a partition that our other connection has locked, which Postgres does not detect as
+		// a deadlock.
 		if err := limitLockWait(ctx, tx, wait); err != nil {
 			return err
 		}
@@ -76,11 +77,11 @@ func (p *pruner) verifyPublished(ctx context.Context, r *relation, wait time.Dur
 	return nil
 }
 
-// publishedLeaves returns the tables that have the rows of a table. The publication names the root of
-// a partition (publish_via_partition_root) or the partition, and the row filter that counts stands
-// beside that name: https://www.postgresql.org/docs/current/logical-replication-row-filter.html
+// publishedLeaves returns the tables that contain the rows of a table. The publication names the root
+// of a partition (publish_via_partition_root) or the partition, and the row filter of that name
+// applies: https://www.postgresql.org/docs/current/logical-replication-row-filter.html
 func (p *pruner) publishedLeaves(ctx context.Context, tx pgx.Tx, r *relation) ([]leaf, error) {
-	// Before 15 the function has one column, and there are no row filters: t is a number then.
+	// Before Postgres 15 the function has one column, so t is a number, and there are no row filters.
 	rows, _ := tx.Query(ctx, `
 		SELECT format('%I.%I', n.nspname, c.relname) AS name, c.relpersistence = 'p', count(t.relid) > 0, count(to_jsonb(t) ->> 'qual') > 0
 		FROM (SELECT $1::oid AS oid UNION SELECT relid FROM pg_catalog.pg_partition_tree($1)) leaf

@@ -130,7 +130,7 @@ func (r *Replay) Send(ctx context.Context, rate int, observe func(Progress)) (Pr
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(r.cfg.DrainTimeout, giveUp) })()
 
 	s := &session{Replay: r, writer: reached.NewWriter(sink.WriterConfig{}), tracker: checkpoint.New(0, nil), acked: make(chan struct{}, 1), ended: make(chan struct{}), observe: observe}
-	if err := s.tracker.Begin(1, time.Time{}); err != nil { // all rows are one transaction, which nobody confirms
+	if err := s.tracker.Begin(1, time.Time{}); err != nil { // all rows are one transaction, which is never confirmed
 		return Progress{}, err
 	}
 	var ended error
