@@ -168,8 +168,8 @@ func mustFail(tb testing.TB, d *Decoder, data []byte) *Error {
 	return malformed
 }
 
-// TestLargeMessageIsGivenBack: the next message lets go of a large one, whatever of it the decoder's memory
-// for later messages points to.
+// TestLargeMessageIsGivenBack: the decoder releases a large message when the next one arrives, even if
+// it had pointers into it.
 func TestLargeMessageIsGivenBack(t *testing.T) {
 	wide := &Relation{OID: 1, Columns: []Column{{Name: "a"}, {Name: "b"}}}
 	narrow := &Relation{OID: 2, Columns: []Column{{Name: "a"}}}

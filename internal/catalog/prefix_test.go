@@ -6,8 +6,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 )
 
-// What no relay takes for a row cannot be written as one: package outbox, which imports nothing of
-// ours, refuses the same prefixes.
+// A message that no relay treats as a row cannot be written as one: package outbox, which imports
+// nothing of ours, rejects the same prefixes.
 func TestReservedPrefixes(t *testing.T) {
 	for prefix, want := range map[string]bool{
 		MessagePrefix: true, "outbox-cdc prune": true,

@@ -392,7 +392,7 @@ func TestFixedTopic(t *testing.T) {
 	}
 }
 
-// TestLargeRowIsGivenBack: what the record of a large row has needed is given back with the next record.
+// TestLargeRowIsGivenBack: the router releases the memory of a large row with the next record.
 func TestLargeRowIsGivenBack(t *testing.T) {
 	table := outboxTable()
 	for i := range table.Columns {

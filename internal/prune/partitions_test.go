@@ -126,7 +126,7 @@ func TestLateRow(t *testing.T) {
 	r.expectRows(t, 0)
 }
 
-// startLocking starts a prune that locks a partition, and then waits for what c does not deliver.
+// startLocking starts a prune that locks a partition, and then waits for c, which does not deliver.
 func (r *rig) startLocking(t *testing.T, partition string, c *consumer) *running {
 	t.Helper()
 	used := r.open(t, `LOCK TABLE `+partition+` IN ROW EXCLUSIVE MODE`)

@@ -13,8 +13,8 @@ import (
 // plain is an outbox.
 const plain = `CREATE TABLE outbox (id uuid PRIMARY KEY, aggregatetype text, aggregateid text, type text, payload jsonb, created_at timestamptz)`
 
-// A table is pruned if the relay's publication publishes all that is inserted into it, in whichever
-// way the publication names it, and else refused.
+// A table is pruned if the relay's publication publishes all rows that are inserted into it, however
+// the publication names it. Otherwise it is rejected.
 func TestPublished(t *testing.T) {
 	t.Parallel()
 	const tables = plain + `;
@@ -52,7 +52,7 @@ func TestPublished(t *testing.T) {
 		{15, "FOR TABLES IN SCHEMA public", "outbox", ""},
 		{15, "FOR TABLES IN SCHEMA public" + byRoot, "parted", ""},
 		{15, "FOR TABLES IN SCHEMA public" + byLeaf, "parted", ""},
-		{15, "FOR TABLE parted, few_1 WHERE (aggregateid <> '1')" + byRoot, "parted", ""}, // where it does not count
+		{15, "FOR TABLE parted, few_1 WHERE (aggregateid <> '1')" + byRoot, "parted", ""}, // where the filter does not apply
 
 		{0, "", "outbox", `publication "cdc" does not publish public.outbox; ALTER PUBLICATION "cdc" ADD TABLE public.outbox`},
 		{0, "FOR TABLE parted; CREATE PUBLICATION more FOR TABLE outbox", "outbox", `"cdc" does not publish public.outbox;`},
@@ -78,7 +78,7 @@ func TestPublished(t *testing.T) {
 		r.cfg.DryRun = true
 		for _, tc := range cases {
 			if srv.Install().Major < tc.since {
-				continue // it cannot be made
+				continue // this version cannot create it
 			}
 			r.Exec(t, "DROP PUBLICATION cdc; DROP PUBLICATION IF EXISTS more; CREATE PUBLICATION cdc "+tc.publication)
 			r.cfg.Tables = []string{tc.table}
@@ -92,7 +92,7 @@ func TestPublished(t *testing.T) {
 	})
 }
 
-// refused demands that nothing was done, and why.
+// refused checks that nothing was done, and why.
 func (r *rig) refused(t *testing.T, report Report, err error, wants string) {
 	t.Helper()
 	refusal, ok := errors.AsType[*NotPublishedError](err)
@@ -104,7 +104,7 @@ func (r *rig) refused(t *testing.T, report Report, err error, wants string) {
 	}
 }
 
-// What is wrong with one table is seen before anything is removed from the others.
+// An error about one table is found before any row of the others is deleted.
 func TestNotPublishedOneOfSeveral(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, pgtest.Server(t), plain, false)
@@ -123,7 +123,7 @@ func TestNotPublishedOneOfSeveral(t *testing.T) {
 	r.refused(t, report, err, `table public.outbox: publication "none" does not exist in this database`)
 }
 
-// A table that leaves the publication while its mark is waited for keeps its rows, and its partitions.
+// A table that leaves the publication while prune waits for its mark keeps its rows and partitions.
 func TestNotPublishedAfterTheMark(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(t *testing.T, r *rig, c *consumer) *running{
@@ -150,7 +150,7 @@ func TestNotPublishedAfterTheMark(t *testing.T) {
 	}
 }
 
-// Nothing is waited for if a table has left the publication while another one was pruned.
+// Prune does not wait for a table that has left the publication while another one was pruned.
 func TestNotPublishedBeforeTheMark(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, pgtest.Server(t), plain, false)

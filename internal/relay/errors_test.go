@@ -80,7 +80,7 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"store is away":         {fmt.Errorf("%w: %w", errNoStore, sink.ErrUnreachable), 20, outage, ""},
 		"identity used up":      {sink.ErrIdentityUsed, 20, outage, ""},
 		"copy not finished":     {errCopyUnfinished, 15, never, "initial_copy"},
-		"position to skip to":   {fmt.Errorf("%w: it is behind the log", errSkip), 2, never, ""},
+		"position to skip to":   {fmt.Errorf("%w: it is after the end of the WAL", errSkip), 2, never, ""},
 		"fenced":                {sink.ErrFenced, 21, never, ""},
 		"broker refuses":        {sink.ErrAccess, 20, briefly, ""},
 		"topic missing":         {sink.ErrMissing, 20, never, ""},

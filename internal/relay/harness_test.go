@@ -110,7 +110,7 @@ type scriptedSource struct {
 	reported pglogrepl.LSN
 	closed   bool
 	next     chan struct{} // if set, every message waits for a token
-	lost     chan struct{} // if set, it ends with errLost when this is closed
+	lost     chan struct{} // if set, the source ends with errLost when it is closed
 }
 
 func (s *scriptedSource) Run(ctx context.Context, _ func() pglogrepl.LSN, out chan<- *replication.Batch) error {
@@ -129,7 +129,7 @@ func (s *scriptedSource) Run(ctx context.Context, _ func() pglogrepl.LSN, out ch
 		}
 	}
 	if s.err != nil {
-		for range batchQueue + 1 { // then what was before is pumped
+		for range batchQueue + 1 { // then the pump has handled the earlier ones
 			select {
 			case out <- &replication.Batch{}:
 			case <-ctx.Done():
@@ -157,7 +157,7 @@ func (s *scriptedSource) Close(_ context.Context, confirmed pglogrepl.LSN) error
 // A scriptedProducer accepts records and acknowledges them when the test says so.
 type scriptedProducer struct {
 	auto    bool                       // acknowledge at once
-	full    int                        // so many unacknowledged records fill the window; 0: any number fits
+	full    int                        // how many unacknowledged records fill the window; 0: no limit
 	heldSeq uint64                     // the record of this number waits for ack all the same
 	reject  func(r *sink.Record) error // an error makes the record's outcome that error
 
@@ -168,7 +168,7 @@ type scriptedProducer struct {
 	done     func([]uint64, error)
 	running  chan struct{} // closed when Run has started
 	closed   chan struct{}
-	rejected chan struct{} // closed when a record was
+	rejected chan struct{} // closed when a record was rejected
 	acked    chan struct{}
 }
 
@@ -251,7 +251,7 @@ func (p *scriptedProducer) records() string {
 
 const drainTimeout = 25 * time.Second
 
-// A testSession is a tenure, and the source of its present session.
+// A testSession is a tenure and the source of its current session.
 type testSession struct {
 	*tenure
 	src   source
@@ -266,7 +266,7 @@ func newTestSession(tb testing.TB, src source, prod sink.Writer, start pglogrepl
 	return s
 }
 
-// newTestSessionWith is newTestSession with a configuration and its log.
+// newTestSessionWith is newTestSession with a configuration and a log.
 func newTestSessionWith(tb testing.TB, cfg Config, src source, prod sink.Writer, start pglogrepl.LSN) (*testSession, *bytes.Buffer) {
 	tb.Helper()
 	cfg.Route.Columns, cfg.Route.Topic, cfg.DrainTimeout = encode.DefaultColumns(), "${route}", drainTimeout
@@ -290,7 +290,7 @@ func newSessionOf(r *Relay, src source, prod sink.Writer, start pglogrepl.LSN) *
 	return &testSession{tenure: t, src: src, watch: func(context.Context) error { return nil }}
 }
 
-// run runs one session. A tenure that goes on is abandoned with ctx, or when another one begins.
+// run runs one session. A tenure that continues is abandoned when ctx ends or another one starts.
 func (s *testSession) run(ctx context.Context) error {
 	err := s.next(ctx, s.src)
 	if !s.over {

@@ -130,11 +130,11 @@ func TestPumpResumesAnInterruptedTransactionOfEveryKindOfRow(t *testing.T) {
 	})
 }
 
-// Messages of every prefix can be wanted, but those that relays and prune write for themselves, of
-// this version or an earlier one, are no rows.
+// With messages of every prefix, the program's own messages are still not rows, in this version and
+// earlier ones.
 func TestPumpSendsMessagesOfAnyPrefixThatIsNotReserved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mark := walData([]byte("M\x01\x00\x00\x00\x00\x00\x00\x00\x50" + catalog.MessagePrefix + "\x00\x00\x00\x00\x00")) // empty, and no JSON
+		mark := walData([]byte("M\x01\x00\x00\x00\x00\x00\x00\x00\x50" + catalog.MessagePrefix + "\x00\x00\x00\x00\x00")) // empty, not JSON
 		src := &scriptedSource{err: errLost, script: script{
 			logicalMessage("orders", 50, 0, 1), beginMessage(100), logicalMessage("", 60, 1, 2), logicalMessage(catalog.MessagePrefix, 70, 1, 9),
 			logicalMessage("outbox-cdc prune", 75, 1, 9), mark, commitMessage(100, 110), logicalMessage(catalog.MessagePrefix, 120, 0, 9),

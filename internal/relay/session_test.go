@@ -145,8 +145,8 @@ func TestSessionDeliversWhatPrecedesABadRow(t *testing.T) {
 	})
 }
 
-// A connection that is lost in a transaction causes no duplicates: the next session reads again what
-// has a number, and goes on behind it, also if it is lost again before it gets there.
+// A connection that is lost in a transaction causes no duplicates: the next session reads the numbered
+// rows again and continues after them, even if it is lost again before it gets there.
 func TestTenureGoesOnInAnInterruptedTransaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		whole := transaction(200, 210, "a", 2, 3, 4, 5)
@@ -159,8 +159,8 @@ func TestTenureGoesOnInAnInterruptedTransaction(t *testing.T) {
 			sent   string
 		}{
 			{joinScripts(transaction(100, 110, "a", 1), whole[:3]), 0, "a/1 a/2 a/3"},
-			{joinScripts(), 0, "a/1 a/2 a/3"},                                         // nothing came
-			{joinScripts(transaction(100, 110, "a", 1), whole[:2]), 1, "a/1 a/2 a/3"}, // lost before what is known
+			{joinScripts(), 0, "a/1 a/2 a/3"},                                         // received nothing
+			{joinScripts(transaction(100, 110, "a", 1), whole[:2]), 1, "a/1 a/2 a/3"}, // lost before the end of the known rows
 			{joinScripts(whole[:4]), 1, "a/1 a/2 a/3 a/4"},                            // one row further
 			{joinScripts(whole, transaction(300, 310, "b", 6)), 4, "a/1 a/2 a/3 a/4 a/5 b/6"},
 		} {
@@ -184,7 +184,8 @@ func TestTenureGoesOnInAnInterruptedTransaction(t *testing.T) {
 	})
 }
 
-// What is sent again differently ends the relay: neither the ledger nor the server can be trusted.
+// If the server resends a transaction differently, the relay stops: it can trust neither the Tracker nor
+// the server.
 func TestTenureEndsIfOtherRowsComeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		prod := newScriptedProducer()
@@ -203,7 +204,7 @@ func TestTenureEndsIfOtherRowsComeAgain(t *testing.T) {
 	})
 }
 
-// What the watcher finds while a session that was lost comes to its end is why the session has ended.
+// An error that the watcher finds while a lost session ends is why the session has ended.
 func TestSessionIsLostWhileTheCatalogIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestSession(t, &scriptedSource{err: errLost}, newScriptedProducer(), 0)
@@ -217,8 +218,8 @@ func TestSessionIsLostWhileTheCatalogIsRead(t *testing.T) {
 	})
 }
 
-// While there is no session the fence is closed, and answers are still taken. A row that the writer
-// has not accepted is read again.
+// Between two sessions the fence is closed, and the writer still handles responses. A row that the
+// writer has not accepted is read again.
 func TestTenureBetweenSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		prod := newScriptedProducer()
@@ -251,7 +252,7 @@ func TestTenureBetweenSessions(t *testing.T) {
 	})
 }
 
-// A fence closes when the process has stood still, by either clock, and stays closed.
+// A fence closes when the process was stopped, by either clock, and stays closed.
 func TestFenceClosesIfTheProcessStoodStill(t *testing.T) {
 	now := time.Now()
 	for name, tc := range map[string]struct {

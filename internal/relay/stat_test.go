@@ -38,8 +38,8 @@ func (s *reportingSource) Close(ctx context.Context, confirmed pglogrepl.LSN) er
 	return s.scriptedSource.Close(ctx, confirmed)
 }
 
-// While the position store does not answer, Postgres is told nothing, and Stat says so, although every
-// record is acknowledged.
+// While the position store does not respond, the relay confirms no position to Postgres, and Stat says
+// so, although every record is acknowledged.
 func TestStatTellsWhatPostgresWasTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &scriptedStore{}
@@ -73,8 +73,8 @@ func TestStatTellsWhatPostgresWasTold(t *testing.T) {
 	})
 }
 
-// A lost session is shown at once, while its connection is still being closed, and what it could not
-// report any more is not shown as told.
+// A lost session is shown immediately, while its connection is still being closed. A position that it
+// could no longer report is not shown as confirmed.
 func TestLostSessionIsShownAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &Relay{positions: newTestWriter(nil, false), deadLetters: newDeadLetters("", "", slog.New(slog.DiscardHandler))}

@@ -12,7 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A stalledSink has delivered nothing since a time.
+// A stalledSink has delivered nothing since the given time.
 type stalledSink struct {
 	sink.Sink
 	since time.Time
@@ -20,8 +20,8 @@ type stalledSink struct {
 
 func (s *stalledSink) Stat() sink.Stat { return sink.Stat{StalledSince: s.since} }
 
-// A relay that streams leaves the slot to others once it has delivered nothing for a minute and no broker
-// answers. One topic that stands still is no reason.
+// A streaming relay releases the slot if it has delivered nothing for a minute and no broker responds. A
+// single stalled topic is not enough.
 func TestSlotIsLeftToOthersWithoutABroker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stalled, store := &stalledSink{}, &scriptedStore{}
@@ -51,7 +51,7 @@ func TestSlotIsLeftToOthersWithoutABroker(t *testing.T) {
 	})
 }
 
-// A store that does not answer in time is away, whatever it returns then.
+// A store that does not respond in time counts as unreachable, whatever it returns later.
 func TestAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended, end := context.WithCancelCause(t.Context())

@@ -21,8 +21,8 @@ func promoted(fork, confirmed pglogrepl.LSN) checkpoint.Server {
 	return s
 }
 
-// After a promotion a tenure starts at the fork if the record is behind it, else at the record. Nothing
-// is confirmed until the record says so: it is the first of another term, on the other timeline.
+// After a promotion a tenure starts at the fork if the record is after it, otherwise at the record. It
+// confirms nothing until that is recorded, in the first record of a new term and of the new timeline.
 func TestPositionWriterFollowsAPromotion(t *testing.T) {
 	for name, tc := range map[string]struct{ fork, confirmed, start pglogrepl.LSN }{
 		"with all of the log":  {350, 250, 300},
@@ -60,7 +60,7 @@ func TestPositionWriterFollowsAPromotion(t *testing.T) {
 				t.Errorf("snapshots %v", p.Snapshots)
 			}
 
-			deliver(tracker, 500) // behind the old record, and the new one
+			deliver(tracker, 500) // after the old record and the new one
 			write(t, w)
 			next, _ := startedWriter(t, store, s)
 			if p := next.stored; p.EndLSN != 500 || p.Term != 2 {
@@ -70,8 +70,8 @@ func TestPositionWriterFollowsAPromotion(t *testing.T) {
 	}
 }
 
-// A slot that is not where the two timelines are one is a gap, and so is a server that is not a successor.
-// An accepted gap starts at the slot's own position, on the server's timeline.
+// A slot after the fork is a gap, and so is a server on a timeline that does not descend from the
+// record's. An accepted gap starts at the slot's own position, on the server's timeline.
 func TestPositionWriterStopsAtAPromotionWithAGap(t *testing.T) {
 	other := promoted(400, 250)
 	other.History = checkpoint.History{1: 300}
@@ -116,7 +116,7 @@ func TestPositionWriterStopsAtAPromotionWithAGap(t *testing.T) {
 	}
 }
 
-// An earlier version has not recorded where the timeline begins. The next record does.
+// An earlier version has not recorded where the timeline starts. The next record does.
 func TestPositionWriterAddsTheTimelineStart(t *testing.T) {
 	s := promoted(50, 100)
 	old := []byte(`{"version":2,"system_id":"1","timeline":2,"slot":"s","end_lsn":"0/190","term":1}`)
@@ -132,8 +132,7 @@ func TestPositionWriterAddsTheTimelineStart(t *testing.T) {
 	}
 }
 
-// What this process has read of the old timeline counts too: it has delivered that, and the record may
-// lag behind.
+// Rows that this process has read on the old timeline also count as delivered, even if the record lags.
 func TestWarnLostTail(t *testing.T) {
 	record := &checkpoint.Position{SystemID: "1", Timeline: 1, Slot: "s", EndLSN: 300, WrittenAt: time.Unix(0, 0)}
 	of1 := slotIdentity{system: replication.System{ID: "1", Timeline: 1}, slot: "s"}

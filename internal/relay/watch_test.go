@@ -152,8 +152,8 @@ func TestWatcherEndsTheSessionIfRowsAreLeftOut(t *testing.T) {
 	}
 }
 
-// The server that streams is recognised by who has the slot, also after its promotion, and if the catalog
-// before the stream was another server's.
+// The streaming server is recognised by the process that holds the slot, even after its promotion, and
+// even if the catalog before the stream was another server's.
 func TestWatcherRecognisesAPromotedStandby(t *testing.T) {
 	look := func(systemID string, pid int32, recovery bool) *catalog.State {
 		c := outboxCatalog()

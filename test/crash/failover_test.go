@@ -121,13 +121,13 @@ func phantoms(t *testing.T, r *rig.Rig, conn *pgx.Conn) int {
 	return phantoms
 }
 
-// lostTail is in the line that says that the promoted server lacks what was delivered.
+// lostTail is part of the warning that the promoted server lacks delivered rows.
 const lostTail = "the promoted server lacks the end of the old WAL"
 
-// A standby is promoted that lags behind the primary, while the relay runs or between two runs. The relay
-// goes on with the standby's copy of its slot, on the new timeline: from the record, or from the fork if the
-// record is of rows that the standby never had. Those have been delivered only if the primary was not told
-// to wait for it, and then it warns of them. What both servers have is not sent again.
+// A lagging standby is promoted, while the relay runs or between two runs. The relay continues with the
+// standby's copy of its slot, on the new timeline: at the record, or at the fork if the record is of rows
+// that the standby never had. Those were delivered only if the primary did not wait for the standby, and
+// then the relay logs a warning. It does not resend rows that both servers have.
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	onEachWithSlotSync(t, func(t *testing.T, install pgserver.Install) {
@@ -197,8 +197,8 @@ func TestFailover(t *testing.T) {
 	})
 }
 
-// A standby without a copy of the slot is promoted, and the slot is made there. Whether the standby had
-// everything or not, rows may have come before the slot: the relay does not go on by itself.
+// A standby without a copy of the slot is promoted, and the slot is created there. Whether or not the
+// standby had all rows, some may precede the slot: the relay does not continue by itself.
 func TestFailoverToAnotherSlot(t *testing.T) {
 	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
@@ -206,7 +206,7 @@ func TestFailoverToAnotherSlot(t *testing.T) {
 		for name, tc := range map[string]struct {
 			late   int // rows that the standby never has
 			says   string
-			frozen bool // the relay, until there is the slot
+			frozen bool // the relay is frozen until the slot exists
 		}{
 			"the standby has everything":               {0, "re-created by somebody else", false},
 			"the standby lacks a tail":                 {2000, "left timeline 1", false},
@@ -237,7 +237,7 @@ func TestFailoverToAnotherSlot(t *testing.T) {
 				if !tc.frozen {
 					process.Fails(t, relay.ExitSlotLost, p.Slot, "does not exist", "outbox-cdc setup")
 				}
-				record := p.Recorded(t) // nobody writes it now
+				record := p.Recorded(t) // nothing writes it now
 				if out, code := rig.Command(t, "setup", "-c", p.Config); code != 0 {
 					t.Fatalf("setup: exit code %d\n%s", code, out)
 				}
@@ -249,7 +249,7 @@ func TestFailoverToAnotherSlot(t *testing.T) {
 					process.Signal(t, syscall.SIGCONT)
 					process.Fails(t, relay.ExitContinuity, tc.says)
 				}
-				for range 2 { // the first one has left a claim
+				for range 2 { // the first run leaves a claim
 					p.Refused(t, relay.ExitContinuity, tc.says, record.EndLSN.String(), "--accept-gap")
 				}
 				process = p.Run(t, "--accept-gap")
@@ -266,7 +266,7 @@ func TestFailoverToAnotherSlot(t *testing.T) {
 	})
 }
 
-// replayed waits until the standby has all of the primary's log.
+// replayed waits until the standby has all of the primary's WAL.
 func (p *pair) replayed(t *testing.T) {
 	t.Helper()
 	end := pgtest.QueryRow[string](t, p.DB, `SELECT pg_current_wal_lsn()::text`)

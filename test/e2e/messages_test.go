@@ -93,8 +93,8 @@ func TestMessageIsNotConfirmedEarly(t *testing.T) {
 	}
 }
 
-// A prune marks the log of every relay of its database. One that takes messages of all prefixes passes
-// over the mark, also over that of an earlier version, and the prune finds its own relay.
+// Every relay of the database receives prune's mark. A relay that relays messages of all prefixes ignores
+// the mark, even that of an earlier version, and prune finds its own relay.
 func TestPruneBesideMessagesOfAnyPrefix(t *testing.T) {
 	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {

@@ -95,7 +95,7 @@ func TestNoPositionTopic(t *testing.T) {
 }
 
 // Relays and standbys that are killed, and a position topic that is compacted in between, leave no gap:
-// each next relay goes on.
+// the next relay continues.
 func TestNoGapAfterCrashesAndCompaction(t *testing.T) {
 	t.Parallel()
 	r, fake := rig.NewFake(t)

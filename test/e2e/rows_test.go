@@ -18,9 +18,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// Killed in the middle of a very large transaction the relay goes on where its position record
-// says, and repeats no more than what was delivered since. Asked to stop in the middle it ends
-// when drain_timeout is over, or, if that is enough, with the transaction.
+// If the relay is killed in a very large transaction, the next start continues at the position record
+// and resends only what was delivered after it. If it is asked to stop in the transaction, it stops at
+// the end of drain_timeout, or of the transaction if that comes first.
 func TestEndInGiantTransaction(t *testing.T) {
 	t.Parallel()
 	rows := rig.Rows(t)
@@ -44,7 +44,7 @@ func TestEndInGiantTransaction(t *testing.T) {
 	})
 	process.Flat(t)
 	process.Kill(t)
-	repeated += behindRecord(t, r, rows) + window // the broker may append what is on its way after the relay has ended
+	repeated += behindRecord(t, r, rows) + window // the broker may append requests on the wire after the relay has ended
 
 	process = run("100ms")
 	received(t, r, rows/5)
@@ -75,14 +75,14 @@ func received(t *testing.T, r *rig.Rig, n int) {
 	rig.WaitFor(t, time.Minute, fmt.Sprintf("%d records", n), func() bool { return r.Collector.Count() >= goal })
 }
 
-// behindRecord returns how many events of the one transaction have arrived behind the position record
-// when nothing more comes. They must be less than rows, and less than all that have arrived.
+// behindRecord waits until no more events arrive, and returns how many events of the transaction have
+// arrived after the position record. They must be fewer than rows, and fewer than all that arrived.
 func behindRecord(t *testing.T, r *rig.Rig, rows int) int {
 	t.Helper()
 	rig.Must(t, r.Collector.CatchUp(t.Context()))
 	n, recorded := r.Ledger.Counts().Events, int(r.Recorded(t).Open.Rows)
 	if t.Logf("it ended behind event %d, the record says %d", n, recorded); n >= rows || recorded == 0 || recorded > n {
-		t.Errorf("it ended behind event %d of %d, the record says %d", n, rows, recorded)
+		t.Errorf("it ended after event %d of %d, the record says %d", n, rows, recorded)
 	}
 	return n - recorded
 }

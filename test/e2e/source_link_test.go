@@ -49,14 +49,14 @@ func TestCutAnywhere(t *testing.T) {
 	t.Logf("%d sessions", process.Times("msg=streaming"))
 }
 
-// A transaction that takes longer than any session lasts is delivered, as long as each session gets
-// further than the one before: it reads the transaction from its beginning and skips what was sent.
-// Nothing is repeated.
+// A transaction that takes longer than any session is delivered, if each session gets further than the
+// previous one. A session reads the transaction from its beginning and skips what was sent, so there
+// are no duplicates.
 func TestSessionsShorterThanATransaction(t *testing.T) {
 	t.Parallel()
 	const (
 		rows    = 20_000
-		further = 1 << 20 // bytes that a session reads more than the one before
+		further = 1 << 20 // how many bytes more than the previous one a session reads
 	)
 	r := rig.New(t)
 	link := r.Through(t, "")
@@ -145,8 +145,8 @@ func TestSilentSource(t *testing.T) {
 	}
 }
 
-// A firewall forgets a connection and resets it on the relay's side only: the server goes on holding
-// the slot for it. The relay ends that server process and streams again, long before the server would
+// A firewall forgets a connection and resets it on the relay's side only, so that the server still holds
+// the slot for it. The relay terminates that WAL sender and streams again, long before the server would
 // have noticed.
 func TestHalfOpenConnection(t *testing.T) {
 	t.Parallel()

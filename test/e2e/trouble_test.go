@@ -16,7 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// A relayStatus is what /status says of trouble.
+// A relayStatus is the part of /status that shows problems.
 type relayStatus struct {
 	State, Reason string
 	Ready         bool
@@ -44,7 +44,7 @@ func askStatus(t *testing.T, process *rig.Process) (s relayStatus) {
 	return s
 }
 
-// metric returns the value of a metric without labels of its own.
+// metric returns the value of a metric that has only the common labels.
 func metric(t *testing.T, process *rig.Process, name string) float64 {
 	t.Helper()
 	_, body := process.Ask(t, "metrics")
@@ -57,8 +57,8 @@ func metric(t *testing.T, process *rig.Process, name string) float64 {
 	return v
 }
 
-// With an idle outbox, without Kafka and after the end of its session, the relay holds the slot again,
-// and everything says that it waits for Kafka.
+// The outbox is idle, Kafka is unreachable, and the relay loses its session. It acquires the slot again,
+// and status, metrics and log say that it waits for Kafka.
 func TestIdleRelayWithoutKafkaLosesItsSession(t *testing.T) {
 	t.Parallel()
 	r, _, _, toKafka := rig.NewCut(t)
@@ -93,8 +93,8 @@ func TestIdleRelayWithoutKafkaLosesItsSession(t *testing.T) {
 	r.Settle(t, 0)
 }
 
-// A position topic that takes no writes keeps the slot where it is, although every record is delivered:
-// that is a stall of Kafka, and nothing says that it is confirmed.
+// If the position topic rejects writes, the slot does not advance, although every record is delivered.
+// That is a stall of Kafka, and nothing shows the position as confirmed.
 func TestPositionTopicTakesNoWrites(t *testing.T) {
 	t.Parallel()
 	r, fake, _, _ := rig.NewCut(t)

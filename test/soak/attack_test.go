@@ -20,7 +20,7 @@ import (
 func (s *soak) strike(ctx context.Context, strike Strike) error {
 	var explain func() int
 	forgets := strike.Has(RelayKill) || strike.Has(RelayTerminate) && len(strike.Attacks) > 1
-	if forgets || len(s.relays) > 1 { // another relay knows only what is in the position record: what it had not reported comes again; nothing else may
+	if forgets || len(s.relays) > 1 { // another relay knows only the position record, and resends what comes after it; nothing else may be a duplicate
 		before := s.confirms.Again()
 		explain = func() int { return s.confirms.Again() - before }
 	}
@@ -43,7 +43,7 @@ func (s *soak) strike(ctx context.Context, strike Strike) error {
 	return g.Wait()
 }
 
-// target returns the relay that the strike is against: the one that has the slot, or another one.
+// target returns the relay that the strike attacks: the one that holds the slot, or another one.
 func (s *soak) target(ctx context.Context, strike Strike) *instance {
 	active := max(0, s.active(ctx))
 	if strike.Standby {
@@ -52,17 +52,17 @@ func (s *soak) target(ctx context.Context, strike Strike) *instance {
 	return s.relays[active%len(s.relays)]
 }
 
-// active returns the index of the relay that has the slot, -1 if none is known to have it.
+// active returns the index of the relay that holds the slot, -1 if none is known to.
 func (s *soak) active(ctx context.Context) int {
 	var name string
-	_ = s.ask(ctx, func(conn *pgx.Conn) error { // the server may be away
+	_ = s.ask(ctx, func(conn *pgx.Conn) error { // the server may be down
 		return conn.QueryRow(ctx, `SELECT application_name FROM pg_replication_slots JOIN pg_stat_activity ON pid = active_pid
 			WHERE slot_name = $1`, soakSlot).Scan(&name)
 	})
 	return slices.IndexFunc(s.relays, func(i *instance) bool { return i.name == name })
 }
 
-// attack does one step of a strike against a relay.
+// attack runs one step of a strike against a relay.
 func (s *soak) attack(ctx context.Context, relay *instance, step Step, alone bool) error {
 	switch step.Attack {
 	case RelayKill:
@@ -110,8 +110,8 @@ func (s *soak) attack(ctx context.Context, relay *instance, step Step, alone boo
 	return errors.New("unknown attack")
 }
 
-// blackHole has paths lose everything for a while. Afterwards connections go on, as TCP does, or
-// are half-open for ever, as behind a gateway that has forgotten them.
+// blackHole has paths drop all data for a while. Afterwards the connections continue, as with TCP, or
+// stay half-open, as after a gateway has forgotten them.
 func blackHole(step Step, paths ...*faultproxy.Proxy) error {
 	var release []func()
 	for _, p := range paths {

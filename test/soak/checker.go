@@ -99,9 +99,9 @@ func (c *Checker) Faults() []Fault {
 
 // Progress is how far the records have come.
 type Progress struct {
-	Records   int // read
+	Records   int // how many were read
 	Rows      int // different events among them
-	Producers int // that have written them
+	Producers int // how many wrote them
 }
 
 // Progress returns how far the records have come.
@@ -112,15 +112,14 @@ func (c *Checker) Progress() Progress {
 	return Progress{Records: counts.Records, Rows: counts.Events, Producers: len(c.repeats.births)}
 }
 
-// Behind returns which of the topics stand still: no record of a transaction that was begun after an
-// instant has come in them.
+// Behind returns the topics that have received no record of a transaction that began after an instant.
 func (c *Checker) Behind(since time.Time, topics ...string) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(topics), func(topic string) bool { return c.fresh[topic].After(since) })
 }
 
-// Fresh returns when the youngest transaction was begun of which a record has come in a topic.
+// Fresh returns when the newest transaction began of which a topic has received a record.
 func (c *Checker) Fresh(topic string) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -282,7 +282,7 @@ func TestChecker(t *testing.T) {
 	}
 }
 
-// A topic goes on if something comes in it that was written later, and not because of others.
+// A topic makes progress only if it receives a record that was written later itself.
 func TestTopicThatStandsStill(t *testing.T) {
 	s := newScript()
 	written := func(n int) time.Time { return epoch.Add(time.Duration(n-1) * time.Second) } // see newScript
@@ -301,7 +301,7 @@ func TestTopicThatStandsStill(t *testing.T) {
 	check(written(2), "t")
 	s.Fault("kill", written(3), explains(9))
 	s.put("a", 2, 3, 4)
-	check(written(2), "t") // what comes again is not new
+	check(written(2), "t") // a duplicate is not new
 	s.put("a", 2, 5, 6)
 	if behind := s.Behind(written(2), "t", "u"); len(behind) > 0 {
 		t.Errorf("behind: %v", behind)

@@ -74,8 +74,8 @@ func atPosition(k delivery.Kind, at time.Time, position pglogrepl.LSN, detail st
 
 // Start notes that the relay has asked for a stream from a position at a time;
 // 0 leaves the choice to the slot. The server obeys a position ahead of the
-// slot, so the same rule holds as for one that is confirmed. It is confirmed
-// only later, when the position record says it too: lower ones may come before.
+// slot, so the same rule holds as for a confirmed position. It is confirmed
+// only later, when it is recorded: lower positions may be confirmed before.
 func (c *Confirms) Start(at time.Time, from pglogrepl.LSN) *Session {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -44,13 +44,12 @@
 // epoch) makes one such run at most.
 //
 // Two relays of one slot are told apart by that identity. Each claim continues
-// the producer id with a higher epoch, and once that has written to a partition
-// the broker refuses every lower one there: nothing of an older writer may come
-// behind the first record of a newer one.
+// the producer id with a higher epoch. Once that epoch has written to a partition,
+// the broker rejects every lower one there: no record of an older writer may
+// follow the first record of a newer one.
 //
-// # What goes on
+// # Progress
 //
-// Whatever is broken, soon after it is whole again a record of a row written
-// since has come in every topic that can take one. A topic that is missing
-// stops itself only.
+// Soon after a fault has been repaired, every working topic receives a record of a
+// row that was written since. A missing topic delays no other.
 package soak

@@ -38,7 +38,7 @@ const (
 	batchEpoch    = 51
 )
 
-// rewrite has f change each batch of a request, and corrects the checksums.
+// rewrite calls f to change each batch of a request, and corrects the checksums.
 func rewrite(req *kmsg.ProduceRequest, f func(batch []byte)) {
 	for _, topic := range req.Topics {
 		for _, p := range topic.Partitions {
@@ -64,7 +64,7 @@ func stampBatches(fake *kfake.Cluster) {
 	})
 }
 
-// late holds back one produce request in thirty, so that it may come after those of a newer relay.
+// late delays one produce request in thirty, so that it may arrive after those of a newer relay.
 func late(fake *kfake.Cluster) {
 	onProduce(fake, func(*kmsg.ProduceRequest) (kmsg.Response, bool) {
 		if rand.IntN(30) == 0 {
@@ -74,8 +74,8 @@ func late(fake *kfake.Cluster) {
 	})
 }
 
-// ownProducers gives each epoch of a producer an id of its own, as if a relay took a new one for each
-// claim: the broker does not know then which one is newer. Requests come late.
+// ownProducers gives each epoch of a producer its own id, as if a relay requested a new one for each
+// claim, so that the broker cannot tell which one is newer. Some requests are delayed.
 func ownProducers(fake *kfake.Cluster) {
 	onProduce(fake, func(req *kmsg.ProduceRequest) (kmsg.Response, bool) {
 		rewrite(req, func(b []byte) {

@@ -2,11 +2,11 @@ package soak
 
 import "github.com/outbox-cdc/outbox-cdc/internal/delivery"
 
-// A fence judges that brokers refuse older writers: in a partition, nothing of an older writer comes
-// behind the first record of a newer one. Of two producers with one id the newer one has the higher
-// epoch. A relay that takes another id is newer than the one before, which must not come back.
+// A fence checks that brokers reject older writers: in a partition, no record of an older writer follows
+// the first record of a newer one. Of two producers with one id, the newer one has the higher epoch. A
+// relay that uses another id is newer than the previous one, which must not write again.
 //
-// That is what keeps two relays of one slot apart, whatever their clocks say. Records of a producer
+// This rule separates two relays of one slot, whatever their clocks are. Records of a producer
 // without an identity are not judged.
 type fence struct {
 	partitions map[place]*writings

@@ -25,11 +25,11 @@ import (
 type mutation struct {
 	tamper  func(w *wireState) walproxy.Tamper
 	fake    func(*kfake.Cluster)
-	before  func(context.Context, *pgx.Conn) error // before the relay is started again
+	before  func(context.Context, *pgx.Conn) error // called before the relay is restarted
 	major   int                                    // of Postgres; 0: the default
-	missing bool                                   // one topic is: see soakConfig
+	missing bool                                   // one topic is missing: see soakConfig
 	breaks  map[Attack]int                         // nil: fakeWeights
-	want    []delivery.Kind                        // one of these has to be found
+	want    []delivery.Kind                        // one of these must be found
 	sender  time.Duration                          // wal_sender_timeout; 0: as in a soak
 	twins   int                                    // of 100 transactions; 0: as in a soak
 }
@@ -95,8 +95,8 @@ func mutations() map[string]mutation {
 		},
 		"does not listen to notices": {
 			tamper: deaf,
-			sender: time.Minute, // the catalog is read seldom then
-			major:  18,          // which warns where others refuse
+			sender: time.Minute, // so the catalog is read rarely
+			major:  18,          // which warns where other versions fail
 			breaks: map[Attack]int{PublicationDrop: 1},
 			want:   missing,
 		},

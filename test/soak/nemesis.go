@@ -11,8 +11,7 @@ import (
 	"github.com/Shopify/toxiproxy/v2/stream"
 )
 
-// SenderTimeout is the server's wal_sender_timeout, after which it gives the slot of a silent relay
-// to another one.
+// SenderTimeout is the server's wal_sender_timeout, after which it releases the slot of a silent relay.
 const SenderTimeout = 3 * time.Second
 
 // An Attack is one way to break something.
@@ -34,7 +33,7 @@ const (
 	CutPostgres       Attack = "cut postgres"       // connections to Postgres, in the middle of a message
 	CutKafka          Attack = "cut kafka"          // connections to the broker, in the middle of a message
 
-	HolePostgres Attack = "black hole postgres" // one relay's path to Postgres loses everything for a while
+	HolePostgres Attack = "black hole postgres" // one relay's path to Postgres drops all data for a while
 	HoleKafka    Attack = "black hole kafka"    // one relay's path to the broker does
 	HoleHost     Attack = "black hole host"     // both do
 
@@ -68,7 +67,7 @@ func DefaultWeights() map[Attack]int {
 	}
 }
 
-// TakeoverWeights is DefaultWeights for two relays, with everything that has one take over from the
+// TakeoverWeights is DefaultWeights for two relays, with all faults that have one take over from the
 // other.
 func TakeoverWeights() map[Attack]int {
 	return map[Attack]int{
@@ -87,7 +86,7 @@ const pairs = 8
 type Strike struct {
 	Load    time.Duration // before the attack
 	Attacks []Step
-	Standby bool // the attack on a relay is on one that has not the slot, if there is one
+	Standby bool // attacks a relay that does not hold the slot, if there is one
 }
 
 // A Step is one attack of a strike.
@@ -95,10 +94,10 @@ type Step struct {
 	Attack    Attack
 	After     time.Duration      // since the strike's first attack has begun
 	Hold      time.Duration      // of a pause
-	Bytes     int64              // of a cut: how many are still passed on
+	Bytes     int64              // of a cut: how many still pass
 	Direction stream.Direction   // of a cut: of those bytes
 	Ways      []stream.Direction // of a black hole; none: both
-	Forgotten bool               // of a black hole: the connections never go on
+	Forgotten bool               // of a black hole: the connections never continue
 }
 
 // Has reports whether the strike has one of the attacks.

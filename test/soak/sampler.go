@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A Sampler looks at a slot and its relays again and again.
+// A Sampler observes a slot and its relays at regular intervals.
 type Sampler struct {
 	DSN      string // not through any proxy
 	Slot     string
@@ -73,12 +73,12 @@ func (s *Sampler) slot(ctx context.Context, conn *pgx.Conn, sample *Sample) {
 	sample.Confirmed, _ = pglogrepl.ParseLSN(confirmed)
 }
 
-// A holding watches that a slot is not free for longer than limit. While the server is away nobody can
-// hold it.
+// A holding checks that a slot is not free for longer than limit. It ignores the time when the server is
+// down, because no relay can hold the slot then.
 type holding struct {
 	limit   time.Duration
-	since   time.Time     // when the slot was seen free, last and for the first time; zero: it is held
-	longest time.Duration // that it was free
+	since   time.Time     // when the slot was first seen free; zero: it is held
+	longest time.Duration // how long it was free
 }
 
 // sample reports whether the slot has just been free for too long.

@@ -35,7 +35,7 @@ const (
 	soakPayload       = 64 << 10
 	missingPayload    = 4 << 10
 	missingPace       = 4 * soakPace
-	missingAggregates = 16 // so that the one without a topic comes soon
+	missingAggregates = 16 // so that the one without a topic is written soon
 	soakRun           = "soak"
 )
 
@@ -52,14 +52,14 @@ type soak struct {
 	broker *kafkatest.Server // nil: kfake, which is not broken
 	db     *pgtest.DB
 
-	halfOpen time.Time // until then a relay may wait for an answer on a connection to the broker that is dead
+	halfOpen time.Time // until when a relay may wait for a response on a dead connection to the broker
 
 	binary string
 	relays []*instance
-	topics []string // that work: in each one new rows come, whatever is broken
+	topics []string // that work: each one receives new rows, whatever fails
 
 	create      func()          // creates the topic that is missing; nil: none is
-	confirmable func(time.Time) // notes that nothing waits for that topic any more
+	confirmable func(time.Time) // notes that no row waits for that topic any more
 
 	journal   *Journal
 	checker   *Checker
@@ -87,8 +87,8 @@ type instance struct {
 type soakConfig struct {
 	major      int           // of Postgres; 0: the default
 	relays     int           // 0: one
-	missing    bool          // one topic of several is missing until everything was struck
-	heldWithin time.Duration // how long no relay may hold the slot; 0: it does not matter
+	missing    bool          // one of the topics is missing until the last strike
+	heldWithin time.Duration // for how long the slot may be free; 0: no limit
 	settings   string        // lines of the relay's configuration
 	twins      int           // see [Writers]; 0: soakTwins
 	sender     time.Duration // wal_sender_timeout; 0: SenderTimeout, with kfake less
@@ -102,7 +102,7 @@ type soakConfig struct {
 func newSoak(t *testing.T, cfg soakConfig) *soak {
 	t.Helper()
 	s := &soak{cfg: cfg, holding: holding{limit: cfg.heldWithin}, seed: uint64(rig.EnvInt(t, "OUTBOX_TEST_SEED", int(time.Now().UnixNano()))), binary: rig.Binary(t)}
-	timeout := cmp.Or(cfg.sender, SenderTimeout) // positions are reported in a third of it, at most a second
+	timeout := cmp.Or(cfg.sender, SenderTimeout) // positions are confirmed every third of it, or every second if that is shorter
 	if cfg.fake != nil && cfg.sender == 0 {
 		timeout = 2 * time.Second // on a busy machine a relay that stops takes more than a second
 	}
@@ -139,7 +139,7 @@ func newSoak(t *testing.T, cfg soakConfig) *soak {
 		MaxPayload: soakPayload, Twins: cmp.Or(cfg.twins, soakTwins), Journal: s.journal,
 	}
 	s.writers.SetPace(soakPace)
-	if cfg.missing { // each source loss has all of it read again
+	if cfg.missing { // each source loss has the relay read all of it again
 		s.writers.Route, s.writers.MaxPayload, s.writers.Aggregates = route, missingPayload, missingAggregates
 		s.writers.SetPace(missingPace)
 	}
@@ -193,7 +193,7 @@ func (s *soak) endRelays(t *testing.T) {
 	}
 }
 
-// launch starts a relay; the one before has ended.
+// launch starts a relay. The previous one must have ended.
 func (s *soak) launch(i *instance) error {
 	r, err := rig.Launch(s.binary, "run", "-c", i.config)
 	if err == nil {

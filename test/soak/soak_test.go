@@ -13,12 +13,12 @@ import (
 // aliveWithin is how soon after a strike a row written after it has to be seen.
 const aliveWithin = 10 * time.Second
 
-// heldWithin is how soon after a source loss the relay has the slot again; it is 2 s on a machine that
-// does nothing else.
+// heldWithin is how soon after a source loss the relay must hold the slot again. It takes 2 s on an idle
+// machine.
 const heldWithin = 2*time.Second + 3*time.Second
 
-// kafkaPatience and sourcePatience are how long the relay waits for an answer of a broker, and of the
-// server that it begins a session with.
+// kafkaPatience and sourcePatience are how long the relay waits for a response of a broker, and of the
+// server with which it starts a session.
 const (
 	kafkaPatience  = 20 * time.Second
 	sourcePatience = 5 * time.Second
@@ -38,8 +38,8 @@ func TestSoak(t *testing.T) {
 	s.complain(t)
 }
 
-// Two relays of one slot keep the promises too, whichever of them is killed, frozen, or cut off from
-// either side, and whatever of an older one arrives late. OUTBOX_TEST_TAKEOVERS is the number of
+// Two relays of one slot keep the guarantees too, whichever of them is killed, frozen, or cut off from
+// either side, and even if requests of the older one arrive late. OUTBOX_TEST_TAKEOVERS is the number of
 // strikes.
 func TestSoakTwoRelays(t *testing.T) {
 	cycles := rig.EnvInt(t, "OUTBOX_TEST_TAKEOVERS", 10)
@@ -90,14 +90,14 @@ func (s *soak) run(t *testing.T, cycles int, weights map[Attack]int) {
 	})
 }
 
-// underLoad starts the relays, writes while f runs, lets everything come to rest and checks it.
+// underLoad starts the relays, writes while f runs, waits until everything is delivered, and checks it.
 func (s *soak) underLoad(t *testing.T, f func()) {
 	t.Helper()
 	t.Logf("OUTBOX_TEST_SEED=%d, Postgres %s", s.seed, s.srv.Install())
 	for n, i := range s.relays {
 		rig.Must(t, s.launch(i))
 		if n == 0 {
-			i.process.Load().Logged(t, "streaming") // publication and slot are there
+			i.process.Load().Logged(t, "streaming") // publication and slot exist
 		}
 	}
 	stopSampling := s.sample(t)
@@ -113,7 +113,7 @@ func (s *soak) underLoad(t *testing.T, f func()) {
 	}
 }
 
-// alive waits until a row written after an instant has been seen in each topic. No topic may stand still
+// alive waits until each topic has received a row that was written after an instant. No topic may stall
 // for longer than a strike allows.
 func (s *soak) alive(since time.Time, strike Strike) bool {
 	limit := aliveWithin
@@ -121,7 +121,7 @@ func (s *soak) alive(since time.Time, strike Strike) bool {
 		s.halfOpen = since.Add(kafkaPatience)
 	}
 	switch {
-	case since.Before(s.halfOpen): // the relay may get the slot only with a later strike
+	case since.Before(s.halfOpen): // the relay may acquire the slot only after a later strike
 		limit += kafkaPatience
 	case strike.Has(RelayFreeze, HolePostgres, HoleHost): // an attempt to connect may be lost, or the end of one
 		limit += SenderTimeout + sourcePatience
@@ -137,7 +137,7 @@ func (s *soak) alive(since time.Time, strike Strike) bool {
 		}
 		for _, topic := range behind {
 			if fresh := s.checker.Fresh(topic); moved[topic].IsZero() || fresh.After(newest[topic]) {
-				newest[topic], moved[topic] = fresh, now // it goes on, with what was written before
+				newest[topic], moved[topic] = fresh, now // it makes progress, with older rows
 			}
 			if now.Sub(moved[topic]) > limit {
 				s.broke(NotAlive, "no row written after %s was seen in %s, and none newer than before within %v", since.Format("15:04:05.000"), topic, limit)
@@ -148,7 +148,7 @@ func (s *soak) alive(since time.Time, strike Strike) bool {
 	}
 }
 
-// anyEnded reports whether a relay has ended by itself, which is a violation.
+// anyEnded reports whether a relay has stopped by itself, which is a violation.
 func (s *soak) anyEnded() bool {
 	for _, i := range s.relays {
 		if r := i.process.Load(); r.Ended() {

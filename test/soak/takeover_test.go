@@ -11,16 +11,16 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// A loss takes the relay that has the slot away for as long as it takes the other one to take over.
+// A loss removes the relay that holds the slot until the standby has taken over.
 type loss struct {
 	name   string
-	within time.Duration // how soon the other one has sent its first record
+	within time.Duration // how soon the standby must send its first record
 	lose   func(ctx context.Context, s *soak, active *instance) error
 	undo   func(ctx context.Context, s *soak, active *instance) error
 }
 
-// losses are what a standby is for. Postgres frees the slot of a process that ends, and that of a silent
-// one after SenderTimeout.
+// losses are the cases for which a standby exists. Postgres releases the slot when its process ends, or
+// after SenderTimeout if it is silent.
 func losses() []loss {
 	const backoff = 2 * time.Second // of the standby
 	signal := func(sig syscall.Signal) func(context.Context, *soak, *instance) error {
@@ -53,10 +53,10 @@ func losses() []loss {
 	}
 }
 
-// settled is how long a standby takes at least until it asks for the slot as seldom as it ever does.
+// settled is the least time after which a standby has reached its longest retry interval.
 const settled = 3 * time.Second
 
-// A standby sends its first record soon after the relay that has the slot is lost. The times are logged.
+// A standby sends its first record soon after the relay that holds the slot is lost. The test logs the times.
 // OUTBOX_TEST_TAKEOVER_RUNS is how often each loss is tried, OUTBOX_TEST_TAKEOVER_POSTGRES the server's
 // major version.
 func TestTakeoverTimes(t *testing.T) {
@@ -81,8 +81,8 @@ func TestTakeoverTimes(t *testing.T) {
 	s.complain(t)
 }
 
-// takeOver has the relay that has the slot lost, and returns how long it took until the other one had
-// sent its first record. Afterwards there is a standby again.
+// takeOver removes the relay that holds the slot, and returns how long it took until the standby had sent
+// its first record. Afterwards there is a standby again.
 func (s *soak) takeOver(t *testing.T, l loss) time.Duration {
 	t.Helper()
 	var active *instance
@@ -107,7 +107,7 @@ func (s *soak) takeOver(t *testing.T, l loss) time.Duration {
 	took := time.Since(began)
 	rig.Must(t, l.undo(t.Context(), s, active))
 	if !s.alive(time.Now(), Strike{Attacks: []Step{{Attack: RelayKill}}}) {
-		t.Fatalf("%s: nothing goes on", l.name)
+		t.Fatalf("%s: no progress", l.name)
 	}
 	return took
 }

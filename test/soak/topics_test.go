@@ -13,8 +13,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// The topics of a soak that has one too few: routes share the aggregates, but one aggregate alone
-// has the route whose topic nobody has created.
+// The topics of a soak with a missing one: routes share the aggregates, except that one aggregate has a
+// route of its own, whose topic does not exist.
 const (
 	topicPrefix  = "soak-"
 	missingRoute = "missing"
@@ -49,14 +49,14 @@ func (s *soak) createTopics(t *testing.T, cluster *kafkatest.Cluster) (template 
 	return topicPrefix + "${route}"
 }
 
-// lostSources are attacks on the relay's session with Postgres that leave the relay itself alone.
+// lostSources are attacks on the relay's session with Postgres, not on the relay itself.
 func lostSources() map[Attack]int {
 	return map[Attack]int{SenderTerminate: 4, CutPostgres: 3, PostgresFast: 1, PostgresImmediate: 2}
 }
 
-// While a topic is missing, the others go on, however often the source is lost: the relay has the slot
-// again at once, although what waits for the topic is not confirmed. When somebody creates the topic,
-// its rows come. Nothing is repeated.
+// A missing topic does not delay the others, however often the source is lost: the relay acquires the slot
+// again immediately, although the rows of that topic are not confirmed. When the topic is created, it
+// receives its rows. There are no duplicates.
 func TestSoakMissingTopic(t *testing.T) {
 	cfg := soakConfig{missing: true, heldWithin: heldWithin}
 	if !need.Full() {
@@ -68,12 +68,12 @@ func TestSoakMissingTopic(t *testing.T) {
 	s.complain(t)
 }
 
-// waitsForOthers makes one topic wait as long as another one is missing.
+// waitsForOthers delays one topic while another one is missing.
 func waitsForOthers(fake *kfake.Cluster) {
 	fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topicPrefix + "a", Err: kerr.UnknownTopicOrPartition, Count: -1})
 }
 
-// A slot is held if it is not free for longer than it may be, while its server is there.
+// A slot counts as held if it is never free for longer than the limit while its server is up.
 func TestHolding(t *testing.T) {
 	at := epoch
 	h := holding{limit: time.Second}
@@ -86,7 +86,7 @@ func TestHolding(t *testing.T) {
 		{time.Minute, Sample{Confirmed: 1, Active: true}, false},
 		{time.Second / 2, Sample{Confirmed: 1}, false},
 		{time.Second, Sample{Confirmed: 1}, false},
-		{time.Second / 2, Sample{}, false}, // the server is away: that is no time of the relay's
+		{time.Second / 2, Sample{}, false}, // the server is down: that time does not count
 		{time.Second, Sample{Confirmed: 1}, false},
 		{time.Second, Sample{Confirmed: 1}, false},
 		{time.Millisecond, Sample{Confirmed: 1}, true},

@@ -12,7 +12,7 @@ import (
 // What a [Checker] finds beside what package delivery does.
 const (
 	BrokenRun  delivery.Kind = "broken run" // a repetition that leaves out events
-	OldWriter  delivery.Kind = "old writer" // a record of an older writer behind one of a newer
+	OldWriter  delivery.Kind = "old writer" // a record of an older writer after one of a newer writer
 	Unresolved delivery.Kind = "unresolved" // the test's mistake: nobody has told how a transaction ended
 )
 

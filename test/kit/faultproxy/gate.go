@@ -18,7 +18,7 @@ type gate struct {
 	stall atomic.Pointer[stall] // nil: none
 }
 
-// A stall holds back what is passed on.
+// A stall holds back data.
 type stall struct{ over chan struct{} }
 
 // A limit is a CutAfter that has not happened yet.
@@ -72,8 +72,8 @@ func (p *Proxy) Heal() {
 	}
 }
 
-// Stall has every connection keep what is sent in the given directions, in both if none is given, and
-// pass it on at once when release is called: a network that loses packets for a while. release must be
+// Stall has every connection hold back the data of the given directions, both if none is given, as a
+// network that loses packets does. When release is called, the connections pass it on. release must be
 // called before the next Stall.
 func (p *Proxy) Stall(ways ...stream.Direction) (release func()) {
 	if len(ways) == 0 {
@@ -134,7 +134,7 @@ func (g *gate) Pipe(stub *toxics.ToxicStub) {
 			close(reached.done)
 		}
 	}
-	g.await(f) // the end is held back too
+	g.await(f) // the end of the stream is held back too
 	if f.lost.Err() != nil {
 		<-f.closed.Done()
 	}
