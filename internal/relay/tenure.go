@@ -197,7 +197,7 @@ func (t *tenure) drain(ctx context.Context) error {
 		<-t.written
 	}
 	if n := t.tracker.Outstanding(); n > 0 {
-		return fmt.Errorf("%w: %d records", errDrainTimeout, n)
+		return fmt.Errorf("%w: %d unacknowledged", errDrainTimeout, n)
 	}
 	if commitLSN, acked, open := t.tracker.OpenTransaction(); open {
 		if again := acked - t.positions.resumable(commitLSN); again > 0 {
