@@ -23,6 +23,30 @@ func (t *Tracker) Reread() {
 	t.isOpen, t.snapshot, t.seen = false, "", 0
 }
 
+// beginAgain restores what an earlier reading knows of the transaction to be opened.
+func (t *Tracker) beginAgain(commitLSN pglogrepl.LSN) error {
+	if uint64(commitLSN) < t.confirmed.Load() {
+		t.complete = true
+		return nil
+	}
+	next := max(t.seen, t.base) + 1
+	if next > t.last && (t.inFlight.len() == 0 || t.inFlight.tail().last != unfinished) {
+		return nil
+	}
+	was := t.inFlight.find(next)
+	switch {
+	case commitLSN > was.commitLSN:
+		return &RereadError{CommitLSN: was.commitLSN, Found: fmt.Sprintf("it sent the transaction at %s in its place", commitLSN)}
+	case commitLSN < was.commitLSN: // it had no rows
+		t.complete = true
+	default:
+		t.open = *was
+		t.complete = was.last != unfinished
+		t.known += int64(min(was.last, t.last) - was.first + 1)
+	}
+	return nil
+}
+
 // nextAgain compares a row with an earlier reading of its transaction.
 func (t *Tracker) nextAgain() error {
 	switch {

@@ -99,30 +99,6 @@ func (t *Tracker) Begin(commitLSN pglogrepl.LSN, commitTime time.Time) error {
 	return nil
 }
 
-// beginAgain restores what an earlier reading knows of the transaction to be opened.
-func (t *Tracker) beginAgain(commitLSN pglogrepl.LSN) error {
-	if uint64(commitLSN) < t.confirmed.Load() {
-		t.complete = true
-		return nil
-	}
-	next := max(t.seen, t.base) + 1
-	if next > t.last && (t.inFlight.len() == 0 || t.inFlight.tail().last != unfinished) {
-		return nil
-	}
-	was := t.inFlight.find(next)
-	switch {
-	case commitLSN > was.commitLSN:
-		return &RereadError{CommitLSN: was.commitLSN, Found: fmt.Sprintf("it sent the transaction at %s in its place", commitLSN)}
-	case commitLSN < was.commitLSN: // it had no rows
-		t.complete = true
-	default:
-		t.open = *was
-		t.complete = was.last != unfinished
-		t.known += int64(min(was.last, t.last) - was.first + 1)
-	}
-	return nil
-}
-
 // Next numbers the record of one more row of the open transaction. The record is
 // outstanding until it is acknowledged. row is what the server sends for the row, the
 // same in each reading. Next returns 0 for a row that must not be resent: an earlier

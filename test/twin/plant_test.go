@@ -35,7 +35,7 @@ const (
 	sessionFile  = "internal/relay/session.go"
 	fenceFile    = "internal/relay/fence.go"
 	rowsFile     = "internal/relay/rows.go"
-	trackerFile  = "checkpoint/tracker.go"
+	trackerFile  = "checkpoint/reread.go"
 	claimFile    = "internal/relay/claim.go"
 	timelineFile = "checkpoint/timeline.go"
 	contactFile  = "replication/contact.go"
@@ -46,7 +46,7 @@ const (
 var plants = []plant{
 	{"no claim is stored", []edit{
 		{claimFile, "	return &p, w.persist(ctx, &p)\n", "	return &p, nil\n"},
-		{claimFile, "		if w.store != nil {\n			if found, err = ", "		if w.store != nil && false {\n			if found, err = "},
+		{claimFile, "		if w.store != nil {\n			before := ", "		if w.store != nil && false {\n			before := "},
 		{claimFile, "		if p.EndLSN == 0 {", "		if p.EndLSN == 0 && false {"},
 	}, "without a claim|has not looked"},
 	{"a relay looks before it claims only", []edit{
