@@ -2,6 +2,8 @@ package catalog
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -20,7 +22,7 @@ type Observer struct {
 	messages          bool // see State.Messages
 
 	conn   *preparer // nil: none
-	opened time.Time
+	opened time.Time // the newest one that there was
 }
 
 // maxObserverAge is how long a connection is kept. A smart shutdown of the server waits
@@ -98,6 +100,31 @@ func (o *Observer) Inspect(ctx context.Context) (*State, error) {
 	}
 	c.Messages = o.messages
 	return c, nil
+}
+
+// cannotConnectNow is the SQLSTATE with which a server that starts or stops refuses connections.
+const cannotConnectNow = "57P03"
+
+// Wait blocks until ctx ends, and then returns nil, or until the server stops without waiting for its
+// clients, and then returns an error of [replication.ErrServerStopping]: it has ended the connection, and
+// refuses another. Wait opens the connection if there is none.
+func (o *Observer) Wait(ctx context.Context) error {
+	for {
+		conn, err := o.connected(ctx)
+		if err != nil {
+			refused, ok := errors.AsType[*pgconn.PgError](err)
+			if ok && refused.Code == cannotConnectNow && time.Since(o.opened) < maxObserverAge {
+				return fmt.Errorf("%w: %w", replication.ErrServerStopping, err)
+			}
+			<-ctx.Done()
+			return nil
+		}
+		_ = conn.WaitForNotification(ctx) // which nobody sends
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // the next look says what is wrong
+		}
+		o.Close(ctx)
+	}
 }
 
 // EmitSnapshot writes a transactional logical message with [MessagePrefix] into the WAL, for a

@@ -112,7 +112,8 @@ func TestObserverConnectsAgain(t *testing.T) {
 }
 
 // A smart shutdown waits for ordinary connections and tells them nothing: an observer finds
-// out when it is due to connect again, and is out of the way then.
+// out when it is due to connect again, and is out of the way then. Streams go on until the others have
+// ended too.
 func TestObserverLetsServerStop(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Start(t, pgserver.Config{})
@@ -122,6 +123,7 @@ func TestObserverLetsServerStop(t *testing.T) {
 	if _, err := o.Inspect(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	other := s.Conn(t)
 	postmaster, err := os.FindProcess(srv.PID())
 	if err == nil {
 		err = postmaster.Signal(syscall.SIGTERM)
@@ -140,7 +142,60 @@ func TestObserverLetsServerStop(t *testing.T) {
 	if _, err := o.Inspect(t.Context()); !errors.Is(err, replication.ErrUnreachable) {
 		t.Errorf("Inspect: %v", err)
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := o.Wait(ctx); err != nil || !srv.Running() {
+		t.Errorf("Wait: %v, running %t", err, srv.Running())
+	}
+	if err := other.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	pgtest.Eventually(t, "the server stops", func() bool { return !srv.Running() })
+}
+
+// A fast shutdown ends the wait at once, and then takes no longer than it takes to close a stream that is
+// not read. That somebody ends the connection means nothing.
+func TestObserverNoticesAFastShutdown(t *testing.T) {
+	t.Parallel()
+	pgtest.EachVersion(t, func(t *testing.T, shared *pgserver.Server) {
+		srv := pgtest.Start(t, pgserver.Config{BinDir: shared.Install().BinDir})
+		s := newSource(t, srv)
+		stream := s.start(t) // nobody reads it
+		s.Exec(t, "INSERT INTO outbox SELECT i FROM generate_series(1, 400000) i")
+		o := Observe(stream.Config())
+		defer o.Close(t.Context())
+		waited := make(chan error, 1)
+		go func() {
+			err := o.Wait(t.Context())
+			_ = stream.Close(t.Context(), 0)
+			waited <- err
+		}()
+		var first []int32
+		pgtest.Eventually(t, "it connects", func() bool {
+			first = s.connections(t, "outbox-cdc watch")
+			return len(first) == 1
+		})
+		s.Exec(t, "SELECT pg_terminate_backend($1)", first[0])
+		pgtest.Eventually(t, "it connects again", func() bool {
+			now := s.connections(t, "outbox-cdc watch")
+			return len(now) == 1 && now[0] != first[0]
+		})
+		pgtest.Eventually(t, "more is sent than a socket takes", func() bool {
+			return pgtest.QueryRow[bool](t, s.DB, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'walsender' AND wait_event IN ('WalSenderWriteData', 'WalSndWriteData'))`)
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		began := time.Now()
+		if err := srv.Shutdown(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("the server took %s to stop", took)
+		}
+		if err := <-waited; !errors.Is(err, replication.ErrServerStopping) {
+			t.Errorf("Wait: %v", err)
+		}
+	})
 }
 
 // A snapshot comes through the stream behind every transaction that it sees, and only if

@@ -146,6 +146,9 @@ func (t *tenure) runSession(ctx context.Context, s *session, watch func(context.
 	var watched sync.WaitGroup
 	watched.Go(func() {
 		if err := watch(watching); err != nil {
+			if faultOf(err).patience != never {
+				s.stop(err) // another session goes on where this one is, also inside a transaction
+			}
 			fail(err)
 		}
 	})

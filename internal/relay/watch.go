@@ -19,14 +19,16 @@ const (
 
 // An observer is what a watcher needs of the source beside the stream.
 type observer interface {
+	Wait(ctx context.Context) error
 	Inspect(ctx context.Context) (*catalog.State, error)
 	EmitSnapshot(ctx context.Context, label string) error
 	Close(ctx context.Context)
 }
 
 // A watcher reads the catalog beside the stream, since a publication, a table or a slot can cease to
-// deliver without a message in the stream. It ends the session if rows are left out. The stream
-// decides whether the source is lost: a watcher that cannot read the catalog ends no session.
+// deliver without a message in the stream. It ends the session if rows are left out, or if the server
+// stops, which must not wait until the stream is read. Otherwise the stream decides whether the source is
+// lost: a watcher that cannot read the catalog ends no session.
 //
 // While rows flow it also writes snapshots to the WAL, as logical messages. When the stream gets
 // there, every transaction that the snapshot sees is delivered.
@@ -79,27 +81,29 @@ func recogniseServer(systemID string, pid int32, inRecovery bool) func(*catalog.
 	}
 }
 
-// run watches until ctx ends (nil) or the catalog says that rows are left out.
+// run watches until ctx ends (nil), the server stops, or the catalog says that rows are left out.
 func (w *watcher) run(ctx context.Context) error {
 	defer w.observer.Close(ctx)
-	looks := time.NewTicker(w.interval)
-	defer looks.Stop()
-	var snapshots <-chan time.Time
+	pause := w.interval
 	if w.emitSnapshots {
-		t := time.NewTicker(snapshotInterval)
-		defer t.Stop()
-		snapshots = t.C
+		pause = min(pause, snapshotInterval)
 	}
-	for {
-		select {
-		case <-ctx.Done():
+	for look := time.Now().Add(w.interval); ; {
+		waiting, cancel := context.WithTimeout(ctx, min(pause, time.Until(look)))
+		err := w.observer.Wait(waiting)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
 			return nil
-		case <-looks.C:
-			if err := w.watchOnce(ctx); err != nil {
-				return err
-			}
-		case <-snapshots:
+		case err != nil:
+			return err
+		case time.Now().Before(look):
 			w.emitSnapshot(ctx)
+			continue
+		}
+		look = time.Now().Add(w.interval)
+		if err := w.watchOnce(ctx); err != nil {
+			return err
 		}
 	}
 }

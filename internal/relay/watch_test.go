@@ -25,6 +25,7 @@ type scriptedObserver struct {
 	looks []step
 	asked []string // at which second: look, or the snapshot's label
 	emit  error
+	stops chan error // what the first wait that receives it ends with
 }
 
 type step struct {
@@ -47,6 +48,15 @@ func (o *scriptedObserver) EmitSnapshot(_ context.Context, label string) error {
 }
 
 func (o *scriptedObserver) Close(context.Context) { o.note("close") }
+
+func (o *scriptedObserver) Wait(ctx context.Context) error {
+	select {
+	case err := <-o.stops:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}
 
 func (o *scriptedObserver) note(what string) {
 	o.asked = append(o.asked, time.Since(o.began).String()+" "+what)
@@ -274,6 +284,47 @@ func TestWatcherRetriesASnapshotAfterTheNextLook(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A server that stops ends the watch at once.
+func TestWatcherEndsTheSessionOfAServerThatStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWatch(t, step{catalog: outboxCatalog()})
+		w.observer.stops = make(chan error)
+		time.AfterFunc(12*time.Second, func() { w.observer.stops <- replication.ErrServerStopping })
+		if err := w.run(t.Context()); !errors.Is(err, replication.ErrServerStopping) {
+			t.Errorf("ended with %v", err)
+		}
+		if diff := cmp.Diff([]string{"10s look", "12s close"}, w.observer.asked); diff != "" {
+			t.Errorf("asked (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// What another session mends ends the session at once: also inside a transaction that does not fit into
+// the window. Records in flight stay.
+func TestWatcherEndsSessionAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1, 2, 3))}
+		prod := newScriptedProducer()
+		prod.auto, prod.full = false, 2
+		s := newTestSession(t, src, prod, 0)
+		s.watch = func(context.Context) error {
+			synctest.Wait() // the window is full
+			return replication.ErrServerStopping
+		}
+		began := time.Now()
+		if err := s.next(t.Context(), src); !errors.Is(err, replication.ErrServerStopping) {
+			t.Errorf("session ended with %v", err)
+		}
+		if took := time.Since(began); took > 0 || !src.closed || s.over {
+			t.Errorf("after %s, the stream is closed: %t, the tenure is over: %t", took, src.closed, s.over)
+		}
+		if n := s.tracker.Outstanding(); n != 2 {
+			t.Errorf("%d records are in flight, want 2", n)
+		}
+		s.abandon(errLost)
+	})
 }
 
 // What the watcher finds ends the session; what was read is delivered and reported.
