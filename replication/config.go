@@ -31,10 +31,6 @@ type Config struct {
 	// of the server's wal_sender_timeout. Zero means 1 s.
 	StatusInterval time.Duration
 
-	// shutdownGrace is how long a server that is stopping is kept waiting for what is not
-	// confirmed yet. Zero means 5 s.
-	shutdownGrace time.Duration
-
 	// MaxMessageBytes limits a single message, and with it the memory of a Stream: it has
 	// one of more than 256 KiB in memory at a time. A larger message ends the stream with
 	// ErrRow before its body is received. Zero means 64 MiB.
@@ -44,7 +40,6 @@ type Config struct {
 // WithDefaults returns cfg with the values that zero ones mean.
 func (cfg Config) WithDefaults() Config {
 	cfg.StatusInterval = cmp.Or(cfg.StatusInterval, time.Second)
-	cfg.shutdownGrace = cmp.Or(cfg.shutdownGrace, 5*time.Second)
 	cfg.MaxMessageBytes = cmp.Or(cfg.MaxMessageBytes, 64<<20)
 	return cfg
 }

@@ -135,7 +135,6 @@ func TestServerThatAnswersIsKept(t *testing.T) {
 func TestCatalogKeepsTheContact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSession(t)
-		s.cfg.Conn.DialFunc = secondDial(s.cfg.Conn.DialFunc, errors.New("no route"))
 		s.open(0).run()
 		s.server.send(walData(1, "I")) // nobody receives it
 		for range 60 {
@@ -169,7 +168,6 @@ func TestCatalogKeepsTheContact(t *testing.T) {
 func TestBufferedDataIsNoContact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSession(t)
-		s.cfg.Conn.DialFunc = secondDial(s.cfg.Conn.DialFunc, errors.New("no route"))
 		s.open(0).run()
 		go s.server.send(walData(1, "I"), walData(2, "I"))
 		time.Sleep(31 * time.Second)

@@ -61,10 +61,7 @@ func (r *run) copyData(body []byte) error {
 	case len(body) == 1+8+8+1 && body[0] == 'k':
 		k := Keepalive{WALEnd: pglogrepl.LSN(binary.BigEndian.Uint64(body[1:])), replyRequested: body[17] != 0}
 		r.reporter.read(k.WALEnd)
-		if now := time.Now(); r.stopping.keepalive(k, now, r.reporter.sent) {
-			r.serverStops(now)
-		}
-		r.asked = r.asked || k.replyRequested
+		r.countRequest(k)
 		r.batch.addKeepalive(k)
 		return nil
 	case len(body) == 0:
@@ -73,9 +70,30 @@ func (r *run) copyData(body []byte) error {
 	return fmt.Errorf("malformed message of type %q and %d bytes in the stream", body[0], len(body))
 }
 
+// stoppingRequests is how many requests for a reply, with nothing in between, mean that the server is
+// stopping. It does not say so: it waits until everything that it has sent is confirmed, and asks again as
+// soon as it has got a reply. A server that only checks whether we live asks when half of its
+// wal_sender_timeout has passed without a word from us.
+// https://www.postgresql.org/docs/current/protocol-replication.html
+const stoppingRequests = 3
+
+// countRequest counts k if it is a request that follows soon after another one.
+func (r *run) countRequest(k Keepalive) {
+	if !k.replyRequested {
+		r.requests = 0
+		return
+	}
+	now := time.Now()
+	if now.Sub(r.requested) >= r.patience()/4 {
+		r.requests = 0
+	}
+	r.asked, r.requested = true, now
+	r.requests++
+}
+
 // walData takes one message of the plugin.
 func (r *run) walData(start pglogrepl.LSN, data []byte) {
-	r.stopping.data()
+	r.requests = 0
 	if r.foreign(data) {
 		return
 	}

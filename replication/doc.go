@@ -10,8 +10,8 @@
 //     position and would skip everything below it for ever.
 //   - While the caller takes nothing, nothing is read, and positions are still reported:
 //     back-pressure does not end the session and does not grow its memory.
-//   - A server that wants to shut down gets the chance to: what is confirmed within
-//     [Config.ShutdownGrace] is reported, then the session ends.
+//   - A server that shuts down is not kept waiting for what is not confirmed: the session
+//     ends. While nothing is read, whoever asks the catalogs has to notice.
 //   - A server that has gone silent is noticed within its wal_sender_timeout.
 //
 // A Stream never decides a position, never parses rows, never reconnects, and never

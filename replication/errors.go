@@ -80,7 +80,6 @@ const (
 	insufficientPrivilege  = "42501"
 	undefinedObject        = "42704"
 	notInPrerequisiteState = "55000"
-	cannotConnectNow       = "57P03"
 	undefinedFile          = "58P01"
 	internalError          = "XX000"
 )

@@ -215,7 +215,6 @@ func TestHoldingBackIsNoShutdown(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		s := newSource(t, srv)
-		s.cfg.shutdownGrace = 100 * time.Millisecond
 		s.Exec(t, "CREATE TABLE other (i int)")
 		r := s.start(t, 0, true)
 		for i := range 20 {

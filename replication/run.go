@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"time"
 
@@ -27,7 +26,6 @@ func (s *Stream) Run(ctx context.Context, confirmed func() pglogrepl.LSN, out ch
 		longest:      min(s.cfg.StatusInterval, s.contact.limit/3), // leaves the server time to reply
 		lastReceived: now,
 		pacer:        pacer{since: now},
-		stopping:     stopping{prompt: s.patience() / 4},
 		timer:        time.NewTimer(0),
 	}
 	r.interval = firstInterval / 2
@@ -36,7 +34,6 @@ func (s *Stream) Run(ctx context.Context, confirmed func() pglogrepl.LSN, out ch
 	release()
 	s.socket.wakeAt(wakeAtOnce)
 	r.timer.Stop()
-	r.probe.stop()
 	// What is not cut yet leaves the batches: they may be in other hands.
 	s.wire.use(make([]byte, max(smallBuffer, s.wire.w-s.wire.r)))
 	return err
@@ -58,9 +55,9 @@ type run struct {
 	blocked      bool      // nothing is read at the moment
 	inside       bool      // a transaction
 	asked        bool      // the server wants a status update
+	requests     int       // for one, in a row
+	requested    time.Time // when the last request came
 	deadline     time.Time // the connection's read deadline
-	stopping     stopping
-	probe        probe
 	pacer        pacer
 	timer        *time.Timer // for the time while nothing is read
 }
@@ -130,7 +127,7 @@ func (r *run) makeRoom(ctx context.Context, size int) error {
 	start, data, change := r.wire.change()
 	switch {
 	case change && r.foreign(data):
-		r.stopping.data()
+		r.requests = 0
 		r.wire.skip(size)
 		return nil
 	case change && size > r.wire.max:
@@ -234,9 +231,6 @@ func (r *run) read(ctx context.Context, due time.Time) (arrived bool, err error)
 // lost is the end of the connection.
 func (r *run) lost(err error) error {
 	r.broken = true
-	if _, ok := r.stopping.recognised(); ok {
-		return fmt.Errorf("%w: it closed the connection: %w", ErrServerStopping, err)
-	}
 	return fmt.Errorf("%w: stream: %w", ErrUnreachable, err)
 }
 
@@ -245,9 +239,6 @@ func (r *run) due() time.Time {
 	due := r.reporter.sent.Add(r.interval)
 	if r.asked {
 		due = earlier(due, r.reporter.sent.Add(minStatusGap))
-	}
-	if since, ok := r.stopping.recognised(); ok {
-		due = earlier(due, since.Add(r.cfg.shutdownGrace))
 	}
 	return due
 }
@@ -269,9 +260,8 @@ func (r *run) tick(ctx context.Context, now time.Time) error {
 		r.broken = true
 		return fmt.Errorf("%w: stream: nothing arrived for %s", ErrUnreachable, silent)
 	}
-	if since, ok := r.stopping.recognised(); ok && now.Sub(since) >= r.cfg.shutdownGrace {
-		return fmt.Errorf("%w: it was kept waiting for %s: %s is reported of %s",
-			ErrServerStopping, r.cfg.shutdownGrace, r.reporter.last, r.reporter.limit)
+	if r.requests >= stoppingRequests {
+		return fmt.Errorf("%w: it waits until %s is confirmed, and %s is", ErrServerStopping, r.reporter.limit, r.reporter.last)
 	}
 	since := now.Sub(r.reporter.sent)
 	if since < r.interval && (!r.asked || since < minStatusGap) {
@@ -295,14 +285,4 @@ func (r *run) report(now time.Time, ask bool) error {
 	r.asked = false
 	r.interval = min(2*r.interval, r.longest)
 	return nil
-}
-
-// serverStops notes that the server is stopping: it is kept waiting for shutdownGrace.
-func (r *run) serverStops(now time.Time) {
-	if _, ok := r.stopping.recognised(); ok {
-		return
-	}
-	r.stopping.since = now
-	r.log.Info("the server is stopping", slog.Duration("grace", r.cfg.shutdownGrace),
-		slog.String("reported", r.reporter.last.String()), slog.String("read", r.reporter.limit.String()))
 }

@@ -255,7 +255,7 @@ func TestRepliesPromptlyButNotInAStorm(t *testing.T) {
 		time.Sleep(500 * time.Millisecond)
 		for i := range 26 { // a request each 10 ms from 510 ms to 760 ms
 			time.Sleep(10 * time.Millisecond)
-			s.server.send(keepalive(0x10+pgLSN(i), true))
+			s.server.send(keepalive(0x10+pgLSN(i), false), keepalive(0x10+pgLSN(i), true))
 		}
 		time.Sleep(1340 * time.Millisecond)
 		s.cancel(nil)
@@ -275,7 +275,6 @@ func TestRepliesPromptlyButNotInAStorm(t *testing.T) {
 func TestBackPressure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSession(t)
-		s.cfg.Conn.DialFunc = secondDial(s.cfg.Conn.DialFunc, errors.New("no route"))
 		s.open(0).run()
 		sent := make(chan int)
 		go func() {
@@ -312,7 +311,6 @@ func TestBackPressure(t *testing.T) {
 func TestPoolBoundsWhatIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSession(t)
-		s.cfg.Conn.DialFunc = secondDial(s.cfg.Conn.DialFunc, errors.New("no route"))
 		s.open(0).run()
 		for i := range poolSize {
 			s.server.send(walData(pgLSN(i), "I"))

@@ -19,60 +19,25 @@ func TestServerCanShutDown(t *testing.T) {
 	pgtest.EachVersion(t, func(t *testing.T, shared *pgserver.Server) {
 		srv := pgtest.Start(t, pgserver.Config{BinDir: shared.Install().BinDir})
 		s := newSource(t, srv)
-		s.cfg.shutdownGrace = 500 * time.Millisecond
 
 		t.Run("everything confirmed", func(t *testing.T) {
 			r := s.start(t, 0, false)
 			s.insert(t, 1, 10)
 			<-r.commits
-			shutDown(t, srv, r, 5*time.Second)
+			shutDown(t, srv, r)
 		})
 		t.Run("nothing confirmed", func(t *testing.T) {
 			r := s.start(t, 0, true)
 			s.insert(t, 11, 20)
 			<-r.commits
-			shutDown(t, srv, r, 5*time.Second)
-		})
-		t.Run("confirmed in time", func(t *testing.T) {
-			s.cfg.shutdownGrace = time.Minute
-			defer func() { s.cfg.shutdownGrace = 500 * time.Millisecond }()
-			r := s.start(t, 0, true)
-			s.insert(t, 21, 30)
-			<-r.commits
-			time.AfterFunc(time.Second, func() {
-				r.confirmed.Store(r.highest.Load())
-				r.free.Store(true)
-			})
-			shutDown(t, srv, r, 10*time.Second)
-		})
-		t.Run("nothing read", func(t *testing.T) {
-			s.insert(t, 1000, 60_000) // 27 MB: more than socket buffers hold
-			stream, err := Open(t.Context(), s.cfg, discard())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := stream.Start(t.Context(), 0); err != nil {
-				t.Fatal(err)
-			}
-			r := &reader{stream: stream, ended: make(chan error, 1)}
-			ctx, cancel := context.WithCancelCause(t.Context())
-			defer cancel(nil)
-			go func() {
-				r.ended <- stream.Run(ctx, func() pglogrepl.LSN { return 0 }, make(chan *Batch))
-			}()
-			// A walsender that has not begun to send is ended like any other backend.
-			pgtest.Eventually(t, "the walsender sends", func() bool {
-				return pgtest.QueryRow[bool](t, s.DB, `SELECT EXISTS (SELECT FROM pg_stat_replication r JOIN pg_replication_slots s ON s.active_pid = r.pid
-					WHERE r.sent_lsn > s.confirmed_flush_lsn)`)
-			})
-			shutDown(t, srv, r, 10*time.Second)
+			shutDown(t, srv, r)
 		})
 	})
 }
 
 // shutDown shuts the server down fast, closes the stream when that ends by it, and starts
 // the server again.
-func shutDown(t *testing.T, srv *pgserver.Server, r *reader, limit time.Duration) {
+func shutDown(t *testing.T, srv *pgserver.Server, r *reader) {
 	t.Helper()
 	closed := make(chan error, 1)
 	go func() {
@@ -92,7 +57,7 @@ func shutDown(t *testing.T, srv *pgserver.Server, r *reader, limit time.Duration
 	}
 	took := time.Since(began)
 	t.Logf("stopped within %s", took.Round(time.Millisecond))
-	if took > limit {
+	if took > 2*time.Second {
 		t.Errorf("the server took %s to stop", took)
 	}
 	if err := <-closed; !errors.Is(err, ErrServerStopping) {
