@@ -145,13 +145,14 @@ func (r *run) makeRoom(ctx context.Context, size int) error {
 	return nil
 }
 
-// finish hands on what was read before the stream ended, and returns why it did. The
-// server is not told anything any more.
+// finish hands on what was read before the stream ended, if somebody takes it before the next status
+// update would be due, and returns why it did. The server is not told anything any more.
 func (r *run) finish(ctx context.Context, ended error) error {
 	if len(r.batch.Messages) > 0 {
 		select {
 		case r.out <- r.batch:
 			r.batch = nil
+		case <-time.After(r.longest):
 		case <-ctx.Done():
 		}
 	}

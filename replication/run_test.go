@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -304,6 +305,21 @@ func TestBackPressure(t *testing.T) {
 				}
 				got++
 			}
+		}
+	})
+}
+
+// A stream that has ended does not wait until somebody takes what came before: the slot is free.
+func TestEndDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSession(t).open(0).run()
+		began := time.Now()
+		s.server.send(slices.Concat(walData(1, "I"), encode(&pgproto3.ErrorResponse{Severity: "FATAL", Code: "57P01", Message: "no"})))
+		if err := <-s.ended; !errors.Is(err, ErrUnreachable) {
+			t.Errorf("Run: %v", err)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("after %s", took)
 		}
 	})
 }
