@@ -121,7 +121,7 @@ func (o *Observer) Wait(ctx context.Context) error {
 		}
 		_ = conn.WaitForNotification(ctx) // which nobody sends
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the next look says what is wrong
+			return nil //nolint:nilerr // ctx has ended the wait
 		}
 		o.Close(ctx)
 	}

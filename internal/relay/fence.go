@@ -48,8 +48,9 @@ func (f *fence) checkOpen() error {
 }
 
 const (
-	// tickInterval is how often a clock shows that the process runs.
-	tickInterval = 250 * time.Millisecond
+	// tickInterval is how often a clock shows that the process runs: with each status update, so that an
+	// idle relay does not wake up for it.
+	tickInterval = time.Second
 
 	// standstill is how late a tick may be, and how far two clocks may drift apart between two ticks.
 	standstill = time.Second

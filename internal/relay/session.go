@@ -75,37 +75,22 @@ func startSession(ctx context.Context, stream source, id slotIdentity, pid uint3
 			s.closeStream(ctx) // a server that shuts down must not wait for the sink
 		}
 	}()
-	go s.watchClock()
 	return s
 }
 
-// watchClock ends the session if the process has stood still, or if the stream has not heard from
-// the server for too long.
-func (s *session) watchClock() {
-	ticker := time.NewTicker(tickInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-			err := s.clock.tick(time.Now())
-			if err == nil {
-				err = s.stream.Expired()
-			}
-			if err != nil {
-				s.stop(err)
-				return
-			}
-		case <-s.ended:
-			return
-		}
-	}
-}
-
 // nextReport is what Run asks before each status update. That it asks shows that it has sent the one
-// before.
+// before, and that the process runs. nextReport ends the session if the process has stood still, or if the
+// stream has not heard from the server for too long.
 func (s *session) nextReport() pglogrepl.LSN {
 	s.flow.noteTold(s.telling)
 	s.telling = s.confirmedPosition()
+	err := s.clock.tick(time.Now())
+	if err == nil {
+		err = s.stream.Expired()
+	}
+	if err != nil {
+		s.stop(err)
+	}
 	return s.telling
 }
 

@@ -274,6 +274,28 @@ func TestFenceClosesIfTheProcessStoodStill(t *testing.T) {
 	}
 }
 
+// A process that has stood still ends its session: the next status update is late.
+func TestSessionEndsIfTheProcessStoodStill(t *testing.T) {
+	for late, want := range map[time.Duration]error{0: errLost, time.Nanosecond: errStoodStill} {
+		synctest.Test(t, func(t *testing.T) {
+			src := &scriptedSource{lost: make(chan struct{})}
+			s := startSession(t.Context(), src, slotIdentity{}, 1, new(flow), new(phase))
+			for range 3 {
+				time.Sleep(tickInterval + standstill)
+				s.nextReport()
+			}
+			time.Sleep(tickInterval + standstill + late)
+			s.nextReport()
+			synctest.Wait()
+			close(src.lost)
+			<-s.ended
+			if !errors.Is(s.err, want) {
+				t.Errorf("%s late: the session has ended with %v, want %v", late, s.err, want)
+			}
+		})
+	}
+}
+
 // Keepalives move the position of an idle outbox, and never past what is outstanding.
 func TestPumpConfirmsKeepalivesOfAnIdleOutbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

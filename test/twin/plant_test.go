@@ -70,7 +70,7 @@ var plants = []plant{
 	}, "twice|more rows than it had"},
 	{"any keepalive opens the fence", []edit{
 		{contactFile, "if silent < c.limit && !c.lost.Load() {", "if silent < c.limit {"},
-		{sessionFile, "				err = s.stream.Expired()\n", "				err = nil\n"},
+		{sessionFile, "		err = s.stream.Expired()\n", "		err = nil\n"},
 	}, "heard nothing|after it has lost the slot|the slot was free"},
 	{"the fence stays open when the session has ended", []edit{ // a relay that has lost the slot appends old records
 		{tenureFile, "		t.fence.close()\n", ""},
