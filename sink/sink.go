@@ -2,6 +2,7 @@ package sink
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 )
 
@@ -72,7 +73,23 @@ type PositionStore interface {
 	// broker does not order identities. Two processes that pass the same identities may get the
 	// same result, so they must agree by other means on which of them uses it.
 	NextIdentity(ctx context.Context, given ...[]byte) ([]byte, error)
+
+	// CheckOrder has the broker show that it keeps the order of identities: it writes to the place of
+	// the store, as an older and as a newer Writer, what Read does not return. The error wraps
+	// ErrOlderAccepted if the broker accepts the older one, or has no such order, and ErrNewerRejected
+	// if it rejects the newer one; any other says nothing about that. What may heal is retried until
+	// ctx ends.
+	CheckOrder(ctx context.Context) error
 }
+
+// What [PositionStore.CheckOrder] finds wrong.
+var (
+	// ErrOlderAccepted: what an older Writer sends is stored behind what a newer one has written.
+	ErrOlderAccepted = errors.New("the broker accepts records of an older writer after a newer one has written")
+
+	// ErrNewerRejected: once an older Writer has written, a newer one cannot.
+	ErrNewerRejected = errors.New("the broker rejects records of a newer writer after an older one has written")
+)
 
 // A StoredValue is a value of a PositionStore.
 type StoredValue struct {

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -467,7 +468,7 @@ func (s *kafkaLook) probe(ctx context.Context) {
 	var found error
 	answered := s.ask(ctx, &s.report, "older writer", "", func(ctx context.Context) error {
 		err := probeOrder(ctx, s.cfg, topic)
-		if errors.Is(err, errOlderAccepted) || errors.Is(err, errNewerRejected) || kafka.IsRefusal(err) {
+		if errors.Is(err, sink.ErrOlderAccepted) || errors.Is(err, sink.ErrNewerRejected) || kafka.IsRefusal(err) {
 			found, err = err, nil
 		}
 		return err
@@ -476,16 +477,30 @@ func (s *kafkaLook) probe(ctx context.Context) {
 	case !answered:
 	case found == nil:
 		s.ok("older writer", "", "the broker rejects records of an older writer after a newer one has written")
-	case errors.Is(found, errOlderAccepted):
-		s.warn("older writer", "", oneLine(found), "ask the vendor whether the broker can fence producer epochs per partition, as Apache Kafka does (INVALID_PRODUCER_EPOCH)")
-	case errors.Is(found, errNewerRejected):
-		s.fail("older writer", "", oneLine(found), `set position_topic: "", so that each relay has its own producer id; then only the relay's own fence limits how many records are duplicated`)
+	case errors.Is(found, sink.ErrOlderAccepted):
+		s.warn("older writer", "", oneLine(found)+": if two relays overlap, only the relay's own fence limits how many records are duplicated, out of order", "ask the vendor whether the broker can fence producer epochs per partition, as Apache Kafka does (INVALID_PRODUCER_EPOCH)")
+	case errors.Is(found, sink.ErrNewerRejected):
+		s.fail("older writer", "", oneLine(found)+": a relay that takes over cannot write", `set position_topic: "", so that each relay has its own producer id; then only the relay's own fence limits how many records are duplicated`)
 	default: // nothing was created
 		s.fail("probe topic", "", "the user may not create and use "+topic+": "+oneLine(found),
 			s.acl("--operation Create --operation Write --operation Delete --resource-pattern-type prefixed --topic "+s.Relay.PositionTopic+".probe-"))
 		return
 	}
 	s.deleteProbeTopic(ctx, topic)
+}
+
+// probeOrder checks the order of writers in a topic that it creates.
+func probeOrder(ctx context.Context, broker sink.Broker, topic string) error {
+	reached, err := broker.Open(ctx, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	defer reached.Close()
+	store, err := reached.OpenPositions(ctx, topic, "probe")
+	if err != nil {
+		return err
+	}
+	return store.CheckOrder(ctx)
 }
 
 // deleteProbeTopic deletes topic, even if ctx has ended. The topic need not exist.

@@ -301,9 +301,15 @@ func testIdentities(t *testing.T, s Subject) {
 		return identity
 	}
 	first := next(on)
+	order := openStore(t, on, store, "a", j).CheckOrder(Context(t))
 	if first == nil {
-		t.Log("the broker does not order identities")
+		if !errors.Is(order, sink.ErrOlderAccepted) {
+			t.Errorf("the broker does not order identities, and CheckOrder returns %v", order)
+		}
 		return
+	}
+	if order != nil {
+		t.Errorf("CheckOrder: %v", order)
 	}
 	older := startOn(t, s, on, j, sink.WriterConfig{Identity: first})
 	older.send(destination, 20, 1)

@@ -1,0 +1,112 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+)
+
+// ofOrder reports whether req is a write of CheckOrder.
+func ofOrder(req kmsg.Request) bool {
+	return req.Key() == int16(kmsg.Produce) && strings.Contains(string(req.AppendTo(nil)), orderKey)
+}
+
+// answerOrder has a broker answer the nth write of CheckOrder with a code, and store nothing of it.
+func answerOrder(k *kfake.Cluster, nth int, code int16) {
+	writes := 0
+	k.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		k.KeepControl()
+		if !ofOrder(req) {
+			return nil, nil, false
+		}
+		if writes++; writes != nth {
+			return nil, nil, false
+		}
+		resp := kafkatest.Accept(req.(*kmsg.ProduceRequest))
+		resp.Topics[0].Partitions[0].ErrorCode = code
+		return resp, nil, true
+	})
+}
+
+// TestCheckOrder: what the broker does with an older writer is found out, and Read does not return what is
+// written for that.
+func TestCheckOrder(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		broker func(k *kfake.Cluster)
+		want   error // nil: it keeps the order
+	}{
+		{"as Apache Kafka", func(*kfake.Cluster) {}, nil},
+		{"accepts the older", func(k *kfake.Cluster) { answerOrder(k, 3, 0) }, sink.ErrOlderAccepted},
+		{"rejects the newer", func(k *kfake.Cluster) { answerOrder(k, 2, kerr.InvalidProducerEpoch.Code) }, sink.ErrNewerRejected},
+		{"has lost what the newer wrote", func(k *kfake.Cluster) { answerOrder(k, 3, kerr.OutOfOrderSequenceNumber.Code) }, nil},
+		{"no right", func(k *kfake.Cluster) { answerOrder(k, 1, kerr.TopicAuthorizationFailed.Code) }, sink.ErrAccess},
+		{"trouble that heals", func(k *kfake.Cluster) {
+			k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.CoordinatorLoadInProgress, TopLevel: true},
+				kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotLeaderForPartition, Count: 2},
+				kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicasAfterAppend})
+		}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			k := kafkatest.Fake(t, kfake.NumBrokers(1))
+			s, _ := openPositions(t, k.Cluster, "positions", "key")
+			write(t, s, "value")
+			tt.broker(k.Control)
+			err := s.CheckOrder(sinktest.Context(t))
+			if !errors.Is(err, tt.want) || tt.want == nil && err != nil {
+				t.Errorf("CheckOrder: %v, want %v", err, tt.want)
+			}
+			wantValues(t, s, "value")
+			for _, rec := range k.ReadAll(t, "positions")[1:] {
+				if string(rec.Key) != orderKey || rec.Value != nil {
+					t.Errorf("%q: %q is stored", rec.Key, rec.Value)
+				}
+			}
+		})
+	}
+}
+
+// TestCheckOrderHoldsNothingUp: positions are written and read while the broker does not answer the check,
+// which ends with its context.
+func TestCheckOrderHoldsNothingUp(t *testing.T) {
+	t.Parallel()
+	k := kafkatest.Fake(t, kfake.NumBrokers(1))
+	s, _ := openPositions(t, k.Cluster, "positions", "key")
+	held, release := make(chan struct{}), make(chan struct{})
+	k.Control.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		k.Control.KeepControl()
+		if ofOrder(req) {
+			close(held)
+			k.Control.SleepControl(func() { <-release })
+		}
+		return nil, nil, false
+	})
+	over := errors.New("over")
+	ctx, cancel := context.WithCancelCause(sinktest.Context(t))
+	checked := make(chan error, 1)
+	go func() { checked <- s.CheckOrder(ctx) }()
+	<-held
+	for _, value := range []string{"1", "2"} {
+		write(t, s, value)
+		wantValues(t, s, value)
+	}
+	cancel(over)
+	if err := <-checked; !errors.Is(err, over) {
+		t.Errorf("CheckOrder: %v", err)
+	}
+	if stat := s.client.Stat(); !stat.StalledSince.IsZero() {
+		t.Errorf("stalled since %s: %s", stat.StalledSince, stat.StallReason)
+	}
+	close(release)
+}
