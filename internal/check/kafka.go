@@ -478,9 +478,9 @@ func (s *kafkaLook) probe(ctx context.Context) {
 	case found == nil:
 		s.ok("older writer", "", "the broker rejects records of an older writer after a newer one has written")
 	case errors.Is(found, sink.ErrOlderAccepted):
-		s.warn("older writer", "", oneLine(found)+": if two relays overlap, only the relay's own fence limits how many records are duplicated, out of order", "ask the vendor whether the broker can fence producer epochs per partition, as Apache Kafka does (INVALID_PRODUCER_EPOCH)")
+		s.warn("older writer", "", oneLine(found)+": if two relays overlap, only the relay's own fence limits how many records are duplicated out of order", "ask the vendor whether the broker can fence producer epochs per partition, as Apache Kafka does (INVALID_PRODUCER_EPOCH)")
 	case errors.Is(found, sink.ErrNewerRejected):
-		s.fail("older writer", "", oneLine(found)+": a relay that takes over cannot write", `set position_topic: "", so that each relay has its own producer id; then only the relay's own fence limits how many records are duplicated`)
+		s.fail("older writer", "", oneLine(found)+": a standby that takes over cannot write", `set position_topic: "", so that each relay has its own producer id; then only the relay's own fence limits how many records are duplicated`)
 	default: // nothing was created
 		s.fail("probe topic", "", "the user may not create and use "+topic+": "+oneLine(found),
 			s.acl("--operation Create --operation Write --operation Delete --resource-pattern-type prefixed --topic "+s.Relay.PositionTopic+".probe-"))

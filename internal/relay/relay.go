@@ -136,6 +136,7 @@ type Relay struct {
 	copy      *catalog.Copy   // of the slot that this start has created; nil: none, or in use
 
 	warnedTimeline int32 // of the server for which warnLostTail has logged
+	orderChecked   bool  // checkOrder has been called; belongs to its goroutine
 }
 
 // New returns a Relay. It checks cfg as far as that is possible without a connection.

@@ -27,6 +27,7 @@ type tenure struct {
 	writer       sink.Writer
 	pump         *pump
 	positions    *positionWriter
+	checkOrder   func(context.Context) error
 	fence        fence
 	drainTimeout time.Duration
 	log          *slog.Logger
@@ -48,7 +49,7 @@ func newTenure(r *Relay, id slotIdentity, start pglogrepl.LSN, newWriter func(si
 	r.flow.startTenure(tracker)
 	r.positions.startTenure(tracker)
 	t := &tenure{
-		id: id, tracker: tracker, positions: r.positions,
+		id: id, tracker: tracker, positions: r.positions, checkOrder: r.checkOrder,
 		pump: &pump{
 			router: r.router, tracker: tracker, flow: &r.flow, label: r.cfg.Name,
 			updates: newUpdatePolicy(r.cfg.Route.OnUpdate, r.log), messages: r.cfg.Messages, skip: r.skip,
@@ -84,7 +85,8 @@ func (r *Relay) observeConfirmed(tx checkpoint.Transaction) {
 	r.cfg.Delivered(max(0, time.Since(tx.CommitTime)), trace)
 }
 
-// run starts what also runs between sessions: the writer, the recording of positions, and logging.
+// run starts what also runs between sessions: the writer, the recording of positions, logging, and the
+// check of the broker.
 func (t *tenure) run(ctx context.Context) {
 	t.life, t.fail = context.WithCancelCause(context.WithoutCancel(ctx))
 	writing, stopWrite := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -105,7 +107,7 @@ func (t *tenure) run(ctx context.Context) {
 	}()
 	beside, stopRest := context.WithCancel(context.WithoutCancel(ctx))
 	t.stopRest = stopRest
-	for _, run := range []func(context.Context) error{t.positions.run, t.pump.deadLetters.logNew} {
+	for _, run := range []func(context.Context) error{t.positions.run, t.pump.deadLetters.logNew, t.checkOrder} {
 		t.rest.Go(func() {
 			if err := run(beside); err != nil {
 				t.fail(err)

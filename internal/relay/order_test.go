@@ -1,0 +1,79 @@
+package relay
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// CheckOrder finds nothing wrong.
+func (s *scriptedStore) CheckOrder(context.Context) error { return nil }
+
+// A doubtfulStore is a scriptedStore whose CheckOrder is the test's.
+type doubtfulStore struct {
+	scriptedStore
+
+	check func(ctx context.Context) error
+}
+
+func (s *doubtfulStore) CheckOrder(ctx context.Context) error { return s.check(ctx) }
+
+// TestOrderOfRelaysIsCheckedOnce, however many tenures there are. Neither records nor the end of a tenure
+// wait for it.
+func TestOrderOfRelaysIsCheckedOnce(t *testing.T) {
+	for name, tt := range map[string]struct {
+		check func(ctx context.Context) error
+		warns bool
+	}{
+		"broker without a fence": {func(context.Context) error { return fmt.Errorf("broker: %w", sink.ErrOlderAccepted) }, true},
+		"broker with a fence":    {func(context.Context) error { return nil }, false},
+		"no right":               {func(context.Context) error { return sink.ErrAccess }, false},
+		"no answer": {func(ctx context.Context) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log, checks := new(bytes.Buffer), 0
+				cfg := Config{Route: encode.Config{Columns: encode.DefaultColumns(), Topic: "${route}"}}
+				r, err := New(cfg, slog.New(slog.NewTextHandler(log, nil)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.positions.store = &doubtfulStore{check: func(ctx context.Context) error {
+					checks++
+					return tt.check(ctx)
+				}}
+				for n := range pglogrepl.LSN(3) { // the first ends before the check
+					src := &scriptedSource{script: joinScripts(transaction(n*100+100, n*100+110, "a", 1))}
+					prod := newScriptedProducer()
+					s := newSessionOf(r, src, prod, n*100+10)
+					ctx, stop := context.WithCancel(t.Context())
+					ended := make(chan error, 1)
+					go func() { ended <- s.run(ctx) }()
+					time.Sleep(time.Duration(n) * orderDelay)
+					synctest.Wait()
+					began := time.Now()
+					stop()
+					if err := <-ended; err != nil || prod.records() != "a/1" || src.reported != n*100+110 || time.Since(began) != 0 {
+						t.Errorf("tenure %d sent %q, reported %s and ended after %s: %v", n, prod.records(), src.reported, time.Since(began), err)
+					}
+				}
+				if warned := strings.Count(log.String(), "the broker accepts records of an older relay"); checks != 1 || warned == 1 != tt.warns {
+					t.Errorf("checked %d times, warned %d times:\n%s", checks, warned, log)
+				}
+			})
+		})
+	}
+}

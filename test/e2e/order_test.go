@@ -1,0 +1,52 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+const noBrokerFence = "the broker accepts records of an older relay"
+
+// A broker that rejects older producer epochs is not warned of.
+func TestBrokerFence(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t)
+	process := r.Run(t, "--set", "log.level=debug")
+	r.Load.Run(t.Context(), t, 100)
+	r.Arrived(t, 30*time.Second)
+	process.Logged(t, "order of relays checked")
+	process.Terminate(t)
+	if out := process.Stderr.String(); strings.Contains(out, noBrokerFence) || !strings.Contains(out, "err=<nil>") {
+		t.Errorf("the log:\n%s", out)
+	}
+	r.Settle(t, 0)
+}
+
+// One that takes whatever comes is warned of once, and gets every row.
+func TestNoBrokerFence(t *testing.T) {
+	t.Parallel()
+	r, fake := rig.NewFake(t, kfake.NumBrokers(1))
+	fake.Control.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		fake.Control.KeepControl()
+		if !strings.Contains(string(req.AppendTo(nil)), "/order-check") {
+			return nil, nil, false
+		}
+		return kafkatest.Accept(req.(*kmsg.ProduceRequest)), nil, true
+	})
+	process := r.Run(t)
+	r.Load.Run(t.Context(), t, 100)
+	r.Arrived(t, 30*time.Second)
+	process.Logged(t, noBrokerFence)
+	process.Terminate(t)
+	if out := process.Stderr.String(); strings.Count(out, noBrokerFence) != 1 {
+		t.Errorf("the log:\n%s", out)
+	}
+	r.Settle(t, 0)
+}
