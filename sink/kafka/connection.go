@@ -29,8 +29,12 @@ const (
 	// controlTimeout bounds any other request; the next broker is asked then.
 	controlTimeout = 10 * time.Second
 
-	// moveTimeout bounds a connection that is made to ask somebody else: whoever is asked now answers.
+	// moveTimeout bounds a connection that is made to ask somebody else, since whoever is asked now
+	// answers, and the check of one that may be replaced.
 	moveTimeout = 2 * time.Second
+
+	// trustFor is how long after the last answer a connection is used without a check.
+	trustFor = 10 * time.Second
 
 	// idleTimeout is how long a connection may be unused before it is replaced rather than
 	// trusted: brokers close it after connections.max.idle.ms, by default 10 minutes.
@@ -152,6 +156,7 @@ func (w *connector) dialTLS(ctx context.Context, network, addr string) (net.Conn
 type watchedConn struct {
 	net.Conn
 	firstReply   atomic.Uint32 // a reply
+	heardAt      atomic.Int64  // when something was read last, in nanoseconds of the time of day
 	stopWatching func() bool
 
 	// request is what a produce request written now is the envelope of. It belongs to the
@@ -180,6 +185,9 @@ func (c *watchedConn) detach() { c.stopWatching() }
 
 func (c *watchedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
+	if n > 0 {
+		c.heardAt.Store(time.Now().UnixNano())
+	}
 	if n > 0 && c.firstReply.Load() == uint32(noReply) {
 		const alert = 0x15 // RFC 8446, 5.1; an answer begins with a length below 2²⁴
 		heard := replied
@@ -225,6 +233,23 @@ func (e *fenceError) Unwrap() error { return e.err }
 func (c *watchedConn) Close() error {
 	c.detach()
 	return c.Conn.Close()
+}
+
+var errForgotten = errors.New("the idle connection is not answered any more")
+
+// check has the broker answer if nothing has been heard of it for trustFor: something on the way may have
+// forgotten an idle connection without telling either side, and a request with records would wait for
+// readTimeout. After an error l has to be closed. Only the goroutine that uses l may call it.
+func (l *link) check() error {
+	if time.Since(time.Unix(0, l.conn.heardAt.Load())) < trustFor {
+		return nil
+	}
+	late := time.AfterFunc(moveTimeout, func() { _ = l.conn.Conn.Close() })
+	_, err := l.ApiVersions(&sarama.ApiVersionsRequest{})
+	if !late.Stop() {
+		return errForgotten
+	}
+	return err
 }
 
 // Close closes the connection. A request in flight is answered with an error before it returns.
@@ -316,7 +341,10 @@ func (c *control) askAnother(ctx context.Context, avoid []string) {
 // runOnLink runs request on c.link, and closes the link if that fails.
 func (c *control) runOnLink(ctx context.Context, request func(l *link) error) error {
 	c.link.conn.closeWith(ctx)
-	err := request(c.link)
+	err := c.link.check()
+	if err == nil {
+		err = request(c.link)
+	}
 	c.link.conn.detach()
 	if err == nil {
 		return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -325,6 +326,79 @@ func TestIdleConnectionIsReplaced(t *testing.T) {
 			l.Errorf("%d retries", s.Retries)
 		}
 		r.drain()
+	}, kfake.SeedTopics(1, "t"))
+}
+
+// A forgetfulNetwork can forget its connections: what is written to one goes nowhere from then on, and
+// neither side is told.
+type forgetfulNetwork struct {
+	dial  dialFunc
+	epoch atomic.Int64 // connections of an older one are forgotten
+}
+
+func (n *forgetfulNetwork) connect(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := n.dial(ctx, network, addr)
+	return &forgettableConn{conn, n, n.epoch.Load()}, err
+}
+
+type forgettableConn struct {
+	net.Conn
+
+	network *forgetfulNetwork
+	epoch   int64
+}
+
+func (c *forgettableConn) Write(b []byte) (int, error) {
+	if c.epoch < c.network.epoch.Load() {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+// TestForgottenConnectionIsReplacedSoon: nothing waits for longer than moveTimeout for an idle connection
+// that something on the way has forgotten. One that is answered is kept.
+func TestForgottenConnectionIsReplacedSoon(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		n, j := &forgetfulNetwork{dial: l.net.DialContext}, sinktest.NewJournal()
+		s := l.positions(n.connect, j)
+		c, err := open(l.Context(), Config{Brokers: l.addrs}, j.Logger(), n.connect)
+		if err != nil {
+			l.Fatal(err)
+		}
+		l.Cleanup(func() { _ = c.Close() })
+		r := startRig(l, c, j, sink.WriterConfig{})
+		opened := j.String()
+		uses := map[string]func(i int){
+			"send":  func(i int) { r.send(recordFor("t", 0, fmt.Sprint(i))); r.AwaitAcked(i + 1) },
+			"write": func(i int) { write(l, s, fmt.Sprint(i)) },
+			"read":  func(i int) { wantValue(l, s, fmt.Sprint(i)) },
+			"look": func(int) {
+				if err := c.cluster.refresh(l.Context(), []string{"t"}); err != nil {
+					l.Error(err)
+				}
+			},
+		}
+		for i := range 4 {
+			forgotten := i >= 2
+			time.Sleep(50 * time.Second) // metadata is looked at between
+			if forgotten {
+				n.epoch.Add(1)
+			}
+			for _, name := range []string{"send", "write", "read", "look"} {
+				began := time.Now()
+				uses[name](i)
+				if took := time.Since(began); took > 2*moveTimeout+time.Second || took > 0 && !forgotten { // a read may take two connections
+					l.Errorf("%s %d took %s", name, i, took)
+				}
+			}
+		}
+		if s := r.client.Stat(); s.Retries != 0 || s.Reconnects != 2 {
+			l.Errorf("%d retries, %d reconnects", s.Retries, s.Reconnects)
+		}
+		r.drain()
+		if s := j.String(); s != opened {
+			l.Errorf("log: %s", s)
+		}
 	}, kfake.SeedTopics(1, "t"))
 }
 

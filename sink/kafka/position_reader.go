@@ -65,7 +65,10 @@ func (r *positionReader) readNew(ctx context.Context, c *client) error {
 
 // read reads over the connection, which it closes after an error.
 func (r *positionReader) read() error {
-	err := r.readTopic(r.link)
+	err := r.link.check()
+	if err == nil {
+		err = r.readTopic(r.link)
+	}
 	if err != nil {
 		r.hangUp()
 		if code, ok := errors.AsType[*codeError](err); ok && code.code == sarama.ErrOffsetOutOfRange {

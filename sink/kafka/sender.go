@@ -106,8 +106,12 @@ func (s *sender) sendRequest(ctx context.Context) bool {
 	if !ok {
 		return false
 	}
+	idle := time.Since(s.lastUsed) > idleTimeout
+	if s.link != nil && !stale && !idle {
+		stale = s.link.check() != nil
+	}
 	s.connectionLost = s.connectionLost || stale
-	if stale || time.Since(s.lastUsed) > idleTimeout {
+	if stale || idle {
 		s.disconnect()
 	}
 	if s.link == nil {
