@@ -286,6 +286,17 @@ func (t *Tracker) SpanBytes() int64 {
 	return t.bytes - t.marks[0].bytes
 }
 
+// Unconfirmed returns the oldest transaction that has records and is not confirmed, by the LSN of its
+// commit record. ok is false if there is none.
+func (t *Tracker) Unconfirmed() (commitLSN pglogrepl.LSN, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.inFlight.len() == 0 {
+		return 0, false
+	}
+	return t.inFlight.head().commitLSN, true
+}
+
 // OldestCommitTime returns the commit time of the oldest transaction that has one, has
 // records and is not confirmed; the zero time if there is none.
 func (t *Tracker) OldestCommitTime() time.Time {

@@ -34,7 +34,7 @@ func (r *run) cut() (more bool, err error) {
 		case kindParameter:
 		case kindError:
 			r.streaming = false
-			err = r.ofTransaction(pgError("stream", body, r.phase()))
+			err = r.rowError(pgError("stream", body, r.phase()))
 		case kindCopyDone:
 			err = fmt.Errorf("%w: it ended the stream", ErrServerStopping)
 		case kindCommandComplete: // without CopyDone: everything is confirmed and its process ends
@@ -141,13 +141,12 @@ func (r *run) phase() phase {
 	return inside
 }
 
-// ofTransaction adds to the error of a row that cannot be streamed which transaction it is
-// of.
-func (r *run) ofTransaction(err error) error {
-	if r.commitLSN == 0 || !errors.Is(err, ErrRow) {
-		return err
+// rowError returns err, as a *RowError if it is about a row.
+func (r *run) rowError(err error) error {
+	if errors.Is(err, ErrRow) {
+		return &RowError{CommitLSN: r.commitLSN, Err: err}
 	}
-	return &RowError{CommitLSN: r.commitLSN, Err: err}
+	return err
 }
 
 // beginning returns the commit LSN of a transaction if data is its Begin message: type,

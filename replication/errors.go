@@ -37,8 +37,7 @@ var (
 	ErrBusy = errors.New("source is busy")
 	// ErrPublication: the publication or its table is missing or does not deliver inserts.
 	ErrPublication = errors.New("publication does not deliver")
-	// ErrRow: a row that this server cannot send or that is larger than we take. Of a row of a
-	// transaction it comes in a *RowError.
+	// ErrRow: a row that this server cannot send or that is larger than we take.
 	ErrRow = errors.New("row cannot be streamed")
 	// ErrServerStopping: the server shuts down.
 	ErrServerStopping = errors.New("server is stopping")
@@ -46,15 +45,20 @@ var (
 	ErrConfig = errors.New("source is configured wrongly")
 )
 
-// A RowError is a row that cannot be streamed, of a transaction that is known. What a slot
+// A RowError is a row that cannot be streamed. It is the last message of a Stream. What a slot
 // has confirmed up to behind the beginning of a commit record is not sent again.
 type RowError struct {
-	CommitLSN pglogrepl.LSN // of the transaction
+	CommitLSN pglogrepl.LSN // of its transaction; 0: it is a message outside of one
 	Err       error         // wraps ErrRow
 }
 
 // Error names the transaction.
-func (e *RowError) Error() string { return fmt.Sprintf("transaction %s: %v", e.CommitLSN, e.Err) }
+func (e *RowError) Error() string {
+	if e.CommitLSN == 0 {
+		return e.Err.Error()
+	}
+	return fmt.Sprintf("transaction %s: %v", e.CommitLSN, e.Err)
+}
 
 // Unwrap returns what is wrong with the row.
 func (e *RowError) Unwrap() error { return e.Err }

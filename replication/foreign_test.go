@@ -144,9 +144,8 @@ func TestRowErrorNamesItsTransaction(t *testing.T) {
 				s := newSession(t)
 				s.cfg.MaxMessageBytes = 1000
 				s.open(0).run()
-				defer s.drain()()
 				go s.server.send(tc.sent)
-				err := <-s.ended
+				err := s.lastError()
 				row, ok := errors.AsType[*RowError](err)
 				if ok != (tc.commitLSN > 0) || ok && row.CommitLSN != tc.commitLSN || !strings.Contains(err.Error(), tc.says) {
 					t.Errorf("Run: %v", err)

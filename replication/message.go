@@ -4,7 +4,7 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// A Message is a *WALData or a *Keepalive.
+// A Message is a *WALData, a *Keepalive or a *RowError.
 //
 //sumtype:decl
 type Message interface{ message() }
@@ -23,6 +23,7 @@ type Keepalive struct {
 
 func (*WALData) message()   {}
 func (*Keepalive) message() {}
+func (*RowError) message()  {}
 
 const (
 	arenaSize     = 256 << 10 // bytes of a batch, with the framing of its messages

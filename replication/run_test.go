@@ -147,8 +147,18 @@ func TestMessageBeyondTheLimit(t *testing.T) {
 		if n := len(s.receive()); n != 1 {
 			t.Errorf("%d messages before it", n)
 		}
-		err := <-s.ended
-		if !errors.Is(err, ErrRow) || !strings.Contains(err.Error(), "at 0/2 has 1001 bytes") || !strings.Contains(err.Error(), "1000 bytes") {
+		last := s.receive()
+		if len(last) != 1 || !strings.Contains(last[0], "at 0/2 has 1001 bytes") || !strings.Contains(last[0], "1000 bytes") {
+			t.Errorf("handed on: %q", last)
+		}
+		s.server.reports()
+		time.Sleep(5 * time.Second) // while what precedes it is delivered
+		if n := len(s.server.reports()); n < 5 {
+			t.Errorf("%d status updates in 5 s", n)
+		}
+		stop := errors.New("stop")
+		s.cancel(stop)
+		if err := <-s.ended; !errors.Is(err, stop) {
 			t.Errorf("Run: %v", err)
 		}
 	})

@@ -283,6 +283,22 @@ func (s *session) receive() []string {
 	}
 }
 
+// lastError returns why nothing follows: the row that cannot be streamed, or what Run returns.
+func (s *session) lastError() error {
+	for {
+		select {
+		case b := <-s.out:
+			row, ok := b.Messages[len(b.Messages)-1].(*RowError)
+			b.Release()
+			if ok {
+				return row
+			}
+		case err := <-s.ended:
+			return err
+		}
+	}
+}
+
 // drain releases every batch until stop is called, which must not be before the stream ends.
 func (s *session) drain() (stop func()) {
 	go func() {
@@ -301,6 +317,8 @@ func describe(b *Batch) []string {
 			all = append(all, fmt.Sprintf("%s %s", m.Start, m.Data))
 		case *Keepalive:
 			all = append(all, fmt.Sprintf("keepalive %s %t", m.WALEnd, m.replyRequested))
+		case *RowError:
+			all = append(all, m.Error())
 		}
 	}
 	return all

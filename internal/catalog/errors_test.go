@@ -1,9 +1,11 @@
 package catalog
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 
@@ -186,7 +188,7 @@ func ofSlot(sql string) func(*testing.T, *source) error {
 }
 
 // untranslatable is a byte that its encoding does not define, in a text.
-func untranslatable(t *testing.T, s *source) error {
+func untranslatable(t *testing.T, s *source) (err error) {
 	name := s.Name + "_1252"
 	s.Exec(t, "CREATE DATABASE "+name+" ENCODING WIN1252 TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
 	db := &pgtest.DB{Name: name, DSN: s.Server.DSN(name), Server: s.Server}
@@ -200,7 +202,23 @@ func untranslatable(t *testing.T, s *source) error {
 	db.Exec(t, "INSERT INTO outbox VALUES (1, chr(129))")
 	stream := other.start(t)
 	defer stream.Close(t.Context(), 0)
-	return stream.Run(t.Context(), func() pglogrepl.LSN { return 0 }, make(chan *replication.Batch, 10))
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	batches := make(chan *replication.Batch)
+	go func() {
+		defer close(batches)
+		_ = stream.Run(ctx, func() pglogrepl.LSN { return 0 }, batches)
+	}()
+	for b := range batches {
+		for _, m := range b.Messages {
+			if row, ok := m.(*replication.RowError); ok {
+				err = row
+				cancel()
+			}
+		}
+		b.Release()
+	}
+	return err
 }
 
 // A standby has a copy of a slot of its primary's, and cannot stream from it. That is waited

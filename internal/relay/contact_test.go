@@ -20,7 +20,7 @@ import (
 // The first attempt says why the server cannot be reached, a later one is cut short by
 // StartupTimeout: the error is the first one's, not that there was no more time.
 func TestFirstContactReportsTheFirstAttemptsError(t *testing.T) {
-	err, _ := contactServer(t, 2*time.Second, 0)
+	_, err := contactServer(t, 2*time.Second, 0)
 	if !errors.Is(err, replication.ErrUnreachable) || strings.Contains(err.Error(), "deadline") {
 		t.Errorf("%v, want what the first attempt met", err)
 	}
@@ -28,14 +28,14 @@ func TestFirstContactReportsTheFirstAttemptsError(t *testing.T) {
 
 // A connection that carries nothing does not take the time of all attempts.
 func TestFirstContactLeavesASilentConnection(t *testing.T) {
-	if _, attempts := contactServer(t, 900*time.Millisecond, -1); attempts < 2 {
+	if attempts, _ := contactServer(t, 900*time.Millisecond, -1); attempts < 2 {
 		t.Errorf("%d attempts", attempts)
 	}
 }
 
 // contactServer has a relay contact a server that closes the connection numbered closes and does not
-// answer the others. It returns the relay's error and how many connections came.
-func contactServer(t *testing.T, timeout time.Duration, closes int) (err error, attempts int) {
+// answer the others. It returns how many connections came, and the relay's error.
+func contactServer(t *testing.T, timeout time.Duration, closes int) (attempts int, err error) {
 	t.Helper()
 	server, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -73,7 +73,7 @@ func contactServer(t *testing.T, timeout time.Duration, closes int) (err error, 
 	err = c.Run(t.Context())
 	_ = server.Close()
 	<-ended
-	return err, attempts
+	return attempts, err
 }
 
 // A dialer that gives up at the deadline may be back before the context has ended.

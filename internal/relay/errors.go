@@ -130,6 +130,8 @@ const (
 	// adviseGiveUp ends an advice if the transaction is known, and has its position as argument.
 	adviseGiveUp = "\nTo skip the whole transaction: SELECT pg_replication_slot_advance('<slot>', '%s'::pg_lsn + 1),\n" +
 		"and start once with --accept-gap."
+	adviseUndelivered = "Do not skip anything yet: what is not delivered would be lost. Nothing after it is confirmed. Correct the cause, or what\n" +
+		"keeps Kafka from accepting the transaction before it, and start the relay again."
 	adviseDecoder = "The server sent a message that this version cannot read. Nothing after it is confirmed. Please report it, with the server's version."
 	adviseColumns = "Name the table's columns in outbox.columns (outbox-cdc config shows the current values), or add the column to the table\n" +
 		"and, if the publication lists columns, to the publication."
@@ -160,6 +162,24 @@ func isUpdate(err error) bool {
 	return ok && change.kind == "UPDATE"
 }
 
+// mayGiveUp reports whether the advice about err is to skip its transaction.
+func mayGiveUp(err error) bool { return strings.HasSuffix(faultOf(err).advice, adviseGiveUp) }
+
+// An undeliveredError is an error about a transaction before which another one is not delivered yet.
+type undeliveredError struct {
+	error
+
+	oldest pglogrepl.LSN // of the commit record of the oldest transaction that is not delivered
+}
+
+// Error names the transaction.
+func (e *undeliveredError) Error() string {
+	return fmt.Sprintf("%v; the transaction %s before it is not delivered yet", e.error, e.oldest)
+}
+
+// Unwrap returns the error without what precedes it.
+func (e *undeliveredError) Unwrap() error { return e.error }
+
 // ExitCode returns the exit code for the error Run returned.
 func ExitCode(err error) int {
 	if err == nil {
@@ -174,6 +194,9 @@ func ExitCode(err error) int {
 func Advice(err error) string {
 	if err == nil {
 		return ""
+	}
+	if as[*undeliveredError](err) {
+		return adviseUndelivered
 	}
 	advice := faultOf(err).advice
 	if advised, ok := errors.AsType[sink.Advised](err); ok && advice == "" {

@@ -165,6 +165,8 @@ func (p *pump) pumpBatch(ctx context.Context, stop <-chan struct{}, batch *repli
 				p.skip.notePosition(m.WALEnd)
 			}
 			p.counts.received = max(p.counts.received, m.WALEnd)
+		case *replication.RowError:
+			return false, m
 		case *replication.WALData:
 			ended, err := p.pumpMessage(ctx, m)
 			if err != nil {

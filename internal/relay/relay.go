@@ -222,7 +222,7 @@ func (r *Relay) stopTenure(ctx context.Context, err error) error {
 	if err == nil {
 		return unfinished
 	}
-	return err
+	return t.undelivered(err)
 }
 
 // unlessStopped returns err, or nil if ctx is done: an error during a stop is none as long as nothing

@@ -145,6 +145,35 @@ func TestSessionDeliversWhatPrecedesABadRow(t *testing.T) {
 	})
 }
 
+// A row that cannot be streamed: everything before it is delivered. If that takes too long, nobody is
+// advised to skip anything.
+func TestSessionDeliversWhatPrecedesARowThatCannotBeStreamed(t *testing.T) {
+	for acked, want := range map[int]pglogrepl.LSN{2: 110, 1: 110, 0: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			src := &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1), script{
+				beginMessage(200), insertMessage("b", 2), &replication.RowError{CommitLSN: 200, Err: replication.ErrRow},
+			})}
+			prod := newScriptedProducer()
+			prod.auto = false
+			s := newTestSession(t, src, prod, 0)
+			ended := make(chan error, 1)
+			go func() { ended <- s.run(t.Context()) }()
+			time.Sleep(time.Second)
+			prod.ack(acked)
+			err := <-ended
+			if !errors.Is(err, replication.ErrRow) || ExitCode(err) != ExitBadRecord {
+				t.Errorf("%d acknowledged: session ended with %v", acked, err)
+			}
+			if advice := Advice(err); strings.Contains(advice, "advance('<slot>', '0/C8'") != (acked > 0) || strings.Contains(advice, "Do not skip") != (acked == 0) {
+				t.Errorf("%d acknowledged: %v\n%s", acked, err, advice)
+			}
+			if got := prod.records(); got != "a/1 b/2" || src.reported != want {
+				t.Errorf("%d acknowledged: sent %s, reported %s", acked, got, src.reported)
+			}
+		})
+	}
+}
+
 // A connection that is lost in a transaction causes no duplicates: the next session reads the numbered
 // rows again and continues after them, even if it is lost again before it gets there.
 func TestTenureGoesOnInAnInterruptedTransaction(t *testing.T) {

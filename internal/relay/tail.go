@@ -140,6 +140,8 @@ func (t *Tail) showMessage(ctx context.Context, m replication.Message) error {
 	switch m := m.(type) {
 	case *replication.Keepalive:
 		t.tracker.Keepalive(m.WALEnd)
+	case *replication.RowError:
+		return m
 	case *replication.WALData:
 		_, err := t.pump.pumpMessage(ctx, m)
 		if err != nil && t.showErr == nil {

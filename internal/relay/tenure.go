@@ -186,9 +186,19 @@ func (t *tenure) runSession(ctx context.Context, s *session, watch func(context.
 		_ = t.stop(ctx, s)
 	}
 	if ctx.Err() == nil {
-		return cause
+		return t.undelivered(cause)
 	}
 	return err
+}
+
+// undelivered returns err, which ends the relay, as an *undeliveredError if a transaction before the one
+// that err is about is not delivered: that one must not be skipped.
+func (t *tenure) undelivered(err error) error {
+	oldest, ok := t.tracker.Unconfirmed()
+	if lsn := transactionOf(err); !ok || !mayGiveUp(err) || lsn != 0 && oldest >= lsn {
+		return err
+	}
+	return &undeliveredError{err, oldest}
 }
 
 // drain waits until every record that the writer has accepted has an outcome. While the fence is
