@@ -27,7 +27,7 @@ type observer interface {
 
 // A watcher reads the catalog beside the stream, since a publication, a table or a slot can cease to
 // deliver without a message in the stream. It ends the session if rows are left out, or if the server
-// stops, which must not wait until the stream is read. Otherwise the stream decides whether the source is
+// stops or has ended the stream, which must not wait until the stream is read. Otherwise the stream decides whether the source is
 // lost: a watcher that cannot read the catalog ends no session.
 //
 // While rows flow it also writes snapshots to the WAL, as logical messages. When the stream gets
@@ -44,6 +44,7 @@ type watcher struct {
 	emitSnapshots bool
 	log           *slog.Logger
 
+	held          bool   // pid has been seen to hold the slot: it is the server that is asked
 	inspectFailed bool   // the last time
 	emitFailed    bool   // since the catalog was read
 	loggedFailure string // of emitSnapshot
@@ -136,10 +137,14 @@ func (w *watcher) watchOnce(ctx context.Context) error {
 		return nil // the stream decides whether the source is lost
 	}
 	if slot := state.Slot; slot != nil {
-		if slot.ActivePID == w.pid {
+		switch {
+		case slot.ActivePID == w.pid:
+			w.held = true
 			w.heard(asked)
-		} else if slot.ActivePID != 0 {
+		case slot.ActivePID != 0:
 			return fmt.Errorf("%w: server process %d holds it, ours is %d", errSlotTaken, slot.ActivePID, w.pid)
+		case w.held:
+			return fmt.Errorf("%w: server process %d has ended, which held the slot", replication.ErrUnreachable, w.pid)
 		}
 	}
 	return w.checkState(ctx, state)

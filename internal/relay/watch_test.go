@@ -188,6 +188,27 @@ func TestWatcherRecognisesAPromotedStandby(t *testing.T) {
 	}
 }
 
+// A server process that has ended is noticed although nothing is read. Before the slot was seen in its
+// hands, a look may have come to another server.
+func TestWatcherEndsTheSessionIfItsServerProcessHasEnded(t *testing.T) {
+	held, free := outboxCatalog(), outboxCatalog()
+	held.Slot.ActivePID, free.Slot.ActivePID = 41, 0
+	for want, looks := range map[error][]step{
+		nil:                        {{catalog: free}},
+		replication.ErrUnreachable: {{catalog: free}, {catalog: held}, {catalog: free}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWatch(t, looks...)
+			w.pid = 41
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if err := w.run(ctx); !errors.Is(err, want) {
+				t.Errorf("%d looks: %v", len(looks), err)
+			}
+		})
+	}
+}
+
 // A look that fails ends nothing: it is logged when it begins and when it is over.
 func TestWatcherSurvivesAnUnreadableCatalog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
