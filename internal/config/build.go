@@ -138,6 +138,7 @@ func (c *Config) route() encode.Config {
 		Columns:          encode.Columns(c.Outbox.Columns),
 		Topic:            c.Outbox.Topic,
 		TopicRules:       c.Outbox.TopicRules,
+		Reserved:         []string{c.PositionTopic, c.DeadLetterTopic},
 		TombstoneOnEmpty: c.Outbox.TombstoneOnEmpty,
 		Place:            c.Outbox.Place,
 		OnMissingColumn:  encode.Missing(c.Outbox.OnMissingColumn),

@@ -85,6 +85,7 @@ func TestRecords(t *testing.T) {
 	columns.Timestamp, columns.SchemaVersion, columns.Headers = "at", "v", ""
 	want := encode.Config{
 		Columns: columns, Topic: encode.DefaultTopic, TopicRules: []encode.TopicRule{{Match: "a", Replace: "b"}}, TombstoneOnEmpty: true,
+		Reserved:        []string{"outbox-cdc.positions", "outbox.dead-letter"},
 		OnMissingColumn: encode.MissingIgnore, OnUpdate: encode.UpdateWarn,
 		Encoding: encode.Encodings{Key: connect.Bytes, Value: connect.JSON, Headers: connect.Simple},
 		Static:   []encode.StaticHeader{{Name: "a", Value: "b=c"}, {Name: "d"}},

@@ -23,6 +23,9 @@ func (c *Config) check() error {
 		add(err)
 	}
 	add(c.checkRoute())
+	if c.PositionTopic == c.DeadLetterTopic {
+		add(c.invalid("position_topic", "is dead_letter_topic too; each needs a topic of its own"))
+	}
 	if c.Source.InitialCopy && !c.Source.Create && !c.Source.CreateSlot {
 		add(c.invalid("source.initial_copy", "has no effect: source.create is false"))
 	}

@@ -287,6 +287,14 @@ func TestProblems(t *testing.T) {
 			},
 		},
 		{
+			name: "topics of the relay's own",
+			file: "outbox: {topic: mine}\nposition_topic: mine\ndead_letter_topic: mine\n",
+			want: []string{
+				`c.yaml:1: outbox.topic: "mine" is one of the relay's own (position_topic, dead_letter_topic)`,
+				"c.yaml:2: position_topic: is dead_letter_topic too; each needs a topic of its own",
+			},
+		},
+		{
 			name: "two places for events",
 			file: "source: {create: false, initial_copy: true}\noutbox: {tables: [t], messages: [m]}\n",
 			want: []string{

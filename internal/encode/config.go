@@ -21,6 +21,9 @@ type Config struct {
 	// TopicRules rewrite the name that Topic gives, one after the other.
 	TopicRules []TopicRule
 
+	// Reserved are topics that no row may choose: those of the relay itself.
+	Reserved []string
+
 	// TombstoneOnEmpty makes a payload of nothing but blanks and control characters a null
 	// value, as SQL NULL always is where the payload is not encoded. An empty bytea is not
 	// meant.

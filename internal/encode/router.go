@@ -44,22 +44,19 @@ func New(cfg Config) (*Router, error) {
 	if err != nil {
 		return nil, err
 	}
+	topics, err := newTopicCache(cfg)
+	if err != nil {
+		return nil, err
+	}
 	r := &Router{
 		cfg:         cfg,
 		template:    template,
 		plans:       map[uint32]*plan{},
-		topics:      topicCache{names: map[string]string{}},
+		topics:      topics,
 		schemaNames: map[string]string{},
 		messages:    map[string]*plan{},
 	}
 	r.resetScratch()
-	for _, rule := range cfg.TopicRules {
-		parsed, err := ParseRule(rule.Match, rule.Replace)
-		if err != nil {
-			return nil, err
-		}
-		r.topics.rules = append(r.topics.rules, parsed)
-	}
 	return r, r.fixHeaders()
 }
 

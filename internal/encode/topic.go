@@ -2,6 +2,7 @@ package encode
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -86,8 +87,33 @@ func legalTopicByte(c byte) bool {
 // A topicCache gives every topic one string, so that a record needs none of its own, and the
 // rules are applied to a name once. Only what gives a legal name gets in.
 type topicCache struct {
-	rules []*Rule
-	names map[string]string // by what the template gives
+	rules    []*Rule
+	reserved []string
+	names    map[string]string // by what the template gives
+}
+
+// newTopicCache returns an empty topicCache, or the first rule of cfg that cannot be used.
+func newTopicCache(cfg Config) (topicCache, error) {
+	c := topicCache{reserved: cfg.Reserved, names: make(map[string]string)}
+	for _, rule := range cfg.TopicRules {
+		parsed, err := ParseRule(rule.Match, rule.Replace)
+		if err != nil {
+			return c, err
+		}
+		c.rules = append(c.rules, parsed)
+	}
+	return c, nil
+}
+
+// illegal says why no record may go to a topic; "" if one may.
+func (c *topicCache) illegal(topic string) string {
+	if illegal := illegalTopic([]byte(topic)); illegal != "" {
+		return illegal
+	}
+	if slices.Contains(c.reserved, topic) {
+		return "is one of the relay's own (position_topic, dead_letter_topic)"
+	}
+	return ""
 }
 
 // intern returns the topic that the rules make of name, or why it is not legal.
@@ -103,7 +129,7 @@ func (c *topicCache) intern(name []byte) (topic, illegal string) {
 			return "", fmt.Sprintf("cannot be rewritten by outbox.topic_rules[%d]: %v", i, err)
 		}
 	}
-	if illegal := illegalTopic([]byte(topic)); illegal != "" {
+	if illegal := c.illegal(topic); illegal != "" {
 		return "", illegal
 	}
 	if len(c.names) >= topicCacheSize {
@@ -119,14 +145,31 @@ func (cfg Config) FixedTopic() string {
 	if err != nil || len(parts) != 1 || parts[0].column != "" {
 		return ""
 	}
-	rules := topicCache{names: make(map[string]string)}
-	for _, rule := range cfg.TopicRules {
-		parsed, err := ParseRule(rule.Match, rule.Replace)
-		if err != nil {
-			return ""
-		}
-		rules.rules = append(rules.rules, parsed)
+	topics, err := newTopicCache(cfg)
+	if err != nil {
+		return ""
 	}
-	topic, _ := rules.intern([]byte(parts[0].text))
+	topic, _ := topics.intern([]byte(parts[0].text))
 	return topic
+}
+
+// TopicPrefix returns the text that the topic of every row begins with, empty if rows decide that.
+// Rules may rewrite any part of a name.
+func (cfg Config) TopicPrefix() string {
+	if fixed := cfg.FixedTopic(); fixed != "" {
+		return fixed
+	}
+	parts, err := parseTemplate(cfg.Topic)
+	if err != nil || len(cfg.TopicRules) > 0 {
+		return ""
+	}
+	return parts[0].text
+}
+
+// CheckTopic returns an error if no record may go to a topic, whatever named it.
+func (r *Router) CheckTopic(topic string) error {
+	if illegal := r.topics.illegal(topic); illegal != "" {
+		return fmt.Errorf("topic %q %s", topic, illegal)
+	}
+	return nil
 }

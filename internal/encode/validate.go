@@ -63,11 +63,12 @@ func (cfg Config) topicProblems() (errs []error) {
 		}
 	}
 	parts, err := parseTemplate(cfg.Topic)
-	switch {
-	case err != nil:
+	if err != nil {
 		errs = append(errs, err)
-	case len(parts) == 1 && parts[0].column == "" && len(cfg.TopicRules) == 0:
-		if illegal := illegalTopic([]byte(parts[0].text)); illegal != "" {
+	}
+	if errs == nil && len(parts) == 1 && parts[0].column == "" {
+		topics, _ := newTopicCache(cfg) // the rules are right
+		if _, illegal := topics.intern([]byte(parts[0].text)); illegal != "" {
 			errs = append(errs, fmt.Errorf("topic: %q %s", cfg.Topic, illegal))
 		}
 	}
