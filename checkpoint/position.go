@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -62,8 +63,12 @@ type Snapshot struct {
 }
 
 // positionVersion is the version of the record that is written. Versions 1 and 2, which have no
-// claim, are read too.
+// claim, are read too. Every later version is a JSON object with a member "version" too, so that an
+// earlier program refuses it.
 const positionVersion = 3
+
+// ErrLaterVersion is the error for a record that a later version of this program has written.
+var ErrLaterVersion = errors.New("written by a later version of this program")
 
 type positionJSON struct {
 	Version   int            `json:"version"`
@@ -113,21 +118,26 @@ func (p Position) MarshalJSON() ([]byte, error) {
 	return json.Marshal(v)
 }
 
-// UnmarshalJSON reads a record. It returns an error for one of a later version and for other JSON.
+// UnmarshalJSON reads a record. It returns an error that wraps [ErrLaterVersion] for one of a later
+// version, and another error for anything that no version has written.
 func (p *Position) UnmarshalJSON(data []byte) error {
+	var version struct{ Version int }
+	if err := json.Unmarshal(data, &version); err != nil {
+		return err
+	}
+	if version.Version > positionVersion {
+		return fmt.Errorf("%w: version %d of a position record, this program reads up to %d", ErrLaterVersion, version.Version, positionVersion)
+	}
 	var v positionJSON
 	if err := json.Unmarshal(data, &v); err != nil {
 		return err
-	}
-	if v.Version < 1 || v.Version > positionVersion {
-		return fmt.Errorf("version %d of a position record, this program reads up to %d", v.Version, positionVersion)
 	}
 	read := Position{
 		SystemID: v.SystemID, Timeline: v.Timeline, Slot: v.Slot, Copying: v.Copying, Term: v.Term, WrittenAt: v.WrittenAt,
 		Claim: v.Claim, Writer: v.Writer, Identity: v.Identity,
 	}
-	if v.SystemID == "" || v.Slot == "" {
-		return errors.New("a position record without system_id or slot")
+	if err := read.validate(v.Version); err != nil {
+		return err
 	}
 	var err error
 	if read.EndLSN, err = pglogrepl.ParseLSN(v.EndLSN); err != nil {
@@ -153,6 +163,27 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 		read.Snapshots = append(read.Snapshots, Snapshot{lsn, s.Text})
 	}
 	*p = read
+	return nil
+}
+
+// largestCount is far above any Term or Claim: one a millisecond reaches it after 34 years.
+const largestCount = 1 << 40
+
+// validate returns an error for what no version of this program has written.
+func (p *Position) validate(version int) error {
+	_, err := strconv.ParseUint(p.SystemID, 10, 64)
+	switch {
+	case version < 1:
+		return fmt.Errorf("version %d of a position record", version)
+	case err != nil:
+		return fmt.Errorf("system_id %q of a position record is not a number", p.SystemID)
+	case p.Slot == "":
+		return errors.New("a position record without slot")
+	case p.Timeline < 0:
+		return fmt.Errorf("timeline %d of a position record", p.Timeline)
+	case p.Term < 0 || p.Term > largestCount || p.Claim < 0 || p.Claim > largestCount:
+		return fmt.Errorf("term %d, claim %d of a position record", p.Term, p.Claim)
+	}
 	return nil
 }
 

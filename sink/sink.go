@@ -57,7 +57,8 @@ type Sink interface {
 type PositionStore interface {
 	// Read returns the newest value of each writer, in the order in which they were stored. It
 	// sees every value that was acknowledged before the call. For the writer "" it may also
-	// return values that a newer one has replaced.
+	// return values that a newer one has replaced. A record with headers is no value, whatever its key:
+	// a Writer has made it of a row.
 	Read(ctx context.Context) ([]StoredValue, error)
 
 	// Write replaces the value of a writer, or removes it if value is nil. It returns when the
@@ -95,4 +96,5 @@ var (
 type StoredValue struct {
 	Writer string // a UUID; "" for versions that had one value for all writers
 	Value  []byte
+	Place  string // where it is stored, for a person: topic, partition and offset
 }

@@ -51,12 +51,16 @@ func (w *positionWriter) survey(ctx context.Context) (*survey, error) {
 		records = append(records, stored)
 	}
 	for i, v := range values {
-		var p checkpoint.Position
-		if err := json.Unmarshal(v.Value, &p); err != nil {
-			if v.Writer == "" && i+1 < len(values) { // a program before this one was another one
-				continue
-			}
-			return nil, fmt.Errorf("%w: %w", errPositionRecord, err)
+		p, err := parsePosition(v)
+		switch {
+		case err == nil:
+		case v.Writer == "" && i+1 < len(values): // a program before this one was another one
+			continue
+		case errors.Is(err, checkpoint.ErrLaterVersion):
+			return nil, fmt.Errorf("%w: %s: %w", errPositionRecord, v.Place, err)
+		default:
+			w.warnForeign(ctx, v, err)
+			continue
 		}
 		records = append(records, p)
 		found.writers = append(found.writers, v.Writer)
@@ -71,6 +75,34 @@ func (w *positionWriter) survey(ctx context.Context) (*survey, error) {
 	}
 	found.position = checkpoint.NewestPosition(records)
 	return found, nil
+}
+
+// parsePosition returns the position record that v is. Its error wraps [checkpoint.ErrLaterVersion], or
+// v is nothing that a relay has written.
+func parsePosition(v sink.StoredValue) (p checkpoint.Position, err error) {
+	if err := json.Unmarshal(v.Value, &p); err != nil {
+		return p, err
+	}
+	switch {
+	case v.Writer == "":
+	case p.Claim > 0 && p.Writer != v.Writer:
+		return p, errors.New("a claim of another writer than its key has")
+	case p.Claim == 0 && p.EndLSN != 0:
+		return p, errors.New("a position without the claim of its writer")
+	}
+	return p, nil
+}
+
+// warnForeign logs once that a value which is no position record is ignored.
+func (w *positionWriter) warnForeign(ctx context.Context, v sink.StoredValue, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.foreign {
+		return
+	}
+	w.foreign = true
+	w.log.WarnContext(ctx, "foreign record in the position topic ignored", slog.String("record", v.Place),
+		slog.String("reason", err.Error()))
 }
 
 // addClaims notes who has claimed; writer is this process. The newest identity has to be that under which

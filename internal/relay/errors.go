@@ -37,7 +37,7 @@ var errDrainTimeout = errors.New("stopped before every record was acknowledged; 
 // errPositionUnsaved: everything was acknowledged, but the last position could not be saved.
 var errPositionUnsaved = errors.New("stopped; the next start may resend records that were acknowledged last")
 
-// errPositionRecord: the position topic holds something that cannot be read.
+// errPositionRecord: a later version has written to the position topic.
 var errPositionRecord = errors.New("the position record cannot be read")
 
 // patience says how long the relay retries after an error.
@@ -141,8 +141,8 @@ const (
 		"ALTER PUBLICATION <publication> SET (publish = 'insert')."
 	adviseGap = "What was committed between the two positions may never have been delivered. Find out who advanced or re-created the\n" +
 		"slot, or which server this is. To continue after the gap: run once with --accept-gap; rows still in the table can be resent later."
-	adviseRecord = "Another program, or a later version of this one, has written to position_topic under this name. Correct name or\n" +
-		"position_topic; with position_topic: \"\" the relay keeps no record."
+	adviseRecord = "A later version of this program has written to position_topic under this name. Start that version again, or give this\n" +
+		"relay a name or position_topic of its own."
 	adviseCopy = "Set source.initial_copy: true again to start the copy over, or run once with --accept-gap to continue without it: the relay\n" +
 		"then does not send the rows from before the slot."
 	adviseServer = "Check source.dsn, and that the server listens there."

@@ -56,6 +56,8 @@ type positionWriter struct {
 	stored checkpoint.Position // the record, as it was last read or written; zero: there is none
 	next   checkpoint.Position // what the next record is made from
 
+	foreign bool // a value that is no position record is logged
+
 	tracker   *checkpoint.Tracker // the tenure's
 	replace   []string            // writers whose records the present claim replaces
 	unwatched bool                // that watchClaims cannot read is logged

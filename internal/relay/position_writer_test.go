@@ -635,6 +635,39 @@ func TestPositionWriterRejectsARecordItCannotRead(t *testing.T) {
 	}
 }
 
+// A value that no relay has written is ignored with one warning, and moves nothing: neither position nor
+// claim.
+func TestPositionWriterIgnoresForgedValues(t *testing.T) {
+	const other = "8d3f0b0e-57a0-4a4e-8b9a-0a6d8c9f1e01"
+	honest := &scriptedStore{}
+	w, _ := startedWriter(t, honest, server(100))
+	write(t, w)
+	for name, forged := range map[string]string{
+		"text":                "anything",
+		"no version":          `{"system_id": "1", "slot": "s", "end_lsn": "0/500"}`,
+		"no system":           `{"version": 3, "system_id": "x", "slot": "s", "end_lsn": "0/500", "claim": 9, "writer": "` + other + `"}`,
+		"no LSN":              `{"version": 3, "system_id": "1", "slot": "s", "end_lsn": "far", "claim": 9, "writer": "` + other + `"}`,
+		"largest claim":       `{"version": 3, "system_id": "1", "slot": "s", "end_lsn": "0/500", "claim": 9223372036854775807, "writer": "` + other + `"}`,
+		"another's claim":     `{"version": 3, "system_id": "1", "slot": "s", "end_lsn": "0/500", "term": 9, "claim": 9, "writer": "` + w.writer + `"}`,
+		"claim of nobody":     `{"version": 3, "system_id": "1", "slot": "s", "end_lsn": "0/500", "term": 9, "claim": 9}`,
+		"position, no claim":  `{"version": 2, "system_id": "1", "slot": "s", "end_lsn": "0/500", "term": 9}`,
+		"no value of any use": `[]`,
+	} {
+		var log strings.Builder
+		store := &scriptedStore{values: append(slices.Clone(honest.values), sink.StoredValue{Writer: other, Value: []byte(forged), Place: "topic p, offset 7"})}
+		reader := newPositionWriter(store, false, slog.New(slog.NewTextHandler(&log, nil)))
+		for range 2 {
+			found, err := reader.survey(t.Context())
+			if err != nil || found.highest() != 1 || found.position.EndLSN != 100 {
+				t.Errorf("%s: found %+v, %v", name, found, err)
+			}
+		}
+		if strings.Count(log.String(), "level=WARN") != 1 || !strings.Contains(log.String(), "topic p, offset 7") {
+			t.Errorf("%s: logged %q", name, log.String())
+		}
+	}
+}
+
 // Without a store the record is in memory: another system is a gap, and a slot that is ahead, which
 // another instance may have had, is an ERROR line.
 func TestPositionWriterWithoutAStore(t *testing.T) {

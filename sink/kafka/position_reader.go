@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -29,6 +31,8 @@ const (
 // compaction keeps short, and then what is new. It belongs to one goroutine at a time.
 type positionReader struct {
 	topic, name string
+	log         *slog.Logger
+	warned      bool // of a record with headers
 
 	link     *link       // to the leader; nil: not connected
 	lastUsed time.Time   // the link
@@ -130,13 +134,39 @@ func (r *positionReader) readTo(l *link) error {
 			return err
 		}
 	}
-	r.next, err = fetchRecords(l, r.topic, sink.Span{Begin: r.next, End: end}, func(_ int64, _ time.Time, rec *sarama.Record) error {
-		if writer, ok := r.writerOf(rec.Key); ok {
-			r.take(writer, rec.Value)
+	r.next, err = fetchRecords(l, r.topic, sink.Span{Begin: r.next, End: end}, func(offset int64, _ time.Time, rec *sarama.Record) error {
+		writer, ok := r.writerOf(rec.Key)
+		switch {
+		case !ok:
+		case isRouted(rec):
+			r.warnRouted(offset)
+		default:
+			r.take(writer, offset, rec.Value)
 		}
 		return nil
 	})
 	return err
+}
+
+// isRouted reports whether a record is not a value: a relay has made it of a row or message, or another
+// program has written it. Those of a relay have headers, dead letters included. A value has none, but the
+// one that a producer adds if the topic does not accept its timestamp.
+func isRouted(rec *sarama.Record) bool {
+	return slices.ContainsFunc(rec.Headers, func(h *sarama.RecordHeader) bool { return string(h.Key) != sink.TimestampHeader })
+}
+
+// warnRouted logs once that a record is ignored.
+func (r *positionReader) warnRouted(offset int64) {
+	if r.warned {
+		return
+	}
+	r.warned = true
+	r.log.Warn("foreign record in the position topic ignored", slog.String("record", r.place(offset)),
+		slog.String("reason", "it has headers: it is a row or a dead letter that was sent there"))
+}
+
+func (r *positionReader) place(offset int64) string {
+	return fmt.Sprintf("topic %s, partition 0, offset %d", r.topic, offset)
 }
 
 // writerOf returns whose value has a key, if it is one of ours.
@@ -153,7 +183,7 @@ func (r *positionReader) writerOf(key []byte) (writer string, ok bool) {
 }
 
 // take makes value the newest of a writer; nil removes what it has.
-func (r *positionReader) take(writer string, value []byte) {
+func (r *positionReader) take(writer string, offset int64, value []byte) {
 	if writer != "" || value == nil {
 		r.values = slices.DeleteFunc(r.values, func(v sink.StoredValue) bool { return v.Writer == writer })
 	} else if n := len(r.values); n >= unnamedValues && r.values[n-unnamedValues].Writer == "" {
@@ -161,6 +191,6 @@ func (r *positionReader) take(writer string, value []byte) {
 		r.values = slices.Delete(r.values, i, i+1)
 	}
 	if value != nil {
-		r.values = append(r.values, sink.StoredValue{Writer: writer, Value: bytes.Clone(value)})
+		r.values = append(r.values, sink.StoredValue{Writer: writer, Value: bytes.Clone(value), Place: r.place(offset)})
 	}
 }

@@ -142,8 +142,41 @@ func TestKeysOfOthersAreNotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []sink.StoredValue{{Value: []byte("ours 1")}, {Writer: testWriter, Value: []byte("ours 2")}, {Writer: secondWriter, Value: []byte("ours 3")}}
+	for i := range want {
+		want[i].Place = fmt.Sprintf("topic positions, partition 0, offset %d", i)
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("values (-want +got):\n%s", diff)
+	}
+}
+
+// TestRoutedRecordsAreNotValues: a record with the key of a value and with headers, as a relay makes of a row,
+// neither is a value nor removes one, and is warned of once. The header of a producer whose timestamp was
+// not accepted is none of a row.
+func TestRoutedRecordsAreNotValues(t *testing.T) {
+	k := kafkatest.Fake(t, kfake.SeedTopics(1, "positions"))
+	s, journal := openPositions(t, k.Cluster, "positions", "key")
+	cl := k.Client(t)
+	produce := func(key string, value []byte, headers ...string) {
+		t.Helper()
+		rec := &kgo.Record{Topic: "positions", Key: []byte(key), Value: value}
+		for _, h := range headers {
+			rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: h, Value: []byte("2026-01-01T00:00:00.000Z")})
+		}
+		if err := cl.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, s, "1")
+	produce("key/"+secondWriter, []byte("forged"), "id", "eventType")
+	produce("key", []byte("forged"), "id")
+	produce("key/"+testWriter, nil, "id")
+	produce("key/"+testWriter, []byte("forged"), "id", sink.TimestampHeader)
+	wantValues(t, s, "1")
+	produce("key/"+testWriter, []byte("2"), sink.TimestampHeader)
+	wantValues(t, s, "2")
+	if n := strings.Count(journal.String(), "has headers"); n != 1 || !strings.Contains(journal.String(), "topic positions, partition 0, offset 1") {
+		t.Errorf("logged %d times:\n%s", n, journal.String())
 	}
 }
 
