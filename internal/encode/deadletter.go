@@ -2,8 +2,11 @@ package encode
 
 import (
 	"bytes"
+	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
@@ -11,23 +14,29 @@ import (
 )
 
 // Headers of a dead letter: where it came from and why it was not delivered. They follow the
-// headers the record had, or would have had.
+// headers the record had, or would have had, none of which has such a name: see isOwnHeader.
 const (
-	DeadLetterReason = "dead_letter_reason"
-	DeadLetterTopic  = "dead_letter_topic" // where it was to go; absent if that is not known
-	DeadLetterTable  = "dead_letter_table" // of a row that could not become a record
-	DeadLetterSlot   = "dead_letter_slot"
-	DeadLetterLSN    = "dead_letter_lsn"   // commit LSN of the row's transaction
-	DeadLetterIndex  = "dead_letter_index" // its place among the transaction's rows, from 0
-	DeadLetterAt     = "dead_letter_at"    // when it was given up (RFC 3339, UTC)
+	deadLetterPrefix = "dead_letter_" // which all of them begin with
+
+	DeadLetterReason = deadLetterPrefix + "reason"
+	DeadLetterTopic  = deadLetterPrefix + "topic" // where it was to go; absent if that is not known
+	DeadLetterTable  = deadLetterPrefix + "table" // of a row that could not become a record
+	DeadLetterSlot   = deadLetterPrefix + "slot"
+	DeadLetterLSN    = deadLetterPrefix + "lsn"   // commit LSN of the row's transaction
+	DeadLetterIndex  = deadLetterPrefix + "index" // its place among the transaction's rows, from 0
+	DeadLetterAt     = deadLetterPrefix + "at"    // when it was given up (RFC 3339, UTC)
 
 	// DeadLetterPartition is the partition that a record was to go to: its key's, or a placed one.
 	// Absent if that is not known.
-	DeadLetterPartition = "dead_letter_partition"
+	DeadLetterPartition = deadLetterPrefix + "partition"
 
 	// DeadLetterColumn begins the headers that hold the other columns of a row that could not
 	// become a record, as Postgres prints them; a NULL is a null value.
-	DeadLetterColumn = "dead_letter_column_"
+	DeadLetterColumn = deadLetterPrefix + "column_"
+
+	// DeadLetterTruncated is the last header of a dead letter that was too large for its topic: the
+	// sizes of what was left out.
+	DeadLetterTruncated = deadLetterPrefix + "truncated"
 )
 
 // An Origin is where a dead letter came from.
@@ -79,6 +88,71 @@ func (r *Router) payloadOf(row *decoder.Insert, column []byte) []byte {
 		return column
 	}
 	return bytes.Clone(value)
+}
+
+const (
+	longestKept    = 300 // bytes of a key or header that a truncated dead letter keeps
+	longestOmitted = 8   // parts whose size it names
+)
+
+// TruncateDeadLetter returns a dead letter that names the row of one which is too large for its topic,
+// and what was left out: all but a short key, the id, and where it came from. idColumn is the name of the id's
+// column. It returns nil if letter is truncated already. The result aliases letter.
+func TruncateDeadLetter(letter *sink.Record, idColumn string) *sink.Record {
+	short := &sink.Record{Topic: letter.Topic, Partition: letter.Partition, Timestamp: letter.Timestamp}
+	omitted := []piece{{"value", len(letter.Value)}}
+	if len(letter.Key) <= longestKept {
+		short.Key = letter.Key
+	} else {
+		omitted = append(omitted, piece{"key", len(letter.Key)})
+	}
+	for _, h := range letter.Headers {
+		column, isColumn := strings.CutPrefix(h.Key, DeadLetterColumn)
+		switch {
+		case h.Key == DeadLetterTruncated:
+			return nil
+		case isDeadLetterHeader(h) && !isColumn:
+			short.Headers = append(short.Headers, sink.Header{Key: h.Key, Value: []byte(shorten(string(h.Value), longestKept))})
+		case (h.Key == IDHeader || isColumn && column == idColumn) && len(h.Value) <= longestKept:
+			short.Headers = append(short.Headers, h)
+		case isColumn:
+			omitted = append(omitted, piece{"column " + column, len(h.Value)})
+		default:
+			omitted = append(omitted, piece{"header " + h.Key, len(h.Value)})
+		}
+	}
+	short.Headers = append(short.Headers, sink.Header{Key: DeadLetterTruncated, Value: []byte(sizes(omitted))})
+	return short
+}
+
+// A piece of a dead letter.
+type piece struct {
+	name string
+	size int
+}
+
+// sizes names the largest of pieces, with their sizes.
+func sizes(pieces []piece) string {
+	slices.SortStableFunc(pieces, func(a, b piece) int { return cmp.Compare(b.size, a.size) })
+	var b strings.Builder
+	for i, p := range pieces[:min(len(pieces), longestOmitted)] {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%s: %d bytes", shorten(p.name, longestID), p.size)
+	}
+	if more := len(pieces) - longestOmitted; more > 0 {
+		fmt.Fprintf(&b, ", and %d more", more)
+	}
+	return b.String()
+}
+
+// shorten returns the beginning of a text that is longer than so many bytes.
+func shorten(text string, longest int) string {
+	if len(text) <= longest {
+		return text
+	}
+	return strings.ToValidUTF8(text[:longest], "") + "…"
 }
 
 // DeadRecord returns the dead letter of a record that Kafka has refused: the record itself,

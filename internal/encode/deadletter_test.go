@@ -101,3 +101,59 @@ func TestDeadRecord(t *testing.T) {
 		t.Errorf("%s: %s", at.Key, at.Value)
 	}
 }
+
+// What is left of a dead letter that is too large names its row, and says what is missing. It fits
+// into any topic.
+func TestTruncateDeadLetter(t *testing.T) {
+	large := strings.Repeat("ä", 500_000)
+	rel := outboxTable()
+	r, err := New(defaultConfig(func(c *Config) { c.Topic = "${route}" }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rowOf := row(rel, map[string]string{"aggregatetype": large, "payload": `"` + large + `"`, "headers": `{"a": "` + large + `"}`, "aggregateid": large})
+	var refused *RowError
+	if !errors.As(r.Route(tx, 3, rowOf, new(sink.Record)), &refused) {
+		t.Fatal("the row is not refused")
+	}
+	many := &sink.Record{Topic: "orders", Partition: 2, Key: []byte("k"), Value: []byte(large), Headers: []sink.Header{header("id", "1")}}
+	for range 50_000 {
+		many.Headers = append(many.Headers, header(large[:200], "x"))
+	}
+	o := Origin{Slot: "s", Tx: tx, Index: 3}
+	message := r.DeadMessage("dead", o, &decoder.LogicalMessage{Prefix: large, Content: []byte(large)}, &RowError{table: messageTable + large, reason: "is not JSON"})
+	for name, tc := range map[string]struct {
+		letter *sink.Record
+		id     string
+		says   string
+	}{
+		"row":     {r.DeadRow("dead", o, rowOf, refused), "5f0c7a7e-0000-7000-8000-000000000001", "value: 1000002 bytes"},
+		"record":  {DeadRecord("dead", o, many, large), "1", "and 49993 more"},
+		"message": {message, "", "value: 1000000 bytes"},
+	} {
+		short := TruncateDeadLetter(tc.letter, "id")
+		size := len(short.Key) + len(short.Value)
+		for _, h := range short.Headers {
+			size += len(h.Key) + len(h.Value)
+		}
+		if size > 5000 {
+			t.Errorf("%s: %d bytes", name, size)
+		}
+		l, ok := ParseDeadLetter(short)
+		if !ok {
+			t.Fatalf("%s: not taken for a dead letter: %v", name, short.Headers)
+		}
+		id := ""
+		for _, h := range append(l.Record.Headers, l.Columns...) {
+			if h.Key == "id" {
+				id = string(h.Value)
+			}
+		}
+		if id != tc.id || !strings.Contains(l.Truncated, tc.says) || l.LSN != tx.CommitLSN || l.Index != 3 || l.Slot != "s" || short.Value != nil {
+			t.Errorf("%s: id %q, letter %+v", name, id, l)
+		}
+		if again := TruncateDeadLetter(short, "id"); again != nil {
+			t.Errorf("%s: truncated twice", name)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package encode
 import (
 	"encoding/json"
 	"strconv"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -74,6 +75,10 @@ func (b *builder) rowHeaders() {
 		return
 	}
 	object.ForEach(func(name, member gjson.Result) bool {
+		if isOwnHeader(name.Str) {
+			b.fail(b.plan.headers.name, "has a member with the name of a header that only the relay gives (id, eventType, outbox_…, dead_letter_…)")
+			return false
+		}
 		text := member.Raw
 		if member.Type == gjson.String && b.r.plain == nil {
 			text = member.Str
@@ -81,6 +86,17 @@ func (b *builder) rowHeaders() {
 		b.header(name.Str, bytesOf(text))
 		return true
 	})
+}
+
+// isOwnHeader reports whether only the relay may give a record a header of that name: whoever writes
+// rows must be able to say neither what an event is nor that it is a dead letter. The names are
+// few, so that rows which were fine before stay so.
+func isOwnHeader(name string) bool {
+	switch name {
+	case IDHeader, TypeHeader, positionLSN, positionIndex, positionTime, sink.TimestampHeader:
+		return true
+	}
+	return strings.HasPrefix(name, deadLetterPrefix)
 }
 
 // bytesOf views s as bytes, which must not be written to. Never nil: an empty header is
@@ -92,10 +108,17 @@ func bytesOf(s string) []byte {
 	return unsafe.Slice(unsafe.StringData(s), len(s)) //nolint:gosec // saves a copy; see above
 }
 
+// The headers of Config.PositionHeaders.
+const (
+	positionLSN   = "outbox_lsn"
+	positionIndex = "outbox_index"
+	positionTime  = "outbox_committed_at"
+)
+
 func (b *builder) positionHeaders(tx Tx, index int) {
-	b.textHeader("outbox_lsn", tx.CommitLSN.String())
-	b.textHeader("outbox_index", strconv.Itoa(index))
-	b.textHeader("outbox_committed_at", tx.CommitTime.UTC().Format(time.RFC3339Nano))
+	b.textHeader(positionLSN, tx.CommitLSN.String())
+	b.textHeader(positionIndex, strconv.Itoa(index))
+	b.textHeader(positionTime, tx.CommitTime.UTC().Format(time.RFC3339Nano))
 }
 
 func (b *builder) textHeader(key, text string) {

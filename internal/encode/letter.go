@@ -28,27 +28,31 @@ type DeadLetter struct {
 
 	Table   string        // of a row, or "message " and the prefix; empty: it is a record
 	Columns []sink.Header // of a row: the texts of all columns but the payload, nil for NULL
+
+	// Truncated is the sizes of what was left out because the dead letter was too large for its topic:
+	// value, key, columns and headers. Empty: it is complete.
+	Truncated string
 }
 
-// ParseDeadLetter reads what [Router.DeadRow], [Router.DeadMessage] and [DeadRecord] have made of
-// what was put aside. It reports false for anything else that lies in a dead-letter topic. The
-// result aliases rec.
+// ParseDeadLetter reads what [Router.DeadRow], [Router.DeadMessage], [DeadRecord] and
+// [TruncateDeadLetter] have made of what was put aside. It reports false for anything else that lies
+// in a dead-letter topic, also for what has more headers of a dead letter than the relay writes, each
+// once and behind all others. It cannot know who has written rec. The result aliases rec.
 func ParseDeadLetter(rec *sink.Record) (l *DeadLetter, ok bool) {
 	l = &DeadLetter{Record: *rec}
 	headers := l.restoreTimestamp(rec.Headers)
-	from := -1 // a record's own headers may have any name
-	for i, h := range headers {
-		if h.Key == DeadLetterReason {
-			from = i
-		}
-	}
-	if from < 0 {
+	from := slices.IndexFunc(headers, isDeadLetterHeader)
+	if from < 0 || headers[from].Key != DeadLetterReason {
 		return nil, false
 	}
 	l.Record.Topic, l.Record.Partition = "", sink.AnyPartition
 	found := make(map[string]bool)
 	for _, h := range headers[from:] {
+		if _, twice := found[h.Key]; twice || !isDeadLetterHeader(h) {
+			return nil, false
+		}
 		if name, isColumn := strings.CutPrefix(h.Key, DeadLetterColumn); isColumn {
+			found[h.Key] = true
 			l.Columns = append(l.Columns, sink.Header{Key: name, Value: h.Value})
 			continue
 		}
@@ -62,6 +66,8 @@ func ParseDeadLetter(rec *sink.Record) (l *DeadLetter, ok bool) {
 	l.Record.Headers = l.restoreTimestamp(slices.Clip(headers[:from]))
 	return l, (l.Table == "") != (l.Record.Topic == "")
 }
+
+func isDeadLetterHeader(h sink.Header) bool { return strings.HasPrefix(h.Key, deadLetterPrefix) }
 
 // read takes one header, and reports whether it could be read.
 func (l *DeadLetter) read(name, value string) bool {
@@ -83,6 +89,8 @@ func (l *DeadLetter) read(name, value string) bool {
 		l.LSN, err = pglogrepl.ParseLSN(value)
 	case DeadLetterIndex:
 		l.Index, err = strconv.Atoi(value)
+	case DeadLetterTruncated:
+		l.Truncated = value
 	case DeadLetterAt:
 		l.At, err = time.Parse(time.RFC3339Nano, value)
 	}

@@ -22,14 +22,13 @@ func stored(rec *sink.Record, restamped bool) *sink.Record {
 	return rec
 }
 
-// A dead record is read back as what it was, whatever its own headers are called, and whatever
-// became of its timestamp.
+// A dead record is read back as what it was, whatever became of its timestamp.
 func TestParseDeadRecord(t *testing.T) {
 	for name, restamped := range map[string]bool{"as it is": false, "restamped": true} {
 		t.Run(name, func(t *testing.T) {
 			want := sink.Record{
 				Topic: "orders", Partition: 2, Key: []byte("k"), Value: []byte("v"), Timestamp: time.UnixMilli(1_700_000_000_123).UTC(),
-				Headers: []sink.Header{header("id", "1"), header(DeadLetterReason, "mine"), header(DeadLetterTopic, "mine"), {Key: TypeHeader}},
+				Headers: []sink.Header{header("id", "1"), header("reason", "mine"), {Key: TypeHeader}},
 			}
 			rec := want
 			dead := stored(DeadRecord("dead", Origin{Slot: "s", Tx: tx, Index: 3}, &rec, "too large"), restamped)
@@ -45,8 +44,29 @@ func TestParseDeadRecord(t *testing.T) {
 			}
 		})
 	}
-	if _, ok := ParseDeadLetter(&sink.Record{Headers: []sink.Header{header(DeadLetterReason, "nothing else")}}); ok {
-		t.Error("any record is taken for a dead letter")
+}
+
+// What has more headers of a dead letter than the relay writes is none: a row that was sent to the topic, or
+// a dead letter of an earlier version whose row has chosen some.
+func TestParseDeadLetterRejectsForgedHeaders(t *testing.T) {
+	genuine := func() []sink.Header {
+		return DeadRecord("dead", Origin{Slot: "s", Tx: tx}, &sink.Record{Topic: "orders", Headers: []sink.Header{header("id", "1")}}, "too large").Headers
+	}
+	if _, ok := ParseDeadLetter(&sink.Record{Headers: genuine()}); !ok {
+		t.Fatal("not taken for a dead letter")
+	}
+	for name, headers := range map[string][]sink.Header{
+		"reason only":      {header(DeadLetterReason, "nothing else")},
+		"forged before":    append([]sink.Header{header(DeadLetterTopic, "mine")}, genuine()...),
+		"reason before":    append([]sink.Header{header(DeadLetterReason, "mine")}, genuine()...),
+		"topic twice":      append(genuine(), header(DeadLetterTopic, "mine")),
+		"others behind":    append(genuine(), header("tenant", "t")),
+		"column twice":     append(genuine(), header(DeadLetterColumn+"a", "1"), header(DeadLetterColumn+"a", "2")),
+		"record and a row": append(genuine(), header(DeadLetterTable, "public.outbox")),
+	} {
+		if l, ok := ParseDeadLetter(&sink.Record{Headers: headers}); ok {
+			t.Errorf("%s: taken for a dead letter: %+v", name, l)
+		}
 	}
 }
 

@@ -2,9 +2,12 @@ package encode
 
 import (
 	"bytes"
+	"slices"
 	"unsafe"
 
 	"github.com/tidwall/gjson"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // parentHeader holds the context of a trace: https://www.w3.org/TR/trace-context/.
@@ -16,7 +19,7 @@ const parentHeader = "traceparent"
 // traceparent alone. A row is never refused for its trace: what is none of them is passed on too,
 // and tells a consumer nothing.
 //
-// A name that the row has a header of already is left out.
+// A name that the row has a header of already, or that only the relay may give, is left out.
 func (b *builder) traceContext(f *field) {
 	v := b.text(f)
 	switch {
@@ -41,10 +44,8 @@ func (b *builder) traceHeader(name string, value []byte) {
 	if value == nil {
 		value = []byte{} // an empty header is not a null one
 	}
-	for i := range b.rec.Headers {
-		if b.rec.Headers[i].Key == name {
-			return
-		}
+	if isOwnHeader(name) || slices.ContainsFunc(b.rec.Headers, func(h sink.Header) bool { return h.Key == name }) {
+		return
 	}
 	b.header(name, value)
 }

@@ -1,0 +1,42 @@
+package encode
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// A row cannot give its record a header that only the relay gives: neither by the headers column, in any
+// spelling, nor by a trace context, which never makes a row a bad one.
+func TestOwnHeaders(t *testing.T) {
+	own := []string{"id", "eventType", "outbox_lsn", "outbox_timestamp", "dead_letter_reason", "dead_letter_of_later_versions", `\u0069d`}
+	r, err := New(defaultConfig(func(c *Config) { c.Columns.TraceContext = "tenant" }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rec sink.Record
+	for _, name := range own {
+		object := `{"a": "1", "` + name + `": "mine"}`
+		err := r.Route(tx, 0, row(outboxTable(), map[string]string{"headers": object}), &rec)
+		if _, ok := errors.AsType[*RowError](err); !ok || strings.Contains(err.Error(), "mine") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := r.Route(tx, 0, row(outboxTable(), map[string]string{"tenant": object}), &rec); err != nil {
+			t.Errorf("%s in a trace context: %v", name, err)
+		}
+		var names []string
+		for _, h := range rec.Headers {
+			names = append(names, h.Key)
+		}
+		if diff := cmp.Diff([]string{"id", "eventType", "a"}, names); diff != "" {
+			t.Errorf("%s in a trace context (-want +got):\n%s", name, diff)
+		}
+	}
+	if err := r.Route(tx, 0, row(outboxTable(), map[string]string{"headers": `{"ID": "1", "dead": "x", "outbox": "x"}`}), &rec); err != nil {
+		t.Error(err)
+	}
+}
