@@ -52,6 +52,7 @@ type RecordError struct {
 	Headers   []Header // the same
 	Size      int      // bytes of the record as the limit counts them
 	Limit     int      // of the destination; 0 if unknown
+	TooLarge  bool     // because of its size: a smaller one may be accepted
 	Code      string   // the broker's name for the reason, as MESSAGE_TOO_LARGE; may be empty
 	Reason    error    // without content of the record
 }

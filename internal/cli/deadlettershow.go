@@ -30,6 +30,8 @@ type letterObject struct {
 	Headers    []headerEntry `json:"headers,omitempty"`
 	Columns    []headerEntry `json:"columns,omitempty"` // of a row
 
+	Truncated string `json:"truncated,omitempty"` // the sizes of what was left out
+
 	ResentAt *time.Time `json:"resent_at,omitempty"`
 }
 
@@ -39,7 +41,7 @@ func (l *letters) object(letter *deadletter.DeadLetter) *letterObject {
 		Topic: letter.Record.Topic, Table: letter.Table, ID: letter.ID(l.cfg.Outbox.Columns.ID), Key: letter.Record.Key,
 		Slot: letter.Slot, CommitLSN: letter.LSN.String(), Row: letter.Index,
 		Timestamp: letter.Record.Timestamp.UTC(), ValueBytes: letter.Size,
-		Headers: entries(letter.Record.Headers), Columns: entries(letter.Columns),
+		Truncated: letter.Truncated, Headers: entries(letter.Record.Headers), Columns: entries(letter.Columns),
 	}
 	if !letter.Resent.IsZero() {
 		o.ResentAt = &letter.Resent
@@ -54,7 +56,19 @@ func (l *letters) printLine(letter *deadletter.DeadLetter) {
 		id = ", id " + oneLine(known)
 	}
 	fmt.Fprintf(l.stdout, "%s  %s  %s, key %s%s\n", letter.PartitionOffset, at(letter.At), oneLine(destination(letter)), visible(letter.Record.Key), id)
-	fmt.Fprintf(l.stdout, "    transaction %s, row %d, slot %s%s\n    %s\n", letter.LSN, letter.Index, oneLine(letter.Slot), resent(letter), oneLine(letter.Reason))
+	fmt.Fprintf(l.stdout, "    %s%s\n    %s\n", l.origin(letter), resent(letter), oneLine(letter.Reason))
+	if letter.Truncated != "" {
+		fmt.Fprintf(l.stdout, "    truncated: %s\n", oneLine(letter.Truncated))
+	}
+}
+
+// origin says which row of which relay a letter is, as its headers have it.
+func (l *letters) origin(letter *deadletter.DeadLetter) string {
+	text := fmt.Sprintf("transaction %s, row %d, slot %s", letter.LSN, letter.Index, oneLine(letter.Slot))
+	if letter.Slot != l.cfg.Source.Slot {
+		text += " (of another relay)"
+	}
+	return text
 }
 
 func resent(letter *deadletter.DeadLetter) string {
@@ -72,7 +86,7 @@ func (l *letters) printWhole(letter *deadletter.DeadLetter) {
 	line("letter", "%s of topic %s%s", letter.PartitionOffset, l.sending.DeadLetterTopic, resent(letter))
 	line("put aside", "%s", at(letter.At))
 	line("reason", "%s", oneLine(letter.Reason))
-	line("from", "transaction %s, row %d, slot %s", letter.LSN, letter.Index, oneLine(letter.Slot))
+	line("from", "%s", l.origin(letter))
 	to := oneLine(destination(letter))
 	if letter.Record.Partition != sink.AnyPartition {
 		to += fmt.Sprintf(", partition %d", letter.Record.Partition)
@@ -85,6 +99,9 @@ func (l *letters) printWhole(letter *deadletter.DeadLetter) {
 	}
 	for _, c := range letter.Columns {
 		line("column", "%s: %s", oneLine(c.Key), visible(c.Value))
+	}
+	if letter.Truncated != "" {
+		line("truncated", "%s", oneLine(letter.Truncated))
 	}
 	line("value", "%s", visibleUpTo(letter.Record.Value, shownValue))
 	if letter.Size > shownValue {

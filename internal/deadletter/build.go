@@ -48,12 +48,17 @@ func NewRecordBuilder(ctx context.Context, cfg relay.Config, topic string) (*Rec
 
 // Build returns the record of l, which aliases l. The error is a *[RejectedError] if it is about l.
 func (r *RecordBuilder) Build(ctx context.Context, l *DeadLetter) (*sink.Record, error) {
+	if l.Truncated != "" {
+		return nil, &RejectedError{errors.New("it is truncated (" + l.Truncated + "): send the row with outbox-cdc replay --ids, if it is still in the table")}
+	}
 	rec := l.Record
 	if l.Table != "" {
 		var err error
 		if rec, err = r.buildFromRow(ctx, l); err != nil {
 			return nil, err
 		}
+	} else if err := r.router.CheckTopic(rec.Topic); err != nil {
+		return nil, &RejectedError{err}
 	} else if !r.cfg.Route.PlacesPartition() {
 		rec.Partition = sink.AnyPartition // the key's, of which there may be more by now
 	}

@@ -14,21 +14,26 @@ import (
 // topic, and counts and logs those that do. Its methods may be called from any goroutine. All but
 // logNew return at once.
 type deadLetters struct {
-	topic string // empty: there are no dead letters
-	slot  string
-	log   *slog.Logger
-	wake  chan struct{} // cap 1: there is something to log
+	topic    string // empty: there are no dead letters
+	slot     string
+	idColumn string
+	log      *slog.Logger
+	wake     chan struct{} // cap 1: there is something to log
 
-	mu       sync.Mutex
-	total    uint64
-	rejected uint64 // of total, records that the broker rejected
-	logged   uint64 // of total
-	reason   string // of the newest
-	origin   encode.Origin
+	mu        sync.Mutex
+	total     uint64
+	rejected  uint64 // of total, records that the broker rejected
+	truncated uint64 // of total, too large for their topic
+	logged    uint64 // of total
+	loggedCut uint64 // of truncated
+	reason    string // of the newest
+	origin    encode.Origin
 }
 
-func newDeadLetters(topic, slot string, log *slog.Logger) *deadLetters {
-	return &deadLetters{topic: topic, slot: slot, log: log, wake: make(chan struct{}, 1)}
+func newDeadLetters(cfg Config, log *slog.Logger) *deadLetters {
+	return &deadLetters{
+		topic: cfg.DeadLetterTopic, slot: cfg.Source.Slot, idColumn: cfg.Route.Columns.ID, log: log, wake: make(chan struct{}, 1),
+	}
 }
 
 // accept reports whether the row or record at o becomes a dead letter because of reason, and counts it.
@@ -44,17 +49,34 @@ func (d *deadLetters) accept(reason string, o encode.Origin) bool {
 	return true
 }
 
-// replaceRecord returns the dead letter of a rejected record, nil if there are none or if the record
-// is one.
+// replaceRecord returns the dead letter of a rejected record, nil if there are none. If the record is
+// one that is too large, it returns what is left of it; any other ends the relay.
 func (d *deadLetters) replaceRecord(tx encode.Tx, index int, rec *sink.Record, rejected *sink.RecordError) *sink.Record {
 	o := encode.Origin{Slot: d.slot, Tx: tx, Index: index}
-	if rec.Topic == d.topic || !d.accept(rejected.Error(), o) {
+	if rec.Topic == d.topic {
+		return d.truncate(rec, rejected)
+	}
+	if !d.accept(rejected.Error(), o) {
 		return nil
 	}
 	d.mu.Lock()
 	d.rejected++
 	d.mu.Unlock()
 	return encode.DeadRecord(d.topic, o, rec, rejected.Error())
+}
+
+func (d *deadLetters) truncate(letter *sink.Record, rejected *sink.RecordError) *sink.Record {
+	if !rejected.TooLarge {
+		return nil
+	}
+	short := encode.TruncateDeadLetter(letter, d.idColumn)
+	if short != nil {
+		d.mu.Lock()
+		d.truncated++
+		d.mu.Unlock()
+		signal(d.wake)
+	}
+	return short
 }
 
 // deadLetterLogInterval is how often dead letters are logged: a broken table may make very many.
@@ -68,17 +90,27 @@ func (d *deadLetters) logNew(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
-		d.mu.Lock()
-		n, reason, origin := d.total-d.logged, d.reason, d.origin
-		d.logged = d.total
-		d.mu.Unlock()
-		d.log.WarnContext(ctx, "dead letters", slog.Uint64("number", n), slog.String("topic", d.topic),
-			slog.String("newest", reason), slog.String("commit_lsn", origin.Tx.CommitLSN.String()), slog.Int("row", origin.Index))
+		d.logOnce(ctx)
 		select {
 		case <-time.After(deadLetterLogInterval):
 		case <-ctx.Done():
 			return nil
 		}
+	}
+}
+
+func (d *deadLetters) logOnce(ctx context.Context) {
+	d.mu.Lock()
+	n, cut, reason, origin := d.total-d.logged, d.truncated-d.loggedCut, d.reason, d.origin
+	d.logged, d.loggedCut = d.total, d.truncated
+	d.mu.Unlock()
+	if n > 0 {
+		d.log.WarnContext(ctx, "dead letters", slog.Uint64("number", n), slog.String("topic", d.topic),
+			slog.String("newest", reason), slog.String("commit_lsn", origin.Tx.CommitLSN.String()), slog.Int("row", origin.Index))
+	}
+	if cut > 0 {
+		d.log.WarnContext(ctx, "dead letters truncated: they are larger than max.message.bytes of their topic, and name the row only",
+			slog.Uint64("number", cut), slog.String("topic", d.topic))
 	}
 }
 

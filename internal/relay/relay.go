@@ -66,8 +66,8 @@ type Config struct {
 	PositionTopic string
 
 	// DeadLetterTopic gets the rows and records that cannot be delivered, so that later ones can be.
-	// It must accept larger records than other topics, or a record too large for them ends the Relay
-	// all the same. Empty: the first one ends it.
+	// It should accept larger records than other topics: of a dead letter that is too large it gets only
+	// what names the row. Empty: the first row or record that cannot be delivered ends the Relay.
 	DeadLetterTopic string
 
 	// AcceptGap lets the first session start although the slot does not continue where the position
@@ -156,7 +156,7 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 	r := &Relay{
 		cfg: cfg.withDefaults(), router: router, log: log, waits: waitLog{log: log},
 		tables:      tableChecker{router: second, known: make(map[uint32]*decoder.Relation)},
-		deadLetters: newDeadLetters(cfg.DeadLetterTopic, cfg.Source.Slot, log),
+		deadLetters: newDeadLetters(cfg, log),
 		positions:   newPositionWriter(nil, cfg.AcceptGap, log),
 		skip:        newSkip(cfg.SkipTo, log),
 		history:     catalog.History{LongTransaction: cfg.LongTransaction},

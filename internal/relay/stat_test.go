@@ -43,7 +43,7 @@ func (s *reportingSource) Close(ctx context.Context, confirmed pglogrepl.LSN) er
 func TestStatTellsWhatPostgresWasTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &scriptedStore{}
-		r := &Relay{positions: newTestWriter(nil, false), deadLetters: newDeadLetters("", "", slog.New(slog.DiscardHandler))}
+		r := &Relay{positions: newTestWriter(nil, false), deadLetters: newDeadLetters(Config{}, slog.New(slog.DiscardHandler))}
 		r.positions, _ = startedWriter(t, store, server(50))
 		store.allow = make(chan error)
 		src := &reportingSource{closing: make(chan struct{})}
@@ -77,7 +77,7 @@ func TestStatTellsWhatPostgresWasTold(t *testing.T) {
 // could no longer report is not shown as confirmed.
 func TestLostSessionIsShownAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &Relay{positions: newTestWriter(nil, false), deadLetters: newDeadLetters("", "", slog.New(slog.DiscardHandler))}
+		r := &Relay{positions: newTestWriter(nil, false), deadLetters: newDeadLetters(Config{}, slog.New(slog.DiscardHandler))}
 		w, tracker := startedWriter(t, &scriptedStore{}, server(50))
 		deliver(tracker, 110)
 		src := &reportingSource{scriptedSource: scriptedSource{lost: make(chan struct{})}, closing: make(chan struct{})}

@@ -79,7 +79,7 @@ func newTail(cfg Config, router *encode.Router, stream source, published *catalo
 	t.pump = &pump{
 		decoder: decoder.New(), router: router, tracker: t.tracker, writer: tailWriter{t}, flow: f,
 		published: published, updates: newUpdatePolicy(cfg.Route.OnUpdate, log), messages: cfg.Messages,
-		deadLetters: newDeadLetters(cfg.DeadLetterTopic, cfg.Source.Slot, log),
+		deadLetters: newDeadLetters(cfg, log),
 	}
 	return t
 }

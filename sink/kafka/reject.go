@@ -28,6 +28,7 @@ func (p *producer) rejectRecord(t *topic, partition int32, f *frame, reason erro
 	}
 	if code, ok := errors.AsType[*codeError](reason); ok {
 		e.Code = code.name
+		e.TooLarge = code.code == sarama.ErrMessageSizeTooLarge || code.code == sarama.ErrMessageSetSizeTooLarge
 	}
 	if t.limitGuessed {
 		e.Limit = 0

@@ -86,12 +86,52 @@ func TestDeadLetters(t *testing.T) {
 	}
 }
 
-// What the dead-letter topic does not take either ends the relay.
+// Of a row that is too large for the dead-letter topic too, that topic gets what names the row. The relay
+// goes on.
+func TestDeadLetterTruncated(t *testing.T) {
+	t.Parallel()
+	r := rig.NewOn(t, pgtest.Database(t), kafkatest.Broker(t))
+	m := &mailbox{Rig: r, dead: r.Kafka.Topic(t, 1, nil)}
+	m.route(t, "${route}")
+	process := m.Run(t)
+	conn := m.Connect(t)
+	insert := func(topic string, size int) string {
+		return rig.Ask[string](t, conn, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
+			VALUES (gen_random_uuid(), $1, 'k', 'T', jsonb_build_object('big', repeat('x', $2))) RETURNING id::text`, topic, size)
+	}
+	asRecord, asRow := insert(m.Topic, 2_000_000), insert("no such topic!", 3_000_000)
+	good := insert(m.Topic, 1)
+	m.Confirmed(t, 30*time.Second)
+	process.Logged(t, "dead letters truncated")
+	process.Terminate(t)
+	if got := m.Kafka.ReadAll(t, m.Topic); len(got) != 1 || rig.Header(got[0], "id") != good {
+		t.Errorf("the topic has %d records", len(got))
+	}
+	letters := m.deadLetters(t)
+	if len(letters) != 2 {
+		t.Fatalf("letters %+v", letters)
+	}
+	for i, want := range []letterLine{
+		{ID: asRecord, Topic: m.Topic, Key: "k", Reason: "MESSAGE_TOO_LARGE", Truncated: "value: 2000011 bytes"},
+		{ID: asRow, Table: "public.outbox", Key: "k", Reason: "topic name", Truncated: "value: 3000011 bytes, column"},
+	} {
+		got := letters[i]
+		if got.ID != want.ID || got.Topic != want.Topic || got.Table != want.Table || got.Key != want.Key || !strings.Contains(got.Reason, want.Reason) ||
+			!strings.HasPrefix(got.Truncated, want.Truncated) || !strings.HasPrefix(got.CommitLSN, "0/") || got.Slot != m.Slot {
+			t.Errorf("letter %d: %+v", i, got)
+		}
+		m.says(t, 0, want.Truncated, "show", fmt.Sprintf("%d:%d", got.Partition, got.Offset))
+	}
+	m.says(t, 0, letters[1].Truncated, "list")
+	m.says(t, 14, "replay --ids", "resend", "--all")
+}
+
+// What the dead-letter topic does not take even truncated ends the relay.
 func TestDeadLetterRefused(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Broker(t)
 	r := rig.NewOn(t, pgtest.Database(t), cluster)
-	dead := cluster.Topic(t, 1, nil)
+	dead := cluster.Topic(t, 1, map[string]string{"max.message.bytes": "300"})
 	process := r.Run(t, "--set", "on_bad_record=dead-letter", "--set", "dead_letter_topic="+dead)
 	r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
 		VALUES (gen_random_uuid(), 'order', 'k', 'T', jsonb_build_object('big', repeat('x', 2000000)))`)

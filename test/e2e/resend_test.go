@@ -30,6 +30,7 @@ type letterLine struct {
 	ValueBytes int    `json:"value_bytes"`
 	Value      string `json:"value"`
 	ResentAt   string `json:"resent_at"`
+	Truncated  string `json:"truncated"`
 	Timestamp  time.Time
 }
 
