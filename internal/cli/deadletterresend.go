@@ -23,7 +23,8 @@ mean. Correct first why they were put aside.
 
 A record goes to the topic that it was to go to, with its key, headers and timestamp. A row that did
 not become a record becomes one by the configuration as it is now; the types of its columns are asked
-of Postgres. Both have two headers more, resent and resent_from. What is still refused stays, the
+of Postgres. Neither goes to position_topic or dead_letter_topic, and only dead letters of source.slot
+are sent, unless --any-slot is given. Both have two headers more, resent and resent_from. What is still refused stays, the
 others go, and the exit code is 14 then.
 
 What was sent again is marked in the dead-letter topic when it is acknowledged, and is neither listed
@@ -38,6 +39,7 @@ time, may send some of them twice. A record comes behind everything of its key t
 	all := flags.Bool("all", false, "all that the filters mean")
 	flags.IntVar(&r.limit, "limit", 0, "send so many at most, the first of them; 0: all")
 	flags.BoolVar(&r.filter.Resent, "again", false, "also those that were sent again before")
+	anySlot := flags.Bool("any-slot", false, "also those of other slots than source.slot, which other relays have written")
 	flags.BoolVar(&r.dryRun, "dry-run", false, "print what would be sent, and send nothing")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if *all == (len(args) > 0) {
@@ -47,6 +49,9 @@ time, may send some of them twice. A record comes behind everything of its key t
 			return err
 		}
 		defer r.close()
+		if !*anySlot {
+			r.filter.Slot = r.cfg.Source.Slot
+		}
 		return r.run(cmd.Context())
 	}
 	return cmd
@@ -148,6 +153,9 @@ func (r *resending) conclude(ctx context.Context, survey *deadletter.Selection, 
 	line := fmt.Sprintf("%d %s, %d stay", r.sent, sent, r.refused)
 	if survey.AlreadyResent > 0 {
 		line += fmt.Sprintf(", %d were sent again before (--again sends them once more)", survey.AlreadyResent)
+	}
+	if survey.OtherSlots > 0 {
+		line += fmt.Sprintf(", %d are of other slots than %s (--any-slot sends them)", survey.OtherSlots, r.filter.Slot)
 	}
 	fmt.Fprintln(r.stdout, line)
 	switch {

@@ -23,6 +23,7 @@ type DeadLetter struct {
 type Filter struct {
 	Offsets []PartitionOffset
 	Topic   string    // the topic of the rejected record; a row has none
+	Slot    string    // the slot of the relay that has written it
 	Reason  string    // part of the reason, ignoring case
 	Since   time.Time // sent to the dead-letter topic then or later
 	Resent  bool      // also those that were resent

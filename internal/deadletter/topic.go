@@ -37,6 +37,7 @@ func (b *Topic) Close() error { return b.reader.Close() }
 // A Selection is the dead letters that a filter selects, at one moment.
 type Selection struct {
 	AlreadyResent int // how many dead letters it leaves out because they were resent
+	OtherSlots    int // how many because they are of other slots than that of the filter
 
 	filter   *Filter
 	spans    []sink.Span
@@ -55,7 +56,8 @@ func (s *Selection) Len() int { return len(s.matches) }
 
 // Select reads the whole topic and returns the dead letters that f selects. It keeps some 40 bytes
 // for each of them, and for each resent record. The error wraps ErrNotFound if an offset of f has
-// no dead letter.
+// no dead letter. It cannot know whether the relay has written a dead letter: whoever may write to the
+// topic can write such a record, and mark others as resent.
 func (b *Topic) Select(ctx context.Context, f Filter) (*Selection, error) {
 	spans, err := b.reader.Spans(ctx)
 	if err != nil {
@@ -66,7 +68,11 @@ func (b *Topic) Select(ctx context.Context, f Filter) (*Selection, error) {
 		err := b.reader.Read(ctx, span, func(stored *sink.StoredRecord) error {
 			if p, at, ok := parseResentRecord(stored); ok {
 				s.resentAt[p] = at
-			} else if l, ok := parseDeadLetter(stored); ok && f.matches(&l.DeadLetter) {
+			} else if l, ok := parseDeadLetter(stored); !ok || !f.matches(&l.DeadLetter) {
+				return nil
+			} else if f.Slot != "" && l.Slot != f.Slot {
+				s.OtherSlots++
+			} else {
 				s.matches = append(s.matches, match{PartitionOffset: l.PartitionOffset, at: l.At})
 			}
 			return nil
@@ -93,6 +99,7 @@ func (s *Selection) keepOffsets(topic string) error {
 	for _, l := range s.matches {
 		at[l.PartitionOffset] = l
 	}
+	s.OtherSlots = 0 // nobody has asked for those
 	places := slices.Clone(s.filter.Offsets)
 	slices.SortFunc(places, PartitionOffset.compare)
 	s.matches = s.matches[:0]
@@ -121,6 +128,9 @@ func (s *Selection) absenceReason(p PartitionOffset) string {
 		return fmt.Sprintf("the last offset of partition %d is %d", p.Partition, span.End-1)
 	case !s.resentAt[p].IsZero():
 		return "it is gone, and was sent again before"
+	}
+	if s.filter.Slot != "" {
+		return fmt.Sprintf("what is there is none, or not one of slot %q that the filters mean; --any-slot takes those of other relays", s.filter.Slot)
 	}
 	return "what is there is none, or not one that the filters mean"
 }

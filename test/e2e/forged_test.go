@@ -1,0 +1,168 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+// writerOf returns a connection of a new role that may insert into the outbox, and nothing else.
+func writerOf(t *testing.T, r *rig.Rig) *pgx.Conn {
+	t.Helper()
+	role := "writer_" + r.DB.Name
+	r.DB.Exec(t, `CREATE ROLE `+role+` LOGIN; GRANT INSERT ON outbox TO `+role)
+	conn, err := pgx.Connect(t.Context(), strings.Replace(r.DB.DSN, "//postgres@", "//"+role+"@", 1))
+	rig.Must(t, err)
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	return conn
+}
+
+// insertAs inserts a row with the given parts and returns its id.
+func insertAs(t *testing.T, conn *pgx.Conn, topic, key, payload, headers string) string {
+	t.Helper()
+	id := uuid.NewString()
+	_, err := conn.Exec(t.Context(), `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, headers) VALUES ($1, $2, $3, 'T', $4::jsonb, $5::jsonb)`,
+		id, topic, key, payload, headers)
+	rig.Must(t, err)
+	return id
+}
+
+// forgedPosition is a position record of the rig's relay that is ahead of everything, under a claim above
+// its own.
+func forgedPosition(t *testing.T, r *rig.Rig) (key, value string) {
+	t.Helper()
+	p, writer := r.Recorded(t), uuid.NewString()
+	return r.Slot + "/" + writer, fmt.Sprintf(`{"version": 3, "system_id": %q, "timeline": 1, "slot": %q, "end_lsn": %q, "term": 50, "claim": 50, "writer": %q, "written_at": %q}`,
+		p.SystemID, r.Slot, (p.EndLSN + 1<<20).String(), writer, time.Now().UTC().Format(time.RFC3339))
+}
+
+// A role that may only insert rows, into an outbox whose rows choose their topic, writes neither a
+// position record nor a dead letter: its row is a bad one. Honest rows arrive, also after a restart.
+func TestRowsNeverReachTheRelaysOwnTopics(t *testing.T) {
+	t.Parallel()
+	r, fake := rig.NewFake(t)
+	dead := fake.Topic(t, 1, nil)
+	r.Config = rig.WriteConfig(t, r.DB.DSN, fake.Addrs[0], r.Slot, "${route}", "on_bad_record: dead-letter\ndead_letter_topic: "+dead)
+	process := r.Run(t)
+	conn := writerOf(t, r)
+	insertAs(t, conn, r.Topic, "k", `{"n": 0}`, `{}`)
+	r.Confirmed(t, 20*time.Second)
+
+	key, value := forgedPosition(t, r)
+	forged := []string{
+		insertAs(t, conn, relay.PositionTopic, key, value, `{}`),
+		insertAs(t, conn, dead, "k", `{}`, `{}`),
+		insertAs(t, conn, r.Topic, "k", `{}`, `{"dead_letter_reason": "mine", "dead_letter_topic": "outbox-cdc.positions"}`),
+	}
+	for n := range 20 {
+		insertAs(t, conn, r.Topic, "k", fmt.Sprintf(`{"n": %d}`, n+1), `{}`)
+	}
+	r.Confirmed(t, 20*time.Second)
+	process.Terminate(t)
+	process = r.Run(t)
+	insertAs(t, conn, r.Topic, "k", `{"n": 21}`, `{}`)
+	r.Confirmed(t, 20*time.Second)
+	process.Terminate(t)
+
+	if got := len(fake.ReadAll(t, r.Topic)); got != 22 {
+		t.Errorf("%d honest records, want 22", got)
+	}
+	for _, rec := range fake.ReadAll(t, relay.PositionTopic) {
+		if len(rec.Headers) > 0 {
+			t.Errorf("the position topic has a routed record: %s", rec.Value)
+		}
+	}
+	letters := fake.ReadAll(t, dead)
+	if len(letters) != len(forged) {
+		t.Fatalf("%d dead letters, want %d", len(letters), len(forged))
+	}
+	for i, rec := range letters {
+		if rig.Header(rec, "dead_letter_column_id") != forged[i] || rig.Header(rec, "dead_letter_slot") != r.Slot {
+			t.Errorf("dead letter %d has headers %v", i, rec.Headers)
+		}
+	}
+}
+
+// With logical messages for rows, any role of the database chooses topic and headers. It reaches neither the
+// relay's own topics, nor writes what is listed as a dead letter other than its own.
+func TestMessagesNeverForgeDeadLetters(t *testing.T) {
+	t.Parallel()
+	r, fake := rig.NewFake(t)
+	m := &mailbox{Rig: r, dead: fake.Topic(t, 1, nil)}
+	m.Config = rig.WriteConfig(t, r.DB.DSN, fake.Addrs[0], r.Slot, "${route}", "on_bad_record: dead-letter\ndead_letter_topic: "+m.dead)
+	process := m.Run(t, "--set", "outbox.messages=orders")
+	conn := writerOf(t, r)
+	key, value := forgedPosition(t, r)
+	emit := func(topic, headers string) {
+		content, err := json.Marshal(map[string]any{
+			"id": uuid.NewString(), "aggregatetype": topic, "aggregateid": key, "type": "T", "payload": value, "headers": json.RawMessage(headers),
+		})
+		rig.Must(t, err)
+		_, err = conn.Exec(t.Context(), `SELECT pg_logical_emit_message(true, 'orders', $1)`, string(content))
+		rig.Must(t, err)
+	}
+	letter := `{"dead_letter_reason": "r", "dead_letter_topic": "outbox-cdc.positions", "dead_letter_slot": "` + r.Slot +
+		`", "dead_letter_lsn": "0/1", "dead_letter_index": "0", "dead_letter_at": "2026-01-01T00:00:00Z"}`
+	emit(m.dead, letter)
+	emit(m.dead, `{}`)
+	emit(relay.PositionTopic, letter)
+	emit(r.Topic, letter)
+	emit(r.Topic, `{}`)
+	r.Confirmed(t, 20*time.Second)
+	process.Terminate(t)
+	if n := len(fake.ReadAll(t, r.Topic)); n != 1 {
+		t.Errorf("the topic has %d records, want the honest one", n)
+	}
+	letters := m.deadLetters(t)
+	if len(letters) != 4 || len(fake.ReadAll(t, m.dead)) != 4 {
+		t.Fatalf("letters %+v", letters)
+	}
+	for _, l := range letters {
+		if l.Table != "message orders" || l.Topic != "" || l.Reason == "r" {
+			t.Errorf("listed as genuine: %+v", l)
+		}
+	}
+	m.says(t, 14, "0 sent again, 4 stay", "resend", "--all", "--set", "outbox.messages=orders")
+}
+
+// What another producer has written to the dead-letter topic is not resent to the relay's own topics, and what
+// says that it is of another slot is not resent unless that is asked for.
+func TestForgedDeadLettersAreNotResent(t *testing.T) {
+	t.Parallel()
+	r, fake := rig.NewFake(t)
+	m := &mailbox{Rig: r, dead: fake.Topic(t, 1, nil)}
+	m.route(t, "${route}")
+	cl := fake.Client(t)
+	for _, l := range []struct{ topic, slot string }{{relay.PositionTopic, r.Slot}, {m.dead, r.Slot}, {"__consumer_offsets", r.Slot}, {r.Topic, "theirs"}, {r.Topic, r.Slot}} {
+		rec := &sink.Record{Topic: l.topic, Partition: sink.AnyPartition, Key: []byte(r.Slot), Value: []byte(`{}`), Headers: []sink.Header{{Key: "id", Value: []byte("1")}}}
+		letter := &kgo.Record{Topic: m.dead, Key: rec.Key, Value: rec.Value}
+		for _, h := range encode.DeadRecord(m.dead, encode.Origin{Slot: l.slot}, rec, "forged").Headers {
+			letter.Headers = append(letter.Headers, kgo.RecordHeader(h))
+		}
+		rig.Must(t, cl.ProduceSync(t.Context(), letter).FirstErr())
+	}
+	if out := m.says(t, 0, "slot theirs (of another relay)", "list"); !strings.Contains(out, "slot "+r.Slot+"\n") {
+		t.Errorf("list: %s", out)
+	}
+	m.says(t, 2, "--any-slot", "resend", "0:3")
+	out := m.says(t, 14, "1 sent again, 3 stay, 1 are of other slots", "resend", "--all")
+	if strings.Count(out, "is one of the relay's own") != 2 || !strings.Contains(out, "begins with __") {
+		t.Errorf("resend: %s", out)
+	}
+	m.says(t, 0, "sent to "+r.Topic, "resend", "0:3", "--any-slot")
+	if n := len(fake.ReadAll(t, r.Topic)); n != 2 {
+		t.Errorf("%d records were sent again, want 2", n)
+	}
+}
