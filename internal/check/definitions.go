@@ -72,6 +72,8 @@ func sinkDefinitions() []definition {
 		{Sink, "cleanup.policy", "topic", "Does the topic keep every event, and take those without a key? Is `position_topic` compacted?", true},
 		{Sink, "max.message.bytes", "topic", "Does the topic take records as large as the largest of the last rows makes?", true},
 		{Sink, "message.timestamp.before.max.ms", "topic", "Does the topic take the time of commits after an outage of a day?", false},
+		{Sink, "topic names", "", "Do the topics' names begin with text that no row decides, so that ACLs can bound where rows go?", false},
+		{Sink, "other relays", "topic", "Has `position_topic` the positions of this relay only? Whoever may write there for another one can move and stop this one.", false},
 		{Sink, "older writer", "", "With `--probe`: does the broker reject records of an older relay after a newer one has written?", false},
 		{Sink, "probe topic", "", "With `--probe`: may the user create and delete a topic for that test?", false},
 	}

@@ -63,6 +63,10 @@ func (s *kafkaLook) run(ctx context.Context) {
 	}
 	<-s.sampled
 	s.topics(ctx)
+	if !s.short {
+		s.topicNames()
+		s.sharing(ctx)
+	}
 	if s.Probe {
 		s.probe(ctx)
 	}

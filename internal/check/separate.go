@@ -1,0 +1,116 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+)
+
+// topicNames says whether rows may choose any topic that the user may write.
+func (s *kafkaLook) topicNames() {
+	const name = "topic names"
+	route := s.Relay.Route
+	found := fmt.Sprintf("outbox.topic %s begins with what a row says: whoever writes rows reaches every topic that the user may write", route.Topic)
+	switch prefix := route.TopicPrefix(); {
+	case route.FixedTopic() != "":
+		s.ok(name, "", "every row goes to "+prefix)
+		return
+	case prefix != "":
+		s.ok(name, "", "all begin with "+prefix)
+		return
+	case len(route.TopicRules) > 0:
+		found = "outbox.topic_rules may rewrite the whole name: whoever writes rows may reach every topic that the user may write"
+	}
+	s.warn(name, "", found, "let the names begin with text of their own, as "+encode.DefaultTopic+" does, and let the user write there only: "+s.separation())
+}
+
+// separation is the commands that give a relay's user what it needs, and no other relay's topics.
+func (s *kafkaLook) separation() string {
+	route, rights := s.Relay.Route, "--operation Describe --operation Write"
+	events := "--resource-pattern-type prefixed --topic '<prefix>'"
+	if fixed := route.FixedTopic(); fixed != "" {
+		events = "--topic " + fixed
+	} else if prefix := route.TopicPrefix(); prefix != "" {
+		events = "--resource-pattern-type prefixed --topic " + prefix
+	}
+	commands := []string{s.acl(rights + " " + events)}
+	if dead := s.Relay.DeadLetterTopic; dead != "" {
+		commands = append(commands, s.acl(rights+" --topic "+dead))
+	}
+	if positions := s.Relay.PositionTopic; positions != "" {
+		commands = append(commands, s.acl(rights+" --operation Read --topic "+positions))
+	}
+	return strings.Join(commands, "; ")
+}
+
+// sharing says whether other relays keep their positions in the same topic.
+func (s *kafkaLook) sharing(ctx context.Context) {
+	const name = "other relays"
+	topic := s.Relay.PositionTopic
+	if topic == "" {
+		return
+	}
+	var others []string
+	missing := false
+	if !s.ask(ctx, &s.report, name, topic, func(ctx context.Context) (err error) {
+		others, err = s.relaysIn(ctx, topic)
+		if errors.Is(err, sink.ErrMissing) || kafka.IsRefusal(err) { // which other conditions tell
+			missing, err = true, nil
+		}
+		return err
+	}) || missing {
+		return
+	}
+	others = slices.DeleteFunc(others, func(other string) bool { return other == s.Relay.Name })
+	if len(others) == 0 {
+		s.ok(name, topic, "none keeps its position there")
+		return
+	}
+	s.warn(name, topic, fmt.Sprintf("%s keep their positions there too: whoever has the credential of one can move and stop the others", list(others)),
+		"if they do not trust each other, give each relay a position_topic and dead_letter_topic of its own, and each user no more than: "+s.separation())
+}
+
+// relaysIn returns the names of the relays that have a value in a position topic.
+func (s *kafkaLook) relaysIn(ctx context.Context, topic string) ([]string, error) {
+	reader, err := s.cfg.OpenDeadLetters(ctx, topic, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = reader.Close() }()
+	spans, err := reader.Spans(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := make(map[string]string) // by key
+	for _, span := range spans {
+		err := reader.Read(ctx, span, func(rec *sink.StoredRecord) error {
+			key := string(rec.Key)
+			names[key], _, _ = strings.Cut(key, "/")
+			if rec.Value == nil {
+				delete(names, key)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return slices.Compact(slices.Sorted(maps.Values(names))), nil
+}
+
+// list names the first few of names.
+func list(names []string) string {
+	const most = 5
+	if more := len(names) - most; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}
