@@ -77,7 +77,7 @@ func (c *Config) checkRoute() error {
 	var e Error
 	for _, err := range errs {
 		key, text, _ := strings.Cut(err.Error(), ": ")
-		if !strings.HasPrefix(key, "debezium.") {
+		if !strings.HasPrefix(key, "debezium.") && !strings.HasPrefix(key, "headers.") {
 			key = "outbox." + key
 		}
 		table, _, _ := strings.Cut(key, "[")

@@ -287,9 +287,11 @@ func TestProblems(t *testing.T) {
 			},
 		},
 		{
-			name: "topics of the relay's own",
-			file: "outbox: {topic: mine}\nposition_topic: mine\ndead_letter_topic: mine\n",
+			name: "topics and headers of the relay's own",
+			file: "outbox: {topic: mine, place: [{column: c, to: header, as: dead_letter_topic}]}\nposition_topic: mine\ndead_letter_topic: mine\nheaders: {static: [dead_letter_at=now]}\n",
 			want: []string{
+				"c.yaml:1: outbox.place[0].as: headers dead_letter_… are those of dead letters",
+				"c.yaml:4: headers.static: headers dead_letter_… are those of dead letters",
 				`c.yaml:1: outbox.topic: "mine" is one of the relay's own (position_topic, dead_letter_topic)`,
 				"c.yaml:2: position_topic: is dead_letter_topic too; each needs a topic of its own",
 			},

@@ -138,7 +138,7 @@ var processKeys = []key{
 	},
 	{
 		path: "dead_letter_topic", kind: text, def: "outbox.dead-letter", pattern: `^[A-Za-z0-9._-]{1,249}$`, rule: "a topic's name",
-		doc: "Where `on_bad_record: dead-letter` sends. Its `max.message.bytes` should exceed that of the other topics.",
+		doc: "Where `on_bad_record: dead-letter` sends. Its `max.message.bytes` should exceed that of the other topics: of what is larger it gets only what names the row.",
 	},
 	{
 		path: "position_topic", kind: text, def: relay.PositionTopic, pattern: `^[A-Za-z0-9._-]{0,249}$`, rule: "a topic's name, or nothing",

@@ -37,6 +37,9 @@ func (cfg Config) placeProblems() (errs []error) {
 		}
 		switch p.To {
 		case ToHeader:
+			if strings.HasPrefix(p.name(), deadLetterPrefix) {
+				errs = append(errs, fmt.Errorf("place[%d].as: headers %s… are those of dead letters", i, deadLetterPrefix))
+			}
 		case ToPartition:
 			partitions++
 		case ToEnvelope:
@@ -46,6 +49,11 @@ func (cfg Config) placeProblems() (errs []error) {
 			members[p.name()] = true
 		default:
 			errs = append(errs, fmt.Errorf("place[%d].to: %q is not one of %s", i, p.To, list(Targets())))
+		}
+	}
+	for _, h := range cfg.Static {
+		if strings.HasPrefix(h.Name, deadLetterPrefix) {
+			errs = append(errs, fmt.Errorf("headers.static: headers %s… are those of dead letters", deadLetterPrefix))
 		}
 	}
 	if partitions > 1 {
