@@ -170,7 +170,7 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 const largestCount = 1 << 40
 
 // validate returns an error for what no version of this program has written.
-func (p *Position) validate(version int) error {
+func (p Position) validate(version int) error {
 	_, err := strconv.ParseUint(p.SystemID, 10, 64)
 	switch {
 	case version < 1:

@@ -19,6 +19,9 @@ import (
 // sizeInKafka is how large a record is, as a topic's max.message.bytes counts.
 func sizeInKafka(rec *sink.Record) int { return kafka.Size(rec) }
 
+// isRefusal reports whether the user may not do what was asked.
+func isRefusal(err error) bool { return kafka.IsRefusal(err) }
+
 // A kafkaLook looks at Kafka.
 type kafkaLook struct {
 	*look

@@ -11,7 +11,6 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/sink"
-	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
 // topicNames says whether rows may choose any topic that the user may write.
@@ -62,7 +61,7 @@ func (s *kafkaLook) sharing(ctx context.Context) {
 	missing := false
 	if !s.ask(ctx, &s.report, name, topic, func(ctx context.Context) (err error) {
 		others, err = s.relaysIn(ctx, topic)
-		if errors.Is(err, sink.ErrMissing) || kafka.IsRefusal(err) { // which other conditions tell
+		if errors.Is(err, sink.ErrMissing) || isRefusal(err) { // which other conditions tell
 			missing, err = true, nil
 		}
 		return err

@@ -1,10 +1,14 @@
 package check
 
 import (
+	"errors"
+	"os"
 	"strings"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
@@ -62,4 +66,43 @@ func TestSeparation(t *testing.T) {
 			},
 		})
 	})
+}
+
+// What docs/security.md grants separates relays: one may write and read its own topics, and no other may.
+func TestDocumentedSeparation(t *testing.T) {
+	t.Parallel()
+	users := map[string]string{"orders": "orders-secret", "payments": "payments-secret"}
+	broker := kafkatest.Start(t, kafkatest.Config{
+		Users: users,
+		Properties: map[string]string{
+			"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+			"super.users":           "User:ANONYMOUS",
+		},
+	})
+	page, err := os.ReadFile("../../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "### Separate relays by ACLs")
+	_, block, _ := strings.Cut(section, "```sh\n")
+	block, _, found := strings.Cut(block, "```")
+	if !found {
+		t.Fatal("docs/security.md has no commands")
+	}
+	r := &rig{}
+	r.command(t, "set -e; BROKERS="+broker.Addrs[0]+"\n"+block)
+	topics := []string{"orders.event.order", "orders.positions", "orders.dead-letter"}
+	for _, topic := range topics {
+		broker.CreateTopic(t, topic, 1, nil)
+	}
+	for name, password := range users {
+		login := kgo.SASL(scram.Auth{User: name, Pass: password}.AsSha256Mechanism())
+		cl := (&kafkatest.Cluster{Addrs: []string{broker.SASLAddr()}}).Client(t, login)
+		for _, topic := range topics {
+			err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Key: []byte("k")}).FirstErr()
+			if allowed := name == "orders"; (err == nil) != allowed || !allowed && !errors.Is(err, kerr.TopicAuthorizationFailed) {
+				t.Errorf("%s writes to %s: %v", name, topic, err)
+			}
+		}
+	}
 }

@@ -80,6 +80,7 @@ func others() []other {
 		cluster  = "takes a cluster; ./deploy/check reads the manifests as the API server would"
 		rules    = "tried by ./deploy/check, with promtool's own libraries"
 		connect  = "takes a Kafka Connect with Debezium; ./internal/debezium answers with what one has answered"
+		acls     = "tried by ./internal/check: TestDocumentedSeparation"
 		tooling  = "tried by whoever changes the repository, and on every change by .ci/run"
 		release  = "takes a release"
 		position = "the arithmetic of pg_lsn is Postgres' own"
@@ -96,6 +97,7 @@ func others() []other {
 		{"curl -sf", connect},
 		{"jq ", connect},
 		{"export CONNECT=", connect},
+		{"kafka-acls.sh ", acls},
 		{"psql ", position},
 		{"make ", tooling},
 		{"go ", tooling},
