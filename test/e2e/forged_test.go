@@ -166,3 +166,44 @@ func TestForgedDeadLettersAreNotResent(t *testing.T) {
 		t.Errorf("%d records were sent again, want 2", n)
 	}
 }
+
+// A relay that has another position topic routes a row to the first one's. The first one ignores it with a
+// warning, while it runs and at its next start.
+func TestForgedPositionThroughAnotherRelay(t *testing.T) {
+	t.Parallel()
+	r, fake := rig.NewFake(t)
+	dead := fake.Topic(t, 1, nil)
+	more := "on_bad_record: dead-letter\ndead_letter_topic: " + dead
+	r.Config = rig.WriteConfig(t, r.DB.DSN, fake.Addrs[0], r.Slot, "${route}", more)
+	process := r.Run(t)
+	neighbour := rig.WriteConfig(t, r.DB.DSN, fake.Addrs[0], r.Slot+"_neighbour", "${route}", "admin: {listen: ''}\nposition_topic: neighbours\n"+more)
+	other := rig.Start(t, "run", "-c", neighbour, "--set", "source.create_slot=true")
+	other.Logged(t, "streaming")
+	conn := writerOf(t, r)
+	insertAs(t, conn, r.Topic, "k", `{"n": 0}`, `{}`)
+	r.Confirmed(t, 20*time.Second)
+
+	key, value := forgedPosition(t, r)
+	insertAs(t, conn, relay.PositionTopic, key, value, `{}`)
+	rig.WaitFor(t, 20*time.Second, "the forged record", func() bool {
+		for _, rec := range fake.ReadAll(t, relay.PositionTopic) {
+			if string(rec.Key) == key {
+				return true
+			}
+		}
+		return false
+	})
+	insertAs(t, conn, r.Topic, "k", `{"n": 1}`, `{}`)
+	process.Logged(t, "foreign record in the position topic ignored")
+	r.Confirmed(t, 20*time.Second)
+	other.Terminate(t)
+	process.Terminate(t)
+	process = r.Run(t)
+	process.Logged(t, "foreign record in the position topic ignored")
+	insertAs(t, conn, r.Topic, "k", `{"n": 2}`, `{}`)
+	r.Confirmed(t, 20*time.Second)
+	process.Terminate(t)
+	if n := len(fake.ReadAll(t, r.Topic)); n != 5 { // the neighbour has sent two of them too
+		t.Errorf("%d records, want 5", n)
+	}
+}
