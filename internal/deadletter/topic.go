@@ -68,11 +68,14 @@ func (b *Topic) Select(ctx context.Context, f Filter) (*Selection, error) {
 		err := b.reader.Read(ctx, span, func(stored *sink.StoredRecord) error {
 			if p, at, ok := parseResentRecord(stored); ok {
 				s.resentAt[p] = at
-			} else if l, ok := parseDeadLetter(stored); !ok || !f.matches(&l.DeadLetter) {
 				return nil
-			} else if f.Slot != "" && l.Slot != f.Slot {
+			}
+			l, ok := parseDeadLetter(stored)
+			switch {
+			case !ok || !f.matches(&l.DeadLetter):
+			case f.Slot != "" && l.Slot != f.Slot:
 				s.OtherSlots++
-			} else {
+			default:
 				s.matches = append(s.matches, match{PartitionOffset: l.PartitionOffset, at: l.At})
 			}
 			return nil

@@ -63,6 +63,7 @@ type Config struct {
 	// PositionTopic is where the position record is stored, under Name: a compacted topic. The relay
 	// creates it if it is missing. With the record the next start knows whether the slot continues
 	// where this one ended, and resends less after a crash of the server. Empty: there is no record.
+	// Route.Reserved should have it and DeadLetterTopic: no row may go there.
 	PositionTopic string
 
 	// DeadLetterTopic gets the rows and records that cannot be delivered, so that later ones can be.

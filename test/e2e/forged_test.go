@@ -93,6 +93,9 @@ func TestRowsNeverReachTheRelaysOwnTopics(t *testing.T) {
 			t.Errorf("dead letter %d has headers %v", i, rec.Headers)
 		}
 	}
+	if out, code := rig.Command(t, "replay", "-c", r.Config, "--ids", forged[0]); code != 14 || !strings.Contains(out, "is one of the relay's own") {
+		t.Errorf("replay: exit code %d\n%s", code, out)
+	}
 }
 
 // With logical messages for rows, any role of the database chooses topic and headers. It reaches neither the
