@@ -17,6 +17,7 @@ import (
 // Connect opens a connection of any kind.
 func Connect(ctx context.Context, cfg *pgconn.Config) (*pgconn.PgConn, error) {
 	conn, err := pgconn.ConnectConfig(ctx, cfg)
+	err = HideSettings(err)
 	if e, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		err = e.Unwrap() // the rest of its text is ours
 	}

@@ -82,6 +82,7 @@ const (
 // are looked at outside the table too.
 const (
 	insufficientPrivilege  = "42501"
+	syntaxError            = "42601"
 	undefinedObject        = "42704"
 	notInPrerequisiteState = "55000"
 	undefinedFile          = "58P01"

@@ -17,6 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/migrations"
+	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
 // An ExitError is why the process ends, with everything a person needs to go on.
@@ -40,6 +41,7 @@ func (f *ExitError) Unwrap() error { return f.Err }
 
 // Failed makes an ExitError of what the packages below return.
 func Failed(err error) *ExitError {
+	err = replication.HideSettings(err)
 	f := &ExitError{Err: err, Exit: ExitCode(err), Advice: relay.Advice(err)}
 	if _, ok := errors.AsType[*config.Error](err); ok {
 		f.Next = "correct the above; outbox-cdc config --schema lists every key"

@@ -28,8 +28,13 @@ func parseConninfo(dsn string) (*pgx.ConnConfig, error) {
 // conninfoReason says why a connection string was refused, in words that cannot be part of it: where
 // its syntax is broken, any word of it may belong to a password.
 func conninfoReason(err error) string {
-	if missing, ok := errors.AsType[*fs.PathError](err); ok {
-		return missing.Error()
+	if _, ok := errors.AsType[*fs.PathError](err); ok {
+		for _, name := range []string{"sslkey", "service file", "CA file", "cert"} {
+			if strings.Contains(err.Error(), "read "+name) {
+				return name + ": " + fileReason(err)
+			}
+		}
+		return fileReason(err)
 	}
 	for _, known := range []string{
 		"invalid port", "could not match", "sslmode is invalid", "sslcertmode", "connect_timeout",
@@ -81,7 +86,8 @@ func choosesTLS(dsn string) bool {
 	return mode != ""
 }
 
-// maskConninfo returns dsn with its passwords masked, or only the mask if dsn cannot be parsed.
+// maskConninfo returns dsn with a mask in place of every value that may be a secret, or only the mask if
+// dsn cannot be parsed.
 func maskConninfo(dsn string) string {
 	if _, err := parseConninfo(dsn); err != nil {
 		return mask
@@ -89,16 +95,44 @@ func maskConninfo(dsn string) string {
 	return replaceSecrets(dsn, mask)
 }
 
-// replaceSecrets returns dsn, which can be parsed, with text as the value of each password. If
-// text is empty, it removes the passwords.
+// harmlessParams are the parameters whose values are never secrets. Any other may be a password with its name
+// misspelt, which Postgres takes for a setting of the session.
+// https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS
+var harmlessParams = []string{
+	"host", "hostaddr", "port", "dbname", "database", "user", "service", "application_name", "fallback_application_name", "client_encoding", "replication",
+	"connect_timeout", "tcp_user_timeout", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count",
+	"target_session_attrs", "load_balance_hosts", "channel_binding", "require_auth", "min_protocol_version", "max_protocol_version",
+	"sslmode", "sslnegotiation", "sslcertmode", "sslsni", "sslcompression", "requiressl", "ssl_min_protocol_version", "ssl_max_protocol_version",
+	"gssencmode", "gssdelegation", "gsslib", "krbsrvname", "krbspn",
+	"search_path", "statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "timezone", "datestyle",
+	"default_query_exec_mode", "statement_cache_capacity", "description_cache_capacity",
+}
+
+// pathParams are those whose values are paths.
+var pathParams = []string{"passfile", "servicefile", "sslcert", "sslkey", "sslrootcert", "sslcrl", "sslcrldir"}
+
+// isHarmless reports whether the parameter name may be shown with value, which stands as in the connection string.
+func isHarmless(name, value string) bool {
+	if slices.Contains(pathParams, name) {
+		if decoded, err := url.PathUnescape(value); err == nil {
+			value = decoded
+		}
+		value = strings.Trim(strings.TrimSpace(value), "'")
+		return value == "" || value == "system" || shownPath(value) == value // sslrootcert=system are the system's authorities
+	}
+	return slices.Contains(harmlessParams, name)
+}
+
+// replaceSecrets returns dsn, which can be parsed, with text as the value of each parameter that may be a
+// secret. If text is empty, it removes them.
 func replaceSecrets(dsn, text string) string {
 	replace := func(param string) string {
-		name, _, _ := strings.Cut(param, "=")
+		name, value, _ := strings.Cut(param, "=")
 		if decoded, err := url.PathUnescape(name); err == nil {
 			name = strings.TrimSpace(decoded)
 		}
-		switch lower := strings.ToLower(name); {
-		case !strings.Contains(lower, "password") && !strings.Contains(lower, "secret"):
+		switch {
+		case param == "" || isHarmless(name, value):
 			return param
 		case text == "":
 			return ""

@@ -133,7 +133,7 @@ func (c *Config) readToken() (string, error) {
 	file := c.Sink.Kafka.SASL.TokenFile
 	data, err := os.ReadFile(file) //nolint:gosec // which file is the operator's choice
 	if err != nil {
-		return "", c.invalid(atSASL+"token_file", "%v", err)
+		return "", c.invalid(atSASL+"token_file", "%s", fileReason(err))
 	}
 	token := strings.TrimSpace(string(data))
 	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {

@@ -34,7 +34,7 @@ func Load(src Sources) (*Config, error) {
 		if data == nil {
 			var err error
 			if data, err = os.ReadFile(src.File); err != nil {
-				return nil, &Error{problems: []problem{{text: fmt.Sprintf("read configuration: %v", err)}}}
+				return nil, &Error{problems: []problem{{text: "read configuration: " + fileReason(err)}}}
 			}
 		}
 		r.file(src.File, data)

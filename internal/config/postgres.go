@@ -47,7 +47,8 @@ func (c *Config) Postgres() (*pgx.ConnConfig, error) {
 
 // Libpq returns how Postgres' own programs reach the source that [Config.Postgres] describes: a
 // connection string, which other users of the machine may see, and variables to add to their environment,
-// which they may not. sslpassword has no variable, so a key that needs one cannot be used.
+// which they may not. Of the string only what is known to be harmless is left; sslpassword has no variable, so a key
+// that needs one cannot be used.
 //
 // The variables: https://www.postgresql.org/docs/current/libpq-envars.html
 func (c *Config) Libpq() (conninfo string, environ []string, err error) {
@@ -57,6 +58,9 @@ func (c *Config) Libpq() (conninfo string, environ []string, err error) {
 	}
 	if pg.Password != "" {
 		environ = append(environ, "PGPASSWORD="+pg.Password)
+	}
+	if options := pg.RuntimeParams["options"]; options != "" {
+		environ = append(environ, "PGOPTIONS="+options)
 	}
 	// What the connection string or the service file says goes before the environment.
 	if t := pg.TLSConfig; t != nil && !isUnverified(t) && os.Getenv("PGSSLMODE") == "" {

@@ -138,8 +138,8 @@ func TestLibpq(t *testing.T) {
 	}{
 		{
 			"postgres://cdc:c4n4ry@localhost:6543/app?sslmode=require&sslpassword=c4n4ry&options=-c%20work_mem%3D1MB",
-			"postgres://cdc@localhost:6543/app?sslmode=require&options=-c%20work_mem%3D1MB",
-			[]string{"PGPASSWORD=c4n4ry"},
+			"postgres://cdc@localhost:6543/app?sslmode=require",
+			[]string{"PGPASSWORD=c4n4ry", "PGOPTIONS=-c work_mem=1MB"},
 		},
 		{"postgres://cdc@localhost/app?password=c4n4ry", "postgres://cdc@localhost/app", []string{"PGPASSWORD=c4n4ry"}},
 		{

@@ -10,8 +10,8 @@ import (
 )
 
 // WriteYAML writes every key that has a value, each with where it comes from as a comment.
-// Secrets are masked, passwords inside the connection string too; contents of secret files
-// are not written at all.
+// Secrets are masked, and what may be one: parameters of the connection string that are not known to be harmless,
+// a URL's query, and what is given as a path and is none. Contents of secret files are not written at all.
 func (c *Config) WriteYAML(w io.Writer) error {
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	for _, k := range keys {
@@ -52,6 +52,15 @@ func (k key) encode(value any) *yaml.Node {
 	case Secret: // it encodes itself as the mask
 		if k.kind == conninfo {
 			value = maskConninfo(string(v))
+		}
+	case string:
+		switch {
+		case strings.HasSuffix(k.path, "_file") && v != "":
+			value = shownPath(v)
+		case strings.HasSuffix(k.path, "_url"):
+			if at := strings.IndexAny(v, "?#"); at >= 0 {
+				value = v[:at+1] + mask
+			}
 		}
 	case time.Duration: // 1m30s and 2m, not 2m0s
 		value = strings.Replace(strings.Replace(v.String(), "m0s", "m", 1), "h0m", "h", 1)

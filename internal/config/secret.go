@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
+	"regexp"
 	"strings"
 )
 
@@ -30,6 +32,33 @@ func (Secret) MarshalText() ([]byte, error) { return []byte(mask), nil }
 
 // LogValue returns the mask.
 func (Secret) LogValue() slog.Value { return slog.StringValue(mask) }
+
+// plainPath matches what can only be a path: absolute, relative to a dot, or with the ending of a configuration or
+// certificate; on one line, and with nothing of what makes Base64, a URL or a connection string.
+var plainPath = regexp.MustCompile(`^((\.{0,2}/|[A-Za-z]:\\|\.{1,2}\\)[\pL\pN _.,@~:/\\-]{0,250}|[\pL\pN_./\\-]{1,240}\.(ya?ml|pem|crt|cer|key))$`)
+
+// shownPath returns path if it is plainly one, or that of a file that exists, and otherwise the mask: it may be a
+// secret that somebody has put where the path of its file belongs.
+func shownPath(path string) string {
+	if !plainPath.MatchString(path) {
+		if _, err := os.Stat(path); err != nil {
+			return mask
+		}
+	}
+	return path
+}
+
+// fileReason says why a file could not be read, with its path only if that may be shown.
+func fileReason(err error) string {
+	failed, ok := errors.AsType[*fs.PathError](err)
+	if !ok {
+		return err.Error()
+	}
+	if path := shownPath(failed.Path); path != mask {
+		return failed.Error()
+	}
+	return failed.Err.Error() + "; a file is meant by its path, which is not shown here as it may be a secret itself"
+}
 
 // loadSecret sets the secret at path from its file, if the file is in force: of the two keys
 // the one given in the later source is.
@@ -62,7 +91,7 @@ func (c *Config) readSecret(path string) (string, error) {
 	}
 	data, err := os.ReadFile(file) //nolint:gosec // which file is the operator's choice
 	if err != nil {
-		return "", c.invalid(path+"_file", "%v", err)
+		return "", c.invalid(path+"_file", "%s", fileReason(err))
 	}
 	content := strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r")
 	if content == "" {

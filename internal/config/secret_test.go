@@ -5,12 +5,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/certtest"
 )
 
 const canary = "c4n4ry"
@@ -26,6 +30,12 @@ func TestSecretIsNeverShown(t *testing.T) {
 		"host=localhost password = 'x c4n4ry \\' c4n4ry' dbname=db",
 		"host=localhost password=x\\ c4n4ry",
 		"sslpassword=c4n4ry host=localhost",
+		"postgres://u@localhost/db?passwrd=c4n4ry",
+		"host=localhost passwrd=c4n4ry",
+		"host=localhost options='-c app.token=c4n4ry'",
+		"postgres://u@localhost/db?options=-c%20app.token%3Dc4n4ry",
+		"host=localhost PASSWORD=c4n4ry",
+		"host=localhost passfile=c4n4ry",
 	} {
 		cfg, err := Load(Sources{Flags: []Setting{
 			{Key: "source.dsn", Value: dsn},
@@ -82,6 +92,10 @@ func TestSecretIsNotInErrors(t *testing.T) {
 		"host=localhost password=c4n4ry sslmode=c4n4ry",
 		"host=localhost target_session_attrs=c4n4ry",
 		"service=c4n4ry",
+		"host=localhost sslcert=/c sslkey='-----BEGIN PRIVATE KEY-----\nc4n4ry\n-----END PRIVATE KEY-----\n'",
+		"host=localhost sslcert=/c sslkey=c4n4ry",
+		"postgres://u@localhost/db?sslcert=/c&sslkey=" + url.QueryEscape("-----BEGIN PRIVATE KEY-----\nc4n4ry\n"),
+		"host=localhost sslmode=verify-full sslrootcert='-----BEGIN CERTIFICATE-----\nc4n4ry\n'",
 	} {
 		_, err := Load(Sources{Flags: []Setting{{Key: "source.dsn", Value: dsn, Flag: "--dsn"}}})
 		if err == nil || strings.Contains(err.Error(), canary) || !strings.HasPrefix(err.Error(), "--dsn: source.dsn: ") {
@@ -107,6 +121,14 @@ func TestMaskConninfo(t *testing.T) {
 		{"password= host=db", "password=***"},
 		{"password='pw", "***"},
 		{"pw", "***"},
+		{"host=db passwrd=pw", "host=db passwrd=***"},
+		{"host=db options='-c app.token=x' connect_timeout=3", "host=db options=*** connect_timeout=3"},
+		{"postgres://cdc@db/app?options=-c%20app.token%3Dx&target_session_attrs=read-write", "postgres://cdc@db/app?options=***&target_session_attrs=read-write"},
+		{"host=db passfile=/etc/pgpass", "host=db passfile=/etc/pgpass"},
+		{"host=db passfile='/etc/pg pass'", "host=db passfile='/etc/pg pass'"},
+		{"host=db passfile=hunter2", "host=db passfile=***"},
+		{"postgres://cdc@db/app?passfile=%2Fetc%2Fpgpass", "postgres://cdc@db/app?passfile=%2Fetc%2Fpgpass"},
+		{"host=db sslrootcert=system", "host=db sslrootcert=system"},
 	} {
 		if got := maskConninfo(tt.dsn); got != tt.want {
 			t.Errorf("maskConninfo(%q) = %q, want %q", tt.dsn, got, tt.want)
@@ -118,6 +140,8 @@ func FuzzMaskConninfo(f *testing.F) {
 	f.Add("postgres://u:", "@h/db?x=y")
 	f.Add("host=h password='", "' dbname=x")
 	f.Add("password=", `\`)
+	f.Add("host=h passwrd='", "'")
+	f.Add("postgres://h/db?options=-c%20a=", "")
 	f.Fuzz(func(t *testing.T, before, after string) {
 		dsn := before + canary + after
 		pg, err := parseConninfo(dsn)
@@ -127,7 +151,13 @@ func FuzzMaskConninfo(f *testing.F) {
 			}
 			return
 		}
-		if masked := maskConninfo(dsn); strings.Contains(pg.Password, canary) && strings.Contains(masked, canary) {
+		secrets := pg.Password
+		for name, value := range pg.RuntimeParams {
+			if !slices.Contains(harmlessParams, name) {
+				secrets += value
+			}
+		}
+		if masked := maskConninfo(dsn); strings.Contains(secrets, canary) && strings.Contains(masked, canary) {
 			t.Fatalf("maskConninfo(%q) = %q", dsn, masked)
 		}
 	})
@@ -195,6 +225,70 @@ func TestSecretFiles(t *testing.T) {
 		}
 		if !strings.HasPrefix(got, tt.want) || strings.Contains(fmt.Sprint(err), canary) {
 			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
+		}
+	}
+}
+
+// A secret that is given where the path of its file belongs is neither in an error nor printed.
+func TestSecretInPlaceOfItsFile(t *testing.T) {
+	const key = "-----BEGIN PRIVATE KEY-----\nc4n4ry\n-----END PRIVATE KEY-----\n"
+	certificate := file(t, "ca.pem", certtest.New().PEM())
+	login := []string{"sink.kafka.sasl.mechanism", "OAUTHBEARER"}
+	for _, tt := range []struct {
+		key  string
+		with []string
+	}{
+		{"source.dsn_file", nil},
+		{"sink.kafka.sasl.password_file", []string{"sink.kafka.sasl.mechanism", "PLAIN", "sink.kafka.sasl.user", "u"}},
+		{"sink.kafka.sasl.token_file", login},
+		{"sink.kafka.sasl.client_secret_file", append(login, "sink.kafka.sasl.token_url", "https://idp/", "sink.kafka.sasl.client_id", "c")},
+		{"sink.kafka.tls.ca_file", []string{"sink.kafka.tls.enabled", "true"}},
+		{"sink.kafka.tls.cert_file", []string{"sink.kafka.tls.enabled", "true", "sink.kafka.tls.key_file", certificate}},
+		{"sink.kafka.tls.key_file", []string{"sink.kafka.tls.enabled", "true", "sink.kafka.tls.cert_file", certificate}},
+		{"tracing.headers_file", []string{"tracing.endpoint", "https://otel"}},
+		{"tracing.tls.key_file", []string{"tracing.endpoint", "https://otel", "tracing.tls.cert_file", certificate}},
+	} {
+		for _, value := range []string{canary, key, "host=db password=c4n4ry", "postgres://u:c4n4ry@h/db", "/+c4n4ry==", strings.Repeat("c4n4ry", 1000)} {
+			flags := settings(append(slices.Clone(tt.with), tt.key, value)...)[1:] // without source.dsn
+			_, err := Load(Sources{Flags: flags})
+			if err == nil || strings.Contains(err.Error(), canary) {
+				t.Errorf("%s: error = %v", tt.key, err)
+			}
+		}
+	}
+	_, err := Load(Sources{File: "postgres://u:c4n4ry@h/db"})
+	if err == nil || strings.Contains(err.Error(), canary) {
+		t.Errorf("a secret as configuration file: %v", err)
+	}
+
+	// The file is not read where the secret itself is given later.
+	cfg, err := Load(Sources{
+		Environ: []string{"OUTBOX_CDC_SOURCE_DSN_FILE=" + canary},
+		Flags:   settings("source.dsn", "host=db", "sink.kafka.tls.enabled", "true", "sink.kafka.tls.ca_file", certificate),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if err := cfg.WriteYAML(&out); err != nil || strings.Contains(out.String(), canary) || !strings.Contains(out.String(), "ca_file: "+certificate) {
+		t.Errorf("printed, %v:\n%s", err, out.String())
+	}
+}
+
+// What may stand in a URL beside the place it names is no part of what is printed.
+func TestSecretInURL(t *testing.T) {
+	cfg, err := Load(Sources{Flags: settings("sink.kafka.sasl.mechanism", "OAUTHBEARER", "sink.kafka.sasl.client_id", "c", "sink.kafka.sasl.client_secret", "s",
+		"sink.kafka.sasl.token_url", "https://idp/token?key=c4n4ry#c4n4ry")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if err := cfg.WriteYAML(&out); err != nil || strings.Contains(out.String(), canary) || !strings.Contains(out.String(), "token_url: https://idp/token?***") {
+		t.Errorf("printed, %v:\n%s", err, out.String())
+	}
+	for _, value := range []string{"https://u:c4n4ry@otel", "https://otel?key=c4n4ry", "-----BEGIN PRIVATE KEY-----\nc4n4ry\n"} {
+		if _, err := Load(Sources{Flags: settings("tracing.endpoint", value)}); err == nil || strings.Contains(err.Error(), canary) {
+			t.Errorf("%s: error = %v", value, err)
 		}
 	}
 }

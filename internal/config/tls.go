@@ -15,7 +15,7 @@ func (c *Config) certificates(at string) (*tls.Config, error) {
 	if ca != "" {
 		pem, err := os.ReadFile(ca) //nolint:gosec // which file is the operator's choice
 		if err != nil {
-			return nil, c.invalid(at+"ca_file", "%v", err)
+			return nil, c.invalid(at+"ca_file", "%s", fileReason(err))
 		}
 		cfg.RootCAs = x509.NewCertPool()
 		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
@@ -30,7 +30,7 @@ func (c *Config) certificates(at string) (*tls.Config, error) {
 	case cert != "":
 		pair, err := tls.LoadX509KeyPair(cert, certKey)
 		if err != nil {
-			return nil, c.invalid(at+"cert_file", "%v", err)
+			return nil, c.invalid(at+"cert_file", "%s", fileReason(err))
 		}
 		cfg.Certificates = []tls.Certificate{pair}
 	}

@@ -100,10 +100,10 @@ func (k key) matchAll(items []string) error {
 }
 
 // wrong is the error for the value s of k, which is no secret. What looks like a URL with a
-// password in the wrong place is not shown either.
+// password, a connection string or a key in the wrong place is not shown either.
 func (k key) wrong(s string) error {
 	switch {
-	case strings.Contains(s, "@"):
+	case strings.ContainsAny(s, "@?\n"), strings.Contains(s, "=") && !strings.Contains(k.rule, "="):
 		s = mask
 	case len(s) > 80:
 		s = s[:80] + "…"

@@ -75,7 +75,7 @@ func TestPrivacy(t *testing.T) {
 func (c *confidant) config(t *testing.T, with map[string]string) (path string) {
 	t.Helper()
 	values := map[string]string{
-		"dsn": c.dsn(secretOf("pg")), "password": secretOf("kafka"), "on_bad_record": "stop", "more": "",
+		"dsn": c.dsn(secretOf("pg"), "&options=-c%20app.token%3D"+secretOf("option")), "password": secretOf("kafka"), "on_bad_record": "stop", "more": "",
 	}
 	maps.Copy(values, with)
 	return yamlFile(t, `
@@ -179,6 +179,9 @@ func (c *confidant) refused(t *testing.T) {
 		"Postgres' password": {map[string]string{"dsn": c.dsn(secretOf("wrong"))}, nil, 10},
 		"Postgres' user":     {map[string]string{"dsn": strings.Replace(c.dsn(secretOf("pg")), "cdc:", "nobody:", 1)}, nil, 10},
 		"Postgres' name":     {map[string]string{"dsn": strings.Replace(c.dsn(secretOf("pg")), "127.0.0.1", "no-such-host.invalid", 1)}, nil, 10},
+		"Postgres' setting":  {map[string]string{"dsn": c.dsn(secretOf("pg"), "&options="+secretOf("option"))}, nil, 10},
+		"Postgres' value":    {map[string]string{"dsn": c.dsn(secretOf("pg"), "&statement_timeout="+secretOf("option"))}, nil, 10},
+		"Postgres' names":    {map[string]string{"dsn": c.dsn(secretOf("pg"), "&passwrd="+secretOf("pg"))}, nil, 10},
 		"Kafka's password":   {map[string]string{"password": secretOf("wrong")}, nil, 20},
 		"Kafka's token": {nil, []string{
 			"--set", "sink.kafka.sasl.mechanism=OAUTHBEARER", "--set", "sink.kafka.sasl.user=", "--set", "sink.kafka.sasl.password=",
@@ -189,12 +192,12 @@ func (c *confidant) refused(t *testing.T) {
 			"--set", "sink.kafka.sasl.token_url=" + endpoint.URL, "--set", "sink.kafka.sasl.client_id=relay", "--set", "sink.kafka.sasl.client_secret=" + secretOf("client"),
 		}, 20},
 	} {
-		for _, verb := range []string{"run", "setup"} {
+		for _, verb := range []string{"run", "setup", "migrate status"} {
 			want := tc.code
-			if verb == "setup" && want == 20 {
+			if verb != "run" && want == 20 {
 				continue // it does not contact Kafka
 			}
-			out, code := rig.Command(t, append([]string{verb, "-c", c.config(t, tc.with)}, tc.args...)...)
+			out, code := rig.Command(t, slices.Concat(strings.Fields(verb), []string{"-c", c.config(t, tc.with)}, tc.args)...)
 			if code != want {
 				t.Errorf("%s, %s: exit code %d, want %d\n%s", verb, name, code, want, out)
 			}
@@ -223,6 +226,10 @@ func (c *confidant) mistakes(t *testing.T) {
 		"YAML list":           {"run", "-c", yamlFile(t, "source: {dsn: [%s]}", canary)},
 		"YAML without end":    {"run", "-c", yamlFile(t, "source: {dsn: \"%s\n", canary)},
 		"YAML of no kind":     {"run", "-c", yamlFile(t, "%s", url)},
+		"a key as sslkey":     {"run", "--dsn", "host=h sslcert=/c sslkey='-----BEGIN PRIVATE KEY-----\n" + canary + "\n'"},
+		"a secret as file":    {"run", "--set", "source.dsn_file=" + url},
+		"a secret as -c":      {"run", "-c", url},
+		"a secret as token":   {"run", "--set", "sink.kafka.sasl.mechanism=OAUTHBEARER", "--set", "sink.kafka.sasl.token_file=" + canary},
 		"a file of no kind":   {"run", "--set", "source.dsn_file=" + writeFile(t, "dsn", []byte(canary))},
 	} {
 		out, code := rig.Command(t, args...)
@@ -243,6 +250,8 @@ func (c *confidant) prints(t *testing.T) {
 	config := c.config(t, nil)
 	for _, args := range [][]string{
 		{"config", "-c", config},
+		{"config", "--dsn", "host=h passwrd=" + canary + " options='-c app.token=" + canary + "'", "--brokers", "k:9092"},
+		{"config", "--set", "source.dsn_file=" + canary, "--set", "source.dsn=host=h"},
 		{"config", "-c", config, "--schema"},
 		{"--help"},
 		{"run", "--help"},
@@ -264,6 +273,6 @@ func (c *confidant) prints(t *testing.T) {
 		if out.Len() == 0 {
 			t.Errorf("%v prints nothing", args)
 		}
-		c.output[strings.Join(args[:min(2, len(args))], " ")] = out.String()
+		c.output[strings.Join(args, " ")] = out.String()
 	}
 }
