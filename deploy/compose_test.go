@@ -20,6 +20,7 @@ type composition struct {
 		Image       string
 		Command     []string
 		Environment map[string]string
+		Ports       []string
 		Healthcheck struct{ Test []string }
 	}
 }
@@ -59,6 +60,13 @@ func TestCompose(t *testing.T) {
 	for _, path := range []string{"livez", "readyz", "metrics", "status", ""} {
 		get(t, url+path)
 	}
+	published := c.Services["relay"].Ports[0]
+	published = published[:strings.LastIndexByte(published, ':')]
+	for host, want := range map[string]int{published: 200, strings.Replace(published, "127.0.0.1", "localhost", 1): 200, "evil.example:9187": 403} {
+		if status, body := request(t, url+"status", host); status != want {
+			t.Errorf("of %s: %d, want %d\n%s", host, status, want, body)
+		}
+	}
 	relayEnv["OUTBOX_CDC_ADMIN_LISTEN"] = strings.Trim(strings.TrimPrefix(url, "http://"), "/")
 	checks := [][]string{c.Services["relay"].Healthcheck.Test[1:], imageCheck(t)}
 	for _, check := range checks {
@@ -88,17 +96,25 @@ func imageCheck(t *testing.T) (args []string) {
 
 func get(t *testing.T, url string) string {
 	t.Helper()
+	status, body := request(t, url, "")
+	if status != http.StatusOK {
+		t.Errorf("%s: %d\n%s", url, status, body)
+	}
+	return body
+}
+
+// request asks url as a browser does that has found it under host; empty: under its own.
+func request(t *testing.T, url, host string) (status int, body string) {
+	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
 	must(t, err)
+	req.Host = host
 	resp, err := http.DefaultClient.Do(req)
 	must(t, err)
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
+	data, err := io.ReadAll(resp.Body)
 	must(t, err)
-	if resp.StatusCode != http.StatusOK {
-		t.Errorf("%s: %s\n%s", url, resp.Status, body)
-	}
-	return string(body)
+	return resp.StatusCode, string(data)
 }
 
 // postgres starts a server as the image would: with the command's settings, a database, and

@@ -70,7 +70,7 @@ func (c *Client) Status(ctx context.Context) (*Status, json.RawMessage, error) {
 	status := new(Status)
 	body, err := c.read(ctx, "status", status)
 	if err == nil && status.State == "" {
-		return nil, nil, c.stranger()
+		return nil, nil, c.stranger(http.StatusOK)
 	}
 	return status, body, err
 }
@@ -98,7 +98,7 @@ func (c *Client) probe(ctx context.Context, path string) (says string, well bool
 	case err != nil:
 		return "", false, err
 	case code != http.StatusOK && code != http.StatusServiceUnavailable:
-		return "", false, c.stranger()
+		return "", false, c.stranger(code)
 	}
 	return strings.TrimSpace(string(body)), code == http.StatusOK, nil
 }
@@ -112,13 +112,16 @@ func (c *Client) read(ctx context.Context, path string, v any) (json.RawMessage,
 	case code == http.StatusServiceUnavailable:
 		return nil, fmt.Errorf("%s says: %s", c.base, strings.TrimSpace(string(body)))
 	case code != http.StatusOK || json.Unmarshal(body, v) != nil:
-		return nil, c.stranger()
+		return nil, c.stranger(code)
 	}
 	return body, nil
 }
 
-// stranger is the error of an answer that no relay gives. The answer may be anybody's, and is not shown.
-func (c *Client) stranger() error {
+// stranger is the error of an answer that is no report of a relay's. The answer may be anybody's, and is not shown.
+func (c *Client) stranger(code int) error {
+	if code == http.StatusForbidden {
+		return fmt.Errorf("what answers at %s refuses to: the name must be in the relay's admin.hosts, or use the address", c.base)
+	}
 	return fmt.Errorf("what answers at %s is not the admin server of a relay", c.base)
 }
 

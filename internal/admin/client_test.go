@@ -107,6 +107,11 @@ func TestClientOfSomethingElse(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	forbids := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }))
+	defer forbids.Close()
+	if _, _, err := client(t, forbids.URL).Live(t.Context()); err == nil || !strings.Contains(err.Error(), "admin.hosts") {
+		t.Errorf("one that does not answer to a name: %v", err)
+	}
 	srv := httptest.NewServer(nil)
 	srv.Close()
 	if _, _, err := client(t, srv.URL).Live(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "no answer from "+srv.URL+"/: dial tcp") {

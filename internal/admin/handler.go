@@ -2,10 +2,12 @@ package admin
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,8 +27,9 @@ func (s *Server) handler() http.Handler {
 	return s.guard(mux)
 }
 
-// guard sets what holds for every answer. On a loopback address it refuses other hosts' names:
-// a page elsewhere, whose name is made to lead here, could read the answers otherwise.
+// guard sets what holds for every answer, and refuses hosts' names that are not the server's: a page elsewhere,
+// whose name is made to lead here (DNS rebinding), could have a browser read the answers otherwise. Where the server
+// listens does not matter: a port of a container is published on a loopback address.
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -35,22 +38,27 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("X-Content-Type-Options", "nosniff")
-		if s.local && !isLocal(r.Host) {
-			http.Error(w, "this server answers to localhost and addresses only", http.StatusForbidden)
+		if host := hostname(r.Host); !s.answersTo(host) {
+			http.Error(w, fmt.Sprintf("the relay does not answer to the name %q: use an address or localhost, or add the name to admin.hosts", host), http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// isLocal reports whether a request's host is an address or localhost.
-func isLocal(host string) bool {
+// answersTo reports whether host is an address, localhost, or one of the names that the configuration has.
+func (s *Server) answersTo(host string) bool {
+	_, err := netip.ParseAddr(host)
+	return err == nil || strings.EqualFold(host, "localhost") ||
+		slices.ContainsFunc(s.cfg.Hosts, func(name string) bool { return strings.EqualFold(host, name) })
+}
+
+// hostname returns a request's host without its port.
+func hostname(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
-	host = strings.Trim(host, "[]")
-	_, err := netip.ParseAddr(host)
-	return err == nil || strings.EqualFold(host, "localhost")
+	return strings.TrimSuffix(strings.Trim(host, "[]"), ".")
 }
 
 func (s *Server) serveLive(w http.ResponseWriter, _ *http.Request) {

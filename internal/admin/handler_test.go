@@ -56,8 +56,12 @@ func TestEveryAnswerIsGuarded(t *testing.T) {
 				t.Errorf("%s /%s: %d", method, path, status)
 			}
 		}
-		for host, want := range map[string]int{"localhost:1": 200, "[::1]:1": 200, "127.0.0.1": 200, "evil.example:9187": 403, "localhost.evil.example": 403} {
-			if status, _, body := ask(t, http.MethodGet, url+path, host); status != want {
+		for host, want := range map[string]int{
+			"localhost:1": 200, "LocalHost": 200, "[::1]:1": 200, "127.0.0.1": 200, "192.0.2.1:9187": 200, "Relay.example.com:80": 200, "relay.example.com.": 200,
+			"evil.example:9187": 403, "localhost.evil.example": 403, "relay.example.com.evil.example": 403, "127.0.0.1.evil.example": 403, "x.relay.example.com": 403,
+		} {
+			status, _, body := ask(t, http.MethodGet, url+path, host)
+			if status != want || want == http.StatusForbidden && !strings.Contains(body, "admin.hosts") {
 				t.Errorf("GET /%s of %s: %d %.80s", path, host, status, body)
 			}
 		}

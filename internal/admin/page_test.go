@@ -52,7 +52,7 @@ func healthy() relay.Stat {
 func newServer(fill func(*Server)) *Server {
 	s := New(Config{
 		Name: "orders", Version: "v1.0.0", Source: "db.example.com:5432/shop", Publication: "outbox_pub", Slot: "orders",
-		Brokers: []string{"kafka-1:9092", "kafka-2:9092"}, Configuration: "source:\n  dsn: postgres://cdc:***@db.example.com/shop\n",
+		Brokers: []string{"kafka-1:9092", "kafka-2:9092"}, Hosts: []string{"relay.example.com"}, Configuration: "source:\n  dsn: postgres://cdc:***@db.example.com/shop\n",
 	}, discard())
 	cfg := relay.Config{}
 	s.Observe(&cfg)

@@ -34,6 +34,9 @@ type Config struct {
 	Source, Publication, Slot string // where rows are read: an address without user and password
 	Brokers                   []string
 
+	// Hosts are the names under which requests are answered, beside localhost and addresses.
+	Hosts []string
+
 	// Configuration is the effective one as text, secrets masked. Empty: it is not shown.
 	Configuration string
 }
@@ -51,7 +54,6 @@ type Server struct {
 	last     atomic.Pointer[sample]
 	history  history
 	listener net.Listener
-	local    bool // it listens on a loopback address
 }
 
 // New returns a Server.
@@ -77,9 +79,6 @@ func (s *Server) Listen(ctx context.Context, address string) error {
 		return fmt.Errorf("listen for the admin server: %w", err)
 	}
 	s.listener = l
-	if tcp, ok := l.Addr().(*net.TCPAddr); ok {
-		s.local = tcp.IP.IsLoopback()
-	}
 	return nil
 }
 

@@ -241,6 +241,15 @@ func TestAdminListen(t *testing.T) {
 			t.Errorf("%q was accepted", value)
 		}
 	}
+	for _, value := range []string{"relay.example.com:9187", "http://relay", "'*'", "''", "a b", "[::1]"} {
+		if _, err := load(t, "admin: {hosts: ["+value+"]}", nil); err == nil {
+			t.Errorf("host %q was accepted", value)
+		}
+	}
+	named, err := load(t, "admin: {listen: 'relay.example.com:80', hosts: [relay, metrics.example.com]}", nil)
+	if diff := cmp.Diff([]string{"relay", "metrics.example.com", "relay.example.com"}, named.AdminHosts()); diff != "" || err != nil {
+		t.Errorf("%v, hosts (-want +got):\n%s", err, diff)
+	}
 	cfg, err := load(t, "name: orders", nil)
 	if err != nil || cfg.Admin.Listen != "127.0.0.1:9187" || !cfg.ListensByDefault() {
 		t.Errorf("by default: %+v, %v", cfg, err)

@@ -1,6 +1,9 @@
 package config
 
 import (
+	"net"
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
@@ -162,7 +165,8 @@ type Debezium struct {
 
 // Admin is where the relay shows itself.
 type Admin struct {
-	Listen string // empty: nowhere
+	Listen string   // empty: nowhere
+	Hosts  []string // names it answers to
 }
 
 // Tracing is where spans go. Without an Endpoint there are none.
@@ -191,6 +195,15 @@ type Log struct {
 // isSet reports whether the user, and not a default, gave the key.
 func (c *Config) isSet(path string) bool {
 	return c.settings[path].source > fromDefault
+}
+
+// AdminHosts returns the names to which the admin server answers: those of admin.hosts, and the one of admin.listen.
+func (c *Config) AdminHosts() []string {
+	host, _, _ := net.SplitHostPort(c.Admin.Listen)
+	if _, err := netip.ParseAddr(host); host == "" || err == nil {
+		return c.Admin.Hosts
+	}
+	return append(slices.Clone(c.Admin.Hosts), host)
 }
 
 // ListensByDefault reports whether nobody has said where the admin server listens.

@@ -162,6 +162,10 @@ var processKeys = []key{
 		path: "admin.listen", kind: text, def: "127.0.0.1:9187", pattern: `^(([^\s:/]*|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5})?$`, rule: "host:port, :port, or nothing",
 		doc: "Address it listens on, without TLS or login. Empty: no admin server. A port of the default that is taken is no error, but a warning.",
 	},
+	{
+		path: "admin.hosts", kind: list, pattern: `^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`, rule: "a host's name, without scheme and port", example: "[relay.example.com]",
+		doc: "Names by which it may be asked. It always answers to addresses, `localhost` and the name in `listen`; to any other name with 403, so that no web page can have a browser read it (DNS rebinding).",
+	},
 }
 
 var tracingKeys = []key{

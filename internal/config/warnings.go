@@ -63,7 +63,11 @@ func (c *Config) adminWarnings() []string {
 	if err != nil || isThisMachine(host) {
 		return nil
 	}
-	return []string{fmt.Sprintf("the admin server at %s can be read by whoever reaches it: positions, names of topics, errors, configuration without secrets", c.Admin.Listen)}
+	out := fmt.Sprintf("the admin server at %s can be read by whoever reaches it: positions, names of topics, errors, configuration without secrets", c.Admin.Listen)
+	if len(c.AdminHosts()) == 0 {
+		out += "; admin.hosts is empty, so it answers to addresses and localhost only, not to names"
+	}
+	return []string{out}
 }
 
 func (c *Config) tracingWarnings() []string {
