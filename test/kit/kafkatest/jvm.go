@@ -24,6 +24,11 @@ const oldestJava = 17
 //go:embed pom.xml
 var pom []byte
 
+// jars are the sums of all jars that may be fetched.
+//
+//go:embed jars.sha256
+var jars serverproc.Sums
+
 // A jvm is what the broker's classes run in.
 type jvm struct {
 	java    string // path
@@ -68,7 +73,7 @@ func tryOnce(ctx context.Context, vm jvm) error {
 
 // Jars returns the directory in the cache, called name, with the jars that the
 // Maven project pom depends on. The first time on a machine they are
-// downloaded. name must change whenever pom does.
+// downloaded; it is an error if one is not among those of jars.sha256. name must change whenever pom does.
 func Jars(ctx context.Context, name string, pom []byte) (string, error) {
 	cache, err := serverproc.CacheDir()
 	if err != nil {
@@ -88,12 +93,33 @@ func fetch(ctx context.Context, dir, name string, pom []byte) error {
 	if err := os.WriteFile(project, pom, 0o600); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, mvn, "--batch-mode", "--quiet", "--file", project, //nolint:gosec // Maven of PATH
-		"dependency:copy-dependencies", "-DoutputDirectory="+dir)
+	cmd := exec.CommandContext(ctx, mvn, "--batch-mode", "--quiet", "--strict-checksums", "--file", project, //nolint:gosec // Maven of PATH
+		"org.apache.maven.plugins:maven-dependency-plugin:2.8:copy-dependencies", "-DoutputDirectory="+dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("fetch %s with Maven: %w\n%s", name, err, out)
 	}
+	if err := verifyJars(dir, jars); err != nil {
+		return fmt.Errorf("fetch %s with Maven: %w", name, err)
+	}
 	return nil
+}
+
+// verifyJars returns an error about each jar in dir that is not what its sum says.
+func verifyJars(dir string, sums serverproc.Sums) error {
+	paths, err := filepath.Glob(filepath.Join(dir, "*.jar"))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, path := range paths {
+		data, err := os.ReadFile(path) //nolint:gosec // of our own directory
+		if err != nil {
+			return err
+		}
+		sum := sha256.Sum256(data)
+		errs = append(errs, sums.Verify(filepath.Base(path), sum[:]))
+	}
+	return errors.Join(errs...)
 }
 
 // the line is `openjdk version "17.0.15" 2025-04-15`

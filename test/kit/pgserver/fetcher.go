@@ -1,12 +1,16 @@
 package pgserver
 
 import (
+	"crypto/sha256"
+	_ "embed"
 	"encoding/json"
 	"fmt"
+	"hash"
 	"io"
 	"net/http"
 	"os"
 	"os/signal"
+	"path"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -84,7 +88,7 @@ func (f *fetcher) fetch(version string) error {
 	if base, ok := http.DefaultTransport.(*http.Transport); ok { // the library's http.Get goes through it
 		base = base.Clone()
 		base.ResponseHeaderTimeout = headerTimeout
-		http.DefaultTransport = &meter{base: base, fetcher: f}
+		http.DefaultTransport = &meter{base: base, fetcher: f, sums: archives}
 	}
 	db := embeddedpostgres.NewDatabase(embeddedpostgres.DefaultConfig().
 		Version(embeddedpostgres.PostgresVersion(version)).
@@ -113,10 +117,17 @@ func (f *fetcher) report(change func(*Progress)) {
 	}
 }
 
-// A meter reports how far the download of the archive is.
+// archives are the sums of all archives that may be fetched. The library compares an archive with what the server says
+// its sum is, which is no more than the server's word.
+//
+//go:embed postgres.sha256
+var archives serverproc.Sums
+
+// A meter reports how far the download of the archive is, and lets only one of the known archives through.
 type meter struct {
 	base    http.RoundTripper
 	fetcher *fetcher
+	sums    serverproc.Sums
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -128,8 +139,29 @@ func (m *meter) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	if resp.StatusCode == http.StatusOK && strings.HasSuffix(req.URL.Path, ".jar") {
 		resp.Body = m.fetcher.measure(resp.Body, max(0, resp.ContentLength))
+		resp.Body = &verifiedBody{ReadCloser: resp.Body, sums: m.sums, name: path.Base(req.URL.Path), hash: sha256.New()}
 	}
 	return resp, nil
+}
+
+// A verifiedBody is a body that ends in an error if it is not the file called name.
+type verifiedBody struct {
+	io.ReadCloser
+	sums serverproc.Sums
+	name string
+	hash hash.Hash
+}
+
+// Read implements [io.Reader].
+func (b *verifiedBody) Read(buf []byte) (int, error) {
+	n, err := b.ReadCloser.Read(buf)
+	b.hash.Write(buf[:n])
+	if err == io.EOF {
+		if wrong := b.sums.Verify(b.name, b.hash.Sum(nil)); wrong != nil {
+			return n, wrong
+		}
+	}
+	return n, err
 }
 
 type meteredBody struct {
