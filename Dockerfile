@@ -4,10 +4,10 @@
 #
 # For several platforms: docker buildx build --platform linux/amd64,linux/arm64 … The compiler runs on the builder's own
 # platform either way.
+#
+# The digest decides which compiler and which authorities get into the image; the tag says which version that is.
 
-ARG GO_VERSION=1.26.8
-
-FROM --platform=$BUILDPLATFORM golang:${GO_VERSION} AS build
+FROM --platform=$BUILDPLATFORM golang:1.26.8@sha256:9d2f36f06329b2a141b9db99ffa32765cf695ee57b813ca29e245e8670bcbfff AS build
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
