@@ -18,7 +18,7 @@ const (
 	secret                 // Secret
 	conninfo               // Secret: a libpq connection string
 	boolean                // bool
-	integer                // int, at least key.min
+	integer                // int, at least key.min and at most key.max
 	duration               // time.Duration, above zero
 	list                   // []string
 	placements             // []encode.Placement
@@ -32,6 +32,7 @@ type key struct {
 	def     any      // the default, of the kind's Go type; nil: none
 	allowed []string // of a choice
 	min     int      // of an integer
+	max     int      // of an integer; 0: none
 	pattern string   // of a text, or of a list's items; empty: anything
 	rule    string   // pattern in words
 	expands bool     // in the file ${NAME} is a variable, as it is in secrets and connection strings

@@ -1,6 +1,10 @@
 package config
 
-import "github.com/outbox-cdc/outbox-cdc/sink/kafka"
+import (
+	"math"
+
+	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
+)
 
 // Mechanisms of sink.kafka.sasl.mechanism.
 const (
@@ -30,11 +34,11 @@ var kafkaKeys = []key{
 	},
 	{path: "sink.kafka.create_topics", kind: section, doc: "Creation of missing topics. By default they must exist."},
 	{
-		path: "sink.kafka.create_topics.partitions", kind: integer, min: -1, example: "12",
+		path: "sink.kafka.create_topics.partitions", kind: integer, min: -1, max: math.MaxInt32, example: "12",
 		doc: "Create missing topics with so many partitions; -1 leaves it to the broker. Default: they are not created.",
 	},
 	{
-		path: "sink.kafka.create_topics.replication_factor", kind: integer, min: -1, def: -1,
+		path: "sink.kafka.create_topics.replication_factor", kind: integer, min: -1, max: math.MaxInt16, def: -1,
 		doc: "Replication factor of created topics; -1 leaves it to the broker.",
 	},
 	{path: "sink.kafka.connections_per_broker", kind: integer, min: 1, def: 2, doc: "Connections to each broker, which works on one request of each at a time; a partition stays on one of them."},

@@ -20,6 +20,7 @@ type schema struct {
 	Enum        []string           `json:"enum,omitempty"`
 	Pattern     string             `json:"pattern,omitempty"`
 	Minimum     *int               `json:"minimum,omitempty"`
+	Maximum     int                `json:"maximum,omitempty"`
 	MinLength   int                `json:"minLength,omitempty"`
 	MinItems    int                `json:"minItems,omitempty"`
 	Items       *schema            `json:"items,omitempty"`
@@ -69,7 +70,7 @@ func (k key) schema() *schema {
 	case boolean:
 		s.Type = "boolean"
 	case integer:
-		s.Type, s.Minimum = "integer", &k.min
+		s.Type, s.Minimum, s.Maximum = "integer", &k.min, k.max
 	case duration:
 		s.Pattern = durationPattern
 	case list:

@@ -52,7 +52,10 @@ func TestSchemaAgreesWithLoad(t *testing.T) {
 		"sink: {kafka: {brokers: []}}":              false,
 		"sink: {kafka: {brokers: [localhost]}}":     false,
 		"sink: {kafka: {window: {bytes: 0}}}":       false,
-		"outbox: {place: [{column: a}]}":            false,
+		"sink: {kafka: {create_topics: {partitions: 2147483647, replication_factor: 32767}}}":                    true,
+		"sink: {kafka: {create_topics: {partitions: 2147483648}}}":                                               false,
+		"sink: {kafka: {create_topics: {partitions: 1, replication_factor: 65537}}}":                             false,
+		"outbox: {place: [{column: a}]}":                                                                         false,
 		"outbox: {topic_rules: [{match: 'a(.)', replace: $1}], messages: [m]}":                                   true,
 		"outbox: {place: [{column: a, to: envelope}], encoding: {value: json, key: bytes, headers: simple}}":     true,
 		"headers: {static: [a=b=c, 'd=']}\ndebezium: {money_digits: 0, context_headers: true, binary: base64}\n": true,
@@ -122,6 +125,9 @@ func conforms(schema, value any) error {
 	case int:
 		if least, ok := s["minimum"].(float64); ok && value < int(least) {
 			return fmt.Errorf("%d is too small", value)
+		}
+		if most, ok := s["maximum"].(float64); ok && value > int(most) {
+			return fmt.Errorf("%d is too large", value)
 		}
 		return oneOf(types, "integer")
 	case bool:

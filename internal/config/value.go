@@ -20,6 +20,9 @@ func (k key) want() string {
 	case boolean:
 		return "true or false"
 	case integer:
+		if k.max > 0 {
+			return fmt.Sprintf("a whole number from %d to %d", k.min, k.max)
+		}
 		return "a whole number, at least " + strconv.Itoa(k.min)
 	case duration:
 		return "a duration above 0, such as 30s or 1m30s"
@@ -58,7 +61,7 @@ func (k key) parse(s string) (any, error) {
 		return nil, k.wrong(s)
 	case integer:
 		n, err := strconv.Atoi(s)
-		if err != nil || n < k.min {
+		if err != nil || n < k.min || k.max > 0 && n > k.max {
 			return nil, k.wrong(s)
 		}
 		return n, nil
