@@ -4,6 +4,7 @@ GO        ?= go
 BIN       := bin
 GOLANGCI  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 VULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
+LICENSES  := github.com/google/go-licenses@v1.6.0
 FUZZTIME  ?= 30s
 CYCLES    ?= 10
 
@@ -51,6 +52,13 @@ fmt: ## format the code
 .PHONY: vuln
 vuln: ## known vulnerabilities in what we call
 	$(GO) run $(VULNCHECK) ./...
+
+# Licences that ask for no more than to be named, and MPL-2.0, which is about changes to its own files. The licence of
+# github.com/xi2/xz, which is in the demo, is no known text: its authors have put it into the public domain.
+.PHONY: licenses
+licenses: ## licences of all that we link
+	@out=$$($(GO) run $(LICENSES) check ./... --ignore github.com/xi2/xz \
+	  --allowed_licenses=Apache-2.0,BSD-2-Clause,BSD-2-Clause-FreeBSD,BSD-3-Clause,ISC,MIT,MPL-2.0 2>&1) || { echo "$$out"; exit 1; }
 
 .PHONY: bench
 bench: ## micro-benchmarks of the stages
@@ -106,4 +114,4 @@ examples-check: ## what the examples show of libraries that the relay does not n
 	cd examples/orms && $(GO) vet ./... && $(GO) test -count=1 ./...
 
 .PHONY: check
-check: lint race vuln ## what CI runs on every change
+check: lint race vuln licenses ## what CI runs on every change
