@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"golang.org/x/oauth2"
@@ -44,17 +45,18 @@ func (c ClientCredentials) Token(ctx context.Context) (string, time.Time, error)
 	return token.AccessToken, token.Expiry, nil
 }
 
-// explain says why there is no token, without the body of the answer: an endpoint may repeat
-// in it what it was sent.
+// explain says why there is no token, without the query of the URL, which may have a key, and without the body of the
+// answer: an endpoint may repeat in it what it was sent.
 func (c ClientCredentials) explain(err error) error {
+	endpoint, _, _ := strings.Cut(c.URL, "?")
 	if e, ok := errors.AsType[*url.Error](err); ok {
-		return fmt.Errorf("ask for a token: %w", e)
+		return fmt.Errorf("ask %s for a token: %w", endpoint, e.Err)
 	}
 	answer, ok := errors.AsType[*oauth2.RetrieveError](err)
 	if !ok {
-		return fmt.Errorf("token endpoint %s: its answer has no token", c.URL)
+		return fmt.Errorf("token endpoint %s: its answer has no token", endpoint)
 	}
-	what := fmt.Sprintf("token endpoint %s answers %s", c.URL, answer.Response.Status)
+	what := fmt.Sprintf("token endpoint %s answers %s", endpoint, answer.Response.Status)
 	known := isErrorCode(answer.ErrorCode)
 	if known {
 		what += ", " + answer.ErrorCode

@@ -187,9 +187,13 @@ func (c *confidant) refused(t *testing.T) {
 			"--set", "sink.kafka.sasl.mechanism=OAUTHBEARER", "--set", "sink.kafka.sasl.user=", "--set", "sink.kafka.sasl.password=",
 			"--set", "sink.kafka.sasl.token_file=" + token,
 		}, 20},
+		"no token endpoint": {nil, []string{
+			"--set", "sink.kafka.sasl.mechanism=OAUTHBEARER", "--set", "sink.kafka.sasl.user=", "--set", "sink.kafka.sasl.password=",
+			"--set", "sink.kafka.sasl.token_url=http://127.0.0.1:1/?key=" + secretOf("url"), "--set", "sink.kafka.sasl.client_id=relay", "--set", "sink.kafka.sasl.client_secret=" + secretOf("client"),
+		}, 20},
 		"the token endpoint": {nil, []string{
 			"--set", "sink.kafka.sasl.mechanism=OAUTHBEARER", "--set", "sink.kafka.sasl.user=", "--set", "sink.kafka.sasl.password=",
-			"--set", "sink.kafka.sasl.token_url=" + endpoint.URL, "--set", "sink.kafka.sasl.client_id=relay", "--set", "sink.kafka.sasl.client_secret=" + secretOf("client"),
+			"--set", "sink.kafka.sasl.token_url=" + endpoint.URL + "/?key=" + secretOf("url"), "--set", "sink.kafka.sasl.client_id=relay", "--set", "sink.kafka.sasl.client_secret=" + secretOf("client"),
 		}, 20},
 	} {
 		for _, verb := range []string{"run", "setup", "migrate status"} {
