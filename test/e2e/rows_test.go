@@ -164,7 +164,7 @@ func TestRowThatCannotBeStreamed(t *testing.T) {
 			u.insert(t, "after", `NULL`)
 
 			peak := watchPeak(t, process)
-			process.Fails(t, relay.ExitBadRecord, tc.says, "whatever on_bad_record says", "--accept-gap")
+			process.Fails(t, relay.ExitBadRecord, tc.says, "whatever on_bad_record is", "--accept-gap")
 			if m := <-peak; m > rig.MaxResident {
 				t.Errorf("peak resident memory was %d MB, it may be %d MB", m, rig.MaxResident)
 			} else {

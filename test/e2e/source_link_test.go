@@ -135,10 +135,7 @@ func TestSilentSource(t *testing.T) {
 			r.Arrived(t, 30*time.Second)
 			process.Terminate(t)
 			r.Settle(t, 0)
-			switch name {
-			case "one connection dies": // the catalog shows that the slot is still the relay's
-				process.Logged(t, "nothing arrived for 10")
-			case "the network swallows everything":
+			if name == "the network swallows everything" { // otherwise the catalog shows who has the slot
 				process.Logged(t, "nothing was heard for 5")
 			}
 		})
