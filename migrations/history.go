@@ -6,10 +6,14 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/pressly/goose/v3/database"
 	"github.com/pressly/goose/v3/lock"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/advisory"
 )
 
 // historyTable records what was applied, in the schema of the tables it is about.
@@ -148,13 +152,45 @@ const lockKey int64 = 0x6f7574626f786364
 
 // locker makes deployers that arrive together take turns. Unlike goose's own it waits on the
 // server, so the next one starts as soon as the one before it is done.
-type locker struct{}
+type locker struct {
+	wait time.Duration // at most
+}
+
+// lockWait is how long the migrations of other deployers may take. Any role of the database can hold
+// the lock.
+const lockWait = time.Minute
 
 var _ lock.SessionLocker = locker{}
 
-// SessionLock waits for the lock until ctx is done.
-func (locker) SessionLock(ctx context.Context, conn *sql.Conn) error {
-	if _, err := conn.ExecContext(ctx, `SELECT pg_advisory_lock($1)`, lockKey); err != nil {
+// SessionLock waits for the lock until ctx is done or wait is over; the error is an
+// [*advisory.HeldError] then.
+func (l locker) SessionLock(ctx context.Context, conn *sql.Conn) error {
+	err := l.lock(ctx, conn)
+	if refusal, ok := errors.AsType[*pgconn.PgError](err); !ok || refusal.Code != "55P03" { // lock_not_available
+		return err
+	}
+	held := &advisory.HeldError{What: fmt.Sprintf("migrate: waited for %s", l.wait), Err: err}
+	query := advisory.Holders(strconv.FormatInt(lockKey, 10), advisory.OneKey)
+	if err := conn.QueryRowContext(ctx, query).Scan(&held.Holders); err != nil {
+		return fmt.Errorf("find out who holds the lock of the migrations: %w", err)
+	}
+	return held
+}
+
+// lock limits the wait in a transaction; the lock is the session's and outlives it.
+func (l locker) lock(ctx context.Context, conn *sql.Conn) error {
+	tx, err := conn.BeginTx(ctx, nil)
+	if err == nil {
+		defer func() { _ = tx.Rollback() }()
+		_, err = tx.ExecContext(ctx, fmt.Sprintf(`SET LOCAL lock_timeout = '%dms'`, l.wait.Milliseconds()))
+	}
+	if err == nil {
+		_, err = tx.ExecContext(ctx, `SELECT pg_advisory_lock($1)`, lockKey)
+	}
+	if err == nil {
+		err = tx.Commit()
+	}
+	if err != nil {
 		return fmt.Errorf("wait for other migrations: %w", err)
 	}
 	return nil

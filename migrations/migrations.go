@@ -32,7 +32,8 @@ type Migration struct {
 // Up brings the tables of cfg to the newest version, creating them where there are none, and returns
 // the migrations it applied: none when they were up to date. Each migration is one
 // transaction, so after an error the ones before it stand and Up can be repeated. Deployers that
-// call it at the same time take turns.
+// call it at the same time take turns. Up waits for its turn for a minute; then the error names the
+// session that holds the lock.
 //
 // db must use pgx's stdlib driver and lead to the server itself, not through a pooler that hands
 // out connections by transaction: the turns are taken with a session's advisory lock.
@@ -151,7 +152,7 @@ func (m *migrator) run(
 		steps[i] = goose.NewGoMigration(s.version, &goose.GoFunc{RunTx: m.up(s)}, &goose.GoFunc{RunTx: m.down(s)})
 	}
 	provider, err := goose.NewProvider(goose.DialectCustom, m.db, nil,
-		goose.WithStore(m.history), goose.WithSessionLocker(locker{}),
+		goose.WithStore(m.history), goose.WithSessionLocker(locker{lockWait}),
 		goose.WithGoMigrations(steps...), goose.WithDisableGlobalRegistry(true))
 	if err != nil {
 		return nil, fmt.Errorf("prepare migrations: %w", err)

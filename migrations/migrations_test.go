@@ -3,6 +3,7 @@ package migrations
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/advisory"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
@@ -297,6 +299,38 @@ func TestUpCanBeCanceledWhileItWaits(t *testing.T) {
 	}
 	if _, err := Up(t.Context(), p, Config{}); err != nil {
 		t.Errorf("Up after the cancellation: %v", err)
+	}
+}
+
+// Any role can take the lock, and keep it: a deployer does not wait for ever, and learns who has it.
+func TestUpDoesNotWaitForAStranger(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	role := "stranger_" + db.Name
+	db.Exec(t, `CREATE ROLE `+role+` LOGIN`)
+	defer db.Exec(t, `DROP ROLE `+role)
+	stranger, err := as(t, db, role).Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stranger.Close()
+	var pid int
+	if err := stranger.QueryRowContext(t.Context(), `SELECT pg_backend_pid() FROM pg_advisory_lock($1)`, lockKey).Scan(&pid); err != nil {
+		t.Fatal(err)
+	}
+	deployer, err := pool(t, db).Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer deployer.Close()
+	err = locker{50 * time.Millisecond}.SessionLock(t.Context(), deployer)
+	held, ok := errors.AsType[*advisory.HeldError](err)
+	if want := fmt.Sprintf(`process %d (role "%s"`, pid, role); !ok || !strings.Contains(held.Holders, want) {
+		t.Errorf("SessionLock = %v, want %s", err, want)
+	}
+	var timeout string
+	if err := deployer.QueryRowContext(t.Context(), `SHOW lock_timeout`).Scan(&timeout); err != nil || timeout != "0" {
+		t.Errorf("lock_timeout = %s, %v: the limit is for the wait only", timeout, err)
 	}
 }
 

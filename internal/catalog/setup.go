@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/advisory"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -60,7 +62,8 @@ type Step struct {
 //
 // It refuses what would lose rows: a slot without its publication, a publication that
 // exists and does not publish inserts of all rows of all tables, and a slot that Verify
-// refuses.
+// refuses. If another session holds the lock of setups of the slot for lockTimeout, the error is an
+// [*advisory.HeldError].
 //
 // The role needs REPLICATION for the slot; for the publication, CREATE on the database and
 // ownership of the tables.
@@ -171,13 +174,25 @@ func newSetup(ctx context.Context, cfg SetupConfig) (*setup, error) {
 		return nil, err
 	}
 	s := &setup{cfg: cfg, conn: conn}
-	err = s.exec(ctx, "wait for another setup of the same slot",
-		"SELECT pg_catalog.pg_advisory_lock(pg_catalog.hashtextextended("+replication.QuoteLiteral("outbox-cdc setup "+cfg.Slot)+", 0))")
-	if err != nil {
+	if err := s.lock(ctx); err != nil {
 		s.close(ctx)
 		return nil, err
 	}
 	return s, nil
+}
+
+// lock waits for its turn until lockTimeout.
+func (s *setup) lock(ctx context.Context) error {
+	key := "pg_catalog.hashtextextended(" + replication.QuoteLiteral("outbox-cdc setup "+s.cfg.Slot) + ", 0)"
+	err := s.exec(ctx, "wait for another setup of the same slot", "SELECT pg_catalog.pg_advisory_lock("+key+")")
+	if !errors.Is(err, replication.ErrBusy) {
+		return err
+	}
+	holders, errHolders := queryOne(ctx, s.conn, pgx.RowTo[string], "find out who holds the lock", advisory.Holders(key, advisory.OneKey))
+	if errHolders != nil {
+		return errors.Join(err, errHolders)
+	}
+	return &advisory.HeldError{What: fmt.Sprintf("set up slot %q: waited for %s", s.cfg.Slot, s.cfg.lockTimeout), Holders: *holders, Err: err}
 }
 
 const lockTimeout = "lock_timeout"

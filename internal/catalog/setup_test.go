@@ -10,8 +10,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/advisory"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -248,6 +250,33 @@ func TestSetupBlocked(t *testing.T) {
 			t.Errorf("Setup: %v", err)
 		}
 	})
+}
+
+// Any role can take the lock of a setup, and keep it: the error names the session.
+func TestSetupDoesNotWaitForAStranger(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	db.Exec(t, "CREATE TABLE outbox (id int)")
+	role := db.Name
+	db.Exec(t, "CREATE ROLE "+role+" LOGIN")
+	defer db.Exec(t, "DROP ROLE "+role)
+	config := db.Conn(t).Config()
+	config.User = role
+	stranger, err := pgx.ConnectConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stranger.Close(t.Context())
+	if _, err := stranger.Exec(t.Context(), "SELECT pg_advisory_lock(hashtextextended('outbox-cdc setup '||$1, 0))", db.Name); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Setup(t.Context(), SetupConfig{
+		Conn: db.Config(t), Publication: "pub", Slot: db.Name, Tables: []string{"outbox"}, lockTimeout: 50 * time.Millisecond,
+	})
+	held, ok := errors.AsType[*advisory.HeldError](err)
+	if want := fmt.Sprintf(`process %d (role "%s"`, stranger.PgConn().PID(), role); !ok || !strings.Contains(held.Holders, want) {
+		t.Errorf("Setup: %v, want %s", err, want)
+	}
 }
 
 // A role that may do nothing but replicate can look at the catalog, make the slot and stream.

@@ -44,7 +44,7 @@ func (a *app) migrateUp() *cobra.Command {
 		Use:   "up",
 		Short: "Create or upgrade the tables",
 		Long: `Up applies the migrations that are missing, each in one transaction. It may be repeated, and
-several deployers may run it at the same time.
+several deployers may run it at the same time: each waits up to a minute for the others.
 
 With --print it contacts no database and prints the SQL, for use with other migration tools.`,
 		Example: `  outbox-cdc migrate up --dsn postgres://owner@db/app

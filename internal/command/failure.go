@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/advisory"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/migrations"
@@ -45,6 +46,9 @@ func Failed(err error) *ExitError {
 	f := &ExitError{Err: err, Exit: ExitCode(err), Advice: relay.Advice(err)}
 	if _, ok := errors.AsType[*config.Error](err); ok {
 		f.Next = "correct the above; outbox-cdc config --schema lists every key"
+	}
+	if _, ok := errors.AsType[*advisory.HeldError](err); ok {
+		f.What, f.Next = "locked by another session", "end that session, or wait for it, then try again (docs/runbook.md#another-session-holds-the-lock)"
 	}
 	return f
 }

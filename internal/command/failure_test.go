@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/advisory"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -71,6 +72,18 @@ func TestEveryExitCode(t *testing.T) {
 		}
 		if !strings.Contains(string(page), fmt.Sprintf("\n## Exit %d\n", exit)) {
 			t.Errorf("exit code %d has no section", exit)
+		}
+	}
+}
+
+// Whichever command finds its lock held ends in the same way, and sends its reader to the same place.
+func TestHeldLock(t *testing.T) {
+	f := Failed(fmt.Errorf("table outbox: %w", &advisory.HeldError{What: "migrate", Holders: "process 17", Err: replication.ErrBusy}))
+	var b strings.Builder
+	f.write(&b, "outbox-cdc")
+	for _, want := range []string{"held by process 17\n", "pg_terminate_backend", "\nexit 1 (locked by another session); next: ", "(docs/runbook.md#another-session-holds-the-lock)\n"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is not in:\n%s", want, b.String())
 		}
 	}
 }

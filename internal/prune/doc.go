@@ -1,6 +1,7 @@
 // Package prune removes outbox rows that have been delivered: row by row, or with the partition
 // they are in. It is safe beside the relay, writers and other prunes, and it may be killed at any
-// moment.
+// moment. Two prunes of a table take turns with an advisory lock. Any role can hold it, so Run reports
+// an error for a table that it has left to the holder.
 //
 // # Why a removed row was delivered
 //

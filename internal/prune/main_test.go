@@ -3,6 +3,7 @@ package prune
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/advisory"
 	"github.com/outbox-cdc/outbox-cdc/migrations"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -195,6 +197,18 @@ func (r *rig) start(ctx context.Context) *running {
 		run.report, run.err = Run(ctx, r.cfg)
 	}()
 	return run
+}
+
+// waitBeside waits for two prunes, one of which may find the other at work.
+func waitBeside(t *testing.T, first, second *running) (a, b Table) {
+	t.Helper()
+	for _, run := range []*running{first, second} {
+		<-run.done
+		if _, held := errors.AsType[*advisory.HeldError](run.err); run.err != nil && !held {
+			t.Fatal(run.err)
+		}
+	}
+	return first.report.Tables[0], second.report.Tables[0]
 }
 
 func (r *running) wait(t *testing.T) Table {

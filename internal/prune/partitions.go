@@ -67,7 +67,7 @@ func (p *pruner) dropSome(ctx context.Context, r *relation, parts []part, t *Tab
 		return err
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-	if ok, err := ours(ctx, tx, part{r.oid, Partition{Name: r.name}}, t); err != nil || !ok {
+	if ok, err := p.ours(ctx, tx, part{r.oid, Partition{Name: r.name}}); err != nil || !ok {
 		return err
 	}
 	locked, err := p.lock(ctx, tx, r, parts, t)

@@ -221,7 +221,7 @@ func TestTwoDropAtOnce(t *testing.T) {
 		r.partition(t, 10+days, 1)
 	}
 	first, second := r.start(t.Context()), r.start(t.Context())
-	a, b := first.wait(t), second.wait(t)
+	a, b := waitBeside(t, first, second)
 	if len(a.Kept)+len(b.Kept) > 0 {
 		t.Errorf("kept %v and %v", a.Kept, b.Kept)
 	}

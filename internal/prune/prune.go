@@ -2,11 +2,15 @@ package prune
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/advisory"
 )
 
 // A pruner works on the tables of one database, over two connections: one holds what must not
@@ -15,12 +19,14 @@ type pruner struct {
 	cfg            Config
 	lockConn, work *pgx.Conn
 	warnings       []string // the server's, since they were looked at
+	locked         []error  // a *advisory.HeldError for each table that another session has locked
 }
 
 // Run prunes the tables one after the other. The report has what was done, also when an error ends
 // it early; Run may be repeated at any time. Errors that wrap [ErrConfig], a [*NotPublishedError]
 // among them, name what does not fit, a [*NotConfirmedError] says that the relay does not run or is
-// behind, and a *[pgconn.PgError] is the server's.
+// behind, an *[advisory.HeldError] that another session holds the lock of a prune on a table, so that
+// Run left rows or partitions of it, and a *[pgconn.PgError] is the server's.
 func Run(ctx context.Context, cfg Config) (Report, error) {
 	p := &pruner{cfg: cfg.withDefaults()}
 	report := Report{DryRun: cfg.DryRun}
@@ -55,10 +61,10 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	}
 	for i, r := range relations {
 		if err := p.table(ctx, r, &report.Tables[i]); err != nil {
-			return report, fmt.Errorf("table %s: %w", r.name, err)
+			return report, errors.Join(append(p.locked, fmt.Errorf("table %s: %w", r.name, err))...)
 		}
 	}
-	return report, nil
+	return report, errors.Join(p.locked...)
 }
 
 func (p *pruner) connect(ctx context.Context) (err error) {
@@ -112,15 +118,26 @@ func (p *pruner) table(ctx context.Context, r *relation, t *Table) error {
 }
 
 // ours reports whether it is this prune's turn at a table until tx ends. Two would be in each other's
-// way.
-func ours(ctx context.Context, tx pgx.Tx, table part, t *Table) (bool, error) {
-	const prunes = 0x6f637072 // the first key of their advisory locks, the second is the table
+// way. Whoever else holds the lock need not be a prune, so Run does not end well then.
+func (p *pruner) ours(ctx context.Context, tx pgx.Tx, table part) (bool, error) {
 	ok, err := queryOne[bool](ctx, tx, `SELECT pg_catalog.pg_try_advisory_xact_lock($1, $2::oid::bigint::bit(32)::int)`, prunes, table.OID)
-	if err == nil && !ok {
-		t.warn("another prune is at work on " + table.Name)
+	if err != nil || ok {
+		return ok, err
 	}
-	return ok, err
+	key := strconv.FormatInt(prunes<<32|int64(table.OID), 10)
+	holders, err := queryOne[string](ctx, tx, advisory.Holders(key, advisory.TwoKeys))
+	if err != nil {
+		return false, fmt.Errorf("find out who holds the lock of %s: %w", table.Name, err)
+	}
+	held := &advisory.HeldError{What: "prune " + table.Name, Holders: holders}
+	if n := len(p.locked); n == 0 || p.locked[n-1].Error() != held.Error() { // it is met once per group of partitions
+		p.locked = append(p.locked, held)
+	}
+	return false, nil
 }
+
+// prunes is the first key of the advisory locks of prunes, the second is the table.
+const prunes = 0x6f637072
 
 // queryOne returns the only value of a query.
 func queryOne[T any](ctx context.Context, conn querier, sql string, args ...any) (T, error) {

@@ -42,7 +42,7 @@ func (p *pruner) deleteRows(ctx context.Context, r *relation, leaf part, t *Tabl
 	return nil
 }
 
-// round works under one snapshot. It reports true if another prune is at work, which goes on then.
+// round works under one snapshot. It reports true if another session holds the lock.
 func (p *pruner) round(ctx context.Context, w *walk, t *Table) (done bool, err error) {
 	holder, err := p.lockConn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	if err != nil {
@@ -52,7 +52,7 @@ func (p *pruner) round(ctx context.Context, w *walk, t *Table) (done bool, err e
 	if _, err := holder.Exec(ctx, `SET LOCAL idle_in_transaction_session_timeout = 0`); err != nil {
 		return false, err
 	}
-	if ok, err := ours(ctx, holder, w.part, t); err != nil || !ok {
+	if ok, err := p.ours(ctx, holder, w.part); err != nil || !ok {
 		return true, err
 	}
 	snapshot, err := queryOne[string](ctx, holder, `SELECT pg_catalog.pg_export_snapshot()`)

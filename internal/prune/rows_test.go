@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/advisory"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
@@ -177,14 +180,62 @@ func TestTwoAtOnce(t *testing.T) {
 	r.consume(t, r.Name)
 	r.insert(t, 100, 20_000)
 	first, second := r.start(t.Context()), r.start(t.Context())
-	a, b := first.wait(t), second.wait(t)
-	if a.Deleted+b.Deleted != 20_000 {
+	if a, b := waitBeside(t, first, second); a.Deleted+b.Deleted != 20_000 {
 		t.Errorf("%d and %d rows", a.Deleted, b.Deleted)
 	}
-	if text := strings.Join(append(a.Warnings, b.Warnings...), ""); a.Deleted*b.Deleted == 0 && !strings.Contains(text, "another prune is at work on public.outbox") {
-		t.Logf("they have not met: %q", text)
-	}
 	r.expectRows(t, 0)
+}
+
+// Any role can take the lock of a prune, and keep it. Prune does not end well then, names who has it, and
+// prunes the other tables.
+func TestLockOfAStranger(t *testing.T) {
+	t.Parallel()
+	for name, partitioned := range map[string]bool{"rows": false, "partitions": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, pgtest.Server(t), "", partitioned)
+			r.consume(t, r.Name)
+			stranger, pruning := "stranger_"+r.Name, "prune_"+r.Name
+			r.Exec(t, fmt.Sprintf(`CREATE ROLE %s LOGIN; CREATE ROLE %s LOGIN; CREATE TABLE other (LIKE outbox); ALTER PUBLICATION cdc ADD TABLE other;
+				GRANT SELECT, DELETE ON outbox, other TO %[2]s`, stranger, pruning))
+			defer r.Exec(t, fmt.Sprintf(`DROP OWNED BY %s, %s; DROP ROLE %[1]s, %[2]s`, stranger, pruning))
+			r.insert(t, 100, 10)
+			r.Exec(t, `INSERT INTO other SELECT * FROM outbox`)
+			as := func(role string) *pgx.ConnConfig {
+				cfg := r.Conn(t).Config()
+				cfg.User, cfg.RuntimeParams["application_name"] = role, "a tool"
+				return cfg
+			}
+			r.cfg.Tables = []string{"outbox", "other"}
+			if partitioned {
+				r.Exec(t, `CREATE TABLE outbox_old PARTITION OF outbox FOR VALUES FROM ('2020-01-01 00:00:00+00') TO ('2020-01-02 00:00:00+00')`)
+			} else {
+				r.cfg.Source = as(pruning)
+			}
+			conn, err := pgx.ConnectConfig(t.Context(), as(stranger))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close(t.Context())
+			if _, err := conn.Exec(t.Context(), `SELECT pg_advisory_lock(x'6f637072'::int, c.oid::int) FROM pg_class c WHERE relname LIKE 'outbox%' AND relkind IN ('r', 'p')`); err != nil {
+				t.Fatal(err)
+			}
+			report, err := Run(t.Context(), r.cfg)
+			held, ok := errors.AsType[*advisory.HeldError](err)
+			if want := fmt.Sprintf(`process %d (role "%s", application "a tool")`, conn.PgConn().PID(), stranger); !ok || held.Holders != want {
+				t.Errorf("%v, want %s", err, want)
+			}
+			if a, b := report.Tables[0], report.Tables[1]; a.Deleted != 0 || len(a.Dropped) > 0 || b.Deleted != 10 {
+				t.Errorf("%+v", report)
+			}
+			r.expectRows(t, 10)
+			if _, err := conn.Exec(t.Context(), `SELECT pg_advisory_unlock_all()`); err != nil {
+				t.Fatal(err)
+			}
+			if got := r.prune(t); got.Deleted != 10 || partitioned && len(got.Dropped) != 1 {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
 }
 
 // Whatever ends it, what it has done stands, nothing else has happened, and it can be run again.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/advisory"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -114,6 +115,7 @@ var faults = []fault{
 	{is(replication.ErrWALRemoved), ExitSlotLost, briefly, ""},
 	{is(replication.ErrSlotInUse), ExitSlotInUse, standby, ""},
 	{is(replication.ErrAccess), ExitSource, briefly, ""},
+	{as[*advisory.HeldError], ExitUnexpected, outage, adviseHeld},
 	{is(replication.ErrBusy), ExitSource, outage, ""},
 	{is(replication.ErrServerStopping), ExitSource, outage, ""},
 	{is(replication.ErrUnreachable), ExitSource, outage, adviseServer},
@@ -146,6 +148,8 @@ const (
 	adviseCopy = "Set source.initial_copy: true again to start the copy over, or run once with --accept-gap to continue without it: the relay\n" +
 		"then does not send the rows from before the slot."
 	adviseServer = "Check source.dsn, and that the server listens there."
+	adviseHeld   = "If these sessions are setup, migrate or prune at work, wait until they are done and try again. Any role of the database can take\n" +
+		"the lock; end a session that should not have it: SELECT pg_terminate_backend(<process>)."
 )
 
 func is(target error) func(error) bool {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/advisory"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -90,6 +91,7 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"slot in use":           {replication.ErrSlotInUse, 12, standby, ""},
 		"source refuses":        {replication.ErrAccess, 10, briefly, ""},
 		"busy":                  {replication.ErrBusy, 10, outage, ""},
+		"lock is held":          {&advisory.HeldError{Err: replication.ErrBusy}, 1, outage, "pg_terminate_backend"},
 		"stopping":              {replication.ErrServerStopping, 10, outage, ""},
 		"no source":             {replication.ErrUnreachable, 10, outage, "source.dsn"},
 		"anything else":         {errors.New("never heard of"), 1, briefly, ""},
