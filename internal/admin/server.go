@@ -92,8 +92,10 @@ func (s *Server) Run(ctx context.Context, stat func() relay.Stat) error {
 	looking, stop := context.WithCancel(ctx)
 	defer stop()
 	go s.watch(looking, stat) // it may be stuck in the relay for ever, and that is for /livez to say
+	limited := connections{log: s.log, open: make(map[net.Conn]connection)}
 	server := &http.Server{
 		Handler:           s.handler(),
+		ConnState:         limited.changed,
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
