@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,13 +20,32 @@ func Connect(ctx context.Context, cfg *pgconn.Config) (*pgconn.PgConn, error) {
 	conn, err := pgconn.ConnectConfig(ctx, cfg)
 	err = HideSettings(err)
 	if e, ok := errors.AsType[*pgconn.ConnectError](err); ok {
-		err = e.Unwrap() // the rest of its text is ours
+		err = connectError{e.Unwrap()} // the rest of its text is ours
 	}
 	if err != nil {
 		return nil, wrap(ctx, fmt.Sprintf("connect as %q to database %q", cfg.User, cfg.Database), err, connecting)
 	}
 	return conn, nil
 }
+
+// A connectError is an error of a connection without the lines that say the same as one before: with
+// sslmode=prefer a host is looked up and tried with TLS and without.
+type connectError struct{ error }
+
+// Error implements error.
+func (e connectError) Error() string {
+	var kept []string
+	for line := range strings.Lines(e.error.Error()) {
+		line = strings.TrimSpace(line)
+		if !slices.ContainsFunc(kept, func(before string) bool { return strings.HasSuffix(before, line) }) {
+			kept = append(kept, line)
+		}
+	}
+	return strings.Join(kept, "\n")
+}
+
+// Unwrap returns the error of all attempts.
+func (e connectError) Unwrap() error { return e.error }
 
 // Disconnect closes conn, also after ctx has ended, and waits 5 s at most for the server to do so.
 func Disconnect(ctx context.Context, conn *pgconn.PgConn) {

@@ -7,13 +7,16 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"math/big"
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/walsender"
 )
@@ -141,4 +144,28 @@ func certificate(t *testing.T) tls.Certificate {
 		t.Fatal(err)
 	}
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// Without an sslmode, as with prefer, a host is tried with TLS and without. What both attempts say is
+// said once.
+func TestConnectErrorSaysEachReasonOnce(t *testing.T) {
+	t.Parallel()
+	port, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port.Close()
+	for dsn, reason := range map[string]string{
+		"postgres://u@" + port.Addr().String() + "/db":   "connection refused",
+		"postgres://u@nowhere.invalid/db?sslmode=prefer": "lookup nowhere.invalid",
+	} {
+		cfg, err := pgconn.ParseConfig(dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = Connect(t.Context(), cfg)
+		if text := fmt.Sprint(err); strings.Count(text, reason) != 1 || strings.Contains(text, "\n") || !errors.Is(err, ErrUnreachable) {
+			t.Errorf("%s: %q", dsn, err)
+		}
+	}
 }

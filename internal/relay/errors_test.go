@@ -13,6 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/advisory"
@@ -199,8 +202,11 @@ func TestRetryWaitsAsLongAsTheErrorMayHeal(t *testing.T) {
 						lines = 1
 					}
 					awaited := "waiting for the source"
-					if errors.Is(tc.err, sink.ErrAccess) {
+					switch {
+					case errors.Is(tc.err, sink.ErrAccess):
 						awaited = "waiting for the broker"
+					case errors.Is(tc.err, replication.ErrSlotInUse):
+						awaited = "level=INFO msg=\"standby: another process uses the slot\""
 					}
 					if n := strings.Count(log.String(), awaited); n != lines {
 						t.Errorf("logged %d times, want %d:\n%s", n, lines, log.String())
@@ -231,11 +237,28 @@ func TestRetryLogsEachStateOnce(t *testing.T) {
 		for port := range 5 {
 			wait(fmt.Errorf("%w: read from port %d", replication.ErrUnreachable, 40_000+port), 1)
 		}
-		wait(replication.ErrSlotInUse, 5)
+		inUse := func(pid int) error {
+			return fmt.Errorf("%w: %w", replication.ErrSlotInUse, &pgconn.PgError{Code: "55006", Message: fmt.Sprintf(`replication slot "s1" is active for PID %d`, pid)})
+		}
+		for pid := range 5 { // several standbys take turns
+			wait(inUse(17+pid), 1)
+		}
 		r.reset()
-		wait(replication.ErrSlotInUse, 5)
-		if n := strings.Count(log.String(), "waiting for the source"); n != 3 {
-			t.Errorf("logged %d times, want 3:\n%s", n, log.String())
+		wait(inUse(29), 5)
+		wait(fmt.Errorf("%w; %w: no right to", inUse(29), errSenderKept), 5)
+		var lines []string
+		for line := range strings.Lines(log.String()) {
+			_, line, _ = strings.Cut(strings.TrimSpace(line), " ")
+			lines = append(lines, line)
+		}
+		want := []string{
+			`level=WARN msg="waiting for the source" err="source unreachable: read from port 40000"`,
+			`level=INFO msg="standby: another process uses the slot" pid=17`,
+			`level=INFO msg="standby: another process uses the slot" pid=29`,
+			fmt.Sprintf(`level=WARN msg="waiting for the source" err=%q`, inUse(29).Error()+"; "+errSenderKept.Error()+": no right to"),
+		}
+		if diff := cmp.Diff(want, lines); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
 		}
 	})
 }
@@ -258,5 +281,30 @@ func TestFailuresMergeAndKeepTheLatest(t *testing.T) {
 	gap.add(errPositionRecord, now)
 	if gap[0].ExitCode != ExitContinuity || gap[0].Advice == "" {
 		t.Errorf("no advice: %+v", gap[0])
+	}
+}
+
+// The end of a session is logged with its cause if nothing else says it: if the relay waits because of it, the
+// next line does.
+func TestSessionEndIsLoggedOnce(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err  error
+		fail bool // FailIfSlotInUse
+		want string
+	}{
+		"clean stop":     {nil, false, ""},
+		"lost":           {replication.ErrUnreachable, false, ""},
+		"final":          {replication.ErrSlotLost, false, ` err="replication slot lost"`},
+		"standby":        {replication.ErrSlotInUse, false, ""},
+		"is to be alone": {replication.ErrSlotInUse, true, ` err="replication slot in use"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log strings.Builder
+			r := &Relay{log: slog.New(slog.NewTextHandler(&log, nil)), cfg: Config{FailIfSlotInUse: tc.fail}}
+			r.logEnd(t.Context(), 0x20, tc.err)
+			if want := `msg="session ended" confirmed=0/20` + tc.want + "\n"; !strings.HasSuffix(log.String(), want) {
+				t.Errorf("%s, want %s", &log, want)
+			}
+		})
 	}
 }

@@ -185,7 +185,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		if ctx.Err() != nil && r.tenure != nil {
 			err = nil // the session was lost: there is nothing to stop
 		}
-		final := ctx.Err() != nil || faultOf(err).patience == never || r.cfg.FailIfSlotInUse && errors.Is(err, replication.ErrSlotInUse)
+		final := r.isFinal(ctx, err)
 		if !final {
 			r.phase.setState(Waiting, err)
 			if over := retry.backOff(ctx, err); over != nil {
@@ -199,6 +199,11 @@ func (r *Relay) Run(ctx context.Context) error {
 			return r.stopTenure(ctx, err)
 		}
 	}
+}
+
+// isFinal reports whether no session follows one that ends with err.
+func (r *Relay) isFinal(ctx context.Context, err error) bool {
+	return ctx.Err() != nil || faultOf(err).patience == never || r.cfg.FailIfSlotInUse && errors.Is(err, replication.ErrSlotInUse)
 }
 
 // tenureFailure returns why the tenure has failed between two sessions, if another session cannot
@@ -269,8 +274,18 @@ func (r *Relay) runSession(ctx context.Context, retry *retry) error {
 	if confirmed > before || r.flow.load().rows > rows || time.Since(opened) >= steadySession {
 		retry.reset()
 	}
-	r.log.InfoContext(ctx, "session ended", slog.String("confirmed", confirmed.String()), slog.Any("err", err))
+	r.logEnd(ctx, confirmed, err)
 	return err
+}
+
+// logEnd logs the end of a session. Unless it is the last one, what the relay waits for because of err
+// is logged next.
+func (r *Relay) logEnd(ctx context.Context, confirmed pglogrepl.LSN, err error) {
+	attrs := []slog.Attr{slog.String("confirmed", confirmed.String())}
+	if err != nil && r.isFinal(ctx, err) {
+		attrs = append(attrs, slog.Any("err", err))
+	}
+	r.log.LogAttrs(ctx, slog.LevelInfo, "session ended", attrs...)
 }
 
 func (r *Relay) logStart(ctx context.Context, stream *replication.Stream, state *catalog.State) {

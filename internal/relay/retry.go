@@ -7,6 +7,10 @@ import (
 	"math/rand/v2"
 	"regexp"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
 // Back-off between two attempts: random in [0, min(maxBackoff, minBackoff·2ⁿ)].
@@ -39,12 +43,31 @@ func (w *waitLog) announce(ctx context.Context, err error) {
 		return
 	}
 	w.logged = state
-	if faultOf(err).exit == ExitSink {
+	switch {
+	case errors.Is(err, replication.ErrSlotInUse) && !errors.Is(err, errSenderKept):
+		var attrs []slog.Attr
+		if pid := slotHolder(err); pid != "" {
+			attrs = append(attrs, slog.String("pid", pid))
+		}
+		w.log.LogAttrs(ctx, slog.LevelInfo, "standby: another process uses the slot", attrs...)
+	case faultOf(err).exit == ExitSink:
 		w.log.WarnContext(ctx, "waiting for the broker", slog.String("err", err.Error()))
-	} else {
+	default:
 		w.log.WarnContext(ctx, "waiting for the source", slog.String("err", err.Error()))
 	}
 }
+
+// slotHolder returns the server process that uses the slot: the number that Postgres' message ends with. It is
+// empty if there is none.
+func slotHolder(err error) string {
+	refusal, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
+		return ""
+	}
+	return lastNumber.FindString(refusal.Message)
+}
+
+var lastNumber = regexp.MustCompile(`\d+$`)
 
 // steadySession is how long a session must last to end a series of failures.
 const steadySession = 10 * time.Second

@@ -182,6 +182,9 @@ type sender struct {
 // errLostSender: the server had not noticed that the last session's connection was lost.
 var errLostSender = errors.New("the server process of the lost connection still held the slot, and was ended")
 
+// errSenderKept: the slot is in use, perhaps by the relay itself.
+var errSenderKept = errors.New("it may be the process of the lost connection, which could not be ended")
+
 // endLostSender ends the server process of the last session if that is why the stream could not be
 // started with err, and returns err or, if so, errLostSender.
 func (r *Relay) endLostSender(ctx context.Context, stream *replication.Stream, err error) error {
@@ -193,7 +196,7 @@ func (r *Relay) endLostSender(ctx context.Context, stream *replication.Stream, e
 	ended, failed := catalog.EndSender(ctx, stream.Config().Conn, r.cfg.Source.Slot, r.sender.pid)
 	switch {
 	case failed != nil:
-		return fmt.Errorf("%w; it may be that of the lost connection, and could not be ended: %w", err, failed)
+		return fmt.Errorf("%w; %w: %w", err, errSenderKept, failed)
 	case ended:
 		return errLostSender
 	}

@@ -185,6 +185,7 @@ func (p *producer) acknowledgeBatch(part *partition, b *batch) {
 	t.counters.bytes.Add(int64(b.payload))
 	t.unacked -= b.records
 	t.errorLogged = false
+	p.logTopicRecovery(t)
 	p.identityAccepted = true
 	p.releaseWindow(b.records, b.payload)
 	p.removeFirstBatch(part)
@@ -233,11 +234,24 @@ func (p *producer) logTopicError(t *topic, k sarama.KError) {
 	if t.errorLogged || c != unknownTopic && c != accessDenied || ours {
 		return
 	}
-	t.errorLogged = true
+	t.errorLogged, t.recoveryUnlogged = true, true
 	name := t.name
 	p.logLater(func(ctx context.Context) {
-		p.log.ErrorContext(ctx, "topic does not take records, trying on",
+		p.log.ErrorContext(ctx, "topic rejects records, retrying",
 			slog.String("topic", name), slog.Any("err", errorOf(k)))
+	})
+}
+
+// logTopicRecovery logs that the topic accepts records, if an error of it was logged since it last did.
+// p.mu is held.
+func (p *producer) logTopicRecovery(t *topic) {
+	if !t.recoveryUnlogged {
+		return
+	}
+	t.recoveryUnlogged = false
+	name := t.name
+	p.logLater(func(ctx context.Context) {
+		p.log.InfoContext(ctx, "topic accepts records", slog.String("topic", name))
 	})
 }
 

@@ -50,7 +50,7 @@ func testCode(l *lab, row code) {
 		if s := r.client.Stat(); s.Retries != 1 || (s.DuplicatesPossible == 1) != (row.class == producerLost) {
 			l.Errorf("%d retries, %d renewals", s.Retries, s.DuplicatesPossible)
 		}
-		loud := strings.Contains(r.Journal.String(), "topic does not take records")
+		loud := strings.Contains(r.Journal.String(), "topic rejects records")
 		if want := row.class == unknownTopic || row.class == accessDenied; loud != want {
 			l.Errorf("logged loudly: %v, want %v", loud, want)
 		}

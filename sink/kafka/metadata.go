@@ -141,9 +141,9 @@ func (p *producer) logCreation(name string, cause error) {
 	t := p.topics[name]
 	switch {
 	case cause != nil && !t.errorLogged:
-		t.errorLogged = true
+		t.errorLogged, t.recoveryUnlogged = true, true
 		p.logLater(func(ctx context.Context) {
-			p.log.ErrorContext(ctx, "topic not created, trying on", slog.String("topic", name), slog.Any("err", cause))
+			p.log.ErrorContext(ctx, "topic not created, retrying", slog.String("topic", name), slog.Any("err", cause))
 		})
 	case cause == nil && !t.creationLogged:
 		t.creationLogged = true

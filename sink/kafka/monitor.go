@@ -285,7 +285,10 @@ func (p *producer) logStall(now time.Time, logLine func(func(context.Context))) 
 		p.loggedStall = s.since
 		attrs := []slog.Attr{slog.String("reason", s.reason), slog.Duration("for", lasted)}
 		if s.topic != "" {
-			attrs = append(attrs, slog.String("topic", s.topic), slog.Int("partition", int(s.partition)))
+			attrs = append(attrs, slog.String("topic", s.topic))
+		}
+		if s.partition != sink.AnyPartition {
+			attrs = append(attrs, slog.Int("partition", int(s.partition)))
 		}
 		logLine(func(ctx context.Context) {
 			p.log.LogAttrs(ctx, slog.LevelError, "sink stalled", attrs...)

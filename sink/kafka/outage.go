@@ -21,6 +21,7 @@ type outage struct {
 	cause      error     // of the last one
 	mentioned  bool      // an answer that asks for patience has been logged
 	warned     bool      // the outage has been logged
+	reached    bool      // an attempt has succeeded before
 }
 
 // attempt calls f and notes how it ends, unless it is ctx that is canceled.
@@ -35,7 +36,7 @@ func (o *outage) attempt(ctx context.Context, f func() error) error {
 	o.attempting--
 	switch {
 	case err == nil:
-		o.since, o.mentioned, o.warned = time.Time{}, false, false
+		o.since, o.mentioned, o.warned, o.reached = time.Time{}, false, false, true
 	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded):
 	default:
 		if o.since.IsZero() || start.Sub(o.failedAt) > outageGap {
@@ -54,6 +55,13 @@ func (o *outage) stall(now time.Time) stall {
 		return stall{}
 	}
 	return stall{since: o.since, reason: o.cause.Error()}
+}
+
+// isFirstContact reports whether no attempt has succeeded yet.
+func (o *outage) isFirstContact() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return !o.reached
 }
 
 // shouldMention reports, once in an outage that has not been warned of, that it has begun.

@@ -93,9 +93,10 @@ type topic struct {
 	resizeTo      int // 0: the number of parts is right
 	unassigned    frames
 
-	errorLogged    bool // that somebody has to act has been logged
-	creationLogged bool // that this process created it has been logged
-	restampLogged  bool // that it rejects the timestamps of records has been logged
+	errorLogged      bool // that somebody has to act has been logged
+	recoveryUnlogged bool // an error has been logged, and not that the topic accepts records
+	creationLogged   bool // that this process created it has been logged
+	restampLogged    bool // that it rejects the timestamps of records has been logged
 	retryState
 }
 

@@ -292,10 +292,12 @@ func TestRecreatedPositionTopicIsReadAgain(t *testing.T) {
 	}
 }
 
-// TestMissingPositionTopicIsWaitedFor: Read retries until the topic exists again, or the context ends.
+// TestMissingPositionTopicIsWaitedFor: Read retries until the topic exists again, or the context ends. The
+// log does not take that for the first contact.
 func TestMissingPositionTopicIsWaitedFor(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
-		s := l.positions(l.net.DialContext, sinktest.NewJournal())
+		j := sinktest.NewJournal()
+		s := l.positions(l.net.DialContext, j)
 		admin, cl := l.admin(), l.reader()
 		produceKeyed(l, cl, "key", "old")
 		wantValues(l, s, "old")
@@ -306,6 +308,9 @@ func TestMissingPositionTopicIsWaitedFor(t *testing.T) {
 		defer cancel()
 		if _, err := s.Read(ctx); !errors.Is(err, sink.ErrUnreachable) || !strings.Contains(err.Error(), "UNKNOWN_TOPIC_OR_PARTITION") {
 			l.Errorf("Read: %v", err)
+		}
+		if log := j.String(); strings.Count(log, `level=WARN msg="kafka request failed, retrying"`) != 1 || strings.Contains(log, "not reached yet") {
+			l.Errorf("log: %s", log)
 		}
 		time.AfterFunc(20*time.Second, func() {
 			if _, err := admin.CreateTopic(l.Context(), 1, -1, nil, "positions"); err != nil {

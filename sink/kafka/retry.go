@@ -98,7 +98,7 @@ func (c *client) retryTransient(ctx context.Context, attempt func() error) error
 		odd := answered && classify(answer.code) == unexpected
 		switch {
 		case c.outage.shouldWarn(answered && !odd):
-			c.log.WarnContext(ctx, "kafka not reached yet", slog.Any("err", err))
+			c.warnOutage(ctx, err)
 		case answered && c.outage.shouldMention():
 			c.log.InfoContext(ctx, "kafka is not ready yet", slog.Any("err", err))
 		}
@@ -106,6 +106,14 @@ func (c *client) retryTransient(ctx context.Context, attempt func() error) error
 			return fmt.Errorf("%w at %s: %w (last cause: %w)",
 				errUnreachable, strings.Join(c.cfg.Brokers, ", "), context.Cause(ctx), last)
 		}
+	}
+}
+
+func (c *client) warnOutage(ctx context.Context, err error) {
+	if c.outage.isFirstContact() {
+		c.log.WarnContext(ctx, "kafka not reached yet", slog.Any("err", err))
+	} else {
+		c.log.WarnContext(ctx, "kafka request failed, retrying", slog.Any("err", err))
 	}
 }
 

@@ -206,7 +206,7 @@ func TestDeniedLoginIsRetried(t *testing.T) {
 			r.send(recordFor("t", 0, "y"))
 			r.producer.Flush()
 			time.Sleep(time.Minute)
-			if s := r.Journal.String(); strings.Count(s, "broker refuses the connection") != n || strings.Count(s, "sink stalled") != n || strings.Contains(s, password) {
+			if s := r.Journal.String(); strings.Count(s, "broker rejects the connection") != n || strings.Count(s, "sink stalled") != n || strings.Contains(s, password) {
 				l.Errorf("log: %s", s)
 			}
 			refusal.Remove()
@@ -333,7 +333,7 @@ func TestReplacedSecretIsUsed(t *testing.T) {
 		})
 		r.send(recordFor("t", 0, "y"))
 		r.producer.Flush()
-		r.awaitLog("broker refuses the connection")
+		r.awaitLog("broker rejects the connection")
 		current.Store(next)
 		r.drain()
 		if s := r.Journal.String(); strings.Contains(s, password) || strings.Contains(s, next) {

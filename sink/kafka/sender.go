@@ -249,7 +249,7 @@ func (s *sender) backOff(ctx context.Context, err error) bool {
 		s.refusalLogged = true
 		addr := s.addr
 		p.logLater(func(ctx context.Context) {
-			p.log.ErrorContext(ctx, "broker refuses the connection, trying on", slog.String("broker", addr), slog.Any("err", err))
+			p.log.ErrorContext(ctx, "broker rejects the connection, retrying", slog.String("broker", addr), slog.Any("err", err))
 		})
 	}
 	s.waitingSince = time.Time{}

@@ -18,7 +18,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
-// TestMissingTopicIsAwaited: a missing topic is waited for, and said so once; others go on.
+// TestMissingTopicIsAwaited: a missing topic is waited for, which is logged once, as is its end; others go on.
 func TestMissingTopicIsAwaited(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.SeedTopics(1, "t"))
 	r := newRig(t, Config{Brokers: k.Addrs})
@@ -33,8 +33,11 @@ func TestMissingTopicIsAwaited(t *testing.T) {
 	if got := values(k.ReadAll(t, "late"), 0); !slices.Equal(got, []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}) {
 		t.Errorf("log holds %q", got)
 	}
-	if s := r.Journal.String(); strings.Count(s, "topic does not take records") != 1 || !strings.Contains(s, "topic=late") {
-		t.Errorf("log: %s", s)
+	s := r.Journal.String()
+	for _, line := range []string{`level=ERROR msg="topic rejects records, retrying" topic=late`, `level=INFO msg="topic accepts records" topic=late`} {
+		if strings.Count(s, line) != 1 {
+			t.Errorf("%s is not there once:\n%s", line, s)
+		}
 	}
 }
 
@@ -76,11 +79,14 @@ func TestDeniedCreationIsRetried(t *testing.T) {
 		r := l.rig(Config{CreateTopics: &TopicSpec{Partitions: 1}})
 		r.send(recordFor("new", 0, "x"))
 		time.Sleep(time.Minute)
-		if s := r.Journal.String(); !strings.Contains(s, "POLICY_VIOLATION") || !strings.Contains(s, "sink stalled") {
+		if s := r.Journal.String(); !strings.Contains(s, "POLICY_VIOLATION") || !strings.Contains(s, "sink stalled") || strings.Contains(s, "partition=") {
 			l.Errorf("log: %s", s)
 		}
 		fault.Remove()
 		r.drain()
+		if s := r.Journal.String(); strings.Count(s, `level=INFO msg="topic accepts records" topic=new`) != 1 {
+			l.Errorf("log: %s", s)
+		}
 	})
 }
 
@@ -344,7 +350,7 @@ func TestFewerPartitionsWithoutTopicIDAreIgnored(t *testing.T) {
 		if s := r.client.Stat(); !strings.Contains(s.StallReason, "UNKNOWN_TOPIC_OR_PARTITION") || s.InFlightRecords != 1 {
 			l.Errorf("Stat: %+v", s)
 		}
-		if s := r.Journal.String(); !strings.Contains(s, "topic does not take records") || !strings.Contains(s, "sink stalled") {
+		if s := r.Journal.String(); !strings.Contains(s, "topic rejects records") || !strings.Contains(s, "sink stalled") {
 			l.Errorf("log: %s", s)
 		}
 	}, kfake.SeedTopics(6, "t"), oldBroker("v2.7"))

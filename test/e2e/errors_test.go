@@ -105,7 +105,7 @@ func TestSlotInUse(t *testing.T) {
 		}
 	})
 	standby := rig.Start(t, "run", "-c", r.Config)
-	standby.Logged(t, "waiting for the source")
+	standby.Logged(t, "standby: another process uses the slot")
 	r.Load.Run(t.Context(), t, 1000)
 	r.Arrived(t, 30*time.Second)
 	first.Terminate(t)

@@ -214,7 +214,7 @@ func TestInitialCopyTakenOver(t *testing.T) {
 	if begun(second) {
 		first, second = second, first
 	}
-	second.Logged(t, "waiting for the source")
+	second.Logged(t, "standby: another process uses the slot")
 	if begun(second) || first.Times("initial copy sent") > 0 {
 		t.Fatal("both copy, or it is over already")
 	}

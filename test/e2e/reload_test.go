@@ -122,7 +122,7 @@ func TestReloadSecrets(t *testing.T) {
 		return nil, errors.New("hang up"), true
 	})
 	r.write(t)
-	r.Logged(t, "broker refuses the connection")
+	r.Logged(t, "broker rejects the connection")
 	r.reload(t, `msg="configuration reloaded" changed=sink.kafka.sasl.password`)
 	r.awaits(t)
 	r.Terminate(t)

@@ -132,7 +132,7 @@ sink:
 	})
 	s.write(t)
 	next++
-	process.Logged(t, "broker refuses the connection")
+	process.Logged(t, "broker rejects the connection")
 	rig.Must(t, os.WriteFile(password, []byte("kafka-two"), 0o600))
 	arrives("Kafka's password, server first")
 	process.Terminate(t)

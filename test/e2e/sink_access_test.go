@@ -91,7 +91,7 @@ func TestRightsRevoked(t *testing.T) {
 		pid, _ := slotState(t, r, conn)
 
 		revoke(t, r, r.Topic, kadm.OpWrite)
-		process.Logged(t, "topic does not take records")
+		process.Logged(t, "topic rejects records")
 		process.Logged(t, "TOPIC_AUTHORIZATION_FAILED")
 		r.Silent(t)
 		grant(t, r, r.Topic, kadm.OpWrite)
@@ -111,7 +111,7 @@ func TestRightsRevoked(t *testing.T) {
 	r.Settle(t, 0)
 	// What was already on the wire may still be taken after the first refusal, and the second
 	// is told then too.
-	if n := process.Times("topic does not take records"); n < 2 || n > 4 {
+	if n := process.Times("topic rejects records"); n < 2 || n > 4 {
 		t.Errorf("%d lines on topics, want one of each", n)
 	}
 }
@@ -173,11 +173,11 @@ func TestPositionTopicDeleted(t *testing.T) {
 	conn := r.Connect(t)
 	deleted := func() (unrecorded int) {
 		r.Progress(t)
-		complaints := process.Times("topic does not take records")
+		complaints := process.Times("topic rejects records")
 		_, err := r.Kafka.Admin(t).DeleteTopic(t.Context(), positions)
 		rig.Must(t, err)
 		began := r.Load.Total()
-		process.LoggedTimes(t, "topic does not take records", complaints+1)
+		process.LoggedTimes(t, "topic rejects records", complaints+1)
 		notConfirmed(t, r, conn)
 		return r.Load.Total() - began
 	}

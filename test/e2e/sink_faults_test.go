@@ -204,7 +204,7 @@ func TestTopicCreatedAnew(t *testing.T) {
 				return errors.Is(topics[r.Topic].Err, kerr.UnknownTopicOrPartition)
 			})
 			rig.UnderLoad(t, r, func() {
-				process.Logged(t, "topic does not take records")
+				process.Logged(t, "topic rejects records")
 				moreEvents(t, r)
 				_, err := admin.CreateTopic(t.Context(), partitions, 1, nil, r.Topic)
 				rig.Must(t, err)

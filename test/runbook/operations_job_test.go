@@ -38,7 +38,7 @@ func upgradeRelay(t *testing.T, o *operation, srv *pgserver.Server) {
 	old := o.on(t, srv).stream(t)
 	o.delivers(t)
 	_, young := o.sh(t)
-	young.Logged(t, "waiting for the source")
+	young.Logged(t, "standby: another process uses the slot")
 	o.delivers(t)
 	old.Terminate(t)
 	young.Logged(t, "msg=streaming")
