@@ -17,10 +17,14 @@ type Config struct {
 	// Publication and Slot must exist.
 	Publication, Slot string
 
-	// MessagePrefix, if not empty, asks for logical messages too: those with this prefix, which
-	// the relay writes itself. The server sends everybody's; the others are thrown away as they
-	// arrive, whatever their size.
+	// MessagePrefix, if not empty, asks for the logical messages that the relay writes itself: those
+	// with this prefix, inside a transaction, of at most [MaxOwnMessage] bytes. The server sends
+	// everybody's; the others are thrown away as they arrive, whatever their size.
 	MessagePrefix string
+
+	// ReservedPrefixes are prefixes whose messages never hold rows. All messages with one of them are
+	// thrown away, except those that MessagePrefix asks for.
+	ReservedPrefixes []string
 
 	// Messages are the prefixes of logical messages that hold rows. Those with one of them come
 	// too, whoever wrote them. The publication may then have no table. [AnyPrefix] stands for
@@ -46,19 +50,3 @@ func (cfg Config) WithDefaults() Config {
 
 // AnyPrefix is every prefix, in [Config.Messages].
 const AnyPrefix = "*"
-
-// prefixes returns what the messages that are asked for begin with: prefixes, each with the NUL
-// that ends it in the stream.
-func (cfg Config) prefixes() [][]byte {
-	var all [][]byte
-	if cfg.MessagePrefix != "" {
-		all = append(all, []byte(cfg.MessagePrefix+"\x00"))
-	}
-	for _, prefix := range cfg.Messages {
-		if prefix == AnyPrefix {
-			return [][]byte{{}} // with which everything begins
-		}
-		all = append(all, []byte(prefix+"\x00"))
-	}
-	return all
-}

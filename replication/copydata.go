@@ -1,12 +1,10 @@
 package replication
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -94,7 +92,7 @@ func (r *run) countRequest(k Keepalive) {
 // walData takes one message of the plugin.
 func (r *run) walData(start pglogrepl.LSN, data []byte) {
 	r.requests = 0
-	if r.foreign(data) {
+	if r.filter.discards(data, len(data)) {
 		return
 	}
 	end, ended := commitEnd(data)
@@ -109,19 +107,6 @@ func (r *run) walData(start pglogrepl.LSN, data []byte) {
 	}
 	r.inside = !ended
 	r.batch.addData(start, data)
-}
-
-// messageHeaderSize is what precedes the prefix of a logical message: type, flags, LSN.
-const messageHeaderSize = 1 + 1 + 8
-
-// foreign reports whether data, of which the first bytes are enough, is a logical message
-// that was not asked for.
-func (r *run) foreign(data []byte) bool {
-	if len(data) < messageHeaderSize || data[0] != 'M' {
-		return false
-	}
-	prefix := data[messageHeaderSize:]
-	return !slices.ContainsFunc(r.prefixes, func(wanted []byte) bool { return bytes.HasPrefix(prefix, wanted) })
 }
 
 // messageEnd returns the end of a logical message that is not transactional: it stands by

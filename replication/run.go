@@ -126,7 +126,7 @@ func (r *run) nextBatch(ctx context.Context) error {
 func (r *run) makeRoom(ctx context.Context, size int) error {
 	start, data, change := r.wire.change()
 	switch {
-	case change && r.foreign(data):
+	case change && r.filter.discards(data, size-headerSize-walHeaderSize):
 		r.requests = 0
 		r.wire.skip(size)
 		return nil

@@ -48,8 +48,8 @@ type Stream struct {
 	socket    *socket // below wire.conn
 	reporter  reporter
 	contact   contact
-	pid       uint32   // of the server process
-	prefixes  [][]byte // of the messages that are wanted, each with its end
+	pid       uint32 // of the server process
+	filter    messageFilter
 	pool      *pool
 	streaming bool // START_REPLICATION has succeeded
 	broken    bool // nothing more can be exchanged
@@ -72,7 +72,7 @@ func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Stream, error) {
 // OpenOver is Open over a connection of [Streaming] settings, which it closes after an error.
 func OpenOver(ctx context.Context, cfg Config, conn *pgconn.PgConn, log *slog.Logger) (*Stream, error) {
 	cfg = cfg.WithDefaults()
-	s := &Stream{cfg: cfg, log: log, prefixes: cfg.prefixes(), pool: newPool()}
+	s := &Stream{cfg: cfg, log: log, filter: cfg.messageFilter(), pool: newPool()}
 	if err := s.hijack(ctx, conn); err != nil {
 		Disconnect(ctx, conn)
 		return nil, err
@@ -103,13 +103,9 @@ func (s *Stream) hijack(ctx context.Context, conn *pgconn.PgConn) error {
 	if err != nil {
 		return fmt.Errorf("prepare the connection: %w", err)
 	}
-	longest := 0
-	for _, prefix := range s.prefixes {
-		longest = max(longest, len(prefix))
-	}
 	s.wire = wire{
 		max:  headerSize + walHeaderSize + s.cfg.MaxMessageBytes,
-		lead: headerSize + walHeaderSize + messageHeaderSize + longest,
+		lead: headerSize + walHeaderSize + messageHeaderSize + s.filter.longest(),
 		buf:  make([]byte, smallBuffer),
 	}
 	s.wire.conn, s.socket = socketOf(hijacked.Conn)
@@ -192,7 +188,7 @@ func (s *Stream) Start(ctx context.Context, from pglogrepl.LSN) error {
 	doing := fmt.Sprintf("start slot %q at %s", s.cfg.Slot, from)
 	command := fmt.Sprintf(`START_REPLICATION SLOT %s LOGICAL %s (proto_version '1', publication_names %s`,
 		QuoteIdent(s.cfg.Slot), from, QuoteLiteral(QuoteIdent(s.cfg.Publication)))
-	if len(s.prefixes) > 0 {
+	if s.filter.wantsAny() {
 		command += ", messages 'true'"
 	}
 	command += ")"

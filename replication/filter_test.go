@@ -1,0 +1,71 @@
+package replication
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Anybody can write messages with a prefix of the relay's own. One that the relay cannot have written,
+// because it is too large or stands outside a transaction, is thrown away as it arrives, and so is one
+// with a reserved prefix: none of them ends the stream or gets memory of its own.
+func TestMessagesUnderOwnPrefix(t *testing.T) {
+	outside := func(message []byte) []byte {
+		message[headerSize+walHeaderSize+1] = 0
+		return message
+	}
+	for name, tc := range map[string]struct {
+		message []byte
+		handed  bool
+	}{
+		"small":                            {logical(0x11, "ours", "x"), true},
+		"as large as may be":               {logical(0x11, "ours", strings.Repeat("x", MaxOwnMessage-len("ours")-15)), true},
+		"one byte larger":                  {logical(0x11, "ours", strings.Repeat("x", MaxOwnMessage-len("ours")-14)), false},
+		"larger than a row may be":         {logical(0x11, "ours", strings.Repeat("x", 6*arenaSize)), false},
+		"outside a transaction":            {outside(logical(0x11, "ours", "x")), false},
+		"large, outside a transaction":     {outside(logical(0x11, "ours", strings.Repeat("x", 6*arenaSize))), false},
+		"reserved":                         {logical(0x11, "ours, formerly", "x"), false},
+		"reserved, larger than a row":      {logical(0x11, "ours, formerly", strings.Repeat("x", 6*arenaSize)), false},
+		"of a row, outside a transaction":  {outside(logical(0x11, "ours, or so", "x")), true},
+		"of a row, larger than a snapshot": {logical(0x11, "", strings.Repeat("x", 2*MaxOwnMessage)), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSession(t)
+				s.cfg.MessagePrefix, s.cfg.ReservedPrefixes = "ours", []string{"ours", "ours, formerly"}
+				s.cfg.Messages, s.cfg.MaxMessageBytes = []string{AnyPrefix}, 5*arenaSize
+				s.open(0).run()
+				go func() {
+					s.server.send(beginMessage())
+					for m := tc.message; len(m) > 0; time.Sleep(time.Millisecond) {
+						n := min(len(m), 100_000)
+						s.server.send(m[:n])
+						m = m[n:]
+					}
+					s.server.send(append(walData(0x13, "I2"), commit(0x20, 0x28)...))
+				}()
+				want := []string{"0/20 B", "0/13 I", "0/20 C"}
+				if tc.handed {
+					want = []string{"0/20 B", "0/11 M", "0/13 I", "0/20 C"}
+				}
+				if diff := cmp.Diff(want, s.kinds(len(want))); diff != "" {
+					t.Errorf("handed on (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// With a position store or without one, reserved prefixes are not asked for.
+func TestReservedPrefixWithoutOwnMessages(t *testing.T) {
+	f := Config{ReservedPrefixes: []string{"ours"}, Messages: []string{AnyPrefix}}.messageFilter()
+	for prefix, want := range map[string]bool{"ours": true, "ours too": false, "": false} {
+		data := append([]byte("M\x01\x00\x00\x00\x00\x00\x00\x00\x10"+prefix), 0)
+		if got := f.discards(data, len(data)); got != want {
+			t.Errorf("prefix %q: discarded %t, want %t", prefix, got, want)
+		}
+	}
+}
