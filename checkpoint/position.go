@@ -54,14 +54,6 @@ type Position struct {
 	WrittenAt time.Time
 }
 
-// A Snapshot is what pg_current_snapshot() returned in a transaction that ended at EndLSN:
-// once that is confirmed, every transaction that the snapshot sees is delivered.
-// https://www.postgresql.org/docs/current/functions-info.html#FUNCTIONS-INFO-SNAPSHOT
-type Snapshot struct {
-	EndLSN pglogrepl.LSN
-	Text   string // xmin:xmax:xip_list
-}
-
 // positionVersion is the version of the record that is written. Versions 1 and 2, which have no
 // claim, are read too. Every later version is a JSON object with a member "version" too, so that an
 // earlier program refuses it.
@@ -118,8 +110,8 @@ func (p Position) MarshalJSON() ([]byte, error) {
 	return json.Marshal(v)
 }
 
-// UnmarshalJSON reads a record. It returns an error that wraps [ErrLaterVersion] for one of a later
-// version, and another error for anything that no version has written.
+// UnmarshalJSON reads a record, without snapshots that are not valid. It returns an error that wraps
+// [ErrLaterVersion] for one of a later version, and another error for anything that no version has written.
 func (p *Position) UnmarshalJSON(data []byte) error {
 	var version struct{ Version int }
 	if err := json.Unmarshal(data, &version); err != nil {
@@ -160,7 +152,9 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 		if err != nil {
 			return fmt.Errorf("end_lsn of a snapshot: %w", err)
 		}
-		read.Snapshots = append(read.Snapshots, Snapshot{lsn, s.Text})
+		if ValidSnapshot(s.Text) { // earlier versions stored what anybody had written
+			read.Snapshots = append(read.Snapshots, Snapshot{lsn, s.Text})
+		}
 	}
 	*p = read
 	return nil

@@ -128,11 +128,11 @@ func (o *Observer) Wait(ctx context.Context) error {
 }
 
 // EmitSnapshot writes a transactional logical message with [MessagePrefix] into the WAL, for a
-// stream with that [replication.Config.MessagePrefix] to read. Its content is label, a bar and what
+// stream with that [replication.Config.MessagePrefix] to read. Its content is nonce, a bar and what
 // pg_current_snapshot() returns: when the message comes in the stream, every transaction
 // that the snapshot sees has come before. On a standby, which cannot write, it does nothing.
 // https://www.postgresql.org/docs/current/functions-admin.html#FUNCTIONS-REPLICATION
-func (o *Observer) EmitSnapshot(ctx context.Context, label string) error {
+func (o *Observer) EmitSnapshot(ctx context.Context, nonce string) error {
 	conn, err := o.connected(ctx)
 	if err != nil {
 		return err
@@ -140,7 +140,7 @@ func (o *Observer) EmitSnapshot(ctx context.Context, label string) error {
 	_, err = query(ctx, conn, pgx.RowTo[*string], "write a snapshot into the log", `
 		SELECT CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN
 			pg_catalog.pg_logical_emit_message(true, $1, pg_catalog.concat($2::text, '|', pg_catalog.pg_current_snapshot())) END::text`,
-		MessagePrefix, label)
+		MessagePrefix, nonce)
 	if err != nil {
 		o.Close(ctx)
 	}

@@ -608,7 +608,7 @@ func TestPositionWriterKeepsDeliveredSnapshots(t *testing.T) {
 	w, tracker := startedWriter(t, store, server(100))
 	snapshot := func(lsn pglogrepl.LSN) {
 		deliver(tracker, lsn)
-		w.keepSnapshot(checkpoint.Snapshot{EndLSN: lsn, Text: lsn.String()})
+		w.keepSnapshot(checkpoint.Snapshot{EndLSN: lsn, Text: "740:745:741"})
 	}
 	snapshot(200)
 	snapshot(300)

@@ -46,9 +46,7 @@ type pump struct {
 	// describe returns what the router asks the catalog with. Nil: it needs nothing.
 	describe func(context.Context) encode.Describe
 
-	// label names this relay, among those that read the same database, in the messages that carry
-	// a snapshot.
-	label string
+	nonce string // of [Relay]: what begins the messages that carry a snapshot
 
 	ackSignal chan struct{} // cap 1: something was acknowledged
 	tx        *openTx       // nil between transactions

@@ -3,6 +3,7 @@ package relay
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"log/slog"
 	"sync/atomic"
@@ -108,7 +109,7 @@ func (cfg Config) withDefaults() Config {
 	if cfg.PositionTopic != "" {
 		cfg.Source.MessagePrefix = catalog.MessagePrefix // snapshots for the record
 	}
-	cfg.Source.Messages = cfg.Messages
+	cfg.Source.Messages, cfg.Source.ReservedPrefixes = cfg.Messages, catalog.ReservedPrefixes()
 	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, 25*time.Second)
 	return cfg
 }
@@ -117,6 +118,7 @@ func (cfg Config) withDefaults() Config {
 type Relay struct {
 	cfg    Config
 	log    *slog.Logger
+	nonce  string                    // a secret of this process; its own messages in the WAL begin with it
 	router *encode.Router            // the pump's
 	tables tableChecker              // the watcher's while a session runs
 	sink   atomic.Pointer[sink.Sink] // nil: not reached yet
@@ -155,7 +157,7 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 	}
 	log = log.With(slog.String("name", cfg.Name), slog.String("slot", cfg.Source.Slot))
 	r := &Relay{
-		cfg: cfg.withDefaults(), router: router, log: log, waits: waitLog{log: log},
+		cfg: cfg.withDefaults(), nonce: rand.Text(), router: router, log: log, waits: waitLog{log: log},
 		tables:      tableChecker{router: second, known: make(map[uint32]*decoder.Relation)},
 		deadLetters: newDeadLetters(cfg, log),
 		positions:   newPositionWriter(nil, cfg.AcceptGap, log),

@@ -1,12 +1,13 @@
 package relay
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
@@ -91,11 +92,18 @@ func (p *pump) takeLogicalMessage(ctx context.Context, m *decoder.LogicalMessage
 	case p.isRow(m):
 		return p.sendNonTransactional(ctx, m)
 	case m.Transactional && m.Prefix == catalog.MessagePrefix:
-		if name, snapshot, ok := strings.Cut(string(m.Content), "|"); ok && name == p.label {
-			p.tracker.Snapshot(snapshot)
-		}
+		p.takeSnapshot(m.Content)
 	}
 	return nil
+}
+
+// takeSnapshot notes the snapshot of a message under the relay's own prefix, if this process has written
+// the message: any role can write one. Everything else is ignored, and so is what another process wrote
+// before this one: the next snapshot follows within a second of the next row.
+func (p *pump) takeSnapshot(content []byte) {
+	if own, ok := bytes.CutPrefix(content, []byte(p.nonce+"|")); ok && checkpoint.ValidSnapshot(string(own)) {
+		p.tracker.Snapshot(string(own))
+	}
 }
 
 // isRow reports whether a message holds a row. The program's own messages never do.

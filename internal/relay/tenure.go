@@ -51,7 +51,7 @@ func newTenure(r *Relay, id slotIdentity, start pglogrepl.LSN, newWriter func(si
 	t := &tenure{
 		id: id, tracker: tracker, positions: r.positions, checkOrder: r.checkOrder,
 		pump: &pump{
-			router: r.router, tracker: tracker, flow: &r.flow, label: r.cfg.Name,
+			router: r.router, tracker: tracker, flow: &r.flow, nonce: r.nonce,
 			updates: newUpdatePolicy(r.cfg.Route.OnUpdate, r.log), messages: r.cfg.Messages, skip: r.skip,
 			deadLetters: r.deadLetters, spans: newSpans(r.cfg.Tracer),
 			ackSignal: make(chan struct{}, 1), maxSpan: maxSpan,

@@ -21,7 +21,7 @@ const (
 type observer interface {
 	Wait(ctx context.Context) error
 	Inspect(ctx context.Context) (*catalog.State, error)
-	EmitSnapshot(ctx context.Context, label string) error
+	EmitSnapshot(ctx context.Context, nonce string) error
 	Close(ctx context.Context)
 }
 
@@ -40,7 +40,7 @@ type watcher struct {
 	heard         func(at time.Time)        // told when the catalog was asked, if it does
 	checkState    func(context.Context, *catalog.State) error
 	rowsSent      func() uint64 // to the sink, so far
-	label         string        // of the snapshots
+	nonce         string        // of [Relay]
 	emitSnapshots bool
 	log           *slog.Logger
 
@@ -64,7 +64,7 @@ func (r *Relay) newWatcher(stream *replication.Stream, state *catalog.State) *wa
 		checkState: func(ctx context.Context, now *catalog.State) error {
 			return errors.Join(r.compareCatalog(ctx, now), r.recheckTables(ctx, now), r.checkStore(ctx))
 		},
-		rowsSent: rows, emittedRows: rows(), label: r.cfg.Name, emitSnapshots: r.cfg.Source.MessagePrefix != "",
+		rowsSent: rows, emittedRows: rows(), nonce: r.nonce, emitSnapshots: r.cfg.Source.MessagePrefix != "",
 		log: r.log,
 	}
 }
@@ -160,7 +160,7 @@ func (w *watcher) emitSnapshot(ctx context.Context) {
 	}
 	limited, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
-	err := w.observer.EmitSnapshot(limited, w.label)
+	err := w.observer.EmitSnapshot(limited, w.nonce)
 	if err == nil {
 		w.emittedRows, w.loggedFailure = rows, ""
 		return

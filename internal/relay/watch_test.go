@@ -23,7 +23,7 @@ import (
 type scriptedObserver struct {
 	began time.Time
 	looks []step
-	asked []string // at which second: look, or the snapshot's label
+	asked []string // at which second: look, or the snapshot's nonce
 	emit  error
 	stops chan error // what the first wait that receives it ends with
 }
@@ -42,8 +42,8 @@ func (o *scriptedObserver) Inspect(context.Context) (*catalog.State, error) {
 	return s.catalog, s.err
 }
 
-func (o *scriptedObserver) EmitSnapshot(_ context.Context, label string) error {
-	o.note("snapshot of " + label)
+func (o *scriptedObserver) EmitSnapshot(_ context.Context, nonce string) error {
+	o.note("snapshot of " + nonce)
 	return o.emit
 }
 
@@ -101,7 +101,7 @@ func newWatch(t *testing.T, looks ...step) *watch {
 	}
 	w.relay = c
 	w.watcher = &watcher{
-		observer: w.observer, interval: 10 * time.Second, log: log, label: "orders",
+		observer: w.observer, interval: 10 * time.Second, log: log, nonce: "orders",
 		sameServer: func(c *catalog.State) bool { return c.SystemID == "7" },
 		checkState: func(ctx context.Context, now *catalog.State) error {
 			return errors.Join(c.compareCatalog(ctx, now), c.recheckTables(ctx, now))

@@ -1,0 +1,59 @@
+package checkpoint
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pglogrepl"
+)
+
+// A Snapshot is what pg_current_snapshot() returned in a transaction that ended at EndLSN:
+// once that is confirmed, every transaction that the snapshot sees is delivered.
+// https://www.postgresql.org/docs/current/functions-info.html#FUNCTIONS-INFO-SNAPSHOT
+type Snapshot struct {
+	EndLSN pglogrepl.LSN
+	Text   string // xmin:xmax:xip_list; [ValidSnapshot]
+}
+
+// MaxSnapshot is the length of the longest text of a Snapshot. It has room for more than 3,000 running
+// transactions with ids of twenty digits, and a position record has room for a few such snapshots.
+const MaxSnapshot = 64 << 10
+
+// ValidSnapshot reports whether text is one that pg_current_snapshot() may have returned, of at most
+// [MaxSnapshot] bytes: xmin:xmax:xip_list, decimal numbers of 64 bits, where xmin is not 0, xmax is not
+// below xmin, and the list, separated by commas, ascends from xmin to below xmax.
+func ValidSnapshot(text string) bool {
+	if len(text) > MaxSnapshot {
+		return false
+	}
+	bounds := strings.SplitN(text, ":", 3)
+	if len(bounds) != 3 {
+		return false
+	}
+	xmin, ok := transactionID(bounds[0])
+	xmax, ok2 := transactionID(bounds[1])
+	if !ok || !ok2 || xmax < xmin {
+		return false
+	}
+	if bounds[2] == "" {
+		return true
+	}
+	lowest := xmin
+	for id := range strings.SplitSeq(bounds[2], ",") {
+		running, ok := transactionID(id)
+		if !ok || running < lowest || running >= xmax {
+			return false
+		}
+		lowest = running + 1
+	}
+	return true
+}
+
+// transactionID reads an xid8 as Postgres prints it.
+func transactionID(text string) (id uint64, ok bool) {
+	if text == "" || text[0] < '1' || text[0] > '9' { // neither zeros nor a sign in front
+		return 0, false
+	}
+	id, err := strconv.ParseUint(text, 10, 64)
+	return id, err == nil
+}

@@ -1,0 +1,66 @@
+package relay
+
+import (
+	"encoding/binary"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// The stream hands on the largest message that a relay writes: prefix, nonce, a bar, a snapshot.
+const _ = uint(replication.MaxOwnMessage - 15 - len(catalog.MessagePrefix) - 26 - 1 - checkpoint.MaxSnapshot)
+
+// ownMessage is a transactional message with the relay's own prefix.
+func ownMessage(content string) *replication.WALData {
+	b := append([]byte("M\x01\x00\x00\x00\x00\x00\x00\x00\x50"), catalog.MessagePrefix+"\x00"...)
+	return walData(append(binary.BigEndian.AppendUint32(b, uint32(len(content))), content...))
+}
+
+// Only a snapshot that this process has written becomes part of the position record. Any role can write
+// messages with the relay's prefix, and knows the relay's name and the form of a snapshot, but not the
+// nonce. Even behind that, only a snapshot counts.
+func TestPumpKeepsOnlyItsOwnSnapshots(t *testing.T) {
+	const snapshot = "740:745:741"
+	for name, tc := range map[string]struct {
+		content func(nonce string) string
+		kept    bool
+	}{
+		"its own":                    {func(nonce string) string { return nonce + "|" + snapshot }, true},
+		"of an earlier version":      {func(string) string { return "orders|" + snapshot }, false},
+		"without a nonce":            {func(string) string { return "|" + snapshot }, false},
+		"of another process":         {func(nonce string) string { return strings.ToLower(nonce) + "|" + snapshot }, false},
+		"1.2 MB":                     {func(string) string { return "orders|" + strings.Repeat("7", 1_200_000) }, false},
+		"1.2 MB that knows the rest": {func(nonce string) string { return nonce + "|1:9:" + strings.Repeat("7", 1_200_000) }, false},
+		"SQL":                        {func(string) string { return "orders|1:1:') OR true --" }, false},
+		"SQL that knows the rest":    {func(nonce string) string { return nonce + "|1:1:') OR true --" }, false},
+		"a mark of prune":            {func(string) string { return "" }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				src := &scriptedSource{err: errLost}
+				s, _ := newTestSessionWith(t, Config{Name: "orders", PositionTopic: PositionTopic}, src, newScriptedProducer(), 0)
+				src.script = joinScripts(script{beginMessage(100), insertMessage("a", 1), ownMessage(tc.content(s.pump.nonce)), commitMessage(100, 110)})
+				if err := s.run(t.Context()); !errors.Is(err, errLost) {
+					t.Fatalf("session ended with %v", err)
+				}
+				var want []checkpoint.Snapshot
+				if tc.kept {
+					want = []checkpoint.Snapshot{{EndLSN: 110, Text: snapshot}}
+				}
+				if diff := cmp.Diff(want, s.positions.stored.Snapshots); diff != "" {
+					t.Errorf("snapshots of the record (-want +got):\n%s", diff)
+				}
+				if got := s.tracker.Confirmed(); got != 110 {
+					t.Errorf("confirmed %s", got)
+				}
+			})
+		})
+	}
+}
