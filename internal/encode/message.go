@@ -3,6 +3,7 @@ package encode
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -10,11 +11,20 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
+	"github.com/outbox-cdc/outbox-cdc/internal/jsontext"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// messageShapes bounds the plans kept for messages: each set of members with their types has one.
-const messageShapes = 1024
+// messageShapes and messageShapeBytes bound the plans kept for messages: each set of members with their
+// types has one.
+const (
+	messageShapes     = 1024
+	messageShapeBytes = 1 << 20
+)
+
+// maxMembers is how many members a message has at most: as many as a table of Postgres has columns.
+// https://www.postgresql.org/docs/current/limits.html
+const maxMembers = 1600
 
 // messageTable begins what stands for the table of a message, in errors and dead letters: its
 // prefix follows.
@@ -54,12 +64,16 @@ func (r *Router) RouteMessage(tx Tx, index int, m *decoder.LogicalMessage, rec *
 // readMessage reads the members of m's object, of which the last of a name counts.
 func (r *Router) readMessage(m *decoder.LogicalMessage) (*message, error) {
 	row := &message{table: messageTable + m.Prefix}
-	if !gjson.ValidBytes(m.Content) {
-		return nil, &RowError{table: row.table, reason: "is not JSON"}
+	refuse := func(reason string) (*message, error) { return nil, &RowError{table: row.table, reason: reason} }
+	switch {
+	case jsontext.TooDeep(m.Content):
+		return refuse(fmt.Sprintf("is nested more than %d levels deep", jsontext.MaxDepth))
+	case !jsontext.Valid(m.Content):
+		return refuse("is not JSON")
 	}
 	object := gjson.ParseBytes(m.Content)
 	if !object.IsObject() {
-		return nil, &RowError{table: row.table, reason: "is not a JSON object"}
+		return refuse("is not a JSON object")
 	}
 	typed := r.cfg.Encoding.any()
 	dropNulls := r.cfg.Debezium.Exact && !r.cfg.Debezium.Expansion.Nulls
@@ -67,8 +81,11 @@ func (r *Router) readMessage(m *decoder.LogicalMessage) (*message, error) {
 		if value.Type != gjson.Null || !dropNulls {
 			row.set(name.Str, value, typed)
 		}
-		return true
+		return len(row.columns) <= maxMembers
 	})
+	if len(row.columns) > maxMembers {
+		return refuse(fmt.Sprintf("has more than %d members", maxMembers))
+	}
 	return row, nil
 }
 
@@ -147,10 +164,13 @@ func (r *Router) messagePlan(m *message) (*plan, error) {
 	if err := r.fill(p, f); err != nil {
 		return nil, err
 	}
-	if len(r.messages) >= messageShapes {
+	if r.shapeBytes += len(shape); len(r.messages) >= messageShapes || r.shapeBytes > messageShapeBytes {
 		clear(r.messages)
+		r.shapeBytes = len(shape)
 	}
-	r.messages[string(shape)] = p
+	if len(shape) <= messageShapeBytes {
+		r.messages[string(shape)] = p
+	}
 	return p, nil
 }
 

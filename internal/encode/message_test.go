@@ -10,6 +10,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
+	"github.com/outbox-cdc/outbox-cdc/internal/jsontext"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -81,6 +82,11 @@ func TestRefusedMessages(t *testing.T) {
 		want    string
 	}{
 		"no JSON":        {content: `{"id":`, want: "row of message outbox: is not JSON"},
+		"nested":         {content: deepMessage(jsontext.MaxDepth), want: "row of message outbox: is nested more than 1000 levels deep"},
+		"64 MiB nested":  {content: strings.Repeat("[", 64<<20), want: "row of message outbox: is nested more than 1000 levels deep"},
+		"64 MiB of text": {content: `"` + strings.Repeat("[", 64<<20) + `"`, want: "row of message outbox: is not a JSON object"},
+		"many members":   {content: manyMembers(maxMembers + 1), want: "row of message outbox: has more than 1600 members"},
+		"4 M members":    {content: manyMembers(4 << 20), want: "row of message outbox: has more than 1600 members"},
 		"empty":          {content: ``, want: "row of message outbox: is not JSON"},
 		"no object":      {content: `[1]`, want: "row of message outbox: is not a JSON object"},
 		"members missed": {content: `{"id":"1","aggregateid":"a"}`, want: `row 1 of message outbox: no column "aggregatetype" (outbox.columns.route); no column "payload" (outbox.columns.payload); no column "aggregatetype" (outbox.topic)`},
@@ -109,6 +115,32 @@ func TestRefusedMessages(t *testing.T) {
 	}
 }
 
+// deepMessage is a message whose payload has n levels.
+func deepMessage(n int) string {
+	return `{"id":"1","aggregatetype":"order","aggregateid":"o-1","type":"T","payload":` + strings.Repeat("[", n) + strings.Repeat("]", n) + "}"
+}
+
+func manyMembers(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `,"m%d":1`, i)
+	}
+	return "{" + b.String()[1:] + "}"
+}
+
+// A message at the limits is a row.
+func TestMessageAtTheLimits(t *testing.T) {
+	r := newRouter(t, debezium(nil))
+	for _, content := range []string{
+		deepMessage(jsontext.MaxDepth - 1),
+		`{"id":"1","aggregatetype":"o","aggregateid":"a","payload":"p",` + manyMembers(maxMembers - 4)[1:],
+	} {
+		if err := r.RouteMessage(tx, 0, logical(content), new(sink.Record)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestMessageShapes: messages that all have other members do not fill the memory.
 func TestMessageShapes(t *testing.T) {
 	r := newRouter(t, debezium(nil))
@@ -120,6 +152,19 @@ func TestMessageShapes(t *testing.T) {
 	}
 	if len(r.messages) > messageShapes {
 		t.Errorf("%d shapes are kept", len(r.messages))
+	}
+	for i := range 100 {
+		content := fmt.Sprintf(`{"id":"1","aggregatetype":"o","aggregateid":"a","payload":"p","m%d%s":1}`, i, strings.Repeat("x", (1+i%9)<<17))
+		if err := r.RouteMessage(tx, 0, logical(content), new(sink.Record)); err != nil {
+			t.Fatal(err)
+		}
+		kept := 0
+		for shape := range r.messages {
+			kept += len(shape)
+		}
+		if kept > messageShapeBytes {
+			t.Fatalf("%d bytes of shapes are kept", kept)
+		}
 	}
 }
 

@@ -33,6 +33,7 @@ type Router struct {
 	plain       *connect.Field    // makes a header of a text; nil: that is its bytes
 	schemaNames map[string]string // that have been given, by what Debezium tells schemas apart by
 	messages    map[string]*plan  // by the members of a message
+	shapeBytes  int               // of the keys of messages
 }
 
 // New returns a Router, or every problem of cfg at once.

@@ -7,11 +7,17 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/jsontext"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // parentHeader holds the context of a trace: https://www.w3.org/TR/trace-context/.
 const parentHeader = "traceparent"
+
+// maxContext is the size of the largest trace context that is passed on. The specifications have
+// propagators drop a baggage beyond 8 KiB and a state beyond 512 characters, and each header is compared
+// with those before it.
+const maxContext = 64 << 10
 
 // traceContext adds the headers that the column of the trace context holds, as it is written. It
 // takes the three forms that writers use: a JSON object, as a propagator fills a map; lines of
@@ -19,12 +25,13 @@ const parentHeader = "traceparent"
 // traceparent alone. A row is never refused for its trace: what is none of them is passed on too,
 // and tells a consumer nothing.
 //
-// A name that the row has a header of already, or that only the relay may give, is left out.
+// A name that the row has a header of already, or that only the relay may give, is left out, and so is a
+// context of more than maxContext bytes.
 func (b *builder) traceContext(f *field) {
 	v := b.text(f)
 	switch {
-	case len(v) == 0:
-	case v[0] == '{' && gjson.ValidBytes(v):
+	case len(v) == 0, len(v) > maxContext:
+	case v[0] == '{' && jsontext.Valid(v):
 		members := gjson.Parse(unsafe.String(unsafe.SliceData(v), len(v))) //nolint:gosec // v is not written to meanwhile
 		members.ForEach(func(name, member gjson.Result) bool {
 			if member.Type != gjson.Null {

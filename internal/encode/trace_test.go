@@ -24,6 +24,8 @@ func TestTraceContext(t *testing.T) {
 		"no object":            {column: `{"traceparent": "`, want: `traceparent {"traceparent": "`},
 		"properties":           {column: "#Sat Nov 21 22:00:00 UTC 2026\ntraceparent=" + traceparent + "\n", want: "traceparent " + traceparent},
 		"escaped properties":   {column: "!x\r\n\ntracestate=" + strings.ReplaceAll(state, "=", `\=`) + "\r\ntraceparent = " + traceparent, want: "tracestate " + state + "\ntraceparent " + traceparent},
+		"64 MiB of brackets":   {column: "{" + strings.Repeat("[", 64<<20)},
+		"nested":               {column: `{"a":` + strings.Repeat("[", 1000) + strings.Repeat("]", 1000) + "}", want: `traceparent {"a":` + strings.Repeat("[", 1000) + strings.Repeat("]", 1000) + "}"},
 		"a header of the name": {headers: `{"traceparent": "` + traceparent + `"}`, column: `{"traceparent": "other", "tracestate": "a=b"}`, want: "traceparent " + traceparent + "\ntracestate a=b"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -3,11 +3,14 @@ package connect
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"strconv"
 	"strings"
 	"unicode"
 
 	"github.com/tidwall/gjson"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/jsontext"
 )
 
 // A node is a value in a JSON document.
@@ -35,29 +38,43 @@ type member struct {
 	value node
 }
 
-// Limits of Jackson, beyond which a document is a text like any other.
+// maxNumber is the length of a number, in Jackson. Beyond it, or nested more than [jsontext.MaxDepth]
+// deep, a document is a text like any other.
+const maxNumber = 1000
+
+// Limits of our own, which bound the memory and the time that one row may take.
 const (
-	maxDepth  = 1000
-	maxNumber = 1000
+	maxValues = 1 << 20
+	maxScan   = 1 << 30 // bytes: each level reads all that is below it
 )
+
+var errLarge = errors.New("a document with too many values, or nested too deep for its size, to be expanded")
 
 // parseDocument reads the object or array that text begins with; ok is false if it begins with
 // something else. What follows the document is ignored, as Jackson does.
-func parseDocument(text []byte) (n node, ok bool) {
+func parseDocument(text []byte) (n node, ok bool, err error) {
 	if len(text) == 0 || text[0] != '{' && text[0] != '[' {
-		return node{}, false
+		return node{}, false, nil
 	}
-	if !gjson.ValidBytes(text) {
+	if !jsontext.Valid(text) {
 		var first json.RawMessage
 		if json.NewDecoder(bytes.NewReader(text)).Decode(&first) != nil {
-			return node{}, false
+			return node{}, false, nil
 		}
 		text = first
 	}
-	return parseNode(gjson.ParseBytes(text), 1)
+	switch depth, values := jsontext.Measure(text); {
+	case depth > jsontext.MaxDepth:
+		return node{}, false, nil
+	case values > maxValues || depth*len(text) > maxScan:
+		return node{}, false, errLarge
+	}
+	n, ok = parseNode(gjson.ParseBytes(text))
+	return n, ok, nil
 }
 
-func parseNode(v gjson.Result, depth int) (n node, ok bool) {
+// parseNode recurses: v must not be nested more than [jsontext.MaxDepth] deep.
+func parseNode(v gjson.Result) (n node, ok bool) {
 	switch v.Type {
 	case gjson.Null:
 		return node{}, true
@@ -69,16 +86,13 @@ func parseNode(v gjson.Result, depth int) (n node, ok bool) {
 		return node{kind: numberNode, text: v.Raw}, len(v.Raw) <= maxNumber
 	case gjson.JSON:
 	}
-	if depth > maxDepth {
-		return node{}, false
-	}
 	ok = true
 	if n.kind = arrayNode; v.IsObject() {
 		n.kind = objectNode
 	}
 	v.ForEach(func(name, value gjson.Result) bool {
 		var child node
-		if child, ok = parseNode(value, depth+1); !ok {
+		if child, ok = parseNode(value); !ok {
 			return false
 		}
 		if n.kind == arrayNode {

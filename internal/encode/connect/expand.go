@@ -53,9 +53,9 @@ func (f *Field) expand(enc Encoding, x Expansion, text []byte) (*document, error
 			return nil, err
 		}
 	}
-	root, ok := parseDocument(text)
+	root, ok, err := parseDocument(text)
 	if !ok {
-		return nil, nil //nolint:nilnil // a text is no document
+		return nil, err // without one: a text is no document
 	}
 	inf := inference{nulls: x.Nulls, emptyArrays: x.EmptyArrays}
 	if x.FieldNames == "avro" || x.FieldNames == "avro_unicode" {
@@ -69,6 +69,8 @@ func (f *Field) expand(enc Encoding, x Expansion, text []byte) (*document, error
 	}
 	s, err := inf.infer(&root, f.name)
 	switch {
+	case inf.exhausted():
+		return nil, errWide
 	case err != nil:
 		return nil, nil //nolint:nilnil,nilerr // errText
 	case s == nil && f.exact && enc == JSONSchema:
@@ -93,8 +95,8 @@ func (f *Field) expand(enc Encoding, x Expansion, text []byte) (*document, error
 	return &document{root: root, shape: s}, nil
 }
 
-// maxFilled is how many missing members a document gets at most.
-const maxFilled = 1 << 20
+// maxFilled bounds, in bytes, the missing members that a document gets.
+const maxFilled = 8 << 20
 
 // append appends the document as JSON.
 func (d *document) append(dst []byte) ([]byte, error) {
@@ -109,7 +111,7 @@ func (d *document) append(dst []byte) ([]byte, error) {
 // A printer writes JSON.
 type printer struct {
 	dst    []byte
-	filled int // missing members so far
+	filled int // bytes of missing members so far
 }
 
 // value writes a value: of an object the fields of its shape, with null for one it lacks; as it
@@ -160,7 +162,7 @@ func (p *printer) fields(n *node, fields []shapeField) {
 			continue
 		}
 		p.dst = append(p.dst, "null"...)
-		if p.filled++; p.filled > maxFilled {
+		if p.filled += len(f.name) + len(`"":null,`); p.filled > maxFilled {
 			return
 		}
 	}

@@ -18,7 +18,7 @@ var (
 	errNoSchema = errors.New("a document that is an empty array: Debezium writes it without a schema")
 	errMissing  = errors.New("a document with a null among objects that differ: Debezium cannot write it")
 	errRenamed  = errors.New("a document with member names that change: Debezium loses their values")
-	errWide     = errors.New("a document with an array of objects that differ too much: missing members would outgrow it")
+	errWide     = errors.New("a document with an array of objects that differ too much, so that missing members would outgrow it, or with names that are too long")
 	errClash    = errors.New("a document with two members of one name, once the names are adjusted")
 )
 
@@ -56,8 +56,20 @@ type shapeField struct {
 type inference struct {
 	nulls, emptyArrays bool
 	flaw               error // the first thing that Debezium does not do
+	work               int   // bytes of names and keys made, and members joined
 	unfit              bool  // no schema describes the document
 }
+
+// maxWork bounds the work of an inference, and with it the length of all names: paths grow with the depth,
+// and objects that differ are compared with all before them.
+const maxWork = 256 << 20
+
+// joinWork is what it takes to join a member, in the time it takes to write a byte.
+const joinWork = 32
+
+// exhausted reports whether the shape of the document would take too much work. What is inferred from
+// then on is not complete.
+func (inf *inference) exhausted() bool { return inf.work > maxWork }
 
 func (inf *inference) found(flaw error) {
 	if inf.flaw == nil {
@@ -121,6 +133,9 @@ func (inf *inference) object(n *node, path string) (*shape, error) {
 		below := m.name
 		if path != "" {
 			below = path + "." + m.name
+		}
+		if inf.work += len(below); inf.exhausted() {
+			return nil, errText
 		}
 		field, err := inf.infer(&m.value, below)
 		switch {
@@ -211,7 +226,11 @@ func (inf *inference) objects(n *node, path string) (*shape, error) {
 		if err != nil {
 			return nil, err
 		}
-		if key := string(s.appendKey(nil)); !seen[key] {
+		key := string(s.appendKey(nil))
+		if inf.work += len(key); inf.exhausted() {
+			return nil, errText
+		}
+		if !seen[key] {
 			seen[key] = true
 			all = append(all, s)
 		}
@@ -233,6 +252,9 @@ func (inf *inference) join(all ...*shape) *shape {
 	s := &shape{kind: objectShape, name: all[0].name}
 	places := map[string]int{}
 	for _, other := range all {
+		if inf.work += joinWork * len(other.fields); inf.exhausted() {
+			break
+		}
 		for _, f := range other.fields {
 			if i, ok := places[f.name]; ok {
 				s.fields[i].shape = inf.merge(s.fields[i].shape, f.shape)
@@ -247,8 +269,11 @@ func (inf *inference) join(all ...*shape) *shape {
 
 // merge returns a shape for what has the shape a or b.
 func (inf *inference) merge(a, b *shape) *shape {
+	if inf.exhausted() {
+		return a
+	}
 	switch {
-	case a.equal(b) || b.kind == nullShape:
+	case inf.equal(a, b) || b.kind == nullShape:
 		return a
 	case a.kind == nullShape:
 		return b
@@ -270,8 +295,13 @@ func (inf *inference) merge(a, b *shape) *shape {
 	return inf.mixed(errMixed)
 }
 
-func (s *shape) equal(t *shape) bool {
-	return s == t || bytes.Equal(s.appendKey(nil), t.appendKey(nil))
+func (inf *inference) equal(a, b *shape) bool {
+	if a == b {
+		return true
+	}
+	keyA, keyB := a.appendKey(nil), b.appendKey(nil)
+	inf.work += len(keyA) + len(keyB)
+	return bytes.Equal(keyA, keyB)
 }
 
 // appendKey appends what tells the shape from others of its path.

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/jsontext"
 )
 
 func envelopeOf(t *testing.T, m Modes, expand *Expansion) *Struct {
@@ -70,18 +72,42 @@ func TestExpandLimits(t *testing.T) {
 		is   string // how the output begins
 		err  error
 	}{
-		"deep":        {deep(maxDepth), `{"a":{"a"`, nil},
-		"deeper":      {deep(maxDepth + 1), `"{\"a\"`, nil},
+		"deep":        {deep(jsontext.MaxDepth), `{"a":{"a"`, nil},
+		"deeper":      {deep(jsontext.MaxDepth + 1), `"{\"a\"`, nil},
 		"long":        {`{"a":0.` + strings.Repeat("1", maxNumber-2) + "}", `{"a":0.1111111111111111}`, nil},
 		"longer":      {`{"a":0.` + strings.Repeat("1", maxNumber-1) + "}", `"{\"a\"`, nil},
 		"few absent":  {`{"l":[` + scattered.String()[1:500] + `}]}`, "", nil},
 		"many absent": {`{"l":[` + scattered.String()[1:] + `]}`, "", errWide},
+
+		"64 MiB of brackets":             {strings.Repeat("[", 64<<20), `"[[`, nil},
+		"64 MiB of objects":              {strings.Repeat(`{"":`, 16<<20), `"{\"`, nil},
+		"64 MiB behind a document":       {`{"a":1}` + strings.Repeat("[", 64<<20), `{"a":1}`, nil},
+		"64 MiB of numbers":              {"[" + strings.Repeat("0,", 32<<20) + "0]", "", errLarge},
+		"64 MiB in one string":           {`{"a":"` + strings.Repeat("x", 64<<20) + `"}`, `{"a":"xx`, nil},
+		"64 MiB in one string, deep":     {deepText(strings.Repeat("x", 64<<20)), "", errLarge},
+		"long names, deep":               {strings.Repeat(`{"`+strings.Repeat("n", 1000)+`":`, 1000) + "1" + strings.Repeat("}", 1000), "", errWide},
+		"objects that differ below":      {`{"l":[` + scatteredBelow(40_000) + `]}`, "", errWide},
+		"a long name, absent many times": {`{"l":[{"` + strings.Repeat("n", 1<<20) + `":1}` + strings.Repeat(",{}", 100) + `]}`, "", errWide},
 	} {
 		out, _, err := f.AppendExpanded(nil, JSON, Expansion{}, []byte(tc.text))
 		if !errors.Is(err, tc.err) || !strings.HasPrefix(string(out), tc.is) || err != nil && len(out) > 0 {
 			t.Errorf("%s: %.100s, %v", name, out, err)
 		}
 	}
+}
+
+// deepText is a text in 500 arrays.
+func deepText(text string) string {
+	return strings.Repeat("[", 500) + `"` + text + `"` + strings.Repeat("]", 500)
+}
+
+// scatteredBelow is n objects with one member, an object of which each has another member.
+func scatteredBelow(n int) string {
+	var b strings.Builder
+	for i := range n {
+		b.WriteString(`,{"a":{"n` + strconv.Itoa(i) + `":1}}`)
+	}
+	return b.String()[1:]
 }
 
 // Objects with more members than are looked for one by one keep their order and the last of
