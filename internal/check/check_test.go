@@ -127,6 +127,14 @@ var brokenSources = []broken{
 		name: "superuser", breaks: func(_ *testing.T, r *rig) { r.role = "postgres" }, title: "least privilege", state: Doubt, says: "is a superuser",
 		mend: func(_ *testing.T, r *rig) { r.role = "cdc_" + r.db.Name },
 	},
+	{
+		name: "everybody writes messages", title: "messages", state: Doubt, says: "every role of the database may write logical messages",
+		breaks: func(t *testing.T, r *rig) { r.run(t, emitting(t, r.db, "GRANT", "TO PUBLIC")) },
+	},
+	{
+		name: "relay writes no messages", title: "messages", state: Doubt, says: "may not execute pg_logical_emit_message",
+		breaks: func(t *testing.T, r *rig) { r.run(t, emitting(t, r.db, "REVOKE", "FROM "+r.role)) },
+	},
 	{name: "publication lacks the table", breaks: statements(`ALTER PUBLICATION pub DROP TABLE outbox`), title: "table outbox", state: Failed, says: "not in publication pub"},
 	{name: "inserts not published", breaks: statements(`ALTER PUBLICATION pub SET (publish = 'delete')`), title: "publish", state: Failed, says: "not published"},
 	{name: "updates published", breaks: statements(`ALTER PUBLICATION pub SET (publish = 'insert, update')`), title: "publish", state: Doubt, says: "outbox.on_update"},

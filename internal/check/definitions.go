@@ -24,6 +24,7 @@ func sourceDefinitions() []definition {
 		{Source, "primary", "", "Is the server no standby?", false},
 		{Source, "role", "", "Has the role `REPLICATION`?", false},
 		{Source, "least privilege", "", "Is the role no superuser?", false},
+		{Source, "messages", "", "Is it only for roles that need it to write logical messages into the WAL (`pg_logical_emit_message`), and may the relay?", false},
 		{Source, "create", "", "May the role create the publication, where a start is to create it?", false},
 		{Source, "slots left", "", "Is there room for the slot in `max_replication_slots`?", false},
 		{Source, "senders left", "", "Is there room for its stream in `max_wal_senders`?", false},

@@ -34,6 +34,13 @@ type rig struct {
 	change    func(*Config)
 }
 
+// emitting returns a GRANT or REVOKE of the right to write logical messages.
+func emitting(t *testing.T, db *pgtest.DB, grant, to string) string {
+	t.Helper()
+	return pgtest.QueryRow[string](t, db, `SELECT $1 || ' EXECUTE ON FUNCTION ' || string_agg(oid::regprocedure::text, ', ') || ' ' || $2
+		FROM pg_proc WHERE proname = 'pg_logical_emit_message'`, grant, to)
+}
+
 func newRig(t *testing.T, srv *pgserver.Server, kafka *kafkatest.Cluster) *rig {
 	t.Helper()
 	db := pgtest.DatabaseOn(t, srv)
@@ -43,6 +50,8 @@ func newRig(t *testing.T, srv *pgserver.Server, kafka *kafkatest.Cluster) *rig {
 			id uuid PRIMARY KEY DEFAULT gen_random_uuid(), aggregatetype text NOT NULL, aggregateid text, type text NOT NULL, payload jsonb, at text);
 		CREATE PUBLICATION pub FOR TABLE outbox WITH (publish = 'insert');
 		CREATE ROLE `+r.role+` LOGIN REPLICATION;
+		`+emitting(t, db, "REVOKE", "FROM PUBLIC")+`;
+		`+emitting(t, db, "GRANT", "TO "+r.role)+`;
 		GRANT SELECT ON outbox TO `+r.role+`;
 		INSERT INTO outbox (aggregatetype, aggregateid, type, payload) VALUES ('order', 'o-1', 'created', '{"n": 1}')`)
 	return r

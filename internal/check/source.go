@@ -100,9 +100,31 @@ func (s *sourceLook) rights() {
 	} else {
 		s.ok("least privilege", "", r.Name+" is no superuser")
 	}
+	s.messages()
 	if s.creates() && !r.Create {
 		s.fail("create", "", fmt.Sprintf("publication and slot are to be created, and %s may not create in database %s", r.Name, s.catalog.Database),
 			s.command("setup")+" as the owner of the tables, or GRANT CREATE ON DATABASE "+replication.QuoteIdent(s.catalog.Database)+" TO "+name)
+	}
+}
+
+// messages checks who may write logical messages. Postgres lets every role.
+func (s *sourceLook) messages() {
+	const name = "messages"
+	r := s.role
+	role := replication.QuoteIdent(r.Name)
+	grant := "GRANT EXECUTE ON FUNCTION " + r.EmitText + " TO " + role
+	switch {
+	case !r.EmitsMessages:
+		s.warn(name, "", r.Name+" may not execute pg_logical_emit_message: the position record gets no snapshots, which say what to resend if the slot is lost", grant)
+	case len(r.OpenEmit) > 0:
+		text := "every role of the database may write logical messages, of any size: pg_logical_emit_message is granted to PUBLIC"
+		if s.catalog != nil && s.catalog.Messages {
+			text = "every role of the database may write events: outbox.messages reads them from logical messages, and pg_logical_emit_message is granted to PUBLIC"
+		}
+		s.warn(name, "", text, grant+"; REVOKE EXECUTE ON FUNCTION "+strings.Join(r.OpenEmit, ", ")+
+			" FROM PUBLIC; or grant it first to the roles that run prune or write events with it, too")
+	default:
+		s.ok(name, "", "only roles that were granted pg_logical_emit_message may write logical messages")
 	}
 }
 

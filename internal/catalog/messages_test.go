@@ -1,0 +1,70 @@
+package catalog
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+)
+
+// A role without any right writes messages under the relay's prefix that are larger than a row may be,
+// inside a transaction and outside. The stream goes on behind them, and the rights that Role names are all
+// there are: once they are taken away, the role writes none, and the relay still does.
+func TestMessagesOfARoleWithoutRights(t *testing.T) {
+	t.Parallel()
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		s := newSource(t, srv)
+		nobody := "nobody_" + s.Name
+		s.Exec(t, "CREATE ROLE "+nobody+" LOGIN")
+		s.leastPrivileged(t)
+		s.cfg.MessagePrefix, s.cfg.ReservedPrefixes, s.cfg.MaxMessageBytes = MessagePrefix, ReservedPrefixes(), 1<<20
+		stream := s.start(t)
+		hostile, err := pgx.Connect(t.Context(), strings.Replace(s.DSN, "//postgres@", "//"+nobody+"@", 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer hostile.Close(t.Context())
+		emit := func(transactional bool, prefix string, megabytes int) error {
+			_, err := hostile.Exec(t.Context(), "SELECT pg_logical_emit_message($1, $2, repeat('x', $3::int << 20))", transactional, prefix, megabytes)
+			return err
+		}
+		for _, prefix := range ReservedPrefixes() {
+			for _, transactional := range []bool{true, false} {
+				if err := emit(transactional, prefix, 2); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		s.Exec(t, "INSERT INTO outbox VALUES (1)")
+		if kinds, _ := readUntil(t, stream, 1); strings.Contains(strings.Join(kinds, ""), "M") {
+			t.Errorf("the stream has %v", kinds)
+		}
+
+		survey := NewSurveyor(s.cfg.Conn)
+		defer survey.Close(t.Context())
+		role, err := survey.Role(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(role.OpenEmit) != 2 || !role.EmitsMessages || !strings.Contains(role.EmitText, "(boolean, text, text") {
+			t.Fatalf("%+v", role)
+		}
+		s.Exec(t, "REVOKE EXECUTE ON FUNCTION "+strings.Join(role.OpenEmit, ", ")+" FROM PUBLIC")
+		if err := emit(true, "p", 0); err == nil || !strings.Contains(err.Error(), "42501") {
+			t.Errorf("a message of a role without the right: %v", err)
+		}
+		if role, err = survey.Role(t.Context()); err != nil || len(role.OpenEmit) > 0 || role.EmitsMessages {
+			t.Errorf("%+v, %v", role, err)
+		}
+		s.Exec(t, "GRANT EXECUTE ON FUNCTION "+role.EmitText+" TO "+replication.QuoteIdent(role.Name))
+		o := Observe(s.cfg)
+		defer o.Close(t.Context())
+		if err := o.EmitSnapshot(t.Context(), "nonce"); err != nil {
+			t.Error(err)
+		}
+	})
+}
