@@ -33,7 +33,19 @@ type Selection struct {
 	IDs   []string  // every one of them must be there
 	Since time.Time // rows of this time or later
 	After string    // id of a row, which must be there: rows that come after it in this order
-	Limit int       // so many at most
+
+	Undelivered *Delivered // rows that it does not say are delivered
+
+	Limit int // so many at most
+}
+
+// Delivered says which transactions a relay has delivered: those that Snapshot sees, on the server and the
+// timeline where it was taken.
+type Delivered struct {
+	SystemID string
+	Timeline int32
+	Slot     string // nobody may stream from it, since that delivers more
+	Snapshot string // xmin:xmax:xip_list
 }
 
 // Rows are the selected rows of a table, as it was when they were opened. They hold a read-only
@@ -157,9 +169,41 @@ func (r *Rows) narrow(ctx context.Context) error {
 			return err
 		}
 	}
+	if r.sel.Undelivered != nil {
+		if err := r.undelivered(ctx, r.sel.Undelivered); err != nil {
+			return err
+		}
+	}
 	if r.sel.After != "" {
 		return r.after(ctx)
 	}
+	return nil
+}
+
+// undelivered selects the rows of transactions that a snapshot does not see.
+func (r *Rows) undelivered(ctx context.Context, d *Delivered) error {
+	const column = "xid"
+	if r.columns[column].TypeName != "xid8" {
+		return r.refuse("it has no column %q of type xid8 with the transaction of each row; choose rows by time or by their ids", column)
+	}
+	here, err := r.ask(ctx, "identify the server", `
+		SELECT pg_catalog.concat_ws(' ', s.system_identifier, CASE WHEN pg_catalog.pg_is_in_recovery() THEN c.timeline_id
+				ELSE ('x' || substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::bit(32)::int END)
+		FROM pg_catalog.pg_control_system() s, pg_catalog.pg_control_checkpoint() c`)
+	if err != nil {
+		return err
+	}
+	if recorded := fmt.Sprintf("%s %d", d.SystemID, d.Timeline); here[0] != recorded {
+		return r.refuse("the position record is of system and timeline %s, the server is of %s: its transactions have other numbers; choose rows by time or by their ids", recorded, here[0])
+	}
+	held, err := r.ask(ctx, "read who streams", "SELECT active_pid::text FROM pg_catalog.pg_replication_slots WHERE slot_name = $1 AND active", d.Slot)
+	if err != nil {
+		return err
+	}
+	if len(held) > 0 {
+		return r.refuse("a relay streams from slot %q, and its newest snapshot may come after the rows that were not delivered; choose rows by time or by their ids", d.Slot)
+	}
+	r.where = append(r.where, "NOT pg_catalog.pg_visible_in_snapshot("+column+", "+r.param(d.Snapshot)+"::pg_catalog.pg_snapshot)")
 	return nil
 }
 

@@ -122,3 +122,43 @@ func TestTableNamed(t *testing.T) {
 		t.Errorf("two tables: %v", err)
 	}
 }
+
+// Rows of transactions that a snapshot does not see are selected by the snapshot as a parameter, and only
+// on the server where it was taken, while nobody streams.
+func TestSelectUndelivered(t *testing.T) {
+	t.Parallel()
+	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
+		s := newSource(t, srv)
+		s.Exec(t, `
+			CREATE TABLE numbered (id int, position int, xid xid8 DEFAULT pg_current_xact_id());
+			CREATE TABLE plain (id int, position int);
+			INSERT INTO numbered VALUES (1, 1)`)
+		snapshot := pgtest.QueryRow[string](t, s.DB, "SELECT pg_current_snapshot()::text")
+		s.Exec(t, "INSERT INTO numbered VALUES (2, 2)")
+		s.Exec(t, "INSERT INTO numbered VALUES (3, 3)")
+		systemID := pgtest.QueryRow[string](t, s.DB, "SELECT system_identifier::text FROM pg_control_system()")
+		delivered := func(change func(*Delivered)) Selection {
+			d := &Delivered{SystemID: systemID, Timeline: 1, Slot: s.cfg.Slot, Snapshot: snapshot}
+			change(d)
+			return Selection{Table: "numbered", ID: "id", Order: []string{"position"}, Undelivered: d}
+		}
+		got, _ := selected(t, s.cfg, delivered(func(*Delivered) {}))
+		if diff := cmp.Diff([]string{"2", "3"}, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		plain := delivered(func(*Delivered) {})
+		plain.Table = "plain"
+		refused := func(says string, sel Selection) {
+			t.Helper()
+			if _, err := Select(t.Context(), s.cfg, sel); err == nil || !strings.Contains(err.Error(), says) {
+				t.Errorf("error %v, want one with %q", err, says)
+			}
+		}
+		refused(`no column "xid" of type xid8`, plain)
+		refused("the position record is of system and timeline 7 1", delivered(func(d *Delivered) { d.SystemID = "7" }))
+		refused("the position record is of system and timeline "+systemID+" 2", delivered(func(d *Delivered) { d.Timeline = 2 }))
+		refused("22P02", delivered(func(d *Delivered) { d.Snapshot = "1:1:') OR true --" }))
+		s.start(t)
+		refused("a relay streams from slot", delivered(func(*Delivered) {}))
+	})
+}

@@ -37,6 +37,7 @@ type replaying struct {
 	after       string
 	table       string
 	orderBy     string
+	undelivered bool
 	limit, rate int
 	dryRun, yes bool
 	stdin       io.Reader
@@ -55,14 +56,17 @@ and headers, and the header replayed: true. They go in the order in which they w
 of a key keep theirs; a relay that runs beside it is not touched, nor are slot and recorded position,
 and what it sends meanwhile mixes with them.
 
-Which rows is said by --where, --since, --ids, or several of them, all of which must hold. The text of
+Which rows is said by --undelivered, --where, --since, --ids, or several of them, all of which must hold.
+With --undelivered they are the rows of all transactions that the relay's position record does not show as
+delivered. The relay must not be running: use it after a gap, before you start the relay again. The text of
 --where is SQL that becomes part of a query as it is, in a read-only transaction and with the rights of
 source.dsn: do not put text into it that somebody else has written. The role needs SELECT on the table,
 which a relay's does not have: give the owner's --dsn.
 
 The timestamp of a record is that of outbox.columns.timestamp, or else created_at, if the table has it:
 the time of the commit is in the log only, and so is what headers.position adds.`,
-		Example: `  outbox-cdc replay -c outbox-cdc.yaml --dsn "$OWNER_DSN" --since 2h --dry-run
+		Example: `  outbox-cdc replay -c outbox-cdc.yaml --dsn "$OWNER_DSN" --undelivered
+  outbox-cdc replay -c outbox-cdc.yaml --dsn "$OWNER_DSN" --since 2h --dry-run
   outbox-cdc replay -c outbox-cdc.yaml --dsn "$OWNER_DSN" --where "aggregateid = 'order-7'"
   outbox-cdc replay -c outbox-cdc.yaml --dsn "$OWNER_DSN" --ids @ids.txt --rate 500`,
 		Args: command.NoArgs,
@@ -72,6 +76,7 @@ the time of the commit is in the log only, and so is what headers.position adds.
 	flags.StringVar(&r.where, "where", "", "rows for which this `SQL` condition holds; true: all")
 	r.since = timeFlag(cmd, "since", "rows of this `time` or later: 2026-01-31T14:00:00Z, or 2h for two hours ago")
 	flags.StringVar(&r.ids, "ids", "", "rows with these `ids`: separated by commas, or @file, or - for standard input, one a line")
+	flags.BoolVar(&r.undelivered, "undelivered", false, "rows that the position record does not show as delivered")
 	flags.StringVar(&r.table, "table", "", "`name` of the table, where outbox.tables has several")
 	flags.StringVar(&r.orderBy, "order-by", "", "`column` with the order of insertion; by default position, or else the one with the time")
 	flags.StringVar(&r.after, "after", "", "go on after the row with this `id`, which an earlier replay has named as the last one")
@@ -80,8 +85,8 @@ the time of the commit is in the log only, and so is what headers.position adds.
 	flags.BoolVar(&r.dryRun, "dry-run", false, "print how many records would go to which topic, and send nothing")
 	flags.BoolVar(&r.yes, "yes", false, "do not ask, however many rows there are")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if r.where == "" && r.since.IsZero() && r.ids == "" {
-			return command.Usage(cmd, errors.New("say which rows: --where, --since or --ids; --where true is all"))
+		if r.where == "" && r.since.IsZero() && r.ids == "" && !r.undelivered {
+			return command.Usage(cmd, errors.New("say which rows: --undelivered, --where, --since or --ids; --where true is all"))
 		}
 		r.stdin = cmd.InOrStdin()
 		return r.run(cmd.Context())
@@ -106,6 +111,11 @@ func (r *replaying) run(ctx context.Context) error {
 		return mistake(err)
 	}
 	r.log = command.NewLogger(cfg.Log, r.stderr)
+	if r.undelivered {
+		if selection.Undelivered, err = r.delivered(ctx); err != nil {
+			return r.failed(ctx, err)
+		}
+	}
 	rows, err := replay.Open(ctx, r.sending, selection, r.log)
 	if err != nil {
 		return r.failed(ctx, err)
@@ -123,6 +133,19 @@ func (r *replaying) run(ctx context.Context) error {
 		return &command.ExitError{Err: errors.New("nothing was sent"), Exit: relay.ExitUsage, Next: "--dry-run shows what would be sent, --yes does not ask"}
 	}
 	return r.send(ctx, rows)
+}
+
+// delivered reads from the position record what the relay has delivered.
+func (r *replaying) delivered(ctx context.Context) (*catalog.Delivered, error) {
+	p, err := relay.Recorded(ctx, r.sending, r.log)
+	switch {
+	case err != nil:
+		return nil, err
+	case p == nil || len(p.Snapshots) == 0:
+		return nil, fmt.Errorf("%w: relay %q has no position record with a snapshot in topic %q; choose rows by time or by their ids",
+			catalog.ErrSelection, r.sending.Name, r.sending.PositionTopic)
+	}
+	return &catalog.Delivered{SystemID: p.SystemID, Timeline: p.Timeline, Slot: p.Slot, Snapshot: p.Snapshots[0].Text}, nil
 }
 
 // selection is what the flags select.

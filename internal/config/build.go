@@ -65,7 +65,7 @@ func (c *Config) Sending() (relay.Config, error) {
 	kafka, err := c.Kafka()
 	cfg := relay.Config{
 		Name: c.name(), Route: c.route(), Tables: c.tables(), Messages: c.Outbox.Messages, Sink: kafka, DeadLetterTopic: c.DeadLetterTopic,
-		StartupTimeout: c.StartupTimeout, DrainTimeout: c.DrainTimeout,
+		PositionTopic: c.PositionTopic, StartupTimeout: c.StartupTimeout, DrainTimeout: c.DrainTimeout,
 	}
 	if c.namesSource() {
 		pg, pgErr := c.Postgres()

@@ -269,50 +269,47 @@ func slotOfAnotherKind(t *testing.T, o *operation, srv *pgserver.Server) {
 }
 
 // lose streams until the record has a snapshot, stops the relay, and runs statements; what is
-// written behind them is not delivered. It returns that and the snapshot.
+// written behind them is not delivered. It returns the id of that.
 func (o *operation) lose(t *testing.T, statements string) (id string) {
 	t.Helper()
 	r := o.stream(t)
 	o.delivers(t)
 	rig.WaitFor(t, 20*time.Second, "a snapshot to be recorded", func() bool {
 		p := rig.Recorded(t, o.kafka, o.slot)
-		if p == nil || len(p.Snapshots) == 0 {
-			return false
-		}
-		o.names["740:745:741"] = p.Snapshots[0].Text
-		return true
+		return p != nil && len(p.Snapshots) > 0
 	})
 	r.Terminate(t)
 	o.exec(t, statements)
 	return o.write(t)
 }
 
-// sendAgain follows the section about that, and demands that the row arrives which was lost.
+// sendAgain follows the section about that, while no relay runs, and demands that the row arrives which
+// was lost.
 func (o *operation) sendAgain(t *testing.T, lost string) {
 	t.Helper()
-	o.delivers(t)
 	if o.events.has(lost) {
 		t.Error("the row was not lost")
 	}
-	o.follow(t, "Send rows again", func(o *operation) {
-		o.nextBlock(t, "sh")
-		o.sh(t)
-	})
+	o.follow(t, "Send rows again", func(o *operation) { o.sh(t) })
 	o.arrived(t, lost)
-	o.delivers(t)
 }
 
-// beginAnew follows the section about that.
-func (o *operation) beginAnew(t *testing.T) {
+// beginAnew follows the section about that; the row lost arrives again.
+func (o *operation) beginAnew(t *testing.T, lost string) {
 	t.Helper()
-	o.follow(t, "Begin anew", func(o *operation) { o.streams(t) })
+	o.follow(t, "Begin anew", func(o *operation) {
+		o.sh(t)
+		o.sendAgain(t, lost)
+		o.streams(t)
+	})
 }
 
 func slotMissing(t *testing.T, o *operation, srv *pgserver.Server) {
 	lost := o.on(t, srv).lose(t, `SELECT pg_drop_replication_slot('outbox_cdc')`)
 	o.fails(t, 11, `slot "outbox_cdc" does not exist`, "outbox-cdc setup")
-	o.streams(t)
+	o.sh(t)
 	o.sendAgain(t, lost)
+	o.streams(t)
 }
 
 func slotLost(t *testing.T, o *operation, _ *pgserver.Server) {
@@ -323,8 +320,7 @@ func slotLost(t *testing.T, o *operation, _ *pgserver.Server) {
 	}
 	o.exec(t, `CHECKPOINT`)
 	o.fails(t, 11, `slot "outbox_cdc" is invalidated`, "outbox-cdc setup --drop")
-	o.beginAnew(t)
-	o.sendAgain(t, lost)
+	o.beginAnew(t, lost)
 }
 
 func slotHeld(t *testing.T, o *operation, srv *pgserver.Server) {
@@ -357,8 +353,7 @@ func publicationMissing(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.next = 0
 	o.sql(t)
 	reached(t, o.fails(t, 13, "creating it again does not help"))
-	o.beginAnew(t)
-	o.sendAgain(t, lost)
+	o.beginAnew(t, lost)
 }
 
 // changedPublication is for a change that is seen at the start, and mended by a statement.
@@ -367,8 +362,9 @@ func changedPublication(change, says string) recipe {
 		lost := o.on(t, srv).lose(t, change)
 		o.fails(t, 13, `publication "outbox_cdc" `+says, "ALTER PUBLICATION")
 		o.sql(t)
-		o.stream(t)
 		o.sendAgain(t, lost)
+		o.stream(t)
+		o.delivers(t)
 	}
 }
 
@@ -394,8 +390,7 @@ func columnMissing(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.sql(t)
 	reached(t, o.fails(t, 13, `no column "payload"`)) // the row has the columns it was written with
 	o.arrived(t, still)
-	o.beginAnew(t)
-	o.sendAgain(t, lost)
+	o.beginAnew(t, lost)
 }
 
 func updateCame(t *testing.T, o *operation, srv *pgserver.Server) {
@@ -494,8 +489,8 @@ func slotMoved(t *testing.T, o *operation, srv *pgserver.Server) {
 	lost := o.on(t, srv).lose(t, "SELECT pg_drop_replication_slot('outbox_cdc')")
 	o.exec(t, `SELECT pg_create_logical_replication_slot('outbox_cdc', 'pgoutput')`)
 	reached(t, o.fails(t, 15, "outbox_cdc", "re-created by somebody else", "--accept-gap"))
-	o.streams(t)
 	o.sendAgain(t, lost)
+	o.streams(t)
 }
 
 func anotherServer(t *testing.T, o *operation, srv *pgserver.Server) {
