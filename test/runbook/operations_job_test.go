@@ -167,7 +167,7 @@ func beginAnew(t *testing.T, o *operation, srv *pgserver.Server) {
 }
 
 func sendRowsAgain(t *testing.T, o *operation, srv *pgserver.Server) {
-	lost := o.onBroker(t, srv).lose(t, `SELECT pg_drop_replication_slot('outbox_cdc')`)
+	lost := o.on(t, srv).lose(t, `SELECT pg_drop_replication_slot('outbox_cdc')`)
 	o.setup(t)
 	o.sh(t)
 	o.arrived(t, lost)
