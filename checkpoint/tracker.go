@@ -167,10 +167,9 @@ func (t *Tracker) Trace(id [16]byte) {
 	}
 }
 
-// Snapshot notes what pg_current_snapshot() returned in the open transaction:
-// [ValidSnapshot]. At
-// most 64 wait for their transaction to be confirmed; others are dropped, since
-// each one is followed by the next. It panics if no transaction is open.
+// Snapshot notes what pg_current_snapshot() returned in the open transaction, a
+// [ValidSnapshot]. At most 64 wait for their transaction to be confirmed; others are
+// dropped, since each one is followed by the next. It panics if no transaction is open.
 func (t *Tracker) Snapshot(text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
