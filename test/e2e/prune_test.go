@@ -147,3 +147,28 @@ func TestPrunePartitions(t *testing.T) {
 		r.Settle(t, 0)
 	})
 }
+
+// Any role can hold the lock of a prune. A job that runs prune learns that it has done nothing, and why.
+func TestPruneLockedByAnybody(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t)
+	process := r.Run(t)
+	r.Deliver(t, 10)
+	holder := r.Connect(t)
+	_, err := holder.Exec(t.Context(), `SET application_name = 'a tool'; SELECT pg_advisory_lock(x'6f637072'::int, 'outbox'::regclass::oid::int)`)
+	rig.Must(t, err)
+	out, code := rig.Command(t, "prune", "-c", r.Config, "--older-than", "0s")
+	for _, want := range []string{
+		fmt.Sprintf(`prune public.outbox: the advisory lock is held by process %d (role "postgres", application "a tool")`, holder.PgConn().PID()),
+		"pg_terminate_backend(<process>)", "exit 1 (locked by another session): slot " + r.Slot,
+	} {
+		if code != 1 || !strings.Contains(out, want) {
+			t.Errorf("exit code %d, %q is not in:\n%s", code, want, out)
+		}
+	}
+	if rows := rig.Ask[int](t, r.Connect(t), `SELECT count(*)::int FROM outbox`); rows != r.Load.Total() {
+		t.Errorf("%d rows are left of %d", rows, r.Load.Total())
+	}
+	process.Terminate(t)
+	r.Settle(t, 0)
+}
