@@ -112,7 +112,8 @@ func TestEventsAmongOtherTables(t *testing.T) {
 }
 
 // What other applications write to the log as logical messages is none of the relay's
-// business, of whatever size: not in a transaction with events, and not by itself.
+// business, of whatever size: not in a transaction with events, and not by itself, nor with the relay's
+// own prefix.
 func TestLogicalMessagesOfOthers(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
@@ -123,7 +124,7 @@ func TestLogicalMessagesOfOthers(t *testing.T) {
 			if err := put(5); err != nil {
 				return err
 			}
-			for _, prefix := range []string{"billing", catalog.MessagePrefix + "-audit"} {
+			for _, prefix := range []string{"billing", catalog.MessagePrefix + "-audit", catalog.MessagePrefix} {
 				if _, err := tx.Exec(t.Context(), emit, size > 1000, prefix, size); err != nil {
 					return err
 				}
@@ -132,6 +133,7 @@ func TestLogicalMessagesOfOthers(t *testing.T) {
 		return put(5)
 	})
 	r.DB.Exec(t, emit, false, "billing", 100<<20)
+	r.DB.Exec(t, emit, false, catalog.MessagePrefix, 100<<20)
 	r.Deliver(t, 500)
 	process.Flat(t)
 	process.Terminate(t)

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
@@ -325,6 +327,41 @@ func TestSnapshotIsRecorded(t *testing.T) {
 		return len(p.Snapshots) > 0 && rig.Ask[bool](t, conn, `SELECT bool_and(pg_visible_in_snapshot(xid, $1::pg_snapshot)) FROM outbox`, p.Snapshots[0].Text)
 	})
 	process.Terminate(t)
+	r.Settle(t, 0)
+}
+
+// A role without any right writes what looks like the relay's own messages. The relay delivers, its position
+// record has only snapshots that it has taken itself, and it starts again.
+func TestForgedSnapshots(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t)
+	process := r.Run(t)
+	nobody := "nobody_" + r.DB.Name
+	r.DB.Exec(t, "CREATE ROLE "+nobody+" LOGIN")
+	hostile, err := pgx.Connect(t.Context(), strings.Replace(r.DB.DSN, "//postgres@", "//"+nobody+"@", 1))
+	rig.Must(t, err)
+	defer func() { _ = hostile.Close(context.WithoutCancel(t.Context())) }()
+	for _, content := range []string{
+		"18446744073709551614:18446744073709551615:", "1:1:') OR true --", strings.Repeat("7", 1_200_000), "",
+	} {
+		for _, transactional := range []bool{true, false} {
+			_, err := hostile.Exec(t.Context(), `SELECT pg_logical_emit_message($1, $2, $3)`, transactional, catalog.MessagePrefix, r.Slot+"|"+content)
+			rig.Must(t, err)
+		}
+		r.Deliver(t, 100)
+	}
+	conn := r.Connect(t)
+	rig.WaitFor(t, 20*time.Second, "a snapshot that sees every row", func() bool {
+		p := r.Recorded(t)
+		return len(p.Snapshots) > 0 && rig.Ask[bool](t, conn, `SELECT bool_and(pg_visible_in_snapshot(xid, $1::pg_snapshot)) FROM outbox`, p.Snapshots[0].Text)
+	})
+	for _, s := range r.Recorded(t).Snapshots {
+		if strings.HasPrefix(s.Text, "18446744073709551614") {
+			t.Errorf("a forged snapshot is recorded: %s", s.Text)
+		}
+	}
+	process.Terminate(t)
+	r.GoesOn(t)
 	r.Settle(t, 0)
 }
 
