@@ -30,9 +30,9 @@ func ValidSnapshot(text string) bool {
 	if len(bounds) != 3 {
 		return false
 	}
-	xmin, ok := transactionID(bounds[0])
-	xmax, ok2 := transactionID(bounds[1])
-	if !ok || !ok2 || xmax < xmin {
+	xmin, hasMin := transactionID(bounds[0])
+	xmax, hasMax := transactionID(bounds[1])
+	if !hasMin || !hasMax || xmax < xmin {
 		return false
 	}
 	if bounds[2] == "" {
