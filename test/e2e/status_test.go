@@ -93,7 +93,7 @@ func TestStatus(t *testing.T) {
 	}
 
 	standby := rig.Start(t, "run", "-c", r.Config)
-	standby.Logged(t, "slot in use")
+	standby.Logged(t, "standby: another process uses the slot")
 	rig.WaitFor(t, 30*time.Second, "the other one to stand by", func() bool {
 		s = runStatus(t, r, "--admin", standby.AdminAt(t))
 		return s.Title == "Standing by"

@@ -93,7 +93,7 @@ func (s *soak) takeOver(t *testing.T, l loss) time.Duration {
 		}
 		active = s.relays[has]
 		log := s.relays[1-has].process.Load().Stderr.String()
-		return strings.LastIndex(log, "slot in use") > strings.LastIndex(log, "msg=streaming")
+		return strings.LastIndex(log, "another process uses the slot") > strings.LastIndex(log, "msg=streaming")
 	})
 	time.Sleep(settled)
 	before := s.confirms.Again()
