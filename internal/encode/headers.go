@@ -2,6 +2,7 @@ package encode
 
 import (
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -74,7 +75,12 @@ func (b *builder) rowHeaders() {
 		}
 		return
 	}
+	members := 0
 	object.ForEach(func(name, member gjson.Result) bool {
+		if members++; members > maxMembers {
+			b.fail(b.plan.headers.name, fmt.Sprintf("has more than %d members", maxMembers))
+			return false
+		}
 		if isOwnHeader(name.Str) {
 			b.fail(b.plan.headers.name, "has a member with the name of a header that only the relay gives (id, eventType, outbox_…, dead_letter_…)")
 			return false

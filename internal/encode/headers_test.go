@@ -40,3 +40,19 @@ func TestOwnHeaders(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A headers column cannot make millions of headers: each takes memory.
+func TestManyHeaders(t *testing.T) {
+	r, err := New(defaultConfig(func(*Config) {}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rec sink.Record
+	for members, refused := range map[int]bool{maxMembers: false, maxMembers + 1: true} {
+		object := "{" + strings.Repeat(`"a": 1, `, members-1) + `"a": 1}`
+		err := r.Route(tx, 0, row(outboxTable(), map[string]string{"headers": object}), &rec)
+		if _, ok := errors.AsType[*RowError](err); ok != refused || err != nil && !strings.Contains(err.Error(), "has more than 1600 members") {
+			t.Errorf("%d members: %v", members, err)
+		}
+	}
+}

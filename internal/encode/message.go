@@ -22,7 +22,8 @@ const (
 	messageShapeBytes = 1 << 20
 )
 
-// maxMembers is how many members a message has at most: as many as a table of Postgres has columns.
+// maxMembers is how many members a message or a headers column has at most: as many as a table of Postgres
+// has columns.
 // https://www.postgresql.org/docs/current/limits.html
 const maxMembers = 1600
 
