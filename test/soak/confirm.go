@@ -37,7 +37,7 @@ type Confirms struct {
 	updates   int
 	again     int       // rows streamed that had been streamed before
 	away      int       // outages of the broker that go on
-	back      time.Time // the end of the last one
+	back      time.Time // the end of the last one, which may be ahead
 	found     violations
 }
 
@@ -127,7 +127,10 @@ func (c *Confirms) Outage() (over func(at time.Time)) {
 	return func(at time.Time) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.away, c.back = c.away-1, at
+		c.away--
+		if at.After(c.back) {
+			c.back = at
+		}
 	}
 }
 

@@ -119,6 +119,7 @@ func (s *soak) alive(since time.Time, strike Strike) bool {
 	limit := aliveWithin
 	if strike.Forgets(HoleHost) {
 		s.halfOpen = since.Add(kafkaPatience)
+		s.confirms.Outage()(s.halfOpen) // a position may wait for the same response
 	}
 	switch {
 	case since.Before(s.halfOpen): // the relay may acquire the slot only after a later strike
