@@ -1,0 +1,333 @@
+package hostile
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+func TestMain(m *testing.M) { rig.Main(m) }
+
+// pace is the mean time between two attacks of a role.
+const pace = 40 * time.Millisecond
+
+// largeRows is what rows and messages of 2 or 3 MB may take, in MB, beside what the relay takes otherwise: a
+// message, its dead letter and its request.
+const largeRows = 24
+
+// Two roles, one with INSERT and one with nothing, attack a relay that takes rows, and one that takes messages
+// for rows, too: for OUTBOX_TEST_HOSTILE seconds. It neither stops nor slows, all honest rows arrive once, also
+// over clean restarts, and each attack comes to what it must.
+func TestHostileWriters(t *testing.T) {
+	seconds := time.Duration(rig.EnvInt(t, "OUTBOX_TEST_HOSTILE", 4)) * time.Second
+	for _, messages := range []bool{false, true} {
+		t.Run(fmt.Sprintf("messages=%t", messages), func(t *testing.T) {
+			s := besiege(t, messages)
+			s.start(t)
+			rig.UnderLoad(t, s.Rig, func() { s.hold(t, seconds/2) })
+			s.Arrived(t, 30*time.Second)
+			s.Confirmed(t, 30*time.Second)
+			s.stop(t)
+			s.Settle(t, 0)
+			s.checkLatency(t)
+			s.checkRecords(t)
+			s.checkPosition(t)
+		})
+	}
+}
+
+// hold has the relay attacked for so long, with a restart every few seconds.
+func (s *siege) hold(t *testing.T, d time.Duration) {
+	t.Helper()
+	s.watch(t, &s.before, min(10*time.Second, d/2))
+	end := s.attack(t)
+	defer end()
+	rounds := 1 + d/(15*time.Second)
+	for range rounds {
+		s.watch(t, &s.during, d/rounds)
+		s.stop(t)
+		s.start(t)
+	}
+}
+
+// A siege is a relay that takes rows and messages of everybody.
+type siege struct {
+	*rig.Rig
+	seed      uint64
+	messages  bool
+	dead, own string
+	writer    string // the role that may insert
+	nobody    string // the role that may not
+	process   *rig.Process
+	starts    int
+	peak      int // of resident memory, in MB
+
+	mu            sync.Mutex
+	since         time.Time        // records of earlier commits are not timed; zero: none is
+	latencies     *[]time.Duration // of honest records, from commit to reader
+	before        []time.Duration
+	during        []time.Duration
+	attacks       map[string]Attack // by the row's id
+	expected, got map[Fate]int
+	damage        []string
+}
+
+func besiege(t *testing.T, messages bool) *siege {
+	t.Helper()
+	s := &siege{Rig: rig.New(t), seed: rand.Uint64(), messages: messages, attacks: map[string]Attack{}, expected: map[Fate]int{}, got: map[Fate]int{}}
+	t.Logf("seed %d", s.seed)
+	s.dead, s.own = s.Kafka.Topic(t, 1, nil), s.Kafka.Topic(t, 1, nil)
+	s.writer, s.nobody = "writer_"+s.DB.Name, "nobody_"+s.DB.Name
+	s.DB.Exec(t, `ALTER TABLE outbox ADD topic text NOT NULL DEFAULT '`+s.Topic+`', ADD at timestamptz, ADD part integer, ADD trace text,
+		DROP CONSTRAINT outbox_headers_check, ALTER payload TYPE json, ALTER headers TYPE json;
+		CREATE ROLE `+s.writer+` LOGIN; GRANT INSERT ON outbox TO `+s.writer+`; CREATE ROLE `+s.nobody+` LOGIN;
+		CREATE PUBLICATION `+rig.Publication+` FOR TABLE outbox WITH (publish = 'insert')`)
+	s.Config = rig.WriteConfig(t, s.DB.DSN, s.Kafka.Addrs[0], s.Slot, "${route}", "on_bad_record: dead-letter\nheaders: {position: true}\ndead_letter_topic: "+s.dead)
+	s.Kafka.Collect(t, s.time, s.Topic)
+	s.Kafka.Collect(t, s.letter, s.dead)
+	s.Kafka.Collect(t, func(rec *kgo.Record) { s.came(rec, Delivered, rig.Header(rec, "id")) }, s.own)
+	return s
+}
+
+func (s *siege) start(t *testing.T) {
+	t.Helper()
+	s.starts++
+	taken := "outbox.columns.timestamp=at"
+	if s.messages {
+		taken = "outbox.messages=" + Rows
+	}
+	s.process = s.Run(t, "--set", taken, "--set", "source.create_slot=true", "--set", "outbox.columns.route=topic", "--set", "outbox.columns.trace_context=trace",
+		"--set", `outbox.place=[{"column": "part", "to": "partition"}]`, "--set", "outbox.on_missing_column=ignore")
+}
+
+// stop ends the relay in order and demands that it has noticed no stranger.
+func (s *siege) stop(t *testing.T) {
+	t.Helper()
+	m := s.process.Memory(t)
+	s.peak = max(s.peak, m.Peak)
+	s.process.Terminate(t)
+	if s.process.Times("foreign record in the position topic ignored") > 0 {
+		t.Error("the position topic has a foreign record")
+	}
+}
+
+// watch times honest records for a while.
+func (s *siege) watch(t *testing.T, latencies *[]time.Duration, d time.Duration) {
+	t.Helper()
+	s.Progress(t)
+	s.timed(latencies, time.Now())
+	select {
+	case <-time.After(d):
+	case <-s.process.Done:
+		t.Fatalf("the relay ended with exit code %d", s.process.Cmd.ProcessState.ExitCode())
+	}
+	s.Progress(t)
+	s.timed(nil, time.Time{})
+}
+
+func (s *siege) timed(latencies *[]time.Duration, since time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.latencies, s.since = latencies, since
+}
+
+func (s *siege) time(rec *kgo.Record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.latencies != nil && rec.Timestamp.After(s.since) {
+		*s.latencies = append(*s.latencies, time.Since(rec.Timestamp))
+	}
+}
+
+func (s *siege) count(fates map[Fate]int, f Fate) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fates[f]++
+}
+
+// came compares what an attack came to with what it was to come to.
+func (s *siege) came(rec *kgo.Record, f Fate, id string) {
+	s.count(s.got, f)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a, ok := s.attacks[id]; ok && a.Fate != f {
+		s.damage = append(s.damage, fmt.Sprintf("%s was %s, not %s: %.1000q; %.300s", a.Name, f, a.Fate, rec.Headers, a.Args[2:]))
+	}
+	delete(s.attacks, id)
+}
+
+// letter takes a dead letter, which nobody but the relay may have written.
+func (s *siege) letter(rec *kgo.Record) {
+	s.came(rec, Rejected, cmp.Or(rig.Header(rec, "dead_letter_column_id"), rig.Header(rec, "id")))
+	times := 0
+	for _, h := range rec.Headers {
+		if h.Key == "dead_letter_slot" && string(h.Value) == s.Slot {
+			times++
+		}
+	}
+	if times != 1 || rig.Header(rec, "dead_letter_reason") == "mine" {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.damage = append(s.damage, fmt.Sprintf("dead letter %d has headers %.500s", rec.Offset, rec.Headers))
+	}
+}
+
+// attack has both roles at it until the returned function is called. A message of 70 MiB, outside a transaction,
+// comes first.
+func (s *siege) attack(t *testing.T) (end func()) {
+	t.Helper()
+	writer, nobody := s.as(t, s.writer), s.as(t, s.nobody)
+	_, err := nobody.Exec(t.Context(), `SELECT pg_logical_emit_message(false, 'outbox-cdc', repeat('x', 70 << 20))`)
+	rig.Must(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	var roles errgroup.Group
+	roles.Go(func() error { return s.behave(ctx, writer, s.seed, (*Generator).Row) })
+	roles.Go(func() error { return s.behave(ctx, nobody, s.seed+1, (*Generator).Message) })
+	end = sync.OnceFunc(func() {
+		stop()
+		if err := roles.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(end)
+	return end
+}
+
+func (s *siege) as(t *testing.T, role string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), strings.Replace(s.DB.DSN, "//postgres@", "//"+role+"@", 1))
+	rig.Must(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+// behave has a role attack until ctx is done.
+func (s *siege) behave(ctx context.Context, conn *pgx.Conn, seed uint64, next func(*Generator) Attack) error {
+	g := NewGenerator(seed)
+	g.Messages, g.Own, g.Slot = s.messages, s.own, s.Slot
+	g.Relay = []string{relay.PositionTopic, s.dead, "__consumer_offsets", "__transaction_state"}
+	for ctx.Err() == nil {
+		a := next(g)
+		s.announce(&a)
+		_, err := conn.Exec(context.WithoutCancel(ctx), a.SQL, a.Args...)
+		_, refused := errors.AsType[*pgconn.PgError](err)
+		switch {
+		case err == nil:
+			s.count(s.expected, a.Fate)
+		case refused && !conn.IsClosed():
+			s.count(s.expected, Refused)
+		default:
+			return fmt.Errorf("%s: %w", a.Name, err)
+		}
+		time.Sleep(time.Duration(g.rng.Int64N(int64(2 * pace))))
+	}
+	return nil
+}
+
+// announce notes what an attack that has a row is to come to.
+func (s *siege) announce(a *Attack) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a.ID != "" {
+		s.attacks[a.ID] = *a
+	}
+}
+
+// checkLatency demands that honest records have come about as soon as before.
+func (s *siege) checkLatency(t *testing.T) {
+	t.Helper()
+	at := func(all []time.Duration, percent int) time.Duration {
+		return all[(len(all)-1)*percent/100].Round(time.Microsecond)
+	}
+	slices.Sort(s.before)
+	slices.Sort(s.during)
+	for _, p := range []struct {
+		percent int
+		slack   time.Duration
+	}{{50, time.Second}, {99, 3 * time.Second}} {
+		before, during := at(s.before, p.percent), at(s.during, p.percent)
+		t.Logf("latency p%d: %v before (%d records), %v during (%d records)", p.percent, before, len(s.before), during, len(s.during))
+		if during > 10*before+p.slack {
+			t.Errorf("p%d was %v before and is %v", p.percent, before, during)
+		}
+	}
+}
+
+// checkRecords demands that the attacks came to what they must, and the relay's memory to no more than it may.
+func (s *siege) checkRecords(t *testing.T) {
+	t.Helper()
+	counts := func() (delivered, rejected int) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.got[Delivered], s.got[Rejected]
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for time.Now().Before(deadline) {
+		if d, r := counts(); d >= s.expected[Delivered] && r >= s.expected[Rejected] {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Logf("attacks %v, came %v", s.expected, s.got)
+	for _, f := range []Fate{Delivered, Rejected} {
+		if s.got[f] != s.expected[f] {
+			t.Errorf("%d attacks were %s, want %d", s.got[f], f, s.expected[f])
+		}
+	}
+	for _, d := range s.damage[:min(10, len(s.damage))] {
+		t.Error(d)
+	}
+	t.Logf("%d starts, peak resident memory %d MB", s.starts, s.peak)
+	if s.peak > rig.MaxResident+largeRows {
+		t.Errorf("peak resident memory was %d MB, it may be %d MB", s.peak, rig.MaxResident+largeRows)
+	}
+}
+
+// checkPosition demands that the position topic has only what the relay's processes have written, and that it is true.
+func (s *siege) checkPosition(t *testing.T) {
+	t.Helper()
+	keys := map[string]bool{}
+	for _, rec := range s.Kafka.ReadAll(t, relay.PositionTopic) {
+		if slot, _, _ := strings.Cut(string(rec.Key), "/"); slot != s.Slot {
+			continue
+		}
+		keys[string(rec.Key)] = true
+		if len(rec.Headers) > 0 || rec.Value != nil && !json.Valid(rec.Value) {
+			t.Errorf("the position topic has a record that is none: %.500s", rec.Value)
+		}
+	}
+	if len(keys) > s.starts {
+		t.Errorf("the position topic has keys %v, the relay was started %d times", slices.Sorted(maps.Keys(keys)), s.starts)
+	}
+	p, conn := s.Recorded(t), s.Connect(t)
+	if !rig.Ask[bool](t, conn, `SELECT confirmed_flush_lsn <= $2::pg_lsn AND $2::pg_lsn <= pg_current_wal_lsn() FROM pg_replication_slots WHERE slot_name = $1`,
+		s.Slot, p.EndLSN.String()) {
+		t.Errorf("the position record says %s", p.EndLSN)
+	}
+	if len(p.Snapshots) == 0 {
+		t.Error("the position record has no snapshot")
+	}
+	for _, snapshot := range p.Snapshots {
+		if !rig.Ask[bool](t, conn, `SELECT pg_snapshot_xmax($1::text::pg_snapshot) <= pg_snapshot_xmax(pg_current_snapshot())
+			AND pg_snapshot_xmax($1::text::pg_snapshot) > 100::text::xid8`, snapshot.Text) {
+			t.Errorf("the position record has the snapshot %.200s", snapshot.Text)
+		}
+	}
+}
