@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
@@ -72,6 +72,7 @@ type siege struct {
 	*rig.Rig
 	seed      uint64
 	messages  bool
+	xmax      string // of a snapshot before everything
 	dead, own string
 	writer    string // the role that may insert
 	nobody    string // the role that may not
@@ -93,6 +94,7 @@ func besiege(t *testing.T, messages bool) *siege {
 	t.Helper()
 	s := &siege{Rig: rig.New(t), seed: rand.Uint64(), messages: messages, attacks: map[string]Attack{}, expected: map[Fate]int{}, got: map[Fate]int{}}
 	t.Logf("seed %d", s.seed)
+	s.xmax = rig.Ask[string](t, s.Connect(t), `SELECT pg_snapshot_xmax(pg_current_snapshot())::text`)
 	s.dead, s.own = s.Kafka.Topic(t, 1, nil), s.Kafka.Topic(t, 1, nil)
 	s.writer, s.nobody = "writer_"+s.DB.Name, "nobody_"+s.DB.Name
 	s.DB.Exec(t, `ALTER TABLE outbox ADD topic text NOT NULL DEFAULT '`+s.Topic+`', ADD at timestamptz, ADD part integer, ADD trace text,
@@ -300,34 +302,34 @@ func (s *siege) checkRecords(t *testing.T) {
 	}
 }
 
-// checkPosition demands that the position topic has only what the relay's processes have written, and that it is true.
+// checkPosition demands that the position topic has only what the relay's processes have written, and that all of it
+// is true.
 func (s *siege) checkPosition(t *testing.T) {
 	t.Helper()
-	keys := map[string]bool{}
+	keys, snapshots := map[string]bool{}, map[string]bool{}
 	for _, rec := range s.Kafka.ReadAll(t, relay.PositionTopic) {
-		if slot, _, _ := strings.Cut(string(rec.Key), "/"); slot != s.Slot {
+		if slot, _, _ := strings.Cut(string(rec.Key), "/"); slot != s.Slot || rec.Value == nil {
 			continue
 		}
 		keys[string(rec.Key)] = true
-		if len(rec.Headers) > 0 || rec.Value != nil && !json.Valid(rec.Value) {
-			t.Errorf("the position topic has a record that is none: %.500s", rec.Value)
+		var p checkpoint.Position
+		if err := json.Unmarshal(rec.Value, &p); err != nil || len(rec.Headers) > 0 {
+			t.Errorf("the position topic has a record that is none: %v: %.500s", err, rec.Value)
+		}
+		for _, snapshot := range p.Snapshots {
+			snapshots[snapshot.Text] = true
 		}
 	}
-	if len(keys) > s.starts {
-		t.Errorf("the position topic has keys %v, the relay was started %d times", slices.Sorted(maps.Keys(keys)), s.starts)
+	if len(keys) > s.starts || len(snapshots) == 0 {
+		t.Errorf("the position topic has %d keys and %d snapshots, the relay was started %d times", len(keys), len(snapshots), s.starts)
 	}
-	p, conn := s.Recorded(t), s.Connect(t)
-	if !rig.Ask[bool](t, conn, `SELECT confirmed_flush_lsn <= $2::pg_lsn AND $2::pg_lsn <= pg_current_wal_lsn() FROM pg_replication_slots WHERE slot_name = $1`,
-		s.Slot, p.EndLSN.String()) {
-		t.Errorf("the position record says %s", p.EndLSN)
+	end, conn := s.Recorded(t).EndLSN.String(), s.Connect(t)
+	if !rig.Ask[bool](t, conn, `SELECT confirmed_flush_lsn <= $2::pg_lsn AND $2::pg_lsn <= pg_current_wal_lsn() FROM pg_replication_slots WHERE slot_name = $1`, s.Slot, end) {
+		t.Errorf("the position record says %s", end)
 	}
-	if len(p.Snapshots) == 0 {
-		t.Error("the position record has no snapshot")
-	}
-	for _, snapshot := range p.Snapshots {
-		if !rig.Ask[bool](t, conn, `SELECT pg_snapshot_xmax($1::text::pg_snapshot) <= pg_snapshot_xmax(pg_current_snapshot())
-			AND pg_snapshot_xmax($1::text::pg_snapshot) > 100::text::xid8`, snapshot.Text) {
-			t.Errorf("the position record has the snapshot %.200s", snapshot.Text)
+	for text := range snapshots {
+		if !rig.Ask[bool](t, conn, `SELECT pg_snapshot_xmax($1::text::pg_snapshot) BETWEEN $2::text::xid8 AND pg_snapshot_xmax(pg_current_snapshot())`, text, s.xmax) {
+			t.Errorf("a position record has the snapshot %.200s", text)
 		}
 	}
 }
