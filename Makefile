@@ -7,6 +7,7 @@ VULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 LICENSES  := github.com/google/go-licenses@v1.6.0
 FUZZTIME  ?= 30s
 CYCLES    ?= 10
+SECONDS   ?= 180
 
 .DEFAULT_GOAL := help
 
@@ -31,7 +32,7 @@ test-full: ## all tests: every Postgres, a real Kafka, Debezium, Chromium, crash
 	OUTBOX_TEST_FULL=1 $(GO) test -count=1 ./...
 
 # They run the built binary, in which there is no race detector.
-BUILT := e2e|crash|soak|conformance|runbook|takeover
+BUILT := e2e|crash|soak|hostile|conformance|runbook|takeover
 
 .PHONY: race
 race: ## all tests that need Go only with the race detector, shuffled
@@ -100,6 +101,10 @@ crash: ## the crash suite, CYCLES kills of every kind
 soak: ## faults drawn from a seed under load, CYCLES of them, judged by the oracle: one relay, two, a missing topic
 	OUTBOX_TEST_FULL=1 OUTBOX_TEST_SOAK=$(CYCLES) OUTBOX_TEST_TAKEOVERS=$(CYCLES) OUTBOX_TEST_SOURCE_LOSSES=$(CYCLES) \
 	  $(GO) test -count=1 -v -timeout=120m -run='^TestSoak' ./test/soak
+
+.PHONY: hostile
+hostile: ## hostile roles write rows and messages for SECONDS beside an honest workload
+	OUTBOX_TEST_FULL=1 OUTBOX_TEST_HOSTILE=$(SECONDS) $(GO) test -count=1 -v -timeout=120m ./test/hostile
 
 .PHONY: takeover-times
 takeover-times: ## how soon a standby has sent its first record, CYCLES takeovers of every kind
