@@ -252,7 +252,8 @@ func (s *siege) announce(a *Attack) {
 	}
 }
 
-// checkLatency demands that honest records have come about as soon as before.
+// checkLatency demands that honest records have come about as soon as before, as far as a machine with other work
+// can tell.
 func (s *siege) checkLatency(t *testing.T) {
 	t.Helper()
 	at := func(all []time.Duration, percent int) time.Duration {
@@ -263,7 +264,7 @@ func (s *siege) checkLatency(t *testing.T) {
 	for _, p := range []struct {
 		percent int
 		slack   time.Duration
-	}{{50, time.Second}, {99, 3 * time.Second}} {
+	}{{50, 3 * time.Second}, {99, 6 * time.Second}} {
 		before, during := at(s.before, p.percent), at(s.during, p.percent)
 		t.Logf("latency p%d: %v before (%d records), %v during (%d records)", p.percent, before, len(s.before), during, len(s.during))
 		if during > 10*before+p.slack {
