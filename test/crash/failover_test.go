@@ -248,6 +248,7 @@ func TestFailoverToAnotherSlot(t *testing.T) {
 				if tc.frozen {
 					process.Signal(t, syscall.SIGCONT)
 					process.Fails(t, relay.ExitContinuity, tc.says)
+					record = p.Recorded(t) // once more, after the thaw
 				}
 				for range 2 { // the first run leaves a claim
 					p.Refused(t, relay.ExitContinuity, tc.says, record.EndLSN.String(), "--accept-gap")
