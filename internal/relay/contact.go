@@ -63,6 +63,9 @@ func (r *Relay) contactBothSides(ctx context.Context, retry *retry) error {
 	return err
 }
 
+// leastAttempt is how long an attempt to read the catalog may take at least, if StartupTimeout leaves it.
+const leastAttempt = 2 * time.Second
+
 // isOver reports whether ctx has ended or its deadline has passed: a dialer may notice that first.
 func isOver(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
@@ -80,7 +83,7 @@ func (r *Relay) closeSink() {
 // records. With an error of that check it returns the catalog too. A connection that carries nothing
 // leaves time for others.
 func (r *Relay) readCatalog(ctx context.Context) (*catalog.State, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout/3)
+	ctx, cancel := context.WithTimeout(ctx, max(r.cfg.StartupTimeout/3, leastAttempt))
 	defer cancel()
 	state, err := catalog.Inspect(ctx, r.cfg.Source.Conn, r.cfg.Source.Publication, r.cfg.Source.Slot)
 	if err != nil {
