@@ -82,10 +82,10 @@ var plants = []plant{
 	}, "the slot was free|waits for the leader"},
 	{"without a record a slot that was advanced goes unnoticed", []edit{
 		{claimFile, "	if stored.EndLSN != 0 || stored.Copying {\n", "	if w.store != nil && (stored.EndLSN != 0 || stored.Copying) {\n"},
-	}, "nobody has noticed"},
+	}, "nobody has noticed|differently"},
 	{"with a record a slot that was advanced goes unnoticed", []edit{
 		{timelineFile, "	case reason != \"\":\n", "	case reason == \"\":\n		return shared, nil\n	case reason != \"\":\n"},
-	}, "nobody has noticed"},
+	}, "nobody has noticed|differently"},
 	{"the back-off ends with each session", []edit{ // a loop without a pause
 		{relayFile, "if confirmed > before ||", "if confirmed >= before ||"},
 	}, "sessions within"},
