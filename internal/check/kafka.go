@@ -475,7 +475,7 @@ func (s *kafkaLook) probe(ctx context.Context) {
 	var found error
 	answered := s.ask(ctx, &s.report, "older writer", "", func(ctx context.Context) error {
 		err := probeOrder(ctx, s.cfg, topic)
-		if errors.Is(err, sink.ErrOlderAccepted) || errors.Is(err, sink.ErrNewerRejected) || kafka.IsRefusal(err) {
+		if errors.Is(err, sink.ErrOlderAccepted) || errors.Is(err, sink.ErrNewerRejected) || isRefusal(err) {
 			found, err = err, nil
 		}
 		return err

@@ -69,7 +69,7 @@ func (r *Router) readMessage(m *decoder.LogicalMessage) (*message, error) {
 	switch {
 	case jsontext.TooDeep(m.Content):
 		return refuse(fmt.Sprintf("is nested more than %d levels deep", jsontext.MaxDepth))
-	case !jsontext.Valid(m.Content):
+	case !gjson.ValidBytes(m.Content): // which may recurse, up to the depth just measured
 		return refuse("is not JSON")
 	}
 	object := gjson.ParseBytes(m.Content)
