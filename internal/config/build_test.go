@@ -204,7 +204,7 @@ func TestWarnings(t *testing.T) {
 		{"Postgres in plain text", []string{"source.dsn", "host=db,localhost sslmode=disable", "sink.kafka.tls.enabled", "true"}, []string{"rows cross the network from Postgres at db unencrypted"}},
 		{"Postgres unverified", []string{"source.dsn", "host=db sslmode=require", "sink.kafka.tls.enabled", "true"}, []string{"the certificate of Postgres at db is not verified: sslmode=verify-full does"}},
 		{"Postgres verified", []string{"source.dsn", "host=db", "sink.kafka.tls.enabled", "true"}, nil},
-		{"no position", []string{"position_topic", "", "sink.kafka.tls.enabled", "true"}, []string{"position_topic is empty: a slot that was moved or made anew while nothing ran is not noticed, and only the relay's own fence bounds an overlap of two relays"}},
+		{"no position", []string{"position_topic", "", "sink.kafka.tls.enabled", "true"}, []string{"position_topic is empty: the relay does not detect a slot that was advanced or re-created while it was stopped, and only the relay's own fence bounds an overlap of two relays"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg, err := Load(Sources{Flags: settings(tt.pairs...)})

@@ -143,7 +143,7 @@ var processKeys = []key{
 	},
 	{
 		path: "position_topic", kind: text, def: relay.PositionTopic, pattern: `^[A-Za-z0-9._-]{0,249}$`, rule: "a topic's name, or nothing",
-		doc: "Compacted topic that keeps the position under `name`, so that a slot that was moved, made anew or restored is noticed, and the broker can reject an older relay." +
+		doc: "Compacted topic that keeps the position under `name`, so that the relay detects a slot that was advanced, re-created or restored, and the broker can reject an older relay." +
 			" Created if missing. Empty: not kept, and only the relay's own fence bounds an overlap of two relays.",
 	},
 	{

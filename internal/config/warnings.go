@@ -11,7 +11,7 @@ import (
 func (c *Config) Warnings() []string {
 	out := slices.Concat(c.sourceWarnings(), c.kafkaWarnings(), c.adminWarnings(), c.tracingWarnings())
 	if c.PositionTopic == "" {
-		out = append(out, "position_topic is empty: a slot that was moved or made anew while nothing ran is not noticed, and only the relay's own fence bounds an overlap of two relays")
+		out = append(out, "position_topic is empty: the relay does not detect a slot that was advanced or re-created while it was stopped, and only the relay's own fence bounds an overlap of two relays")
 	}
 	return out
 }
