@@ -5,6 +5,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
 // Options say how a configuration is imported.
@@ -95,6 +98,7 @@ func (m *mapping) result() (*Result, error) {
 			}
 		}
 	}
+	m.refuseIllegalTopic()
 	if m.opts.Exact {
 		m.extras.Exact = true
 	}
@@ -115,6 +119,21 @@ func (m *mapping) result() (*Result, error) {
 	var err error
 	r.YAML, err = m.out.encode(m.in.displayName())
 	return r, err
+}
+
+// refuseIllegalTopic refuses a topic that no row can go to.
+func (m *mapping) refuseIllegalTopic() {
+	route := encode.Config{Topic: m.out.Outbox.Topic, Reserved: []string{relay.PositionTopic, m.out.DeadLetterTopic}}
+	for _, r := range m.out.Outbox.TopicRules {
+		route.TopicRules = append(route.TopicRules, encode.TopicRule{Match: r.Match, Replace: r.Replace})
+	}
+	illegal := route.IllegalTopic()
+	if illegal == "" {
+		return
+	}
+	key := "transforms." + m.chain.router + ".route.topic.replacement"
+	m.report.findings = slices.DeleteFunc(m.report.findings, func(f Finding) bool { return f.key == key })
+	m.find(key, rejected, "every row would go to one topic, whose name %s", illegal)
 }
 
 func set(items []string) map[string]bool {

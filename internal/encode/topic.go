@@ -139,18 +139,31 @@ func (c *topicCache) intern(name []byte) (topic, illegal string) {
 	return topic, ""
 }
 
-// FixedTopic returns the topic of every row, empty if it depends on the row's columns.
+// FixedTopic returns the topic of every row, empty if it depends on the row's columns or is illegal.
 func (cfg Config) FixedTopic() string {
+	topic, _ := cfg.fixedTopic()
+	return topic
+}
+
+// IllegalTopic says why no row can be delivered: the topic does not depend on the row, and no record may
+// go there. It returns "" if one may, and if the topic depends on the row.
+func (cfg Config) IllegalTopic() string {
+	_, illegal := cfg.fixedTopic()
+	return illegal
+}
+
+// fixedTopic returns the topic of every row, or why no record may go there; neither if it depends on the
+// row's columns, or the template or a rule is wrong.
+func (cfg Config) fixedTopic() (topic, illegal string) {
 	parts, err := parseTemplate(cfg.Topic)
 	if err != nil || len(parts) != 1 || parts[0].column != "" {
-		return ""
+		return "", ""
 	}
 	topics, err := newTopicCache(cfg)
 	if err != nil {
-		return ""
+		return "", ""
 	}
-	topic, _ := topics.intern([]byte(parts[0].text))
-	return topic
+	return topics.intern([]byte(parts[0].text))
 }
 
 // TopicPrefix returns the text that the topic of every row begins with, empty if rows decide that.

@@ -70,15 +70,11 @@ func (cfg Config) topicProblems() (errs []error) {
 			errs = append(errs, fmt.Errorf("topic_rules[%d].%w", i, err))
 		}
 	}
-	parts, err := parseTemplate(cfg.Topic)
-	if err != nil {
+	if _, err := parseTemplate(cfg.Topic); err != nil {
 		errs = append(errs, err)
 	}
-	if errs == nil && len(parts) == 1 && parts[0].column == "" {
-		topics, _ := newTopicCache(cfg) // the rules are right
-		if _, illegal := topics.intern([]byte(parts[0].text)); illegal != "" {
-			errs = append(errs, fmt.Errorf("topic: %q %s", cfg.Topic, illegal))
-		}
+	if illegal := cfg.IllegalTopic(); illegal != "" {
+		errs = append(errs, fmt.Errorf("topic: %q %s", cfg.Topic, illegal))
 	}
 	return errs
 }
