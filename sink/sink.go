@@ -39,7 +39,7 @@ type Sink interface {
 
 	// CheckDestinations returns an error that wraps ErrMissing and names those of the given
 	// destinations that do not exist and may not be created, or an error that wraps ErrAccess if
-	// one of them may not be seen. Writing does not need it: a Writer waits for a missing
+	// one of them may not be seen or written. Writing does not need it: a Writer waits for a missing
 	// destination.
 	CheckDestinations(ctx context.Context, destinations ...string) error
 

@@ -67,6 +67,11 @@ type WriterConfig struct {
 	// never one.
 	Substitute Substitute
 
+	// GiveUp is asked, each time the broker says that a destination does not exist or may not be
+	// written, whether the records that wait for it are to be rejected. It is not asked about a
+	// destination that was writable since Open. Nil: records wait until it is there.
+	GiveUp func(Missing) bool
+
 	// Delivered is told of records that the broker has acknowledged, before Run's done is. What
 	// it returns, if it is not empty, is an example for Answered. Several calls may run at a
 	// time.
@@ -75,6 +80,13 @@ type WriterConfig struct {
 	// Answered is told how long each request took from its writing to its answer, with the first
 	// example that Delivered has given for its records. Several calls may run at a time.
 	Answered func(took time.Duration, example string)
+}
+
+// A Missing is a destination that does not exist or may not be written, for which records wait.
+type Missing struct {
+	Destination string
+	Since       time.Time // when the broker first said so
+	WindowShare float64   // part of the window that is taken by records for missing destinations; 1 is all of it
 }
 
 // A Substitute returns the record to write in place of r, which the broker has rejected, or nil

@@ -25,6 +25,7 @@ func newOfflineProducer(tb testing.TB, cfg Config, partitions int) (p *producer,
 	t := p.addTopic("t")
 	t.resolving = false
 	t.setLimit(topicInfo{limit: 1 << 20}, false)
+	t.counters = p.client.counters.topic("t")
 	t.addPartitions(partitions)
 	s := &sender{producer: p, wake: make(chan struct{}, 1)}
 	for _, part := range t.parts {

@@ -231,7 +231,7 @@ func (p *producer) learnLeaders(res *sarama.ProduceResponse) {
 func (p *producer) logTopicError(t *topic, k sarama.KError) {
 	c := classify(k)
 	ours := c == unknownTopic && p.client.cfg.CreateTopics != nil
-	if t.errorLogged || c != unknownTopic && c != accessDenied || ours {
+	if t.errorLogged || c != unknownTopic && c != accessDenied || ours || !p.mayLogMissing(t) {
 		return
 	}
 	t.errorLogged, t.recoveryUnlogged = true, true

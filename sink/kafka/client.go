@@ -100,12 +100,18 @@ func (c *client) reachCluster(ctx context.Context) error {
 
 // CheckDestinations implements [sink.Sink].
 func (c *client) CheckDestinations(ctx context.Context, topics ...string) error {
+	return c.checkTopics(ctx, topicInfo.writeError, topics...)
+}
+
+// checkTopics returns an error as CheckDestinations does, about topics that errorIn finds one in.
+func (c *client) checkTopics(ctx context.Context, errorIn func(topicInfo) sarama.KError, topics ...string) error {
 	if err := c.cluster.refresh(ctx, topics); err != nil {
 		return fmt.Errorf("look up topics: %w", err)
 	}
 	var absent []string
 	for _, name := range topics {
-		k := c.cluster.topic(name).err
+		info := c.cluster.topic(name)
+		k := errorIn(info)
 		switch class := classifyRead(k); {
 		case k == sarama.ErrUnknownTopicOrPartition && c.cfg.CreateTopics == nil:
 			absent = append(absent, name)

@@ -35,6 +35,8 @@ type cluster struct {
 // A topicInfo is what is known about one topic.
 type topicInfo struct {
 	err          sarama.KError // why the rest is missing
+	writeDenied  bool          // the user may not write
+	wasWritable  bool          // since Open there was an answer without err and writeDenied
 	id           sarama.Uuid   // zero: the cluster gives none
 	leaders      []leader      // of each partition
 	limit        int           // max.message.bytes; 0: not asked yet
@@ -48,10 +50,25 @@ type leader struct {
 	epoch int32
 }
 
+// writeError is why records for the topic have to wait.
+func (i topicInfo) writeError() sarama.KError {
+	if i.err == sarama.ErrNoError && i.writeDenied {
+		return sarama.ErrTopicAuthorizationFailed
+	}
+	return i.err
+}
+
 func (c *cluster) topic(name string) topicInfo {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.topics[name]
+}
+
+// forget removes what is known about a topic.
+func (c *cluster) forget(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.topics, name)
 }
 
 // clusterID returns the id of the cluster, empty if no metadata has named it.
@@ -136,6 +153,7 @@ func (c *cluster) refresh(ctx context.Context, names []string) error {
 func fetchMetadata(l *link, names []string) (*sarama.MetadataResponse, error) {
 	req := sarama.NewMetadataRequest(protocol(), names)
 	req.AllowAutoTopicCreation = false
+	req.IncludeTopicAuthorizedOperations = true
 	return l.GetMetadata(req)
 }
 
@@ -158,6 +176,9 @@ func (c *cluster) storeMetadata(res *sarama.MetadataResponse) {
 		info := c.topics[t.Name]
 		info.err = t.Err
 		if t.Err == sarama.ErrNoError {
+			allowed, told := allows(t.TopicAuthorizedOperations, OperationWrite)
+			info.writeDenied = told && !allowed
+			info.wasWritable = info.wasWritable || !info.writeDenied
 			known := info.leaders
 			if t.Uuid != info.id || t.Uuid == (sarama.Uuid{}) {
 				known = nil

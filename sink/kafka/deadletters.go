@@ -29,7 +29,7 @@ func (c Config) OpenDeadLetters(ctx context.Context, topic string, log *slog.Log
 	}
 	err = client.retryTransient(ctx, func() error { return client.cluster.refresh(ctx, []string{topic}) })
 	if err == nil {
-		err = client.CheckDestinations(ctx, topic)
+		err = client.checkTopics(ctx, func(info topicInfo) sarama.KError { return info.err }, topic)
 	}
 	if err != nil {
 		_ = client.Close()

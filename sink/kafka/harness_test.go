@@ -206,8 +206,13 @@ func (l *lab) client(cfg Config, log *slog.Logger) *client {
 // rig starts a producer in the lab.
 func (l *lab) rig(cfg Config) *rig {
 	l.Helper()
+	return l.rigWith(cfg, sink.WriterConfig{})
+}
+
+func (l *lab) rigWith(cfg Config, writer sink.WriterConfig) *rig {
+	l.Helper()
 	j := sinktest.NewJournal()
-	return startRig(l, l.client(cfg, j.Logger()), j, sink.WriterConfig{})
+	return startRig(l, l.client(cfg, j.Logger()), j, writer)
 }
 
 // admin returns an admin client in the lab.

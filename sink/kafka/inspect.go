@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/bits"
 	"slices"
 	"strings"
 
@@ -114,12 +113,16 @@ type Topic struct {
 }
 
 // Allows reports whether the user may do op, and known whether the cluster has told.
-func (t *Topic) Allows(op Operation) (allowed, known bool) {
-	const untold = -1 << 31 // for want of being asked, or by a broker before 2.3
-	if t.operations == untold || bits.OnesCount32(uint32(t.operations)) == 0 {
+func (t *Topic) Allows(op Operation) (allowed, known bool) { return allows(t.operations, op) }
+
+// allows reports whether op is one of the authorized operations of a topic (KIP-430), and whether the
+// broker has told: those before 2.3 do not.
+func allows(operations int32, op Operation) (allowed, known bool) {
+	const untold = -1 << 31
+	if operations == untold || operations == 0 {
 		return false, false
 	}
-	return t.operations&(1<<op) != 0, true
+	return operations&(1<<op) != 0, true
 }
 
 // Topics returns what the cluster tells of the named topics, in their order.

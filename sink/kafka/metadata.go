@@ -39,7 +39,7 @@ func (p *producer) lookUp(ctx context.Context, parts []*partition, topics []*top
 		p.resumeTopic(ctx, t, err, start, jitter)
 	}
 	for _, name := range unknown {
-		if t := p.topics[name]; err == nil && t.parts != nil {
+		if t := p.topics[name]; err == nil && t != nil && t.parts != nil {
 			p.applyMetadata(ctx, t)
 		}
 	}
@@ -198,9 +198,14 @@ func (p *producer) resumeTopic(ctx context.Context, t *topic, err error, start t
 	case info.err == sarama.ErrInvalidTopic:
 		p.rejectUnassigned(t, errorOf(info.err))
 		return
-	case info.err != sarama.ErrNoError:
-		err = errorOf(info.err)
-		p.logTopicError(t, info.err)
+	case info.writeError() != sarama.ErrNoError:
+		err = errorOf(info.writeError())
+		if p.givesUp(t, info) {
+			p.rejectUnassigned(t, err)
+			p.forgetTopic(t)
+			return
+		}
+		p.logTopicError(t, info.writeError())
 	case len(info.leaders) == 0:
 		err = errorOf(sarama.ErrLeaderNotAvailable)
 	}
@@ -212,9 +217,10 @@ func (p *producer) resumeTopic(ctx context.Context, t *topic, err error, start t
 	if t.attempts > 0 {
 		signal(p.wakeMonitor)
 	}
-	t.retryState, t.errorLogged, t.metadataStale = retryState{}, false, false
+	t.retryState, t.missing, t.errorLogged, t.metadataStale = retryState{}, missingState{}, false, false
 	t.setLimit(info, p.compresses())
 	if t.parts == nil {
+		t.counters = p.client.counters.topic(t.name)
 		t.addPartitions(len(info.leaders))
 		t.id = info.id
 		t.stickyPartition = rand.Int32N(int32(len(t.parts)))

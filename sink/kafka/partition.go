@@ -73,8 +73,8 @@ func addSequence(seq int32, n int) int32 {
 // A topic is one topic as a producer sees it. All fields belong to producer.mu.
 type topic struct {
 	name     string
-	counters *topicCounters
-	index    int // of the topics of this producer, to spread partitions over connections
+	counters *topicCounters // nil while parts is
+	index    int            // of the topics of this producer, to spread partitions over connections
 
 	parts           []*partition // nil: not known yet
 	id              sarama.Uuid  // changes when the topic is re-created; zero: the cluster gives none
@@ -92,6 +92,7 @@ type topic struct {
 	metadataStale bool
 	resizeTo      int // 0: the number of parts is right
 	unassigned    frames
+	missing       missingState
 
 	errorLogged      bool // that somebody has to act has been logged
 	recoveryUnlogged bool // an error has been logged, and not that the topic accepts records

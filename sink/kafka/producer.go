@@ -69,6 +69,8 @@ type producer struct {
 	silences    map[int32]*silence // by node
 	loggedStall time.Time          // since when; zero if none has been logged
 
+	missingLoggedAt time.Time // see mayLogMissing
+
 	// stopRun ends Run because of errFinished, or of what a closed fence has returned. Nil before
 	// Run has started.
 	stopRun context.CancelCauseFunc
@@ -171,7 +173,7 @@ func (p *producer) bufferRecord(r *sink.Record, s *shape) {
 
 // addTopic adds a topic. Run's goroutine looks up its partitions. p.mu is held.
 func (p *producer) addTopic(name string) *topic {
-	t := &topic{name: name, index: len(p.topics), counters: p.client.counters.topic(name)}
+	t := &topic{name: name, index: len(p.topics)}
 	p.topics[name] = t
 	p.resolveTopic(t)
 	return t
