@@ -262,7 +262,7 @@ func (s *kafkaLook) unknown() {
 		s.ok("topic", template, "is created when its first row comes; no row was seen that tells its name")
 		return
 	}
-	s.warn("topic", template, "no row was seen that tells the names, and a topic has to exist before its first row: the relay waits for a missing one",
+	s.warn("topic", template, "no row was seen that tells the names, and a topic has to exist before its first row: rows wait for a missing one",
 		"create the topics beforehand, or set sink.kafka.create_topics.partitions")
 }
 
@@ -323,7 +323,7 @@ func (s *kafkaLook) missing(ctx context.Context, u use) {
 	}
 	create := s.tool("kafka-topics.sh", arguments)
 	if spec == nil {
-		s.fail("topic", u.topic, "does not exist, and what goes there waits for it", create+"; or set sink.kafka.create_topics.partitions")
+		s.fail("topic", u.topic, "does not exist, and rows for it wait", create+"; or set sink.kafka.create_topics.partitions")
 		return
 	}
 	if s.short {

@@ -52,7 +52,7 @@ func (c *Config) rows(pg *pgx.ConnConfig) relay.Config {
 		StartupTimeout: c.StartupTimeout,
 	}
 	if c.OnBadRecord == deadLetter {
-		cfg.DeadLetterTopic = c.DeadLetterTopic
+		cfg.DeadLetterTopic, cfg.MissingTopicTimeout = c.DeadLetterTopic, c.MissingTopicTimeout
 	}
 	return cfg
 }

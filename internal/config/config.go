@@ -20,12 +20,14 @@ type Config struct {
 	Debezium        Debezium
 	OnBadRecord     string
 	DeadLetterTopic string
-	PositionTopic   string
-	StartupTimeout  time.Duration
-	DrainTimeout    time.Duration
-	Admin           Admin
-	Tracing         Tracing
-	Log             Log
+
+	MissingTopicTimeout time.Duration
+	PositionTopic       string
+	StartupTimeout      time.Duration
+	DrainTimeout        time.Duration
+	Admin               Admin
+	Tracing             Tracing
+	Log                 Log
 
 	settings map[string]setting // in force, by path: without the contents of secret files
 	files    map[string]string  // of the secrets that come from one, by path

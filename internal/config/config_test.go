@@ -81,7 +81,8 @@ func TestEveryKind(t *testing.T) {
 			SASL: SASL{Mechanism: "PLAIN", User: "u", Password: "123"},
 		}},
 		OnBadRecord: "dead-letter", DeadLetterTopic: "outbox.dead-letter", PositionTopic: "outbox-cdc.positions",
-		StartupTimeout: 90 * time.Second, DrainTimeout: 25 * time.Second,
+		MissingTopicTimeout: time.Minute,
+		StartupTimeout:      90 * time.Second, DrainTimeout: 25 * time.Second,
 		Log: Log{Level: "info", Format: "auto"}, Admin: Admin{Listen: "127.0.0.1:9187"},
 	}
 	values := map[string]string{

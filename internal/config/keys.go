@@ -142,6 +142,11 @@ var processKeys = []key{
 		doc: "Where `on_bad_record: dead-letter` sends. Its `max.message.bytes` should exceed that of the other topics: of what is larger it gets only what names the row.",
 	},
 	{
+		path: "missing_topic_timeout", kind: duration, def: time.Minute,
+		doc: "With `on_bad_record: dead-letter`, how long a row waits for a topic that it chooses and that does not exist or may not be written, before it is a bad row." +
+			" Rows wait less long if they would hold up others or a stop. A fixed `outbox.topic` is waited for without limit.",
+	},
+	{
 		path: "position_topic", kind: text, def: relay.PositionTopic, pattern: `^[A-Za-z0-9._-]{0,249}$`, rule: "a topic's name, or nothing",
 		doc: "Compacted topic that keeps the position under `name`, so that the relay detects a slot that was advanced, re-created or restored, and the broker can reject an older relay." +
 			" Created if missing. Empty: not kept, and only the relay's own fence bounds an overlap of two relays.",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
@@ -20,6 +21,9 @@ type deadLetters struct {
 	log      *slog.Logger
 	wake     chan struct{} // cap 1: there is something to log
 
+	topicTimeout time.Duration // Config.MissingTopicTimeout
+	holdUp       atomic.Bool   // unacknowledged records keep the pump from reading, or the relay from stopping
+
 	mu        sync.Mutex
 	total     uint64
 	rejected  uint64 // of total, records that the broker rejected
@@ -33,6 +37,7 @@ type deadLetters struct {
 func newDeadLetters(cfg Config, log *slog.Logger) *deadLetters {
 	return &deadLetters{
 		topic: cfg.DeadLetterTopic, slot: cfg.Source.Slot, idColumn: cfg.Route.Columns.ID, log: log, wake: make(chan struct{}, 1),
+		topicTimeout: cfg.MissingTopicTimeout,
 	}
 }
 
@@ -47,6 +52,17 @@ func (d *deadLetters) accept(reason string, o encode.Origin) bool {
 	d.mu.Unlock()
 	signal(d.wake)
 	return true
+}
+
+// missingShare is the part of the sink's window that rows may take while they wait for missing topics.
+const missingShare = 0.25
+
+// giveUpTopic reports whether the rows that wait for a missing topic, which they have chosen, become dead
+// letters. Whoever can insert a row can name such a topic, so rows wait only as long as they hold up neither
+// others nor a stop.
+func (d *deadLetters) giveUpTopic(m sink.Missing) bool {
+	return m.Destination != d.topic &&
+		(time.Since(m.Since) >= d.topicTimeout || m.WindowShare > missingShare || d.holdUp.Load())
 }
 
 // replaceRecord returns the dead letter of a rejected record, nil if there are none. If the record is

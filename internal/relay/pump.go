@@ -128,7 +128,9 @@ func (p *pump) nextBatch(ctx context.Context, stop <-chan struct{}, batches <-ch
 // waitForAcks blocks until the Tracker's span is most records and maxSpanBytes or less. It reports true
 // if stop was closed first.
 func (p *pump) waitForAcks(ctx context.Context, stop <-chan struct{}, most int) (stopped bool, err error) {
+	defer p.deadLetters.holdUp.Store(false)
 	for p.tracker.Span() > most || p.tracker.SpanBytes() > maxSpanBytes {
+		p.deadLetters.holdUp.Store(true)
 		p.writer.Flush()
 		select {
 		case <-p.ackSignal:

@@ -72,6 +72,11 @@ type Config struct {
 	// what names the row. Empty: the first row or record that cannot be delivered ends the Relay.
 	DeadLetterTopic string
 
+	// MissingTopicTimeout is how long a row waits for a topic that it chooses and that does not exist or
+	// may not be written, before it goes to DeadLetterTopic. Rows wait less long if they would hold up
+	// others or a stop. Zero means 1 min. It has no effect without DeadLetterTopic.
+	MissingTopicTimeout time.Duration
+
 	// AcceptGap lets the first session start although the slot does not continue where the position
 	// record ends.
 	AcceptGap bool
@@ -105,6 +110,7 @@ type Config struct {
 
 func (cfg Config) withDefaults() Config {
 	cfg.StartupTimeout = cmp.Or(cfg.StartupTimeout, 30*time.Second)
+	cfg.MissingTopicTimeout = cmp.Or(cfg.MissingTopicTimeout, time.Minute)
 	cfg.WatchInterval = cmp.Or(cfg.WatchInterval, 10*time.Second)
 	if cfg.PositionTopic != "" {
 		cfg.Source.MessagePrefix = catalog.MessagePrefix // snapshots for the record

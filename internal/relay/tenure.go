@@ -61,6 +61,9 @@ func newTenure(r *Relay, id slotIdentity, start pglogrepl.LSN, newWriter func(si
 	cfg := sink.WriterConfig{
 		Fence: t.fence.checkOpen, Identity: r.positions.stored.Identity, Substitute: t.replaceRejected, Answered: r.cfg.Answered,
 	}
+	if r.cfg.DeadLetterTopic != "" && r.cfg.Route.FixedTopic() == "" {
+		cfg.GiveUp = r.deadLetters.giveUpTopic
+	}
 	if spans := t.pump.spans; spans != nil {
 		cfg.Delivered = spans.endSpans
 	}
@@ -204,6 +207,7 @@ func (t *tenure) undelivered(err error) error {
 // drain waits until every record that the writer has accepted has an outcome. While the fence is
 // closed, it waits only for the requests on the wire.
 func (t *tenure) drain(ctx context.Context) error {
+	t.pump.deadLetters.holdUp.Store(true)
 	t.writer.CloseSend()
 	select {
 	case <-t.written:

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
@@ -141,5 +143,44 @@ func TestDeadLetterRefused(t *testing.T) {
 	}
 	if out := process.Stderr.String(); !strings.Contains(out, dead) {
 		t.Errorf("the topic is not named:\n%s", out)
+	}
+}
+
+// Rows for topics that do not exist, which are far more than the window holds, keep others waiting for a moment
+// only, and no stop. Once such a topic is there, its dead letters can be sent to it.
+func TestDeadLetterMissingTopics(t *testing.T) {
+	t.Parallel()
+	r := rig.NewOn(t, pgtest.Database(t), kafkatest.Broker(t))
+	m := &mailbox{Rig: r, dead: r.Kafka.Topic(t, 1, nil)}
+	m.route(t, "${route}")
+	process := m.Run(t)
+	arrived := make(chan struct{}, 1)
+	m.Kafka.Collect(t, func(*kgo.Record) { arrived <- struct{}{} }, m.Topic)
+	missing := m.Topic + "-missing-"
+	m.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
+		SELECT gen_random_uuid(), '`+missing+`' || n, 'k', 'T', to_jsonb(repeat('x', 500000)) FROM generate_series(1, 30) n`)
+	m.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), '`+m.Topic+`', 'k', 'T', '{}')`)
+	select {
+	case <-arrived:
+	case <-time.After(15 * time.Second):
+		t.Error("a row behind them does not arrive")
+	}
+	began := time.Now()
+	process.Terminate(t)
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("the stop took %v", took)
+	}
+	letters := m.deadLetters(t)
+	if len(letters) != 30 {
+		t.Fatalf("%d letters", len(letters))
+	}
+	again := letters[slices.IndexFunc(letters, func(l letterLine) bool { return l.Topic == missing+"7" })]
+	if !strings.Contains(again.Reason, "UNKNOWN_TOPIC_OR_PARTITION") || again.Key != "k" {
+		t.Errorf("letter %+v", again)
+	}
+	m.Kafka.CreateTopic(t, missing+"7", 1, nil)
+	m.says(t, 0, "", "resend", fmt.Sprintf("%d:%d", again.Partition, again.Offset))
+	if got := m.Kafka.ReadAll(t, missing+"7"); len(got) != 1 || rig.Header(got[0], "id") != again.ID {
+		t.Errorf("the topic has %d records", len(got))
 	}
 }

@@ -3,8 +3,7 @@
 //
 // OUTBOX_TEST_HOSTILE is for how many seconds.
 //
-// A [Generator] draws attacks from a seed, and says of each what it must come to. A topic that does not exist is
-// not among them: the relay waits for it.
+// A [Generator] draws attacks from a seed, and says of each what it must come to.
 package hostile
 
 import (
@@ -104,6 +103,9 @@ func deviations() []deviation {
 			writer := uuid.NewString()
 			c["topic"], c["aggregateid"] = g.Relay[0], g.Slot+"/"+writer
 			c["payload"] = fmt.Sprintf(`{"version": 3, "timeline": 1, "slot": %q, "end_lsn": "FFFFFFFF/0", "term": 50, "claim": 50, "writer": %q}`, g.Slot, writer)
+		}},
+		{"a missing topic", Rejected, func(g *Generator, c columns) {
+			c["topic"], c["payload"] = "nosuch."+uuid.NewString(), text(g.between(1, 900<<10))
 		}},
 		{"an illegal topic", Rejected, set("topic", "", ".", "..", "a b", "é", "a/b", "\x01", strings.Repeat("x", 250))},
 		{"a strange time", Delivered, set("at", "1970-01-01", "2970-01-01 00:00:00.123456+14", "9999-12-31")},

@@ -101,7 +101,7 @@ func besiege(t *testing.T, messages bool) *siege {
 		DROP CONSTRAINT outbox_headers_check, ALTER payload TYPE json, ALTER headers TYPE json;
 		CREATE ROLE `+s.writer+` LOGIN; GRANT INSERT ON outbox TO `+s.writer+`; CREATE ROLE `+s.nobody+` LOGIN;
 		CREATE PUBLICATION `+rig.Publication+` FOR TABLE outbox WITH (publish = 'insert')`)
-	s.Config = rig.WriteConfig(t, s.DB.DSN, s.Kafka.Addrs[0], s.Slot, "${route}", "on_bad_record: dead-letter\nheaders: {position: true}\ndead_letter_topic: "+s.dead)
+	s.Config = rig.WriteConfig(t, s.DB.DSN, s.Kafka.Addrs[0], s.Slot, "${route}", "on_bad_record: dead-letter\nmissing_topic_timeout: 5s\nheaders: {position: true}\ndead_letter_topic: "+s.dead)
 	s.Kafka.Collect(t, s.time, s.Topic)
 	s.Kafka.Collect(t, s.letter, s.dead)
 	s.Kafka.Collect(t, func(rec *kgo.Record) { s.came(rec, Delivered, rig.Header(rec, "id")) }, s.own)
