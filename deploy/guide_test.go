@@ -36,13 +36,13 @@ const whatIsThere = `
 	if as outbox-cdc 'echo >>/etc/outbox-cdc/dsn' 2>/dev/null; then echo 'the relay can write to its secrets'; exit 1; fi
 	if as 65534 'cat /etc/outbox-cdc/dsn' 2>/dev/null; then echo 'others can read the secrets'; exit 1; fi`
 
-// What docs/deploying.md has one type for systemd is typed, up to where a running systemd is
+// What docs/deploying.md and docs/prune.md have one type for systemd is typed, up to where a running systemd is
 // needed.
 func TestGuideToSystemd(t *testing.T) {
 	if os.Geteuid() != 0 {
 		need.Missing(t, "to have an /etc of its own takes root")
 	}
-	commands := guide(t, "systemd") + guide(t, "Prune daily")
+	commands := guide(t, "deploying.md", "systemd") + guide(t, "prune.md", "Prune daily")
 	// As in the unpacked archive: the binary, and what is here.
 	root := build(t, "../Dockerfile")
 	must(t, os.Mkdir(filepath.Join(root, "bin"), 0o700))
@@ -61,7 +61,7 @@ func TestGuideToSystemd(t *testing.T) {
 // What has to be there before the relay is made by the commands that the guide has for it.
 func TestGuideBefore(t *testing.T) {
 	root, db := build(t, "../Dockerfile"), pgtest.Database(t)
-	cmd := exec.CommandContext(t.Context(), "bash", "-euc", guide(t, "Before"))
+	cmd := exec.CommandContext(t.Context(), "bash", "-euc", guide(t, "deploying.md", "Before"))
 	cmd.Env = []string{"OWNER_DSN=" + db.DSN, "PATH=" + root + ":" + os.Getenv("PATH")}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -71,13 +71,13 @@ func TestGuideBefore(t *testing.T) {
 	}
 }
 
-// guide returns the first commands of a chapter.
-func guide(t *testing.T, chapter string) string {
+// guide returns the first commands of a chapter of a page.
+func guide(t *testing.T, page, chapter string) string {
 	t.Helper()
-	_, text, _ := strings.Cut(read(t, "../docs/deploying.md"), "\n## "+chapter+"\n")
+	_, text, _ := strings.Cut(read(t, "../docs/"+page), "\n## "+chapter+"\n")
 	block := regexp.MustCompile("(?s)```sh\n(.*?)```").FindStringSubmatch(text)
 	if block == nil {
-		t.Fatalf("the guide has no commands under %q", chapter)
+		t.Fatalf("%s has no commands under %q", page, chapter)
 	}
 	return block[1]
 }

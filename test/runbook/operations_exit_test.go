@@ -290,14 +290,14 @@ func (o *operation) sendAgain(t *testing.T, lost string) {
 	if o.events.has(lost) {
 		t.Error("the row was not lost")
 	}
-	o.follow(t, "Send rows again", func(o *operation) { o.sh(t) })
+	o.follow(t, "Replay rows from the table", func(o *operation) { o.sh(t) })
 	o.arrived(t, lost)
 }
 
 // beginAnew follows the section about that; the row lost arrives again.
 func (o *operation) beginAnew(t *testing.T, lost string) {
 	t.Helper()
-	o.follow(t, "Begin anew", func(o *operation) {
+	o.follow(t, "Re-create the slot", func(o *operation) {
 		o.sh(t)
 		o.sendAgain(t, lost)
 		o.streams(t)

@@ -16,18 +16,19 @@ import (
 
 // jobRecipes follow the sections about routine work.
 var jobRecipes = map[string]recipe{
-	"See how it is":              seeStatus,
-	"See what would be produced": seeTail,
-	"Upgrade the relay":          upgradeRelay,
+	"Check the status":  seeStatus,
+	"Preview records":   seeTail,
+	"Upgrade the relay": upgradeRelay,
 	"Upgrade Postgres to a new major version, or move to another server": moveSource,
 	"Rotate the password":             rotatePassword,
-	"Fail over to a standby":          failover,
+	"Fail over Postgres":              failover,
 	"Move to another Kafka cluster":   moveSink,
 	"Add partitions":                  addPartitions,
-	"Remove delivered rows":           deleteRows,
-	"Begin anew":                      beginAnew,
-	"Send rows again":                 sendRowsAgain,
-	"Send again what was put aside":   sendPutAside,
+	"Prune daily":                     pruneRole,
+	"Prune delivered rows":            deleteRows,
+	"Re-create the slot":              beginAnew,
+	"Replay rows from the table":      sendRowsAgain,
+	"Resend dead letters":             sendPutAside,
 	"Long transactions":               longTransactions,
 	"Limit the log that a slot keeps": limitLog,
 	"The disk of Postgres is full":    releaseLog,
@@ -156,6 +157,13 @@ func deleteRows(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.delivers(t)
 	r.Terminate(t)
 	o.once(t)
+}
+
+func pruneRole(t *testing.T, o *operation, srv *pgserver.Server) {
+	o.on(t, srv).sql(t)
+	if rows := o.exec(t, `SELECT has_table_privilege('outbox_prune', 'outbox', 'SELECT') AND has_table_privilege('outbox_prune', 'outbox', 'DELETE') AS may`); rows[0]["may"] != "t" {
+		t.Errorf("the role that prunes: %v", rows)
+	}
 }
 
 func beginAnew(t *testing.T, o *operation, srv *pgserver.Server) {

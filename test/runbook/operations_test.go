@@ -27,7 +27,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// What docs/runbook.md and docs/operations.md tell an operator to type is typed here, in the state
+// What the runbook and the pages of followed tell an operator to type is typed here, in the state
 // that it is meant for. A section with statements that nobody tries is an error, and so is a trial of
 // a section that is not there.
 func TestOperations(t *testing.T) {
@@ -68,10 +68,17 @@ type section struct {
 // A block is fenced code.
 type block struct{ lang, text string }
 
-// readPages returns the sections of the runbook and of the page about routine work.
+// followed are the pages whose statements and commands TestOperations runs. internal/cli has the same list.
+var followed = []string{"runbook.md", "operations.md", "inspect.md", "high-availability.md", "prune.md", "resend.md"}
+
+// readPages returns the sections of the pages that are followed.
 func readPages(t *testing.T) []section {
 	t.Helper()
-	return append(readPage(t, "../../docs/runbook.md"), readPage(t, "../../docs/operations.md")...)
+	var all []section
+	for _, page := range followed {
+		all = append(all, readPage(t, "../../docs/"+page)...)
+	}
+	return all
 }
 
 func readPage(t *testing.T, file string) []section {
