@@ -99,6 +99,7 @@ func others() []other {
 		{"jq ", connect},
 		{"export CONNECT=", connect},
 		{"kafka-acls.sh ", acls},
+		{"kafka-topics.sh ", "Kafka's own tool; TestOperations creates topics with it"},
 		{"psql ", position},
 		{"make ", tooling},
 		{"go ", tooling},
