@@ -26,40 +26,40 @@ import (
 // exitRecipes follow the sections about exit codes.
 var exitRecipes = map[string]recipe{
 	"Runbook":        func(t *testing.T, o *operation, srv *pgserver.Server) { o.on(t, srv).streams(t) },
-	"In ten seconds": inTenSeconds,
-	"The slot":       theSlot,
+	"Start here":     inTenSeconds,
+	"Check the slot": theSlot,
 	"Exit 0":         stopWithoutKafka,
 	"Exit 1":         unexpected,
 	"Exit 2":         wrongConfiguration,
 
-	"The password is wrong (28P01)":                     wrongPassword,
-	"pg_hba.conf has no line for it (28000)":            noLine,
-	"The role lacks a right (28000, 42501)":             noRight,
-	"wal_level is not logical":                          wrongWALLevel,
-	"No free connection, sender or slot (53300, 53400)": noFreeSender,
-	"setup waits for other transactions (55P03)":        setupWaits,
-	"The slot is of another kind":                       slotOfAnotherKind,
-	"The slot is missing":                               slotMissing,
-	"The slot is lost":                                  slotLost,
-	"Exit 12":                                           slotHeld,
-	"The publication is missing":                        publicationMissing,
-	"The table is not in the publication":               changedPublication(`ALTER PUBLICATION outbox_cdc DROP TABLE outbox`, "has no table"),
-	"The publication does not publish inserts":          changedPublication(`ALTER PUBLICATION outbox_cdc SET (publish = 'update')`, "does not publish inserts"),
-	"A row filter was added":                            rowFilter,
-	"A column is missing":                               columnMissing,
-	"An UPDATE came":                                    updateCame,
-	"A DELETE or TRUNCATE came":                         deleteCame,
-	"Correct the cause":                                 tooLargeForTopic,
-	"Put the row aside":                                 putAside,
-	"Give the transaction up":                           giveUp,
-	"A row that cannot be streamed":                     tooLargeToStream,
-	"The slot was advanced or re-created":               slotMoved,
-	"It is another server":                              anotherServer,
-	"A standby was promoted without the end of the WAL": recordsWithoutRows,
-	"The record cannot be read":                         unreadableRecord,
-	"No broker can be reached":                          noBroker,
-	"Kafka refuses the user":                            userRefused,
-	"Exit 21":                                           fenced,
+	"The password is wrong (28P01)":                         wrongPassword,
+	"pg_hba.conf has no line for it (28000)":                noLine,
+	"The role lacks a privilege (28000, 42501)":             noRight,
+	"wal_level is not logical":                              wrongWALLevel,
+	"No free connection, WAL sender or slot (53300, 53400)": noFreeSender,
+	"setup waits for other transactions (55P03)":            setupWaits,
+	"The slot is of another kind":                           slotOfAnotherKind,
+	"The slot is missing":                                   slotMissing,
+	"The slot is invalidated":                               slotLost,
+	"Exit 12":                                               slotHeld,
+	"The publication is missing":                            publicationMissing,
+	"The table is not in the publication":                   changedPublication(`ALTER PUBLICATION outbox_cdc DROP TABLE outbox`, "has no table"),
+	"The publication does not publish inserts":              changedPublication(`ALTER PUBLICATION outbox_cdc SET (publish = 'update')`, "does not publish inserts"),
+	"A row filter was added":                                rowFilter,
+	"A column is missing":                                   columnMissing,
+	"An UPDATE stopped the relay":                           updateCame,
+	"A DELETE or TRUNCATE stopped the relay":                deleteCame,
+	"Fix the cause":                                         tooLargeForTopic,
+	"Send the row to the dead-letter topic":                 putAside,
+	"Skip the transaction":                                  giveUp,
+	"A row that cannot be streamed":                         tooLargeToStream,
+	"The slot was advanced or re-created":                   slotMoved,
+	"This is another server":                                anotherServer,
+	"A standby was promoted without the end of the WAL":     recordsWithoutRows,
+	"The position record cannot be read":                    unreadableRecord,
+	"No broker can be reached":                              noBroker,
+	"Kafka rejects the user":                                userRefused,
+	"Exit 21":                                               fenced,
 }
 
 func inTenSeconds(t *testing.T, o *operation, srv *pgserver.Server) {
@@ -77,7 +77,7 @@ func theSlot(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.on(t, srv).stream(t)
 	o.delivers(t)
 	rows := o.sql(t)
-	if len(rows) != 1 || rows[0]["active"] != "t" || rows[0]["wal_status"] != "reserved" || rows[0]["kept"] == "" {
+	if len(rows) != 1 || rows[0]["active"] != "t" || rows[0]["wal_status"] != "reserved" || rows[0]["retained"] == "" {
 		t.Errorf("the slot: %v", rows)
 	}
 }
@@ -461,6 +461,10 @@ func putAside(t *testing.T, o *operation, srv *pgserver.Server) {
 	if len(letters) != 1 || rig.Header(letters[0], "dead_letter_column_id") != id && rig.Header(letters[0], "id") != id {
 		t.Errorf("dead letters: %v", letters)
 	}
+	if out, _ := o.sh(t); !strings.Contains(out, "1 sent again, 0 stay") {
+		t.Errorf("resend says:\n%s", out)
+	}
+	o.arrived(t, id)
 	o.stream(t)
 	o.delivers(t)
 }

@@ -29,7 +29,7 @@ var jobRecipes = map[string]recipe{
 	"Re-create the slot":            beginAnew,
 	"Replay rows from the table":    sendRowsAgain,
 	"Resend dead letters":           sendPutAside,
-	"Long transactions":             longTransactions,
+	"End a long transaction":        longTransactions,
 	"Limit retained WAL":            limitLog,
 	"The disk of Postgres is full":  releaseLog,
 	"Remove everything":             removeEverything,

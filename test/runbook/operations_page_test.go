@@ -49,7 +49,7 @@ func TestRunbook(t *testing.T) {
 			t.Errorf("the page does not explain %q", line)
 		}
 	}
-	_, tables, _ := strings.Cut(text, "\n## Log lines\n")
+	_, tables, _ := strings.Cut(text, "\n## Log messages\n")
 	for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(tables, -1) {
 		if !slices.ContainsFunc(lines, func(line string) bool { return strings.HasPrefix(row[1], line) }) {
 			t.Errorf("nothing logs %q any more", row[1])
