@@ -11,7 +11,7 @@ type benchMessage struct {
 	data []byte
 }
 
-// benchTable is an outbox table; a row of it has about 480 bytes.
+// benchTable is an outbox table. Its rows have about 480 bytes.
 func benchTable() *Relation {
 	r := &Relation{OID: 16385, Namespace: "public", Name: "outbox", ReplicaIdentity: 'd'}
 	for _, name := range []string{"id", "position", "aggregatetype", "aggregateid", "type", "payload", "headers"} {
@@ -52,8 +52,7 @@ func benchMessages() []benchMessage {
 	return messages
 }
 
-// benchDecoder returns a Decoder that knows the table and is within a
-// transaction.
+// benchDecoder returns a Decoder that knows the table and has an open transaction.
 func benchDecoder(tb testing.TB) *Decoder {
 	tb.Helper()
 	d := New()

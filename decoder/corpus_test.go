@@ -20,7 +20,7 @@ var recordFlag = flag.Bool("record", false, "TestServers stores what the servers
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// TestCorpus decodes what servers have sent: testdata/corpus/MAJOR.hex.
+// TestCorpus decodes recorded sessions of Postgres servers: testdata/corpus/MAJOR.hex.
 func TestCorpus(t *testing.T) {
 	for _, file := range glob(t, "testdata/corpus/*.hex") {
 		t.Run(baseName(file), func(t *testing.T) {
@@ -30,9 +30,9 @@ func TestCorpus(t *testing.T) {
 	}
 }
 
-// TestServers plays testdata/corpus/scenario.sql on a server of every version at
-// hand. It sends what the recorded one has sent but for positions, times and
-// identifiers, or with -record is the recorded one.
+// TestServers runs testdata/corpus/scenario.sql on every available major version and
+// compares the decoded session with the recorded one, except for positions, times and
+// identifiers. -record replaces the recording.
 func TestServers(t *testing.T) {
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		t.Helper()
@@ -56,8 +56,8 @@ var (
 	oidRE  = regexp.MustCompile(`\b(xid=|relation |type |:)[0-9]{3,}\b`)
 )
 
-// withoutNumbers returns the lines of a decoded session without what differs
-// from one run to the next.
+// withoutNumbers returns the lines of a decoded session without the numbers that differ
+// between runs.
 func withoutNumbers(session string) []string {
 	session = timeRE.ReplaceAllString(session, "time")
 	session = lsnRE.ReplaceAllString(session, "LSN")
@@ -93,7 +93,7 @@ func playScenario(t *testing.T, db *pgtest.DB) (messages []message) {
 	return messages
 }
 
-// A corpus file has a line for each message: its position and its bytes in hex.
+// A corpus file has one line for each message: its LSN and its bytes in hex.
 
 func storeCorpus(t *testing.T, file string, messages []message) {
 	t.Helper()

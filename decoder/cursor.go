@@ -9,17 +9,17 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// A cursor reads a message from its beginning. The first thing that is wrong
-// sets reason and ends data where it was met: from there on every read returns
-// zero, and left is zero, so nothing is allocated or looped over for what is not
-// there.
+// A cursor reads a message from start to end. The first failure sets reason and
+// truncates data at the offset. After that, remaining is 0 and every read
+// returns zero, so a message that lies about a length or a count costs neither
+// memory nor time.
 type cursor struct {
 	data   []byte
 	offset int
-	reason string // "" as long as all is well
+	reason string // of the first failure; "" if there is none
 }
 
-// remaining returns how many bytes are not read yet.
+// remaining returns the number of unread bytes.
 func (c *cursor) remaining() int { return len(c.data) - c.offset }
 
 func (c *cursor) fail(reason string) {
@@ -32,7 +32,7 @@ func (c *cursor) failf(format string, args ...any) {
 	c.fail(fmt.Sprintf(format, args...))
 }
 
-// next returns the next n bytes, nil if there are not as many.
+// next returns the next n bytes. It fails and returns nil if fewer are left.
 func (c *cursor) next(n int) []byte {
 	if n > c.remaining() {
 		c.failShort(n)
@@ -85,7 +85,7 @@ func (c *cursor) lsn() pglogrepl.LSN {
 	return pglogrepl.LSN(c.uint64())
 }
 
-// flags reads a byte of which only the bits in known may be set.
+// flags reads a byte and fails if a bit outside known is set.
 func (c *cursor) flags(known byte) byte {
 	b := c.uint8()
 	if b&^known != 0 {
@@ -94,8 +94,9 @@ func (c *cursor) flags(known byte) byte {
 	return b
 }
 
-// count reads the number, of size bytes, of items that take at least itemSize
-// bytes each, and fails unless so many can follow.
+// count reads an integer of size bytes, 2 or 4, that says how many items follow.
+// It fails unless the rest of the message can hold them, at itemSize bytes or more
+// each.
 func (c *cursor) count(what string, size, itemSize int) int {
 	var n int
 	if size == 2 {
@@ -110,7 +111,7 @@ func (c *cursor) count(what string, size, itemSize int) int {
 	return n
 }
 
-// bytes reads a length and as many bytes.
+// bytes reads a length, then as many bytes.
 func (c *cursor) bytes() []byte {
 	n := int32(c.uint32())
 	if n < 0 {
@@ -124,7 +125,7 @@ func (c *cursor) bytes() []byte {
 func (c *cursor) name() []byte {
 	n := bytes.IndexByte(c.data[c.offset:c.offset+c.remaining()], 0)
 	if n < 0 {
-		c.fail("string without its end")
+		c.fail("string is not terminated")
 		return nil
 	}
 	b := c.next(n)
@@ -135,16 +136,17 @@ func (c *cursor) name() []byte {
 // postgresEpoch is 2000-01-01 UTC in Unix seconds.
 const postgresEpoch = 946_684_800
 
-// time reads microseconds since 2000-01-01. It splits them before it moves the
-// epoch, since 'infinity' and '-infinity' are the ends of their range.
+// time reads a timestamp in microseconds since 2000-01-01. It splits off the seconds
+// before it adds the epoch, because 'infinity' and '-infinity' are the largest and the
+// smallest int64 and would overflow.
 func (c *cursor) time() time.Time {
 	us := int64(c.uint64())
 	return time.Unix(postgresEpoch+us/1e6, us%1e6*1e3).UTC()
 }
 
-// end fails if there is anything left.
+// end fails if bytes are left.
 func (c *cursor) end() {
 	if n := c.remaining(); n > 0 {
-		c.failf("too long by %d bytes", n)
+		c.failf("%d trailing bytes", n)
 	}
 }

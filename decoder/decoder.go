@@ -4,7 +4,7 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// The types of messages in protocol version 1.
+// Message types of protocol version 1.
 const (
 	typeBegin    = 'B'
 	typeCommit   = 'C'
@@ -25,17 +25,17 @@ const (
 	messageTransactional = 1
 )
 
-// A Decoder reads the messages of one replication session. It is for one
-// goroutine. After an error its state is that before the message, but the
-// session has a gap: whoever goes on reading confirms a message it has not
-// understood.
+// A Decoder decodes the messages of one replication session. One goroutine uses it.
+//
+// An error leaves the Decoder as it was before the message. The session must end
+// then: a caller that continued would confirm a message that it could not decode.
 type Decoder struct {
 	relations map[uint32]definition // by OID, as last defined
-	recent    *Relation             // the one last used by a row; equal to the one in relations
+	recent    *Relation             // of the last row; the same pointer as in relations
 
-	open      bool          // a transaction is: its Begin was read, its Commit was not
-	commitLSN pglogrepl.LSN // its commit LSN
-	endLSN    pglogrepl.LSN // end LSN of the transaction before; no commit LSN read later is lower
+	open      bool          // a Begin was read, its Commit was not
+	commitLSN pglogrepl.LSN // of the open or last transaction
+	endLSN    pglogrepl.LSN // of the last complete transaction; later commit LSNs are not lower
 
 	// What Decode returns points to these.
 	begin     Begin
@@ -51,7 +51,7 @@ type Decoder struct {
 	oldRow    []Value
 	truncated []*Relation
 
-	large bool // the fields above may point into more than largeMessage bytes
+	large bool // the previous message, which the fields above point into, is larger than largeMessage
 }
 
 // largeMessage is the size above which the decoder drops its pointers into a message when the next one
@@ -59,14 +59,16 @@ type Decoder struct {
 // memory.
 const largeMessage = 256 << 10
 
-// New returns a Decoder for a session that begins.
+// New returns a Decoder for a new session.
 func New() *Decoder {
 	return &Decoder{relations: make(map[uint32]definition)}
 }
 
-// Decode parses one message, which starts at the position start. The Output and
-// everything in it is valid until the next Decode and is in data's memory;
-// *Relation values are immutable and live on. The error is an *Error.
+// Decode decodes one message. start is the LSN that the server sent with it, and is
+// used in errors only. The error is an [*Error].
+//
+// The Output is valid until the next Decode, and its values are slices of data. A
+// [*Relation] stays valid and never changes.
 func (d *Decoder) Decode(start pglogrepl.LSN, data []byte) (Output, error) {
 	if d.large {
 		clear(d.newRow[:cap(d.newRow)])
@@ -84,8 +86,7 @@ func (d *Decoder) Decode(start pglogrepl.LSN, data []byte) (Output, error) {
 		}
 		return nil, e
 	}
-	// Only a message that is right in itself and in its place opens or closes a
-	// transaction.
+	// The state changes here and not in read, because a message can fail up to its last byte.
 	switch t {
 	case typeBegin:
 		d.open, d.commitLSN = true, d.begin.CommitLSN
@@ -95,34 +96,34 @@ func (d *Decoder) Decode(start pglogrepl.LSN, data []byte) (Output, error) {
 	return out, nil
 }
 
-// read parses the rest of a message of type t. What it returns is good only if
-// c has not failed at the end.
+// read decodes the rest of a message of type t. The result is meaningless if c has
+// failed.
 func (d *Decoder) read(c *cursor, t byte) Output {
 	switch t {
 	case typeInsert:
-		d.inside(c)
+		d.requireOpen(c)
 		return d.readInsert(c)
 	case typeBegin:
 		return d.readBegin(c)
 	case typeCommit:
-		d.inside(c)
+		d.requireOpen(c)
 		return d.readCommit(c)
 	case typeRelation:
 		return d.readRelation(c)
 	case typeUpdate:
-		d.inside(c)
+		d.requireOpen(c)
 		return d.readUpdate(c)
 	case typeDelete:
-		d.inside(c)
+		d.requireOpen(c)
 		return d.readDelete(c)
 	case typeTruncate:
-		d.inside(c)
+		d.requireOpen(c)
 		return d.readTruncate(c)
 	case typeType:
 		d.typ = Type{OID: c.uint32(), Namespace: string(c.name()), Name: string(c.name())}
 		return &d.typ
 	case typeOrigin:
-		d.inside(c)
+		d.requireOpen(c)
 		d.origin = Origin{CommitLSN: c.lsn(), Name: reuse(d.origin.Name, c.name())}
 		return &d.origin
 	case typeMessage:
@@ -133,8 +134,8 @@ func (d *Decoder) read(c *cursor, t byte) Output {
 	}
 }
 
-// inside fails unless a transaction is open.
-func (d *Decoder) inside(c *cursor) {
+// requireOpen fails unless a transaction is open.
+func (d *Decoder) requireOpen(c *cursor) {
 	if !d.open {
 		c.fail("no transaction is open")
 	}
@@ -142,11 +143,11 @@ func (d *Decoder) inside(c *cursor) {
 
 func (d *Decoder) readBegin(c *cursor) Output {
 	if d.open {
-		c.fail("a transaction is open")
+		c.fail("the previous transaction is still open")
 	}
 	d.begin = Begin{CommitLSN: c.lsn(), CommitTime: c.time(), XID: c.uint32()}
-	if d.begin.CommitLSN < d.endLSN { // equal is right: commit records may adjoin
-		c.failf("commit LSN %s lies before %s, the end of the transaction before", d.begin.CommitLSN, d.endLSN)
+	if d.begin.CommitLSN < d.endLSN { // equal is valid: a commit record may start where the previous one ends
+		c.failf("commit LSN %s is before the end LSN %s of the previous transaction", d.begin.CommitLSN, d.endLSN)
 	}
 	return &d.begin
 }
@@ -155,10 +156,10 @@ func (d *Decoder) readCommit(c *cursor) Output {
 	c.flags(0)
 	d.commit = Commit{CommitLSN: c.lsn(), EndLSN: c.lsn(), CommitTime: c.time()}
 	if d.commit.CommitLSN != d.commitLSN {
-		c.failf("commit LSN %s is not the one of Begin", d.commit.CommitLSN)
+		c.failf("commit LSN %s differs from the one in Begin", d.commit.CommitLSN)
 	}
 	if d.commit.EndLSN <= d.commit.CommitLSN {
-		c.failf("end LSN %s is not behind commit LSN %s", d.commit.EndLSN, d.commit.CommitLSN)
+		c.failf("end LSN %s is not after commit LSN %s", d.commit.EndLSN, d.commit.CommitLSN)
 	}
 	return &d.commit
 }
@@ -172,15 +173,15 @@ func (d *Decoder) readMessage(c *cursor) Output {
 		Content:       c.bytes(),
 	}
 	if d.message.Transactional {
-		d.inside(c)
+		d.requireOpen(c)
 	}
 	return &d.message
 }
 
-// reuse returns b as a string: the one before, if that is equal.
-func reuse(before string, b []byte) string {
-	if before == string(b) {
-		return before
+// reuse returns b as a string, and does not allocate if it equals previous.
+func reuse(previous string, b []byte) string {
+	if previous == string(b) {
+		return previous
 	}
 	return string(b)
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A relation keeps its pointer as long as its definition is the same.
+// A repeated definition returns the same *Relation; a changed one returns a new *Relation
+// and leaves the old one as it was.
 func TestRelationIdentity(t *testing.T) {
 	d := New()
 	table := func(columns ...Column) []byte {
@@ -23,7 +24,7 @@ func TestRelationIdentity(t *testing.T) {
 	mustDecode(t, d, encode(&Begin{CommitLSN: 0x100}))
 	data := table(id)
 	first := mustDecode(t, d, data).(*Relation)
-	clear(data) // its memory goes to another message
+	clear(data) // the caller reuses the memory of the message
 	if got := mustDecode(t, d, row).(*Insert).Relation; got != first {
 		t.Errorf("row of %p, want %p", got, first)
 	}
@@ -51,8 +52,8 @@ func TestRelationIdentity(t *testing.T) {
 	}
 }
 
-// Values are in the message's memory, and appending to one does not write there.
-func TestValuesAreTheMessage(t *testing.T) {
+// Values are slices of the message, and appending to one does not write to the message.
+func TestValuesAreSlicesOfTheMessage(t *testing.T) {
 	d := New()
 	table := &Relation{OID: 1, Columns: []Column{{Name: "a"}, {Name: "b"}}}
 	mustDecode(t, d, encode(table))
@@ -61,20 +62,20 @@ func TestValuesAreTheMessage(t *testing.T) {
 	row := mustDecode(t, d, data).(*Insert).Row
 	data[bytes.IndexByte(data, 'x')] = 'y'
 	if got := string(row[0].Data); got != "y" {
-		t.Errorf("%q is not the message's memory", got)
+		t.Errorf("value %q is a copy", got)
 	}
 	if row[1].Data == nil {
 		t.Error("an empty value is nil")
 	}
 	for i, v := range row {
 		if cap(v.Data) != len(v.Data) {
-			t.Errorf("value %d of %d bytes has room for %d", i, len(v.Data), cap(v.Data))
+			t.Errorf("value %d has length %d and capacity %d", i, len(v.Data), cap(v.Data))
 		}
 	}
 }
 
-// What cannot be decoded leaves no trace.
-func TestErrorLeavesStateAlone(t *testing.T) {
+// A message that fails does not change the Decoder.
+func TestErrorDoesNotChangeState(t *testing.T) {
 	d := New()
 	known := &Relation{OID: 1, Name: "t", Columns: []Column{{Name: "id"}}}
 	changed := &Relation{OID: 1, Name: "t", Columns: []Column{{Name: "id"}, {Name: "body"}}}
@@ -94,8 +95,8 @@ func TestErrorLeavesStateAlone(t *testing.T) {
 	mustDecode(t, d, encode(commit))
 }
 
-// A count or length costs nothing before the bytes behind it are there.
-func TestNoAllocationForWhatIsNotThere(t *testing.T) {
+// A count or length that the message is too short for costs no memory.
+func TestNoAllocationForFalseCounts(t *testing.T) {
 	const most = 64 << 10
 	wide := encode(&Relation{OID: 1, Name: "t", Columns: make([]Column, 32767)})
 	columns := len(wide) - 32767*minColumn
@@ -122,7 +123,7 @@ func TestNoAllocationForWhatIsNotThere(t *testing.T) {
 			}
 		})
 	}
-	// Relations that are all unknown, in a message that is long enough for them.
+	// A message that is long enough for its relations, all of which are unknown.
 	d := New()
 	mustDecode(t, d, encode(&Begin{CommitLSN: 0x100}))
 	data := append([]byte{'T'}, make([]byte, 5+4<<20)...)
@@ -136,7 +137,7 @@ func TestNoAllocationsPerMessage(t *testing.T) {
 	for _, m := range benchMessages() {
 		d := benchDecoder(t)
 		data := m.data
-		if m.name == "Relation" { // an unchanged one
+		if m.name == "Relation" { // unchanged
 			mustDecode(t, d, data)
 		}
 		got := testing.AllocsPerRun(100, func() {
@@ -168,9 +169,8 @@ func mustFail(tb testing.TB, d *Decoder, data []byte) *Error {
 	return malformed
 }
 
-// TestLargeMessageIsGivenBack: the decoder releases a large message when the next one arrives, even if
-// it had pointers into it.
-func TestLargeMessageIsGivenBack(t *testing.T) {
+// The Decoder drops its pointers into a large message when the next message arrives.
+func TestLargeMessageIsReleased(t *testing.T) {
 	wide := &Relation{OID: 1, Columns: []Column{{Name: "a"}, {Name: "b"}}}
 	narrow := &Relation{OID: 2, Columns: []Column{{Name: "a"}}}
 	body := bytes.Repeat([]byte("x"), 4*largeMessage)

@@ -1,25 +1,36 @@
 // Package decoder parses the messages of PostgreSQL's logical decoding output
 // plugin pgoutput, protocol version 1, in text or binary format.
 //
-// A [Decoder] belongs to one replication session: it holds the definitions of
-// the relations the server has described and follows the transactions. It is
-// given every message of the session in order, from one goroutine, and does no
-// I/O.
+// A [Decoder] decodes one replication session. [Decoder.Decode] takes each
+// message of the session in order and returns an [Output]: [Begin], [Commit],
+// [Relation], [Insert], [Update], [Delete], [Truncate], [Type], [Origin] or
+// [LogicalMessage]. The Decoder remembers the relations that the server has
+// described, and whether a transaction is open. It does no I/O, and one
+// goroutine uses it.
 //
-// Whatever the bytes are, Decode returns an [Output] or an [*Error], and
-// allocates no more than the bytes account for. It accepts a message only
-// complete and without anything behind it. A type, flag or format it does not
-// know is an error: nothing is skipped. Rows must fit the relation they name,
-// and messages must come in an order from which positions can be confirmed:
-// rows inside transactions, transactions one after the other, each ended by the
-// Commit that its Begin announced.
+// # Checks
 //
-// Reading costs no allocation: outputs are reused, and their values are slices
-// of the message. The exceptions are definitions, and a name that differs from
-// the one before.
+// For any bytes, Decode returns an Output or an [*Error]. It never panics, and the
+// memory that it allocates is bounded by the length of the message, whatever counts
+// and lengths the message claims. It skips nothing:
 //
-// The formats:
+//   - A message that is truncated or has trailing bytes is an error.
+//   - An unknown message type, flag or value format is an error.
+//   - A row must have as many columns as the relation that it names.
+//   - A row must be inside a transaction, transactions must not overlap, and a
+//     Commit must repeat the commit LSN of its Begin. Otherwise no position
+//     could be confirmed.
+//
+// # Memory
+//
+// Decode reuses its outputs, and values are slices of the message. It allocates
+// only for relation definitions, and for a name that differs from the previous
+// one.
+//
+// # Source
+//
+// Message formats:
 // https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html.
-// The order:
+// Message flow:
 // https://www.postgresql.org/docs/current/protocol-logical-replication.html.
 package decoder

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// encode is Decode's inverse: it returns the message that out stands for.
+// encode is the inverse of Decode: it returns the message that decodes to out.
 func encode(out Output) []byte {
 	var b []byte
 	switch m := out.(type) {

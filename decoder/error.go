@@ -7,16 +7,16 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// An Error tells why a message is not one this package can accept. Its text has
-// no part of the message but its type, so it never shows a value of a row.
+// An Error says why a message cannot be decoded. It never contains a value of a row.
 type Error struct {
-	LSN       pglogrepl.LSN // where the message starts, as given to Decode; 0/0 for messages that have no position
-	CommitLSN pglogrepl.LSN // of the transaction that is open; 0/0 if none is
-	Type      byte          // the message's first byte; 0 if it is empty
-	Offset    int           // how many bytes of the message were read when it became clear
+	LSN       pglogrepl.LSN // of the message, as passed to Decode; 0/0 for messages without an LSN
+	CommitLSN pglogrepl.LSN // of the open transaction; 0/0 if none is open
+	Type      byte          // the first byte of the message; 0 if it is empty
+	Offset    int           // bytes of the message that were read before the failure
 	Reason    string
 }
 
+// Error names the message, its transaction, the offset and the reason.
 func (e *Error) Error() string {
 	var b strings.Builder
 	if name := typeName(e.Type); name != "" {
@@ -61,13 +61,13 @@ func typeName(t byte) string {
 	}
 }
 
-// unknownType says what is wrong with a message of type t.
+// unknownType returns the reason of the error for a message of type t.
 func unknownType(t byte) string {
 	switch t {
 	case 'S', 'E', 'c', 'A': // Stream Start, Stop, Commit, Abort
-		return fmt.Sprintf("type %q belongs to streamed transactions, which were not asked for", t)
+		return fmt.Sprintf("type %q belongs to streamed transactions, which were not requested", t)
 	case 'b', 'P', 'K', 'r', 'p': // Begin Prepare, Prepare, Commit Prepared, Rollback Prepared, Stream Prepare
-		return fmt.Sprintf("type %q belongs to two-phase commit, which was not asked for", t)
+		return fmt.Sprintf("type %q belongs to two-phase commit, which was not requested", t)
 	default:
 		return fmt.Sprintf("unknown type %q", t)
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// FuzzDecode gives any bytes to a Decoder that knows a relation, if that is one,
-// within a transaction or outside.
+// FuzzDecode decodes any bytes, inside or outside of a transaction, after a first message that
+// may define a relation.
 func FuzzDecode(f *testing.F) {
 	for _, file := range glob(f, "testdata/corpus/*.hex") {
 		seedFromCorpus(f, file)
@@ -25,8 +25,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// seedFromCorpus adds every message that a server has sent, each with the
-// Relation before it.
+// seedFromCorpus adds every recorded message, each with the Relation that precedes it.
 func seedFromCorpus(f *testing.F, file string) {
 	f.Helper()
 	var relation []byte
@@ -50,7 +49,7 @@ func decodeAny(t *testing.T, d *Decoder, data []byte) {
 	before := d.capacity()
 	out, err := d.Decode(0x10, data)
 	if n := d.capacity() - before; n > len(data)+4*d.largestRelation() {
-		t.Fatalf("room for %d values more after %d bytes", n, len(data))
+		t.Fatalf("allocated %d values for %d bytes", n, len(data))
 	}
 	var malformed *Error
 	switch {
@@ -65,7 +64,7 @@ func decodeAny(t *testing.T, d *Decoder, data []byte) {
 	}
 }
 
-// capacity returns how many values and relations there is memory for.
+// capacity returns how many values and relations the Decoder has memory for.
 func (d *Decoder) capacity() int { return cap(d.newRow) + cap(d.oldRow) + cap(d.truncated) }
 
 func (d *Decoder) largestRelation() (n int) {
@@ -111,8 +110,7 @@ func roundTrip(t *testing.T, choices []byte) {
 	}
 }
 
-// eitherEmpty lets lists without elements be equal. Within a Value, nil and
-// empty differ.
+// eitherEmpty makes nil and empty lists equal, except in a Value, where nil is NULL.
 func eitherEmpty[E any]() cmp.Option {
 	return cmp.FilterValues(func(a, b []E) bool { return len(a)+len(b) == 0 }, cmp.Ignore())
 }

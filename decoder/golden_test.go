@@ -12,8 +12,8 @@ import (
 
 var updateFlag = flag.Bool("update", false, "rewrite golden files")
 
-// TestScripts decodes testdata/*.txt. A case is a session: messages, a line of
-// dashes, what is decoded, a blank line. Lines with # are comments.
+// TestScripts decodes the sessions in testdata/*.txt. Each has its messages, a line of dashes,
+// the decoded outputs and a blank line. Lines that start with # are comments.
 func TestScripts(t *testing.T) {
 	for _, file := range glob(t, "testdata/*.txt") {
 		t.Run(baseName(file), func(t *testing.T) {
@@ -22,7 +22,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// playScript returns the script with the results as they are now.
+// playScript returns the script with the actual outputs.
 func playScript(t *testing.T, script string) string {
 	t.Helper()
 	var cases []string
@@ -43,7 +43,7 @@ func playScript(t *testing.T, script string) string {
 	return strings.Join(cases, "\n\n") + "\n"
 }
 
-// compareGolden compares got with the file, or writes it with -update.
+// compareGolden compares got with the file. -update writes the file.
 func compareGolden(t *testing.T, file, got string) {
 	t.Helper()
 	if *updateFlag {

@@ -6,49 +6,48 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// An Output is what one message says. It belongs to the Decoder that returned
-// it and is valid until the next Decode: a caller copies what it keeps. Only
-// relations and strings live on.
+// An Output is a decoded message. It belongs to its Decoder and is valid until the
+// next Decode; copy what you keep. Relations and strings stay valid.
 //
 //sumtype:decl
 type Output interface{ output() }
 
-// Begin opens a transaction: everything up to its Commit belongs to it. Only
-// committed transactions are sent, in the order of their commits.
+// Begin opens a transaction. Every message up to its Commit belongs to it. Postgres
+// sends committed transactions only, in commit order.
 type Begin struct {
-	CommitLSN  pglogrepl.LSN // where the commit record begins; the same as in Commit
+	CommitLSN  pglogrepl.LSN // start of the commit record; the same as in Commit
 	CommitTime time.Time     // UTC
 	XID        uint32
 }
 
-// Commit ends the transaction. EndLSN, the first byte behind the commit record,
-// is the position that confirms the transaction; CommitLSN does not.
+// Commit ends the transaction. EndLSN, the first byte after the commit record, is the
+// position that confirms the transaction. CommitLSN does not confirm it.
 type Commit struct {
 	CommitLSN, EndLSN pglogrepl.LSN
 	CommitTime        time.Time // UTC
 }
 
-// Origin tells, within a transaction, that it was replicated from elsewhere.
+// Origin says that the open transaction was replicated from another server.
 type Origin struct {
-	CommitLSN pglogrepl.LSN // where the transaction was committed on the origin server
+	CommitLSN pglogrepl.LSN // of the transaction on the origin server
 	Name      string
 }
 
-// Type describes a type that is not built in, before the Relation that uses it.
-// For a domain Namespace and Name are those of its base type. The namespace
-// pg_catalog is sent as "".
+// Type describes a data type that is not built in. It precedes the Relation that uses
+// the type. For a domain, Namespace and Name are those of its base type. The
+// namespace pg_catalog is "".
 type Type struct {
 	OID             uint32
 	Namespace, Name string
 }
 
-// Insert is a new row.
+// Insert is an inserted row.
 type Insert struct {
 	Relation *Relation
 	Row      []Value // one for each column of Relation
 }
 
-// Update is a changed row.
+// Update is an updated row.
 type Update struct {
 	Relation *Relation
 	OldKind  OldKind
@@ -56,22 +55,22 @@ type Update struct {
 	New      []Value
 }
 
-// Delete is a removed row. OldKind is never OldNone.
+// Delete is a deleted row. OldKind is never OldNone.
 type Delete struct {
 	Relation *Relation
 	OldKind  OldKind
 	Old      []Value
 }
 
-// Truncate empties relations, in one statement.
+// Truncate is a TRUNCATE statement.
 type Truncate struct {
 	Relations                []*Relation
 	Cascade, RestartIdentity bool
 }
 
-// LogicalMessage is what a call of pg_logical_emit_message wrote. One that is
-// not transactional comes outside of transactions, even if the transaction
-// that wrote it was rolled back.
+// LogicalMessage is a message written by pg_logical_emit_message. Postgres sends a
+// non-transactional one outside of transactions, and even if the transaction that
+// wrote it was rolled back.
 type LogicalMessage struct {
 	LSN           pglogrepl.LSN
 	Transactional bool
@@ -79,38 +78,37 @@ type LogicalMessage struct {
 	Content       []byte
 }
 
-// A Value is one column of a row. Data is in the message's memory; it is nil
-// unless Kind is Text or Binary, and then is not nil, even if empty.
+// A Value is one column of a row. Data is a slice of the message. It is nil if Kind is
+// Null or Unchanged, and never nil if Kind is Text or Binary, even for an empty value.
 type Value struct {
 	Kind Kind
 	Data []byte
 }
 
-// Kind tells how a Value is given.
+// Kind is the format of a Value.
 type Kind byte
 
 const (
 	// Null is SQL's NULL.
 	Null Kind = 'n'
-	// Unchanged is a value stored out of line (TOAST) that an Update has left
-	// as it was and that is not sent.
+	// Unchanged is a TOAST value that the update did not change. Postgres does not send it.
 	Unchanged Kind = 'u'
-	// Text is a value as the type's output function prints it.
+	// Text is a value in text format: the result of the type's output function.
 	Text Kind = 't'
-	// Binary is a value as the type's send function encodes it.
+	// Binary is a value in binary format: the result of the type's send function.
 	Binary Kind = 'b'
 )
 
-// OldKind tells which of the old row's columns an Update or Delete carries, by
-// the relation's replica identity.
+// OldKind says which columns of the old row an Update or Delete contains. It depends
+// on the replica identity of the relation.
 type OldKind byte
 
 const (
-	// OldNone is an Update that left the key alone: no old row.
+	// OldNone means no old row: the update did not change the replica identity.
 	OldNone OldKind = 0
-	// OldKey is a row in which only the columns of the key are not Null.
+	// OldKey means the columns of the replica identity; the others are Null.
 	OldKey OldKind = 'K'
-	// OldRow is the whole row.
+	// OldRow means the whole row (REPLICA IDENTITY FULL).
 	OldRow OldKind = 'O'
 )
 

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// printOutput is how golden files show an Output. Values longer than 60 bytes
-// are shown by their length and beginning.
+// printOutput returns an Output as golden files show it. Of a value longer than 60 bytes it shows
+// the length and the first bytes.
 func printOutput(out Output) string {
 	switch m := out.(type) {
 	case *Begin:

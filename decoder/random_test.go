@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// A random makes well-formed sessions out of bytes: every choice takes the next
-// byte, zero when there are none left.
+// A random generates valid sessions from bytes. Every choice uses the next byte, or zero if none is
+// left.
 type random struct {
 	choices   []byte
 	relations []*Relation
@@ -40,7 +40,7 @@ func (r *random) data() []byte {
 	return b
 }
 
-// name returns a string without zero bytes.
+// name returns a string without NUL.
 func (r *random) name() string {
 	b := r.data()
 	for i := range b {

@@ -2,22 +2,23 @@ package decoder
 
 import "bytes"
 
-// A Relation is the definition of a table as of some point of the stream. It is
-// never changed: when the table is, a new one takes its place, so a pointer may
-// be compared and used as a key.
+// A Relation is the definition of a table at a point of the stream. It never changes.
+// When the table does, later rows have a new Relation. So pointers may be compared
+// and used as map keys.
 type Relation struct {
 	OID             uint32
-	Namespace, Name string // the namespace pg_catalog is sent as ""
+	Namespace, Name string // the namespace pg_catalog is ""
 	ReplicaIdentity byte   // pg_class.relreplident: 'd' default, 'n' nothing, 'f' full, 'i' index
 	Columns         []Column
 }
 
-// A Column is one that is published; their order is that of a row's values.
+// A Column is a published column of a relation. Rows have their values in the order
+// of the columns.
 type Column struct {
 	Name         string
 	TypeOID      uint32
 	TypeModifier int32 // pg_attribute.atttypmod; -1 for none
-	Key          bool  // is part of the replica identity
+	Key          bool  // part of the replica identity
 }
 
 // A definition is a relation and the message that defined it.
@@ -26,12 +27,12 @@ type definition struct {
 	message  []byte
 }
 
-// minColumn is the size of a column without a name: flags, terminator, type OID
-// and modifier.
+// minColumn is the size of a column with an empty name: flags, terminator, type OID and
+// type modifier.
 const minColumn = 1 + 1 + 4 + 4
 
-// readRelation returns the relation that the message defines: the one that is
-// known if the definition is the same, which servers repeat.
+// readRelation returns the relation that the message defines. Servers repeat
+// definitions; an unchanged one returns the same pointer as before.
 func (d *Decoder) readRelation(c *cursor) Output {
 	oid := c.uint32()
 	if known, ok := d.relations[oid]; ok && bytes.Equal(known.message, c.data) {
@@ -65,8 +66,8 @@ func (d *Decoder) readRelation(c *cursor) Output {
 	return r
 }
 
-// relation reads an OID and returns its relation; on failure, one without
-// columns.
+// relation reads an OID and returns its relation. On failure it returns a relation
+// without columns, so that callers need no check.
 func (d *Decoder) relation(c *cursor) *Relation {
 	oid := c.uint32()
 	if d.recent != nil && d.recent.OID == oid {
@@ -74,7 +75,7 @@ func (d *Decoder) relation(c *cursor) *Relation {
 	}
 	known, ok := d.relations[oid]
 	if !ok {
-		c.failf("relation %d was not described", oid)
+		c.failf("relation %d has no definition", oid)
 		return &Relation{}
 	}
 	d.recent = known.relation

@@ -2,13 +2,13 @@ package decoder
 
 import "slices"
 
-// readInsert, readUpdate and readDelete read a relation, then its rows, each
-// behind a letter that says which it is.
+// readInsert, readUpdate and readDelete read a relation OID, then the old and the new
+// row, each after a byte that says which one it is.
 
 func (d *Decoder) readInsert(c *cursor) Output {
 	r := d.relation(c)
 	if marker := c.uint8(); marker != 'N' {
-		c.failf("row is marked %q, expected 'N'", marker)
+		c.failf("row marker is %q, expected 'N'", marker)
 	}
 	d.newRow = readRow(c, r, d.newRow)
 	d.insert = Insert{Relation: r, Row: d.newRow}
@@ -25,7 +25,7 @@ func (d *Decoder) readUpdate(c *cursor) Output {
 		marker = c.uint8()
 	}
 	if marker != 'N' {
-		c.failf("row is marked %q, expected 'N'", marker)
+		c.failf("row marker is %q, expected 'N'", marker)
 	}
 	d.newRow = readRow(c, r, d.newRow)
 	d.update.New = d.newRow
@@ -36,7 +36,7 @@ func (d *Decoder) readDelete(c *cursor) Output {
 	r := d.relation(c)
 	old := OldKind(c.uint8())
 	if old != OldKey && old != OldRow {
-		c.failf("row is marked %q, expected 'K' or 'O'", byte(old))
+		c.failf("row marker is %q, expected 'K' or 'O'", byte(old))
 	}
 	d.oldRow = readRow(c, r, d.oldRow)
 	d.delete = Delete{Relation: r, OldKind: old, Old: d.oldRow}
@@ -62,11 +62,11 @@ func (d *Decoder) readTruncate(c *cursor) Output {
 	return &d.truncate
 }
 
-// readRow reads a row of r into row's memory.
+// readRow reads a row of r. It reuses the memory of row.
 func readRow(c *cursor, r *Relation, row []Value) []Value {
 	n := c.count("columns", 2, 1)
 	if n != len(r.Columns) {
-		c.failf("row of %d columns for a relation of %d", n, len(r.Columns))
+		c.failf("row has %d columns, its relation has %d", n, len(r.Columns))
 		return row[:0]
 	}
 	row = slices.Grow(row[:0], n)[:n]
@@ -78,7 +78,7 @@ func readRow(c *cursor, r *Relation, row []Value) []Value {
 			row[i].Data = c.bytes()
 		case Null, Unchanged:
 		default:
-			c.failf("column %s has the unknown kind %q", r.Columns[i].Name, byte(kind))
+			c.failf("column %s has unknown format %q", r.Columns[i].Name, byte(kind))
 			return row[:0]
 		}
 	}

@@ -12,11 +12,11 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// A message to be decoded, and the position it is said to start at.
+// A message to decode, and its LSN.
 type message struct {
 	start   pglogrepl.LSN
 	data    []byte
-	damaged bool // is not what an encoder or server made
+	damaged bool // changed by the script
 }
 
 // parseLine encodes a line of a script:
@@ -33,12 +33,12 @@ type message struct {
 //	message LSN [transactional] PREFIX CONTENT
 //	raw HEX
 //
-// Before it may stand what is done to the message:
+// A line may start with a change to the message:
 //
-//	@LSN                  it starts there
-//	cut N                 the last N bytes are missing
-//	add HEX               bytes are added
-//	patch OFFSET HEX      bytes are replaced, from the offset, the type byte's being 0
+//	@LSN                  set its LSN
+//	cut N                 remove the last N bytes
+//	add HEX               append bytes
+//	patch OFFSET HEX      replace bytes from the offset on; the type byte has offset 0
 func parseLine(t *testing.T, line string) message {
 	t.Helper()
 	p := &lineParser{t: t, line: line, words: splitWords(t, line)}
@@ -69,8 +69,7 @@ func parseLine(t *testing.T, line string) message {
 	return m
 }
 
-// splitWords splits a line at blanks outside of quotes. Quoted words keep their
-// quotes.
+// splitWords splits a line at spaces outside of quotes. Quoted words keep their quotes.
 func splitWords(t *testing.T, line string) (words []string) {
 	t.Helper()
 	for line = strings.TrimSpace(line); line != ""; line = strings.TrimSpace(line) {
@@ -119,7 +118,7 @@ func (p *lineParser) message() []byte {
 		m := &Update{Relation: p.reference()}
 		m.OldKind, m.Old = p.oldRow()
 		if word := p.next(); word != "new" {
-			p.t.Fatalf("%s: %q where new should be", p.line, word)
+			p.t.Fatalf("%s: found %q, expected new", p.line, word)
 		}
 		m.New = p.row()
 		out = m
@@ -206,7 +205,7 @@ func (p *lineParser) peek() string {
 func (p *lineParser) next() string {
 	p.t.Helper()
 	if len(p.words) == 0 {
-		p.t.Fatalf("%s: words are missing", p.line)
+		p.t.Fatalf("%s: too few words", p.line)
 	}
 	word := p.words[0]
 	p.words = p.words[1:]
@@ -287,9 +286,8 @@ func (p *lineParser) unquote(s string) string {
 	return text
 }
 
-// decodeSession decodes messages of one session and returns a line for each.
-// On the way it checks what must hold for every message: no prefix of it is a
-// message, and encoding the output gives it back.
+// decodeSession decodes the messages of one session and returns a line for each. It also checks every
+// message: no proper prefix of it decodes, and encoding its output returns the same bytes.
 func decodeSession(t *testing.T, messages []message) string {
 	t.Helper()
 	var lines strings.Builder
@@ -311,14 +309,14 @@ func decodeSession(t *testing.T, messages []message) string {
 	return lines.String()
 }
 
-// checkPrefixes decodes every proper prefix of m, which must be an error each
-// and leave d as it is. Of a long message not all are tried.
+// checkPrefixes checks that no proper prefix of m decodes, and that trying does not change d. Of a long
+// message it tries some prefixes only.
 func checkPrefixes(t *testing.T, d *Decoder, m message) {
 	t.Helper()
 	step := 1 + len(m.data)/2000
 	for n := 0; n < len(m.data); n += step {
 		if out, err := d.Decode(m.start, m.data[:n:n]); err == nil {
-			t.Errorf("%d bytes of %x are a message: %s", n, m.data, printOutput(out))
+			t.Errorf("the first %d bytes of %x decode to %s", n, m.data, printOutput(out))
 		}
 	}
 }
