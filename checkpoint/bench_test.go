@@ -42,9 +42,9 @@ func BenchmarkInOrder(b *testing.B) {
 	}
 }
 
-// BenchmarkPartitions acknowledges as a broker does: each of 12 partitions in
-// batches of 100, the partitions one after the other, so that most of what is
-// acknowledged is not yet covered.
+// BenchmarkPartitions acknowledges batches of 100 records of each of 12 partitions, one
+// partition after the other, as a broker does. So most acknowledged records wait for an
+// earlier one.
 func BenchmarkPartitions(b *testing.B) {
 	const partitions, batch = 12, 100
 	tracker := New(0, nil)
@@ -71,8 +71,8 @@ func BenchmarkPartitions(b *testing.B) {
 	}
 }
 
-// BenchmarkTransactions has one record per transaction and a stuck first record,
-// so that the queue of transactions is at its longest.
+// BenchmarkTransactions has one record per transaction, and acknowledges the first record
+// last, so that the queue of transactions is as long as possible.
 func BenchmarkTransactions(b *testing.B) {
 	const inFlight = 50_000
 	tracker := New(0, nil)
@@ -103,11 +103,11 @@ func BenchmarkConfirmed(b *testing.B) {
 	}
 }
 
-// trackLimit: 1.2 was measured.
+// trackLimit is above the measured ratio, 1.2.
 const trackLimit = 2
 
-// TestGate compares a transaction of ten records, acknowledged together, with a counter that
-// is locked as often.
+// TestGate compares the cost of a transaction of ten records, acknowledged together, with that of a
+// counter that is locked as often.
 func TestGate(t *testing.T) {
 	const rows = 10
 	tracker := New(0, nil)

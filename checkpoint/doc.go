@@ -1,35 +1,47 @@
-// Package checkpoint turns acknowledgements that arrive in any order into the one
-// position that may be confirmed to Postgres.
+// Package checkpoint computes the position that may be confirmed to Postgres, and
+// defines the position record that survives a restart.
 //
-// A [Tracker] is fed with what one replication session reads, in the order it
-// is read: Begin, one Next per record, Commit, Keepalive. Sinks acknowledge
-// records in any order and from any goroutine. Confirmed is then the position
-// up to which nothing is missing:
+// # Tracker
 //
-//   - A record is covered by the commit of its transaction. Once every record
-//     read up to and including a transaction is acknowledged, the transaction's
-//     end LSN is confirmed. Postgres resends a transaction unless its commit
-//     record lies before the confirmed position. So the LSN of a row or of the
-//     commit record itself would have it resent for ever. Anything past the end
-//     LSN can hide the transaction whose commit record follows without a gap.
-//   - A keepalive says that everything before its position has been sent. It
-//     counts if no transaction was open when it was read, and once every record
-//     read before it is acknowledged. One that is read inside a transaction
-//     never counts. Keepalives advance the slot of an idle table.
-//   - A transaction without records is a position like a keepalive's.
+// A [Tracker] knows what is in flight. The reader of the replication stream reports
+// what it reads, in order: Begin, one Next per record, Commit, Keepalive. The sink
+// acknowledges records in any order, from any goroutine. [Tracker.Confirmed] returns
+// the position before which every record is acknowledged:
 //
-// The confirmed position never goes back, and is never anything but the start
-// position, the end LSN of a commit or the position of a keepalive.
+//   - A transaction is confirmed when all of its records, and all earlier ones, are
+//     acknowledged. The position is then its end LSN. Postgres resends a transaction
+//     unless its commit record starts before the confirmed position. So the LSN of a
+//     row, or of the commit record itself, would have Postgres resend the transaction
+//     for ever. A position after the end LSN could lose the next transaction, because
+//     its commit record may start exactly at the end LSN.
+//   - A keepalive says that Postgres has sent everything before its position. It
+//     counts once every record read before it is acknowledged, but only if no
+//     transaction was open when it was read. Keepalives let the slot of an idle
+//     table advance.
+//   - A transaction without records counts like a keepalive at its end LSN.
 //
-// The package is pure: it has no clock, goroutine, logger or I/O. The order of
-// calls is the caller's duty (the decoder has checked it for everything that
-// Postgres sent), so a Commit without Begin panics. Positions come from a server
-// and never panic: one that is lower than it should be changes nothing.
+// The confirmed position never decreases. It is always the start position, the end
+// LSN of a transaction or the position of a keepalive.
 //
-// What Begin, Commit and keepalive positions are:
+// # Position record
+//
+// A [Position] is the confirmed position with the server, timeline and slot that it
+// is valid for, in the JSON that the relay stores outside of Postgres.
+// [Position.Continue] compares the record with the slot that a new session finds. It
+// returns where the session starts, or a [*GapError] if rows may be missing.
+//
+// # Errors and panics
+//
+// The package is pure: it has no clock, goroutine, logger or I/O. Calls in the wrong
+// order, such as a Commit without a Begin, are bugs of the caller and panic. LSNs come
+// from a server and never panic: one that is lower than the last has no effect.
+//
+// # Source
+//
+// Begin, Commit and keepalive positions:
 // https://www.postgresql.org/docs/current/protocol-replication.html and
 // https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html.
-// What Postgres does with the confirmed position, confirmed_flush_lsn:
+// The confirmed position, confirmed_flush_lsn:
 // https://www.postgresql.org/docs/current/view-pg-replication-slots.html and
 // https://www.postgresql.org/docs/current/logicaldecoding-explanation.html.
 package checkpoint

@@ -10,8 +10,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 )
 
-// The broker acknowledges the record of the second transaction first. Nothing is
-// confirmed before the record of the first one is acknowledged too.
+// Two transactions with one record each are in flight. The broker acknowledges the second
+// record first. The Tracker confirms nothing until the first record is acknowledged too;
+// then it confirms both transactions and the keepalive after them.
 func ExampleTracker() {
 	tracker := checkpoint.New(0x100, nil)
 

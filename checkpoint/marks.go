@@ -6,7 +6,7 @@ import (
 	"sort"
 )
 
-// The distance between two marks, in records or in bytes of rows, whichever is reached first.
+// The distance between two marks: so many records or bytes of rows, whichever is reached first.
 const (
 	markRecords = 256
 	markBytes   = 1 << 20
@@ -15,11 +15,12 @@ const (
 //nolint:gochecknoglobals // a table
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// A mark is a record up to which another process can recognise the rows of its transaction.
+// A mark is a record with the checksum of its transaction up to there. Another process that
+// reads the rows again can compare them up to a mark.
 type mark struct {
 	seq   Seq
-	crc   uint32 // of the rows of its transaction up to this one
-	bytes int64  // of all rows that were numbered up to this one
+	crc   uint32 // CRC-32C of the rows of its transaction up to this one
+	bytes int64  // size of all numbered rows up to this one
 }
 
 // marks are sorted. The first is the newest one at or before the last record of the
@@ -41,7 +42,7 @@ func (ms *marks) dropBefore(base Seq) {
 	}
 }
 
-// dropAfter removes the marks of canceled records, those after last.
+// dropAfter removes the marks after last, whose records were canceled.
 func (ms *marks) dropAfter(last Seq) { *ms = (*ms)[:ms.search(last+1)] }
 
 // search returns the index of the first mark at or after seq.

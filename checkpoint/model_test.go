@@ -34,8 +34,8 @@ type event struct {
 	trace    byte      // of a record; 0: none
 }
 
-// A model is what Tracker must be equal to: it keeps everything that was read
-// and looks at all of it for every answer.
+// A model is a simple implementation of Tracker: it keeps everything that was read, and
+// searches all of it for every result.
 type model struct {
 	start pglogrepl.LSN
 	log   []event
@@ -92,7 +92,7 @@ func (m *model) locate(seq Seq) (commitLSN pglogrepl.LSN, index int, ok bool) {
 // snapshot, and the commit time of the oldest transaction with records that is not confirmed.
 func (m *model) confirmedTransactions() (out []Transaction, newest Snapshot, oldest time.Time) {
 	tx, records, acked := Transaction{}, false, true
-	waits := func() { // at a record that is not acknowledged, and for all behind it
+	waits := func() { // for an unacknowledged record, or behind one
 		if records && !acked && oldest.IsZero() {
 			oldest = tx.CommitTime
 		}
@@ -142,8 +142,8 @@ func (m *model) open() (commitLSN pglogrepl.LSN, acked int, ok bool) {
 	return commitLSN, acked, ok
 }
 
-// A history plays the operations that bytes stand for on a Tracker and on the
-// model, and compares them after every one.
+// A history turns bytes into operations, applies each to a Tracker and to the model, and
+// compares the two.
 type history struct {
 	tb        testing.TB
 	name      string
@@ -153,11 +153,11 @@ type history struct {
 	wal       pglogrepl.LSN // where the server's WAL ends
 	end       pglogrepl.LSN // end LSN of the open transaction
 	seen      map[pglogrepl.LSN]bool
-	before    pglogrepl.LSN // what was confirmed before the last operation
+	before    pglogrepl.LSN // confirmed before the last operation
 	collected []Transaction // confirmed, those with records
 	newest    Snapshot      // confirmed
 
-	snapshots, traces int // so many were noted
+	snapshots, traces int // number of calls
 }
 
 // collect is the Tracker's onConfirmed.
@@ -185,7 +185,7 @@ func playHistory(tb testing.TB, name string, ops []byte) {
 	}
 }
 
-// draw takes the next byte; a history that has run out is all zeros.
+// draw returns the next byte, or zero if none is left.
 func (h *history) draw() byte {
 	if len(h.ops) == 0 {
 		return 0
@@ -200,7 +200,7 @@ func (h *history) step() {
 	_, _, open := h.model.open()
 	switch {
 	case op < 64 && !open:
-		h.wal += pglogrepl.LSN((op & 3) * 8) // 0: its commit record follows the one before without a gap
+		h.wal += pglogrepl.LSN((op & 3) * 8) // 0: the commit record starts where the previous one ends
 		at := time.UnixMicro(int64(h.wal))
 		h.must(h.tracker.Begin(h.wal, at))
 		h.model.log = append(h.model.log, event{kind: begin, lsn: h.wal, time: at})
@@ -218,7 +218,7 @@ func (h *history) step() {
 	case op < 112:
 		walEnd := h.wal + pglogrepl.LSN(op&7)
 		if op&8 != 0 {
-			walEnd = h.wal - pglogrepl.LSN(op) // a server that reads old WAL again
+			walEnd = h.wal - pglogrepl.LSN(op) // the server reads old WAL
 		}
 		h.tracker.Keepalive(walEnd)
 		h.read(event{kind: keepalive, lsn: walEnd})
@@ -233,7 +233,7 @@ func (h *history) step() {
 				}
 				continue
 			}
-			if op&16 != 0 { // its record is not accepted at first
+			if op&16 != 0 { // the sink does not accept the record the first time
 				h.next()
 				h.tracker.Cancel()
 			}
@@ -246,7 +246,7 @@ func (h *history) step() {
 			h.model.log = append(h.model.log, e)
 		}
 	case op >= 240:
-		for range op & 3 { // sessions that end soon
+		for range op & 3 { // sessions that end early
 			h.reread(int(h.draw()) % 8)
 		}
 		h.reread(len(h.model.log))
@@ -267,9 +267,8 @@ func (h *history) next() Seq {
 	return seq
 }
 
-// reread reads at most so many events again, from the confirmed position, as another session does.
-// It ends in the middle of a transaction, or where the reading was. Some records are acknowledged
-// meanwhile.
+// reread simulates a new session. It reads events again from the confirmed position, at most the given
+// number, and may end inside a transaction. Some records are acknowledged in between.
 func (h *history) reread(most int) {
 	h.tracker.Reread()
 	from, sent := h.tracker.Confirmed(), false
@@ -303,8 +302,8 @@ func (h *history) read(e event) {
 	h.seen[e.lsn] = true
 }
 
-// ack acknowledges up to seven of the outstanding records: the oldest, the
-// newest or any.
+// ack acknowledges up to seven outstanding records: the oldest, the newest or random
+// ones.
 func (h *history) ack(op byte) {
 	var seqs []Seq
 	left := h.model.outstanding()
@@ -358,8 +357,8 @@ func (h *history) compare() {
 	h.compareLookups(Seq(last))
 }
 
-// compareLookups compares OpenTransaction, and Locate and a refused Ack for one record,
-// which may be any that was issued or a neighbour.
+// compareLookups compares OpenTransaction, and Locate and a failing Ack for one record, whose
+// number may be outside of the issued ones.
 func (h *history) compareLookups(last Seq) {
 	h.tb.Helper()
 	lsn, n, ok := h.tracker.OpenTransaction()
@@ -392,8 +391,8 @@ func TestTrackerEqualsItsModel(t *testing.T) {
 	}
 }
 
-// playSeed plays a random history. One in eight is long enough for the ring
-// buffers to grow.
+// playSeed plays a random history. One in eight is long enough for the ring buffers to
+// grow.
 func playSeed(t *testing.T, seed uint64) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -414,6 +413,6 @@ func FuzzTracker(f *testing.F) {
 	f.Add([]byte{0, 1, 117, 1, 0, 114, 0, 64, 190, 9, 1, 180})    // two adjacent transactions, keepalive, acks
 	f.Add([]byte{255, 3, 64, 115, 66, 177, 1, 68, 176, 183, 191}) // keepalives inside and after a transaction
 	f.Fuzz(func(t *testing.T, ops []byte) {
-		playHistory(t, "fuzz", ops[:min(len(ops), 4096)]) // the model's time is quadratic
+		playHistory(t, "fuzz", ops[:min(len(ops), 4096)]) // the model takes quadratic time
 	})
 }

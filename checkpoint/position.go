@@ -10,32 +10,33 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// A Position is the position record: a confirmed position, stored outside the server whose slot it
-// is about. The slot alone proves nothing. A crash may move it back, anybody may advance or re-create
-// it, and a server restored from a backup has an old one.
+// A Position is the position record: the confirmed position of a slot, stored outside of the server
+// that has the slot. The slot alone proves nothing. After a crash it may be behind, anybody may
+// advance or re-create it, and a server restored from a backup has an old one.
 //
-// The record is written before its position is confirmed, so the slot is never ahead of it.
+// The relay writes the record before it confirms the position to Postgres. So a slot that is ahead
+// of the record was advanced by somebody else.
 type Position struct {
 	SystemID string // of the cluster, as IDENTIFY_SYSTEM reports it
 	Timeline int32
 
-	// TimelineStart is where Timeline forked from its parent. 0: it is the first timeline, or the start
-	// is not known.
+	// TimelineStart is where Timeline forked from its parent. 0: it is the first timeline, or its start
+	// is unknown.
 	TimelineStart pglogrepl.LSN
 
 	Slot   string
-	EndLSN pglogrepl.LSN // everything that ends at or before it is acknowledged
+	EndLSN pglogrepl.LSN // every transaction that ends at or before it is acknowledged
 
-	// Open has the acknowledged rows of the first transaction after EndLSN, so that a large transaction
-	// is not resent from its beginning. The zero Prefix: none are known.
+	// Open has the acknowledged rows of the first transaction after EndLSN, so that the relay need not
+	// resend a large transaction from its first row. The zero Prefix: no acknowledged rows.
 	Open Prefix
 
-	// Copying says that an initial copy is not completely delivered. Which of its rows are is not
-	// known. EndLSN is 0 while there is no slot.
+	// Copying says that the initial copy is not finished. The record does not say which of its rows
+	// were delivered. EndLSN is 0 until the slot is created.
 	Copying bool
 
-	// Term counts how often a relay did not start at the previous record: the first time, and after a
-	// promotion or an accepted gap. [NewestPosition] ignores late records of an earlier term.
+	// Term grows whenever a relay does not start at the previous record: the first time, after a
+	// promotion, and after an accepted gap. [NewestPosition] ignores late records of an earlier term.
 	Term int64
 
 	// Claim decides which process owns the slot: the one with the highest claim. A process writes a
@@ -44,22 +45,22 @@ type Position struct {
 	Claim  int64
 	Writer string // a UUID of the process that made the claim
 
-	// Identity is how the broker tells claims apart, as the sink has returned it: the broker rejects
-	// writers of lower claims. Empty: it does not.
+	// Identity is the writer identity of the claim, as the sink returned it. The broker rejects
+	// writers with the identity of a lower claim. Empty: the broker does not order writers.
 	Identity json.RawMessage
 
-	// Snapshots show which transactions were delivered, newest first. If the slot is lost, they show
+	// Snapshots say which transactions were delivered, newest first. If the slot is lost, they decide
 	// which rows of the table must be resent.
 	Snapshots []Snapshot
 	WrittenAt time.Time
 }
 
-// positionVersion is the version of the record that is written. Versions 1 and 2, which have no
-// claim, are read too. Every later version is a JSON object with a member "version" too, so that an
-// earlier program refuses it.
+// positionVersion is the version of the records that this program writes. It also reads versions 1
+// and 2, which have no claim. Every later version must be a JSON object with a member "version", so
+// that earlier programs reject it with ErrLaterVersion.
 const positionVersion = 3
 
-// ErrLaterVersion is the error for a record that a later version of this program has written.
+// ErrLaterVersion says that a later version of this program wrote the record.
 var ErrLaterVersion = errors.New("written by a later version of this program")
 
 type positionJSON struct {
@@ -91,7 +92,7 @@ type snapshotJSON struct {
 	Text   string `json:"snapshot"`
 }
 
-// MarshalJSON returns the record as it is stored. LSNs are text, as Postgres prints them.
+// MarshalJSON returns the stored form of the record. LSNs are text, as Postgres prints them.
 func (p Position) MarshalJSON() ([]byte, error) {
 	v := positionJSON{
 		Version: positionVersion, SystemID: p.SystemID, Timeline: p.Timeline, Slot: p.Slot,
@@ -110,15 +111,16 @@ func (p Position) MarshalJSON() ([]byte, error) {
 	return json.Marshal(v)
 }
 
-// UnmarshalJSON reads a record, without snapshots that are not valid. It returns an error that wraps
-// [ErrLaterVersion] for one of a later version, and another error for anything that no version has written.
+// UnmarshalJSON parses a stored record. It leaves out invalid snapshots. The error wraps
+// [ErrLaterVersion] for a record of a later version. It also returns an error for values that no
+// version of this program writes. An error leaves p unchanged.
 func (p *Position) UnmarshalJSON(data []byte) error {
 	var version struct{ Version int }
 	if err := json.Unmarshal(data, &version); err != nil {
 		return err
 	}
 	if version.Version > positionVersion {
-		return fmt.Errorf("%w: version %d of a position record, this program reads up to %d", ErrLaterVersion, version.Version, positionVersion)
+		return fmt.Errorf("%w: the position record has version %d, this program reads up to %d", ErrLaterVersion, version.Version, positionVersion)
 	}
 	var v positionJSON
 	if err := json.Unmarshal(data, &v); err != nil {
@@ -152,7 +154,7 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 		if err != nil {
 			return fmt.Errorf("end_lsn of a snapshot: %w", err)
 		}
-		if ValidSnapshot(s.Text) { // earlier versions stored what anybody had written
+		if ValidSnapshot(s.Text) { // earlier versions stored snapshots that any role could forge
 			read.Snapshots = append(read.Snapshots, Snapshot{lsn, s.Text})
 		}
 	}
@@ -160,10 +162,10 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// largestCount is far above any Term or Claim: one a millisecond reaches it after 34 years.
+// largestCount is far above any Term or Claim: at one per millisecond it takes 34 years to reach.
 const largestCount = 1 << 40
 
-// validate returns an error for what no version of this program has written.
+// validate returns an error for values that no version of this program writes.
 func (p Position) validate(version int) error {
 	_, err := strconv.ParseUint(p.SystemID, 10, 64)
 	switch {
@@ -172,7 +174,7 @@ func (p Position) validate(version int) error {
 	case err != nil:
 		return fmt.Errorf("system_id %q of a position record is not a number", p.SystemID)
 	case p.Slot == "":
-		return errors.New("a position record without slot")
+		return errors.New("a position record without a slot")
 	case p.Timeline < 0:
 		return fmt.Errorf("timeline %d of a position record", p.Timeline)
 	case p.Term < 0 || p.Term > largestCount || p.Claim < 0 || p.Claim > largestCount:
@@ -181,10 +183,10 @@ func (p Position) validate(version int) error {
 	return nil
 }
 
-// NewestPosition returns the record that is valid, of those given in the order in which they were
-// written: the furthest one of the newest timeline of the highest term. The last one written need not
-// be valid, because a process may write late, when another one of its term has the slot. It returns
-// nil if there are none.
+// NewestPosition returns the valid one of records, which are in the order in which they were written:
+// the highest position on the newest timeline of the highest term. That is not always the last one
+// written, because a process may still write when another one already holds the slot. It returns nil
+// if records is empty.
 func NewestPosition(records []Position) *Position {
 	var newest *Position
 	for i := range records {
@@ -195,7 +197,7 @@ func NewestPosition(records []Position) *Position {
 	return newest
 }
 
-// superseded reports whether newest, although written before p, is valid and p is not.
+// superseded reports whether newest is valid and p is not, although p was written later.
 func superseded(p, newest *Position) bool {
 	if p.Term != newest.Term {
 		return p.Term < newest.Term
@@ -212,15 +214,15 @@ func superseded(p, newest *Position) bool {
 	return p.Open.Rows < newest.Open.Rows
 }
 
-// A GapError says that the slot does not continue where the record ends: what was committed in
-// between may never have been delivered.
+// A GapError says that the slot does not continue where the record ends. Rows that were committed
+// in between may not have been delivered.
 type GapError struct {
 	Recorded Position
 	found    Server
 	Reason   string
 }
 
-// Error names both ends of the gap.
+// Error names both positions and the reason.
 func (e *GapError) Error() string {
 	return fmt.Sprintf("slot %q is at %s, the position recorded at %s is %s: %s",
 		e.found.Slot, e.found.Confirmed, e.Recorded.WrittenAt.UTC().Format(time.RFC3339), e.Recorded.EndLSN, e.Reason)
@@ -231,9 +233,9 @@ const (
 	snapshotSpacing = 16 << 20 // bytes of WAL
 )
 
-// WithSnapshot returns p with s as its newest snapshot. Of the earlier ones it keeps a few that are
-// some WAL apart: after a promotion only those from before the fork are valid, and the standby may have
-// lagged.
+// WithSnapshot returns p with s as its newest snapshot. It keeps a few earlier ones, at least 16 MiB of
+// WAL apart. They are needed after a promotion: only snapshots from before the fork are valid then, and
+// the promoted standby may have lagged.
 func (p Position) WithSnapshot(s Snapshot) Position {
 	earlier := p.Snapshots
 	if len(earlier) >= 2 && earlier[0].EndLSN-earlier[1].EndLSN < snapshotSpacing {

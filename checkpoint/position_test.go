@@ -40,7 +40,7 @@ func TestPositionRoundTripsAsJSON(t *testing.T) {
 	}
 }
 
-// What earlier versions have written is read: without a claim, and of a copy with version 2.
+// Records of versions 1 and 2 have no claim; version 2 may have an initial copy.
 func TestPositionReadsEarlierVersions(t *testing.T) {
 	for version, copying := range map[int]bool{1: false, 2: true} {
 		data := fmt.Sprintf(`{"version":%d,"system_id":"1","slot":"s","end_lsn":"0/8","copying":%t,"term":3}`, version, copying)
@@ -63,7 +63,7 @@ func TestPositionRejectsOtherJSON(t *testing.T) {
 		{`{"version":1,"slot":"s","end_lsn":"0/1"}`, `system_id ""`},
 		{`{"version":1,"system_id":"primary","slot":"s","end_lsn":"0/1"}`, `system_id "primary"`},
 		{`{"version":1,"system_id":"18446744073709551616","slot":"s","end_lsn":"0/1"}`, "system_id"},
-		{`{"version":1,"system_id":"1","end_lsn":"0/1"}`, "without slot"},
+		{`{"version":1,"system_id":"1","end_lsn":"0/1"}`, "without a slot"},
 		{`{"version":1,"system_id":"1","slot":"s","end_lsn":"0/1","timeline":-1}`, "timeline -1"},
 		{`{"version":3,"system_id":"1","slot":"s","end_lsn":"0/1","claim":9223372036854775807}`, "claim 9223372036854775807"},
 		{`{"version":3,"system_id":"1","slot":"s","end_lsn":"0/1","term":-1}`, "term -1"},
@@ -84,7 +84,7 @@ func TestPositionRejectsOtherJSON(t *testing.T) {
 	}
 }
 
-// A late write of a process that another one has followed does not count.
+// NewestPosition ignores a late write of a process that no longer holds the slot.
 func TestNewestPositionByTermTimelineAndLSN(t *testing.T) {
 	position := func(term int64, end pglogrepl.LSN) Position {
 		p := recorded()
@@ -100,7 +100,7 @@ func TestNewestPositionByTermTimelineAndLSN(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		records []Position
-		want    pglogrepl.LSN // 0: none
+		want    pglogrepl.LSN // 0: no record
 	}{
 		{name: "none"},
 		{name: "the last one", records: []Position{position(1, 100), position(1, 200), position(2, 150)}, want: 150},

@@ -6,8 +6,8 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// A Prefix is the beginning of a transaction, by its rows in the order in which
-// they are sent.
+// A Prefix identifies the first rows of a transaction, in the order in which Postgres
+// sends them.
 type Prefix struct {
 	CommitLSN pglogrepl.LSN
 	Rows      int64
@@ -15,8 +15,8 @@ type Prefix struct {
 }
 
 // Prefix returns the acknowledged rows at the beginning of the oldest unconfirmed
-// transaction, up to the last mark, so that a later reading can be compared. It returns
-// the zero Prefix if there are none.
+// transaction, up to the last mark. Another process passes it to Resume. The zero Prefix
+// means that there are none.
 func (t *Tracker) Prefix() Prefix {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -35,11 +35,12 @@ func (t *Tracker) Prefix() Prefix {
 	return t.resume
 }
 
-// Resume marks the rows of p as acknowledged. It must be called before anything is
-// read.
+// Resume sets the rows that an earlier process has delivered: Next returns 0 for them. It
+// must be called before Begin, at most once.
 func (t *Tracker) Resume(p Prefix) { t.resume = p }
 
-// resumed returns how many rows of the transaction at commitLSN Resume has named.
+// resumed returns how many rows of the transaction at commitLSN an earlier process has
+// delivered.
 func (t *Tracker) resumed(commitLSN pglogrepl.LSN) int64 {
 	if commitLSN != t.resume.CommitLSN {
 		return 0
@@ -47,25 +48,26 @@ func (t *Tracker) resumed(commitLSN pglogrepl.LSN) int64 {
 	return t.resume.Rows
 }
 
-// onlyResumed reports whether Resume has named rows of the open transaction, and none of its other
-// rows is numbered.
+// onlyResumed reports whether an earlier process has delivered rows of the open transaction, and
+// no other row of it is numbered.
 func (t *Tracker) onlyResumed() bool {
 	return t.open.commitLSN == t.resume.CommitLSN && t.last < t.open.first
 }
 
-// forgetResumed forgets the rows that Resume has named, because the open transaction does not begin
-// with them, and returns the error that says so.
+// forgetResumed undoes Resume and returns a *PrefixError, because the open transaction does not begin
+// with the rows that an earlier process has delivered.
 func (t *Tracker) forgetResumed() error {
 	p := t.resume
 	t.resume = Prefix{}
 	return &PrefixError{p}
 }
 
-// A PrefixError says that a transaction does not begin with the rows that Resume has
-// named. The Tracker has forgotten them, so the next reading sends all its rows.
+// A PrefixError says that a transaction does not begin with the rows passed to Resume.
+// The Tracker has forgotten them, so the next session resends all rows of the
+// transaction.
 type PrefixError struct{ Prefix }
 
 // Error names the transaction.
 func (e *PrefixError) Error() string {
-	return fmt.Sprintf("the transaction at %s does not begin with the %d rows that were delivered: the relay resends all its rows", e.CommitLSN, e.Rows)
+	return fmt.Sprintf("the transaction at %s does not begin with the %d delivered rows of the position record: the relay resends all its rows", e.CommitLSN, e.Rows)
 }

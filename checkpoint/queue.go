@@ -8,23 +8,23 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// unfinished is the last record of a transaction that is being read: no record
-// is beyond it, so the transaction stays queued.
+// unfinished is the value of transaction.last until the Commit is read. It is higher than
+// any Seq, so the transaction stays in the queue.
 const unfinished Seq = math.MaxUint64
 
-// A transaction has records that are not all acknowledged, or have been until a
-// moment ago.
+// A transaction is in flight: at least one of its records is not acknowledged, or its
+// Commit is not read.
 type transaction struct {
 	first, last Seq
 	commitLSN   pglogrepl.LSN
-	// confirms is what may be confirmed once every record <= last is acknowledged:
-	// the end LSN, or a higher position read before the next record.
+	// confirms is the position to confirm once every record <= last is acknowledged: the end
+	// LSN, or a higher position that was read before the next record.
 	confirms     pglogrepl.LSN
 	commitMicros int64  // Unix time; 0: unknown
 	notes        *notes // nil: none
 }
 
-// notes are what only a few transactions carry.
+// notes are values that only a few transactions have.
 type notes struct {
 	traceID  [16]byte
 	snapshot Snapshot
@@ -35,7 +35,7 @@ const (
 	maxSnapshotsInFlight = 64
 )
 
-// ensureNotes returns the notes of txn, and makes them if there are none.
+// ensureNotes returns the notes of txn. It creates them if txn has none.
 func (txn *transaction) ensureNotes() *notes {
 	if txn.notes == nil {
 		txn.notes = new(notes)
@@ -50,7 +50,7 @@ func (txn *transaction) commitTime() time.Time {
 	return time.UnixMicro(txn.commitMicros)
 }
 
-// confirmed returns txn as onConfirmed gets it.
+// confirmed returns the argument of onConfirmed for txn.
 func (txn *transaction) confirmed() Transaction {
 	done := Transaction{CommitTime: txn.commitTime()}
 	if n := txn.notes; n != nil {
@@ -59,19 +59,19 @@ func (txn *transaction) confirmed() Transaction {
 	return done
 }
 
-// A Transaction is a confirmed one, with what it carried.
+// A Transaction is a confirmed transaction.
 type Transaction struct {
 	CommitTime time.Time // zero: unknown
-	TraceID    [16]byte  // a trace that one of its records is part of; zero: none
-	Snapshot   Snapshot  // the newest one read in it or since; no text: none
+	TraceID    [16]byte  // the first trace of its records; zero: none
+	Snapshot   Snapshot  // the newest one read in it, or after it and before the next record; no text: none
 }
 
-// keepTransactions is the size up to which a queue keeps its memory: a larger one is
+// keepTransactions is the size up to which a queue keeps its memory. A larger queue is
 // halved when it is an eighth full. See keepWords.
 const keepTransactions = 1 << 16
 
-// A queue holds transactions in the order they were read. Their records are
-// consecutive: each starts right after its predecessor's last.
+// A queue holds transactions in the order in which they were read. Their records are
+// consecutive: the first record of each follows the last record of the one before.
 type queue struct {
 	ring  []transaction // its length is a power of two
 	start int           // the oldest is ring[start]
@@ -84,8 +84,8 @@ func newQueue() queue {
 
 func (q *queue) len() int { return q.count }
 
-// at returns the i-th oldest transaction; the pointer is valid until the next
-// push or pop.
+// at returns the i-th oldest transaction. The pointer is valid until the next push or
+// pop.
 func (q *queue) at(i int) *transaction {
 	return &q.ring[(q.start+i)&(len(q.ring)-1)]
 }
@@ -114,7 +114,7 @@ func (q *queue) pop() {
 // dropTail removes the newest transaction.
 func (q *queue) dropTail() { q.count-- }
 
-// find returns the transaction of a record that lies in the queue.
+// find returns the transaction that has the record seq, which must be in the queue.
 func (q *queue) find(seq Seq) *transaction {
 	after := sort.Search(q.count, func(i int) bool { return q.at(i).first > seq })
 	return q.at(after - 1)

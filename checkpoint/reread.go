@@ -6,25 +6,26 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// A reading is how far a transaction is read, from its beginning.
+// A reading counts the rows that a session has read of the open transaction.
 type reading struct {
 	rows int64
 	crc  uint32
 }
 
-// Reread begins another reading, by a new session of the same slot that starts at
-// Confirmed or before. The server must resend what is in flight, in the same order: an
-// unconfirmed transaction with the same rows, and the transaction that was open from
-// its beginning, possibly with more rows. Reread forgets what was read without being
-// numbered.
+// Reread tells the Tracker that a new session of the same slot follows, which starts at
+// Confirmed or before. The server must resend what is in flight, in the same order: each
+// unconfirmed transaction with the same rows, and the open transaction from its first
+// row, possibly with more rows. The Tracker forgets rows of the last session that it has
+// not numbered.
 func (t *Tracker) Reread() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.isOpen, t.snapshot, t.seen = false, "", 0
 }
 
-// beginAgain restores what an earlier reading knows of the transaction to be opened.
-func (t *Tracker) beginAgain(commitLSN pglogrepl.LSN) error {
+// matchResent compares the transaction that begins with what an earlier session has read. If
+// it is in flight, matchResent restores its state.
+func (t *Tracker) matchResent(commitLSN pglogrepl.LSN) error {
 	if uint64(commitLSN) < t.confirmed.Load() {
 		t.complete = true
 		return nil
@@ -37,7 +38,7 @@ func (t *Tracker) beginAgain(commitLSN pglogrepl.LSN) error {
 	switch {
 	case commitLSN > was.commitLSN:
 		return &RereadError{CommitLSN: was.commitLSN, Found: fmt.Sprintf("it sent the transaction at %s in its place", commitLSN)}
-	case commitLSN < was.commitLSN: // it had no rows
+	case commitLSN < was.commitLSN: // a transaction without rows is not in the queue
 		t.complete = true
 	default:
 		t.open = *was
@@ -47,8 +48,9 @@ func (t *Tracker) beginAgain(commitLSN pglogrepl.LSN) error {
 	return nil
 }
 
-// nextAgain compares a row with an earlier reading of its transaction.
-func (t *Tracker) nextAgain() error {
+// checkResentRow compares a row with what an earlier session, or an earlier process, has read of
+// its transaction.
+func (t *Tracker) checkResentRow() error {
 	switch {
 	case t.openIsConfirmed():
 		return nil
@@ -60,8 +62,8 @@ func (t *Tracker) nextAgain() error {
 	return nil
 }
 
-// A RereadError says that the server has not resent what it sent before. Neither what
-// is in flight nor what is read can be trusted.
+// A RereadError says that the server did not resend the transactions that it had sent to
+// an earlier session. Neither what is in flight nor what is read can be trusted then.
 type RereadError struct {
 	CommitLSN pglogrepl.LSN // of the transaction that is in flight
 	Found     string        // what the server sent instead

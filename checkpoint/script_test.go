@@ -17,13 +17,13 @@ import (
 
 var updateFlag = flag.Bool("update", false, "rewrite the right side of testdata/*.txt")
 
-// TestTrackerFollowsScripts plays testdata/*.txt. A line is an operation, and right of the bar
-// what the Tracker says after it:
+// TestTrackerFollowsScripts plays testdata/*.txt. A line has an operation, and right of the bar the
+// state of the Tracker after it:
 //
 //	start LSN | resume COMMIT-LSN ROWS | begin COMMIT-LSN | next [N [ROW]] | cancel | commit END-LSN |
 //	keepalive LSN | ack SEQ|FIRST-LAST ... | locate SEQ | reread
 //
-// A row is the text ROW, or "row". next ends at an error.
+// The bytes of a row are ROW, or "row" without it. next N stops at an error.
 func TestTrackerFollowsScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -49,7 +49,7 @@ func TestTrackerFollowsScripts(t *testing.T) {
 	}
 }
 
-// playScript returns the script with the right side as it is now.
+// playScript returns the script with the actual states.
 func playScript(t *testing.T, script string) string {
 	t.Helper()
 	var out strings.Builder

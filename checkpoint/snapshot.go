@@ -7,21 +7,21 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// A Snapshot is what pg_current_snapshot() returned in a transaction that ended at EndLSN:
-// once that is confirmed, every transaction that the snapshot sees is delivered.
+// A Snapshot is the result of pg_current_snapshot() in a transaction that ended at EndLSN.
+// When EndLSN is confirmed, every transaction that is visible in the snapshot is delivered.
 // https://www.postgresql.org/docs/current/functions-info.html#FUNCTIONS-INFO-SNAPSHOT
 type Snapshot struct {
 	EndLSN pglogrepl.LSN
 	Text   string // xmin:xmax:xip_list; [ValidSnapshot]
 }
 
-// MaxSnapshot is the length of the longest text of a Snapshot. It has room for more than 3,000 running
+// MaxSnapshot limits the text of a Snapshot, in bytes. It has room for more than 3,000 running
 // transactions with ids of twenty digits, and a position record has room for a few such snapshots.
 const MaxSnapshot = 64 << 10
 
-// ValidSnapshot reports whether text is one that pg_current_snapshot() may have returned, of at most
-// [MaxSnapshot] bytes: xmin:xmax:xip_list, decimal numbers of 64 bits, where xmin is not 0, xmax is not
-// below xmin, and the list, separated by commas, ascends from xmin to below xmax.
+// ValidSnapshot reports whether pg_current_snapshot() could have returned text, and text has at most
+// [MaxSnapshot] bytes. The format is xmin:xmax:xip_list, with decimal numbers of 64 bits: xmin is not 0,
+// xmax is not below xmin, and the comma-separated list ascends from xmin to below xmax.
 func ValidSnapshot(text string) bool {
 	if len(text) > MaxSnapshot {
 		return false
@@ -49,9 +49,9 @@ func ValidSnapshot(text string) bool {
 	return true
 }
 
-// transactionID reads an xid8 as Postgres prints it.
+// transactionID parses an xid8 as Postgres prints it, without leading zeros or sign.
 func transactionID(text string) (id uint64, ok bool) {
-	if text == "" || text[0] < '1' || text[0] > '9' { // neither zeros nor a sign in front
+	if text == "" || text[0] < '1' || text[0] > '9' {
 		return 0, false
 	}
 	id, err := strconv.ParseUint(text, 10, 64)

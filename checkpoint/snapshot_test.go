@@ -33,8 +33,7 @@ func TestValidSnapshot(t *testing.T) {
 	}
 }
 
-// A record that an earlier version has written may hold a snapshot that somebody has forged. The rest of
-// it counts.
+// A record of an earlier version may have a forged snapshot. The rest of the record is valid.
 func TestPositionLeavesOutForgedSnapshots(t *testing.T) {
 	p := recorded()
 	valid := p.Snapshots[1]

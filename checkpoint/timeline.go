@@ -7,14 +7,14 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// A Server has what a new session reads from the server before it streams.
+// A Server is the state of the server and the slot that a new session reads before it streams.
 type Server struct {
 	SystemID  string
 	Timeline  int32
 	History   History // of Timeline
 	Slot      string
 	Confirmed pglogrepl.LSN // the slot's confirmed_flush_lsn
-	WALEnd    pglogrepl.LSN // up to which the WAL is flushed
+	WALEnd    pglogrepl.LSN // end of the flushed WAL
 }
 
 // A History maps each ancestor of a timeline to its fork, the position at which the server left it.
@@ -22,8 +22,8 @@ type Server struct {
 // A History is empty for the first timeline, and for a later one if the server has lost the history.
 type History map[int32]pglogrepl.LSN
 
-// start returns where a timeline starts, which is the server's or an ancestor. It returns 0 for the
-// first one, and if the start is not known.
+// start returns where timeline starts, which is the server's or one of its ancestors. It returns 0 for
+// the first timeline, and if the start is unknown.
 func (h History) start(timeline int32) pglogrepl.LSN {
 	var start pglogrepl.LSN
 	for ancestor, fork := range h {
@@ -34,9 +34,9 @@ func (h History) start(timeline int32) pglogrepl.LSN {
 	return start
 }
 
-// Continue returns where a session on s may start: at the record, even if the slot is behind it, or at
-// the fork if the server left the record's timeline before the record. It returns a *GapError if rows
-// may be missing between that position and the first that the server would send.
+// Continue returns where a session on s starts: at the record, even if the slot is behind it, or at the
+// fork if the server left the record's timeline before the record. It returns a [*GapError] if rows may
+// be missing between that position and the first row that the server would send.
 func (p Position) Continue(s Server) (pglogrepl.LSN, error) {
 	shared, reason := p.shared(s)
 	switch {
@@ -52,8 +52,8 @@ func (p Position) Continue(s Server) (pglogrepl.LSN, error) {
 	return 0, &GapError{Recorded: p, found: s, Reason: reason}
 }
 
-// shared returns up to where the WAL of s is the same as the WAL of p, at most p.EndLSN. If it is not the
-// same at all, it returns 0 and why.
+// shared returns the position up to which s has the same WAL as the server of the record, at most
+// p.EndLSN. It returns 0 and a reason if s is another server, slot or timeline.
 func (p Position) shared(s Server) (end pglogrepl.LSN, reason string) {
 	fork, inHistory := s.History[p.Timeline]
 	start := s.History.start(p.Timeline)
@@ -81,8 +81,8 @@ func (p Position) shared(s Server) (end pglogrepl.LSN, reason string) {
 	return p.EndLSN, ""
 }
 
-// Moved returns p at end, a position of s. It keeps the snapshots that are valid on s, and the open
-// transaction if neither position nor timeline has changed.
+// Moved returns p for server s and position end. It keeps the snapshots that are valid on s. It keeps
+// the open transaction if neither the position nor the timeline has changed.
 func (p Position) Moved(s Server, end pglogrepl.LSN) Position {
 	shared, _ := p.shared(s)
 	p.Snapshots = slices.DeleteFunc(slices.Clone(p.Snapshots), func(of Snapshot) bool { return of.EndLSN > shared })
@@ -96,8 +96,9 @@ func (p Position) Moved(s Server, end pglogrepl.LSN) Position {
 	return p
 }
 
-// LostTail reports whether s was promoted without the end of the WAL of p, and where the timelines fork.
-// The transactions from there to p.EndLSN are delivered, and s does not have their rows.
+// LostTail reports whether s was promoted without the end of the WAL that the record covers, and where
+// the timelines fork. The transactions from the fork to p.EndLSN were delivered, but s does not have
+// their rows.
 func (p Position) LostTail(s Server) (fork pglogrepl.LSN, lost bool) {
 	shared, reason := p.shared(s)
 	return shared, reason == "" && shared < p.EndLSN

@@ -9,13 +9,13 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// The record is of timeline 2, which begins at 0/5000, and ends at 1/100.
+// The record is at 1/100 on timeline 2, which starts at 0/5000.
 func TestContinueDetectsGaps(t *testing.T) {
 	p := recorded()
 	found := Server{
 		SystemID: p.SystemID, Timeline: 2, History: History{1: 0x5000}, Slot: p.Slot, Confirmed: p.EndLSN, WALEnd: p.EndLSN + 1000,
 	}
-	// promoted changes the server to timeline 3, which leaves timeline 2 at fork.
+	// promoted changes the server to timeline 3, which forks from timeline 2 at fork.
 	promoted := func(fork, confirmed pglogrepl.LSN) func(s *Server) {
 		return func(s *Server) {
 			s.Timeline, s.History, s.Confirmed, s.WALEnd = 3, History{1: 0x5000, 2: fork}, confirmed, max(fork, confirmed)+200
@@ -25,7 +25,7 @@ func TestContinueDetectsGaps(t *testing.T) {
 		name   string
 		change func(s *Server)
 		want   pglogrepl.LSN
-		gap    string // empty: none
+		gap    string // empty: no gap
 	}{
 		{"the slot is at the record", func(*Server) {}, p.EndLSN, ""},
 		{"the slot went back", func(s *Server) { s.Confirmed -= 100 }, p.EndLSN, ""},
@@ -83,7 +83,7 @@ func TestContinueDetectsGaps(t *testing.T) {
 	}
 }
 
-// The first timeline begins nowhere, and an earlier version has not recorded where its timeline does.
+// The first timeline has no start, and earlier versions did not record the start.
 func TestContinueOfARecordWithoutTimelineStart(t *testing.T) {
 	of1 := Position{SystemID: "1", Timeline: 1, Slot: "s", EndLSN: 0x200}
 	of2 := Position{SystemID: "1", Timeline: 2, Slot: "s", EndLSN: 0x200}
@@ -117,7 +117,8 @@ func TestLostTail(t *testing.T) {
 	}
 }
 
-// What was committed behind the fork has other transaction ids.
+// Snapshots from after the fork are invalid: on the new timeline, their transaction ids mean other
+// transactions.
 func TestMovedKeepsTheSnapshotsThatCount(t *testing.T) {
 	p := recorded() // with snapshots at 1/80 and 0/80
 	server := Server{SystemID: p.SystemID, Timeline: 3, History: History{1: 0x5000, 2: 0x1_0000_007F}, Slot: p.Slot}

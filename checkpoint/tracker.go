@@ -10,25 +10,22 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// A Seq numbers the records of one Tracker in the order they were read. The
-// first is 1; zero is no record.
+// A Seq is the number of a record of a Tracker. Records are numbered from 1, in the
+// order in which they are read. Zero is no record.
 type Seq uint64
 
-// A Tracker computes the position a replication session may confirm.
+// A Tracker computes the position that a relay may confirm to Postgres. It is the only
+// place that knows what is in flight; [Transaction] has what others need of a
+// transaction when it is confirmed.
 //
-// It is the only record of what is in flight. A transaction carries what others
-// need when it is confirmed: see [Transaction].
+// One goroutine reads the stream and calls Begin, Next, Cancel, Trace, Snapshot, Commit
+// and Keepalive. Resume and Reread must be called while no goroutine reads. All other
+// methods may be called from any goroutine. No method blocks for long: a method waits for
+// the other methods and for onConfirmed only.
 //
-// Begin, Next, Cancel, Trace, Snapshot, Commit and Keepalive report what was read
-// and belong to the one goroutine that reads; Resume and Reread are called while
-// there is none. All other methods may be called from any goroutine. No method
-// blocks on anything but the other methods, all of them short, and the function
-// given to New.
-//
-// Its memory is one bit per record and 48 bytes per transaction in Span, and a
-// little for each 256 records and each MiB of rows: the size of a transaction does
-// not matter, only how far the newest record is ahead of the oldest unacknowledged
-// one.
+// A Tracker uses one bit per record and 48 bytes per transaction in Span, and a few bytes
+// for each 256 records and each MiB of rows. So its memory depends on how far the newest
+// record is ahead of the oldest unacknowledged one, not on the size of a transaction.
 type Tracker struct {
 	confirmed   atomic.Uint64 // an LSN; written under mu, never decreases
 	onConfirmed func(Transaction)
@@ -36,35 +33,36 @@ type Tracker struct {
 	mu          sync.Mutex
 	base        Seq         // every record <= base is acknowledged
 	last        Seq         // the newest record; base <= last
-	outstanding int         // how many records in (base, last] are not acknowledged
+	outstanding int         // number of records in (base, last] that are not acknowledged
 	acked       window      // which records in (base, last] are acknowledged
 	inFlight    queue       // the transactions with a record > base, and the open one if it has records
-	open        transaction // the transaction being read; meaningful while isOpen
+	open        transaction // the transaction being read; valid while isOpen
 	isOpen      bool
 	snapshot    string // of the open transaction
-	traces      int    // in inFlight
-	snapshots   int    // in inFlight
-	marks       marks  // in (base, last], and one before
-	bytes       int64  // of the rows numbered so far
-	resume      Prefix // acknowledged before the Tracker was made; zero: nothing
+	traces      int    // number of transactions in inFlight with a trace
+	snapshots   int    // number of transactions in inFlight with a snapshot
+	marks       marks  // the marks in (base, last], and the last one before
+	bytes       int64  // size of all rows numbered so far
+	resume      Prefix // delivered by an earlier process; zero: nothing
 
-	// What the current reading has read of (base, last]. The records in (seen, last] were
-	// numbered by an earlier reading; the server is expected to resend them.
+	// The records in (seen, last] were numbered by an earlier session. The current session has
+	// not read them yet, and the server must resend them.
 	seen     Seq
-	known    int64   // how many rows of the open transaction an earlier reading has read
-	complete bool    // it has no further rows
-	read     reading // of the open transaction; of the reader
-	unread   reading // before its last row
+	known    int64   // number of rows of the open transaction that an earlier session or process has read
+	complete bool    // the open transaction has no rows beyond the known ones
+	read     reading // rows of the open transaction that this session has read; used by the reader only
+	unread   reading // read before the last row, for Cancel
 }
 
-// New returns a Tracker that has nothing outstanding and confirms start, the
-// position the session starts from. Zero stands for the slot's own position: the
-// Tracker confirms nothing until it has a later one.
+// New returns a Tracker without outstanding records. start is the position at which the
+// session starts, and the first value of Confirmed. Zero means the slot's own position:
+// Confirmed then returns zero until a later position is confirmed.
 //
-// onConfirmed is called once for each transaction that has a record or a
-// snapshot, in commit order, when it is confirmed; Confirmed includes it by then.
-// The goroutine that completes the transaction calls it, one call at a time. It
-// must not block or call a method other than Confirmed. Nil: no calls.
+// The Tracker calls onConfirmed once for each confirmed transaction that has a record or
+// a snapshot, in commit order, one call at a time. Confirmed already includes the
+// transaction. The call runs on the goroutine that confirms the transaction, with the
+// Tracker locked, so it must not block or call a method other than Confirmed. onConfirmed
+// may be nil.
 func New(start pglogrepl.LSN, onConfirmed func(Transaction)) *Tracker {
 	if onConfirmed == nil {
 		onConfirmed = func(Transaction) {}
@@ -74,13 +72,12 @@ func New(start pglogrepl.LSN, onConfirmed func(Transaction)) *Tracker {
 	return t
 }
 
-// Begin opens the transaction whose commit record is at commitLSN and of
-// commitTime; a zero time is unknown. Until its Commit, keepalives do not count.
-// It panics if a transaction is open.
+// Begin opens the transaction with the commit record at commitLSN. commitTime may be zero
+// if it is unknown. Keepalives have no effect until the Commit. Begin panics if a
+// transaction is open.
 //
-// The error is a [*RereadError] if another transaction is in flight and should have
-// come first. Then nothing that is read can be trusted, and no further method of the
-// reading may be called.
+// The error is a [*RereadError] if the server should have resent another transaction
+// first. The session must end then.
 func (t *Tracker) Begin(commitLSN pglogrepl.LSN, commitTime time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -92,21 +89,21 @@ func (t *Tracker) Begin(commitLSN pglogrepl.LSN, commitTime time.Time) error {
 		t.open.commitMicros = commitTime.UnixMicro()
 	}
 	t.known, t.complete, t.read = t.resumed(commitLSN), false, reading{}
-	if err := t.beginAgain(commitLSN); err != nil {
+	if err := t.matchResent(commitLSN); err != nil {
 		return err
 	}
 	t.isOpen = true
 	return nil
 }
 
-// Next numbers the record of one more row of the open transaction. The record is
-// outstanding until it is acknowledged. row is what the server sends for the row, the
-// same in each reading. Next returns 0 for a row that must not be resent: an earlier
-// reading has numbered it, Resume has named it, or its transaction is confirmed. It
-// panics if no transaction is open.
+// Next numbers the record for the next row of the open transaction. The record is
+// outstanding until it is acknowledged. row has the bytes that the server sent for the
+// row, which are the same in every session. Next returns 0 for a row that must not be sent
+// again: an earlier session has numbered it, Resume has named it, or its transaction is
+// confirmed. Next panics if no transaction is open.
 //
-// The error is a [*RereadError] if an earlier reading saw fewer rows of the
-// transaction, or a [*PrefixError].
+// The error is a [*RereadError] if the transaction has more rows than in an earlier
+// session, or a [*PrefixError].
 func (t *Tracker) Next(row []byte) (Seq, error) {
 	t.unread = t.read
 	t.read = reading{t.unread.rows + 1, crc32.Update(t.unread.crc, castagnoli, row)}
@@ -116,7 +113,7 @@ func (t *Tracker) Next(row []byte) (Seq, error) {
 		panic("checkpoint: Next outside a transaction")
 	}
 	if t.complete || t.read.rows <= t.known {
-		return 0, t.nextAgain()
+		return 0, t.checkResentRow()
 	}
 	t.last++
 	t.outstanding++
@@ -131,8 +128,8 @@ func (t *Tracker) Next(row []byte) (Seq, error) {
 
 func (t *Tracker) openIsConfirmed() bool { return uint64(t.open.commitLSN) < t.confirmed.Load() }
 
-// Cancel takes the last number back: its record was not accepted. It panics if the
-// open transaction has no record, or that one is acknowledged.
+// Cancel undoes the last Next, because the sink did not accept the record. It panics if
+// the open transaction has no record, or if the record is acknowledged.
 func (t *Tracker) Cancel() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -149,9 +146,9 @@ func (t *Tracker) Cancel() {
 	t.read = t.unread
 }
 
-// Trace notes that the last numbered record is part of a trace. A transaction
-// keeps its first trace. Traces are examples: at most 1,024 transactions in flight
-// have one. It panics if the open transaction has no record.
+// Trace sets the trace of the last numbered record. A transaction keeps its first trace.
+// At most 1,024 transactions in flight have one; Trace ignores the others. It panics if
+// the open transaction has no record.
 func (t *Tracker) Trace(id [16]byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -167,9 +164,9 @@ func (t *Tracker) Trace(id [16]byte) {
 	}
 }
 
-// Snapshot notes what pg_current_snapshot() returned in the open transaction, a
-// [ValidSnapshot]. At most 64 wait for their transaction to be confirmed; others are
-// dropped, since each one is followed by the next. It panics if no transaction is open.
+// Snapshot sets the snapshot of the open transaction, which must be a [ValidSnapshot]. At
+// most 64 transactions in flight have one; Snapshot drops the others, because a newer
+// snapshot follows. It panics if no transaction is open.
 func (t *Tracker) Snapshot(text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -179,12 +176,11 @@ func (t *Tracker) Snapshot(text string) {
 	t.snapshot = text
 }
 
-// Commit completes the open transaction, which ends at endLSN: the position
-// that is confirmed once everything read up to here is acknowledged. It panics
-// if no transaction is open.
+// Commit completes the open transaction, which ends at endLSN. The Tracker confirms endLSN
+// when every record up to here is acknowledged. Commit panics if no transaction is open.
 //
-// The error is a [*RereadError] if an earlier reading saw more rows of the
-// transaction, or a [*PrefixError].
+// The error is a [*RereadError] if the transaction has fewer rows than in an earlier
+// session, or a [*PrefixError].
 func (t *Tracker) Commit(endLSN pglogrepl.LSN) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -198,7 +194,7 @@ func (t *Tracker) Commit(endLSN pglogrepl.LSN) error {
 		if !t.onlyResumed() {
 			return &RereadError{CommitLSN: t.open.commitLSN, Found: fmt.Sprintf("it lacks %d of its rows", t.known-t.read.rows)}
 		}
-		if t.read.rows > 0 { // else the reader skips it
+		if t.read.rows > 0 { // with no rows at all, the relay was asked to skip the transaction
 			return t.forgetResumed()
 		}
 	}
@@ -221,8 +217,8 @@ func (t *Tracker) Commit(endLSN pglogrepl.LSN) error {
 	return nil
 }
 
-// Keepalive reports a keepalive with the position walEnd, read after everything
-// reported so far. It has no effect, also later, if a transaction is open.
+// Keepalive reports a keepalive with position walEnd. The Tracker confirms it when every
+// record up to here is acknowledged. Inside a transaction, Keepalive has no effect.
 func (t *Tracker) Keepalive(walEnd pglogrepl.LSN) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -231,20 +227,20 @@ func (t *Tracker) Keepalive(walEnd pglogrepl.LSN) {
 	}
 }
 
-// Ack acknowledges records. A Seq that was never issued or is acknowledged
-// already is a bug of the caller, whose view of what is delivered cannot be
-// trusted any more: Ack stops at it and returns an error; those before it count.
-// Ack does not retain seqs.
+// Ack acknowledges records, in any order. It stops at a Seq that was never issued or is
+// already acknowledged, and returns an error. The records before it are acknowledged.
+// Such an error is a bug of the caller, and the relay must not confirm anything after
+// it. Ack does not retain seqs.
 func (t *Tracker) Ack(seqs ...Seq) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	defer t.advance()
 	for _, seq := range seqs {
 		if seq == 0 || seq > t.last {
-			return fmt.Errorf("acknowledge record %d: never issued, the last is %d", seq, t.last)
+			return fmt.Errorf("acknowledge record %d: it was never issued, the last one is %d", seq, t.last)
 		}
 		if seq <= t.base || t.acked.has(seq) {
-			return fmt.Errorf("acknowledge record %d: acknowledged before", seq)
+			return fmt.Errorf("acknowledge record %d: it is already acknowledged", seq)
 		}
 		t.acked.add(seq)
 		t.outstanding--
@@ -252,31 +248,32 @@ func (t *Tracker) Ack(seqs ...Seq) error {
 	return nil
 }
 
-// Confirmed returns the position that may be confirmed: everything before it is
-// acknowledged. It never decreases. It is a single atomic load.
+// Confirmed returns the position that may be confirmed to Postgres: every record before
+// it is acknowledged. It never decreases. The call is a single atomic load.
 func (t *Tracker) Confirmed() pglogrepl.LSN {
 	return pglogrepl.LSN(t.confirmed.Load())
 }
 
-// Outstanding returns the number of records that are not acknowledged.
+// Outstanding returns the number of unacknowledged records.
 func (t *Tracker) Outstanding() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.outstanding
 }
 
-// Span returns the number of records from the oldest unacknowledged to the
-// newest, acknowledged ones between them included; 0 if none is outstanding. One
-// record that stays unacknowledged lets it grow while others are delivered, and
-// with it memory and what is resent after a crash. The caller bounds it.
+// Span returns the number of records from the oldest unacknowledged one to the newest,
+// including acknowledged ones in between. It is 0 if none is outstanding. While one
+// record stays unacknowledged, the span grows with every record that is read, and with
+// it the memory of the Tracker and the number of duplicates after a crash. The caller
+// must limit it.
 func (t *Tracker) Span() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return int(t.last - t.base)
 }
 
-// SpanBytes returns the size of the rows in Span in bytes. The result may exceed it by
-// up to 1 MiB and a row.
+// SpanBytes returns the size of the rows in Span, in bytes. The result may be too large
+// by up to 1 MiB and one row.
 func (t *Tracker) SpanBytes() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -286,8 +283,8 @@ func (t *Tracker) SpanBytes() int64 {
 	return t.bytes - t.marks[0].bytes
 }
 
-// Unconfirmed returns the oldest transaction that has records and is not confirmed, by the LSN of its
-// commit record. ok is false if there is none.
+// Unconfirmed returns the commit LSN of the oldest unconfirmed transaction with records. ok is false if
+// there is none.
 func (t *Tracker) Unconfirmed() (commitLSN pglogrepl.LSN, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -297,8 +294,8 @@ func (t *Tracker) Unconfirmed() (commitLSN pglogrepl.LSN, ok bool) {
 	return t.inFlight.head().commitLSN, true
 }
 
-// OldestCommitTime returns the commit time of the oldest transaction that has one, has
-// records and is not confirmed; the zero time if there is none.
+// OldestCommitTime returns the commit time of the oldest unconfirmed transaction that has
+// records and a known commit time. It returns the zero time if there is none.
 func (t *Tracker) OldestCommitTime() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -310,9 +307,9 @@ func (t *Tracker) OldestCommitTime() time.Time {
 	return time.Time{}
 }
 
-// Locate returns the transaction of an unacknowledged record, by the LSN of its
-// commit record, and the index of the record in it, from 0. ok is false if seq is
-// not outstanding.
+// Locate returns the commit LSN of the transaction that has the unacknowledged record
+// seq, and the index of its row in the transaction, from 0. ok is false if seq is not
+// outstanding.
 func (t *Tracker) Locate(seq Seq) (commitLSN pglogrepl.LSN, index int, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -323,24 +320,23 @@ func (t *Tracker) Locate(seq Seq) (commitLSN pglogrepl.LSN, index int, ok bool) 
 	return txn.commitLSN, int(t.resumed(txn.commitLSN)) + int(seq-txn.first), true
 }
 
-// OpenTransaction returns the open transaction, by the LSN of its commit record,
-// and how many of its rows are acknowledged before the first that is not. ok is
-// false if no transaction is open.
+// OpenTransaction returns the commit LSN of the open transaction, and the number of its
+// rows before the first unacknowledged one. ok is false if no transaction is open.
 func (t *Tracker) OpenTransaction() (commitLSN pglogrepl.LSN, acked int, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.isOpen {
 		return 0, 0, false
 	}
-	end := max(t.open.first, t.base+1) // the records before end are acknowledged
+	end := max(t.open.first, t.base+1) // every record before end is acknowledged
 	for end <= t.last && t.acked.has(end) {
 		end++
 	}
 	return t.open.commitLSN, int(t.resumed(t.open.commitLSN)) + int(end-t.open.first), true
 }
 
-// extendReach notes that lsn may be confirmed once every record up to the newest
-// is acknowledged. No transaction may be open.
+// extendReach has the Tracker confirm lsn when every record up to the newest one is
+// acknowledged. No transaction may be open.
 func (t *Tracker) extendReach(lsn pglogrepl.LSN) {
 	if t.inFlight.len() == 0 {
 		t.confirm(lsn)
@@ -350,8 +346,8 @@ func (t *Tracker) extendReach(lsn pglogrepl.LSN) {
 	txn.confirms = max(txn.confirms, lsn)
 }
 
-// carrySnapshot has the newest transaction in flight carry s. If none is in
-// flight, s is confirmed at once.
+// carrySnapshot adds s to the newest transaction in flight. If none is in flight, s is
+// confirmed at once.
 func (t *Tracker) carrySnapshot(s Snapshot) {
 	if t.inFlight.len() == 0 {
 		t.onConfirmed(Transaction{Snapshot: s})
@@ -367,8 +363,8 @@ func (t *Tracker) carrySnapshot(s Snapshot) {
 	n.snapshot = s
 }
 
-// advance moves base over the acknowledged records, and confirms the transactions
-// that end there.
+// advance moves base to the last record of the unbroken sequence of acknowledged ones, and
+// confirms the transactions that are complete.
 func (t *Tracker) advance() {
 	t.base = t.acked.consume(t.base, t.last)
 	t.marks.dropBefore(t.base)
@@ -382,7 +378,7 @@ func (t *Tracker) advance() {
 	}
 }
 
-// forgetNotes notes that a transaction has left the queue.
+// forgetNotes updates the counts of traces and snapshots when txn leaves the queue.
 func (t *Tracker) forgetNotes(txn Transaction) {
 	if txn.TraceID != ([16]byte{}) {
 		t.traces--
@@ -392,7 +388,7 @@ func (t *Tracker) forgetNotes(txn Transaction) {
 	}
 }
 
-// confirm raises the confirmed position to lsn. A lower one has no effect.
+// confirm raises the confirmed position to lsn. A lower LSN has no effect.
 func (t *Tracker) confirm(lsn pglogrepl.LSN) {
 	if uint64(lsn) > t.confirmed.Load() {
 		t.confirmed.Store(uint64(lsn))

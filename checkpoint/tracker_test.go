@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// TestTrackerTakesAcksFromManyGoroutines has goroutines acknowledge what one reads. As long as a
-// record is not acknowledged, the end of its transaction must not be confirmed.
+// TestTrackerTakesAcksFromManyGoroutines has several goroutines acknowledge what another one reads. The
+// end of a transaction must not be confirmed while one of its records is unacknowledged.
 func TestTrackerTakesAcksFromManyGoroutines(t *testing.T) {
 	const transactions, perTransaction, ackers = 2000, 7, 8
 	type sent struct {
@@ -100,7 +100,7 @@ func TestTrackerGivesMemoryBack(t *testing.T) {
 	if got := tracker.Span(); got != transactions {
 		t.Fatalf("Span() = %d, want %d", got, transactions)
 	}
-	for seq := Seq(transactions); seq > 0; seq-- { // the oldest last: all are covered at once
+	for seq := Seq(transactions); seq > 0; seq-- { // the oldest last: all are confirmed at once
 		mustAck(t, tracker, seq)
 	}
 	if got, want := tracker.Confirmed(), pglogrepl.LSN(16*transactions); got != want {
@@ -161,9 +161,8 @@ func mustAck(tb testing.TB, tracker *Tracker, seqs ...Seq) {
 	}
 }
 
-// TestKilledReadersDeliverEveryRow: a large transaction is read by many processes, each of which is
-// killed after its record was written, and goes on from the record of the one before. No row is left
-// out, and each process sends some that the one before has not.
+// Many processes read a large transaction. Each starts at the position record of the one before, and is
+// killed after it has written a record. Together they deliver every row, and each makes progress.
 func TestKilledReadersDeliverEveryRow(t *testing.T) {
 	const rows, commitLSN, endLSN = 20_000, 0x200, 0x210
 	rng := rand.New(rand.NewPCG(1, 0))
@@ -207,7 +206,7 @@ func TestKilledReadersDeliverEveryRow(t *testing.T) {
 			break
 		}
 		if record = tracker.Prefix(); slices.Contains(delivered[:record.Rows], false) {
-			t.Fatalf("the record names %d rows, and one of them is not delivered", record.Rows)
+			t.Fatalf("the record has %d rows, but one of them is not delivered", record.Rows)
 		}
 	}
 	if i := slices.Index(delivered, false); i >= 0 {
@@ -215,7 +214,7 @@ func TestKilledReadersDeliverEveryRow(t *testing.T) {
 	}
 }
 
-// TestSpanBytes: rows are counted from the oldest record that is not acknowledged, up to a MiB more.
+// SpanBytes counts the rows from the oldest unacknowledged record on, and up to 1 MiB more.
 func TestSpanBytes(t *testing.T) {
 	tracker := New(0x100, nil)
 	mustBegin(t, tracker, 0x200)

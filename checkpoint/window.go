@@ -5,18 +5,17 @@ import "math/bits"
 const (
 	wordBits = 64
 
-	// A window starts with one word. One of more than keepWords (65,536
-	// records, more than a producer usually has in flight) is halved when an
-	// eighth of it would do; up to there memory stays, so that bursts cost no
-	// allocation.
+	// keepWords is the size up to which a window keeps its memory, so that bursts do
+	// not allocate: 65,536 records, more than a producer usually has in flight. A larger
+	// window is halved when an eighth of it would be enough.
 	keepWords = 1024
 )
 
-// A window holds one bit for each record between the oldest unacknowledged and
-// the newest one, set if the record is acknowledged.
+// A window has one bit for each record from the oldest unacknowledged one to the
+// newest. The bit is set if the record is acknowledged.
 type window struct {
-	// words is a ring: record seq is bit seq%64 of word seq/64 modulo its
-	// length, a power of two. Bits outside the window are clear.
+	// words is a ring whose length is a power of two. Record seq is bit seq%64 of word
+	// seq/64, modulo the length. Bits outside of the window are clear.
 	words []uint64
 }
 
@@ -36,20 +35,20 @@ func (w *window) add(seq Seq) {
 	*w.word(seq) |= 1 << (seq % wordBits)
 }
 
-// wordsFor returns how many words the records lo to hi lie in.
+// wordsFor returns how many words the records lo to hi need.
 func wordsFor(lo, hi Seq) int {
 	return int(hi/wordBits-lo/wordBits) + 1
 }
 
-// cover makes room for record hi in a window that holds lo to hi-1.
+// cover makes room for record hi in a window of the records lo to hi-1.
 func (w *window) cover(lo, hi Seq) {
 	if wordsFor(lo, hi) > len(w.words) {
 		w.resize(2*len(w.words), lo, hi-1)
 	}
 }
 
-// consume clears the acknowledged records that follow base without a gap, and
-// returns the last of them, or base. The window holds base+1 to last.
+// consume clears the acknowledged records that follow base without a gap. It returns the
+// last of them, or base if there are none. The window has the records base+1 to last.
 func (w *window) consume(base, last Seq) Seq {
 	from := base
 	for base < last {
@@ -67,7 +66,7 @@ func (w *window) consume(base, last Seq) Seq {
 	return base
 }
 
-// shrink gives memory back; the window holds lo to hi, or nothing if lo > hi.
+// shrink releases memory. The window has the records lo to hi, or none if lo > hi.
 func (w *window) shrink(lo, hi Seq) {
 	size, need := len(w.words), wordsFor(lo, max(lo, hi))
 	for size > keepWords && need <= size/8 {
@@ -78,7 +77,7 @@ func (w *window) shrink(lo, hi Seq) {
 	}
 }
 
-// resize moves the records lo to hi to a ring of size words.
+// resize copies the records lo to hi to a ring of size words.
 func (w *window) resize(size int, lo, hi Seq) {
 	old := *w
 	w.words = make([]uint64, size)
