@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// BenchmarkRun reads rows of 480 bytes, ten to a transaction, from a server on loopback
-// that sends as fast as it can. An operation is a message.
+// BenchmarkRun reads rows of 480 bytes, ten per transaction, from a server on loopback that
+// sends as fast as it can. One operation is one message.
 func BenchmarkRun(b *testing.B) {
 	listener, err := new(net.ListenConfig).Listen(b.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -67,7 +67,7 @@ func BenchmarkRun(b *testing.B) {
 	<-served
 }
 
-// transactions writes them until the connection is closed.
+// transactions writes transactions until the connection is closed.
 func transactions(conn net.Conn) {
 	row := walData(0x100, "I"+strings.Repeat("x", 480))
 	var chunk []byte

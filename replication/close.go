@@ -12,11 +12,11 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// Close confirms the position confirmed once more, as far as the session has read, ends the
-// stream and closes the connection. It returns nil when the server has received the position and
-// released the slot, or had already ended the stream. Close discards what the server still sends
-// until then, such as the rest of a transaction. ctx limits how long that may take. Close is called
-// once, after Run has returned or without Run.
+// Close confirms the position confirmed, as far as the session has read, ends the stream and
+// closes the connection. It returns nil when the server has received the position and released
+// the slot, or if the server had already ended the stream. Close discards what the server still
+// sends, such as the rest of a transaction. ctx limits how long that may take. Close must be
+// called once, after Run has returned or without Run.
 func (s *Stream) Close(ctx context.Context, confirmed pglogrepl.LSN) error {
 	defer func() { _ = s.wire.conn.Close() }()
 	if s.broken {
@@ -36,13 +36,13 @@ func (s *Stream) Close(ctx context.Context, confirmed pglogrepl.LSN) error {
 			return cmp.Or(refused, wrap(ctx, "end the stream", err, querying))
 		}
 	}
-	_ = s.during(ctx, s.hangUp) // the position is safe
+	_ = s.during(ctx, s.hangUp) // the position is confirmed, so the error does not matter
 	return nil
 }
 
-// endCopy reports confirmed and reads until the server has ended the copy, which it does
-// after it has taken the report, or says why not. One that is stopping then closes the
-// connection.
+// endCopy sends a last status update and CopyDone, and reads until the server has ended the copy.
+// By then the server has processed the status update. refused is the error of the server if it
+// reports one. A server that shuts down closes the connection instead of sending ReadyForQuery.
 func (s *Stream) endCopy(confirmed pglogrepl.LSN) (refused, err error) {
 	if err := s.reporter.send(time.Now(), confirmed, false); err != nil {
 		return nil, err
@@ -79,8 +79,8 @@ func (s *Stream) endCopy(confirmed pglogrepl.LSN) (refused, err error) {
 	}
 }
 
-// hangUp ends the session. A server that has reported an error may still hold the slot: its
-// process closes the connection when it holds nothing any more.
+// hangUp sends Terminate and waits until the server closes the connection. The WAL sender closes it
+// after it has released the slot, also if it has reported an error.
 func (s *Stream) hangUp() error {
 	if err := s.send(&pgproto3.Terminate{}); err != nil {
 		return err
@@ -98,7 +98,8 @@ func (s *Stream) send(m pgproto3.FrontendMessage) error {
 	return err
 }
 
-// during runs an exchange with the server that ends with ctx.
+// during calls exchange, which reads from and writes to the server, and interrupts it when ctx is
+// done.
 func (s *Stream) during(ctx context.Context, exchange func() error) error {
 	release := interruptible(ctx, s.wire.conn.SetDeadline)
 	err := exchange()
@@ -108,9 +109,9 @@ func (s *Stream) during(ctx context.Context, exchange func() error) error {
 	return context.Cause(ctx)
 }
 
-// interruptible lets the end of ctx end what blocks on the connection: it moves the
-// deadline into the past. release ends that, and reports whether it has not happened; the
-// deadline is then clear.
+// interruptible makes the end of ctx interrupt reads and writes: it sets a deadline in the past.
+// set is the method of the connection that sets the deadline. release stops this and clears the
+// deadline. It reports whether ctx has not interrupted anything.
 func interruptible(ctx context.Context, set func(time.Time) error) (release func() bool) {
 	interrupted := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {

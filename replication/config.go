@@ -7,46 +7,46 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Config says which stream Open opens.
+// Config configures a Stream.
 type Config struct {
-	// Conn says how to reach the server; it must come from pgconn's or pgx's ParseConfig.
-	// It is copied. replication=database and the session settings that decide how values
-	// are printed are set in the copy.
+	// Conn has the connection parameters, and must come from pgconn's or pgx's
+	// ParseConfig. Open copies it. In the copy it sets replication=database, and the
+	// session settings that the text of values depends on.
 	Conn *pgconn.Config
 
 	// Publication and Slot must exist.
 	Publication, Slot string
 
-	// MessagePrefix, if not empty, asks for the logical messages that the relay writes itself: those
-	// with this prefix, inside a transaction, of at most [MaxOwnMessage] bytes. The server sends
-	// everybody's; the others are thrown away as they arrive, whatever their size.
+	// MessagePrefix is the prefix of the logical messages that the relay itself writes. Run returns
+	// those that are transactional and have at most [MaxOwnMessage] bytes. Postgres sends the
+	// messages of all roles; Run drops the others as they arrive, whatever their size. Empty: none.
 	MessagePrefix string
 
-	// ReservedPrefixes are prefixes whose messages never hold rows. All messages with one of them are
-	// thrown away, except those that MessagePrefix asks for.
+	// ReservedPrefixes are prefixes of messages that never have rows. Run drops these messages, except
+	// those of MessagePrefix.
 	ReservedPrefixes []string
 
-	// Messages are the prefixes of logical messages that hold rows. Those with one of them come
-	// too, whoever wrote them. The publication may then have no table. [AnyPrefix] stands for
-	// all of them.
+	// Messages are the prefixes of logical messages that have rows. Run returns these messages,
+	// whatever role wrote them. The publication then needs no table. [AnyPrefix] means all
+	// prefixes.
 	Messages []string
 
-	// StatusInterval is how often the confirmed position is reported. It is cut to a sixth
-	// of the server's wal_sender_timeout. Zero means 1 s.
+	// StatusInterval is the time between two status updates. The maximum is a sixth of the
+	// server's wal_sender_timeout. Zero means 1 s.
 	StatusInterval time.Duration
 
-	// MaxMessageBytes limits a single message, and with it the memory of a Stream: it has
-	// one of more than 256 KiB in memory at a time. A larger message ends the stream with
-	// ErrRow before its body is received. Zero means 64 MiB.
+	// MaxMessageBytes limits the size of a message, and so the memory of a Stream, which
+	// has one message of more than 256 KiB in memory at a time. A larger message ends the
+	// session with ErrRow before its body is received. Zero means 64 MiB.
 	MaxMessageBytes int
 }
 
-// WithDefaults returns cfg with the values that zero ones mean.
+// WithDefaults returns cfg with the defaults in place of zero values.
 func (cfg Config) WithDefaults() Config {
 	cfg.StatusInterval = cmp.Or(cfg.StatusInterval, time.Second)
 	cfg.MaxMessageBytes = cmp.Or(cfg.MaxMessageBytes, 64<<20)
 	return cfg
 }
 
-// AnyPrefix is every prefix, in [Config.Messages].
+// AnyPrefix in [Config.Messages] means all prefixes.
 const AnyPrefix = "*"

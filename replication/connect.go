@@ -15,7 +15,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Connect opens a connection of any kind.
+// Connect opens a connection. cfg comes from [Ordinary], [Reading], [Walsender] or
+// [Streaming]. The error wraps one of the errors of this package if its cause is known.
 func Connect(ctx context.Context, cfg *pgconn.Config) (*pgconn.PgConn, error) {
 	conn, err := pgconn.ConnectConfig(ctx, cfg)
 	err = HideSettings(err)
@@ -28,8 +29,8 @@ func Connect(ctx context.Context, cfg *pgconn.Config) (*pgconn.PgConn, error) {
 	return conn, nil
 }
 
-// A connectError is an error of a connection without the lines that say the same as one before: with
-// sslmode=prefer a host is looked up and tried with TLS and without.
+// A connectError is the error of several connection attempts without repeated lines. With
+// sslmode=prefer, pgconn looks a host up and tries it with TLS and without.
 type connectError struct{ error }
 
 // Error implements error.
@@ -47,7 +48,8 @@ func (e connectError) Error() string {
 // Unwrap returns the error of all attempts.
 func (e connectError) Unwrap() error { return e.error }
 
-// Disconnect closes conn, also after ctx has ended, and waits 5 s at most for the server to do so.
+// Disconnect closes conn, even if ctx has ended. It waits at most 5 s for the server to close its
+// side.
 func Disconnect(ctx context.Context, conn *pgconn.PgConn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
@@ -56,9 +58,10 @@ func Disconnect(ctx context.Context, conn *pgconn.PgConn) {
 
 const applicationName = "outbox-cdc"
 
-// sessionSettings are what the text of values depends on, and what must not be lost:
-// warnings, one of which says that rows are skipped (errorOfNotice). row_security=off is
-// the manual's advice for a role that does not trust every table's owner.
+// sessionSettings returns the settings that the text of values depends on. Two others:
+// client_min_messages, because a warning may say that Postgres skips rows (see notice), and
+// row_security=off, which the manual advises for a role that does not trust the owners of all
+// tables.
 // https://www.postgresql.org/docs/current/logical-replication-security.html
 func sessionSettings() map[string]string {
 	return map[string]string{
@@ -73,14 +76,14 @@ func sessionSettings() map[string]string {
 	}
 }
 
-// Walsender returns conn changed for a connection in replication mode.
+// Walsender returns a copy of conn for a connection in replication mode.
 func Walsender(conn *pgconn.Config) *pgconn.Config {
 	conn = Ordinary(conn)
 	conn.RuntimeParams["replication"] = "database"
 	return conn
 }
 
-// Ordinary returns conn changed for a connection that runs statements.
+// Ordinary returns a copy of conn for a connection that runs statements.
 func Ordinary(conn *pgconn.Config) *pgconn.Config {
 	conn = conn.Copy()
 	if conn.RuntimeParams == nil {
@@ -91,14 +94,15 @@ func Ordinary(conn *pgconn.Config) *pgconn.Config {
 	return conn
 }
 
-// Reading returns conn changed for a connection that reads values as the stream prints them.
+// Reading returns a copy of conn for a connection that reads values in the same text format as a
+// Stream.
 func Reading(conn *pgconn.Config) *pgconn.Config {
 	conn = Ordinary(conn)
 	maps.Copy(conn.RuntimeParams, sessionSettings())
 	return conn
 }
 
-// Streaming returns conn changed for the connection of a Stream.
+// Streaming returns a copy of conn for the connection of a Stream.
 func Streaming(conn *pgconn.Config) *pgconn.Config {
 	settings := Walsender(conn)
 	maps.Copy(settings.RuntimeParams, sessionSettings())
@@ -106,9 +110,9 @@ func Streaming(conn *pgconn.Config) *pgconn.Config {
 	return settings
 }
 
-// sameServer returns conn changed for an ordinary connection to the server at addr: where
-// conn names several, the others are not tried. What target_session_attrs demands was so when the
-// stream began, and may have changed with a promotion.
+// sameServer returns a copy of conn for an ordinary connection to the server at addr. If conn names
+// several servers, the connection tries no other. It ignores target_session_attrs: the server met
+// the condition when the stream started, and a promotion may have changed that.
 func sameServer(conn *pgconn.Config, addr net.Addr) *pgconn.Config {
 	conn = Ordinary(conn)
 	conn.ValidateConnect = nil
@@ -124,25 +128,26 @@ func sameServer(conn *pgconn.Config, addr net.Addr) *pgconn.Config {
 	return conn
 }
 
-// Replication commands take no parameters: names are part of their text. A slot's name has
-// no letter that would need quoting; a publication's may have any but NUL.
+// Replication commands have no parameters, so names are part of the command. A slot name has
+// no character that needs quoting. A publication name may have any character but NUL.
 var slotName = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
 
-// CheckNames returns an error of ErrConfig for a name that no publication or slot can have.
+// CheckNames returns an error that wraps ErrConfig if a publication or a slot cannot have such
+// a name.
 func CheckNames(publication, slot string) error {
 	if !slotName.MatchString(slot) {
-		return fmt.Errorf("%w: slot name %q: it must be 1 to 63 of a-z, 0-9 and _", ErrConfig, slot)
+		return fmt.Errorf("%w: slot name %q: it must have 1 to 63 characters of a-z, 0-9 and _", ErrConfig, slot)
 	}
-	// Postgres would cut a longer name off, and then look for another publication.
+	// Postgres truncates a longer name, and would use another publication.
 	if len(publication) == 0 || len(publication) > 63 || strings.Contains(publication, "\x00") {
-		return fmt.Errorf("%w: publication name %q: it must be 1 to 63 bytes without NUL", ErrConfig, publication)
+		return fmt.Errorf("%w: publication name %q: it must have 1 to 63 bytes and no NUL", ErrConfig, publication)
 	}
 	return nil
 }
 
-// QuoteIdent quotes a name as an SQL identifier.
+// QuoteIdent returns name as a quoted SQL identifier.
 func QuoteIdent(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
-// QuoteLiteral quotes a value for a replication command: its scanner knows no backslash
-// escapes.
+// QuoteLiteral returns value as a string literal for a replication command, whose scanner has
+// no backslash escapes.
 func QuoteLiteral(value string) string { return "'" + strings.ReplaceAll(value, "'", "''") + "'" }

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// TestContact: a session counts as lost when nothing was heard for the limit, and then for good.
+// A session from which nothing was heard for the limit is lost, and stays lost.
 func TestContact(t *testing.T) {
 	began := time.Now()
 	at := func(seconds int) time.Time { return began.Add(time.Duration(seconds) * time.Second) }
@@ -29,27 +29,27 @@ func TestContact(t *testing.T) {
 	start()
 	expect(29, false)
 	c.heard(at(20))
-	c.heard(at(10)) // which is older
+	c.heard(at(10)) // older than the last call
 	expect(49, false)
 	expect(50, true)
 	expect(40, true)
 	c.heard(at(51))
 	expect(52, true)
 
-	// It stays lost even if nobody checked meanwhile.
+	// It stays lost even if nobody called check in between.
 	start()
 	c.heard(at(29))
 	c.heard(at(59))
 	expect(60, true)
 }
 
-// TestContactTextNamesNoTimeoutThatIsOff: without wal_sender_timeout there is no half of it. What was heard
-// too late does not shorten the silence that is named.
+// If wal_sender_timeout is off, the error does not say half of it. Data that arrived too late does not shorten
+// the silence in the error.
 func TestContactTextNamesNoTimeoutThatIsOff(t *testing.T) {
 	began := time.Now()
 	for timeout, want := range map[time.Duration]string{
-		0:                "nothing was heard for 15s; wal_sender_timeout is 0, and the relay waits for 15s",
-		60 * time.Second: "nothing was heard for 30s; half of wal_sender_timeout is 30s",
+		0:                "the server sent nothing for 15s, and the limit is 15s because wal_sender_timeout is 0",
+		60 * time.Second: "the server sent nothing for 30s, and the limit is 30s, half of wal_sender_timeout",
 	} {
 		c := new(contact)
 		c.start(began, timeout)
@@ -60,9 +60,8 @@ func TestContactTextNamesNoTimeoutThatIsOff(t *testing.T) {
 	}
 }
 
-// TestSilentServerIsLost: the stream asks a silent server for a reply. After half of wal_sender_timeout
-// without one, the session counts as lost. Our own status updates do not prevent that, and what arrives
-// later does not undo it.
+// The stream requests a reply from a silent server. After half of wal_sender_timeout without a reply, the
+// session is lost. Our own status updates do not prevent that, and data that arrives later does not change it.
 func TestSilentServerIsLost(t *testing.T) {
 	for timeout, limit := range map[string]time.Duration{"60000": 30 * time.Second, "3000": 1500 * time.Millisecond, "0": 15 * time.Second} {
 		t.Run(timeout, func(t *testing.T) {
@@ -96,8 +95,8 @@ func TestSilentServerIsLost(t *testing.T) {
 	}
 }
 
-// TestServerThatAnswersIsKept: the stream asks for a reply early enough that a slow one arrives in time,
-// whatever the status interval is and whenever the server last sent something.
+// The stream requests a reply so early that a slow reply arrives in time, for any status interval and whenever
+// the server last sent something.
 func TestServerThatAnswersIsKept(t *testing.T) {
 	for timeout, interval := range map[string]time.Duration{"60000": time.Minute, "3000": time.Second, "1000": time.Second, "0": time.Hour} {
 		t.Run(timeout, func(t *testing.T) {
@@ -130,16 +129,16 @@ func TestServerThatAnswersIsKept(t *testing.T) {
 	}
 }
 
-// TestCatalogKeepsTheContact: while the stream does not read, only the catalog shows that the session holds
-// the slot. It shows that for the time at which it was asked.
+// While the stream does not read, only the catalog shows that the session holds the slot, as of the time of the
+// query.
 func TestCatalogKeepsTheContact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSession(t)
 		s.open(0).run()
-		s.server.send(walData(1, "I")) // nobody receives it
+		s.server.send(walData(1, "I")) // the test does not receive it
 		for range 60 {
 			asked := time.Now()
-			time.Sleep(9 * time.Second) // until the catalog answers
+			time.Sleep(9 * time.Second) // the duration of the query
 			s.stream.Heard(asked)
 			time.Sleep(11 * time.Second)
 			if err := s.stream.Expired(); err != nil {
@@ -163,15 +162,15 @@ func TestCatalogKeepsTheContact(t *testing.T) {
 	})
 }
 
-// TestBufferedDataIsNoContact: a process that was stopped reads what arrived before. The server may have
-// ended the session since.
+// After a process was stopped, it reads data that arrived before. That is no contact: the server may have ended
+// the session since.
 func TestBufferedDataIsNoContact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSession(t)
 		s.open(0).run()
 		go s.server.send(walData(1, "I"), walData(2, "I"))
 		time.Sleep(31 * time.Second)
-		for range 2 { // as if the process had been stopped: nobody called Expired
+		for range 2 { // as if the process had been stopped: no call of Expired
 			s.receive()
 		}
 		if s.stream.Expired() == nil {
@@ -180,9 +179,8 @@ func TestBufferedDataIsNoContact(t *testing.T) {
 	})
 }
 
-// TestReportsWhatIsRead: a position that may be confirmed, because an earlier session or another process has
-// read it, is reported as far as this session has read. The server may have begun to decode further back,
-// and removes WAL behind what is reported.
+// A position that an earlier session or another process has read is confirmed only as far as this session has
+// read: the server may still decode earlier WAL, and removes WAL before the confirmed position.
 func TestReportsWhatIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSession(t).open(0x10).run()
@@ -205,7 +203,7 @@ func TestReportsWhatIsRead(t *testing.T) {
 	})
 }
 
-// TestCloseReportsWhatIsRead: Close confirms a position as far as the session has read.
+// Close confirms a position only as far as the session has read.
 func TestCloseReportsWhatIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSession(t).open(0x10).run()

@@ -11,13 +11,13 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// walHeaderSize is what precedes the plugin's bytes in a message: the kind, the position
-// of the change, the server's end of log and its clock.
+// walHeaderSize is the size of the header before the plugin's message: the type, the LSN of the
+// change, the end of WAL on the server and its clock.
 const walHeaderSize = 1 + 3*8
 
-// cut moves what has been received into the batch. more is true when the batch is full and
-// something may be left; the error says why the stream has ended, or that a large message
-// follows.
+// cut parses the received bytes and adds the messages to the batch. more is true if the batch is
+// full and bytes may be left. The error says why the stream has ended, or that a large message
+// follows (*largeError).
 func (r *run) cut() (more bool, err error) {
 	for !r.batch.full() {
 		kind, body, ok, err := r.wire.next()
@@ -35,9 +35,9 @@ func (r *run) cut() (more bool, err error) {
 			err = r.rowError(pgError("stream", body, r.phase()))
 		case kindCopyDone:
 			err = fmt.Errorf("%w: it ended the stream", ErrServerStopping)
-		case kindCommandComplete: // without CopyDone: everything is confirmed and its process ends
+		case kindCommandComplete: // without CopyDone: everything is confirmed, and the WAL sender ends
 			r.streaming = false
-			err = fmt.Errorf("%w: it ended the stream, everything is confirmed", ErrServerStopping)
+			err = fmt.Errorf("%w: it ended the stream after everything was confirmed", ErrServerStopping)
 		default:
 			r.broken = true
 			err = fmt.Errorf("unexpected message of type %q in the stream", kind)
@@ -49,7 +49,7 @@ func (r *run) cut() (more bool, err error) {
 	return true, nil
 }
 
-// copyData takes apart what a stream consists of.
+// copyData parses the body of a CopyData message: XLogData ('w') or a keepalive ('k').
 // https://www.postgresql.org/docs/current/protocol-replication.html
 func (r *run) copyData(body []byte) error {
 	switch {
@@ -68,10 +68,10 @@ func (r *run) copyData(body []byte) error {
 	return fmt.Errorf("malformed message of type %q and %d bytes in the stream", body[0], len(body))
 }
 
-// stoppingRequests is how many requests for a reply, with nothing in between, mean that the server is
-// stopping. It does not say so: it waits until everything that it has sent is confirmed, and asks again as
-// soon as it has got a reply. A server that only checks whether we live asks when half of its
-// wal_sender_timeout has passed without a word from us.
+// stoppingRequests is the number of requests for a reply, with nothing in between, from which we conclude
+// that the server is shutting down. It does not say so: it waits until everything that it has sent is
+// confirmed, and requests another reply as soon as it has one. A server that only checks whether the client
+// is alive requests a reply after half of wal_sender_timeout without a message from the client.
 // https://www.postgresql.org/docs/current/protocol-replication.html
 const stoppingRequests = 3
 
@@ -82,43 +82,43 @@ func (r *run) countRequest(k Keepalive) {
 		return
 	}
 	now := time.Now()
-	if now.Sub(r.requested) >= r.patience()/4 {
+	if now.Sub(r.requested) >= r.effectiveTimeout()/4 {
 		r.requests = 0
 	}
 	r.asked, r.requested = true, now
 	r.requests++
 }
 
-// walData takes one message of the plugin.
+// walData adds a message of the plugin to the batch, and follows transactions.
 func (r *run) walData(start pglogrepl.LSN, data []byte) {
 	r.requests = 0
 	if r.filter.discards(data, len(data)) {
 		return
 	}
-	end, ended := commitEnd(data)
+	end, ended := commitEndLSN(data)
 	if !ended {
-		end, ended = messageEnd(data)
+		end, ended = messageEndLSN(data)
 	}
 	if ended {
 		r.reporter.read(end)
 		r.commitLSN = 0
-	} else if lsn, ok := beginning(data); ok {
+	} else if lsn, ok := beginCommitLSN(data); ok {
 		r.commitLSN = lsn
 	}
 	r.inside = !ended
 	r.batch.addData(start, data)
 }
 
-// messageEnd returns the end of a logical message that is not transactional: it stands by
-// itself, and its LSN is that of the first byte behind it.
-func messageEnd(data []byte) (end pglogrepl.LSN, ok bool) {
+// messageEndLSN returns the end LSN of data if it is a non-transactional logical message. Such a
+// message is outside of transactions, and its LSN is that of the first byte after it.
+func messageEndLSN(data []byte) (end pglogrepl.LSN, ok bool) {
 	if len(data) < messageHeaderSize || data[0] != 'M' || data[1] != 0 {
 		return 0, false
 	}
 	return pglogrepl.LSN(binary.BigEndian.Uint64(data[2:])), true
 }
 
-// phase returns where in the stream the reading is.
+// phase returns inside if a transaction is being read, otherwise between.
 func (r *run) phase() phase {
 	if r.commitLSN == 0 {
 		return between
@@ -126,7 +126,7 @@ func (r *run) phase() phase {
 	return inside
 }
 
-// rowError returns err, as a *RowError if it is about a row.
+// rowError returns err, as a *RowError if it wraps ErrRow.
 func (r *run) rowError(err error) error {
 	if errors.Is(err, ErrRow) {
 		return &RowError{CommitLSN: r.commitLSN, Err: err}
@@ -134,36 +134,37 @@ func (r *run) rowError(err error) error {
 	return err
 }
 
-// beginning returns the commit LSN of a transaction if data is its Begin message: type,
-// commit LSN, time, transaction id.
-func beginning(data []byte) (commitLSN pglogrepl.LSN, ok bool) {
+// beginCommitLSN returns the commit LSN of data if it is a Begin message: type, commit LSN, commit
+// time, transaction id.
+func beginCommitLSN(data []byte) (commitLSN pglogrepl.LSN, ok bool) {
 	if len(data) < 1+8+8+4 || data[0] != 'B' {
 		return 0, false
 	}
 	return pglogrepl.LSN(binary.BigEndian.Uint64(data[1:])), true
 }
 
-// commitEnd returns the end position of a transaction if data is its Commit message: type,
-// flags, commit LSN, end LSN, time.
+// commitEndLSN returns the end LSN of data if it is a Commit message: type, flags, commit LSN, end
+// LSN, commit time.
 // https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html
-func commitEnd(data []byte) (end pglogrepl.LSN, ok bool) {
+func commitEndLSN(data []byte) (end pglogrepl.LSN, ok bool) {
 	if len(data) < 1+1+8+8 || data[0] != 'C' {
 		return 0, false
 	}
 	return pglogrepl.LSN(binary.BigEndian.Uint64(data[10:])), true
 }
 
-// standbyRoutine is the function of the server that warns, with the code of a publication that
-// is missing, of a standby in synchronized_standby_slots that does not keep up: nothing is
-// sent until it does, and nothing skipped.
+// standbyRoutine is the server function that warns that a standby in synchronized_standby_slots does
+// not keep up. Postgres then sends nothing until it does, and skips nothing. The warning has the same
+// SQLSTATE as the one for a missing publication.
 const standbyRoutine = "StandbySlotsHaveCaughtup"
 
-// noticeInterval is how often the same notice is logged: the server may repeat it with every
-// row.
+// noticeInterval is the minimum time between two log lines for the same notice, which the server
+// may repeat with every row.
 const noticeInterval = time.Minute
 
-// notice ends the stream if it says that rows are being skipped: from Postgres 18 on, a
-// publication that does not exist at the current position of the log is a mere warning.
+// notice logs a notice of the server. It returns an error if the notice says that Postgres skips
+// rows: from version 18 on, Postgres only warns if the publication did not exist at the current
+// position of the WAL.
 func (r *run) notice(body []byte) error {
 	var n pgproto3.NoticeResponse
 	if err := n.Decode(body); err != nil {
@@ -171,7 +172,7 @@ func (r *run) notice(body []byte) error {
 	}
 	standby := n.Routine == standbyRoutine
 	if n.Code == notInPrerequisiteState && !standby {
-		return fmt.Errorf("%w: the server skips its rows: %s: %s; %s", ErrPublication, n.Message, n.Detail, remedyPublication)
+		return fmt.Errorf("%w: Postgres skips its rows: %s: %s; %s", ErrPublication, n.Message, n.Detail, remedyPublication)
 	}
 	now := time.Now()
 	if n.Code == r.noticed && now.Sub(r.noticedAt) < noticeInterval {
@@ -179,12 +180,12 @@ func (r *run) notice(body []byte) error {
 	}
 	r.noticed, r.noticedAt = n.Code, now
 	if standby {
-		r.log.Warn("the server sends nothing until a standby has it: bring that back, or change synchronized_standby_slots",
+		r.log.Warn("Postgres waits for a standby in synchronized_standby_slots and sends nothing",
 			slog.String("reason", n.Message))
 		return nil
 	}
-	// Not the text: a function in a row filter may say anything.
-	r.log.Warn("notice from the server, its log has the text",
+	// The message stays out of the log: a function in a row filter may raise any text.
+	r.log.Warn("warning from Postgres, the server log has its text",
 		slog.String("severity", n.Severity), slog.String("sqlstate", n.Code))
 	return nil
 }

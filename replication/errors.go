@@ -15,44 +15,46 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// What went wrong, for errors.Is.
+// The known causes of errors, for errors.Is.
 var (
-	// ErrUnreachable: no connection, or the connection was lost. It heals by itself.
+	// ErrUnreachable: the server cannot be reached, or the connection was lost. Retry.
 	ErrUnreachable = errors.New("source unreachable")
-	// ErrAccess: the server refuses us: credentials, pg_hba.conf, TLS, privileges, an absent
+	// ErrAccess: the server rejects the role: password, pg_hba.conf, TLS, privileges, or a missing
 	// database.
-	ErrAccess = errors.New("source refuses access")
-	// ErrSlotMissing: there is no such slot.
+	ErrAccess = errors.New("source denies access")
+	// ErrSlotMissing: the slot does not exist.
 	ErrSlotMissing = errors.New("replication slot missing")
-	// ErrSlotLost: the slot is there, and WAL that it needs is gone.
-	ErrSlotLost = errors.New("replication slot lost")
+	// ErrSlotLost: the slot is invalidated. Postgres has removed WAL that it needs.
+	ErrSlotLost = errors.New("replication slot invalidated")
 
-	// ErrWALRemoved: the server misses WAL that the stream needs. Unless another stream of the slot can be
-	// read, the slot is lost.
+	// ErrWALRemoved: the server lacks WAL that the stream needs. If a new stream of the slot fails in
+	// the same way, the slot cannot be used any more.
 	ErrWALRemoved = errors.New("WAL of the slot is missing")
 	// ErrSlotInUse: another connection streams from the slot.
 	ErrSlotInUse = errors.New("replication slot in use")
-	// ErrBusy: the server has no free slot, walsender, connection, memory or disk space, or
-	// a lock was not granted in time.
+	// ErrBusy: the server has no free slot, WAL sender, connection, memory or disk space, or did
+	// not grant a lock in time. Retry.
 	ErrBusy = errors.New("source is busy")
-	// ErrPublication: the publication or its table is missing or does not deliver inserts.
+	// ErrPublication: the publication or a table in it is missing, or the publication does not
+	// publish inserts.
 	ErrPublication = errors.New("publication does not deliver")
-	// ErrRow: a row that this server cannot send or that is larger than we take.
+	// ErrRow: the server cannot send a row, or the row exceeds [Config.MaxMessageBytes].
 	ErrRow = errors.New("row cannot be streamed")
-	// ErrServerStopping: the server shuts down.
-	ErrServerStopping = errors.New("server is stopping")
-	// ErrConfig: a setting of ours or of the server's rules streaming out.
-	ErrConfig = errors.New("source is configured wrongly")
+	// ErrServerStopping: the server is shutting down. Retry.
+	ErrServerStopping = errors.New("server is shutting down")
+	// ErrConfig: a setting of the relay or of the server does not allow streaming.
+	ErrConfig = errors.New("source is not configured correctly")
 )
 
-// A RowError is a row that cannot be streamed. It is the last message of a Stream. What a slot
-// has confirmed up to behind the beginning of a commit record is not sent again.
+// A RowError is a row that cannot be streamed. It is the last message of a Stream. To skip the
+// transaction of the row, advance the slot past CommitLSN: Postgres does not resend a transaction
+// whose commit record starts before the confirmed position.
 type RowError struct {
-	CommitLSN pglogrepl.LSN // of its transaction; 0: it is a message outside of one
+	CommitLSN pglogrepl.LSN // of its transaction; 0: a message outside of a transaction
 	Err       error         // wraps ErrRow
 }
 
-// Error names the transaction.
+// Error names the transaction and the cause.
 func (e *RowError) Error() string {
 	if e.CommitLSN == 0 {
 		return e.Err.Error()
@@ -60,26 +62,26 @@ func (e *RowError) Error() string {
 	return fmt.Sprintf("transaction %s: %v", e.CommitLSN, e.Err)
 }
 
-// Unwrap returns what is wrong with the row.
+// Unwrap returns Err.
 func (e *RowError) Unwrap() error { return e.Err }
 
-// A phase is what was going on when the server reported an error: a code means different
-// things in different phases.
+// A phase is the state of the connection when the server reported an error. The same SQLSTATE
+// means different things in different phases.
 type phase uint8
 
 const (
-	connecting phase = 1 << iota // up to the first ReadyForQuery
-	querying                     // a statement or replication command
-	starting                     // START_REPLICATION up to the first message
-	between                      // streaming, while no transaction is being sent
+	connecting phase = 1 << iota // before the first ReadyForQuery
+	querying                     // running a statement or replication command
+	starting                     // from START_REPLICATION to the first message
+	between                      // streaming, between transactions
 	inside                       // streaming, inside a transaction
 
 	streaming = between | inside
 	always    = connecting | querying | starting | streaming
 )
 
-// SQLSTATEs, named as in https://www.postgresql.org/docs/current/errcodes-appendix.html, that
-// are looked at outside the table too.
+// SQLSTATEs that are used outside of the table too, named as in
+// https://www.postgresql.org/docs/current/errcodes-appendix.html.
 const (
 	insufficientPrivilege  = "42501"
 	syntaxError            = "42601"
@@ -91,21 +93,21 @@ const (
 
 // A condition is one row of the table of SQLSTATEs.
 type condition struct {
-	code   string // or the class that its first two characters name
-	during phase  // in which phases the row holds
-	is     error  // nil: nothing that is known
-	remedy string // what to do, where the server does not say it
+	code   string // SQLSTATE, or its first two characters for the whole class
+	during phase  // the phases to which the row applies
+	is     error  // the error of this package; nil: none
+	remedy string // how to fix it, if the server does not say
 
-	fits func(*pgconn.PgError) bool // narrows the row down; nil: the code is enough
+	fits func(*pgconn.PgError) bool // restricts the row; nil: the code is enough
 }
 
-// conditions is the only place that decides what an error means that the server reports. The
-// first row that fits counts. A code that is not in it has no identity: 55000 above all, which
-// a slot that is invalidated, of another database or a standby's shares, and only the
-// catalog tells them apart.
+// conditions returns the table that decides what an error of the server means. The first matching
+// row applies. An error without a row has no known cause. That includes 55000, which Postgres
+// reports for an invalidated slot, a slot of another database and a slot of a standby; only the
+// catalog tells these apart.
 func conditions() []condition {
 	return []condition{
-		{"", starting | streaming, ErrWALRemoved, "", isWALRemoved}, // the code is that of what failed first
+		{"", starting | streaming, ErrWALRemoved, "", isWALRemoved}, // with the code of the call that failed
 
 		{"55006", always, ErrSlotInUse, "", nil},       // object_in_use
 		{"55P03", always, ErrBusy, "", nil},            // lock_not_available
@@ -125,56 +127,56 @@ func conditions() []condition {
 		{"53", always, ErrBusy, "", nil},               // insufficient resources
 		{"57", always, ErrUnreachable, "", nil},        // operator intervention
 
-		// What we ask for: a setting, an option, a version of the protocol.
+		// The server rejects a setting, an option or the protocol version.
 		{undefinedObject, starting, ErrSlotMissing, "", nil},
 		{"0A", connecting | starting, ErrConfig, "", nil},          // feature not supported
 		{"22", connecting | starting, ErrConfig, "", nil},          // data exception
 		{"42", connecting | starting, ErrConfig, "", nil},          // syntax error or access rule violation
 		{internalError, connecting | starting, ErrConfig, "", nil}, // unrecognized pgoutput option
 
-		{undefinedObject, streaming, ErrPublication, remedyPublication, nil}, // the publication, at this position of the log
-		{"0A000", streaming, ErrPublication, "", nil},                        // column lists that contradict each other
+		{undefinedObject, streaming, ErrPublication, remedyPublication, nil}, // no publication at this position of the WAL
+		{"0A000", streaming, ErrPublication, "", nil},                        // contradictory column lists
 
-		// A row, of the transaction that is being sent.
-		{internalError, inside, ErrRow, "", isValue}, // a value that exceeds 1 GB when printed
-		{"54000", inside, ErrRow, "", nil},           // program_limit_exceeded: the same of a row
-		{"22021", inside, ErrRow, "", nil},           // character_not_in_repertoire: a value that is no text in UTF8
-		{"22P05", inside, ErrRow, "", nil},           // untranslatable_character: the same
+		// A row of the transaction that is being sent.
+		{internalError, inside, ErrRow, "", isValue}, // the text of a value exceeds 1 GB
+		{"54000", inside, ErrRow, "", nil},           // program_limit_exceeded: the text of a row exceeds 1 GB
+		{"22021", inside, ErrRow, "", nil},           // character_not_in_repertoire: a value is not valid UTF-8
+		{"22P05", inside, ErrRow, "", nil},           // untranslatable_character: a value has no UTF-8 form
 	}
 }
 
-// isWALRemoved reports whether the server has removed WAL that the slot needs. Its text may be
-// translated, the names of its functions are not.
+// isWALRemoved reports whether the server has removed WAL that the slot needs. Messages may be
+// translated, so it also compares the names of server functions.
 func isWALRemoved(err *pgconn.PgError) bool {
 	return strings.Contains(err.Message, "has already been removed") ||
 		err.Routine == "CheckXLogRemoved" || err.Routine == "WalSndSegmentOpen" && err.Code == undefinedFile
 }
 
-// isFileAccess reports whether it is the server that lacks a right, to a file of its own.
+// isFileAccess reports whether the server itself has no permission for one of its files.
 func isFileAccess(err *pgconn.PgError) bool {
 	return strings.HasPrefix(err.Message, "could not ") && strings.Contains(err.Message, `"`)
 }
 
-// isValue reports whether an internal error is about a value of a row, rather than about the WAL or
-// a file that the server reads.
+// isValue reports whether an internal error is about a value of a row, not about the WAL or a file of
+// the server.
 func isValue(err *pgconn.PgError) bool {
 	return strings.Contains(err.Message, "invalid memory alloc request size") || strings.Contains(err.Where, "in the change callback")
 }
 
 const (
-	remedyLogin   = "is the password of source.dsn the role's? ALTER ROLE … PASSWORD sets it"
-	remedyHBA     = "the role needs LOGIN, and pg_hba.conf a line for this database, role and address, to be followed by SELECT pg_reload_conf(); a line for the database \"replication\" does not count here"
+	remedyLogin   = "check the password in source.dsn, or set it with ALTER ROLE … PASSWORD"
+	remedyHBA     = "the role needs LOGIN, and pg_hba.conf needs a line for this database, role and address (a line for the database \"replication\" does not apply); then run SELECT pg_reload_conf()"
 	remedyConnect = "the role needs REPLICATION (ALTER ROLE … REPLICATION) and CONNECT (GRANT CONNECT ON DATABASE … TO …)"
-	remedySetup   = "to create a publication takes the tables' owner with CREATE on the database, to create or drop a slot the attribute REPLICATION (ALTER ROLE … REPLICATION)"
-	remedySenders = "see pg_stat_replication and pg_stat_activity for who is connected; max_wal_senders and max_connections are the limits, the role's CONNECTION LIMIT is another"
-	remedySlots   = "drop a slot that nobody needs (pg_replication_slots has them), or raise max_replication_slots and restart the server"
+	remedySetup   = "to create a publication, the role must own the tables and have CREATE on the database; to create or drop a slot, it needs the attribute REPLICATION (ALTER ROLE … REPLICATION)"
+	remedySenders = "find out who is connected in pg_stat_replication and pg_stat_activity; the limits are max_wal_senders, max_connections and the role's CONNECTION LIMIT"
+	remedySlots   = "drop an unused slot (see pg_replication_slots), or raise max_replication_slots and restart the server"
 
-	remedyFiles = "this is about a file of the server's own: look at its owner and mode, and whether its file system is read-only"
+	remedyFiles = "the server has no permission for one of its own files: check the owner and mode of the file, and whether its file system is read-only"
 
-	remedyPublication = "there was no publication when this was committed, and creating it again does not help: send the rows otherwise, and begin anew with: outbox-cdc setup --drop, and outbox-cdc setup"
+	remedyPublication = "the publication did not exist when these rows were committed, and creating it now does not bring them back: send the rows from the table, then start over with outbox-cdc setup --drop and outbox-cdc setup"
 )
 
-// conditionOf returns what an error means in a phase; its zero value: nothing that is known.
+// conditionOf returns the row of the table for an error in a phase, or the zero value if there is none.
 func conditionOf(err *pgconn.PgError, at phase) condition {
 	for _, c := range conditions() {
 		if c.during&at != 0 && strings.HasPrefix(err.Code, c.code) && (c.fits == nil || c.fits(err)) {
@@ -184,11 +186,12 @@ func conditionOf(err *pgconn.PgError, at phase) condition {
 	return condition{}
 }
 
-// Classified reports whether an error that a statement ends with has an identity.
+// Classified reports whether the error of a statement has a known cause, so that [QueryError] wraps one of
+// the errors of this package.
 func Classified(err *pgconn.PgError) bool { return conditionOf(err, querying).is != nil }
 
-// serverError wraps what the server reported. context is where it happened, as far as the
-// server says: slot, callback and LSN; no values.
+// serverError wraps an error of the server. doing says what the relay was doing. While streaming,
+// the server's context (slot, callback and LSN, never values) is added.
 func serverError(doing string, err *pgconn.PgError, at phase) error {
 	if at&streaming != 0 && err.Where != "" {
 		doing += " (" + strings.ReplaceAll(err.Where, "\n", "; ") + ")"
@@ -203,7 +206,8 @@ func serverError(doing string, err *pgconn.PgError, at phase) error {
 	return fmt.Errorf("%w: %s: %w%s", c.is, doing, err, remedy)
 }
 
-// QueryError gives the error of a statement, which doing says the purpose of, its identity.
+// QueryError wraps the error of a statement with doing, the purpose of the statement, and with the
+// error of this package that is its cause. It returns nil if err is nil.
 func QueryError(ctx context.Context, doing string, err error) error {
 	return wrap(ctx, doing, err, querying)
 }
@@ -217,8 +221,8 @@ func pgError(doing string, body []byte, at phase) error {
 	return serverError(doing, pgconn.ErrorResponseToPgError(&response), at)
 }
 
-// wrap gives an error of pgconn or of the network its identity. One that comes from the
-// end of ctx is the cause of ctx, and is ErrUnreachable if that is a deadline.
+// wrap wraps an error of pgconn or of the network with its cause. If ctx has ended, the cause is
+// that of ctx, with ErrUnreachable if it is a deadline.
 func wrap(ctx context.Context, doing string, err error, at phase) error {
 	switch cause := context.Cause(ctx); {
 	case err == nil:
@@ -237,7 +241,7 @@ func wrap(ctx context.Context, doing string, err error, at phase) error {
 	return fmt.Errorf("%w: %s: %w", ErrAccess, doing, err) // TLS, authentication
 }
 
-// isNetwork reports whether a connection failed below TLS and authentication.
+// isNetwork reports whether the network failed, not TLS or authentication.
 func isNetwork(err error) bool {
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return false

@@ -11,18 +11,18 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// Every row of the table is reached, and gives an error its identity, no other, and its remedy.
+// Every row of the table applies to some error, and gives it its cause, no other cause, and its remedy.
 func TestEveryCondition(t *testing.T) {
 	reached := make(map[int]bool)
 	for i, c := range conditions() {
-		code := c.code + "ZZZZZ"[:5-len(c.code)] // of a class, one that is not in the table by itself
+		code := c.code + "ZZZZZ"[:5-len(c.code)] // for a class, a code without a row of its own
 		for _, message := range []string{
 			"no", "requested WAL segment X has already been removed", `could not open file "f"`, "invalid memory alloc request size 1",
 		} {
 			for _, at := range []phase{connecting, querying, starting, between, inside} {
 				reported := &pgconn.PgError{Severity: "ERROR", Code: code, Message: message}
 				if met := conditionOf(reported, at); met.code != c.code || met.during != c.during || (met.fits == nil) != (c.fits == nil) {
-					continue // the row is for other phases or texts
+					continue // the row does not apply
 				}
 				reached[i] = true
 				err := serverError("doing it", reported, at)
@@ -32,24 +32,24 @@ func TestEveryCondition(t *testing.T) {
 					}
 				}
 				if text := err.Error(); !strings.Contains(text, "doing it: ERROR: "+message+" (SQLSTATE "+code+")") || !strings.HasSuffix(text, c.remedy) {
-					t.Errorf("%s in phase %d: %v, want the remedy %q at its end", code, at, err, c.remedy)
+					t.Errorf("%s in phase %d: %v, want it to end with the remedy %q", code, at, err, c.remedy)
 				}
 			}
 		}
 		if !reached[i] {
-			t.Errorf("row %d of the table (%s) is never reached", i, c.code)
+			t.Errorf("row %d of the table (%s) never applies", i, c.code)
 		}
 	}
 	for _, code := range []string{"55000", "58P01", "XX000", "XX001", "", "X"} {
 		for _, id := range identities {
 			if err := serverError("doing it", &pgconn.PgError{Code: code}, inside); errors.Is(err, id) {
-				t.Errorf("%q: %v, which is known to nobody", code, err)
+				t.Errorf("%q: %v, want an error without a known cause", code, err)
 			}
 		}
 	}
 }
 
-// WAL that is gone is recognised by the function that says so, in whatever language.
+// Removed WAL is detected by the name of the server function, in any language.
 func TestWALRemovedInAnyLanguage(t *testing.T) {
 	for _, routine := range []string{"WalSndSegmentOpen", "CheckXLogRemoved"} {
 		err := serverError("stream", &pgconn.PgError{Code: undefinedFile, Message: "das angeforderte WAL-Segment 2 wurde schon entfernt", Routine: routine}, between)
@@ -59,11 +59,11 @@ func TestWALRemovedInAnyLanguage(t *testing.T) {
 	}
 	unreadable := &pgconn.PgError{Code: "58030", Message: `could not open file "pg_wal/2": Input/output error`, Routine: "WalSndSegmentOpen"}
 	if err := serverError("stream", unreadable, between); errors.Is(err, ErrWALRemoved) {
-		t.Errorf("a file that cannot be read is not removed: %v", err)
+		t.Errorf("a file that cannot be read: %v", err)
 	}
 }
 
-// Options that we never send are refused as a setting of ours.
+// An option that the server rejects is an ErrConfig.
 func TestOptionsRefusedByServer(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {

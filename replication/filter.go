@@ -5,19 +5,19 @@ import (
 	"slices"
 )
 
-// MaxOwnMessage is the size in bytes of the largest message with [Config.MessagePrefix] that is handed
-// on, in the protocol's form: 14 bytes, the prefix and the content.
+// MaxOwnMessage limits the messages with [Config.MessagePrefix] that Run returns, in bytes. The size of
+// a message is 14 bytes, the prefix and the content.
 const MaxOwnMessage = 80 << 10
 
-// A messageFilter decides which logical messages are handed on. Anybody who may connect to the database
-// can write one with any prefix, any size, inside a transaction or outside.
+// A messageFilter decides which logical messages Run returns. Every role that can connect to the
+// database can write messages of any prefix and size, transactional or not.
 type messageFilter struct {
-	own      []byte   // the prefix of the relay's own; nil: none are wanted
-	reserved [][]byte // prefixes of which no other is handed on
-	rows     [][]byte // prefixes of those that hold rows
+	own      []byte   // Config.MessagePrefix; nil: none
+	reserved [][]byte // Config.ReservedPrefixes
+	rows     [][]byte // Config.Messages
 }
 
-// messageFilter returns the filter that cfg describes. Each prefix has the NUL that ends it in the stream.
+// messageFilter returns the filter for cfg. Its prefixes include the NUL that ends them in the stream.
 func (cfg Config) messageFilter() messageFilter {
 	var f messageFilter
 	if cfg.MessagePrefix != "" {
@@ -28,7 +28,7 @@ func (cfg Config) messageFilter() messageFilter {
 	}
 	for _, prefix := range cfg.Messages {
 		if prefix == AnyPrefix {
-			f.rows = [][]byte{{}} // with which everything begins
+			f.rows = [][]byte{{}} // a prefix of every message
 			break
 		}
 		f.rows = append(f.rows, terminated(prefix))
@@ -38,7 +38,7 @@ func (cfg Config) messageFilter() messageFilter {
 
 func terminated(prefix string) []byte { return []byte(prefix + "\x00") }
 
-// wantsAny reports whether the server is asked for logical messages at all.
+// wantsAny reports whether START_REPLICATION must request logical messages.
 func (f *messageFilter) wantsAny() bool { return f.own != nil || len(f.rows) > 0 }
 
 // longest returns the length of the longest prefix that discards compares with.
@@ -50,11 +50,11 @@ func (f *messageFilter) longest() int {
 	return n
 }
 
-// messageHeaderSize is what precedes the prefix of a logical message: type, flags, LSN.
+// messageHeaderSize is the size of a logical message before its prefix: type, flags, LSN.
 const messageHeaderSize = 1 + 1 + 8
 
-// discards reports whether data is a logical message that is not handed on. The first bytes of data
-// are enough; size is how many it has in all.
+// discards reports whether data is a logical message that Run drops. data may be the beginning of the
+// message only; size is its full size.
 func (f *messageFilter) discards(data []byte, size int) bool {
 	if len(data) < messageHeaderSize || data[0] != 'M' {
 		return false

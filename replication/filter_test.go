@@ -9,9 +9,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Anybody can write messages with a prefix of the relay's own. One that the relay cannot have written,
-// because it is too large or stands outside a transaction, is thrown away as it arrives, and so is one
-// with a reserved prefix: none of them ends the stream or gets memory of its own.
+// Any role can write messages with the relay's own prefix. Run drops those that the relay cannot have
+// written, because they are too large or not transactional, and those with a reserved prefix. They neither end
+// the stream nor take memory.
 func TestMessagesUnderOwnPrefix(t *testing.T) {
 	outside := func(message []byte) []byte {
 		message[headerSize+walHeaderSize+1] = 0
@@ -59,7 +59,7 @@ func TestMessagesUnderOwnPrefix(t *testing.T) {
 	}
 }
 
-// With a position store or without one, reserved prefixes are not asked for.
+// Run drops reserved prefixes even if MessagePrefix is empty.
 func TestReservedPrefixWithoutOwnMessages(t *testing.T) {
 	f := Config{ReservedPrefixes: []string{"ours"}, Messages: []string{AnyPrefix}}.messageFilter()
 	for prefix, want := range map[string]bool{"ours": true, "ours too": false, "": false} {

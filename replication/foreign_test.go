@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// logical carries a logical message.
+// logical returns WAL data with a logical message.
 func logical(lsn pglogrepl.LSN, prefix, content string) []byte {
 	b := binary.BigEndian.AppendUint64([]byte{'M', 1}, uint64(lsn))
 	b = append(append(b, prefix...), 0)
@@ -22,15 +22,14 @@ func logical(lsn pglogrepl.LSN, prefix, content string) []byte {
 	return walData(lsn, string(b)+content)
 }
 
-// beginMessage carries the Begin message of a transaction that commits at 0/20.
+// beginMessage returns WAL data with the Begin message of a transaction with commit LSN 0/20.
 func beginMessage() []byte {
 	b := binary.BigEndian.AppendUint64([]byte{'B'}, 0x20)
 	b = binary.BigEndian.AppendUint64(b, 0)
 	return walData(0x20, string(binary.BigEndian.AppendUint32(b, 7)))
 }
 
-// kinds returns the kind and the position of each message of the next batches, until there
-// are n.
+// kinds returns the type and the position of the next n messages.
 func (s *session) kinds(n int) []string {
 	s.t.Helper()
 	var all []string
@@ -43,9 +42,8 @@ func (s *session) kinds(n int) []string {
 	return all
 }
 
-// The server sends everybody's logical messages. Those of others are not handed on, and one
-// of any size passes through no more memory than there is anyway, while positions are
-// reported in time.
+// The server sends the logical messages of all roles. Run drops those of others. A large one needs no
+// additional memory, and status updates continue while it arrives.
 func TestForeignMessages(t *testing.T) {
 	for name, size := range map[string]int{
 		"small": 10, "more than an arena": 3 * arenaSize, "more than is taken": 10 * arenaSize,
@@ -89,7 +87,7 @@ func TestForeignMessages(t *testing.T) {
 	}
 }
 
-// A stream may end in the middle of a message that is thrown away.
+// A stream may end inside a message that Run drops.
 func TestCloseInAForeignMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSession(t)
@@ -114,9 +112,9 @@ func TestCloseInAForeignMessage(t *testing.T) {
 	})
 }
 
-// The error of a row that cannot be sent, by us or by the server, names its transaction, and never
-// another. Without a transaction, or if it is about no value, it is no error of a row: advice to give
-// rows up follows from that.
+// The error of a row that cannot be streamed names the transaction of the row, and never another one.
+// An error outside of a transaction, or not about a value, is no error of a row, because the advice for
+// such errors is to give up rows.
 func TestRowErrorNamesItsTransaction(t *testing.T) {
 	large := walData(0x15, "I"+strings.Repeat("x", 1000))[:headerSize+walHeaderSize+100]
 	refusal := func(code, message, where string) []byte {
@@ -128,7 +126,7 @@ func TestRowErrorNamesItsTransaction(t *testing.T) {
 		commitLSN pglogrepl.LSN // of its transaction
 		says      string
 	}{
-		"beyond our limit":            {append(beginMessage(), large...), 0x20, "transaction 0/20: row cannot be streamed: the change at 0/15 has 1001 bytes"},
+		"beyond our limit":            {append(beginMessage(), large...), 0x20, "transaction 0/20: row cannot be streamed: the row at 0/15 has 1001 bytes"},
 		"beyond the server's":         {append(beginMessage(), oversize...), 0x20, "1258291203"},
 		"row beyond the server's":     {append(beginMessage(), refusal("54000", "", "")...), 0x20, "54000"},
 		"no text":                     {append(beginMessage(), refusal("22021", "", "")...), 0x20, "22021"},
@@ -137,7 +135,7 @@ func TestRowErrorNamesItsTransaction(t *testing.T) {
 		"of no row":                   {append(beginMessage(), refusal("XX000", "could not read from reorderbuffer spill file", "")...), 0, "spill file"},
 		"no transaction":              {oversize, 0, "1258291203"},
 		"the transaction has ended":   {append(append(beginMessage(), commit(0x20, 0x28)...), oversize...), 0, "1258291203"},
-		"too large, but of no change": {encode(&pgproto3.ParameterStatus{Name: "n", Value: strings.Repeat("x", 2000)}), 0, "message of 20"},
+		"too large, but of no change": {encode(&pgproto3.ParameterStatus{Name: "n", Value: strings.Repeat("x", 2000)}), 0, "WAL data has 20"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

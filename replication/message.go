@@ -11,14 +11,15 @@ type Message interface{ message() }
 
 // WALData is one message of the output plugin.
 type WALData struct {
-	Start pglogrepl.LSN // of the change; 0/0 for some kinds. Not a position to confirm
-	Data  []byte        // pgoutput bytes
+	Start pglogrepl.LSN // of the change; 0/0 for some message types. Never confirm it
+	Data  []byte        // the pgoutput message
 }
 
-// A Keepalive says that everything before WALEnd has been sent.
+// A Keepalive says that Postgres has sent everything before WALEnd. The Stream replies to it if
+// the server requests that.
 type Keepalive struct {
 	WALEnd         pglogrepl.LSN
-	replyRequested bool // the Stream replies by itself
+	replyRequested bool
 }
 
 func (*WALData) message()   {}
@@ -26,37 +27,36 @@ func (*Keepalive) message() {}
 func (*RowError) message()  {}
 
 const (
-	arenaSize     = 256 << 10 // bytes of a batch, with the framing of its messages
-	batchMessages = 2048      // messages of a batch at most
-	poolSize      = 4         // batches of a stream
+	arenaSize     = 256 << 10 // bytes of a batch, with the headers of its messages
+	batchMessages = 2048      // maximum number of messages of a batch
+	poolSize      = 4         // number of batches of a Stream
 )
 
-// A Batch is a run of messages that were read back to back. It and everything in it, the
-// Data of its messages too, belongs to the receiver until Release, and to the Stream again
-// after that.
+// A Batch is a sequence of messages of the stream. It belongs to the receiver until Release,
+// with everything in it, including the Data of its messages. The Stream then reuses it.
 type Batch struct {
 	Messages []Message
 
-	// Messages point into these two. They never grow, so the pointers stay good.
+	// Messages has pointers into these two, which therefore never grow.
 	data       []WALData
 	keepalives []Keepalive
 
-	arena []byte // what is received is read into it and stays there
-	large []byte // memory for a single message that does not fit into the arena, or nil
+	arena []byte // the wire reads into it, and messages are slices of it
+	large []byte // for one message that does not fit into the arena; nil: none
 
-	home     chan<- *Batch   // the pool it returns to; nil: made by no Stream
-	largeOut chan<- struct{} // takes back the right to have large memory
+	home     chan<- *Batch   // pool.free of its Stream; nil: no Stream made it
+	largeOut chan<- struct{} // pool.large of its Stream
 }
 
-// Release gives b back to the Stream, which cannot read while all its batches are out. It
-// must be called once. Any goroutine, also after the Stream is closed. For a Batch that no
-// Stream made it does nothing.
+// Release returns b to its Stream. It must be called exactly once per batch, from any
+// goroutine, also after Close. The Stream cannot read while all of its batches are in use.
+// Release does nothing for a Batch that no Stream has made.
 func (b *Batch) Release() {
 	if b.home == nil {
 		return
 	}
 	if b.large != nil {
-		clear(b.data) // the message in it would stay until the batch is as full again
+		clear(b.data) // otherwise its pointers keep the large message in memory
 		b.large = nil
 		b.largeOut <- struct{}{}
 	}
@@ -67,8 +67,8 @@ func (b *Batch) Release() {
 	}
 }
 
-// A pool is the memory of a stream: its batches, and the right to have one message beyond
-// the size of an arena in memory at a time.
+// A pool has the free batches of a Stream, and one token for the memory of a large message, so
+// that there is at most one at a time.
 type pool struct {
 	free  chan *Batch
 	large chan struct{}

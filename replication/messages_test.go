@@ -16,8 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// Messages of several prefixes are handed on, each only if its prefix is one of them and not
-// merely begins or continues like one.
+// Run returns messages of several prefixes. A prefix must match exactly.
 func TestMessagesOfSeveralPrefixes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSession(t)
@@ -35,7 +34,7 @@ func TestMessagesOfSeveralPrefixes(t *testing.T) {
 	})
 }
 
-// All messages are handed on where that is wanted.
+// With AnyPrefix, Run returns all messages.
 func TestMessagesOfAnyPrefix(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSession(t)
@@ -52,8 +51,8 @@ func TestMessagesOfAnyPrefix(t *testing.T) {
 	})
 }
 
-// A message that is not transactional is sent again unless the position behind it is
-// confirmed, and what follows it is not hidden by that position.
+// Postgres resends a non-transactional message until its end LSN is confirmed, and that position
+// does not skip what follows the message.
 func TestMessageOutsideATransaction(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
@@ -61,8 +60,8 @@ func TestMessageOutsideATransaction(t *testing.T) {
 		db.Exec(t, "CREATE TABLE outbox (id int)")
 		s := sourceOf(t, db)
 		s.cfg.Messages = []string{"rows"}
-		// In one statement: nothing lies between the first message and the second, and
-		// between that and the commit record.
+		// In one statement, so that there is no other WAL between the two messages and the
+		// commit record.
 		db.Exec(t, `SELECT pg_logical_emit_message(true, 'rows', 'a'), pg_logical_emit_message(false, 'rows', 'b'), pg_logical_emit_message(false, 'rows', 'c')`)
 		db.Exec(t, `INSERT INTO outbox VALUES (1)`)
 
@@ -87,8 +86,8 @@ func TestMessageOutsideATransaction(t *testing.T) {
 	})
 }
 
-// contents reads n messages and rows. It returns what they end with, and the position that the
-// first message names.
+// contents reads n messages and rows. It returns their last bytes, and the LSN in the first
+// message.
 func contents(t *testing.T, stream *Stream, n int) (text string, first pglogrepl.LSN) {
 	t.Helper()
 	var all []string
@@ -123,7 +122,7 @@ func contents(t *testing.T, stream *Stream, n int) (text string, first pglogrepl
 	return strings.Join(all, " "), first
 }
 
-// Messages are asked for only where they are wanted.
+// Start requests messages only if the configuration has a prefix.
 func TestMessagesOption(t *testing.T) {
 	for _, prefix := range []string{"", "ours"} {
 		s := newSession(t)

@@ -13,13 +13,13 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// A source is a database with an outbox, a publication and a slot.
+// A source is a database with an outbox table, a publication and a slot.
 type source struct {
 	*pgtest.DB
 	cfg Config
 }
 
-// newSource makes one.
+// newSource creates a source.
 func newSource(t *testing.T, srv *pgserver.Server) *source {
 	t.Helper()
 	db := pgtest.DatabaseOn(t, srv)
@@ -27,8 +27,8 @@ func newSource(t *testing.T, srv *pgserver.Server) *source {
 	return sourceOf(t, db)
 }
 
-// sourceOf makes publication and slot for the outbox of db. The slot is named like the database:
-// slots belong to the server.
+// sourceOf creates the publication and the slot for the outbox of db. The slot has the name of the database,
+// because slots belong to the server.
 func sourceOf(t *testing.T, db *pgtest.DB) *source {
 	t.Helper()
 	db.Exec(t, "CREATE PUBLICATION pub FOR TABLE outbox WITH (publish = 'insert')")
@@ -36,28 +36,28 @@ func sourceOf(t *testing.T, db *pgtest.DB) *source {
 	return &source{DB: db, cfg: Config{Conn: db.Config(t), Publication: "pub", Slot: db.Name}}
 }
 
-// confirmed returns the position that the server has for the slot.
+// confirmed returns confirmed_flush_lsn of the slot.
 func (s *source) confirmed(t *testing.T) pglogrepl.LSN {
 	t.Helper()
 	return lsn(t, s, "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1", s.cfg.Slot)
 }
 
-// insert inserts the rows from to to in a transaction and returns the log's end.
+// insert inserts the rows from to to in one transaction and returns the end of WAL.
 func (s *source) insert(t *testing.T, from, to int) {
 	t.Helper()
 	s.Exec(t, "INSERT INTO outbox SELECT i, repeat('x', 400) FROM generate_series($1::int, $2::int) i", from, to)
 }
 
-// A reader runs a stream and notes what comes. It confirms the ends of transactions, and
-// keepalives between them, unless it holds back.
+// A reader runs a stream and records what it reads. It confirms the end LSNs of transactions, and
+// keepalives between them, unless holdBack is set.
 type reader struct {
 	stream    *Stream
 	confirmed atomic.Uint64
 	holdBack  bool
-	highest   atomic.Uint64 // what could be confirmed
-	free      atomic.Bool   // end of holding back
+	highest   atomic.Uint64 // highest position that may be confirmed
+	free      atomic.Bool   // stops holding back
 	rows      atomic.Int64
-	commits   chan pglogrepl.LSN // ends of the transactions that had rows
+	commits   chan pglogrepl.LSN // end LSNs of the transactions with rows
 	ended     chan error
 	cancel    context.CancelCauseFunc
 }
@@ -104,15 +104,15 @@ func (r *reader) batch(b *Batch) {
 	for _, m := range b.Messages {
 		switch m := m.(type) {
 		case *Keepalive:
-			r.confirm(m.WALEnd) // nothing is in flight, and none comes inside a transaction here
+			r.confirm(m.WALEnd) // nothing is in flight, and no keepalive is inside a transaction here
 		case *RowError:
-			panic(m) // no test has one
+			panic(m) // no test sends one
 		case *WALData:
 			if m.Data[0] == 'I' {
 				rows++
 				r.rows.Add(1)
 			}
-			if end, ok := commitEnd(m.Data); ok {
+			if end, ok := commitEndLSN(m.Data); ok {
 				r.confirm(end)
 				r.commits <- end
 			}
@@ -198,7 +198,7 @@ func TestStreamsWhatIsNotConfirmed(t *testing.T) {
 	})
 }
 
-// Keepalives move the slot of an outbox at rest while others write.
+// Keepalives advance the slot of an idle outbox while other tables are written.
 func TestKeepalivesMoveAnIdleSlot(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
@@ -212,7 +212,7 @@ func TestKeepalivesMoveAnIdleSlot(t *testing.T) {
 	})
 }
 
-// Holding positions back is no reason to believe that the server is stopping.
+// A client that does not confirm positions does not conclude that the server is shutting down.
 func TestHoldingBackIsNoShutdown(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {

@@ -13,16 +13,15 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// A position that is confirmed because a keepalive has brought it must not cover a
-// transaction whose rows have not all been read. So a keepalive that is read inside a
-// transaction must not lie behind its commit record: the server skips a transaction only if
-// that lies before the confirmed position.
+// A keepalive that is read inside a transaction must not be after its commit record. Otherwise
+// confirming it would lose the rows that are not read yet: the server skips a transaction whose
+// commit record is before the confirmed position.
 func TestKeepaliveInsideATransaction(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		s := newSource(t, srv)
 		s.cfg.Conn.RuntimeParams["options"] = "-c wal_sender_timeout=2s"
-		s.insert(t, 1, 60_000) // more than socket buffers hold, so that the server waits within it
+		s.insert(t, 1, 60_000) // more than the socket buffers, so that the server blocks inside it
 		s.insert(t, 60_001, 60_010)
 		stream, err := Open(t.Context(), s.cfg, discard())
 		if err != nil {
@@ -65,7 +64,7 @@ func TestKeepaliveInsideATransaction(t *testing.T) {
 				open = 0
 			case body[25] == 'I':
 				if rows++; rows == 20_000 {
-					time.Sleep(1200 * time.Millisecond) // the server asks after half of its timeout
+					time.Sleep(1200 * time.Millisecond) // the server requests a reply after half of its timeout
 				}
 			}
 		}
@@ -77,8 +76,8 @@ func TestKeepaliveInsideATransaction(t *testing.T) {
 	})
 }
 
-// A publication that does not exist at a position of the log ends the stream, although
-// Postgres 18 only warns and skips the rows.
+// A publication that did not exist at a position of the WAL ends the stream, although Postgres 18
+// only warns and skips the rows.
 func TestPublicationDropped(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
@@ -161,7 +160,7 @@ func TestSlotRefused(t *testing.T) {
 	})
 }
 
-// Close returns when the server has let go of the slot.
+// Close returns when the server has released the slot.
 func TestCloseFreesTheSlot(t *testing.T) {
 	t.Parallel()
 	s := newSource(t, pgtest.Server(t))

@@ -10,20 +10,26 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// Run reads until ctx is done, and then returns its cause, or until the stream ends. It
-// hands on a batch as soon as nothing more has arrived; while very many messages arrive it
-// lets them gather for a millisecond. While out takes no batch, or all batches are out,
-// nothing is read, and neither is after a *RowError. It calls confirmed, which must not block, at least once per
-// StatusInterval and reports what that returns, as far as this session has read; at first
-// more often, so that a program that is killed again and again before its first interval is
-// over gets on all the same. A position that goes back ends Run. It never closes out.
+// Run reads the stream and sends it to out until ctx is done, or until the session ends. It
+// returns the cause of ctx or why the session ended. It never closes out.
 //
-// Run is called once, after Start, and is the only goroutine on the connection.
+// Run sends a batch as soon as no more data has arrived. At high rates it collects messages
+// for a millisecond. It does not read while nobody receives from out, or while all batches
+// are in use. A [*RowError] is the last message that it sends; after that, Run only confirms
+// positions until ctx is done.
+//
+// Run calls confirmed at least once per StatusInterval and confirms its result to Postgres,
+// as far as this session has read. At first it does so more often, so that a process that
+// crashes again and again within the interval makes progress. confirmed must not block, and
+// Run returns an error if its result decreases.
+//
+// Run must be called once, after Start. Its goroutine is the only one that uses the
+// connection.
 func (s *Stream) Run(ctx context.Context, confirmed func() pglogrepl.LSN, out chan<- *Batch) error {
 	now := time.Now()
 	r := &run{
 		Stream: s, confirmed: confirmed, out: out,
-		longest:      min(s.cfg.StatusInterval, s.contact.limit/3), // leaves the server time to reply
+		maxInterval:  min(s.cfg.StatusInterval, s.contact.limit/3), // leaves the server time to reply
 		lastReceived: now,
 		pacer:        pacer{since: now},
 		timer:        time.NewTimer(0),
@@ -34,7 +40,7 @@ func (s *Stream) Run(ctx context.Context, confirmed func() pglogrepl.LSN, out ch
 	release()
 	s.socket.wakeAt(wakeAtOnce)
 	r.timer.Stop()
-	// What is not cut yet leaves the batches: they may be in other hands.
+	// Unparsed bytes move out of the batches, which the receiver may still have.
 	s.wire.use(make([]byte, max(smallBuffer, s.wire.w-s.wire.r)))
 	return err
 }
@@ -42,28 +48,28 @@ func (s *Stream) Run(ctx context.Context, confirmed func() pglogrepl.LSN, out ch
 // A run is the state of Stream.Run.
 type run struct {
 	*Stream
-	confirmed func() pglogrepl.LSN
-	out       chan<- *Batch
-	interval  time.Duration // between status updates
-	longest   time.Duration // of it
-	commitLSN pglogrepl.LSN // of the transaction being read; 0: none
-	noticed   string        // code of the last notice that was logged
-	noticedAt time.Time     // when
-	batch     *Batch        // being filled; its memory is the wire's
+	confirmed   func() pglogrepl.LSN
+	out         chan<- *Batch
+	interval    time.Duration // between status updates
+	maxInterval time.Duration
+	commitLSN   pglogrepl.LSN // of the transaction being read; 0: none
+	noticed     string        // SQLSTATE of the last notice that was logged
+	noticedAt   time.Time     // when it was logged
+	batch       *Batch        // being filled; the wire reads into its memory
 
-	lastReceived time.Time // when something last arrived; not before reading was resumed
-	blocked      bool      // nothing is read at the moment
-	inside       bool      // a transaction
-	asked        bool      // the server wants a status update
-	requests     int       // for one, in a row
-	requested    time.Time // when the last request came
-	deadline     time.Time // the connection's read deadline
+	lastReceived time.Time // when data last arrived, or reading was resumed if that is later
+	blocked      bool      // waiting for the receiver, not reading
+	inside       bool      // inside a transaction
+	asked        bool      // the server has requested a reply
+	requests     int       // number of such requests in a row
+	requested    time.Time // time of the last request
+	deadline     time.Time // read deadline of the connection
 	pacer        pacer
-	timer        *time.Timer // for the time while nothing is read
+	timer        *time.Timer // for status updates while blocked
 }
 
-// firstInterval is the first one between two status updates. Each is twice as long as the one
-// before it, up to the longest.
+// firstInterval is the first interval between two status updates. Each is twice as long as the
+// one before, up to maxInterval.
 const firstInterval = 2 * minStatusGap
 
 func (r *run) loop(ctx context.Context) error {
@@ -101,7 +107,7 @@ func (r *run) loop(ctx context.Context) error {
 	}
 }
 
-// handOver passes the batch on and begins another.
+// handOver sends the batch to out and gets another one.
 func (r *run) handOver(ctx context.Context) error {
 	if _, err := r.wait(ctx, waitFor{out: r.out, batch: r.batch}); err != nil {
 		return err
@@ -109,7 +115,7 @@ func (r *run) handOver(ctx context.Context) error {
 	return r.nextBatch(ctx)
 }
 
-// nextBatch takes a batch from the pool. What is received but not cut moves into it.
+// nextBatch gets a batch from the pool. Received bytes that are not parsed yet move into it.
 func (r *run) nextBatch(ctx context.Context) error {
 	b, err := r.wait(ctx, waitFor{free: r.pool.free})
 	if err != nil {
@@ -121,8 +127,8 @@ func (r *run) nextBatch(ctx context.Context) error {
 	return nil
 }
 
-// makeRoom gives the batch, which must be empty, memory for a message of size bytes that
-// comes next, unless nobody wants that.
+// makeRoom allocates memory for the next message, of size bytes. The batch must be empty. If the
+// filter drops the message, makeRoom skips it instead.
 func (r *run) makeRoom(ctx context.Context, size int) error {
 	start, data, change := r.wire.change()
 	switch {
@@ -131,11 +137,11 @@ func (r *run) makeRoom(ctx context.Context, size int) error {
 		r.wire.skip(size)
 		return nil
 	case change && size > r.wire.max:
-		return r.finish(ctx, r.rowError(fmt.Errorf("%w: the change at %s has %d bytes and exceeds the limit of %d bytes", ErrRow,
+		return r.finish(ctx, r.rowError(fmt.Errorf("%w: the row at %s has %d bytes and exceeds the limit of %d bytes", ErrRow,
 			start, size-headerSize-walHeaderSize, r.cfg.MaxMessageBytes)))
 	case size > r.wire.max:
 		r.broken = true
-		return fmt.Errorf("message of %d bytes in the stream", size)
+		return fmt.Errorf("stream: a message that is no WAL data has %d bytes", size)
 	}
 	if _, err := r.wait(ctx, waitFor{large: r.pool.large}); err != nil {
 		return err
@@ -145,11 +151,11 @@ func (r *run) makeRoom(ctx context.Context, size int) error {
 	return nil
 }
 
-// finish hands on what was read before the stream ended, if somebody takes it before the next status
-// update would be due, and returns why it did. The server is not told anything any more.
+// finish sends the last batch and returns ended, the reason for the end of the stream. It waits for the
+// receiver for at most one status interval, and sends no more status updates.
 //
-// A row that cannot be streamed is handed on too, as what comes last, and the session goes on until ctx
-// ends: what precedes the row can still be delivered and confirmed.
+// A *RowError becomes the last message of the batch. The session then continues without reading until
+// ctx is done, so that the rows before it can be delivered and confirmed.
 func (r *run) finish(ctx context.Context, ended error) error {
 	if row, ok := errors.AsType[*RowError](ended); ok {
 		r.batch.Messages = append(r.batch.Messages, row)
@@ -164,14 +170,14 @@ func (r *run) finish(ctx context.Context, ended error) error {
 		select {
 		case r.out <- r.batch:
 			r.batch = nil
-		case <-time.After(r.longest):
+		case <-time.After(r.maxInterval):
 		case <-ctx.Done():
 		}
 	}
 	return ended
 }
 
-// receive blocks until something arrives or there is something else to do.
+// receive blocks until data arrives or tick has something to do.
 func (r *run) receive(ctx context.Context, now time.Time) error {
 	busy := r.pacer.busy
 	worth := r.worthWaking(now)
@@ -185,11 +191,11 @@ func (r *run) receive(ctx context.Context, now time.Time) error {
 			r.timer.Reset(pause)
 			<-r.timer.C
 		}
-		due = earlier(due, time.Now().Add(busyPause)) // what is less than wakeAt waits for
+		due = earlier(due, time.Now().Add(busyPause)) // less data than wakeForMany does not wake the reader
 	}
 	arrived, err := r.read(ctx, due)
 	if busy && !arrived && err == nil {
-		// It may just be less than wakeForMany, which a read finds as long as it may last.
+		// Less than wakeForMany may have arrived. A read finds it, but only before the deadline.
 		arrived, err = r.read(ctx, time.Now().Add(busyPause))
 		r.pacer.busy = arrived
 	}
@@ -202,11 +208,11 @@ func (r *run) receive(ctx context.Context, now time.Time) error {
 	return err
 }
 
-// keepaliveWait is how long keepalives may gather. A server that stops asks for a reply in
-// one, and waits for it.
+// keepaliveWait is how long keepalives may wait to be read. It is short because a server that
+// shuts down requests a reply in one.
 const keepaliveWait = 100 * time.Millisecond
 
-// worthWaking returns how much has to arrive before it is worth looking at.
+// worthWaking returns how many bytes have to arrive to wake the reader.
 func (r *run) worthWaking(now time.Time) int {
 	switch {
 	case r.pacer.busy:
@@ -214,10 +220,10 @@ func (r *run) worthWaking(now time.Time) int {
 	case r.inside, r.wire.w > r.wire.r, now.Sub(r.lastReceived) >= keepaliveWait:
 		return wakeAtOnce
 	}
-	return wakeForRow // other transactions are going on, or were a moment ago
+	return wakeForRow // keepalives arrive, because transactions commit that do not concern us
 }
 
-// read waits for something to arrive, but not longer than until due.
+// read waits until data arrives or the time is due.
 func (r *run) read(ctx context.Context, due time.Time) (arrived bool, err error) {
 	if !due.Equal(r.deadline) {
 		if err := r.wire.conn.SetReadDeadline(due); err != nil {
@@ -225,7 +231,8 @@ func (r *run) read(ctx context.Context, due time.Time) (arrived bool, err error)
 		}
 		r.deadline = due
 	}
-	// The end of ctx moves the deadline too: one of the two notices the other.
+	// interruptible also moves the deadline when ctx ends. If it did so before the call above,
+	// ctx.Err shows it.
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx)
 	}
@@ -241,13 +248,13 @@ func (r *run) read(ctx context.Context, due time.Time) (arrived bool, err error)
 	return false, r.lost(err)
 }
 
-// lost is the end of the connection.
+// lost returns the error for a lost connection.
 func (r *run) lost(err error) error {
 	r.broken = true
 	return fmt.Errorf("%w: stream: %w", ErrUnreachable, err)
 }
 
-// due is when tick has something to do.
+// due returns when tick has something to do.
 func (r *run) due() time.Time {
 	due := r.reporter.sent.Add(r.interval)
 	if r.asked {
@@ -263,18 +270,18 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// tick does what is due.
+// tick checks that the session is alive and sends a status update if one is due.
 func (r *run) tick(ctx context.Context, now time.Time) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	silent := now.Sub(r.lastReceived)
-	if !r.blocked && silent >= r.silence() {
+	if !r.blocked && silent >= r.maxSilence() {
 		r.broken = true
-		return fmt.Errorf("%w: stream: nothing arrived for %s", ErrUnreachable, silent)
+		return fmt.Errorf("%w: stream: the server sent nothing for %s", ErrUnreachable, silent)
 	}
 	if r.requests >= stoppingRequests {
-		return fmt.Errorf("%w: it waits until %s is confirmed, and %s is", ErrServerStopping, r.reporter.limit, r.reporter.last)
+		return fmt.Errorf("%w: it waits for the confirmation of %s, and %s is confirmed", ErrServerStopping, r.reporter.limit, r.reporter.last)
 	}
 	since := now.Sub(r.reporter.sent)
 	if since < r.interval && (!r.asked || since < minStatusGap) {
@@ -289,13 +296,13 @@ func (r *run) report(now time.Time, ask bool) error {
 	if err != nil {
 		return err
 	}
-	if err := r.wire.conn.SetWriteDeadline(now.Add(r.silence())); err != nil {
+	if err := r.wire.conn.SetWriteDeadline(now.Add(r.maxSilence())); err != nil {
 		return r.lost(err)
 	}
 	if err := r.reporter.send(now, confirmed, ask); err != nil {
 		return r.lost(err)
 	}
 	r.asked = false
-	r.interval = min(2*r.interval, r.longest)
+	r.interval = min(2*r.interval, r.maxInterval)
 	return nil
 }

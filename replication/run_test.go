@@ -39,8 +39,8 @@ func TestMessagesArriveInOrder(t *testing.T) {
 	})
 }
 
-// A read that ends by its deadline, which happens for every status update, must not lose
-// what it has read of a message.
+// A read that ends at its deadline, as for every status update, must not lose the received part
+// of a message.
 func TestMessageInPieces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSession(t).open(0).run()
@@ -142,7 +142,7 @@ func TestMessageBeyondTheLimit(t *testing.T) {
 		s := newSession(t)
 		s.cfg.MaxMessageBytes = 1000
 		s.open(0).run()
-		// Of the second message only the beginning is sent.
+		// The server sends only the beginning of the second message.
 		go s.server.send(append(walData(1, strings.Repeat("x", 1000)), walData(2, strings.Repeat("x", 1001))[:headerSize+walHeaderSize+100]...))
 		if n := len(s.receive()); n != 1 {
 			t.Errorf("%d messages before it", n)
@@ -152,7 +152,7 @@ func TestMessageBeyondTheLimit(t *testing.T) {
 			t.Errorf("handed on: %q", last)
 		}
 		s.server.reports()
-		time.Sleep(5 * time.Second) // while what precedes it is delivered
+		time.Sleep(5 * time.Second) // while the rows before it are delivered
 		if n := len(s.server.reports()); n < 5 {
 			t.Errorf("%d status updates in 5 s", n)
 		}
@@ -164,8 +164,8 @@ func TestMessageBeyondTheLimit(t *testing.T) {
 	})
 }
 
-// updateAt is when the i-th status update of an undisturbed session is sent: early at first,
-// and then each second, so that a session that ends within its first second has told something.
+// updateAt returns when the i-th status update of an undisturbed session is sent: at first after short
+// intervals, so that a session of less than a second confirms something, and then once a second.
 func updateAt(i int) time.Duration {
 	early := []time.Duration{0, 200 * time.Millisecond, 600 * time.Millisecond}
 	if i < len(early) {
@@ -212,8 +212,8 @@ func TestStatusIntervalSuitsTheServer(t *testing.T) {
 	})
 }
 
-// Every position that is confirmed too early loses what lies below it, so the stream passes on none that
-// it has not read, and none that goes back.
+// A position that is confirmed too early loses rows. So the stream confirms no position that it has not
+// read, and none that decreases.
 func TestReportsOnlyWhatIsRead(t *testing.T) {
 	for name, tc := range map[string]struct {
 		sent      []byte
@@ -229,7 +229,7 @@ func TestReportsOnlyWhatIsRead(t *testing.T) {
 		"keepalive":             {sent: keepalive(0x30, false), confirmed: 0x30, reported: 0x30},
 		"beyond the keepalive":  {sent: keepalive(0x30, false), confirmed: 0x31, reported: 0x30},
 		"position of a row":     {sent: walData(0x40, "I"), confirmed: 0x40, reported: 0x10},
-		"position of a commit":  {sent: walData(0x40, "C"), confirmed: 0x40, reported: 0x10}, // too short for an end
+		"position of a commit":  {sent: walData(0x40, "C"), confirmed: 0x40, reported: 0x10}, // too short for an end LSN
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -264,7 +264,7 @@ func TestRepliesPromptlyButNotInAStorm(t *testing.T) {
 		s := newSession(t).open(0).run()
 		defer s.drain()()
 		time.Sleep(500 * time.Millisecond)
-		for i := range 26 { // a request each 10 ms from 510 ms to 760 ms
+		for i := range 26 { // one request every 10 ms, from 510 ms to 760 ms
 			time.Sleep(10 * time.Millisecond)
 			s.server.send(keepalive(0x10+pgLSN(i), false), keepalive(0x10+pgLSN(i), true))
 		}
@@ -319,7 +319,7 @@ func TestBackPressure(t *testing.T) {
 	})
 }
 
-// A stream that has ended does not wait until somebody takes what came before: the slot is free.
+// When the stream has ended, Run does not wait for long until its last batch is received.
 func TestEndDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSession(t).open(0).run()
@@ -340,7 +340,7 @@ func TestPoolBoundsWhatIsRead(t *testing.T) {
 		s.open(0).run()
 		for i := range poolSize {
 			s.server.send(walData(pgLSN(i), "I"))
-			<-s.out // and never released
+			<-s.out // never released
 		}
 		sent := make(chan struct{})
 		go func() {
@@ -363,7 +363,7 @@ func TestPoolBoundsWhatIsRead(t *testing.T) {
 func TestSilence(t *testing.T) {
 	for timeout, tc := range map[string]struct {
 		limit time.Duration
-		ask   time.Duration // after which the server is asked for an answer
+		ask   time.Duration // after which the stream requests a reply
 	}{
 		"60000": {time.Minute, 10 * time.Second},
 		"0":     {30 * time.Second, 5 * time.Second},
@@ -382,7 +382,7 @@ func TestSilence(t *testing.T) {
 				if !errors.Is(err, ErrUnreachable) {
 					t.Errorf("Run: %v", err)
 				}
-				// It is looked at whenever a status update is due.
+				// The limit is checked when a status update is due.
 				if d := time.Since(began); d < tc.limit || d >= tc.limit+time.Second {
 					t.Errorf("after %s, want %s", d, tc.limit)
 				}
@@ -450,7 +450,7 @@ func TestEndOfStream(t *testing.T) {
 		return encode(&pgproto3.ErrorResponse{Severity: severity, Code: code, Message: message, Where: where})
 	}
 	for name, tc := range map[string]struct {
-		sent []byte // nil: the connection is closed
+		sent []byte // nil: the server closes the connection
 		want error
 		text string
 	}{
@@ -470,7 +470,7 @@ func TestEndOfStream(t *testing.T) {
 			text: "invalid magic number",
 		},
 		"WAL removed":            {sent: refusal("ERROR", "58P01", "requested WAL segment 000000010000000000000002 has already been removed", ""), want: ErrWALRemoved},
-		"server may not read":    {sent: refusal("ERROR", "42501", `could not open file "pg_replslot/slot/xid-750-lsn-0-2000000.spill": Permission denied`, ""), text: "file of the server's own"},
+		"server may not read":    {sent: refusal("ERROR", "42501", `could not open file "pg_replslot/slot/xid-750-lsn-0-2000000.spill": Permission denied`, ""), text: "one of its own files"},
 		"role may not":           {sent: refusal("ERROR", "42501", "permission denied for function filter", ""), want: ErrAccess},
 		"copy done":              {sent: encode(&pgproto3.CopyDone{}), want: ErrServerStopping},
 		"command complete":       {sent: encode(&pgproto3.CommandComplete{CommandTag: []byte("COPY 0")}), want: ErrServerStopping},
@@ -488,7 +488,7 @@ func TestEndOfStream(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSession(t).open(0).run()
 				go func() {
-					// What came before the end is handed on.
+					// The messages before the end are sent to out.
 					s.server.send(append(walData(1, "I"), tc.sent...))
 					if tc.sent == nil {
 						s.server.Net.Close()
@@ -529,8 +529,8 @@ func TestOtherNoticesAreNoEnd(t *testing.T) {
 	})
 }
 
-// A primary that waits for its standbys says so again and again, with the code of a missing
-// publication. That is no end, and logged now and then.
+// A primary that waits for a standby repeats a warning with the SQLSTATE of a missing
+// publication. That does not end the stream, and is logged once a minute.
 func TestStandbyIsAwaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSession(t)
@@ -549,14 +549,14 @@ func TestStandbyIsAwaited(t *testing.T) {
 		if diff := cmp.Diff([]string{"0/1 I"}, s.receive()); diff != "" {
 			t.Errorf("batch (-want +got):\n%s", diff)
 		}
-		if n := strings.Count(log.String(), "until a standby has it"); n != 3 || !strings.Contains(log.String(), "standby1") {
+		if n := strings.Count(log.String(), "Postgres waits for a standby"); n != 3 || !strings.Contains(log.String(), "standby1") {
 			t.Errorf("logged %d times:\n%s", n, log.String())
 		}
 	})
 }
 
 func TestReleaseTwice(t *testing.T) {
-	(&Batch{}).Release() // one that a test made
+	(&Batch{}).Release() // made by no Stream
 	p := newPool()
 	b := <-p.free
 	b.Release()
@@ -568,8 +568,7 @@ func TestReleaseTwice(t *testing.T) {
 	b.Release()
 }
 
-// TestLargeMessagesAreGivenBack: a batch that was released holds nothing of its large message, so that one
-// after the other does not fill the memory.
+// A released batch does not keep its large message in memory.
 func TestLargeMessagesAreGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSession(t).open(0).run()

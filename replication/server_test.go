@@ -22,29 +22,29 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Wrap(m)) }
 
-// A server plays the server's part on one connection: it answers what is asked by itself,
-// and streams what the test tells it.
+// A server is the server's side of one connection. It responds to commands, and streams what
+// the test sends.
 type server struct {
 	*walsender.Conn
 
 	tb       testing.TB
-	settings map[string]string       // what the session has
-	refuse   *pgproto3.ErrorResponse // the answer to START_REPLICATION; nil: it streams
+	settings map[string]string       // session settings
+	refuse   *pgproto3.ErrorResponse // response to START_REPLICATION; nil: it streams
 	timeline string
-	history  string         // the file of timeline
-	silent   bool           // CopyDone is not answered
-	stream   func(net.Conn) // what it streams by itself
-	accept   func()         // what comes before the session
+	history  string         // history file of timeline
+	silent   bool           // no response to CopyDone
+	stream   func(net.Conn) // streams by itself
+	accept   func()         // called before the session
 
-	refuseHistory *pgproto3.ErrorResponse // the answer to TIMELINE_HISTORY; nil: history
+	refuseHistory *pgproto3.ErrorResponse // response to TIMELINE_HISTORY; nil: history
 
-	command  string // START_REPLICATION as it came
+	command  string // the received START_REPLICATION
 	statuses chan status
 	copyDone chan struct{} // closed when the client has ended the copy
 	gone     chan struct{} // closed when the client has ended the session
 }
 
-// A status is a status update as it arrived.
+// A status is a received status update.
 type status struct {
 	at    time.Duration // since the stream began
 	lsn   pglogrepl.LSN // write, flush and apply
@@ -62,7 +62,7 @@ func newServer(tb testing.TB, conn net.Conn) *server {
 	}
 }
 
-// serve answers until the client has gone.
+// serve responds until the client has disconnected.
 func (s *server) serve() {
 	defer close(s.gone)
 	defer s.Net.Close()
@@ -139,7 +139,7 @@ func (s *server) status(b []byte, at time.Duration) status {
 	return status{at: at, lsn: lsn(1), asked: b[33] == 1}
 }
 
-// send streams raw bytes. It blocks until they are read.
+// send streams bytes. It blocks until the client has read them.
 func (s *server) send(messages ...[]byte) {
 	for _, m := range messages {
 		if _, err := s.Net.Write(m); err != nil {
@@ -148,7 +148,7 @@ func (s *server) send(messages ...[]byte) {
 	}
 }
 
-// reports returns the status updates that have arrived so far.
+// reports returns the status updates received so far.
 func (s *server) reports() []status {
 	var all []status
 	for {
@@ -161,7 +161,7 @@ func (s *server) reports() []status {
 	}
 }
 
-// encode is a message of the server.
+// encode returns the bytes of a message of the server.
 func encode(m pgproto3.BackendMessage) []byte {
 	b, err := m.Encode(nil)
 	if err != nil {
@@ -172,7 +172,7 @@ func encode(m pgproto3.BackendMessage) []byte {
 
 func copyData(body []byte) []byte { return encode(&pgproto3.CopyData{Data: body}) }
 
-// walData carries bytes of the plugin.
+// walData returns WAL data with a message of the plugin.
 func walData(start pglogrepl.LSN, data string) []byte {
 	b := []byte{'w'}
 	b = binary.BigEndian.AppendUint64(b, uint64(start))
@@ -181,7 +181,7 @@ func walData(start pglogrepl.LSN, data string) []byte {
 	return copyData(append(b, data...))
 }
 
-// commit carries a Commit message.
+// commit returns WAL data with a Commit message.
 func commit(commitLSN, end pglogrepl.LSN) []byte {
 	b := []byte{'C', 0}
 	b = binary.BigEndian.AppendUint64(b, uint64(commitLSN))
@@ -199,7 +199,7 @@ func keepalive(walEnd pglogrepl.LSN, ask bool) []byte {
 	return copyData(append(b, 0))
 }
 
-// testConfig returns a configuration whose connections are made by dial.
+// testConfig returns a configuration that connects with dial.
 func testConfig(tb testing.TB, dial func() (net.Conn, error)) Config {
 	tb.Helper()
 	cfg, err := pgconn.ParseConfig("host=127.0.0.1 user=u database=app sslmode=disable connect_timeout=0")
@@ -213,8 +213,8 @@ func testConfig(tb testing.TB, dial func() (net.Conn, error)) Config {
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// A session is a stream from a server that the test plays. Its fields may be changed
-// before open.
+// A session is a Stream that is connected to a server of the test. Its fields may be changed before
+// open.
 type session struct {
 	t      *testing.T
 	cfg    Config
@@ -222,7 +222,7 @@ type session struct {
 	stream *Stream
 
 	confirmed atomic.Uint64
-	position  func() pglogrepl.LSN // what Run may confirm: what is in confirmed
+	position  func() pglogrepl.LSN // the argument of Run; by default it returns confirmed
 	out       chan *Batch
 	ended     chan error
 	cancel    context.CancelCauseFunc
@@ -270,7 +270,7 @@ func (s *session) run() *session {
 	return s
 }
 
-// receive returns what the next batch carries, in short, and releases it.
+// receive returns the messages of the next batch as short texts, and releases it.
 func (s *session) receive() []string {
 	s.t.Helper()
 	select {
@@ -283,7 +283,7 @@ func (s *session) receive() []string {
 	}
 }
 
-// lastError returns why nothing follows: the row that cannot be streamed, or what Run returns.
+// lastError returns why the stream ended: the row that cannot be streamed, or the error of Run.
 func (s *session) lastError() error {
 	for {
 		select {
@@ -299,7 +299,7 @@ func (s *session) lastError() error {
 	}
 }
 
-// drain releases every batch until stop is called, which must not be before the stream ends.
+// drain releases every batch until stop is called, after the end of the stream.
 func (s *session) drain() (stop func()) {
 	go func() {
 		for b := range s.out {

@@ -7,9 +7,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// HideSettings returns err without what a server repeats of the settings that it refused while connecting: one may be a
-// secret that somebody has put into options, or under a misspelt name. Names, which are all that code 42704 repeats, stay.
-// Errors that are no [pgconn.ConnectError] are returned as they are.
+// HideSettings returns err without the values of settings that the server rejected while connecting. Such a value may be a
+// secret, for example in options or under a misspelt parameter name. Names stay; they are all that SQLSTATE 42704 repeats.
+// HideSettings returns an error that is no [pgconn.ConnectError] unchanged.
 func HideSettings(err error) error {
 	failed, ok := errors.AsType[*pgconn.ConnectError](err)
 	if !ok {
@@ -27,11 +27,11 @@ func HideSettings(err error) error {
 	return &hidden{err, text}
 }
 
-const settingRefused = "a setting in the connection string (options, or a name that is not libpq's) is not accepted; the server's log has its value"
+const settingRefused = "the server rejects a setting of the connection string (in options, or a parameter that libpq does not know); its log has the value"
 
-// refusedSettings returns the errors under err that repeat the value of a setting.
+// refusedSettings returns the errors in the tree of err that contain the value of a setting.
 func refusedSettings(err error) []*pgconn.PgError {
-	switch e := err.(type) { //nolint:errorlint // each error of the tree is looked at by itself
+	switch e := err.(type) { //nolint:errorlint // visits each error of the tree
 	case *pgconn.PgError:
 		if strings.HasPrefix(e.Code, "22") || e.Code == syntaxError {
 			return []*pgconn.PgError{e}
@@ -48,7 +48,7 @@ func refusedSettings(err error) []*pgconn.PgError {
 	return nil
 }
 
-// A hidden is an error whose text has been changed.
+// A hidden is an error with another text.
 type hidden struct {
 	err  error
 	text string

@@ -11,17 +11,18 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A socket is the connection below TLS. There it is read through a buffer: the server makes
-// a TLS record of every message, and crypto/tls reads little more than a record at a time.
+// A socket is the network connection below TLS. With TLS it has a read buffer: the server sends
+// every message in a TLS record of its own, and crypto/tls reads little more than one record at
+// a time.
 type socket struct {
 	net.Conn
-	buffer *bufio.Reader // nil: without TLS
+	buffer *bufio.Reader // nil: no TLS
 
-	onlyBuffered bool // Read ends like by a deadline instead of going to the network
+	onlyBuffered bool // Read fails as at a deadline instead of reading from the network
 	lowWater     int  // see wakeAt; 0: never set
 }
 
-// Read ends by a deadline without losing anything.
+// Read implements net.Conn. A read that ends at a deadline loses no data.
 func (s *socket) Read(p []byte) (int, error) {
 	switch {
 	case s.onlyBuffered && (s.buffer == nil || s.buffer.Buffered() == 0):
@@ -32,20 +33,20 @@ func (s *socket) Read(p []byte) (int, error) {
 	return s.buffer.Read(p)
 }
 
-// How much has to arrive to wake a waiting reader.
+// How many bytes have to arrive to wake a waiting reader.
 const (
 	wakeAtOnce = 1
-	// wakeForRow is more than six keepalives, of which a server sends one for every
-	// transaction elsewhere, and less than the shortest transaction with an event: Begin
-	// has 51 bytes, Commit 56, and an Insert of one byte in each of four columns 62.
+	// wakeForRow is more than six keepalives and less than the smallest transaction with
+	// an event. A server sends a keepalive for every transaction of other tables. Begin has
+	// 51 bytes, Commit 56, and an Insert with one byte in each of four columns 62.
 	wakeForRow = 140
-	// wakeForMany is less than the receive buffer that Linux begins with.
+	// wakeForMany is less than the initial receive buffer of Linux.
 	wakeForMany = 64 << 10
 )
 
-// wakeAt lets the system wake a waiting reader only when so much has arrived. Reading finds
-// what is there all the same. It is a hint: where it is not available, readers are woken
-// for everything.
+// wakeAt sets how many bytes have to arrive until the kernel wakes a waiting reader. A read
+// returns less if it finds less. It is a hint: on systems without SO_RCVLOWAT, every byte wakes
+// the reader.
 func (s *socket) wakeAt(bytes int) {
 	if s.lowWater != bytes {
 		s.lowWater = bytes
@@ -53,7 +54,7 @@ func (s *socket) wakeAt(bytes int) {
 	}
 }
 
-// withSockets makes conn's connections sockets.
+// withSockets makes every connection of conn a socket.
 func withSockets(conn *pgconn.Config) {
 	dial := conn.DialFunc
 	conn.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -65,8 +66,8 @@ func withSockets(conn *pgconn.Config) {
 	}
 }
 
-// socketOf returns the socket of a connection made withSockets. Above one that is unknown
-// to us, AfterNetConnect may put any, comes a socket of its own.
+// socketOf returns the socket of a connection that withSockets has made. If AfterNetConnect has
+// wrapped the connection in an unknown type, socketOf wraps that in another socket.
 func socketOf(conn net.Conn) (net.Conn, *socket) {
 	switch c := conn.(type) {
 	case *socket:
@@ -82,23 +83,23 @@ func socketOf(conn net.Conn) (net.Conn, *socket) {
 }
 
 const (
-	busyRate  = 10 // messages a millisecond
+	busyRate  = 10 // messages per millisecond
 	busyPause = time.Millisecond
-	busyTime  = 2 * time.Millisecond // over which the rate is measured
+	busyTime  = 2 * time.Millisecond // period over which the rate is measured
 )
 
-// A pacer notices that many messages are coming. They are then left to gather, by a pause
-// between two reads and by [socket.wakeAt]: the server writes every message on its own,
-// and while somebody waits for it each of these writes wakes him up, which takes both
-// sides longer than the message itself. On two cores a walsender is about twice as fast
-// that way. At rates at which latency matters nothing is left to gather.
+// A pacer detects a high rate of messages. The reader then lets messages collect, with a pause
+// between two reads and with [socket.wakeAt]. The server writes every message separately, and
+// each write would wake the waiting reader, which costs both sides more than the message
+// itself. On two cores this makes a WAL sender about twice as fast. At lower rates, where
+// latency matters, the reader does not pause.
 type pacer struct {
 	busy  bool
-	since time.Time // when the count began
-	count int
+	since time.Time // start of the period
+	count int       // messages in the period
 }
 
-// add notes n messages read by now.
+// add counts n messages that were read before now.
 func (p *pacer) add(n int, now time.Time) {
 	p.count += n
 	if d := now.Sub(p.since); d >= busyTime {

@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// setReceiveLowWater sets SO_RCVLOWAT. Errors do not matter, see [socket.wakeAt].
+// setReceiveLowWater sets SO_RCVLOWAT. It ignores errors, see [socket.wakeAt].
 func setReceiveLowWater(conn net.Conn, bytes int) {
 	c, ok := conn.(syscall.Conn)
 	if !ok {

@@ -4,5 +4,5 @@ package replication
 
 import "net"
 
-// setReceiveLowWater does nothing: elsewhere the option does not keep a poller asleep.
+// setReceiveLowWater does nothing: on other systems the option has no effect on poll.
 func setReceiveLowWater(net.Conn, int) {}

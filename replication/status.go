@@ -9,44 +9,45 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// minStatusGap is the least time between two status updates. A server that is stopping
-// answers each with another request: answered at once, that is a hundred thousand a second.
+// minStatusGap is the minimum time between two status updates. A server that shuts down
+// requests a reply again as soon as it has one. Without the gap, that would be a hundred
+// thousand status updates per second.
 const minStatusGap = 100 * time.Millisecond
 
-// statusSize is a CopyData message with a Standby status update.
+// statusSize is the size of a CopyData message with a Standby status update.
 const statusSize = headerSize + 1 + 4*8 + 1
 
-// A reporter tells the server positions.
+// A reporter sends status updates.
 type reporter struct {
 	conn net.Conn
 
-	// limit is the highest position that this session has read: commit ends and keepalives.
-	// Nothing above it is reported. The server believes any position: it would give up WAL that
-	// it has still to read, and end the stream, and after a reconnect skip what lies below.
+	// limit is the highest position that this session has read: an end LSN or a keepalive. The
+	// reporter confirms nothing above it. Postgres accepts any position: it would remove WAL
+	// that it still has to decode and end the stream, and skip rows after a reconnect.
 	limit pglogrepl.LSN
 
-	confirmed pglogrepl.LSN // that was to be reported last; never decreases
-	last      pglogrepl.LSN // reported last
-	sent      time.Time     // when
+	confirmed pglogrepl.LSN // last argument of reportable; never decreases
+	last      pglogrepl.LSN // last confirmed to Postgres
+	sent      time.Time     // time of the last status update
 
 	buf [statusSize]byte
 }
 
-// read notes a position that the server has sent.
+// read records a position that the server has sent.
 func (r *reporter) read(lsn pglogrepl.LSN) { r.limit = max(r.limit, lsn) }
 
-// reportable returns how much of confirmed may be reported now: it may be what an earlier session has
-// read. If it has gone back, nothing may.
+// reportable returns the position to confirm to Postgres for confirmed, which may be one that only an
+// earlier session has read. It returns an error if confirmed has decreased.
 func (r *reporter) reportable(confirmed pglogrepl.LSN) (pglogrepl.LSN, error) {
 	if confirmed < r.confirmed {
-		return 0, fmt.Errorf("broken invariant: position %s was to be confirmed after %s", confirmed, r.confirmed)
+		return 0, fmt.Errorf("broken invariant: the confirmed position decreased from %s to %s", r.confirmed, confirmed)
 	}
 	r.confirmed = confirmed
 	return min(confirmed, r.limit), nil
 }
 
-// send reports confirmed, which is reportable, as written, flushed and applied, and asks
-// for an answer if ask is set. 0/0 reports nothing: the server only hears that we live.
+// send sends a status update with confirmed as write, flush and apply position. ask requests a
+// reply. 0/0 confirms nothing; it only shows that we are alive.
 func (r *reporter) send(now time.Time, confirmed pglogrepl.LSN, ask bool) error {
 	r.encode(now, confirmed, ask)
 	if _, err := r.conn.Write(r.buf[:]); err != nil {
@@ -56,7 +57,7 @@ func (r *reporter) send(now time.Time, confirmed pglogrepl.LSN, ask bool) error 
 	return nil
 }
 
-// encode builds the message in r.buf.
+// encode writes the message to r.buf.
 // https://www.postgresql.org/docs/current/protocol-replication.html, "Standby status update"
 func (r *reporter) encode(now time.Time, confirmed pglogrepl.LSN, ask bool) {
 	b := r.buf[:0]
@@ -75,5 +76,5 @@ func (r *reporter) encode(now time.Time, confirmed pglogrepl.LSN, ask bool) {
 	_ = b // it fills r.buf exactly
 }
 
-// postgresEpoch is what timestamps count from.
+// postgresEpoch returns the time from which Postgres counts timestamps.
 func postgresEpoch() time.Time { return time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC) }

@@ -14,8 +14,8 @@ import (
 
 func pgLSN(n int) pglogrepl.LSN { return pglogrepl.LSN(n) }
 
-// stop makes the server want to shut down: it asks again whenever it has got a reply, until
-// everything up to walEnd is confirmed, and then ends the stream.
+// stop simulates a shutdown of the server. It requests a reply again after each reply, until
+// walEnd is confirmed, and then ends the stream.
 func (s *server) stop(walEnd pglogrepl.LSN) {
 	s.send(keepalive(walEnd, true))
 	for {
@@ -35,16 +35,16 @@ func (s *server) stop(walEnd pglogrepl.LSN) {
 	}
 }
 
-// A server that is stopping is not kept waiting for what is not confirmed.
+// A server that shuts down does not have to wait for unconfirmed positions.
 func TestServerStops(t *testing.T) {
 	ms := time.Millisecond
 	for name, tc := range map[string]struct {
 		confirmAfter time.Duration // 0: never
 		says         string
 	}{
-		"nothing is confirmed": {says: "it waits until 0/40 is confirmed, and 0/0 is"},
-		"confirmed at once":    {confirmAfter: 1 * ms, says: "everything is confirmed"},
-		"confirmed too late":   {confirmAfter: time.Second, says: "it waits until 0/40 is confirmed, and 0/0 is"},
+		"nothing is confirmed": {says: "it waits for the confirmation of 0/40, and 0/0 is confirmed"},
+		"confirmed at once":    {confirmAfter: 1 * ms, says: "after everything was confirmed"},
+		"confirmed too late":   {confirmAfter: time.Second, says: "it waits for the confirmation of 0/40, and 0/0 is confirmed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -72,12 +72,12 @@ func TestServerStops(t *testing.T) {
 	}
 }
 
-// A server that still sends something, or has not heard from us for long, is not stopping, however often it
-// asks for a reply.
+// A server that still sends data, or has not heard from us for long, is not shutting down, however often it
+// requests a reply.
 func TestServerThatAsksOftenDoesNotStop(t *testing.T) {
 	ask := keepalive(0x10, true)
 	for name, tc := range map[string]struct {
-		send  [][]byte // again and again
+		send  [][]byte // repeatedly
 		every time.Duration
 	}{
 		"data between":      {[][]byte{ask, ask, walData(1, "I")}, 150 * time.Millisecond},

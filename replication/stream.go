@@ -16,14 +16,15 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// System is the database a stream reads, on a branch of its history. With the slot's name
-// it is the epoch of a position: a position of another epoch names other data.
+// System identifies the database and the timeline that a Stream reads. A position is valid for
+// one System and one slot only; elsewhere the same LSN means different data.
 type System struct {
-	ID       string // of the cluster, assigned by initdb
+	ID       string // system identifier of the cluster, assigned by initdb
 	Timeline int32  // grows when a standby is promoted
 
-	// TimelineStart is where Timeline was forked off its parent: two standbys of one server may each
-	// begin the same one. 0: it is the first one, or the server does not know.
+	// TimelineStart is where Timeline forked from its parent. It tells timelines with the same
+	// number apart, which two promoted standbys of one server may have. 0: it is the first
+	// timeline, or the server has lost its history.
 	TimelineStart pglogrepl.LSN
 
 	Database string
@@ -31,32 +32,33 @@ type System struct {
 
 const (
 	senderTimeout = "wal_sender_timeout"
-	smallBuffer   = 16 << 10 // before and after Run
+	smallBuffer   = 16 << 10 // size of the buffer before and after Run
 )
 
-// A Stream is one replication session. Its connection is touched by one goroutine at a
-// time: that of Open, Start and Run, in this order, and of Close after Run has returned.
+// A Stream is one replication session. One goroutine at a time uses its connection: it calls
+// Open, Start and Run, in this order, and Close after Run has returned. Expired and Heard may
+// be called from any goroutine.
 type Stream struct {
 	cfg       Config
 	log       *slog.Logger
 	system    System
 	history   History
-	walEnd    pglogrepl.LSN // flushed when the server was identified
+	walEnd    pglogrepl.LSN // end of the flushed WAL at IDENTIFY_SYSTEM
 	timeout   time.Duration // wal_sender_timeout; 0: off
 	superuser bool
 	wire      wire
 	socket    *socket // below wire.conn
 	reporter  reporter
 	contact   contact
-	pid       uint32 // of the server process
+	pid       uint32 // of the WAL sender
 	filter    messageFilter
 	pool      *pool
 	streaming bool // START_REPLICATION has succeeded
-	broken    bool // nothing more can be exchanged
+	broken    bool // the connection cannot be used any more
 }
 
-// Open connects, makes and checks the session settings and identifies the server. ctx
-// bounds that only. The Stream must be closed.
+// Open connects to the server, sets and checks the session settings, and identifies the
+// server. ctx limits Open only, not the Stream. The caller must close the Stream.
 func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Stream, error) {
 	cfg = cfg.WithDefaults()
 	if err := CheckNames(cfg.Publication, cfg.Slot); err != nil {
@@ -69,7 +71,8 @@ func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Stream, error) {
 	return OpenOver(ctx, cfg, conn, log)
 }
 
-// OpenOver is Open over a connection of [Streaming] settings, which it closes after an error.
+// OpenOver is Open with an existing connection, which must have the settings of [Streaming]. It
+// closes the connection if it fails.
 func OpenOver(ctx context.Context, cfg Config, conn *pgconn.PgConn, log *slog.Logger) (*Stream, error) {
 	cfg = cfg.WithDefaults()
 	s := &Stream{cfg: cfg, log: log, filter: cfg.messageFilter(), pool: newPool()}
@@ -80,7 +83,7 @@ func OpenOver(ctx context.Context, cfg Config, conn *pgconn.PgConn, log *slog.Lo
 	return s, nil
 }
 
-// hijack reads the settings of the server and the session, and takes the connection out of pgconn's hands.
+// hijack identifies the server, checks the settings, and takes the network connection over from pgconn.
 func (s *Stream) hijack(ctx context.Context, conn *pgconn.PgConn) error {
 	id, err := pglogrepl.IdentifySystem(ctx, conn)
 	if err != nil {
@@ -96,7 +99,7 @@ func (s *Stream) hijack(ctx context.Context, conn *pgconn.PgConn) error {
 	}
 	s.superuser = conn.ParameterStatus("is_superuser") == "on"
 	s.pid = conn.PID()
-	if err := conn.SyncConn(ctx); err != nil { // nothing may stay in pgconn's buffers
+	if err := conn.SyncConn(ctx); err != nil { // empties pgconn's buffers
 		return wrap(ctx, "prepare the connection", err, querying)
 	}
 	hijacked, err := conn.Hijack()
@@ -112,8 +115,8 @@ func (s *Stream) hijack(ctx context.Context, conn *pgconn.PgConn) error {
 	return nil
 }
 
-// checkSettings makes sure that values arrive in the form we promise, whatever lies
-// between us and the server.
+// checkSettings checks that the session settings are in effect: a connection pooler may drop
+// them. It also reads wal_sender_timeout.
 func (s *Stream) checkSettings(ctx context.Context, conn *pgconn.PgConn) error {
 	want := sessionSettings()
 	names := slices.Sorted(maps.Keys(want))
@@ -129,9 +132,9 @@ func (s *Stream) checkSettings(ctx context.Context, conn *pgconn.PgConn) error {
 		}
 	}
 	for _, name := range names {
-		// DateStyle also has the order of input fields.
+		// The value of DateStyle also has the order of input fields, as in "ISO, MDY".
 		if value, _, _ := strings.Cut(got[name], ","); value != want[name] {
-			return fmt.Errorf("%w: the session's %s is %q, it must be %q; is there a pooler in between?",
+			return fmt.Errorf("%w: the session's %s is %q and must be %q; if a connection pooler is in between, connect to Postgres directly",
 				ErrConfig, name, got[name], want[name])
 		}
 	}
@@ -143,47 +146,49 @@ func (s *Stream) checkSettings(ctx context.Context, conn *pgconn.PgConn) error {
 	return nil
 }
 
-// Config returns the settings of s for further connections to the server it is connected to:
-// where Conn names several, the others are not tried.
+// Config returns the configuration of s. Its Conn connects to the server of this session only, even
+// if the original names several.
 func (s *Stream) Config() Config {
 	cfg := s.cfg
 	cfg.Conn = sameServer(cfg.Conn, s.wire.conn.RemoteAddr())
 	return cfg
 }
 
-// System returns which database the stream reads.
+// System returns the database and timeline that s reads.
 func (s *Stream) System() System { return s.system }
 
-// History returns where the timeline of System comes from, nil for the first one and if the server does
-// not know.
+// History returns the history of the timeline of System. It is nil for the first timeline, and if the
+// server has lost the history.
 func (s *Stream) History() History { return s.history }
 
-// WALEnd returns how far the server's log was flushed at Open. It is good for a comparison
-// only: no stream may start at it.
+// WALEnd returns the end of the server's flushed WAL at the time of Open. Use it for comparisons
+// only; a stream that started there would skip rows.
 func (s *Stream) WALEnd() pglogrepl.LSN { return s.walEnd }
 
-// SenderTimeout returns the server's wal_sender_timeout as it is in force for the session:
-// how long it lives without hearing from us. Zero: for ever.
+// SenderTimeout returns wal_sender_timeout of the session: Postgres ends the session when it
+// has heard nothing for so long. Zero: never.
 func (s *Stream) SenderTimeout() time.Duration { return s.timeout }
 
-// PID returns the process of the server that this session is, as pg_replication_slots.active_pid has
-// it.
+// PID returns the process id of the WAL sender of this session, as in
+// pg_replication_slots.active_pid.
 func (s *Stream) PID() uint32 { return s.pid }
 
-// Superuser reports whether the role is one.
+// Superuser reports whether the role is a superuser.
 func (s *Stream) Superuser() bool { return s.superuser }
 
-// patience is how long a server lives without hearing from us, and we without hearing from
-// it.
-func (s *Stream) patience() time.Duration { return cmp.Or(s.timeout, withoutTimeout) }
+// effectiveTimeout returns wal_sender_timeout, or the value that we use in its place if it is
+// off. Both sides use it for the other.
+func (s *Stream) effectiveTimeout() time.Duration { return cmp.Or(s.timeout, withoutTimeout) }
 
-// silence is how long the server may say nothing before it counts as gone. Asked for an
-// answer it gives one between two changes that it decodes; a busy machine may take its time.
-func (s *Stream) silence() time.Duration { return max(s.patience(), 10*time.Second) }
+// maxSilence returns for how long the server may send nothing before the connection counts as
+// lost. A WAL sender replies to a request between two changes that it decodes, which may take
+// seconds on a busy machine.
+func (s *Stream) maxSilence() time.Duration { return max(s.effectiveTimeout(), 10*time.Second) }
 
-// Start begins to stream: from the position the slot has, or from from if that is behind
-// it. The server obeys such a position without a check and skips what lies between, so it
-// must be one that was confirmed in the same epoch (see [System]), or 0.
+// Start sends START_REPLICATION and returns when the stream has started: at the confirmed
+// position of the slot, or at from if that is higher. Postgres does not check from and skips
+// everything below it, so from must be 0 or a position that was confirmed for the same slot
+// and [System].
 func (s *Stream) Start(ctx context.Context, from pglogrepl.LSN) error {
 	doing := fmt.Sprintf("start slot %q at %s", s.cfg.Slot, from)
 	command := fmt.Sprintf(`START_REPLICATION SLOT %s LOGICAL %s (proto_version '1', publication_names %s`,
@@ -210,8 +215,8 @@ func (s *Stream) Start(ctx context.Context, from pglogrepl.LSN) error {
 	return nil
 }
 
-// start sends the command and reads until the stream begins, or the server has said why it
-// does not.
+// start sends the command and reads until the stream has started. refused is the error of the
+// server if it rejects the command; err is any other error.
 func (s *Stream) start(doing, command string) (refused, err error) {
 	if err := s.send(&pgproto3.Query{String: command}); err != nil {
 		return nil, err

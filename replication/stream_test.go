@@ -100,7 +100,7 @@ func TestOpenRefuses(t *testing.T) {
 
 func TestOpenEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSession(t) // its server says nothing
+		s := newSession(t) // its server sends nothing
 		defer s.server.Net.Close()
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
@@ -131,7 +131,7 @@ func TestDialError(t *testing.T) {
 	}
 }
 
-// Where a DSN names several servers, further connections lead to the one that is streamed from.
+// If a DSN names several servers, further connections go to the server that the stream is connected to.
 func TestConfigStaysAtItsServer(t *testing.T) {
 	t.Parallel()
 	s := newSource(t, pgtest.Server(t))
@@ -189,8 +189,7 @@ func TestStartRefused(t *testing.T) {
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSession(t).open(0x10).run()
-		// The rest of the transaction is one write: what the server answers to the end of
-		// the copy comes behind it.
+		// The server's response to CopyDone follows the rest of the transaction.
 		rest := append(walData(0x41, "I"), walData(0, strings.Repeat("x", 1<<20))...)
 		go s.server.send(commit(0x20, 0x30), walData(0x40, "I"), rest)
 		s.receive()

@@ -12,12 +12,12 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A History says where a timeline comes from: the position at which each of its ancestors was left. What
-// lies before that position is the same on both; behind it the same position names other data.
+// A History maps each ancestor of a timeline to its fork, the position at which the server left it. WAL
+// before the fork is the same on both timelines; after it, the same position means different data.
 type History map[int32]pglogrepl.LSN
 
-// readHistory asks the server for the history of its timeline. It returns nil for the first timeline, and
-// for a later one if the server has lost the file, which it does not need itself.
+// readHistory reads the history of the server's timeline. It returns nil for the first timeline, and if the
+// server no longer has the history file, which it does not need itself.
 // https://www.postgresql.org/docs/current/protocol-replication.html#PROTOCOL-REPLICATION-TIMELINE-HISTORY
 func readHistory(ctx context.Context, conn *pgconn.PgConn, timeline int32) (History, error) {
 	if timeline == 1 {
@@ -38,11 +38,11 @@ func readHistory(ctx context.Context, conn *pgconn.PgConn, timeline int32) (Hist
 	return h, nil
 }
 
-// historyLine is a line of a history file: timeline, position and why it was left there.
+// historyLine matches a line of a history file: timeline, position and reason of the fork.
 var historyLine = regexp.MustCompile(`^([0-9]+)\t([0-9A-F]{1,8})/([0-9A-F]{1,8})(\t.*)?$`)
 
-// parseHistory parses the content of the history file of a timeline. As Postgres does, it ignores blank
-// lines and comments, and wants the ancestors oldest first.
+// parseHistory parses the history file of a timeline. Like Postgres, it ignores empty lines and
+// comments, and requires the oldest ancestor first.
 func parseHistory(content string, timeline int32) (History, error) {
 	h := make(History)
 	var last int32
@@ -54,7 +54,7 @@ func parseHistory(content string, timeline int32) (History, error) {
 		}
 		fields := historyLine.FindStringSubmatch(line)
 		if fields == nil {
-			return nil, fmt.Errorf("a line that names no timeline and position: %q", line)
+			return nil, fmt.Errorf("a line without timeline and position: %q", line)
 		}
 		ancestor, err := strconv.ParseInt(fields[1], 10, 32)
 		if err != nil {
@@ -75,13 +75,13 @@ func parseHistory(content string, timeline int32) (History, error) {
 		h[last] = fork
 	}
 	if len(h) == 0 {
-		return nil, errors.New("it names no ancestor")
+		return nil, errors.New("it has no ancestor")
 	}
 	return h, nil
 }
 
-// start returns where the timeline begins that h is the history of, 0 for the first one and if that is
-// not known.
+// start returns where the timeline starts that h is the history of. It returns 0 for the first timeline,
+// and if the start is unknown.
 func (h History) start() pglogrepl.LSN {
 	var start pglogrepl.LSN
 	for _, fork := range h {

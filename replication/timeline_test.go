@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// Files as Postgres 15 to 18 write them.
+// History files as written by Postgres 15 to 18.
 const (
 	historyOf2 = "1\t0/3054320\tno recovery target specified\n"
 	historyOf4 = "1\t0/3054320\tno recovery target specified\n\n2\t1/0A000000\tbefore 2026-03-01 12:00:00+00\n\n3\t1/0A000000\tat restore point \"x\"\n"
@@ -43,18 +43,18 @@ func TestParseHistory(t *testing.T) {
 
 func TestParseHistoryRejects(t *testing.T) {
 	for name, tc := range map[string]struct{ content, want string }{
-		"nothing":            {"", "names no ancestor"},
-		"comments only":      {"# 1\t0/8\n", "names no ancestor"},
-		"text":               {"no history here\n", "names no timeline and position"},
-		"spaces":             {"1 0/8 x\n", "names no timeline and position"},
-		"a leading space":    {" 1\t0/8\tx\n", "names no timeline and position"},
-		"lower case":         {"1\t0/ab\tx\n", "names no timeline and position"},
-		"no slash":           {"1\t8\tx\n", "names no timeline and position"},
-		"too long a half":    {"1\t0/123456789\tx\n", "names no timeline and position"},
-		"a negative id":      {"-1\t0/8\tx\n", "names no timeline and position"},
-		"a cut position":     {"1\t0/", "names no timeline and position"},
-		"text behind it":     {"1\t0/8x\n", "names no timeline and position"},
-		"a second bad line":  {historyOf2 + "x", "names no timeline and position"},
+		"nothing":            {"", "has no ancestor"},
+		"comments only":      {"# 1\t0/8\n", "has no ancestor"},
+		"text":               {"no history here\n", "without timeline and position"},
+		"spaces":             {"1 0/8 x\n", "without timeline and position"},
+		"a leading space":    {" 1\t0/8\tx\n", "without timeline and position"},
+		"lower case":         {"1\t0/ab\tx\n", "without timeline and position"},
+		"no slash":           {"1\t8\tx\n", "without timeline and position"},
+		"too long a half":    {"1\t0/123456789\tx\n", "without timeline and position"},
+		"a negative id":      {"-1\t0/8\tx\n", "without timeline and position"},
+		"a cut position":     {"1\t0/", "without timeline and position"},
+		"text behind it":     {"1\t0/8x\n", "without timeline and position"},
+		"a second bad line":  {historyOf2 + "x", "without timeline and position"},
 		"timeline 0":         {"0\t0/8\tx\n", "comes after 0"},
 		"itself":             {"4\t0/8\tx\n", "cannot be an ancestor"},
 		"a later one":        {"5\t0/8\tx\n", "cannot be an ancestor"},
@@ -72,7 +72,7 @@ func TestParseHistoryRejects(t *testing.T) {
 	}
 }
 
-// What is accepted has ancestors that are older than the timeline, left one after the other.
+// In an accepted history, every ancestor is older than the timeline, and forks increase.
 func FuzzParseHistory(f *testing.F) {
 	f.Add(historyOf2, int32(2))
 	f.Add(historyOf4, int32(4))
@@ -95,7 +95,7 @@ func FuzzParseHistory(f *testing.F) {
 	})
 }
 
-// The first timeline has no history, and is not asked for one.
+// Open does not request the history of the first timeline, which has none.
 func TestOpenReadsTheHistory(t *testing.T) {
 	missing := &pgproto3.ErrorResponse{Severity: "ERROR", Code: undefinedFile, Message: `could not open file "pg_wal/00000003.history"`}
 	for name, tc := range map[string]struct {
@@ -129,7 +129,7 @@ func TestOpenRefusesABadHistory(t *testing.T) {
 		want   string
 		is     error
 	}{
-		"text":        {func(s *server) { s.history = "1\t0/" }, "names no timeline and position", nil},
+		"text":        {func(s *server) { s.history = "1\t0/" }, "without timeline and position", nil},
 		"no right":    {func(s *server) { s.refuseHistory = &pgproto3.ErrorResponse{Code: "42501", Message: "no"} }, "read the history of timeline 3", ErrAccess},
 		"not for now": {func(s *server) { s.refuseHistory = &pgproto3.ErrorResponse{Code: "57P01", Message: "no"} }, "read the history of timeline 3", ErrUnreachable},
 	} {

@@ -21,7 +21,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/walsender"
 )
 
-// A slowConn sends byte by byte while it is slow, and nothing while it holds.
+// A slowConn sends byte by byte while slow is set, and nothing while it holds.
 type slowConn struct {
 	net.Conn
 	slow, holdBack bool
@@ -49,7 +49,7 @@ func (c *slowConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A deadline that passes in the middle of a TLS record must not lose what came of it.
+// A deadline that passes inside a TLS record must not lose the received part.
 func TestMessageInPiecesOfATLSRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, wire := newTLSSession(t)
@@ -71,8 +71,8 @@ func TestMessageInPiecesOfATLSRecord(t *testing.T) {
 	})
 }
 
-// The server makes a record of every message: records that have arrived together are one
-// batch all the same.
+// The server sends each message in a TLS record of its own. Records that arrive together still
+// become one batch.
 func TestTLSRecordsGather(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, wire := newTLSSession(t)
@@ -146,8 +146,8 @@ func certificate(t *testing.T) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// Without an sslmode, as with prefer, a host is tried with TLS and without. What both attempts say is
-// said once.
+// With sslmode=prefer, the default, a host is tried with TLS and without. The error does not repeat a
+// reason that both attempts have.
 func TestConnectErrorSaysEachReasonOnce(t *testing.T) {
 	t.Parallel()
 	port, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// waitFor names one thing to wait for: that out takes batch, that a batch is free, or that
-// memory for a large message may be taken.
+// waitFor is what wait waits for: that batch is sent to out, that a batch is free, or that the
+// token for a large message is free. The other channels are nil.
 type waitFor struct {
 	out   chan<- *Batch
 	batch *Batch
@@ -14,7 +14,8 @@ type waitFor struct {
 	large <-chan struct{}
 }
 
-// wait is the back-pressure: until it returns nothing is read, and what is due is done.
+// wait implements back-pressure: it blocks without reading, and sends status updates. It returns
+// the free batch if that is what it waited for.
 func (r *run) wait(ctx context.Context, w waitFor) (*Batch, error) {
 	select {
 	case w.out <- w.batch:
@@ -28,7 +29,7 @@ func (r *run) wait(ctx context.Context, w waitFor) (*Batch, error) {
 	r.blocked = true
 	defer func() {
 		r.blocked = false
-		r.lastReceived = time.Now() // what has come meanwhile was not looked for
+		r.lastReceived = time.Now() // data may have arrived since, unread
 	}()
 	for {
 		r.timer.Reset(time.Until(r.due()))

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// loopback is a newSession over TCP.
+// loopback is newSession over TCP.
 func loopback(t *testing.T) *session {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -32,11 +32,12 @@ func loopback(t *testing.T) *session {
 	return s
 }
 
-// A little need not wake the reader, but an event does at once, however the network cuts its
-// transaction. What is found only when a status update is due comes after a minute here.
+// A few bytes need not wake the reader, but an event must wake it immediately, however the network
+// splits its transaction. Here, data that does not wake the reader is found after a minute, when a status
+// update is due.
 func TestEveryEventWakes(t *testing.T) {
 	begin := walData(0x10, "B"+strings.Repeat("b", 20))
-	small := walData(0x10, "I"+strings.Repeat("i", 31)) // a byte in each of four columns
+	small := walData(0x10, "I"+strings.Repeat("i", 31)) // one byte in each of four columns
 	large := walData(0x10, "I"+strings.Repeat("i", 200))
 	end := commit(0x10, 0x18)
 	for name, pieces := range map[string][][]byte{
@@ -59,7 +60,7 @@ func TestEveryEventWakes(t *testing.T) {
 			}()
 			for _, piece := range pieces {
 				s.server.send(piece)
-				time.Sleep(20 * time.Millisecond) // it is read, or left, by itself
+				time.Sleep(20 * time.Millisecond) // so that the reader sees it by itself
 			}
 			select {
 			case <-committed:
@@ -70,8 +71,8 @@ func TestEveryEventWakes(t *testing.T) {
 	}
 }
 
-// While many messages come, less than what wakes the reader may arrive in the time it waits.
-// It is read then, and no reason to be woken for every message again.
+// At a high rate, less data than wakes the reader may arrive while it waits. The reader then reads it,
+// and stays in the busy state.
 func TestBusyReaderTakesWhatIsThere(t *testing.T) {
 	s := loopback(t)
 	s.open(0)
@@ -95,7 +96,7 @@ func TestBusyReaderTakesWhatIsThere(t *testing.T) {
 		before := r.wire.w
 		began := time.Now()
 		go func() {
-			for time.Since(began) < busyPause/4 { // a timer is not that exact
+			for time.Since(began) < busyPause/4 { // timers are not that precise
 			}
 			s.server.send(message)
 			sent <- time.Now()
@@ -104,7 +105,7 @@ func TestBusyReaderTakesWhatIsThere(t *testing.T) {
 			t.Fatal(err)
 		}
 		if (<-sent).Sub(began) > busyPause*3/4 {
-			r.pacer.busy = false // it came too late
+			r.pacer.busy = false // the data came too late
 			for r.wire.w == before {
 				if err := r.receive(t.Context(), time.Now()); err != nil {
 					t.Fatal(err)
@@ -113,7 +114,7 @@ func TestBusyReaderTakesWhatIsThere(t *testing.T) {
 		} else if judged++; !r.pacer.busy || r.wire.w == before {
 			t.Fatalf("busy %t, %d bytes were read", r.pacer.busy, r.wire.w-before)
 		}
-		r.wire.r, r.wire.w = 0, 0 // as if it were cut
+		r.wire.r, r.wire.w = 0, 0 // as if it were parsed
 		if judged == 20 {
 			return
 		}

@@ -10,11 +10,11 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// headerSize is the kind and the length of a message.
+// headerSize is the size of a message header: type and length.
 // https://www.postgresql.org/docs/current/protocol-message-formats.html
 const headerSize = 5
 
-// Kinds of messages the server sends while a copy runs and at its end.
+// Types of the messages that the server sends during a copy and at its end.
 const (
 	kindCopyBoth        = 'W'
 	kindCopyData        = 'd'
@@ -26,28 +26,27 @@ const (
 	kindReady           = 'Z'
 )
 
-// A wire cuts what the server sends into messages, in place: it reads into buf and hands
-// out slices of it. A read that ends by a deadline loses nothing, so reading may go on
-// after it, in the middle of a message as well.
+// A wire reads from the connection into buf and returns messages as slices of it. A read that
+// ends at a deadline loses no data, even inside a message: a later read continues.
 type wire struct {
 	conn net.Conn
-	max  int // a longer message is not for buf
-	lead int // what has been received of a message that is too large when that is said
+	max  int // maximum size of a message
+	lead int // how many bytes of a too large message are received before next reports it
 	buf  []byte
-	r, w int // buf[r:w] is received and not cut yet
+	r, w int // buf[r:w] is received and not parsed yet
 
-	skipping int // bytes to be thrown away before the next message
+	skipping int // bytes to discard before the next message
 
-	filled bool // the last read left no room: more may be waiting
+	filled bool // the last read filled buf, so more data may be waiting
 }
 
-// A largeError says that a message exceeds buf or max. Nothing of it is cut; its first lead
-// bytes have been received.
+// A largeError says that the next message exceeds buf or max. It is not parsed; its first lead
+// bytes are received.
 type largeError struct{ size int }
 
 func (e *largeError) Error() string { return fmt.Sprintf("message of %d bytes", e.size) }
 
-// next cuts one message. ok is false if it has not been received completely.
+// next returns the next message. ok is false if it is not completely received.
 func (w *wire) next() (kind byte, body []byte, ok bool, err error) {
 	if w.skipping > 0 && !w.skipped() {
 		return 0, nil, false, nil
@@ -71,7 +70,8 @@ func (w *wire) next() (kind byte, body []byte, ok bool, err error) {
 	return m[0], m[headerSize:], true, nil
 }
 
-// size returns the length of the next message with its header, as soon as that is known.
+// size returns the size of the next message with its header. known is false if the length is not
+// received yet.
 func (w *wire) size() (n int, known bool) {
 	if w.w-w.r < headerSize {
 		return 0, false
@@ -79,14 +79,14 @@ func (w *wire) size() (n int, known bool) {
 	return 1 + int(int32(binary.BigEndian.Uint32(w.buf[w.r+1:]))), true
 }
 
-// use makes buf the memory to read into; what is not cut yet moves there.
+// use makes the wire read into buf, and copies the unparsed bytes to it.
 func (w *wire) use(buf []byte) {
 	n := copy(buf, w.buf[w.r:w.w])
 	w.buf, w.r, w.w = buf, 0, n
 }
 
-// change returns the position and the first bytes of the WAL data that comes next, of which
-// lead bytes have been received. ok is false if something else comes.
+// change returns the LSN and the first bytes of the next message if it is WAL data. At least lead
+// bytes of it must be received. ok is false for any other message.
 func (w *wire) change() (start pglogrepl.LSN, data []byte, ok bool) {
 	m := w.buf[w.r:w.w]
 	if len(m) < headerSize+walHeaderSize || m[0] != kindCopyData || m[headerSize] != 'w' {
@@ -95,10 +95,10 @@ func (w *wire) change() (start pglogrepl.LSN, data []byte, ok bool) {
 	return pglogrepl.LSN(binary.BigEndian.Uint64(m[headerSize+1:])), m[headerSize+walHeaderSize:], true
 }
 
-// skip has the next message thrown away, whose length is size, as it arrives.
+// skip makes next discard the next message, of the given size, as it arrives.
 func (w *wire) skip(size int) { w.skipping = size }
 
-// skipped throws away what has been received of it, and reports whether that was all.
+// skipped discards the received part of a message to skip, and reports whether that was all.
 func (w *wire) skipped() bool {
 	n := min(w.skipping, w.w-w.r)
 	w.r += n
@@ -106,8 +106,8 @@ func (w *wire) skipped() bool {
 	return w.skipping == 0
 }
 
-// read receives at least one byte. It makes room first if there is none behind w: that
-// overwrites messages cut before.
+// read receives at least one byte. If buf is full, it first moves the unparsed bytes to the
+// start, which overwrites messages that next has returned.
 func (w *wire) read() error {
 	if w.w == len(w.buf) {
 		w.use(w.buf)
@@ -116,7 +116,7 @@ func (w *wire) read() error {
 	w.w += n
 	w.filled = w.w == len(w.buf)
 	if n > 0 {
-		return nil // an error comes again
+		return nil // the next read returns the error again
 	}
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

@@ -13,11 +13,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A pieceConn gives what it has in pieces, with a deadline that passes between them.
+// A pieceConn returns its data in pieces, with an expired deadline between them.
 type pieceConn struct {
 	net.Conn
 	data   []byte
-	pieces []byte // sizes, over and over
+	pieces []byte // sizes, used repeatedly
 	n      int
 }
 
@@ -38,7 +38,7 @@ func (c *pieceConn) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// FuzzWire cuts whatever comes in whatever pieces, and compares with cutting it at once.
+// FuzzWire parses any bytes in any pieces, and compares the result with parsing them at once.
 func FuzzWire(f *testing.F) {
 	f.Add(walData(1, "I1"), []byte{0}, 32)
 	f.Add(append(keepalive(1, true), walData(2, "a longer row than the buffer has room for, so to say")...), []byte{3, 200}, 64)
@@ -83,7 +83,7 @@ func cutInPieces(t *testing.T, w *wire) []string {
 	}
 }
 
-// cutAtOnce does the same with everything at hand.
+// cutAtOnce does the same with all data received at once.
 func cutAtOnce(data []byte, limit int) []string {
 	var all []string
 	for r := bytes.NewReader(data); r.Len() >= headerSize; {

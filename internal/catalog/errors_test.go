@@ -81,7 +81,7 @@ func refusals() map[string]refusal {
 	}
 	return map[string]refusal{
 		"unknown role":      {attempt: as("nobody"), is: replication.ErrAccess, says: []string{`as "nobody" to database "$DB"`, "pg_hba.conf"}},
-		"no line":           {attempt: as("no_line"), is: replication.ErrAccess, says: []string{"no pg_hba.conf entry", "no_line", `"replication" does not count`}},
+		"no line":           {attempt: as("no_line"), is: replication.ErrAccess, says: []string{"no pg_hba.conf entry", "no_line", `"replication" does not apply`}},
 		"rejected":          {attempt: as("rejected"), is: replication.ErrAccess, says: []string{"rejected", "pg_reload_conf()"}},
 		"no login":          {attempt: as("poor", "ALTER ROLE poor NOLOGIN"), is: replication.ErrAccess, says: []string{"poor", "needs LOGIN"}},
 		"no replication":    {attempt: as("poor", "ALTER ROLE poor NOREPLICATION"), is: replication.ErrAccess, says: []string{`as "poor"`, "ALTER ROLE … REPLICATION"}},
@@ -91,7 +91,7 @@ func refusals() map[string]refusal {
 		"absent database":   {attempt: absentDatabase, is: replication.ErrAccess, says: []string{`"nowhere" does not exist`}},
 		"all senders taken": {attempt: allSendersTaken, is: replication.ErrBusy, says: []string{"max_wal_senders", "pg_stat_replication"}},
 		"all slots taken":   {attempt: allSlotsTaken, is: replication.ErrBusy, says: []string{"create slot", "max_replication_slots", "pg_replication_slots"}},
-		"not the owner":     {attempt: notTheOwner, is: replication.ErrAccess, says: []string{`create publication "pub"`, "the tables' owner"}},
+		"not the owner":     {attempt: notTheOwner, is: replication.ErrAccess, says: []string{`create publication "pub"`, "must own the tables"}},
 		"may not drop":      {attempt: mayNotDrop, is: replication.ErrAccess, says: []string{"drop slot", "ALTER ROLE … REPLICATION"}},
 
 		"slot of another plugin": {

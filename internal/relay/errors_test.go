@@ -294,7 +294,7 @@ func TestSessionEndIsLoggedOnce(t *testing.T) {
 	}{
 		"clean stop":     {nil, false, ""},
 		"lost":           {replication.ErrUnreachable, false, ""},
-		"final":          {replication.ErrSlotLost, false, ` err="replication slot lost"`},
+		"final":          {replication.ErrSlotLost, false, ` err="replication slot invalidated"`},
 		"standby":        {replication.ErrSlotInUse, false, ""},
 		"is to be alone": {replication.ErrSlotInUse, true, ` err="replication slot in use"`},
 	} {

@@ -100,7 +100,7 @@ func (p *pair) standbyAway(t *testing.T, process *rig.Process) {
 	t.Helper()
 	p.between.Refuse()
 	p.Load.Run(t.Context(), t, 50)
-	process.Logged(t, "the server sends nothing until a standby has it")
+	process.Logged(t, "Postgres waits for a standby in synchronized_standby_slots")
 	p.between.Accept()
 	p.Arrived(t, 30*time.Second)
 }

@@ -136,7 +136,7 @@ func TestSilentSource(t *testing.T) {
 			process.Terminate(t)
 			r.Settle(t, 0)
 			if name == "the network swallows everything" { // otherwise the catalog shows who has the slot
-				process.Logged(t, "nothing was heard for 5")
+				process.Logged(t, "the server sent nothing for 5")
 			}
 		})
 	}

@@ -173,7 +173,7 @@ func noLine(t *testing.T, o *operation, _ *pgserver.Server) {
 	write("host replication cdc 127.0.0.1/32 scram-sha-256\n")
 	o.exec(t, `SELECT pg_reload_conf()`)
 	rig.WaitFor(t, 10*time.Second, "the line to be gone", func() bool { return !o.admitted() })
-	o.fails(t, 10, "no pg_hba.conf entry", `"replication" does not count`)
+	o.fails(t, 10, "no pg_hba.conf entry", `"replication" does not apply`)
 	write(o.named(o.nextBlock(t, "conf")))
 	o.sql(t)
 	rig.WaitFor(t, 10*time.Second, "the line to be there", o.admitted)
@@ -352,7 +352,7 @@ func publicationMissing(t *testing.T, o *operation, srv *pgserver.Server) {
 	lost := o.lose(t, `DROP PUBLICATION outbox_cdc`)
 	o.next = 0
 	o.sql(t)
-	reached(t, o.fails(t, 13, "creating it again does not help"))
+	reached(t, o.fails(t, 13, "creating it now does not bring them back"))
 	o.beginAnew(t, lost)
 }
 
