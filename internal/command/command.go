@@ -8,6 +8,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +17,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
@@ -36,10 +39,30 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 	}
 	f, ok := errors.AsType[*ExitError](err)
 	if !ok { // cobra's own: it could not make sense of the command line
-		f = Usage(cmd, withoutSecrets(err, args))
+		f = Usage(cmd, fmt.Errorf("%w%s", withoutSecrets(err, args), flagHint(cmd, err)))
 	}
 	f.write(stderr, root.Name())
 	return f.Exit
+}
+
+// flagHint names the flag of cmd that an unknown one was probably meant to be, also one with a single dash. It is
+// empty for any other error.
+func flagHint(cmd *cobra.Command, err error) string {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok {
+		return ""
+	}
+	got := cmp.Or(unknown.GetSpecifiedShortnames(), unknown.GetSpecifiedName())
+	if len(got) < 2 {
+		return ""
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	meant := config.Nearest(got, names)
+	if meant == "" {
+		return ""
+	}
+	return "; did you mean --" + meant + "?"
 }
 
 // Group is the RunE of a command that only has subcommands: cobra takes an unknown one for

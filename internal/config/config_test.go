@@ -168,7 +168,12 @@ func TestProblems(t *testing.T) {
 		{
 			name: "unknown key that is near nothing",
 			file: "headers: {temperature: 1}",
-			want: []string{"c.yaml:1: headers.temperature: unknown key; known here: position, static"},
+			want: []string{"c.yaml:1: headers.temperature: unknown key; the nearest key here is position; known keys: position, static"},
+		},
+		{
+			name: "unknown key at the root that is near nothing",
+			file: "status_interval: soon",
+			want: []string{"c.yaml:1: status_interval: unknown key; the nearest key here is startup_timeout; known keys: name, source, outbox, headers, sink, on_bad_record, dead_letter_topic, position_topic, startup_timeout, drain_timeout, log, admin, tracing, debezium"},
 		},
 		{
 			name:    "unknown variables, and those that Kubernetes makes",
@@ -243,7 +248,7 @@ func TestProblems(t *testing.T) {
 			name: "placements",
 			file: "outbox:\n  place:\n    - {column: a, to: body}\n    - {colum: a, to: header}\n    - x\n",
 			want: []string{
-				"c.yaml:4: outbox.place[1].colum: unknown key; known here: column, to, as",
+				"c.yaml:4: outbox.place[1].colum: unknown key; known keys: column, to, as",
 				"c.yaml:5: outbox.place[2]: found text; allowed are keys: column, to, as",
 			},
 		},
@@ -268,7 +273,7 @@ func TestProblems(t *testing.T) {
 		{
 			name: "rules for topics",
 			file: "outbox:\n  topic_rules:\n    - {match: 'a(?=b)', replace: x}\n    - {match: '(a)', replace: $2}\n    - {match: '', repalce: x}\n",
-			want: []string{"c.yaml:5: outbox.topic_rules[2].repalce: unknown key; known here: match, replace"},
+			want: []string{"c.yaml:5: outbox.topic_rules[2].repalce: unknown key; known keys: match, replace"},
 		},
 		{
 			name: "rules that are wrong",

@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -102,14 +103,18 @@ func (f *fileReader) mapping(path string, n *yaml.Node, allowed []string, entry 
 	}
 }
 
-// unknown reports a key that does not exist and names the nearest that does, or else those
-// beside it.
-func (f *fileReader) unknown(path, full string, n *yaml.Node) {
-	meant := hint(nearest(full, paths()))
+// unknown reports a key that does not exist. It names the key that was probably meant, or else every key of the
+// section and the nearest of them.
+func (f *fileReader) unknown(path, full string, name *yaml.Node) {
+	meant := hint(Nearest(full, paths()))
 	if meant == "" {
-		meant = "; known here: " + strings.Join(childrenOf(path), ", ")
+		known := childrenOf(path)
+		near := slices.MinFunc(known, func(a, b string) int {
+			return cmp.Compare(editDistance(name.Value, a), editDistance(name.Value, b))
+		})
+		meant = "; the nearest key here is " + near + "; known keys: " + strings.Join(known, ", ")
 	}
-	f.problem(f.at(n), full, "unknown key%s", meant)
+	f.problem(f.at(name), full, "unknown key%s", meant)
 }
 
 func (f *fileReader) leaf(k key, n *yaml.Node) {
@@ -193,7 +198,7 @@ func (f *fileReader) item(path string, fields []string, n *yaml.Node) {
 	f.mapping(path, n, fields, func(full string, name, value *yaml.Node) {
 		switch {
 		case !slices.Contains(fields, name.Value):
-			f.problem(f.at(name), full, "unknown key; known here: %s", strings.Join(fields, ", "))
+			f.problem(f.at(name), full, "unknown key; known keys: %s", strings.Join(fields, ", "))
 		case value.Kind != yaml.ScalarNode || value.ShortTag() != "!!str":
 			f.problem(f.at(value), full, "found %s; allowed is text", describe(value))
 		}

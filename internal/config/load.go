@@ -128,7 +128,7 @@ func (r *reader) environ() {
 		if k, ok := byName[name]; ok {
 			r.text(k, value, fromEnviron, name)
 		} else if !serviceLink.MatchString(name) {
-			r.problem(name, "", "unknown variable%s", hint(nearest(name, names)))
+			r.problem(name, "", "unknown variable%s", hint(Nearest(name, names)))
 		}
 	}
 }
@@ -143,7 +143,7 @@ func (r *reader) flags(flags []Setting) {
 		k, ok := keyAt(f.Key)
 		switch {
 		case !ok:
-			r.problem(f.Flag, "", "unknown key%s", hint(nearest(f.Key, paths())))
+			r.problem(f.Flag, "", "unknown key%s", hint(Nearest(f.Key, paths())))
 		case k.kind == section:
 			r.problem(f.Flag, "", "has no value of its own; its keys are: %s", strings.Join(childrenOf(f.Key), ", "))
 		default:

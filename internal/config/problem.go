@@ -95,9 +95,9 @@ func missing(path string) error {
 	return &Error{problems: []problem{{key: path, text: fmt.Sprintf("needed; give it in the file, as %s or with %s", k.env(), flag)}}}
 }
 
-// nearest returns which of candidates somebody who wrote got probably meant, or "" if none
-// is near. A path is near, too, if its last part alone is: publication for source.publication.
-func nearest(got string, candidates []string) string {
+// Nearest returns the candidate that is probably meant by got, or "" if none
+// is near. A path is also near if only its last part is: publication for source.publication.
+func Nearest(got string, candidates []string) string {
 	best := slices.MinFunc(append([]string{""}, candidates...), func(a, b string) int {
 		return cmp.Compare(distance(got, a), distance(got, b))
 	})
