@@ -8,6 +8,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
+	"github.com/outbox-cdc/outbox-cdc/internal/config"
 )
 
 func (a *app) setup() *cobra.Command {
@@ -72,7 +73,13 @@ func (a *app) printSteps(steps []catalog.Step) {
 
 // printNext prints the command that comes after a setup.
 func (a *app) printNext(s *command.Settings, cfg catalog.SetupConfig) {
-	args := []string{"--dsn …", "--publication " + cfg.Publication, "--slot " + cfg.Slot, "--brokers …"}
+	args := []string{"--dsn …", "--brokers …"}
+	if cfg.Publication != config.DefaultPublication {
+		args = append(args, "--publication "+cfg.Publication)
+	}
+	if cfg.Slot != config.DefaultSlot {
+		args = append(args, "--slot "+cfg.Slot)
+	}
 	if s.File != "" {
 		args = []string{"-c " + s.File}
 	}

@@ -67,9 +67,7 @@ func (a *app) follow(cmd *cobra.Command, s *command.Settings, from string, p *ta
 	}
 	slot, begins := "", "now"
 	if from == fromSlot {
-		if slot = rows.Source.Slot; slot == "" {
-			return command.Usage(cmd, errors.New("--from slot needs source.slot: --slot"))
-		}
+		slot = rows.Source.Slot
 		begins = "where slot " + slot + " stands"
 	}
 	where := fmt.Sprintf("source: %s, publication %s", command.Address(rows.Source.Conn), rows.Source.Publication)

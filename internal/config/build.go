@@ -18,7 +18,7 @@ import (
 
 // Relay returns the settings of the relay, or an [*Error] with every key that is missing.
 func (c *Config) Relay() (relay.Config, error) {
-	pg, pgErr := c.source("source.publication", "source.slot")
+	pg, pgErr := c.Postgres()
 	kafka, kafkaErr := c.Kafka()
 	if err := join(pgErr, kafkaErr); err != nil {
 		return relay.Config{}, err
@@ -33,9 +33,9 @@ func (c *Config) Relay() (relay.Config, error) {
 }
 
 // Tail returns the part of Relay's settings that says what becomes of rows, for who sends none, or
-// an [*Error]: neither sink.kafka nor source.slot is needed.
+// an [*Error]. It does not require sink.kafka.
 func (c *Config) Tail() (relay.Config, error) {
-	pg, err := c.source("source.publication")
+	pg, err := c.Postgres()
 	if err != nil {
 		return relay.Config{}, err
 	}
@@ -82,7 +82,7 @@ func (c *Config) Sending() (relay.Config, error) {
 // Setup returns what publication and slot are made from, or an [*Error] with every key that
 // is missing.
 func (c *Config) Setup() (catalog.SetupConfig, error) {
-	pg, err := c.source("source.publication", "source.slot")
+	pg, err := c.Postgres()
 	if err != nil {
 		return catalog.SetupConfig{}, err
 	}
@@ -94,20 +94,11 @@ func (c *Config) Setup() (catalog.SetupConfig, error) {
 
 // Prune returns what prune has to know of the configuration.
 func (c *Config) Prune() (prune.Config, error) {
-	pg, err := c.source("source.publication", "source.slot")
+	pg, err := c.Postgres()
 	if err != nil {
 		return prune.Config{}, err
 	}
 	return prune.Config{Source: pg, Tables: c.tables(), Publication: c.Source.Publication, Slots: []string{c.Source.Slot}}, nil
-}
-
-// source returns how to reach Postgres, and an error also if one of the keys has no value.
-func (c *Config) source(needed ...string) (*pgx.ConnConfig, error) {
-	pg, err := c.Postgres()
-	if err := join(err, c.require(needed...)); err != nil {
-		return nil, err
-	}
-	return pg, nil
 }
 
 // Tracer returns what spans are made with, for this version of the program; nil where there are

@@ -25,7 +25,11 @@ func (c *Config) Kafka() (kafka.Config, error) {
 	k := c.Sink.Kafka
 	encryption, tlsErr := c.kafkaTLS()
 	login, loginErr := c.kafkaLogin()
-	if err := join(c.require("sink.kafka.brokers"), tlsErr, loginErr); err != nil {
+	var brokersErr error
+	if len(k.Brokers) == 0 {
+		brokersErr = missing("sink.kafka.brokers")
+	}
+	if err := join(brokersErr, tlsErr, loginErr); err != nil {
 		return kafka.Config{}, err
 	}
 	cfg := kafka.Config{

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -86,7 +87,7 @@ var keys = slices.Concat(sourceKeys, outboxKeys, kafkaKeys, processKeys, tracing
 var sourceKeys = []key{
 	{
 		path: "name", kind: text, pattern: `^[A-Za-z0-9._-]{1,249}$`, rule: "letters, digits, '.', '_' and '-'", example: "orders",
-		doc: "Name of this relay in logs and as Kafka client id. Default: the slot's name.",
+		doc: "Name of this relay in logs and metrics, as Kafka client id, and of its record in `position_topic`. Relays that share `position_topic` need different names. Default: the slot's name.",
 	},
 
 	{path: "source", kind: section, doc: "The Postgres database that is read."},
@@ -97,12 +98,14 @@ var sourceKeys = []key{
 	},
 	{path: "source.dsn_file", kind: text, example: "/run/secrets/dsn", doc: "File that holds the connection string. User and password are read again for each connection."},
 	{
-		path: "source.publication", kind: text, needed: true, flag: "publication", usage: "publication's `name`", example: "outbox_cdc",
-		pattern: `^[^\x00]{1,63}$`, rule: "a name of 1 to 63 characters", doc: "Publication the outbox tables are in.",
+		path: "source.publication", kind: text, def: DefaultPublication, flag: "publication", usage: "`name` of the publication", example: "shop_outbox",
+		pattern: `^[^\x00]{1,63}$`, rule: "a name of 1 to 63 characters", doc: "Publication that contains the outbox tables.",
 	},
 	{
-		path: "source.slot", kind: text, needed: true, flag: "slot", usage: "replication slot's `name`", example: "outbox_cdc",
-		pattern: `^[a-z0-9_]{1,63}$`, rule: "1 to 63 of a-z, 0-9 and _", doc: "Logical replication slot; one per relay.",
+		path: "source.slot", kind: text, def: DefaultSlot, flag: "slot", usage: "`name` of the replication slot", example: "shop_outbox",
+		pattern: `^[a-z0-9_]{1,63}$`, rule: "1 to 63 of a-z, 0-9 and _",
+		doc: "Logical replication slot of this relay. A second relay with the same slot waits as a standby, so the default is safe." +
+			" If relays of several databases use one Kafka cluster, give each its own slot or `name`.",
 	},
 	{
 		path: "source.create", kind: boolean, def: true,
@@ -125,6 +128,12 @@ var sourceKeys = []key{
 		doc: "Wait, as a standby, while another process uses the slot; otherwise end with exit code 12.",
 	},
 }
+
+// Defaults of source.publication and source.slot.
+const (
+	DefaultPublication = "outbox_cdc"
+	DefaultSlot        = "outbox_cdc"
+)
 
 // Values of on_bad_record.
 const (
@@ -205,7 +214,11 @@ func Flags() []Flag {
 	var flags []Flag
 	for _, k := range keys {
 		if k.flag != "" {
-			flags = append(flags, Flag{Name: k.flag, Key: k.path, List: k.kind == list, Usage: k.usage + " (" + k.path + ")"})
+			usage := k.usage + " (" + k.path + ")"
+			if name, ok := k.def.(string); ok {
+				usage += fmt.Sprintf(" (default %q)", name)
+			}
+			flags = append(flags, Flag{Name: k.flag, Key: k.path, List: k.kind == list, Usage: usage})
 		}
 	}
 	return flags

@@ -182,13 +182,14 @@ func TestSourceIsNeeded(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = cfg.Relay()
-	want := `4 problems with the configuration
-  source.dsn: needed; give it in the file, as OUTBOX_CDC_SOURCE_DSN or with --dsn
-  source.publication: needed; give it in the file, as OUTBOX_CDC_SOURCE_PUBLICATION or with --publication
-  source.slot: needed; give it in the file, as OUTBOX_CDC_SOURCE_SLOT or with --slot
-  sink.kafka.brokers: needed; give it in the file, as OUTBOX_CDC_SINK_KAFKA_BROKERS or with --brokers`
+	want := `2 problems with the configuration
+  source.dsn: required; set it in the file, as OUTBOX_CDC_SOURCE_DSN or with --dsn
+  sink.kafka.brokers: required; set it in the file, as OUTBOX_CDC_SINK_KAFKA_BROKERS or with --brokers`
 	if diff := cmp.Diff(want, fmt.Sprint(err)); diff != "" {
 		t.Errorf("error (-want +got):\n%s", diff)
+	}
+	if cfg.Source.Publication != "outbox_cdc" || cfg.Source.Slot != "outbox_cdc" {
+		t.Errorf("publication %q, slot %q", cfg.Source.Publication, cfg.Source.Slot)
 	}
 }
 

@@ -74,25 +74,14 @@ func (c *Config) withoutEffect(section, why string) error {
 	return nil
 }
 
-// require returns an error about those of the keys that have no value.
-func (c *Config) require(paths ...string) error {
-	var errs []error
-	for _, path := range paths {
-		if c.field(path).IsZero() {
-			errs = append(errs, missing(path))
-		}
-	}
-	return join(errs...)
-}
-
-// missing is the error about a key that has no value and needs one.
+// missing returns the error about a required key without a value.
 func missing(path string) error {
 	k, _ := keyAt(path)
 	flag := "--set " + path + "=…"
 	if k.flag != "" {
 		flag = "--" + k.flag
 	}
-	return &Error{problems: []problem{{key: path, text: fmt.Sprintf("needed; give it in the file, as %s or with %s", k.env(), flag)}}}
+	return &Error{problems: []problem{{key: path, text: fmt.Sprintf("required; set it in the file, as %s or with %s", k.env(), flag)}}}
 }
 
 // Nearest returns the candidate that is probably meant by got, or "" if none

@@ -194,7 +194,7 @@ func markdown() string {
 
 func (k key) markdownDefault() string {
 	if k.needed {
-		return "*needed*"
+		return "*required*"
 	}
 	if k.def == nil {
 		return ""
