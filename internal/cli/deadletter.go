@@ -54,7 +54,12 @@ it was, and why. It needs to Read and Describe the topic, and writes nothing.`,
 	cmd.Flags().BoolVar(&l.filter.Resent, "resent", false, "also list those that were sent again")
 	asJSON := cmd.Flags().Bool("json", false, "print JSON, one object a line")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := l.open(cmd.Context()); err != nil {
+		err := l.open(cmd.Context())
+		if errors.Is(err, sink.ErrMissing) { // the relay has sent none: the topic may be created with the first one
+			fmt.Fprintf(l.stderr, "no dead letters: topic %s does not exist\n", l.sending.DeadLetterTopic)
+			return nil
+		}
+		if err != nil {
 			return err
 		}
 		defer l.close()
@@ -210,6 +215,12 @@ func (l *letters) list(ctx context.Context, limit int, asJSON bool) error {
 // summarize says, beside the list, what it does not have.
 func (l *letters) summarize(listed, found, resent int) {
 	line := fmt.Sprintf("%d dead letters", listed)
+	switch {
+	case listed == 0:
+		line = "no dead letters"
+	case listed == 1:
+		line = "1 dead letter"
+	}
 	if listed < found {
 		line = fmt.Sprintf("the newest %d of %d dead letters; --limit 0 lists all", listed, found)
 	}
