@@ -31,9 +31,13 @@ type Stat struct {
 
 	// StalledSince is when the oldest stall began: a part of a destination that makes no progress
 	// although it has something to send, or a position store that cannot be read or written.
-	// StallReason says why. Both are zero if nothing is stalled.
+	// StallReason says why. Both are zero if nothing is stalled. StallMissing is the destination
+	// that the stall waits for because it does not exist, and StallAdvice how to create it; both
+	// are empty for any other stall.
 	StalledSince time.Time
 	StallReason  string
+	StallMissing string
+	StallAdvice  string
 
 	// LastError is the latest thing that went wrong and was retried, at LastErrorAt.
 	LastError   string

@@ -173,7 +173,8 @@ func (l *letters) failed(err error) *command.ExitError {
 	case errors.Is(err, deadletter.ErrNotFound):
 		f.Exit, f.Next = relay.ExitUsage, "outbox-cdc dead-letter list --resent --limit 0"
 	case errors.Is(err, sink.ErrMissing):
-		f.Next = "set dead_letter_topic to the topic that is meant; where nothing was put aside yet there may be none"
+		f.Advice = "" // of the sink, which would have the topic created
+		f.Next = "check dead_letter_topic; before the first dead letter the topic need not exist"
 	}
 	return f
 }

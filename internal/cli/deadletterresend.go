@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -64,6 +66,7 @@ type resending struct {
 	dryRun bool
 
 	sent, refused int
+	advice        []string // how to fix what was refused, each once
 }
 
 func (r *resending) run(ctx context.Context) error {
@@ -134,6 +137,9 @@ func (r *resending) report(o deadletter.Outcome) {
 	switch {
 	case o.Err != nil:
 		r.refused++
+		if advised, ok := errors.AsType[sink.Advised](o.Err); ok && !slices.Contains(r.advice, advised.Advice()) {
+			r.advice = append(r.advice, advised.Advice())
+		}
 		fmt.Fprintf(r.stdout, "%s  stays: %s\n", o.PartitionOffset, oneLine(o.Err.Error()))
 		return
 	case r.dryRun:
@@ -171,7 +177,8 @@ func (r *resending) conclude(ctx context.Context, survey *deadletter.Selection, 
 	case r.refused > 0 && !r.dryRun:
 		return &command.ExitError{
 			Err: fmt.Errorf("%d dead letters are still refused", r.refused), Exit: relay.ExitBadRecord,
-			Object: "topic " + r.sending.DeadLetterTopic, Next: "correct what each line says, then the same command again",
+			Advice: strings.Join(r.advice, "\n"),
+			Object: "topic " + r.sending.DeadLetterTopic, Next: "fix what each line says, then run the same command again",
 		}
 	}
 	return nil

@@ -235,10 +235,12 @@ func (p *producer) logTopicError(t *topic, k sarama.KError) {
 		return
 	}
 	t.errorLogged, t.recoveryUnlogged = true, true
-	name := t.name
+	attrs := []slog.Attr{slog.String("topic", t.name), slog.Any("err", errorOf(k))}
+	if c == unknownTopic {
+		attrs = append(attrs, slog.String("fix", p.client.cfg.adviseMissing(t.name)))
+	}
 	p.logLater(func(ctx context.Context) {
-		p.log.ErrorContext(ctx, "topic rejects records, retrying",
-			slog.String("topic", name), slog.Any("err", errorOf(k)))
+		p.log.LogAttrs(ctx, slog.LevelError, "topic rejects records, retrying", attrs...)
 	})
 }
 

@@ -122,7 +122,7 @@ func (c *client) checkTopics(ctx context.Context, errorIn func(topicInfo) sarama
 		}
 	}
 	if len(absent) > 0 {
-		return fmt.Errorf("%w: %s", errMissing, strings.Join(absent, ", "))
+		return fmt.Errorf("%w: %s", advisedError{errMissing, c.cfg.adviseMissing(absent[0])}, strings.Join(absent, ", "))
 	}
 	return nil
 }
@@ -153,6 +153,9 @@ func (c *client) Stat() sink.Stat {
 	s.StalledSince, s.StallReason = oldest.since, oldest.reason
 	if oldest.topic != "" {
 		s.StallReason = "topic " + oldest.topic + ": " + oldest.reason
+	}
+	if oldest.missing {
+		s.StallMissing, s.StallAdvice = oldest.topic, c.cfg.adviseMissing(oldest.topic)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -287,6 +287,9 @@ func TestCheckDestinationsNamesMissingTopics(t *testing.T) {
 	if !errors.Is(err, sink.ErrMissing) || !strings.HasSuffix(err.Error(), ": missing, also-missing") {
 		t.Errorf("CheckDestinations: %v", err)
 	}
+	if advised, ok := errors.AsType[sink.Advised](err); !ok || !strings.Contains(advised.Advice(), "--create --topic missing ") {
+		t.Errorf("no advice: %v", err)
+	}
 	c = openClient(t, Config{Brokers: k.Addrs, CreateTopics: new(TopicSpec)}, j.Logger())
 	if err := c.CheckDestinations(sinktest.Context(t), "missing"); err != nil {
 		t.Errorf("a topic that may be created: %v", err)

@@ -13,7 +13,7 @@ import (
 var (
 	errUnreachable error = advisedError{kafkaError{sink.ErrUnreachable, "no Kafka broker can be reached"}, reachAdvice}
 	errAccess      error = advisedError{kafkaError{sink.ErrAccess, "no access to Kafka"}, accessAdvice}
-	errMissing     error = kafkaError{sink.ErrMissing, "topic does not exist"}
+	errMissing           = kafkaError{sink.ErrMissing, "topic does not exist"}
 	errFenced      error = kafkaError{sink.ErrFenced, "fenced by another producer"}
 	errFatal       error = kafkaError{sink.ErrFatal, "cannot go on writing to Kafka"}
 )

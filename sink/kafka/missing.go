@@ -1,7 +1,11 @@
 package kafka
 
 import (
+	"errors"
+	"fmt"
 	"time"
+
+	"github.com/IBM/sarama"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -66,4 +70,17 @@ func (p *producer) mayLogMissing(t *topic) bool {
 	}
 	p.missingLoggedAt = now
 	return true
+}
+
+// adviseMissing returns both ways to fix a missing topic: the command that creates it, and the key with which the
+// relay creates it.
+func (c Config) adviseMissing(topic string) string {
+	return fmt.Sprintf("Create the topic: kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions 6; "+
+		"or set sink.kafka.create_topics.partitions and restart the relay: it then creates missing topics.", c.Brokers[0], topic)
+}
+
+// waitsForTopic reports whether cause is a missing topic that somebody else has to create.
+func (p *producer) waitsForTopic(cause error) bool {
+	code, ok := errors.AsType[*codeError](cause)
+	return ok && code.code == sarama.ErrUnknownTopicOrPartition && p.client.cfg.CreateTopics == nil
 }

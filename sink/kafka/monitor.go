@@ -238,6 +238,7 @@ type stall struct {
 	reason    string
 	topic     string
 	partition int32
+	missing   bool // the topic does not exist, and the producer does not create it
 }
 
 // oldestStall returns the oldest stall, zero if there is none. p.mu is held.
@@ -248,21 +249,21 @@ func (p *producer) oldestStall(now time.Time) stall {
 	}
 	for node, since := range p.unansweredSince() {
 		if now.Sub(since) >= silenceAfter && older(since) {
-			s = stall{since, p.silenceReason(node), "", sink.AnyPartition}
+			s = stall{since: since, reason: p.silenceReason(node), partition: sink.AnyPartition}
 		}
 	}
 	for part := range p.retrying {
 		if older(part.since) {
-			s = stall{part.since, part.cause.Error(), part.topic.name, part.id}
+			s = stall{since: part.since, reason: part.cause.Error(), topic: part.topic.name, partition: part.id, missing: p.waitsForTopic(part.topic.cause)}
 		}
 	}
 	for t := range p.unresolved {
 		if older(t.since) {
-			s = stall{t.since, t.cause.Error(), t.name, sink.AnyPartition}
+			s = stall{since: t.since, reason: t.cause.Error(), topic: t.name, partition: sink.AnyPartition, missing: p.waitsForTopic(t.cause)}
 		}
 	}
 	if older(p.identityRetry.since) {
-		s = stall{p.identityRetry.since, p.identityRetry.cause.Error(), "", sink.AnyPartition}
+		s = stall{since: p.identityRetry.since, reason: p.identityRetry.cause.Error(), partition: sink.AnyPartition}
 	}
 	return s
 }

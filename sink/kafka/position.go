@@ -183,6 +183,7 @@ func (s *positionStore) addStat(total *sink.Stat) {
 	own, prefix := s.client.Stat(), "topic "+s.topic+": "
 	if since := own.StalledSince; !since.IsZero() && (total.StalledSince.IsZero() || since.Before(total.StalledSince)) {
 		total.StalledSince, total.StallReason = since, "position "+prefix+strings.TrimPrefix(own.StallReason, prefix)
+		total.StallMissing, total.StallAdvice = own.StallMissing, own.StallAdvice
 	}
 	if own.LastErrorAt.After(total.LastErrorAt) {
 		total.LastError, total.LastErrorAt = own.LastError, own.LastErrorAt

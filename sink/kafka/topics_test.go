@@ -28,12 +28,22 @@ func TestMissingTopicIsAwaited(t *testing.T) {
 	r.send(recordFor("t", 0, "x"))
 	r.AwaitAcked(1)
 	r.Await("the stall", func() bool { return r.client.Stat().StalledSince != time.Time{} })
+	fix := "kafka-topics.sh --bootstrap-server " + k.Addrs[0] + " --create --topic late --partitions 6"
+	if s := r.client.Stat(); s.StallMissing != "late" || !strings.Contains(s.StallAdvice, fix) || !strings.Contains(s.StallAdvice, "sink.kafka.create_topics") {
+		t.Errorf("the stall does not say how to fix it: %+v", s)
+	}
 	k.CreateTopic(t, "late", 2, nil)
 	r.drain()
 	if got := values(k.ReadAll(t, "late"), 0); !slices.Equal(got, []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}) {
 		t.Errorf("log holds %q", got)
 	}
 	s := r.Journal.String()
+	if !strings.Contains(s, fix) {
+		t.Errorf("the log does not say how to fix it:\n%s", s)
+	}
+	if s := r.client.Stat(); s.StallMissing != "" || s.StallAdvice != "" {
+		t.Errorf("still stalled: %+v", s)
+	}
 	for _, line := range []string{`level=ERROR msg="topic rejects records, retrying" topic=late`, `level=INFO msg="topic accepts records" topic=late`} {
 		if strings.Count(s, line) != 1 {
 			t.Errorf("%s is not there once:\n%s", line, s)
