@@ -42,8 +42,8 @@ func (s *setup) tables(ctx context.Context) ([]tableRef, error) {
 		case err != nil:
 			return nil, err
 		case t == nil:
-			return nil, fmt.Errorf("%w: table %q does not exist in database %q, or not in the role's search_path; create it first, for instance with: outbox-cdc migrate",
-				replication.ErrPublication, name, s.cfg.Conn.Database)
+			return nil, fmt.Errorf("%w: table %q does not exist in database %q, or not in the role's search_path; create it with: outbox-cdc migrate up --dsn … --table %s",
+				replication.ErrPublication, name, s.cfg.Conn.Database, name)
 		case t.kind != "r" && t.kind != "p":
 			return nil, fmt.Errorf("%w: %q is not a table", replication.ErrConfig, name)
 		case t.persistence != "p":

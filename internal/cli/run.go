@@ -17,6 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/command"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
 func (a *app) run() *cobra.Command {
@@ -118,9 +119,7 @@ func (a *app) relay(ctx context.Context, cfg *config.Config, reload *reloader, a
 	err = traced(ctx, relayCfg.Tracer, relayCfg.DrainTimeout, log, func() error { return page.during(ctx, r) })
 	enough()
 	st := r.Stat()
-	log.InfoContext(ctx, "stopped",
-		slog.Int("exit_code", command.ExitCode(err)), slog.String("confirmed", st.Confirmed.String()),
-		slog.Uint64("rows", st.Rows), slog.String("uptime", time.Since(start).Round(time.Millisecond).String()))
+	logStop(ctx, log, err, &st, time.Since(start))
 	if err == nil {
 		return nil
 	}
@@ -138,6 +137,24 @@ func (a *app) relay(ctx context.Context, cfg *config.Config, reload *reloader, a
 		f.Object = relayCfg.Sink.String()
 	}
 	return f
+}
+
+// logStop logs that the relay has stopped, at level ERROR and with the reason if it failed: the block that
+// command.Run writes to stderr is not a line that a log pipeline can read.
+func logStop(ctx context.Context, log *slog.Logger, err error, st *relay.Stat, uptime time.Duration) {
+	exit := command.ExitCode(err)
+	attrs := []slog.Attr{
+		slog.Int("exit_code", exit), slog.String("confirmed", st.Confirmed.String()),
+		slog.Uint64("rows", st.Rows), slog.String("uptime", uptime.Round(time.Millisecond).String()),
+	}
+	level := slog.LevelInfo
+	if exit != relay.ExitOK {
+		level = slog.LevelError
+	}
+	if err != nil {
+		attrs = append(attrs, slog.Any("err", replication.HideSettings(err)))
+	}
+	log.LogAttrs(ctx, level, "stopped", attrs...)
 }
 
 // heapBesideWindow is what the relay needs beside the sink's window: the reader's batches,
