@@ -1,11 +1,13 @@
 // Package inboxfranz handles the records of a franz-go consumer group once each, by an
 // [inbox.Processor].
 //
-// Partitions are consumed beside each other, the records of one in order. One that is being handled
-// is not fetched meanwhile, so what is in memory is what one poll has returned. An offset is marked
-// after the transaction in which its record was handled or put into the inbox, and only what is
-// marked is committed: every few seconds (kgo.AutoCommitInterval), before a partition is given
-// away, and at the end.
+// One goroutine per assigned partition handles the partition's records in order. Fetched records wait
+// in a queue for it. When the queue holds 1 MiB the partition is paused, so a partition has at most
+// that and one more fetch (kgo.FetchMaxPartitionBytes) in memory.
+//
+// An offset is marked after the transaction in which its record was handled or put into the inbox.
+// Only marked offsets are committed: every few seconds (kgo.AutoCommitInterval), before a partition
+// is revoked, and when Run returns.
 package inboxfranz
 
 import (
@@ -64,7 +66,8 @@ func Run(ctx context.Context, p *inbox.Processor, cfg Config, options ...kgo.Opt
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	c := &consumer{p: p, cfg: cfg, ctx: ctx, fail: stop, workers: make(map[place]*worker)}
-	client, err := kgo.NewClient(append(options,
+	defaults := []kgo.Opt{kgo.FetchMaxWait(fetchMaxWait)}
+	client, err := kgo.NewClient(append(append(defaults, options...),
 		kgo.AutoCommitMarks(), kgo.BlockRebalanceOnPoll(),
 		kgo.OnPartitionsAssigned(c.assigned), kgo.OnPartitionsRevoked(c.revoked), kgo.OnPartitionsLost(c.lost))...)
 	if err != nil {
@@ -86,6 +89,10 @@ func Run(ctx context.Context, p *inbox.Processor, cfg Config, options ...kgo.Opt
 	return errors.Join(err, retriesErr)
 }
 
+// fetchMaxWait bounds how long a partition that is assigned or resumed waits for the fetch in flight,
+// which does not ask for it. The value is the default of Kafka's own consumer.
+const fetchMaxWait = 500 * time.Millisecond
+
 // A consumer hands the records of each partition to a worker of its own.
 type consumer struct {
 	p    *inbox.Processor
@@ -103,11 +110,11 @@ type place struct {
 	partition int32
 }
 
-// A worker handles the records of a partition that is assigned.
+// A worker handles the records of an assigned partition.
 type worker struct {
-	batches chan []*kgo.Record // of capacity 1: while a batch is handled no other is fetched
-	cancel  context.CancelFunc
-	done    chan struct{} // closed when it has ended
+	queue  *queue
+	cancel context.CancelFunc
+	done   chan struct{} // closed when it has stopped
 }
 
 // closeTimeout is for the last commit.
@@ -141,18 +148,13 @@ func (c *consumer) poll(ctx context.Context, client *kgo.Client) error {
 	return nil
 }
 
-// dispatch hands records to their worker, and has no more of them fetched until they are handled.
+// dispatch hands records to the worker of their partition.
 func (c *consumer) dispatch(client *kgo.Client, at place, records []*kgo.Record) {
 	c.mu.Lock()
 	w := c.workers[at]
 	c.mu.Unlock()
-	if w == nil {
-		return // it has stopped: the records are another's
-	}
-	client.PauseFetchPartitions(map[string][]int32{at.topic: {at.partition}})
-	select {
-	case w.batches <- records:
-	case <-w.done:
+	if w != nil { // else the partition is another member's
+		w.queue.add(client, records)
 	}
 }
 
@@ -162,36 +164,33 @@ func (c *consumer) assigned(_ context.Context, client *kgo.Client, partitions ma
 	defer c.mu.Unlock()
 	each(partitions, func(at place) { //nolint:contextcheck // a worker lives longer than the call back
 		ctx, cancel := context.WithCancel(c.ctx)
-		w := &worker{batches: make(chan []*kgo.Record, 1), cancel: cancel, done: make(chan struct{})}
+		w := &worker{queue: newQueue(at), cancel: cancel, done: make(chan struct{})}
 		c.workers[at] = w
 		go func() { // lost and end wait for it
 			defer close(w.done)
-			if err := c.work(ctx, client, at, w.batches); err != nil && ctx.Err() == nil {
+			if err := c.work(ctx, client, w.queue); err != nil && ctx.Err() == nil {
 				c.failed(err)
 			}
 		}()
 	})
 }
 
-// work handles batches until ctx is done.
-func (c *consumer) work(ctx context.Context, client *kgo.Client, at place, batches <-chan []*kgo.Record) error {
+// work handles the records of a queue until ctx is done.
+func (c *consumer) work(ctx context.Context, client *kgo.Client, q *queue) error {
 	for {
-		select {
-		case <-ctx.Done():
+		r := q.next(ctx)
+		if r == nil {
 			return nil
-		case records := <-batches:
-			for _, r := range records {
-				e, err := c.cfg.Event(r)
-				if err == nil {
-					err = c.p.Handle(ctx, e)
-				}
-				if err != nil {
-					return err
-				}
-				client.MarkCommitRecords(r)
-			}
-			client.ResumeFetchPartitions(map[string][]int32{at.topic: {at.partition}})
 		}
+		e, err := c.cfg.Event(r)
+		if err == nil {
+			err = c.p.Handle(ctx, e)
+		}
+		if err != nil {
+			return err
+		}
+		client.MarkCommitRecords(r)
+		q.remove(client)
 	}
 }
 

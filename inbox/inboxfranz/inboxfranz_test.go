@@ -2,9 +2,12 @@ package inboxfranz_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/goleak"
 
@@ -23,4 +26,78 @@ func TestContract(t *testing.T) {
 			kgo.SeedBrokers(brokers...), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic),
 			kgo.HeartbeatInterval(100*time.Millisecond)) // a heartbeat reports a rebalance
 	})
+}
+
+// BenchmarkLatency is with the client's default settings.
+func BenchmarkLatency(b *testing.B) {
+	inboxtest.Latency(b, func(ctx context.Context, brokers []string, group, topic string, p *inbox.Processor) error {
+		return inboxfranz.Run(ctx, p, inboxfranz.Config{}, kgo.SeedBrokers(brokers...), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic))
+	})
+}
+
+// A partition whose handler is slow has no more than its queue and a fetch in memory, and does not
+// keep the other partitions waiting.
+func TestMemoryOfASlowPartition(t *testing.T) {
+	t.Parallel()
+	const slow, fast, records, recordSize = 0, 1, 600, 10_000 // 6 MB
+	cluster := kafkatest.Fake(t).Cluster
+	topic := cluster.Topic(t, 2, nil)
+	release := make(chan struct{})
+	var handledSlow, handledFast, polled atomic.Int64
+	p := inboxtest.Processor(t, func(ctx context.Context, _ pgx.Tx, e inbox.Event) error {
+		if e.Partition == fast {
+			handledFast.Add(1)
+			return nil
+		}
+		handledSlow.Add(1)
+		select {
+		case <-release:
+		case <-ctx.Done():
+		}
+		return nil
+	})
+	producer := cluster.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(kgo.NoCompression()))
+	produce := func(partition int32, n int) {
+		var batch []*kgo.Record
+		for range n {
+			batch = append(batch, &kgo.Record{Topic: topic, Partition: partition, Value: make([]byte, recordSize), Headers: []kgo.RecordHeader{
+				{Key: "id", Value: []byte(uuid.NewString())}, {Key: "eventType", Value: []byte("A")},
+			}})
+		}
+		if err := producer.ProduceSync(t.Context(), batch...).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	produce(slow, records)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- inboxfranz.Run(ctx, p, inboxfranz.Config{}, kgo.SeedBrokers(cluster.Addrs...), kgo.ConsumerGroup(topic),
+			kgo.ConsumeTopics(topic), kgo.WithHooks(countPolled{&polled, slow}))
+	}()
+	for n := range int64(20) { // each of them a fetch after the one that filled the queue
+		produce(fast, 1)
+		inboxtest.Await(t, "an event of the other partition", func() bool { return handledFast.Load() == n+1 })
+	}
+	if n := polled.Load(); handledSlow.Load() != 1 || n*recordSize > 3<<20 {
+		t.Errorf("the slow partition has %d records of %d bytes in memory", n, recordSize)
+	}
+	close(release)
+	inboxtest.Await(t, "the events of the slow partition", func() bool { return handledSlow.Load() == records })
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// countPolled counts the records of a partition that the client has handed out.
+type countPolled struct {
+	n         *atomic.Int64
+	partition int32
+}
+
+func (c countPolled) OnFetchRecordUnbuffered(r *kgo.Record, polled bool) {
+	if polled && r.Partition == c.partition {
+		c.n.Add(1)
+	}
 }

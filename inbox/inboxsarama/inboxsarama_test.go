@@ -20,16 +20,28 @@ func TestMain(m *testing.M) {
 }
 
 func TestContract(t *testing.T) {
-	inboxtest.Contract(t, func(ctx context.Context, brokers []string, group, topic string, p *inbox.Processor) error {
-		cfg := sarama.NewConfig()
-		cfg.Consumer.Offsets.Initial = sarama.OffsetOldest
-		cfg.Consumer.Group.Heartbeat.Interval = 100 * time.Millisecond // a heartbeat reports a rebalance
-		cfg.Consumer.Group.Rebalance.Retry.Backoff = 100 * time.Millisecond
+	cfg := config()
+	cfg.Consumer.Group.Heartbeat.Interval = 100 * time.Millisecond // a heartbeat reports a rebalance
+	cfg.Consumer.Group.Rebalance.Retry.Backoff = 100 * time.Millisecond
+	inboxtest.Contract(t, run(cfg))
+}
+
+// BenchmarkLatency is with the client's default settings.
+func BenchmarkLatency(b *testing.B) { inboxtest.Latency(b, run(config())) }
+
+func config() *sarama.Config {
+	cfg := sarama.NewConfig()
+	cfg.Consumer.Offsets.Initial = sarama.OffsetOldest
+	return cfg
+}
+
+func run(cfg *sarama.Config) inboxtest.Run {
+	return func(ctx context.Context, brokers []string, group, topic string, p *inbox.Processor) error {
 		g, err := sarama.NewConsumerGroup(brokers, group, cfg)
 		if err != nil {
 			return err
 		}
 		defer g.Close()
 		return inboxsarama.Run(ctx, g, []string{topic}, p, inboxsarama.Config{})
-	})
+	}
 }

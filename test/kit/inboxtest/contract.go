@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -31,11 +32,12 @@ func Contract(t *testing.T, run Run) {
 	kafkatest.Each(t, func(t *testing.T, cluster *kafkatest.Cluster) {
 		t.Helper()
 		for name, test := range map[string]func(*testing.T, *rig){
-			"every record once":         everyRecordOnce,
-			"offsets after effects":     offsetsAfterEffects,
-			"rebalance in the middle":   rebalanceInTheMiddle,
-			"a record that is no event": noEvent,
-			"no table":                  noTable,
+			"every record once":             everyRecordOnce,
+			"offsets after effects":         offsetsAfterEffects,
+			"rebalance in the middle":       rebalanceInTheMiddle,
+			"a record that is no event":     noEvent,
+			"no table":                      noTable,
+			"an event for a busy partition": waitsForNoFetch,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -60,24 +62,46 @@ type rig struct {
 	producer     *kgo.Client
 }
 
-func newRig(t *testing.T, cluster *kafkatest.Cluster, run Run) *rig {
-	t.Helper()
-	r := &rig{cluster: cluster, db: pgtest.Database(t), run: run, group: kafkatest.UniqueName(t)}
-	r.topic = cluster.Topic(t, partitions, nil)
-	sql := stdlib.OpenDB(*r.db.Conn(t).Config())
-	defer sql.Close()
-	if _, err := migrations.Up(t.Context(), sql, migrations.Config{Part: migrations.Inbox}); err != nil {
-		t.Fatal(err)
-	}
-	r.db.Exec(t, `CREATE TABLE effects (n bigint GENERATED ALWAYS AS IDENTITY, key text, event_id uuid)`)
-	r.pool = r.db.Pool(t)
-	r.producer = cluster.Client(t)
+func newRig(tb testing.TB, cluster *kafkatest.Cluster, run Run) *rig {
+	tb.Helper()
+	r := &rig{cluster: cluster, db: database(tb), run: run, group: kafkatest.UniqueName(tb)}
+	r.topic = cluster.Topic(tb, partitions, nil)
+	r.db.Exec(tb, `CREATE TABLE effects (n bigint GENERATED ALWAYS AS IDENTITY, key text, event_id uuid)`)
+	r.pool = r.db.Pool(tb)
+	r.producer = cluster.Client(tb, kgo.ProducerLinger(0))
 	return r
 }
 
+// database returns a database with the inbox's tables.
+func database(tb testing.TB) *pgtest.DB {
+	tb.Helper()
+	db := pgtest.Database(tb)
+	sql := stdlib.OpenDB(*db.Conn(tb).Config())
+	defer sql.Close()
+	if _, err := migrations.Up(tb.Context(), sql, migrations.Config{Part: migrations.Inbox}); err != nil {
+		tb.Fatal(err)
+	}
+	return db
+}
+
+// Processor returns a processor of events of the type A, with a database of its own.
+func Processor(tb testing.TB, handler inbox.Handler) *inbox.Processor {
+	tb.Helper()
+	return newProcessor(tb, database(tb).Pool(tb), 0, handler)
+}
+
+func newProcessor(tb testing.TB, pool *pgxpool.Pool, grace time.Duration, handler inbox.Handler) *inbox.Processor {
+	tb.Helper()
+	p, err := inbox.New(pool, inbox.Config{Consumer: "contract", Grace: grace, Handlers: map[string]inbox.Handler{"A": handler}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return p
+}
+
 // produce writes an event for each key, in order, and returns their ids by key.
-func (r *rig) produce(t *testing.T, keys ...string) map[string][]string {
-	t.Helper()
+func (r *rig) produce(tb testing.TB, keys ...string) map[string][]string {
+	tb.Helper()
 	want := make(map[string][]string)
 	var records []*kgo.Record
 	for _, key := range keys {
@@ -87,41 +111,34 @@ func (r *rig) produce(t *testing.T, keys ...string) map[string][]string {
 			{Key: "id", Value: []byte(id)}, {Key: "eventType", Value: []byte("A")},
 		}})
 	}
-	if err := r.producer.ProduceSync(t.Context(), records...).FirstErr(); err != nil {
-		t.Fatal(err)
+	if err := r.producer.ProduceSync(tb.Context(), records...).FirstErr(); err != nil {
+		tb.Fatal(err)
 	}
 	return want
 }
 
-func (r *rig) processor(t *testing.T, grace time.Duration, before func(ctx context.Context, key string) error) *inbox.Processor {
-	t.Helper()
-	p, err := inbox.New(r.pool, inbox.Config{
-		Consumer: "contract", Grace: grace,
-		Handlers: map[string]inbox.Handler{"A": func(ctx context.Context, tx pgx.Tx, e inbox.Event) error {
-			_, err := tx.Exec(ctx, `INSERT INTO effects (key, event_id) VALUES ($1, $2)`, string(e.Key), e.ID.String())
-			if err == nil && before != nil {
-				err = before(ctx, string(e.Key))
-			}
-			return err
-		}},
+func (r *rig) processor(tb testing.TB, grace time.Duration, before func(ctx context.Context, key string) error) *inbox.Processor {
+	tb.Helper()
+	return newProcessor(tb, r.pool, grace, func(ctx context.Context, tx pgx.Tx, e inbox.Event) error {
+		_, err := tx.Exec(ctx, `INSERT INTO effects (key, event_id) VALUES ($1, $2)`, string(e.Key), e.ID.String())
+		if err == nil && before != nil {
+			err = before(ctx, string(e.Key))
+		}
+		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
 }
 
 // start runs a member of the group; stop ends it.
-func (r *rig) start(t *testing.T, p *inbox.Processor) (stop func(), done <-chan error) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
+func (r *rig) start(tb testing.TB, p *inbox.Processor) (stop func(), done <-chan error) {
+	tb.Helper()
+	ctx, cancel := context.WithCancel(tb.Context())
 	result, ended := make(chan error, 1), make(chan struct{})
 	go func() {
 		defer close(ended)
 		result <- r.run(ctx, r.cluster.Addrs, r.group, r.topic, p)
 	}()
 	stop = func() { cancel(); <-ended }
-	t.Cleanup(stop)
+	tb.Cleanup(stop)
 	return stop, result
 }
 
@@ -153,13 +170,14 @@ func (r *rig) committed(t *testing.T) int64 {
 	return sum
 }
 
-func await(t *testing.T, what string, cond func() bool) {
-	t.Helper()
+// Await waits until cond is true.
+func Await(tb testing.TB, what string, cond func() bool) {
+	tb.Helper()
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
 	for deadline := time.Now().Add(limit); !cond(); <-ticker.C {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s", limit, what)
+			tb.Fatalf("not within %s: %s", limit, what)
 		}
 	}
 }
@@ -184,7 +202,7 @@ func everyRecordOnce(t *testing.T, r *rig) {
 	want := r.produce(t, keys(200)...)
 	p := r.processor(t, 0, nil)
 	stop, done := r.start(t, p)
-	await(t, "200 effects", func() bool { return p.Stat().Types["A"].Handled == 200 })
+	Await(t, "200 effects", func() bool { return p.Stat().Types["A"].Handled == 200 })
 	stop()
 	if err := <-done; err != nil {
 		t.Errorf("Run = %v", err)
@@ -209,7 +227,7 @@ func offsetsAfterEffects(t *testing.T, r *rig) {
 		return ctx.Err()
 	})
 	stop, done := r.start(t, p)
-	await(t, "the second event", func() bool { return inside.Load() == 2 })
+	Await(t, "the second event", func() bool { return inside.Load() == 2 })
 	stop()
 	if err := <-done; err != nil {
 		t.Errorf("Run = %v", err)
@@ -219,7 +237,7 @@ func offsetsAfterEffects(t *testing.T, r *rig) {
 	}
 	second := r.processor(t, 0, nil)
 	r.start(t, second)
-	await(t, "the other events", func() bool { return second.Stat().Types["A"].Handled == 2 })
+	Await(t, "the other events", func() bool { return second.Stat().Types["A"].Handled == 2 })
 	check(t, want, r.effects(t))
 }
 
@@ -238,13 +256,13 @@ func rebalanceInTheMiddle(t *testing.T, r *rig) {
 	}
 	first, second := r.processor(t, 0, slow), r.processor(t, time.Millisecond, slow)
 	stop, _ := r.start(t, first)
-	await(t, "the first member is at it", func() bool { return first.Stat().Types["A"].Handled > 3 })
+	Await(t, "the first member is at it", func() bool { return first.Stat().Types["A"].Handled > 3 })
 	r.start(t, second)
 	// A commit in which the session ends is not counted as handled: nobody heard how it ended.
 	all := func() bool { return pgtest.QueryRow[int](t, r.db, `SELECT count(*) FROM effects`) >= 150 }
-	await(t, "the second member is at it", func() bool { return second.Stat().Types["A"].Handled > 3 || all() })
+	Await(t, "the second member is at it", func() bool { return second.Stat().Types["A"].Handled > 3 || all() })
 	stop()
-	await(t, "150 effects", all)
+	Await(t, "150 effects", all)
 	check(t, want, r.effects(t))
 }
 
@@ -267,5 +285,28 @@ func noTable(t *testing.T, r *rig) {
 	_, done := r.start(t, r.processor(t, 0, nil))
 	if err := <-done; !errors.Is(err, inbox.ErrNoTable) {
 		t.Errorf("Run = %v, want ErrNoTable", err)
+	}
+}
+
+// waitsForNoFetch has an event come for a partition whose handler is busy, while the other partitions
+// have none: it is handled as soon as the handler is free.
+func waitsForNoFetch(t *testing.T, r *rig) {
+	t.Helper()
+	busy, release := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	p := r.processor(t, 0, func(context.Context, string) error {
+		once.Do(func() { close(busy); <-release })
+		return nil
+	})
+	r.start(t, p)
+	r.produce(t, "k")
+	<-busy
+	r.produce(t, "k", "k")
+	time.Sleep(100 * time.Millisecond) // for the fetch that follows
+	began := time.Now()
+	close(release)
+	Await(t, "3 effects", func() bool { return p.Stat().Types["A"].Handled == 3 })
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("the events were handled %s after the handler was free", took)
 	}
 }
