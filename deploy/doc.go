@@ -1,3 +1,3 @@
-// Package deploy is how the relay is run, on machines, in containers and in clusters, and the tests that
-// what is here works. docs/deploying.md explains it.
+// Package deploy has units, manifests and rules to run the relay, and tests that they work. docs/deploying.md
+// explains how to use them.
 package deploy

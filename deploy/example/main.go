@@ -1,7 +1,7 @@
-// Command example is a service that places orders, each with an event about it in the same
-// transaction. It is what compose.yaml puts in front of the relay, and a pattern to start from.
+// Command example is a service that places orders, and writes an event for each in the same
+// transaction. compose.yaml runs it beside the relay; use it as a starting point.
 //
-// DATABASE_URL is where it writes; the outbox table must be there. An order is placed every
+// DATABASE_URL names its database, which must have the outbox table. It places an order every
 // half second until SIGTERM.
 package main
 
