@@ -173,7 +173,7 @@ func TestProblems(t *testing.T) {
 		{
 			name: "unknown key at the root that is near nothing",
 			file: "status_interval: soon",
-			want: []string{"c.yaml:1: status_interval: unknown key; the nearest key here is startup_timeout; known keys: name, source, outbox, headers, sink, on_bad_record, dead_letter_topic, position_topic, startup_timeout, drain_timeout, log, admin, tracing, debezium"},
+			want: []string{"c.yaml:1: status_interval: unknown key; the nearest key here is startup_timeout; known keys: name, source, outbox, headers, sink, on_bad_record, dead_letter_topic, missing_topic_timeout, position_topic, startup_timeout, drain_timeout, log, admin, tracing, debezium"},
 		},
 		{
 			name:    "unknown variables, and those that Kubernetes makes",
