@@ -31,6 +31,11 @@ type Config struct {
 	// prefixes.
 	Messages []string
 
+	// Lease is the most that wal_sender_timeout of the session may be: Open lowers it, and a timeout that
+	// is off counts as longer. Postgres releases the slot when it has heard nothing from the Stream for so
+	// long. Zero leaves wal_sender_timeout as it is.
+	Lease time.Duration
+
 	// StatusInterval is the time between two status updates. The maximum is a sixth of the
 	// server's wal_sender_timeout. Zero means 1 s.
 	StatusInterval time.Duration

@@ -116,7 +116,7 @@ func (s *Stream) hijack(ctx context.Context, conn *pgconn.PgConn) error {
 }
 
 // checkSettings checks that the session settings are in effect: a connection pooler may drop
-// them. It also reads wal_sender_timeout.
+// them. It also reads wal_sender_timeout, and lowers it to Config.Lease.
 func (s *Stream) checkSettings(ctx context.Context, conn *pgconn.PgConn) error {
 	want := sessionSettings()
 	names := slices.Sorted(maps.Keys(want))
@@ -143,6 +143,13 @@ func (s *Stream) checkSettings(ctx context.Context, conn *pgconn.PgConn) error {
 		return fmt.Errorf("read %s: %w", senderTimeout, err)
 	}
 	s.timeout = time.Duration(n) * time.Millisecond
+	if lease := s.cfg.Lease; lease > 0 && (s.timeout == 0 || s.timeout > lease) {
+		set := fmt.Sprintf("SET %s = '%dms'", senderTimeout, lease.Milliseconds())
+		if _, err := conn.Exec(ctx, set).ReadAll(); err != nil {
+			return wrap(ctx, "set "+senderTimeout, err, querying)
+		}
+		s.timeout = lease
+	}
 	return nil
 }
 

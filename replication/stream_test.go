@@ -3,6 +3,7 @@ package replication
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"slices"
 	"strings"
@@ -48,6 +49,29 @@ func TestSessionParameters(t *testing.T) {
 			t.Error("the caller's configuration was changed")
 		}
 	})
+}
+
+// Open lowers wal_sender_timeout to the lease, on a real server.
+func TestLease(t *testing.T) {
+	for options, want := range map[string]time.Duration{
+		"":                             8 * time.Second,
+		"-c wal_sender_timeout=0":      8 * time.Second,
+		"-c wal_sender_timeout=8001ms": 8 * time.Second,
+		"-c wal_sender_timeout=5s":     5 * time.Second,
+	} {
+		cfg := Config{Conn: pgtest.Database(t).Config(t), Publication: "p", Slot: "s", Lease: 8 * time.Second}
+		cfg.Conn.RuntimeParams["options"] = options
+		s, err := Open(t.Context(), cfg, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.SenderTimeout(); got != want {
+			t.Errorf("%q: SenderTimeout() = %s, want %s", options, got, want)
+		}
+		if err := s.Close(t.Context(), 0); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 func TestOpenRefuses(t *testing.T) {

@@ -13,9 +13,8 @@ import (
 
 // A ServerSurvey is the part of a server's settings and of its load that concerns slots.
 type ServerSurvey struct {
-	MaxSlots, Slots     int           // max_replication_slots, and how many there are
-	MaxSenders, Senders int           // max_wal_senders, and how many stream
-	SenderTimeout       time.Duration // wal_sender_timeout, as it is for the role; 0: never
+	MaxSlots, Slots     int // max_replication_slots, and how many there are
+	MaxSenders, Senders int // max_wal_senders, and how many stream
 
 	// SynchronizedStandbySlots are the physical slots that a slot with failover waits for, from 17 on.
 	// Nobody streams from those that are Absent, or they do not exist.
@@ -34,10 +33,9 @@ func (s *Surveyor) Server(ctx context.Context) (*ServerSurvey, error) {
 		asked := time.Now()
 		return queryOne(ctx, conn, func(row pgx.CollectableRow) (v ServerSurvey, err error) {
 			answered := time.Now()
-			var timeout, seconds, clock float64
-			err = row.Scan(&v.MaxSlots, &v.Slots, &v.MaxSenders, &v.Senders, &timeout, &v.SynchronizedStandbySlots, &v.Absent,
+			var seconds, clock float64
+			err = row.Scan(&v.MaxSlots, &v.Slots, &v.MaxSenders, &v.Senders, &v.SynchronizedStandbySlots, &v.Absent,
 				&v.WALBytes, &seconds, &clock)
-			v.SenderTimeout = time.Duration(timeout * float64(time.Second))
 			v.WALTime = time.Duration(seconds * float64(time.Second))
 			v.ClockTrip = answered.Sub(asked)
 			v.ClockAhead = time.UnixMicro(int64(clock * 1e6)).Sub(asked.Add(v.ClockTrip / 2))
@@ -49,7 +47,6 @@ func (s *Surveyor) Server(ctx context.Context) (*ServerSurvey, error) {
 				WHERE pg_catalog.btrim(name) NOT IN ('', '""'))
 			SELECT current_setting('max_replication_slots')::int, (SELECT count(*) FROM pg_catalog.pg_replication_slots),
 				current_setting('max_wal_senders')::int, (SELECT count(*) FROM pg_catalog.pg_stat_replication),
-				extract(epoch FROM current_setting('wal_sender_timeout')::interval)::float8,
 				ARRAY(SELECT name FROM waits),
 				ARRAY(SELECT name FROM waits WHERE NOT EXISTS (
 					SELECT FROM pg_catalog.pg_replication_slots s WHERE s.slot_name = name AND s.slot_type = 'physical' AND s.active)),

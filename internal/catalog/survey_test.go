@@ -29,7 +29,7 @@ func TestSurvey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if server.MaxSlots != 50 || server.MaxSenders != 50 || server.SenderTimeout != time.Minute || server.WALBytes < 0 || server.WALTime <= 0 ||
+		if server.MaxSlots != 50 || server.MaxSenders != 50 || server.WALBytes < 0 || server.WALTime <= 0 ||
 			server.ClockAhead.Abs() > time.Minute || server.ClockTrip <= 0 || len(server.SynchronizedStandbySlots) != 0 || len(server.Absent) != 0 {
 			t.Errorf("server: %+v", server)
 		}

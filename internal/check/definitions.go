@@ -28,7 +28,6 @@ func sourceDefinitions() []definition {
 		{Source, "create", "", "May the role create the publication, where a start is to create it?", false},
 		{Source, "slots left", "", "Is there room for the slot in `max_replication_slots`?", false},
 		{Source, "senders left", "", "Is there room for its stream in `max_wal_senders`?", false},
-		{Source, "wal_sender_timeout", "", "Does the server give a dead relay's slot free, and not before a stopping one has ended (`drain_timeout`)?", false},
 		{Source, "clock", "", "Do the clocks of the database and of this machine agree within 5 s?", true},
 		{Source, "replication connection", "", "Can a connection in replication mode be opened? It is, and closed again.", false},
 		{Source, "pg_hba.conf", "", "Has the file no errors, as far as the role may see it? With one the server goes on with the file as it was.", false},

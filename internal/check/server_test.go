@@ -69,10 +69,6 @@ func TestBrokenServer(t *testing.T) {
 			},
 		}},
 		{broken: broken{
-			name: "senders never give up", breaks: func(t *testing.T, r *rig) { r.makeSlot(t, "pgoutput") },
-			title: "wal_sender_timeout", state: Doubt, says: "no other one can take over",
-		}, settings: map[string]string{"wal_sender_timeout": "0"}},
-		{broken: broken{
 			name: "idle slots are dropped", breaks: func(t *testing.T, r *rig) { r.makeSlot(t, "pgoutput") },
 			title: "idle_replication_slot_timeout", state: Doubt, says: "1h0m0s",
 		}, major: 18, settings: map[string]string{"idle_replication_slot_timeout": "1h"}},

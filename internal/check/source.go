@@ -154,16 +154,6 @@ func (s *sourceLook) capacity() {
 	} else {
 		s.ok("senders left", "", text)
 	}
-	switch timeout := v.SenderTimeout; {
-	case timeout == 0:
-		s.warn("wal_sender_timeout", "", "0: the server keeps the slot for a relay that is gone without a word, and no other one can take over",
-			"ALTER SYSTEM SET wal_sender_timeout = '1min'; SELECT pg_reload_conf()")
-	case s.Relay.DrainTimeout > timeout/2:
-		s.warn("wal_sender_timeout", "", fmt.Sprintf("%s, and drain_timeout is %s, more than half of it: a slow stop may end in duplicates", timeout, s.Relay.DrainTimeout),
-			fmt.Sprintf("set drain_timeout to %s or less", timeout/2))
-	default:
-		s.ok("wal_sender_timeout", "", timeout.String())
-	}
 }
 
 // maxClockError is how far the clocks may be apart.

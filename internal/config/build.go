@@ -24,7 +24,7 @@ func (c *Config) Relay() (relay.Config, error) {
 		return relay.Config{}, err
 	}
 	cfg := c.rows(pg)
-	cfg.Sink = kafka
+	cfg.Sink, cfg.Source.Lease = kafka, c.Source.Lease
 	cfg.Create, cfg.CreateSlot, cfg.Tables = c.Source.Create, c.Source.CreateSlot, c.tables()
 	cfg.InitialCopy, cfg.SlotFailover = c.Source.InitialCopy, c.Source.SlotFailover
 	cfg.FailIfSlotInUse = !c.Source.WaitForSlot

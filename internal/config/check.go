@@ -4,10 +4,14 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 )
+
+// minLease is the least source.lease.
+const minLease = 2 * time.Second
 
 // check reads the secret files and reports what the keys say that does not go together.
 func (c *Config) check() error {
@@ -28,6 +32,9 @@ func (c *Config) check() error {
 	}
 	if c.Source.InitialCopy && !c.Source.Create && !c.Source.CreateSlot {
 		add(c.invalid("source.initial_copy", "has no effect: source.create is false"))
+	}
+	if c.Source.Lease < minLease {
+		add(c.invalid("source.lease", "is %s; at least %s is allowed, since a busy machine may be silent for so long", c.Source.Lease, minLease))
 	}
 	if c.Source.CreateSlot && c.PositionTopic == "" {
 		add(c.invalid("source.create_slot", "needs position_topic: nothing else says at a later start whether the slot was lost"))

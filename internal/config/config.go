@@ -45,6 +45,7 @@ type Source struct {
 	CreateSlot   bool
 	InitialCopy  bool
 	SlotFailover bool
+	Lease        time.Duration
 	WaitForSlot  bool
 }
 

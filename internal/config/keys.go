@@ -124,6 +124,10 @@ var sourceKeys = []key{
 		doc: "Create the slot so that standbys keep a copy of it and it survives a failover (Postgres 17 or later).",
 	},
 	{
+		path: "source.lease", kind: duration, def: 8 * time.Second,
+		doc: "How long Postgres keeps the slot for a relay that it hears nothing from, so that another one can take over: `wal_sender_timeout` of the relay's own session. At least 2s; a server that has less keeps its own.",
+	},
+	{
 		path: "source.wait_for_slot", kind: boolean, def: true,
 		doc: "Wait, as a standby, while another process uses the slot; otherwise end with exit code 12.",
 	},
@@ -166,7 +170,7 @@ var processKeys = []key{
 	},
 	{
 		path: "drain_timeout", kind: duration, def: 25 * time.Second,
-		doc: "How long a stop may take until everything sent is acknowledged. Less than half of the server's `wal_sender_timeout`.",
+		doc: "How long a stop may take until everything sent is acknowledged.",
 	},
 	{path: "log", kind: section, doc: "Logging, to standard error."},
 	{path: "log.level", kind: choice, def: "info", allowed: []string{"debug", "info", "warn", "error"}, doc: "Least level that is logged. SIGHUP loads it again."},

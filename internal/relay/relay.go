@@ -103,8 +103,7 @@ type Config struct {
 	Tracer *tracing.Tracer
 
 	// DrainTimeout bounds a stop: until the open transaction is read and everything sent is
-	// acknowledged. The next start resends what is not. It should be less than half of the server's
-	// wal_sender_timeout. Zero means 25 s.
+	// acknowledged. The next start resends what is not. Zero means 25 s.
 	DrainTimeout time.Duration
 }
 
@@ -307,10 +306,6 @@ func (r *Relay) logStart(ctx context.Context, stream *replication.Stream, state 
 
 // warnSetup warns of what works and could be set up better.
 func (r *Relay) warnSetup(ctx context.Context, stream *replication.Stream, state *catalog.State) {
-	if t := stream.SenderTimeout(); t > 0 && r.cfg.DrainTimeout > t/2 {
-		r.log.WarnContext(ctx, "drain_timeout is more than half of the server's wal_sender_timeout: a slow stop may end in duplicates",
-			slog.Duration("drain_timeout", r.cfg.DrainTimeout), slog.Duration("wal_sender_timeout", t))
-	}
 	if stream.Superuser() {
 		r.log.WarnContext(ctx, "the role is a superuser, and LOGIN and REPLICATION are enough")
 	}

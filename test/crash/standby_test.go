@@ -28,7 +28,7 @@ func standBy(t *testing.T, r *rig.Rig) *rig.Process {
 func TestTakeover(t *testing.T) {
 	t.Parallel()
 	const (
-		timeout = 5 * time.Second // wal_sender_timeout
+		lease   = 8 * time.Second // source.lease; wal_sender_timeout of the server is longer
 		backoff = 2 * time.Second // of the standby
 	)
 	for name, tc := range map[string]struct {
@@ -36,12 +36,11 @@ func TestTakeover(t *testing.T) {
 		within time.Duration
 	}{
 		"killed":      {func(t *testing.T, first *rig.Process, _ *faultproxy.Proxy) { t.Helper(); first.Kill(t) }, backoff + rig.Slack},
-		"partitioned": {func(_ *testing.T, _ *rig.Process, link *faultproxy.Proxy) { link.Partition(); link.Heal() }, timeout + backoff + rig.Slack},
+		"partitioned": {func(_ *testing.T, _ *rig.Process, link *faultproxy.Proxy) { link.Partition(); link.Heal() }, lease + backoff + rig.Slack},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"wal_sender_timeout": "5s"}})
-			r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t))
+			r := rig.NewOn(t, pgtest.Database(t), kafkatest.Broker(t))
 			direct := r.Config
 			link := r.Through(t, "")
 			first := r.Run(t)
