@@ -77,7 +77,7 @@ func TestCompose(t *testing.T) {
 	for _, check := range checks {
 		gone := start(t, image, relayEnv, check...)
 		<-gone.done
-		if code, says := gone.cmd.ProcessState.ExitCode(), read(t, gone.output); code != 1 || !strings.HasPrefix(says, "no answer from ") {
+		if code, says := gone.cmd.ProcessState.ExitCode(), read(t, gone.output); code != 1 || !strings.HasPrefix(says, "no response from ") {
 			t.Errorf("%v says %d of a relay that is gone: %s", check, code, says)
 		}
 	}

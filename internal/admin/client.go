@@ -14,21 +14,21 @@ import (
 	"time"
 )
 
-// Limits of an answer. A relay answers from memory: who is slower than this, or says more, is none.
+// Limits of a response. A relay responds from memory. A server that is slower, or sends more, is not a relay.
 const (
 	askTimeout  = 3 * time.Second
 	answerBytes = 4 << 20
 )
 
-// A Client asks the admin server of a relay, which may be of another version. Its methods may be
-// called from any goroutine, and return after 3 s at the latest.
+// A Client asks the admin server of a relay, which may have another version. Its methods may be
+// called from any goroutine. They return within 3 s.
 type Client struct {
 	base string // ends in a slash
 	http http.Client
 }
 
-// NewClient returns a Client of the server at address: a URL, or what a relay was told to listen on,
-// of which no host and the unspecified one are this machine.
+// NewClient returns a Client of the server at address, which is a URL or a value of admin.listen. An
+// empty or unspecified host is this machine.
 func NewClient(address string) (*Client, error) {
 	base, err := baseURL(address)
 	if err != nil {
@@ -57,7 +57,7 @@ func baseURL(address string) (string, error) {
 		return "", fmt.Errorf("the address of an admin server must be host:port or a URL: %w", err)
 	}
 	if port == "0" {
-		return "", errors.New("the admin server listens on any port (0), and which one only its log says")
+		return "", errors.New("admin.listen has port 0: the relay's log names the port that it chose")
 	}
 	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
@@ -65,7 +65,7 @@ func baseURL(address string) (string, error) {
 	return "http://" + net.JoinHostPort(host, port) + "/", nil
 }
 
-// Status returns what /status answers, and the answer itself.
+// Status returns the response of /status, decoded and as it came.
 func (c *Client) Status(ctx context.Context) (*Status, json.RawMessage, error) {
 	status := new(Status)
 	body, err := c.read(ctx, "status", status)
@@ -75,24 +75,24 @@ func (c *Client) Status(ctx context.Context) (*Status, json.RawMessage, error) {
 	return status, body, err
 }
 
-// History returns what /history answers.
+// History returns the response of /history.
 func (c *Client) History(ctx context.Context) (*History, error) {
 	history := new(History)
 	_, err := c.read(ctx, "history", history)
 	return history, err
 }
 
-// Live returns what /livez says, and whether that is well.
-func (c *Client) Live(ctx context.Context) (says string, well bool, err error) {
+// Live returns the text of /livez, and whether the relay is alive.
+func (c *Client) Live(ctx context.Context) (text string, ok bool, err error) {
 	return c.probe(ctx, "livez")
 }
 
 // Ready is Live for /readyz.
-func (c *Client) Ready(ctx context.Context) (says string, well bool, err error) {
+func (c *Client) Ready(ctx context.Context) (text string, ok bool, err error) {
 	return c.probe(ctx, "readyz")
 }
 
-func (c *Client) probe(ctx context.Context, path string) (says string, well bool, err error) {
+func (c *Client) probe(ctx context.Context, path string) (text string, ok bool, err error) {
 	code, body, err := c.get(ctx, path)
 	switch {
 	case err != nil:
@@ -103,26 +103,27 @@ func (c *Client) probe(ctx context.Context, path string) (says string, well bool
 	return strings.TrimSpace(string(body)), code == http.StatusOK, nil
 }
 
-// read decodes a JSON answer into v.
+// read decodes a JSON response into v.
 func (c *Client) read(ctx context.Context, path string, v any) (json.RawMessage, error) {
 	code, body, err := c.get(ctx, path)
 	switch {
 	case err != nil:
 		return nil, err
 	case code == http.StatusServiceUnavailable:
-		return nil, fmt.Errorf("%s says: %s", c.base, strings.TrimSpace(string(body)))
+		return nil, fmt.Errorf("%s reports: %s", c.base, strings.TrimSpace(string(body)))
 	case code != http.StatusOK || json.Unmarshal(body, v) != nil:
 		return nil, c.stranger(code)
 	}
 	return body, nil
 }
 
-// stranger is the error of an answer that is no report of a relay's. The answer may be anybody's, and is not shown.
+// stranger returns the error for a response that no relay sends. It does not show the response, which may come from
+// any server.
 func (c *Client) stranger(code int) error {
 	if code == http.StatusForbidden {
-		return fmt.Errorf("what answers at %s refuses to: the name must be in the relay's admin.hosts, or use the address", c.base)
+		return fmt.Errorf("the server at %s does not respond under this name: add the name to the relay's admin.hosts, or use the IP address", c.base)
 	}
-	return fmt.Errorf("what answers at %s is not the admin server of a relay", c.base)
+	return fmt.Errorf("the server at %s is not the admin server of a relay", c.base)
 }
 
 func (c *Client) get(ctx context.Context, path string) (code int, body []byte, err error) {
@@ -137,10 +138,10 @@ func (c *Client) get(ctx context.Context, path string) (code int, body []byte, e
 		code = res.StatusCode
 	}
 	if e, ok := errors.AsType[*url.Error](err); ok {
-		err = e.Unwrap() // the rest of its text is ours
+		err = e.Unwrap() // without the URL, which the error below has
 	}
 	if err != nil {
-		return 0, nil, fmt.Errorf("no answer from %s: %w", c.base, err)
+		return 0, nil, fmt.Errorf("no response from %s: %w", c.base, err)
 	}
 	return code, body, nil
 }

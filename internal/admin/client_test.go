@@ -114,7 +114,7 @@ func TestClientOfSomethingElse(t *testing.T) {
 	}
 	srv := httptest.NewServer(nil)
 	srv.Close()
-	if _, _, err := client(t, srv.URL).Live(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "no answer from "+srv.URL+"/: dial tcp") {
+	if _, _, err := client(t, srv.URL).Live(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "no response from "+srv.URL+"/: dial tcp") {
 		t.Errorf("nobody: %v", err)
 	}
 }

@@ -86,9 +86,13 @@ func (s *situation) build() (st relay.Stat, fill func(*Server)) {
 }
 
 var situations = []situation{
-	{"load", "Healthy", "is in Kafka", "", func(*relay.Stat) {}},
-	{"idle", "Healthy", "Nothing is being written", "", nil},
-	{"broker", "Kafka does not acknowledge", "connection refused", "Nothing is lost", func(st *relay.Stat) {
+	{"load", "Healthy", "Committed rows reach Kafka in", "", func(*relay.Stat) {}},
+	{"idle", "Healthy", "There are no new rows", "", nil},
+	{"topic", "Topic outbox.event.order does not exist", "have waited for", "kafka-topics.sh", func(st *relay.Stat) {
+		st.Sink.StalledSince, st.Sink.StallReason = time.Now().Add(-3*time.Second), "topic outbox.event.order: UNKNOWN_TOPIC_OR_PARTITION"
+		st.Sink.StallMissing, st.Sink.StallAdvice = "outbox.event.order", "Create the topic: kafka-topics.sh --create"
+	}},
+	{"broker", "Kafka does not acknowledge records", "connection refused", "Nothing is lost", func(st *relay.Stat) {
 		st.Behind = time.Now().Add(-95 * time.Second)
 		st.Slot.WALEnd += 180_000_000
 		st.Sink.InFlightRecords, st.Sink.InFlightBytes = 48_900, 6_100_000
@@ -96,7 +100,7 @@ var situations = []situation{
 		st.Sink.StallReason = "dial tcp 10.0.0.7:9092: connect: connection refused"
 		st.Sink.LastError, st.Sink.LastErrorAt = "topic outbox.event.order, partition 3: "+st.Sink.StallReason, time.Now()
 	}},
-	{"standby", "Standing by", "takes over", "", func(st *relay.Stat) {
+	{"standby", "Standby", "takes over", "", func(st *relay.Stat) {
 		st.State, st.LastError = relay.Waiting, "slot orders is in use by process 4711"
 		st.Failures = []relay.Failure{{Last: time.Now(), Times: 1, Text: st.LastError, ExitCode: relay.ExitSlotInUse}}
 	}},
@@ -112,7 +116,7 @@ var situations = []situation{
 		st.Slot.WALEnd += 10_500_000_000
 		st.Behind = time.Now().Add(-51 * time.Minute)
 	}},
-	{"both", "Kafka does not acknowledge, and the slot is about to be lost", "connection refused", "max_slot_wal_keep_size", func(st *relay.Stat) {
+	{"both", "Kafka does not acknowledge records, and the slot is about to be lost", "connection refused", "max_slot_wal_keep_size", func(st *relay.Stat) {
 		st.Slot.SafeBytes = new(int64(0))
 		st.Sink.StalledSince, st.Sink.StallReason = time.Now().Add(-time.Minute), "connection refused"
 	}},
@@ -236,5 +240,5 @@ func TestPageLives(t *testing.T) {
 	}
 	s.listener.Close()
 	b.eval(`window.fetch = () => Promise.reject(new Error('cut'))`)
-	b.until(`document.querySelector('#verdict').innerText === 'No answer'`)
+	b.until(`document.querySelector('#verdict').innerText === 'The relay does not respond'`)
 }

@@ -104,6 +104,8 @@ type kafkaStatus struct {
 	Brokers     []string   `json:"brokers"`
 	Stalled     number     `json:"stalled"`
 	StallReason string     `json:"stall_reason,omitempty"`
+	Missing     string     `json:"missing_topic,omitempty"` // what the stall waits for
+	StallAdvice string     `json:"stall_advice,omitempty"`
 	LastError   string     `json:"last_error,omitempty"` // was retried
 	LastErrorAt *time.Time `json:"last_error_at"`
 }
@@ -155,7 +157,11 @@ func (s *Server) status(now time.Time) *Status {
 			Sessions: st.Sessions, Transactions: st.Transactions, Rows: st.Rows, Records: last.records, Bytes: last.bytes,
 			DeadLetters: st.DeadLetters, Renewals: st.Sink.DuplicatesPossible, Retries: st.Sink.Retries,
 		},
-		Kafka:    kafkaStatus{Brokers: s.cfg.Brokers, Stalled: number(last.stalled().Seconds()), StallReason: st.Sink.StallReason, LastError: st.Sink.LastError, LastErrorAt: timeOrNull(st.Sink.LastErrorAt)},
+		Kafka: kafkaStatus{
+			Brokers: s.cfg.Brokers, Stalled: number(last.stalled().Seconds()), StallReason: st.Sink.StallReason,
+			Missing: st.Sink.StallMissing, StallAdvice: st.Sink.StallAdvice,
+			LastError: st.Sink.LastError, LastErrorAt: timeOrNull(st.Sink.LastErrorAt),
+		},
 		Topics:   topics(from, last),
 		Failures: s.failures(last),
 		Columns:  columns(),

@@ -1,6 +1,8 @@
 package admin
 
 import (
+	"fmt"
+	"math"
 	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
@@ -8,17 +10,17 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 )
 
-// A Level is how much a Verdict worries.
+// A Level is the severity of a Verdict.
 type Level string
 
-// The levels. What is Warn may be healthy, and may not.
+// The levels: healthy, degraded or about to be, failed.
 const (
 	Good Level = "good"
 	Warn Level = "warn"
 	Bad  Level = "bad"
 )
 
-// A Verdict is how things are, in a word, with why and what to do about it.
+// A Verdict is the state of a relay and its slot in a few words, with the reason and what to do.
 type Verdict struct {
 	Level  Level  `json:"level"`
 	Title  string `json:"title"`
@@ -26,10 +28,10 @@ type Verdict struct {
 	Advice string `json:"advice"`
 }
 
-// catchingUp is how many seconds a relay may be behind before that is its state.
+// catchingUp is the lag in seconds above which a relay is catching up.
 const catchingUp = 30
 
-// SlotVerdict is what a slot's risk says; it is empty of a slot in no danger.
+// SlotVerdict returns the verdict on a slot. It has no title if the slot is not at risk.
 func SlotVerdict(risk catalog.Risk) Verdict {
 	v := Verdict{Good, risk.Title, risk.Why, risk.Advice}
 	switch risk.Level() {
@@ -42,7 +44,7 @@ func SlotVerdict(risk catalog.Risk) Verdict {
 	return v
 }
 
-// judge weighs how the relay does and how its slot stands.
+// judge returns the worse of the verdicts on the relay and on its slot, or both if both have failed.
 func (st *Status) judge(risk catalog.Risk) Verdict {
 	own, slot := st.Relaying(), SlotVerdict(risk)
 	switch {
@@ -56,44 +58,88 @@ func (st *Status) judge(risk catalog.Risk) Verdict {
 	return own
 }
 
-// StandsBy reports whether the relay waits for another one to end.
+// StandsBy reports whether the relay is a standby.
 func (st *Status) StandsBy() bool { return st.waits(relay.ExitSlotInUse) }
 
-// waits reports whether the relay waits because of an error with an exit code.
+// waits reports whether the relay retries after an error with this exit code.
 func (st *Status) waits(exit int) bool {
 	return st.State == string(relay.Waiting) && len(st.Failures) > 0 && st.Failures[0].ExitCode == exit
 }
 
-// Relaying says how the relay does, whatever its slot's state.
+// Relaying returns the verdict on the relay itself, without its slot.
 func (st *Status) Relaying() Verdict {
-	advice, newest := "", st.Reason
-	if len(st.Failures) > 0 && st.State != string(relay.Streaming) {
-		advice, newest = st.Failures[0].Advice, st.Failures[0].Text
-	}
-	stalled := float64(st.Kafka.Stalled)
 	switch {
-	case !st.Ready && stalled > 0 && st.State == string(relay.Streaming):
-		return Verdict{Bad, "Kafka does not acknowledge", st.Reason, "Nothing is lost: Postgres keeps what is not acknowledged. Look at the brokers, then at what the error names."}
-	case !st.Ready && st.State == string(relay.Starting) && len(st.Failures) == 0:
-		return Verdict{Warn, "Starting", "First contact with both sides.", ""}
-	case !st.Ready && st.State == string(relay.Starting):
+	case st.Kafka.Stalled > 0 && st.State == string(relay.Streaming):
+		return st.stalled()
+	case !st.Ready:
+		return st.notReady()
+	case float64(st.Lag.Seconds) > catchingUp:
+		return Verdict{Warn, "Catching up", fmt.Sprintf("The relay is %s behind and has %s of WAL left to read.", terminal.Span(float64(st.Lag.Seconds)), terminal.Size(float64(st.Lag.Bytes))), ""}
+	}
+	return Verdict{Good, "Healthy", st.delivering(), ""}
+}
+
+// stalled returns the verdict on a relay whose records Kafka does not acknowledge. A missing topic does not
+// appear by itself. Any other stall may be a leader election, for as long as the relay is ready.
+func (st *Status) stalled() Verdict {
+	lasted := terminal.Span(float64(st.Kafka.Stalled))
+	if topic := st.Kafka.Missing; topic != "" {
+		return Verdict{
+			Bad, fmt.Sprintf("Topic %s does not exist", topic),
+			fmt.Sprintf("Records for it have waited for %s. The relay keeps retrying, and other topics are not affected. Nothing is lost, but Postgres retains WAL meanwhile.", lasted), st.Kafka.StallAdvice,
+		}
+	}
+	v := Verdict{
+		Warn, "Kafka does not acknowledge records", fmt.Sprintf("For %s: %s.", lasted, st.Kafka.StallReason),
+		"Check the brokers and the error above. Nothing is lost: Postgres retains the WAL, and the relay keeps retrying.",
+	}
+	if !st.Ready {
+		v.Level = Bad
+	}
+	return v
+}
+
+// notReady returns the verdict on a relay that does not stream.
+func (st *Status) notReady() Verdict {
+	newest, advice := st.Reason, ""
+	if len(st.Failures) > 0 && st.State != string(relay.Streaming) {
+		newest, advice = st.Failures[0].Text, st.Failures[0].advice()
+	}
+	switch waiting := st.State == string(relay.Waiting); {
+	case st.State == string(relay.Starting) && len(st.Failures) == 0:
+		return Verdict{Warn, "Starting", "The relay connects to Postgres and Kafka.", ""}
+	case st.State == string(relay.Starting):
 		return Verdict{Warn, "Starting", newest, advice}
 	case st.StandsBy():
-		return Verdict{Warn, "Standing by", "Another process streams from the slot. This one takes over when it ends.", ""}
+		return Verdict{Warn, "Standby", "Another relay streams from the slot. This one takes over when that one stops.", ""}
 	case st.waits(relay.ExitSink):
 		return Verdict{Bad, "Waiting for Kafka", newest, advice}
-	case !st.Ready && st.State == string(relay.Waiting) && stalled > stallAfter.Seconds():
-		return Verdict{Bad, "Waiting for Postgres", newest + ". Kafka does not acknowledge either: " + st.Kafka.StallReason, advice}
-	case !st.Ready && st.State == string(relay.Waiting):
+	case waiting && float64(st.Kafka.Stalled) > stallAfter.Seconds():
+		return Verdict{Bad, "Waiting for Postgres", newest + ". Kafka does not acknowledge records either: " + st.Kafka.StallReason, advice}
+	case waiting:
 		return Verdict{Bad, "Waiting for Postgres", newest, advice}
-	case !st.Ready:
-		return Verdict{Bad, "Not relaying", newest, advice}
-	case stalled > 0:
-		return Verdict{Warn, "Kafka is slow", st.Kafka.StallReason + ", for " + terminal.Span(stalled), ""}
-	case float64(st.Lag.Seconds) > catchingUp:
-		return Verdict{Warn, "Catching up", terminal.Span(float64(st.Lag.Seconds)) + " behind, " + terminal.Size(float64(st.Lag.Bytes)) + " of log to go.", ""}
-	case st.Rates.Records > 0:
-		return Verdict{Good, "Healthy", "What is committed is in Kafka " + terminal.Span(float64(st.Latency.CommitToAckP50)) + " later.", ""}
+	case st.State == string(relay.Stopped):
+		return Verdict{Bad, "The relay has stopped", newest, advice}
 	}
-	return Verdict{Good, "Healthy", "Everything that was committed is in Kafka. Nothing is being written.", ""}
+	return Verdict{Bad, "The relay does not deliver", newest, advice}
+}
+
+// advice returns what to do about a failure, with the section of its exit code in the runbook.
+func (f *fault) advice() string {
+	return strings.TrimSpace(fmt.Sprintf("%s\nSee docs/runbook.md#exit-%d.", f.Advice, f.ExitCode))
+}
+
+// delivering says how long rows take to reach Kafka. After an outage the rows of the last seconds may have waited
+// for long although none waits now.
+func (st *Status) delivering() string {
+	latency := float64(st.Latency.CommitToAckP50)
+	switch {
+	case st.Rates.Records == 0:
+		return "Every committed row is in Kafka. There are no new rows."
+	case math.IsNaN(latency):
+		return "Kafka acknowledges the rows of a transaction that is not complete yet."
+	case latency > catchingUp:
+		return fmt.Sprintf("The relay has caught up. The rows of the last 10 s had waited for %s.", terminal.Span(latency))
+	}
+	return fmt.Sprintf("Committed rows reach Kafka in %s.", terminal.Span(latency))
 }

@@ -132,7 +132,7 @@ func (w *statusWatch) frame(r *status.Report) string {
 	for len(lines) < height-1 {
 		lines = append(lines, "")
 	}
-	lines = append(lines, w.style().Dim(terminal.Cut(r.At.Format(time.TimeOnly)+" · q ends", width)))
+	lines = append(lines, w.style().Dim(terminal.Cut(r.At.Format(time.TimeOnly)+" · q to quit", width)))
 	return home + strings.Join(lines, eraseLine+"\r\n") + eraseLine + eraseBelow
 }
 

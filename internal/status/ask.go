@@ -18,32 +18,32 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// askTimeout is how long Postgres may take to answer.
+// askTimeout is how long Postgres and the relay may take to respond.
 const askTimeout = 5 * time.Second
 
-// Config says who is asked.
+// Config names the slot and the relay.
 type Config struct {
 	Conn              *pgconn.Config
 	Publication, Slot string
-	Address           string // of the server, to be shown: without user and password
+	Address           string // of the server, for display: without user and password
 
-	// Admin is where the relay's admin server is, as [admin.NewClient] takes it. Empty: there is
-	// none, and Postgres alone is asked.
+	// Admin is the address of the relay's admin server, as for [admin.NewClient]. If it is empty,
+	// only Postgres is asked.
 	Admin string
 }
 
-// An Asker asks, again and again. It belongs to one goroutine at a time and must be closed.
+// An Asker asks Postgres and a relay for their state. It may be used by one goroutine at a time and must be closed.
 type Asker struct {
 	cfg      Config
 	observer *catalog.Observer
-	client   *admin.Client // nil: refused, or the relay is not to be asked
-	refused  error
+	client   *admin.Client // nil: its address is wrong, or the relay is not to be asked
+	refused  error         // why the address is wrong
 
-	trend   catalog.Trend // of the slot's reserve, as Postgres has told
+	trend   catalog.Trend // of the WAL that Postgres may still retain for the slot
 	history admin.History // of the relay
 }
 
-// New returns an Asker. It contacts nobody.
+// New returns an Asker. It does not connect.
 func New(cfg Config) *Asker {
 	a := &Asker{cfg: cfg, observer: catalog.ObserveSlot(cfg.Conn, cfg.Slot)}
 	if cfg.Admin != "" {
@@ -55,10 +55,10 @@ func New(cfg Config) *Asker {
 // Close closes the connection to Postgres, also after ctx has ended.
 func (a *Asker) Close(ctx context.Context) { a.observer.Close(ctx) }
 
-// History returns what the relay has told of the last minutes. It is valid until the next Ask.
+// History returns the relay's last minutes. It is valid until the next Ask.
 func (a *Asker) History() *admin.History { return &a.history }
 
-// Ask asks both sides at once. It blocks for 5 s at most.
+// Ask asks Postgres and the relay at the same time. It blocks for 5 s at most.
 func (a *Asker) Ask(ctx context.Context) *Report {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -97,7 +97,7 @@ func (a *Asker) postgres(ctx context.Context) Postgres {
 	return p
 }
 
-// behind is how much log there is from confirmed to end.
+// behind returns the number of bytes of WAL from confirmed to end.
 func behind(confirmed, end pglogrepl.LSN) int64 {
 	if end < confirmed {
 		return 0
@@ -115,7 +115,7 @@ func (a *Asker) relay(ctx context.Context) Relay {
 	r := Relay{URL: a.client.Address()}
 	status, body, err := a.client.Status(ctx)
 	if err == nil && status.Slot.Name != a.cfg.Slot {
-		err = fmt.Errorf("what answers at %s is the relay of slot %s", r.URL, status.Slot.Name)
+		err = fmt.Errorf("the relay at %s uses slot %s", r.URL, status.Slot.Name)
 	}
 	if err != nil {
 		r.Error = oneLine(err)
@@ -131,23 +131,23 @@ func (a *Asker) relay(ctx context.Context) Relay {
 	return r
 }
 
-// named fills in the names that an advice leaves open.
+// named replaces the placeholders <slot> and <publication> of an advice.
 func (a *Asker) named(advice string) string {
 	return strings.NewReplacer("<slot>", a.cfg.Slot, "<publication>", a.cfg.Publication).Replace(advice)
 }
 
-// oneLine is the text of err: of several attempts that failed for one reason, the first.
+// oneLine returns the first line of err: the others are further attempts that failed for the same reason.
 func oneLine(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, replication.ErrUnreachable) {
-		return "no answer in " + askTimeout.String()
+		return "no response within " + askTimeout.String()
 	}
 	line, _, _ := strings.Cut(err.Error(), "\n")
 	return strings.TrimSpace(line)
 }
 
-// timeToFull returns in how many seconds the slot's reserve is used up, as whoever has watched it
-// for longer knows; NaN if it is not known or will not be.
-func (r *Report) timeToFull() float64 {
+// timeToLimit returns the seconds until Postgres may remove WAL that the slot needs, at the present rate; NaN if it is
+// not known or the retained WAL does not grow. The relay has watched the slot for longer, so its value comes first.
+func (r *Report) timeToLimit() float64 {
 	if r.Relay.status != nil && r.Relay.status.Slot.TimeToFull != nil {
 		return float64(*r.Relay.status.Slot.TimeToFull)
 	}

@@ -1,5 +1,4 @@
-// Package status asks Postgres about a slot and a relay about itself, says in a word how things
-// are, why, and what to do, and puts it into lines of text. Each side is asked whether or not the
-// other answers. It changes nothing, and shows names, numbers, positions and errors: no payload and
-// no secret.
+// Package status reports the state of a slot and its relay: it asks Postgres about the slot and the relay about itself,
+// judges what is wrong and what to do, and draws the report as text. It asks each of them whether or not the other
+// responds. It changes nothing. Reports contain names, numbers, positions and errors, but no payloads and no secrets.
 package status

@@ -7,13 +7,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/admin"
 )
 
-// A Report is what both sides say at a moment. As JSON, sizes are in bytes, durations in seconds,
-// positions as Postgres writes them; null stands for what is not known or does not apply.
+// A Report is the state of a slot and its relay at one moment. In JSON, sizes are in bytes, durations in seconds, and
+// positions in Postgres' notation; null is a value that is unknown or does not apply.
 type Report struct {
 	At time.Time `json:"at"`
 
-	// Healthy: every side that was to be asked has answered, the slot is there, is read and is
-	// not about to be lost, and the relay is ready, or stands by while another one reads.
+	// Healthy means that Postgres and the relay, if it is to be asked, have responded, that the slot
+	// is active and not about to be lost, and that the relay is ready and Kafka acknowledges its
+	// records, or that it is a standby.
 	Healthy bool `json:"healthy"`
 
 	admin.Verdict
@@ -21,53 +22,53 @@ type Report struct {
 	Relay    Relay    `json:"relay"`
 }
 
-// Postgres is what the server of the slot says.
+// Postgres is what the slot's server reports.
 type Postgres struct {
 	Address  string       `json:"address"`         // without user and password
-	Error    string       `json:"error,omitempty"` // why it has said nothing
+	Error    string       `json:"error,omitempty"` // why it did not respond
 	ExitCode int          `json:"exit_code,omitempty"`
 	Advice   string       `json:"advice,omitempty"` // about Error
 	Version  int          `json:"server_version"`   // 180001 is 18.1
 	SystemID string       `json:"system_id"`        // of its cluster
 	LogEnd   string       `json:"log_end"`
-	Slot     *Slot        `json:"slot"`               // null: there is none, or Error
-	Oldest   *Transaction `json:"oldest_transaction"` // of the cluster; null: nobody is writing
+	Slot     *Slot        `json:"slot"`               // null: it does not exist, or Error is set
+	Oldest   *Transaction `json:"oldest_transaction"` // of the cluster; null: none is writing
 }
 
-// A Slot is what Postgres says of it.
+// A Slot is a row of pg_replication_slots.
 type Slot struct {
 	Name         string `json:"name"`
-	Active       bool   `json:"active"` // somebody reads it
+	Active       bool   `json:"active"` // a WAL sender streams from it
 	ActivePID    int32  `json:"active_pid"`
 	Confirmed    string `json:"confirmed"`
-	Restart      string `json:"restart"` // log is kept from here on
+	Restart      string `json:"restart"` // Postgres retains WAL from here on
 	WALStatus    string `json:"wal_status"`
 	Invalidation string `json:"invalidation_reason,omitempty"`
 	NotConfirmed int64  `json:"lag_bytes"`
 	Retained     int64  `json:"retained_bytes"`
 	Safe         *int64 `json:"safe_bytes"` // null: no limit
 
-	// TimeToFull is when Safe will be 0 at the present rate. Null: it does not shrink, has no
-	// bound, or has been watched too shortly.
+	// TimeToFull is the time in seconds until Safe is 0 at the present rate. Null: Safe does not
+	// shrink, there is no limit, or the rate is not known yet.
 	TimeToFull *float64 `json:"time_to_full"`
 
 	idleAt time.Time // see [catalog.Reserve]
 }
 
-// A Transaction is open, and log is kept for it.
+// A Transaction is an open transaction, for which Postgres retains WAL.
 type Transaction struct {
 	PID  int32   `json:"pid"` // 0: it is prepared
 	GID  string  `json:"gid,omitempty"`
 	User string  `json:"user"`
 	App  string  `json:"application"`
-	Age  float64 `json:"age"` // 0: not known
+	Age  float64 `json:"age"` // seconds; 0: not known
 }
 
-// Relay is what a running relay says of itself.
+// Relay is what the relay reports.
 type Relay struct {
-	URL    string          `json:"url"`             // of its admin server; empty: not to be asked
-	Error  string          `json:"error,omitempty"` // why it has said nothing
-	Status json.RawMessage `json:"status"`          // as /status answers; null: Error, or not asked
+	URL    string          `json:"url"`             // of its admin server; empty: it is not to be asked
+	Error  string          `json:"error,omitempty"` // why it did not respond
+	Status json.RawMessage `json:"status"`          // the response of /status; null: Error is set, or it was not asked
 
 	status *admin.Status
 }

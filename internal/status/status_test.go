@@ -81,16 +81,22 @@ func TestVerdict(t *testing.T) {
 		why     string
 		healthy bool
 	}{
-		"well":            {sides(t, nil), admin.Good, "Healthy", "1.1 ms later", true},
-		"idle":            {sides(t, func(_ *Postgres, st *admin.Status) { st.Rates.Records = 0 }), admin.Good, "Healthy", "Nothing is being written", true},
-		"postgres alone":  {alone, admin.Good, "The slot is read", "process 4711", true},
-		"behind":          {sides(t, func(_ *Postgres, st *admin.Status) { st.Lag.Seconds = 300 }), admin.Warn, "Catching up", "5 min behind", true},
-		"slow":            {sides(t, func(_ *Postgres, st *admin.Status) { st.Kafka.Stalled, st.Kafka.StallReason = 4, "no leader" }), admin.Warn, "Kafka is slow", "no leader, for 4 s", true},
-		"stalled":         {sides(t, func(_ *Postgres, st *admin.Status) { st.Ready, st.Kafka.Stalled, st.Reason = false, 40, "for 40 s" }), admin.Bad, "Kafka does not acknowledge", "for 40 s", false},
-		"starting":        {sides(t, func(_ *Postgres, st *admin.Status) { st.Ready, st.State, st.Reason = false, "starting", "starting" }), admin.Warn, "Starting", "First contact", false},
-		"standing by":     {sides(t, waiting("slot in use", 12)), admin.Warn, "Standing by", "takes over", true},
+		"well":           {sides(t, nil), admin.Good, "Healthy", "Committed rows reach Kafka in 1.1 ms", true},
+		"idle":           {sides(t, func(_ *Postgres, st *admin.Status) { st.Rates.Records = 0 }), admin.Good, "Healthy", "There are no new rows", true},
+		"postgres alone": {alone, admin.Good, "The slot is active", "WAL sender 4711", true},
+		"behind":         {sides(t, func(_ *Postgres, st *admin.Status) { st.Lag.Seconds = 300 }), admin.Warn, "Catching up", "5 min behind", true},
+		"slow":           {sides(t, func(_ *Postgres, st *admin.Status) { st.Kafka.Stalled, st.Kafka.StallReason = 4, "no leader" }), admin.Warn, "Kafka does not acknowledge records", "For 4 s: no leader", false},
+		"topic missing": {sides(t, func(_ *Postgres, st *admin.Status) {
+			st.Kafka.Stalled, st.Kafka.Missing, st.Kafka.StallAdvice = 4, "outbox.event.x", "create it"
+		}), admin.Bad, "Topic outbox.event.x does not exist", "have waited for 4 s", false},
+		"after an outage": {sides(t, func(_ *Postgres, st *admin.Status) { st.Latency.CommitToAckP50 = 660 }), admin.Good, "Healthy", "has caught up. The rows of the last 10 s had waited for 11 min", true},
+		"stalled": {sides(t, func(_ *Postgres, st *admin.Status) {
+			st.Ready, st.Kafka.Stalled, st.Kafka.StallReason = false, 40, "broker 1 is down"
+		}), admin.Bad, "Kafka does not acknowledge records", "For 40 s: broker 1 is down", false},
+		"starting":        {sides(t, func(_ *Postgres, st *admin.Status) { st.Ready, st.State, st.Reason = false, "starting", "starting" }), admin.Warn, "Starting", "connects to Postgres and Kafka", false},
+		"standing by":     {sides(t, waiting("slot in use", 12)), admin.Warn, "Standby", "takes over", true},
 		"waiting":         {sides(t, waiting("connection refused", 10)), admin.Bad, "Waiting for Postgres", "connection refused", false},
-		"stopped":         {sides(t, func(_ *Postgres, st *admin.Status) { st.Ready, st.State, st.Reason = false, "stopped", "stopped" }), admin.Bad, "Not relaying", "stopped", false},
+		"stopped":         {sides(t, func(_ *Postgres, st *admin.Status) { st.Ready, st.State, st.Reason = false, "stopped", "stopped" }), admin.Bad, "The relay has stopped", "stopped", false},
 		"lost":            {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.WALStatus = "lost" }), admin.Bad, "The slot is lost", "removed log", false},
 		"unreserved":      {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.WALStatus = "unreserved" }), admin.Bad, "The slot is about to be lost", "may remove log", false},
 		"no room":         {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.Safe = new(int64) }), admin.Bad, "The slot is about to be lost", "may remove log", false},
@@ -100,8 +106,8 @@ func TestVerdict(t *testing.T) {
 		"elsewhere": {sides(t, func(p *Postgres, st *admin.Status) {
 			inactive(p, st)
 			p.SystemID, st.Source.SystemID = "7001", "7002"
-		}), admin.Bad, "Not the server of this relay", "identifier 7002; the server at db:5432/app has 7001", false},
-		"session just lost": {sides(t, inactive), admin.Warn, "Nobody reads the slot", "lost its connection", false},
+		}), admin.Bad, "The relay reads from another server", "identifier 7002. The server at db:5432/app has 7001", false},
+		"session just lost": {sides(t, inactive), admin.Warn, "No relay reads the slot", "lost its connection", false},
 		"session lost": {sides(t, func(p *Postgres, st *admin.Status) {
 			inactive(p, st)
 			waiting("terminating connection", 10)(p, st)
@@ -110,7 +116,7 @@ func TestVerdict(t *testing.T) {
 		"session and Kafka lost": {sides(t, func(p *Postgres, st *admin.Status) {
 			waiting("terminating connection", 10)(p, st)
 			st.Kafka.Stalled, st.Kafka.StallReason = 40, "broker 1 does not answer"
-		}), admin.Bad, "Waiting for Postgres", "terminating connection. Kafka does not acknowledge either: broker 1 does not answer", false},
+		}), admin.Bad, "Waiting for Postgres", "terminating connection. Kafka does not acknowledge records either: broker 1 does not answer", false},
 		"positions not read": {sides(t, func(p *Postgres, st *admin.Status) {
 			waiting("the position store does not answer", 20)(p, st)
 			st.Kafka.Stalled, st.Kafka.StallReason = 40, "position topic p: refused"
@@ -119,19 +125,36 @@ func TestVerdict(t *testing.T) {
 			waiting("connection refused", 10)(p, st)
 			p.Slot.WALStatus = "lost"
 		}), admin.Bad, "The slot is lost", "Waiting for Postgres: connection refused", false},
-		"relay silent":            {without(t, "refused", "", nil), admin.Warn, "The relay does not answer", "Process 4711 reads the slot", false},
-		"relay gone":              {without(t, "refused", "", inactive), admin.Bad, "No relay runs", "Refused", false},
-		"postgres silent":         {without(t, "", "unreachable", nil), admin.Warn, "Postgres was not reached from here", "The relay says: Healthy", false},
+		"relay silent":            {without(t, "refused", "", nil), admin.Warn, "The relay does not respond", "WAL sender 4711 streams from the slot", false},
+		"relay gone":              {without(t, "refused", "", inactive), admin.Bad, "No relay is running", "Refused", false},
+		"postgres silent":         {without(t, "", "unreachable", nil), admin.Warn, "Cannot connect to Postgres from here", "The relay reports: Healthy", false},
 		"postgres silent, filled": {without(t, "", "unreachable", func(_ *Postgres, st *admin.Status) { st.Slot.WALStatus = "unreserved" }), admin.Bad, "The slot is about to be lost", "", false},
-		"both silent":             {without(t, "refused", "unreachable", nil), admin.Bad, "Neither side answers", "unreachable. Refused", false},
+		"both silent":             {without(t, "refused", "unreachable", nil), admin.Bad, "Neither Postgres nor the relay responds", "unreachable. Refused", false},
 	} {
 		r := test.report
 		if r.Level != test.level || r.Title != test.title || !strings.Contains(r.Why, test.why) || r.Healthy != test.healthy {
 			t.Errorf("%s: %s %q: %q, healthy %t", name, r.Level, r.Title, r.Why, r.Healthy)
 		}
-		if r.Level == admin.Bad && r.Advice == "" && test.title != "Not relaying" && name != "both silent" {
-			t.Errorf("%s: what to do is not said", name)
+		if r.Level == admin.Bad && r.Advice == "" && name != "stopped" && name != "both silent" {
+			t.Errorf("%s: there is no advice", name)
 		}
+	}
+}
+
+// A relay that has stopped with an exit code may need more than another start, so that is what the advice names.
+func TestAdviceNamesTheExitCode(t *testing.T) {
+	gone := without(t, "refused", "", func(p *Postgres, _ *admin.Status) { p.Slot.Active, p.Slot.ActivePID = false, 0 })
+	stopped := sides(t, func(_ *Postgres, st *admin.Status) {
+		st.Ready, st.State, st.Reason = false, "stopped", "stopped"
+		if err := json.Unmarshal([]byte(`{"failures": [{"text": "transaction 0/1, row 0: too large", "exit_code": 14, "advice": "Correct the cause."}]}`), st); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if !strings.Contains(gone.Advice, "docs/runbook.md#exit-codes") {
+		t.Errorf("without a relay: %q", gone.Advice)
+	}
+	if !strings.Contains(stopped.Advice, "docs/runbook.md#exit-14") || !strings.Contains(stopped.Why, "row 0") {
+		t.Errorf("stopped: %+v", stopped.Verdict)
 	}
 }
 
@@ -141,24 +164,25 @@ func TestLines(t *testing.T) {
 db:5432/app → kafka-1:9092, kafka-2:9092
 
 ● Healthy
-  What is committed is in Kafka 1.1 ms later.
+  Committed rows reach Kafka in 1.1 ms.
 
-Postgres          → Decoder           → Window            → Kafka               
-48 B behind         1,204 rows/s        12 records          1,204 records/s     
-ends 0/3000         1.1 MB/s of log     4.1 kB              250 kB/s            
-done 0/2FD0         at 0/3000           ██░░░░░░ 25 %       acks p99 3 ms       
+Postgres          → Decoder           → In flight         → Kafka               
+48 B lag            1,204 rows/s        12 records          1,204 records/s     
+WAL ends at         1.1 MB/s of WAL     4.1 kB              250 kB/s            
+0/3000              at 0/3000           ██░░░░░░ 25 %       ack p99 3 ms        
 
-Lag               200 ms                                                        
-Commit to Kafka   p50 1.1 ms, p99 4.2 ms                                        
-Records a second  1,204                                                         
+Lag                       200 ms                                                
+Consumer-visible latency  p50 1.1 ms, p99 4.2 ms                                
+Records per second        1,204                                                 
 
 Slot s
-  reserved, read by process 4711
-  48 B not confirmed, from 0/2FD0
-  34 MB of log kept, from 0/1000
-  11 GB of room left ░░░░░░░░░░ not filling
+  State           reserved, active, WAL sender 4711
+  Confirmed LSN   0/2FD0, 48 B behind the end of the WAL
+  Retained WAL    34 MB, from 0/1000
+  Limit           ░░░░░░░░░░ 11 GB left
+  Time to limit   –
 
-Topic                                           a second       records      size
+Topic                                          records/s       records      size
 outbox.event.order                                 1,200    31,900,000    6.4 GB
 outbox.event.customer                                4.4     9,180,000    1.1 GB
 

@@ -3,7 +3,6 @@ package status
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"strings"
 	"time"
 
@@ -11,73 +10,90 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 )
 
-// slot is what Postgres says of it, or what it last said to the relay.
+// A fact is a line with a label.
+type fact struct{ label, text string }
+
+// labelWidth is the width of the labels, in characters.
+const labelWidth = 16
+
+// slot draws the slot as Postgres reports it, or as it last reported it to the relay.
 func (v View) slot(r *Report) []string {
 	s := r.Postgres.Slot
-	var facts []string
+	var facts []fact
 	title := "Slot"
 	switch st := r.Relay.status; {
 	case s != nil:
-		reader := "nobody reads it"
+		state := "not active"
 		if s.Active {
-			reader = fmt.Sprintf("read by process %d", s.ActivePID)
+			state = fmt.Sprintf("active, WAL sender %d", s.ActivePID)
 		}
 		title += " " + s.Name
-		facts = []string{
-			cmp.Or(s.WALStatus, "no log") + ", " + reader,
-			terminal.Size(float64(s.NotConfirmed)) + " not confirmed, from " + s.Confirmed,
-			terminal.Size(float64(s.Retained)) + " of log kept, from " + s.Restart,
-			v.remaining(s.Retained, s.Safe, r.timeToFull()),
-		}
+		facts = append(facts,
+			fact{"State", cmp.Or(s.WALStatus, "no WAL") + ", " + state},
+			fact{"Confirmed LSN", s.Confirmed + ", " + terminal.Size(float64(s.NotConfirmed)) + " behind the end of the WAL"},
+			fact{"Retained WAL", terminal.Size(float64(s.Retained)) + ", from " + s.Restart})
+		facts = append(facts, limit(s.Retained, s.Safe, r.timeToLimit())...)
 		if t := r.Postgres.Oldest; t != nil && t.Age > longOpen.Seconds() {
-			facts = append(facts, fmt.Sprintf("%s has been open for %s and holds the log", t.name(), terminal.Span(t.Age)))
+			facts = append(facts, fact{"Oldest writer", fmt.Sprintf("%s, open for %s: Postgres retains WAL for it", t.name(), terminal.Span(t.Age))})
 		}
 	case st != nil && st.Slot.ReadAt != nil:
 		title += " " + st.Slot.Name
-		facts = []string{
-			cmp.Or(st.Slot.WALStatus, terminal.NotKnown) + ", as the relay has read " + ago(st.Slot.ReadAt, st.At),
-			terminal.Size(float64(st.Slot.Retained)) + " of log kept",
-			v.remaining(st.Slot.Retained, st.Slot.Safe, r.timeToFull()),
-		}
+		facts = append(facts,
+			fact{"State", cmp.Or(st.Slot.WALStatus, terminal.NotKnown) + ", as the relay read it " + ago(st.Slot.ReadAt, st.At)},
+			fact{"Confirmed LSN", st.Source.Confirmed},
+			fact{"Retained WAL", terminal.Size(float64(st.Slot.Retained))})
+		facts = append(facts, limit(st.Slot.Retained, st.Slot.Safe, r.timeToLimit())...)
 	default:
 		return nil
 	}
 	lines := []string{v.Style.Bold(terminal.Cut(title, v.Width))}
 	if r.Postgres.Error != "" && !strings.Contains(r.Why, r.Postgres.Error) {
-		facts = append(facts, "Postgres was not reached: "+r.Postgres.Error)
+		facts = append(facts, fact{"Postgres", r.Postgres.Error})
 	}
-	for _, fact := range facts {
-		for _, line := range terminal.Wrap(fact, v.Width-2) {
-			lines = append(lines, "  "+line)
-		}
+	for _, f := range facts {
+		lines = append(lines, v.fact(f)...)
 	}
 	return lines
 }
 
-// longOpen is how long a transaction may be open before it is worth a line.
+// fact draws a fact: the label beside the text if there is room, otherwise before it.
+func (v View) fact(f fact) []string {
+	label, width := f.label, labelWidth
+	if v.Width < narrow {
+		f.text, label, width = f.label+": "+f.text, "", 0
+	}
+	var lines []string
+	for _, line := range terminal.Wrap(f.text, v.Width-2-width) {
+		lines = append(lines, "  "+v.pair(label, line, width))
+		label = ""
+	}
+	return lines
+}
+
+// longOpen is how long a transaction may be open before it gets a line.
 const longOpen = 5 * time.Minute
 
 func (t *Transaction) name() string {
 	if t.PID == 0 {
-		return "Prepared transaction " + t.GID
+		return "prepared transaction " + t.GID
 	}
-	return fmt.Sprintf("A transaction of process %d", t.PID)
+	return fmt.Sprintf("transaction of process %d", t.PID)
 }
 
-// remaining returns how much WAL may still be written before the slot is invalidated.
-func (v View) remaining(retained int64, safe *int64, full float64) string {
+// limit returns how much WAL Postgres may still write before it may remove what the slot needs, and the time until
+// then.
+func limit(retained int64, safe *int64, seconds float64) []fact {
 	switch {
 	case safe == nil:
-		return "no limit: a full disk stops the server"
+		return []fact{{"Limit", "none: Postgres stops when the disk is full"}}
 	case *safe <= 0:
-		return "no room left"
+		return []fact{{"Limit", "reached"}}
 	}
-	taken := float64(retained) / float64(max(1, retained+*safe))
-	text := terminal.Size(float64(*safe)) + " of room left " + terminal.Bar(taken, 10)
-	if math.IsNaN(full) {
-		return text + " not filling"
+	used := float64(retained) / float64(max(1, retained+*safe))
+	return []fact{
+		{"Limit", terminal.Bar(used, 10) + " " + terminal.Size(float64(*safe)) + " left"},
+		{"Time to limit", terminal.Span(seconds)},
 	}
-	return text + " full in " + terminal.Span(full)
 }
 
 func (r *Report) topics() int {
@@ -100,7 +116,7 @@ func (v View) topics(st *admin.Status, most int) []string {
 		}
 		return line + terminal.Right(numbers[1], columns[1]) + terminal.Right(numbers[2], columns[2])
 	}
-	lines := []string{v.Style.Dim(row("Topic", "a second", "records", "size"))}
+	lines := []string{v.Style.Dim(row("Topic", "records/s", "records", "size"))}
 	for i, t := range st.Topics {
 		if i == most {
 			lines = append(lines, v.Style.Dim(fmt.Sprintf("and %d more", len(st.Topics)-most)))
@@ -109,7 +125,7 @@ func (v View) topics(st *admin.Status, most int) []string {
 		lines = append(lines, row(t.Name, terminal.Count(float64(t.Rate)), terminal.Count(float64(t.Records)), terminal.Size(float64(t.Bytes))))
 	}
 	if len(st.Topics) == 0 {
-		lines = append(lines, "Nothing acknowledged yet.")
+		lines = append(lines, "No records yet.")
 	}
 	if n := st.Totals.DeadLetters; n > 0 {
 		lines = append(lines, v.Style.Warn(terminal.Count(float64(n))+" dead letters"))
@@ -117,22 +133,22 @@ func (v View) topics(st *admin.Status, most int) []string {
 	return lines
 }
 
-// mostErrors is how many of the last errors are shown.
+// mostErrors is the number of errors shown.
 const mostErrors = 3
 
 func (v View) errors(r *Report, st *admin.Status) []string {
 	lines := []string{v.Style.Dim("Last errors")}
 	if st.Kafka.LastError != "" {
-		lines = append(lines, v.fault(ago(st.Kafka.LastErrorAt, st.At)+" · Kafka, was tried again", st.Kafka.LastError, "")...)
+		lines = append(lines, v.fault(ago(st.Kafka.LastErrorAt, st.At)+" · Kafka, retried", st.Kafka.LastError, "")...)
 	}
 	for _, f := range st.Failures[:min(mostErrors, len(st.Failures))] {
-		note := fmt.Sprintf("%s · would be exit code %d", ago(&f.At, st.At), f.ExitCode)
+		note := fmt.Sprintf("%s · see exit code %d", ago(&f.At, st.At), f.ExitCode)
 		if f.Times > 1 {
 			note += fmt.Sprintf(" · %d times in %s", f.Times, terminal.Span(f.At.Sub(f.Since).Round(time.Second).Seconds()))
 		}
 		advice := f.Advice
-		if advice == r.Advice {
-			advice = "" // it stands at the top
+		if strings.HasPrefix(r.Advice, advice) {
+			advice = "" // the verdict has it
 		}
 		lines = append(lines, v.fault(note, f.Text, advice)...)
 	}
@@ -150,7 +166,7 @@ func (v View) fault(note, text, advice string) []string {
 	return append(lines, v.advice(advice, "  ")...)
 }
 
-// ago is how long before now t was.
+// ago returns how long before now t was.
 func ago(t *time.Time, now time.Time) string {
 	if t == nil {
 		return "never"

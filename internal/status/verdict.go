@@ -10,23 +10,27 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 )
 
-// judge says how things are. What is said of the relay is what its live page says.
+// startAdvice is for a slot that no relay reads. Some exit codes mean that a restart fails again, or loses rows.
+const startAdvice = "Find out why the relay stopped. If it stopped with an exit code, do first what that code's section says: docs/runbook.md#exit-codes." +
+	" Otherwise start it: outbox-cdc run. Nothing is lost as long as Postgres retains the WAL."
+
+// judge sets the verdict and Healthy. The verdict on the relay is the one that its live page shows.
 func (r *Report) judge(cfg *Config) {
 	st := r.Relay.status
-	r.Verdict = r.between(cfg)
+	r.Verdict = r.sides(cfg)
 	if slot, ok := r.slotVerdict(cfg); ok && (slot.Level == admin.Bad || r.Level == admin.Good) {
 		if r.Level == admin.Bad && st != nil {
 			slot.Why += " " + r.Title + ": " + r.Why
 		}
 		r.Verdict = slot
 	}
-	read := r.Postgres.Slot != nil && r.Postgres.Slot.Active
-	relays := r.Relay.URL == "" || st != nil && (st.Ready || st.StandsBy())
-	r.Healthy = r.Level != admin.Bad && read && relays
+	active := r.Postgres.Slot != nil && r.Postgres.Slot.Active
+	delivers := r.Relay.URL == "" || st != nil && (st.Ready && st.Kafka.Stalled == 0 || st.StandsBy())
+	r.Healthy = r.Level != admin.Bad && active && delivers
 }
 
-// slotVerdict is about a slot that is gone or in danger. ok is false for any other, and where
-// nobody knows.
+// slotVerdict returns the verdict on a slot that is missing or at risk. ok is false for any other slot, and if
+// neither Postgres nor the relay knows.
 func (r *Report) slotVerdict(cfg *Config) (v admin.Verdict, ok bool) {
 	var reserve catalog.Reserve
 	switch s := r.Postgres.Slot; {
@@ -36,61 +40,68 @@ func (r *Report) slotVerdict(cfg *Config) (v admin.Verdict, ok bool) {
 		return admin.Verdict{
 			Level: admin.Bad, Title: "The slot does not exist",
 			Why:    fmt.Sprintf("There is no slot %s on the server at %s.", cfg.Slot, cfg.Address),
-			Advice: "Is it the right server? If nothing was ever set up: outbox-cdc setup. Else see docs/runbook.md#exit-11.",
+			Advice: "Check that source.dsn and source.slot are right. If no relay has run yet, start it: outbox-cdc run. Otherwise see docs/runbook.md#exit-11.",
 		}, true
 	case r.Relay.status != nil:
 		s := &r.Relay.status.Slot
 		reserve = catalog.Reserve{WALStatus: s.WALStatus, Retained: s.Retained, Safe: s.Safe}
 	}
-	if full := r.timeToFull(); !math.IsNaN(full) {
+	if full := r.timeToLimit(); !math.IsNaN(full) {
 		reserve.LimitAt = r.At.Add(time.Duration(full * float64(time.Second)))
 	}
 	risk := reserve.Judge(r.At)
 	return admin.SlotVerdict(risk), risk.Level() > catalog.LevelOK
 }
 
-// between weighs what the two sides say.
-func (r *Report) between(cfg *Config) admin.Verdict {
+// sides returns the verdict on what Postgres and the relay have answered, apart from the slot's risk.
+func (r *Report) sides(cfg *Config) admin.Verdict {
 	postgres, slot, st := &r.Postgres, r.Postgres.Slot, r.Relay.status
-	switch {
-	case st == nil && slot == nil && r.Relay.Error != "":
-		return admin.Verdict{Level: admin.Bad, Title: "Neither side answers", Why: postgres.Error + ". " + sentence(r.Relay.Error) + ".", Advice: postgres.Advice}
-	case st == nil && slot == nil:
-		return admin.Verdict{Level: admin.Bad, Title: "Postgres does not answer", Why: postgres.Error + ".", Advice: postgres.Advice}
-	case st == nil && !slot.Active && r.Relay.Error != "":
-		return admin.Verdict{
-			Level: admin.Bad, Title: "No relay runs",
-			Why:    "Nobody reads the slot, and " + terminal.Size(float64(slot.NotConfirmed)) + " of log are not relayed. " + sentence(r.Relay.Error) + ".",
-			Advice: "Start it: outbox-cdc run. Nothing is lost as long as the slot has room.",
-		}
-	case st == nil && !slot.Active:
-		return admin.Verdict{Level: admin.Bad, Title: "Nobody reads the slot", Why: terminal.Size(float64(slot.NotConfirmed)) + " of log are not relayed.", Advice: "Start the relay: outbox-cdc run. Nothing is lost as long as the slot has room."}
-	case st == nil && r.Relay.Error != "":
-		return admin.Verdict{
-			Level: admin.Warn, Title: "The relay does not answer",
-			Why:    fmt.Sprintf("%s. Process %d reads the slot, so there is one.", r.Relay.Error, slot.ActivePID),
-			Advice: "Say where it listens: --admin HOST:PORT. To ask Postgres alone: --set admin.listen=",
-		}
-	case st == nil:
-		return admin.Verdict{Level: admin.Good, Title: "The slot is read", Why: fmt.Sprintf("By process %d; %s of log are not confirmed.", slot.ActivePID, terminal.Size(float64(slot.NotConfirmed)))}
+	if st == nil {
+		return r.withoutRelay()
 	}
 	v, relays := st.Relaying(), st.Source.SystemID
 	switch {
 	case relays != "" && postgres.SystemID != "" && relays != postgres.SystemID:
 		v = admin.Verdict{
-			Level: admin.Bad, Title: "Not the server of this relay",
-			Why:    fmt.Sprintf("The relay reads from %s, system identifier %s; the server at %s has %s.", st.Source.Address, relays, cfg.Address, postgres.SystemID),
+			Level: admin.Bad, Title: "The relay reads from another server",
+			Why:    fmt.Sprintf("The relay reads from %s, system identifier %s. The server at %s has %s.", st.Source.Address, relays, cfg.Address, postgres.SystemID),
 			Advice: "Check that source.dsn is the relay's, and that --admin names the right relay.",
 		}
 	case v.Level == admin.Bad:
 	case postgres.Error != "":
-		v = admin.Verdict{Level: admin.Warn, Title: "Postgres was not reached from here", Why: postgres.Error + ". The relay says: " + v.Title + ".", Advice: postgres.Advice}
+		v = admin.Verdict{Level: admin.Warn, Title: "Cannot connect to Postgres from here", Why: postgres.Error + ". The relay reports: " + v.Title + ".", Advice: postgres.Advice}
 	case slot != nil && !slot.Active && st.Ready:
 		v = admin.Verdict{
-			Level: admin.Warn, Title: "Nobody reads the slot",
+			Level: admin.Warn, Title: "No relay reads the slot",
 			Why:    "The relay has just lost its connection, or it reads from a standby or a copy of this server.",
 			Advice: "Run status again in a few seconds. If nothing changes, compare source.dsn with the relay's.",
 		}
 	}
 	return v
+}
+
+// withoutRelay returns the verdict if the relay has not responded or is not to be asked.
+func (r *Report) withoutRelay() admin.Verdict {
+	postgres, slot := &r.Postgres, r.Postgres.Slot
+	switch asked := r.Relay.Error != ""; {
+	case slot == nil && asked:
+		return admin.Verdict{Level: admin.Bad, Title: "Neither Postgres nor the relay responds", Why: postgres.Error + ". " + sentence(r.Relay.Error) + ".", Advice: postgres.Advice}
+	case slot == nil:
+		return admin.Verdict{Level: admin.Bad, Title: "Cannot connect to Postgres", Why: postgres.Error + ".", Advice: postgres.Advice}
+	case !slot.Active && asked:
+		return admin.Verdict{
+			Level: admin.Bad, Title: "No relay is running",
+			Why:    "No relay reads the slot, and " + terminal.Size(float64(slot.NotConfirmed)) + " of WAL are not delivered. " + sentence(r.Relay.Error) + ".",
+			Advice: startAdvice,
+		}
+	case !slot.Active:
+		return admin.Verdict{Level: admin.Bad, Title: "No relay reads the slot", Why: terminal.Size(float64(slot.NotConfirmed)) + " of WAL are not delivered.", Advice: startAdvice}
+	case asked:
+		return admin.Verdict{
+			Level: admin.Warn, Title: "The relay does not respond",
+			Why:    fmt.Sprintf("%s. WAL sender %d streams from the slot, so a relay is running.", r.Relay.Error, slot.ActivePID),
+			Advice: "Name its admin server: --admin HOST:PORT. To ask Postgres only: --set admin.listen=",
+		}
+	}
+	return admin.Verdict{Level: admin.Good, Title: "The slot is active", Why: fmt.Sprintf("WAL sender %d streams from it; %s of WAL are not confirmed.", slot.ActivePID, terminal.Size(float64(slot.NotConfirmed)))}
 }

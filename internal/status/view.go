@@ -9,27 +9,27 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 )
 
-// Widths of a View: from beside on, the way of a row is drawn from left to right, else from top to
-// bottom; below narrow a table has fewer columns.
+// Widths of a View. From beside on, the path of a row is drawn from left to right, otherwise from top to bottom.
+// Below narrow, a table has fewer columns.
 const (
 	widest = 110
 	beside = 76
 	narrow = 60
 )
 
-// A View is how a Report is drawn.
+// A View draws a Report as text.
 type View struct {
 	Width  int            // characters of a line, at least 24
-	Height int            // lines; 0: as many as it takes
+	Height int            // lines; 0: no limit
 	Style  terminal.Style // of the text
 
-	// History is what charts are drawn from; nil: none.
+	// History has the values of the charts; nil: none.
 	History *admin.History
 }
 
-// Lines draws r: what is wrong and what to do first, then the way of a row, the slot, topics and the
-// last errors. No line is wider than the Width. Where there are too many, the last topics are missing,
-// then the charts, then the end.
+// Lines draws r: first what is wrong and what to do, then the path of a row, the slot, the topics and the last errors.
+// No line is wider than Width. If there are more lines than Height, Lines leaves out the last topics, then the charts,
+// then the end.
 func (v View) Lines(r *Report) []string {
 	v.Width = min(v.Width, widest)
 	lines := v.lines(r, r.topics(), true)
@@ -37,7 +37,7 @@ func (v View) Lines(r *Report) []string {
 	if v.Height <= 0 || over() <= 0 {
 		return lines
 	}
-	fewer := max(1, r.topics()-over()-1) // and one for how many are left out
+	fewer := max(1, r.topics()-over()-1) // one line says how many are left out
 	if lines = v.lines(r, fewer, true); over() > 0 {
 		lines = v.lines(r, fewer, false)
 	}
@@ -67,7 +67,7 @@ func (v View) lines(r *Report, topics int, charts bool) []string {
 	return all
 }
 
-// heading names the relay, or what is known of it.
+// heading names the relay, or the server if the relay did not respond.
 func (v View) heading(r *Report) []string {
 	st := r.Relay.status
 	if st == nil {
@@ -98,13 +98,13 @@ func (v View) verdict(r *Report) []string {
 	return append(lines, v.advice(r.Advice, "  ")...)
 }
 
-// sentence begins text as one.
+// sentence returns text with a capital letter.
 func sentence(text string) string {
 	first, size := utf8.DecodeRuneInString(text)
 	return string(unicode.ToUpper(first)) + text[size:]
 }
 
-// advice marks what to do.
+// advice draws what to do, after an arrow.
 func (v View) advice(text, indent string) []string {
 	var lines []string
 	mark := "→ "

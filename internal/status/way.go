@@ -10,25 +10,25 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 )
 
-// A station is a part of the way of a row.
+// A station is a stage on the path of a row.
 type station struct {
 	name, main string
 	facts      [2]string
 }
 
-// way is Postgres, decoder, window and Kafka.
+// way draws the path of a row: Postgres, decoder, the records in flight, and Kafka.
 func (v View) way(st *admin.Status) []string {
-	behind := "not known"
+	lag := terminal.NotKnown
 	if st.State == "streaming" {
-		behind = terminal.Size(float64(st.Lag.Bytes)) + " behind"
+		lag = terminal.Size(float64(st.Lag.Bytes)) + " lag"
 	}
 	stations := []station{
-		{"Postgres", behind, [2]string{"ends " + st.Source.ServerEnd, "done " + st.Source.Confirmed}},
-		{"Decoder", terminal.Count(float64(st.Rates.Rows)) + " rows/s", [2]string{terminal.Size(float64(st.Rates.Log)) + "/s of log", "at " + st.Source.Received}},
-		{"Window", terminal.Count(float64(st.InFlight.Records)) + " records", [2]string{
+		{"Postgres", lag, [2]string{"WAL ends at", st.Source.ServerEnd}},
+		{"Decoder", terminal.Count(float64(st.Rates.Rows)) + " rows/s", [2]string{terminal.Size(float64(st.Rates.Log)) + "/s of WAL", "at " + st.Source.Received}},
+		{"In flight", terminal.Count(float64(st.InFlight.Records)) + " records", [2]string{
 			terminal.Size(float64(st.InFlight.Bytes)), terminal.Bar(float64(st.InFlight.Full), 8) + fmt.Sprintf(" %.0f %%", 100*float64(st.InFlight.Full)),
 		}},
-		{"Kafka", terminal.Count(float64(st.Rates.Records)) + " records/s", [2]string{terminal.Size(float64(st.Rates.Bytes)) + "/s", "acks p99 " + terminal.Span(float64(st.Latency.AckP99))}},
+		{"Kafka", terminal.Count(float64(st.Rates.Records)) + " records/s", [2]string{terminal.Size(float64(st.Rates.Bytes)) + "/s", "ack p99 " + terminal.Span(float64(st.Latency.AckP99))}},
 	}
 	if v.Width < beside {
 		var lines []string
@@ -57,21 +57,22 @@ func (v View) way(st *admin.Status) []string {
 	return lines
 }
 
-// pair prints a name in width characters and what is to be said of it, which may be colored and fits.
+// pair prints a name in width characters, and then text, which may be colored and must fit.
 func (v View) pair(name, text string, width int) string {
 	return v.Style.Dim(terminal.Left(name, width)) + text
 }
 
-// chart is how a quantity has gone.
+// A chart is a quantity over time.
 type chart struct{ name, now, column string }
 
 func (v View) charts(st *admin.Status) []string {
 	charts := []chart{
 		{"Lag", terminal.Span(float64(st.Lag.Seconds)), "lag_seconds"},
-		{"Commit to Kafka", "p50 " + terminal.Span(float64(st.Latency.CommitToAckP50)) + ", p99 " + terminal.Span(float64(st.Latency.CommitToAckP99)), "commit_to_ack_p99"},
-		{"Records a second", terminal.Count(float64(st.Rates.Records)), "records_per_second"},
+		{"Consumer-visible latency", "p50 " + terminal.Span(float64(st.Latency.CommitToAckP50)) + ", p99 " + terminal.Span(float64(st.Latency.CommitToAckP99)), "commit_to_ack_p99"},
+		{"Records per second", terminal.Count(float64(st.Rates.Records)), "records_per_second"},
 	}
-	const nameWidth, nowWidth = 18, 24
+	const nowWidth = 24
+	nameWidth := min(26, v.Width/2)
 	var lines []string
 	for _, c := range charts {
 		line := v.pair(c.name, terminal.Cut(c.now, max(1, v.Width-nameWidth)), nameWidth)
@@ -84,8 +85,8 @@ func (v View) charts(st *admin.Status) []string {
 	return lines
 }
 
-// draw draws the greatest of each stretch of a column, in width characters, and says how much time that
-// is: one of three, so that it seldom changes.
+// draw draws a column of the history in width characters, each the greatest value of its time, and returns the time
+// span: one of three, so that it seldom changes.
 func (v View) draw(column string, width int) (line, since string) {
 	if v.History == nil {
 		return strings.Repeat(" ", width), ""

@@ -121,7 +121,7 @@ func TestStatusWatchedOnATerminal(t *testing.T) {
 		p := startOn(t, 100, 40, "status", "-c", r.Config, "--admin", process.AdminAt(t), "--watch")
 		before, err := unix.IoctlGetTermios(int(p.other.Fd()), unix.TCGETS)
 		rig.Must(t, err)
-		lines := p.shows(t, "● Healthy", "Slot "+r.Slot, "read by process", "q ends")
+		lines := p.shows(t, "● Healthy", "Slot "+r.Slot, "WAL sender", "q to quit")
 		if len(lines) != 40 || !strings.HasPrefix(lines[0], r.Slot) {
 			t.Errorf("%d lines of 40, the first is %q", len(lines), lines[0])
 		}
@@ -153,7 +153,7 @@ func TestStatusWatchedOnATerminal(t *testing.T) {
 	p := startOn(t, 100, 40, "status", "-c", r.Config, "--admin", process.AdminAt(t), "--watch")
 	p.shows(t, "● Healthy")
 	process.Terminate(t)
-	p.shows(t, "✘ No relay runs", "→ Start it: outbox-cdc run")
+	p.shows(t, "✘ No relay is running", "docs/runbook.md#exit-codes")
 	p.Signal(t, syscall.SIGTERM)
 	if code := p.Exit(t, 30*time.Second); code != 0 {
 		t.Errorf("exit code %d after SIGTERM", code)

@@ -15,6 +15,7 @@ import (
 type statusOutput struct {
 	Healthy           bool
 	Level, Title, Why string
+	Advice            string
 	Postgres          struct {
 		Error    string
 		ExitCode int `json:"exit_code"`
@@ -71,24 +72,24 @@ func TestStatus(t *testing.T) {
 		t.Errorf("its slot: %+v", slot)
 	}
 	out, code := rig.Command(t, "status", "-c", r.Config, "--admin", admin)
-	for _, want := range []string{"● Healthy\n", "Slot " + r.Slot, "reserved, read by process", r.Topic, "Last errors\nNone"} {
+	for _, want := range []string{"● Healthy\n", "Slot " + r.Slot, "reserved, active, WAL sender", r.Topic, "Last errors\nNone"} {
 		if code != 0 || !strings.Contains(out, want) {
 			t.Errorf("exit code %d, %q is not said:\n%s", code, want, out)
 		}
 	}
 
-	if s := runStatus(t, r, "--set", "admin.listen="); !s.Healthy || s.Title != "The slot is read" || s.Relay.URL != "" {
+	if s := runStatus(t, r, "--set", "admin.listen="); !s.Healthy || s.Title != "The slot is active" || s.Relay.URL != "" {
 		t.Errorf("Postgres alone: %+v", s)
 	}
-	if s := runStatus(t, r, "--admin", "127.0.0.1:1"); s.Healthy || s.Title != "The relay does not answer" || !s.Postgres.Slot.Active || s.Relay.Error == "" {
+	if s := runStatus(t, r, "--admin", "127.0.0.1:1"); s.Healthy || s.Title != "The relay does not respond" || !s.Postgres.Slot.Active || s.Relay.Error == "" {
 		t.Errorf("a relay that is elsewhere: %+v", s)
 	}
-	if s := runStatus(t, r, "--admin", admin, "--dsn", "postgres://u@127.0.0.1:1/db"); s.Healthy || s.Title != "Postgres was not reached from here" ||
+	if s := runStatus(t, r, "--admin", admin, "--dsn", "postgres://u@127.0.0.1:1/db"); s.Healthy || s.Title != "Cannot connect to Postgres from here" ||
 		s.Postgres.Error == "" || s.Postgres.ExitCode != 10 || s.Relay.Status == nil {
 		t.Errorf("without Postgres: %+v", s)
 	}
 	other := rig.New(t)
-	if s := runStatus(t, other, "--admin", admin); s.Healthy || !strings.Contains(s.Relay.Error, "is the relay of slot "+r.Slot) {
+	if s := runStatus(t, other, "--admin", admin); s.Healthy || !strings.Contains(s.Relay.Error, "uses slot "+r.Slot) {
 		t.Errorf("the relay of another slot: %+v", s)
 	}
 
@@ -96,7 +97,7 @@ func TestStatus(t *testing.T) {
 	standby.Logged(t, "standby: another process uses the slot")
 	rig.WaitFor(t, 30*time.Second, "the other one to stand by", func() bool {
 		s = runStatus(t, r, "--admin", standby.AdminAt(t))
-		return s.Title == "Standing by"
+		return s.Title == "Standby"
 	})
 	if !s.Healthy || s.Relay.Status.Ready {
 		t.Errorf("a relay that stands by: %+v", s)
@@ -105,7 +106,7 @@ func TestStatus(t *testing.T) {
 
 	process.Terminate(t)
 	r.Load.Run(t.Context(), t, 10)
-	if s := runStatus(t, r, "--admin", admin); s.Healthy || s.Title != "No relay runs" || s.Postgres.Slot.Active || s.Postgres.Slot.LagBytes == 0 {
+	if s := runStatus(t, r, "--admin", admin); s.Healthy || s.Title != "No relay is running" || s.Postgres.Slot.Active || s.Postgres.Slot.LagBytes == 0 {
 		t.Errorf("without a relay: %+v", s)
 	}
 }
@@ -163,9 +164,9 @@ func TestHealthcheck(t *testing.T) {
 		t.Errorf("no admin server: %q, exit code %d", out, code)
 	}
 	for variable, want := range map[string]string{
-		listen:                        "no answer from ",
+		listen:                        "no response from ",
 		"OUTBOX_CDC_ADMIN_LISTEN=x":   "admin.listen",
-		"OUTBOX_CDC_ADMIN_LISTEN=:0":  "only its log says",
+		"OUTBOX_CDC_ADMIN_LISTEN=:0":  "the relay's log names the port",
 		"OUTBOX_CDC_ADMIN_LISTEM=:80": "OUTBOX_CDC_ADMIN_LISTEM",
 	} {
 		if out, code := health(variable); !strings.Contains(out, want) || code != 1 {

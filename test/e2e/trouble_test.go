@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
@@ -93,6 +94,46 @@ func TestIdleRelayWithoutKafkaLosesItsSession(t *testing.T) {
 	r.Settle(t, 0)
 }
 
+// A missing topic and a dead broker are named as the cause, with exit code 1, from the first retry on. After the
+// outage status judges by the present, however long the rows have waited.
+func TestStatusNamesTheCause(t *testing.T) {
+	t.Parallel()
+	r, fake, _, toKafka := rig.NewCut(t)
+	process := r.Run(t, "--set", "outbox.topic=${route}")
+	process.Ready(t)
+	conn := r.Connect(t)
+	insert := func(topic string) {
+		rig.Ask[bool](t, conn, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), $1, 'k', 'T', '{}') RETURNING true`, topic)
+	}
+	status := func(title string) (s statusOutput) {
+		t.Helper()
+		rig.WaitFor(t, 30*time.Second, "status to say "+title, func() bool {
+			s = runStatus(t, r, "--admin", process.AdminAt(t))
+			return s.Title == title
+		})
+		return s
+	}
+	topic := kafkatest.UniqueName(t)
+	insert(topic)
+	if s := status("Topic " + topic + " does not exist"); s.Healthy || s.Level != "bad" || !strings.Contains(s.Advice, "--create --topic "+topic) || !strings.Contains(s.Advice, "sink.kafka.create_topics") {
+		t.Errorf("a missing topic: %+v", s)
+	}
+	fake.CreateTopic(t, topic, 1, nil)
+	if s := status("Healthy"); !s.Healthy {
+		t.Errorf("with the topic: %+v", s)
+	}
+	toKafka.Refuse()
+	insert(topic)
+	if s := status("Kafka does not acknowledge records"); s.Healthy || !strings.Contains(s.Why, "refused") {
+		t.Errorf("without a broker: %+v", s)
+	}
+	toKafka.Accept()
+	if s := status("Healthy"); !s.Healthy {
+		t.Errorf("with the broker: %+v", s)
+	}
+	process.Terminate(t)
+}
+
 // If the position topic rejects writes, the slot does not advance, although every record is delivered.
 // That is a stall of Kafka, and nothing shows the position as confirmed.
 func TestPositionTopicTakesNoWrites(t *testing.T) {
@@ -110,14 +151,14 @@ func TestPositionTopicTakesNoWrites(t *testing.T) {
 	conn := r.Connect(t)
 	slot := rig.Ask[string](t, conn, "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1", r.Slot)
 	s := askStatus(t, process)
-	if s.Verdict.Title != "Kafka does not acknowledge" || !strings.Contains(s.Kafka.StallReason, "position topic "+relay.PositionTopic+": TOPIC_AUTHORIZATION_FAILED") ||
+	if s.Verdict.Title != "Kafka does not acknowledge records" || !strings.Contains(s.Kafka.StallReason, "position topic "+relay.PositionTopic+": TOPIC_AUTHORIZATION_FAILED") ||
 		s.Source.Confirmed != slot || s.Lag.Bytes < 100_000 || s.Lag.Seconds < 9 {
 		t.Errorf("status, with the slot at %s: %+v\nbefore: %+v", slot, s, before)
 	}
 	if stalled, lag := metric(t, process, "outbox_cdc_sink_stalled_seconds"), metric(t, process, "outbox_cdc_lag_bytes"); stalled < 9 || lag < 100_000 {
 		t.Errorf("metrics: stalled for %g s, %g bytes behind", stalled, lag)
 	}
-	if told := runStatus(t, r, "--admin", process.AdminAt(t)); told.Healthy || told.Title != "Kafka does not acknowledge" {
+	if told := runStatus(t, r, "--admin", process.AdminAt(t)); told.Healthy || told.Title != "Kafka does not acknowledge records" {
 		t.Errorf("status: %+v", told)
 	}
 	fault.Remove()
