@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -12,7 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// Where a tail begins.
+// Where a tail starts.
 const (
 	fromNow  = "now"
 	fromSlot = "slot"
@@ -21,42 +22,58 @@ const (
 func (a *app) tail() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tail",
-		Short: "Print what would be produced, without producing",
-		Long: `Tail prints the records that rows become as they are committed: topic, partition where a column
-says it, key, headers and value, made as run makes them. It sends nothing and needs no Kafka. It reads
-a temporary slot of its own, outbox_cdc_tail_…, which Postgres drops when it ends: no other slot is
-moved, and a relay may run beside it.
+		Short: "Print the records that the relay would send, without sending them",
+		Long: `Tail prints the record of each committed row as run would send it: topic, key, headers and value, and
+the partition if a column sets it. It sends nothing and does not need Kafka. It uses a temporary
+replication slot of its own, outbox_cdc_tail_…, so no other slot advances, and it can run beside a relay.
 
-It begins now, or with --from slot where the relay's slot stands: then it shows what is next to be
-delivered, such as the row that has ended a relay. A row that cannot be sent is shown with its reason,
-and with what run would do. What only Kafka can refuse, such as a record that is too large, is not known here.
+By default tail starts with the next commit and runs until Ctrl-C. With --from slot it starts at the
+position of the relay's slot and shows what the relay sends next, for instance the row that stopped it.
+Use --until-end to stop after the last row that is already committed, --limit to stop after a number of
+rows, and --for to stop after a time.
 
-Rows are printed whole, with their payloads: mind where you print them. Text is printed as it is, with
-control characters as Go writes them, anything else in hexadecimal, and of a long value the beginning;
-with --json all of it. It ends after --limit rows, or with Ctrl-C. The role needs REPLICATION.`,
+If a row cannot be sent, tail prints the reason and what run would do. Tail does not know what Kafka
+rejects, such as a record that is too large.
+
+Tail prints payloads. Text is printed as it is, with control characters escaped; other bytes are printed
+in hexadecimal. Long values are cut; --json prints them whole. The role needs REPLICATION.`,
 		Example: `  outbox-cdc tail -c outbox-cdc.yaml
+  outbox-cdc tail -c outbox-cdc.yaml --from slot --until-end
   outbox-cdc tail -c outbox-cdc.yaml --from slot --limit 1
-  outbox-cdc tail -c outbox-cdc.yaml --json | jq -r .value`,
+  outbox-cdc tail -c outbox-cdc.yaml --json --for 1m | jq -r .value`,
 		Args: command.NoArgs,
 	}
 	s := command.ConfigFlags(cmd, "dsn", "publication", "slot")
-	from := cmd.Flags().String("from", fromNow, "where to begin: now, or slot, where the relay's stands")
-	limit := cmd.Flags().Int("limit", 0, "end after so many rows; 0: never")
-	asJSON := cmd.Flags().Bool("json", false, "print JSON, one object a line")
+	from := cmd.Flags().String("from", fromNow, "where to start: now, or slot for the position of the relay's slot")
+	untilEnd := cmd.Flags().Bool("until-end", false, "with --from slot: stop after the rows that are already committed")
+	limit := cmd.Flags().Int("limit", 0, "stop after this many rows (0: no limit)")
+	duration := cmd.Flags().Duration("for", 0, "stop after this time, such as 30s (0: no limit)")
+	asJSON := cmd.Flags().Bool("json", false, "print JSON, one object per line")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch {
 		case *from != fromNow && *from != fromSlot:
 			return command.Usage(cmd, fmt.Errorf("--from must be %s or %s", fromNow, fromSlot))
 		case *limit < 0:
-			return command.Usage(cmd, errors.New("--limit cannot be negative"))
+			return command.Usage(cmd, errors.New("--limit must not be negative"))
+		case *duration < 0:
+			return command.Usage(cmd, errors.New("--for must not be negative"))
+		case *untilEnd && *from != fromSlot:
+			return command.Usage(cmd, errors.New("--until-end needs --from slot"))
 		}
-		return a.follow(cmd, s, *from, &tailPrinter{app: a, json: *asJSON, limit: *limit})
+		return a.follow(cmd.Context(), s, tailRange{*from, *untilEnd, *duration}, &tailPrinter{app: a, json: *asJSON, limit: *limit})
 	}
 	return cmd
 }
 
-// follow prints what would be produced.
-func (a *app) follow(cmd *cobra.Command, s *command.Settings, from string, p *tailPrinter) error {
+// A tailRange is where a tail starts and stops.
+type tailRange struct {
+	from     string
+	untilEnd bool
+	duration time.Duration // 0: no limit
+}
+
+// follow prints the records that would be sent, until ctx ends or p has enough.
+func (a *app) follow(ctx context.Context, s *command.Settings, which tailRange, p *tailPrinter) error {
 	cfg, err := s.Load(a.environ)
 	if err != nil {
 		return command.Failed(err)
@@ -65,19 +82,30 @@ func (a *app) follow(cmd *cobra.Command, s *command.Settings, from string, p *ta
 	if err != nil {
 		return command.Failed(err)
 	}
-	slot, begins := "", "now"
-	if from == fromSlot {
+	slot, from := "", "now on"
+	if which.from == fromSlot {
 		slot = rows.Source.Slot
-		begins = "where slot " + slot + " stands"
+		from = "the position of slot " + slot
 	}
 	where := fmt.Sprintf("source: %s, publication %s", command.Address(rows.Source.Conn), rows.Source.Publication)
-	tail, err := relay.OpenTail(cmd.Context(), rows, slot, command.NewLogger(cfg.Log, a.stderr))
+	tail, err := relay.OpenTail(ctx, rows, slot, command.NewLogger(cfg.Log, a.stderr))
 	if err == nil {
-		fmt.Fprintf(a.stderr, "%s, from %s; nothing is produced and no slot is moved; Ctrl-C ends\n", where, begins)
-		err = tail.Run(cmd.Context(), p.print)
+		fmt.Fprintf(a.stderr, "%s, from %s. Nothing is sent, and no slot advances. Press Ctrl-C to stop.\n", where, from)
+		if which.untilEnd {
+			tail.UntilEnd()
+		}
+		if which.duration > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, which.duration)
+			defer cancel()
+		}
+		err = tail.Run(ctx, p.print)
+		if err == nil && which.untilEnd && p.printed == 0 {
+			fmt.Fprintln(a.stderr, "no rows: the slot is at the end of the WAL")
+		}
 	}
-	if err == nil || errors.Is(err, errEnough) || cmd.Context().Err() != nil {
-		return nil //nolint:nilerr // what happens while it is ended is of no interest
+	if err == nil || errors.Is(err, errEnough) || ctx.Err() != nil {
+		return nil //nolint:nilerr // a stop was asked for, so its errors do not matter
 	}
 	f := command.Failed(err)
 	f.Where = []string{where}
@@ -87,10 +115,10 @@ func (a *app) follow(cmd *cobra.Command, s *command.Settings, from string, p *ta
 	return f
 }
 
-// errEnough: as many rows were printed as were asked for.
+// errEnough: --limit rows were printed.
 var errEnough = errors.New("enough")
 
-// A tailPrinter prints what would become of rows.
+// A tailPrinter prints the records of rows.
 type tailPrinter struct {
 	*app
 	json    bool
@@ -98,15 +126,15 @@ type tailPrinter struct {
 	printed int
 }
 
-// A tailObject is a row as JSON. Of a row that would not be sent there is neither topic nor what follows it.
+// A tailObject is a row as JSON. Topic and the fields after it are empty if the row cannot be sent.
 type tailObject struct {
-	Transaction string `json:"transaction"` // where it was committed
-	Row         *int   `json:"row"`         // in its transaction, from 0; null: a change that is no event
+	Transaction string `json:"transaction"` // commit LSN
+	Row         *int   `json:"row"`         // index in its transaction; null: a change that is not an event
 	Reason      string `json:"reason,omitempty"`
-	ExitCode    int    `json:"exit_code,omitempty"` // with which run would end here
+	ExitCode    int    `json:"exit_code,omitempty"` // with which run would stop here
 
 	Topic     string        `json:"topic,omitempty"`
-	Partition *int32        `json:"partition"` // null: the key decides
+	Partition *int32        `json:"partition"` // null: the key selects it
 	Timestamp *time.Time    `json:"timestamp,omitempty"`
 	Key       jsonText      `json:"key"`
 	Headers   []headerEntry `json:"headers"`
@@ -134,10 +162,10 @@ func (p *tailPrinter) write(t *relay.Tailed) error {
 	}
 	switch {
 	case t.Record == nil:
-		_, err := fmt.Fprintf(p.stdout, "%s\n  refused %s\n          run would end here with exit code %d (%s)\n", place, t.Reason, t.ExitCode, command.Meaning(t.ExitCode))
+		_, err := fmt.Fprintf(p.stdout, "%s\n  error   %s\n          run would stop here with exit code %d (%s)\n", place, t.Reason, t.ExitCode, command.Meaning(t.ExitCode))
 		return err
 	case t.Reason != "":
-		place += ", put aside because of: " + t.Reason
+		place += ", dead letter: " + t.Reason
 	}
 	if _, err := fmt.Fprintf(p.stdout, "%s, timestamp %s\n", place, at(t.Record.Timestamp)); err != nil {
 		return err

@@ -21,6 +21,9 @@ import (
 // Postgres retains WAL for the slot: somebody may have left a pager open.
 const showTimeout = time.Minute
 
+// errTailEnd: every row that was committed before OpenTail has been shown.
+var errTailEnd = errors.New("end of the WAL reached")
+
 // errNotShown: the caller has not shown a row within showTimeout.
 var errNotShown = fmt.Errorf("nothing was taken for %s, and Postgres keeps its log for what is not", showTimeout)
 
@@ -46,6 +49,9 @@ type Tail struct {
 	pump    *pump
 	show    func(*Tailed) error
 	showErr error // what show returned
+
+	walEnd pglogrepl.LSN // of the server when the Tail was opened
+	until  pglogrepl.LSN // Run returns when it has read up to here; 0: it goes on
 }
 
 // OpenTail reaches the source and creates a slot that lives as long as the Tail. It starts now, or, if
@@ -68,8 +74,13 @@ func OpenTail(ctx context.Context, cfg Config, slot string, log *slog.Logger) (*
 		_ = stream.Close(contact, 0)
 		return nil, err
 	}
-	return newTail(cfg, router, stream, state.Publication, log), nil
+	t := newTail(cfg, router, stream, state.Publication, log)
+	t.walEnd = state.WALEnd
+	return t, nil
 }
+
+// UntilEnd makes Run return when it has shown every row that was committed before OpenTail.
+func (t *Tail) UntilEnd() { t.until = t.walEnd }
 
 // newTail returns the Tail of a stream that has been started.
 func newTail(cfg Config, router *encode.Router, stream source, published *catalog.Publication, log *slog.Logger) *Tail {
@@ -85,7 +96,7 @@ func newTail(cfg Config, router *encode.Router, stream source, published *catalo
 }
 
 // Run calls show for each row, in the order of the stream, until ctx is done, show returns an error,
-// which it returns, or the stream ends. A row that cannot be sent is shown and does not end it.
+// which it returns, the end of UntilEnd is reached, or the stream ends. A row that cannot be sent is shown and does not end it.
 func (t *Tail) Run(ctx context.Context, show func(*Tailed) error) error {
 	t.show = show
 	t.pump.router.SetDescribe((&Relay{cfg: t.cfg}).newDescribe(ctx))
@@ -107,7 +118,7 @@ func (t *Tail) Run(ctx context.Context, show func(*Tailed) error) error {
 	switch {
 	case t.showErr != nil:
 		return t.showErr
-	case ctx.Err() != nil:
+	case ctx.Err() != nil, errors.Is(err, errTailEnd):
 		return nil
 	case err != nil:
 		return err
@@ -129,6 +140,9 @@ func (t *Tail) showBatches(ctx context.Context, stop context.CancelCauseFunc, ba
 			late.Reset(showTimeout)
 			if err := t.showMessage(ctx, m); err != nil {
 				return err
+			}
+			if t.until != 0 && t.tracker.Confirmed() >= t.until {
+				return errTailEnd
 			}
 		}
 		batch.Release()

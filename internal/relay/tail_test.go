@@ -129,6 +129,31 @@ func TestTailEndsWithTheErrorOfShow(t *testing.T) {
 	}
 }
 
+// UntilEnd ends a Tail at the WAL end at which it was opened, also if nothing is there to show.
+func TestTailUntilEnd(t *testing.T) {
+	for name, test := range map[string]struct {
+		script script
+		end    pglogrepl.LSN
+		want   int
+	}{
+		"at a commit":       {joinScripts(transaction(100, 110, "a", 1), transaction(200, 210, "a", 2), transaction(300, 310, "a", 3)), 210, 2},
+		"at a keepalive":    {joinScripts(transaction(100, 110, "a", 1), script{keepalive(400)}, transaction(500, 510, "a", 2)), 350, 1},
+		"with nothing left": {joinScripts(script{keepalive(400)}, transaction(500, 510, "a", 1)), 350, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			src := &scriptedSource{script: test.script}
+			tail := newTestTail(t, src, "")
+			tail.walEnd = test.end
+			tail.UntilEnd()
+			shown := 0
+			err := tail.Run(t.Context(), func(*Tailed) error { shown++; return nil })
+			if err != nil || shown != test.want || !src.closed {
+				t.Errorf("%v, %d rows shown of %d, closed %t", err, shown, test.want, src.closed)
+			}
+		})
+	}
+}
+
 // Bytes that nobody can read end it.
 func TestTailEndsAtBytesItCannotDecode(t *testing.T) {
 	src := &scriptedSource{script: script{walData([]byte("?"))}}

@@ -19,7 +19,7 @@ import (
 )
 
 // tailBegins is what tail says when everything that is committed from then on will be shown.
-const tailBegins = "nothing is produced and no slot is moved"
+const tailBegins = "Nothing is sent, and no slot advances"
 
 // A tailed is a line of `tail --json`.
 type tailed struct {
@@ -106,6 +106,37 @@ func TestTailShowsWhatIsProduced(t *testing.T) {
 			t.Errorf("(-produced +shown):\n%s", diff)
 		}
 		rig.WaitFor(t, 30*time.Second, "its slot to be gone", func() bool { return tailSlots(t, r) == 0 })
+	})
+}
+
+// With --until-end, tail stops after the rows that are committed, also if there are none; with --for, after a time.
+func TestTailStops(t *testing.T) {
+	t.Parallel()
+	rig.EachServer(t, func(t *testing.T, r *rig.Rig) {
+		if out, code := rig.Command(t, "setup", "-c", r.Config); code != 0 {
+			t.Fatalf("setup: exit code %d\n%s", code, out)
+		}
+		out, code := rig.Command(t, "tail", "-c", r.Config, "--from", "slot", "--until-end")
+		if code != 0 || !strings.Contains(out, "no rows: the slot is at the end of the WAL") {
+			t.Errorf("with no rows: exit code %d\n%s", code, out)
+		}
+		r.Load.Run(t.Context(), t, 200)
+		out, code = rig.Command(t, "tail", "-c", r.Config, "--from", "slot", "--until-end", "--json")
+		if n := len(parseTailed(t, out)); code != 0 || n != r.Load.Total() {
+			t.Errorf("exit code %d, %d rows of %d", code, n, r.Load.Total())
+		}
+		out, code = rig.Command(t, "tail", "-c", r.Config, "--from", "slot", "--until-end", "--limit", "3", "--json")
+		if n := len(parseTailed(t, out)); code != 0 || n != 3 {
+			t.Errorf("exit code %d, %d rows of 3", code, n)
+		}
+		began := time.Now()
+		out, code = rig.Command(t, "tail", "-c", r.Config, "--for", "500ms")
+		if took := time.Since(began); code != 0 || !strings.Contains(out, tailBegins) || took < 500*time.Millisecond {
+			t.Errorf("exit code %d after %s\n%s", code, took, out)
+		}
+		if out, code := rig.Command(t, "tail", "-c", r.Config, "--until-end"); code != 2 || !strings.Contains(out, "--until-end needs --from slot") {
+			t.Errorf("exit code %d\n%s", code, out)
+		}
 	})
 }
 
@@ -199,7 +230,7 @@ outbox: {topic: "${route}", columns: {payload: raw}, place: [{column: lane, to: 
 	}
 	for _, want := range []string{
 		"  topic   good, partition 3\n", "  value   0x00ff (2 bytes)\n", `  key     "a\tb" (3 bytes)`, "  value   null\n", "  value   empty\n",
-		"run would end here with exit code 14", "run would end here with exit code 13",
+		"run would stop here with exit code 14", "run would stop here with exit code 13",
 	} {
 		if !strings.Contains(text.Stderr.String(), want) {
 			t.Errorf("%q is not shown:\n%s", want, text.Stderr)
