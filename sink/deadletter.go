@@ -2,31 +2,31 @@ package sink
 
 import "context"
 
-// DeadLetters reads a destination that dead letters go to. It writes nothing and belongs to one
-// goroutine.
+// DeadLetters reads the records of a dead-letter destination. It never writes. One goroutine uses
+// it.
 type DeadLetters interface {
-	// Spans returns what each partition holds now, in the order of their numbers. What may heal
-	// is retried until ctx ends.
+	// Spans returns the current offsets of each partition, by partition number. It retries
+	// transient errors until ctx ends.
 	Spans(ctx context.Context) ([]Span, error)
 
-	// Read calls fn with each record at the offsets of span, in their order; what has expired is
-	// left out. The record is fn's own. An error of fn ends the reading and is returned. What
-	// may heal is retried until ctx ends, and goes on where it was.
+	// Read calls fn for each record of span, in the order of offsets, without those that have
+	// expired. fn may keep the record. If fn returns an error, Read stops and returns it. Read
+	// retries transient errors until ctx ends, and continues at the next record.
 	Read(ctx context.Context, span Span, fn func(*StoredRecord) error) error
 
-	// Close ends the DeadLetters.
+	// Close closes the DeadLetters.
 	Close() error
 }
 
-// A Span is the offsets of a partition from Begin to before End.
+// A Span is the offsets of a partition from Begin up to, but not including, End.
 type Span struct {
 	Partition  int32
 	Begin, End int64
 }
 
-// A StoredRecord is a record as its destination holds it. Its Timestamp is the one it was sent
-// with, and its Seq is 0.
+// A StoredRecord is a record that was read from a destination. Its Timestamp is the one with
+// which it was sent. Its Seq is 0.
 type StoredRecord struct {
 	Record
-	Offset int64 // which of its partition: it grows, with gaps
+	Offset int64 // in its partition; offsets increase, with gaps
 }

@@ -1,27 +1,30 @@
-// Package sink declares what the relay needs of a broker: how records are written, where the
-// relay keeps its position, how dead letters are read, and which errors it decides by. It
-// imports no client library. Each broker has a package of its own beside this one, and every
-// such package passes the suite in sinktest.
+// Package sink defines the interface between the relay and a message broker. It imports no
+// client library. Each broker has its own package, such as sink/kafka, and each passes the
+// tests in sinktest.
 //
-//	Broker ──Open──▶ Sink ──NewWriter──▶ Writer          records
-//	   │              └─OpenPositions──▶ PositionStore   the relay's position
-//	   └─OpenDeadLetters──▶ DeadLetters                  what could not be delivered
+//	Broker ──Open──▶ Sink ──NewWriter──▶ Writer          writes records
+//	   │              └─OpenPositions──▶ PositionStore   stores the relay's position
+//	   └─OpenDeadLetters──▶ DeadLetters                  reads dead letters
 //
-// What a Writer promises, whatever the broker:
+// A [Broker] is a configuration. [Broker.Open] contacts the broker for the first time and
+// returns a [Sink], which lives as long as the process. A [Writer] writes a sequence of
+// records; the Sink has at most one at a time. Errors wrap one of [ErrUnreachable] to
+// [ErrFatal], which decides what the relay does next.
 //
-//   - Order. Records with equal keys, and records of one partition, enter a destination in the
+// # Guarantees of a Writer
+//
+//   - Order. Records with the same key, and records of the same partition, are stored in the
 //     order of Send, across retries, reconnects and rejected records.
-//   - At least once. A record is reported as acknowledged only after the broker has stored it
-//     as safely as it is configured to. Until then the Writer sends it again.
-//   - Retries never end. What may heal by itself is retried with back-off until the context
-//     ends. There is no retry count and no timeout for delivery. A destination in trouble does
-//     not hold up another one, except through the window.
+//   - At least once. The Writer reports a record as acknowledged when the broker has stored
+//     it as safely as it is configured to. Until then the Writer resends it.
+//   - Endless retries. The Writer retries transient errors with back-off until its context
+//     ends. There is no limit on the number of retries and no delivery timeout. A destination
+//     that fails does not delay another one, unless the window is full.
 //   - Bounded memory. Send blocks while the window is full.
-//   - A record that the broker rejects for good is replaced by its substitute, or ends the
-//     Writer with a [*RecordError]. Nothing later of its partition is written then.
-//   - Nothing is written after the fence has closed.
-//   - No key, value or header value appears in an error or a log line.
-//
-// The relay can be the only writer of a key as long as its fence holds; a broker that can refuse
-// an older writer by itself (Kafka's producer epochs) does so in addition.
+//   - Rejected records. If the broker rejects a record for good, the Writer writes its
+//     substitute, or ends with a [*RecordError]. It then writes no later record of the same
+//     partition.
+//   - Fencing. The Writer writes nothing while the fence is closed. In addition, a broker that
+//     orders writers (such as Kafka, with producer epochs) rejects the records of an older one.
+//   - Privacy. No key, value or header value appears in an error or a log line.
 package sink

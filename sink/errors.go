@@ -5,59 +5,59 @@ import (
 	"fmt"
 )
 
-// The classes of errors that the relay decides by, for errors.Is. A broker's package says them in
-// words of its own.
+// The classes of errors, for errors.Is. They decide what the relay does. Each broker's package wraps
+// them in errors of its own.
 var (
-	// ErrUnreachable: the broker did not answer at first contact before the context ended. The
-	// text holds the last cause of each address tried.
+	// ErrUnreachable: at the first contact, the broker did not respond before the context ended.
+	// The text has the last error of each address that was tried.
 	ErrUnreachable = errors.New("the broker cannot be reached")
 
-	// ErrAccess: the broker has refused us, or we its certificate. It does not heal by waiting.
+	// ErrAccess: the broker rejects us, or its certificate does not verify. Retrying does not help.
 	ErrAccess = errors.New("no access to the broker")
 
 	// ErrMissing: a destination does not exist and may not be created.
 	ErrMissing = errors.New("destination does not exist")
 
-	// ErrFenced: the broker rejects this writer because a newer one has taken over.
+	// ErrFenced: the broker rejects this writer because another process uses a newer one.
 	ErrFenced = errors.New("fenced by a newer writer")
 
 	// ErrSuperseded: the broker rejects this Writer because one with a higher identity has
 	// written.
-	ErrSuperseded = errors.New("a newer writer has taken over")
+	ErrSuperseded = errors.New("superseded by a writer with a higher identity")
 
 	// ErrIdentityUsed: the broker has lost the state of the Writer so often that its identity is
 	// used up. A Writer with the next identity can continue.
 	ErrIdentityUsed = errors.New("the writer's identity is used up")
 
-	// ErrFatal: the broker gave an answer after which nothing more can be written.
-	ErrFatal = errors.New("cannot go on writing")
+	// ErrFatal: after this response of the broker, the Writer cannot write any more.
+	ErrFatal = errors.New("cannot continue writing")
 )
 
-// An Advised error says what the operator can do about it. A broker's errors of a class above are
-// Advised if they do not say it themselves.
+// An Advised error tells the operator how to fix it. Errors of the classes above implement it if
+// their text does not say so.
 type Advised interface {
 	error
 
-	// Advice returns one or more sentences that name configuration keys, and nothing secret.
+	// Advice returns one or more sentences. They may name configuration keys, but no secrets.
 	Advice() string
 }
 
-// A RecordError is a record that the broker rejects for good, found by a check before sending or
-// answered by the broker. Everything sent before the record was or will be delivered.
+// A RecordError says that a record was rejected for good, by a check before sending or by the broker.
+// Every record that was sent before it was or will be delivered.
 type RecordError struct {
 	Seq       uint64
 	Topic     string
-	Partition int32    // AnyPartition if it had not been chosen yet
-	Key       []byte   // for programs; Error does not print it
-	Headers   []Header // the same
-	Size      int      // bytes of the record as the limit counts them
-	Limit     int      // of the destination; 0 if unknown
-	TooLarge  bool     // because of its size: a smaller one may be accepted
-	Code      string   // the broker's name for the reason, as MESSAGE_TOO_LARGE; may be empty
-	Reason    error    // without content of the record
+	Partition int32    // AnyPartition if none was chosen yet
+	Key       []byte   // not part of the text
+	Headers   []Header // not part of the text
+	Size      int      // size of the record in bytes, as the limit counts it
+	Limit     int      // of the destination, in bytes; 0 if unknown
+	TooLarge  bool     // rejected because of its size; a smaller record may be accepted
+	Code      string   // error code of the broker, such as MESSAGE_TOO_LARGE; may be empty
+	Reason    error    // contains no part of the record
 }
 
-// Error identifies the record by topic, partition and size; never by its content.
+// Error identifies the record by topic, partition and size, never by its content.
 func (e *RecordError) Error() string {
 	where := e.Topic
 	if e.Partition >= 0 {
@@ -73,18 +73,17 @@ func (e *RecordError) Error() string {
 // Unwrap returns the reason.
 func (e *RecordError) Unwrap() error { return e.Reason }
 
-// An UndeliveredError is returned by Run if its context ended before every record had an
-// outcome.
+// An UndeliveredError is the error of Run if it was stopped before every record had an outcome.
 type UndeliveredError struct {
-	Records int // without an outcome
-	Sent    int // those of them that were on the wire at least once and may have been stored
+	Records int // number of records without an outcome
+	Sent    int // how many of them were sent and may be stored
 	Cause   error
 }
 
-// Error counts the records and says why Run was stopped.
+// Error says how many records are unacknowledged and why Run was stopped.
 func (e *UndeliveredError) Error() string {
 	return fmt.Sprintf("stopped with %d records unacknowledged, %d of them sent: %v", e.Records, e.Sent, e.Cause)
 }
 
-// Unwrap returns the cause of the context's end.
+// Unwrap returns Cause.
 func (e *UndeliveredError) Unwrap() error { return e.Cause }

@@ -2,40 +2,39 @@ package sink
 
 import "time"
 
-// A Header is one header of a record. A nil Value is a null, an empty one is empty.
+// A Header is one header of a record. A nil Value is null; an empty Value is empty.
 type Header struct {
 	Key   string
 	Value []byte
 }
 
-// AnyPartition lets the Writer choose a record's partition.
+// AnyPartition makes the Writer choose the partition of a record.
 const AnyPartition int32 = -1
 
-// TimestampHeader is the last header of a record that was written with the present time because
-// its destination does not accept its own. The value is what Record.Timestamp was, in UTC as
-// RFC 3339 has it, with milliseconds.
+// TimestampHeader is the header that the Writer appends to a record if the destination rejects its
+// timestamp. The record is then written with the current time, and the header has
+// Record.Timestamp in UTC, in RFC 3339 format with milliseconds.
 const TimestampHeader = "outbox_timestamp"
 
-// A Record is one record to write.
+// A Record is a record to write.
 type Record struct {
-	// Seq identifies the record in the outcome that Run reports. It grows from Send to Send.
+	// Seq identifies the record in the outcomes of Run. It must increase from Send to Send.
 	Seq uint64
 
-	// Topic is the destination, in the broker's own notation.
+	// Topic is the destination, in the notation of the broker.
 	Topic string
 
-	// Partition is a part of the destination with an order of its own, or AnyPartition: then
-	// the key decides, and records without a key may go to any. A broker without partitions
-	// ignores it.
+	// Partition is the part of the destination to write to. Each partition has its own order.
+	// With AnyPartition, the key decides, and a record without a key may go to any partition.
+	// A broker without partitions ignores it.
 	Partition int32
 
-	// Key and Value are null if nil, and empty if empty. Records with equal keys keep their
-	// order.
+	// Key and Value are null if they are nil. Records with the same key keep their order.
 	Key, Value []byte
 
 	Headers []Header
 
-	// Timestamp has millisecond precision. The zero time stands for the moment of Send. If the
-	// destination does not accept it, the record gets the present time and a TimestampHeader.
+	// Timestamp has millisecond precision. Zero means the time of Send. If the destination
+	// rejects it, the record gets the current time and a TimestampHeader.
 	Timestamp time.Time
 }

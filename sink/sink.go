@@ -6,89 +6,88 @@ import (
 	"log/slog"
 )
 
-// A Broker is a broker as it is configured. Nothing has contacted it yet.
+// A Broker is the configuration of a broker. It does not contact the broker by itself.
 type Broker interface {
-	// Open reaches the broker for the first time and proves that writing is allowed.
+	// Open connects to the broker for the first time and checks that we may write.
 	//
-	// It is strict: an error that wraps ErrAccess comes at once if credentials or privileges are
-	// refused, or a certificate does not verify. A broker that cannot be reached is tried again,
-	// with back-off, until ctx ends; the error then wraps ErrUnreachable. ctx bounds Open only.
-	// The Sink must be closed.
+	// If the broker rejects the credentials or the privileges, or its certificate does not verify,
+	// Open returns an error that wraps ErrAccess without retrying. It retries a broker that it
+	// cannot reach, with back-off, until ctx ends; the error then wraps ErrUnreachable. ctx limits
+	// Open only, not the Sink. The caller must close the Sink.
 	Open(ctx context.Context, log *slog.Logger) (Sink, error)
 
-	// OpenDeadLetters reaches the broker as Open does, but without the right to write, and looks
-	// for the destination. The error wraps ErrMissing if there is none. The DeadLetters must be
-	// closed.
+	// OpenDeadLetters connects like Open, but needs no privilege to write. The error wraps
+	// ErrMissing if the destination does not exist. The caller must close the DeadLetters.
 	OpenDeadLetters(ctx context.Context, destination string, log *slog.Logger) (DeadLetters, error)
 
-	// String names the broker and its addresses for a person, without credentials.
+	// String returns the broker and its addresses for messages, without credentials.
 	String() string
 }
 
-// A Sink is a broker that was reached. It outlives its Writers, and keeps for them what they
-// share. Its methods may be called from any goroutine.
+// A Sink is a connection to a broker. It outlives its Writers and has the state that they share. Its
+// methods may be called from any goroutine.
 type Sink interface {
-	// NewWriter returns a Writer. Run of the previous one must have returned.
+	// NewWriter returns a new Writer. Run of the previous Writer must have returned.
 	NewWriter(cfg WriterConfig) Writer
 
-	// OpenPositions opens store, a place of the broker, and creates it if it is missing. The
-	// PositionStore keeps its values there under name. OpenPositions retries transient errors
-	// until ctx ends; errors that wrap ErrAccess or ErrFatal are not transient. The PositionStore
-	// is valid until Close. It does not wait for a Writer's records and does not delay them.
+	// OpenPositions opens the store named store (for Kafka, a compacted topic), and creates it if it
+	// is missing. The PositionStore stores its values there under name. OpenPositions retries
+	// transient errors until ctx ends; errors that wrap ErrAccess or ErrFatal are not transient. The
+	// PositionStore is valid until Close. It does not wait for a Writer's records and does not
+	// delay them.
 	OpenPositions(ctx context.Context, store, name string) (PositionStore, error)
 
-	// CheckDestinations returns an error that wraps ErrMissing and names those of the given
-	// destinations that do not exist and may not be created, or an error that wraps ErrAccess if
-	// one of them may not be seen or written. Writing does not need it: a Writer waits for a missing
-	// destination.
+	// CheckDestinations returns an error that wraps ErrMissing and names the destinations that do
+	// not exist and may not be created, or an error that wraps ErrAccess if we may not see or write one of
+	// them. The check is optional, because a Writer waits for a missing destination.
 	CheckDestinations(ctx context.Context, destinations ...string) error
 
 	// Stat returns a snapshot of the Sink, its current Writer and its position stores. It does
 	// not block.
 	Stat() Stat
 
-	// Close ends the Sink and its position stores. Run of every Writer must have returned.
+	// Close closes the Sink and its position stores. Run of every Writer must have returned.
 	Close() error
 }
 
-// A PositionStore keeps one value per writer outside the process: a small state that must outlive
-// it, written rarely and read at the start. Its methods may be called from any goroutine. They
+// A PositionStore stores one small value per writer at the broker, so that it survives the process.
+// Values are written rarely and read at the start. The methods may be called from any goroutine, and
 // retry transient errors until ctx ends.
 type PositionStore interface {
 	// Read returns the newest value of each writer, in the order in which they were stored. It
-	// sees every value that was acknowledged before the call. For the writer "" it may also
-	// return values that a newer one has replaced. A record with headers is no value, whatever its key:
-	// a Writer has made it of a row.
+	// returns every value that was acknowledged before the call. For the writer "" it may also
+	// return values that a newer one has replaced. It ignores records with headers: those are rows
+	// that somebody has sent to the place of the store.
 	Read(ctx context.Context) ([]StoredValue, error)
 
 	// Write replaces the value of a writer, or removes it if value is nil. It returns when the
 	// broker has stored the change as safely as a record. Values take effect in the order of
-	// Write. If ctx ends first, the value may or may not have been replaced, and a later Write
-	// replaces it. Any other error wraps ErrFatal: nothing more can be written.
+	// Write. If ctx ends first, the value may or may not be replaced; a later Write still replaces
+	// it. Any other error wraps ErrFatal, and the store cannot be written any more.
 	Write(ctx context.Context, writer string, value []byte) error
 
-	// NextIdentity returns an identity for a Writer of the Sink that ranks above the given ones.
-	// Earlier calls, in this process or others, have returned those; the newest is last. Once a
-	// Writer with an identity has written to a part of a destination, the broker rejects there
-	// the records of Writers with a lower one. NextIdentity returns nil without an error if the
-	// broker does not order identities. Two processes that pass the same identities may get the
-	// same result, so they must agree by other means on which of them uses it.
+	// NextIdentity returns an identity for a Writer of the Sink that is higher than those in given.
+	// given has the results of earlier calls, in this process or others, the newest last. When a
+	// Writer has written to a part of a destination, the broker rejects there the records of Writers
+	// with a lower identity. NextIdentity returns nil without an error if the broker does not order
+	// identities. Two processes that pass the same identities may get the same result, so they must
+	// agree by other means on which of them uses it.
 	NextIdentity(ctx context.Context, given ...[]byte) ([]byte, error)
 
-	// CheckOrder has the broker show that it keeps the order of identities: it writes to the place of
-	// the store, as an older and as a newer Writer, what Read does not return. The error wraps
-	// ErrOlderAccepted if the broker accepts the older one, or has no such order, and ErrNewerRejected
-	// if it rejects the newer one; any other says nothing about that. What may heal is retried until
-	// ctx ends.
+	// CheckOrder tests whether the broker keeps the order of identities. It writes to the place of
+	// the store as an older and as a newer Writer; Read ignores these records. The error wraps
+	// ErrOlderAccepted if the broker accepts the older one or does not order identities, and
+	// ErrNewerRejected if it rejects the newer one. With any other error the test has no result.
+	// CheckOrder retries transient errors until ctx ends.
 	CheckOrder(ctx context.Context) error
 }
 
-// What [PositionStore.CheckOrder] finds wrong.
+// The results of [PositionStore.CheckOrder].
 var (
-	// ErrOlderAccepted: what an older Writer sends is stored behind what a newer one has written.
+	// ErrOlderAccepted: the broker stores records of an older Writer after those of a newer one.
 	ErrOlderAccepted = errors.New("the broker accepts records of an older writer after a newer one has written")
 
-	// ErrNewerRejected: once an older Writer has written, a newer one cannot.
+	// ErrNewerRejected: after an older Writer has written, the broker rejects a newer one.
 	ErrNewerRejected = errors.New("the broker rejects records of a newer writer after an older one has written")
 )
 
@@ -96,5 +95,5 @@ var (
 type StoredValue struct {
 	Writer string // a UUID; "" for versions that had one value for all writers
 	Value  []byte
-	Place  string // where it is stored, for a person: topic, partition and offset
+	Place  string // topic, partition and offset, for messages
 }
