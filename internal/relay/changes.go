@@ -13,9 +13,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// sendUpdate handles a changed row: it ends the session, drops the change, or, if the row has got
-// another identity, sends it as a new event. Only the row and the configuration decide which, so
-// that the rows of a transaction have the same indexes when Postgres resends it.
+// sendUpdate handles an updated row. It returns an error that stops the relay, drops the update, or
+// sends it as a new event if the id of the row has changed. Only the row and the configuration decide
+// which, so that rows have the same indexes when Postgres resends their transaction.
 func (p *pump) sendUpdate(ctx context.Context, u *decoder.Update) error {
 	if p.updates.onUpdate == encode.UpdateStop {
 		return p.unexpectedChange("UPDATE", u.Relation)
@@ -35,20 +35,20 @@ func (p *pump) sendUpdate(ctx context.Context, u *decoder.Update) error {
 	})
 }
 
-// An updatePolicy says what happens to changed rows, and logs those that are dropped.
+// An updatePolicy decides what happens to updated rows, and logs the dropped ones.
 type updatePolicy struct {
 	onUpdate encode.Updates
 	log      *slog.Logger
 	byTable  map[string]*droppedUpdates
 }
 
-// droppedUpdates counts the updates of a table that were dropped since the last log line.
+// droppedUpdates counts the dropped updates of a table since the last log line.
 type droppedUpdates struct {
 	n      int
 	logged time.Time
 }
 
-// droppedLogInterval is how often dropped updates of a table are logged.
+// droppedLogInterval is the minimum time between two log lines about the same table.
 const droppedLogInterval = time.Minute
 
 func newUpdatePolicy(policy encode.Updates, log *slog.Logger) updatePolicy {
@@ -78,13 +78,13 @@ func (u *updatePolicy) dropUpdate(ctx context.Context, rel *decoder.Relation) {
 	if !d.logged.IsZero() && now.Sub(d.logged) < droppedLogInterval {
 		return
 	}
-	u.log.Log(ctx, level, "updates dropped: only inserted rows are events",
+	u.log.Log(ctx, level, "updates dropped",
 		slog.String("table", table), slog.Int("number", d.n))
 	*d = droppedUpdates{logged: now}
 }
 
-// unexpectedChange returns the error for a change that the publication did not send when the
-// session started, or for an UPDATE if none is allowed.
+// unexpectedChange returns the error for an UPDATE that the configuration does not allow, or for a kind of
+// change that the publication did not publish when the session started.
 func (p *pump) unexpectedChange(kind string, relations ...*decoder.Relation) error {
 	e := &changeError{kind: kind, commitLSN: p.tx.CommitLSN}
 	if len(relations) > 0 {
@@ -93,7 +93,7 @@ func (p *pump) unexpectedChange(kind string, relations ...*decoder.Relation) err
 	return e
 }
 
-// A changeError is a change of an outbox row other than its insertion.
+// A changeError says that an outbox row was changed by something other than an INSERT.
 type changeError struct {
 	kind      string // UPDATE, DELETE, TRUNCATE
 	table     string

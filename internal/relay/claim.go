@@ -15,23 +15,23 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A survey is what the store holds.
-type survey struct {
-	position   *checkpoint.Position // the record whose position counts; nil: there is none
-	own        int64                // the present claim of this process, or its last attempt; 0: none
-	others     int64                // the highest of all other claims
+// A storeState is the content of the position store.
+type storeState struct {
+	position   *checkpoint.Position // the valid position record; nil: none
+	own        int64                // the claim of this process, or its last attempt; 0: none
+	others     int64                // the highest claim of other processes
 	identities [][]byte             // of the claims, in the order of addClaims
-	writers    []string             // all that have a record
+	writers    []string             // writers with a record
 }
 
-func (f *survey) highest() int64 { return max(f.own, f.others) }
+func (f *storeState) highest() int64 { return max(f.own, f.others) }
 
-// owns reports whether this process has the slot under its claim: no other one is as high.
-func (f *survey) owns(claim int64) bool { return f.own == claim && f.others < claim }
+// owns reports whether claim is the claim of this process, and no other claim is as high.
+func (f *storeState) owns(claim int64) bool { return f.own == claim && f.others < claim }
 
-// survey reads what this and other processes have left. What this process has stored counts although
-// the store may have lost it.
-func (w *positionWriter) survey(ctx context.Context) (*survey, error) {
+// readStore reads the records of all processes. The result also includes what this process has stored,
+// even if the store has lost it.
+func (w *positionWriter) readStore(ctx context.Context) (*storeState, error) {
 	var values []sink.StoredValue
 	if w.store != nil {
 		var err error
@@ -42,7 +42,7 @@ func (w *positionWriter) survey(ctx context.Context) (*survey, error) {
 	w.mu.Lock()
 	stored := w.stored
 	w.mu.Unlock()
-	found := &survey{}
+	found := &storeState{}
 	if w.store == nil {
 		found.own = stored.Claim
 	}
@@ -54,7 +54,7 @@ func (w *positionWriter) survey(ctx context.Context) (*survey, error) {
 		p, err := parsePosition(v)
 		switch {
 		case err == nil:
-		case v.Writer == "" && i+1 < len(values): // a program before this one was another one
+		case v.Writer == "" && i+1 < len(values): // may have been written by another program, long ago
 			continue
 		case errors.Is(err, checkpoint.ErrLaterVersion):
 			return nil, fmt.Errorf("%w: %s: %w", errPositionRecord, v.Place, err)
@@ -69,7 +69,8 @@ func (w *positionWriter) survey(ctx context.Context) (*survey, error) {
 		}
 	}
 	found.addClaims(claims, w.writer)
-	// Under ours records may be on the wire, which only the same identity fences. It may also be lost.
+	// Records may be on the wire under our own identity, and only a higher one fences them. The store may
+	// have lost our claim.
 	if stored.Claim > 0 && stored.Claim >= found.highest() {
 		found.identities = append(found.identities, stored.Identity)
 	}
@@ -77,8 +78,8 @@ func (w *positionWriter) survey(ctx context.Context) (*survey, error) {
 	return found, nil
 }
 
-// parsePosition returns the position record that v is. Its error wraps [checkpoint.ErrLaterVersion], or
-// v is nothing that a relay has written.
+// parsePosition parses a position record. The error wraps [checkpoint.ErrLaterVersion] for a record of a
+// later version. Any other error means that no relay has written v.
 func parsePosition(v sink.StoredValue) (p checkpoint.Position, err error) {
 	if err := json.Unmarshal(v.Value, &p); err != nil {
 		return p, err
@@ -86,14 +87,14 @@ func parsePosition(v sink.StoredValue) (p checkpoint.Position, err error) {
 	switch {
 	case v.Writer == "":
 	case p.Claim > 0 && p.Writer != v.Writer:
-		return p, errors.New("a claim of another writer than its key has")
+		return p, errors.New("its claim and its key have different writers")
 	case p.Claim == 0 && p.EndLSN != 0:
-		return p, errors.New("a position without the claim of its writer")
+		return p, errors.New("it has a position without a claim")
 	}
 	return p, nil
 }
 
-// warnForeign logs once that a value which is no position record is ignored.
+// warnForeign logs, once, that a value in the position topic is ignored because no relay wrote it.
 func (w *positionWriter) warnForeign(ctx context.Context, v sink.StoredValue, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -105,11 +106,11 @@ func (w *positionWriter) warnForeign(ctx context.Context, v sink.StoredValue, er
 		slog.String("reason", err.Error()))
 }
 
-// addClaims notes who has claimed; writer is this process. The newest identity has to be that under which
-// records may be on the wire. It is not that of a claim which a process that had found none stored late:
-// nothing is sent in the term before the first. Of two with one claim it is the other process's, since this
-// one would have seen that and not sent.
-func (f *survey) addClaims(claims []checkpoint.Position, writer string) {
+// addClaims adds the claims of all processes. writer is this process. It sorts the identities so that the
+// last one is the newest under which records may be on the wire. Claims are sorted by term first: a process
+// that found no record, and stored its first claim late, has sent nothing in the term before its first. Of
+// two equal claims, that of the other process is newer: this process would have seen it and not sent.
+func (f *storeState) addClaims(claims []checkpoint.Position, writer string) {
 	for _, p := range claims {
 		if p.Writer == writer {
 			f.own = p.Claim
@@ -117,7 +118,7 @@ func (f *survey) addClaims(claims []checkpoint.Position, writer string) {
 			f.others = max(f.others, p.Claim)
 		}
 	}
-	slices.Reverse(claims) // of two others the one that was stored first
+	slices.Reverse(claims) // of two equal claims of others, the one that was stored first is newer
 	slices.SortStableFunc(claims, func(a, b checkpoint.Position) int {
 		switch order := cmp.Or(cmp.Compare(a.Term, b.Term), cmp.Compare(a.Claim, b.Claim)); {
 		case order != 0:
@@ -134,14 +135,14 @@ func (f *survey) addClaims(claims []checkpoint.Position, writer string) {
 	}
 }
 
-// claim makes this process the owner of the slot of s, above every claim that was found, with the
-// position that was found. When it returns, whoever gets the slot later reads the claim.
+// claim writes a claim of the slot of s that is higher than every claim in found, with the position in
+// found. When it returns, every process that acquires the slot later reads the claim.
 //
-// Of two processes that claim at the same time at most one sees, when it reads its claim back, no other
-// claim above those from which it has made its identity. So no two writers share an identity.
-func (w *positionWriter) claim(ctx context.Context, found *survey, s checkpoint.Server) error {
+// If two processes claim at the same time, then, of the two, at most one reads its claim back without
+// seeing a new claim of the other; that other one claims again. So no two writers share an identity.
+func (w *positionWriter) claim(ctx context.Context, found *storeState, s checkpoint.Server) error {
 	if p := found.position; p != nil && w.tried == 0 {
-		w.log.InfoContext(ctx, "position of an earlier run", slog.String("end_lsn", p.EndLSN.String()),
+		w.log.InfoContext(ctx, "position record found", slog.String("end_lsn", p.EndLSN.String()),
 			slog.Int("timeline", int(p.Timeline)), slog.Time("written_at", p.WrittenAt))
 	}
 	w.enterState(recordUnread)
@@ -152,17 +153,17 @@ func (w *positionWriter) claim(ctx context.Context, found *survey, s checkpoint.
 		}
 		if w.store != nil {
 			before := found.highest()
-			if found, err = w.survey(ctx); err != nil {
+			if found, err = w.readStore(ctx); err != nil {
 				return err
 			}
-			if found.own != p.Claim { // it comes from a broker that is no leader any more
-				return fmt.Errorf("%w: the position store does not show the claim that it has acknowledged", sink.ErrUnreachable)
+			if found.own != p.Claim { // the response came from a broker that is no longer the leader
+				return fmt.Errorf("%w: the position store does not return the claim that it has acknowledged", sink.ErrUnreachable)
 			}
-			if found.others > before { // somebody claims at the same time: who has the slot goes on
+			if found.others > before { // another process claims at the same time
 				continue
 			}
 		}
-		if p.EndLSN == 0 { // nothing is sent in the term before: see addClaims
+		if p.EndLSN == 0 { // nothing may be sent in the term before the first: see addClaims
 			p.Term++
 			if err := w.persist(ctx, p); err != nil {
 				return err
@@ -174,9 +175,9 @@ func (w *positionWriter) claim(ctx context.Context, found *survey, s checkpoint.
 	}
 }
 
-// writeClaim writes a claim above every one that was found or tried. Each has a key of its own: others
-// may remove late what is stored under an earlier one.
-func (w *positionWriter) writeClaim(ctx context.Context, found *survey, s checkpoint.Server) (*checkpoint.Position, error) {
+// writeClaim writes a claim that is higher than every claim in found and every earlier attempt. Each attempt
+// has its own key, because another process may still remove the value of an earlier key.
+func (w *positionWriter) writeClaim(ctx context.Context, found *storeState, s checkpoint.Server) (*checkpoint.Position, error) {
 	p := checkpoint.Position{SystemID: s.SystemID, Timeline: s.Timeline, Slot: s.Slot}
 	if found.position != nil {
 		p = *found.position
@@ -193,9 +194,10 @@ func (w *positionWriter) writeClaim(ctx context.Context, found *survey, s checkp
 	return &p, w.persist(ctx, &p)
 }
 
-// refuses returns the *checkpoint.GapError with which chooseStart would fail after a claim: a relay that
-// has met the wrong server does not take the slot of the right one.
-func (w *positionWriter) refuses(found *survey, s checkpoint.Server) error {
+// checkGap returns the *checkpoint.GapError that chooseStart would return after a claim. It is called before
+// the claim, so that a relay that is connected to the wrong server does not interrupt the one on the right
+// server.
+func (w *positionWriter) checkGap(found *storeState, s checkpoint.Server) error {
 	if found.position == nil || found.position.EndLSN == 0 || w.acceptGap || w.store == nil {
 		return nil
 	}
@@ -203,9 +205,9 @@ func (w *positionWriter) refuses(found *survey, s checkpoint.Server) error {
 	return err
 }
 
-// continues reports whether the present tenure may go on with a server that is found as s: nobody else
-// was there, according to found, and nothing has moved.
-func (w *positionWriter) continues(found *survey, s checkpoint.Server) bool {
+// canContinue reports whether the current tenure may continue on s: according to found no other process has
+// claimed the slot, the timeline is the same, and the slot is not ahead of the record.
+func (w *positionWriter) canContinue(found *storeState, s checkpoint.Server) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	record := w.stored
@@ -216,8 +218,8 @@ func (w *positionWriter) continues(found *survey, s checkpoint.Server) bool {
 	return err == nil && found.owns(record.Claim) && record.Timeline == s.Timeline
 }
 
-// dropReplaced removes the records that the claim replaces. What versions without claims have written
-// is replaced by a record that they refuse: they would not see the claims.
+// dropReplaced removes the records that the claim replaces. It replaces the record of a version without
+// claims by one that such a version rejects, because it would ignore the claims.
 func (w *positionWriter) dropReplaced(ctx context.Context) error {
 	for _, writer := range w.replace {
 		var value []byte
@@ -235,8 +237,8 @@ func (w *positionWriter) dropReplaced(ctx context.Context) error {
 	return nil
 }
 
-// watchClaims is checkClaim, but for a store that may not be read for a while: a foreign claim is noticed
-// later then.
+// watchClaims is checkClaim, but it logs an error that the relay can retry instead of returning it. A foreign
+// claim is then detected later.
 func (w *positionWriter) watchClaims(ctx context.Context) error {
 	err := w.checkClaim(ctx)
 	if err == nil || errors.Is(err, errForeignClaim) || faultOf(err).patience == never {
@@ -245,14 +247,14 @@ func (w *positionWriter) watchClaims(ctx context.Context) error {
 	}
 	if !w.unwatched && ctx.Err() == nil {
 		w.unwatched = true
-		w.log.WarnContext(ctx, "claims not watched: another instance is noticed later", slog.Any("err", err))
+		w.log.WarnContext(ctx, "cannot read the position topic, another relay may be detected late", slog.Any("err", err))
 	}
 	return nil
 }
 
-// checkClaim returns errForeignClaim if this process has not the highest claim any more.
+// checkClaim returns errForeignClaim if this process no longer has the highest claim.
 func (w *positionWriter) checkClaim(ctx context.Context) error {
-	found, err := w.survey(ctx)
+	found, err := w.readStore(ctx)
 	if err != nil {
 		return err
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// contactBothSides reaches source and broker at the same time, so that it reports a mistake on one
-// side although the other is down. It sets up the source only when both have answered: Postgres
-// retains WAL for a slot that nobody reads.
+// contactBothSides connects to the source and to the broker at the same time, so that it reports a
+// configuration error on one side even if the other side is down. It creates the publication and the slot
+// only after both have responded, because Postgres retains WAL for a slot that nobody reads.
 func (r *Relay) contactBothSides(ctx context.Context, retry *retry) error {
 	limited, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
 	defer cancel()
@@ -33,7 +33,7 @@ func (r *Relay) contactBothSides(ctx context.Context, retry *retry) error {
 	})
 	create := false
 	g.Go(func() error {
-		var last error // of an attempt that was not cut short
+		var last error // of an attempt that did not time out
 		for {
 			state, err := r.readCatalog(both)
 			if create = r.needsSetup(state, err); create || err == nil {
@@ -63,25 +63,25 @@ func (r *Relay) contactBothSides(ctx context.Context, retry *retry) error {
 	return err
 }
 
-// leastAttempt is how long an attempt to read the catalog may take at least, if StartupTimeout leaves it.
+// leastAttempt is the minimum timeout of an attempt to read the catalog. StartupTimeout may be shorter.
 const leastAttempt = 2 * time.Second
 
-// isOver reports whether ctx has ended or its deadline has passed: a dialer may notice that first.
+// isOver reports whether ctx has ended or its deadline has passed. A dialer may detect the deadline first.
 func isOver(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
 	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
 }
 
-// closeSink closes the sink if it was reached.
+// closeSink closes the sink if it is open.
 func (r *Relay) closeSink() {
 	if reached := r.sink.Load(); reached != nil {
 		_ = (*reached).Close()
 	}
 }
 
-// readCatalog reads the source's catalog and checks that what the publication sends can become
-// records. With an error of that check it returns the catalog too. A connection that carries nothing
-// leaves time for others.
+// readCatalog reads the source's catalog and checks that rows of the published tables can become records.
+// If the check fails, it returns the catalog with the error. An attempt takes at most a third of
+// StartupTimeout, so that there is time for a retry.
 func (r *Relay) readCatalog(ctx context.Context) (*catalog.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(r.cfg.StartupTimeout/3, leastAttempt))
 	defer cancel()
@@ -96,8 +96,8 @@ func (r *Relay) readCatalog(ctx context.Context) (*catalog.State, error) {
 	return state, r.tables.checkTables(state, r.newDescribe(ctx))
 }
 
-// needsSetup reports whether err says that publication and slot, or the slot alone, are missing, and
-// the configuration has the relay create them.
+// needsSetup reports whether err says that the publication and the slot, or the slot alone, are missing and
+// the configuration lets the relay create them.
 func (r *Relay) needsSetup(state *catalog.State, err error) bool {
 	switch {
 	case state == nil || state.Slot != nil:
@@ -109,10 +109,10 @@ func (r *Relay) needsSetup(state *catalog.State, err error) bool {
 	}
 }
 
-// setUpSource creates what needsSetup has found missing, unless there is a position record.
+// setUpSource creates the missing publication and slot, unless there is a position record.
 func (r *Relay) setUpSource(ctx context.Context) error {
 	if err := r.positions.requireNoRecord(ctx, r.cfg.Source.Slot); err != nil {
-		if state, again := r.readCatalog(ctx); again == nil { // another instance has created them meanwhile
+		if state, again := r.readCatalog(ctx); again == nil { // another relay has created them
 			r.catalog = state
 			return nil
 		}
@@ -133,9 +133,9 @@ func (r *Relay) setUpSource(ctx context.Context) error {
 		steps, err = catalog.Setup(ctx, cfg)
 	}
 	for _, s := range steps {
-		r.log.InfoContext(ctx, "set up", slog.String("object", s.Object), slog.String("action", s.Action))
+		r.log.InfoContext(ctx, "setup", slog.String("object", s.Object), slog.String("action", s.Action))
 		if s.Warning != "" {
-			r.log.WarnContext(ctx, "not set up as wanted", slog.String("object", s.Object), slog.String("problem", s.Warning))
+			r.log.WarnContext(ctx, "setup differs from the configuration", slog.String("object", s.Object), slog.String("problem", s.Warning))
 		}
 	}
 	if err == nil {

@@ -15,28 +15,28 @@ import (
 )
 
 // The initial copy sends the rows that were in the tables when the slot was created, before the
-// session handles anything of the stream. The position record decides whether there is one: it says
-// so before the slot is created and until all rows are acknowledged. If the process crashes in
-// between, the next start finds the record and copies all rows again. Rows written since the slot
-// was created are then duplicated.
+// session handles anything of the stream. The position record says whether a copy is pending, from
+// before the slot is created until all rows are acknowledged. If the process crashes in between, the
+// next start finds the record and copies all rows again. Rows written since the slot was created are
+// then duplicated.
 
-// errCopyUnfinished: an earlier start has created the slot and not delivered all of the copy.
-var errCopyUnfinished = errors.New("the initial copy that an earlier start began is not finished")
+// errCopyUnfinished: an earlier start has created the slot, but has not delivered the whole copy.
+var errCopyUnfinished = errors.New("the initial copy of an earlier start is not finished")
 
-// An initialCopy is what a tenure sends before the stream. The tenure then has only one session,
-// because another session would not read the same rows.
+// An initialCopy is the copy that a tenure sends before the stream. The tenure then has only one
+// session, because another session would not read the same rows.
 type initialCopy struct {
-	point    pglogrepl.LSN // where the slot starts
+	point    pglogrepl.LSN // start of the slot
 	open     func(context.Context) (*catalog.Copy, error)
 	markDone func() // called when every row is acknowledged
 	log      *slog.Logger
 }
 
-// planCopy returns the copy that the session must send first, nil if there is none.
+// planCopy returns the copy that the session must send first, or nil if none is pending.
 func (r *Relay) planCopy(ctx context.Context, slot *catalog.Slot) (*initialCopy, error) {
 	if !r.positions.copyPending() {
 		if r.cfg.InitialCopy && r.positions.stored.EndLSN == 0 {
-			r.log.WarnContext(ctx, "no initial copy: the slot was there already; rows from before it are not sent")
+			r.log.WarnContext(ctx, "no initial copy because the slot already existed, rows from before it are not sent")
 		}
 		return nil, nil
 	}
@@ -46,8 +46,8 @@ func (r *Relay) planCopy(ctx context.Context, slot *catalog.Slot) (*initialCopy,
 	return &initialCopy{point: slot.ConfirmedFlushLSN, open: r.openCopy, markDone: r.positions.markCopied, log: r.log}, nil
 }
 
-// openCopy returns the copy of the slot that this start has created, the first time, and after that a
-// copy of what is in the tables now.
+// openCopy returns, the first time, the copy from the snapshot of the slot that this start has created.
+// After that, it returns a copy of the current rows.
 func (r *Relay) openCopy(ctx context.Context) (*catalog.Copy, error) {
 	if made := r.copy; made != nil {
 		r.copy = nil
@@ -70,8 +70,8 @@ func (r *Relay) closeCopy(ctx context.Context) {
 var errCopyStopped = errors.New("stopped")
 
 // sendCopy sends the rows of the copy as one transaction, and returns when all of them are
-// acknowledged. That transaction lies just before the point from which the slot delivers, at a
-// position where no other can start. It reports true if stop was closed or ctx has ended.
+// acknowledged. The transaction is one byte before the start of the slot, where no commit record can
+// be. stopped is true if stop was closed or ctx has ended.
 func (p *pump) sendCopy(ctx context.Context, stop <-chan struct{}) (stopped bool, err error) {
 	c, err := p.initialCopy.open(ctx)
 	if err != nil {
@@ -79,11 +79,11 @@ func (p *pump) sendCopy(ctx context.Context, stop <-chan struct{}) (stopped bool
 	}
 	defer c.Close(ctx)
 	began := time.Now()
-	p.initialCopy.log.InfoContext(ctx, "initial copy begins", slog.String("as_of", c.Point.String()), slog.Int("tables", len(c.Tables)))
+	p.initialCopy.log.InfoContext(ctx, "initial copy started", slog.String("as_of", c.Point.String()), slog.Int("tables", len(c.Tables)))
 	p.open = openTx{Tx: encode.Tx{CommitLSN: p.initialCopy.point - 1, CommitTime: began, Timestamp: began}}
 	p.tx = &p.open
 	if confirmed := p.tracker.Confirmed(); p.tx.CommitLSN < confirmed {
-		return false, fmt.Errorf("broken invariant: the initial copy, at %s, lies before the confirmed position %s", p.tx.CommitLSN, confirmed)
+		return false, fmt.Errorf("broken invariant: the initial copy, at %s, is before the confirmed position %s", p.tx.CommitLSN, confirmed)
 	}
 	if err := p.tracker.Begin(p.tx.CommitLSN, time.Time{}); err != nil {
 		return false, err
@@ -105,13 +105,13 @@ func (p *pump) sendCopy(ctx context.Context, stop <-chan struct{}) (stopped bool
 		return false, err
 	}
 	p.initialCopy.markDone()
-	p.initialCopy.log.InfoContext(ctx, "initial copy sent", slog.Int("rows", p.open.rows),
+	p.initialCopy.log.InfoContext(ctx, "initial copy finished", slog.Int("rows", p.open.rows),
 		slog.String("took", time.Since(began).Round(time.Millisecond).String()))
 	p.initialCopy = nil
 	return false, nil
 }
 
-// copyTable sends the rows of a table as if they were inserted now.
+// copyTable sends the rows of a table as if they were just inserted.
 func (p *pump) copyTable(ctx context.Context, stop <-chan struct{}, c *catalog.Copy, t *catalog.Table) error {
 	row := decoder.Insert{Relation: Relation(*t)}
 	return c.Rows(ctx, t, func(values [][]byte) error {

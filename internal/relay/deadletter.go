@@ -12,25 +12,25 @@ import (
 )
 
 // deadLetters decides whether a row or record that cannot be delivered goes to the dead-letter
-// topic, and counts and logs those that do. Its methods may be called from any goroutine. All but
-// logNew return at once.
+// topic, and counts and logs dead letters. Its methods may be called from any goroutine. All but logNew
+// return immediately.
 type deadLetters struct {
-	topic    string // empty: there are no dead letters
+	topic    string // empty: no dead-letter topic
 	slot     string
 	idColumn string
 	log      *slog.Logger
-	wake     chan struct{} // cap 1: there is something to log
+	wake     chan struct{} // cap 1; dead letters to log
 
 	topicTimeout time.Duration // Config.MissingTopicTimeout
 	holdUp       atomic.Bool   // unacknowledged records keep the pump from reading, or the relay from stopping
 
 	mu        sync.Mutex
 	total     uint64
-	rejected  uint64 // of total, records that the broker rejected
-	truncated uint64 // of total, too large for their topic
-	logged    uint64 // of total
-	loggedCut uint64 // of truncated
-	reason    string // of the newest
+	rejected  uint64 // of total: records that the broker rejected
+	truncated uint64 // of total: too large for the topic
+	logged    uint64 // of total: logged
+	loggedCut uint64 // of truncated: logged
+	reason    string // of the newest dead letter
 	origin    encode.Origin
 }
 
@@ -41,7 +41,8 @@ func newDeadLetters(cfg Config, log *slog.Logger) *deadLetters {
 	}
 }
 
-// accept reports whether the row or record at o becomes a dead letter because of reason, and counts it.
+// accept counts a dead letter for the row or record at o, and reports true. It reports false if there is no
+// dead-letter topic.
 func (d *deadLetters) accept(reason string, o encode.Origin) bool {
 	if d.topic == "" {
 		return false
@@ -65,8 +66,8 @@ func (d *deadLetters) giveUpTopic(m sink.Missing) bool {
 		(time.Since(m.Since) >= d.topicTimeout || m.WindowShare > missingShare || d.holdUp.Load())
 }
 
-// replaceRecord returns the dead letter of a rejected record, nil if there are none. If the record is
-// one that is too large, it returns what is left of it; any other ends the relay.
+// replaceRecord returns the dead letter for a rejected record, or nil if the rejection must stop the relay.
+// If the broker rejects a dead letter because it is too large, replaceRecord returns a truncated one.
 func (d *deadLetters) replaceRecord(tx encode.Tx, index int, rec *sink.Record, rejected *sink.RecordError) *sink.Record {
 	o := encode.Origin{Slot: d.slot, Tx: tx, Index: index}
 	if rec.Topic == d.topic {
@@ -95,10 +96,11 @@ func (d *deadLetters) truncate(letter *sink.Record, rejected *sink.RecordError) 
 	return short
 }
 
-// deadLetterLogInterval is how often dead letters are logged: a broken table may make very many.
+// deadLetterLogInterval is the minimum time between two log lines, because there may be very many dead
+// letters.
 const deadLetterLogInterval = time.Second
 
-// logNew logs how many dead letters there were since the last line, and the newest, until ctx ends.
+// logNew logs the number of new dead letters, and the newest one, until ctx ends.
 func (d *deadLetters) logNew(ctx context.Context) error {
 	for {
 		select {
@@ -121,16 +123,16 @@ func (d *deadLetters) logOnce(ctx context.Context) {
 	d.logged, d.loggedCut = d.total, d.truncated
 	d.mu.Unlock()
 	if n > 0 {
-		d.log.WarnContext(ctx, "dead letters", slog.Uint64("number", n), slog.String("topic", d.topic),
+		d.log.WarnContext(ctx, "dead letters sent", slog.Uint64("number", n), slog.String("topic", d.topic),
 			slog.String("newest", reason), slog.String("commit_lsn", origin.Tx.CommitLSN.String()), slog.Int("row", origin.Index))
 	}
 	if cut > 0 {
-		d.log.WarnContext(ctx, "dead letters truncated: they are larger than max.message.bytes of their topic, and name the row only",
+		d.log.WarnContext(ctx, "dead letters truncated, they exceed max.message.bytes of the topic",
 			slog.Uint64("number", cut), slog.String("topic", d.topic))
 	}
 }
 
-// counts returns how many there were, and how many of them were records that the broker rejected.
+// counts returns the number of dead letters, and how many of them are for records that the broker rejected.
 func (d *deadLetters) counts() (total, rejected uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

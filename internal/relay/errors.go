@@ -15,40 +15,40 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// Exit codes of the process. Usage, SlotLost, NoDelivery, BadRecord, Continuity and Fenced
-// need a person; a supervisor must not restart on them.
+// Exit codes of the process. ExitUsage, ExitSlotLost, ExitNoDelivery, ExitBadRecord, ExitContinuity and
+// ExitFenced need a person; a supervisor must not restart the process after them.
 const (
 	ExitOK         = 0
 	ExitUnexpected = 1
 	ExitUsage      = 2
 	ExitSource     = 10 // the source rejects us: credentials, pg_hba.conf, wal_level, privileges
-	ExitSlotLost   = 11 // the slot is missing or its WAL is gone
+	ExitSlotLost   = 11 // the slot is missing or invalidated
 	ExitSlotInUse  = 12 // another process streams from the slot, and FailIfSlotInUse is set
-	ExitNoDelivery = 13 // publication or table do not deliver (any more)
-	ExitBadRecord  = 14 // a row or record that cannot be delivered
-	ExitContinuity = 15 // positions do not continue
-	ExitSink       = 20 // the sink rejects us, or was not reached at the start
+	ExitNoDelivery = 13 // the publication or a table does not deliver rows
+	ExitBadRecord  = 14 // a row or record cannot be delivered
+	ExitContinuity = 15 // the slot does not continue where the position record ends
+	ExitSink       = 20 // the broker rejects us, or could not be reached at the start
 	ExitFenced     = 21 // a newer writer has fenced this one
 )
 
-// errDrainTimeout: records were unacknowledged when drain_timeout was over. The broker may still
-// append requests on the wire, so no session may follow in this process.
+// errDrainTimeout: records were unacknowledged at the end of drain_timeout. The broker may still store
+// requests on the wire, so no session may follow in this process.
 var errDrainTimeout = errors.New("stopped before every record was acknowledged; the next start resends the others")
 
-// errPositionUnsaved: everything was acknowledged, but the last position could not be saved.
-var errPositionUnsaved = errors.New("stopped; the next start may resend records that were acknowledged last")
+// errPositionUnsaved: every record was acknowledged, but the last position could not be saved.
+var errPositionUnsaved = errors.New("stopped, but could not save the last position; the next start may resend records")
 
-// errPositionRecord: a later version has written to the position topic.
+// errPositionRecord: a later version of this program has written to the position topic.
 var errPositionRecord = errors.New("the position record cannot be read")
 
 // patience says how long the relay retries after an error.
 type patience int
 
 const (
-	never   patience = iota // only a person can fix it
-	briefly                 // may be a change in progress (a rotated password): StartupTimeout, but not at the first contact
-	outage                  // heals by itself: for ever, but at the first contact StartupTimeout
-	standby                 // another instance has the slot: for ever
+	never   patience = iota // no retry: only a person can fix it
+	briefly                 // for StartupTimeout, because a change may be in progress (a rotated password); no retry at the first contact
+	outage                  // for ever, because it is transient; at the first contact for StartupTimeout
+	standby                 // for ever: another relay has the slot
 )
 
 // A fault is one row of the table that says what an error means for the process. Nothing else
@@ -60,7 +60,7 @@ type fault struct {
 	advice   string
 }
 
-// faultOf returns the first row that err matches.
+// faultOf returns the first row of the table that err matches.
 func faultOf(err error) fault {
 	for _, f := range faults {
 		if f.is(err) {
@@ -70,8 +70,8 @@ func faultOf(err error) fault {
 	return fault{exit: ExitUnexpected, patience: briefly}
 }
 
-// faults is sorted: an error that only a person can fix comes before one that the relay retries,
-// since one error may wrap both.
+// faults is the table of errors. Errors that only a person can fix come before those that the relay
+// retries, because an error may wrap both.
 //
 //nolint:gochecknoglobals // a table
 var faults = []fault{
@@ -100,7 +100,7 @@ var faults = []fault{
 	{is(sink.ErrSuperseded), ExitSlotInUse, standby, ""},
 	{is(errSlotTaken), ExitSlotInUse, standby, ""},
 	{is(errOtherServer), ExitSource, outage, ""},
-	{is(errStoodStill), ExitSource, outage, ""},
+	{is(errSuspended), ExitSource, outage, ""},
 	{is(errLostSender), ExitSource, outage, ""},
 	{as[*checkpoint.PrefixError], ExitContinuity, outage, ""},
 	{is(errNoStore), ExitSink, outage, ""},
@@ -121,35 +121,35 @@ var faults = []fault{
 	{is(replication.ErrUnreachable), ExitSource, outage, adviseServer},
 }
 
-// Advice for errors that do not say themselves how to fix them. The caller that prints it replaces
-// <slot> and <publication>.
+// Advice for errors whose text does not say how to fix them. The caller that prints it replaces <slot>
+// and <publication>.
 const (
 	adviseRow = "Nothing after it is confirmed; everything before it is delivered. Correct the cause and start the relay again: Postgres\n" +
 		"resends the transaction. To send such rows to the dead-letter topic: --set on_bad_record=dead-letter." + adviseGiveUp
 	adviseUnread = "Nothing after it is confirmed; everything before it is delivered. Such a row fits into no record. The relay cannot send it\n" +
 		"to the dead-letter topic either, whatever on_bad_record is." + adviseGiveUp
 
-	// adviseGiveUp ends an advice if the transaction is known, and has its position as argument.
+	// adviseGiveUp is appended to the advice if the transaction is known. Its argument is the commit LSN.
 	adviseGiveUp = "\nTo skip the whole transaction: SELECT pg_replication_slot_advance('<slot>', '%s'::pg_lsn + 1),\n" +
 		"and start once with --accept-gap."
-	adviseUndelivered = "Do not skip anything yet: what is not delivered would be lost. Nothing after it is confirmed. Correct the cause, or what\n" +
-		"keeps Kafka from accepting the transaction before it, and start the relay again."
-	adviseDecoder = "The server sent a message that this version cannot read. Nothing after it is confirmed. Please report it, with the server's version."
+	adviseUndelivered = "Do not skip anything yet: an earlier transaction is not delivered and would be lost. Nothing after it is confirmed. Correct\n" +
+		"the cause, or the reason why Kafka does not accept the earlier transaction, and start the relay again."
+	adviseDecoder = "Postgres sent a message that this version cannot read. Nothing after it is confirmed. Please report it, with the version of Postgres."
 	adviseColumns = "Name the table's columns in outbox.columns (outbox-cdc config shows the current values), or add the column to the table\n" +
 		"and, if the publication lists columns, to the publication."
 	adviseUpdate = "Let the publication send inserts only: ALTER PUBLICATION <publication> SET (publish = 'insert'). Postgres still sends what\n" +
 		"is already in the WAL; to ignore those changes: --set outbox.on_update=warn." + adviseGiveUp
 	adviseChange = "Start the relay again with the publication unchanged: it then ignores what the publication sends. When the slot has caught up:\n" +
 		"ALTER PUBLICATION <publication> SET (publish = 'insert')."
-	adviseGap = "What was committed between the two positions may never have been delivered. Find out who advanced or re-created the\n" +
+	adviseGap = "Rows that were committed between the two positions may not have been delivered. Find out who advanced or re-created the\n" +
 		"slot, or which server this is. To continue after the gap: run once with --accept-gap; rows still in the table can be resent later."
 	adviseRecord = "A later version of this program has written to position_topic under this name. Start that version again, or give this\n" +
 		"relay a name or position_topic of its own."
 	adviseCopy = "Set source.initial_copy: true again to start the copy over, or run once with --accept-gap to continue without it: the relay\n" +
 		"then does not send the rows from before the slot."
 	adviseServer = "Check source.dsn, and that the server listens there."
-	adviseHeld   = "If these sessions are setup, migrate or prune at work, wait until they are done and try again. Any role of the database can take\n" +
-		"the lock; end a session that should not have it: SELECT pg_terminate_backend(<process>)."
+	adviseHeld   = "If these sessions are a setup, migrate or prune that is running, wait for it and try again. Any role of the database can take\n" +
+		"the lock; terminate a session that should not have it: SELECT pg_terminate_backend(<process>)."
 )
 
 func is(target error) func(error) bool {
@@ -166,25 +166,25 @@ func isUpdate(err error) bool {
 	return ok && change.kind == "UPDATE"
 }
 
-// mayGiveUp reports whether the advice about err is to skip its transaction.
+// mayGiveUp reports whether the advice for err includes skipping its transaction.
 func mayGiveUp(err error) bool { return strings.HasSuffix(faultOf(err).advice, adviseGiveUp) }
 
-// An undeliveredError is an error about a transaction before which another one is not delivered yet.
+// An undeliveredError is an error about a transaction while an earlier one is not delivered.
 type undeliveredError struct {
 	error
 
-	oldest pglogrepl.LSN // of the commit record of the oldest transaction that is not delivered
+	oldest pglogrepl.LSN // commit LSN of the oldest undelivered transaction
 }
 
-// Error names the transaction.
+// Error also names the earlier transaction.
 func (e *undeliveredError) Error() string {
-	return fmt.Sprintf("%v; the transaction %s before it is not delivered yet", e.error, e.oldest)
+	return fmt.Sprintf("%v; the earlier transaction %s is not delivered yet", e.error, e.oldest)
 }
 
-// Unwrap returns the error without what precedes it.
+// Unwrap returns the error about the transaction itself.
 func (e *undeliveredError) Unwrap() error { return e.error }
 
-// ExitCode returns the exit code for the error Run returned.
+// ExitCode returns the exit code for an error of [Relay.Run].
 func ExitCode(err error) int {
 	if err == nil {
 		return ExitOK
@@ -192,8 +192,8 @@ func ExitCode(err error) int {
 	return faultOf(err).exit
 }
 
-// Advice returns what to do about the error that Run returned, empty if the error says it itself.
-// <slot> and <publication> stand for the names of these. Advice about a broker comes with its errors:
+// Advice returns how to fix an error of [Relay.Run]. It is empty if the text of the error says it. The
+// caller must replace <slot> and <publication> with the names. Advice about a broker comes from its errors:
 // see [sink.Advised].
 func Advice(err error) string {
 	if err == nil {
@@ -213,7 +213,7 @@ func Advice(err error) string {
 	return advice
 }
 
-// transactionOf returns the commit position of the transaction that err is about, 0 if err names no
+// transactionOf returns the commit LSN of the transaction that err is about, or 0 if err is not about a
 // transaction that could be skipped.
 func transactionOf(err error) pglogrepl.LSN {
 	if row, ok := errors.AsType[*deliveryError](err); ok {
@@ -231,12 +231,12 @@ func transactionOf(err error) pglogrepl.LSN {
 // A deliveryError is an outbox row that cannot be delivered.
 type deliveryError struct {
 	commitLSN pglogrepl.LSN // of its transaction
-	row       int           // its index in the transaction
-	id        string        // of the event, if Err does not contain it
-	err       error         // an *encode.RowError, *encode.ColumnError, *sink.RecordError or what ended the writer
+	row       int           // index of the row in the transaction
+	id        string        // of the event, if err does not contain it
+	err       error         // an *encode.RowError, *encode.ColumnError, *sink.RecordError or the error of the writer
 }
 
-// Error says which row it is and why.
+// Error names the transaction, the row and the reason.
 func (e *deliveryError) Error() string {
 	id := ""
 	if e.id != "" {
@@ -245,5 +245,5 @@ func (e *deliveryError) Error() string {
 	return fmt.Sprintf("transaction %s, row %d%s: %v", e.commitLSN, e.row, id, e.err)
 }
 
-// Unwrap returns why.
+// Unwrap returns the reason.
 func (e *deliveryError) Unwrap() error { return e.err }

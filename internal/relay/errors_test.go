@@ -78,7 +78,7 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"newer writer":          {sink.ErrSuperseded, 12, standby, ""},
 		"slot changes hands":    {errSlotTaken, 12, standby, ""},
 		"other server":          {errOtherServer, 10, outage, ""},
-		"stood still":           {errStoodStill, 10, outage, ""},
+		"stood still":           {errSuspended, 10, outage, ""},
 		"lost connection":       {errLostSender, 10, outage, ""},
 		"other open rows":       {&checkpoint.PrefixError{}, 15, outage, ""},
 		"store is away":         {fmt.Errorf("%w: %w", errNoStore, sink.ErrUnreachable), 20, outage, ""},

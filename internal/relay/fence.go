@@ -8,21 +8,21 @@ import (
 )
 
 // A fence decides whether this process may write, so that two relays do not write the records of one
-// slot side by side. It is the only such decision: the sink asks it before each request.
+// slot at the same time. The sink calls it before each request; nothing else decides this.
 //
-// It is open while a session holds the slot, has heard from Postgres lately, and the process has not
-// stood still. What closes it ends the session, and only the next one, which has looked who owns the
-// slot, opens it again.
+// The fence is open while a session holds the slot, Postgres was heard from recently, and the process
+// was not suspended. Whatever closes the fence also ends the session. Only the next session, which
+// checks who owns the slot, opens it again.
 //
-// It goes by clocks, and Postgres may free a slot at any moment. So it bounds duplicates; order is
-// guarded by the broker, which refuses a writer of a lower claim.
+// The fence relies on clocks, and Postgres may release a slot at any moment. So it only limits the
+// number of duplicates. The broker protects the order, by rejecting the writer of a lower claim.
 type fence struct {
 	session atomic.Pointer[guardedSession] // nil: closed
 }
 
 var errFenceClosed = errors.New("no session holds the slot")
 
-// A guardedSession is what the fence must know of a session.
+// A guardedSession is the part of a session that the fence needs.
 type guardedSession struct {
 	source
 	clock *clock
@@ -31,11 +31,11 @@ type guardedSession struct {
 // open opens the fence for a session.
 func (f *fence) open(s source, c *clock) { f.session.Store(&guardedSession{s, c}) }
 
-// close closes it.
+// close closes the fence.
 func (f *fence) close() { f.session.Store(nil) }
 
-// checkOpen returns nil while the fence is open, otherwise why it has closed. It does not block and
-// may be called from any goroutine.
+// checkOpen returns nil while the fence is open, and otherwise why it is closed. It does not block and may
+// be called from any goroutine.
 func (f *fence) checkOpen() error {
 	s := f.session.Load()
 	if s == nil {
@@ -48,22 +48,22 @@ func (f *fence) checkOpen() error {
 }
 
 const (
-	// tickInterval is how often a clock shows that the process runs: with each status update, so that an
-	// idle relay does not wake up for it.
+	// tickInterval is the time between two ticks of a clock. A tick comes with each status update, so
+	// that an idle relay does not wake up only for it.
 	tickInterval = time.Second
 
-	// standstill is how late a tick may be, and how far two clocks may drift apart between two ticks.
-	standstill = time.Second
+	// maxTickDelay is how late a tick may be, and how far the two clocks may drift apart between two ticks.
+	maxTickDelay = time.Second
 )
 
-// errStoodStill: the process, or the whole machine, was stopped. Another relay may have had the slot.
-var errStoodStill = errors.New("the process stood still")
+// errSuspended: the process or the machine was suspended. Another relay may have had the slot.
+var errSuspended = errors.New("the process was suspended")
 
-// A clock notices that the process has stood still: its ticks come late, or, if the machine was
-// suspended and the monotonic clock with it, the time of day has jumped.
+// A clock detects that the process was suspended: a tick comes late, or, if the whole machine and its
+// monotonic clock were suspended, the time of day has jumped.
 type clock struct {
-	last    atomic.Pointer[time.Time] // the newest tick, with both clocks
-	stopped atomic.Bool               // noticed once
+	last      atomic.Pointer[time.Time] // time of the last tick, on both clocks
+	suspended atomic.Bool               // detected once; stays true
 }
 
 func newClock() *clock {
@@ -72,8 +72,8 @@ func newClock() *clock {
 	return c
 }
 
-// tick notes that the process runs, and returns errStoodStill if it has not done so since the last
-// tick.
+// tick records that the process is running. It returns errSuspended if the process was suspended since the
+// last tick.
 func (c *clock) tick(now time.Time) error {
 	if err := c.check(now); err != nil {
 		return err
@@ -82,15 +82,15 @@ func (c *clock) tick(now time.Time) error {
 	return nil
 }
 
-// check returns errStoodStill if the next tick is late, from then on.
+// check returns errSuspended if the next tick is late, and always after that.
 func (c *clock) check(now time.Time) error {
 	last := *c.last.Load()
 	passed, shown := now.Sub(last), now.Round(0).Sub(last.Round(0))
-	if passed > tickInterval+standstill || shown-passed > standstill || passed-shown > standstill {
-		c.stopped.Store(true)
+	if passed > tickInterval+maxTickDelay || shown-passed > maxTickDelay || passed-shown > maxTickDelay {
+		c.suspended.Store(true)
 	}
-	if c.stopped.Load() {
-		return fmt.Errorf("%w for %s or more", errStoodStill, standstill)
+	if c.suspended.Load() {
+		return fmt.Errorf("%w for %s or more", errSuspended, maxTickDelay)
 	}
 	return nil
 }

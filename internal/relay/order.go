@@ -9,12 +9,12 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// orderDelay is how long the first records have the broker for themselves.
+// orderDelay is the delay of the check, so that it does not compete with the first records.
 const orderDelay = time.Second
 
-// checkOrder logs a warning if the broker does not reject an older relay. It runs beside tenures, once in
-// all, and does not ask the fence, as position writes do not: what it writes is no row, and nobody reads
-// it. It returns nil, because a failure says nothing about the broker.
+// checkOrder logs a warning if the broker does not reject the records of an older relay. It runs once per
+// process, beside a tenure. Like position writes, it does not check the fence: it writes no rows, and nobody
+// reads what it writes. It always returns nil, because a failed check says nothing about the broker.
 func (r *Relay) checkOrder(ctx context.Context) error {
 	if r.orderChecked || r.positions.store == nil || pause(ctx, orderDelay) != nil {
 		return nil
@@ -29,6 +29,6 @@ func (r *Relay) checkOrder(ctx context.Context) error {
 			slog.String("see", "docs/architecture.md#one-slot-several-relays"))
 		return nil
 	}
-	r.log.DebugContext(ctx, "order of relays checked", slog.Any("err", err))
+	r.log.DebugContext(ctx, "checked whether the broker rejects an older relay", slog.Any("err", err))
 	return nil
 }

@@ -22,10 +22,10 @@ import (
 // PositionTopic is the default of [Config.PositionTopic].
 const PositionTopic = "outbox-cdc.positions"
 
-// A positionWriter writes the confirmed position to the sink's position store, as the position
-// record, and with it who owns the slot: see [checkpoint.Position]. The stream confirms to Postgres
-// only a position that is stored there. So the slot is never ahead of the record, and a start that
-// finds it ahead knows that rows may be missing.
+// A positionWriter writes the position record to the sink's position store: the confirmed position and
+// the claim of the slot, see [checkpoint.Position]. The stream confirms to Postgres only positions that
+// are stored there. So the slot is never ahead of the record; if a start finds it ahead, rows may be
+// missing.
 //
 // A tenure passes through these states:
 //
@@ -43,34 +43,34 @@ const PositionTopic = "outbox-cdc.positions"
 //
 // Without a store the record is kept in memory.
 //
-// A positionWriter outlives tenures. While run runs, other goroutines may call survey, continues,
-// confirmedPosition, keepSnapshot and markCopied only.
+// A positionWriter outlives tenures. While run runs, other goroutines may only call readStore,
+// canContinue, confirmedPosition, keepSnapshot, markCopied and waitingSince.
 type positionWriter struct {
 	log       *slog.Logger
-	store     sink.PositionStore // nil: there is no record outside of this process
-	writer    string             // of the present claim, or the first: a UUID
+	store     sink.PositionStore // nil: the record is kept in memory only
+	writer    string             // UUID of the writer of the current claim
 	acceptGap bool               // the first tenure may start after a gap
 
-	mu     sync.Mutex // while run runs: it writes, and others read
+	mu     sync.Mutex // run writes state, stored and next; other goroutines read them
 	state  recordState
-	stored checkpoint.Position // the record, as it was last read or written; zero: there is none
-	next   checkpoint.Position // what the next record is made from
+	stored checkpoint.Position // the record as last read or written; zero: none
+	next   checkpoint.Position // the base of the next record
 
-	foreign bool // a value that is no position record is logged
+	foreign bool // warnForeign has logged
 
-	tracker   *checkpoint.Tracker // the tenure's
-	replace   []string            // writers whose records the present claim replaces
-	unwatched bool                // that watchClaims cannot read is logged
-	tried     int64               // the highest claim of this process, which may or may not be stored
+	tracker   *checkpoint.Tracker // of the tenure
+	replace   []string            // writers whose records the current claim replaces
+	unwatched bool                // watchClaims has logged that it cannot read
+	tried     int64               // highest claim that this process has tried to write
 
-	reportable atomic.Uint64                       // an LSN: the record's in state recordCurrent, else 0
-	busySince  atomic.Int64                        // since when run uses the store, in nanoseconds of the time of day; 0: it does not
-	wake       chan struct{}                       // cap 1: the Tracker may be ahead of the record
-	copied     atomic.Bool                         // the initial copy that the record announces is delivered
-	snapshot   atomic.Pointer[checkpoint.Snapshot] // the newest one delivered that is in no record yet
+	reportable atomic.Uint64                       // an LSN: that of the record in state recordCurrent, otherwise 0
+	busySince  atomic.Int64                        // when run started to use the store, in Unix nanoseconds; 0: run does not use it
+	wake       chan struct{}                       // cap 1; the Tracker may be ahead of the record
+	copied     atomic.Bool                         // the pending initial copy is delivered
+	snapshot   atomic.Pointer[checkpoint.Snapshot] // newest delivered snapshot that is not in the record
 }
 
-// A recordState says what the position record is to the present tenure.
+// A recordState says how the position record relates to the current tenure.
 type recordState int
 
 const (
@@ -83,7 +83,7 @@ func newPositionWriter(store sink.PositionStore, acceptGap bool, log *slog.Logge
 	return &positionWriter{log: log, store: store, writer: uuid.NewString(), acceptGap: acceptGap, wake: make(chan struct{}, 1)}
 }
 
-// enterState makes s the state and publishes which position may be confirmed in it.
+// enterState sets the state, and the position that may be confirmed in it.
 func (w *positionWriter) enterState(s recordState) {
 	w.state = s
 	reportable := pglogrepl.LSN(0)
@@ -93,10 +93,10 @@ func (w *positionWriter) enterState(s recordState) {
 	w.reportable.Store(uint64(reportable))
 }
 
-// requireNoRecord returns an error if there is a record: a slot that has a record and is missing
-// must not be re-created as if it had never existed.
+// requireNoRecord returns an error if there is a record. If the slot is missing but has a record, it was
+// dropped, and the relay must not re-create it as if it had never existed.
 func (w *positionWriter) requireNoRecord(ctx context.Context, slot string) error {
-	found, err := w.survey(ctx)
+	found, err := w.readStore(ctx)
 	if err != nil || found.position == nil {
 		return err
 	}
@@ -104,11 +104,11 @@ func (w *positionWriter) requireNoRecord(ctx context.Context, slot string) error
 	if w.stored.EndLSN == 0 || w.acceptGap {
 		return nil
 	}
-	return fmt.Errorf("%w: publication and slot %q are gone; what was committed since %s, the position recorded at %s, cannot be read any more",
+	return fmt.Errorf("%w: publication and slot %q were dropped; rows committed after %s, the position recorded at %s, cannot be read from the WAL any more",
 		replication.ErrSlotMissing, slot, w.stored.EndLSN, w.stored.WrittenAt.UTC().Format(time.RFC3339))
 }
 
-// announceCopy writes, before the slot is created, a record that an initial copy must be delivered.
+// announceCopy writes a record that an initial copy is pending. It is called before the slot is created.
 func (w *positionWriter) announceCopy(ctx context.Context, systemID, slot string) error {
 	p := checkpoint.Position{SystemID: systemID, Slot: slot, Copying: true, Term: w.stored.Term + 1}
 	if err := w.storeRecord(ctx, p); err != nil {
@@ -121,22 +121,22 @@ func (w *positionWriter) announceCopy(ctx context.Context, systemID, slot string
 // copyPending reports whether the tenure must deliver an initial copy before the stream.
 func (w *positionWriter) copyPending() bool { return w.next.Copying }
 
-// markCopied notes that the initial copy is delivered. It may be called from any goroutine.
+// markCopied records that the initial copy is delivered. It may be called from any goroutine.
 func (w *positionWriter) markCopied() {
 	w.copied.Store(true)
 	signal(w.wake)
 }
 
-// chooseStart returns the position at which a tenure that finds s starts, after its claim: the
-// record's, the fork if a promoted server left the record's timeline before it, or 0 for the slot's
-// own. Its *checkpoint.GapError is final, unless the operator has accepted the gap.
+// chooseStart returns the position at which a tenure on s starts, after its claim: that of the record, or
+// the fork if the server left the record's timeline before it, or 0 for the slot's own position. A
+// *checkpoint.GapError stops the relay; if the operator has accepted the gap, chooseStart only logs it.
 func (w *positionWriter) chooseStart(ctx context.Context, s checkpoint.Server) (pglogrepl.LSN, error) {
 	var start pglogrepl.LSN
 	if w.stored.EndLSN != 0 {
 		var err error
 		start, err = w.continueRecord(ctx, s)
 		if gap, ok := errors.AsType[*checkpoint.GapError](err); ok && w.acceptGap {
-			w.log.WarnContext(ctx, "gap accepted: what was committed in between may never have been delivered",
+			w.log.WarnContext(ctx, "gap accepted, rows in between may not have been delivered",
 				slog.String("from", w.stored.EndLSN.String()), slog.String("to", s.Confirmed.String()), slog.String("reason", gap.Reason))
 		} else if err != nil {
 			return 0, err
@@ -144,7 +144,7 @@ func (w *positionWriter) chooseStart(ctx context.Context, s checkpoint.Server) (
 	}
 	w.next = w.stored
 	if w.stored.Copying && w.acceptGap {
-		w.log.WarnContext(ctx, "gap accepted: rows of the initial copy may never have been delivered")
+		w.log.WarnContext(ctx, "gap accepted, rows of the initial copy may not have been delivered")
 		w.next.Copying = false
 	}
 	w.next = w.next.Moved(s, cmp.Or(start, s.Confirmed))
@@ -156,21 +156,21 @@ func (w *positionWriter) chooseStart(ctx context.Context, s checkpoint.Server) (
 	return start, nil
 }
 
-// continueRecord returns where a server that is found as s may be read from, after the record. A
-// slot that is ahead of a record that only this process has is no gap for sure: another instance may
-// have had it.
+// continueRecord returns the position at which the record continues on s. Without a store, a slot ahead of
+// the record need not be a gap, because another relay may have used the slot: then continueRecord logs an
+// error and returns 0.
 func (w *positionWriter) continueRecord(ctx context.Context, s checkpoint.Server) (pglogrepl.LSN, error) {
 	start, err := w.stored.Continue(s)
 	gap, ok := errors.AsType[*checkpoint.GapError](err)
 	if !ok || w.store != nil || w.stored.SystemID != s.SystemID {
 		return start, err
 	}
-	w.log.ErrorContext(ctx, "the slot does not continue where this process has ended: unless another instance had it, rows were not delivered",
+	w.log.ErrorContext(ctx, "the slot was advanced by another process, rows may not have been delivered",
 		slog.String("from", w.stored.EndLSN.String()), slog.String("to", s.Confirmed.String()), slog.String("reason", gap.Reason))
 	return 0, nil
 }
 
-// startTenure makes t, which has read nothing yet, the Tracker whose position is written.
+// startTenure makes t the Tracker whose position is written. t must not have read anything.
 func (w *positionWriter) startTenure(t *checkpoint.Tracker) {
 	w.acceptGap = false
 	w.copied.Store(false)
@@ -179,15 +179,15 @@ func (w *positionWriter) startTenure(t *checkpoint.Tracker) {
 	t.Resume(w.next.Open)
 	w.next.Term = w.stored.Term
 	if w.state == recordObsolete {
-		if w.stored.EndLSN != 0 { // otherwise the claim has begun the term
+		if w.stored.EndLSN != 0 { // otherwise the claim has started the term
 			w.next.Term++
 		}
 		signal(w.wake)
 	}
 }
 
-// resumable returns how many rows of the transaction at commitLSN a record that is written now would
-// name as acknowledged.
+// resumable returns how many rows of the transaction at commitLSN a new record would contain as
+// acknowledged.
 func (w *positionWriter) resumable(commitLSN pglogrepl.LSN) int {
 	if p := w.tracker.Prefix(); w.store != nil && p.CommitLSN == commitLSN {
 		return int(p.Rows)
@@ -195,19 +195,19 @@ func (w *positionWriter) resumable(commitLSN pglogrepl.LSN) int {
 	return 0
 }
 
-// confirmedPosition returns the position to confirm to Postgres now, and wakes run if the Tracker
-// may be ahead of the record. It may be called from any goroutine.
+// confirmedPosition returns the position to confirm to Postgres, and wakes run if the Tracker may be ahead
+// of the record. It may be called from any goroutine.
 func (w *positionWriter) confirmedPosition() pglogrepl.LSN {
 	confirmed := w.tracker.Confirmed()
 	reportable := pglogrepl.LSN(w.reportable.Load())
 	if confirmed > reportable || w.tracker.Prefix() != (checkpoint.Prefix{}) {
 		signal(w.wake)
 	}
-	return min(confirmed, reportable) // a tenure may start at 0, which stands for the slot's own position
+	return min(confirmed, reportable) // confirmed may be 0, for the slot's own position
 }
 
-// run writes a record each time it is woken, until ctx ends (nil) or the store fails. Its error is
-// errForeignClaim if another process has claimed the slot.
+// run writes a record each time it is woken. It returns nil when ctx ends, errForeignClaim if another
+// process has claimed the slot, or an error of the store.
 func (w *positionWriter) run(ctx context.Context) error {
 	if err := w.dropReplaced(ctx); err != nil {
 		return unlessStopped(ctx, err)
@@ -230,8 +230,8 @@ func (w *positionWriter) run(ctx context.Context) error {
 	}
 }
 
-// waitingSince returns since when a confirmed position waits for the store, zero if none does. It may
-// be called from any goroutine.
+// waitingSince returns since when a confirmed position has been waiting for the store. It returns zero if
+// none is waiting. It may be called from any goroutine.
 func (w *positionWriter) waitingSince() time.Time {
 	if since := w.busySince.Load(); since != 0 {
 		return time.Unix(0, since)
@@ -239,11 +239,11 @@ func (w *positionWriter) waitingSince() time.Time {
 	return time.Time{}
 }
 
-// writePosition writes what is confirmed now, if the record does not say it yet, and returns when the
-// store has acknowledged it. It reports whether there was something to write.
+// writePosition writes the confirmed position if the record is behind, and returns when the store has
+// acknowledged it. wrote is false if there was nothing to write.
 func (w *positionWriter) writePosition(ctx context.Context) (wrote bool, err error) {
 	p := w.next
-	snapshot := w.snapshot.Load() // before the position, which then covers it
+	snapshot := w.snapshot.Load() // before Confirmed, so that the position covers the snapshot
 	confirmed := w.tracker.Confirmed()
 	open := w.tracker.Prefix()
 	copied := p.Copying && w.copied.Load()
@@ -263,7 +263,7 @@ func (w *positionWriter) writePosition(ctx context.Context) (wrote bool, err err
 	return true, nil
 }
 
-// storeRecord makes p the record.
+// storeRecord writes p and makes it the current record.
 func (w *positionWriter) storeRecord(ctx context.Context, p checkpoint.Position) error {
 	if err := w.persist(ctx, &p); err != nil {
 		return err
@@ -291,6 +291,6 @@ func (w *positionWriter) persist(ctx context.Context, p *checkpoint.Position) er
 	return nil
 }
 
-// keepSnapshot notes that every transaction that s sees is delivered. It may be called from any
-// goroutine.
+// keepSnapshot records that every transaction that is visible in s is delivered. It may be called from
+// any goroutine.
 func (w *positionWriter) keepSnapshot(s checkpoint.Snapshot) { w.snapshot.Store(&s) }

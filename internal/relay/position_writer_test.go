@@ -111,7 +111,7 @@ func newTestWriter(store sink.PositionStore, acceptGap bool) *positionWriter {
 // claimed has w claim the slot of s.
 func claimed(t *testing.T, w *positionWriter, s checkpoint.Server) {
 	t.Helper()
-	found, err := w.survey(t.Context())
+	found, err := w.readStore(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,8 +260,8 @@ func TestPositionWriterClaims(t *testing.T) {
 	if p := store.position(t); p.Claim != 2 || string(p.Identity) != "2" || p.EndLSN != 100 || p.Writer != second.writer {
 		t.Errorf("the second claim is %+v", p)
 	}
-	found, err := first.survey(t.Context())
-	if err != nil || first.continues(found, server(100)) {
+	found, err := first.readStore(t.Context())
+	if err != nil || first.canContinue(found, server(100)) {
 		t.Errorf("the first one may go on, %v", err)
 	}
 	deliver(after, 300)
@@ -274,8 +274,8 @@ func TestPositionWriterClaims(t *testing.T) {
 	if err := second.checkClaim(t.Context()); err != nil {
 		t.Errorf("checkClaim of the second: %v", err)
 	}
-	found, err = second.survey(t.Context())
-	if err != nil || found.position.EndLSN != 300 || !second.continues(found, server(100)) || second.continues(found, server(301)) {
+	found, err = second.readStore(t.Context())
+	if err != nil || found.position.EndLSN != 300 || !second.canContinue(found, server(100)) || second.canContinue(found, server(301)) {
 		t.Errorf("the second one finds %+v, %v", found, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -294,7 +294,7 @@ func TestPositionWriterClaims(t *testing.T) {
 func TestPositionWriterDoesNotShareAClaim(t *testing.T) {
 	store := &scriptedStore{}
 	a, b := newTestWriter(store, false), newTestWriter(store, false)
-	found, err := a.survey(t.Context())
+	found, err := a.readStore(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -323,13 +323,13 @@ func TestPositionWriterRanksAboveWhatIsOnTheWire(t *testing.T) {
 	foreign := sink.StoredValue{Writer: "late", Value: marshal(t, late)}
 	for _, values := range [][]sink.StoredValue{{own, foreign}, {foreign, own}} {
 		store.values = values
-		found, err := first.survey(t.Context())
+		found, err := first.readStore(t.Context())
 		if err != nil || found.owns(first.stored.Claim) || string(found.identities[len(found.identities)-1]) != string(first.stored.Identity) {
 			t.Errorf("the first finds %+v, %v", found, err)
 		}
 		second := newTestWriter(store, false)
 		second.writer = "late"
-		found, err = second.survey(t.Context())
+		found, err = second.readStore(t.Context())
 		if err != nil || found.owns(late.Claim) || string(found.identities[len(found.identities)-1]) != string(first.stored.Identity) {
 			t.Errorf("the second finds %+v, %v", found, err)
 		}
@@ -342,7 +342,7 @@ func TestPositionWriterRanksAboveWhatIsOnTheWire(t *testing.T) {
 func TestPositionWriterRanksAboveRecordsWhenAClaimIsLate(t *testing.T) {
 	store := &scriptedStore{}
 	late := newTestWriter(store, false)
-	p, err := late.writeClaim(t.Context(), &survey{others: 2}, server(100))
+	p, err := late.writeClaim(t.Context(), &storeState{others: 2}, server(100))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -352,7 +352,7 @@ func TestPositionWriterRanksAboveRecordsWhenAClaimIsLate(t *testing.T) {
 	claimed(t, sends, server(100))
 	store.values = append(store.values, sink.StoredValue{Writer: late.writer, Value: marshal(t, *p)})
 	for _, w := range []*positionWriter{sends, late, newTestWriter(store, false)} {
-		found, err := w.survey(t.Context())
+		found, err := w.readStore(t.Context())
 		if err != nil || found.highest() != 3 || string(found.identities[len(found.identities)-1]) != string(sends.stored.Identity) {
 			t.Errorf("found is %+v, %v", found, err)
 		}
@@ -369,7 +369,7 @@ func TestPositionWriterRemovesNoLaterClaim(t *testing.T) {
 		store := &scriptedStore{}
 		first := newTestWriter(store, false)
 		if unknown {
-			if _, err := first.writeClaim(t.Context(), &survey{}, server(100)); err != nil {
+			if _, err := first.writeClaim(t.Context(), &storeState{}, server(100)); err != nil {
 				t.Fatal(err)
 			}
 		} else {
@@ -396,7 +396,7 @@ func TestPositionWriterDoesNotShareAnIdentity(t *testing.T) {
 	store := &scriptedStore{}
 	startedWriter(t, store, server(100))
 	late, other := newTestWriter(store, false), newTestWriter(store, false)
-	found, err := late.survey(t.Context())
+	found, err := late.readStore(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -424,12 +424,12 @@ func TestPositionWriterWaitsUntilItSeesItsClaim(t *testing.T) {
 	other, _ := startedWriter(t, store, server(100))
 	store.stale = before
 	for range 2 { // also if an older claim of its own is shown
-		if err := w.claim(t.Context(), &survey{others: 1}, server(100)); !errors.Is(err, sink.ErrUnreachable) {
+		if err := w.claim(t.Context(), &storeState{others: 1}, server(100)); !errors.Is(err, sink.ErrUnreachable) {
 			t.Fatal(err)
 		}
 	}
 	store.stale = nil
-	if err := w.claim(t.Context(), &survey{others: 1}, server(100)); err != nil || w.stored.Claim <= other.stored.Claim {
+	if err := w.claim(t.Context(), &storeState{others: 1}, server(100)); err != nil || w.stored.Claim <= other.stored.Claim {
 		t.Errorf("claim %d above %d, %v", w.stored.Claim, other.stored.Claim, err)
 	}
 }
@@ -454,11 +454,11 @@ func TestPositionWriterRefusesAWrongServer(t *testing.T) {
 	} {
 		for _, acceptGap := range []bool{false, true} {
 			next := newTestWriter(store, acceptGap)
-			found, err := next.survey(t.Context())
+			found, err := next.readStore(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := next.refuses(found, tc.server); as[*checkpoint.GapError](err) != (tc.refused && !acceptGap) {
+			if err := next.checkGap(found, tc.server); as[*checkpoint.GapError](err) != (tc.refused && !acceptGap) {
 				t.Errorf("%s, accept gap %t: %v", name, acceptGap, err)
 			}
 		}
@@ -479,7 +479,7 @@ func TestPositionWriterOutlivesALostRight(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := strings.Count(log.String(), "claims not watched"); n != 1 {
+	if n := strings.Count(log.String(), "cannot read the position topic"); n != 1 {
 		t.Errorf("logged %d times: %s", n, log.String())
 	}
 	store.refuse = nil
@@ -628,9 +628,9 @@ func TestPositionWriterKeepsDeliveredSnapshots(t *testing.T) {
 func TestPositionWriterRejectsARecordItCannotRead(t *testing.T) {
 	for _, writer := range []string{"", "8d3f0b0e-57a0-4a4e-8b9a-0a6d8c9f1e01"} {
 		store := &scriptedStore{values: []sink.StoredValue{{Writer: writer, Value: []byte(`{"version": 9}`)}}}
-		_, err := newTestWriter(store, false).survey(t.Context())
+		_, err := newTestWriter(store, false).readStore(t.Context())
 		if ExitCode(err) != ExitContinuity || Advice(err) == "" {
-			t.Errorf("survey returns %v", err)
+			t.Errorf("readStore returns %v", err)
 		}
 	}
 }
@@ -657,7 +657,7 @@ func TestPositionWriterIgnoresForgedValues(t *testing.T) {
 		store := &scriptedStore{values: append(slices.Clone(honest.values), sink.StoredValue{Writer: other, Value: []byte(forged), Place: "topic p, offset 7"})}
 		reader := newPositionWriter(store, false, slog.New(slog.NewTextHandler(&log, nil)))
 		for range 2 {
-			found, err := reader.survey(t.Context())
+			found, err := reader.readStore(t.Context())
 			if err != nil || found.highest() != 1 || found.position.EndLSN != 100 {
 				t.Errorf("%s: found %+v, %v", name, found, err)
 			}
@@ -681,8 +681,8 @@ func TestPositionWriterWithoutAStore(t *testing.T) {
 	if got := w.confirmedPosition(); got != 200 {
 		t.Errorf("confirmed to Postgres is %s", got)
 	}
-	found, err := w.survey(t.Context())
-	if err != nil || !w.continues(found, server(150)) || w.continues(found, server(300)) {
+	found, err := w.readStore(t.Context())
+	if err != nil || !w.canContinue(found, server(150)) || w.canContinue(found, server(300)) {
 		t.Errorf("found %+v, %v", found, err)
 	}
 	if start, err := w.chooseStart(t.Context(), server(300)); start != 0 || err != nil || !strings.Contains(log.String(), "level=ERROR") {
@@ -710,8 +710,8 @@ func TestPositionWriterGoesOnAfterAWriteThatWasGivenUp(t *testing.T) {
 	given := w.stored
 	given.EndLSN = 200
 	store.values[0].Value = marshal(t, given) // stored in spite of that
-	found, err := w.survey(t.Context())
-	if err != nil || !w.continues(found, server(100)) {
+	found, err := w.readStore(t.Context())
+	if err != nil || !w.canContinue(found, server(100)) {
 		t.Errorf("found %+v, %v", found, err)
 	}
 	store.allow = nil

@@ -13,7 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// CheckTable returns a *[encode.ColumnError] if rows of t cannot become records. It uses Source.Conn,
+// CheckTable returns an [*encode.ColumnError] if rows of t cannot become records. It uses Source.Conn,
 // Route and StartupTimeout of cfg.
 func CheckTable(ctx context.Context, cfg Config, t catalog.Table) error {
 	router, err := NewRouter(ctx, cfg)
@@ -23,8 +23,8 @@ func CheckTable(ctx context.Context, cfg Config, t catalog.Table) error {
 	return router.Check(Relation(t))
 }
 
-// NewRouter returns a Router for cfg.Route. If it needs the catalog, it asks cfg.Source.Conn, as long
-// as ctx lasts.
+// NewRouter returns a Router for cfg.Route. If the Router needs the catalog, it reads it from
+// cfg.Source.Conn, until ctx ends.
 func NewRouter(ctx context.Context, cfg Config) (*encode.Router, error) {
 	router, err := encode.New(cfg.Route)
 	if err == nil {
@@ -33,9 +33,9 @@ func NewRouter(ctx context.Context, cfg Config) (*encode.Router, error) {
 	return router, err
 }
 
-// Sample makes records of up to n of the last rows of a table, as [Preview] does, and calls visit with
-// each, or with the reason why a row cannot become one. The record is valid until visit returns, which
-// reports whether Sample continues. The error is that of the table or of the server.
+// Sample makes records from up to n of the last rows of a table, as [Preview] does, and calls visit with
+// each record, or with the reason why a row cannot become one. The record is valid until visit returns.
+// Sample stops if visit returns false. The error is about the table or the server.
 func Sample(ctx context.Context, cfg Config, table string, n int, visit func(rec *sink.Record, rejected error) (more bool)) error {
 	router, err := NewRouter(ctx, cfg)
 	if err != nil {
@@ -61,10 +61,10 @@ func Sample(ctx context.Context, cfg Config, table string, n int, visit func(rec
 	return nil
 }
 
-// Preview returns the records that up to n of the last rows of a table would become, and sends none. A
-// row that cannot become one ends them with a *[encode.RowError], a table with a *[encode.ColumnError].
-// The transactions of the rows are not known: the records have the present time. Preview uses
-// Source.Conn, Route and StartupTimeout of cfg.
+// Preview returns the records for up to n of the last rows of a table, without sending them. It stops
+// with an [*encode.RowError] at a row that cannot become a record, and with an [*encode.ColumnError] if no
+// row of the table can. The commit times are unknown, so the records have the current time. Preview
+// uses Source.Conn, Route and StartupTimeout of cfg.
 func Preview(ctx context.Context, cfg Config, table string, n int) ([]sink.Record, error) {
 	var records []sink.Record
 	var rejection error
@@ -79,7 +79,7 @@ func Preview(ctx context.Context, cfg Config, table string, n int) ([]sink.Recor
 	return records, cmp.Or(err, rejection)
 }
 
-// Clone returns a copy of a record whose bytes belong to a Router.
+// Clone returns a deep copy of a record, whose bytes otherwise belong to a Router.
 func Clone(rec sink.Record) sink.Record {
 	rec.Key, rec.Value = slices.Clone(rec.Key), slices.Clone(rec.Value)
 	rec.Headers = slices.Clone(rec.Headers)
@@ -89,8 +89,8 @@ func Clone(rec sink.Record) sink.Record {
 	return rec
 }
 
-// IsRefusal reports whether err says that a table or one of its rows cannot become a record, rather
-// than that the catalog did not answer.
+// IsRefusal reports whether err says that a table or one of its rows cannot become a record. Other errors
+// are about the catalog.
 func IsRefusal(err error) bool {
 	_, table := errors.AsType[*encode.ColumnError](err)
 	_, row := errors.AsType[*encode.RowError](err)

@@ -12,16 +12,16 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A recordWriter is the part of a [sink.Writer] that a pump needs. A [Tail] has one of its own.
+// A recordWriter is the part of a [sink.Writer] that a pump needs. A [Tail] has its own.
 type recordWriter interface {
 	Send(ctx context.Context, r *sink.Record) error
 	Flush()
 }
 
-// A pump moves batches from the stream to the producer: it decodes them, sends each outbox row as
-// a record, and reports each boundary to the Tracker in the order it was read. It does not
-// resend rows that a later session reads again: the Tracker knows which rows have a record. A pump
-// belongs to one goroutine at a time, except signalAck.
+// A pump moves batches from the stream to the writer: it decodes them, sends each outbox row as a
+// record, and reports transactions and keepalives to the Tracker in the order in which it reads them. It
+// does not resend rows that a later session reads again, because the Tracker knows which rows have a
+// record. One goroutine at a time uses a pump, except for signalAck.
 type pump struct {
 	decoder *decoder.Decoder
 	router  *encode.Router
@@ -31,49 +31,50 @@ type pump struct {
 
 	deadLetters *deadLetters
 	spans       *spans // nil: none
-	maxSpan     int    // maxSpan; tests have a smaller one
+	maxSpan     int    // the constant maxSpan; smaller in tests
 
-	// published is the publication when the current session started. The pump ignores the deletion of
-	// delivered rows, which is housekeeping. A kind of change that arrives although it was not
-	// published means that somebody altered the publication.
+	// published is the publication as of the start of the session. The pump ignores published DELETEs
+	// and TRUNCATEs, which remove delivered rows. If they arrive although they were not published,
+	// somebody has altered the publication.
 	published *catalog.Publication
 
 	updates     updatePolicy
-	messages    []string     // prefixes of the logical messages that are rows
-	skip        *skip        // transactions that the operator does not want; nil: none
-	initialCopy *initialCopy // still to be sent, before the stream; nil: none
+	messages    []string     // prefixes of the logical messages that have rows
+	skip        *skip        // transactions that the operator wants to skip; nil: none
+	initialCopy *initialCopy // pending; to be sent before the stream; nil: none
 
-	// describe returns what the router asks the catalog with. Nil: it needs nothing.
+	// describe returns the function with which the router reads the catalog. Nil: the router does not
+	// need the catalog.
 	describe func(context.Context) encode.Describe
 
-	nonce string // of [Relay]: what begins the messages that carry a snapshot
+	nonce string // [Relay.nonce]; messages with a snapshot start with it
 
-	ackSignal chan struct{} // cap 1: something was acknowledged
+	ackSignal chan struct{} // cap 1; records were acknowledged
 	tx        *openTx       // nil between transactions
 	open      openTx
 	raw       []byte // the message being handled
 	record    sink.Record
-	counts    flowCounts // not in flow yet
+	counts    flowCounts // not added to flow yet
 }
 
 // An openTx is the transaction being read.
 type openTx struct {
 	encode.Tx
-	rows    int  // read so far that are or would be records
-	skipped bool // none of them is sent
+	rows    int  // rows read so far
+	skipped bool // its rows are not sent
 }
 
-// maxSpan bounds how many records may follow the oldest unacknowledged one, itself included. The
-// sink's window counts unacknowledged records only. While one partition waits for its leader,
-// others go on, and with them grow the Tracker's memory and what a crash would resend. maxSpanBytes
-// limits what the next session reads again in the same way.
+// maxSpan limits the number of records from the oldest unacknowledged one to the newest. The sink's
+// window is no such limit, because it counts unacknowledged records only: while one partition waits
+// for its leader, the others continue, and the Tracker's memory and the number of duplicates after a
+// crash would grow. In the same way, maxSpanBytes limits what the next session reads again.
 const (
 	maxSpan      = 1 << 18
 	maxSpanBytes = 256 << 20
 )
 
-// run sends the initial copy, then the batches of a session, until the channel is closed (nil), stop
-// is closed and no transaction is open (nil), or ctx ends (its cause).
+// run sends the initial copy, then the batches of a session. It returns nil when batches is closed, or
+// when stop is closed and no transaction is open. If ctx ends, it returns the cause.
 func (p *pump) run(ctx context.Context, stop <-chan struct{}, batches <-chan *replication.Batch) error {
 	defer p.flow.addCounts(&p.counts)
 	p.decoder, p.tx = decoder.New(), nil
@@ -100,8 +101,8 @@ func (p *pump) run(ctx context.Context, stop <-chan struct{}, batches <-chan *re
 	}
 }
 
-// nextBatch returns the next batch, nil at the end. If there is none at the moment, it flushes the
-// writer, which has no timer of its own.
+// nextBatch returns the next batch, or nil at the end. If no batch is waiting, it flushes the writer,
+// which has no timer of its own.
 func (p *pump) nextBatch(ctx context.Context, stop <-chan struct{}, batches <-chan *replication.Batch) (*replication.Batch, error) {
 	if p.tx != nil {
 		stop = nil // the pump stops at a transaction boundary
@@ -125,8 +126,8 @@ func (p *pump) nextBatch(ctx context.Context, stop <-chan struct{}, batches <-ch
 	}
 }
 
-// waitForAcks blocks until the Tracker's span is most records and maxSpanBytes or less. It reports true
-// if stop was closed first.
+// waitForAcks blocks until the Tracker's span is at most most records and maxSpanBytes. stopped is true if
+// stop was closed first.
 func (p *pump) waitForAcks(ctx context.Context, stop <-chan struct{}, most int) (stopped bool, err error) {
 	defer p.deadLetters.holdUp.Store(false)
 	for p.tracker.Span() > most || p.tracker.SpanBytes() > maxSpanBytes {
@@ -146,7 +147,7 @@ func (p *pump) waitForAcks(ctx context.Context, stop <-chan struct{}, most int) 
 // signalAck wakes waitForAcks. It may be called from any goroutine.
 func (p *pump) signalAck() { signal(p.ackSignal) }
 
-// signal puts a token into a channel of capacity 1, if there is none.
+// signal puts a token into a channel of capacity 1, unless it has one.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -155,7 +156,7 @@ func signal(c chan struct{}) {
 }
 
 // pumpBatch sends the rows of one batch. It reports true if stop is closed and a transaction has
-// ended: the next session reads the rest of the batch again.
+// ended. The rest of the batch is then not handled; the next session reads it again.
 func (p *pump) pumpBatch(ctx context.Context, stop <-chan struct{}, batch *replication.Batch) (bool, error) {
 	for _, m := range batch.Messages {
 		switch m := m.(type) {
@@ -219,13 +220,13 @@ func (p *pump) pumpMessage(ctx context.Context, m *replication.WALData) (ended b
 			return false, p.unexpectedChange("TRUNCATE", out.Relations...)
 		}
 	case *decoder.LogicalMessage:
-		return false, p.takeLogicalMessage(ctx, out)
+		return false, p.handleLogicalMessage(ctx, out)
 	case *decoder.Type, *decoder.Origin:
 	}
 	return false, nil
 }
 
-// skipMessage handles a message of a skipped transaction and reports whether it ended it.
+// skipMessage handles a message of a skipped transaction and reports whether it ended the transaction.
 func (p *pump) skipMessage(out decoder.Output) (ended bool, err error) {
 	switch out := out.(type) {
 	case *decoder.Insert:
@@ -249,7 +250,7 @@ func (p *pump) beginTransaction(b *decoder.Begin) error {
 		Tx:      encode.Tx{CommitLSN: b.CommitLSN, CommitTime: b.CommitTime, Timestamp: b.CommitTime},
 		skipped: p.skip.covers(b.CommitLSN),
 	}
-	// A broker may reject a timestamp from the future.
+	// A broker may reject a timestamp that is in the future.
 	if now := time.Now(); b.CommitTime.After(now) {
 		p.open.Timestamp = now
 	}

@@ -8,11 +8,11 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 )
 
-// Recorded returns the position record of the relay Name, nil if there is none. It uses Sink, Name,
+// Recorded returns the position record of a relay, or nil if there is none. It uses Sink, Name,
 // PositionTopic and StartupTimeout of cfg.
 func Recorded(ctx context.Context, cfg Config, log *slog.Logger) (*checkpoint.Position, error) {
 	if cfg.PositionTopic == "" {
-		return nil, nil //nolint:nilnil // there is no record without a place for it
+		return nil, nil //nolint:nilnil // without a position topic there is no record
 	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.withDefaults().StartupTimeout)
 	defer cancel()
@@ -24,7 +24,7 @@ func Recorded(ctx context.Context, cfg Config, log *slog.Logger) (*checkpoint.Po
 	if err != nil {
 		return nil, errors.Join(err, reached.Close())
 	}
-	found, err := newPositionWriter(store, false, log).survey(ctx)
+	found, err := newPositionWriter(store, false, log).readStore(ctx)
 	if err = errors.Join(err, reached.Close()); err != nil {
 		return nil, err
 	}

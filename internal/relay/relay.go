@@ -19,57 +19,58 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// Config says what a Relay reads, how rows become records, and where they go.
+// Config configures a Relay: what it reads, how rows become records, and where it sends them.
 type Config struct {
-	Name   string // in log lines
+	Name   string // of the relay, in log lines and in the position topic
 	Source replication.Config
 	Route  encode.Config
 	Sink   sink.Broker
 
-	// Create has the relay create publication, over Tables, and slot if neither exists. It never
-	// re-creates a slot that is gone later: rows written in between would be missing.
+	// Create lets the relay create the publication, for Tables, and the slot if neither exists. The
+	// relay never re-creates a slot that was dropped later: it would miss the rows written in between.
 	Create bool
 	Tables []string
 
-	// CreateSlot has the relay create the slot if the publication exists and there is no position
+	// CreateSlot lets the relay create the slot if the publication exists and there is no position
 	// record. It needs PositionTopic, which tells a dropped slot from one that never existed.
 	CreateSlot bool
 
-	// Messages are the prefixes of logical messages that hold a row as a JSON object, as
-	// pg_logical_emit_message writes them; [replication.AnyPrefix] is every prefix that is
-	// not reserved, see [catalog.Reserved]. With Create and no Tables, the publication has no tables.
+	// Messages are the prefixes of logical messages (see pg_logical_emit_message) that have a row as a
+	// JSON object. [replication.AnyPrefix] means every prefix that is not reserved, see
+	// [catalog.Reserved]. With Create and without Tables, the publication has no tables.
 	Messages []string
 
-	// InitialCopy sends the rows that are in the tables when Create creates the slot, before those
-	// that are written later. It needs PositionTopic, which tells the next start whether all of
-	// them are delivered.
+	// InitialCopy makes the relay send the rows that are in the tables when Create creates the slot,
+	// before later rows. It needs PositionTopic, where the relay records whether the copy is finished.
 	InitialCopy bool
 
-	// SlotFailover has Create create a failover slot, from Postgres 17 on.
+	// SlotFailover makes Create create a failover slot, from Postgres 17 on.
 	SlotFailover bool
 
-	// SkipTo is a position up to which nothing is sent: transactions that end there or before are
-	// skipped. It must not be after the end of the source's WAL. Zero: nothing is skipped.
+	// SkipTo makes the relay skip transactions that end at or before this position. It must not be
+	// after the end of the source's WAL. Zero: skip nothing.
 	SkipTo pglogrepl.LSN
 
-	// FailIfSlotInUse ends Run when another process streams from the slot. Otherwise the
-	// Relay waits for it, as a warm standby does.
+	// FailIfSlotInUse makes Run return an error if another process streams from the slot. Otherwise the
+	// Relay waits for the slot, as a standby.
 	FailIfSlotInUse bool
 
-	// StartupTimeout bounds the first contact with both sides, including retries of what may heal by
-	// itself, such as a server that is starting. Later it bounds each attempt to start a session, and
-	// retries have no end. Zero means 30 s.
+	// StartupTimeout limits the first contact with both sides, including retries of transient errors,
+	// such as a server that is starting. Later it limits each attempt to start a session; the relay
+	// then retries for ever. Zero means 30 s.
 	StartupTimeout time.Duration
 
-	// PositionTopic is where the position record is stored, under Name: a compacted topic. The relay
-	// creates it if it is missing. With the record the next start knows whether the slot continues
-	// where this one ended, and resends less after a crash of the server. Empty: there is no record.
-	// Route.Reserved should have it and DeadLetterTopic: no row may go there.
+	// PositionTopic is the compacted topic for the position record, which is stored under Name. The
+	// relay creates the topic if it is missing. With the record, the next start can detect whether
+	// the slot continues where this relay ended, and sends fewer duplicates after a crash of the
+	// server. Empty: no record. Add PositionTopic and DeadLetterTopic to Route.Reserved, so that no
+	// row is sent to them.
 	PositionTopic string
 
-	// DeadLetterTopic gets the rows and records that cannot be delivered, so that later ones can be.
-	// It should accept larger records than other topics: of a dead letter that is too large it gets only
-	// what names the row. Empty: the first row or record that cannot be delivered ends the Relay.
+	// DeadLetterTopic is the topic for rows and records that cannot be delivered, so that the relay can
+	// deliver later ones. It should accept larger records than other topics, because the relay
+	// truncates a dead letter that is too large to the position and id of the row. Empty: the first
+	// row or record that cannot be delivered stops the Relay.
 	DeadLetterTopic string
 
 	// MissingTopicTimeout is how long a row waits for a topic that it chooses and that does not exist or
@@ -81,29 +82,29 @@ type Config struct {
 	// record ends.
 	AcceptGap bool
 
-	// WatchInterval is how often the catalog is read while streaming. Zero means 10 s.
+	// WatchInterval is the time between two reads of the catalog while streaming. Zero means 10 s.
 	WatchInterval time.Duration
 
 	// LongTransaction is how long a transaction may be open in the source before the relay logs a
-	// warning: Postgres retains WAL for it. Zero means 5 min.
+	// warning, because Postgres retains WAL for it. Zero means 5 min.
 	LongTransaction time.Duration
 
-	// Delivered, if it is set, is called when a transaction and everything before it is acknowledged,
-	// with the time since its commit (the difference of two clocks, but not negative) and the id of a
-	// trace of one of its records: hexadecimal digits, empty if none has a span. One call runs at a
-	// time. It must not block.
+	// Delivered is called when a transaction and everything before it is acknowledged. sinceCommit is
+	// the time since the commit: the difference of two clocks, but never negative. traceID is the id of
+	// a trace of one of its records in hexadecimal digits, or empty if no record has a span. Calls do
+	// not overlap. Delivered must not block. It may be nil.
 	Delivered func(sinceCommit time.Duration, traceID string)
 
-	// Answered, if it is set, is called with how long each request of the sink took, and the id of a
-	// trace of one of its records, as for Delivered. Several calls may run at a time.
+	// Answered is called after each request of the sink with its duration, and with the id of a trace of
+	// one of its records, as for Delivered. Calls may overlap. It may be nil.
 	Answered func(took time.Duration, traceID string)
 
-	// Tracer makes spans of records whose rows have a sampled trace context. Nil: there are no spans,
-	// and contexts are passed on as they are.
+	// Tracer makes spans for records whose rows have a sampled trace context. Nil: no spans; trace
+	// contexts are passed on unchanged.
 	Tracer *tracing.Tracer
 
-	// DrainTimeout bounds a stop: until the open transaction is read and everything sent is
-	// acknowledged. The next start resends what is not. Zero means 25 s.
+	// DrainTimeout limits how long a stop waits until the open transaction is read and every sent
+	// record is acknowledged. The next start resends the others. Zero means 25 s.
 	DrainTimeout time.Duration
 }
 
@@ -119,35 +120,36 @@ func (cfg Config) withDefaults() Config {
 	return cfg
 }
 
-// A Relay relays one slot to a broker. Run is called once, Stat at any time from any goroutine.
+// A Relay sends the rows of one slot to a broker. Run must be called once. Stat may be called at any time,
+// from any goroutine.
 type Relay struct {
 	cfg    Config
 	log    *slog.Logger
-	nonce  string                    // a secret of this process; its own messages in the WAL begin with it
-	router *encode.Router            // the pump's
-	tables tableChecker              // the watcher's while a session runs
-	sink   atomic.Pointer[sink.Sink] // nil: not reached yet
+	nonce  string                    // a secret of this process; its own messages in the WAL start with it
+	router *encode.Router            // used by the pump
+	tables tableChecker              // used by the watcher while a session runs
+	sink   atomic.Pointer[sink.Sink] // nil: not open yet
 
-	// What Stat reads.
+	// Read by Stat.
 	flow        flow
 	phase       phase
-	slot        atomic.Pointer[SlotStat] // nil: the catalog has not been read yet
+	slot        atomic.Pointer[SlotStat] // nil: the catalog was not read yet
 	deadLetters *deadLetters
 
 	waits     waitLog
 	positions *positionWriter
 	tenure    *tenure         // nil: nothing was sent, and nothing is in flight
 	sender    sender          // of the newest session
-	history   catalog.History // of the source; the watcher's while a session runs
-	catalog   *catalog.State  // read by the first contact for the first session
+	history   catalog.History // of the source; used by the watcher while a session runs
+	catalog   *catalog.State  // read by contactBothSides for the first session
 	skip      *skip           // nil: no SkipTo
 	copy      *catalog.Copy   // of the slot that this start has created; nil: none, or in use
 
-	warnedTimeline int32 // of the server for which warnLostTail has logged
-	orderChecked   bool  // checkOrder has been called; belongs to its goroutine
+	warnedTimeline int32 // the server's timeline for which warnLostTail has logged
+	orderChecked   bool  // checkOrder was called; used by its goroutine only
 }
 
-// New returns a Relay. It checks cfg as far as that is possible without a connection.
+// New returns a Relay. It checks cfg as far as possible without a connection.
 func New(cfg Config, log *slog.Logger) (*Relay, error) {
 	router, err := encode.New(cfg.Route)
 	if err != nil {
@@ -158,7 +160,7 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 		return nil, err
 	}
 	if cfg.InitialCopy && cfg.PositionTopic == "" {
-		return nil, errors.New("initial_copy needs position_topic: nothing else says at the next start whether it was finished")
+		return nil, errors.New("initial_copy needs position_topic, where the relay records whether the copy is finished")
 	}
 	log = log.With(slog.String("name", cfg.Name), slog.String("slot", cfg.Source.Slot))
 	r := &Relay{
@@ -172,12 +174,12 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 	return r, nil
 }
 
-// Run relays until ctx is done or an error occurs that only a person can fix. It returns nil after
-// a clean stop: everything read is acknowledged and confirmed. A stop after which the next start may
-// resend something is an error with exit code [ExitOK]. Use [ExitCode] and [Advice] on its error.
+// Run relays until ctx is done or an error occurs that only a person can fix. It returns nil after a
+// clean stop, when every record is acknowledged and confirmed. If the next start may resend records, it
+// returns an error with exit code [ExitOK]. Use [ExitCode] and [Advice] on the error.
 //
-// The first contact is strict: a missing slot, a wrong password or an absent column ends Run at once.
-// After a session has streamed, Run retries whatever may heal by itself.
+// The first contact is strict: Run returns immediately if, for example, the slot or a column is missing or
+// the password is wrong. After a session has streamed, Run retries every error that may be transient.
 func (r *Relay) Run(ctx context.Context) error {
 	defer r.phase.setState(Stopped, nil)
 	r.phase.setState(Starting, nil)
@@ -190,7 +192,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	for {
 		err := r.runSession(ctx, retry)
 		if ctx.Err() != nil && r.tenure != nil {
-			err = nil // the session was lost: there is nothing to stop
+			err = nil // the session ended during the stop
 		}
 		final := r.isFinal(ctx, err)
 		if !final {
@@ -208,13 +210,13 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 }
 
-// isFinal reports whether no session follows one that ends with err.
+// isFinal reports whether no session follows after err.
 func (r *Relay) isFinal(ctx context.Context, err error) bool {
 	return ctx.Err() != nil || faultOf(err).patience == never || r.cfg.FailIfSlotInUse && errors.Is(err, replication.ErrSlotInUse)
 }
 
-// tenureFailure returns why the tenure has failed between two sessions, if another session cannot
-// recover from it.
+// tenureFailure returns the error with which the tenure has failed between two sessions, if another
+// session cannot recover from it.
 func (r *Relay) tenureFailure() error {
 	if t := r.tenure; t != nil && t.life.Err() != nil {
 		if cause := context.Cause(t.life); faultOf(cause).patience == never {
@@ -224,7 +226,7 @@ func (r *Relay) tenureFailure() error {
 	return nil
 }
 
-// stopTenure ends the tenure after the last session, if there is one, and returns why Run ends.
+// stopTenure ends the tenure, if there is one, after the last session. It returns the error of Run.
 func (r *Relay) stopTenure(ctx context.Context, err error) error {
 	t := r.tenure
 	if t == nil {
@@ -238,17 +240,17 @@ func (r *Relay) stopTenure(ctx context.Context, err error) error {
 	return t.undelivered(err)
 }
 
-// unlessStopped returns err, or nil if ctx is done: an error during a stop is none as long as nothing
-// is in flight.
+// unlessStopped returns err, or nil if ctx is done: while nothing is in flight, an error during a stop
+// does not matter.
 func unlessStopped(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // stopping is what was asked for
+		return nil //nolint:nilerr // the caller wanted to stop
 	}
 	return err
 }
 
-// runSession runs one session, from the catalog to its end. It returns nil if ctx has ended and
-// everything is acknowledged and confirmed.
+// runSession runs one session, from reading the catalog to its end. It returns nil if ctx has ended and
+// every record is acknowledged and confirmed.
 func (r *Relay) runSession(ctx context.Context, retry *retry) error {
 	defer r.closeCopy(ctx)
 	s, stream, state, err := r.openSession(ctx)
@@ -285,8 +287,7 @@ func (r *Relay) runSession(ctx context.Context, retry *retry) error {
 	return err
 }
 
-// logEnd logs the end of a session. Unless it is the last one, what the relay waits for because of err
-// is logged next.
+// logEnd logs the end of a session, with err if it is the last one. Otherwise the waitLog logs err.
 func (r *Relay) logEnd(ctx context.Context, confirmed pglogrepl.LSN, err error) {
 	attrs := []slog.Attr{slog.String("confirmed", confirmed.String())}
 	if err != nil && r.isFinal(ctx, err) {
@@ -304,13 +305,13 @@ func (r *Relay) logStart(ctx context.Context, stream *replication.Stream, state 
 		slog.String("slot_confirmed", state.Slot.ConfirmedFlushLSN.String()))
 }
 
-// warnSetup warns of what works and could be set up better.
+// warnSetup logs warnings about settings that work but should be changed.
 func (r *Relay) warnSetup(ctx context.Context, stream *replication.Stream, state *catalog.State) {
 	if stream.Superuser() {
-		r.log.WarnContext(ctx, "the role is a superuser, and LOGIN and REPLICATION are enough")
+		r.log.WarnContext(ctx, "the role is a superuser, but needs only LOGIN and REPLICATION")
 	}
 	if state.Publication.Update && !r.cfg.Route.TakesUpdates() {
-		r.log.WarnContext(ctx, "the publication also sends UPDATEs, and one of an outbox row ends the relay: SET (publish = 'insert')",
+		r.log.WarnContext(ctx, "the publication also publishes UPDATEs, and an UPDATE of an outbox row stops the relay",
 			slog.String("publication", state.Publication.Name))
 	}
 }

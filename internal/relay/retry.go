@@ -19,24 +19,24 @@ const (
 	maxBackoff = 2 * time.Second
 )
 
-// A retry backs off between attempts to start a session, as long as the table of faults allows. It
-// belongs to the goroutine of [Relay.Run].
+// A retry backs off between attempts to start a session, for as long as the table of faults allows. The
+// goroutine of [Relay.Run] uses it.
 type retry struct {
 	waits   *waitLog
 	limit   time.Duration
-	strict  bool      // first contact: nothing has streamed yet
-	since   time.Time // the first of the present series of failures; zero: there is none
+	strict  bool      // first contact: no session has streamed yet
+	since   time.Time // first failure of the current series; zero: none
 	attempt int
 }
 
-// A waitLog logs what the relay waits for: one line per state, however often the relay retries and
-// whichever numbers in the error differ.
+// A waitLog logs what the relay waits for. It logs one line per state, however often the relay retries, and
+// even if numbers in the error differ.
 type waitLog struct {
 	log    *slog.Logger
-	logged string // the last error, without its numbers
+	logged string // the last logged error, without its numbers
 }
 
-// announce logs what the relay waits for because of err, unless the last line already says so.
+// announce logs what the relay waits for after err, unless the last line already says so.
 func (w *waitLog) announce(ctx context.Context, err error) {
 	state := numbers.ReplaceAllString(err.Error(), "#")
 	if state == w.logged {
@@ -57,8 +57,8 @@ func (w *waitLog) announce(ctx context.Context, err error) {
 	}
 }
 
-// slotHolder returns the server process that uses the slot: the number that Postgres' message ends with. It is
-// empty if there is none.
+// slotHolder returns the process id of the WAL sender that uses the slot, the number at the end of Postgres'
+// message. It is empty if the message has none.
 func slotHolder(err error) string {
 	refusal, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
@@ -69,10 +69,10 @@ func slotHolder(err error) string {
 
 var lastNumber = regexp.MustCompile(`\d+$`)
 
-// steadySession is how long a session must last to end a series of failures.
+// steadySession is the minimum duration of a session that ends a series of failures.
 const steadySession = 10 * time.Second
 
-// numbers matches what differs between errors of one kind: ports, processes, seconds, positions.
+// numbers matches the parts in which errors of one kind differ: ports, process ids, seconds, LSNs.
 var numbers = regexp.MustCompile(`[0-9A-F]+/[0-9A-F]+|\d+`)
 
 // reset ends the series of failures.
@@ -80,8 +80,8 @@ func (r *retry) reset() {
 	r.since, r.attempt, r.waits.logged = time.Time{}, 0, ""
 }
 
-// backOff blocks until it is time for another attempt after err. It returns err if there is to be
-// none, and the cause of ctx if that ends first.
+// backOff blocks until it is time for another attempt after err. It returns err if no attempt may follow,
+// and the cause of ctx if that ends first.
 func (r *retry) backOff(ctx context.Context, err error) error {
 	now := time.Now()
 	if r.since.IsZero() {
@@ -93,13 +93,13 @@ func (r *retry) backOff(ctx context.Context, err error) error {
 	r.waits.announce(ctx, err)
 	backoff := rand.N(min(maxBackoff, minBackoff<<min(r.attempt, 16)) + 1)
 	if errors.Is(err, errNoStore) {
-		backoff = max(backoff, handOverFor)
+		backoff = max(backoff, releaseFor)
 	}
 	r.attempt++
 	return pause(ctx, backoff)
 }
 
-// pause waits for d. If ctx ends first, it returns the cause.
+// pause blocks for d. If ctx ends first, it returns the cause.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
@@ -109,7 +109,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// allows reports whether another attempt may follow after so long.
+// allows reports whether another attempt may follow, waited after the first failure.
 func (r *retry) allows(p patience, waited time.Duration) bool {
 	switch p {
 	case standby:

@@ -15,7 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// sendInsert sends one row, unless an earlier session has.
+// sendInsert sends one row, unless an earlier session has sent it.
 func (p *pump) sendInsert(ctx context.Context, row *decoder.Insert) error {
 	index := p.tx.rows
 	p.tx.rows++
@@ -27,8 +27,8 @@ func (p *pump) sendInsert(ctx context.Context, row *decoder.Insert) error {
 	})
 }
 
-// sendRow sends what route returns as the next record of the Tracker's open transaction. It cancels
-// the record's number unless the writer accepts it. It does nothing if the row already has a record.
+// sendRow sends the result of route as the next record of the Tracker's open transaction. If the writer
+// does not accept the record, sendRow cancels its number. It does nothing if the row already has a record.
 func (p *pump) sendRow(ctx context.Context, tx *encode.Tx, route func() (*sink.Record, error)) error {
 	seq, err := p.tracker.Next(p.raw)
 	if seq == 0 || err != nil {
@@ -48,28 +48,28 @@ func (p *pump) sendRow(ctx context.Context, tx *encode.Tx, route func() (*sink.R
 	if err := p.writer.Send(ctx, rec); err != nil {
 		p.spans.cancelSpan(rec.Seq)
 		p.tracker.Cancel()
-		return &refusal{err}
+		return &sendError{err}
 	}
 	p.counts.rows++
 	return nil
 }
 
-// A refusal is a record that the writer has not accepted: ctx has ended, or the writer is about to,
-// and then its Run knows more.
-type refusal struct{ error }
+// A sendError is an error of Send: ctx has ended, or the writer is about to end. In the second case, the
+// error of its Run says more.
+type sendError struct{ error }
 
-func (e *refusal) Unwrap() error { return e.error }
+func (e *sendError) Unwrap() error { return e.error }
 
-// deadLetterRow returns the dead letter of a row that cannot become a record because of err.
+// deadLetterRow returns the dead letter for a row that cannot become a record because of err.
 func (p *pump) deadLetterRow(index int, row *decoder.Insert, err error) (*sink.Record, error) {
 	return p.deadLetter(p.tx.Tx, index, err, func(topic string, o encode.Origin, rejected *encode.RowError) *sink.Record {
 		return p.router.DeadRow(topic, o, row, rejected)
 	})
 }
 
-// deadLetter returns what makeDeadLetter makes of a row or message that cannot become a record
-// because of err, or the error that ends the session. Only a *[encode.RowError] is about a single
-// row: a *[encode.ColumnError] is about its table, and a catalog that does not answer about neither.
+// deadLetter returns the dead letter for a row or message that cannot become a record because of err, or
+// the error that ends the session. Only an [*encode.RowError] is about a single row. An
+// [*encode.ColumnError] is about its table, and other errors are about the catalog.
 func (p *pump) deadLetter(tx encode.Tx, index int, err error,
 	makeDeadLetter func(topic string, o encode.Origin, rejected *encode.RowError) *sink.Record,
 ) (*sink.Record, error) {
@@ -84,29 +84,30 @@ func (p *pump) deadLetter(tx encode.Tx, index int, err error,
 	return nil, &deliveryError{commitLSN: tx.CommitLSN, row: index, err: err}
 }
 
-// takeLogicalMessage handles what pg_logical_emit_message has written: a snapshot of ours, or a row.
-func (p *pump) takeLogicalMessage(ctx context.Context, m *decoder.LogicalMessage) error {
+// handleLogicalMessage handles a message written by pg_logical_emit_message: a snapshot of this process,
+// or a row.
+func (p *pump) handleLogicalMessage(ctx context.Context, m *decoder.LogicalMessage) error {
 	switch {
 	case p.isRow(m) && p.tx != nil:
 		return p.sendMessageRow(ctx, m)
 	case p.isRow(m):
 		return p.sendNonTransactional(ctx, m)
 	case m.Transactional && m.Prefix == catalog.MessagePrefix:
-		p.takeSnapshot(m.Content)
+		p.trackSnapshot(m.Content)
 	}
 	return nil
 }
 
-// takeSnapshot notes the snapshot of a message under the relay's own prefix, if this process has written
-// the message: any role can write one. Everything else is ignored, and so is what another process wrote
-// before this one: the next snapshot follows within a second of the next row.
-func (p *pump) takeSnapshot(content []byte) {
+// trackSnapshot passes the snapshot in a message with the relay's own prefix to the Tracker, if this
+// process has written the message. It ignores all other messages, because any role can write them. It also
+// ignores those of an earlier process: the next snapshot follows within a second of the next row.
+func (p *pump) trackSnapshot(content []byte) {
 	if own, ok := bytes.CutPrefix(content, []byte(p.nonce+"|")); ok && checkpoint.ValidSnapshot(string(own)) {
 		p.tracker.Snapshot(string(own))
 	}
 }
 
-// isRow reports whether a message holds a row. The program's own messages never do.
+// isRow reports whether a message has a row. The program's own messages never have one.
 func (p *pump) isRow(m *decoder.LogicalMessage) bool {
 	return !catalog.Reserved(m.Prefix) && (slices.Contains(p.messages, m.Prefix) || slices.Contains(p.messages, replication.AnyPrefix))
 }
@@ -118,11 +119,10 @@ func (p *pump) sendMessageRow(ctx context.Context, m *decoder.LogicalMessage) er
 	return p.sendRow(ctx, &p.tx.Tx, func() (*sink.Record, error) { return p.routeMessage(p.tx.Tx, index, m) })
 }
 
-// sendNonTransactional sends a message that belongs to no transaction as a transaction of its own.
-// The message's LSN is the position after it: Postgres resends it until that is confirmed. The
-// commit record of another transaction may start there. So that the two are not mistaken for one, the
-// message counts as committed one byte earlier, where no commit record can start, at the time it
-// is read.
+// sendNonTransactional sends a non-transactional message as a transaction of its own. The LSN of the
+// message is the position after it, and Postgres resends the message until that position is confirmed.
+// The commit record of another transaction may start there. To tell the two apart, the commit LSN of the
+// message is one byte lower, where no commit record can start. Its commit time is the time of reading.
 func (p *pump) sendNonTransactional(ctx context.Context, m *decoder.LogicalMessage) error {
 	end, now := m.LSN, time.Now()
 	tx := encode.Tx{CommitLSN: end - 1, CommitTime: now, Timestamp: now}

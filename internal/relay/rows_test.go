@@ -244,7 +244,7 @@ func TestSkipSpansSessions(t *testing.T) {
 		if got := strings.Join(sent, " "); got != "a/4" || start != 220 {
 			t.Errorf("sent %s and confirmed %s", got, start)
 		}
-		if !strings.Contains(log.String(), "msg=skipped name=\"\" slot=\"\" skip_to=0/D2 transactions=3") {
+		if !strings.Contains(log.String(), `msg="transactions skipped" name="" slot="" skip_to=0/D2 transactions=3`) {
 			t.Errorf("the log is\n%s", log.String())
 		}
 	})
@@ -259,7 +259,7 @@ func TestSkipChecksThePositionAtTheStart(t *testing.T) {
 		"as it should be":   {slot: 100, walEnd: 300},
 		"at the log's end":  {slot: 100, walEnd: 200},
 		"behind the log":    {slot: 100, walEnd: 199, err: true},
-		"the slot is there": {slot: 200, walEnd: 300, over: true},
+		"already confirmed": {slot: 200, walEnd: 300, over: true},
 		"the record is":     {slot: 100, start: 250, walEnd: 300, over: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -13,48 +13,48 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// closeTimeout bounds the last write of the position and the last status update of a session.
+// closeTimeout limits the last write of the position and the last status update of a session.
 const closeTimeout = 5 * time.Second
 
-// batchQueue is how many batches may wait between the reader and the decoder. The stream
-// owns a few more; its pool, not this number, bounds the memory.
+// batchQueue is how many batches may wait between the stream and the pump. The pool of the stream, not
+// this number, limits the memory.
 const batchQueue = 2
 
-// errStopReading is the cause with which a session is closed.
+// errStopReading is the cause with which the relay stops reading.
 var errStopReading = errors.New("reading stopped by the session")
 
-// A source is what a session needs of a replication stream.
+// A source is the part of a [replication.Stream] that a session needs.
 type source interface {
 	Run(ctx context.Context, confirmed func() pglogrepl.LSN, out chan<- *replication.Batch) error
 	Close(ctx context.Context, confirmed pglogrepl.LSN) error
-	Expired() error // the slot may belong to another instance
+	Expired() error // an error if another relay may have the slot
 	Heard(at time.Time)
 }
 
 // A session is one replication connection that holds the slot, from START_REPLICATION to its end. It
-// reads at once, so that the server knows that somebody is there, and confirms nothing until a
-// tenure gives it positions.
+// starts to read immediately, so that the server does not time out, and confirms nothing until a
+// tenure sets positions.
 type session struct {
 	stream source
 	id     slotIdentity
-	pid    uint32 // of the server process that holds the slot
+	pid    uint32 // of the WAL sender that holds the slot
 	clock  *clock
 
 	batches chan *replication.Batch
-	life    context.Context         //nolint:containedctx // ends with the reading; its cause is why
-	stop    context.CancelCauseFunc // ends the reading
+	life    context.Context         //nolint:containedctx // ends when the reading ends, with the reason as its cause
+	stop    context.CancelCauseFunc // stops the reading
 	ended   chan struct{}           // closed when the reading has ended
-	err     error                   // why; not before ended
+	err     error                   // why the reading has ended; valid after ended is closed
 
-	flow      *flow                          // learns which position Postgres was told
-	telling   pglogrepl.LSN                  // what Run reports now; belongs to it
-	positions atomic.Pointer[positionWriter] // whose position is confirmed; nil: none
-	closed    bool                           // the stream; belongs to the reading until ended
+	flow      *flow                          // to be updated with the position confirmed to Postgres
+	reporting pglogrepl.LSN                  // position of the status update that Run is sending; used by its goroutine only
+	positions atomic.Pointer[positionWriter] // its position is confirmed; nil: none
+	closed    bool                           // the stream is closed; used by the reading goroutine until ended
 	unsaved   error                          // why the last position is not confirmed; as closed
 }
 
-// startSession reads from a stream that has been started, until the stream ends or close is called.
-// flow and phase are told what becomes of it, phase before the connection is closed.
+// startSession reads from a started stream until the stream ends or close is called. It updates flow and
+// phase; phase before the connection is closed.
 func startSession(ctx context.Context, stream source, id slotIdentity, pid uint32, flow *flow, phase *phase) *session {
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	reading, stop := context.WithCancelCause(life)
@@ -78,12 +78,12 @@ func startSession(ctx context.Context, stream source, id slotIdentity, pid uint3
 	return s
 }
 
-// nextReport is what Run asks before each status update. That it asks shows that it has sent the one
-// before, and that the process runs. nextReport ends the session if the process has stood still, or if the
-// stream has not heard from the server for too long.
+// nextReport returns the position for the next status update. Run calls it before each one, so a call shows
+// that the previous status update was sent and that the process is running. nextReport ends the session if
+// the process was suspended, or if the stream has not heard from the server for too long.
 func (s *session) nextReport() pglogrepl.LSN {
-	s.flow.noteTold(s.telling)
-	s.telling = s.confirmedPosition()
+	s.flow.noteConfirmed(s.reporting)
+	s.reporting = s.confirmedPosition()
 	err := s.clock.tick(time.Now())
 	if err == nil {
 		err = s.stream.Expired()
@@ -91,10 +91,10 @@ func (s *session) nextReport() pglogrepl.LSN {
 	if err != nil {
 		s.stop(err)
 	}
-	return s.telling
+	return s.reporting
 }
 
-// confirmedPosition returns what the stream may confirm. 0 stands for nothing.
+// confirmedPosition returns the position that the stream may confirm, or 0 for none.
 func (s *session) confirmedPosition() pglogrepl.LSN {
 	w := s.positions.Load()
 	if w == nil {
@@ -103,8 +103,8 @@ func (s *session) confirmedPosition() pglogrepl.LSN {
 	return w.confirmedPosition()
 }
 
-// closeStream confirms the position of the record and closes the connection, once. Run of the stream
-// must have returned.
+// closeStream confirms the position of the record and closes the connection. Only the first call has an
+// effect. Run of the stream must have returned.
 func (s *session) closeStream(ctx context.Context) {
 	if s.closed {
 		return
@@ -114,12 +114,12 @@ func (s *session) closeStream(ctx context.Context) {
 	defer cancel()
 	confirmed := s.confirmedPosition()
 	if s.unsaved = s.stream.Close(last, confirmed); s.unsaved == nil {
-		s.flow.noteTold(confirmed)
+		s.flow.noteConfirmed(confirmed)
 	}
 }
 
-// close ends the reading because of cause and closes the connection, after the last position has been
-// confirmed. It returns why the position may not have been.
+// close stops the reading with cause, confirms the last position and closes the connection. It returns an
+// error if the position may not be confirmed.
 func (s *session) close(ctx context.Context, cause error) error {
 	s.stop(cause)
 	<-s.ended
@@ -127,10 +127,10 @@ func (s *session) close(ctx context.Context, cause error) error {
 	return s.unsaved
 }
 
-// unstopped reports whether the reading has ended by itself. The session must have ended.
+// unstopped reports whether the reading ended without a call of close. The session must have ended.
 func (s *session) unstopped() bool { return s.err != nil && !errors.Is(s.err, errStopReading) }
 
-// during returns a context that ends with the session too, with its cause.
+// during returns a context that ends with ctx or with the session, with the cause of the first.
 func (s *session) during(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	release := context.AfterFunc(s.life, func() { cancel(context.Cause(s.life)) })
@@ -140,8 +140,8 @@ func (s *session) during(ctx context.Context) (context.Context, context.CancelFu
 	}
 }
 
-// openSession takes the slot: when it returns, the server sends, from where the present tenure ended
-// or from the slot's own position. It also returns the catalog as it was before.
+// openSession acquires the slot and starts the stream: at the confirmed position of the current tenure, or
+// at the slot's own position. It also returns the catalog as it was before.
 func (r *Relay) openSession(ctx context.Context) (*session, *replication.Stream, *catalog.State, error) {
 	state := r.catalog
 	r.catalog = nil
@@ -173,20 +173,20 @@ func (r *Relay) openSession(ctx context.Context) (*session, *replication.Stream,
 	return startSession(ctx, stream, id, stream.PID(), &r.flow, &r.phase), stream, state, nil
 }
 
-// A sender is a server process that streams.
+// A sender identifies a WAL sender.
 type sender struct {
 	systemID string
 	pid      uint32
 }
 
-// errLostSender: the server had not noticed that the last session's connection was lost.
-var errLostSender = errors.New("the server process of the lost connection still held the slot, and was ended")
+// errLostSender: the server had not detected that the connection of the last session was lost.
+var errLostSender = errors.New("the WAL sender of the lost connection still held the slot; the relay terminated it")
 
-// errSenderKept: the slot is in use, perhaps by the relay itself.
-var errSenderKept = errors.New("it may be the process of the lost connection, which could not be ended")
+// errSenderKept: the slot is in use, perhaps by the relay's own lost connection.
+var errSenderKept = errors.New("it may be the WAL sender of the lost connection, which the relay could not terminate")
 
-// endLostSender ends the server process of the last session if that is why the stream could not be
-// started with err, and returns err or, if so, errLostSender.
+// endLostSender terminates the WAL sender of the last session if it still holds the slot. err is the error
+// of Start. endLostSender returns errLostSender if it has terminated the WAL sender, and otherwise err.
 func (r *Relay) endLostSender(ctx context.Context, stream *replication.Stream, err error) error {
 	if !errors.Is(err, replication.ErrSlotInUse) || r.sender.pid == 0 || r.sender.systemID != stream.System().ID {
 		return err

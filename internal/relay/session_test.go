@@ -288,8 +288,8 @@ func TestFenceClosesIfTheProcessStoodStill(t *testing.T) {
 		at   time.Time
 		open bool
 	}{
-		"in time":                   {now.Add(tickInterval + standstill), true},
-		"late":                      {now.Add(tickInterval + standstill + 1), false},
+		"in time":                   {now.Add(tickInterval + maxTickDelay), true},
+		"late":                      {now.Add(tickInterval + maxTickDelay + 1), false},
 		"the machine was suspended": {now.Round(0).Add(time.Hour), false},
 	} {
 		c := newClock()
@@ -305,15 +305,15 @@ func TestFenceClosesIfTheProcessStoodStill(t *testing.T) {
 
 // A process that has stood still ends its session: the next status update is late.
 func TestSessionEndsIfTheProcessStoodStill(t *testing.T) {
-	for late, want := range map[time.Duration]error{0: errLost, time.Nanosecond: errStoodStill} {
+	for late, want := range map[time.Duration]error{0: errLost, time.Nanosecond: errSuspended} {
 		synctest.Test(t, func(t *testing.T) {
 			src := &scriptedSource{lost: make(chan struct{})}
 			s := startSession(t.Context(), src, slotIdentity{}, 1, new(flow), new(phase))
 			for range 3 {
-				time.Sleep(tickInterval + standstill)
+				time.Sleep(tickInterval + maxTickDelay)
 				s.nextReport()
 			}
-			time.Sleep(tickInterval + standstill + late)
+			time.Sleep(tickInterval + maxTickDelay + late)
 			s.nextReport()
 			synctest.Wait()
 			close(src.lost)

@@ -8,15 +8,15 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// A skip keeps the relay from sending transactions that end at a given position or before. They
-// are read, counted and confirmed. A skip outlives sessions. While one runs it belongs to the pump's
-// goroutine. The methods of nil do nothing.
+// A skip makes the relay skip transactions that end at or before a given position: the relay reads,
+// counts and confirms them, but does not send them. A skip outlives sessions. While a session runs, only
+// the goroutine of the pump uses it. Most methods do nothing for a nil skip.
 type skip struct {
 	to           pglogrepl.LSN
 	log          *slog.Logger
-	slot         slotIdentity // of the first session: to is valid for it only
-	transactions int          // skipped so far
-	done         bool         // nothing more is skipped
+	slot         slotIdentity // of the first session; to is valid for it only
+	transactions int          // number of skipped transactions
+	done         bool         // no further transaction is skipped
 }
 
 func newSkip(to pglogrepl.LSN, log *slog.Logger) *skip {
@@ -27,24 +27,24 @@ func newSkip(to pglogrepl.LSN, log *slog.Logger) *skip {
 }
 
 // errSkip: the position to skip to is not in the WAL.
-var errSkip = errors.New("nothing can be skipped up to there")
+var errSkip = errors.New("cannot skip to this position")
 
-// startSession decides whether a session skips: one that starts at start, or, if that is 0, at the
-// slot's own position.
+// startSession decides whether a session skips transactions. The session starts at start, or at slot if
+// start is 0.
 func (s *skip) startSession(id slotIdentity, start, slot, walEnd pglogrepl.LSN) error {
 	switch {
 	case s == nil || s.done:
 	case s.slot != (slotIdentity{}):
 		if s.slot != id {
 			s.done = true
-			s.log.Warn("skipping ends here: the slot or its server is another one now",
+			s.log.Warn("skipping stopped, the slot or the server has changed",
 				slog.String("skip_to", s.to.String()), slog.Int("transactions", s.transactions))
 		}
 	case s.to > walEnd:
-		return fmt.Errorf("%w: %s is behind %s, the end of the source's log: is it a position of another server?", errSkip, s.to, walEnd)
+		return fmt.Errorf("%w: %s is after %s, the end of the source's WAL; it may be a position of another server", errSkip, s.to, walEnd)
 	case s.to <= max(start, slot):
 		s.done = true
-		s.log.Warn("nothing to skip: the slot is there already",
+		s.log.Warn("nothing to skip, this position is already confirmed",
 			slog.String("skip_to", s.to.String()), slog.String("confirmed", max(start, slot).String()))
 	default:
 		s.slot = id
@@ -52,7 +52,7 @@ func (s *skip) startSession(id slotIdentity, start, slot, walEnd pglogrepl.LSN) 
 	return nil
 }
 
-// covers reports whether the transaction that commits at commitLSN must be skipped.
+// covers reports whether the transaction at commitLSN must be skipped.
 func (s *skip) covers(commitLSN pglogrepl.LSN) bool {
 	if s == nil || s.done {
 		return false
@@ -67,7 +67,8 @@ func (s *skip) covers(commitLSN pglogrepl.LSN) bool {
 // countTransaction counts a skipped transaction that had rows.
 func (s *skip) countTransaction() { s.transactions++ }
 
-// notePosition notes that everything before walEnd has been read, and ends the skip behind its end.
+// notePosition records that everything before walEnd has been read. It ends the skip if that is at or after
+// its end.
 func (s *skip) notePosition(walEnd pglogrepl.LSN) {
 	if s != nil && !s.done && walEnd >= s.to {
 		s.endSkip()
@@ -77,5 +78,5 @@ func (s *skip) notePosition(walEnd pglogrepl.LSN) {
 // endSkip ends the skip and logs how many transactions it has skipped.
 func (s *skip) endSkip() {
 	s.done = true
-	s.log.Info("skipped", slog.String("skip_to", s.to.String()), slog.Int("transactions", s.transactions))
+	s.log.Info("transactions skipped", slog.String("skip_to", s.to.String()), slog.Int("transactions", s.transactions))
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// spans makes the spans of a tenure's records. startSpan belongs to the pump's goroutine; the other
-// methods may be called from any.
+// spans makes the spans for the records of a tenure. Only the goroutine of the pump calls startSpan; the
+// other methods may be called from any goroutine.
 type spans struct {
 	tracer *tracing.Tracer
-	parent []byte // of the record being sent: its traceparent
+	parent []byte // traceparent of the record being sent
 }
 
-// newSpans returns nil without a tracer.
+// newSpans returns nil if t is nil.
 func newSpans(t *tracing.Tracer) *spans {
 	if t == nil {
 		return nil
@@ -23,8 +23,8 @@ func newSpans(t *tracing.Tracer) *spans {
 	return &spans{tracer: t}
 }
 
-// startSpan starts the span of a record of a row of tx, if the row's trace context is sampled, and
-// writes it to the record's traceparent. It returns the id of the trace.
+// startSpan starts the span for a record of a row of tx, if the row's trace context is sampled, and writes
+// it to the record's traceparent. It returns the id of the trace.
 func (s *spans) startSpan(rec *sink.Record, tx encode.Tx) (id [16]byte, ok bool) {
 	m := tracing.Message{
 		Seq: rec.Seq, Topic: rec.Topic, Key: rec.Key, Size: len(rec.Value), Tombstone: rec.Value == nil,
@@ -56,7 +56,8 @@ func (s *spans) startSpan(rec *sink.Record, tx encode.Tx) (id [16]byte, ok bool)
 	return own.TraceID, true
 }
 
-// endSpans is the writer's Delivered: it ends the spans of delivered records and returns an example.
+// endSpans implements Delivered of [sink.WriterConfig]: it ends the spans of delivered records and returns
+// an example.
 func (s *spans) endSpans(d sink.Delivery) (example string) {
 	return s.tracer.End(tracing.Delivery{Partition: d.Partition, Offset: d.Offset, Broker: d.Broker, Seqs: d.Seqs})
 }
@@ -69,7 +70,7 @@ func (s *spans) failSpan(rejected *sink.RecordError) {
 	s.tracer.Fail(rejected.Seq, cmp.Or(rejected.Code, "refused"), rejected.Error())
 }
 
-// cancelSpan ends the span of a record that was not accepted.
+// cancelSpan ends the span of a record that the writer has not accepted.
 func (s *spans) cancelSpan(seq uint64) {
 	if s != nil {
 		s.tracer.Fail(seq, "session_ended", "not sent when the session ended; the next session sends it")
@@ -79,6 +80,6 @@ func (s *spans) cancelSpan(seq uint64) {
 // abandonSpans ends the spans of records that have no outcome at the end of the tenure.
 func (s *spans) abandonSpans() {
 	if s != nil {
-		s.tracer.Abandon("session_ended", "not acknowledged when the session ended; it is sent again")
+		s.tracer.Abandon("session_ended", "not acknowledged when the session ended; it is resent")
 	}
 }

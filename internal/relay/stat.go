@@ -14,19 +14,18 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A State is what a Relay is doing.
+// A State is the state of a Relay.
 type State string
 
-// The states, in the order a healthy start passes through them.
+// The states, in the order of a successful start.
 const (
 	Starting  State = "starting"  // first contact with both sides
-	Waiting   State = "waiting"   // to retry: a side is unreachable, or another process streams from the slot
+	Waiting   State = "waiting"   // retrying: a side is unreachable, or another process streams from the slot
 	Streaming State = "streaming" // a session is running
 	Stopped   State = "stopped"   // Run has returned
 )
 
-// Stat is a snapshot of a Relay, safe to take at any time from any goroutine. Counters
-// cover the whole life of the Relay.
+// Stat is a snapshot of a Relay. Counters cover the whole life of the Relay.
 type Stat struct {
 	State State
 	Since time.Time // when State began
@@ -34,37 +33,37 @@ type Stat struct {
 	Sessions     uint64 // replication sessions started
 	Transactions uint64 // commits read
 	Rows         uint64 // outbox rows sent to the sink
-	DeadLetters  uint64 // those that went to the dead-letter topic instead
-	Refused      uint64 // of the dead letters, the records that the broker rejected
+	DeadLetters  uint64 // rows sent to the dead-letter topic instead
+	Refused      uint64 // of DeadLetters: records that the broker rejected
 
-	// Behind is the earlier of two times: the commit of the oldest unacknowledged transaction, by
-	// the server's clock, and when the position of an acknowledged one began to wait to be
+	// Behind is the earlier of two times: the commit time of the oldest unacknowledged transaction, by
+	// the server's clock, and the time since which an acknowledged position has been waiting to be
 	// recorded, by our clock. Zero if there is neither.
 	Behind time.Time
 
-	Received  pglogrepl.LSN // position read: commit ends and keepalives
-	Confirmed pglogrepl.LSN // the slot's: as confirmed to Postgres, or as in its catalog
+	Received  pglogrepl.LSN // highest position read: end LSNs and keepalives
+	Confirmed pglogrepl.LSN // confirmed position of the slot: last confirmed to Postgres, or read from the catalog
 	LastError string        // why the last session ended, or what the relay waits for
-	Failures  []Failure     // the latest of these, oldest first
+	Failures  []Failure     // the latest failures, oldest first
 	Slot      SlotStat
 	Sink      sink.Stat
-	Spans     *tracing.Stat // nil: none are made
+	Spans     *tracing.Stat // nil: tracing is off
 }
 
-// SlotStat is the slot when the catalog was last read.
+// SlotStat is the state of the slot when the catalog was last read.
 type SlotStat struct {
 	ReadAt        time.Time // zero: never
-	SystemID      string    // of the server's cluster
+	SystemID      string    // system identifier of the server
 	Exists        bool
 	WALStatus     string        // reserved, extended, unreserved, lost
-	Invalidation  string        // why it is lost, from Postgres 17 on
-	WALEnd        pglogrepl.LSN // of the server at ReadAt
-	RetainedBytes int64         // WAL that Postgres retains for it
-	SafeBytes     *int64        // WAL that may be written before Postgres may remove what it needs, may be negative; nil: no limit
-	LimitAt       time.Time     // when SafeBytes will be 0 at the present rate; zero: not known, or it does not shrink
+	Invalidation  string        // why the slot is invalidated, from Postgres 17 on
+	WALEnd        pglogrepl.LSN // end of the server's WAL at ReadAt
+	RetainedBytes int64         // WAL that Postgres retains for the slot
+	SafeBytes     *int64        // WAL that may be written before Postgres may invalidate the slot; may be negative; nil: no limit
+	LimitAt       time.Time     // when SafeBytes reaches 0 at the current rate; zero: unknown, or it does not shrink
 }
 
-// Risk returns the danger that the slot is in at now.
+// Risk returns the risk at the time now that Postgres invalidates the slot.
 func (s *SlotStat) Risk(now time.Time) catalog.Risk {
 	if !s.Exists {
 		return catalog.Risk{}
@@ -74,7 +73,7 @@ func (s *SlotStat) Risk(now time.Time) catalog.Risk {
 	}.Judge(now)
 }
 
-// newSlotStat returns the slot as it is in c.
+// newSlotStat returns the state of the slot in c.
 func newSlotStat(c *catalog.State, limitAt time.Time) *SlotStat {
 	st := &SlotStat{ReadAt: c.ReadAt, SystemID: c.SystemID, WALEnd: c.WALEnd}
 	if c.Slot != nil {
@@ -84,8 +83,8 @@ func newSlotStat(c *catalog.State, limitAt time.Time) *SlotStat {
 	return st
 }
 
-// flowCounts are what the pump counts by itself before it adds them to flow, once per batch: no
-// lock and no shared cache line per row.
+// flowCounts are the counts of a pump. It adds them to flow once per batch, so that it needs no lock and
+// no shared cache line per row.
 type flowCounts struct {
 	transactions, rows uint64
 	received           pglogrepl.LSN
@@ -93,17 +92,17 @@ type flowCounts struct {
 
 // flow is the part of Stat that changes with the data.
 type flow struct {
-	tracker atomic.Pointer[checkpoint.Tracker] // the tenure's, or the last one's; nil: there was none
-	told    atomic.Uint64                      // an LSN: the slot's confirmed position
+	tracker   atomic.Pointer[checkpoint.Tracker] // of the current or last tenure; nil: there was none
+	confirmed atomic.Uint64                      // an LSN: the confirmed position of the slot
 
 	mu     sync.Mutex
 	counts flowCounts
 }
 
-// noteTold notes that lsn was confirmed to Postgres; 0 confirms nothing.
-func (f *flow) noteTold(lsn pglogrepl.LSN) {
+// noteConfirmed records that lsn was confirmed to Postgres. 0 confirms nothing.
+func (f *flow) noteConfirmed(lsn pglogrepl.LSN) {
 	if lsn != 0 {
-		f.told.Store(uint64(lsn))
+		f.confirmed.Store(uint64(lsn))
 	}
 }
 
@@ -120,7 +119,7 @@ func (f *flow) addCounts(counts *flowCounts) {
 	*counts = flowCounts{}
 }
 
-// startTenure resets the position: another tenure may be on another timeline.
+// startTenure resets the received position, because the new tenure may be on another timeline.
 func (f *flow) startTenure(t *checkpoint.Tracker) {
 	f.tracker.Store(t)
 	f.mu.Lock()
@@ -145,7 +144,7 @@ type phase struct {
 	failures failures
 }
 
-// setState changes the state to s. err is why the last state ended, nil if it did not fail.
+// setState changes the state to s. err is why the previous state failed, or nil.
 func (p *phase) setState(s State, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -161,7 +160,7 @@ func (p *phase) setState(s State, err error) {
 	}
 }
 
-// endSession changes the state to Waiting while the session that err has ended is still being closed.
+// endSession changes the state to Waiting when a session has ended with err and is still being closed.
 // The caller that then waits calls setState.
 func (p *phase) endSession(err error) {
 	p.mu.Lock()
@@ -171,9 +170,9 @@ func (p *phase) endSession(err error) {
 	}
 }
 
-// Stat returns a snapshot.
+// Stat returns a snapshot of the Relay. It may be called at any time, from any goroutine.
 func (r *Relay) Stat() Stat {
-	st := Stat{Confirmed: pglogrepl.LSN(r.flow.told.Load()), Behind: r.positions.waitingSince()}
+	st := Stat{Confirmed: pglogrepl.LSN(r.flow.confirmed.Load()), Behind: r.positions.waitingSince()}
 	if t := r.flow.tracker.Load(); t != nil {
 		if oldest := t.OldestCommitTime(); st.Behind.IsZero() || !oldest.IsZero() && oldest.Before(st.Behind) {
 			st.Behind = oldest
@@ -198,20 +197,20 @@ func (r *Relay) Stat() Stat {
 	return st
 }
 
-// maxFailures is how many failures a Relay keeps.
+// maxFailures is the number of failures that a Relay keeps.
 const maxFailures = 8
 
-// A Failure is an error that ended a session or an attempt to start one. Consecutive ones of the same
+// A Failure is an error that ended a session or an attempt to start one. Consecutive errors of the same
 // kind are one Failure.
 type Failure struct {
 	First, Last time.Time
 	Times       int
 	Text        string
-	ExitCode    int    // that the process would end with
-	Advice      string // as [Advice]
+	ExitCode    int    // as returned by the function ExitCode
+	Advice      string // as returned by the function Advice
 }
 
-// failures are sorted, the newest last. The zero value is none.
+// failures are sorted, the newest last.
 type failures []Failure
 
 func (f *failures) add(err error, now time.Time) {

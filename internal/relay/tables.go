@@ -10,8 +10,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
 )
 
-// newDescribe returns a function that asks the source's catalog about a relation, each time over a
-// connection of its own.
+// newDescribe returns a function that reads the definition of a relation from the source's catalog. Each
+// call opens a connection.
 func (r *Relay) newDescribe(ctx context.Context) encode.Describe {
 	return func(rel *decoder.Relation) ([]connect.Column, error) {
 		ctx, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
@@ -33,15 +33,15 @@ func dataType(t catalog.TypeDescription) connect.Type {
 	return data
 }
 
-// A tableChecker checks that rows of the published tables can become records. It belongs to one
-// goroutine at a time.
+// A tableChecker checks that rows of the published tables can become records. One goroutine at a time
+// uses it.
 type tableChecker struct {
 	router *encode.Router
 	known  map[uint32]*decoder.Relation // by OID; the router checks each pointer once
 }
 
-// checkTables returns a *[encode.ColumnError] for the first table that cannot be relayed, or the error
-// of describe.
+// checkTables returns an [*encode.ColumnError] for the first table whose rows cannot become records, or the
+// error of describe.
 func (c *tableChecker) checkTables(state *catalog.State, describe encode.Describe) error {
 	if state.Publication == nil {
 		return nil
@@ -55,7 +55,7 @@ func (c *tableChecker) checkTables(state *catalog.State, describe encode.Describ
 	return nil
 }
 
-// relation returns the relation of t, the same one as long as t does not change.
+// relation returns the relation for t: the same pointer as long as t does not change.
 func (c *tableChecker) relation(t catalog.Table) *decoder.Relation {
 	rel := Relation(t)
 	known := c.known[rel.OID]
@@ -66,7 +66,7 @@ func (c *tableChecker) relation(t catalog.Table) *decoder.Relation {
 	return rel
 }
 
-// Relation returns a table of the catalog as the stream defines it.
+// Relation returns the relation that the stream would define for a table of the catalog.
 func Relation(t catalog.Table) *decoder.Relation {
 	rel := &decoder.Relation{OID: t.OID, Namespace: t.Schema, Name: t.Name}
 	for _, c := range t.Columns {
@@ -75,7 +75,7 @@ func Relation(t catalog.Table) *decoder.Relation {
 	return rel
 }
 
-// SetRow makes row what the stream delivers for a row with these values, as text, nil for NULL. It
+// SetRow sets the values of row as the stream would, from values in text format, nil for NULL. The row
 // aliases values.
 func SetRow(row *decoder.Insert, values [][]byte) {
 	row.Row = row.Row[:0]

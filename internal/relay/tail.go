@@ -17,46 +17,46 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// showTimeout is how long the caller may take to show a row. Until it does, nothing is read and
-// Postgres retains WAL for the slot: somebody may have left a pager open.
+// showTimeout is how long a call of show may take, for example because a pager waits for a key. During the
+// call the Tail does not read, and Postgres retains WAL for the slot.
 const showTimeout = time.Minute
 
 // errTailEnd: every row that was committed before OpenTail has been shown.
 var errTailEnd = errors.New("end of the WAL reached")
 
-// errNotShown: the caller has not shown a row within showTimeout.
-var errNotShown = fmt.Errorf("nothing was taken for %s, and Postgres keeps its log for what is not", showTimeout)
+// errNotShown: a call of show took longer than showTimeout.
+var errNotShown = fmt.Errorf("the output was blocked for %s; reading stopped so that Postgres does not retain WAL", showTimeout)
 
-// A Tailed is the record that a row would become, or why it cannot.
+// A Tailed is the record for a row, or the reason why there is none.
 type Tailed struct {
 	CommitLSN pglogrepl.LSN // of its transaction
-	Index     int           // of the row in its transaction, from 0; -1: it is a change that is no event
+	Index     int           // of the row in its transaction, from 0; -1: a change that is no event
 
-	// Record is what would be sent; nil: nothing. It is valid until show returns.
+	// Record is the record that a Relay would send; nil: none. It is valid until show returns.
 	Record *sink.Record
 
-	// Reason is why the row cannot be sent as it is. With a Record, that is its dead letter. Without
-	// one, a Relay would end here, with ExitCode.
+	// Reason is why the row cannot be delivered. If Record is set, it is the dead letter. Otherwise a
+	// Relay would stop at this row, with ExitCode.
 	Reason   string
 	ExitCode int
 }
 
-// A Tail makes records of rows without sending any. It is used once.
+// A Tail makes records from rows without sending them. It is used once.
 type Tail struct {
 	cfg     Config
 	stream  source
 	tracker *checkpoint.Tracker
 	pump    *pump
 	show    func(*Tailed) error
-	showErr error // what show returned
+	showErr error // error of show
 
 	walEnd pglogrepl.LSN // of the server when the Tail was opened
 	until  pglogrepl.LSN // Run returns when it has read up to here; 0: it goes on
 }
 
-// OpenTail reaches the source and creates a slot that lives as long as the Tail. It starts now, or, if
-// slot is not empty, at that slot's position. OpenTail uses Source but for its Slot, Route, Messages,
-// DeadLetterTopic and StartupTimeout of cfg. The Tail must be run.
+// OpenTail connects to the source and creates a temporary slot for the Tail. The slot starts at the current
+// position or, if slot is not empty, at the position of that slot. OpenTail uses Source (without its Slot),
+// Route, Messages, DeadLetterTopic and StartupTimeout of cfg. The caller must call Run.
 func OpenTail(ctx context.Context, cfg Config, slot string, log *slog.Logger) (*Tail, error) {
 	router, err := encode.New(cfg.Route)
 	if err != nil {
@@ -82,7 +82,7 @@ func OpenTail(ctx context.Context, cfg Config, slot string, log *slog.Logger) (*
 // UntilEnd makes Run return when it has shown every row that was committed before OpenTail.
 func (t *Tail) UntilEnd() { t.until = t.walEnd }
 
-// newTail returns the Tail of a stream that has been started.
+// newTail returns a Tail of a started stream.
 func newTail(cfg Config, router *encode.Router, stream source, published *catalog.Publication, log *slog.Logger) *Tail {
 	t := &Tail{cfg: cfg, stream: stream, tracker: checkpoint.New(0, nil)}
 	f := new(flow)
@@ -95,8 +95,9 @@ func newTail(cfg Config, router *encode.Router, stream source, published *catalo
 	return t
 }
 
-// Run calls show for each row, in the order of the stream, until ctx is done, show returns an error,
-// which it returns, the end of UntilEnd is reached, or the stream ends. A row that cannot be sent is shown and does not end it.
+// Run calls show for each row, in the order of the stream, until ctx is done, the stream ends or show
+// returns an error. the end of UntilEnd is reached, or also calls show for rows that cannot be delivered, and continues after them. Run
+// returns nil if ctx is done, and otherwise the error of show or of the stream.
 func (t *Tail) Run(ctx context.Context, show func(*Tailed) error) error {
 	t.show = show
 	t.pump.router.SetDescribe((&Relay{cfg: t.cfg}).newDescribe(ctx))
@@ -104,7 +105,7 @@ func (t *Tail) Run(ctx context.Context, show func(*Tailed) error) error {
 	defer stop(nil)
 	batches := make(chan *replication.Batch, batchQueue)
 	read := make(chan error, 1)
-	go func() { // read waits for it; the slot must not wait for show
+	go func() { // the receive from read waits for it; the slot must be released without waiting for show
 		defer close(batches)
 		err := t.stream.Run(reading, t.tracker.Confirmed, batches)
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
@@ -126,7 +127,7 @@ func (t *Tail) Run(ctx context.Context, show func(*Tailed) error) error {
 	return readErr
 }
 
-// showBatches shows the rows of batches until there are no more, or an error.
+// showBatches shows the rows of batches, until batches is closed or an error occurs.
 func (t *Tail) showBatches(ctx context.Context, stop context.CancelCauseFunc, batches <-chan *replication.Batch) error {
 	late := time.AfterFunc(showTimeout, func() { stop(errNotShown) })
 	defer late.Stop()
@@ -166,7 +167,7 @@ func (t *Tail) showMessage(ctx context.Context, m replication.Message) error {
 	return nil
 }
 
-// showRejected shows the row that would end a Relay with err, and returns err if it is not about a row.
+// showRejected shows the row at which a Relay would stop with err. It returns err if err is not about a row.
 func (t *Tail) showRejected(err error) error {
 	shown := &Tailed{Index: -1, ExitCode: ExitCode(err)}
 	if row, ok := errors.AsType[*deliveryError](err); ok {
@@ -174,7 +175,7 @@ func (t *Tail) showRejected(err error) error {
 	} else if change, ok := errors.AsType[*changeError](err); ok {
 		shown.CommitLSN, shown.Reason = change.commitLSN, change.Error()
 	} else if as[*encode.ColumnError](err) {
-		return nil // of a table: each of its rows will say so
+		return nil // about a table: each of its rows reports it
 	} else {
 		return err
 	}
@@ -191,7 +192,7 @@ func (t tailWriter) Send(_ context.Context, rec *sink.Record) error {
 	shown := &Tailed{Record: rec}
 	if tx := t.pump.tx; tx != nil {
 		shown.CommitLSN, shown.Index = tx.CommitLSN, tx.rows-1
-	} else { // a message that belongs to no transaction
+	} else { // a non-transactional message
 		shown.CommitLSN, shown.Index, _ = t.tracker.Locate(seq)
 	}
 	if rec.Topic == t.cfg.DeadLetterTopic {
@@ -207,5 +208,5 @@ func (t tailWriter) Send(_ context.Context, rec *sink.Record) error {
 	return t.tracker.Ack(seq)
 }
 
-// Flush does nothing: a record is shown at once.
+// Flush does nothing, because Send shows a record immediately.
 func (tailWriter) Flush() {}

@@ -13,58 +13,59 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A slotIdentity is what a position is valid for. After a promotion or on another server the same
-// LSN names other data.
+// A slotIdentity identifies the slot for which a position is valid. After a promotion, or on another
+// server, the same LSN means different data.
 type slotIdentity struct {
 	system replication.System
 	slot   string
 }
 
 const (
-	// firstAnswer is how long the position store may take before the relay says that it waits for it,
-	// and no longer for the source, and storeTimeout how long a later attempt may take.
-	firstAnswer  = time.Second
-	storeTimeout = 5 * time.Second
+	// firstStoreTimeout limits the first attempt to use the position store. After it, the relay reports
+	// that it waits for the broker. storeTimeout limits each later attempt.
+	firstStoreTimeout = time.Second
+	storeTimeout      = 5 * time.Second
 
-	// handOverAfter is how long a session holds the slot although the store does not answer, and
-	// handOverFor how long it is free then: a standby may have a path to the broker.
-	handOverAfter = time.Minute
-	handOverFor   = time.Second
+	// A session that cannot reach the store releases the slot after releaseAfter, for releaseFor,
+	// because a standby may be able to reach the broker.
+	releaseAfter = time.Minute
+	releaseFor   = time.Second
 )
 
 var (
 	// errForeignClaim: another process has claimed the slot.
-	errForeignClaim = errors.New("another instance has taken over")
+	errForeignClaim = errors.New("another relay has claimed the slot")
 
-	// errSlotTaken: the server process that holds the slot is not that of the session.
+	// errSlotTaken: the WAL sender that holds the slot is not that of the session.
 	errSlotTaken = errors.New("another connection has the slot")
 
-	// errNoStore: the position store did not answer while the session held the slot.
-	errNoStore = errors.New("the position store does not answer")
+	// errNoStore: the position store did not respond while the session held the slot.
+	errNoStore = errors.New("the position store does not respond")
 )
 
-// takeOver decides what a session may send: the present tenure goes on, or, if another process may
-// have sent in between, a new one begins, under a claim that is above all others. When it returns,
-// the session held the slot after the claim was stored: whoever has it later reads the claim.
+// takeOver decides what a session sends. The current tenure continues if no other process can have sent
+// records in between. Otherwise a new tenure starts, under a claim that is higher than all others. When
+// takeOver returns, the session has held the slot since the claim was stored. So every process that
+// acquires the slot later reads the claim.
 func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.Stream) error {
 	ctx, cancel := s.during(ctx)
 	defer cancel()
-	var found *survey
-	err := r.askStore(ctx, s, stream, func(ctx context.Context) (err error) {
-		found, err = r.positions.survey(ctx)
+	var found *storeState
+	err := r.useStore(ctx, s, stream, func(ctx context.Context) (err error) {
+		found, err = r.positions.readStore(ctx)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	server, slot, err := r.look(ctx, s, stream)
+	server, slot, err := r.checkSlot(ctx, s, stream)
 	if err != nil {
 		return err
 	}
-	if t := r.tenure; t != nil && t.id == s.id && t.resumable() && r.positions.continues(found, server) {
+	if t := r.tenure; t != nil && t.id == s.id && t.resumable() && r.positions.canContinue(found, server) {
 		return r.skip.startSession(s.id, t.tracker.Confirmed(), slot.ConfirmedFlushLSN, server.WALEnd)
 	}
-	if err := r.positions.refuses(found, server); err != nil {
+	if err := r.positions.checkGap(found, server); err != nil {
 		return err
 	}
 	r.warnLostTail(ctx, found.position, server)
@@ -73,46 +74,46 @@ func (r *Relay) takeOver(ctx context.Context, s *session, stream *replication.St
 		cause = errOtherServer
 	}
 	r.endTenure(ctx, cause)
-	err = r.askStore(ctx, s, stream, func(ctx context.Context) error { return r.positions.claim(ctx, found, server) })
+	err = r.useStore(ctx, s, stream, func(ctx context.Context) error { return r.positions.claim(ctx, found, server) })
 	if err != nil {
 		return err
 	}
-	if server, slot, err = r.look(ctx, s, stream); err != nil {
+	if server, slot, err = r.checkSlot(ctx, s, stream); err != nil {
 		return err
 	}
 	return r.startTenure(ctx, s, server, slot)
 }
 
-// askStore has ask read from the position store or write to it. While the store does not answer, the
-// session holds the slot, up to handOverAfter.
-func (r *Relay) askStore(ctx context.Context, s *session, stream *replication.Stream, ask func(context.Context) error) error {
+// useStore calls use, which reads from the position store or writes to it. While the store does not respond,
+// it retries, and the session holds the slot, for at most releaseAfter.
+func (r *Relay) useStore(ctx context.Context, s *session, stream *replication.Stream, use func(context.Context) error) error {
 	longest := storeTimeout
 	if t := stream.SenderTimeout(); t > 0 {
-		longest = min(longest, t/5) // the fence waits half of it at most
+		longest = min(longest, t/5) // the fence closes after half of it
 	}
-	limit := min(firstAnswer, longest)
+	limit := min(firstStoreTimeout, longest)
 	for began := time.Now(); ; limit = longest {
 		asked := time.Now()
-		err := answer(ctx, limit, ask)
-		if !errors.Is(err, errNoStore) || time.Since(began) >= handOverAfter {
+		err := tryStore(ctx, limit, use)
+		if !errors.Is(err, errNoStore) || time.Since(began) >= releaseAfter {
 			return err
 		}
 		r.phase.setState(Waiting, err)
 		r.waits.announce(ctx, err)
-		if _, _, err := r.look(ctx, s, stream); err != nil {
+		if _, _, err := r.checkSlot(ctx, s, stream); err != nil {
 			return err
 		}
-		if err := pause(ctx, time.Until(asked.Add(firstAnswer))); err != nil {
+		if err := pause(ctx, time.Until(asked.Add(firstStoreTimeout))); err != nil {
 			return err
 		}
 	}
 }
 
-// answer returns what ask returns, or errNoStore if the store does not answer within limit.
-func answer(ctx context.Context, limit time.Duration, ask func(context.Context) error) error {
+// tryStore calls use once. It returns errNoStore if the store does not respond within limit.
+func tryStore(ctx context.Context, limit time.Duration, use func(context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	err := ask(limited)
+	err := use(limited)
 	switch {
 	case err == nil:
 		return nil
@@ -124,17 +125,17 @@ func answer(ctx context.Context, limit time.Duration, ask func(context.Context) 
 	return err
 }
 
-// checkStore returns errNoStore if nothing has been delivered for handOverAfter and the store does not
-// answer either: no broker is reached.
+// checkStore returns errNoStore if the writer has been stalled for releaseAfter and the store does not
+// respond either, because then the relay can reach no broker.
 func (r *Relay) checkStore(ctx context.Context) error {
 	if r.positions.store == nil {
 		return nil
 	}
-	if since := (*r.sink.Load()).Stat().StalledSince; since.IsZero() || time.Since(since) < handOverAfter {
+	if since := (*r.sink.Load()).Stat().StalledSince; since.IsZero() || time.Since(since) < releaseAfter {
 		return nil
 	}
-	err := answer(ctx, storeTimeout, func(ctx context.Context) error {
-		_, err := r.positions.survey(ctx)
+	err := tryStore(ctx, storeTimeout, func(ctx context.Context) error {
+		_, err := r.positions.readStore(ctx)
 		return err
 	})
 	if errors.Is(err, errNoStore) {
@@ -143,8 +144,9 @@ func (r *Relay) checkStore(ctx context.Context) error {
 	return nil
 }
 
-// look reads the catalog of the server that streams, and checks that the session holds the slot.
-func (r *Relay) look(ctx context.Context, s *session, stream *replication.Stream) (checkpoint.Server, *catalog.Slot, error) {
+// checkSlot reads the catalog of the server that streams, and checks that the session holds the slot. It
+// returns the state of the server and the slot.
+func (r *Relay) checkSlot(ctx context.Context, s *session, stream *replication.Stream) (checkpoint.Server, *catalog.Slot, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
 	defer cancel()
 	asked := time.Now()
@@ -163,7 +165,7 @@ func (r *Relay) look(ctx context.Context, s *session, stream *replication.Stream
 	return server, state.Slot, nil
 }
 
-// startTenure begins a tenure at the position record, under the claim that was just stored.
+// startTenure starts a tenure at the position record, under the claim that was just stored.
 func (r *Relay) startTenure(ctx context.Context, s *session, server checkpoint.Server, slot *catalog.Slot) error {
 	start, err := r.positions.chooseStart(ctx, server)
 	if err != nil {
@@ -178,9 +180,9 @@ func (r *Relay) startTenure(ctx context.Context, s *session, server checkpoint.S
 	}
 	switch {
 	case planned != nil:
-		start = 0 // the copy lies before the slot's position
+		start = 0 // the copy is before the slot's position
 	case start == 0:
-		start = server.Confirmed // not 0/0: a crash of the server may move the slot back behind it
+		start = server.Confirmed // not 0/0: after a crash of the server the slot may be before it
 	}
 	r.tenure = newTenure(r, s.id, start, (*r.sink.Load()).NewWriter)
 	r.tenure.pump.initialCopy = planned
@@ -188,12 +190,12 @@ func (r *Relay) startTenure(ctx context.Context, s *session, server checkpoint.S
 	return nil
 }
 
-// endTenure abandons the present tenure, if there is one: nothing more is sent, and what has no
-// outcome is sent again by the next one.
+// endTenure abandons the current tenure, if there is one. The next tenure resends the records without an
+// outcome.
 func (r *Relay) endTenure(ctx context.Context, cause error) {
 	if t := r.tenure; t != nil {
 		t.abandon(cause)
-		r.log.InfoContext(ctx, "what is not confirmed is sent again", slog.String("confirmed", t.tracker.Confirmed().String()),
+		r.log.InfoContext(ctx, "unconfirmed rows are resent", slog.String("confirmed", t.tracker.Confirmed().String()),
 			slog.Any("reason", cause))
 		r.tenure = nil
 	}

@@ -38,14 +38,14 @@ func TestSlotIsLeftToOthersWithoutABroker(t *testing.T) {
 		check(nil)
 		stalled.since = time.Now()
 		check(nil)
-		time.Sleep(handOverAfter)
+		time.Sleep(releaseAfter)
 		check(errNoStore)
 		store.silent = false
 		check(nil)
 
 		began := time.Now()
 		retry := &retry{waits: &waitLog{log: slog.New(slog.DiscardHandler)}}
-		if err := retry.backOff(t.Context(), fmt.Errorf("%w: gone", errNoStore)); err != nil || time.Since(began) < handOverFor {
+		if err := retry.backOff(t.Context(), fmt.Errorf("%w: gone", errNoStore)); err != nil || time.Since(began) < releaseFor {
 			t.Errorf("the slot is free for %s, %v", time.Since(began), err)
 		}
 	})
@@ -68,7 +68,7 @@ func TestAnswer(t *testing.T) {
 			"it takes too long":    {t.Context(), func(ctx context.Context) error { <-ctx.Done(); return refused }, errNoStore},
 			"the session is over":  {ended, func(context.Context) error { return refused }, errLost},
 		} {
-			if err := answer(tc.ctx, time.Second, tc.ask); !errors.Is(err, tc.want) {
+			if err := tryStore(tc.ctx, time.Second, tc.ask); !errors.Is(err, tc.want) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}

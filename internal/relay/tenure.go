@@ -17,10 +17,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A tenure is the time under one claim, over any number of sessions. It has the records in flight, the
-// writer that waits for their outcomes, and the pump, which continues where it was. Between two
-// sessions the fence is closed, requests on the wire get their responses, and positions are still
-// recorded.
+// A tenure is the time during which this process has the highest claim, over any number of sessions. It has
+// the Tracker with the records in flight, the writer that waits for their outcomes, and the pump. Between
+// two sessions the fence is closed, requests on the wire get their responses, and the tenure still records
+// positions.
 type tenure struct {
 	id           slotIdentity
 	tracker      *checkpoint.Tracker
@@ -36,14 +36,14 @@ type tenure struct {
 	fail      context.CancelCauseFunc
 	stopWrite context.CancelCauseFunc // ends the writer
 	written   chan struct{}           // closed when the writer has ended
-	stopRest  context.CancelFunc      // ends what runs beside the writer
+	stopRest  context.CancelFunc      // stops the goroutines beside the writer
 	rest      sync.WaitGroup
-	over      bool // everything has stopped; belongs to the goroutine of Relay.Run
+	over      bool // stop was called; used by the goroutine of Relay.Run only
 
-	seqs []checkpoint.Seq // of the outcome being reported
+	seqs []checkpoint.Seq // buffer of ackRecords
 }
 
-// newTenure returns a tenure that starts at start, 0 for the slot's own position.
+// newTenure returns a tenure that starts at start, or at the slot's own position if start is 0.
 func newTenure(r *Relay, id slotIdentity, start pglogrepl.LSN, newWriter func(sink.WriterConfig) sink.Writer) *tenure {
 	tracker := checkpoint.New(start, r.observeConfirmed)
 	r.flow.startTenure(tracker)
@@ -72,8 +72,7 @@ func newTenure(r *Relay, id slotIdentity, start pglogrepl.LSN, newWriter func(si
 	return t
 }
 
-// observeConfirmed keeps the snapshot and reports the latency of a transaction that the Tracker has
-// confirmed.
+// observeConfirmed keeps the snapshot and reports the latency of a confirmed transaction.
 func (r *Relay) observeConfirmed(tx checkpoint.Transaction) {
 	if tx.Snapshot.Text != "" {
 		r.positions.keepSnapshot(tx.Snapshot)
@@ -88,13 +87,13 @@ func (r *Relay) observeConfirmed(tx checkpoint.Transaction) {
 	r.cfg.Delivered(max(0, time.Since(tx.CommitTime)), trace)
 }
 
-// run starts what also runs between sessions: the writer, the recording of positions, logging, and the
-// check of the broker.
+// run starts the goroutines that also run between sessions: the writer, the position writer, the log of
+// dead letters, and the check of the broker.
 func (t *tenure) run(ctx context.Context) {
 	t.life, t.fail = context.WithCancelCause(context.WithoutCancel(ctx))
 	writing, stopWrite := context.WithCancelCause(context.WithoutCancel(ctx))
 	t.stopWrite = stopWrite
-	go func() { // awaitWriter waits for it
+	go func() { // drain and abandon wait for it
 		defer close(t.written)
 		err := t.writer.Run(writing, func(seqs []uint64, err error) {
 			if err == nil {
@@ -122,12 +121,12 @@ func (t *tenure) run(ctx context.Context) {
 // resumable reports whether another session may continue the tenure.
 func (t *tenure) resumable() bool { return t.life.Err() == nil && t.pump.initialCopy == nil }
 
-// runSession pumps what a session reads until the session ends, ctx is done, or an error occurs from
-// which another session cannot recover. If the session ends, the tenure continues, and runSession
-// returns why it has ended. Otherwise runSession reads to the end of a transaction and waits until
-// every record sent has an outcome, for drainTimeout at most, and then ends tenure and session.
+// runSession sends the rows that a session reads, until the session ends, ctx is done, or an error occurs
+// from which another session cannot recover. If the session ends, the tenure continues, and runSession
+// returns why the session ended. Otherwise runSession reads to the end of a transaction, waits for at most
+// drainTimeout until every record has an outcome, and ends the tenure and the session.
 //
-// watch reads the catalog until its context ends; its error ends the session.
+// watch reads the catalog until its context ends. An error of watch ends the session.
 func (t *tenure) runSession(ctx context.Context, s *session, watch func(context.Context) error) error {
 	soft, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -137,14 +136,14 @@ func (t *tenure) runSession(ctx context.Context, s *session, watch func(context.
 
 	t.fence.open(s.stream, s.clock)
 	s.positions.Store(t.positions)
-	t.writer.Flush() // records have waited since the last session
+	t.writer.Flush() // records may have waited since the last session
 	ended := make(chan struct{})
 	defer func() { <-ended }()
 	defer s.stop(errStopReading)
 	context.AfterFunc(s.life, func() { //nolint:contextcheck // of the session
 		defer close(ended)
 		t.fence.close()
-		t.writer.Flush() // after CloseSend, Run notices the closed fence only then
+		t.writer.Flush() // after CloseSend, Run detects the closed fence only then
 	})
 
 	watching, stopWatch := context.WithCancel(hard)
@@ -152,14 +151,14 @@ func (t *tenure) runSession(ctx context.Context, s *session, watch func(context.
 	watched.Go(func() {
 		if err := watch(watching); err != nil {
 			if faultOf(err).patience != never {
-				s.stop(err) // another session goes on where this one is, also inside a transaction
+				s.stop(err) // another session continues, even inside a transaction
 			}
 			fail(err)
 		}
 	})
 	pumping, release := s.during(hard)
 	if err := t.pump.run(pumping, soft.Done(), s.batches); err != nil && pumping.Err() == nil {
-		if as[*refusal](err) {
+		if as[*sendError](err) {
 			select {
 			case <-t.written:
 				err = cmp.Or(context.Cause(t.life), err) //nolint:contextcheck // of the tenure
@@ -194,8 +193,8 @@ func (t *tenure) runSession(ctx context.Context, s *session, watch func(context.
 	return err
 }
 
-// undelivered returns err, which ends the relay, as an *undeliveredError if a transaction before the one
-// that err is about is not delivered: that one must not be skipped.
+// undelivered returns err, which stops the relay. It returns an *undeliveredError if a transaction before
+// the one that err is about is not delivered, because then the operator must not skip that one.
 func (t *tenure) undelivered(err error) error {
 	oldest, ok := t.tracker.Unconfirmed()
 	if lsn := transactionOf(err); !ok || !mayGiveUp(err) || lsn != 0 && oldest >= lsn {
@@ -204,8 +203,8 @@ func (t *tenure) undelivered(err error) error {
 	return &undeliveredError{err, oldest}
 }
 
-// drain waits until every record that the writer has accepted has an outcome. While the fence is
-// closed, it waits only for the requests on the wire.
+// drain waits until every record that the writer has accepted has an outcome, or until ctx ends. While the
+// fence is closed, it waits for the requests on the wire only.
 func (t *tenure) drain(ctx context.Context) error {
 	t.pump.deadLetters.holdUp.Store(true)
 	t.writer.CloseSend()
@@ -226,8 +225,8 @@ func (t *tenure) drain(ctx context.Context) error {
 	return nil
 }
 
-// stop ends everything after the writer has ended: it records the final position, and has the session
-// confirm it. s is nil if there is no session.
+// stop ends the tenure after the writer has ended. It records the last position, and the session confirms
+// it. s is nil if there is no session.
 func (t *tenure) stop(ctx context.Context, s *session) error {
 	t.over = true
 	t.stopRest()
@@ -238,7 +237,7 @@ func (t *tenure) stop(ctx context.Context, s *session) error {
 	_, err := t.positions.writePosition(last)
 	if s != nil {
 		if unconfirmed := s.close(ctx, errStopReading); err == nil && unconfirmed != nil {
-			missing, err = "not reported", unconfirmed
+			missing, err = "not confirmed to Postgres", unconfirmed
 		}
 	}
 	t.pump.spans.abandonSpans()
@@ -258,8 +257,8 @@ func (t *tenure) stopIdle(ctx context.Context) error {
 	return errors.Join(err, t.stop(ctx, nil))
 }
 
-// abandon ends the tenure immediately, because another one starts. The broker may still store requests
-// on the wire.
+// abandon ends the tenure without draining, because another one starts. The broker may still store
+// requests on the wire.
 func (t *tenure) abandon(cause error) {
 	t.fail(cause)
 	t.stopWrite(cause)
@@ -290,7 +289,7 @@ func (t *tenure) replaceRejected(r *sink.Record, rejected *sink.RecordError) *si
 	return t.pump.deadLetters.replaceRecord(tx, index, r, rejected)
 }
 
-// locateRow adds to err, which is about the first of seqs, the row of that record.
+// locateRow returns err, which is about the first record of seqs, with the position of its row.
 func (t *tenure) locateRow(seqs []uint64, err error) error {
 	if len(seqs) == 0 {
 		return err

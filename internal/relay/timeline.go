@@ -8,15 +8,16 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// serverOf returns what is known of the server that streams before its catalog is read.
+// serverOf returns the state of the server that streams, without what only its catalog has.
 func serverOf(s *session, stream *replication.Stream) checkpoint.Server {
 	return checkpoint.Server{
 		SystemID: s.id.system.ID, Timeline: s.id.system.Timeline, History: checkpoint.History(stream.History()), Slot: s.id.slot,
 	}
 }
 
-// warnLostTail logs, once per promotion, the positions of delivered rows that only the old server has.
-// They end at the record or, if this process held the slot on the old server, at what it read.
+// warnLostTail logs, once per promotion, the range of delivered rows that only the old server has. The
+// range ends at the record or, if this process held the slot on the old server, at the position that it
+// had read.
 func (r *Relay) warnLostTail(ctx context.Context, record *checkpoint.Position, s checkpoint.Server) {
 	if record == nil {
 		return
@@ -30,7 +31,7 @@ func (r *Relay) warnLostTail(ctx context.Context, record *checkpoint.Position, s
 		return
 	}
 	r.warnedTimeline = s.Timeline
-	r.log.WarnContext(ctx, "the promoted server lacks the end of the old WAL: the broker may have records of rows that this server does not have",
+	r.log.WarnContext(ctx, "the promoted server lacks the end of the old WAL, the broker may have records of rows that this server does not have",
 		slog.Int("timeline", int(record.Timeline)), slog.String("from", fork.String()), slog.String("to", delivered.EndLSN.String()),
 		slog.Time("recorded_at", record.WrittenAt))
 }

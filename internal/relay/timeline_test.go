@@ -47,8 +47,8 @@ func TestPositionWriterFollowsAPromotion(t *testing.T) {
 			if got := tracker.Confirmed(); got != tc.start || w.confirmedPosition() != 0 {
 				t.Errorf("starts at %s, confirmed to Postgres is %s", got, w.confirmedPosition())
 			}
-			found, err := w.survey(t.Context())
-			if err != nil || !w.continues(found, s) {
+			found, err := w.readStore(t.Context())
+			if err != nil || !w.canContinue(found, s) {
 				t.Errorf("a session that is lost before the record is written: %+v, %v", found, err)
 			}
 			write(t, w)

@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	inspectTimeout   = 10 * time.Second // of a single read of the catalog
+	inspectTimeout   = 10 * time.Second // for one read of the catalog
 	snapshotInterval = time.Second      // between two snapshots in the WAL
 )
 
-// An observer is what a watcher needs of the source beside the stream.
+// An observer is the connection to the source that a watcher uses, beside the stream.
 type observer interface {
 	Wait(ctx context.Context) error
 	Inspect(ctx context.Context) (*catalog.State, error)
@@ -25,29 +25,29 @@ type observer interface {
 	Close(ctx context.Context)
 }
 
-// A watcher reads the catalog beside the stream, since a publication, a table or a slot can cease to
-// deliver without a message in the stream. It ends the session if rows are left out, or if the server
-// stops or has ended the stream, which must not wait until the stream is read. Otherwise the stream decides whether the source is
-// lost: a watcher that cannot read the catalog ends no session.
+// A watcher reads the catalog while a session streams, because the stream does not report when a
+// publication, a table or the slot stops delivering rows. The watcher ends the session if rows are left
+// out. It also ends the session if the server shuts down or has ended the stream, which the stream itself
+// cannot detect while it does not read. A watcher that cannot read the catalog does not end the session.
 //
-// While rows flow it also writes snapshots to the WAL, as logical messages. When the stream gets
-// there, every transaction that the snapshot sees is delivered.
+// While rows flow, it also writes snapshots to the WAL, as logical messages. When such a message is
+// confirmed, every transaction that is visible in its snapshot is delivered.
 type watcher struct {
 	observer      observer
 	interval      time.Duration
-	sameServer    func(*catalog.State) bool // the catalog is of the server that streams
-	pid           int32                     // of the server process that must hold the slot
-	heard         func(at time.Time)        // told when the catalog was asked, if it does
+	sameServer    func(*catalog.State) bool // reports whether a catalog is that of the server that streams
+	pid           int32                     // of the WAL sender that must hold the slot
+	heard         func(at time.Time)        // called with the time of the query if pid holds the slot
 	checkState    func(context.Context, *catalog.State) error
-	rowsSent      func() uint64 // to the sink, so far
-	nonce         string        // of [Relay]
+	rowsSent      func() uint64 // number of rows sent to the sink
+	nonce         string        // [Relay.nonce]
 	emitSnapshots bool
 	log           *slog.Logger
 
-	held          bool   // pid has been seen to hold the slot: it is the server that is asked
-	inspectFailed bool   // the last time
-	emitFailed    bool   // since the catalog was read
-	loggedFailure string // of emitSnapshot
+	held          bool   // the catalog has shown that pid holds the slot
+	inspectFailed bool   // the last read of the catalog failed
+	emitFailed    bool   // a snapshot failed since the last read of the catalog
+	loggedFailure string // last logged error of emitSnapshot
 	emittedRows   uint64 // rowsSent when the last snapshot was written
 }
 
@@ -56,7 +56,7 @@ func (r *Relay) newWatcher(stream *replication.Stream, state *catalog.State) *wa
 	rows := func() uint64 { return r.flow.load().rows }
 	interval := r.cfg.WatchInterval
 	if t := stream.SenderTimeout(); t > 0 {
-		interval = min(interval, t/5) // the fence waits half of it at most
+		interval = min(interval, t/5) // the fence closes after half of it
 	}
 	return &watcher{
 		observer: catalog.Observe(stream.Config()), interval: interval, pid: int32(stream.PID()), heard: stream.Heard,
@@ -69,10 +69,10 @@ func (r *Relay) newWatcher(stream *replication.Stream, state *catalog.State) *wa
 	}
 }
 
-// recogniseServer returns a function that reports whether a catalog is of the server that streams. That
-// one has the slot in the hands of process pid, and may be a standby that is promoted meanwhile. If
-// nobody has the slot, only a primary and its standbys are told apart: inRecovery is what was read before
-// the stream, of another server maybe.
+// recogniseServer returns a function that reports whether a catalog is that of the server that streams. If
+// the process pid holds the slot, it is; the server may be a standby that was promoted during the stream.
+// If nobody holds the slot, the function can only tell a primary from its standbys. inRecovery is the state
+// before the stream, perhaps of another server.
 func recogniseServer(systemID string, pid int32, inRecovery bool) func(*catalog.State) bool {
 	return func(now *catalog.State) bool {
 		if now.SystemID == systemID && now.Slot != nil && now.Slot.ActivePID == pid {
@@ -82,7 +82,7 @@ func recogniseServer(systemID string, pid int32, inRecovery bool) func(*catalog.
 	}
 }
 
-// run watches until ctx ends (nil), the server stops, or the catalog says that rows are left out.
+// run watches until ctx ends. It returns nil then, or an error that ends the session.
 func (w *watcher) run(ctx context.Context) error {
 	defer w.observer.Close(ctx)
 	pause := w.interval
@@ -109,8 +109,8 @@ func (w *watcher) run(ctx context.Context) error {
 	}
 }
 
-// errOtherServer: a name or an address in front of several servers led elsewhere.
-var errOtherServer = errors.New("another server answered than the one that is streamed from")
+// errOtherServer: a host name or a proxy in front of several servers led to another one.
+var errOtherServer = errors.New("a new connection reached another server than the stream")
 
 // watchOnce reads the catalog and checks it. An error ends the session.
 func (w *watcher) watchOnce(ctx context.Context) error {
@@ -127,10 +127,10 @@ func (w *watcher) watchOnce(ctx context.Context) error {
 		return nil
 	case err != nil && !w.inspectFailed:
 		w.inspectFailed = true
-		w.log.WarnContext(ctx, "catalog not watched: what ends delivery is noticed later", slog.Any("err", err))
+		w.log.WarnContext(ctx, "cannot read the catalog, retrying", slog.Any("err", err))
 	case err == nil && w.inspectFailed:
 		w.inspectFailed = false
-		w.log.InfoContext(ctx, "catalog watched again")
+		w.log.InfoContext(ctx, "catalog readable again")
 	}
 	w.emitFailed = false
 	if err != nil {
@@ -142,17 +142,17 @@ func (w *watcher) watchOnce(ctx context.Context) error {
 			w.held = true
 			w.heard(asked)
 		case slot.ActivePID != 0:
-			return fmt.Errorf("%w: server process %d holds it, ours is %d", errSlotTaken, slot.ActivePID, w.pid)
+			return fmt.Errorf("%w: WAL sender %d holds it, ours is %d", errSlotTaken, slot.ActivePID, w.pid)
 		case w.held:
-			return fmt.Errorf("%w: server process %d has ended, which held the slot", replication.ErrUnreachable, w.pid)
+			return fmt.Errorf("%w: our WAL sender %d, which held the slot, has ended", replication.ErrUnreachable, w.pid)
 		}
 	}
 	return w.checkState(ctx, state)
 }
 
 // emitSnapshot writes a snapshot if rows have been sent since the last one. After a failure it waits
-// until the catalog has been read again. A lost connection is not logged here: either the next look at
-// the catalog fails as well, or the snapshot is written after it.
+// until the catalog was read again. It does not log a lost connection: either the next read of the catalog
+// fails as well and logs it, or the next snapshot succeeds.
 func (w *watcher) emitSnapshot(ctx context.Context) {
 	rows := w.rowsSent()
 	if rows == w.emittedRows || w.inspectFailed || w.emitFailed {
@@ -168,30 +168,30 @@ func (w *watcher) emitSnapshot(ctx context.Context) {
 	w.emitFailed = true
 	if text := err.Error(); ctx.Err() == nil && !errors.Is(err, replication.ErrUnreachable) && text != w.loggedFailure {
 		w.loggedFailure = text
-		w.log.WarnContext(ctx, "snapshot not written: if the slot is lost, what it had not delivered is not known", slog.Any("err", err))
+		w.log.WarnContext(ctx, "could not write a snapshot to the WAL", slog.Any("err", err))
 	}
 }
 
-// compareCatalog compares state with what this process has read before. It logs changes; one that
-// leaves out rows is an error.
+// compareCatalog compares state with what this process has read before, and logs changes. It returns an
+// error if a change leaves out rows.
 func (r *Relay) compareCatalog(ctx context.Context, state *catalog.State) error {
 	warnings, err := r.history.Look(state)
 	r.slot.Store(newSlotStat(state, r.history.LimitAt()))
 	if state.Slot != nil {
-		r.flow.noteTold(state.Slot.ConfirmedFlushLSN)
+		r.flow.noteConfirmed(state.Slot.ConfirmedFlushLSN)
 	}
 	for _, change := range warnings {
 		level := slog.LevelWarn
 		if change.Over {
 			level = slog.LevelInfo
 		}
-		r.log.Log(ctx, level, "catalog watch", slog.String("object", change.Object), slog.String("change", change.Text))
+		r.log.Log(ctx, level, "catalog change", slog.String("object", change.Object), slog.String("change", change.Text))
 	}
 	return err
 }
 
-// recheckTables returns an error if a published table cannot be relayed any more. If the catalog does
-// not answer, it leaves that to the stream.
+// recheckTables returns an error if rows of a published table can no longer become records. It only logs an
+// error of the catalog.
 func (r *Relay) recheckTables(ctx context.Context, state *catalog.State) error {
 	err := r.tables.checkTables(state, r.newDescribe(ctx))
 	if err == nil || as[*encode.ColumnError](err) {
@@ -200,6 +200,6 @@ func (r *Relay) recheckTables(ctx context.Context, state *catalog.State) error {
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // the session is over
 	}
-	r.log.WarnContext(ctx, "tables not checked: what cannot be relayed is noticed later", slog.Any("err", err))
+	r.log.WarnContext(ctx, "cannot check the columns of the tables, retrying", slog.Any("err", err))
 	return nil
 }

@@ -221,10 +221,10 @@ func TestWatcherSurvivesAnUnreadableCatalog(t *testing.T) {
 		if err := w.run(ctx); err != nil {
 			t.Error(err)
 		}
-		if n := w.logged("catalog not watched"); n != 2 {
+		if n := w.logged("cannot read the catalog"); n != 2 {
 			t.Errorf("%d lines say that it is not watched:\n%s", n, &w.log)
 		}
-		if n := w.logged("watched again"); n != 2 {
+		if n := w.logged("readable again"); n != 2 {
 			t.Errorf("%d lines say that it is watched again", n)
 		}
 	})
@@ -299,7 +299,7 @@ func TestWatcherRetriesASnapshotAfterTheNextLook(t *testing.T) {
 						emits++
 					}
 				}
-				if emits < 4 || emits > 5 || w.logged("snapshot not written") != lines {
+				if emits < 4 || emits > 5 || w.logged("could not write a snapshot") != lines {
 					t.Errorf("asked %v, logged\n%s", w.observer.asked, &w.log)
 				}
 			})

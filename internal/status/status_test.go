@@ -118,9 +118,9 @@ func TestVerdict(t *testing.T) {
 			st.Kafka.Stalled, st.Kafka.StallReason = 40, "broker 1 does not answer"
 		}), admin.Bad, "Waiting for Postgres", "terminating connection. Kafka does not acknowledge records either: broker 1 does not answer", false},
 		"positions not read": {sides(t, func(p *Postgres, st *admin.Status) {
-			waiting("the position store does not answer", 20)(p, st)
+			waiting("the position store does not respond", 20)(p, st)
 			st.Kafka.Stalled, st.Kafka.StallReason = 40, "position topic p: refused"
-		}), admin.Bad, "Waiting for Kafka", "the position store does not answer", false},
+		}), admin.Bad, "Waiting for Kafka", "the position store does not respond", false},
 		"two reasons": {sides(t, func(p *Postgres, st *admin.Status) {
 			waiting("connection refused", 10)(p, st)
 			p.Slot.WALStatus = "lost"

@@ -24,7 +24,7 @@ func TestCreateSlot(t *testing.T) {
 	process.Terminate(t)
 
 	r.DB.Exec(t, "SELECT pg_drop_replication_slot('"+r.Slot+"')")
-	rig.Start(t, with...).Fails(t, relay.ExitSlotLost, "cannot be read any more")
+	rig.Start(t, with...).Fails(t, relay.ExitSlotLost, "cannot be read from the WAL any more")
 	r.Settle(t, 0)
 
 	out, code := rig.Command(t, append(with, "--set", "position_topic=")...)

@@ -60,7 +60,7 @@ func TestInitialCopy(t *testing.T) {
 		})
 	}
 	w.run(t)
-	w.logged(t, "initial copy sent")
+	w.logged(t, "initial copy finished")
 	time.Sleep(300 * time.Millisecond) // of writing
 	stop.Store(true)
 	writers.Wait()
@@ -84,7 +84,7 @@ func TestInitialCopy(t *testing.T) {
 	if len(records) != total || len(times) != total {
 		t.Errorf("%d records of %d rows, there are %d", len(records), len(times), total)
 	}
-	if n := strings.Count(w.log.String(), "initial copy begins"); n != 1 {
+	if n := strings.Count(w.log.String(), "initial copy started"); n != 1 {
 		t.Errorf("%d copies have begun", n)
 	}
 }
@@ -105,7 +105,7 @@ func TestInitialCopyInterrupted(t *testing.T) {
 			r.Kafka.ReadN(t, 1000, r.Topic)
 			first.Signal(t, end)
 			first.Exit(t, 40*time.Second)
-			if strings.Contains(first.Stderr.String(), "initial copy sent") {
+			if strings.Contains(first.Stderr.String(), "initial copy finished") {
 				t.Fatal("the copy was finished before it could be interrupted")
 			}
 			conn := r.Connect(t)
@@ -120,7 +120,7 @@ func TestInitialCopyInterrupted(t *testing.T) {
 			r.DB.Exec(t, `DELETE FROM outbox WHERE id = $1`, gone)
 			r.Refused(t, relay.ExitContinuity, "initial copy", "source.initial_copy", "--accept-gap")
 			second := rig.Start(t, args...)
-			second.Logged(t, "initial copy sent")
+			second.Logged(t, "initial copy finished")
 			r.Confirmed(t, 30*time.Second)
 			second.Flat(t)
 			second.Terminate(t)
@@ -160,7 +160,7 @@ func TestInitialCopyRefused(t *testing.T) {
 		t.Fatalf("setup: exit code %d\n%s", code, out)
 	}
 	process := rig.Start(t, args...)
-	process.Logged(t, "no initial copy: the slot was there already")
+	process.Logged(t, "no initial copy because the slot already existed")
 	process.Logged(t, "streaming")
 	process.Terminate(t)
 }
@@ -176,7 +176,7 @@ func TestInitialCopySenderTerminated(t *testing.T) {
 	fill(t, r, rows)
 	conn := r.Connect(t) // before there is haste
 	process := rig.Start(t, "run", "-c", r.Config, "--set", "source.initial_copy=true")
-	process.Logged(t, "initial copy begins")
+	process.Logged(t, "initial copy started")
 	proxy.Refuse() // so that the copy does not end before the stream does
 	if !rig.Ask[bool](t, conn, `SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1`, r.Slot) {
 		t.Fatal("no sender to terminate")
@@ -186,7 +186,7 @@ func TestInitialCopySenderTerminated(t *testing.T) {
 	})
 	proxy.Accept()
 	process.LoggedTimes(t, "msg=streaming", 2)
-	process.Logged(t, "initial copy sent")
+	process.Logged(t, "initial copy finished")
 	const last = "ffffffff-0000-4000-8000-000000000000"
 	r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES ($1, 'order', 'k', 'T', '{}')`, last)
 	r.Confirmed(t, 30*time.Second)
@@ -195,7 +195,7 @@ func TestInitialCopySenderTerminated(t *testing.T) {
 	if len(times) != rows+1 || times[last] != 1 || r.Recorded(t).Copying {
 		t.Errorf("%d rows have come of %d", len(times), rows+1)
 	}
-	if n := process.Times("initial copy begins"); n != 2 {
+	if n := process.Times("initial copy started"); n != 2 {
 		t.Errorf("%d copies have begun", n)
 	}
 }
@@ -209,17 +209,17 @@ func TestInitialCopyTakenOver(t *testing.T) {
 	fill(t, r, rows)
 	args := []string{"run", "-c", r.Config, "--set", "source.initial_copy=true"}
 	first, second := rig.Start(t, args...), rig.Start(t, args...)
-	begun := func(p *rig.Process) bool { return p.Times("initial copy begins") > 0 }
+	begun := func(p *rig.Process) bool { return p.Times("initial copy started") > 0 }
 	rig.WaitFor(t, 20*time.Second, "a copy to begin", func() bool { return begun(first) || begun(second) })
 	if begun(second) {
 		first, second = second, first
 	}
 	second.Logged(t, "standby: another process uses the slot")
-	if begun(second) || first.Times("initial copy sent") > 0 {
+	if begun(second) || first.Times("initial copy finished") > 0 {
 		t.Fatal("both copy, or it is over already")
 	}
 	first.Kill(t)
-	second.Logged(t, "initial copy sent")
+	second.Logged(t, "initial copy finished")
 	r.Confirmed(t, 30*time.Second)
 	second.Terminate(t)
 	if times := arrivals(t, r); len(times) != rows || r.Recorded(t).Copying {

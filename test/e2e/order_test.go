@@ -21,7 +21,7 @@ func TestBrokerFence(t *testing.T) {
 	process := r.Run(t, "--set", "log.level=debug")
 	r.Load.Run(t.Context(), t, 100)
 	r.Arrived(t, 30*time.Second)
-	process.Logged(t, "order of relays checked")
+	process.Logged(t, "checked whether the broker rejects an older relay")
 	process.Terminate(t)
 	if out := process.Stderr.String(); strings.Contains(out, noBrokerFence) || !strings.Contains(out, "err=<nil>") {
 		t.Errorf("the log:\n%s", out)

@@ -114,7 +114,7 @@ func (c *confidant) delivers(t *testing.T) {
 		c.row(t, "orders", nil, 3_000_000),
 	}
 	rig.AwaitConfirmed(t, c.db.Conn(t), "outbox_cdc", 20*time.Second)
-	process.Logged(t, "dead letters")
+	process.Logged(t, "dead letters sent")
 	c.db.Exec(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_replication")
 	rig.WaitFor(t, 20*time.Second, "the next session", func() bool { return strings.Count(process.Stderr.String(), "msg=streaming") == 2 })
 	for _, path := range adminPaths {

@@ -97,7 +97,7 @@ func TestSkipToRefused(t *testing.T) {
 	r := rig.New(t)
 	r.Run(t).Terminate(t)
 	r.Load.Run(t.Context(), t, 100)
-	rig.Start(t, "run", "-c", r.Config, "--skip-to", "FFFF/0").Fails(t, relay.ExitUsage, "FFFF/0", "end of the source's log")
+	rig.Start(t, "run", "-c", r.Config, "--skip-to", "FFFF/0").Fails(t, relay.ExitUsage, "FFFF/0", "end of the source's WAL")
 	for _, text := range []string{"0", "16", "0/0", "0/16B3760x", "97500059720"} {
 		if out, code := rig.Command(t, "run", "-c", r.Config, "--skip-to", text); code != relay.ExitUsage || !strings.Contains(out, "skip-to") {
 			t.Errorf("--skip-to %s: exit code %d\n%s", text, code, out)

@@ -162,7 +162,7 @@ func TestHalfOpenConnection(t *testing.T) {
 		}
 	})
 	r.Arrived(t, 30*time.Second)
-	process.Logged(t, "the server process of the lost connection still held the slot")
+	process.Logged(t, "the WAL sender of the lost connection still held the slot")
 	process.Terminate(t)
 	r.Settle(t, 0)
 }

@@ -73,7 +73,7 @@ func TestIdleRelayWithoutKafkaLosesItsSession(t *testing.T) {
 	toKafka.Refuse()
 	rig.Ask[bool](t, conn, "SELECT pg_terminate_backend($1)", before)
 	rig.WaitFor(t, 10*time.Second, "the slot to be held again", func() bool { now := pid(); return now != 0 && now != before })
-	unready(t, process, "waiting: the position store does not answer")
+	unready(t, process, "waiting: the position store does not respond")
 	rig.WaitFor(t, 30*time.Second, "the stall to be counted", func() bool { return metric(t, process, "outbox_cdc_sink_stalled_seconds") > 12 })
 	s := askStatus(t, process)
 	if s.State != string(relay.Waiting) || s.Verdict.Title != "Waiting for Kafka" || len(s.Failures) == 0 || s.Failures[0].ExitCode != relay.ExitSink ||

@@ -229,7 +229,7 @@ func TestWatchGoesOn(t *testing.T) {
 		}
 		w.stop()
 		w.fails(t, relay.ExitOK)
-		if n, want := strings.Count(w.log.String(), `msg="catalog watch"`), 5; n != want {
+		if n, want := strings.Count(w.log.String(), `msg="catalog change"`), 5; n != want {
 			t.Errorf("%d warnings, want %d:\n%s", n, want, w.log.String())
 		}
 	})

@@ -397,7 +397,7 @@ func updateCame(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.on(t, srv)
 	o.exec(t, `ALTER PUBLICATION outbox_cdc SET (publish = 'insert, update')`)
 	r := o.stream(t)
-	r.Logged(t, "the publication also sends UPDATEs")
+	r.Logged(t, "the publication also publishes UPDATEs")
 	o.delivers(t)
 	o.exec(t, `UPDATE outbox SET payload = '{"n": 2}'`)
 	o.letPosition(t, o.ends(t, r, 13, "UPDATE of public.outbox", "ALTER PUBLICATION outbox_cdc SET (publish = 'insert')"))

@@ -112,8 +112,8 @@ func exitCodes(t *testing.T) []string {
 	return codes
 }
 
-// loggedLines reads from the code what is logged as a warning or an error, and what the
-// catalog watch warns of, each as it begins.
+// loggedLines reads from the code what is logged as a warning or an error, and what a
+// "catalog change" can contain, each up to its first clause.
 func loggedLines(t *testing.T) []string {
 	t.Helper()
 	var lines []string

@@ -200,7 +200,7 @@ func (j *journal) Write(b []byte) (int, error) {
 	if strings.Contains(line, " msg=streaming ") {
 		j.history.streaming(j.run)
 	}
-	if strings.Contains(line, "the slot does not continue where this process has ended") {
+	if strings.Contains(line, "the slot was advanced by another process") {
 		j.history.noticeGap()
 	}
 	j.history.note("run %d: %s", j.run, line)
