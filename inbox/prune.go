@@ -94,7 +94,7 @@ func (s Schema) survey(ctx context.Context, db DB, horizon time.Duration) (parts
 			return err
 		}
 		rows, err := tx.Query(ctx, `
-			SELECT format('%I.%I', n.nspname, c.relname), pg_relation_size(c.oid) / current_setting('block_size')::bigint,
+			SELECT format('%I.%I', n.nspname, c.relname), COALESCE(pg_relation_size(c.oid), 0) / current_setting('block_size')::bigint,
 				to_timestamp(('x' || replace(left(
 					substring(pg_get_expr(c.relpartbound, c.oid) FROM $re$TO \('([0-9a-f-]{36})'\)$re$), 13), '-', ''))::bit(48)::bigint / 1000.0)
 			FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace

@@ -216,10 +216,10 @@ func (l *letters) list(ctx context.Context, limit int, asJSON bool) error {
 // summarize says, beside the list, what it does not have.
 func (l *letters) summarize(listed, found, resent int) {
 	line := fmt.Sprintf("%d dead letters", listed)
-	switch {
-	case listed == 0:
+	switch listed {
+	case 0:
 		line = "no dead letters"
-	case listed == 1:
+	case 1:
 		line = "1 dead letter"
 	}
 	if listed < found {

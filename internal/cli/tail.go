@@ -105,7 +105,7 @@ func (a *app) follow(ctx context.Context, s *command.Settings, which tailRange, 
 		}
 	}
 	if err == nil || errors.Is(err, errEnough) || ctx.Err() != nil {
-		return nil //nolint:nilerr // a stop was asked for, so its errors do not matter
+		return nil
 	}
 	f := command.Failed(err)
 	f.Where = []string{where}

@@ -105,7 +105,7 @@ func (p *pruner) readParts(ctx context.Context, r *relation, partitioned bool) (
 		r.partitions, err = p.parts(ctx, `
 			SELECT c.oid, format('%I.%I', n.nspname, c.relname), s.bytes::bigint, pg_size_pretty(s.bytes)
 			FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_namespace n ON n.oid = c.relnamespace,
-				LATERAL (SELECT sum(pg_total_relation_size(relid)) AS bytes FROM pg_partition_tree(c.oid)) s
+				LATERAL (SELECT COALESCE(sum(pg_total_relation_size(relid)), 0) AS bytes FROM pg_partition_tree(c.oid)) s -- no size: it has just been dropped
 			WHERE i.inhparent = $1 AND c.relkind IN ('r', 'p') AND NOT i.inhdetachpending AND (regexp_match(pg_get_expr(c.relpartbound, c.oid), ' TO \(''([^'']*)''\)$'))[1]::`+
 			r.byAge+` <= $2::timestamptz::`+r.byAge+` ORDER BY c.relname`, r.oid, r.before)
 		if err == nil {

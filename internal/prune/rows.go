@@ -28,7 +28,7 @@ type walk struct {
 // deleteRows deletes those rows of a table that are old and delivered.
 func (p *pruner) deleteRows(ctx context.Context, r *relation, leaf part, t *Table) error {
 	end, err := queryOne[int](ctx, p.work,
-		`SELECT (pg_relation_size($1::oid::regclass) / current_setting('block_size')::bigint)::int`, leaf.OID)
+		`SELECT COALESCE(pg_relation_size($1::oid::regclass) / current_setting('block_size')::bigint, 0)::int`, leaf.OID)
 	if err != nil {
 		return fmt.Errorf("read the size of %s: %w", leaf.Name, err)
 	}
