@@ -87,7 +87,7 @@ func TestSessionsShorterThanATransaction(t *testing.T) {
 func TestSilentSource(t *testing.T) {
 	t.Parallel()
 	const (
-		silence = 10 * time.Second // wal_sender_timeout, and the least that counts as silence
+		silence = 10 * time.Second // the least that counts as silence
 		attempt = 5 * time.Second  // to connect, or to begin a session
 	)
 	attempts := func(t *testing.T, link *faultproxy.Proxy, process *rig.Process) {
@@ -116,14 +116,13 @@ func TestSilentSource(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"wal_sender_timeout": "10s"}})
-			r := rig.NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t))
+			r := rig.NewOn(t, pgtest.Database(t), kafkatest.Broker(t))
 			link := r.Through(t, fmt.Sprint("startup_timeout: ", attempt))
 			process := r.Run(t)
 			var took time.Duration
 			rig.UnderLoad(t, r, func() {
 				r.Progress(t)
-				tc.fault(t, link, process, srv.Addr())
+				tc.fault(t, link, process, r.DB.Server.Addr())
 				began := time.Now()
 				r.Progress(t)
 				took = time.Since(began)
@@ -136,7 +135,7 @@ func TestSilentSource(t *testing.T) {
 			process.Terminate(t)
 			r.Settle(t, 0)
 			if name == "the network swallows everything" { // otherwise the catalog shows who has the slot
-				process.Logged(t, "the server sent nothing for 5")
+				process.Logged(t, "the server sent nothing for 4") // half of source.lease
 			}
 		})
 	}
@@ -147,7 +146,7 @@ func TestSilentSource(t *testing.T) {
 // have noticed.
 func TestHalfOpenConnection(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t) // wal_sender_timeout is 60 s
+	r := rig.New(t) // source.lease is 8 s
 	firewall := newForgetful(t, r.DB.Server.Addr())
 	dsn := strings.Replace(r.DB.DSN, r.DB.Server.Addr(), firewall.addr, 1)
 	r.Config = rig.WriteConfig(t, dsn, r.Kafka.Addrs[0], r.Slot, r.Topic, "")
