@@ -41,6 +41,9 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	report.Tables = make([]Table, len(cfg.Tables))
 	for i, name := range cfg.Tables { // coming days first: they do not depend on the relay
 		r, err := p.describe(ctx, name)
+		if err == nil && cfg.DryRun {
+			err = p.checkRights(ctx, r)
+		}
 		if err == nil {
 			report.Tables[i] = Table{Name: r.name, Before: r.before, Created: []string{}, Dropped: []Partition{}, Kept: []Partition{}}
 			err = p.createPartitions(ctx, r, &report.Tables[i])

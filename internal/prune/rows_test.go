@@ -45,6 +45,36 @@ func TestRows(t *testing.T) {
 	})
 }
 
+// A dry run without the rights that prune needs names the missing one, also if there is no row to remove. It must not
+// report 0 rows.
+func TestDryRunWithoutRights(t *testing.T) {
+	t.Parallel()
+	for _, partitioned := range []bool{false, true} {
+		r := newRig(t, pgtest.Server(t), "", partitioned)
+		r.consume(t, r.Name)
+		r.cfg.DryRun = true
+		fails := func(text string) {
+			t.Helper()
+			report, err := Run(t.Context(), r.cfg)
+			if !errors.Is(err, replication.ErrAccess) || !strings.Contains(err.Error(), text) || len(report.Tables) > 0 {
+				t.Errorf("%v, want %q; %+v", err, text, report)
+			}
+		}
+		leaf := map[bool]string{false: "public.outbox", true: "public.outbox_default"}[partitioned]
+		r.role(t, `GRANT USAGE ON SCHEMA public TO %s`)
+		fails("lacks SELECT, DELETE on " + leaf + ": GRANT SELECT, DELETE ON " + leaf + " TO ")
+		role := r.cfg.Source.User
+		r.Exec(t, `GRANT SELECT ON `+leaf+` TO `+role)
+		fails("lacks DELETE on " + leaf + ": GRANT DELETE ON ")
+		r.Exec(t, `GRANT DELETE ON `+leaf+` TO `+role)
+		r.prune(t)
+		if partitioned {
+			r.Exec(t, `CREATE TABLE outbox_old PARTITION OF outbox FOR VALUES FROM ('2020-01-01 00:00:00+00') TO ('2020-01-02 00:00:00+00')`)
+			fails("does not own partition public.outbox_old, and only the owner can drop it")
+		}
+	}
+}
+
 // What the slot has not confirmed stays, whyever it has not.
 func TestNotConfirmed(t *testing.T) {
 	t.Parallel()

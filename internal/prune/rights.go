@@ -1,0 +1,46 @@
+package prune
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// checkRights returns an error that wraps [replication.ErrAccess] and names the missing right if the role could not
+// remove rows of r. A dry run needs it: it deletes nothing, so Postgres does not refuse anything.
+func (p *pruner) checkRights(ctx context.Context, r *relation) error {
+	for _, leaf := range r.leaves {
+		if err := p.checkDelete(ctx, leaf); err != nil {
+			return err
+		}
+	}
+	for _, partition := range r.partitions {
+		owns, err := queryOne[bool](ctx, p.work, `SELECT pg_has_role(relowner, 'USAGE') FROM pg_catalog.pg_class WHERE oid = $1`, partition.OID)
+		if err != nil {
+			return fmt.Errorf("look up the owner of %s: %w", partition.Name, err)
+		}
+		if !owns {
+			return fmt.Errorf("%w: role %q does not own partition %s, and only the owner can drop it", replication.ErrAccess, p.work.Config().User, partition.Name)
+		}
+	}
+	return nil
+}
+
+// checkDelete checks the rights that deleting rows of one table needs.
+func (p *pruner) checkDelete(ctx context.Context, table part) error {
+	rows, _ := p.work.Query(ctx, `SELECT r FROM unnest(ARRAY['SELECT', 'DELETE']) r WHERE NOT has_table_privilege($1::oid, r)`, table.OID)
+	missing, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("look up the rights on %s: %w", table.Name, err)
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	lacking := strings.Join(missing, ", ")
+	user := p.work.Config().User
+	return fmt.Errorf("%w: role %q lacks %s on %s: GRANT %[3]s ON %[4]s TO %[5]s", replication.ErrAccess, user, lacking, table.Name, replication.QuoteIdent(user))
+}
