@@ -1,10 +1,9 @@
-// Package command holds what the command lines of our programs have in common: how a program ends, how it
-// finds its configuration, and how it shows that it works.
+// Package command is what the command lines of outbox-cdc, its demo and its benchmark share: exit codes and the error
+// block on standard error, loading of the configuration, the logger, and progress bars.
 //
-// What goes wrong is written once, to standard error, as one block: what happened, where, what
-// to do. Its last line names the exit code, the object, the position if there is one, and
-// the next step. Exit codes are those of package relay; whatever is wrong with
-// the command line or the configuration is 2.
+// A failed command writes one block to standard error: what happened, where, and how to fix it. The last line names
+// the exit code, the object, the position if it is known, and the next step. Exit codes are those of package relay. An
+// error in the command line or the configuration is exit code 2.
 package command
 
 import (
@@ -23,8 +22,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
-// Run runs the command line args, without the program's name, of the program that root describes, and
-// returns the exit code. When ctx is done, what runs stops cleanly.
+// Run runs the command line args, which do not include the program's name, and returns the exit code.
+// root is the program's command. When ctx ends, the command stops cleanly.
 func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	root.Version, root.SilenceUsage, root.SilenceErrors = Version().Module, true, true
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
@@ -38,7 +37,7 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 		return relay.ExitOK
 	}
 	f, ok := errors.AsType[*ExitError](err)
-	if !ok { // cobra's own: it could not make sense of the command line
+	if !ok { // an error of cobra: it cannot parse the command line
 		f = Usage(cmd, fmt.Errorf("%w%s", withoutSecrets(err, args), flagHint(cmd, err)))
 	}
 	f.write(stderr, root.Name())
@@ -65,8 +64,8 @@ func flagHint(cmd *cobra.Command, err error) string {
 	return "; did you mean --" + meant + "?"
 }
 
-// Group is the RunE of a command that only has subcommands: cobra takes an unknown one for
-// an argument.
+// Group is the RunE of a command that has only subcommands. Without it, cobra would treat an unknown
+// subcommand as an argument.
 func Group(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
@@ -86,8 +85,7 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	return errors.New(problem)
 }
 
-// Getenv returns a variable of environ that is about the terminal or the process and not about the
-// configuration.
+// Getenv returns a variable of environ that concerns the terminal or the process, not the configuration.
 func Getenv(environ []string, name string) string {
 	for _, variable := range environ {
 		if value, ok := strings.CutPrefix(variable, name+"="); ok {
@@ -97,10 +95,10 @@ func Getenv(environ []string, name string) string {
 	return ""
 }
 
-// withoutSecrets returns err without those of the arguments that may be secrets in the wrong
-// place, such as a connection string where a verb or a flag was forgotten.
+// withoutSecrets returns err without arguments that may contain a secret, such as a connection string
+// in place of a subcommand.
 func withoutSecrets(err error, args []string) error {
-	text, _, _ := strings.Cut(err.Error(), " in -") // cobra repeats an unknown short flag with what it is glued to
+	text, _, _ := strings.Cut(err.Error(), " in -") // cobra repeats the argument of an unknown short flag
 	for _, arg := range args {
 		if strings.ContainsAny(arg, "@=") {
 			text = strings.NewReplacer(strconv.Quote(arg), "***", arg, "***").Replace(text)

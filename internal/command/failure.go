@@ -21,39 +21,39 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// An ExitError is why the process ends, with everything a person needs to go on.
+// An ExitError is the reason a command fails, with what to do about it.
 type ExitError struct {
 	Err    error
 	Exit   int
-	Where  []string      // lines: which servers and objects were at work
-	Advice string        // lines: what to do; empty: Err says it
+	Where  []string      // one line each: the servers and objects involved
+	Advice string        // one or more lines: what to do; empty: Err says it
 	Object string        // such as "slot outbox_cdc"
-	LSN    pglogrepl.LSN // confirmed so far; 0: none
-	Next   string        // the next step in a few words
-	What   string        // what Exit means here; empty: what it means everywhere
-	Silent bool          // the output has said it all: nothing more is written
+	LSN    pglogrepl.LSN // confirmed position; 0: none
+	Next   string        // the next step in a few words; empty: that of the exit code
+	What   string        // the meaning of Exit for this command; empty: the general meaning
+	Silent bool          // the command's output contains the error, so no block is written
 }
 
-// Error returns what happened.
+// Error returns the text of Err.
 func (f *ExitError) Error() string { return f.Err.Error() }
 
-// Unwrap returns the error behind it.
+// Unwrap returns Err.
 func (f *ExitError) Unwrap() error { return f.Err }
 
-// Failed makes an ExitError of what the packages below return.
+// Failed returns the ExitError for an error of another package.
 func Failed(err error) *ExitError {
 	err = replication.HideSettings(err)
 	f := &ExitError{Err: err, Exit: ExitCode(err), Advice: relay.Advice(err)}
 	if _, ok := errors.AsType[*config.Error](err); ok {
-		f.Next = "correct the above; outbox-cdc config --schema lists every key"
+		f.Next = "fix the above; outbox-cdc config --schema lists every key"
 	}
 	if _, ok := errors.AsType[*advisory.HeldError](err); ok {
-		f.What, f.Next = "locked by another session", "end that session, or wait for it, then try again (docs/runbook.md#another-session-holds-the-lock)"
+		f.What, f.Next = "locked by another session", "end that session or wait for it, then run the command again (docs/runbook.md#another-session-holds-the-lock)"
 	}
 	return f
 }
 
-// Usage is the ExitError to make sense of cmd's command line.
+// Usage returns the ExitError for a wrong command line of cmd.
 func Usage(cmd *cobra.Command, err error) *ExitError {
 	if what, meant, ok := strings.Cut(err.Error(), "\n\nDid you mean this?\n"); ok {
 		err = errors.New(what + "; did you mean " + strings.Join(strings.Fields(meant), " or ") + "?")
@@ -78,7 +78,7 @@ func ExitCode(err error) int {
 	return code
 }
 
-// refusedBySource reports whether Postgres does not let us in, or not do what was asked.
+// refusedBySource reports whether Postgres rejected the connection or a privilege was missing.
 func refusedBySource(err error) bool {
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return true
@@ -88,7 +88,7 @@ func refusedBySource(err error) bool {
 	return ok && refusal.Code == insufficientPrivilege
 }
 
-// write writes the block of a program.
+// write writes the error block of a program.
 func (f *ExitError) write(w io.Writer, program string) {
 	if f.Silent {
 		return
@@ -113,8 +113,8 @@ func (f *ExitError) write(w io.Writer, program string) {
 	_, _ = io.WriteString(w, b.String())
 }
 
-// paragraph indents what follows the first line of an error. A line that only repeats the
-// one before goes: a host is tried with TLS and without, and both attempts say the same.
+// paragraph indents the lines of an error after the first. It drops a line that repeats the one before: libpq's rules
+// try a host with TLS and without, and both attempts may fail for the same reason.
 func paragraph(text string) string {
 	var out []string
 	for line := range strings.Lines(text) {
@@ -135,42 +135,41 @@ func Meaning(exit int) string {
 	return meaning
 }
 
-// explain returns what an exit code means, and what to do where the failure has nothing more
-// exact. The codes that need a person say so: a supervisor must not restart on them.
+// explain returns what an exit code means, and the next step if the error does not name one.
 func explain(exit int) (meaning, next string) {
 	switch exit {
 	case relay.ExitOK:
-		return "stopped", "start again to go on"
+		return "stopped", "start the relay again to continue"
 	case relay.ExitUsage:
-		return "configuration or usage", "correct it and start again"
+		return "configuration or usage", "fix it and run the command again"
 	case relay.ExitSource:
-		meaning, next = "source access", "make the source accept us and start again"
+		meaning, next = "source access", "let Postgres accept the relay, then start it again"
 	case relay.ExitSlotLost:
-		meaning, next = "slot missing or lost", "a person decides about what the slot no longer holds, then outbox-cdc setup"
+		meaning, next = "slot missing or lost", "decide what to do about rows that the slot no longer has, then run outbox-cdc setup"
 	case relay.ExitSlotInUse:
-		meaning, next = "slot in use", "stop the other process, or set source.wait_for_slot to stand by"
+		meaning, next = "slot in use", "stop the other relay, or set source.wait_for_slot: true to wait as a standby"
 	case relay.ExitNoDelivery:
-		meaning, next = "publication or table does not deliver", "a person corrects publication or table, then start again"
+		meaning, next = "publication or table does not deliver", "fix the publication or the table, then start the relay again"
 	case relay.ExitBadRecord:
-		meaning, next = "record that cannot be delivered", "a person corrects or gives up the record, then start again"
+		meaning, next = "record that cannot be delivered", "fix, dead-letter or skip the record, then start the relay again"
 	case relay.ExitContinuity:
-		meaning, next = "continuity broken", "a person finds out which server this is before anything is started"
+		meaning, next = "continuity broken", "find out which server this is before you start the relay again"
 	case relay.ExitSink:
-		meaning, next = "sink access", "make the sink accept us and start again"
+		meaning, next = "sink access", "let Kafka accept the relay, then start it again"
 	case relay.ExitFenced:
-		meaning, next = "fenced", "a person stops the other instance, then start again"
+		meaning, next = "fenced", "stop the other relay, then start this one again"
 	default:
-		return "unexpected", "start again; if it comes back, report it with the lines above"
+		return "unexpected", "start it again; if it fails again, report it with the lines above"
 	}
 	return meaning, fmt.Sprintf("%s (docs/runbook.md#exit-%d)", next, exit)
 }
 
-// Address names the database that pg leads to, all its hosts included.
+// Address returns the hosts and the database of pg.
 func Address(pg *pgconn.Config) string {
 	var hosts []string
 	for _, a := range append([]*pgconn.FallbackConfig{{Host: pg.Host, Port: pg.Port}}, pg.Fallbacks...) {
 		host := net.JoinHostPort(a.Host, strconv.Itoa(int(a.Port)))
-		if !slices.Contains(hosts, host) { // a host is there twice, with TLS and without
+		if !slices.Contains(hosts, host) { // pgconn lists a host twice, with TLS and without
 			hosts = append(hosts, host)
 		}
 	}

@@ -10,12 +10,12 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 )
 
-// NewLogger returns a logger that writes to w as cfg says.
+// NewLogger returns a logger that writes to w with the level and format of cfg.
 func NewLogger(cfg config.Log, w io.Writer) *slog.Logger {
 	return NewLoggerAt(LevelOf(cfg), cfg, w)
 }
 
-// NewLoggerAt is NewLogger with a level that may change.
+// NewLoggerAt is NewLogger with a level that can change.
 func NewLoggerAt(level slog.Leveler, cfg config.Log, w io.Writer) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level, ReplaceAttr: durationsAsText}
 	if cfg.Format == "text" || cfg.Format == "auto" && IsTerminal(w) {
@@ -24,14 +24,14 @@ func NewLoggerAt(level slog.Leveler, cfg config.Log, w io.Writer) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, options))
 }
 
-// LevelOf returns the level that cfg names.
+// LevelOf returns the level of cfg.
 func LevelOf(cfg config.Log) slog.Level {
 	var level slog.Level
-	_ = level.UnmarshalText([]byte(cfg.Level)) // config has checked it; slog knows all four
+	_ = level.UnmarshalText([]byte(cfg.Level)) // config allows only the four that slog knows
 	return level
 }
 
-// durationsAsText writes 1.5s where slog's JSON would have 1500000000.
+// durationsAsText writes durations as 1.5s. slog's JSON handler would write 1500000000.
 func durationsAsText(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindDuration {
 		a.Value = slog.StringValue(a.Value.Duration().Round(time.Millisecond).String())

@@ -9,33 +9,33 @@ import (
 	"time"
 )
 
-// logInterval is how often long work says where it is when there is no terminal to draw on.
+// logInterval is the time between log lines about progress if there is no terminal.
 const logInterval = 10 * time.Second
 
-// A Progress shows how far long work has come: as a bar on a terminal, elsewhere as a log line now and
-// then. It is for one goroutine.
+// A Progress shows the progress of a long operation: a bar on a terminal, otherwise a log line every 10 s. It may be
+// used by one goroutine at a time.
 type Progress struct {
 	w    io.Writer
 	log  *slog.Logger
 	live bool
 
-	Phase string // what the work is part of
+	Phase string // the operation, for instance replay
 
-	doing    string // what Show was told last, and since when
+	doing    string // of the last call of Show
 	done     int
 	started  time.Time
 	reported time.Time
 }
 
-// NewProgress returns a Progress on w, which is standard error.
+// NewProgress returns a Progress that writes to w, which is standard error.
 func NewProgress(w io.Writer, environ []string, log *slog.Logger) *Progress {
 	return &Progress{w: w, log: log, live: IsTerminal(w) && Getenv(environ, "TERM") != "dumb", reported: time.Now()}
 }
 
-// Show says that of doing so much is done.
+// Show shows that done of total units are complete.
 func (p *Progress) Show(ctx context.Context, doing string, done, total int) {
 	now := time.Now()
-	if doing != p.doing || done < p.done { // the next one
+	if doing != p.doing || done < p.done { // the next step
 		p.doing, p.started = doing, now
 	}
 	p.done = done
@@ -51,7 +51,7 @@ func (p *Progress) Show(ctx context.Context, doing string, done, total int) {
 	}
 }
 
-// barWidth is how many columns a bar has.
+// barWidth is the width of a bar in columns.
 const barWidth = 24
 
 func (p *Progress) draw(doing string, share, rate float64, left int) {
@@ -60,17 +60,17 @@ func (p *Progress) draw(doing string, share, rate float64, left int) {
 	if rate > 0 && left > 0 {
 		line += fmt.Sprintf("  %s/s, %.0f s left", thousands(rate), float64(left)/rate)
 	}
-	_, _ = io.WriteString(p.w, "\r\x1b[K"+line) // without a terminal any more, the work goes on
+	_, _ = io.WriteString(p.w, "\r\x1b[K"+line) // an error must not stop the operation
 }
 
-// End takes the bar away.
+// End erases the bar.
 func (p *Progress) End() {
 	if p.live {
 		_, _ = io.WriteString(p.w, "\r\x1b[K")
 	}
 }
 
-// thousands prints a number to three digits or more: 950, 12.3 k, 151 k.
+// thousands formats a number: 950, 12.3 k, 151 k.
 func thousands(n float64) string {
 	switch {
 	case n < 1000:

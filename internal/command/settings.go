@@ -9,14 +9,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 )
 
-// Settings collects what one command's flags say about the configuration.
+// Settings are the flags of one command that set configuration keys.
 type Settings struct {
-	File  string               // empty: none is given
+	File  string               // of --config; empty: not given
 	short map[string]*[]string // by flag
 	set   []string
 }
 
-// ConfigFlags gives cmd -c, --set and the named short flags.
+// ConfigFlags adds the flags -c and --set to cmd, and those of [config.Flags] with the given names.
 func ConfigFlags(cmd *cobra.Command, names ...string) *Settings {
 	s := &Settings{short: make(map[string]*[]string)}
 	flags := cmd.Flags()
@@ -27,11 +27,11 @@ func ConfigFlags(cmd *cobra.Command, names ...string) *Settings {
 			s.short[f.Name] = flags.StringArray(f.Name, nil, f.Usage)
 		}
 	}
-	flags.StringArrayVar(&s.set, "set", nil, "any `key=value` of the configuration, such as log.level=debug; not for secrets")
+	flags.StringArrayVar(&s.set, "set", nil, "set a configuration `key=value`, such as log.level=debug; may be repeated; not for secrets")
 	return s
 }
 
-// Load merges file, environment and flags, and more, which wins.
+// Load merges the file, the environment, the flags and more; later sources override earlier ones.
 func (s *Settings) Load(environ []string, more ...config.Setting) (*config.Config, error) {
 	src := config.Sources{File: s.File, Environ: environ}
 	for _, f := range config.Flags() {

@@ -2,12 +2,12 @@ package command
 
 import "runtime/debug"
 
-// A Build says what this binary was made from.
+// A Build is the version of this binary.
 type Build struct {
 	Module   string // the module's version; "(devel)" if unknown
-	Revision string // of the repository; empty if unknown
-	Time     string
-	Modified bool
+	Revision string // Git commit; empty if unknown
+	Time     string // of the commit
+	Modified bool   // built with uncommitted changes
 }
 
 // Version returns the Build of this binary.

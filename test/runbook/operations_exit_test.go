@@ -93,7 +93,7 @@ func stopWithoutKafka(t *testing.T, o *operation, srv *pgserver.Server) {
 		t.Errorf("exit code %d", code)
 	}
 	last := rig.Tail(r.Stderr.String(), 1)
-	if !strings.HasPrefix(last, "exit 0 (stopped): slot "+o.slot+" at ") || !strings.HasSuffix(last, "next: start again to go on") {
+	if !strings.HasPrefix(last, "exit 0 (stopped): slot "+o.slot+" at ") || !strings.HasSuffix(last, "next: start the relay again to continue") {
 		t.Errorf("the last line is %q", last)
 	}
 	fault.Remove()
@@ -142,7 +142,7 @@ func wrongConfiguration(t *testing.T, o *operation, srv *pgserver.Server) {
 	if code := r.Exit(t, 20*time.Second); code != 2 {
 		t.Errorf("exit code %d, want 2", code)
 	}
-	if last := rig.Tail(r.Stderr.String(), 1); !strings.HasPrefix(last, "exit 2 (configuration or usage); next: correct the above") {
+	if last := rig.Tail(r.Stderr.String(), 1); !strings.HasPrefix(last, "exit 2 (configuration or usage); next: fix the above") {
 		t.Errorf("the last line is %q", last)
 	}
 	o.more = ""
