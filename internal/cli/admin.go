@@ -12,14 +12,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
-// An adminPage is the admin server of a relay, or none.
+// An adminPage is the admin server of a relay, if it has one.
 type adminPage struct {
-	server *admin.Server // nil: none
+	server *admin.Server // nil: there is none
 	log    *slog.Logger
 }
 
-// admin opens the port that cfg names and has the relay of relayCfg tell its latencies. A port
-// that nobody asked for and that is taken is done without: another relay on this machine has it.
+// admin listens on admin.listen and makes relayCfg report latencies to the server. If the default port is in
+// use, for instance by another relay on this machine, the relay runs without an admin server.
 func (a *app) admin(ctx context.Context, cfg *config.Config, relayCfg *relay.Config, log *slog.Logger) (*adminPage, error) {
 	page := &adminPage{log: log}
 	if cfg.Admin.Listen == "" {
@@ -43,12 +43,12 @@ func (a *app) admin(ctx context.Context, cfg *config.Config, relayCfg *relay.Con
 	case cfg.ListensByDefault():
 		log.WarnContext(ctx, "no admin server: set admin.listen to a free port, or to nothing", slog.Any("err", err))
 	default:
-		return nil, &command.ExitError{Err: err, Exit: relay.ExitUsage, Next: "set admin.listen to an address that is free, or to nothing"}
+		return nil, &command.ExitError{Err: err, Exit: relay.ExitUsage, Next: "set admin.listen to a free address, or leave it empty"}
 	}
 	return page, nil
 }
 
-// during runs the relay, and the admin server as long.
+// during runs the relay, and the admin server until the relay has stopped.
 func (p *adminPage) during(ctx context.Context, relay *relay.Relay) error {
 	if p.server == nil {
 		return relay.Run(ctx)

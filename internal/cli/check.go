@@ -22,18 +22,18 @@ import (
 func (a *app) check() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Say whether all that a relay needs is there, and what mends it",
-		Long: `Check looks at both sides and says, one condition per line, whether a relay can deliver: ok,
-warning, or fails, and below it the statement, command or setting that mends it. It writes nothing,
-creates nothing, and may be used while a relay runs. The exit code is 0 if no condition fails, else 1.
+		Short: "Check that Postgres and Kafka are ready, and how to fix what isn't",
+		Long: `Check tests everything that a relay needs in Postgres and Kafka. It prints one line per condition: ok,
+warning or fails, and below it the statement, command or setting that fixes it. It changes nothing, and
+you can run it beside a relay. The exit code is 0 if no condition fails, otherwise 1.
 
-With --probe it also creates a topic in Kafka, writes three records to it and deletes it. So it finds
-out whether the broker rejects records of an older relay after a newer one has taken over, as Apache
-Kafka does. The topic's name begins with that of position_topic.
+With --probe, check also creates a topic, writes three records to it and deletes it. This tests whether
+the broker rejects records of an older relay after a newer one has taken over, as Apache Kafka does. The
+topic's name begins with the name of position_topic.
 
-With --takeover it says instead whether the slot that a Debezium connector has left can be taken
-over, and with the offsets that Kafka Connect has stored for it where to start, so that as little
-as possible is sent again.`,
+With --takeover, check tests instead whether outbox-cdc can continue from the slot of a Debezium
+connector. With the offsets that Kafka Connect has stored, it also prints where to start, so that few
+records are duplicated.`,
 		Example: `  outbox-cdc check -c outbox-cdc.yaml
   outbox-cdc check -c outbox-cdc.yaml --json | jq '.[] | select(.state != "ok")'
   outbox-cdc check --probe -c outbox-cdc.yaml
@@ -41,20 +41,20 @@ as possible is sent again.`,
 		Args: command.NoArgs,
 	}
 	s := command.ConfigFlags(cmd, "dsn", "publication", "slot", "brokers")
-	takeover := cmd.Flags().Bool("takeover", false, "check what taking over a slot from Debezium needs")
-	offsets := cmd.Flags().String("offsets", "", "with --takeover: a `file` with the answer to GET /connectors/<name>/offsets, or the worker's own")
-	probe := cmd.Flags().Bool("probe", false, "create, write and delete a topic to test whether the broker rejects records of an older relay")
-	timeout := cmd.Flags().Duration("timeout", check.DefaultTimeout, "how long everything may take; one question may take a sixth of it")
+	takeover := cmd.Flags().Bool("takeover", false, "check that outbox-cdc can continue from a slot of Debezium")
+	offsets := cmd.Flags().String("offsets", "", "with --takeover: a `file` with the response of GET /connectors/<name>/offsets, or a worker's offset file")
+	probe := cmd.Flags().Bool("probe", false, "test with a temporary topic whether the broker rejects records of an older relay")
+	timeout := cmd.Flags().Duration("timeout", check.DefaultTimeout, "time limit of the whole check; a single request may take a sixth of it")
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *offsets != "" && !*takeover {
-			return command.Usage(cmd, errors.New("--offsets is for --takeover"))
+			return command.Usage(cmd, errors.New("--offsets needs --takeover"))
 		}
 		if *probe && *takeover {
 			return command.Usage(cmd, errors.New("--probe and --takeover cannot be used together"))
 		}
 		if *timeout <= 0 {
-			return command.Usage(cmd, errors.New("--timeout must be more than nothing"))
+			return command.Usage(cmd, errors.New("--timeout must be positive"))
 		}
 		cfg, err := s.Load(a.environ)
 		if err != nil {
@@ -80,7 +80,7 @@ as possible is sent again.`,
 	return cmd
 }
 
-// unmet is the error of conditions that are not all met.
+// unmet returns an error if conditions fail.
 func unmet(conditions []check.Condition) error {
 	if n := check.Count(conditions); n > 0 {
 		return fmt.Errorf("%d of %d conditions fail", n, len(conditions))
@@ -88,7 +88,7 @@ func unmet(conditions []check.Condition) error {
 	return nil
 }
 
-// takeover looks at everything that a take-over depends on.
+// takeover checks the conditions for continuing from a slot of Debezium.
 func (a *app) takeover(ctx context.Context, cfg *config.Config, file, offsets string) ([]check.Condition, error) {
 	setup, err := cfg.Setup()
 	if err != nil {
@@ -117,9 +117,8 @@ func (a *app) takeover(ctx context.Context, cfg *config.Config, file, offsets st
 	return debezium.CheckTakeover(t), nil
 }
 
-// printConditions writes one line per condition, and below it what mends it. not is the error that
-// some of them are not met.
-func (a *app) printConditions(conditions []check.Condition, not error, asJSON bool) error {
+// printConditions writes the conditions. unmet is the error if some of them fail.
+func (a *app) printConditions(conditions []check.Condition, unmet error, asJSON bool) error {
 	write := check.WriteText
 	if asJSON {
 		write = check.WriteJSON
@@ -127,26 +126,26 @@ func (a *app) printConditions(conditions []check.Condition, not error, asJSON bo
 	if err := write(a.stdout, conditions); err != nil {
 		return err
 	}
-	if not != nil {
-		return &command.ExitError{Err: not, Exit: relay.ExitUnexpected, What: "not ready", Next: "what mends each of them is said above; then check again"}
+	if unmet != nil {
+		return &command.ExitError{Err: unmet, Exit: relay.ExitUnexpected, What: "not ready", Next: "fix each of them as shown above, then run check again"}
 	}
 	return nil
 }
 
 const (
-	besideAfter   = time.Second      // a start has the machine and the servers to itself for so long
-	besideTimeout = 10 * time.Second // of the look
+	besideAfter   = time.Second      // so that the check does not slow down the start
+	besideTimeout = 10 * time.Second // of the check
 )
 
-// checkBeside looks, beside a relay that has just been started, at what it does not find out by itself, and logs what is
-// not as it should be. What it returns ends that.
+// checkBeside runs a check beside a relay that has just started, and logs the conditions that are not met and that the
+// relay itself does not notice. stop ends the check.
 func checkBeside(ctx context.Context, relay relay.Config, log *slog.Logger) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var looking sync.WaitGroup
 	looking.Go(func() {
 		select {
 		case <-time.After(besideAfter):
-		case <-ctx.Done(): // the relay has ended, with an error of its own or as it was told to
+		case <-ctx.Done(): // the relay has stopped
 			return
 		}
 		for _, c := range check.AtStart(ctx, check.Config{Relay: relay, Timeout: besideTimeout}) {

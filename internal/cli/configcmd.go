@@ -11,11 +11,11 @@ func (a *app) config() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Print the effective configuration",
-		Long: `Config prints what is in force after file, environment and flags have been merged, each value with where
-it comes from. Secrets are masked. It checks everything that can be checked without contacting a
-server, and needs no key to be set.
+		Long: `Config prints the configuration that results from the file, the environment and the flags, with the
+source of each value. Secrets are masked. It validates the configuration without connecting to a server,
+and does not require any key.
 
-With --schema it prints the JSON Schema of the file, for editors and for checks before a deployment.`,
+With --schema, config prints the JSON Schema of the file, for editors and deployment checks.`,
 		Example: `  outbox-cdc config -c outbox-cdc.yaml
   outbox-cdc config --schema > outbox-cdc.schema.json`,
 		Args: command.NoArgs,

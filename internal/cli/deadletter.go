@@ -21,9 +21,9 @@ import (
 func (a *app) deadLetter() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dead-letter",
-		Short: "List, show and send again what was put aside",
-		Long: `Dead-letter reads dead_letter_topic, where on_bad_record: dead-letter puts what cannot be
-delivered, and sends it again when its cause is corrected.`,
+		Short: "List, show and resend dead letters",
+		Long: `Dead-letter reads dead_letter_topic. With on_bad_record: dead-letter, the relay sends rows and records
+there that it cannot deliver. Fix the cause, then resend them.`,
 		Example: `  outbox-cdc dead-letter list -c outbox-cdc.yaml
   outbox-cdc dead-letter resend 0:42 -c outbox-cdc.yaml`,
 		RunE:                       command.Group,
@@ -35,24 +35,24 @@ delivered, and sends it again when its cause is corrected.`,
 	return cmd
 }
 
-// listLimit is how many letters are listed where nobody says it.
+// listLimit is the default of --limit.
 const listLimit = 100
 
 func (a *app) deadLetterList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List what was put aside",
-		Long: `List prints the dead letters that were not sent again, the newest last: where each lies (partition
-and offset), when it was put aside, where it was to go, its key and id, which row of which transaction
-it was, and why. It needs to Read and Describe the topic, and writes nothing.`,
+		Short: "List dead letters",
+		Long: `List prints the dead letters that have not been resent, newest last. For each it prints the partition and
+offset, the time, the topic that the record was meant for, its key and id, the transaction and row, and
+the reason. It changes nothing. The Kafka user needs Read and Describe on the topic.`,
 		Example: `  outbox-cdc dead-letter list -c outbox-cdc.yaml --since 24h
   outbox-cdc dead-letter list -c outbox-cdc.yaml --topic outbox.event.order --reason MESSAGE_TOO_LARGE --json`,
 		Args: command.NoArgs,
 	}
 	l := a.letters(cmd)
-	limit := cmd.Flags().Int("limit", listLimit, "list so many at most, the newest; 0: all")
-	cmd.Flags().BoolVar(&l.filter.Resent, "resent", false, "also list those that were sent again")
-	asJSON := cmd.Flags().Bool("json", false, "print JSON, one object a line")
+	limit := cmd.Flags().Int("limit", listLimit, "list at most this many, the newest (0: all)")
+	cmd.Flags().BoolVar(&l.filter.Resent, "resent", false, "also list dead letters that were resent")
+	asJSON := cmd.Flags().Bool("json", false, "print JSON, one object per line")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		err := l.open(cmd.Context())
 		if errors.Is(err, sink.ErrMissing) { // the relay has sent none: the topic may be created with the first one
@@ -71,16 +71,16 @@ it was, and why. It needs to Read and Describe the topic, and writes nothing.`,
 func (a *app) deadLetterShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show partition:offset",
-		Short: "Show one dead letter whole",
-		Long: `Show prints a dead letter with its headers and its value: text as it is, with control characters
-written as in Go, anything else in hexadecimal, and of a long value the beginning. With --raw it
-writes the bytes of the value and nothing else. Rows hold what rows hold: mind where you print it.`,
+		Short: "Show one dead letter",
+		Long: `Show prints a dead letter with its headers and its value. Text is printed as it is, with control
+characters escaped; other bytes are printed in hexadecimal. Long values are cut. With --raw, show writes
+only the bytes of the value. Values contain the payload of the row.`,
 		Example: `  outbox-cdc dead-letter show 0:42 -c outbox-cdc.yaml
   outbox-cdc dead-letter show 0:42 -c outbox-cdc.yaml --raw > payload.json`,
 		Args: places(1, 1),
 	}
 	l := a.letters(cmd)
-	raw := cmd.Flags().Bool("raw", false, "write the value's bytes, and nothing else")
+	raw := cmd.Flags().Bool("raw", false, "write only the bytes of the value")
 	asJSON := cmd.Flags().Bool("json", false, "print JSON, with the whole value")
 	cmd.MarkFlagsMutuallyExclusive("raw", "json")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -94,11 +94,11 @@ writes the bytes of the value and nothing else. Rows hold what rows hold: mind w
 	return cmd
 }
 
-// places is the Args of a command that takes so many places of letters.
+// places is the Args of a command that takes from least to most dead letters as partition:offset.
 func places(least, most int) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
-			return errors.New("a partition and an offset are needed, as dead-letter list prints them: 0:42")
+			return errors.New("name a dead letter by partition and offset, as dead-letter list prints them: 0:42")
 		}
 		for _, arg := range args {
 			if _, err := deadletter.ParsePartitionOffset(arg); err != nil {
@@ -109,7 +109,7 @@ func places(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// letters is one look into the dead-letter topic.
+// letters reads the dead-letter topic for one command.
 type letters struct {
 	*app
 	settings *command.Settings
@@ -122,25 +122,25 @@ type letters struct {
 	box     *deadletter.Topic
 }
 
-// letters gives cmd the flags that say which letters are meant.
+// letters adds the flags that filter dead letters to cmd.
 func (a *app) letters(cmd *cobra.Command) *letters {
 	l := &letters{app: a, settings: command.ConfigFlags(cmd, "dsn", "brokers")}
 	if cmd.Name() == "show" {
 		return l
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&l.filter.Topic, "topic", "", "only records that were to go to this `topic`")
-	flags.StringVar(&l.filter.Reason, "reason", "", "only those whose reason has this `text`")
-	l.since = timeFlag(cmd, "since", "only what was put aside at this `time` or later: 2026-01-31T14:00:00Z, or 2h for two hours ago")
+	flags.StringVar(&l.filter.Topic, "topic", "", "only records that were meant for this `topic`")
+	flags.StringVar(&l.filter.Reason, "reason", "", "only dead letters whose reason contains this `text`")
+	l.since = timeFlag(cmd, "since", "only dead letters from this `time` on: 2026-01-31T14:00:00Z, or 2h for two hours ago")
 	return l
 }
 
-// open loads the configuration and reaches the topic. at are places of letters.
+// open loads the configuration and opens the topic. Each of at is a partition and offset.
 func (l *letters) open(ctx context.Context, at ...string) error {
 	for _, text := range at {
 		p, err := deadletter.ParsePartitionOffset(text)
 		if err != nil {
-			return err // Args has looked
+			return err // Args has parsed it before
 		}
 		l.filter.Offsets = append(l.filter.Offsets, p)
 	}
@@ -165,7 +165,7 @@ func (l *letters) open(ctx context.Context, at ...string) error {
 
 func (l *letters) close() { _ = l.box.Close() }
 
-// failed is a failure at Kafka.
+// failed returns the failure of a request to Kafka.
 func (l *letters) failed(err error) *command.ExitError {
 	f := command.Failed(err)
 	f.Object = "topic " + l.sending.DeadLetterTopic
@@ -213,7 +213,7 @@ func (l *letters) list(ctx context.Context, limit int, asJSON bool) error {
 	return nil
 }
 
-// summarize says, beside the list, what it does not have.
+// summarize prints how many dead letters there are, also those that are not listed.
 func (l *letters) summarize(listed, found, resent int) {
 	line := fmt.Sprintf("%d dead letters", listed)
 	switch listed {
@@ -226,7 +226,7 @@ func (l *letters) summarize(listed, found, resent int) {
 		line = fmt.Sprintf("the newest %d of %d dead letters; --limit 0 lists all", listed, found)
 	}
 	if resent > 0 {
-		line += fmt.Sprintf("; %d were sent again, --resent lists them too", resent)
+		line += fmt.Sprintf("; %d more were resent (--resent lists them)", resent)
 	}
 	fmt.Fprintln(l.stderr, line)
 }
@@ -245,7 +245,7 @@ func (l *letters) show(ctx context.Context, raw, asJSON bool) error {
 	case err != nil:
 		return l.failed(err)
 	case letter == nil:
-		return l.failed(fmt.Errorf("%w at %s of topic %s: it has expired just now", deadletter.ErrNotFound, l.filter.Offsets[0], l.sending.DeadLetterTopic))
+		return l.failed(fmt.Errorf("%w at %s of topic %s: it has just expired", deadletter.ErrNotFound, l.filter.Offsets[0], l.sending.DeadLetterTopic))
 	case raw:
 		_, err = l.stdout.Write(letter.Record.Value)
 		return err
@@ -258,7 +258,7 @@ func (l *letters) show(ctx context.Context, raw, asJSON bool) error {
 	return nil
 }
 
-// destination says where a letter was to go.
+// destination returns the topic that a record was meant for.
 func destination(letter *deadletter.DeadLetter) string {
-	return cmp.Or(letter.Record.Topic, "no topic: a row of "+letter.Table)
+	return cmp.Or(letter.Record.Topic, "no topic, row of "+letter.Table)
 }

@@ -19,33 +19,32 @@ import (
 func (a *app) deadLetterResend() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resend [partition:offset…]",
-		Short: "Send again what was put aside",
-		Long: `Resend sends dead letters again: those that are named, or with --all every one that the filters
-mean. Correct first why they were put aside.
+		Short: "Resend dead letters",
+		Long: `Resend sends the named dead letters, or with --all every one that the filters select, to the topic that
+they were meant for. Fix the cause first.
 
-A record goes to the topic that it was to go to, with its key, headers and timestamp. A row that did
-not become a record becomes one by the configuration as it is now; the types of its columns are asked
-of Postgres. Neither goes to position_topic or dead_letter_topic, and only dead letters of source.slot
-are sent, unless --any-slot is given. Both have two headers more, resent and resent_from. What is still refused stays, the
-others go, and the exit code is 14 then.
+A record keeps its key, headers and timestamp. A row that could not become a record is converted with
+the current configuration; resend reads the column types from Postgres. Each gets two more headers,
+resent and resent_from, and comes after all records of its key that were sent since. Resend never writes
+to position_topic or dead_letter_topic. Without --any-slot it resends only dead letters of source.slot.
 
-What was sent again is marked in the dead-letter topic when it is acknowledged, and is neither listed
-nor sent once more unless --again is given. Ending this in between, or doing it twice at the same
-time, may send some of them twice. A record comes behind everything of its key that was sent since.`,
+When Kafka has acknowledged a record, resend marks its dead letter, so that it is neither listed nor
+resent again. If you stop resend, or run it twice at the same time, some records may be duplicated. If
+some are rejected again, resend sends the others and exits with 14.`,
 		Example: `  outbox-cdc dead-letter resend 0:42 0:43 -c outbox-cdc.yaml
   outbox-cdc dead-letter resend --all --topic outbox.event.order --dry-run -c outbox-cdc.yaml`,
 		Args: places(0, math.MaxInt),
 	}
 	r := &resending{letters: a.letters(cmd)}
 	flags := cmd.Flags()
-	all := flags.Bool("all", false, "all that the filters mean")
-	flags.IntVar(&r.limit, "limit", 0, "send so many at most, the first of them; 0: all")
-	flags.BoolVar(&r.filter.Resent, "again", false, "also those that were sent again before")
-	anySlot := flags.Bool("any-slot", false, "also those of other slots than source.slot, which other relays have written")
-	flags.BoolVar(&r.dryRun, "dry-run", false, "print what would be sent, and send nothing")
+	all := flags.Bool("all", false, "resend every dead letter that the filters select")
+	flags.IntVar(&r.limit, "limit", 0, "resend at most this many, the oldest (0: all)")
+	flags.BoolVar(&r.filter.Resent, "again", false, "also those that were resent before")
+	anySlot := flags.Bool("any-slot", false, "also those of other slots, which other relays have written")
+	flags.BoolVar(&r.dryRun, "dry-run", false, "print what would be resent, without sending it")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if *all == (len(args) > 0) {
-			return command.Usage(cmd, errors.New("say which dead letters: their partitions and offsets, or --all"))
+			return command.Usage(cmd, errors.New("name dead letters by partition:offset, or use --all"))
 		}
 		if err := r.open(cmd.Context(), args...); err != nil {
 			return err
@@ -91,7 +90,7 @@ func (r *resending) run(ctx context.Context) error {
 	return r.conclude(ctx, survey, err)
 }
 
-// preview prints what would be sent.
+// preview prints what would be resent.
 func (r *resending) preview(ctx context.Context, survey *deadletter.Selection, reviver *deadletter.RecordBuilder) error {
 	return r.revived(ctx, survey, reviver, func(at deadletter.PartitionOffset, rec *sink.Record) error {
 		r.report(deadletter.Outcome{PartitionOffset: at, Topic: rec.Topic})
@@ -99,8 +98,7 @@ func (r *resending) preview(ctx context.Context, survey *deadletter.Selection, r
 	})
 }
 
-// revived calls fn with the record that each letter of a survey becomes, and reports those that
-// become none.
+// revived calls fn with the record of each dead letter, and reports those that cannot become a record.
 func (r *resending) revived(ctx context.Context, survey *deadletter.Selection, reviver *deadletter.RecordBuilder, fn func(deadletter.PartitionOffset, *sink.Record) error) error {
 	return r.box.Read(ctx, survey, func(letter *deadletter.DeadLetter) error {
 		rec, err := reviver.Build(ctx, letter)
@@ -115,7 +113,7 @@ func (r *resending) revived(ctx context.Context, survey *deadletter.Selection, r
 	})
 }
 
-// send sends the letters of a survey.
+// send resends the selected dead letters.
 func (r *resending) send(ctx context.Context, survey *deadletter.Selection, reviver *deadletter.RecordBuilder) error {
 	opening, cancel := context.WithTimeout(ctx, r.sending.StartupTimeout)
 	defer cancel()
@@ -132,7 +130,7 @@ func (r *resending) send(ctx context.Context, survey *deadletter.Selection, revi
 	return resender.Flush(ctx)
 }
 
-// report prints what became of a letter, or would become.
+// report prints the outcome of a dead letter.
 func (r *resending) report(o deadletter.Outcome) {
 	switch {
 	case o.Err != nil:
@@ -140,7 +138,7 @@ func (r *resending) report(o deadletter.Outcome) {
 		if advised, ok := errors.AsType[sink.Advised](o.Err); ok && !slices.Contains(r.advice, advised.Advice()) {
 			r.advice = append(r.advice, advised.Advice())
 		}
-		fmt.Fprintf(r.stdout, "%s  stays: %s\n", o.PartitionOffset, oneLine(o.Err.Error()))
+		fmt.Fprintf(r.stdout, "%s  rejected: %s\n", o.PartitionOffset, oneLine(o.Err.Error()))
 		return
 	case r.dryRun:
 		fmt.Fprintf(r.stdout, "%s  would be sent to %s\n", o.PartitionOffset, o.Topic)
@@ -150,33 +148,33 @@ func (r *resending) report(o deadletter.Outcome) {
 	r.sent++
 }
 
-// conclude prints how many there were, and returns how it ends.
+// conclude prints the totals, and returns the error of the command.
 func (r *resending) conclude(ctx context.Context, survey *deadletter.Selection, err error) error {
-	sent := "sent again"
+	sent := "resent"
 	if r.dryRun {
-		sent = "would be sent again"
+		sent = "would be resent"
 	}
-	line := fmt.Sprintf("%d %s, %d stay", r.sent, sent, r.refused)
+	line := fmt.Sprintf("%d %s, %d rejected", r.sent, sent, r.refused)
 	if survey.AlreadyResent > 0 {
-		line += fmt.Sprintf(", %d were sent again before (--again sends them once more)", survey.AlreadyResent)
+		line += fmt.Sprintf(", %d were resent before (--again resends them)", survey.AlreadyResent)
 	}
 	if survey.OtherSlots > 0 {
-		line += fmt.Sprintf(", %d are of other slots than %s (--any-slot sends them)", survey.OtherSlots, r.filter.Slot)
+		line += fmt.Sprintf(", %d are of other slots than %s (--any-slot resends them)", survey.OtherSlots, r.filter.Slot)
 	}
 	fmt.Fprintln(r.stdout, line)
 	switch {
 	case ctx.Err() != nil:
 		return &command.ExitError{
-			Err: errors.New("stopped before all of them were sent"), Exit: relay.ExitUnexpected, What: "interrupted",
-			Object: "topic " + r.sending.DeadLetterTopic, Next: "the same command again: what is marked is not sent twice",
+			Err: errors.New("stopped before all dead letters were resent"), Exit: relay.ExitUnexpected, What: "interrupted",
+			Object: "topic " + r.sending.DeadLetterTopic, Next: "run the same command again; it skips those that were resent",
 		}
 	case err != nil:
 		f := r.failed(err)
-		f.Next = "correct it, then the same command again: what is marked is not sent twice"
+		f.Next = "fix it, then run the same command again; it skips those that were resent"
 		return f
 	case r.refused > 0 && !r.dryRun:
 		return &command.ExitError{
-			Err: fmt.Errorf("%d dead letters are still refused", r.refused), Exit: relay.ExitBadRecord,
+			Err: fmt.Errorf("%d dead letters were rejected again", r.refused), Exit: relay.ExitBadRecord,
 			Advice: strings.Join(r.advice, "\n"),
 			Object: "topic " + r.sending.DeadLetterTopic, Next: "fix what each line says, then run the same command again",
 		}

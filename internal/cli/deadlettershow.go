@@ -15,14 +15,14 @@ type letterObject struct {
 	PutAsideAt time.Time `json:"put_aside_at"`
 	Reason     string    `json:"reason"`
 
-	Topic string   `json:"topic,omitempty"` // where the record was to go
-	Table string   `json:"table,omitempty"` // of a row that became no record
+	Topic string   `json:"topic,omitempty"` // that the record was meant for
+	Table string   `json:"table,omitempty"` // of a row that could not become a record
 	ID    string   `json:"id,omitempty"`
 	Key   jsonText `json:"key"`
 
 	Slot      string `json:"slot"`
 	CommitLSN string `json:"commit_lsn"`
-	Row       int    `json:"row"` // in its transaction, from 0
+	Row       int    `json:"row"` // index in its transaction
 
 	Timestamp  time.Time     `json:"timestamp"` // of the record
 	ValueBytes int           `json:"value_bytes"`
@@ -30,7 +30,7 @@ type letterObject struct {
 	Headers    []headerEntry `json:"headers,omitempty"`
 	Columns    []headerEntry `json:"columns,omitempty"` // of a row
 
-	Truncated string `json:"truncated,omitempty"` // the sizes of what was left out
+	Truncated string `json:"truncated,omitempty"` // sizes of the fields that were left out
 
 	ResentAt *time.Time `json:"resent_at,omitempty"`
 }
@@ -49,7 +49,7 @@ func (l *letters) object(letter *deadletter.DeadLetter) *letterObject {
 	return o
 }
 
-// printLine prints a letter in short.
+// printLine prints a dead letter for a list.
 func (l *letters) printLine(letter *deadletter.DeadLetter) {
 	id := ""
 	if known := letter.ID(l.cfg.Outbox.Columns.ID); known != "" {
@@ -62,7 +62,7 @@ func (l *letters) printLine(letter *deadletter.DeadLetter) {
 	}
 }
 
-// origin says which row of which relay a letter is, as its headers have it.
+// origin returns the transaction, row and slot of a dead letter, from its headers.
 func (l *letters) origin(letter *deadletter.DeadLetter) string {
 	text := fmt.Sprintf("transaction %s, row %d, slot %s", letter.LSN, letter.Index, oneLine(letter.Slot))
 	if letter.Slot != l.cfg.Source.Slot {
@@ -75,16 +75,16 @@ func resent(letter *deadletter.DeadLetter) string {
 	if letter.Resent.IsZero() {
 		return ""
 	}
-	return "; sent again " + at(letter.Resent)
+	return "; resent " + at(letter.Resent)
 }
 
-// printWhole prints all of a letter, and of a long value the beginning.
+// printWhole prints a dead letter with all its fields. It cuts a long value.
 func (l *letters) printWhole(letter *deadletter.DeadLetter) {
 	line := func(name, format string, args ...any) {
-		fmt.Fprintf(l.stdout, "%-10s %s\n", name, fmt.Sprintf(format, args...))
+		fmt.Fprintf(l.stdout, "%-11s %s\n", name, fmt.Sprintf(format, args...))
 	}
-	line("letter", "%s of topic %s%s", letter.PartitionOffset, l.sending.DeadLetterTopic, resent(letter))
-	line("put aside", "%s", at(letter.At))
+	line("dead letter", "%s of topic %s%s", letter.PartitionOffset, l.sending.DeadLetterTopic, resent(letter))
+	line("time", "%s", at(letter.At))
 	line("reason", "%s", oneLine(letter.Reason))
 	line("from", "%s", l.origin(letter))
 	to := oneLine(destination(letter))
@@ -105,6 +105,6 @@ func (l *letters) printWhole(letter *deadletter.DeadLetter) {
 	}
 	line("value", "%s", visibleUpTo(letter.Record.Value, shownValue))
 	if letter.Size > shownValue {
-		fmt.Fprintln(l.stderr, "the value is longer; --raw writes all of it")
+		fmt.Fprintln(l.stderr, "the value is longer: --raw writes all of it")
 	}
 }

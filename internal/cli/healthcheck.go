@@ -16,27 +16,28 @@ import (
 func (a *app) healthcheck() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "healthcheck",
-		Short: "Ask the relay on this machine whether it is alive",
-		Long: `Healthcheck asks the relay's admin server whether the relay is alive (/livez), or, with --ready,
-whether records get to Kafka (/readyz), and prints one line. The exit code is 0 or 1. It is for where
-a program has to be run, as for a HEALTHCHECK of an image; what can ask over HTTP needs no program.
+		Short: "Check that the relay on this machine is alive",
+		Long: `Healthcheck asks the relay's admin server whether the relay is alive (/livez) or, with --ready, whether
+it delivers records (/readyz). It prints one line and exits with 0 or 1. Use it where a health check
+must be a program, such as HEALTHCHECK in a Dockerfile; probes that speak HTTP can ask the server.
 
-It is alive unless only a restart can help: a database or a broker that is down is no reason.
-Where the admin server listens is what admin.listen says, which a container had better be told in its
-environment: OUTBOX_CDC_ADMIN_LISTEN.`,
+A relay is alive unless only a restart can help. It stays alive while Postgres or Kafka is down.
+
+Healthcheck finds the admin server through admin.listen. In a container, set it in the environment:
+OUTBOX_CDC_ADMIN_LISTEN.`,
 		Example: `  outbox-cdc healthcheck
   outbox-cdc healthcheck --ready -c outbox-cdc.yaml`,
 		Args: command.NoArgs,
 	}
 	s := command.ConfigFlags(cmd)
-	ready := cmd.Flags().Bool("ready", false, "ask whether it is ready")
+	ready := cmd.Flags().Bool("ready", false, "check that the relay is ready")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		says, err := a.health(cmd.Context(), s, *ready)
+		text, err := a.health(cmd.Context(), s, *ready)
 		if err != nil {
-			says = strings.Join(strings.Fields(err.Error()), " ")
+			text = strings.Join(strings.Fields(err.Error()), " ")
 		}
-		fmt.Fprintln(a.stdout, says)
-		if err != nil { // whatever it is: Docker reserves 2
+		fmt.Fprintln(a.stdout, text)
+		if err != nil { // always 1: Docker reserves 2
 			return &command.ExitError{Err: err, Exit: relay.ExitUnexpected, Silent: true}
 		}
 		return nil
@@ -44,14 +45,14 @@ environment: OUTBOX_CDC_ADMIN_LISTEN.`,
 	return cmd
 }
 
-// health returns what the relay says if that is well, and else why not.
+// health returns the relay's response, or an error if the relay is not alive or not ready.
 func (a *app) health(ctx context.Context, s *command.Settings, ready bool) (string, error) {
 	cfg, err := s.Load(a.environ)
 	if err != nil {
 		return "", err
 	}
 	if cfg.Admin.Listen == "" {
-		return "", errors.New("admin.listen is empty: there is nobody to ask")
+		return "", errors.New("admin.listen is empty: the relay has no admin server")
 	}
 	client, err := admin.NewClient(cfg.Admin.Listen)
 	if err != nil {
@@ -61,9 +62,9 @@ func (a *app) health(ctx context.Context, s *command.Settings, ready bool) (stri
 	if ready {
 		probe = client.Ready
 	}
-	says, well, err := probe(ctx)
-	if err == nil && !well {
-		err = errors.New(says)
+	text, ok, err := probe(ctx)
+	if err == nil && !ok {
+		err = errors.New(text)
 	}
-	return says, err
+	return text, err
 }

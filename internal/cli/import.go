@@ -16,14 +16,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
-// maxInput is the size of the largest file that import reads.
+// maxInput is the maximum size of a file that import reads.
 const maxInput = 16 << 20
 
 func (a *app) importFrom() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import",
-		Short: "Make a configuration of another program's",
-		Long:  `Import makes a configuration of that of the program which relays the outbox so far.`,
+		Short: "Convert another tool's configuration",
+		Long:  `Import converts the configuration of the tool that has relayed the outbox so far.`,
 		Args:  command.Group,
 		RunE:  command.Group,
 	}
@@ -43,24 +43,24 @@ func (a *app) importDebezium() *cobra.Command {
 	i := &importing{app: a}
 	cmd := &cobra.Command{
 		Use:   "debezium file",
-		Short: "Make a configuration of a Debezium connector's",
-		Long: `Debezium reads the configuration of Debezium's PostgreSQL connector with its outbox event router
-and writes one with which outbox-cdc makes the same records, to standard output or to -o. What
-becomes of every key is reported on standard error: 1:1 the same, PART with a difference, NOTE
-not needed, REJ refused. If anything is refused the exit code is 2, and nothing is written.
+		Short: "Convert the configuration of a Debezium connector",
+		Long: `Debezium reads the configuration of a Debezium PostgreSQL connector with the outbox event router, and
+writes a configuration with which outbox-cdc produces the same records, to standard output or the file
+of -o. For each key it reports on standard error: 1:1 (same), PART (with a difference), NOTE (not needed)
+or REJ (rejected). If a key is rejected, it writes nothing and exits with 2.
 
-It takes what Kafka Connect's REST interface takes and returns, properties, a Strimzi
-KafkaConnector, and Debezium Server's properties or environment; - is standard input. What the
-connector leaves to its Connect worker, converters and brokers, is read from --worker.
+The file may be JSON as in Kafka Connect's REST API, properties, a Strimzi KafkaConnector, or the
+properties or environment of Debezium Server; - is standard input. Converters and brokers that the
+connector inherits come from the Connect worker: pass its properties with --worker.
 
-The database is asked where only it can answer: with --dsn or --live, and for lists of tables that
-are regular expressions. --dsn and --live also print the records of the last rows.`,
+With --dsn or --live, debezium connects to the database and also prints the records of the last rows. It
+also connects if the connector's list of tables is a regular expression.`,
 		Example: `  outbox-cdc import debezium connector.json --worker connect-distributed.properties -o outbox-cdc.yaml
   curl -s connect:8083/connectors/orders-outbox | outbox-cdc import debezium - --worker worker.properties --exact
   outbox-cdc import debezium connector.json --rollback-plan`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return errors.New("a file is needed, or - for standard input")
+				return errors.New("name a file, or - for standard input")
 			}
 			return command.NoArgs(cmd, args[1:])
 		},
@@ -68,16 +68,16 @@ are regular expressions. --dsn and --live also print the records of the last row
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&i.worker, "worker", "", "properties `file` of the Connect worker, or a Strimzi KafkaConnect: converters, brokers, settings of producers")
-	flags.StringVar(&i.offsets, "offsets", "", "stored offsets: a `file` with the answer to GET /connectors/<name>/offsets, or the worker's own")
-	flags.StringSliceVar(&i.brokers, "brokers", nil, "Kafka brokers, `host:port` separated by commas, instead of the worker's")
-	flags.StringSliceVar(&i.messages, "messages", nil, "`prefix` of the logical messages that hold rows, where the connector takes all")
-	flags.BoolVar(&i.exact, "exact", false, "keep all bytes: the headers __debezium.context.…, and refuse rows that Debezium damages")
-	flags.BoolVar(&i.unknown, "allow-unknown", false, "leave out keys that are not known, instead of refusing them")
-	flags.StringVar(&i.dsn, "dsn", "", "ask this database: a libpq `conninfo`")
-	flags.BoolVar(&i.live, "live", false, "ask the connector's own database")
-	flags.StringVarP(&i.output, "output", "o", "", "`file` to write the configuration to, readable by its owner only")
-	flags.BoolVar(&i.plan, "rollback-plan", false, "print how to go back to Debezium, and nothing else")
+	flags.StringVar(&i.worker, "worker", "", "properties `file` of the Connect worker, or a Strimzi KafkaConnect: converters, brokers, producer settings")
+	flags.StringVar(&i.offsets, "offsets", "", "stored offsets: a `file` with the response of GET /connectors/<name>/offsets, or a worker's offset file")
+	flags.StringSliceVar(&i.brokers, "brokers", nil, "Kafka brokers instead of the worker's, `host:port` separated by commas")
+	flags.StringSliceVar(&i.messages, "messages", nil, "`prefix` of the logical messages that contain rows, if the connector reads all")
+	flags.BoolVar(&i.exact, "exact", false, "produce the same bytes: add headers __debezium.context.…, and reject rows whose values Debezium damages")
+	flags.BoolVar(&i.unknown, "allow-unknown", false, "ignore unknown keys instead of rejecting them")
+	flags.StringVar(&i.dsn, "dsn", "", "connect to this database: a libpq `conninfo`")
+	flags.BoolVar(&i.live, "live", false, "connect to the connector's database")
+	flags.StringVarP(&i.output, "output", "o", "", "`file` for the configuration, readable only by its owner")
+	flags.BoolVar(&i.plan, "rollback-plan", false, "print only how to return to Debezium")
 	return cmd
 }
 
@@ -111,8 +111,8 @@ func (i *importing) run(ctx context.Context, name string, stdin io.Reader) error
 	}
 	if refused := result.Report.Refused(); len(refused) > 0 {
 		return &command.ExitError{
-			Err: fmt.Errorf("%s cannot be carried over: %d refused", name, len(refused)), Exit: relay.ExitUsage,
-			Next: "what each line above says, or keep Debezium for this connector",
+			Err: fmt.Errorf("%s cannot be converted: %d keys are rejected", name, len(refused)), Exit: relay.ExitUsage,
+			Next: "see each REJ line above, or keep Debezium for this connector",
 		}
 	}
 	if i.live || i.dsn != "" {
@@ -123,7 +123,7 @@ func (i *importing) run(ctx context.Context, name string, stdin io.Reader) error
 	return i.write(result)
 }
 
-// options reads the files beside the configuration.
+// options reads the files of --worker and --offsets.
 func (i *importing) options(in *debezium.Input) (opts debezium.Options, err error) {
 	opts = debezium.Options{Brokers: i.brokers, Messages: i.messages, Exact: i.exact, AllowUnknown: i.unknown}
 	if i.worker != "" {
@@ -139,19 +139,20 @@ func (i *importing) options(in *debezium.Input) (opts debezium.Options, err erro
 	return opts, nil
 }
 
-// ask has the database say what only it can. It returns how it was reached; nil: it was not.
+// ask reads from the database what the conversion needs. It returns the connection's configuration, nil if it did not
+// connect.
 func (i *importing) ask(ctx context.Context, in *debezium.Input, opts *debezium.Options) (*pgx.ConnConfig, error) {
 	dsn, known := i.dsn, true
 	if dsn == "" {
 		if !i.live && !debezium.NeedsDatabase(in) {
-			return nil, nil //nolint:nilnil // nil is said to mean that the database was not asked
+			return nil, nil //nolint:nilnil // nil means that it did not connect
 		}
 		if dsn, known = debezium.Source(in); !known && i.live {
-			return nil, mistake(errors.New("the connector's database is known to Kafka Connect only: give --dsn"))
+			return nil, mistake(errors.New("only Kafka Connect knows the connector's database: pass --dsn"))
 		}
 	}
 	if !known {
-		return nil, nil //nolint:nilnil // the report says what is not known without it
+		return nil, nil //nolint:nilnil // the report names what is unknown without it
 	}
 	cfg, err := config.Load(config.Sources{Flags: []config.Setting{{Key: "source.dsn", Value: dsn, Flag: "--dsn"}}})
 	if err != nil {
@@ -161,7 +162,7 @@ func (i *importing) ask(ctx context.Context, in *debezium.Input, opts *debezium.
 	if err == nil {
 		opts.Live, err = debezium.Ask(ctx, conn)
 	}
-	if err != nil && !i.live && i.dsn == "" { // nobody has asked for it: the report says what is missing
+	if err != nil && !i.live && i.dsn == "" { // the user did not ask for it: the report names what is missing
 		opts.Unreachable = err
 		return nil, nil //nolint:nilnil // as above
 	}
@@ -175,7 +176,7 @@ func (i *importing) ask(ctx context.Context, in *debezium.Input, opts *debezium.
 	return conn, nil
 }
 
-// write writes the configuration where it is wanted.
+// write writes the configuration to the file of -o, or to standard output.
 func (i *importing) write(result *debezium.Result) error {
 	if i.output == "" {
 		_, err := i.stdout.Write(result.YAML)
@@ -188,7 +189,7 @@ func (i *importing) write(result *debezium.Result) error {
 	return nil
 }
 
-// writeSecret writes a file that only its owner may read, also if it was there and others could.
+// writeSecret writes a file that only its owner may read, even if the file exists with other permissions.
 func writeSecret(name string, data []byte) error {
 	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) //nolint:gosec // which file is the operator's choice
 	if err != nil {
@@ -200,7 +201,7 @@ func writeSecret(name string, data []byte) error {
 	return errors.Join(err, file.Close())
 }
 
-// readInput reads a file; - is standard input where there is one.
+// readInput reads a file, or stdin if the name is -.
 func readInput(name string, stdin io.Reader) ([]byte, error) {
 	from := stdin
 	if name != "-" || stdin == nil {
@@ -235,7 +236,7 @@ func readOffset(file, prefix, connector string) (*debezium.Offset, error) {
 	return offset, nil
 }
 
-// mistake is the failure of a wrong input.
+// mistake returns the ExitError for wrong input.
 func mistake(err error) *command.ExitError {
 	return &command.ExitError{Err: err, Exit: relay.ExitUsage}
 }

@@ -19,14 +19,13 @@ import (
 func (a *app) migrate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate",
-		Short: "Create, upgrade or remove the tables of outbox and inbox",
-		Long: `Migrate creates the outbox table and the tables of the inbox, or upgrades them to the newest form.
-Its subcommands work on the tables of outbox.tables, by default one called outbox (--table names
-another), and on processed_events and inbox_events, which the Go package inbox uses. --only leaves
-out what a service does not need: one that only writes events has no inbox, one that only consumes
-them no outbox.
+		Short: "Create, upgrade or drop the tables of the outbox and the inbox",
+		Long: `Migrate creates and upgrades the outbox table and the tables of the inbox. The outbox tables are those of
+outbox.tables (default: outbox). The inbox tables, processed_events and inbox_events, belong to the Go
+package inbox. Use --only outbox for a service that only writes events, and --only inbox for one that only
+consumes them.
 
-The relay does not need a table made here: any works whose columns are named in outbox.columns.`,
+The relay also works with a table of your own: name its columns in outbox.columns.`,
 		Example: `  outbox-cdc migrate up --dsn postgres://owner@db/app
   outbox-cdc migrate up --partitioned --print
   outbox-cdc migrate up --only inbox --dsn postgres://owner@db/notifications
@@ -43,17 +42,17 @@ func (a *app) migrateUp() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Create or upgrade the tables",
-		Long: `Up applies the migrations that are missing, each in one transaction. It may be repeated, and
-several deployers may run it at the same time: each waits up to a minute for the others.
+		Long: `Up applies the missing migrations, each in its own transaction. You can repeat it, and run it from several
+places at the same time: each waits up to a minute for the others.
 
-With --print it contacts no database and prints the SQL, for use with other migration tools.`,
+With --print, up prints the SQL for other migration tools, and does not connect to a database.`,
 		Example: `  outbox-cdc migrate up --dsn postgres://owner@db/app
   outbox-cdc migrate up --only outbox --table app.outbox --partitioned --print > outbox.sql`,
 		Args: command.NoArgs,
 	}
 	s := command.ConfigFlags(cmd, "dsn", "table")
 	parts := partFlags(cmd)
-	partitioned := cmd.Flags().Bool("partitioned", false, "range-partition outbox and processed_events by day, so that what is old is dropped by partition")
+	partitioned := cmd.Flags().Bool("partitioned", false, "partition outbox and processed_events by day, so that prune can drop old partitions")
 	show := cmd.Flags().Bool("print", false, "print the SQL instead of running it")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		m, err := a.migrator(s, parts, *partitioned)
@@ -75,15 +74,15 @@ With --print it contacts no database and prints the SQL, for use with other migr
 func (a *app) migrateDown() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "down",
-		Short: "Undo migrations; without --to, remove the tables and their rows",
-		Long: `Down undoes every migration above --to, newest first. 0, the default, removes the tables with all their rows.
-It refuses while a publication contains the outbox: outbox-cdc setup --drop comes first.`,
+		Short: "Undo migrations; without --to, drop the tables and their rows",
+		Long: `Down undoes every migration above --to, newest first. The default, 0, drops the tables with all rows. Down
+refuses while a publication contains the outbox table: run outbox-cdc setup --drop first.`,
 		Example: `  outbox-cdc migrate down --dsn postgres://owner@db/app --only outbox --to 0`,
 		Args:    command.NoArgs,
 	}
 	s := command.ConfigFlags(cmd, "dsn", "table")
 	parts := partFlags(cmd)
-	to := cmd.Flags().Int64("to", 0, "last `version` to keep")
+	to := cmd.Flags().Int64("to", 0, "`version` to keep")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		m, err := a.migrator(s, parts, false)
 		if err != nil {
@@ -101,8 +100,8 @@ It refuses while a publication contains the outbox: outbox-cdc setup --drop come
 func (a *app) migrateStatus() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "status",
-		Short:   "Show which migrations are applied",
-		Long:    `Status lists all migrations, oldest first, and when each was applied. It changes nothing.`,
+		Short:   "Show the applied migrations",
+		Long:    `Status lists all migrations, oldest first, with the time at which each was applied. It changes nothing.`,
 		Example: `  outbox-cdc migrate status --dsn postgres://owner@db/app`,
 		Args:    command.NoArgs,
 	}
@@ -128,24 +127,24 @@ func (a *app) migrateStatus() *cobra.Command {
 	return cmd
 }
 
-// partNames are what --only and --inbox-schema say.
+// partNames are the values of --only and --inbox-schema.
 type partNames struct{ only, inboxSchema *string }
 
 func partFlags(cmd *cobra.Command) partNames {
 	return partNames{
-		only:        cmd.Flags().String("only", "", "`part`: outbox or inbox; without it, both"),
-		inboxSchema: cmd.Flags().String("inbox-schema", "", "`schema` of the inbox's tables; without it, the first one of the search_path"),
+		only:        cmd.Flags().String("only", "", "`part` to migrate: outbox or inbox (default: both)"),
+		inboxSchema: cmd.Flags().String("inbox-schema", "", "`schema` of the inbox tables (default: the first of the search_path)"),
 	}
 }
 
-// A migrator works on the tables of a configuration.
+// A migrator runs migrations on the configured tables.
 type migrator struct {
 	cfg    *config.Config
 	tables []migrations.Config
 	out    io.Writer
 }
 
-// migrator checks the tables' names before anything is contacted.
+// migrator returns a migrator, or an error if a table's name is not valid. It does not connect.
 func (a *app) migrator(s *command.Settings, parts partNames, partitioned bool) (*migrator, error) {
 	cfg, err := s.Load(a.environ)
 	if err != nil {
@@ -154,7 +153,7 @@ func (a *app) migrator(s *command.Settings, parts partNames, partitioned bool) (
 	m := &migrator{cfg: cfg, out: a.stdout}
 	only := migrations.Part(*parts.only)
 	if only != "" && only != migrations.Outbox && only != migrations.Inbox {
-		f := command.Failed(fmt.Errorf("--only %s: want outbox or inbox", only))
+		f := command.Failed(fmt.Errorf("--only must be outbox or inbox, not %q", only))
 		f.Exit = relay.ExitUsage
 		return nil, f
 	}
@@ -176,7 +175,7 @@ func (a *app) migrator(s *command.Settings, parts partNames, partitioned bool) (
 	return m, nil
 }
 
-// label is what a person calls the tables of cfg.
+// label returns the name of cfg in the output.
 func label(cfg migrations.Config) string {
 	if cfg.Part == migrations.Inbox {
 		return "inbox"
@@ -193,7 +192,7 @@ func (m *migrator) print() error {
 	return nil
 }
 
-// each calls do for every table.
+// each calls do for each table.
 func (m *migrator) each(ctx context.Context, do func(context.Context, *sql.DB, migrations.Config) error) error {
 	pg, err := m.cfg.Postgres()
 	if err != nil {
@@ -212,7 +211,7 @@ func (m *migrator) each(ctx context.Context, do func(context.Context, *sql.DB, m
 	return nil
 }
 
-// report prints what was done to one table, or that there was nothing to do.
+// report prints the migrations of one table, or that there were none.
 func (m *migrator) report(table migrations.Config, did, nothing string, done []migrations.Migration, err error) {
 	for _, one := range done {
 		fmt.Fprintf(m.out, "%s: %s %s\n", label(table), did, one.Name)

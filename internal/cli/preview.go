@@ -12,14 +12,13 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
-// previewRows is how many rows of each table are shown as records.
+// previewRows is the number of rows of each table in the preview.
 const previewRows = 3
 
-// preview prints, on standard error, the records that the last rows of the outbox tables would
-// become with the configuration that has just been made.
+// preview prints the records of the last rows of the outbox tables, with the imported configuration, to standard error.
 func (i *importing) preview(ctx context.Context, result *debezium.Result, conn *pgx.ConnConfig) error {
 	var environ []string
-	for _, name := range result.Variables { // they are not needed to reach the database, but have to be there
+	for _, name := range result.Variables { // their values are not needed here, but they must be set
 		environ = append(environ, name+"=1")
 	}
 	cfg, err := config.Load(config.Sources{File: "the configuration", Content: result.YAML, Environ: environ})
@@ -34,7 +33,7 @@ func (i *importing) preview(ctx context.Context, result *debezium.Result, conn *
 	for _, table := range settings.Tables {
 		records, err := relay.Preview(ctx, settings, table, previewRows)
 		if len(records) == 0 && err == nil {
-			fmt.Fprintf(i.stderr, "\n%s is empty: there is no record to show\n", table)
+			fmt.Fprintf(i.stderr, "\n%s is empty: no record to show\n", table)
 		}
 		for r := range records {
 			fmt.Fprintf(i.stderr, "\n%s becomes\n", table)

@@ -17,41 +17,40 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/migrations"
 )
 
-// pruneAge is how long a delivered row stays by default: after a slot was lost on a Friday evening,
-// there is a week to send rows again.
+// pruneAge is the default of --older-than. After a slot is lost, it leaves a week to resend rows from the table.
 const pruneAge = 7 * 24 * time.Hour
 
 func (a *app) prune() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prune",
-		Short: "Remove delivered rows, and create the partitions of coming days",
-		Long: `Prune removes the rows that are older than --older-than and whose delivery the slot has confirmed.
-Partitions by age go whole, the rows of other tables are deleted in short transactions; where the
-table was made by migrate up --partitioned, the partitions of coming days are created first. Run it
-once a day, beside the relay and the writers; it may be stopped or killed, and run again.
+		Short: "Delete delivered rows, and create upcoming partitions",
+		Long: `Prune deletes rows that are older than --older-than and that the slot has confirmed as delivered. It drops
+partitions by age as a whole, and deletes other rows in short transactions. If the table was created by
+migrate up --partitioned, prune first creates the partitions of the next days. Run it once a day, beside
+the relay and the writers. You can stop or kill it at any time and run it again.
 
-It works while the relay runs: nothing else confirms. It ends with exit code 2 if the relay's
-publication leaves out rows of a table: those were never delivered. It needs the rights to select
-and delete rows, for partitions the owner of the table.`,
+The relay must be running, because prune waits for the slot to confirm a position. If the relay's
+publication leaves out rows of a table, those were never delivered, and prune exits with 2. The role
+needs SELECT and DELETE on the tables; to create or drop partitions it must own them.`,
 		Example: `  outbox-cdc prune -c outbox-cdc.yaml --dsn postgres://owner@db/app --dry-run
-  outbox-cdc prune --dsn postgres://owner@db/app --publication outbox_cdc --slot outbox_cdc --older-than 72h
+  outbox-cdc prune --dsn postgres://owner@db/app --older-than 72h
   outbox-cdc prune -c outbox-cdc.yaml --table billing.outbox --older-than 0s`,
 		Args: command.NoArgs,
 	}
 	s := command.ConfigFlags(cmd, "dsn", "publication", "slot", "table")
 	var opts prune.Config
 	flags := cmd.Flags()
-	flags.DurationVar(&opts.OlderThan, "older-than", pruneAge, "remove rows from this `age` on; with 0s all that are delivered")
-	flags.StringVar(&opts.AgeColumn, "age-column", "created_at", "`column` with the time at which the row was written")
-	flags.StringArrayVar(&opts.Slots, "also-slot", nil, "another `slot` that delivers these rows: they go when it has confirmed them, too (repeatable)")
-	flags.IntVar(&opts.Days, "ahead", migrations.InitialDays, "for how many `days` after today partitions are to be there")
-	flags.IntVar(&opts.Batch, "batch", 5000, "about how many `rows` one transaction deletes")
-	flags.DurationVar(&opts.Wait, "wait", time.Minute, "how much `time` the relay may take to confirm what is in the log now")
-	flags.BoolVar(&opts.DryRun, "dry-run", false, "only say what would be done")
+	flags.DurationVar(&opts.OlderThan, "older-than", pruneAge, "delete rows of this `age` and older; 0s: every delivered row")
+	flags.StringVar(&opts.AgeColumn, "age-column", "created_at", "`column` with the time at which a row was written")
+	flags.StringArrayVar(&opts.Slots, "also-slot", nil, "another `slot` that must have confirmed the rows; may be repeated")
+	flags.IntVar(&opts.Days, "ahead", migrations.InitialDays, "create partitions for this many `days` after today")
+	flags.IntVar(&opts.Batch, "batch", 5000, "approximate number of `rows` to delete per transaction")
+	flags.DurationVar(&opts.Wait, "wait", time.Minute, "`time` to wait for the relay to confirm the current end of the WAL")
+	flags.BoolVar(&opts.DryRun, "dry-run", false, "print what would be deleted, without deleting it")
 	asJSON := flags.Bool("json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if opts.OlderThan < 0 || opts.Days < 0 || opts.Batch <= 0 || opts.Wait <= 0 {
-			return command.Usage(cmd, errors.New("--older-than and --ahead cannot be negative, --batch and --wait must be positive"))
+			return command.Usage(cmd, errors.New("--older-than and --ahead must not be negative; --batch and --wait must be positive"))
 		}
 		cfg, err := s.Load(a.environ)
 		if err != nil {
@@ -69,7 +68,7 @@ func (a *app) pruneTables(ctx context.Context, cfg *config.Config, opts prune.Co
 	}
 	opts.Source, opts.Tables, opts.Publication, opts.Slots = base.Source, base.Tables, base.Publication, append(base.Slots, opts.Slots...)
 	if len(opts.Tables) == 0 {
-		return mistake(errors.New("without a table, as with outbox.messages, there is nothing to prune"))
+		return mistake(errors.New("with outbox.messages there is no table to prune"))
 	}
 	bar := command.NewProgress(a.stderr, a.environ, command.NewLogger(cfg.Log, a.stderr))
 	bar.Phase = "prune"
@@ -99,7 +98,7 @@ func (a *app) pruneTables(ctx context.Context, cfg *config.Config, opts prune.Co
 	f.Object = "slot " + opts.Slots[0]
 	if refusal, ok := errors.AsType[*prune.NotConfirmedError](err); ok {
 		f.Exit, f.What, f.Object = relay.ExitUnexpected, "not confirmed", "slot "+refusal.Slot
-		f.Next = "see that the relay runs and has caught up, then prune again (docs/runbook.md#prune-removes-nothing)"
+		f.Next = "check that the relay is running and has caught up, then run prune again (docs/runbook.md#prune-removes-nothing)"
 	}
 	if errors.Is(err, prune.ErrConfig) {
 		f.Exit, f.Next = relay.ExitUsage, "see outbox-cdc prune --help"
@@ -113,7 +112,7 @@ func (a *app) pruneTables(ctx context.Context, cfg *config.Config, opts prune.Co
 	return f
 }
 
-// printPruned says in words what was done.
+// printPruned prints the report as text.
 func printPruned(w io.Writer, report prune.Report) {
 	would := ""
 	if report.DryRun {
@@ -128,13 +127,13 @@ func printPruned(w io.Writer, report prune.Report) {
 			say("partition %s %sdropped (%s)", p.Name, would, p.Size)
 		}
 		for _, p := range t.Kept {
-			say("partition %s is old enough and in use: the next prune drops it", p.Name)
+			say("partition %s is in use; the next prune drops it", p.Name)
 		}
 		if t.Busy > 0 {
-			say("%d transactions met rows in use: the next prune deletes those", t.Busy)
+			say("%d transactions found locked rows; the next prune deletes those", t.Busy)
 		}
 		if t.Confirmed == "" && t.Deleted == 0 && len(t.Dropped) == 0 {
-			say("nothing from before %s was removed", t.Before.UTC().Format(time.RFC3339))
+			say("no rows from before %s were deleted", t.Before.UTC().Format(time.RFC3339))
 			continue
 		}
 		say("%d rows from before %s %sdeleted; delivered up to %s", t.Deleted, t.Before.UTC().Format(time.RFC3339), would, t.Confirmed)

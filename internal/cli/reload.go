@@ -14,28 +14,28 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 )
 
-// A reloader loads the configuration again at each SIGHUP.
+// A reloader reloads the configuration at each SIGHUP.
 type reloader struct {
 	load  func() (*config.Config, error)
 	level slog.LevelVar // of the log
 	hup   chan os.Signal
 }
 
-// newReloader returns a reloader that notes signals from now on: a process that is asked to reload
-// while it starts must not end of it.
+// newReloader returns a reloader that receives SIGHUP from now on, because a SIGHUP must not end a process that
+// is still starting.
 func newReloader(load func() (*config.Config, error)) *reloader {
 	r := &reloader{load: load, hup: make(chan os.Signal, 1)}
 	signal.Notify(r.hup, syscall.SIGHUP)
 	return r
 }
 
-// logger is newLogger for a process whose configuration is loaded again.
+// logger returns a logger whose level a reload can change.
 func (r *reloader) logger(cfg config.Log, w io.Writer) *slog.Logger {
 	r.level.Set(command.LevelOf(cfg))
 	return command.NewLoggerAt(&r.level, cfg, w)
 }
 
-// during takes over into cfg what may change, at each signal until its result is called or ctx ends.
+// during applies changed keys to cfg at each signal, until stop is called or ctx ends.
 func (r *reloader) during(ctx context.Context, cfg *config.Config, log *slog.Logger) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var loading sync.WaitGroup
@@ -63,7 +63,7 @@ func (r *reloader) reload(ctx context.Context, cfg *config.Config, log *slog.Log
 	}
 	reload := cfg.Apply(fresh)
 	level := command.LevelOf(fresh.Log)
-	r.level.Set(min(level, r.level.Level())) // a line about more lines is one of them
+	r.level.Set(min(level, r.level.Level())) // so that the line below is not filtered
 	defer r.level.Set(level)
 	changed := slog.String("changed", strings.Join(reload.Changed, ", "))
 	if len(reload.Restart) > 0 {
@@ -74,5 +74,5 @@ func (r *reloader) reload(ctx context.Context, cfg *config.Config, log *slog.Log
 	}
 }
 
-// close ends the noting of signals: the next one ends the process.
+// close stops receiving SIGHUP: the next one ends the process.
 func (r *reloader) close() { signal.Stop(r.hup) }

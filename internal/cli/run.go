@@ -23,21 +23,23 @@ import (
 func (a *app) run() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
-		Short: "Relay the outbox to Kafka until told to stop",
-		Long: `Run relays committed rows to Kafka until it gets SIGINT or SIGTERM, or meets something only a
-person can mend. It then lets everything sent be acknowledged before it ends; a second signal
-ends it at once. At SIGHUP it loads its configuration again: secrets and log.level are in force then,
-and what else has changed is named in the log, for the next start.
+		Short: "Run the relay",
+		Long: `Run sends committed rows to Kafka until it gets SIGINT or SIGTERM, or an error that needs a fix. On a
+signal it waits until Kafka has acknowledged the records in flight; a second signal stops it at once.
+If Postgres or Kafka becomes unavailable, run retries; at the start it gives up after startup_timeout.
 
-Publication and slot are created if neither exists yet; outbox-cdc setup does it beforehand. Any
-number of processes may run with the same slot: one relays, the others stand by.`,
+If neither the publication nor the slot exists, run creates both; outbox-cdc setup creates them
+beforehand. Several relays can run with the same slot: one streams, the others wait as standbys.
+
+On SIGHUP run reloads the configuration. Secrets and log.level take effect immediately; the log names
+changed keys that need a restart.`,
 		Example: `  outbox-cdc run -c outbox-cdc.yaml
-  outbox-cdc run --dsn postgres://cdc@db/app --publication outbox_cdc --slot outbox_cdc --brokers kafka-1:9092,kafka-2:9092`,
+  outbox-cdc run --dsn postgres://cdc@db/app --brokers kafka-1:9092,kafka-2:9092`,
 		Args: command.NoArgs,
 	}
 	s := command.ConfigFlags(cmd, "dsn", "publication", "slot", "brokers")
-	acceptGap := cmd.Flags().Bool("accept-gap", false, "start although the slot does not continue where the recorded position ends (exit 15); for one start")
-	skipTo := lsnFlag(cmd, "skip-to", "do not send transactions that end at this `LSN` or before (16/B374D848); for one start")
+	acceptGap := cmd.Flags().Bool("accept-gap", false, "start although the slot does not continue at the recorded position (exit 15); for one start only")
+	skipTo := lsnFlag(cmd, "skip-to", "do not send transactions that end at or before this `LSN`, such as 16/B374D848; for one start only")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		reload := newReloader(func() (*config.Config, error) { return s.Load(a.environ) })
 		defer reload.close()
@@ -50,7 +52,7 @@ number of processes may run with the same slot: one relays, the others stand by.
 	return cmd
 }
 
-// An lsnValue is the value of a flag that is a position in the log.
+// An lsnValue is the value of a flag for a WAL position.
 type lsnValue pglogrepl.LSN
 
 func lsnFlag(cmd *cobra.Command, name, usage string) *pglogrepl.LSN {
@@ -59,7 +61,7 @@ func lsnFlag(cmd *cobra.Command, name, usage string) *pglogrepl.LSN {
 	return lsn
 }
 
-// String implements pflag.Value: empty for none.
+// String implements pflag.Value. It is empty for 0.
 func (v *lsnValue) String() string {
 	if *v == 0 {
 		return ""
@@ -67,14 +69,14 @@ func (v *lsnValue) String() string {
 	return pglogrepl.LSN(*v).String()
 }
 
-// lsnText is what a position looks like: ParseLSN does not look at what follows it.
+// lsnText matches a position. ParseLSN would ignore text after it.
 var lsnText = regexp.MustCompile(`^[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}$`)
 
 // Set implements pflag.Value.
 func (v *lsnValue) Set(text string) error {
 	lsn, err := pglogrepl.ParseLSN(text)
 	if err != nil || lsn == 0 || !lsnText.MatchString(text) {
-		return errors.New("it must be a position as Postgres prints it, for instance 16/B374D848")
+		return errors.New("it must be an LSN as Postgres prints it, such as 16/B374D848")
 	}
 	*v = lsnValue(lsn)
 	return nil
@@ -157,14 +159,12 @@ func logStop(ctx context.Context, log *slog.Logger, err error, st *relay.Stat, u
 	log.LogAttrs(ctx, level, "stopped", attrs...)
 }
 
-// heapBesideWindow is what the relay needs beside the sink's window: the reader's batches,
-// the request being encoded, and some room for the garbage collector to work in.
+// heapBesideWindow is the memory that the relay needs in addition to the sink's window: batches of the reader, the
+// request being encoded, and room for the garbage collector.
 const heapBesideWindow = 14 << 20
 
-// limitMemory makes the garbage collector hold the process near what it needs. Without a
-// limit it lets the heap grow to twice what is in use, and a full window is most of it. It
-// is a soft limit: one very large row passes it for as long as it is in memory. GOMEMLIMIT,
-// if set, wins.
+// limitMemory sets the memory limit of the garbage collector, unless GOMEMLIMIT does. Without a limit the heap may
+// grow to twice the memory in use, most of which is a full window. The limit is soft: a very large row may exceed it.
 func (a *app) limitMemory(window int) {
 	if command.Getenv(a.environ, "GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(int64(window) + heapBesideWindow)

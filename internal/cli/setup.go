@@ -14,21 +14,21 @@ import (
 func (a *app) setup() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "setup",
-		Short: "Create publication and slot",
-		Long: `Setup creates the publication for the outbox tables and then the slot, in this order and only if
-nothing written in between can be lost. What exists already is left as it is, so it may be
-repeated. The tables must exist (outbox-cdc migrate). It needs the owner of the tables with the
-REPLICATION attribute; running the relay needs the attribute only.
+		Short: "Create the publication and the replication slot",
+		Long: `Setup creates the publication of the outbox tables and then the replication slot. It leaves existing
+objects unchanged, so you can repeat it. It refuses to create the slot if rows could be lost. The tables
+must exist (outbox-cdc migrate up). The role must own the tables and have the REPLICATION attribute; the
+relay itself needs only REPLICATION.
 
-With --drop it removes the slot and then the publication. What the slot still held is then lost
-to the relay; the rows themselves are not touched.`,
-		Example: `  outbox-cdc setup --dsn postgres://owner@db/app --publication outbox_cdc --slot outbox_cdc
+With --drop, setup drops the slot and then the publication. The relay then no longer delivers rows that
+the slot had not confirmed. Setup does not change the tables.`,
+		Example: `  outbox-cdc setup --dsn postgres://owner@db/app
   outbox-cdc setup -c outbox-cdc.yaml --table public.outbox --table billing.outbox
   outbox-cdc setup -c outbox-cdc.yaml --drop`,
 		Args: command.NoArgs,
 	}
 	s := command.ConfigFlags(cmd, "dsn", "publication", "slot", "table")
-	drop := cmd.Flags().Bool("drop", false, "remove slot and publication")
+	drop := cmd.Flags().Bool("drop", false, "drop the slot and the publication")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := s.Load(a.environ)
 		if err != nil {
@@ -71,7 +71,7 @@ func (a *app) printSteps(steps []catalog.Step) {
 	}
 }
 
-// printNext prints the command that comes after a setup.
+// printNext prints the command that runs the relay.
 func (a *app) printNext(s *command.Settings, cfg catalog.SetupConfig) {
 	args := []string{"--dsn …", "--brokers …"}
 	if cfg.Publication != config.DefaultPublication {

@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	shortValue = 400  // bytes of a value that are enough to recognize it
-	shownValue = 4096 // bytes of a value that are shown where it is what was asked for
+	shortValue = 400  // bytes of a value in a list
+	shownValue = 4096 // bytes of a value in a detailed view
 )
 
-// writeRecord shows the bytes of a record, of its value up to most.
+// writeRecord prints a record, with at most the given number of bytes of its value.
 func writeRecord(w io.Writer, rec *sink.Record, most int) {
 	topic := rec.Topic
 	if rec.Partition != sink.AnyPartition {
@@ -30,11 +30,11 @@ func writeRecord(w io.Writer, rec *sink.Record, most int) {
 	}
 }
 
-// visible shows bytes and how many they are: text as it is, in quotes where blanks or control
-// characters would not be seen, anything else in hexadecimal.
+// visible returns b for display, with its size: text as it is, quoted if it has control characters or outer blanks,
+// anything else in hexadecimal.
 func visible(b []byte) string { return visibleUpTo(b, shortValue) }
 
-// visibleUpTo is visible of the first bytes, up to most.
+// visibleUpTo is visible for at most the given number of bytes.
 func visibleUpTo(b []byte, most int) string {
 	switch {
 	case b == nil:
@@ -59,10 +59,10 @@ func visibleUpTo(b []byte, most int) string {
 	return fmt.Sprintf("%s (%d bytes)", text, len(b))
 }
 
-// at is a time as it stands in a line.
+// at formats a time.
 func at(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// oneLine is text that came from elsewhere as it may stand in a line.
+// oneLine returns external text for display in a line: quoted if it has control characters.
 func oneLine(s string) string {
 	if !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) {
 		return strconv.Quote(s)
@@ -91,10 +91,10 @@ type headerEntry struct {
 	Value jsonText `json:"value"`
 }
 
-// A jsonText is bytes that are text most of the time.
+// A jsonText is bytes that are usually text.
 type jsonText []byte
 
-// MarshalJSON writes a string; {"base64": …} where the bytes are no text; null for nil.
+// MarshalJSON writes a string, {"base64": …} if the bytes are not UTF-8, and null for nil.
 func (t jsonText) MarshalJSON() ([]byte, error) {
 	switch {
 	case t == nil:

@@ -17,26 +17,26 @@ import (
 func (a *app) status() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Say how a slot and its relay are",
-		Long: `Status asks Postgres about the slot, and the relay's admin server about the relay: how things are,
-why, what to do, and the numbers. If one of the two does not answer, that is said, and the other's
-answer is shown. It changes nothing.
+		Short: "Show the state of the slot and the relay",
+		Long: `Status asks Postgres about the slot and the relay's admin server about the relay. It shows what is
+wrong, the cause, what to do, and the numbers. If one of the two does not respond, it shows the other.
+It changes nothing.
 
-The exit code is 0 if all is well: both have answered, the slot is there, is read and is not about to
-be lost, and the relay is ready or stands by while another one reads. Else it is 1. With admin.listen
-set to nothing there is no relay to ask, and Postgres alone decides.
+The exit code is 0 if the relay delivers or is a standby: both have responded, the slot is active and
+not about to be lost, the relay is ready, and Kafka acknowledges its records. Otherwise it is 1. If
+admin.listen is empty, status asks only Postgres.
 
-With --watch it does so every second until q or Ctrl-C, and the exit code is 0. On a terminal it draws
-in place; elsewhere it prints one block after the other, or one line of JSON.`,
+With --watch, status updates every second until you press q or Ctrl-C; the exit code is 0. Without a
+terminal it prints one block, or with --json one line, per second.`,
 		Example: `  outbox-cdc status -c outbox-cdc.yaml
   outbox-cdc status -c outbox-cdc.yaml --watch
   outbox-cdc status -c outbox-cdc.yaml --admin relay.example.com:9187 --json`,
 		Args: command.NoArgs,
 	}
 	s := command.ConfigFlags(cmd, "dsn", "publication", "slot")
-	where := cmd.Flags().String("admin", "", "where the relay's admin server is: `host:port` or a URL; what admin.listen says if not given")
+	where := cmd.Flags().String("admin", "", "address of the relay's admin server, `host:port` or a URL (default: admin.listen)")
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")
-	watch := cmd.Flags().Bool("watch", false, "do it again every second")
+	watch := cmd.Flags().Bool("watch", false, "update every second")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		asker, err := a.asker(s, *where)
 		if err != nil {
@@ -55,7 +55,7 @@ in place; elsewhere it prints one block after the other, or one line of JSON.`,
 	return cmd
 }
 
-// asker asks the servers that the configuration names, and the relay at where.
+// asker returns an Asker for the configured server and slot, and the relay at where.
 func (a *app) asker(s *command.Settings, where string) (*status.Asker, error) {
 	cfg, err := s.Load(a.environ)
 	if err != nil {
@@ -89,12 +89,12 @@ func (w *statusWatch) view(width, height int) status.View {
 	return status.View{Width: width, Height: height, Style: w.style(), History: w.asker.History()}
 }
 
-// style colors what is printed if standard output shows colors, and somebody wants them.
+// style returns colors if standard output is a terminal that shows them.
 func (w *statusWatch) style() terminal.Style {
 	return terminal.Style{On: command.IsTerminal(w.app.stdout) && command.Getenv(w.app.environ, "TERM") != "dumb" && command.Getenv(w.app.environ, "NO_COLOR") == ""}
 }
 
-// once asks once, and fails unless all is well.
+// once prints one report, and fails unless it is healthy.
 func (w *statusWatch) once(ctx context.Context) error {
 	r := w.asker.Ask(ctx)
 	if err := w.print(w.app.stdout, r); err != nil {

@@ -15,19 +15,18 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 )
 
-// watchInterval is how often both sides are asked.
+// watchInterval is the time between two reports.
 const watchInterval = time.Second
 
-// A statusWatch prints what an asker tells.
+// A statusWatch prints the reports of an asker.
 type statusWatch struct {
 	app   *app
 	asker *status.Asker
 	json  bool
-	last  *status.Report // that was drawn
+	last  *status.Report // the last one drawn
 }
 
-// size returns how many characters and lines standard output shows at once; where it is no terminal,
-// what reads well.
+// size returns the columns and rows of the terminal; if standard output is not a terminal, a readable size.
 func (a *app) size() (width, height int) {
 	if f, ok := a.stdout.(*os.File); ok {
 		if width, height, err := term.GetSize(int(f.Fd())); err == nil && width > 0 && height > 0 {
@@ -37,12 +36,12 @@ func (a *app) size() (width, height int) {
 	return 100, 40
 }
 
-// onTerminal reports whether there is a terminal to draw on in place.
+// onTerminal reports whether reports can be drawn in place.
 func (w *statusWatch) onTerminal() bool {
 	return !w.json && command.IsTerminal(w.app.stdout) && command.Getenv(w.app.environ, "TERM") != "dumb"
 }
 
-// repeat prints a block every interval until ctx ends.
+// repeat prints a report every interval until ctx ends.
 func (w *statusWatch) repeat(ctx context.Context) error {
 	return w.each(ctx, func(r *status.Report) error {
 		if err := w.print(w.app.stdout, r); err != nil {
@@ -55,7 +54,7 @@ func (w *statusWatch) repeat(ctx context.Context) error {
 	})
 }
 
-// each asks every interval and shows what comes, until ctx ends or show cannot.
+// each calls show with a report every interval, until ctx ends or show fails.
 func (w *statusWatch) each(ctx context.Context, show func(*status.Report) error) error {
 	ticker := time.NewTicker(watchInterval)
 	defer ticker.Stop()
@@ -75,9 +74,8 @@ func (w *statusWatch) each(ctx context.Context, show func(*status.Report) error)
 	}
 }
 
-// Sequences of https://invisible-island.net/xterm/ctlseqs/ctlseqs.html: a screen of its own without a
-// cursor, and back to the one before; the upper left corner; and what erases the rest of a line, and of
-// the screen.
+// Control sequences of https://invisible-island.net/xterm/ctlseqs/ctlseqs.html: the alternate screen without a cursor,
+// back to the normal one, the upper left corner, and erasing to the end of the line and of the screen.
 const (
 	enterScreen = "\x1b[?1049h\x1b[?25l"
 	leaveScreen = "\x1b[?25h\x1b[?1049l"
@@ -86,7 +84,7 @@ const (
 	eraseBelow  = "\x1b[J"
 )
 
-// live draws on the terminal until q, Ctrl-C or the end of ctx, and leaves the last block behind.
+// live draws on the terminal until q, Ctrl-C or the end of ctx, and then prints the last report.
 func (w *statusWatch) live(ctx context.Context) error {
 	if err := w.onScreen(ctx); err != nil || w.last == nil {
 		return err
@@ -94,7 +92,7 @@ func (w *statusWatch) live(ctx context.Context) error {
 	return w.print(w.app.stdout, w.last)
 }
 
-// onScreen draws on a screen of its own, and gives the terminal back as it was.
+// onScreen draws on the alternate screen, and restores the terminal.
 func (w *statusWatch) onScreen(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -104,7 +102,7 @@ func (w *statusWatch) onScreen(ctx context.Context) error {
 			return fmt.Errorf("read keys from the terminal: %w", err)
 		}
 		defer func() { _ = term.Restore(in, before) }()
-		go func() { // waits for a key for as long as the process lives
+		go func() { // blocks in a read until the process exits
 			quitKey(os.Stdin)
 			stop()
 		}()
@@ -114,7 +112,7 @@ func (w *statusWatch) onScreen(ctx context.Context) error {
 	return w.draw(ctx)
 }
 
-// draw draws until ctx ends or nobody can be drawn for.
+// draw draws reports until ctx ends or writing fails.
 func (w *statusWatch) draw(ctx context.Context) error {
 	return w.each(ctx, func(r *status.Report) error {
 		w.last = r
@@ -123,8 +121,8 @@ func (w *statusWatch) draw(ctx context.Context) error {
 	})
 }
 
-// frame draws r over what is on the screen, in one piece so that nothing flickers. The last column stays
-// free: a character in it may move the cursor on.
+// frame returns the text that replaces the screen with r. It is written at once, so that nothing flickers. The last
+// column stays free, because a character there may wrap the line.
 func (w *statusWatch) frame(r *status.Report) string {
 	width, height := w.app.size()
 	width, height = max(24, width-1), max(2, height)
@@ -136,9 +134,9 @@ func (w *statusWatch) frame(r *status.Report) string {
 	return home + strings.Join(lines, eraseLine+"\r\n") + eraseLine + eraseBelow
 }
 
-// quitKey returns when q or Ctrl-C was typed, or nothing can be any more.
+// quitKey returns when it reads q or Ctrl-C, or at an error.
 func quitKey(in io.Reader) {
-	const interrupt = 3 // what Ctrl-C is while the terminal makes no signal of it
+	const interrupt = 3 // Ctrl-C in raw mode
 	key := make([]byte, 1)
 	for {
 		if _, err := in.Read(key); err != nil || key[0] == 'q' || key[0] == 'Q' || key[0] == interrupt {

@@ -9,11 +9,11 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 )
 
-// flushTimeout bounds how much longer a stop takes because of spans, within drain_timeout.
+// flushTimeout bounds the time that a stop waits for spans, within drain_timeout.
 const flushTimeout = 5 * time.Second
 
-// traced runs the relay, and the exporter of its spans as long. What is left at the end is
-// exported, if that does not take longer than flushTimeout, nor the whole stop longer than drain.
+// traced runs the relay and the exporter of its spans. After the relay has stopped, it exports the remaining spans
+// within flushTimeout, and within drain of the stop's start.
 func traced(ctx context.Context, tracer *tracing.Tracer, drain time.Duration, log *slog.Logger, run func() error) error {
 	if tracer == nil {
 		return run()

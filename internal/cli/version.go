@@ -12,8 +12,8 @@ import (
 func (a *app) version() *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
-		Short:   "Print version, revision, Go version and platform",
-		Long:    `Version prints what this binary was made from: please send it along with a report.`,
+		Short:   "Print the version",
+		Long:    `Version prints the version, Git revision, Go version and platform. Include it in a bug report.`,
 		Example: `  outbox-cdc version`,
 		Args:    command.NoArgs,
 		RunE: func(*cobra.Command, []string) error {

@@ -137,7 +137,7 @@ func TestMessagesNeverForgeDeadLetters(t *testing.T) {
 			t.Errorf("listed as genuine: %+v", l)
 		}
 	}
-	m.says(t, 14, "0 sent again, 4 stay", "resend", "--all", "--set", "outbox.messages=orders")
+	m.says(t, 14, "0 resent, 4 rejected", "resend", "--all", "--set", "outbox.messages=orders")
 }
 
 // What another producer has written to the dead-letter topic is not resent to the relay's own topics, and what
@@ -160,7 +160,7 @@ func TestForgedDeadLettersAreNotResent(t *testing.T) {
 		t.Errorf("list: %s", out)
 	}
 	m.says(t, 2, "--any-slot", "resend", "0:3")
-	out := m.says(t, 14, "1 sent again, 3 stay, 1 are of other slots", "resend", "--all")
+	out := m.says(t, 14, "1 resent, 3 rejected, 1 are of other slots", "resend", "--all")
 	if strings.Count(out, "is one of the relay's own") != 2 || !strings.Contains(out, "begins with __") {
 		t.Errorf("resend: %s", out)
 	}

@@ -108,7 +108,7 @@ func TestReplay(t *testing.T) {
 		return n
 	}
 	slotBefore, positionsBefore := slot(), positions()
-	runReplay(t, r, 0, "500 would be sent to "+r.Topic, "--where", "true", "--dry-run")
+	runReplay(t, r, 0, "500 records would be sent to "+r.Topic, "--where", "true", "--dry-run")
 	runReplay(t, r, 0, "500 of 500 rows", "--where", "true")
 	if slot() != slotBefore || positions() != positionsBefore {
 		t.Errorf("slot at %s, was at %s; %d positions, were %d", slot(), slotBefore, positions(), positionsBefore)
@@ -200,8 +200,8 @@ func TestReplayRefuses(t *testing.T) {
 		want  string
 		flags []string
 	}{
-		{2, "--where true is all", nil},
-		{2, "no row is selected", []string{"--where", "false"}},
+		{2, "--where true selects all", nil},
+		{2, "no rows match", []string{"--where", "false"}},
 		{2, `column "nothing" does not exist`, []string{"--where", "nothing = 1"}},
 		{2, "syntax error", []string{"--where", "true); DELETE FROM outbox; SELECT (true"}},
 		{2, "nothing may here", []string{"--where", "nextval('outbox_position_seq') > 0"}},
@@ -214,7 +214,7 @@ func TestReplayRefuses(t *testing.T) {
 		{2, "to tell the time of a row", []string{"--since", "1h", "--table", "bare", "--order-by", "id"}},
 		{2, `no column "aggregateid"`, []string{"--where", "true", "--table", "alien"}},
 		{2, "it must be a time", []string{"--since", "yesterday"}},
-		{2, "say which table", []string{"--where", "true", "--set", "outbox.tables=outbox,bare"}},
+		{2, "select one table with --table", []string{"--where", "true", "--set", "outbox.tables=outbox,bare"}},
 		{10, "GRANT SELECT ON \"public\".\"outbox\"", []string{"--where", "true", "--dsn", other}},
 		{20, "can be reached", []string{"--where", "true", "--brokers", "127.0.0.1:1", "--set", "startup_timeout=1s"}},
 		{14, "topic name", []string{"--where", "true", "--set", "outbox.topic=no topic: ${key}"}},
@@ -259,7 +259,7 @@ func lastOf(t *testing.T, out string) (id string) {
 	t.Helper()
 	_, id, found := strings.Cut(out, "--after '")
 	id, _, _ = strings.Cut(id, "'")
-	if !found || !strings.Contains(out, "of 3000 rows sent again and acknowledged") || strings.Contains(out, "3000 of 3000") {
+	if !found || !strings.Contains(out, "of 3000 rows resent and acknowledged") || strings.Contains(out, "3000 of 3000") {
 		t.Fatalf("the last row is not told:\n%s", out)
 	}
 	return id
@@ -283,7 +283,7 @@ func TestReplayInOutage(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	proxy.Accept()
-	runReplay(t, r, 0, "sent again", "--where", "true", "--after", lastOf(t, p.Stderr.String()))
+	runReplay(t, r, 0, "rows resent", "--where", "true", "--after", lastOf(t, p.Stderr.String()))
 	arrived := map[int]bool{}
 	_, again := replayed(t, r)
 	for _, rec := range again {
@@ -328,7 +328,7 @@ func TestReplayAsks(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), "script", "-qec", rig.Binary(t)+" replay -c "+r.Config+" --where true", "/dev/null")
 		cmd.Stdin = strings.NewReader(answer)
 		out, err := cmd.CombinedOutput()
-		if !strings.Contains(string(out), "Send 10001 rows of outbox to Kafka again? [y/N]") || (err == nil) != (want > 0) {
+		if !strings.Contains(string(out), "Resend 10001 rows of outbox to Kafka? [y/N]") || (err == nil) != (want > 0) {
 			t.Errorf("%q: %v\n%s", answer, err, out)
 		}
 	}

@@ -152,7 +152,7 @@ func TestDeadLetterResend(t *testing.T) {
 	m.says(t, 2, "--all", "resend")
 
 	// Nothing is corrected yet.
-	if out := m.says(t, 14, "2 stay", "resend", "--all"); !strings.Contains(out, "MESSAGE_TOO_LARGE") || !strings.Contains(out, "topic name") {
+	if out := m.says(t, 14, "2 rejected", "resend", "--all"); !strings.Contains(out, "MESSAGE_TOO_LARGE") || !strings.Contains(out, "topic name") {
 		t.Errorf("the reasons are not told:\n%s", out)
 	}
 	if left := m.deadLetters(t); len(left) != 2 {
@@ -165,12 +165,12 @@ func TestDeadLetterResend(t *testing.T) {
 	corrected := []string{"resend", "--all", "--set", "outbox.topic=" + m.Topic}
 	m.route(t, m.Topic)
 	rig.WaitFor(t, 30*time.Second, "the limit to be raised", func() bool {
-		m.says(t, 0, "2 would be sent again, 0 stay", append(corrected, "--dry-run")...)
+		m.says(t, 0, "2 would be resent, 0 rejected", append(corrected, "--dry-run")...)
 		out, code := rig.Command(t, "dead-letter", "resend", "-c", m.Config, fmt.Sprintf("%d:%d", letters[1].Partition, letters[1].Offset))
-		return code == 0 && strings.Contains(out, "1 sent again, 0 stay")
+		return code == 0 && strings.Contains(out, "1 resent, 0 rejected")
 	})
-	m.says(t, 0, "1 sent again, 0 stay, 1 were sent again before", corrected...)
-	m.says(t, 0, "0 sent again, 0 stay, 2 were sent again before", corrected...)
+	m.says(t, 0, "1 resent, 0 rejected, 1 were resent before", corrected...)
+	m.says(t, 0, "0 resent, 0 rejected, 2 were resent before", corrected...)
 	if left := m.deadLetters(t); len(left) != 0 {
 		t.Errorf("letters are left: %+v", left)
 	}
@@ -202,7 +202,7 @@ func TestDeadLetterResend(t *testing.T) {
 			t.Errorf("key %s, value of %d bytes, timestamp %v, want %v", rec.Key, len(rec.Value), rec.Timestamp, letters[i].Timestamp)
 		}
 	}
-	m.says(t, 0, "2 sent again, 0 stay", append(corrected, "--again")...)
+	m.says(t, 0, "2 resent, 0 rejected", append(corrected, "--again")...)
 	if n := len(m.Kafka.ReadAll(t, m.Topic)); n != before+4 {
 		t.Errorf("%d records after --again, want %d", n, before+4)
 	}

@@ -198,7 +198,7 @@ func sendPutAside(t *testing.T, o *operation, srv *pgserver.Server) {
 	}
 	o.more += "outbox: {topic: " + topic + "}\n"
 	o.configure(t)
-	if out, _ := o.sh(t); !strings.Contains(out, "1 sent again, 0 stay") {
+	if out, _ := o.sh(t); !strings.Contains(out, "1 resent, 0 rejected") {
 		t.Errorf("the row is not sent:\n%s", out)
 	}
 	o.arrived(t, id)
