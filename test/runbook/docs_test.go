@@ -27,7 +27,7 @@ func TestDocs(t *testing.T) {
 		}
 	}
 	links := 0
-	for _, page := range append(pages, "../../README.md", "../../CONTRIBUTING.md") {
+	for _, page := range append(pages, "../../README.md", "../../CONTRIBUTING.md", "../../CHANGELOG.md") {
 		text, err := os.ReadFile(page)
 		rig.Must(t, err)
 		for _, link := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(string(text), -1) {
