@@ -100,6 +100,7 @@ func others() []other {
 		{"export CONNECT=", connect},
 		{"kafka-acls.sh ", acls},
 		{"kafka-topics.sh ", "Kafka's own tool; TestOperations creates topics with it"},
+		{"kafka-console-consumer.sh ", "Kafka's own tool"},
 		{"psql ", position},
 		{"make ", tooling},
 		{"go ", tooling},
