@@ -132,6 +132,24 @@ func TestHelpExamples(t *testing.T) {
 	}
 }
 
+// docs/cli.md has every command.
+func TestCommandPage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/cli.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var visit func(cmd *cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		if cmd.Runnable() && !cmd.HasSubCommands() && !strings.Contains(string(page), "`"+cmd.CommandPath()+"`") {
+			t.Errorf("the page does not have %s", cmd.CommandPath())
+		}
+		for _, sub := range cmd.Commands() {
+			visit(sub)
+		}
+	}
+	visit(commandLine("outbox-cdc"))
+}
+
 // secretFile is a key whose value is read from a file.
 var secretFile = regexp.MustCompile(`(_file: )/[^\s,}]+`)
 

@@ -1,6 +1,7 @@
 package runbook
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -49,6 +50,44 @@ func TestDocs(t *testing.T) {
 	}
 	if links < 50 {
 		t.Errorf("only %d links", links)
+	}
+}
+
+// Links in errors, log messages, alerts and units lead to a page and to a heading that exist.
+func TestLinksToDocs(t *testing.T) {
+	t.Parallel()
+	link := regexp.MustCompile(`docs/([a-z-]+\.md)(?:#([a-z0-9-]+))?`)
+	found := 0
+	rig.Must(t, filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			if err == nil && strings.HasPrefix(d.Name(), ".") && d.Name() != ".." {
+				return filepath.SkipDir
+			}
+			return err
+		}
+		if !slices.Contains([]string{".go", ".yaml", ".service", ".html", ".json"}, filepath.Ext(path)) {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+			page, fragment := filepath.Join("../../docs", m[1]), strings.TrimSuffix(m[2], "-") // "#exit-" and a number
+			if fragment == "exit" {
+				fragment = ""
+			}
+			found++
+			if _, err := os.Stat(page); err != nil {
+				t.Errorf("%s: %s: %v", path, m[0], err)
+			} else if fragment != "" && !hasAnchor(t, page, fragment) {
+				t.Errorf("%s: %s has no such heading", path, m[0])
+			}
+		}
+		return nil
+	}))
+	if found < 30 {
+		t.Errorf("only %d links", found)
 	}
 }
 
