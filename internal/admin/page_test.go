@@ -111,7 +111,7 @@ var situations = []situation{
 			First: time.Now().Add(-42 * time.Second), Last: time.Now(), Times: 31, Text: st.LastError, ExitCode: relay.ExitSource, Advice: "Check source.dsn of <slot>.",
 		}}
 	}},
-	{"slot", "The slot is about to be lost", "Postgres may remove log", "max_slot_wal_keep_size", func(st *relay.Stat) {
+	{"slot", "The slot is about to be lost", "Postgres may remove WAL", "max_slot_wal_keep_size", func(st *relay.Stat) {
 		st.Slot.WALStatus, st.Slot.RetainedBytes, st.Slot.SafeBytes = "unreserved", 10_600_000_000, new(int64(-12_000_000))
 		st.Slot.WALEnd += 10_500_000_000
 		st.Behind = time.Now().Add(-51 * time.Minute)

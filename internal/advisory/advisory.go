@@ -1,20 +1,21 @@
-// Package advisory names who holds one of the advisory locks by which setup, migrate and prune take turns.
+// Package advisory finds the sessions that hold the advisory lock of setup, migrate or prune. Each of these
+// commands takes a lock, so that two runs do not overlap.
 //
-// Postgres lets every role of the database take any advisory lock, and keep it. So none of them waits
-// for its lock without a limit, and a lock that is not granted is a [HeldError], never a success.
+// Every role of the database can take any advisory lock and keep it. So the commands wait for their lock
+// with a limit, and return a [HeldError] if it is not granted in time.
 package advisory
 
 import "fmt"
 
-// Forms of a lock's key, as pg_locks shows them in objsubid.
+// Forms of the key of a lock, as in objsubid of pg_locks.
 const (
 	OneKey  = 1 // a bigint
 	TwoKeys = 2 // two integers: the first is the upper half of the bigint
 )
 
-// Holders returns the statement that selects one text: the sessions that hold the lock, empty if it is
-// free. key is an SQL expression for the key as a bigint. Every role may see the process, role and
-// application name of every session.
+// Holders returns a statement that selects one text: the sessions that hold the lock, or an empty text if
+// the lock is free. key is an SQL expression for the key as a bigint. The statement needs no privilege:
+// every role may see the process, role and application name of every session.
 func Holders(key string, form int) string {
 	return fmt.Sprintf(`
 		SELECT COALESCE(pg_catalog.string_agg(COALESCE(
@@ -26,25 +27,25 @@ func Holders(key string, form int) string {
 			AND l.classid::bigint << 32 | l.objid::bigint = (%s)::bigint`, form, key)
 }
 
-// printable is an expression for a name without control characters, in quotes.
+// printable returns an SQL expression for a name in quotes, without control characters.
 func printable(name string) string {
 	return `pg_catalog.to_json(pg_catalog.regexp_replace(COALESCE(` + name + `::text, '?'), '[[:cntrl:]]', '?', 'g'))`
 }
 
-// A HeldError says that other sessions hold a lock, so that something was not done.
+// A HeldError says that a command did not run because other sessions hold its lock.
 type HeldError struct {
-	What    string // was not done
-	Holders string // as the statement of [Holders] has them
-	Err     error  // may be nil
+	What    string // what was not done
+	Holders string // the result of the statement of [Holders]
+	Err     error  // the error of the server; may be nil
 }
 
 // Error names the sessions.
 func (e *HeldError) Error() string {
 	if e.Holders == "" {
-		return e.What + ": the advisory lock was held by a session that has ended since"
+		return e.What + ": the advisory lock was held by a session that has ended in the meantime"
 	}
 	return e.What + ": the advisory lock is held by " + e.Holders
 }
 
-// Unwrap returns what the server reported.
+// Unwrap returns Err.
 func (e *HeldError) Unwrap() error { return e.Err }

@@ -11,11 +11,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// transactionHolders are the locks that every transaction that has written holds on its own
-// id: what the creation of a slot waits for.
+// transactionHolders selects the locks that the creation of a slot waits for: every transaction
+// that has written holds a lock on its own id.
 const transactionHolders = "l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock'"
 
-// tableHolders are the locks on tables that CREATE PUBLICATION waits for.
+// tableHolders selects the locks on tables that CREATE PUBLICATION waits for.
 func tableHolders(tables []tableRef) string {
 	var oids []string
 	for _, t := range tables {
@@ -25,11 +25,11 @@ func tableHolders(tables []tableRef) string {
 		" AND l.relation IN (" + strings.Join(oids, ", ") + ")"
 }
 
-// A holder is a transaction that holds a lock. What the role may not see is empty.
+// A holder is a transaction that holds a lock. Fields that the role may not see are empty.
 type holder struct {
 	pid                                int32
 	user, database, application, state string
-	age, statement                     *float64 // seconds since it, and its last statement, began
+	age, statement                     *float64 // seconds since the start of the transaction, and of its last statement
 }
 
 func (h holder) String() string {
@@ -38,7 +38,7 @@ func (h holder) String() string {
 		text += ", " + h.state
 	}
 	if h.age != nil {
-		text += ", began " + ago(*h.age)
+		text += ", started " + ago(*h.age)
 	}
 	if h.statement != nil {
 		text += ", last statement " + ago(*h.statement)
@@ -46,7 +46,7 @@ func (h holder) String() string {
 	return text
 }
 
-// A preparedTransaction holds its locks without a process.
+// A preparedTransaction holds locks without a process.
 type preparedTransaction struct {
 	gid, owner, database string
 	age                  float64
@@ -60,8 +60,8 @@ func ago(seconds float64) string {
 	return time.Duration(seconds*float64(time.Second)).Round(time.Millisecond).String() + " ago"
 }
 
-// blocked completes the error of a lock that was not granted in time: which transactions
-// that are at least as old as the attempt hold one of the locks.
+// blocked adds to err, a lock timeout, the transactions that hold one of the locks. It leaves out those
+// that are younger than the attempt.
 func (s *setup) blocked(ctx context.Context, err error, holders string) error {
 	running, errRunning := query(ctx, s.conn, func(row pgx.CollectableRow) (h holder, err error) {
 		return h, row.Scan(&h.pid, &h.user, &h.database, &h.application, &h.state, &h.age, &h.statement)
@@ -79,7 +79,7 @@ func (s *setup) blocked(ctx context.Context, err error, holders string) error {
 		SELECT gid, owner, database, extract(epoch FROM clock_timestamp() - prepared)::float8
 		FROM pg_catalog.pg_prepared_xacts ORDER BY prepared`)
 	if err2 := errors.Join(errRunning, errPrepared); err2 != nil {
-		return fmt.Errorf("%w; and what holds the lock is not known: %w", err, err2)
+		return fmt.Errorf("%w; the holders of the lock could not be read: %w", err, err2)
 	}
 	var list strings.Builder
 	for _, h := range running {
@@ -88,6 +88,6 @@ func (s *setup) blocked(ctx context.Context, err error, holders string) error {
 	for _, p := range prepared {
 		list.WriteString("\n  " + p.String())
 	}
-	return fmt.Errorf("%w; it has to wait for these transactions, and gave up after %s; commit them, or end them with pg_terminate_backend(<process>) or ROLLBACK PREPARED, and try again:%s",
+	return fmt.Errorf("%w; it waited %s for these transactions; commit them, or end them with pg_terminate_backend(<process>) or ROLLBACK PREPARED, and try again:%s",
 		err, s.cfg.lockTimeout, list.String())
 }

@@ -7,26 +7,26 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// A comparison collects what is different between two looks at a publication.
+// A comparison collects the differences between two reads of a publication.
 type comparison struct {
 	was, now *Publication
 	warnings []Warning
 }
 
-// An entry is a table that is published by itself, not as a partition of another.
+// An entry is a table that is published by itself, not as a partition of another table.
 type entry struct {
-	oid, membership uint32 // membership 0: the publication is of ALL TABLES or TABLES IN SCHEMA
+	oid, membership uint32 // membership 0: published by ALL TABLES or TABLES IN SCHEMA
 	name            string
 }
 
-// entries returns the tables that a publication names, or finds in its schemas.
+// entries returns the tables that a publication names, or that are in its schemas.
 func (p *Publication) entries() []entry {
 	var all []entry
 	for _, m := range p.members {
 		all = append(all, entry{m.table, m.oid, m.schema + "." + m.name})
 	}
 	if !p.AllTables && !p.schemas {
-		return all // a table it does not name is a partition, also one that was detached while we read
+		return all // a table that it does not name is a partition, perhaps one that was just detached
 	}
 	for _, t := range p.Tables {
 		if !t.partition && !slices.ContainsFunc(all, func(e entry) bool { return e.oid == t.OID }) {
@@ -49,25 +49,25 @@ func (c *comparison) warn(object, format string, args ...any) {
 	c.warnings = append(c.warnings, Warning{Object: object, Text: fmt.Sprintf(format, args...)})
 }
 
-// options compares what CREATE PUBLICATION says behind WITH.
+// options compares the options of CREATE PUBLICATION … WITH.
 func (c *comparison) options() {
 	was, now, object := c.was, c.now, fmt.Sprintf("publication %q", c.now.Name)
 	before := len(c.warnings)
 	if was.oid != now.oid {
-		c.warn(object, "it was dropped and created again: rows committed in between, if there are any, end the relay when they are read")
+		c.warn(object, "it was dropped and re-created: the relay stops if it reads rows that were committed in between")
 	}
 	if now.Update && !was.Update {
-		c.warn(object, "it publishes UPDATEs now, and one of an outbox row ends the relay, unless outbox.on_update says otherwise: ALTER PUBLICATION %s SET (publish = 'insert')", replication.QuoteIdent(now.Name))
+		c.warn(object, "it now publishes UPDATEs, and an UPDATE of an outbox row stops the relay unless outbox.on_update is set: ALTER PUBLICATION %s SET (publish = 'insert')", replication.QuoteIdent(now.Name))
 	}
 	if now.Delete && !was.Delete || now.Truncate && !was.Truncate {
-		c.warn(object, "it publishes DELETEs or TRUNCATEs now, and the first one ends the relay: ALTER PUBLICATION %s SET (publish = 'insert'), or start the relay again to have them ignored", replication.QuoteIdent(now.Name))
+		c.warn(object, "it now publishes DELETEs or TRUNCATEs, and the first one stops the relay: ALTER PUBLICATION %s SET (publish = 'insert'), or restart the relay, which then ignores them", replication.QuoteIdent(now.Name))
 	}
 	if was.ViaRoot != now.ViaRoot {
-		c.warn(object, "publish_via_partition_root is %t now: columns come in the order of other tables", now.ViaRoot)
+		c.warn(object, "publish_via_partition_root is now %t: rows may have their columns in another order", now.ViaRoot)
 	}
 	same := was.Update == now.Update && was.Delete == now.Delete && was.Truncate == now.Truncate
 	if was.version != now.version && same && len(c.warnings) == before {
-		c.warn(object, "it was altered, and is as before: if it did not publish inserts in between, rows inserted then are not delivered")
+		c.warn(object, "it was altered and restored: if it did not publish inserts in between, rows inserted then are not delivered")
 	}
 }
 
@@ -83,41 +83,41 @@ func (c *comparison) members() error {
 			continue
 		}
 		if now.name != was.name {
-			c.warn("table "+now.name, "it was renamed from %s; its rows go on being delivered", was.name)
+			c.warn("table "+now.name, "it was renamed from %s; its rows are still delivered", was.name)
 		}
 		if c.readded(was, now) {
-			return fmt.Errorf("%w: table %s was removed from publication %q and added again; rows inserted in between, if there are any, are not delivered: send them otherwise, then start again",
+			return fmt.Errorf("%w: table %s was removed from publication %q and added again; rows inserted in between are not delivered: send them with outbox-cdc replay, then start the relay again",
 				replication.ErrPublication, now.name, c.now.Name)
 		}
 	}
 	for _, now := range current {
 		if _, ok := find(old, func(e entry) bool { return e.oid == now.oid || e.name == now.name }); !ok {
-			c.warn("table "+now.name, "it is published now; of a transaction that was open at that moment, the earlier rows are not delivered")
+			c.warn("table "+now.name, "it is now published; rows that an open transaction inserted before that are not delivered")
 		}
 	}
 	return nil
 }
 
-// compareRemoved returns the error about a table that is no longer published.
+// compareRemoved returns an error for a table that is no longer published, unless no row can be missing.
 func (c *comparison) compareRemoved(was entry, current []entry) error {
 	again, recreated := find(current, func(e entry) bool { return e.name == was.name })
 	switch {
 	case recreated && again.membership == 0:
-		c.warn("table "+was.name, "it was dropped and created again; the publication has it by itself, and nothing is left out")
+		c.warn("table "+was.name, "it was dropped and re-created; the publication includes it automatically, and no row is left out")
 	case recreated:
-		return fmt.Errorf("%w: table %s was dropped, created again and added to publication %q again; rows inserted before it was added, if there are any, are not delivered: send them otherwise, then start again",
+		return fmt.Errorf("%w: table %s was dropped, re-created and added to publication %q again; rows inserted before it was added are not delivered: send them with outbox-cdc replay, then start the relay again",
 			replication.ErrPublication, was.name, c.now.Name)
 	case was.membership == 0 && c.was.ViaRoot != c.now.ViaRoot: // a root in place of its partitions, or the reverse
 	default:
-		return fmt.Errorf("%w: table %s is not in publication %q any more: it was removed from it, or dropped (one that was created again under the name is not in it); rows inserted since then are not delivered: send them otherwise, and ALTER PUBLICATION %s ADD TABLE <table>, then start again",
+		return fmt.Errorf("%w: table %s is no longer in publication %q: it was removed or dropped (a re-created table must be added again); rows inserted since then are not delivered: run ALTER PUBLICATION %s ADD TABLE <table>, send the rows with outbox-cdc replay, then start the relay again",
 			replication.ErrPublication, was.name, c.now.Name, replication.QuoteIdent(c.now.Name))
 	}
 	return nil
 }
 
-// readded reports whether a table was out of the publication for a while. ALTER PUBLICATION
-// SET TABLE makes the membership anew too, in one step, but only to change what comes of
-// the table.
+// readded reports whether a table was temporarily not in the publication. ALTER PUBLICATION SET
+// TABLE also re-creates the membership if it changes the row filter or the columns, but without a
+// gap.
 func (c *comparison) readded(was, now entry) bool {
 	if was.membership == 0 || now.membership == 0 || was.membership == now.membership || c.was.oid != c.now.oid {
 		return false
@@ -126,7 +126,7 @@ func (c *comparison) readded(was, now entry) bool {
 	return a == nil || b == nil || a.RowFilter == b.RowFilter && slices.Equal(columnNames(a), columnNames(b))
 }
 
-// tables compares what comes of each table.
+// tables compares the row filter and the columns of each table.
 func (c *comparison) tables() error {
 	for i := range c.now.Tables {
 		now := &c.now.Tables[i]
@@ -138,9 +138,9 @@ func (c *comparison) tables() error {
 		switch {
 		case was.RowFilter == now.RowFilter:
 		case now.RowFilter == "":
-			c.warn("table "+name, "its row filter was removed: all its rows are delivered now, those held back before are not")
+			c.warn("table "+name, "its row filter was removed: all new rows are delivered, rows that were filtered before are not")
 		default:
-			return fmt.Errorf("%w: table %s has another row filter in publication %q: rows that do not meet it are not delivered; remove it with ALTER PUBLICATION %s SET TABLE, or start again if it is meant",
+			return fmt.Errorf("%w: table %s has another row filter in publication %q: rows that do not match it are not delivered; remove it with ALTER PUBLICATION %s SET TABLE, or start the relay again if you want the filter",
 				replication.ErrPublication, name, c.now.Name, replication.QuoteIdent(c.now.Name))
 		}
 		c.columns(name, was.Columns, now.Columns)
@@ -153,9 +153,9 @@ func (c *comparison) columns(table string, was, now []Column) {
 		current, ok := find(now, func(c Column) bool { return c.Name == old.Name })
 		switch {
 		case !ok:
-			c.warn("table "+table, "column %q does not come any more: it was dropped, renamed, or left out of the publication's column list", old.Name)
+			c.warn("table "+table, "column %q is no longer published: it was dropped, renamed or removed from the publication's column list", old.Name)
 		case current.TypeName != old.TypeName:
-			c.warn("table "+table, "column %q is %s now and was %s: its values may be printed differently", old.Name, current.TypeName, old.TypeName)
+			c.warn("table "+table, "column %q is now %s and was %s: the text of its values may differ", old.Name, current.TypeName, old.TypeName)
 		}
 	}
 }
@@ -168,7 +168,7 @@ func columnNames(t *Table) []string {
 	return names
 }
 
-// find returns the first element that is wanted.
+// find returns the first element for which wanted returns true.
 func find[E any](all []E, wanted func(E) bool) (found E, ok bool) {
 	if i := slices.IndexFunc(all, wanted); i >= 0 {
 		return all[i], true

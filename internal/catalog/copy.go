@@ -14,12 +14,12 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// A Copy reads the rows that a publication's tables had at one moment, as the stream would
-// print them. It holds a transaction open, and with it what VACUUM could remove. It belongs
-// to one goroutine at a time and must be closed.
+// A Copy reads the rows of a publication's tables as of one snapshot, in the same text format as the
+// stream. It keeps a transaction open, so VACUUM cannot remove dead rows. One goroutine at a time
+// uses it, and the caller must close it.
 type Copy struct {
-	// Point divides the log: what was committed before it is in the Copy if it has not been
-	// deleted since, what was committed later is not.
+	// Point is the position of the snapshot in the WAL. The Copy has the rows that were committed
+	// before Point and not deleted before it. Rows committed later are not in the Copy.
 	Point  pglogrepl.LSN
 	Tables []Table // of the publication
 
@@ -27,8 +27,8 @@ type Copy struct {
 	maxBytes int
 }
 
-// SetupCopy does what Setup does. If it has created the slot it also returns the Copy of
-// the rows that the slot does not deliver: each row is in the one or in the other.
+// SetupCopy is Setup. If it creates the slot, it also returns a Copy of the rows that the slot does
+// not deliver: each row is either in the Copy or in the stream of the slot.
 func SetupCopy(ctx context.Context, cfg replication.Config, setup SetupConfig) ([]Step, *Copy, error) {
 	s, err := newSetup(ctx, setup)
 	if err != nil {
@@ -44,10 +44,10 @@ func SetupCopy(ctx context.Context, cfg replication.Config, setup SetupConfig) (
 	return steps, c, err
 }
 
-// OpenCopy returns a Copy of the rows that the publication's tables have now, for a slot that
-// exists already: rows committed since the slot was made are in both. It makes a temporary
-// slot for a moment, and waits as that does for every transaction in progress: a plain look
-// at the tables may lack a transaction that is in the log before the slot.
+// OpenCopy returns a Copy of the current rows of the publication's tables, for a slot that already
+// exists. Rows committed since the slot was created are in the Copy and in the stream. OpenCopy
+// creates a temporary slot for its snapshot, and so waits for every transaction in progress. A
+// snapshot without a slot could miss a transaction whose commit record is before the slot's position.
 func OpenCopy(ctx context.Context, cfg replication.Config) (*Copy, error) {
 	s, err := newSetup(ctx, SetupConfig{Conn: cfg.Conn, Publication: cfg.Publication, Slot: cfg.Slot})
 	if err != nil {
@@ -63,7 +63,7 @@ func OpenCopy(ctx context.Context, cfg replication.Config) (*Copy, error) {
 	return s.openCopy(ctx, cfg, made)
 }
 
-// openCopy opens the Copy of a new slot's snapshot.
+// openCopy opens a Copy with the snapshot of a new slot.
 func (s *setup) openCopy(ctx context.Context, cfg replication.Config, slot *newSlot) (*Copy, error) {
 	cfg = cfg.WithDefaults()
 	conn, err := replication.Connect(ctx, lasting(cfg.Conn, "copy"))
@@ -79,13 +79,13 @@ func (s *setup) openCopy(ctx context.Context, cfg replication.Config, slot *newS
 	return c, nil
 }
 
-// openSnapshot starts the transaction in the snapshot, and reads what there is to copy.
+// openSnapshot starts a transaction with the snapshot, and reads the tables of the publication.
 func (c *Copy) openSnapshot(ctx context.Context, publication, snapshot string) error {
 	if err := beginReading(ctx, c.conn); err != nil {
 		return err
 	}
 	if _, err := c.conn.Exec(ctx, "SET TRANSACTION SNAPSHOT "+replication.QuoteLiteral(snapshot)).ReadAll(); err != nil {
-		return replication.QueryError(ctx, "take over the snapshot", err)
+		return replication.QueryError(ctx, "import the snapshot", err)
 	}
 	server, err := readServer(ctx, c.conn)
 	if err != nil {
@@ -95,10 +95,10 @@ func (c *Copy) openSnapshot(ctx context.Context, publication, snapshot string) e
 	return err
 }
 
-// Rows calls fn with each row of a table of Tables, in the order in which they lie there: the
-// texts of the table's Columns, nil for NULL, valid until fn returns. It needs SELECT on the
-// table and memory for one row. A row beyond [replication.Config.MaxMessageBytes] ends it with ErrRow; an
-// error of fn ends it and is returned. After an error the Copy can only be closed.
+// Rows calls fn with each row of a table of Tables, in physical order. values has the text of each of
+// the table's Columns, nil for NULL, and is valid until fn returns. Rows needs SELECT on the table, and
+// memory for one row. It returns the error of fn, or an error that wraps ErrRow for a row larger than
+// [replication.Config.MaxMessageBytes]. After an error the Copy can only be closed.
 func (c *Copy) Rows(ctx context.Context, t *Table, fn func(values [][]byte) error) error {
 	doing := fmt.Sprintf("copy table %s.%s", t.Schema, t.Name)
 	results := c.conn.Exec(ctx, t.selectAll())
@@ -113,7 +113,7 @@ func (c *Copy) Rows(ctx context.Context, t *Table, fn func(values [][]byte) erro
 	return wrapRows(ctx, doing, results.Close(), c.maxBytes)
 }
 
-// wrapRows is wrap for the reading of rows that may have maxBytes each.
+// wrapRows is QueryError for a statement that reads rows of at most maxBytes each.
 func wrapRows(ctx context.Context, doing string, err error, maxBytes int) error {
 	if large, ok := errors.AsType[*pgproto3.ExceededMaxBodyLenErr](err); ok {
 		return fmt.Errorf("%w: %s: a row has %d bytes and exceeds the limit of %d bytes", replication.ErrRow, doing, large.ActualBodyLen, maxBytes)
@@ -121,7 +121,7 @@ func wrapRows(ctx context.Context, doing string, err error, maxBytes int) error 
 	return replication.QueryError(ctx, doing, err)
 }
 
-// selectAll reads what is published of t.
+// selectAll returns the statement that reads the published columns and rows of t.
 func (t Table) selectAll() string {
 	sql := "SELECT " + columnList(t.Columns) + " FROM " + t.from()
 	if t.RowFilter != "" {
@@ -130,8 +130,8 @@ func (t Table) selectAll() string {
 	return sql
 }
 
-// from names t in a statement. The rows of a table that inherits from another are not the other's;
-// those of a partition are the root's.
+// from returns t for a FROM clause. It excludes the rows of inheriting tables, but not those of
+// partitions.
 func (t Table) from() string {
 	only := "ONLY "
 	if t.Partitioned {
@@ -148,5 +148,5 @@ func columnList(columns []Column) string {
 	return strings.Join(names, ", ")
 }
 
-// Close ends the transaction and closes the connection, also after ctx has ended.
+// Close ends the transaction and closes the connection, even if ctx has ended.
 func (c *Copy) Close(ctx context.Context) { replication.Disconnect(ctx, c.conn) }

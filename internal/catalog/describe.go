@@ -12,36 +12,37 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// A ColumnDescription is what the catalog says of a column beyond its name and the OID of its
-// type, which are all that the stream has.
+// A ColumnDescription is the definition of a column. The stream has only the name and the type OID
+// of a column.
 type ColumnDescription struct {
 	Name     string
 	Type     TypeDescription
-	Nullable bool // also false for a domain that is NOT NULL
+	Nullable bool // false for a column, or a domain, that is NOT NULL
 
-	// Default is the value of the column's default as the stream would print it; nil: none, or
-	// not a constant. A constant is what built-in functions make of constants, whatever the
-	// time and the session: not now(), not a function that somebody has created.
+	// Default is the value of the column's default in the text format of the stream. It is nil if
+	// there is no default, or if the default is not a constant. A constant may use immutable
+	// built-in functions, but not, for example, now() or a user-defined function.
 	Default *string
 }
 
-// A TypeDescription is a type; of a domain, its base type.
+// A TypeDescription is a data type. For a domain it is the base type.
 type TypeDescription struct {
 	OID      uint32
 	Name     string           // pg_type.typname
 	Kind     byte             // pg_type.typtype, never 'd'
-	Modifier int32            // of a domain the domain's; -1: none
-	Elem     *TypeDescription // of an array: its elements', with the array's modifier
-	Labels   []string         // of an enum, in its order
+	Modifier int32            // for a domain, that of the domain; -1: none
+	Elem     *TypeDescription // for an array: the element type, with the array's modifier
+	Labels   []string         // for an enum: its labels, in order
 }
 
-// Describe reads the columns of a table, which it does not lock, over a connection of its own.
-// It returns none if there is no such table: the stream may be about one that has been
-// dropped. Neither REPLICATION nor SELECT on the table is needed. https://www.postgresql.org/docs/current/catalog-pg-attribute.html
+// Describe reads the columns of a table over a new connection, without locking the table. It returns
+// no columns if the table does not exist, because the stream may name a table that was dropped since.
+// The role needs neither REPLICATION nor SELECT on the table.
+// https://www.postgresql.org/docs/current/catalog-pg-attribute.html
 func Describe(ctx context.Context, conn *pgconn.Config, table uint32) ([]ColumnDescription, error) {
 	settings := replication.Reading(conn)
 	settings.RuntimeParams["default_transaction_read_only"] = "on"
-	settings.RuntimeParams["search_path"] = "pg_catalog" // what pg_get_expr prints is then unambiguous
+	settings.RuntimeParams["search_path"] = "pg_catalog" // makes the text of pg_get_expr unambiguous
 	settings.RuntimeParams["statement_timeout"] = statementTimeout
 	c, err := replication.Connect(ctx, settings)
 	if err != nil {
@@ -75,8 +76,8 @@ type attribute struct {
 	constant string // the expression of its default, if that is a constant
 }
 
-// firstObject is the lowest OID of what initdb has not made (FirstNormalObjectId). Functions
-// above it are somebody's, who shall not have us call them: they would run with our rights.
+// firstObject is the lowest OID of a user-defined object (FirstNormalObjectId). Functions from there
+// on are user-defined. The relay must not call them, because they would run with its privileges.
 const firstObject = "16384"
 
 func readAttributes(ctx context.Context, conn executor, table uint32) ([]attribute, error) {
@@ -106,13 +107,13 @@ type typeRow struct {
 	oid      uint32
 	name     string
 	kind     string
-	base     uint32 // of a domain
-	modifier int32  // the same
-	elem     uint32 // of an array
+	base     uint32 // for a domain
+	modifier int32  // for a domain
+	elem     uint32 // for an array
 	labels   []string
 }
 
-// A typeTable is the types of a table's columns, with those they are made from, by OID.
+// A typeTable has the types of a table's columns, and their base and element types, by OID.
 type typeTable map[uint32]typeRow
 
 func readTypes(ctx context.Context, conn executor, table uint32) (typeTable, error) {
@@ -134,15 +135,15 @@ func readTypes(ctx context.Context, conn executor, table uint32) (typeTable, err
 	return types, err
 }
 
-// describe follows domains to their base type.
+// describe returns the description of a type. It replaces a domain by its base type.
 func (types typeTable) describe(oid uint32, modifier int32) TypeDescription {
 	t := types[oid]
 	for t.kind == "d" {
-		modifier = t.modifier // a column of a domain has none itself
+		modifier = t.modifier // a column of a domain type has no modifier
 		t = types[t.base]
 	}
 	d := TypeDescription{OID: t.oid, Name: t.name, Modifier: modifier, Labels: t.labels}
-	if t.kind != "" { // gone between two statements
+	if t.kind != "" { // empty if the type was dropped between two statements
 		d.Kind = t.kind[0]
 	}
 	if t.elem != 0 {
@@ -151,7 +152,7 @@ func (types typeTable) describe(oid uint32, modifier int32) TypeDescription {
 	return d
 }
 
-// constant evaluates a default. One that cannot be evaluated, as 1/0, is none.
+// constant evaluates a default. It returns nil for one that cannot be evaluated, such as 1/0.
 func constant(ctx context.Context, conn executor, a attribute, t TypeDescription) (*string, error) {
 	if a.constant == "" {
 		return nil, nil
@@ -170,7 +171,7 @@ func constant(ctx context.Context, conn executor, a attribute, t TypeDescription
 	}, doing, "SELECT ("+a.constant+")::"+*name)
 	switch class := sqlState(err); {
 	case strings.HasPrefix(class, "22"), strings.HasPrefix(class, "23"), strings.HasPrefix(class, "42"):
-		return nil, nil // of the expression, not of the server
+		return nil, nil // the error is about the expression, not about the server
 	}
 	if err != nil || value == nil {
 		return nil, err

@@ -1,16 +1,16 @@
-// Package catalog reads what Postgres' catalogs say about the publication, the slot, the tables
-// and the server of a relay, and creates and drops publication and slot.
+// Package catalog reads the publication, the slot, the tables and the settings of a Postgres server
+// from its catalogs, and creates and drops the publication and the slot.
 //
-// [Inspect] reads them over a connection of its own, and [State.Verify] says whether a stream
-// over them can deliver. An [Observer] reads them again and again beside a stream, and a
-// [History] says what has changed: that a table has left the publication, or that the server
-// is about to remove WAL the slot needs, is nowhere in the stream. A [Surveyor] asks what
-// decides whether a relay will deliver before it runs. [Diagnose] says why a stream did not
-// start.
+//   - [Inspect] reads a [State], and [State.Verify] checks whether a stream can deliver rows.
+//   - An [Observer] reads the State repeatedly while a relay streams. A [History] compares the
+//     results: the stream itself does not report that a table was removed from the publication, or
+//     that Postgres is about to invalidate the slot.
+//   - [Reserve.Judge] decides how close Postgres is to invalidating a slot.
+//   - A [Surveyor] reads what `check` needs: settings, limits, privileges, table definitions.
+//   - [Diagnose] finds out why a stream did not start.
+//   - [Setup] and [Drop] create and drop the publication and the slot.
+//   - A [Copy] and [Rows] read rows of the tables in the same text format as the stream.
 //
-// [Setup] and [Drop] create and drop publication and slot. A [Copy] and [Rows] read rows of the
-// tables as the stream would print them.
-//
-// Errors have the identities of package replication, chosen by SQLSTATE and by catalog, and
-// one more: [ErrSelection].
+// Errors wrap those of package replication, which are chosen by SQLSTATE and by the catalogs, or
+// [ErrSelection].
 package catalog

@@ -9,9 +9,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// Drop drops the slot and then the publication. It is idempotent, and drops nothing while
-// the slot is active. What the slot has not delivered is not delivered any more; its
-// position is in the Step.
+// Drop drops the slot, then the publication. It is idempotent. It returns an error and drops nothing
+// while the slot is active. Rows that the slot has not delivered are lost for the stream; the Step has
+// the confirmed position.
 func Drop(ctx context.Context, cfg SetupConfig) ([]Step, error) {
 	s, err := newSetup(ctx, cfg)
 	if err != nil {
@@ -39,14 +39,14 @@ func Drop(ctx context.Context, cfg SetupConfig) ([]Step, error) {
 	return []Step{slot, publication}, nil
 }
 
-// dropSlot drops the slot if it is one of ours and at rest.
+// dropSlot drops the slot if it is one of the relay's and not active.
 func (s *setup) dropSlot(ctx context.Context, state *State) error {
 	slot := state.Slot
 	switch {
 	case slot.Plugin != plugin || slot.Database != state.Database:
-		return fmt.Errorf("%w: slot %q is not one for plugin %s of database %q: it is not dropped", replication.ErrConfig, slot.Name, plugin, state.Database)
+		return fmt.Errorf("%w: slot %q was not dropped, because it is not a slot of plugin %s in database %q", replication.ErrConfig, slot.Name, plugin, state.Database)
 	case slot.Active:
-		return fmt.Errorf("%w: slot %q is streamed from by process %d: stop that first", replication.ErrSlotInUse, slot.Name, slot.ActivePID)
+		return fmt.Errorf("%w: slot %q is used by WAL sender %d: stop its relay first", replication.ErrSlotInUse, slot.Name, slot.ActivePID)
 	}
 	_, err := query(ctx, s.conn, pgx.RowTo[string], fmt.Sprintf("drop slot %q", slot.Name),
 		"SELECT pg_catalog.pg_drop_replication_slot($1)::text", slot.Name)

@@ -18,7 +18,7 @@ const (
 	lockNotAvailable       = "55P03"
 )
 
-// sqlState returns the code of an error the server has reported, else "".
+// sqlState returns the SQLSTATE of an error of the server, otherwise "".
 func sqlState(err error) string {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pg.Code
@@ -26,16 +26,16 @@ func sqlState(err error) string {
 	return ""
 }
 
-// Diagnose completes the error with which a stream of cfg did not start, where the catalog says
-// more about it: of a slot that is missing, or by a code that slots which are invalidated, of
-// another database or a standby's share.
+// Diagnose adds the cause to err, the error with which a stream of cfg did not start, if the SQLSTATE
+// alone is ambiguous. Postgres reports 55000 for an invalidated slot, a slot of another database and a
+// slot of a standby.
 func Diagnose(ctx context.Context, cfg replication.Config, err error) error {
 	if code := sqlState(err); code != notInPrerequisiteState && code != undefinedObject {
 		return err
 	}
 	state, inspectErr := Inspect(ctx, cfg.Conn, cfg.Publication, cfg.Slot)
 	if inspectErr != nil {
-		return fmt.Errorf("%w; its cause is not known: %w", err, inspectErr)
+		return fmt.Errorf("%w; the cause could not be read from the catalog: %w", err, inspectErr)
 	}
 	state.Messages = len(cfg.Messages) > 0
 	if reason := state.Verify(); reason != nil {

@@ -96,19 +96,19 @@ func refusals() map[string]refusal {
 
 		"slot of another plugin": {
 			attempt: ofSlot("SELECT pg_create_logical_replication_slot($1, 'test_decoding')"),
-			is:      replication.ErrConfig, says: []string{`"$DB"`, "test_decoding", "another name"},
+			is:      replication.ErrConfig, says: []string{`"$DB"`, "test_decoding", "another slot name"},
 		},
 		"physical slot": {
 			attempt: ofSlot("SELECT pg_create_physical_replication_slot($1)"),
-			is:      replication.ErrConfig, says: []string{`"$DB" is a physical one`, "another name"},
+			is:      replication.ErrConfig, says: []string{`"$DB" is a physical slot`, "another slot name"},
 		},
 		"two-phase slot": {
 			attempt: ofSlot("SELECT pg_create_logical_replication_slot($1, 'pgoutput', false, true)"),
-			is:      replication.ErrConfig, says: []string{`"$DB" has two_phase`, "another name"},
+			is:      replication.ErrConfig, says: []string{`"$DB" has two_phase`, "another slot name"},
 		},
 		"temporary slot": {
 			attempt: ofSlot("SELECT pg_create_logical_replication_slot($1, 'pgoutput', true)"),
-			is:      replication.ErrConfig, says: []string{`"$DB" is temporary`, "another name"},
+			is:      replication.ErrConfig, says: []string{`"$DB" is temporary`, "another slot name"},
 		},
 		"text that is none in UTF8": {attempt: untranslatable, is: replication.ErrRow, says: []string{"WIN1252", "associated LSN"}},
 	}

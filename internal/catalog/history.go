@@ -9,12 +9,11 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// A History follows a source over the looks taken at its catalog, for what ends in loss:
-// what a slot and a publication deliver can change without a word in the stream. It is
-// pure: no connection, no clock. The zero value has seen nothing; it belongs to one
-// goroutine at a time.
+// A History compares successive States of a source, to detect changes that lose rows or may do so:
+// the stream does not report that a slot or a publication has changed. It is pure: it has no
+// connection and no clock. The zero value is ready to use. One goroutine at a time uses it.
 type History struct {
-	// LongTransaction is how long a transaction may be open before it is warned of. Zero
+	// LongTransaction is how long a transaction may be open before Look returns a Warning. Zero
 	// means 5 min.
 	LongTransaction time.Duration
 
@@ -23,19 +22,19 @@ type History struct {
 	oldest    oldest
 }
 
-// A Warning is a change that loses nothing, or not yet.
+// A Warning is a change that has not lost a row, or not yet.
 type Warning struct {
-	Object string // table public.outbox
-	Text   string // what has happened, what follows from it, what to do
-	Over   bool   // an earlier warning does not hold any more
+	Object string // for example: table public.outbox
+	Text   string // what has happened, what follows, and how to fix it
+	Over   bool   // the reason for an earlier warning is gone
 }
 
-// Look compares now with the look before. The warnings are new: each comes once, with the
-// look in which it begins to hold.
+// Look compares now with the State of the previous call. It returns each warning once, when its
+// reason first applies.
 //
-// The error wraps ErrPublication, ErrSlotMissing or replication.ErrSlotLost: rows are not delivered any
-// more, or may have been left out since the look before. Between two looks at one server
-// only: a catalog of another cluster begins a new history.
+// The error wraps ErrPublication, ErrSlotMissing or ErrSlotLost of package replication: rows are no
+// longer delivered, or may have been left out since the previous call. A State of another cluster
+// starts a new history.
 func (h *History) Look(now *State) ([]Warning, error) {
 	was := h.last
 	h.last = now
@@ -49,18 +48,17 @@ func (h *History) Look(now *State) ([]Warning, error) {
 	if now.IdleSlotTimeout > 0 && (was == nil || was.IdleSlotTimeout != now.IdleSlotTimeout) {
 		warnings = append(warnings, Warning{
 			Object: slotObject(now),
-			Text:   fmt.Sprintf("idle_replication_slot_timeout is %s: a relay that is stopped for longer loses its slot", now.IdleSlotTimeout),
+			Text:   fmt.Sprintf("idle_replication_slot_timeout is %s: Postgres invalidates the slot if the relay is stopped for longer", now.IdleSlotTimeout),
 		})
 	}
 	warnings = append(warnings, h.retention.look(now)...)
 	return append(warnings, h.oldest.look(now, cmp.Or(h.LongTransaction, LongTransaction))...), nil
 }
 
-// LimitAt returns when the WAL that may be retained for the slot is used up, as of the last look,
-// see [Trend].
+// LimitAt returns when the retained WAL reaches its limit, as of the last call of Look. See [Trend].
 func (h *History) LimitAt() time.Time { return h.retention.limitAt }
 
-// changes compares two looks. An error says between which positions it has happened.
+// changes compares two States. An error says between which positions the change happened.
 func changes(was, now *State) ([]Warning, error) {
 	if was == nil {
 		return nil, obstacle(now)
@@ -71,13 +69,13 @@ func changes(was, now *State) ([]Warning, error) {
 		err = c.publications(was.Publication, now.Publication)
 	}
 	if err != nil {
-		err = fmt.Errorf("%w (it was still right at %s, %s, and no longer at %s, %s)",
+		err = fmt.Errorf("%w (correct at %s, %s; no longer at %s, %s)",
 			err, was.WALEnd, clock(was.ReadAt), now.WALEnd, clock(now.ReadAt))
 	}
 	return c.warnings, err
 }
 
-// obstacle is what Verify finds, as far as it can come about while a slot is streamed from.
+// obstacle returns the error of Verify, limited to errors that can arise while a relay streams.
 func obstacle(c *State) error {
 	for _, err := range []error{c.verifyPublication(), c.verifySlot()} {
 		if errors.Is(err, replication.ErrPublication) || errors.Is(err, replication.ErrSlotMissing) || errors.Is(err, replication.ErrSlotLost) {

@@ -63,10 +63,10 @@ func TestHistory(t *testing.T) {
 		"nothing":                {after: func(*Publication, *State) {}},
 		"nothing in two tables":  {before: second, after: second},
 		"publication dropped":    {after: func(_ *Publication, c *State) { c.Publication = nil }, err: replication.ErrPublication, says: []string{`"pub"`, "0/1000000, 12:00:00Z", "0/1100000, 12:00:10Z", "setup"}},
-		"publication made anew":  {after: func(p *Publication, _ *State) { p.oid, p.version, p.members[0].oid = 101, 701, 202 }, says: []string{"created again"}},
+		"publication made anew":  {after: func(p *Publication, _ *State) { p.oid, p.version, p.members[0].oid = 101, 701, 202 }, says: []string{"re-created"}},
 		"anew without the table": {after: func(p *Publication, _ *State) { p.oid, p.version, p.members, p.Tables = 101, 701, nil, nil }, err: replication.ErrPublication, says: []string{"no table"}},
 		"no inserts":             {after: func(p *Publication, _ *State) { p.Insert, p.version = false, 701 }, err: replication.ErrPublication, says: []string{"insert"}},
-		"no inserts for a while": {after: func(p *Publication, _ *State) { p.version = 701 }, says: []string{"altered, and is as before"}},
+		"no inserts for a while": {after: func(p *Publication, _ *State) { p.version = 701 }, says: []string{"altered and restored"}},
 		"updates":                {after: func(p *Publication, _ *State) { p.Update, p.version = true, 701 }, says: []string{"UPDATEs"}},
 		"updates no more":        {before: func(p *Publication, _ *State) { p.Update = true }, after: func(p *Publication, _ *State) { p.version = 701 }},
 		"deletes":                {after: func(p *Publication, _ *State) { p.Delete = true }, says: []string{"DELETEs"}},
@@ -77,26 +77,26 @@ func TestHistory(t *testing.T) {
 		"recreated and added": {after: func(p *Publication, _ *State) {
 			p.members[0] = member{201, 301, "public", "outbox"}
 			p.Tables[0].OID = 301
-		}, err: replication.ErrPublication, says: []string{"public.outbox", "dropped, created again"}},
+		}, err: replication.ErrPublication, says: []string{"public.outbox", "dropped, re-created"}},
 		"detached while we read": {before: func(p *Publication, _ *State) {
 			p.Tables = append(p.Tables, Table{OID: 301, Schema: "public", Name: "p1"})
 		}, after: func(*Publication, *State) {}},
-		"recreated in a schema":  {before: wholeSchema(300), after: wholeSchema(301), says: []string{"created again"}},
+		"recreated in a schema":  {before: wholeSchema(300), after: wholeSchema(301), says: []string{"re-created"}},
 		"dropped in a schema":    {before: func(p *Publication, c *State) { second(p, c); p.schemas, p.members = true, nil }, after: wholeSchema(300), err: replication.ErrPublication, says: []string{"app.events"}},
 		"renamed":                {after: func(p *Publication, _ *State) { p.members[0].name, p.Tables[0].Name = "events", "events" }, says: []string{"renamed from public.outbox"}},
 		"moved to a schema":      {after: func(p *Publication, _ *State) { p.members[0].schema, p.Tables[0].Schema = "app", "app" }, says: []string{"renamed from public.outbox"}},
-		"added":                  {after: second, says: []string{"published now"}},
+		"added":                  {after: second, says: []string{"now published"}},
 		"row filter":             {after: func(p *Publication, _ *State) { p.members[0].oid, p.Tables[0].RowFilter = 201, "(id > 5)" }, err: replication.ErrPublication, says: []string{"row filter", "public.outbox"}},
 		"row filter removed":     {before: func(p *Publication, _ *State) { p.Tables[0].RowFilter = "(id > 5)" }, after: func(*Publication, *State) {}, says: []string{"row filter was removed"}},
-		"column hidden":          {after: func(p *Publication, _ *State) { p.members[0].oid, p.Tables[0].Columns = 201, p.Tables[0].Columns[:1] }, says: []string{`"payload" does not come`}},
-		"column of another type": {after: func(p *Publication, _ *State) { p.Tables[0].Columns[1].TypeName = "text" }, says: []string{"is text now and was jsonb"}},
+		"column hidden":          {after: func(p *Publication, _ *State) { p.members[0].oid, p.Tables[0].Columns = 201, p.Tables[0].Columns[:1] }, says: []string{`"payload" is no longer published`}},
+		"column of another type": {after: func(p *Publication, _ *State) { p.Tables[0].Columns[1].TypeName = "text" }, says: []string{"is now text and was jsonb"}},
 		"column added": {after: func(p *Publication, _ *State) {
 			p.Tables[0].Columns = append(p.Tables[0].Columns, Column{Name: "tenant"})
 		}},
 		"partition attached":     {before: partitions(400, 401), after: partitions(400, 401, 402)},
 		"partition dropped":      {before: partitions(400, 401), after: partitions(401)},
-		"root instead of leaves": {before: partitions(400), after: func(*Publication, *State) {}, says: []string{"publish_via_partition_root is true"}},
-		"leaves of all tables":   {before: wholeSchema(300), after: func(p *Publication, c *State) { partitions(400)(p, c); p.members = nil }, says: []string{"publish_via_partition_root is false"}},
+		"root instead of leaves": {before: partitions(400), after: func(*Publication, *State) {}, says: []string{"publish_via_partition_root is now true"}},
+		"leaves of all tables":   {before: wholeSchema(300), after: func(p *Publication, c *State) { partitions(400)(p, c); p.members = nil }, says: []string{"publish_via_partition_root is now false"}},
 		"slot dropped":           {after: func(_ *Publication, c *State) { c.Slot = nil }, err: replication.ErrSlotMissing, says: []string{`"slot"`, "12:00:10Z"}},
 		"slot lost":              {after: func(_ *Publication, c *State) { c.Slot.WALStatus = "lost" }, err: replication.ErrSlotLost, says: []string{"wal_status is lost", "from 0/1100000 to 0/1100000"}},
 		"slot invalidated": {after: func(_ *Publication, c *State) {
@@ -183,29 +183,29 @@ func TestRetention(t *testing.T) {
 		"plenty": {steps(limited(10*mb, 990*mb), limited(11*mb, 989*mb)), []string{"", ""}},
 		"within the hour": {
 			steps(limited(10*mb, 990*mb), limited(300*mb, 700*mb), limited(310*mb, 690*mb)),
-			[]string{"", "when 700 MB more are written, the server may remove what it needs (max_slot_wal_keep_size is 1000 MB), in about 24s at the present rate", ""},
+			[]string{"", "after 700 MB more WAL, Postgres may invalidate the slot (max_slot_wal_keep_size is 1000 MB), in about 24s at the current rate", ""},
 		},
 		"running out": {
 			steps(limited(100*mb, 900*mb), limited(600*mb, 400*mb), limited(700*mb, 300*mb), limited(901*mb, 99*mb), limited(1001*mb, -mb), limited(1002*mb, -2*mb)),
 			[]string{
 				"",
-				"it holds 600 MB of log, from 0/DB900000 on; when 400 MB more are written, the server may remove what it needs (max_slot_wal_keep_size is 1000 MB), in about 8s at the present rate; 0/DB900000 is confirmed, what follows is not",
+				"it retains 600 MB of WAL, from 0/DB900000 on; after 400 MB more WAL, Postgres may invalidate the slot (max_slot_wal_keep_size is 1000 MB), in about 8s at the current rate; the confirmed position is 0/DB900000, and later rows are not acknowledged",
 				"",
-				"when 99 MB more are written, the server may remove what it needs (max_slot_wal_keep_size is 1000 MB), in about 4s",
-				"the next checkpoint may remove what it needs",
+				"after 99 MB more WAL, Postgres may invalidate the slot (max_slot_wal_keep_size is 1000 MB), in about 4s",
+				"Postgres may invalidate the slot at the next checkpoint",
 				"",
 			},
 		},
-		"stays short": {steps(limited(600*mb, 400*mb), limited(500*mb, 400*mb)), []string{"max_slot_wal_keep_size is 1000 MB); 0/", ""}},
+		"stays short": {steps(limited(600*mb, 400*mb), limited(500*mb, 400*mb)), []string{"max_slot_wal_keep_size is 1000 MB); the confirmed position is 0/", ""}},
 		"recovers and comes again": {
 			steps(limited(600*mb, 400*mb), limited(460*mb, 540*mb), limited(600*mb, 400*mb), limited(10*mb, 990*mb), limited(600*mb, 400*mb)),
-			[]string{"600 MB", "", "", "over: it holds 10 MB", "600 MB"},
+			[]string{"600 MB", "", "", "over: it retains 10 MB", "600 MB"},
 		},
 		"disk fills": {
 			steps(unlimited("reserved", 10*mb), unlimited("extended", 2000*mb), unlimited("extended", 2001*mb), unlimited("reserved", 500<<10)),
-			[]string{"", "a full disk stops the server; 1/", "", "over: it holds 500 kB"},
+			[]string{"", "a full disk stops Postgres; the confirmed position is 1/", "", "over: it retains 500 kB"},
 		},
-		"held by a transaction": {steps(unlimited("extended", 2000*mb)), []string{"a transaction that is open for long"}},
+		"held by a transaction": {steps(unlimited("extended", 2000*mb)), []string{"a long transaction retains the rest"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var h History

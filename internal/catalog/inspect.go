@@ -10,52 +10,51 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// A State is what the server's catalogs say about a publication and a slot.
+// A State is a publication, a slot and the state of their server, read from the catalogs.
 type State struct {
 	ServerVersion int    // 150018 is 15.18
-	SystemID      string // of the cluster, as System.ID
-	Database      string // the connection's
-	InRecovery    bool   // a standby
+	SystemID      string // system identifier of the cluster
+	Database      string // of the connection
+	InRecovery    bool   // the server is a standby
 	WALLevel      string
 	Encoding      string // of the database
 
 	ReadAt time.Time     // by our clock
-	WALEnd pglogrepl.LSN // of the log when the reading began; on a standby, of what is replayed
+	WALEnd pglogrepl.LSN // end of WAL at ReadAt; on a standby, the last replayed position
 
-	MaxSlotWALKeepSize int64         // bytes of log a slot may hold; -1: no limit
-	IdleSlotTimeout    time.Duration // after which an inactive slot is invalidated, from 18 on; 0: never
+	MaxSlotWALKeepSize int64         // bytes; -1: no limit
+	IdleSlotTimeout    time.Duration // idle_replication_slot_timeout, from 18 on; 0: off
 
-	PublicationName, SlotName string           // what was looked for
+	PublicationName, SlotName string           // the names that were looked up
 	Publication               *Publication     // nil: missing
 	Slot                      *Slot            // nil: missing
-	Oldest                    *OpenTransaction // of the cluster; nil: nobody is writing
+	Oldest                    *OpenTransaction // oldest one of the cluster that has written; nil: none
 
-	// Messages says that rows come as logical messages, which every publication lets pass: a
-	// publication of no tables is then none that delivers nothing. The catalog does not know;
-	// who has read it says so.
+	// Messages says that rows are logical messages, which every publication publishes. A publication
+	// without tables then delivers rows. The catalog does not have this; the caller of Inspect sets it.
 	Messages bool
 }
 
 // A Publication is a publication of the connection's database.
 type Publication struct {
 	oid uint32
-	// version changes with every ALTER PUBLICATION that sets options: the id of the
-	// transaction that did. Adding and dropping tables does not count.
+	// version changes with every ALTER PUBLICATION that sets options. It is the id of the
+	// transaction (xmin). Adding and dropping tables does not change it.
 	version uint32
 
 	Name                             string
 	Insert, Update, Delete, Truncate bool     // what it publishes
-	ViaRoot                          bool     // rows of a partition come as rows of the root
+	ViaRoot                          bool     // publish_via_partition_root
 	AllTables                        bool     // FOR ALL TABLES
-	schemas                          bool     // FOR TABLES IN SCHEMA, among others
-	members                          []member // tables that it names, not those of ALL TABLES and TABLES IN SCHEMA
-	Tables                           []Table  // as they will be named in the stream: roots or partitions
+	schemas                          bool     // FOR TABLES IN SCHEMA, perhaps with FOR TABLE
+	members                          []member // tables of FOR TABLE
+	Tables                           []Table  // published tables as the stream names them: roots or partitions
 }
 
-// A member is a table that was added to a publication by its name.
+// A member is a table that was added to a publication by name.
 type member struct {
-	oid          uint32 // of the membership: another one when the table is added again
-	table        uint32 // its OID
+	oid          uint32 // of the membership; changes when the table is added again
+	table        uint32 // OID of the table
 	schema, name string // of the table
 }
 
@@ -63,18 +62,18 @@ type member struct {
 type Table struct {
 	OID          uint32
 	Schema, Name string
-	partition    bool     // of another table
-	Partitioned  bool     // into others
-	Columns      []Column // those that are published, in the order they are sent
-	RowFilter    string   // a condition: rows that do not meet it are not sent; empty: none
+	partition    bool     // is a partition of another table
+	Partitioned  bool     // has partitions
+	Columns      []Column // published columns, in the order of the stream
+	RowFilter    string   // SQL condition; rows that do not match it are not sent; empty: none
 }
 
 // A Column is a published column.
 type Column struct {
 	Name         string
-	TypeOID      uint32 // of a domain: its own
+	TypeOID      uint32 // for a domain: that of the domain
 	TypeModifier int32  // pg_attribute.atttypmod; -1: none
-	TypeName     string // as format_type prints it: numeric(10,2)
+	TypeName     string // the result of format_type, such as numeric(10,2)
 	notNull      bool
 }
 
@@ -85,24 +84,22 @@ type Slot struct {
 	Database string
 
 	Active    bool
-	ActivePID int32 // of its walsender; 0: none
+	ActivePID int32 // of its WAL sender; 0: none
 
-	RestartLSN        pglogrepl.LSN // log is kept from here on; 0: none
-	ConfirmedFlushLSN pglogrepl.LSN // what is behind it will be sent; 0: the slot is being made
-	WALStatus         string        // reserved, extended, unreserved, lost; empty: no log is kept
-	SafeWALSize       *int64        // bytes that may be written before log it needs is removed, may be negative; nil: no limit
-	// InvalidationReason says why the slot is lost, in the server's words. It is known from
-	// Postgres 17 on.
+	RestartLSN        pglogrepl.LSN // Postgres retains WAL from here on; 0: none
+	ConfirmedFlushLSN pglogrepl.LSN // the confirmed position; 0: the slot is being created
+	WALStatus         string        // reserved, extended, unreserved, lost; empty: no WAL is retained
+	SafeWALSize       *int64        // bytes of WAL that may be written before Postgres may invalidate the slot; may be negative; nil: no limit
+	// InvalidationReason is why the slot is invalidated, in Postgres' words, from Postgres 17 on.
 	InvalidationReason string
-	InactiveSince      time.Time // the same; zero: active
+	InactiveSince      time.Time // from Postgres 17 on; zero: active
 
 	Temporary, TwoPhase bool
-	Failover            bool // standbys keep a copy; from 17 on
-	synced              bool // it is such a copy
+	Failover            bool // synchronized to standbys, from Postgres 17 on
+	synced              bool // it is the copy on a standby
 }
 
-// retained returns how many bytes of log the server keeps for the slot when its log ends at
-// end.
+// retained returns how many bytes of WAL the server retains for the slot if its WAL ends at end.
 func (s *Slot) retained(end pglogrepl.LSN) int64 {
 	if s.RestartLSN == 0 || end < s.RestartLSN {
 		return 0
@@ -110,8 +107,8 @@ func (s *Slot) retained(end pglogrepl.LSN) int64 {
 	return int64(end - s.RestartLSN)
 }
 
-// Inspect reads the catalog over an ordinary connection of its own. A publication or slot
-// that does not exist is no error. Neither REPLICATION nor SELECT on the tables is needed.
+// Inspect reads a State over a new ordinary connection. A missing publication or slot is no error.
+// The role needs neither REPLICATION nor SELECT on the tables.
 func Inspect(ctx context.Context, conn *pgconn.Config, publication, slot string) (*State, error) {
 	if err := replication.CheckNames(publication, slot); err != nil {
 		return nil, err
@@ -124,8 +121,8 @@ func Inspect(ctx context.Context, conn *pgconn.Config, publication, slot string)
 	return inspect(ctx, c, publication, slot)
 }
 
-// inspect is Inspect over conn. Of a server that is too old to ask, only what Verify needs
-// to say so is returned.
+// inspect is Inspect over conn. For a server that is too old, it reads only what Verify needs to report
+// that.
 func inspect(ctx context.Context, conn executor, publication, slot string) (*State, error) {
 	c, err := readServer(ctx, conn)
 	if err != nil {

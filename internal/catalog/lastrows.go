@@ -12,14 +12,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// lastPages is how many pages at the end of a table are looked at for its last rows.
+// lastPages is how many pages at the end of a table are read for its last rows.
 const lastPages = 16
 
-// LastRows returns a table, with all columns but generated ones, and up to n of the rows that lie
-// last in it, as the stream would print them: each the texts of the table's Columns, nil for NULL. Of a
-// partitioned table they are those of its last partitions that have any. It reads the end of the
-// table only, unless that is empty, and needs SELECT on it. The error wraps ErrConfig or
-// ErrPublication if there is no such table.
+// LastRows returns a table, without generated columns, and up to n of its physically last rows in the text
+// format of the stream. A row has the text of each of the table's Columns, nil for NULL. For a partitioned
+// table, LastRows reads the last partitions that have rows. It reads only the end of the table, unless
+// that is empty. The role needs SELECT on the table. The error wraps ErrConfig or ErrPublication if the
+// table does not exist.
 func LastRows(ctx context.Context, conn *pgconn.Config, table string, n int) (*Table, [][][]byte, error) {
 	settings := replication.Reading(conn)
 	settings.RuntimeParams["default_transaction_read_only"] = "on"
@@ -45,7 +45,7 @@ func LastRows(ctx context.Context, conn *pgconn.Config, table string, n int) (*T
 	}
 	var rows [][][]byte
 	for _, leaf := range slices.Backward(leaves) {
-		for _, end := range []bool{true, false} { // of the end, and if nothing is left there, of any
+		for _, end := range []bool{true, false} { // from the end; if that is empty, from the start
 			if len(rows) > 0 && !end {
 				break
 			}
@@ -71,8 +71,8 @@ func readColumns(ctx context.Context, conn executor, table uint32) ([]Column, er
 		WHERE attrelid = $1::oid AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum`, oid(table))
 }
 
-// readRows returns up to n rows of a table that is not partitioned, in the order in which they
-// lie there: the last ones of its end, or the first ones.
+// readRows returns up to n rows of a table that is not partitioned, in physical order: the last ones if
+// end is set, otherwise the first ones.
 func readRows(ctx context.Context, conn executor, table uint32, columns []Column, end bool, n int) ([][][]byte, error) {
 	name, err := queryOne(ctx, conn, pgx.RowTo[string], "look up the table", `
 		SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) FROM pg_catalog.pg_class c
@@ -102,9 +102,9 @@ func readRows(ctx context.Context, conn executor, table uint32, columns []Column
 	return rows, err
 }
 
-// TableNamed returns the table whose schema and name, joined by a dot, are name, as errors and dead
-// letters have it: with all columns but generated ones; nil if there is none. SELECT on it is not
-// needed. It is an error if there are two.
+// TableNamed returns the table with the given name, which is schema and name joined by a dot, without quotes,
+// as in errors and dead letters. The table has all columns but generated ones. TableNamed returns nil if
+// there is no such table, and an error if there are two. The role does not need SELECT on the table.
 func TableNamed(ctx context.Context, conn *pgconn.Config, name string) (*Table, error) {
 	settings := replication.Reading(conn)
 	settings.RuntimeParams["default_transaction_read_only"] = "on"
@@ -124,7 +124,7 @@ func TableNamed(ctx context.Context, conn *pgconn.Config, name string) (*Table, 
 	case err != nil || len(tables) == 0:
 		return nil, err
 	case len(tables) > 1:
-		return nil, fmt.Errorf("%w: two tables are called %s", replication.ErrConfig, name)
+		return nil, fmt.Errorf("%w: two tables have the name %s", replication.ErrConfig, name)
 	}
 	tables[0].Columns, err = readColumns(ctx, c, tables[0].OID)
 	return &tables[0], err

@@ -13,47 +13,47 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// An Observer looks at the catalog beside a stream, over an ordinary connection that it
-// opens when it is needed, keeps, and opens again after an error and once a minute. It
-// belongs to one goroutine at a time.
+// An Observer reads the catalog while a relay streams, over an ordinary connection. It opens the
+// connection when it needs one, and re-opens it after an error and once a minute. One goroutine at a
+// time uses it.
 type Observer struct {
 	settings          *pgconn.Config
 	publication, slot string
 	messages          bool // see State.Messages
 
 	conn   *preparer // nil: none
-	opened time.Time // the newest one that there was
+	opened time.Time // when the newest connection was opened
 }
 
-// maxObserverAge is how long a connection is kept. A smart shutdown of the server waits
-// for every ordinary connection to end, without a word to it, and refuses new ones.
+// maxObserverAge is how long a connection is used. A smart shutdown of Postgres waits until every
+// ordinary connection has ended, does not notify them, and rejects new ones.
 const maxObserverAge = time.Minute
 
-// statementTimeout, in ms, is for a server that goes on although nobody waits any more.
+// statementTimeout, in ms, ends a statement on the server if the relay no longer waits for it.
 const statementTimeout = "30000"
 
-// Observe returns an Observer of the server that a stream is connected to, of its publication
-// and its slot; cfg is what [replication.Stream.Config] returns. It contacts nobody. It shows up
-// as the stream's application_name with " watch" behind it.
+// Observe returns an Observer of the server, the publication and the slot of a stream. cfg is the
+// result of [replication.Stream.Config]. Observe does not connect. The application_name of the
+// connection is that of the stream with " watch" appended.
 func Observe(cfg replication.Config) *Observer {
 	settings := replication.Ordinary(cfg.Conn)
 	settings.RuntimeParams["application_name"] += " watch"
 	settings.RuntimeParams["statement_timeout"] = statementTimeout
 	settings.RuntimeParams["idle_session_timeout"] = "0"
 	settings.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
-	settings.RuntimeParams["synchronous_commit"] = "off" // for EmitSnapshot: it may be lost, and waits for no standby
+	settings.RuntimeParams["synchronous_commit"] = "off" // for EmitSnapshot, which may be lost and need not wait for a standby
 	return &Observer{settings: settings, publication: cfg.Publication, slot: cfg.Slot, messages: len(cfg.Messages) > 0}
 }
 
-// ObserveSlot returns an Observer of the slot over conn, without a stream: for [Observer.InspectSlot]. It
-// contacts nobody.
+// ObserveSlot returns an Observer of a slot without a stream, for [Observer.InspectSlot]. It does not
+// connect.
 func ObserveSlot(conn *pgconn.Config, slot string) *Observer {
-	return &Observer{settings: looking(conn, "status"), slot: slot}
+	return &Observer{settings: readOnly(conn, "status"), slot: slot}
 }
 
-// looking returns conn changed for an ordinary connection that cannot write, and shows up with
-// purpose behind its application_name.
-func looking(conn *pgconn.Config, purpose string) *pgconn.Config {
+// readOnly returns a copy of conn for an ordinary, read-only connection. It appends purpose to the
+// application_name.
+func readOnly(conn *pgconn.Config, purpose string) *pgconn.Config {
 	settings := replication.Ordinary(conn)
 	settings.RuntimeParams["application_name"] += " " + purpose
 	settings.RuntimeParams["default_transaction_read_only"] = "on"
@@ -61,8 +61,8 @@ func looking(conn *pgconn.Config, purpose string) *pgconn.Config {
 	return settings
 }
 
-// InspectSlot is Inspect without the publication, which is most of what that reads. A server that is
-// too old is ErrConfig.
+// InspectSlot is Inspect without the publication, which takes most of the time. It returns an error that
+// wraps ErrConfig if the server is too old.
 func (o *Observer) InspectSlot(ctx context.Context) (*State, error) {
 	conn, err := o.connected(ctx)
 	if err != nil {
@@ -86,8 +86,8 @@ func (o *Observer) InspectSlot(ctx context.Context) (*State, error) {
 	return c, nil
 }
 
-// Inspect reads what the function [Inspect] reads. It blocks until then or until ctx ends. After an
-// error, which is mostly one of ErrUnreachable, ErrAccess and ErrBusy, it may be called again.
+// Inspect is the function [Inspect] over the connection of the Observer. It may be called again after an
+// error, which usually wraps ErrUnreachable, ErrAccess or ErrBusy.
 func (o *Observer) Inspect(ctx context.Context) (*State, error) {
 	conn, err := o.connected(ctx)
 	if err != nil {
@@ -102,12 +102,12 @@ func (o *Observer) Inspect(ctx context.Context) (*State, error) {
 	return c, nil
 }
 
-// cannotConnectNow is the SQLSTATE with which a server that starts or stops refuses connections.
+// cannotConnectNow is the SQLSTATE with which a server rejects connections while it starts or shuts down.
 const cannotConnectNow = "57P03"
 
-// Wait blocks until ctx ends, and then returns nil, or until the server stops without waiting for its
-// clients, and then returns an error of [replication.ErrServerStopping]: it has ended the connection, and
-// refuses another. Wait opens the connection if there is none.
+// Wait blocks until ctx ends, and returns nil. If the server starts a fast shutdown first, it has ended
+// the connection and rejects a new one; Wait then returns an error that wraps
+// [replication.ErrServerStopping]. Wait opens the connection if there is none.
 func (o *Observer) Wait(ctx context.Context) error {
 	for {
 		conn, err := o.connected(ctx)
@@ -119,25 +119,25 @@ func (o *Observer) Wait(ctx context.Context) error {
 			<-ctx.Done()
 			return nil
 		}
-		_ = conn.WaitForNotification(ctx) // which nobody sends
+		_ = conn.WaitForNotification(ctx) // no notification comes; it returns when the connection ends
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // ctx has ended the wait
+			return nil //nolint:nilerr // the error is that of ctx
 		}
 		o.Close(ctx)
 	}
 }
 
-// EmitSnapshot writes a transactional logical message with [MessagePrefix] into the WAL, for a
-// stream with that [replication.Config.MessagePrefix] to read. Its content is nonce, a bar and what
-// pg_current_snapshot() returns: when the message comes in the stream, every transaction
-// that the snapshot sees has come before. On a standby, which cannot write, it does nothing.
+// EmitSnapshot writes a transactional logical message with [MessagePrefix] to the WAL, for a stream
+// with that [replication.Config.MessagePrefix]. Its content is nonce, "|" and the result of
+// pg_current_snapshot(). The stream sends the message after every transaction that is visible in the
+// snapshot. On a standby, which cannot write, EmitSnapshot does nothing.
 // https://www.postgresql.org/docs/current/functions-admin.html#FUNCTIONS-REPLICATION
 func (o *Observer) EmitSnapshot(ctx context.Context, nonce string) error {
 	conn, err := o.connected(ctx)
 	if err != nil {
 		return err
 	}
-	_, err = query(ctx, conn, pgx.RowTo[*string], "write a snapshot into the log", `
+	_, err = query(ctx, conn, pgx.RowTo[*string], "write a snapshot to the WAL", `
 		SELECT CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN
 			pg_catalog.pg_logical_emit_message(true, $1, pg_catalog.concat($2::text, '|', pg_catalog.pg_current_snapshot())) END::text`,
 		MessagePrefix, nonce)
@@ -147,8 +147,8 @@ func (o *Observer) EmitSnapshot(ctx context.Context, nonce string) error {
 	return err
 }
 
-// Close closes the connection, if there is one, also after ctx has ended, and waits a
-// second at most for the server to do so. The Observer may be used again.
+// Close closes the connection, if there is one, even if ctx has ended. It waits at most one second
+// for the server. The Observer may be used again.
 func (o *Observer) Close(ctx context.Context) {
 	if o.conn == nil {
 		return
@@ -173,14 +173,14 @@ func (o *Observer) connected(ctx context.Context) (*preparer, error) {
 	return o.conn, nil
 }
 
-// A preparer is a connection that prepares every statement once: to plan them takes the
-// server several times as long as to run them.
+// A preparer is a connection that prepares every statement once, because planning the statements
+// takes the server several times as long as running them.
 type preparer struct {
 	*pgconn.PgConn
 	known map[string]*pgconn.StatementDescription // by text
 }
 
-// ExecParams runs sql. What cannot be prepared is run all the same, to say why.
+// ExecParams runs sql. If sql cannot be prepared, ExecParams runs it unprepared, which returns the error.
 func (p *preparer) ExecParams(ctx context.Context, sql string, values [][]byte, oids []uint32, valueFormats, resultFormats []int16) *pgconn.ResultReader {
 	s := p.known[sql]
 	if s == nil {

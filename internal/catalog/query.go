@@ -17,7 +17,8 @@ type executor interface {
 	ExecParams(ctx context.Context, sql string, values [][]byte, oids []uint32, valueFormats, resultFormats []int16) *pgconn.ResultReader
 }
 
-// query returns the rows of a statement, each made by fn.
+// query runs a statement and returns its rows, each converted by fn. doing is the purpose of the statement,
+// for errors.
 func query[T any](ctx context.Context, conn executor, fn pgx.RowToFunc[T], doing, sql string, args ...string) ([]T, error) {
 	params := make([][]byte, len(args))
 	for i, arg := range args {
@@ -28,7 +29,7 @@ func query[T any](ctx context.Context, conn executor, fn pgx.RowToFunc[T], doing
 	return result, replication.QueryError(ctx, doing, err)
 }
 
-// queryOne returns the only row of a statement, nil if there is none.
+// queryOne is query for a statement with at most one row. It returns nil if there is no row.
 func queryOne[T any](ctx context.Context, conn executor, fn pgx.RowToFunc[T], doing, sql string, args ...string) (*T, error) {
 	rows, err := query(ctx, conn, fn, doing, sql, args...)
 	if err != nil || len(rows) == 0 {
@@ -57,13 +58,13 @@ func readServer(ctx context.Context, conn executor) (*State, error) {
 		WHERE d.datname = current_database()`)
 }
 
-// readPublication returns the publication with its tables, nil if there is none. All of it
-// belongs together, which one statement or one snapshot would not ensure: what
-// pg_publication_tables calls does not look through a snapshot.
+// readPublication returns the publication with its tables, or nil if there is none. It re-reads the
+// definition until it has not changed while the tables were read. One statement or snapshot would not be
+// enough, because the functions of pg_publication_tables do not use the snapshot.
 func readPublication(ctx context.Context, conn executor, version int, name string) (*Publication, error) {
 	p, err := readDefinition(ctx, conn, version, name)
 	for err == nil && p != nil {
-		tables, tablesErr := readTables(ctx, conn, version, name) // an error too if it has gone just now
+		tables, tablesErr := readTables(ctx, conn, version, name) // also fails if the publication was just dropped
 		now, err := readDefinition(ctx, conn, version, name)
 		switch {
 		case err != nil:
@@ -106,9 +107,9 @@ func readMembers(ctx context.Context, conn executor, publication string) ([]memb
 		WHERE p.pubname = $1 ORDER BY n.nspname, c.relname`, publication)
 }
 
-// readTables returns the tables with the columns that their Relation messages will have:
-// no dropped ones, no generated ones unless published (from Postgres 18 on), and only those
-// of the column list (from 15 on).
+// readTables returns the published tables with the columns of their Relation messages: without dropped
+// columns, without generated columns unless they are published (from Postgres 18 on), and only those in
+// the column list (from 15 on).
 func readTables(ctx context.Context, conn executor, version int, publication string) ([]Table, error) {
 	// pg_publication_tables has attnames and rowfilter from 15 on.
 	filter, published := "COALESCE(pt.rowfilter, '')", "a.attname = ANY (pt.attnames)"
@@ -149,7 +150,7 @@ func readTables(ctx context.Context, conn executor, version int, publication str
 }
 
 func readSlot(ctx context.Context, conn executor, version int, name string) (*Slot, error) {
-	later := "'', 0, false, false" // columns of 17
+	later := "'', 0, false, false" // columns that Postgres has from 17 on
 	if version >= 170000 {
 		later = "COALESCE(invalidation_reason, ''), COALESCE(extract(epoch FROM inactive_since), 0)::bigint, failover, synced"
 	}

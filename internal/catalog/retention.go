@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// retention follows the WAL that is retained for the slot.
+// retention follows the WAL that Postgres retains for the slot.
 type retention struct {
 	trend   Trend
-	limitAt time.Time // at the last look, see [Trend]
-	warned  Danger    // the worst since it was calm
+	limitAt time.Time // result of the last look, see [Trend]
+	warned  Danger    // the greatest danger that was warned of since Calm
 }
 
-// recovered is the share left from which on a later shortage is a new one.
+// recovered is the free share above which the danger is over, and a later one is warned of again.
 const recovered = 0.6
 
-// look notes a look at a slot that is there, and returns a warning when the danger is
-// greater than what was warned of.
+// look compares a State with the previous ones. It returns a warning if the danger is greater than
+// the last one that was warned of, or if it is over.
 func (r *retention) look(c *State) []Warning {
 	s := c.Slot
 	if s == nil {
@@ -24,51 +24,51 @@ func (r *retention) look(c *State) []Warning {
 	}
 	r.limitAt = r.trend.Note(c.ReadAt, s.SafeWALSize)
 	reserve := c.Reserve(r.limitAt)
-	reserve.IdleAt = time.Time{} // it is about to be read
+	reserve.IdleAt = time.Time{} // the relay is about to use the slot
 	risk := reserve.Judge(c.ReadAt)
 	if risk.Danger == Calm && r.warned != Calm && reserve.freeShare() > recovered {
 		r.warned = Calm
-		return []Warning{{Object: slotObject(c), Over: true, Text: fmt.Sprintf("it holds %s of log, no more than it should", size(s.retained(c.WALEnd)))}}
+		return []Warning{{Object: slotObject(c), Over: true, Text: fmt.Sprintf("it retains %s of WAL, which is below the limit again", size(s.retained(c.WALEnd)))}}
 	}
 	if risk.Danger <= r.warned {
 		return nil
 	}
 	r.warned = risk.Danger
-	text := fmt.Sprintf("it holds %s of log, from %s on", size(s.retained(c.WALEnd)), s.RestartLSN)
+	text := fmt.Sprintf("it retains %s of WAL, from %s on", size(s.retained(c.WALEnd)), s.RestartLSN)
 	switch risk.Danger {
 	case Unreserved:
-		text += ": the next checkpoint may remove what it needs, and the slot is lost then"
+		text += ": Postgres may invalidate the slot at the next checkpoint"
 	case Tenth, Soon, Half:
-		text += fmt.Sprintf("; when %s more are written, the server may remove what it needs (max_slot_wal_keep_size is %s)%s",
+		text += fmt.Sprintf("; after %s more WAL, Postgres may invalidate the slot (max_slot_wal_keep_size is %s)%s",
 			size(*s.SafeWALSize), size(c.MaxSlotWALKeepSize), timeLeft(risk.TimeToLimit))
 	case Extended:
-		text += ", which is beyond max_wal_size"
+		text += ", which exceeds max_wal_size"
 		if s.SafeWALSize == nil {
-			text += "; nothing limits it, and a full disk stops the server"
+			text += "; there is no limit, and a full disk stops Postgres"
 		}
-	case Calm, Lost: // of a lost one Look returns an error
+	case Calm, Lost: // Look returns an error for an invalidated slot
 	}
 	return []Warning{{Object: slotObject(c), Text: text + "; " + retainedBy(c)}}
 }
 
-// timeLeft says how long that is, where it is known.
+// timeLeft returns the end of the sentence with the time to the limit, or "" if that is unknown.
 func timeLeft(left time.Duration) string {
 	if left == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", in about %s at the present rate", left.Round(max(time.Second, left/100)))
+	return fmt.Sprintf(", in about %s at the current rate", left.Round(max(time.Second, left/100)))
 }
 
-// retainedBy returns what keeps Postgres from removing WAL.
+// retainedBy says why Postgres retains the WAL.
 func retainedBy(c *State) string {
 	s := c.Slot
 	if behind := int64(c.WALEnd - s.ConfirmedFlushLSN); s.ConfirmedFlushLSN > c.WALEnd || behind < s.retained(c.WALEnd)/2 {
-		return fmt.Sprintf("%s is confirmed, and a transaction that is open for long holds the rest: see pg_stat_activity and pg_prepared_xacts", s.ConfirmedFlushLSN)
+		return fmt.Sprintf("the confirmed position is %s, and a long transaction retains the rest: see pg_stat_activity and pg_prepared_xacts", s.ConfirmedFlushLSN)
 	}
-	return fmt.Sprintf("%s is confirmed, what follows is not: is the sink taking records?", s.ConfirmedFlushLSN)
+	return fmt.Sprintf("the confirmed position is %s, and later rows are not acknowledged: check that the broker accepts records", s.ConfirmedFlushLSN)
 }
 
-// size prints a number of bytes.
+// size returns a number of bytes as text.
 func size(n int64) string {
 	const mebi = 1 << 20
 	if n > -mebi && n < mebi {

@@ -7,50 +7,50 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 )
 
-// A Danger is how near Postgres is to removing WAL that a slot needs. A greater one is worse.
+// A Danger says how close Postgres is to invalidating a slot. A greater Danger is worse.
 // https://www.postgresql.org/docs/current/view-pg-replication-slots.html
 type Danger int
 
 // The dangers.
 const (
 	Calm       Danger = iota
-	Extended          // more than max_wal_size is retained: the disk fills
-	Half              // less than half of what may be retained is left
-	Soon              // less than an hour is left, at the present rate or of idle_replication_slot_timeout
-	Tenth             // less than a tenth is left
-	Unreserved        // the next checkpoint may remove WAL that the slot needs
+	Extended          // the slot retains more than max_wal_size: the disk fills
+	Half              // less than half of the limit is left
+	Soon              // less than an hour is left, at the current rate or until idle_replication_slot_timeout
+	Tenth             // less than a tenth of the limit is left
+	Unreserved        // Postgres may invalidate the slot at the next checkpoint
 	Lost              // the slot is invalidated
 )
 
-// soon is how near the limit has to be to worry somebody whatever is left.
+// soon is the time to the limit that is a Danger, however much WAL is left.
 const soon = time.Hour
 
-// A Level is what a Danger means to an operator.
+// A Level is the severity of a Danger for an operator.
 type Level int
 
 // The levels.
 const (
 	LevelOK       Level = iota
-	LevelWarning        // the slot fills
-	LevelCritical       // it is about to be lost
+	LevelWarning        // Extended, Half
+	LevelCritical       // Soon, Tenth, Unreserved
 	LevelLost
 )
 
-// String returns the word for l in JSON.
+// String returns the text of l in JSON.
 func (l Level) String() string { return [...]string{"ok", "warning", "critical", "lost"}[l] }
 
-// A Reserve is what is known about the WAL that Postgres retains for a slot.
+// A Reserve is the state of the WAL that Postgres retains for a slot.
 type Reserve struct {
-	WALStatus    string // as in [Slot]
-	Invalidation string // the same: InvalidationReason
-	Retained     int64
-	Safe         *int64 // as Slot.SafeWALSize
+	WALStatus    string // Slot.WALStatus
+	Invalidation string // Slot.InvalidationReason
+	Retained     int64  // bytes
+	Safe         *int64 // Slot.SafeWALSize
 
-	LimitAt time.Time // when Safe is used up at the present rate, see [Trend]; zero: not known, or it does not shrink
-	IdleAt  time.Time // when Postgres invalidates the slot if nobody reads it; zero: never
+	LimitAt time.Time // when Safe reaches 0 at the current rate, see [Trend]; zero: unknown, or it does not shrink
+	IdleAt  time.Time // when Postgres invalidates the slot if it stays inactive; zero: never
 }
 
-// Reserve returns what c says of its slot, which must be there.
+// Reserve returns the Reserve of the slot of c, which must exist.
 func (c *State) Reserve(limitAt time.Time) Reserve {
 	s := c.Slot
 	r := Reserve{
@@ -63,7 +63,7 @@ func (c *State) Reserve(limitAt time.Time) Reserve {
 	return r
 }
 
-// freeShare returns the share of what may be retained that is left; 1 where nothing limits it.
+// freeShare returns the share of the limit that is left, from 0 to 1. It is 1 if there is no limit.
 func (r Reserve) freeShare() float64 {
 	if r.Safe == nil {
 		return 1
@@ -72,15 +72,16 @@ func (r Reserve) freeShare() float64 {
 	return max(0, safe) / max(1, safe+float64(r.Retained))
 }
 
-// A Risk is how a slot stands. It is judged in [Reserve.Judge] and nowhere else.
+// A Risk is the judgement of a Reserve. Only [Reserve.Judge] makes one, so that status, page, check,
+// metrics and log agree.
 type Risk struct {
 	Danger      Danger
-	TimeToLimit time.Duration // at least 1 s; 0: not known, or Safe does not shrink
+	TimeToLimit time.Duration // at least 1 s; 0: unknown, or Safe does not shrink
 
-	Title, Why, Advice string // sentences for an operator; empty if Danger is Calm
+	Title, Why, Advice string // for an operator; empty if Danger is Calm
 }
 
-// Level returns what the danger means.
+// Level returns the severity of the Danger.
 func (r Risk) Level() Level {
 	switch r.Danger {
 	case Calm:
@@ -94,7 +95,7 @@ func (r Risk) Level() Level {
 	return LevelLost
 }
 
-// Judge says how near Postgres is at now to removing WAL that the slot needs, and what to do.
+// Judge returns how close Postgres is, at the time now, to invalidating the slot, and what to do.
 func (r Reserve) Judge(now time.Time) Risk {
 	risk := Risk{}
 	if r.Safe != nil && !r.LimitAt.IsZero() {
@@ -126,35 +127,35 @@ func (r Reserve) Judge(now time.Time) Risk {
 const moreRoom = "Let the relay catch up, or give it more room: ALTER SYSTEM SET max_slot_wal_keep_size = '…'; SELECT pg_reload_conf();"
 
 func (r Reserve) texts(risk Risk) (title, why, advice string) {
-	const lost, mayRemove = "The slot is about to be lost", "Postgres may remove log that is not relayed yet, "
+	const lost, mayRemove = "The slot is about to be lost", "Postgres may remove WAL that is not relayed yet, "
 	switch risk.Danger {
 	case Lost:
-		why = "Postgres has removed log that was not relayed yet"
+		why = "Postgres has removed WAL that was not relayed yet"
 		if r.Invalidation != "" {
 			why += " (" + r.Invalidation + ")"
 		}
 		return "The slot is lost", why + ".",
-			"The log it needs is gone. Rows that are still in the table can be sent again; then make a slot anew: outbox-cdc setup."
+			"Drop the slot and create a new one: outbox-cdc setup --drop; outbox-cdc setup. Then resend the rows that are still in the table: outbox-cdc replay."
 	case Unreserved:
 		return lost, mayRemove + "at the next checkpoint.", moreRoom
 	case Tenth, Soon:
 		return lost, mayRemove + r.untilLimit(risk), moreRoom
 	case Half:
-		return "The slot is filling", "Less than half of its room is left: Postgres may remove log that it needs, " + r.untilLimit(risk), moreRoom
+		return "The slot is filling", "Less than half of max_slot_wal_keep_size is left: Postgres may remove WAL that the slot needs, " + r.untilLimit(risk), moreRoom
 	case Extended:
-		why = fmt.Sprintf("Postgres keeps %s of log for it, more than max_wal_size, and the disk fills.", terminal.Size(float64(r.Retained)))
+		why = fmt.Sprintf("Postgres retains %s of WAL for the slot, more than max_wal_size, and the disk fills.", terminal.Size(float64(r.Retained)))
 		if r.Safe == nil {
-			why += " Nothing limits it, and a full disk stops the server."
+			why += " There is no limit, and a full disk stops Postgres."
 		}
-		return "The slot holds much log", why, "Let the relay catch up. A transaction that is open for long holds log too: see pg_stat_activity and pg_prepared_xacts."
+		return "The slot retains much WAL", why, "Let the relay catch up. A long transaction retains WAL too: see pg_stat_activity and pg_prepared_xacts."
 	case Calm:
 	}
 	return "", "", ""
 }
 
-// untilLimit ends a sentence with what is left, which has a limit.
+// untilLimit returns the end of a sentence: how much is left to the limit, which must exist.
 func (r Reserve) untilLimit(risk Risk) string {
-	text := "when " + terminal.Size(float64(*r.Safe)) + " more are written"
+	text := "after " + terminal.Size(float64(*r.Safe)) + " more WAL"
 	if risk.TimeToLimit > 0 {
 		text += ", in " + terminal.Span(risk.TimeToLimit.Seconds()) + " at this rate"
 	}
@@ -163,35 +164,34 @@ func (r Reserve) untilLimit(risk Risk) string {
 
 func (r Reserve) idleTexts(now time.Time) (title, why, advice string) {
 	return "The slot is about to be lost",
-		fmt.Sprintf("Nobody reads it, and idle_replication_slot_timeout ends in %s.", terminal.Span(max(0, r.IdleAt.Sub(now)).Seconds())),
-		"Start the relay: outbox-cdc run. To keep slots that nobody reads: ALTER SYSTEM SET idle_replication_slot_timeout = 0; SELECT pg_reload_conf();"
+		fmt.Sprintf("No relay uses it, and idle_replication_slot_timeout ends in %s.", terminal.Span(max(0, r.IdleAt.Sub(now)).Seconds())),
+		"Start the relay: outbox-cdc run. To keep unused slots: ALTER SYSTEM SET idle_replication_slot_timeout = 0; SELECT pg_reload_conf();"
 }
 
-// A Trend measures how fast the WAL that may still be retained for a slot is used up. It belongs
-// to one goroutine at a time; the zero value has seen nothing.
+// A Trend measures how fast the retained WAL of a slot approaches its limit. The zero value is ready to
+// use. One goroutine at a time uses it.
 type Trend struct {
 	looks []safeAt
 }
 
-// A safeAt is how much may still be retained at a moment.
+// A safeAt is a value of Slot.SafeWALSize.
 type safeAt struct {
 	at   time.Time
 	safe int64
 }
 
 const (
-	// A reserve moves in teeth: it grows again when the slot's restart_lsn advances. So it counts
-	// as shrinking if it does over both of these.
+	// The value follows a sawtooth: it grows whenever the slot's restart_lsn advances. So it counts as
+	// shrinking only if it shrinks over both periods.
 	shortTrend = time.Minute
 	longTrend  = 5 * time.Minute
 
-	// leastTrend is the least time that a rate is measured over: a burst between two looks that
-	// follow each other at once is none.
+	// leastTrend is the minimum period for a rate, so that a short burst is no trend.
 	leastTrend = 10 * time.Second
 )
 
-// Note notes safe, which is as Slot.SafeWALSize, and returns when it is used up if it goes on
-// shrinking as it did; zero if it does not shrink, has no limit or has been watched too shortly.
+// Note adds safe, a value of Slot.SafeWALSize, and returns when it will reach 0 at the current rate. It
+// returns zero if safe does not shrink, is nil, or was observed for too short a time.
 func (t *Trend) Note(at time.Time, safe *int64) (limitAt time.Time) {
 	if safe == nil {
 		t.looks = nil
@@ -209,8 +209,8 @@ func (t *Trend) Note(at time.Time, safe *int64) (limitAt time.Time) {
 	return long
 }
 
-// since returns the index of the newest look that is at least d older than the last, or of the
-// first one.
+// since returns the index of the newest value that is at least d older than the last one, or 0 if there
+// is none.
 func (t *Trend) since(d time.Duration) int {
 	i, last := 0, t.looks[len(t.looks)-1]
 	for i+1 < len(t.looks) && last.at.Sub(t.looks[i+1].at) >= d {
@@ -219,7 +219,7 @@ func (t *Trend) since(d time.Duration) int {
 	return i
 }
 
-// limitAt goes by the rate over d.
+// limitAt returns when the value reaches 0 at its rate over the last d. Zero: it does not shrink.
 func (t *Trend) limitAt(d time.Duration) time.Time {
 	const forever = 100 * 365 * 24 * time.Hour
 	first, last := t.looks[t.since(d)], t.looks[len(t.looks)-1]

@@ -15,47 +15,47 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// ErrSelection says that what was asked of a table cannot be asked of it: a condition that is not SQL, a
-// column that it lacks, an id that is none or is not there.
+// ErrSelection says that a Selection does not fit the table: the condition is not valid SQL, the table
+// lacks a column, or an id is invalid or missing.
 var ErrSelection = errors.New("selection is not possible")
 
-// A Selection is which rows of a table are read, and in which order: by Order and then by ID.
-// What is empty does not restrict.
+// A Selection selects rows of a table. They are ordered by Order, then by ID. Empty fields do not
+// restrict the rows.
 type Selection struct {
 	Table string // as in SQL
-	ID    string // the column that names a row
+	ID    string // the column that identifies a row
 
-	// Order and Time are names of columns, of which the first that the table has is the one: the
-	// order of insertion, and the time that Since is about, a timestamp with or without time zone.
+	// Order and Time are names of columns; the first one that the table has is used. Order has the
+	// order of insertion. Time has a timestamp with or without time zone, which Since is compared with.
 	Order, Time []string
 
-	Where string    // a condition of the caller's own, in SQL; it runs with the caller's rights
-	IDs   []string  // every one of them must be there
+	Where string    // SQL condition; it runs with the privileges of the role
+	IDs   []string  // ids of rows, all of which must exist
 	Since time.Time // rows of this time or later
-	After string    // id of a row, which must be there: rows that come after it in this order
+	After string    // id of an existing row: rows after it, in the order above
 
-	Undelivered *Delivered // rows that it does not say are delivered
+	Undelivered *Delivered // rows that are not delivered according to it
 
-	Limit int // so many at most
+	Limit int // maximum number of rows; 0: no limit
 }
 
-// Delivered says which transactions a relay has delivered: those that Snapshot sees, on the server and the
-// timeline where it was taken.
+// Delivered says which transactions a relay has delivered: those that are visible in Snapshot, which is
+// valid on one server and timeline only.
 type Delivered struct {
 	SystemID string
 	Timeline int32
-	Slot     string // nobody may stream from it, since that delivers more
+	Slot     string // must not be active, because its relay would deliver more
 	Snapshot string // xmin:xmax:xip_list
 }
 
-// Rows are the selected rows of a table, as it was when they were opened. They hold a read-only
-// transaction open, and with it what VACUUM could remove. They belong to one goroutine and must
-// be closed.
+// Rows are the selected rows of a table, in a snapshot taken by Select. They keep a read-only
+// transaction open, so VACUUM cannot remove dead rows. One goroutine uses them, and the caller must
+// close them.
 type Rows struct {
 	Table Table  // with all columns but generated ones
-	order string // the column they are ordered by
-	Time  string // the column that tells their time; empty: there is none
-	Count int64  // how many they are
+	order string // the column of Selection.Order that is used
+	Time  string // the column of Selection.Time that is used; empty: none
+	Count int64  // number of rows
 
 	source   *pgconn.Config
 	conn     *pgconn.PgConn
@@ -67,9 +67,9 @@ type Rows struct {
 	maxBytes int
 }
 
-// Select opens the rows that sel is about. It needs SELECT on the table, and neither touches a
-// slot nor needs REPLICATION. An error that wraps ErrSelection is about sel; one that wraps
-// ErrAccess about the role.
+// Select opens the rows of sel. The role needs SELECT on the table, but not REPLICATION; Select uses no
+// slot. The error wraps ErrSelection if sel does not fit the table, and ErrAccess if the role has no
+// privilege.
 func Select(ctx context.Context, cfg replication.Config, sel Selection) (*Rows, error) {
 	cfg = cfg.WithDefaults()
 	conn, err := replication.Connect(ctx, lasting(cfg.Conn, "replay"))
@@ -87,8 +87,8 @@ func Select(ctx context.Context, cfg replication.Config, sel Selection) (*Rows, 
 	return r, nil
 }
 
-// lasting returns conn changed for a connection that reads tables for as long as it takes, in the
-// order in which their rows lie.
+// lasting returns a copy of conn for a connection that reads whole tables, in physical order and without
+// timeouts. It appends purpose to the application_name.
 func lasting(conn *pgconn.Config, purpose string) *pgconn.Config {
 	settings := replication.Reading(conn)
 	settings.RuntimeParams["application_name"] += " " + purpose
@@ -100,14 +100,14 @@ func lasting(conn *pgconn.Config, purpose string) *pgconn.Config {
 	return settings
 }
 
-// beginReading opens the transaction of such a connection.
+// beginReading starts a read-only transaction with one snapshot.
 func beginReading(ctx context.Context, conn *pgconn.PgConn) error {
 	for _, sql := range []string{
 		"SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'", // from 17 on
 		"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
 	} {
 		if _, err := conn.Exec(ctx, sql).ReadAll(); err != nil {
-			return replication.QueryError(ctx, "begin to read", err)
+			return replication.QueryError(ctx, "start a read-only transaction", err)
 		}
 	}
 	return nil
@@ -115,11 +115,11 @@ func beginReading(ctx context.Context, conn *pgconn.PgConn) error {
 
 func (r *Rows) beginReading(ctx context.Context) error { return beginReading(ctx, r.conn) }
 
-// lookUp finds the table and what the selection needs of it.
+// lookUp reads the definition of the table and finds the columns that the selection needs.
 func (r *Rows) lookUp(ctx context.Context) error {
 	s := &setup{cfg: SetupConfig{Conn: r.source, Tables: []string{r.sel.Table}}, conn: r.conn}
 	refs, err := s.tables(ctx)
-	if errors.Is(err, replication.ErrPublication) { // which is what it means elsewhere
+	if errors.Is(err, replication.ErrPublication) { // a missing table
 		return fmt.Errorf("%w: table %q does not exist in database %q, or not in the role's search_path", ErrSelection, r.sel.Table, r.source.Database)
 	}
 	if err != nil {
@@ -138,13 +138,14 @@ func (r *Rows) lookUp(ctx context.Context) error {
 	r.order = r.first(r.sel.Order, "")
 	r.Time = r.first(r.sel.Time, "timestamp")
 	if r.order == "" {
-		return r.refuse("it has none of the columns %s, and rows have to be in the order in which they were inserted", strings.Join(r.sel.Order, ", "))
+		return r.refuse("it has none of the columns %s, which rows must be ordered by", strings.Join(r.sel.Order, ", "))
 	}
 	r.from = r.Table.from()
 	return nil
 }
 
-// first returns the first of the columns that the table has, with a type whose name begins so.
+// first returns the first of names that is a column of the table with a type whose name starts with typ. It
+// returns "" if there is none.
 func (r *Rows) first(names []string, typ string) string {
 	for _, name := range names {
 		if c, ok := r.columns[name]; ok && strings.HasPrefix(c.TypeName, typ) {
@@ -154,10 +155,10 @@ func (r *Rows) first(names []string, typ string) string {
 	return ""
 }
 
-// narrow makes conditions of the selection.
+// narrow builds the WHERE clause of the selection.
 func (r *Rows) narrow(ctx context.Context) error {
 	if r.sel.Where != "" {
-		r.where = append(r.where, "("+r.sel.Where+"\n)") // which may end in a comment
+		r.where = append(r.where, "("+r.sel.Where+"\n)") // the newline ends a comment in the condition
 	}
 	if !r.sel.Since.IsZero() {
 		if err := r.since(); err != nil {
@@ -180,11 +181,11 @@ func (r *Rows) narrow(ctx context.Context) error {
 	return nil
 }
 
-// undelivered selects the rows of transactions that a snapshot does not see.
+// undelivered selects the rows of transactions that are not visible in the snapshot of d.
 func (r *Rows) undelivered(ctx context.Context, d *Delivered) error {
 	const column = "xid"
 	if r.columns[column].TypeName != "xid8" {
-		return r.refuse("it has no column %q of type xid8 with the transaction of each row; choose rows by time or by their ids", column)
+		return r.refuse("it has no column %q of type xid8 with the transaction of each row; select rows by time or by id", column)
 	}
 	here, err := r.ask(ctx, "identify the server", `
 		SELECT pg_catalog.concat_ws(' ', s.system_identifier, CASE WHEN pg_catalog.pg_is_in_recovery() THEN c.timeline_id
@@ -194,14 +195,14 @@ func (r *Rows) undelivered(ctx context.Context, d *Delivered) error {
 		return err
 	}
 	if recorded := fmt.Sprintf("%s %d", d.SystemID, d.Timeline); here[0] != recorded {
-		return r.refuse("the position record is of system and timeline %s, the server is of %s: its transactions have other numbers; choose rows by time or by their ids", recorded, here[0])
+		return r.refuse("the position record is of system and timeline %s, the server is of %s, where transaction ids mean other transactions; select rows by time or by id", recorded, here[0])
 	}
 	held, err := r.ask(ctx, "read who streams", "SELECT active_pid::text FROM pg_catalog.pg_replication_slots WHERE slot_name = $1 AND active", d.Slot)
 	if err != nil {
 		return err
 	}
 	if len(held) > 0 {
-		return r.refuse("a relay streams from slot %q, and its newest snapshot may come after the rows that were not delivered; choose rows by time or by their ids", d.Slot)
+		return r.refuse("a relay streams from slot %q, so its newest snapshot may be later than the undelivered rows; select rows by time or by id", d.Slot)
 	}
 	r.where = append(r.where, "NOT pg_catalog.pg_visible_in_snapshot("+column+", "+r.param(d.Snapshot)+"::pg_catalog.pg_snapshot)")
 	return nil
@@ -209,7 +210,7 @@ func (r *Rows) undelivered(ctx context.Context, d *Delivered) error {
 
 func (r *Rows) since() error {
 	if r.Time == "" {
-		return r.refuse("it has none of the columns %s to tell the time of a row", strings.Join(r.sel.Time, ", "))
+		return r.refuse("it has none of the columns %s with the time of a row", strings.Join(r.sel.Time, ", "))
 	}
 	at := r.param(r.sel.Since.UTC().Format(time.RFC3339Nano)) + "::timestamptz"
 	if strings.HasSuffix(r.columns[r.Time].TypeName, "without time zone") {
@@ -219,7 +220,7 @@ func (r *Rows) since() error {
 	return nil
 }
 
-// shownIDs is how many missing ids an error names.
+// shownIDs is the maximum number of missing ids in an error.
 const shownIDs = 5
 
 func (r *Rows) ids(ctx context.Context) error {
@@ -253,18 +254,19 @@ func (r *Rows) after(ctx context.Context) error {
 		return r.refuseRight(err)
 	}
 	if len(found) == 0 {
-		return r.refuse("it has no row with the id %s any more, to go on after: say with a condition where to go on", r.sel.After)
+		return r.refuse("it no longer has a row with the id %s to continue after; select the remaining rows with a condition", r.sel.After)
 	}
 	r.where = append(r.where, fmt.Sprintf("(%s, %s) > (SELECT %[1]s, %[2]s FROM %[3]s WHERE %[2]s = %[4]s::%[5]s LIMIT 1)", order, id, r.from, r.param(r.sel.After), typ))
 	return nil
 }
 
-// idType is the type of ids, without its modifier: a cast to varchar(36) would cut an id off.
+// idType returns the type of the id column without its modifier, because a cast to varchar(36) would truncate
+// an id.
 func (r *Rows) idType() string {
 	return regexp.MustCompile(`\([0-9, ]+\)`).ReplaceAllString(r.columns[r.sel.ID].TypeName, "")
 }
 
-// param returns the placeholder of one more parameter.
+// param adds a parameter and returns its placeholder.
 func (r *Rows) param(value string) string {
 	r.args = append(r.args, value)
 	return "$" + strconv.Itoa(len(r.args))
@@ -280,7 +282,7 @@ func (r *Rows) count(ctx context.Context) error {
 	return err
 }
 
-// clauses returns what follows the list of a SELECT.
+// clauses returns the rest of a SELECT after its list of columns.
 func (r *Rows) clauses(order string) string {
 	sql := " FROM " + r.from
 	if len(r.where) > 0 {
@@ -293,17 +295,17 @@ func (r *Rows) clauses(order string) string {
 	return sql
 }
 
-// Each calls fn with each row: the texts of Table.Columns as the stream would print them, nil for
-// NULL, valid until fn returns. It needs memory for one row. A row beyond
-// [replication.Config.MaxMessageBytes] ends it with ErrRow; an error of fn ends it and is returned. After
-// an error the Rows can only be closed.
+// Each calls fn with each row. values has the text of each of Table.Columns in the format of the stream, nil
+// for NULL, and is valid until fn returns. Each needs memory for one row. It returns the error of fn, or an
+// error that wraps ErrRow for a row larger than [replication.Config.MaxMessageBytes]. After an error the
+// Rows can only be closed.
 func (r *Rows) Each(ctx context.Context, fn func(values [][]byte) error) error {
 	sql := "SELECT " + columnList(r.Table.Columns) + r.clauses(" ORDER BY "+replication.QuoteIdent(r.order)+", "+replication.QuoteIdent(r.sel.ID))
 	params := make([][]byte, len(r.args))
 	for i, arg := range r.args {
 		params[i] = []byte(arg)
 	}
-	// One statement, whatever the condition is made of: the extended protocol takes no more.
+	// The extended protocol accepts only one statement, whatever the condition contains.
 	rows := r.conn.ExecParams(ctx, sql, params, nil, nil, nil)
 	for rows.NextRow() {
 		if err := fn(rows.Values()); err != nil {
@@ -316,10 +318,10 @@ func (r *Rows) Each(ctx context.Context, fn func(values [][]byte) error) error {
 
 func (r *Rows) doing() string { return fmt.Sprintf("read table %s.%s", r.Table.Schema, r.Table.Name) }
 
-// Close ends the transaction and closes the connection, also after ctx has ended.
+// Close ends the transaction and closes the connection, even if ctx has ended.
 func (r *Rows) Close(ctx context.Context) { replication.Disconnect(ctx, r.conn) }
 
-// ask returns the first column of a statement's rows.
+// ask runs a statement and returns the first column of its rows.
 func (r *Rows) ask(ctx context.Context, doing, sql string, args ...string) ([]string, error) {
 	return query(ctx, r.conn, func(row pgx.CollectableRow) (string, error) {
 		return string(row.RawValues()[0]), nil
@@ -330,7 +332,7 @@ func (r *Rows) refuse(format string, args ...any) error {
 	return fmt.Errorf("%w: table %s.%s: %s", ErrSelection, r.Table.Schema, r.Table.Name, fmt.Sprintf(format, args...))
 }
 
-// refuseValue is err, met while a value of the caller's was read.
+// refuseValue returns an ErrSelection if err says that Postgres cannot parse a value, and otherwise err.
 func (r *Rows) refuseValue(what string, err error) error {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && strings.HasPrefix(pg.Code, "22") {
 		return r.refuse("%s: %s", what, pg.Message)
@@ -338,7 +340,7 @@ func (r *Rows) refuseValue(what string, err error) error {
 	return err
 }
 
-// refuseRight is err, met while the table was read.
+// refuseRight returns an ErrAccess if err says that the role may not read the table, and otherwise err.
 func (r *Rows) refuseRight(err error) error {
 	if sqlState(err) != insufficientPrivilege {
 		return err
@@ -347,8 +349,9 @@ func (r *Rows) refuseRight(err error) error {
 	return fmt.Errorf("%w: %s: %w; the role needs: GRANT SELECT ON %s TO …", replication.ErrAccess, r.doing(), pg, r.Table.SQLName())
 }
 
-// refuseCondition is err, met with the caller's condition. What the server says of its text may be
-// shown. What it says when it has come to the rows may hold their values.
+// refuseCondition returns an ErrSelection if err, an error of a statement with the caller's condition, is about
+// the condition. It includes Postgres' message only if that is about the text of the condition, because other
+// messages may contain values of rows.
 func (r *Rows) refuseCondition(err error) error {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	switch {
@@ -359,14 +362,14 @@ func (r *Rows) refuseCondition(err error) error {
 	case strings.HasPrefix(pg.Code, "42"), pg.Code == "08P01": // protocol_violation: it has a parameter
 		return r.refuse("the condition: %s (SQLSTATE %s)", pg.Message, pg.Code)
 	case strings.HasPrefix(pg.Code, "25"):
-		return r.refuse("the condition would write, and nothing may here: %s (SQLSTATE %s)", pg.Message, pg.Code)
+		return r.refuse("the condition must not write: %s (SQLSTATE %s)", pg.Message, pg.Code)
 	case !replication.Classified(pg):
-		return r.refuse("the condition fails for a row, SQLSTATE %s; the server's log has the text", pg.Code)
+		return r.refuse("the condition fails for a row with SQLSTATE %s; the server log has the message", pg.Code)
 	}
 	return err
 }
 
-// arrayLiteral writes texts as an array: https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO
+// arrayLiteral returns texts as an array literal: https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO
 func arrayLiteral(texts []string) string {
 	quoted := make([]string, len(texts))
 	for i, text := range texts {

@@ -15,7 +15,7 @@ import (
 // role must be the same as that of the WAL sender.
 // https://www.postgresql.org/docs/current/functions-admin.html#FUNCTIONS-ADMIN-SIGNAL
 func EndSender(ctx context.Context, conn *pgconn.Config, slot string, pid uint32) (ended bool, err error) {
-	c, err := replication.Connect(ctx, looking(conn, "watch"))
+	c, err := replication.Connect(ctx, readOnly(conn, "watch"))
 	if err != nil {
 		return false, err
 	}

@@ -18,55 +18,54 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// plugin is the output plugin of our slots.
+// plugin is the output plugin of the relay's slots.
 const plugin = "pgoutput"
 
-// SetupConfig says what Setup creates and Drop drops.
+// SetupConfig configures Setup and Drop.
 type SetupConfig struct {
 	Conn              *pgconn.Config // as replication.Config.Conn
 	Publication, Slot string
 
-	// Tables are the tables to publish, written as in SQL: schema.table, "Quoted", or only a
-	// name to be found in the role's search_path. Drop does not look at them.
+	// Tables are the tables to publish, written as in SQL: schema.table, "Quoted", or a name that is
+	// found in the role's search_path. Drop ignores them.
 	Tables []string
 
-	// Messages says that rows come as logical messages, see [replication.Config.Messages]: there need not
-	// be a table, and the publication may be one of none.
+	// Messages says that rows are logical messages, see [replication.Config.Messages]. Tables may then
+	// be empty, and the publication may have no table.
 	Messages bool
 
-	// Updates has the publication, where it is created, send changed rows too. Postgres then
-	// refuses an UPDATE of a table that has neither a primary key nor another replica identity.
+	// Updates makes a new publication publish UPDATEs too. Postgres then rejects an UPDATE of a table
+	// that has neither a primary key nor another replica identity.
 	Updates bool
 
-	// Failover has standbys keep a copy of the slot, from Postgres 17 on.
+	// Failover makes Setup create a failover slot, which standbys synchronize, from Postgres 17 on.
 	Failover bool
 
-	// lockTimeout bounds each wait for other transactions. Zero means 10 s.
+	// lockTimeout limits each wait for other transactions. Zero means 10 s.
 	lockTimeout time.Duration
 }
 
-// A Step is what was found or done about one object.
+// A Step is the result of Setup or Drop for one object.
 type Step struct {
-	Object string        // publication "outbox_cdc"
-	Action string        // exists, created, dropped, missing
-	LSN    pglogrepl.LSN // of a slot: its confirmed position; 0 if there is none
+	Object string        // for example: publication "outbox_cdc"
+	Action string        // exists, created, dropped or missing
+	LSN    pglogrepl.LSN // for a slot: its confirmed position; 0 if there is none
 
-	Warning string // what was wanted and is not so; empty: nothing
+	Warning string // how the object differs from SetupConfig; empty: it does not
 }
 
-// Setup makes sure that publication and slot exist over the tables, which it does not
-// create. It is idempotent. It creates the publication first: what a slot decodes from
-// before the publication existed is not delivered, and creating the slot waits for every
-// transaction in progress. If a transaction does not end within lockTimeout the error
-// names it. When Setup fails, nothing it has created is left.
+// Setup creates the publication and the slot if they do not exist. The tables must exist. Setup is
+// idempotent. It creates the publication first, because a slot does not deliver rows from before the
+// publication existed. Creating the slot waits for every transaction in progress; if one does not end
+// within lockTimeout, the error names it. If Setup fails, it drops what it has created.
 //
-// It refuses what would lose rows: a slot without its publication, a publication that
-// exists and does not publish inserts of all rows of all tables, and a slot that Verify
-// refuses. If another session holds the lock of setups of the slot for lockTimeout, the error is an
+// Setup returns an error instead of losing rows: if the slot exists without the publication, if an
+// existing publication does not publish the inserts of all rows of all tables, or if Verify rejects the
+// slot. If another session holds the advisory lock of Setup for lockTimeout, the error is an
 // [*advisory.HeldError].
 //
-// The role needs REPLICATION for the slot; for the publication, CREATE on the database and
-// ownership of the tables.
+// For the slot, the role needs REPLICATION. For the publication, it needs CREATE on the database and
+// must own the tables.
 func Setup(ctx context.Context, cfg SetupConfig) ([]Step, error) {
 	s, err := newSetup(ctx, cfg)
 	if err != nil {
@@ -78,7 +77,7 @@ func Setup(ctx context.Context, cfg SetupConfig) ([]Step, error) {
 
 func (s *setup) run(ctx context.Context) ([]Step, error) {
 	if len(s.cfg.Tables) == 0 && !s.cfg.Messages {
-		return nil, fmt.Errorf("%w: no table to publish is named", replication.ErrConfig)
+		return nil, fmt.Errorf("%w: there is no table to publish", replication.ErrConfig)
 	}
 	state, err := s.inspect(ctx)
 	if err != nil {
@@ -89,7 +88,7 @@ func (s *setup) run(ctx context.Context) ([]Step, error) {
 		return nil, err
 	}
 	if state.Slot != nil {
-		err = state.Verify() // a slot without publication is refused there
+		err = state.Verify() // also rejects a slot without publication
 	}
 	if state.Publication != nil && err == nil {
 		err = errors.Join(state.verifyPublication(), state.Publication.covers(tables))
@@ -100,7 +99,7 @@ func (s *setup) run(ctx context.Context) ([]Step, error) {
 	return s.create(ctx, state, tables)
 }
 
-// create makes what the catalog does not have.
+// create creates the missing objects.
 func (s *setup) create(ctx context.Context, state *State, tables []tableRef) ([]Step, error) {
 	publication := Step{Object: fmt.Sprintf("publication %q", s.cfg.Publication), Action: actionExists}
 	if state.Publication == nil {
@@ -128,18 +127,19 @@ func (s *setup) create(ctx context.Context, state *State, tables []tableRef) ([]
 	return []Step{publication, slot}, nil
 }
 
-// failoverSince is the first version whose slots can have copies on standbys.
+// failoverSince is the first version with failover slots.
 const failoverSince = 170000
 
-// failoverWarning says why no standby keeps a copy of the slot although that is wanted.
+// failoverWarning returns why the slot is not a failover slot although the configuration asks for one. It
+// returns "" if it is one.
 func (s *setup) failoverWarning(state *State) string {
 	switch {
 	case !s.cfg.Failover:
 		return ""
 	case state.ServerVersion < failoverSince:
-		return fmt.Sprintf("standbys keep no copy of it: that takes PostgreSQL 17, and the server is %d; after a failover the slot is gone", state.ServerVersion/10000)
+		return fmt.Sprintf("it is not a failover slot, which needs PostgreSQL 17, and the server is %d; after a failover the slot does not exist", state.ServerVersion/10000)
 	case state.Slot != nil && !state.Slot.Failover:
-		return fmt.Sprintf(`standbys keep no copy of it: it was created without; while nobody streams from it, over a connection with replication=database: ALTER_REPLICATION_SLOT %s (FAILOVER true)`,
+		return fmt.Sprintf(`it was not created as a failover slot; stop the relay and run, over a connection with replication=database: ALTER_REPLICATION_SLOT %s (FAILOVER true)`,
 			replication.QuoteIdent(s.cfg.Slot))
 	}
 	return ""
@@ -153,13 +153,13 @@ const (
 	actionMissing = "missing"
 )
 
-// A setup is a run of Setup or Drop. Its connection holds a lock, so that runs for one
-// slot come one after the other.
+// A setup is a run of Setup or Drop. Its connection holds an advisory lock, so that runs for one slot
+// do not overlap.
 type setup struct {
 	cfg    SetupConfig
 	conn   *pgconn.PgConn
-	export bool     // the slot is made with a snapshot
-	made   *newSlot // by create; nil: none
+	export bool     // create the slot with an exported snapshot
+	made   *newSlot // the slot that this run has created; nil: none
 }
 
 func newSetup(ctx context.Context, cfg SetupConfig) (*setup, error) {
@@ -181,7 +181,7 @@ func newSetup(ctx context.Context, cfg SetupConfig) (*setup, error) {
 	return s, nil
 }
 
-// lock waits for its turn until lockTimeout.
+// lock takes the advisory lock. It waits at most lockTimeout.
 func (s *setup) lock(ctx context.Context) error {
 	key := "pg_catalog.hashtextextended(" + replication.QuoteLiteral("outbox-cdc setup "+s.cfg.Slot) + ", 0)"
 	err := s.exec(ctx, "wait for another setup of the same slot", "SELECT pg_catalog.pg_advisory_lock("+key+")")
@@ -199,8 +199,8 @@ const lockTimeout = "lock_timeout"
 
 func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// afterwards bounds what has to be done although ctx may have ended.
-const afterwards = 5 * time.Second
+// cleanupTimeout limits the cleanup, which runs even if ctx has ended.
+const cleanupTimeout = 5 * time.Second
 
 func (s *setup) close(ctx context.Context) {
 	if s.made != nil {
@@ -223,7 +223,7 @@ func (s *setup) inspect(ctx context.Context) (*State, error) {
 	return state, state.verifyServer()
 }
 
-// createPublication is a transaction of its own: the slot's creation would wait for it.
+// createPublication runs in its own transaction, because creating the slot would wait for it.
 func (s *setup) createPublication(ctx context.Context, tables []tableRef) error {
 	var names []string
 	for _, t := range tables {
@@ -246,20 +246,19 @@ func (s *setup) createPublication(ctx context.Context, tables []tableRef) error 
 	return err
 }
 
-// A newSlot is a slot that has just been made, over a connection in replication mode that
-// is still open.
+// A newSlot is a slot that was just created, with its replication connection.
 type newSlot struct {
 	conn     *pgconn.PgConn
-	point    pglogrepl.LSN // from which it delivers
-	snapshot string        // of the moment before point, until the connection is used or closed; empty: none
+	point    pglogrepl.LSN // the consistent point, from which the slot delivers
+	snapshot string        // exported snapshot as of point, valid until conn is used or closed; empty: none
 }
 
-// createSlot makes the slot that command asks for, over a connection of settings. A canceled ctx
-// cancels the command: only closing the connection would leave a slot that is not finished.
+// createSlot runs command, which creates a slot, over a new connection with settings. If ctx is canceled,
+// it cancels the command on the server; closing the connection alone would leave an unfinished slot.
 func (s *setup) createSlot(ctx context.Context, settings *pgconn.Config, name, command string) (*newSlot, error) {
 	settings.RuntimeParams[lockTimeout] = millis(s.cfg.lockTimeout)
 	settings.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
-		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: afterwards}
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: cleanupTimeout}
 	}
 	conn, err := replication.Connect(ctx, settings)
 	if err != nil {
@@ -280,7 +279,7 @@ func (s *setup) createSlot(ctx context.Context, settings *pgconn.Config, name, c
 	return &newSlot{conn: conn, point: point, snapshot: result.SnapshotName}, nil
 }
 
-// slotCommand makes the relay's slot.
+// slotCommand returns the command that creates the relay's slot.
 func (s *setup) slotCommand(version int) string {
 	slot := fmt.Sprintf("CREATE_REPLICATION_SLOT %s LOGICAL %s", replication.QuoteIdent(s.cfg.Slot), plugin)
 	if s.cfg.Failover && version >= failoverSince {
@@ -298,7 +297,7 @@ func (s *setup) slotCommand(version int) string {
 
 // undo drops the publication that this run has created.
 func (s *setup) undo(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), afterwards)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 	return s.dropPublication(ctx)
 }

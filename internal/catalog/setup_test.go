@@ -218,7 +218,7 @@ func TestSetupBlocked(t *testing.T) {
 		}
 
 		begin("BEGIN; INSERT INTO other VALUES (1); SET application_name = 'billing'")
-		process := fmt.Sprintf("process %d: user \"postgres\", database %q, application \"billing\", idle in transaction, began ", writer.PgConn().PID(), db.Name)
+		process := fmt.Sprintf("process %d: user \"postgres\", database %q, application \"billing\", idle in transaction, started ", writer.PgConn().PID(), db.Name)
 		refused("create slot", process)
 
 		t.Run("canceled", func(t *testing.T) {

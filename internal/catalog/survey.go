@@ -11,23 +11,23 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// A ServerSurvey is the part of a server's settings and of its load that concerns slots.
+// A ServerSurvey has the settings and the load of a server that matter for slots.
 type ServerSurvey struct {
-	MaxSlots, Slots     int // max_replication_slots, and how many there are
-	MaxSenders, Senders int // max_wal_senders, and how many stream
+	MaxSlots, Slots     int // max_replication_slots, and the number of slots
+	MaxSenders, Senders int // max_wal_senders, and the number of WAL senders
 
-	// SynchronizedStandbySlots are the physical slots that a slot with failover waits for, from 17 on.
-	// Nobody streams from those that are Absent, or they do not exist.
+	// SynchronizedStandbySlots are the physical slots that a failover slot waits for, from Postgres 17
+	// on. Absent are those that do not exist or are not active.
 	SynchronizedStandbySlots, Absent []string
 
-	WALBytes float64       // of log that was written in WALTime
-	WALTime  time.Duration // since the server's statistics began
+	WALBytes float64       // WAL that was written during WALTime
+	WALTime  time.Duration // time since the reset of the server's statistics
 
-	ClockAhead time.Duration // the server's clock less ours; the error is half of ClockTrip at most
-	ClockTrip  time.Duration // how long the question and its answer took
+	ClockAhead time.Duration // the server's clock minus ours; the error is at most half of ClockTrip
+	ClockTrip  time.Duration // round-trip time of the query
 }
 
-// Server reads the settings.
+// Server reads the settings and the load of the server.
 func (s *Surveyor) Server(ctx context.Context) (*ServerSurvey, error) {
 	return survey(ctx, s, func(conn executor) (*ServerSurvey, error) {
 		asked := time.Now()
@@ -56,19 +56,19 @@ func (s *Surveyor) Server(ctx context.Context) (*ServerSurvey, error) {
 	})
 }
 
-// A RoleSurvey is what the role of the connection may do.
+// A RoleSurvey has the privileges of the connection's role.
 type RoleSurvey struct {
 	Name        string
 	Superuser   bool
-	Replication bool // itself, or by a role of a hosted service that stands for the attribute
-	Create      bool // publications in this database
+	Replication bool // the attribute REPLICATION, or membership in rds_replication
+	Create      bool // CREATE on the database
 
-	EmitsMessages bool     // it may execute pg_logical_emit_message
-	EmitText      string   // the form of that function which the relay calls, as GRANT names it
-	OpenEmit      []string // those of its forms that every role may execute
+	EmitsMessages bool     // EXECUTE on pg_logical_emit_message
+	EmitText      string   // signature of the function that the relay calls, for GRANT
+	OpenEmit      []string // signatures of pg_logical_emit_message that every role may execute
 }
 
-// Role reads them.
+// Role reads the privileges of the role.
 func (s *Surveyor) Role(ctx context.Context) (*RoleSurvey, error) {
 	return survey(ctx, s, func(conn executor) (*RoleSurvey, error) {
 		return queryOne(ctx, conn, func(row pgx.CollectableRow) (r RoleSurvey, err error) {
@@ -88,8 +88,8 @@ func (s *Surveyor) Role(ctx context.Context) (*RoleSurvey, error) {
 	})
 }
 
-// HBAErrors returns the lines of pg_hba.conf that the server could not read, and known whether the
-// role may ask: by default only a superuser may.
+// HBAErrors returns the lines of pg_hba.conf that the server cannot parse. known is false if the role may
+// not read them; by default only a superuser may.
 func (s *Surveyor) HBAErrors(ctx context.Context) (lines []string, known bool, err error) {
 	lines, err = survey(ctx, s, func(conn executor) ([]string, error) {
 		may, err := queryOne(ctx, conn, pgx.RowTo[bool], "read privileges", `
@@ -105,46 +105,46 @@ func (s *Surveyor) HBAErrors(ctx context.Context) (lines []string, known bool, e
 	return lines, known, err
 }
 
-// A Holder is who streams from a slot.
+// A Holder is the client that streams from a slot.
 type Holder struct {
 	Application, Address string // empty: the role may not see it
 }
 
-// Holder returns who streams from the slot, nil if nobody does.
+// Holder returns the client that streams from the slot, or nil if the slot is not active.
 func (s *Surveyor) Holder(ctx context.Context, slot string) (*Holder, error) {
 	return survey(ctx, s, func(conn executor) (*Holder, error) {
 		return queryOne(ctx, conn, func(row pgx.CollectableRow) (h Holder, err error) {
 			return h, row.Scan(&h.Application, &h.Address)
-		}, "read who streams", `
+		}, "find out who uses the slot", `
 			SELECT COALESCE(r.application_name, ''), COALESCE(pg_catalog.host(r.client_addr), '')
 			FROM pg_catalog.pg_replication_slots s LEFT JOIN pg_catalog.pg_stat_replication r ON r.pid = s.active_pid
 			WHERE s.slot_name = $1 AND s.active`, slot)
 	})
 }
 
-// A TableSurvey is a table that rows are to come from.
+// A TableSurvey is an outbox table.
 type TableSurvey struct {
-	Table // itself, with all its columns that are not generated
+	Table // with all columns but generated ones
 
-	// Published is what of it is in the publication: itself, a table that it is a partition of,
-	// or if all its partitions are, one of these. Nil: rows of it are not published, or
-	// not all of them.
+	// Published is the published table that has the rows of this table: the table itself, or a table of
+	// which it is a partition, or, if all of its partitions are published, one of these. Nil: not all of
+	// its rows are published.
 	Published *Table
 
-	Select, Owner bool // what the role may do with it
+	Select, Owner bool // the role may read the table, and owns it
 
-	// Unidentified are those of its tables, itself or partitions, of which a changed row could not be told
-	// from others: with no replica identity, Postgres refuses an UPDATE or DELETE that is to be published.
+	// Unidentified are the table or its partitions without a replica identity. If the publication
+	// publishes UPDATEs or DELETEs, Postgres rejects these statements for them.
 	Unidentified []string
 }
 
-// SQLName returns its name, schema and all, as it is written in SQL.
+// SQLName returns the name with its schema, quoted for SQL.
 func (t Table) SQLName() string {
 	return replication.QuoteIdent(t.Schema) + "." + replication.QuoteIdent(t.Name)
 }
 
-// Table reads a table that is named as in [SetupConfig.Tables]. publication may be nil. The error
-// wraps ErrConfig or ErrPublication if there is no such table.
+// Table reads a table. name is written as in [SetupConfig.Tables]. publication may be nil. The error wraps
+// ErrConfig or ErrPublication if the table does not exist.
 func (s *Surveyor) Table(ctx context.Context, name string, publication *Publication) (*TableSurvey, error) {
 	var missing error
 	t, err := survey(ctx, s, func(conn executor) (*TableSurvey, error) {
@@ -175,7 +175,7 @@ func (t *TableSurvey) readRights(ctx context.Context, conn executor) error {
 		may, owns    bool
 		unidentified []string
 	}
-	// 'd' is the primary key, 'i' an index that may have been dropped, 'n' none, 'f' the whole row.
+	// relreplident: 'd' primary key, 'i' index, which may have been dropped, 'n' nothing, 'f' full.
 	r, err := queryOne(ctx, conn, func(row pgx.CollectableRow) (r rights, err error) {
 		return r, row.Scan(&r.may, &r.owns, &r.unidentified)
 	}, "read privileges and replica identity", `
@@ -195,14 +195,14 @@ func (t *TableSurvey) readRights(ctx context.Context, conn executor) error {
 	return nil
 }
 
-// carrier returns the table of p that a row inserted into t comes by, or if t's partitions are what
-// is published, the last of them. Nil: rows are left out.
+// carrier returns the table of p that publishes the rows of t. If the partitions of t are published
+// instead, it returns the last of them. It returns nil if some rows are not published.
 func (p *Publication) carrier(t tableRef) *Table {
 	published := p.member(append(slices.Clone(t.ancestors), t.oid)...)
 	if published != nil || t.kind != "p" {
 		return published
 	}
-	for _, leaf := range t.leaves { // without publish_via_partition_root these are the members
+	for _, leaf := range t.leaves { // the members, without publish_via_partition_root
 		if published = p.member(leaf); published == nil {
 			return nil
 		}

@@ -9,25 +9,23 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// A Surveyor asks a server what decides whether a relay will deliver, over an ordinary
-// connection that it opens when it is needed and again after an error. It writes nothing: its
-// session is read-only. Each method blocks until the answer or the end of ctx. It belongs to
-// one goroutine.
+// A Surveyor reads what decides whether a relay can deliver, over an ordinary, read-only connection. It
+// opens the connection when it needs one, and re-opens it after an error. One goroutine uses it.
 //
-// What a method returns is wrapped like the errors of [Inspect].
+// The errors of its methods wrap the same errors as those of [Inspect].
 type Surveyor struct {
 	settings *pgconn.Config
 	source   *pgconn.Config // for a connection in replication mode
 	conn     *pgconn.PgConn // nil: none
 }
 
-// NewSurveyor returns a Surveyor. It contacts nobody. It shows up with " check" behind
-// application_name.
+// NewSurveyor returns a Surveyor. It does not connect. The application_name of its connection ends with
+// " check".
 func NewSurveyor(conn *pgconn.Config) *Surveyor {
-	return &Surveyor{settings: looking(conn, "check"), source: conn}
+	return &Surveyor{settings: readOnly(conn, "check"), source: conn}
 }
 
-// Close closes the connection, if there is one, also after ctx has ended.
+// Close closes the connection, if there is one, even if ctx has ended.
 func (s *Surveyor) Close(ctx context.Context) {
 	if s.conn != nil {
 		replication.Disconnect(ctx, s.conn)
@@ -45,7 +43,8 @@ func (s *Surveyor) Connect(ctx context.Context) error {
 	return err
 }
 
-// Peer says which server has been connected to, and whether that is encrypted.
+// Peer returns the address of the server, and whether the connection uses TLS, as text for an operator. It
+// returns "" without a connection.
 func (s *Surveyor) Peer() string {
 	if s.conn == nil {
 		return ""
@@ -57,7 +56,7 @@ func (s *Surveyor) Peer() string {
 	return peer
 }
 
-// survey runs ask over the connection, which an error closes.
+// survey calls ask with the connection. It closes the connection after an error.
 func survey[T any](ctx context.Context, s *Surveyor, ask func(conn executor) (T, error)) (T, error) {
 	if err := s.Connect(ctx); err != nil {
 		var none T
@@ -70,7 +69,7 @@ func survey[T any](ctx context.Context, s *Surveyor, ask func(conn executor) (T,
 	return answer, err
 }
 
-// Inspect reads what the function [Inspect] reads.
+// Inspect is the function [Inspect] over the connection of the Surveyor.
 func (s *Surveyor) Inspect(ctx context.Context, publication, slot string) (*State, error) {
 	if err := replication.CheckNames(publication, slot); err != nil {
 		return nil, err
@@ -78,9 +77,8 @@ func (s *Surveyor) Inspect(ctx context.Context, publication, slot string) (*Stat
 	return survey(ctx, s, func(conn executor) (*State, error) { return inspect(ctx, conn, publication, slot) })
 }
 
-// Walsender opens a connection in replication mode to the database, asks the server who it is,
-// and closes the connection: pg_hba.conf, the role and max_wal_senders allow it, or the error says
-// which does not.
+// Walsender checks that the role can open a replication connection to the database: that pg_hba.conf, the
+// role and max_wal_senders allow it. It opens one, runs IDENTIFY_SYSTEM and closes it.
 func (s *Surveyor) Walsender(ctx context.Context) error {
 	settings := replication.Walsender(s.source)
 	settings.RuntimeParams["application_name"] += " check"

@@ -12,17 +12,17 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// A tableRef is an existing table that is to be published.
+// A tableRef is an existing table of SetupConfig.Tables.
 type tableRef struct {
 	oid          uint32
 	schema, name string
 	kind         string   // pg_class.relkind
 	persistence  string   // pg_class.relpersistence
-	ancestors    []uint32 // whose partition it is, with itself
-	leaves       []uint32 // of a partitioned table
+	ancestors    []uint32 // tables of which it is a partition, and the table itself
+	leaves       []uint32 // leaf partitions of a partitioned table
 }
 
-// tables looks up the tables the configuration names.
+// tables looks up the tables of the configuration.
 func (s *setup) tables(ctx context.Context) ([]tableRef, error) {
 	var tables []tableRef
 	for _, name := range s.cfg.Tables {
@@ -35,7 +35,7 @@ func (s *setup) tables(ctx context.Context) ([]tableRef, error) {
 				ARRAY(SELECT relid::oid FROM pg_catalog.pg_partition_tree(c.oid) WHERE isleaf)
 			FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 			WHERE c.oid = pg_catalog.to_regclass($1)`, name)
-		if code := sqlState(err); strings.HasPrefix(code, "42") && code != insufficientPrivilege { // not a name
+		if code := sqlState(err); strings.HasPrefix(code, "42") && code != insufficientPrivilege { // name is not valid
 			return nil, fmt.Errorf("%w: %w", replication.ErrConfig, err)
 		}
 		switch {
@@ -47,16 +47,16 @@ func (s *setup) tables(ctx context.Context) ([]tableRef, error) {
 		case t.kind != "r" && t.kind != "p":
 			return nil, fmt.Errorf("%w: %q is not a table", replication.ErrConfig, name)
 		case t.persistence != "p":
-			return nil, fmt.Errorf("%w: table %q is unlogged or temporary: its rows are not in the log", replication.ErrConfig, name)
+			return nil, fmt.Errorf("%w: table %q is unlogged or temporary: its rows are not in the WAL", replication.ErrConfig, name)
 		}
 		tables = append(tables, *t)
 	}
 	return tables, nil
 }
 
-// Covers says whether a publication delivers every row that is inserted into the tables, named as
-// in [SetupConfig.Tables]: itself, as a partition of what is published, or by all its partitions. The
-// error wraps ErrPublication or ErrConfig and says how to mend it.
+// Covers checks that a publication publishes every row that is inserted into the tables, which are written
+// as in [SetupConfig.Tables]. A table may be published itself, through a table of which it is a partition,
+// or through all of its partitions. The error wraps ErrPublication or ErrConfig and says how to fix it.
 func Covers(ctx context.Context, conn *pgconn.Config, publication string, tables []string) error {
 	c, err := replication.Connect(ctx, replication.Ordinary(conn))
 	if err != nil {
@@ -82,17 +82,17 @@ func Covers(ctx context.Context, conn *pgconn.Config, publication string, tables
 	return p.covers(refs)
 }
 
-// covers says whether p delivers every row inserted into the tables.
+// covers checks that p publishes every row that is inserted into the tables.
 func (p *Publication) covers(tables []tableRef) error {
 	for _, t := range tables {
 		published := p.carrier(t)
 		table := replication.QuoteIdent(t.schema) + "." + replication.QuoteIdent(t.name)
 		switch {
 		case published == nil:
-			return fmt.Errorf("%w: publication %q exists without table %s; with ALTER PUBLICATION %s ADD TABLE %s, rows are delivered that are inserted by transactions which begin after it",
+			return fmt.Errorf("%w: publication %q does not include table %s; run ALTER PUBLICATION %s ADD TABLE %s, which delivers the rows of transactions that start after it",
 				replication.ErrPublication, p.Name, table, replication.QuoteIdent(p.Name), table)
 		case published.RowFilter != "":
-			return fmt.Errorf("%w: publication %q has a row filter on %s.%s: rows it does not match are not delivered; remove it, or choose another name for the relay's",
+			return fmt.Errorf("%w: publication %q has a row filter on %s.%s: rows that do not match it are not delivered; remove it, or choose another publication name for the relay",
 				replication.ErrPublication, p.Name, replication.QuoteIdent(published.Schema), replication.QuoteIdent(published.Name))
 		}
 	}

@@ -11,13 +11,13 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// OpenTail is [replication.Open] over a temporary slot of its own, which the server drops when the connection ends:
-// whatever is read from it, and confirmed, moves no other slot. It begins now, or, if slot is not
-// empty, where that one stands, which must be one that Verify accepts and may be in use. cfg.Slot
-// does not count. It returns what the catalog says, too, of the publication and of slot.
+// OpenTail is [replication.Open] with a temporary slot, which the server drops when the connection ends. Reading
+// from it and confirming positions advances no other slot. The stream starts at the current position or, if slot
+// is not empty, at the position of that slot. Verify must accept that slot; it may be in use. OpenTail ignores
+// cfg.Slot. It also returns the State of the publication and of slot.
 //
-// To begin now, the server waits for every transaction in progress; if one does not end within 10 s
-// the error names it. A server without a free slot is ErrBusy.
+// To start at the current position, Postgres waits for every transaction in progress. If one does not end within
+// 10 s, the error names it. If the server has no free slot, the error wraps ErrBusy.
 func OpenTail(ctx context.Context, cfg replication.Config, slot string, log *slog.Logger) (*replication.Stream, *State, error) {
 	cfg = cfg.WithDefaults()
 	cfg.Slot = fmt.Sprintf("outbox_cdc_tail_%08x", rand.Uint32())
@@ -47,15 +47,15 @@ func OpenTail(ctx context.Context, cfg replication.Config, slot string, log *slo
 	return stream, state, err
 }
 
-// temporarySlot makes a slot, as a copy of another one if that is named, and returns the connection that
-// it lives as long as.
+// temporarySlot creates a temporary slot, as a copy of the slot of if that is not empty. It returns the
+// connection that owns the slot.
 func (s *setup) temporarySlot(ctx context.Context, name, of string) (*pgconn.PgConn, error) {
 	if of == "" {
 		slot, err := s.createSlot(ctx, replication.Streaming(s.cfg.Conn), name, fmt.Sprintf("CREATE_REPLICATION_SLOT %s TEMPORARY LOGICAL %s NOEXPORT_SNAPSHOT", name, plugin))
 		if err != nil {
 			return nil, err
 		}
-		if _, err := slot.conn.Exec(ctx, "SET "+lockTimeout+" = 0").ReadAll(); err != nil { // it was for the slot's making
+		if _, err := slot.conn.Exec(ctx, "SET "+lockTimeout+" = 0").ReadAll(); err != nil { // the timeout was for creating the slot
 			replication.Disconnect(ctx, slot.conn)
 			return nil, replication.QueryError(ctx, "prepare the connection", err)
 		}

@@ -10,22 +10,22 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// An OpenTransaction has written something and has not ended. For every slot of the cluster the
-// log is kept from its beginning on, whatever database it is in and whatever is confirmed,
-// and a stream that begins anew reads all of that again.
+// An OpenTransaction is a transaction that has written and has not ended. For every slot of the cluster,
+// Postgres retains the WAL from its start on, in whatever database it runs and whatever position is
+// confirmed. A new stream decodes all of that WAL again.
 type OpenTransaction struct {
 	XID                         uint32
-	PID                         int32  // of its process; 0: it is prepared
-	GID                         string // of a prepared one
+	PID                         int32  // of its process; 0: a prepared transaction
+	GID                         string // of a prepared transaction
 	User, Database, Application string
-	State                       string        // of its process, idle in transaction for one; empty: the role may not see it
-	Age                         time.Duration // since it began or was prepared; 0: the role may not see it
+	State                       string        // of its process, such as idle in transaction; empty: the role may not see it
+	Age                         time.Duration // since its start or its PREPARE TRANSACTION; 0: the role may not see it
 }
 
-// String says which it is and whose.
+// String names the transaction, its user and its database.
 func (t *OpenTransaction) String() string { return t.object() + " (" + t.describe() + ")" }
 
-// object names it.
+// object names the transaction by its process or its GID.
 func (t *OpenTransaction) object() string {
 	if t.PID == 0 {
 		return fmt.Sprintf("prepared transaction %q", t.GID)
@@ -33,7 +33,7 @@ func (t *OpenTransaction) object() string {
 	return fmt.Sprintf("transaction of process %d", t.PID)
 }
 
-// describe says whose it is.
+// describe returns its user, database, application and state.
 func (t *OpenTransaction) describe() string {
 	text := fmt.Sprintf("user %q, database %q", t.User, t.Database)
 	if t.PID != 0 {
@@ -45,17 +45,17 @@ func (t *OpenTransaction) describe() string {
 	return text
 }
 
-// Remedy is what ends it.
+// Remedy says how to end the transaction.
 func (t *OpenTransaction) Remedy() string {
 	if t.PID != 0 {
-		return fmt.Sprintf("let it end, or end it with: SELECT pg_terminate_backend(%d)", t.PID)
+		return fmt.Sprintf("wait until it ends, or end it with: SELECT pg_terminate_backend(%d)", t.PID)
 	}
 	gid := replication.QuoteLiteral(t.GID)
 	return fmt.Sprintf("end it, in its database, with: COMMIT PREPARED %s or ROLLBACK PREPARED %s", gid, gid)
 }
 
-// readOldest returns the oldest transaction of the cluster, nil if nobody is writing. What
-// a role without pg_read_all_stats sees of another's session is little more than its id.
+// readOldest returns the oldest transaction of the cluster that has written, or nil if there is none. Of
+// a session of another role, a role without pg_read_all_stats sees little more than the process id.
 // https://www.postgresql.org/docs/current/monitoring-stats.html#MONITORING-PG-STAT-ACTIVITY-VIEW
 func readOldest(ctx context.Context, conn executor) (*OpenTransaction, error) {
 	return queryOne(ctx, conn, func(row pgx.CollectableRow) (t OpenTransaction, err error) {
@@ -76,26 +76,25 @@ func readOldest(ctx context.Context, conn executor) (*OpenTransaction, error) {
 		ORDER BY pg_catalog.age(xid) DESC LIMIT 1`)
 }
 
-// LongTransaction is how long a transaction may be open before it is warned of, unless
-// [History.LongTransaction] says otherwise.
+// LongTransaction is the default of [History.LongTransaction].
 const LongTransaction = 5 * time.Minute
 
 // An oldest follows the oldest transaction.
 type oldest struct {
-	xid    uint32    // at the last look; 0: there was none
-	since  time.Time // the first look at which it was the oldest
-	warned string    // object of the warning that holds; empty: none
+	xid    uint32    // of the last call of look; 0: none
+	since  time.Time // the first time it was the oldest
+	warned string    // object of the current warning; empty: none
 }
 
-// look notes a look at a slot that is there. It returns a warning when the oldest
-// transaction has been open for longer than patience, and again when that one is prepared;
-// and says when what was warned of is over.
+// look compares a State with the previous ones. It returns a warning if the oldest transaction has been
+// open for longer than patience, another one if that transaction is then prepared, and one with Over when
+// it has ended.
 func (o *oldest) look(c *State, patience time.Duration) []Warning {
 	var warnings []Warning
 	t := c.Oldest
 	if t == nil || t.XID != o.xid {
 		if o.warned != "" {
-			warnings = append(warnings, Warning{Object: o.warned, Over: true, Text: "it has ended; log is not kept for it any longer"})
+			warnings = append(warnings, Warning{Object: o.warned, Over: true, Text: "it has ended; Postgres no longer retains WAL for it"})
 		}
 		*o = oldest{}
 	}
@@ -111,9 +110,9 @@ func (o *oldest) look(c *State, patience time.Duration) []Warning {
 	}
 	o.warned = t.object()
 	return append(warnings, Warning{Object: o.warned, Text: fmt.Sprintf(
-		"it has been open for %s (%s): until it ends, slot %q holds the log from %s on, %s by now, which is read again after every reconnect; %s",
+		"it has been open for %s (%s): until it ends, slot %q retains the WAL from %s on, now %s, which Postgres decodes again after every reconnect; %s",
 		open.Round(max(time.Second, open/100)), t.describe(), c.SlotName, c.Slot.RestartLSN, size(c.Slot.retained(c.WALEnd)), t.Remedy())})
 }
 
-// open is how long the oldest transaction has been known to be open.
+// open returns for how long the oldest transaction is known to be open.
 func (o *oldest) open(c *State) time.Duration { return max(c.Oldest.Age, c.ReadAt.Sub(o.since)) }

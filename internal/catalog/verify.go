@@ -8,13 +8,12 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// oldestServer is the first version whose decoding we know: row filters, column lists and
-// generated columns of later ones are asked for by version.
+// oldestServer is the oldest supported version. Queries depend on the version if later ones added row
+// filters, column lists or generated columns.
 const oldestServer = 140000
 
-// Verify says whether a stream over this publication and slot delivers. The error is the
-// first obstacle in the order server, publication, slot. That another connection streams
-// from the slot is none.
+// Verify checks whether a stream of this publication and slot delivers rows. It returns the first
+// problem of the server, the publication or the slot, in this order. An active slot is no problem.
 func (c *State) Verify() error {
 	if err := c.verifyServer(); err != nil {
 		return err
@@ -28,14 +27,14 @@ func (c *State) Verify() error {
 func (c *State) verifyServer() error {
 	switch {
 	case c.ServerVersion < oldestServer:
-		return fmt.Errorf("%w: the server is PostgreSQL %d.%d, and %d is the oldest that is supported", replication.ErrConfig,
+		return fmt.Errorf("%w: the server is PostgreSQL %d.%d, and the oldest supported version is %d", replication.ErrConfig,
 			c.ServerVersion/10000, c.ServerVersion%10000, oldestServer/10000)
 	case c.WALLevel != "logical":
 		return fmt.Errorf("%w: wal_level is %s; ALTER SYSTEM SET wal_level = logical, and restart the server", replication.ErrConfig, c.WALLevel)
 	case c.Encoding == "SQL_ASCII":
-		return fmt.Errorf("%w: database %q has encoding SQL_ASCII: its text cannot be converted to UTF8 reliably", replication.ErrConfig, c.Database)
+		return fmt.Errorf("%w: database %q has encoding SQL_ASCII, which cannot be converted to UTF8 reliably; use a database with another encoding", replication.ErrConfig, c.Database)
 	case c.InRecovery && c.ServerVersion < 160000:
-		return fmt.Errorf("%w: this server is a standby, which cannot decode before PostgreSQL 16: connect to the primary", replication.ErrUnreachable)
+		return fmt.Errorf("%w: this server is a standby, which cannot decode the WAL before PostgreSQL 16: connect to the primary", replication.ErrUnreachable)
 	}
 	return nil
 }
@@ -44,7 +43,7 @@ func (c *State) verifyPublication() error {
 	p := c.Publication
 	switch {
 	case p == nil && c.Slot != nil:
-		return fmt.Errorf("%w: publication %q does not exist in database %q, but slot %q does; rows committed without a publication are not delivered, not even if it is created again: send them otherwise, and begin anew with: outbox-cdc setup --drop, and outbox-cdc setup",
+		return fmt.Errorf("%w: publication %q does not exist in database %q, but slot %q does; rows committed without a publication are not delivered, even if you re-create it: send them from the table, then start over with outbox-cdc setup --drop and outbox-cdc setup",
 			replication.ErrPublication, c.PublicationName, c.Database, c.SlotName)
 	case p == nil:
 		return fmt.Errorf("%w: publication %q does not exist in database %q; create it and the slot with: outbox-cdc setup",
@@ -55,7 +54,7 @@ func (c *State) verifyPublication() error {
 		return fmt.Errorf("%w: publication %q does not publish inserts; ALTER PUBLICATION %s SET (publish = 'insert')",
 			replication.ErrPublication, p.Name, replication.QuoteIdent(p.Name))
 	case len(p.Tables) == 0:
-		return fmt.Errorf("%w: publication %q has no table; one that was dropped and created again is no member any more: ALTER PUBLICATION %s ADD TABLE <table>",
+		return fmt.Errorf("%w: publication %q has no table; if the table was dropped and re-created, add it again: ALTER PUBLICATION %s ADD TABLE <table>",
 			replication.ErrPublication, p.Name, replication.QuoteIdent(p.Name))
 	}
 	return nil
@@ -64,31 +63,31 @@ func (c *State) verifyPublication() error {
 func (c *State) verifySlot() error {
 	s := c.Slot
 	switch {
-	case s == nil && c.InRecovery: // which says nothing about the primary's
+	case s == nil && c.InRecovery: // the primary may have the slot
 		return fmt.Errorf("%w: this server is a standby and has no slot %q: connect to the primary", replication.ErrUnreachable, c.SlotName)
-	case s != nil && s.synced && c.InRecovery: // temporary until it is complete, and lost until it is made anew
-		return fmt.Errorf("%w: this server is a standby and slot %q the copy of its primary's: connect to the primary", replication.ErrUnreachable, s.Name)
+	case s != nil && s.synced && c.InRecovery: // such a copy may be temporary or invalidated until Postgres re-creates it
+		return fmt.Errorf("%w: this server is a standby, and its slot %q is a copy of the primary's slot: connect to the primary", replication.ErrUnreachable, s.Name)
 	case s == nil:
-		return fmt.Errorf("%w: slot %q does not exist; the relay does not create one by itself once it has been set up, because rows committed in between would be missing; if none are, or they are sent otherwise, create it with: outbox-cdc setup",
+		return fmt.Errorf("%w: slot %q does not exist; the relay does not re-create a slot by itself, because rows committed in between would be missing; if there are none, or you send them from the table, create the slot with: outbox-cdc setup",
 			replication.ErrSlotMissing, c.SlotName)
 	case s.Plugin == "":
-		return fmt.Errorf("%w: slot %q is a physical one; choose another name for the relay's", replication.ErrConfig, s.Name)
+		return fmt.Errorf("%w: slot %q is a physical slot; choose another slot name for the relay", replication.ErrConfig, s.Name)
 	case s.Plugin != plugin:
-		return fmt.Errorf("%w: slot %q belongs to output plugin %q, not %q; choose another name for the relay's", replication.ErrConfig, s.Name, s.Plugin, plugin)
+		return fmt.Errorf("%w: slot %q belongs to output plugin %q, not %q; choose another slot name for the relay", replication.ErrConfig, s.Name, s.Plugin, plugin)
 	case s.Database != c.Database:
 		return fmt.Errorf("%w: slot %q belongs to database %q, not %q; choose another name or connect to that database", replication.ErrConfig, s.Name, s.Database, c.Database)
 	case c.Reserve(time.Time{}).Judge(c.ReadAt).Danger == Lost:
-		return fmt.Errorf("%w: slot %q is invalidated (%s): what it had not delivered, from %s to %s, is gone from the log; send the rows that are still in the table otherwise, then drop it and set it up again with: outbox-cdc setup --drop, and outbox-cdc setup",
+		return fmt.Errorf("%w: slot %q is invalidated (%s): rows that it has not delivered, from %s to %s, cannot be read from the WAL any more; send those that are still in the table, then re-create the slot with outbox-cdc setup --drop and outbox-cdc setup",
 			replication.ErrSlotLost, s.Name, s.invalidation(), s.ConfirmedFlushLSN, c.WALEnd)
 	case s.TwoPhase:
-		return fmt.Errorf("%w: slot %q has two_phase enabled, which is not supported; choose another name for the relay's", replication.ErrConfig, s.Name)
+		return fmt.Errorf("%w: slot %q has two_phase enabled, which is not supported; choose another slot name for the relay", replication.ErrConfig, s.Name)
 	case s.Temporary:
-		return fmt.Errorf("%w: slot %q is temporary and belongs to another session; choose another name for the relay's", replication.ErrConfig, s.Name)
+		return fmt.Errorf("%w: slot %q is temporary and belongs to another session; choose another slot name for the relay", replication.ErrConfig, s.Name)
 	}
 	return nil
 }
 
-// invalidation says why the slot is lost, as far as it is known.
+// invalidation returns why the slot is invalidated, as far as known.
 func (s *Slot) invalidation() string {
 	reason := cmp.Or(s.InvalidationReason, "wal_status is "+s.WALStatus)
 	if s.InactiveSince.IsZero() {

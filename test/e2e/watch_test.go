@@ -155,22 +155,22 @@ func TestWatch(t *testing.T) {
 		stream bool // the stream tells it by itself
 		says   []string
 	}{
-		"publication dropped":           {change: `DROP PUBLICATION ` + rig.Publication, says: []string{rig.Publication, "setup", "still right at 0/"}},
+		"publication dropped":           {change: `DROP PUBLICATION ` + rig.Publication, says: []string{rig.Publication, "setup", "correct at 0/"}},
 		"publication dropped, and rows": {change: `DROP PUBLICATION ` + rig.Publication + `; ` + row, stream: true, says: []string{rig.Publication}},
 		"gap without publication": {
 			change: `DROP PUBLICATION ` + rig.Publication + `; ` + row + `; CREATE PUBLICATION ` + rig.Publication + ` FOR TABLE outbox`,
 			stream: true, says: []string{rig.Publication},
 		},
-		"table removed":         {change: `ALTER PUBLICATION ` + rig.Publication + ` DROP TABLE outbox`, says: []string{rig.Publication, "ADD TABLE", "still right at 0/"}},
-		"one of two removed":    {before: add + `other`, change: `ALTER PUBLICATION ` + rig.Publication + ` DROP TABLE outbox`, says: []string{"public.outbox", rig.Publication, "ADD TABLE", "still right at 0/"}},
+		"table removed":         {change: `ALTER PUBLICATION ` + rig.Publication + ` DROP TABLE outbox`, says: []string{rig.Publication, "ADD TABLE", "correct at 0/"}},
+		"one of two removed":    {before: add + `other`, change: `ALTER PUBLICATION ` + rig.Publication + ` DROP TABLE outbox`, says: []string{"public.outbox", rig.Publication, "ADD TABLE", "correct at 0/"}},
 		"removed and added":     {change: `ALTER PUBLICATION ` + rig.Publication + ` DROP TABLE outbox; ` + add + `outbox`, says: []string{rig.Publication, "0/"}},
-		"publishes updates":     {change: `ALTER PUBLICATION ` + rig.Publication + ` SET (publish = 'update')`, says: []string{"publish = 'insert'", "still right at 0/"}},
-		"table recreated":       {before: add + `other`, change: `DROP TABLE outbox; ` + create, says: []string{"public.outbox", "created again", "ADD TABLE"}},
+		"publishes updates":     {change: `ALTER PUBLICATION ` + rig.Publication + ` SET (publish = 'update')`, says: []string{"publish = 'insert'", "correct at 0/"}},
+		"table recreated":       {before: add + `other`, change: `DROP TABLE outbox; ` + create, says: []string{"public.outbox", "re-created", "ADD TABLE"}},
 		"recreated and added":   {before: add + `other`, change: `DROP TABLE outbox; ` + create + `; ` + add + `outbox`, says: []string{"public.outbox", "0/"}},
 		"required column":       {change: `ALTER TABLE outbox DROP COLUMN aggregateid`, says: []string{"public.outbox", "aggregateid", "outbox.columns.key"}},
 		"required column, rows": {change: `ALTER TABLE outbox RENAME COLUMN payload TO body; ` + row, stream: true, says: []string{"public.outbox", "payload"}},
 		"column list":           {since: 15, change: `ALTER PUBLICATION ` + rig.Publication + ` SET TABLE outbox (id, aggregatetype, aggregateid, type)`, says: []string{"public.outbox", "payload"}},
-		"row filter":            {since: 15, change: `ALTER PUBLICATION ` + rig.Publication + ` SET TABLE outbox WHERE (id > 5)`, says: []string{"public.outbox", "row filter", "still right at 0/"}},
+		"row filter":            {since: 15, change: `ALTER PUBLICATION ` + rig.Publication + ` SET TABLE outbox WHERE (id > 5)`, says: []string{"public.outbox", "row filter", "correct at 0/"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
@@ -205,12 +205,12 @@ func TestWatchGoesOn(t *testing.T) {
 		table := "outbox"
 		for _, step := range []struct{ change, says string }{
 			{change: `ALTER TABLE outbox ADD COLUMN tenant text`},
-			{`ALTER TABLE outbox ALTER COLUMN payload TYPE json`, `column \"payload\" is json now and was jsonb`},
+			{`ALTER TABLE outbox ALTER COLUMN payload TYPE json`, `column \"payload\" is now json and was jsonb`},
 			{change: `ALTER TABLE outbox DETACH PARTITION p1`},
 			{change: `CREATE TABLE p3 (LIKE outbox); ALTER TABLE outbox ATTACH PARTITION p3 FOR VALUES FROM (4) TO (1000)`},
 			{change: `DROP TABLE p2`},
-			{`ALTER PUBLICATION ` + rig.Publication + ` SET (publish = 'insert, truncate')`, "publishes DELETEs or TRUNCATEs now"},
-			{`BEGIN; DROP PUBLICATION ` + rig.Publication + `; CREATE PUBLICATION ` + rig.Publication + ` FOR TABLE outbox WITH (publish = 'insert', publish_via_partition_root = true); COMMIT`, "created again"},
+			{`ALTER PUBLICATION ` + rig.Publication + ` SET (publish = 'insert, truncate')`, "now publishes DELETEs or TRUNCATEs"},
+			{`BEGIN; DROP PUBLICATION ` + rig.Publication + `; CREATE PUBLICATION ` + rig.Publication + ` FOR TABLE outbox WITH (publish = 'insert', publish_via_partition_root = true); COMMIT`, "re-created"},
 			{`CREATE TABLE other (LIKE outbox); ALTER PUBLICATION ` + rig.Publication + ` ADD TABLE other`, "public.other"},
 			{`ALTER TABLE outbox RENAME TO events`, "renamed from public.outbox"},
 		} {
@@ -259,14 +259,14 @@ func TestSlotLostBySize(t *testing.T) {
 		w.exec(t, `INSERT INTO outbox VALUES (100, 'no-such-topic', 'k', 'T', '{}')`) // never acknowledged
 		time.Sleep(10 * time.Second)                                                  // a rate is measured over so long at least
 		fill := func() { w.exec(t, `SELECT pg_switch_wal(); SELECT txid_current()`) }
-		for _, state := range []string{"more are written, the server may remove what it needs (max_slot_wal_keep_size is 64 MB), in about ", "the next checkpoint may remove"} {
+		for _, state := range []string{"more WAL, Postgres may invalidate the slot (max_slot_wal_keep_size is 64 MB), in about ", "Postgres may invalidate the slot at the next checkpoint"} {
 			rig.WaitFor(t, 20*time.Second, "the warning: "+state, func() bool {
 				fill()
 				time.Sleep(5 * w.cfg.WatchInterval)
 				return strings.Contains(w.log.String(), state)
 			})
 		}
-		if !strings.Contains(w.log.String(), "is the sink taking records?") {
+		if !strings.Contains(w.log.String(), "check that the broker accepts records") {
 			t.Error("the reason is not told")
 		}
 		rig.WaitFor(t, 20*time.Second, "the slot to be lost", func() bool {
