@@ -8,9 +8,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/doctest"
 )
 
-// The Go code of docs/inbox.md is what it looks like.
+// The Go code of docs/inbox.md compiles.
 func TestPage(t *testing.T) {
-	c := doctest.NewChecker(t, "context", "github.com/google/uuid", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool", "github.com/IBM/sarama",
+	c := doctest.NewChecker(t, "context", "log/slog", "github.com/google/uuid", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool", "github.com/IBM/sarama",
 		"github.com/twmb/franz-go/pkg/kgo", "github.com/outbox-cdc/outbox-cdc/inbox", "github.com/outbox-cdc/outbox-cdc/inbox/inboxfranz",
 		"github.com/outbox-cdc/outbox-cdc/inbox/inboxsarama")
 	page, err := os.ReadFile("../docs/inbox.md")

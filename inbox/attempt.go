@@ -10,32 +10,31 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// An attemptError is the failure of a handler, or of the commit of what it has done; all else is
-// trouble with the database.
+// An attemptError is a failure of a handler or of its commit. Other errors are about the database.
 type attemptError struct{ err error }
 
 func (e *attemptError) Error() string { return e.err.Error() }
 func (e *attemptError) Unwrap() error { return e.err }
 
 var (
-	errTimeout  = errors.New("the attempt took longer than Config.Timeout")
-	errNotYours = errors.New("inbox: the processor ends the transaction, not the handler")
+	errTimeout   = errors.New("the attempt took longer than Config.Timeout")
+	errCommit    = errors.New("inbox: the handler must not commit or roll back; the processor does when the handler returns")
+	errSwallowed = errors.New("the handler returned nil although a statement of its transaction failed")
 )
 
-// attempt runs the handler of e in tx, which holds the claim, then what else belongs into the
-// transaction, and commits it.
-func (p *Processor) attempt(ctx context.Context, tx pgx.Tx, e Event, last ...func() error) error {
+// attempt runs the handler of e in tx, which holds the claim, then beforeCommit, and commits.
+func (p *Processor) attempt(ctx context.Context, tx pgx.Tx, e Event, beforeCommit ...func() error) error {
 	if err := p.call(ctx, tx, e); err != nil {
 		return &attemptError{err}
 	}
-	for _, f := range last {
+	for _, f := range beforeCommit {
 		if err := f(); err != nil {
 			return err
 		}
 	}
 	err := tx.Commit(ctx)
 	if errors.Is(err, pgx.ErrTxCommitRollback) {
-		return &attemptError{errors.New("the handler has returned nil although a statement of its transaction failed")}
+		return &attemptError{errSwallowed}
 	}
 	if sqlState(err) != "" && !isShutdown(err) { // such as a deferred constraint
 		return &attemptError{fmt.Errorf("commit: %w", err)}
@@ -43,14 +42,14 @@ func (p *Processor) attempt(ctx context.Context, tx pgx.Tx, e Event, last ...fun
 	return explain("commit", err)
 }
 
-// isShutdown reports whether the server said no because it stops, or was told to end the session.
+// isShutdown reports whether the server failed the statement because the server or the session ends.
 func isShutdown(err error) bool { return sqlState(err)[:2] == "57" }
 
 // call calls the handler of e.
 func (p *Processor) call(ctx context.Context, tx pgx.Tx, e Event) (err error) {
 	handler, ok := p.cfg.Handlers[e.Type]
 	if !ok {
-		return ErrUnknownType
+		return Permanent(ErrUnknownType)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.Timeout, errTimeout)
 	defer cancel()
@@ -65,17 +64,17 @@ func (p *Processor) call(ctx context.Context, tx pgx.Tx, e Event) (err error) {
 	return handler(ctx, handlerTx{tx}, e)
 }
 
-// A handlerTx is a transaction that its user cannot end.
+// A handlerTx is a transaction that the handler cannot end.
 type handlerTx struct{ pgx.Tx }
 
-// Commit refuses.
-func (handlerTx) Commit(context.Context) error { return errNotYours }
+// Commit returns an error.
+func (handlerTx) Commit(context.Context) error { return errCommit }
 
-// Rollback refuses.
-func (handlerTx) Rollback(context.Context) error { return errNotYours }
+// Rollback returns an error.
+func (handlerTx) Rollback(context.Context) error { return errCommit }
 
-// claim runs one of the claiming statements and reports whether it has claimed. The transaction
-// must not outlive its client for long: whoever waits for the claim waits for its end.
+// claim runs a claiming statement and reports whether it has claimed. It also limits how long the
+// transaction may be idle: if this host vanishes, others wait for its claim until then.
 func (p *Processor) claim(ctx context.Context, tx pgx.Tx, sql string, args ...any) (bool, error) {
 	var batch pgx.Batch
 	batch.Queue(setIdleTimeout, fmt.Sprint((p.cfg.Timeout + p.cfg.Grace + idleMargin).Milliseconds()))
@@ -87,11 +86,11 @@ func (p *Processor) claim(ctx context.Context, tx pgx.Tx, sql string, args ...an
 		tag, execErr := results.Exec()
 		claimed, err = tag.RowsAffected(), execErr
 	}
-	return claimed == 1, explain("claim", finish(results, err))
+	return claimed == 1, explain("claim", closeResults(results, err))
 }
 
-// finish closes results and returns the first error, which Close would repeat.
-func finish(results pgx.BatchResults, err error) error {
+// closeResults closes results and returns the first error, which Close would repeat.
+func closeResults(results pgx.BatchResults, err error) error {
 	if closeErr := results.Close(); err == nil {
 		return closeErr
 	}
@@ -100,10 +99,10 @@ func finish(results pgx.BatchResults, err error) error {
 
 const idleMargin = 5 * time.Second
 
-// maxError is how much of an error is kept in inbox_events.
+// maxError is how many bytes of an error inbox_events keeps.
 const maxError = 4000
 
-// describe returns what is kept of an attempt's failure.
+// describe returns the text of an error for inbox_events.
 func describe(err error) string {
 	s := err.Error()
 	if p, ok := errors.AsType[*PanicError](err); ok {

@@ -119,7 +119,7 @@ func BenchmarkPrune(b *testing.B) {
 			b.ReportMetric(size("pg_table_size"), way+"-table-B/claim")
 			b.ReportMetric(size("pg_indexes_size"), way+"-index-B/claim")
 			began := time.Now()
-			done, err := inbox.Prune(b.Context(), db.Conn(b), 10*24*time.Hour)
+			done, err := inbox.Store{}.Prune(b.Context(), db.Conn(b), 10*24*time.Hour)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -128,7 +128,7 @@ func BenchmarkPrune(b *testing.B) {
 				b.Fatalf("%d of %d claims are left after %+v", left, *pruneRows, done)
 			}
 			began = time.Now()
-			if done, err = inbox.Prune(b.Context(), db.Conn(b), 10*24*time.Hour); err != nil || done.Rows > int64(*pruneRows/100) { // time goes on
+			if done, err = (inbox.Store{}).Prune(b.Context(), db.Conn(b), 10*24*time.Hour); err != nil || done.Rows > int64(*pruneRows/100) { // time goes on
 				b.Fatal(done, err)
 			}
 			b.ReportMetric(time.Since(began).Seconds(), way+"-nothing-s")

@@ -12,35 +12,37 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Claim notes in tx that consumer processes the event, and reports whether it is the first to do so.
-// If fresh is false the event has been processed before: leave its effects out.
+// Claim records in tx that consumer processes the event. It reports whether this is the first time.
+// If fresh is false, the event has been processed before: skip its effects.
 //
-// The claim is a row of processed_events, so it commits with the effects that are in the same
-// transaction, and is gone with them. Of two transactions that claim the same event at the same
-// time the second waits in Claim until the first has ended: if that has committed, fresh is false
-// for the second, if it has rolled back, true. In a transaction of the level REPEATABLE READ or
-// SERIALIZABLE the second gets a serialization failure (40001) instead, and is to be repeated as
-// always. Two transactions that claim several events should do so in the same order, or one of them
-// is ended as a deadlock.
+// The claim is a row of processed_events. It is committed or rolled back with the effects in the same
+// transaction. If two transactions claim the same event, the second one waits in Claim until the
+// first one ends. Then fresh is false for the second one if the first one committed, and true if it
+// rolled back. At isolation level REPEATABLE READ or SERIALIZABLE the second one gets a serialization
+// failure (40001) instead, and you retry it as usual. Transactions that claim several events must do
+// so in the same order, or Postgres may end one of them as a deadlock.
 //
-// Consumers with different names do not see each other's claims. An error has aborted tx, unless it is
-// about the arguments; see [ErrNoTable], [ErrOldTable] and [ErrAborted].
+// Claims of different consumers are independent. After an error tx is aborted, unless the error is
+// about the arguments. See [ErrNoTable], [ErrOldTable] and [ErrAborted].
 func Claim(ctx context.Context, tx pgx.Tx, consumer string, eventID uuid.UUID) (fresh bool, err error) {
-	return Schema("").Claim(ctx, tx, consumer, eventID)
+	return Store{}.Claim(ctx, tx, consumer, eventID)
 }
 
-// ClaimSQL is [Claim] for database/sql, with any driver for Postgres, and so for what is built on
-// it: sqlx, GORM, ent, bun.
+// ClaimSQL is [Claim] for database/sql. It works with any Postgres driver, and so with sqlx, GORM,
+// ent and bun.
 func ClaimSQL(ctx context.Context, tx *sql.Tx, consumer string, eventID uuid.UUID) (fresh bool, err error) {
-	return Schema("").ClaimSQL(ctx, tx, consumer, eventID)
+	return Store{}.ClaimSQL(ctx, tx, consumer, eventID)
 }
 
-// A Schema is the name of the schema with the inbox's tables, as it stands in the catalog. The empty
-// one means the search_path, which is what the package-level functions use.
-type Schema string
+// A Store is a pair of inbox tables. Its methods inspect and change them; a [Processor] does not need
+// one. The zero value uses the tables that the search_path finds.
+type Store struct {
+	// Schema is the schema of the tables, as in the catalog. Empty means the search_path.
+	Schema string
+}
 
-// Claim does what the function of that name does, in this schema.
-func (s Schema) Claim(ctx context.Context, tx pgx.Tx, consumer string, eventID uuid.UUID) (fresh bool, err error) {
+// Claim is the function [Claim] for the tables of s.
+func (s Store) Claim(ctx context.Context, tx pgx.Tx, consumer string, eventID uuid.UUID) (fresh bool, err error) {
 	if err := checkClaim(consumer, eventID); err != nil {
 		return false, err
 	}
@@ -51,8 +53,8 @@ func (s Schema) Claim(ctx context.Context, tx pgx.Tx, consumer string, eventID u
 	return tag.RowsAffected() == 1, nil
 }
 
-// ClaimSQL does what the function of that name does, in this schema.
-func (s Schema) ClaimSQL(ctx context.Context, tx *sql.Tx, consumer string, eventID uuid.UUID) (fresh bool, err error) {
+// ClaimSQL is the function [ClaimSQL] for the tables of s.
+func (s Store) ClaimSQL(ctx context.Context, tx *sql.Tx, consumer string, eventID uuid.UUID) (fresh bool, err error) {
 	if err := checkClaim(consumer, eventID); err != nil {
 		return false, err
 	}
@@ -67,9 +69,9 @@ func (s Schema) ClaimSQL(ctx context.Context, tx *sql.Tx, consumer string, event
 	return rows == 1, nil
 }
 
-// claim returns the statement, which says the types of its parameters: so it works with any driver,
-// and in pgx's modes without a prepared statement behind a pooler.
-func (s Schema) claim() string {
+// claim returns the claiming statement. It declares the types of its parameters, so it works with any
+// driver, and in the modes of pgx that prepare no statements.
+func (s Store) claim() string {
 	return `INSERT INTO ` + s.table(claimsTable) +
 		` (consumer, event_id) VALUES ($1::text, $2::text::uuid) ON CONFLICT DO NOTHING`
 }
@@ -79,12 +81,12 @@ const (
 	eventsTable = "inbox_events"
 )
 
-// table returns the name of one of the tables in SQL.
-func (s Schema) table(name string) string {
-	if s == "" {
+// table returns the quoted name of a table.
+func (s Store) table(name string) string {
+	if s.Schema == "" {
 		return name
 	}
-	return pgx.Identifier{string(s), name}.Sanitize()
+	return pgx.Identifier{s.Schema, name}.Sanitize()
 }
 
 func checkClaim(consumer string, eventID uuid.UUID) error {
@@ -102,7 +104,7 @@ func checkConsumer(consumer string) error {
 	case consumer == "":
 		return errors.New("inbox: the consumer's name is empty")
 	case !utf8.ValidString(consumer) || strings.IndexByte(consumer, 0) >= 0:
-		return fmt.Errorf("inbox: the consumer's name %q is not text", consumer)
+		return fmt.Errorf("inbox: the consumer's name %q is not valid text", consumer)
 	}
 	return nil
 }

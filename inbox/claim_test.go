@@ -23,7 +23,7 @@ import (
 type claimer func(t *testing.T, consumer string, id uuid.UUID, commit bool) bool
 
 // claimers returns the forms of Claim.
-func claimers(t *testing.T, db *pgtest.DB, schema inbox.Schema) map[string]claimer {
+func claimers(t *testing.T, db *pgtest.DB, store inbox.Store) map[string]claimer {
 	t.Helper()
 	forms := make(map[string]claimer)
 	for _, mode := range []pgx.QueryExecMode{
@@ -42,7 +42,7 @@ func claimers(t *testing.T, db *pgtest.DB, schema inbox.Schema) map[string]claim
 			if err != nil {
 				t.Fatal(err)
 			}
-			fresh, err := schema.Claim(t.Context(), tx, consumer, id)
+			fresh, err := store.Claim(t.Context(), tx, consumer, id)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -64,7 +64,7 @@ func claimers(t *testing.T, db *pgtest.DB, schema inbox.Schema) map[string]claim
 		if err != nil {
 			t.Fatal(err)
 		}
-		fresh, err := schema.ClaimSQL(t.Context(), tx, consumer, id)
+		fresh, err := store.ClaimSQL(t.Context(), tx, consumer, id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,8 +87,8 @@ func TestClaim(t *testing.T) {
 			db := pgtest.DatabaseOn(t, srv)
 			db.Exec(t, `CREATE SCHEMA "My App"`)
 			migrate(t, db, cfg)
-			schema := inbox.Schema(strings.Trim(cfg.Schema, `"`))
-			for name, claim := range claimers(t, db, schema) {
+			store := inbox.Store{Schema: strings.Trim(cfg.Schema, `"`)}
+			for name, claim := range claimers(t, db, store) {
 				for _, id := range []uuid.UUID{uuid.Must(uuid.NewV7()), uuid.New()} {
 					got := []bool{
 						claim(t, "mail", id, false), claim(t, "mail", id, true), claim(t, "mail", id, true), claim(t, "mail", id, false),
@@ -184,10 +184,10 @@ func TestClaimRefuses(t *testing.T) {
 		consumer string
 		id       uuid.UUID
 	}{
-		"inbox: the consumer's name is empty":            {"", id},
-		"inbox: the event's id is the nil UUID":          {"mail", uuid.Nil},
-		`inbox: the consumer's name "a\x00" is not text`: {"a\x00", id},
-		`inbox: the consumer's name "\xff" is not text`:  {"\xff", id},
+		"inbox: the consumer's name is empty":                  {"", id},
+		"inbox: the event's id is the nil UUID":                {"mail", uuid.Nil},
+		`inbox: the consumer's name "a\x00" is not valid text`: {"a\x00", id},
+		`inbox: the consumer's name "\xff" is not valid text`:  {"\xff", id},
 	} {
 		if _, err := inbox.Claim(t.Context(), tx, args.consumer, args.id); err == nil || err.Error() != want {
 			t.Errorf("Claim = %v, want %s", err, want)

@@ -12,80 +12,92 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A DB gives out transactions; a *pgxpool.Pool is one. It is used by several goroutines at a time.
+// A DB begins transactions. *pgxpool.Pool is one, and is what a [Processor] needs: several goroutines
+// use it at a time. *pgx.Conn is one too, and is enough for a [Store].
 type DB interface {
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
 
-// A Policy says what becomes of events whose type has no handler.
-type Policy string
+// An UnknownTypePolicy says what happens to events whose type has no handler.
+type UnknownTypePolicy string
 
-// The policies.
 const (
-	// Park puts the event into inbox_events, parked, with what comes after it for its key: nothing is
-	// lost, and once there is a handler they are run again by command.
-	Park Policy = "park"
-	// Ignore passes over the event. It leaves no trace but a count.
-	Ignore Policy = "ignore"
+	// ParkUnknown parks the event. Later events of its key wait behind it. Deploy a handler for the
+	// type, then run `outbox-cdc inbox retry`.
+	ParkUnknown UnknownTypePolicy = "park"
+	// IgnoreUnknown skips the event. Only a counter shows it: see [TypeStat].
+	IgnoreUnknown UnknownTypePolicy = "ignore"
 )
 
-// Config says what a [Processor] does with events. Consumer and Handlers are needed.
+// Config configures a [Processor]. Consumer and Handlers are required.
 type Config struct {
-	// Consumer names the service, the same for all its instances and for ever: a consumer of
-	// another name processes every event anew.
+	// Consumer is the name of the service. All instances have the same name. Do not change it: a
+	// consumer with another name processes every event again.
 	Consumer string
-	// Handlers are what is done with events, by type.
+	// Handlers has the handler of each event type.
 	Handlers map[string]Handler
-	// Unknown is what becomes of the other types. Empty means Park.
-	Unknown Policy
-	// Schema is where the tables are. Empty means the search_path.
-	Schema Schema
+	// OnUnknownType says what happens to events of other types. Empty means ParkUnknown.
+	OnUnknownType UnknownTypePolicy
+	// ParseEvent sets ID and Type of an event from its other fields. Nil means
+	// [(*Event).ParseHeaders], which is right for records of the relay. An event for which it returns
+	// an error stops the adapter: see [Processor.Handle].
+	ParseEvent func(e *Event) error
+	// Schema is the schema of the inbox tables, as in the catalog. Empty means the search_path.
+	Schema string
 
-	// Delays are how long an event waits at most for its next attempt after each one that failed:
-	// the time is drawn anew between nothing and that, so that events that failed together do not
-	// come back together. When the attempt after the last delay fails the event is parked. Nil
-	// means 1 s, 5 s, 30 s, 2 min and 10 min: six attempts. Empty parks at the first failure.
-	Delays []time.Duration
-	// Timeout is how long an attempt may take. Zero means 30 s.
+	// RetryDelays has the longest delay after each failed attempt. The actual delay is random, from
+	// zero to that, so that events that failed together are not retried together. If the attempt
+	// after the last delay fails, the event is parked. Nil means 1 s, 5 s, 30 s, 2 min and 10 min,
+	// which is six attempts. An empty slice parks events at the first failure.
+	RetryDelays []time.Duration
+	// Timeout limits one attempt. Zero means 30 s.
 	Timeout time.Duration
-	// Grace is how long attempts may go on when the processor is to stop, or when the partition
-	// goes to another one. Zero means 10 s.
+	// Grace is how long a running handler may continue after the processor is told to stop or the
+	// partition is revoked. Zero means 10 s.
 	Grace time.Duration
 
-	// Workers is how many events are tried again at the same time, each on a connection of its own.
-	// Zero means 4.
+	// Workers is how many events are retried at the same time. Each uses a connection. Zero means 4.
 	Workers int
-	// Lease is for how long an event that is tried again belongs to its processor; while it works
-	// it renews the lease three times as often. When a processor has crashed, others take its events
-	// over after that time. Zero means 30 s.
-	Lease time.Duration
-	// Poll is how often inbox_events is looked at for events that other processors have left
-	// behind. Zero means 1 s.
-	Poll time.Duration
-	// MaxWaiting is how many events may wait in inbox_events, those of all instances counted,
-	// before Handle takes no more and lets the rest wait in Kafka. It is looked at every few seconds,
-	// so it may be passed a little. Zero means 100,000.
+	// LeaseDuration is how long a retried event belongs to its processor. The processor renews the
+	// lease while the attempt runs. If the processor crashes, another one retries the event after
+	// this time. Zero means 30 s.
+	LeaseDuration time.Duration
+	// PollInterval is how often the processor looks for due events that other processors or
+	// `outbox-cdc inbox retry` left in inbox_events. Zero means 1 s.
+	PollInterval time.Duration
+	// MaxWaiting limits the events of all instances that wait in inbox_events. At the limit Handle
+	// blocks, and further events stay in Kafka. They are counted every 5 s, so there can be a few
+	// more. Zero means 100,000.
 	MaxWaiting int
 
-	// Log receives what a person should know: events that are parked, and a database that cannot
-	// be reached. Nil means nobody.
-	Log *slog.Logger
+	// OnFailure is called after each failed attempt, for example to report it to an error tracker.
+	// It runs on the goroutine of the attempt and must not panic. Nil means none.
+	OnFailure func(ctx context.Context, f Failure)
+	// Logger gets a line for each failed attempt, for parked events, for a database that is
+	// unavailable, and from the adapter for the consumer group. Nil means slog.Default().
+	Logger *slog.Logger
 }
 
 func (c Config) withDefaults() Config {
 	c.Handlers = maps.Clone(c.Handlers)
-	c.Unknown = cmp.Or(c.Unknown, Park)
-	if c.Delays == nil {
-		c.Delays = []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute}
+	c.OnUnknownType = cmp.Or(c.OnUnknownType, ParkUnknown)
+	if c.ParseEvent == nil {
+		c.ParseEvent = (*Event).ParseHeaders
+	}
+	if c.RetryDelays == nil {
+		c.RetryDelays = []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute}
 	}
 	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
 	c.Grace = cmp.Or(c.Grace, 10*time.Second)
 	c.Workers = cmp.Or(c.Workers, 4)
-	c.Lease = cmp.Or(c.Lease, 30*time.Second)
-	c.Poll = cmp.Or(c.Poll, time.Second)
+	c.LeaseDuration = cmp.Or(c.LeaseDuration, 30*time.Second)
+	c.PollInterval = cmp.Or(c.PollInterval, time.Second)
 	c.MaxWaiting = cmp.Or(c.MaxWaiting, 100_000)
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
+	if c.OnFailure == nil {
+		c.OnFailure = func(context.Context, Failure) {}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default() //nolint:forbidigo // a service that sets no logger must still see failed attempts
 	}
 	return c
 }
@@ -95,22 +107,24 @@ func (c Config) validate() error {
 		return err
 	}
 	if len(c.Handlers) == 0 {
-		return errors.New("inbox: Config.Handlers: there is none")
+		return errors.New("inbox: Config.Handlers is empty")
 	}
 	for name, handler := range c.Handlers {
 		if handler == nil {
-			return fmt.Errorf("inbox: Config.Handlers: that of %q is nil", name)
+			return fmt.Errorf("inbox: Config.Handlers: the handler of %q is nil", name)
 		}
 	}
-	if c.Unknown != Park && c.Unknown != Ignore {
-		return fmt.Errorf("inbox: Config.Unknown: %q is not one of park, ignore", string(c.Unknown))
+	if c.OnUnknownType != ParkUnknown && c.OnUnknownType != IgnoreUnknown {
+		return fmt.Errorf("inbox: Config.OnUnknownType: %q is neither park nor ignore", string(c.OnUnknownType))
 	}
-	for _, d := range c.Delays {
+	for _, d := range c.RetryDelays {
 		if d < 0 {
-			return fmt.Errorf("inbox: Config.Delays: %s is negative", d)
+			return fmt.Errorf("inbox: Config.RetryDelays: %s is negative", d)
 		}
 	}
-	for name, d := range map[string]time.Duration{"Timeout": c.Timeout, "Grace": c.Grace, "Lease": c.Lease, "Poll": c.Poll} {
+	for name, d := range map[string]time.Duration{
+		"Timeout": c.Timeout, "Grace": c.Grace, "LeaseDuration": c.LeaseDuration, "PollInterval": c.PollInterval,
+	} {
 		if d < 0 {
 			return fmt.Errorf("inbox: Config.%s: %s is negative", name, d)
 		}

@@ -1,8 +1,22 @@
-// Package inbox processes each event once.
+// Package inbox processes each event once, in the order of its key, and retries events that fail.
 //
-// A record of Kafka is delivered at least once: after a crash, a rebalance or a replay it comes
-// again. A consumer whose effects are in Postgres makes that harmless by noting, in the transaction
-// of the effects, that it has processed the event:
+// Kafka delivers a record at least once: after a crash, a rebalance or a replay it delivers some
+// records again. A consumer that writes to Postgres can ignore duplicates if it records, in the
+// transaction of the effects, which events it has processed. This package does that. It is for
+// services that use pgx; for database/sql there is [ClaimSQL].
+//
+// Create the tables with `outbox-cdc migrate up --only inbox`. Then write a handler for each event
+// type and run a [Processor] with an adapter for your Kafka client:
+//
+//	processor, err := inbox.NewProcessor(pool, inbox.Config{
+//		Consumer: "notifications",
+//		Handlers: map[string]inbox.Handler{"OrderPlaced": inbox.JSON(welcome), "OrderPaid": inbox.JSON(thank)},
+//	})
+//	...
+//	err = inboxfranz.Run(ctx, processor, "notifications", []string{"outbox.event.order"}, kgo.SeedBrokers("kafka:9092"))
+//
+// Adapters are inboxfranz (franz-go) and inboxsarama (sarama). Package inboxprom has the Prometheus
+// metrics. If you have a consumer loop of your own, [Claim] is all you need:
 //
 //	fresh, err := inbox.Claim(ctx, tx, "notifications", eventID)
 //	if err != nil || !fresh {
@@ -10,81 +24,70 @@
 //	}
 //	... // the effects, in tx
 //
-// [Claim] is all of it for those who have a loop of their own. A [Processor] is that loop's inside:
+// # Guarantees
 //
-//	p, err := inbox.New(pool, inbox.Config{
-//		Consumer: "notifications",
-//		Handlers: map[string]inbox.Handler{"OrderPlaced": welcome, "OrderPaid": thank},
-//	})
-//	...
-//	err = inboxsarama.Run(ctx, group, []string{"outbox.event.order"}, p, inboxsarama.Config{}) // or inboxfranz
+//   - Once: the effects that a handler writes in its transaction are committed once for each event id,
+//     until the claim is pruned ([Store.Prune]). Effects elsewhere, such as a mail, can happen again
+//     if the attempt fails afterwards.
+//   - No loss: an offset is committed after the transaction in which the record was handled, or was
+//     stored in the table inbox_events.
+//   - Order: events with the same topic and key take effect in partition order, across retries,
+//     rebalances and crashes. If an event waits for a retry or is parked, the later events of its key
+//     wait behind it. Other keys continue.
+//   - Bounded memory: one event for each running call of Handle, and Config.Workers events that are
+//     retried. Waiting events are in inbox_events. When Config.MaxWaiting events wait there, further
+//     events stay in Kafka.
 //
-// It claims and runs the handler in one transaction, contains panics, tries again what has failed,
-// and parks what never works until a person has looked at it; and all the while events of one key
-// keep their order. `outbox-cdc migrate up --only inbox` makes the tables; `outbox-cdc inbox`
-// lists, retries and discards what is parked.
+// # Failed events
 //
-// # What is promised
-//
-//   - Once: the effects that a handler makes in its transaction are committed once for each event
-//     id, however often and wherever the record is delivered, as long as the claim has not been
-//     pruned ([Prune]). What a handler does elsewhere, such as sending a mail, may happen again
-//     when its attempt fails afterwards.
-//   - Nothing lost: an offset is committed after a transaction in which the record was handled, or
-//     was put into the table inbox_events.
-//   - Order: the effects of the events of one key (and topic) are committed in the order of their
-//     first appearances in the partition, across retries, rebalances and crashes. An event of a key
-//     that waits, or is parked, has all later ones of the key wait behind it; other keys go on.
-//   - Bounded: in memory is one event for each call of Handle, and Config.Workers ones that are
-//     retried. What waits does so in inbox_events, and beyond Config.MaxWaiting in Kafka.
+// If a handler returns an error or panics, the event is retried after Config.RetryDelays. When the
+// last attempt has failed, or the error is [Permanent], the event is parked: it stays in inbox_events
+// until you run `outbox-cdc inbox retry` or `outbox-cdc inbox discard`. Each failed attempt is logged
+// to Config.Logger and passed to Config.OnFailure.
 //
 // # How it works
 //
-// [Processor.Handle] takes an event straight from Kafka: one transaction, begun, claimed, handled
-// and committed; that is one round trip more than a bare handler has. Only an event that fails, or
-// that comes while its key is waiting, is written to inbox_events, and then its offset may be
-// committed, because the table keeps it. [Processor.Run] tries those again. So the cost of
-// durability is paid by what fails, a failing event holds up neither its partition nor the process,
-// and what waits is not lost with the process and can be looked at with SQL.
+// [Processor.Handle] takes an event from Kafka. In one transaction it claims the event and runs the
+// handler. That is one round trip more than the handler alone. Only if the attempt fails, or if an
+// earlier event of the key waits, does Handle store the event in inbox_events. Then its offset may be
+// committed, because the table keeps the event. [Processor.Run] retries stored events.
 //
-// In inbox_events events of one topic and key make a lane, in the order in which they came. The
-// first one, and only that, has a time when it is due, or is parked; whoever takes it out hands
-// that on to the next. Both is done under an advisory lock of the lane.
+// In inbox_events the events of one topic and key form a lane, in the order in which they arrived.
+// Only the first event of a lane is due or parked. The transaction that removes it makes the next one
+// due. An advisory lock serializes the changes of a lane.
 //
-// Why that keeps order. A processor handles a partition's records one after the other, from the
-// committed offset or before. So (1) when one comes to an event, every earlier one of the partition
-// is either claimed or in inbox_events, committed, whichever process has done that. The claiming
-// statement claims an event only if its snapshot, taken after (1), has nothing in its lane: then
-// all the earlier ones are claimed. Else the event goes into the lane, behind them. (2) Of a lane
-// only the first event is tried, and it leaves in the transaction that claims it. Therefore an
-// event is claimed after all earlier ones of its key are, and a claim commits with the effects. A
-// process that has lost its partition and has not noticed yet can only repeat events for which (1)
-// holds; whatever it tries ends at a claim that another has made, or makes the claim that the
-// others then find.
+// Why this keeps the order. A processor handles the records of a partition one after the other,
+// starting at the committed offset or before it. So when it reaches an event, (1) every earlier event
+// of the partition has been claimed or stored by a committed transaction. The claiming statement
+// claims the event only if its snapshot, taken after (1), has no event in its lane. Then all earlier
+// events of the key are claimed. Otherwise the event is stored behind them. (2) Only the first event
+// of a lane is tried, and the transaction that claims it removes it from the lane. So an event is
+// claimed after all earlier events of its key. A processor that has lost its partition without
+// noticing can only repeat events for which (1) holds. Each of its attempts finds the claim of another
+// processor, or makes the claim that the other one then finds.
 //
-// Why that is once. A claim is a row of a unique index: the second transaction that inserts it
-// waits for the end of the first. That holds whoever it is: two consumers with the same record, an
-// attempt that lost its lease and the one that took it over. Leases keep processors from doing work
-// for nothing, they are not what effects are counted by.
+// Why effects are committed once. A claim is a row of a unique index. A second transaction that
+// inserts the same row waits for the end of the first one. That holds for two consumers with the same
+// record, and for an attempt that has lost its lease.
 //
-// Leases. An event that is retried belongs to a processor until leased_until, by the database's
-// clock. The processor renews it while the attempt goes on, so a slow attempt is left alone, and
-// after a crash others take the event over once the lease has passed. What is handled straight from
-// Kafka needs none: there the consumer group says whose partition it is.
+// Leases. A retried event belongs to a processor until leased_until, by the clock of the database. The
+// processor renews the lease while the attempt runs. If it crashes, another processor takes the event
+// over when the lease expires. Leases save needless work; the claims ensure that effects happen once.
 //
-// A rebalance in the middle. The adapters end the context of a revoked partition. The handler that
-// runs has Config.Grace to finish; if it does, its offset is committed with the others, and if it
-// does not, its transaction is rolled back. The new owner begins at the committed offset, and waits
-// at the claim of an event that the old one is still about.
+// Rebalances. The adapters cancel the context of a revoked partition. A running handler has
+// Config.Grace to finish. If it does, its offset is committed. Otherwise its transaction is rolled
+// back, and the new owner of the partition starts with that event. If both are busy with the same
+// event, the second one waits for the claim of the first one.
 //
-// A host that vanishes in the middle of a transaction keeps its claim until the server notices; the
-// transactions therefore set idle_in_transaction_session_timeout for themselves, a little above
-// Timeout and Grace.
+// Vanished hosts. If a host vanishes in the middle of a transaction, Postgres keeps its claim until it
+// notices. So each transaction sets idle_in_transaction_session_timeout to Timeout plus Grace plus 5 s.
 //
-// # What it needs
+// # Requirements
 //
-// Topics whose partitions keep the order of a key, which those of the relay do, and records with
-// the headers id and eventType. One connection for each partition that is handled at the moment,
-// and Workers + 2: with fewer, such as the four that a pgxpool has by default, attempts wait for
-// each other, and leases may pass meanwhile. A pooler by transaction does no harm.
+//   - Topics that keep the order of a key in a partition, and records with the headers id and
+//     eventType. The records of the relay have them. For other records set Config.ParseEvent.
+//   - One connection for each partition that is handled at the same time, plus Workers and 2. With
+//     fewer connections attempts wait for each other, and leases can expire meanwhile.
+//
+// A connection pooler in transaction mode works.
 package inbox

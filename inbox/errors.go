@@ -4,42 +4,90 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 )
 
-// What keeps the tables from being used, and has an answer. Errors that wrap one of these also wrap
-// the server's.
+// Errors about the tables and the transaction. An error that wraps one of the first three also wraps
+// the server's error.
 var (
-	// ErrNoTable: a table of the inbox is not there, or not in the search_path.
-	ErrNoTable = errors.New("there is no such table; `outbox-cdc migrate up --only inbox` makes it," +
-		" in the schema that the search_path has first")
+	// ErrNoTable means that a table of the inbox does not exist, or that the search_path does not
+	// include its schema.
+	ErrNoTable = errors.New("the inbox tables do not exist; `outbox-cdc migrate up --only inbox` creates them" +
+		" in the first schema of the search_path")
 
-	// ErrOldTable: a table of the inbox lacks a column.
-	ErrOldTable = errors.New("the table lacks a column; `outbox-cdc migrate up --only inbox` brings an older one up to date")
+	// ErrOldTable means that a table of the inbox lacks a column.
+	ErrOldTable = errors.New("a column is missing in the inbox tables; `outbox-cdc migrate up --only inbox` upgrades them")
 
-	// ErrAborted: a statement before this one has failed. Roll the transaction back.
-	ErrAborted = errors.New("the transaction is aborted: a statement before this one has failed")
+	// ErrAborted means that an earlier statement of the transaction has failed. Roll it back.
+	ErrAborted = errors.New("the transaction is aborted because an earlier statement failed")
+
+	// ErrNotFound means that a consumer, or one of the events, is not in the tables.
+	ErrNotFound = errors.New("not found")
 )
 
-// What becomes of an event's handling. Handlers find the first as the cause of their context.
+// Errors about an attempt.
 var (
-	// ErrLeaseLost: another processor has taken the event over, so this one's effects are rolled back.
+	// ErrLeaseLost means that another processor has taken the event over, because the lease expired.
+	// The effects of this attempt are rolled back. A handler finds it as the cause of its context.
 	ErrLeaseLost = errors.New("another processor has taken the event over")
 
-	// ErrUnknownType: no handler is registered for the type of the event.
-	ErrUnknownType = errors.New("no handler is registered for the type of the event")
+	// ErrUnknownType means that no handler is registered for the type of the event.
+	ErrUnknownType = errors.New("no handler is registered for this event type")
 )
 
-// A PanicError is a panic of a handler: its attempt has failed, and nothing else.
-type PanicError struct {
-	Value any    // what it panicked with
-	Stack []byte // as of runtime/debug.Stack
+// Permanent marks the error of a [Handler] as one that retries cannot fix. The event is parked at
+// once. Permanent(nil) is nil.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &permanentError{err}
 }
 
-// Error returns what the handler panicked with, without the stack.
+type permanentError struct{ err error }
+
+func (e *permanentError) Error() string { return e.err.Error() }
+func (e *permanentError) Unwrap() error { return e.err }
+
+// RetryAfter sets the delay until the next attempt, in place of Config.RetryDelays, for example to
+// the Retry-After of a service that limits requests. A negative delay counts as zero. The attempt
+// counts as failed: if it was the last one, the event is parked. RetryAfter(d, nil) is nil.
+func RetryAfter(delay time.Duration, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &retryAfterError{max(delay, 0), err}
+}
+
+type retryAfterError struct {
+	delay time.Duration
+	err   error
+}
+
+func (e *retryAfterError) Error() string { return e.err.Error() }
+func (e *retryAfterError) Unwrap() error { return e.err }
+
+// A Failure is a failed attempt to handle an event. [Config].OnFailure gets it after the failure is
+// committed to inbox_events.
+type Failure struct {
+	Event  Event // with the number of the attempt
+	Err    error // of the handler or of its commit; a [*PanicError] if the handler panicked
+	Parked bool  // no further attempt follows until `outbox-cdc inbox retry`
+	// RetryIn is the delay until the next attempt. Zero if the event is parked.
+	RetryIn time.Duration
+}
+
+// A PanicError is the error of an attempt whose handler panicked.
+type PanicError struct {
+	Value any    // the argument of panic
+	Stack []byte // from runtime/debug.Stack
+}
+
+// Error returns the value of the panic, without the stack.
 func (e *PanicError) Error() string { return fmt.Sprintf("the handler panicked: %v", e.Value) }
 
-// An EventError is an event that cannot be handled or kept, whatever is tried: [Processor.Handle]
-// returns it at once.
+// An EventError is about an event that can be neither handled nor stored. [Processor.Handle] returns
+// it at once.
 type EventError struct {
 	Topic     string
 	Partition int32
@@ -52,7 +100,7 @@ func (e *EventError) Error() string {
 	return fmt.Sprintf("inbox: %s[%d] at offset %d: %s", e.Topic, e.Partition, e.Offset, e.Reason)
 }
 
-// sqlState returns the server's code for err, or nothing
+// sqlState returns the SQLSTATE of err, or the empty string
 // (https://www.postgresql.org/docs/current/errcodes-appendix.html).
 func sqlState(err error) string {
 	coded, ok := errors.AsType[interface {
@@ -65,7 +113,7 @@ func sqlState(err error) string {
 	return coded.SQLState()
 }
 
-// explain wraps what a driver says of doing something with the tables.
+// explain wraps an error of a driver. doing says what failed.
 func explain(doing string, err error) error {
 	if err == nil {
 		return nil
@@ -84,9 +132,8 @@ func explain(doing string, err error) error {
 	return fmt.Errorf("inbox: %s: %w: %w", doing, known, err)
 }
 
-// final reports whether the same statement can only fail again: the server has understood it and
-// says no to its names, rights or values. All else may pass: a lost connection, a server that
-// starts, a deadlock.
+// final reports whether a retry of the statement must fail too: the server rejects its names, rights
+// or values. Other errors can pass: a lost connection, a server that starts, a deadlock.
 func final(err error) bool {
 	state := sqlState(err)
 	if len(state) != 5 || state == "42P05" || state == "26000" { // a prepared statement that a pooler has mixed up

@@ -13,31 +13,32 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// An Event is a record of Kafka as the relay makes it; see
-// [From row to record](https://github.com/outbox-cdc/outbox-cdc/blob/main/docs/record.md).
+// An Event is a Kafka record of the relay. See [how a row becomes a record].
+//
+// [how a row becomes a record]: https://github.com/outbox-cdc/outbox-cdc/blob/main/docs/record.md
 type Event struct {
-	ID      uuid.UUID // header id; it makes the event known when it comes again
-	Type    string    // header eventType; it chooses the handler
+	ID      uuid.UUID // header id; identifies duplicates
+	Type    string    // header eventType; selects the handler
 	Topic   string
-	Key     []byte // the aggregate's id; events of equal topic and key keep their order. Nil: no order
+	Key     []byte // the aggregate's id; events with the same topic and key stay in order. Nil: no order
 	Payload []byte // nil is a tombstone
 	Headers []Header
 
 	Partition int32
 	Offset    int64
-	Time      time.Time // the record's timestamp: when the event was committed
+	Time      time.Time // timestamp of the record: the commit time of the event
 
-	// Attempt is 1 when the event is tried for the first time. It is set for the handler.
+	// Attempt is the number of this attempt, starting at 1. The processor sets it for the handler.
 	Attempt int
 }
 
-// A Header is one of an event's headers. Names may repeat.
+// A Header is a header of an event. Names may repeat.
 type Header struct {
 	Name  string
 	Value []byte
 }
 
-// Header returns the value of the first header of that name, or nil.
+// Header returns the value of the first header with that name, or nil.
 func (e *Event) Header(name string) []byte {
 	for _, h := range e.Headers {
 		if h.Name == name {
@@ -47,31 +48,49 @@ func (e *Event) Header(name string) []byte {
 	return nil
 }
 
-// A Handler makes the effects of an event in tx. It returns nil if tx may be committed; the caller
-// does that. After an error, or a panic, tx is rolled back and the event is tried again later. What
-// is done elsewhere than in tx may happen again.
+// ParseHeaders sets ID and Type from the headers id and eventType. It returns an [*EventError] if there
+// is no header id or if it is not a UUID.
+func (e *Event) ParseHeaders() error {
+	e.Type = string(e.Header("eventType"))
+	id := e.Header("id")
+	if id == nil {
+		return e.problem("the record has no header id")
+	}
+	var err error
+	if e.ID, err = uuid.ParseBytes(id); err != nil || e.ID == uuid.Nil {
+		return e.problem("the header id is not a UUID")
+	}
+	return nil
+}
+
+func (e *Event) problem(reason string) error {
+	return &EventError{Topic: e.Topic, Partition: e.Partition, Offset: e.Offset, Reason: reason}
+}
+
+// A Handler writes the effects of an event in tx. If it returns nil, the processor commits tx. If it
+// returns an error or panics, the processor rolls tx back and retries the event later; see
+// [Permanent] and [RetryAfter]. Effects outside tx, such as a mail, may happen again.
 //
-// The context ends when the attempt takes longer than Config.Timeout, when the processor stops and
-// has waited for Config.Grace, and when another processor has taken the event over. Savepoints
-// (tx.Begin) may be used; tx itself is neither committed nor rolled back by the handler.
+// ctx ends after Config.Timeout, when the processor has stopped and Config.Grace is over, and when
+// another processor has taken the event over. The handler may use savepoints (tx.Begin). Commit and
+// Rollback of tx return an error.
 type Handler func(ctx context.Context, tx pgx.Tx, e Event) error
 
-// JSON returns a Handler whose payload is decoded first, as by [json.Unmarshal]. Of a tombstone v is
-// the zero value.
+// JSON returns a Handler that decodes the payload with [json.Unmarshal] first. A payload that cannot
+// be decoded is a [Permanent] error. For a tombstone v is the zero value.
 func JSON[T any](handle func(ctx context.Context, tx pgx.Tx, e Event, v T) error) Handler {
 	return func(ctx context.Context, tx pgx.Tx, e Event) error {
 		var v T
 		if e.Payload != nil {
 			if err := json.Unmarshal(e.Payload, &v); err != nil {
-				return fmt.Errorf("decode the payload: %w", err)
+				return Permanent(fmt.Errorf("decode the payload: %w", err))
 			}
 		}
 		return handle(ctx, tx, e, v)
 	}
 }
 
-// lane returns what events that keep their order have in common. An event without a key has one of
-// its own.
+// lane identifies the events that stay in order with e. An event without a key has a lane of its own.
 func (e *Event) lane() uuid.UUID {
 	if e.Key == nil {
 		return e.ID
@@ -80,33 +99,10 @@ func (e *Event) lane() uuid.UUID {
 	return uuid.UUID(sum[:16])
 }
 
-// laneLock returns the advisory lock of whoever puts events into a lane, or takes them out.
+// laneLock returns the advisory lock that serializes changes of a lane.
 func laneLock(lane uuid.UUID) int64 { return int64(binary.BigEndian.Uint64(lane[:])) }
 
-func (e *Event) check() error {
-	if e.ID == uuid.Nil {
-		return &EventError{Topic: e.Topic, Partition: e.Partition, Offset: e.Offset, Reason: "the event has no id"}
-	}
-	return nil
-}
-
-// ParseRecord fills ID, Type and Headers of e from the headers of its record. For adapters. It
-// returns an [*EventError] if there is no header id, or none that is a UUID.
-func (e *Event) ParseRecord(headers []Header) error {
-	e.Headers = headers
-	e.Type = string(e.Header("eventType"))
-	id := e.Header("id")
-	if id == nil {
-		return &EventError{Topic: e.Topic, Partition: e.Partition, Offset: e.Offset, Reason: "the record has no header id"}
-	}
-	var err error
-	if e.ID, err = uuid.ParseBytes(id); err != nil || e.ID == uuid.Nil {
-		return &EventError{Topic: e.Topic, Partition: e.Partition, Offset: e.Offset, Reason: "the header id is no UUID"}
-	}
-	return nil
-}
-
-// text returns s as a text column can hold it.
+// text returns s in a form that a text column accepts.
 func text(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }

@@ -63,49 +63,48 @@ func ExampleClaimSQL() {
 	// Output: ann: Hello.
 }
 
-// Tables that are in a schema of their own, which the search_path does not have.
-func ExampleSchema() {
+// Tables in a schema that is not in the search_path.
+func ExampleStore() {
 	ctx := context.Background()
 	pool := service(ctx)
 	defer pool.Close()
-	tables := inbox.Schema("mail")
-	must(pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		fmt.Println(tables.List(ctx, tx, "mailer", 10))
-		return nil
-	}))
+	store := inbox.Store{Schema: "mail"}
+	fmt.Println(store.List(ctx, pool, "mailer", 10))
 	// Output: [] <nil>
 }
 
-func ExampleSchema_Claim() {
+func ExampleStore_Claim() {
 	ctx := context.Background()
 	pool := service(ctx)
 	defer pool.Close()
+	store := inbox.Store{Schema: "mail"}
 	must(pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		fresh, err := inbox.Schema("mail").Claim(ctx, tx, "mailer", uuid.New())
+		fresh, err := store.Claim(ctx, tx, "mailer", uuid.New())
 		fmt.Println(fresh)
 		return err
 	}))
 	// Output: true
 }
 
-func ExampleSchema_ClaimSQL() {
+func ExampleStore_ClaimSQL() {
 	ctx := context.Background()
 	pool := service(ctx)
 	defer pool.Close()
 	db := stdlib.OpenDBFromPool(pool)
 	defer db.Close()
 	tx := value(db.BeginTx(ctx, &sql.TxOptions{}))
-	fmt.Println(inbox.Schema("mail").ClaimSQL(ctx, tx, "mailer", uuid.New()))
+	store := inbox.Store{Schema: "mail"}
+	fmt.Println(store.ClaimSQL(ctx, tx, "mailer", uuid.New()))
 	must(tx.Commit())
 	// Output: true <nil>
 }
 
-// A processor: a handler for each type of event, retries, and one effect for each event.
+// A processor has a handler for each event type, and handles each event once.
 func ExampleProcessor() {
 	ctx := context.Background()
 	pool := service(ctx)
 	defer pool.Close()
-	processor, err := inbox.New(pool, inbox.Config{
+	processor, err := inbox.NewProcessor(pool, inbox.Config{
 		Consumer: "mailer",
 		Handlers: map[string]inbox.Handler{
 			"OrderPaid": inbox.JSON(func(ctx context.Context, tx pgx.Tx, _ inbox.Event, paid struct{ Customer string }) error {
@@ -116,7 +115,7 @@ func ExampleProcessor() {
 	if err != nil {
 		panic(err)
 	}
-	// An adapter does this: see inboxsarama.Run and inboxfranz.Run.
+	// An adapter calls Handle: see inboxsarama.Run and inboxfranz.Run.
 	paid := record(0, "order-7", "OrderPaid", `{"customer": "ann"}`)
 	for range 2 {
 		must(processor.Handle(ctx, paid))
@@ -128,37 +127,38 @@ func ExampleProcessor() {
 	// duplicates: 1
 }
 
-// All settings, with what they are without being set.
+// All settings with their defaults.
 func ExampleConfig() {
-	_, err := inbox.New(nil, inbox.Config{
-		Consumer:   "mailer",
-		Handlers:   map[string]inbox.Handler{},
-		Unknown:    inbox.Park,
-		Schema:     "",
-		Delays:     []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute},
-		Timeout:    30 * time.Second,
-		Grace:      10 * time.Second,
-		Workers:    4,
-		Lease:      30 * time.Second,
-		Poll:       time.Second,
-		MaxWaiting: 100_000,
-		Log:        slog.New(slog.DiscardHandler),
+	_, err := inbox.NewProcessor(nil, inbox.Config{
+		Consumer:      "mailer",
+		Handlers:      map[string]inbox.Handler{},
+		OnUnknownType: inbox.ParkUnknown,
+		ParseEvent:    (*inbox.Event).ParseHeaders,
+		Schema:        "", // the search_path
+		RetryDelays:   []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute},
+		Timeout:       30 * time.Second,
+		Grace:         10 * time.Second,
+		Workers:       4,
+		LeaseDuration: 30 * time.Second,
+		PollInterval:  time.Second,
+		MaxWaiting:    100_000,
+		OnFailure:     func(context.Context, inbox.Failure) {},
+		Logger:        slog.Default(),
 	})
 	fmt.Println(err)
-	// Output: inbox: Config.Handlers: there is none
+	// Output: inbox: Config.Handlers is empty
 }
 
-func ExampleNew() {
+func ExampleNewProcessor() {
 	ctx := context.Background()
 	pool := service(ctx)
 	defer pool.Close()
-	_, err := inbox.New(pool, inbox.Config{Handlers: map[string]inbox.Handler{}})
+	_, err := inbox.NewProcessor(pool, inbox.Config{Handlers: map[string]inbox.Handler{}})
 	fmt.Println(err)
 	// Output: inbox: the consumer's name is empty
 }
 
-// Any pool of connections will do that gives out pgx's transactions, a connection too where nothing
-// runs beside it.
+// A *pgxpool.Pool is a DB. So is a *pgx.Conn, for a Store.
 func ExampleDB() {
 	ctx := context.Background()
 	pool := service(ctx)
@@ -169,21 +169,21 @@ func ExampleDB() {
 	// Output: <nil>
 }
 
-// A topic has more types than this service has handlers for.
-func ExamplePolicy() {
+// The topic has event types that this service does not need.
+func ExampleUnknownTypePolicy() {
 	ctx := context.Background()
 	pool := service(ctx)
 	defer pool.Close()
 	nothing := func(context.Context, pgx.Tx, inbox.Event) error { return nil }
-	processor := value(inbox.New(pool, inbox.Config{
-		Consumer: "mailer", Handlers: map[string]inbox.Handler{"OrderPaid": nothing}, Unknown: inbox.Ignore,
+	processor := value(inbox.NewProcessor(pool, inbox.Config{
+		Consumer: "mailer", Handlers: map[string]inbox.Handler{"OrderPaid": nothing}, OnUnknownType: inbox.IgnoreUnknown,
 	}))
 	must(processor.Handle(ctx, record(0, "order-7", "OrderPacked", `{}`)))
 	fmt.Println("ignored:", processor.Stat().Types[""].Ignored)
 	// Output: ignored: 1
 }
 
-// What a handler gets.
+// A handler that prints its event.
 func ExampleHandler() {
 	ctx := context.Background()
 	pool := service(ctx)
@@ -192,7 +192,7 @@ func ExampleHandler() {
 		fmt.Printf("%s of %s, attempt %d: %s\n", e.Type, e.Key, e.Attempt, e.Payload)
 		return nil
 	}
-	processor := value(inbox.New(pool, inbox.Config{Consumer: "mailer", Handlers: map[string]inbox.Handler{"OrderPaid": show}}))
+	processor := value(inbox.NewProcessor(pool, inbox.Config{Consumer: "mailer", Handlers: map[string]inbox.Handler{"OrderPaid": show}}))
 	must(processor.Handle(ctx, record(0, "order-7", "OrderPaid", `{"customer": "ann"}`)))
 	// Output: OrderPaid of order-7, attempt 1: {"customer": "ann"}
 }
@@ -213,21 +213,27 @@ func ExampleJSON() {
 	// decode the payload: unexpected end of JSON input
 }
 
-// An event of a record that is not the relay's.
+// Records that are not from the relay need an ID that is the same at each delivery.
 func ExampleEvent() {
-	e := inbox.Event{
-		ID:        uuid.NewSHA1(uuid.NameSpaceURL, []byte("legacy[3]@17")), // the same whenever it comes
-		Type:      "InvoiceSent",
-		Topic:     "legacy",
-		Partition: 3,
-		Offset:    17,
-		Key:       []byte("invoice-9"),
-		Payload:   []byte(`<invoice/>`),
-		Headers:   []inbox.Header{{Name: "source", Value: []byte("billing")}},
-		Time:      time.Date(2026, 1, 31, 14, 0, 0, 0, time.UTC),
+	parse := func(e *inbox.Event) error {
+		e.ID = uuid.NewSHA1(uuid.NameSpaceURL, fmt.Appendf(nil, "%s[%d]@%d", e.Topic, e.Partition, e.Offset))
+		e.Type = "InvoiceSent"
+		return nil
 	}
-	fmt.Println(e.Type, string(e.Key))
-	// Output: InvoiceSent invoice-9
+	ctx := context.Background()
+	pool := service(ctx)
+	defer pool.Close()
+	processor := value(inbox.NewProcessor(pool, inbox.Config{
+		Consumer: "mailer", ParseEvent: parse,
+		Handlers: map[string]inbox.Handler{"InvoiceSent": func(_ context.Context, _ pgx.Tx, e inbox.Event) error {
+			fmt.Println(e.Type, string(e.Key), e.ID)
+			return nil
+		}},
+	}))
+	must(processor.Handle(ctx, inbox.Event{
+		Topic: "legacy", Partition: 3, Offset: 17, Time: time.Now(), Key: []byte("invoice-9"), Payload: []byte(`<invoice/>`),
+	}))
+	// Output: InvoiceSent invoice-9 1f9fd8a6-94b6-5376-9529-1894e34d801e
 }
 
 func ExampleHeader() {
@@ -244,18 +250,18 @@ func ExampleEvent_Header() {
 	// Output: checkout, true
 }
 
-func ExampleEvent_ParseRecord() {
-	e := inbox.Event{Topic: "outbox.event.order"}
-	err := e.ParseRecord([]inbox.Header{
+func ExampleEvent_ParseHeaders() {
+	e := inbox.Event{Topic: "outbox.event.order", Headers: []inbox.Header{
 		{Name: "id", Value: []byte("0199a3c1-7a00-7000-8000-000000000001")}, {Name: "eventType", Value: []byte("OrderPaid")},
-	})
+	}}
+	err := e.ParseHeaders()
 	fmt.Println(e.ID, e.Type, err)
 	// Output: 0199a3c1-7a00-7000-8000-000000000001 OrderPaid <nil>
 }
 
 func ExampleEventError() {
 	e := inbox.Event{Topic: "outbox.event.order", Partition: 3, Offset: 17}
-	err := e.ParseRecord(nil)
+	err := e.ParseHeaders()
 	fmt.Println(err)
 	if problem, ok := errors.AsType[*inbox.EventError](err); ok {
 		fmt.Println(problem.Topic, problem.Partition, problem.Offset, problem.Reason)

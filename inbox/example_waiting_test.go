@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
@@ -13,11 +14,11 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/inbox"
 )
 
-// parkOne has a handler panic for order-7 and returns the event that is parked for that; another one
-// waits behind it.
-func parkOne(ctx context.Context, pool *pgxpool.Pool, schema inbox.Schema) (*inbox.Processor, uuid.UUID) {
-	processor := value(inbox.New(pool, inbox.Config{
-		Consumer: "mailer", Schema: schema, Delays: []time.Duration{}, // parked at the first failure
+// parkOne parks an event of order-7, by a handler that panics, and returns its id. Another event of
+// order-7 waits behind it.
+func parkOne(ctx context.Context, pool *pgxpool.Pool) (*inbox.Processor, uuid.UUID) {
+	processor := value(inbox.NewProcessor(pool, inbox.Config{
+		Consumer: "mailer", RetryDelays: []time.Duration{}, Logger: slog.New(slog.DiscardHandler),
 		Handlers: map[string]inbox.Handler{"OrderPaid": func(context.Context, pgx.Tx, inbox.Event) error { panic("no such customer") }},
 	}))
 	first := record(0, "order-7", "OrderPaid", `{}`)
@@ -26,158 +27,123 @@ func parkOne(ctx context.Context, pool *pgxpool.Pool, schema inbox.Schema) (*inb
 	return processor, first.ID
 }
 
-// inTransaction runs f and commits.
-func inTransaction(ctx context.Context, pool *pgxpool.Pool, f func(tx pgx.Tx) error) {
-	must(pgx.BeginFunc(ctx, pool, f))
-}
-
-func ExampleList() {
+func ExampleStore_List() {
 	ctx := context.Background()
 	pool := service(ctx)
 	defer pool.Close()
-	parkOne(ctx, pool, "")
-	inTransaction(ctx, pool, func(tx pgx.Tx) error {
-		events, err := inbox.List(ctx, tx, "mailer", 10)
-		for _, e := range events {
-			fmt.Println(e.Type, string(e.Key), "parked:", !e.ParkedAt.IsZero())
-		}
-		return err
-	})
+	parkOne(ctx, pool)
+	for _, e := range value(inbox.Store{}.List(ctx, pool, "mailer", 10)) {
+		fmt.Println(e.Type, string(e.Key), "parked:", !e.ParkedAt.IsZero())
+	}
 	// Output:
 	// OrderPaid order-7 parked: true
 	// OrderPaid order-7 parked: false
 }
 
-func ExampleSchema_List() {
+func ExampleStore_ListParked() {
 	ctx := context.Background()
 	pool := service(ctx)
 	defer pool.Close()
-	parkOne(ctx, pool, "mail")
-	inTransaction(ctx, pool, func(tx pgx.Tx) error {
-		events, err := inbox.Schema("mail").List(ctx, tx, "", 10)
-		fmt.Println(len(events))
-		return err
-	})
-	// Output: 2
-}
-
-func ExampleListParked() {
-	ctx := context.Background()
-	pool := service(ctx)
-	defer pool.Close()
-	parkOne(ctx, pool, "")
-	inTransaction(ctx, pool, func(tx pgx.Tx) error {
-		events, err := inbox.ListParked(ctx, tx, "mailer", 10)
-		fmt.Println(len(events))
-		return err
-	})
+	parkOne(ctx, pool)
+	fmt.Println(len(value(inbox.Store{}.ListParked(ctx, pool, "mailer", 10))))
 	// Output: 1
 }
 
-func ExampleSchema_ListParked() {
-	ctx := context.Background()
-	pool := service(ctx)
-	defer pool.Close()
-	inTransaction(ctx, pool, func(tx pgx.Tx) error {
-		events, err := inbox.Schema("mail").ListParked(ctx, tx, "mailer", 10)
-		fmt.Println(len(events))
-		return err
-	})
-	// Output: 0
-}
-
-// What there is to know of an event that waits.
 func ExampleWaitingEvent() {
 	ctx := context.Background()
 	pool := service(ctx)
 	defer pool.Close()
-	parkOne(ctx, pool, "")
-	inTransaction(ctx, pool, func(tx pgx.Tx) error {
-		events, err := inbox.ListParked(ctx, tx, "mailer", 1)
-		for _, e := range events {
-			fmt.Println(e.Consumer, e.Offset, "failed attempts:", e.Attempt-1)
-			fmt.Println(e.LastError[:len("the handler panicked: no such customer")]) // a stack follows
-			fmt.Println(e.ReceivedAt.IsZero(), e.ParkedAt.IsZero(), e.DueAt.IsZero(), e.LeasedUntil.IsZero())
-		}
-		return err
-	})
+	parkOne(ctx, pool)
+	for _, e := range value(inbox.Store{}.ListParked(ctx, pool, "mailer", 1)) {
+		fmt.Println(e.Consumer, e.Offset, "failed attempts:", e.Attempt-1)
+		fmt.Println(e.LastError[:len("the handler panicked: no such customer")]) // a stack follows
+		fmt.Println(e.ReceivedAt.IsZero(), e.ParkedAt.IsZero(), e.DueAt.IsZero(), e.LeasedUntil.IsZero())
+	}
 	// Output:
 	// mailer 0 failed attempts: 1
 	// the handler panicked: no such customer
 	// false false true true
 }
 
-// Tried again, by the processors that are running.
-func ExampleRetry() {
+// The running processors retry the event.
+func ExampleStore_Retry() {
 	ctx := context.Background()
 	pool := service(ctx)
 	defer pool.Close()
-	_, id := parkOne(ctx, pool, "")
-	inTransaction(ctx, pool, func(tx pgx.Tx) error {
-		n, err := inbox.Retry(ctx, tx, "mailer", id) // without ids: all that are parked
-		fmt.Println(n)
-		return err
-	})
-	// Output: 1
+	_, id := parkOne(ctx, pool)
+	fmt.Println(inbox.Store{}.Retry(ctx, pool, "mailer", id))
+	fmt.Println(inbox.Store{}.Retry(ctx, pool, "mailer", id)) // it is not parked any more
+	// Output:
+	// <nil>
+	// inbox: retry events: not found: event 8817b75a-d69e-5c06-aa3e-8b9341df661e of consumer "mailer" is not parked; it waits for its next attempt
 }
 
-func ExampleSchema_Retry() {
+func ExampleStore_RetryAll() {
 	ctx := context.Background()
 	pool := service(ctx)
 	defer pool.Close()
-	parkOne(ctx, pool, "mail")
-	inTransaction(ctx, pool, func(tx pgx.Tx) error {
-		n, err := inbox.Schema("mail").Retry(ctx, tx, "mailer")
-		fmt.Println(n)
-		return err
-	})
-	// Output: 1
+	parkOne(ctx, pool)
+	fmt.Println(inbox.Store{}.RetryAll(ctx, pool, "mailer"))
+	// Output: 1 <nil>
 }
 
-func ExampleDiscard() {
+func ExampleStore_Discard() {
 	ctx := context.Background()
 	pool := service(ctx)
 	defer pool.Close()
-	_, id := parkOne(ctx, pool, "")
-	inTransaction(ctx, pool, func(tx pgx.Tx) error {
-		n, err := inbox.Discard(ctx, tx, "mailer", id)
-		fmt.Println(n)
-		return err
-	})
-	// Output: 1
+	_, id := parkOne(ctx, pool)
+	fmt.Println(inbox.Store{}.Discard(ctx, pool, "mailer", id))
+	fmt.Println(errors.Is(inbox.Store{}.Discard(ctx, pool, "mailer", uuid.New()), inbox.ErrNotFound))
+	// Output:
+	// <nil>
+	// true
 }
 
-func ExampleSchema_Discard() {
-	ctx := context.Background()
-	pool := service(ctx)
-	defer pool.Close()
-	_, id := parkOne(ctx, pool, "mail")
-	inTransaction(ctx, pool, func(tx pgx.Tx) error {
-		n, err := inbox.Schema("mail").Discard(ctx, tx, "mailer", id)
-		fmt.Println(n)
-		return err
-	})
-	// Output: 1
+// An address that does not exist now will not exist later.
+func ExamplePermanent() {
+	handler := func(context.Context, pgx.Tx, inbox.Event) error {
+		return inbox.Permanent(errors.New("550 no such mailbox"))
+	}
+	fmt.Println(handler(context.Background(), nil, inbox.Event{}))
+	// Output: 550 no such mailbox
 }
 
-// Once a day, behind everything that the topics still have.
-func ExamplePrune() {
+// A service answered with 429 Too Many Requests and Retry-After: 60.
+func ExampleRetryAfter() {
+	handler := func(context.Context, pgx.Tx, inbox.Event) error {
+		return inbox.RetryAfter(time.Minute, errors.New("429 Too Many Requests"))
+	}
+	fmt.Println(handler(context.Background(), nil, inbox.Event{}))
+	// Output: 429 Too Many Requests
+}
+
+// Failures go to an error tracker.
+func ExampleFailure() {
 	ctx := context.Background()
 	pool := service(ctx)
 	defer pool.Close()
-	const retention, slack = 7 * 24 * time.Hour, 3 * 24 * time.Hour
-	done, err := inbox.Prune(ctx, pool, retention+slack)
+	processor := value(inbox.NewProcessor(pool, inbox.Config{
+		Consumer: "mailer", Logger: slog.New(slog.DiscardHandler),
+		Handlers: map[string]inbox.Handler{"OrderPaid": func(context.Context, pgx.Tx, inbox.Event) error {
+			return inbox.RetryAfter(time.Minute, errors.New("the mail server is down"))
+		}},
+		OnFailure: func(_ context.Context, f inbox.Failure) {
+			fmt.Println(f.Event.Type, "attempt", f.Event.Attempt, "parked", f.Parked, "retry in", f.RetryIn, "error:", f.Err)
+		},
+	}))
+	must(processor.Handle(ctx, record(0, "order-7", "OrderPaid", `{}`)))
+	// Output: OrderPaid attempt 1 parked false retry in 1m0s error: the mail server is down
+}
+
+// Run it once a day.
+func ExampleStore_Prune() {
+	ctx := context.Background()
+	pool := service(ctx)
+	defer pool.Close()
+	const retention, slack = 7 * 24 * time.Hour, 3 * 24 * time.Hour // of the topics; for lag and waiting
+	done, err := inbox.Store{}.Prune(ctx, pool, max(retention+slack, inbox.MinPruneAge))
 	fmt.Println(done.Rows, err)
 	// Output: 0 <nil>
-}
-
-func ExampleSchema_Prune() {
-	ctx := context.Background()
-	pool := service(ctx)
-	defer pool.Close()
-	_, err := inbox.Schema("mail").Prune(ctx, pool, 10*24*time.Hour)
-	fmt.Println(err)
-	// Output: <nil>
 }
 
 func ExamplePruned() {
@@ -186,55 +152,66 @@ func ExamplePruned() {
 	// Output: 12 [public.processed_events_20260101] [public.processed_events_20260131]
 }
 
-// What an adapter does with the records of a partition.
+// An adapter calls Handle for each record of a partition.
 func ExampleProcessor_Handle() {
 	ctx := context.Background()
 	pool := service(ctx)
 	defer pool.Close()
-	processor, _ := parkOne(ctx, pool, "")
+	processor, _ := parkOne(ctx, pool)
 	err := processor.Handle(ctx, record(0, "order-8", "OrderPaid", `{}`))
-	fmt.Println("the offset may be committed:", err == nil) // although the handler has panicked: the event is kept
-	// Output: the offset may be committed: true
+	fmt.Println("you may commit the offset:", err == nil) // although the handler panicked: the event is stored
+	// Output: you may commit the offset: true
 }
 
 func ExampleProcessor_Run() {
 	pool := service(context.Background())
 	defer pool.Close()
-	processor, _ := parkOne(context.Background(), pool, "")
+	processor, _ := parkOne(context.Background(), pool)
 	ctx, stop := context.WithTimeout(context.Background(), 50*time.Millisecond) // or signal.NotifyContext
 	defer stop()
 	fmt.Println(processor.Run(ctx))
 	// Output: <nil>
 }
 
+// Adapters log with the processor's logger.
+func ExampleProcessor_Logger() {
+	processor := value(inbox.NewProcessor(nil, inbox.Config{
+		Consumer: "mailer", Logger: slog.New(slog.DiscardHandler),
+		Handlers: map[string]inbox.Handler{"OrderPaid": func(context.Context, pgx.Tx, inbox.Event) error { return nil }},
+	}))
+	processor.Logger().Info("joining the consumer group")
+	fmt.Println(processor.Logger().Enabled(context.Background(), slog.LevelError))
+	// Output: false
+}
+
 func ExampleProcessor_Stat() {
 	ctx := context.Background()
 	pool := service(ctx)
 	defer pool.Close()
-	processor, _ := parkOne(ctx, pool, "")
+	processor, _ := parkOne(ctx, pool)
 	s := processor.Stat().Types["OrderPaid"]
 	fmt.Println("failures:", s.Failures, "parked:", s.Parked, "behind:", s.Deferred)
 	// Output: failures: 1 parked: 1 behind: 1
 }
 
 func ExampleStat() {
-	s := inbox.Stat{Running: true, CensusAt: time.Now(), Types: map[string]inbox.TypeStat{}}
-	fmt.Println("healthy:", s.Running && !s.Full && time.Since(s.CensusAt) < time.Minute)
+	s := inbox.Stat{Running: true, BacklogAt: time.Now(), Types: map[string]inbox.TypeStat{}}
+	fmt.Println("healthy:", s.Running && !s.Full && time.Since(s.BacklogAt) < time.Minute)
 	// Output: healthy: true
 }
 
 func ExampleTypeStat() {
 	s := inbox.TypeStat{Handled: 98, Failures: 4, Retries: 3, Duplicates: 2, Deferred: 5, Ignored: 0, Parked: 1}
 	fmt.Printf("%d of %d attempts failed\n", s.Failures, s.Failures+s.Handled)
-	fmt.Println(s.Duration.Count, s.Age.Count, s.Waiting.Waiting)
+	fmt.Println(s.Duration.Count, s.Age.Count, s.Backlog.Waiting)
 	// Output:
 	// 4 of 102 attempts failed
 	// 0 0 0
 }
 
-func ExampleCensus() {
-	c := inbox.Census{Waiting: 3, Parked: 1, OldestWaiting: time.Minute, OldestParked: time.Hour}
-	fmt.Println(c.Waiting, "wait, for up to", c.OldestWaiting, "and", c.Parked, "parked for", c.OldestParked)
+func ExampleBacklog() {
+	b := inbox.Backlog{Waiting: 3, Parked: 1, OldestWaiting: time.Minute, OldestParked: time.Hour}
+	fmt.Println(b.Waiting, "wait, for up to", b.OldestWaiting, "and", b.Parked, "parked for", b.OldestParked)
 	// Output: 3 wait, for up to 1m0s and 1 parked for 1h0m0s
 }
 
@@ -252,7 +229,6 @@ func ExamplePanicError() {
 	// Output: the handler panicked: no such customer true no such customer
 }
 
-// What can be told apart.
 func Example_errors() {
 	explain := func(err error) string {
 		switch {
@@ -260,8 +236,10 @@ func Example_errors() {
 			return "outbox-cdc migrate up --only inbox"
 		case errors.Is(err, inbox.ErrAborted):
 			return "roll back"
+		case errors.Is(err, inbox.ErrNotFound):
+			return "check the id with outbox-cdc inbox list"
 		case errors.Is(err, inbox.ErrLeaseLost):
-			return "another processor does it"
+			return "another processor handles it"
 		case errors.Is(err, inbox.ErrUnknownType):
 			return "register a handler"
 		}

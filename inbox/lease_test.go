@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"regexp"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -21,7 +24,7 @@ import (
 // failingOnce makes effects from the second attempt on, by do.
 func failingOnce(do inbox.Handler) func(*inbox.Config) {
 	return func(c *inbox.Config) {
-		c.Lease = 300 * time.Millisecond
+		c.LeaseDuration = 300 * time.Millisecond
 		c.Handlers["A"] = func(ctx context.Context, tx pgx.Tx, e inbox.Event) error {
 			if e.Attempt == 1 {
 				return errBroken
@@ -49,7 +52,7 @@ func TestSlowAttemptIsLeftAlone(t *testing.T) {
 			}
 			return nil
 		})(c)
-		c.Lease = time.Second // a busy machine must renew it in time
+		c.LeaseDuration = time.Second // a busy machine must renew it in time
 	}
 	first, second := processor(t, shared, slow), processor(t, shared, slow)
 	run(t, first)
@@ -124,7 +127,7 @@ func TestLostLeaseIsNoticedBeforeTheCommit(t *testing.T) {
 			close(took)
 			return nil
 		})(c)
-		c.Lease = time.Hour
+		c.LeaseDuration = time.Hour
 	})
 	stop := run(t, p)
 	handle(t, p, makeEvent(0, "k", "A"))
@@ -143,7 +146,7 @@ func TestGracefulStop(t *testing.T) {
 	for _, grace := range []time.Duration{time.Minute, time.Millisecond} {
 		began, release := make(chan struct{}, 2), make(chan struct{})
 		p := processor(t, shared, func(c *inbox.Config) {
-			c.Grace, c.Lease = grace, time.Hour
+			c.Grace, c.LeaseDuration = grace, time.Hour
 			c.Handlers["A"] = func(ctx context.Context, tx pgx.Tx, e inbox.Event) error {
 				if e.Attempt == 1 && string(e.Key) == "retried" {
 					return errBroken
@@ -200,7 +203,7 @@ func TestBackPressure(t *testing.T) {
 	if err := p.Handle(ctx, makeEvent(3, "other", "A")); !errors.Is(err, errBroken) {
 		t.Errorf("Handle = %v, want it to wait until its context ends", err)
 	}
-	if got := p.Stat(); got.Types[""].Waiting.Parked != 1 || got.Types["A"].Waiting.Waiting != 2 || got.Types["A"].Waiting.OldestWaiting <= 0 {
+	if got := p.Stat(); got.Types[""].Backlog.Parked != 1 || got.Types["A"].Backlog.Waiting != 2 || got.Types["A"].Backlog.OldestWaiting <= 0 {
 		t.Errorf("Stat = %+v", got)
 	}
 	stop()
@@ -243,11 +246,11 @@ func TestRunRefuses(t *testing.T) {
 	run(t, p)
 	eventually(t, "it runs", func() bool { return p.Stat().Running })
 	if err := p.Run(t.Context()); err == nil {
-		t.Error("a second Run is not refused")
+		t.Error("a second Run returns no error")
 	}
 }
 
-// What will not pass by itself is told at once.
+// Errors that a retry cannot fix are returned at once.
 func TestFinalErrors(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -268,19 +271,26 @@ func TestFinalErrors(t *testing.T) {
 		}
 		var problem *inbox.EventError
 		if err := p.Handle(t.Context(), inbox.Event{Topic: "orders", Offset: 7}); !errors.As(err, &problem) ||
-			err.Error() != "inbox: orders[0] at offset 7: the event has no id" {
+			err.Error() != "inbox: orders[0] at offset 7: the record has no header id" {
 			t.Errorf("Handle = %v", err)
 		}
 	}
 }
 
-// A role needs no more than docs/inbox.md says.
+// The GRANT statements of docs/inbox.md are all that a role needs.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
 	role := "poor_" + db.Name
-	db.Exec(t, `CREATE ROLE `+role+` LOGIN; GRANT INSERT ON effects TO `+role+`; GRANT SELECT, INSERT ON processed_events TO `+role+`;
-		GRANT SELECT, INSERT, UPDATE, DELETE ON inbox_events TO `+role)
+	page, err := os.ReadFile("../docs/inbox.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	grants := regexp.MustCompile("(?s)```sql\n(CREATE ROLE .*?)```").FindSubmatch(page)
+	if grants == nil {
+		t.Fatal("docs/inbox.md has no GRANT statements")
+	}
+	db.Exec(t, strings.ReplaceAll(string(grants[1]), "notifications", role)+`GRANT INSERT ON effects TO `+role)
 	defer db.Exec(t, `DROP OWNED BY `+role+`; DROP ROLE `+role)
 	cfg, err := pgxpool.ParseConfig(db.DSN)
 	if err != nil {
@@ -298,8 +308,12 @@ func TestRights(t *testing.T) {
 	parked := makeEvent(0, "parked", "B")
 	handle(t, p, makeEvent(1, "k", "A"), makeEvent(2, "k", "A"), parked)
 	eventually(t, "the others are done", func() bool { return countUnprocessed(t, db) == 1 })
-	inTx(t, shared, func(tx pgx.Tx) (int, error) { return inbox.Retry(t.Context(), tx, "test") })
-	inTx(t, shared, func(tx pgx.Tx) (int, error) { return inbox.Discard(t.Context(), tx, "test", parked.ID) })
+	if n, err := (inbox.Store{}).RetryAll(t.Context(), shared, "test"); err != nil {
+		t.Errorf("RetryAll = %d, %v", n, err)
+	}
+	if err := (inbox.Store{}).Discard(t.Context(), shared, "test", parked.ID); err != nil {
+		t.Error(err)
+	}
 	if n := len(effects(t, db, "k")); n != 2 {
 		t.Errorf("%d effects, want 2", n)
 	}

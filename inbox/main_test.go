@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -56,18 +57,14 @@ func pool(tb testing.TB, db *pgtest.DB) *pgxpool.Pool {
 	return p
 }
 
-// inTx runs f in a transaction and commits it.
-func inTx[T any](tb testing.TB, db inbox.DB, f func(tx pgx.Tx) (T, error)) T {
+// waitingEvents returns what List does.
+func waitingEvents(tb testing.TB, db inbox.DB) []inbox.WaitingEvent {
 	tb.Helper()
-	var v T
-	err := pgx.BeginTxFunc(tb.Context(), db, pgx.TxOptions{}, func(tx pgx.Tx) (err error) {
-		v, err = f(tx)
-		return err
-	})
+	all, err := inbox.Store{}.List(tb.Context(), db, "", 100)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return v
+	return all
 }
 
 // makeEvent returns event n of a partition.
@@ -107,15 +104,16 @@ func ids(events ...inbox.Event) []uuid.UUID {
 func processor(tb testing.TB, db inbox.DB, change func(*inbox.Config)) *inbox.Processor {
 	tb.Helper()
 	cfg := inbox.Config{
-		Consumer: "test",
-		Handlers: map[string]inbox.Handler{"A": effect},
-		Delays:   []time.Duration{time.Millisecond, time.Millisecond},
-		Poll:     10 * time.Millisecond,
+		Consumer:     "test",
+		Handlers:     map[string]inbox.Handler{"A": effect},
+		RetryDelays:  []time.Duration{time.Millisecond, time.Millisecond},
+		PollInterval: 10 * time.Millisecond,
+		Logger:       slog.New(slog.NewTextHandler(tb.Output(), nil)),
 	}
 	if change != nil {
 		change(&cfg)
 	}
-	p, err := inbox.New(db, cfg)
+	p, err := inbox.NewProcessor(db, cfg)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -1,9 +1,12 @@
 package inbox
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -11,140 +14,237 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// A WaitingEvent is an event that a consumer has received and not processed.
+// A WaitingEvent is an event in inbox_events: a consumer has received it and not processed it yet.
 type WaitingEvent struct {
-	Event // Attempt is the one that comes next
+	Event // Attempt is the number of the next attempt
 
 	Consumer   string
 	ReceivedAt time.Time
-	LastError  string    // of the last attempt; empty if there was none
-	DueAt      time.Time // when it is tried next; zero if it is parked or waits behind another one
-	ParkedAt   time.Time // zero: it is not parked
-	// LeasedUntil is when the lease of the processor that is trying it ends; zero if none does.
+	LastError  string    // of the last attempt; empty before the first
+	DueAt      time.Time // time of the next attempt; zero if the event is parked or waits behind another event of its key
+	ParkedAt   time.Time // zero unless the event is parked
+	// LeasedUntil is when the lease expires of the processor that is handling the event. Zero means
+	// that no processor is handling it.
 	LeasedUntil time.Time
 }
 
-// List returns the events of a consumer that wait or are parked, at most limit of them, in the order
-// of arrival. An empty consumer means all of them.
-func (s Schema) List(ctx context.Context, tx pgx.Tx, consumer string, limit int) ([]WaitingEvent, error) {
-	return s.list(ctx, tx, consumer, limit, false)
+// List returns up to limit events that wait or are parked, in the order in which they arrived. An
+// empty consumer means all consumers.
+func (s Store) List(ctx context.Context, db DB, consumer string, limit int) ([]WaitingEvent, error) {
+	return s.list(ctx, db, consumer, limit, false)
 }
 
-// ListParked is List of those that are parked: they wait for a person.
-func (s Schema) ListParked(ctx context.Context, tx pgx.Tx, consumer string, limit int) ([]WaitingEvent, error) {
-	return s.list(ctx, tx, consumer, limit, true)
+// ListParked is List for parked events only.
+func (s Store) ListParked(ctx context.Context, db DB, consumer string, limit int) ([]WaitingEvent, error) {
+	return s.list(ctx, db, consumer, limit, true)
 }
 
-func (s Schema) list(ctx context.Context, tx pgx.Tx, consumer string, limit int, parkedOnly bool) ([]WaitingEvent, error) {
-	rows, err := tx.Query(ctx, `SELECT `+eventColumns+`, attempts, consumer, received_at, coalesce(last_error, ''), due_at, parked_at, leased_until
-		FROM `+s.table(eventsTable)+` WHERE $1::text IN ('', consumer) AND (parked_at IS NOT NULL OR NOT $3::boolean)
-		ORDER BY position LIMIT $2::bigint`, consumer, limit, parkedOnly)
-	if err != nil {
-		return nil, explain("list events", err)
-	}
-	events, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (WaitingEvent, error) {
-		var w WaitingEvent
-		var due, parked, leased *time.Time
-		err := scanEvent(row, &w.Event, &w.Attempt, &w.Consumer, &w.ReceivedAt, &w.LastError, &due, &parked, &leased)
-		w.Attempt++
-		for to, from := range map[*time.Time]*time.Time{&w.DueAt: due, &w.ParkedAt: parked, &w.LeasedUntil: leased} {
-			if from != nil {
-				*to = *from
-			}
+func (s Store) list(ctx context.Context, db DB, consumer string, limit int, parkedOnly bool) ([]WaitingEvent, error) {
+	var events []WaitingEvent
+	err := inTx(ctx, db, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `SELECT `+eventColumns+`, attempts, consumer, received_at, coalesce(last_error, ''), due_at, parked_at, leased_until
+			FROM `+s.table(eventsTable)+` WHERE $1::text IN ('', consumer) AND (parked_at IS NOT NULL OR NOT $3::boolean)
+			ORDER BY position LIMIT $2::bigint`, consumer, limit, parkedOnly)
+		if err != nil {
+			return err
 		}
-		return w, err
+		events, err = pgx.CollectRows(rows, scanWaiting)
+		return err
 	})
 	return events, explain("list events", err)
 }
 
-// List returns what waits, in the tables of the search_path; see [Schema.List].
-func List(ctx context.Context, tx pgx.Tx, consumer string, limit int) ([]WaitingEvent, error) {
-	return Schema("").List(ctx, tx, consumer, limit)
+func scanWaiting(row pgx.CollectableRow) (WaitingEvent, error) {
+	var w WaitingEvent
+	var due, parked, leased *time.Time
+	err := scanEvent(row, &w.Event, &w.Attempt, &w.Consumer, &w.ReceivedAt, &w.LastError, &due, &parked, &leased)
+	w.Attempt++
+	for to, from := range map[*time.Time]*time.Time{&w.DueAt: due, &w.ParkedAt: parked, &w.LeasedUntil: leased} {
+		if from != nil {
+			*to = *from
+		}
+	}
+	return w, err
 }
 
-// ListParked returns what is parked, in the tables of the search_path; see [Schema.ListParked].
-func ListParked(ctx context.Context, tx pgx.Tx, consumer string, limit int) ([]WaitingEvent, error) {
-	return Schema("").ListParked(ctx, tx, consumer, limit)
+// Retry makes parked events due, with their attempts counted from 1 again. A running [Processor] of
+// the consumer handles them within [Config].PollInterval, and then the events that wait behind them.
+//
+// Retry changes all of ids or none: if one of them is not parked, the error wraps [ErrNotFound].
+// Without ids it does nothing; see [Store.RetryAll].
+func (s Store) Retry(ctx context.Context, db DB, consumer string, ids ...uuid.UUID) error {
+	if err := checkConsumer(consumer); err != nil {
+		return err
+	}
+	err := inTx(ctx, db, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, s.retry()+` AND event_id = ANY ($2::uuid[]) RETURNING event_id`, consumer, pgUUIDs(ids))
+		if err != nil {
+			return err
+		}
+		changed, err := pgx.CollectRows(rows, pgx.RowTo[pgtype.UUID])
+		if err != nil {
+			return err
+		}
+		return s.requireAll(ctx, tx, consumer, ids, changed)
+	})
+	return explain("retry events", err)
 }
 
-// Retry has parked events of a consumer tried again, from the first attempt on, and returns how
-// many there were: those with the given ids, or without ids all of them. A processor that is
-// running sees them at its next look, see Config.Poll. An id that is not parked is left alone.
-func (s Schema) Retry(ctx context.Context, tx pgx.Tx, consumer string, ids ...uuid.UUID) (int, error) {
+// RetryAll makes all parked events of a consumer due, as Retry does, and returns their number. If
+// the tables know no consumer of that name, the error wraps [ErrNotFound].
+func (s Store) RetryAll(ctx context.Context, db DB, consumer string) (int, error) {
 	if err := checkConsumer(consumer); err != nil {
 		return 0, err
 	}
-	tag, err := tx.Exec(ctx, `UPDATE `+s.table(eventsTable)+` SET parked_at = NULL, due_at = clock_timestamp(), attempts = 0
-		WHERE consumer = $1::text AND parked_at IS NOT NULL AND ($2::uuid[] IS NULL OR event_id = ANY ($2::uuid[]))`,
-		consumer, pgUUIDs(ids))
-	return int(tag.RowsAffected()), explain("retry events", err)
+	n := 0
+	err := inTx(ctx, db, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, s.retry(), consumer)
+		if n = int(tag.RowsAffected()); err != nil || n > 0 {
+			return err
+		}
+		known, err := s.look(ctx, tx, consumer, uuid.Nil)
+		if err == nil && !known.consumer {
+			err = known.unknownConsumer(consumer)
+		}
+		return err
+	})
+	return n, explain("retry events", err)
 }
 
-// Retry has parked events tried again, in the tables of the search_path; see [Schema.Retry].
-func Retry(ctx context.Context, tx pgx.Tx, consumer string, ids ...uuid.UUID) (int, error) {
-	return Schema("").Retry(ctx, tx, consumer, ids...)
+func (s Store) retry() string {
+	return `UPDATE ` + s.table(eventsTable) + ` SET parked_at = NULL, due_at = clock_timestamp(), attempts = 0
+		WHERE consumer = $1::text AND parked_at IS NOT NULL`
 }
 
-// Discard gives up events of a consumer for good: each is noted as processed, without any effect,
-// and the next one of its key follows. It returns how many of ids were waiting or parked; the others
-// are left alone. There is no undoing it.
-func (s Schema) Discard(ctx context.Context, tx pgx.Tx, consumer string, ids ...uuid.UUID) (int, error) {
+// Discard removes events that wait or are parked, and claims them, so that they are never processed.
+// The next event of each key follows. You cannot undo it.
+//
+// Discard removes all of ids or none: if one of them neither waits nor is parked, the error wraps
+// [ErrNotFound]. Without ids it does nothing.
+func (s Store) Discard(ctx context.Context, db DB, consumer string, ids ...uuid.UUID) error {
 	if err := checkConsumer(consumer); err != nil {
-		return 0, err
+		return err
 	}
-	if len(ids) == 0 {
-		return 0, errors.New("inbox: discard which events?")
-	}
-	// The claims come first, as in an attempt: they wait for one that is under way.
+	ids = slices.Clone(ids)
+	slices.SortFunc(ids, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }) // against deadlocks
+	ids = slices.Compact(ids)
+	err := inTx(ctx, db, func(tx pgx.Tx) error {
+		var removed []pgtype.UUID
+		err := pgx.BeginFunc(ctx, tx, func(savepoint pgx.Tx) (err error) {
+			removed, err = s.discardAll(ctx, savepoint, consumer, ids)
+			if err == nil && len(removed) < len(ids) {
+				err = ErrNotFound // and roll back the claims
+			}
+			return err
+		})
+		if errors.Is(err, ErrNotFound) {
+			return s.requireAll(ctx, tx, consumer, ids, removed)
+		}
+		return err
+	})
+	return explain("discard events", err)
+}
+
+// discardAll claims ids, and returns those that it removed.
+func (s Store) discardAll(ctx context.Context, tx pgx.Tx, consumer string, ids []uuid.UUID) (removed []pgtype.UUID, err error) {
+	// The claims come first, as in an attempt: they wait for one that is in progress.
 	for _, id := range ids {
 		if _, err := s.Claim(ctx, tx, consumer, id); err != nil {
-			return 0, err
+			return nil, err
 		}
 	}
 	sql := newStatements(s)
-	n := 0
 	for _, id := range ids {
-		removed, err := s.discard(ctx, tx, &sql, consumer, id)
+		found, err := s.discard(ctx, tx, &sql, consumer, id)
 		if err != nil {
-			return n, explain(fmt.Sprintf("discard event %s", id), err)
+			return nil, err
 		}
-		n += removed
+		if found {
+			removed = append(removed, pgUUID(id))
+		}
 	}
-	return n, nil
+	return removed, nil
 }
 
-// Discard gives up events, in the tables of the search_path; see [Schema.Discard].
-func Discard(ctx context.Context, tx pgx.Tx, consumer string, ids ...uuid.UUID) (int, error) {
-	return Schema("").Discard(ctx, tx, consumer, ids...)
-}
-
-// discard takes an event out of its lane and returns how many that were: it or none.
-func (s Schema) discard(ctx context.Context, tx pgx.Tx, sql *statements, consumer string, id uuid.UUID) (int, error) {
+// discard removes an event from its lane, and reports whether it was there.
+func (s Store) discard(ctx context.Context, tx pgx.Tx, sql *statements, consumer string, id uuid.UUID) (bool, error) {
 	var lane pgtype.UUID
 	events := s.table(eventsTable)
 	err := tx.QueryRow(ctx, `SELECT lane FROM `+events+` WHERE consumer = $1::text AND event_id = $2::uuid`, consumer, pgUUID(id)).Scan(&lane)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return 0, nil
+		return false, nil
 	}
 	if err != nil {
-		return 0, err
+		return false, err
 	}
 	if _, err := tx.Exec(ctx, lockLane, laneLock(lane.Bytes)); err != nil {
-		return 0, err
+		return false, err
 	}
 	tag, err := tx.Exec(ctx, `DELETE FROM `+events+` WHERE consumer = $1::text AND event_id = $2::uuid`, consumer, pgUUID(id))
 	if err != nil {
-		return 0, err
+		return false, err
 	}
 	_, err = tx.Exec(ctx, sql.promote, consumer, lane)
-	return int(tag.RowsAffected()), err
+	return tag.RowsAffected() == 1, err
 }
 
-// pgUUIDs returns ids as an array, NULL without any.
-func pgUUIDs(ids []uuid.UUID) []pgtype.UUID {
-	var all []pgtype.UUID
+// requireAll returns an error that explains the first of ids that is not in done.
+func (s Store) requireAll(ctx context.Context, tx pgx.Tx, consumer string, ids []uuid.UUID, done []pgtype.UUID) error {
 	for _, id := range ids {
-		all = append(all, pgUUID(id))
+		if slices.Contains(done, pgUUID(id)) {
+			continue
+		}
+		known, err := s.look(ctx, tx, consumer, id)
+		switch {
+		case err != nil:
+			return err
+		case !known.consumer:
+			return known.unknownConsumer(consumer)
+		case known.waits:
+			return fmt.Errorf("%w: event %s of consumer %q is not parked; it waits for its next attempt", ErrNotFound, id, consumer)
+		case known.processed:
+			return fmt.Errorf("%w: consumer %q has processed event %s", ErrNotFound, consumer, id)
+		}
+		return fmt.Errorf("%w: consumer %q has no event %s", ErrNotFound, consumer, id)
+	}
+	return nil
+}
+
+// known is what the tables have of a consumer and an event.
+type known struct {
+	consumer, waits, processed bool
+	waiting                    []string // all consumers with events in inbox_events
+}
+
+func (s Store) look(ctx context.Context, tx pgx.Tx, consumer string, id uuid.UUID) (known, error) {
+	var k known
+	claims, events := s.table(claimsTable), s.table(eventsTable)
+	err := tx.QueryRow(ctx, `SELECT
+		EXISTS (SELECT FROM `+claims+` WHERE consumer = $1::text) OR EXISTS (SELECT FROM `+events+` WHERE consumer = $1::text),
+		EXISTS (SELECT FROM `+events+` WHERE consumer = $1::text AND event_id = $2::uuid),
+		EXISTS (SELECT FROM `+claims+` WHERE consumer = $1::text AND event_id = $2::uuid),
+		ARRAY (SELECT DISTINCT consumer FROM `+events+` ORDER BY 1)`,
+		consumer, pgUUID(id)).Scan(&k.consumer, &k.waits, &k.processed, &k.waiting)
+	return k, err
+}
+
+func (k known) unknownConsumer(consumer string) error {
+	if len(k.waiting) == 0 {
+		return fmt.Errorf("%w: there are no events of a consumer %q", ErrNotFound, consumer)
+	}
+	return fmt.Errorf("%w: there are no events of a consumer %q; consumers with waiting events: %s",
+		ErrNotFound, consumer, strings.Join(k.waiting, ", "))
+}
+
+// inTx runs f in a transaction.
+func inTx(ctx context.Context, db DB, f func(tx pgx.Tx) error) error {
+	return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, f)
+}
+
+func pgUUIDs(ids []uuid.UUID) []pgtype.UUID {
+	all := make([]pgtype.UUID, len(ids))
+	for i, id := range ids {
+		all[i] = pgUUID(id)
 	}
 	return all
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,27 +12,26 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A Processor handles each event of a consumer once. Handle takes events from Kafka, Run tries those
-// again that have failed; the package comment says how they work together. An adapter such as
-// inboxsarama or inboxfranz calls both.
+// A Processor handles each event of a consumer once. Handle takes events from Kafka. Run retries the
+// events that failed. The Run function of an adapter, such as inboxsarama or inboxfranz, calls both.
 type Processor struct {
 	db    DB
 	cfg   Config
 	sql   statements
-	owner uuid.UUID // whose leases are ours
+	owner uuid.UUID // of the leases
 
 	running atomic.Bool
-	kick    chan struct{} // of capacity 1: there may be something to try
+	kick    chan struct{} // of capacity 1: there may be an event to retry
 	stats   recorder
 
 	mu       sync.Mutex
-	attempts map[uuid.UUID]context.CancelCauseFunc // those of Run that are under way, by event
+	attempts map[uuid.UUID]context.CancelCauseFunc // running retries, by event
 	notFull  chan struct{}                         // closed while fewer than MaxWaiting events wait
 	full     bool
 }
 
-// New returns a Processor. It does not look at the database.
-func New(db DB, cfg Config) (*Processor, error) {
+// NewProcessor returns a Processor. It does not connect to the database.
+func NewProcessor(db DB, cfg Config) (*Processor, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -41,38 +39,49 @@ func New(db DB, cfg Config) (*Processor, error) {
 	open := make(chan struct{})
 	close(open)
 	return &Processor{
-		db: db, cfg: cfg, sql: newStatements(cfg.Schema), owner: uuid.New(),
+		db: db, cfg: cfg, sql: newStatements(Store{Schema: cfg.Schema}), owner: uuid.New(),
 		kick: make(chan struct{}, 1), stats: newRecorder(cfg.Handlers),
 		attempts: make(map[uuid.UUID]context.CancelCauseFunc), notFull: open,
 	}, nil
 }
 
-// Handle handles e, or puts it into inbox_events for Run. When it returns nil one of the two has been
-// committed, so the record's offset may be committed too. When it returns an error the record must
-// be handled again, by this or by another processor, before any later one of its partition.
+// Logger returns Config.Logger, for adapters.
+func (p *Processor) Logger() *slog.Logger { return p.cfg.Logger }
+
+// Handle handles e, or stores it in inbox_events for Run. If it returns nil, one of the two is
+// committed, so you may commit the offset of the record. If it returns an error, the record must be
+// handled again, by this or another processor, before any later record of its partition.
 //
-// Handle is called for the records of a partition one after the other, in the order of their
-// offsets; for different partitions any number of goroutines may call it. It blocks while the
-// handler runs, while the database cannot be reached, and while MaxWaiting events wait.
+// If e has no ID, Handle sets ID and Type with Config.ParseEvent.
 //
-// When ctx is done Handle waits no longer, and returns its cause; a handler that runs has Grace to
-// finish, with nil if it does. An [*EventError], [ErrNoTable], [ErrOldTable], or a refusal of the
-// server's that will not change by itself, is returned at once: do not go on to the next record.
+// Call Handle for the records of a partition one after the other, in offset order. Several goroutines
+// may call it for different partitions. It blocks while the handler runs, while the database is
+// unavailable, and while MaxWaiting events wait.
+//
+// When ctx is done, a running handler has Grace to finish: if it does, Handle returns nil. Otherwise
+// Handle returns the cause of ctx. Errors that a retry cannot fix are returned at once: an
+// [*EventError], [ErrNoTable], [ErrOldTable] or a lasting error of the server, such as a missing
+// right. Do not continue with the next record then.
 func (p *Processor) Handle(ctx context.Context, e Event) error {
-	if err := e.check(); err != nil {
-		return err
+	if e.ID == uuid.Nil {
+		if err := p.cfg.ParseEvent(&e); err != nil {
+			return err
+		}
+		if e.ID == uuid.Nil {
+			return e.problem("the event has no id")
+		}
 	}
-	if _, known := p.cfg.Handlers[e.Type]; !known && p.cfg.Unknown == Ignore {
+	if _, known := p.cfg.Handlers[e.Type]; !known && p.cfg.OnUnknownType == IgnoreUnknown {
 		p.stats.count(e.Type, func(s *TypeStat) { s.Ignored++ })
 		return nil
 	}
-	for trouble := (trouble{log: p.cfg.Log}); ; {
+	for outage := (outage{log: p.cfg.Logger}); ; {
 		if err := p.awaitRoom(ctx); err != nil {
 			return err
 		}
-		err := p.handle(ctx, e)
+		err := p.handleOrStore(ctx, e)
 		if err == nil {
-			trouble.over(ctx)
+			outage.end(ctx)
 			return nil
 		}
 		if ctx.Err() != nil {
@@ -81,32 +90,32 @@ func (p *Processor) Handle(ctx context.Context, e Event) error {
 		if final(err) {
 			return err
 		}
-		if err := trouble.wait(ctx, err); err != nil {
+		if err := outage.backOff(ctx, err); err != nil {
 			return err
 		}
 	}
 }
 
-// handle is Handle without patience.
-func (p *Processor) handle(ctx context.Context, e Event) error {
-	work, done := p.softened(ctx)
+// handleOrStore is Handle without retries.
+func (p *Processor) handleOrStore(ctx context.Context, e Event) error {
+	work, done := p.withGrace(ctx)
 	defer done()
 	e.Attempt = 1
 	began := time.Now()
 	for {
-		result, err := p.direct(work, e)
+		result, err := p.handleDirectly(work, e)
 		if failed, ok := errors.AsType[*attemptError](err); ok {
 			if work.Err() != nil {
 				return context.Cause(work)
 			}
 			p.stats.failed(&e, began)
-			return p.failed(work, e, failed.err)
+			return p.storeFailed(work, e, failed.err)
 		}
 		if err != nil {
 			return err
 		}
 		switch result {
-		case laneIsFree: // since it was looked at
+		case laneIsFree: // since the claim
 			continue
 		case handled:
 			p.stats.handled(&e, began)
@@ -119,19 +128,19 @@ func (p *Processor) handle(ctx context.Context, e Event) error {
 	}
 }
 
-// A result is what became of an event.
+// A result is what happened to an event.
 type result int
 
 const (
 	handled    result = iota
-	duplicate         // it has been handled before, or waits already
-	waits             // it waits behind another one
-	laneIsFree        // nothing was done: there is nothing to wait behind any more
+	duplicate         // handled before, or waiting already
+	waits             // stored behind another event of its lane
+	laneIsFree        // nothing is left in the lane to wait behind; nothing was done
 )
 
-// direct handles e in one transaction, or puts it behind what waits in its lane. The failure of an
-// attempt is an *attemptError, with everything rolled back.
-func (p *Processor) direct(ctx context.Context, e Event) (result, error) {
+// handleDirectly handles e in one transaction, or stores it behind the events of its lane. The error
+// of a failed attempt is an *attemptError, with everything rolled back.
+func (p *Processor) handleDirectly(ctx context.Context, e Event) (result, error) {
 	tx, err := p.beginTx(ctx)
 	if err != nil {
 		return 0, err
@@ -143,62 +152,49 @@ func (p *Processor) direct(ctx context.Context, e Event) (result, error) {
 		return 0, err
 	}
 	if !fresh {
-		found, err := p.put(ctx, tx, &e, newcomer{behindOnly: true})
+		found, err := p.store(ctx, tx, &e, entry{behindOnly: true})
 		if err != nil {
 			return 0, err
 		}
 		switch {
-		case found.claimed || found.here:
+		case found.claimed || found.stored:
 			return duplicate, nil
 		case !found.busy:
 			return laneIsFree, nil
 		}
-		return waits, explain("put an event to wait", tx.Commit(ctx))
+		return waits, explain("store an event", tx.Commit(ctx))
 	}
 	return handled, p.attempt(ctx, tx, e)
 }
 
-// failed puts e, whose first attempt has failed with err, into inbox_events.
-func (p *Processor) failed(ctx context.Context, e Event, cause error) error {
+// storeFailed stores e, whose first attempt has failed, in inbox_events.
+func (p *Processor) storeFailed(ctx context.Context, e Event, cause error) error {
 	tx, err := p.beginTx(ctx)
 	if err != nil {
 		return err
 	}
 	defer rollback(ctx, tx)
-	delay, park := p.next(1, cause)
-	found, err := p.put(ctx, tx, &e, newcomer{attempts: 1, lastError: describe(cause), delay: delay, park: park})
+	f := p.failure(e, cause)
+	found, err := p.store(ctx, tx, &e, entry{attempts: 1, lastError: describe(cause), delay: f.RetryIn, park: f.Parked})
 	if err != nil {
 		return err
 	}
 	if err := tx.Commit(ctx); err != nil {
-		return explain("put an event to wait", err)
+		return explain("store an event", err)
 	}
-	if found.claimed || found.here { // another processor was faster
+	if found.claimed || found.stored { // another processor was faster
 		p.stats.count(e.Type, func(s *TypeStat) { s.Duplicates++ })
 		return nil
 	}
-	if park && !found.busy {
-		p.noteParking(ctx, &e, cause)
+	if found.busy { // it waits behind another event, which came first after all
+		f.Parked, f.RetryIn = false, 0
 	}
+	p.report(ctx, f)
 	p.wake()
 	return nil
 }
 
-// next says how long an event waits after so many attempts, or that it is parked.
-func (p *Processor) next(attempts int, cause error) (delay time.Duration, park bool) {
-	if attempts > len(p.cfg.Delays) || errors.Is(cause, ErrUnknownType) {
-		return 0, true
-	}
-	return rand.N(p.cfg.Delays[attempts-1] + 1), false
-}
-
-func (p *Processor) noteParking(ctx context.Context, e *Event, cause error) {
-	p.stats.count(e.Type, func(s *TypeStat) { s.Parked++ })
-	p.cfg.Log.WarnContext(ctx, "event parked", slog.String("consumer", p.cfg.Consumer), slog.String("id", e.ID.String()),
-		slog.String("type", e.Type), slog.String("topic", e.Topic), slog.Int("attempts", e.Attempt), slog.Any("err", cause))
-}
-
-// wake makes Run look for what may be tried.
+// wake makes Run look for events to retry.
 func (p *Processor) wake() {
 	select {
 	case p.kick <- struct{}{}:
@@ -206,8 +202,8 @@ func (p *Processor) wake() {
 	}
 }
 
-// softened returns a context that ends Config.Grace after ctx does.
-func (p *Processor) softened(ctx context.Context) (_ context.Context, done func()) {
+// withGrace returns a context that ends Config.Grace after ctx.
+func (p *Processor) withGrace(ctx context.Context) (_ context.Context, done func()) {
 	hard, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
 		timer := time.NewTimer(p.cfg.Grace)
@@ -229,6 +225,6 @@ func (p *Processor) beginTx(ctx context.Context) (pgx.Tx, error) {
 	return tx, explain("begin", err)
 }
 
-// rollback does nothing to a transaction that has ended. What it says does not matter: pgx closes a
-// connection that could not roll back.
+// rollback does nothing after a commit. Its error does not matter: pgx closes a connection that could
+// not roll back.
 func rollback(ctx context.Context, tx pgx.Tx) { _ = tx.Rollback(ctx) }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outbox-cdc/outbox-cdc/inbox"
@@ -128,7 +127,7 @@ func TestParkAndRetry(t *testing.T) {
 	bad, behind, other := makeEvent(0, "k", "A"), makeEvent(1, "k", "A"), makeEvent(2, "other", "A")
 	handle(t, p, bad, behind, other)
 	list := func() []inbox.WaitingEvent {
-		return inTx(t, shared, func(tx pgx.Tx) ([]inbox.WaitingEvent, error) { return inbox.List(t.Context(), tx, "test", 10) })
+		return waitingEvents(t, shared)
 	}
 	eventually(t, "it is parked", func() bool { return !list()[0].ParkedAt.IsZero() })
 	all := list()
@@ -139,15 +138,9 @@ func TestParkAndRetry(t *testing.T) {
 	if got := effects(t, db, "other"); len(got) != 1 {
 		t.Error("the other key did not go on")
 	}
-	retry := func(ids ...uuid.UUID) int {
-		return inTx(t, shared, func(tx pgx.Tx) (int, error) { return inbox.Retry(t.Context(), tx, "test", ids...) })
-	}
-	if n := retry(uuid.New(), behind.ID); n != 0 {
-		t.Errorf("Retry of what is not parked: %d", n)
-	}
 	works.Store(true)
-	if n := retry(bad.ID); n != 1 {
-		t.Errorf("Retry = %d", n)
+	if err := (inbox.Store{}).Retry(t.Context(), shared, "test", bad.ID); err != nil {
+		t.Error(err)
 	}
 	eventually(t, "nothing waits", func() bool { return countUnprocessed(t, db) == 0 })
 	if diff := cmp.Diff(ids(bad, behind), effects(t, db, "k")); diff != "" {
@@ -162,20 +155,17 @@ func TestDiscard(t *testing.T) {
 	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
 	shared := pool(t, db)
-	p := processor(t, shared, func(c *inbox.Config) { c.Delays = []time.Duration{} })
+	p := processor(t, shared, func(c *inbox.Config) { c.RetryDelays = []time.Duration{} })
 	bad, last := makeEvent(0, "k", "B"), makeEvent(3, "k", "A")
 	handle(t, p, bad, makeEvent(1, "k", "A"), makeEvent(2, "k", "A"), last)
-	waiting := inTx(t, shared, func(tx pgx.Tx) ([]inbox.WaitingEvent, error) { return inbox.List(t.Context(), tx, "", 10) })
+	waiting := waitingEvents(t, shared)
 	if len(waiting) != 4 || !strings.Contains(waiting[0].LastError, "no handler is registered") {
 		t.Fatalf("List = %+v", waiting)
 	}
 	// Of a type without a handler the event is parked at once. Two are discarded, the first and one
 	// behind it.
-	n := inTx(t, shared, func(tx pgx.Tx) (int, error) {
-		return inbox.Discard(t.Context(), tx, "test", waiting[1].ID, waiting[0].ID, uuid.New())
-	})
-	if n != 2 {
-		t.Errorf("Discard = %d, want 2", n)
+	if err := (inbox.Store{}).Discard(t.Context(), shared, "test", waiting[1].ID, waiting[0].ID, waiting[1].ID); err != nil {
+		t.Error(err)
 	}
 	checkLanes(t, db)
 	run(t, p)
@@ -183,13 +173,6 @@ func TestDiscard(t *testing.T) {
 	handle(t, p, bad, waiting[1].Event)
 	if diff := cmp.Diff(ids(waiting[2].Event, last), effects(t, db, "k")); diff != "" {
 		t.Errorf("effects (-want +got):\n%s", diff)
-	}
-	err := pgx.BeginFunc(t.Context(), shared, func(tx pgx.Tx) error {
-		_, err := inbox.Discard(t.Context(), tx, "test")
-		return err
-	})
-	if err == nil {
-		t.Error("Discard without ids does something")
 	}
 }
 
@@ -219,7 +202,7 @@ func TestComingWhileTheFirstLeaves(t *testing.T) {
 		CREATE TRIGGER slowly BEFORE INSERT ON inbox_events FOR EACH ROW WHEN (NEW.due_at IS NULL) EXECUTE FUNCTION slowly()`)
 	coming := make(chan struct{})
 	p := processor(t, pool(t, db), func(c *inbox.Config) {
-		c.Delays[0] = 0
+		c.RetryDelays[0] = 0
 		c.Handlers["A"] = func(ctx context.Context, tx pgx.Tx, e inbox.Event) error {
 			if e.Offset == 0 && e.Attempt == 1 {
 				return errBroken
@@ -253,7 +236,7 @@ func TestComingWhileTheFirstLeaves(t *testing.T) {
 func TestUnknownTypesCanBeIgnored(t *testing.T) {
 	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
-	p := processor(t, pool(t, db), func(c *inbox.Config) { c.Unknown = inbox.Ignore })
+	p := processor(t, pool(t, db), func(c *inbox.Config) { c.OnUnknownType = inbox.IgnoreUnknown })
 	handle(t, p, makeEvent(0, "k", "B"), makeEvent(1, "k", "C"), makeEvent(2, "k", "A"))
 	if s := p.Stat(); s.Types[""].Ignored != 2 || s.Types["A"].Handled != 1 || countUnprocessed(t, db) != 0 {
 		t.Errorf("Stat = %+v", s)
@@ -271,8 +254,8 @@ func TestContainment(t *testing.T) {
 	}{
 		"panic":              {func(context.Context, pgx.Tx, inbox.Event) error { panic("at the disco") }, "panicked: at the disco\n\ngoroutine"},
 		"index out of range": {func(_ context.Context, _ pgx.Tx, e inbox.Event) error { e.Headers[7].Name = ""; return nil }, "panicked: runtime error"},
-		"commit":             {func(ctx context.Context, tx pgx.Tx, _ inbox.Event) error { return tx.Commit(ctx) }, "the processor ends the transaction"},
-		"rollback":           {func(ctx context.Context, tx pgx.Tx, _ inbox.Event) error { return tx.Rollback(ctx) }, "the processor ends the transaction"},
+		"commit":             {func(ctx context.Context, tx pgx.Tx, _ inbox.Event) error { return tx.Commit(ctx) }, "the handler must not commit or roll back"},
+		"rollback":           {func(ctx context.Context, tx pgx.Tx, _ inbox.Event) error { return tx.Rollback(ctx) }, "the handler must not commit or roll back"},
 		"swallowed error": {func(ctx context.Context, tx pgx.Tx, _ inbox.Event) error {
 			_, _ = tx.Exec(ctx, `SELECT 1/0`)
 			return nil
@@ -298,7 +281,7 @@ func TestContainment(t *testing.T) {
 			e := makeEvent(0, name, "A")
 			p := processor(t, shared, func(c *inbox.Config) {
 				c.Timeout = 200 * time.Millisecond
-				c.Delays = c.Delays[:attempts-1]
+				c.RetryDelays = c.RetryDelays[:attempts-1]
 				c.Handlers["A"] = func(ctx context.Context, tx pgx.Tx, e inbox.Event) error {
 					if err := effect(ctx, tx, e); err != nil {
 						return err
@@ -310,8 +293,7 @@ func TestContainment(t *testing.T) {
 			stop := run(t, p)
 			var found inbox.WaitingEvent
 			eventually(t, name+" is parked", func() bool {
-				all := inTx(t, shared, func(tx pgx.Tx) ([]inbox.WaitingEvent, error) { return inbox.List(t.Context(), tx, "", 10) })
-				found = all[0]
+				found = waitingEvents(t, shared)[0]
 				return !found.ParkedAt.IsZero()
 			})
 			stop()
@@ -350,7 +332,7 @@ func TestAnythingCanWait(t *testing.T) {
 	empty := makeEvent(1, "", "")
 	empty.Payload, empty.Headers = []byte{}, nil
 	handle(t, p, odd, empty)
-	got := inTx(t, shared, func(tx pgx.Tx) ([]inbox.WaitingEvent, error) { return inbox.List(t.Context(), tx, "test", 10) })
+	got := waitingEvents(t, shared)
 	if len(got) != 2 || got[0].Payload != nil || got[1].Payload == nil || got[1].Key == nil || len(got[0].Key) != 10_000 ||
 		got[0].Type != "a\uFFFD\uFFFD" {
 		t.Errorf("List = %+v", got)
@@ -381,7 +363,7 @@ func TestRandomDeliveries(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, uint64(i)))
 		var mu sync.Mutex
 		p := processor(t, shared, func(c *inbox.Config) {
-			c.Delays = slices.Repeat([]time.Duration{3 * time.Millisecond}, 1000)
+			c.RetryDelays = slices.Repeat([]time.Duration{3 * time.Millisecond}, 1000)
 			c.Handlers["A"] = func(ctx context.Context, tx pgx.Tx, e inbox.Event) error {
 				mu.Lock()
 				fail, after := random.IntN(3) == 0, random.IntN(2) == 0

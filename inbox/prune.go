@@ -10,52 +10,52 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// A Pruned is what Prune has done.
+// A Pruned is the result of [Store.Prune].
 type Pruned struct {
-	Rows    int64    // claims that were deleted
-	Dropped []string // partitions that were dropped, with all their claims
-	Created []string // partitions for coming days
+	Rows    int64    // deleted claims
+	Dropped []string // dropped partitions
+	Created []string // created partitions
 }
 
+// MinPruneAge is the smallest age that [Store.Prune] accepts.
+const MinPruneAge = time.Hour
+
 const (
-	pruneBlocks  = 128 // blocks to a batch: some 15,000 rows
+	pruneBlocks  = 128 // blocks in a batch: about 15,000 rows
 	daysAhead    = 14
 	dropAttempts = 5
 	dropWait     = time.Second
 	lockNotHad   = "55P03" // lock_not_available
-	pruneMinimum = time.Hour
 )
 
-// Prune forgets claims of all consumers that are older than horizon, which is at least an hour. An
-// event that comes again after its claim is forgotten has its effects a second time, so horizon
-// must exceed the longest time after which a record may come again: the retention of the topics
-// (consumers may start from the beginning), and whatever is replayed into them, the time that the
-// relay may be behind and that an event may wait here added. Claims of a compacted topic are never
-// to be forgotten.
+// Prune deletes claims of all consumers that are older than age, which is at least [MinPruneAge].
 //
-// Rows are deleted a few megabytes at a time, each batch in a transaction of its own, in one pass
-// over the table: there is no index on processed_at, which every claim would pay for. An age is the
-// time since the claim. Of a partitioned table ([Config.Partitioned] of migrations) whole
-// partitions are dropped, by the time that their ids were made; rows are deleted from the default
-// one only; and the partitions of the next 14 days are created, so calling Prune once a day is
-// all such a table needs. Dropping a partition locks the table for an instant; Prune lets
-// claims go first and tries again some times.
+// If an event is delivered again after its claim was deleted, its effects happen again. So age must
+// exceed the longest time after which a record can be delivered again. That is the retention of the
+// topics, because a consumer group may be reset to the beginning, or the age of events that you
+// replay, plus the lag of the relay and the time an event can wait in the inbox. Never prune the
+// claims of a compacted topic.
 //
-// It may be repeated, run concurrently, and be interrupted. It needs DELETE and SELECT on the
-// table; to drop and create partitions it must be run by the owner.
-func Prune(ctx context.Context, db DB, horizon time.Duration) (Pruned, error) {
-	return Schema("").Prune(ctx, db, horizon)
-}
-
-// Prune does what the function of that name does, in this schema.
-func (s Schema) Prune(ctx context.Context, db DB, horizon time.Duration) (Pruned, error) {
+// An unpartitioned table is read once from start to end. Rows are deleted in batches of a few
+// megabytes, each in its own transaction. There is no index on processed_at, because every claim
+// would have to maintain it.
+//
+// In a partitioned table (Config.Partitioned of package migrations) Prune drops whole partitions, by
+// the time in the UUIDv7 of their events, and deletes rows only from the default partition. It also
+// creates the partitions of the next 14 days, so run it once a day. Dropping a partition locks the
+// table for a moment. If the lock is not free within a second, Prune lets the claims go first and
+// tries again, five times in all.
+//
+// Prune may be repeated, run concurrently and be interrupted. It needs SELECT and DELETE on the
+// table. Only the owner of the table can drop and create partitions.
+func (s Store) Prune(ctx context.Context, db DB, age time.Duration) (Pruned, error) {
 	var done Pruned
-	if horizon < pruneMinimum {
-		return done, fmt.Errorf("inbox: prune: a horizon of %s is less than an hour", horizon)
+	if age < MinPruneAge {
+		return done, fmt.Errorf("inbox: prune: an age of %s is less than %s", age, MinPruneAge)
 	}
-	parts, before, err := s.survey(ctx, db, horizon)
+	parts, before, err := s.parts(ctx, db, age)
 	if err != nil {
-		return done, explain("look at "+claimsTable, err)
+		return done, explain("inspect "+claimsTable, err)
 	}
 	for _, part := range parts {
 		if part.last.Valid && !part.last.Time.After(before) {
@@ -66,7 +66,7 @@ func (s Schema) Prune(ctx context.Context, db DB, horizon time.Duration) (Pruned
 			continue
 		}
 		if part.last.Valid {
-			continue // young ids, and so young claims
+			continue // its ids are young, and so its claims are
 		}
 		if err := part.prune(ctx, db, before, &done.Rows); err != nil {
 			return done, explain("prune "+part.name, err)
@@ -78,18 +78,17 @@ func (s Schema) Prune(ctx context.Context, db DB, horizon time.Duration) (Pruned
 	return done, explain("create partitions", err)
 }
 
-// A part is a table that holds claims: the only one, or a partition.
+// A part is a table of claims: the whole table, or a partition.
 type part struct {
-	name   string // in SQL
+	name   string // quoted
 	blocks int64
-	last   pgtype.Timestamptz // end of the day whose ids it holds; NULL: any ids
+	last   pgtype.Timestamptz // upper bound of its ids' time; NULL: none
 }
 
-// survey returns the tables that hold claims, and the time that is horizon ago on the server's
-// clock.
-func (s Schema) survey(ctx context.Context, db DB, horizon time.Duration) (parts []part, before time.Time, err error) {
-	err = pgx.BeginTxFunc(ctx, db, pgx.TxOptions{}, func(tx pgx.Tx) error {
-		if err := tx.QueryRow(ctx, `SELECT clock_timestamp() - $1::bigint * interval '1 microsecond'`, horizon.Microseconds()).
+// parts returns the tables of claims, and the server's time minus age.
+func (s Store) parts(ctx context.Context, db DB, age time.Duration) (parts []part, before time.Time, err error) {
+	err = inTx(ctx, db, func(tx pgx.Tx) error {
+		if err := tx.QueryRow(ctx, `SELECT clock_timestamp() - $1::bigint * interval '1 microsecond'`, age.Microseconds()).
 			Scan(&before); err != nil {
 			return err
 		}
@@ -114,11 +113,11 @@ func (s Schema) survey(ctx context.Context, db DB, horizon time.Duration) (parts
 	return parts, before, err
 }
 
-// prune deletes what is older than before, block by block: a TID range scan, so that no batch reads
-// what an earlier one has read.
+// prune deletes older claims block by block. A TID range scan keeps a batch from reading what an
+// earlier one has read.
 func (p part) prune(ctx context.Context, db DB, before time.Time, rows *int64) error {
 	for block := int64(0); block < p.blocks; block += pruneBlocks {
-		err := pgx.BeginTxFunc(ctx, db, pgx.TxOptions{}, func(tx pgx.Tx) error {
+		err := inTx(ctx, db, func(tx pgx.Tx) error {
 			tag, err := tx.Exec(ctx, `DELETE FROM `+p.name+` WHERE ctid >= $1::text::tid AND ctid < $2::text::tid AND processed_at < $3::timestamptz`,
 				fmt.Sprintf("(%d,0)", block), fmt.Sprintf("(%d,0)", block+pruneBlocks), before)
 			*rows += tag.RowsAffected()
@@ -131,12 +130,11 @@ func (p part) prune(ctx context.Context, db DB, before time.Time, rows *int64) e
 	return nil
 }
 
-// drop drops a partition. That needs the table for itself for an instant, and while it waits for the
-// claims that are under way, all others would wait behind it: so it does not wait for long.
+// drop drops a partition. It waits only briefly for the exclusive lock: new claims wait behind it.
 func drop(ctx context.Context, db DB, name string) error {
 	var err error
 	for range dropAttempts {
-		err = pgx.BeginTxFunc(ctx, db, pgx.TxOptions{}, func(tx pgx.Tx) error {
+		err = inTx(ctx, db, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, `SELECT set_config('lock_timeout', $1::text, true)`, fmt.Sprint(dropWait.Milliseconds())); err != nil {
 				return err
 			}
@@ -157,8 +155,8 @@ func drop(ctx context.Context, db DB, name string) error {
 	return err
 }
 
-func (s Schema) createPartitions(ctx context.Context, db DB) (names []string, err error) {
-	err = pgx.BeginTxFunc(ctx, db, pgx.TxOptions{}, func(tx pgx.Tx) error {
+func (s Store) createPartitions(ctx context.Context, db DB) (names []string, err error) {
+	err = inTx(ctx, db, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `SELECT `+s.table(claimsTable+"_create_partitions")+`($1::integer)`, daysAhead)
 		if err != nil {
 			return err

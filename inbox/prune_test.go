@@ -28,20 +28,20 @@ func TestPrune(t *testing.T) {
 			SELECT 'c', gen_random_uuid(), now() - CASE WHEN n % 3 = 0 THEN interval '3 days' ELSE interval '1 hour' END
 			FROM generate_series(1, 60000) AS n`)
 		shared := pool(t, db)
-		schema := inbox.Schema("My App")
+		store := inbox.Store{Schema: "My App"}
 		id := uuid.Must(uuid.NewV7())
 		tx, err := shared.Begin(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := schema.Claim(t.Context(), tx, "c", id); err != nil {
+		if _, err := store.Claim(t.Context(), tx, "c", id); err != nil {
 			t.Fatal(err)
 		}
 		var wg sync.WaitGroup
 		var rows [2]int64
 		for i := range rows {
 			wg.Go(func() {
-				done, err := schema.Prune(t.Context(), shared, 48*time.Hour)
+				done, err := store.Prune(t.Context(), shared, 48*time.Hour)
 				if err != nil || len(done.Created)+len(done.Dropped) > 0 {
 					t.Errorf("Prune = %+v, %v", done, err)
 				}
@@ -90,7 +90,7 @@ func TestPruneOfPartitions(t *testing.T) {
 			time.Sleep(1500 * time.Millisecond)
 			released <- tx.Commit(t.Context())
 		}()
-		done, err := inbox.Prune(t.Context(), shared, 72*time.Hour)
+		done, err := inbox.Store{}.Prune(t.Context(), shared, 72*time.Hour)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,7 +119,7 @@ func firstID(at time.Time) string {
 func TestPruneRefuses(t *testing.T) {
 	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
-	if _, err := inbox.Prune(t.Context(), pool(t, db), 59*time.Minute); err == nil {
-		t.Error("a horizon of minutes is not refused")
+	if _, err := (inbox.Store{}).Prune(t.Context(), pool(t, db), 59*time.Minute); err == nil {
+		t.Error("a age of minutes is not an error")
 	}
 }

@@ -13,51 +13,50 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// Run tries the events of inbox_events again that are due, those of crashed processors too, until
-// ctx is done. Then it takes no more, gives the attempts that are under way Grace to finish, gives
-// back its leases and returns nil. At least one processor of a consumer must be running for events
-// to be tried again; there is no harm in all of them doing it. A second Run of the same Processor
-// at the same time is refused.
+// Run retries the due events of inbox_events, including those of crashed processors, until ctx is
+// done. Then running attempts have Grace to finish, Run releases its leases and returns nil. Events
+// are retried only while at least one processor of the consumer is in Run. Run it in every instance.
+// A Processor can be in Run once: a second call returns an error.
 //
-// Run bears with a database that cannot be reached. It returns an error for what will not pass by
-// itself: [ErrNoTable], [ErrOldTable], missing rights.
+// While the database is unavailable, Run keeps retrying. It returns errors that a retry cannot fix:
+// [ErrNoTable], [ErrOldTable] or missing rights.
 func (p *Processor) Run(ctx context.Context) error {
 	if !p.running.CompareAndSwap(false, true) {
-		return errors.New("inbox: the processor is running already")
+		return errors.New("inbox: Run is already running for this processor")
 	}
 	defer p.running.Store(false)
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	work, done := p.softened(ctx)
+	work, done := p.withGrace(ctx)
 	defer done()
 
-	var keeping, trying sync.WaitGroup
-	keepers, stopKeepers := context.WithCancel(work)
-	keeping.Go(func() { fail(p.repeat(keepers, p.cfg.Lease/3, p.renew)) })
-	keeping.Go(func() { fail(p.repeat(keepers, censusInterval, p.takeCensus)) })
-	err := p.dispatch(ctx, work, &trying)
-	trying.Wait() // with the leases still being renewed
-	stopKeepers()
-	keeping.Wait()
-	p.giveBack(work)
+	var background, attempts sync.WaitGroup
+	backgroundCtx, stopBackground := context.WithCancel(work)
+	background.Go(func() { fail(repeat(backgroundCtx, p.cfg.LeaseDuration/3, p.renewLeases)) })
+	background.Go(func() { fail(repeat(backgroundCtx, backlogInterval, p.countBacklog)) })
+	err := p.retryDue(ctx, work, &attempts)
+	attempts.Wait() // while the leases are still renewed
+	stopBackground()
+	background.Wait()
+	p.releaseLeases(work)
 	if err == nil && final(context.Cause(ctx)) {
 		err = context.Cause(ctx)
 	}
 	return err
 }
 
-// censusInterval is how often the events that wait are counted.
-const censusInterval = 5 * time.Second
+// backlogInterval is how often the waiting events are counted.
+const backlogInterval = 5 * time.Second
 
-// dispatch starts an attempt for each event that is due, Config.Workers at a time, until ctx is done.
-func (p *Processor) dispatch(ctx, work context.Context, trying *sync.WaitGroup) error {
+// retryDue starts an attempt for each due event, Config.Workers at a time, until ctx is done.
+func (p *Processor) retryDue(ctx, work context.Context, attempts *sync.WaitGroup) error {
 	free := make(chan struct{}, p.cfg.Workers)
 	for range p.cfg.Workers {
 		free <- struct{}{}
 	}
-	poll := time.NewTicker(p.cfg.Poll)
+	poll := time.NewTicker(p.cfg.PollInterval)
 	defer poll.Stop()
-	for trouble := (trouble{log: p.cfg.Log}); ctx.Err() == nil; {
+	for outage := (outage{log: p.cfg.Logger}); ctx.Err() == nil; {
 		slots := 0
 		for slots < p.cfg.Workers && len(free) > 0 {
 			<-free
@@ -72,7 +71,7 @@ func (p *Processor) dispatch(ctx, work context.Context, trying *sync.WaitGroup) 
 			free <- struct{}{}
 		}
 		for _, e := range events {
-			trying.Go(func() { // Run waits for it
+			attempts.Go(func() { // Run waits for it
 				defer p.wake()
 				defer func() { free <- struct{}{} }()
 				p.retry(work, e)
@@ -84,10 +83,10 @@ func (p *Processor) dispatch(ctx, work context.Context, trying *sync.WaitGroup) 
 		case err != nil && final(err):
 			return err
 		case err != nil:
-			_ = trouble.wait(ctx, err) // the loop sees that ctx is done
+			_ = outage.backOff(ctx, err) // the loop checks ctx
 			continue
 		}
-		trouble.over(ctx)
+		outage.end(ctx)
 		select {
 		case <-p.kick:
 		case <-poll.C:
@@ -97,39 +96,43 @@ func (p *Processor) dispatch(ctx, work context.Context, trying *sync.WaitGroup) 
 	return nil
 }
 
-// retry makes one attempt at e, which is leased, and says in inbox_events what came of it. What it
-// cannot say there is seen when the lease is over.
+// retry makes one attempt at e, which is leased, and records the result in inbox_events. If it cannot
+// record it, the event is retried when the lease expires.
 func (p *Processor) retry(ctx context.Context, e Event) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	p.note(e.ID, cancel)
-	defer p.note(e.ID, nil)
+	p.setAttempt(e.ID, cancel)
+	defer p.setAttempt(e.ID, nil)
 
 	began := time.Now()
-	result, err := p.leased(ctx, e)
+	result, err := p.handleLeased(ctx, e)
 	failed, isAttempt := errors.AsType[*attemptError](err)
 	switch {
 	case ctx.Err() != nil || errors.Is(err, ErrLeaseLost):
 	case isAttempt:
 		p.stats.failed(&e, began)
-		delay, park := p.next(e.Attempt, failed.err)
-		if err = p.postpone(ctx, &e, failed.err, delay, park); err == nil && park {
-			p.noteParking(ctx, &e, failed.err)
+		f := p.failure(e, failed.err)
+		if err = p.storeFailure(ctx, f); err == nil {
+			p.report(ctx, f)
 		}
 	case err != nil:
 	case result == handled:
 		p.stats.handled(&e, began)
+		if e.Attempt > 1 {
+			p.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "inbox: event handled after failed attempts", p.describeEvent(&e)...)
+		}
 	default:
 		p.stats.count(e.Type, func(s *TypeStat) { s.Duplicates++ })
 	}
 	if err != nil && !errors.Is(err, failed) {
-		p.cfg.Log.WarnContext(ctx, "attempt without outcome", slog.String("id", e.ID.String()), slog.Any("err", err))
+		p.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "inbox: attempt without result, the event is retried when its lease expires",
+			append(p.describeEvent(&e), slog.Any("err", err))...)
 	}
 }
 
-// leased handles e, takes it out of inbox_events and lets the next one of its lane follow, in one
-// transaction.
-func (p *Processor) leased(ctx context.Context, e Event) (result, error) {
+// handleLeased handles e, removes it from inbox_events and makes the next event of its lane due, in
+// one transaction.
+func (p *Processor) handleLeased(ctx context.Context, e Event) (result, error) {
 	tx, err := p.beginTx(ctx)
 	if err != nil {
 		return 0, err
@@ -139,18 +142,18 @@ func (p *Processor) leased(ctx context.Context, e Event) (result, error) {
 	if err != nil {
 		return 0, err
 	}
-	leave := func() error { return p.leaveLane(ctx, tx, &e) }
+	remove := func() error { return p.removeLeased(ctx, tx, &e) }
 	if fresh {
-		return handled, p.attempt(ctx, tx, e, leave)
+		return handled, p.attempt(ctx, tx, e, remove)
 	}
-	if err := leave(); err != nil { // ErrLeaseLost, if that is why it was not claimed
+	if err := remove(); err != nil { // ErrLeaseLost, if that is why there was no claim
 		return 0, err
 	}
 	return duplicate, explain("commit", tx.Commit(ctx))
 }
 
-// leaveLane takes e out of its lane, if the lease is still ours.
-func (p *Processor) leaveLane(ctx context.Context, tx pgx.Tx, e *Event) error {
+// removeLeased removes e from its lane. It returns ErrLeaseLost if the lease is not ours any more.
+func (p *Processor) removeLeased(ctx context.Context, tx pgx.Tx, e *Event) error {
 	lane := e.lane()
 	var batch pgx.Batch
 	batch.Queue(lockLane, laneLock(lane))
@@ -163,23 +166,23 @@ func (p *Processor) leaveLane(ctx context.Context, tx pgx.Tx, e *Event) error {
 		tag, removeErr := results.Exec()
 		removed, err = tag.RowsAffected(), removeErr
 	}
-	err = finish(results, err)
+	err = closeResults(results, err)
 	switch {
 	case err != nil && sqlState(err) == "25P02":
-		return &attemptError{errors.New("the handler has returned nil although a statement of its transaction failed")}
+		return &attemptError{errSwallowed}
 	case err != nil:
-		return explain("take an event out", err)
+		return explain("remove an event", err)
 	case removed == 0:
 		return ErrLeaseLost
 	}
 	return nil
 }
 
-// postpone writes down that the attempt at e has failed.
-func (p *Processor) postpone(ctx context.Context, e *Event, cause error, delay time.Duration, park bool) error {
-	tag, err := p.exec(ctx, p.sql.again,
-		p.cfg.Consumer, pgUUID(e.ID), pgUUID(p.owner), describe(cause), delay.Microseconds(), park)
-	if err == nil && tag == 0 {
+// storeFailure records a failed attempt at a leased event.
+func (p *Processor) storeFailure(ctx context.Context, f Failure) error {
+	rows, err := p.exec(ctx, p.sql.recordFailure,
+		p.cfg.Consumer, pgUUID(f.Event.ID), pgUUID(p.owner), describe(f.Err), f.RetryIn.Microseconds(), f.Parked)
+	if err == nil && rows == 0 {
 		err = ErrLeaseLost
 	}
 	return err
@@ -194,13 +197,13 @@ func (p *Processor) exec(ctx context.Context, sql string, args ...any) (rows int
 	defer rollback(ctx, tx)
 	tag, err := tx.Exec(ctx, sql, args...)
 	if err != nil {
-		return 0, explain("write down an outcome", err)
+		return 0, explain("update an event", err)
 	}
 	return tag.RowsAffected(), explain("commit", tx.Commit(ctx))
 }
 
-// note notes an attempt that begins, or with nil, that it has ended.
-func (p *Processor) note(id uuid.UUID, cancel context.CancelCauseFunc) {
+// setAttempt registers a running attempt, or with nil removes it.
+func (p *Processor) setAttempt(id uuid.UUID, cancel context.CancelCauseFunc) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if cancel == nil {
@@ -210,8 +213,7 @@ func (p *Processor) note(id uuid.UUID, cancel context.CancelCauseFunc) {
 	p.attempts[id] = cancel
 }
 
-// underWay returns the attempts that have begun and not ended.
-func (p *Processor) underWay() []uuid.UUID {
+func (p *Processor) runningAttempts() []uuid.UUID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	ids := make([]uuid.UUID, 0, len(p.attempts))
@@ -221,9 +223,9 @@ func (p *Processor) underWay() []uuid.UUID {
 	return ids
 }
 
-// renew renews the leases, and ends the attempts whose lease is another's.
-func (p *Processor) renew(ctx context.Context) error {
-	before := p.underWay()
+// renewLeases renews the leases, and cancels the attempts whose lease another processor has.
+func (p *Processor) renewLeases(ctx context.Context) error {
+	before := p.runningAttempts()
 	if len(before) == 0 {
 		return nil
 	}
@@ -232,7 +234,7 @@ func (p *Processor) renew(ctx context.Context) error {
 		return err
 	}
 	defer rollback(ctx, tx)
-	rows, err := tx.Query(ctx, p.sql.renew, p.cfg.Consumer, pgUUID(p.owner), p.cfg.Lease.Microseconds())
+	rows, err := tx.Query(ctx, p.sql.renew, p.cfg.Consumer, pgUUID(p.owner), p.cfg.LeaseDuration.Microseconds())
 	if err != nil {
 		return explain("renew leases", err)
 	}
@@ -246,7 +248,7 @@ func (p *Processor) renew(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, id := range before {
-		// One that has ended in the meantime is no longer there, and one that began is not in before.
+		// An attempt that has ended since is not in attempts, and one that has started is not in before.
 		if cancel := p.attempts[id]; cancel != nil && !slices.Contains(ours, pgUUID(id)) {
 			cancel(ErrLeaseLost)
 		}
@@ -254,20 +256,20 @@ func (p *Processor) renew(ctx context.Context) error {
 	return nil
 }
 
-// giveBack ends the leases that are left, so that others need not wait for their end.
-func (p *Processor) giveBack(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
+// releaseLeases releases the remaining leases, so that other processors need not wait until they
+// expire.
+func (p *Processor) releaseLeases(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 	if _, err := p.exec(ctx, p.sql.release, p.cfg.Consumer, pgUUID(p.owner)); err != nil {
-		p.cfg.Log.WarnContext(ctx, "leases not given back", slog.Any("err", err))
+		p.cfg.Logger.WarnContext(ctx, "inbox: leases not released, they expire by themselves", slog.Any("err", err))
 	}
 }
 
-const giveBackTimeout = 2 * time.Second
+const releaseTimeout = 2 * time.Second
 
-// repeat calls do at once and then every interval, until ctx is done. What may pass is left to the
-// next time.
-func (p *Processor) repeat(ctx context.Context, interval time.Duration, do func(context.Context) error) error {
+// repeat calls do now and then every interval, until ctx is done or do fails with a final error.
+func repeat(ctx context.Context, interval time.Duration, do func(context.Context) error) error {
 	ticker := time.NewTicker(max(interval, time.Millisecond))
 	defer ticker.Stop()
 	for {

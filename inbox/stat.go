@@ -10,57 +10,58 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A Stat is a look at a Processor: what it has done since it was made, and what waits in the
+// A Stat is a snapshot of a Processor's counters since NewProcessor, and of the events that wait in the
 // database.
 type Stat struct {
-	// Types has every type of Config.Handlers; under the empty name are all the others together.
+	// Types has an entry for each type of Config.Handlers. The entry of the empty name counts all
+	// other types.
 	Types map[string]TypeStat
-	// Running says whether Run is running.
+	// Running reports whether Run is running.
 	Running bool
-	// Full says that MaxWaiting events wait, so that Handle takes no more.
+	// Full reports whether MaxWaiting events wait, so that Handle blocks.
 	Full bool
-	// CensusAt is when the events that wait were counted last, which Run does every few seconds.
-	// Zero: not yet.
-	CensusAt time.Time
+	// BacklogAt is when Run last counted the waiting events, which it does every 5 s. Zero: not yet.
+	BacklogAt time.Time
 }
 
-// A TypeStat is about the events of one type.
+// A TypeStat has the counters of one event type.
 type TypeStat struct {
-	Handled    uint64 // effects that were committed
-	Duplicates uint64 // had been handled, or were waiting, when they came
-	Deferred   uint64 // were put behind an earlier event of their key
-	Ignored    uint64 // have no handler, and Config.Unknown is Ignore
-	Failures   uint64 // attempts that failed
+	Handled    uint64 // events whose effects were committed
+	Duplicates uint64 // events that were already handled or waiting when they arrived
+	Deferred   uint64 // events stored behind an earlier event of their key
+	Ignored    uint64 // events skipped because their type has no handler (IgnoreUnknown)
+	Failures   uint64 // failed attempts
 	Retries    uint64 // attempts after the first one of an event
-	Parked     uint64 // were given up until a person says otherwise
+	Parked     uint64 // events parked
 
-	// Duration is how long attempts take, the transaction included.
+	// Duration is the duration of attempts, including the transaction.
 	Duration Histogram
-	// Age is how long after the record's timestamp effects were committed.
+	// Age is the time from the record's timestamp to the commit of the effects.
 	Age Histogram
 
-	// Waiting is what all instances of the consumer have in inbox_events.
-	Waiting Census
+	// Backlog is what waits in inbox_events, for all instances of the consumer.
+	Backlog Backlog
 }
 
-// A Census counts events in inbox_events.
-type Census struct {
+// A Backlog counts events in inbox_events.
+type Backlog struct {
 	Waiting, Parked int
-	// OldestWaiting and OldestParked are how long the oldest ones have been there; 0 without any.
+	// OldestWaiting and OldestParked are the time since the oldest of them arrived. Zero if there is
+	// none.
 	OldestWaiting, OldestParked time.Duration
 }
 
-// A Histogram counts durations.
+// A Histogram counts durations in cumulative buckets.
 type Histogram struct {
 	Count uint64
 	Sum   time.Duration
-	// Bounds are the upper ends of the buckets, ascending; Counts are how many durations were not
-	// longer than each.
+	// Bounds are the upper bounds of the buckets, ascending. Counts[i] is the number of durations up
+	// to Bounds[i].
 	Bounds []time.Duration
 	Counts []uint64
 }
 
-// bounds are for durations of attempts and for ages of events alike.
+// bounds are the bounds of Duration and of Age.
 var bounds = []time.Duration{ //nolint:gochecknoglobals // never changes
 	time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond,
 	100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2500 * time.Millisecond, 5 * time.Second,
@@ -72,7 +73,7 @@ func newHistogram() Histogram {
 }
 
 func (h *Histogram) add(d time.Duration) {
-	d = max(d, 0) // clocks differ
+	d = max(d, 0) // the clocks of two hosts differ
 	h.Count++
 	h.Sum += d
 	for i := len(h.Bounds) - 1; i >= 0 && d <= h.Bounds[i]; i-- {
@@ -84,11 +85,11 @@ func (h *Histogram) clone() Histogram {
 	return Histogram{Count: h.Count, Sum: h.Sum, Bounds: slices.Clone(h.Bounds), Counts: slices.Clone(h.Counts)}
 }
 
-// A recorder counts. Its types are those with a handler and the empty one.
+// A recorder keeps the counters, by types with a handler and the empty name.
 type recorder struct {
-	mu       *sync.Mutex
-	types    map[string]*TypeStat
-	censusAt time.Time
+	mu        *sync.Mutex
+	types     map[string]*TypeStat
+	backlogAt time.Time
 }
 
 func newRecorder(handlers map[string]Handler) recorder {
@@ -105,7 +106,7 @@ func (r *recorder) count(name string, f func(*TypeStat)) {
 	f(r.of(name))
 }
 
-// of returns the counts of a type; r.mu is held.
+// of returns the counters of a type. The caller holds r.mu.
 func (r *recorder) of(name string) *TypeStat {
 	if s, ok := r.types[name]; ok {
 		return s
@@ -136,7 +137,7 @@ func (s *TypeStat) attempted(e *Event, took time.Duration) {
 	s.Duration.add(took)
 }
 
-// Stat returns a copy: the caller may keep it.
+// Stat returns the counters. The caller owns the result.
 func (p *Processor) Stat() Stat {
 	p.mu.Lock()
 	full := p.full
@@ -144,7 +145,7 @@ func (p *Processor) Stat() Stat {
 	r := &p.stats
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := Stat{Types: make(map[string]TypeStat, len(r.types)), Running: p.running.Load(), Full: full, CensusAt: r.censusAt}
+	s := Stat{Types: make(map[string]TypeStat, len(r.types)), Running: p.running.Load(), Full: full, BacklogAt: r.backlogAt}
 	for name, t := range r.types {
 		c := *t
 		c.Duration, c.Age = c.Duration.clone(), c.Age.clone()
@@ -153,33 +154,33 @@ func (p *Processor) Stat() Stat {
 	return s
 }
 
-// takeCensus counts what waits in the database.
-func (p *Processor) takeCensus(ctx context.Context) error {
+// countBacklog counts the events in inbox_events.
+func (p *Processor) countBacklog(ctx context.Context) error {
 	tx, err := p.beginTx(ctx)
 	if err != nil {
 		return err
 	}
 	defer rollback(ctx, tx)
-	rows, err := tx.Query(ctx, p.sql.census, p.cfg.Consumer)
+	rows, err := tx.Query(ctx, p.sql.backlog, p.cfg.Consumer)
 	if err != nil {
 		return explain("count events", err)
 	}
-	found := make(map[string]Census)
+	found := make(map[string]Backlog)
 	waiting := 0
 	var name string
-	var c Census
+	var b Backlog
 	var oldestWaiting, oldestParked *float64
-	_, err = pgx.ForEachRow(rows, []any{&name, &c.Waiting, &c.Parked, &oldestWaiting, &oldestParked}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&name, &b.Waiting, &b.Parked, &oldestWaiting, &oldestParked}, func() error {
 		if _, known := p.cfg.Handlers[name]; !known {
 			name = ""
 		}
 		sum := found[name]
-		sum.Waiting += c.Waiting
-		sum.Parked += c.Parked
+		sum.Waiting += b.Waiting
+		sum.Parked += b.Parked
 		sum.OldestWaiting = max(sum.OldestWaiting, seconds(oldestWaiting))
 		sum.OldestParked = max(sum.OldestParked, seconds(oldestParked))
 		found[name] = sum
-		waiting += c.Waiting
+		waiting += b.Waiting
 		return nil
 	})
 	if err != nil {
@@ -189,9 +190,9 @@ func (p *Processor) takeCensus(ctx context.Context) error {
 	p.stats.mu.Lock()
 	defer p.stats.mu.Unlock()
 	for name, s := range p.stats.types {
-		s.Waiting = found[name]
+		s.Backlog = found[name]
 	}
-	p.stats.censusAt = time.Now()
+	p.stats.backlogAt = time.Now()
 	return nil
 }
 

@@ -62,7 +62,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 		return err
 	}
 	return serve(ctx, cfg, inbox.Config{
-		Consumer: consumer, Handlers: handlers(), Log: slog.New(slog.NewTextHandler(stderr, nil)),
+		Consumer: consumer, Handlers: handlers(), Logger: slog.New(slog.NewTextHandler(stderr, nil)),
 	})
 }
 
@@ -76,7 +76,7 @@ func serve(ctx context.Context, cfg config, processing inbox.Config) error {
 	if err := createTable(ctx, pool); err != nil {
 		return err
 	}
-	processor, err := inbox.New(pool, processing)
+	processor, err := inbox.NewProcessor(pool, processing)
 	if err != nil {
 		return err
 	}
@@ -85,8 +85,7 @@ func serve(ctx context.Context, cfg config, processing inbox.Config) error {
 		return err
 	}
 	defer stopMetrics()
-	return inboxfranz.Run(ctx, processor, inboxfranz.Config{Log: processing.Log},
-		kgo.SeedBrokers(strings.Split(cfg.brokers, ",")...), kgo.ConsumerGroup(cfg.group), kgo.ConsumeTopics(cfg.topic),
+	return inboxfranz.Run(ctx, processor, cfg.group, []string{cfg.topic}, kgo.SeedBrokers(strings.Split(cfg.brokers, ",")...),
 		kgo.SessionTimeout(10*time.Second)) // how long the partitions of a killed instance wait for another
 }
 

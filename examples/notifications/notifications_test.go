@@ -107,8 +107,8 @@ func (s *shop) start(t *testing.T, change func(*config, *inbox.Config)) (stop fu
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	cfg, processing := s.cfg, inbox.Config{
-		Consumer: consumer, Handlers: handlers(), Poll: 20 * time.Millisecond,
-		Delays: []time.Duration{10 * time.Millisecond, 10 * time.Millisecond, 10 * time.Millisecond},
+		Consumer: consumer, Handlers: handlers(), PollInterval: 20 * time.Millisecond,
+		RetryDelays: []time.Duration{10 * time.Millisecond, 10 * time.Millisecond, 10 * time.Millisecond},
 	}
 	if change != nil {
 		change(&cfg, &processing)

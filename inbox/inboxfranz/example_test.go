@@ -2,7 +2,6 @@ package inboxfranz_test
 
 import (
 	"context"
-	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -23,7 +22,7 @@ func ExampleRun() {
 		panic(err)
 	}
 	defer pool.Close()
-	processor, err := inbox.New(pool, inbox.Config{
+	processor, err := inbox.NewProcessor(pool, inbox.Config{
 		Consumer: "notifications",
 		Handlers: map[string]inbox.Handler{"OrderPaid": func(ctx context.Context, tx pgx.Tx, e inbox.Event) error {
 			_, err := tx.Exec(ctx, `INSERT INTO letters (order_id, text) VALUES ($1, 'Thank you for paying.')`, string(e.Key))
@@ -33,8 +32,7 @@ func ExampleRun() {
 	if err != nil {
 		panic(err)
 	}
-	err = inboxfranz.Run(ctx, processor, inboxfranz.Config{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))},
-		kgo.SeedBrokers("kafka:9092"), kgo.ConsumerGroup("notifications"), kgo.ConsumeTopics("outbox.event.order"))
+	err = inboxfranz.Run(ctx, processor, "notifications", []string{"outbox.event.order"}, kgo.SeedBrokers("kafka:9092"))
 	if err != nil {
 		panic(err)
 	}

@@ -1,88 +1,95 @@
-// Package inboxfranz handles the records of a franz-go consumer group once each, by an
-// [inbox.Processor].
+// Package inboxfranz runs an [inbox.Processor] as a member of a consumer group, with franz-go.
 //
-// One goroutine per assigned partition handles the partition's records in order. Fetched records wait
-// in a queue for it. When the queue holds 1 MiB the partition is paused, so a partition has at most
-// that and one more fetch (kgo.FetchMaxPartitionBytes) in memory.
+//	err := inboxfranz.Run(ctx, processor, "notifications", []string{"outbox.event.order"}, kgo.SeedBrokers("kafka:9092"))
 //
-// An offset is marked after the transaction in which its record was handled or put into the inbox.
-// Only marked offsets are committed: every few seconds (kgo.AutoCommitInterval), before a partition
-// is revoked, and when Run returns.
+// # Memory
+//
+// One goroutine for each assigned partition handles the partition's records in order. Fetched records
+// wait for it in a queue. When the queue holds 1 MiB, the partition is paused. So a partition has at
+// most 1 MiB and one more fetch (kgo.FetchMaxPartitionBytes) in memory.
+//
+// # Offsets
+//
+// An offset is marked after the transaction in which its record was handled or stored in the inbox.
+// Only marked offsets are committed: every few seconds (kgo.AutoCommitInterval), before a partition is
+// revoked, and when Run returns. A new group starts at the beginning of the topics, unless you pass
+// kgo.ConsumeResetOffset.
+//
+// # Rebalances
+//
+// When Run returns it leaves the group, and the other members get its partitions at once. If the
+// process is killed, they get them after kgo.SessionTimeout, 45 s by default. To restart an instance
+// without a rebalance, give each instance a name of its own with kgo.InstanceID (static membership):
+// it keeps its partitions if it is back within the session timeout.
 package inboxfranz
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outbox-cdc/outbox-cdc/inbox"
 )
 
-// Config is for what is unusual; the zero value serves records of the relay.
-type Config struct {
-	// Event makes an event of a record. Nil means the function Event. A record of which it makes
-	// none, with an error, ends Run: it would stay unprocessed.
-	Event func(*kgo.Record) (inbox.Event, error)
-	// Log receives errors of fetching that may pass. Nil means nobody.
-	Log *slog.Logger
-}
-
-// Event returns the event of a record as the relay makes it: id and type are headers. The error is an
-// [*inbox.EventError].
-func Event(r *kgo.Record) (inbox.Event, error) {
+// Event returns the event of a record, without ID and Type. Those are set by [inbox.Processor.Handle],
+// or by [(*inbox.Event).ParseHeaders].
+func Event(r *kgo.Record) inbox.Event {
 	e := inbox.Event{
 		Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Time: r.Timestamp, Key: r.Key, Payload: r.Value,
+		Headers: make([]inbox.Header, 0, len(r.Headers)),
 	}
-	headers := make([]inbox.Header, 0, len(r.Headers))
 	for _, h := range r.Headers {
-		headers = append(headers, inbox.Header{Name: h.Key, Value: h.Value})
+		e.Headers = append(e.Headers, inbox.Header{Name: h.Key, Value: h.Value})
 	}
-	return e, e.ParseRecord(headers)
+	return e
 }
 
-// Run consumes as a member of a group, and runs p, until ctx is done; then it returns nil once the
-// handlers that run have finished, or Config.Grace of p is over, and what was marked is committed.
+// Run consumes topics as a member of group, and runs p, until ctx is done. Then it waits until the
+// running handlers have finished, or until Config.Grace of p is over, commits the marked offsets and
+// returns nil.
 //
-// options are those of the client: at least kgo.SeedBrokers, kgo.ConsumerGroup and
-// kgo.ConsumeTopics. Those about commits and rebalances are Run's own: AutoCommitMarks,
-// BlockRebalanceOnPoll, OnPartitionsAssigned, OnPartitionsRevoked, OnPartitionsLost. Keep
-// Config.Grace of p below kgo.RebalanceTimeout.
+// opts configure the client, at least with kgo.SeedBrokers. Run itself sets the group, the topics,
+// kgo.AutoCommitMarks, kgo.BlockRebalanceOnPoll and the callbacks for assigned, revoked and lost
+// partitions. Keep Config.Grace of p below kgo.RebalanceTimeout.
 //
-// It goes on through rebalances and while brokers cannot be reached. It returns an error for what
-// p.Handle and p.Run cannot get over, and for what the brokers refuse for good.
-func Run(ctx context.Context, p *inbox.Processor, cfg Config, options ...kgo.Opt) error {
-	if cfg.Event == nil {
-		cfg.Event = Event
+// Run continues through rebalances, and while brokers are unavailable or a topic does not exist. It
+// returns an error that a retry cannot fix: from p.Handle or p.Run, or from the brokers.
+func Run(ctx context.Context, p *inbox.Processor, group string, topics []string, opts ...kgo.Opt) error {
+	if group == "" {
+		return errors.New("inboxfranz: the consumer group is empty")
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
+	if len(topics) == 0 {
+		return errors.New("inboxfranz: there are no topics")
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	c := &consumer{p: p, cfg: cfg, ctx: ctx, fail: stop, workers: make(map[place]*worker)}
-	defaults := []kgo.Opt{kgo.FetchMaxWait(fetchMaxWait)}
-	client, err := kgo.NewClient(append(append(defaults, options...),
-		kgo.AutoCommitMarks(), kgo.BlockRebalanceOnPoll(),
-		kgo.OnPartitionsAssigned(c.assigned), kgo.OnPartitionsRevoked(c.revoked), kgo.OnPartitionsLost(c.lost))...)
+	log := &logger{log: p.Logger().With("group", group)}
+	c := &consumer{p: p, log: log, ctx: ctx, fail: stop, workers: make(map[place]*worker)}
+	all := []kgo.Opt{kgo.FetchMaxWait(fetchMaxWait)}
+	all = append(all, opts...)
+	all = append(all,
+		kgo.ConsumerGroup(group), kgo.ConsumeTopics(topics...), kgo.AutoCommitMarks(), kgo.BlockRebalanceOnPoll(), kgo.WithHooks(log),
+		kgo.OnPartitionsAssigned(c.assigned), kgo.OnPartitionsRevoked(c.revoked), kgo.OnPartitionsLost(c.lost))
+	client, err := kgo.NewClient(all...)
 	if err != nil {
-		return fmt.Errorf("make a client: %w", err)
+		return fmt.Errorf("inboxfranz: create the client: %w", err)
 	}
-	retries := make(chan error, 1)
-	go func() { // waited for below
-		err := p.Run(ctx)
-		stop(err)
-		retries <- err
-	}()
+	log.joining(ctx, topics)
+	var background sync.WaitGroup
+	var retriesErr error
+	background.Go(func() {
+		retriesErr = p.Run(ctx)
+		stop(retriesErr)
+	})
+	background.Go(func() { log.watchTopics(ctx, client, topics) })
 	err = c.poll(ctx, client)
 	stop(err)
-	c.end(context.WithoutCancel(ctx), client)
-	retriesErr := <-retries
+	c.leave(context.WithoutCancel(ctx), client)
+	background.Wait()
 	if failure := c.failure(); failure != nil {
 		err = failure
 	}
@@ -93,16 +100,19 @@ func Run(ctx context.Context, p *inbox.Processor, cfg Config, options ...kgo.Opt
 // which does not ask for it. The value is the default of Kafka's own consumer.
 const fetchMaxWait = 500 * time.Millisecond
 
+// closeTimeout is for the last commit.
+const closeTimeout = 5 * time.Second
+
 // A consumer hands the records of each partition to a worker of its own.
 type consumer struct {
 	p    *inbox.Processor
-	cfg  Config
+	log  *logger
 	ctx  context.Context //nolint:containedctx // of Run: the client calls back without it
 	fail context.CancelCauseFunc
 
 	mu      sync.Mutex
 	workers map[place]*worker // of the assigned partitions
-	err     error             // the first that a worker could not get over
+	err     error             // the first error that stopped a worker
 }
 
 type place struct {
@@ -117,33 +127,22 @@ type worker struct {
 	done   chan struct{} // closed when it has stopped
 }
 
-// closeTimeout is for the last commit.
-const closeTimeout = 5 * time.Second
-
 func (c *consumer) poll(ctx context.Context, client *kgo.Client) error {
 	for ctx.Err() == nil {
 		fetches := client.PollFetches(ctx)
-		var failure error
-		fetches.EachError(func(topic string, partition int32, err error) {
-			known, answered := errors.AsType[*kerr.Error](err)
-			switch {
-			case errors.Is(err, context.Canceled):
-			case errors.Is(err, kgo.ErrClientClosed), answered && !known.Retriable:
-				failure = fmt.Errorf("fetch %s[%d]: %w", topic, partition, err)
-			default:
-				c.cfg.Log.WarnContext(ctx, "fetching in trouble", slog.String("topic", topic), slog.Any("err", err))
-			}
-		})
+		failure := c.log.fetchErrors(ctx, fetches)
+		if failure == nil {
+			fetches.EachPartition(func(f kgo.FetchTopicPartition) {
+				if len(f.Records) > 0 {
+					c.log.fetched(ctx, place{f.Topic, f.Partition})
+					c.dispatch(client, place{f.Topic, f.Partition}, f.Records)
+				}
+			})
+		}
+		client.AllowRebalance() // since the poll no partition was assigned or revoked
 		if failure != nil {
-			client.AllowRebalance()
 			return failure
 		}
-		fetches.EachPartition(func(f kgo.FetchTopicPartition) {
-			if len(f.Records) > 0 {
-				c.dispatch(client, place{f.Topic, f.Partition}, f.Records)
-			}
-		})
-		client.AllowRebalance() // until here no partition has come or gone since the poll
 	}
 	return nil
 }
@@ -158,15 +157,16 @@ func (c *consumer) dispatch(client *kgo.Client, at place, records []*kgo.Record)
 	}
 }
 
-func (c *consumer) assigned(_ context.Context, client *kgo.Client, partitions map[string][]int32) {
+func (c *consumer) assigned(ctx context.Context, client *kgo.Client, partitions map[string][]int32) {
+	c.log.assigned(ctx, partitions)
 	client.ResumeFetchPartitions(partitions)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	each(partitions, func(at place) { //nolint:contextcheck // a worker lives longer than the call back
+	each(partitions, func(at place) { //nolint:contextcheck // a worker lives longer than the callback
 		ctx, cancel := context.WithCancel(c.ctx)
 		w := &worker{queue: newQueue(at), cancel: cancel, done: make(chan struct{})}
 		c.workers[at] = w
-		go func() { // lost and end wait for it
+		go func() { // stopWorkers waits for it
 			defer close(w.done)
 			if err := c.work(ctx, client, w.queue); err != nil && ctx.Err() == nil {
 				c.failed(err)
@@ -182,11 +182,7 @@ func (c *consumer) work(ctx context.Context, client *kgo.Client, q *queue) error
 		if r == nil {
 			return nil
 		}
-		e, err := c.cfg.Event(r)
-		if err == nil {
-			err = c.p.Handle(ctx, e)
-		}
-		if err != nil {
+		if err := c.p.Handle(ctx, Event(r)); err != nil {
 			return err
 		}
 		client.MarkCommitRecords(r)
@@ -209,26 +205,30 @@ func (c *consumer) failure() error {
 	return c.err
 }
 
-// revoked ends the workers of partitions that go to another member, and commits what they have done.
+// revoked stops the workers of partitions that go to another member, and commits their offsets.
 func (c *consumer) revoked(ctx context.Context, client *kgo.Client, partitions map[string][]int32) {
-	c.lost(ctx, client, partitions)
-	if err := client.CommitMarkedOffsets(ctx); err != nil && ctx.Err() == nil {
-		c.cfg.Log.WarnContext(ctx, "offsets not committed, their records come again", slog.Any("err", err))
-	}
+	c.log.partitions(ctx, "inbox: partitions revoked", partitions)
+	c.stopPartitions(partitions)
+	c.commit(ctx, client)
 }
 
-// lost ends the workers of partitions that are another member's already.
-func (c *consumer) lost(_ context.Context, _ *kgo.Client, partitions map[string][]int32) {
+// lost stops the workers of partitions that another member has already.
+func (c *consumer) lost(ctx context.Context, _ *kgo.Client, partitions map[string][]int32) {
+	c.log.partitions(ctx, "inbox: partitions lost", partitions)
+	c.stopPartitions(partitions)
+}
+
+func (c *consumer) stopPartitions(partitions map[string][]int32) {
 	c.mu.Lock()
-	var ended []*worker
+	var stopped []*worker
 	each(partitions, func(at place) {
 		if w := c.workers[at]; w != nil {
-			ended = append(ended, w)
+			stopped = append(stopped, w)
 			delete(c.workers, at)
 		}
 	})
 	c.mu.Unlock()
-	wait(ended)
+	stopWorkers(stopped)
 }
 
 func each(partitions map[string][]int32, f func(place)) {
@@ -239,7 +239,8 @@ func each(partitions map[string][]int32, f func(place)) {
 	}
 }
 
-func wait(workers []*worker) {
+// stopWorkers cancels workers and waits for them.
+func stopWorkers(workers []*worker) {
 	for _, w := range workers {
 		w.cancel()
 	}
@@ -248,19 +249,23 @@ func wait(workers []*worker) {
 	}
 }
 
-// end waits for the workers, commits what they have done and leaves the group.
-func (c *consumer) end(ctx context.Context, client *kgo.Client) {
+func (c *consumer) commit(ctx context.Context, client *kgo.Client) {
+	if err := client.CommitMarkedOffsets(ctx); err != nil && ctx.Err() == nil {
+		c.log.commitFailed(ctx, err)
+	}
+}
+
+// leave waits for the workers, commits their offsets and leaves the group.
+func (c *consumer) leave(ctx context.Context, client *kgo.Client) {
 	c.mu.Lock()
 	var all []*worker
 	for _, w := range c.workers {
 		all = append(all, w)
 	}
 	c.mu.Unlock()
-	wait(all)
+	stopWorkers(all)
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
-	if err := client.CommitMarkedOffsets(ctx); err != nil {
-		c.cfg.Log.WarnContext(ctx, "offsets not committed, their records come again", slog.Any("err", err))
-	}
+	c.commit(ctx, client)
 	client.CloseAllowingRebalance()
 }

@@ -22,8 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(kafkatest.Wrap(pgtest.Wrap(m
 
 func TestContract(t *testing.T) {
 	inboxtest.Contract(t, func(ctx context.Context, brokers []string, group, topic string, p *inbox.Processor) error {
-		return inboxfranz.Run(ctx, p, inboxfranz.Config{},
-			kgo.SeedBrokers(brokers...), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic),
+		return inboxfranz.Run(ctx, p, group, []string{topic}, kgo.SeedBrokers(brokers...),
 			kgo.HeartbeatInterval(100*time.Millisecond)) // a heartbeat reports a rebalance
 	})
 }
@@ -31,7 +30,7 @@ func TestContract(t *testing.T) {
 // BenchmarkLatency is with the client's default settings.
 func BenchmarkLatency(b *testing.B) {
 	inboxtest.Latency(b, func(ctx context.Context, brokers []string, group, topic string, p *inbox.Processor) error {
-		return inboxfranz.Run(ctx, p, inboxfranz.Config{}, kgo.SeedBrokers(brokers...), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic))
+		return inboxfranz.Run(ctx, p, group, []string{topic}, kgo.SeedBrokers(brokers...))
 	})
 }
 
@@ -72,8 +71,8 @@ func TestMemoryOfASlowPartition(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- inboxfranz.Run(ctx, p, inboxfranz.Config{}, kgo.SeedBrokers(cluster.Addrs...), kgo.ConsumerGroup(topic),
-			kgo.ConsumeTopics(topic), kgo.WithHooks(countPolled{&polled, slow}))
+		done <- inboxfranz.Run(ctx, p, topic, []string{topic}, kgo.SeedBrokers(cluster.Addrs...),
+			kgo.WithHooks(countPolled{&polled, slow}))
 	}()
 	for n := range int64(20) { // each of them a fetch after the one that filled the queue
 		produce(fast, 1)
@@ -99,5 +98,21 @@ type countPolled struct {
 func (c countPolled) OnFetchRecordUnbuffered(r *kgo.Record, polled bool) {
 	if polled && r.Partition == c.partition {
 		c.n.Add(1)
+	}
+}
+
+func TestRunErrors(t *testing.T) {
+	t.Parallel()
+	p := inboxtest.Processor(t, func(context.Context, pgx.Tx, inbox.Event) error { return nil })
+	if err := inboxfranz.Run(t.Context(), p, "", []string{"orders"}); err == nil || err.Error() != "inboxfranz: the consumer group is empty" {
+		t.Errorf("Run without a group = %v", err)
+	}
+	if err := inboxfranz.Run(t.Context(), p, "mail", nil); err == nil || err.Error() != "inboxfranz: there are no topics" {
+		t.Errorf("Run without topics = %v", err)
+	}
+	opts := make([]kgo.Opt, 1, 20)
+	opts[0] = kgo.SeedBrokers()
+	if err := inboxfranz.Run(t.Context(), p, "mail", []string{"orders"}, opts...); err == nil || opts[:2][1] != nil {
+		t.Errorf("Run = %v; it appended to the caller's options: %v", err, opts[:2])
 	}
 }

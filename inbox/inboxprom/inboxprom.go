@@ -1,10 +1,10 @@
-// Package inboxprom makes Prometheus metrics of an [inbox.Processor].
+// Package inboxprom exports the counters of an [inbox.Processor] as Prometheus metrics.
 //
 //	registry.MustRegister(inboxprom.New(processor, "notifications"))
 //
-// Their label type has the types that have a handler, and the empty one for all others together, so
-// their number does not depend on what is in the topics. Those of inbox_events are the consumer's
-// as a whole, whichever instance is asked.
+// Each metric has a label type for the event type. Its values are the types with a handler, and the
+// empty string for all other types, so the number of time series does not depend on the topics. The
+// gauges are about the whole consumer: every instance reports the same values.
 package inboxprom
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/inbox"
 )
 
-// New returns a collector of p's metrics, which have consumer as a label.
+// New returns a collector for p. Its metrics have the label consumer.
 func New(p *inbox.Processor, consumer string) prometheus.Collector {
 	c := &collector{stat: p.Stat}
 	describe := func(name, help string) {
@@ -42,23 +42,23 @@ var counters = []struct {
 	value      func(inbox.TypeStat) uint64
 }{
 	{"handled_total", "Events whose effects were committed.", func(s inbox.TypeStat) uint64 { return s.Handled }},
-	{"duplicates_total", "Events that had been handled, or were waiting, when they came.", func(s inbox.TypeStat) uint64 { return s.Duplicates }},
-	{"deferred_total", "Events that were put behind an earlier one of their key.", func(s inbox.TypeStat) uint64 { return s.Deferred }},
-	{"ignored_total", "Events without a handler that were passed over.", func(s inbox.TypeStat) uint64 { return s.Ignored }},
-	{"failures_total", "Attempts that failed.", func(s inbox.TypeStat) uint64 { return s.Failures }},
+	{"duplicates_total", "Events that were already handled or waiting when they arrived.", func(s inbox.TypeStat) uint64 { return s.Duplicates }},
+	{"deferred_total", "Events stored behind an earlier event of their key.", func(s inbox.TypeStat) uint64 { return s.Deferred }},
+	{"ignored_total", "Events skipped because their type has no handler.", func(s inbox.TypeStat) uint64 { return s.Ignored }},
+	{"failures_total", "Failed attempts.", func(s inbox.TypeStat) uint64 { return s.Failures }},
 	{"retries_total", "Attempts after the first one of an event.", func(s inbox.TypeStat) uint64 { return s.Retries }},
-	{"parked_total", "Events that were given up until a person says otherwise.", func(s inbox.TypeStat) uint64 { return s.Parked }},
+	{"parked_total", "Events parked until you retry or discard them.", func(s inbox.TypeStat) uint64 { return s.Parked }},
 }
 
 //nolint:gochecknoglobals // a table
 var gauges = []struct {
 	name, help string
-	value      func(inbox.Census) float64
+	value      func(inbox.Backlog) float64
 }{
-	{"waiting_events", "Events that wait for an attempt, or behind another one.", func(c inbox.Census) float64 { return float64(c.Waiting) }},
-	{"parked_events", "Events that are parked.", func(c inbox.Census) float64 { return float64(c.Parked) }},
-	{"oldest_waiting_seconds", "How long the oldest event has been waiting.", func(c inbox.Census) float64 { return c.OldestWaiting.Seconds() }},
-	{"oldest_parked_seconds", "How long ago the oldest parked event came.", func(c inbox.Census) float64 { return c.OldestParked.Seconds() }},
+	{"waiting_events", "Events that wait for an attempt or behind another event.", func(b inbox.Backlog) float64 { return float64(b.Waiting) }},
+	{"parked_events", "Events that are parked now.", func(b inbox.Backlog) float64 { return float64(b.Parked) }},
+	{"oldest_waiting_seconds", "Time since the oldest waiting event arrived.", func(b inbox.Backlog) float64 { return b.OldestWaiting.Seconds() }},
+	{"oldest_parked_seconds", "Time since the oldest parked event arrived.", func(b inbox.Backlog) float64 { return b.OldestParked.Seconds() }},
 }
 
 //nolint:gochecknoglobals // a table
@@ -66,8 +66,8 @@ var histograms = []struct {
 	name, help string
 	value      func(inbox.TypeStat) inbox.Histogram
 }{
-	{"attempt_seconds", "How long attempts take, the transaction included.", func(s inbox.TypeStat) inbox.Histogram { return s.Duration }},
-	{"age_seconds", "How long after the record's timestamp effects were committed.", func(s inbox.TypeStat) inbox.Histogram { return s.Age }},
+	{"attempt_seconds", "Duration of attempts, including the transaction.", func(s inbox.TypeStat) inbox.Histogram { return s.Duration }},
+	{"age_seconds", "Time from the record's timestamp to the commit of the effects.", func(s inbox.TypeStat) inbox.Histogram { return s.Age }},
 }
 
 // Describe implements [prometheus.Collector].
@@ -89,7 +89,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 			out <- prometheus.MustNewConstMetric(next(), prometheus.CounterValue, float64(m.value(s)), name)
 		}
 		for _, m := range gauges {
-			out <- prometheus.MustNewConstMetric(next(), prometheus.GaugeValue, m.value(s.Waiting), name)
+			out <- prometheus.MustNewConstMetric(next(), prometheus.GaugeValue, m.value(s.Backlog), name)
 		}
 		for _, m := range histograms {
 			out <- histogram(next(), m.value(s), name)

@@ -21,17 +21,14 @@ var update = flag.Bool("update", false, "write the metrics into docs/inbox.md")
 type noDB struct{ inbox.DB }
 
 func TestCollector(t *testing.T) {
-	p, err := inbox.New(noDB{}, inbox.Config{
-		Consumer: "mail", Unknown: inbox.Ignore,
+	p, err := inbox.NewProcessor(noDB{}, inbox.Config{
+		Consumer: "mail", OnUnknownType: inbox.IgnoreUnknown,
 		Handlers: map[string]inbox.Handler{"OrderPaid": func(context.Context, pgx.Tx, inbox.Event) error { return nil }},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var e inbox.Event
-	if err := e.ParseRecord([]inbox.Header{{Name: "id", Value: []byte("0199a3c1-7a00-7000-8000-000000000001")}, {Name: "eventType", Value: []byte("Other")}}); err != nil {
-		t.Fatal(err)
-	}
+	e := inbox.Event{Headers: []inbox.Header{{Name: "id", Value: []byte("0199a3c1-7a00-7000-8000-000000000001")}, {Name: "eventType", Value: []byte("Other")}}}
 	if err := p.Handle(t.Context(), e); err != nil {
 		t.Fatal(err)
 	}

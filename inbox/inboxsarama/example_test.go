@@ -19,12 +19,13 @@ func ExampleRun() {
 			return err
 		}
 		defer group.Close()
-		return inboxsarama.Run(ctx, group, []string{"outbox.event.order"}, processor, inboxsarama.Config{})
+		return inboxsarama.Run(ctx, processor, group, []string{"outbox.event.order"})
 	}
 	_ = consume
 }
 
-// A service that calls Consume itself. It also calls the processor's Run, or nothing is tried again.
+// A service that calls Consume itself must also call Run of the processor: otherwise failed events are
+// never retried.
 func ExampleNewHandler() {
 	consume := func(ctx context.Context, group sarama.ConsumerGroup, processor *inbox.Processor) {
 		go func() {
@@ -32,7 +33,7 @@ func ExampleNewHandler() {
 				log.Print(err)
 			}
 		}()
-		handler := inboxsarama.NewHandler(processor, inboxsarama.Config{})
+		handler := inboxsarama.NewHandler(processor)
 		for ctx.Err() == nil {
 			if err := group.Consume(ctx, []string{"outbox.event.order"}, handler); err != nil {
 				log.Print(err)

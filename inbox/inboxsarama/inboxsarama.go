@@ -1,14 +1,27 @@
-// Package inboxsarama handles the records of a sarama consumer group once each, by an
-// [inbox.Processor].
+// Package inboxsarama runs an [inbox.Processor] as a member of a consumer group, with sarama.
 //
-// [Run] is all a service needs. [NewHandler] is for those who call Consume themselves; they also
-// call the Processor's Run, or nothing is tried again.
+//	cfg := sarama.NewConfig()
+//	cfg.Consumer.Offsets.Initial = sarama.OffsetOldest
+//	group, err := sarama.NewConsumerGroup([]string{"kafka:9092"}, "notifications", cfg)
+//	...
+//	err = inboxsarama.Run(ctx, processor, group, []string{"outbox.event.order"})
 //
-// An offset is marked after the transaction in which its record was handled or put into the inbox,
-// and sarama commits what is marked. So leave Consumer.Offsets.AutoCommit enabled, as it is by
-// default, and set Consumer.Offsets.Initial to sarama.OffsetOldest: with the default a new group
-// misses what is in the topics already. When a partition is revoked its handler has the Processor's
-// Config.Grace to finish: keep that below Consumer.Group.Rebalance.Timeout.
+// [Run] is all that most services need. If you call Consume yourself, use [NewHandler] and also call the
+// Run method of the processor, because otherwise failed events are never retried.
+//
+// # Settings
+//
+// Set Consumer.Offsets.Initial to sarama.OffsetOldest. With sarama's default a new group skips the
+// records that are in the topics already. Leave Consumer.Offsets.AutoCommit.Enable on: an offset is
+// marked after the transaction in which its record was handled or stored in the inbox, and sarama
+// commits marked offsets. Keep Config.Grace of the processor below Consumer.Group.Rebalance.Timeout.
+//
+// # Rebalances
+//
+// When you close the group, the other members get its partitions at once. If the process is killed,
+// they get them after Consumer.Group.Session.Timeout, 10 s by default. To restart an instance without
+// a rebalance, give each instance a name of its own in Consumer.Group.InstanceId (static membership):
+// it keeps its partitions if it is back within the session timeout.
 package inboxsarama
 
 import (
@@ -24,33 +37,33 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/inbox"
 )
 
-// Config is for what is unusual; the zero value serves records of the relay.
-type Config struct {
-	// Event makes an event of a record. Nil means the function Event. A record of which it makes
-	// none, with an error, ends Run: it would stay unprocessed.
-	Event func(*sarama.ConsumerMessage) (inbox.Event, error)
-	// Log receives what keeps the group from consuming for a while. Nil means nobody.
-	Log *slog.Logger
-}
-
-// Event returns the event of a record as the relay makes it: id and type are headers. The error is an
-// [*inbox.EventError].
-func Event(m *sarama.ConsumerMessage) (inbox.Event, error) {
+// Event returns the event of a record, without ID and Type. Those are set by [inbox.Processor.Handle],
+// or by [(*inbox.Event).ParseHeaders].
+func Event(m *sarama.ConsumerMessage) inbox.Event {
 	e := inbox.Event{
 		Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Time: m.Timestamp, Key: m.Key, Payload: m.Value,
+		Headers: make([]inbox.Header, 0, len(m.Headers)),
 	}
-	headers := make([]inbox.Header, 0, len(m.Headers))
 	for _, h := range m.Headers {
-		headers = append(headers, inbox.Header{Name: string(h.Key), Value: h.Value})
+		e.Headers = append(e.Headers, inbox.Header{Name: string(h.Key), Value: h.Value})
 	}
-	return e, e.ParseRecord(headers)
+	return e
 }
 
-// Run consumes topics as a member of group, and runs p, until ctx is done; then it returns nil once
-// the handlers that run have finished, or Config.Grace of p is over. It goes on through rebalances
-// and while brokers cannot be reached. It returns an error for what p.Handle and p.Run cannot get
-// over, and when the group is closed or may not read. The caller closes the group afterwards.
-func Run(ctx context.Context, group sarama.ConsumerGroup, topics []string, p *inbox.Processor, cfg Config) error {
+// Run consumes topics as a member of group, and runs p, until ctx is done. Then it waits until the
+// running handlers have finished, or until Config.Grace of p is over, and returns nil. The caller
+// closes the group afterwards.
+//
+// Run continues through rebalances, and while brokers are unavailable or a topic does not exist. It
+// returns an error that a retry cannot fix: from p.Handle or p.Run, or if the group is closed or has
+// no right to read.
+func Run(ctx context.Context, p *inbox.Processor, group sarama.ConsumerGroup, topics []string) error {
+	if group == nil {
+		return errors.New("inboxsarama: the consumer group is nil")
+	}
+	if len(topics) == 0 {
+		return errors.New("inboxsarama: there are no topics")
+	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	retries := make(chan error, 1)
@@ -59,13 +72,14 @@ func Run(ctx context.Context, group sarama.ConsumerGroup, topics []string, p *in
 		stop(err)
 		retries <- err
 	}()
-	err := consume(ctx, group, topics, newHandler(p, cfg))
+	p.Logger().InfoContext(ctx, "inbox: joining the consumer group", slog.Any("topics", topics))
+	err := consume(ctx, group, topics, &handler{p: p})
 	stop(err)
 	return errors.Join(err, <-retries)
 }
 
-// pause is how long Run waits after the group could not consume.
-const pause = time.Second
+// retryDelay is the time between two attempts to consume.
+const retryDelay = time.Second
 
 func consume(ctx context.Context, group sarama.ConsumerGroup, topics []string, h *handler) error {
 	for ctx.Err() == nil {
@@ -77,10 +91,10 @@ func consume(ctx context.Context, group sarama.ConsumerGroup, topics []string, h
 			continue
 		}
 		if lasting(err) {
-			return fmt.Errorf("consume: %w", err)
+			return fmt.Errorf("inboxsarama: consume %v: %w", topics, err)
 		}
-		h.cfg.Log.WarnContext(ctx, "group does not consume, trying again", slog.Any("err", err))
-		timer := time.NewTimer(pause)
+		h.logTrouble(ctx, topics, err)
+		timer := time.NewTimer(retryDelay)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -90,7 +104,7 @@ func consume(ctx context.Context, group sarama.ConsumerGroup, topics []string, h
 	return nil
 }
 
-// lasting reports whether another try is in vain.
+// lasting reports whether a retry must fail too.
 func lasting(err error) bool {
 	for _, known := range []error{
 		sarama.ErrClosedConsumerGroup, sarama.ErrTopicAuthorizationFailed, sarama.ErrGroupAuthorizationFailed,
@@ -104,28 +118,16 @@ func lasting(err error) bool {
 	return config
 }
 
-// NewHandler returns a handler for sarama's Consume. When p cannot get over an error the session
-// ends, and the error goes where the group's errors go.
-func NewHandler(p *inbox.Processor, cfg Config) sarama.ConsumerGroupHandler {
-	return newHandler(p, cfg)
-}
-
-func newHandler(p *inbox.Processor, cfg Config) *handler {
-	if cfg.Event == nil {
-		cfg.Event = Event
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	return &handler{p: p, cfg: cfg}
-}
+// NewHandler returns a handler for the Consume method of a sarama.ConsumerGroup. If p.Handle returns an
+// error, the session ends, and sarama passes the error on as its configuration says.
+func NewHandler(p *inbox.Processor) sarama.ConsumerGroupHandler { return &handler{p: p} }
 
 type handler struct {
-	p   *inbox.Processor
-	cfg Config
+	p *inbox.Processor
 
-	mu  sync.Mutex
-	err error // why a session was ended
+	mu      sync.Mutex
+	err     error  // that ended a session
+	trouble string // the error that was logged last; empty while a session is open
 }
 
 func (h *handler) failure() error {
@@ -134,11 +136,35 @@ func (h *handler) failure() error {
 	return h.err
 }
 
-// Setup does nothing.
-func (h *handler) Setup(sarama.ConsumerGroupSession) error { return nil }
+// logTrouble logs why there is no session, once for each error.
+func (h *handler) logTrouble(ctx context.Context, topics []string, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.trouble == err.Error() {
+		return
+	}
+	h.trouble = err.Error()
+	if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
+		h.p.Logger().WarnContext(ctx, "inbox: topic does not exist, waiting for it", slog.Any("topics", topics))
+		return
+	}
+	h.p.Logger().WarnContext(ctx, "inbox: consumer group unavailable, retrying", slog.Any("err", err))
+}
 
-// Cleanup does nothing.
-func (h *handler) Cleanup(sarama.ConsumerGroupSession) error { return nil }
+// Setup logs the assigned partitions.
+func (h *handler) Setup(session sarama.ConsumerGroupSession) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.trouble = ""
+	h.p.Logger().InfoContext(session.Context(), "inbox: partitions assigned", slog.Any("partitions", session.Claims()))
+	return nil
+}
+
+// Cleanup logs the partitions that are given back, because the group rebalances or Run returns.
+func (h *handler) Cleanup(session sarama.ConsumerGroupSession) error {
+	h.p.Logger().InfoContext(session.Context(), "inbox: partitions revoked", slog.Any("partitions", session.Claims()))
+	return nil
+}
 
 // ConsumeClaim handles the records of a partition until the session ends.
 func (h *handler) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
@@ -152,12 +178,9 @@ func (h *handler) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama
 		if m == nil {
 			return nil
 		}
-		e, err := h.cfg.Event(m)
-		if err == nil {
-			err = h.p.Handle(ctx, e)
-		}
+		err := h.p.Handle(ctx, Event(m))
 		if err != nil && ctx.Err() != nil {
-			return nil //nolint:nilerr // the record is another's now
+			return nil //nolint:nilerr // the next owner of the partition handles the record
 		}
 		if err != nil {
 			h.mu.Lock()

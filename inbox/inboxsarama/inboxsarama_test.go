@@ -42,6 +42,6 @@ func run(cfg *sarama.Config) inboxtest.Run {
 			return err
 		}
 		defer g.Close()
-		return inboxsarama.Run(ctx, g, []string{topic}, p, inboxsarama.Config{})
+		return inboxsarama.Run(ctx, p, g, []string{topic})
 	}
 }

@@ -20,8 +20,8 @@ func (a *app) inbox() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inbox",
 		Short: "List, retry and discard events that a consumer could not process; prune its claims",
-		Long: `Inbox looks after the tables of the Go package inbox, in the database of a service that consumes
-events: inbox_events, where events wait and are parked, and processed_events, the claims.`,
+		Long: `Inbox works on the tables of the Go package inbox, in the database of a consumer: inbox_events, with
+the events that wait or are parked, and processed_events, with the claims.`,
 		Example: `  outbox-cdc inbox list --dsn postgres://notifications@db/notifications --parked
   outbox-cdc inbox retry --dsn postgres://notifications@db/notifications --consumer notifications --all`,
 		RunE:                       command.Group,
@@ -32,7 +32,7 @@ events: inbox_events, where events wait and are parked, and processed_events, th
 	return cmd
 }
 
-// An inboxCommand is what the verbs of inbox have in common.
+// An inboxCommand has what the inbox commands have in common.
 type inboxCommand struct {
 	*app
 	settings         *command.Settings
@@ -42,33 +42,35 @@ type inboxCommand struct {
 func (a *app) inboxCommand(cmd *cobra.Command) *inboxCommand {
 	return &inboxCommand{
 		app: a, settings: command.ConfigFlags(cmd, "dsn"),
-		schema: cmd.Flags().String("schema", "", "`schema` of the tables, as in the catalog; without it, that of the search_path"),
+		schema: cmd.Flags().String("schema", "", "`schema` of the tables, as in the catalog (default: from the search_path)"),
 	}
 }
+
+func (c *inboxCommand) store() inbox.Store { return inbox.Store{Schema: *c.schema} }
 
 func (a *app) inboxList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the events that wait or are parked",
-		Long: `List prints the events in inbox_events in the order of their arrival: when each came, whose it is, its
-type, topic and key, what becomes of it (parked, due, behind an earlier one of its key, or being
-tried), how many attempts have failed, and why. No payload is shown.`,
+		Long: `List prints the events in inbox_events in the order of their arrival: time of arrival, id, consumer,
+type, topic, key, state, number of failed attempts and last error. The state is parked, due with a
+time, behind (an earlier event of its key), or trying. Payloads are not printed.`,
 		Example: `  outbox-cdc inbox list --dsn postgres://notifications@db/notifications
   outbox-cdc inbox list --dsn postgres://notifications@db/notifications --consumer notifications --parked --json`,
 		Args: command.NoArgs,
 	}
 	c := a.inboxCommand(cmd)
-	c.consumer = cmd.Flags().String("consumer", "", "only events of this `consumer`")
-	parked := cmd.Flags().Bool("parked", false, "only what is parked")
-	limit := cmd.Flags().Int("limit", listLimit, "list so many at most, the oldest")
-	asJSON := cmd.Flags().Bool("json", false, "print JSON, one object a line")
+	c.consumer = cmd.Flags().String("consumer", "", "list only events of this `consumer`")
+	parked := cmd.Flags().Bool("parked", false, "list only parked events")
+	limit := cmd.Flags().Int("limit", listLimit, "list at most this many events, the oldest first")
+	asJSON := cmd.Flags().Bool("json", false, "print one JSON object per line")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return c.inTx(cmd.Context(), func(ctx context.Context, tx pgx.Tx) error {
-			list := inbox.Schema(*c.schema).List
+		return c.connected(cmd.Context(), func(ctx context.Context, conn *pgx.Conn) error {
+			list := c.store().List
 			if *parked {
-				list = inbox.Schema(*c.schema).ListParked
+				list = c.store().ListParked
 			}
-			events, err := list(ctx, tx, *c.consumer, *limit)
+			events, err := list(ctx, conn, *c.consumer, *limit)
 			for i := range events {
 				if err := c.printEvent(&events[i], *asJSON); err != nil {
 					return err
@@ -83,22 +85,26 @@ tried), how many attempts have failed, and why. No payload is shown.`,
 func (a *app) inboxRetry() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "retry [id...]",
-		Short: "Have parked events tried again",
-		Long: `Retry has parked events tried again from their first attempt on, by a processor of the consumer that is
-running. What waits behind them follows.`,
+		Short: "Retry parked events",
+		Long: `Retry makes parked events due again, with their attempts counted from 1. A running processor of the
+consumer handles them, and then the events that wait behind them. If one of the ids is not parked,
+retry changes nothing and exits with 2.`,
 		Example: `  outbox-cdc inbox retry 0199a3c1-7a00-7000-8000-000000000001 --dsn postgres://notifications@db/notifications --consumer notifications
   outbox-cdc inbox retry --dsn postgres://notifications@db/notifications --consumer notifications --all`,
 		Args: eventIDs,
 	}
 	c := a.inboxCommand(cmd)
 	c.consumer = cmd.Flags().String("consumer", "", "name of the `consumer` (required)")
-	all := cmd.Flags().Bool("all", false, "all that are parked")
+	all := cmd.Flags().Bool("all", false, "retry all parked events of the consumer")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if *all == (len(args) > 0) {
-			return command.Usage(cmd, errors.New("name the events, or --all"))
+			return command.Usage(cmd, errors.New("give the ids of events, or --all"))
 		}
-		return c.change(cmd, "to be tried again", func(ctx context.Context, tx pgx.Tx) (int, error) {
-			return inbox.Schema(*c.schema).Retry(ctx, tx, *c.consumer, parsed(args)...)
+		return c.change(cmd, "events to retry", func(ctx context.Context, conn *pgx.Conn) (int, error) {
+			if *all {
+				return c.store().RetryAll(ctx, conn, *c.consumer)
+			}
+			return len(args), c.store().Retry(ctx, conn, *c.consumer, parsed(args)...)
 		})
 	}
 	return cmd
@@ -107,9 +113,10 @@ running. What waits behind them follows.`,
 func (a *app) inboxDiscard() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "discard id...",
-		Short: "Give up events for good",
-		Long: `Discard notes events that wait or are parked as processed, without any effect, and lets what waits
-behind them follow. It cannot be undone.`,
+		Short: "Discard events for good",
+		Long: `Discard removes events that wait or are parked, and claims them, so that they are never processed.
+The events behind them follow. You cannot undo it. If one of the ids neither waits nor is parked,
+discard changes nothing and exits with 2.`,
 		Example: `  outbox-cdc inbox discard 0199a3c1-7a00-7000-8000-000000000001 --dsn postgres://notifications@db/notifications --consumer notifications`,
 		Args:    eventIDs,
 	}
@@ -117,10 +124,10 @@ behind them follow. It cannot be undone.`,
 	c.consumer = cmd.Flags().String("consumer", "", "name of the `consumer` (required)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return command.Usage(cmd, errors.New("name the events, by the ids that inbox list prints"))
+			return command.Usage(cmd, errors.New("give the ids of events, as inbox list prints them"))
 		}
-		return c.change(cmd, "discarded", func(ctx context.Context, tx pgx.Tx) (int, error) {
-			return inbox.Schema(*c.schema).Discard(ctx, tx, *c.consumer, parsed(args)...)
+		return c.change(cmd, "events discarded", func(ctx context.Context, conn *pgx.Conn) (int, error) {
+			return len(args), c.store().Discard(ctx, conn, *c.consumer, parsed(args)...)
 		})
 	}
 	return cmd
@@ -129,22 +136,22 @@ behind them follow. It cannot be undone.`,
 func (a *app) inboxPrune() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prune",
-		Short: "Forget old claims",
-		Long: `Prune deletes claims that are older than --older-than from processed_events, in batches, or drops its
-partitions, and creates those of the coming days. An event that comes again after its claim is
-forgotten has its effects again: --older-than must exceed the retention of the topics, and the time
-that relay and consumer may be behind.`,
+		Short: "Delete old claims",
+		Long: `Prune deletes claims older than --older-than from processed_events, in batches. In a partitioned table
+it drops old partitions and creates those of the next 14 days. If an event is delivered again after its
+claim was deleted, its effects happen again. So --older-than must exceed the retention of the topics,
+plus the lag of the relay and the consumer.`,
 		Example: `  outbox-cdc inbox prune --dsn postgres://owner@db/notifications --older-than 720h`,
 		Args:    command.NoArgs,
 	}
 	c := a.inboxCommand(cmd)
-	horizon := cmd.Flags().Duration("older-than", 0, "forget what is older than this `duration` (required)")
+	age := cmd.Flags().Duration("older-than", 0, "delete claims older than this `duration`, at least 1h (required)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if *horizon == 0 {
-			return command.Usage(cmd, errors.New("--older-than is needed: more than the retention of the topics"))
+		if *age < inbox.MinPruneAge {
+			return command.Usage(cmd, errors.New("--older-than must be at least 1h, and longer than the retention of the topics"))
 		}
 		return c.connected(cmd.Context(), func(ctx context.Context, conn *pgx.Conn) error {
-			done, err := inbox.Schema(*c.schema).Prune(ctx, conn, *horizon)
+			done, err := c.store().Prune(ctx, conn, *age)
 			fmt.Fprintf(c.stdout, "claims deleted: %d\n", done.Rows)
 			for _, name := range done.Dropped {
 				fmt.Fprintf(c.stdout, "dropped %s\n", name)
@@ -162,13 +169,13 @@ that relay and consumer may be behind.`,
 func eventIDs(_ *cobra.Command, args []string) error {
 	for _, arg := range args {
 		if id, err := uuid.Parse(arg); err != nil || id == uuid.Nil {
-			return fmt.Errorf("%q is no id of an event", arg)
+			return fmt.Errorf("%q is not the id of an event", arg)
 		}
 	}
 	return nil
 }
 
-// parsed returns ids that eventIDs has looked at.
+// parsed returns ids that eventIDs has checked.
 func parsed(args []string) []uuid.UUID {
 	ids := make([]uuid.UUID, len(args))
 	for i, arg := range args {
@@ -177,25 +184,17 @@ func parsed(args []string) []uuid.UUID {
 	return ids
 }
 
-// change does something to a number of events, in one transaction, and prints how many that were.
-func (c *inboxCommand) change(cmd *cobra.Command, what string, do func(context.Context, pgx.Tx) (int, error)) error {
+// change changes events and prints how many.
+func (c *inboxCommand) change(cmd *cobra.Command, what string, do func(context.Context, *pgx.Conn) (int, error)) error {
 	if *c.consumer == "" {
-		return command.Usage(cmd, errors.New("--consumer is needed: ids are known by consumer"))
+		return command.Usage(cmd, errors.New("--consumer is required"))
 	}
-	n := 0
-	err := c.inTx(cmd.Context(), func(ctx context.Context, tx pgx.Tx) (err error) {
-		n, err = do(ctx, tx)
+	return c.connected(cmd.Context(), func(ctx context.Context, conn *pgx.Conn) error {
+		n, err := do(ctx, conn)
+		if err == nil {
+			fmt.Fprintf(c.stdout, "%s: %d\n", what, n)
+		}
 		return err
-	})
-	if err == nil {
-		fmt.Fprintf(c.stdout, "events %s: %d\n", what, n)
-	}
-	return err
-}
-
-func (c *inboxCommand) inTx(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
-	return c.connected(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return do(ctx, tx) })
 	})
 }
 
@@ -221,10 +220,13 @@ func (c *inboxCommand) connected(ctx context.Context, do func(context.Context, *
 		f.Exit = relay.ExitUsage
 		f.Next = "outbox-cdc migrate up --only inbox"
 	}
+	if errors.Is(err, inbox.ErrNotFound) {
+		f.Exit, f.Next = relay.ExitUsage, "check the id and the consumer with outbox-cdc inbox list"
+	}
 	return f
 }
 
-// An inboxEvent is a line of inbox list --json.
+// An inboxEvent is a line of `inbox list --json`.
 type inboxEvent struct {
 	ID         string     `json:"id"`
 	Consumer   string     `json:"consumer"`
@@ -260,7 +262,7 @@ func (c *inboxCommand) printEvent(e *inbox.WaitingEvent, asJSON bool) error {
 	return err
 }
 
-// state says what becomes of an event.
+// state returns the state of an event, as inbox list prints it.
 func state(e *inbox.WaitingEvent) string {
 	switch {
 	case !e.ParkedAt.IsZero():

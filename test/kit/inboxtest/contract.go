@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -38,6 +41,7 @@ func Contract(t *testing.T, run Run) {
 			"a record that is no event":     noEvent,
 			"no table":                      noTable,
 			"an event for a busy partition": waitsForNoFetch,
+			"a topic that does not exist":   missingTopic,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -60,6 +64,7 @@ type rig struct {
 	pool         *pgxpool.Pool
 	run          Run
 	producer     *kgo.Client
+	log          Buffer // of the processors
 }
 
 func newRig(tb testing.TB, cluster *kafkatest.Cluster, run Run) *rig {
@@ -87,12 +92,15 @@ func database(tb testing.TB) *pgtest.DB {
 // Processor returns a processor of events of the type A, with a database of its own.
 func Processor(tb testing.TB, handler inbox.Handler) *inbox.Processor {
 	tb.Helper()
-	return newProcessor(tb, database(tb).Pool(tb), 0, handler)
+	return newProcessor(tb, database(tb).Pool(tb), 0, io.Discard, handler)
 }
 
-func newProcessor(tb testing.TB, pool *pgxpool.Pool, grace time.Duration, handler inbox.Handler) *inbox.Processor {
+func newProcessor(tb testing.TB, pool *pgxpool.Pool, grace time.Duration, log io.Writer, handler inbox.Handler) *inbox.Processor {
 	tb.Helper()
-	p, err := inbox.New(pool, inbox.Config{Consumer: "contract", Grace: grace, Handlers: map[string]inbox.Handler{"A": handler}})
+	p, err := inbox.NewProcessor(pool, inbox.Config{
+		Consumer: "contract", Grace: grace, Handlers: map[string]inbox.Handler{"A": handler},
+		Logger: slog.New(slog.NewTextHandler(io.MultiWriter(tb.Output(), log), nil)),
+	})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -119,7 +127,7 @@ func (r *rig) produce(tb testing.TB, keys ...string) map[string][]string {
 
 func (r *rig) processor(tb testing.TB, grace time.Duration, before func(ctx context.Context, key string) error) *inbox.Processor {
 	tb.Helper()
-	return newProcessor(tb, r.pool, grace, func(ctx context.Context, tx pgx.Tx, e inbox.Event) error {
+	return newProcessor(tb, r.pool, grace, &r.log, func(ctx context.Context, tx pgx.Tx, e inbox.Event) error {
 		_, err := tx.Exec(ctx, `INSERT INTO effects (key, event_id) VALUES ($1, $2)`, string(e.Key), e.ID.String())
 		if err == nil && before != nil {
 			err = before(ctx, string(e.Key))
@@ -308,5 +316,26 @@ func waitsForNoFetch(t *testing.T, r *rig) {
 	Await(t, "3 effects", func() bool { return p.Stat().Types["A"].Handled == 3 })
 	if took := time.Since(began); took > 2*time.Second {
 		t.Errorf("the events were handled %s after the handler was free", took)
+	}
+}
+
+// missingTopic starts a member before its topic exists: it logs that, and consumes the topic later.
+func missingTopic(t *testing.T, r *rig) {
+	t.Helper()
+	r.topic = kafkatest.UniqueName(t)
+	p := r.processor(t, 0, nil)
+	r.start(t, p)
+	Await(t, "the topic is missed", func() bool { return strings.Contains(r.log.String(), "inbox: topic does not exist, waiting for it") })
+	r.cluster.CreateTopic(t, r.topic, partitions, nil)
+	want := r.produce(t, keys(10)...)
+	Await(t, "10 effects", func() bool { return p.Stat().Types["A"].Handled == 10 })
+	check(t, want, r.effects(t))
+	for _, line := range []string{"inbox: joining the consumer group", "inbox: partitions assigned"} {
+		if !strings.Contains(r.log.String(), line) {
+			t.Errorf("the log has no line %q", line)
+		}
+	}
+	if n := strings.Count(r.log.String(), "topic does not exist"); n != 1 {
+		t.Errorf("the missing topic is logged %d times", n)
 	}
 }
