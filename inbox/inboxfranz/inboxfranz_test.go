@@ -21,17 +21,21 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(kafkatest.Wrap(pgtest.Wrap(m))) }
 
 func TestContract(t *testing.T) {
-	inboxtest.Contract(t, func(ctx context.Context, brokers []string, group, topic string, p *inbox.Processor) error {
-		return inboxfranz.Run(ctx, p, group, []string{topic}, kgo.SeedBrokers(brokers...),
-			kgo.HeartbeatInterval(100*time.Millisecond)) // a heartbeat reports a rebalance
-	})
+	inboxtest.Contract(t, run(kgo.HeartbeatInterval(100*time.Millisecond)))
+} // a heartbeat reports a rebalance
+
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	inboxtest.Outage(t, run(), "inbox: broker unavailable, retrying", "inbox: broker available again")
 }
 
 // BenchmarkLatency is with the client's default settings.
-func BenchmarkLatency(b *testing.B) {
-	inboxtest.Latency(b, func(ctx context.Context, brokers []string, group, topic string, p *inbox.Processor) error {
-		return inboxfranz.Run(ctx, p, group, []string{topic}, kgo.SeedBrokers(brokers...))
-	})
+func BenchmarkLatency(b *testing.B) { inboxtest.Latency(b, run()) }
+
+func run(opts ...kgo.Opt) inboxtest.Run {
+	return func(ctx context.Context, brokers []string, group, topic string, p *inbox.Processor) error {
+		return inboxfranz.Run(ctx, p, group, []string{topic}, append(opts, kgo.SeedBrokers(brokers...))...)
+	}
 }
 
 // A partition whose handler is slow has no more than its queue and a fetch in memory, and does not

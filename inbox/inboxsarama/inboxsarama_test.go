@@ -26,6 +26,13 @@ func TestContract(t *testing.T) {
 	inboxtest.Contract(t, run(cfg))
 }
 
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	cfg := config()
+	cfg.Metadata.Retry.Max = 0
+	inboxtest.Outage(t, run(cfg), "inbox: consumer group unavailable, retrying", "inbox: partitions assigned")
+}
+
 // BenchmarkLatency is with the client's default settings.
 func BenchmarkLatency(b *testing.B) { inboxtest.Latency(b, run(config())) }
 
