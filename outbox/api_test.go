@@ -15,8 +15,8 @@ func TestNothingButATransactionCompiles(t *testing.T) {
 	const pgxTx, sqlTx = "pgx.Tx *pgxpool.Tx", "*sql.Tx"
 	none := "*pgxpool.Pool *pgxpool.Conn *pgx.Conn *pgconn.PgConn *sql.DB *sql.Conn"
 	for call, takes := range map[string]string{
-		"outbox.Write": pgxTx, "outbox.Emit": pgxTx, "outbox.WriteSQL": sqlTx, "outbox.EmitSQL": sqlTx,
-		"(&outbox.Writer{}).Write": pgxTx, "(&outbox.Writer{}).Emit": pgxTx, "(&outbox.Writer{}).WriteSQL": sqlTx, "(&outbox.Writer{}).EmitSQL": sqlTx,
+		"outbox.Write": pgxTx, "outbox.WriteMessage": pgxTx, "outbox.WriteSQL": sqlTx, "outbox.WriteMessageSQL": sqlTx,
+		"(&outbox.Writer{}).Write": pgxTx, "(&outbox.Writer{}).WriteMessage": pgxTx, "(&outbox.Writer{}).WriteSQL": sqlTx, "(&outbox.Writer{}).WriteMessageSQL": sqlTx,
 	} {
 		for target := range strings.FieldsSeq(none + " " + pgxTx + " " + sqlTx) {
 			err := c.Check("func _(ctx context.Context, target " + target + ", e outbox.Event) error { return " + call + "(ctx, target, e) }")

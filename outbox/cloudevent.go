@@ -10,32 +10,32 @@ import (
 	"unicode/utf8"
 )
 
-// A CloudEvent holds the attributes of CloudEvents 1.0 that an [Event] does not have anyway. Its
-// record is in the binary mode of the Kafka binding: each attribute is a header with the prefix
-// ce_, the payload is the value and ContentType the header content-type, application/json if it is
-// empty and the payload JSON. The attributes id and type are those of the event. A tombstone is a
-// CloudEvent without data.
+// A CloudEvent has the attributes of [CloudEvents 1.0] that are not fields of [Event]. The record uses
+// the binary mode of the [Kafka binding]: each attribute is a header with the prefix ce_, and the
+// payload is the value. If ContentType is empty and the payload column has JSON, the header
+// content-type is application/json. The attributes id and type are those of the event. A tombstone is
+// a CloudEvent without data.
 //
-// Every attribute is checked by the specification, and one that does not conform is an
-// [*EventError] for a field such as CloudEvent.Source.
+// An attribute that does not conform to the specification is an [*EventError], for a field such as
+// CloudEvent.Source.
 //
-// See https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/spec.md and
-// https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/kafka-protocol-binding.md.
+// [CloudEvents 1.0]: https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/spec.md
+// [Kafka binding]: https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/kafka-protocol-binding.md
 type CloudEvent struct {
-	// Source says where the event comes from: a URI reference such as /orders or
-	// https://shop.example/orders. It is required; with the id it identifies the event.
+	// Source is where the event comes from: a URI reference such as /orders or
+	// https://shop.example/orders. It is required. Source and id together identify the event.
 	Source string
 
-	// Subject says what the event is about within Source, such as the aggregate. Optional.
+	// Subject is what the event is about within Source, such as the aggregate. Optional.
 	Subject string
 
-	// Time says when it happened. Zero: not said.
+	// Time is when the event happened. Zero means no such attribute.
 	Time time.Time
 
-	// DataSchema is the absolute URI of what the payload adheres to. Optional.
+	// DataSchema is the absolute URI of the payload's schema. Optional.
 	DataSchema string
 
-	// Extensions are further attributes. Names consist of a-z and 0-9.
+	// Extensions are further attributes. Their names consist of a-z and 0-9.
 	Extensions map[string]string
 }
 
@@ -60,7 +60,7 @@ func (c *CloudEvent) addTo(headers map[string]string, id, kind string) {
 	}
 }
 
-// check returns the first attribute that does not conform.
+// check returns the first problem of an attribute.
 func (c *CloudEvent) check(kind string) *EventError {
 	switch {
 	case attributeProblem(kind) != "":
@@ -72,14 +72,14 @@ func (c *CloudEvent) check(kind string) *EventError {
 	case attributeProblem(c.Subject) != "":
 		return &EventError{Field: "CloudEvent.Subject", Reason: attributeProblem(c.Subject)}
 	case !c.Time.IsZero() && (c.Time.Year() < 0 || c.Time.Year() > 9999):
-		return &EventError{Field: "CloudEvent.Time", Reason: "is outside of the years that RFC 3339 can write"}
+		return &EventError{Field: "CloudEvent.Time", Reason: "is outside the years 0 to 9999 of RFC 3339"}
 	case c.DataSchema != "" && (!uri(c.DataSchema) || !absolute(c.DataSchema)):
 		return &EventError{Field: "CloudEvent.DataSchema", Reason: "is not an absolute URI"}
 	}
 	for name, value := range c.Extensions {
 		reason := attributeProblem(value)
 		if !extensionName(name) {
-			reason = "has a name that is not of a-z and 0-9, or is an attribute's"
+			reason = "has a name with other characters than a-z and 0-9, or the name of an attribute"
 		}
 		if reason != "" {
 			return &EventError{Field: "CloudEvent.Extensions", Reason: reason}
@@ -88,15 +88,14 @@ func (c *CloudEvent) check(kind string) *EventError {
 	return nil
 }
 
-// extensionName reports whether an extension can have this name, which data and the attributes of
-// the specification have not.
+// extensionName reports whether an extension can have this name: not data, and no attribute of the
+// specification.
 func extensionName(name string) bool {
 	taken := []string{"id", "source", "specversion", "type", "datacontenttype", "dataschema", "subject", "time", "data"}
 	return name != "" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") == "" && !slices.Contains(taken, name)
 }
 
-// attributeProblem says why a string cannot be an attribute's value, or nothing: control and
-// noncharacters are not allowed.
+// attributeProblem returns why a string cannot be the value of an attribute, or the empty string.
 func attributeProblem(s string) string {
 	if !utf8.ValidString(s) {
 		return "is not UTF-8"
@@ -107,11 +106,11 @@ func attributeProblem(s string) string {
 	return ""
 }
 
-// noncharacter reports whether Unicode has set r aside
+// noncharacter reports whether r is a noncharacter of Unicode
 // (https://www.unicode.org/faq/private_use.html#noncharacters).
 func noncharacter(r rune) bool { return 0xFDD0 <= r && r <= 0xFDEF || r&0xFFFE == 0xFFFE }
 
-// uri reports whether s is a URI reference (RFC 3986, 4.1), which consists of ASCII.
+// uri reports whether s is a URI reference (RFC 3986, 4.1).
 func uri(s string) bool {
 	if strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("\"<>\\^`{|}", r) }) {
 		return false

@@ -10,65 +10,64 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Config describes where a [Writer] writes, and what it takes for too much. The zero value is the
-// table that `outbox-cdc migrate up` makes, and what the package-level functions use.
+// Config configures a [Writer]. The zero value is for the table that `outbox-cdc migrate up` creates. The
+// package-level functions use the zero value.
 type Config struct {
-	// Table is the table's name, {"outbox"} or {"schema", "outbox"}, as it stands in the catalog:
-	// it is quoted. Nil means outbox, found by the search_path.
+	// Table is the name of the table, {"outbox"} or {"schema", "outbox"}, as in the catalog: it is
+	// quoted. Nil means outbox, found with the search_path.
 	Table pgx.Identifier
 
-	// Columns are the columns that are filled. All others must have a default or allow NULL.
+	// Columns are the columns that Write fills. All other columns need a default or must allow NULL.
 	Columns Columns
 
 	// PayloadType is the type of the payload column. Empty means JSONB.
 	PayloadType PayloadType
 
-	// MessagePrefix is the prefix of the messages of Emit. The relay has it in outbox.messages.
-	// Empty means outbox. The prefixes outbox-cdc and "outbox-cdc prune" are reserved: relays never
-	// treat their messages as rows.
+	// MessagePrefix is the prefix of the messages of WriteMessage. The relay needs it in
+	// outbox.messages. Empty means outbox. The prefixes outbox-cdc and "outbox-cdc prune" are
+	// reserved for the relay.
 	MessagePrefix string
 
-	// MaxBytes is how large a record may be, as Kafka counts it: key, value, headers and their
-	// framing, uncompressed. A larger event is refused, before it becomes a row that the relay
-	// cannot deliver. Set it with max.message.bytes of the topics, some kilobytes below it if the
-	// relay adds headers. Zero means 1,000,000, which a topic takes by default (1,048,588).
+	// MaxBytes is the largest allowed record, as Kafka counts it: key, value, headers and framing,
+	// uncompressed. A larger event is an error, so that it does not become a row that the relay
+	// cannot deliver. Set it to max.message.bytes of the topics, or some kilobytes less if the relay
+	// adds headers. Zero means 1,000,000; the default of a topic is 1,048,588.
 	MaxBytes int
 
-	// Trace returns headers for the events of a call, such as traceparent, taken from its context;
-	// it is called once for each call. An event's own headers come before those. Nil adds nothing.
+	// Trace returns headers for the events of a call, such as traceparent, from the call's context. It
+	// is called once for each call. An event's own headers replace those with the same name. Nil
+	// means no such headers.
 	Trace func(ctx context.Context) map[string]string
 }
 
-// NoColumn says in Columns.Headers that the table has no such column.
+// NoColumn in Columns.Headers means that the table has no column for headers.
 const NoColumn = "-"
 
-// Columns are the names of columns as they stand in the catalog. Each is named after the field of
-// Event that goes there; empty means the name in its comment. The identity must be of type uuid or
-// a text type, the headers of type jsonb or json, partition and schema version of type integer,
-// and the others of a text type.
+// Columns has the names of columns, as in the catalog, by the field of Event that goes there. Empty
+// means the name in the comment. The column of ID has type uuid or a text type, that of Headers jsonb
+// or json, those of Partition and SchemaVersion integer, and the others a text type. Config.PayloadType
+// is the type of Payload.
 type Columns struct {
 	ID            string // id
 	AggregateType string // aggregatetype
 	AggregateID   string // aggregateid
 	Type          string // type
 	Payload       string // payload
-	Headers       string // headers; NoColumn if there is none
+	Headers       string // headers; NoColumn if the table has none
 
-	// Partition holds Event.Partition. Empty: there is no such column, and no event may name a
-	// partition. The relay must know the column too:
-	// outbox.place: [{column: …, to: partition}].
+	// Partition is the column of Event.Partition. Empty means no such column; then an event with a
+	// partition is an error. The relay needs it too: outbox.place: [{column: …, to: partition}].
 	Partition string
 
-	// SchemaVersion holds Event.SchemaVersion, for a relay with outbox.columns.schema_version.
-	// Empty: the version is the header schemaVersion.
+	// SchemaVersion is the column of Event.SchemaVersion. The relay needs it in
+	// outbox.columns.schema_version. Empty means that the version is the header schemaVersion.
 	SchemaVersion string
 }
 
-// A PayloadType is a Postgres type that can hold a payload.
+// A PayloadType is the Postgres type of a payload column.
 type PayloadType string
 
-// The types of payload columns. JSONB keeps the value of a JSON document; the others keep the
-// bytes that they are given.
+// The types of payload columns. JSONB keeps the value of a JSON document. The others keep its bytes.
 const (
 	JSONB PayloadType = "jsonb"
 	JSON  PayloadType = "json"
@@ -97,7 +96,7 @@ func (c Config) withDefaults() Config {
 
 func (c Config) validate() error {
 	if len(c.Table) > 2 {
-		return errors.New("outbox: Config.Table: want table or schema, table")
+		return errors.New("outbox: Config.Table: want {table} or {schema, table}")
 	}
 	switch c.PayloadType {
 	case JSONB, JSON, Text, Bytea:
@@ -105,7 +104,7 @@ func (c Config) validate() error {
 		return fmt.Errorf("outbox: Config.PayloadType: %q is not one of jsonb, json, text, bytea", string(c.PayloadType))
 	}
 	if reserved(c.MessagePrefix) || textProblem(c.MessagePrefix) != "" {
-		return fmt.Errorf("outbox: Config.MessagePrefix: %q cannot be the prefix of events", c.MessagePrefix)
+		return fmt.Errorf("outbox: Config.MessagePrefix: %q is reserved or not valid text", c.MessagePrefix)
 	}
 	if c.MaxBytes < 0 {
 		return fmt.Errorf("outbox: Config.MaxBytes: %d is negative", c.MaxBytes)
@@ -120,13 +119,13 @@ func (c Config) validate() error {
 	return nil
 }
 
-// reserved reports whether relays ignore messages with prefix, whatever outbox.messages is.
+// reserved reports whether prefix is reserved for the relay.
 func reserved(prefix string) bool { return prefix == "outbox-cdc" || prefix == "outbox-cdc prune" }
 
-// A column is one that is filled.
+// A column is a column that is filled.
 type column struct {
 	name  string
-	kind  string         // the type its parameter has in SQL
+	kind  string         // the type of its parameter
 	value func(*row) any // a string, bytes if kind is bytea, or nil
 }
 
@@ -155,12 +154,12 @@ func (c Config) columns() []column {
 	return list
 }
 
-// statements returns what inserts one event from one parameter per column, and what inserts many
-// from one array per column. Both say the type of every parameter, and every parameter is text: so
-// they work with any driver, and in pgx's modes without a prepared statement behind a pooler.
+// statements returns the statement for one event, with one parameter per column, and the statement for
+// many, with one array per column. Both declare the type of each parameter, and each parameter is
+// text. So they work with any driver, and in the modes of pgx that prepare no statements.
 //
-// The rows of unnest come in the order of the arrays, and the server inserts and numbers them as
-// they come: an identity column counts in the order of the events.
+// unnest returns rows in the order of the arrays, and the server inserts them in this order. So an
+// identity column counts in the order of the events.
 func (c Config) statements(columns []column) (one, many string) {
 	quoted := make([]string, len(columns))
 	params := make([]string, len(columns))

@@ -1,64 +1,67 @@
-// Package outbox writes events in the transaction of the change they report.
+// Package outbox writes events in the transaction of the change that they report.
 //
 //	tx, err := pool.Begin(ctx)
 //	...
 //	_, err = tx.Exec(ctx, `UPDATE orders SET status = 'paid' WHERE id = $1`, id)
 //	...
 //	err = outbox.Write(ctx, tx, outbox.Event{
-//		AggregateType: "order",
-//		AggregateID:   id,
-//		Type:          "OrderPaid",
+//		AggregateType: "order",     // topic outbox.event.order
+//		AggregateID:   id,          // key
+//		Type:          "OrderPaid", // header eventType
 //		Payload:       OrderPaid{Cents: 4200},
 //	})
 //	...
 //	err = tx.Commit(ctx)
 //
-// The event is published if and only if tx commits. There is no second system to write to, nothing
-// to retry and nothing to undo: the event is a row like any other until the relay finds it,
-// committed, in the write-ahead log and sends it to Kafka.
+// The event is published if and only if tx commits. The event is a row in a table. When the
+// transaction has committed, the relay finds the row in the write-ahead log (WAL) and sends it to
+// Kafka. The service itself does not connect to Kafka and has nothing to retry or to undo.
 //
-// # Which function
+// Create the table with `outbox-cdc migrate up`.
 //
-// [Write] takes a pgx.Tx and [WriteSQL] a *sql.Tx, which sqlx, GORM, ent and bun hand out.
-// [Emit] and [EmitSQL] need no table: their events are in the log only. None takes a pool or a
-// connection, so an event cannot be written beside its transaction. The functions use the table
-// that `outbox-cdc migrate up` creates, and prints with --print; for one of your own, a limit of
-// your own or the headers of your tracing make a [Writer].
+// # Which function to use
+//
+//   - [Write] takes a pgx.Tx.
+//   - [WriteSQL] takes a *sql.Tx, which sqlx, GORM, ent and bun provide.
+//   - [WriteMessage] and [WriteMessageSQL] need no table: they write the events only to the WAL.
+//
+// No function takes a pool or a connection, so you cannot write an event outside a transaction. For a
+// table of your own, another size limit or trace headers create a [Writer].
 //
 // # Order
 //
-// Records of one aggregate reach Kafka in the order in which their transactions committed, and in
-// the order of the calls within a transaction. That is the order in which things happened only if
-// transactions that touch the same aggregate wait for each other, so lock its row before writing:
-// an UPDATE of it or SELECT ... FOR UPDATE does. Events of different aggregates are not ordered.
+// Records of one aggregate arrive in Kafka in the order in which their transactions committed, and in
+// the order of the calls within a transaction. This is the order of the changes only if transactions
+// that change the same aggregate wait for each other. So lock the row of the aggregate before you
+// write the event: an UPDATE does, and so does SELECT ... FOR UPDATE. Events of different aggregates
+// are not ordered.
 //
-// # Identity
+// # Event ids
 //
-// Every event has an ID and keeps it through every retry. One is made for events that have none; a
-// caller who wants to know it sets it:
+// Every event has an ID, and its record has the same ID whenever the relay sends it. If ID is zero, the
+// package generates a UUIDv7. To know the ID, set it:
 //
 //	id, err := uuid.NewV7()
 //	...
 //	err = outbox.Write(ctx, tx, outbox.Event{ID: id, ...})
 //
-// Use version 7: those grow with time, so the primary key's index grows at one end only.
+// Use version 7. Its values grow with time, so inserts go to one end of the primary key's index.
 //
 // # Errors
 //
-// An event is checked before anything is sent: an [*EventError] names the event and the field, and
-// leaves the transaction as it was. What passes can be stored and delivered, as far as that can be
-// known here: the topics must take records of Config.MaxBytes. All events of a call are written, or
-// none; an error of the server aborts the transaction, as errors of statements do.
+// A call checks all events before it sends anything. An [*EventError] names the event and the field. In
+// that case nothing is written, and the transaction is still usable. An event that passes can be stored
+// and delivered, if the topics accept records of Config.MaxBytes. After an error of the server the
+// transaction is aborted, as after every failed statement.
 //
 // # Consumers
 //
-// A record is delivered at least once: after a crash of the relay a few may come a second time,
-// with the same header id and after their first appearance. A consumer whose effect must happen
-// once remembers the ids it has handled, in the transaction of that effect: package inbox, beside this
-// one, does.
+// The relay delivers a record at least once. After a crash it can send some records again, with the
+// same header id, in the same order. A consumer that must not process an event twice records the ids of
+// processed events in the transaction of their effects. Package inbox, beside this one, does that.
 //
-// # Deleting
+// # Deleting rows
 //
-// The relay reads rows from the log only, so they may be deleted at any time, by the writing
-// transaction even; but only what is still in the table can be sent again.
+// The relay reads the WAL and never the table. So you may delete rows at any time, even in the
+// transaction that writes them. But you can only send rows again that are still in the table.
 package outbox

@@ -5,27 +5,28 @@ import (
 	"fmt"
 )
 
-// What keeps a transaction from being written to, and has an answer. Errors that wrap one of these
-// also wrap the server's.
+// Errors that you can fix. An error that wraps one of these also wraps the server's error.
 var (
-	// ErrNoTable: the table is not there, or not in the search_path of the transaction.
-	ErrNoTable = errors.New("there is no such table; `outbox-cdc migrate up` makes it, in the schema that the search_path has first")
+	// ErrNoTable means that the table does not exist, or that the search_path does not include its
+	// schema.
+	ErrNoTable = errors.New("the outbox table does not exist; `outbox-cdc migrate up` creates it in the first schema of the search_path")
 
-	// ErrOldTable: the table lacks a column that is to be filled.
-	ErrOldTable = errors.New("the table lacks a column; `outbox-cdc migrate up` brings an older one up to date," +
-		" for one of your own see outbox.Config.Columns")
+	// ErrOldTable means that the table lacks a column.
+	ErrOldTable = errors.New("a column is missing in the outbox table; `outbox-cdc migrate up` upgrades the table," +
+		" or set outbox.Config.Columns for a table of your own")
 
-	// ErrAborted: a statement before this one has failed. Roll the transaction back.
-	ErrAborted = errors.New("the transaction is aborted: a statement before this one has failed")
+	// ErrAborted means that an earlier statement of the transaction has failed. Roll it back.
+	ErrAborted = errors.New("the transaction is aborted because an earlier statement failed")
 )
 
-// An EventError names the event and the field that keep a call from writing anything. Nothing of
-// the field's value is in its text, but for the name of a header that cannot be set.
+// An EventError is a problem of an event. The call has written nothing, and the transaction is still
+// usable. The text of the error contains no value of the event, except the name of a header, and what
+// encoding/json reports.
 type EventError struct {
-	Index  int    // which of the call's events, from 0
-	Field  string // as in Event, or Trace for what Config.Trace has returned
-	Reason string // what is wrong with it
-	Err    error  // of a payload that cannot be marshaled, else nil
+	Index  int    // of the event in the call, from 0
+	Field  string // of Event, or Trace for the result of Config.Trace
+	Reason string
+	Err    error // from encoding/json, if the payload cannot be marshaled; otherwise nil
 }
 
 // Error returns one line such as "outbox: event 2: Type is empty".
@@ -36,7 +37,7 @@ func (e *EventError) Error() string {
 // Unwrap returns Err.
 func (e *EventError) Unwrap() error { return e.Err }
 
-// explain wraps what a driver says of a statement for n events, if it says anything
+// explain wraps the error of a statement for n events
 // (https://www.postgresql.org/docs/current/errcodes-appendix.html).
 func explain(n int, err error) error {
 	if err == nil {
@@ -57,7 +58,7 @@ func explain(n int, err error) error {
 	return fmt.Errorf("outbox: write %d events: %w", n, err)
 }
 
-// sqlState returns the code of a server's error, whatever the driver.
+// sqlState returns the SQLSTATE of a server's error, with any driver.
 func sqlState(err error) string {
 	if e, ok := errors.AsType[interface { // of pgx and lib/pq
 		error

@@ -32,12 +32,12 @@ func TestServerErrorsAreExplained(t *testing.T) {
 			ddl, before string
 			want        error
 			code, says  string
-			messages    bool // those of Emit fail alike
+			messages    bool // WriteMessage fails too
 		}{
 			"no table":       {ddl: `DROP TABLE outbox`, want: outbox.ErrNoTable, code: "42P01", says: "outbox-cdc migrate up"},
 			"other schema":   {before: `SET LOCAL search_path = pg_catalog`, want: outbox.ErrNoTable, code: "42P01", says: "search_path"},
 			"older table":    {ddl: `ALTER TABLE outbox DROP COLUMN headers`, want: outbox.ErrOldTable, code: "42703", says: "outbox-cdc migrate up"},
-			"aborted before": {before: `SELECT 1/0`, want: outbox.ErrAborted, code: "25P02", says: "a statement before this one has failed", messages: true},
+			"aborted before": {before: `SELECT 1/0`, want: outbox.ErrAborted, code: "25P02", says: "an earlier statement failed", messages: true},
 			"not allowed":    {before: `SET LOCAL ROLE pg_monitor`, code: "42501", says: "permission denied for table outbox"},
 			"read only":      {before: `SET TRANSACTION READ ONLY`, code: "25006", says: "read-only"},
 		} {

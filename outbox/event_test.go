@@ -25,8 +25,8 @@ func event(change func(*outbox.Event)) outbox.Event {
 }
 
 func TestWriteChecksEventsBeforeItWrites(t *testing.T) {
-	const topicReason = "is not 1 to 236 of the characters a-z, A-Z, 0-9, '.', '_', '-'"
-	const noHeaders = "has no column in this table, and the trace, SchemaVersion, ContentType and CloudEvent need it"
+	const topicReason = "must be 1 to 236 characters of a-z, A-Z, 0-9, '.', '_' and '-'"
+	const noHeaders = "cannot be written: this table has no column for them (Config.Columns.Headers); Config.Trace, SchemaVersion, ContentType and CloudEvent need it too"
 	for name, test := range map[string]struct {
 		cfg    outbox.Config
 		change func(*outbox.Event)
@@ -63,7 +63,7 @@ func TestWriteChecksEventsBeforeItWrites(t *testing.T) {
 		},
 		"header of the relay": {
 			change: func(e *outbox.Event) { e.Headers = map[string]string{"eventType": "x"} },
-			field:  "Headers", reason: "has a member eventType, which every record has already",
+			field:  "Headers", reason: "has a member eventType, which the relay sets",
 		},
 		"content type twice": {
 			change: func(e *outbox.Event) {
@@ -79,8 +79,8 @@ func TestWriteChecksEventsBeforeItWrites(t *testing.T) {
 			field:  "Headers", reason: noHeaders,
 		},
 		"schema version":          {change: func(e *outbox.Event) { e.SchemaVersion = 7 }},
-		"schema version below 1":  {change: func(e *outbox.Event) { e.SchemaVersion = -1 }, field: "SchemaVersion", reason: "is not from 1 to 2147483647"},
-		"schema version too high": {change: func(e *outbox.Event) { e.SchemaVersion = 1 << 31 }, field: "SchemaVersion", reason: "is not from 1 to 2147483647"},
+		"schema version below 1":  {change: func(e *outbox.Event) { e.SchemaVersion = -1 }, field: "SchemaVersion", reason: "must be from 1 to 2147483647"},
+		"schema version too high": {change: func(e *outbox.Event) { e.SchemaVersion = 1 << 31 }, field: "SchemaVersion", reason: "must be from 1 to 2147483647"},
 		"partition without a column": {
 			change: func(e *outbox.Event) { e.Partition = new(int32(0)) },
 			field:  "Partition", reason: "has no column in this table (Config.Columns.Partition)",
@@ -96,32 +96,42 @@ func TestWriteChecksEventsBeforeItWrites(t *testing.T) {
 		"no bytes":            {change: func(e *outbox.Event) { e.Payload = []byte(nil) }, field: "Payload", reason: "is nil, and Tombstone is not set"},
 		"no raw message":      {change: func(e *outbox.Event) { e.Payload = json.RawMessage(nil) }, field: "Payload", reason: "is nil, and Tombstone is not set"},
 		"value":               {change: func(e *outbox.Event) { e.Payload = struct{ Cents int }{4200} }},
-		"number that is none": {change: func(e *outbox.Event) { e.Payload = math.NaN() }, field: "Payload", reason: "cannot be marshaled"},
+		"channel": {
+			change: func(e *outbox.Event) { e.Payload = struct{ C chan int }{} },
+			field:  "Payload", reason: "of type struct { C chan int } cannot be marshaled: json: unsupported type: chan int",
+		},
+		"string of JSON": {change: func(e *outbox.Event) { e.Payload = `{"cents": 4200}` }},
+		"string of no JSON": {
+			change: func(e *outbox.Event) { e.Payload = "paid" },
+			field:  "Payload", reason: "is a string that is not valid JSON; if you want a JSON string, marshal it first",
+		},
+		"string in a text column": {cfg: outbox.Config{PayloadType: outbox.Text}, change: func(e *outbox.Event) { e.Payload = "paid" }},
+		"number that is none":     {change: func(e *outbox.Event) { e.Payload = math.NaN() }, field: "Payload", reason: "of type float64 cannot be marshaled: json: unsupported value: NaN"},
 		"number beyond numeric": {
 			change: func(e *outbox.Event) { e.Payload = []byte(`[1e131073]`) },
 			field:  "Payload", reason: "contains a number that is too large or too precise for jsonb",
 		},
 		"payload too large": {
 			cfg:    outbox.Config{MaxBytes: 1000},
-			change: func(e *outbox.Event) { e.Payload = strings.Repeat("x", 1000) },
-			field:  "Payload", reason: "is too large: the record would have about 1176 bytes, and MaxBytes are 1000",
+			change: func(e *outbox.Event) { e.Payload = []byte(`"` + strings.Repeat("x", 1000) + `"`) },
+			field:  "Payload", reason: "is too large: the record would have about 1176 bytes, and Config.MaxBytes is 1000",
 		},
 		"headers too large": {
 			cfg:    outbox.Config{MaxBytes: 1000},
 			change: func(e *outbox.Event) { e.Headers = map[string]string{"a": strings.Repeat("x", 1000)} },
-			field:  "Headers", reason: "is too large: the record would have about 1187 bytes, and MaxBytes are 1000",
+			field:  "Headers", reason: "is too large: the record would have about 1187 bytes, and Config.MaxBytes is 1000",
 		},
 		"payload larger as jsonb prints it": {
 			cfg:    outbox.Config{MaxBytes: 1000},
 			change: func(e *outbox.Event) { e.Payload = []byte("[" + strings.Repeat("1,", 350) + "1]") },
-			field:  "Payload", reason: "is too large: the record would have about 1227 bytes, and MaxBytes are 1000",
+			field:  "Payload", reason: "is too large: the record would have about 1227 bytes, and Config.MaxBytes is 1000",
 		},
 		"empty payload":     {change: func(e *outbox.Event) { e.Payload = []byte{} }, field: "Payload", reason: "is not valid JSON"},
 		"truncated payload": {change: func(e *outbox.Event) { e.Payload = []byte(`{"a":`) }, field: "Payload", reason: "is not valid JSON"},
 		"Latin-1 in JSON":   {change: func(e *outbox.Event) { e.Payload = []byte("\"\xe9\"") }, field: "Payload", reason: "is not UTF-8"},
 		"NUL escape": {
 			change: func(e *outbox.Event) { e.Payload = []byte(`"\u0000"`) },
-			field:  "Payload", reason: `contains the escape \u0000, which jsonb refuses`,
+			field:  "Payload", reason: `contains the escape \u0000, which jsonb rejects`,
 		},
 		"NUL escape in json": {
 			cfg:    outbox.Config{PayloadType: outbox.JSON},
@@ -175,7 +185,7 @@ func TestEventErrorNamesEventAndField(t *testing.T) {
 	}
 }
 
-// What we say jsonb refuses must be what jsonb refuses.
+// What we say jsonb rejects must be what jsonb rejects.
 func TestPayloadCheckAgreesWithTheServer(t *testing.T) {
 	t.Parallel()
 	conn := database(t, pgtest.Server(t)).Conn(t)

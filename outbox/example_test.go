@@ -16,7 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 )
 
-// An event whose ID the caller knows and can hand on.
+// Set the ID yourself if you need to know it.
 func ExampleWrite_id() {
 	ctx := context.Background()
 	pool := shop(ctx)
@@ -43,8 +43,21 @@ func ExampleWrite_id() {
 	// customer ann CustomerRegistered {}
 }
 
-// A tombstone: the event of something that is gone, without a value. A compacted topic forgets the
-// key.
+// A string or []byte that is JSON already is used as it is.
+func ExampleWrite_json() {
+	ctx := context.Background()
+	pool := shop(ctx)
+	defer pool.Close()
+	must(pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		return outbox.Write(ctx, tx, outbox.Event{
+			AggregateType: "order", AggregateID: "order-7", Type: "OrderPaid", Payload: `{"cents": 4200}`,
+		})
+	}))
+	printRows(ctx, pool)
+	// Output: order order-7 OrderPaid {"cents": 4200}
+}
+
+// A tombstone has no value. A compacted topic deletes its key.
 func ExampleWrite_tombstone() {
 	ctx := context.Background()
 	pool := shop(ctx)
@@ -58,7 +71,7 @@ func ExampleWrite_tombstone() {
 	// Output: customer ann CustomerForgotten NULL
 }
 
-// What can go wrong for a reason that has an answer.
+// Errors that you can fix.
 func ExampleWrite_errors() {
 	ctx := context.Background()
 	pool := shop(ctx)
@@ -77,7 +90,7 @@ func ExampleWrite_errors() {
 	// false false true
 }
 
-// The same for database/sql, whatever the driver.
+// Write an event with database/sql.
 func ExampleWriteSQL() {
 	ctx := context.Background()
 	pool := shop(ctx)
@@ -107,13 +120,13 @@ func ExampleWriteSQL() {
 	// order order-7 OrderPaid {"cents": 4200, "order": "order-7"}
 }
 
-// Events that are in the log only. The relay has outbox.messages: [outbox].
-func ExampleEmit() {
+// Write an event without a table. The relay needs outbox.messages: [outbox].
+func ExampleWriteMessage() {
 	ctx := context.Background()
 	pool := shop(ctx)
 	defer pool.Close()
 	must(pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		return outbox.Emit(ctx, tx, outbox.Event{
+		return outbox.WriteMessage(ctx, tx, outbox.Event{
 			AggregateType: "order", AggregateID: "order-7", Type: "OrderPaid", Payload: OrderPaid{Order: "order-7", Cents: 4200},
 		})
 	}))
@@ -121,14 +134,14 @@ func ExampleEmit() {
 	// Output: outbox: {"id":…,"aggregatetype":"order","aggregateid":"order-7","type":"OrderPaid","payload":{"order":"order-7","cents":4200}}
 }
 
-func ExampleEmitSQL() {
+func ExampleWriteMessageSQL() {
 	ctx := context.Background()
 	pool := shop(ctx)
 	defer pool.Close()
 	db := stdlib.OpenDBFromPool(pool)
 	defer db.Close()
 	tx := value(db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelSerializable}))
-	must(outbox.EmitSQL(ctx, tx, outbox.Event{
+	must(outbox.WriteMessageSQL(ctx, tx, outbox.Event{
 		AggregateType: "order", AggregateID: "order-7", Type: "OrderPaid", Payload: json.RawMessage(`{"cents": 4200}`),
 	}))
 	must(tx.Commit())
@@ -136,7 +149,7 @@ func ExampleEmitSQL() {
 	// Output: outbox: {"id":…,"aggregatetype":"order","aggregateid":"order-7","type":"OrderPaid","payload":{"cents": 4200}}
 }
 
-// Most of what an event can have.
+// An event with headers, a content type and a schema version.
 func ExampleEvent() {
 	ctx := context.Background()
 	pool := shop(ctx)
@@ -156,7 +169,7 @@ func ExampleEvent() {
 	// Output: order order-7 OrderPaid {"cents": 4200, "order": "order-7"} {"source": "checkout", "content-type": "application/json", "schemaVersion": "2"}
 }
 
-// A record that every CloudEvents SDK reads.
+// A CloudEvent.
 func ExampleCloudEvent() {
 	ctx := context.Background()
 	pool := shop(ctx)
@@ -190,7 +203,7 @@ func ExampleCloudEvent() {
 	// content-type: application/json
 }
 
-// An error says which event and which field, and nothing of what is in it.
+// The error names the event and the field.
 func ExampleEventError() {
 	var tx pgx.Tx // of a caller who has written something already
 	err := outbox.Write(context.Background(), tx,
@@ -203,7 +216,7 @@ func ExampleEventError() {
 		fmt.Println(problem.Err)
 	}
 	// Output:
-	// outbox: event 1: Payload cannot be marshaled
-	// 1 Payload cannot be marshaled
+	// outbox: event 1: Payload of type float64 cannot be marshaled: json: unsupported value: NaN
+	// 1 Payload of type float64 cannot be marshaled: json: unsupported value: NaN
 	// json: unsupported value: NaN
 }

@@ -10,17 +10,17 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 )
 
-// An OrderPaid is what is told about an order that was paid.
+// An OrderPaid is the payload of the event.
 type OrderPaid struct {
 	Order string `json:"order"`
 	Cents int    `json:"cents"`
 }
 
-// pay marks an order as paid and says so: both happen, or neither.
+// pay marks an order as paid and writes an event, or does neither.
 func pay(ctx context.Context, pool *pgxpool.Pool, order string, cents int) error {
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		// The update locks the row until the transaction ends, so events of one order are
-		// written, and published, in the order in which they happened.
+		// The update locks the row until the transaction ends. So the events of one order are
+		// published in the order of its changes.
 		tag, err := tx.Exec(ctx, `UPDATE orders SET status = 'paid' WHERE id = $1 AND status = 'placed'`, order)
 		if err != nil {
 			return err
@@ -43,7 +43,7 @@ func ExampleWrite() {
 	pool := shop(ctx) // a *pgxpool.Pool
 	defer pool.Close()
 	fmt.Println(pay(ctx, pool, "order-7", 4200))
-	fmt.Println(pay(ctx, pool, "order-7", 4200)) // rolled back, and its event with it
+	fmt.Println(pay(ctx, pool, "order-7", 4200)) // rolled back with its event
 	printRows(ctx, pool)
 	// Output:
 	// <nil>

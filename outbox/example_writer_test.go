@@ -11,7 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 )
 
-// A table that came with another tool: its own names, and a payload of bytes.
+// A table of another tool, with other column names and a payload of bytes.
 func ExampleNewWriter() {
 	ctx := context.Background()
 	pool := shop(ctx)
@@ -37,7 +37,7 @@ func ExampleNewWriter() {
 	// Output: invoice invoice-1 InvoiceSent \x000000002a02
 }
 
-// The headers of a trace, and records of up to 5 MB for topics with max.message.bytes=5242880.
+// Add trace headers, and allow records of up to 5 MB for topics with max.message.bytes=5242880.
 func ExampleConfig() {
 	ctx := context.WithValue(context.Background(), traceKey{}, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
 	pool := shop(ctx)
@@ -58,15 +58,15 @@ func ExampleConfig() {
 	}
 	must(pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		return events.Write(ctx, tx, outbox.Event{
-			AggregateType: "report", AggregateID: "2026-05", Type: "ReportMade", Payload: strings.Repeat("x", 2_000_000),
+			AggregateType: "report", AggregateID: "2026-05", Type: "ReportMade", Payload: []string{strings.Repeat("x", 2_000_000)},
 		})
 	}))
 	show(ctx, pool, `SELECT concat_ws(' ', type, length(payload::text), headers) FROM outbox`)
-	// Output: ReportMade 2000002 {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
+	// Output: ReportMade 2000004 {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
 }
 
-// Partitions chosen by the writer, and versions in a column: the relay has
-// outbox.place: [{column: partition, to: partition}] and outbox.columns.schema_version.
+// Choose the partition, and store the schema version in a column. The relay needs
+// outbox.place: [{column: partition, to: partition}] and outbox.columns.schema_version: version.
 func ExampleColumns() {
 	ctx := context.Background()
 	pool := shop(ctx)
@@ -86,7 +86,7 @@ func ExampleColumns() {
 	// Output: OrderPaid partition 3 version 2
 }
 
-// The same document in each type of column: jsonb keeps what it means, the others its bytes.
+// The same document in each column type. jsonb keeps its value, the other types keep its bytes.
 func ExamplePayloadType() {
 	ctx := context.Background()
 	document := []byte(`{"cents":4200, "cents":4.20e1}`)
@@ -111,7 +111,7 @@ func ExamplePayloadType() {
 	// \x7b2263656e7473223a343230302c202263656e7473223a342e323065317d
 }
 
-// One Writer for a service, with whatever it uses to reach the database.
+// One Writer writes rows and messages.
 func ExampleWriter() {
 	ctx := context.Background()
 	pool := shop(ctx)
@@ -122,7 +122,7 @@ func ExampleWriter() {
 	}
 	paid := outbox.Event{AggregateType: "order", AggregateID: "order-7", Type: "OrderPaid", Payload: OrderPaid{Order: "order-7", Cents: 4200}}
 	must(pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return events.Write(ctx, tx, paid) }))
-	must(pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return events.Emit(ctx, tx, paid) }))
+	must(pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return events.WriteMessage(ctx, tx, paid) }))
 	printRows(ctx, pool)
 	printMessages(ctx, pool)
 	// Output:
@@ -130,7 +130,7 @@ func ExampleWriter() {
 	// shop: {"id":…,"aggregatetype":"order","aggregateid":"order-7","type":"OrderPaid","payload":{"order":"order-7","cents":4200}}
 }
 
-// Many events at once: one statement, whatever their number.
+// Write many events with one statement.
 func ExampleWriter_Write() {
 	ctx := context.Background()
 	pool := shop(ctx)
@@ -165,7 +165,7 @@ func ExampleWriter_WriteSQL() {
 	// Output: cart cart-1 CartExpired {}
 }
 
-func ExampleWriter_Emit() {
+func ExampleWriter_WriteMessage() {
 	ctx := context.Background()
 	pool := shop(ctx)
 	defer pool.Close()
@@ -174,13 +174,13 @@ func ExampleWriter_Emit() {
 		panic(err)
 	}
 	must(pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		return events.Emit(ctx, tx, outbox.Event{AggregateType: "cart", AggregateID: "cart-1", Type: "CartExpired", Payload: struct{}{}})
+		return events.WriteMessage(ctx, tx, outbox.Event{AggregateType: "cart", AggregateID: "cart-1", Type: "CartExpired", Payload: struct{}{}})
 	}))
 	printMessages(ctx, pool)
 	// Output: carts: {"id":…,"aggregatetype":"cart","aggregateid":"cart-1","type":"CartExpired","payload":{}}
 }
 
-func ExampleWriter_EmitSQL() {
+func ExampleWriter_WriteMessageSQL() {
 	ctx := context.Background()
 	pool := shop(ctx)
 	defer pool.Close()
@@ -191,7 +191,7 @@ func ExampleWriter_EmitSQL() {
 		panic(err)
 	}
 	tx := value(db.BeginTx(ctx, nil))
-	must(events.EmitSQL(ctx, tx, outbox.Event{AggregateType: "cart", AggregateID: "cart-1", Type: "CartExpired", Tombstone: true}))
+	must(events.WriteMessageSQL(ctx, tx, outbox.Event{AggregateType: "cart", AggregateID: "cart-1", Type: "CartExpired", Tombstone: true}))
 	must(tx.Commit())
 	printMessages(ctx, pool)
 	// Output: carts: {"id":…,"aggregatetype":"cart","aggregateid":"cart-1","type":"CartExpired","payload":null}

@@ -54,7 +54,7 @@ func FuzzEvent(f *testing.F) {
 				checkArray(t, one.args[i], arg, i == 0)
 			}
 		}
-		if w.Emit(t.Context(), &message, e) == nil {
+		if w.WriteMessage(t.Context(), &message, e) == nil {
 			checkMessage(t, e, []byte(message.args[1].(string)))
 		}
 	})

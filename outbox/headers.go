@@ -7,14 +7,14 @@ import (
 	"strconv"
 )
 
-// Headers that stand for fields of an event.
+// Headers that fields of an event become.
 const (
 	contentTypeHeader   = "content-type" // as in the CloudEvents binding for Kafka
 	schemaVersionHeader = "schemaVersion"
 )
 
-// headers returns all headers of e but those that the relay makes: the trace's, over them its own,
-// and with them what other fields become.
+// headers returns the headers of e, except those that the relay adds: those of the trace, those of
+// Headers, which replace them, and those that other fields become.
 func (e *Event) headers(cfg *Config, id string, trace map[string]string) (map[string]string, *EventError) {
 	if len(e.Headers) == 0 && e.ContentType == "" && e.SchemaVersion == 0 && e.CloudEvent == nil {
 		return trace, nil
@@ -44,14 +44,14 @@ func (e *Event) headers(cfg *Config, id string, trace map[string]string) (map[st
 	return all, nil
 }
 
-// headersProblem returns the first reason, by the names' order, why a record cannot have headers.
+// headersProblem returns the first problem of headers, in the order of their names.
 func headersProblem(field string, headers map[string]string) *EventError {
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		switch name {
 		case "":
 			return &EventError{Field: field, Reason: "has a member without a name"}
 		case "id", "eventType":
-			return &EventError{Field: field, Reason: "has a member " + name + ", which every record has already"}
+			return &EventError{Field: field, Reason: "has a member " + name + ", which the relay sets"}
 		}
 		for _, s := range [...]string{name, headers[name]} {
 			if reason := textProblem(s); reason != "" {
@@ -62,8 +62,7 @@ func headersProblem(field string, headers map[string]string) *EventError {
 	return nil
 }
 
-// encodeHeaders returns headers as a JSON object, nil for none. They have no problem, so their JSON
-// cannot fail.
+// encodeHeaders returns headers as a JSON object, or nil if there are none.
 func encodeHeaders(headers map[string]string) ([]byte, error) {
 	if len(headers) == 0 {
 		return nil, nil

@@ -99,7 +99,7 @@ func TestTraceIsChecked(t *testing.T) {
 	w := writer(t, outbox.Config{Trace: func(context.Context) map[string]string { return map[string]string{"id": "1"} }})
 	tx := &countingTx{}
 	err := w.Write(t.Context(), tx, event(nil))
-	if want := "outbox: event 0: Trace has a member id, which every record has already"; err == nil || err.Error() != want || tx.statements != 0 {
+	if want := "outbox: event 0: Trace has a member id, which the relay sets"; err == nil || err.Error() != want || tx.statements != 0 {
 		t.Errorf("Write = %v with %d statements, want %s", err, tx.statements, want)
 	}
 }
@@ -128,7 +128,7 @@ func TestCloudEventAttributesAreChecked(t *testing.T) {
 		"relative schema":       {func(c *outbox.CloudEvent) { c.DataSchema = "/order.json" }, "DataSchema", "is not an absolute URI"},
 		"year of five digits": {
 			func(c *outbox.CloudEvent) { c.Time = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) },
-			"Time", "is outside of the years that RFC 3339 can write",
+			"Time", "is outside the years 0 to 9999 of RFC 3339",
 		},
 		"extension":              {change: func(c *outbox.CloudEvent) { c.Extensions = map[string]string{"a1": "☃"} }},
 		"extension in capitals":  {func(c *outbox.CloudEvent) { c.Extensions = map[string]string{"partitionKey": ""} }, "Extensions", extensionReason},
@@ -156,4 +156,4 @@ func TestCloudEventAttributesAreChecked(t *testing.T) {
 	}
 }
 
-const extensionReason = "has a name that is not of a-z and 0-9, or is an attribute's"
+const extensionReason = "has a name with other characters than a-z and 0-9, or the name of an attribute"

@@ -3,11 +3,12 @@ package outbox
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"unicode/utf8"
 )
 
-// payloadBytes returns the bytes of a payload: those it is, or its JSON. They are nil if it is nil.
+// payloadBytes returns the bytes of a payload: its own, or its JSON. They are nil if it is nil.
 func payloadBytes(payload any) ([]byte, *EventError) {
 	switch p := payload.(type) {
 	case nil:
@@ -16,15 +17,17 @@ func payloadBytes(payload any) ([]byte, *EventError) {
 		return p, nil
 	case json.RawMessage:
 		return p, nil
+	case string: // never as a JSON string: most strings here are JSON already
+		return []byte(p), nil
 	}
 	text, err := json.Marshal(payload)
 	if err != nil {
-		return nil, &EventError{Field: "Payload", Reason: "cannot be marshaled", Err: err}
+		return nil, &EventError{Field: "Payload", Reason: fmt.Sprintf("of type %T cannot be marshaled: %v", payload, err), Err: err}
 	}
 	return text, nil
 }
 
-// payloadProblem says why a column of type t cannot hold p, or nothing.
+// payloadProblem returns why a column of type t cannot hold p, or the empty string.
 func payloadProblem(p []byte, t PayloadType) string {
 	switch t {
 	case Bytea:
@@ -33,7 +36,7 @@ func payloadProblem(p []byte, t PayloadType) string {
 		return textProblem(string(p))
 	case JSON, JSONB:
 		if !json.Valid(p) {
-			return "is not valid JSON"
+			return notJSON
 		}
 		if !utf8.Valid(p) {
 			return "is not UTF-8"
@@ -45,10 +48,13 @@ func payloadProblem(p []byte, t PayloadType) string {
 	return ""
 }
 
-// escapeProblem looks for the escapes that are JSON but that jsonb refuses, because they stand for
-// no text (https://www.postgresql.org/docs/current/datatype-json.html). p is valid JSON.
+// notJSON is a reason of payloadProblem.
+const notJSON = "is not valid JSON"
+
+// escapeProblem finds escapes that JSON allows and jsonb rejects, because they do not represent text
+// (https://www.postgresql.org/docs/current/datatype-json.html). p is valid JSON.
 func escapeProblem(p []byte) string {
-	high := -1 // where the low half of a surrogate pair has to begin
+	high := -1 // where the low half of a surrogate pair must start
 	for i := 0; i < len(p); i++ {
 		if p[i] != '\\' {
 			continue
@@ -61,9 +67,9 @@ func escapeProblem(p []byte) string {
 		low := 0xDC00 <= unit && unit < 0xE000
 		switch {
 		case p[i] == 'u' && unit == 0:
-			return `contains the escape \u0000, which jsonb refuses`
+			return `contains the escape \u0000, which jsonb rejects`
 		case low != (high == i-1), high >= 0 && high != i-1:
-			return "contains half of a surrogate pair, which jsonb refuses"
+			return "contains half of a surrogate pair, which jsonb rejects"
 		}
 		high = -1
 		if 0xD800 <= unit && unit < 0xDC00 {
@@ -71,7 +77,7 @@ func escapeProblem(p []byte) string {
 		}
 	}
 	if high >= 0 {
-		return "contains half of a surrogate pair, which jsonb refuses"
+		return "contains half of a surrogate pair, which jsonb rejects"
 	}
 	return ""
 }
@@ -91,16 +97,16 @@ func hex4(digits []byte) rune {
 	return v
 }
 
-// What numeric holds, and so a number in jsonb
+// The limits of numeric, and so of a number in jsonb
 // (https://www.postgresql.org/docs/current/datatype-numeric.html).
 const (
 	maxWholeDigits    = 131_072
 	maxFractionDigits = 16_383
 )
 
-// printedSize returns how many bytes jsonb prints for p, which is valid JSON, or a few more: a blank
-// is put behind every comma and colon, and numbers are written without exponents. ok is false if
-// a number is none that jsonb holds.
+// printedSize returns how many bytes jsonb prints for p, which is valid JSON, or a few more: jsonb
+// prints a blank after every comma and colon, and numbers without exponents. ok is false if jsonb
+// cannot hold one of the numbers.
 func printedSize(p []byte) (size int, ok bool) {
 	for i := 0; i < len(p); {
 		switch c := p[i]; {
@@ -133,7 +139,7 @@ func printedSize(p []byte) (size int, ok bool) {
 	return size, true
 }
 
-// stringLength returns the length of the JSON string that p begins with.
+// stringLength returns the length of the JSON string at the start of p.
 func stringLength(p []byte) int {
 	for i := 1; ; i++ {
 		switch p[i] {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A row is an event as its columns, or the members of its message, hold it.
+// A row has the values of an event's columns, or of the members of its message.
 type row struct {
 	event   *Event
 	id      string
@@ -49,7 +49,7 @@ func (r *row) schemaVersionValue() any {
 	return strconv.Itoa(r.event.SchemaVersion)
 }
 
-// array returns one value of every row as the text of an array
+// array returns one value of each row, as the text of an array
 // (https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO).
 func array(rows []row, value func(*row) any) string {
 	var b strings.Builder
@@ -71,7 +71,7 @@ func array(rows []row, value func(*row) any) string {
 	return b.String()
 }
 
-// writeElement writes text in quotes.
+// writeElement writes a quoted element of an array.
 func writeElement(b *strings.Builder, text string) {
 	b.WriteByte('"')
 	for {

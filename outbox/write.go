@@ -12,39 +12,40 @@ import (
 //nolint:gochecknoglobals // never changes after initialization
 var defaultWriter = newWriter(Config{}.withDefaults())
 
-// Write inserts events in tx, into the table outbox of tx's search_path. They are published if and
-// only if tx commits.
+// Write inserts events into the table outbox, in tx. They are published if and only if tx commits.
 //
-// It is one statement and one round trip however many events there are, and the events keep their
-// order. From 500 events on, where that is faster, the statement is COPY, with two. (On a
-// connection's first use of a statement pgx prepares it, in one more.) All events are checked before
-// anything is sent: the first problem is returned as an [*EventError], with nothing written and tx
-// still usable. After any other error tx is aborted, as after every failed statement: roll it back.
-// See [ErrNoTable], [ErrOldTable] and [ErrAborted].
+// Write finds the table with the search_path of tx. For another table create a [Writer].
 //
-// The role needs INSERT on the table, and nothing else. COPY does not know row-level security: with
-// policies for the role, write fewer at a time.
+// A call is one statement and one round trip, however many events there are, and keeps their order.
+// From 500 events on it uses COPY, which is faster then and takes two round trips. When a connection
+// uses the statement for the first time, pgx prepares it in one more round trip.
 //
-// Write does not retain the events or the bytes in them. Without events it does nothing.
+// Write checks all events before it sends anything. It returns the first problem as an [*EventError]:
+// nothing is written, and tx is still usable. After any other error tx is aborted, so roll it back. See
+// [ErrNoTable], [ErrOldTable] and [ErrAborted].
+//
+// The role needs INSERT on the table. COPY does not work with row-level security: if the role has
+// policies, write fewer than 500 events at a time.
+//
+// Write does not keep the events or their bytes. Without events it does nothing.
 func Write(ctx context.Context, tx pgx.Tx, events ...Event) error {
 	return defaultWriter.Write(ctx, tx, events...)
 }
 
-// WriteSQL is [Write] for database/sql, with any driver for Postgres, and so for what is built on
-// it: sqlx, GORM, ent, bun. It is one statement however many events there are, without parameters
-// of other types than text and bytes.
+// WriteSQL is [Write] for database/sql. It works with any Postgres driver, and so with sqlx, GORM, ent
+// and bun. A call is one statement, however many events there are. Its parameters are text and bytes.
 func WriteSQL(ctx context.Context, tx *sql.Tx, events ...Event) error {
 	return defaultWriter.WriteSQL(ctx, tx, events...)
 }
 
-// A Writer writes as its Config says. It is immutable, so one Writer serves any number of goroutines.
+// A Writer writes events with a Config of its own. Several goroutines may use it at the same time.
 type Writer struct {
 	cfg       Config
 	columns   []column
-	one, many string // SQL, the same text every time: pgx caches prepared statements by it
+	one, many string // statements, whose text never changes: pgx caches prepared statements by text
 }
 
-// NewWriter returns a Writer for cfg. It does not look at the database.
+// NewWriter returns a Writer for cfg. It does not connect to the database.
 func NewWriter(cfg Config) (*Writer, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -53,14 +54,14 @@ func NewWriter(cfg Config) (*Writer, error) {
 	return newWriter(cfg), nil
 }
 
-// newWriter returns a Writer for cfg, which is valid and complete.
+// newWriter returns a Writer for a valid cfg with all defaults set.
 func newWriter(cfg Config) *Writer {
 	w := &Writer{cfg: cfg, columns: cfg.columns()}
 	w.one, w.many = cfg.statements(w.columns)
 	return w
 }
 
-// Write does what the function of that name does, as w's Config says.
+// Write is the function [Write] with the Config of w.
 func (w *Writer) Write(ctx context.Context, tx pgx.Tx, events ...Event) error {
 	rows, err := w.rows(ctx, w.cfg.PayloadType, events)
 	switch {
@@ -72,7 +73,7 @@ func (w *Writer) Write(ctx context.Context, tx pgx.Tx, events ...Event) error {
 	return explain(len(rows), w.insert(ctx, pgxExec(tx), rows))
 }
 
-// WriteSQL does what the function of that name does, as w's Config says.
+// WriteSQL is the function [WriteSQL] with the Config of w.
 func (w *Writer) WriteSQL(ctx context.Context, tx *sql.Tx, events ...Event) error {
 	rows, err := w.rows(ctx, w.cfg.PayloadType, events)
 	if err != nil || len(rows) == 0 {
@@ -81,7 +82,7 @@ func (w *Writer) WriteSQL(ctx context.Context, tx *sql.Tx, events ...Event) erro
 	return explain(len(rows), w.insert(ctx, sqlExec(tx), rows))
 }
 
-// rows checks events and returns them as they are written, where payloadType holds the payload.
+// rows checks events and returns their rows. payloadType is the type of the payload column.
 func (w *Writer) rows(ctx context.Context, payloadType PayloadType, events []Event) ([]row, error) {
 	if len(events) == 0 {
 		return nil, nil
@@ -104,7 +105,7 @@ func (w *Writer) rows(ctx context.Context, payloadType PayloadType, events []Eve
 	return rows, nil
 }
 
-// insert writes rows by one statement.
+// insert writes rows with one statement.
 func (w *Writer) insert(ctx context.Context, exec exec, rows []row) error {
 	args := make([]any, len(w.columns))
 	if len(rows) == 1 {
@@ -119,10 +120,10 @@ func (w *Writer) insert(ctx context.Context, exec exec, rows []row) error {
 	return exec(ctx, w.many, args...)
 }
 
-// copyFrom is from how many events on COPY is faster, although it takes more round trips.
+// copyFrom is the number of events from which COPY is faster, although it takes one more round trip.
 const copyFrom = 500
 
-// copy writes rows by COPY.
+// copy writes rows with COPY.
 func (w *Writer) copy(ctx context.Context, tx pgx.Tx, rows []row) error {
 	names := make([]string, len(w.columns))
 	for i, c := range w.columns {
@@ -138,7 +139,7 @@ func (w *Writer) copy(ctx context.Context, tx pgx.Tx, rows []row) error {
 	return err
 }
 
-// An exec runs a statement in somebody's transaction.
+// An exec runs a statement in a transaction.
 type exec func(ctx context.Context, statement string, args ...any) error
 
 func pgxExec(tx pgx.Tx) exec {

@@ -44,7 +44,7 @@ func forms(messages bool) []form {
 		{"WriteSQL", onSQL((*outbox.Writer).WriteSQL)},
 	}
 	if messages {
-		all = append(all, form{"Emit", onPgx((*outbox.Writer).Emit)}, form{"EmitSQL", onSQL((*outbox.Writer).EmitSQL)})
+		all = append(all, form{"WriteMessage", onPgx((*outbox.Writer).WriteMessage)}, form{"WriteMessageSQL", onSQL((*outbox.Writer).WriteMessageSQL)})
 	}
 	return all
 }
@@ -283,11 +283,11 @@ func TestOneStatementForAnyNumberOfEvents(t *testing.T) {
 				t.Errorf("Write of %d events: %+v, want %+v", n, *sent, want)
 			}
 			*sent = tracer{prepares: sent.prepares}
-			if err := outbox.Emit(ctx, tx, events...); err != nil {
+			if err := outbox.WriteMessage(ctx, tx, events...); err != nil {
 				return err
 			}
 			if sent.queries != 1 {
-				t.Errorf("Emit of %d events took %d queries", n, sent.queries)
+				t.Errorf("WriteMessage of %d events took %d queries", n, sent.queries)
 			}
 		}
 		return nil

@@ -165,7 +165,7 @@ func TestEveryLibrary(t *testing.T) {
 				return withSQL(t.Context(), open(t, "postgres", dsn), order, outbox.WriteSQL)
 			}},
 			"lib/pq, emitting": {0, func(t *testing.T, dsn, order string) error {
-				return withSQL(t.Context(), open(t, "postgres", dsn), order, outbox.EmitSQL)
+				return withSQL(t.Context(), open(t, "postgres", dsn), order, outbox.WriteMessageSQL)
 			}},
 			"pgdriver": {2, func(t *testing.T, dsn, order string) error {
 				db := sql.OpenDB(pgdriver.NewConnector(pgdriver.WithDSN(dsn), pgdriver.WithInsecure(true)))

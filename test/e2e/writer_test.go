@@ -52,7 +52,7 @@ func TestWriter(t *testing.T) {
 				all[3].Partition = new(int32(2))
 				return all
 			}
-			for topic, write := range map[string]func(context.Context, pgx.Tx, ...outbox.Event) error{fromRows: w.Write, fromMessages: w.Emit} {
+			for topic, write := range map[string]func(context.Context, pgx.Tx, ...outbox.Event) error{fromRows: w.Write, fromMessages: w.WriteMessage} {
 				process := watchDatabase(t, pgtest.DatabaseOn(t, srv), cluster, `CREATE TABLE outbox (id uuid PRIMARY KEY, aggregatetype text NOT NULL,
 					aggregateid text NOT NULL, type text, payload `+string(kind)+`, headers json, part integer)`)
 				process.cfg.Route.Place = []encode.Placement{{Column: "part", To: encode.ToPartition}}

@@ -40,8 +40,8 @@ func variants() []variant {
 		{name: "Write", table: "outbox", write: write},
 		{name: "Write, no primary key", table: "outbox_bare", alter: `ALTER TABLE %[1]s DROP CONSTRAINT %[1]s_pkey`, write: write},
 		{name: "Write, partitioned by day", table: "outbox_days", write: write},
-		{name: "Emit", write: func(ctx context.Context, tx pgx.Tx, w *outbox.Writer, e outbox.Event) error {
-			return w.Emit(ctx, tx, e)
+		{name: "WriteMessage", write: func(ctx context.Context, tx pgx.Tx, w *outbox.Writer, e outbox.Event) error {
+			return w.WriteMessage(ctx, tx, e)
 		}},
 		{name: "COPY of one", table: "outbox_copy", write: copyOne},
 	}

@@ -12,20 +12,20 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// The messages are those that docs/record.md describes, transactional, in the events' order, and
-// there are none of what was rolled back.
-func TestEmit(t *testing.T) {
+// The messages are as docs/record.md describes them: transactional and in the order of the events. A
+// transaction that rolls back has none.
+func TestWriteMessage(t *testing.T) {
 	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
 		db := pgtest.DatabaseOn(t, srv)
-		const slot = "emit_test"
+		const slot = "message_test"
 		db.Exec(t, `SELECT pg_create_logical_replication_slot('`+slot+`', 'pgoutput')`)
 		db.Exec(t, `CREATE PUBLICATION nothing`)
 		conn := db.Conn(t)
 		id := uuid.MustParse("01890a5d-ac96-774b-bcce-b302099a8057")
 		one := outbox.Event{ID: id, AggregateType: "order", AggregateID: "it's \\ \"☃\"", Type: "A", Payload: []byte(" {\"b\":1, \"a\":1.0,\n\"a\":2} ")}
 		others := []outbox.Event{
-			{ID: id, AggregateType: "order", AggregateID: "2", Type: "B", Payload: "text"},
+			{ID: id, AggregateType: "order", AggregateID: "2", Type: "B", Payload: []byte(`"text"`)},
 			{ID: id, AggregateType: "order", AggregateID: "3", Type: "C", Payload: []byte(`null`), SchemaVersion: 2, Partition: new(int32(3))},
 			{ID: id, AggregateType: "order", AggregateID: "4", Type: "D", Tombstone: true, Headers: map[string]string{"a": "<é>"}},
 		}
@@ -63,18 +63,18 @@ func TestEmit(t *testing.T) {
 	})
 }
 
-// A payload that no text can hold is refused where it would have to.
-func TestEmitTakesTextOnly(t *testing.T) {
+// A message is text, so a payload that is not text is an error.
+func TestMessagesAreText(t *testing.T) {
 	w := writer(t, outbox.Config{PayloadType: outbox.Bytea})
 	tx := &countingTx{}
-	err := w.Emit(t.Context(), tx, event(func(e *outbox.Event) { e.Payload = []byte{0xff} }))
+	err := w.WriteMessage(t.Context(), tx, event(func(e *outbox.Event) { e.Payload = []byte{0xff} }))
 	if err == nil || err.Error() != "outbox: event 0: Payload is not UTF-8" || tx.statements != 0 {
-		t.Errorf("Emit = %v with %d statements", err, tx.statements)
+		t.Errorf("WriteMessage = %v with %d statements", err, tx.statements)
 	}
-	if err := w.Emit(t.Context(), tx, event(func(e *outbox.Event) { e.Payload = []byte("é") })); err != nil {
+	if err := w.WriteMessage(t.Context(), tx, event(func(e *outbox.Event) { e.Payload = []byte("é") })); err != nil {
 		t.Error(err)
 	}
-	if err := writer(t, outbox.Config{}).Emit(t.Context(), tx, event(func(e *outbox.Event) { e.Payload = []byte(`"\u0000"`) })); err != nil {
-		t.Errorf("a document that jsonb refuses: %v", err)
+	if err := writer(t, outbox.Config{}).WriteMessage(t.Context(), tx, event(func(e *outbox.Event) { e.Payload = []byte(`"\u0000"`) })); err != nil {
+		t.Errorf("a document that jsonb rejects: %v", err)
 	}
 }
