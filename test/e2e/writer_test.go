@@ -32,10 +32,10 @@ func TestWriter(t *testing.T) {
 			w, err := outbox.NewWriter(config)
 			rig.Must(t, err)
 			payloads := []any{
-				`a "text"`, 4.25, true, nil, []byte(`null`), []byte(`{"b":1.0, "a":"\u00e9☃"}`), []byte(`[ 1,2 ]`), struct{ Cents int }{4200},
+				[]byte(`"a \"text\""`), `{"a": "string"}`, 4.25, true, nil, []byte(`null`), []byte(`{"b":1.0, "a":"\u00e9☃"}`), []byte(`[ 1,2 ]`), struct{ Cents int }{4200},
 			}
 			if kind == outbox.Text {
-				payloads = append(payloads, []byte("<a/>"), []byte(``), []byte(`"`))
+				payloads = append(payloads, `a "text"`, []byte("<a/>"), []byte(``), []byte(`"`))
 			}
 			cluster := kafkatest.Broker(t)
 			fromRows, fromMessages := cluster.Topic(t, 3, nil), cluster.Topic(t, 3, nil)
@@ -92,7 +92,7 @@ func TestWriterOrder(t *testing.T) {
 			for i := range events {
 				written++
 				events[i] = outbox.Event{
-					AggregateType: w.topic, AggregateID: "k", Type: fmt.Sprint(written), Payload: strings.Repeat("x", written*7919%3000),
+					AggregateType: w.topic, AggregateID: "k", Type: fmt.Sprint(written), Payload: []string{strings.Repeat("x", written*7919%3000)},
 					Tombstone: written%5 == 0,
 				}
 				if events[i].Tombstone {
