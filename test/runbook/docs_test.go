@@ -154,7 +154,7 @@ func tryStatements(t *testing.T, page, text string) {
 	rig.Must(t, err)
 }
 
-// The Go code of docs/pattern.md is what it looks like.
+// The Go code of docs/pattern.md compiles.
 func TestPattern(t *testing.T) {
 	t.Parallel()
 	c := doctest.NewChecker(t, "context", "database/sql", "errors", "github.com/google/uuid", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool",
