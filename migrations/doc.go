@@ -1,43 +1,49 @@
-// Package migrations creates and upgrades the outbox table and the tables of an inbox, and removes
-// them again.
+// Package migrations creates, upgrades and drops the outbox table and the inbox tables.
 //
-// The schema is a contract between the services that write events and the relay that reads them
-// from the write-ahead log; [Print] shows it as plain SQL. [Up], [Down] and [Status] apply it
-// through goose, with a history table of their own (outbox_cdc_migrations, in the schema of the
-// tables) that is created with the first migration and dropped with the last, so an
-// application's own use of goose is not touched. One history serves every outbox table of its
-// schema and the inbox beside them.
+//	applied, err := migrations.Up(ctx, db, migrations.Config{}) // the table outbox
+//	...
+//	applied, err = migrations.Up(ctx, db, migrations.Config{Part: migrations.Inbox}) // the inbox tables
 //
-// Publication and slot are not made here: they belong to the relay and must be made after the
-// table, publication first.
+// The command `outbox-cdc migrate` does the same. If you have a migration tool of your own, [Print] writes
+// the SQL for it.
 //
-// # The partitioned variant
+// [Up], [Down] and [Status] use goose. They record what they applied in the table
+// outbox_cdc_migrations, in the schema of the tables. The first migration creates it and the last [Down]
+// drops it, so goose's own history table of your application is not touched. One history table serves all
+// outbox tables of its schema and the inbox.
 //
-// With [Config.Partitioned] the table is range-partitioned by the UTC day of created_at, so that
-// clearing away old events is DROP TABLE of a partition: no dead rows and no vacuum. Its primary
-// key is (id, created_at), because a unique constraint has to contain the partition key.
+// This package does not create the publication and the slot: `outbox-cdc setup` does. Create them after the
+// table, the publication first.
 //
-// Up creates partitions for today and the [InitialDays] days after it, a default partition, and a
-// function named after the table:
+// # Partitioned outbox
 //
-//	SELECT outbox_create_partitions(14);  -- today and the next 14 days, where missing
+// With [Config].Partitioned the outbox table is range-partitioned by the UTC day of created_at. To delete
+// old events you drop a partition, without dead rows and vacuum. The primary key is (id, created_at),
+// because a unique constraint must contain the partition key.
 //
-// outbox-cdc prune calls it; else call it once a day, from pg_cron or any scheduler, as the owner of
-// the table. It may be repeated and run concurrently, holds up no writer (a partition is made beside
-// the table and then attached), and returns the names of the partitions it made. If nobody calls it,
-// writes still succeed: the rows of an uncovered day go to the default partition. The function then
-// leaves those days alone, with a warning, because moving a row would publish it a second time; delete
-// them like the rows of an unpartitioned table.
+// Up creates partitions for today and the next [InitialDays] days, a default partition, and a function
+// named after the table:
 //
-// The publication of a partitioned table must be WITH (publish_via_partition_root = true), so that
-// the stream carries the name and columns of the table and not those of its partitions.
+//	SELECT outbox_create_partitions(14);  -- creates missing partitions for today and the next 14 days
 //
-// # The inbox
+// `outbox-cdc prune` calls the function. Otherwise call it once a day as the owner of the table, for example
+// with pg_cron. It returns the names of the new partitions. You may call it repeatedly and concurrently. It
+// does not block writers, because it creates a partition as a separate table and then attaches it.
 //
-// The tables of package inbox: processed_events remembers what a consumer has done, inbox_events
-// holds what it has received and could not do yet. One pair serves any number of consumers. With
-// [Config.Partitioned] processed_events is range-partitioned by event_id, whose leading bits are the
-// time for a UUIDv7: a partition holds the events that were made on one UTC day. Ids of other
-// versions are in the default partition, nearly all of them. The function is called
-// processed_events_create_partitions.
+// If nobody calls the function, writes still succeed: rows of a day without a partition go to the default
+// partition. The function then skips such a day with a warning, because moving a row would publish it
+// again. Delete these rows like those of an unpartitioned table.
+//
+// The publication of a partitioned table needs WITH (publish_via_partition_root = true), so that the stream
+// contains the name and the columns of the table instead of those of its partitions.
+//
+// # Inbox
+//
+// Package inbox uses two tables. processed_events has the events that a consumer has processed.
+// inbox_events has the events that a consumer has received and not processed yet. One pair serves any
+// number of consumers.
+//
+// With [Config].Partitioned processed_events is range-partitioned by event_id. The leading bits of a UUIDv7
+// are its time, so a partition has the events of one UTC day. Almost all other UUIDs are in the default
+// partition. The function is processed_events_create_partitions.
 package migrations

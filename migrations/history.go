@@ -16,18 +16,17 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/advisory"
 )
 
-// historyTable records what was applied, in the schema of the tables it is about.
+// historyTable records the applied migrations, in the schema of their tables.
 const historyTable = "outbox_cdc_migrations"
 
-// A history is the migrations applied to one outbox table or inbox. It exists only while there is something
-// to remember: the first Insert creates its table and the last Delete drops it, each in the
-// transaction of the migration itself. Reading therefore creates nothing, and finds version 0
-// where there is no table.
+// A history has the migrations that are applied to one outbox table or inbox. The first Insert creates its
+// table and the last Delete drops it, each in the transaction of the migration. So reading creates
+// nothing, and finds version 0 if there is no table.
 //
-// Writing happens under locker's lock only.
+// Only the holder of locker's lock writes.
 type history struct {
-	sql         string // name of the history table in SQL
-	table       string // of which outbox table; of an inbox that of the claims
+	sql         string // quoted name of the history table
+	table       string // the outbox table, or the claims of an inbox
 	partitioned bool   // the form that Insert records
 }
 
@@ -44,7 +43,7 @@ type entry struct {
 
 var _ database.StoreExtender = history{}
 
-// entries returns what was applied, newest first.
+// entries returns the applied migrations, newest first.
 func (h history) entries(ctx context.Context, db database.DBTxConn) (_ []entry, err error) {
 	var exists bool
 	if err := db.QueryRowContext(ctx, `SELECT to_regclass($1) IS NOT NULL`, h.sql).Scan(&exists); err != nil || !exists {
@@ -67,13 +66,13 @@ func (h history) entries(ctx context.Context, db database.DBTxConn) (_ []entry, 
 	return all, rows.Err()
 }
 
-// Tablename is part of goose's store.
+// Tablename implements [database.Store].
 func (h history) Tablename() string { return h.sql }
 
-// TableExists tells goose that there is nothing to create up front.
+// TableExists implements [database.StoreExtender]. It returns true, so that goose does not create the table.
 func (h history) TableExists(context.Context, database.DBTxConn) (bool, error) { return true, nil }
 
-// CreateVersionTable is part of goose's store. The schema must exist.
+// CreateVersionTable implements [database.Store]. The schema must exist.
 func (h history) CreateVersionTable(ctx context.Context, db database.DBTxConn) error {
 	_, err := db.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS `+h.sql+` (
 		table_name  text        NOT NULL,
@@ -82,7 +81,7 @@ func (h history) CreateVersionTable(ctx context.Context, db database.DBTxConn) e
 		applied_at  timestamptz NOT NULL DEFAULT now(),
 		PRIMARY KEY (table_name, version)
 	);
-	COMMENT ON TABLE `+h.sql+` IS 'Which migrations of outbox-cdc were applied to which outbox table, or inbox (processed_events), of this schema.'`)
+	COMMENT ON TABLE `+h.sql+` IS 'Migrations of outbox-cdc that are applied to the outbox tables and the inbox (processed_events) of this schema.'`)
 	return err
 }
 
@@ -110,7 +109,7 @@ func (h history) Delete(ctx context.Context, db database.DBTxConn, version int64
 	return err
 }
 
-// GetMigration is part of goose's store.
+// GetMigration implements [database.Store].
 func (h history) GetMigration(ctx context.Context, db database.DBTxConn, version int64) (*database.GetMigrationResult, error) {
 	all, err := h.entries(ctx, db)
 	if err != nil {
@@ -124,7 +123,7 @@ func (h history) GetMigration(ctx context.Context, db database.DBTxConn, version
 	return nil, database.ErrVersionNotFound
 }
 
-// GetLatestVersion is part of goose's store.
+// GetLatestVersion implements [database.StoreExtender].
 func (h history) GetLatestVersion(ctx context.Context, db database.DBTxConn) (int64, error) {
 	all, err := h.entries(ctx, db)
 	if err != nil || len(all) == 0 {
@@ -133,7 +132,7 @@ func (h history) GetLatestVersion(ctx context.Context, db database.DBTxConn) (in
 	return all[0].version, nil
 }
 
-// ListMigrations is part of goose's store, which wants a version 0 at the end.
+// ListMigrations implements [database.Store]. goose expects a version 0 at the end.
 func (h history) ListMigrations(ctx context.Context, db database.DBTxConn) ([]*database.ListMigrationsResult, error) {
 	all, err := h.entries(ctx, db)
 	if err != nil {
@@ -146,24 +145,23 @@ func (h history) ListMigrations(ctx context.Context, db database.DBTxConn) ([]*d
 	return append(list, &database.ListMigrationsResult{IsApplied: true}), nil
 }
 
-// lockKey is the advisory lock of everything in a database that changes an outbox schema:
-// "outboxcd" as a number.
+// lockKey is the advisory lock of the migrations in a database: "outboxcd" as a number.
 const lockKey int64 = 0x6f7574626f786364
 
-// locker makes deployers that arrive together take turns. Unlike goose's own it waits on the
-// server, so the next one starts as soon as the one before it is done.
+// A locker lets deployers run one after the other. Unlike goose's own it waits in the server, so the next
+// one starts as soon as the previous one is done.
 type locker struct {
 	wait time.Duration // at most
 }
 
-// lockWait is how long the migrations of other deployers may take. Any role of the database can hold
-// the lock.
+// lockWait is how long Up waits for other deployers. It is limited, because any role of the database can
+// hold the lock.
 const lockWait = time.Minute
 
 var _ lock.SessionLocker = locker{}
 
-// SessionLock waits for the lock until ctx is done or wait is over; the error is an
-// [*advisory.HeldError] then.
+// SessionLock waits for the lock until ctx is done or l.wait is over. After l.wait the error is an
+// [*advisory.HeldError].
 func (l locker) SessionLock(ctx context.Context, conn *sql.Conn) error {
 	err := l.lock(ctx, conn)
 	if refusal, ok := errors.AsType[*pgconn.PgError](err); !ok || refusal.Code != "55P03" { // lock_not_available
@@ -172,12 +170,12 @@ func (l locker) SessionLock(ctx context.Context, conn *sql.Conn) error {
 	held := &advisory.HeldError{What: fmt.Sprintf("migrate: waited for %s", l.wait), Err: err}
 	query := advisory.Holders(strconv.FormatInt(lockKey, 10), advisory.OneKey)
 	if err := conn.QueryRowContext(ctx, query).Scan(&held.Holders); err != nil {
-		return fmt.Errorf("find out who holds the lock of the migrations: %w", err)
+		return fmt.Errorf("find the session that holds the lock of the migrations: %w", err)
 	}
 	return held
 }
 
-// lock limits the wait in a transaction; the lock is the session's and outlives it.
+// lock takes the session-level lock. It uses a transaction only to limit the wait.
 func (l locker) lock(ctx context.Context, conn *sql.Conn) error {
 	tx, err := conn.BeginTx(ctx, nil)
 	if err == nil {
@@ -196,7 +194,7 @@ func (l locker) lock(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
-// SessionUnlock releases the lock. A connection that was lost has released it already.
+// SessionUnlock releases the lock. If the connection is lost, the server has released it.
 func (locker) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 	_, err := conn.ExecContext(ctx, `SELECT pg_advisory_unlock($1)`, lockKey)
 	if err != nil && !errors.Is(err, driver.ErrBadConn) && !errors.Is(err, sql.ErrConnDone) {

@@ -111,7 +111,7 @@ func TestNamesOfParts(t *testing.T) {
 		`table events: the tables of an inbox have fixed names`:                 {Part: Inbox, Table: "events"},
 		`schema "a.b": want one name`:                                           {Part: Inbox, Schema: "a.b"},
 		`schema "1": not an SQL identifier; put unusual names in double quotes`: {Part: Inbox, Schema: "1"},
-		`schema app: the schema of an outbox is part of its table's name`:       {Schema: "app"},
+		`schema app: put the schema of an outbox into the name of its table`:    {Schema: "app"},
 	} {
 		if err := Print(io.Discard, cfg); err == nil || err.Error() != want {
 			t.Errorf("Print(%+v) = %v, want %s", cfg, err, want)

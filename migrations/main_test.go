@@ -9,8 +9,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
-
 // pool opens db the way the command line does.
 func pool(t *testing.T, db *pgtest.DB) *sql.DB {
 	t.Helper()

@@ -12,31 +12,33 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-// What Up and Down refuse to do. Errors that wrap one of these name the objects.
+// Errors of Up and Down. An error that wraps one of these names the objects.
 var (
-	// ErrTableExists: a table of that name is there, but Up did not make it.
+	// ErrTableExists means that a table of that name exists and Up has not created it.
 	ErrTableExists = errors.New("the table exists and was not created by these migrations")
-	// ErrForm: the table is partitioned and Config says it is not, or the other way round.
+	// ErrForm means that the table is partitioned and Config.Partitioned is false, or the reverse.
 	ErrForm = errors.New("the table has the other form")
-	// ErrPublished: a publication still contains the table, so somebody may be reading it.
+	// ErrPublished means that a publication still contains the table, so a relay may be reading it.
 	ErrPublished = errors.New("a publication contains the table")
 )
 
-// A Migration is one step of the schema and whether it has been taken.
+// A Migration is one version of the schema.
 type Migration struct {
 	Version   int64
 	Name      string    // such as 00001_outbox
-	AppliedAt time.Time // zero: not applied
+	AppliedAt time.Time // zero if it is not applied
 }
 
-// Up brings the tables of cfg to the newest version, creating them where there are none, and returns
-// the migrations it applied: none when they were up to date. Each migration is one
-// transaction, so after an error the ones before it stand and Up can be repeated. Deployers that
-// call it at the same time take turns. Up waits for its turn for a minute; then the error names the
-// session that holds the lock.
+// Up creates the tables of cfg, or upgrades them to the newest version. It returns the migrations that it
+// applied, none if the tables were up to date. Each migration is one transaction: after an error the
+// earlier ones stay applied, and you can call Up again.
 //
-// db must use pgx's stdlib driver and lead to the server itself, not through a pooler that hands
-// out connections by transaction: the turns are taken with a session's advisory lock.
+// Several deployers may call Up at the same time: a session-level advisory lock lets one run after the
+// other. Up waits for the lock for a minute. Then it returns an error that names the session that holds
+// it.
+//
+// db must use the stdlib driver of pgx. It must connect to the server directly, or through a pooler in
+// session mode.
 func Up(ctx context.Context, db *sql.DB, cfg Config) ([]Migration, error) {
 	m, err := open(ctx, db, cfg)
 	if err != nil {
@@ -52,9 +54,9 @@ func Up(ctx context.Context, db *sql.DB, cfg Config) ([]Migration, error) {
 	return done, m.checkForm(ctx, cfg) // another deployer may have been first
 }
 
-// Down undoes every migration above version to, newest first, and returns those it undid; 0 removes
-// the tables with all their rows and partitions. It refuses while a publication contains the outbox
-// table. The form of the table is known from its history: cfg.Partitioned is not looked at.
+// Down undoes the migrations above version to, newest first, and returns them. Version 0 drops the tables
+// with all rows and partitions. If a publication contains the table, Down returns [ErrPublished]. It
+// ignores cfg.Partitioned.
 func Down(ctx context.Context, db *sql.DB, cfg Config, to int64) ([]Migration, error) {
 	m, err := open(ctx, db, cfg)
 	if err != nil {
@@ -65,7 +67,7 @@ func Down(ctx context.Context, db *sql.DB, cfg Config, to int64) ([]Migration, e
 	})
 }
 
-// Status returns all migrations, oldest first. It changes nothing and waits for nobody.
+// Status returns all migrations, oldest first. It changes nothing and takes no lock.
 func Status(ctx context.Context, db *sql.DB, cfg Config) ([]Migration, error) {
 	m, err := open(ctx, db, cfg)
 	if err != nil {
@@ -74,15 +76,15 @@ func Status(ctx context.Context, db *sql.DB, cfg Config) ([]Migration, error) {
 	return m.status(ctx)
 }
 
-// A migrator knows the tables of one part and the form they have or are to have.
+// A migrator applies the migrations of one part.
 type migrator struct {
 	db      *sql.DB
-	table   tableName // with its schema; the one that cfg is named after
+	table   tableName // with its schema: the outbox, or the claims of an inbox
 	history history
 	scripts []script
 }
 
-// open settles what cfg leaves to the database: the schema, and the form of a table that exists.
+// open reads from the database what cfg does not say: the schema, and the form of an existing table.
 func open(ctx context.Context, db *sql.DB, cfg Config) (*migrator, error) {
 	table, err := cfg.parse()
 	if err != nil {
@@ -94,7 +96,7 @@ func open(ctx context.Context, db *sql.DB, cfg Config) (*migrator, error) {
 			return nil, fmt.Errorf("read search_path: %w", err)
 		}
 		if !schema.Valid {
-			return nil, fmt.Errorf("table %s: no schema of the search_path exists; name one", table)
+			return nil, fmt.Errorf("table %s: no schema of the search_path exists; give the table a schema", table)
 		}
 		if table.schema, _, err = parseName(schema.String); err != nil {
 			return nil, fmt.Errorf("schema %s: %w", schema.String, err)
@@ -113,7 +115,7 @@ func open(ctx context.Context, db *sql.DB, cfg Config) (*migrator, error) {
 	return m, err
 }
 
-// checkForm reports a table whose form is not the one cfg asks for.
+// checkForm returns ErrForm if the form of an existing table differs from cfg.
 func (m *migrator) checkForm(ctx context.Context, cfg Config) error {
 	entries, err := m.history.entries(ctx, m.db)
 	switch {
@@ -143,7 +145,7 @@ func (m *migrator) status(ctx context.Context) ([]Migration, error) {
 	return all, nil
 }
 
-// run lets goose do what f says and returns the migrations whose state that has changed.
+// run calls f with a goose provider, and returns the migrations that f applied or undid.
 func (m *migrator) run(
 	ctx context.Context, f func(*goose.Provider, context.Context) ([]*goose.MigrationResult, error),
 ) ([]Migration, error) {
@@ -171,7 +173,7 @@ func (m *migrator) run(
 	return done, errors.Join(err, statusErr)
 }
 
-// up returns what applies s in goose's transaction.
+// up returns the function that applies s.
 func (m *migrator) up(s script) func(context.Context, *sql.Tx) error {
 	return func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, s.up)
@@ -185,7 +187,7 @@ func (m *migrator) up(s script) func(context.Context, *sql.Tx) error {
 	}
 }
 
-// down returns what undoes s in goose's transaction.
+// down returns the function that undoes s.
 func (m *migrator) down(s script) func(context.Context, *sql.Tx) error {
 	return func(ctx context.Context, tx *sql.Tx) error {
 		if err := m.unpublished(ctx, tx); err != nil {
@@ -198,8 +200,8 @@ func (m *migrator) down(s script) func(context.Context, *sql.Tx) error {
 	}
 }
 
-// unpublished reports a publication that names the table or one of its partitions: dropping the
-// table would take it out of there without a word.
+// unpublished returns ErrPublished if a publication contains the table or one of its partitions. Postgres
+// would remove a dropped table from the publication without an error.
 func (m *migrator) unpublished(ctx context.Context, tx *sql.Tx) error {
 	var publications string
 	err := tx.QueryRowContext(ctx, `
@@ -208,7 +210,7 @@ func (m *migrator) unpublished(ctx context.Context, tx *sql.Tx) error {
 		WHERE r.prrelid = to_regclass($1)
 		   OR r.prrelid IN (SELECT relid FROM pg_partition_tree(to_regclass($1)))`, m.table.String()).Scan(&publications)
 	if err != nil {
-		return fmt.Errorf("look for publications: %w", err)
+		return fmt.Errorf("find publications: %w", err)
 	}
 	if publications != "" {
 		return fmt.Errorf("%s: %w: %s", m.table, ErrPublished, publications)

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// maxName is the number of bytes Postgres keeps of an identifier; it cuts off the rest with no
-// more than a notice (https://www.postgresql.org/docs/current/sql-syntax-lexical.html).
+// maxName is the number of bytes of an identifier that Postgres keeps. It truncates longer ones with a
+// notice (https://www.postgresql.org/docs/current/sql-syntax-lexical.html).
 const maxName = 63
 
 var (
@@ -16,8 +16,7 @@ var (
 	plainName  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_$]*`)
 )
 
-// A name is one identifier. What was written in double quotes is printed in double quotes, so that
-// printed SQL reads the way its table was named.
+// A name is one identifier. If it was given in double quotes, it is printed in double quotes.
 type name struct {
 	text   string // as stored in the catalog
 	quoted bool
@@ -30,12 +29,12 @@ func (n name) String() string {
 	return `"` + strings.ReplaceAll(n.text, `"`, `""`) + `"`
 }
 
-// with returns the name of something that belongs to n.
+// with returns n with a suffix.
 func (n name) with(suffix string) name { return name{n.text + suffix, n.quoted} }
 
 // A tableName is the name of a table.
 type tableName struct {
-	schema name // empty text: not given
+	schema name // its text is empty if none was given
 	table  name
 }
 
@@ -49,8 +48,8 @@ func (t tableName) sibling(n name) string {
 
 func (t tableName) String() string { return t.sibling(t.table) }
 
-// parseTable reads a table name the way SQL does: one or two identifiers, in double quotes or
-// folded to lower case.
+// parseTable parses a table name as SQL does: one or two identifiers, in double quotes or folded to lower
+// case.
 func parseTable(s string) (tableName, error) {
 	first, rest, err := parseName(s)
 	if err != nil {
@@ -73,7 +72,7 @@ func parseTable(s string) (tableName, error) {
 	return tableName{schema: first, table: second}, nil
 }
 
-// parseName cuts off the identifier at the beginning of s.
+// parseName parses the identifier at the start of s, and returns the rest.
 func parseName(s string) (_ name, rest string, err error) {
 	var n name
 	if q := quotedName.FindString(s); q != "" {

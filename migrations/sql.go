@@ -13,37 +13,36 @@ import (
 	"text/template"
 )
 
-// InitialDays is how many days after today have a partition once Up has made a partitioned table.
+// InitialDays is the number of days after today for which Up creates a partition.
 const InitialDays = 14
 
-// A Part is what belongs together: it is created, upgraded and removed as one, and has versions
-// of its own.
+// A Part is a set of tables that are created, upgraded and dropped together, with versions of their own.
 type Part string
 
-// The parts. Services that write events have an outbox, services that consume them an inbox.
+// The parts. A service that writes events has an outbox. A service that consumes them has an inbox.
 const (
 	Outbox Part = "outbox"
 	Inbox  Part = "inbox"
 )
 
-// Config names the tables and chooses their form. The zero value is an unpartitioned outbox table
-// called outbox.
+// Config names the tables and their form. The zero value is an unpartitioned outbox table with the name
+// outbox.
 type Config struct {
-	// Part says which tables it is about. Empty means Outbox.
+	// Part selects the tables. Empty means Outbox.
 	Part Part
-	// Table is the name of the outbox table as SQL has it: outbox, app.outbox, "App"."Outbox".
-	// Unquoted names fold to lower case. Without a schema it is in the first schema of the
-	// search_path. Empty means outbox. The tables of an Inbox have fixed names.
+	// Table is the name of the outbox table as in SQL: outbox, app.outbox, "App"."Outbox". Unquoted
+	// names fold to lower case. Without a schema the table is in the first schema of the search_path.
+	// Empty means outbox. The tables of an Inbox have fixed names.
 	Table string
-	// Schema is where the tables of an Inbox are, as SQL has it. Empty means the first schema of
-	// the search_path. That of an outbox is in Table.
+	// Schema is the schema of the tables of an Inbox, as in SQL. Empty means the first schema of the
+	// search_path. For an Outbox put the schema into Table.
 	Schema string
-	// Partitioned asks for a table partitioned by day: the outbox, or processed_events of an
-	// Inbox. The form is chosen by the first Up and cannot be changed by a later one.
+	// Partitioned creates a table that is partitioned by day: the outbox, or processed_events of an
+	// Inbox. A later Up cannot change the form of a table.
 	Partitioned bool
 }
 
-// Validate reports names that cannot be used. It contacts nobody.
+// Validate returns an error if a name cannot be used. It does not connect to the database.
 func (cfg Config) Validate() error {
 	_, err := cfg.parse()
 	return err
@@ -55,7 +54,7 @@ const (
 	eventsTable = "inbox_events"
 )
 
-// parse returns the table that cfg is named after: the outbox, or the claims of an inbox.
+// parse returns the outbox table, or the table of claims of an inbox.
 func (cfg Config) parse() (tableName, error) {
 	switch cmp.Or(cfg.Part, Outbox) {
 	case Outbox:
@@ -85,10 +84,10 @@ func (cfg Config) parseInbox() (tableName, error) {
 	return t, nil
 }
 
-// parseOutbox returns the outbox table, with room in its name for what is named after it.
+// parseOutbox returns the outbox table. Its name leaves room for the suffix of its function.
 func (cfg Config) parseOutbox() (tableName, error) {
 	if cfg.Schema != "" {
-		return tableName{}, fmt.Errorf("schema %s: the schema of an outbox is part of its table's name", cfg.Schema)
+		return tableName{}, fmt.Errorf("schema %s: put the schema of an outbox into the name of its table", cfg.Schema)
 	}
 	t, err := parseTable(cmp.Or(cfg.Table, "outbox"))
 	if err != nil {
@@ -106,7 +105,7 @@ func createPartitions(table name) name { return table.with("_create_partitions")
 //go:embed sql
 var embedded embed.FS
 
-// A script is one migration, as written for one set of tables.
+// A script is the SQL of one migration for one set of tables.
 type script struct {
 	version  int64
 	name     string // 00001_outbox
@@ -139,7 +138,7 @@ func scripts(part Part, t tableName, partitioned bool) ([]script, error) {
 	return all, nil
 }
 
-// render fills the names that belong to t into one file.
+// render executes the template of one file for t.
 func render(file string, t tableName, partitioned bool) (string, error) {
 	tmpl, err := template.ParseFS(embedded, file, "sql/partitions.sql")
 	if err != nil {
@@ -161,10 +160,9 @@ func render(file string, t tableName, partitioned bool) (string, error) {
 	return sql.String(), nil
 }
 
-// Print writes the SQL that Up would run on an empty database, for people with a migration tool of
-// their own, and as comments the SQL that undoes it. It contains neither BEGIN nor COMMIT: run it
-// in a transaction. Names are qualified exactly as cfg.Table or
-// cfg.Schema is.
+// Print writes the SQL that Up runs on an empty database, for other migration tools, and as comments the
+// SQL that undoes it. The SQL contains neither BEGIN nor COMMIT: run it in a transaction. Names have a
+// schema if cfg.Table or cfg.Schema has one.
 func Print(w io.Writer, cfg Config) error {
 	t, err := cfg.parse()
 	if err != nil {

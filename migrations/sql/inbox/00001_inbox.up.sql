@@ -7,16 +7,16 @@ CREATE TABLE {{.Table}} (
 ){{if .Partitioned}} PARTITION BY RANGE (event_id){{end}};
 
 COMMENT ON TABLE {{.Table}} IS
-	'Which consumer has processed which event, written in the transaction of the effects: makes a redelivered event known.';
+	'Claims: which consumer has processed which event. Written in the transaction of the effects, so that a duplicate is found.';
 COMMENT ON COLUMN {{.Table}}.event_id IS
-	'Identity of the event: header "id" of the record.{{if .Partitioned}} Chooses the partition, by the UTC day a UUIDv7 was made on.{{end}}';
+	'Id of the event: header "id" of the record.{{if .Partitioned}} The UTC day of its UUIDv7 determines the partition.{{end}}';
 COMMENT ON COLUMN {{.Table}}.processed_at IS
-	'Start of the transaction that processed it.';
+	'Start of the transaction that processed the event.';
 COMMENT ON COLUMN {{.Table}}.consumer IS
-	'Name of the consumer. Consumers do not see each other''s events.';
+	'Name of the consumer. Claims of different consumers are independent.';
 {{- if .Partitioned}}
 
--- Takes the ids of days without a partition and those that are no UUIDv7.
+-- For ids of a day without a partition, and for ids that are not a UUIDv7.
 CREATE TABLE {{.Default}} PARTITION OF {{.Table}} DEFAULT;
 
 {{template "partitions.sql" .}}
@@ -50,15 +50,15 @@ CREATE INDEX ON {{.Events}} (consumer, lane, position);
 CREATE INDEX ON {{.Events}} (consumer, due_at) WHERE due_at IS NOT NULL;
 
 COMMENT ON TABLE {{.Events}} IS
-	'Events that a consumer has received and not processed: they wait for another attempt, behind an earlier event of their key, or, parked, for a person.';
+	'Events that a consumer has received and not processed. They wait for their next attempt, wait behind an earlier event of their key, or are parked.';
 COMMENT ON COLUMN {{.Events}}.consumer IS
 	'Name of the consumer.';
 COMMENT ON COLUMN {{.Events}}.event_id IS
-	'Identity of the event: header "id" of the record.';
+	'Id of the event: header "id" of the record.';
 COMMENT ON COLUMN {{.Events}}.position IS
-	'Order of arrival, which is the order of processing within a lane.';
+	'Order of arrival. Events of a lane are processed in this order.';
 COMMENT ON COLUMN {{.Events}}.lane IS
-	'Hash of topic and key. Only the first event of a lane has due_at or parked_at; the others wait behind it.';
+	'Hash of topic and key. Only the first event of a lane has due_at or parked_at. The others wait behind it.';
 COMMENT ON COLUMN {{.Events}}.type IS
 	'What happened: header "eventType" of the record.';
 COMMENT ON COLUMN {{.Events}}.topic IS
@@ -78,16 +78,16 @@ COMMENT ON COLUMN {{.Events}}.header_values IS
 COMMENT ON COLUMN {{.Events}}.produced_at IS
 	'Timestamp of the record.';
 COMMENT ON COLUMN {{.Events}}.received_at IS
-	'When the event came to wait here.';
+	'When the event was stored here.';
 COMMENT ON COLUMN {{.Events}}.attempts IS
-	'How often its handler has failed.';
+	'Number of failed attempts.';
 COMMENT ON COLUMN {{.Events}}.last_error IS
-	'Why it failed last.';
+	'Error of the last attempt.';
 COMMENT ON COLUMN {{.Events}}.due_at IS
-	'When it is tried next. NULL: it waits behind another event of its lane, or is parked.';
+	'Time of the next attempt. NULL if the event waits behind another one of its lane or is parked.';
 COMMENT ON COLUMN {{.Events}}.parked_at IS
-	'When it was given up until a person says otherwise (outbox-cdc inbox retry, or discard).';
+	'When the event was parked. It stays until you run outbox-cdc inbox retry or discard.';
 COMMENT ON COLUMN {{.Events}}.leased_by IS
-	'The processor that is trying it, until leased_until.';
+	'The processor that is handling the event, until leased_until.';
 COMMENT ON COLUMN {{.Events}}.leased_until IS
-	'Until when no other processor tries it. Renewed while the attempt goes on.';
+	'Until then no other processor handles the event. Renewed during the attempt.';

@@ -13,28 +13,28 @@ CREATE TABLE {{.Table}} (
 ){{if .Partitioned}} PARTITION BY RANGE (created_at){{end}};
 
 COMMENT ON TABLE {{.Table}} IS
-	'Transactional outbox, read by outbox-cdc: a row becomes a Kafka record once its transaction has committed.';
+	'Transactional outbox. When the transaction of a row has committed, outbox-cdc sends the row to Kafka as a record.';
 COMMENT ON COLUMN {{.Table}}.id IS
-	'Identity of the event, made by its writer (UUIDv7). Header "id" of the record.';
+	'Id of the event, a UUIDv7 from the writer. Header "id" of the record.';
 COMMENT ON COLUMN {{.Table}}.position IS
-	'Order of insertion. The order of commits, too, for an aggregate whose writers lock it.';
+	'Order of insertion. Also the order of commits of an aggregate, if its writers lock it.';
 COMMENT ON COLUMN {{.Table}}.aggregatetype IS
-	'Kind of thing that changed. Chooses the topic.';
+	'Kind of thing that changed. Determines the topic.';
 COMMENT ON COLUMN {{.Table}}.aggregateid IS
-	'Which of them changed. Key of the record: events of one aggregate keep their order.';
+	'Id of the thing that changed. Key of the record: events with the same key stay in order.';
 COMMENT ON COLUMN {{.Table}}.type IS
-	'What happened to it. Header "eventType" of the record.';
+	'What happened. Header "eventType" of the record.';
 COMMENT ON COLUMN {{.Table}}.payload IS
 	'Value of the record. NULL is a tombstone.';
 COMMENT ON COLUMN {{.Table}}.headers IS
 	'JSON object. Each member becomes a header of the record.';
 COMMENT ON COLUMN {{.Table}}.created_at IS
-	'When the row was inserted, which is before it was committed.{{if .Partitioned}} Chooses the partition, by UTC day.{{end}}';
+	'Time of the insert, before the commit.{{if .Partitioned}} Its UTC day determines the partition.{{end}}';
 COMMENT ON COLUMN {{.Table}}.xid IS
-	'Transaction that wrote the row: tells whether a snapshot has seen it.';
+	'Transaction that wrote the row. Shows whether the row is visible in a snapshot.';
 {{- if .Partitioned}}
 
--- Takes the rows of days without a partition, so that a write never fails for want of one.
+-- For rows of a day without a partition. Without it the insert would fail.
 CREATE TABLE {{.Default}} PARTITION OF {{.Table}} DEFAULT;
 
 {{template "partitions.sql" .}}
