@@ -1,12 +1,12 @@
-// Command notifications is a small service that does what a consumer of events does: for every event
-// of an order it writes a notification for the customer, once, whatever is delivered again, killed
-// or rebalanced. What it cannot process is parked, with the later events of that order, and can be
-// seen and tried again with outbox-cdc inbox.
+// Command notifications is an example of a service that consumes events. For each event of an order it
+// writes one notification for the customer, even if records are delivered again, the process is killed or
+// the group rebalances. It parks an event that it cannot process, and the later events of the order wait
+// behind it. List and retry them with outbox-cdc inbox.
 //
 //	outbox-cdc migrate up --only inbox --dsn "$DATABASE_URL"
 //	go run ./examples/notifications -brokers localhost:9092
 //
-// The events are those of examples/orders. SIGTERM lets handlers that are running finish.
+// The events are those of examples/orders. After SIGTERM running handlers finish.
 package main
 
 import (
@@ -46,18 +46,18 @@ func main() {
 	}
 }
 
-// A config is what the flags say.
+// A config has the values of the flags.
 type config struct{ dsn, brokers, topic, group, metrics string }
 
 func run(ctx context.Context, args []string, stderr io.Writer) error {
 	var cfg config
 	flags := flag.NewFlagSet("notifications", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.StringVar(&cfg.dsn, "dsn", os.Getenv("DATABASE_URL"), "the database; default: $DATABASE_URL") //nolint:forbidigo // main
-	flags.StringVar(&cfg.brokers, "brokers", "localhost:9092", "brokers, separated by commas")
-	flags.StringVar(&cfg.topic, "topic", "outbox.event.order", "topic of the orders' events")
+	flags.StringVar(&cfg.dsn, "dsn", os.Getenv("DATABASE_URL"), "connection string of the database (default $DATABASE_URL)") //nolint:forbidigo // main
+	flags.StringVar(&cfg.brokers, "brokers", "localhost:9092", "addresses of brokers, separated by commas")
+	flags.StringVar(&cfg.topic, "topic", "outbox.event.order", "topic of the order events")
 	flags.StringVar(&cfg.group, "group", consumer, "consumer group")
-	flags.StringVar(&cfg.metrics, "metrics", "127.0.0.1:9188", "where to serve metrics")
+	flags.StringVar(&cfg.metrics, "metrics", "127.0.0.1:9188", "address of the metrics server")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func serve(ctx context.Context, cfg config, processing inbox.Config) error {
 	}
 	defer stopMetrics()
 	return inboxfranz.Run(ctx, processor, cfg.group, []string{cfg.topic}, kgo.SeedBrokers(strings.Split(cfg.brokers, ",")...),
-		kgo.SessionTimeout(10*time.Second)) // how long the partitions of a killed instance wait for another
+		kgo.SessionTimeout(10*time.Second)) // after this time the others get the partitions of a killed instance
 }
 
 // serveMetrics serves /metrics until stop is called.

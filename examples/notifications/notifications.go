@@ -11,8 +11,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/inbox"
 )
 
-// consumer is the service's name in the inbox. It never changes: under another name every event
-// would be new.
+// consumer is the service's name in the inbox. Do not change it: under another name the service would
+// process every event again.
 const consumer = "notifications"
 
 // An order is the payload of its events.
@@ -22,10 +22,10 @@ type order struct {
 	Cents    int64     `json:"cents"`
 }
 
-// createTable makes what the service needs for itself.
+// createTable creates the table of the service.
 func createTable(ctx context.Context, pool *pgxpool.Pool) error {
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		// Instances that start together would both see that there is none.
+		// Two instances that start at the same time could both find no table.
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtext('notifications'))`); err != nil {
 			return err
 		}
@@ -44,7 +44,7 @@ func createTable(ctx context.Context, pool *pgxpool.Pool) error {
 	return nil
 }
 
-// handlers says what is written for each type of event.
+// handlers has the handler of each event type.
 func handlers() map[string]inbox.Handler {
 	return map[string]inbox.Handler{
 		"OrderPlaced":   inbox.JSON(welcome),
@@ -65,8 +65,8 @@ func regret(ctx context.Context, tx pgx.Tx, _ inbox.Event, o order) error {
 	return notify(ctx, tx, o, "Your order was canceled.")
 }
 
-// notify makes the effect: in tx and nowhere else, so it is there once, or not at all. Another process
-// would send what is in the table.
+// notify writes a notification in tx, so that it exists once. Another process would read the table and
+// send it.
 func notify(ctx context.Context, tx pgx.Tx, o order, message string) error {
 	_, err := tx.Exec(ctx, `INSERT INTO notifications (order_id, customer, message) VALUES ($1, $2, $3)`, o.ID, o.Customer, message)
 	return err

@@ -21,7 +21,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// childVariable is set in the process that is killed in the middle of a handler.
+// childVariable is set in the process that the test kills in the middle of a handler.
 const childVariable = "NOTIFICATIONS_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	pgtest.Main(kafkatest.Wrap(m))
 }
 
-// child is the service, whose handlers say where they are, and stay there.
+// child is the service with handlers that report that they run, and block.
 func child(at []string) {
 	processing := inbox.Config{Consumer: consumer, Handlers: handlers()}
 	for name, handle := range processing.Handlers {
@@ -48,7 +48,7 @@ func child(at []string) {
 	os.Exit(1)
 }
 
-// A shop is what a test plays with.
+// A shop has the servers of a test.
 type shop struct {
 	cluster *kafkatest.Cluster
 	db      *pgtest.DB
@@ -82,7 +82,7 @@ func command(t *testing.T, args ...string) string {
 	return out.String()
 }
 
-// event returns the record of an event as the relay makes it.
+// event returns the record that the relay makes of an event.
 func (s *shop) event(id, order uuid.UUID, kind, customer string) *kgo.Record {
 	return &kgo.Record{
 		Topic: s.cfg.topic, Key: []byte(order.String()),
@@ -101,8 +101,8 @@ func (s *shop) produce(t *testing.T, order uuid.UUID, customer string, kinds ...
 	}
 }
 
-// start runs the service, with quick retries, until stop is called or the test ends. It returns when the
-// service has its table.
+// start runs the service, with short retry delays, until stop is called or the test ends. It returns when
+// the table of the service exists.
 func (s *shop) start(t *testing.T, change func(*config, *inbox.Config)) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -153,7 +153,7 @@ func (s *shop) check(t *testing.T, order uuid.UUID, want ...string) {
 	}
 }
 
-// The service is killed in the middle of a handler, when its effects are in the open transaction.
+// The service is killed in the middle of a handler, with its effects in the open transaction.
 func TestKilledInsideAHandler(t *testing.T) {
 	t.Parallel()
 	eachKafka(t, func(t *testing.T, s *shop) {
@@ -183,7 +183,7 @@ func TestKilledInsideAHandler(t *testing.T) {
 	})
 }
 
-// The same record three times, and to two consumers at the same time.
+// The same record is delivered three times, and to two consumers at the same time.
 func TestDeliveredAgain(t *testing.T) {
 	t.Parallel()
 	eachKafka(t, func(t *testing.T, s *shop) {
@@ -218,8 +218,7 @@ func TestDeliveredAgain(t *testing.T) {
 	})
 }
 
-// A handler that fails twice and then works; one that never works, until somebody has mended it and
-// said so.
+// One handler fails twice and then works. Another one fails until it is fixed and the event is retried.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	eachKafka(t, func(t *testing.T, s *shop) {
@@ -227,7 +226,7 @@ func TestFailures(t *testing.T) {
 		if err := createTable(t.Context(), s.db.Pool(t)); err != nil {
 			t.Fatal(err)
 		}
-		// A sequence counts what is rolled back, too.
+		// A sequence also counts rolled back transactions.
 		_, err := conn.Exec(t.Context(), `
 			ALTER TABLE notifications ADD CONSTRAINT reachable CHECK (customer <> 'never');
 			CREATE SEQUENCE tries;

@@ -16,9 +16,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// The whole way: orders are written with their events, the relay is stopped in the middle and
-// another goes on, and what it sent last is sent again; each committed order has its notifications
-// once, a rolled-back one none.
+// From the order to the notification: the relay is stopped in the middle, another one continues, and it
+// sends some records again. Each committed order has its notifications once, a rolled back order none.
 func TestWithTheRelay(t *testing.T) {
 	t.Parallel()
 	eachKafka(t, func(t *testing.T, s *shop) {
@@ -77,7 +76,7 @@ func TestWithTheRelay(t *testing.T) {
 			}
 		}
 		s.await(t, "all notifications", fmt.Sprintf(`SELECT count(*) >= %d FROM notifications`, 2*len(committed)))
-		// Everything once more, as after a crash of the relay.
+		// All records again, as after a crash of the relay.
 		records := s.cluster.ReadAll(t, s.cfg.topic)
 		for _, r := range slices.Clone(records) {
 			r.Partition, r.Offset = 0, 0

@@ -9,17 +9,17 @@ import (
 	"github.com/google/uuid"
 )
 
-// maxBody is how large a request may be.
+// maxBody is the largest request body in bytes.
 const maxBody = 64 << 10
 
 // newHandler returns the service:
 //
-//	POST /orders              {"customer": …, "cents": …} with Idempotency-Key: 201, or 200 if it is a repetition
+//	POST /orders              {"customer": …, "cents": …} with Idempotency-Key: 201, or 200 if the request is repeated
 //	GET  /orders/{id}         200
-//	POST /orders/{id}/pay     200, also if it is a repetition
-//	POST /orders/{id}/cancel  200, also if it is a repetition
+//	POST /orders/{id}/pay     200, also if the request is repeated
+//	POST /orders/{id}/cancel  200, also if the request is repeated
 //
-// Each answers with the order. Errors are {"error": …}.
+// The response is the order, or {"error": …}.
 func newHandler(o *orders, log *slog.Logger) http.Handler {
 	h := handler{o, log}
 	mux := http.NewServeMux()
@@ -64,7 +64,7 @@ func (h handler) place(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// withOrder returns what answers with what f makes of the order in the path.
+// withOrder returns a handler that calls f with the id in the path, and responds with its order.
 func (h handler) withOrder(f func(r *http.Request, id uuid.UUID) (order, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		id, err := uuid.Parse(r.PathValue("id"))
@@ -81,7 +81,7 @@ func (h handler) withOrder(f func(r *http.Request, id uuid.UUID) (order, error))
 	}
 }
 
-// fail tells the client of an error that is its own, and the log of any other.
+// fail reports errors of the client to the client, and logs all others.
 func (h handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, errNoOrder):
@@ -103,7 +103,7 @@ func (h handler) refuse(w http.ResponseWriter, r *http.Request, status int, err 
 func (h handler) respond(w http.ResponseWriter, r *http.Request, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	if err := json.NewEncoder(w).Encode(body); err != nil { // the client has gone; it will ask again
+	if err := json.NewEncoder(w).Encode(body); err != nil { // the client is gone and will repeat the request
 		h.log.WarnContext(r.Context(), "answer not sent", slog.Any("err", err))
 	}
 }

@@ -1,13 +1,12 @@
-// Command orders is a small HTTP service that does what a service with an outbox does: every change
-// of an order and the event about it are written in one transaction, and nothing else is told to
-// anybody.
+// Command orders is an example of an HTTP service with an outbox. It writes each change of an order and
+// its event in one transaction, and has no connection to Kafka.
 //
 //	outbox-cdc migrate up --dsn "$DATABASE_URL"
 //	go run ./examples/orders
 //	curl -H 'Idempotency-Key: 1' -d '{"customer": "ann", "cents": 4200}' http://127.0.0.1:8080/orders
 //
-// A client that gets no answer repeats its request, with the same key: whatever happened to the
-// first one, there is one order and one event. SIGTERM lets requests that are running finish.
+// A client that gets no response repeats its request with the same key. There is one order and one event
+// then, even if the first request succeeded. After SIGTERM running requests finish.
 package main
 
 import (
@@ -27,7 +26,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// grace is how long requests that are running may go on after SIGTERM.
+// grace is how long running requests may continue after SIGTERM.
 const grace = 10 * time.Second
 
 func main() {
@@ -46,7 +45,7 @@ func main() {
 func run(ctx context.Context, args []string, stderr io.Writer) error {
 	flags := flag.NewFlagSet("orders", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	dsn := flags.String("dsn", os.Getenv("DATABASE_URL"), "the database; default: $DATABASE_URL") //nolint:forbidigo // main
+	dsn := flags.String("dsn", os.Getenv("DATABASE_URL"), "connection string of the database (default $DATABASE_URL)") //nolint:forbidigo // main
 	listen := flags.String("listen", "127.0.0.1:8080", "where to serve")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -70,7 +69,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	return serve(ctx, listener, newHandler(orders, log))
 }
 
-// serve answers requests until ctx is done, and then those that have begun.
+// serve serves requests until ctx is done. Then it waits for running requests.
 func serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,

@@ -12,7 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 )
 
-// An order, as clients see it.
+// An order is the JSON of responses and events.
 type order struct {
 	ID       uuid.UUID `json:"id"`
 	Customer string    `json:"customer"`
@@ -20,31 +20,30 @@ type order struct {
 	Status   string    `json:"status"`
 }
 
-// The states of an order. It begins as placed and ends as one of the others.
+// The states of an order. The first is placed; the others are final.
 const (
 	placed   = "placed"
 	paid     = "paid"
 	canceled = "canceled"
 )
 
-// events are the types of the events, by the state that an order is in after them. The payload of
-// each is the order.
+// events has the event type of each new state. The payload of each event is the order.
 var events = map[string]string{placed: "OrderPlaced", paid: "OrderPaid", canceled: "OrderCanceled"} //nolint:gochecknoglobals // a constant
 
-// What clients are told.
+// Errors for clients.
 var (
 	errNoOrder  = errors.New("there is no such order")
 	errOtherKey = errors.New("another order was placed with this Idempotency-Key")
 	errEnded    = errors.New("the order is in another state")
 )
 
-// orders is the table of orders with the events about them.
+// An orders is the table of orders and their events.
 type orders struct{ pool *pgxpool.Pool }
 
-// createTable makes what the service needs for itself.
+// createTable creates the table of the service.
 func (o *orders) createTable(ctx context.Context) error {
 	err := pgx.BeginFunc(ctx, o.pool, func(tx pgx.Tx) error {
-		// Instances that start together would both see that there is none.
+		// Two instances that start at the same time could both find no table.
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtext('orders'))`); err != nil {
 			return err
 		}
@@ -69,15 +68,15 @@ func (o *orders) get(ctx context.Context, id uuid.UUID) (order, error) {
 	return one(ctx, o.pool, `SELECT id, customer, cents, status FROM orders WHERE id = $1`, id)
 }
 
-// place places an order. A client's key is good for one: to repeat it returns the same order, with
-// fresh false and no second event.
+// place places an order. If the key has been used, it returns the order of that request, with fresh false,
+// and writes no event.
 func (o *orders) place(ctx context.Context, key, customer string, cents int64) (placedOrder order, fresh bool, err error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return order{}, false, err
 	}
 	err = pgx.BeginFunc(ctx, o.pool, func(tx pgx.Tx) error {
-		// Where the key is somebody else's, this waits until that one's transaction has ended.
+		// If another transaction uses the same key, this waits until it ends.
 		placedOrder, err = one(ctx, tx, `
 			INSERT INTO orders (id, client_key, customer, cents, status) VALUES ($1, $2, $3, $4, 'placed')
 			ON CONFLICT (client_key) DO NOTHING
@@ -98,11 +97,11 @@ func (o *orders) place(ctx context.Context, key, customer string, cents int64) (
 	return placedOrder, fresh, err
 }
 
-// end brings a placed order to its last state. To repeat it changes nothing, and there is no second
-// event.
+// end moves a placed order to a final state. If the order is in this state already, end changes nothing
+// and writes no event.
 func (o *orders) end(ctx context.Context, id uuid.UUID, status string) (ended order, err error) {
 	err = pgx.BeginFunc(ctx, o.pool, func(tx pgx.Tx) error {
-		// The update locks the row, so the events of an order are in the order of its states.
+		// The update locks the row, so the events of an order are in the order of its changes.
 		ended, err = one(ctx, tx, `
 			UPDATE orders SET status = $2 WHERE id = $1 AND status = 'placed'
 			RETURNING id, customer, cents, status`, id, status)
@@ -121,7 +120,7 @@ func (o *orders) end(ctx context.Context, id uuid.UUID, status string) (ended or
 	return ended, err
 }
 
-// writeEvent writes the event of an order that has come into its state.
+// writeEvent writes the event of an order's new state.
 func writeEvent(ctx context.Context, tx pgx.Tx, now order) error {
 	return outbox.Write(ctx, tx, outbox.Event{
 		AggregateType: "order",

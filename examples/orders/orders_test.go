@@ -41,7 +41,7 @@ func service(t *testing.T) (url string, db *pgtest.DB) {
 	return srv.URL, db
 }
 
-// call sends a request and returns the answer's status and body.
+// call sends a request and returns the status and the body of the response.
 func call(t *testing.T, method, url, key, body string) (int, map[string]any) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
@@ -116,7 +116,7 @@ func TestAnOrdersLife(t *testing.T) {
 	}
 }
 
-// However many clients repeat a request at once, one of them has placed the order.
+// If many clients repeat a request at the same time, there is one order.
 func TestOneOrderForAKey(t *testing.T) {
 	t.Parallel()
 	url, db := service(t)
@@ -144,7 +144,7 @@ func TestOneOrderForAKey(t *testing.T) {
 	}
 }
 
-// Without the outbox there is no order either, and the log says what to do.
+// Without the outbox table the order is not placed either, and the log says how to fix it.
 func TestNoOrderWithoutItsEvent(t *testing.T) {
 	t.Parallel()
 	url, db := service(t)
@@ -157,7 +157,7 @@ func TestNoOrderWithoutItsEvent(t *testing.T) {
 	}
 }
 
-// A request that is running when the service is told to stop gets its answer.
+// A request that is running when the service stops gets its response.
 func TestStopsGracefully(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -192,7 +192,7 @@ func TestStopsGracefully(t *testing.T) {
 	}()
 	<-began
 	stop()
-	for { // from now on nobody is let in
+	for { // until new connections are refused
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", listener.Addr().String())
 		if err != nil {
 			break
@@ -208,7 +208,7 @@ func TestStopsGracefully(t *testing.T) {
 	}
 }
 
-// A table that cannot be made, or an address that is taken, is told.
+// The error names a table that cannot be created, or an address that is in use.
 func TestRunFails(t *testing.T) {
 	t.Parallel()
 	_, db := service(t)

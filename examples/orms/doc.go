@@ -1,4 +1,4 @@
-// Package orms is no library: its tests show, and try on a real server, how what is built on
-// database/sql reaches the *sql.Tx that outbox.WriteSQL and outbox.WriteMessageSQL take. It is a module of
-// its own, so that none of it is a dependency of the relay or of package outbox.
+// Package orms has only tests. They show, with a real server, how to get the *sql.Tx for outbox.WriteSQL and
+// outbox.WriteMessageSQL from sqlx, GORM, ent and bun. It is a module of its own, so that the relay and
+// package outbox do not depend on these libraries.
 package orms

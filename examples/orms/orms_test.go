@@ -25,14 +25,14 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// paid is the event of an order that was paid.
+// paid returns the event of a paid order.
 func paid(order string) outbox.Event {
 	return outbox.Event{AggregateType: "order", AggregateID: order, Type: "OrderPaid", Payload: map[string]string{"order": order}}
 }
 
 const pay = `UPDATE orders SET status = 'paid' WHERE id = $1`
 
-// With sqlx the *sql.Tx is the field Tx of its own.
+// sqlx: the *sql.Tx is the field Tx of *sqlx.Tx.
 func withSQLX(ctx context.Context, db *sqlx.DB, order string) error {
 	tx, err := db.BeginTxx(ctx, nil)
 	if err != nil {
@@ -48,8 +48,7 @@ func withSQLX(ctx context.Context, db *sqlx.DB, order string) error {
 	return tx.Commit()
 }
 
-// With GORM it is the connection of the transaction's handle, or the one in it where GORM keeps
-// prepared statements.
+// GORM: it is the ConnPool of the transaction's Statement, or the Tx in it if GORM prepares statements.
 func withGORM(ctx context.Context, db *gorm.DB, order string) error {
 	return db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		if err := tx.Table("orders").Where("id = ?", order).Update("status", "paid").Error; err != nil {
@@ -74,7 +73,7 @@ func gormTx(db *gorm.DB) (*sql.Tx, error) {
 	return nil, errors.New("not in a transaction")
 }
 
-// With bun it is the field Tx of its own.
+// bun: the *sql.Tx is the field Tx of bun.Tx.
 func withBun(ctx context.Context, db *bun.DB, order string) error {
 	return db.RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error {
 		if _, err := tx.NewUpdate().Table("orders").Set("status = ?", "paid").Where("id = ?", order).Exec(ctx); err != nil {
@@ -84,7 +83,7 @@ func withBun(ctx context.Context, db *bun.DB, order string) error {
 	})
 }
 
-// With ent the client is made for a transaction that was begun before:
+// ent: begin the transaction first, and create the client for it:
 // client := ent.NewClient(ent.Driver(driverOf(tx))).
 func withEnt(ctx context.Context, db *sql.DB, order string) error {
 	tx, err := db.BeginTx(ctx, nil)
@@ -103,7 +102,7 @@ func withEnt(ctx context.Context, db *sql.DB, order string) error {
 	return tx.Commit()
 }
 
-// An entDriver is ent's driver in one transaction: what a client would begin is the same one.
+// An entDriver is an ent driver for one transaction. Transactions of its clients are this one.
 type entDriver struct{ *entsql.Driver }
 
 func driverOf(tx *sql.Tx) entDriver {
@@ -112,7 +111,7 @@ func driverOf(tx *sql.Tx) entDriver {
 
 func (d entDriver) Tx(context.Context) (dialect.Tx, error) { return dialect.NopTx(d.Driver), nil }
 
-// Nothing but database/sql.
+// database/sql alone.
 func withSQL(ctx context.Context, db *sql.DB, order string, write func(context.Context, *sql.Tx, ...outbox.Event) error) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -128,7 +127,7 @@ func withSQL(ctx context.Context, db *sql.DB, order string, write func(context.C
 	return tx.Commit()
 }
 
-// All of them write what they should, and nothing without the table.
+// Each library writes the event, and writes nothing if the table does not exist.
 func TestEveryLibrary(t *testing.T) {
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
 		for name, test := range map[string]struct {
