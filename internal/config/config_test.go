@@ -60,7 +60,8 @@ func TestEveryKind(t *testing.T) {
 	want := Config{
 		Name: "orders",
 		Source: Source{
-			DSN: "host=localhost dbname=app", Publication: "p", Slot: "s", Create: false, WaitForSlot: true, Lease: 8 * time.Second},
+			DSN: "host=localhost dbname=app", Publication: "p", Slot: "s", Create: false, WaitForSlot: true, Lease: 8 * time.Second,
+		},
 		Outbox: Outbox{
 			Tables:  []string{"a", "b"},
 			Columns: Columns(encode.DefaultColumns()),
