@@ -284,6 +284,7 @@ func TestObserverOfASilentServer(t *testing.T) {
 		if _, err := o.Inspect(t.Context()); !errors.Is(err, replication.ErrUnreachable) {
 			t.Errorf("Inspect after that: %v", err)
 		}
+		_ = remote.Close() // pgx closes its side in the background, and may lose the deadline for that
 		<-gone
 		if _, err := Inspect(t.Context(), conn, "pub", "slot"); !errors.Is(err, replication.ErrUnreachable) {
 			t.Errorf("the function Inspect after that: %v", err)
