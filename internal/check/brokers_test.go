@@ -77,7 +77,7 @@ func TestBrokers(t *testing.T) {
 		})
 		unmet := r.look(t)
 		c := unmet["advertised "+wrong]
-		if c.State != Failed || !strings.Contains(c.Found, "broker 7 says that clients reach it there") || !strings.Contains(c.Fix, "advertised.listeners of broker 7") {
+		if c.State != Failed || !strings.Contains(c.Found, "broker 7 advertises this address") || !strings.Contains(c.Fix, "advertised.listeners of broker 7") {
 			t.Errorf("%+v", unmet)
 		}
 	})
@@ -130,8 +130,8 @@ func TestRights(t *testing.T) {
 		r.becomesMet(t, title)
 	}
 	for _, step := range []struct{ title, says string }{
-		{"topic TOPIC", "the user may not see it"},
-		{"topic POSITIONS", "the user may not see it"},
+		{"topic TOPIC", "the user lacks Describe"},
+		{"topic POSITIONS", "the user lacks Describe"},
 		{"settings TOPIC", "may not read them"},
 		{"settings POSITIONS", "may not read them"},
 	} {
@@ -214,7 +214,7 @@ func TestHangs(t *testing.T) {
 			for _, c := range Run(t.Context(), r.config(t)) {
 				switch {
 				case c.Group == tt.hidden && c.State == Failed && strings.HasPrefix(c.Title(), tt.hung):
-					if !strings.Contains(c.Found, "no answer in 1s") {
+					if !strings.Contains(c.Found, "no response within 1s") {
 						t.Errorf("%+v", c)
 					}
 				case c.Group == tt.hidden:
@@ -248,7 +248,7 @@ func TestHangs(t *testing.T) {
 		met := make(map[string]bool)
 		for _, c := range Run(t.Context(), r.config(t)) {
 			met[c.Name] = c.State == Met
-			if c.State == Failed && (c.Name != "catalog" || !strings.Contains(c.Found, "no answer in 1s") || !strings.Contains(c.Found, "read the publication")) {
+			if c.State == Failed && (c.Name != "catalog" || !strings.Contains(c.Found, "no response within 1s") || !strings.Contains(c.Found, "read the publication")) {
 				t.Errorf("%+v", c)
 			}
 		}

@@ -14,36 +14,34 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// DefaultTimeout is what Config.Timeout is where it is zero.
+// DefaultTimeout is the default of Config.Timeout.
 const DefaultTimeout = 30 * time.Second
 
-// questions is how many questions that are not answered fit into the timeout.
+// questions is the number of requests without a response that fit into the timeout.
 const questions = 6
 
-// Config says what to look at.
+// Config is what a check tests.
 type Config struct {
 	Relay relay.Config
-	File  string // of its configuration, for commands; empty: none
+	File  string // of the configuration, for the commands in fixes; may be empty
 
 	// Probe has Run create a topic, named after the position topic, and write to it to test whether
 	// the broker rejects older writers. Run deletes the topic even if ctx or the timeout has ended,
 	// for which it may take a sixth of the timeout longer.
 	Probe bool
 
-	// Timeout bounds all of it. One question may take a sixth of it. Zero means DefaultTimeout.
+	// Timeout is the time limit of the whole check. One request may take a sixth of it. Zero means DefaultTimeout.
 	Timeout time.Duration
 }
 
-// Run looks at both sides and returns every condition, in the order of [definitions]. It blocks
-// until that is done, or ctx or the timeout ends; what was not answered by then is a condition
-// that fails and names the question.
+// Run checks Postgres and Kafka and returns every condition, in the order of [definitions]. It returns when the check
+// is complete, ctx ends or the timeout expires. A condition for which there was no response by then fails.
 func Run(ctx context.Context, cfg Config) []Condition {
 	return run(ctx, cfg, false)
 }
 
-// AtStart looks at what is cheap to look at and what a relay does not find out by itself, and
-// returns the conditions that are not met. A side that cannot be reached is left out: the relay
-// tells that itself.
+// AtStart checks what is cheap to check and what a relay does not notice itself. It returns the conditions that are not
+// met. It leaves out a server that it cannot reach, because the relay reports that.
 func AtStart(ctx context.Context, cfg Config) []Condition {
 	known := make(map[[2]string]bool)
 	for _, d := range definitions() {
@@ -66,25 +64,25 @@ func run(ctx context.Context, cfg Config, short bool) []Condition {
 	both.Go(func() { source.run(ctx) })
 	both.Go(func() { sink = l.lookAtKafka(ctx) })
 	both.Wait()
-	if source.catalog == nil { // then there is another reason that rows could not be read
+	if source.catalog == nil { // rows could not be read either, and another condition has the reason
 		l.rows.conditions = nil
 	}
 	return sorted(slices.Concat(source.conditions, l.rows.conditions, sink))
 }
 
-// A look is one run.
+// A look is one check.
 type look struct {
 	Config
-	each  time.Duration // for one question
-	short bool          // only what is cheap
+	each  time.Duration // time limit of one request
+	short bool          // for AtStart: only cheap requests
 
 	sampled chan struct{} // closed when sample and rows are complete
 	sample  sample
 	rows    report
 }
 
-// ask bounds one question. What is not answered is a failed condition of r; a short look leaves
-// that out.
+// ask calls question with the time limit of one request, and reports whether it succeeded. If not, it adds a failed
+// condition to r, except in a short look.
 func (l *look) ask(ctx context.Context, r *report, name, object string, question func(ctx context.Context) error) bool {
 	limited, cancel := context.WithTimeout(ctx, l.each)
 	defer cancel()
@@ -96,9 +94,9 @@ func (l *look) ask(ctx context.Context, r *report, name, object string, question
 	case l.short:
 		return err == nil && ctx.Err() == nil
 	case ctx.Err() != nil:
-		r.fail(name, object, fmt.Sprintf("not known: the %s for everything were over", l.Timeout), "look again with a longer --timeout, when what hangs above answers")
+		r.fail(name, object, fmt.Sprintf("unknown: the time limit of %s was over", l.Timeout), "fix what does not respond above, or run check with a longer --timeout")
 	case errors.Is(limited.Err(), context.DeadlineExceeded) && err != nil:
-		r.fail(name, object, fmt.Sprintf("no answer in %s: %s", l.each, oneLine(err)), "find out what holds it up; --timeout allows it more")
+		r.fail(name, object, fmt.Sprintf("no response within %s: %s", l.each, oneLine(err)), "find out what blocks the server, or run check with a longer --timeout")
 	case err != nil:
 		found, fix := remedy(err)
 		r.fail(name, object, found, fix)
@@ -108,21 +106,21 @@ func (l *look) ask(ctx context.Context, r *report, name, object string, question
 	return false
 }
 
-// remedy splits what replication and sink say into what is wrong and what mends it.
+// remedy splits the text of an error of replication or sink into what is wrong and how to fix it.
 func remedy(err error) (found, fix string) {
 	found, fix, _ = strings.Cut(oneLine(err), "; ")
 	switch {
 	case fix != "":
 	case errors.Is(err, replication.ErrUnreachable):
-		fix = "start the server, or correct source.dsn and what lies between (DNS, firewall)"
+		fix = "start the server, or fix source.dsn or the network (DNS, firewall)"
 	case errors.Is(err, replication.ErrAccess):
-		fix = "correct source.dsn (user, password, sslmode), or what the server expects"
+		fix = "fix source.dsn (user, password, sslmode), or the server's pg_hba.conf and roles"
 	}
 	return found, fix
 }
 
-// oneLine returns the text of an error on one line. A server is tried with TLS and without, and both attempts may
-// say the same.
+// oneLine returns the text of an error on one line, without repeated lines: a server is tried with TLS and without, and
+// both attempts may fail for the same reason.
 func oneLine(err error) string {
 	var lines []string
 	for line := range strings.Lines(err.Error()) {
@@ -134,7 +132,7 @@ func oneLine(err error) string {
 	return strings.Join(lines, " ")
 }
 
-// command is one of ours, for this configuration.
+// command returns a command line of outbox-cdc for this configuration.
 func (l *look) command(verb string) string {
 	if l.File == "" {
 		return "outbox-cdc " + verb

@@ -60,7 +60,7 @@ func TestNoSelect(t *testing.T) {
 	statements(`REVOKE SELECT ON outbox FROM CDC`)(t, r)
 	conditions := Run(t.Context(), r.config(t))
 	i := slices.IndexFunc(conditions, func(c Condition) bool { return c.Name == "rows" })
-	if i < 0 || conditions[i].State != Met || !strings.Contains(conditions[i].Found, "takes SELECT") || Count(conditions) > 0 {
+	if i < 0 || conditions[i].State != Met || !strings.Contains(conditions[i].Found, "lacks SELECT") || Count(conditions) > 0 {
 		t.Errorf("%+v", conditions)
 	}
 }
@@ -152,7 +152,7 @@ var brokenSources = []broken{
 		name: "no table", breaks: func(_ *testing.T, r *rig) { r.set("outbox.tables", "events") }, title: "table events", state: Failed, says: `"events" does not exist`,
 		mend: statements(`CREATE TABLE events (LIKE outbox); ALTER PUBLICATION pub ADD TABLE events`),
 	},
-	{name: "no replica identity", breaks: statements(`ALTER TABLE outbox DROP CONSTRAINT outbox_pkey; ALTER PUBLICATION pub SET (publish = 'insert, delete')`), title: "replica identity outbox", state: Failed, says: "Postgres refuses the application's"},
+	{name: "no replica identity", breaks: statements(`ALTER TABLE outbox DROP CONSTRAINT outbox_pkey; ALTER PUBLICATION pub SET (publish = 'insert, delete')`), title: "replica identity outbox", state: Failed, says: "Postgres rejects the application's"},
 	{name: "partitions by themselves", breaks: statements(`ALTER PUBLICATION pub DROP TABLE outbox; ALTER TABLE outbox RENAME TO old;
 		CREATE TABLE outbox (LIKE old INCLUDING DEFAULTS) PARTITION BY LIST (type); CREATE TABLE rest PARTITION OF outbox DEFAULT; GRANT SELECT ON outbox, rest TO CDC;
 		ALTER PUBLICATION pub ADD TABLE outbox`), title: "via root outbox", state: Doubt, says: "is partitioned"},
@@ -162,14 +162,14 @@ var brokenSources = []broken{
 		statements(`SELECT pg_drop_replication_slot(SLOT); REVOKE SELECT ON outbox FROM CDC`)(t, r)
 	}, title: "select outbox", state: Failed, says: "may not"},
 	{
-		name: "publication for all tables", breaks: statements(`DROP PUBLICATION pub; CREATE PUBLICATION pub FOR ALL TABLES WITH (publish = 'insert')`), title: "all tables", state: Doubt, says: "for all tables",
+		name: "publication for all tables", breaks: statements(`DROP PUBLICATION pub; CREATE PUBLICATION pub FOR ALL TABLES WITH (publish = 'insert')`), title: "all tables", state: Doubt, says: "FOR ALL TABLES",
 		mend: statements(`DROP PUBLICATION pub; CREATE PUBLICATION pub FOR TABLE outbox WITH (publish = 'insert')`),
 	},
 	{
 		name: "a row that cannot be a record", breaks: func(t *testing.T, r *rig) {
 			r.set("outbox.topic", r.topic+"${aggregateid}")
 			statements(`UPDATE outbox SET aggregateid = ''; INSERT INTO outbox (aggregatetype, type) VALUES ('order', 'x')`)(t, r)
-		}, title: "rows outbox", state: Doubt, says: "1 cannot become records",
+		}, title: "rows outbox", state: Doubt, says: "1 of the last ",
 		mend: statements(`DELETE FROM outbox WHERE type = 'x'`),
 	},
 	{name: "nothing there, and no right to make it", breaks: func(t *testing.T, r *rig) {
@@ -177,7 +177,7 @@ var brokenSources = []broken{
 		statements(`SELECT pg_drop_replication_slot(SLOT); DROP PUBLICATION pub`)(t, r)
 	}, title: "owner outbox", state: Failed, says: "does not own the table", also: []string{"create"}, mend: statements(`ALTER TABLE outbox OWNER TO CDC`)},
 	{
-		name: "no slot", breaks: statements(`SELECT pg_drop_replication_slot(SLOT)`), title: "slot", state: Failed, says: "there is no slot",
+		name: "no slot", breaks: statements(`SELECT pg_drop_replication_slot(SLOT)`), title: "slot", state: Failed, says: "does not exist",
 		mend: func(t *testing.T, r *rig) { r.makeSlot(t, "pgoutput") },
 	},
 	{name: "slot of another plugin", breaks: func(t *testing.T, r *rig) {
@@ -211,16 +211,16 @@ func brokenTopics() []broken {
 	}
 	return []broken{
 		{name: "no topic", breaks: func(t *testing.T, r *rig) { r.topic = kafkatest.UniqueName(t); r.kafka.DeleteTopics(t, r.topic) }, title: "topic TOPIC", state: Failed, says: "does not exist"},
-		{name: "more in sync than there are", breaks: alter("min.insync.replicas=9"), title: "min.insync.replicas TOPIC", state: Failed, says: "nothing is ever acknowledged"},
+		{name: "more in sync than there are", breaks: alter("min.insync.replicas=9"), title: "min.insync.replicas TOPIC", state: Failed, says: "Kafka never acknowledges"},
 		{name: "records too large", breaks: func(t *testing.T, r *rig) {
 			alter("max.message.bytes=5000")(t, r)
 			r.db.Exec(t, `INSERT INTO outbox (aggregatetype, aggregateid, type, payload) VALUES ('order', 'o-1', 'large', to_jsonb(repeat('x', 6000)))`)
-		}, title: "max.message.bytes TOPIC", state: Failed, says: "5000, and one of the last rows makes a record of 6"},
+		}, title: "max.message.bytes TOPIC", state: Failed, says: "5000, but one of the last rows is a record of 6"},
 		{name: "compacted topic and no key", breaks: func(t *testing.T, r *rig) {
 			alter("cleanup.policy=compact")(t, r)
 			r.db.Exec(t, `INSERT INTO outbox (aggregatetype, type) VALUES ('order', 'keyless')`)
 		}, title: "cleanup.policy TOPIC", state: Failed, says: "1 of the last rows have none"},
-		{name: "compacted topic", breaks: alter("cleanup.policy=compact"), title: "cleanup.policy TOPIC", state: Doubt, says: "only the last is kept"},
+		{name: "compacted topic", breaks: alter("cleanup.policy=compact"), title: "cleanup.policy TOPIC", state: Doubt, says: "keeps only the last record"},
 		{name: "position topic expires", breaks: func(t *testing.T, r *rig) { r.positions = r.kafka.Topic(t, 1, nil) }, title: "cleanup.policy POSITIONS", state: Doubt, says: "expires"},
 		{name: "no old timestamps", breaks: alter("message.timestamp.before.max.ms=60000"), title: "message.timestamp.before.max.ms TOPIC", state: Doubt, says: "1m0s"},
 	}

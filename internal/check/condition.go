@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// A State says whether a condition is met.
+// A State is whether a condition is met.
 type State string
 
 // The states.
 const (
 	Met    State = "ok"
-	Doubt  State = "warning" // it works, and should be known
+	Doubt  State = "warning" // the relay works, but the operator should know
 	Failed State = "fails"
 )
 
@@ -22,18 +22,17 @@ const (
 	Takeover = "takeover"
 )
 
-// A Condition is one thing that was looked at. As JSON it is a stable format: members may be
-// added.
+// A Condition is the result of one test. Its JSON format is stable; later versions may add members.
 type Condition struct {
 	Group  string `json:"group"`
 	Name   string `json:"condition"`
-	Object string `json:"object,omitempty"` // the table, broker or topic, where there may be several
+	Object string `json:"object,omitempty"` // the table, broker or topic, if there may be several
 	State  State  `json:"state"`
 	Found  string `json:"found"`         // one sentence
-	Fix    string `json:"fix,omitempty"` // a statement, command or sentence that mends it
+	Fix    string `json:"fix,omitempty"` // a statement, a command or a sentence
 }
 
-// Count returns how many of the conditions fail.
+// Count returns the number of conditions that fail.
 func Count(conditions []Condition) int {
 	n := 0
 	for _, c := range conditions {
@@ -44,7 +43,7 @@ func Count(conditions []Condition) int {
 	return n
 }
 
-// A report is the conditions of one side in the making. It belongs to one goroutine.
+// A report collects the conditions of one group. It belongs to one goroutine.
 type report struct {
 	group      string
 	conditions []Condition
@@ -67,7 +66,7 @@ func (r *report) fail(name, object, found, fix string) {
 	r.add(Condition{Name: name, Object: object, State: Failed, Found: found, Fix: fix})
 }
 
-// sorted returns the conditions in the order of [definitions], those of one table or topic together.
+// sorted returns the conditions in the order of [definitions], with those of one table or topic together.
 func sorted(conditions []Condition) []Condition {
 	type place struct{ family, own int }
 	places := make(map[[2]string]place)

@@ -1,80 +1,80 @@
 package check
 
-// A definition says what a condition is about.
+// A definition describes a condition.
 type definition struct {
 	group, name string
-	object      string // what it is looked at for each of: a table, broker or topic; empty: there is one
-	asks        string // a question that is answered with yes where the condition is met
-	atStart     bool   // run tells of it too, see [AtStart]
+	object      string // what it is tested for each of: table, broker, address or topic; empty: it is tested once
+	met         string // what is true if the condition is met
+	atStart     bool   // run tests it too, see [AtStart]
 }
 
-// definitions returns every condition that [Run] may return, in its order.
+// definitions returns every condition that [Run] may return, in this order.
 func definitions() []definition {
 	return append(sourceDefinitions(), sinkDefinitions()...)
 }
 
 func sourceDefinitions() []definition {
 	return []definition{
-		{Source, "connection", "", "Does Postgres let the role into the database, by `pg_hba.conf`, password, TLS and `CONNECT`?", false},
-		{Source, "catalog", "", "Does the server tell settings, publication, slot and open transactions?", false},
-		{Source, "version", "", "Is it PostgreSQL 14 or later?", false},
-		{Source, "minor release", "", "Does the minor release have the corrections without which decoding can lose changes or stop?", true},
-		{Source, "wal_level", "", "Is `wal_level` `logical`?", false},
-		{Source, "encoding", "", "Has the database an encoding whose text can be converted to UTF8?", false},
-		{Source, "primary", "", "Is the server no standby?", false},
-		{Source, "role", "", "Has the role `REPLICATION`?", false},
-		{Source, "least privilege", "", "Is the role no superuser?", false},
-		{Source, "messages", "", "Is it only for roles that need it to write logical messages into the WAL (`pg_logical_emit_message`), and may the relay?", false},
-		{Source, "create", "", "May the role create the publication, where a start is to create it?", false},
-		{Source, "slots left", "", "Is there room for the slot in `max_replication_slots`?", false},
-		{Source, "senders left", "", "Is there room for its stream in `max_wal_senders`?", false},
-		{Source, "clock", "", "Do the clocks of the database and of this machine agree within 5 s?", true},
-		{Source, "replication connection", "", "Can a connection in replication mode be opened? It is, and closed again.", false},
-		{Source, "pg_hba.conf", "", "Has the file no errors, as far as the role may see it? With one the server goes on with the file as it was.", false},
-		{Source, "publication", "", "Is there the publication, or is it created?", false},
-		{Source, "publish", "", "Does it publish inserts, and nothing that ends the relay?", false},
-		{Source, "all tables", "", "Is it one of the outbox tables, and not of all tables?", false},
-		{Source, "table", "table", "Is there the table, and is every row inserted into it published, without a row filter?", false},
-		{Source, "owner", "table", "Does the role own the table, where a start is to publish it?", false},
-		{Source, "via root", "table", "Do the rows of a partitioned table come as its own (`publish_via_partition_root`)?", false},
-		{Source, "columns", "table", "Are all columns there that `outbox` names, of a type that can serve, and in the publication's column list if it has one?", false},
-		{Source, "replica identity", "table", "Does the application keep its UPDATEs and DELETEs? Postgres refuses those that are published of rows without identity.", true},
-		{Source, "select", "table", "May the role read the table, where a start is to copy it (`source.initial_copy`)?", false},
-		{Source, "rows", "table", "Can the last 100 rows of the table become records? They are read if the role may.", false},
-		{Source, "slot", "", "Is there the slot, or is it created?", false},
-		{Source, "plugin", "", "Is it a slot for `pgoutput`?", false},
-		{Source, "slot's database", "", "Is it one of the connection's database?", false},
-		{Source, "permanent", "", "Is it neither temporary nor made with `two_phase`?", false},
-		{Source, "wal_status", "", "Has the server all the log that it needs, and keeps it?", false},
-		{Source, "safe_wal_size", "", "May the server write more than it has kept by now before the slot can be lost?", false},
-		{Source, "held by", "", "Is nobody connected to it, or may the relay wait for its end (`source.wait_for_slot`)?", false},
-		{Source, "failover", "", "Does a standby keep a copy of it, where `source.slot_failover` wants it?", false},
-		{Source, "synchronized_standby_slots", "", "Does a standby stream from every slot that one with failover waits for?", true},
-		{Source, "disk", "", "Is the log that a slot may hold limited, so that a relay that is away does not fill the disk?", false},
-		{Source, "max_slot_wal_keep_size", "", "Is the limit at least 1 GB, and more than what is written in an hour, on average?", true},
-		{Source, "idle_replication_slot_timeout", "", "Is a slot kept while nobody is connected, from PostgreSQL 18 on?", false},
-		{Source, "open transactions", "", "Has no transaction, prepared ones included, been open for 5 minutes? One holds the log of every slot and stops the creation of slots.", false},
+		{Source, "connection", "", "Postgres accepts the role: `pg_hba.conf`, password, TLS and `CONNECT`.", false},
+		{Source, "catalog", "", "The role can read settings, publication, slot and open transactions.", false},
+		{Source, "version", "", "The server is PostgreSQL 14 or later.", false},
+		{Source, "minor release", "", "The minor release has the fixes without which decoding can lose changes or stop.", true},
+		{Source, "wal_level", "", "`wal_level` is `logical`.", false},
+		{Source, "encoding", "", "The database has an encoding that can be converted to UTF8.", false},
+		{Source, "primary", "", "The server is the primary.", false},
+		{Source, "role", "", "The role has `REPLICATION`.", false},
+		{Source, "least privilege", "", "The role is not a superuser.", false},
+		{Source, "messages", "", "The relay may write logical messages (`pg_logical_emit_message`), and only roles that need it may too.", false},
+		{Source, "create", "", "The role may create the publication, if `run` would create it.", false},
+		{Source, "slots left", "", "`max_replication_slots` leaves room for the slot.", false},
+		{Source, "senders left", "", "`max_wal_senders` leaves room for the relay's WAL sender.", false},
+		{Source, "clock", "", "The clocks of the database server and this machine differ by at most 5 s.", true},
+		{Source, "replication connection", "", "A replication connection can be opened. It is closed again.", false},
+		{Source, "pg_hba.conf", "", "The file has no errors, if the role may see them. Postgres does not load a file with errors.", false},
+		{Source, "publication", "", "The publication exists, or `run` creates it.", false},
+		{Source, "publish", "", "The publication publishes INSERTs, and nothing that stops the relay.", false},
+		{Source, "all tables", "", "The publication lists its tables, and is not FOR ALL TABLES.", false},
+		{Source, "table", "table", "The table exists, and every INSERT into it is published, without a row filter.", false},
+		{Source, "owner", "table", "The role owns the table, if `run` would publish it.", false},
+		{Source, "via root", "table", "Changes of a partitioned table are published as its own (`publish_via_partition_root`).", false},
+		{Source, "columns", "table", "The table, and the publication's column list if there is one, has all columns of `outbox` with suitable types.", false},
+		{Source, "replica identity", "table", "If UPDATEs or DELETEs are published, the table has a replica identity. Otherwise Postgres rejects them.", true},
+		{Source, "select", "table", "The role may read the table, if `source.initial_copy` would read it.", false},
+		{Source, "rows", "table", "The last 100 rows of the table can become records. They are read only if the role may.", false},
+		{Source, "slot", "", "The slot exists, or `run` creates it.", false},
+		{Source, "plugin", "", "The slot uses `pgoutput`.", false},
+		{Source, "slot's database", "", "The slot belongs to the database of `source.dsn`.", false},
+		{Source, "permanent", "", "The slot is not temporary and has no `two_phase`.", false},
+		{Source, "wal_status", "", "Postgres has all WAL that the slot needs, and retains it.", false},
+		{Source, "safe_wal_size", "", "Postgres may write more WAL than it retains for the slot before it may invalidate the slot.", false},
+		{Source, "held by", "", "No relay streams from the slot, or `run` would wait as a standby (`source.wait_for_slot`).", false},
+		{Source, "failover", "", "Standbys can synchronize the slot, if `source.slot_failover` is set.", false},
+		{Source, "synchronized_standby_slots", "", "If the slot has failover, a standby streams from each of these slots.", true},
+		{Source, "disk", "", "`max_slot_wal_keep_size` limits the retained WAL, so that a slot without a relay cannot fill the disk.", false},
+		{Source, "max_slot_wal_keep_size", "", "The limit is at least 1 GB, and more than the average WAL of an hour.", true},
+		{Source, "idle_replication_slot_timeout", "", "Postgres does not invalidate an idle slot (from PostgreSQL 18 on).", false},
+		{Source, "open transactions", "", "No transaction, prepared ones included, has been open for 5 minutes. Postgres retains WAL for it, and creating a slot waits for it.", false},
 	}
 }
 
 func sinkDefinitions() []definition {
 	return []definition{
-		{Sink, "broker", "broker", "Does each of `sink.kafka.brokers` answer, after TLS and login?", false},
-		{Sink, "cluster", "", "Does the cluster name its brokers?", false},
-		{Sink, "advertised", "address", "Does each of the cluster's brokers answer where it says that clients reach it?", false},
-		{Sink, "idempotent write", "", "May the user write with sequence numbers? A producer id is taken, as at every start.", false},
-		{Sink, "topic", "topic", "Does the topic exist, or could it be created? The cluster is asked to check the creation, not to do it.", true},
-		{Sink, "leaders", "topic", "Has every partition a leader?", true},
-		{Sink, "rights", "topic", "May the user describe and write it, and read `position_topic`?", true},
-		{Sink, "settings", "topic", "May the user read the topic's settings?", false},
-		{Sink, "min.insync.replicas", "topic", "Are as many replicas in sync, and are there as many, as have to acknowledge?", true},
-		{Sink, "durability", "topic", "Does an acknowledged record survive a broker, and does the topic go on without one?", false},
-		{Sink, "cleanup.policy", "topic", "Does the topic keep every event, and take those without a key? Is `position_topic` compacted?", true},
-		{Sink, "max.message.bytes", "topic", "Does the topic take records as large as the largest of the last rows makes?", true},
-		{Sink, "message.timestamp.before.max.ms", "topic", "Does the topic take the time of commits after an outage of a day?", false},
-		{Sink, "topic names", "", "Do the topics' names begin with text that no row decides, so that ACLs can bound where rows go?", false},
-		{Sink, "other relays", "topic", "Has `position_topic` the positions of this relay only? Whoever may write there for another one can move and stop this one.", false},
-		{Sink, "older writer", "", "With `--probe`: does the broker reject records of an older relay after a newer one has written?", false},
-		{Sink, "probe topic", "", "With `--probe`: may the user create and delete a topic for that test?", false},
+		{Sink, "broker", "broker", "Each of `sink.kafka.brokers` responds after TLS and login.", false},
+		{Sink, "cluster", "", "The cluster lists its brokers.", false},
+		{Sink, "advertised", "address", "Each broker of the cluster responds at the address that it advertises.", false},
+		{Sink, "idempotent write", "", "The user may write with a producer id. The check requests one, as each start does.", false},
+		{Sink, "topic", "topic", "The topic exists or can be created. The check asks the cluster to validate the creation only.", true},
+		{Sink, "leaders", "topic", "Every partition has a leader.", true},
+		{Sink, "rights", "topic", "The user has Describe and Write on the topic, and Read on `position_topic`.", true},
+		{Sink, "settings", "topic", "The user may read the topic's configuration.", false},
+		{Sink, "min.insync.replicas", "topic", "The topic has at least this many replicas, and this many are in sync.", true},
+		{Sink, "durability", "topic", "An acknowledged record survives the loss of a broker, and the topic stays writable without one.", false},
+		{Sink, "cleanup.policy", "topic", "The topic keeps every event and accepts records without a key. `position_topic` is compacted.", true},
+		{Sink, "max.message.bytes", "topic", "The topic accepts a record as large as the largest of the last rows.", true},
+		{Sink, "message.timestamp.before.max.ms", "topic", "The topic accepts commit times of an outage of a day.", false},
+		{Sink, "topic names", "", "Topic names begin with a fixed prefix, so that ACLs can limit the topics that rows select.", false},
+		{Sink, "other relays", "topic", "`position_topic` contains positions of this relay only. A user with write access to it can affect every relay that uses it.", false},
+		{Sink, "older writer", "", "With `--probe`: the broker rejects records of an older relay after a newer one has written.", false},
+		{Sink, "probe topic", "", "With `--probe`: the user may create and delete the topic of the test.", false},
 	}
 }

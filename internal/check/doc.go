@@ -1,12 +1,12 @@
-// Package check looks at everything a relay needs on both sides, before it is started or while it
-// runs, and says of each condition whether it is met, and if not, what mends it.
+// Package check tests everything that a relay needs in Postgres and Kafka, and returns for each condition whether it
+// is met and how to fix it. A check may run before a relay starts or beside it.
 //
-// It writes nothing: no record, no slot, no topic, and its sessions in Postgres are read-only. The
-// exception is [Config.Probe], for which it creates a topic, writes to it and deletes it.
+// A check changes nothing: it writes no record, creates no slot and no topic, and its sessions in Postgres are
+// read-only. The exception is [Config.Probe], for which it creates a topic, writes to it and deletes it.
 //
-// It is bounded in time, each question by itself and all of them together. Both sides are looked at
-// at once; what cannot be reached on one of them hides nothing of the other.
+// Each request has a time limit, and so has the whole check. Postgres and Kafka are checked at the same time. If one
+// of them cannot be reached, the conditions of the other are still complete.
 //
-// What can be asked is told by packages replication and sink; what it means is decided here. The
-// conditions are listed in [definitions], which the documentation is made from.
+// Packages catalog and sink read the state of the servers; this package judges it. [definitions] lists the conditions,
+// and the documentation is generated from it.
 package check

@@ -18,7 +18,7 @@ func TestDocs(t *testing.T) {
 	for _, d := range definitions() {
 		if d.group != group {
 			group = d.group
-			fmt.Fprintf(&want, "### %s\n\n| condition | of each | asks | run |\n|---|---|---|---|\n", group)
+			fmt.Fprintf(&want, "### %s\n\n| condition | for each | met if | also by run |\n|---|---|---|---|\n", group)
 		} else if d.group == "" {
 			t.Errorf("%+v", d)
 		}
@@ -26,7 +26,7 @@ func TestDocs(t *testing.T) {
 		if d.atStart {
 			run = "yes"
 		}
-		fmt.Fprintf(&want, "| %s | %s | %s | %s |\n", d.name, d.object, d.asks, run)
+		fmt.Fprintf(&want, "| %s | %s | %s | %s |\n", d.name, d.object, d.met, run)
 	}
 	text := strings.Replace(want.String(), "### sink", "\n### sink", 1)
 	doctest.CheckPart(t, "../../docs/check.md", "conditions", text, *update)

@@ -12,13 +12,13 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
-// sizeInKafka is how large a record is, as a topic's max.message.bytes counts.
+// sizeInKafka returns the size of a record as max.message.bytes of a topic counts it.
 func sizeInKafka(rec *sink.Record) int { return kafka.Size(rec) }
 
-// isRefusal reports whether the user may not do what was asked.
+// isRefusal reports whether the user lacks the right for a request.
 func isRefusal(err error) bool { return kafka.IsRefusal(err) }
 
-// A kafkaLook looks at Kafka.
+// A kafkaLook checks Kafka.
 type kafkaLook struct {
 	*look
 	report
@@ -28,7 +28,7 @@ type kafkaLook struct {
 	brokers   []kafka.Broker
 }
 
-// lookAtKafka returns the conditions of the sink, if that is Kafka.
+// lookAtKafka returns the conditions of the sink.
 func (l *look) lookAtKafka(ctx context.Context) []Condition {
 	cfg, ok := l.Relay.Sink.(kafka.Config)
 	if !ok {
@@ -41,7 +41,7 @@ func (l *look) lookAtKafka(ctx context.Context) []Condition {
 
 func (s *kafkaLook) run(ctx context.Context) {
 	inspector, err := kafka.NewInspector(s.cfg)
-	if err != nil { // which the configuration has ruled out
+	if err != nil { // package config has validated it
 		s.fail("broker", "", err.Error(), "")
 		return
 	}
@@ -71,14 +71,14 @@ func (s *kafkaLook) run(ctx context.Context) {
 	}
 }
 
-// An outcome is what became of the attempt to reach a broker.
+// An outcome is the result of connecting to a broker.
 type outcome struct {
 	addr string
 	err  error
 }
 
-// reach connects to each address and reports it under name; judge says what a failure is worth
-// when others did or did not answer. It returns whether one answered.
+// reach connects to each address and adds a condition with this name for each. judge adds the condition for a failure;
+// others says whether another address responded. reach returns whether one did.
 func (s *kafkaLook) reach(ctx context.Context, name string, addrs []string, judge func(o outcome, others bool)) bool {
 	ctx, cancel := context.WithTimeout(ctx, s.each)
 	defer cancel()
@@ -88,7 +88,7 @@ func (s *kafkaLook) reach(ctx context.Context, name string, addrs []string, judg
 		all.Go(func() {
 			err := s.inspector.Reach(ctx, addr)
 			if err != nil && ctx.Err() != nil {
-				err = fmt.Errorf("no answer in %s", s.each)
+				err = fmt.Errorf("no response within %s", s.each)
 			}
 			outcomes[n] = outcome{addr, err}
 		})
@@ -97,7 +97,7 @@ func (s *kafkaLook) reach(ctx context.Context, name string, addrs []string, judg
 	answered := slices.ContainsFunc(outcomes, func(o outcome) bool { return o.err == nil })
 	for _, o := range outcomes {
 		if o.err == nil {
-			s.ok(name, o.addr, "answers"+s.manner())
+			s.ok(name, o.addr, "responds"+s.manner())
 		} else {
 			judge(o, answered)
 		}
@@ -105,7 +105,7 @@ func (s *kafkaLook) reach(ctx context.Context, name string, addrs []string, judg
 	return answered
 }
 
-// manner is how we are connected.
+// manner describes TLS and login of the connections.
 func (s *kafkaLook) manner() string {
 	cfg, text := s.cfg, ""
 	if cfg.TLS != nil {
@@ -121,29 +121,29 @@ func (s *kafkaLook) manner() string {
 	return text
 }
 
-// unreached judges a broker of sink.kafka.brokers.
+// unreached adds the condition of a broker of sink.kafka.brokers that did not respond.
 func (s *kafkaLook) unreached(o outcome, others bool) {
 	found, fix := s.describeFailure(o)
 	switch {
 	case fix != "":
 		s.fail("broker", o.addr, found, fix)
 	case others:
-		s.warn("broker", o.addr, found, "start it, or take it out of sink.kafka.brokers: another one answers, so that is no hurry")
+		s.warn("broker", o.addr, found, "start it, or remove it from sink.kafka.brokers; another broker responds, so this is not urgent")
 	default:
-		s.fail("broker", o.addr, found, "start it, or correct sink.kafka.brokers and what lies between (DNS, firewall)")
+		s.fail("broker", o.addr, found, "start it, or fix sink.kafka.brokers or the network (DNS, firewall)")
 	}
 }
 
-// describeFailure says what went wrong, and what mends it if that is not the network.
+// describeFailure returns what went wrong, and the fix if the broker rejected the connection.
 func (s *kafkaLook) describeFailure(o outcome) (found, fix string) {
 	found = strings.TrimPrefix(strings.TrimPrefix(oneLine(o.err), sink.ErrAccess.Error()+": "), o.addr+": ")
 	if errors.Is(o.err, sink.ErrAccess) {
-		fix = "correct sink.kafka.tls or sink.kafka.sasl, or what the listener expects"
+		fix = "fix sink.kafka.tls or sink.kafka.sasl, or the configuration of the listener"
 	}
 	return found, fix
 }
 
-// cluster says how many brokers there are, and whether each is reached where it says it is.
+// cluster lists the brokers, and connects to those whose advertised address is not in sink.kafka.brokers.
 func (s *kafkaLook) cluster(ctx context.Context) {
 	var ids, addrs []string
 	byAddr := make(map[string]int32)
@@ -160,12 +160,12 @@ func (s *kafkaLook) cluster(ctx context.Context) {
 	}
 	s.reach(ctx, "advertised", addrs, func(o outcome, _ bool) {
 		found, _ := s.describeFailure(o)
-		s.fail("advertised", o.addr, fmt.Sprintf("broker %d says that clients reach it there: %s", byAddr[o.addr], found),
-			fmt.Sprintf("set advertised.listeners of broker %d to an address that can be reached from here, or let this one be reached", byAddr[o.addr]))
+		s.fail("advertised", o.addr, fmt.Sprintf("broker %d advertises this address: %s", byAddr[o.addr], found),
+			fmt.Sprintf("set advertised.listeners of broker %d to an address that this machine can reach, or make this address reachable", byAddr[o.addr]))
 	})
 }
 
-// identity says whether the user may write with sequence numbers.
+// identity checks that the user gets a producer id, which idempotent writes need.
 func (s *kafkaLook) identity(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, s.each)
 	defer cancel()
@@ -173,10 +173,10 @@ func (s *kafkaLook) identity(ctx context.Context) {
 		s.fail("idempotent write", "", oneLine(err), s.acl("--operation IdempotentWrite --cluster")+"; or, from Kafka 2.8 on, Write on a topic")
 		return
 	}
-	s.ok("idempotent write", "", "the user may write with sequence numbers")
+	s.ok("idempotent write", "", "the user gets a producer id")
 }
 
-// tool is the command line of one of Kafka's tools.
+// tool returns a command line of one of Kafka's tools.
 func (s *kafkaLook) tool(name, arguments string) string {
 	cfg := s.cfg
 	text := fmt.Sprintf("%s --bootstrap-server %s", name, cfg.Brokers[0])
@@ -186,7 +186,7 @@ func (s *kafkaLook) tool(name, arguments string) string {
 	return text + " " + arguments
 }
 
-// acl is the command that gives the user a right.
+// acl returns the command that grants the user a right.
 func (s *kafkaLook) acl(right string) string {
 	principal := "<the relay's>"
 	if login := s.cfg.SASL; login != nil && login.User != "" {

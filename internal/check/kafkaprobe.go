@@ -10,7 +10,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// probe tests whether the broker rejects an older writer, in a topic that it creates and deletes.
+// probe tests in a temporary topic whether the broker rejects an older writer.
 func (s *kafkaLook) probe(ctx context.Context) {
 	if s.Relay.PositionTopic == "" {
 		s.warn("older writer", "", "not tested: without position_topic the broker cannot tell which relay is older, and only the relay's own fence limits how many records are duplicated out of order",
@@ -42,7 +42,7 @@ func (s *kafkaLook) probe(ctx context.Context) {
 	s.deleteProbeTopic(ctx, topic)
 }
 
-// probeOrder checks the order of writers in a topic that it creates.
+// probeOrder creates topic and writes to it as an older and a newer writer.
 func probeOrder(ctx context.Context, broker sink.Broker, topic string) error {
 	reached, err := broker.Open(ctx, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -56,7 +56,7 @@ func probeOrder(ctx context.Context, broker sink.Broker, topic string) error {
 	return store.CheckOrder(ctx)
 }
 
-// deleteProbeTopic deletes topic, even if ctx has ended. The topic need not exist.
+// deleteProbeTopic deletes topic, even if ctx has ended. It succeeds if topic does not exist.
 func (s *kafkaLook) deleteProbeTopic(ctx context.Context, topic string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.each)
 	defer cancel()

@@ -11,15 +11,15 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
-// A use is what a topic is for.
+// A use is a topic and what the relay does with it.
 type use struct {
 	topic     string
 	needs     []kafka.Operation
-	compacted bool         // it should be
-	sample    *topicSample // of the records that go there; nil: rows are not what goes there
+	compacted bool         // it must be compacted
+	sample    *topicSample // of the records for it; nil: it does not get rows
 }
 
-// uses returns the topics that are known, each once.
+// uses returns the known topics, each once.
 func (s *kafkaLook) uses() []use {
 	var all []use
 	for _, name := range s.sample.names() {
@@ -34,8 +34,8 @@ func (s *kafkaLook) uses() []use {
 	return all
 }
 
-// largest is a sample for the dead-letter topic, which has to take what the others take. A dead
-// letter keeps its key and may have none.
+// largest returns a sample for the dead-letter topic, which must accept what the other topics accept. A dead letter
+// keeps its key, if it has one.
 func (s *kafkaLook) largest() *topicSample {
 	var all topicSample
 	for _, t := range s.sample.topics {
@@ -45,7 +45,7 @@ func (s *kafkaLook) largest() *topicSample {
 	return &all
 }
 
-// topics judges the topics that are known.
+// topics checks the known topics.
 func (s *kafkaLook) topics(ctx context.Context) {
 	uses := s.uses()
 	if len(s.sample.topics) == 0 && !s.short {
@@ -67,18 +67,18 @@ func (s *kafkaLook) topics(ctx context.Context) {
 	}
 }
 
-// unknown: the names come from rows, of which none is to be seen.
+// unknown adds the condition of topics whose names come from rows, if no row could be read.
 func (s *kafkaLook) unknown() {
 	template := s.Relay.Route.Topic
 	if s.cfg.CreateTopics != nil {
-		s.ok("topic", template, "is created when its first row comes; no row was seen that tells its name")
+		s.ok("topic", template, "created with its first record; no row was read, so the name is unknown")
 		return
 	}
-	s.warn("topic", template, "no row was seen that tells the names, and a topic has to exist before its first row: rows wait for a missing one",
-		"create the topics beforehand, or set sink.kafka.create_topics.partitions")
+	s.warn("topic", template, "no row was read, so the names are unknown; the relay does not create topics, and records for a missing one wait",
+		"create the topics, or set sink.kafka.create_topics.partitions")
 }
 
-// topic judges one.
+// topic checks one topic.
 func (s *kafkaLook) topic(ctx context.Context, u use, t *kafka.Topic) {
 	switch {
 	case t.Missing:
@@ -88,28 +88,28 @@ func (s *kafkaLook) topic(ctx context.Context, u use, t *kafka.Topic) {
 		found := t.Err.Error()
 		fix := ""
 		if kafka.IsRefusal(t.Err) {
-			found = "the user may not see it: " + found
+			found = "the user lacks Describe: " + found
 			fix = s.acl(operations(u.needs) + " --topic " + u.topic)
 		}
 		s.fail("topic", u.topic, found, fix)
 		return
 	}
-	s.ok("topic", u.topic, fmt.Sprintf("exists; partitions: %d", t.Partitions))
+	s.ok("topic", u.topic, fmt.Sprintf("exists with %d partitions", t.Partitions))
 	if t.Leaderless > 0 {
-		s.fail("leaders", u.topic, fmt.Sprintf("%d of %d partitions have no leader: what goes there waits", t.Leaderless, t.Partitions), "start the brokers that have their replicas")
+		s.fail("leaders", u.topic, fmt.Sprintf("%d of %d partitions have no leader, and records for them wait", t.Leaderless, t.Partitions), "start the brokers of their replicas")
 	} else {
 		s.ok("leaders", u.topic, "every partition has one")
 	}
 	s.allowed(u, t)
 	if t.Settings == nil {
-		found := "the user may not read them: what follows from them is not known"
+		found := "the user may not read them, so other conditions of the topic are unknown"
 		if s.cfg.MaxMessageBytes == 0 {
-			found += ", and batches are kept within 1,000,000 bytes"
+			found += ", and the relay limits batches to 1,000,000 bytes"
 		}
 		s.warn("settings", u.topic, found, s.acl("--operation DescribeConfigs --topic "+u.topic))
 		return
 	}
-	s.ok("settings", u.topic, "can be read")
+	s.ok("settings", u.topic, "readable")
 	s.replicas(u, t)
 	s.policy(u, t)
 	s.limit(u, t)
@@ -124,7 +124,7 @@ func operations(all []kafka.Operation) string {
 	return strings.Join(texts, " ")
 }
 
-// missing says whether a topic would be created.
+// missing checks whether the relay would create a topic.
 func (s *kafkaLook) missing(ctx context.Context, u use) {
 	spec := s.cfg.CreateTopics
 	replicas := min(len(s.brokers), 3)
@@ -135,32 +135,32 @@ func (s *kafkaLook) missing(ctx context.Context, u use) {
 	}
 	create := s.tool("kafka-topics.sh", arguments)
 	if spec == nil {
-		s.fail("topic", u.topic, "does not exist, and rows for it wait", create+"; or set sink.kafka.create_topics.partitions")
+		s.fail("topic", u.topic, "does not exist, and records for it wait", create+"; or set sink.kafka.create_topics.partitions")
 		return
 	}
 	if s.short {
-		return // a relay creates it, or says why not
+		return // the relay creates it, or logs why it cannot
 	}
 	limited, cancel := context.WithTimeout(ctx, s.each)
 	defer cancel()
 	err := s.inspector.MayCreate(limited, u.topic, *spec)
 	switch {
 	case err == nil:
-		s.ok("topic", u.topic, "does not exist yet, and can be created")
+		s.ok("topic", u.topic, "does not exist; the relay can create it")
 	case kafka.IsRefusal(err):
 		s.fail("topic", u.topic, "does not exist, and the user may not create it: "+oneLine(err), create+"; or "+s.acl("--operation Create --topic "+u.topic))
 	default:
-		s.fail("topic", u.topic, "does not exist, and cannot be created: "+oneLine(err), create)
+		s.fail("topic", u.topic, "does not exist, and the cluster rejects its creation: "+oneLine(err), create)
 	}
 }
 
-// allowed compares what the user may do with what the relay does.
+// allowed compares the rights of the user with those that the relay needs.
 func (s *kafkaLook) allowed(u use, t *kafka.Topic) {
 	var lacking []kafka.Operation
 	for _, op := range u.needs {
 		allowed, known := t.Allows(op)
 		if !known {
-			s.ok("rights", u.topic, "the cluster does not tell them")
+			s.ok("rights", u.topic, "unknown: the cluster does not report them")
 			return
 		}
 		if !allowed {
@@ -175,7 +175,7 @@ func (s *kafkaLook) allowed(u use, t *kafka.Topic) {
 	s.ok("rights", u.topic, strings.ReplaceAll(strings.TrimPrefix(operations(u.needs), "--operation "), " --operation ", ", "))
 }
 
-// alter is the command that changes a topic's setting.
+// alter returns the command that changes a setting of a topic.
 func (s *kafkaLook) alter(topic, setting, value string) string {
 	if strings.Contains(value, ",") {
 		value = "[" + value + "]"
@@ -183,7 +183,7 @@ func (s *kafkaLook) alter(topic, setting, value string) string {
 	return s.tool("kafka-configs.sh", fmt.Sprintf("--alter --entity-type topics --entity-name %s --add-config %s=%s", topic, setting, value))
 }
 
-// replicas judges how safe an acknowledged record is, and whether one can be acknowledged.
+// replicas checks whether Kafka can acknowledge a record, and whether an acknowledged record is safe.
 func (s *kafkaLook) replicas(u use, t *kafka.Topic) {
 	insync, err := strconv.Atoi(t.Settings["min.insync.replicas"])
 	if err != nil {
@@ -192,46 +192,46 @@ func (s *kafkaLook) replicas(u use, t *kafka.Topic) {
 	const name = "min.insync.replicas"
 	switch text := fmt.Sprintf("%d of %d replicas", insync, t.Replicas); {
 	case insync > t.Replicas:
-		s.fail(name, u.topic, fmt.Sprintf("%d, and there are %d replicas: nothing is ever acknowledged", insync, t.Replicas), s.alter(u.topic, name, strconv.Itoa(max(1, t.Replicas-1))))
+		s.fail(name, u.topic, fmt.Sprintf("%d, but the topic has %d replicas: Kafka never acknowledges a record", insync, t.Replicas), s.alter(u.topic, name, strconv.Itoa(max(1, t.Replicas-1))))
 	case insync > t.InSync:
-		s.fail(name, u.topic, fmt.Sprintf("%d, and %d replicas are in sync: what goes there waits", insync, t.InSync), "start the brokers that have the other replicas")
+		s.fail(name, u.topic, fmt.Sprintf("%d, but %d replicas are in sync: records for it wait", insync, t.InSync), "start the brokers of the other replicas")
 	default:
 		s.ok(name, u.topic, text)
 	}
 	durable := func(found, fix string) { s.warn("durability", u.topic, found, fix) }
 	switch {
 	case t.Replicas < 2:
-		durable("one replica: what is acknowledged is lost with its disk", "kafka-reassign-partitions.sh gives it three; for a cluster of one broker there is nothing to do")
+		durable("one replica: acknowledged records are lost with its disk", "add replicas with kafka-reassign-partitions.sh; a cluster of one broker cannot do better")
 	case t.Settings["unclean.leader.election.enable"] == "true":
-		durable("a replica that is behind may become leader: what was acknowledged is lost", s.alter(u.topic, "unclean.leader.election.enable", "false"))
+		durable("unclean.leader.election.enable is true: a replica that is behind may become leader, and acknowledged records are lost", s.alter(u.topic, "unclean.leader.election.enable", "false"))
 	case insync < 2:
-		durable(fmt.Sprintf("min.insync.replicas is %d: what one broker has acknowledged alone is lost with it", insync), s.alter(u.topic, name, "2"))
+		durable(fmt.Sprintf("min.insync.replicas is %d: a record that only one broker has is lost with it", insync), s.alter(u.topic, name, "2"))
 	case insync == t.Replicas:
-		durable(fmt.Sprintf("min.insync.replicas is %d, as many as there are replicas: one broker less, and nothing is acknowledged", insync), s.alter(u.topic, name, strconv.Itoa(t.Replicas-1)))
+		durable(fmt.Sprintf("min.insync.replicas is %d, the number of replicas: without one broker, Kafka acknowledges nothing", insync), s.alter(u.topic, name, strconv.Itoa(t.Replicas-1)))
 	default:
-		s.ok("durability", u.topic, fmt.Sprintf("%d replicas, of which %d acknowledge", t.Replicas, insync))
+		s.ok("durability", u.topic, fmt.Sprintf("%d replicas, at least %d in sync", t.Replicas, insync))
 	}
 }
 
-// policy: a compacted topic takes no record without a key, and keeps the last one of each.
+// policy checks cleanup.policy. A compacted topic rejects records without a key, and keeps only the last record of a key.
 func (s *kafkaLook) policy(u use, t *kafka.Topic) {
 	const name = "cleanup.policy"
 	policy := t.Settings[name]
 	compacted := slices.Contains(strings.Split(policy, ","), "compact")
 	switch {
-	case s.short && u.compacted: // a relay tells that itself
+	case s.short && u.compacted: // the relay logs that itself
 	case u.compacted && !compacted:
-		s.warn(name, u.topic, policy+": the position expires", s.alter(u.topic, name, "compact"))
+		s.warn(name, u.topic, policy+": the position record expires", s.alter(u.topic, name, "compact"))
 	case !u.compacted && compacted && u.sample.keyless > 0:
-		s.fail(name, u.topic, fmt.Sprintf("%s, which takes no record without a key, and %d of the last rows have none", policy, u.sample.keyless), s.alter(u.topic, name, "delete"))
+		s.fail(name, u.topic, fmt.Sprintf("%s: the topic rejects records without a key, and %d of the last rows have none", policy, u.sample.keyless), s.alter(u.topic, name, "delete"))
 	case !u.compacted && compacted:
-		s.warn(name, u.topic, policy+": of the events of one key only the last is kept, and one without a key is refused", s.alter(u.topic, name, "delete"))
+		s.warn(name, u.topic, policy+": the topic keeps only the last record of a key, and rejects records without one", s.alter(u.topic, name, "delete"))
 	default:
 		s.ok(name, u.topic, policy)
 	}
 }
 
-// limit compares the largest record seen with what the topic takes.
+// limit compares the largest record of the sample with the topic's limit.
 func (s *kafkaLook) limit(u use, t *kafka.Topic) {
 	const name = "max.message.bytes"
 	limit, err := strconv.Atoi(t.Settings[name])
@@ -241,7 +241,7 @@ func (s *kafkaLook) limit(u use, t *kafka.Topic) {
 	wanted := s.cfg.MaxMessageBytes
 	switch {
 	case u.sample != nil && u.sample.largest > limit:
-		found := fmt.Sprintf("%d, and one of the last rows makes a record of %d bytes", limit, u.sample.largest)
+		found := fmt.Sprintf("%d, but one of the last rows is a record of %d bytes", limit, u.sample.largest)
 		fix := s.alter(u.topic, name, strconv.Itoa(2*u.sample.largest))
 		if compression := s.cfg.Compression; compression != "" && compression != "none" {
 			s.warn(name, u.topic, found+" before "+compression, fix)
@@ -249,29 +249,29 @@ func (s *kafkaLook) limit(u use, t *kafka.Topic) {
 		}
 		s.fail(name, u.topic, found, fix)
 	case !u.compacted && wanted > limit:
-		s.warn(name, u.topic, fmt.Sprintf("%d, and sink.kafka.max_message_bytes is %d: what lies between is refused", limit, wanted), s.alter(u.topic, name, strconv.Itoa(wanted)))
+		s.warn(name, u.topic, fmt.Sprintf("%d, but sink.kafka.max_message_bytes is %d: the topic rejects records between the two", limit, wanted), s.alter(u.topic, name, strconv.Itoa(wanted)))
 	case u.sample != nil && u.sample.largest > 0:
-		s.ok(name, u.topic, fmt.Sprintf("%d, and the largest of the last records has %d", limit, u.sample.largest))
+		s.ok(name, u.topic, fmt.Sprintf("%d; the largest of the last records has %d", limit, u.sample.largest))
 	default:
 		s.ok(name, u.topic, strconv.Itoa(limit))
 	}
 }
 
-// longOutage is how old rows may be that are sent when a relay comes back.
+// longOutage is the maximum age of rows that a check assumes after an outage.
 const longOutage = 24 * time.Hour
 
-// timestamps: records have the time of their commit, which is long ago after an outage.
+// timestamps checks that the topic accepts old timestamps: records have the commit time, which may be old after an outage.
 func (s *kafkaLook) timestamps(u use, t *kafka.Topic) {
 	const name = "message.timestamp.before.max.ms"
 	ms, err := strconv.ParseInt(t.Settings[name], 10, 64)
 	switch {
 	case err != nil || u.compacted:
 	case t.Settings["message.timestamp.type"] == "LogAppendTime":
-		s.ok(name, u.topic, "is for the timestamps of producers, and the topic gives its own")
+		s.ok(name, u.topic, "not used: the topic has message.timestamp.type=LogAppendTime")
 	case time.Duration(min(ms, longOutage.Milliseconds()))*time.Millisecond < longOutage:
-		s.warn(name, u.topic, fmt.Sprintf("%s: rows that were committed before that get the present time, and theirs in a header", time.Duration(ms)*time.Millisecond),
+		s.warn(name, u.topic, fmt.Sprintf("%s: records of older commits get the current time, and the commit time in a header", time.Duration(ms)*time.Millisecond),
 			s.tool("kafka-configs.sh", fmt.Sprintf("--alter --entity-type topics --entity-name %s --delete-config %s", u.topic, name)))
 	default:
-		s.ok(name, u.topic, "takes records of an outage of a day")
+		s.ok(name, u.topic, "accepts records after an outage of a day")
 	}
 }

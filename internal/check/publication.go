@@ -13,20 +13,20 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// publication says whether there is one and whether it sends what it should.
+// publication checks that the publication exists and publishes inserts only.
 func (s *sourceLook) publication() {
 	c := s.catalog
 	p := c.Publication
 	switch {
 	case s.creates():
-		s.ok("publication", "", fmt.Sprintf("there is no publication %s yet: run creates it, and the slot", c.PublicationName))
+		s.ok("publication", "", fmt.Sprintf("publication %s does not exist; run creates it and the slot", c.PublicationName))
 		return
 	case p == nil && c.Slot != nil:
-		s.fail("publication", "", fmt.Sprintf("there is no publication %s in database %s, but there is slot %s: what is committed meanwhile is not delivered", c.PublicationName, c.Database, c.SlotName),
-			"send the rows otherwise, and begin anew: "+s.command("setup --drop")+"; "+s.command("setup"))
+		s.fail("publication", "", fmt.Sprintf("publication %s does not exist in database %s, but slot %s does: rows committed meanwhile are not delivered", c.PublicationName, c.Database, c.SlotName),
+			"resend these rows with outbox-cdc replay, and start over: "+s.command("setup --drop")+"; "+s.command("setup"))
 		return
 	case p == nil:
-		s.fail("publication", "", fmt.Sprintf("there is no publication %s in database %s", c.PublicationName, c.Database), s.command("setup"))
+		s.fail("publication", "", fmt.Sprintf("publication %s does not exist in database %s", c.PublicationName, c.Database), s.command("setup"))
 		return
 	}
 	s.ok("publication", "", p.Name)
@@ -37,23 +37,23 @@ func (s *sourceLook) publication() {
 	}
 	switch {
 	case !p.Insert && !c.Messages:
-		s.fail("publish", "", "inserts are not published", publish)
+		s.fail("publish", "", "INSERTs are not published", publish)
 	case p.Update && !s.Relay.Route.TakesUpdates():
-		s.warn("publish", "", "updates are published too, and the first UPDATE of an outbox row ends the relay (outbox.on_update)", publish)
+		s.warn("publish", "", "UPDATEs are published too, and the first UPDATE of an outbox row stops the relay (outbox.on_update)", publish)
 	case !p.Update && s.Relay.Route.TakesUpdates():
-		s.warn("publish", "", "updates are not published, and outbox.on_update is about them", publish)
+		s.warn("publish", "", "UPDATEs are not published, so outbox.on_update has no effect", publish)
 	default:
 		s.ok("publish", "", strings.Join(published(p), ", "))
 	}
 	if p.AllTables {
-		s.warn("all tables", "", "the publication is for all tables: the server decodes and sends all of them, and the relay has to take each for an outbox",
-			"a publication of the outbox tables only, under another name, and source.publication; with the relay stopped and the slot up to date")
+		s.warn("all tables", "", "the publication is FOR ALL TABLES: Postgres sends the changes of every table, and the relay treats each table as an outbox",
+			"stop the relay when the slot has caught up, create a publication of the outbox tables under another name, and set source.publication")
 	} else {
-		s.ok("all tables", "", "the publication is for some tables only")
+		s.ok("all tables", "", "the publication lists its tables")
 	}
 }
 
-// published are the kinds of changes that p publishes.
+// published returns the kinds of changes that p publishes.
 func published(p *catalog.Publication) []string {
 	var kinds []string
 	for _, k := range []struct {
@@ -67,8 +67,7 @@ func published(p *catalog.Publication) []string {
 	return kinds
 }
 
-// tables looks at every table that rows come from: those that are configured, and what else is in
-// the publication.
+// tables checks the configured tables, and the other tables of the publication.
 func (s *sourceLook) tables(ctx context.Context, survey *catalog.Surveyor) {
 	seen := make(map[uint32]bool)
 	for _, name := range s.Relay.Tables {
@@ -95,7 +94,7 @@ func (s *sourceLook) tables(ctx context.Context, survey *catalog.Surveyor) {
 	}
 }
 
-// table judges a table that is configured.
+// table checks a configured table.
 func (s *sourceLook) table(ctx context.Context, name string, t *catalog.TableSurvey) {
 	p := s.catalog.Publication
 	carried := t.Table
@@ -103,28 +102,28 @@ func (s *sourceLook) table(ctx context.Context, name string, t *catalog.TableSur
 	case p == nil:
 		s.ok("table", name, "exists")
 		if s.creates() && !t.Owner {
-			s.fail("owner", name, fmt.Sprintf("the publication is to be created, and %s does not own the table", s.Relay.Source.Conn.User), s.command("setup")+" as the owner of the table")
+			s.fail("owner", name, fmt.Sprintf("run would create the publication, but %s does not own the table", s.Relay.Source.Conn.User), "as the owner of the table: "+s.command("setup"))
 		}
 	case t.Published == nil:
 		s.fail("table", name, fmt.Sprintf("is not in publication %s", p.Name),
 			fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE %s", replication.QuoteIdent(p.Name), t.SQLName()))
 		return
 	case t.Published.RowFilter != "":
-		s.fail("table", name, "the publication has a row filter: rows that do not match it are not delivered", republish(p, t.Published))
+		s.fail("table", name, "the publication has a row filter, and rows that do not match it are not delivered", republish(p, t.Published))
 		return
 	default:
 		carried = *t.Published
-		s.ok("table", name, "every insert is published")
+		s.ok("table", name, "every INSERT is published")
 		s.viaRoot(name, t)
 	}
 	s.columns(ctx, name, carried, t)
 	s.identity(name, t)
 	if s.Relay.InitialCopy && s.createsSlot() && !t.Select {
-		s.fail("select", name, "source.initial_copy reads the table, and the role may not", fmt.Sprintf("GRANT SELECT ON %s TO %s", t.SQLName(), replication.QuoteIdent(s.Relay.Source.Conn.User)))
+		s.fail("select", name, "source.initial_copy reads the table, but the role may not", fmt.Sprintf("GRANT SELECT ON %s TO %s", t.SQLName(), replication.QuoteIdent(s.Relay.Source.Conn.User)))
 	}
 }
 
-// republish has t in p without column list and row filter.
+// republish returns statements that add t to p again, without a column list and row filter.
 func republish(p *catalog.Publication, t *catalog.Table) string {
 	name, table := replication.QuoteIdent(p.Name), t.SQLName()
 	return fmt.Sprintf("BEGIN; ALTER PUBLICATION %s DROP TABLE %s; ALTER PUBLICATION %[1]s ADD TABLE %[2]s; COMMIT", name, table)
@@ -134,14 +133,14 @@ func (s *sourceLook) viaRoot(name string, t *catalog.TableSurvey) {
 	if !t.Partitioned || s.catalog.Publication.ViaRoot {
 		return
 	}
-	s.warn("via root", name, "is partitioned, and rows come as rows of the partitions: one whose columns differ is noticed when its first row comes",
+	s.warn("via root", name, "is partitioned, and changes are published as changes of the partitions: the relay notices a partition with other columns only at its first row",
 		fmt.Sprintf("ALTER PUBLICATION %s SET (publish_via_partition_root = true)", replication.QuoteIdent(s.catalog.Publication.Name)))
 }
 
-// columns says whether rows of sent can become records. table is the whole of it, if that is known.
+// columns checks that rows of sent, the table as published, can become records. table is the whole table, or nil.
 func (s *sourceLook) columns(ctx context.Context, name string, sent catalog.Table, table *catalog.TableSurvey) {
 	if s.short {
-		return // without them a relay does not start
+		return // the relay checks them itself when it starts
 	}
 	var refusal *encode.ColumnError
 	if !s.ask(ctx, &s.report, "columns", name, func(ctx context.Context) error {
@@ -157,12 +156,12 @@ func (s *sourceLook) columns(ctx context.Context, name string, sent catalog.Tabl
 	names := columnNames(sent)
 	switch {
 	case refusal != nil && list && relay.CheckTable(ctx, s.Relay, table.Table) == nil:
-		s.fail("columns", name, fmt.Sprintf("the publication sends only %s: %s", names, strings.Join(refusal.Problems, ", ")), republish(s.catalog.Publication, &sent))
+		s.fail("columns", name, fmt.Sprintf("the publication has a column list with only %s: %s", names, strings.Join(refusal.Problems, ", ")), republish(s.catalog.Publication, &sent))
 	case refusal != nil:
 		s.fail("columns", name, fmt.Sprintf("%s; it has %s", strings.Join(refusal.Problems, ", "), names),
-			"name the table's columns in the settings in brackets, or change the table")
+			"name the table's columns in the keys in parentheses, or change the table")
 	case list:
-		s.ok("columns", name, fmt.Sprintf("the publication sends only %s, which is enough", names))
+		s.ok("columns", name, fmt.Sprintf("the publication has a column list with only %s, which is enough", names))
 	default:
 		s.ok("columns", name, names)
 	}
@@ -176,23 +175,23 @@ func columnNames(t catalog.Table) string {
 	return strings.Join(names, ", ")
 }
 
-// identity looks for the trap of publications of updates and deletes: Postgres refuses those of
-// rows that cannot be told apart.
+// identity checks the replica identity. Without one, Postgres rejects the application's UPDATEs and DELETEs if the
+// publication publishes them.
 func (s *sourceLook) identity(name string, t *catalog.TableSurvey) {
 	p := s.catalog.Publication
 	switch {
 	case p == nil || t.Published == nil:
 	case !p.Update && !p.Delete:
-		s.ok("replica identity", name, "is not needed: neither updates nor deletes are published")
+		s.ok("replica identity", name, "not needed, because UPDATEs and DELETEs are not published")
 	case len(t.Unidentified) == 0:
-		s.ok("replica identity", name, "updates and deletes have one")
+		s.ok("replica identity", name, "the table has one")
 	default:
 		kinds := slices.DeleteFunc(published(p), func(kind string) bool { return kind != "update" && kind != "delete" })
 		fix := fmt.Sprintf("ALTER PUBLICATION %s SET (publish = 'insert')", replication.QuoteIdent(p.Name))
 		if s.Relay.Route.TakesUpdates() {
 			fix = fmt.Sprintf("ALTER TABLE %s ADD PRIMARY KEY (…), or REPLICA IDENTITY FULL", t.SQLName())
 		}
-		s.fail("replica identity", name, fmt.Sprintf("%s has none, and %s are published: Postgres refuses the application's",
+		s.fail("replica identity", name, fmt.Sprintf("%s has none, and %s are published: Postgres rejects the application's",
 			strings.Join(t.Unidentified, ", "), strings.Join(kinds, " and ")), fix)
 	}
 }

@@ -14,27 +14,27 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// sampleRows is how many of the last rows of each table are looked at, and maxTopics how many of
-// the topics they go to.
+// sampleRows is the number of last rows of each table that a check reads, and maxTopics the maximum number of their
+// topics that it checks.
 const (
 	sampleRows = 100
 	maxTopics  = 50
 )
 
-// A sample is what the last rows of the tables tell about the records to come.
+// A sample describes the records of the last rows of the tables.
 type sample struct {
 	taken  bool // rows were found
 	topics map[string]*topicSample
 }
 
-// A topicSample is about the records of one topic.
+// A topicSample describes the records of one topic.
 type topicSample struct {
-	largest int // bytes, as a batch of its own
+	largest int // bytes, as a single-record batch
 	keyless int // records without a key
 }
 
-// takeSample makes records of the last rows. What they tell is for the sink's side; a row that
-// cannot become one is a condition of the source's.
+// takeSample converts the last rows to records. The sink's conditions need their topics and sizes. A row that cannot
+// become a record is a condition of the source.
 func (l *look) takeSample(ctx context.Context) {
 	defer close(l.sampled)
 	l.rows.group = Source
@@ -70,17 +70,17 @@ func (l *look) sampleTable(ctx context.Context, table string) {
 	pg, refusedToRead := errors.AsType[*pgconn.PgError](err)
 	switch {
 	case refusedToRead && pg.Code == insufficientPrivilege:
-		l.rows.ok(name, table, "not read, which takes SELECT; topics, keys and sizes are judged by the configuration alone")
+		l.rows.ok(name, table, "not read, because the role lacks SELECT; topics, keys and sizes are taken from the configuration")
 	case errors.Is(ctx.Err(), context.DeadlineExceeded) && err != nil:
-		l.rows.warn(name, table, fmt.Sprintf("not read in %s; topics, keys and sizes are judged by the configuration alone", l.each), "--timeout allows it more")
-	case err != nil: // it is said of the connection, the table or its columns
+		l.rows.warn(name, table, fmt.Sprintf("not read within %s; topics, keys and sizes are taken from the configuration", l.each), "run check with a longer --timeout")
+	case err != nil: // the conditions of the connection, the table or its columns have it
 	case refused > 0:
-		l.rows.warn(name, table, fmt.Sprintf("of the last %d rows %d cannot become records: %v", records+refused, refused, first),
-			"correct what writes them; a new one like it stops the relay, or with on_bad_record: dead-letter is put aside")
+		l.rows.warn(name, table, fmt.Sprintf("%[2]d of the last %[1]d rows cannot become records: %[3]v", records+refused, refused, first),
+			"fix the writer; such a row stops the relay, or with on_bad_record: dead-letter becomes a dead letter")
 	case records == 0:
-		l.rows.ok(name, table, "there are none to look at")
+		l.rows.ok(name, table, "the table is empty")
 	default:
-		l.rows.ok(name, table, fmt.Sprintf("the last %d would become records", records))
+		l.rows.ok(name, table, fmt.Sprintf("the last %d rows can become records", records))
 	}
 	l.sample.taken = l.sample.taken || records > 0
 }
@@ -100,5 +100,5 @@ func (s *sample) add(rec *sink.Record) {
 	}
 }
 
-// names returns the topics in their order.
+// names returns the topics in alphabetical order.
 func (s *sample) names() []string { return slices.Sorted(maps.Keys(s.topics)) }

@@ -13,25 +13,25 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// topicNames says whether rows may choose any topic that the user may write.
+// topicNames checks whether rows can select any topic that the user may write.
 func (s *kafkaLook) topicNames() {
 	const name = "topic names"
 	route := s.Relay.Route
-	found := fmt.Sprintf("outbox.topic %s begins with what a row says: whoever writes rows reaches every topic that the user may write", route.Topic)
+	found := fmt.Sprintf("outbox.topic %s begins with a column: a row can select any topic that the user may write", route.Topic)
 	switch prefix := route.TopicPrefix(); {
 	case route.FixedTopic() != "":
 		s.ok(name, "", "every row goes to "+prefix)
 		return
 	case prefix != "":
-		s.ok(name, "", "all begin with "+prefix)
+		s.ok(name, "", "all topics begin with "+prefix)
 		return
 	case len(route.TopicRules) > 0:
-		found = "outbox.topic_rules may rewrite the whole name: whoever writes rows may reach every topic that the user may write"
+		found = "outbox.topic_rules may replace the whole name: a row can select any topic that the user may write"
 	}
-	s.warn(name, "", found, "let the names begin with text of their own, as "+encode.DefaultTopic+" does, and let the user write there only: "+s.separation())
+	s.warn(name, "", found, "begin the names with a fixed prefix, as "+encode.DefaultTopic+" does, and let the user write only there: "+s.separation())
 }
 
-// separation is the commands that give a relay's user what it needs, and no other relay's topics.
+// separation returns the commands that grant a relay's user only the rights on its own topics.
 func (s *kafkaLook) separation() string {
 	route, rights := s.Relay.Route, "--operation Describe --operation Write"
 	events := "--resource-pattern-type prefixed --topic '<prefix>'"
@@ -50,7 +50,7 @@ func (s *kafkaLook) separation() string {
 	return strings.Join(commands, "; ")
 }
 
-// sharing says whether other relays keep their positions in the same topic.
+// sharing checks whether other relays use the same position topic.
 func (s *kafkaLook) sharing(ctx context.Context) {
 	const name = "other relays"
 	topic := s.Relay.PositionTopic
@@ -61,7 +61,7 @@ func (s *kafkaLook) sharing(ctx context.Context) {
 	missing := false
 	if !s.ask(ctx, &s.report, name, topic, func(ctx context.Context) (err error) {
 		others, err = s.relaysIn(ctx, topic)
-		if errors.Is(err, sink.ErrMissing) || isRefusal(err) { // which other conditions tell
+		if errors.Is(err, sink.ErrMissing) || isRefusal(err) { // other conditions report it
 			missing, err = true, nil
 		}
 		return err
@@ -70,11 +70,11 @@ func (s *kafkaLook) sharing(ctx context.Context) {
 	}
 	others = slices.DeleteFunc(others, func(other string) bool { return other == s.Relay.Name })
 	if len(others) == 0 {
-		s.ok(name, topic, "none keeps its position there")
+		s.ok(name, topic, "none")
 		return
 	}
-	s.warn(name, topic, fmt.Sprintf("%s keep their positions there too: whoever has the credential of one can move and stop the others", list(others)),
-		"if they do not trust each other, give each relay a position_topic and dead_letter_topic of its own, and each user no more than: "+s.separation())
+	s.warn(name, topic, fmt.Sprintf("relays %s use the topic too: a user of one can change the positions of the others and stop them", list(others)),
+		"if their users do not trust each other, give each relay its own position_topic and dead_letter_topic, and each user only: "+s.separation())
 }
 
 // relaysIn returns the names of the relays that have a value in a position topic.
@@ -105,7 +105,7 @@ func (s *kafkaLook) relaysIn(ctx context.Context, topic string) ([]string, error
 	return slices.Compact(slices.Sorted(maps.Values(names))), nil
 }
 
-// list names the first few of names.
+// list returns the first few of names.
 func list(names []string) string {
 	const most = 5
 	if more := len(names) - most; more > 0 {

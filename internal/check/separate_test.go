@@ -59,7 +59,7 @@ func TestSeparation(t *testing.T) {
 		value("gone"+writer, []byte(`{}`))
 		value("gone"+writer, nil)
 		expect(t, r, broken{
-			title: "other relays POSITIONS", state: Doubt, says: "payments keep their positions there too",
+			title: "other relays POSITIONS", state: Doubt, says: "payments use the topic too",
 			mend: func(t *testing.T, _ *rig) {
 				t.Helper()
 				value("payments"+writer, nil)

@@ -11,7 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// A sourceLook looks at Postgres.
+// A sourceLook checks Postgres.
 type sourceLook struct {
 	*look
 	report
@@ -36,11 +36,11 @@ func (s *sourceLook) run(ctx context.Context) {
 		s.catalog, err = survey.Inspect(ctx, cfg.Publication, cfg.Slot)
 		return err
 	}) {
-		s.ok("catalog", "", "can be read")
+		s.ok("catalog", "", "readable")
 		s.catalog.Messages = len(s.Relay.Messages) > 0
 		s.version()
 		if s.catalog.ServerVersion < oldest {
-			return // nothing else can be asked of it
+			return // the other queries need a supported version
 		}
 	}
 	if !s.short && ask("role", func(ctx context.Context) (err error) { s.role, err = survey.Role(ctx); return err }) {
@@ -63,10 +63,10 @@ func (s *sourceLook) run(ctx context.Context) {
 	s.transactions()
 }
 
-// walsender tries the kind of connection that the stream needs.
+// walsender tries a replication connection, and reads the errors of pg_hba.conf.
 func (s *sourceLook) walsender(ctx context.Context, survey *catalog.Surveyor) {
 	if s.ask(ctx, &s.report, "replication connection", "", survey.Walsender) {
-		s.ok("replication connection", "", "was opened, and closed again")
+		s.ok("replication connection", "", "opened and closed")
 	}
 	var lines []string
 	known := false
@@ -76,10 +76,10 @@ func (s *sourceLook) walsender(ctx context.Context, survey *catalog.Surveyor) {
 	}) {
 		switch {
 		case !known:
-			s.ok("pg_hba.conf", "", "the role may not read it: the connections above say that it lets us in")
+			s.ok("pg_hba.conf", "", "not readable for the role, but the connections above succeeded")
 		case len(lines) > 0:
-			s.warn("pg_hba.conf", "", "the server does not take it over while it has errors: "+strings.Join(lines, ", "),
-				"correct the lines, then SELECT pg_reload_conf()")
+			s.warn("pg_hba.conf", "", "Postgres does not load the file while it has errors: "+strings.Join(lines, ", "),
+				"fix the lines, then SELECT pg_reload_conf()")
 		default:
 			s.ok("pg_hba.conf", "", "has no errors")
 		}
@@ -96,18 +96,18 @@ func (s *sourceLook) rights() {
 	}
 	if r.Superuser {
 		s.warn("least privilege", "", r.Name+" is a superuser; LOGIN and REPLICATION are enough for the relay",
-			"CREATE ROLE cdc LOGIN REPLICATION PASSWORD '…', and that one in source.dsn")
+			"CREATE ROLE cdc LOGIN REPLICATION PASSWORD '…', and use it in source.dsn")
 	} else {
-		s.ok("least privilege", "", r.Name+" is no superuser")
+		s.ok("least privilege", "", r.Name+" is not a superuser")
 	}
 	s.messages()
 	if s.creates() && !r.Create {
-		s.fail("create", "", fmt.Sprintf("publication and slot are to be created, and %s may not create in database %s", r.Name, s.catalog.Database),
-			s.command("setup")+" as the owner of the tables, or GRANT CREATE ON DATABASE "+replication.QuoteIdent(s.catalog.Database)+" TO "+name)
+		s.fail("create", "", fmt.Sprintf("run would create the publication and the slot, but %s lacks CREATE on database %s", r.Name, s.catalog.Database),
+			"as the owner of the tables: "+s.command("setup")+"; or GRANT CREATE ON DATABASE "+replication.QuoteIdent(s.catalog.Database)+" TO "+name)
 	}
 }
 
-// messages checks who may write logical messages. Postgres lets every role.
+// messages checks who may write logical messages. By default every role may.
 func (s *sourceLook) messages() {
 	const name = "messages"
 	r := s.role
@@ -122,18 +122,18 @@ func (s *sourceLook) messages() {
 			text = "every role of the database may write events: outbox.messages reads them from logical messages, and pg_logical_emit_message is granted to PUBLIC"
 		}
 		s.warn(name, "", text, grant+"; REVOKE EXECUTE ON FUNCTION "+strings.Join(r.OpenEmit, ", ")+
-			" FROM PUBLIC; or grant it first to the roles that run prune or write events with it, too")
+			" FROM PUBLIC; or first grant it to the other roles that run prune or write events with it")
 	default:
 		s.ok(name, "", "only roles that were granted pg_logical_emit_message may write logical messages")
 	}
 }
 
-// creates reports whether a start makes the publication.
+// creates reports whether a start of the relay creates the publication.
 func (s *sourceLook) creates() bool {
 	return s.catalog != nil && s.Relay.Create && s.catalog.Publication == nil && s.catalog.Slot == nil
 }
 
-// createsSlot reports whether a start makes the slot.
+// createsSlot reports whether a start of the relay creates the slot.
 func (s *sourceLook) createsSlot() bool {
 	return s.creates() || s.Relay.CreateSlot && s.catalog.Publication != nil && s.catalog.Slot == nil
 }
@@ -143,38 +143,38 @@ func (s *sourceLook) capacity() {
 	v := s.server
 	text := fmt.Sprintf("%d of max_replication_slots = %d", v.MaxSlots-v.Slots, v.MaxSlots)
 	if s.catalog != nil && s.catalog.Slot == nil && v.Slots >= v.MaxSlots {
-		s.fail("slots left", "", text, fmt.Sprintf("ALTER SYSTEM SET max_replication_slots = %d, and restart the server; or drop one of pg_replication_slots that nobody needs", v.MaxSlots+10))
+		s.fail("slots left", "", text, fmt.Sprintf("ALTER SYSTEM SET max_replication_slots = %d, and restart the server; or drop an unused slot of pg_replication_slots", v.MaxSlots+10))
 	} else {
 		s.ok("slots left", "", text)
 	}
 	streaming := s.catalog != nil && s.catalog.Slot != nil && s.catalog.Slot.Active
 	text = fmt.Sprintf("%d of max_wal_senders = %d", v.MaxSenders-v.Senders, v.MaxSenders)
 	if !streaming && v.Senders >= v.MaxSenders {
-		s.fail("senders left", "", text, fmt.Sprintf("ALTER SYSTEM SET max_wal_senders = %d, and restart the server; or end one of pg_stat_replication", v.MaxSenders+10))
+		s.fail("senders left", "", text, fmt.Sprintf("ALTER SYSTEM SET max_wal_senders = %d, and restart the server; or stop a client of pg_stat_replication", v.MaxSenders+10))
 	} else {
 		s.ok("senders left", "", text)
 	}
 }
 
-// maxClockError is how far the clocks may be apart.
+// maxClockError is the allowed difference of the clocks.
 const maxClockError = 5 * time.Second
 
-// clock compares the database's with ours: records have the time of their commit.
+// clock compares the clock of the database server with this machine's: records have the commit time.
 func (s *sourceLook) clock() {
 	v := s.server
 	off := v.ClockAhead.Round(time.Millisecond)
-	text := fmt.Sprintf("the server's is %s ahead of this machine's, give or take %s", off, (v.ClockTrip / 2).Round(time.Millisecond))
+	text := fmt.Sprintf("the server's is %s ahead of this machine's, ±%s", off, (v.ClockTrip / 2).Round(time.Millisecond))
 	if off < 0 {
-		text = fmt.Sprintf("the server's is %s behind this machine's, give or take %s", -off, (v.ClockTrip / 2).Round(time.Millisecond))
+		text = fmt.Sprintf("the server's is %s behind this machine's, ±%s", -off, (v.ClockTrip / 2).Round(time.Millisecond))
 	}
 	if v.ClockAhead.Abs()-v.ClockTrip/2 > maxClockError {
-		s.warn("clock", "", text+": lag and the timestamps of records are off by it", "synchronize both clocks (NTP)")
+		s.warn("clock", "", text+": lag and timestamps of records are wrong by that much", "synchronize both clocks (NTP)")
 		return
 	}
 	s.ok("clock", "", text)
 }
 
-// transactions looks for what holds the log, and what the creation of the slot would wait for.
+// transactions looks for long transactions: Postgres retains WAL for them, and creating a slot waits for them.
 func (s *sourceLook) transactions() {
 	c := s.catalog
 	patience := s.Relay.LongTransaction
@@ -183,19 +183,19 @@ func (s *sourceLook) transactions() {
 	}
 	switch t := c.Oldest; {
 	case t == nil:
-		s.ok("open transactions", "", "none has written anything")
+		s.ok("open transactions", "", "none has written")
 	case t.Age >= patience:
-		text := fmt.Sprintf("%s: open for %s: every slot holds the log from its beginning on, and reads it again after a reconnect", t, t.Age.Round(time.Second))
+		text := fmt.Sprintf("%s, open for %s: Postgres retains WAL from its start on for every slot, and decodes it again after a reconnect", t, t.Age.Round(time.Second))
 		if s.createsSlot() {
-			text = fmt.Sprintf("%s: open for %s: the creation of the slot waits for its end", t, t.Age.Round(time.Second))
+			text = fmt.Sprintf("%s, open for %s: creating the slot waits for its end", t, t.Age.Round(time.Second))
 		}
 		s.warn("open transactions", "", text, t.Remedy())
 	default:
-		s.ok("open transactions", "", fmt.Sprintf("the oldest is open for %s", t.Age.Round(time.Millisecond)))
+		s.ok("open transactions", "", fmt.Sprintf("the oldest has been open for %s", t.Age.Round(time.Millisecond)))
 	}
 }
 
-// synchronized looks at the standbys that the slot waits for.
+// synchronized checks the standbys that the slot waits for.
 func (s *sourceLook) synchronized() {
 	const name = "synchronized_standby_slots"
 	slot, v := s.catalog.Slot, s.server
@@ -205,13 +205,13 @@ func (s *sourceLook) synchronized() {
 	names := strings.Join(v.SynchronizedStandbySlots, ", ")
 	switch {
 	case !slot.Failover:
-		s.ok(name, "", "the slot has no failover and waits for no standby")
+		s.ok(name, "", "not used: the slot has no failover")
 	case len(v.Absent) > 0:
 		rest := slices.DeleteFunc(slices.Clone(v.SynchronizedStandbySlots), func(n string) bool { return slices.Contains(v.Absent, n) })
-		s.fail(name, "", fmt.Sprintf("nothing is sent while no standby streams from %s", strings.Join(v.Absent, ", ")),
-			fmt.Sprintf("start the standby; or without it: ALTER SYSTEM SET synchronized_standby_slots = '%s'; SELECT pg_reload_conf()", strings.Join(rest, ", ")))
+		s.fail(name, "", fmt.Sprintf("Postgres sends nothing to the relay while no standby streams from %s", strings.Join(v.Absent, ", ")),
+			fmt.Sprintf("start the standby, or remove it: ALTER SYSTEM SET synchronized_standby_slots = '%s'; SELECT pg_reload_conf()", strings.Join(rest, ", ")))
 	case names == "":
-		s.warn(name, "", "is empty: after a failover Kafka may have records whose rows the new primary has not",
+		s.warn(name, "", "empty: after a failover, Kafka may have records of rows that the new primary does not have",
 			"ALTER SYSTEM SET synchronized_standby_slots = '<the standby's physical slot>'; SELECT pg_reload_conf()")
 	default:
 		s.ok(name, "", names)

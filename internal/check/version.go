@@ -2,25 +2,25 @@ package check
 
 import "fmt"
 
-// oldest is the first version that is supported.
+// oldest is the oldest supported version.
 const oldest = 140000
 
-// A release is one that mended what can make decoding lose or stop.
+// A release fixed bugs that can make logical decoding lose changes or stop.
 type release struct {
-	minors map[int]int // first minor release of each major version that has it
-	broken string      // what can happen before
+	minors map[int]int // first minor release of each major version with the fixes
+	broken string      // what can happen in earlier ones
 }
 
-// releases are those that servers may be behind, the gravest first.
+// releases returns such releases, the most important first.
 func releases() []release {
 	return []release{
 		// https://www.postgresql.org/docs/release/17.5/ and those of the same day: "Avoid data loss when
 		// DDL operations that don't take a strong lock affect tables that are being logically replicated".
-		{map[int]int{14: 18, 15: 13, 16: 9, 17: 5}, "while others write, ALTER PUBLICATION and some other DDL make decoding use what the catalog said before: changes are lost"},
+		{map[int]int{14: 18, 15: 13, 16: 9, 17: 5}, "if others write at the same time, ALTER PUBLICATION and other DDL can make decoding use an old catalog, and changes are lost"},
 		// https://www.postgresql.org/docs/release/17.6/ and those of the same day: "Avoid re-distributing
 		// cache invalidation messages", "Avoid premature removal of old WAL during checkpoints", "Never
 		// move a replication slot's confirmed-flush position backwards".
-		{map[int]int{14: 19, 15: 14, 16: 10, 17: 6}, "a crash just after a checkpoint can leave a slot without log it needs, a slot's position can go back, and concurrent DDL can use up decoding's memory"},
+		{map[int]int{14: 19, 15: 14, 16: 10, 17: 6}, "a crash after a checkpoint can leave a slot without WAL that it needs, a slot's confirmed position can go back, and concurrent DDL can exhaust the memory of decoding"},
 	}
 }
 
@@ -40,14 +40,14 @@ func (s *sourceLook) version() {
 func (s *sourceLook) minor(major, minor int) {
 	broken, fixed := behind(major, minor)
 	if broken == "" {
-		s.ok("minor release", "", "none is known to lose or stop what is decoded")
+		s.ok("minor release", "", "no known bug that loses or stops decoded changes")
 		return
 	}
 	s.warn("minor release", "", fmt.Sprintf("%d.%d: %s", major, minor, broken),
 		fmt.Sprintf("update to PostgreSQL %d.%d or later (https://www.postgresql.org/docs/release/%d.%d/)", major, fixed, major, fixed))
 }
 
-// behind returns what is broken in a minor release, and the first that mends all of it.
+// behind returns the bugs of a minor release, and the first minor release that fixes all of them.
 func behind(major, minor int) (broken string, fixed int) {
 	for _, r := range releases() {
 		first, ok := r.minors[major]
@@ -62,7 +62,7 @@ func behind(major, minor int) (broken string, fixed int) {
 	return broken, fixed
 }
 
-// settings are those without which nothing can be decoded.
+// settings checks the settings that logical decoding needs.
 func (s *sourceLook) settings() {
 	c := s.catalog
 	if c.WALLevel == "logical" {
@@ -77,10 +77,10 @@ func (s *sourceLook) settings() {
 	}
 	switch {
 	case !c.InRecovery:
-		s.ok("primary", "", "the server is no standby")
+		s.ok("primary", "", "the server is the primary")
 	case c.ServerVersion < 160000:
-		s.fail("primary", "", "the server is a standby, which cannot decode before PostgreSQL 16", "connect to the primary: target_session_attrs=read-write in source.dsn finds it")
+		s.fail("primary", "", "the server is a standby, and standbys support logical decoding from PostgreSQL 16 on", "connect to the primary, for instance with target_session_attrs=read-write in source.dsn")
 	default:
-		s.warn("primary", "", "the server is a standby: the slot is lost if it lags and the primary removes rows that it needs", "connect to the primary: target_session_attrs=read-write in source.dsn finds it")
+		s.warn("primary", "", "the server is a standby: Postgres invalidates the slot if it lags and the primary removes rows that it needs", "connect to the primary, for instance with target_session_attrs=read-write in source.dsn")
 	}
 }

@@ -16,10 +16,10 @@ func WriteJSON(w io.Writer, conditions []Condition) error {
 	return encoder.Encode(conditions)
 }
 
-// longestTitle is how much room titles get; a longer one moves what is found.
+// longestTitle is the maximum width of the column of titles.
 const longestTitle = 40
 
-// WriteText writes one line per condition, and below it what mends it, group by group.
+// WriteText writes one line per condition, and below it the fix, group by group.
 func WriteText(w io.Writer, conditions []Condition) error {
 	var b strings.Builder
 	width := 0
@@ -44,8 +44,7 @@ func WriteText(w io.Writer, conditions []Condition) error {
 	return err
 }
 
-// visible returns text as it may stand in a line of a terminal: others have given names to what it is
-// about.
+// visible returns text with control characters escaped: names of tables and topics may contain any.
 func visible(text string) string {
 	if !strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) }) {
 		return text

@@ -14,7 +14,7 @@ func TestCheck(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
 	out, code := rig.Command(t, "check", "-c", r.Config)
-	if code != 0 || !strings.Contains(out, "there is no slot "+r.Slot+" yet: run creates it") || strings.Contains(out, "fails") {
+	if code != 0 || !strings.Contains(out, "slot "+r.Slot+" does not exist; run creates it") || strings.Contains(out, "fails") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 	conn := r.Connect(t)
