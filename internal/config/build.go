@@ -16,7 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// Relay returns the settings of the relay, or an [*Error] with every key that is missing.
+// Relay returns the settings of the relay, or an [*Error] that names every missing key.
 func (c *Config) Relay() (relay.Config, error) {
 	pg, pgErr := c.Postgres()
 	kafka, kafkaErr := c.Kafka()
@@ -32,8 +32,7 @@ func (c *Config) Relay() (relay.Config, error) {
 	return cfg, nil
 }
 
-// Tail returns the part of Relay's settings that says what becomes of rows, for who sends none, or
-// an [*Error]. It does not require sink.kafka.
+// Tail returns the settings of a tail: those of Relay for reading and converting rows. It does not require sink.kafka.
 func (c *Config) Tail() (relay.Config, error) {
 	pg, err := c.Postgres()
 	if err != nil {
@@ -42,7 +41,7 @@ func (c *Config) Tail() (relay.Config, error) {
 	return c.rows(pg), nil
 }
 
-// rows returns where rows come from and what becomes of them.
+// rows returns the settings for reading and converting rows.
 func (c *Config) rows(pg *pgx.ConnConfig) relay.Config {
 	cfg := relay.Config{
 		Name:           c.name(),
@@ -57,10 +56,9 @@ func (c *Config) rows(pg *pgx.ConnConfig) relay.Config {
 	return cfg
 }
 
-// Sending returns the settings with which records are made and sent beside a relay: Name, Route,
-// Tables, Messages, Sink, DeadLetterTopic, StartupTimeout and DrainTimeout, and Source.Conn where
-// it is said which database is meant. Its error is an [*Error] with every key that is missing or
-// wrong.
+// Sending returns the settings for sending records beside a relay: Name, Route, Tables, Messages, Sink,
+// DeadLetterTopic, PositionTopic, StartupTimeout and DrainTimeout, and Source.Conn if a database is configured. The
+// error is an [*Error] that names every missing or wrong key.
 func (c *Config) Sending() (relay.Config, error) {
 	kafka, err := c.Kafka()
 	cfg := relay.Config{
@@ -79,8 +77,7 @@ func (c *Config) Sending() (relay.Config, error) {
 	return cfg, nil
 }
 
-// Setup returns what publication and slot are made from, or an [*Error] with every key that
-// is missing.
+// Setup returns the settings for creating publication and slot, or an [*Error] that names every missing key.
 func (c *Config) Setup() (catalog.SetupConfig, error) {
 	pg, err := c.Postgres()
 	if err != nil {
@@ -92,7 +89,7 @@ func (c *Config) Setup() (catalog.SetupConfig, error) {
 	}, nil
 }
 
-// Prune returns what prune has to know of the configuration.
+// Prune returns the settings of prune that the configuration has.
 func (c *Config) Prune() (prune.Config, error) {
 	pg, err := c.Postgres()
 	if err != nil {
@@ -101,8 +98,7 @@ func (c *Config) Prune() (prune.Config, error) {
 	return prune.Config{Source: pg, Tables: c.tables(), Publication: c.Source.Publication, Slots: []string{c.Source.Slot}}, nil
 }
 
-// Tracer returns what spans are made with, for this version of the program; nil where there are
-// to be none.
+// Tracer returns the tracer of the relay, nil without tracing.endpoint. version is the program's.
 func (c *Config) Tracer(version string, log *slog.Logger) (*tracing.Tracer, error) {
 	cfg, err := c.tracing()
 	if cfg == nil || err != nil {
@@ -116,7 +112,7 @@ func (c *Config) clientID() string { return cmp.Or(c.Sink.Kafka.ClientID, c.name
 
 func (c *Config) name() string { return cmp.Or(c.Name, c.Source.Slot) }
 
-// tables returns the tables to publish: none where messages take their place.
+// tables returns the tables to publish: none with outbox.messages.
 func (c *Config) tables() []string {
 	if len(c.Outbox.Messages) > 0 && !c.isSet("outbox.tables") {
 		return nil

@@ -164,7 +164,7 @@ func TestKafkaTLS(t *testing.T) {
 	}{
 		{[]string{"sink.kafka.tls.ca_file", "/nowhere"}, "--set: sink.kafka.tls.ca_file: open /nowhere: no such file or directory"},
 		{[]string{"sink.kafka.tls.ca_file", keyFile}, "--set: sink.kafka.tls.ca_file: " + keyFile + " contains no certificate in PEM form"},
-		{[]string{"sink.kafka.tls.key_file", keyFile}, "--set: sink.kafka.tls.key_file: sink.kafka.tls.cert_file is needed too"},
+		{[]string{"sink.kafka.tls.key_file", keyFile}, "--set: sink.kafka.tls.key_file: requires sink.kafka.tls.cert_file"},
 		{[]string{"sink.kafka.tls.cert_file", keyFile, "sink.kafka.tls.key_file", keyFile}, "--set: sink.kafka.tls.cert_file: tls: failed to find"},
 	} {
 		_, err := Load(Sources{Flags: settings(append(tt.pairs, "sink.kafka.tls.enabled", "true")...)})
@@ -183,7 +183,7 @@ func TestWarnings(t *testing.T) {
 		"sink.kafka.sasl.mechanism", "OAUTHBEARER", "sink.kafka.sasl.token_url", "http://idp/token",
 		"sink.kafka.sasl.client_id", "c", "sink.kafka.sasl.client_secret", "s",
 	}
-	const unencrypted = "records cross the network to Kafka unencrypted: set sink.kafka.tls.enabled to true, or to false if that is meant"
+	const unencrypted = "records to Kafka are not encrypted on the network: set sink.kafka.tls.enabled to true, or to false to accept it"
 	for _, tt := range []struct {
 		name  string
 		pairs []string
@@ -194,17 +194,17 @@ func TestWarnings(t *testing.T) {
 		{"brokers of this machine", []string{"sink.kafka.brokers", "localhost:9092,[::1]:9092"}, nil},
 		{"TLS", []string{"sink.kafka.tls.enabled", "true"}, nil},
 		{"TLS for nothing", []string{"sink.kafka.tls.enabled", "true", "sink.kafka.tls.insecure_skip_verify", "true"}, []string{"the certificates of the Kafka brokers are not verified"}},
-		{"password", login("PLAIN"), []string{"the Kafka password crosses the network unencrypted"}},
-		{"password, and plain text is meant", append(login("PLAIN"), "sink.kafka.tls.enabled", "false"), []string{"the Kafka password crosses the network unencrypted"}},
+		{"password", login("PLAIN"), []string{"the Kafka password is not encrypted on the network"}},
+		{"password, and plain text is meant", append(login("PLAIN"), "sink.kafka.tls.enabled", "false"), []string{"the Kafka password is not encrypted on the network"}},
 		{"password that is not sent", login("SCRAM-SHA-256"), []string{unencrypted}},
 		{"token", bearer, []string{
-			"the Kafka token crosses the network unencrypted",
-			"the client secret crosses the network unencrypted: sink.kafka.sasl.token_url is not https",
+			"the Kafka token is not encrypted on the network",
+			"the client secret is not encrypted on the network: sink.kafka.sasl.token_url is not https",
 		}},
-		{"Postgres in plain text", []string{"source.dsn", "host=db,localhost sslmode=disable", "sink.kafka.tls.enabled", "true"}, []string{"rows cross the network from Postgres at db unencrypted"}},
-		{"Postgres unverified", []string{"source.dsn", "host=db sslmode=require", "sink.kafka.tls.enabled", "true"}, []string{"the certificate of Postgres at db is not verified: sslmode=verify-full does"}},
+		{"Postgres in plain text", []string{"source.dsn", "host=db,localhost sslmode=disable", "sink.kafka.tls.enabled", "true"}, []string{"rows from Postgres at db are not encrypted on the network"}},
+		{"Postgres unverified", []string{"source.dsn", "host=db sslmode=require", "sink.kafka.tls.enabled", "true"}, []string{"the certificate of Postgres at db is not verified; set sslmode=verify-full"}},
 		{"Postgres verified", []string{"source.dsn", "host=db", "sink.kafka.tls.enabled", "true"}, nil},
-		{"no position", []string{"position_topic", "", "sink.kafka.tls.enabled", "true"}, []string{"position_topic is empty: the relay does not detect a slot that was advanced or re-created while it was stopped, and only the relay's own fence bounds an overlap of two relays"}},
+		{"no position", []string{"position_topic", "", "sink.kafka.tls.enabled", "true"}, []string{"position_topic is empty: the relay does not detect a slot that was advanced or re-created while it was stopped, and only the relay's own fence limits duplicates if two relays overlap"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg, err := Load(Sources{Flags: settings(tt.pairs...)})

@@ -13,7 +13,7 @@ import (
 // minLease is the least source.lease.
 const minLease = 2 * time.Second
 
-// check reads the secret files and reports what the keys say that does not go together.
+// check reads the secret files and reports keys that contradict each other.
 func (c *Config) check() error {
 	var errs []error
 	add := func(err error) { errs = append(errs, err) }
@@ -28,7 +28,7 @@ func (c *Config) check() error {
 	}
 	add(c.checkRoute())
 	if c.PositionTopic == c.DeadLetterTopic {
-		add(c.invalid("position_topic", "is dead_letter_topic too; each needs a topic of its own"))
+		add(c.invalid("position_topic", "must not be the same topic as dead_letter_topic"))
 	}
 	if c.Source.InitialCopy && !c.Source.Create && !c.Source.CreateSlot {
 		add(c.invalid("source.initial_copy", "has no effect: source.create is false"))
@@ -37,21 +37,21 @@ func (c *Config) check() error {
 		add(c.invalid("source.lease", "is %s; at least %s is allowed, since a busy machine may be silent for so long", c.Source.Lease, minLease))
 	}
 	if c.Source.CreateSlot && c.PositionTopic == "" {
-		add(c.invalid("source.create_slot", "needs position_topic: nothing else says at a later start whether the slot was lost"))
+		add(c.invalid("source.create_slot", "needs position_topic, because without it a later start cannot tell whether the slot was lost"))
 	}
 	if c.Source.InitialCopy && c.PositionTopic == "" {
-		add(c.invalid("source.initial_copy", "needs position_topic: nothing else says at the next start whether the copy was finished"))
+		add(c.invalid("source.initial_copy", "needs position_topic, because without it the next start cannot tell whether the copy was complete"))
 	}
 	for _, prefix := range c.Outbox.Messages {
 		switch {
 		case prefix == "" || strings.Contains(prefix, "\x00"):
-			add(c.invalid("outbox.messages", "%q cannot be the prefix of rows", prefix))
+			add(c.invalid("outbox.messages", "%q is not allowed as a prefix", prefix))
 		case catalog.Reserved(prefix):
 			add(c.invalid("outbox.messages", "prefix %q is reserved for outbox-cdc's own messages; write rows with another prefix", prefix))
 		}
 	}
 	if len(c.Outbox.Messages) > 0 && c.isSet("outbox.tables") {
-		add(c.invalid("outbox.messages", "given together with outbox.tables; one of them is allowed"))
+		add(c.invalid("outbox.messages", "set together with outbox.tables; set only one of them"))
 	}
 	for _, broker := range c.Sink.Kafka.Brokers {
 		_, port, _ := net.SplitHostPort(broker)
@@ -71,7 +71,7 @@ func (c *Config) check() error {
 	return join(errs...)
 }
 
-// checkRoute reports what route finds wrong, each under its key.
+// checkRoute reports the problems of route, each under its key.
 func (c *Config) checkRoute() error {
 	_, err := encode.New(c.route())
 	if err == nil {

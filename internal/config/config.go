@@ -9,8 +9,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 )
 
-// A Config is the effective configuration, as [Load] returns it. The key source.dsn_file is the
-// field Source.DSNFile, and so on; keys.go describes each key.
+// A Config is the effective configuration that [Load] returns. Each field is the value of a key: Source.DSNFile is
+// source.dsn_file. keys.go describes the keys.
 type Config struct {
 	Name            string
 	Source          Source
@@ -29,15 +29,15 @@ type Config struct {
 	Tracing             Tracing
 	Log                 Log
 
-	settings map[string]setting // in force, by path: without the contents of secret files
-	files    map[string]string  // of the secrets that come from one, by path
+	settings map[string]setting // effective values by path, without the contents of secret files
+	files    map[string]string  // files of secrets, by the path of the secret
 
-	reloading *reloading // of what Load has returned
+	reloading *reloading // nil until Load returns
 }
 
-// Source is where rows are read.
+// Source is the Postgres database that the relay reads.
 type Source struct {
-	DSN          Secret // of dsn or dsn_file, whichever is in force
+	DSN          Secret // of dsn or dsn_file, whichever is effective
 	DSNFile      string
 	Publication  string
 	Slot         string
@@ -49,7 +49,7 @@ type Source struct {
 	WaitForSlot  bool
 }
 
-// Outbox is how rows become records.
+// Outbox describes how rows become records.
 type Outbox struct {
 	Tables           []string
 	Messages         []string // prefixes
@@ -63,7 +63,7 @@ type Outbox struct {
 	Encoding         Encoding
 }
 
-// Encoding is how values are written, by the part of the record.
+// Encoding is the encoding of each part of a record.
 type Encoding struct {
 	Key     string
 	Value   string
@@ -85,18 +85,18 @@ type Columns struct {
 	TraceContext string
 }
 
-// Headers is which optional headers records carry.
+// Headers are the optional headers of records.
 type Headers struct {
 	Position bool
 	Static   []string // name=value
 }
 
-// Sink is where records go.
+// Sink is the destination of records.
 type Sink struct {
 	Kafka Kafka
 }
 
-// Kafka is a Kafka cluster and how it is written to.
+// Kafka is a Kafka cluster and the settings of the producer.
 type Kafka struct {
 	Brokers              []string
 	ClientID             string
@@ -110,19 +110,19 @@ type Kafka struct {
 	SASL                 SASL
 }
 
-// CreateTopics is how missing topics are made; Partitions 0 means they are not.
+// CreateTopics are the settings of topics that the relay creates. If Partitions is 0, it creates none.
 type CreateTopics struct {
 	Partitions        int
 	ReplicationFactor int
 }
 
-// Window bounds what is sent and not yet acknowledged.
+// Window limits the unacknowledged records.
 type Window struct {
 	Bytes   int
 	Records int
 }
 
-// TLS is the encryption of connections to Kafka.
+// TLS are the settings for TLS to Kafka.
 type TLS struct {
 	Enabled            bool
 	CAFile             string
@@ -132,8 +132,8 @@ type TLS struct {
 	InsecureSkipVerify bool
 }
 
-// SASL is the login at Kafka; an empty Mechanism means none. Of a secret and its file, the
-// secret is the content of whichever is in force.
+// SASL are the settings of the login to Kafka. An empty Mechanism means no login. A secret is the effective one of the
+// key and its file.
 type SASL struct {
 	Mechanism        string
 	User             string
@@ -149,7 +149,7 @@ type SASL struct {
 	Region           string
 }
 
-// Debezium is what only records that must be byte for byte those of Debezium need.
+// Debezium are settings for records that must equal those of Debezium byte for byte.
 type Debezium struct {
 	Name              string
 	ContextHeaders    bool
@@ -166,41 +166,41 @@ type Debezium struct {
 	Exact             bool
 }
 
-// Admin is where the relay shows itself.
+// Admin are the settings of the admin server.
 type Admin struct {
-	Listen string   // empty: nowhere
-	Hosts  []string // names it answers to
+	Listen string   // empty: no admin server
+	Hosts  []string // host names under which it responds
 }
 
-// Tracing is where spans go. Without an Endpoint there are none.
+// Tracing are the settings for spans. Without an Endpoint there are none.
 type Tracing struct {
 	Endpoint    string
-	Headers     Secret // of headers or headers_file, whichever is in force
+	Headers     Secret // of headers or headers_file, whichever is effective
 	HeadersFile string
 	Resource    []string // name=value
 	MessageKey  bool
 	TLS         TracingTLS
 }
 
-// TracingTLS is the encryption of connections to the receiver of spans.
+// TracingTLS are the settings for TLS to the tracing endpoint.
 type TracingTLS struct {
 	CAFile   string
 	CertFile string
 	KeyFile  string
 }
 
-// Log is what is logged and how.
+// Log are the settings of the log.
 type Log struct {
 	Level  string
 	Format string
 }
 
-// isSet reports whether the user, and not a default, gave the key.
+// isSet reports whether the key has a value other than its default.
 func (c *Config) isSet(path string) bool {
 	return c.settings[path].source > fromDefault
 }
 
-// AdminHosts returns the names to which the admin server answers: those of admin.hosts, and the one of admin.listen.
+// AdminHosts returns the host names under which the admin server responds: those of admin.hosts, and that of admin.listen.
 func (c *Config) AdminHosts() []string {
 	host, _, _ := net.SplitHostPort(c.Admin.Listen)
 	if _, err := netip.ParseAddr(host); host == "" || err == nil {
@@ -209,5 +209,5 @@ func (c *Config) AdminHosts() []string {
 	return append(slices.Clone(c.Admin.Hosts), host)
 }
 
-// ListensByDefault reports whether nobody has said where the admin server listens.
+// ListensByDefault reports whether admin.listen has its default.
 func (c *Config) ListensByDefault() bool { return !c.isSet("admin.listen") }

@@ -186,7 +186,7 @@ func TestProblems(t *testing.T) {
 		{
 			name:  "unknown key of a flag",
 			flags: []Setting{{Key: "log.lvel", Value: "x", Flag: "--set log.lvel"}, {Key: "log", Value: "x", Flag: "--set log"}},
-			want:  []string{"--set log.lvel: unknown key; did you mean log.level?", "--set log: has no value of its own; its keys are: level, format"},
+			want:  []string{"--set log.lvel: unknown key; did you mean log.level?", "--set log: is a section; set one of its keys: level, format"},
 		},
 		{
 			name: "wrong types",
@@ -195,7 +195,7 @@ func TestProblems(t *testing.T) {
 			want: []string{
 				"c.yaml:1: name: found a number; allowed is letters, digits, '.', '_' and '-': put it in quotes",
 				"c.yaml:2: source: found a list; allowed are keys: dsn, dsn_file, publication, slot, create, create_slot, initial_copy, slot_failover, lease, wait_for_slot",
-				"c.yaml:4: outbox.tables: found text; allowed is a list, each item a table's name",
+				"c.yaml:4: outbox.tables: found text; allowed is a list, each item a table name",
 				"c.yaml:5: outbox.tombstone_on_empty: found text; allowed is true or false",
 				"c.yaml:6: outbox.place: found a mapping; allowed is a list of {column, to, as}",
 				"c.yaml:9: sink.kafka.brokers: found a mapping as item 2; allowed is host:port",
@@ -214,7 +214,7 @@ func TestProblems(t *testing.T) {
 			want: []string{
 				`c.yaml:1: source.slot: found "My-Slot"; allowed is 1 to 63 of a-z, 0-9 and _`,
 				`c.yaml:1: source.publication: found ""; allowed is a name of 1 to 63 characters`,
-				`c.yaml:2: outbox.columns.id: found ""; allowed is a column's name`,
+				`c.yaml:2: outbox.columns.id: found ""; allowed is a column name`,
 				`c.yaml:3: sink.kafka.brokers: found "localhost"; allowed is a list, each item host:port`,
 				`c.yaml:3: sink.kafka.compression: found "gzipp"; allowed is one of none, gzip, snappy, lz4, zstd`,
 				`c.yaml:3: sink.kafka.window.records: found "0"; allowed is a whole number, at least 1`,
@@ -227,7 +227,7 @@ func TestProblems(t *testing.T) {
 		{
 			name: "keys given twice",
 			file: "source: {slot: a}\nname: x\nsource: {slot: b}\nlog:\n  level: info\n  level: debug\n",
-			want: []string{"c.yaml:3: source: given twice; first in line 1", "c.yaml:6: log.level: given twice; first in line 5"},
+			want: []string{"c.yaml:3: source: set twice; first in line 1", "c.yaml:6: log.level: set twice; first in line 5"},
 		},
 		{
 			name: "not YAML",
@@ -237,12 +237,12 @@ func TestProblems(t *testing.T) {
 		{
 			name: "an alias that is a password",
 			file: "source:\n  dsn: *hunter2\n",
-			want: []string{"c.yaml: not YAML: a value that begins with * or & must be in quotes"},
+			want: []string{"c.yaml: not YAML: put a value that begins with * or & in quotes"},
 		},
 		{
 			name: "two documents",
 			file: "name: a\n---\nname: b\n",
-			want: []string{"c.yaml:2: a second document begins; one is allowed"},
+			want: []string{"c.yaml:2: the file has a second YAML document; only one is allowed"},
 		},
 		{
 			name: "placements",
@@ -288,8 +288,8 @@ func TestProblems(t *testing.T) {
 			name: "what needs the position",
 			file: "source: {create_slot: true, initial_copy: true}\nposition_topic: ''\n",
 			want: []string{
-				"c.yaml:1: source.create_slot: needs position_topic: nothing else says at a later start whether the slot was lost",
-				"c.yaml:1: source.initial_copy: needs position_topic: nothing else says at the next start whether the copy was finished",
+				"c.yaml:1: source.create_slot: needs position_topic, because without it a later start cannot tell whether the slot was lost",
+				"c.yaml:1: source.initial_copy: needs position_topic, because without it the next start cannot tell whether the copy was complete",
 			},
 		},
 		{
@@ -299,7 +299,7 @@ func TestProblems(t *testing.T) {
 				"c.yaml:1: outbox.place[0].as: headers dead_letter_… are those of dead letters",
 				"c.yaml:4: headers.static: headers dead_letter_… are those of dead letters",
 				`c.yaml:1: outbox.topic: "mine" is one of the relay's own (position_topic, dead_letter_topic)`,
-				"c.yaml:2: position_topic: is dead_letter_topic too; each needs a topic of its own",
+				"c.yaml:2: position_topic: must not be the same topic as dead_letter_topic",
 			},
 		},
 		{
@@ -307,7 +307,7 @@ func TestProblems(t *testing.T) {
 			file: "source: {create: false, initial_copy: true}\noutbox: {tables: [t], messages: [m]}\n",
 			want: []string{
 				"c.yaml:1: source.initial_copy: has no effect: source.create is false",
-				"c.yaml:2: outbox.messages: given together with outbox.tables; one of them is allowed",
+				"c.yaml:2: outbox.messages: set together with outbox.tables; set only one of them",
 			},
 		},
 		{
@@ -337,9 +337,9 @@ func TestProblems(t *testing.T) {
 			name: "half a login",
 			file: "sink: {kafka: {sasl: {mechanism: PLAIN}, tls: {enabled: true, cert_file: x}}}",
 			want: []string{
-				"c.yaml:1: sink.kafka.sasl.mechanism: sink.kafka.sasl.user is needed too",
-				"c.yaml:1: sink.kafka.sasl.mechanism: sink.kafka.sasl.password is needed too",
-				"c.yaml:1: sink.kafka.tls.cert_file: sink.kafka.tls.key_file is needed too",
+				"c.yaml:1: sink.kafka.sasl.mechanism: requires sink.kafka.sasl.user",
+				"c.yaml:1: sink.kafka.sasl.mechanism: requires sink.kafka.sasl.password",
+				"c.yaml:1: sink.kafka.tls.cert_file: requires sink.kafka.tls.key_file",
 			},
 		},
 	} {

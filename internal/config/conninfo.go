@@ -12,21 +12,21 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// parseConninfo parses a connection string with libpq's rules and the TLS rule of
-// [Config.Postgres]. Its error shows nothing of dsn.
+// parseConninfo parses a connection string by libpq's rules and the TLS rule of [Config.Postgres]. The error contains
+// nothing of dsn.
 func parseConninfo(dsn string) (*pgx.ConnConfig, error) {
 	pg, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		return nil, errors.New(conninfoReason(err))
 	}
 	if isAmbiguous(dsn) {
-		return nil, errors.New("its parts cannot be told apart: in a URL, an @ or / in user or password is written %40 or %2F")
+		return nil, errors.New("ambiguous URL: write @ and / in the user or password as %40 and %2F")
 	}
 	return pg, requireTLS(&pg.Config, choosesTLS(dsn))
 }
 
-// conninfoReason says why a connection string was refused, in words that cannot be part of it: where
-// its syntax is broken, any word of it may belong to a password.
+// conninfoReason returns why a connection string is invalid, in words that cannot be part of it: if the syntax is wrong,
+// any word of it may belong to a password.
 func conninfoReason(err error) string {
 	if _, ok := errors.AsType[*fs.PathError](err); ok {
 		for _, name := range []string{"sslkey", "service file", "CA file", "cert"} {
@@ -43,20 +43,19 @@ func conninfoReason(err error) string {
 		"target_session_attrs", "min_protocol_version", "max_protocol_version", "channel_binding", "require_auth",
 	} {
 		if strings.Contains(err.Error(), known) {
-			return "not accepted: " + known
+			return "invalid: " + known
 		}
 	}
-	return "neither a URL (postgres://user@host:5432/database?sslmode=verify-full) nor keywords and values (host=… user=… dbname=…);" +
-		" in a URL, special characters of a password are written %XX, among keywords it stands in single quotes"
+	return "must be a URL (postgres://user@host:5432/database?sslmode=verify-full) or key=value pairs (host=… user=… dbname=…);" +
+		" in a URL, write special characters of a password as %XX; in key=value pairs, put it in single quotes"
 }
 
 func isURL(dsn string) bool {
 	return strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://")
 }
 
-// isAmbiguous reports whether dsn is a URL with an @ that may belong to a password: libpq ends
-// the password at the first one, or has none after a slash, and takes the rest for a host or
-// database, whose name is no secret.
+// isAmbiguous reports whether dsn is a URL with an @ that may belong to a password. libpq ends the password at the
+// first @, or sees none after a slash, and treats the rest as a host or database, which errors would show.
 func isAmbiguous(dsn string) bool {
 	_, rest, _ := strings.Cut(dsn, "://")
 	at := strings.LastIndexByte(rest, '@')
@@ -64,13 +63,13 @@ func isAmbiguous(dsn string) bool {
 }
 
 var (
-	// keywordParam matches name=value, where the value may stand in single quotes and a backslash
-	// escapes the character after it.
+	// keywordParam matches name=value. The value may be in single quotes, and a backslash escapes the next
+	// character.
 	keywordParam = regexp.MustCompile(`(?s)[^=\s\v]+[\s\v]*=[\s\v]*('(?:[^'\\]|\\.)*'|(?:[^\\\s\v]|\\.)*)`)
 	urlPassword  = regexp.MustCompile(`^(\w+://[^:@/]*):[^@/]*@`)
 )
 
-// choosesTLS reports whether dsn or PGSSLMODE contains an sslmode. An empty one counts as none.
+// choosesTLS reports whether dsn or PGSSLMODE sets an sslmode that is not empty.
 func choosesTLS(dsn string) bool {
 	params := keywordParam.FindAllString(dsn, -1)
 	if isURL(dsn) {
@@ -95,8 +94,8 @@ func maskConninfo(dsn string) string {
 	return replaceSecrets(dsn, mask)
 }
 
-// harmlessParams are the parameters whose values are never secrets. Any other may be a password with its name
-// misspelt, which Postgres takes for a setting of the session.
+// harmlessParams are the parameters whose values are never secrets. Any other parameter may be a misspelt password,
+// because libpq sends unknown parameters to Postgres as session settings.
 // https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS
 var harmlessParams = []string{
 	"host", "hostaddr", "port", "dbname", "database", "user", "service", "application_name", "fallback_application_name", "client_encoding", "replication",
@@ -108,23 +107,23 @@ var harmlessParams = []string{
 	"default_query_exec_mode", "statement_cache_capacity", "description_cache_capacity",
 }
 
-// pathParams are those whose values are paths.
+// pathParams are the parameters whose values are paths.
 var pathParams = []string{"passfile", "servicefile", "sslcert", "sslkey", "sslrootcert", "sslcrl", "sslcrldir"}
 
-// isHarmless reports whether the parameter name may be shown with value, which stands as in the connection string.
+// isHarmless reports whether value, as written in the connection string, may be shown.
 func isHarmless(name, value string) bool {
 	if slices.Contains(pathParams, name) {
 		if decoded, err := url.PathUnescape(value); err == nil {
 			value = decoded
 		}
 		value = strings.Trim(strings.TrimSpace(value), "'")
-		return value == "" || value == "system" || shownPath(value) == value // sslrootcert=system are the system's authorities
+		return value == "" || value == "system" || shownPath(value) == value // sslrootcert=system: the CA certificates of the system
 	}
 	return slices.Contains(harmlessParams, name)
 }
 
-// replaceSecrets returns dsn, which can be parsed, with text as the value of each parameter that may be a
-// secret. If text is empty, it removes them.
+// replaceSecrets returns dsn with text as the value of each parameter that may be a secret, or without these parameters
+// if text is empty. dsn must be valid.
 func replaceSecrets(dsn, text string) string {
 	replace := func(param string) string {
 		name, value, _ := strings.Cut(param, "=")

@@ -1,23 +1,21 @@
-// Package config turns a YAML file, the environment and the command line into one Config,
-// and a Config into the settings of the packages that do the work.
+// Package config merges a YAML file, the environment and the command line into a [Config], and converts a Config to
+// the settings of other packages.
 //
-// Sources, later ones win key by key: defaults, the file, variables named OUTBOX_CDC_ and
-// the key's path in capitals with _ for the dots, flags. Every key, its type, its default
-// and its description stand in one table, keys.go; the JSON Schema, the table in
-// docs/configuration.md and the messages about wrong values are made from it.
+// The sources are defaults, the file, environment variables and flags. A later source overrides an earlier one, key by
+// key. The variable of a key is OUTBOX_CDC_ and its path in capitals, with _ for dots. The table in keys.go has every
+// key with its type, default and description. The JSON Schema, the table in docs/configuration.md and the errors about
+// wrong values are generated from it.
 //
-// [Load] reports every problem it finds at once, each with the place it comes from (file and
-// line, variable or flag) and what is allowed there. An unknown key is an error that names
-// the nearest known one: a misspelt key must not silently leave a default in force.
+// [Load] reports every problem at once, each with its place (file and line, variable or flag) and the allowed values.
+// An unknown key is an error that names the nearest known one: a misspelt key must not leave a default in force
+// unnoticed.
 //
-// No error, no printed configuration and no formatted Config shows a password, also not one
-// inside a connection string.
+// Errors, the printed configuration and a formatted Config contain no secrets, not even those of a connection string.
 //
-// A secret or certificate that comes from a file is read again for each connection or login, by
-// functions that the settings carry: it may be replaced while the process runs.
+// The settings contain functions that read secrets and certificates from files again for each connection or login. So
+// the files may be replaced while the process runs.
 //
-// This package is the only reader of the process environment. Connection strings are
-// libpq's, with its PG* variables, service and password files:
-// https://www.postgresql.org/docs/current/libpq-connect.html. Unlike libpq, a connection to
-// another machine is encrypted and verified unless an sslmode was chosen; see [Config.Postgres].
+// No other package reads the process environment. Connection strings follow libpq, with its PG* variables, service
+// files and password files: https://www.postgresql.org/docs/current/libpq-connect.html. Unlike libpq, a connection to
+// another machine uses verified TLS unless an sslmode is set; see [Config.Postgres].
 package config

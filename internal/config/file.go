@@ -15,14 +15,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 )
 
-// A fileReader walks the nodes of one YAML document.
+// A fileReader reads the nodes of one YAML document.
 type fileReader struct {
 	*reader
 	name    string
-	noLines bool // the text is not a file's
+	noLines bool // name is not a file, so errors have no line numbers
 }
 
-// file reads a YAML document. A file without content is an empty configuration.
+// file reads a YAML document. An empty file is an empty configuration.
 func (r *reader) file(name string, data []byte) {
 	f := fileReader{reader: r, name: name}
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
@@ -35,7 +35,7 @@ func (r *reader) file(name string, data []byte) {
 		return
 	}
 	if err := decoder.Decode(&second); err == nil {
-		f.problem(f.at(&second), "", "a second document begins; one is allowed")
+		f.problem(f.at(&second), "", "the file has a second YAML document; only one is allowed")
 	} else if !errors.Is(err, io.EOF) {
 		f.syntaxError(err)
 	}
@@ -49,20 +49,20 @@ func (f *fileReader) at(n *yaml.Node) string {
 	return fmt.Sprintf("%s:%d", f.name, n.Line)
 }
 
-// syntaxError reports what the YAML parser says, without words of the document: a password
-// that begins with * is an alias to YAML.
+// syntaxError reports an error of the YAML parser, without text of the document: it may contain a secret. For YAML, a
+// password that begins with * is an alias.
 func (f *fileReader) syntaxError(err error) {
 	where, what := f.name, strings.TrimPrefix(err.Error(), "yaml: ")
 	if m := regexp.MustCompile(`^line (\d+): (.*)`).FindStringSubmatch(what); m != nil {
 		where, what = f.name+":"+m[1], m[2]
 	}
 	if strings.Contains(what, "anchor") {
-		what = "a value that begins with * or & must be in quotes"
+		what = "put a value that begins with * or & in quotes"
 	}
 	f.problem(where, "", "not YAML: %s", what)
 }
 
-// section reads the mapping n, whose keys belong under path.
+// section reads the mapping n, whose keys are below path.
 func (f *fileReader) section(path string, n *yaml.Node) {
 	if n = resolve(n); isNull(n) {
 		return
@@ -79,8 +79,8 @@ func (f *fileReader) section(path string, n *yaml.Node) {
 	})
 }
 
-// mapping calls entry for every key of the mapping n, with its full path. It reports what is
-// no mapping and keys that come twice.
+// mapping calls entry for every key of the mapping n, with its full path. It reports duplicate keys, and a node that is
+// not a mapping.
 func (f *fileReader) mapping(path string, n *yaml.Node, allowed []string, entry func(full string, name, value *yaml.Node)) {
 	if n.Kind != yaml.MappingNode {
 		f.problem(f.at(n), path, "found %s; allowed are keys: %s", describe(n), strings.Join(allowed, ", "))
@@ -95,7 +95,7 @@ func (f *fileReader) mapping(path string, n *yaml.Node, allowed []string, entry 
 			f.problem(f.at(name), path, "found %s as a key; allowed are: %s", describe(name), strings.Join(allowed, ", "))
 			continue
 		case first > 0:
-			f.problem(f.at(name), full, "given twice; first in line %d", first)
+			f.problem(f.at(name), full, "set twice; first in line %d", first)
 		default:
 			entry(full, name, value)
 		}
@@ -135,8 +135,8 @@ func (f *fileReader) leaf(k key, n *yaml.Node) {
 	f.settings[k.path] = setting{value, fromFile, f.at(n)}
 }
 
-// scalarNode reads a scalar of the YAML type that k's kind has: the same file must mean the
-// same to this program and to an editor that checks it against the schema.
+// scalarNode reads a scalar. It must have the YAML type of k's kind, so that this program and an editor that validates
+// the file against the schema agree.
 func (f *fileReader) scalarNode(k key, n *yaml.Node) (any, error) {
 	tag := "!!str"
 	switch k.kind {
@@ -175,7 +175,7 @@ func (f *fileReader) list(k key, n *yaml.Node) (any, error) {
 	return items, k.matchAll(items)
 }
 
-// items reads a list of mappings. Problems inside an item are reported by themselves.
+// items reads a list of mappings. It reports problems of items itself.
 func (f *fileReader) items(k key, n *yaml.Node) (any, error) {
 	if n.Kind != yaml.SequenceNode {
 		return nil, fmt.Errorf("found %s; allowed is %s", describe(n), k.want())
@@ -185,7 +185,7 @@ func (f *fileReader) items(k key, n *yaml.Node) (any, error) {
 	}
 	if k.kind == rules {
 		var out []encode.TopicRule
-		_ = n.Decode(&out) // what it refuses has been reported
+		_ = n.Decode(&out) // item has reported what it rejects
 		return out, nil
 	}
 	var out []encode.Placement
@@ -193,7 +193,7 @@ func (f *fileReader) items(k key, n *yaml.Node) (any, error) {
 	return out, nil
 }
 
-// item reports what is wrong with the mapping n, whose keys are fields.
+// item reports problems of the mapping n, whose keys are fields.
 func (f *fileReader) item(path string, fields []string, n *yaml.Node) {
 	f.mapping(path, n, fields, func(full string, name, value *yaml.Node) {
 		switch {
@@ -205,7 +205,7 @@ func (f *fileReader) item(path string, fields []string, n *yaml.Node) {
 	})
 }
 
-// resolve follows an alias to what it stands for.
+// resolve returns the node that an alias refers to.
 func resolve(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n.Alias
@@ -215,7 +215,7 @@ func resolve(n *yaml.Node) *yaml.Node {
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
-// describe says what kind of thing n is, never its content.
+// describe returns the type of n, never its content.
 func describe(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -236,5 +236,5 @@ func describe(n *yaml.Node) string {
 	case "!!str":
 		return "text"
 	}
-	return "something tagged"
+	return "a tagged value"
 }

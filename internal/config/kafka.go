@@ -20,7 +20,7 @@ const (
 	atSASL = "sink.kafka.sasl."
 )
 
-// Kafka returns how the sink is reached and written to, or an [*Error] with what is missing.
+// Kafka returns the settings of the sink, or an [*Error] that names every missing key.
 func (c *Config) Kafka() (kafka.Config, error) {
 	k := c.Sink.Kafka
 	encryption, tlsErr := c.kafkaTLS()
@@ -56,9 +56,9 @@ func (c *Config) Kafka() (kafka.Config, error) {
 	return cfg, nil
 }
 
-// kafkaTLS returns nil where TLS is not enabled. Keys that only matter with it are then an
-// error: who names a certificate does not expect plain text. What it returns reads the files
-// each time; they have been read once when it returns.
+// kafkaTLS returns a function that reads the TLS files for each connection, nil if TLS is not enabled. Without TLS,
+// other keys of the section are an error: who sets a certificate does not expect plain text. kafkaTLS reads the files
+// once to validate them.
 func (c *Config) kafkaTLS() (func() (*tls.Config, error), error) {
 	if !c.Sink.Kafka.TLS.Enabled {
 		return nil, c.withoutEffect(atTLS, atTLS+"enabled is not true")
@@ -81,8 +81,8 @@ func (c *Config) readKafkaTLS() (*tls.Config, error) {
 	return cfg, err
 }
 
-// kafkaLogin returns nil where there is none. Secrets are those of the moment at each login: what comes
-// from files is read again, and has been read once when it returns.
+// kafkaLogin returns the settings of the login, nil if there is none. Each login reads secrets from files again;
+// kafkaLogin reads them once to validate them.
 func (c *Config) kafkaLogin() (*kafka.SASL, error) {
 	s := c.Sink.Kafka.SASL
 	if err := c.checkLogin(); err != nil || s.Mechanism == "" {
@@ -90,7 +90,7 @@ func (c *Config) kafkaLogin() (*kafka.SASL, error) {
 	}
 	login := &kafka.SASL{Mechanism: s.Mechanism, User: s.User}
 	switch {
-	case s.Mechanism == saslMSK: // which is a form of
+	case s.Mechanism == saslMSK: // a form of OAUTHBEARER
 		login.Mechanism = saslBearer
 		login.Secret = bearer.Reuse(func(ctx context.Context) (string, time.Time, error) { return bearer.MSK(ctx, s.Region) })
 	case s.Mechanism == saslBearer && s.TokenFile != "":
@@ -116,7 +116,7 @@ func (c *Config) kafkaLogin() (*kafka.SASL, error) {
 	return login, nil
 }
 
-// tokenEndpoint returns what gets tokens from token_url.
+// tokenEndpoint returns a function that requests tokens from token_url.
 func (c *Config) tokenEndpoint() func(context.Context) (string, error) {
 	s := c.Sink.Kafka.SASL
 	get := bearer.Reuse(bearer.ClientCredentials{
@@ -141,12 +141,12 @@ func (c *Config) readToken() (string, error) {
 	}
 	token := strings.TrimSpace(string(data))
 	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", c.invalid(atSASL+"token_file", "%s does not hold a token", file)
+		return "", c.invalid(atSASL+"token_file", "%s does not contain a token", file)
 	}
 	return token, nil
 }
 
-// checkLogin reports keys that the mechanism needs and has not, and those it does not look at.
+// checkLogin reports keys that the mechanism requires and that are missing, and keys without effect.
 func (c *Config) checkLogin() error {
 	s := c.Sink.Kafka.SASL
 	needs, takes, because := s.keys()
@@ -156,20 +156,20 @@ func (c *Config) checkLogin() error {
 		needed := slices.Contains(needs, name)
 		switch {
 		case needed && !given && name == "token_url":
-			errs = append(errs, c.invalid(atSASL+"mechanism", "%stoken_url is needed too, or %stoken_file", atSASL, atSASL))
+			errs = append(errs, c.invalid(atSASL+"mechanism", "requires %stoken_url or %stoken_file", atSASL, atSASL))
 		case needed && !given:
-			errs = append(errs, c.invalid(atSASL+"mechanism", "%s%s is needed too", atSASL, name))
+			errs = append(errs, c.invalid(atSASL+"mechanism", "requires %s%s", atSASL, name))
 		case given && !needed && !slices.Contains(takes, name):
 			errs = append(errs, c.invalid(atSASL+name, "has no effect: %s%s", atSASL, because))
 		}
 	}
 	if s.Mechanism == saslMSK && !c.Sink.Kafka.TLS.Enabled {
-		errs = append(errs, c.invalid(atSASL+"mechanism", "%senabled is needed too", atTLS))
+		errs = append(errs, c.invalid(atSASL+"mechanism", "requires %senabled", atTLS))
 	}
 	return join(errs...)
 }
 
-// keys returns which keys of a login are needed, which others matter, and because of what.
+// keys returns the keys that the login requires, the others that it uses, and the reason.
 func (s SASL) keys() (needs, takes []string, because string) {
 	because = "mechanism is " + s.Mechanism
 	switch {

@@ -115,19 +115,19 @@ func TestLoginProblems(t *testing.T) {
 		want  []string
 	}{
 		{under("region", "eu-central-1"), []string{"region: has no effect: sink.kafka.sasl.mechanism is not set"}},
-		{under("mechanism", "PLAIN"), []string{"mechanism: sink.kafka.sasl.user is needed too", "mechanism: sink.kafka.sasl.password is needed too"}},
+		{under("mechanism", "PLAIN"), []string{"mechanism: requires sink.kafka.sasl.user", "mechanism: requires sink.kafka.sasl.password"}},
 		{under("mechanism", "PLAIN", "user", "u", "password", "p", "scopes", "a"), []string{"scopes: has no effect: sink.kafka.sasl.mechanism is PLAIN"}},
 		{under("mechanism", "OAUTHBEARER"), []string{
-			"mechanism: sink.kafka.sasl.token_url is needed too, or sink.kafka.sasl.token_file",
-			"mechanism: sink.kafka.sasl.client_id is needed too", "mechanism: sink.kafka.sasl.client_secret is needed too",
+			"mechanism: requires sink.kafka.sasl.token_url or sink.kafka.sasl.token_file",
+			"mechanism: requires sink.kafka.sasl.client_id", "mechanism: requires sink.kafka.sasl.client_secret",
 		}},
 		{under("mechanism", "OAUTHBEARER", "token_file", token, "client_id", "c"), []string{"client_id: has no effect: sink.kafka.sasl.token_file is given"}},
 		{under("mechanism", "OAUTHBEARER", "token_file", "/nowhere"), []string{"token_file: open /nowhere: no such file or directory"}},
 		{under("mechanism", "OAUTHBEARER", "token_file", token, "extensions", "auth=x"), []string{`"auth", which cannot be sent`}},
 		{under("extensions", "a b=c"), []string{`extensions: found "a b=c"; allowed is a list, each item name=value`}},
 		{under("token_url", "https://u:c4n4ry@idp/token"), []string{`token_url: found "***"; allowed is a URL`}},
-		{under("mechanism", "AWS_MSK_IAM", "region", "eu-central-1"), []string{"mechanism: sink.kafka.tls.enabled is needed too"}},
-		{under("mechanism", "AWS_MSK_IAM"), []string{"mechanism: sink.kafka.sasl.region is needed too", "sink.kafka.tls.enabled is needed too"}},
+		{under("mechanism", "AWS_MSK_IAM", "region", "eu-central-1"), []string{"mechanism: requires sink.kafka.tls.enabled"}},
+		{under("mechanism", "AWS_MSK_IAM"), []string{"mechanism: requires sink.kafka.sasl.region", "requires sink.kafka.tls.enabled"}},
 	} {
 		_, err := Load(Sources{Flags: settings(tt.pairs...)})
 		if err == nil {

@@ -26,7 +26,7 @@ const (
 	rules                  // []encode.TopicRule
 )
 
-// A key is one entry of the configuration.
+// A key describes one entry of the configuration.
 type key struct {
 	path    string
 	kind    kind
@@ -35,9 +35,9 @@ type key struct {
 	min     int      // of an integer
 	max     int      // of an integer; 0: none
 	pattern string   // of a text, or of a list's items; empty: anything
-	rule    string   // pattern in words
-	expands bool     // in the file ${NAME} is a variable, as it is in secrets and connection strings
-	needed  bool     // by the relay
+	rule    string   // the pattern in words
+	expands bool     // in the file, ${NAME} is an environment variable, as in secrets and connection strings
+	needed  bool     // the relay requires it
 	flag    string   // short flag; empty: only --set
 	usage   string   // of the flag, with the value's name in backquotes
 	doc     string   // Markdown, one line
@@ -69,7 +69,7 @@ func paths() []string {
 	return out
 }
 
-// childrenOf returns the names directly under path; those at the top for "".
+// childrenOf returns the names directly below path; those at the root for "".
 func childrenOf(path string) []string {
 	var out []string
 	for _, k := range keys {
@@ -80,8 +80,8 @@ func childrenOf(path string) []string {
 	return out
 }
 
-// keys are the whole configuration, in the order it is documented and printed. A section
-// comes before the keys in it.
+// keys are all keys, in the order of the documentation and of the printed configuration. A section
+// comes before its keys.
 var keys = slices.Concat(sourceKeys, outboxKeys, kafkaKeys, processKeys, tracingKeys, debeziumKeys)
 
 var sourceKeys = []key{
@@ -90,13 +90,13 @@ var sourceKeys = []key{
 		doc: "Name of this relay in logs and metrics, as Kafka client id, and of its record in `position_topic`. Relays that share `position_topic` need different names. Default: the slot's name.",
 	},
 
-	{path: "source", kind: section, doc: "The Postgres database that is read."},
+	{path: "source", kind: section, doc: "The Postgres database with the outbox."},
 	{
-		path: "source.dsn", kind: conninfo, flag: "dsn", usage: "Postgres to read: a libpq `conninfo`", example: "postgres://cdc@db.example.com/app",
-		doc: "Connection string in either of libpq's forms; `PG*` variables, service and password files work, also without it. TLS is `verify-full`" +
-			" unless an `sslmode` is given or the host is this machine. In the file, `${NAME}` is that environment variable: here, and in `user`, `client_id` and secrets of `sink.kafka.sasl`.",
+		path: "source.dsn", kind: conninfo, flag: "dsn", usage: "Postgres connection string: a libpq `conninfo`", example: "postgres://cdc@db.example.com/app",
+		doc: "Connection string, as a URL or as libpq's `key=value` pairs. `PG*` variables, service files and password files work too, also without this key. TLS is `verify-full`" +
+			" unless you set `sslmode` or the host is this machine. In the file, `${NAME}` is replaced by that environment variable; this also works in `user`, `client_id` and secrets of `sink.kafka.sasl`.",
 	},
-	{path: "source.dsn_file", kind: text, example: "/run/secrets/dsn", doc: "File that holds the connection string. User and password are read again for each connection."},
+	{path: "source.dsn_file", kind: text, example: "/run/secrets/dsn", doc: "File with the connection string. The relay reads user and password again for each connection."},
 	{
 		path: "source.publication", kind: text, def: DefaultPublication, flag: "publication", usage: "`name` of the publication", example: "shop_outbox",
 		pattern: `^[^\x00]{1,63}$`, rule: "a name of 1 to 63 characters", doc: "Publication that contains the outbox tables.",
@@ -109,19 +109,19 @@ var sourceKeys = []key{
 	},
 	{
 		path: "source.create", kind: boolean, def: true,
-		doc: "Create publication and slot when neither exists yet. A slot that is lost later is never created again.",
+		doc: "Create the publication and the slot if neither exists. The relay never re-creates a slot that existed before.",
 	},
 	{
 		path: "source.create_slot", kind: boolean, def: false,
-		doc: "Create the slot also where the publication exists, on a first start: one for which `position_topic` has no position.",
+		doc: "On the first start, create the slot even if the publication exists. A start is the first if `position_topic` has no position record of the relay.",
 	},
 	{
 		path: "source.initial_copy", kind: boolean, def: false,
-		doc: "With the slot that `create` or `create_slot` makes, first send the rows that are in the tables by then.",
+		doc: "When `create` or `create_slot` creates the slot, first send the rows that are already in the tables.",
 	},
 	{
 		path: "source.slot_failover", kind: boolean, def: false,
-		doc: "Create the slot so that standbys keep a copy of it and it survives a failover (Postgres 17 or later).",
+		doc: "Create the slot with `FAILOVER`, so that standbys can synchronize it and it survives a failover (Postgres 17 or later).",
 	},
 	{
 		path: "source.lease", kind: duration, def: 8 * time.Second,
@@ -129,7 +129,7 @@ var sourceKeys = []key{
 	},
 	{
 		path: "source.wait_for_slot", kind: boolean, def: true,
-		doc: "Wait, as a standby, while another process uses the slot; otherwise end with exit code 12.",
+		doc: "Wait as a standby while another relay uses the slot. If false, exit with 12.",
 	},
 }
 
@@ -148,11 +148,11 @@ const (
 var processKeys = []key{
 	{
 		path: "on_bad_record", kind: choice, def: stop, allowed: []string{stop, deadLetter},
-		doc: "What to do with a row or record that cannot be delivered: `stop` with exit code 14, or send it to `dead_letter_topic` and go on.",
+		doc: "What to do with a row or record that cannot be delivered: `stop` with exit code 14, or send it to `dead_letter_topic` and continue.",
 	},
 	{
-		path: "dead_letter_topic", kind: text, def: "outbox.dead-letter", pattern: `^[A-Za-z0-9._-]{1,249}$`, rule: "a topic's name",
-		doc: "Where `on_bad_record: dead-letter` sends. Its `max.message.bytes` should exceed that of the other topics: of what is larger it gets only what names the row.",
+		path: "dead_letter_topic", kind: text, def: "outbox.dead-letter", pattern: `^[A-Za-z0-9._-]{1,249}$`, rule: "a topic name",
+		doc: "Topic for dead letters, with `on_bad_record: dead-letter`. Its `max.message.bytes` should exceed that of the other topics: the relay truncates a larger dead letter to what identifies the row.",
 	},
 	{
 		path: "missing_topic_timeout", kind: duration, def: time.Minute,
@@ -160,60 +160,60 @@ var processKeys = []key{
 			" Rows wait less long if they would hold up others or a stop. A fixed `outbox.topic` is waited for without limit.",
 	},
 	{
-		path: "position_topic", kind: text, def: relay.PositionTopic, pattern: `^[A-Za-z0-9._-]{0,249}$`, rule: "a topic's name, or nothing",
-		doc: "Compacted topic that keeps the position under `name`, so that the relay detects a slot that was advanced, re-created or restored, and the broker can reject an older relay." +
-			" Created if missing. Empty: not kept, and only the relay's own fence bounds an overlap of two relays.",
+		path: "position_topic", kind: text, def: relay.PositionTopic, pattern: `^[A-Za-z0-9._-]{0,249}$`, rule: "a topic name, or empty",
+		doc: "Compacted topic for the position record, under `name`. With it, the relay detects a slot that was advanced, re-created or restored from a backup, and the broker can reject an older relay." +
+			" The relay creates the topic if it is missing. Empty: no position record; only the relay's own fence limits duplicates if two relays overlap.",
 	},
 	{
 		path: "startup_timeout", kind: duration, def: 30 * time.Second,
-		doc: "How long the first contact with both sides may take for what heals by itself, such as a server that is starting.",
+		doc: "How long a start waits for Postgres and Kafka, for example while a server is starting.",
 	},
 	{
 		path: "drain_timeout", kind: duration, def: 25 * time.Second,
-		doc: "How long a stop may take until everything sent is acknowledged.",
+		doc: "How long a stop waits until Kafka has acknowledged the records in flight.",
 	},
-	{path: "log", kind: section, doc: "Logging, to standard error."},
-	{path: "log.level", kind: choice, def: "info", allowed: []string{"debug", "info", "warn", "error"}, doc: "Least level that is logged. SIGHUP loads it again."},
-	{path: "log.format", kind: choice, def: "auto", allowed: []string{"auto", "text", "json"}, doc: "`auto` is text on a terminal, JSON elsewhere."},
+	{path: "log", kind: section, doc: "The log, on standard error."},
+	{path: "log.level", kind: choice, def: "info", allowed: []string{"debug", "info", "warn", "error"}, doc: "Minimum level to log. SIGHUP reloads it."},
+	{path: "log.format", kind: choice, def: "auto", allowed: []string{"auto", "text", "json"}, doc: "`auto` is text on a terminal, otherwise JSON."},
 
-	{path: "admin", kind: section, doc: "The admin server: metrics, probes, status and a live page."},
+	{path: "admin", kind: section, doc: "The admin server: metrics, probes, status and the live page."},
 	{
-		path: "admin.listen", kind: text, def: "127.0.0.1:9187", pattern: `^(([^\s:/]*|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5})?$`, rule: "host:port, :port, or nothing",
-		doc: "Address it listens on, without TLS or login. Empty: no admin server. A port of the default that is taken is no error, but a warning.",
+		path: "admin.listen", kind: text, def: "127.0.0.1:9187", pattern: `^(([^\s:/]*|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5})?$`, rule: "host:port, :port, or empty",
+		doc: "Address of the admin server. It has no TLS and no login. Empty: no admin server. If the default port is in use, the relay logs a warning and runs without one.",
 	},
 	{
-		path: "admin.hosts", kind: list, pattern: `^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`, rule: "a host's name, without scheme and port", example: "[relay.example.com]",
-		doc: "Names by which it may be asked. It always answers to addresses, `localhost` and the name in `listen`; to any other name with 403, so that no web page can have a browser read it (DNS rebinding).",
+		path: "admin.hosts", kind: list, pattern: `^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`, rule: "a host name, without scheme and port", example: "[relay.example.com]",
+		doc: "Host names under which the admin server responds, in addition to IP addresses, `localhost` and the name in `listen`. It responds to other names with 403, so that a web page cannot read it through a browser (DNS rebinding).",
 	},
 }
 
 var tracingKeys = []key{
-	{path: "tracing", kind: section, doc: "Spans of records whose row has a sampled trace context. The context itself is passed on in any case."},
+	{path: "tracing", kind: section, doc: "Spans for records whose row has a sampled trace context. The relay always passes the context on."},
 	{
 		path: "tracing.endpoint", kind: text, expands: true, pattern: `^https?://[^\s/@?#]+(/[^\s@?#]*)?$`, rule: "a URL that begins with https:// or http://", example: "http://otel-collector:4318",
-		doc: "Receiver of spans: OTLP over HTTP, in binary protobuf. A path of `/v1/traces` is added where there is none. In the file, `${NAME}` is that environment variable. Default: no spans.",
+		doc: "OTLP endpoint for spans, over HTTP with binary protobuf. Without a path, `/v1/traces` is added. In the file, `${NAME}` is replaced by that environment variable. Default: no spans.",
 	},
-	{path: "tracing.headers", kind: secret, doc: "Headers of each request, such as a key: `name=value,name=value`, values percent-encoded, as in `OTEL_EXPORTER_OTLP_HEADERS`."},
-	{path: "tracing.headers_file", kind: text, example: "/run/secrets/otlp-headers", doc: "File that holds the headers. It is read again for each request."},
+	{path: "tracing.headers", kind: secret, doc: "Headers of each request, such as an API key: `name=value,name=value` with percent-encoded values, as in `OTEL_EXPORTER_OTLP_HEADERS`."},
+	{path: "tracing.headers_file", kind: text, example: "/run/secrets/otlp-headers", doc: "File with the headers. The relay reads it again for each request."},
 	{
 		path: "tracing.resource", kind: list, pattern: `^[^=\s]+=`, rule: "name=value", example: "[deployment.environment.name=production]",
-		doc: "Attributes of the resource, beside `service.name`, which is `name`, and `service.version`.",
+		doc: "Resource attributes, in addition to `service.name` (the relay's `name`) and `service.version`.",
 	},
-	{path: "tracing.message_key", kind: boolean, def: false, doc: "Show record keys in spans, as `messaging.kafka.message.key`."},
-	{path: "tracing.tls", kind: section, doc: "Encryption, where `tracing.endpoint` begins with `https`."},
-	{path: "tracing.tls.ca_file", kind: text, example: "/etc/outbox-cdc/otlp-ca.pem", doc: "Certificates to trust (PEM). Default: the system's."},
-	{path: "tracing.tls.cert_file", kind: text, doc: "Client certificate (PEM), with `key_file`. Read again for each connection."},
+	{path: "tracing.message_key", kind: boolean, def: false, doc: "Add record keys to spans, as `messaging.kafka.message.key`."},
+	{path: "tracing.tls", kind: section, doc: "TLS, if `tracing.endpoint` begins with `https`."},
+	{path: "tracing.tls.ca_file", kind: text, example: "/etc/outbox-cdc/otlp-ca.pem", doc: "CA certificates (PEM). Default: those of the system."},
+	{path: "tracing.tls.cert_file", kind: text, doc: "Client certificate (PEM), with `key_file`. The relay reads it again for each connection."},
 	{path: "tracing.tls.key_file", kind: text, doc: "Key of the client certificate (PEM)."},
 }
 
-// A Flag is a short flag for one key.
+// A Flag is a command-line flag for one key.
 type Flag struct {
 	Name, Key string
 	Usage     string // with the value's name in backquotes
 	List      bool   // may be repeated
 }
 
-// Flags returns the short flags of the keys most often given on the command line.
+// Flags returns the flags of the keys that have one.
 func Flags() []Flag {
 	var flags []Flag
 	for _, k := range keys {

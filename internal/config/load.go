@@ -10,23 +10,22 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Sources says where a configuration comes from.
+// Sources are the sources of a configuration.
 type Sources struct {
 	File    string    // path of a YAML file; empty: none
-	Content []byte    // what File holds; nil: it is read
-	Environ []string  // NAME=value as in [os.Environ]; OUTBOX_CDC_ variables are looked at, and those the file refers to
-	Flags   []Setting // applied in this order
+	Content []byte    // of File; nil: Load reads the file
+	Environ []string  // NAME=value as in [os.Environ]; Load uses OUTBOX_CDC_ variables, and those that the file refers to
+	Flags   []Setting // later ones override earlier ones
 }
 
 // A Setting is one key given on the command line.
 type Setting struct {
 	Key, Value string // lists are separated by commas
-	Flag       string // how the user wrote it, for messages: --slot
+	Flag       string // as the user wrote it, for errors: --slot
 }
 
-// Load reads all sources and returns the merged configuration. Its error is an [*Error] with
-// every problem found. What only some commands need is not required here but by the methods
-// that need it.
+// Load reads all sources and returns the merged configuration. The error is an [*Error] with every problem. Keys that
+// only some commands require are checked by the methods for these commands.
 func Load(src Sources) (*Config, error) {
 	r := newReader(src.Environ)
 	if src.File != "" {
@@ -52,7 +51,7 @@ func Load(src Sources) (*Config, error) {
 	return cfg, nil
 }
 
-// newConfig returns a Config with the values of settings, which have been checked.
+// newConfig returns a Config with the values of settings, which are valid.
 func newConfig(settings map[string]setting) *Config {
 	cfg := &Config{settings: settings, files: make(map[string]string)}
 	for path, s := range settings {
@@ -61,7 +60,7 @@ func newConfig(settings map[string]setting) *Config {
 	return cfg
 }
 
-// field returns the field of c that holds the value of the key at path.
+// field returns the field of c for the key at path.
 func (c *Config) field(path string) reflect.Value {
 	v := reflect.ValueOf(c).Elem()
 	for name := range strings.SplitSeq(strings.ReplaceAll(path, "_", ""), ".") {
@@ -70,7 +69,7 @@ func (c *Config) field(path string) reflect.Value {
 	return v
 }
 
-// A source is a kind of place that settings come from. Those of a later one win.
+// A source is a kind of source of settings. Later ones override earlier ones.
 type source int
 
 const (
@@ -80,21 +79,21 @@ const (
 	fromFlag
 )
 
-// A setting is one key's value, checked and of the kind's Go type.
+// A setting is the valid value of a key, of its kind's Go type.
 type setting struct {
 	value  any
 	source source
 	where  string // outbox-cdc.yaml:3, OUTBOX_CDC_SOURCE_SLOT, --slot; "default"
 }
 
-// A reader turns sources into settings and collects what is wrong with them.
+// A reader converts sources to settings and collects their problems.
 type reader struct {
-	settings  map[string]setting // in force, by path
+	settings  map[string]setting // by path
 	problems  []problem
 	variables []string // NAME=value
 }
 
-// newReader returns a reader that has read the defaults.
+// newReader returns a reader with the defaults.
 func newReader(environ []string) *reader {
 	r := &reader{settings: make(map[string]setting), variables: environ}
 	for _, k := range keys {
@@ -109,8 +108,7 @@ func (r *reader) problem(where, path, format string, args ...any) {
 	r.problems = append(r.problems, problem{where: where, key: path, text: fmt.Sprintf(format, args...)})
 }
 
-// environ reads the variables whose names begin with OUTBOX_CDC_. An empty one counts as not
-// set, as it does for libpq.
+// environ reads the variables whose names begin with OUTBOX_CDC_. As in libpq, an empty variable counts as not set.
 func (r *reader) environ() {
 	byName := make(map[string]key)
 	var names []string
@@ -133,8 +131,7 @@ func (r *reader) environ() {
 	}
 }
 
-// serviceLink matches the variables that Kubernetes makes by itself, in every pod, for a
-// Service whose name begins with outbox-cdc:
+// serviceLink matches the variables that Kubernetes sets in every pod for a Service whose name begins with outbox-cdc:
 // https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
 var serviceLink = regexp.MustCompile(`^OUTBOX_CDC_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
 
@@ -145,14 +142,14 @@ func (r *reader) flags(flags []Setting) {
 		case !ok:
 			r.problem(f.Flag, "", "unknown key%s", hint(Nearest(f.Key, paths())))
 		case k.kind == section:
-			r.problem(f.Flag, "", "has no value of its own; its keys are: %s", strings.Join(childrenOf(f.Key), ", "))
+			r.problem(f.Flag, "", "is a section; set one of its keys: %s", strings.Join(childrenOf(f.Key), ", "))
 		default:
 			r.text(k, f.Value, fromFlag, f.Flag)
 		}
 	}
 }
 
-// text takes over what text, of a variable or flag, means for k.
+// text sets k to the value of a variable or flag.
 func (r *reader) text(k key, text string, from source, where string) {
 	parse := k.parse
 	if k.kind == placements || k.kind == rules {

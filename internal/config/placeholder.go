@@ -6,12 +6,11 @@ import (
 	"strings"
 )
 
-// placeholder is how a file refers to an environment variable; with another $ in front it stands
-// for itself.
+// placeholder matches a reference to an environment variable. A second $ in front escapes it.
 var placeholder = regexp.MustCompile(`\$?\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
 
-// fill puts variables in the place of placeholders. A variable that is unset or empty is an
-// error, which names it. Where k has none, ${…} is the key's own.
+// fill replaces placeholders with environment variables. The error names variables that are not set or empty. In keys
+// without placeholders, ${…} is ordinary text.
 func (r *reader) fill(k key, value string) (string, error) {
 	if k.kind != secret && k.kind != conninfo && !k.expands {
 		return value, nil
@@ -32,12 +31,12 @@ func (r *reader) fill(k key, value string) (string, error) {
 		return content
 	})
 	if len(missing) > 0 {
-		return "", fmt.Errorf("refers to ${%s}: this environment variable is not set", strings.Join(missing, "}, ${"))
+		return "", fmt.Errorf("refers to ${%s}, but this environment variable is not set", strings.Join(missing, "}, ${"))
 	}
 	return filled, nil
 }
 
-// variable returns a variable of the environment that is read; empty: unset.
+// variable returns an environment variable; empty: not set.
 func (r *reader) variable(name string) string {
 	for _, v := range r.variables {
 		if content, ok := strings.CutPrefix(v, name+"="); ok {
@@ -47,8 +46,8 @@ func (r *reader) variable(name string) string {
 	return ""
 }
 
-// escapeParam writes content as a part of the connection string dsn in dsn's form, so that it
-// means itself whatever it contains. Among keywords a value with blanks has to stand in quotes.
+// escapeParam escapes content for its use in the connection string dsn, a URL or key=value pairs. In key=value pairs,
+// the user must put a value with blanks in quotes.
 func escapeParam(dsn, content string) string {
 	if !isURL(dsn) {
 		return strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(content)

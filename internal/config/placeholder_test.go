@@ -39,7 +39,7 @@ func TestPlaceholders(t *testing.T) {
 	}
 	for _, name := range []string{"UNSET", "EMPTY"} {
 		_, err := load("source: {dsn: \"host=localhost password=${" + name + "} user=${KAFKA_USER}\"}")
-		if err == nil || !strings.HasSuffix(err.Error(), "relay.yaml:1: source.dsn: refers to ${"+name+"}: this environment variable is not set") {
+		if err == nil || !strings.HasSuffix(err.Error(), "relay.yaml:1: source.dsn: refers to ${"+name+"}, but this environment variable is not set") {
 			t.Errorf("%s: error = %v", name, err)
 		}
 	}

@@ -16,22 +16,20 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// connectTimeout is libpq's connect_timeout where none is given. libpq's own default, to wait for ever,
-// makes an outage of a network outlast itself.
+// connectTimeout is the default of connect_timeout. With libpq's default, no timeout, a connection attempt could hang
+// after a network outage is over.
 const connectTimeout = 10 * time.Second
 
-// Postgres returns how to reach the source. An empty source.dsn is allowed where PG*
-// variables say at least which host, service or database is meant.
+// Postgres returns the connection settings of the source. source.dsn may be empty if PG* variables name a host, service
+// or database.
 //
-// A host that is not this machine is reached over TLS with its certificate and name
-// verified (libpq's verify-full), never in plain text, unless the connection string, PGSSLMODE
-// or the service file contains an sslmode, which is then obeyed as libpq does. But prefer and
-// allow go on in plain text where the server says so, or somebody in between: in the connection
-// string and PGSSLMODE they are errors, in the service file they are verify-full.
-// For loopback addresses and Unix sockets libpq's own default (prefer) stands.
+// A connection to another machine uses TLS and verifies certificate and host name (libpq's verify-full), unless the
+// connection string, PGSSLMODE or the service file sets an sslmode. The modes prefer and allow are not secure, because
+// the server, or an attacker in its place, can turn TLS off. In the connection string and PGSSLMODE they are errors; in
+// the service file they mean verify-full. For loopback addresses and Unix sockets the default is libpq's, prefer.
 //
-// User, password, client certificate and trusted authorities are read again for each connection,
-// from where they come from. What that finds wrong is the error of the connection.
+// User, password, client certificate and CA certificates are read again for each connection. If that fails, the
+// connection fails.
 func (c *Config) Postgres() (*pgx.ConnConfig, error) {
 	if !c.namesSource() {
 		return nil, missing("source.dsn")
@@ -45,10 +43,9 @@ func (c *Config) Postgres() (*pgx.ConnConfig, error) {
 	return pg, nil
 }
 
-// Libpq returns how Postgres' own programs reach the source that [Config.Postgres] describes: a
-// connection string, which other users of the machine may see, and variables to add to their environment,
-// which they may not. Of the string only what is known to be harmless is left; sslpassword has no variable, so a key
-// that needs one cannot be used.
+// Libpq returns the connection settings of [Config.Postgres] for Postgres' own programs: a connection string, which
+// other users of the machine may see, and secret environment variables. The string has only parameters that are known to
+// be harmless. sslpassword has no variable, so an encrypted key cannot be used.
 //
 // The variables: https://www.postgresql.org/docs/current/libpq-envars.html
 func (c *Config) Libpq() (conninfo string, environ []string, err error) {
@@ -62,25 +59,24 @@ func (c *Config) Libpq() (conninfo string, environ []string, err error) {
 	if options := pg.RuntimeParams["options"]; options != "" {
 		environ = append(environ, "PGOPTIONS="+options)
 	}
-	// What the connection string or the service file says goes before the environment.
+	// The connection string and the service file override the environment.
 	if t := pg.TLSConfig; t != nil && !isUnverified(t) && os.Getenv("PGSSLMODE") == "" {
 		environ = append(environ, "PGSSLMODE=verify-full")
 		if t.RootCAs == nil && !t.InsecureSkipVerify {
-			environ = append(environ, "PGSSLROOTCERT=system") // libpq's default is a file that is not there
+			environ = append(environ, "PGSSLROOTCERT=system") // the file of libpq's default need not exist
 		}
 	}
 	return replaceSecrets(string(c.Source.DSN), ""), environ, nil
 }
 
-// namesSource reports whether anything says which database is meant.
+// namesSource reports whether source.dsn or a PG* variable names a database.
 func (c *Config) namesSource() bool {
 	return c.Source.DSN != "" || cmp.Or(os.Getenv("PGHOST"), os.Getenv("PGSERVICE"), os.Getenv("PGDATABASE")) != ""
 }
 
-// rereadSource makes pg read again, for each connection, what may be replaced while the process
-// runs: user and password, the client's certificate, and the authorities that are trusted. They
-// are where the connection string, its file, the password file or the service file says. Which
-// server and database is meant stays as it was: a position is one of a server's.
+// rereadSource makes pg read user, password, client certificate and CA certificates again for each connection, from the
+// connection string, its file, the password file or the service file. Server and database must not change, because
+// positions belong to one server.
 func (c *Config) rereadSource(pg *pgconn.Config) {
 	now := func() (*pgconn.Config, error) {
 		dsn, err := c.currentSecret("source.dsn")
@@ -92,7 +88,7 @@ func (c *Config) rereadSource(pg *pgconn.Config) {
 			return nil, fmt.Errorf("source.dsn: %w", err)
 		}
 		if !samePlace(pg, &fresh.Config) {
-			return nil, errors.New("source.dsn names another server or database than at the start, or another way to encrypt: restart to go there")
+			return nil, errors.New("source.dsn names another server, database or TLS mode than at the start: restart the relay to use it")
 		}
 		return &fresh.Config, nil
 	}
@@ -116,7 +112,7 @@ func (c *Config) rereadSource(pg *pgconn.Config) {
 	}
 }
 
-// samePlace reports whether a and b lead to the same database, by the same attempts.
+// samePlace reports whether a and b lead to the same database with the same attempts.
 func samePlace(a, b *pgconn.Config) bool {
 	as, bs := attempts(a), attempts(b)
 	if len(as) != len(bs) || a.Database != b.Database {
@@ -130,9 +126,8 @@ func samePlace(a, b *pgconn.Config) bool {
 	return true
 }
 
-// requireTLS makes verify-full of prefer, which is libpq's default, for all hosts but this
-// machine: it removes the attempts in plain text and verifies the others. If the user has chosen
-// an sslmode that allows plain text after TLS or before it, that is an error.
+// requireTLS replaces prefer, libpq's default, with verify-full for all hosts except this machine: it removes attempts
+// without TLS and makes the others verify. It returns an error if the user has set prefer or allow.
 func requireTLS(pg *pgconn.Config, chosen bool) error {
 	all := attempts(pg)
 	encrypted := make(map[string]bool)
@@ -144,9 +139,9 @@ func requireTLS(pg *pgconn.Config, chosen bool) error {
 	})
 	switch {
 	case chosen && len(kept) < len(all):
-		return errors.New("sslmode prefer and allow go on in plain text where the server says so, or anybody in between:" +
-			" write verify-full, require to encrypt without verifying, or disable")
-	case len(kept) == len(all) && (chosen || pg.SSLNegotiation != "direct"): // pgconn makes require of direct
+		return errors.New("sslmode prefer and allow are not secure, because the server or an attacker can turn TLS off:" +
+			" use verify-full, require (TLS without verification) or disable")
+	case len(kept) == len(all) && (chosen || pg.SSLNegotiation != "direct"): // for direct, pgconn uses require
 		return nil
 	}
 	for _, a := range kept {
@@ -160,7 +155,7 @@ func requireTLS(pg *pgconn.Config, chosen bool) error {
 	return nil
 }
 
-// attempts returns what a connection tries, one after the other.
+// attempts returns the attempts of a connection, in order.
 func attempts(pg *pgconn.Config) []*pgconn.FallbackConfig {
 	return append([]*pgconn.FallbackConfig{{Host: pg.Host, Port: pg.Port, TLSConfig: pg.TLSConfig}}, pg.Fallbacks...)
 }

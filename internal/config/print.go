@@ -9,9 +9,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// WriteYAML writes every key that has a value, each with where it comes from as a comment.
-// Secrets are masked, and what may be one: parameters of the connection string that are not known to be harmless,
-// a URL's query, and what is given as a path and is none. Contents of secret files are not written at all.
+// WriteYAML writes every key that has a value, with its source as a comment. It masks secrets and whatever may be one:
+// parameters of the connection string that are not known to be harmless, the query of a URL, and a path that does not
+// look like one. It does not write the contents of secret files.
 func (c *Config) WriteYAML(w io.Writer) error {
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	for _, k := range keys {
@@ -37,7 +37,7 @@ func insert(m *yaml.Node, path []string, n *yaml.Node) {
 		m.Content = append(m.Content, name(path[0]), n)
 		return
 	}
-	// Keys come section by section, so a section that exists is the last entry.
+	// Keys are sorted by section, so an existing section is the last entry.
 	last := len(m.Content) - 1
 	if last < 0 || m.Content[last-1].Value != path[0] {
 		m.Content = append(m.Content, name(path[0]), &yaml.Node{Kind: yaml.MappingNode})

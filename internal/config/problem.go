@@ -10,9 +10,9 @@ import (
 
 // A problem is one thing wrong with a configuration.
 type problem struct {
-	where string // file:line, variable or flag; empty: it is missing everywhere
-	key   string // path of the key; empty: it is about the source as a whole
-	text  string // what was found and what is allowed, without secrets
+	where string // file:line, variable or flag; empty: the key is missing
+	key   string // path of the key; empty: the problem is that of the whole source
+	text  string // the value and the allowed values, without secrets
 }
 
 // String returns "where: key: text".
@@ -21,11 +21,10 @@ func (p problem) String() string {
 	return strings.Join(parts, ": ")
 }
 
-// An Error is everything that is wrong with a configuration. The process should end with
-// the exit code for usage errors.
+// An Error lists the problems of a configuration. The process should exit with the code for usage errors.
 type Error struct{ problems []problem }
 
-// Error returns the problem, or their number and each on a line of its own.
+// Error returns the only problem, or the number of problems and one line for each.
 func (e *Error) Error() string {
 	if len(e.problems) == 1 {
 		return e.problems[0].String()
@@ -38,7 +37,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// join returns the problems that errs consist of as one error, or nil if there are none.
+// join returns the problems of errs as one error, or nil if there are none.
 func join(errs ...error) error {
 	var all Error
 	for _, err := range errs {
@@ -54,7 +53,7 @@ func join(errs ...error) error {
 	return &all
 }
 
-// invalid is the error about the value of a key.
+// invalid returns an error about the value of a key.
 func (c *Config) invalid(path, format string, args ...any) error {
 	where := c.settings[path].where
 	if where == "" { // the content of a secret comes from a file
@@ -63,8 +62,8 @@ func (c *Config) invalid(path, format string, args ...any) error {
 	return &Error{problems: []problem{{where: where, key: path, text: fmt.Sprintf(format, args...)}}}
 }
 
-// withoutEffect is the error about the first key under section that somebody has given, because of
-// why. One that has a default says nothing by itself.
+// withoutEffect returns an error about the first key of section that is set, although it has no effect. It ignores keys
+// with a default.
 func (c *Config) withoutEffect(section, why string) error {
 	for _, k := range keys {
 		if strings.HasPrefix(k.path, section) && k.def == nil && c.isSet(k.path) {
@@ -105,8 +104,8 @@ func distance(got, candidate string) int {
 	return d
 }
 
-// editDistance returns the least number of insertions, deletions, substitutions and swaps
-// of neighbouring bytes that turn a into b (optimal string alignment).
+// editDistance returns the minimum number of insertions, deletions, substitutions and swaps of adjacent bytes that
+// turn a into b (optimal string alignment).
 func editDistance(a, b string) int {
 	before, prev, cur := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range prev {

@@ -13,27 +13,26 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A Reload is what became of a configuration that was loaded again. It names keys.
+// A Reload is the result of a reload: paths of keys.
 type Reload struct {
-	Changed []string // what is in force from now on, for connections and logins that are made from now on
-	Restart []string // what has changed and is in force after a restart only
+	Changed []string // changed, and effective for new connections and logins
+	Restart []string // changed, but effective only after a restart
 }
 
-// A reloading is what a Config has to know to be loaded again. It is not printed with it.
+// A reloading is the state that a Config needs for reloads. It is not printed.
 type reloading struct {
-	contents map[string][sha256.Size]byte // of the secrets when they were loaded, by path
-	place    *pgconn.Config               // where source.dsn led then; nil: nothing names a source
-	applied  atomic.Pointer[Config]       // whose secrets are in force; nil: its own
+	contents map[string][sha256.Size]byte // hashes of the secrets when they were loaded, by path
+	place    *pgconn.Config               // of source.dsn at that time; nil: there was none
+	applied  atomic.Pointer[Config]       // the Config whose secrets are effective; nil: this one
 }
 
-// Apply takes over from fresh, which was loaded from the same sources, what may change while the
-// process runs: user, password and certificates of source.dsn, Kafka's password, client secret,
-// token file, authorities and client certificate, headers for the receiver of spans. What [Config.Relay] and its like have
-// returned uses them from then on; the fields of c stay as they are. log.level is among the changes too,
-// and left to the caller. Apply belongs to one goroutine; what it changes may be in use meanwhile.
+// Apply applies the keys of fresh that may change while the process runs: user, password and certificates of source.dsn;
+// password, client secret, token file, CA and client certificate of Kafka; and the headers for tracing. fresh must come
+// from the same sources. Settings that [Config.Relay] and similar methods have returned use the new values; the fields
+// of c do not change. Changed contains log.level if it has changed, and the caller sets the level. Apply may be called
+// by one goroutine at a time, while other goroutines use the settings.
 //
-// Files named by either configuration are read again for each connection anyway, so that their
-// contents are in force without Apply. It tells which of them differ from those of the last time.
+// The contents of files are read again for each connection, with or without Apply. Apply reports which have changed.
 func (c *Config) Apply(fresh *Config) Reload {
 	before := c.now()
 	next := &Config{
@@ -77,9 +76,9 @@ func (c *Config) Apply(fresh *Config) Reload {
 	return out
 }
 
-// now is the configuration whose secrets are in force: c, or the last one applied.
+// now returns the configuration whose secrets are effective: c, or the last one applied.
 func (c *Config) now() *Config {
-	if c.reloading != nil { // it has been loaded to its end
+	if c.reloading != nil { // Load is complete
 		if applied := c.reloading.applied.Load(); applied != nil {
 			return applied
 		}
@@ -87,8 +86,8 @@ func (c *Config) now() *Config {
 	return c
 }
 
-// replaceable are the keys that may change while the process runs: those of an entry together, and
-// only if nothing else in its section needs a restart.
+// replaceable are the keys that may change while the process runs. The keys of an entry change together, and only if no
+// other key of the section needs a restart.
 var replaceable = []struct {
 	section string
 	paths   []string
@@ -108,7 +107,7 @@ func isReplaceable(path string) bool {
 	return false
 }
 
-// remember notes what the secrets are, so that it can be told later which have changed.
+// remember stores hashes of the secrets, so that a reload can tell which have changed.
 func (c *Config) remember() *reloading {
 	r := &reloading{contents: make(map[string][sha256.Size]byte)}
 	note := func(path string, content []byte) {
@@ -122,7 +121,7 @@ func (c *Config) remember() *reloading {
 		}
 	}
 	for _, path := range []string{atSASL + "token_file", atTLS + "ca_file", atTLS + "cert_file", atTLS + "key_file"} {
-		content, _ := os.ReadFile(c.field(path).String()) // it has been read and checked by now; no name has no content
+		content, _ := os.ReadFile(c.field(path).String()) // check has read it; without a file there is no content
 		note(path, content)
 	}
 	if !c.namesSource() {
@@ -135,7 +134,7 @@ func (c *Config) remember() *reloading {
 	return r
 }
 
-// loginOf is what may be replaced of how a server is reached, in one piece.
+// loginOf returns the replaceable part of pg: user, password and certificates.
 func loginOf(pg *pgconn.Config) []byte {
 	login := []byte(pg.User + "\x00" + pg.Password)
 	for _, a := range attempts(pg) {
@@ -144,7 +143,7 @@ func loginOf(pg *pgconn.Config) []byte {
 	return login
 }
 
-// samePlaceOrNone reports whether a and b lead to the same place, or neither leads anywhere.
+// samePlaceOrNone is samePlace if there are a and b; otherwise it reports whether both are nil.
 func samePlaceOrNone(a, b *pgconn.Config) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -152,8 +151,8 @@ func samePlaceOrNone(a, b *pgconn.Config) bool {
 	return samePlace(a, b)
 }
 
-// sameAuthorities reports whether the same ones are trusted on the way to a and b, which lead to
-// the same place; where they do not, or there is none, that is another matter.
+// sameAuthorities reports whether a and b have the same CA certificates. It is true if they lead to different places, or
+// one is nil, which other checks report.
 func sameAuthorities(a, b *pgconn.Config) bool {
 	if a == nil || b == nil || !samePlace(a, b) {
 		return true

@@ -10,7 +10,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 )
 
-// A schema is the part of JSON Schema that the configuration needs:
+// A schema is the subset of JSON Schema that the configuration needs:
 // https://json-schema.org/draft/2020-12.
 type schema struct {
 	Dialect     string             `json:"$schema,omitempty"`
@@ -31,15 +31,14 @@ type schema struct {
 	Examples    []any              `json:"examples,omitempty"`
 }
 
-// durationPattern is the part of [time.ParseDuration]'s language that a pattern can say.
+// durationPattern matches the durations of [time.ParseDuration] without sign.
 const durationPattern = `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
 
-// WriteSchema writes the JSON Schema of the file, for editors and for checks before a
-// deployment.
+// WriteSchema writes the JSON Schema of the file, for editors and deployment checks.
 func WriteSchema(w io.Writer) error {
 	root := object("Configuration of outbox-cdc.")
 	root.Dialect, root.Title = "https://json-schema.org/draft/2020-12/schema", "outbox-cdc"
-	for _, k := range keys { // a section comes before what is in it
+	for _, k := range keys { // a section comes before its keys
 		parent, path := root, strings.Split(k.path, ".")
 		for _, name := range path[:len(path)-1] {
 			parent = parent.Properties[name]
@@ -100,19 +99,19 @@ func plain(n *yaml.Node) any {
 func (k key) itemSchema() *schema {
 	text := func(doc string) *schema { return &schema{Type: "string", Description: doc} }
 	if k.kind == rules {
-		s := object("A rule for the topic's name.")
+		s := object("A rule that rewrites the topic name.")
 		s.Required = []string{"match"}
-		s.Properties["match"] = text("A regular expression of Java, for all of the name.")
+		s.Properties["match"] = text("A Java regular expression for the whole name.")
 		s.Properties["match"].MinLength = 1
-		s.Properties["replace"] = text("A replacement string of Java.")
+		s.Properties["replace"] = text("A Java replacement string.")
 		return s
 	}
-	s := object("One more column of the record.")
+	s := object("A column to add to the record.")
 	s.Required = []string{"column", "to"}
 	s.Properties["column"] = text("The column's name.")
 	s.Properties["column"].MinLength = 1
-	s.Properties["to"] = text("Where it goes.")
+	s.Properties["to"] = text("The part of the record that gets it.")
 	s.Properties["to"].Enum = names(encode.Targets())
-	s.Properties["as"] = text("The header's or member's name. Default: the column's.")
+	s.Properties["as"] = text("Name of the header or member. Default: the column's name.")
 	return s
 }

@@ -11,11 +11,10 @@ import (
 	"strings"
 )
 
-// mask stands for a secret wherever one is shown.
+// mask is shown in place of a secret.
 const mask = "***"
 
-// A Secret is text that no formatting, logging or encoding shows. Convert it to string where
-// it is used.
+// A Secret is text that formatting, logging and encoding mask. Convert it to string to use it.
 type Secret string
 
 // String returns the mask.
@@ -33,12 +32,12 @@ func (Secret) MarshalText() ([]byte, error) { return []byte(mask), nil }
 // LogValue returns the mask.
 func (Secret) LogValue() slog.Value { return slog.StringValue(mask) }
 
-// plainPath matches what can only be a path: absolute, relative to a dot, or with the ending of a configuration or
-// certificate; on one line, and with nothing of what makes Base64, a URL or a connection string.
+// plainPath matches text that can only be a path: absolute, relative to a dot, or with the extension of a configuration
+// or certificate; on one line, and without characters of Base64, a URL or a connection string.
 var plainPath = regexp.MustCompile(`^((\.{0,2}/|[A-Za-z]:\\|\.{1,2}\\)[\pL\pN _.,@~:/\\-]{0,250}|[\pL\pN_./\\-]{1,240}\.(ya?ml|pem|crt|cer|key))$`)
 
-// shownPath returns path if it is plainly one, or that of a file that exists, and otherwise the mask: it may be a
-// secret that somebody has put where the path of its file belongs.
+// shownPath returns path if it is certainly a path, or the path of an existing file. Otherwise it returns the mask: it
+// may be a secret in place of its file's path.
 func shownPath(path string) string {
 	if !plainPath.MatchString(path) {
 		if _, err := os.Stat(path); err != nil {
@@ -48,7 +47,7 @@ func shownPath(path string) string {
 	return path
 }
 
-// fileReason says why a file could not be read, with its path only if that may be shown.
+// fileReason returns why a file could not be read, with its path if that may be shown.
 func fileReason(err error) string {
 	failed, ok := errors.AsType[*fs.PathError](err)
 	if !ok {
@@ -57,11 +56,11 @@ func fileReason(err error) string {
 	if path := shownPath(failed.Path); path != mask {
 		return failed.Error()
 	}
-	return failed.Err.Error() + "; a file is meant by its path, which is not shown here as it may be a secret itself"
+	return failed.Err.Error() + "; the value must be the path of a file, and is not shown because it may be a secret"
 }
 
-// loadSecret sets the secret at path from its file, if the file is in force: of the two keys
-// the one given in the later source is.
+// loadSecret sets the secret at path from its file, if the key of the file overrides the key of the secret: the one
+// from the later source does.
 func (c *Config) loadSecret(path string) error {
 	file := c.field(path + "_file").String()
 	if file == "" {
@@ -73,7 +72,7 @@ func (c *Config) loadSecret(path string) error {
 		case here.source > there.source:
 			return nil
 		case here.source == there.source:
-			return c.invalid(path+"_file", "given together with %s; one of them is allowed", path)
+			return c.invalid(path+"_file", "set together with %s; set only one of them", path)
 		}
 	}
 	c.files[path] = file
@@ -82,8 +81,7 @@ func (c *Config) loadSecret(path string) error {
 	return err
 }
 
-// readSecret returns the secret at path as it is now: what its file holds, if it comes from
-// one.
+// readSecret returns the current secret at path, from its file if it has one.
 func (c *Config) readSecret(path string) (string, error) {
 	file := c.files[path]
 	if file == "" {
@@ -100,14 +98,14 @@ func (c *Config) readSecret(path string) (string, error) {
 	return content, nil
 }
 
-// currentSecret is readSecret while the process runs.
+// currentSecret is readSecret for a running process.
 func (c *Config) currentSecret(path string) (string, error) {
 	secret, err := c.now().readSecret(path)
 	return secret, later(err)
 }
 
-// later is what is wrong with a file while the process runs: no mistake in the configuration,
-// which somebody would have to correct before another start.
+// later returns err without its type: while the process runs, a file that cannot be read is not a usage error, because
+// it may be fixed without a restart.
 func later(err error) error {
 	if err == nil {
 		return nil

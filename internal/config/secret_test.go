@@ -202,7 +202,7 @@ func TestSecretFiles(t *testing.T) {
 			"both",
 			[]string{"OUTBOX_CDC_SOURCE_DSN_FILE=" + dsn, "OUTBOX_CDC_SOURCE_DSN=host=localhost"},
 			nil,
-			"OUTBOX_CDC_SOURCE_DSN_FILE: source.dsn_file: given together with source.dsn; one of them is allowed",
+			"OUTBOX_CDC_SOURCE_DSN_FILE: source.dsn_file: set together with source.dsn; set only one of them",
 		},
 		{
 			"no such file",
@@ -216,7 +216,7 @@ func TestSecretFiles(t *testing.T) {
 			nil,
 			"OUTBOX_CDC_SOURCE_DSN_FILE: source.dsn_file: " + empty + " is empty",
 		},
-		{"bad content", []string{"OUTBOX_CDC_SOURCE_DSN_FILE=" + file("bad", canary)}, nil, "OUTBOX_CDC_SOURCE_DSN_FILE: source.dsn: neither a URL"},
+		{"bad content", []string{"OUTBOX_CDC_SOURCE_DSN_FILE=" + file("bad", canary)}, nil, "OUTBOX_CDC_SOURCE_DSN_FILE: source.dsn: must be a URL"},
 	} {
 		cfg, err := Load(Sources{Environ: tt.env, Flags: tt.flags})
 		got := fmt.Sprint(err)

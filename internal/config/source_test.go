@@ -281,7 +281,7 @@ func TestSourceIsReadAgain(t *testing.T) {
 		{"all of it", func() { replace(t, key, read(t, newKey)) }, login{"cdc_b", "two", "relay-2", true}, ""},
 		{"another database", func() { replace(t, dsn, conninfo("cdc_b", "two", "dbname=other")) }, login{}, "restart"},
 		{"without TLS", func() { replace(t, dsn, conninfo("cdc_b", "two", "sslmode=disable")) }, login{}, "restart"},
-		{"nonsense", func() { replace(t, dsn, []byte(canary)) }, login{}, "neither a URL"},
+		{"nonsense", func() { replace(t, dsn, []byte(canary)) }, login{}, "must be a URL"},
 		{"nothing", func() { replace(t, dsn, nil) }, login{}, "is empty"},
 		{"mended", func() { replace(t, dsn, conninfo("cdc", "two", "")) }, login{"cdc", "two", "relay-2", true}, ""},
 	} {

@@ -7,8 +7,7 @@ import (
 	"os"
 )
 
-// certificates returns how to encrypt with the files that ca_file, cert_file and key_file under
-// the path at name.
+// certificates returns TLS settings with the files of ca_file, cert_file and key_file in the section at.
 func (c *Config) certificates(at string) (*tls.Config, error) {
 	ca, cert, certKey := c.field(at+"ca_file").String(), c.field(at+"cert_file").String(), c.field(at+"key_file").String()
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
@@ -24,9 +23,9 @@ func (c *Config) certificates(at string) (*tls.Config, error) {
 	}
 	switch {
 	case cert == "" && certKey != "":
-		return nil, c.invalid(at+"key_file", "%scert_file is needed too", at)
+		return nil, c.invalid(at+"key_file", "requires %scert_file", at)
 	case cert != "" && certKey == "":
-		return nil, c.invalid(at+"cert_file", "%skey_file is needed too", at)
+		return nil, c.invalid(at+"cert_file", "requires %skey_file", at)
 	case cert != "":
 		pair, err := tls.LoadX509KeyPair(cert, certKey)
 		if err != nil {
@@ -37,8 +36,7 @@ func (c *Config) certificates(at string) (*tls.Config, error) {
 	return cfg, nil
 }
 
-// rereadTLS has cfg take certificate and authorities from now at each handshake, where it has
-// any of its own.
+// rereadTLS makes cfg read its certificate and CA certificates through now for each handshake, if it has any.
 func rereadTLS(cfg *tls.Config, now func() (*tls.Config, error)) {
 	if len(cfg.Certificates) > 0 {
 		cfg.GetClientCertificate = func(wanted *tls.CertificateRequestInfo) (*tls.Certificate, error) {
@@ -51,7 +49,7 @@ func rereadTLS(cfg *tls.Config, now func() (*tls.Config, error)) {
 					return &fresh.Certificates[i], nil
 				}
 			}
-			return new(tls.Certificate), nil // as crypto/tls does: the server says what it thinks of none
+			return new(tls.Certificate), nil // none, as crypto/tls does; the server decides
 		}
 	}
 	anyName := cfg.VerifyPeerCertificate != nil // verify-ca
@@ -62,7 +60,7 @@ func rereadTLS(cfg *tls.Config, now func() (*tls.Config, error)) {
 	if anyName {
 		name = ""
 	}
-	cfg.InsecureSkipVerify = true // what follows verifies
+	cfg.InsecureSkipVerify = true // VerifyConnection verifies instead
 	cfg.VerifyPeerCertificate = nil
 	cfg.VerifyConnection = func(state tls.ConnectionState) error {
 		fresh, err := now()
@@ -73,11 +71,11 @@ func rereadTLS(cfg *tls.Config, now func() (*tls.Config, error)) {
 	}
 }
 
-// verify does what crypto/tls does without InsecureSkipVerify. An empty name is any. The name
-// is not the connection state's: that has none where a host is an IP address.
+// verify verifies as crypto/tls does without InsecureSkipVerify. An empty name matches any. It does not use the name of
+// the connection state, which is empty if the host is an IP address.
 func verify(chain []*x509.Certificate, roots *x509.CertPool, name string) error {
 	if roots == nil {
-		return errors.New("sslrootcert is gone")
+		return errors.New("sslrootcert is no longer set")
 	}
 	options := x509.VerifyOptions{Roots: roots, DNSName: name, Intermediates: x509.NewCertPool()}
 	for _, c := range chain[1:] {

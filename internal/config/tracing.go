@@ -16,11 +16,11 @@ const (
 	atTracing    = "tracing."
 	atTracingTLS = "tracing.tls."
 
-	// tracesPath is where a receiver takes traces if its address does not say it.
+	// tracesPath is the default path of an OTLP endpoint.
 	tracesPath = "/v1/traces"
 )
 
-// tracing returns where spans go, nil for nowhere. Program and version are left to the caller.
+// tracing returns the settings of the exporter of spans, nil if there is none. The caller sets the version.
 func (c *Config) tracing() (*tracing.Config, error) {
 	t := c.Tracing
 	if t.Endpoint == "" {
@@ -28,7 +28,7 @@ func (c *Config) tracing() (*tracing.Config, error) {
 	}
 	target, err := url.Parse(t.Endpoint)
 	if err != nil {
-		return nil, c.invalid(atTracing+"endpoint", "found %q; it cannot be read as a URL", t.Endpoint)
+		return nil, c.invalid(atTracing+"endpoint", "found %q; it is not a URL", t.Endpoint)
 	}
 	if target.Path == "" || target.Path == "/" {
 		target.Path = tracesPath
@@ -55,7 +55,7 @@ func (c *Config) tracing() (*tracing.Config, error) {
 	return cfg, err
 }
 
-// tracingHeaders returns the headers of a request, as they are now.
+// tracingHeaders returns the current headers of a request.
 func (c *Config) tracingHeaders() (http.Header, error) {
 	text, err := c.currentSecret(atTracing + "headers")
 	if err != nil {
@@ -68,11 +68,11 @@ func (c *Config) tracingHeaders() (http.Header, error) {
 	return headers, nil
 }
 
-// headerName is what the name of a header may be: a token of RFC 9110, 5.6.2.
+// headerName matches the name of a header: a token of RFC 9110, section 5.6.2.
 var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
 
-// parseHeaders reads headers as OTEL_EXPORTER_OTLP_HEADERS has them; lines separate them as well
-// as commas do. Its error shows nothing of them.
+// parseHeaders parses headers in the format of OTEL_EXPORTER_OTLP_HEADERS. They may also be on separate lines. The error
+// contains nothing of them.
 func parseHeaders(text string) (http.Header, error) {
 	headers := make(http.Header)
 	for _, item := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == '\n' }) {
@@ -80,7 +80,7 @@ func parseHeaders(text string) (http.Header, error) {
 		name = strings.TrimSpace(name)
 		value, err := url.PathUnescape(strings.TrimSpace(value))
 		if !ok || err != nil || !headerName.MatchString(name) || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-			return nil, errors.New("it must be name=value, more of them separated by commas, values percent-encoded")
+			return nil, errors.New("must be name=value pairs separated by commas, with percent-encoded values")
 		}
 		headers.Set(name, value)
 	}

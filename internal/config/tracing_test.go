@@ -98,7 +98,7 @@ func TestTracingHeaders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(cfg.Warnings(), "\n"); !strings.Contains(got, "the headers for the receiver of spans cross the network unencrypted") {
+	if got := strings.Join(cfg.Warnings(), "\n"); !strings.Contains(got, "tracing.headers are not encrypted on the network") {
 		t.Errorf("warnings: %s", got)
 	}
 	for _, want := range []string{"one", "two"} {

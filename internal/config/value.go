@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// want says in words what k takes.
+// want describes the allowed values of k.
 func (k key) want() string {
 	switch k.kind {
 	case section, placements, rules:
@@ -38,8 +38,8 @@ func (k key) want() string {
 	return "text"
 }
 
-// parse turns the text of one scalar, variable or flag into a value of k's Go type. Its
-// error says what was found and what is allowed, and shows no secret.
+// parse converts the text of a scalar, variable or flag to k's Go type. The error has the value and the allowed values,
+// but no secret.
 func (k key) parse(s string) (any, error) {
 	switch k.kind {
 	case text:
@@ -79,10 +79,10 @@ func (k key) parse(s string) (any, error) {
 		return items, k.matchAll(items)
 	case section, placements, rules:
 	}
-	return nil, errors.New("cannot be given as text")
+	return nil, errors.New("cannot be set as text")
 }
 
-// match reports a text that k's pattern does not allow.
+// match returns an error if k's pattern does not allow s.
 func (k key) match(s string) error {
 	if k.pattern == "" || regexp.MustCompile(k.pattern).MatchString(s) {
 		return nil
@@ -102,8 +102,8 @@ func (k key) matchAll(items []string) error {
 	return nil
 }
 
-// wrong is the error for the value s of k, which is no secret. What looks like a URL with a
-// password, a connection string or a key in the wrong place is not shown either.
+// wrong returns the error for the value s of k. It does not show a value that looks like a URL with a password, a
+// connection string or a key, which may be a secret in the wrong place.
 func (k key) wrong(s string) error {
 	switch {
 	case strings.ContainsAny(s, "@?\n"), strings.Contains(s, "=") && !strings.Contains(k.rule, "="):
@@ -114,7 +114,7 @@ func (k key) wrong(s string) error {
 	return fmt.Errorf("found %q; allowed is %s", s, k.want())
 }
 
-// fields are the keys of one item of placements or rules.
+// fields returns the keys of an item of placements or rules.
 func (k key) fields() []string {
 	if k.kind == rules {
 		return []string{"match", "replace"}

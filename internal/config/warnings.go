@@ -7,11 +7,11 @@ import (
 	"slices"
 )
 
-// Warnings returns what is allowed but should be seen by whoever runs this, one sentence each.
+// Warnings returns settings that are valid but that the operator should know about, one sentence each.
 func (c *Config) Warnings() []string {
 	out := slices.Concat(c.sourceWarnings(), c.kafkaWarnings(), c.adminWarnings(), c.tracingWarnings())
 	if c.PositionTopic == "" {
-		out = append(out, "position_topic is empty: the relay does not detect a slot that was advanced or re-created while it was stopped, and only the relay's own fence bounds an overlap of two relays")
+		out = append(out, "position_topic is empty: the relay does not detect a slot that was advanced or re-created while it was stopped, and only the relay's own fence limits duplicates if two relays overlap")
 	}
 	return out
 }
@@ -19,16 +19,16 @@ func (c *Config) Warnings() []string {
 func (c *Config) sourceWarnings() []string {
 	pg, err := c.Postgres()
 	if err != nil {
-		return nil // nothing is contacted then
+		return nil // no connection is made
 	}
 	var out []string
 	for _, a := range attempts(&pg.Config) {
 		switch t := a.TLSConfig; {
 		case isThisMachine(a.Host):
 		case t == nil:
-			out = append(out, fmt.Sprintf("rows cross the network from Postgres at %s unencrypted", a.Host))
+			out = append(out, fmt.Sprintf("rows from Postgres at %s are not encrypted on the network", a.Host))
 		case isUnverified(t):
-			out = append(out, fmt.Sprintf("the certificate of Postgres at %s is not verified: sslmode=verify-full does", a.Host))
+			out = append(out, fmt.Sprintf("the certificate of Postgres at %s is not verified; set sslmode=verify-full", a.Host))
 		}
 	}
 	return slices.Compact(out)
@@ -46,14 +46,14 @@ func (c *Config) kafkaWarnings() []string {
 		out = append(out, "the certificates of the Kafka brokers are not verified")
 	case k.TLS.Enabled, !remote:
 	case k.SASL.Mechanism == saslPlain:
-		out = append(out, "the Kafka password crosses the network unencrypted")
+		out = append(out, "the Kafka password is not encrypted on the network")
 	case k.SASL.Mechanism == saslBearer:
-		out = append(out, "the Kafka token crosses the network unencrypted")
+		out = append(out, "the Kafka token is not encrypted on the network")
 	case !c.isSet(atTLS + "enabled"):
-		out = append(out, "records cross the network to Kafka unencrypted: set sink.kafka.tls.enabled to true, or to false if that is meant")
+		out = append(out, "records to Kafka are not encrypted on the network: set sink.kafka.tls.enabled to true, or to false to accept it")
 	}
 	if u, err := url.Parse(k.SASL.TokenURL); err == nil && u.Scheme == "http" && !isThisMachine(u.Hostname()) {
-		out = append(out, "the client secret crosses the network unencrypted: sink.kafka.sasl.token_url is not https")
+		out = append(out, "the client secret is not encrypted on the network: sink.kafka.sasl.token_url is not https")
 	}
 	return out
 }
@@ -63,9 +63,9 @@ func (c *Config) adminWarnings() []string {
 	if err != nil || isThisMachine(host) {
 		return nil
 	}
-	out := fmt.Sprintf("the admin server at %s can be read by whoever reaches it: positions, names of topics, errors, configuration without secrets", c.Admin.Listen)
+	out := fmt.Sprintf("anyone who can connect to the admin server at %s can read positions, topic names, errors and the configuration without secrets", c.Admin.Listen)
 	if len(c.AdminHosts()) == 0 {
-		out += "; admin.hosts is empty, so it answers to addresses and localhost only, not to names"
+		out += "; admin.hosts is empty, so it responds only under IP addresses and localhost"
 	}
 	return []string{out}
 }
@@ -75,5 +75,5 @@ func (c *Config) tracingWarnings() []string {
 	if err != nil || u.Scheme != "http" || c.Tracing.Headers == "" || isThisMachine(u.Hostname()) {
 		return nil
 	}
-	return []string{"the headers for the receiver of spans cross the network unencrypted: tracing.endpoint is not https"}
+	return []string{"tracing.headers are not encrypted on the network: tracing.endpoint is not https"}
 }
