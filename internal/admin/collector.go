@@ -10,21 +10,21 @@ import (
 )
 
 const (
-	topicLabels = 100     // how many topics have a label of their own
-	otherTopics = "other" // the label of all the others
+	topicLabels = 100     // maximum number of topics with their own label
+	otherTopics = "other" // label of all other topics
 )
 
-// A collector makes metrics of the last look at the relay.
+// A collector returns the metrics of the last sample.
 type collector struct {
 	last  func() *sample
 	descs map[string]*prometheus.Desc // by name
 
 	mu      sync.Mutex
-	labeled map[string]struct{} // topics that have a label of their own; never fewer
+	labeled map[string]struct{} // topics with their own label; none is ever removed
 }
 
-// newRegistry returns the registry of s: the relay's metrics carry its name, those of process
-// and Go runtime are as everywhere.
+// newRegistry returns the registry of s. The relay's metrics have its name as a label; those of the process and the Go
+// runtime do not.
 func newRegistry(s *Server) *prometheus.Registry {
 	c := &collector{last: s.last.Load, descs: make(map[string]*prometheus.Desc), labeled: make(map[string]struct{})}
 	for _, m := range c.metrics() {
@@ -57,8 +57,8 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// records counts by topic. Which topics have a label is decided when they are first seen, so
-// that no count ever moves from one label to another.
+// records emits the records of each topic. Whether a topic has its own label is decided when it is first seen, so that a
+// count never moves to another label.
 func (c *collector) records(s *sample, put emit) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

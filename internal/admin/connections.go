@@ -11,22 +11,22 @@ import (
 	"time"
 )
 
-// maxConnections is how many connections the server has open. A browser needs six, a probe or a scrape
-// one. What others open beyond that would take memory and files from the source and the sink.
+// maxConnections is the maximum number of open connections. A browser needs six, a probe or a scrape one. More would take
+// memory and file descriptors from the relay.
 const maxConnections = 64
 
-// connections keeps those of a server below maxConnections: for a new one it closes the one that has
-// been without a request for the longest time. So a probe gets its answer while somebody else fills the
-// port. changed is the ConnState of an [http.Server].
+// connections limits the connections of a server to maxConnections. For a new connection it closes the one that has been
+// idle for the longest time, so that probes get a response even if another client opens many connections. changed is
+// the ConnState of an [http.Server].
 type connections struct {
 	log *slog.Logger
 
 	mu     sync.Mutex
 	open   map[net.Conn]connection
-	filled bool // and the log has it
+	filled bool // the limit has been reached and logged
 }
 
-// A connection is in a state since then.
+// A connection is a connection and its state.
 type connection struct {
 	conn  net.Conn
 	state http.ConnState
@@ -46,12 +46,12 @@ func (c *connections) changed(conn net.Conn, state http.ConnState) {
 			c.closeOne()
 		}
 		fallthrough
-	case known: // else it was closed for another one
+	case known: // otherwise closeOne has closed it
 		c.open[conn] = connection{conn, state, time.Now()}
 	}
 }
 
-// rank sorts connections whose request is answered last. While a header is read the connection is new or idle.
+// rank is higher for connections with a request. A connection whose header is being read is new or idle.
 func rank(state http.ConnState) int {
 	if state == http.StateActive {
 		return 1
@@ -59,8 +59,8 @@ func rank(state http.ConnState) int {
 	return 0
 }
 
-// closeOne closes one without a request, if there is any, else the one whose request takes longest:
-// its client does not read the answer.
+// closeOne closes the connection that has been idle for longest. If none is idle, it closes the one with the oldest
+// request, whose client does not read the response.
 func (c *connections) closeOne() {
 	oldest := slices.MinFunc(slices.Collect(maps.Values(c.open)), func(a, b connection) int {
 		return cmp.Or(cmp.Compare(rank(a.state), rank(b.state)), a.since.Compare(b.since))

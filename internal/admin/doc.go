@@ -1,10 +1,9 @@
-// Package admin shows a running relay: Prometheus metrics, probes, a JSON status and a live
-// page, over HTTP.
+// Package admin is the relay's admin server: Prometheus metrics, probes, a JSON status and a live page over HTTP, and a
+// client for them.
 //
-// A [Server] is made first, takes the latencies that [Server.Observe] has the relay tell it, and
-// looks at the relay once a second while [Server.Run] runs. Every answer is made of the last look
-// and of nothing else, so that requests cost the relay nothing, however many there are, and one
-// that got stuck can still be asked.
+// Create a [Server], pass the relay's configuration to [Server.Observe], create the relay, and call [Server.Run]. While
+// it runs, the Server takes a sample of the relay's state every second. It answers requests from the last sample only.
+// So requests do not slow the relay down, and the Server responds even if the relay is stuck.
 //
-// What is shown are names, numbers, positions and errors: no payload and no secret.
+// Responses contain names, numbers, positions and errors, but no payloads and no secrets.
 package admin

@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// handler answers GET and HEAD; net/http's mux refuses every other method.
+// handler returns the handler of all paths. net/http's mux allows only GET and HEAD.
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 8}))
@@ -27,9 +27,9 @@ func (s *Server) handler() http.Handler {
 	return s.guard(mux)
 }
 
-// guard sets what holds for every answer, and refuses hosts' names that are not the server's: a page elsewhere,
-// whose name is made to lead here (DNS rebinding), could have a browser read the answers otherwise. Where the server
-// listens does not matter: a port of a container is published on a loopback address.
+// guard sets the headers of every response, and rejects requests under an unknown host name. Otherwise a web page whose
+// name resolves to this address (DNS rebinding) could read responses through a browser. This applies to loopback
+// addresses too, because ports of containers are published there.
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -39,21 +39,21 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("X-Content-Type-Options", "nosniff")
 		if host := hostname(r.Host); !s.answersTo(host) {
-			http.Error(w, fmt.Sprintf("the relay does not answer to the name %q: use an address or localhost, or add the name to admin.hosts", host), http.StatusForbidden)
+			http.Error(w, fmt.Sprintf("the relay does not respond under the name %q: use an IP address or localhost, or add the name to admin.hosts", host), http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// answersTo reports whether host is an address, localhost, or one of the names that the configuration has.
+// answersTo reports whether host is an IP address, localhost, or a configured name.
 func (s *Server) answersTo(host string) bool {
 	_, err := netip.ParseAddr(host)
 	return err == nil || strings.EqualFold(host, "localhost") ||
 		slices.ContainsFunc(s.cfg.Hosts, func(name string) bool { return strings.EqualFold(host, name) })
 }
 
-// hostname returns a request's host without its port.
+// hostname returns the host of a request without the port.
 func hostname(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -69,14 +69,15 @@ func (s *Server) serveReady(w http.ResponseWriter, _ *http.Request) {
 	probe(w, s.unready(time.Now()), "ready")
 }
 
-// probe answers what well says, or 503 with the problem.
-func probe(w http.ResponseWriter, problem, well string) {
+// probe responds with ok, or with 503 and the problem if there is one.
+func probe(w http.ResponseWriter, problem, ok string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	text := ok
 	if problem != "" {
 		w.WriteHeader(http.StatusServiceUnavailable)
-		well = problem
+		text = problem
 	}
-	_, _ = io.WriteString(w, well+"\n")
+	_, _ = io.WriteString(w, text+"\n")
 }
 
 func (s *Server) serveStatus(w http.ResponseWriter, _ *http.Request) {
@@ -103,5 +104,5 @@ func (s *Server) serveConfig(w http.ResponseWriter, r *http.Request) {
 
 func writeJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // whoever asked has gone
+	_ = json.NewEncoder(w).Encode(v) // an error means that the client is gone
 }

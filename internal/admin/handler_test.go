@@ -111,8 +111,8 @@ func TestProbes(t *testing.T) {
 			}, 0, "waiting: no source; Kafka has not acknowledged for 20s: refused", "",
 		},
 		"over":       {func(st *relay.Stat) { st.State, st.Since = relay.Stopped, time.Now() }, 0, "stopped", ""},
-		"never ends": {func(st *relay.Stat) { st.State, st.Since = relay.Stopped, time.Now().Add(-2*time.Minute) }, 0, "did not end", "did not end"},
-		"stuck":      {func(*relay.Stat) {}, 2 * time.Minute, "has not answered for 2m0s", "has not answered for 2m0s"},
+		"never ends": {func(st *relay.Stat) { st.State, st.Since = relay.Stopped, time.Now().Add(-2*time.Minute) }, 0, "has not exited", "has not exited"},
+		"stuck":      {func(*relay.Stat) {}, 2 * time.Minute, "has been stuck for 2m0s", "has been stuck for 2m0s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

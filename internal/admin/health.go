@@ -8,30 +8,30 @@ import (
 )
 
 const (
-	// stuckAfter is how long the relay may not answer, or be over without the process ending,
-	// until it counts as stuck. No lock of it is held so long.
+	// stuckAfter is the time without a sample, or after the relay has stopped, until the process counts
+	// as stuck. The relay holds no lock for so long.
 	stuckAfter = time.Minute
 
-	// stallAfter is how long the sink may make no progress until the relay is not ready: less
-	// is a leader that moves.
+	// stallAfter is the time without progress of the sink until the relay is not ready. A leader
+	// election takes less.
 	stallAfter = 10 * time.Second
 )
 
-// stuck says why only a restart can help; empty if it cannot.
+// stuck returns why the process must be restarted; empty if it need not be.
 func (s *Server) stuck(now time.Time) string {
 	last := s.last.Load()
 	switch {
 	case last == nil:
 		return "" // before Run
 	case now.Sub(last.at) > stuckAfter:
-		return fmt.Sprintf("the relay has not answered for %s", now.Sub(last.at).Round(time.Second))
+		return fmt.Sprintf("the relay has been stuck for %s", now.Sub(last.at).Round(time.Second))
 	case last.stat.State == relay.Stopped && now.Sub(last.stat.Since) > stuckAfter:
-		return fmt.Sprintf("the relay stopped %s ago, and the process did not end", now.Sub(last.stat.Since).Round(time.Second))
+		return fmt.Sprintf("the relay stopped %s ago, but the process has not exited", now.Sub(last.stat.Since).Round(time.Second))
 	}
 	return ""
 }
 
-// unready says why records do not get to Kafka; empty if they do, or would.
+// unready returns why the relay does not deliver records; empty if it does.
 func (s *Server) unready(now time.Time) string {
 	last := s.last.Load()
 	if last == nil {
@@ -56,7 +56,7 @@ func (s *Server) unready(now time.Time) string {
 	return string(st.State) + ": " + st.LastError
 }
 
-// waitsForSink reports whether the relay waits for the broker.
+// waitsForSink reports whether the relay waits for Kafka.
 func waitsForSink(st *relay.Stat) bool {
 	n := len(st.Failures)
 	return n > 0 && st.Failures[n-1].ExitCode == relay.ExitSink

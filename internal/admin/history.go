@@ -10,11 +10,11 @@ import (
 const (
 	kept = 15 * 60 // points of the history, one a second
 
-	// window is over how many seconds latencies and rates are told: long enough to be read.
+	// window is the time in seconds over which latencies and rates are computed: long enough to be readable.
 	window = 10
 )
 
-// A history is the last quarter of an hour in numbers, and the last few samples as they are.
+// A history has the points of the last quarter of an hour, and the last few samples.
 type history struct {
 	mu     sync.Mutex
 	points [kept]point
@@ -22,7 +22,7 @@ type history struct {
 	n      int // ever added
 }
 
-// A number is a float that JSON has as null when it is not one.
+// A number is a float that is null in JSON if it is NaN or infinite.
 type number float64
 
 // MarshalJSON implements [json.Marshaler].
@@ -42,10 +42,10 @@ func (n *number) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*float64)(n))
 }
 
-// none is a number that is not known.
+// none returns the number for an unknown value.
 func none() number { return number(math.NaN()) }
 
-// orNone is *v, if there is one.
+// orNone returns *v, or none if v is nil.
 func orNone(v *float64) number {
 	if v == nil {
 		return none()
@@ -53,14 +53,13 @@ func orNone(v *float64) number {
 	return number(*v)
 }
 
-// A History is what /history answers.
+// A History is the response of /history.
 type History struct {
 	Columns []string `json:"columns"`
-	Points  []point  `json:"points"` // oldest first, one a second
+	Points  []point  `json:"points"` // oldest first, one per second
 }
 
-// Column returns the numbers of a column in the order of Points, NaN for one that is not known;
-// nil if there is no such column.
+// Column returns a column in the order of Points, with NaN for unknown values. It returns nil if there is no such column.
 func (h *History) Column(name string) []float64 {
 	i := slices.Index(h.Columns, name)
 	if i < 0 || i >= len(point{}) {
@@ -73,8 +72,7 @@ func (h *History) Column(name string) []float64 {
 	return numbers
 }
 
-// Follow adds the last point that s tells, unless it has it, and forgets what /history would
-// have forgotten.
+// Follow adds the latest point of s, unless it is there, and removes points that are too old for /history.
 func (h *History) Follow(s *Status) {
 	if n := len(h.Points); n > 0 && h.Points[n-1][columnAt] >= s.Point[columnAt] {
 		return
@@ -84,10 +82,10 @@ func (h *History) Follow(s *Status) {
 	h.Points = h.Points[max(0, len(h.Points)-kept):]
 }
 
-// A point is what the charts show of a sample. The order of its numbers is that of columns.
+// A point has the values of a sample that charts show, in the order of columns.
 type point [8]number
 
-// columns names the numbers of a point.
+// columns returns the names of the values of a point.
 func columns() []string {
 	return []string{"at", "records_per_second", "lag_bytes", "lag_seconds", "commit_to_ack_p50", "commit_to_ack_p99", "in_flight_records", "slot_safe_bytes"}
 }
@@ -108,7 +106,7 @@ func pointOf(s, before *sample) point {
 	}
 }
 
-// perSecond is n as a rate between two samples; 0 after a count began anew.
+// perSecond returns n as a rate between two samples; 0 if a counter was reset.
 func perSecond(from, to *sample, n int64) float64 {
 	passed := to.at.Sub(from.at).Seconds()
 	if passed <= 0 || n < 0 {
@@ -129,7 +127,7 @@ func (h *history) add(s *sample) {
 	h.n++
 }
 
-// last returns the newest n points, or as many as there are, oldest first.
+// last returns the latest n points, or all if there are fewer, oldest first.
 func (h *history) last(n int) []point {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -141,7 +139,7 @@ func (h *history) last(n int) []point {
 	return out
 }
 
-// span returns the oldest of the samples in the window, and the durations observed since it.
+// span returns the oldest sample in the window, and the durations observed since then.
 func (h *history) span() (from *sample, answered, delivery distribution) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

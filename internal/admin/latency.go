@@ -10,22 +10,21 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// The native buckets of a latency are a factor of 2^(1/8) = 1.09 apart: what a quantile of
-// them is wrong by, at most.
+// The bounds of native buckets differ by a factor of 2^(1/8) = 1.09, which is the maximum error of a quantile.
 const (
 	bucketFactor = 1.1
-	bucketSchema = 3 // what bucketFactor makes of it: 2^(2^-3)
+	bucketSchema = 3 // that bucketFactor results in: 2^(2^-3)
 )
 
-// classicBuckets are for servers that do not take native histograms, in seconds.
+// classicBuckets returns bounds in seconds, for servers without native histograms.
 func classicBuckets() []float64 {
 	return []float64{0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800}
 }
 
-// A latency is a histogram of durations that also tells the quantiles of what was new.
+// A latency is a histogram of durations that also returns the distribution of new ones.
 type latency struct {
 	histogram prometheus.Histogram
-	counts    map[int]int64 // by bucket, when it was last looked at; the watcher's
+	counts    map[int]int64 // by bucket, at the last call of recent
 }
 
 func newLatency(m metric) *latency {
@@ -34,8 +33,8 @@ func newLatency(m metric) *latency {
 	})}
 }
 
-// observe may be called from any goroutine and does not wait. A trace is an example of what took
-// so long: an exemplar, which scrapers get that ask for OpenMetrics. Empty: none.
+// observe adds a duration. It may be called from any goroutine and does not block. The trace id, unless it is empty,
+// becomes an exemplar for scrapers that use OpenMetrics.
 func (l *latency) observe(d time.Duration, traceID string) {
 	if traceID == "" {
 		l.histogram.Observe(d.Seconds())
@@ -46,7 +45,7 @@ func (l *latency) observe(d time.Duration, traceID string) {
 	}
 }
 
-// recent returns what was observed since it was last called.
+// recent returns the durations since its last call.
 func (l *latency) recent() distribution {
 	var m dto.Metric
 	if err := l.histogram.Write(&m); err != nil {
@@ -63,7 +62,7 @@ func (l *latency) recent() distribution {
 	return fresh
 }
 
-// zeroBucket stands for what is too short to be in a bucket.
+// zeroBucket is the index of durations that are too short for the other buckets.
 const zeroBucket = math.MinInt
 
 // bucketsOf returns the counts of the native buckets by their index:
@@ -83,7 +82,7 @@ func bucketsOf(h *dto.Histogram) map[int]int64 {
 	return counts
 }
 
-// A distribution is how many durations were in each bucket.
+// A distribution is the number of durations in each bucket.
 type distribution map[int]int64
 
 // add adds other to d.
@@ -93,8 +92,8 @@ func (d distribution) add(other distribution) {
 	}
 }
 
-// quantile returns, in seconds, what the q-th part does not exceed; nil if there is nothing.
-// Within a bucket it takes durations to be spread evenly on a logarithmic scale.
+// quantile returns the q-quantile in seconds, nil if there are no durations. It assumes that the durations in a bucket
+// are distributed evenly on a logarithmic scale.
 func (d distribution) quantile(q float64) *float64 {
 	var total int64
 	for _, n := range d {

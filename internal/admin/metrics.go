@@ -11,7 +11,7 @@ import (
 
 const namespace = "outbox_cdc_"
 
-// A metric is one that is made of the last look at the relay, or a histogram.
+// A metric is a metric of the last sample, or a histogram.
 type metric struct {
 	name, help string
 	labels     []string
@@ -19,21 +19,21 @@ type metric struct {
 	values     func(*sample, emit) // nil: a histogram
 }
 
-// emit takes a value and what its labels say.
+// emit takes a value and the values of its labels.
 type emit func(value float64, labels ...string)
 
 func ackSeconds() metric {
-	return metric{name: namespace + "ack_seconds", help: "How long a produce request took from its writing to its answer."}
+	return metric{name: namespace + "ack_seconds", help: "Time from writing a produce request to its response."}
 }
 
 func commitToAckSeconds() metric {
 	return metric{
 		name: namespace + "commit_to_ack_seconds",
-		help: "How long after its commit a transaction was acknowledged by Kafka, with everything before it, by the clocks of both machines.",
+		help: "Time from the commit of a transaction until Kafka has acknowledged it and every earlier one, by the clocks of both machines.",
 	}
 }
 
-// metrics are those of the relay that are no histograms.
+// metrics returns the metrics of the relay that are not histograms.
 func (c *collector) metrics() []metric {
 	return append(c.counters(), gauges()...)
 }
@@ -42,21 +42,21 @@ func (c *collector) counters() []metric {
 	return []metric{
 		{
 			name: namespace + "records_total", labels: []string{"topic"}, kind: prometheus.CounterValue,
-			help: "Records acknowledged by Kafka. Topics beyond the first hundred count as " + otherTopics + ".", values: c.records,
+			help: "Records that Kafka has acknowledged. Topics after the first hundred count as " + otherTopics + ".", values: c.records,
 		},
 		{
 			name: namespace + "bytes_total", kind: prometheus.CounterValue,
-			help:   "Bytes of keys, values and headers acknowledged by Kafka.",
+			help:   "Bytes of keys, values and headers that Kafka has acknowledged.",
 			values: func(s *sample, put emit) { put(float64(s.bytes)) },
 		},
 		{
 			name: namespace + "transactions_total", kind: prometheus.CounterValue,
-			help:   "Transactions read from the slot.",
+			help:   "Transactions that the relay has read from the slot.",
 			values: func(s *sample, put emit) { put(float64(s.stat.Transactions)) },
 		},
 		{
 			name: namespace + "reconnects_total", labels: []string{"side"}, kind: prometheus.CounterValue,
-			help: "Connections made anew: replication sessions after the first (source), and connections to brokers in place of a broken one (sink).",
+			help: "Reconnects: replication sessions after the first (source), and connections to brokers that replaced a broken one (sink).",
 			values: func(s *sample, put emit) {
 				put(float64(max(s.stat.Sessions, 1)-1), "source")
 				put(float64(s.stat.Sink.Reconnects), "sink")
@@ -64,7 +64,7 @@ func (c *collector) counters() []metric {
 		},
 		{
 			name: namespace + "bad_records_total", labels: []string{"reason"}, kind: prometheus.CounterValue,
-			help: "Dead letters: rows that did not become a record (row), and records that Kafka did not take (kafka).",
+			help: "Dead letters: rows that could not become a record (row), and records that Kafka rejected (kafka).",
 			values: func(s *sample, put emit) {
 				put(float64(s.stat.DeadLetters-s.stat.Refused), "row")
 				put(float64(s.stat.Refused), "kafka")
@@ -72,19 +72,19 @@ func (c *collector) counters() []metric {
 		},
 		{
 			name: namespace + "duplicates_possible_total", kind: prometheus.CounterValue,
-			help:   "How often a broker had lost track of the numbering and it began anew: what was unacknowledged then may be in the log twice.",
+			help:   "Times that a broker had lost the producer's state, so that unacknowledged records may be duplicated.",
 			values: func(s *sample, put emit) { put(float64(s.stat.Sink.DuplicatesPossible)) },
 		},
-		spanCounter("spans_total", "Spans of records that the receiver has taken. Absent without tracing.endpoint.",
+		spanCounter("spans_total", "Spans that the tracing endpoint has accepted. Absent without tracing.endpoint.",
 			func(st *tracing.Stat) uint64 { return st.Exported }),
-		spanCounter("spans_dropped_total", "Sampled records that got no span, because too many were under way or waited for the receiver; their trace context is passed on as it came.",
+		spanCounter("spans_dropped_total", "Sampled records without a span, because too many spans were in flight or waiting for the endpoint. The relay passes their trace context on unchanged.",
 			func(st *tracing.Stat) uint64 { return st.Dropped }),
-		spanCounter("spans_rejected_total", "Spans that the receiver has rejected for good.",
+		spanCounter("spans_rejected_total", "Spans that the tracing endpoint has rejected.",
 			func(st *tracing.Stat) uint64 { return st.Rejected }),
 	}
 }
 
-// spanCounter is a metric that is there if spans are.
+// spanCounter returns a counter that exists if tracing is enabled.
 func spanCounter(name, help string, value func(*tracing.Stat) uint64) metric {
 	return metric{
 		name: namespace + name, help: help, kind: prometheus.CounterValue,
@@ -98,29 +98,29 @@ func spanCounter(name, help string, value func(*tracing.Stat) uint64) metric {
 
 func gauges() []metric {
 	return []metric{
-		gauge("streaming", "1 while a replication session runs, else 0.", func(s *sample) float64 {
+		gauge("streaming", "1 while a replication session is running, otherwise 0.", func(s *sample) float64 {
 			if s.stat.State == relay.Streaming {
 				return 1
 			}
 			return 0
 		}),
-		gauge("lag_bytes", "WAL after the position that the relay has confirmed to Postgres, as of the last catalog query, at most 10 s ago.", func(s *sample) float64 { return float64(s.lagBytes()) }),
-		gauge("lag_seconds", "Time since the commit of the oldest unacknowledged transaction, or since the position of an acknowledged one began to wait to be recorded; a lower bound while nothing is read.", func(s *sample) float64 { return s.lag().Seconds() }),
-		gauge("in_flight_records", "Records handed over and not acknowledged.", func(s *sample) float64 { return float64(s.stat.Sink.InFlightRecords) }),
-		gauge("in_flight_bytes", "Bytes of keys, values and headers handed over and not acknowledged.", func(s *sample) float64 { return float64(s.stat.Sink.InFlightBytes) }),
-		gauge("confirmed_lsn_bytes", "The position that the relay has confirmed to Postgres, as a number.", func(s *sample) float64 { return float64(s.stat.Confirmed) }),
-		gauge("slot_retained_bytes", "Log that the server keeps for the slot.", func(s *sample) float64 { return float64(s.stat.Slot.RetainedBytes) }),
+		gauge("lag_bytes", "Bytes of WAL after the confirmed position, as of the last catalog query, at most 10 s ago.", func(s *sample) float64 { return float64(s.lagBytes()) }),
+		gauge("lag_seconds", "Time since the commit of the oldest unacknowledged transaction, or since the position of an acknowledged one has been waiting to be recorded. A lower bound while the relay reads nothing.", func(s *sample) float64 { return s.lag().Seconds() }),
+		gauge("in_flight_records", "Unacknowledged records.", func(s *sample) float64 { return float64(s.stat.Sink.InFlightRecords) }),
+		gauge("in_flight_bytes", "Bytes of keys, values and headers of unacknowledged records.", func(s *sample) float64 { return float64(s.stat.Sink.InFlightBytes) }),
+		gauge("confirmed_lsn_bytes", "Confirmed position of the slot, as a number.", func(s *sample) float64 { return float64(s.stat.Confirmed) }),
+		gauge("slot_retained_bytes", "Bytes of WAL that Postgres retains for the slot.", func(s *sample) float64 { return float64(s.stat.Slot.RetainedBytes) }),
 		{
 			name: namespace + "slot_safe_bytes", kind: prometheus.GaugeValue,
-			help: "Log that may be written before some that the slot needs may be removed. Absent where max_slot_wal_keep_size sets no limit.",
+			help: "Bytes of WAL until Postgres may invalidate the slot. Absent if max_slot_wal_keep_size sets no limit.",
 			values: func(s *sample, put emit) {
 				if safe := s.stat.Slot.SafeBytes; safe != nil {
 					put(float64(*safe))
 				}
 			},
 		},
-		gauge("slot_risk", "How near the server is to removing log that the slot needs: 0 for not at all, 1 while the slot fills, 2 when it is about to be lost, 3 when it is lost.", func(s *sample) float64 { return float64(s.stat.Slot.Risk(s.at).Level()) }),
-		gauge("sink_stalled_seconds", "How long a partition or topic, the position topic included, has made no progress although it has something to send; 0 if none.", func(s *sample) float64 { return s.stalled().Seconds() }),
+		gauge("slot_risk", "Risk that Postgres removes WAL that the slot needs: 0 none, 1 the slot is filling, 2 it is about to be lost, 3 it is lost.", func(s *sample) float64 { return float64(s.stat.Slot.Risk(s.at).Level()) }),
+		gauge("sink_stalled_seconds", "Time since a partition or topic, including the position topic, has made progress although it has records to send; 0 if there is none.", func(s *sample) float64 { return s.stalled().Seconds() }),
 	}
 }
 
@@ -131,10 +131,10 @@ func gauge(name, help string, value func(*sample) float64) metric {
 	}
 }
 
-// buildInfo is 1, and says in its labels what runs.
+// buildInfo returns a gauge of 1 with the version as labels.
 func buildInfo(cfg Config) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: namespace + "build_info", Help: "1, with what this program was made of.",
+		Name: namespace + "build_info", Help: "1, with the version of this program as labels.",
 		ConstLabels: prometheus.Labels{"version": cfg.Version, "revision": cfg.Commit, "goversion": runtime.Version()},
 	}, func() float64 { return 1 })
 }

@@ -12,8 +12,8 @@ import (
 //go:embed page.html
 var pageHTML string
 
-// A page is the live page. Nothing but its own script and style runs in it, and it may fetch
-// from where it came only.
+// A page is the live page. Its content security policy allows only its own script and style, and requests to its own
+// server.
 type page struct{ policy string }
 
 func newPage() *page {

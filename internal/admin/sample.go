@@ -8,10 +8,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
-// interval is how often the relay is looked at.
+// interval is the time between two samples.
 const interval = time.Second
 
-// A sample is one look at the relay.
+// A sample is the state of the relay at one time.
 type sample struct {
 	at   time.Time
 	stat relay.Stat
@@ -32,13 +32,12 @@ func (s *Server) look(stat func() relay.Stat) {
 	s.last.Store(now)
 }
 
-// serverEnd is the end of the source's log as far as is known: the catalog's word is some
-// seconds old.
+// serverEnd returns the end of the WAL, as far as it is known: the value of the catalog is some seconds old.
 func (s *sample) serverEnd() pglogrepl.LSN {
 	return max(s.stat.Slot.WALEnd, s.stat.Received)
 }
 
-// lagBytes is how much WAL Postgres has written after the confirmed position.
+// lagBytes returns the bytes of WAL after the confirmed position.
 func (s *sample) lagBytes() int64 {
 	confirmed := s.stat.Confirmed
 	if confirmed == 0 || s.serverEnd() < confirmed {
@@ -47,9 +46,9 @@ func (s *sample) lagBytes() int64 {
 	return int64(s.serverEnd() - confirmed)
 }
 
-// lag is the time since the commit of the oldest unacknowledged transaction, or since the position of
-// an acknowledged one began to wait to be recorded. While nothing is read, it is unknown; lag then
-// returns a lower bound, the time since the last read.
+// lag returns the time since the commit of the oldest unacknowledged transaction, or since the position of an
+// acknowledged one has been waiting to be recorded. While the relay reads nothing, the lag is unknown, and lag returns a
+// lower bound: the time since the last read.
 func (s *sample) lag() time.Duration {
 	var lag time.Duration
 	if s.stat.State != relay.Streaming {
@@ -61,7 +60,7 @@ func (s *sample) lag() time.Duration {
 	return lag
 }
 
-// stalled is how long a partition, topic or position store of the sink has made no progress.
+// stalled returns the time since the sink has made progress, 0 if it is not stalled.
 func (s *sample) stalled() time.Duration {
 	if s.stat.Sink.StalledSince.IsZero() {
 		return 0

@@ -15,7 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
-// Limits of a request. Nothing here takes long; who is slower than this is not served.
+// Limits of a request. No response takes long, so slower clients are disconnected.
 const (
 	headerTimeout = 5 * time.Second
 	readTimeout   = 10 * time.Second
@@ -25,24 +25,23 @@ const (
 	headerBytes   = 16 << 10
 )
 
-// Config says what is shown beside what the relay tells.
+// Config is what the Server shows in addition to the relay's state.
 type Config struct {
 	Name    string // of the relay: a label of its metrics
 	Version string // of this program
 	Commit  string // of its source; may be empty
 
-	Source, Publication, Slot string // where rows are read: an address without user and password
+	Source, Publication, Slot string // of the relay; Source is an address without user and password
 	Brokers                   []string
 
-	// Hosts are the names under which requests are answered, beside localhost and addresses.
+	// Hosts are host names under which the Server responds, in addition to localhost and IP addresses.
 	Hosts []string
 
-	// Configuration is the effective one as text, secrets masked. Empty: it is not shown.
+	// Configuration is the effective configuration as text, with secrets masked. Empty: it is not shown.
 	Configuration string
 }
 
-// A Server answers over HTTP. Observe is called before the relay is made, Listen before Run;
-// Run is called once.
+// A Server is an HTTP server for one relay. Call Observe before the relay is created, Listen before Run, and Run once.
 type Server struct {
 	cfg      Config
 	log      *slog.Logger
@@ -66,13 +65,13 @@ func New(cfg Config, log *slog.Logger) *Server {
 	return s
 }
 
-// Observe has the relay that will be made from cfg tell its latencies.
+// Observe makes the relay that is created from cfg report its latencies to s.
 func (s *Server) Observe(cfg *relay.Config) {
 	cfg.Delivered = s.delivery.observe
 	cfg.Answered = s.answered.observe
 }
 
-// Listen opens the port. A port of 0 is any; Addr tells which.
+// Listen opens the port. For port 0 the system chooses one; Addr returns it.
 func (s *Server) Listen(ctx context.Context, address string) error {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -82,16 +81,15 @@ func (s *Server) Listen(ctx context.Context, address string) error {
 	return nil
 }
 
-// Addr returns where the Server listens, as host:port.
+// Addr returns the address of the Server, as host:port.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
-// Run serves, and looks at the relay through stat, until ctx ends. It returns early only when
-// the port fails.
+// Run serves requests, and samples the relay through stat, until ctx ends. It returns earlier only if the listener fails.
 func (s *Server) Run(ctx context.Context, stat func() relay.Stat) error {
 	s.look(stat)
 	looking, stop := context.WithCancel(ctx)
 	defer stop()
-	go s.watch(looking, stat) // it may be stuck in the relay for ever, and that is for /livez to say
+	go s.watch(looking, stat) // it may hang in stat; /livez then reports that the relay is stuck
 	limited := connections{log: s.log, open: make(map[net.Conn]connection)}
 	server := &http.Server{
 		Handler:           s.handler(),
@@ -113,7 +111,7 @@ func (s *Server) Run(ctx context.Context, stat func() relay.Stat) error {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	if err := server.Shutdown(last); err != nil {
-		_ = server.Close() // what is still open has had its time
+		_ = server.Close() // connections that are still open have had stopTimeout
 	}
 	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve the admin page: %w", err)
@@ -121,7 +119,7 @@ func (s *Server) Run(ctx context.Context, stat func() relay.Stat) error {
 	return nil
 }
 
-// watch looks once a second.
+// watch takes a sample every interval.
 func (s *Server) watch(ctx context.Context, stat func() relay.Stat) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()

@@ -11,13 +11,13 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A Status is what /status answers. Sizes are in bytes, durations in seconds, positions as
-// Postgres writes them; null stands for what is not known or does not apply.
+// A Status is the response of /status. Sizes are in bytes, durations in seconds, positions in Postgres' notation; null is
+// a value that is unknown or does not apply.
 type Status struct {
 	Name    string    `json:"name"`
 	Version string    `json:"version"`
 	Commit  string    `json:"commit,omitempty"`
-	At      time.Time `json:"at"`     // when the relay was looked at
+	At      time.Time `json:"at"`     // time of the sample
 	Uptime  number    `json:"uptime"` // of the process
 
 	State  string    `json:"state"` // starting, waiting, streaming, stopped
@@ -27,7 +27,7 @@ type Status struct {
 
 	Source   source      `json:"source"`
 	Slot     slot        `json:"slot"`
-	Verdict  Verdict     `json:"verdict"` // on all of it
+	Verdict  Verdict     `json:"verdict"` // on the relay and its slot
 	Lag      lag         `json:"lag"`
 	InFlight inFlight    `json:"in_flight"`
 	Rates    rates       `json:"rates"`   // over the last 10 s
@@ -35,11 +35,11 @@ type Status struct {
 	Totals   totals      `json:"totals"`
 	Kafka    kafkaStatus `json:"kafka"`
 	Topics   []topic     `json:"topics"`
-	Failures []fault     `json:"failures"` // the last ones, newest first
+	Failures []fault     `json:"failures"` // the latest ones, newest first
 
-	Configuration bool `json:"configuration"` // /config has one
+	Configuration bool `json:"configuration"` // /config returns it
 
-	Point   point    `json:"point"` // the last one of /history
+	Point   point    `json:"point"` // the latest one of /history
 	Columns []string `json:"columns"`
 }
 
@@ -58,7 +58,7 @@ type slot struct {
 	WALStatus   string     `json:"wal_status"`
 	Retained    int64      `json:"retained_bytes"`
 	Safe        *int64     `json:"safe_bytes"`   // null: no limit
-	TimeToFull  *number    `json:"time_to_full"` // null: it does not fill
+	TimeToFull  *number    `json:"time_to_full"` // null: it does not grow
 	Risk        string     `json:"risk"`         // ok, warning, critical, lost
 	Endangered  bool       `json:"endangered"`   // critical or lost
 	Instruction string     `json:"advice,omitempty"`
@@ -72,14 +72,14 @@ type lag struct {
 type inFlight struct {
 	Records int    `json:"records"`
 	Bytes   int    `json:"bytes"`
-	Full    number `json:"full"` // part of the window that is taken: 1 is all of it
+	Full    number `json:"full"` // used part of the window, up to 1
 }
 
 type rates struct {
 	Records number `json:"records"`
 	Bytes   number `json:"bytes"`
 	Rows    number `json:"rows"`
-	Log     number `json:"log"` // bytes of log read
+	Log     number `json:"log"` // bytes of WAL read
 }
 
 type waits struct {
@@ -104,7 +104,7 @@ type kafkaStatus struct {
 	Brokers     []string   `json:"brokers"`
 	Stalled     number     `json:"stalled"`
 	StallReason string     `json:"stall_reason,omitempty"`
-	Missing     string     `json:"missing_topic,omitempty"` // what the stall waits for
+	Missing     string     `json:"missing_topic,omitempty"` // that the stall waits for
 	StallAdvice string     `json:"stall_advice,omitempty"`
 	LastError   string     `json:"last_error,omitempty"` // was retried
 	LastErrorAt *time.Time `json:"last_error_at"`
@@ -126,7 +126,7 @@ type fault struct {
 	Advice   string    `json:"advice,omitempty"`
 }
 
-// status returns what is known now; nil before the first look.
+// status returns the current state; nil before the first sample.
 func (s *Server) status(now time.Time) *Status {
 	last := s.last.Load()
 	if last == nil {
@@ -175,10 +175,10 @@ func (s *Server) status(now time.Time) *Status {
 	return out
 }
 
-// full is the part of the window that is taken, as far as bytes of the user tell.
+// full returns the used part of the window, without protocol overhead.
 func full(st *sink.Stat) number {
 	if st.WindowRecords == 0 || st.WindowBytes == 0 {
-		return 0 // the sink has not been reached yet
+		return 0 // the sink has not connected yet
 	}
 	return number(min(1, max(float64(st.InFlightRecords)/float64(st.WindowRecords), float64(st.InFlightBytes)/float64(st.WindowBytes))))
 }
