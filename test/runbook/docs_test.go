@@ -14,8 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// The index has every page, and every link from one file of the repository to another leads
-// somewhere.
+// TestDocs requires that the index lists every page, and that links between pages lead to files and headings.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	pages, err := filepath.Glob("../../docs/*.md")
@@ -53,7 +52,7 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// Links in errors, log messages, alerts and units lead to a page and to a heading that exist.
+// TestLinksToDocs requires that links in errors, log messages, alerts and units lead to pages and headings.
 func TestLinksToDocs(t *testing.T) {
 	t.Parallel()
 	link := regexp.MustCompile(`docs/([a-z-]+\.md)(?:#([a-z0-9-]+))?`)
@@ -103,9 +102,9 @@ func hasAnchor(t *testing.T, page, fragment string) bool {
 	return false
 }
 
-// The statements of the pages that TestOperations does not follow can be run, one page after the
-// other on a database with an outbox; the table that the README shows is the one that migrate makes.
-// (docs/security.md is followed by TestDocumentedRole.)
+// TestDocumentedSQL runs the statements of the pages that TestOperations does not follow, each on a database
+// with an outbox. A table that a page shows must be the one that migrate creates. (TestDocumentedRole runs
+// those of docs/security.md.)
 func TestDocumentedSQL(t *testing.T) {
 	t.Parallel()
 	pages, err := filepath.Glob("../../docs/*.md")
@@ -129,7 +128,7 @@ func TestDocumentedSQL(t *testing.T) {
 	}
 }
 
-// tryStatements runs a block and takes it back.
+// tryStatements runs a block and rolls it back.
 func tryStatements(t *testing.T, page, text string) {
 	t.Helper()
 	const table = `SELECT string_agg(concat_ws(' ', column_name, data_type, is_nullable, is_identity, column_default), ', ' ORDER BY ordinal_position)
@@ -154,7 +153,7 @@ func tryStatements(t *testing.T, page, text string) {
 	rig.Must(t, err)
 }
 
-// The Go code of docs/pattern.md compiles.
+// TestPattern compiles the Go code of docs/pattern.md.
 func TestPattern(t *testing.T) {
 	t.Parallel()
 	c := doctest.NewChecker(t, "context", "database/sql", "errors", "github.com/google/uuid", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool",

@@ -10,7 +10,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// What is linked into the binaries may be given on under their own licence.
+// The licences of all linked modules allow distribution with the binaries.
 func TestLicences(t *testing.T) {
 	t.Parallel()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}} {{.Dir}}{{end}}{{end}}", rig.Module+"/cmd/...").Output()
@@ -35,8 +35,7 @@ func TestLicences(t *testing.T) {
 	t.Log(count)
 }
 
-// licence returns the name of the licence in a module's directory; empty if it is none of those
-// that are compatible.
+// licence returns the name of the licence in a module's directory, or "" if it is not a compatible one.
 func licence(t *testing.T, dir string) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "[Ll][Ii][Cc][Ee][NnSs]*"))

@@ -26,43 +26,43 @@ import (
 // exitRecipes follow the sections about exit codes.
 var exitRecipes = map[string]recipe{
 	"Runbook":        func(t *testing.T, o *operation, srv *pgserver.Server) { o.on(t, srv).streams(t) },
-	"Start here":     inTenSeconds,
-	"Check the slot": theSlot,
+	"Start here":     startHere,
+	"Check the slot": checkTheSlot,
 	"Exit 0":         stopWithoutKafka,
 	"Exit 1":         unexpected,
 	"Exit 2":         wrongConfiguration,
 
 	"The password is wrong (28P01)":                         wrongPassword,
-	"pg_hba.conf has no line for it (28000)":                noLine,
-	"The role lacks a privilege (28000, 42501)":             noRight,
+	"pg_hba.conf has no line for it (28000)":                noHBALine,
+	"The role lacks a privilege (28000, 42501)":             noPrivilege,
 	"wal_level is not logical":                              wrongWALLevel,
 	"No free connection, WAL sender or slot (53300, 53400)": noFreeSender,
 	"setup waits for other transactions (55P03)":            setupWaits,
 	"The slot is of another kind":                           slotOfAnotherKind,
 	"The slot is missing":                                   slotMissing,
-	"The slot is invalidated":                               slotLost,
+	"The slot is invalidated":                               slotInvalidated,
 	"Exit 12":                                               slotHeld,
 	"The publication is missing":                            publicationMissing,
 	"The table is not in the publication":                   changedPublication(`ALTER PUBLICATION outbox_cdc DROP TABLE outbox`, "has no table"),
 	"The publication does not publish inserts":              changedPublication(`ALTER PUBLICATION outbox_cdc SET (publish = 'update')`, "does not publish inserts"),
 	"A row filter was added":                                rowFilter,
 	"A column is missing":                                   columnMissing,
-	"An UPDATE stopped the relay":                           updateCame,
-	"A DELETE or TRUNCATE stopped the relay":                deleteCame,
+	"An UPDATE stopped the relay":                           updateStopsRelay,
+	"A DELETE or TRUNCATE stopped the relay":                deleteStopsRelay,
 	"Fix the cause":                                         tooLargeForTopic,
-	"Send the row to the dead-letter topic":                 putAside,
-	"Skip the transaction":                                  giveUp,
+	"Send the row to the dead-letter topic":                 sendToDeadLetterTopic,
+	"Skip the transaction":                                  skipTransaction,
 	"A row that cannot be streamed":                         tooLargeToStream,
-	"The slot was advanced or re-created":                   slotMoved,
+	"The slot was advanced or re-created":                   slotAdvanced,
 	"This is another server":                                anotherServer,
 	"A standby was promoted without the end of the WAL":     recordsWithoutRows,
 	"The position record cannot be read":                    unreadableRecord,
 	"No broker can be reached":                              noBroker,
-	"Kafka rejects the user":                                userRefused,
+	"Kafka rejects the user":                                userRejected,
 	"Exit 21":                                               fenced,
 }
 
-func inTenSeconds(t *testing.T, o *operation, srv *pgserver.Server) {
+func startHere(t *testing.T, o *operation, srv *pgserver.Server) {
 	r := o.on(t, srv).stream(t)
 	o.delivers(t)
 	o.more = fmt.Sprintf("admin: {listen: %q}\n", r.AdminAt(t))
@@ -73,7 +73,7 @@ func inTenSeconds(t *testing.T, o *operation, srv *pgserver.Server) {
 	}
 }
 
-func theSlot(t *testing.T, o *operation, srv *pgserver.Server) {
+func checkTheSlot(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.on(t, srv).stream(t)
 	o.delivers(t)
 	rows := o.sql(t)
@@ -101,7 +101,7 @@ func stopWithoutKafka(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.arrived(t, id)
 }
 
-// garbled makes an Insert a message that no server sends.
+// garbled changes an Insert into a message that no server sends.
 func garbled(kind byte, body []byte, pass func([]byte)) {
 	if m := walproxy.ParseWAL(body); kind == 'd' && m.Kind == 'I' {
 		body = bytes.Clone(body)
@@ -163,7 +163,7 @@ func wrongPassword(t *testing.T, o *operation, _ *pgserver.Server) {
 	o.delivers(t)
 }
 
-func noLine(t *testing.T, o *operation, _ *pgserver.Server) {
+func noHBALine(t *testing.T, o *operation, _ *pgserver.Server) {
 	srv := startSource(t, nil)
 	o.on(t, srv)
 	write := func(lines string) {
@@ -191,7 +191,7 @@ func (o *operation) admitted() bool {
 	return true
 }
 
-func noRight(t *testing.T, o *operation, _ *pgserver.Server) {
+func noPrivilege(t *testing.T, o *operation, _ *pgserver.Server) {
 	o.on(t, startSource(t, nil))
 	for statement, says := range map[string]string{
 		`ALTER ROLE cdc NOLOGIN`:                          "is not permitted to log in",
@@ -268,9 +268,9 @@ func slotOfAnotherKind(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.streams(t)
 }
 
-// lose streams until the record has a snapshot, stops the relay, and runs statements; what is
-// written behind them is not delivered. It returns the id of that.
-func (o *operation) lose(t *testing.T, statements string) (id string) {
+// loseRow streams until the position record has a snapshot, stops the relay, runs statements, and inserts
+// a row that the relay does not deliver afterwards. It returns the row's id.
+func (o *operation) loseRow(t *testing.T, statements string) (id string) {
 	t.Helper()
 	r := o.stream(t)
 	o.delivers(t)
@@ -283,9 +283,8 @@ func (o *operation) lose(t *testing.T, statements string) (id string) {
 	return o.write(t)
 }
 
-// sendAgain follows the section about that, while no relay runs, and demands that the row arrives which
-// was lost.
-func (o *operation) sendAgain(t *testing.T, lost string) {
+// replays follows the section about replay while no relay runs, and requires that the lost row arrives.
+func (o *operation) replays(t *testing.T, lost string) {
 	t.Helper()
 	if o.events.has(lost) {
 		t.Error("the row was not lost")
@@ -294,33 +293,33 @@ func (o *operation) sendAgain(t *testing.T, lost string) {
 	o.arrived(t, lost)
 }
 
-// beginAnew follows the section about that; the row lost arrives again.
-func (o *operation) beginAnew(t *testing.T, lost string) {
+// recreatesSlot follows the section about that, and requires that the lost row arrives.
+func (o *operation) recreatesSlot(t *testing.T, lost string) {
 	t.Helper()
 	o.follow(t, "Re-create the slot", func(o *operation) {
 		o.sh(t)
-		o.sendAgain(t, lost)
+		o.replays(t, lost)
 		o.streams(t)
 	})
 }
 
 func slotMissing(t *testing.T, o *operation, srv *pgserver.Server) {
-	lost := o.on(t, srv).lose(t, `SELECT pg_drop_replication_slot('outbox_cdc')`)
+	lost := o.on(t, srv).loseRow(t, `SELECT pg_drop_replication_slot('outbox_cdc')`)
 	o.fails(t, 11, `slot "outbox_cdc" does not exist`, "outbox-cdc setup")
 	o.sh(t)
-	o.sendAgain(t, lost)
+	o.replays(t, lost)
 	o.streams(t)
 }
 
-func slotLost(t *testing.T, o *operation, _ *pgserver.Server) {
+func slotInvalidated(t *testing.T, o *operation, _ *pgserver.Server) {
 	o.on(t, startSource(t, map[string]string{"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB"}))
-	lost := o.lose(t, `SELECT 1`)
+	lost := o.loseRow(t, `SELECT 1`)
 	for range 3 {
 		o.exec(t, "SELECT pg_switch_wal();\nCREATE TABLE junk AS SELECT generate_series(1, 1000);\nDROP TABLE junk")
 	}
 	o.exec(t, `CHECKPOINT`)
 	o.fails(t, 11, `slot "outbox_cdc" is invalidated`, "outbox-cdc setup --drop")
-	o.beginAnew(t, lost)
+	o.recreatesSlot(t, lost)
 }
 
 func slotHeld(t *testing.T, o *operation, srv *pgserver.Server) {
@@ -349,20 +348,20 @@ func publicationMissing(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.exec(t, `DROP PUBLICATION outbox_cdc`)
 	o.fails(t, 13, `publication "outbox_cdc" does not exist`, "outbox-cdc setup")
 	o.sql(t)
-	lost := o.lose(t, `DROP PUBLICATION outbox_cdc`)
+	lost := o.loseRow(t, `DROP PUBLICATION outbox_cdc`)
 	o.next = 0
 	o.sql(t)
 	reached(t, o.fails(t, 13, "creating it now does not bring them back"))
-	o.beginAnew(t, lost)
+	o.recreatesSlot(t, lost)
 }
 
-// changedPublication is for a change that is seen at the start, and mended by a statement.
+// changedPublication is for a change that the relay detects at start and a statement reverts.
 func changedPublication(change, says string) recipe {
 	return func(t *testing.T, o *operation, srv *pgserver.Server) {
-		lost := o.on(t, srv).lose(t, change)
+		lost := o.on(t, srv).loseRow(t, change)
 		o.fails(t, 13, `publication "outbox_cdc" `+says, "ALTER PUBLICATION")
 		o.sql(t)
-		o.sendAgain(t, lost)
+		o.replays(t, lost)
 		o.stream(t)
 		o.delivers(t)
 	}
@@ -382,7 +381,7 @@ func rowFilter(t *testing.T, o *operation, srv *pgserver.Server) {
 }
 
 func columnMissing(t *testing.T, o *operation, srv *pgserver.Server) {
-	still := o.on(t, srv).lose(t, `SELECT 1`)
+	still := o.on(t, srv).loseRow(t, `SELECT 1`)
 	o.exec(t, `ALTER TABLE outbox RENAME COLUMN payload TO body`)
 	lost := pgtest.QueryRow[string](t, o.db, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, body)
 		VALUES (gen_random_uuid(), 'order', 'k', 'T', '{}') RETURNING id::text`)
@@ -390,24 +389,24 @@ func columnMissing(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.sql(t)
 	reached(t, o.fails(t, 13, `no column "payload"`)) // the row has the columns it was written with
 	o.arrived(t, still)
-	o.beginAnew(t, lost)
+	o.recreatesSlot(t, lost)
 }
 
-func updateCame(t *testing.T, o *operation, srv *pgserver.Server) {
+func updateStopsRelay(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.on(t, srv)
 	o.exec(t, `ALTER PUBLICATION outbox_cdc SET (publish = 'insert, update')`)
 	r := o.stream(t)
 	r.Logged(t, "the publication also publishes UPDATEs")
 	o.delivers(t)
 	o.exec(t, `UPDATE outbox SET payload = '{"n": 2}'`)
-	o.letPosition(t, o.ends(t, r, 13, "UPDATE of public.outbox", "ALTER PUBLICATION outbox_cdc SET (publish = 'insert')"))
+	o.usePosition(t, o.ends(t, r, 13, "UPDATE of public.outbox", "ALTER PUBLICATION outbox_cdc SET (publish = 'insert')"))
 	o.sql(t)
 	reached(t, o.fails(t, 13, "UPDATE of public.outbox")) // it is in the log
 	o.advances(t)
 	o.streams(t)
 }
 
-// advances runs the next block, which moves the slot, and demands that the relay asks for
+// advances runs the next block, which advances the slot, and requires that the relay then asks for
 // --accept-gap.
 func (o *operation) advances(t *testing.T) {
 	t.Helper()
@@ -415,7 +414,7 @@ func (o *operation) advances(t *testing.T) {
 	reached(t, o.fails(t, 15, "--accept-gap"))
 }
 
-func deleteCame(t *testing.T, o *operation, srv *pgserver.Server) {
+func deleteStopsRelay(t *testing.T, o *operation, srv *pgserver.Server) {
 	r := o.on(t, srv).stream(t)
 	o.delivers(t)
 	o.exec(t, "ALTER PUBLICATION outbox_cdc SET (publish = 'insert, delete');\nDELETE FROM outbox")
@@ -439,23 +438,23 @@ func tooLargeForTopic(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.delivers(t)
 }
 
-// badRow has the relay end at a row that can never be a record.
-func (o *operation) badRow(t *testing.T) (id string) {
+// stopsAtBadRow lets the relay stop at a row that cannot become a record.
+func (o *operation) stopsAtBadRow(t *testing.T) (id string) {
 	t.Helper()
 	r := o.stream(t)
 	o.delivers(t)
 	id = o.insert(t, "no such topic!")
 	out := o.ends(t, r, 14, id, "topic name")
 	reached(t, out)
-	o.letPosition(t, out)
+	o.usePosition(t, out)
 	if !strings.Contains(out, o.named(`SELECT pg_replication_slot_advance('outbox_cdc', '0/1A2B3C8'::pg_lsn + 1)`)) {
-		t.Errorf("the statement that gives the transaction up is not there:\n%s", out)
+		t.Errorf("output lacks the statement that skips the transaction:\n%s", out)
 	}
 	return id
 }
 
-func putAside(t *testing.T, o *operation, srv *pgserver.Server) {
-	id := o.onBroker(t, srv).badRow(t)
+func sendToDeadLetterTopic(t *testing.T, o *operation, srv *pgserver.Server) {
+	id := o.onBroker(t, srv).stopsAtBadRow(t)
 	o.streams(t).Terminate(t)
 	letters := o.kafka.ReadN(t, 1, o.named("outbox.dead-letter"))
 	if len(letters) != 1 || rig.Header(letters[0], "dead_letter_column_id") != id && rig.Header(letters[0], "id") != id {
@@ -469,8 +468,8 @@ func putAside(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.delivers(t)
 }
 
-func giveUp(t *testing.T, o *operation, srv *pgserver.Server) {
-	o.on(t, srv).badRow(t)
+func skipTransaction(t *testing.T, o *operation, srv *pgserver.Server) {
+	o.on(t, srv).stopsAtBadRow(t)
 	o.advances(t)
 	o.streams(t)
 }
@@ -483,17 +482,17 @@ func tooLargeToStream(t *testing.T, o *operation, srv *pgserver.Server) {
 	behind := o.write(t)
 	out := o.ends(t, r, 14, "exceeds the limit", "whatever on_bad_record is")
 	reached(t, out)
-	o.letPosition(t, out)
+	o.usePosition(t, out)
 	o.advances(t)
 	o.streams(t)
 	o.arrived(t, behind)
 }
 
-func slotMoved(t *testing.T, o *operation, srv *pgserver.Server) {
-	lost := o.on(t, srv).lose(t, "SELECT pg_drop_replication_slot('outbox_cdc')")
+func slotAdvanced(t *testing.T, o *operation, srv *pgserver.Server) {
+	lost := o.on(t, srv).loseRow(t, "SELECT pg_drop_replication_slot('outbox_cdc')")
 	o.exec(t, `SELECT pg_create_logical_replication_slot('outbox_cdc', 'pgoutput')`)
 	reached(t, o.fails(t, 15, "outbox_cdc", "re-created by somebody else", "--accept-gap"))
-	o.sendAgain(t, lost)
+	o.replays(t, lost)
 	o.streams(t)
 }
 
@@ -521,8 +520,7 @@ func recordsWithoutRows(t *testing.T, o *operation, srv *pgserver.Server) {
 	}
 }
 
-// moves has source.dsn lead to a new server with the same objects, where the relay refuses to
-// go on.
+// moves changes source.dsn to a new server with the same objects, where the relay refuses to start.
 func (o *operation) moves(t *testing.T) {
 	t.Helper()
 	other := prepareSource(t, pgtest.StartOther(t, pgserver.Config{}))
@@ -559,7 +557,7 @@ func noBroker(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.delivers(t)
 }
 
-func userRefused(t *testing.T, o *operation, srv *pgserver.Server) {
+func userRejected(t *testing.T, o *operation, srv *pgserver.Server) {
 	broker := kafkatest.Start(t, kafkatest.Config{
 		Users: map[string]string{"cdc": secret},
 		Properties: map[string]string{

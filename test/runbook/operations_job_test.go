@@ -16,8 +16,8 @@ import (
 
 // jobRecipes follow the sections about routine work.
 var jobRecipes = map[string]recipe{
-	"Check the status":  seeStatus,
-	"Preview records":   seeTail,
+	"Check the status":  checkStatus,
+	"Preview records":   previewRecords,
 	"Upgrade the relay": upgradeRelay,
 	"Upgrade Postgres to a new major version, or move to another server": moveSource,
 	"Rotate the password":           rotatePassword,
@@ -26,12 +26,12 @@ var jobRecipes = map[string]recipe{
 	"Add partitions":                addPartitions,
 	"Prune daily":                   pruneRole,
 	"Prune delivered rows":          deleteRows,
-	"Re-create the slot":            beginAnew,
-	"Replay rows from the table":    sendRowsAgain,
-	"Resend dead letters":           sendPutAside,
-	"End a long transaction":        longTransactions,
-	"Limit retained WAL":            limitLog,
-	"The disk of Postgres is full":  releaseLog,
+	"Re-create the slot":            recreateSlot,
+	"Replay rows from the table":    replayRows,
+	"Resend dead letters":           resendDeadLetters,
+	"End a long transaction":        endLongTransaction,
+	"Limit retained WAL":            limitRetainedWAL,
+	"The disk of Postgres is full":  diskFull,
 	"Remove everything":             removeEverything,
 }
 
@@ -47,14 +47,14 @@ func upgradeRelay(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.once(t)
 }
 
-// once demands that no record came twice.
+// once requires that there are no duplicates.
 func (o *operation) once(t *testing.T) {
 	t.Helper()
 	o.events.mu.Lock()
 	defer o.events.mu.Unlock()
 	for id, n := range o.events.ids {
 		if n > 1 {
-			t.Errorf("%s came %d times", id, n)
+			t.Errorf("%s was delivered %d times", id, n)
 		}
 	}
 }
@@ -166,7 +166,7 @@ func pruneRole(t *testing.T, o *operation, srv *pgserver.Server) {
 	}
 }
 
-func beginAnew(t *testing.T, o *operation, srv *pgserver.Server) {
+func recreateSlot(t *testing.T, o *operation, srv *pgserver.Server) {
 	r := o.on(t, srv).stream(t)
 	o.delivers(t)
 	r.Terminate(t)
@@ -174,8 +174,8 @@ func beginAnew(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.streams(t)
 }
 
-func sendRowsAgain(t *testing.T, o *operation, srv *pgserver.Server) {
-	lost := o.on(t, srv).lose(t, `SELECT pg_drop_replication_slot('outbox_cdc')`)
+func replayRows(t *testing.T, o *operation, srv *pgserver.Server) {
+	lost := o.on(t, srv).loseRow(t, `SELECT pg_drop_replication_slot('outbox_cdc')`)
 	o.setup(t)
 	o.sh(t)
 	o.arrived(t, lost)
@@ -183,7 +183,7 @@ func sendRowsAgain(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.delivers(t)
 }
 
-func sendPutAside(t *testing.T, o *operation, srv *pgserver.Server) {
+func resendDeadLetters(t *testing.T, o *operation, srv *pgserver.Server) {
 	const deadLetterTopic = "outbox.dead-letter"
 	o.on(t, srv)
 	o.fake.CreateTopic(t, deadLetterTopic, 1, nil)
@@ -204,7 +204,7 @@ func sendPutAside(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.arrived(t, id)
 }
 
-func longTransactions(t *testing.T, o *operation, _ *pgserver.Server) {
+func endLongTransaction(t *testing.T, o *operation, _ *pgserver.Server) {
 	o.on(t, startSource(t, nil))
 	conn := o.db.Conn(t)
 	_, err := conn.Exec(t.Context(), `BEGIN; INSERT INTO outbox (id, aggregatetype, aggregateid, type) VALUES (gen_random_uuid(), 'order', 'k', 'T'); PREPARE TRANSACTION 'forgotten'`)
@@ -215,7 +215,7 @@ func longTransactions(t *testing.T, o *operation, _ *pgserver.Server) {
 	o.exec(t, `ROLLBACK PREPARED 'forgotten'`)
 }
 
-func limitLog(t *testing.T, o *operation, _ *pgserver.Server) {
+func limitRetainedWAL(t *testing.T, o *operation, _ *pgserver.Server) {
 	o.on(t, startSource(t, nil)).sql(t)
 	rig.WaitFor(t, 10*time.Second, "the limit to be in force", func() bool {
 		return o.exec(t, `SHOW max_slot_wal_keep_size`)[0]["max_slot_wal_keep_size"] == "50GB"
@@ -226,13 +226,13 @@ func limitLog(t *testing.T, o *operation, _ *pgserver.Server) {
 	}
 }
 
-func releaseLog(t *testing.T, o *operation, srv *pgserver.Server) {
-	lost := o.on(t, srv).lose(t, `SELECT 1`)
+func diskFull(t *testing.T, o *operation, srv *pgserver.Server) {
+	lost := o.on(t, srv).loseRow(t, `SELECT 1`)
 	o.sql(t)
 	o.fails(t, 11, "outbox_cdc")
 	o.follow(t, "The slot is missing", func(o *operation) {
 		o.sh(t)
-		o.sendAgain(t, lost)
+		o.replays(t, lost)
 		o.streams(t)
 	})
 }

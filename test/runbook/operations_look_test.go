@@ -7,7 +7,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 )
 
-func seeStatus(t *testing.T, o *operation, srv *pgserver.Server) {
+func checkStatus(t *testing.T, o *operation, srv *pgserver.Server) {
 	r := o.on(t, srv).stream(t)
 	o.delivers(t)
 	r.Ready(t)
@@ -18,7 +18,7 @@ func seeStatus(t *testing.T, o *operation, srv *pgserver.Server) {
 	r.Terminate(t)
 }
 
-func seeTail(t *testing.T, o *operation, srv *pgserver.Server) {
+func previewRecords(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.on(t, srv)
 	id := o.write(t)
 	for range 2 {

@@ -16,8 +16,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// Every exit code has a section and a row, and everything is explained that the live page and status
-// have as their verdict, and that the relay logs as a warning or an error.
+// TestRunbook requires that the runbook has a section and a row for every exit code, and explains every
+// verdict of the live page and status, and every log message of level WARN or ERROR.
 func TestRunbook(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("../../docs/runbook.md")
@@ -57,7 +57,7 @@ func TestRunbook(t *testing.T) {
 	}
 }
 
-// anchor is how a heading is linked to.
+// anchor returns the fragment that links to a heading.
 func anchor(title string) string {
 	kept := strings.Map(func(r rune) rune {
 		if strings.ContainsRune(" -_", r) || r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
@@ -68,7 +68,7 @@ func anchor(title string) string {
 	return strings.ReplaceAll(kept, " ", "-")
 }
 
-// verdicts reads from the code what the live page and status say of a relay.
+// verdicts reads the verdicts of the live page and status from the code.
 func verdicts(t *testing.T) []string {
 	t.Helper()
 	var all []string
@@ -94,7 +94,7 @@ func verdicts(t *testing.T) []string {
 	return all
 }
 
-// exitCodes reads the codes from where they are declared.
+// exitCodes reads the exit codes from their declarations.
 func exitCodes(t *testing.T) []string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "../../internal/relay/errors.go", nil, 0)
@@ -112,7 +112,7 @@ func exitCodes(t *testing.T) []string {
 	return codes
 }
 
-// loggedLines reads from the code what is logged as a warning or an error, and what a
+// loggedLines reads from the code the messages of level WARN and ERROR, and what a
 // "catalog change" can contain, each up to its first clause.
 func loggedLines(t *testing.T) []string {
 	t.Helper()
@@ -143,8 +143,7 @@ func loggedLines(t *testing.T) []string {
 	return slices.Compact(lines)
 }
 
-// warning returns how the warning begins that n makes, up to its first clause; empty if n makes
-// none.
+// warning returns the message of the warning that n logs, up to its first clause, or "" if n logs none.
 func warning(n ast.Node) string {
 	var text ast.Expr
 	switch n := n.(type) {
@@ -183,8 +182,7 @@ func warning(n ast.Node) string {
 	}
 }
 
-// warned returns the text of a call that logs a warning or an error, or that notes one; nil
-// if it is another.
+// warned returns the message of a call that logs at level WARN or ERROR, or nil for other calls.
 func warned(call *ast.CallExpr) ast.Expr {
 	method, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok {

@@ -1,5 +1,5 @@
-// Package runbook does what the pages say: the runbook, the page about operations, statements,
-// links and code.
+// Package runbook tests the documentation: it follows the runbook and the pages about operations on real
+// servers, runs their statements, resolves links and compiles Go code.
 package runbook
 
 import (
@@ -27,9 +27,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// What the runbook and the pages of followed tell an operator to type is typed here, in the state
-// that it is meant for. A section with statements that nobody tries is an error, and so is a trial of
-// a section that is not there.
+// TestOperations follows each section of the followed pages with servers in the state that the section
+// is for. A section with statements but without a recipe is an error, and so is a recipe without a section.
 func TestOperations(t *testing.T) {
 	t.Parallel()
 	page := readPages(t)
@@ -41,7 +40,7 @@ func TestOperations(t *testing.T) {
 		delete(recipes, s.title)
 		if recipe == nil {
 			if len(s.blocks) > 0 {
-				t.Errorf("nobody tries what %q says", s.title)
+				t.Errorf("section %q has statements but no recipe", s.title)
 			}
 			continue
 		}
@@ -50,16 +49,16 @@ func TestOperations(t *testing.T) {
 			o := &operation{page: page, section: s, names: map[string]string{}}
 			recipe(t, o, srv)
 			if left := len(o.section.blocks) - o.next; left != 0 {
-				t.Errorf("%d blocks were not tried", left)
+				t.Errorf("the recipe did not run %d blocks", left)
 			}
 		})
 	}
 	for title := range recipes {
-		t.Errorf("no page has a section %q", title)
+		t.Errorf("no page has section %q", title)
 	}
 }
 
-// A section is a heading of the page and what is typed under it.
+// A section is a heading of a page and the code blocks under it.
 type section struct {
 	title  string
 	blocks []block
@@ -109,10 +108,10 @@ func readPage(t *testing.T, file string) []section {
 // secret is the password of role cdc.
 const secret = "the-right-one"
 
-// hba lets the superuser in as he is, and cdc with his password.
+// hba admits the superuser without a password, and cdc with one.
 const hba = "host all postgres 127.0.0.1/32 trust\nhost all cdc 127.0.0.1/32 scram-sha-256\n"
 
-// startSource starts a server with the role that the page is about.
+// startSource starts a server with the role cdc.
 func startSource(t *testing.T, settings map[string]string) *pgserver.Server {
 	t.Helper()
 	return prepareSource(t, pgtest.Start(t, pgserver.Config{Settings: settings}))
@@ -127,11 +126,11 @@ func prepareSource(t *testing.T, srv *pgserver.Server) *pgserver.Server {
 	return srv
 }
 
-// A recipe brings servers into the state that a section is about, and follows it.
+// A recipe brings servers into the state that a section is for, and follows the section.
 type recipe func(t *testing.T, o *operation, srv *pgserver.Server)
 
-// An operation is somebody following the page: a database, a Kafka, a configuration, and the
-// place in the page. Names of the page stand for others in the database, as names says.
+// An operation follows a page: it has a database, a Kafka cluster, a configuration, and the next block of
+// a section. names maps names on the page to those in the test.
 type operation struct {
 	page    []section
 	section section
@@ -151,21 +150,20 @@ type operation struct {
 	patience time.Duration // startup_timeout
 }
 
-// order is the aggregate type of events, and topic where they go, where the page is followed
-// on a Kafka of its own.
+// order is the aggregate type of events and topic their topic, on a Kafka cluster of the test's own.
 const (
 	order = "order"
 	topic = "outbox.event." + order
 )
 
-// on prepares an outbox on srv, with publication and slot, and the relay's configuration.
+// on creates an outbox with publication and slot on srv, and writes the relay's configuration.
 func (o *operation) on(t *testing.T, srv *pgserver.Server) *operation {
 	t.Helper()
 	o.fake = kafkatest.Fake(t)
 	return o.with(t, srv, o.fake.Cluster).setup(t)
 }
 
-// onBroker is on with the real broker that all tests share.
+// onBroker is like on, with the real broker that all tests share.
 func (o *operation) onBroker(t *testing.T, srv *pgserver.Server) *operation {
 	t.Helper()
 	o.aggregate = kafkatest.UniqueName(t)
@@ -177,7 +175,7 @@ func (o *operation) onBroker(t *testing.T, srv *pgserver.Server) *operation {
 	return o.with(t, srv, broker).setup(t)
 }
 
-// with is on without publication and slot, and with another Kafka.
+// with is like on, without publication and slot, and with the given cluster.
 func (o *operation) with(t *testing.T, srv *pgserver.Server, cluster *kafkatest.Cluster) *operation {
 	t.Helper()
 	o.db, o.kafka, o.dir = pgtest.DatabaseOn(t, srv), cluster, t.TempDir()
@@ -209,7 +207,7 @@ drain_timeout: 5s
 %s`, o.password, o.source, o.db.Name, o.slot, o.slot, o.broker, o.login, cmp.Or(o.patience, 15*time.Second), o.more), 0o600))
 }
 
-// shell is what makes a line of the page one of a shell.
+// shell returns a shell script that runs a line of the page.
 func (o *operation) shell(t *testing.T, line string) string {
 	t.Helper()
 	path := filepath.Dir(rig.Binary(t)) + ":/usr/bin:/bin"
@@ -228,7 +226,7 @@ func (o *operation) shell(t *testing.T, line string) string {
 	return script + o.named(line)
 }
 
-// kafkaTools returns a directory with Kafka's own tools.
+// kafkaTools returns a directory with Kafka's command-line tools.
 func kafkaTools(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -236,7 +234,7 @@ func kafkaTools(t *testing.T) string {
 	return dir
 }
 
-// named puts the names of this database in place of those of the page, longer ones first.
+// named replaces the names of the page by those of the test, longer ones first.
 func (o *operation) named(text string) string {
 	names := slices.SortedFunc(maps.Keys(o.names), func(a, b string) int { return len(b) - len(a) })
 	var pairs []string
@@ -246,7 +244,7 @@ func (o *operation) named(text string) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
-// nextBlock returns the section's next block, which must be of a language.
+// nextBlock returns the section's next block, which must be in lang.
 func (o *operation) nextBlock(t *testing.T, lang string) string {
 	t.Helper()
 	if o.next == len(o.section.blocks) {
@@ -260,8 +258,7 @@ func (o *operation) nextBlock(t *testing.T, lang string) string {
 	return b.text
 }
 
-// sql runs the statements of the next block, one after the other, and returns the rows of
-// the last one, as name=value pairs.
+// sql runs the statements of the next block in order, and returns the rows of the last one.
 func (o *operation) sql(t *testing.T) []map[string]string {
 	t.Helper()
 	return o.exec(t, o.nextBlock(t, "sql"))
@@ -292,8 +289,8 @@ func (o *operation) exec(t *testing.T, text string) []map[string]string {
 	return rows
 }
 
-// sh runs the commands of the next block, one after the other. It returns what the last one
-// has written, or, if that starts the relay, the relay.
+// sh runs the commands of the next block in order. It returns the output of the last one and the relay, if
+// a command starts it.
 func (o *operation) sh(t *testing.T) (out string, r *rig.Process) {
 	t.Helper()
 	for line := range strings.Lines(o.nextBlock(t, "sh")) {
@@ -306,7 +303,7 @@ func (o *operation) sh(t *testing.T) (out string, r *rig.Process) {
 	return out, r
 }
 
-// command runs a line to its end, which must be a good one.
+// command runs a line, which must succeed.
 func (o *operation) command(t *testing.T, line string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-e", "-c", o.shell(t, line))
@@ -317,16 +314,16 @@ func (o *operation) command(t *testing.T, line string) string {
 	return string(out)
 }
 
-// runLine is how the page starts the relay.
+// runLine starts the relay, as the page writes it.
 const runLine = "outbox-cdc run -c outbox-cdc.yaml"
 
-// run starts the relay by a line of the page.
+// run starts the relay with a line of the page.
 func (o *operation) run(t *testing.T, line string) *rig.Process {
 	t.Helper()
 	return rig.StartProgram(t, "/bin/sh", "-c", o.shell(t, "exec "+line))
 }
 
-// stream starts the relay, and waits until it streams.
+// stream starts the relay and waits until it streams.
 func (o *operation) stream(t *testing.T) *rig.Process {
 	t.Helper()
 	r := o.run(t, runLine)
@@ -334,7 +331,7 @@ func (o *operation) stream(t *testing.T) *rig.Process {
 	return r
 }
 
-// streams runs the next block, which starts the relay, and demands that it delivers.
+// streams runs the next block, which starts the relay, and requires that it delivers.
 func (o *operation) streams(t *testing.T) *rig.Process {
 	t.Helper()
 	_, r := o.sh(t)
@@ -343,13 +340,13 @@ func (o *operation) streams(t *testing.T) *rig.Process {
 	return r
 }
 
-// delivers demands that a row that is written now arrives.
+// delivers writes a row and requires that it arrives.
 func (o *operation) delivers(t *testing.T) {
 	t.Helper()
 	o.arrived(t, o.write(t))
 }
 
-// write writes a row that becomes a record, and returns its id.
+// write inserts a deliverable row and returns its id.
 func (o *operation) write(t *testing.T) string {
 	t.Helper()
 	return o.insert(t, o.aggregate)
@@ -366,7 +363,7 @@ func (o *operation) arrived(t *testing.T, id string) {
 	rig.WaitFor(t, 20*time.Second, "the record of "+id, func() bool { return o.events.has(id) })
 }
 
-// fails starts the relay and demands that it ends with code, and says all of says.
+// fails starts the relay and requires exit code and output.
 func (o *operation) fails(t *testing.T, code int, says ...string) string {
 	t.Helper()
 	return o.ends(t, o.run(t, runLine), code, says...)
@@ -374,8 +371,8 @@ func (o *operation) fails(t *testing.T, code int, says ...string) string {
 
 var lastLine = regexp.MustCompile(`^exit (\d+) \([a-zA-Z ]+\): (?:slot \S+|Kafka at [^;]+?)( at [0-9A-F]+/[0-9A-F]+)?; next: .*docs/runbook\.md#exit-(\d+)\)$`)
 
-// ends demands that the relay ends with code, and says all of says, and that the last line has
-// the code, the object and the next step. It returns what it has said.
+// ends requires that the relay exits with code and writes all of says, and that its last line has the code,
+// the object and the next step. It returns stderr.
 func (o *operation) ends(t *testing.T, r *rig.Process, code int, says ...string) string {
 	t.Helper()
 	got := r.Exit(t, 30*time.Second)
@@ -387,13 +384,13 @@ func (o *operation) ends(t *testing.T, r *rig.Process, code int, says ...string)
 	}
 	for _, want := range says {
 		if !strings.Contains(out, o.named(want)) {
-			t.Errorf("%q is not said:\n%s", o.named(want), out)
+			t.Errorf("output lacks %q:\n%s", o.named(want), out)
 		}
 	}
 	return out
 }
 
-// reached demands that the last line has the position up to which all is delivered.
+// reached requires that the last line has the position up to which all rows are delivered.
 func reached(t *testing.T, out string) {
 	t.Helper()
 	if m := lastLine.FindStringSubmatch(rig.Tail(out, 1)); m == nil || m[2] == "" {
@@ -414,15 +411,15 @@ func (o *operation) follow(t *testing.T, title string, f func(*operation)) {
 	o.section, o.next = here, next
 }
 
-// transaction is how an error names the transaction that it is about.
+// transaction matches the transaction that an error names.
 var transaction = regexp.MustCompile(`transaction ([0-9A-F]+/[0-9A-F]+)`)
 
-// letPosition makes the page's example of a position that of the transaction which out names.
-func (o *operation) letPosition(t *testing.T, out string) {
+// usePosition replaces the example position of the page by that of the transaction in out.
+func (o *operation) usePosition(t *testing.T, out string) {
 	t.Helper()
 	m := transaction.FindStringSubmatch(out)
 	if m == nil {
-		t.Fatalf("no transaction is named:\n%s", out)
+		t.Fatalf("output names no transaction:\n%s", out)
 	}
 	o.names["0/1A2B3C8"] = m[1]
 }
