@@ -14,7 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// A composition is as much of compose.yaml as can be done without Docker.
+// A composition is the part of compose.yaml that can run without Docker.
 type composition struct {
 	Services map[string]struct {
 		Image       string
@@ -25,8 +25,8 @@ type composition struct {
 	}
 }
 
-// What compose.yaml would start is started here: the servers with its settings, and what is
-// built with its commands and variables, confined as it demands. Orders arrive in Kafka.
+// TestCompose starts what compose.yaml would start: the servers with its settings, and the built binaries with
+// its commands, variables and restrictions. Orders must arrive in Kafka.
 func TestCompose(t *testing.T) {
 	var c composition
 	readYAML(t, "compose.yaml", &c)
@@ -83,7 +83,7 @@ func TestCompose(t *testing.T) {
 	}
 }
 
-// imageCheck returns what the Dockerfile says to find out how the relay is.
+// imageCheck returns the health check of the Dockerfile.
 func imageCheck(t *testing.T) (args []string) {
 	t.Helper()
 	check := regexp.MustCompile(`(?m)^HEALTHCHECK .*CMD (\[.*\])$`).FindStringSubmatch(read(t, "../Dockerfile"))
@@ -103,7 +103,7 @@ func get(t *testing.T, url string) string {
 	return body
 }
 
-// request asks url as a browser does that has found it under host; empty: under its own.
+// request requests url with host as its Host header, or with its own if host is empty.
 func request(t *testing.T, url, host string) (status int, body string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
@@ -117,8 +117,7 @@ func request(t *testing.T, url, host string) (status int, body string) {
 	return resp.StatusCode, string(data)
 }
 
-// postgres starts a server as the image would: with the command's settings, a database, and
-// what is run in it once.
+// postgres starts a server as the image would: with the command's settings, a database, and the init script.
 func (c composition) postgres(t *testing.T) *pgserver.Server {
 	t.Helper()
 	service := c.Services["postgres"]
@@ -137,8 +136,8 @@ func (c composition) postgres(t *testing.T) *pgserver.Server {
 	return srv
 }
 
-// kafka starts a broker as the image would, which makes server.properties of the variables;
-// only where it listens and keeps its data is ours.
+// kafka starts a broker as the image would, with server.properties from the variables. Only listeners and
+// data directory differ.
 func (c composition) kafka(t *testing.T) *kafkatest.Server {
 	t.Helper()
 	service := c.Services["kafka"]

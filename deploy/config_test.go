@@ -10,7 +10,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 )
 
-// The configuration in the ConfigMap, with the Secret's files, is complete.
+// The configuration in the ConfigMap is complete with the files of the Secret.
 func TestKubernetesConfiguration(t *testing.T) {
 	var manifest struct{ Data map[string]string }
 	readYAML(t, "kubernetes/configmap.yaml", &manifest)
@@ -21,18 +21,18 @@ func TestKubernetesConfiguration(t *testing.T) {
 	complete(t, manifest.Data["outbox-cdc.yaml"], "/run/secrets/outbox-cdc/", secret.StringData)
 }
 
-// So is the one that the guide has for a machine of its own.
+// The configuration in the guide to systemd is complete.
 func TestSystemdConfiguration(t *testing.T) {
 	const begin = "sudo tee /etc/outbox-cdc/outbox-cdc.yaml >/dev/null <<'END'\n"
 	_, text, found := strings.Cut(read(t, "../docs/deploying.md"), begin)
 	text, _, ends := strings.Cut(text, "\nEND\n")
 	if !found || !ends {
-		t.Fatal("the guide has no such file")
+		t.Fatal("the guide has no configuration file")
 	}
 	complete(t, text, "/etc/outbox-cdc/", map[string]string{"dsn": "postgres://cdc:change-me@db.example.com/app", "kafka-password": "change-me"})
 }
 
-// complete demands that the relay can start with a configuration whose secrets are files in dir.
+// complete requires that the relay can start with a configuration whose secrets are files in dir.
 func complete(t *testing.T, text, dir string, secrets map[string]string) {
 	t.Helper()
 	tmp := t.TempDir() + "/"
@@ -49,13 +49,13 @@ func complete(t *testing.T, text, dir string, secrets map[string]string) {
 	_, err = cfg.Relay()
 	must(t, err)
 	for _, warning := range cfg.Warnings() {
-		if !strings.HasPrefix(warning, "the admin server at ") { // that is what it is there for
+		if !strings.HasPrefix(warning, "the admin server at ") { // expected: Prometheus scrapes it
 			t.Errorf("warning: %s", warning)
 		}
 	}
 }
 
-// Alerts and dashboard ask for metrics that there are, and every alert's runbook exists.
+// Alerts and dashboard use existing metrics, and every alert links to its section of the runbook.
 func TestMetricNames(t *testing.T) {
 	name := regexp.MustCompile(`\boutbox_cdc_[a-z_]+`)
 	known := map[string]bool{}
@@ -72,7 +72,7 @@ func TestMetricNames(t *testing.T) {
 		}
 	}
 	if len(known) < 10 || len(asked) < 10 {
-		t.Errorf("%d metrics are known, %d asked for", len(known), len(asked))
+		t.Errorf("%d metrics exist, %d are used", len(known), len(asked))
 	}
 	page := read(t, "../docs/runbook.md")
 	rules := read(t, "prometheus/alerts.yaml")
@@ -85,7 +85,7 @@ func TestMetricNames(t *testing.T) {
 		_, rule, _ := strings.Cut(rules, "- alert: "+name+"\n")
 		rule, _, _ = strings.Cut(rule, "- alert: ")
 		if !strings.Contains(rule, "runbook_url: https://github.com/outbox-cdc/outbox-cdc/blob/main/docs/runbook.md#"+strings.ToLower(name)+"\n") {
-			t.Errorf("%s does not lead to its section", name)
+			t.Errorf("%s does not link to its section", name)
 		}
 	}
 	if sections := strings.Count(page, "\n### OutboxCDC"); sections != len(alerts) || sections < 10 {
@@ -93,7 +93,7 @@ func TestMetricNames(t *testing.T) {
 	}
 }
 
-// Whatever others have built is named by its digest or commit: a tag can be moved. What compose.yaml builds itself has none.
+// Images and actions are pinned by digest or commit, because a tag can change. Images that compose.yaml builds have no digest.
 func TestOthersArePinned(t *testing.T) {
 	workflows, err := filepath.Glob("../.github/workflows/*.yml")
 	must(t, err)
@@ -104,7 +104,7 @@ func TestOthersArePinned(t *testing.T) {
 		for _, m := range named.FindAllStringSubmatch(read(t, path), -1) {
 			found++
 			if !pinned.MatchString(m[1]) && m[1] != "scratch" && m[1] != "outbox-cdc" && m[1] != "outbox-cdc-example" {
-				t.Errorf("%s: %s can be moved", path, m[1])
+				t.Errorf("%s: %s is not pinned", path, m[1])
 			}
 		}
 	}
@@ -113,7 +113,7 @@ func TestOthersArePinned(t *testing.T) {
 	}
 }
 
-// Releases and images are made by one compiler.
+// Releases and images use the same Go version.
 func TestOneCompiler(t *testing.T) {
 	versions := map[string]string{}
 	for path, pattern := range map[string]string{
@@ -128,6 +128,6 @@ func TestOneCompiler(t *testing.T) {
 		versions[m[1]] = path
 	}
 	if len(versions) != 1 {
-		t.Errorf("they differ: %v", versions)
+		t.Errorf("Go versions differ: %v", versions)
 	}
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// private gives what is run in it an /etc, a /usr and a /run that end with it: its changes are kept
-// in memory.
+// private mounts a temporary /etc, /usr and /run for the commands after it; changes stay in memory.
 const private = `
 	mount -t tmpfs tmpfs /mnt
 	for d in etc usr; do
@@ -23,7 +22,7 @@ const private = `
 	mount -t tmpfs tmpfs /run
 	sudo() { "$@"; }`
 
-// whatIsThere is what must be true when the guide was followed.
+// whatIsThere checks the result of the guide.
 const whatIsThere = `
 	systemd-analyze verify --man=no outbox-cdc.service outbox-cdc-prune.timer
 	echo 'postgres://cdc:change-me@db.example.com/app' >/etc/outbox-cdc/dsn
@@ -36,14 +35,14 @@ const whatIsThere = `
 	if as outbox-cdc 'echo >>/etc/outbox-cdc/dsn' 2>/dev/null; then echo 'the relay can write to its secrets'; exit 1; fi
 	if as 65534 'cat /etc/outbox-cdc/dsn' 2>/dev/null; then echo 'others can read the secrets'; exit 1; fi`
 
-// What docs/deploying.md and docs/prune.md have one type for systemd is typed, up to where a running systemd is
-// needed.
+// TestGuideToSystemd runs the commands for systemd in docs/deploying.md and docs/prune.md, up to those that need
+// a running systemd.
 func TestGuideToSystemd(t *testing.T) {
 	if os.Geteuid() != 0 {
 		need.Missing(t, "to have an /etc of its own takes root")
 	}
 	commands := guide(t, "deploying.md", "systemd") + guide(t, "prune.md", "Prune daily")
-	// As in the unpacked archive: the binary, and what is here.
+	// As in the unpacked archive: the binary, and the files of deploy.
 	root := build(t, "../Dockerfile")
 	must(t, os.Mkdir(filepath.Join(root, "bin"), 0o700))
 	must(t, os.Rename(filepath.Join(root, "outbox-cdc"), filepath.Join(root, "bin/outbox-cdc")))
@@ -58,7 +57,7 @@ func TestGuideToSystemd(t *testing.T) {
 	}
 }
 
-// What has to be there before the relay is made by the commands that the guide has for it.
+// TestGuideBefore runs the commands that prepare the database, and requires that the slot exists.
 func TestGuideBefore(t *testing.T) {
 	root, db := build(t, "../Dockerfile"), pgtest.Database(t)
 	cmd := exec.CommandContext(t.Context(), "bash", "-euc", guide(t, "deploying.md", "Before"))
@@ -67,7 +66,7 @@ func TestGuideBefore(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if !pgtest.QueryRow[bool](t, db, `SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = 'outbox_cdc' AND database = current_database())`) {
-		t.Error("there is no slot")
+		t.Error("the slot does not exist")
 	}
 }
 

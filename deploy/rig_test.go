@@ -39,8 +39,8 @@ func readYAML(t *testing.T, path string, into any) {
 	must(t, yaml.Unmarshal([]byte(read(t, path)), into))
 }
 
-// build does what the Dockerfile says to make the binary, and returns a directory that holds
-// what its last stage holds, save the certificate authorities.
+// build runs the build command of the Dockerfile, and returns a directory with the files of its last stage,
+// except the CA certificates.
 func build(t *testing.T, dockerfile string) (root string) {
 	t.Helper()
 	need.FullRun(t, "it builds with flags of its own, which compiles every dependency again")
@@ -59,9 +59,8 @@ func build(t *testing.T, dockerfile string) (root string) {
 	return root
 }
 
-// confine makes a directory the whole of the file system, read-only, and a program in it run
-// as nobody who has ever had a right and can never get one: what a container runtime is asked
-// for by the manifests here.
+// confine runs a program with a directory as its read-only root, without privileges and without a way to get
+// any, as the manifests request it from a container runtime.
 const confine = `
 	mount --bind "$0" "$0"
 	mount -o remount,bind,ro "$0"
@@ -70,11 +69,11 @@ const confine = `
 // A container is a confined process.
 type container struct {
 	cmd    *exec.Cmd
-	output string        // path of what it writes
-	done   chan struct{} // closed when it has ended
+	output string        // path of its output
+	done   chan struct{} // closed when it has exited
 }
 
-// start runs args, the first of which is a path in root, with nothing but env in its environment.
+// start runs args, whose first element is a path in root, with only env in its environment.
 func start(t *testing.T, root string, env map[string]string, args ...string) *container {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -110,7 +109,7 @@ func start(t *testing.T, root string, env map[string]string, args ...string) *co
 	return c
 }
 
-// exits waits for the end, and demands it to be a clean one.
+// exits waits for the process to exit, and requires exit code 0.
 func (c *container) exits(t *testing.T) {
 	t.Helper()
 	select {
@@ -123,14 +122,14 @@ func (c *container) exits(t *testing.T) {
 	}
 }
 
-// terminate asks it to stop.
+// terminate sends SIGTERM.
 func (c *container) terminate(t *testing.T) {
 	t.Helper()
 	must(t, c.cmd.Process.Signal(syscall.SIGTERM))
 	c.exits(t)
 }
 
-// says waits until what it has written matches pattern, and returns the submatches.
+// says waits until the output matches pattern, and returns the submatches.
 func (c *container) says(t *testing.T, pattern string) []string {
 	t.Helper()
 	re := regexp.MustCompile(pattern)
@@ -140,15 +139,15 @@ func (c *container) says(t *testing.T, pattern string) []string {
 		}
 		select {
 		case <-c.done:
-			t.Fatalf("ended without %s\n%s", pattern, read(t, c.output))
+			t.Fatalf("exited without output %s\n%s", pattern, read(t, c.output))
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	t.Fatalf("nothing like %s in a minute", pattern)
+	t.Fatalf("no output %s within a minute", pattern)
 	return nil
 }
 
-// confined demands that the kernel holds the process to what was asked for.
+// confined requires that the kernel applies the restrictions to the process.
 func (c *container) confined(t *testing.T) {
 	t.Helper()
 	proc := "/proc/" + strconv.Itoa(c.cmd.Process.Pid)
@@ -158,10 +157,10 @@ func (c *container) confined(t *testing.T) {
 		"\nCapPrm:\t0000000000000000\n", "\nCapEff:\t0000000000000000\n", "\nNoNewPrivs:\t1\n",
 	} {
 		if !strings.Contains(status, want) {
-			t.Errorf("the process does not have %q:\n%s", want, status)
+			t.Errorf("status of the process lacks %q:\n%s", want, status)
 		}
 	}
 	if err := os.WriteFile(filepath.Join(proc, "root", "written"), nil, 0o600); err == nil {
-		t.Error("its root can be written to, by root even")
+		t.Error("root can write to its root directory")
 	}
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 )
 
-// systemd takes the units without a remark, finds little left to take away from them, and makes
-// the user they name.
+// systemd verifies the units without a message, rates their exposure as low, and creates their user.
 func TestSystemd(t *testing.T) {
 	for _, tool := range []string{"systemd-analyze", "systemd-sysusers"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -25,7 +24,7 @@ func TestSystemd(t *testing.T) {
 		"outbox-cdc.service": binary + " run -c", "outbox-cdc-prune.service": binary + " prune -c", "outbox-cdc-prune.timer": "",
 	} {
 		unit := read(t, "systemd/"+name)
-		// That the program exists is part of the verification; it need not be ours.
+		// The verification requires that the program exists; any program will do.
 		must(t, os.WriteFile(filepath.Join(dir, name), []byte(strings.ReplaceAll(unit, binary, "/bin/true")), 0o600))
 		if !strings.Contains(unit, starts) {
 			t.Errorf("%s does not start %s", name, starts)
@@ -54,14 +53,14 @@ func TestSystemd(t *testing.T) {
 	}
 }
 
-// systemctl reload sends what run takes for a reload.
+// systemctl reload sends the signal on which run reloads its configuration.
 func TestReload(t *testing.T) {
 	if unit := read(t, "systemd/outbox-cdc.service"); !strings.Contains(unit, "\nExecReload=/bin/kill -HUP $MAINPID\n") {
 		t.Error("the unit has no such line")
 	}
 }
 
-// silent runs a command that has nothing to say.
+// silent runs a command that must write nothing.
 func silent(t *testing.T, name string, args ...string) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
@@ -70,8 +69,7 @@ func silent(t *testing.T, name string, args ...string) {
 	}
 }
 
-// The unit does not start the relay again after the exit codes that the runbook says need
-// a person, and after no others.
+// The unit prevents restarts after exactly those exit codes that need a person according to the runbook.
 func TestRestarts(t *testing.T) {
 	page := regexp.MustCompile(`(?m)^Codes ([0-9, and]+) need a person`).FindStringSubmatch(read(t, "../docs/runbook.md"))
 	unit := regexp.MustCompile(`(?m)^RestartPreventExitStatus=(.*)$`).FindStringSubmatch(read(t, "systemd/outbox-cdc.service"))

@@ -8,8 +8,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/cli"
 )
 
-// Compose's own loader takes the file, against its schema and with all that services say of
-// each other, and every file it names is there.
+// Compose's own loader accepts the file with all references between services, and every file it names exists.
 func TestCompose(t *testing.T) {
 	options, err := cli.NewProjectOptions([]string{"../compose.yaml"})
 	if err != nil {
@@ -31,7 +30,7 @@ func TestCompose(t *testing.T) {
 		}
 		if s.Build != nil {
 			if s.User != "" || !s.ReadOnly || len(s.CapDrop) == 0 || len(s.SecurityOpt) == 0 {
-				t.Errorf("%s: its image's user, a read-only root and no capabilities are all that it needs", s.Name)
+				t.Errorf("%s: want the image's user, a read-only root and no capabilities", s.Name)
 			}
 			exists(t, s.Build.Context, s.Build.Dockerfile)
 		}

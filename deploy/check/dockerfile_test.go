@@ -15,8 +15,8 @@ import (
 	ocispecs "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// The Dockerfiles can be built as far as Docker's own compiler can tell, pass its linter (that of
-// docker build --check), and what they make runs as nobody in particular, from nothing.
+// The Dockerfiles compile with Docker's own compiler and pass its linter (docker build --check). Their images are
+// from scratch and run as an unprivileged user.
 func TestDockerfiles(t *testing.T) {
 	for path, entrypoint := range map[string]string{
 		"../../Dockerfile":      "/outbox-cdc",
@@ -40,7 +40,7 @@ func TestDockerfiles(t *testing.T) {
 	}
 }
 
-// compile reports what the linter remarks.
+// compile reports the findings of the linter.
 func compile(t *testing.T, path string, text []byte) (*dockerfile2llb.Result, error) {
 	t.Helper()
 	return dockerfile2llb.Dockerfile2LLB(t.Context(), text, dockerfile2llb.ConvertOpt{
@@ -52,7 +52,7 @@ func compile(t *testing.T, path string, text []byte) (*dockerfile2llb.Result, er
 	})
 }
 
-// anyImage says of every base image that it exists: what is tested is the file, not a registry.
+// anyImage resolves every base image: the test is about the file, not about a registry.
 type anyImage struct{}
 
 func (anyImage) ResolveImageConfig(_ context.Context, ref string, _ sourceresolver.Opt) (string, digest.Digest, []byte, error) {

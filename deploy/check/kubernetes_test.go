@@ -27,8 +27,7 @@ type manifests struct {
 	prune      batchv1.CronJob
 }
 
-// load reads every manifest as what it says it is. A field that its version of the API does not
-// have, or that is there twice, is an error.
+// load decodes every manifest as its kind. Unknown and duplicate fields are errors.
 func load(t *testing.T) *manifests {
 	t.Helper()
 	var m manifests
@@ -57,7 +56,7 @@ func load(t *testing.T) *manifests {
 		object := kinds[kind]
 		delete(kinds, kind)
 		if object == nil {
-			t.Fatalf("%s: one %v is enough, or it is not known here", path, kind)
+			t.Fatalf("%s: duplicate or unknown kind %v", path, kind)
 		}
 		if err := yaml.UnmarshalStrict(text, object); err != nil {
 			t.Errorf("%s: %v", path, err)
@@ -69,12 +68,12 @@ func load(t *testing.T) *manifests {
 	return &m
 }
 
-// What refers to something else refers to something that is there.
+// Every reference between the manifests resolves.
 func TestManifests(t *testing.T) {
 	m := load(t)
 	pod := m.deployment.Spec.Template
 	if d := m.deployment.Spec; *d.Replicas != 1 || d.Strategy.Type != appsv1.RecreateDeploymentStrategyType {
-		t.Errorf("%d replicas, %s: a slot has one reader", *d.Replicas, d.Strategy.Type)
+		t.Errorf("%d replicas, %s: only one process streams from a slot", *d.Replicas, d.Strategy.Type)
 	}
 	selectors := map[string]*metav1.LabelSelector{
 		"Deployment":          m.deployment.Spec.Selector,
@@ -108,16 +107,16 @@ func TestManifests(t *testing.T) {
 			}
 			switch {
 			case v.ConfigMap != nil && v.ConfigMap.Name != m.config.Name, v.Secret != nil && v.Secret.SecretName != m.secret.Name && v.Name != "prune":
-				t.Errorf("volume %s is of something that is not there", v.Name)
+				t.Errorf("volume %s has a source that does not exist", v.Name)
 			}
 		}
 		if spec.Containers[0].Image != relay.Image || spec.ServiceAccountName != m.account.Name {
-			t.Errorf("%s with service account %q is not what the relay is", spec.Containers[0].Image, spec.ServiceAccountName)
+			t.Errorf("%s with service account %q differs from the relay", spec.Containers[0].Image, spec.ServiceAccountName)
 		}
 	}
 }
 
-// The pods are admitted where the strictest of Kubernetes' pod security standards is enforced.
+// The pods comply with the strictest pod security standard of Kubernetes.
 func TestRestricted(t *testing.T) {
 	m := load(t)
 	pod, prune := m.deployment.Spec.Template, m.prune.Spec.JobTemplate.Spec.Template
@@ -137,6 +136,6 @@ func TestRestricted(t *testing.T) {
 	}
 	pod.Spec.SecurityContext.RunAsNonRoot = nil
 	if check().Allowed {
-		t.Error("a pod that may be root is admitted: the test does not test")
+		t.Error("the check admits a pod that may run as root")
 	}
 }
