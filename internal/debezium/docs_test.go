@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The documentation has every key of the mapping table.
+// TestDocumentation requires that the page has the mapping table.
 func TestDocumentation(t *testing.T) {
 	const path, begin, end = "../../docs/migrating-from-debezium.md", "<!-- options: go test ./internal/debezium -update -->\n", "<!-- end of options -->"
 	data, err := os.ReadFile(path)
@@ -34,21 +34,36 @@ func TestDocumentation(t *testing.T) {
 	}
 }
 
+// optionTable returns the mapping table. Consecutive keys with the same verdict and text share a row.
 func optionTable() string {
 	var out strings.Builder
 	for _, g := range mappingTable() {
 		fmt.Fprintf(&out, "\n### %s\n\n| Debezium | verdict | outbox-cdc | |\n|---|---|---|---|\n", g.title)
+		keys, rest := "", ""
 		for _, r := range g.rules {
-			var verdicts []string
-			for _, v := range r.verdicts {
-				verdicts = append(verdicts, string(v))
+			if cells := optionCells(r); cells == rest {
+				keys += ", `" + r.key + "`"
+			} else {
+				if keys != "" {
+					out.WriteString("| " + keys + rest)
+				}
+				keys, rest = "`"+r.key+"`", cells
 			}
-			ours := ""
-			if r.ours != "" {
-				ours = "`" + r.ours + "`"
-			}
-			fmt.Fprintf(&out, "| `%s` | %s | %s | %s |\n", r.key, strings.Join(verdicts, ", "), ours, strings.ReplaceAll(r.doc, "|", `\|`))
 		}
+		out.WriteString("| " + keys + rest)
 	}
 	return out.String() + "\n"
+}
+
+// optionCells returns the cells of a row after the key.
+func optionCells(r rule) string {
+	var verdicts []string
+	for _, v := range r.verdicts {
+		verdicts = append(verdicts, string(v))
+	}
+	ours := ""
+	if r.ours != "" {
+		ours = "`" + r.ours + "`"
+	}
+	return fmt.Sprintf(" | %s | %s | %s |\n", strings.Join(verdicts, ", "), ours, strings.ReplaceAll(r.doc, "|", `\|`))
 }
