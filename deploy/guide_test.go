@@ -57,10 +57,10 @@ func TestGuideToSystemd(t *testing.T) {
 	}
 }
 
-// TestGuideBefore runs the commands that prepare the database, and requires that the slot exists.
-func TestGuideBefore(t *testing.T) {
+// TestGuideToTheDatabase runs the commands that prepare the database, and requires that the slot exists.
+func TestGuideToTheDatabase(t *testing.T) {
 	root, db := build(t, "../Dockerfile"), pgtest.Database(t)
-	cmd := exec.CommandContext(t.Context(), "bash", "-euc", guide(t, "deploying.md", "Before"))
+	cmd := exec.CommandContext(t.Context(), "bash", "-euc", guide(t, "deploying.md", "Prepare the database"))
 	cmd.Env = []string{"OWNER_DSN=" + db.DSN, "PATH=" + root + ":" + os.Getenv("PATH")}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

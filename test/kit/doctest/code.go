@@ -1,11 +1,11 @@
-// Package doctest holds what a page of the documentation shows to the code: a part of it to a text that
-// a test makes, and Go code to what the compiler says.
+// Package doctest compares pages of the documentation with the code: a generated part with the text that a
+// test generates, and Go code with the compiler's verdict.
 //
 //	c := doctest.NewChecker(t, "context", "github.com/outbox-cdc/outbox-cdc/outbox")
 //	err := c.Check(`func f(ctx context.Context) { … }`)
 //	err = c.CheckPage(page, "(ctx context.Context) error")
 //
-// Nothing of it is run.
+// It does not run the code.
 package doctest
 
 import (
@@ -31,8 +31,8 @@ type Checker struct {
 	header   string // package clause and imports
 }
 
-// NewChecker returns a Checker for code in which packages are imported, by their own names. It builds
-// them, as `go build` in the test's directory would.
+// NewChecker returns a Checker for code that imports packages by their own names. It builds them, as
+// `go build` in the test's directory would.
 func NewChecker(tb testing.TB, packages ...string) *Checker {
 	tb.Helper()
 	args := append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Name}} {{.Export}}"}, packages...)
@@ -64,8 +64,7 @@ func NewChecker(tb testing.TB, packages ...string) *Checker {
 	return c
 }
 
-// Check returns the first error of the compiler in declarations. That an import or a variable is not
-// used is none.
+// Check returns the compiler's first error in declarations. It ignores unused imports and variables.
 func (c *Checker) Check(code string) error {
 	file, err := parser.ParseFile(c.fset, "snippet.go", c.header+code, 0)
 	if err != nil {
@@ -81,9 +80,9 @@ func (c *Checker) Check(code string) error {
 	return first
 }
 
-// CheckPage is Check for all Go code of a page together, between ```go and ```. A block is either
-// declarations, or statements of a function with the given parameters and results. In place of a
-// file an error names the first line of its block.
+// CheckPage checks all Go code of a page together, between ```go and ```. A block consists of declarations, or
+// of statements of a function with the given signature. Errors name the first line of the block instead of a
+// file.
 func (c *Checker) CheckPage(page, signature string) error {
 	blocks := blocks(page)
 	if len(blocks) == 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// CheckPart fails the test unless want is what the page at path has between its comments
-// <!-- name:begin --> and <!-- name:end -->. With update it writes it there.
+// CheckPart fails the test unless the page at path has want between the comments <!-- name:begin --> and
+// <!-- name:end -->. With update it writes want there instead.
 func CheckPart(tb testing.TB, path, name, want string, update bool) {
 	tb.Helper()
 	begin, end := "<!-- "+name+":begin -->\n", "<!-- "+name+":end -->"
