@@ -16,18 +16,18 @@ const (
 	topicMatches   = "org.apache.kafka.connect.transforms.predicates.TopicNameMatches"
 )
 
-// A chain is the connector's transforms, each in the part it plays.
+// A chain has the transforms of the connector by their role.
 type chain struct {
 	router  string   // alias of the event router; empty: none
-	decode  string   // of what makes rows of logical messages; empty: none
-	headers []string // of those behind the router that add a header
-	renames []string // of those behind the router that rename the topic
-	others  []string // that cannot be carried over
+	decode  string   // alias of the transform that makes rows from logical messages; empty: none
+	headers []string // aliases after the router that add a header
+	renames []string // aliases after the router that rename the topic
+	others  []string // aliases that cannot be imported
 
 	order []string // all of them
 }
 
-// chainOf sorts the transforms of a configuration.
+// chainOf returns the chain of a configuration.
 func chainOf(entries map[string]entry) chain {
 	c := chain{order: splitList(entries["transforms"].value)}
 	for _, alias := range c.order {
@@ -47,7 +47,7 @@ func chainOf(entries map[string]entry) chain {
 	return c
 }
 
-// aliases returns which transforms a part in braces stands for.
+// aliases returns the transforms for a part of a key in braces, such as {router}.
 func (c chain) aliases(part string) []string {
 	switch part {
 	case "router":
@@ -64,7 +64,7 @@ func (c chain) aliases(part string) []string {
 	return nil
 }
 
-// patterns returns a rule's key with the aliases in the place of its part in braces.
+// patterns returns the key of a rule with its part in braces replaced by each alias.
 func (c chain) patterns(key string) []string {
 	before, rest, ok := strings.Cut(key, "{")
 	if !ok {
@@ -81,7 +81,7 @@ func (c chain) patterns(key string) []string {
 	return out
 }
 
-// fill is the one key that a rule without a wildcard stands for; empty: none.
+// fill returns the only key for a rule without wildcard, or "" if there is none.
 func (c chain) fill(key string) string {
 	if p := c.patterns(key); len(p) == 1 && !strings.Contains(p[0], "*") {
 		return p[0]
@@ -89,7 +89,7 @@ func (c chain) fill(key string) string {
 	return ""
 }
 
-// keysOf returns which of the entries a rule's key stands for, in the order of the transforms.
+// keysOf returns the keys of entries to which a rule applies, in the order of the transforms.
 func (c chain) keysOf(key string, entries map[string]entry) []string {
 	var out []string
 	for _, pattern := range c.patterns(key) {
@@ -176,7 +176,7 @@ func chainRules() []rule {
 	}
 }
 
-// needs is a rule about the type of a transform that does not work without some of its options.
+// needs returns a rule for the type of a transform that requires some of its options.
 func needs(key, ours, doc string, options ...string) rule {
 	return rule{
 		key: key, ours: ours, verdicts: []verdict{same, rejected}, doc: doc,

@@ -84,7 +84,7 @@ func topicCreationRules() []rule {
 	}
 }
 
-// topics returns how missing topics are made: at first as the broker does it.
+// topics returns the settings for creating topics. By default, the broker creates them.
 func (m *mapping) topics() *topicsFile {
 	if m.out.Sink.Kafka.CreateTopics == nil {
 		m.out.Sink.Kafka.CreateTopics = &topicsFile{Partitions: -1, ReplicationFactor: -1}

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Names of Debezium's PostgreSQL connector: Kafka Connect takes the short one, too.
+// Names of Debezium's PostgreSQL connector. Kafka Connect also accepts the short one.
 const (
 	connectorClass = "io.debezium.connector.postgresql.PostgresConnector"
 	connectorAlias = "PostgresConnector"
@@ -59,7 +59,7 @@ func connectionRules() []rule {
 	return append(rules, driverRules()...)
 }
 
-// encryptionRules are about how the connection to the database is encrypted.
+// encryptionRules returns the rules for TLS to the database.
 func encryptionRules() []rule {
 	return []rule{
 		{
@@ -99,7 +99,7 @@ func encryptionRules() []rule {
 	}
 }
 
-// driverRules are about the sessions and the driver.
+// driverRules returns the rules for database sessions and the driver.
 func driverRules() []rule {
 	return []rule{
 		note("database.tcpKeepAlive", "Always on."),
@@ -130,7 +130,7 @@ func driverRules() []rule {
 	}
 }
 
-// parameter is a rule for one parameter of the connection string.
+// parameter returns a rule for a parameter of the connection string.
 func parameter(key, param, fallback string) rule {
 	r := rule{
 		key: key, ours: "source.dsn", verdicts: []verdict{same}, doc: "The same.",
@@ -175,13 +175,13 @@ func applyPrefix(m *mapping, e entry) (verdict, string) {
 	return same, "debezium.name"
 }
 
-// relayName returns what of a name is allowed as ours.
+// relayName returns name without the characters that a relay's name must not have.
 func relayName(name string) string {
 	name = regexp.MustCompile(`[^A-Za-z0-9._-]+`).ReplaceAllString(name, "-")
 	return name[:min(len(name), 249)]
 }
 
-// tlsMode sets how the connection is encrypted.
+// tlsMode sets sslmode of the connection.
 func (m *mapping) tlsMode(mode string) (verdict, string) {
 	switch mode {
 	case "disable", "require", "verify-ca", "verify-full":
@@ -200,7 +200,7 @@ func (m *mapping) tlsMode(mode string) (verdict, string) {
 	return partial, mode + " goes on in plain text where anybody in between says so; source.dsn has sslmode=require: write verify-full if you can, or disable if the server has no TLS"
 }
 
-// conninfo writes the connection string of the collected parameters.
+// conninfo returns the connection string for the collected parameters.
 func (m *mapping) conninfo() string {
 	escape := strings.NewReplacer(`\`, `\\`, `'`, `\'`)
 	var parts []string

@@ -16,7 +16,7 @@ const (
 	bufferConverter = "io.debezium.converters.ByteBufferConverter"
 )
 
-// Encodings, as outbox.encoding has them.
+// Encodings, as in outbox.encoding.
 const (
 	encString     = "string"
 	encSimple     = "simple"
@@ -59,7 +59,7 @@ func converterRules() []rule {
 	return rules
 }
 
-// converterRule is the rule about key.converter, value.converter or header.converter.
+// converterRule returns the rule for key.converter, value.converter or header.converter.
 func converterRule(part string) rule {
 	ours := "outbox.encoding." + part
 	if part == "header" {
@@ -91,7 +91,7 @@ func converterRule(part string) rule {
 	}
 }
 
-// convert carries a converter over, whose options are read from the place where it is named.
+// convert imports a converter. option returns the options from the place that names the converter.
 func (m *mapping) convert(part, class string, option func(string) string) (verdict, string) {
 	var encoding string
 	switch class {
@@ -136,7 +136,7 @@ func (m *mapping) convert(part, class string, option func(string) string) (verdi
 	return m.sayEncoding(part, encoding, class)
 }
 
-// refuseValue says why an encoding of the value cannot write what the router makes.
+// refuseValue returns why an encoding cannot encode the value that the router makes, or "" if it can.
 func (m *mapping) refuseValue(encoding string) string {
 	expand, _ := boolean(entry{value: m.router("table.expand.json.payload")})
 	envelope := m.places("envelope")

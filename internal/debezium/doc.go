@@ -1,15 +1,17 @@
-// Package debezium reads what a Debezium PostgreSQL connector with the outbox event router
-// leaves behind: its configuration, in the forms people keep it in, its stored offsets, and its
-// replication slot. [Import] turns the configuration into one of ours and gives a verdict for
-// every key; [ParseOffsets] reads the position; [CheckTakeover] says whether the slot can be
-// continued; [Plan] prints the way back.
+// Package debezium imports a Debezium PostgreSQL connector with the outbox event router.
 //
-// What the keys mean is Debezium's documentation of the connector and the router:
+//   - [Parse] reads its configuration: Kafka Connect's JSON, properties, environment variables of Debezium
+//     Server, or a Strimzi manifest. [Import] converts it to a configuration of ours, with a [Finding] for
+//     every key.
+//   - [ParseOffsets] reads its stored offsets.
+//   - [CheckTakeover] checks whether the relay can continue with its replication slot.
+//   - A [Plan] prints how to go back to Debezium.
+//
+// The package writes to no server. Secrets appear only in the resulting configuration, never in a report, an
+// error or a plan.
+//
+// Keys of the connector and the router:
 // https://debezium.io/documentation/reference/stable/connectors/postgresql.html and
-// https://debezium.io/documentation/reference/stable/transformations/outbox-event-router.html;
-// converters, transforms and topic.creation are Kafka Connect's:
-// https://kafka.apache.org/documentation/#connect.
-//
-// Nothing here writes to a server. Secrets are in the configuration that is made and nowhere else:
-// no report, error or plan shows one.
+// https://debezium.io/documentation/reference/stable/transformations/outbox-event-router.html.
+// Converters, transforms and topic.creation: https://kafka.apache.org/documentation/#connect.
 package debezium

@@ -7,8 +7,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A file is the configuration that is made, in the order in which it is written. What is omitted
-// where it is empty has our default then.
+// A file is the resulting configuration, in the order in which it is written. Omitted keys have our default.
 type file struct {
 	Name            string        `yaml:"name"`
 	Source          sourceFile    `yaml:"source"`
@@ -128,7 +127,7 @@ type debeziumFile struct {
 	Exact             bool   `yaml:"exact,omitempty"`
 }
 
-// encode writes the file, under a line that says where it comes from.
+// encode returns the file as YAML, after a comment that says what it was imported from.
 func (f *file) encode(from string) ([]byte, error) {
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "# Made by outbox-cdc import debezium from connector %q.\n", from)

@@ -10,44 +10,44 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
-// Options say how a configuration is imported.
+// Options configure an import.
 type Options struct {
-	// Worker is the properties of the Connect worker, or a Strimzi KafkaConnect: converters that the connector does not
-	// name, brokers, and settings of its producers.
+	// Worker has the properties of the Connect worker, or a Strimzi KafkaConnect. It provides the brokers, settings of
+	// producers, and converters that the connector does not set.
 	Worker []byte
 
-	// Offset is the connector's stored offset; nil: not known.
+	// Offset is the stored offset of the connector; nil: unknown.
 	Offset *Offset
 
-	Brokers  []string // instead of the worker's
-	Messages []string // prefixes of logical messages, where the connector names none
+	Brokers  []string // in place of those of the worker
+	Messages []string // prefixes of logical messages, if the connector names none
 
-	// Exact keeps what is of no use to consumers but part of the bytes, and refuses rows that
-	// Debezium damages.
+	// Exact keeps the records byte for byte as Debezium's, including parts that consumers do not need, and
+	// rejects rows that Debezium damages.
 	Exact bool
 
-	// AllowUnknown leaves out keys that are not known, instead of refusing them.
+	// AllowUnknown ignores unknown keys instead of rejecting them.
 	AllowUnknown bool
 
-	// Live is the database, for what only it can say; nil: it is not asked, or could not be,
-	// which Unreachable says.
+	// Live has what only the database knows. It is nil if the database was not read, or if it could not be
+	// reached; Unreachable tells these apart.
 	Live        *Live
 	Unreachable error
 }
 
-// A Result is what an import made.
+// A Result is the result of an import.
 type Result struct {
 	Report    Report
-	YAML      []byte   // the configuration; nil if anything is refused
-	Variables []string // environment variables it refers to
+	YAML      []byte   // the configuration; nil if a key is rejected
+	Variables []string // environment variables that it refers to
 
-	connector, prefix string // its name, empty: not known, and topic.prefix
+	connector, prefix string // name of the connector (empty: unknown) and topic.prefix
 	slot, publication string
 	server            bool
 }
 
-// Import carries a configuration over. What is refused is in the report; the error is about
-// options that cannot be read.
+// Import converts a configuration. The report has the rejected keys. The error is about options that cannot
+// be read.
 func Import(in *Input, opts Options) (*Result, error) {
 	m := &mapping{
 		opts: opts, in: in, entries: make(map[string]entry), worker: make(map[string]string), dsn: make(map[string]string),
@@ -80,7 +80,7 @@ func Import(in *Input, opts Options) (*Result, error) {
 	return m.result()
 }
 
-// result puts together what several keys make up.
+// result sets the keys that depend on several keys of the connector, and returns the Result.
 func (m *mapping) result() (*Result, error) {
 	if m.in.Name != "" {
 		m.out.Name = relayName(m.in.Name)
@@ -121,7 +121,7 @@ func (m *mapping) result() (*Result, error) {
 	return r, err
 }
 
-// refuseIllegalTopic refuses a topic that no row can go to.
+// refuseIllegalTopic rejects a topic that no row can be sent to.
 func (m *mapping) refuseIllegalTopic() {
 	route := encode.Config{Topic: m.out.Outbox.Topic, Reserved: []string{relay.PositionTopic, m.out.DeadLetterTopic}}
 	for _, r := range m.out.Outbox.TopicRules {

@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// Forms of a configuration.
+// The forms of a configuration.
 const (
 	formREST       = "Connect REST body"
 	formConfig     = "Connect configuration (JSON)"
@@ -23,24 +23,23 @@ const (
 	formServerEnv  = "Debezium Server environment"
 )
 
-// An Input is a connector's configuration, whatever form it was read in.
+// An Input is the configuration of a connector, read from any form.
 type Input struct {
 	form string
-	Name string // the connector's; empty: the form has none
+	Name string // of the connector; empty: the form has none
 
-	server  bool // of Debezium Server
+	server  bool // read from Debezium Server's keys
 	entries []entry
 }
 
 // An entry is one key of a configuration.
 type entry struct {
-	key   string // as Kafka Connect would have it
-	shown string // as it is written in the file
+	key   string // Kafka Connect's name of the key
+	shown string // the key as written in the file
 	value string
 }
 
-// Parse recognises a configuration by its content. The error names what is wrong, without a
-// value.
+// Parse parses a configuration. It detects the form by the content. The error contains no value.
 func Parse(data []byte) (*Input, error) {
 	data = bytes.TrimSpace(bytes.TrimPrefix(data, []byte("\ufeff")))
 	switch {
@@ -75,7 +74,7 @@ func Parse(data []byte) (*Input, error) {
 
 var errNotText = errors.New(`not text in UTF-8; properties have \uXXXX for what is beyond ASCII`)
 
-// check reports an input that is no connector's configuration at all.
+// check returns an error if the input is not the configuration of a connector.
 func (in *Input) check() error {
 	if in.Name == "" {
 		if e, ok := in.find("name"); ok {
@@ -96,7 +95,7 @@ func (in *Input) add(key, shown, value string) {
 	in.entries = append(in.entries, entry{key: key, shown: shown, value: value})
 }
 
-// takesBlanks reports whether blanks around a value are part of it.
+// takesBlanks reports whether leading and trailing spaces belong to the value of a key.
 func takesBlanks(key string) bool {
 	return slices.ContainsFunc([]string{"regex", "replacement", "pattern", "literal", "password"}, func(s string) bool { return strings.HasSuffix(key, s) })
 }
@@ -109,7 +108,7 @@ func (in *Input) find(key string) (entry, bool) {
 	return in.entries[i], true
 }
 
-// parseJSON reads what Connect's REST interface takes and returns.
+// parseJSON parses the JSON of Connect's REST interface.
 func parseJSON(data []byte) (*Input, error) {
 	top, err := members(data)
 	if err != nil {
@@ -138,7 +137,7 @@ func parseJSON(data []byte) (*Input, error) {
 	return in, in.check()
 }
 
-// members returns the members of a JSON object in their order, values as they are written.
+// members returns the members of a JSON object, in order, with the JSON of their values.
 func members(data []byte) ([]pair, error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	if token, err := decoder.Token(); err != nil {
@@ -171,7 +170,8 @@ func members(data []byte) ([]pair, error) {
 	return out, nil
 }
 
-// scalarText returns the text that Connect makes of a JSON value; null is as good as absent.
+// scalarText returns Connect's text for a JSON value. ok is false for null, which means the same as an absent
+// key.
 func scalarText(raw string) (text string, ok bool, err error) {
 	switch {
 	case raw == "null":
@@ -190,7 +190,7 @@ func isKind(data []byte, kind string) bool {
 	return regexp.MustCompile(`(?m)(?:^|[{,])\s*"?kind"?\s*:\s*["']?` + kind + `\b`).Match(data)
 }
 
-// Prefix returns the connector's topic.prefix.
+// Prefix returns topic.prefix of the connector.
 func (in *Input) Prefix() string {
 	if e, ok := in.find("topic.prefix"); ok {
 		return e.value
@@ -199,5 +199,5 @@ func (in *Input) Prefix() string {
 	return e.value
 }
 
-// displayName is how messages call the connector.
+// displayName returns the name of the connector for messages.
 func (in *Input) displayName() string { return cmp.Or(in.Name, in.Prefix()) }

@@ -27,8 +27,8 @@ var errJava = errors.New("not a HashMap<byte[], byte[]> of Java")
 // A javaEntry is an entry of a map; a nil value is null.
 type javaEntry struct{ key, value []byte }
 
-// parseJavaMap reads a serialized java.util.HashMap whose keys and values are byte[]. It does not
-// allocate more than the data is long, whatever the data say.
+// parseJavaMap parses a serialized java.util.HashMap with byte[] keys and values. It allocates no more memory
+// than the length of data, for any data.
 func parseJavaMap(data []byte) ([]javaEntry, error) {
 	r := javaReader{data: data}
 	if string(r.next(len(javaMagic()))) != string(javaMagic()) {
@@ -59,11 +59,10 @@ func parseJavaMap(data []byte) ([]javaEntry, error) {
 	return out, nil
 }
 
-// A javaReader reads the part of the grammar that such a map needs. After the first error it
-// returns zeros.
+// A javaReader parses the part of the grammar that such a map needs. After the first error it returns zeros.
 type javaReader struct {
 	data    []byte
-	handles []any // what a reference may mean: a class' name, the content of an array, nil
+	handles []any // targets of references: the name of a class, the content of an array, or nil
 	err     error
 }
 
@@ -112,7 +111,7 @@ func (r *javaReader) expect(b byte) {
 	}
 }
 
-// classDesc reads the description of a class without a superclass, and returns its name.
+// classDesc parses the description of a class without superclass, and returns its name.
 func (r *javaReader) classDesc() string {
 	switch r.byte() {
 	case tcReference:
@@ -143,7 +142,7 @@ func (r *javaReader) classDesc() string {
 	return name
 }
 
-// bytes reads a byte[], or null.
+// bytes parses a byte[], or null.
 func (r *javaReader) bytes() []byte {
 	switch r.byte() {
 	case tcNull:
@@ -166,7 +165,7 @@ func (r *javaReader) bytes() []byte {
 	return content
 }
 
-// reference returns what has been read before.
+// reference parses a reference and returns its target.
 func (r *javaReader) reference() any {
 	i := int64(r.uint32()) - baseWireHandle
 	if i < 0 || i >= int64(len(r.handles)) || r.handles[i] == nil {

@@ -9,21 +9,21 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A Live is the connector's database, as far as an import asks it.
+// A Live has the tables of the connector's database, as far as an import needs them.
 type Live struct{ tables []liveTable }
 
-// A liveTable is a table that could be captured.
+// A liveTable is a table that a connector can capture.
 type liveTable struct {
 	name tableName
-	root tableName // whose partition it is; itself if it is none
-	leaf bool      // it holds rows
+	root tableName // the table of which it is a partition, or the table itself
+	leaf bool      // it has rows of its own
 }
 
-// Ask reads the tables of a database, over a connection of its own.
+// Ask reads the tables of a database, over a new connection.
 func Ask(ctx context.Context, conn *pgx.ConnConfig) (*Live, error) {
 	c, err := pgx.ConnectConfig(ctx, conn)
 	if err != nil {
-		return nil, fmt.Errorf("ask the database: %w", err)
+		return nil, fmt.Errorf("connect to the database: %w", err)
 	}
 	defer func() { _ = c.Close(ctx) }()
 	rows, err := c.Query(ctx, `
@@ -47,8 +47,8 @@ func Ask(ctx context.Context, conn *pgx.ConnConfig) (*Live, error) {
 	return l, nil
 }
 
-// match returns the outbox tables that a connector's lists select: instead of all partitions of
-// a table, that table. selected is false where there are no lists.
+// match returns the outbox tables that the lists of a connector select. If they select all partitions of a
+// table, it returns that table instead. selected is false if there are no lists.
 func (l *Live) match(value func(string) string) (tables []tableName, selected bool) {
 	lists := func(key string) []string { return splitExpressions(value(key)) }
 	covered := func(expressions []string, name string) bool {
@@ -60,7 +60,7 @@ func (l *Live) match(value func(string) string) (tables []tableName, selected bo
 		return nil, false
 	}
 	var chosen []liveTable
-	partial := make(map[tableName]bool) // roots of which a partition is not chosen
+	partial := make(map[tableName]bool) // roots with a partition that is not selected
 	for _, t := range l.tables {
 		switch {
 		case len(schemas) > 0 && !covered(schemas, t.name.schema), covered(notSchemas, t.name.schema),
@@ -82,7 +82,7 @@ func (l *Live) match(value func(string) string) (tables []tableName, selected bo
 	return tables, true
 }
 
-// NeedsDatabase reports whether only the database can say which tables are meant.
+// NeedsDatabase reports whether the tables can only be found by reading the database.
 func NeedsDatabase(in *Input) bool {
 	for _, key := range []string{"table.exclude.list", "schema.exclude.list"} {
 		if _, ok := in.find(key); ok {
@@ -100,8 +100,8 @@ func NeedsDatabase(in *Input) bool {
 	})
 }
 
-// Source returns the connection string of the connector's database, and whether all of it is known:
-// references to a config provider are not.
+// Source returns the connection string of the connector's database. known is false if it contains references
+// to a config provider.
 func Source(in *Input) (dsn string, known bool) {
 	m := &mapping{in: in, entries: make(map[string]entry), dsn: make(map[string]string)}
 	for _, e := range in.entries {

@@ -7,31 +7,31 @@ import (
 	"strings"
 )
 
-// A group is a part of the mapping table: keys about one thing.
+// A group is a section of the mapping table.
 type group struct {
 	title string
 	rules []rule
 }
 
-// A rule is one row of the mapping table: what becomes of a key.
+// A rule is a row of the mapping table: it says how a key is imported.
 //
-// {router} and its like stand for the alias of a transform in that part, a final * for any rest
-// of the key. Of several rules that fit, the first counts.
+// In a key, {router} and similar parts mean the alias of the transform with that role. A final * means any
+// rest of the key. The first matching rule applies.
 type rule struct {
 	key      string
-	ours     string    // the key of our configuration; empty: none
-	verdicts []verdict // that it can have
-	doc      string    // Markdown, one line
+	ours     string    // key of our configuration; empty: none
+	verdicts []verdict // possible verdicts
+	doc      string    // one line of Markdown
 
-	// apply carries the value over and returns its verdict and one sentence. Without it the verdict
-	// is the rule's only one, and the sentence its doc.
+	// apply imports the value and returns the verdict and one sentence. If it is nil, the verdict is
+	// the only one of verdicts, and the sentence is doc.
 	apply func(m *mapping, e entry) (verdict, string)
 
-	// absent says what holds where the key is not given; an empty sentence: nothing worth saying.
+	// absent returns the finding if the key is absent; an empty sentence means none.
 	absent func(m *mapping) (verdict, string)
 }
 
-// mappingTable returns every key that is known.
+// mappingTable returns all known keys.
 func mappingTable() []group {
 	return []group{
 		{"Connector and database", connectionRules()},
@@ -49,7 +49,7 @@ func mappingTable() []group {
 	}
 }
 
-// A mapping is one import under way.
+// A mapping is the state of an import.
 type mapping struct {
 	opts    Options
 	in      *Input
@@ -61,13 +61,13 @@ type mapping struct {
 	refs    references
 
 	dsn      map[string]string // parameters of source.dsn
-	extras   debeziumFile      // out.Debezium, if anything is in it
-	tables   []tableName       // the outbox tables, as far as they are known
-	resolved bool              // tables are what the server has
-	renames  []renaming        // of transforms behind the router
+	extras   debeziumFile      // out.Debezium, unless it is empty
+	tables   []tableName       // the known outbox tables
+	resolved bool              // tables were read from the server
+	renames  []renaming        // from transforms after the router
 }
 
-// value returns a key's value, empty if it is not given.
+// value returns the value of a key, or "" if it is absent.
 func (m *mapping) value(key string) string { return m.entries[key].value }
 
 func (m *mapping) has(key string) bool {
@@ -80,12 +80,12 @@ func (m *mapping) router(option string) string {
 	return m.value("transforms." + m.chain.router + "." + option)
 }
 
-// find adds the finding about a key.
+// find adds a finding about a key.
 func (m *mapping) find(key string, v verdict, format string, args ...any) {
 	m.report.findings = append(m.report.findings, Finding{key: key, verdict: v, text: fmt.Sprintf(format, args...)})
 }
 
-// apply goes through the table, and then through what no rule knows.
+// apply applies the table, and then adds findings for unknown keys.
 func (m *mapping) apply() {
 	left := maps.Clone(m.entries)
 	for _, g := range mappingTable() {
@@ -125,7 +125,7 @@ func (m *mapping) applyRule(r rule, e entry) {
 	m.find(e.shown, v, "%s", text)
 }
 
-// plainText makes a finding's sentence of a rule's doc.
+// plainText returns the doc of a rule as a sentence without Markdown.
 func plainText(doc string) string {
 	text := strings.TrimSuffix(strings.ReplaceAll(doc, "`", ""), ".")
 	first, _, _ := strings.Cut(text, " ")
@@ -141,7 +141,7 @@ func note(key, doc string) rule { return rule{key: key, verdicts: []verdict{note
 
 func refuse(key, doc string) rule { return rule{key: key, verdicts: []verdict{rejected}, doc: doc} }
 
-// text is a rule that copies the value.
+// text returns a rule that copies the value.
 func text(key, ours string, field func(*mapping) *string) rule {
 	return rule{
 		key: key, ours: ours, verdicts: []verdict{same}, doc: "The same.",
@@ -152,7 +152,7 @@ func text(key, ours string, field func(*mapping) *string) rule {
 	}
 }
 
-// choices is a rule that takes some values, each with its meaning in the field.
+// choices returns a rule for some values, each with its value of the field.
 func choices(key, ours string, meaning map[string]string, field func(*mapping) *string) rule {
 	return rule{
 		key: key, ours: ours, verdicts: []verdict{same, rejected}, doc: "The same; takes " + orList(slices.Sorted(maps.Keys(meaning))) + ".",

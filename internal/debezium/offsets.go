@@ -9,31 +9,30 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// Offsets are what Kafka Connect has stored for connectors.
+// Offsets are the offsets that Kafka Connect has stored for connectors.
 type Offsets struct{ stored []Offset }
 
-// An Offset is how far a connector has come.
+// An Offset is the position of a connector.
 type Offset struct {
-	connector string // empty: not said
+	connector string // empty: unknown
 	server    string // topic.prefix
 
-	// lsnCommit is the end of the last transaction that was complete before what LSN points at;
-	// 0: none.
+	// lsnCommit is the end of the last complete transaction before lsn; 0: none.
 	lsnCommit pglogrepl.LSN
 	lsn       pglogrepl.LSN // of the last event; 0: none
-	lsnProc   pglogrepl.LSN // of the last event that has been processed; 0: none
+	lsnProc   pglogrepl.LSN // of the last processed event; 0: none
 	txID      int64         // of the last event
 
-	snapshot bool // the first copy had not ended
+	snapshot bool // the initial snapshot was not complete
 }
 
-// errOffsets is the error of what is no stored offset.
+// errOffsets says that data has no valid stored offset.
 var errOffsets = errors.New("not stored offsets")
 
-// ParseOffsets reads what GET /connectors/<name>/offsets returns, or the file of a standalone
+// ParseOffsets parses the response to GET /connectors/<name>/offsets, or the offset file of a standalone
 // worker or Debezium Server (offset.storage.file.filename). The error wraps [errOffsets].
 //
-// The former: https://kafka.apache.org/documentation/#connect_rest
+// https://kafka.apache.org/documentation/#connect_rest
 func ParseOffsets(data []byte) (*Offsets, error) {
 	var o Offsets
 	if bytes.HasPrefix(data, javaMagic()) {
@@ -43,7 +42,7 @@ func ParseOffsets(data []byte) (*Offsets, error) {
 		}
 		for _, p := range m {
 			if p.value == nil {
-				continue // an offset that has been reset
+				continue // a reset offset
 			}
 			var key []json.RawMessage
 			var offset Offset
@@ -76,7 +75,7 @@ func ParseOffsets(data []byte) (*Offsets, error) {
 	return &o, nil
 }
 
-// read takes the two JSON objects of a stored offset.
+// read parses the two JSON objects of a stored offset.
 func (o *Offset) read(partition, offset []byte) error {
 	var where struct{ Server string }
 	var position struct {
@@ -112,8 +111,8 @@ func (o *Offset) read(partition, offset []byte) error {
 	return nil
 }
 
-// Of returns the offset of the connector with this topic.prefix, and of this name where the
-// offsets have names. Empty is any, if there is only one.
+// Of returns the offset of the connector with the given topic.prefix and, if the offsets have names, the
+// given name. An empty argument matches any, if there is only one.
 func (o *Offsets) Of(server, connector string) (*Offset, error) {
 	var found []*Offset
 	for i := range o.stored {
@@ -126,13 +125,13 @@ func (o *Offsets) Of(server, connector string) (*Offset, error) {
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1:
-		return nil, fmt.Errorf("%w of one connector: %d would fit, with the topic.prefix %q", errOffsets, len(found), server)
+		return nil, fmt.Errorf("%w of one connector: %d connectors have the topic.prefix %q", errOffsets, len(found), server)
 	case len(o.stored) == 0:
-		return nil, fmt.Errorf("%w: there is none, so the connector has not sent anything yet", errOffsets)
+		return nil, fmt.Errorf("%w: there is none, because the connector has not sent anything yet", errOffsets)
 	}
 	return nil, fmt.Errorf("%w of this connector: none has the topic.prefix %q", errOffsets, server)
 }
 
-// inside reports whether the last event lies behind the last complete transaction: in one whose end
-// the offset does not know, and whose rows may all have been sent or only some.
+// inside reports whether the last event is after the last complete transaction. It is then in a transaction
+// of which all rows, or only some, may have been sent.
 func (o *Offset) inside() bool { return max(o.lsn, o.lsnProc) > o.lsnCommit }

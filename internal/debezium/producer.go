@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// tokenEndpoint is the option that says where tokens come from.
+// tokenEndpoint is the option with the URL of the token endpoint.
 const tokenEndpoint = "sasl.oauthbearer.token.endpoint.url" //nolint:gosec // an option's name
 
-// producerPrefix begins a connector's own settings for its producer; the worker's begin with
-// producer.
+// producerPrefix is the prefix of a connector's settings for its producer. Those of the worker start with
+// "producer.".
 const producerPrefix = "producer.override."
 
 func producerRules() []rule {
@@ -77,7 +77,7 @@ func producerRules() []rule {
 	return append(rules, securityRules()...)
 }
 
-// brokers takes the brokers from where they are said first: the command line, the connector, the worker.
+// brokers sets the brokers from the first of these that has them: the command line, the connector, the worker.
 func (m *mapping) brokers(own string) (verdict, string) {
 	servers, from := own, ""
 	switch {
@@ -107,8 +107,7 @@ func (m *mapping) brokers(own string) (verdict, string) {
 	return same, "sink.kafka.brokers: " + strings.Join(m.out.Sink.Kafka.Brokers, ", ") + from
 }
 
-// withWorker adds to the entries what the worker says of its connectors' producers, where the connector
-// says nothing.
+// withWorker adds the worker's settings for producers to the entries, except those that the connector sets.
 func (m *mapping) withWorker() {
 	for key, value := range m.worker {
 		option, ok := strings.CutPrefix(key, "producer.")
@@ -172,7 +171,7 @@ func securityRules() []rule {
 	return append(rules, note(producerPrefix+"security.*", "About the Java process."))
 }
 
-// storeRules are about certificates and keys.
+// storeRules returns the rules for certificates and keys.
 func storeRules() []rule {
 	pem := func(option, ours string, set func(*tlsFile, string)) rule {
 		return rule{
@@ -248,7 +247,7 @@ func applyMechanism(m *mapping, e entry) (verdict, string) {
 	return same, "sink.kafka.sasl.mechanism: " + e.value
 }
 
-// applyJAAS takes the login module's options: https://kafka.apache.org/documentation/#security_sasl_jaasconfig
+// applyJAAS imports the options of the login module: https://kafka.apache.org/documentation/#security_sasl_jaasconfig
 func applyJAAS(m *mapping, e entry) (verdict, string) {
 	options := make(map[string]string)
 	for _, o := range regexp.MustCompile(`([A-Za-z_.]+)\s*=\s*("(?:[^"\\]|\\.)*"|'[^']*'|[^\s;"'][^\s;]*)`).FindAllStringSubmatch(e.value, -1) {

@@ -8,10 +8,10 @@ import (
 	"unicode/utf16"
 )
 
-// A pair is one key and its value as they stand in a file.
+// A pair is a key and its value in a file.
 type pair struct{ key, value string }
 
-// parseProperties reads Java's properties format, of a key that comes twice the last value:
+// parseProperties parses Java's properties format. If a key is repeated, the last value counts.
 // https://docs.oracle.com/en/java/javase/17/docs/api/java.base/java/util/Properties.html#load(java.io.Reader)
 func parseProperties(text string) ([]pair, error) {
 	var out []pair
@@ -47,8 +47,7 @@ func parseProperties(text string) ([]pair, error) {
 	return out, nil
 }
 
-// logicalLines returns the lines that hold a key: without comments, and with those joined that
-// end in a backslash.
+// logicalLines returns the lines with keys. It drops comments, and joins lines that end with a backslash.
 func logicalLines(text string) []string {
 	var out []string
 	open := false
@@ -72,12 +71,12 @@ func logicalLines(text string) []string {
 	return out
 }
 
-// unescape resolves the backslashes of a key or value.
+// unescape replaces the escapes of a key or value.
 func unescape(s string) (string, error) {
 	if !strings.Contains(s, `\`) {
 		return s, nil
 	}
-	var units []uint16 // \u gives UTF-16, in which a character may be two
+	var units []uint16 // \u is UTF-16, in which a character may have two units
 	for i := 0; i < len(s); {
 		if s[i] != '\\' || i+1 == len(s) {
 			end := strings.IndexByte(s[i+1:], '\\')

@@ -7,21 +7,21 @@ import (
 	"strings"
 )
 
-// references turns what a config provider of Kafka Connect would fill in, ${provider:path:key},
-// into ${NAME}, which the relay takes from its environment.
+// references replaces references to a config provider of Kafka Connect, ${provider:path:key}, with ${NAME},
+// which the relay reads from its environment.
 type references struct {
-	names map[string]string // by what it is for and the reference
+	names map[string]string // by purpose and reference
 	used  []string          // names, in the order of their first use
 }
 
 func referencePattern() *regexp.Regexp { return regexp.MustCompile(`\$\{([A-Za-z0-9_-]+):([^}]*)\}`) }
 
-// unresolvable reports whether e refers to a provider where no placeholder is taken.
+// unresolvable reports whether e has a reference to a provider and is a key that cannot have a placeholder.
 func (r *references) unresolvable(e entry) bool {
 	return referencePattern().MatchString(e.value) && !takesReference(e.key)
 }
 
-// takesReference reports whether a key goes where the configuration takes ${NAME}.
+// takesReference reports whether our key for key may contain ${NAME}.
 func takesReference(key string) bool {
 	switch key {
 	case "database.hostname", "database.port", "database.user", "database.password", "database.dbname",
@@ -31,10 +31,10 @@ func takesReference(key string) bool {
 	return strings.HasSuffix(key, ".sasl.jaas.config")
 }
 
-// placeholders returns value with ${NAME} for every reference, and the names: of what the value is
-// for, unless the reference has a variable's name itself. The name of a secret in a file is often
-// just "user", and a variable USER is always there. A ${NAME} without provider, which Kafka Connect
-// leaves alone, is a template's: it stays, and counts as one.
+// placeholders returns value with ${NAME} in place of every reference, and the names. A name is derived from
+// purpose, unless the reference itself has the name of a variable: the name of a secret is often just "user",
+// and a variable USER always exists. A ${NAME} without provider, which Kafka Connect does not replace, belongs
+// to a template; it stays, and is among the names.
 func (r *references) placeholders(value, purpose string) (out string, names []string) {
 	out = regexp.MustCompile(referencePattern().String()+`|\$\{[A-Za-z_][A-Za-z0-9_]*\}`).ReplaceAllStringFunc(value, func(ref string) string {
 		if !strings.Contains(ref, ":") {
@@ -69,7 +69,7 @@ func (r *references) name(ref, purpose string) string {
 	return name
 }
 
-// setThem asks for the variables to be set; empty without any.
+// setThem returns a sentence that asks to set the variables, or "" without names.
 func setThem(names []string) string {
 	if len(names) == 0 {
 		return ""

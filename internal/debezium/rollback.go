@@ -10,17 +10,17 @@ import (
 // A Plan is how to go back to Debezium.
 type Plan struct{ text string }
 
-// WriteTo writes the plan: commands for a shell, and comments.
+// WriteTo writes the plan as shell commands with comments.
 func (p Plan) WriteTo(w io.Writer) (int64, error) {
 	n, err := io.WriteString(w, p.text)
 	return int64(n), err
 }
 
-// RollbackPlan returns how the connector goes on where outbox-cdc has stopped.
+// RollbackPlan returns how to let the connector continue where outbox-cdc has stopped.
 //
-// Debezium's own offset is behind the slot by then. A connector with an offset whose log is
-// gone does not start, or sends the whole table again with snapshot.mode=when_needed; one
-// without an offset, with snapshot.mode=no_data, goes on where the slot is.
+// Debezium's stored offset is before the slot by then. With an offset whose WAL was removed, the connector
+// does not start, or, with snapshot.mode=when_needed, resends the whole table. Without an offset and with
+// snapshot.mode=no_data, it continues at the slot.
 func (r *Result) RollbackPlan() Plan {
 	const head = `# From outbox-cdc back to Debezium, on slot {slot}.
 

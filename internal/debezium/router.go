@@ -16,10 +16,10 @@ const (
 	defaultReplacement = "outbox.event.${routedByValue}"
 )
 
-// placementOption is the option that puts more columns into the record.
+// placementOption is the option that adds columns to the record.
 const placementOption = "table.fields.additional.placement"
 
-// routerColumns are the options that name a column, with their defaults.
+// routerColumns returns the options that name a column, with their defaults.
 func routerColumns() map[string]string {
 	return map[string]string{
 		"table.field.event.id": "id", "table.field.event.key": "aggregateid", "route.by.field": "aggregatetype", "table.field.event.payload": "payload",
@@ -115,7 +115,7 @@ func columnRules() []rule {
 	}
 }
 
-// places reports whether a column is placed there.
+// places reports whether a column is placed at where.
 func (m *mapping) places(where string) bool {
 	for _, item := range splitList(m.router(placementOption)) {
 		if parts := strings.Split(item, ":"); len(parts) > 1 && strings.EqualFold(strings.TrimSpace(parts[1]), where) {
@@ -179,7 +179,7 @@ func topicRules() []rule {
 	}
 }
 
-// routeRule carries over how the route's value becomes the topic: both options at once.
+// routeRule imports the two options that make the topic from the route.
 func (m *mapping) routeRule() (verdict, string) {
 	regex, replacement := m.routeOptions()
 	if _, err := encode.ParseRule(regex, replacement); err != nil {
@@ -201,7 +201,7 @@ func (m *mapping) routeOptions() (regex, replacement string) {
 	return cmp.Or(m.router("route.topic.regex"), defaultRegex), cmp.Or(m.router("route.topic.replacement"), defaultReplacement)
 }
 
-// topicTemplate returns the template that does what the default expression does with a replacement.
+// topicTemplate returns the template that is equivalent to the default expression with a replacement.
 func topicTemplate(regex, replacement string) (string, bool) {
 	if regex != defaultRegex {
 		return "", false
@@ -229,7 +229,7 @@ func applyRename(m *mapping, e entry) (verdict, string) {
 	return same, "outbox.topic_rules"
 }
 
-// A renaming is a rule of a transform behind the router.
+// A renaming is a topic rule from a transform after the router.
 type renaming struct {
 	transform string
 	rule      ruleFile
@@ -291,8 +291,8 @@ func payloadRules() []rule {
 	}
 }
 
-// keep is a rule for what becomes of members that have no type: ignored, or kept as what Debezium
-// calls their type.
+// keep returns a rule for members without a type: they are ignored, or kept with the type that Debezium
+// calls kept.
 func keep(option, ours, kept string, field func(*mapping) *bool) rule {
 	return rule{
 		key: "transforms.{router}." + option, ours: ours, verdicts: []verdict{same, noted, rejected}, doc: "`ignore` (the default), `" + kept + "`, with an expanded payload.",
@@ -310,7 +310,7 @@ func keep(option, ours, kept string, field func(*mapping) *bool) rule {
 	}
 }
 
-// number reads a whole number.
+// number parses an integer of at least least.
 func number(e entry, least int) (n int, refusal string) {
 	n, err := strconv.Atoi(e.value)
 	if err != nil || n < least {

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// serverPrefix begins the keys of Debezium Server:
+// serverPrefix is the prefix of the keys of Debezium Server:
 // https://debezium.io/documentation/reference/stable/operations/debezium-server.html
 const serverPrefix = "debezium."
 
-// converterOfFormat are the converters behind debezium.format.key and its siblings. Others have none
-// here, and keep their name.
+// converterOfFormat returns the converter for a value of debezium.format.key and similar keys. It returns
+// other formats unchanged.
 func converterOfFormat(format string) string {
 	switch format {
 	case "json", "jsonbytearray":
@@ -23,7 +23,7 @@ func converterOfFormat(format string) string {
 	return format
 }
 
-// fromServer adds the keys of Debezium Server as those that Kafka Connect has for the same.
+// fromServer adds the keys of Debezium Server under Kafka Connect's names.
 func (in *Input) fromServer(pairs []pair) {
 	in.server = true
 	said := make(map[string]bool)
@@ -70,14 +70,14 @@ func serverKey(key string) string {
 	return "server." + rest
 }
 
-// serverExpression turns ${NAME} and ${NAME:default}, which Debezium Server takes from the
-// environment, into a reference as Connect's provider for the environment writes it.
+// serverExpression converts ${NAME} and ${NAME:default}, which Debezium Server reads from the environment, to
+// a reference to Kafka Connect's environment provider.
 func serverExpression(value string) string {
 	return regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)(:[^}]*)?\}`).ReplaceAllString(value, "$${env:$1}")
 }
 
-// parseEnvironment reads Debezium Server's configuration from environment variables, one
-// NAME=value per line.
+// parseEnvironment parses Debezium Server's configuration from environment variables, one NAME=value per
+// line.
 func parseEnvironment(text string) (*Input, error) {
 	vars := make(map[string]string)
 	var names []string
@@ -105,7 +105,7 @@ func parseEnvironment(text string) (*Input, error) {
 		case strings.HasPrefix(name, "DEBEZIUM_"):
 			key = strings.ToLower(strings.ReplaceAll(name, "_", "."))
 		default:
-			continue // some other program's
+			continue // of another program
 		}
 		shown[key] = name
 		pairs = append(pairs, pair{key, vars[name]})
@@ -120,8 +120,8 @@ func parseEnvironment(text string) (*Input, error) {
 	return in, in.check()
 }
 
-// serverVariables returns the property behind each environment variable: the name of a variable is
-// the property's in capitals, with an underscore for everything but letters and digits.
+// serverVariables returns the property for each environment variable. The name of a variable is that of the
+// property in upper case, with underscores in place of all characters but letters and digits.
 func serverVariables(transforms, predicates []string) map[string]string {
 	properties := []string{"sink.type", "transforms", "predicates", "format.key", "format.value", "format.header", "format.schemas.enable"}
 	for _, part := range []string{"key", "value", "header"} {
@@ -156,7 +156,7 @@ func serverVariables(transforms, predicates []string) map[string]string {
 	return out
 }
 
-// splitList splits a list of Connect's, without empty items.
+// splitList splits a comma-separated list and drops empty items.
 func splitList(value string) []string {
 	var out []string
 	for item := range strings.SplitSeq(value, ",") {

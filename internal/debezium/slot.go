@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Names that Debezium has where none are given.
+// Debezium's default names.
 const (
 	defaultSlot        = "debezium"
 	defaultPublication = "dbz_publication"
@@ -83,7 +83,7 @@ func slotRules() []rule {
 	}
 }
 
-// slotName returns the slot's name, the default included.
+// slotName returns the name of the slot, or the default.
 func (m *mapping) slotName() string {
 	if name := m.value("slot.name"); name != "" {
 		return name

@@ -121,7 +121,7 @@ func applyContextHeaders(m *mapping, e entry) (verdict, string) {
 	return m.contextHeaders()
 }
 
-// contextHeaders writes them if everything is to be as it was.
+// contextHeaders enables context headers if the import is Exact.
 func (m *mapping) contextHeaders() (verdict, string) {
 	if m.opts.Exact {
 		m.extras.ContextHeaders = true
@@ -130,7 +130,7 @@ func (m *mapping) contextHeaders() (verdict, string) {
 	return noted, "the headers __debezium.context.… are left out; --exact keeps them"
 }
 
-// deadLetters sends what cannot be delivered to a topic.
+// deadLetters sets the dead-letter topic.
 func (m *mapping) deadLetters() (verdict, string) {
 	m.out.OnBadRecord = "dead-letter"
 	m.out.DeadLetterTopic = "outbox.dead-letter"

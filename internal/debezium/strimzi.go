@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A manifest is what matters of Strimzi's resources KafkaConnector and KafkaConnect:
+// A manifest has the used fields of Strimzi's resources KafkaConnector and KafkaConnect:
 // https://strimzi.io/docs/operators/latest/configuring.html
 type manifest struct {
 	Kind     string
@@ -26,7 +26,7 @@ type manifest struct {
 	}
 }
 
-// findManifest returns the one resource of a kind among the documents of a file.
+// findManifest returns the only resource of a kind in a file.
 func findManifest(data []byte, kind string) (*manifest, error) {
 	var found *manifest
 	for decoder := yaml.NewDecoder(bytes.NewReader(data)); ; {
@@ -41,7 +41,7 @@ func findManifest(data []byte, kind string) (*manifest, error) {
 			continue // another kind of resource
 		}
 		if found != nil {
-			return nil, fmt.Errorf("more than one %s: give them one by one", kind)
+			return nil, fmt.Errorf("more than one %s: import them one by one", kind)
 		}
 		found = &m
 	}
@@ -70,7 +70,7 @@ func (m *manifest) config() ([]pair, error) {
 	return out, nil
 }
 
-// parseStrimzi reads a KafkaConnector.
+// parseStrimzi parses a KafkaConnector.
 func parseStrimzi(data []byte) (*Input, error) {
 	m, err := findManifest(data, "KafkaConnector")
 	if err != nil {
@@ -91,7 +91,7 @@ func parseStrimzi(data []byte) (*Input, error) {
 	return in, in.check()
 }
 
-// parseWorker reads a worker's properties, or a KafkaConnect.
+// parseWorker parses the properties of a worker, or a KafkaConnect.
 func parseWorker(data []byte) ([]pair, error) {
 	if !utf8.Valid(data) {
 		return nil, errNotText
@@ -111,7 +111,7 @@ func parseWorker(data []byte) ([]pair, error) {
 	return append(pairs, pair{"bootstrap.servers", m.Spec.BootstrapServers}), err
 }
 
-// withoutValues returns what the YAML parser says without words of the document.
+// withoutValues returns the error of the YAML parser without text of the document.
 func withoutValues(err error) string {
 	if line := regexp.MustCompile(`line \d+`).FindString(err.Error()); line != "" {
 		return "broken at " + line

@@ -15,10 +15,10 @@ import (
 // A tableName is a table's name.
 type tableName struct{ schema, name string }
 
-// sql writes the name as SQL and outbox.tables have it.
+// sql returns the quoted name for SQL and outbox.tables.
 func (t tableName) sql() string { return quoteName(t.schema) + "." + quoteName(t.name) }
 
-// String writes the name as Debezium's expressions and topics have it.
+// String returns the name as in Debezium's expressions and topics.
 func (t tableName) String() string { return t.schema + "." + t.name }
 
 func quoteName(name string) string {
@@ -96,7 +96,7 @@ func applyTables(m *mapping, e entry) (verdict, string) {
 	return v, text
 }
 
-// askIt says how the database is asked.
+// askIt returns a sentence that says how to let the import read the database.
 func (m *mapping) askIt() string {
 	if m.opts.Unreachable == nil {
 		return "--live"
@@ -105,7 +105,7 @@ func (m *mapping) askIt() string {
 	return "--dsn (it could not be asked: " + reason + ")"
 }
 
-// setTables writes the tables that are known.
+// setTables sets the known tables.
 func (m *mapping) setTables() (verdict, string) {
 	if m.chain.decode != "" {
 		return rejected, "tables beside logical messages: one relay has one or the other"
@@ -137,8 +137,7 @@ func applyOtherLists(m *mapping, e entry) (verdict, string) {
 	return rejected, fmt.Sprintf("only the database can say which tables are left: give %s, or table.include.list", m.askIt())
 }
 
-// splitExpressions splits a list of Debezium's regular expressions: at commas without a
-// backslash.
+// splitExpressions splits a list of Debezium's regular expressions at unescaped commas.
 func splitExpressions(list string) []string {
 	var out []string
 	var item strings.Builder
@@ -162,8 +161,8 @@ func splitExpressions(list string) []string {
 	return out
 }
 
-// literalTable returns the table that an expression names if it names just one; sure is false
-// where another spelling of it would match, too. The dot between schema and table need not be escaped.
+// literalTable returns the table of an expression that names only one table. sure is false if the expression
+// also matches other spellings of the name. The dot between schema and table need not be escaped.
 func literalTable(expression string) (t tableName, sure, ok bool) {
 	plain := strings.ReplaceAll(expression, `\.`, ".")
 	plain = strings.TrimSuffix(strings.TrimPrefix(plain, "^"), "$")
@@ -174,7 +173,7 @@ func literalTable(expression string) (t tableName, sure, ok bool) {
 	return t, strings.ToLower(plain) == plain, true
 }
 
-// matches reports whether one of Debezium's expressions matches all of a name, whatever the case.
+// matches reports whether a Debezium expression matches the whole name, ignoring case.
 func matches(expression, name string) bool {
 	pattern, err := javaregex.CompileIgnoreCase(expression)
 	if err != nil {
@@ -184,7 +183,7 @@ func matches(expression, name string) bool {
 	return ok && err == nil
 }
 
-// columnsInUse returns the columns that make records.
+// columnsInUse returns the columns that records are made from.
 func (m *mapping) columnsInUse() []string {
 	var out []string
 	for option, fallback := range routerColumns() {
@@ -246,7 +245,7 @@ func applyPrefixes(m *mapping, e entry) (verdict, string) {
 	return same, "outbox.messages: " + strings.Join(prefixes, ", ")
 }
 
-// reserved returns an error text for the first reserved prefix, empty if there is none.
+// reserved returns an error text for the first reserved prefix, or "" if there is none.
 func reserved(prefixes []string) string {
 	if i := slices.IndexFunc(prefixes, catalog.Reserved); i >= 0 {
 		return fmt.Sprintf("%s is reserved for outbox-cdc's own messages", prefixes[i])

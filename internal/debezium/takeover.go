@@ -11,16 +11,16 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// A Takeover is what is known of a slot that is to be taken over.
+// A Takeover has the facts about a slot with which the relay should continue.
 type Takeover struct {
 	Catalog *catalog.State
-	Covers  error   // of the outbox tables by the publication: catalog.Covers; nil: it does
-	Offset  *Offset // the connector's; nil: not known
-	Config  string  // the file of our configuration, for commands
+	Covers  error   // result of catalog.Covers for the outbox tables
+	Offset  *Offset // of the connector; nil: unknown
+	Config  string  // name of our configuration file, for commands
 }
 
-// CheckTakeover says, condition by condition, whether the relay can go on where the connector has
-// stopped. That of the offset comes last, with where to start.
+// CheckTakeover checks the conditions under which the relay can continue where the connector has stopped. The
+// last one is about the offset and says where to start.
 func CheckTakeover(t Takeover) []check.Condition {
 	out := t.server()
 	out = append(out, t.slot()...)
@@ -32,7 +32,7 @@ func CheckTakeover(t Takeover) []check.Condition {
 	return out
 }
 
-// condition makes one of a fact.
+// condition returns a condition.
 func condition(name string, met bool, found, fix string) check.Condition {
 	if met {
 		return check.Condition{Name: name, State: check.Met, Found: found}
@@ -121,7 +121,7 @@ func (t Takeover) publication() []check.Condition {
 	return out
 }
 
-// offset compares what the connector has stored with what the slot knows.
+// offset compares the stored offset of the connector with the slot.
 func (t Takeover) offset() []check.Condition {
 	const name = "offset"
 	o, s := t.Offset, t.Catalog.Slot
@@ -170,10 +170,10 @@ func transaction(id int64) string {
 	return fmt.Sprintf(" (%d)", id)
 }
 
-// errNotReady is the error of a take-over whose conditions are not all met.
+// errNotReady says that conditions of the takeover fail.
 var errNotReady = errors.New("the slot cannot be taken over yet")
 
-// Ready returns [errNotReady], with how many, if a condition fails.
+// Ready returns an error that wraps [errNotReady] if a condition fails.
 func Ready(conditions []check.Condition) error {
 	n := check.Count(conditions)
 	if n == 0 {

@@ -6,37 +6,37 @@ import (
 	"slices"
 )
 
-// A verdict says how faithfully a key is carried over.
+// A verdict says how exactly a key is imported.
 type verdict string
 
 // The verdicts.
 const (
-	same     verdict = "1:1"  // means the same here
-	partial  verdict = "PART" // carried over, with the difference that is stated
-	noted    verdict = "NOTE" // not needed here, or without effect on the records
-	rejected verdict = "REJ"  // cannot be carried over
+	same     verdict = "1:1"  // has the same meaning here
+	partial  verdict = "PART" // imported with a difference, which the finding states
+	noted    verdict = "NOTE" // not needed here, or without effect on records
+	rejected verdict = "REJ"  // cannot be imported
 )
 
-// A Finding is the verdict on one key.
+// A Finding is the verdict on a key.
 type Finding struct {
-	key     string // as it is written in the file; "(default)" behind it: it is not in the file
+	key     string // as written in the file; with "(default)" if it is not in the file
 	verdict verdict
 	text    string // one sentence, without secrets
 }
 
-// A Report is what an import found, in the order of the mapping table.
+// A Report has the findings of an import, in the order of the mapping table.
 type Report struct {
-	form     string // what was read: "Connect REST body"
-	name     string // the connector's
+	form     string // form of the input, such as "Connect REST body"
+	name     string // of the connector
 	findings []Finding
 }
 
-// Refused returns the findings that keep the configuration from being carried over.
+// Refused returns the findings that prevent the import.
 func (r *Report) Refused() []Finding {
 	return slices.DeleteFunc(slices.Clone(r.findings), func(f Finding) bool { return f.verdict != rejected })
 }
 
-// WriteTo writes one line per finding, refusals last, and a summary.
+// WriteTo writes one line per finding, rejected keys last, and a summary.
 func (r *Report) WriteTo(w io.Writer) (int64, error) {
 	width := 0
 	for _, f := range r.findings {
