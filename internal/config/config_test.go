@@ -257,14 +257,14 @@ func TestProblems(t *testing.T) {
 			file: "outbox:\n  topic: a.${route\n  place:\n    - {column: a, to: body}\n",
 			want: []string{
 				`c.yaml:4: outbox.place[0].to: "body" is not one of header, envelope, partition`,
-				`c.yaml:2: outbox.topic: in "a.${route", $ must begin ${column} or be written $$`,
+				`c.yaml:2: outbox.topic: in "a.${route", $ must start ${column} or be written as $$`,
 			},
 		},
 		{
 			name: "placements and encodings that do not go together",
 			file: "outbox:\n  columns: {headers: h}\n  place:\n    - {column: a, to: envelope}\n    - {column: b, to: envelope, as: payload}\n  encoding: {headers: json-schema}\ndebezium:\n  expand_payload: true\n",
 			want: []string{
-				`c.yaml:4: outbox.place[1].as: the envelope has a member "payload" already`,
+				`c.yaml:4: outbox.place[1].as: the envelope already has a member "payload"`,
 				`c.yaml:4: outbox.place[0].to: an envelope is a JSON object: encoding.value must be json or json-schema`,
 				`c.yaml:8: debezium.expand_payload: has no effect: encoding.value is not json or json-schema`,
 				`c.yaml:6: outbox.encoding.headers: the members of a JSON column have no schema: columns.headers must be ""`,

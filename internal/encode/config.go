@@ -6,89 +6,89 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
 )
 
-// Config says which column of an outbox row becomes which part of its record. Its zero value,
-// with [DefaultColumns], is the profile in which every part is the column's own bytes.
+// Config says which column of an outbox row becomes which part of its record. With [DefaultColumns]
+// and zero values otherwise, every part has the column's own bytes.
 type Config struct {
-	// Columns names the columns; take [DefaultColumns] and change what differs.
+	// Columns names the columns. Start from [DefaultColumns].
 	Columns Columns
 
-	// Topic is the template of the topic's name: literal text with ${name} for a
-	// column's value, where name is one of id, key, route, type (the columns of those
-	// roles) or the name of any other column; $$ is a dollar sign.
-	// Empty means [DefaultTopic].
+	// Topic is the template of the topic name: text in which ${name} is replaced by the value
+	// of a column. name is id, key, route or type, for the column with this role, or the name
+	// of any other column. $$ is a dollar sign. Empty means [DefaultTopic].
 	Topic string
 
-	// TopicRules rewrite the name that Topic gives, one after the other.
+	// TopicRules are applied to the result of Topic, one after the other.
 	TopicRules []TopicRule
 
-	// Reserved are topics that no row may choose: those of the relay itself.
+	// Reserved are topics that rows must not be sent to: those of the relay itself.
 	Reserved []string
 
-	// TombstoneOnEmpty makes a payload of nothing but blanks and control characters a null
-	// value, as SQL NULL always is where the payload is not encoded. An empty bytea is not
-	// meant.
+	// TombstoneOnEmpty makes a payload that has only spaces and control characters a null
+	// value. An empty bytea stays empty. A payload that is NULL is always a null value, unless
+	// it is encoded.
 	TombstoneOnEmpty bool
 
-	// Place puts further columns into the record, headers and members in this order.
+	// Place adds further columns to the record. Headers and members have this order.
 	Place []Placement
 
-	// OnMissingColumn is what becomes of a placement whose column a table lacks.
-	// Empty means [MissingError].
+	// OnMissingColumn says what happens if a table lacks the column of a Placement. Empty
+	// means [MissingError].
 	OnMissingColumn Missing
 
-	// OnUpdate is what becomes of a changed row. Empty means [UpdateStop].
+	// OnUpdate says what happens to an updated row. Empty means [UpdateStop].
 	OnUpdate Updates
 
-	// Encoding is what becomes of the columns' values.
+	// Encoding says how the values of columns are encoded.
 	Encoding Encodings
 
-	// Static is headers that every record has, behind all others, as text.
+	// Static are headers of every record, with text values, after all other headers.
 	Static []StaticHeader
 
-	// PositionHeaders adds outbox_lsn (the commit LSN), outbox_index (the row's place in
-	// its transaction, from 0) and outbox_committed_at (RFC 3339, UTC) to every record.
+	// PositionHeaders adds headers to every record: outbox_lsn (the commit LSN), outbox_index
+	// (the index of the row in its transaction, from 0) and outbox_committed_at (RFC 3339,
+	// UTC).
 	PositionHeaders bool
 
-	// Debezium is what only records that must be those of Debezium need.
+	// Debezium has the options for records that must equal those of Debezium.
 	Debezium Debezium
 }
 
-// DefaultTopic is the topic template used when none is configured.
+// DefaultTopic is the default of Config.Topic.
 const DefaultTopic = "outbox.event.${route}"
 
-// The headers every record has, in this order.
+// The headers of every record, in this order.
 const (
 	IDHeader   = "id"
 	TypeHeader = "eventType"
 )
 
-// Columns names the columns of an outbox table by the part they play.
+// Columns names the columns of an outbox table by their role.
 type Columns struct {
-	ID      string // header "id"; not NULL
+	ID      string // header "id"; must not be NULL
 	Key     string // record key; NULL is a null key
 	Route   string // ${route} in the topic template
 	Type    string // header "eventType"; empty: no such header
 	Payload string // record value; NULL is a null value
 
-	// Timestamp is a timestamp or timestamptz column that is the record's timestamp; NULL is
-	// the transaction's. Empty: always the transaction's.
+	// Timestamp is a timestamp or timestamptz column with the record's timestamp. If it is
+	// empty or the value is NULL, the record has the commit time of the transaction.
 	Timestamp string
 
-	// SchemaVersion is an integer column: the version of the envelope's schema, where there
-	// is an envelope and its schema is written. Empty: none.
+	// SchemaVersion is an integer column with the version of the envelope's schema. It is used
+	// only if there is an envelope with a schema. Empty: none.
 	SchemaVersion string
 
-	// Headers holds a JSON object whose members become headers: strings as their text,
-	// anything else as its JSON. Empty: none. A table may lack the column of the default
-	// name; a name that was chosen must exist.
+	// Headers is a column with a JSON object, whose members become headers: strings as text,
+	// other values as JSON. Empty: none. A table may lack the column of the default name, but
+	// not one of another name.
 	Headers string
 
-	// TraceContext holds the context of a trace, which becomes headers: see traceContext.
+	// TraceContext is a column with a trace context, which becomes headers: see traceContext.
 	// Empty: none.
 	TraceContext string
 }
 
-// DefaultColumns returns the names Debezium's outbox event router uses, plus headers.
+// DefaultColumns returns the column names of Debezium's outbox event router, and headers.
 func DefaultColumns() Columns {
 	return Columns{
 		ID: "id", Key: "aggregateid", Route: "aggregatetype",
@@ -96,60 +96,60 @@ func DefaultColumns() Columns {
 	}
 }
 
-// A Target is the part of the record a placed column goes to.
+// A Target is the part of the record to which a Placement adds a column.
 type Target string
 
-// The places a column can be put.
+// The targets.
 const (
 	ToHeader    Target = "header"    // a header; NULL is a null value unless it is encoded
-	ToEnvelope  Target = "envelope"  // a member of the value, which is an object then, behind "payload"
-	ToPartition Target = "partition" // the partition's number; NULL leaves it to the key
+	ToEnvelope  Target = "envelope"  // a member of the value, which is then an object, after "payload"
+	ToPartition Target = "partition" // the partition number; if NULL, the key decides
 )
 
-// Targets are all of them.
+// Targets returns all targets.
 func Targets() []Target { return []Target{ToHeader, ToEnvelope, ToPartition} }
 
-// A Placement puts one more column into the record.
+// A Placement adds a column to the record.
 type Placement struct {
 	Column string
 	To     Target
-	As     string // the header's or member's name; empty means the column's
+	As     string // name of the header or member; empty means that of the column
 }
 
-// name returns what the column is called in the record.
+// name returns the name of the header or member.
 func (p Placement) name() string { return cmp.Or(p.As, p.Column) }
 
-// Missing is what becomes of a placement whose column a table lacks.
+// Missing says what happens if a table lacks the column of a Placement.
 type Missing string
 
-// What can become of it.
+// The values of Missing.
 const (
-	MissingError  Missing = "error"  // the table is refused with a [*ColumnError]
-	MissingIgnore Missing = "ignore" // records are made without it
+	MissingError  Missing = "error"  // the table is rejected with a [*ColumnError]
+	MissingIgnore Missing = "ignore" // records do not have the column
 )
 
-// Missings are all of them.
+// Missings returns all values of Missing.
 func Missings() []Missing { return []Missing{MissingError, MissingIgnore} }
 
-// Updates is what becomes of a changed row. One whose identity has changed is an event anew,
-// unless it is refused.
+// Updates says what happens to an updated row. With any value but UpdateStop, a row whose identity has
+// changed is a new event.
 type Updates string
 
-// What can become of it. Those between say only how the caller is to speak of it.
+// The values of Updates. The last three differ only in what the caller logs.
 const (
-	UpdateStop   Updates = "stop"   // it is refused
+	UpdateStop   Updates = "stop"   // rejected
 	UpdateIgnore Updates = "ignore" // dropped
 	UpdateWarn   Updates = "warn"   // dropped, with a warning
 	UpdateError  Updates = "error"  // dropped, with an error in the log
 )
 
-// UpdatePolicies are all of them.
+// UpdatePolicies returns all values of Updates.
 func UpdatePolicies() []Updates { return []Updates{UpdateStop, UpdateIgnore, UpdateWarn, UpdateError} }
 
-// TakesUpdates reports whether changed rows have a use: they do not end everything.
+// TakesUpdates reports whether the configuration allows updated rows.
 func (cfg Config) TakesUpdates() bool { return cfg.OnUpdate != "" && cfg.OnUpdate != UpdateStop }
 
-// Encodings is what becomes of the columns' values, by the part of the record. Empty means
+// Encodings says how the values of columns are encoded, by part of the record. Empty means
 // [connect.Raw].
 type Encodings struct {
 	Key     connect.Encoding // raw, string, json, json-schema, bytes
@@ -157,32 +157,31 @@ type Encodings struct {
 	Headers connect.Encoding // raw, simple, string, json, json-schema
 }
 
-// A StaticHeader is a header that every record has.
+// A StaticHeader is a header of every record.
 type StaticHeader struct{ Name, Value string }
 
-// Debezium is what only records that must be byte for byte those of Debezium's outbox event
-// router need. The options of its connector that decide how values are written count where
-// [Encodings] says something other than raw.
+// Debezium has the options for records that must be byte for byte those of Debezium's outbox event
+// router. The options for values apply only to parts of the record whose encoding is not raw.
 type Debezium struct {
-	// Name is the connector's topic.prefix: it is in context headers and in the names of
-	// envelopes' schemas.
+	// Name is topic.prefix of the connector. It is part of context headers and of the schema
+	// names of envelopes.
 	Name string
 
-	// ContextHeaders adds the headers __debezium.context.…, in front of all others, to the
-	// records of tables' rows, and to those of rows whose identity has changed
-	// __debezium.oldkey in front of them.
+	// ContextHeaders adds the headers __debezium.context.… to the records of table rows, before
+	// all others. For rows whose identity has changed, it also adds __debezium.oldkey before
+	// them.
 	ContextHeaders bool
 
-	// Modes are the connector's options for values.
+	// Modes are the options of the connector for values.
 	Modes connect.Modes
 
-	// Expand makes a payload that is a JSON document that document, where it would be a
-	// string of JSON; how, says Expansion.
+	// Expand writes a payload that is a JSON document as a document instead of a string, as
+	// Expansion says.
 	Expand    bool
 	Expansion connect.Expansion
 
-	// Exact refuses a row where Debezium damages its values, such as an explicit NULL that it
-	// replaces by the column's default. Without it such a row has the value that was meant.
+	// Exact rejects a row whose values Debezium damages, such as a NULL that it replaces with the
+	// default of the column. Without Exact, the record has the correct value.
 	Exact bool
 }
 

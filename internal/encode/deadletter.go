@@ -14,32 +14,31 @@ import (
 )
 
 // Headers of a dead letter: where it came from and why it was not delivered. They follow the
-// headers the record had, or would have had, none of which has such a name: see isOwnHeader.
+// headers of the record, none of which can have such a name: see isOwnHeader.
 const (
-	deadLetterPrefix = "dead_letter_" // which all of them begin with
+	deadLetterPrefix = "dead_letter_" // prefix of all of them
 
 	DeadLetterReason = deadLetterPrefix + "reason"
-	DeadLetterTopic  = deadLetterPrefix + "topic" // where it was to go; absent if that is not known
+	DeadLetterTopic  = deadLetterPrefix + "topic" // topic of the record; absent if unknown
 	DeadLetterTable  = deadLetterPrefix + "table" // of a row that could not become a record
 	DeadLetterSlot   = deadLetterPrefix + "slot"
 	DeadLetterLSN    = deadLetterPrefix + "lsn"   // commit LSN of the row's transaction
-	DeadLetterIndex  = deadLetterPrefix + "index" // its place among the transaction's rows, from 0
-	DeadLetterAt     = deadLetterPrefix + "at"    // when it was given up (RFC 3339, UTC)
+	DeadLetterIndex  = deadLetterPrefix + "index" // index of the row in the transaction, from 0
+	DeadLetterAt     = deadLetterPrefix + "at"    // when the dead letter was made (RFC 3339, UTC)
 
-	// DeadLetterPartition is the partition that a record was to go to: its key's, or a placed one.
-	// Absent if that is not known.
+	// DeadLetterPartition is the partition of the record. Absent if unknown.
 	DeadLetterPartition = deadLetterPrefix + "partition"
 
-	// DeadLetterColumn begins the headers that hold the other columns of a row that could not
-	// become a record, as Postgres prints them; a NULL is a null value.
+	// DeadLetterColumn is the prefix of the headers with the other columns of a row that could not
+	// become a record, in text format. NULL is a null value.
 	DeadLetterColumn = deadLetterPrefix + "column_"
 
-	// DeadLetterTruncated is the last header of a dead letter that was too large for its topic: the
-	// sizes of what was left out.
+	// DeadLetterTruncated is the last header of a dead letter that was too large for its topic. It has
+	// the sizes of the parts that were left out.
 	DeadLetterTruncated = deadLetterPrefix + "truncated"
 )
 
-// An Origin is where a dead letter came from.
+// An Origin is the row that a dead letter is for.
 type Origin struct {
 	Slot  string
 	Tx    Tx
@@ -55,9 +54,8 @@ func (o Origin) headers(reason string, destination ...sink.Header) []sink.Header
 		sink.Header{Key: DeadLetterAt, Value: time.Now().UTC().AppendFormat(nil, time.RFC3339Nano)})
 }
 
-// DeadRow returns the dead letter of a row that Route has refused: its payload as the value,
-// its key as the key, and all its other columns as headers. Nothing of it aliases row.
-// It is for topic, whatever that is.
+// DeadRow returns the dead letter for a row that Route has rejected: the payload is the value, the key is
+// the key, and all other columns are headers. It does not alias row. Its topic is topic.
 func (r *Router) DeadRow(topic string, o Origin, row *decoder.Insert, refused *RowError) *sink.Record {
 	rec := &sink.Record{Topic: topic, Partition: sink.AnyPartition, Timestamp: o.Tx.Timestamp}
 	rec.Headers = append(o.headers(refused.Error()), sink.Header{Key: DeadLetterTable, Value: []byte(refused.table)})
@@ -75,7 +73,7 @@ func (r *Router) DeadRow(topic string, o Origin, row *decoder.Insert, refused *R
 	return rec
 }
 
-// payloadOf returns the value the row's record would have, or else what the column holds.
+// payloadOf returns the value of the row's record, or the bytes of the column if there is none.
 func (r *Router) payloadOf(row *decoder.Insert, column []byte) []byte {
 	p, err := r.planFor(row.Relation)
 	if err != nil {
@@ -92,12 +90,12 @@ func (r *Router) payloadOf(row *decoder.Insert, column []byte) []byte {
 
 const (
 	longestKept    = 300 // bytes of a key or header that a truncated dead letter keeps
-	longestOmitted = 8   // parts whose size it names
+	longestOmitted = 8   // maximum number of parts whose size it has
 )
 
-// TruncateDeadLetter returns a dead letter that names the row of one which is too large for its topic,
-// and what was left out: all but a short key, the id, and where it came from. idColumn is the name of the id's
-// column. It returns nil if letter is truncated already. The result aliases letter.
+// TruncateDeadLetter returns a smaller dead letter for one that is too large for its topic. It keeps a short
+// key, the id and the origin, and adds the sizes of the parts that it leaves out. idColumn is the name of the
+// id column. TruncateDeadLetter returns nil if letter is already truncated. The result aliases letter.
 func TruncateDeadLetter(letter *sink.Record, idColumn string) *sink.Record {
 	short := &sink.Record{Topic: letter.Topic, Partition: letter.Partition, Timestamp: letter.Timestamp}
 	omitted := []piece{{"value", len(letter.Value)}}
@@ -125,13 +123,13 @@ func TruncateDeadLetter(letter *sink.Record, idColumn string) *sink.Record {
 	return short
 }
 
-// A piece of a dead letter.
+// A piece is a part of a dead letter, with its size.
 type piece struct {
 	name string
 	size int
 }
 
-// sizes names the largest of pieces, with their sizes.
+// sizes returns the names and sizes of the largest pieces.
 func sizes(pieces []piece) string {
 	slices.SortStableFunc(pieces, func(a, b piece) int { return cmp.Compare(b.size, a.size) })
 	var b strings.Builder
@@ -147,7 +145,7 @@ func sizes(pieces []piece) string {
 	return b.String()
 }
 
-// shorten returns the beginning of a text that is longer than so many bytes.
+// shorten truncates text to at most longest bytes.
 func shorten(text string, longest int) string {
 	if len(text) <= longest {
 		return text
@@ -155,8 +153,8 @@ func shorten(text string, longest int) string {
 	return strings.ToValidUTF8(text[:longest], "") + "…"
 }
 
-// DeadRecord returns the dead letter of a record that Kafka has refused: the record itself,
-// with more headers. It aliases rec.
+// DeadRecord returns the dead letter for a record that the broker has rejected: the record with further
+// headers. It aliases rec.
 func DeadRecord(topic string, o Origin, rec *sink.Record, reason string) *sink.Record {
 	dead := *rec
 	dead.Topic, dead.Partition = topic, sink.AnyPartition

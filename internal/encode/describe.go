@@ -10,8 +10,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
 )
 
-// Describe tells what the catalog says of a relation's columns now: the stream may be about an
-// earlier definition, or a table that is gone. It may block on the server.
+// Describe returns the current definition of a relation's columns from the catalog. The stream may be at
+// an earlier definition, or at a table that was dropped since. Describe may block.
 type Describe func(rel *decoder.Relation) ([]connect.Column, error)
 
 // any reports whether any part is encoded.
@@ -21,29 +21,28 @@ func (e Encodings) any() bool {
 	})
 }
 
-// SetDescribe has the Router ask describe where the stream does not say enough of a column: it
-// knows the built-in types, but not what a domain or an extension's type is, what may be NULL,
-// and which columns have defaults. Its errors are returned, wrapped, by Check, Route and
-// RouteUpdate; without it they fail where they would have to ask.
+// SetDescribe sets the function that the Router calls if it needs more than the stream says about a
+// column: what a domain or a type of an extension is, whether the column may be NULL, and its default.
+// Check, Route and RouteUpdate return its errors, wrapped. Without describe, they return an error if they
+// need it.
 func (r *Router) SetDescribe(describe Describe) { r.describe = describe }
 
 // firstUserOID is the lowest OID of a type that is not built in (FirstNormalObjectId).
 const firstUserOID = 16384
 
-// typing says what types the columns of a relation have. The catalog is asked at most once, and
-// only if need be.
+// typing finds the types of the columns of a relation. It calls describe at most once, and only if it
+// must.
 type typing struct {
 	rel       *decoder.Relation
 	describe  Describe
 	modes     connect.Modes
-	described map[string]connect.Column // nil: not asked yet
+	described map[string]connect.Column // nil: describe was not called yet
 	err       error                     // of describe
 	builtIns  *pgtype.Map
 }
 
-// column returns the type of a column. Whether it may be NULL and its default are right only
-// where all is asked for. What the stream says of a built-in type stands: the catalog may be
-// of another time.
+// column returns the definition of a column. Nullability and default are valid only if all is set. For a
+// built-in type, it uses the type in the stream, because the catalog may have changed since.
 func (t *typing) column(f field, all bool) connect.Column {
 	if f.name == "" {
 		return connect.Column{}
@@ -69,7 +68,7 @@ func (t *typing) ask() map[string]connect.Column {
 	}
 	t.described = map[string]connect.Column{}
 	if t.describe == nil {
-		t.err = errors.New("nobody knows the catalog")
+		t.err = errors.New("no access to the catalog")
 		return t.described
 	}
 	var columns []connect.Column
@@ -80,7 +79,7 @@ func (t *typing) ask() map[string]connect.Column {
 	return t.described
 }
 
-// builtIn returns what is known of a type by its number alone.
+// builtIn returns the type for an OID of a built-in type.
 func (t *typing) builtIn(oid uint32, modifier int32) connect.Type {
 	if t.builtIns == nil {
 		t.builtIns = pgtype.NewMap()

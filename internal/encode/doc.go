@@ -1,31 +1,38 @@
-// Package encode turns one decoded outbox row into one Kafka record.
+// Package encode makes a Kafka record from a decoded outbox row.
 //
-// By default it promises that the bytes of the row reach the record unchanged: key and payload
-// are the column's own text, bytea is its raw bytes, JSON is never parsed and printed
-// again. With [Encodings] they are what Kafka Connect's converters make of the values that
-// Debezium's connector has for the columns. What cannot become a record is a [*RowError] that
-// names the row and the reason; a table that lacks a configured column is a [*ColumnError],
-// found before the first record of that table.
+// A [Router], made from a [Config], makes records from inserted rows (Route), from updated rows whose
+// identity has changed (RouteUpdate) and from logical messages that have a JSON object (RouteMessage).
+// Check tests a table before its first row. One goroutine uses a Router.
 //
-// A Router is used by the one goroutine that decodes the stream. It keeps one plan per
-// relation (which column sits where, and what is made of it), made again when the stream
-// announces a changed definition, so a row costs no look-up by name and no allocation of its
-// own. Where the stream does not say enough of a column, the plan asks the catalog ([Describe]).
+// # Record
 //
-// The record:
-//
-//	topic      Config.Topic with the row's columns filled in, then Config.TopicRules
-//	partition  the column placed as partition, else left to the producer's partitioner
+//	topic      Config.Topic with the values of columns, then Config.TopicRules
+//	partition  the column placed as partition, otherwise the producer's partitioner decides
 //	key        the key column
 //	value      the payload column, or an object of it and the columns placed in the envelope
-//	headers    Debezium's context, id, eventType, the members of the headers column, placed
-//	           columns, position, static ones
-//	timestamp  the timestamp column, else the transaction's commit time
+//	headers    Debezium's context, id, eventType, members of the headers column, placed columns,
+//	           position, static headers
+//	timestamp  the timestamp column, otherwise the commit time of the transaction
 //
-// Rows come as inserts, as updates that change a row's identity, and as logical messages that
-// hold a JSON object.
+// By default, the bytes of the row reach the record unchanged: key and payload are the text of the
+// column, bytea is its raw bytes, and JSON is never parsed and written again. With [Encodings], they
+// are the bytes that Kafka Connect's converters write for the values of Debezium's connector.
 //
-// The rules for topic names are Kafka's: org.apache.kafka.common.internals.Topic. Options,
-// their names and what they do are those of Debezium's outbox event router:
+// # Errors
+//
+// A row that cannot become a record is a [*RowError] with the id of the row and the reason. A table
+// that lacks a configured column is a [*ColumnError]. Neither shows values of other columns. Other
+// errors are those of [Describe].
+//
+// # Cost
+//
+// A Router has one plan per relation, which maps columns to parts of the record. It makes a new plan
+// when the definition changes. So a row needs no look-up by name and no allocation. If the stream does
+// not say enough about a column, making the plan reads the catalog ([Describe]).
+//
+// # Source
+//
+// Topic names: org.apache.kafka.common.internals.Topic. Options are named after those of Debezium's
+// outbox event router:
 // https://debezium.io/documentation/reference/stable/transformations/outbox-event-router.html
 package encode

@@ -6,16 +6,15 @@ import (
 	"strings"
 )
 
-// A RowError is a row that cannot become a record. It names the row by its id and never
-// shows other values.
+// A RowError says that a row cannot become a record. It has the id of the row, but no other values.
 type RowError struct {
 	table  string // schema.table
-	ID     string // the row's id, empty if that is what is wrong
-	column string // the column at fault; empty if it is the row as a whole
+	ID     string // id of the row; empty if the id itself is invalid
+	column string // the invalid column; empty if the error is about the whole row
 	reason string
 }
 
-// Error says what is wrong with the row.
+// Error names the table, the row, the column and the reason.
 func (e *RowError) Error() string {
 	row := "row of " + e.table
 	if e.ID != "" {
@@ -27,11 +26,11 @@ func (e *RowError) Error() string {
 	return fmt.Sprintf("%s: column %s: %s", row, e.column, e.reason)
 }
 
-// longestID is how much of an id is shown. A uuid has 36 bytes.
+// longestID is how many bytes of an id an error shows. A uuid has 36.
 const longestID = 100
 
-// visible returns an id as it may stand in a line: whoever writes rows must not be able to
-// write log lines.
+// visible returns an id for a log line. It escapes control characters, so that nobody can forge log lines by
+// writing rows.
 func visible(id string) string {
 	cut := ""
 	if len(id) > longestID {
@@ -43,15 +42,14 @@ func visible(id string) string {
 	return id + cut
 }
 
-// A ColumnError is a table that lacks columns the configuration names, or has them with a
-// type that cannot serve.
+// A ColumnError says that a table lacks columns of the configuration, or has them with the wrong type.
 type ColumnError struct {
 	table    string   // schema.table
-	Problems []string // one per column, e.g. `no column "aggregateid" (outbox.columns.key)`
-	have     []string // the columns the publication sends
+	Problems []string // one per column, such as `no column "aggregateid" (outbox.columns.key)`
+	have     []string // published columns of the table
 }
 
-// Error lists every problem and what the table has.
+// Error lists every problem and the columns of the table.
 func (e *ColumnError) Error() string {
 	return fmt.Sprintf("table %s: %s; it has: %s",
 		e.table, strings.Join(e.Problems, "; "), strings.Join(e.have, ", "))

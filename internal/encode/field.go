@@ -22,21 +22,21 @@ const (
 	oidJSONB       = 3802
 )
 
-// A field is one column of a relation, found by name.
+// A field is a column of a relation.
 type field struct {
 	name       string
 	index      int // place in the tuple
 	oid        uint32
 	verbatim   decoder.Kind // of values that are the record's part as they are: Text, or else 0
-	hasDefault bool         // Debezium would send the default for NULL, and must not be imitated
+	hasDefault bool         // with Exact, reject NULL: Debezium would send the default
 	convert    *conversion  // nil: the column's own bytes
 }
 
-// A conversion is what an encoding makes of a column.
+// A conversion encodes the values of a column.
 type conversion struct {
 	field    *connect.Field
 	encoding connect.Encoding
-	expand   *connect.Expansion // nil: a document is a string
+	expand   *connect.Expansion // nil: do not expand documents
 }
 
 // text returns what Postgres prints for the column's value in row, nil for NULL. reason says why
@@ -85,8 +85,8 @@ func cutHexPrefix(b []byte) ([]byte, bool) {
 	return b[2:], true
 }
 
-// part returns what the record holds of the column in row, nil for a null. What has to be made
-// is made in scratch. reason says why it cannot be, "" if it can.
+// part returns the column of row as a part of the record, or nil for null. It appends encoded values to
+// scratch. reason says why the value cannot be encoded; it is "" if it can.
 func (c *field) part(row []decoder.Value, scratch *[]byte) (data []byte, reason string) {
 	if c.convert == nil {
 		return c.raw(row, scratch)

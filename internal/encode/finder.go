@@ -9,20 +9,20 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
 )
 
-// A finder looks columns up and collects what is wrong.
+// A finder looks up columns of a relation and collects problems.
 type finder struct {
 	rel      *decoder.Relation
 	types    typing
 	problems []string
 
-	documents *connect.Expansion // for json columns; nil: they are strings
+	documents *connect.Expansion // for json columns; nil: do not expand
 }
 
 func (f *finder) find(name string) (field, bool) {
 	for i, c := range f.rel.Columns {
 		if c.Name == name {
 			found := field{name: name, index: i, oid: c.TypeOID}
-			if c.TypeOID >= firstUserOID { // of a domain over bytea the bytes, not their text
+			if c.TypeOID >= firstUserOID { // a domain over bytea has bytes, not text
 				found.oid = f.types.column(found, false).Type.OID
 			}
 			if found.oid != oidBytea {
@@ -54,7 +54,7 @@ func (f *finder) integer(c field, key string) {
 	}
 }
 
-// encoded is need for a column that is written by enc, which setting names.
+// encoded is need for a column that is encoded with enc. setting is the name of the encoding's key.
 func (f *finder) encoded(name, key string, enc connect.Encoding, setting string) field {
 	c := f.need(name, key)
 	if err := f.encode(&c, enc, nil); err != nil {
@@ -63,8 +63,8 @@ func (f *finder) encoded(name, key string, enc connect.Encoding, setting string)
 	return c
 }
 
-// placed encodes a placed column and reports whether it has a place. A type that Debezium
-// leaves out of its rows counts as missing.
+// placed prepares the encoding of a placed column and reports whether the record has it. A column whose
+// type Debezium does not support counts as missing.
 func (f *finder) placed(c *field, key string, enc connect.Encoding, missing Missing) bool {
 	err := f.encode(c, enc, nil)
 	if _, unsupported := errors.AsType[*connect.UnsupportedError](err); unsupported && missing == MissingIgnore {
@@ -76,8 +76,8 @@ func (f *finder) placed(c *field, key string, enc connect.Encoding, missing Miss
 	return true
 }
 
-// encode has c written by enc, a document in it by expand. Its error completes a sentence that
-// begins with the column.
+// encode sets the encoding of c, with documents expanded as expand says. The text of its error completes a
+// sentence that starts with the column.
 func (f *finder) encode(c *field, enc connect.Encoding, expand *connect.Expansion) error {
 	if c.name == "" {
 		return nil
@@ -92,7 +92,7 @@ func (f *finder) encode(c *field, enc connect.Encoding, expand *connect.Expansio
 	case connect.Bytes:
 		c.verbatim = 0
 		if c.oid = f.types.column(*c, false).Type.OID; c.oid != oidBytea {
-			return errors.New("is no bytea, and encoding bytes is for nothing else")
+			return errors.New("is not bytea, which the encoding bytes requires")
 		}
 		return nil
 	case connect.String, connect.Simple, connect.JSON, connect.JSONSchema:
@@ -114,7 +114,7 @@ func (f *finder) encode(c *field, enc connect.Encoding, expand *connect.Expansio
 	return nil
 }
 
-// unwritable is an error of connectdata as the rest of a sentence.
+// unwritable is an error of package connect, as the end of a sentence.
 type unwritable struct{ error }
 
 func (u unwritable) Error() string {

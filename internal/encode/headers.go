@@ -15,7 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// fixHeaders makes the headers that are the same in every record.
+// fixHeaders makes the headers that are the same for every record.
 func (r *Router) fixHeaders() error {
 	enc := r.cfg.Encoding.Headers
 	if isJSON(enc) {
@@ -48,7 +48,7 @@ func (r *Router) fixHeaders() error {
 	return nil
 }
 
-// plainHeader appends a text as headers are written.
+// plainHeader appends text in the encoding of headers.
 func (r *Router) plainHeader(dst []byte, text string) ([]byte, error) {
 	if r.plain == nil {
 		return append(dst, text...), nil
@@ -57,7 +57,7 @@ func (r *Router) plainHeader(dst []byte, text string) ([]byte, error) {
 	return out, err
 }
 
-// rowHeaders adds the members of the headers column in the order Postgres prints them.
+// rowHeaders adds the members of the headers column, in the order of the column's text.
 func (b *builder) rowHeaders() {
 	v := b.raw(b.plan.headers)
 	if v == nil {
@@ -67,7 +67,7 @@ func (b *builder) rowHeaders() {
 		b.fail(b.plan.headers.name, "is not JSON")
 		return
 	}
-	// v is not written to while the parsed object is in use.
+	// Nothing writes to v while object is in use.
 	object := gjson.Parse(unsafe.String(unsafe.SliceData(v), len(v))) //nolint:gosec // saves a copy; see above
 	if !object.IsObject() {
 		if object.Type != gjson.Null {
@@ -94,9 +94,9 @@ func (b *builder) rowHeaders() {
 	})
 }
 
-// isOwnHeader reports whether only the relay may give a record a header of that name: whoever writes
-// rows must be able to say neither what an event is nor that it is a dead letter. The names are
-// few, so that rows which were fine before stay so.
+// isOwnHeader reports whether only the relay may set a header of this name. A row must not be able to set
+// the identity of an event, or to look like a dead letter. The set of names is small, so that it rejects
+// few existing rows.
 func isOwnHeader(name string) bool {
 	switch name {
 	case IDHeader, TypeHeader, positionLSN, positionIndex, positionTime, sink.TimestampHeader:
@@ -105,8 +105,8 @@ func isOwnHeader(name string) bool {
 	return strings.HasPrefix(name, deadLetterPrefix)
 }
 
-// bytesOf views s as bytes, which must not be written to. Never nil: an empty header is
-// not a null one.
+// bytesOf returns the bytes of s without copying. They must not be written to. The result is never nil,
+// because an empty header is not null.
 func bytesOf(s string) []byte {
 	if s == "" {
 		return []byte{}

@@ -13,31 +13,32 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A DeadLetter is what was put aside: a record that Kafka has refused, or a row or message that
-// did not become one.
+// A DeadLetter is a record that the broker has rejected, or a row or message that could not become a
+// record.
 type DeadLetter struct {
-	// Record is the record as it was refused, with Partition as far as it is known. Of a row it
-	// has key and payload, of a message the content, and of both the timestamp; Topic is empty.
+	// Record is the rejected record, with its Partition if that is known. For a row it has the key,
+	// the payload and the timestamp; for a message, the content and the timestamp. Topic is then
+	// empty.
 	Record sink.Record
 
 	Reason string
 	Slot   string
 	LSN    pglogrepl.LSN // commit LSN of its transaction
-	Index  int           // its place among the transaction's rows, from 0
-	At     time.Time     // when it was put aside
+	Index  int           // index of the row in the transaction, from 0
+	At     time.Time     // when the dead letter was made
 
-	Table   string        // of a row, or "message " and the prefix; empty: it is a record
-	Columns []sink.Header // of a row: the texts of all columns but the payload, nil for NULL
+	Table   string        // of a row, or "message " and the prefix; empty: a record
+	Columns []sink.Header // of a row: all columns but the payload in text format, nil for NULL
 
-	// Truncated is the sizes of what was left out because the dead letter was too large for its topic:
-	// value, key, columns and headers. Empty: it is complete.
+	// Truncated has the sizes of the value, key, columns and headers that were left out because the
+	// dead letter was too large for its topic. Empty: nothing was left out.
 	Truncated string
 }
 
-// ParseDeadLetter reads what [Router.DeadRow], [Router.DeadMessage], [DeadRecord] and
-// [TruncateDeadLetter] have made of what was put aside. It reports false for anything else that lies
-// in a dead-letter topic, also for what has more headers of a dead letter than the relay writes, each
-// once and behind all others. It cannot know who has written rec. The result aliases rec.
+// ParseDeadLetter parses a record made by [Router.DeadRow], [Router.DeadMessage], [DeadRecord] or
+// [TruncateDeadLetter]. ok is false for any other record in a dead-letter topic. That includes records
+// whose dead-letter headers are repeated, unknown or not after all others. ParseDeadLetter cannot know who
+// wrote rec. The result aliases rec.
 func ParseDeadLetter(rec *sink.Record) (l *DeadLetter, ok bool) {
 	l = &DeadLetter{Record: *rec}
 	headers := l.restoreTimestamp(rec.Headers)
@@ -69,7 +70,7 @@ func ParseDeadLetter(rec *sink.Record) (l *DeadLetter, ok bool) {
 
 func isDeadLetterHeader(h sink.Header) bool { return strings.HasPrefix(h.Key, deadLetterPrefix) }
 
-// read takes one header, and reports whether it could be read.
+// read parses one header, and reports whether it is valid.
 func (l *DeadLetter) read(name, value string) bool {
 	var err error
 	switch name {
@@ -97,8 +98,7 @@ func (l *DeadLetter) read(name, value string) bool {
 	return err == nil
 }
 
-// restoreTimestamp takes the timestamp that a topic did not take out of the header behind all
-// others, if there is one.
+// restoreTimestamp sets the record's timestamp from the last header, if that is a [sink.TimestampHeader].
 func (l *DeadLetter) restoreTimestamp(headers []sink.Header) []sink.Header {
 	if n := len(headers); n > 0 && headers[n-1].Key == sink.TimestampHeader {
 		if at, err := time.Parse(time.RFC3339Nano, string(headers[n-1].Value)); err == nil {
@@ -109,14 +109,14 @@ func (l *DeadLetter) restoreTimestamp(headers []sink.Header) []sink.Header {
 	return headers
 }
 
-// IsRow reports whether it is a row of a table that did not become a record.
+// IsRow reports whether the dead letter is for a table row that could not become a record.
 func (l *DeadLetter) IsRow() bool { return l.Table != "" && len(l.Columns) > 0 }
 
-// Revive fills rec with the record that the row or message of a dead letter becomes now. Of a row
-// the columns' types are those of table, which is the table of that name as it is now; columns that
-// the letter or the table lacks do not exist. The commit's time is known to the millisecond only.
-// As of Route, the slices in rec are valid until the next call, and the error is a *RowError or a
-// *ColumnError, or wraps that of [Describe].
+// Revive fills rec with the record that the row or message of a dead letter becomes with the current
+// configuration. table is the current definition of the row's table. Columns that are missing in the dead
+// letter or the table do not exist. The commit time has a precision of one millisecond. As for Route, the
+// slices in rec are valid until the next call, and the error is a *RowError or a *ColumnError, or wraps that
+// of [Describe].
 func (r *Router) Revive(l *DeadLetter, table *decoder.Relation, rec *sink.Record) error {
 	tx := Tx{CommitLSN: l.LSN, CommitTime: l.Record.Timestamp, Timestamp: l.Record.Timestamp}
 	if !l.IsRow() {
@@ -151,7 +151,7 @@ func (l *DeadLetter) column(name string) (text []byte, ok bool) {
 	return nil, false
 }
 
-// payloadText is what Postgres prints for the payload of a dead row: of bytea that has its bytes.
+// payloadText returns the payload of a dead row in text format. For bytea, value has the bytes.
 func payloadText(value []byte, typ uint32) []byte {
 	if typ != oidBytea || value == nil {
 		return value
@@ -159,13 +159,13 @@ func payloadText(value []byte, typ uint32) []byte {
 	return hex.AppendEncode([]byte(`\x`), value)
 }
 
-// TextHeader returns a header of a text, as the router's encoding has headers.
+// TextHeader returns a header with a text, in the Router's encoding of headers.
 func (r *Router) TextHeader(name, text string) (sink.Header, error) {
 	value, err := r.plainHeader([]byte{}, text)
 	return sink.Header{Key: name, Value: value}, err
 }
 
-// PlacesPartition reports whether a column says which partition a record goes to.
+// PlacesPartition reports whether a column decides the partition.
 func (cfg Config) PlacesPartition() bool {
 	return slices.ContainsFunc(cfg.Place, func(p Placement) bool { return p.To == ToPartition })
 }

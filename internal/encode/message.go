@@ -15,37 +15,35 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// messageShapes and messageShapeBytes bound the plans kept for messages: each set of members with their
-// types has one.
+// messageShapes and messageShapeBytes limit the plans for messages. There is one plan for each combination
+// of members and types.
 const (
 	messageShapes     = 1024
 	messageShapeBytes = 1 << 20
 )
 
-// maxMembers is how many members a message or a headers column has at most: as many as a table of Postgres
-// has columns.
+// maxMembers is the maximum number of members of a message or a headers column: the maximum number of columns
+// of a Postgres table.
 // https://www.postgresql.org/docs/current/limits.html
 const maxMembers = 1600
 
-// messageTable begins what stands for the table of a message, in errors and dead letters: its
-// prefix follows.
+// messageTable is used in place of a table name for messages, in errors and dead letters. The prefix of the
+// message follows.
 const messageTable = "message "
 
-// A message is a logical message read as a row, whose columns are the members of its JSON object:
-// a string is a text, a number an integer or a float8, an object or array a json column.
+// A message is a logical message as a row. Its columns are the members of the JSON object: a string is a
+// text column, a number is an integer or float8 column, and an object or array is a json column.
 type message struct {
 	table   string
 	columns []decoder.Column
-	row     []decoder.Value // one for each column
+	row     []decoder.Value // one per column
 }
 
-// RouteMessage is Route for a logical message (pg_logical_emit_message) that holds a row as a
-// JSON object. The error is a *RowError: every message has columns of its own.
+// RouteMessage is Route for a logical message (pg_logical_emit_message) that has a row as a JSON object.
+// The error is a *RowError, never a *ColumnError, because every message has its own columns.
 //
-// The record has no context headers, as Debezium's has none.
-//
-// A member that is null is a column that is NULL. Debezium drops such members; so does Exact,
-// unless the Expansion keeps them.
+// The record has no context headers; Debezium's has none either. A null member is a NULL column. Debezium
+// drops such members, and so does Exact, unless the Expansion keeps them.
 func (r *Router) RouteMessage(tx Tx, index int, m *decoder.LogicalMessage, rec *sink.Record) error {
 	row, err := r.readMessage(m)
 	if err != nil {
@@ -62,14 +60,14 @@ func (r *Router) RouteMessage(tx Tx, index int, m *decoder.LogicalMessage, rec *
 	return r.record(p, tx, index, row.row, nil, rec)
 }
 
-// readMessage reads the members of m's object, of which the last of a name counts.
+// readMessage parses the object of m. If a name is repeated, the last member counts.
 func (r *Router) readMessage(m *decoder.LogicalMessage) (*message, error) {
 	row := &message{table: messageTable + m.Prefix}
 	refuse := func(reason string) (*message, error) { return nil, &RowError{table: row.table, reason: reason} }
 	switch {
 	case jsontext.TooDeep(m.Content):
 		return refuse(fmt.Sprintf("is nested more than %d levels deep", jsontext.MaxDepth))
-	case !gjson.ValidBytes(m.Content): // which may recurse, up to the depth just measured
+	case !gjson.ValidBytes(m.Content): // recursive, so the depth was checked first
 		return refuse("is not JSON")
 	}
 	object := gjson.ParseBytes(m.Content)
@@ -90,7 +88,7 @@ func (r *Router) readMessage(m *decoder.LogicalMessage) (*message, error) {
 	return row, nil
 }
 
-// set adds a member. Of a typed one the text is that of a column of its type, otherwise its JSON.
+// set adds a member. If typed is set, its text is that of a column of its type, otherwise its JSON.
 func (m *message) set(name string, member gjson.Result, typed bool) {
 	column := decoder.Column{Name: name, TypeOID: memberType(member), TypeModifier: -1}
 	value := decoder.Value{Kind: decoder.Text, Data: []byte(member.Raw)}
@@ -101,7 +99,7 @@ func (m *message) set(name string, member gjson.Result, typed bool) {
 		value.Data = []byte(member.Str)
 	case gjson.True, gjson.False:
 		if typed {
-			value.Data = value.Data[:1] // as Postgres prints it
+			value.Data = value.Data[:1] // the text format of a boolean
 		}
 	case gjson.Number, gjson.JSON:
 	}
@@ -114,7 +112,7 @@ func (m *message) set(name string, member gjson.Result, typed bool) {
 	m.columns, m.row = append(m.columns, column), append(m.row, value)
 }
 
-// memberType returns the OID of the type that a member has as a column.
+// memberType returns the OID of the column type for a member.
 func memberType(member gjson.Result) uint32 {
 	switch member.Type {
 	case gjson.True, gjson.False:
@@ -157,7 +155,7 @@ func (r *Router) messagePlan(m *message) (*plan, error) {
 	}
 	rel := &decoder.Relation{Name: m.table, Columns: m.columns}
 	for i, c := range rel.Columns {
-		rel.Columns[i].Name = strings.Clone(c.Name) // which is in the message's memory, and the plan lives on
+		rel.Columns[i].Name = strings.Clone(c.Name) // the plan outlives the message's memory
 	}
 	p := &plan{relation: rel, table: m.table}
 	f := &finder{rel: rel, types: typing{rel: rel, describe: noCatalog, modes: r.cfg.Debezium.modes()}}
@@ -175,11 +173,11 @@ func (r *Router) messagePlan(m *message) (*plan, error) {
 	return p, nil
 }
 
-// noCatalog is what the catalog says of a message.
+// noCatalog is the Describe for messages, which have no definition in the catalog.
 func noCatalog(*decoder.Relation) ([]connect.Column, error) { return nil, nil }
 
-// DeadMessage returns the dead letter of a message that RouteMessage has refused: its content
-// as the value. Nothing of it aliases m. It is for topic, whatever that is.
+// DeadMessage returns the dead letter for a message that RouteMessage has rejected, with the content as the
+// value. It does not alias m. Its topic is topic.
 func (r *Router) DeadMessage(topic string, o Origin, m *decoder.LogicalMessage, refused *RowError) *sink.Record {
 	return &sink.Record{
 		Topic: topic, Partition: sink.AnyPartition, Timestamp: o.Tx.Timestamp,

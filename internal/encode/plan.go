@@ -9,12 +9,12 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A plan is a relation's columns by the part they play. It is valid for exactly the
-// relation it was made from: the decoder gives a changed definition a new pointer.
+// A plan maps the columns of a relation to the parts of a record. It is valid only for the relation from
+// which it was made; the decoder returns a new pointer for a changed definition.
 type plan struct {
 	relation *decoder.Relation
 	table    string
-	context  []sink.Header // in front of each record's own; Debezium gives messages none
+	context  []sink.Header // before the headers of the record; none for messages, as with Debezium
 
 	id, key, route, payload field
 	eventType               *field
@@ -26,12 +26,12 @@ type plan struct {
 	placed                  []placedHeader
 	envelope                *envelope // nil: the value is the payload
 	emptyIsNull             bool      // an empty payload is a tombstone
-	oldKey                  *oldKey   // of rows whose identity has changed; nil: not made yet, or not wanted
+	oldKey                  *oldKey   // for rows whose identity has changed; nil: not made yet, or not configured
 }
 
 type topicPart struct {
 	text  string
-	field *field // nil: text
+	field *field // nil: literal text
 }
 
 type placedHeader struct {
@@ -39,20 +39,20 @@ type placedHeader struct {
 	field field
 }
 
-// A timestamp is the column of the record's timestamp.
+// A timestamp is the column with the record's timestamp.
 type timestamp struct {
 	field
 	read *connect.Field
 }
 
-// newPlan finds the configured columns in rel. The error is a *ColumnError with all that are
-// missing or cannot serve, or the catalog's.
+// newPlan finds the configured columns in rel. The error is a *ColumnError with all missing or unsuitable
+// columns, or that of describe.
 func (r *Router) newPlan(rel *decoder.Relation) (*plan, error) {
 	p := &plan{relation: rel, table: rel.Namespace + "." + rel.Name, context: r.context}
 	return p, r.fill(p, &finder{rel: rel, types: typing{rel: rel, describe: r.describe, modes: r.cfg.Debezium.modes()}})
 }
 
-// fill fills p with what f finds.
+// fill fills p with the columns that f finds.
 func (r *Router) fill(p *plan, f *finder) error {
 	cfg, encoding := r.cfg, r.cfg.Encoding
 
@@ -92,7 +92,7 @@ func (f *finder) headers(cfg Config, p *plan) {
 	}
 }
 
-// timestamp finds the column of the record's timestamp.
+// timestamp finds the column with the record's timestamp.
 func (f *finder) timestamp(cfg Config, p *plan) {
 	const key = "columns.timestamp"
 	if cfg.Columns.Timestamp == "" {
@@ -111,7 +111,7 @@ func (f *finder) timestamp(cfg Config, p *plan) {
 	p.timestamp = &timestamp{field: t, read: read}
 }
 
-// place finds the placed columns. Those of the envelope are returned.
+// place finds the placed columns and returns those of the envelope.
 func (f *finder) place(cfg Config, p *plan) []member {
 	var members []member
 	for i, pl := range cfg.Place {
@@ -140,7 +140,8 @@ func (f *finder) place(cfg Config, p *plan) []member {
 	return members
 }
 
-// byRole resolves a name of a topic template: the roles first, else the column itself.
+// byRole returns the column for a name in a topic template: the column with that role, or the column of
+// that name.
 func (c Columns) byRole(name string) string {
 	switch name {
 	case "id":

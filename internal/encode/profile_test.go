@@ -341,8 +341,8 @@ func TestRefusedTables(t *testing.T) {
 		"bytes of text": {
 			config: func(c *Config) { c.Encoding.Value, c.Encoding.Key = connect.Bytes, connect.Bytes },
 			want: []string{
-				`column "aggregateid" is no bytea, and encoding bytes is for nothing else (outbox.encoding.key)`,
-				`column "payload" is no bytea, and encoding bytes is for nothing else (outbox.encoding.value)`,
+				`column "aggregateid" is not bytea, which the encoding bytes requires (outbox.encoding.key)`,
+				`column "payload" is not bytea, which the encoding bytes requires (outbox.encoding.value)`,
 			},
 		},
 		"no timestamp": {

@@ -11,32 +11,32 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A Tx is what a record takes from its transaction.
+// A Tx has the parts of a record that come from its transaction.
 type Tx struct {
 	CommitLSN  pglogrepl.LSN
 	CommitTime time.Time
-	Timestamp  time.Time // the records' timestamp: CommitTime, or now where the server's clock is ahead of ours
+	Timestamp  time.Time // timestamp of the records: CommitTime, or now if the server's clock is ahead of ours
 }
 
-// A Router makes records from rows. It belongs to one goroutine.
+// A Router makes records from rows. One goroutine uses it.
 type Router struct {
 	cfg      Config
 	template []part
 	describe Describe
 	plans    map[uint32]*plan // by relation OID
 	topics   topicCache
-	topic    []byte // the topic being put together
-	scratch  []byte // what has been made for the current record: decoded bytea, encoded values, …
+	topic    []byte // buffer for the topic name
+	scratch  []byte // buffer for the current record: decoded bytea, encoded values, …
 
-	context     []sink.Header     // of rows of tables
-	static      []sink.Header     // behind them
-	plain       *connect.Field    // makes a header of a text; nil: that is its bytes
-	schemaNames map[string]string // that have been given, by what Debezium tells schemas apart by
-	messages    map[string]*plan  // by the members of a message
-	shapeBytes  int               // of the keys of messages
+	context     []sink.Header     // context headers of table rows
+	static      []sink.Header     // static headers, last in the record
+	plain       *connect.Field    // encodes a text as a header; nil: the header has its bytes
+	schemaNames map[string]string // schema names, by the version or the type of the payload
+	messages    map[string]*plan  // by the members and types of a message
+	shapeBytes  int               // size of the keys of messages
 }
 
-// New returns a Router, or every problem of cfg at once.
+// New returns a Router. The error has every problem of cfg.
 func New(cfg Config) (*Router, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -61,17 +61,17 @@ func New(cfg Config) (*Router, error) {
 	return r, r.fixHeaders()
 }
 
-// Check reports whether rows of rel can become records: a *ColumnError if not. It costs
-// nothing for the relation that the last one of its OID was; servers often repeat it.
+// Check checks that rows of rel can become records. The error is a *ColumnError, or wraps that of
+// [Describe]. Check is cheap if rel is the same pointer as in the last call for its OID; servers often
+// repeat a definition.
 func (r *Router) Check(rel *decoder.Relation) error {
 	_, err := r.planFor(rel)
 	return err
 }
 
-// Route fills rec with the record of row, the index-th row of tx counted from 0.
-// rec.Seq is left alone. The slices in rec alias row and the Router: they are valid until
-// the next call and until the decoder's next message. The error is a *RowError or a
-// *ColumnError, or wraps that of [Describe].
+// Route fills rec with the record for row. index is the index of the row in tx, from 0. Route does not set
+// rec.Seq. The slices in rec alias row and the Router, and are valid until the next call and until the
+// decoder's next message. The error is a *RowError or a *ColumnError, or wraps that of [Describe].
 func (r *Router) Route(tx Tx, index int, row *decoder.Insert, rec *sink.Record) error {
 	p, err := r.planFor(row.Relation)
 	if err != nil {
@@ -80,11 +80,11 @@ func (r *Router) Route(tx Tx, index int, row *decoder.Insert, rec *sink.Record) 
 	return r.record(p, tx, index, row.Row, nil, rec)
 }
 
-// largeScratch is how much scratch space is kept for the next record.
+// largeScratch is the maximum size of the scratch buffer that is kept for the next record.
 const largeScratch = 1 << 20
 
-// resetScratch empties the scratch space, and releases the memory of a large record. The space is
-// never nil, because an empty bytea is empty, not NULL.
+// resetScratch empties the scratch buffer, and releases it after a large record. The buffer is never nil,
+// because an empty bytea is empty, not NULL.
 func (r *Router) resetScratch() {
 	if r.scratch == nil || cap(r.scratch) > largeScratch {
 		r.scratch = make([]byte, 0, 256)
@@ -92,7 +92,7 @@ func (r *Router) resetScratch() {
 	r.scratch = r.scratch[:0]
 }
 
-// record fills rec with the record of row. An old row is one whose identity row has changed.
+// record fills rec with the record for row. old is nil, or the previous row if its identity has changed.
 func (r *Router) record(p *plan, tx Tx, index int, row, old []decoder.Value, rec *sink.Record) error {
 	b := builder{r: r, plan: p, row: row, rec: rec}
 	r.resetScratch()
@@ -151,8 +151,8 @@ func (r *Router) planFor(rel *decoder.Relation) (*plan, error) {
 	return p, nil
 }
 
-// A builder fills one record. The first column that cannot be used ends up in err; what
-// follows is harmless and its result is not used.
+// A builder fills one record. err is the error of the first invalid column. The builder then continues,
+// and the caller does not use the result.
 type builder struct {
 	r    *Router
 	plan *plan
@@ -168,8 +168,8 @@ func (b *builder) fail(column, reason string) {
 	}
 }
 
-// text returns what Postgres prints for the column, nil for NULL. The usual case is short
-// enough to be inlined, here and in part.
+// text returns the text of the column, nil for NULL. Like part, it is split so that the usual case can be
+// inlined.
 func (b *builder) text(f *field) []byte {
 	if v := &b.row[f.index]; v.Kind == decoder.Text {
 		return v.Data
@@ -182,7 +182,7 @@ func (b *builder) noText(f *field) []byte {
 	return b.checked(f, data, reason)
 }
 
-// part returns what the record holds of the column, nil for a null.
+// part returns the column as a part of the record, nil for null.
 func (b *builder) part(f *field) []byte {
 	if v := &b.row[f.index]; v.Kind == f.verbatim {
 		return v.Data
@@ -208,7 +208,7 @@ func (b *builder) checked(f *field, data []byte, reason string) []byte {
 	return data
 }
 
-// scratch returns what write appends to the scratch space.
+// scratch calls write, which appends to the scratch buffer, and returns the appended bytes.
 func (b *builder) scratch(column string, write func([]byte) ([]byte, error)) []byte {
 	start := len(b.r.scratch)
 	out, err := write(b.r.scratch)
@@ -224,7 +224,7 @@ func (b *builder) header(key string, value []byte) {
 	b.rec.Headers = append(b.rec.Headers, sink.Header{Key: key, Value: value})
 }
 
-// identify says which row errors are about.
+// identify adds the id of the row to err.
 func (b *builder) identify() {
 	b.id = b.text(&b.plan.id)
 	if b.id == nil {
@@ -256,7 +256,7 @@ func (b *builder) topicName() {
 	b.r.topic = name
 	topic, illegal := b.r.topics.intern(name)
 	if illegal != "" {
-		b.fail(column, "the topic name "+illegal) // which is not shown: the key may be in it
+		b.fail(column, "the topic name "+illegal) // without the name, which may contain the key
 	}
 	b.rec.Topic = topic
 }
@@ -274,8 +274,8 @@ func (b *builder) partitionNumber() {
 	b.rec.Partition = int32(n)
 }
 
-// timestamp takes the record's timestamp from its column, unless that is NULL. Kafka has none
-// before 1970.
+// timestamp sets the record's timestamp from its column, unless that is NULL. Kafka does not accept
+// timestamps before 1970.
 func (b *builder) timestamp() {
 	text := b.text(&b.plan.timestamp.field)
 	if text == nil {

@@ -316,7 +316,7 @@ func TestConfigProblems(t *testing.T) {
 		"columns.route: a column name is needed", "columns.payload: a column name is needed",
 		"place[0].column: a column name is needed", `place[0].to: "envelop" is not one of header, envelope, partition`,
 		"place: only one column can be the partition",
-		`topic: in "${oops", $ must begin ${column} or be written $$`,
+		`topic: in "${oops", $ must start ${column} or be written as $$`,
 	}, "\n")
 	if err == nil || err.Error() != want {
 		t.Errorf("error is\n%v\nwant\n%s", err, want)

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// maxTopicLength is Kafka's limit on the length of a topic's name.
+// maxTopicLength is Kafka's limit on the length of a topic name.
 const maxTopicLength = 249
 
-// topicCacheSize bounds the names kept by [topicCache]. A name costs its bytes twice; a
-// table that routes to more topics than this only pays for making strings again.
+// topicCacheSize is the maximum number of names in a [topicCache]. Each needs its bytes twice. With more
+// topics, some strings are allocated again.
 const topicCacheSize = 16_384
 
-// A part of a topic template is literal text or, where column is not empty, the value of
-// a column, by role or name.
+// A part of a topic template is literal text or, if column is not empty, the value of a column, given by
+// role or name.
 type part struct {
 	text   string
 	column string
@@ -42,7 +42,7 @@ func parseTemplate(template string) ([]part, error) {
 		}
 		name, after, ok := strings.Cut(strings.TrimPrefix(rest, "{"), "}")
 		if !ok || name == "" || !strings.HasPrefix(rest, "{") {
-			return nil, fmt.Errorf("topic: in %q, $ must begin ${column} or be written $$", template)
+			return nil, fmt.Errorf("topic: in %q, $ must start ${column} or be written as $$", template)
 		}
 		if text.Len() > 0 {
 			parts = append(parts, part{text: text.String()})
@@ -57,9 +57,8 @@ func parseTemplate(template string) ([]part, error) {
 	return parts, nil
 }
 
-// illegalTopic says why Kafka, or we, would not take name as a topic; "" if it is legal.
-// Names that begin with two underscores belong to the cluster: a row must not be able to
-// write to __consumer_offsets.
+// illegalTopic returns why name is not a legal topic name, or "" if it is. Names that start with two
+// underscores are illegal too, because a row must not be able to write to __consumer_offsets.
 func illegalTopic(name []byte) string {
 	switch {
 	case len(name) == 0:
@@ -84,15 +83,15 @@ func legalTopicByte(c byte) bool {
 		c == '.' || c == '_' || c == '-'
 }
 
-// A topicCache gives every topic one string, so that a record needs none of its own, and the
-// rules are applied to a name once. Only what gives a legal name gets in.
+// A topicCache has one string for every topic, so that records do not allocate one and rules are applied to
+// a name once. It has legal names only.
 type topicCache struct {
 	rules    []*Rule
 	reserved []string
-	names    map[string]string // by what the template gives
+	names    map[string]string // by the result of the template
 }
 
-// newTopicCache returns an empty topicCache, or the first rule of cfg that cannot be used.
+// newTopicCache returns an empty topicCache, or an error for the first invalid rule of cfg.
 func newTopicCache(cfg Config) (topicCache, error) {
 	c := topicCache{reserved: cfg.Reserved, names: make(map[string]string)}
 	for _, rule := range cfg.TopicRules {
@@ -105,7 +104,7 @@ func newTopicCache(cfg Config) (topicCache, error) {
 	return c, nil
 }
 
-// illegal says why no record may go to a topic; "" if one may.
+// illegal returns why no record may be sent to a topic, or "" if it may.
 func (c *topicCache) illegal(topic string) string {
 	if illegal := illegalTopic([]byte(topic)); illegal != "" {
 		return illegal
@@ -116,7 +115,7 @@ func (c *topicCache) illegal(topic string) string {
 	return ""
 }
 
-// intern returns the topic that the rules make of name, or why it is not legal.
+// intern applies the rules to name and returns the topic, or why it is not legal.
 func (c *topicCache) intern(name []byte) (topic, illegal string) {
 	if s, ok := c.names[string(name)]; ok {
 		return s, ""
@@ -139,21 +138,21 @@ func (c *topicCache) intern(name []byte) (topic, illegal string) {
 	return topic, ""
 }
 
-// FixedTopic returns the topic of every row, empty if it depends on the row's columns or is illegal.
+// FixedTopic returns the topic of every row. It is empty if the topic depends on the row or is illegal.
 func (cfg Config) FixedTopic() string {
 	topic, _ := cfg.fixedTopic()
 	return topic
 }
 
-// IllegalTopic says why no row can be delivered: the topic does not depend on the row, and no record may
-// go there. It returns "" if one may, and if the topic depends on the row.
+// IllegalTopic returns why no record may be sent to the topic of every row. It returns "" if records may, or
+// if the topic depends on the row.
 func (cfg Config) IllegalTopic() string {
 	_, illegal := cfg.fixedTopic()
 	return illegal
 }
 
-// fixedTopic returns the topic of every row, or why no record may go there; neither if it depends on the
-// row's columns, or the template or a rule is wrong.
+// fixedTopic returns the topic of every row, or why no record may be sent there. Both are empty if the topic
+// depends on the row, or if the template or a rule is invalid.
 func (cfg Config) fixedTopic() (topic, illegal string) {
 	parts, err := parseTemplate(cfg.Topic)
 	if err != nil || len(parts) != 1 || parts[0].column != "" {
@@ -166,8 +165,8 @@ func (cfg Config) fixedTopic() (topic, illegal string) {
 	return topics.intern([]byte(parts[0].text))
 }
 
-// TopicPrefix returns the text that the topic of every row begins with, empty if rows decide that.
-// Rules may rewrite any part of a name.
+// TopicPrefix returns the common prefix of all topics. It is empty if the template starts with a column, or
+// if there are rules, which may change any part of a name.
 func (cfg Config) TopicPrefix() string {
 	if fixed := cfg.FixedTopic(); fixed != "" {
 		return fixed
@@ -179,7 +178,7 @@ func (cfg Config) TopicPrefix() string {
 	return parts[0].text
 }
 
-// CheckTopic returns an error if no record may go to a topic, whatever named it.
+// CheckTopic returns an error if no record may be sent to topic.
 func (r *Router) CheckTopic(topic string) error {
 	if illegal := r.topics.illegal(topic); illegal != "" {
 		return fmt.Errorf("topic %q %s", topic, illegal)

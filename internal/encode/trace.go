@@ -11,22 +11,21 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// parentHeader holds the context of a trace: https://www.w3.org/TR/trace-context/.
+// parentHeader is the header with the trace context: https://www.w3.org/TR/trace-context/.
 const parentHeader = "traceparent"
 
-// maxContext is the size of the largest trace context that is passed on. The specifications have
-// propagators drop a baggage beyond 8 KiB and a state beyond 512 characters, and each header is compared
-// with those before it.
+// maxContext is the maximum size of a trace context, in bytes. Propagators drop a baggage of more than 8 KiB
+// and a state of more than 512 characters. The limit matters because each header is compared with all
+// earlier ones.
 const maxContext = 64 << 10
 
-// traceContext adds the headers that the column of the trace context holds, as it is written. It
-// takes the three forms that writers use: a JSON object, as a propagator fills a map; lines of
-// name=value, as java.util.Properties are stored and Debezium's libraries write them; and else a
-// traceparent alone. A row is never refused for its trace: what is none of them is passed on too,
-// and tells a consumer nothing.
+// traceContext adds the headers of the trace context column, unchanged. The column has one of three
+// formats: a JSON object, as a propagator fills a map; lines of name=value, as java.util.Properties and
+// Debezium's libraries write them; or just a traceparent. traceContext never rejects a row: it adds any
+// other text as a traceparent, which consumers ignore.
 //
-// A name that the row has a header of already, or that only the relay may give, is left out, and so is a
-// context of more than maxContext bytes.
+// It leaves out names of existing headers and names that only the relay may use, and a context of more than
+// maxContext bytes.
 func (b *builder) traceContext(f *field) {
 	v := b.text(f)
 	switch {
@@ -46,10 +45,10 @@ func (b *builder) traceContext(f *field) {
 	}
 }
 
-// traceHeader adds a header, unless there is one of that name.
+// traceHeader adds a header, unless the record already has one of that name.
 func (b *builder) traceHeader(name string, value []byte) {
 	if value == nil {
-		value = []byte{} // an empty header is not a null one
+		value = []byte{} // an empty header is not null
 	}
 	if isOwnHeader(name) || slices.ContainsFunc(b.rec.Headers, func(h sink.Header) bool { return h.Key == name }) {
 		return
@@ -57,8 +56,8 @@ func (b *builder) traceHeader(name string, value []byte) {
 	b.header(name, value)
 }
 
-// traceProperties reads what java.util.Properties.store writes: lines of name=value, in which a
-// backslash is before what would mean something else, and comments.
+// traceProperties parses the format of java.util.Properties.store: comments, and lines of name=value in which
+// a backslash escapes special characters.
 func (b *builder) traceProperties(text []byte) {
 	for line := range bytes.Lines(text) {
 		line = bytes.TrimSpace(line)
@@ -71,7 +70,7 @@ func (b *builder) traceProperties(text []byte) {
 	}
 }
 
-// unescaped returns text without the backslashes that escape.
+// unescaped returns text without escaping backslashes.
 func (b *builder) unescaped(text []byte) []byte {
 	if bytes.IndexByte(text, '\\') < 0 {
 		return text

@@ -8,20 +8,19 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// oldKeyHeader holds the identity that a row had before it was changed.
+// oldKeyHeader is the header with the previous identity of a row.
 const oldKeyHeader = "__debezium.oldkey"
 
-// An oldKey makes the header.
+// An oldKey makes oldKeyHeader.
 type oldKey struct {
 	columns []field
 	object  *connect.Struct
 	texts   [][]byte
 }
 
-// RouteUpdate is Route for a changed row. It fills rec, and routed is true, if the row's
-// identity has changed: that is how Debezium has it, for which it is a new row then. Other
-// changes are dropped, unless Config.OnUpdate is [UpdateStop]: it refuses every change with a
-// *RowError. Only a routed row is one of the transaction's rows that index counts.
+// RouteUpdate is Route for an updated row. If the identity of the row has changed, it fills rec and returns
+// true: for Debezium, that is a new row. Otherwise it drops the update and returns false. With [UpdateStop],
+// every update is a *RowError. index counts routed rows only.
 func (r *Router) RouteUpdate(tx Tx, index int, change *decoder.Update, rec *sink.Record) (routed bool, err error) {
 	p, err := r.planFor(change.Relation)
 	if err != nil {
@@ -44,8 +43,8 @@ func (r *Router) RouteUpdate(tx Tx, index int, change *decoder.Update, rec *sink
 	return true, r.record(p, tx, index, row, change.Old, rec)
 }
 
-// keys returns the columns that make up the identity of p's rows. With REPLICA IDENTITY FULL
-// the stream does not tell which those are, and it is the id.
+// keys returns the columns of the identity of p's rows. With REPLICA IDENTITY FULL the stream does not say
+// which these are; keys then returns the id column.
 func (p *plan) keys() []field {
 	var keys []field
 	for i, c := range p.relation.Columns {
@@ -59,7 +58,7 @@ func (p *plan) keys() []field {
 	return keys
 }
 
-// newIdentity reports whether a change is one of the identity.
+// newIdentity reports whether change changes the identity of the row.
 func (p *plan) newIdentity(change *decoder.Update) bool {
 	if change.OldKind == decoder.OldNone {
 		return false
@@ -73,8 +72,7 @@ func (p *plan) newIdentity(change *decoder.Update) bool {
 	return false
 }
 
-// present returns a row with what has not been sent, because it has not changed, taken from the
-// old one.
+// present returns row with its unchanged TOAST values taken from old.
 func present(row, old []decoder.Value) []decoder.Value {
 	out := make([]decoder.Value, len(row))
 	for i, v := range row {
@@ -85,7 +83,7 @@ func present(row, old []decoder.Value) []decoder.Value {
 	return out
 }
 
-// oldKey adds the header that names the identity a row had.
+// oldKey adds oldKeyHeader.
 func (b *builder) oldKey(k *oldKey, old []decoder.Value) {
 	for i := range k.columns {
 		text, reason := k.columns[i].text(old)
@@ -94,7 +92,7 @@ func (b *builder) oldKey(k *oldKey, old []decoder.Value) {
 		}
 		k.texts[i] = text
 	}
-	enc := connect.JSON // which is what SimpleHeaderConverter makes of a struct, too
+	enc := connect.JSON // SimpleHeaderConverter writes a struct as JSON too
 	if b.r.cfg.Encoding.Headers == connect.JSONSchema {
 		enc = connect.JSONSchema
 	}
@@ -103,8 +101,8 @@ func (b *builder) oldKey(k *oldKey, old []decoder.Value) {
 	}))
 }
 
-// makeOldKey makes what makes the header for rows of p, where it is wanted. Its error is a
-// *RowError, or that of the catalog.
+// makeOldKey sets p.oldKey if context headers are configured. The error is a *RowError, or that of
+// describe.
 func (r *Router) makeOldKey(p *plan) error {
 	if d := r.cfg.Debezium; p.oldKey != nil || !d.ContextHeaders && !d.Exact {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
 )
 
-// validate returns every problem of cfg at once, each beginning with the name of its setting.
+// validate returns all problems of cfg. Each starts with the name of its key.
 func (cfg Config) validate() error {
 	return errors.Join(slices.Concat(cfg.columnProblems(), cfg.placeProblems(), cfg.topicProblems(), cfg.encodingProblems())...)
 }
@@ -44,7 +44,7 @@ func (cfg Config) placeProblems() (errs []error) {
 			partitions++
 		case ToEnvelope:
 			if members[p.name()] {
-				errs = append(errs, fmt.Errorf("place[%d].as: the envelope has a member %q already", i, p.name()))
+				errs = append(errs, fmt.Errorf("place[%d].as: the envelope already has a member %q", i, p.name()))
 			}
 			members[p.name()] = true
 		default:
@@ -79,8 +79,8 @@ func (cfg Config) topicProblems() (errs []error) {
 	return errs
 }
 
-// encodingProblems reports encodings that do not exist or cannot write what the record is to
-// hold.
+// encodingProblems returns errors for unknown encodings, and for those that cannot encode a part of the
+// record.
 func (cfg Config) encodingProblems() (errs []error) {
 	e := cfg.Encoding
 	value, headers := EncodingsOfValue(), EncodingsOfHeaders()
@@ -107,7 +107,7 @@ func (cfg Config) encodingProblems() (errs []error) {
 
 func isJSON(e connect.Encoding) bool { return e == connect.JSON || e == connect.JSONSchema }
 
-// list writes words as "a, b, c".
+// list returns words as "a, b, c".
 func list[T ~string](words []T) string {
 	out := make([]string, len(words))
 	for i, w := range words {
@@ -116,12 +116,12 @@ func list[T ~string](words []T) string {
 	return strings.Join(out, ", ")
 }
 
-// EncodingsOfValue are the encodings that a key and a value can have.
+// EncodingsOfValue returns the encodings of keys and values.
 func EncodingsOfValue() []connect.Encoding {
 	return []connect.Encoding{connect.Raw, connect.String, connect.JSON, connect.JSONSchema, connect.Bytes}
 }
 
-// EncodingsOfHeaders are the encodings that headers can have.
+// EncodingsOfHeaders returns the encodings of headers.
 func EncodingsOfHeaders() []connect.Encoding {
 	return []connect.Encoding{connect.Raw, connect.Simple, connect.String, connect.JSON, connect.JSONSchema}
 }

@@ -9,29 +9,29 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/encode/connect"
 )
 
-// An envelope is a value that is an object of the payload and placed columns.
+// An envelope is a value that is an object with the payload and the placed columns.
 type envelope struct {
 	members []member // the payload first
 	object  *connect.Struct
-	texts   [][]byte // of the members, for the current row
-	schema  *schema  // nil: none is written
+	texts   [][]byte // texts of the members in the current row
+	schema  *schema  // nil: without schema
 }
 
-// A member is one column of an envelope.
+// A member is a column of an envelope.
 type member struct {
 	name  string
 	field field
 }
 
-// A schema is what names the schema of an envelope.
+// A schema makes the schema name of an envelope.
 type schema struct {
-	prefix  string // of the name, before the route
-	payload string // the payload's type, as far as Debezium tells schemas apart by it
+	prefix  string // prefix of the name, before the route
+	payload string // type of the payload, as far as Debezium distinguishes schemas by it
 	version *field // nil: none
-	number  int32  // of the current row
+	number  int32  // version of the current row
 }
 
-// value decides what the value is made of.
+// value finds the columns of the value.
 func (f *finder) value(cfg Config, p *plan, members []member) {
 	var expand *connect.Expansion
 	if cfg.Debezium.Expand {
@@ -49,7 +49,7 @@ func (f *finder) value(cfg Config, p *plan, members []member) {
 	e.texts = make([][]byte, len(e.members))
 	var fields []connect.NamedField
 	for _, m := range e.members {
-		if m.field.convert != nil { // else it is missing, and no record is made
+		if m.field.convert != nil { // otherwise the column is missing, and there is no record
 			fields = append(fields, connect.NamedField{Name: m.name, Field: m.field.convert.field})
 		}
 	}
@@ -60,7 +60,7 @@ func (f *finder) value(cfg Config, p *plan, members []member) {
 	p.envelope = e
 }
 
-// bytesAreText reports whether Debezium makes text of bytea columns.
+// bytesAreText reports whether Debezium encodes bytea columns as text.
 func (cfg Config) bytesAreText() bool {
 	mode := cfg.Debezium.Modes.Binary
 	return mode != "" && mode != "bytes"
@@ -91,19 +91,19 @@ func (b *builder) value() []byte {
 	return b.envelope(b.plan.envelope)
 }
 
-// isEmpty reports whether there is no payload, or none but what counts as empty.
+// isEmpty reports whether the payload is NULL or counts as empty.
 func (b *builder) isEmpty() bool {
 	text := b.text(&b.plan.payload)
 	switch {
 	case text == nil:
 		return true
-	case b.plan.payload.oid == oidBytea: // what Debezium makes of it is blank if it is empty
+	case b.plan.payload.oid == oidBytea: // Debezium's text for it is blank only if it is empty
 		return b.plan.emptyIsNull && string(text) == `\x`
 	}
 	return b.plan.emptyIsNull && isBlank(text)
 }
 
-// isBlank reports whether nothing is left of text by java.lang.String.trim.
+// isBlank reports whether java.lang.String.trim returns an empty string for text.
 func isBlank(text []byte) bool {
 	return !bytes.ContainsFunc(text, func(r rune) bool { return r > ' ' })
 }
@@ -123,7 +123,7 @@ func (b *builder) envelope(e *envelope) []byte {
 	})
 }
 
-// schemaVersion returns the version in the row, nil for NULL.
+// schemaVersion returns the version in the row, or nil for NULL.
 func (b *builder) schemaVersion(s *schema) *int32 {
 	if s.version == nil {
 		return nil
@@ -140,8 +140,9 @@ func (b *builder) schemaVersion(s *schema) *int32 {
 	return &s.number
 }
 
-// schemaName returns the name of the envelope's schema. Debezium gives every schema of a version,
-// or else of a type of payload, the name that the first row since its start had; Exact does too.
+// schemaName returns the schema name of the envelope. Debezium uses, for every row with the same version (or
+// without a version: with the same type of payload), the name of the first such row since its start. Exact
+// does the same.
 func (b *builder) schemaName(s *schema, version *int32) string {
 	route := b.text(&b.plan.route)
 	if !b.r.cfg.Debezium.Exact {
