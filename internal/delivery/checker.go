@@ -8,11 +8,11 @@ import (
 	"github.com/google/uuid"
 )
 
-// A Config says what a Checker demands.
+// A Config configures a Checker.
 type Config struct {
-	// AnyPartition is for topics whose number of partitions changes, and for records that several
-	// relays send at a time: an aggregate need not be in one partition, nor its newest event last.
-	// The records of an aggregate then have to be handed over in the order that counts.
+	// AnyPartition allows an aggregate in several partitions, and records after its newest event. Set
+	// it for topics whose number of partitions changes, and if several relays send at a time. The
+	// caller must then pass the records of an aggregate in the order in which they count.
 	AnyPartition bool
 }
 
@@ -28,54 +28,54 @@ type Checker struct {
 	repeated   []Violation // the first duplicates
 }
 
-// An aggregate is what has come of one.
+// An aggregate has the state of the records of one aggregate.
 type aggregate struct {
 	topic     string      // of the first record
 	partition int32       // of the first record
-	newest    Coordinates // of the newest record
-	last      int64       // its number
-	max       int64       // the highest number that has come
+	newest    Coordinates // of the last record
+	last      int64       // number of the last record's event
+	max       int64       // highest number seen
 	missing   []gap       // below max, ascending
 }
 
-// A gap is numbers that have not come although a later one has.
+// A gap is a range of numbers that were not seen although a later one was.
 type gap struct {
 	from, to  int64 // inclusive
 	at        Coordinates
-	violation int // index, -1: not kept
+	violation int // index in the violations; -1: not kept
 }
 
-// A doubt is an aggregate's events of a transaction whose fate was not known when they came.
+// A doubt identifies events of an aggregate whose transaction was InDoubt when their records were judged.
 type doubt struct {
 	tx        uuid.UUID
 	aggregate string
 }
 
-// A sighting is the highest of them.
+// A sighting is the highest event of a doubt.
 type sighting struct {
 	seq   int64
 	where Coordinates
 }
 
-// Counts are what a Checker has seen.
+// Counts counts the records that a Checker has judged.
 type Counts struct {
 	Records    int
-	Events     int // different ones, among the records that were neither a phantom nor altered
+	Events     int // different events, without phantoms and altered records
 	Duplicates int
 	OutOfOrder int
 	Misplaced  int
 	Altered    int
-	Phantoms   int // known when their record came
+	Phantoms   int // without those that only Finish finds
 }
 
-// An Outcome is what a record was.
+// An Outcome is the judgement of a record.
 type Outcome uint8
 
-// The outcomes. Next, Ahead and Late are an event's first record.
+// The outcomes. Next, Ahead and Late are the first record of an event.
 const (
 	Next    Outcome = iota // in order
-	Ahead                  // events before it have not come
-	Late                   // an event after it has come
+	Ahead                  // earlier events were not seen yet
+	Late                   // a later event was already seen
 	Again                  // a duplicate
 	Refused                // a phantom, or altered
 )
@@ -83,13 +83,13 @@ const (
 // First reports whether the record was the first of its event.
 func (o Outcome) First() bool { return o <= Late }
 
-// New returns a Checker that has seen nothing.
+// New returns a Checker.
 func New(cfg Config) *Checker {
 	return &Checker{cfg: cfg, aggregates: make(map[string]*aggregate), doubts: make(map[doubt]sighting)}
 }
 
-// Record judges a record of e. e is nil if the record is no event's: it is a phantom, or altered if it
-// has damage.
+// Record judges a record of e. If e is nil, the record belongs to no event: it is altered if it has
+// Damage, otherwise a phantom.
 func (c *Checker) Record(r *Record, e *Event) Outcome {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,7 +134,7 @@ func (c *Checker) again(e *Event, r *Record) Outcome {
 	return Again
 }
 
-// compare says what of r is not as e demands; never a payload.
+// compare returns how r differs from e, without payloads. It returns "" if it does not.
 func (e *Event) compare(r *Record) string {
 	switch {
 	case r.Damage != "":
@@ -160,7 +160,7 @@ func names(headers []Header) []string {
 	return all
 }
 
-// place judges the event's place among those of its aggregate.
+// place judges the order of the event among those of its aggregate.
 func (c *Checker) place(e *Event, r *Record) Outcome {
 	a := c.aggregates[e.Aggregate]
 	if a == nil {
@@ -191,7 +191,7 @@ func (c *Checker) place(e *Event, r *Record) Outcome {
 	return c.again(e, r)
 }
 
-// located checks that the record is behind the aggregate's earlier ones.
+// located checks that the record is after the earlier ones of the aggregate.
 func (c *Checker) located(a *aggregate, e *Event, r *Record) {
 	switch {
 	case r.Partition != a.partition || r.Topic != a.topic:
@@ -202,7 +202,7 @@ func (c *Checker) located(a *aggregate, e *Event, r *Record) {
 	}
 }
 
-// fill takes e out of the gap it belongs to: it was not lost, but came late.
+// fill removes e from its gap: it was not lost, but is late.
 func (c *Checker) fill(a *aggregate, e *Event, r *Record) bool {
 	for i := range a.missing {
 		g := &a.missing[i]
@@ -223,7 +223,7 @@ func (c *Checker) fill(a *aggregate, e *Event, r *Record) bool {
 	return false
 }
 
-// Delivered returns how many events of an aggregate have come, up to the first that has not.
+// Delivered returns how many events of an aggregate were seen before the first missing one.
 func (c *Checker) Delivered(aggregate string) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -237,23 +237,22 @@ func (c *Checker) Delivered(aggregate string) int64 {
 	return a.max
 }
 
-// Forget drops what is known of an aggregate, which must have no more events to come. Records of its
-// events are then Forgotten.
+// Forget drops the state of an aggregate, which must not get further events. The fate of its events is
+// then Forgotten.
 func (c *Checker) Forget(aggregate string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.aggregates, aggregate)
 }
 
-// Counts returns what was seen so far.
+// Counts returns the counts so far.
 func (c *Checker) Counts() Counts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.counts
 }
 
-// Violations returns what was found so far. Duplicates are not among it, and a Gap may still turn out to
-// be OutOfOrder.
+// Violations returns the violations so far, without duplicates. A Gap may still become OutOfOrder.
 func (c *Checker) Violations() *Violations {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,41 +9,41 @@ import (
 	"github.com/google/uuid"
 )
 
-// A Fate is how the transaction of an event ended, as far as is known when a record is judged.
+// A Fate is the outcome of an event's transaction, as far as known when a record is judged.
 type Fate uint8
 
-// The fates. A record of an event InDoubt is judged by Finish: it may come before the answer to its
-// COMMIT, or the answer may be lost.
+// The fates. Finish judges the records of events that are InDoubt: a record may arrive before the response to
+// its COMMIT, or the response may be lost.
 const (
 	Committed Fate = iota
 	InDoubt
 	RolledBack
 	Unwritten
-	Forgotten // committed, delivered long ago, and dropped with Forget: its record is a duplicate
+	Forgotten // committed, delivered and dropped with Forget: a record of it is a duplicate
 )
 
-// String returns the fate's name.
+// String returns the name of the fate.
 func (f Fate) String() string {
 	return [...]string{"committed", "in doubt", "rolled back", "never written", "forgotten"}[f]
 }
 
-// An Event is a row as it was written.
+// An Event is a row that was written.
 type Event struct {
-	Aggregate string // what order is kept for
-	Seq       int64  // the event's number within the aggregate, from 1
+	Aggregate string // events of an aggregate are ordered
+	Seq       int64  // number of the event in its aggregate, from 1
 	ID        string // for messages; empty if it is not known
 	Tx        uuid.UUID
 	Fate      Fate
 
-	// What its record must look like, as far as Record has the same.
+	// The expected record, as far as Record has these fields.
 	Topic, Key, Value string
 	Headers           []Header
 }
 
-// A Header is a record's header.
+// A Header is a header of a record.
 type Header struct{ Key, Value string }
 
-// Coordinates say where a record is.
+// Coordinates are the position of a record.
 type Coordinates struct {
 	Topic     string
 	Partition int32
@@ -53,14 +53,13 @@ type Coordinates struct {
 // String returns topic[partition]@offset.
 func (c Coordinates) String() string { return fmt.Sprintf("%s[%d]@%d", c.Topic, c.Partition, c.Offset) }
 
-// A Record is what a reader sees. Key, headers and value are compared with those of its event: a caller
-// that knows them to be right, or does not know what they must be, leaves them out of both. Its slices
-// are used during the call only.
+// A Record is a record that was read. The Checker compares key, headers and value with those of the Event; a
+// caller that does not want this leaves them empty in both. The Checker does not retain the slices.
 type Record struct {
 	Coordinates
 	Key, Value []byte
 	Headers    []Header
-	Damage     string // what the caller has found to be wrong; never a payload
+	Damage     string // problem that the caller has found, without payload; empty: none
 }
 
 // A Span is consecutive events of one aggregate.
@@ -70,18 +69,18 @@ type Span struct {
 	Rows      int
 }
 
-// end returns the number behind the last one.
+// end returns the number after the last one.
 func (s Span) end() int64 { return s.First + int64(s.Rows) }
 
-// A Transaction is what a writer has written. One without an ID stands for several: its events are
-// those of all its spans.
+// A Transaction is a transaction of a writer. Without an ID it stands for several transactions with the events
+// of its spans.
 type Transaction struct {
 	ID    uuid.UUID
 	Fate  Fate
 	Spans []Span
 }
 
-// UpTo returns what was written if each aggregate has so many committed events.
+// UpTo returns one Transaction with the events 1 to n of each aggregate, where n is the value in committed.
 func UpTo(committed map[string]int) iter.Seq[Transaction] {
 	return func(yield func(Transaction) bool) {
 		for _, aggregate := range slices.Sorted(maps.Keys(committed)) {

@@ -10,12 +10,12 @@ import (
 	"github.com/google/uuid"
 )
 
-// Finish returns what was found so far and what can be known at the end only: which of the transactions
-// was lost, in whole or in part, which record in doubt was a phantom, whether the last record of each
-// aggregate is its newest event, and, if there are more than so many, the duplicates. By then every
-// record has to be handed over. A transaction that is still in doubt may have come or not.
+// Finish returns all violations, including those that are only known at the end: transactions that were lost
+// completely or partly, phantoms among the records in doubt, aggregates whose last record is not their newest
+// event, and the duplicates, if there are more than duplicates. The caller must have passed all records.
+// Transactions that are still in doubt may be delivered or not.
 //
-// Finish changes nothing: more may be written and judged after it.
+// Finish does not change the Checker; further records may follow.
 func (c *Checker) Finish(written iter.Seq[Transaction], duplicates int) *Violations {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,11 +58,11 @@ func (d doubt) compare(other doubt) int {
 	return slices.Compare(d.tx[:], other.tx[:])
 }
 
-// complete judges whether a committed transaction has come.
+// complete checks that a committed transaction was delivered.
 func (c *Checker) complete(end *Violations, tx *Transaction) {
 	rows, missing := 0, 0
 	var first Event
-	var behind *gap // of first; nil: nothing later came
+	var behind *gap // the gap of first; nil: no later event was seen
 	for _, s := range tx.Spans {
 		n, seq, g := c.aggregates[s.Aggregate].missingOf(s, end)
 		if missing == 0 && n > 0 {
@@ -88,14 +88,14 @@ func (c *Checker) complete(end *Violations, tx *Transaction) {
 	v.Record = behind.at
 	v.Detail += "; the record is the first behind the gap"
 	if i := behind.violation; i >= 0 && end.First[i].Tx == uuid.Nil {
-		end.First[i] = v // it names more
+		end.First[i] = v // has more details than the Gap
 	} else {
 		end.Add(v)
 	}
 }
 
-// missingOf returns how many events of s have not come, and the first of them with its gap. A Gap in end
-// that has some of them is Lost.
+// missingOf returns the number of missing events of s, and the first of them with its gap. A Gap in end with
+// one of these events becomes Lost.
 func (a *aggregate) missingOf(s Span, end *Violations) (n int, first int64, behind *gap) {
 	if a == nil {
 		return s.Rows, s.First, nil
@@ -123,7 +123,7 @@ func (a *aggregate) missingOf(s Span, end *Violations) (n int, first int64, behi
 	return n, first, behind
 }
 
-// newestLast judges what a compacted topic would keep.
+// newestLast checks that the last record of each aggregate is its newest event, as a compacted topic needs.
 func (c *Checker) newestLast(end *Violations) {
 	for _, name := range slices.Sorted(maps.Keys(c.aggregates)) {
 		if a := c.aggregates[name]; a.last != a.max {

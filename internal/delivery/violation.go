@@ -8,24 +8,24 @@ import (
 	"github.com/google/uuid"
 )
 
-// A Kind is a promise that was broken.
+// A Kind is a kind of violation.
 type Kind string
 
 // The kinds.
 const (
-	Lost        Kind = "lost"         // a committed transaction of which nothing came
-	Torn        Kind = "torn"         // a committed transaction of which a part came
-	Gap         Kind = "gap"          // an event came, one before it has not; becomes Lost, Torn or OutOfOrder
-	OutOfOrder  Kind = "out of order" // an event came first after a later one of its aggregate
-	Phantom     Kind = "phantom"      // a record of nothing that was committed
-	Altered     Kind = "altered"      // a record is not what the row says
+	Lost        Kind = "lost"         // no event of a committed transaction was delivered
+	Torn        Kind = "torn"         // only a part of a committed transaction was delivered
+	Gap         Kind = "gap"          // an event is missing before a later one; becomes Lost, Torn or OutOfOrder
+	OutOfOrder  Kind = "out of order" // the first record of an event is after a later event of its aggregate
+	Phantom     Kind = "phantom"      // a record of an event that was not committed
+	Altered     Kind = "altered"      // a record differs from its row
 	Misplaced   Kind = "misplaced"    // an aggregate in two partitions
-	Duplicate   Kind = "duplicate"    // more events came again than may
-	Stale       Kind = "stale"        // the last record of an aggregate is not its newest
-	OffsetOrder Kind = "offsets"      // the reader's mistake: offsets of an aggregate do not rise
+	Duplicate   Kind = "duplicate"    // more duplicates than allowed
+	Stale       Kind = "stale"        // the last record of an aggregate is not its newest event
+	OffsetOrder Kind = "offsets"      // error of the caller: offsets of an aggregate do not increase
 )
 
-// A Violation is one broken promise. What is not known is zero.
+// A Violation is one violation. Unknown fields are zero.
 type Violation struct {
 	Kind      Kind
 	Record    Coordinates // the first record that shows it
@@ -62,22 +62,22 @@ func (v *Violation) String() string {
 	return b.String()
 }
 
-// at returns a violation that a record of e shows.
+// at returns a violation by a record of e.
 func at(k Kind, e *Event, where Coordinates, format string, args ...any) Violation {
 	return Violation{Kind: k, Record: where, Aggregate: e.Aggregate, Seq: e.Seq, ID: e.ID, Tx: e.Tx, Detail: fmt.Sprintf(format, args...)}
 }
 
-// Violations are the first that were found. Nothing new is learnt after a hundred.
+// Violations has the first hundred violations, and counts all.
 type Violations struct {
 	First []Violation
-	All   int // how many there are
+	All   int // total number
 }
 
 const maxViolations = 100
 
 func (vs *Violations) clone() *Violations { return &Violations{slices.Clone(vs.First), vs.All} }
 
-// String describes the first ten, a line each.
+// String describes the first ten, one per line.
 func (vs *Violations) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d violations:", vs.All)

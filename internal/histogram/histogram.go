@@ -1,4 +1,4 @@
-// Package histogram counts durations, in fixed memory and without losing the rare long ones.
+// Package histogram has a histogram of durations with fixed memory and a relative error of at most 1/64.
 package histogram
 
 import (
@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Buckets of a histogram are 2^subBits to a power of two, so a value is known to 1/64 of itself.
+// A histogram has 2^subBits buckets per power of two, so the relative error is at most 1/64.
 const (
 	subBits = 6
 	buckets = (36 - subBits + 1) << subBits // up to 2^36 µs, 19 hours
@@ -16,8 +16,8 @@ const (
 // Forever is the end of the longest durations, for [Histogram.Share].
 const Forever = time.Duration(math.MaxInt64)
 
-// A Histogram counts durations, each to the microsecond or to 1/64 of itself. Its zero value
-// is empty; a copy is another histogram. It is not safe for concurrent use.
+// A Histogram counts durations with a precision of a microsecond or 1/64, whichever is larger. The zero value
+// is empty. A copy is independent. It is not safe for concurrent use.
 type Histogram struct {
 	counts [buckets]uint32
 	n      uint64
@@ -31,7 +31,7 @@ func (h *Histogram) Record(d time.Duration) {
 	h.max = max(h.max, d)
 }
 
-// Add counts everything of o as well.
+// Add adds the counts of o.
 func (h *Histogram) Add(o *Histogram) {
 	for i, c := range o.counts {
 		h.counts[i] += c
@@ -40,13 +40,14 @@ func (h *Histogram) Add(o *Histogram) {
 	h.max = max(h.max, o.max)
 }
 
-// Count returns how many durations were recorded.
+// Count returns the number of recorded durations.
 func (h *Histogram) Count() uint64 { return h.n }
 
-// Max returns the longest duration, exactly; 0 without any.
+// Max returns the exact maximum, or 0 if the histogram is empty.
 func (h *Histogram) Max() time.Duration { return h.max }
 
-// Quantile returns the duration that the share q of all is not longer than; 0 without any.
+// Quantile returns the q-quantile: the share q of the durations is not longer. It returns 0 if the histogram
+// is empty.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	left := uint64(q * float64(h.n))
 	for i, c := range h.counts {
@@ -58,8 +59,8 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 	return h.max
 }
 
-// Share returns the share of all that is from from up to to, to the precision of a bucket; 0
-// without any.
+// Share returns the share of durations between from and to, with the precision of a bucket. It returns 0 if
+// the histogram is empty.
 func (h *Histogram) Share(from, to time.Duration) float64 {
 	end := buckets
 	if to < Forever {
@@ -72,14 +73,14 @@ func (h *Histogram) Share(from, to time.Duration) float64 {
 	return float64(n) / float64(max(1, h.n))
 }
 
-// bucket returns the bucket of d: microseconds below 2^subBits have one each.
+// bucket returns the bucket of d. Each microsecond below 2^subBits has its own.
 func bucket(d time.Duration) int {
 	us := uint64(max(0, d.Microseconds()))
 	shift := max(0, bits.Len64(us)-subBits-1)
 	return min(shift<<subBits+int(us>>shift), buckets-1)
 }
 
-// upper returns the end of bucket i.
+// upper returns the upper bound of bucket i.
 func upper(i int) time.Duration {
 	shift := max(0, i>>subBits-1)
 	us := int64(i-shift<<subBits+1) << shift

@@ -84,7 +84,7 @@ func (t *translator) classItem() error {
 }
 
 // ranges returns the characters of a predefined or POSIX class: the first and last of each range, in
-// ascending order. It returns none for any other name.
+// ascending order. It returns nil for any other name.
 func ranges(name string) []rune {
 	return []rune(map[string]string{
 		"d": "09", "w": "09AZ__az", "s": "\t\r  ", "v": "\n\r\u0085\u0085\u2028\u2029",
@@ -95,7 +95,7 @@ func ranges(name string) []rune {
 	}[name])
 }
 
-// set writes ranges as they stand in a class.
+// set returns ranges in the syntax of a class.
 func set(ranges []rune) string {
 	var out strings.Builder
 	for r := range slices.Chunk(ranges, 2) {
@@ -104,7 +104,7 @@ func set(ranges []rune) string {
 	return out.String()
 }
 
-// others returns all characters but those of ascending ranges.
+// others returns the complement of ascending ranges.
 func others(ranges []rune) (out []rune) {
 	next := rune(0)
 	for r := range slices.Chunk(ranges, 2) {
@@ -116,8 +116,8 @@ func others(ranges []rune) (out []rune) {
 	return append(out, next, unicode.MaxRune)
 }
 
-// classEscape translates an escape that stands for several characters to what it is inside of a
-// class. It returns "" for any other.
+// classEscape translates an escape for several characters, such as \d, to the syntax of a class. It returns ""
+// for any other escape.
 func (t *translator) classEscape() (string, error) {
 	switch c := t.escaped(); c {
 	case 'd', 'h', 's', 'v', 'w':

@@ -15,7 +15,7 @@ const (
 	lineBreak      = `(?:\r\n|[\n-\r\x{85}\x{2028}\x{2029}])`
 )
 
-// escape translates what begins with a backslash outside of classes.
+// escape translates an escape outside of a class.
 func (t *translator) escape() error {
 	switch c := t.escaped(); c {
 	case 'Q':
@@ -63,7 +63,7 @@ func (t *translator) escape() error {
 	return nil
 }
 
-// escaped returns the byte after the backslash at t.at, 0 if there is none.
+// escaped returns the byte after the backslash at t.at, or 0 if there is none.
 func (t *translator) escaped() byte {
 	if t.at+1 == len(t.text) {
 		return 0
@@ -71,8 +71,8 @@ func (t *translator) escaped() byte {
 	return t.text[t.at+1]
 }
 
-// backreference translates \k<name> and \1. As in Java, as many digits count as still give a group
-// that has begun.
+// backreference translates \k<name> and \1. As in Java, as many digits count as still form the number of a
+// group that has started.
 func (t *translator) backreference() error {
 	m := regexp.MustCompile(`^\\(?:k<([a-zA-Z][a-zA-Z0-9]*)>|([1-9])([0-9]*))`).FindStringSubmatch(t.text[t.at:])
 	if m == nil {
@@ -98,8 +98,8 @@ func (t *translator) backreference() error {
 	return nil
 }
 
-// groupNumber reads the number of a group: the first digit, and of the others as many as still
-// give a number below limit.
+// groupNumber parses the number of a group: the first digit, and as many others as still form a number below
+// limit.
 func groupNumber(digits string, limit int) (n, length int) {
 	for i, c := range []byte(digits) {
 		next := 10*n + int(c-'0')
@@ -111,7 +111,7 @@ func groupNumber(digits string, limit int) (n, length int) {
 	return n, len(digits)
 }
 
-// char reads one character, which may be written as an escape.
+// char parses one character, which may be an escape.
 func (t *translator) char() (rune, error) {
 	if !t.follows(`\`) {
 		r, size := utf8.DecodeRuneInString(t.text[t.at:])
@@ -136,7 +136,7 @@ func (t *translator) char() (rune, error) {
 	return r, nil
 }
 
-// number reads a character that is written as its number: \0377, \xFF, \x{10FFFF}, \uFFFF.
+// number parses a character given by its number: \0377, \xFF, \x{10FFFF}, \uFFFF.
 func (t *translator) number() (rune, error) {
 	m := regexp.MustCompile(`^\\(?:0([0-3][0-7]{2}|[0-7]{1,2})|x([0-9A-Fa-f]{2})|x\{([0-9A-Fa-f]{1,8})\}|u([0-9A-Fa-f]{4}))`).
 		FindStringSubmatch(t.text[t.at:])

@@ -1,11 +1,13 @@
-// Package javaregex matches and replaces text as java.util.regex of Java 17 does:
+// Package javaregex matches and replaces text like java.util.regex of Java 17:
 // https://docs.oracle.com/en/java/javase/17/docs/api/java.base/java/util/regex/Pattern.html
 //
-// Expressions are translated for regexp2, which has Java's constructs but gives some of them another
-// meaning. An expression that has no translation is a [*syntaxError]. Three differences remain: \b
-// knows ASCII words only, as from Java 19 on; the Unicode version is Go's; and Java has its own rules
-// for a group repeated {2,} or more times that may match nothing, as in (a|){2}, and keeps what the
-// groups within a repeated group have captured when it backtracks over all of it.
+// It translates expressions for regexp2, which has Java's constructs but gives some of them another
+// meaning. If it cannot translate an expression, Compile returns a [*syntaxError]. These differences remain:
+//
+//   - \b knows ASCII words only, as from Java 19 on.
+//   - The Unicode version is that of Go.
+//   - Java has its own rules for a group that is repeated at least twice and may match nothing, as in
+//     (a|){2}, and keeps the captures inside a repeated group when it backtracks over all of it.
 package javaregex
 
 import (
@@ -17,35 +19,35 @@ import (
 	"github.com/dlclark/regexp2/v2/syntax"
 )
 
-// matchTimeout bounds one search. An ordinary one takes microseconds.
+// matchTimeout limits one search. An ordinary search takes microseconds.
 const matchTimeout = time.Second
 
-// ErrBacktracking is returned when a search takes more than a second or too much memory.
+// ErrBacktracking says that a search takes more than a second or too much memory.
 var ErrBacktracking = errors.New("the regular expression backtracks too much on this text; simplify nested repetitions or make them possessive, such as [^.]++")
 
-// A syntaxError is a part of an expression or a replacement that is wrong or cannot be translated.
+// A syntaxError says that a part of an expression or a replacement is invalid or cannot be translated.
 type syntaxError struct {
 	text   string // the expression or replacement
 	offset int    // of the part, in bytes
 	reason string
 }
 
-// Error says what is wrong and where.
+// Error names the reason and the position.
 func (e *syntaxError) Error() string {
 	return fmt.Sprintf("in %q at offset %d: %s", e.text, e.offset, e.reason)
 }
 
-// A Pattern is a compiled expression. It may be used by several goroutines.
+// A Pattern is a compiled expression. It may be used from several goroutines.
 type Pattern struct {
 	first  *regexp2.Regexp // finds the first match
 	whole  *regexp2.Regexp // matches a text as a whole
 	groups []capture
 }
 
-// Compile returns the pattern of an expression. The error is a [*syntaxError].
+// Compile compiles an expression. The error is a [*syntaxError].
 func Compile(expression string) (*Pattern, error) { return compile(expression, flags{}) }
 
-// CompileIgnoreCase does what Compile does with Java's flag CASE_INSENSITIVE.
+// CompileIgnoreCase is Compile with Java's flag CASE_INSENSITIVE.
 func CompileIgnoreCase(expression string) (*Pattern, error) {
 	return compile(expression, flags{ignoreCase: true})
 }
@@ -67,7 +69,7 @@ func compile(expression string, f flags) (*Pattern, error) {
 	return p, nil
 }
 
-// reason returns an error of regexp2 without the translated expression.
+// reason returns the text of an error of regexp2 without the translated expression.
 func reason(err error) string {
 	if wrong, ok := errors.AsType[*syntax.Error](err); ok {
 		return wrong.Code.String()
@@ -79,7 +81,7 @@ func reason(err error) string {
 func (p *Pattern) Matches(text string) (bool, error) {
 	ok, err := p.whole.MatchString(text)
 	if err != nil {
-		return false, ErrBacktracking // the engine's error shows the text
+		return false, ErrBacktracking // regexp2's error contains the text
 	}
 	return ok, nil
 }

@@ -5,18 +5,18 @@ import (
 	"strings"
 )
 
-// A Replacement is what [Pattern.ReplaceFirst] writes in place of a match of its pattern.
+// A Replacement is a parsed replacement string, for [Pattern.ReplaceFirst] of its Pattern.
 type Replacement []piece
 
-// A piece is literal text or, if group is not negative, what that group has matched.
+// A piece is literal text or, if group is not negative, the match of that group.
 type piece struct {
 	text  string
 	group int
 }
 
-// Replacement parses a replacement string of Java: a backslash makes the next character literal,
-// $12 and ${name} are groups, and of the digits after $ as many count as still give a group that
-// exists. The error is a [*syntaxError].
+// Replacement parses a Java replacement string. A backslash makes the next character literal. $12 and ${name}
+// are groups; after $, as many digits count as still form the number of an existing group. The error is a
+// [*syntaxError].
 func (p *Pattern) Replacement(text string) (Replacement, error) {
 	r := replacementParser{text: text, pattern: p}
 	for r.at < len(text) {
@@ -61,7 +61,7 @@ func (r *replacementParser) flush() {
 	}
 }
 
-// group reads a reference, which begins with the $ at r.at.
+// group parses a group reference, which starts with the $ at r.at.
 func (r *replacementParser) group() error {
 	dollar, rest := r.at, r.text[r.at+1:]
 	groups := r.pattern.groups
@@ -86,7 +86,7 @@ func (r *replacementParser) group() error {
 	return nil
 }
 
-// groups lists what a replacement can refer to.
+// groups lists the groups of the pattern, for errors.
 func (r *replacementParser) groups() string {
 	var out []string
 	for i, g := range r.pattern.groups {

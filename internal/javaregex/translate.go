@@ -10,25 +10,25 @@ import (
 	"unicode/utf8"
 )
 
-// A translator writes an expression of Java in the subset of regexp2's syntax that has one
-// meaning under any flags: characters and classes by number, groups without names.
+// A translator writes a Java expression in the subset of regexp2's syntax that has the same meaning with all
+// flags: characters and classes by number, groups without names.
 type translator struct {
 	text   string
 	at     int
 	out    []byte
 	flags  flags
-	open   []group   // the groups around at, outermost first
+	open   []group   // groups around at, outermost first
 	groups []capture // the capturing groups by number; the first is the whole match
-	last   atom      // what a quantifier at this place repeats
+	last   atom      // the element that a quantifier at this position repeats
 }
 
 type flags struct{ ignoreCase, dotAll bool }
 
-// A group is one whose end is not reached yet.
+// A group is a group that is not closed yet.
 type group struct {
 	at       int
 	kind     string // (?= (?! (?<= (?<! (?>, empty for any other
-	before   flags  // in force again after it
+	before   flags  // flags after the group
 	start    int    // its place in out
 	groups   int    // the number of its first capturing group
 	captures bool   // that group is itself
@@ -40,7 +40,7 @@ type capture struct {
 	complete bool // it has ended, and it is not repeated
 }
 
-// An atom is what a quantifier repeats.
+// An atom is an element that a quantifier repeats.
 type atom struct {
 	kind   atomKind
 	start  int // its place in out
@@ -56,7 +56,7 @@ const (
 	capturing          // captures, too
 )
 
-// These sets replace . and $, for which Java knows more line terminators than other engines.
+// These sets replace . and $, because Java has more line terminators than other engines.
 const (
 	notTerminators = `[^\n\r\x{85}\x{2028}\x{2029}]`
 	lastTerminator = `(?=(?:\r\n|(?<!\r)\n|[\r\x{85}\x{2028}\x{2029}])?\z)`
@@ -70,7 +70,7 @@ func (t *translator) wrong(offset int, format string, args ...any) error {
 	return &syntaxError{text: t.text, offset: offset, reason: fmt.Sprintf(format, args...)}
 }
 
-// unsupported is the error for what Java has and the translation has not.
+// unsupported returns the error for a construct of Java that cannot be translated.
 func (t *translator) unsupported(offset int, what string) error {
 	return t.wrong(offset, "%s is not supported; write the rule without it", what)
 }
@@ -87,7 +87,7 @@ func (t *translator) translate() (string, error) {
 	return string(t.out), nil
 }
 
-// element translates what begins at t.at.
+// element translates the element at t.at.
 func (t *translator) element() error {
 	switch c := t.text[t.at]; c {
 	case '\\':
@@ -120,14 +120,14 @@ func (t *translator) element() error {
 	return nil
 }
 
-// write moves on by n bytes of the expression, whose translation is s.
+// write appends s, the translation of the next n bytes of the expression, and skips these.
 func (t *translator) write(n int, s string, kind atomKind) {
 	t.at += n
 	t.last = atom{kind: kind, start: len(t.out)}
 	t.out = append(t.out, s...)
 }
 
-// literal writes a character that stands for itself.
+// literal appends a literal character.
 func (t *translator) literal(r rune) {
 	if other := otherCase(r); t.flags.ignoreCase && other != r {
 		t.write(0, fmt.Sprintf(`[%c%c]`, r, other), single)
@@ -136,7 +136,7 @@ func (t *translator) literal(r rune) {
 	t.write(0, fmt.Sprintf(`\x{%X}`, r), single)
 }
 
-// otherCase returns the other case of an ASCII letter, any other character as it is.
+// otherCase returns the other case of an ASCII letter. It returns any other character unchanged.
 func otherCase(r rune) rune {
 	if 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
 		return r ^ 0x20
@@ -146,7 +146,7 @@ func otherCase(r rune) rune {
 
 func (t *translator) follows(s string) bool { return strings.HasPrefix(t.text[t.at:], s) }
 
-// quantifier translates how often the element before it is repeated.
+// quantifier translates a quantifier.
 func (t *translator) quantifier() error {
 	m := regexp.MustCompile(`^([*+?]|\{(\d+)(?:,\d*)?\})([+?]?)`).FindStringSubmatch(t.text[t.at:])
 	switch {
@@ -163,7 +163,7 @@ func (t *translator) quantifier() error {
 	return nil
 }
 
-// possessive translates a quantifier that does not give back what it has matched to an atomic group.
+// possessive translates a possessive quantifier to an atomic group.
 func (t *translator) possessive(quantifier, greedy, atLeast string) error {
 	n, err := strconv.Atoi(cmp.Or(atLeast, "0"))
 	what := "the possessive quantifier " + quantifier
@@ -173,7 +173,7 @@ func (t *translator) possessive(quantifier, greedy, atLeast string) error {
 	case t.last.kind == capturing:
 		return t.unsupported(t.at, what+" on a capturing group")
 	case t.last.kind == composite && (n > 1 || err != nil):
-		// Java does not backtrack into the repetitions that must be there, other engines do.
+		// Unlike other engines, Java does not backtrack into the required repetitions.
 		return t.unsupported(t.at, what+" on a group")
 	}
 	t.out = slices.Insert(t.out, t.last.start, []byte("(?>")...)
@@ -181,7 +181,7 @@ func (t *translator) possessive(quantifier, greedy, atLeast string) error {
 	return nil
 }
 
-// repeat writes a quantifier.
+// repeat appends a quantifier.
 func (t *translator) repeat(quantifier, written string) {
 	if t.last.kind == capturing && !strings.HasPrefix(quantifier, "?") {
 		for i := t.last.groups; i < len(t.groups); i++ {
@@ -191,7 +191,7 @@ func (t *translator) repeat(quantifier, written string) {
 	t.write(len(quantifier), written, nothing)
 }
 
-// within returns which of the kinds of groups is around t.at, empty if none is.
+// within returns the first of kinds of which a group is around t.at, or "" if there is none.
 func (t *translator) within(kinds ...string) string {
 	for _, g := range t.open {
 		if slices.Contains(kinds, g.kind) {
@@ -203,10 +203,10 @@ func (t *translator) within(kinds ...string) string {
 
 func (t *translator) inLookbehind() bool { return t.within("(?<=", "(?<!") != "" }
 
-// groupStart matches the beginning of a group: its name, its kind, or the flags that it sets.
+// groupStart matches the start of a group: its name, its kind, or the flags that it sets.
 const groupStart = `^\((?:\?(?:<([a-zA-Z][a-zA-Z0-9]*)>|(<?[=!]|>)|([a-zA-Z]*)(?:-([a-zA-Z]*))?([:)])))?`
 
-// openGroup translates the beginning of a group, or flags for the rest of the group around it.
+// openGroup translates the start of a group, or flags for the rest of the surrounding group.
 func (t *translator) openGroup() error {
 	m := regexp.MustCompile(groupStart).FindStringSubmatch(t.text[t.at:])
 	start, name, kind, end := m[0], m[1], m[2], m[5]
@@ -237,8 +237,8 @@ func (t *translator) openGroup() error {
 	return nil
 }
 
-// addCapture begins a capturing group. Java does not reset a group that was captured within a
-// lookaround or an atomic group when it backtracks over that, other engines do.
+// addCapture starts a capturing group. Unlike other engines, Java does not reset a group inside a lookaround
+// or an atomic group when it backtracks over that.
 func (t *translator) addCapture(start, name string) error {
 	if kind := t.within("(?=", "(?!", "(?<=", "(?<!", "(?>"); kind != "" {
 		return t.wrong(t.at, "a capturing group within %s is not supported; write (?:…)", kind)
@@ -252,7 +252,7 @@ func (t *translator) addCapture(start, name string) error {
 	return nil
 }
 
-// groupNamed returns the number of the group of this name, -1 if there is none.
+// groupNamed returns the number of the group with this name, or -1 if there is none.
 func groupNamed(groups []capture, name string) int {
 	return slices.IndexFunc(groups, func(c capture) bool { return c.name == name && name != "" })
 }

@@ -1,18 +1,18 @@
-// Package jsontext guards the parsers of JSON that anybody may have written. They recurse, and a
-// goroutine whose stack overflows ends the process.
+// Package jsontext limits the nesting of untrusted JSON. Its parsers are recursive, and a stack overflow ends
+// the process.
 package jsontext
 
 import "github.com/tidwall/gjson"
 
-// MaxDepth is how many objects and arrays may be open at once. Jackson, with which Debezium reads JSON,
-// has the same limit: https://javadoc.io/doc/com.fasterxml.jackson.core/jackson-core/latest/index.html
+// MaxDepth is the maximum nesting of objects and arrays. Jackson, which Debezium uses, has the same limit:
+// https://javadoc.io/doc/com.fasterxml.jackson.core/jackson-core/latest/index.html
 // (StreamReadConstraints).
 const MaxDepth = 1000
 
-// Valid reports whether text is JSON that is nested at most [MaxDepth] deep.
+// Valid reports whether text is JSON with a nesting of at most [MaxDepth].
 func Valid(text []byte) bool { return !TooDeep(text) && gjson.ValidBytes(text) }
 
-// TooDeep reports whether text, if it is JSON, is nested more than [MaxDepth] deep.
+// TooDeep reports whether text has a nesting of more than [MaxDepth]. text may be invalid JSON.
 func TooDeep(text []byte) bool {
 	if len(text) <= MaxDepth {
 		return false
@@ -21,9 +21,9 @@ func TooDeep(text []byte) bool {
 	return depth > MaxDepth
 }
 
-// Measure returns how deep text, if it is JSON, is nested, 1 for an object of numbers, and at least as
-// many values as it has. It stops behind [MaxDepth]. Of other text, no parser that stops at the first
-// error gets deeper.
+// Measure returns the nesting of text (1 for an object of numbers) and an upper bound for its number of
+// values. It stops at a nesting of more than [MaxDepth]. If text is not valid JSON, a parser that stops at
+// the first error does not get deeper than the result.
 func Measure(text []byte) (deepest, values int) {
 	depth := 0
 	inString := false

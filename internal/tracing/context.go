@@ -11,22 +11,21 @@ const (
 // contextLen is the length of a traceparent of version 00.
 const contextLen = 2 + 1 + 32 + 1 + 16 + 1 + 2
 
-// A Context is what a traceparent says. Its zero value is none.
+// A Context is a parsed traceparent. The zero value is no context.
 type Context struct {
 	TraceID [16]byte
 	spanID  [8]byte
 	flags   byte
 }
 
-// The flags that mean something. A context that is made anew has no others (4.2 of the
-// specification).
+// The known flags. A new context has no others (section 4.2 of the specification).
 const (
 	sampled = 1
 	random  = 2 // the trace id is
 )
 
-// ParseContext reads a traceparent. Of versions to come it reads what version 00 has, as the
-// specification demands. ok is false where there is none, and for one of zeros.
+// ParseContext parses a traceparent. Of a later version, it parses the fields of version 00, as the
+// specification demands. ok is false for an invalid text and for ids of zeros.
 func ParseContext(text []byte) (c Context, ok bool) {
 	var version, flags [1]byte
 	if len(text) < contextLen || text[2] != '-' || text[35] != '-' || text[52] != '-' {
@@ -43,7 +42,7 @@ func ParseContext(text []byte) (c Context, ok bool) {
 	return c, c.TraceID != [16]byte{} && c.spanID != [8]byte{}
 }
 
-// unhex decodes lower-case digits, the only ones that are allowed.
+// unhex decodes lower-case hexadecimal digits; upper-case ones are not allowed.
 func unhex(dst, digits []byte) bool {
 	for _, d := range digits {
 		if 'A' <= d && d <= 'F' {

@@ -8,14 +8,14 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The numbers of fields, and the values of enumerations, are those of
+// Field numbers and enumeration values are those of
 // https://github.com/open-telemetry/opentelemetry-proto (collector/trace/v1, trace/v1,
 // resource/v1, common/v1).
 
-// schemaURL names the version of the semantic conventions that the attributes are of.
+// schemaURL is the version of the semantic conventions that the attributes follow.
 const schemaURL = "https://opentelemetry.io/schemas/1.37.0"
 
-// scopeName is the instrumentation that makes the spans.
+// scopeName is the name of the instrumentation scope.
 const scopeName = "github.com/outbox-cdc/outbox-cdc"
 
 const (
@@ -33,7 +33,7 @@ func (m *encoder) bytes(field protowire.Number, b []byte) {
 	*m = protowire.AppendBytes(protowire.AppendTag(*m, field, protowire.BytesType), b)
 }
 
-// text writes a field, unless it is empty.
+// text appends a field, unless s is empty.
 func (m *encoder) text(field protowire.Number, s string) {
 	if s != "" {
 		*m = protowire.AppendString(protowire.AppendTag(*m, field, protowire.BytesType), s)
@@ -52,8 +52,8 @@ func (m *encoder) fixed32(field protowire.Number, v uint32) {
 	*m = protowire.AppendFixed32(protowire.AppendTag(*m, field, protowire.Fixed32Type), v)
 }
 
-// sub writes a message into field. Its length has to come before it, so it is written first and
-// moved by the length of that.
+// sub appends a message as a field. Its length precedes it, so sub writes the message first and then moves
+// it to make room for the length.
 func (m *encoder) sub(field protowire.Number, write func(m *encoder)) {
 	*m = protowire.AppendTag(*m, field, protowire.BytesType)
 	start := len(*m)
@@ -73,7 +73,7 @@ const (
 	textValue, boolValue, numberValue = 1, 2, 3
 )
 
-// attribute writes a KeyValue into field, whose value value writes.
+// attribute appends a KeyValue as a field. value appends its value.
 func (m *encoder) attribute(field protowire.Number, name string, value func(m *encoder)) {
 	m.sub(field, func(m *encoder) {
 		m.text(keyField, name)
@@ -160,7 +160,7 @@ func (s *span) encode(m *encoder, cfg *Config) {
 	m.fixed32(16, uint32(s.parent.flags)|parentIsRemote)
 }
 
-// attributes writes those of the semantic conventions for messaging, and the commit's position.
+// attributes appends the attributes of the semantic conventions for messaging, and the commit LSN.
 func (s *span) attributes(m *encoder, cfg *Config) {
 	const field = 9
 	m.textAttribute(field, "messaging.system", "kafka")
@@ -196,7 +196,7 @@ func (s *span) attributes(m *encoder, cfg *Config) {
 	}
 }
 
-// partialSuccess reads an ExportTraceServiceResponse: how many spans were rejected, and why.
+// partialSuccess parses an ExportTraceServiceResponse. It returns how many spans were rejected, and why.
 func partialSuccess(response []byte) (rejected uint64, why string) {
 	fields(response, func(field protowire.Number, _ uint64, partial []byte) {
 		if field != 1 {
@@ -214,8 +214,7 @@ func partialSuccess(response []byte) (rejected uint64, why string) {
 	return rejected, why
 }
 
-// fields calls each for the fields of a message that are numbers or bytes, as far as it can be
-// read.
+// fields calls each for the number and bytes fields of a message. It stops at the first invalid field.
 func fields(m []byte, each func(field protowire.Number, number uint64, data []byte)) {
 	for len(m) > 0 {
 		field, kind, n := protowire.ConsumeTag(m)

@@ -18,8 +18,8 @@ import (
 const (
 	requestTimeout = 10 * time.Second // of one request; what OTLP exporters have by default
 	maxBackoff     = 10 * time.Second
-	maxRetryAfter  = time.Minute // more is not believed
-	maxAnswer      = 64 << 10    // bytes of an answer that are read
+	maxRetryAfter  = time.Minute // limit of Retry-After
+	maxAnswer      = 64 << 10    // how many bytes of a response are read
 )
 
 func newClient(encryption *tls.Config) *http.Client {
@@ -29,14 +29,14 @@ func newClient(encryption *tls.Config) *http.Client {
 			Proxy: http.ProxyFromEnvironment, TLSClientConfig: encryption, ForceAttemptHTTP2: true,
 			MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, TLSHandshakeTimeout: requestTimeout,
 		},
-		// Whoever answers from elsewhere must not get the headers.
+		// No redirects: another server must not get the headers.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
 
-// Run exports spans until ctx ends: a batch as soon as there is one, otherwise what has ended
-// within a second. What the receiver cannot take now is kept, and tried again. That it does not is
-// logged once, and once that it does again.
+// Run exports spans until ctx ends: a full batch immediately, other spans within a second after they have
+// ended. It keeps spans that the receiver cannot accept and retries. It logs once that exporting fails, and
+// once that it succeeds again.
 func (t *Tracer) Run(ctx context.Context) {
 	defer t.client.CloseIdleConnections()
 	for {
@@ -56,8 +56,8 @@ func (t *Tracer) Run(ctx context.Context) {
 	}
 }
 
-// Flush exports what has ended, until ctx ends, and returns how many spans are left then: ended
-// ones, and those of records without an outcome. It must not be called while Run runs.
+// Flush exports the ended spans, until ctx ends. It returns the number of spans that are left, including
+// those of records without an outcome. It must not be called while Run runs.
 func (t *Tracer) Flush(ctx context.Context) (left int) {
 	defer t.client.CloseIdleConnections()
 	t.flush(ctx)
@@ -66,7 +66,7 @@ func (t *Tracer) Flush(ctx context.Context) (left int) {
 	return len(t.ended) + len(t.started)
 }
 
-// flush exports batches until there are none or ctx ends.
+// flush exports batches until none is left or ctx ends.
 func (t *Tracer) flush(ctx context.Context) {
 	for ctx.Err() == nil {
 		batch := t.batch()
@@ -77,22 +77,22 @@ func (t *Tracer) flush(ctx context.Context) {
 	}
 }
 
-// export posts a batch until the receiver has taken or rejected it, or ctx ends: then the batch
-// is kept.
+// export posts a batch until the receiver has accepted or rejected it. If ctx ends first, it keeps the
+// batch.
 func (t *Tracer) export(ctx context.Context, batch []*span) {
 	t.body = t.encode(t.body[:0], batch)
 	for attempt := 0; ; attempt++ {
 		rejected, err := t.post(ctx)
 		if err == nil {
 			t.releaseBatch(batch, rejected)
-			t.taken(ctx)
+			t.logRecovery(ctx)
 			return
 		}
 		if ctx.Err() != nil {
 			t.keep(batch)
 			return
 		}
-		t.refused(ctx, err)
+		t.logFailure(ctx, err)
 		answer, answered := errors.AsType[*answerError](err)
 		if answered && !answer.retryable() {
 			t.releaseBatch(batch, uint64(len(batch)))
@@ -111,14 +111,14 @@ func (t *Tracer) export(ctx context.Context, batch []*span) {
 	}
 }
 
-// backoff is how long to wait after so many failed attempts and one more.
+// backoff returns the wait before the next attempt; attempt counts the failed ones, from 0.
 func backoff(attempt int) time.Duration {
 	limit := min(maxBackoff, time.Second<<min(attempt, 10))
 	return limit/2 + rand.N(limit/2)
 }
 
-// post sends t.body and returns how many of its spans were rejected. The error is a *answerError
-// if there was an answer.
+// post sends t.body and returns how many of its spans were rejected. The error is an *answerError if there
+// was a response.
 func (t *Tracer) post(ctx context.Context) (rejected uint64, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.cfg.URL, bytes.NewReader(t.body))
 	if err != nil {
@@ -149,16 +149,16 @@ func (t *Tracer) post(ctx context.Context) (rejected uint64, err error) {
 	rejected, why := partialSuccess(answer)
 	if rejected > 0 && !t.partly {
 		t.partly = true
-		t.log.WarnContext(ctx, "the trace receiver rejects spans; this is said once", slog.Uint64("spans", rejected), slog.String("reason", why))
+		t.log.WarnContext(ctx, "the trace receiver rejects spans", slog.Uint64("spans", rejected), slog.String("reason", why))
 	}
 	return rejected, nil
 }
 
-// An answerError is an answer other than that the spans were taken.
+// An answerError is a response that does not accept the spans.
 type answerError struct {
 	status string
 	code   int
-	after  time.Duration // the receiver asks to wait so long
+	after  time.Duration // Retry-After of the response
 }
 
 func newAnswerError(res *http.Response) *answerError {
@@ -169,9 +169,9 @@ func newAnswerError(res *http.Response) *answerError {
 	return e
 }
 
-func (e *answerError) Error() string { return fmt.Sprintf("the receiver answers %s", e.status) }
+func (e *answerError) Error() string { return fmt.Sprintf("the receiver responds with %s", e.status) }
 
-// retryable reports whether the same request may be taken later:
+// retryable reports whether the receiver may accept the same request later:
 // https://opentelemetry.io/docs/specs/otlp/#retryable-response-codes
 func (e *answerError) retryable() bool {
 	switch e.code {
@@ -181,16 +181,16 @@ func (e *answerError) retryable() bool {
 	return false
 }
 
-// refused logs that spans are not exported, the first time.
-func (t *Tracer) refused(ctx context.Context, err error) {
+// logFailure logs, once, that spans cannot be exported.
+func (t *Tracer) logFailure(ctx context.Context, err error) {
 	if !t.failing {
 		t.failing = true
-		t.log.WarnContext(ctx, "spans cannot be exported, the relay goes on", slog.Any("err", err))
+		t.log.WarnContext(ctx, "spans cannot be exported, retrying", slog.Any("err", err))
 	}
 }
 
-// taken logs that they are again.
-func (t *Tracer) taken(ctx context.Context) {
+// logRecovery logs that spans are exported again.
+func (t *Tracer) logRecovery(ctx context.Context) {
 	if t.failing {
 		t.failing = false
 		st := t.Stat()

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// A Message is what a span says of its record.
+// A Message is a record for which a span is started.
 type Message struct {
 	Seq       uint64 // names it in End and Fail
 	Topic     string
@@ -23,11 +23,11 @@ type Message struct {
 	State  []byte  // its tracestate; nil: none
 }
 
-// maxText is the longest key, id or tracestate that a span repeats. It bounds a span's memory.
+// maxText is the maximum size of a key, id or tracestate that a span contains. It limits a span's memory.
 const maxText = 512
 
-// A span is one that is under way or waits for its export. Its slices are its own, and used
-// again by the next span in the same place.
+// A span is in progress or waits for its export. It owns its slices; the next span that uses the same
+// struct reuses them.
 type span struct {
 	parent  Context
 	id      [8]byte
@@ -55,7 +55,7 @@ const (
 	tombstone
 )
 
-// set makes s the span of m, which was handed over now.
+// set makes s the span for m, whose record is sent now.
 func (s *span) set(m *Message, now time.Time, keys bool) {
 	*s = span{
 		parent: m.Parent, id: newSpanID(), topic: m.Topic, size: m.Size, lsn: m.CommitLSN,
@@ -71,12 +71,12 @@ func (s *span) set(m *Message, now time.Time, keys bool) {
 	}
 }
 
-// context is what the record says of s.
+// context returns the trace context of s, for the record.
 func (s *span) context() Context {
 	return Context{TraceID: s.parent.TraceID, spanID: s.id, flags: s.parent.flags & (sampled | random)}
 }
 
-// text copies what a span may repeat into dst, or nothing.
+// text copies src to dst, unless it is larger than maxText.
 func text(dst, src []byte) []byte {
 	if len(src) > maxText || !utf8.Valid(src) {
 		return dst[:0]

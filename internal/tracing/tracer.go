@@ -10,33 +10,33 @@ import (
 )
 
 const (
-	maxSpans  = 2048 // that exist at a time
-	batchSize = 512  // of one request
+	maxSpans  = 2048 // maximum number of spans at a time
+	batchSize = 512  // maximum number of spans in a request
 
-	// exportEvery is how long an ended span waits for others at most.
+	// exportEvery is the maximum time that an ended span waits for others.
 	exportEvery = time.Second
 )
 
-// A Stat counts spans since the start. Whatever has begun is exported, lost or under way.
+// A Stat counts spans since the start.
 type Stat struct {
 	Exported uint64
-	Dropped  uint64 // sampled records that got none: too many were under way, or waited for the receiver
-	Rejected uint64 // by the receiver
+	Dropped  uint64 // sampled records without a span, because too many were in progress or waited for the receiver
+	Rejected uint64 // spans that the receiver rejected
 }
 
-// A Tracer makes spans. Begin, End, Fail, Abandon and Stat may be called from any goroutine and
-// do not wait for an export; Run is called once.
+// A Tracer makes and exports spans. Start, End, Fail, Abandon and Stat may be called from any goroutine and
+// do not wait for an export. Run must be called once.
 type Tracer struct {
 	cfg    Config
 	log    *slog.Logger
 	client *http.Client
-	some   chan struct{} // cap 1: a span has ended
-	full   chan struct{} // cap 1: a batch of them has
+	some   chan struct{} // cap 1; a span has ended
+	full   chan struct{} // cap 1; a full batch of spans has ended
 
 	resource, scope []byte // encoded
-	body            []byte // of the request; the exporter's
-	failing         bool   // has been logged; the exporter's
-	partly          bool   // that a receiver took some has been logged; the exporter's
+	body            []byte // of the request; used by the exporting goroutine
+	failing         bool   // logFailure has logged; used by the exporting goroutine
+	partly          bool   // a rejection was logged; used by the exporting goroutine
 
 	mu      sync.Mutex
 	made    int
@@ -46,7 +46,7 @@ type Tracer struct {
 	stat    Stat
 }
 
-// New returns a Tracer. It contacts nobody.
+// New returns a Tracer. It does not connect.
 func New(cfg Config, log *slog.Logger) *Tracer {
 	t := &Tracer{
 		cfg: cfg, log: log, client: newClient(cfg.TLS),
@@ -57,9 +57,8 @@ func New(cfg Config, log *slog.Logger) *Tracer {
 	return t
 }
 
-// Start begins the span of a record that is about to be handed over, and returns what the record
-// is to name as its context. ok is false where there is no room for one more: then the record
-// keeps the context it has.
+// Start starts the span for a record that is about to be sent, and returns the trace context for the
+// record. ok is false if there is no room for another span; the record must then keep its context.
 func (t *Tracer) Start(m *Message) (c Context, ok bool) {
 	now := time.Now()
 	t.mu.Lock()
@@ -74,7 +73,7 @@ func (t *Tracer) Start(m *Message) (c Context, ok bool) {
 	return s.context(), true
 }
 
-// acquireSpan returns a span that is not in use, or nil. t.mu is held.
+// acquireSpan returns an unused span, or nil. The caller holds t.mu.
 func (t *Tracer) acquireSpan() *span {
 	if last := len(t.free) - 1; last >= 0 {
 		s := t.free[last]
@@ -88,7 +87,7 @@ func (t *Tracer) acquireSpan() *span {
 	return new(span)
 }
 
-// A Delivery is where records were appended to a log.
+// A Delivery is a sequence of records that the broker has acknowledged.
 type Delivery struct {
 	Partition int32
 	Offset    int64  // of the first; negative: not known
@@ -96,8 +95,8 @@ type Delivery struct {
 	Seqs      []uint64
 }
 
-// End ends the spans of acknowledged records. It returns the trace id of one of them in
-// hexadecimal digits; empty if none of them has a span.
+// End ends the spans of acknowledged records. It returns the trace id of one of them in hexadecimal digits,
+// or "" if none of them has a span.
 func (t *Tracer) End(d Delivery) (traceID string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -122,8 +121,8 @@ func (t *Tracer) End(d Delivery) (traceID string) {
 	return traceID
 }
 
-// Fail ends the span of a record that was not taken, if it has one: kind is a class of errors,
-// such as the name of a code.
+// Fail ends the span of a rejected record, if it has one. kind is the class of the error, such as an error
+// code.
 func (t *Tracer) Fail(seq uint64, kind, reason string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -133,8 +132,8 @@ func (t *Tracer) Fail(seq uint64, kind, reason string) {
 	}
 }
 
-// Abandon ends the spans that have begun, as failures: their records have no outcome, and will
-// be sent again. The sequences may be used again.
+// Abandon ends all spans in progress as failures, because their records have no outcome and will be resent.
+// The sequences may be used again.
 func (t *Tracer) Abandon(kind, reason string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -145,7 +144,7 @@ func (t *Tracer) Abandon(kind, reason string) {
 	}
 }
 
-// end moves a span to those that are exported. t.mu is held.
+// end moves a span to the ended ones. The caller holds t.mu.
 func (t *Tracer) end(seq uint64, s *span, now time.Time) {
 	s.end = max(s.handed, now.UnixNano())
 	delete(t.started, seq)
@@ -156,7 +155,7 @@ func (t *Tracer) end(seq uint64, s *span, now time.Time) {
 	}
 }
 
-// batch takes the oldest ended spans; none if there are none.
+// batch removes and returns the oldest ended spans.
 func (t *Tracer) batch() []*span {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -167,14 +166,14 @@ func (t *Tracer) batch() []*span {
 	return batch
 }
 
-// keep puts a batch back to the front.
+// keep puts a batch back in front of the ended spans.
 func (t *Tracer) keep(batch []*span) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ended = append(batch, t.ended...)
 }
 
-// releaseBatch forgets a batch of which the receiver has rejected so many.
+// releaseBatch counts the spans of a batch that the receiver has processed, and reuses their memory.
 func (t *Tracer) releaseBatch(batch []*span, rejected uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -191,7 +190,7 @@ func (t *Tracer) Stat() Stat {
 	return t.stat
 }
 
-// signal leaves a token in a channel of capacity 1.
+// signal puts a token into a channel of capacity 1, unless it has one.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -199,17 +198,16 @@ func signal(c chan struct{}) {
 	}
 }
 
-// A Config says where spans go, and what they say beside what is known of the record.
+// A Config says where spans are exported to, and what they contain in addition to the record.
 type Config struct {
-	// URL is where traces are posted: https://collector:4318/v1/traces.
+	// URL is the endpoint for traces, such as https://collector:4318/v1/traces.
 	URL string
 
-	// Headers returns what each request carries, such as a key. It is called for each one, so
-	// that secrets may be replaced; an error counts as a receiver that cannot be reached. Nil:
-	// nothing.
+	// Headers returns the headers of a request, such as an API key. It is called for each request, so
+	// that secrets may be rotated. An error is retried like an unreachable receiver. Nil: no headers.
 	Headers func() (http.Header, error)
 
-	// TLS is how to encrypt. Nil stands for Go's defaults.
+	// TLS configures TLS. Nil means Go's defaults.
 	TLS *tls.Config
 
 	Service  string      // service.name of the resource
