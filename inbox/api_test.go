@@ -1,8 +1,14 @@
 package inbox_test
 
 import (
+	"fmt"
 	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/apitest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/doctest"
@@ -19,6 +25,38 @@ func TestPage(t *testing.T) {
 	}
 	if err := c.CheckPage(string(page), ""); err != nil {
 		t.Error(err)
+	}
+}
+
+// docs/inbox.md has all log messages, and no others.
+func TestLogMessages(t *testing.T) {
+	message := regexp.MustCompile("\\b(?:(Info|Warn)(?:Context\\(ctx|Context\\(session.Context\\(\\)|\\()|LogAttrs\\(ctx, slog.Level(Info|Warn|Error)),? ?\"(inbox: [^\"]+)\"")
+	logged := make(map[string]bool)
+	for _, pattern := range []string{"*.go", "inbox*/*.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			code, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range message.FindAllStringSubmatch(string(code), -1) {
+				logged[fmt.Sprintf("| %s | `%s` |", strings.ToUpper(m[1]+m[2]), m[3])] = true
+			}
+		}
+	}
+	page, err := os.ReadFile("../docs/inbox.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := make(map[string]bool)
+	for _, row := range regexp.MustCompile("(?m)^\\| [A-Z]+ \\| `[^`]+` \\|").FindAllString(string(page), -1) {
+		listed[row] = true
+	}
+	if diff := cmp.Diff(logged, listed); diff != "" {
+		t.Errorf("docs/inbox.md (-logged +listed):\n%s", diff)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// BenchmarkClaim is how many claims a connection makes: many in one transaction, and one in each.
+// BenchmarkClaim measures the claims of one connection, many in a transaction and one in each.
 func BenchmarkClaim(b *testing.B) {
 	for _, partitioned := range []bool{false, true} {
 		conn := database(b, pgtest.Server(b), migrations.Config{Partitioned: partitioned}).Conn(b)
@@ -59,9 +59,9 @@ func perSecond(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "claims/s")
 }
 
-// BenchmarkEvent is what an event costs: the effect in a transaction of its own, the same with Claim,
-// and by a Processor; and a redelivery. They take turns, a hundred events each, so that what else
-// the machine does is the same for all.
+// BenchmarkEvent measures the cost of an event: its effect in a transaction of its own, the same with
+// Claim, the same by a Processor, and a duplicate. The four take turns, a hundred events each, so that
+// other load on the machine affects all of them.
 func BenchmarkEvent(b *testing.B) {
 	db := database(b, pgtest.Server(b), migrations.Config{})
 	shared := pool(b, db)
@@ -105,7 +105,7 @@ func BenchmarkEvent(b *testing.B) {
 	}
 }
 
-// BenchmarkPrune is the growth of processed_events, and what it costs to prune half of it: run it with
+// BenchmarkPrune measures the size of processed_events, and the cost of pruning half of it. Run it with
 // -benchtime=1x and -prune-rows=10000000.
 func BenchmarkPrune(b *testing.B) {
 	for b.Loop() {
@@ -141,7 +141,7 @@ func BenchmarkPrune(b *testing.B) {
 
 var pruneRows = flag.Int("prune-rows", 100_000, "claims that BenchmarkPrune makes")
 
-// fill makes claims of the last 20 days, in the order of time, with ids of version 7.
+// fill inserts claims of the last 20 days, in the order of their time, with UUIDv7 ids.
 func fill(b *testing.B, db *pgtest.DB, rows int, partitioned bool) {
 	b.Helper()
 	if partitioned {

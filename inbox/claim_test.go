@@ -19,7 +19,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// claimer claims in a new transaction and ends that.
+// A claimer claims in a new transaction, and commits it or rolls it back.
 type claimer func(t *testing.T, consumer string, id uuid.UUID, commit bool) bool
 
 // claimers returns the forms of Claim.
@@ -103,7 +103,7 @@ func TestClaim(t *testing.T) {
 	})
 }
 
-// The second of two waits for the first, and sees how that has ended.
+// The second of two claims waits for the first one, and depends on how that ends.
 func TestConcurrentClaims(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
@@ -175,7 +175,7 @@ func beginTx(t *testing.T, conn *pgx.Conn, level pgx.TxIsoLevel) pgx.Tx {
 	return tx
 }
 
-func TestClaimRefuses(t *testing.T) {
+func TestClaimArguments(t *testing.T) {
 	t.Parallel()
 	conn := database(t, pgtest.Server(t), migrations.Config{}).Conn(t)
 	tx := beginTx(t, conn, pgx.ReadCommitted)
@@ -194,14 +194,14 @@ func TestClaimRefuses(t *testing.T) {
 		}
 	}
 	if fresh, err := inbox.Claim(t.Context(), tx, "mail", id); err != nil || !fresh {
-		t.Errorf("Claim after refused arguments = %t, %v", fresh, err)
+		t.Errorf("Claim after wrong arguments = %t, %v", fresh, err)
 	}
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// What is wrong with transaction or table has a name, and says what to do.
+// An error about the transaction or the table has a name and says how to fix it.
 func TestClaimExplains(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -13,11 +13,12 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/inbox"
 	"github.com/outbox-cdc/outbox-cdc/migrations"
-	"github.com/outbox-cdc/outbox-cdc/test/kit/inboxtest"
+
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// A handler decides by its error whether and when the event is retried.
+// The error of a handler decides whether and when the event is retried.
 func TestErrorsOfHandlers(t *testing.T) {
 	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
@@ -58,11 +59,11 @@ func TestErrorsOfHandlers(t *testing.T) {
 	}
 }
 
-// Each failed attempt is logged, and so is the success after it.
+// Each failed attempt is logged, and the success after failures too.
 func TestAttemptsAreLogged(t *testing.T) {
 	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
-	var log inboxtest.Buffer
+	var log rig.Log
 	p := processor(t, pool(t, db), func(c *inbox.Config) {
 		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		c.Handlers["A"] = func(_ context.Context, _ pgx.Tx, e inbox.Event) error {

@@ -21,7 +21,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// failingOnce makes effects from the second attempt on, by do.
+// failingOnce fails the first attempt at an event. Later attempts call do.
 func failingOnce(do inbox.Handler) func(*inbox.Config) {
 	return func(c *inbox.Config) {
 		c.LeaseDuration = 300 * time.Millisecond
@@ -37,7 +37,7 @@ func failingOnce(do inbox.Handler) func(*inbox.Config) {
 	}
 }
 
-// A slow attempt takes longer than its lease and keeps its event.
+// An attempt that takes longer than its lease keeps its event, because the lease is renewed.
 func TestSlowAttemptIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
@@ -68,7 +68,7 @@ func TestSlowAttemptIsLeftAlone(t *testing.T) {
 	}
 }
 
-// A processor that is gone in the middle of an attempt renews nothing: another takes its event over.
+// If a processor crashes during an attempt, another one takes the event over when the lease expires.
 func TestCrashedProcessorsEventsAreTakenOver(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
@@ -90,7 +90,7 @@ func TestCrashedProcessorsEventsAreTakenOver(t *testing.T) {
 	})
 }
 
-// An attempt whose lease is another's is told so, and has no effect.
+// An attempt that has lost its lease is canceled and has no effect.
 func TestLostLease(t *testing.T) {
 	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
@@ -115,7 +115,7 @@ func TestLostLease(t *testing.T) {
 	}
 }
 
-// The transaction says whose lease it is, also if nobody has noticed yet.
+// The transaction checks the lease, even if the attempt has not been canceled yet.
 func TestLostLeaseIsNoticedBeforeTheCommit(t *testing.T) {
 	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
@@ -123,7 +123,7 @@ func TestLostLeaseIsNoticedBeforeTheCommit(t *testing.T) {
 	took := make(chan struct{})
 	p := processor(t, shared, func(c *inbox.Config) {
 		failingOnce(func(context.Context, pgx.Tx, inbox.Event) error {
-			db.Exec(t, `UPDATE inbox_events SET leased_by = gen_random_uuid(), leased_until = 'infinity'`) //nolint:contextcheck // somebody else's
+			db.Exec(t, `UPDATE inbox_events SET leased_by = gen_random_uuid(), leased_until = 'infinity'`) //nolint:contextcheck // another processor's
 			close(took)
 			return nil
 		})(c)
@@ -138,7 +138,7 @@ func TestLostLeaseIsNoticedBeforeTheCommit(t *testing.T) {
 	}
 }
 
-// On a stop attempts have Grace to finish; their leases are given back.
+// When Run stops, attempts have Grace to finish, and the leases are released.
 func TestGracefulStop(t *testing.T) {
 	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
@@ -190,7 +190,7 @@ func TestGracefulStop(t *testing.T) {
 	}
 }
 
-// While MaxWaiting events wait no more are taken.
+// While MaxWaiting events wait, Handle blocks.
 func TestBackPressure(t *testing.T) {
 	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
@@ -212,7 +212,7 @@ func TestBackPressure(t *testing.T) {
 	handle(t, p, makeEvent(3, "other", "A"))
 }
 
-// A database that goes away and comes back costs no event.
+// A restart of the database loses no event.
 func TestDatabaseRestarts(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Start(t, pgserver.Config{})
@@ -319,7 +319,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// No more than Workers events are tried at the same time, however many are due.
+// At most Workers events are retried at the same time, however many are due.
 func TestWorkers(t *testing.T) {
 	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})

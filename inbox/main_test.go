@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Wrap(withExamples{m})) }
 
-// database returns a database with the inbox's tables and one for effects.
+// database returns a database with the inbox tables and a table for effects.
 func database(tb testing.TB, srv *pgserver.Server, cfg migrations.Config) *pgtest.DB {
 	tb.Helper()
 	db := pgtest.DatabaseOn(tb, srv)
@@ -41,7 +41,7 @@ func migrate(tb testing.TB, db *pgtest.DB, cfg migrations.Config) {
 	}
 }
 
-// pool returns a pool with room for what a test does at a time.
+// pool returns a pool with enough connections for a test.
 func pool(tb testing.TB, db *pgtest.DB) *pgxpool.Pool {
 	tb.Helper()
 	cfg, err := pgxpool.ParseConfig(db.DSN)
@@ -57,7 +57,7 @@ func pool(tb testing.TB, db *pgtest.DB) *pgxpool.Pool {
 	return p
 }
 
-// waitingEvents returns what List does.
+// waitingEvents returns the events of all consumers that wait or are parked.
 func waitingEvents(tb testing.TB, db inbox.DB) []inbox.WaitingEvent {
 	tb.Helper()
 	all, err := inbox.Store{}.List(tb.Context(), db, "", 100)
@@ -75,13 +75,13 @@ func makeEvent(n int, key, kind string) inbox.Event {
 	}
 }
 
-// effect makes the effect of e.
+// effect writes the effect of e.
 func effect(ctx context.Context, tx pgx.Tx, e inbox.Event) error {
 	_, err := tx.Exec(ctx, `INSERT INTO effects (event_id, key, what) VALUES ($1, $2, $3)`, e.ID.String(), string(e.Key), e.Type)
 	return err
 }
 
-// effects returns the ids of a key's effects, in order.
+// effects returns the event ids of a key's effects, in order.
 func effects(tb testing.TB, db *pgtest.DB, key string) []uuid.UUID {
 	tb.Helper()
 	texts := pgtest.QueryRow[[]string](tb, db, `SELECT coalesce(array_agg(event_id::text ORDER BY n), '{}') FROM effects WHERE key = $1`, key)
@@ -100,7 +100,7 @@ func ids(events ...inbox.Event) []uuid.UUID {
 	return all
 }
 
-// processor returns one that makes effects of events of the type A, with changes to its Config.
+// processor returns a processor for events of the type A. change changes its Config.
 func processor(tb testing.TB, db inbox.DB, change func(*inbox.Config)) *inbox.Processor {
 	tb.Helper()
 	cfg := inbox.Config{
@@ -120,7 +120,7 @@ func processor(tb testing.TB, db inbox.DB, change func(*inbox.Config)) *inbox.Pr
 	return p
 }
 
-// run runs p until the test ends, or stop is called, and fails the test if it fails.
+// run runs p until stop is called or the test ends. If Run returns an error, the test fails.
 func run(tb testing.TB, p *inbox.Processor) (stop func()) {
 	tb.Helper()
 	ctx, cancel := context.WithCancel(tb.Context())
@@ -171,7 +171,7 @@ func countUnprocessed(tb testing.TB, db *pgtest.DB) int {
 	return pgtest.QueryRow[int](tb, db, `SELECT count(*) FROM inbox_events`)
 }
 
-// checkLanes asserts that of each lane the first event, and only that, is due or parked.
+// checkLanes asserts that only the first event of each lane is due or parked.
 func checkLanes(tb testing.TB, db *pgtest.DB) {
 	tb.Helper()
 	wrong := pgtest.QueryRow[int](tb, db, `

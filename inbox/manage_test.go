@@ -12,7 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// Retry and Discard change all events or none, and say which one is the problem.
+// Retry and Discard change all events or none. The error names the event that is the problem.
 func TestNothingToRetryOrDiscard(t *testing.T) {
 	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})

@@ -21,7 +21,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// The same record three times, and also to two consumers at the same time: one effect.
+// A record that is delivered three times, and to several processors at the same time, has one effect.
 func TestRedelivery(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
@@ -49,8 +49,8 @@ func TestRedelivery(t *testing.T) {
 	})
 }
 
-// While an event is tried again, those of its key wait behind it and others go on. The attempts see
-// the event as it came.
+// While an event is retried, later events of its key wait behind it and other keys continue. Each
+// attempt gets the event unchanged.
 func TestRetryKeepsTheOrderOfAKey(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
@@ -109,7 +109,7 @@ func TestRetryKeepsTheOrderOfAKey(t *testing.T) {
 	})
 }
 
-// One that never works is parked, with its key, until it is retried.
+// An event that never works is parked, and blocks its key, until it is retried.
 func TestParkAndRetry(t *testing.T) {
 	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
@@ -162,8 +162,7 @@ func TestDiscard(t *testing.T) {
 	if len(waiting) != 4 || !strings.Contains(waiting[0].LastError, "no handler is registered") {
 		t.Fatalf("List = %+v", waiting)
 	}
-	// Of a type without a handler the event is parked at once. Two are discarded, the first and one
-	// behind it.
+	// The first event has no handler, so it is parked at once. The test discards it and one behind it.
 	if err := (inbox.Store{}).Discard(t.Context(), shared, "test", waiting[1].ID, waiting[0].ID, waiting[1].ID); err != nil {
 		t.Error(err)
 	}
@@ -176,7 +175,7 @@ func TestDiscard(t *testing.T) {
 	}
 }
 
-// An event that has been handled is not put behind what waits in its lane.
+// A duplicate of a handled event is not stored behind the waiting events of its lane.
 func TestRedeliveryToABusyLane(t *testing.T) {
 	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
@@ -191,12 +190,12 @@ func TestRedeliveryToABusyLane(t *testing.T) {
 	}
 }
 
-// Whoever comes to wait while the first one of the lane leaves is not forgotten: each sees what the
-// other has done.
+// An event that arrives while the first one of its lane is removed is not forgotten: one of the two
+// transactions makes it due.
 func TestComingWhileTheFirstLeaves(t *testing.T) {
 	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
-	// What comes behind is put there slowly.
+	// Storing an event behind another one takes 3 s.
 	db.Exec(t, `
 		CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(3); RETURN NEW; END';
 		CREATE TRIGGER slowly BEFORE INSERT ON inbox_events FOR EACH ROW WHEN (NEW.due_at IS NULL) EXECUTE FUNCTION slowly()`)
@@ -243,7 +242,7 @@ func TestUnknownTypesCanBeIgnored(t *testing.T) {
 	}
 }
 
-// Whatever a handler does wrong is the failure of one attempt.
+// A mistake of a handler fails one attempt and nothing else.
 func TestContainment(t *testing.T) {
 	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
@@ -277,7 +276,7 @@ func TestContainment(t *testing.T) {
 			return errors.New("a\x00\xff" + strings.Repeat("x", 10_000))
 		}, "a\uFFFD\uFFFDxx"},
 	} {
-		for attempts := 1; attempts <= 2; attempts++ { // straight from Kafka, and leased
+		for attempts := 1; attempts <= 2; attempts++ { // in Handle, and in Run
 			e := makeEvent(0, name, "A")
 			p := processor(t, shared, func(c *inbox.Config) {
 				c.Timeout = 200 * time.Millisecond
@@ -308,7 +307,7 @@ func TestContainment(t *testing.T) {
 	}
 }
 
-// An event that comes without a key waits for nobody.
+// An event without a key waits for no other event.
 func TestEventsWithoutAKey(t *testing.T) {
 	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
@@ -343,9 +342,9 @@ func TestAnythingCanWait(t *testing.T) {
 	}
 }
 
-// TestRandomDeliveries has several processors take the same partition, each from places that lie
-// before what is committed, while handlers fail at random: in the end every key has each of its
-// events once, in order.
+// TestRandomDeliveries lets several processors handle the same partition, each from offsets before the
+// committed one, while handlers fail at random. In the end each key has each of its events once, in
+// order.
 func TestRandomDeliveries(t *testing.T) {
 	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})

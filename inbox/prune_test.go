@@ -15,15 +15,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// Of the claims those go that are older than the horizon, in any place of the table, while others
-// are made.
+// Prune deletes the claims that are older than its age, anywhere in the table, while others are made.
 func TestPrune(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		db := pgtest.DatabaseOn(t, srv)
 		db.Exec(t, `CREATE SCHEMA "My App"`)
 		migrate(t, db, migrations.Config{Schema: `"My App"`})
-		// Some 500 blocks: more than one batch.
+		// About 500 blocks: more than one batch.
 		db.Exec(t, `INSERT INTO "My App".processed_events (consumer, event_id, processed_at)
 			SELECT 'c', gen_random_uuid(), now() - CASE WHEN n % 3 = 0 THEN interval '3 days' ELSE interval '1 hour' END
 			FROM generate_series(1, 60000) AS n`)
@@ -66,7 +65,7 @@ func TestPruneOfPartitions(t *testing.T) {
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		db := database(t, srv, migrations.Config{Partitioned: true})
 		shared := pool(t, db)
-		// Partitions of the days around the horizon, as they would have been made in time.
+		// Partitions of the days around the age limit, as earlier runs would have created them.
 		today := time.Now().UTC().Truncate(24 * time.Hour)
 		partition := func(days int) string { return "processed_events_" + today.AddDate(0, 0, days).Format("20060102") }
 		for days := -5; days < 0; days++ {
@@ -77,7 +76,7 @@ func TestPruneOfPartitions(t *testing.T) {
 		db.Exec(t, `INSERT INTO processed_events (consumer, event_id, processed_at) VALUES
 			('c', '7d444840-9dc0-41d1-b245-5ffdce74fad2', now() - interval '5 days'), ('c', '8d444840-9dc0-41d1-b245-5ffdce74fad2', now())`)
 		db.Exec(t, `DROP TABLE `+partition(migrations.InitialDays))
-		// A claim under way holds the table for a moment.
+		// An open transaction with a claim locks the table for a moment.
 		tx, err := shared.Begin(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -110,13 +109,13 @@ func TestPruneOfPartitions(t *testing.T) {
 	})
 }
 
-// firstID is the lowest UUIDv7 of a moment, whatever its version says.
+// firstID returns the smallest UUID with the time of at.
 func firstID(at time.Time) string {
 	ms := fmt.Sprintf("%012x", at.UnixMilli())
 	return ms[:8] + "-" + ms[8:] + "-0000-0000-000000000000"
 }
 
-func TestPruneRefuses(t *testing.T) {
+func TestPruneAge(t *testing.T) {
 	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
 	if _, err := (inbox.Store{}).Prune(t.Context(), pool(t, db), 59*time.Minute); err == nil {

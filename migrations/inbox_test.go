@@ -13,7 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// An installation that has had an outbox only gets the inbox beside it, and can lose it again.
+// Up adds the inbox to a schema with an outbox, and Down drops it again.
 func TestInboxBesideAnOutbox(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
@@ -58,7 +58,7 @@ func TestInboxBesideAnOutbox(t *testing.T) {
 	})
 }
 
-// What is printed makes the same objects, also in a schema of one's own.
+// The SQL of Print creates the same objects as Up, in another schema too.
 func TestPrintedInbox(t *testing.T) {
 	t.Parallel()
 	for _, cfg := range []Config{{Part: Inbox, Schema: `"My App"`}, {Part: Inbox, Schema: `"My App"`, Partitioned: true}} {
@@ -70,7 +70,7 @@ func TestPrintedInbox(t *testing.T) {
 	}
 }
 
-// A claim is in the partition of the day its id was made on, whenever it is made.
+// The UTC day of its UUIDv7 determines the partition of a claim.
 func TestPartitionsOfAnInboxAreDaysOfTheIDs(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
@@ -95,7 +95,7 @@ func TestPartitionsOfAnInboxAreDaysOfTheIDs(t *testing.T) {
 	})
 }
 
-// madeAt returns the UUIDv7 of a moment.
+// madeAt returns a UUIDv7 with a given time.
 func madeAt(at time.Time) uuid.UUID {
 	id := uuid.Must(uuid.NewV7())
 	ms := at.UnixMilli()

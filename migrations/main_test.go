@@ -9,13 +9,13 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// pool opens db the way the command line does.
+// pool opens db as the command line does.
 func pool(t *testing.T, db *pgtest.DB) *sql.DB {
 	t.Helper()
 	return as(t, db, "")
 }
 
-// as is pool for a role.
+// as is pool with another role.
 func as(t *testing.T, db *pgtest.DB, role string) *sql.DB {
 	t.Helper()
 	cfg := db.Conn(t).Config()
@@ -27,7 +27,7 @@ func as(t *testing.T, db *pgtest.DB, role string) *sql.DB {
 	return p
 }
 
-// objects lists every table, sequence and function a migration can have left in db.
+// objects returns the tables, sequences and functions in db.
 func objects(t *testing.T, db *pgtest.DB) []string {
 	t.Helper()
 	return pgtest.QueryRow[[]string](t, db, `

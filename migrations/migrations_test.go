@@ -19,7 +19,7 @@ import (
 
 var anyTime = cmp.Comparer(func(a, b time.Time) bool { return a.IsZero() == b.IsZero() })
 
-// equateEmpty makes no migrations and none equal.
+// equateEmpty makes nil and an empty slice equal.
 var equateEmpty = cmpopts.EquateEmpty()
 
 func TestUpAndDown(t *testing.T) {
@@ -65,7 +65,7 @@ func TestUpAndDown(t *testing.T) {
 	})
 }
 
-// The table is a contract with writers, with the relay and with recovery.
+// Writers, the relay and recover depend on the columns of the table.
 func TestTable(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
@@ -168,8 +168,8 @@ func TestPrintedSQLMakesTheSameObjects(t *testing.T) {
 	})
 }
 
-// printsWhatItDoes runs Up on one database and what Print prints on another, compares them, also by
-// more, and undoes what was printed.
+// printsWhatItDoes runs Up on one database and the SQL of Print on another, compares them, calls more, and
+// undoes the printed SQL.
 func printsWhatItDoes(t *testing.T, cfg Config, up, printed *pgtest.DB, history string, more func()) {
 	t.Helper()
 	if _, err := Up(t.Context(), pool(t, up), cfg); err != nil {
@@ -272,7 +272,7 @@ func TestUpNeedsASchema(t *testing.T) {
 	}
 }
 
-// A deployer that gives up must not leave the lock behind.
+// A deployer that gives up releases the lock.
 func TestUpCanBeCanceledWhileItWaits(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -302,7 +302,7 @@ func TestUpCanBeCanceledWhileItWaits(t *testing.T) {
 	}
 }
 
-// Any role can take the lock, and keep it: a deployer does not wait for ever, and learns who has it.
+// Any role can hold the lock. So a deployer waits for a limited time, and its error names the holder.
 func TestUpDoesNotWaitForAStranger(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)

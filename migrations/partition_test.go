@@ -30,7 +30,7 @@ func partitioned(t *testing.T, srv *pgserver.Server) *pgtest.DB {
 	return db
 }
 
-// day is the name of the partition of today and so many days.
+// day returns the name of the partition that is n days after today.
 func day(days int) string {
 	return "outbox_" + time.Now().UTC().AddDate(0, 0, days).Format("20060102")
 }
@@ -44,7 +44,7 @@ func TestPartitionedTableRoutesAndPublishesThroughItsRoot(t *testing.T) {
 		for _, days := range []int{0, 3, 100} {
 			db.Exec(t, insert, days)
 		}
-		// A partition made later is published as well, and its rows are numbered on.
+		// A partition that is created later is published too, and continues the identity column.
 		db.Exec(t, `SELECT outbox_create_partitions($1)`, InitialDays+1)
 		db.Exec(t, insert, InitialDays+1)
 
@@ -56,12 +56,11 @@ func TestPartitionedTableRoutesAndPublishesThroughItsRoot(t *testing.T) {
 		if diff := cmp.Diff([]string{"outbox", "outbox", "outbox", "outbox"}, inserted(t, db)); diff != "" {
 			t.Errorf("tables in the stream (-want +got):\n%s", diff)
 		}
-		db.Exec(t, `DROP TABLE `+day(3)) // pruning needs no more than this
+		db.Exec(t, `DROP TABLE `+day(3)) // as prune does
 	})
 }
 
-// inserted returns the tables that the stream gives for the inserts of the slot: name of the
-// relation whose OID each Insert message carries
+// inserted returns the table of each Insert message in the stream of the slot
 // (https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html).
 func inserted(t *testing.T, db *pgtest.DB) []string {
 	t.Helper()
@@ -93,7 +92,7 @@ func TestCreatePartitionsIsIdempotentAndHoldsUpNoWriter(t *testing.T) {
 		if _, err := tx.Exec(t.Context(), insert, 0); err != nil {
 			t.Fatal(err)
 		}
-		// The transaction stays open: whoever wanted to lock the table against writers would wait.
+		// The transaction stays open. A lock that conflicts with writers would have to wait for it.
 		made, errs := make([][]string, 4), make([]error, 4)
 		var wg sync.WaitGroup
 		for i := range made {
@@ -158,7 +157,7 @@ func TestCreatePartitionsLeavesDaysOfTheDefaultPartitionAlone(t *testing.T) {
 	})
 }
 
-// The bounds are days of UTC whatever the session's time zone and date style are.
+// The bounds are UTC days in every time zone and date style of the session.
 func TestPartitionBoundsDoNotDependOnTheSession(t *testing.T) {
 	t.Parallel()
 	db := partitioned(t, pgtest.Server(t))

@@ -8,7 +8,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/doctest"
 )
 
-// An event cannot be written beside a transaction: it does not compile.
+// Writing an event outside a transaction does not compile.
 func TestNothingButATransactionCompiles(t *testing.T) {
 	c := doctest.NewChecker(t, "context", "database/sql", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool",
 		"github.com/jackc/pgx/v5/pgconn", "github.com/outbox-cdc/outbox-cdc/outbox")

@@ -8,7 +8,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// BenchmarkWrite is Write alone, n events at a time, within one transaction.
+// BenchmarkWrite measures Write with n events, in one transaction.
 func BenchmarkWrite(b *testing.B) {
 	for _, n := range []int{1, 2, 10, 100, 1000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -49,7 +49,7 @@ func TestWriterForATableOfOnesOwn(t *testing.T) {
 			if err := w.Write(ctx, tx, events...); err != nil {
 				return err
 			}
-			return w.Write(ctx, tx, slices.Repeat(events, 200)...) // by COPY
+			return w.Write(ctx, tx, slices.Repeat(events, 200)...) // with COPY
 		})
 		body := `convert_to(body::text, 'UTF8')`
 		if payloadType == outbox.Bytea {
@@ -92,7 +92,7 @@ func TestWriterWithoutHeaders(t *testing.T) {
 	}
 }
 
-// Columns that are asked for are filled, and NULL in events without a value, in every form.
+// Every form fills the configured columns, with NULL if the event has no value.
 func TestOptionalColumns(t *testing.T) {
 	t.Parallel()
 	db := database(t, pgtest.Server(t))

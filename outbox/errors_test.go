@@ -23,8 +23,8 @@ func many(n int) []outbox.Event {
 	return events
 }
 
-// What a transaction cannot take is told as what it is, with the server's word and the way out, and
-// nothing of it is there afterwards: of one event, of many and of so many that they are copied.
+// An error has a name, the error of the server and the way to fix it. It writes nothing: of one event, of
+// many, and of so many that Write uses COPY.
 func TestServerErrorsAreExplained(t *testing.T) {
 	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
@@ -69,7 +69,7 @@ func TestServerErrorsAreExplained(t *testing.T) {
 	})
 }
 
-// One bad event among many keeps all of them out, and the transaction goes on without them.
+// If one of many events has a problem, none is written, and the transaction is still usable.
 func TestNothingIsHalfWritten(t *testing.T) {
 	t.Parallel()
 	conn := database(t, pgtest.Server(t)).Conn(t)
@@ -83,7 +83,7 @@ func TestNothingIsHalfWritten(t *testing.T) {
 			}
 		}
 	}
-	for _, n := range []int{2, 1000} { // and one that only the server can find
+	for _, n := range []int{2, 1000} { // and a problem that only the server can find
 		events := many(n)
 		events[0].ID = uuid.Must(uuid.NewV7())
 		events[n-1].ID = events[0].ID

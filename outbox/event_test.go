@@ -30,7 +30,7 @@ func TestWriteChecksEventsBeforeItWrites(t *testing.T) {
 	for name, test := range map[string]struct {
 		cfg    outbox.Config
 		change func(*outbox.Event)
-		field  string // empty: nothing is wrong
+		field  string // empty: no problem
 		reason string
 	}{
 		"complete":                 {},
@@ -185,7 +185,7 @@ func TestEventErrorNamesEventAndField(t *testing.T) {
 	}
 }
 
-// What we say jsonb rejects must be what jsonb rejects.
+// Write rejects exactly the JSON that jsonb rejects.
 func TestPayloadCheckAgreesWithTheServer(t *testing.T) {
 	t.Parallel()
 	conn := database(t, pgtest.Server(t)).Conn(t)
@@ -210,7 +210,7 @@ func TestPayloadCheckAgreesWithTheServer(t *testing.T) {
 	}
 }
 
-// What the size of a payload is taken for is what it is, or a little more.
+// The computed size of a payload is its size in jsonb, or a little more.
 func TestSizeOfJSONB(t *testing.T) {
 	t.Parallel()
 	conn := database(t, pgtest.Server(t)).Conn(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 )
 
-// A keepingTx keeps the arguments of the last statement.
+// A keepingTx records the arguments of the last statement.
 type keepingTx struct {
 	pgx.Tx
 	args []any
@@ -26,8 +26,8 @@ func (tx *keepingTx) Exec(_ context.Context, _ string, args ...any) (pgconn.Comm
 	return pgconn.CommandTag{}, nil
 }
 
-// FuzzEvent: an event is refused as a whole, or what is sent of it is what it says, as a row, as
-// one of many rows and as a message.
+// FuzzEvent checks that an event is an error, or that the statement has all of its values: as one row, as one
+// of many rows, and as a message.
 func FuzzEvent(f *testing.F) {
 	f.Add([]byte(`{"a":[1.50,"\u00e9"]}`), "order-7", "name", "value", uint8(0))
 	f.Add([]byte(" \n\"\\ud83d\\ude00\" "), `{"\,NULL}`, "traceparent", "", uint8(1))
@@ -75,7 +75,7 @@ func checkRow(t *testing.T, e outbox.Event, args []any) {
 	}
 }
 
-// checkArray checks that the text of an array has the value twice.
+// checkArray checks that an array has the value twice.
 func checkArray(t *testing.T, value, array any, isID bool) {
 	t.Helper()
 	var elements []string

@@ -109,7 +109,7 @@ func TestTraceIsChecked(t *testing.T) {
 func TestCloudEventAttributesAreChecked(t *testing.T) {
 	for name, test := range map[string]struct {
 		change        func(*outbox.CloudEvent)
-		field, reason string // empty: nothing is wrong
+		field, reason string // empty: no problem
 	}{
 		"relative reference":    {change: func(c *outbox.CloudEvent) { c.Source = "orders?a=b#c" }},
 		"URN":                   {change: func(c *outbox.CloudEvent) { c.Source = "urn:uuid:6e8bc430-9c3a-11d9-9669-0800200c9a66" }},

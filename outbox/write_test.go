@@ -20,7 +20,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// countingTx is a transaction without a server.
+// A countingTx is a transaction without a server. It counts statements.
 type countingTx struct {
 	pgx.Tx
 	statements int
@@ -31,13 +31,13 @@ func (tx *countingTx) Exec(context.Context, string, ...any) (pgconn.CommandTag, 
 	return pgconn.CommandTag{}, nil
 }
 
-// A form is one of the ways to write, in a transaction of its own that it commits or rolls back.
+// A form is a way to write, in a transaction of its own that it commits or rolls back.
 type form struct {
 	name  string
 	write func(ctx context.Context, w *outbox.Writer, conn *pgx.Conn, before string, events ...outbox.Event) error
 }
 
-// forms are those that write rows, and with messages those that do not.
+// forms returns the forms that write rows, and with messages also those that write messages.
 func forms(messages bool) []form {
 	all := []form{
 		{"Write", onPgx((*outbox.Writer).Write)},
@@ -79,7 +79,7 @@ func onSQL(
 	}
 }
 
-// writer returns the Writer of cfg.
+// writer returns a Writer for cfg.
 func writer(t *testing.T, cfg outbox.Config) *outbox.Writer {
 	t.Helper()
 	w, err := outbox.NewWriter(cfg)
@@ -89,7 +89,7 @@ func writer(t *testing.T, cfg outbox.Config) *outbox.Writer {
 	return w
 }
 
-// A row is an event as the default table holds it.
+// A row is a row of the default table.
 type row struct {
 	ID                               uuid.UUID
 	AggregateType, AggregateID, Type string

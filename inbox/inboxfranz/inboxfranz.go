@@ -207,14 +207,14 @@ func (c *consumer) failure() error {
 
 // revoked stops the workers of partitions that go to another member, and commits their offsets.
 func (c *consumer) revoked(ctx context.Context, client *kgo.Client, partitions map[string][]int32) {
-	c.log.partitions(ctx, "inbox: partitions revoked", partitions)
+	c.log.revoked(ctx, partitions)
 	c.stopPartitions(partitions)
 	c.commit(ctx, client)
 }
 
 // lost stops the workers of partitions that another member has already.
 func (c *consumer) lost(ctx context.Context, _ *kgo.Client, partitions map[string][]int32) {
-	c.log.partitions(ctx, "inbox: partitions lost", partitions)
+	c.log.lost(ctx, partitions)
 	c.stopPartitions(partitions)
 }
 

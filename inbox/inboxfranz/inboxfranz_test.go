@@ -21,15 +21,15 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(kafkatest.Wrap(pgtest.Wrap(m))) }
 
 func TestContract(t *testing.T) {
-	inboxtest.Contract(t, run(kgo.HeartbeatInterval(100*time.Millisecond)))
-} // a heartbeat reports a rebalance
+	inboxtest.Contract(t, run(kgo.HeartbeatInterval(100*time.Millisecond))) // a heartbeat reports a rebalance
+}
 
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	inboxtest.Outage(t, run(), "inbox: broker unavailable, retrying", "inbox: broker available again")
 }
 
-// BenchmarkLatency is with the client's default settings.
+// BenchmarkLatency uses the default settings of the client.
 func BenchmarkLatency(b *testing.B) { inboxtest.Latency(b, run()) }
 
 func run(opts ...kgo.Opt) inboxtest.Run {
@@ -38,8 +38,8 @@ func run(opts ...kgo.Opt) inboxtest.Run {
 	}
 }
 
-// A partition whose handler is slow has no more than its queue and a fetch in memory, and does not
-// keep the other partitions waiting.
+// A partition with a slow handler has its queue and one fetch in memory, and does not delay the other
+// partitions.
 func TestMemoryOfASlowPartition(t *testing.T) {
 	t.Parallel()
 	const slow, fast, records, recordSize = 0, 1, 600, 10_000 // 6 MB
@@ -78,7 +78,7 @@ func TestMemoryOfASlowPartition(t *testing.T) {
 		done <- inboxfranz.Run(ctx, p, topic, []string{topic}, kgo.SeedBrokers(cluster.Addrs...),
 			kgo.WithHooks(countPolled{&polled, slow}))
 	}()
-	for n := range int64(20) { // each of them a fetch after the one that filled the queue
+	for n := range int64(20) { // each needs a fetch, after the one that filled the queue
 		produce(fast, 1)
 		inboxtest.Await(t, "an event of the other partition", func() bool { return handledFast.Load() == n+1 })
 	}
@@ -93,7 +93,7 @@ func TestMemoryOfASlowPartition(t *testing.T) {
 	}
 }
 
-// countPolled counts the records of a partition that the client has handed out.
+// countPolled counts the polled records of a partition.
 type countPolled struct {
 	n         *atomic.Int64
 	partition int32

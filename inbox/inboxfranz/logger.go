@@ -27,16 +27,22 @@ func (l *logger) joining(ctx context.Context, topics []string) {
 	l.log.InfoContext(ctx, "inbox: joining the consumer group", slog.Any("topics", topics))
 }
 
-func (l *logger) partitions(ctx context.Context, msg string, partitions map[string][]int32) {
-	if len(partitions) > 0 {
-		l.log.InfoContext(ctx, msg, slog.Any("partitions", partitions)) //nolint:sloglint // constant at each caller
-	}
-}
-
 // assigned logs partitions, none of them too: the group works, but has more members than partitions.
 func (l *logger) assigned(ctx context.Context, partitions map[string][]int32) {
 	l.ends(groupSession{})
 	l.log.InfoContext(ctx, "inbox: partitions assigned", slog.Any("partitions", partitions))
+}
+
+func (l *logger) revoked(ctx context.Context, partitions map[string][]int32) {
+	if len(partitions) > 0 {
+		l.log.InfoContext(ctx, "inbox: partitions revoked", slog.Any("partitions", partitions))
+	}
+}
+
+func (l *logger) lost(ctx context.Context, partitions map[string][]int32) {
+	if len(partitions) > 0 {
+		l.log.WarnContext(ctx, "inbox: partitions lost", slog.Any("partitions", partitions))
+	}
 }
 
 func (l *logger) commitFailed(ctx context.Context, err error) {

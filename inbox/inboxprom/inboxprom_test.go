@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write the metrics into docs/inbox.md")
 
-// noDB is not looked at.
+// noDB is a DB that the test does not use.
 type noDB struct{ inbox.DB }
 
 func TestCollector(t *testing.T) {

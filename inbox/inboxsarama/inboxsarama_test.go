@@ -33,7 +33,7 @@ func TestOutage(t *testing.T) {
 	inboxtest.Outage(t, run(cfg), "inbox: consumer group unavailable, retrying", "inbox: partitions assigned")
 }
 
-// BenchmarkLatency is with the client's default settings.
+// BenchmarkLatency uses the default settings of the client.
 func BenchmarkLatency(b *testing.B) { inboxtest.Latency(b, run(config())) }
 
 func config() *sarama.Config {

@@ -1,4 +1,4 @@
-// Package inboxtest is what every adapter of package inbox must do, as tests.
+// Package inboxtest has the tests that every adapter of package inbox must pass.
 package inboxtest
 
 import (
@@ -24,9 +24,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/migrations"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// Run is an adapter's Run, for a new member of a group that begins at the start of a topic.
+// Run calls the Run function of an adapter. A new group starts at the beginning of the topic.
 type Run func(ctx context.Context, brokers []string, group, topic string, p *inbox.Processor) error
 
 // Contract tests an adapter against kfake and, in a full run, against a real broker.
@@ -34,7 +35,7 @@ func Contract(t *testing.T, run Run) {
 	t.Helper()
 	kafkatest.Each(t, func(t *testing.T, cluster *kafkatest.Cluster) {
 		t.Helper()
-		for name, test := range map[string]func(*testing.T, *rig){
+		for name, test := range map[string]func(*testing.T, *setup){
 			"every record once":             everyRecordOnce,
 			"offsets after effects":         offsetsAfterEffects,
 			"rebalance in the middle":       rebalanceInTheMiddle,
@@ -45,7 +46,7 @@ func Contract(t *testing.T, run Run) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				test(t, newRig(t, cluster, run))
+				test(t, newSetup(t, cluster, run))
 			})
 		}
 	})
@@ -53,23 +54,23 @@ func Contract(t *testing.T, run Run) {
 
 const (
 	partitions = 3
-	limit      = 90 * time.Second // of anything that is waited for
+	limit      = 90 * time.Second // of each wait
 )
 
-// A rig is a topic, a database and an adapter.
-type rig struct {
+// A setup has a topic, a database and an adapter.
+type setup struct {
 	cluster      *kafkatest.Cluster
 	topic, group string
 	db           *pgtest.DB
 	pool         *pgxpool.Pool
 	run          Run
 	producer     *kgo.Client
-	log          Buffer // of the processors
+	log          rig.Log // of the processors
 }
 
-func newRig(tb testing.TB, cluster *kafkatest.Cluster, run Run) *rig {
+func newSetup(tb testing.TB, cluster *kafkatest.Cluster, run Run) *setup {
 	tb.Helper()
-	r := &rig{cluster: cluster, db: database(tb), run: run, group: kafkatest.UniqueName(tb)}
+	r := &setup{cluster: cluster, db: database(tb), run: run, group: kafkatest.UniqueName(tb)}
 	r.topic = cluster.Topic(tb, partitions, nil)
 	r.db.Exec(tb, `CREATE TABLE effects (n bigint GENERATED ALWAYS AS IDENTITY, key text, event_id uuid)`)
 	r.pool = r.db.Pool(tb)
@@ -77,7 +78,7 @@ func newRig(tb testing.TB, cluster *kafkatest.Cluster, run Run) *rig {
 	return r
 }
 
-// database returns a database with the inbox's tables.
+// database returns a database with the inbox tables.
 func database(tb testing.TB) *pgtest.DB {
 	tb.Helper()
 	db := pgtest.Database(tb)
@@ -89,7 +90,7 @@ func database(tb testing.TB) *pgtest.DB {
 	return db
 }
 
-// Processor returns a processor of events of the type A, with a database of its own.
+// Processor returns a processor for events of the type A, with a database of its own.
 func Processor(tb testing.TB, handler inbox.Handler) *inbox.Processor {
 	tb.Helper()
 	return newProcessor(tb, database(tb).Pool(tb), 0, io.Discard, handler)
@@ -107,8 +108,8 @@ func newProcessor(tb testing.TB, pool *pgxpool.Pool, grace time.Duration, log io
 	return p
 }
 
-// produce writes an event for each key, in order, and returns their ids by key.
-func (r *rig) produce(tb testing.TB, keys ...string) map[string][]string {
+// produce produces an event for each key, in order, and returns the ids by key.
+func (r *setup) produce(tb testing.TB, keys ...string) map[string][]string {
 	tb.Helper()
 	want := make(map[string][]string)
 	var records []*kgo.Record
@@ -125,7 +126,7 @@ func (r *rig) produce(tb testing.TB, keys ...string) map[string][]string {
 	return want
 }
 
-func (r *rig) processor(tb testing.TB, grace time.Duration, before func(ctx context.Context, key string) error) *inbox.Processor {
+func (r *setup) processor(tb testing.TB, grace time.Duration, before func(ctx context.Context, key string) error) *inbox.Processor {
 	tb.Helper()
 	return newProcessor(tb, r.pool, grace, &r.log, func(ctx context.Context, tx pgx.Tx, e inbox.Event) error {
 		_, err := tx.Exec(ctx, `INSERT INTO effects (key, event_id) VALUES ($1, $2)`, string(e.Key), e.ID.String())
@@ -136,8 +137,8 @@ func (r *rig) processor(tb testing.TB, grace time.Duration, before func(ctx cont
 	})
 }
 
-// start runs a member of the group; stop ends it.
-func (r *rig) start(tb testing.TB, p *inbox.Processor) (stop func(), done <-chan error) {
+// start runs a member of the group until stop is called.
+func (r *setup) start(tb testing.TB, p *inbox.Processor) (stop func(), done <-chan error) {
 	tb.Helper()
 	ctx, cancel := context.WithCancel(tb.Context())
 	result, ended := make(chan error, 1), make(chan struct{})
@@ -150,7 +151,7 @@ func (r *rig) start(tb testing.TB, p *inbox.Processor) (stop func(), done <-chan
 	return stop, result
 }
 
-func (r *rig) effects(t *testing.T) map[string][]string {
+func (r *setup) effects(t *testing.T) map[string][]string {
 	t.Helper()
 	got := make(map[string][]string)
 	rows, err := r.pool.Query(t.Context(), `SELECT key, event_id::text FROM effects ORDER BY n`)
@@ -164,8 +165,8 @@ func (r *rig) effects(t *testing.T) map[string][]string {
 	return got
 }
 
-// committed returns how many records the committed offsets of the group have passed.
-func (r *rig) committed(t *testing.T) int64 {
+// committed returns how many records are before the committed offsets of the group.
+func (r *setup) committed(t *testing.T) int64 {
 	t.Helper()
 	offsets, err := r.cluster.Admin(t).FetchOffsets(t.Context(), r.group)
 	if err != nil {
@@ -205,7 +206,7 @@ func keys(n int) []string {
 	return all
 }
 
-func everyRecordOnce(t *testing.T, r *rig) {
+func everyRecordOnce(t *testing.T, r *setup) {
 	t.Helper()
 	want := r.produce(t, keys(200)...)
 	p := r.processor(t, 0, nil)
@@ -221,9 +222,9 @@ func everyRecordOnce(t *testing.T, r *rig) {
 	}
 }
 
-// offsetsAfterEffects stops a member within a handler that does not end: its record is not
-// committed, and is the next member's.
-func offsetsAfterEffects(t *testing.T, r *rig) {
+// offsetsAfterEffects stops a member whose handler does not return: the offset is not committed, and the
+// next member handles the record.
+func offsetsAfterEffects(t *testing.T, r *setup) {
 	t.Helper()
 	want := r.produce(t, "k", "k", "k")
 	var inside atomic.Int32
@@ -249,9 +250,9 @@ func offsetsAfterEffects(t *testing.T, r *rig) {
 	check(t, want, r.effects(t))
 }
 
-// rebalanceInTheMiddle has a second member join while the first is within a handler of each
-// partition, and the first leave soon after.
-func rebalanceInTheMiddle(t *testing.T, r *rig) {
+// rebalanceInTheMiddle starts a second member while handlers of the first one run, and stops the first one
+// soon after.
+func rebalanceInTheMiddle(t *testing.T, r *setup) {
 	t.Helper()
 	want := r.produce(t, keys(150)...)
 	slow := func(ctx context.Context, _ string) error {
@@ -266,7 +267,7 @@ func rebalanceInTheMiddle(t *testing.T, r *rig) {
 	stop, _ := r.start(t, first)
 	Await(t, "the first member is at it", func() bool { return first.Stat().Types["A"].Handled > 3 })
 	r.start(t, second)
-	// A commit in which the session ends is not counted as handled: nobody heard how it ended.
+	// Handled does not count a commit whose response was lost with the session.
 	all := func() bool { return pgtest.QueryRow[int](t, r.db, `SELECT count(*) FROM effects`) >= 150 }
 	Await(t, "the second member is at it", func() bool { return second.Stat().Types["A"].Handled > 3 || all() })
 	stop()
@@ -274,7 +275,7 @@ func rebalanceInTheMiddle(t *testing.T, r *rig) {
 	check(t, want, r.effects(t))
 }
 
-func noEvent(t *testing.T, r *rig) {
+func noEvent(t *testing.T, r *setup) {
 	t.Helper()
 	if err := r.producer.ProduceSync(t.Context(), &kgo.Record{Topic: r.topic, Value: []byte("{}")}).FirstErr(); err != nil {
 		t.Fatal(err)
@@ -286,7 +287,7 @@ func noEvent(t *testing.T, r *rig) {
 	}
 }
 
-func noTable(t *testing.T, r *rig) {
+func noTable(t *testing.T, r *setup) {
 	t.Helper()
 	r.db.Exec(t, `DROP TABLE processed_events, inbox_events`)
 	r.produce(t, "k")
@@ -296,9 +297,9 @@ func noTable(t *testing.T, r *rig) {
 	}
 }
 
-// waitsForNoFetch has an event come for a partition whose handler is busy, while the other partitions
-// have none: it is handled as soon as the handler is free.
-func waitsForNoFetch(t *testing.T, r *rig) {
+// waitsForNoFetch produces an event for a partition whose handler is busy, while the other partitions have
+// no records. The event is handled as soon as the handler returns.
+func waitsForNoFetch(t *testing.T, r *setup) {
 	t.Helper()
 	busy, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -310,7 +311,7 @@ func waitsForNoFetch(t *testing.T, r *rig) {
 	r.produce(t, "k")
 	<-busy
 	r.produce(t, "k", "k")
-	time.Sleep(100 * time.Millisecond) // for the fetch that follows
+	time.Sleep(100 * time.Millisecond) // for the next fetch to start
 	began := time.Now()
 	close(release)
 	Await(t, "3 effects", func() bool { return p.Stat().Types["A"].Handled == 3 })
@@ -319,8 +320,8 @@ func waitsForNoFetch(t *testing.T, r *rig) {
 	}
 }
 
-// missingTopic starts a member before its topic exists: it logs that, and consumes the topic later.
-func missingTopic(t *testing.T, r *rig) {
+// missingTopic starts a member before its topic exists. It logs that, and consumes the topic later.
+func missingTopic(t *testing.T, r *setup) {
 	t.Helper()
 	r.topic = kafkatest.UniqueName(t)
 	p := r.processor(t, 0, nil)

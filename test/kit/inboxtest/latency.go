@@ -12,11 +12,11 @@ import (
 
 const burst = 25
 
-// Latency measures how long after they were produced events are handled, their transaction committed:
-// bursts of events whose transactions commit one after the other, with a pause after each.
+// Latency measures the time from the production of an event to the commit of its handler's transaction. It
+// produces bursts of single events, with a pause after each.
 func Latency(b *testing.B, run Run) {
 	b.Helper()
-	r := newRig(b, kafkatest.Broker(b), run)
+	r := newSetup(b, kafkatest.Broker(b), run)
 	p := r.processor(b, 0, nil)
 	r.start(b, p)
 	r.produce(b, keys(burst)...)

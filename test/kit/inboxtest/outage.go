@@ -10,12 +10,12 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
-// Outage tests that an adapter logs the line lost when the broker becomes unavailable, and the line
+// Outage tests that an adapter logs the message lost when the broker becomes unavailable and the message
 // back when it is available again, and that it continues then.
 func Outage(t *testing.T, run Run, lost, back string) {
 	t.Helper()
 	proxy := faultproxy.Start(t, "")
-	r := newRig(t, kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ListenFn(proxy.Listen)).Cluster, run)
+	r := newSetup(t, kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ListenFn(proxy.Listen)).Cluster, run)
 	p := r.processor(t, 0, nil)
 	r.start(t, p)
 	want := r.produce(t, "k")
