@@ -39,7 +39,7 @@ type Config struct {
 	// OnUnknownType says what happens to events of other types. Empty means ParkUnknown.
 	OnUnknownType UnknownTypePolicy
 	// ParseEvent sets ID and Type of an event from its other fields. Nil means
-	// [(*Event).ParseHeaders], which is right for records of the relay. An event for which it returns
+	// [Event.ParseHeaders], which is right for records of the relay. An event for which it returns
 	// an error stops the adapter: see [Processor.Handle].
 	ParseEvent func(e *Event) error
 	// Schema is the schema of the inbox tables, as in the catalog. Empty means the search_path.
@@ -47,8 +47,8 @@ type Config struct {
 
 	// RetryDelays has the longest delay after each failed attempt. The actual delay is random, from
 	// zero to that, so that events that failed together are not retried together. If the attempt
-	// after the last delay fails, the event is parked. Nil means 1 s, 5 s, 30 s, 2 min and 10 min,
-	// which is six attempts. An empty slice parks events at the first failure.
+	// after the last delay fails, the event is parked. Nil means 1 s, 5 s, 30 s, 2 min and 10 min:
+	// six attempts. An empty slice parks events at the first failure.
 	RetryDelays []time.Duration
 	// Timeout limits one attempt. Zero means 30 s.
 	Timeout time.Duration

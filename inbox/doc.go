@@ -56,31 +56,41 @@
 // Only the first event of a lane is due or parked. The transaction that removes it makes the next one
 // due. An advisory lock serializes the changes of a lane.
 //
-// Why this keeps the order. A processor handles the records of a partition one after the other,
-// starting at the committed offset or before it. So when it reaches an event, (1) every earlier event
-// of the partition has been claimed or stored by a committed transaction. The claiming statement
-// claims the event only if its snapshot, taken after (1), has no event in its lane. Then all earlier
-// events of the key are claimed. Otherwise the event is stored behind them. (2) Only the first event
-// of a lane is tried, and the transaction that claims it removes it from the lane. So an event is
-// claimed after all earlier events of its key. A processor that has lost its partition without
-// noticing can only repeat events for which (1) holds. Each of its attempts finds the claim of another
-// processor, or makes the claim that the other one then finds.
+// # Why events stay in order
 //
-// Why effects are committed once. A claim is a row of a unique index. A second transaction that
-// inserts the same row waits for the end of the first one. That holds for two consumers with the same
-// record, and for an attempt that has lost its lease.
+// A processor handles the records of a partition one after the other, starting at the committed offset
+// or before it. So when it reaches an event:
 //
-// Leases. A retried event belongs to a processor until leased_until, by the clock of the database. The
-// processor renews the lease while the attempt runs. If it crashes, another processor takes the event
-// over when the lease expires. Leases save needless work; the claims ensure that effects happen once.
+//  1. A committed transaction has claimed or stored every earlier event of the partition.
+//  2. The claiming statement claims the event only if its snapshot, taken after 1, has no event in its
+//     lane. Then all earlier events of the key are claimed. Otherwise the event is stored behind them.
+//  3. Only the first event of a lane is tried. The transaction that claims it removes it from the lane.
 //
-// Rebalances. The adapters cancel the context of a revoked partition. A running handler has
-// Config.Grace to finish. If it does, its offset is committed. Otherwise its transaction is rolled
-// back, and the new owner of the partition starts with that event. If both are busy with the same
-// event, the second one waits for the claim of the first one.
+// So an event is claimed after all earlier events of its key, and a claim is committed with the effects.
+// A processor that has lost its partition without noticing can only repeat events for which 1 holds. Each
+// of its attempts finds the claim of another processor, or makes the claim that the other one then finds.
 //
-// Vanished hosts. If a host vanishes in the middle of a transaction, Postgres keeps its claim until it
-// notices. So each transaction sets idle_in_transaction_session_timeout to Timeout plus Grace plus 5 s.
+// # Why effects are committed once
+//
+// A claim is a row of a unique index. A second transaction that inserts the same row waits for the end of
+// the first one. This holds for two consumers with the same record, and for an attempt that has lost its
+// lease.
+//
+// # Leases
+//
+// A retried event belongs to a processor until leased_until, by the clock of the database. The processor
+// renews the lease while the attempt runs. If it crashes, another processor takes the event over when the
+// lease expires. Leases only avoid needless work: claims ensure that effects happen once.
+//
+// # Rebalances and crashes
+//
+// The adapters cancel the context of a revoked partition. A running handler has Config.Grace to finish. If
+// it does, its offset is committed. Otherwise its transaction is rolled back, and the new owner of the
+// partition starts with that event. If both handle the same event, the second one waits for the claim of
+// the first one.
+//
+// If a host vanishes in the middle of a transaction, Postgres keeps its claim until it closes the session.
+// So each transaction sets idle_in_transaction_session_timeout to Timeout plus Grace plus 5 s.
 //
 // # Requirements
 //

@@ -143,7 +143,7 @@ func ExampleConfig() {
 	}
 	fmt.Println("default, today and InitialDays:", partitions == 2+migrations.InitialDays)
 	// Output:
-	// true mail.processed_events: the table has the other form: it is partitioned
+	// true mail.processed_events: cannot change the partitioning of an existing table: it is partitioned
 	// default, today and InitialDays: true
 }
 

@@ -17,7 +17,7 @@ var (
 	// ErrTableExists means that a table of that name exists and Up has not created it.
 	ErrTableExists = errors.New("the table exists and was not created by these migrations")
 	// ErrForm means that the table is partitioned and Config.Partitioned is false, or the reverse.
-	ErrForm = errors.New("the table has the other form")
+	ErrForm = errors.New("cannot change the partitioning of an existing table")
 	// ErrPublished means that a publication still contains the table, so a relay may be reading it.
 	ErrPublished = errors.New("a publication contains the table")
 )

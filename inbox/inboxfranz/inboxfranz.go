@@ -36,7 +36,7 @@ import (
 )
 
 // Event returns the event of a record, without ID and Type. Those are set by [inbox.Processor.Handle],
-// or by [(*inbox.Event).ParseHeaders].
+// or by [inbox.Event.ParseHeaders].
 func Event(r *kgo.Record) inbox.Event {
 	e := inbox.Event{
 		Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Time: r.Timestamp, Key: r.Key, Payload: r.Value,

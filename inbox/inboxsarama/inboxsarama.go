@@ -38,7 +38,7 @@ import (
 )
 
 // Event returns the event of a record, without ID and Type. Those are set by [inbox.Processor.Handle],
-// or by [(*inbox.Event).ParseHeaders].
+// or by [inbox.Event.ParseHeaders].
 func Event(m *sarama.ConsumerMessage) inbox.Event {
 	e := inbox.Event{
 		Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Time: m.Timestamp, Key: m.Key, Payload: m.Value,
