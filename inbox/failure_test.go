@@ -45,7 +45,7 @@ func TestErrorsOfHandlers(t *testing.T) {
 		e := makeEvent(0, name, "A")
 		handle(t, p, e)
 		found := waitingEvents(t, shared)[0]
-		if found.ParkedAt.IsZero() == test.parked || !test.parked && found.DueAt.Before(found.ReceivedAt.Add(test.after)) {
+		if found.ParkedAt.IsZero() == test.parked || test.after > 0 && found.DueAt.Before(found.ReceivedAt.Add(test.after)) {
 			t.Errorf("%s: parked at %s, due at %s", name, found.ParkedAt, found.DueAt)
 		}
 		if len(failures) != 1 || failures[0].Event.ID != e.ID || failures[0].Event.Attempt != 1 || failures[0].Parked != test.parked ||
