@@ -201,7 +201,7 @@ func TestClaimArguments(t *testing.T) {
 	}
 }
 
-// An error about the transaction or the table has a name and says how to fix it.
+// An error about the transaction or the table has a name and explains how to fix it.
 func TestClaimExplains(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -222,7 +222,7 @@ func TestClaimExplains(t *testing.T) {
 			t.Errorf("%s: Claim = %v, want it to wrap %q and the server's error", name, err, test.want)
 		}
 		if !errors.Is(test.want, inbox.ErrAborted) && !strings.Contains(err.Error(), test.says) {
-			t.Errorf("%s: Claim = %v, want it to say %q", name, err, test.says)
+			t.Errorf("%s: Claim = %v, want %q in it", name, err, test.says)
 		}
 		if err := tx.Rollback(t.Context()); err != nil {
 			t.Fatal(err)

@@ -18,7 +18,7 @@ type DB interface {
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
 
-// An UnknownTypePolicy says what happens to events whose type has no handler.
+// An UnknownTypePolicy determines what happens to events whose type has no handler.
 type UnknownTypePolicy string
 
 const (
@@ -36,7 +36,7 @@ type Config struct {
 	Consumer string
 	// Handlers has the handler of each event type.
 	Handlers map[string]Handler
-	// OnUnknownType says what happens to events of other types. Empty means ParkUnknown.
+	// OnUnknownType determines what happens to events of other types. Empty means ParkUnknown.
 	OnUnknownType UnknownTypePolicy
 	// ParseEvent sets ID and Type of an event from its other fields. Nil means
 	// [Event.ParseHeaders], which is right for records of the relay. An event for which it returns
@@ -52,8 +52,8 @@ type Config struct {
 	RetryDelays []time.Duration
 	// Timeout limits one attempt. Zero means 30 s.
 	Timeout time.Duration
-	// Grace is how long a running handler may continue after the processor is told to stop or the
-	// partition is revoked. Zero means 10 s.
+	// Grace is how long a running handler may continue after the context of Handle or Run is done, for
+	// example because the service stops or the partition is revoked. Zero means 10 s.
 	Grace time.Duration
 
 	// Workers is how many events are retried at the same time. Each uses a connection. Zero means 4.

@@ -113,7 +113,7 @@ func sqlState(err error) string {
 	return coded.SQLState()
 }
 
-// explain wraps an error of a driver. doing says what failed.
+// explain wraps an error of a driver. doing is what failed.
 func explain(doing string, err error) error {
 	if err == nil {
 		return nil

@@ -34,7 +34,7 @@ func TestNothingToRetryOrDiscard(t *testing.T) {
 		"discard, consumer":    {store.Discard(t.Context(), shared, "tset", parked.ID), `no events of a consumer "tset"`},
 	} {
 		if !errors.Is(test.err, inbox.ErrNotFound) || !strings.Contains(test.err.Error(), test.says) {
-			t.Errorf("%s: %v, want ErrNotFound that says %q", name, test.err, test.says)
+			t.Errorf("%s: %v, want ErrNotFound with %q", name, test.err, test.says)
 		}
 	}
 	if n, err := store.RetryAll(t.Context(), shared, "tset"); n != 0 || !errors.Is(err, inbox.ErrNotFound) {

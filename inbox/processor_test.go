@@ -81,7 +81,7 @@ func TestRetryKeepsTheOrderOfAKey(t *testing.T) {
 		other := makeEvent(3, "other", "A")
 		handle(t, p, bad, behind[0], behind[1], other, bad, behind[0])
 		if got := effects(t, db, "other"); len(got) != 1 {
-			t.Error("the other key did not go on")
+			t.Error("the event of the other key was not handled")
 		}
 		if n := countUnprocessed(t, db); n != 3 {
 			t.Errorf("%d events wait, want 3", n)
@@ -136,7 +136,7 @@ func TestParkAndRetry(t *testing.T) {
 		t.Errorf("List = %+v", all)
 	}
 	if got := effects(t, db, "other"); len(got) != 1 {
-		t.Error("the other key did not go on")
+		t.Error("the event of the other key was not handled")
 	}
 	works.Store(true)
 	if err := (inbox.Store{}).Retry(t.Context(), shared, "test", bad.ID); err != nil {

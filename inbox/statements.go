@@ -34,7 +34,7 @@ const eventColumns = `event_id, type, topic, partition, log_offset, key, payload
 func newStatements(s Store) statements {
 	claims, events := s.table(claimsTable), s.table(eventsTable)
 	return statements{
-		// One statement, and so one snapshot: the package comment says why that is enough.
+		// One statement, and so one snapshot: the package comment explains why that is enough.
 		claimDirect: `INSERT INTO ` + claims + ` (consumer, event_id)
 			SELECT $1::text, $2::uuid WHERE NOT EXISTS (SELECT FROM ` + events + ` WHERE consumer = $1::text AND lane = $3::uuid)
 			ON CONFLICT DO NOTHING`,
@@ -85,7 +85,7 @@ func newStatements(s Store) statements {
 
 func pgUUID(id uuid.UUID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }
 
-// An entry says how an event enters inbox_events.
+// An entry has the state of an event that enters inbox_events.
 type entry struct {
 	attempts   int
 	lastError  string

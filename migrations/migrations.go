@@ -84,7 +84,7 @@ type migrator struct {
 	scripts []script
 }
 
-// open reads from the database what cfg does not say: the schema, and the form of an existing table.
+// open reads the schema from the database if cfg has none, and the form of an existing table.
 func open(ctx context.Context, db *sql.DB, cfg Config) (*migrator, error) {
 	table, err := cfg.parse()
 	if err != nil {

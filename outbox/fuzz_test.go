@@ -46,7 +46,7 @@ func FuzzEvent(f *testing.F) {
 			t.Errorf("one event: %v, two: %v", err, again)
 		}
 		if problem, ok := errors.AsType[*outbox.EventError](err); err != nil && (!ok || one.args != nil || two.args != nil) {
-			t.Errorf("refused with %v %v, and %v was sent", err, problem, one.args)
+			t.Errorf("error %v %v, but %v was sent", err, problem, one.args)
 		}
 		if err == nil {
 			checkRow(t, e, one.args)

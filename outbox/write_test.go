@@ -215,7 +215,7 @@ func TestWriteIsPartOfTheTransaction(t *testing.T) {
 		t.Error("an empty event was written")
 	}
 	if err := outbox.Write(t.Context(), tx, event(nil)); err != nil {
-		t.Errorf("after a refused event: %v", err)
+		t.Errorf("after an event with a problem: %v", err)
 	}
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)

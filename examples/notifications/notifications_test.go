@@ -169,7 +169,7 @@ func TestKilledInsideAHandler(t *testing.T) {
 			t.Fatal(err)
 		}
 		if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "in the middle\n" {
-			t.Fatalf("the child says %q, %v", line, err)
+			t.Fatalf("the child printed %q, %v", line, err)
 		}
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
@@ -230,11 +230,11 @@ func TestFailures(t *testing.T) {
 		_, err := conn.Exec(t.Context(), `
 			ALTER TABLE notifications ADD CONSTRAINT reachable CHECK (customer <> 'never');
 			CREATE SEQUENCE tries;
-			CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 				IF nextval('tries') <= 2 THEN RAISE 'not now'; END IF;
 				RETURN NEW;
 			END $$;
-			CREATE TRIGGER refuse BEFORE INSERT ON notifications FOR EACH ROW WHEN (NEW.customer = 'twice') EXECUTE FUNCTION refuse()`)
+			CREATE TRIGGER fail BEFORE INSERT ON notifications FOR EACH ROW WHEN (NEW.customer = 'twice') EXECUTE FUNCTION fail()`)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -45,11 +45,11 @@ func (h handler) place(w http.ResponseWriter, r *http.Request) {
 	key := r.Header.Get("Idempotency-Key")
 	switch err := decoder.Decode(&body); {
 	case err != nil:
-		h.refuse(w, r, http.StatusBadRequest, err)
+		h.respondError(w, r, http.StatusBadRequest, err)
 	case key == "" || len(key) > 255:
-		h.refuse(w, r, http.StatusBadRequest, errors.New("the header Idempotency-Key is needed, of at most 255 bytes"))
+		h.respondError(w, r, http.StatusBadRequest, errors.New("the header Idempotency-Key with 1 to 255 bytes is required"))
 	case body.Customer == "" || body.Cents <= 0:
-		h.refuse(w, r, http.StatusBadRequest, errors.New("an order has a customer, and costs something"))
+		h.respondError(w, r, http.StatusBadRequest, errors.New("customer and cents are required"))
 	default:
 		placed, fresh, err := h.orders.place(r.Context(), key, body.Customer, body.Cents)
 		if err != nil {
@@ -85,18 +85,18 @@ func (h handler) withOrder(f func(r *http.Request, id uuid.UUID) (order, error))
 func (h handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, errNoOrder):
-		h.refuse(w, r, http.StatusNotFound, err)
+		h.respondError(w, r, http.StatusNotFound, err)
 	case errors.Is(err, errEnded):
-		h.refuse(w, r, http.StatusConflict, err)
+		h.respondError(w, r, http.StatusConflict, err)
 	case errors.Is(err, errOtherKey):
-		h.refuse(w, r, http.StatusUnprocessableEntity, err)
+		h.respondError(w, r, http.StatusUnprocessableEntity, err)
 	default:
 		h.log.ErrorContext(r.Context(), "request failed", slog.String("path", r.URL.Path), slog.Any("err", err))
-		h.refuse(w, r, http.StatusServiceUnavailable, errors.New("try again"))
+		h.respondError(w, r, http.StatusServiceUnavailable, errors.New("internal error; retry the request"))
 	}
 }
 
-func (h handler) refuse(w http.ResponseWriter, r *http.Request, status int, err error) {
+func (h handler) respondError(w http.ResponseWriter, r *http.Request, status int, err error) {
 	h.respond(w, r, status, map[string]string{"error": err.Error()})
 }
 
@@ -104,6 +104,6 @@ func (h handler) respond(w http.ResponseWriter, r *http.Request, status int, bod
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	if err := json.NewEncoder(w).Encode(body); err != nil { // the client is gone and will repeat the request
-		h.log.WarnContext(r.Context(), "answer not sent", slog.Any("err", err))
+		h.log.WarnContext(r.Context(), "response not sent", slog.Any("err", err))
 	}
 }

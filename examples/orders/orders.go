@@ -32,7 +32,7 @@ var events = map[string]string{placed: "OrderPlaced", paid: "OrderPaid", cancele
 
 // Errors for clients.
 var (
-	errNoOrder  = errors.New("there is no such order")
+	errNoOrder  = errors.New("the order does not exist")
 	errOtherKey = errors.New("another order was placed with this Idempotency-Key")
 	errEnded    = errors.New("the order is in another state")
 )

@@ -82,28 +82,28 @@ func TestAnOrdersLife(t *testing.T) {
 	for _, step := range []struct {
 		method, path, key, body string
 		status                  int
-		says                    string
+		want                    string
 	}{
 		{"POST", "", "a", body, 200, "placed"},
 		{"POST", "", "a", `{"customer": "ann", "cents": 1}`, 422, "another order was placed with this Idempotency-Key"},
-		{"POST", "", "", body, 400, "the header Idempotency-Key is needed, of at most 255 bytes"},
-		{"POST", "", "b", `{"customer": "", "cents": 1}`, 400, "an order has a customer, and costs something"},
+		{"POST", "", "", body, 400, "the header Idempotency-Key with 1 to 255 bytes is required"},
+		{"POST", "", "b", `{"customer": "", "cents": 1}`, 400, "customer and cents are required"},
 		{"POST", "", "b", `{"customer": "bob", "price": 1}`, 400, `json: unknown field "price"`},
 		{"GET", "/" + id, "", "", 200, "placed"},
-		{"GET", "/x", "", "", 404, "there is no such order"},
-		{"POST", "/01890a5d-ac96-774b-bcce-b302099a8057/pay", "", "", 404, "there is no such order"},
+		{"GET", "/x", "", "", 404, "the order does not exist"},
+		{"POST", "/01890a5d-ac96-774b-bcce-b302099a8057/pay", "", "", 404, "the order does not exist"},
 		{"POST", "/" + id + "/pay", "", "", 200, "paid"},
 		{"POST", "/" + id + "/pay", "", "", 200, "paid"},
 		{"POST", "/" + id + "/cancel", "", "", 409, "the order is in another state"},
 		{"GET", "/" + id, "", "", 200, "paid"},
 	} {
 		status, answer := call(t, step.method, url+"/orders"+step.path, step.key, step.body)
-		says, _ := answer["error"].(string)
+		got, _ := answer["error"].(string)
 		if status == 200 {
-			says, _ = answer["status"].(string)
+			got, _ = answer["status"].(string)
 		}
-		if status != step.status || says != step.says {
-			t.Errorf("%s %s: %d %s, want %d %s", step.method, step.path, status, says, step.status, step.says)
+		if status != step.status || got != step.want {
+			t.Errorf("%s %s: %d %s, want %d %s", step.method, step.path, status, got, step.status, step.want)
 		}
 	}
 	_, other := call(t, "POST", url+"/orders", "c", `{"customer": "bob", "cents": 1}`)

@@ -119,7 +119,7 @@ func lasting(err error) bool {
 }
 
 // NewHandler returns a handler for the Consume method of a sarama.ConsumerGroup. If p.Handle returns an
-// error, the session ends, and sarama passes the error on as its configuration says.
+// error, the session ends, and sarama logs the error or, with Consumer.Return.Errors, sends it to Errors().
 func NewHandler(p *inbox.Processor) sarama.ConsumerGroupHandler { return &handler{p: p} }
 
 type handler struct {
