@@ -264,7 +264,7 @@ func setupWaits(t *testing.T, o *operation, _ *pgserver.Server) {
 func slotOfAnotherKind(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.on(t, srv)
 	o.exec(t, "SELECT pg_drop_replication_slot('outbox_cdc');\nSELECT pg_create_logical_replication_slot('outbox_cdc', 'test_decoding')")
-	o.fails(t, 10, "outbox_cdc", "test_decoding", "choose another name")
+	o.fails(t, 10, "outbox_cdc", "test_decoding", "choose another slot name")
 	o.streams(t)
 }
 

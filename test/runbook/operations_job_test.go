@@ -193,7 +193,7 @@ func resendDeadLetters(t *testing.T, o *operation, srv *pgserver.Server) {
 	id := o.insert(t, "no such topic!")
 	o.fake.ReadN(t, 1, deadLetterTopic)
 	r.Terminate(t)
-	if out, _ := o.sh(t); !strings.Contains(out, "column     id: "+id) {
+	if out, _ := o.sh(t); !strings.Contains(out, "column      id: "+id) {
 		t.Errorf("the row is not shown:\n%s", out)
 	}
 	o.more += "outbox: {topic: " + topic + "}\n"
