@@ -121,7 +121,7 @@ var deviations = map[string]map[string]deviation{
 	"009-bytea-string": unlessExact("bytes with StringConverter",
 		"Debezium writes Java's description of a buffer, and the bytes are lost"),
 	"012-bytes-converter-on-jsonb-fails": always(deviation{
-		stops, relay.ExitNoDelivery, "is no bytea",
+		stops, relay.ExitNoDelivery, "is not bytea",
 		"the column cannot be what the converter is for, which is told before the first row",
 	}),
 	"023-route-null-fails": always(deviation{

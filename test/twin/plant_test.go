@@ -50,7 +50,7 @@ var plants = []plant{
 		{claimFile, "		if p.EndLSN == 0 {", "		if p.EndLSN == 0 && false {"},
 	}, "without a claim|has not looked"},
 	{"a relay looks before it claims only", []edit{
-		{takeoverFile, "	if server, slot, err = r.look(ctx, s, stream); err != nil {\n		return err\n	}\n	return r.startTenure(", "	return r.startTenure("},
+		{takeoverFile, "	if server, slot, err = r.checkSlot(ctx, s, stream); err != nil {\n		return err\n	}\n	return r.startTenure(", "	return r.startTenure("},
 	}, "has not looked"},
 	{"all writers have one key", []edit{
 		{storeFile, `s.name + "/" + writer`, `s.name + "/00000000-0000-0000-0000-000000000000"`},
