@@ -14,6 +14,6 @@ import (
 func main() {
 	pgserver.Init()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // the first signal asks to stop, a second one ends the process
+	context.AfterFunc(ctx, stop) // a second signal kills the process
 	os.Exit(bench.Main(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
 }

@@ -1,4 +1,5 @@
-// Command outbox-cdc-demo shows the whole path, live, in one process. See outbox-cdc-demo --help.
+// Command outbox-cdc-demo runs the relay with Postgres, Kafka, a writer and a consumer in one process. See
+// outbox-cdc-demo --help.
 package main
 
 import (
@@ -14,6 +15,6 @@ import (
 func main() {
 	pgserver.Init()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // the first signal asks to stop, a second one ends the process
+	context.AfterFunc(ctx, stop) // a second signal kills the process
 	os.Exit(demo.Main(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
 }

@@ -13,13 +13,13 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
-// arrival is a record as the panel shows it.
+// arrival is a record for the panel.
 type arrival struct {
 	topic, key, kind string
 	took             time.Duration
 }
 
-// A consumer reads the topics from their beginning and enters every record into the ledger.
+// A consumer reads the topics from the start and adds every record to the ledger.
 type consumer struct {
 	client *kgo.Client
 	ledger *ledger
@@ -29,7 +29,7 @@ type consumer struct {
 	shown  int       // how many of those are kept
 }
 
-// run consumes until ctx is done.
+// run consumes until ctx ends.
 func (c *consumer) run(ctx context.Context) error {
 	for {
 		fetches := c.client.PollFetches(ctx)
@@ -49,7 +49,7 @@ func (c *consumer) take(r *kgo.Record, now time.Time) {
 	for _, h := range r.Headers {
 		switch h.Key {
 		case "id":
-			got.id, _ = uuid.ParseBytes(h.Value) // of no committed row, if it is not one
+			got.id, _ = uuid.ParseBytes(h.Value) // an invalid id matches no committed row
 		case "eventType":
 			got.kind = string(h.Value)
 		}

@@ -18,23 +18,22 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
-// Options are what a demo can be asked for. The zero value is the demo for a machine without
-// anything.
+// Options are the options of a demo. The zero value needs no servers.
 type Options struct {
-	// For is how long the order service does business. Zero means until ctx is done.
+	// For is how long the order service runs. Zero means until ctx ends.
 	For time.Duration
-	// Rate is how many transactions it does a second, each with one or two events. Zero means 200.
+	// Rate is its number of transactions per second, each with one or two events. Zero means 200.
 	Rate int
-	// DSN is a database to use in place of the embedded server. Its wal_level must be logical and
-	// the role must be allowed to replicate and to create schemas, publications and slots. The
-	// demo works in a schema, publication and slot of its own and removes them at the end.
+	// DSN is a database to use instead of the private server. wal_level must be logical, and the
+	// role must have REPLICATION and rights to create schemas and publications. The demo creates
+	// its own schema, publication and slot, and drops them at the end.
 	DSN string
-	// Brokers are a Kafka to use in place of the one in this process. The demo makes topics of its
-	// own and deletes them at the end.
+	// Brokers are a Kafka cluster to use instead of the in-process one. The demo creates its own
+	// topics, and deletes them at the end.
 	Brokers []string
 	// Term is the value of TERM: a dumb terminal gets lines instead of a panel.
 	Term string
-	// Version of this program, as the live page shows it.
+	// Version of this program, for the live page.
 	Version string
 	// NoColor is whether NO_COLOR is set (https://no-color.org).
 	NoColor bool
@@ -42,16 +41,15 @@ type Options struct {
 
 const defaultRate = 200
 
-// ErrBroken says that something that was committed did not arrive, or arrived out of order, or that
-// something arrived that was not committed. It is what a demo never returns.
-var ErrBroken = errors.New("what was delivered is not what was committed")
+// ErrBroken is the error for a committed row that did not arrive or arrived out of order, or a record without a
+// committed row. It would be a bug of the relay.
+var ErrBroken = errors.New("the records differ from the committed rows")
 
-// Run performs the demo: on stdout, which may be a terminal, with warnings of the relay on stderr
-// at the end. It blocks until opts.For is over or ctx is done, both of which end in the summary and
-// return nil, or until something fails.
+// Run runs the demo. It draws on stdout, which may be a terminal, and writes warnings of the relay to stderr at the end.
+// After opts.For, or when ctx ends, it prints the summary and returns nil.
 //
-// Everything that was started or created is gone when it returns, whatever it returns. The program
-// must have called pgserver.Init, see there.
+// When Run returns, also with an error, it has removed everything that it created. The program must have called
+// pgserver.Init.
 func Run(ctx context.Context, opts Options, stdout, stderr io.Writer) error {
 	if opts.For < 0 || opts.Rate < 0 {
 		return errors.New("demo: negative duration or rate")
@@ -70,7 +68,7 @@ func Run(ctx context.Context, opts Options, stdout, stderr io.Writer) error {
 	return err
 }
 
-// A demo is one performance.
+// A demo is one run of the demo.
 type demo struct {
 	opts   Options
 	screen *screen
@@ -102,7 +100,7 @@ func (d *demo) run(ctx context.Context) error {
 	d.shop = &shop{pool: d.rig.pool, ledger: d.ledger, topic: d.rig.names.topic, rate: d.opts.Rate}
 	d.consumer = &consumer{client: d.rig.consumer, ledger: d.ledger, shown: arrivalsShown}
 
-	// The parts run until they are stopped, one after the other, or until one of them fails.
+	// The parts run until they are stopped in order, or until one of them fails.
 	g, running := errgroup.WithContext(context.WithoutCancel(ctx))
 	relaying, stopRelay := context.WithCancel(running)
 	consuming, stopConsumer := context.WithCancel(running)
@@ -117,11 +115,11 @@ func (d *demo) run(ctx context.Context) error {
 	g.Go(func() error { return page.Run(consuming, d.relay.Stat) })
 
 	performed, err := d.perform(ctx, running)
-	stopRelay() // it hands over what it holds, and the consumer must see that
+	stopRelay() // it first delivers the records in flight, which the consumer must receive
 	<-relayDone
 	stopConsumer()
 	if failed := g.Wait(); failed != nil {
-		err = failed // and the rest is a consequence
+		err = failed // other errors are consequences
 	}
 	if performed {
 		return d.conclude(ctx, err)
@@ -129,7 +127,7 @@ func (d *demo) run(ctx context.Context) error {
 	return err
 }
 
-// page opens the relay's live page and says where it is.
+// page starts the relay's live page and prints its address.
 func (d *demo) page(ctx context.Context, relay *relay.Config) (*admin.Server, error) {
 	page := admin.New(admin.Config{
 		Name: relay.Name, Version: d.opts.Version,
@@ -145,7 +143,7 @@ func (d *demo) page(ctx context.Context, relay *relay.Config) (*admin.Server, er
 	})
 }
 
-// unlessInterrupted returns err, or nil when the demo was ended before it began.
+// unlessInterrupted returns err, or nil if the demo was interrupted before the start.
 func unlessInterrupted(ctx context.Context, err error) error {
 	select {
 	case <-ctx.Done():
@@ -155,8 +153,8 @@ func unlessInterrupted(ctx context.Context, err error) error {
 	}
 }
 
-// perform sends a first record through, does business until ctx or running is done or the time is
-// over, and waits for what is under way. It reports whether there is something to sum up.
+// perform waits for the first record, runs the order service until ctx or running ends or the time is over, and waits
+// for the records in flight. It reports whether there is a result.
 func (d *demo) perform(ctx, running context.Context) (performed bool, err error) {
 	starting, cancel := eitherDone(ctx, running)
 	defer cancel()
@@ -189,8 +187,8 @@ func eitherDone(a, b context.Context) (context.Context, context.CancelFunc) {
 }
 
 const (
-	firstTimeout = 45 * time.Second // for the first record; the relay has given up before
-	drainTimeout = 10 * time.Second // without any progress
+	firstTimeout = 45 * time.Second // for the first record; longer than the relay's startup_timeout
+	drainTimeout = 10 * time.Second // without progress
 	pollInterval = 2 * time.Millisecond
 )
 
@@ -199,7 +197,7 @@ func (d *demo) firstRecord(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, firstTimeout)
 	defer cancel()
 	err := d.screen.step("relay", func(func(string)) (string, error) {
-		return "reads the slot, writes to the broker", until(ctx, func() bool { return d.relay.Stat().State == relay.Streaming })
+		return "streams from the slot to Kafka", until(ctx, func() bool { return d.relay.Stat().State == relay.Streaming })
 	})
 	if err != nil {
 		return fmt.Errorf("start the relay: %w", err)
@@ -215,12 +213,12 @@ func (d *demo) firstRecord(ctx context.Context) error {
 		return "at the consumer " + span(first.Max()) + " after COMMIT", nil
 	})
 	if err != nil {
-		return fmt.Errorf("send the first record through: %w", err)
+		return fmt.Errorf("deliver the first record: %w", err)
 	}
 	return nil
 }
 
-// until waits for condition, which changes in other goroutines.
+// until waits for a condition that other goroutines change.
 func until(ctx context.Context, condition func() bool) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
@@ -234,7 +232,7 @@ func until(ctx context.Context, condition func() bool) error {
 	return nil
 }
 
-// drain waits for what was committed and is not received, as long as something comes.
+// drain waits for committed rows that have not arrived, as long as records arrive.
 func (d *demo) drain(ctx context.Context) {
 	for {
 		before := d.ledger.counts()
@@ -250,14 +248,14 @@ func (d *demo) drain(ctx context.Context) {
 	}
 }
 
-// conclude prints the summary of a demo that ended with err. It adds ErrBroken to that if what the
-// database holds and what the consumer has seen are not the same.
+// conclude prints the summary of a demo that ended with err. It adds ErrBroken if the rows in the database and the
+// received records differ.
 func (d *demo) conclude(ctx context.Context, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shopTimeout)
 	defer cancel()
 	r := result{counts: d.ledger.counts(), remark: "from sending COMMIT"}
 	if d.opts.DSN == "" {
-		r.remark += ", which here waits for no disk"
+		r.remark += "; this Postgres does not wait for the disk"
 	}
 	r.latency, _ = d.ledger.latencies(time.Now())
 	rows, countErr := d.rig.committedRows(ctx)
@@ -270,7 +268,7 @@ func (d *demo) conclude(ctx context.Context, err error) error {
 	r.lost = r.rows - (r.records - r.duplicates - r.invented)
 	r.ended = err != nil
 	if r.broken() {
-		err = errors.Join(err, fmt.Errorf("demo: %w: lost %d, out of order %d, invented %d, %s",
+		err = errors.Join(err, fmt.Errorf("demo: %w: lost %d, out of order %d, unexpected %d, %s",
 			ErrBroken, r.lost, r.disordered, r.invented, d.ledger.checker.Violations()))
 	}
 	d.screen.say(summary(r, d.screen.style)...)

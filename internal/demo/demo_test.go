@@ -59,7 +59,7 @@ func sound(t *testing.T, out string) {
 	if n := fact(t, out, "rows rolled back"); n == 0 {
 		t.Error("nothing was rolled back")
 	}
-	for _, what := range []string{"lost", "out of order", "invented", "duplicates"} {
+	for _, what := range []string{"lost", "out of order", "unexpected", "duplicates"} {
 		if n := fact(t, out, what); n != 0 {
 			t.Errorf("%s: %d", what, n)
 		}

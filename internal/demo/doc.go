@@ -1,15 +1,12 @@
-// Package demo shows the product at work, in one process and on a machine with nothing installed: a
-// Postgres, a Kafka-compatible broker, a small order service that writes to an outbox, the relay,
-// and a consumer that checks everything it gets.
+// Package demo is the program outbox-cdc-demo. It runs the relay with a private Postgres, an in-process Kafka, a small
+// order service that writes to an outbox, and a consumer that checks every record. Nothing needs to be installed.
 //
-// The check is the point. The service enters every event into a ledger before it sends COMMIT (or
-// ROLLBACK: some transactions and savepoints are rolled back on purpose), and the consumer compares
-// every record with it. What was committed must arrive, once per key in the order of the commits,
-// and nothing else. At the end the ledger is compared with what the database itself says it
-// committed.
+// The order service adds every event to a ledger before it sends COMMIT or ROLLBACK; it rolls some transactions and
+// savepoints back on purpose. The consumer compares every record with the ledger: each committed event must arrive, in
+// commit order per key, and nothing else. At the end the demo compares the ledger with the rows in the database.
 //
-// Latency is counted from the moment COMMIT is sent to the moment the record is in the consumer's
-// hands, both read from one clock. The embedded server does not make commits wait for a disk.
+// Latency is the time from sending COMMIT until the consumer has the record, by one clock. The private Postgres does not
+// wait for the disk at a commit.
 //
-// [Run] owns everything it starts and leaves nothing behind, cached Postgres programs aside.
+// [Run] removes everything that it creates, except the cached Postgres programs.
 package demo

@@ -7,7 +7,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 )
 
-// zero colors a number that has to be 0.
+// zero colors text for n, which should be 0.
 func zero(s terminal.Style, n int, t string) string {
 	if n == 0 {
 		return s.Good(t)
@@ -15,7 +15,7 @@ func zero(s terminal.Style, n int, t string) string {
 	return s.Red(t)
 }
 
-// span prints a duration the way people say it.
+// span formats a duration.
 func span(d time.Duration) string {
 	switch ms := float64(d) / float64(time.Millisecond); {
 	case d < time.Millisecond:
@@ -30,7 +30,7 @@ func span(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// size prints a number of bytes.
+// size formats a number of bytes.
 func size(n int64) string {
 	for _, unit := range []string{"B", "kB", "MB"} {
 		if n < 1000 {

@@ -10,47 +10,46 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/histogram"
 )
 
-// remember is how long the ledger keeps what is settled. It is far longer than any repeat takes to
-// come, and keeps a demo that is left running small.
+// remember is how long the ledger keeps complete events: much longer than a duplicate needs to arrive, and short enough
+// to limit the memory of a long demo.
 const remember = 2 * time.Minute
 
-// A row is one event as its record must look.
+// A row is an event, with the fields that its record must have.
 type row struct {
 	id      uuid.UUID
 	topic   string
 	key     string
 	kind    string // header eventType
 	version int    // counts the committed events of the key, from 1
-	final   bool   // the key's last event
+	final   bool   // the last event of the key
 }
 
 type entry struct {
 	row
 	fate     delivery.Fate
-	sent     time.Time // when COMMIT or ROLLBACK was
+	sent     time.Time // when COMMIT or ROLLBACK was sent
 	received bool
 }
 
-// counts is what the ledger adds up to.
+// counts are the totals of the ledger.
 type counts struct {
 	transactions int // committed
 	rows         int // committed
 	rolledBack   int // rows
-	records      int // received, repeats included
-	missing      int // rows committed and not received (yet)
+	records      int // received, including duplicates
+	missing      int // rows committed but not received yet
 	duplicates   int // records received before
-	disordered   int // first appearances after a later one of the same key
+	disordered   int // records, except duplicates, after a later one of the same key
 	invented     int // records that belong to no committed row, or differ from it
 }
 
-// A ledger holds what was written against what was received. Its methods may be called from any
-// goroutine.
+// A ledger compares written rows with received records. Its methods may be called from any goroutine.
 type ledger struct {
 	checker *delivery.Checker
 
 	mu      sync.Mutex
 	rows    map[uuid.UUID]*entry
-	sum     counts // of what was written
+	sum     counts // of written rows
 	latency histogram.Histogram
 	recent  window
 }
@@ -59,8 +58,8 @@ func newLedger() *ledger {
 	return &ledger{checker: delivery.New(delivery.Config{}), rows: make(map[uuid.UUID]*entry)}
 }
 
-// enter records rows whose transaction is about to end, in a commit or a rollback. If the connection fails
-// under COMMIT, they may be received or not. The moment is part of the measurement.
+// enter adds the rows of a transaction just before it is committed or rolled back. If the connection fails during
+// COMMIT, the rows may or may not be received. Latency is measured from this call.
 func (l *ledger) enter(f delivery.Fate, rows ...row) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,7 +72,7 @@ func (l *ledger) enter(f delivery.Fate, rows ...row) {
 	}
 }
 
-// committed records that a transaction with so many rows is committed.
+// committed counts a committed transaction and its rows.
 func (l *ledger) committed(rows int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,8 +80,8 @@ func (l *ledger) committed(rows int) {
 	l.sum.rows += rows
 }
 
-// receive compares one record with what was written and returns how long it took to come; ok is
-// false unless it is the first of a committed row.
+// receive compares a record with the written rows, and returns its latency. ok is false unless it is the first record of
+// a committed row.
 func (l *ledger) receive(got row, where delivery.Coordinates, now time.Time) (took time.Duration, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,8 +116,7 @@ func (r row) event() *delivery.Event {
 	}
 }
 
-// forgotten returns what a record of no known row is of: an event so old that it was forgotten, or
-// none.
+// forgotten returns how to count a record without a known row: as a duplicate of an old row, or as unexpected.
 func forgotten(got row, now time.Time) *delivery.Event {
 	made := time.Unix(got.id.Time().UnixTime())
 	if got.id.Version() != 7 || now.Sub(made) <= remember {
@@ -129,8 +127,7 @@ func forgotten(got row, now time.Time) *delivery.Event {
 	return e
 }
 
-// restart forgets the latencies so far: those of the first records, which open connections and
-// prepare statements.
+// restart drops the latencies so far, because the first records open connections and prepare statements.
 func (l *ledger) restart() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,7 +144,7 @@ func (l *ledger) counts() counts {
 	return sum
 }
 
-// forget drops what was settled long before now.
+// forget drops rows that were complete long before now.
 func (l *ledger) forget(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -162,8 +159,7 @@ func (l *ledger) forget(now time.Time) {
 	}
 }
 
-// latencies returns the distribution of everything since restart, and of the last few seconds
-// before now.
+// latencies returns the distributions since restart, and of the last seconds before now.
 func (l *ledger) latencies(now time.Time) (all, recent *histogram.Histogram) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -184,7 +180,7 @@ func (w *window) record(d time.Duration, now time.Time) {
 	w.seconds[w.newest%int64(len(w.seconds))].Record(d)
 }
 
-// advance clears the seconds that have begun since the newest one.
+// advance clears the seconds that have started since the newest one.
 func (w *window) advance(second int64) {
 	for range min(second-w.newest, int64(len(w.seconds))) {
 		w.newest++

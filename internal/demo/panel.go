@@ -11,17 +11,17 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 )
 
-// A view is everything the panel, the lines and the summary show, at one moment.
+// A view is the data of the panel, the lines and the summary at one time.
 type view struct {
 	elapsed time.Duration
 	limit   time.Duration // 0: until interrupted
 
 	counts
-	rate float64 // rows a second, over the last one
+	rate float64 // rows per second, over the last second
 
-	relay     string // what it is doing
+	relay     string // its state
 	confirmed pglogrepl.LSN
-	server    pglogrepl.LSN // where the server writes; 0: not known
+	server    pglogrepl.LSN // end of the WAL; 0: unknown
 
 	all, recent *histogram.Histogram
 	arrivals    []arrival
@@ -29,15 +29,15 @@ type view struct {
 
 const arrivalsShown = 6
 
-// panel draws v, 79 columns wide and always as many lines.
+// panel draws v, 79 columns wide and with a fixed number of lines.
 func panel(v view, s terminal.Style) []string {
 	lines := []string{
 		"",
 		heading(s),
 		pair(s, "transactions", terminal.Number(v.transactions), "state", v.relay, "records", terminal.Number(v.records)),
 		pair(s, "rows", terminal.Number(v.rows), "confirmed", v.confirmed.String(), "in flight", terminal.Number(v.missing)),
-		pair(s, "rolled back", terminal.Number(v.rolledBack), "server at", lsn(v.server), "out of order", terminal.Number(v.disordered)),
-		pair(s, "rows a second", terminal.Number(int(v.rate+0.5)), "behind", behind(v), "duplicates", terminal.Number(v.duplicates)),
+		pair(s, "rolled back", terminal.Number(v.rolledBack), "WAL end", lsn(v.server), "out of order", terminal.Number(v.disordered)),
+		pair(s, "rows/s", terminal.Number(int(v.rate+0.5)), "lag", lag(v), "duplicates", terminal.Number(v.duplicates)),
 		"",
 		"  " + s.Name("COMMIT to consumer") + "  " + latencies(v.recent, s) + s.Dim("  in the last 5 s"),
 	}
@@ -72,8 +72,8 @@ func lsn(l pglogrepl.LSN) string {
 	return l.String()
 }
 
-// behind is how much of what the server has written is not confirmed.
-func behind(v view) string {
+// lag returns the WAL after the confirmed position.
+func lag(v view) string {
 	if v.server == 0 {
 		return "-"
 	}
@@ -87,7 +87,7 @@ func latencies(h *histogram.Histogram, s terminal.Style) string {
 	return fmt.Sprintf("p50 %s   p99 %s   max %s", s.Bold(span(h.Quantile(0.5))), s.Bold(span(h.Quantile(0.99))), s.Bold(span(h.Max())))
 }
 
-// distribution draws the share of latencies up to each of some bounds, and above the last.
+// distribution draws the share of latencies up to each bound, and above the last one.
 func distribution(h *histogram.Histogram, s terminal.Style) []string {
 	const width = 8
 	bounds := []struct {
@@ -120,7 +120,7 @@ func blocks(share float64, width int) string {
 	eighths := []rune(" ▏▎▍▌▋▊▉")
 	n := int(share*8*float64(width) + 0.5)
 	if n == 0 && share > 0 {
-		n = 1 // what is there shows
+		n = 1 // so that it is visible
 	}
 	t := strings.Repeat("█", n/8)
 	if n%8 > 0 {
@@ -131,13 +131,13 @@ func blocks(share float64, width int) string {
 
 func remaining(v view, s terminal.Style) string {
 	if v.limit == 0 {
-		return s.Dim(span(v.elapsed) + " · Ctrl-C ends with a summary")
+		return s.Dim(span(v.elapsed) + " · Ctrl-C to stop")
 	}
 	t := fmt.Sprintf("%s of %s", span(v.elapsed), span(v.limit))
-	return s.Name(terminal.Bar(v.elapsed.Seconds()/v.limit.Seconds(), 24)) + s.Dim(" "+t+" · Ctrl-C ends now, with the summary")
+	return s.Name(terminal.Bar(v.elapsed.Seconds()/v.limit.Seconds(), 24)) + s.Dim(" "+t+" · Ctrl-C to stop now")
 }
 
-// line is what replaces the panel where there is no terminal.
+// line returns the line that replaces the panel without a terminal.
 func line(v view) string {
 	t := fmt.Sprintf("%4.0f s  rows %s  rolled back %s  records %s  in flight %s  confirmed %s",
 		v.elapsed.Seconds(), terminal.Number(v.rows), terminal.Number(v.rolledBack), terminal.Number(v.records), terminal.Number(v.missing), v.confirmed)
@@ -145,7 +145,7 @@ func line(v view) string {
 		t += fmt.Sprintf("  p50 %s  p99 %s", span(v.recent.Quantile(0.5)), span(v.recent.Quantile(0.99)))
 	}
 	if v.disordered+v.duplicates+v.invented > 0 {
-		t += fmt.Sprintf("  out of order %s  duplicates %s  invented %s", terminal.Number(v.disordered), terminal.Number(v.duplicates), terminal.Number(v.invented))
+		t += fmt.Sprintf("  out of order %s  duplicates %s  unexpected %s", terminal.Number(v.disordered), terminal.Number(v.duplicates), terminal.Number(v.invented))
 	}
 	if v.relay != relayStreaming {
 		t += "  relay " + v.relay

@@ -40,8 +40,8 @@ const goldenPanel = `
   order service             relay                       consumer
   transactions      1,234   state           streaming   records          1,540
   rows              1,543   confirmed       0/1949A18   in flight            3
-  rolled back         128   server at       0/194B2C0   out of order         0
-  rows a second       245   behind               6 kB   duplicates           0
+  rolled back         128   WAL end         0/194B2C0   out of order         0
+  rows/s              245   lag                  6 kB   duplicates           0
 
   COMMIT to consumer  p50 2.5 ms   p99 9.9 ms   max 10.0 ms  in the last 5 s
   up to     0.5 ms  1 ms    2 ms    5 ms    10 ms   20 ms   50 ms   more
@@ -55,7 +55,7 @@ const goldenPanel = `
 
 
 
-  █████████████████░░░░░░░ 7.2 s of 10.0 s · Ctrl-C ends now, with the summary`
+  █████████████████░░░░░░░ 7.2 s of 10.0 s · Ctrl-C to stop now`
 
 func TestPanel(t *testing.T) {
 	got := panel(busy(), terminal.Style{})
@@ -108,19 +108,19 @@ func TestLine(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	v.relay, v.duplicates = "waiting", 2
-	if got, want := line(v), want+"  out of order 0  duplicates 2  invented 0  relay waiting"; got != want {
+	if got, want := line(v), want+"  out of order 0  duplicates 2  unexpected 0  relay waiting"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
 
 func TestSummarySaysWhatWentWrong(t *testing.T) {
 	for want, r := range map[string]result{
-		"✔ Everything that was committed has arrived": {counts: counts{records: 1}},
-		"✘ What has arrived is not":                   {counts: counts{records: 1}, lost: 1},
-		"✘ What has arrived":                          {counts: counts{records: 1, disordered: 1}},
-		"✘ What has":                                  {counts: counts{records: 1, invented: 1}},
-		"✘ An error ended this":                       {counts: counts{records: 1}, lost: 1, ended: true},
-		"Nothing was written.":                        {},
+		"✔ Every committed row has arrived": {counts: counts{records: 1}},
+		"✘ The records":                     {counts: counts{records: 1}, lost: 1},
+		"✘ The records differ":              {counts: counts{records: 1, disordered: 1}},
+		"✘ The records differ from":         {counts: counts{records: 1, invented: 1}},
+		"✘ The demo stopped with an error":  {counts: counts{records: 1}, lost: 1, ended: true},
+		"No rows were written.":             {},
 	} {
 		r.latency = &histogram.Histogram{}
 		if got := strings.Join(summary(r, terminal.Style{}), "\n"); !strings.Contains(got, want) {
@@ -147,7 +147,7 @@ func TestFormat(t *testing.T) {
 
 func TestDownload(t *testing.T) {
 	for want, p := range map[string]pgserver.Progress{
-		"downloading, this once": {},
+		"downloading (only once)": {},
 		"downloading ████░░░░░░░░ 5 MB of 15 MB, 1 MB/s, 8s left": {Bytes: 5_000_000, Total: 15_000_000},
 		"downloaded, unpacking": {Bytes: 15_000_000, Total: 15_000_000, Unpacking: true},
 	} {

@@ -29,7 +29,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 )
 
-// names are the names of everything the demo makes on servers, which may be somebody's.
+// names are the names of the objects that the demo creates on servers, which others may use too.
 type names struct {
 	object string // of schema, publication and slot
 	topics string // prefix
@@ -48,15 +48,14 @@ func (n names) topic(aggregateType string) string { return n.topics + aggregateT
 func (n names) allTopics() []string               { return []string{n.topic("order"), n.topic("customer")} }
 func (n names) table() string                     { return n.object + ".outbox" }
 
-// A rig is what the parts of the demo stand on: a database with tables and slot, and a broker with
-// topics.
+// A rig is the environment of the demo: a database with tables and a slot, and a broker with topics.
 type rig struct {
 	opts   Options
 	screen *screen
 	names  names
 
 	source   *pgconn.Config
-	relay    *pgconn.Config // the same, in the relay's role
+	relay    *pgconn.Config // the same database with the relay's role
 	pool     *pgxpool.Pool
 	brokers  []string
 	consumer *kgo.Client
@@ -65,18 +64,17 @@ type rig struct {
 	undo   []func(context.Context) error
 }
 
-// later has f called by tearDown, before everything that was to be called already.
+// later makes tearDown call f, before the functions of earlier calls.
 func (r *rig) later(f func(context.Context) error) { r.undo = append(r.undo, f) }
 
-// laterAt is later for what was made on a server that may be somebody's. On our own it goes with
-// the server.
+// laterAt is later if the object is on a server that others may use. On a private server it disappears with the server.
 func (r *rig) laterAt(somebodys bool, f func(context.Context) error) {
 	if somebodys {
 		r.later(f)
 	}
 }
 
-// closing makes f fit later.
+// closing adapts f to later.
 func closing(f func()) func(context.Context) error {
 	return func(context.Context) error {
 		f()
@@ -89,11 +87,11 @@ const (
 	relayRole  = "cdc"
 	partitions = 4 // of a topic
 
-	contactTimeout  = 10 * time.Second // for the first answer of a server
+	contactTimeout  = 10 * time.Second // for the first response of a server
 	tearDownTimeout = 30 * time.Second
 )
 
-// tearDown removes what setUp has made, as far as that came.
+// tearDown removes what setUp has created, also if it failed.
 func (r *rig) tearDown(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tearDownTimeout)
 	defer cancel()
@@ -124,7 +122,7 @@ func (r *rig) setUp(ctx context.Context) error {
 	return nil
 }
 
-// database starts the embedded server, or connects to the one that was asked for.
+// database starts the private server, or connects to that of Options.DSN.
 func (r *rig) database(ctx context.Context, report func(string)) (string, error) {
 	dsn := r.opts.DSN
 	if dsn == "" {
@@ -145,7 +143,7 @@ func (r *rig) database(ctx context.Context, report func(string)) (string, error)
 	}
 	r.source = cfg.ConnConfig.Config.Copy()
 	cfg.ConnConfig.RuntimeParams["search_path"] = r.names.object
-	cfg.MaxConns = shopWorkers + 2 // one to look, one to prune
+	cfg.MaxConns = shopWorkers + 2 // one for the panel, one to prune
 	if r.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return "", err
 	}
@@ -156,7 +154,7 @@ func (r *rig) database(ctx context.Context, report func(string)) (string, error)
 	if err := r.pool.QueryRow(limited, `SHOW server_version`).Scan(&version); err != nil {
 		return "", err
 	}
-	version, _, _ = strings.Cut(version, " ") // without the distribution's remark
+	version, _, _ = strings.Cut(version, " ") // without the suffix of the distribution
 	address := net.JoinHostPort(cfg.ConnConfig.Host, strconv.Itoa(int(cfg.ConnConfig.Port)))
 	if r.opts.DSN != "" {
 		return fmt.Sprintf("%s, database %s on %s", version, cfg.ConnConfig.Database, address), nil
@@ -164,13 +162,13 @@ func (r *rig) database(ctx context.Context, report func(string)) (string, error)
 	return fmt.Sprintf("%s, a private server on %s", version, address), nil
 }
 
-// download shows p, begun so long ago.
+// download describes the progress of a download.
 func download(p pgserver.Progress, passed time.Duration) string {
 	switch {
 	case p.Unpacking:
 		return "downloaded, unpacking"
 	case p.Total == 0 || p.Bytes == 0:
-		return "downloading, this once"
+		return "downloading (only once)"
 	}
 	done := float64(p.Bytes) / float64(p.Total)
 	rest := time.Duration(float64(passed) * (1 - done) / done).Round(time.Second)
@@ -178,7 +176,7 @@ func download(p pgserver.Progress, passed time.Duration) string {
 		size(p.Bytes), size(p.Total), size(int64(float64(p.Bytes)/passed.Seconds())), rest)
 }
 
-// broker starts the in-process broker, or connects to the one that was asked for.
+// broker starts the in-process broker, or connects to Options.Brokers.
 func (r *rig) broker(ctx context.Context, _ func(string)) (string, error) {
 	r.brokers = r.opts.Brokers
 	details := "brokers " + strings.Join(r.brokers, ", ")
@@ -217,9 +215,9 @@ func (r *rig) broker(ctx context.Context, _ func(string)) (string, error) {
 	return details, nil
 }
 
-// topics makes the topics.
+// topics creates the topics.
 func (r *rig) topics(ctx context.Context, admin *kadm.Client) error {
-	retention := strconv.FormatInt(remember.Milliseconds(), 10) // a demo left running stays small
+	retention := strconv.FormatInt(remember.Milliseconds(), 10) // limits the memory of a long demo
 	for _, topic := range r.names.allTopics() {
 		if _, err := admin.CreateTopic(ctx, partitions, -1, map[string]*string{"retention.ms": &retention}, topic); err != nil {
 			return fmt.Errorf("create topic %s: %w", topic, err)
@@ -234,7 +232,7 @@ func (r *rig) topics(ctx context.Context, admin *kadm.Client) error {
 	return nil
 }
 
-// tables makes a schema with the outbox and the order service's tables.
+// tables creates a schema with the outbox and the tables of the order service.
 func (r *rig) tables(ctx context.Context, _ func(string)) (string, error) {
 	schema := pgx.Identifier{r.names.object}.Sanitize()
 	if _, err := r.pool.Exec(ctx, `CREATE SCHEMA `+schema); err != nil {
@@ -257,12 +255,12 @@ func (r *rig) tables(ctx context.Context, _ func(string)) (string, error) {
 	return "outbox, orders, customers", nil
 }
 
-// slot makes publication and slot.
+// slot creates the publication and the slot.
 func (r *rig) slot(ctx context.Context, _ func(string)) (string, error) {
 	cfg := catalog.SetupConfig{
 		Conn: r.source, Publication: r.names.object, Slot: r.names.object, Tables: []string{r.names.table()},
 	}
-	r.laterAt(r.opts.DSN != "", func(ctx context.Context) error { // even after an error: the publication may be there
+	r.laterAt(r.opts.DSN != "", func(ctx context.Context) error { // even after an error: the publication may exist
 		_, err := catalog.Drop(ctx, cfg)
 		return err
 	})
@@ -271,7 +269,7 @@ func (r *rig) slot(ctx context.Context, _ func(string)) (string, error) {
 		return "", err
 	}
 	r.relay = r.source
-	if r.opts.DSN == "" { // on our own server the relay has the role that it should have on any
+	if r.opts.DSN == "" { // on the private server the relay uses the role that it should have everywhere
 		if _, err := r.pool.Exec(ctx, `CREATE ROLE `+relayRole+` LOGIN REPLICATION`); err != nil {
 			return "", err
 		}
@@ -292,8 +290,8 @@ func (r *rig) relayConfig() relay.Config {
 	}
 }
 
-// prune deletes rows that were delivered long ago, and orders: a demo left running stays small. An
-// error shows at the next transaction, or when the rows are counted.
+// prune deletes old delivered rows and orders, to limit the size of a long demo. It ignores errors: the next transaction
+// or the final count reports them.
 func (r *rig) prune(ctx context.Context) {
 	tag, err := r.pool.Exec(ctx, `DELETE FROM outbox WHERE created_at < now() - interval '1 minute'`)
 	if err != nil {
@@ -303,7 +301,7 @@ func (r *rig) prune(ctx context.Context) {
 	_, _ = r.pool.Exec(ctx, `DELETE FROM orders WHERE status = 'Delivered'`)
 }
 
-// committedRows asks the database how many rows were committed to the outbox.
+// committedRows returns the number of rows that were committed to the outbox, by the database.
 func (r *rig) committedRows(ctx context.Context) (int, error) {
 	var rows int
 	err := r.pool.QueryRow(ctx, `SELECT count(*) FROM outbox`).Scan(&rows)

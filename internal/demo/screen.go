@@ -13,14 +13,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 )
 
-// What a screen must have for the panel to be drawn in place.
+// The minimum size of a terminal for the panel.
 const (
 	panelWidth  = 80
 	panelHeight = 24
 )
 
-// A screen is where the demo is watched. On a terminal it ends in a block of lines that is drawn
-// again and again; elsewhere it is lines only. Its methods may be called from any goroutine.
+// A screen is the output of the demo. On a terminal the last lines are a block that is redrawn; otherwise the output is
+// lines only. Its methods may be called from any goroutine.
 type screen struct {
 	style terminal.Style
 
@@ -42,14 +42,14 @@ func newScreen(w io.Writer, opts Options) *screen {
 	return s
 }
 
-// say adds lines that stay.
+// say adds permanent lines.
 func (s *screen) say(lines ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.write(lines, false)
 }
 
-// draw replaces the block at the end. On anything but a terminal it does nothing.
+// draw replaces the block at the end. Without a terminal it does nothing.
 func (s *screen) draw(lines ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,11 +58,11 @@ func (s *screen) draw(lines ...string) {
 	}
 }
 
-// close gives the terminal back.
+// close restores the terminal.
 func (s *screen) close() { s.say() }
 
-// write goes back to the beginning of the block and writes lines over it, in one piece so that
-// nothing flickers. The cursor is hidden as long as there is a block.
+// write replaces the block with lines, in a single write so that nothing flickers. The cursor is hidden while there is a
+// block.
 func (s *screen) write(lines []string, block bool) {
 	var b strings.Builder
 	if s.drawn > 0 {
@@ -88,16 +88,16 @@ func (s *screen) write(lines []string, block bool) {
 	if block {
 		s.drawn = len(lines)
 	}
-	_, _ = io.WriteString(s.w, b.String()) // a closed pipe must not keep the demo from cleaning up
+	_, _ = io.WriteString(s.w, b.String()) // a closed pipe must not prevent the cleanup
 }
 
 const spinner = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
-// sayInterval is how often a long step says where it is when there is no terminal to draw on.
+// sayInterval is the time between lines about the progress of a long step without a terminal.
 const sayInterval = 10 * time.Second
 
-// step runs f and prints a line: what, the details that f returns, and how long it took. While it
-// runs, details that f reports, from one goroutine, are shown with it.
+// step runs f and prints a line with what, the details that f returns, and the time. While f runs, it shows the details
+// that f reports. f must report from one goroutine.
 func (s *screen) step(what string, f func(report func(details string)) (string, error)) error {
 	start := time.Now()
 	var mu sync.Mutex
@@ -137,7 +137,7 @@ const (
 	spanWidth   = 8
 )
 
-// every calls f again and again until stop is called; when that returns, f runs no more.
+// every calls f periodically until stop is called. When stop returns, f is not running.
 func every(interval time.Duration, f func()) (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() { // stop waits for it

@@ -36,33 +36,32 @@ CREATE TABLE orders (
 
 const (
 	shopWorkers    = 8
-	openOrders     = 50               // as many are on their way at a time
-	declineEvery   = 20               // every so many transactions are rolled back
-	savepointEvery = 25               // so many have a savepoint that is rolled back
-	shopTimeout    = 10 * time.Second // for one transaction when the demo is ending
+	openOrders     = 50               // number of orders in progress
+	declineEvery   = 20               // one of so many transactions is rolled back
+	savepointEvery = 25               // one of so many has a savepoint that is rolled back
+	shopTimeout    = 10 * time.Second // for one transaction when the demo stops
 )
 
-// statuses are the lives of an order, one transaction each; the index is the order's version.
+// statuses returns the statuses of an order, one per transaction. The index is the order's version.
 func statuses() []string { return []string{"", "Placed", "Paid", "Packed", "Shipped", "Delivered"} }
 
-// A shop is the order service: every change of an order is one transaction, which updates the
-// order's row and writes an event about it. Paying also updates the customer and writes a second
-// event.
+// A shop is the order service. Every change of an order is a transaction that updates the order and writes an event. A
+// payment also updates the customer and writes a second event.
 type shop struct {
-	pool   *pgxpool.Pool // with the demo's schema in front of its search_path
+	pool   *pgxpool.Pool // with the demo's schema first in the search_path
 	ledger *ledger
 	topic  func(aggregateType string) string
-	rate   int // transactions a second
+	rate   int // transactions per second
 
 	mu   sync.Mutex
-	open []int64 // orders that have a next status
+	open []int64 // orders that are not delivered yet
 }
 
-// run does business until ctx is done, then finishes the transactions in progress.
+// run changes orders until ctx ends, and then completes the transactions in progress.
 func (s *shop) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	turns := make(chan int, shopWorkers)
-	g.Go(func() error { // what Wait waits for first: the workers end when turns does
+	g.Go(func() error { // when it returns, the workers return too
 		defer close(turns)
 		s.pace(ctx, turns)
 		return nil
@@ -80,8 +79,8 @@ func (s *shop) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// pace hands out rate turns a second, evenly. Turns that come too late because the database does
-// not keep up are dropped, so the rate shown is the rate done.
+// pace sends rate turns per second, evenly. It drops turns if the database is too slow, so the rate is that of actual
+// transactions.
 func (s *shop) pace(ctx context.Context, turns chan<- int) {
 	interval := time.Second / time.Duration(s.rate)
 	next := time.Now()
@@ -105,8 +104,7 @@ func (s *shop) pace(ctx context.Context, turns chan<- int) {
 	}
 }
 
-// transact is the n-th change of an order. Once begun it is finished even when ctx is done, so that
-// its outcome is known.
+// transact makes the n-th change of an order. It completes even if ctx ends, so that the outcome is known.
 func (s *shop) transact(ctx context.Context, n int) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shopTimeout)
 	defer cancel()
@@ -132,7 +130,7 @@ func (s *shop) transact(ctx context.Context, n int) error {
 			return err
 		}
 	}
-	if n%declineEvery == 0 { // say, the payment was declined
+	if n%declineEvery == 0 { // for instance, the payment was declined
 		s.ledger.enter(delivery.RolledBack, rows...)
 		return tx.Rollback(ctx)
 	}
@@ -145,7 +143,7 @@ func (s *shop) transact(ctx context.Context, n int) error {
 	return nil
 }
 
-// A change is what happened to an order, and to its customer if it was paid.
+// A change is a change of an order, and of its customer if it was paid.
 type change struct {
 	order           int64
 	version         int
@@ -154,9 +152,8 @@ type change struct {
 	spent           int
 }
 
-// change places an order or moves one on. The row stays locked until tx ends: another worker that
-// wants the same order waits, so versions are committed in their order. It returns nil if the order
-// turns out to be delivered.
+// change places an order, or sets the next status of one. The row stays locked until tx ends, so versions are committed
+// in order. change returns nil if another worker has already delivered the order.
 func (s *shop) change(ctx context.Context, tx pgx.Tx, n int) (*change, error) {
 	var c change
 	order, ok := s.pick()
@@ -183,7 +180,7 @@ func (s *shop) change(ctx context.Context, tx pgx.Tx, n int) (*change, error) {
 	return &c, err
 }
 
-// describe returns the events of c, and how their records must look.
+// describe returns the events of c, and the records that they must become.
 func (s *shop) describe(c *change) ([]outbox.Event, []row, error) {
 	status := statuses()[c.version]
 	payload, err := json.Marshal(map[string]any{
@@ -214,7 +211,7 @@ func (s *shop) describe(c *change) ([]outbox.Event, []row, error) {
 	return events, rows, nil
 }
 
-// rows gives events their ids and returns them as rows.
+// rows returns the rows of events, with new ids.
 func (s *shop) rows(events []outbox.Event, versions []int) ([]row, error) {
 	rows := make([]row, len(events))
 	for i := range events {
@@ -228,7 +225,7 @@ func (s *shop) rows(events []outbox.Event, versions []int) ([]row, error) {
 	return rows, nil
 }
 
-// coupon writes an event under a savepoint and rolls back to it: only that event is undone.
+// coupon writes an event after a savepoint and rolls back to it, which undoes only that event.
 func (s *shop) coupon(ctx context.Context, tx pgx.Tx, c *change) error {
 	events := []outbox.Event{{
 		AggregateType: "order", AggregateID: orderKey(c.order), Type: "CouponApplied", Payload: []byte(`{"coupon": "EXPIRED"}`),
@@ -250,7 +247,7 @@ func (s *shop) coupon(ctx context.Context, tx pgx.Tx, c *change) error {
 
 func orderKey(id int64) string { return "order-" + strconv.FormatInt(id, 10) }
 
-// pick returns an order to move on, or false if a new one is to be placed.
+// pick returns an order to change, or false to place a new one.
 func (s *shop) pick() (order int64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -260,7 +257,7 @@ func (s *shop) pick() (order int64, ok bool) {
 	return s.open[rand.IntN(len(s.open))], true
 }
 
-// keep makes the order of a committed change available to pick, or not any more.
+// keep makes the order of a committed change available to pick, unless it is delivered.
 func (s *shop) keep(c *change) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,14 +11,14 @@ import (
 
 const relayStreaming = string(relay.Streaming)
 
-// How often the panel is drawn, a line is printed, and the ledger is tidied.
+// Intervals of drawing the panel, printing a line, and cleaning up the ledger.
 const (
 	drawInterval = 200 * time.Millisecond
 	lineInterval = time.Second
 	tidyInterval = 10 * time.Second
 )
 
-// A watcher shows what is going on until end is called.
+// A watcher shows the state of the demo until end is called.
 type watcher struct {
 	d     *demo
 	begun time.Time
@@ -28,7 +28,7 @@ type watcher struct {
 	stop     func()
 }
 
-// watch starts to show what is going on. ctx bounds the questions to the database.
+// watch starts a watcher. ctx bounds its queries.
 func (d *demo) watch(ctx context.Context) *watcher {
 	w := &watcher{d: d, begun: time.Now(), beforeAt: time.Now()}
 	w.before.counts = d.ledger.counts()
@@ -54,7 +54,7 @@ func (d *demo) watch(ctx context.Context) *watcher {
 
 func (w *watcher) end() { w.stop() }
 
-// look takes a view. It is called from one goroutine.
+// look returns the current view. It is called by one goroutine.
 func (w *watcher) look(ctx context.Context) view {
 	now := time.Now()
 	stat := w.d.relay.Stat()
@@ -77,7 +77,7 @@ func (w *watcher) look(ctx context.Context) view {
 	return v
 }
 
-// position returns where the server writes its log; 0 if it does not say.
+// position returns the end of the WAL; 0 if the query fails.
 func (r *rig) position(ctx context.Context) pglogrepl.LSN {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
