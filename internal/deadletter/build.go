@@ -12,13 +12,13 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// Headers of a resent record, behind all others, encoded as headers are.
+// Headers of a resent record. They come after all others.
 const (
 	resentHeader     = "resent"      // true
 	resentFromHeader = "resent_from" // the dead letter's topic, partition and offset, as in outbox.dead-letter/0:42
 )
 
-// A RejectedError is why one dead letter cannot be resent; others can.
+// A RejectedError is the reason why a dead letter cannot be resent. Other dead letters are not affected.
 type RejectedError struct{ reason error }
 
 // Error returns the reason.
@@ -32,7 +32,7 @@ type RecordBuilder struct {
 	cfg    relay.Config
 	topic  string
 	router *encode.Router
-	tables map[string]*decoder.Relation // that rows name; nil: there is none such
+	tables map[string]*decoder.Relation // by schema.table; nil: it does not exist
 }
 
 // NewRecordBuilder returns a RecordBuilder for the dead letters of a topic. It uses cfg.Route, and
@@ -49,7 +49,7 @@ func NewRecordBuilder(ctx context.Context, cfg relay.Config, topic string) (*Rec
 // Build returns the record of l, which aliases l. The error is a *[RejectedError] if it is about l.
 func (r *RecordBuilder) Build(ctx context.Context, l *DeadLetter) (*sink.Record, error) {
 	if l.Truncated != "" {
-		return nil, &RejectedError{errors.New("it is truncated (" + l.Truncated + "): send the row with outbox-cdc replay --ids, if it is still in the table")}
+		return nil, &RejectedError{errors.New("it is truncated (" + l.Truncated + "): resend the row with outbox-cdc replay --ids if it is still in the table")}
 	}
 	rec := l.Record
 	if l.Table != "" {
@@ -89,10 +89,10 @@ func (r *RecordBuilder) buildFromRow(ctx context.Context, l *DeadLetter) (sink.R
 	return relay.Clone(rec), err
 }
 
-// lookUpTable returns the table that is called schema.table.
+// lookUpTable returns the table with the name schema.table.
 func (r *RecordBuilder) lookUpTable(ctx context.Context, name string) (*decoder.Relation, error) {
 	if r.cfg.Source.Conn == nil {
-		return nil, &RejectedError{errors.New("a row: which types its columns have has to be asked of Postgres, and source.dsn is not set")}
+		return nil, &RejectedError{errors.New("it is a row, and its column types are in Postgres: set source.dsn")}
 	}
 	rel, known := r.tables[name]
 	if !known {
@@ -108,7 +108,7 @@ func (r *RecordBuilder) lookUpTable(ctx context.Context, name string) (*decoder.
 		r.tables[name] = rel
 	}
 	if rel == nil {
-		return nil, &RejectedError{fmt.Errorf("a row of table %s, which is not there any more", name)}
+		return nil, &RejectedError{fmt.Errorf("it is a row of table %s, which no longer exists", name)}
 	}
 	return rel, nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A DeadLetter is a dead letter as its topic has it.
+// A DeadLetter is a record of the dead-letter topic.
 type DeadLetter struct {
 	PartitionOffset
 	encode.DeadLetter
@@ -19,7 +19,7 @@ type DeadLetter struct {
 	Resent time.Time // when it was last resent; zero: never
 }
 
-// A Filter selects the dead letters for which everything holds that is not empty.
+// A Filter selects dead letters that match every field that is not empty.
 type Filter struct {
 	Offsets []PartitionOffset
 	Topic   string    // the topic of the rejected record; a row has none
@@ -36,8 +36,7 @@ func (f *Filter) matches(l *encode.DeadLetter) bool {
 		!l.At.Before(f.Since)
 }
 
-// ID returns the event's id: of a record the header, of a row the column of that name, encoded as
-// it is; empty if there is none.
+// ID returns the encoded event id: the header of a record, or the named column of a row. It is empty if there is none.
 func (l *DeadLetter) ID(column string) string {
 	name, fields := encode.IDHeader, l.Record.Headers
 	if l.IsRow() {
@@ -75,7 +74,7 @@ func (p PartitionOffset) compare(q PartitionOffset) int {
 	return cmp.Or(cmp.Compare(p.Partition, q.Partition), cmp.Compare(p.Offset, q.Offset))
 }
 
-// ParsePartitionOffset reads what String writes.
+// ParsePartitionOffset parses the format of String.
 func ParsePartitionOffset(text string) (PartitionOffset, error) {
 	partition, offset, ok := strings.Cut(text, ":")
 	p, err := strconv.ParseUint(partition, 10, 31)

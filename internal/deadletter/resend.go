@@ -21,9 +21,8 @@ const (
 	resentRecordTimeout = 10 * time.Second
 )
 
-// errStalled: Kafka has acknowledged nothing for too long. What was sent may be in its topic, without a
-// resent record.
-var errStalled = errors.New("nothing is acknowledged")
+// errStalled: Kafka has acknowledged nothing for too long. Sent records may be in their topics, without a resent record.
+var errStalled = errors.New("Kafka has acknowledged no record")
 
 // A Resender resends dead letters in the order of Add. It belongs to one goroutine.
 type Resender struct {
@@ -43,7 +42,7 @@ type Outcome struct {
 	Err   error  // nil: it is acknowledged; a *[RejectedError] or [*sink.RecordError]: it stays a dead letter
 }
 
-// An pendingRecord is a record that is to be sent again.
+// A pendingRecord is a record to resend.
 type pendingRecord struct {
 	offset PartitionOffset
 	rec    *sink.Record
@@ -52,13 +51,13 @@ type pendingRecord struct {
 }
 
 // NewResender returns a Resender that calls report with the outcome of each dead letter of a topic.
-// Without an acknowledgement for as long as timeout, it stops.
+// It stops if Kafka acknowledges nothing for timeout.
 func NewResender(to sink.Sink, topic string, timeout time.Duration, report func(Outcome)) *Resender {
 	return &Resender{sink: to, topic: topic, timeout: timeout, report: report}
 }
 
 // Add resends the record of a dead letter, now or with others at Flush. The record belongs to the
-// Resender. After an error of Add or Flush nothing more can be sent.
+// Resender. After an error of Add or Flush, it can send nothing more.
 func (r *Resender) Add(ctx context.Context, p PartitionOffset, rec *sink.Record) error {
 	r.batch = append(r.batch, pendingRecord{offset: p, rec: rec})
 	r.bytes += len(rec.Key) + len(rec.Value)
@@ -101,7 +100,7 @@ func (r *Resender) checkTopics(ctx context.Context, batch []pendingRecord) error
 }
 
 // sendBatch sends the records of a batch. A record that Kafka rejects ends the Writer, and the next
-// Writer goes on behind it.
+// Writer continues after it.
 func (r *Resender) sendBatch(ctx context.Context, batch []pendingRecord) error {
 	for {
 		err := r.sendPending(ctx, batch)
@@ -168,7 +167,7 @@ func (r *Resender) writeResentRecords(ctx context.Context, batch []pendingRecord
 		}
 	}
 	if err := r.sendPending(ctx, resent); err != nil {
-		return fmt.Errorf("%d records are sent and cannot be marked, they will be sent once more: %w", len(resent), err)
+		return fmt.Errorf("%d records were resent but could not be marked, so they may be resent again: %w", len(resent), err)
 	}
 	for _, o := range batch {
 		if o.acked || o.err != nil {

@@ -34,7 +34,7 @@ func Open(ctx context.Context, broker sink.Broker, topic string, log *slog.Logge
 // Close closes the Topic.
 func (b *Topic) Close() error { return b.reader.Close() }
 
-// A Selection is the dead letters that a filter selects, at one moment.
+// A Selection is the dead letters that a filter selected at one time.
 type Selection struct {
 	AlreadyResent int // how many dead letters it leaves out because they were resent
 	OtherSlots    int // how many because they are of other slots than that of the filter
@@ -54,10 +54,9 @@ type match struct {
 // Len returns the number of dead letters.
 func (s *Selection) Len() int { return len(s.matches) }
 
-// Select reads the whole topic and returns the dead letters that f selects. It keeps some 40 bytes
-// for each of them, and for each resent record. The error wraps ErrNotFound if an offset of f has
-// no dead letter. It cannot know whether the relay has written a dead letter: whoever may write to the
-// topic can write such a record, and mark others as resent.
+// Select reads the whole topic and returns the dead letters that f selects. It uses about 40 bytes for each of them, and
+// for each resent record. The error wraps ErrNotFound if an offset of f has no dead letter. Select cannot tell who has
+// written a dead letter: any producer with access to the topic can write one, or mark others as resent.
 func (b *Topic) Select(ctx context.Context, f Filter) (*Selection, error) {
 	spans, err := b.reader.Spans(ctx)
 	if err != nil {
@@ -102,7 +101,7 @@ func (s *Selection) keepOffsets(topic string) error {
 	for _, l := range s.matches {
 		at[l.PartitionOffset] = l
 	}
-	s.OtherSlots = 0 // nobody has asked for those
+	s.OtherSlots = 0 // the offsets select others
 	places := slices.Clone(s.filter.Offsets)
 	slices.SortFunc(places, PartitionOffset.compare)
 	s.matches = s.matches[:0]
@@ -119,23 +118,23 @@ func (s *Selection) keepOffsets(topic string) error {
 // absenceReason returns why there is no dead letter at p.
 func (s *Selection) absenceReason(p PartitionOffset) string {
 	if int(p.Partition) >= len(s.spans) {
-		return fmt.Sprintf("it has %d partitions, the first is 0", len(s.spans))
+		return fmt.Sprintf("the topic has %d partitions, from 0", len(s.spans))
 	}
 	span := s.spans[p.Partition]
 	switch {
 	case p.Offset < span.Begin:
-		return fmt.Sprintf("it has expired, partition %d begins at %d", p.Partition, span.Begin)
+		return fmt.Sprintf("it has expired; partition %d starts at offset %d", p.Partition, span.Begin)
 	case span.End == 0:
 		return fmt.Sprintf("partition %d is empty", p.Partition)
 	case p.Offset >= span.End:
 		return fmt.Sprintf("the last offset of partition %d is %d", p.Partition, span.End-1)
 	case !s.resentAt[p].IsZero():
-		return "it is gone, and was sent again before"
+		return "it was resent, and has expired"
 	}
 	if s.filter.Slot != "" {
-		return fmt.Sprintf("what is there is none, or not one of slot %q that the filters mean; --any-slot takes those of other relays", s.filter.Slot)
+		return fmt.Sprintf("the record there is not a dead letter of slot %q that the filters select; --any-slot includes those of other relays", s.filter.Slot)
 	}
-	return "what is there is none, or not one that the filters mean"
+	return "the record there is not a dead letter that the filters select"
 }
 
 // KeepNewest keeps the last n dead letters by time.
@@ -151,8 +150,8 @@ func (s *Selection) KeepNewest(n int) {
 // KeepOldest keeps the first n dead letters by partition and offset.
 func (s *Selection) KeepOldest(n int) { s.matches = s.matches[:min(n, len(s.matches))] }
 
-// Read calls fn with each dead letter of a Selection, by partition and offset, and leaves out what
-// has expired since. The dead letter is fn's own. An error of fn ends Read and is returned.
+// Read calls fn with each dead letter of a Selection, by partition and offset, except those that have expired since. fn
+// may keep the dead letter. If fn returns an error, Read returns it.
 func (b *Topic) Read(ctx context.Context, s *Selection, fn func(*DeadLetter) error) error {
 	for _, span := range s.spans {
 		first, _ := slices.BinarySearchFunc(s.matches, PartitionOffset{span.Partition, 0}, match.compareOffset)

@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Config says what is removed, and how gently.
+// Config says which rows to remove, and the limits of a prune.
 type Config struct {
-	// Source leads to the primary server. The role needs SELECT and DELETE on the tables; to
+	// Source must lead to the primary server. The role needs SELECT and DELETE on the tables; to
 	// create and drop partitions it must own them.
 	Source *pgx.ConnConfig
 	// Tables are named as in SQL.
@@ -19,34 +19,35 @@ type Config struct {
 	// Publication is the one that the relay streams. It must publish each row that is inserted into
 	// the tables, because a slot also confirms positions after rows that are not published.
 	Publication string
-	// Slots must all have confirmed what is removed. At least one.
+	// Slots are the slots that must have confirmed a row before it is removed. At least one.
 	Slots []string
 
-	// OlderThan is the age from which rows are removed, by the server's clock. Zero: any.
+	// OlderThan is the minimum age of rows to remove, by the server's clock. Zero: any age.
 	OlderThan time.Duration
-	// AgeColumn tells the age: a timestamp, with time zone or without, or a date. Without time
-	// zone it is read in the TimeZone of the session. A row where it is NULL has no age and stays.
-	// With an OlderThan of zero it may be missing. Partitions by this column go only whole, when the
-	// last of their rows is old enough.
+	// AgeColumn is the column with the age: a timestamp, with or without time zone, or a date.
+	// Without time zone it is in the TimeZone of the session. A row with NULL is never removed. If
+	// OlderThan is zero, the column need not exist. Partitions by this column are dropped as a
+	// whole, when the latest possible row is old enough.
 	AgeColumn string
 
-	// Batch is about how many rows a transaction deletes. Zero means 5,000.
+	// Batch is the approximate number of rows to delete per transaction. Zero means 5,000.
 	Batch int
-	// Days is how many days after today are to have a partition, where the table has the function
-	// that migrations make for it.
+	// Days is the number of days after today to create partitions for, if the table has the
+	// function that migrations create for it.
 	Days int
-	// Wait is how long the slots may take to confirm a mark. Zero means a minute.
+	// Wait is the time limit for the slots to confirm a mark. Zero means a minute.
 	Wait time.Duration
 
-	// DryRun looks, and removes and creates nothing. The log gets its mark all the same.
+	// DryRun reports what would be removed, and removes and creates nothing. It still writes a mark
+	// to the WAL.
 	DryRun bool
-	// Progress is told how far the work on a table's rows has come, in pages. Optional.
+	// Progress is called with the progress on a table, in pages. Optional.
 	Progress func(table string, done, total int)
 
 	patience patience // zero: the default
 }
 
-// patience is how long a statement of a prune waits for other transactions. The tests wait less.
+// patience is how long statements wait for other transactions. Tests use shorter times.
 type patience struct {
 	partition time.Duration // for a transaction that has written to a partition
 	drop      time.Duration // for the table itself, per attempt to drop partitions of it
@@ -54,8 +55,8 @@ type patience struct {
 	row       time.Duration // for rows that another transaction has locked
 }
 
-// defaultPatience has a DROP give up soon, before deadlock_timeout: while it waits for transactions
-// that use the table, everyone who comes after it waits, too.
+// defaultPatience makes a DROP give up quickly, before deadlock_timeout: while it waits for transactions that use the
+// table, every later one waits too.
 var defaultPatience = patience{ //nolint:gochecknoglobals // it is not changed
 	partition: 3 * time.Second, drop: 300 * time.Millisecond, dropPause: 500 * time.Millisecond, row: time.Second,
 }
@@ -70,48 +71,47 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// ErrConfig says that the configuration does not fit the database.
+// ErrConfig is the error for a configuration that does not fit the database.
 var ErrConfig = errors.New("cannot be pruned")
 
-// A NotConfirmedError says that the slot did not confirm what was to be removed, so that nothing
-// more was.
+// A NotConfirmedError reports that the slot has not confirmed the rows, so that prune removed no more.
 type NotConfirmedError struct {
 	Slot   string
 	reason string
 }
 
-// Error says why.
+// Error names the slot and the reason.
 func (e *NotConfirmedError) Error() string {
-	return fmt.Sprintf("slot %q: %s; what it has not confirmed stays", e.Slot, e.reason)
+	return fmt.Sprintf("slot %q: %s; prune keeps rows that the slot has not confirmed", e.Slot, e.reason)
 }
 
-// A Report is what Run has done to the tables, in their order.
+// A Report is the result of Run for each table.
 type Report struct {
-	DryRun bool    `json:"dry_run"` // nothing was done: this is what would have been
+	DryRun bool    `json:"dry_run"` // nothing was removed: the report has what would be
 	Tables []Table `json:"tables"`
 }
 
-// A Table is what was done to one table.
+// A Table is the result for one table.
 type Table struct {
 	Name      string    `json:"table"`      // with its schema
-	Before    time.Time `json:"older_than"` // rows from before then are removed
-	Confirmed string    `json:"confirmed"`  // position of the last mark; empty: there was nothing to prove
+	Before    time.Time `json:"older_than"` // older rows are removed
+	Confirmed string    `json:"confirmed"`  // position of the last mark; empty: no mark was needed
 
-	Created []string    `json:"created"` // partitions of coming days
+	Created []string    `json:"created"` // partitions of the next days
 	Dropped []Partition `json:"dropped"`
-	Kept    []Partition `json:"kept"` // are old enough, and could not be locked in time
+	Kept    []Partition `json:"kept"` // old enough, but in use
 
 	Deleted int64 `json:"deleted"` // rows
-	Busy    int64 `json:"busy"`    // transactions given up because somebody else had locked or changed a row
+	Busy    int64 `json:"busy"`    // transactions that gave up because another had locked or changed a row
 
 	Warnings []string `json:"warnings,omitempty"`
 }
 
 func (t *Table) warn(text string) { t.Warnings = append(t.Warnings, text) }
 
-// A Partition is one that is old enough to go.
+// A Partition is a partition that is old enough to drop.
 type Partition struct {
 	Name  string `json:"partition"`
 	Bytes int64  `json:"bytes"` // with indexes
-	Size  string `json:"-"`     // the same as Postgres prints it
+	Size  string `json:"-"`     // Bytes, formatted by Postgres
 }

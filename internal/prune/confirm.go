@@ -11,20 +11,19 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// pollInterval is how often the slots are asked whether they have confirmed a mark. The relay
-// reports once a second.
+// pollInterval is the time between two queries of the slots' confirmed positions.
 const pollInterval = 50 * time.Millisecond
 
-// A slot is what the catalog says of one.
+// A slot is a row of pg_replication_slots.
 type slot struct {
 	Name      string
-	Usable    bool // for pgoutput, of this database
+	Usable    bool // uses pgoutput, and belongs to this database
 	Lost      bool
 	PID       int32
 	Confirmed bool // the mark
 }
 
-// streams returns who streams from each slot.
+// streams returns the WAL sender of each slot.
 func (p *pruner) streams(ctx context.Context) (map[string]int32, error) {
 	const nowhere = "FFFFFFFF/FFFFFFFF"
 	slots, err := p.slots(ctx, nowhere)
@@ -54,7 +53,7 @@ func (p *pruner) slots(ctx context.Context, mark string) ([]slot, error) {
 	found := make(map[string]bool)
 	for _, s := range slots {
 		if !s.Usable {
-			return nil, fmt.Errorf("%w: slot %q is not one of pgoutput and this database", ErrConfig, s.Name)
+			return nil, fmt.Errorf("%w: slot %q does not use pgoutput or belongs to another database", ErrConfig, s.Name)
 		}
 		if s.Lost {
 			return nil, fmt.Errorf("%w: slot %q", replication.ErrSlotLost, s.Name)
@@ -69,8 +68,8 @@ func (p *pruner) slots(ctx context.Context, mark string) ([]slot, error) {
 	return slots, nil
 }
 
-// confirm returns when all rows of the table that the earlier snapshot sees are delivered, or after
-// wait. A row that the slot has confirmed was delivered only if it was published.
+// confirm waits, at most for wait, until all rows of the table that the snapshot sees are delivered. It also verifies
+// that they are published: a slot confirms positions after unpublished rows too.
 func (p *pruner) confirm(ctx context.Context, r *relation, t *Table, wait time.Duration) error {
 	if err := p.verifyPublished(ctx, r, wait); err != nil {
 		return err
@@ -115,8 +114,7 @@ func (p *pruner) confirmMark(ctx context.Context, wait time.Duration) (mark stri
 	}
 }
 
-// behind returns a slot that has not confirmed the mark, empty if all have, each to whoever
-// streamed from it before.
+// behind returns a slot that has not confirmed the mark; empty if all have. The WAL senders must be the same as before.
 func (p *pruner) behind(ctx context.Context, mark string, before map[string]int32) (string, error) {
 	slots, err := p.slots(ctx, mark)
 	if err != nil {
@@ -125,7 +123,7 @@ func (p *pruner) behind(ctx context.Context, mark string, before map[string]int3
 	behind := ""
 	for _, s := range slots {
 		if s.PID != before[s.Name] {
-			return "", &NotConfirmedError{s.Name, "its relay has ended or connected anew in between"}
+			return "", &NotConfirmedError{s.Name, "its relay stopped or reconnected meanwhile"}
 		}
 		if !s.Confirmed {
 			behind = s.Name

@@ -1,35 +1,31 @@
-// Package prune removes outbox rows that have been delivered: row by row, or with the partition
-// they are in. It is safe beside the relay, writers and other prunes, and it may be killed at any
-// moment. Two prunes of a table take turns with an advisory lock. Any role can hold it, so Run reports
-// an error for a table that it has left to the holder.
+// Package prune removes delivered outbox rows: it deletes rows, and drops partitions in which every row is old. It is
+// safe beside the relay, writers and other prunes, and it may be killed at any time. Two prunes of a table take turns
+// with an advisory lock. Any role can hold this lock, so Run returns an error for a table that it skipped because of it.
 //
 // # Why a removed row was delivered
 //
-// The slot says up to which position of the log everything is delivered (confirmed_flush_lsn), a
-// row does not say at which position it was committed. Three steps, in this order, bring the two
-// together:
+// The slot has the position up to which everything is delivered (confirmed_flush_lsn), but a row does not have the
+// position of its commit. Three steps, in this order, connect the two:
 //
-//  1. Take a snapshot. A transaction becomes visible to snapshots after its commit record is in the
-//     log (the server's src/backend/access/transam/README, "Interlocking Transaction Begin,
-//     Transaction End, and Snapshots"): what the snapshot sees is in the log by now.
-//  2. Write a mark to the log, a logical message in a transaction of its own. Its position is behind
-//     the commit record of everything that the snapshot sees.
-//  3. Wait until the slot has confirmed the mark. Logical decoding delivers in the order of commit
-//     records (https://www.postgresql.org/docs/current/logicaldecoding-explanation.html), and the
-//     relay confirms a position only when everything before it is acknowledged.
+//  1. Take a snapshot. A transaction becomes visible to snapshots only after its commit record is in the WAL (the
+//     server's src/backend/access/transam/README, "Interlocking Transaction Begin, Transaction End, and Snapshots").
+//     So every row that the snapshot sees is in the WAL.
+//  2. Write a mark to the WAL: a logical message in its own transaction. Its position is after the commit record of
+//     everything that the snapshot sees.
+//  3. Wait until the slot has confirmed the mark. Logical decoding sends transactions in the order of their commit
+//     records (https://www.postgresql.org/docs/current/logicaldecoding-explanation.html), and the relay confirms a
+//     position only when Kafka has acknowledged everything before it.
 //
-// What the snapshot sees is delivered then. Rows are deleted by transactions that use this very
-// snapshot, so the server itself keeps them from anything newer: it does not matter what a row
-// says about its age or its transaction, nor whether its writer used savepoints, prepared
-// transactions or a clock of its own.
+// Then every row that the snapshot sees is delivered. The transactions that delete rows use the same snapshot, so
+// Postgres hides newer rows from them. The age of a row, savepoints, prepared transactions and the writer's clock do not
+// matter.
 //
-// A partition is dropped whole, without looking at its rows. Instead it is locked against writers
-// first, which waits for those that have written to it, and stays so over the mark and its
-// confirmation up to the DROP: nothing is in it that is not in the log before the mark. Whoever comes
-// to write to it meanwhile waits for a second or so, and then the partition is kept for them.
+// Prune drops a partition without reading its rows. It first locks the partition against writers, which waits for those
+// that have written to it, and holds the lock until the DROP. So every row in it is in the WAL before the mark. If a
+// writer needs the partition meanwhile, it waits for about a second, and then prune keeps the partition.
 //
-// The same process must stream from the slot before the mark and after: a slot that is made anew
-// begins with a position that confirms nothing. Therefore nothing is removed while no relay runs.
+// The same WAL sender must stream from the slot before and after the mark, because the position of a re-created slot
+// confirms nothing. So prune removes nothing while no relay is running.
 //
 // A slot also confirms positions after rows that its relay's publication leaves out. Therefore Run
 // rejects a table unless the publication contains all of it, without a row filter: the table, its

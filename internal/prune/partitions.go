@@ -13,15 +13,14 @@ import (
 )
 
 const (
-	// While partitions are locked, whoever writes to these old days waits. So it is for as short as the
-	// relay confirms at all, and never longer than this.
+	// lockedFor is the maximum time that partitions are locked: writers to these days wait meanwhile.
 	lockedFor    = 10 * time.Second
 	dropAttempts = 20
-	// perDrop is how many partitions go in one transaction. Each takes a few locks.
+	// perDrop is the maximum number of partitions to drop in one transaction. Each needs a few locks.
 	perDrop = 32
 )
 
-// createPartitions creates those of the coming days.
+// createPartitions creates the partitions of the next days.
 func (p *pruner) createPartitions(ctx context.Context, r *relation, t *Table) (err error) {
 	if r.create == "" || p.cfg.DryRun {
 		return nil
@@ -34,7 +33,7 @@ func (p *pruner) createPartitions(ctx context.Context, r *relation, t *Table) (e
 	return nil
 }
 
-// dropPartitions drops those in which everything is old and delivered.
+// dropPartitions drops the partitions in which every row is old and delivered.
 func (p *pruner) dropPartitions(ctx context.Context, r *relation, t *Table) error {
 	if p.cfg.DryRun && len(r.partitions) > 0 {
 		if err := p.confirm(ctx, r, t, p.cfg.Wait); err != nil {
@@ -53,11 +52,11 @@ func (p *pruner) dropPartitions(ctx context.Context, r *relation, t *Table) erro
 	return nil
 }
 
-// dropSome drops partitions in one transaction. They are locked against writers before what is in
-// them is proven to be delivered, and until they are gone.
+// dropSome drops partitions in one transaction. It locks them against writers before it verifies that their rows are
+// delivered, until they are dropped.
 //
-// DETACH ... CONCURRENTLY would not wait for the table, but a table with a default partition does
-// not have it, and the partition would stay behind where the proof fails.
+// DETACH ... CONCURRENTLY would not need a lock on the table. But Postgres does not allow it if there is a default
+// partition, and a detached partition would remain if its rows are not delivered.
 func (p *pruner) dropSome(ctx context.Context, r *relation, parts []part, t *Table) error {
 	if err := p.confirm(ctx, r, t, p.cfg.Wait); err != nil { // waits for a lagging relay without a lock
 		return err
@@ -98,8 +97,8 @@ func (p *pruner) dropSome(ctx context.Context, r *relation, parts []part, t *Tab
 	return nil
 }
 
-// lock returns the partitions that nobody can write to until tx ends. Of what has gone or has
-// another name since it was described there is nothing to say.
+// lock locks partitions against writers until tx ends, and returns them. It skips partitions that have been dropped or
+// renamed meanwhile.
 func (p *pruner) lock(ctx context.Context, tx pgx.Tx, r *relation, parts []part, t *Table) ([]part, error) {
 	var locked []part
 	for _, part := range parts {
@@ -126,8 +125,8 @@ func (p *pruner) lock(ctx context.Context, tx pgx.Tx, r *relation, parts []part,
 	return locked, nil
 }
 
-// drop reports whether it got the table for a moment. Who has come to write to one of the partitions
-// goes first: it has the table already, and would be in a deadlock with the DROP.
+// drop drops partitions, and reports whether it got the lock on the table. It gives way to a transaction that waits to
+// write to one of the partitions: that transaction has a lock on the table, so that a DROP would deadlock with it.
 func (p *pruner) drop(ctx context.Context, tx pgx.Tx, partitions []part) (bool, error) {
 	names, oids := make([]string, len(partitions)), make([]uint32, len(partitions))
 	for i, one := range partitions {
@@ -154,7 +153,7 @@ func (p *pruner) drop(ctx context.Context, tx pgx.Tx, partitions []part) (bool, 
 	return false, nil
 }
 
-// try runs a statement in tx, and reports false if it did not get a lock in time. tx goes on then.
+// try runs a statement in tx. It reports false if the statement did not get a lock in time; tx remains usable.
 func try(ctx context.Context, tx pgx.Tx, patience time.Duration, sql string) (bool, error) {
 	err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
 		if err := limitLockWait(ctx, tx, patience); err != nil {
@@ -169,7 +168,7 @@ func try(ctx context.Context, tx pgx.Tx, patience time.Duration, sql string) (bo
 	return err == nil, err
 }
 
-// limitLockWait limits how long each later statement of tx waits for a lock, to a millisecond at least.
+// limitLockWait sets lock_timeout for the rest of tx, to at least a millisecond.
 func limitLockWait(ctx context.Context, tx pgx.Tx, limit time.Duration) error {
 	_, err := tx.Exec(ctx, fmt.Sprintf(`SET LOCAL lock_timeout = '%dms'`, max(1, limit.Milliseconds())))
 	return err
@@ -183,7 +182,7 @@ const (
 	serializationFailure = "40001"
 )
 
-// inTheWay reports whether err is about somebody else who has locked or changed the same.
+// inTheWay reports whether err is a conflict with another transaction.
 func inTheWay(err error) bool {
 	refusal, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && slices.Contains([]string{lockNotAvailable, deadlockDetected, serializationFailure}, refusal.Code)

@@ -13,20 +13,21 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/advisory"
 )
 
-// A pruner works on the tables of one database, over two connections: one holds what must not
-// change, a snapshot or locks, while the other marks the log, waits and deletes.
+// A pruner prunes the tables of one database, over two connections: one holds the snapshot or the locks, the other writes
+// marks, waits and deletes.
 type pruner struct {
 	cfg            Config
 	lockConn, work *pgx.Conn
-	warnings       []string // the server's, since they were looked at
+	warnings       []string // of the server, not reported yet
 	locked         []error  // a *advisory.HeldError for each table that another session has locked
 }
 
-// Run prunes the tables one after the other. The report has what was done, also when an error ends
-// it early; Run may be repeated at any time. Errors that wrap [ErrConfig], a [*NotPublishedError]
-// among them, name what does not fit, a [*NotConfirmedError] says that the relay does not run or is
-// behind, an *[advisory.HeldError] that another session holds the lock of a prune on a table, so that
-// Run left rows or partitions of it, and a *[pgconn.PgError] is the server's.
+// Run prunes the tables in order. The report is complete up to an error. Run may be repeated at any time. Errors:
+//   - An error that wraps [ErrConfig], such as a [*NotPublishedError], means that the configuration does not fit.
+//   - A [*NotConfirmedError] means that the relay is not running or is behind.
+//   - An *[advisory.HeldError] means that another session holds the lock of a table, so that Run skipped rows of it.
+//   - An error that wraps [replication.ErrAccess] names a right that a dry run found missing.
+//   - A *[pgconn.PgError] is an error of the server.
 func Run(ctx context.Context, cfg Config) (Report, error) {
 	p := &pruner{cfg: cfg.withDefaults()}
 	report := Report{DryRun: cfg.DryRun}
@@ -39,7 +40,7 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	}
 	relations := make([]*relation, len(cfg.Tables))
 	report.Tables = make([]Table, len(cfg.Tables))
-	for i, name := range cfg.Tables { // coming days first: they do not depend on the relay
+	for i, name := range cfg.Tables { // partitions first: they do not depend on the relay
 		r, err := p.describe(ctx, name)
 		if err == nil && cfg.DryRun {
 			err = p.checkRights(ctx, r)
@@ -86,7 +87,7 @@ func (p *pruner) connect(ctx context.Context) (err error) {
 	return err
 }
 
-// closeTimeout is how long the server is waited for in the end.
+// closeTimeout is the time limit for closing the connections.
 const closeTimeout = 5 * time.Second
 
 func (p *pruner) close(ctx context.Context) {
@@ -107,7 +108,7 @@ func (p *pruner) checkServer(ctx context.Context) error {
 // table prunes one table.
 func (p *pruner) table(ctx context.Context, r *relation, t *Table) error {
 	for _, publication := range r.deletesVia {
-		t.warn(fmt.Sprintf("publication %s also publishes DELETEs: each one travels to the relay, which drops it; ALTER PUBLICATION %[1]s SET (publish = 'insert')", publication))
+		t.warn(fmt.Sprintf("publication %s also publishes DELETEs, which Postgres sends to the relay for nothing; ALTER PUBLICATION %[1]s SET (publish = 'insert')", publication))
 	}
 	if err := p.dropPartitions(ctx, r, t); err != nil {
 		return err
@@ -120,8 +121,8 @@ func (p *pruner) table(ctx context.Context, r *relation, t *Table) error {
 	return nil
 }
 
-// ours reports whether it is this prune's turn at a table until tx ends. Two would be in each other's
-// way. Whoever else holds the lock need not be a prune, so Run does not end well then.
+// ours locks a table for this prune until tx ends, and reports whether it got the lock. The holder need not be another
+// prune, so Run returns an error if it did not.
 func (p *pruner) ours(ctx context.Context, tx pgx.Tx, table part) (bool, error) {
 	ok, err := queryOne[bool](ctx, tx, `SELECT pg_catalog.pg_try_advisory_xact_lock($1, $2::oid::bigint::bit(32)::int)`, prunes, table.OID)
 	if err != nil || ok {
@@ -133,16 +134,16 @@ func (p *pruner) ours(ctx context.Context, tx pgx.Tx, table part) (bool, error) 
 		return false, fmt.Errorf("find out who holds the lock of %s: %w", table.Name, err)
 	}
 	held := &advisory.HeldError{What: "prune " + table.Name, Holders: holders}
-	if n := len(p.locked); n == 0 || p.locked[n-1].Error() != held.Error() { // it is met once per group of partitions
+	if n := len(p.locked); n == 0 || p.locked[n-1].Error() != held.Error() { // ours is called once per group of partitions
 		p.locked = append(p.locked, held)
 	}
 	return false, nil
 }
 
-// prunes is the first key of the advisory locks of prunes, the second is the table.
+// prunes is the first key of the advisory locks of prunes. The second is the OID of the table.
 const prunes = 0x6f637072
 
-// queryOne returns the only value of a query.
+// queryOne returns the single value of a query.
 func queryOne[T any](ctx context.Context, conn querier, sql string, args ...any) (T, error) {
 	rows, _ := conn.Query(ctx, sql, args...) // its error comes with the rows
 	return pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])

@@ -13,14 +13,14 @@ import (
 type relation struct {
 	oid    uint32
 	name   string    // in SQL, with its schema
-	before time.Time // what is older goes
-	old    string    // the condition for that, of which $1 is before
-	byAge  string    // type of the age column, if it is what the table is partitioned by; empty: it is not
+	before time.Time // older rows are removed
+	old    string    // SQL condition for old rows; $1 is before
+	byAge  string    // type of the age column, if it is the partition key; otherwise empty
 
 	create     string   // function that creates partitions, in SQL; empty: none
-	partitions []part   // old enough to go whole
-	leaves     []part   // whose rows are looked at
-	deletesVia []string // publications that publish what is deleted
+	partitions []part   // old enough to drop
+	leaves     []part   // tables whose rows are deleted
+	deletesVia []string // publications that publish DELETEs of the table
 }
 
 // A part is a table that has rows.
@@ -41,9 +41,9 @@ func (p *pruner) describe(ctx context.Context, name string) (*relation, error) {
 		WHERE c.oid = to_regclass($1)`, name, p.cfg.OlderThan.Seconds()).Scan(&r.oid, &r.name, &kind, &r.before, &r.create)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return nil, fmt.Errorf("%w: there is no such table", ErrConfig)
+		return nil, fmt.Errorf("%w: the table does not exist", ErrConfig)
 	case err != nil:
-		return nil, fmt.Errorf("look it up: %w", err)
+		return nil, fmt.Errorf("read the table's properties: %w", err)
 	case kind != "r" && kind != "p":
 		return nil, fmt.Errorf("%w: it is not a table", ErrConfig)
 	}
@@ -62,7 +62,7 @@ func (p *pruner) describe(ctx context.Context, name string) (*relation, error) {
 	return r, nil
 }
 
-// readAge looks up the column that tells the age.
+// readAge reads the properties of the age column.
 func (p *pruner) readAge(ctx context.Context, r *relation) error {
 	if p.cfg.OlderThan == 0 && p.cfg.AgeColumn == "" {
 		return nil
@@ -78,15 +78,15 @@ func (p *pruner) readAge(ctx context.Context, r *relation) error {
 	case errors.Is(err, pgx.ErrNoRows) && p.cfg.OlderThan == 0:
 		return nil
 	case errors.Is(err, pgx.ErrNoRows):
-		return fmt.Errorf("%w: no column %q tells the age of its rows: name one with --age-column, or remove whatever is delivered with --older-than 0s",
+		return fmt.Errorf("%w: it has no column %q for the age of rows: name one with --age-column, or delete every delivered row with --older-than 0s",
 			ErrConfig, p.cfg.AgeColumn)
 	case err != nil:
-		return fmt.Errorf("look up its column: %w", err)
+		return fmt.Errorf("read its columns: %w", err)
 	}
 	switch kind {
 	case "timestamp with time zone", "timestamp without time zone", "date":
 	default:
-		return fmt.Errorf("%w: column %q is %s, and not a timestamp or date", ErrConfig, p.cfg.AgeColumn, kind)
+		return fmt.Errorf("%w: column %q has type %s, not a timestamp or date", ErrConfig, p.cfg.AgeColumn, kind)
 	}
 	if p.cfg.OlderThan > 0 {
 		r.old = fmt.Sprintf("%s < $1::timestamptz::%s", column, kind)
@@ -97,8 +97,8 @@ func (p *pruner) readAge(ctx context.Context, r *relation) error {
 	return nil
 }
 
-// readParts looks up what the rows are in. Partitions by age go whole, when all of it is old; only
-// the rows of the default partition are looked at.
+// readParts reads the partitions. Partitions by age are dropped when every row is old; rows are deleted only in the
+// default partition.
 func (p *pruner) readParts(ctx context.Context, r *relation, partitioned bool) (err error) {
 	switch {
 	case r.byAge != "":
@@ -122,7 +122,7 @@ func (p *pruner) readParts(ctx context.Context, r *relation, partitioned bool) (
 	return nil
 }
 
-// leaves returns the tables under root that have rows of their own.
+// leaves returns the leaf tables below root.
 func (p *pruner) leaves(ctx context.Context, root string, oid uint32) ([]part, error) {
 	return p.parts(ctx, `
 		SELECT c.oid, format('%I.%I', n.nspname, c.relname), 0::bigint, ''

@@ -11,7 +11,7 @@ import (
 )
 
 // checkRights returns an error that wraps [replication.ErrAccess] and names the missing right if the role could not
-// remove rows of r. A dry run needs it: it deletes nothing, so Postgres does not refuse anything.
+// remove rows of r. A dry run needs it: it deletes nothing, so Postgres does not reject anything.
 func (p *pruner) checkRights(ctx context.Context, r *relation) error {
 	for _, leaf := range r.leaves {
 		if err := p.checkDelete(ctx, leaf); err != nil {

@@ -9,23 +9,23 @@ import (
 )
 
 const (
-	// roundTime is how long one snapshot is used. As long as it lives, VACUUM frees nothing that was
-	// deleted since.
+	// roundTime is the maximum time that one snapshot is used. While it exists, VACUUM cannot remove rows that
+	// were deleted since.
 	roundTime = 20 * time.Second
-	// mostPages is how many pages a transaction looks at where it finds little.
+	// mostPages is the maximum number of pages per transaction.
 	mostPages = 8192
 )
 
-// A walk goes through the pages of a table once. It needs no index, and each transaction reads only
-// its own pages: dead rows of the ones before are not met again.
+// A walk reads the pages of a table once. It needs no index, and each transaction reads only its own pages, so it does not
+// read the dead rows of earlier ones.
 type walk struct {
 	r           *relation
 	part        part
-	next, pages int // the next page, and how many of them the next transaction takes
+	next, pages int // the next page, and the number of pages of the next transaction
 	end         int
 }
 
-// deleteRows deletes those rows of a table that are old and delivered.
+// deleteRows deletes the rows of a table that are old and delivered.
 func (p *pruner) deleteRows(ctx context.Context, r *relation, leaf part, t *Table) error {
 	end, err := queryOne[int](ctx, p.work,
 		`SELECT COALESCE(pg_relation_size($1::oid::regclass) / current_setting('block_size')::bigint, 0)::int`, leaf.OID)
@@ -42,7 +42,7 @@ func (p *pruner) deleteRows(ctx context.Context, r *relation, leaf part, t *Tabl
 	return nil
 }
 
-// round works under one snapshot. It reports true if another session holds the lock.
+// round deletes rows with one snapshot. done is true after a dry run, and if another session holds the lock.
 func (p *pruner) round(ctx context.Context, w *walk, t *Table) (done bool, err error) {
 	holder, err := p.lockConn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	if err != nil {
@@ -76,7 +76,7 @@ func (p *pruner) round(ctx context.Context, w *walk, t *Table) (done bool, err e
 	return false, nil
 }
 
-// count counts what would be deleted.
+// count returns the number of rows that would be deleted.
 func (p *pruner) count(ctx context.Context, w *walk, snapshot string) (n int64, err error) {
 	err = p.under(ctx, snapshot, func(tx pgx.Tx) error {
 		n, err = queryOne[int64](ctx, tx, `SELECT count(*) FROM ONLY `+w.part.Name+` WHERE `+w.r.old, w.r.before)
@@ -85,8 +85,8 @@ func (p *pruner) count(ctx context.Context, w *walk, snapshot string) (n int64, 
 	return n, err
 }
 
-// step deletes from the next pages, more or fewer of them than the last time so that about a batch
-// of rows goes. Pages with rows that somebody else is at are left for the next prune.
+// step deletes rows in the next pages, and adapts the number of pages so that a transaction deletes about a batch of rows.
+// It leaves pages with rows that another transaction uses to the next prune.
 func (p *pruner) step(ctx context.Context, w *walk, snapshot string, t *Table) error {
 	to := min(w.next+w.pages, w.end)
 	var deleted int
@@ -116,7 +116,7 @@ func (p *pruner) step(ctx context.Context, w *walk, snapshot string, t *Table) e
 	return nil
 }
 
-// under runs f in a transaction that sees what the snapshot sees.
+// under runs f in a transaction with the snapshot.
 func (p *pruner) under(ctx context.Context, snapshot string, f func(pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, p.work, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SET TRANSACTION SNAPSHOT '`+snapshot+`'`); err != nil {

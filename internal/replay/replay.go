@@ -1,11 +1,10 @@
-// Package replay sends the rows that an outbox table still has once more: with the same topic, key,
-// partition, value and headers as the relay gives them, and one more header.
+// Package replay resends rows that are still in an outbox table, with the topic, key, partition, value and headers that
+// the relay gives them, and one more header.
 //
-// It reads the table and not the WAL. It touches neither a slot nor the relay's position record, and a
-// relay may run beside it. Rows are sent in the order of their insertion, so the records of a key
-// keep their order; they are late among what the relay sends meanwhile. A record lacks what only the
-// WAL has: the LSN and the commit time of its transaction. Its timestamp is that of the row, if a
-// column has it.
+// It reads the table, not the WAL. It does not change a slot or the relay's position record, and a relay may run beside
+// it. It sends rows in insertion order, so the records of a key stay in order; they interleave with those of the relay.
+// A record lacks what is only in the WAL: the LSN and the commit time of its transaction. Its timestamp is that of the
+// row, if it has a column for it.
 package replay
 
 import (
@@ -25,14 +24,13 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// header is the header of a record that is sent again, with the text true, encoded as headers
-// are. It is behind all others.
+// header is the header of resent records, with the value true. It comes after all others.
 const header = "replayed"
 
-// maxSpan bounds how many records may lie behind the oldest unacknowledged one.
+// maxSpan is the maximum number of records after the oldest unacknowledged one.
 const maxSpan = 1 << 16
 
-// A RowError is a row at which the replay ends.
+// A RowError is a row that stops the replay.
 type RowError struct {
 	id     string
 	reason error // what the router or Kafka has against it
@@ -44,7 +42,7 @@ func (e *RowError) Error() string { return fmt.Sprintf("row %q: %v", e.id, e.rea
 // Unwrap returns the reason.
 func (e *RowError) Unwrap() error { return e.reason }
 
-// A Replay is rows about to be sent again. It belongs to one goroutine and must be closed.
+// A Replay is a selection of rows to resend. It may be used by one goroutine at a time and must be closed.
 type Replay struct {
 	Rows *catalog.Rows
 
@@ -56,7 +54,7 @@ type Replay struct {
 	rec    sink.Record
 }
 
-// Open selects the rows. Of cfg, Source.Conn, Route, Sink, StartupTimeout and DrainTimeout count.
+// Open selects the rows. It uses Source.Conn, Route, Sink, StartupTimeout and DrainTimeout of cfg.
 // The error is a *[encode.ColumnError] if rows of the table cannot become records.
 func Open(ctx context.Context, cfg relay.Config, sel catalog.Selection, log *slog.Logger) (*Replay, error) {
 	rows, err := catalog.Select(ctx, cfg.Source, sel)
@@ -80,10 +78,10 @@ func Open(ctx context.Context, cfg relay.Config, sel catalog.Selection, log *slo
 	return r, nil
 }
 
-// Close ends the Replay.
+// Close closes the Replay.
 func (r *Replay) Close(ctx context.Context) { r.Rows.Close(ctx) }
 
-// routeRow makes the record of a row. A row that cannot become one is a *[RowError].
+// routeRow returns the record of a row, or a *[RowError] if the row cannot become one.
 func (r *Replay) routeRow(values [][]byte) error {
 	relay.SetRow(&r.row, values)
 	now := time.Now()
@@ -106,17 +104,16 @@ func (r *Replay) Preview(ctx context.Context, fn func(rec *sink.Record)) error {
 	})
 }
 
-// A Progress is how far a Replay has come.
+// A Progress is the progress of a Replay.
 type Progress struct {
 	sent   int    // handed to the producer
 	Acked  int    // acknowledged, with every one before it
 	LastID string // of the last of these
 }
 
-// Send sends the rows, at most rate a second if that is not 0, and returns when all of them are
-// acknowledged. It tells observe how far it is, several times a second. When ctx ends, what was
-// sent is waited for, for DrainTimeout at most; the error is the cause of ctx then. The Progress
-// is right in any case: a row behind LastID may have been sent, and need not.
+// Send sends the rows, at most rate per second unless it is 0, and returns when Kafka has acknowledged all of them. It
+// calls observe several times per second. When ctx ends, Send waits for the records in flight, for at most DrainTimeout,
+// and returns the cause of ctx. The Progress is valid also with an error; rows after LastID may have been sent.
 func (r *Replay) Send(ctx context.Context, rate int, observe func(Progress)) (Progress, error) {
 	opening, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
 	defer cancel()
@@ -216,7 +213,7 @@ func (s *session) sendRows(ctx context.Context, rate int) error {
 	})
 }
 
-// waitUntil waits until due. What is buffered is sent meanwhile.
+// waitUntil waits until due. Buffered records are sent meanwhile.
 func (s *session) waitUntil(ctx context.Context, due time.Time) error {
 	left := time.Until(due)
 	if left <= 0 {
@@ -233,7 +230,7 @@ func (s *session) waitUntil(ctx context.Context, due time.Time) error {
 	}
 }
 
-// awaitAcks waits until fewer than maxSpan records lie behind the oldest unacknowledged one.
+// awaitAcks waits until there are fewer than maxSpan records after the oldest unacknowledged one.
 func (s *session) awaitAcks(ctx context.Context) error {
 	for s.tracker.Span() >= maxSpan {
 		s.writer.Flush()
@@ -248,7 +245,7 @@ func (s *session) awaitAcks(ctx context.Context) error {
 	return nil
 }
 
-// progressEvery is the shortest time between two reports of progress.
+// progressEvery is the minimum time between two calls of observe.
 const progressEvery = 100 * time.Millisecond
 
 func (s *session) reportProgress() {

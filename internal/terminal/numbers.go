@@ -5,13 +5,13 @@ import (
 	"strconv"
 )
 
-// NotKnown stands for a number that nobody knows.
+// NotKnown is shown for an unknown number.
 const NotKnown = "–"
 
-// tenths prints n with a digit behind the point, unless that is 0.
+// tenths formats n with one decimal digit, unless that is 0.
 func tenths(n float64) string { return strconv.FormatFloat(math.Round(n*10)/10, 'f', -1, 64) }
 
-// Count prints a number, with a digit behind the point if it is small.
+// Count formats a number, with one decimal digit if it is small.
 func Count(n float64) string {
 	switch {
 	case math.IsNaN(n):
@@ -22,7 +22,7 @@ func Count(n float64) string {
 	return Number(int(math.Round(n)))
 }
 
-// Size prints a number of bytes in units of thousands.
+// Size formats a number of bytes in decimal units.
 func Size(n float64) string {
 	if math.IsNaN(n) {
 		return NotKnown
@@ -43,7 +43,7 @@ func Size(n float64) string {
 	return sign + tenths(n) + " TB"
 }
 
-// Span prints seconds the way people say them.
+// Span formats a number of seconds, in the unit that fits.
 func Span(s float64) string {
 	whole := func(n float64) string { return strconv.Itoa(int(math.Round(n))) }
 	const minute, hour, day = 60, 3600, 86400

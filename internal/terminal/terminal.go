@@ -1,5 +1,5 @@
-// Package terminal is what views for a terminal are put together from: text of an exact width, bars,
-// colors. It writes nothing. Widths are counted in characters, before text is colored.
+// Package terminal formats text for a terminal: text of an exact width, numbers, bars and colors. Widths are in
+// characters, without color codes.
 package terminal
 
 import (
@@ -9,28 +9,28 @@ import (
 	"unicode/utf8"
 )
 
-// A Style colors text for a terminal. Its zero value leaves it as it is.
+// A Style colors text for a terminal. The zero value does not color.
 type Style struct{ On bool }
 
-// Bold returns t in bold letters.
+// Bold returns t in bold.
 func (s Style) Bold(t string) string { return s.sgr("1", t) }
 
-// Dim returns t in letters that stand back.
+// Dim returns t in a faint color.
 func (s Style) Dim(t string) string { return s.sgr("2", t) }
 
-// Red returns t as what is wrong.
+// Red returns t in the color of errors.
 func (s Style) Red(t string) string { return s.sgr("31", t) }
 
-// Good returns t as what is well.
+// Good returns t in the color of success.
 func (s Style) Good(t string) string { return s.sgr("32", t) }
 
-// Warn returns t as what may go wrong.
+// Warn returns t in the color of warnings.
 func (s Style) Warn(t string) string { return s.sgr("33", t) }
 
-// Name returns t as the name of something, or a drawing.
+// Name returns t in the color of names and drawings.
 func (s Style) Name(t string) string { return s.sgr("36", t) }
 
-// sgr takes the parameters of https://www.ecma-international.org/publications-and-standards/standards/ecma-48/.
+// sgr applies a parameter of SGR: https://www.ecma-international.org/publications-and-standards/standards/ecma-48/.
 func (s Style) sgr(parameter, t string) string {
 	if !s.On || t == "" {
 		return t
@@ -38,17 +38,17 @@ func (s Style) sgr(parameter, t string) string {
 	return "\x1b[" + parameter + "m" + t + "\x1b[0m"
 }
 
-// Left brings t to exactly width characters, at the left of them.
+// Left returns t cut or padded to exactly width characters, aligned left.
 func Left(t string, width int) string { return Cut(t, width) + pad(t, width) }
 
-// Right brings t to exactly width characters, at the right of them.
+// Right returns t cut or padded to exactly width characters, aligned right.
 func Right(t string, width int) string { return pad(t, width) + Cut(t, width) }
 
 func pad(t string, width int) string {
 	return strings.Repeat(" ", max(0, width-utf8.RuneCountInString(t)))
 }
 
-// Cut returns t with at most width characters, at least 1: what is longer ends in an ellipsis.
+// Cut returns t with at most width characters. A longer text ends with an ellipsis. width must be at least 1.
 func Cut(t string, width int) string {
 	if runes := []rune(t); len(runes) > width {
 		return string(runes[:width-1]) + "…"
@@ -56,13 +56,13 @@ func Cut(t string, width int) string {
 	return t
 }
 
-// Bar draws the share done of a whole.
+// Bar draws a bar for a share between 0 and 1.
 func Bar(done float64, width int) string {
 	full := min(width, max(0, int(done*float64(width))))
 	return strings.Repeat("█", full) + strings.Repeat("░", width-full)
 }
 
-// Number prints n with thousands separated.
+// Number formats n with thousands separators.
 func Number(n int) string {
 	digits := strconv.Itoa(n)
 	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
@@ -71,8 +71,8 @@ func Number(n int) string {
 	return digits
 }
 
-// Wrap breaks t into lines of at most width characters, between words, and within those that are
-// longer. Blanks and breaks of t itself are one blank.
+// Wrap breaks t into lines of at most width characters, between words, and inside words that are longer. It replaces
+// white space, including line breaks, with single blanks.
 func Wrap(t string, width int) []string {
 	var lines []string
 	line, used := "", 0
@@ -95,8 +95,7 @@ func Wrap(t string, width int) []string {
 	return lines
 }
 
-// Sparkline draws numbers from 0 on, each in one character, against the greatest of them. What is
-// not a number is a blank, and 0 the lowest line.
+// Sparkline draws one character for each number, in proportion to the greatest. NaN is a blank, and 0 the lowest line.
 func Sparkline(numbers []float64) string {
 	greatest := 0.0
 	for _, n := range numbers {

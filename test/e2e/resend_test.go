@@ -135,7 +135,7 @@ func TestDeadLetterListAndShow(t *testing.T) {
 	offsets.AddOffset(m.dead, int32(asRecord.Partition), int64(asRecord.Offset)+1, -1)
 	_, err := m.Kafka.Admin(t).DeleteRecords(t.Context(), offsets)
 	rig.Must(t, err)
-	m.says(t, 2, "it has expired, partition", "show", at)
+	m.says(t, 2, "it has expired; partition", "show", at)
 	m.says(t, 2, "the last offset", "show", fmt.Sprintf("%d:99", asRecord.Partition))
 	m.says(t, 2, "it has 2 partitions", "show", "7:0")
 	m.says(t, 2, "as in 0:42", "show", "seven")
