@@ -113,7 +113,7 @@ func chainRules() []rule {
 	return []rule{
 		{
 			key: "transforms", ours: "outbox", verdicts: []verdict{same, rejected},
-			doc: "One outbox event router; before it at most DecodeLogicalDecodingMessageContent, behind it InsertHeader and RegexRouter.",
+			doc: "One outbox event router. Before it, at most DecodeLogicalDecodingMessageContent; after it, InsertHeader and RegexRouter.",
 			apply: func(m *mapping, _ entry) (verdict, string) {
 				if m.chain.router == "" {
 					return rejected, "no " + eventRouter + " among them: this is not an outbox connector, and only those can be imported"
@@ -130,18 +130,18 @@ func chainRules() []rule {
 			},
 		},
 		{key: "transforms.{router}.type", ours: "outbox", verdicts: []verdict{same}, doc: "The event router."},
-		{key: "transforms.{router}.predicate", verdicts: []verdict{same, rejected}, doc: "`TopicNameMatches` on the outbox tables' topics, which all rows meet.", apply: applyPredicate},
-		only("transforms.{router}.negate", false, "The predicate's rows are meant.", "the router would be applied to all but the predicate's rows"),
-		note("predicates", "Predicates count where a transform names them."),
+		{key: "transforms.{router}.predicate", verdicts: []verdict{same, rejected}, doc: "`TopicNameMatches` that matches the topics of all outbox tables.", apply: applyPredicate},
+		only("transforms.{router}.negate", false, "`false`: the router applies to the rows of the predicate.", "the router would be applied to all but the predicate's rows"),
+		note("predicates", "Predicates apply to the transforms that name them."),
 		note("predicates.{predicate}.type", "Its verdict is at the transform that names the predicate."),
 		note("predicates.{predicate}.pattern", "Its verdict is at the transform that names the predicate."),
 		{
 			key: "transforms.{decode}.type", ours: "outbox.messages", verdicts: []verdict{partial, rejected},
-			doc:   "Rows come from logical messages with the prefixes in `message.prefix.include.list` or `--messages`; without either, with any prefix.",
+			doc:   "Rows are logical messages with the prefixes in `message.prefix.include.list` or `--messages`; without either, with any prefix.",
 			apply: applyDecode,
 		},
-		only("transforms.{decode}.fields.null.include", false, "Members that are null are left out.", "members that are null are left out of rows made from messages"),
-		needs("transforms.{header}.type", "headers.static", "InsertHeader behind the router: a header that every record has.", "header", "value.literal"),
+		only("transforms.{decode}.fields.null.include", false, "`false`: null members are omitted.", "rows from messages omit null members"),
+		needs("transforms.{header}.type", "headers.static", "InsertHeader after the router: a header of every record.", "header", "value.literal"),
 		{key: "transforms.{header}.header", ours: "headers.static", verdicts: []verdict{same, rejected}, doc: "The header's name.", apply: applyStaticHeader},
 		{
 			key: "transforms.{header}.value.literal", ours: "headers.static", verdicts: []verdict{same, partial}, doc: "The header's text.",
@@ -152,27 +152,27 @@ func chainRules() []rule {
 				return same, "headers.static"
 			},
 		},
-		needs("transforms.{rename}.type", "outbox.topic_rules", "RegexRouter behind the router: one more rule for the topic's name.", "regex", "replacement"),
-		{key: "transforms.{rename}.regex", ours: "outbox.topic_rules", verdicts: []verdict{same, rejected}, doc: "A regular expression of Java.", apply: applyRename},
-		{key: "transforms.{rename}.replacement", ours: "outbox.topic_rules", verdicts: []verdict{same, rejected}, doc: "A replacement of Java.", apply: applyRename},
+		needs("transforms.{rename}.type", "outbox.topic_rules", "RegexRouter after the router: another topic rule.", "regex", "replacement"),
+		{key: "transforms.{rename}.regex", ours: "outbox.topic_rules", verdicts: []verdict{same, rejected}, doc: "A Java regular expression.", apply: applyRename},
+		{key: "transforms.{rename}.replacement", ours: "outbox.topic_rules", verdicts: []verdict{same, rejected}, doc: "A Java replacement.", apply: applyRename},
 		{
-			key: "transforms.{other}.type", verdicts: []verdict{rejected}, doc: "Any other transform.",
+			key: "transforms.{other}.type", verdicts: []verdict{rejected}, doc: "Any other transform is not supported.",
 			apply: func(m *mapping, e entry) (verdict, string) {
 				switch e.value {
 				case insertHeader, regexRouter:
-					return rejected, e.value + " can be carried over behind the event router, not before it"
+					return rejected, e.value + " is supported after the event router, not before it"
 				case eventRouter:
 					return rejected, "a second event router: one relay has one; import a connector for each"
 				case decodeMessages:
-					return rejected, e.value + " can be carried over once, before the event router"
+					return rejected, e.value + " is supported once, before the event router"
 				}
-				return rejected, fmt.Sprintf("transform %s changes records in a way that cannot be carried over; take it out, or keep Debezium for this connector", e.value)
+				return rejected, fmt.Sprintf("transform %s is not supported; remove it, or keep Debezium for this connector", e.value)
 			},
 		},
-		note("transforms.{other}.*", "Part of a transform that is refused."),
-		refuse("transforms.{header}.predicate", "A predicate on a transform behind the router: only the router's own can be carried over."),
-		refuse("transforms.{rename}.predicate", "A predicate on a transform behind the router: only the router's own can be carried over."),
-		refuse("transforms.{decode}.predicate", "A predicate on the transform before the router: only the router's own can be carried over."),
+		note("transforms.{other}.*", "Part of a rejected transform."),
+		refuse("transforms.{header}.predicate", "A predicate on a transform after the router. Only the router's own predicate is supported."),
+		refuse("transforms.{rename}.predicate", "A predicate on a transform after the router. Only the router's own predicate is supported."),
+		refuse("transforms.{decode}.predicate", "A predicate on the transform before the router. Only the router's own predicate is supported."),
 	}
 }
 

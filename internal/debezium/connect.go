@@ -22,11 +22,11 @@ func connectRules() []rule {
 				return rejected, fmt.Sprintf("%q is not one of none, all", e.value)
 			},
 		},
-		note("errors.log.*", "What cannot be delivered is always said."),
-		note("errors.retry.*", "What heals by itself is tried for ever."),
+		note("errors.log.*", "The relay always reports bad rows."),
+		note("errors.retry.*", "The relay retries temporary errors without limit."),
 		note("errors.deadletterqueue.*", "Source connectors have none."),
 		{
-			key: "exactly.once.support", verdicts: []verdict{noted, rejected}, doc: "`requested`. A relay delivers at least once: nothing twice after a clean stop, little after a crash.",
+			key: "exactly.once.support", verdicts: []verdict{noted, rejected}, doc: "`requested`. The relay delivers at least once: no duplicates after a clean stop, few after a crash.",
 			apply: func(_ *mapping, e entry) (verdict, string) {
 				if strings.EqualFold(e.value, "requested") {
 					return noted, "delivery is at least once: nothing twice after a clean stop, little after a crash"
@@ -36,11 +36,11 @@ func connectRules() []rule {
 		},
 		note("transaction.boundary", "Delivery is at least once."),
 		note("transaction.boundary.interval.ms", "Delivery is at least once."),
-		note("config.action.reload", "Secrets are read again for each connection where they come from files."),
+		note("config.action.reload", "The relay reads secrets in files again for each connection."),
 		note("connector.plugin.version", "There are no plugins."),
-		note("offsets.storage.topic", "The position is kept in `position_topic`."),
-		note("offset.flush.*", "The position is reported every second."),
-		note("offset.storage*", "The position is kept in `position_topic`."),
+		note("offsets.storage.topic", "The position is in `position_topic`."),
+		note("offset.flush.*", "The relay confirms its position every second."),
+		note("offset.storage*", "The position is in `position_topic`."),
 	}
 	return append(rules, topicCreationRules()...)
 }
@@ -61,24 +61,24 @@ func topicCreationRules() []rule {
 	}
 	partitions := size("partitions", "partitions", func(t *topicsFile) *int { return &t.Partitions })
 	partitions.verdicts = append(partitions.verdicts, partial)
-	partitions.doc = "The same. Without it the broker makes missing topics if it is allowed to; so does the relay, with -1."
+	partitions.doc = "The same. Without it the broker may create missing topics; the relay creates them with -1 partitions."
 	partitions.absent = func(m *mapping) (verdict, string) {
 		m.topics()
-		return partial, "sink.kafka.create_topics.partitions: -1, so that missing topics are made as the broker makes them; without it they must exist"
+		return partial, "sink.kafka.create_topics.partitions: -1, so the relay creates missing topics with the broker's defaults; without it they must exist"
 	}
 	return []rule{
 		partitions,
 		size("replication.factor", "replication_factor", func(t *topicsFile) *int { return &t.ReplicationFactor }),
 		{
-			key: "topic.creation.groups", verdicts: []verdict{partial}, doc: "Topics are made alike: those of the group `default`.",
+			key: "topic.creation.groups", verdicts: []verdict{partial}, doc: "All topics get the settings of the group `default`.",
 			apply: func(*mapping, entry) (verdict, string) {
-				return partial, "topics are made alike, as topic.creation.default says: make beforehand those that are to differ"
+				return partial, "all topics get the settings of topic.creation.default; create topics with other settings beforehand"
 			},
 		},
 		{
-			key: "topic.creation.*", verdicts: []verdict{partial}, doc: "Topics are made with the broker's defaults.",
+			key: "topic.creation.*", verdicts: []verdict{partial}, doc: "The relay creates topics with the broker's defaults.",
 			apply: func(*mapping, entry) (verdict, string) {
-				return partial, "topics are made with the broker's defaults: make beforehand those that are to differ"
+				return partial, "the relay creates topics with the broker's defaults; create topics with other settings beforehand"
 			},
 		},
 	}
@@ -95,7 +95,7 @@ func (m *mapping) topics() *topicsFile {
 func serverRules() []rule {
 	return []rule{
 		{
-			key: "server.sink.type", ours: "sink.kafka", verdicts: []verdict{partial, rejected}, doc: "`debezium.sink.type`: `kafka`. A header that is NULL is there and null, where Debezium Server leaves it out.",
+			key: "server.sink.type", ours: "sink.kafka", verdicts: []verdict{partial, rejected}, doc: "`debezium.sink.type`: `kafka`. A NULL header has a null value; Debezium Server omits it.",
 			apply: func(_ *mapping, e entry) (verdict, string) {
 				if e.value == "kafka" {
 					return partial, "sink.kafka; a header that is NULL is there and null, where Debezium Server leaves it out"
@@ -103,10 +103,10 @@ func serverRules() []rule {
 				return rejected, fmt.Sprintf("sink %q cannot be written to; only kafka can", e.value)
 			},
 		},
-		note("server.sink.*", "`debezium.sink.…` beside the producer's settings: part of the verdict on `debezium.sink.type`."),
+		note("server.sink.*", "`debezium.sink.…` except the producer's settings: part of the verdict on `debezium.sink.type`."),
 		note("server.format.schemas.enable", "`debezium.format.schemas.enable`: part of the verdicts on the formats."),
-		refuse("server.format.*", "A format that cannot be carried over."),
-		note("server.quarkus.*", "About the Java process."),
-		note("server.*", "About the process of Debezium Server."),
+		refuse("server.format.*", "A format that the relay does not support."),
+		note("server.quarkus.*", "A setting of the Java process."),
+		note("server.*", "A setting of the process of Debezium Server."),
 	}
 }

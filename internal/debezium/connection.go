@@ -26,9 +26,9 @@ func connectionRules() []rule {
 				return rejected, fmt.Sprintf("%q is another connector; only %s can be imported", e.value, connectorClass)
 			},
 		},
-		{key: "name", ours: "name", verdicts: []verdict{same, partial}, doc: "The connector's name, as far as a Kafka client's id takes it.", apply: applyName},
+		{key: "name", ours: "name", verdicts: []verdict{same, partial}, doc: "The connector's name, in the characters that a Kafka client id allows.", apply: applyName},
 		{
-			key: "topic.prefix", ours: "debezium.name", verdicts: []verdict{same, rejected}, doc: "It is in context headers and in the names of envelopes' schemas.",
+			key: "topic.prefix", ours: "debezium.name", verdicts: []verdict{same, rejected}, doc: "Used in context headers and in the schema names of envelopes.",
 			apply: applyPrefix,
 			absent: func(m *mapping) (verdict, string) {
 				if m.has("database.server.name") {
@@ -43,7 +43,7 @@ func connectionRules() []rule {
 		parameter("database.port", "port", "5432"),
 		parameter("database.user", "user", ""),
 		{
-			key: "database.password", ours: "source.dsn", verdicts: []verdict{same}, doc: "Kept; `${provider:…}` becomes `${NAME}`, which the relay takes from its environment.",
+			key: "database.password", ours: "source.dsn", verdicts: []verdict{same}, doc: "The same. `${provider:…}` becomes the environment variable `${NAME}`.",
 			apply: func(m *mapping, e entry) (verdict, string) {
 				value, names := m.refs.placeholders(e.value, e.key)
 				m.dsn["password"] = value
@@ -64,7 +64,7 @@ func encryptionRules() []rule {
 	return []rule{
 		{
 			key: "database.sslmode", ours: "source.dsn", verdicts: []verdict{same, partial, rejected},
-			doc:    "The same, but for `prefer` (the default) and `allow` to another machine: these go on in plain text where anybody in between says so. They become `require`.",
+			doc:    "The same. For another machine, `prefer` (the default) and `allow` become `require`, because an attacker could downgrade them to plain text.",
 			apply:  func(m *mapping, e entry) (verdict, string) { return m.tlsMode(strings.ToLower(e.value)) },
 			absent: func(m *mapping) (verdict, string) { return m.tlsMode("prefer") },
 		},
@@ -79,7 +79,7 @@ func encryptionRules() []rule {
 			},
 		},
 		{
-			key: "database.sslkey", ours: "source.dsn", verdicts: []verdict{same, partial, rejected}, doc: "The same; a key in DER form (`.pk8`) has to be converted to PEM.",
+			key: "database.sslkey", ours: "source.dsn", verdicts: []verdict{same, partial, rejected}, doc: "The same. Convert a DER key (`.pk8`) to PEM.",
 			apply: func(m *mapping, e entry) (verdict, string) {
 				if !m.has("database.sslcert") {
 					return rejected, "database.sslcert is needed too"
@@ -95,7 +95,7 @@ func encryptionRules() []rule {
 			},
 		},
 		parameter("database.sslpassword", "sslpassword", ""),
-		refuse("database.sslfactory", "A Java class that makes connections cannot be carried over; use `database.sslmode` and files."),
+		refuse("database.sslfactory", "A Java class that creates connections is not supported. Use `database.sslmode` and files."),
 	}
 }
 
@@ -103,12 +103,12 @@ func encryptionRules() []rule {
 func driverRules() []rule {
 	return []rule{
 		note("database.tcpKeepAlive", "Always on."),
-		note("database.query.timeout.ms", "Bounded here too, by `startup_timeout`."),
-		note("connection.validation.timeout.ms", "Bounded here too, by `startup_timeout`."),
+		note("database.query.timeout.ms", "The relay uses `startup_timeout`."),
+		note("connection.validation.timeout.ms", "The relay uses `startup_timeout`."),
 		{
-			key: "database.initial.statements", verdicts: []verdict{rejected}, doc: "Statements at the start of every session.",
+			key: "database.initial.statements", verdicts: []verdict{rejected}, doc: "Statements at the start of every session are not supported.",
 			apply: func(*mapping, entry) (verdict, string) {
-				return rejected, "statements at the start of every session cannot be carried over; ALTER ROLE … SET does what SET would"
+				return rejected, "statements at the start of every session are not supported; use ALTER ROLE … SET instead of SET"
 			},
 		},
 		{
@@ -124,9 +124,9 @@ func driverRules() []rule {
 				return same, "source.dsn"
 			},
 		},
-		note("driver.ApplicationName", "The relay has a name of its own."),
+		note("driver.ApplicationName", "The relay sets its own name."),
 		note("driver.tcpKeepAlive", "Always on."),
-		refuse("driver.*", "An option of the JDBC driver; there is none here."),
+		refuse("driver.*", "An option of the JDBC driver."),
 	}
 }
 
@@ -197,7 +197,7 @@ func (m *mapping) tlsMode(mode string) (verdict, string) {
 		return same, "source.dsn, where it is the default for this machine"
 	}
 	m.dsn["sslmode"] = "require"
-	return partial, mode + " goes on in plain text where anybody in between says so; source.dsn has sslmode=require: write verify-full if you can, or disable if the server has no TLS"
+	return partial, mode + " lets an attacker downgrade to plain text, so source.dsn has sslmode=require; use verify-full if you can, or disable if the server has no TLS"
 }
 
 // conninfo returns the connection string for the collected parameters.

@@ -33,9 +33,9 @@ func converterRules() []rule {
 			rules = append(rules, note(part+".converter."+option, "Part of the verdict on `"+part+".converter`."))
 		}
 		rules = append(rules,
-			note(part+".converter.schemas.cache.size", "Has no effect on bytes."),
-			note(part+".converter.plugin.version", "Has no effect on bytes."),
-			unless("false", part+".converter.replace.null.with.default", "A NULL stays one.", "a NULL stays one, and does not become the column's default"),
+			note(part+".converter.schemas.cache.size", "No effect on the bytes."),
+			note(part+".converter.plugin.version", "No effect on the bytes."),
+			unless("false", part+".converter.replace.null.with.default", "NULL stays NULL.", "a NULL stays one, and does not become the column's default"),
 			rule{
 				key: part + ".converter.decimal.format", verdicts: []verdict{noted, rejected}, doc: "`BASE64`, the default.",
 				apply: func(_ *mapping, e entry) (verdict, string) {
@@ -67,7 +67,7 @@ func converterRule(part string) rule {
 	}
 	doc := "StringConverter is `string`, JsonConverter `json` or, with its default `schemas.enable=true`, `json-schema`; ByteArrayConverter and BinaryDataConverter are `bytes`. Without it the worker's counts (`--worker`)."
 	if part == "header" {
-		doc = "SimpleHeaderConverter (the default) is `simple`, StringConverter `string`, JsonConverter `json` or `json-schema`. Without it the worker's counts (`--worker`)."
+		doc = "SimpleHeaderConverter (the default) is `simple`, StringConverter `string`, JsonConverter `json` or `json-schema`. Default: the worker's (`--worker`)."
 	}
 	return rule{
 		key: part + ".converter", ours: ours, verdicts: []verdict{same, rejected}, doc: doc,
@@ -113,7 +113,7 @@ func (m *mapping) convert(part, class string, option func(string) string) (verdi
 	case bytesConverter, binaryConverter, bufferConverter:
 		encoding = encBytes
 	default:
-		return rejected, fmt.Sprintf("%q cannot be carried over: takes StringConverter, JsonConverter, ByteArrayConverter, BinaryDataConverter and, for headers, SimpleHeaderConverter", class)
+		return rejected, fmt.Sprintf("%q is not supported; use StringConverter, JsonConverter, ByteArrayConverter, BinaryDataConverter and, for headers, SimpleHeaderConverter", class)
 	}
 	switch part {
 	case "key":

@@ -82,7 +82,7 @@ func (in *Input) check() error {
 		}
 	}
 	if _, ok := in.find("connector.class"); !ok {
-		return errors.New("not a connector's configuration: it has no connector.class; taken are Kafka Connect's JSON (with or without name and config)," +
+		return errors.New("not a connector's configuration: it has no connector.class; import reads Kafka Connect's JSON (with or without name and config)," +
 			" properties, a Strimzi KafkaConnector, and Debezium Server's properties or environment")
 	}
 	return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 )
 
-// Whatever is carried over is taken as it is: keys that do not go together are not written
+// The converted configuration is valid: incompatible keys are not written
 // together.
 func TestEveryResultLoads(t *testing.T) {
 	for _, cases := range [][]verdictCase{connectorCases, tableCases(), valueCases(), routerCases(), kafkaCases, {

@@ -105,7 +105,7 @@ func (m *mapping) apply() {
 	}
 	for _, key := range slices.Sorted(maps.Keys(left)) {
 		if m.opts.AllowUnknown {
-			m.find(left[key].shown, noted, "unknown, and left out as --allow-unknown says")
+			m.find(left[key].shown, noted, "unknown, omitted because of --allow-unknown")
 			continue
 		}
 		m.find(left[key].shown, rejected, "unknown: Debezium may ignore it, but if it changes records so must this relay; take it out, or leave it out with --allow-unknown")
@@ -201,7 +201,7 @@ func only(key string, value bool, doc, refusal string) rule {
 		key: key, verdicts: []verdict{noted, rejected}, doc: doc,
 		apply: func(_ *mapping, e entry) (verdict, string) {
 			if on, wrong := boolean(e); on != value || wrong != "" {
-				return rejected, fmt.Sprintf("%s; only %t can be carried over", refusal, value)
+				return rejected, fmt.Sprintf("%s; only %t is supported", refusal, value)
 			}
 			return noted, plainText(doc)
 		},

@@ -20,14 +20,14 @@ func producerRules() []rule {
 	rules := []rule{
 		{
 			key: producerPrefix + "bootstrap.servers", ours: "sink.kafka.brokers", verdicts: []verdict{same, rejected},
-			doc:    "The same: of the worker's properties (`--worker`), or given with `--brokers`.",
+			doc:    "The same: from the worker's properties (`--worker`), or `--brokers`.",
 			apply:  func(m *mapping, e entry) (verdict, string) { return m.brokers(e.value) },
 			absent: func(m *mapping) (verdict, string) { return m.brokers("") },
 		},
 		choices(producerPrefix+"compression.type", "sink.kafka.compression", map[string]string{"none": "none", "gzip": "gzip", "snappy": "snappy", "lz4": "lz4", "zstd": "zstd"},
 			func(m *mapping) *string { return &m.out.Sink.Kafka.Compression }),
 		{
-			key: producerPrefix + "client.id", ours: "sink.kafka.client_id", verdicts: []verdict{same, partial}, doc: "The same, as far as the characters go.",
+			key: producerPrefix + "client.id", ours: "sink.kafka.client_id", verdicts: []verdict{same, partial}, doc: "The same, in allowed characters.",
 			apply: func(m *mapping, e entry) (verdict, string) {
 				if m.out.Sink.Kafka.ClientID = relayName(e.value); m.out.Sink.Kafka.ClientID != e.value {
 					return partial, "sink.kafka.client_id: " + m.out.Sink.Kafka.ClientID
@@ -36,7 +36,7 @@ func producerRules() []rule {
 			},
 		},
 		{
-			key: producerPrefix + "max.request.size", ours: "sink.kafka.max_message_bytes", verdicts: []verdict{same, rejected}, doc: "The same. Without it the topic's own limit counts, where Java's producer has 1 MiB.",
+			key: producerPrefix + "max.request.size", ours: "sink.kafka.max_message_bytes", verdicts: []verdict{same, rejected}, doc: "The same. Without it the relay uses the topic's limit; Java's producer uses 1 MiB.",
 			apply: func(m *mapping, e entry) (verdict, string) {
 				n, refusal := number(e, 1)
 				if refusal != "" {
@@ -61,18 +61,18 @@ func producerRules() []rule {
 				if e.value == "" || e.value == "org.apache.kafka.clients.producer.internals.DefaultPartitioner" {
 					return noted, "sink.kafka.partitioner: murmur2, the default"
 				}
-				return rejected, "another partitioner spreads keys in another way: only Kafka's default can be carried over"
+				return rejected, "another partitioner maps keys to other partitions; only Kafka's default is supported"
 			},
 		},
-		only(producerPrefix+"partitioner.ignore.keys", false, "The key decides the partition.", "records of one key would go to any partition, in any order"),
-		refuse(producerPrefix+"interceptor.classes", "Interceptors are Java code that sees every record; keep Debezium if they matter, or take them out."),
+		only(producerPrefix+"partitioner.ignore.keys", false, "The key determines the partition.", "records of one key would go to any partition, in any order"),
+		refuse(producerPrefix+"interceptor.classes", "Interceptors are Java code. Remove them, or keep Debezium."),
 	}
 	for _, key := range []string{
 		"linger.ms", "batch.size", "buffer.memory", "max.block.ms", "max.in.flight.requests.per.connection", "retries", "retry.backoff.*", "delivery.timeout.ms", "request.timeout.ms",
 		"enable.idempotence", "transaction*", "key.serializer", "value.serializer", "send.buffer.bytes", "receive.buffer.bytes", "connections.max.idle.ms", "reconnect.*",
 		"metadata.*", "metric*", "socket.*", "compression.*", "partitioner.*", "client.dns.lookup", "client.rack", "enable.metrics.push",
 	} {
-		rules = append(rules, note(producerPrefix+key, "The relay's producer has its own way: idempotent, batches as they come, tried for ever."))
+		rules = append(rules, note(producerPrefix+key, "The relay has its own producer: idempotent, batches without delay, unlimited retries."))
 	}
 	return append(rules, securityRules()...)
 }
@@ -152,7 +152,7 @@ func securityRules() []rule {
 				if e.value == "software.amazon.msk.auth.iam.IAMClientCallbackHandler" {
 					return noted, "built in"
 				}
-				return rejected, "Java code that logs in cannot be carried over; see sink.kafka.sasl"
+				return rejected, "Java code for logins is not supported; see sink.kafka.sasl"
 			},
 		},
 		{
@@ -161,21 +161,21 @@ func securityRules() []rule {
 				if strings.HasSuffix(e.value, ".OAuthBearerLoginCallbackHandler") && strings.HasPrefix(e.value, "org.apache.kafka.") {
 					return noted, "built in"
 				}
-				return rejected, "Java code that logs in cannot be carried over; see sink.kafka.sasl"
+				return rejected, "Java code for logins is not supported; see sink.kafka.sasl"
 			},
 		},
 		refuse(producerPrefix+"sasl.kerberos.*", "Kerberos is not supported."),
-		note(producerPrefix+"sasl.*", "The relay logs in its own way."),
+		note(producerPrefix+"sasl.*", "The relay has its own login."),
 	}
 	rules = append(rules, storeRules()...)
-	return append(rules, note(producerPrefix+"security.*", "About the Java process."))
+	return append(rules, note(producerPrefix+"security.*", "A setting of the Java process."))
 }
 
 // storeRules returns the rules for certificates and keys.
 func storeRules() []rule {
 	pem := func(option, ours string, set func(*tlsFile, string)) rule {
 		return rule{
-			key: producerPrefix + option, ours: ours, verdicts: []verdict{same, rejected}, doc: "A file in PEM form; a Java keystore has to be exported.",
+			key: producerPrefix + option, ours: ours, verdicts: []verdict{same, rejected}, doc: "A PEM file. Export a Java keystore.",
 			apply: func(m *mapping, e entry) (verdict, string) {
 				store := strings.TrimSuffix(option, "location")
 				if !strings.EqualFold(m.value(producerPrefix+store+"type"), "PEM") {
@@ -189,14 +189,14 @@ func storeRules() []rule {
 	return []rule{
 		pem("ssl.truststore.location", "sink.kafka.tls.ca_file", func(t *tlsFile, path string) { t.CAFile = path }),
 		pem("ssl.keystore.location", "sink.kafka.tls.cert_file", func(t *tlsFile, path string) { t.CertFile, t.KeyFile = path, path }),
-		refuse(producerPrefix+"ssl.truststore.certificates", "Certificates inside the configuration: put them into a file, with ssl.truststore.location."),
-		refuse(producerPrefix+"ssl.keystore.certificate.chain", "A certificate inside the configuration: put it into a file with its key, with ssl.keystore.location."),
-		refuse(producerPrefix+"ssl.keystore.key", "A key inside the configuration: put it into a file with its certificate, with ssl.keystore.location."),
+		refuse(producerPrefix+"ssl.truststore.certificates", "Certificates in the configuration. Put them into a file, and use ssl.truststore.location."),
+		refuse(producerPrefix+"ssl.keystore.certificate.chain", "A certificate in the configuration. Put it into a file with its key, and use ssl.keystore.location."),
+		refuse(producerPrefix+"ssl.keystore.key", "A key in the configuration. Put it into a file with its certificate, and use ssl.keystore.location."),
 		refuse(producerPrefix+"ssl.key.password", "An encrypted key cannot be read: decrypt it (openssl pkcs8 -in key.pem -out plain.pem)."),
 		note(producerPrefix+"ssl.truststore.*", "Part of the verdict on `ssl.truststore.location`."),
 		note(producerPrefix+"ssl.keystore.*", "Part of the verdict on `ssl.keystore.location`."),
 		{
-			key: producerPrefix + "ssl.endpoint.identification.algorithm", verdicts: []verdict{noted, partial}, doc: "The brokers' names are always verified.",
+			key: producerPrefix + "ssl.endpoint.identification.algorithm", verdicts: []verdict{noted, partial}, doc: "The relay always verifies the names of brokers.",
 			apply: func(_ *mapping, e entry) (verdict, string) {
 				if e.value != "" {
 					return noted, "always verified"
@@ -204,8 +204,8 @@ func storeRules() []rule {
 				return partial, "the brokers' names are verified: if the certificates carry another, write it as sink.kafka.tls.server_name"
 			},
 		},
-		refuse(producerPrefix+"ssl.engine.factory.class", "Java code that encrypts cannot be carried over."),
-		note(producerPrefix+"ssl.*", "TLS 1.2 or later, with what both sides prefer."),
+		refuse(producerPrefix+"ssl.engine.factory.class", "Java code for TLS is not supported."),
+		note(producerPrefix+"ssl.*", "TLS 1.2 or later, as negotiated."),
 	}
 }
 

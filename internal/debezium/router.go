@@ -41,7 +41,7 @@ func routerRules() []rule {
 				return same, "outbox.on_update: " + behaviour
 			},
 		},
-		note("transforms.{router}.tracing.*", "Trace headers are made by OpenTelemetry inside Kafka Connect. Here `outbox.columns.trace_context` names the column that they are made of, and `tracing.endpoint` where spans go."),
+		note("transforms.{router}.tracing.*", "Kafka Connect needs OpenTelemetry for trace headers. The relay reads them from `outbox.columns.trace_context`, and exports spans to `tracing.endpoint`."),
 	})
 }
 
@@ -63,10 +63,10 @@ func columnRules() []rule {
 	}
 	timestamp := column("table.field.event.timestamp", "timestamp", func(c *columnsFile) *string { return &c.Timestamp })
 	copyTimestamp := timestamp.apply
-	timestamp.verdicts, timestamp.doc = []verdict{same, partial, noted}, "The same, and `timestamptz` is allowed, too. Without it a record has its transaction's time, where Debezium has the time of processing."
+	timestamp.verdicts, timestamp.doc = []verdict{same, partial, noted}, "The same, also with `timestamptz`. Without it the record has the commit time; in Debezium, the time of processing."
 	timestamp.apply = func(m *mapping, e entry) (verdict, string) {
 		if m.in.server {
-			return partial, "left out, since Debezium Server does not pass it on: records have their transaction's time"
+			return partial, "omitted, because Debezium Server drops it; records have the commit time"
 		}
 		return copyTimestamp(m, e)
 	}
@@ -75,7 +75,7 @@ func columnRules() []rule {
 	}
 	version := column("table.field.event.schema.version", "schema_version", func(c *columnsFile) *string { return &c.SchemaVersion })
 	copyVersion := version.apply
-	version.verdicts, version.doc = []verdict{same, noted}, "Where an envelope's schema is written; elsewhere Debezium ignores it, too."
+	version.verdicts, version.doc = []verdict{same, noted}, "With an envelope that has a schema. Otherwise Debezium ignores it too."
 	version.apply = func(m *mapping, e entry) (verdict, string) {
 		if !m.places("envelope") {
 			return noted, "without an envelope Debezium does not look at it either"
@@ -87,7 +87,7 @@ func columnRules() []rule {
 		column("table.field.event.key", "key", func(c *columnsFile) *string { return &c.Key }),
 		column("route.by.field", "route", func(c *columnsFile) *string { return &c.Route }),
 		column("table.field.event.payload", "payload", func(c *columnsFile) *string { return &c.Payload }),
-		note("transforms.{router}.table.field.event.type", "Debezium declares this option and does not use it; a header for the type is a placement."),
+		note("transforms.{router}.table.field.event.type", "Debezium declares this option but does not use it. Use a placement for a type header."),
 		timestamp, version,
 		{
 			key: "transforms.{router}." + placementOption, ours: "outbox.place", verdicts: []verdict{same, partial, rejected},
@@ -159,7 +159,7 @@ func applyPlacements(m *mapping, e entry) (verdict, string) {
 	}
 	slices.Sort(names)
 	if twice := len(names) - len(slices.Compact(names)); twice > 0 {
-		return same, "outbox.place; a header's name comes twice, as it did"
+		return same, "outbox.place; records have this header twice, as before"
 	}
 	return same, "outbox.place"
 }
@@ -168,12 +168,12 @@ func topicRules() []rule {
 	return []rule{
 		{
 			key: "transforms.{router}.route.topic.regex", ours: "outbox.topic_rules", verdicts: []verdict{same, rejected},
-			doc:   "A regular expression of Java. What has no exact translation, such as classes within classes, is refused with its place.",
+			doc:   "A Java regular expression. `import` rejects parts without an exact translation, such as nested classes, and names the place.",
 			apply: func(m *mapping, _ entry) (verdict, string) { return m.routeRule() },
 		},
 		{
 			key: "transforms.{router}.route.topic.replacement", ours: "outbox.topic", verdicts: []verdict{same, rejected},
-			doc:   "A replacement of Java; with the default expression a template.",
+			doc:   "A Java replacement. With the default expression it becomes a template.",
 			apply: func(m *mapping, _ entry) (verdict, string) { return m.routeRule() },
 		},
 	}
@@ -238,7 +238,7 @@ type renaming struct {
 func applyStaticHeader(m *mapping, e entry) (verdict, string) {
 	at := e.key[:strings.LastIndexByte(e.key, '.')]
 	if e.value == "" || strings.Contains(e.value, "=") {
-		return rejected, "not a header's name that can be carried over: it must not be empty or contain ="
+		return rejected, "not a supported header name; it must not be empty or contain ="
 	}
 	if m.out.Headers == nil {
 		m.out.Headers = &headersFile{}
@@ -252,7 +252,7 @@ func payloadRules() []rule {
 		onOff("transforms.{router}.route.tombstone.on.empty.payload", "outbox.tombstone_on_empty", "The same.", func(m *mapping) *bool { return &m.out.Outbox.TombstoneOnEmpty }),
 		{
 			key: "transforms.{router}.table.expand.json.payload", ours: "debezium.expand_payload", verdicts: []verdict{same, partial, rejected},
-			doc: "The same members. Where Debezium fails or loses some, the document is kept as it is; with `--exact` such a row is refused.",
+			doc: "The same members. If Debezium fails or loses some, the relay keeps the document; with `--exact` such a row is a bad row.",
 			apply: func(m *mapping, e entry) (verdict, string) {
 				on, refusal := boolean(e)
 				switch {
@@ -263,7 +263,7 @@ func payloadRules() []rule {
 				}
 				m.extras.ExpandPayload = true
 				if m.opts.Exact {
-					return same, "debezium.expand_payload: true; a document that Debezium fails at or damages is refused"
+					return same, "debezium.expand_payload: true; a document that Debezium rejects or damages is a bad row"
 				}
 				return partial, "debezium.expand_payload: true; a document that Debezium fails at or damages is kept as it is"
 			},
@@ -272,7 +272,7 @@ func payloadRules() []rule {
 		keep("table.json.payload.empty.array.behavior", "debezium.expand_empty_arrays", "optional_string", func(m *mapping) *bool { return &m.extras.ExpandEmptyArrays }),
 		{
 			key: "transforms.{router}.field.name.adjustment.mode", ours: "debezium.field_names", verdicts: []verdict{same, partial, noted, rejected},
-			doc: "For the members of an expanded payload: renamed members keep their values, which Debezium loses; with `--exact` such a row is refused.",
+			doc: "For the members of an expanded payload. Renamed members keep their values, which Debezium loses; with `--exact` such a row is a bad row.",
 			apply: func(m *mapping, e entry) (verdict, string) {
 				mode := strings.ToLower(e.value)
 				if !slices.Contains([]string{"none", "avro", "avro_unicode"}, mode) {

@@ -14,12 +14,12 @@ const (
 
 func slotRules() []rule {
 	otherPlugin := func(m *mapping, plugin string) (verdict, string) {
-		return rejected, fmt.Sprintf("%s: only pgoutput can be carried over, and slot %s cannot change its plugin; hand over from slot to slot"+
+		return rejected, fmt.Sprintf("%s: only pgoutput is supported, and slot %s cannot change its plugin; use a second slot"+
 			" (docs/migrating-from-debezium.md#another-plugin)", plugin, m.slotName())
 	}
 	return []rule{
 		{
-			key: "plugin.name", verdicts: []verdict{same, rejected}, doc: "`pgoutput`. The default is `decoderbufs`, whose slots cannot be taken over.",
+			key: "plugin.name", verdicts: []verdict{same, rejected}, doc: "`pgoutput`. The default is `decoderbufs`; the relay cannot take over such a slot.",
 			apply: func(m *mapping, e entry) (verdict, string) {
 				if strings.ToLower(e.value) != "pgoutput" {
 					return otherPlugin(m, e.value)
@@ -29,7 +29,7 @@ func slotRules() []rule {
 			absent: func(m *mapping) (verdict, string) { return otherPlugin(m, "decoderbufs") },
 		},
 		{
-			key: "slot.name", ours: "source.slot", verdicts: []verdict{same, rejected}, doc: "The same; the default `debezium` is written out.",
+			key: "slot.name", ours: "source.slot", verdicts: []verdict{same, rejected}, doc: "The same; the default is `debezium`.",
 			apply: func(m *mapping, e entry) (verdict, string) {
 				if !regexp.MustCompile(`^[a-z0-9_]{1,63}$`).MatchString(e.value) {
 					return rejected, "not the name of a slot, which has 1 to 63 of a-z, 0-9 and _"
@@ -42,14 +42,14 @@ func slotRules() []rule {
 				return same, "source.slot: " + defaultSlot
 			},
 		},
-		onOff("slot.failover", "source.slot_failover", "The same, from Postgres 17 on, where the slot is created.", func(m *mapping) *bool { return &m.out.Source.SlotFailover }),
-		only("slot.drop.on.stop", false, "The slot stays, always.", "the slot would go with every stop, and with it what is committed until the next start"),
-		refuse("slot.stream.params", "Options of the output plugin cannot be given."),
-		note("slot.max.retries", "Tried for ever."),
-		note("slot.retry.delay.ms", "Tried again at once at first, then less and less often, at least every 2 s."),
-		note("internal.create.slot.command.timeout", "Bounded here too."),
+		onOff("slot.failover", "source.slot_failover", "The same for a slot that the relay creates, from Postgres 17 on.", func(m *mapping) *bool { return &m.out.Source.SlotFailover }),
+		only("slot.drop.on.stop", false, "The relay never drops the slot.", "the slot would go with every stop, and with it what is committed until the next start"),
+		refuse("slot.stream.params", "Options of the output plugin are not supported."),
+		note("slot.max.retries", "The relay retries without limit."),
+		note("slot.retry.delay.ms", "The relay retries at once, then with backoff up to 2 s."),
+		note("internal.create.slot.command.timeout", "The relay has its own limit."),
 		{
-			key: "publication.name", ours: "source.publication", verdicts: []verdict{same, rejected}, doc: "The same; the default `dbz_publication` is written out.",
+			key: "publication.name", ours: "source.publication", verdicts: []verdict{same, rejected}, doc: "The same; the default is `dbz_publication`.",
 			apply: func(m *mapping, e entry) (verdict, string) {
 				if e.value == "" || len(e.value) > 63 {
 					return rejected, "not a publication's name, which has 1 to 63 characters"
@@ -64,21 +64,21 @@ func slotRules() []rule {
 		},
 		{
 			key: "publication.autocreate.mode", ours: "source.create", verdicts: []verdict{same, partial, rejected},
-			doc:    "`disabled` is `false`; `filtered` and `all_tables` (the default) are `true`: a first start makes the publication, for the outbox tables only. One that exists is used as it is, also if it is for all tables. A missing slot is made in any case (`source.create_slot`), but not with `--offsets`: then it is there, to be taken over.",
+			doc:    "`disabled` is `false`; `filtered` and `all_tables` (the default) are `true`: the first start creates a publication for the outbox tables only. An existing publication is not changed, even if it is for all tables. The first start also creates a missing slot (`source.create_slot`), but not with `--offsets`, which means that the relay takes over a slot.",
 			apply:  func(m *mapping, e entry) (verdict, string) { return m.autocreate(strings.ToLower(e.value)) },
 			absent: func(m *mapping) (verdict, string) { return m.autocreate("all_tables") },
 		},
 		{
-			key: "publish.via.partition.root", verdicts: []verdict{same, partial}, doc: "Records do not show it. A publication made here always has it; one that exists is used as it is.",
+			key: "publish.via.partition.root", verdicts: []verdict{same, partial}, doc: "No effect on records. A publication that the relay creates always has it; an existing one is not changed.",
 			apply: func(_ *mapping, e entry) (verdict, string) {
 				if on, _ := boolean(e); on {
-					return same, "a publication made here has it"
+					return same, "a publication that the relay creates has it"
 				}
-				return partial, "a publication made here publishes rows of partitions as the root's; records do not show it, and one that exists is used as it is"
+				return partial, "a publication that the relay creates publishes rows of partitions as the root's; records are the same, and an existing publication is not changed"
 			},
 		},
 		{
-			key: "replica.identity.autoset.values", verdicts: []verdict{noted}, doc: "Inserts do not need a replica identity; it stays as it is.",
+			key: "replica.identity.autoset.values", verdicts: []verdict{noted}, doc: "Inserts need no replica identity. It does not change.",
 		},
 	}
 }
@@ -105,9 +105,9 @@ func (m *mapping) autocreate(mode string) (verdict, string) {
 	m.out.Source.Create, m.out.Source.CreateSlot = mode != "disabled", true
 	switch mode {
 	case "disabled":
-		return same, "source.create: false, source.create_slot: true: a first start makes the slot, and no later one"
+		return same, "source.create: false, source.create_slot: true: only a first start creates the slot"
 	case "filtered":
-		return partial, "source.create, source.create_slot: a first start makes what is missing, the publication for the outbox tables; one that exists is never altered"
+		return partial, "source.create, source.create_slot: a first start creates what is missing, the publication for the outbox tables; an existing one is never changed"
 	}
-	return partial, "source.create, source.create_slot: a first start makes what is missing, the publication for the outbox tables only; an existing one for all tables is used, though the server then decodes and sends all of them"
+	return partial, "source.create, source.create_slot: a first start creates what is missing, the publication for the outbox tables only; an existing one for all tables is used, but Postgres then decodes and sends all of them"
 }

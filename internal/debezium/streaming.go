@@ -10,15 +10,15 @@ func snapshotRules() []rule {
 	return []rule{
 		{
 			key: "snapshot.mode", ours: "source.initial_copy", verdicts: []verdict{same, partial, rejected},
-			doc:    "`initial` (the default) and `when_needed` are `true`, unless stored offsets say that it has been done: `false`. `no_data`, `never` and `schema_only` are `false`. Rows are copied only when the slot is made.",
+			doc:    "`initial` (the default) and `when_needed` are `true`, or `false` if stored offsets show that the copy is done. `no_data`, `never` and `schema_only` are `false`. The relay copies rows only when it creates the slot.",
 			apply:  func(m *mapping, e entry) (verdict, string) { return m.snapshotMode(strings.ToLower(e.value)) },
 			absent: func(m *mapping) (verdict, string) { return m.snapshotMode("initial") },
 		},
-		note("snapshot.*", "About the first copy, which reads each table in one transaction."),
+		note("snapshot.*", "A setting of the initial copy. The relay reads each table in one transaction."),
 		note("incremental.snapshot.*", "There are no incremental snapshots."),
 		note("signal.*", "There are no signals."),
 		note("notification.*", "There are no notifications."),
-		note("streaming.delay.ms", "Streaming begins at once."),
+		note("streaming.delay.ms", "Streaming starts at once."),
 	}
 }
 
@@ -28,30 +28,30 @@ func (m *mapping) snapshotMode(mode string) (verdict, string) {
 		return same, "source.initial_copy: false"
 	case "initial", "when_needed":
 	default:
-		return rejected, fmt.Sprintf("%q cannot be carried over: takes initial, when_needed, no_data", mode)
+		return rejected, fmt.Sprintf("%q is not supported; use initial, when_needed or no_data", mode)
 	}
 	if o := m.opts.Offset; o != nil && o.snapshot {
-		return partial, "source.initial_copy: false; the stored offsets say that the connector's first copy has not ended: let it end before the switch"
+		return partial, "source.initial_copy: false; the stored offsets show that the connector's snapshot is not finished: let it finish first"
 	} else if o != nil {
-		return partial, "source.initial_copy: false, as the stored offsets say that the first copy has been made"
+		return partial, "source.initial_copy: false, because the stored offsets show that the snapshot is done"
 	}
 	m.out.Source.InitialCopy = true
 	if mode == "when_needed" {
-		return partial, "source.initial_copy: true, where the slot is made; when it is lost later the relay stops and says so, and sends nothing again by itself"
+		return partial, "source.initial_copy: true, if the relay creates the slot; if the slot is lost later, the relay stops and resends nothing by itself"
 	}
-	return same, "source.initial_copy: true, where the slot is made; a slot that is taken over has no need of it"
+	return same, "source.initial_copy: true, if the relay creates the slot; not for a slot that it takes over"
 }
 
 func streamingRules() []rule {
 	rules := []rule{
 		note("heartbeat.interval.ms", "Not needed: an idle slot advances by itself. The heartbeat topic stops."),
-		note("heartbeat.action.query", "Not needed: an idle slot advances by itself. Its table can go after the switch."),
+		note("heartbeat.action.query", "Not needed, because an idle slot advances by itself. Drop its table after the migration."),
 		note("topic.heartbeat.prefix", "There are no heartbeat records."),
 		note("topic.heartbeat.name", "There are no heartbeat records."),
 		note("heartbeat.topics.prefix", "There are no heartbeat records."),
-		note("status.update.interval.ms", "The position is reported every second."),
+		note("status.update.interval.ms", "The relay confirms its position every second."),
 		{
-			key: "lsn.flush.mode", verdicts: []verdict{noted, rejected}, doc: "`connector` and `connector_and_driver`: what is acknowledged is confirmed, and idle slots advance. Not `manual`.",
+			key: "lsn.flush.mode", verdicts: []verdict{noted, rejected}, doc: "`connector` and `connector_and_driver`: the relay confirms acknowledged records, and idle slots advance. Not `manual`.",
 			apply: func(_ *mapping, e entry) (verdict, string) {
 				if strings.EqualFold(e.value, "manual") {
 					return rejected, "the relay must own the slot's position, which somebody else moves here"
@@ -59,24 +59,24 @@ func streamingRules() []rule {
 				return noted, "what is acknowledged is confirmed, and an idle slot advances"
 			},
 		},
-		only("flush.lsn.source", true, "What is acknowledged is confirmed.", "the relay must own the slot's position, which somebody else moves here"),
-		only("read.only", false, "The source is a primary.", "a relay writes logical messages to its source, and needs the primary"),
+		only("flush.lsn.source", true, "The relay confirms acknowledged records.", "the relay must own the slot's position, which somebody else moves here"),
+		only("read.only", false, "The source must be a primary.", "a relay writes logical messages to its source, and needs the primary"),
 		{
-			key: "skipped.operations", verdicts: []verdict{noted, partial, rejected}, doc: "Only inserts become records, whatever is skipped beside them; `c` cannot be skipped.",
+			key: "skipped.operations", verdicts: []verdict{noted, partial, rejected}, doc: "Only inserts become records. `c` cannot be skipped.",
 			apply: func(_ *mapping, e entry) (verdict, string) {
 				skipped := splitList(strings.ToLower(e.value))
 				switch {
 				case slices.Contains(skipped, "c"):
-					return rejected, "inserts are skipped, and nothing else becomes a record"
+					return rejected, "it skips inserts, and only inserts become records"
 				case !slices.Contains(skipped, "t"):
 					return partial, "a TRUNCATE has no effect here; Debezium's router fails at it"
 				}
 				return noted, "only inserts become records"
 			},
 		},
-		unless("-1", "errors.max.retries", "What heals by itself is tried for ever.", "what heals by itself is tried for ever, and not only so often"),
+		unless("-1", "errors.max.retries", "The relay retries temporary errors without limit.", "the relay retries temporary errors without limit"),
 		{
-			key: "event.processing.failure.handling.mode", ours: "on_bad_record", verdicts: []verdict{same, partial}, doc: "`fail` is `stop`; `warn` and `skip` are `dead-letter`, since rows are never dropped.",
+			key: "event.processing.failure.handling.mode", ours: "on_bad_record", verdicts: []verdict{same, partial}, doc: "`fail` is `stop`; `warn` and `skip` are `dead-letter`, because the relay never drops rows.",
 			apply: func(m *mapping, e entry) (verdict, string) {
 				if strings.EqualFold(e.value, "fail") {
 					return same, "on_bad_record: stop"
@@ -84,10 +84,10 @@ func streamingRules() []rule {
 				return m.deadLetters()
 			},
 		},
-		note("event.converting.failure.handling.mode", "A value that cannot be written makes a bad record; it does not become null."),
+		note("event.converting.failure.handling.mode", "A value that cannot be converted makes the row a bad row; it does not become null."),
 		{
 			key: "extended.headers.enabled", ours: "debezium.context_headers", verdicts: []verdict{same, noted, rejected},
-			doc:    "With `--exact` the headers `__debezium.context.…` are written, else they are left out.",
+			doc:    "The headers `__debezium.context.…`, only with `--exact`.",
 			apply:  applyContextHeaders,
 			absent: func(m *mapping) (verdict, string) { return m.contextHeaders() },
 		},
@@ -96,16 +96,16 @@ func streamingRules() []rule {
 		"lsn.flush.timeout.*", "offset.mismatch.strategy", "internal.slot.seek.to.known.offset.on.start", "internal.log.position.check.enable",
 		"internal.offset.activity.monitor.interval.ms",
 	} {
-		rules = append(rules, note(key, "The slot's position counts, checked against the relay's own record of it."))
+		rules = append(rules, note(key, "The relay starts at the slot's position, and compares it with its position record."))
 	}
 	for _, key := range []string{"max.batch.size", "max.queue.size", "max.queue.size.in.bytes", "poll.interval.ms", "poll.dispatch.interval.ms", "query.fetch.size"} {
-		rules = append(rules, note(key, "Rows are sent as they come, within `sink.kafka.window`."))
+		rules = append(rules, note(key, "The relay sends rows at once, limited by `sink.kafka.window`."))
 	}
 	for _, key := range []string{
 		"xmin.fetch.interval.ms", "schema.refresh.mode", "retriable.restart.connector.wait.ms", "custom.metric.tags", "advanced.metrics.enable", "statistics.metrics.enabled",
 		"guardrail.*", "openlineage.*",
 	} {
-		rules = append(rules, note(key, "Has no counterpart, and no effect on records."))
+		rules = append(rules, note(key, "No equivalent, and no effect on records."))
 	}
 	return rules
 }
@@ -127,7 +127,7 @@ func (m *mapping) contextHeaders() (verdict, string) {
 		m.extras.ContextHeaders = true
 		return same, "debezium.context_headers: true"
 	}
-	return noted, "the headers __debezium.context.… are left out; --exact keeps them"
+	return noted, "omits the headers __debezium.context.…; --exact keeps them"
 }
 
 // deadLetters sets the dead-letter topic.
@@ -163,14 +163,14 @@ func typeRules() []rule {
 				return same, fmt.Sprintf("debezium.money_digits: %d", n)
 			},
 		},
-		unless("none", "field.name.adjustment.mode", "Columns are named here as the table has them; for members of an expanded payload see the router's own option.",
+		unless("none", "field.name.adjustment.mode", "The relay uses the table's column names. For members of an expanded payload, see the router's own option.",
 			"columns are named here as the table has them: one that Avro does not allow must be named as it is"),
-		unless("none", "schema.name.adjustment.mode", "Names of schemas are written as they are.",
+		unless("none", "schema.name.adjustment.mode", "Schema names are not changed.",
 			"names of schemas are written as they are: the difference shows only where an envelope's schema is written and a name has characters that Avro does not allow"),
-		unless("false", "include.unknown.datatypes", "Columns of types that Debezium does not know are missing for it.",
+		unless("false", "include.unknown.datatypes", "Debezium leaves out columns of types that it does not know.",
 			"columns of types that Debezium does not know are missing here too, unless they are sent raw"),
 		{
-			key: "provide.transaction.metadata", verdicts: []verdict{noted, partial}, doc: "The transaction topic stops.",
+			key: "provide.transaction.metadata", verdicts: []verdict{noted, partial}, doc: "There is no transaction topic.",
 			apply: func(m *mapping, e entry) (verdict, string) {
 				if on, _ := boolean(e); on {
 					return partial, fmt.Sprintf("topic %s.transaction gets no more records; the outbox records do not change", m.value("topic.prefix"))
@@ -183,7 +183,7 @@ func typeRules() []rule {
 		"unavailable.value.placeholder", "message.key.columns", "tombstones.on.delete", "topic.naming.strategy", "topic.delimiter", "topic.cache.size",
 		"skip.messages.without.change", "include.schema.changes", "include.schema.comments", "sourceinfo.struct.maker", "event.order",
 	} {
-		rules = append(rules, note(key, "Has no effect on what the router makes of an insert."))
+		rules = append(rules, note(key, "No effect on the records of inserts."))
 	}
 	return rules
 }

@@ -32,7 +32,7 @@ func tableRules() []rule {
 	return []rule{
 		{
 			key: "table.include.list", ours: "outbox.tables", verdicts: []verdict{same, partial, noted, rejected},
-			doc:   "Names are taken as they are; expressions are looked up in the database, and what they match is written out: a partitioned table by its root.",
+			doc:   "Names are copied. For expressions, `import` looks up the matching tables in the database; a partitioned table by its root.",
 			apply: applyTables,
 			absent: func(m *mapping) (verdict, string) {
 				switch {
@@ -47,19 +47,19 @@ func tableRules() []rule {
 			},
 		},
 		{
-			key: "schema.include.list", ours: "outbox.tables", verdicts: []verdict{noted, partial, rejected}, doc: "With `table.include.list` both must match; alone it is looked up in the database.",
+			key: "schema.include.list", ours: "outbox.tables", verdicts: []verdict{noted, partial, rejected}, doc: "With `table.include.list` both must match. Alone, `import` looks up the tables in the database.",
 			apply: applyOtherLists,
 		},
-		{key: "table.exclude.list", ours: "outbox.tables", verdicts: []verdict{partial, rejected}, doc: "Looked up in the database.", apply: applyOtherLists},
-		{key: "schema.exclude.list", ours: "outbox.tables", verdicts: []verdict{partial, rejected}, doc: "Looked up in the database.", apply: applyOtherLists},
-		{key: "column.include.list", verdicts: []verdict{noted, rejected}, doc: "Refused if a column in use is not on it.", apply: applyColumnList},
-		{key: "column.exclude.list", verdicts: []verdict{noted, rejected}, doc: "Refused if a column in use is on it.", apply: applyColumnList},
-		refuse("column.mask.*", "Values would be masked; do that where rows are written."),
-		refuse("column.truncate.*", "Values would be cut; do that where rows are written."),
-		note("column.propagate.source.type", "Schema parameters that the router does not pass on."),
-		note("datatype.propagate.source.type", "Schema parameters that the router does not pass on."),
-		refuse("converters", "Custom converters change values in Java; take the column as it is, or keep Debezium."),
-		refuse("post.processors", "Post processors change values in Java; keep Debezium if rows need them."),
+		{key: "table.exclude.list", ours: "outbox.tables", verdicts: []verdict{partial, rejected}, doc: "`import` looks up the tables in the database.", apply: applyOtherLists},
+		{key: "schema.exclude.list", ours: "outbox.tables", verdicts: []verdict{partial, rejected}, doc: "`import` looks up the tables in the database.", apply: applyOtherLists},
+		{key: "column.include.list", verdicts: []verdict{noted, rejected}, doc: "Rejected if it omits a column that is used.", apply: applyColumnList},
+		{key: "column.exclude.list", verdicts: []verdict{noted, rejected}, doc: "Rejected if it has a column that is used.", apply: applyColumnList},
+		refuse("column.mask.*", "It would mask values. Do that in the writer."),
+		refuse("column.truncate.*", "It would truncate values. Do that in the writer."),
+		note("column.propagate.source.type", "The router drops these schema parameters."),
+		note("datatype.propagate.source.type", "The router drops these schema parameters."),
+		refuse("converters", "Custom converters change values in Java. Use the column unchanged, or keep Debezium."),
+		refuse("post.processors", "Post processors change values in Java. Keep Debezium if you need them."),
 		{key: "message.prefix.include.list", ours: "outbox.messages", verdicts: []verdict{same, noted, rejected}, doc: "With DecodeLogicalDecodingMessageContent: literal prefixes. Without, messages are not events.", apply: applyPrefixes},
 		{
 			key: "message.prefix.exclude.list", verdicts: []verdict{noted, rejected}, doc: "Without DecodeLogicalDecodingMessageContent, messages are not events.",
@@ -67,7 +67,7 @@ func tableRules() []rule {
 				if m.chain.decode == "" {
 					return noted, "messages do not become records"
 				}
-				return rejected, "prefixes to leave out cannot be carried over; name those that hold rows in message.prefix.include.list"
+				return rejected, "excluded prefixes are not supported; list the prefixes of rows in message.prefix.include.list"
 			},
 		},
 	}
@@ -205,7 +205,7 @@ func applyColumnList(m *mapping, e entry) (verdict, string) {
 		for _, column := range m.columnsInUse() {
 			listed := slices.ContainsFunc(splitExpressions(e.value), func(x string) bool { return matches(x, t.String()+"."+column) })
 			if listed != include {
-				return rejected, fmt.Sprintf("column %s of %s is in use and left out, so Debezium fails at the first row", column, t)
+				return rejected, fmt.Sprintf("column %s of %s is used but excluded, so Debezium fails at the first row", column, t)
 			}
 		}
 	}
@@ -256,7 +256,7 @@ func reserved(prefixes []string) string {
 func applyPredicate(m *mapping, e entry) (verdict, string) {
 	at := "predicates." + e.value
 	if class := m.value(at + ".type"); class != topicMatches {
-		return rejected, fmt.Sprintf("predicate %s is a %q; only %s can be carried over", e.value, class, topicMatches)
+		return rejected, fmt.Sprintf("predicate %s is a %q; only %s is supported", e.value, class, topicMatches)
 	}
 	covers, err := javaregex.Compile(m.value(at + ".pattern"))
 	if err != nil {

@@ -46,7 +46,7 @@ func (t Takeover) server() []check.Condition {
 	return []check.Condition{
 		condition("server", major >= 14, fmt.Sprintf("PostgreSQL %d.%d", major, c.ServerVersion%10000), "PostgreSQL 14 or later is needed"),
 		condition("wal_level", c.WALLevel == "logical", c.WALLevel, "ALTER SYSTEM SET wal_level = logical, and restart the server"),
-		condition("primary", !c.InRecovery, map[bool]string{false: "the server is no standby", true: "the server is a standby"}[c.InRecovery], "connect to the primary"),
+		condition("primary", !c.InRecovery, map[bool]string{false: "the server is not a standby", true: "the server is a standby"}[c.InRecovery], "connect to the primary"),
 	}
 }
 
@@ -54,7 +54,7 @@ func (t Takeover) slot() []check.Condition {
 	c, s := t.Catalog, t.Catalog.Slot
 	if s == nil {
 		return []check.Condition{condition("slot", false, fmt.Sprintf("there is no slot %s", c.SlotName),
-			"look at slot.name of the connector, and SELECT slot_name FROM pg_replication_slots; slot.drop.on.stop drops it")}
+			"compare slot.name of the connector with SELECT slot_name FROM pg_replication_slots; slot.drop.on.stop drops the slot")}
 	}
 	plugin := s.Plugin
 	if plugin == "" {
@@ -62,25 +62,25 @@ func (t Takeover) slot() []check.Condition {
 	}
 	out := []check.Condition{
 		condition("slot", true, s.Name, ""),
-		condition("plugin", s.Plugin == "pgoutput", plugin, "a slot cannot change its plugin: hand over from slot to slot, docs/migrating-from-debezium.md#another-plugin"),
-		condition("database", s.Database == c.Database, fmt.Sprintf("the slot is of %s, the connection of %s", s.Database, c.Database), "connect to the slot's database (source.dsn)"),
-		condition("two_phase", !s.TwoPhase, onOffText(s.TwoPhase), "a slot with two_phase cannot be taken over: hand over from slot to slot, docs/migrating-from-debezium.md#another-plugin"),
-		condition("permanent", !s.Temporary, map[bool]string{false: "the slot outlives its session", true: "the slot is temporary"}[s.Temporary], "it ends with the session that has made it"),
+		condition("plugin", s.Plugin == "pgoutput", plugin, "a slot cannot change its plugin; use a second slot: docs/migrating-from-debezium.md#another-plugin"),
+		condition("database", s.Database == c.Database, fmt.Sprintf("the slot belongs to database %s, the connection to %s", s.Database, c.Database), "connect to the slot's database (source.dsn)"),
+		condition("two_phase", !s.TwoPhase, onOffText(s.TwoPhase), "the relay cannot take over a slot with two_phase; use a second slot: docs/migrating-from-debezium.md#another-plugin"),
+		condition("permanent", !s.Temporary, map[bool]string{false: "the slot is permanent", true: "the slot is temporary"}[s.Temporary], "Postgres drops a temporary slot with its session"),
 	}
 	if s.Active {
-		out = append(out, condition("inactive", false, fmt.Sprintf("process %d of the server streams from it", s.ActivePID),
-			"stop the connector (PUT /connectors/<name>/stop; pausing does not let go), and wait"))
+		out = append(out, condition("inactive", false, fmt.Sprintf("server process %d streams from it", s.ActivePID),
+			"stop the connector (PUT /connectors/<name>/stop; pausing does not release the slot), and wait"))
 	} else {
 		out = append(out, condition("inactive", true, "nobody streams from it", ""))
 	}
 	switch risk := c.Reserve(time.Time{}).Judge(c.ReadAt); risk.Level() {
 	case catalog.LevelLost:
 		return append(out, condition("wal_status", false, strings.TrimSpace("lost "+s.InvalidationReason),
-			fmt.Sprintf("what was written from %s on is gone from the log: send those rows otherwise, and begin anew with outbox-cdc setup --drop", s.ConfirmedFlushLSN)))
+			fmt.Sprintf("Postgres removed the WAL from %s on: resend those rows from the table, and re-create the slot with outbox-cdc setup --drop", s.ConfirmedFlushLSN)))
 	case catalog.LevelCritical:
 		return append(out, check.Condition{
 			Name: "wal_status", State: check.Doubt, Found: s.WALStatus + ": " + risk.Why,
-			Fix: "start at once; ALTER SYSTEM SET max_slot_wal_keep_size gives it more",
+			Fix: "start the relay now; ALTER SYSTEM SET max_slot_wal_keep_size raises the limit",
 		})
 	case catalog.LevelOK, catalog.LevelWarning:
 	}
@@ -98,7 +98,7 @@ func (t Takeover) publication() []check.Condition {
 	c, p := t.Catalog, t.Catalog.Publication
 	if p == nil {
 		return []check.Condition{condition("publication", false, fmt.Sprintf("there is no publication %s", c.PublicationName),
-			"rows committed without it cannot be delivered from the slot, not even if it is made again: look at publication.name of the connector")}
+			"check publication.name of the connector. Postgres cannot send rows that were committed without the publication, even if you create it again")}
 	}
 	quoted := quoteName(p.Name)
 	out := []check.Condition{
@@ -114,8 +114,8 @@ func (t Takeover) publication() []check.Condition {
 	}
 	if p.AllTables {
 		out = append(out, check.Condition{
-			Name: "cost", State: check.Doubt, Found: "the publication is for all tables: the server decodes and sends all of them, and the relay drops them",
-			Fix: "later, with the relay stopped and the slot up to date: a publication of the outbox tables only, and source.publication",
+			Name: "cost", State: check.Doubt, Found: "the publication is for all tables: Postgres sends changes of all tables, and the relay drops them",
+			Fix: "later, stop the relay when it has caught up, create a publication for the outbox tables only, and set source.publication",
 		})
 	}
 	return out
@@ -130,34 +130,34 @@ func (t Takeover) offset() []check.Condition {
 		return nil
 	case o == nil:
 		return []check.Condition{{
-			Name: name, State: check.Doubt, Found: fmt.Sprintf("not known: the relay begins at %s, where the slot is, and repeats what was sent after it", s.ConfirmedFlushLSN),
-			Fix: "give --offsets to repeat less",
+			Name: name, State: check.Doubt, Found: fmt.Sprintf("unknown: the relay starts at the slot's position %s, and resends what Debezium sent after it", s.ConfirmedFlushLSN),
+			Fix: "give --offsets to resend less",
 		}}
 	case o.snapshot:
-		return []check.Condition{condition(name, false, "the connector's first copy had not ended", "let the connector end it, or send the table's rows otherwise")}
+		return []check.Condition{condition(name, false, "the connector's snapshot is not finished", "let the connector finish it, or resend the rows from the table")}
 	case o.lsnCommit == 0:
 		return []check.Condition{{
-			Name: name, State: check.Doubt, Found: fmt.Sprintf("it tells of no complete transaction: the relay begins at %s, where the slot is", s.ConfirmedFlushLSN),
-			Fix: "nothing: what was sent after it comes again",
+			Name: name, State: check.Doubt, Found: fmt.Sprintf("it has no complete transaction: the relay starts at the slot's position %s", s.ConfirmedFlushLSN),
+			Fix: "nothing: the relay resends what Debezium sent after it",
 		}}
 	case o.lsnCommit > t.Catalog.WALEnd:
-		return []check.Condition{condition(name, false, fmt.Sprintf("%s is beyond the end of the server's log, %s: it is of another server", o.lsnCommit, t.Catalog.WALEnd),
-			"look where the connector's database.hostname leads to")}
+		return []check.Condition{condition(name, false, fmt.Sprintf("%s is after the end of the WAL, %s: the offset belongs to another server", o.lsnCommit, t.Catalog.WALEnd),
+			"check database.hostname of the connector")}
 	}
 	run := "outbox-cdc run -c " + t.Config
 	c := check.Condition{Name: name, State: check.Met, Fix: run}
 	if ahead := int64(o.lsnCommit - s.ConfirmedFlushLSN); o.lsnCommit > s.ConfirmedFlushLSN {
-		c.Found = fmt.Sprintf("everything up to %s was sent, %d bytes of log ahead of the slot: start with --skip-to, and it is not sent again", o.lsnCommit, ahead)
+		c.Found = fmt.Sprintf("Debezium sent everything up to %s, %d bytes of WAL ahead of the slot; --skip-to skips it", o.lsnCommit, ahead)
 		c.Fix = run + " --skip-to " + o.lsnCommit.String()
 	} else {
-		c.Found = fmt.Sprintf("everything up to %s was sent, which the slot knows: nothing is to be skipped", o.lsnCommit)
+		c.Found = fmt.Sprintf("Debezium sent everything up to %s, and the slot has confirmed it: there is nothing to skip", o.lsnCommit)
 	}
 	out := []check.Condition{c}
 	if o.inside() && max(o.lsn, o.lsnProc) > s.ConfirmedFlushLSN {
 		out = append(out, check.Condition{
 			Name: "last transaction", State: check.Doubt,
-			Found: fmt.Sprintf("the last event, at %s, is of a transaction%s whose end the offset does not tell: it comes again, and all of it", max(o.lsn, o.lsnProc), transaction(o.txID)),
-			Fix:   "nothing: its rows may share one position, so that none of them can be skipped safely",
+			Found: fmt.Sprintf("the last event, at %s, belongs to a transaction%s whose end is not in the offset: the relay resends the whole transaction", max(o.lsn, o.lsnProc), transaction(o.txID)),
+			Fix:   "nothing: its rows may share one position, so none of them can be skipped safely",
 		})
 	}
 	return out
@@ -170,8 +170,8 @@ func transaction(id int64) string {
 	return fmt.Sprintf(" (%d)", id)
 }
 
-// errNotReady says that conditions of the takeover fail.
-var errNotReady = errors.New("the slot cannot be taken over yet")
+// errNotReady reports that conditions of the takeover fail.
+var errNotReady = errors.New("the relay cannot take over the slot yet")
 
 // Ready returns an error that wraps [errNotReady] if a condition fails.
 func Ready(conditions []check.Condition) error {

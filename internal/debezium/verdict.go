@@ -54,9 +54,9 @@ func (r *Report) WriteTo(w io.Writer) (int64, error) {
 		out = fmt.Appendf(out, "  %-4s  %-*s  %s\n", f.verdict, width, f.key, f.text)
 	}
 	if len(refused) > 0 {
-		out = fmt.Appendf(out, "refused: %d of %d; no configuration is written\n", len(refused), len(r.findings))
+		out = fmt.Appendf(out, "rejected: %d of %d; no configuration is written\n", len(refused), len(r.findings))
 	} else {
-		out = fmt.Appendf(out, "carried over: %d of %d\n", len(r.findings), len(r.findings))
+		out = fmt.Appendf(out, "converted: %d of %d\n", len(r.findings), len(r.findings))
 	}
 	n, err := w.Write(out)
 	return int64(n), err
