@@ -17,8 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
-// A machine is what figures depend on besides the programs measured. Fields
-// that could not be found out are empty.
+// A machine describes the environment of a measurement. Unknown fields are empty.
 type machine struct {
 	CPU      string `json:"cpu"`
 	Cores    int    `json:"cores"` // that this process may use
@@ -68,7 +67,7 @@ func describe(ctx context.Context, s *settings, relays []program, on *site, own 
 	return m, nil
 }
 
-// versions returns what each relay calls itself.
+// versions returns the version of each relay.
 func versions(ctx context.Context, relays []program) string {
 	var all []string
 	for _, p := range relays {
@@ -91,13 +90,13 @@ func postgresVersion(ctx context.Context, cfg *pgx.ConnConfig) (version string, 
 	const query = `SELECT format('%s, fsync %s, synchronous_commit %s', current_setting('server_version'),
 		current_setting('fsync'), current_setting('synchronous_commit'))`
 	if err := conn.QueryRow(ctx, query).Scan(&version); err != nil {
-		return "", fmt.Errorf("ask Postgres for its version: %w", err)
+		return "", fmt.Errorf("read Postgres' version: %w", err)
 	}
 	return version, nil
 }
 
-// firstMatch returns the first group of a pattern in a file; empty if there is
-// none.
+// firstMatch returns the first group of the first match of a pattern in a file, or
+// "" if there is none.
 func firstMatch(path, pattern string) string {
 	text, err := os.ReadFile(path) //nolint:gosec // paths of ours
 	if err != nil {
@@ -110,7 +109,7 @@ func firstMatch(path, pattern string) string {
 	return string(m[1])
 }
 
-// output returns what a program prints; empty if it cannot.
+// output returns the output of a program, or "" if it fails.
 func output(ctx context.Context, name string, args ...string) string {
 	out, err := exec.CommandContext(ctx, name, args...).Output() //nolint:gosec // programs of ours
 	if err != nil {

@@ -16,7 +16,7 @@ type lane struct {
 	contender measure.Contender
 }
 
-// lanes returns who drains a case, in the order of the report.
+// lanes returns the contenders that drain a case, in the order of the report.
 func (h *harness) lanes(c drainCase) []lane {
 	var all []lane
 	for _, e := range h.field {
@@ -32,7 +32,7 @@ func (h *harness) lanes(c drainCase) []lane {
 	return all
 }
 
-// drains has everybody empty the same backlog, run by run.
+// drains lets every contender drain the same backlog, in several runs.
 func (h *harness) drains(ctx context.Context, c drainCase) error {
 	return h.backlog(ctx, c, func(b *measure.Backlog) error {
 		lanes := h.lanes(c)
@@ -53,7 +53,7 @@ func (h *harness) drains(ctx context.Context, c drainCase) error {
 	})
 }
 
-// backlog calls f with a backlog of c's load.
+// backlog calls f with a backlog of the load of c.
 func (h *harness) backlog(ctx context.Context, c drainCase, f func(*measure.Backlog) error) error {
 	return h.bench(ctx, measure.Config{Topics: c.Topics, Partitions: c.Partitions}, func(w *measure.Workbench) (err error) {
 		h.progress.Phase = c.Name

@@ -12,21 +12,21 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/bench/measure"
 )
 
-// An entrant is a program that takes part, whatever the codec.
+// An entrant is a program that is measured, with any codec.
 type entrant struct {
 	name     string
 	produces bool
 	with     func(compression string) measure.Contender
 }
 
-// A field is who takes part: the floor first.
+// A field has all programs that are measured, pg_recvlogical (the floor) first.
 type field struct {
 	entrants []entrant
 	relays   []program
-	noFloor  string // why pg_recvlogical does not; empty: it does, or nobody asked
+	noFloor  string // why pg_recvlogical is missing; empty: it is not, or not wanted
 }
 
-// newField finds everybody. scratch is a directory for a build of the relay.
+// newField finds all programs. scratch is a directory for a build of the relay.
 func newField(ctx context.Context, s *settings, on *site, scratch string) (*field, error) {
 	f := &field{}
 	if err := f.addFloor(s, on); err != nil {
@@ -47,7 +47,7 @@ func newField(ctx context.Context, s *settings, on *site, scratch string) (*fiel
 	return f, f.choose(s.only)
 }
 
-// choose leaves those that only names; all if it names nobody.
+// choose keeps the programs in only; if only is empty, all of them.
 func (f *field) choose(only []string) error {
 	if only == nil {
 		return nil
@@ -56,7 +56,7 @@ func (f *field) choose(only []string) error {
 	for _, name := range only {
 		i := slices.IndexFunc(f.entrants, func(e entrant) bool { return e.name == name })
 		if i < 0 {
-			return fmt.Errorf("nobody called %s takes part", name)
+			return fmt.Errorf("there is no contender %s", name)
 		}
 		some = append(some, f.entrants[i])
 	}
@@ -64,8 +64,8 @@ func (f *field) choose(only []string) error {
 	return nil
 }
 
-// addFloor adds pg_recvlogical. It is there to compare with: if there is none, that is an error only where a
-// gate compares, or the command line names it.
+// addFloor adds pg_recvlogical. If it is not installed, addFloor returns an error only if a gate compares with
+// it or the command line names it.
 func (f *field) addFloor(s *settings, on *site) error {
 	named := slices.Contains(s.only, floorName)
 	if s.only != nil && !named {
@@ -77,7 +77,7 @@ func (f *field) addFloor(s *settings, on *site) error {
 	}
 	_, err := exec.LookPath(floor.Path)
 	if floor.Path == "" {
-		err = errors.New("there is no pg_recvlogical on this machine: it is in the distribution's package of the Postgres client or server; --pg-recvlogical says where it is")
+		err = errors.New("pg_recvlogical is not installed: install your distribution's package of the Postgres client or server, or set its path with --pg-recvlogical")
 	}
 	switch {
 	case err == nil:

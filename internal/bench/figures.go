@@ -10,11 +10,11 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 )
 
-// series are the results of the runs that succeeded, by their number.
+// series has the results of the successful runs, by run number.
 type series[T any] map[int]T
 
-// median returns the median of a figure, the mean of the middle two if there
-// is no middle one; 0 of nothing.
+// median returns the median of a figure. For an even number of runs, it is the mean of
+// the middle two; without runs, it is 0.
 func median[T any](s series[T], of func(T) float64) float64 {
 	var values []float64
 	for _, result := range s {
@@ -23,9 +23,9 @@ func median[T any](s series[T], of func(T) float64) float64 {
 	return measure.Median(values...)
 }
 
-// ratio returns the median of our figure ÷ theirs within the same run, over
-// the runs that both have: what disturbs a machine for a while disturbs both.
-// It is false when there is no such run.
+// ratio returns the median of our figure ÷ theirs over the runs that both have. It divides
+// within a run, because a temporary disturbance of the machine then affects both. ok is
+// false if there is no such run.
 func ratio[T any](ours, theirs series[T], of func(T) float64) (float64, bool) {
 	var values []float64
 	for run, result := range ours {
@@ -36,7 +36,7 @@ func ratio[T any](ours, theirs series[T], of func(T) float64) (float64, bool) {
 	return measure.Median(values...), len(values) > 0
 }
 
-// highest returns the highest of a figure; 0 of nothing.
+// highest returns the maximum of a figure, or 0 without runs.
 func highest[T any](s series[T], of func(T) float64) float64 {
 	var most float64
 	for result := range maps.Values(s) {
@@ -47,8 +47,8 @@ func highest[T any](s series[T], of func(T) float64) float64 {
 
 // The figures of a drain, without its start.
 
-// rowRate is per second. A backlog so small that it arrived in one piece has
-// only its whole time.
+// rowRate returns rows per second of streaming. If a small backlog arrived at once, it uses
+// the elapsed time.
 func rowRate(r measure.DrainResult) float64 {
 	if r.Streaming <= 0 {
 		return r.Rate()
@@ -56,7 +56,7 @@ func rowRate(r measure.DrainResult) float64 {
 	return r.StreamingRate()
 }
 
-// cpuPerMillion is in seconds.
+// cpuPerMillion returns CPU seconds per million rows.
 func cpuPerMillion(r measure.DrainResult) float64 {
 	if r.CPUStreaming == 0 {
 		return r.CPUPerMillion().Seconds()
@@ -76,12 +76,12 @@ func slowest(r measure.LatencyResult) float64 {
 	return milliseconds(r.FromSchedule.Max)
 }
 
-// cores is the share of a core that the contender took, in percent.
+// cores returns the CPU usage of the contender, in percent of a core.
 func cores(r measure.LatencyResult) float64 { return 100 * r.CPU.Seconds() / r.Elapsed.Seconds() }
 
 func latencyMemory(r measure.LatencyResult) float64 { return megabytes(r.PeakRSS) }
 
-// size2text writes a payload's size: 200 B, 10 kB.
+// size2text returns the size of a payload as text: 200 B, 10 kB.
 func size2text(n int) string {
 	if n >= 1000 && n%1000 == 0 {
 		return strconv.Itoa(n/1000) + " kB"
@@ -89,7 +89,7 @@ func size2text(n int) string {
 	return strconv.Itoa(n) + " B"
 }
 
-// figure writes a number with what can be told of it: three digits.
+// figure returns a number with three significant digits.
 func figure(x float64) string {
 	switch {
 	case x >= 100:

@@ -12,16 +12,16 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 )
 
-// A gate is rules about the relay's figures of one run: how they compare with
-// another contender's of the same run, and memory. There are no rules about
-// times, because a machine's are its own.
+// A gate has limits for the figures of the relay: their ratios to another
+// contender's, and memory. There are no limits for absolute times, because they
+// depend on the machine.
 type gate struct {
 	Drain   []drainRule   `yaml:"drain"`
 	Latency []latencyRule `yaml:"latency"`
 }
 
-// A drainRule holds for the drains whose case has a name that contains Case.
-// Limits of zero are not there.
+// A drainRule applies to the drains whose case name contains Case. Zero means no
+// limit.
 type drainRule struct {
 	Case    string `yaml:"case"`    // empty: all
 	Codec   string `yaml:"codec"`   // empty: all
@@ -32,7 +32,7 @@ type drainRule struct {
 	MaxRSSMB float64 `yaml:"max_rss_mb"` // ours, at most in any run
 }
 
-// A latencyRule holds for one rate.
+// A latencyRule applies to one rate.
 type latencyRule struct {
 	Rate     int     `yaml:"rate"`    // 0: all
 	Against  string  `yaml:"against"` // contender; empty: nobody
@@ -55,12 +55,12 @@ func readGate(path string) (gate, error) {
 	return g, nil
 }
 
-// A passage is one figure at a gate.
+// A passage is a figure and its limit.
 type passage struct {
 	what  string // "200 B, 10 a transaction, none: rows/s ÷ pg_recvlogical"
 	value float64
 	limit float64
-	least bool // limit is the least that is good, not the most
+	least bool // limit is a minimum, not a maximum
 }
 
 func (p passage) good() bool {
@@ -81,8 +81,8 @@ func (p passage) String() string {
 	return fmt.Sprintf("%s %s is %s, %s %s", word, p.what, figure(p.value), relation, figure(p.limit))
 }
 
-// pass applies the rules to what was measured. The error says which are
-// broken, or that there was nothing to apply them to.
+// pass applies the rules to a report. It returns an error if a figure exceeds its
+// limit, or if no rule applies.
 func (g gate) pass(r *report) ([]passage, error) {
 	var all []passage
 	for _, rule := range g.Drain {
@@ -96,7 +96,7 @@ func (g gate) pass(r *report) ([]passage, error) {
 		}
 	}
 	if len(all) == 0 {
-		return nil, errors.New("the gate has no rule about anything that was measured")
+		return nil, errors.New("no rule of the gate applies to a measurement")
 	}
 	broken := 0
 	for _, p := range all {
@@ -148,8 +148,8 @@ func (rule latencyRule) apply(l latencyTable) (all []passage) {
 	return all
 }
 
-// compare appends the ratio of a figure to all, if there is a limit and a run
-// that both have.
+// compare appends the ratio of a figure to all, if there is a limit and both have
+// a common run.
 func compare[T any](all []passage, what string, ours, theirs series[T], of func(T) float64, limit float64, least bool) []passage {
 	x, ok := ratio(ours, theirs, of)
 	if limit == 0 || !ok {

@@ -14,26 +14,26 @@ import (
 
 const (
 	flowPayload = 200             // bytes, of latency measurements
-	patience    = 2 * time.Minute // for a measurement, besides the time it has to take
-	slowestRate = 1000            // rows per second: a contender that drains slower is given up
+	patience    = 2 * time.Minute // timeout of a measurement, in addition to its planned duration
+	slowestRate = 1000            // rows per second; a slower drain is aborted
 	warmUpRows  = 100_000
 )
 
-// A harness makes measurements and enters them into its report.
+// A harness makes measurements and adds them to its report.
 type harness struct {
 	on       *site
 	field    []entrant
 	runs     int
-	codec    string // where a measurement does not compare codecs
-	keep     bool   // what was made on the servers
+	codec    string // for measurements that do not compare codecs
+	keep     bool   // do not drop the objects on the servers
 	log      *slog.Logger
 	lines    io.Writer // gets a line per measurement
 	progress *command.Progress
 	report   *report
 }
 
-// measure returns an error when ctx is done, or when a server refuses us before anything
-// was measured. A measurement that cannot be made is entered as a failure, and the next one begins.
+// measure makes all measurements of p. It adds a failed measurement to the report and continues. It
+// returns an error if ctx is done, or if a server rejects us before the first measurement.
 func (h *harness) measure(ctx context.Context, p plan) error {
 	if err := h.warmUp(ctx, p); err != nil {
 		return err
@@ -46,8 +46,8 @@ func (h *harness) measure(ctx context.Context, p plan) error {
 	return h.attempt(ctx, "latency", 0, func(ctx context.Context) error { return h.latencies(ctx, p) })
 }
 
-// attempt calls f with ctx, limited if a limit is given, and enters its error
-// as a failure. It returns an error as measure does.
+// attempt calls f, with a timeout if limit is not 0, and adds its error to the report as a failure. It
+// returns an error in the same cases as measure.
 func (h *harness) attempt(ctx context.Context, what string, limit time.Duration, f func(context.Context) error) error {
 	limited := ctx
 	if limit > 0 {
@@ -69,7 +69,7 @@ func (h *harness) attempt(ctx context.Context, what string, limit time.Duration,
 	return nil
 }
 
-// logf writes a line in place of the progress bar.
+// logf replaces the progress bar with a line.
 func (h *harness) logf(format string, args ...any) {
 	h.progress.End()
 	fmt.Fprintf(h.lines, format+"\n", args...)
@@ -90,7 +90,7 @@ func (h *harness) bench(ctx context.Context, cfg measure.Config, f func(*measure
 			err = closing
 		}
 		for _, l := range w.Kept() {
-			h.log.InfoContext(ctx, "kept", slog.String("object", l.Object), slog.String("drop", l.Drop))
+			h.log.InfoContext(ctx, "object kept", slog.String("object", l.Object), slog.String("drop", l.Drop))
 		}
 	}()
 	return f(w)

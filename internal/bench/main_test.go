@@ -122,7 +122,7 @@ func TestFailuresAreReported(t *testing.T) {
 	exit, stdout, stderr := onTestServers(t, pgtest.Database(t),
 		"--suite", "drain", "--relay", "/bin/false", "--only", relayName, "--runs", "1", "--rows", "10", "--payload", "200",
 		"--per-transaction", "10")
-	if exit != 1 || !strings.Contains(stderr, "2 measurements could not be made") {
+	if exit != 1 || !strings.Contains(stderr, "2 measurements failed") {
 		t.Errorf("exit code %d, standard error:\n%s", exit, stderr)
 	}
 	if !strings.Contains(stdout, "**Not measured:** 200 B, 10 a transaction: outbox-cdc none") {

@@ -10,7 +10,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/terminal"
 )
 
-// markdown writes the report: what was checked first, then what was measured.
+// markdown returns the report as Markdown: first the checks, then the measurements.
 func (r *report) markdown() string {
 	var text strings.Builder
 	r.writeChecks(&text)
@@ -82,7 +82,7 @@ func (r *report) writeDrains(text *strings.Builder) {
 	}
 }
 
-// drained returns the names of all who drained anything, in order.
+// drained returns the names of all contenders with a drain, in order.
 func (r *report) drained() []string {
 	var names []string
 	for _, d := range r.Drains {
@@ -147,8 +147,8 @@ func (r *report) writeResting(text *strings.Builder) {
 	}
 }
 
-// A table is Markdown's. Its first column is text, and others are numbers
-// unless they are called codec or contender.
+// A table is a Markdown table. The first column and the columns codec and contender
+// are text, the others are numbers.
 type table struct{ text *strings.Builder }
 
 func newTable(text *strings.Builder, columns ...string) table {

@@ -11,14 +11,14 @@ import (
 	"strings"
 )
 
-// errNoRelay is returned when there is nothing to measure.
-var errNoRelay = errors.New("found no outbox-cdc to measure: none is beside outbox-cdc-bench or in PATH, and this directory is not in its source tree")
+// errNoRelay says that there is no relay to measure.
+var errNoRelay = errors.New("no outbox-cdc found: there is none beside outbox-cdc-bench or in PATH, and this directory is not in its source tree; set it with --relay")
 
-// module is what the source tree is called in its go.mod.
+// module is the module path of the source tree.
 const module = "github.com/outbox-cdc/outbox-cdc"
 
-// findRelay returns the path of the relay to measure: the one beside this program, or a build, in the
-// directory scratch, of the source tree that we are in, or the one in PATH.
+// findRelay returns the path of the relay to measure: the one beside this program, or a build of the source tree
+// of the working directory (in scratch), or the one in PATH.
 func findRelay(ctx context.Context, scratch string) (string, error) {
 	name := relayName
 	if runtime.GOOS == "windows" {
@@ -50,7 +50,7 @@ func sourceTree(ctx context.Context) string {
 	return dir
 }
 
-// build builds the relay of a source tree like make build does.
+// build builds the relay of a source tree, like make build.
 func build(ctx context.Context, tree, path string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "./cmd/outbox-cdc") //nolint:gosec // a path of ours
 	cmd.Dir = tree

@@ -12,8 +12,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/bench/measure"
 )
 
-// A report is all that was measured. Durations in its JSON are nanoseconds,
-// runs are by number.
+// A report has all measurements. In its JSON, durations are in nanoseconds and runs are
+// by number.
 type report struct {
 	Machine     machine        `json:"machine"`
 	Suite       string         `json:"suite"`
@@ -21,14 +21,14 @@ type report struct {
 	Started     time.Time      `json:"started"`
 	Took        string         `json:"took"`
 	Checks      []check        `json:"checks"`
-	Failures    []string       `json:"failures"`               // measurements that could not be made
+	Failures    []string       `json:"failures"`               // failed measurements
 	NotCompared string         `json:"not_compared,omitempty"` // why nothing is compared with pg_recvlogical
 	Drains      []drainTable   `json:"drains"`
 	Latency     []latencyTable `json:"latency"`
 	Resting     []resting      `json:"start_up_and_idle"`
 }
 
-// A check is what the consumer found of one contender in all measurements.
+// A check has the verdict on a contender over all measurements.
 type check struct {
 	Contender    string          `json:"contender"`
 	Measurements int             `json:"measurements"`
@@ -36,7 +36,7 @@ type check struct {
 	Verdict      measure.Verdict `json:"verdict"`
 }
 
-// A drainTable is what came out of one backlog.
+// A drainTable has the results for one backlog.
 type drainTable struct {
 	Case    drainCase     `json:"case"`
 	Entries []*drainEntry `json:"entries"`
@@ -48,7 +48,7 @@ type drainEntry struct {
 	Runs        series[measure.DrainResult] `json:"runs"`
 }
 
-// A latencyTable is what came out at one rate.
+// A latencyTable has the results for one rate.
 type latencyTable struct {
 	Rate    int             `json:"rate"`
 	Entries []*latencyEntry `json:"entries"`
@@ -59,14 +59,14 @@ type latencyEntry struct {
 	Runs      series[measure.LatencyResult] `json:"runs"`
 }
 
-// resting is what a contender costs while it does not work.
+// resting is the cost of a contender while it is idle.
 type resting struct {
 	Contender string                     `json:"contender"`
 	StartUp   series[time.Duration]      `json:"start_up"`
 	Idle      series[measure.IdleResult] `json:"idle"`
 }
 
-// checked enters what the consumer found.
+// checked adds a verdict.
 func (r *report) checked(contender string, records int, v measure.Verdict) {
 	i := slices.IndexFunc(r.Checks, func(c check) bool { return c.Contender == contender })
 	if i < 0 {
@@ -82,21 +82,21 @@ func (r *report) checked(contender string, records int, v measure.Verdict) {
 	c.Verdict.Altered += v.Altered
 }
 
-// err says what is wrong with what was measured, as opposed to slow.
+// err returns an error if records were wrong or a measurement failed. Slow is no error.
 func (r *report) err() error {
 	for _, c := range r.Checks {
 		if !c.Verdict.Good() {
-			return fmt.Errorf("%s lost, repeated, disordered or altered records: see the report", c.Contender)
+			return fmt.Errorf("%s has lost, duplicate, out-of-order or altered records: see the report", c.Contender)
 		}
 	}
 	if n := len(r.Failures); n > 0 {
-		return fmt.Errorf("%d measurements could not be made: see the report", n)
+		return fmt.Errorf("%d measurements failed: see the report", n)
 	}
 	return nil
 }
 
-// find returns the entry of a contender; nil if it is not there. The floor's
-// compression is empty, whatever is asked for.
+// find returns the entry of a contender, or nil. The floor has no compression, so find
+// ignores it there.
 func (t drainTable) find(contender, compression string) *drainEntry {
 	for _, e := range t.Entries {
 		if e.Contender == contender && (e.Compression == compression || e.Compression == "") {

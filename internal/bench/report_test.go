@@ -24,11 +24,11 @@ func TestMarkdown(t *testing.T) {
 
 func TestReportKnowsWhatIsWrong(t *testing.T) {
 	r := sample()
-	if err := r.err(); err == nil || !strings.Contains(err.Error(), "debezium-tuned lost, repeated") {
+	if err := r.err(); err == nil || !strings.Contains(err.Error(), "debezium-tuned has lost, duplicate") {
 		t.Errorf("with duplicates: %v", err)
 	}
 	r.Checks[1].Verdict = measure.Verdict{}
-	if err := r.err(); err == nil || !strings.Contains(err.Error(), "1 measurements could not be made") {
+	if err := r.err(); err == nil || !strings.Contains(err.Error(), "1 measurements failed") {
 		t.Errorf("with a failure: %v", err)
 	}
 	r.Failures = nil

@@ -15,8 +15,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 )
 
-// run prints the report to stdout, also of what was measured before an error
-// or a signal, and says on stderr how far it is.
+// run prints progress to stderr and the report to stdout. After an error or a signal, the
+// report has the measurements so far.
 func (s *settings) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
 	var rules gate
 	if s.gate != "" {
@@ -47,7 +47,7 @@ func (s *settings) run(ctx context.Context, stdout, stderr io.Writer) (err error
 	if measuring != nil && ctx.Err() != nil {
 		measuring = fmt.Errorf("interrupted before everything was measured: %w", measuring)
 	}
-	if len(r.Checks)+len(r.Drains) == 0 && measuring != nil { // there is nothing to report
+	if len(r.Checks)+len(r.Drains) == 0 && measuring != nil { // nothing to report
 		f := on.failure(ctx, measuring)
 		if errors.Is(measuring, errNoRelay) {
 			f.Exit, f.Next = relay.ExitUsage, "--relay says where it is"
@@ -63,7 +63,7 @@ func (s *settings) run(ctx context.Context, stdout, stderr io.Writer) (err error
 	return nil
 }
 
-// load reads the configuration, in which our own servers stand in for the user's.
+// load reads the configuration. Servers that we have started replace those of the user.
 func (s *settings) load(own *servers, stderr io.Writer) (*site, *slog.Logger, error) {
 	cfg, err := s.config.Load(s.environ, own.settings()...)
 	if err != nil {
@@ -77,7 +77,7 @@ func (s *settings) load(own *servers, stderr io.Writer) (*site, *slog.Logger, er
 	return on, command.NewLogger(cfg.Log, stderr), nil
 }
 
-// misconfigured is the failure to find the servers.
+// misconfigured returns the failure for an invalid configuration of the servers.
 func (s *settings) misconfigured(err error) *command.ExitError {
 	f := command.Failed(err)
 	if _, ok := errors.AsType[*config.Error](err); ok && !s.ownServers {
@@ -86,7 +86,7 @@ func (s *settings) misconfigured(err error) *command.ExitError {
 	return f
 }
 
-// measure finds who takes part and has h measure them.
+// measure finds the contenders and lets h measure them.
 func (s *settings) measure(ctx context.Context, h *harness, own *servers) (err error) {
 	p, err := s.plan()
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *settings) measure(ctx context.Context, h *harness, own *servers) (err e
 	return h.measure(ctx, p)
 }
 
-// publish writes the report to where it is wanted.
+// publish writes the report to stdout and to the configured files.
 func (r *report) publish(s *settings, stdout io.Writer) error {
 	text := r.markdown()
 	var errs []error

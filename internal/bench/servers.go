@@ -18,13 +18,13 @@ const (
 	brokerHeapMB = 1024 // as in Kafka's script
 )
 
-// servers are those that we have started.
+// servers are the servers that this program has started.
 type servers struct {
 	postgres *pgserver.Server  // nil: the user's
 	kafka    *kafkatest.Server // nil: the user's
 }
 
-// startServers starts what --own-servers asks for and no flag names.
+// startServers starts the servers of --own-servers, except those that a flag names.
 func startServers(ctx context.Context, s *settings) (*servers, error) {
 	own := &servers{}
 	if !s.ownServers {
@@ -41,7 +41,7 @@ func startServers(ctx context.Context, s *settings) (*servers, error) {
 func (own *servers) start(ctx context.Context, s *settings) (err error) {
 	if !s.given("dsn") {
 		own.postgres, err = pgserver.Start(ctx, pgserver.Config{Major: s.major, Settings: map[string]string{
-			"max_wal_size":   "16GB", // no checkpoint in the middle of a measurement
+			"max_wal_size":   "16GB", // no checkpoint during a measurement
 			"shared_buffers": "512MB",
 		}})
 		if err != nil {
@@ -51,7 +51,7 @@ func (own *servers) start(ctx context.Context, s *settings) (err error) {
 	if !s.given("brokers") {
 		own.kafka, err = kafkatest.Launch(ctx, kafkatest.Config{
 			HeapMB: brokerHeapMB, JVM: kafkatest.ScriptOptions(),
-			// A broker that makes thousands of partitions has no time for heartbeats.
+			// A broker that creates thousands of partitions misses heartbeats.
 			Properties: map[string]string{"broker.session.timeout.ms": "60000"},
 		})
 		if err != nil {
@@ -61,7 +61,7 @@ func (own *servers) start(ctx context.Context, s *settings) (err error) {
 	return nil
 }
 
-// settings is the configuration that leads to the servers.
+// settings returns the configuration for the servers.
 func (own *servers) settings() []config.Setting {
 	var all []config.Setting
 	add := func(key, value string) {
@@ -76,7 +76,7 @@ func (own *servers) settings() []config.Setting {
 	return all
 }
 
-// stop works also when ctx is done.
+// stop stops the servers, even if ctx is done.
 func (own *servers) stop(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()

@@ -16,15 +16,15 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 )
 
-// settings are what the command line says.
+// settings are the flags of the command line.
 type settings struct {
 	environ []string
-	config  *command.Settings // how the servers are reached
-	codec   string            // of the configuration: what is measured where --compression names none
+	config  *command.Settings // configuration of the servers
+	codec   string            // codec of the configuration, used without --compression
 
 	ownServers  bool
-	major       int                    // of our own Postgres
-	given       func(flag string) bool // whether the command line has a flag
+	major       int                    // major version of our own Postgres
+	given       func(flag string) bool // reports whether the command line has a flag
 	keep        bool
 	suite       string
 	runs        int
@@ -51,7 +51,7 @@ const (
 	floorName = "pg_recvlogical"
 )
 
-// flags gives cmd the flags that set s.
+// flags adds the flags of s to cmd.
 func (s *settings) flags(cmd *cobra.Command) {
 	s.config = command.ConfigFlags(cmd, "dsn", "brokers")
 	f := cmd.Flags()
@@ -109,7 +109,7 @@ func (s *settings) validate() error {
 	return nil
 }
 
-// plan returns what is to be measured.
+// plan returns the plan of the suite and the flags.
 func (s *settings) plan() (plan, error) {
 	all := suites()
 	i := slices.IndexFunc(all, func(c suite) bool { return c.name == s.suite })
@@ -139,7 +139,7 @@ func suiteList() string {
 	return strings.TrimRight(lines.String(), "\n")
 }
 
-// matrix returns m with the dimensions that the command line names.
+// matrix returns m with the dimensions of the command line.
 func (s *settings) matrix(m matrix) matrix {
 	if s.payloads != nil {
 		m.payloads = s.payloads
@@ -179,13 +179,13 @@ func (s *settings) addRelay(value string) error {
 		p = program{label, path}
 	}
 	if slices.ContainsFunc(s.relays, func(have program) bool { return have.label == p.label }) {
-		return fmt.Errorf("two programs called %s: say label=path", p.label)
+		return fmt.Errorf("two programs have the label %s: use label=path", p.label)
 	}
 	s.relays = append(s.relays, p)
 	return nil
 }
 
-// listInto returns a flag's function that parses values separated by commas.
+// listInto returns the function of a flag that parses comma-separated values.
 func listInto[T any](list *[]T, parse func(string) (T, error)) func(string) error {
 	return func(value string) error {
 		*list = nil

@@ -112,7 +112,7 @@ func TestParseRefuses(t *testing.T) {
 		"--rate -1":                   `"-1"`,
 		"--duration 10ms":             "at least 1s",
 		"--partitions -1":             "negative",
-		"--relay a --relay b":         "two programs called outbox-cdc",
+		"--relay a --relay b":         "two programs have the label outbox-cdc",
 		"--own-servers --postgres 13": "at least 14",
 		"--postgres 15":               "for --own-servers",
 		"--match nothing":             "no drain of suite quick matches",

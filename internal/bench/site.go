@@ -13,12 +13,12 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
-// A site is the servers that a benchmark uses, and how its programs reach them.
+// A site has the servers of a benchmark, and how its programs connect to them.
 type site struct {
 	measure.Servers
 	replicationFactor int16
-	source, brokers   string         // for people
-	relay             map[string]any // the part of the configuration that every relay gets
+	source, brokers   string         // names for messages
+	relay             map[string]any // configuration that all relays share
 	floor             measure.PgRecvlogical
 	environ           []string // of the relay
 }
@@ -40,7 +40,7 @@ func newSite(cfg *config.Config, environ []string) (*site, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The configuration is in a file; variables would go before it.
+	// The configuration is in a file, and environment variables would override it.
 	inherited := slices.DeleteFunc(slices.Clone(environ), func(v string) bool { return strings.HasPrefix(v, "OUTBOX_CDC_") })
 	return &site{
 		Servers:           measure.Servers{DSN: string(cfg.Source.DSN), Postgres: pg, Brokers: kafka.Brokers, Kafka: access},
@@ -52,17 +52,16 @@ func newSite(cfg *config.Config, environ []string) (*site, error) {
 	}, nil
 }
 
-// contact finds out whether the servers can be reached, and warns of what benchmarks have left behind that
-// were killed.
+// contact checks that the servers can be reached, and logs objects that killed benchmarks have left.
 func (on *site) contact(ctx context.Context, log *slog.Logger) error {
 	found, err := measure.FindLeftovers(ctx, on.Servers)
 	for _, l := range found {
-		log.WarnContext(ctx, "left behind by an earlier bench", slog.String("object", l.Object), slog.String("drop", l.Drop))
+		log.WarnContext(ctx, "found an object of an earlier bench", slog.String("object", l.Object), slog.String("drop", l.Drop))
 	}
 	return err
 }
 
-// failure is the end of a benchmark that err kept from measuring everything, or that measured something wrong.
+// failure returns the exit error of a benchmark that failed with err or measured something wrong.
 func (on *site) failure(ctx context.Context, err error) *command.ExitError {
 	f := command.Failed(err)
 	f.Where = []string{"source: " + on.source, "sink: Kafka at " + on.brokers}

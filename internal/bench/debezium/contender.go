@@ -28,14 +28,14 @@ var connectPOM []byte
 //go:embed connector.xml
 var connectorPOM []byte
 
-// An Install is what workers are run from.
+// An Install is an installation of Java, Kafka Connect and Debezium.
 type Install struct {
 	java      string // path
 	connect   string // directory of Kafka Connect's jars
 	connector string // directory of Debezium's jars
 }
 
-// Find returns an Install and downloads what this machine has not got yet.
+// Find returns an Install. It downloads missing artifacts.
 func Find(ctx context.Context) (Install, error) {
 	java, _, err := kafkatest.Java(ctx)
 	if err != nil {
@@ -49,14 +49,14 @@ func Find(ctx context.Context) (Install, error) {
 	return Install{java, connect, connector}, err
 }
 
-// Default returns Debezium with its own defaults and a producer that
-// compresses with none, lz4, zstd or whatever else Kafka knows.
+// Default returns Debezium with default settings. compression is compression.type
+// of its producer.
 func (i Install) Default(compression string) measure.Contender {
 	return worker{i, DefaultName, tuning{}, compression}
 }
 
-// Tuned is Default with the settings of people who know it: it polls every
-// 5 ms, takes larger batches, flushes offsets every second and does not linger.
+// Tuned is Default with settings for throughput and latency: it polls every 5 ms,
+// uses larger batches, flushes offsets every second and does not linger.
 func (i Install) Tuned(compression string) measure.Contender {
 	return worker{i, TunedName, tuned(), compression}
 }
@@ -100,15 +100,16 @@ func (w worker) command(dir string) *exec.Cmd {
 	return cmd
 }
 
-// Plugins makes dir a directory for plugin.path that has the connector in it.
+// Plugins prepares dir as a directory for plugin.path with the connector.
 func (i Install) Plugins(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
-	return os.Symlink(i.connector, filepath.Join(dir, "debezium")) // a plugin is a directory with its jars
+	return os.Symlink(i.connector, filepath.Join(dir, "debezium")) // a plugin is a directory of jars
 }
 
-// Command returns a standalone worker with one connector, by the paths of their files.
+// Command returns the command of a standalone worker with one connector. The arguments are the paths of their
+// files.
 func (i Install) Command(worker, connector string) *exec.Cmd {
 	args := slices.Concat([]string{"-Xms512m", "-Xmx1g"}, kafkatest.ScriptOptions(), []string{
 		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", filepath.Join(i.connect, "*"),

@@ -13,7 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/bench/measure"
 )
 
-// Where a worker's files are, in its directory.
+// Files in the directory of a worker.
 const (
 	workerFile    = "worker.properties"
 	connectorFile = "connector.properties"
@@ -21,15 +21,15 @@ const (
 	pluginsDir    = "plugins"
 )
 
-// A tuning is what a contender changes in the settings of all.
+// A tuning has the settings in which contenders differ.
 type tuning struct {
 	worker    map[string]string
 	connector map[string]string
 }
 
-// tuned is for throughput and latency as far as configuration goes: the
-// connector looks for changes every 5 ms instead of 500, takes four times as
-// many at once, and the worker's producer does not wait for more.
+// tuned returns settings for throughput and latency: the connector polls every 5 ms
+// instead of 500, reads batches of four times the size, and the producer does not
+// linger.
 func tuned() tuning {
 	return tuning{
 		worker: map[string]string{
@@ -67,7 +67,7 @@ func (w worker) connectorProperties(t measure.Target) (map[string]string, error)
 		return nil, err
 	}
 	if strings.HasPrefix(db.Host, "/") {
-		return nil, errors.New("the connector does not speak over Unix sockets")
+		return nil, errors.New("the connector does not support Unix sockets")
 	}
 	sslmode := "disable"
 	if db.TLSConfig != nil {

@@ -8,21 +8,21 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A Backlog is rows in the log and a slot before them. The slot is temporary: it goes with this
-// process, however that ends, and no log is held back for nobody.
+// A Backlog is a number of rows in the WAL and a slot before them. The slot is temporary, so that it
+// does not retain WAL after the end of this process.
 type Backlog struct {
 	Load     Load
-	WALBytes int64         // of the log from the slot to the end of the rows
+	WALBytes int64         // WAL from the slot to the end of the rows
 	Took     time.Duration // to write it
 
 	bench *Workbench
 	slot  string
-	owner *pgx.Conn // has the slot; nil once closed
-	end   string    // position behind the rows
+	owner *pgx.Conn // its session owns the slot; nil after Close
+	end   string    // position after the rows
 }
 
-// Write makes a slot and writes l behind it. There is one Backlog at a time: it must be closed before
-// the next one is written.
+// Write creates a slot and then writes the rows of l. There may be only one Backlog at a time: close it
+// before you write the next one.
 func (w *Workbench) Write(ctx context.Context, l Load) (*Backlog, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err
@@ -55,14 +55,14 @@ func (b *Backlog) write(ctx context.Context) error {
 	return b.owner.QueryRow(ctx, `SELECT ($1::pg_lsn - $2::pg_lsn)::bigint`, b.end, before).Scan(&b.WALBytes)
 }
 
-// mark makes everything written so far durable, which is when a walsender sends it, and returns the
-// position behind it. A checkpoint follows, so that none comes during what is measured next.
+// mark flushes the WAL, because a WAL sender sends only flushed WAL, and returns its end. It also runs a
+// checkpoint, so that none runs during the next measurement.
 func (w *Workbench) mark(ctx context.Context) (end string, err error) {
 	_, err = w.pool.Exec(ctx, `SELECT pg_logical_emit_message(true, $1, '')`, clientID)
 	if err == nil {
 		err = w.pool.QueryRow(ctx, `SELECT pg_current_wal_insert_lsn()::text`).Scan(&end)
 	}
-	if err == nil { // or pg_recvlogical would not hear that the log goes on
+	if err == nil { // otherwise pg_recvlogical would not reach the end position
 		_, err = w.pool.Exec(ctx, `SELECT pg_logical_emit_message(true, $1, '')`, clientID)
 	}
 	if err == nil {
@@ -74,19 +74,19 @@ func (w *Workbench) mark(ctx context.Context) (end string, err error) {
 	return end, nil
 }
 
-// Close drops the rows and the slot, also when ctx is done. A second Close does nothing.
+// Close deletes the rows and drops the slot, even if ctx is done. A second Close does nothing.
 func (b *Backlog) Close(ctx context.Context) error {
 	if b.owner == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
-	err := b.owner.Close(ctx) // and the slot goes with it, whatever state it is in
+	err := b.owner.Close(ctx) // drops the temporary slot
 	b.owner, b.bench.backlog = nil, nil
 	return errors.Join(err, b.bench.removeRows(ctx))
 }
 
-// removeRows empties the outbox, also when ctx is done.
+// removeRows empties the outbox, even if ctx is done.
 func (w *Workbench) removeRows(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
@@ -96,7 +96,7 @@ func (w *Workbench) removeRows(ctx context.Context) error {
 	return nil
 }
 
-// plan says which rows l has.
+// plan returns the plan for the rows of l.
 func (w *Workbench) plan(l Load) plan {
 	return plan{rows: l.Rows, keys: l.Keys, topics: w.cfg.Topics, payload: l.PayloadBytes, dust: w.dust}
 }

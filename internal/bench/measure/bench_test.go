@@ -217,8 +217,8 @@ func TestContenderThatFails(t *testing.T) {
 	w := newBench(t, servers, measure.Config{})
 	b := write(t, w, measure.Load{Rows: 1, PayloadBytes: 200, PerTransaction: 1, Keys: 1})
 	for script, want := range map[string]string{
-		"echo the reason; exit 3": "exit status 3; it printed at last:\nthe reason",
-		"exit 0":                  "it ended, with status 0",
+		"echo the reason; exit 3": "exit status 3; its last output:\nthe reason",
+		"exit 0":                  "it ended too early, with status 0",
 	} {
 		_, err := b.Drain(t.Context(), forger{script: script})
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "drain with forger") {

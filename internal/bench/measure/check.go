@@ -6,19 +6,19 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
-// A Verdict is what the consumer found. Its zero value is the only good one.
+// A Verdict is the result of checking the records. Only the zero value is good.
 type Verdict struct {
 	Lost       int // rows without a record
-	Duplicates int // records of a row that came before
-	OutOfOrder int // records that came after a later one of their key, or in another partition
-	Altered    int // records whose key, topic or payload is no row's
+	Duplicates int // repeated records of a row
+	OutOfOrder int // records after a later one of their key, or in another partition
+	Altered    int // records whose key, topic or payload does not match a row
 }
 
-// Good reports whether everything arrived once, in order and unchanged.
+// Good reports whether every row arrived once, in order and unchanged.
 func (v Verdict) Good() bool { return v == Verdict{} }
 
-// A plan says which rows there are: row i is event i / keys of key i % keys, and belongs to the
-// topic of its key.
+// A plan defines the rows: row i is event i / keys of key i % keys, and belongs to the topic of its
+// key.
 type plan struct {
 	rows, keys, topics int
 	payload            int // bytes
@@ -30,10 +30,10 @@ func (p plan) number(row int) int { return row / p.keys }
 
 func (p plan) row(key, number int) int { return number*p.keys + key }
 
-// aggregateType returns the name of the topic-th kind of aggregate, without the topics' prefix.
+// aggregateType returns the aggregate type for a topic number, without the prefix of the topics.
 func aggregateType(topic int) string { return "t" + strconv.Itoa(topic) }
 
-// aggregateID returns key as it is in the table.
+// aggregateID returns the aggregate id for key.
 func aggregateID(key int) string { return strconv.Itoa(key) }
 
 // A checker compares records with a plan, in the order they were consumed.
@@ -56,7 +56,7 @@ func newChecker(p plan, prefix string) *checker {
 	return c
 }
 
-// take enters a record. It returns the row it is the first record of, or -1.
+// take checks a record. It returns the row if the record is the first one of that row, otherwise -1.
 func (c *checker) take(where delivery.Coordinates, key, value []byte) (row int) {
 	r := delivery.Record{Coordinates: where, Key: key}
 	k, n, ok := c.readPayload(value)
@@ -71,7 +71,7 @@ func (c *checker) take(where delivery.Coordinates, key, value []byte) (row int) 
 	return c.row(k, n)
 }
 
-// verdict returns what is known now.
+// verdict returns the verdict so far.
 func (c *checker) verdict() Verdict {
 	n := c.Counts()
 	return Verdict{Lost: c.rows - n.Events, Duplicates: n.Duplicates, OutOfOrder: n.OutOfOrder + n.Misplaced, Altered: n.Altered}

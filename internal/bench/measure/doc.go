@@ -1,16 +1,17 @@
-// Package measure measures programs that carry rows from an outbox table to Kafka: from outside, as child
-// processes, side by side over the same rows on the same servers.
+// Package measure measures programs that send rows of an outbox table to Kafka. It runs them as child
+// processes, with the same rows on the same servers.
 //
-// A [Workbench] makes a schema with an outbox table, a publication and topics, all with names of
-// their own, on servers that may be somebody's, and removes them. [Workbench.Write] writes a
-// [Backlog] into the log; every [Backlog.Drain] then lets one [Contender] empty a copy of the same
-// slot, so that all of them read the same bytes. [Workbench.Latency] writes at a fixed rate whatever
-// the contender does, [Workbench.StartUp] and [Workbench.Idle] say what starting and waiting cost.
+// A [Workbench] creates a schema with an outbox table, a publication and topics, with unique names because
+// the servers may be in use, and drops them at the end.
 //
-// Whatever is measured is checked in the same run: an independent consumer knows every row and
-// counts what is lost, repeated, out of order or altered. A figure without its [Verdict] is worth
-// nothing.
+//   - [Workbench.Write] writes a [Backlog] to the WAL. Each [Backlog.Drain] lets one [Contender] drain a copy
+//     of the same slot, so that all contenders read the same bytes.
+//   - [Workbench.Latency] writes rows at a fixed rate, whatever the contender does.
+//   - [Workbench.StartUp] and [Workbench.Idle] measure the cost of starting and of waiting.
 //
-// Nothing of the relay is linked into a measurement. Functions block until they are done or
-// ctx is, and leave no process behind; a Workbench is used by one goroutine at a time.
+// Every measurement is also checked: an independent consumer knows all rows and counts lost, duplicate,
+// out-of-order and altered records, in a [Verdict].
+//
+// No code of the relay is linked into the measuring program. Functions block until they are done or ctx is,
+// and leave no process behind. One goroutine at a time uses a Workbench.
 package measure

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// firstTimeout is how long a contender may take from its start to its first record.
+	// firstTimeout limits the time from the start of a contender to its first record.
 	firstTimeout = 90 * time.Second
 
 	stopTimeout      = 30 * time.Second
@@ -20,9 +20,9 @@ const (
 	slotInterval     = 3 * time.Millisecond
 )
 
-// Drain lets c empty a copy of b's slot. It blocks until the consumer has every row, or nothing has come
-// for a while: the rest is then lost, which the verdict says. An error is about the measurement: the
-// contender failed, or a server.
+// Drain lets c drain a copy of b's slot. It blocks until the consumer has every row, or until no record has
+// arrived for a while; the verdict then counts the other rows as lost. An error means that the contender or a
+// server has failed.
 func (b *Backlog) Drain(ctx context.Context, c Contender) (DrainResult, error) {
 	result, err := b.drain(ctx, c)
 	if err != nil {
@@ -46,7 +46,7 @@ func (b *Backlog) drain(ctx context.Context, c Contender) (result DrainResult, e
 		return result, err
 	}
 	defer o.close()
-	runtime.GC() // ours, before and not during the run
+	runtime.GC() // so that our garbage collection does not run during the measurement
 	own := ownCPU()
 	p, err := w.start(ctx, c, slot, b.end)
 	if err != nil {
@@ -81,7 +81,7 @@ func (b *Backlog) drain(ctx context.Context, c Contender) (result DrainResult, e
 	}, nil
 }
 
-// read measures a contender that does not produce, and ends by itself.
+// read measures a contender that does not produce records and ends by itself.
 func (b *Backlog) read(ctx context.Context, c Contender, slot string) (result DrainResult, err error) {
 	b.bench.cfg.Progress(Progress{c.Name(), 0, b.Load.Rows})
 	p, err := b.bench.start(ctx, c, slot, b.end)
@@ -112,7 +112,7 @@ func (b *Backlog) read(ctx context.Context, c Contender, slot string) (result Dr
 func (w *Workbench) start(ctx context.Context, c Contender, slot, end string) (*Process, error) {
 	dir, err := serverproc.MakeDir("", "outbox-cdc-bench-")
 	if err != nil {
-		return nil, fmt.Errorf("make a directory for %s: %w", c.Name(), err)
+		return nil, fmt.Errorf("create a directory for %s: %w", c.Name(), err)
 	}
 	p, err := c.Start(ctx, Target{
 		DSN: w.servers.DSN, Publication: w.name, Slot: slot, Schema: w.name, Table: table, End: end,
@@ -124,18 +124,18 @@ func (w *Workbench) start(ctx context.Context, c Contender, slot, end string) (*
 	return p, nil
 }
 
-// stop ends a contender cleanly, also when ctx is done.
+// stop stops a contender cleanly, even if ctx is done.
 func (w *Workbench) stop(ctx context.Context, p *Process) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	return p.Stop(ctx)
 }
 
-// awaitReader waits until somebody reads the slot, and returns when that began: the server's word,
-// which is the same for all contenders. One that ends before it is seen has read from its start, and
-// one that is not seen at all began when first, its first record, came.
+// awaitReader waits until the slot is active, and returns since when, by the server's catalog, which treats all
+// contenders alike. If the contender ends before that, it returns the start of the process. If the slot was
+// never seen active, it returns the time of the first record, when first is closed.
 func (w *Workbench) awaitReader(ctx context.Context, p *Process, slot string, first <-chan struct{}) (since time.Time, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, firstTimeout, fmt.Errorf("nobody has read the slot within %s", firstTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, firstTimeout, fmt.Errorf("nothing read the slot within %s", firstTimeout))
 	defer cancel()
 	ticker := time.NewTicker(slotInterval)
 	defer ticker.Stop()
@@ -170,11 +170,11 @@ func awaitFirst(ctx context.Context, p *Process, o *observer) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-time.After(firstTimeout):
-		return fmt.Errorf("no record within %s; the process has printed at last:\n%s", firstTimeout, p.output)
+		return fmt.Errorf("no record within %s; the last output of the process:\n%s", firstTimeout, p.output)
 	}
 }
 
-// awaitAll waits until o has all rows, or no row has come for a while.
+// awaitAll waits until o has all rows, or until no row has arrived for a while.
 func (w *Workbench) awaitAll(ctx context.Context, c Contender, p *Process, o *observer) error {
 	ticker := time.NewTicker(progressInterval)
 	defer ticker.Stop()
@@ -203,10 +203,10 @@ func (w *Workbench) awaitAll(ctx context.Context, c Contender, p *Process, o *ob
 	}
 }
 
-// endedEarly is the error of a process that has ended while it was needed.
+// endedEarly returns the error for a process that has ended while it was needed.
 func endedEarly(p *Process) error {
 	if err := p.failure(); err != nil {
-		return fmt.Errorf("it ended before it was told to: %w", err)
+		return fmt.Errorf("it ended too early: %w", err)
 	}
-	return errors.New("it ended, with status 0, before it was told to")
+	return errors.New("it ended too early, with status 0")
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// StartUp returns how long it takes from the start of c's process until the consumer has the record of
-// a row that was waiting behind the slot.
+// StartUp returns the time from the start of c's process until the consumer has the record of a row that was
+// waiting in the slot.
 func (w *Workbench) StartUp(ctx context.Context, c Contender) (time.Duration, error) {
 	b, err := w.Write(ctx, Load{Rows: 1, PayloadBytes: MinPayloadBytes, PerTransaction: 1, Keys: 1})
 	if err != nil {
@@ -23,10 +23,10 @@ func (w *Workbench) StartUp(ctx context.Context, c Contender) (time.Duration, er
 	return result.Elapsed, err
 }
 
-// settle is how long a contender may take after its first record to come to rest.
+// settle is how long Idle waits after the first record until the contender is idle.
 const settle = 2 * time.Second
 
-// Idle lets c stream for d with nothing to do.
+// Idle lets c stream for d without rows.
 func (w *Workbench) Idle(ctx context.Context, c Contender, d time.Duration) (IdleResult, error) {
 	result := IdleResult{Contender: c.Name(), Elapsed: d}
 	load := Load{Rows: 1, PayloadBytes: MinPayloadBytes, PerTransaction: 1, Keys: 1}

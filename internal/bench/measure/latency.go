@@ -11,23 +11,22 @@ import (
 
 // A Flow is a steady stream of transactions of one row each.
 type Flow struct {
-	Rate         int           // a second
-	Duration     time.Duration // of what is measured
-	WarmUp       time.Duration // of what comes before; 0: one second
+	Rate         int           // per second
+	Duration     time.Duration // of the measurement
+	WarmUp       time.Duration // before the measurement; 0: one second
 	PayloadBytes int
 	Keys         int // about how many; 0: 1000
 }
 
 func (f Flow) validate() error {
 	if f.Rate < 1 || f.Rate > maxRate || f.Duration < time.Second || f.WarmUp < 0 {
-		return fmt.Errorf("a rate is from 1 to %d a second, and lasts a second at least", maxRate)
+		return fmt.Errorf("the rate must be from 1 to %d per second, and the duration at least 1s", maxRate)
 	}
 	return nil
 }
 
-// Latency lets c stream while rows are written at a fixed rate, whatever becomes of them, and says
-// how long each took to the consumer. It blocks for f's duration, the warm-up, and as long
-// as records are missing that come.
+// Latency lets c stream while rows are written at a fixed rate, and measures the time until each row reaches the
+// consumer. It blocks for the warm-up and the duration of f, and until the missing records have arrived.
 func (w *Workbench) Latency(ctx context.Context, c Contender, f Flow) (LatencyResult, error) {
 	if err := f.validate(); err != nil {
 		return LatencyResult{}, err
@@ -64,7 +63,7 @@ func (w *Workbench) latency(ctx context.Context, c Contender, s *schedule) (Late
 	return result, nil
 }
 
-// connections returns n of the pool's, open.
+// connections returns n open connections of the pool.
 func (w *Workbench) connections(ctx context.Context, n int) ([]*pgxpool.Conn, error) {
 	conns := make([]*pgxpool.Conn, 0, n)
 	for range n {
@@ -84,7 +83,7 @@ func release(conns []*pgxpool.Conn) {
 	}
 }
 
-// writer returns what writes a row of l, in a transaction of its own.
+// writer returns a function that writes a row of l in its own transaction.
 func (w *Workbench) writer(l Load) func(ctx context.Context, q querier, row int) error {
 	plan := w.plan(l)
 	insert := fmt.Sprintf(`INSERT INTO %s (id, aggregatetype, aggregateid, type, payload)
@@ -100,13 +99,13 @@ func (w *Workbench) writer(l Load) func(ctx context.Context, q querier, row int)
 	}
 }
 
-// stream lets c stream from a new slot. Row 0 of l is written and waited for, which shows that it
-// does; then body runs, which writes the others. It returns what the consumer found.
+// stream lets c stream from a new slot. It writes row 0 of l and waits for its record, to be sure that c
+// streams. Then it calls body, which writes the other rows. It returns the verdict.
 func (w *Workbench) stream(
 	ctx context.Context, c Contender, l Load, onRow func(row int, at time.Time), body func(context.Context, *Process) error,
 ) (v Verdict, err error) {
 	if !c.Produces() {
-		return v, errors.New("it does not produce")
+		return v, errors.New("it does not produce records")
 	}
 	if err := l.Validate(); err != nil {
 		return v, err

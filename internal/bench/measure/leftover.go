@@ -10,14 +10,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// A Leftover is something that a bench has made and not dropped.
+// A Leftover is an object that a killed bench did not drop.
 type Leftover struct {
 	Object string // such as "slot outbox_cdc_bench_abc_1"
 	Drop   string // the statement or command that drops it
 }
 
-// FindLeftovers looks for what benches have left behind that were killed. What belongs to one that
-// runs now, as far as the role may see that, is left out. It changes nothing.
+// FindLeftovers returns the objects of killed benches. It leaves out those of benches that are running, as far
+// as the role may see them. It changes nothing.
 func FindLeftovers(ctx context.Context, servers Servers) ([]Leftover, error) {
 	pool, err := servers.newPool(ctx, clientID)
 	if err != nil {
@@ -44,7 +44,7 @@ func FindLeftovers(ctx context.Context, servers Servers) ([]Leftover, error) {
 	return append(found, topics...), err
 }
 
-// The slots come first: they hold back the log.
+// Slots come first, because they retain WAL.
 const leftoversSQL = `
 WITH left_behind AS (
 	SELECT 1 AS rank, 'slot' AS kind, slot_name::text AS name, format('SELECT pg_drop_replication_slot(%L)', slot_name) AS statement
@@ -57,7 +57,7 @@ WHERE starts_with(name, $1)
 	AND NOT EXISTS (SELECT FROM pg_stat_activity WHERE starts_with(application_name, $1) AND starts_with(name, application_name))
 ORDER BY rank, name`
 
-// leftTopics returns the topics of no bench in running, which are names of schemas.
+// leftTopics returns the topics of benches that are not in running. running has the names of their schemas.
 func leftTopics(ctx context.Context, servers Servers, running []string) ([]Leftover, error) {
 	client, err := servers.newClient(ctx)
 	if err != nil {
@@ -83,7 +83,7 @@ func leftTopics(ctx context.Context, servers Servers, running []string) ([]Lefto
 	return found, nil
 }
 
-// deleteTopics is a command of Kafka's own; its --topic is a regular expression.
+// deleteTopics returns a command of Kafka's scripts. Its --topic is a regular expression.
 func deleteTopics(prefix string) string {
 	return fmt.Sprintf("kafka-topics.sh --bootstrap-server … --delete --topic '%s.*'", strings.ReplaceAll(prefix, ".", `\.`))
 }

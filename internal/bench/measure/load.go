@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A Load is what is written into the outbox before it is drained. Row i, from 0, is event
-// i / Keys of key i % Keys, so every key's events come in order and neighbours differ in their key.
+// A Load is the rows of a Backlog. Row i, from 0, is event i / Keys of key i % Keys, so the events of each
+// key are in order and consecutive rows have different keys.
 type Load struct {
 	Rows         int
 	PayloadBytes int // of the payload's text, at least [MinPayloadBytes]; a payload may be one byte shorter
@@ -18,11 +18,11 @@ type Load struct {
 	Keys           int // distinct aggregates; each belongs to one topic
 }
 
-// Validate says what is wrong with l.
+// Validate returns an error if l is invalid.
 func (l Load) Validate() error {
 	switch {
 	case l.Rows < 1 || l.PerTransaction < 1 || l.Keys < 1:
-		return errors.New("a load needs rows, rows in a transaction and keys")
+		return errors.New("a load needs rows, rows per transaction and keys")
 	case l.Rows > maxRows:
 		return fmt.Errorf("a load has at most %d rows, not %d", maxRows, l.Rows)
 	case l.PayloadBytes < MinPayloadBytes || l.PayloadBytes > maxPayloadBytes:
@@ -31,19 +31,19 @@ func (l Load) Validate() error {
 	return nil
 }
 
-// maxRows keeps every number of a payload short.
+// maxRows limits the length of the numbers in a payload.
 const maxRows = 1_000_000_000
 
 // rowsPerCall is about how many rows are written between two reports of progress.
 const rowsPerCall = 10_000
 
-// load writes the rows as fast as the server makes them: it waits for no disk until the end.
+// load writes the rows as fast as the server can. It waits for the disk only at the end.
 func (w *Workbench) load(ctx context.Context, l Load) error {
 	acquired, err := w.pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
-	conn := acquired.Hijack() // its settings are not for others
+	conn := acquired.Hijack() // its settings must not return to the pool
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	// A plan made for its parameters would contain all of dust, copied for each transaction.
 	if _, err := conn.Exec(ctx, `SET synchronous_commit = off; SET plan_cache_mode = force_generic_plan`); err != nil {
@@ -58,8 +58,8 @@ func (w *Workbench) load(ctx context.Context, l Load) error {
 	return nil
 }
 
-// loadStep writes the rows from first to last - 1: whole transactions, or one that is larger than a
-// step, in parts.
+// loadStep writes the rows from first to last-1: complete transactions, or a part of a transaction that is
+// larger than a step.
 func (w *Workbench) loadStep(ctx context.Context, conn *pgx.Conn, l Load, first, last int) error {
 	call := func(q querier, first, last, perTransaction int) error {
 		_, err := q.Exec(ctx, `CALL `+w.name+`.load($1, $2, $3, $4, $5, $6, $7, $8)`,

@@ -16,12 +16,12 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/migrations"
 )
 
-// schemaSQL makes what fills the outbox; "bench." stands for the schema.
+// schemaSQL creates the objects that fill the outbox. "bench." stands for the schema.
 //
 //go:embed schema.sql
 var schemaSQL string
 
-// makeObjects makes schema, table, the procedure that writes, and the publication.
+// makeObjects creates the schema, the table, the procedure that writes rows, and the publication.
 func (w *Workbench) makeObjects(ctx context.Context) error {
 	if _, err := w.pool.Exec(ctx, `CREATE SCHEMA `+w.name); err != nil {
 		return postgresError("make a schema", err)
@@ -44,7 +44,7 @@ func (w *Workbench) makeObjects(ctx context.Context) error {
 	return nil
 }
 
-// makeTables makes the outbox as outbox-cdc migrate does, and what fills it.
+// makeTables creates the outbox like outbox-cdc migrate, and the objects that fill it.
 func (w *Workbench) makeTables(ctx context.Context) error {
 	db := stdlib.OpenDBFromPool(w.pool)
 	defer func() { _ = db.Close() }()
@@ -61,7 +61,7 @@ func (w *Workbench) makeTables(ctx context.Context) error {
 // table returns the outbox table's name in SQL.
 func (w *Workbench) table() string { return w.name + "." + table }
 
-// statement makes a removal's drop of SQL.
+// statement returns a function that runs sql.
 func (w *Workbench) statement(sql string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		_, err := w.pool.Exec(ctx, sql)
@@ -69,7 +69,7 @@ func (w *Workbench) statement(sql string) func(context.Context) error {
 	}
 }
 
-// makeTopics makes the topics, with the brokers' default retention: a bench is over sooner.
+// makeTopics creates the topics, with the brokers' default retention, which is longer than a bench.
 func (w *Workbench) makeTopics(ctx context.Context) error {
 	for i := range w.cfg.Topics {
 		w.topics = append(w.topics, w.prefix+aggregateType(i))
@@ -89,8 +89,8 @@ func (w *Workbench) makeTopics(ctx context.Context) error {
 	return w.awaitTopics(ctx)
 }
 
-// awaitTopics returns when every partition is served: the controller answers before the brokers
-// know what they lead, seconds before where it is thousands of partitions.
+// awaitTopics returns when every partition has a leader. The controller responds before the brokers know their
+// partitions; with thousands of partitions, seconds before.
 func (w *Workbench) awaitTopics(ctx context.Context) error {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
@@ -113,11 +113,11 @@ func (w *Workbench) awaitTopics(ctx context.Context) error {
 	}
 }
 
-// maxNewPartitions is how many are asked for at once. KRaft's controller refuses more than 10,000, and
-// while it is busy with thousands it takes its brokers for dead.
+// maxNewPartitions is the maximum number of partitions per request. KRaft's controller rejects more than 10,000,
+// and while it creates thousands, it misses heartbeats of its brokers.
 const maxNewPartitions = 1000
 
-// deleteTopics deletes what the workbench has made, and what contenders have made beside it.
+// deleteTopics deletes the topics of the workbench and those that contenders have created.
 func (w *Workbench) deleteTopics(ctx context.Context) error {
 	all, err := w.admin.ListTopics(ctx)
 	if err != nil {
@@ -134,10 +134,11 @@ func (w *Workbench) deleteTopics(ctx context.Context) error {
 	return answers.Error()
 }
 
-// insufficientPrivilege is the SQLSTATE of what the role may not do.
+// insufficientPrivilege is the SQLSTATE for a missing privilege.
 const insufficientPrivilege = "42501"
 
-// checkpoint keeps a checkpoint out of the next measurement, where the role may ask for one.
+// checkpoint runs a checkpoint, so that none runs during the next measurement. It does nothing if the role may
+// not run one.
 func (w *Workbench) checkpoint(ctx context.Context) error {
 	_, err := w.pool.Exec(ctx, `CHECKPOINT`)
 	if answer, ok := errors.AsType[*pgconn.PgError](err); ok && answer.Code == insufficientPrivilege {

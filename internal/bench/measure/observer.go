@@ -14,25 +14,24 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
-// An observer consumes everything that is written to the topics from now on and enters it into a
-// checker. It shares the machine with what is measured, so it does as little as it can: no group,
-// large fetches, memory used again.
+// An observer consumes all records that are written to the topics from now on, and passes them to a checker. It
+// shares the machine with the contenders, so it is cheap: no group, large fetches, reused memory.
 type observer struct {
 	client *kgo.Client
 	admin  *kadm.Client
 	topics []string
-	onRow  func(row int, at time.Time) // nil: nobody; for the first record of a row
+	onRow  func(row int, at time.Time) // called for the first record of a row; may be nil
 
 	received atomic.Int64  // rows
 	first    chan struct{} // closed with the first record
 	all      chan struct{} // closed with the last row
-	lastAt   time.Time     // when a row came last; valid once done is closed
+	lastAt   time.Time     // when the last row arrived; valid after done is closed
 
 	stop context.CancelFunc
-	done chan struct{} // closed when run has returned; only then is the rest touched by others
+	done chan struct{} // closed when run has returned; other goroutines use the fields below after that
 	err  error
 	*checker
-	next map[partition]int64 // the offset behind the last record
+	next map[partition]int64 // offset after the last record
 }
 
 type partition struct {
@@ -40,14 +39,14 @@ type partition struct {
 	id    int32
 }
 
-// Fetches are large, and a consumer that falls behind does not take much memory from the others.
+// Fetches are large, but limited, so that an observer that lags does not use much memory.
 const (
 	fetchBytes          = 16 << 20
 	fetchPartitionBytes = 4 << 20
 	pollRecords         = 20_000
 )
 
-// observe starts an observer. It returns when the first fetch is on its way to a broker.
+// observe starts an observer. It returns when the first fetch was sent to a broker.
 func (w *Workbench) observe(ctx context.Context, p plan, onRow func(row int, at time.Time)) (*observer, error) {
 	offsets, err := w.admin.ListEndOffsets(ctx, w.topics...)
 	if err == nil {
@@ -91,7 +90,7 @@ func (o *observer) run(ctx context.Context) error {
 	}
 }
 
-// poll enters what comes next, or nothing when ctx is done.
+// poll passes the next records to the checker. It returns when ctx is done.
 func (o *observer) poll(ctx context.Context) error {
 	fetches := o.client.PollRecords(ctx, pollRecords)
 	now := time.Now()
@@ -131,11 +130,11 @@ func (o *observer) enter(r *kgo.Record, now time.Time) {
 	}
 }
 
-// catchUpTimeout is for reading what a contender has written last.
+// catchUpTimeout limits reading the last records of a contender.
 const catchUpTimeout = 30 * time.Second
 
-// finish reads to the ends of the topics, ends the observer and returns what it found. What was to
-// write must have ended.
+// finish reads to the ends of the topics, stops the observer and returns the verdict. The contender must have
+// ended.
 func (o *observer) finish(ctx context.Context) (Verdict, error) {
 	defer o.close()
 	ctx, cancel := context.WithTimeout(ctx, catchUpTimeout)
@@ -158,7 +157,7 @@ func (o *observer) finish(ctx context.Context) (Verdict, error) {
 	return o.verdict(), o.err
 }
 
-// behind reports whether there are records that have not been read.
+// behind reports whether there are unread records.
 func (o *observer) behind(ends kadm.ListedOffsets) bool {
 	behind := false
 	ends.Each(func(end kadm.ListedOffset) {
@@ -167,14 +166,14 @@ func (o *observer) behind(ends kadm.ListedOffsets) bool {
 	return behind
 }
 
-// close ends the observer. It may be called twice.
+// close stops the observer. It may be called twice.
 func (o *observer) close() {
 	o.stop()
 	<-o.done
 	o.client.Close()
 }
 
-// firstFetch is a hook that notices when the client asks a broker for records.
+// firstFetch is a hook that detects the first fetch request.
 type firstFetch struct {
 	once  sync.Once
 	begun chan struct{}
@@ -189,7 +188,7 @@ func (f *firstFetch) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, _ int, _, _ 
 	}
 }
 
-// A recordPool gives the client memory of records that have been read.
+// A recordPool reuses the memory of records.
 type recordPool struct{ records sync.Pool }
 
 var _ kgo.PoolRecords = (*recordPool)(nil)
@@ -202,5 +201,5 @@ func (p *recordPool) GetRecords(n int) []kgo.Record {
 	return make([]kgo.Record, n)
 }
 
-// PutRecords takes it back.
+// PutRecords returns the memory of records.
 func (p *recordPool) PutRecords(s []kgo.Record) { p.records.Put(&s) }

@@ -11,10 +11,10 @@ import (
 //
 //	{"k": 17, "n": 4, "kind": "order", "status": "placed", "content": "9f…"}
 //
-// which is how jsonb prints it: members by the length of their name, one blank after colon and
-// comma (https://www.postgresql.org/docs/current/datatype-json.html). k is the key, n the event's
-// number of that key, and the content is the next piece of [dust] after that of the row before. So
-// the consumer can tell every byte of every payload, and compares memory instead of computing sums.
+// which is the text format of jsonb: members by the length of their name, one space after colon and
+// comma (https://www.postgresql.org/docs/current/datatype-json.html). k is the key, n is the number of
+// the event for that key, and content is the piece of [dust] after that of the previous row. So the
+// consumer knows every byte of every payload, and compares memory instead of computing checksums.
 const (
 	payloadBeforeKey    = `{"k": `
 	payloadBeforeNumber = `, "n": `
@@ -24,7 +24,7 @@ const (
 	payloadFixed = len(payloadBeforeKey) + len(payloadBeforeNumber) + len(payloadBeforeText) + len(payloadEnd)
 )
 
-// MinPayloadBytes leaves room for some content beside the largest numbers.
+// MinPayloadBytes leaves room for some content with the largest numbers.
 const MinPayloadBytes = 120
 
 const (
@@ -35,8 +35,8 @@ const (
 	offsets = dustBytes - maxPayloadBytes/2
 )
 
-// dust is random bytes and their hexadecimal form, from which contents are cut: compressible to
-// half, like text made of a small alphabet, and no further.
+// dust has random bytes and their hexadecimal digits, from which contents are cut. Like text with a small
+// alphabet, it can be compressed to half of its size.
 type dust struct {
 	raw []byte
 	hex []byte
@@ -48,15 +48,14 @@ func newDust() *dust {
 	return &dust{raw: raw, hex: hex.AppendEncode(nil, raw)}
 }
 
-// content returns the hexadecimal digits of a row's content, in a payload that has room for so
-// many; to be read only.
+// content returns the content of a row, at most room digits. The caller must not change it.
 func (p plan) content(row, room int) []byte {
 	at := 2 * (row * (p.payload / 2) % offsets)
 	return p.hex[at : at+room&^1]
 }
 
-// room returns how many bytes of content bring the payload to its size. The content is one shorter
-// if that is odd: hexadecimal digits come in pairs.
+// room returns the number of content bytes that the size of the payload leaves. If it is odd, the content is
+// one byte shorter, because hexadecimal digits come in pairs.
 func (p plan) room(key, number int) int {
 	return p.payload - payloadFixed - digits(key) - digits(number)
 }
@@ -73,7 +72,7 @@ func (p plan) appendPayload(dst []byte, row int) []byte {
 	return append(dst, payloadEnd...)
 }
 
-// readPayload returns which event value is the payload of; false if it is, byte for byte, none of p.
+// readPayload returns the event that has exactly the payload value. ok is false if p has none.
 func (p plan) readPayload(value []byte) (key, number int, ok bool) {
 	rest, begins := bytes.CutPrefix(value, []byte(payloadBeforeKey))
 	key, rest, isNumber := cutNumber(rest)
@@ -91,10 +90,10 @@ func (p plan) readPayload(value []byte) (key, number int, ok bool) {
 	return key, number, goesOn && ends && bytes.Equal(rest, want)
 }
 
-// maxDigits bounds numbers, so that no sum of theirs overflows.
+// maxDigits limits numbers, so that their sums do not overflow.
 const maxDigits = 10
 
-// cutNumber reads the decimal number that b begins with, in its shortest form.
+// cutNumber parses the decimal number at the start of b, which must have no leading zeros.
 func cutNumber(b []byte) (n int, rest []byte, ok bool) {
 	i := 0
 	for i < len(b) && i < maxDigits && b[i]-'0' <= 9 {

@@ -13,22 +13,22 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 )
 
-// Usage is what a process and its children have used.
+// Usage is the resource usage of a process and its children.
 type Usage struct {
 	CPU     time.Duration // user and system time
-	RSS     int64         // resident memory now, bytes
-	PeakRSS int64         // resident memory at most, bytes
+	RSS     int64         // current resident memory, in bytes
+	PeakRSS int64         // maximum resident memory, in bytes
 }
 
-// sampleInterval is how often a process with children has its memory added up. The peak of a
-// process alone is the kernel's and misses nothing.
+// sampleInterval is the interval at which the memory of a process with children is measured. For a process
+// without children, the kernel records the exact peak.
 const sampleInterval = 100 * time.Millisecond
 
-// killTimeout is how long a killed process may take to be gone.
+// killTimeout limits how long a killed process may take to end.
 const killTimeout = 5 * time.Second
 
-// A Process is a running child. On Linux its usage is known at any time, elsewhere the CPU time
-// once it has ended, and nothing of its memory. Its methods may be called from any goroutine.
+// A Process is a child process. On Linux, its usage is known at any time. On other systems, only its CPU time is
+// known, after it has ended. The methods may be called from any goroutine.
 type Process struct {
 	cmd    *exec.Cmd
 	proc   *serverproc.Process
@@ -41,7 +41,7 @@ type Process struct {
 	sampling sync.WaitGroup
 }
 
-// spawn starts cmd. dir belongs to the process from then on, also after an error.
+// spawn starts cmd. dir then belongs to the process, even after an error.
 func spawn(dir *serverproc.Dir, cmd *exec.Cmd) (*Process, error) {
 	p := &Process{cmd: cmd, dir: dir, output: serverproc.NewTail(nil)}
 	cmd.Stdout, cmd.Stderr = p.output, p.output
@@ -54,7 +54,7 @@ func spawn(dir *serverproc.Dir, cmd *exec.Cmd) (*Process, error) {
 	return p, nil
 }
 
-// sample ends with the process.
+// sample measures the usage until the process ends.
 func (p *Process) sample() {
 	ticker := time.NewTicker(sampleInterval)
 	defer ticker.Stop()
@@ -68,7 +68,7 @@ func (p *Process) sample() {
 	}
 }
 
-// Usage returns what p has used so far.
+// Usage returns the usage so far.
 func (p *Process) Usage() Usage {
 	u, alive := usage(p.proc.PID())
 	p.mu.Lock()
@@ -89,9 +89,8 @@ func (p *Process) Usage() Usage {
 // Done is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.proc.Done() }
 
-// Stop asks the process to end and waits for it; when ctx is done before, it is killed. Its
-// directory is removed. The error is that of a process that did not end cleanly, or had ended
-// by itself before and not cleanly.
+// Stop asks the process to end and waits for it. If ctx ends first, Stop kills the process. It removes the
+// directory. The error says that the process did not end cleanly.
 func (p *Process) Stop(ctx context.Context) error {
 	p.Usage()
 	err := p.proc.End(ctx, syscall.SIGTERM)
@@ -109,15 +108,15 @@ func (p *Process) Stop(ctx context.Context) error {
 	return errors.Join(err, p.dir.Remove())
 }
 
-// failure says how the process ended; nil for exit status 0.
+// failure returns how the process ended, or nil for exit status 0.
 func (p *Process) failure() error {
 	err := p.proc.Err()
 	if err == nil {
 		return nil
 	}
 	lines := strings.Split(strings.TrimSpace(p.output.String()), "\n")
-	return fmt.Errorf("%w; it printed at last:\n%s", err, strings.Join(lines[max(0, len(lines)-shownLines):], "\n"))
+	return fmt.Errorf("%w; its last output:\n%s", err, strings.Join(lines[max(0, len(lines)-shownLines):], "\n"))
 }
 
-// shownLines is how much of what a failed process printed belongs in an error.
+// shownLines is the number of output lines in the error of a failed process.
 const shownLines = 12

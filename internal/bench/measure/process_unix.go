@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// endedBy reports whether the process ended because of sig: by the signal itself or, as programs do that
-// handle it and shells that saw it, with status 128 + sig.
+// endedBy reports whether sig ended the process: directly, or with status 128 + sig, as programs that handle the
+// signal, and shells, exit.
 func endedBy(exit *exec.ExitError, sig syscall.Signal) bool {
 	status, ok := exit.Sys().(syscall.WaitStatus)
 	return ok && (status.Signaled() && status.Signal() == sig || status.ExitStatus() == 128+int(sig))

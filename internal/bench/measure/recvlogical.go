@@ -10,13 +10,13 @@ import (
 	"strconv"
 )
 
-// PgRecvlogical is Postgres' own reader of a slot, writing to /dev/null: the floor, what the server
-// can send when nobody does anything with it.
+// PgRecvlogical is the program pg_recvlogical, writing to /dev/null. It is the floor: how fast the server can
+// send.
 //
 // See https://www.postgresql.org/docs/current/app-pgrecvlogical.html.
 type PgRecvlogical struct {
 	Path     string   // of the program
-	Conninfo string   // empty: the target's DSN. Every user of the machine can see it
+	Conninfo string   // empty: the target's DSN. Every user of the machine can see it in the process list
 	Environ  []string // nil: that of this process
 }
 
@@ -28,7 +28,7 @@ func (PgRecvlogical) Name() string { return "pg_recvlogical" }
 // Produces returns false.
 func (PgRecvlogical) Produces() bool { return false }
 
-// Start reads t's slot to its end.
+// Start starts reading t's slot to t.End.
 func (r PgRecvlogical) Start(_ context.Context, t Target) (*Process, error) {
 	cmd := exec.Command(r.Path, //nolint:gosec,noctx // the caller's choice; Stop ends it
 		"--start", "--no-loop", "--no-password",
@@ -39,9 +39,8 @@ func (r PgRecvlogical) Start(_ context.Context, t Target) (*Process, error) {
 	return t.Spawn(cmd)
 }
 
-// FindPgRecvlogical looks for the program where distributions put it, the newest version first, and
-// then in PATH, where Debian has a script that chooses one. It returns the empty string where there
-// is none.
+// FindPgRecvlogical returns the path of pg_recvlogical. It searches the directories of distributions, the newest
+// version first, and then PATH, where Debian has a wrapper script. It returns "" if there is none.
 func FindPgRecvlogical() string {
 	var found []string
 	for _, pattern := range []string{
@@ -70,7 +69,7 @@ func FindPgRecvlogical() string {
 	return path
 }
 
-// majorIn returns the version in a path; 0 without one.
+// majorIn returns the major version in a path, or 0.
 func majorIn(path string) int {
 	n, _ := strconv.Atoi(regexp.MustCompile(`\d+`).FindString(path))
 	return n

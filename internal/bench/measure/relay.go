@@ -13,11 +13,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A Relay is this product's program.
+// A Relay is the program outbox-cdc.
 type Relay struct {
 	Path string // of the program
-	// Settings is further configuration, by dotted key, such as "sink.kafka.compression". What names
-	// slot, publication and topics is the target's.
+	// Settings has further configuration by dotted key, such as "sink.kafka.compression". Slot, publication
+	// and topics come from the target.
 	Settings map[string]any
 	Environ  []string // nil: that of this process
 	Label    string   // its name; empty: "outbox-cdc"
@@ -31,7 +31,7 @@ func (r Relay) Name() string { return cmp.Or(r.Label, "outbox-cdc") }
 // Produces returns true.
 func (r Relay) Produces() bool { return true }
 
-// Start runs the program's verb run with a configuration file in t's directory.
+// Start runs outbox-cdc run with a configuration file in t's directory.
 func (r Relay) Start(_ context.Context, t Target) (*Process, error) {
 	settings := map[string]any{"sink.kafka.brokers": t.Brokers}
 	if t.DSN != "" {
@@ -57,7 +57,7 @@ func (r Relay) Start(_ context.Context, t Target) (*Process, error) {
 	return t.Spawn(cmd)
 }
 
-// sections makes nested maps of dotted keys.
+// sections converts dotted keys to nested maps.
 func sections(settings map[string]any) map[string]any {
 	root := make(map[string]any)
 	for path, value := range settings {

@@ -5,25 +5,25 @@ import (
 	"time"
 )
 
-// A DrainResult is one contender's way through one backlog.
+// A DrainResult is the result of draining a Backlog with a contender.
 type DrainResult struct {
 	Contender string
 	Rows      int
 
-	// Elapsed is from the start of the process until the consumer had all rows; for a contender that
-	// does not produce, until the process had ended by itself.
+	// Elapsed is the time from the start of the process until the consumer had all rows or, for a
+	// contender that does not produce records, until the process ended.
 	Elapsed time.Duration
-	// Streaming is Elapsed without what came before the contender read the slot, to some milliseconds.
-	// The server's work before its first byte, which for a giant transaction is seconds, counts for
-	// everybody.
+	// Streaming is Elapsed without the time before the contender read the slot, with a precision of some
+	// milliseconds. It includes the time until the server sends the first byte, which is seconds for a
+	// giant transaction.
 	Streaming time.Duration
 
 	CPU          time.Duration // user and system time of the process and its children, from start to exit
-	CPUStreaming time.Duration // the part spent in Streaming, to 10 ms; 0 where it is not known
-	PeakRSS      int64         // bytes; 0 where it is not known
-	ConsumerCPU  time.Duration // of this process during Elapsed: what the measuring costs
+	CPUStreaming time.Duration // the part of CPU during Streaming, to 10 ms; 0: unknown
+	PeakRSS      int64         // bytes; 0: unknown
+	ConsumerCPU  time.Duration // CPU time of this process during Elapsed: the cost of measuring
 
-	Verdict *Verdict // nil: nothing was produced that could be checked
+	Verdict *Verdict // nil: the contender produced no records
 }
 
 // Rate returns rows per second over Elapsed.
@@ -37,31 +37,31 @@ func (r DrainResult) CPUPerMillion() time.Duration {
 	return time.Duration(float64(r.CPU) / float64(r.Rows) * 1e6)
 }
 
-// Quantiles are of durations, each known to 1/64 of itself.
+// Quantiles are quantiles of durations, with a relative error of at most 1/64.
 type Quantiles struct{ P50, P90, P99, P999, Max time.Duration }
 
-// A LatencyResult is one contender at one rate.
+// A LatencyResult is the latency of a contender at a rate.
 type LatencyResult struct {
 	Contender string
 	Rate      int // transactions of one row per second, as planned
 	Measured  int // rows in the quantiles: without the warm-up
 
-	// FromSchedule is from the moment a row's INSERT was due until the consumer had the record. When
-	// the database or the writer is late, that counts: nobody waits for them (open loop).
+	// FromSchedule is the time from when the INSERT was due until the consumer had the record. It
+	// includes delays of the database and the writer (open loop).
 	FromSchedule Quantiles
-	// FromSent is from the moment the INSERT, which commits by itself, was really sent.
+	// FromSent is the time from when the INSERT, which commits by itself, was sent.
 	FromSent Quantiles
-	// WriterLate is by how much INSERTs were sent after they were due.
+	// WriterLate is the delay between when INSERTs were due and when they were sent.
 	WriterLate Quantiles
 
-	CPU     time.Duration // of the process and its children while rows were written; 0 where it is not known
-	Elapsed time.Duration // how long rows were written
-	PeakRSS int64         // bytes; 0 where it is not known
+	CPU     time.Duration // of the process and its children while rows were written; 0: unknown
+	Elapsed time.Duration // time during which rows were written
+	PeakRSS int64         // bytes; 0: unknown
 
 	Verdict Verdict
 }
 
-// An IdleResult is what a contender costs that streams and has nothing to do.
+// An IdleResult is the cost of a contender that streams without rows.
 type IdleResult struct {
 	Contender string
 	CPU       time.Duration // of the process and its children during Elapsed
@@ -72,7 +72,7 @@ type IdleResult struct {
 // Share returns the share of one core.
 func (r IdleResult) Share() float64 { return r.CPU.Seconds() / r.Elapsed.Seconds() }
 
-// Median returns the middle of values, or the mean of the two in the middle; 0 of none.
+// Median returns the median of values, or 0 without values.
 func Median(values ...float64) float64 {
 	n := len(values)
 	if n == 0 {

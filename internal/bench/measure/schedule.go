@@ -15,19 +15,19 @@ import (
 
 const (
 	maxRate     = 100_000
-	overtime    = 15 * time.Second // for a schedule, beside its own length once more
+	overtime    = 15 * time.Second // a schedule may take twice its length and overtime
 	defaultWarm = time.Second
 	defaultKeys = 1000
 
-	// Rows are written over so many connections that each has time enough for a commit that waits
-	// for a disk.
+	// The number of connections is so high that each has enough time for a commit that waits for a
+	// disk.
 	maxWriters      = 50
 	commitsAtWriter = 50 // a second
 )
 
-// A schedule says when the rows of a flow are due, and keeps when they were sent and received. Row
-// 0 comes before it; row i is due at (i-1)/rate. A key's rows are all written by one writer, so
-// they are committed in their order.
+// A schedule says when the rows of a flow are due, and records when they were sent and received. Row 0 is
+// before the schedule; row i is due at (i-1)/rate. One writer writes all rows of a key, so they are committed
+// in order.
 type schedule struct {
 	Flow
 	writers int
@@ -50,24 +50,23 @@ func newSchedule(f Flow) *schedule {
 	return s
 }
 
-// rows returns the number of rows, row 0 included.
+// rows returns the number of rows, including row 0.
 func (s *schedule) rows() int {
 	return 1 + int((s.WarmUp+s.Duration).Seconds()*float64(s.Rate))
 }
 
-// due returns when row is due, after begin.
+// due returns the time after begin at which row is due.
 func (s *schedule) due(row int) time.Duration {
 	return time.Duration(float64(row-1) / float64(s.Rate) * float64(time.Second))
 }
 
-// run has every row written when it is due, or as soon as its writer has written the one before
-// it. It returns when all are written, or when that takes too long. write is called from many goroutines
-// and is told the number of its writer.
+// run calls write for every row when it is due, or when its writer has finished the previous row. It returns when
+// all rows are written, or with an error if that takes too long. write is called from one goroutine per writer.
 func (s *schedule) run(ctx context.Context, write func(ctx context.Context, writer, row int) error, progress func(sent int)) error {
 	s.begin = time.Now()
 	limit := 2*(s.WarmUp+s.Duration) + overtime
 	ctx, cancel := context.WithTimeoutCause(ctx, limit,
-		fmt.Errorf("the database does not take %d transactions a second from %d connections", s.Rate, s.writers))
+		fmt.Errorf("the database cannot commit %d transactions per second from %d connections", s.Rate, s.writers))
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
 	queues := make([]chan int, s.writers)
@@ -95,7 +94,7 @@ func (s *schedule) run(ctx context.Context, write func(ctx context.Context, writ
 	return err
 }
 
-// pace puts every row into its writer's queue when it is due, and then closes the queues.
+// pace adds every row to its writer's queue when it is due, and then closes the queues.
 func (s *schedule) pace(ctx context.Context, queues []chan int, progress func(sent int)) error {
 	defer func() {
 		for _, queue := range queues {

@@ -19,7 +19,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 )
 
-// A variant is one way to write an event, into a table of its own.
+// A variant is a way to write an event, with its own table.
 type variant struct {
 	name  string
 	table string // empty: none
@@ -47,7 +47,7 @@ func variants() []variant {
 	}
 }
 
-// copyOne is what Write would be if it used COPY for single events.
+// copyOne is Write with COPY for a single event.
 func copyOne(ctx context.Context, tx pgx.Tx, _ *outbox.Writer, e outbox.Event) error {
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -61,9 +61,9 @@ func copyOne(ctx context.Context, tx pgx.Tx, _ *outbox.Writer, e outbox.Event) e
 // A load is a database with pgbench's tables.
 type load struct {
 	Options
-	pool     *pgxpool.Pool             // for what is not measured
-	conns    []*pgx.Conn               // the clients'
-	backends []int                     // their servers' process ids
+	pool     *pgxpool.Pool             // for statements that are not measured
+	conns    []*pgx.Conn               // of the clients
+	backends []int                     // process ids of their backends
 	writers  map[string]*outbox.Writer // by variant
 }
 
@@ -111,7 +111,7 @@ func (l *load) close(ctx context.Context) {
 	l.pool.Close()
 }
 
-// prepare makes the variant's table.
+// prepare creates the table of a variant.
 func (l *load) prepare(ctx context.Context, v variant) error {
 	cfg := outbox.Config{}
 	if v.table != "" {
@@ -132,16 +132,16 @@ func (l *load) prepare(ctx context.Context, v variant) error {
 	return err
 }
 
-// A sample is what one variant did in one round.
+// A sample is the result of a variant in a round.
 type sample struct {
-	perSecond float64 // transactions
+	perSecond float64 // transactions per second
 	commits   []time.Duration
-	wal       float64 // bytes a transaction
-	server    float64 // nanoseconds of processor time a transaction, of the backends; 0: not known
-	client    float64 // the same, of this process
+	wal       float64 // bytes of WAL per transaction
+	server    float64 // CPU time of the backends per transaction, in nanoseconds; 0: unknown
+	client    float64 // CPU time of this process per transaction, in nanoseconds; 0: unknown
 }
 
-// run has all clients run the variant's transaction for one round.
+// run lets all clients run the transaction of a variant for one round.
 func (l *load) run(ctx context.Context, v variant) (sample, error) {
 	before, err := l.walEnd(ctx)
 	if err != nil {
@@ -173,14 +173,14 @@ func (l *load) run(ctx context.Context, v variant) (sample, error) {
 	return s, nil
 }
 
-// walEnd returns how many bytes of log have been written.
+// walEnd returns how many bytes of WAL have been written.
 func (l *load) walEnd(ctx context.Context) (bytes float64, err error) {
 	err = l.pool.QueryRow(ctx, `SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8`).Scan(&bytes)
 	return bytes, err
 }
 
-// repeat runs transactions on one connection until the deadline and returns how long their commits
-// took.
+// repeat runs transactions on one connection until the deadline. It returns the durations of their
+// commits.
 func (l *load) repeat(ctx context.Context, conn *pgx.Conn, v variant, deadline time.Time) (commits []time.Duration, err error) {
 	for time.Now().Before(deadline) {
 		took, err := l.transaction(ctx, conn, v)
@@ -192,7 +192,7 @@ func (l *load) repeat(ctx context.Context, conn *pgx.Conn, v variant, deadline t
 	return commits, nil
 }
 
-// cpu returns how long the processes' threads have run; 0 where the kernel does not say.
+// cpu returns the CPU time of the threads of processes, or 0 if the kernel does not provide it.
 func cpu(pids ...int) (sum time.Duration) {
 	for _, pid := range pids {
 		sum += measure.ThreadTime(pid)
@@ -200,7 +200,7 @@ func cpu(pids ...int) (sum time.Duration) {
 	return sum
 }
 
-// transaction is pgbench's "TPC-B (sort of)", with v's event at its end.
+// transaction runs pgbench's "TPC-B (sort of)" transaction, with the event of v at its end.
 func (l *load) transaction(ctx context.Context, conn *pgx.Conn, v variant) (commit time.Duration, err error) {
 	aid, bid, tid := 1+rand.IntN(100_000*l.Scale), 1+rand.IntN(l.Scale), 1+rand.IntN(10*l.Scale)
 	delta := rand.IntN(10_001) - 5000

@@ -7,7 +7,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/bench/measure"
 )
 
-// A Result is what was measured on one server.
+// A Result has the measurements on one server.
 type Result struct {
 	Server, Postgres string
 
@@ -19,28 +19,28 @@ type Result struct {
 	Events []Event
 }
 
-// An Event is one way to write an event: medians of the ratios to the transaction without one.
+// An Event has the results for a way to write an event: medians of the ratios to the transaction without event.
 type Event struct {
 	Name                  string
-	Throughput, Low, High float64 // the middle, and the range of the middle half of the rounds
-	ServerCPU, ClientCPU  float64 // per transaction; NaN where the kernel does not say
+	Throughput, Low, High float64 // median, and the range of the middle half of the rounds
+	ServerCPU, ClientCPU  float64 // per transaction; NaN: unknown
 	CommitP50, CommitP99  float64
-	WALMore               float64 // bytes more than without
+	WALMore               float64 // additional bytes of WAL
 }
 
-// measured are the rounds on one server.
+// measured has the rounds on one server.
 type measured struct {
 	server, postgres string
 	variants         []*series // the first is the transaction without an event
 }
 
-// A series is one variant's rounds.
+// A series has the rounds of a variant.
 type series struct {
 	name    string
 	samples []sample
 }
 
-// reduce returns what r comes to.
+// reduce returns the Result of the rounds.
 func (m *measured) reduce() Result {
 	none := m.variants[0]
 	r := Result{
@@ -64,7 +64,7 @@ func (m *measured) reduce() Result {
 	return r
 }
 
-// times returns by how much s exceeds none, round by round.
+// times returns the ratio of a figure of s to that of none, per round.
 func (s *series) times(none *series, f func(sample) float64) []float64 {
 	ratios := make([]float64, len(s.samples))
 	for i := range ratios {
@@ -84,8 +84,8 @@ func of(samples []sample, f func(sample) float64) []float64 {
 	return values
 }
 
-// commit returns the median over the rounds of a quantile of the commits' durations: a round that
-// was disturbed counts once, however long its commits took.
+// commit returns the median over the rounds of a quantile of the commit durations. So a disturbed round counts
+// only once, however long its commits took.
 func commit(v *series, q float64) time.Duration {
 	return time.Duration(measure.Median(of(v.samples, func(s sample) float64 {
 		durations := make([]float64, len(s.commits))
@@ -96,7 +96,7 @@ func commit(v *series, q float64) time.Duration {
 	})...))
 }
 
-// quantile returns the value that a share q of values is not above.
+// quantile returns the q-quantile of values.
 func quantile(values []float64, q float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	if len(sorted) == 0 {

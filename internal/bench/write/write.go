@@ -1,12 +1,12 @@
-// Package write measures what an event costs the transaction that writes it: pgbench's TPC-B-like
-// transaction, with and without one event, on a Postgres that it starts itself.
+// Package write measures the cost of an event for the transaction that writes it. It runs pgbench's TPC-B-like
+// transaction with and without an event, on a Postgres that it starts.
 //
-// The variants take turns, in many short rounds, and each is compared with the transaction without
-// an event of the same round: what is reported is the median of these ratios and the range of their
-// middle half, so a machine that others use as well makes the range wider and not the result wrong.
+// The variants take turns, in many short rounds. Each is compared with the transaction without an event in the
+// same round. The result is the median of these ratios and the range of their middle half. So a busy machine
+// makes the range wider, but not the result wrong.
 //
-// Two servers are measured. On "cpu" a commit waits for nothing, so that every instruction counts.
-// On "commit" it waits for 4 ms, as for a disk or a synchronous standby elsewhere.
+// There are two servers. On "cpu" a commit does not wait, so CPU time decides. On "commit" it waits for 4 ms, as
+// for a disk or a synchronous standby.
 package write
 
 import (
@@ -19,16 +19,16 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 )
 
-// Options say how much is measured.
+// Options configure a measurement.
 type Options struct {
 	Rounds  int
 	Round   time.Duration // of one variant
 	Clients int           // transactions at a time
-	Scale   int           // of the tables: 100,000 accounts each; at least Clients, or they wait for each other
+	Scale   int           // scale factor of pgbench: 100,000 accounts each; at least Clients, so that clients do not wait for each other
 	Major   int           // of Postgres; 0: any
 }
 
-// Run measures on both servers. progress is told how many rounds of a server are done.
+// Run measures on both servers. It calls progress with the number of finished rounds of a server.
 func Run(ctx context.Context, o Options, progress func(server string, done int)) ([]Result, error) {
 	var results []Result
 	for _, server := range servers() {
@@ -41,14 +41,14 @@ func Run(ctx context.Context, o Options, progress func(server string, done int))
 	return results, nil
 }
 
-// A server is a Postgres as it is configured.
+// A server is a configuration of Postgres.
 type server struct {
 	name     string
 	settings map[string]string
 }
 
 func servers() []server {
-	// Nothing but the load writes: no checkpoint in the middle, no vacuum.
+	// Only the load writes: no checkpoint during the measurement, no vacuum.
 	common := map[string]string{
 		"shared_buffers": "512MB", "autovacuum": "off", "checkpoint_timeout": "1h", "max_wal_size": "16GB", "full_page_writes": "on",
 	}
@@ -80,7 +80,7 @@ func measureOn(ctx context.Context, s server, o Options, progress func(done int)
 			return nil, fmt.Errorf("%s: %w", v.name, err)
 		}
 	}
-	for round := range o.Rounds + 1 { // the first one fills caches and makes full pages
+	for round := range o.Rounds + 1 { // the first round fills caches and writes full pages; it is not counted
 		for i := range variants() {
 			i := (i + round) % len(r.variants)
 			sample, err := l.run(ctx, variants()[i])
