@@ -54,7 +54,8 @@ func Event(r *kgo.Record) inbox.Event {
 //
 // opts configure the client, at least with kgo.SeedBrokers. Run itself sets the group, the topics,
 // kgo.AutoCommitMarks, kgo.BlockRebalanceOnPoll and the callbacks for assigned, revoked and lost
-// partitions. Keep Config.Grace of p below kgo.RebalanceTimeout.
+// partitions. Unless opts set it, kgo.FetchMaxWait is 500 ms. Keep Config.Grace of p below
+// kgo.RebalanceTimeout.
 //
 // Run continues through rebalances, and while brokers are unavailable or a topic does not exist. It
 // returns an error that a retry cannot fix: from p.Handle or p.Run, or from the brokers.

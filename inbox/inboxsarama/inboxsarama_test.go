@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
 
 	"github.com/outbox-cdc/outbox-cdc/inbox"
@@ -50,5 +51,22 @@ func run(cfg *sarama.Config) inboxtest.Run {
 		}
 		defer g.Close()
 		return inboxsarama.Run(ctx, p, g, []string{topic})
+	}
+}
+
+func TestRunErrors(t *testing.T) {
+	t.Parallel()
+	p := inboxtest.Processor(t, func(context.Context, pgx.Tx, inbox.Event) error { return nil })
+	if err := inboxsarama.Run(t.Context(), p, nil, []string{"orders"}); err == nil || err.Error() != "inboxsarama: the consumer group is nil" {
+		t.Errorf("Run without a group = %v", err)
+	}
+	cluster := kafkatest.Fake(t).Cluster
+	group, err := sarama.NewConsumerGroup(cluster.Addrs, "mail", config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer group.Close()
+	if err := inboxsarama.Run(t.Context(), p, group, nil); err == nil || err.Error() != "inboxsarama: there are no topics" {
+		t.Errorf("Run without topics = %v", err)
 	}
 }
