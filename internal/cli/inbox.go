@@ -256,7 +256,7 @@ func (c *inboxCommand) printEvent(e *inbox.WaitingEvent, asJSON bool) error {
 		oneLine(string(e.Key)), state(e))
 	if attempts > 0 {
 		first, _, _ := strings.Cut(e.LastError, "\n")
-		line += fmt.Sprintf(" after %d attempts: %s", attempts, oneLine(first))
+		line += fmt.Sprintf("  failed attempts: %d, last error: %s", attempts, oneLine(first))
 	}
 	_, err := fmt.Fprintln(c.stdout, line)
 	return err
