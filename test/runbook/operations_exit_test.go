@@ -460,7 +460,7 @@ func sendToDeadLetterTopic(t *testing.T, o *operation, srv *pgserver.Server) {
 	if len(letters) != 1 || rig.Header(letters[0], "dead_letter_column_id") != id && rig.Header(letters[0], "id") != id {
 		t.Errorf("dead letters: %v", letters)
 	}
-	if out, _ := o.sh(t); !strings.Contains(out, "1 sent again, 0 stay") {
+	if out, _ := o.sh(t); !strings.Contains(out, "1 resent, 0 rejected") {
 		t.Errorf("resend says:\n%s", out)
 	}
 	o.arrived(t, id)
