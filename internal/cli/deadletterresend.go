@@ -38,7 +38,7 @@ some are rejected again, resend sends the others and exits with 14.`,
 	r := &resending{letters: a.letters(cmd)}
 	flags := cmd.Flags()
 	all := flags.Bool("all", false, "resend every dead letter that the filters select")
-	flags.IntVar(&r.limit, "limit", 0, "resend at most this many, the oldest (0: all)")
+	flags.IntVar(&r.limit, "limit", 0, "resend at most this many, the first ones (0: all)")
 	flags.BoolVar(&r.filter.Resent, "again", false, "also those that were resent before")
 	anySlot := flags.Bool("any-slot", false, "also those of other slots, which other relays have written")
 	flags.BoolVar(&r.dryRun, "dry-run", false, "print what would be resent, without sending it")

@@ -128,7 +128,7 @@ func (v View) topics(st *admin.Status, most int) []string {
 		lines = append(lines, "No records yet.")
 	}
 	if n := st.Totals.DeadLetters; n > 0 {
-		lines = append(lines, v.Style.Warn(terminal.Count(float64(n))+" dead letters"))
+		lines = append(lines, v.Style.Warn("Dead letters: "+terminal.Count(float64(n))))
 	}
 	return lines
 }

@@ -137,7 +137,7 @@ func TestDeadLetterListAndShow(t *testing.T) {
 	rig.Must(t, err)
 	m.says(t, 2, "it has expired; partition", "show", at)
 	m.says(t, 2, "the last offset", "show", fmt.Sprintf("%d:99", asRecord.Partition))
-	m.says(t, 2, "it has 2 partitions", "show", "7:0")
+	m.says(t, 2, "the topic has 2 partitions", "show", "7:0")
 	m.says(t, 2, "as in 0:42", "show", "seven")
 	m.says(t, 0, "no dead letters: topic nobody does not exist", "list", "--set", "dead_letter_topic=nobody")
 	m.says(t, 20, "can be reached", "list", "--brokers", "127.0.0.1:1", "--set", "startup_timeout=1s")
