@@ -49,7 +49,7 @@ type source struct {
 	Publication string `json:"publication"`
 	Received    string `json:"received"`   // position read
 	Confirmed   string `json:"confirmed"`  // confirmed to Postgres
-	ServerEnd   string `json:"server_end"` // of the log, as far as is known
+	ServerEnd   string `json:"server_end"` // end of the WAL, as far as it is known
 }
 
 type slot struct {

@@ -49,7 +49,7 @@ the reason. It changes nothing. The Kafka user needs Read and Describe on the to
   outbox-cdc dead-letter list -c outbox-cdc.yaml --topic outbox.event.order --reason MESSAGE_TOO_LARGE --json`,
 		Args: command.NoArgs,
 	}
-	l := a.letters(cmd)
+	l := a.deadLetters(cmd)
 	limit := cmd.Flags().Int("limit", listLimit, "list at most this many, the newest (0: all)")
 	cmd.Flags().BoolVar(&l.filter.Resent, "resent", false, "also list dead letters that were resent")
 	asJSON := cmd.Flags().Bool("json", false, "print JSON, one object per line")
@@ -79,7 +79,7 @@ only the bytes of the value. Values contain the payload of the row.`,
   outbox-cdc dead-letter show 0:42 -c outbox-cdc.yaml --raw > payload.json`,
 		Args: places(1, 1),
 	}
-	l := a.letters(cmd)
+	l := a.deadLetters(cmd)
 	raw := cmd.Flags().Bool("raw", false, "write only the bytes of the value")
 	asJSON := cmd.Flags().Bool("json", false, "print JSON, with the whole value")
 	cmd.MarkFlagsMutuallyExclusive("raw", "json")
@@ -109,8 +109,8 @@ func places(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// letters reads the dead-letter topic for one command.
-type letters struct {
+// deadLetters reads the dead-letter topic for one command.
+type deadLetters struct {
 	*app
 	settings *command.Settings
 	filter   deadletter.Filter
@@ -119,12 +119,12 @@ type letters struct {
 	cfg     *config.Config
 	sending relay.Config
 	log     *slog.Logger
-	box     *deadletter.Topic
+	topic   *deadletter.Topic
 }
 
-// letters adds the flags that filter dead letters to cmd.
-func (a *app) letters(cmd *cobra.Command) *letters {
-	l := &letters{app: a, settings: command.ConfigFlags(cmd, "dsn", "brokers")}
+// deadLetters adds the flags that filter dead letters to cmd.
+func (a *app) deadLetters(cmd *cobra.Command) *deadLetters {
+	l := &deadLetters{app: a, settings: command.ConfigFlags(cmd, "dsn", "brokers")}
 	if cmd.Name() == "show" {
 		return l
 	}
@@ -136,7 +136,7 @@ func (a *app) letters(cmd *cobra.Command) *letters {
 }
 
 // open loads the configuration and opens the topic. Each of at is a partition and offset.
-func (l *letters) open(ctx context.Context, at ...string) error {
+func (l *deadLetters) open(ctx context.Context, at ...string) error {
 	for _, text := range at {
 		p, err := deadletter.ParsePartitionOffset(text)
 		if err != nil {
@@ -157,16 +157,16 @@ func (l *letters) open(ctx context.Context, at ...string) error {
 	l.log = command.NewLogger(l.cfg.Log, l.stderr)
 	ctx, cancel := context.WithTimeout(ctx, l.sending.StartupTimeout)
 	defer cancel()
-	if l.box, err = deadletter.Open(ctx, l.sending.Sink, l.sending.DeadLetterTopic, l.log); err != nil {
+	if l.topic, err = deadletter.Open(ctx, l.sending.Sink, l.sending.DeadLetterTopic, l.log); err != nil {
 		return l.failed(err)
 	}
 	return nil
 }
 
-func (l *letters) close() { _ = l.box.Close() }
+func (l *deadLetters) close() { _ = l.topic.Close() }
 
 // failed returns the failure of a request to Kafka.
-func (l *letters) failed(err error) *command.ExitError {
+func (l *deadLetters) failed(err error) *command.ExitError {
 	f := command.Failed(err)
 	f.Object = "topic " + l.sending.DeadLetterTopic
 	switch {
@@ -179,42 +179,42 @@ func (l *letters) failed(err error) *command.ExitError {
 	return f
 }
 
-func (l *letters) list(ctx context.Context, limit int, asJSON bool) error {
-	survey, err := l.box.Select(ctx, l.filter)
+func (l *deadLetters) list(ctx context.Context, limit int, asJSON bool) error {
+	selection, err := l.topic.Select(ctx, l.filter)
 	if err != nil {
 		return l.failed(err)
 	}
-	found := survey.Len()
+	found := selection.Len()
 	if limit > 0 {
-		survey.KeepNewest(limit)
+		selection.KeepNewest(limit)
 	}
-	listed := make([]*deadletter.DeadLetter, 0, survey.Len())
-	err = l.box.Read(ctx, survey, func(letter *deadletter.DeadLetter) error {
-		letter.Record.Value = nil
-		listed = append(listed, letter)
+	listed := make([]*deadletter.DeadLetter, 0, selection.Len())
+	err = l.topic.Read(ctx, selection, func(dead *deadletter.DeadLetter) error {
+		dead.Record.Value = nil
+		listed = append(listed, dead)
 		return nil
 	})
 	if err != nil {
 		return l.failed(err)
 	}
 	slices.SortStableFunc(listed, func(a, b *deadletter.DeadLetter) int { return a.At.Compare(b.At) })
-	for _, letter := range listed {
+	for _, dead := range listed {
 		if asJSON {
-			if err := printJSON(l.stdout, l.object(letter)); err != nil {
+			if err := printJSON(l.stdout, l.object(dead)); err != nil {
 				return err
 			}
 			continue
 		}
-		l.printLine(letter)
+		l.printLine(dead)
 	}
 	if !asJSON {
-		l.summarize(len(listed), found, survey.AlreadyResent)
+		l.summarize(len(listed), found, selection.AlreadyResent)
 	}
 	return nil
 }
 
 // summarize prints how many dead letters there are, also those that are not listed.
-func (l *letters) summarize(listed, found, resent int) {
+func (l *deadLetters) summarize(listed, found, resent int) {
 	line := fmt.Sprintf("%d dead letters", listed)
 	switch listed {
 	case 0:
@@ -231,34 +231,34 @@ func (l *letters) summarize(listed, found, resent int) {
 	fmt.Fprintln(l.stderr, line)
 }
 
-func (l *letters) show(ctx context.Context, raw, asJSON bool) error {
-	survey, err := l.box.Select(ctx, l.filter)
+func (l *deadLetters) show(ctx context.Context, raw, asJSON bool) error {
+	selection, err := l.topic.Select(ctx, l.filter)
 	if err != nil {
 		return l.failed(err)
 	}
-	var letter *deadletter.DeadLetter
-	err = l.box.Read(ctx, survey, func(found *deadletter.DeadLetter) error {
-		letter = found
+	var dead *deadletter.DeadLetter
+	err = l.topic.Read(ctx, selection, func(found *deadletter.DeadLetter) error {
+		dead = found
 		return nil
 	})
 	switch {
 	case err != nil:
 		return l.failed(err)
-	case letter == nil:
+	case dead == nil:
 		return l.failed(fmt.Errorf("%w at %s of topic %s: it has just expired", deadletter.ErrNotFound, l.filter.Offsets[0], l.sending.DeadLetterTopic))
 	case raw:
-		_, err = l.stdout.Write(letter.Record.Value)
+		_, err = l.stdout.Write(dead.Record.Value)
 		return err
 	case asJSON:
-		object := l.object(letter)
-		object.Value = new(jsonText(letter.Record.Value))
+		object := l.object(dead)
+		object.Value = new(jsonText(dead.Record.Value))
 		return printJSON(l.stdout, object)
 	}
-	l.printWhole(letter)
+	l.printWhole(dead)
 	return nil
 }
 
 // destination returns the topic that a record was meant for.
-func destination(letter *deadletter.DeadLetter) string {
-	return cmp.Or(letter.Record.Topic, "no topic, row of "+letter.Table)
+func destination(dead *deadletter.DeadLetter) string {
+	return cmp.Or(dead.Record.Topic, "no topic, row of "+dead.Table)
 }

@@ -35,7 +35,7 @@ some are rejected again, resend sends the others and exits with 14.`,
   outbox-cdc dead-letter resend --all --topic outbox.event.order --dry-run -c outbox-cdc.yaml`,
 		Args: places(0, math.MaxInt),
 	}
-	r := &resending{letters: a.letters(cmd)}
+	r := &resending{deadLetters: a.deadLetters(cmd)}
 	flags := cmd.Flags()
 	all := flags.Bool("all", false, "resend every dead letter that the filters select")
 	flags.IntVar(&r.limit, "limit", 0, "resend at most this many, the first ones (0: all)")
@@ -60,7 +60,7 @@ some are rejected again, resend sends the others and exits with 14.`,
 
 // A resending is one run of dead-letter resend.
 type resending struct {
-	*letters
+	*deadLetters
 	limit  int
 	dryRun bool
 
@@ -69,52 +69,52 @@ type resending struct {
 }
 
 func (r *resending) run(ctx context.Context) error {
-	survey, err := r.box.Select(ctx, r.filter)
+	selection, err := r.topic.Select(ctx, r.filter)
 	if err != nil {
 		return r.failed(err)
 	}
 	if r.limit > 0 {
-		survey.KeepOldest(r.limit)
+		selection.KeepOldest(r.limit)
 	}
-	reviver, err := deadletter.NewRecordBuilder(ctx, r.sending, r.sending.DeadLetterTopic)
+	builder, err := deadletter.NewRecordBuilder(ctx, r.sending, r.sending.DeadLetterTopic)
 	if err != nil {
 		return command.Failed(err)
 	}
-	if survey.Len() > 0 {
+	if selection.Len() > 0 {
 		send := r.preview
 		if !r.dryRun {
 			send = r.send
 		}
-		err = send(ctx, survey, reviver)
+		err = send(ctx, selection, builder)
 	}
-	return r.conclude(ctx, survey, err)
+	return r.conclude(ctx, selection, err)
 }
 
 // preview prints what would be resent.
-func (r *resending) preview(ctx context.Context, survey *deadletter.Selection, reviver *deadletter.RecordBuilder) error {
-	return r.revived(ctx, survey, reviver, func(at deadletter.PartitionOffset, rec *sink.Record) error {
+func (r *resending) preview(ctx context.Context, selection *deadletter.Selection, builder *deadletter.RecordBuilder) error {
+	return r.eachRecord(ctx, selection, builder, func(at deadletter.PartitionOffset, rec *sink.Record) error {
 		r.report(deadletter.Outcome{PartitionOffset: at, Topic: rec.Topic})
 		return nil
 	})
 }
 
-// revived calls fn with the record of each dead letter, and reports those that cannot become a record.
-func (r *resending) revived(ctx context.Context, survey *deadletter.Selection, reviver *deadletter.RecordBuilder, fn func(deadletter.PartitionOffset, *sink.Record) error) error {
-	return r.box.Read(ctx, survey, func(letter *deadletter.DeadLetter) error {
-		rec, err := reviver.Build(ctx, letter)
+// eachRecord calls fn with the record of each dead letter, and reports those that cannot become a record.
+func (r *resending) eachRecord(ctx context.Context, selection *deadletter.Selection, builder *deadletter.RecordBuilder, fn func(deadletter.PartitionOffset, *sink.Record) error) error {
+	return r.topic.Read(ctx, selection, func(dead *deadletter.DeadLetter) error {
+		rec, err := builder.Build(ctx, dead)
 		if _, refused := errors.AsType[*deadletter.RejectedError](err); refused {
-			r.report(deadletter.Outcome{PartitionOffset: letter.PartitionOffset, Err: err})
+			r.report(deadletter.Outcome{PartitionOffset: dead.PartitionOffset, Err: err})
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		return fn(letter.PartitionOffset, rec)
+		return fn(dead.PartitionOffset, rec)
 	})
 }
 
 // send resends the selected dead letters.
-func (r *resending) send(ctx context.Context, survey *deadletter.Selection, reviver *deadletter.RecordBuilder) error {
+func (r *resending) send(ctx context.Context, selection *deadletter.Selection, builder *deadletter.RecordBuilder) error {
 	opening, cancel := context.WithTimeout(ctx, r.sending.StartupTimeout)
 	defer cancel()
 	reached, err := r.sending.Sink.Open(opening, r.log)
@@ -123,7 +123,7 @@ func (r *resending) send(ctx context.Context, survey *deadletter.Selection, revi
 	}
 	defer func() { _ = reached.Close() }()
 	resender := deadletter.NewResender(reached, r.sending.DeadLetterTopic, r.sending.StartupTimeout, r.report)
-	err = r.revived(ctx, survey, reviver, func(at deadletter.PartitionOffset, rec *sink.Record) error { return resender.Add(ctx, at, rec) })
+	err = r.eachRecord(ctx, selection, builder, func(at deadletter.PartitionOffset, rec *sink.Record) error { return resender.Add(ctx, at, rec) })
 	if err != nil {
 		return err
 	}
@@ -149,17 +149,17 @@ func (r *resending) report(o deadletter.Outcome) {
 }
 
 // conclude prints the totals, and returns the error of the command.
-func (r *resending) conclude(ctx context.Context, survey *deadletter.Selection, err error) error {
+func (r *resending) conclude(ctx context.Context, selection *deadletter.Selection, err error) error {
 	sent := "resent"
 	if r.dryRun {
 		sent = "would be resent"
 	}
 	line := fmt.Sprintf("%d %s, %d rejected", r.sent, sent, r.refused)
-	if survey.AlreadyResent > 0 {
-		line += fmt.Sprintf(", %d were resent before (--again resends them)", survey.AlreadyResent)
+	if selection.AlreadyResent > 0 {
+		line += fmt.Sprintf(", %d were resent before (--again resends them)", selection.AlreadyResent)
 	}
-	if survey.OtherSlots > 0 {
-		line += fmt.Sprintf(", %d are of other slots than %s (--any-slot resends them)", survey.OtherSlots, r.filter.Slot)
+	if selection.OtherSlots > 0 {
+		line += fmt.Sprintf(", %d are of other slots than %s (--any-slot resends them)", selection.OtherSlots, r.filter.Slot)
 	}
 	fmt.Fprintln(r.stdout, line)
 	switch {

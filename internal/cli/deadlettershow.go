@@ -8,8 +8,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A letterObject is a dead letter as JSON.
-type letterObject struct {
+// A deadLetterObject is a dead letter as JSON.
+type deadLetterObject struct {
 	Partition  int32     `json:"partition"`
 	Offset     int64     `json:"offset"`
 	PutAsideAt time.Time `json:"put_aside_at"`
@@ -35,76 +35,76 @@ type letterObject struct {
 	ResentAt *time.Time `json:"resent_at,omitempty"`
 }
 
-func (l *letters) object(letter *deadletter.DeadLetter) *letterObject {
-	o := &letterObject{
-		Partition: letter.Partition, Offset: letter.Offset, PutAsideAt: letter.At, Reason: letter.Reason,
-		Topic: letter.Record.Topic, Table: letter.Table, ID: letter.ID(l.cfg.Outbox.Columns.ID), Key: letter.Record.Key,
-		Slot: letter.Slot, CommitLSN: letter.LSN.String(), Row: letter.Index,
-		Timestamp: letter.Record.Timestamp.UTC(), ValueBytes: letter.Size,
-		Truncated: letter.Truncated, Headers: entries(letter.Record.Headers), Columns: entries(letter.Columns),
+func (l *deadLetters) object(dead *deadletter.DeadLetter) *deadLetterObject {
+	o := &deadLetterObject{
+		Partition: dead.Partition, Offset: dead.Offset, PutAsideAt: dead.At, Reason: dead.Reason,
+		Topic: dead.Record.Topic, Table: dead.Table, ID: dead.ID(l.cfg.Outbox.Columns.ID), Key: dead.Record.Key,
+		Slot: dead.Slot, CommitLSN: dead.LSN.String(), Row: dead.Index,
+		Timestamp: dead.Record.Timestamp.UTC(), ValueBytes: dead.Size,
+		Truncated: dead.Truncated, Headers: entries(dead.Record.Headers), Columns: entries(dead.Columns),
 	}
-	if !letter.Resent.IsZero() {
-		o.ResentAt = &letter.Resent
+	if !dead.Resent.IsZero() {
+		o.ResentAt = &dead.Resent
 	}
 	return o
 }
 
 // printLine prints a dead letter for a list.
-func (l *letters) printLine(letter *deadletter.DeadLetter) {
+func (l *deadLetters) printLine(dead *deadletter.DeadLetter) {
 	id := ""
-	if known := letter.ID(l.cfg.Outbox.Columns.ID); known != "" {
+	if known := dead.ID(l.cfg.Outbox.Columns.ID); known != "" {
 		id = ", id " + oneLine(known)
 	}
-	fmt.Fprintf(l.stdout, "%s  %s  %s, key %s%s\n", letter.PartitionOffset, at(letter.At), oneLine(destination(letter)), visible(letter.Record.Key), id)
-	fmt.Fprintf(l.stdout, "    %s%s\n    %s\n", l.origin(letter), resent(letter), oneLine(letter.Reason))
-	if letter.Truncated != "" {
-		fmt.Fprintf(l.stdout, "    truncated: %s\n", oneLine(letter.Truncated))
+	fmt.Fprintf(l.stdout, "%s  %s  %s, key %s%s\n", dead.PartitionOffset, at(dead.At), oneLine(destination(dead)), visible(dead.Record.Key), id)
+	fmt.Fprintf(l.stdout, "    %s%s\n    %s\n", l.origin(dead), resent(dead), oneLine(dead.Reason))
+	if dead.Truncated != "" {
+		fmt.Fprintf(l.stdout, "    truncated: %s\n", oneLine(dead.Truncated))
 	}
 }
 
 // origin returns the transaction, row and slot of a dead letter, from its headers.
-func (l *letters) origin(letter *deadletter.DeadLetter) string {
-	text := fmt.Sprintf("transaction %s, row %d, slot %s", letter.LSN, letter.Index, oneLine(letter.Slot))
-	if letter.Slot != l.cfg.Source.Slot {
+func (l *deadLetters) origin(dead *deadletter.DeadLetter) string {
+	text := fmt.Sprintf("transaction %s, row %d, slot %s", dead.LSN, dead.Index, oneLine(dead.Slot))
+	if dead.Slot != l.cfg.Source.Slot {
 		text += " (of another relay)"
 	}
 	return text
 }
 
-func resent(letter *deadletter.DeadLetter) string {
-	if letter.Resent.IsZero() {
+func resent(dead *deadletter.DeadLetter) string {
+	if dead.Resent.IsZero() {
 		return ""
 	}
-	return "; resent " + at(letter.Resent)
+	return "; resent " + at(dead.Resent)
 }
 
 // printWhole prints a dead letter with all its fields. It cuts a long value.
-func (l *letters) printWhole(letter *deadletter.DeadLetter) {
+func (l *deadLetters) printWhole(dead *deadletter.DeadLetter) {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(l.stdout, "%-11s %s\n", name, fmt.Sprintf(format, args...))
 	}
-	line("dead letter", "%s of topic %s%s", letter.PartitionOffset, l.sending.DeadLetterTopic, resent(letter))
-	line("time", "%s", at(letter.At))
-	line("reason", "%s", oneLine(letter.Reason))
-	line("from", "%s", l.origin(letter))
-	to := oneLine(destination(letter))
-	if letter.Record.Partition != sink.AnyPartition {
-		to += fmt.Sprintf(", partition %d", letter.Record.Partition)
+	line("dead letter", "%s of topic %s%s", dead.PartitionOffset, l.sending.DeadLetterTopic, resent(dead))
+	line("time", "%s", at(dead.At))
+	line("reason", "%s", oneLine(dead.Reason))
+	line("from", "%s", l.origin(dead))
+	to := oneLine(destination(dead))
+	if dead.Record.Partition != sink.AnyPartition {
+		to += fmt.Sprintf(", partition %d", dead.Record.Partition)
 	}
 	line("to", "%s", to)
-	line("timestamp", "%s", at(letter.Record.Timestamp))
-	line("key", "%s", visible(letter.Record.Key))
-	for _, h := range letter.Record.Headers {
+	line("timestamp", "%s", at(dead.Record.Timestamp))
+	line("key", "%s", visible(dead.Record.Key))
+	for _, h := range dead.Record.Headers {
 		line("header", "%s: %s", oneLine(h.Key), visible(h.Value))
 	}
-	for _, c := range letter.Columns {
+	for _, c := range dead.Columns {
 		line("column", "%s: %s", oneLine(c.Key), visible(c.Value))
 	}
-	if letter.Truncated != "" {
-		line("truncated", "%s", oneLine(letter.Truncated))
+	if dead.Truncated != "" {
+		line("truncated", "%s", oneLine(dead.Truncated))
 	}
-	line("value", "%s", visibleUpTo(letter.Record.Value, shownValue))
-	if letter.Size > shownValue {
+	line("value", "%s", visibleUpTo(dead.Record.Value, shownValue))
+	if dead.Size > shownValue {
 		fmt.Fprintln(l.stderr, "the value is longer: --raw writes all of it")
 	}
 }
