@@ -128,7 +128,8 @@ func (v View) topics(st *admin.Status, most int) []string {
 		lines = append(lines, "No records yet.")
 	}
 	if n := st.Totals.DeadLetters; n > 0 {
-		lines = append(lines, v.Style.Warn("Dead letters: "+terminal.Count(float64(n))))
+		count := "Dead letters: " + terminal.Count(float64(n))
+		lines = append(lines, v.Style.Warn(count))
 	}
 	return lines
 }
