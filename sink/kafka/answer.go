@@ -16,16 +16,16 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// errNoAnswer: an answer without a block for a partition that was asked about.
-var errNoAnswer = errors.New("the broker's answer leaves the partition out")
+// errNoAnswer: a response without a result for a partition of the request.
+var errNoAnswer = errors.New("the broker's response has no result for the partition")
 
-// corruptLimit is how often in a row a batch is called corrupt, each time over a fresh
-// connection, before a record in it is blamed.
+// corruptLimit is how often in a row a broker may report a batch as corrupt, each time over a new
+// connection, before the producer looks for an invalid record in it.
 const corruptLimit = 3
 
-// handleAnswer completes the request in flight: with the broker's answer, or with the reason why
-// there is none. It runs on the reader goroutine of the connection, or on the sender's if the
-// request was not written.
+// handleAnswer completes the request in flight with the broker's response, or with the error if there is
+// none. It runs on the reader goroutine of the connection, or on that of the sender if the request was not
+// written.
 func (s *sender) handleAnswer(res *sarama.ProduceResponse, err error) {
 	p := s.producer
 	took := time.Since(s.lastUsed)
@@ -46,8 +46,8 @@ func (s *sender) handleAnswer(res *sarama.ProduceResponse, err error) {
 	if p.cfg.Answered != nil && res != nil {
 		p.cfg.Answered(took, example)
 	}
-	// First the outcome, then the window: when nothing is unacknowledged any more, every
-	// outcome has been reported.
+	// Report outcomes before updating the window: when no record is unacknowledged, every
+	// outcome must have been reported.
 	p.reportOutcomes(s.acked, nil)
 
 	p.mu.Lock()
@@ -75,14 +75,14 @@ func (s *sender) handleAnswer(res *sarama.ProduceResponse, err error) {
 	p.unlockAndReport()
 }
 
-// reportDelivery reports where the records of a batch are, and returns the example it gets.
+// reportDelivery calls Delivered for the records of a batch, and returns its example.
 func (s *sender) reportDelivery(sh *sentBatch, seqs []uint64) (example string) {
 	return s.producer.cfg.Delivered(sink.Delivery{
 		Topic: sh.part.topic.name, Partition: sh.part.id, Offset: sh.block.Offset, Broker: s.link.addr, Seqs: seqs,
 	})
 }
 
-// classifyAnswer sets the batch's class and error from the answer to its request.
+// classifyAnswer sets the class and the error of the batch from the response to its request.
 func (sh *sentBatch) classifyAnswer(res *sarama.ProduceResponse, err error) {
 	sh.block = nil
 	if err != nil {
@@ -105,8 +105,8 @@ func (sh *sentBatch) classifyAnswer(res *sarama.ProduceResponse, err error) {
 	sh.err = e
 }
 
-// brokerText returns the broker's message about a batch, preferably the one about its first named
-// record: once that record is alone in its batch, it is the reason.
+// brokerText returns the broker's message about a batch. It prefers the message about the first record that
+// the broker names, which is the reason once that record is alone in its batch.
 func brokerText(block *sarama.ProduceResponseBlock) string {
 	m := block.ErrorMessage
 	if len(block.RecordErrors) > 0 && block.RecordErrors[0].BatchIndexErrorMessage != nil {
@@ -118,7 +118,7 @@ func brokerText(block *sarama.ProduceResponseBlock) string {
 	return *m
 }
 
-// applyOutcome acknowledges, retries or rejects a batch, as its class demands. p.mu is held.
+// applyOutcome acknowledges, retries or rejects a batch, depending on its class. p.mu is held.
 func (p *producer) applyOutcome(s *sender, sh *sentBatch, jitter float64) {
 	part, b := sh.part, sh.batch
 	part.inRequest = false
@@ -159,11 +159,11 @@ func (p *producer) applyOutcome(s *sender, sh *sentBatch, jitter float64) {
 		p.stopSending(fatalError(errFenced, part, sh.err))
 	case fatal, unexpected:
 		p.stopSending(fatalError(errFatal, part, sh.err))
-	case unsent: // taken back above
+	case unsent: // handled by takeBack above
 	}
 }
 
-// takeBack makes a batch ready again. Its request was not completed, so no broker has any of it. p.mu is
+// takeBack makes a batch ready again whose request was not completed, so that no broker has it. p.mu is
 // held.
 func (p *producer) takeBack(sh *sentBatch) {
 	part, b := sh.part, sh.batch
@@ -178,7 +178,7 @@ func (p *producer) takeBack(sh *sentBatch) {
 	}
 }
 
-// acknowledgeBatch removes a batch that is in the partition's log. p.mu is held.
+// acknowledgeBatch removes a batch that the broker has stored. p.mu is held.
 func (p *producer) acknowledgeBatch(part *partition, b *batch) {
 	t := part.topic
 	t.counters.records.Add(int64(b.records))
@@ -204,7 +204,7 @@ func (p *producer) acknowledgeBatch(part *partition, b *batch) {
 	}
 }
 
-// retryBatch has part's leader looked up after a back-off, and its first batch sent again. p.mu is held.
+// retryBatch schedules a look-up of part's leader, after which the first batch is resent. p.mu is held.
 func (p *producer) retryBatch(part *partition, c class, err error, start time.Time, jitter float64) {
 	p.client.counters.retries.Add(1)
 	p.client.counters.recordError("topic " + part.topic.name + ", partition " + strconv.Itoa(int(part.id)) + ": " + err.Error())
@@ -213,21 +213,20 @@ func (p *producer) retryBatch(part *partition, c class, err error, start time.Ti
 	case c == accessDenied:
 		part.retryAt = time.Now().Add(time.Duration(jitter * float64(backoffDenied)))
 	case part.attempts == 1 && part.hintedLeader != noLeader:
-		part.retryAt = time.Time{} // it is known where to go
+		part.retryAt = time.Time{} // the response names the new leader
 	}
 	p.findLeader(part)
 }
 
-// learnLeaders stores the addresses of the leaders that the answer names. p.mu is held.
+// learnLeaders stores the leaders that the response names. p.mu is held.
 func (p *producer) learnLeaders(res *sarama.ProduceResponse) {
 	for _, n := range res.NodeEndpoints {
 		p.client.cluster.learnBroker(n.NodeID, net.JoinHostPort(n.Host, strconv.Itoa(int(n.Port))))
 	}
 }
 
-// logTopicError logs an error that somebody has to fix, once until the topic accepts records
-// again. It ignores codes that need only a retry, and a missing topic that will be created.
-// p.mu is held.
+// logTopicError logs an error that a person has to fix, once until the topic accepts records again. It
+// ignores errors that only need a retry, and a missing topic that the producer creates. p.mu is held.
 func (p *producer) logTopicError(t *topic, k sarama.KError) {
 	c := classify(k)
 	ours := c == unknownTopic && p.client.cfg.CreateTopics != nil
@@ -244,8 +243,8 @@ func (p *producer) logTopicError(t *topic, k sarama.KError) {
 	})
 }
 
-// logTopicRecovery logs that the topic accepts records, if an error of it was logged since it last did.
-// p.mu is held.
+// logTopicRecovery logs that the topic accepts records again, if logTopicError has logged an error. p.mu is
+// held.
 func (p *producer) logTopicRecovery(t *topic) {
 	if !t.recoveryUnlogged {
 		return
@@ -257,7 +256,7 @@ func (p *producer) logTopicRecovery(t *topic) {
 	})
 }
 
-// fatalError adds the partition at which the producer ended to cause.
+// fatalError returns an error of a class with the partition at which the producer ended.
 func fatalError(kind error, part *partition, cause error) error {
 	return fmt.Errorf("%w: topic %s, partition %d: %w", kind, part.topic.name, part.id, cause)
 }

@@ -8,31 +8,30 @@ import (
 )
 
 const (
-	// batchOverhead is the length of a record batch without records.
+	// batchOverhead is the size of a record batch without records.
 	batchOverhead = 61
 
-	// maxBatchBytes is the largest batch that is built of more than one record, whatever
-	// larger ones a topic takes: beyond it a request only gets slower.
+	// maxBatchBytes limits batches of more than one record, even if the topic accepts larger
+	// ones, which would only make requests slower.
 	maxBatchBytes = 1_000_000
 
-	// noSequence marks a batch that has never been sent under the present producer id.
+	// noSequence marks a batch that was never sent with the current producer id.
 	noSequence = -1
 )
 
-// A batch is a record batch of one partition. It is open until it is sealed, by being sent
-// for the first time; from then on its records stay together until they have an outcome or
-// the broker has rejected them as a whole.
+// A batch is a record batch of one partition. It is open until it is sent for the first time. After that,
+// its records stay together until they have an outcome, or until the broker has rejected the batch.
 type batch struct {
 	frames
 	size           int   // bytes on the wire, before compression
 	sequence       int32 // of the first record, or noSequence
 	firstMS        int64 // of the first record
-	corruptAnswers int   // answers in a row that called it corrupt
+	corruptAnswers int   // number of responses in a row that called it corrupt
 	sealed         bool
 	sent           bool // at least once: it may be in the log
 }
 
-// reserveRecord extends b by a record and returns the memory for its frame.
+// reserveRecord adds a record to b and returns the memory for its frame.
 func (b *batch) reserveRecord(pool *chunkPool, s *shape, ms int64) []byte {
 	if b.records == 0 {
 		b.size, b.firstMS, b.sequence = batchOverhead, ms, noSequence
@@ -41,12 +40,12 @@ func (b *batch) reserveRecord(pool *chunkPool, s *shape, ms int64) []byte {
 	return b.reserve(pool, s)
 }
 
-// fitsRecord reports whether b is open and one more record leaves it within limit bytes.
+// fitsRecord reports whether b is open and has at most limit bytes with one more record.
 func (b *batch) fitsRecord(s *shape, ms int64, limit int) bool {
 	return !b.sealed && b.size+s.wireSize(ms-b.firstMS, b.records) <= limit
 }
 
-// measureSize sets b's size, after records were dropped from its end.
+// measureSize recomputes the size of b, after records were dropped from its end.
 func (b *batch) measureSize() {
 	b.size = batchOverhead
 	offset := 0
@@ -57,20 +56,20 @@ func (b *batch) measureSize() {
 	}
 }
 
-// reset releases b's memory and makes it fit for reuse.
+// reset releases the memory of b, so that b can be reused.
 func (b *batch) reset(pool *chunkPool) {
 	b.release(pool)
 	*b = batch{frames: b.frames}
 }
 
-// Where fields are in a batch of format 2.
+// Offsets of fields in a batch of format 2.
 // https://kafka.apache.org/documentation/#recordbatch
 const (
 	batchLengthAt  = 8
 	leaderEpochAt  = 12
 	magicAt        = 16
 	checksumAt     = 17
-	attributesAt   = 21 // what the checksum covers begins here
+	attributesAt   = 21 // start of the bytes that the checksum covers
 	lastOffsetAt   = 23
 	firstMSAt      = 27
 	maxMSAt        = 35
@@ -80,7 +79,7 @@ const (
 	countAt        = 57
 )
 
-// writeBatchHeader writes the header of the batch in dst, which already holds b's records.
+// writeBatchHeader writes the header of the batch in dst, which already has the records.
 func writeBatchHeader(dst []byte, b *batch, latestMS int64, codec sarama.CompressionCodec, id identity) {
 	be := binary.BigEndian
 	clear(dst[:batchLengthAt])
@@ -98,8 +97,7 @@ func writeBatchHeader(dst []byte, b *batch, latestMS int64, codec sarama.Compres
 	be.PutUint32(dst[checksumAt:], crc32.Checksum(dst[attributesAt:], crc32.MakeTable(crc32.Castagnoli)))
 }
 
-// appendRecords appends b's records in the record format, and returns the latest of their
-// times too.
+// appendRecords appends the records of b in the record format. It also returns the latest timestamp.
 func (b *batch) appendRecords(dst []byte) (extended []byte, latestMS int64) {
 	offset := 0
 	for f := range b.all {
@@ -114,7 +112,7 @@ func (b *batch) appendRecords(dst []byte) (extended []byte, latestMS int64) {
 func (f *frame) appendRecord(dst []byte, msDelta int64, offset int) []byte {
 	s := f.shape()
 	dst = binary.AppendVarint(dst, int64(s.bodySize(msDelta, offset)))
-	dst = append(dst, 0) // attributes: there are none yet
+	dst = append(dst, 0) // attributes: none are defined
 	dst = binary.AppendVarint(dst, msDelta)
 	dst = binary.AppendVarint(dst, int64(offset))
 	dst = appendBytes(dst, f.key)
@@ -129,7 +127,7 @@ func (f *frame) appendRecord(dst []byte, msDelta int64, offset int) []byte {
 	return dst
 }
 
-// appendBytes appends b behind its length, or a null.
+// appendBytes appends the length of b and b, or a null.
 func appendBytes(dst, b []byte) []byte {
 	dst = binary.AppendVarint(dst, int64(length(b)))
 	return append(dst, b...)

@@ -298,7 +298,7 @@ func TestFrozenBrokerIsLogged(t *testing.T) {
 	if err := k.Resume(); err != nil {
 		t.Fatal(err)
 	}
-	r.awaitLog("broker answers again")
+	r.awaitLog("broker responds again")
 	r.drain()
 	if got := len(k.ReadN(t, 1001, topic)); got != 1001 { // it may have no leader yet, to others
 		t.Errorf("%d records in the log", got)

@@ -15,8 +15,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A client is a Kafka cluster that has been reached: a [sink.Sink]. It keeps for its producers
-// what is known about topics, and the memory that records wait in.
+// A client is the [sink.Sink] of a Kafka cluster. It keeps, for its producers, the metadata of topics and the
+// memory for buffered records.
 type client struct {
 	cfg         Config
 	log         *slog.Logger
@@ -31,11 +31,11 @@ type client struct {
 	codec       sarama.CompressionCodec
 
 	mu     sync.Mutex
-	stores []*positionStore // to be closed with it
+	stores []*positionStore // closed by Close
 }
 
-// Open implements [sink.Broker]: it connects to a broker, logs in, and takes a producer id, which
-// proves that writing is allowed at all. An error that is of no class names a field of c.
+// Open implements [sink.Broker]. It connects to a broker, logs in, and requests a producer id, which proves
+// that the user may write. An error without a class names an invalid field of c.
 func (c Config) Open(ctx context.Context, log *slog.Logger) (sink.Sink, error) {
 	opened, err := open(ctx, c, log, c.dial())
 	if err != nil {
@@ -44,7 +44,7 @@ func (c Config) Open(ctx context.Context, log *slog.Logger) (sink.Sink, error) {
 	return opened, nil
 }
 
-// dial returns what makes connections.
+// dial returns the function that makes connections.
 func (c Config) dial() dialFunc {
 	if c.Dial != nil {
 		return c.Dial
@@ -103,7 +103,7 @@ func (c *client) CheckDestinations(ctx context.Context, topics ...string) error 
 	return c.checkTopics(ctx, topicInfo.writeError, topics...)
 }
 
-// checkTopics returns an error as CheckDestinations does, about topics that errorIn finds one in.
+// checkTopics returns an error like CheckDestinations, for the topics for which errorIn returns one.
 func (c *client) checkTopics(ctx context.Context, errorIn func(topicInfo) sarama.KError, topics ...string) error {
 	if err := c.cluster.refresh(ctx, topics); err != nil {
 		return fmt.Errorf("look up topics: %w", err)
@@ -178,7 +178,7 @@ func (c *client) Close() error {
 	return nil
 }
 
-// addStat adds what belongs to p, and returns its oldest stall.
+// addStat adds the figures of p to s, and returns its oldest stall.
 func (p *producer) addStat(s *sink.Stat) stall {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -189,10 +189,10 @@ func (p *producer) addStat(s *sink.Stat) stall {
 
 // counters are the part of [sink.Stat] that outlives producers.
 type counters struct {
-	retries    atomic.Int64 // batches that were sent again
+	retries    atomic.Int64 // resent batches
 	reconnects atomic.Int64
 	restamped  atomic.Int64 // records with a sink.TimestampHeader
-	renewals   atomic.Int64 // identities replaced because a broker had lost track of this producer's sequences
+	renewals   atomic.Int64 // identities that were replaced because a broker had lost the producer state
 
 	mu          sync.Mutex
 	topics      map[string]*topicCounters
@@ -222,7 +222,7 @@ func (c *counters) setProducer(p *producer) {
 	c.current = p
 }
 
-// recordError takes note of an error that will be retried.
+// recordError records an error that is retried.
 func (c *counters) recordError(text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,45 +12,45 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// defaultMessageBytes is the largest batch of a topic whose limit is unknown: what the Java
-// producer sends at most, and a little less than brokers accept by default.
+// defaultMessageBytes is the maximum batch size for a topic whose limit is unknown. It is the limit of the
+// Java producer, and a little less than brokers accept by default.
 const defaultMessageBytes = 1_000_000
 
-// noLeader stands for a partition without a leader.
+// noLeader is the leader of a partition without leader.
 const noLeader = -1
 
-// A cluster is what is known about brokers and topics. It outlives sessions. Methods may be
-// called from any goroutine; those that take a context ask a broker.
+// A cluster has the metadata of brokers and topics. It outlives producers. Methods may be called from any
+// goroutine. Those with a context send a request to a broker.
 type cluster struct {
 	control    *control
 	fixedLimit int // Config.MaxMessageBytes
 	createSpec *TopicSpec
 
 	mu      sync.Mutex
-	id      string // empty: it has not said, or is too old to say
+	id      string // empty: unknown, or the brokers are too old
 	brokers map[int32]string
 	topics  map[string]topicInfo
 }
 
-// A topicInfo is what is known about one topic.
+// A topicInfo has the metadata of a topic.
 type topicInfo struct {
-	err          sarama.KError // why the rest is missing
+	err          sarama.KError // why the other fields are unknown
 	writeDenied  bool          // the user may not write
-	wasWritable  bool          // since Open there was an answer without err and writeDenied
-	id           sarama.Uuid   // zero: the cluster gives none
+	wasWritable  bool          // the topic was found without err and writeDenied since Open
+	id           sarama.Uuid   // zero: the brokers are too old
 	leaders      []leader      // of each partition
-	limit        int           // max.message.bytes; 0: not asked yet
-	limitGuessed bool          // limit is defaultMessageBytes: the cluster did not answer
+	limit        int           // max.message.bytes; 0: not read yet
+	limitGuessed bool          // limit is defaultMessageBytes, because the user may not read it
 }
 
-// A leader is who leads a partition, as of an epoch of the partition. Each new leader, and the loss of
-// one, raises the epoch; a topic that is created anew, which has another id, starts over.
+// A leader is the leader of a partition in an epoch. Each new leader, and the loss of one, raises the epoch. A
+// re-created topic, which has another id, starts again at epoch 0.
 type leader struct {
-	node  int32 // or noLeader
+	node  int32 // broker id, or noLeader
 	epoch int32
 }
 
-// writeError is why records for the topic have to wait.
+// writeError returns why records for the topic have to wait.
 func (i topicInfo) writeError() sarama.KError {
 	if i.err == sarama.ErrNoError && i.writeDenied {
 		return sarama.ErrTopicAuthorizationFailed
@@ -64,28 +64,28 @@ func (c *cluster) topic(name string) topicInfo {
 	return c.topics[name]
 }
 
-// forget removes what is known about a topic.
+// forget removes the metadata of a topic.
 func (c *cluster) forget(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.topics, name)
 }
 
-// clusterID returns the id of the cluster, empty if no metadata has named it.
+// clusterID returns the id of the cluster, or "" if it is unknown.
 func (c *cluster) clusterID() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.id
 }
 
-// address returns where node listens, empty if no metadata has named it.
+// address returns the address of a broker, or "" if it is unknown.
 func (c *cluster) address(node int32) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.brokers[node]
 }
 
-// addressExcept returns the address of a broker other than the given ones, empty if there is none.
+// addressExcept returns the address of a broker that is not in nodes, or "" if there is none.
 func (c *cluster) addressExcept(nodes map[int32]time.Time) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,15 +108,15 @@ func (c *cluster) addresses(nodes map[int32]time.Time) []string {
 	return addrs
 }
 
-// learnBroker stores the address of a broker that an answer has named.
+// learnBroker stores the address of a broker from a response.
 func (c *cluster) learnBroker(node int32, addr string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.brokers[node] = addr
 }
 
-// learnLeader stores the leader of a partition that an answer has named, unless a newer one is known,
-// and reports whether it did.
+// learnLeader stores the leader of a partition from a response, and reports true. If a newer leader is known,
+// it reports false.
 func (c *cluster) learnLeader(topic string, partition int32, l leader) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,7 +124,7 @@ func (c *cluster) learnLeader(topic string, partition int32, l leader) bool {
 	if int(partition) >= len(known) || known[partition].epoch > l.epoch {
 		return false
 	}
-	known = slices.Clone(known) // a topicInfo that was returned is not changed
+	known = slices.Clone(known) // a returned topicInfo must not change
 	known[partition] = l
 	info := c.topics[topic]
 	info.leaders = known
@@ -132,8 +132,8 @@ func (c *cluster) learnLeader(topic string, partition int32, l leader) bool {
 	return true
 }
 
-// refresh asks for the partitions and leaders of the named topics. A topic's own error is
-// kept in its topicInfo.
+// refresh requests the partitions and leaders of the named topics. The error of a topic is stored in its
+// topicInfo.
 func (c *cluster) refresh(ctx context.Context, names []string) error {
 	if len(names) == 0 {
 		return nil
@@ -148,8 +148,8 @@ func (c *cluster) refresh(ctx context.Context, names []string) error {
 	})
 }
 
-// fetchMetadata requests the metadata of the named topics. There has to be one: a request without
-// topics is about every topic of the cluster.
+// fetchMetadata requests the metadata of the named topics. names must not be empty, because such a request is
+// about every topic of the cluster.
 func fetchMetadata(l *link, names []string) (*sarama.MetadataResponse, error) {
 	req := sarama.NewMetadataRequest(protocol(), names)
 	req.AllowAutoTopicCreation = false
@@ -157,9 +157,9 @@ func fetchMetadata(l *link, names []string) (*sarama.MetadataResponse, error) {
 	return l.GetMetadata(req)
 }
 
-// storeMetadata stores the brokers and topics of a broker's answer. Of each partition it keeps the leader
-// with the highest epoch, so that a broker that has not heard of the latest cannot bring back an older one.
-// Brokers before 2.8 give no topic id; there the last answer counts, since a new topic could not be told.
+// storeMetadata stores the brokers and topics of a response. For each partition it keeps the leader with the
+// highest epoch, so that a broker with outdated metadata cannot bring back an older leader. Brokers before 2.8
+// send no topic id, so a re-created topic could not be detected; there, the last response counts.
 func (c *cluster) storeMetadata(res *sarama.MetadataResponse) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -189,8 +189,7 @@ func (c *cluster) storeMetadata(res *sarama.MetadataResponse) {
 	}
 }
 
-// leadersOf returns the leader of each partition, in a slice as long as the topic: the known one where
-// its epoch is higher.
+// leadersOf returns the leader of each partition. It prefers the known leader if that has a higher epoch.
 func leadersOf(partitions []*sarama.PartitionMetadata, known []leader) []leader {
 	leaders := slices.Repeat([]leader{{node: noLeader}}, len(partitions))
 	for _, p := range partitions {
@@ -209,9 +208,8 @@ func leadersOf(partitions []*sarama.PartitionMetadata, known []leader) []leader 
 	return leaders
 }
 
-// readLimits requests the largest batch of each named topic that exists. If the broker denies the
-// answer, the limit is guessed to be defaultMessageBytes, and the broker decides about larger
-// records.
+// readLimits requests max.message.bytes of each named topic that exists. If the user may not read it, the limit
+// is defaultMessageBytes, and the broker decides about larger records.
 func (c *cluster) readLimits(ctx context.Context, names []string) error {
 	limits := make(map[string]int, len(names))
 	for _, name := range names {
@@ -237,7 +235,7 @@ func (c *cluster) readLimits(ctx context.Context, names []string) error {
 	return nil
 }
 
-// describeLimits fills limits, keyed by topic, with the topics' max.message.bytes.
+// describeLimits sets the values of limits, by topic, to max.message.bytes.
 func describeLimits(l *link, limits map[string]int) error {
 	values, err := describeTopics(l, "max.message.bytes", slices.Collect(maps.Keys(limits))...)
 	for name, value := range values {
@@ -248,7 +246,7 @@ func describeLimits(l *link, limits map[string]int) error {
 	return err
 }
 
-// describeTopics returns, by topic, the value of one setting of the named topics.
+// describeTopics returns, by topic, the value of a setting of the named topics.
 func describeTopics(l *link, setting string, names ...string) (map[string]string, error) {
 	req := &sarama.DescribeConfigsRequest{Version: 1}
 	for _, name := range names {
@@ -283,8 +281,8 @@ func (c *cluster) createConfigured(ctx context.Context, names []string) (map[str
 	return c.createTopics(ctx, topics)
 }
 
-// createTopics creates topics. The result holds what was not created and why; a topic that
-// exists by now counts as created.
+// createTopics creates topics. The result has the topics that were not created, with the reason. A topic that
+// already exists counts as created.
 func (c *cluster) createTopics(ctx context.Context, details map[string]*sarama.TopicDetail) (map[string]error, error) {
 	failed := make(map[string]error)
 	err := c.control.do(ctx, func(l *link) error {
@@ -307,10 +305,10 @@ func (c *cluster) createTopics(ctx context.Context, details map[string]*sarama.T
 	return failed, err
 }
 
-// errNotController has control.do try the next broker, which is the controller then.
+// errNotController makes control.do use the next broker, which is then the controller.
 var errNotController = errors.New("another broker is the controller")
 
-// orDefault turns zero into what the protocol calls the cluster's default (KIP-464).
+// orDefault returns n, or -1 for zero: the cluster's default (KIP-464).
 func orDefault[N int16 | int32](n N) N {
 	if n == 0 {
 		return -1
@@ -318,8 +316,8 @@ func orDefault[N int16 | int32](n N) N {
 	return n
 }
 
-// preferController makes the controller the first broker for the next request: before KRaft, only
-// it creates and deletes topics.
+// preferController makes the controller the first broker for the next request. Before KRaft, only the
+// controller creates and deletes topics.
 func (c *cluster) preferController(l *link, topic string) error {
 	res, err := fetchMetadata(l, []string{topic})
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// ensureCompacted creates the topic, compacted, if it does not exist. It returns nil once the topic
-// has a leader.
+// ensureCompacted creates the topic with cleanup.policy=compact if it does not exist. It returns nil when the
+// topic has a leader.
 func (c *cluster) ensureCompacted(ctx context.Context, topic string, log *slog.Logger) error {
 	if err := c.refresh(ctx, []string{topic}); err != nil {
 		return err
@@ -28,7 +28,7 @@ func (c *cluster) ensureCompacted(ctx context.Context, topic string, log *slog.L
 	return c.checkCompacted(ctx, topic, log)
 }
 
-// awaitLeader waits for the leader of a topic that was just created, which takes a moment.
+// awaitLeader waits for the leader of a topic that was just created.
 func (c *cluster) awaitLeader(ctx context.Context, topic string) error {
 	for attempt := range 8 {
 		if !sleepUntil(ctx, time.Now().Add(time.Millisecond<<attempt)) {
@@ -49,8 +49,8 @@ const (
 	compact       = "compact"
 )
 
-// createCompacted creates topic with settings that keep it short: compaction never touches
-// the segment being written, which by default lasts a week.
+// createCompacted creates topic with settings that keep it small. Compaction ignores the active segment, which
+// by default lasts a week.
 func (c *cluster) createCompacted(ctx context.Context, topic string) error {
 	policy, segment, dirty := compact, "3600000", "0.1"
 	failed, err := c.createTopics(ctx, map[string]*sarama.TopicDetail{topic: {
@@ -68,7 +68,7 @@ func (c *cluster) checkCompacted(ctx context.Context, topic string, log *slog.Lo
 	return c.control.do(ctx, func(l *link) error {
 		values, err := describeTopics(l, cleanupPolicy, topic)
 		if policy, told := values[topic]; told && policy != compact {
-			log.WarnContext(ctx, "the topic is not compacted only: what is kept there may expire",
+			log.WarnContext(ctx, "cleanup.policy of the topic is not compact, its records may expire",
 				slog.String("topic", topic), slog.String("cleanup_policy", policy))
 		}
 		return err

@@ -10,86 +10,86 @@ import (
 	"strings"
 )
 
-// DefaultWindowBytes is Config.WindowBytes where it is zero.
+// DefaultWindowBytes is the default of Config.WindowBytes.
 const DefaultWindowBytes = 4 << 20
 
 const defaultWindowRecords = 50_000
 
-// Config says which cluster to write to, and how. The zero value of every field but Brokers
-// is a usable default. It is a [sink.Broker].
+// Config configures the connection to a Kafka cluster and its producers. It implements [sink.Broker]. Every
+// field but Brokers may be zero.
 type Config struct {
-	// Brokers are host:port pairs to begin with; one that answers is enough.
+	// Brokers are the bootstrap servers as host:port. One that responds is enough.
 	Brokers []string
 
-	// ClientID names this client in the brokers' logs and quotas. Empty means outbox-cdc.
+	// ClientID is client.id, which brokers use in logs and quotas. Empty means outbox-cdc.
 	ClientID string
 
-	// Compression of record batches: none, gzip, snappy, lz4 or zstd. Empty means none.
+	// Compression is the codec for record batches: none, gzip, snappy, lz4 or zstd. Empty means
+	// none.
 	Compression string
 
 	// Partitioner maps a key to a partition: murmur2 (Java clients), fnv1a (sarama's hash
 	// partitioner) or crc32 (librdkafka's consistent). Empty means murmur2.
 	Partitioner string
 
-	// CreateTopics is how a missing topic is created. Nil means that it is waited for.
+	// CreateTopics makes the producer create missing topics. Nil: records wait until somebody
+	// creates the topic.
 	CreateTopics *TopicSpec
 
-	// MaxMessageBytes is the size of the largest batch a topic takes; a larger record is not
-	// sent. Zero means that the topic's max.message.bytes is asked for. Where that is not
-	// allowed, batches are kept within 1,000,000 bytes and larger records are left to the
-	// broker to judge.
+	// MaxMessageBytes is the maximum size of a batch. Larger records are rejected without sending
+	// them. Zero means max.message.bytes of the topic. If the user may not read that, batches have
+	// at most 1,000,000 bytes, and larger records are sent for the broker to decide.
 	MaxMessageBytes int
 
-	// TLS returns how to encrypt a connection. It is called for each one, from any
-	// goroutine, so that certificates may be replaced while we run; where it returns an
-	// error, the broker counts as unreachable. An empty ServerName stands for the host of
-	// the broker. A nil TLS means plaintext.
+	// TLS returns the TLS configuration of a connection. It is called for each connection, from
+	// any goroutine, so that certificates may be rotated. If it returns an error, the broker counts
+	// as unreachable. An empty ServerName means the host of the broker. Nil: plaintext.
 	TLS func() (*tls.Config, error)
 
-	// SASL authenticates connections. Nil means not at all.
+	// SASL authenticates connections. Nil: no authentication.
 	SASL *SASL
 
-	// Dial makes the connections that TLS and SASL go over, as net.Dialer.DialContext does.
-	// Nil means TCP.
+	// Dial makes network connections, below TLS and SASL, like net.Dialer.DialContext. Nil means
+	// TCP.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
-	// WindowBytes bounds the memory that unacknowledged records take, give or take one
-	// record or 64 KiB, and a little more for the moment after a topic has become known. It
-	// also bounds what may come twice after a crash. Zero means 4 MiB.
+	// WindowBytes limits the memory of unacknowledged records, to within one record or 64 KiB. For
+	// a moment after a topic was found, it may be exceeded a little. It also limits the number of
+	// duplicates after a crash. Zero means 4 MiB.
 	WindowBytes int
 
-	// WindowRecords bounds their number. Zero means 50,000.
+	// WindowRecords limits the number of unacknowledged records. Zero means 50,000.
 	WindowRecords int
 
-	// ConnectionsPerBroker is how many connections carry records to one broker, which works
-	// on one request of each at a time. More than one pays where that or compression is the
-	// limit. A partition stays on one of them. Zero means 1.
+	// ConnectionsPerBroker is the number of connections for records to each broker, which handles
+	// one request of a connection at a time. Increase it if that, or compression, limits the
+	// throughput. A partition stays on one connection. Zero means 1.
 	ConnectionsPerBroker int
 }
 
-// A TopicSpec is how a missing topic is created. Zero stands for the cluster's default.
+// A TopicSpec has the settings of a new topic. Zero means the cluster's default.
 type TopicSpec struct {
 	Partitions        int32
 	ReplicationFactor int16
 }
 
-// SASL is how to log in: https://kafka.apache.org/documentation/#security_sasl.
+// SASL configures the login: https://kafka.apache.org/documentation/#security_sasl.
 type SASL struct {
 	Mechanism string // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER
-	User      string // OAUTHBEARER has none: the token says it
+	User      string // unused for OAUTHBEARER, where the token has it
 	Password  string
 
-	// Secret, if set, returns what to log in with instead of Password: the password of the
-	// moment, or the token of OAUTHBEARER, which needs it. It is called for each login, from
-	// any goroutine, and must return when ctx ends. An error that wraps sink.ErrAccess counts as
-	// a refused login, any other as a broker that cannot be reached.
+	// Secret returns the current password, or the token of OAUTHBEARER, for which it is required. If
+	// it is nil, Password is used. It is called for each login, from any goroutine, and must return
+	// when ctx ends. An error that wraps sink.ErrAccess counts as a rejected login, any other error as
+	// an unreachable broker.
 	Secret func(ctx context.Context) (string, error)
 
-	// Extensions go with a token: names of letters only, other than auth (RFC 7628, 3.1).
+	// Extensions are sent with a token. Names have letters only, and must not be auth (RFC 7628, 3.1).
 	Extensions map[string]string
 }
 
-// Validate reports the first field that cannot be used, by name.
+// Validate returns an error that names the first invalid field.
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	if len(c.Brokers) == 0 {
@@ -123,7 +123,7 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// String names the cluster by its brokers.
+// String returns the cluster with its brokers, for messages.
 func (c Config) String() string { return "Kafka at " + strings.Join(c.Brokers, ", ") }
 
 func (c Config) withDefaults() Config {

@@ -21,37 +21,36 @@ const (
 	dialTimeout  = 10 * time.Second
 	writeTimeout = 20 * time.Second
 
-	// produceTimeout is how long a broker may wait for its replicas. It is less than
-	// readTimeout, so that a slow replica is an answer and not a broken connection.
+	// produceTimeout is how long a broker may wait for its replicas. It is less than readTimeout, so
+	// that a slow replica leads to a response and not to a lost connection.
 	produceTimeout = 15 * time.Second
 	readTimeout    = 20 * time.Second
 
-	// controlTimeout bounds any other request; the next broker is asked then.
+	// controlTimeout limits any other request. After it, the next broker is used.
 	controlTimeout = 10 * time.Second
 
-	// moveTimeout bounds a connection that is made to ask somebody else, since whoever is asked now
-	// answers, and the check of one that may be replaced.
+	// moveTimeout limits connecting to another broker while the current one responds, and the check of
+	// an idle connection.
 	moveTimeout = 2 * time.Second
 
-	// trustFor is how long after the last answer a connection is used without a check.
+	// trustFor is how long after the last response a connection is used without a check.
 	trustFor = 10 * time.Second
 
-	// idleTimeout is how long a connection may be unused before it is replaced rather than
-	// trusted: brokers close it after connections.max.idle.ms, by default 10 minutes.
+	// idleTimeout is how long a connection may be unused before it is replaced. Brokers close it after
+	// connections.max.idle.ms, by default 10 minutes.
 	idleTimeout = 9 * time.Minute
 )
 
-// protocol is the newest version of the protocol that is spoken: 3.7 is the first whose
-// NOT_LEADER_OR_FOLLOWER names the leader (KIP-951). With older brokers it is negotiated
-// downwards.
+// protocol returns the newest supported protocol version. 3.7 is the first whose NOT_LEADER_OR_FOLLOWER
+// names the leader (KIP-951). Older brokers negotiate a lower version.
 func protocol() sarama.KafkaVersion { return sarama.V3_7_0_0 }
 
-// A dialFunc makes a connection, as net.Dialer.DialContext does.
+// A dialFunc makes a network connection, like net.Dialer.DialContext.
 type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // A connector makes connections to brokers.
 type connector struct {
-	config sarama.Config               // complete but for dialer and login
+	config sarama.Config               // without dialer and login
 	tls    func() (*tls.Config, error) // nil: plaintext
 	sasl   *SASL                       // nil: no login
 
@@ -81,7 +80,7 @@ type link struct {
 	addr string
 }
 
-// connect makes a connection and ends it when ctx ends before it is made.
+// connect opens a connection. If ctx ends first, it gives up.
 func (w *connector) connect(ctx context.Context, addr string, timeout time.Duration) (*link, error) {
 	var conn *watchedConn // set by the dialer below, before Connected returns
 	config := w.config
@@ -113,9 +112,8 @@ func (w *connector) connect(ctx context.Context, addr string, timeout time.Durat
 	return &link{Broker: b, conn: conn, addr: addr}, nil
 }
 
-// dialTLS makes the TCP connection and, if configured, finishes the TLS handshake on it.
-// sarama could do the latter, but only within the first request, where its failure cannot
-// be told from others.
+// dialTLS makes the TCP connection and, if configured, the TLS handshake. sarama would do the handshake
+// within the first request, where its failure could not be told from others.
 func (w *connector) dialTLS(ctx context.Context, network, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -144,39 +142,40 @@ func (w *connector) dialTLS(ctx context.Context, network, addr string) (net.Conn
 	if err := tc.HandshakeContext(ctx); err != nil {
 		_ = c.Close()
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("the TLS handshake is not answered (is it a plaintext listener?): %w", err)
+			return nil, fmt.Errorf("no response to the TLS handshake (is it a plaintext listener?): %w", err)
 		}
 		return nil, err
 	}
 	return tc, nil
 }
 
-// A watchedConn is a connection that a context can close while sarama waits for it; sarama itself
-// knows timeouts only.
+// A watchedConn is a connection that a context can close while sarama waits for it. sarama itself supports
+// timeouts only.
 type watchedConn struct {
 	net.Conn
 	firstReply   atomic.Uint32 // a reply
-	heardAt      atomic.Int64  // when something was read last, in nanoseconds of the time of day
+	heardAt      atomic.Int64  // time of the last read, in Unix nanoseconds
 	stopWatching func() bool
 
-	// request is what a produce request written now is the envelope of. It belongs to the
-	// goroutine that uses the link.
+	// request has the batches of the produce request that is being written. Only the goroutine that
+	// uses the link accesses it.
 	request *request
 
-	// fence returns why a produce request may not be completed. A nil fence is always open.
+	// fence returns an error if a produce request must not be completed. Nil: always open.
 	fence func() error
 }
 
-// A reply is what has been read from a connection so far.
+// A reply is the kind of data that was first read from a connection.
 type reply uint32
 
 const (
 	noReply    reply = iota // nothing
-	replied                 // an answer, to all appearance
-	repliedTLS              // a TLS alert: somebody expected a handshake
+	replied                 // probably a response
+	repliedTLS              // a TLS alert: the listener expects a handshake
 )
 
-// closeWith closes the connection when ctx ends, until detach. It is not called again before that.
+// closeWith closes the connection when ctx ends. detach stops this, and must be called before the next
+// closeWith.
 func (c *watchedConn) closeWith(ctx context.Context) {
 	c.stopWatching = context.AfterFunc(ctx, func() { _ = c.Conn.Close() })
 }
@@ -189,7 +188,7 @@ func (c *watchedConn) Read(b []byte) (int, error) {
 		c.heardAt.Store(time.Now().UnixNano())
 	}
 	if n > 0 && c.firstReply.Load() == uint32(noReply) {
-		const alert = 0x15 // RFC 8446, 5.1; an answer begins with a length below 2²⁴
+		const alert = 0x15 // RFC 8446, 5.1; a response starts with a length below 2²⁴
 		heard := replied
 		if b[0] == alert {
 			heard = repliedTLS
@@ -199,13 +198,12 @@ func (c *watchedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// writtenAtOnce is what the kernel takes of a connection with nothing else under way.
+// writtenAtOnce is how many bytes the kernel accepts at once on an idle connection.
 const writtenAtOnce = 16 << 10
 
-// writeFenced writes a produce request. The last byte of one that may have to wait for the broker
-// to read is written only if the fence is still open then: without it the request is nothing, and
-// the process may have been stopped in the middle, for so long that another one sends the same
-// records.
+// writeFenced writes a produce request. Writing a large request may take long, and the process may be
+// suspended meanwhile, for so long that another process sends the same records. So writeFenced checks the
+// fence again before the last byte of a large request. Without that byte, the broker ignores the request.
 func (c *watchedConn) writeFenced(msg []byte) error {
 	if n := len(msg) - 1; n > writtenAtOnce {
 		if _, err := c.Conn.Write(msg[:n]); err != nil {
@@ -222,7 +220,7 @@ func (c *watchedConn) writeFenced(msg []byte) error {
 	return err
 }
 
-// A fenceError is what a closed fence has returned. The request was not completed.
+// A fenceError is the error of a closed fence. The request was not completed.
 type fenceError struct{ err error }
 
 func (e *fenceError) Error() string { return e.err.Error() }
@@ -235,11 +233,11 @@ func (c *watchedConn) Close() error {
 	return c.Conn.Close()
 }
 
-var errForgotten = errors.New("the idle connection is not answered any more")
+var errForgotten = errors.New("the idle connection gets no response any more")
 
-// check has the broker answer if nothing has been heard of it for trustFor: something on the way may have
-// forgotten an idle connection without telling either side, and a request with records would wait for
-// readTimeout. After an error l has to be closed. Only the goroutine that uses l may call it.
+// check sends a small request if nothing was received for trustFor. A firewall may have dropped the idle
+// connection without notice, and a request with records would then wait for readTimeout. After an error, close
+// l. Only the goroutine that uses l may call it.
 func (l *link) check() error {
 	if time.Since(time.Unix(0, l.conn.heardAt.Load())) < trustFor {
 		return nil
@@ -252,29 +250,29 @@ func (l *link) check() error {
 	return err
 }
 
-// Close closes the connection. A request in flight is answered with an error before it returns.
-// Only the goroutine that uses l may call it.
+// Close closes the connection. A request in flight fails before Close returns. Only the goroutine that uses l
+// may call it.
 func (l *link) Close() error {
 	l.conn.detach()
 	return l.Broker.Close()
 }
 
-// control is the connection for every request but produce: metadata, topic configurations,
-// topic creation, producer ids. It goes to whichever broker answers. One request at a time;
-// methods may be called from any goroutine, and none of them is called by a sender.
+// control is the connection for all requests but produce: metadata, topic configurations, creating topics,
+// producer ids. It uses any broker that responds, and sends one request at a time. Methods may be called from
+// any goroutine; senders do not call them.
 type control struct {
 	connector *connector
 	seeds     []string
 
-	inUse       chan struct{} // cap 1: a mutex around each request, whose locking a context can end
+	inUse       chan struct{} // cap 1; a mutex for requests, with a context
 	link        *link         // nil: not connected
-	brokerAddrs []string      // addresses the cluster has named
+	brokerAddrs []string      // addresses from metadata
 }
 
-// do runs request on a connected broker. A broker that cannot be reached or does not answer
-// is followed by the next; the error then holds the last cause of each address tried. An error
-// wrapping sink.ErrAccess is returned at once, and so is the end of ctx. If a broker answers with
-// an error code, request returns nil and its caller reads the code.
+// do calls request with a connection. If a broker cannot be reached or does not respond, do uses the next one;
+// if all fail, the error has the last cause for each address. do returns an error that wraps sink.ErrAccess,
+// and the end of ctx, immediately. For a response with an error code, request must return nil; the caller of do
+// handles the code.
 func (c *control) do(ctx context.Context, request func(l *link) error) error {
 	select {
 	case c.inUse <- struct{}{}:
@@ -309,8 +307,8 @@ func (c *control) do(ctx context.Context, request func(l *link) error) error {
 	return causes
 }
 
-// askAnother moves to the next broker that the cluster has named and that can be connected to, but
-// to none at the addresses of avoid. It does nothing if there is none, or nobody has been asked yet.
+// askAnother connects to the next broker from metadata that can be reached, except those at the addresses of
+// avoid. It does nothing if there is none, or if there is no connection yet.
 func (c *control) askAnother(ctx context.Context, avoid []string) {
 	select {
 	case c.inUse <- struct{}{}:
@@ -322,7 +320,7 @@ func (c *control) askAnother(ctx context.Context, avoid []string) {
 		return
 	}
 	addrs := slices.Sorted(slices.Values(c.brokerAddrs))
-	behind, _ := slices.BinarySearch(addrs, c.link.addr+"\x00") // it may have been asked at an address of the configuration
+	behind, _ := slices.BinarySearch(addrs, c.link.addr+"\x00") // the current address may be one of the configuration
 	for _, addr := range slices.Concat(addrs[behind:], addrs[:behind]) {
 		if addr == c.link.addr || slices.Contains(avoid, addr) {
 			continue
@@ -331,7 +329,7 @@ func (c *control) askAnother(ctx context.Context, avoid []string) {
 		l, err := c.connector.connect(limited, addr, controlTimeout)
 		cancel()
 		if err == nil {
-			_ = c.link.Close() // no request is in flight on it
+			_ = c.link.Close() // it has no request in flight
 			c.link = l
 			return
 		}
@@ -355,8 +353,7 @@ func (c *control) runOnLink(ctx context.Context, request func(l *link) error) er
 	return err
 }
 
-// addresses returns the addresses of brokers: those the cluster has named, then the configured
-// ones.
+// addresses returns the addresses of brokers: those from metadata, then the configured ones.
 func (c *control) addresses() []string {
 	addrs := slices.Clone(c.brokerAddrs)
 	for _, seed := range c.seeds {
@@ -367,15 +364,15 @@ func (c *control) addresses() []string {
 	return addrs
 }
 
-// setBrokers replaces the addresses the cluster has named. The caller is a request.
+// setBrokers replaces the addresses from metadata. Only a request may call it.
 func (c *control) setBrokers(addrs []string) { c.brokerAddrs = addrs }
 
-// preferBroker makes addr the first broker for the next request. The caller is a request.
+// preferBroker makes addr the first broker for the next request. Only a request may call it.
 func (c *control) preferBroker(addr string) {
 	c.brokerAddrs = slices.Insert(slices.DeleteFunc(c.brokerAddrs, func(a string) bool { return a == addr }), 0, addr)
 }
 
-// close ends the connection.
+// close closes the connection.
 func (c *control) close() {
 	c.inUse <- struct{}{}
 	defer func() { <-c.inUse }()

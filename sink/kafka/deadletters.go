@@ -11,7 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// deadLetters is a [sink.DeadLetters]: what a topic holds. It needs Describe and Read on the topic.
+// deadLetters is the [sink.DeadLetters] for a topic. The user needs Describe and Read on the topic.
 type deadLetters struct {
 	client *client
 	topic  string
@@ -22,7 +22,7 @@ func (c Config) OpenDeadLetters(ctx context.Context, topic string, log *slog.Log
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	c.CreateTopics = nil // to look for one makes none
+	c.CreateTopics = nil // do not create the topic
 	client, err := newClient(c.withDefaults(), log, c.dial())
 	if err != nil {
 		return nil, err

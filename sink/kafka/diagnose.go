@@ -13,21 +13,21 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// pingTimeout bounds the asking of one broker.
+// pingTimeout limits a ping of one broker.
 const pingTimeout = 3 * time.Second
 
-// minISR is the setting of a topic that says how many replicas have to be in sync.
+// minISR is the topic setting for the minimum number of in-sync replicas.
 const minISR = "min.insync.replicas"
 
-// A probe asks why a broker owes an answer.
+// A probe is the task to find out why a broker does not respond.
 type probe struct {
 	node       int32
 	addr       string
-	otherAddr  string           // of a broker that is not silent; empty: there is none
-	partitions []topicPartition // some of those that wait for it
-	records    int              // how many records wait for it
-	throttled  bool             // the broker has asked for a pause, and the request has not been out for long since
-	overdue    bool             // a request has been out for silenceAfter
+	otherAddr  string           // of a broker that responds; empty: none
+	partitions []topicPartition // some of the partitions that wait for the broker
+	records    int              // number of records that wait for the broker
+	throttled  bool             // the broker throttles us, and the request is not overdue since
+	overdue    bool             // a request has had no response for silenceAfter
 }
 
 // A topicPartition is a partition of a topic.
@@ -40,20 +40,20 @@ func (at topicPartition) String() string {
 	return fmt.Sprintf("topic %s, partition %d", at.topic, at.id)
 }
 
-// slow is the state of a broker that answers everything but the request with records.
+// slow is the state of a broker that responds to all requests but the one with records.
 const slow = "slow"
 
-// A finding is why a broker does not answer, as far as can be seen from here.
+// A finding is the reason why a broker does not respond, as far as known.
 type finding struct {
-	state string // findings are the same if their states are
-	text  string // a predicate whose subject is the broker
+	state string // findings with the same state are the same
+	text  string // a predicate; its subject is the broker
 }
 
 func brokerAt(node int32, addr string) string { return fmt.Sprintf("broker %d at %s", node, addr) }
 
-// diagnoseSilence finds out why q's broker does not answer. It asks that broker over a connection of
-// its own, so that no record waits for it, and if that is not answered another one, who may
-// know that the partitions have moved. It takes two pingTimeouts at most.
+// diagnoseSilence finds out why the broker of q does not respond. It pings the broker over a new connection, so
+// that no record waits for it. If there is no response, it asks another broker, which may know that the
+// partitions have a new leader. It takes at most two pingTimeouts.
 func (c *client) diagnoseSilence(ctx context.Context, q probe) finding {
 	if q.throttled {
 		return finding{"throttled", "has asked for a pause: a quota of ours is used up"}
@@ -76,31 +76,31 @@ func (c *client) diagnoseSilence(ctx context.Context, q probe) finding {
 	return found
 }
 
-// errNoPong: a broker has been connected to and does not answer.
-var errNoPong = errors.New("no answer")
+// errNoPong: a broker accepts the connection, but does not respond.
+var errNoPong = errors.New("no response")
 
-// pingFinding is the finding that follows from a ping without an answer.
+// pingFinding returns the finding for a ping without response.
 func pingFinding(err error) finding {
 	if errors.Is(err, errNoPong) {
 		return finding{"silent", "accepts connections but does not answer: its process is frozen, or the network swallows what is sent"}
 	}
 	state := err.Error()
 	if op, ok := errors.AsType[*net.OpError](err); ok {
-		state = op.Op + ": " + op.Err.Error() // without the ports, of which ours changes
+		state = op.Op + ": " + op.Err.Error() // without addresses, because our port changes
 	}
 	return finding{state, "cannot be connected to: " + err.Error()}
 }
 
-// A clusterView is what one broker says about topics.
+// A clusterView is the metadata of topics as one broker has it.
 type clusterView struct {
 	brokers    map[int32]string
 	topics     map[string]sarama.KError
 	partitions map[topicPartition]*sarama.PartitionMetadata
-	required   map[string]string // min.insync.replicas by topic, as far as it tells
+	required   map[string]string // min.insync.replicas by topic, as far as known
 	throttled  bool
 }
 
-// pingBroker asks the broker at addr for its view of parts.
+// pingBroker requests the metadata of parts from the broker at addr.
 func (c *client) pingBroker(ctx context.Context, addr string, parts []topicPartition) (*clusterView, error) {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
@@ -124,7 +124,7 @@ func (c *client) pingBroker(ctx context.Context, addr string, parts []topicParti
 	return v, err
 }
 
-// viewOf asks the broker at the end of l.
+// viewOf requests the metadata of parts over l.
 func viewOf(l *link, parts []topicPartition) (*clusterView, error) {
 	var names []string
 	for _, at := range parts {
@@ -153,11 +153,11 @@ func viewOf(l *link, parts []topicPartition) (*clusterView, error) {
 			v.partitions[topicPartition{t.Name, p.ID}] = p
 		}
 	}
-	v.required, _ = describeTopics(l, minISR, names...) // without it the view says less
+	v.required, _ = describeTopics(l, minISR, names...) // optional
 	return v, nil
 }
 
-// explainSilence finds in what the broker itself says why it does not answer the request.
+// explainSilence returns why the broker does not respond to the request, from its own metadata.
 func (v *clusterView) explainSilence(q probe) finding {
 	const but = "answers other requests, but not the one with records: "
 	for _, at := range q.partitions {
@@ -186,7 +186,8 @@ func (v *clusterView) explainSilence(q probe) finding {
 	return finding{slow, but + "it waits for its disk, or has too much to do"}
 }
 
-// leaderMoved is the finding that another node than the given one leads a partition, or none does.
+// leaderMoved returns the finding that another broker than node leads a partition, or none. ok is false if node
+// leads it.
 func (v *clusterView) leaderMoved(node int32, at topicPartition) (finding, bool) {
 	p := v.partitions[at]
 	switch {

@@ -9,13 +9,13 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// The classes of errors in Kafka's words. They hide the general text, and nothing else.
+// The error classes of package sink with texts for Kafka.
 var (
 	errUnreachable error = advisedError{kafkaError{sink.ErrUnreachable, "no Kafka broker can be reached"}, reachAdvice}
 	errAccess      error = advisedError{kafkaError{sink.ErrAccess, "no access to Kafka"}, accessAdvice}
 	errMissing           = kafkaError{sink.ErrMissing, "topic does not exist"}
 	errFenced      error = kafkaError{sink.ErrFenced, "fenced by another producer"}
-	errFatal       error = kafkaError{sink.ErrFatal, "cannot go on writing to Kafka"}
+	errFatal       error = kafkaError{sink.ErrFatal, "cannot continue writing to Kafka"}
 )
 
 const (
@@ -24,7 +24,7 @@ const (
 		"Read and Write on position_topic."
 )
 
-// A kafkaError is a class of errors with a text of our own.
+// A kafkaError is an error class with another text.
 type kafkaError struct {
 	class error
 	text  string
@@ -34,7 +34,7 @@ func (e kafkaError) Error() string { return e.text }
 
 func (e kafkaError) Unwrap() error { return e.class }
 
-// An advisedError is a [sink.Advised] class of errors.
+// An advisedError is an error class with advice; it implements [sink.Advised].
 type advisedError struct {
 	kafkaError
 
@@ -43,12 +43,12 @@ type advisedError struct {
 
 func (e advisedError) Advice() string { return e.advice }
 
-// A codeError is an error code of the Kafka protocol, from a broker or given by us in its
-// place: https://kafka.apache.org/protocol#protocol_error_codes
+// A codeError is an error code of the Kafka protocol. It comes from a broker, or from a check before sending:
+// https://kafka.apache.org/protocol#protocol_error_codes
 type codeError struct {
 	code   sarama.KError
-	name   string // as in the protocol's table, e.g. MESSAGE_TOO_LARGE
-	detail string // what it means here
+	name   string // from the table of the protocol, such as MESSAGE_TOO_LARGE
+	detail string // what it means for the relay
 }
 
 // Error returns name and detail.
@@ -62,21 +62,21 @@ func withCodeText(err error) error {
 	return err
 }
 
-// A class is what a broker's answer means for the batch it is about.
+// A class says what a broker's response means for a batch.
 type class uint8
 
 const (
-	accepted      class = iota // in the log
-	retriable                  // wait, find the leader, send the same batch again
-	unknownTopic               // the same, and log it: somebody has to create the topic
-	accessDenied               // the same, and log it and wait longer: somebody has to grant a right or fix a password
-	corruptBatch               // the same over a new connection, at most corruptLimit times
+	accepted      class = iota // stored
+	retriable                  // back off, find the leader, resend the same batch
+	unknownTopic               // as retriable, and log it: somebody has to create the topic
+	accessDenied               // as retriable with a longer back-off, and log it: somebody has to grant a privilege or fix a password
+	corruptBatch               // as retriable over a new connection, at most corruptLimit times
 	producerLost               // the broker does not know this producer's sequence: get a new identity
 	invalidRecord              // the broker rejects a record of the batch: find it
 	fenced                     // another producer has our identity
 	fatal                      // nothing more can be sent
-	unexpected                 // not an answer to this request: the record may be lost, so nothing more is sent
-	unsent                     // the fence closed before the request was complete: send the same batch when it is open
+	unexpected                 // no valid response to this request: the record may be lost, so nothing more is sent
+	unsent                     // the fence closed before the request was complete: resend the batch when it opens
 )
 
 // classTable is the only place that decides what an error code means. Any other code is unexpected.
@@ -103,8 +103,8 @@ func classTable() [unsent + 1][]codeError {
 			{sarama.KError(100), "UNKNOWN_TOPIC_ID", "the topic was re-created"},
 			{sarama.KError(103), "INCONSISTENT_TOPIC_ID", "the topic was re-created"},
 			{sarama.ErrListenerNotFound, "LISTENER_NOT_FOUND", "the leader does not have the listener that was asked"},
-			// Answers to requests other than produce, from a broker that is starting or is not
-			// the one to ask.
+			// Responses to requests other than produce, from a broker that is starting or is not
+			// the right one.
 			{sarama.ErrOffsetsLoadInProgress, "COORDINATOR_LOAD_IN_PROGRESS", "the coordinator is starting"},
 			{sarama.ErrConsumerCoordinatorNotAvailable, "COORDINATOR_NOT_AVAILABLE", "the coordinator is not available"},
 			{sarama.ErrNotCoordinatorForConsumer, "NOT_COORDINATOR", "another broker coordinates"},
@@ -126,8 +126,8 @@ func classTable() [unsent + 1][]codeError {
 			{sarama.ErrSecurityDisabled, "SECURITY_DISABLED", "the cluster has no security features configured"},
 		},
 		corruptBatch: {
-			// A broken line would not break the same batch again over a fresh connection; brokers
-			// before 2.4 (KIP-467) answer it for a record without a key in a compacted topic.
+			// A network error would not corrupt the same batch again over a new connection. Brokers before 2.4
+			// (KIP-467) respond with this code to a record without key for a compacted topic.
 			{sarama.ErrInvalidMessage, "CORRUPT_MESSAGE", "the broker finds the batch invalid"},
 		},
 		producerLost: {
@@ -155,13 +155,13 @@ func classTable() [unsent + 1][]codeError {
 			{sarama.ErrInvalidRequiredAcks, "INVALID_REQUIRED_ACKS", "the broker does not take acks=all"},
 			{sarama.ErrInvalidRequest, "INVALID_REQUEST", "the broker does not understand the request"},
 			{sarama.ErrInvalidTxnState, "INVALID_TXN_STATE", "the broker holds an open transaction of this producer"},
-			// Answers to the creation or deletion of a topic.
+			// Responses to creating or deleting a topic.
 			{sarama.ErrInvalidPartitions, "INVALID_PARTITIONS", "the cluster rejects this number of partitions"},
 			{sarama.ErrInvalidConfig, "INVALID_CONFIG", "the cluster rejects these topic settings"},
 			{sarama.ErrTopicDeletionDisabled, "TOPIC_DELETION_DISABLED", "delete.topic.enable is false in the cluster"},
 		},
-		unexpected: nil, // all the others
-		unsent:     nil, // no broker answers so
+		unexpected: nil, // all other codes
+		unsent:     nil, // no code of a broker
 	}
 }
 
@@ -190,16 +190,16 @@ func lookup(k sarama.KError) code {
 	return code{codeError{k, fmt.Sprintf("error code %d", int16(k)), "this request cannot get this code"}, unexpected}
 }
 
-// classify returns what k means.
+// classify returns the class of k.
 func classify(k sarama.KError) class {
 	if k == sarama.ErrNoError {
-		return accepted // without a walk through the table: this is every answer but a few
+		return accepted // the usual case, without a search in the table
 	}
 	return lookup(k).class
 }
 
-// classifyRead returns what k means as the answer to a request that adds no record, so that no record
-// is lost by retrying: accepted, retriable, accessDenied or fatal.
+// classifyRead returns the class of k for a request that writes no record, and so can always be retried:
+// accepted, retriable, accessDenied or fatal.
 func classifyRead(k sarama.KError) class {
 	switch c := classify(k); c {
 	case accepted, accessDenied, fatal:
@@ -215,23 +215,23 @@ func classifyRead(k sarama.KError) class {
 	return retriable
 }
 
-// errorOf returns k with our own text.
+// errorOf returns k as an error with our text.
 func errorOf(k sarama.KError) *codeError {
 	c := lookup(k)
 	return &c.codeError
 }
 
-// classifyRequest returns what a request that failed as a whole means for its batches. They may
-// be in the log, as a rule: sequence numbers make it safe to send them again.
+// classifyRequest returns the class for the batches of a request that failed as a whole. The broker may have
+// stored them; sequence numbers make it safe to resend them.
 func classifyRequest(err error) class {
 	if _, ok := errors.AsType[*fenceError](err); ok {
-		return unsent // whatever the fence has returned
+		return unsent // a closed fence
 	}
 	if k, ok := codeIn(err); ok {
-		return classifyRead(k) // of a login that was due again
+		return classifyRead(k) // from a re-authentication
 	}
 	if _, ok := errors.AsType[sarama.PacketEncodingError](err); ok {
-		return fatal // never left this process, and never will
+		return fatal // the request cannot be encoded
 	}
 	if errors.Is(err, sink.ErrAccess) {
 		return accessDenied

@@ -26,7 +26,7 @@ func (c *client) leaderOf(ctx context.Context, topic string, partition int32) (*
 	return l, nil
 }
 
-// leaderError returns nil if a partition has a leader, and otherwise why it has none.
+// leaderError returns why a partition has no leader, or nil if it has one.
 func (i topicInfo) leaderError(partition int32) error {
 	switch {
 	case i.err != sarama.ErrNoError:
@@ -55,8 +55,8 @@ func offsetAt(l *link, topic string, partition int32, at int64) (int64, error) {
 	return block.Offset, nil
 }
 
-// fetchRecords calls fn with each record that the partition has at the offsets of span. It returns
-// the offset behind the last one for which fn returned nil.
+// fetchRecords calls fn with each record of span. It returns the offset after the last record for which fn
+// returned nil.
 func fetchRecords(l *link, topic string, span sink.Span, fn func(offset int64, at time.Time, rec *sarama.Record) error) (next int64, err error) {
 	for next = span.Begin; next < span.End; {
 		req := &sarama.FetchRequest{Version: fetchVersion, MaxWaitTime: 500, MinBytes: 1, MaxBytes: fetchBytes, SessionEpoch: -1}
@@ -90,7 +90,7 @@ func fetchRecords(l *link, topic string, span sink.Span, fn func(offset int64, a
 			}
 			next = b.LastOffset() + 1
 		}
-		if next == began { // compaction has left nothing up to the end
+		if next == began { // compaction has removed all records up to the end
 			return span.End, nil
 		}
 	}

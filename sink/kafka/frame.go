@@ -9,9 +9,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A frame is a record as it waits in memory: a fixed part, then key, value and headers, back
-// to back in a chunk. Frames hold no pointers, so the garbage collector has nothing to look
-// at in a full window of them, and a record costs no allocation.
+// A frame is a buffered record: a fixed part, then key, value and headers, in contiguous memory of a chunk.
+// Frames have no pointers, so the garbage collector need not scan them, and a record costs no allocation.
 //
 //	length 4 | seq 8 | ms 8 | partition 4 | key 4 | value 4 | headers 4 | key … value … headers …
 //
@@ -19,11 +18,11 @@ import (
 type frame struct {
 	seq         uint64
 	ms          int64 // milliseconds since 1970
-	partition   int32 // as given to Send: may be sink.AnyPartition
+	partition   int32 // the argument of Send; may be sink.AnyPartition
 	key, value  []byte
 	headers     int
 	headerBytes []byte // the headers, see nextHeader
-	raw         []byte // all of it
+	raw         []byte // the whole frame
 }
 
 const (
@@ -32,12 +31,12 @@ const (
 	null           = ^uint32(0)
 )
 
-// A shape is what the sizes of a record follow from.
+// A shape has the lengths from which the sizes of a record are computed.
 type shape struct {
 	key, value  int // lengths, -1 for null
 	headers     int
-	headerBytes int // keys and values of headers, without lengths
-	headerWire  int // the same with their lengths, as the record format writes them
+	headerBytes int // size of keys and values of headers
+	headerWire  int // size of the headers in the record format, with lengths
 }
 
 func shapeOf(r *sink.Record) shape {
@@ -63,20 +62,20 @@ func (s *shape) addHeader(key, value int) {
 	s.headerWire += wireLen(key) + wireLen(value)
 }
 
-// payloadSize is the number of bytes of key, value and headers.
+// payloadSize returns the size of key, value and headers.
 func (s *shape) payloadSize() int { return max(s.key, 0) + max(s.value, 0) + s.headerBytes }
 
-// frameSize is the length of the record's frame.
+// frameSize returns the size of the record's frame.
 func (s *shape) frameSize() int { return frameOverhead + s.payloadSize() + headerOverhead*s.headers }
 
-// wireSize is the length of the record in a batch of format 2, before compression.
+// wireSize returns the size of the record in a batch of format 2, before compression.
 // https://kafka.apache.org/documentation/#recordbatch
 func (s *shape) wireSize(msDelta int64, offset int) int {
 	body := s.bodySize(msDelta, offset)
 	return varintLen(int64(body)) + body
 }
 
-// bodySize is what the length at the beginning of the record says.
+// bodySize returns the length field of the record.
 func (s *shape) bodySize(msDelta int64, offset int) int {
 	return 1 + varintLen(msDelta) + varintLen(int64(offset)) +
 		wireLen(s.key) + wireLen(s.value) + varintLen(int64(s.headers)) + s.headerWire
@@ -84,7 +83,7 @@ func (s *shape) bodySize(msDelta int64, offset int) int {
 
 func wireLen(n int) int { return varintLen(int64(n)) + max(n, 0) }
 
-// varintLen is the length of x as a zigzag varint.
+// varintLen returns the length of x as a zigzag varint.
 func varintLen(x int64) int {
 	return (bits.Len64(uint64(x<<1^x>>63)|1) + 6) / 7
 }
@@ -96,7 +95,7 @@ func length(b []byte) int {
 	return len(b)
 }
 
-// millis returns t as Kafka writes it, now for the zero time.
+// millis returns t in Unix milliseconds, or the current time for the zero time.
 func millis(t time.Time) int64 {
 	if t.IsZero() {
 		t = time.Now()
@@ -104,7 +103,7 @@ func millis(t time.Time) int64 {
 	return max(t.UnixMilli(), 0)
 }
 
-// putFrame writes r into dst, which is as long as its frame.
+// putFrame writes r to dst, which has the size of its frame.
 func putFrame(dst []byte, r *sink.Record, ms int64) {
 	le := binary.LittleEndian
 	le.PutUint32(dst, uint32(len(dst)))
@@ -127,7 +126,7 @@ func putFrame(dst []byte, r *sink.Record, ms int64) {
 	}
 }
 
-// readFrame returns the first frame of b, which aliases b, and what follows it.
+// readFrame returns the first frame of b, which aliases b, and the rest of b.
 func readFrame(b []byte) (frame, []byte) {
 	le := binary.LittleEndian
 	n := le.Uint32(b)
@@ -145,7 +144,7 @@ func readFrame(b []byte) (frame, []byte) {
 	return f, b[n:]
 }
 
-// record returns f as the record it was made of, without the topic. It aliases f.
+// record returns the record of f, without the topic. It aliases f.
 func (f *frame) record() sink.Record {
 	r := sink.Record{Seq: f.seq, Partition: f.partition, Key: f.key, Value: f.value, Timestamp: time.UnixMilli(f.ms)}
 	for rest := f.headerBytes; len(rest) > 0; {
@@ -156,12 +155,12 @@ func (f *frame) record() sink.Record {
 	return r
 }
 
-// frameSeq returns the sequence of the first frame of b and what follows that frame.
+// frameSeq returns the sequence of the first frame of b, and the rest of b.
 func frameSeq(b []byte) (seq uint64, rest []byte) {
 	return binary.LittleEndian.Uint64(b[4:]), b[binary.LittleEndian.Uint32(b):]
 }
 
-// nextHeader returns the first header of b and what follows it.
+// nextHeader returns the first header of b, and the rest of b.
 func nextHeader(b []byte) (key, value, rest []byte) {
 	keyLen, valueLen := binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:])
 	key, rest = splitField(b[headerOverhead:], keyLen)
@@ -169,7 +168,7 @@ func nextHeader(b []byte) (key, value, rest []byte) {
 	return key, value, rest
 }
 
-// splitField splits b behind its first n bytes. Only a null is nil.
+// splitField splits b after its first n bytes. head is nil only for a null.
 func splitField(b []byte, n uint32) (head, tail []byte) {
 	if n == null {
 		return nil, b
@@ -177,17 +176,16 @@ func splitField(b []byte, n uint32) (head, tail []byte) {
 	return b[:n:n], b[n:]
 }
 
-// frames is a sequence of frames in chunks that grow with it, from minChunk to maxChunk; a
-// frame is never split, one larger than maxChunk has a chunk to itself. The zero value is
-// empty and holds no memory.
+// frames is a sequence of frames in chunks of increasing size, from minChunk to maxChunk. A frame is never
+// split; one that is larger than maxChunk has its own chunk. The zero value is empty and uses no memory.
 type frames struct {
 	chunks   [][]byte
 	records  int
-	payload  int // bytes of keys, values and headers
+	payload  int // size of keys, values and headers
 	capacity int // capacity of chunks
 }
 
-// reserve extends fs by one frame of the given shape and returns its memory.
+// reserve adds a frame of the given shape to fs and returns its memory.
 func (fs *frames) reserve(pool *chunkPool, s *shape) []byte {
 	n := s.frameSize()
 	last := len(fs.chunks) - 1
@@ -248,7 +246,7 @@ func (fs *frames) all(yield func(frame) bool) {
 	}
 }
 
-// truncate drops the frames from the first with a sequence beyond last on.
+// truncate drops all frames from the first one with a sequence higher than last.
 func (fs *frames) truncate(pool *chunkPool, last uint64) {
 	kept := *fs
 	*fs = frames{chunks: kept.chunks[:0]}
@@ -276,26 +274,26 @@ func (fs *frames) truncate(pool *chunkPool, last uint64) {
 }
 
 const (
-	minChunk = 512      // the first chunk of a batch: what a partition with one record costs
-	maxChunk = 64 << 10 // the largest chunk that is not made for one record
+	minChunk = 512      // size of the first chunk of a batch: the memory of a partition with one record
+	maxChunk = 64 << 10 // maximum size of a chunk for several records
 )
 
-// A chunkPool hands out byte slices whose capacity is a power of two. What it hands out and
-// what it keeps add up to at most limit, unless limit is all in use: then it keeps nothing.
-// Methods may be called from any goroutine.
+// A chunkPool allocates byte slices whose capacity is a power of two. The slices in use and the idle slices have
+// at most limit bytes. If those in use exceed limit, the pool keeps no idle slices. Methods may be called from
+// any goroutine.
 //
-// limit should be a little more than is ever out: else what is idle in the wrong sizes is
-// thrown away for the right ones, over and over.
+// limit should be a little more than the maximum in use. Otherwise the pool releases idle slices of one size
+// again and again to allocate another size.
 type chunkPool struct {
 	limit int
 
 	mu   sync.Mutex
 	free [40][][]byte // by size class: free[c] holds capacities of minChunk<<c
-	out  int          // bytes handed out
+	out  int          // bytes in use
 	idle int          // bytes in free
 }
 
-// get returns an empty chunk that n bytes fit into.
+// get returns an empty chunk with a capacity of at least n bytes.
 func (p *chunkPool) get(n int) []byte {
 	class := classOf(n)
 	size := minChunk << class
@@ -313,7 +311,7 @@ func (p *chunkPool) get(n int) []byte {
 	return make([]byte, 0, size)
 }
 
-// put takes back a chunk that get has returned.
+// put returns a chunk to the pool.
 func (p *chunkPool) put(chunk []byte) {
 	class := classOf(cap(chunk))
 	p.mu.Lock()
@@ -324,8 +322,7 @@ func (p *chunkPool) put(chunk []byte) {
 	p.trim()
 }
 
-// trim leaves idle chunks to the garbage collector, largest first, until the limit holds.
-// p.mu is held.
+// trim releases idle chunks, the largest first, until the limit is met. p.mu is held.
 func (p *chunkPool) trim() {
 	for class := len(p.free) - 1; class >= 0 && p.out+p.idle > p.limit; class-- {
 		for f := p.free[class]; len(f) > 0 && p.out+p.idle > p.limit; f = p.free[class] {
@@ -336,7 +333,7 @@ func (p *chunkPool) trim() {
 	}
 }
 
-// classOf returns the smallest class whose chunks hold n bytes.
+// classOf returns the smallest size class for n bytes.
 func classOf(n int) int {
 	return bits.Len(uint(max(n, 1)-1) / minChunk)
 }

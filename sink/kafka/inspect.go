@@ -13,13 +13,12 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// An Inspector asks a cluster for everything that decides whether it will accept records. It
-// writes and creates nothing, and deletes only the topic that DeleteTopic names. Its methods may
-// be called from any goroutine, and block until the cluster has responded or ctx ends. Their
-// errors wrap sink.ErrAccess if a retry cannot help.
+// An Inspector reads what decides whether a cluster accepts records. It writes and creates nothing, and deletes
+// only the topic that is passed to DeleteTopic. Its methods may be called from any goroutine, and block until
+// the cluster has responded or ctx ends. An error wraps sink.ErrAccess if a retry cannot help.
 type Inspector struct{ client *client }
 
-// NewInspector returns an Inspector, which has to be closed. It contacts nobody.
+// NewInspector returns an Inspector. It does not connect. The caller must close the Inspector.
 func NewInspector(cfg Config) (*Inspector, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -31,10 +30,10 @@ func NewInspector(cfg Config) (*Inspector, error) {
 	return &Inspector{client: c}, nil
 }
 
-// Close ends the Inspector's connection.
+// Close closes the connection of the Inspector.
 func (i *Inspector) Close() { i.client.control.close() }
 
-// Reach connects to the broker at addr, logs in, and has it answer a request.
+// Reach connects to the broker at addr, logs in and sends a request.
 func (i *Inspector) Reach(ctx context.Context, addr string) error {
 	l, err := i.client.connector.connect(ctx, addr, controlTimeout)
 	if err != nil {
@@ -49,17 +48,17 @@ func (i *Inspector) Reach(ctx context.Context, addr string) error {
 	return nil
 }
 
-// A Broker is one that a cluster has named.
+// A Broker is a broker from the metadata of a cluster.
 type Broker struct {
 	ID   int32
-	Addr string // where it says that clients reach it: advertised.listeners
+	Addr string // address from advertised.listeners
 }
 
 // Brokers returns the brokers of the cluster by their ids.
 func (i *Inspector) Brokers(ctx context.Context) ([]Broker, error) {
 	var brokers []Broker
 	err := i.client.control.do(ctx, func(l *link) error {
-		res, err := fetchMetadata(l, []string{"__consumer_offsets"}) // of no topic at all would mean of every one
+		res, err := fetchMetadata(l, []string{"__consumer_offsets"}) // an empty list would mean all topics
 		if err != nil {
 			return err
 		}
@@ -73,17 +72,17 @@ func (i *Inspector) Brokers(ctx context.Context) ([]Broker, error) {
 	return brokers, err
 }
 
-// An Operation is something that a user may be allowed to do with a topic: the bits of KIP-430.
+// An Operation is an ACL operation on a topic, with the bits of KIP-430.
 type Operation int
 
-// The operations a relay needs on one topic or another.
+// The operations that a relay needs.
 const (
 	OperationRead     Operation = 3
 	OperationWrite    Operation = 4
 	OperationDescribe Operation = 8
 )
 
-// String names the operation as kafka-acls.sh does.
+// String returns the name of the operation in kafka-acls.sh.
 func (o Operation) String() string {
 	switch o {
 	case OperationRead:
@@ -96,27 +95,27 @@ func (o Operation) String() string {
 	return fmt.Sprintf("operation %d", int(o))
 }
 
-// A Topic is what a cluster tells about one.
+// A Topic has the metadata of a topic.
 type Topic struct {
 	name    string
 	Missing bool
 	Err     error // why nothing else is known; nil where Missing
 
 	Partitions int
-	Replicas   int // of the partition that has the fewest
-	InSync     int // the same, of those that are in sync
-	Leaderless int // partitions without a leader
+	Replicas   int // minimum over the partitions
+	InSync     int // in-sync replicas, minimum over the partitions
+	Leaderless int // number of partitions without a leader
 
-	Settings map[string]string // of the topic and those it has from the cluster; nil: the user may not describe them
+	Settings map[string]string // of the topic, with cluster defaults; nil: the user may not describe them
 
-	operations int32 // of the user, by bit
+	operations int32 // authorized operations of the user, by bit
 }
 
-// Allows reports whether the user may do op, and known whether the cluster has told.
+// Allows reports whether the user may do op. known is false if the broker is too old to say.
 func (t *Topic) Allows(op Operation) (allowed, known bool) { return allows(t.operations, op) }
 
-// allows reports whether op is one of the authorized operations of a topic (KIP-430), and whether the
-// broker has told: those before 2.3 do not.
+// allows reports whether op is one of the authorized operations of a topic (KIP-430). known is false for brokers
+// before 2.3, which do not send them.
 func allows(operations int32, op Operation) (allowed, known bool) {
 	const untold = -1 << 31
 	if operations == untold || operations == 0 {
@@ -125,7 +124,7 @@ func allows(operations int32, op Operation) (allowed, known bool) {
 	return operations&(1<<op) != 0, true
 }
 
-// Topics returns what the cluster tells of the named topics, in their order.
+// Topics returns the metadata of the named topics, in the same order.
 func (i *Inspector) Topics(ctx context.Context, names ...string) ([]*Topic, error) {
 	if len(names) == 0 {
 		return nil, nil
@@ -150,7 +149,7 @@ func (i *Inspector) Topics(ctx context.Context, names ...string) ([]*Topic, erro
 	out := make([]*Topic, len(names))
 	for n, name := range names {
 		if out[n] = topics[name]; out[n] == nil {
-			return nil, fmt.Errorf("the broker says nothing of topic %s", name)
+			return nil, fmt.Errorf("the broker's response lacks topic %s", name)
 		}
 	}
 	return out, nil
@@ -179,7 +178,7 @@ func topicOf(m *sarama.TopicMetadata) *Topic {
 	return t
 }
 
-// describeSettings fills in the settings of the topics that exist.
+// describeSettings sets the Settings of the existing topics.
 func describeSettings(l *link, topics map[string]*Topic) error {
 	req := &sarama.DescribeConfigsRequest{Version: 1}
 	for name, t := range topics {
@@ -207,8 +206,8 @@ func describeSettings(l *link, topics map[string]*Topic) error {
 	return nil
 }
 
-// MayCreate has the cluster check, without creating it, whether the user may create a topic like spec.
-// The error is the cluster's answer if it is a *[codeError].
+// MayCreate lets the cluster check, without creating it, whether the user may create a topic with spec. A
+// [*codeError] is the cluster's response.
 func (i *Inspector) MayCreate(ctx context.Context, name string, spec TopicSpec) error {
 	details := map[string]*sarama.TopicDetail{name: {
 		NumPartitions: orDefault(spec.Partitions), ReplicationFactor: orDefault(spec.ReplicationFactor),
@@ -243,8 +242,8 @@ func answerError(e *sarama.TopicError) error {
 	return coded
 }
 
-// DeleteTopic deletes a topic. It returns nil if there is none of that name. What may heal is
-// retried until ctx ends.
+// DeleteTopic deletes a topic. It returns nil if the topic does not exist. It retries transient errors until ctx
+// ends.
 func (i *Inspector) DeleteTopic(ctx context.Context, name string) error {
 	return i.client.retryTransient(ctx, func() error {
 		var answer sarama.KError
@@ -265,18 +264,17 @@ func (i *Inspector) DeleteTopic(ctx context.Context, name string) error {
 	})
 }
 
-// MayWrite takes a producer id, as every start does: whether the user may write at all, and
-// with sequence numbers. What heals by itself is tried again.
+// MayWrite checks whether the user may write with an idempotent producer, by requesting a producer id like every
+// start. It retries transient errors until ctx ends.
 func (i *Inspector) MayWrite(ctx context.Context) error { return i.client.reachCluster(ctx) }
 
-// IsRefusal reports whether err is a cluster's answer that the user lacks a right.
+// IsRefusal reports whether err is the cluster's response that the user lacks a privilege.
 func IsRefusal(err error) bool {
 	answer, ok := errors.AsType[*codeError](err)
 	return ok && classify(answer.code) == accessDenied
 }
 
-// Size returns the size of r as a batch of its own, before compression: what a topic's
-// max.message.bytes is compared with.
+// Size returns the size of a batch with only r, before compression. max.message.bytes of a topic limits it.
 func Size(r *sink.Record) int {
 	s := shapeOf(r)
 	return batchOverhead + s.wireSize(0, 0)

@@ -11,8 +11,8 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// lookUp finds the leaders of parts and the partitions of topics, and resumes what it has found.
-// The others are retried later.
+// lookUp finds the leaders of parts and the partitions of topics, and resumes those that it has found. It
+// schedules a retry for the others.
 func (p *producer) lookUp(ctx context.Context, parts []*partition, topics []*topic) {
 	start := time.Now()
 	parts = p.followHints(ctx, parts)
@@ -46,7 +46,7 @@ func (p *producer) lookUp(ctx context.Context, parts []*partition, topics []*top
 	p.unlockAndReport()
 }
 
-// askElsewhere has the look-up of parts and topics go to another broker if earlier ones have not helped.
+// askElsewhere makes the look-up of parts and topics use another broker if earlier ones did not help.
 func (p *producer) askElsewhere(ctx context.Context, parts []*partition, topics []*topic) {
 	p.mu.Lock()
 	attempts := 0
@@ -63,8 +63,7 @@ func (p *producer) askElsewhere(ctx context.Context, parts []*partition, topics 
 	}
 }
 
-// followHints gives those of parts to a sender whose leader the last answer named, and returns the
-// others.
+// followHints assigns those of parts whose leader the last response named, and returns the others.
 func (p *producer) followHints(ctx context.Context, parts []*partition) []*partition {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -79,8 +78,8 @@ func (p *producer) followHints(ctx context.Context, parts []*partition) []*parti
 	})
 }
 
-// staleTopics returns the topics whose metadata, and those whose limits, have to be requested. If a
-// broker cannot be reached, these are all topics: its partitions will have moved.
+// staleTopics returns the topics whose metadata, and those whose limits, must be requested. If a broker cannot be
+// reached, these are all topics, because its partitions will get other leaders.
 func (p *producer) staleTopics(parts []*partition, topics []*topic) (metadata, limits []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -111,8 +110,7 @@ func (p *producer) staleTopics(parts []*partition, topics []*topic) (metadata, l
 	return metadata, limits
 }
 
-// createMissing creates those of the named topics that are missing, if so configured, and looks
-// them up again.
+// createMissing creates the missing ones of the named topics, if that is configured, and looks them up again.
 func (p *producer) createMissing(ctx context.Context, names []string) error {
 	if p.client.cfg.CreateTopics == nil {
 		return nil
@@ -135,8 +133,8 @@ func (p *producer) createMissing(ctx context.Context, names []string) error {
 	return p.client.cluster.refresh(ctx, names)
 }
 
-// logCreation logs once whether a topic was created. Until all brokers know the topic, it may look
-// missing again. p.mu is held.
+// logCreation logs, once, whether a topic was created. The topic may seem to be missing again until all brokers
+// know it. p.mu is held.
 func (p *producer) logCreation(name string, cause error) {
 	t := p.topics[name]
 	switch {
@@ -153,7 +151,7 @@ func (p *producer) logCreation(name string, cause error) {
 	}
 }
 
-// placePartition gives part to the sender of its leader, or retries later. p.mu is held.
+// placePartition assigns part to the sender of its leader, or schedules a retry. p.mu is held.
 func (p *producer) placePartition(ctx context.Context, part *partition, err error, start time.Time, jitter float64) {
 	info := p.client.cluster.topic(part.topic.name)
 	switch {
@@ -176,7 +174,7 @@ func (p *producer) placePartition(ctx context.Context, part *partition, err erro
 	p.client.counters.recordError(err.Error())
 }
 
-// assignSender queues a partition that awaits its leader at the sender of node. p.mu is held.
+// assignSender adds a partition that awaits its leader to the queue of the sender of node. p.mu is held.
 func (p *producer) assignSender(ctx context.Context, part *partition, node int32) {
 	s := p.senderFor(ctx, node, part)
 	if part.sender != s {
@@ -190,7 +188,7 @@ func (p *producer) assignSender(ctx context.Context, part *partition, node int32
 	signal(part.sender.wake)
 }
 
-// resumeTopic assigns the records of a topic that was looked up, or retries later. p.mu is held.
+// resumeTopic assigns the records of a topic that was looked up, or schedules a retry. p.mu is held.
 func (p *producer) resumeTopic(ctx context.Context, t *topic, err error, start time.Time, jitter float64) {
 	info := p.client.cluster.topic(t.name)
 	switch {
@@ -237,7 +235,7 @@ func (p *producer) resumeTopic(ctx context.Context, t *topic, err error, start t
 	}
 }
 
-// applyMetadata moves t's partitions to their leaders' senders and follows their number. p.mu is
+// applyMetadata assigns the partitions of t to the senders of their leaders, and follows their number. p.mu is
 // held.
 func (p *producer) applyMetadata(ctx context.Context, t *topic) {
 	info := p.client.cluster.topic(t.name)
@@ -257,13 +255,13 @@ func (p *producer) applyMetadata(ctx context.Context, t *topic) {
 			part.sender = s
 		case ready, awaitingLeader: // the old sender skips it
 			p.assignSender(ctx, part, info.leaders[i].node)
-		case inFlight: // its answer will name the leader
+		case inFlight: // the response will name the leader
 		}
 	}
 	p.followPartitionCount(t, info)
 }
 
-// assignRecords moves t's unassigned records to their partitions. p.mu is held.
+// assignRecords moves the unassigned records of t to their partitions. p.mu is held.
 func (p *producer) assignRecords(t *topic) {
 	unassigned := t.unassigned
 	t.unassigned = frames{}
@@ -289,13 +287,12 @@ func (p *producer) assignRecords(t *topic) {
 	p.wakeAll()
 }
 
-// followPartitionCount starts to change t's number of partitions to that of info. Keys change
-// their partition with it, so the old number stays until t is drained.
+// followPartitionCount starts to change the number of partitions of t to that of info. Keys then map to other
+// partitions, so the old number stays in use until t is drained.
 //
-// A topic only ever grows. A smaller number means that it was deleted and re-created, or that the
-// broker does not know the new partitions yet: the topic's id tells which (KIP-516). Brokers
-// before 2.8 give no id; there, records for a partition that is gone wait for the next session.
-// p.mu is held.
+// The number of partitions only grows. A smaller number means that the topic was re-created, or that the broker
+// does not know the new partitions yet; the topic id tells which (KIP-516). Brokers before 2.8 send no id;
+// there, records for a missing partition wait for the next producer. p.mu is held.
 func (p *producer) followPartitionCount(t *topic, info topicInfo) {
 	none := sarama.Uuid{}
 	from, to := len(t.parts), len(info.leaders)
@@ -318,15 +315,14 @@ func (p *producer) followPartitionCount(t *topic, info topicInfo) {
 	log := p.log.With(slog.String("topic", t.name), slog.Int("from", from), slog.Int("to", to))
 	p.logLater(func(ctx context.Context) {
 		if recreated {
-			log.WarnContext(ctx, "topic was created anew, what it held is gone")
+			log.WarnContext(ctx, "topic was re-created, its records are gone")
 		} else {
-			log.WarnContext(ctx, "topic has more partitions, keys will move")
+			log.WarnContext(ctx, "topic has more partitions, keys map to other partitions")
 		}
 	})
 }
 
-// drained reports whether t has no unacknowledged record under its present number of partitions,
-// except for those of partitions that are gone.
+// drained reports whether t has no unacknowledged record, except in partitions that do not exist any more.
 func (t *topic) drained() bool {
 	stranded := 0
 	for _, part := range t.parts[min(t.resizeTo, len(t.parts)):] {
@@ -340,7 +336,7 @@ func (t *topic) drained() bool {
 	return t.unacked == stranded
 }
 
-// resizeTopic gives t, which is drained, its new number of partitions. p.mu is held.
+// resizeTopic changes the number of partitions of t, which must be drained. p.mu is held.
 func (p *producer) resizeTopic(t *topic) {
 	n := t.resizeTo
 	t.resizeTo = 0
@@ -354,8 +350,8 @@ func (p *producer) resizeTopic(t *topic) {
 	p.unassignRecords(t, gone)
 }
 
-// unassignRecords moves the records of partitions that are gone back to t's unassigned records, in
-// the order of Send and before all later ones. For a moment they are in memory twice. p.mu is held.
+// unassignRecords moves the records of partitions that do not exist any more back to the unassigned records of t,
+// in the order of Send and before all later ones. For a moment they are in memory twice. p.mu is held.
 func (p *producer) unassignRecords(t *topic, gone []*partition) {
 	var stranded []frame
 	for _, part := range gone {
@@ -373,7 +369,7 @@ func (p *producer) unassignRecords(t *topic, gone []*partition) {
 		for len(part.queue) > 0 {
 			p.removeFirstBatch(part)
 		}
-		part.state, part.sender = idle, nil // the sender it had skips it
+		part.state, part.sender = idle, nil // the old sender skips it
 		delete(p.retrying, part)
 	}
 	t.unacked -= back.records

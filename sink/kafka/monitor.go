@@ -12,37 +12,37 @@ import (
 )
 
 const (
-	// silenceAfter is how long a broker may owe an answer before it counts as silent and is
-	// probed. It is well below readTimeout, after which a request fails.
+	// silenceAfter is how long a broker may not respond before it counts as silent and is probed. It
+	// is well below readTimeout, after which a request fails.
 	silenceAfter = 5 * time.Second
 
 	// probeEvery is the time between two probes of a silent broker.
 	probeEvery = 5 * time.Second
 
-	// relogAfter is how long the same reason of the same broker is not logged again: a broker
-	// that takes six seconds for each request is silent again and again.
+	// relogAfter is how long the same reason of the same broker is not logged again. A broker that
+	// takes six seconds for each request is silent again and again.
 	relogAfter = time.Minute
 
-	// probePartitions bounds how many partitions a probe is about.
+	// probePartitions limits the number of partitions of a probe.
 	probePartitions = 20
 )
 
-// A silence is a broker that owes an answer: to a request, to the opening of a connection, or to
-// the last of these, which failed and will be retried. Its fields belong to producer.mu.
+// A silence is the state of a broker that does not respond: to a request or a new connection, or to the last of
+// these, which failed and will be retried. Its fields are protected by producer.mu.
 type silence struct {
 	node          int32
 	since         time.Time // zero: it is over, and remembered for relogAfter
 	probedAt      time.Time
 	finding       finding // of the last probe; zero: none yet
-	logged        bool    // this silence has been logged
-	loggedFinding finding // what was logged last
+	logged        bool    // this silence was logged
+	loggedFinding finding // last logged finding
 	loggedAt      time.Time
 }
 
 func (s *silence) ended() bool { return s.since.IsZero() }
 
-// monitorBrokers probes silent brokers, and logs silences and stalls, until ctx ends. It has a
-// goroutine of its own because the others wait for those brokers.
+// monitorBrokers probes silent brokers, and logs silences and stalls, until ctx ends. It has its own goroutine,
+// because the others may wait for those brokers.
 func (p *producer) monitorBrokers(ctx context.Context) {
 	timer := time.NewTimer(silenceAfter)
 	defer timer.Stop()
@@ -51,7 +51,7 @@ func (p *producer) monitorBrokers(ctx context.Context) {
 		case <-p.wakeMonitor:
 		case <-timer.C:
 		case <-ctx.Done():
-			p.checkHealth(ctx) // for what is over
+			p.checkHealth(ctx) // logs what has ended
 			return
 		}
 		questions, wait := p.checkHealth(ctx)
@@ -67,8 +67,8 @@ func (p *producer) monitorBrokers(ctx context.Context) {
 	}
 }
 
-// checkHealth logs which stalls and silences have started or ended. It returns the probes that are
-// due, and after how long to call it again.
+// checkHealth logs stalls and silences that have started or ended. It returns the due probes, and the time until
+// the next call.
 func (p *producer) checkHealth(ctx context.Context) (questions []probe, wait time.Duration) {
 	var lines []func(context.Context)
 	logLine := func(line func(context.Context)) { lines = append(lines, line) }
@@ -83,7 +83,7 @@ func (p *producer) checkHealth(ctx context.Context) (questions []probe, wait tim
 	return questions, wait
 }
 
-// unansweredSince returns, by node, since when brokers have owed an answer. p.mu is held.
+// unansweredSince returns, by node, since when brokers have not responded. p.mu is held.
 func (p *producer) unansweredSince() map[int32]time.Time {
 	owing := make(map[int32]time.Time)
 	note := func(s *sender, since time.Time) {
@@ -105,9 +105,8 @@ func (p *producer) unansweredSince() map[int32]time.Time {
 	return owing
 }
 
-// checkSilences finds out which silences have started or ended. It returns the probes that are
-// due, and after how long the next can be: a request that is sent later is not due earlier.
-// p.mu is held.
+// checkSilences finds silences that have started or ended. It returns the due probes, and the time until the next
+// one can be due. p.mu is held.
 func (p *producer) checkSilences(now time.Time, logLine func(func(context.Context))) (questions []probe, wait time.Duration) {
 	wait = silenceAfter
 	owing := p.unansweredSince()
@@ -149,7 +148,7 @@ func (p *producer) checkSilences(now time.Time, logLine func(func(context.Contex
 	return questions, wait
 }
 
-// silenceEndLine returns the log line that s is over. p.mu is held.
+// silenceEndLine returns the log line for the end of s. p.mu is held.
 func (p *producer) silenceEndLine(s *silence, now time.Time) func(context.Context) {
 	answered := false
 	for _, sd := range p.senders {
@@ -159,14 +158,14 @@ func (p *producer) silenceEndLine(s *silence, now time.Time) func(context.Contex
 		slog.Duration("after", now.Sub(s.since)))
 	return func(ctx context.Context) {
 		if answered {
-			log.InfoContext(ctx, "broker answers again")
+			log.InfoContext(ctx, "broker responds again")
 		} else {
-			log.InfoContext(ctx, "broker is not waited for any more")
+			log.InfoContext(ctx, "no request waits for the broker any more")
 		}
 	}
 }
 
-// newProbe returns the probe of a silent node, given all silent nodes. p.mu is held.
+// newProbe returns a probe of a silent node. silent has all silent nodes. p.mu is held.
 func (p *producer) newProbe(node int32, now time.Time, silent map[int32]time.Time) probe {
 	q := probe{node: node, addr: p.client.cluster.address(node)}
 	for _, name := range slices.Sorted(maps.Keys(p.topics)) {
@@ -194,14 +193,14 @@ func (p *producer) newProbe(node int32, now time.Time, silent map[int32]time.Tim
 	return q
 }
 
-// runProbe finds out why q's broker is silent, and logs the finding if it is news.
+// runProbe finds out why the broker of q is silent, and logs the finding if it is new.
 func (p *producer) runProbe(ctx context.Context, q probe) {
 	found := p.client.diagnoseSilence(ctx, q)
 	if ctx.Err() != nil {
 		return
 	}
 	if found.state == slow && !q.overdue {
-		return // the broker can be reached again, and the request is younger than the silence
+		return // the broker responds again, and the request is newer than the silence
 	}
 	p.mu.Lock()
 	now := time.Now()
@@ -218,12 +217,12 @@ func (p *producer) runProbe(ctx context.Context, q probe) {
 	lasted := now.Sub(s.since)
 	p.mu.Unlock()
 	if news {
-		p.log.WarnContext(ctx, "broker does not answer", slog.Int("broker", int(q.node)), slog.String("addr", q.addr),
+		p.log.WarnContext(ctx, "broker does not respond", slog.Int("broker", int(q.node)), slog.String("addr", q.addr),
 			slog.Duration("for", lasted), slog.Int("records", q.records), slog.String("reason", found.text))
 	}
 }
 
-// silenceReason returns why node does not answer. p.mu is held.
+// silenceReason returns why node does not respond. p.mu is held.
 func (p *producer) silenceReason(node int32) string {
 	why := finding{text: "does not answer"}
 	if s := p.silences[node]; s != nil && !s.ended() && s.finding != (finding{}) {
@@ -232,7 +231,7 @@ func (p *producer) silenceReason(node int32) string {
 	return brokerAt(node, p.client.cluster.address(node)) + " " + why.text
 }
 
-// A stall is something that has made no progress since a time.
+// A stall is a part of the producer that makes no progress.
 type stall struct {
 	since     time.Time
 	reason    string
@@ -241,7 +240,7 @@ type stall struct {
 	missing   bool // the topic does not exist, and the producer does not create it
 }
 
-// oldestStall returns the oldest stall, zero if there is none. p.mu is held.
+// oldestStall returns the oldest stall, or the zero value if there is none. p.mu is held.
 func (p *producer) oldestStall(now time.Time) stall {
 	var s stall
 	older := func(since time.Time) bool {
@@ -268,8 +267,8 @@ func (p *producer) oldestStall(now time.Time) stall {
 	return s
 }
 
-// logStall logs a stall that is older than stallAfter, and the end of the last one. It returns
-// after how long the next can be that old. p.mu is held.
+// logStall logs a stall that is older than stallAfter, and the end of the last one. It returns the time until the
+// next stall can be that old. p.mu is held.
 func (p *producer) logStall(now time.Time, logLine func(func(context.Context))) time.Duration {
 	s := p.oldestStall(now)
 	switch lasted := now.Sub(s.since); {

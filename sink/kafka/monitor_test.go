@@ -31,15 +31,15 @@ func TestSilentBrokerIsDiagnosed(t *testing.T) {
 	}{
 		{
 			"answers others", 1, func(l *lab, _ *faultyNetwork) func() { return l.hangBroker(kmsg.Produce) },
-			"answers other requests, but not the one with records: it waits for its disk, or has too much to do", "broker answers again", 4,
+			"answers other requests, but not the one with records: it waits for its disk, or has too much to do", "broker responds again", 4,
 		},
 		{
 			"waits for replicas", 3, func(l *lab, _ *faultyNetwork) func() { return l.hangBroker(kmsg.Produce) },
-			"it waits for its disk, or for a replica in sync (topic t, partition 0 is on brokers 0, 1, 2)", "broker answers again", 4,
+			"it waits for its disk, or for a replica in sync (topic t, partition 0 is on brokers 0, 1, 2)", "broker responds again", 4,
 		},
 		{
 			"answers nothing", 1, func(l *lab, _ *faultyNetwork) func() { return l.hangBroker(kmsg.Metadata, kmsg.Produce) },
-			"accepts connections but does not answer", "broker answers again", 4,
+			"accepts connections but does not answer", "broker responds again", 4,
 		},
 		{
 			"cannot be connected to", 1, func(l *lab, s *faultyNetwork) func() {
@@ -47,14 +47,14 @@ func TestSilentBrokerIsDiagnosed(t *testing.T) {
 				s.err.Store(&net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")})
 				return func() { s.err.Store(nil); release() }
 			},
-			"cannot be connected to: localhost:9092: dial tcp: connection refused", "broker answers again", 4,
+			"cannot be connected to: localhost:9092: dial tcp: connection refused", "broker responds again", 4,
 		},
 		{
 			"led elsewhere", 2, func(l *lab, _ *faultyNetwork) func() {
 				l.hangBroker(kmsg.Produce)
 				return func() { l.moveLeader(1) }
 			},
-			"it waits for its disk", "broker is not waited for any more", 5, // that it leads no more is news
+			"it waits for its disk", "no request waits for the broker any more", 5, // that it leads no more is news
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestSilentBrokerIsDiagnosed(t *testing.T) {
 func wantSilence(l *lab, r *rig, began time.Time, says string) {
 	l.Helper()
 	log := r.Journal.String()
-	if strings.Count(log, "broker does not answer") != 1 || !strings.Contains(log, says) ||
+	if strings.Count(log, "broker does not respond") != 1 || !strings.Contains(log, says) ||
 		!strings.Contains(log, "broker=0 addr=localhost:9092") || !strings.Contains(log, "records=2") {
 		l.Errorf("log: %s", log)
 	}
@@ -149,7 +149,7 @@ func TestThrottledRequestWaits(t *testing.T) {
 			l.Errorf("waited %s", took)
 		}
 		synctest.Wait()
-		if s := r.Journal.String(); strings.Count(s, "has asked for a pause") != 1 || strings.Count(s, "broker answers again") != 1 || probes.Hits() != 0 {
+		if s := r.Journal.String(); strings.Count(s, "has asked for a pause") != 1 || strings.Count(s, "broker responds again") != 1 || probes.Hits() != 0 {
 			l.Errorf("%d probes; log: %s", probes.Hits(), s)
 		}
 		r.drain()
@@ -199,7 +199,7 @@ func TestReconnectedBrokerIsNotBlamed(t *testing.T) {
 		time.Sleep(readTimeout + probeEvery) // the connection is given up, and no other can be made
 		s.err.Store(nil)
 		time.Sleep(silenceAfter - time.Millisecond)
-		if log := r.Journal.String(); strings.Count(log, "broker does not answer") != 1 {
+		if log := r.Journal.String(); strings.Count(log, "broker does not respond") != 1 {
 			l.Errorf("log: %s", log)
 		}
 		time.Sleep(2 * probeEvery)
@@ -230,7 +230,7 @@ func TestSlowBrokerIsLoggedOnceAMinute(t *testing.T) {
 		}
 		synctest.Wait()
 		log := r.Journal.String()
-		if n := strings.Count(log, "broker does not answer"); n < 8 || n > 10 || strings.Count(log, "broker answers again") != n {
+		if n := strings.Count(log, "broker does not respond"); n < 8 || n > 10 || strings.Count(log, "broker responds again") != n {
 			l.Errorf("%d reports: %s", n, log)
 		}
 		r.drain()
@@ -285,7 +285,7 @@ func TestUnansweredConnectionIsLogged(t *testing.T) {
 		c.Close()
 	}
 	mu.Unlock()
-	r.awaitLog("broker answers again")
+	r.awaitLog("broker responds again")
 	r.drain()
 }
 

@@ -12,11 +12,11 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// orderKey is the key of what CheckOrder writes. No name begins with a slash, so Read passes over it.
+// orderKey is the key of the records of CheckOrder. No relay name starts with a slash, so Read ignores them.
 const orderKey = "/order-check"
 
-// CheckOrder implements [sink.PositionStore]. It writes tombstones, which compaction removes, under a
-// producer id that nobody else uses: whatever the broker makes of them concerns no Writer.
+// CheckOrder implements [sink.PositionStore]. It writes tombstones, which compaction removes, with a new producer
+// id, so that the result affects no Writer.
 func (s *positionStore) CheckOrder(ctx context.Context) error {
 	var found error
 	err := s.client.retryTransient(ctx, func() (err error) {
@@ -26,8 +26,8 @@ func (s *positionStore) CheckOrder(ctx context.Context) error {
 	return cmp.Or(err, found)
 }
 
-// tryOrder writes under an epoch, under the next one, and under the first again. It returns in found
-// what the broker does instead of rejecting the third, and in err why that is not known.
+// tryOrder writes with an epoch, with the next one, and with the first one again. found is the result if the
+// broker does not reject the third write. err says that the check failed.
 func (s *positionStore) tryOrder(ctx context.Context) (found, err error) {
 	older, err := s.client.control.requestID(ctx)
 	if err != nil {
@@ -58,8 +58,8 @@ func (s *positionStore) tryOrder(ctx context.Context) (found, err error) {
 	return found, err
 }
 
-// writeTombstone writes a tombstone of orderKey to partition 0. Its error is a *[codeError] if the
-// broker has answered.
+// writeTombstone writes a tombstone with orderKey to partition 0. The error is a [*codeError] if the broker has
+// responded.
 func writeTombstone(l *link, topic string, id identity, sequence int32) error {
 	now := time.Now()
 	req := envelope()

@@ -7,24 +7,24 @@ import (
 	"time"
 )
 
-// outageGap is for how long nothing may be attempted within one outage: after that it is not known
-// whether the cluster still fails.
+// outageGap is the maximum time without an attempt in an outage. After that, it is unknown whether the cluster
+// still fails.
 const outageGap = 5 * time.Second
 
-// An outage is since when what is attempted outside of a [producer] has failed: to reach the cluster, to
-// read positions.
+// An outage records since when attempts outside of a [producer] have failed, such as connecting to the cluster
+// or reading positions.
 type outage struct {
 	mu         sync.Mutex
-	attempting int       // attempts under way
-	since      time.Time // start of the first failed attempt; zero: there is no outage
-	failedAt   time.Time // end of the last one
-	cause      error     // of the last one
-	mentioned  bool      // an answer that asks for patience has been logged
-	warned     bool      // the outage has been logged
+	attempting int       // number of attempts in progress
+	since      time.Time // start of the first failed attempt; zero: no outage
+	failedAt   time.Time // end of the last failed attempt
+	cause      error     // of the last failed attempt
+	mentioned  bool      // "not ready" was logged
+	warned     bool      // the outage was logged
 	reached    bool      // an attempt has succeeded before
 }
 
-// attempt calls f and notes how it ends, unless it is ctx that is canceled.
+// attempt calls f and records its result, unless ctx was canceled.
 func (o *outage) attempt(ctx context.Context, f func() error) error {
 	o.mu.Lock()
 	o.attempting++
@@ -47,7 +47,7 @@ func (o *outage) attempt(ctx context.Context, f func() error) error {
 	return err
 }
 
-// stall returns the outage if it goes on.
+// stall returns the outage as a stall, if it continues.
 func (o *outage) stall(now time.Time) stall {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -64,7 +64,7 @@ func (o *outage) isFirstContact() bool {
 	return !o.reached
 }
 
-// shouldMention reports, once in an outage that has not been warned of, that it has begun.
+// shouldMention reports true once per outage, unless a warning was logged.
 func (o *outage) shouldMention() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -73,8 +73,8 @@ func (o *outage) shouldMention() bool {
 	return first
 }
 
-// shouldWarn reports, once in an outage, that it is worth a warning: after warnAfter if a broker has
-// answered that it is not ready, else at once.
+// shouldWarn reports true once per outage: after warnAfter if a broker responds that it is not ready, otherwise
+// immediately.
 func (o *outage) shouldWarn(notReady bool) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

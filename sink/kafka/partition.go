@@ -6,39 +6,39 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// A partState is what a partition waits for. It changes under producer.mu only.
+// A partState is the state of a partition. It changes with producer.mu held only.
 type partState uint8
 
 const (
-	idle           partState = iota // has nothing to send
-	ready                           // has, and is in its sender's queue
+	idle           partState = iota // it has no records
+	ready                           // it has records and is in the queue of its sender
 	inFlight                        // its first batch is in a request in flight
 	awaitingLeader                  // its leader is looked up at retryAt; it is in producer.retrying
 )
 
-// A partition is one partition of a topic as a producer sees it. Without records it holds no
-// memory but itself. All fields belong to producer.mu.
+// A partition is a partition of a topic in a producer. Without records, it uses no other memory. All fields are
+// protected by producer.mu.
 type partition struct {
 	topic        *topic
 	id           int32
 	state        partState
-	sender       *sender  // of the leader's broker, as far as is known; nil before the first time
+	sender       *sender  // of the last known leader; nil: unknown so far
 	queue        []*batch // in order; only the first may have a sequence, only the last is open
 	nextSequence int32    // sequence of the next batch that gets one
-	hintedLeader int32    // leader named by the last answer, or noLeader
+	hintedLeader int32    // leader named by the last response, or noLeader
 
-	// inRequest is true while a batch of the partition is in a request that is being built
-	// or is unanswered. A second batch would replace the first one there, unnoticed.
+	// inRequest is true while a batch of the partition is in a request that is being built or has no
+	// response. A request must have only one batch per partition.
 	inRequest bool
 
-	// silentSince is when the first of the latest unanswered attempts started. Zero: sender's
-	// broker answered the last one.
+	// silentSince is the start of the first attempt since the broker's last response. Zero: the broker
+	// responded to the last attempt.
 	silentSince time.Time
 
 	retryState
 }
 
-// noteAnswer records whether the broker answered an attempt that started at start.
+// noteAnswer records whether the broker responded to an attempt that started at start.
 func (part *partition) noteAnswer(ok bool, start time.Time) {
 	switch {
 	case ok:
@@ -48,7 +48,7 @@ func (part *partition) noteAnswer(ok bool, start time.Time) {
 	}
 }
 
-// openBatch returns the batch that one more record of the given shape fits into, or nil.
+// openBatch returns the open batch if a record of the given shape fits into it, otherwise nil.
 func (part *partition) openBatch(s *shape, ms int64) *batch {
 	if n := len(part.queue); n > 0 {
 		if b := part.queue[n-1]; b.fitsRecord(s, ms, part.topic.batchLimit) {
@@ -65,43 +65,42 @@ func (part *partition) removeBatch() {
 	part.queue = part.queue[:n]
 }
 
-// addSequence returns the sequence after n records from seq on: they wrap from 2³¹-1 to 0.
+// addSequence returns seq + n. Sequences wrap from 2³¹-1 to 0.
 func addSequence(seq int32, n int) int32 {
 	return int32((int64(seq) + int64(n)) & 0x7fffffff)
 }
 
-// A topic is one topic as a producer sees it. All fields belong to producer.mu.
+// A topic is a topic in a producer. All fields are protected by producer.mu.
 type topic struct {
 	name     string
 	counters *topicCounters // nil while parts is
-	index    int            // of the topics of this producer, to spread partitions over connections
+	index    int            // index of the topic in this producer, to distribute partitions over connections
 
-	parts           []*partition // nil: not known yet
-	id              sarama.Uuid  // changes when the topic is re-created; zero: the cluster gives none
+	parts           []*partition // nil: unknown so far
+	id              sarama.Uuid  // changes when the topic is re-created; zero: the brokers are too old
 	limit           int          // max.message.bytes
 	limitGuessed    bool         // limit is a guess: the broker decides about larger records
-	batchLimit      int          // the largest batch of several records
-	unacked         int          // records in parts
-	stickyPartition int32        // where records without a key go while a batch is open there
+	batchLimit      int          // maximum size of a batch of several records
+	unacked         int          // number of records in parts
+	stickyPartition int32        // partition for records without a key, while it has an open batch
 
-	// While resolving is true, every record of the topic goes to unassigned: the topic has not
-	// been looked up yet (parts is nil), or it has another number of partitions and is not drained
-	// under the old one, or a record did not fit, so that limit and parts may be out of date
-	// (metadataStale).
+	// While resolving is true, every record of the topic is added to unassigned: the topic was not
+	// looked up yet (parts is nil), or the number of partitions has changed and the topic is not drained,
+	// or a record did not fit, so that limit and parts may be out of date (metadataStale).
 	resolving     bool
 	metadataStale bool
-	resizeTo      int // 0: the number of parts is right
+	resizeTo      int // new number of partitions; 0: unchanged
 	unassigned    frames
 	missing       missingState
 
-	errorLogged      bool // that somebody has to act has been logged
-	recoveryUnlogged bool // an error has been logged, and not that the topic accepts records
-	creationLogged   bool // that this process created it has been logged
-	restampLogged    bool // that it rejects the timestamps of records has been logged
+	errorLogged      bool // an error that a person has to fix was logged
+	recoveryUnlogged bool // an error was logged, and its end was not
+	creationLogged   bool // the creation of the topic was logged
+	restampLogged    bool // the rejection of timestamps was logged
 	retryState
 }
 
-// addPartitions adds partitions to t until there are n.
+// addPartitions adds partitions to t until it has n.
 func (t *topic) addPartitions(n int) {
 	block := make([]partition, n-len(t.parts))
 	for i := range block {
@@ -110,8 +109,8 @@ func (t *topic) addPartitions(n int) {
 	}
 }
 
-// setLimit sets the limits that follow from max.message.bytes. Compression may make a batch
-// that does not compress a little larger, hence the slack.
+// setLimit sets the limits that follow from max.message.bytes. It leaves some room, because compression may make
+// an incompressible batch a little larger.
 func (t *topic) setLimit(info topicInfo, compressed bool) {
 	t.limit, t.limitGuessed = info.limit, info.limitGuessed
 	t.batchLimit = min(t.limit, maxBatchBytes)

@@ -6,11 +6,11 @@ import (
 	"hash/crc32"
 )
 
-// A partitioner maps a key that is not null to one of n partitions.
+// A partitioner maps a non-null key to one of n partitions.
 type partitioner func(key []byte, n int32) int32
 
-// partitionerOf returns the partitioner called name. Each reproduces another client bit by
-// bit, so that a key stays where that client has put it.
+// partitionerOf returns the partitioner called name. Each is compatible with another client, so that a key stays
+// in the partition to which that client has written it.
 func partitionerOf(name string) (partitioner, error) {
 	switch name {
 	case "murmur2":
@@ -23,13 +23,12 @@ func partitionerOf(name string) (partitioner, error) {
 	return nil, fmt.Errorf("sink: Partitioner %q is not one of murmur2, fnv1a, crc32", name)
 }
 
-// byMurmur2 is the default of the Java client, and so of Kafka Connect.
+// byMurmur2 is the default partitioner of the Java client, and so of Kafka Connect.
 func byMurmur2(key []byte, n int32) int32 {
 	return int32(murmur2(key)&0x7fffffff) % n
 }
 
-// byFNV1a is sarama's NewHashPartitioner: FNV-1a, and the absolute value of a signed
-// remainder.
+// byFNV1a is sarama's NewHashPartitioner: the absolute value of the signed remainder of FNV-1a.
 func byFNV1a(key []byte, n int32) int32 {
 	h := uint32(2166136261)
 	for _, b := range key {
@@ -47,8 +46,8 @@ func byCRC32(key []byte, n int32) int32 {
 	return int32(crc32.ChecksumIEEE(key) % uint32(n))
 }
 
-// murmur2 is Austin Appleby's MurmurHash2, 32 bit, with the seed and the byte order of the
-// Java client (org.apache.kafka.common.utils.Utils.murmur2), whose partitions have to be met.
+// murmur2 is Austin Appleby's MurmurHash2, 32 bit, with the seed and the byte order of the Java client
+// (org.apache.kafka.common.utils.Utils.murmur2).
 func murmur2(key []byte) uint32 {
 	const (
 		seed = 0x9747b28c

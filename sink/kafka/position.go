@@ -14,9 +14,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A positionStore is a [sink.PositionStore] in a compacted topic: the key of a value is the name, a
-// slash and the writer. It has connections and a producer id of its own, so it neither waits for the
-// records of a [producer] nor holds them up. Its records go to partition 0.
+// A positionStore is a [sink.PositionStore] in a compacted topic. The key of a value is the name, a slash and the
+// writer. It has its own connections and producer id, so it neither waits for the records of a [producer] nor
+// delays them. Its records are in partition 0.
 type positionStore struct {
 	client *client
 	topic  string
@@ -30,22 +30,21 @@ type positionStore struct {
 	seq      uint64
 
 	mu      sync.Mutex
-	acked   uint64        // the newest sequence
-	failure error         // why no more can be written
-	changed chan struct{} // cap 1: one of these has
+	acked   uint64        // highest acknowledged sequence
+	failure error         // why writing is not possible any more
+	changed chan struct{} // cap 1; acked or failure has changed
 
-	reading chan struct{} // cap 1: a mutex around each Read, whose locking a context can end
+	reading chan struct{} // cap 1; a mutex for Read, with a context
 	reader  positionReader
 }
 
-// positionWindow is far more than the one record that waits in it.
+// positionWindow is far larger than the one record in it.
 const positionWindow = 64 << 10
 
 var errPositionsClosed = errors.New("position store is closed")
 
-// OpenPositions implements [sink.Sink]. A missing topic is created with one partition and
-// cleanup.policy=compact. A topic that is not compacted is used as it is, and a warning logged:
-// there the value may expire.
+// OpenPositions implements [sink.Sink]. It creates a missing topic with one partition and cleanup.policy=compact.
+// If an existing topic has another policy, it logs a warning, because values may expire.
 func (c *client) OpenPositions(ctx context.Context, topic, name string) (sink.PositionStore, error) {
 	s, err := c.openPositions(ctx, topic, name)
 	if err != nil {
@@ -99,14 +98,14 @@ func (s *positionStore) recordOutcome(seqs []uint64, err error) {
 func (s *positionStore) setFailure(err error) {
 	s.mu.Lock()
 	if s.failure == nil {
-		// Not a sink.RecordError: what it is about is no row of anybody's.
+		// Not a sink.RecordError, because the record is not a row.
 		s.failure = fmt.Errorf("%w: topic %s: %w", errFatal, s.topic, rejectReason(err))
 	}
 	s.mu.Unlock()
 	signal(s.changed)
 }
 
-// rejectReason is err without the record it is about.
+// rejectReason returns the reason of a *sink.RecordError, or err.
 func rejectReason(err error) error {
 	if rec, ok := errors.AsType[*sink.RecordError](err); ok {
 		return rec.Reason
@@ -123,7 +122,7 @@ func (s *positionStore) NextIdentity(ctx context.Context, given ...[]byte) ([]by
 	cluster := s.client.cluster
 	var block identityBlock
 	err = s.client.retryTransient(ctx, func() error {
-		if err := cluster.refresh(ctx, []string{s.topic}); err != nil { // for the id of the cluster
+		if err := cluster.refresh(ctx, []string{s.topic}); err != nil { // to get the cluster id
 			return err
 		}
 		var ok bool
@@ -177,8 +176,8 @@ func (s *positionStore) Write(ctx context.Context, writer string, value []byte) 
 	}
 }
 
-// addStat adds to the Stat of the Sink what goes wrong with the topic. What is acknowledged cannot be
-// confirmed meanwhile.
+// addStat adds the stall of the position store to the Stat of the Sink: during it, acknowledged records cannot be
+// confirmed.
 func (s *positionStore) addStat(total *sink.Stat) {
 	own, prefix := s.client.Stat(), "topic "+s.topic+": "
 	if since := own.StalledSince; !since.IsZero() && (total.StalledSince.IsZero() || since.Before(total.StalledSince)) {
@@ -197,7 +196,7 @@ func (s *positionStore) close() {
 	s.reading <- struct{}{}
 	s.reader.hangUp()
 	<-s.reading
-	_ = s.client.Close() // it has no error to tell
+	_ = s.client.Close() // never fails
 }
 
 // Read implements [sink.PositionStore].

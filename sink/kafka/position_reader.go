@@ -17,31 +17,31 @@ import (
 
 const (
 	fetchBytes   = 1 << 20
-	fetchVersion = 11 // the last before flexible versions; negotiated downwards
+	fetchVersion = 11 // the last version before flexible ones; negotiated downwards
 
 	// fromTheBeginning is the next offset of a positionReader that has read nothing.
 	fromTheBeginning = -1
 
-	// unnamedValues is how many values of the writer "" are kept: of what an earlier version has
-	// written, which compaction has not come to yet, only the last few may be out of order.
+	// unnamedValues is how many values of the writer "" are kept. An earlier version has written them, and
+	// compaction may not have removed the older ones; only the last few may be out of order.
 	unnamedValues = 1000
 )
 
-// A positionReader follows partition 0 of a position topic. It reads all of it once, which
-// compaction keeps short, and then what is new. It belongs to one goroutine at a time.
+// A positionReader reads partition 0 of a position topic. It reads the whole partition once, which compaction keeps
+// small, and after that only new records. One goroutine at a time uses it.
 type positionReader struct {
 	topic, name string
 	log         *slog.Logger
 	warned      bool // of a record with headers
 
 	link     *link       // to the leader; nil: not connected
-	lastUsed time.Time   // the link
-	topicID  sarama.Uuid // of the topic that was read; zero: the cluster gives none
-	next     int64       // the offset up to which everything is read
+	lastUsed time.Time   // when link was last used
+	topicID  sarama.Uuid // of the topic that was read; zero: the brokers are too old
+	next     int64       // next offset to read
 	values   []sink.StoredValue
 }
 
-// readNew reads up to the present end of the topic. After a long pause it reads all of the topic again:
+// readNew reads up to the current end of the topic. After a long pause it reads the whole topic again, because
 // compaction may have removed a value together with its tombstone.
 func (r *positionReader) readNew(ctx context.Context, c *client) error {
 	if time.Since(r.lastUsed) > idleTimeout {
@@ -85,20 +85,19 @@ func (r *positionReader) read() error {
 	return nil
 }
 
-// hangUp closes the connection.
+// hangUp closes the connection to the leader.
 func (r *positionReader) hangUp() {
 	if r.link != nil {
-		_ = r.link.Close() // whatever it says, it is given up
+		_ = r.link.Close() // its error does not matter
 		r.link = nil
 	}
 }
 
-// forget has the topic read from its beginning.
+// forget makes the next read start at the beginning of the topic.
 func (r *positionReader) forget() { r.next, r.values = fromTheBeginning, nil }
 
-// readTopic reads what is new. If the leader then knows the topic by another id, it was created anew
-// meanwhile, with any number of records, and is read from its beginning. Brokers before 2.8 give no id:
-// there a new topic is known by its end only.
+// readTopic reads the new records. If the topic then has another id, it was re-created, and readTopic reads it from
+// its beginning. Brokers before 2.8 send no id; there, a re-created topic is detected only if it is shorter.
 func (r *positionReader) readTopic(l *link) error {
 	for {
 		if err := r.readTo(l); err != nil {
@@ -125,7 +124,7 @@ func (r *positionReader) readTo(l *link) error {
 	if err != nil {
 		return err
 	}
-	if end < r.next { // it was created anew
+	if end < r.next { // the topic was re-created
 		r.forget()
 	}
 	if r.next == fromTheBeginning {
@@ -148,14 +147,14 @@ func (r *positionReader) readTo(l *link) error {
 	return err
 }
 
-// isRouted reports whether a record is not a value: a relay has made it of a row or message, or another
-// program has written it. Those of a relay have headers, dead letters included. A value has none, but the
-// one that a producer adds if the topic does not accept its timestamp.
+// isRouted reports whether a record is not a value, but was made from a row or written by another program. Records
+// of a relay have headers, including dead letters. A value has none, except sink.TimestampHeader, which the
+// producer adds if the topic rejects the timestamp.
 func isRouted(rec *sarama.Record) bool {
 	return slices.ContainsFunc(rec.Headers, func(h *sarama.RecordHeader) bool { return string(h.Key) != sink.TimestampHeader })
 }
 
-// warnRouted logs once that a record is ignored.
+// warnRouted logs, once, that a record is ignored.
 func (r *positionReader) warnRouted(offset int64) {
 	if r.warned {
 		return
@@ -169,7 +168,7 @@ func (r *positionReader) place(offset int64) string {
 	return fmt.Sprintf("topic %s, partition 0, offset %d", r.topic, offset)
 }
 
-// writerOf returns whose value has a key, if it is one of ours.
+// writerOf returns the writer of a key. ok is false if the key is not of this relay.
 func (r *positionReader) writerOf(key []byte) (writer string, ok bool) {
 	rest, ok := bytes.CutPrefix(key, []byte(r.name))
 	if !ok || len(rest) == 0 {
@@ -182,7 +181,7 @@ func (r *positionReader) writerOf(key []byte) (writer string, ok bool) {
 	return string(rest[1:]), true
 }
 
-// take makes value the newest of a writer; nil removes what it has.
+// take sets the value of a writer. A nil value removes it.
 func (r *positionReader) take(writer string, offset int64, value []byte) {
 	if writer != "" || value == nil {
 		r.values = slices.DeleteFunc(r.values, func(v sink.StoredValue) bool { return v.Writer == writer })

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// An idle sender is woken when this much has gathered since its last request, or at
-	// Flush. There is no linger timer: a request that is out is what others gather behind.
+	// An idle sender wakes up when this many records or bytes were buffered since its last request, or
+	// at Flush. There is no linger timer; records collect while a request is in flight.
 	flushBytes   = 64 << 10
 	flushRecords = 256
 )
@@ -26,12 +26,12 @@ type producer struct {
 	client      *client
 	cfg         sink.WriterConfig
 	log         *slog.Logger
-	wakeControl chan struct{} // cap 1: wakes runControl
-	wakeMonitor chan struct{} // cap 1: wakes monitorBrokers: a silence or a stall may be over
-	windowFreed chan struct{} // cap 1: wakes Send
+	wakeControl chan struct{} // cap 1; wakes runControl
+	wakeMonitor chan struct{} // cap 1; wakes monitorBrokers, because a silence or a stall may have ended
+	windowFreed chan struct{} // cap 1; wakes Send
 	ended       chan struct{} // closed when Run returns
 
-	// doneMu serialises calls of done. It is never held together with mu.
+	// doneMu serializes calls of done. It is never held together with mu.
 	doneMu sync.Mutex
 	done   func(seqs []uint64, err error)
 
@@ -42,8 +42,8 @@ type producer struct {
 	identityAccepted bool // a broker has accepted a batch under identity
 
 	inFlightRecords int // accepted by Send, without an outcome
-	inFlightBytes   int // their keys, values and headers
-	memory          int // what their frames occupy
+	inFlightBytes   int // size of their keys, values and headers
+	memory          int // size of their frames
 
 	requestsInFlight int  // requests on the wire
 	sendClosed       bool // CloseSend was called
@@ -51,11 +51,11 @@ type producer struct {
 	// While identityLost is set, senders send nothing: the producer needs a new identity.
 	identityLost  bool
 	identityRetry retryState
-	newIDRequired bool    // a new epoch is not enough: it has to be another producer id
-	epochs        *epochs // of the identity that it was given; nil: it was given none
+	newIDRequired bool    // a new epoch is not enough, the producer needs another producer id
+	epochs        *epochs // of WriterConfig.Identity; nil: none
 
-	// failure ends the producer. If halted, nothing more is sent; otherwise the records up to
-	// lastSeq still are.
+	// failure ends the producer. If halted is set, nothing more is sent; otherwise the records up to
+	// lastSeq are still sent.
 	failure  error
 	halted   bool
 	lastSeq  uint64              // records with a higher sequence are dropped
@@ -67,12 +67,12 @@ type producer struct {
 	logLines    []func(context.Context) // written by Run's goroutine
 
 	silences    map[int32]*silence // by node
-	loggedStall time.Time          // since when; zero if none has been logged
+	loggedStall time.Time          // start of the logged stall; zero: none
 
 	missingLoggedAt time.Time // see mayLogMissing
 
-	// stopRun ends Run because of errFinished, or of what a closed fence has returned. Nil before
-	// Run has started.
+	// stopRun ends Run with errFinished or with the error of a closed fence. It is nil before Run has
+	// started.
 	stopRun context.CancelCauseFunc
 }
 
@@ -127,7 +127,7 @@ func (p *producer) Send(ctx context.Context, r *sink.Record) error {
 	return nil
 }
 
-// sendError returns why Send accepts nothing more, or nil. p.mu is held.
+// sendError returns why Send accepts no more records, or nil. p.mu is held.
 func (p *producer) sendError() error {
 	if p.failure != nil {
 		return p.failure
@@ -140,8 +140,8 @@ func (p *producer) sendError() error {
 	}
 }
 
-// fitsWindow reports whether one more record of this shape fits the window. An empty window
-// takes any record. p.mu is held.
+// fitsWindow reports whether one more record of this shape fits into the window. Any record fits into an empty
+// window. p.mu is held.
 func (p *producer) fitsWindow(s *shape) bool {
 	return p.inFlightRecords == 0 ||
 		p.inFlightRecords < p.client.cfg.WindowRecords && p.memory+s.frameSize() <= p.client.cfg.WindowBytes
@@ -171,7 +171,7 @@ func (p *producer) bufferRecord(r *sink.Record, s *shape) {
 	putFrame(p.reserveRecord(part, s, ms), r, ms)
 }
 
-// addTopic adds a topic. Run's goroutine looks up its partitions. p.mu is held.
+// addTopic adds a topic, whose partitions the goroutine of Run then looks up. p.mu is held.
 func (p *producer) addTopic(name string) *topic {
 	t := &topic{name: name, index: len(p.topics)}
 	p.topics[name] = t
@@ -179,15 +179,15 @@ func (p *producer) addTopic(name string) *topic {
 	return t
 }
 
-// resolveTopic has Run's goroutine look t up. Until then, t's records stay unassigned. p.mu is held.
+// resolveTopic makes the goroutine of Run look up t. Until then, the records of t stay unassigned. p.mu is held.
 func (p *producer) resolveTopic(t *topic) {
 	t.resolving = true
 	p.unresolved[t] = struct{}{}
 	signal(p.wakeControl)
 }
 
-// acceptsRecord reports whether t has the record's partition and the record is within t's limit.
-// If the record may shrink by compression, or the limit is a guess, the broker decides.
+// acceptsRecord reports whether t has the partition of the record and the record is within the limit of t. If
+// compression may shrink the record, or if the limit is a guess, the broker decides.
 func (t *topic) acceptsRecord(s *shape, partition int32, compressed bool) bool {
 	if len(t.parts) == 0 || partition != sink.AnyPartition && (partition < 0 || int(partition) >= len(t.parts)) {
 		return false
@@ -197,8 +197,8 @@ func (t *topic) acceptsRecord(s *shape, partition int32, compressed bool) bool {
 
 func (p *producer) compresses() bool { return p.client.codec != 0 }
 
-// choosePartition returns the partition of a record. Records without a key go where a batch is open,
-// or else to the next partition without failed attempts. p.mu is held.
+// choosePartition returns the partition of a record. A record without key goes to the partition with an open batch,
+// otherwise to the next partition without failed attempts. p.mu is held.
 func (p *producer) choosePartition(t *topic, key []byte, partition int32, s *shape, ms int64) *partition {
 	if partition != sink.AnyPartition {
 		return t.parts[partition]
@@ -240,7 +240,7 @@ func (p *producer) reserveRecord(part *partition, s *shape, ms int64) []byte {
 	return dst
 }
 
-// makeReady queues part at its sender. If it has none yet, Run's goroutine finds its leader first.
+// makeReady adds part to the queue of its sender. If it has none yet, the goroutine of Run first finds its leader.
 // p.mu is held.
 func (p *producer) makeReady(part *partition) {
 	if part.sender == nil {
@@ -252,7 +252,7 @@ func (p *producer) makeReady(part *partition) {
 	part.sender.queue.push(part)
 }
 
-// findLeader has Run's goroutine find part's leader, when part.retryAt has come. p.mu is held.
+// findLeader makes the goroutine of Run find the leader of part, at part.retryAt. p.mu is held.
 func (p *producer) findLeader(part *partition) {
 	part.state = awaitingLeader
 	p.retrying[part] = struct{}{}
@@ -267,7 +267,7 @@ func (p *producer) Flush() {
 	p.stopRunIfDone()
 }
 
-// checkFence returns why nothing may be sent now, nil while the fence is open.
+// checkFence returns nil while the fence is open, otherwise its error.
 func (p *producer) checkFence() error {
 	if p.cfg.Fence == nil {
 		return nil
@@ -275,7 +275,7 @@ func (p *producer) checkFence() error {
 	return p.cfg.Fence()
 }
 
-// wakeSenders wakes every sender that has something to send and no request in flight. p.mu is held.
+// wakeSenders wakes every sender that has records and no request in flight. p.mu is held.
 func (p *producer) wakeSenders() {
 	for _, s := range p.senders {
 		if !s.busy && !s.queue.empty() {
@@ -293,7 +293,7 @@ func (p *producer) CloseSend() {
 	p.stopRunIfDone()
 }
 
-// stopRunIfDone ends Run if it has nothing more to wait for. p.mu is held.
+// stopRunIfDone ends Run if nothing is left to wait for. p.mu is held.
 func (p *producer) stopRunIfDone() {
 	if p.stopRun == nil {
 		return
@@ -308,7 +308,7 @@ func (p *producer) stopRunIfDone() {
 	}
 }
 
-// signal leaves a token in a channel of capacity 1.
+// signal puts a token into a channel of capacity 1, unless it has one.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -16,35 +16,35 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// An identity is a producer id and epoch, under which brokers count the sequences of a partition.
+// An identity is a producer id and an epoch. Brokers count the sequences of a partition per identity.
 //
-// A broker takes a higher epoch of an id as a new beginning, whoever raises it, and from then on
-// refuses in that partition what is sent under a lower one: a request of a connection that was given
-// up cannot enter the log behind its own repetition, nor what an older process still sends behind
-// what a newer one has sent (KIP-360, and ProducerAppendInfo of the broker).
+// In a partition, a higher epoch of an id restarts the sequences, whoever raises it. The broker then rejects batches
+// with a lower epoch in that partition. So a late request of a lost connection is not stored after its own retry,
+// and records of an older process are not stored after those of a newer one (KIP-360, and ProducerAppendInfo of
+// the broker).
 type identity struct {
 	id    int64
 	epoch int16
 }
 
-// epochsPerBlock is how often a producer may renew its identity before it needs another block.
+// epochsPerBlock is the number of epochs in an identityBlock.
 const epochsPerBlock = 8
 
-// An identityBlock is what [sink.PositionStore.NextIdentity] hands out, as JSON: so many epochs of a
-// producer id, of which a producer uses one after the other.
+// An identityBlock is the result of [sink.PositionStore.NextIdentity], as JSON: some epochs of a producer id, which
+// a producer uses one after the other.
 type identityBlock struct {
-	ClusterID  string `json:"cluster_id,omitempty"` // which cluster has given the id; empty: it does not say
+	ClusterID  string `json:"cluster_id,omitempty"` // cluster of the producer id; empty: unknown
 	ID         int64  `json:"id"`
 	FirstEpoch int16  `json:"first_epoch"`
 }
 
-// epochs are what is left of an identityBlock.
+// epochs are the unused epochs of an identityBlock.
 type epochs struct {
 	next identity
 	left int
 }
 
-// parseIdentity returns the epochs of an identity that NextIdentity has returned, nil for nil.
+// parseIdentity parses a result of NextIdentity. It returns nil for nil.
 func parseIdentity(data []byte) (*epochs, error) {
 	blocks, err := parseBlocks(data)
 	if len(blocks) == 0 {
@@ -54,14 +54,14 @@ func parseIdentity(data []byte) (*epochs, error) {
 	return &epochs{next: identity{b.ID, b.FirstEpoch}, left: epochsPerBlock}, nil
 }
 
-// parseBlocks returns what NextIdentity has returned, without the nils.
+// parseBlocks parses results of NextIdentity, and leaves out nils.
 func parseBlocks(given ...[]byte) ([]identityBlock, error) {
 	var blocks []identityBlock
 	for _, data := range given {
 		if data == nil {
 			continue
 		}
-		b := identityBlock{ID: -1} // a missing id must not become 0, which is somebody else's
+		b := identityBlock{ID: -1} // a missing id must not become 0, which is a valid id
 		err := json.Unmarshal(data, &b)
 		if err == nil && (b.ID < 0 || b.FirstEpoch < 0 || b.FirstEpoch > math.MaxInt16-epochsPerBlock) {
 			err = fmt.Errorf("not a producer id with epochs: id %d, first_epoch %d", b.ID, b.FirstEpoch)
@@ -85,8 +85,7 @@ func (e *epochs) take() (identity, error) {
 	return id, nil
 }
 
-// nextBlock returns the block after those given, of a cluster; ok is false if it takes another
-// producer id.
+// nextBlock returns the block after the given ones, for a cluster. ok is false if that needs another producer id.
 func nextBlock(clusterID string, given []identityBlock) (next identityBlock, ok bool) {
 	if len(given) == 0 {
 		return next, false
@@ -103,15 +102,15 @@ func nextBlock(clusterID string, given []identityBlock) (next identityBlock, ok 
 	return identityBlock{ClusterID: clusterID, ID: newest.ID, FirstEpoch: highest + epochsPerBlock}, true
 }
 
-// identities hands out identities to producers that have been given none, never the same twice: the
-// same producer id with the next epoch, where possible.
+// identities has the identities for producers without WriterConfig.Identity. It returns each identity only once: the
+// next epoch of the same producer id, if possible.
 type identities struct {
 	control *control
 
 	mu           sync.Mutex
 	last         identity
 	lastUnused   bool // nextIdentity has not returned last yet
-	idsRequested int  // producer ids that the cluster has given
+	idsRequested int  // number of requested producer ids
 }
 
 // ensureID requests a producer id from the cluster if there is none yet.
@@ -125,8 +124,7 @@ func (i *identities) ensureID(ctx context.Context) error {
 	return i.replaceID(ctx)
 }
 
-// nextIdentity returns an identity that was never used: the next epoch, or with newID one with
-// another producer id.
+// nextIdentity returns an unused identity: the next epoch or, if newID is set, one with another producer id.
 func (i *identities) nextIdentity(ctx context.Context, newID bool) (identity, error) {
 	i.mu.Lock()
 	exhausted := i.idsRequested == 0 || !i.lastUnused && (newID || i.last.epoch == math.MaxInt16)
@@ -145,7 +143,7 @@ func (i *identities) nextIdentity(ctx context.Context, newID bool) (identity, er
 	return i.last, nil
 }
 
-// replaceID takes another producer id.
+// replaceID requests another producer id.
 func (i *identities) replaceID(ctx context.Context) error {
 	id, err := i.control.requestID(ctx)
 	if err != nil {
@@ -175,9 +173,9 @@ func (c *control) requestID(ctx context.Context) (identity, error) {
 	return identity{id: res.ProducerID, epoch: res.ProducerEpoch}, nil
 }
 
-// loseIdentity stops all sending until there is a new identity: some broker does not know the
-// producer's last sequence. Sequences of different identities must not be in flight together, or
-// a late answer would be about the wrong ones. p.mu is held.
+// loseIdentity stops all sending until there is a new identity, because a broker does not know the last sequence of
+// the producer. Batches of different identities must not be in flight together, because a late response could not be
+// assigned. p.mu is held.
 func (p *producer) loseIdentity(part *partition, sh *sentBatch) {
 	if sh.block != nil && sh.block.Err == sarama.ErrInvalidProducerEpoch {
 		if p.epochs != nil {
@@ -193,15 +191,15 @@ func (p *producer) loseIdentity(part *partition, sh *sentBatch) {
 	p.client.counters.renewals.Add(1)
 	name, id, err := part.topic.name, part.id, sh.err
 	p.logLater(func(ctx context.Context) {
-		p.log.WarnContext(ctx, "producer numbers its batches anew, unacknowledged records may come twice",
+		p.log.WarnContext(ctx, "new producer epoch, unacknowledged records may be duplicated",
 			slog.String("topic", name), slog.Int("partition", int(id)), slog.Any("err", err))
 	})
 }
 
-// errIdentityUsed is [sink.ErrIdentityUsed] in Kafka's words.
+// errIdentityUsed is [sink.ErrIdentityUsed] with a text for Kafka.
 var errIdentityUsed = fmt.Errorf("%w: %w", sink.ErrIdentityUsed, errors.New("brokers have repeatedly lost the state of this producer"))
 
-// renewIdentity gets the next identity and lets the senders send again. Nothing is in flight.
+// renewIdentity gets the next identity and lets the senders continue. Nothing may be in flight.
 func (p *producer) renewIdentity(ctx context.Context) {
 	start := time.Now()
 	id, err := p.nextIdentity(ctx)
@@ -233,19 +231,19 @@ func (p *producer) renewIdentity(ctx context.Context) {
 	p.wakeSenders()
 }
 
-// nextIdentity returns an identity that this producer has not had.
+// nextIdentity returns an identity that this producer has not used.
 func (p *producer) nextIdentity(ctx context.Context) (identity, error) {
 	if p.epochs != nil {
 		return p.epochs.take()
 	}
 	p.mu.Lock()
-	// An epoch under which no batch was accepted gives no reason to trust the next one.
+	// If no batch was accepted with the last epoch, the next epoch may not help either.
 	newID := p.newIDRequired || !p.identityAccepted && p.identity != identity{}
 	p.mu.Unlock()
 	return p.client.identities.nextIdentity(ctx, newID)
 }
 
-// currentIdentity returns the identity to send under. It locks p.mu.
+// currentIdentity returns the identity to send with. It locks p.mu.
 func (p *producer) currentIdentity() identity {
 	p.mu.Lock()
 	defer p.mu.Unlock()

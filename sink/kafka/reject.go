@@ -14,10 +14,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// rejectRecord sends a substitute for the record f, which its caller has removed, and reports
-// true. If there is no substitute, it ends the producer: records before f are still delivered,
-// later ones are dropped unless they are in flight already, so that no log holds a record behind
-// a missing one. p.mu is held; unlockAndReport reports the record.
+// rejectRecord sends a substitute for the record f, which the caller has removed, and reports true. If there is no
+// substitute, it ends the producer: earlier records are still delivered, later ones are dropped unless they are in
+// flight, so that no partition has a record after a missing one. p.mu is held; unlockAndReport reports the record.
 func (p *producer) rejectRecord(t *topic, partition int32, f *frame, reason error) (substituted bool) {
 	s := f.shape()
 	r := f.record()
@@ -59,12 +58,12 @@ func cloneHeaders(headers []sink.Header) []sink.Header {
 	return clones
 }
 
-// rejectUnassigned rejects t's unassigned records. The first without a substitute ends the
-// producer, and the others are dropped. p.mu is held.
+// rejectUnassigned rejects the unassigned records of t. The first one without a substitute ends the producer, and
+// the others are dropped. p.mu is held.
 func (p *producer) rejectUnassigned(t *topic, reason error) {
 	unassigned := t.unassigned
 	t.unassigned = frames{}
-	t.resolving, t.retryState = false, retryState{} // its next record has it looked up again
+	t.resolving, t.retryState = false, retryState{} // the next record starts another look-up
 	delete(p.unresolved, t)
 	p.releaseWindow(unassigned.records, unassigned.payload)
 	p.memory -= unassigned.capacity
@@ -77,8 +76,8 @@ func (p *producer) rejectUnassigned(t *topic, reason error) {
 	p.wakeSenders()
 }
 
-// stopSending ends the producer because of err: nothing more is sent, and requests in flight are
-// awaited. p.mu is held.
+// stopSending ends the producer with err: nothing more is sent, and Run waits for the requests in flight. p.mu is
+// held.
 func (p *producer) stopSending(err error) {
 	if p.halted {
 		return
@@ -94,7 +93,7 @@ func (p *producer) wakeAll() {
 	p.stopRunIfDone()
 }
 
-// dropUnsent drops every record behind p.lastSeq that was never sent. p.mu is held.
+// dropUnsent drops every record after p.lastSeq that was never sent. p.mu is held.
 func (p *producer) dropUnsent() {
 	for _, t := range p.topics {
 		p.dropFrames(&t.unassigned, p.lastSeq)
@@ -118,7 +117,7 @@ func (p *producer) dropUnsent() {
 	}
 }
 
-// dropFrames drops the frames of fs with a sequence beyond last. p.mu is held.
+// dropFrames drops the frames of fs with a sequence higher than last. p.mu is held.
 func (p *producer) dropFrames(fs *frames, last uint64) {
 	before := *fs
 	fs.truncate(p.client.pool, last)
@@ -126,13 +125,13 @@ func (p *producer) dropFrames(fs *frames, last uint64) {
 	p.memory -= before.capacity - fs.capacity
 }
 
-// releaseWindow subtracts records from what is in flight. p.mu is held.
+// releaseWindow removes records from the window. p.mu is held.
 func (p *producer) releaseWindow(records, payload int) {
 	p.inFlightRecords -= records
 	p.inFlightBytes -= payload
 }
 
-// unlockAndReport unlocks p.mu and reports the records that were rejected under it.
+// unlockAndReport unlocks p.mu and reports the records that were rejected while it was held.
 func (p *producer) unlockAndReport() {
 	rejected := p.rejected
 	p.rejected = nil
@@ -152,14 +151,14 @@ func (t *topic) rejectReason(s *shape) error {
 	return e
 }
 
-// isolateRecord finds the record because of which the broker rejects b, the first batch of part:
-// it splits b into smaller batches until the record is alone. The broker has appended nothing of
-// b, so the sequences start where b's did. p.mu is held.
+// isolateRecord finds the record because of which the broker rejects b, the first batch of part, by splitting b into
+// smaller batches until the record is alone. The broker has stored nothing of b, so the sequences start where those
+// of b did. p.mu is held.
 func (p *producer) isolateRecord(part *partition, b *batch, sh *sentBatch) {
 	part.nextSequence = b.sequence
 	if p.failure != nil {
 		n := b.records
-		b.sent, b.sequence = false, noSequence // it is in no log, so it may be dropped like the others
+		b.sent, b.sequence = false, noSequence // it was not stored, so it may be dropped like the others
 		p.dropUnsent()
 		if b.records < n {
 			if len(part.queue) > 0 {
@@ -182,11 +181,11 @@ func (p *producer) isolateRecord(part *partition, b *batch, sh *sentBatch) {
 		if len(part.queue) > 0 {
 			p.makeReady(part)
 		}
-		p.wakeSenders() // a substitute may be for another broker, whose sender waits to be asked
+		p.wakeSenders() // a substitute may be for another broker, whose sender is idle
 		return
 	}
 	if sh.block != nil && sh.block.Err == sarama.ErrMessageSizeTooLarge && !part.topic.resolving {
-		// The limit is lower than it was: without a new look, every batch would end here.
+		// The limit was lowered. Without a new look-up, every batch would be rejected.
 		part.topic.metadataStale = true
 		p.resolveTopic(part.topic)
 	}
@@ -195,8 +194,8 @@ func (p *producer) isolateRecord(part *partition, b *batch, sh *sentBatch) {
 	p.makeReady(part)
 }
 
-// splitPoints returns where to split a batch of n records: around the records that the broker
-// names (KIP-467), or in halves.
+// splitPoints returns where to split a batch of n records: around the records that the broker names (KIP-467), or
+// in the middle.
 func splitPoints(n int, sh *sentBatch) []int {
 	var at []int
 	if sh.block != nil {
@@ -214,8 +213,8 @@ func splitPoints(n int, sh *sentBatch) []int {
 	return at
 }
 
-// splitBatch replaces b, the first batch of part, by batches that start at the given records. The
-// copy takes memory beyond the window. p.mu is held.
+// splitBatch replaces b, the first batch of part, by batches that start at the given records. The copy uses memory
+// in addition to the window. p.mu is held.
 func (p *producer) splitBatch(part *partition, b *batch, at []int) {
 	pieces := make([]*batch, 0, len(at)+1)
 	i := 0
@@ -257,13 +256,13 @@ func (p *producer) removeFirstBatch(part *partition) {
 	part.removeBatch()
 }
 
-// presentWithin is how old a timestamp may be to count as the present time. A broker that rejects
-// such a timestamp has another clock, and would reject every other one.
+// presentWithin is the maximum age of a timestamp that counts as the current time. If a broker rejects such a
+// timestamp, its clock is wrong, and it would reject any other one too.
 const presentWithin = time.Second
 
-// restampBatch sets the present time on those records of b whose timestamps the broker rejects, and
-// has b sent again. It reports whether there are any. b is the first batch of part, and the broker
-// has appended nothing of it. p.mu is held.
+// restampBatch sets the current time as the timestamp of those records of b whose timestamps the broker rejects, and
+// resends b. It reports whether there are any. b is the first batch of part, and the broker has stored nothing of
+// it. p.mu is held.
 func (p *producer) restampBatch(part *partition, b *batch, sh *sentBatch) bool {
 	if sh.block == nil || sh.block.Err != sarama.ErrInvalidTimestamp || p.failure != nil {
 		return false
@@ -300,8 +299,8 @@ func (p *producer) restampBatch(part *partition, b *batch, sh *sentBatch) bool {
 	return true
 }
 
-// namedRecords returns for each of the n records of a batch whether the broker rejects it: the
-// answer names it (KIP-467), or names none.
+// namedRecords returns, for each of the n records of a batch, whether the broker rejects it: the response names it
+// (KIP-467), or names no record.
 func namedRecords(n int, block *sarama.ProduceResponseBlock) []bool {
 	if len(block.RecordErrors) == 0 {
 		return slices.Repeat([]bool{true}, n)
@@ -315,7 +314,7 @@ func namedRecords(n int, block *sarama.ProduceResponseBlock) []bool {
 	return named
 }
 
-// addTimestampHeader adds the record's timestamp as a header, unless r has that header already.
+// addTimestampHeader adds a sink.TimestampHeader with the timestamp of r, unless r already has one.
 func addTimestampHeader(r *sink.Record) {
 	if n := len(r.Headers); n > 0 && r.Headers[n-1].Key == sink.TimestampHeader {
 		return
@@ -323,7 +322,7 @@ func addTimestampHeader(r *sink.Record) {
 	r.Headers = append(r.Headers, sink.Header{Key: sink.TimestampHeader, Value: r.Timestamp.UTC().AppendFormat(nil, "2006-01-02T15:04:05.000Z07:00")})
 }
 
-// logRestamp logs once that t rejects the timestamps of its records. p.mu is held.
+// logRestamp logs, once, that t rejects the timestamps of records. p.mu is held.
 func (p *producer) logRestamp(t *topic) {
 	if t.restampLogged {
 		return
@@ -331,7 +330,7 @@ func (p *producer) logRestamp(t *topic) {
 	t.restampLogged = true
 	name := t.name
 	p.logLater(func(ctx context.Context) {
-		p.log.WarnContext(ctx, "topic does not take timestamps of records, they get the present time",
+		p.log.WarnContext(ctx, "topic rejects timestamps of records, they get the current time",
 			slog.String("topic", name), slog.String("header", sink.TimestampHeader))
 	})
 }

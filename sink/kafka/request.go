@@ -13,11 +13,11 @@ import (
 	"github.com/pierrec/lz4/v4"
 )
 
-// maxRequestBytes is how large a request gets, unless its only batch is larger.
+// maxRequestBytes is the maximum size of a request, unless its only batch is larger.
 const maxRequestBytes = 1 << 20
 
-// A request builds the produce requests of one sender. sarama makes an envelope without batches,
-// and addBatches adds them.
+// A request builds the produce requests of a sender. sarama encodes an envelope without batches, and addBatches adds
+// the batches.
 //
 // https://kafka.apache.org/protocol#The_Messages_Produce
 type request struct {
@@ -25,14 +25,13 @@ type request struct {
 	identity identity
 	codec    sarama.CompressionCodec
 
-	// Memory that is used again.
+	// Reused memory.
 	buf        []byte
 	records    []byte // of one batch, before compression
 	compressor compressor
 }
 
-// addBatches returns the request whose envelope is msg, with its batches. It is valid until
-// releaseBatches.
+// addBatches returns the request with envelope msg and the batches. The result is valid until releaseBatches.
 func (r *request) addBatches(msg []byte) ([]byte, error) {
 	head, flexible, err := openEnvelope(msg)
 	if err != nil {
@@ -117,7 +116,7 @@ func (r *request) writeBatch(w *requestWriter, partition int32, b *batch) error 
 	return nil
 }
 
-// releaseBatches drops the batches, and memory that only a very large record has needed.
+// releaseBatches drops the batches, and releases memory that only a very large record needed.
 func (r *request) releaseBatches() {
 	r.batches = nil
 	const enough = 2 * maxRequestBytes
@@ -132,8 +131,8 @@ func (r *request) releaseBatches() {
 	}
 }
 
-// A requestWriter appends what a request is made of besides batches: in flexible versions lengths
-// are unsigned varints, one more than they are elsewhere, and tagged fields end a structure.
+// A requestWriter appends the parts of a request other than batches. In flexible versions, a length is an unsigned
+// varint of the length plus one, and tagged fields end a structure.
 type requestWriter struct {
 	buf      []byte
 	flexible bool
@@ -157,8 +156,7 @@ func (w *requestWriter) string(s string) {
 	w.buf = append(w.buf, s...)
 }
 
-// reserveBatch appends the length n of a batch and room for the batch's header, and returns where
-// the batch begins.
+// reserveBatch appends the length n of a batch and room for its header. It returns the start of the batch.
 func (w *requestWriter) reserveBatch(n int) int {
 	w.arrayLength(n)
 	begin := len(w.buf)
@@ -172,8 +170,8 @@ func (w *requestWriter) emptyTags() {
 	}
 }
 
-// zstdWindow is how far back zstd looks for a repetition. It decides over the encoder's
-// memory, of which the default would take twice 4 MiB, and hardly over what comes out.
+// zstdWindow is the window size of zstd. It determines the memory of the encoder, which would be twice 4 MiB by
+// default, and has little effect on the compression ratio.
 const zstdWindow = 256 << 10
 
 // codecOf returns the codec called name.
@@ -193,9 +191,8 @@ func codecOf(name string) (sarama.CompressionCodec, error) {
 	return 0, fmt.Errorf("sink: Compression %q is not one of none, gzip, snappy, lz4, zstd", name)
 }
 
-// A compressor compresses the records of one batch after the other, with what it needs for
-// that kept between them. The zero value of an encoder is made when it is first needed. No
-// format gets a checksum of its own, since the batch has one.
+// A compressor compresses the records of batches, and reuses its encoders and memory. It creates an encoder on first
+// use. The compressed formats have no checksums, because the batch has one.
 type compressor struct {
 	gzip *gzip.Writer
 	lz4  *lz4.Writer
@@ -211,7 +208,7 @@ func (a *appender) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// compress returns records as codec makes them, valid until the next call.
+// compress returns the compressed records. The result is valid until the next call.
 func (c *compressor) compress(codec sarama.CompressionCodec, records []byte) ([]byte, error) {
 	c.out.b = c.out.b[:0]
 	var err error
@@ -219,7 +216,7 @@ func (c *compressor) compress(codec sarama.CompressionCodec, records []byte) ([]
 	case sarama.CompressionGZIP:
 		err = c.writeGzip(records)
 	case sarama.CompressionSnappy:
-		// Where a block might not fit behind what is there, it would be made elsewhere.
+		// If the block might not fit into the rest of the buffer, snappy would allocate another one.
 		c.out.b = xerial.Encode(slices.Grow(c.out.b, len(records)+len(records)/4+64), records)
 	case sarama.CompressionLZ4:
 		err = c.writeLZ4(records)
@@ -242,8 +239,8 @@ func (c *compressor) writeGzip(records []byte) error {
 	return c.gzip.Close()
 }
 
-// writeLZ4 makes blocks of 64 KiB, as the Java client does: a consumer reserves memory for
-// the largest there may be.
+// writeLZ4 uses blocks of 64 KiB like the Java client, because a consumer allocates memory for the maximum block
+// size.
 func (c *compressor) writeLZ4(records []byte) error {
 	if c.lz4 == nil {
 		c.lz4 = lz4.NewWriter(nil)

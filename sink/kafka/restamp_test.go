@@ -73,7 +73,7 @@ func TestOldRecordsAreRestamped(t *testing.T) {
 			t.Fatalf("record %d has the timestamp %s", i, rec.Timestamp)
 		}
 	}
-	if got := strings.Count(r.Journal.String(), "topic does not take timestamps"); got != 1 {
+	if got := strings.Count(r.Journal.String(), "topic rejects timestamps"); got != 1 {
 		t.Errorf("logged %d times: %s", got, r.Journal)
 	}
 	t.Logf("%d retries", s.Retries)

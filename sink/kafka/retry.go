@@ -15,37 +15,37 @@ import (
 const (
 	backoffBase = 50 * time.Millisecond
 
-	// backoffMax bounds the wait for what heals by itself: it is how late a recovery may be
-	// noticed. It is also what the Java client waits at most (KIP-580).
+	// backoffMax limits the wait after a transient error, and so the delay of a recovery. It is also the
+	// maximum of the Java client (KIP-580).
 	backoffMax = time.Second
 
-	// backoffDenied bounds the wait for what a person has to fix.
+	// backoffDenied limits the wait after an error that a person has to fix.
 	backoffDenied = 10 * time.Second
 )
 
-// backoff returns how long to wait after the given failed attempt (0 is the first): jitter, in
-// [0, 1), times min(1 s, 50 ms·2ⁿ). What failed together has one jitter, so that it is retried
-// together, in one metadata request and one produce request.
+// backoff returns how long to wait after the given failed attempt, counted from 0: jitter, in [0, 1), times
+// min(1 s, 50 ms·2ⁿ). Partitions that fail together use the same jitter, so that they are retried together, in one
+// metadata request and one produce request.
 func backoff(attempt int, jitter float64) time.Duration {
 	ceiling := min(backoffMax, backoffBase<<min(attempt, 8))
 	return time.Duration(jitter * float64(ceiling))
 }
 
-// asksElsewhere reports whether after so many failed attempts another broker is asked: the one that
-// answers may not know better. Later ones are rare, since each takes a new connection.
+// asksElsewhere reports whether another broker is used after so many failed attempts, because the current one may have
+// outdated metadata. That gets rarer with the number of attempts, because each needs a new connection.
 func asksElsewhere(attempts int) bool {
 	return attempts >= 2 && (attempts <= 8 || attempts%10 == 0)
 }
 
-// A retryState is since when attempts have failed, and why.
+// A retryState records since when attempts have failed, and why.
 type retryState struct {
-	attempts int       // failed ones since the last success
+	attempts int       // number of failed attempts since the last success
 	since    time.Time // start of the first failed attempt
 	retryAt  time.Time
 	cause    error
 }
 
-// recordFailure adds one more failed attempt, which started at start, and sets the next one's time.
+// recordFailure adds a failed attempt, which started at start, and sets the time of the next one.
 func (t *retryState) recordFailure(cause error, start, now time.Time, jitter float64) {
 	if t.attempts == 0 {
 		t.since = start
@@ -71,14 +71,14 @@ func sleepUntil(ctx context.Context, t time.Time) bool {
 	}
 }
 
-// warnAfter is how long a broker may answer that it is not ready, as each does for a while
-// after its start, before that is worth a warning.
+// warnAfter is how long a broker may respond that it is not ready before that is logged as a warning. Every broker
+// does so for a while after its start.
 const warnAfter = 10 * time.Second
 
-// retryTransient retries attempt while its error is transient, until ctx ends. It warns once:
-// at once if there is no answer or one of no known meaning, after warnAfter if a broker is not ready.
+// retryTransient retries attempt while its error is transient, until ctx ends. It logs one warning: immediately if
+// there is no response or an unknown one, after warnAfter if a broker is not ready.
 func (c *client) retryTransient(ctx context.Context, attempt func() error) error {
-	var last error // of an attempt that was not cut short
+	var last error // of an attempt that did not time out
 	for n := 0; ; n++ {
 		if asksElsewhere(n) {
 			c.control.askAnother(ctx, nil)
@@ -117,13 +117,13 @@ func (c *client) warnOutage(ctx context.Context, err error) {
 	}
 }
 
-// isOver reports whether ctx has ended or its deadline has passed: a dialer may notice that first.
+// isOver reports whether ctx has ended or its deadline has passed. A dialer may detect the deadline first.
 func isOver(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
 	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
 }
 
-// firstContactError returns what Open fails with at once, or nil if waiting may help.
+// firstContactError returns the error with which Open fails immediately, or nil if a retry may help.
 func firstContactError(err error) error {
 	if errors.Is(err, sink.ErrAccess) {
 		return err

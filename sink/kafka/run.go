@@ -10,18 +10,16 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// refreshEvery is how often metadata is looked at although nothing went wrong: to see that
-// a topic has grown.
+// refreshEvery is the interval at which metadata is refreshed without an error, to detect new partitions.
 const refreshEvery = 3 * time.Minute
 
-// stallAfter is how long something may be in trouble before a line is logged.
+// stallAfter is how long a stall may last before it is logged.
 const stallAfter = 30 * time.Second
 
-// errFinished is the cause with which Run's own work ends.
+// errFinished is the cause with which Run ends after all records have an outcome.
 var errFinished = errors.New("every record has an outcome")
 
-// Run implements [sink.Writer]. It starts one goroutine per connection, and one that asks silent
-// brokers why they do not answer.
+// Run implements [sink.Writer]. It starts one goroutine per connection, and one that diagnoses silent brokers.
 func (p *producer) Run(ctx context.Context, done func(seqs []uint64, err error)) error {
 	run, finish := context.WithCancelCause(ctx)
 	p.doneMu.Lock()
@@ -36,7 +34,7 @@ func (p *producer) Run(ctx context.Context, done func(seqs []uint64, err error))
 	var watch sync.WaitGroup
 	watch.Go(func() { p.monitorBrokers(run) }) // waited for below
 	p.runControl(run)
-	finish(errFinished) // for senders, should ctx have ended
+	finish(errFinished) // stops the senders
 	watch.Wait()
 
 	p.mu.Lock()
@@ -52,7 +50,7 @@ func (p *producer) Run(ctx context.Context, done func(seqs []uint64, err error))
 	return p.finishRun(context.Cause(run))
 }
 
-// finishRun releases all memory and returns what Run returns. cause is why Run has ended.
+// finishRun releases all memory and returns the result of Run. cause is why Run has ended.
 func (p *producer) finishRun(cause error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,9 +93,8 @@ func (p *producer) reportOutcomes(seqs []uint64, err error) {
 	p.done(seqs, err)
 }
 
-// runControl does everything that takes a request other than produce, one thing after the other,
-// so that no sender ever waits for metadata. It finds leaders, looks up topics, requests producer
-// ids and writes log lines.
+// runControl sends all requests other than produce, one after the other, so that no sender waits for metadata. It
+// finds leaders, looks up topics, requests producer ids and writes log lines.
 func (p *producer) runControl(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -129,7 +126,7 @@ func (p *producer) runControl(ctx context.Context) {
 	}
 }
 
-// jobs is the work that is due.
+// jobs are the due tasks of runControl.
 type jobs struct {
 	logLines    []func(context.Context)
 	newIdentity bool
@@ -141,7 +138,7 @@ func (j *jobs) empty() bool {
 	return !j.newIdentity && len(j.logLines)+len(j.parts)+len(j.topics) == 0
 }
 
-// dueJobs returns the work that is due now, and after how long to call it again.
+// dueJobs returns the due tasks, and the time until the next call.
 func (p *producer) dueJobs(now time.Time) (jobs, time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -171,14 +168,14 @@ func (p *producer) dueJobs(now time.Time) (jobs, time.Duration) {
 	return j, wait
 }
 
-// logLater has Run's goroutine write a log line: writing may block, and the caller must not.
-// p.mu is held.
+// logLater makes the goroutine of Run write a log line, because writing may block and the caller must not. p.mu is
+// held.
 func (p *producer) logLater(line func(context.Context)) {
 	p.logLines = append(p.logLines, line)
 	signal(p.wakeControl)
 }
 
-// refreshTopics finds out whether topics have more partitions.
+// refreshTopics detects new partitions of topics.
 func (p *producer) refreshTopics(ctx context.Context) {
 	p.mu.Lock()
 	var names []string
@@ -190,7 +187,7 @@ func (p *producer) refreshTopics(ctx context.Context) {
 	p.mu.Unlock()
 	slices.Sort(names)
 	if err := p.client.cluster.refresh(ctx, names); err != nil {
-		return // the next look will do
+		return // the next refresh is early enough
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

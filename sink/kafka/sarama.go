@@ -10,37 +10,33 @@ import (
 	"github.com/rcrowley/go-metrics"
 )
 
-// This file is all that depends on how sarama works inside, beyond what it documents.
-// TestSaramaInternals fails when a new version works differently. What is relied on:
+// This file has all code that depends on undocumented behavior of sarama. TestSaramaInternals fails if a new version
+// behaves differently. We rely on this:
 //
-//   - Broker.AsyncProduce encodes its request and hands it to the connection's Write, whole and in
-//     one call, before it returns, on the caller's goroutine. All other requests, such as a login
-//     that is due again, come whole and in one call too.
-//   - A sarama.ProduceRequest without batches ends with an empty list of topics, in flexible
-//     versions followed by an empty set of tagged fields. So the batches can be put in on the way to
-//     the connection: as sarama's own objects they would take several allocations and two copies of
-//     everything, each time.
-//   - AsyncProduce either returns an error, and then the callback is not called, or has the callback
-//     called exactly once, on the reader goroutine of the connection. Broker.Close waits for it.
-//   - Config.Net.Proxy.Dialer makes every connection, and without Net.TLS it is used as it is.
-//   - Config.MetricRegistry is asked for metrics with a function that makes one.
-//   - A code of the protocol that is joined with the broker's text is found by errors.Is and not by
-//     errors.As.
+//   - Broker.AsyncProduce encodes its request and passes it to the connection's Write completely, in one call,
+//     before it returns, on the caller's goroutine. So do all other requests, such as a re-authentication.
+//   - A sarama.ProduceRequest without batches ends with an empty list of topics, in flexible versions followed by an
+//     empty set of tagged fields. So the batches can be inserted on the way to the connection. As sarama's objects,
+//     they would take several allocations and two copies.
+//   - AsyncProduce either returns an error and does not call the callback, or calls the callback exactly once, on
+//     the reader goroutine of the connection. Broker.Close waits for it.
+//   - Config.Net.Proxy.Dialer makes every connection. Without Net.TLS, sarama uses the connection unchanged.
+//   - sarama calls Config.MetricRegistry with a function that creates the metric.
+//   - errors.Is finds an error code that is joined with the broker's text, but errors.As does not.
 
 const (
 	produceKey = 0 // the api key of a produce request
 
-	// What an envelope without topics ends with: an empty array, in flexible versions (KIP-482)
-	// followed by an empty set of tagged fields.
+	// The end of an envelope without topics: an empty array, in flexible versions (KIP-482) followed by an
+	// empty set of tagged fields.
 	emptyTopics         = "\x00\x00\x00\x00"
 	emptyTopicsFlexible = "\x01\x00"
 
-	minProduceVersion      = 3 // the first that takes batches of format 2
+	minProduceVersion      = 3 // the first version with batches of format 2
 	flexibleProduceVersion = 9
 )
 
-// envelope returns a produce request without its batches. sarama writes it in the version that the
-// broker has been found to speak.
+// envelope returns a produce request without batches. sarama encodes it in the version negotiated with the broker.
 func envelope() *sarama.ProduceRequest {
 	return &sarama.ProduceRequest{
 		RequiredAcks: sarama.WaitForAll,
@@ -55,8 +51,7 @@ func isProduce(msg []byte) bool {
 		binary.BigEndian.Uint16(msg[4:]) == produceKey
 }
 
-// openEnvelope returns what stands before the topics of an envelope, and whether its version is a
-// flexible one.
+// openEnvelope returns the bytes of an envelope before its topics, and whether its version is flexible.
 func openEnvelope(msg []byte) (head []byte, flexible bool, err error) {
 	version := binary.BigEndian.Uint16(msg[6:])
 	if version < minProduceVersion {
@@ -74,8 +69,8 @@ func openEnvelope(msg []byte) (head []byte, flexible bool, err error) {
 	return msg[:n], flexible, nil
 }
 
-// produce sends r and has answer called with what becomes of it, unless it returns an error.
-// Only the goroutine that uses l may call it, and r is not used any more when it returns.
+// produce sends r. Unless it returns an error, answer is called with the response or the error of the connection.
+// Only the goroutine that uses l may call produce. It does not use r after it returns.
 func (l *link) produce(r *request, answer sarama.ProduceCallback) error {
 	l.conn.request = r
 	err := l.AsyncProduce(envelope(), answer)
@@ -83,8 +78,7 @@ func (l *link) produce(r *request, answer sarama.ProduceCallback) error {
 	return err
 }
 
-// Write writes one request of sarama's. A produce request is an envelope, and its batches are put
-// in; others pass as they are.
+// Write writes a request of sarama. It inserts the batches into a produce request, and does not change others.
 func (c *watchedConn) Write(b []byte) (int, error) {
 	if c.request == nil || !isProduce(b) {
 		return c.Conn.Write(b)
@@ -99,23 +93,22 @@ func (c *watchedConn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A dialer is a function in the shape of proxy.Dialer, which is where sarama lets a caller
-// make the connection.
+// A dialer is a function that implements proxy.Dialer, with which sarama makes connections.
 type dialer func(network, addr string) (net.Conn, error)
 
 func (d dialer) Dial(network, addr string) (net.Conn, error) { return d(network, addr) }
 
-// dialWith has sarama use d for every connection.
+// dialWith makes sarama use d for every connection.
 func dialWith(d dialer, cfg *sarama.Config) {
 	cfg.Net.Proxy.Enable = true
 	cfg.Net.Proxy.Dialer = d
 }
 
-// noMetrics is a registry whose metrics do nothing: sarama's are per request, per topic and
-// kept for ever, and the process has its own.
+// noMetrics is a registry whose metrics do nothing. sarama's metrics are per request and topic and are never released,
+// and the process has its own.
 type noMetrics struct{ metrics.Registry }
 
-// GetOrRegister returns a metric of the kind that m makes.
+// GetOrRegister returns a metric of the type that m creates.
 func (noMetrics) GetOrRegister(_ string, m any) any {
 	switch m.(type) {
 	case func() metrics.Meter:
@@ -127,7 +120,7 @@ func (noMetrics) GetOrRegister(_ string, m any) any {
 	}
 }
 
-// codeIn returns the code at the bottom of err.
+// codeIn returns the error code that err wraps.
 func codeIn(err error) (sarama.KError, bool) {
 	if k, ok := errors.AsType[sarama.KError](err); ok {
 		return k, true

@@ -19,15 +19,15 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A dialError is a connection that was not made: no route, no name, no listener.
+// A dialError says that the connection could not be made: no route, unknown host, no listener.
 type dialError struct{ err error }
 
 func (e *dialError) Error() string { return e.err.Error() }
 
 func (e *dialError) Unwrap() error { return e.err }
 
-// connectError says why the connection to addr could not be used, in our words, and wraps
-// sink.ErrAccess if waiting will not help.
+// connectError returns the error for a connection to addr that failed, with our text. It wraps sink.ErrAccess if a
+// retry does not help.
 func connectError(addr string, err error, heard reply, encrypted, login bool) error {
 	if _, ok := errors.AsType[*dialError](err); ok {
 		return fmt.Errorf("%s: %w", addr, err)
@@ -46,8 +46,8 @@ func connectError(addr string, err error, heard reply, encrypted, login bool) er
 	}
 	switch {
 	case login && heard == replied:
-		// Brokers before 1.0 and some proxies say no to a password by hanging up.
-		return fmt.Errorf("%w: %s: the broker closed the connection during the SASL login, which is how some say that the user name or password is wrong: %w",
+		// Brokers before 1.0 and some proxies close the connection if the password is wrong.
+		return fmt.Errorf("%w: %s: the broker closed the connection during the SASL login, which some do if the user name or password is wrong: %w",
 			errAccess, addr, err)
 	case !encrypted && heard == noReply:
 		return fmt.Errorf("%s: the broker closed the connection at the first request (does the listener expect TLS?): %w", addr, err)
@@ -57,7 +57,7 @@ func connectError(addr string, err error, heard reply, encrypted, login bool) er
 	return fmt.Errorf("%s: the broker closed the connection: %w", addr, err)
 }
 
-// requestError says why a request over a connection that had been made failed.
+// requestError returns the error for a request that failed on an open connection.
 func requestError(addr string, err error, login bool) error {
 	if errors.Is(err, io.EOF) && !login {
 		return fmt.Errorf("%s: the broker closed the connection (does the listener expect a SASL login?): %w", addr, err)
@@ -65,7 +65,7 @@ func requestError(addr string, err error, login bool) error {
 	return fmt.Errorf("%s: %w", addr, withCodeText(err))
 }
 
-// tlsReason explains a TLS failure that waiting does not heal; empty for anything else.
+// tlsReason explains a TLS failure for which a retry does not help. It returns "" for any other error.
 func tlsReason(err error) string {
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
 		return "the broker's certificate is not signed by a trusted authority"
@@ -79,7 +79,7 @@ func tlsReason(err error) string {
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
 		return "the listener does not speak TLS"
 	}
-	// package tls keeps the type of a received alert to itself.
+	// Package tls does not export the type of a received alert.
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" {
 		return "the broker ended the TLS handshake (does it want a client certificate?)"
 	}
@@ -93,7 +93,7 @@ const (
 	mechanismBearer   = sarama.SASLTypeOAuth
 )
 
-// validate reports the first field that cannot be used, by name. A nil s is no login.
+// validate returns an error that names the first invalid field. A nil s is valid.
 func (s *SASL) validate() error {
 	if s == nil {
 		return nil
@@ -117,8 +117,8 @@ func (s *SASL) validate() error {
 	return nil
 }
 
-// isExtensionName reports whether a server takes name for an extension: it ends at the first
-// one that has anything but letters, and auth is the token's own.
+// isExtensionName reports whether name can be the name of an extension: letters only, and not auth, which is the name
+// of the token.
 func isExtensionName(name string) bool {
 	for _, c := range []byte(name) {
 		if (c < 'a' || 'z' < c) && (c < 'A' || 'Z' < c) {
@@ -151,13 +151,13 @@ func (s *SASL) configureLogin(ctx context.Context, cfg *sarama.Config) error {
 	return nil
 }
 
-// secret returns the password or token of the moment.
+// secret returns the current password or token.
 func (s *SASL) secret(ctx context.Context) (string, error) {
 	if s.Secret == nil {
 		return s.Password, nil
 	}
 	secret, err := s.Secret(ctx)
-	if err == nil && secret == "" { // sarama reports it as a configuration error
+	if err == nil && secret == "" { // sarama would report a configuration error
 		err = fmt.Errorf("%w: the password or token is empty", errAccess)
 	} else if errors.Is(err, sink.ErrAccess) {
 		err = advisedError{kafkaError{err, err.Error()}, accessAdvice}
@@ -165,10 +165,10 @@ func (s *SASL) secret(ctx context.Context) (string, error) {
 	return secret, err
 }
 
-// tokenProvider returns the tokens of a connection: the first for the login that opens it, and a
-// new one for each login that the broker requests later (KIP-368), for which the request waits.
+// tokenProvider returns a function for the tokens of a connection: first for the login that opens it, and then a new
+// token for each re-authentication (KIP-368), for which requests wait.
 func (s *SASL) tokenProvider(ctx context.Context, first string) tokenFunc {
-	ctx = context.WithoutCancel(ctx) // the connection outlives what it is made for
+	ctx = context.WithoutCancel(ctx) // the connection outlives ctx
 	return func() (*sarama.AccessToken, error) {
 		token := first
 		first = ""
@@ -184,19 +184,19 @@ func (s *SASL) tokenProvider(ctx context.Context, first string) tokenFunc {
 	}
 }
 
-// A tokenFunc is a function in the shape sarama wants.
+// A tokenFunc implements sarama.AccessTokenProvider.
 type tokenFunc func() (*sarama.AccessToken, error)
 
 // Token calls f.
 func (f tokenFunc) Token() (*sarama.AccessToken, error) { return f() }
 
-// A scramClient is one SCRAM conversation (RFC 5802) in the shape sarama wants.
+// A scramClient implements sarama.SCRAMClient for one SCRAM conversation (RFC 5802).
 type scramClient struct {
 	*scram.ClientConversation
 	hash scram.HashGeneratorFcn
 }
 
-// Begin prepares the conversation.
+// Begin starts the conversation.
 func (c *scramClient) Begin(user, password, authzID string) error {
 	client, err := c.hash.NewClient(user, password, authzID)
 	if err != nil {

@@ -9,48 +9,46 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// A sender owns one connection to one broker: its goroutine alone opens, writes and closes
-// it. At most one request is in flight. The answer arrives on the reader goroutine of the
-// connection, which runs handleAnswer and nothing else.
+// A sender owns a connection to a broker: only its goroutine opens, writes and closes it. At most one request is in
+// flight. The response arrives on the reader goroutine of the connection, which only calls handleAnswer.
 type sender struct {
 	producer *producer
 	node     int32
 	wake     chan struct{} // cap 1
 	stopped  chan struct{} // closed when run has returned
 
-	// These belong to producer.mu.
+	// Protected by producer.mu.
 	addr            string
-	queue           senderQueue // holds every partition in state ready, among others
+	queue           senderQueue // has every partition in state ready, perhaps others too
 	busy            bool        // a request is in flight
-	broken          bool        // the connection has to be replaced
-	refusalLogged   bool        // that the broker refuses the connection has been logged; until it accepts one
-	gatheredBytes   int         // gathered since the last request
+	broken          bool        // the connection must be replaced
+	refusalLogged   bool        // a rejected connection was logged; until the broker accepts one
+	gatheredBytes   int         // buffered since the last request
 	gatheredRecords int
 
-	waitingSince time.Time // since when the broker owes a connection or an answer; zero: it owes neither
-	answeredAt   time.Time // when the last answer arrived
+	waitingSince time.Time // since when the sender waits for a connection or a response; zero: it does not
+	answeredAt   time.Time // time of the last response
 
-	// These belong to the sender's goroutine while busy is false, and to handleAnswer while it is
-	// true.
+	// Used by the goroutine of the sender while busy is false, and by handleAnswer while it is true.
 	link            *link
 	request         request
 	lastUsed        time.Time
-	throttledUntil  time.Time // the broker wants no request before
-	connectAttempts int       // to connect, failed since the last success
-	connectionLost  bool      // the last connection broke
+	throttledUntil  time.Time // the broker throttles us until then
+	connectAttempts int       // failed attempts to connect since the last success
+	connectionLost  bool      // the last connection was lost
 	batches         []sentBatch
 	acked           []uint64
 	onAnswer        sarama.ProduceCallback
 }
 
-// A sentBatch is one batch of a request, and its outcome.
+// A sentBatch is a batch of a request, and its outcome.
 type sentBatch struct {
 	part  *partition
 	batch *batch
-	first bool // no request before has had the batch
+	first bool // the batch was not sent before
 	class class
 	err   error
-	block *sarama.ProduceResponseBlock // nil: there was no answer
+	block *sarama.ProduceResponseBlock // nil: no response
 }
 
 // senderFor returns the sender for a partition whose leader is node. p.mu is held.
@@ -74,8 +72,7 @@ func (p *producer) senderFor(ctx context.Context, node int32, part *partition) *
 	return s
 }
 
-// countGathered counts a record that was buffered for s, and wakes s if enough have gathered.
-// producer.mu is held.
+// countGathered counts a record that was buffered for s, and wakes s if there are enough. producer.mu is held.
 func (s *sender) countGathered(bytes int) {
 	s.gatheredBytes += bytes
 	s.gatheredRecords++
@@ -99,8 +96,8 @@ func (s *sender) run(ctx context.Context) {
 	}
 }
 
-// sendRequest sends one request, if there is something to send and no request in flight. It
-// reports whether it wants to be called again without being woken.
+// sendRequest sends one request, if there are records and no request is in flight. It reports whether to call it again
+// without waiting for wake.
 func (s *sender) sendRequest(ctx context.Context) bool {
 	addr, stale, ok := s.connectionTarget()
 	if !ok {
@@ -130,14 +127,14 @@ func (s *sender) sendRequest(ctx context.Context) bool {
 	s.request.batches, s.request.identity = s.batches, s.producer.currentIdentity()
 	err := s.link.produce(&s.request, s.onAnswer)
 	s.request.releaseBatches()
-	if err != nil { // then onAnswer is not called
+	if err != nil { // handleAnswer was not called
 		s.handleAnswer(nil, err)
 	}
 	return false
 }
 
-// connectionTarget reports whether there is something to send, to which address, and whether the
-// connection to it has to be replaced.
+// connectionTarget returns the address to send to, and whether the connection to it must be replaced. ok is false if
+// there is nothing to send.
 func (s *sender) connectionTarget() (addr string, stale, ok bool) {
 	p := s.producer
 	p.mu.Lock()
@@ -150,8 +147,8 @@ func (s *sender) connectionTarget() (addr string, stale, ok bool) {
 	return s.addr, stale, true
 }
 
-// pickBatches moves the first batch of each ready partition into the request, as long as that
-// stays small, and reports whether there is any.
+// pickBatches adds the first batch of each ready partition to the request, up to maxRequestBytes. It reports whether
+// there is any.
 func (s *sender) pickBatches() bool {
 	p := s.producer
 	p.mu.Lock()
@@ -186,7 +183,7 @@ func (s *sender) pickBatches() bool {
 	return s.busy
 }
 
-// markInFlight puts b, part's first batch, into a request.
+// markInFlight marks b, the first batch of part, as part of a request.
 func (part *partition) markInFlight(b *batch) {
 	if part.inRequest {
 		panic("sink: two batches of one partition in a request")
@@ -220,17 +217,16 @@ func (s *sender) connect(ctx context.Context, addr string) error {
 	return nil
 }
 
-// disconnect closes the connection, if there is one. An unanswered request is answered with
-// an error before it returns.
+// disconnect closes the connection, if there is one. A request in flight fails before disconnect returns.
 func (s *sender) disconnect() {
 	if s.link != nil {
-		_ = s.link.Close() // whatever it says, it is given up
+		_ = s.link.Close() // its error does not matter
 		s.link = nil
 	}
 }
 
-// backOff has the leaders of the waiting partitions looked up, since their broker cannot be
-// connected to, and waits before the next attempt. It reports whether ctx has not ended.
+// backOff schedules a look-up of the leaders of the waiting partitions, because their broker cannot be reached, and
+// waits before the next attempt. It reports false if ctx has ended.
 func (s *sender) backOff(ctx context.Context, err error) bool {
 	if ctx.Err() != nil {
 		return false
@@ -259,8 +255,8 @@ func (s *sender) backOff(ctx context.Context, err error) bool {
 	return again
 }
 
-// A senderQueue is a queue of partitions, first in, first out. An entry may have been overtaken by
-// events: whoever pops it looks at the partition before using it.
+// A senderQueue is a FIFO queue of partitions. An entry may be out of date, so check the state of the partition after
+// pop.
 type senderQueue struct {
 	items []*partition
 	head  int

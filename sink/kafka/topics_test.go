@@ -313,7 +313,7 @@ func TestRecreatedTopicWithFewerPartitionsKeepsOrder(t *testing.T) {
 			}
 			next[key]++
 		}
-		if s := r.Journal.String(); strings.Count(s, "topic was created anew") != 1 || !strings.Contains(s, "from=6 to=4") {
+		if s := r.Journal.String(); strings.Count(s, "topic was re-created") != 1 || !strings.Contains(s, "from=6 to=4") {
 			l.Errorf("log: %s", s)
 		}
 		r.producer.mu.Lock()

@@ -208,7 +208,7 @@ func TestTopicCreatedAnew(t *testing.T) {
 				moreEvents(t, r)
 				_, err := admin.CreateTopic(t.Context(), partitions, 1, nil, r.Topic)
 				rig.Must(t, err)
-				process.Logged(t, "topic was created anew")
+				process.Logged(t, "topic was re-created")
 				moreEvents(t, r)
 			})
 			r.Confirmed(t, 30*time.Second)
@@ -231,7 +231,7 @@ func TestTopicGrows(t *testing.T) {
 		rig.Must(t, err)
 		// It is noticed at the next look at the metadata, which any trouble brings about.
 		fake.Control.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: r.Topic, Err: kerr.NotLeaderForPartition})
-		process.Logged(t, "topic has more partitions, keys will move")
+		process.Logged(t, "topic has more partitions, keys map to other partitions")
 		moreEvents(t, r)
 	})
 	r.Confirmed(t, 30*time.Second)
