@@ -115,8 +115,8 @@ func TestVerdict(t *testing.T) {
 		}), admin.Bad, "Waiting for Postgres", "terminating connection", false},
 		"session and Kafka lost": {sides(t, func(p *Postgres, st *admin.Status) {
 			waiting("terminating connection", 10)(p, st)
-			st.Kafka.Stalled, st.Kafka.StallReason = 40, "broker 1 does not answer"
-		}), admin.Bad, "Waiting for Postgres", "terminating connection. Kafka does not acknowledge records either: broker 1 does not answer", false},
+			st.Kafka.Stalled, st.Kafka.StallReason = 40, "broker 1 does not respond"
+		}), admin.Bad, "Waiting for Postgres", "terminating connection. Kafka does not acknowledge records either: broker 1 does not respond", false},
 		"positions not read": {sides(t, func(p *Postgres, st *admin.Status) {
 			waiting("the position store does not respond", 20)(p, st)
 			st.Kafka.Stalled, st.Kafka.StallReason = 40, "position topic p: refused"

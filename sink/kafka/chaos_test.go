@@ -291,7 +291,7 @@ func TestFrozenBrokerIsLogged(t *testing.T) {
 		r.send(recordFor(topic, 0, fmt.Sprint(i)))
 	}
 	r.producer.Flush()
-	r.awaitLog("accepts connections but does not answer")
+	r.awaitLog("accepts connections but does not respond")
 	if s := r.client.Stat(); s.StalledSince.IsZero() || !strings.Contains(s.StallReason, "frozen") {
 		t.Errorf("Stat: %+v", s)
 	}

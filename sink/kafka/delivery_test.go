@@ -288,7 +288,7 @@ func TestRunReturnsAtOnceWhenStopped(t *testing.T) {
 				if e.Records+r.Acked() != int(r.seq) || e.Sent > e.Records || name == "hung broker" && e.Sent == 0 || name == "no broker" && e.Sent != 0 {
 					l.Errorf("%+v, %d acknowledged", e, r.Acked())
 				}
-				if s := r.Journal.String(); strings.Contains(s, "does not answer") {
+				if s := r.Journal.String(); strings.Contains(s, "does not respond") {
 					l.Errorf("log: %s", s)
 				}
 				if n := r.client.pool.out; n != 0 {

@@ -56,7 +56,7 @@ func brokerAt(node int32, addr string) string { return fmt.Sprintf("broker %d at
 // partitions have a new leader. It takes at most two pingTimeouts.
 func (c *client) diagnoseSilence(ctx context.Context, q probe) finding {
 	if q.throttled {
-		return finding{"throttled", "has asked for a pause: a quota of ours is used up"}
+		return finding{"throttled", "throttles us because a quota is used up"}
 	}
 	says, err := c.pingBroker(ctx, q.addr, q.partitions)
 	if err == nil {
@@ -82,7 +82,7 @@ var errNoPong = errors.New("no response")
 // pingFinding returns the finding for a ping without response.
 func pingFinding(err error) finding {
 	if errors.Is(err, errNoPong) {
-		return finding{"silent", "accepts connections but does not answer: its process is frozen, or the network swallows what is sent"}
+		return finding{"silent", "accepts connections but does not respond: its process is frozen, or the network drops packets"}
 	}
 	state := err.Error()
 	if op, ok := errors.AsType[*net.OpError](err); ok {
@@ -159,14 +159,14 @@ func viewOf(l *link, parts []topicPartition) (*clusterView, error) {
 
 // explainSilence returns why the broker does not respond to the request, from its own metadata.
 func (v *clusterView) explainSilence(q probe) finding {
-	const but = "answers other requests, but not the one with records: "
+	const but = "responds to other requests, but not to the one with records: "
 	for _, at := range q.partitions {
 		p := v.partitions[at]
 		switch k := v.topics[at.topic]; {
 		case k != sarama.ErrNoError:
-			return finding{"topic", fmt.Sprintf("%sof %s it says %v", but, at, errorOf(k))}
+			return finding{"topic", fmt.Sprintf("%sfor %s it reports %v", but, at, errorOf(k))}
 		case p == nil:
-			return finding{"topic", fmt.Sprintf("%sit knows no %s", but, at)}
+			return finding{"topic", fmt.Sprintf("%sit does not know %s", but, at)}
 		}
 		if moved, ok := v.leaderMoved(q.node, at); ok {
 			return moved
@@ -176,14 +176,14 @@ func (v *clusterView) explainSilence(q probe) finding {
 		}
 	}
 	if v.throttled {
-		return finding{"throttled", but + "it throttles us, since a quota is used up"}
+		return finding{"throttled", but + "it throttles us because a quota is used up"}
 	}
 	for _, at := range q.partitions {
 		if isr := v.partitions[at].Isr; len(isr) > 1 {
-			return finding{slow, fmt.Sprintf("%sit waits for its disk, or for a replica in sync (%s is on brokers %s)", but, at, joinNodes(isr))}
+			return finding{slow, fmt.Sprintf("%sit waits for its disk or for an in-sync replica (%s is on brokers %s)", but, at, joinNodes(isr))}
 		}
 	}
-	return finding{slow, but + "it waits for its disk, or has too much to do"}
+	return finding{slow, but + "it waits for its disk or is overloaded"}
 }
 
 // leaderMoved returns the finding that another broker than node leads a partition, or none. ok is false if node
@@ -194,11 +194,11 @@ func (v *clusterView) leaderMoved(node int32, at topicPartition) (finding, bool)
 	case p == nil, p.Leader == node:
 		return finding{}, false
 	case p.Leader == noLeader:
-		return finding{"leaderless", fmt.Sprintf("does not lead %s any more, and nobody else does", at)}, true
+		return finding{"leaderless", fmt.Sprintf("no longer leads %s, and no other broker does", at)}, true
 	}
 	return finding{
 		fmt.Sprint("moved to ", p.Leader),
-		fmt.Sprintf("does not lead %s any more: %s does", at, brokerAt(p.Leader, v.brokers[p.Leader])),
+		fmt.Sprintf("no longer leads %s: %s does", at, brokerAt(p.Leader, v.brokers[p.Leader])),
 	}, true
 }
 

@@ -224,7 +224,7 @@ func (p *producer) runProbe(ctx context.Context, q probe) {
 
 // silenceReason returns why node does not respond. p.mu is held.
 func (p *producer) silenceReason(node int32) string {
-	why := finding{text: "does not answer"}
+	why := finding{text: "does not respond"}
 	if s := p.silences[node]; s != nil && !s.ended() && s.finding != (finding{}) {
 		why = s.finding
 	}

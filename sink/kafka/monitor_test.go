@@ -31,15 +31,15 @@ func TestSilentBrokerIsDiagnosed(t *testing.T) {
 	}{
 		{
 			"answers others", 1, func(l *lab, _ *faultyNetwork) func() { return l.hangBroker(kmsg.Produce) },
-			"answers other requests, but not the one with records: it waits for its disk, or has too much to do", "broker responds again", 4,
+			"responds to other requests, but not to the one with records: it waits for its disk or is overloaded", "broker responds again", 4,
 		},
 		{
 			"waits for replicas", 3, func(l *lab, _ *faultyNetwork) func() { return l.hangBroker(kmsg.Produce) },
-			"it waits for its disk, or for a replica in sync (topic t, partition 0 is on brokers 0, 1, 2)", "broker responds again", 4,
+			"it waits for its disk or for an in-sync replica (topic t, partition 0 is on brokers 0, 1, 2)", "broker responds again", 4,
 		},
 		{
 			"answers nothing", 1, func(l *lab, _ *faultyNetwork) func() { return l.hangBroker(kmsg.Metadata, kmsg.Produce) },
-			"accepts connections but does not answer", "broker responds again", 4,
+			"accepts connections but does not respond", "broker responds again", 4,
 		},
 		{
 			"cannot be connected to", 1, func(l *lab, s *faultyNetwork) func() {
@@ -121,7 +121,7 @@ func TestSilentBrokerLeadsNoLonger(t *testing.T) {
 			synctest.Wait()
 			l.moveLeader(1)
 			time.Sleep(silenceAfter + 2*pingTimeout)
-			if s := r.Journal.String(); !strings.Contains(s, "does not lead topic t, partition 0 any more: broker 1 at localhost:9093 does") ||
+			if s := r.Journal.String(); !strings.Contains(s, "no longer leads topic t, partition 0: broker 1 at localhost:9093 does") ||
 				strings.Contains(s, "accepts connections") != (len(keys) == 2) {
 				l.Errorf("log: %s", s)
 			}
@@ -149,7 +149,7 @@ func TestThrottledRequestWaits(t *testing.T) {
 			l.Errorf("waited %s", took)
 		}
 		synctest.Wait()
-		if s := r.Journal.String(); strings.Count(s, "has asked for a pause") != 1 || strings.Count(s, "broker responds again") != 1 || probes.Hits() != 0 {
+		if s := r.Journal.String(); strings.Count(s, "throttles us") != 1 || strings.Count(s, "broker responds again") != 1 || probes.Hits() != 0 {
 			l.Errorf("%d probes; log: %s", probes.Hits(), s)
 		}
 		r.drain()
@@ -171,7 +171,7 @@ func TestNewReasonOfASilenceIsLogged(t *testing.T) {
 		s.err.Store(&net.OpError{Op: "dial", Err: errors.New("connection refused")})
 		time.Sleep(2 * probeEvery)
 		log := r.Journal.String()
-		for _, says := range []string{"answers other requests", "no route to host", "connection refused"} {
+		for _, says := range []string{"responds to other requests", "no route to host", "connection refused"} {
 			if strings.Count(log, says) != 1 {
 				l.Errorf("%q is not there once", says)
 			}
@@ -203,7 +203,7 @@ func TestReconnectedBrokerIsNotBlamed(t *testing.T) {
 			l.Errorf("log: %s", log)
 		}
 		time.Sleep(2 * probeEvery)
-		if log := r.Journal.String(); strings.Count(log, "answers other requests") != 1 {
+		if log := r.Journal.String(); strings.Count(log, "responds to other requests") != 1 {
 			l.Errorf("log: %s", log)
 		}
 		release()
@@ -278,7 +278,7 @@ func TestUnansweredConnectionIsLogged(t *testing.T) {
 	}})
 	r.send(recordFor("t", 0, "x"))
 	r.producer.Flush()
-	r.awaitLog("accepts connections but does not answer")
+	r.awaitLog("accepts connections but does not respond")
 	mu.Lock()
 	silent = false
 	for _, c := range dead {
@@ -308,13 +308,13 @@ func TestExplainSilence(t *testing.T) {
 		view clusterView
 		says string
 	}{
-		{partition(1, 1, 2, 3), "replica in sync (topic t, partition 3 is on brokers 1, 2, 3)"},
+		{partition(1, 1, 2, 3), "in-sync replica (topic t, partition 3 is on brokers 1, 2, 3)"},
 		{partition(1, 1), "1 of 3 replicas of topic t, partition 3 are in sync, and min.insync.replicas is 2"},
-		{partition(2, 1, 2), "does not lead topic t, partition 3 any more: broker 2 at b:2 does"},
-		{partition(noLeader, 2), "does not lead topic t, partition 3 any more, and nobody else does"},
+		{partition(2, 1, 2), "no longer leads topic t, partition 3: broker 2 at b:2 does"},
+		{partition(noLeader, 2), "no longer leads topic t, partition 3, and no other broker does"},
 		{throttled, "a quota is used up"},
 		{unknown, "UNKNOWN_TOPIC_OR_PARTITION"},
-		{clusterView{}, "it knows no topic t, partition 3"},
+		{clusterView{}, "it does not know topic t, partition 3"},
 	} {
 		if got := tc.view.explainSilence(q); !strings.Contains(got.text, tc.says) || got.state == "" {
 			t.Errorf("%+v, want %q", got, tc.says)
