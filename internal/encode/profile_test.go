@@ -293,7 +293,7 @@ func TestRefusedRows(t *testing.T) {
 		"infinite timestamp": {
 			config: func(c *Config) { c.Columns.Timestamp = "at" },
 			row:    map[string]string{"at": "infinity"},
-			want:   RowError{column: "at", reason: "infinity is no time"},
+			want:   RowError{column: "at", reason: "infinity has no milliseconds"},
 		},
 		"default in place of an explicit NULL": {
 			config: func(c *Config) { c.Place, c.Debezium.Exact = place(ToHeader, "tenant"), true },

@@ -10,18 +10,18 @@ var (
 	errNested     = errors.New("an array of arrays: Debezium writes a memory address, or nulls")
 	errNestedType = errors.New("an array of arrays has no schema in Connect")
 	errArrayDate  = errors.New("a date in an array, infinite or before Christ: Debezium writes another")
-	errArrayTime  = errors.New("a time in an array: Debezium cuts it to milliseconds, and 24:00 to nothing")
+	errArrayTime  = errors.New("a time in an array: Debezium truncates it to milliseconds, and 24:00 to 00:00")
 	errArrayBits  = errors.New("bits in an array: Debezium cannot write them")
 	errElement    = errors.New("an element that is NULL: Debezium's schema forbids it")
 )
 
-// An arrayReader walks over what array_out prints.
+// An arrayReader parses the output of array_out.
 type arrayReader struct {
 	text []byte
 	err  error
 }
 
-// open begins at the first brace; the bounds in front of it, [2:3]=, are skipped.
+// open moves to the first brace. It skips the bounds in front of it, as in [2:3]={1,2}.
 func (r *arrayReader) open() {
 	if len(r.text) > 0 && r.text[0] == '[' {
 		_, r.text, _ = bytes.Cut(r.text, []byte("="))
@@ -45,7 +45,7 @@ func (r *arrayReader) peek() byte {
 	return r.text[0]
 }
 
-// element reads one element that is not an array; null says that it is NULL, unquoted.
+// element reads one element that is not an array. It reports null for an unquoted NULL.
 func (r *arrayReader) element() (text []byte, null bool) {
 	if r.peek() == '"' {
 		text, rest, ok := unquote(r.text)
@@ -67,8 +67,8 @@ func (r *arrayReader) element() (text []byte, null bool) {
 	return text, string(text) == "NULL"
 }
 
-// exactElement is the codec of an element that refuses what Debezium damages in arrays alone,
-// where the driver makes other Java types of the values.
+// exactElement returns a codec that fails for values that Debezium damages only inside arrays,
+// where the JDBC driver uses other Java types. Codecs of other types are returned as they are.
 func exactElement(oid uint32, elem codec) codec {
 	var damaged func(text []byte) error
 	switch oid {
@@ -101,7 +101,7 @@ func exactElement(oid uint32, elem codec) codec {
 	return elem
 }
 
-// arrayCodec converts an array of what elem converts.
+// arrayCodec returns the codec of arrays whose elements elem converts.
 func arrayCodec(elem codec, m modes) codec {
 	if !elem.required {
 		elem.schema.optional = true
@@ -119,7 +119,7 @@ func arrayCodec(elem codec, m modes) codec {
 	return c
 }
 
-// appendArray appends the array whose brace has been read.
+// appendArray appends the array whose opening brace has been read.
 func appendArray(dst []byte, s style, r *arrayReader, elem codec, m modes, depth int) []byte {
 	comma := ","
 	if s == java {

@@ -16,7 +16,7 @@ var (
 	errAddress  = errors.New("bytes with StringConverter: Debezium writes a memory address in their place")
 )
 
-// appendBytea appends the bytes of a bytea that the server printed with bytea_output=hex.
+// appendBytea decodes a bytea in hex format (bytea_output=hex) and appends its bytes.
 func appendBytea(dst, text []byte) ([]byte, error) {
 	digits, ok := bytes.CutPrefix(text, []byte(`\x`))
 	if !ok {
@@ -29,7 +29,7 @@ func appendBytea(dst, text []byte) ([]byte, error) {
 	return out, nil
 }
 
-// byteaCodec converts bytea: to bytes, or to text of the mode.
+// byteaCodec returns the codec of bytea: bytes, or text as binary.handling.mode says.
 func byteaCodec(m modes) codec {
 	encoding := base64.StdEncoding
 	if m.Binary == "base64-url-safe" {
@@ -78,8 +78,8 @@ func appendBase64(dst []byte, encoding *base64.Encoding, text []byte) ([]byte, e
 	return dst[:at+encoded], nil
 }
 
-// bitsCodec converts bit and varbit: one bit is a boolean, more are bytes, the lowest first, with
-// no zeros on top.
+// bitsCodec returns the codec of bit and varbit. bit(1) is a boolean; longer strings are bytes, the
+// least significant byte first, without leading zero bytes at the significant end.
 func bitsCodec(mod int32, varying bool, m modes) codec {
 	length := int(mod)
 	if mod < 0 {

@@ -16,7 +16,7 @@ const (
 
 func (s style) json() bool { return s == jsonValue || s == jsonTyped }
 
-// A codec is a Connect type, and how a column's text becomes its value.
+// A codec is a Connect type and the conversion of a column's text to a value of that type.
 type codec struct {
 	schema   schema
 	append   func(dst []byte, s style, text []byte) ([]byte, error)
@@ -75,7 +75,7 @@ const (
 	oidInt8Range   = 3926
 )
 
-// codecOf returns how Debezium converts the type; ok is false if it does not.
+// codecOf returns the codec of a Postgres type; ok is false if Debezium does not convert it.
 func codecOf(t Type, m modes) (c codec, ok bool) {
 	if elem := builtInElem(t.OID); elem != 0 && t.Elem == nil {
 		t.Elem = &Type{OID: elem, Kind: 'b'}
@@ -122,7 +122,7 @@ func codecOf(t Type, m modes) (c codec, ok bool) {
 	return codec{}, false
 }
 
-// scalarCodec is codecOf for built-in types that no mode concerns.
+// scalarCodec is codecOf for built-in types that do not depend on the modes.
 func scalarCodec(t Type) (codec, bool) {
 	switch t.OID {
 	case oidBool:
@@ -154,7 +154,7 @@ func scalarCodec(t Type) (codec, bool) {
 	return codec{}, false
 }
 
-// modalCodec is codecOf for built-in types that modes, or exactness, concern.
+// modalCodec is codecOf for built-in types that depend on the modes.
 func modalCodec(t Type, m modes) (codec, bool) {
 	switch t.OID {
 	case oidNumeric:
@@ -183,8 +183,8 @@ func modalCodec(t Type, m modes) (codec, bool) {
 	return codec{}, false
 }
 
-// builtInElem returns the type of the elements of a built-in array type, 0 if Debezium converts
-// none such.
+// builtInElem returns the element type of a built-in array type, 0 for types that are not arrays
+// or that Debezium does not convert.
 func builtInElem(oid uint32) uint32 {
 	for _, t := range [...]struct{ array, elem uint32 }{
 		{199, oidJSON},
@@ -228,7 +228,7 @@ func builtInElem(oid uint32) uint32 {
 	return 0
 }
 
-// hasArrays reports whether Debezium converts arrays of a type that it converts.
+// hasArrays reports whether Debezium converts arrays of elem, a type that it converts by itself.
 func hasArrays(elem Type) bool {
 	switch elem.OID {
 	case oidMoney, oidName, oidInterval, oidVarbit, oidXML, oidPoint, oidBox, oidLseg, oidPath, oidPolygon, oidCircle, oidLine:
@@ -237,7 +237,7 @@ func hasArrays(elem Type) bool {
 	return true
 }
 
-// stringCodec is a java.lang.String that is the column's text.
+// stringCodec returns the codec of types whose value is the column's text, a java.lang.String.
 func stringCodec(name string) codec {
 	c := codec{schema: schema{kind: "string", name: name}, append: appendText, same: true, text: true}
 	if name != "" {

@@ -25,7 +25,7 @@ type number struct {
 	scale    int
 }
 
-// parseNumber reads what numeric_out prints for a finite number; buf takes its digits.
+// parseNumber parses the output of numeric_out for a finite number. The digits are stored in buf.
 func parseNumber(buf, text []byte) (number, error) {
 	n := number{digits: buf[:0]}
 	rest, negative := bytes.CutPrefix(text, []byte("-"))
@@ -59,7 +59,7 @@ func (n *number) trimLeft() {
 
 func (n *number) isZero() bool { return n.digits[0] == '0' } // as trimLeft leaves it
 
-// strip removes zeros at the end of the fraction.
+// strip removes trailing zeros of the fraction.
 func (n *number) strip() {
 	for n.scale > 0 && len(n.digits) > 1 && n.digits[len(n.digits)-1] == '0' {
 		n.digits = n.digits[:len(n.digits)-1]
@@ -70,7 +70,8 @@ func (n *number) strip() {
 	}
 }
 
-// setScale adds zeros to the fraction, or removes them.
+// setScale adds trailing zeros to the fraction or removes them. It fails if it would have to remove
+// another digit.
 func (n *number) setScale(scale int) error {
 	for n.scale < scale {
 		n.digits = append(n.digits, '0')
@@ -90,7 +91,7 @@ func (n *number) setScale(scale int) error {
 	return nil
 }
 
-// halfUp is setScale that rounds, away from zero in the middle.
+// halfUp rounds n to the scale; halves are rounded away from zero.
 func (n *number) halfUp(scale int) {
 	for n.scale > scale+1 {
 		n.dropDigit()
@@ -127,7 +128,7 @@ func (n *number) increment() {
 	n.digits = slices.Insert(n.digits, 0, '1')
 }
 
-// appendBigDecimal appends what BigDecimal.toString makes of n.
+// appendBigDecimal appends n as BigDecimal.toString prints it.
 func (n *number) appendBigDecimal(dst []byte) []byte {
 	if n.negative {
 		dst = append(dst, '-')
@@ -182,7 +183,7 @@ func (n *number) unscaled(buf []byte) []byte {
 	return out
 }
 
-// appendTwosComplement appends v in as few bytes as hold its sign.
+// appendTwosComplement appends v, big-endian, in as few bytes as represent it with its sign.
 func appendTwosComplement(dst []byte, v int64) []byte {
 	shift := 56
 	for ; shift > 0; shift -= 8 {
@@ -196,7 +197,7 @@ func appendTwosComplement(dst []byte, v int64) []byte {
 	return dst
 }
 
-// numericCodec converts a numeric with the type modifier mod.
+// numericCodec returns the codec of a numeric with the type modifier mod.
 func numericCodec(mod int32, m modes) codec {
 	switch {
 	case m.Decimal == "double":
@@ -248,7 +249,8 @@ func isSpecial(text []byte) bool {
 	return len(text) > 0 && (text[len(text)-1] == 'N' || text[len(text)-1] == 'y')
 }
 
-// appendSpecial appends NaN or an infinity where a decimal belongs: its name, where that is text.
+// appendSpecial appends the name of NaN or an infinity in place of a decimal. It fails with
+// Modes.Exact, and for JSON, where readers expect base64.
 func (m modes) appendSpecial(dst []byte, s style, text []byte) ([]byte, error) {
 	switch {
 	case m.Exact:
@@ -259,10 +261,10 @@ func (m modes) appendSpecial(dst []byte, s style, text []byte) ([]byte, error) {
 	return append(dst, text...), nil
 }
 
-// doubleNumericCodec is decimal.handling.mode=double.
+// doubleNumericCodec returns the codec of numeric with decimal.handling.mode=double.
 func doubleNumericCodec() codec { return floatCodec(64) }
 
-// stringNumericCodec is decimal.handling.mode=string.
+// stringNumericCodec returns the codec of numeric with decimal.handling.mode=string.
 func stringNumericCodec() codec {
 	c := stringCodec("")
 	c.same, c.append = false, func(dst []byte, s style, text []byte) ([]byte, error) {
@@ -279,7 +281,8 @@ func stringNumericCodec() codec {
 	return c
 }
 
-// variableScaleCodec converts a numeric without declared scale: a struct of the scale and the digits.
+// variableScaleCodec returns the codec of a numeric without a declared scale: a struct of the scale
+// and the unscaled value.
 func variableScaleCodec(m modes) codec {
 	c := codec{schema: schema{
 		kind: "struct", name: "io.debezium.data.VariableScaleDecimal", version: 1, doc: "Variable scaled decimal",
@@ -308,7 +311,7 @@ func variableScaleCodec(m modes) codec {
 	return c
 }
 
-// moneyCodec converts money.
+// moneyCodec returns the codec of money.
 func moneyCodec(m modes) codec {
 	digits := m.moneyDigits
 	var c codec
@@ -340,8 +343,8 @@ func moneyCodec(m modes) codec {
 	return c
 }
 
-// parseMoney reads what cash_out prints where lc_monetary has a point before the fraction and
-// the currency in front: -$1,234.56, or ($1,234.56).
+// parseMoney parses the output of cash_out for an lc_monetary with a decimal point and the currency
+// sign in front: -$1,234.56 or ($1,234.56).
 func parseMoney(buf, text []byte) (number, error) {
 	var digits [32]byte
 	amount := digits[:0]

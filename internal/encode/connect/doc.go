@@ -1,11 +1,14 @@
-// Package connect is Kafka Connect's data model as far as Debezium's Postgres connector and
-// its outbox event router use it: from the text of a Postgres column to the bytes that Connect's
-// converters make of it. The bytes are those of Debezium 3.7 with the converters of Kafka 4.3 on
-// Java 17, where numbers are spelled as Java does (Double.toString, BigDecimal.toString).
+// Package connect converts the text of Postgres columns to the bytes that Kafka Connect's
+// converters write, for the types and options that Debezium's Postgres connector and its outbox
+// event router use. The bytes are those of Debezium 3.7 with the converters of Kafka 4.3 on
+// Java 17; numbers are spelled as Java spells them (Double.toString, BigDecimal.toString).
 //
-// A [Field] is made once per column and converts each of its values; a [Struct] is the router's
-// envelope; an [Expansion] makes a JSON document out of the text of one. Nothing here reads or
-// writes anything else, all errors are about one value or one column, and none shows a value.
+// [NewField] makes a [Field] for a column; its methods convert the column's values. A [Struct] is
+// the envelope that the router writes around several columns. An [Expansion] describes how a JSON
+// document in a column becomes a value of its own.
+//
+// The package does no I/O. Each error concerns one value or one column, and no error contains a
+// value.
 //
 // The texts are those of a session with DateStyle ISO, IntervalStyle postgres, TimeZone UTC,
 // bytea_output hex, extra_float_digits 1 or more and, for money, an lc_monetary that prints
@@ -13,8 +16,8 @@
 //
 // # Where Debezium does damage
 //
-// Modes.Exact refuses these values. Without it they are written as the last column says, and
-// what has no better form is refused too.
+// With Modes.Exact, conversion of these values fails. Without it they are written as the last
+// column says; "refused" there means that conversion fails as well.
 //
 //	value                                   Debezium                          here, without Exact
 //	NULL in a column with a default         the default                       null
@@ -37,9 +40,10 @@
 //	connect mode, before 1970-01-02         the time of day alone             ISO 8601, as far as needed
 //	connect mode, StringConverter           Thu Jan 01 10:00:00 UTC 1970      as SimpleHeaderConverter
 //
-// Infinite timestamps and dates are the numbers that Java's dates make of them, in both.
+// Infinite timestamps and dates become the numbers that Java's date classes compute from them,
+// with Debezium and here.
 //
-// Of documents that are expanded:
+// The same for JSON documents that are expanded:
 //
 //	document                                Debezium                          here, without Exact
 //	an array                                the task fails                    the array
@@ -51,6 +55,7 @@
 //	null beside objects that differ         the task fails                    null
 //	members renamed by avro                 null                              their values; clashes are refused
 //
-// The members of objects that differ, in one array, are in no order with Debezium: it depends on
-// the addresses of objects in its process. Here the object with the most members comes first.
+// Where the objects of an array have different members, Debezium's order of the members depends
+// on memory addresses in its process. Here the members of the object with the most members come
+// first.
 package connect

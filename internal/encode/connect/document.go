@@ -38,11 +38,11 @@ type member struct {
 	value node
 }
 
-// maxNumber is the length of a number, in Jackson. Beyond it, or nested more than [jsontext.MaxDepth]
-// deep, a document is a text like any other.
+// maxNumber is the length of the longest number that Jackson reads. A document with a longer one,
+// or nested more than [jsontext.MaxDepth] deep, remains text.
 const maxNumber = 1000
 
-// Limits of our own, which bound the memory and the time that one row may take.
+// Limits that Debezium does not have; they bound the memory and time that one row may take.
 const (
 	maxValues = 1 << 20
 	maxScan   = 1 << 30 // bytes: each level reads all that is below it
@@ -50,8 +50,8 @@ const (
 
 var errLarge = errors.New("a document with too many values, or nested too deep for its size, to be expanded")
 
-// parseDocument reads the object or array that text begins with; ok is false if it begins with
-// something else. What follows the document is ignored, as Jackson does.
+// parseDocument parses the object or array at the start of text; ok is false if there is none.
+// Like Jackson, it ignores text after the document.
 func parseDocument(text []byte) (n node, ok bool, err error) {
 	if len(text) == 0 || text[0] != '{' && text[0] != '[' {
 		return node{}, false, nil
@@ -73,7 +73,7 @@ func parseDocument(text []byte) (n node, ok bool, err error) {
 	return n, ok, nil
 }
 
-// parseNode recurses: v must not be nested more than [jsontext.MaxDepth] deep.
+// parseNode converts v, which must not be nested more than [jsontext.MaxDepth] deep: it recurses.
 func parseNode(v gjson.Result) (n node, ok bool) {
 	switch v.Type {
 	case gjson.Null:
@@ -105,8 +105,8 @@ func parseNode(v gjson.Result) (n node, ok bool) {
 	return n, ok
 }
 
-// integer returns the value of a number without fraction and exponent; ok is false if int64
-// cannot hold it.
+// integer returns the value of a number. It reports whole if the number has neither a fraction nor
+// an exponent, and ok if, besides, it fits into an int64.
 func (n *node) integer() (v int64, whole, ok bool) {
 	if strings.ContainsAny(n.text, ".eE") {
 		return 0, false, false
@@ -115,10 +115,10 @@ func (n *node) integer() (v int64, whole, ok bool) {
 	return v, true, err == nil
 }
 
-// fewMembers is up to how many members are looked for one by one.
+// fewMembers is the number of members up to which a name is found by a linear search.
 const fewMembers = 16
 
-// set adds a member. The last of a name counts, in the place of the first.
+// set adds a member. A second member of the same name replaces the first one's value, in its place.
 func (n *node) set(name string, value node) {
 	if at := n.find(name, 0); at >= 0 {
 		n.members[at].value = value
@@ -139,8 +139,8 @@ func (n *node) index() {
 	}
 }
 
-// find returns the place of the member of the name, -1 if there is none. It looks from the
-// place from on, which is right where names are looked up in the document's order.
+// find returns the index of the named member, -1 if there is none. The search begins at from: names
+// that are looked up in the document's order are found at once.
 func (n *node) find(name string, from int) (at int) {
 	if n.places != nil {
 		if at, ok := n.places[name]; ok {
@@ -160,9 +160,9 @@ func (n *node) find(name string, from int) (at int) {
 	return -1
 }
 
-// rename gives all members of n the names that field.name.adjustment.mode says. lost reports
-// whether a name changed, under which Debezium does not find the value, and clash whether two
-// became one.
+// rename adjusts the names of all members of n as field.name.adjustment.mode says. It reports lost
+// if a name changed, as Debezium does not find the member's value then, and clash if two members
+// got the same name.
 func (n *node) rename(mode string) (lost, clash bool) {
 	seen := make(map[string]bool, len(n.members))
 	for i := range n.members {
@@ -185,8 +185,9 @@ func (n *node) rename(mode string) (lost, clash bool) {
 	return lost, clash
 }
 
-// adjustName makes a name of Avro's: of the mode avro with an underscore for every other UTF-16
-// unit, and in front of a digit, of avro_unicode with _u and its number, for underscores too.
+// adjustName converts name to a valid Avro name. The mode avro replaces each invalid UTF-16 unit with
+// an underscore and puts one in front of a leading digit; avro_unicode writes _u and the unit's
+// number instead, for underscores too.
 func adjustName(name, mode string) string {
 	unicodeMode := mode == "avro_unicode"
 	var b strings.Builder

@@ -5,24 +5,25 @@ import (
 	"strconv"
 )
 
-// An Expansion is how a JSON document in a column becomes a value of its own
-// (table.expand.json.payload). The zero value is the event router's default.
+// An Expansion holds the options for expanding JSON documents, that is, for writing a document in a
+// column as a JSON value rather than as a string (table.expand.json.payload). The zero value holds
+// the event router's defaults.
 type Expansion struct {
 	Nulls       bool   // table.json.payload.null.behavior=optional_bytes: null members are kept
 	EmptyArrays bool   // table.json.payload.empty.array.behavior=optional_string: members that are empty arrays are kept
 	FieldNames  string // field.name.adjustment.mode: none (default), avro, avro_unicode
 }
 
-// A document is what AppendExpanded writes in place of a column's text.
+// A document is the parsed JSON that AppendExpanded writes in place of a column's text.
 type document struct {
 	root  node
 	shape *shape
 }
 
-// AppendExpanded is Append for a column that holds JSON documents: an object or an array takes
-// the place of its text with JSON and JSONSchema, its schema inferred as the event router does.
-// Text that is no document, arrays of several types and, with JSONSchema, a document that no
-// schema describes remain text. Other encodings than these two are those of Append.
+// AppendExpanded is like [Field.Append] but, with the encodings JSON and JSONSchema, writes a JSON
+// object or array in the column as such, with a schema inferred as the event router infers it. These
+// remain text: values that are not an object or array, arrays with elements of several types and,
+// with JSONSchema, documents that no schema describes. With other encodings, AppendExpanded is Append.
 func (f *Field) AppendExpanded(dst []byte, enc Encoding, x Expansion, text []byte) (out []byte, null bool, err error) {
 	d, err := f.expand(enc, x, text)
 	switch {
@@ -42,7 +43,7 @@ func (f *Field) AppendExpanded(dst []byte, enc Encoding, x Expansion, text []byt
 	return append(out, '}'), false, nil
 }
 
-// expand returns the document in the text, nil if it remains a text.
+// expand parses the document in text. It returns nil if the value remains text.
 func (f *Field) expand(enc Encoding, x Expansion, text []byte) (*document, error) {
 	if !f.codec.text || text == nil || enc == Raw || enc == Bytes {
 		return nil, nil //nolint:nilnil // a text is no document
@@ -95,7 +96,7 @@ func (f *Field) expand(enc Encoding, x Expansion, text []byte) (*document, error
 	return &document{root: root, shape: s}, nil
 }
 
-// maxFilled bounds, in bytes, the missing members that a document gets.
+// maxFilled is the limit, in bytes, for the missing members that are added to a document.
 const maxFilled = 8 << 20
 
 // append appends the document as JSON.
@@ -114,8 +115,8 @@ type printer struct {
 	filled int // bytes of missing members so far
 }
 
-// value writes a value: of an object the fields of its shape, with null for one it lacks; as it
-// is without a shape.
+// value writes n. With a shape, an object gets all fields of the shape, null where it has none;
+// without one it is written as it is.
 func (p *printer) value(n *node, s *shape) {
 	switch n.kind {
 	case nullNode:
@@ -189,8 +190,8 @@ func (p *printer) name(name string) {
 	p.dst = append(appendJSONString(p.dst, []byte(name)), ':')
 }
 
-// appendNumber appends an integer as it is, and anything else as Java writes a double, if it is
-// one that can be written.
+// appendNumber appends an integer as it is and any other number as Java prints a double. Integers
+// beyond int64 and numbers beyond double keep their spelling.
 func (n *node) appendNumber(dst []byte) []byte {
 	v, whole, ok := n.integer()
 	if ok {
@@ -202,7 +203,7 @@ func (n *node) appendNumber(dst []byte) []byte {
 	return append(dst, n.text...)
 }
 
-// float returns the number as a double, an infinity if it is beyond.
+// float returns the number as a double, an infinity if it is out of range.
 func (n *node) float() float64 {
 	v, _ := strconv.ParseFloat(n.text, 64) // a JSON number; an error is a range, and the value is right
 	return v

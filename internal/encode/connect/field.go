@@ -18,12 +18,12 @@ type Modes struct {
 	// MoneyDigits is money.fraction.digits, the scale of money columns. Nil means 2.
 	MoneyDigits *int
 
-	// Exact refuses, with an error, what Debezium turns into damage. Without it such a value
-	// has the form that the package comment names.
+	// Exact makes the conversion fail for values that Debezium damages. Without it they are written
+	// in the form that the package comment lists.
 	Exact bool
 }
 
-// modes are the Modes as codecs use them.
+// modes are the resolved Modes, with defaults filled in.
 type modes struct {
 	Modes
 	moneyDigits int
@@ -54,7 +54,7 @@ func (m Modes) resolve() (modes, error) {
 	return r, nil
 }
 
-// A Column is a table's column as its catalog describes it.
+// A Column describes a column of a table, as the catalog has it.
 type Column struct {
 	Name     string
 	Type     Type
@@ -72,8 +72,8 @@ type Type struct {
 	Modifier int32    // atttypmod, -1 for none; of a domain: the domain's
 }
 
-// An UnsupportedError says that a column has no form in Kafka Connect: Debezium leaves a column
-// of such a type out of its rows.
+// An UnsupportedError is the error for a column whose type Debezium does not convert; Debezium omits
+// such columns from its rows.
 type UnsupportedError struct{ Column, Type string }
 
 // Error names the column and its type.
@@ -82,14 +82,14 @@ func (e *UnsupportedError) Error() string {
 }
 
 var (
-	errNotBytea   = errors.New("no bytea: ByteArrayConverter takes nothing else")
-	errNoTime     = errors.New("no timestamp")
-	errInfinity   = errors.New("infinity is no time")
+	errNotBytea   = errors.New("not a bytea column: ByteArrayConverter converts no other type")
+	errNoTime     = errors.New("not a timestamp column")
+	errInfinity   = errors.New("infinity has no milliseconds")
 	errDefault    = errors.New("NULL where the column has a default: Debezium writes the default")
-	errNotEncoded = errors.New("not an encoding")
+	errNotEncoded = errors.New("unknown encoding")
 )
 
-// A Field converts the values of one column. It may be used by several goroutines.
+// A Field converts the values of one column. It is safe for concurrent use.
 type Field struct {
 	name   string
 	codec  codec
@@ -100,8 +100,8 @@ type Field struct {
 	prefix string // of JSONSchema: all before the payload
 }
 
-// NewField returns the Field of a column. The error is an [*UnsupportedError] for a type that
-// Debezium does not know, another for modes that it does not.
+// NewField returns the Field of a column. The error is an [*UnsupportedError] if Debezium does not
+// convert the column's type; any other error is about an invalid mode.
 func NewField(c Column, m Modes) (*Field, error) {
 	r, err := m.resolve()
 	if err != nil {
@@ -132,7 +132,7 @@ func NewField(c Column, m Modes) (*Field, error) {
 	return f, nil
 }
 
-// schemaPrefix is what JsonConverter writes in front of a value of the schema.
+// schemaPrefix returns the text that JsonConverter writes before a value of the schema.
 func schemaPrefix(s *schema) string {
 	return string(append(s.appendJSON([]byte(`{"schema":`)), `,"payload":`...))
 }
@@ -140,7 +140,8 @@ func schemaPrefix(s *schema) string {
 // Name returns the column's name.
 func (f *Field) Name() string { return f.name }
 
-// Verbatim reports whether enc leaves every text of the column that is not NULL as it is.
+// Verbatim reports whether [Field.Append] with enc copies every non-NULL text of the column
+// unchanged.
 func (f *Field) Verbatim(enc Encoding) bool {
 	switch enc {
 	case Raw:
@@ -154,9 +155,10 @@ func (f *Field) Verbatim(enc Encoding) bool {
 	return false
 }
 
-// Append appends what enc makes of the column's text to dst. A nil text is NULL. If the part of
-// the record is null, null is true and nothing has been appended. The error says why the value
-// has no such form, never what it is; dst is then what it was.
+// Append converts the column's text with enc and appends the result to dst. A nil text is SQL's
+// NULL. If the key, value or header of the record is to be null, Append reports null and appends
+// nothing. The error says why the value cannot be converted and does not contain the value; dst is
+// returned unchanged then.
 func (f *Field) Append(dst []byte, enc Encoding, text []byte) (out []byte, null bool, err error) {
 	if text == nil {
 		return f.appendNull(dst, enc)
@@ -205,8 +207,9 @@ func (f *Field) appendNull(dst []byte, enc Encoding) (out []byte, null bool, err
 	return dst, true, nil
 }
 
-// Millis returns the value of a timestamp or timestamptz column in milliseconds since the epoch,
-// smaller units cut off toward zero. The error says why there is none.
+// Millis returns the value of a timestamp or timestamptz column in milliseconds since the Unix epoch,
+// truncated toward zero. It fails for columns of other types, for NULL, for infinity and for values
+// out of range.
 func (f *Field) Millis(text []byte) (int64, error) {
 	if !f.stamp {
 		return 0, errNoTime
@@ -225,12 +228,12 @@ func (f *Field) Millis(text []byte) (int64, error) {
 	return micros / 1000, nil
 }
 
-// An Encoding is what a converter of Kafka Connect makes of a value.
+// An Encoding names the converter of Kafka Connect whose bytes are written.
 type Encoding string
 
 // The encodings, and the converters whose bytes they are.
 const (
-	// Raw is no converter at all: the column's own bytes, text as Postgres prints it, bytea decoded.
+	// Raw uses no converter: bytea is decoded, and any other column is its text as Postgres prints it.
 	Raw Encoding = "raw"
 
 	// String is org.apache.kafka.connect.storage.StringConverter.

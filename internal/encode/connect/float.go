@@ -10,7 +10,7 @@ import (
 
 var errNotFloat = errors.New("not a floating-point number")
 
-// floatCodec converts float4 (bits 32) and float8 (bits 64).
+// floatCodec returns the codec of float4 (bitSize 32) and float8 (bitSize 64).
 func floatCodec(bitSize int) codec {
 	name := "double"
 	if bitSize == 32 {
@@ -25,7 +25,7 @@ func floatCodec(bitSize int) codec {
 	}}
 }
 
-// appendFloat appends Java's text of v. In JSON the three values that are no numbers there are strings.
+// appendFloat appends v as Java prints it. In JSON, NaN and the infinities are strings.
 func appendFloat(dst []byte, s style, v float64, bitSize int) []byte {
 	if s.json() && (math.IsNaN(v) || math.IsInf(v, 0)) {
 		return s.quote(appendJavaFloat(s.quote(dst), v, bitSize))
@@ -33,9 +33,9 @@ func appendFloat(dst []byte, s style, v float64, bitSize int) []byte {
 	return appendJavaFloat(dst, v, bitSize)
 }
 
-// appendJavaFloat appends what Double.toString, or Float.toString for 32 bits, makes of v up to
-// Java 18: decimal point always, exponent form below 1e-3 and from 1e7. These versions do not
-// always find the shortest digits (2.82879384806159008E17), and those of Java 19 are not theirs.
+// appendJavaFloat appends v as Double.toString, or Float.toString for 32 bits, prints it up to
+// Java 18: always with a decimal point, in exponent form below 1e-3 and from 1e7. These versions do
+// not always find the shortest digits (2.82879384806159008E17); Java 19 and later do.
 func appendJavaFloat(dst []byte, v float64, bitSize int) []byte {
 	switch {
 	case math.IsNaN(v):
@@ -298,7 +298,7 @@ func (d *decimal) next(first *bool, end *digitEnd, digit byte) {
 	}
 }
 
-// round adjusts the last digit.
+// round increments the last digit if the remainder calls for it.
 func (d *decimal) round(end digitEnd) decimal {
 	last := len(d.digits) - 1
 	up := end.high

@@ -19,14 +19,14 @@ const (
 	wkbPolygon    = 3
 )
 
-// A geometry writes the numbers that a geometric type prints.
+// A geometry describes the conversion of a geometric type.
 type geometry struct {
 	schema schema
 	count  int // how many numbers there are, 0 for any even number of them
 	append func(dst []byte, s style, text []byte, v []float64) []byte
 }
 
-// codec makes a struct of the numbers, whose Java description is an address.
+// codec returns the codec of g: a struct. StringConverter would print a memory address for it.
 func (g geometry) codec(m modes) codec {
 	return codec{schema: g.schema, append: func(dst []byte, s style, text []byte) ([]byte, error) {
 		if s == java && m.Exact {
@@ -44,7 +44,7 @@ func (g geometry) codec(m modes) codec {
 	}}
 }
 
-// coordinates reads all numbers, whatever the brackets.
+// coordinates appends all numbers in text to v; brackets and commas are ignored.
 func coordinates(v []float64, text []byte) ([]float64, error) {
 	for word := range bytes.FieldsFuncSeq(text, func(r rune) bool { return bytes.ContainsRune([]byte("()[]<>{},"), r) }) {
 		n, err := strconv.ParseFloat(string(word), 64)
@@ -101,7 +101,7 @@ func geometryCodec(t Type, m modes) (codec, bool) {
 	return codec{}, false
 }
 
-// doublesSchema is a struct of doubles.
+// doublesSchema returns the schema of a struct of doubles.
 func doublesSchema(name, doc string, fields ...string) schema {
 	s := schema{kind: "struct", name: "io.debezium.data.geometry." + name, version: 1, doc: doc}
 	for _, f := range fields {

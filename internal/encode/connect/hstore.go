@@ -8,14 +8,14 @@ import (
 
 var errNotHStore = errors.New("not an hstore")
 
-// A pair is one of an hstore. The slot is where Java's HashMap keeps it.
+// A pair is a key and its value in an hstore. The slot is its index in the table of a Java HashMap.
 type pair struct {
 	key, value []byte
 	null       bool
 	slot       uint32
 }
 
-// parseHStore reads what hstore_out prints: "k"=>"v", "n"=>NULL.
+// parseHStore parses the output of hstore_out: "k"=>"v", "n"=>NULL.
 func parseHStore(text []byte) ([]pair, error) {
 	var pairs []pair
 	for len(text) > 0 {
@@ -74,8 +74,9 @@ func unescape(start, text []byte) (s, rest []byte, ok bool) {
 	return nil, nil, false
 }
 
-// javaOrder sorts the pairs as a java.util.HashMap lists them: by the slot of a table of a size
-// that grows with their number, and in a slot in the order of insertion, which is hstore's own.
+// javaOrder sorts the pairs in the iteration order of a java.util.HashMap: by slot of a table whose
+// size grows with the number of pairs and, within a slot, in the order of insertion, which is
+// hstore's order.
 func javaOrder(pairs []pair) {
 	size := uint32(16)
 	for uint64(len(pairs))*4 > uint64(size)*3 {
@@ -88,7 +89,7 @@ func javaOrder(pairs []pair) {
 	slices.SortStableFunc(pairs, func(a, b pair) int { return int(a.slot) - int(b.slot) })
 }
 
-// javaHash is String.hashCode, which counts UTF-16 units.
+// javaHash computes Java's String.hashCode, which is defined over UTF-16 units.
 func javaHash(text []byte) (h uint32) {
 	for len(text) > 0 {
 		r, n := utf8.DecodeRune(text)
@@ -103,7 +104,7 @@ func javaHash(text []byte) (h uint32) {
 	return h
 }
 
-// hstoreCodec converts hstore: to the text of a JSON object, or to a map.
+// hstoreCodec returns the codec of hstore: the text of a JSON object, or a map.
 func hstoreCodec(m modes) codec {
 	if m.HStore == "map" {
 		c := codec{schema: schema{kind: "map", items: &schema{kind: "string", optional: true}}}

@@ -13,7 +13,7 @@ var (
 	errNotTimestamp = errors.New("not a timestamp in ISO style")
 )
 
-// An instant is what date, time and timestamp columns hold, at UTC: a day and a time of it.
+// An instant is the value of a date, time or timestamp column: a day and a time of day.
 type instant struct {
 	day      int64 // since 1970-01-01
 	micros   int64 // of the day; 24:00:00 is allowed
@@ -26,13 +26,13 @@ const (
 	microsPerDay  = secondsPerDay * 1e6
 )
 
-// A reader takes a date or a time apart. Its first mistake sticks.
+// A reader parses a date or a time. After its first error, bad remains set.
 type reader struct {
 	text []byte
 	bad  bool
 }
 
-// number reads at least digits digits.
+// number reads a number of at least the given number of digits.
 func (r *reader) number(digits int) int64 {
 	var v int64
 	i := 0
@@ -106,7 +106,7 @@ func (r *reader) zone() (seconds int64) {
 	return sign * seconds
 }
 
-// era reads BC, if it is there, and makes the day of the date.
+// era reads an optional BC and returns the day of the date.
 func (r *reader) era(year, month, day int64) int64 {
 	if bytes.Equal(r.text, []byte(" BC")) {
 		r.text = nil
@@ -138,7 +138,7 @@ func parseDate(text []byte) (instant, error) {
 	return i, nil
 }
 
-// parseTime reads a time, with an offset if zoned.
+// parseTime parses a time, with an offset from UTC if zoned.
 func parseTime(text []byte, zoned bool) (instant, error) {
 	r := reader{text: text}
 	i := instant{micros: r.time()}
@@ -151,7 +151,7 @@ func parseTime(text []byte, zoned bool) (instant, error) {
 	return i, nil
 }
 
-// parseTimestamp reads a timestamp, with an offset if zoned.
+// parseTimestamp parses a timestamp, with an offset from UTC if zoned.
 func parseTimestamp(text []byte, zoned bool) (instant, error) {
 	if inf := infinity(text); inf != 0 {
 		return instant{infinite: inf}, nil
@@ -170,7 +170,7 @@ func parseTimestamp(text []byte, zoned bool) (instant, error) {
 	return i, nil
 }
 
-// utc moves the instant to UTC.
+// utc converts the instant from its offset to UTC.
 func (i instant) utc() instant {
 	total := i.micros - i.offset*1e6
 	days := floorDiv(total, microsPerDay)
@@ -202,8 +202,8 @@ func floorDiv(a, b int64) int64 {
 	return q
 }
 
-// dayOf is the day of a date in the proleptic Gregorian calendar, as Postgres counts, where year
-// 0 is 1 BC. Years are counted from March, so that the leap day is the last.
+// dayOf returns the number of days from 1970-01-01 to a date of the proleptic Gregorian calendar,
+// where year 0 is 1 BC, as in Postgres. It counts years from March, so that the leap day is the last.
 func dayOf(year, month, day int64) int64 {
 	if month <= 2 {
 		year--
@@ -246,10 +246,10 @@ func (i instant) appendDate(dst []byte) []byte {
 	return appendPadded(append(dst, '-'), day, 2)
 }
 
-// asNeeded is the number of fraction digits that is just enough.
+// asNeeded, as the number of fraction digits, omits trailing zeros.
 const asNeeded = -1
 
-// appendTime appends the time with so many digits of a fraction.
+// appendTime appends the time of day with the given number of fraction digits.
 func (i instant) appendTime(dst []byte, digits int) []byte {
 	seconds, fraction := i.micros/1e6, i.micros%1e6
 	dst = appendPadded(dst, seconds/3600, 2)

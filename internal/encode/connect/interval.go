@@ -9,14 +9,14 @@ import (
 
 var errNotInterval = errors.New("not an interval in the postgres style")
 
-// An interval is what interval_out prints. The parts have their own signs.
+// An interval holds the parts that interval_out prints. Each part has its own sign.
 type interval struct {
 	years, months, days   int64
 	hours, minutes, whole int64 // of the time, all with its sign
 	micros                int64
 }
 
-// parseInterval reads the style postgres: 1 year -2 mons +3 days -04:05:06.789.
+// parseInterval parses the style postgres: 1 year -2 mons +3 days -04:05:06.789.
 func parseInterval(text []byte) (interval, error) {
 	var v interval
 	for len(text) > 0 {
@@ -69,7 +69,8 @@ func (v *interval) setTime(text []byte) error {
 	return nil
 }
 
-// microseconds counts a month as a twelfth of 365.25 days, in floating point as Java does it.
+// microseconds returns the length of the interval. A month is a twelfth of 365.25 days, computed in
+// floating point as Debezium does.
 func (v *interval) microseconds() int64 {
 	const daysPerMonth = 365.25 / 12
 	seconds := float64(v.whole) + float64(float64(v.micros)/1e6)
@@ -86,7 +87,7 @@ func (v *interval) microseconds() int64 {
 	return int64(total)
 }
 
-// appendISO appends P1Y2M3DT4H5M6.789S, all parts always.
+// appendISO appends the interval in ISO 8601, P1Y2M3DT4H5M6.789S, with all parts, zeros included.
 func (v *interval) appendISO(dst []byte) []byte {
 	for _, part := range []struct {
 		before string

@@ -11,7 +11,7 @@ var (
 	errNullName   = errors.New("a value of type name: Debezium writes a null")
 )
 
-// integerCodec converts integers, which look the same everywhere.
+// integerCodec returns the codec of integers, whose text is the same in every style.
 func integerCodec(kind string) codec {
 	c := codec{schema: schema{kind: kind}, same: true, number: true}
 	c.append = func(dst []byte, _ style, text []byte) ([]byte, error) {
@@ -34,7 +34,7 @@ func isInteger(text []byte) bool {
 	return len(digits) > 0 && (digits[0] != '0' || len(digits) == 1)
 }
 
-// boolCodec converts what is printed as one letter for true and one for false.
+// boolCodec returns the codec of types that are printed as yes for true and no for false.
 func boolCodec(yes, no byte) codec {
 	return codec{schema: schema{kind: "boolean"}, append: func(dst []byte, _ style, text []byte) ([]byte, error) {
 		switch {
@@ -47,7 +47,7 @@ func boolCodec(yes, no byte) codec {
 	}}
 }
 
-// nameCodec converts name, of which Debezium knows the schema alone.
+// nameCodec returns the codec of name, for which Debezium has a schema but writes no values.
 func nameCodec(m modes) codec {
 	c := stringCodec("")
 	if m.Exact {

@@ -2,7 +2,7 @@ package connect
 
 import "strconv"
 
-// A schema is a schema of Connect.
+// A schema is a Kafka Connect schema.
 type schema struct {
 	kind       string // its type, in JsonConverter's words: float and double, not float32 and float64
 	optional   bool
@@ -22,7 +22,7 @@ type field struct {
 	schema schema
 }
 
-// appendJSON appends the schema as JsonConverter writes it, members in its order.
+// appendJSON appends the schema as JsonConverter writes it, with the members in the same order.
 func (s *schema) appendJSON(dst []byte) []byte {
 	return append(s.appendMembers(append(dst, '{')), '}')
 }

@@ -22,7 +22,7 @@ var (
 	errClash    = errors.New("a document with two members of one name, once the names are adjusted")
 )
 
-// A shape is the Connect schema that the router infers of a value in a document.
+// A shape is the Connect schema that the router infers for a value in a document.
 type shape struct {
 	kind     shapeKind
 	name     string // of an object: the path to it
@@ -51,8 +51,8 @@ type shapeField struct {
 	shape *shape
 }
 
-// An inference is the making of a shape. Where Debezium would fail, or lose something, it goes
-// on with a shape that keeps everything, and says so.
+// An inference is the state while the shape of a document is inferred. Where Debezium would fail or
+// lose data, it continues with a shape that keeps everything and records the flaw.
 type inference struct {
 	nulls, emptyArrays bool
 	flaw               error // the first thing that Debezium does not do
@@ -64,11 +64,11 @@ type inference struct {
 // and objects that differ are compared with all before them.
 const maxWork = 256 << 20
 
-// joinWork is what it takes to join a member, in the time it takes to write a byte.
+// joinWork is the work of joining a member, in units of writing one byte.
 const joinWork = 32
 
-// exhausted reports whether the shape of the document would take too much work. What is inferred from
-// then on is not complete.
+// exhausted reports whether the work has exceeded its limit. Shapes that are inferred after that are
+// incomplete.
 func (inf *inference) exhausted() bool { return inf.work > maxWork }
 
 func (inf *inference) found(flaw error) {
@@ -83,8 +83,8 @@ func (inf *inference) mixed(flaw error) *shape {
 	return &shape{kind: mixedShape}
 }
 
-// infer returns the shape of n, nil for what is left out. The only error is errText. The path
-// names the objects; below an array of arrays it begins anew.
+// infer returns the shape of n, nil if the value is omitted. The only error is errText. Objects are
+// named by their path; it restarts below an array of arrays.
 func (inf *inference) infer(n *node, path string) (*shape, error) {
 	switch n.kind {
 	case nullNode:
@@ -151,8 +151,8 @@ func (inf *inference) object(n *node, path string) (*shape, error) {
 	return s, nil
 }
 
-// array returns the shape of the elements: that of the first that is not null, which all others
-// must have, or of objects all members of any.
+// array returns the shape of an array. Its elements must all have the shape of the first one that is
+// not null; the shape of objects has the members of all of them.
 func (inf *inference) array(n *node, path string) (*shape, error) {
 	first := slices.IndexFunc(n.elems, func(e node) bool { return e.kind != nullNode })
 	if first < 0 {
@@ -189,7 +189,7 @@ func (inf *inference) numbers(n, sample *node) (*shape, error) {
 	return s, nil
 }
 
-// arrays returns the shape of arrays in an array. Debezium looks at the first only.
+// arrays returns the shape of arrays in an array. Debezium considers only the first.
 func (inf *inference) arrays(n, sample *node) (*shape, error) {
 	s, err := inf.infer(sample, "")
 	if err != nil || s == nil {
@@ -209,10 +209,10 @@ func (inf *inference) arrays(n, sample *node) (*shape, error) {
 	return s, nil
 }
 
-// objects returns the shape of the objects in an array: the members of all. Debezium keeps the
-// elements' schemas in a HashSet whose order changes from process to process, and the members in
-// that of its elements. Here the element with the most members comes first, then they do as in
-// the document.
+// objects returns the shape of the objects in an array: the members of all. Debezium collects the
+// elements' schemas in a HashSet, whose order differs from process to process, and orders the members
+// by it. Here the members of the element with the most come first, then those of the other elements
+// in the document's order.
 func (inf *inference) objects(n *node, path string) (*shape, error) {
 	var all []*shape
 	seen := map[string]bool{}
@@ -244,7 +244,7 @@ func (inf *inference) objects(n *node, path string) (*shape, error) {
 	return s, nil
 }
 
-// join returns an object with the fields of all.
+// join returns an object's shape with the fields of all the given ones.
 func (inf *inference) join(all ...*shape) *shape {
 	if len(all) == 1 {
 		return all[0]
@@ -267,7 +267,7 @@ func (inf *inference) join(all ...*shape) *shape {
 	return s
 }
 
-// merge returns a shape for what has the shape a or b.
+// merge returns a shape for values that have the shape a or b.
 func (inf *inference) merge(a, b *shape) *shape {
 	if inf.exhausted() {
 		return a
@@ -304,7 +304,7 @@ func (inf *inference) equal(a, b *shape) bool {
 	return bytes.Equal(keyA, keyB)
 }
 
-// appendKey appends what tells the shape from others of its path.
+// appendKey appends a key that identifies the shape among those with its path.
 func (s *shape) appendKey(dst []byte) []byte {
 	dst = append(dst, 'a'+byte(s.kind))
 	if s.required {

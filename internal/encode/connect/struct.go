@@ -8,7 +8,7 @@ import (
 
 var (
 	errStruct  = errors.New("an object with StringConverter: Debezium writes Java's description of it")
-	errMembers = errors.New("not one value per member")
+	errMembers = errors.New("the number of values differs from the number of members")
 )
 
 // A NamedField is a member of a struct.
@@ -17,21 +17,22 @@ type NamedField struct {
 	Field *Field
 }
 
-// A Struct is the envelope: the payload first, then the placed columns in their order.
+// A Struct converts the values of several columns to one struct, the router's envelope: the payload
+// first, then the columns placed in the envelope, in their order. It is safe for concurrent use.
 type Struct struct {
 	members []structMember
 	expand  *Expansion
 }
 
-// A structMember is a member with what is always the same of it.
+// A structMember is a member with its precomputed JSON.
 type structMember struct {
 	NamedField
 	key    string // its name and a colon
 	schema string // its schema as a field
 }
 
-// NewStruct returns the struct of the members. If expand is not nil, the first member holds JSON
-// documents that are expanded by it.
+// NewStruct returns the Struct with the given members. If expand is not nil, JSON documents in the
+// first member are expanded.
 func NewStruct(fields []NamedField, expand *Expansion) *Struct {
 	s := &Struct{expand: expand}
 	for _, f := range fields {
@@ -44,9 +45,10 @@ func NewStruct(fields []NamedField, expand *Expansion) *Struct {
 	return s
 }
 
-// Append appends what enc makes of the struct of these texts, one per member, nil for NULL.
-// The name of the schema and its version, where it is not nil, are part of JSONSchema only.
-// With any other encoding it is JSON; Exact refuses that. The error says which member is why.
+// Append appends the struct of the values, one text per member, nil for NULL. With JSONSchema the
+// schema has the given name and, if version is not nil, version; any other encoding writes JSON
+// without a schema. With Modes.Exact, Append fails for encodings other than JSON and JSONSchema.
+// An error about a value names the member; dst is returned unchanged then.
 func (s *Struct) Append(dst []byte, enc Encoding, name string, version *int32, values [][]byte) ([]byte, error) {
 	if len(values) != len(s.members) {
 		return dst, errMembers
@@ -85,7 +87,7 @@ func (s *Struct) Append(dst []byte, enc Encoding, name string, version *int32, v
 	return append(out, '}'), nil
 }
 
-// document returns the first member's document, nil if it is not to be one.
+// document returns the first member's document, nil if the member is not expanded.
 func (s *Struct) document(enc Encoding, values [][]byte) (*document, error) {
 	if s.expand == nil || len(s.members) == 0 {
 		return nil, nil //nolint:nilnil // no document

@@ -13,13 +13,13 @@ var (
 	errNullZone = errors.New("an offset with seconds: Debezium writes a null")
 )
 
-// What infinity becomes on its way through Java's java.util.Date and java.time.LocalDate.
+// The values that infinity becomes in java.util.Date and java.time.LocalDate.
 const (
 	futureDay, pastDay       = 2146033979, -2147472691
 	futureMillis, pastMillis = 9223372036825200000, -9223372036832400000
 )
 
-// sided returns one of two values by the sign of the infinity.
+// sided returns past for -infinity and future for infinity.
 func (i instant) sided(past, future int64) int64 {
 	if i.infinite < 0 {
 		return past
@@ -27,7 +27,7 @@ func (i instant) sided(past, future int64) int64 {
 	return future
 }
 
-// A unit is how Debezium counts a time or a timestamp.
+// A unit is the unit in which Debezium writes a time or a timestamp.
 type unit struct {
 	kind      string // of the schema of a time
 	perSecond int64
@@ -46,7 +46,7 @@ func unitOf(perSecond int64) unit {
 	}
 }
 
-// adaptive is the unit that holds the digits of the type modifier.
+// adaptive returns the unit for the number of fraction digits in the type modifier.
 func adaptive(mod int32) unit {
 	if mod >= 0 && mod <= 3 {
 		return unitOf(1e3)
@@ -76,7 +76,8 @@ func (m modes) timestampUnit(mod int32) unit {
 	}
 }
 
-// isoCodec is a java.lang.String that write makes of the column's text, with nothing to escape.
+// isoCodec returns the codec of a java.lang.String that write converts the column's text to. The
+// string must not contain characters that need escaping.
 func isoCodec(name string, write func(dst, text []byte) ([]byte, error)) codec {
 	c := stringCodec(name)
 	c.same = false
@@ -186,7 +187,7 @@ func timestampCodec(mod int32, m modes) codec {
 	return c
 }
 
-// parseJavaTimestamp is parseTimestamp with the infinities as Java's dates hold them.
+// parseJavaTimestamp is parseTimestamp, with infinities converted to Java's values.
 func parseJavaTimestamp(text []byte) (instant, error) {
 	i, err := parseTimestamp(text, false)
 	if i.infinite != 0 {
@@ -197,7 +198,7 @@ func parseJavaTimestamp(text []byte) (instant, error) {
 	return i, err
 }
 
-// timestampEpoch returns a timestamp without zone in the given unit, as Debezium counts.
+// timestampEpoch returns a timestamp without time zone in the given unit, as Debezium computes it.
 func timestampEpoch(text []byte, unitsPerSecond int64) (int64, error) {
 	i, err := parseTimestamp(text, false)
 	switch {
@@ -231,9 +232,9 @@ func timestamptzCodec(mod int32) codec {
 	})
 }
 
-// appendJavaDate appends a java.util.Date: as Connect's Values writes it, which is a date at
-// midnight, a time on the first day of 1970 and before, and both otherwise. Where that drops the
-// date, or with StringConverter, it is ISO 8601 in UTC.
+// appendJavaDate appends a java.util.Date as Connect's Values writes it: as a date at midnight, as a
+// time on 1970-01-01 and before, as both otherwise. Where that would omit the date, and with
+// StringConverter, it is written in ISO 8601, in UTC.
 func (m modes) appendJavaDate(dst []byte, s style, i instant, dateOnly bool) ([]byte, error) {
 	early := i.day < 0 || i.day == 0 && dateOnly
 	switch {

@@ -6,12 +6,13 @@ import (
 )
 
 // appendJSONString appends text as Jackson writes a string to UTF-8 bytes: quotes, backslashes
-// and controls are escaped, the latter in upper-case hexadecimal, and what lies beyond U+FFFF is
-// a pair of escaped surrogates. Everything else stays, <, >, &, / and U+2028 included.
+// and control characters are escaped, the latter in upper-case hexadecimal; characters beyond U+FFFF
+// become a pair of escaped surrogates. All others are unchanged, including <, >, &, / and U+2028.
 func appendJSONString(dst, text []byte) []byte { return appendJackson(dst, text, 0xf0) }
 
-// appendJackson escapes as said there, and pairs of surrogates for UTF-8 that begins with
-// surrogates or more; writing to text, as it does for hstore, Jackson makes none.
+// appendJackson appends text as a JSON string. It writes escaped surrogates for characters whose
+// first UTF-8 byte is at least surrogates; Jackson writes none when it writes to text rather than
+// bytes, as for hstore.
 func appendJackson(dst, text []byte, surrogates byte) []byte {
 	dst = append(dst, '"')
 	start := 0
@@ -95,7 +96,7 @@ func appendString(dst []byte, s style, text []byte) []byte {
 	return append(dst, text...)
 }
 
-// quote appends the mark before and after a string that needs no escape, if the style has one.
+// quote appends the style's quotation mark, if it has one, for a string that needs no escaping.
 func (s style) quote(dst []byte) []byte {
 	if s == plain || s == java {
 		return dst
