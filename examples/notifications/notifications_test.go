@@ -250,7 +250,7 @@ func TestFailures(t *testing.T) {
 		s.check(t, never, []string{}...)
 
 		if out := command(t, "inbox", "list", "--dsn", s.db.DSN, "--parked"); strings.Count(out, "\n") != 1 ||
-			!strings.Contains(out, "parked after 4 attempts") || !strings.Contains(out, `violates check constraint "reachable"`) {
+			!strings.Contains(out, "parked  failed attempts: 4") || !strings.Contains(out, `violates check constraint "reachable"`) {
 			t.Errorf("outbox-cdc inbox list:\n%s", out)
 		}
 		if _, err := conn.Exec(t.Context(), `ALTER TABLE notifications DROP CONSTRAINT reachable`); err != nil {
