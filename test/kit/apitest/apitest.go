@@ -1,4 +1,5 @@
-// Package apitest holds a public package to what its users need.
+// Package apitest has the tests that every public package of the module must pass: its examples are
+// complete and its dependencies few.
 package apitest
 
 import (

@@ -1,6 +1,6 @@
-// Package certtest makes certificates for tests and their servers: of an authority that a test
-// trusts or does not, for any name, valid or expired, for servers and clients alike. It panics
-// where only a mistake of its own can be the cause.
+// Package certtest makes TLS certificates for tests and their servers: for servers and clients, for
+// any name, valid or expired. They are signed by an authority that is trusted nowhere but where a
+// test says so. The package panics on errors that only a bug in it can cause.
 package certtest
 
 import (
@@ -22,13 +22,13 @@ type Authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// A Certificate is one with its key, ready for use and as PEM.
+// A Certificate is a certificate with its private key, as a tls.Certificate and as PEM.
 type Certificate struct {
 	TLS       tls.Certificate
 	Cert, Key []byte
 }
 
-// New returns an authority that nobody trusts yet.
+// New returns an authority with a new key and a self-signed certificate.
 func New() *Authority {
 	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: "certtest"}, NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
@@ -38,7 +38,7 @@ func New() *Authority {
 	return &Authority{cert: must(x509.ParseCertificate(der)), key: key}
 }
 
-// Pool returns what trusts a.
+// Pool returns a pool with a's certificate, for a peer that trusts a.
 func (a *Authority) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)
@@ -48,8 +48,8 @@ func (a *Authority) Pool() *x509.CertPool {
 // PEM returns a's own certificate.
 func (a *Authority) PEM() []byte { return block("CERTIFICATE", a.cert.Raw) }
 
-// Issue returns a certificate for names, host names, IP addresses or a user, that is valid from
-// a day before until.
+// Issue returns a certificate that is valid for the day before until. The names are host names, IP
+// addresses or a user name.
 func (a *Authority) Issue(until time.Time, names ...string) Certificate {
 	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: names[0]}, NotBefore: until.Add(-24 * time.Hour), NotAfter: until,
@@ -70,7 +70,7 @@ func (a *Authority) Issue(until time.Time, names ...string) Certificate {
 	}
 }
 
-// sign makes a key and a certificate of it, signed by itself if by is nil.
+// sign makes a key and a certificate for it, signed by the authority or, if by is nil, self-signed.
 func sign(template *x509.Certificate, by *Authority) ([]byte, *ecdsa.PrivateKey) {
 	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	template.SerialNumber = must(rand.Int(rand.Reader, big.NewInt(1<<62)))

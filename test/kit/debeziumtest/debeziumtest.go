@@ -1,4 +1,4 @@
-// Package debeziumtest gives tests a real Debezium.
+// Package debeziumtest provides a real Debezium to tests.
 package debeziumtest
 
 import (
@@ -8,8 +8,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 )
 
-// Need returns a Debezium. It is a download of a hundred megabytes, and minutes of two cores:
-// it takes a full run.
+// Need returns an installed Debezium; only in a full run, otherwise it skips the test. The
+// installation downloads a hundred megabytes and takes two cores some minutes.
 func Need(tb testing.TB) debezium.Install {
 	tb.Helper()
 	need.FullRun(tb, "it needs Debezium")

@@ -1,10 +1,10 @@
-// Package need is for tests that need what a test run or a machine may lack: time, a server,
-// a tool, a right.
+// Package need skips or fails tests whose requirements are not met: time, a server, a tool, a
+// privilege.
 //
-// `go test ./...` needs Go only: one Postgres, found or fetched, and a Kafka in the process.
-// OUTBOX_TEST_FULL=1 asks for everything else as well: every major version of Postgres, real
-// brokers, Debezium, Chromium, what takes minutes and what measures. A full run skips nothing:
-// what cannot be had fails it.
+// `go test ./...` needs Go only: it uses one Postgres, installed or downloaded, and an in-process
+// Kafka. With OUTBOX_TEST_FULL=1, a full run, tests also use every major version of Postgres, real
+// brokers, Debezium and Chromium, and long tests and measurements run. A full run skips nothing: a
+// test whose requirements are not met fails.
 package need
 
 import (

@@ -15,27 +15,27 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 )
 
-// A DB is a database of one test.
+// A DB is a database that one test uses.
 type DB struct {
 	Name   string
 	DSN    string // URL for the superuser, over TCP, without TLS
 	Server *pgserver.Server
 }
 
-// Database creates an empty database on the shared server. When the test ends
-// it is dropped, with its replication slots and whoever is still connected.
+// Database creates an empty database on the shared server. When the test ends,
+// it ends all sessions of the database and drops it with its replication slots.
 func Database(tb testing.TB) *DB {
 	tb.Helper()
 	return DatabaseOn(tb, Server(tb))
 }
 
-// DatabaseOn is Database on another server.
+// DatabaseOn is like Database, on the server srv.
 func DatabaseOn(tb testing.TB, srv *pgserver.Server) *DB {
 	tb.Helper()
 	return create(tb, srv, "")
 }
 
-// EncodedDatabase is DatabaseOn with another encoding than UTF8.
+// EncodedDatabase is like DatabaseOn, with the given encoding rather than UTF8.
 func EncodedDatabase(tb testing.TB, srv *pgserver.Server, encoding string) *DB {
 	tb.Helper()
 	return create(tb, srv, " ENCODING '"+encoding+"' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
@@ -50,7 +50,7 @@ func create(tb testing.TB, srv *pgserver.Server, options string) *DB {
 	return db
 }
 
-// Config returns the parsed DSN: a new one each time, to be changed at will.
+// Config returns the parsed DSN: a new value on each call, which the caller may modify.
 func (db *DB) Config(tb testing.TB) *pgconn.Config {
 	tb.Helper()
 	cfg, err := pgconn.ParseConfig(db.DSN)
@@ -84,8 +84,8 @@ func (db *DB) Pool(tb testing.TB) *pgxpool.Pool {
 }
 
 // ReplicationConn returns a connection in replication=database mode that is
-// closed when the test ends. Where none is free it waits for one whose client
-// has gone: a sender takes its time to end.
+// closed when the test ends. If the server has no connection left, it retries:
+// a walsender ends some time after its client.
 func (db *DB) ReplicationConn(tb testing.TB) *pgconn.PgConn {
 	tb.Helper()
 	cfg := db.Config(tb)
@@ -155,8 +155,8 @@ func exec(tb testing.TB, dsn, sql string, args ...any) {
 	}
 }
 
-// drop removes the database with its slots. A server that is down has been
-// stopped by the test; its data goes with it.
+// drop removes the database with its slots. It does nothing if the test has
+// stopped the server, whose data directory is removed anyway.
 func (db *DB) drop(tb testing.TB) {
 	tb.Helper()
 	if !db.Server.Running() {
@@ -177,8 +177,8 @@ func (db *DB) drop(tb testing.TB) {
 	}
 }
 
-// dropSlots ends the walsenders of the slots and drops these. A walsender
-// needs a moment to let go of its slot.
+// dropSlots ends the walsenders of the database's slots and drops the slots. It
+// retries, as a walsender releases its slot some time after it is told to end.
 func (db *DB) dropSlots(ctx context.Context, conn *pgx.Conn) error {
 	for {
 		var left int
@@ -199,8 +199,8 @@ func (db *DB) dropSlots(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// cleanupContext returns a context for the end of a test, when the test's own
-// has been canceled.
+// cleanupContext returns a context for cleanup functions; the test's own context
+// has been canceled when they run.
 func cleanupContext(tb testing.TB) context.Context {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), 15*time.Second)
@@ -208,7 +208,7 @@ func cleanupContext(tb testing.TB) context.Context {
 	return ctx
 }
 
-// Sleeps reports whether a session of db is in pg_sleep.
+// Sleeps reports whether a session of db executes pg_sleep.
 func Sleeps(tb testing.TB, db *DB) bool {
 	tb.Helper()
 	return QueryRow[bool](tb, db, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep')`)

@@ -1,7 +1,7 @@
-// Package pgtest gives tests a real Postgres.
+// Package pgtest provides real Postgres servers and databases to tests.
 //
-// A package that uses it has this TestMain, whose Main also stops the servers
-// that the tests shared; goleak and package kafkatest wrap alike:
+// A package that uses it has this TestMain, which stops the shared servers
+// after the tests. [Wrap] combines it with goleak and package kafkatest:
 //
 //	func TestMain(m *testing.M) { pgtest.Main(m) }
 //	func TestMain(m *testing.M) { goleak.VerifyTestMain(kafkatest.Wrap(pgtest.Wrap(m))) }
@@ -20,19 +20,22 @@
 //
 //	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) { … })
 //
-// Everything is removed when the test ends: connections, the database, its
-// replication slots, active ones too. Tests in parallel may share the server,
-// but creating a slot waits for every transaction of the server that is open
-// at that moment: a test that keeps one open takes a server of its own.
+// When the test ends, its connections, its database and the database's
+// replication slots, even active ones, are removed. Parallel tests may share the
+// server. But the creation of a slot waits for all transactions that are open on
+// the server at that moment, so a test that keeps a transaction open must use a
+// server of its own.
 //
-// Which Postgres: OUTBOX_TEST_POSTGRES is a list, separated by ':', of
-// directories of server programs and of major versions. The first is the
-// version of Server and Database; EachVersion runs over all. Unset, it is the
-// one that [pgserver.Find] finds or downloads, once, into the user's cache; in a
-// full run (OUTBOX_TEST_FULL=1) every major version, the newest first. Versions
-// are put into the cache by
+// # Versions of Postgres
+//
+// OUTBOX_TEST_POSTGRES is a list, separated by ':', of directories of server
+// programs and of major versions. Server and Database use the first entry,
+// EachVersion all of them. The default is the version that [pgserver.Find] finds,
+// or downloads once into the user's cache; in a full run (OUTBOX_TEST_FULL=1),
+// every supported major version, the newest first. This command downloads versions
+// into the cache:
 //
 //	go run ./test/kit/pgtest/fetch 14 16 17 18
 //
-// If no Postgres can be had, tests are skipped; in a full run they fail.
+// If there is no Postgres, tests are skipped; in a full run they fail.
 package pgtest

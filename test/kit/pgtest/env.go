@@ -11,8 +11,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 )
 
-// findInstalls returns what the test run may use, at least one, the default
-// first.
+// findInstalls returns the installations that the test run uses, at least one,
+// the default first.
 func findInstalls(ctx context.Context) ([]pgserver.Install, error) {
 	entries := filepath.SplitList(os.Getenv("OUTBOX_TEST_POSTGRES"))
 	if len(entries) == 0 && need.Full() {

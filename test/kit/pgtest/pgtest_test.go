@@ -15,9 +15,9 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// TestDatabaseGoesWithItsTest leaves a walsender streaming, and sees that the
-// database and the slot have gone all the same.
-func TestDatabaseGoesWithItsTest(t *testing.T) {
+// TestDatabaseIsDropped leaves a walsender streaming at the end of a test. The
+// database and the slot must be dropped all the same.
+func TestDatabaseIsDropped(t *testing.T) {
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		t.Helper()
 		var db *pgtest.DB
@@ -77,7 +77,7 @@ func receive(t *testing.T, conn *pgconn.PgConn) byte {
 	}
 }
 
-// TestServersOfOneTest runs servers side by side, beside the shared one.
+// TestServersOfOneTest runs two servers beside the shared one.
 func TestServersOfOneTest(t *testing.T) {
 	a := pgtest.Start(t, pgserver.Config{})
 	b := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"wal_level": "replica"}})

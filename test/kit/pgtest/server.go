@@ -21,8 +21,8 @@ const (
 	stopTimeout  = 10 * time.Second
 )
 
-// shared holds what the tests of this binary share. The servers end in
-// stopShared, or with the process.
+// shared holds the servers that the tests of this binary share. stopShared stops
+// them; otherwise they end with the process.
 var shared struct { //nolint:gochecknoglobals // one per test binary is the point
 	sync.Mutex
 	installs []pgserver.Install          // empty until somebody asks
@@ -30,7 +30,7 @@ var shared struct { //nolint:gochecknoglobals // one per test binary is the poin
 	servers  map[string]*pgserver.Server // by directory of programs
 }
 
-// installs returns what the test run may use, at least one, the default first.
+// installs returns the installations that the test run uses, at least one, the default first.
 func installs(tb testing.TB) []pgserver.Install {
 	tb.Helper()
 	shared.Lock()
@@ -46,22 +46,22 @@ func installs(tb testing.TB) []pgserver.Install {
 	return shared.installs
 }
 
-// Server returns the server that the tests of this binary share, in the
-// default version. A test must not stop or reconfigure it.
+// Server returns the shared server of the default version. A test must not stop or
+// reconfigure it.
 func Server(tb testing.TB) *pgserver.Server {
 	tb.Helper()
 	return sharedServer(tb, installs(tb)[0])
 }
 
-// EachVersion runs f as a subtest for every version that is available, on a
-// server of that version that the tests of this binary share.
+// EachVersion runs f as a subtest for every available version, on the shared server of
+// that version.
 func EachVersion(t *testing.T, f func(t *testing.T, srv *pgserver.Server)) {
 	t.Helper()
 	onEach(t, installs(t), f)
 }
 
-// EachInstall runs f as a subtest for every version that is available, and
-// starts no server.
+// EachInstall runs f as a subtest for every available version without starting a
+// server.
 func EachInstall(t *testing.T, f func(t *testing.T, i pgserver.Install)) {
 	t.Helper()
 	for _, i := range installs(t) {
@@ -69,8 +69,7 @@ func EachInstall(t *testing.T, f func(t *testing.T, i pgserver.Install)) {
 	}
 }
 
-// OldestAndNewest is EachVersion with two of them at most: for what is the
-// same in all between.
+// OldestAndNewest is like EachVersion, with the oldest and the newest version only.
 func OldestAndNewest(t *testing.T, f func(t *testing.T, srv *pgserver.Server)) {
 	t.Helper()
 	all := slices.SortedFunc(slices.Values(installs(t)), func(a, b pgserver.Install) int { return a.Major - b.Major })
@@ -102,9 +101,9 @@ func sharedServer(tb testing.TB, i pgserver.Install) *pgserver.Server {
 	return srv
 }
 
-// Start starts a server for this test alone and stops it at the end. Where
-// cfg names neither BinDir nor Major, the server has the default version.
-// Servers of one installation share a system identifier: see StartOther.
+// Start starts a server for this test alone and stops it when the test ends. If cfg
+// sets neither BinDir nor Major, the server has the default version. Servers of one
+// installation have the same system identifier: see [StartOther].
 func Start(tb testing.TB, cfg pgserver.Config) *pgserver.Server {
 	tb.Helper()
 	cfg = withPrograms(tb, cfg)
@@ -114,7 +113,7 @@ func Start(tb testing.TB, cfg pgserver.Config) *pgserver.Server {
 	return startUntilEnd(tb, cfg)
 }
 
-// StartOther is Start with a system identifier that no other server has.
+// StartOther is like Start; the server has a system identifier that no other server has.
 func StartOther(tb testing.TB, cfg pgserver.Config) *pgserver.Server {
 	tb.Helper()
 	return startUntilEnd(tb, withPrograms(tb, cfg))
@@ -182,7 +181,7 @@ func stop(srv *pgserver.Server) error {
 	return srv.Stop(ctx)
 }
 
-// Eventually waits for a condition of a server, 15 s at most.
+// Eventually waits, for up to 15 s, until condition returns true. It fails the test otherwise.
 func Eventually(tb testing.TB, what string, condition func() bool) {
 	tb.Helper()
 	for deadline := time.Now().Add(15 * time.Second); !condition(); {
@@ -193,16 +192,16 @@ func Eventually(tb testing.TB, what string, condition func() bool) {
 	}
 }
 
-// A Runner is what TestMain runs: a *testing.M, or one that is wrapped.
+// A Runner runs tests: a *testing.M or a wrapped one.
 type Runner interface{ Run() int }
 
-// Main runs m's tests, stops the servers they shared and exits. It must be
-// the first call of TestMain.
+// Main runs m's tests, stops the shared servers and exits. It must be the first
+// call of TestMain.
 func Main(m Runner) { os.Exit(Wrap(m).Run()) }
 
-// Wrap returns a Runner that runs m and then stops the servers the tests
-// shared, for a TestMain that has more to do. It must be the first call of
-// TestMain: in the process that fetches Postgres it does not return.
+// Wrap returns a Runner that runs m and then stops the shared servers, for a
+// TestMain that uses other packages too. It must be the first call of TestMain: in
+// a child process that downloads Postgres it does not return.
 func Wrap(m Runner) Runner {
 	pgserver.Init()
 	return wrapped{m}

@@ -19,11 +19,10 @@ import (
 // StandbySlot is the physical slot through which a Standby streams.
 const StandbySlot = "standby"
 
-// Standby starts a hot standby of srv for this test alone. It streams from
-// primary, host:port: srv's address or that of a proxy in front of it. The
-// copy was made as by Restored. Where the version knows them, settings may
-// have it keep copies of logical slots; hot_standby_feedback, which that
-// needs, is on, and primary_conninfo names database.
+// Standby starts a hot standby of srv for this test alone, on a copy made as by
+// [Restored]. It streams from primary, host:port: srv's address or that of a proxy
+// in front of srv. hot_standby_feedback is on and primary_conninfo names database, as
+// the synchronization of logical slots requires, which settings may enable.
 func Standby(tb testing.TB, srv *pgserver.Server, primary, database string, settings map[string]string) *pgserver.Server {
 	tb.Helper()
 	exec(tb, srv.DSN("postgres"), `SELECT pg_create_physical_replication_slot($1, true)`, StandbySlot)
@@ -39,9 +38,9 @@ func Standby(tb testing.TB, srv *pgserver.Server, primary, database string, sett
 	}})
 }
 
-// Restored starts a server for this test alone on a backup of srv, made while
-// that runs. It has srv's system identifier, timeline and data, but not its
-// replication slots: pg_basebackup leaves them out as well.
+// Restored starts a server for this test alone on an online backup of srv. It has
+// srv's system identifier, timeline and data, but, as with pg_basebackup, not its
+// replication slots.
 func Restored(tb testing.TB, srv *pgserver.Server) *pgserver.Server {
 	tb.Helper()
 	return Start(tb, pgserver.Config{BinDir: srv.Install().BinDir, Data: func(dir string) error { return backup(tb, srv, dir) }})
@@ -78,8 +77,9 @@ func backup(tb testing.TB, srv *pgserver.Server, dir string) error {
 
 const walDir = "pg_wal"
 
-// notCopied is what belongs to the running server, and the log, which is copied
-// when the backup has ended. Of a directory it is the content.
+// notCopied lists the files of the data directory that belong to the running server,
+// and pg_wal, which is copied after the backup has ended. Directories are copied
+// without their content.
 func notCopied() []string {
 	return []string{
 		"postmaster.pid", "postmaster.opts", walDir, "pg_replslot",
@@ -87,7 +87,7 @@ func notCopied() []string {
 	}
 }
 
-// copyTree copies a directory whose files may go meanwhile.
+// copyTree copies a directory; files may be removed from it meanwhile.
 func copyTree(from, to string, without ...string) error {
 	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
 		name, _ := filepath.Rel(from, path)

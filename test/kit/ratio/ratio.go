@@ -1,17 +1,17 @@
-// Package ratio is the regression gate of hot code. A test states how much slower than a
-// floor its code may be:
+// Package ratio tests that hot code does not become slower. A test states by which factor its code
+// may be slower than a baseline:
 //
 //	func TestGate(t *testing.T) {
 //		ratio.Gate(t, 2.5, func() { decode(rows) }, func() { copyRows(rows) })
 //	}
 //
-// The floor is the least that could be done for the same result, written in the test. Both
-// are measured in the same process, alternating, so the ratio hardly depends on the machine
-// or on what else it does; a time would. A limit is one and a half times to twice what was
-// measured when it was written: it tells what became twice as slow, not what became a tenth.
+// The baseline, part of the test, is the least work that gives the same result. Both functions are
+// measured in the same process, alternately, so that the ratio, unlike a duration, hardly depends
+// on the machine and its load. A limit is 1.5 to 2 times the ratio measured when it was written: a
+// gate detects code that becomes twice as slow, not code that becomes slower by a tenth.
 //
-// Gates are part of a full run ([need.FullRun]) and not of others, which may have the race
-// detector on. `make bench-gate` runs them alone.
+// Gates run only in a full run ([need.FullRun]): other runs may have the race detector on.
+// `make bench-gate` runs nothing else.
 package ratio
 
 import (
