@@ -41,10 +41,10 @@ func newFate() *fate {
 	return f
 }
 
-// CutAfter is a Cut as soon as n more bytes have been passed on in direction d,
-// by all connections together: the next byte that arrives triggers it. The
-// channel is closed after the Cut. A later CutAfter in the same direction
-// replaces an earlier one, whose channel is then never closed.
+// CutAfter calls Cut when all connections together have forwarded n more bytes in
+// direction d and the next byte arrives. The returned channel is closed after the
+// Cut. A later CutAfter in the same direction replaces an earlier one, whose channel
+// is then never closed.
 func (p *Proxy) CutAfter(d stream.Direction, n int64) <-chan struct{} {
 	l := &limit{done: make(chan struct{})}
 	l.remaining.Store(n)
@@ -52,16 +52,16 @@ func (p *Proxy) CutAfter(d stream.Direction, n int64) <-chan struct{} {
 	return l.done
 }
 
-// Partition makes every connection half-open that is open or made before Heal:
-// neither what a peer sends nor its end reaches the other. When the proxy closes
-// the connections, that ends it too.
+// Partition makes all connections half-open, including those accepted before Heal:
+// neither data nor the end of the connection reaches the other peer. It lasts until
+// the proxy closes the connections.
 func (p *Proxy) Partition() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fate.Load().lose()
 }
 
-// Heal lets new connections work again. The half-open ones stay so.
+// Heal makes new connections work again. Half-open connections remain half-open.
 func (p *Proxy) Heal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -72,9 +72,8 @@ func (p *Proxy) Heal() {
 	}
 }
 
-// Stall has every connection hold back the data of the given directions, both if none is given, as a
-// network that loses packets does. When release is called, the connections pass it on. release must be
-// called before the next Stall.
+// Stall delays the data of all connections in the given directions, both if none is given, like a
+// network that loses packets, until release is called. release must be called before the next Stall.
 func (p *Proxy) Stall(ways ...stream.Direction) (release func()) {
 	if len(ways) == 0 {
 		ways = []stream.Direction{stream.Upstream, stream.Downstream}

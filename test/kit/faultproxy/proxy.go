@@ -1,7 +1,6 @@
-// Package faultproxy runs toxiproxy between a client and a real server, for
-// tests of what happens when connections are cut, refused or lost. A Kafka
-// client follows the addresses that brokers advertise, so a broker must
-// advertise the proxy:
+// Package faultproxy runs toxiproxy between a client and a server, for tests in
+// which connections are closed, refused, stalled or lost. As a Kafka client uses the
+// addresses that brokers advertise, a broker must advertise the proxy's address:
 //
 //	p := faultproxy.Start(t, "")
 //	k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ListenFn(p.Listen))
@@ -29,7 +28,7 @@ import (
 // closeTimeout is how long a listener may take to be closed.
 const closeTimeout = 10 * time.Second
 
-// A Proxy is one toxiproxy. Its methods may be called from any goroutine.
+// A Proxy is a toxiproxy. Its methods are safe for concurrent use.
 type Proxy struct {
 	tb   testing.TB
 	port *serverproc.Port // keeps the address while connections are refused
@@ -113,7 +112,7 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// Redirect closes every connection and passes new ones to target, host:port.
+// Redirect closes every connection and forwards new ones to target, host:port.
 func (p *Proxy) Redirect(target string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

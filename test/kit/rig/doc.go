@@ -1,5 +1,5 @@
-// Package rig runs the built relay between a database and a Kafka, writes events and checks
-// what comes out.
+// Package rig runs the relay's binary between a database and a Kafka cluster, writes events to the
+// outbox and checks the records in the topic.
 //
 //	r := rig.New(t)
 //	process := r.Run(t)                  // the relay streams
@@ -8,10 +8,10 @@
 //	process.Terminate(t)
 //	r.Settle(t, 0)
 //
-// [Rig.Settle] always asserts the same: every committed event is there, none of a rolled-back
-// transaction is, the events of a key come in commit order, and every byte is what was
-// written. See package delivery for how that is known, and package soak for a test that also
-// judges every position that is confirmed.
+// [Rig.Settle] waits for all committed events and checks that every committed event is in the topic,
+// that no event of a rolled-back transaction is, that the events of a key are in commit order, and
+// that every byte is as written. Package delivery documents the checks. Package soak has a test that
+// also checks every confirmed position.
 //
-// [Main] is the TestMain of a package that uses a rig.
+// [Main] is the TestMain of packages that use a rig.
 package rig

@@ -17,15 +17,15 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// NewOwn is New with a Postgres of its own, which may be stopped and killed.
+// NewOwn is like [New], with a Postgres server of its own, which the test may stop and kill.
 func NewOwn(t *testing.T) (*Rig, *pgserver.Server) {
 	t.Helper()
 	srv := pgtest.Start(t, pgserver.Config{})
 	return NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t)), srv
 }
 
-// NewOwnBroker is NewOwn with a real broker of its own, which may be stopped, killed and
-// frozen. It takes a full run.
+// NewOwnBroker is like [NewOwn], with a real broker of its own, which the test may stop, kill and
+// pause; only in a full run.
 func NewOwnBroker(t *testing.T) (*Rig, *pgserver.Server, *kafkatest.Server) {
 	t.Helper()
 	broker := kafkatest.Start(t, kafkatest.Config{})
@@ -33,7 +33,7 @@ func NewOwnBroker(t *testing.T) (*Rig, *pgserver.Server, *kafkatest.Server) {
 	return NewOn(t, pgtest.DatabaseOn(t, srv), broker.Cluster), srv, broker
 }
 
-// ClosedPort returns an address nobody listens on.
+// ClosedPort returns an address that refuses connections.
 func ClosedPort(t *testing.T) string {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
@@ -42,7 +42,7 @@ func ClosedPort(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// CopyDir copies a directory with owners and modes.
+// CopyDir copies a directory, preserving owners and modes.
 func CopyDir(t *testing.T, from, to string) {
 	t.Helper()
 	if out, err := exec.CommandContext(t.Context(), "cp", "-a", from, to).CombinedOutput(); err != nil { //nolint:gosec // directories of the test
@@ -50,7 +50,7 @@ func CopyDir(t *testing.T, from, to string) {
 	}
 }
 
-// NewCut is a rig whose relay reaches both sides through proxies.
+// NewCut returns a rig whose relay connects to Postgres and to Kafka through proxies.
 func NewCut(t *testing.T) (r *Rig, fake *kafkatest.FakeCluster, toPostgres, toKafka *faultproxy.Proxy) {
 	t.Helper()
 	toKafka = faultproxy.Start(t, "")
@@ -58,7 +58,8 @@ func NewCut(t *testing.T) (r *Rig, fake *kafkatest.FakeCluster, toPostgres, toKa
 	return r, fake, r.Through(t, ""), toKafka
 }
 
-// EachServer runs f with a rig on a server of its own of every version that the run has.
+// EachServer runs f as a subtest for every available version of Postgres, with a rig on a server of
+// its own.
 func EachServer(t *testing.T, f func(t *testing.T, r *Rig)) {
 	t.Helper()
 	pgtest.EachInstall(t, func(t *testing.T, i pgserver.Install) {
@@ -67,24 +68,25 @@ func EachServer(t *testing.T, f func(t *testing.T, r *Rig)) {
 	})
 }
 
-// NewFake is New with a kfake that the test controls.
+// NewFake is like [New], with a kfake that the test controls.
 func NewFake(t *testing.T, opts ...kfake.Opt) (*Rig, *kafkatest.FakeCluster) {
 	t.Helper()
 	fake := kafkatest.Fake(t, opts...)
 	return NewOn(t, pgtest.Database(t), fake.Cluster), fake
 }
 
-// Cut closes the connections through p in the middle of what they carry.
+// Cut closes the connections through p after the given number of bytes, in the middle of a message
+// perhaps, or after a second if fewer bytes are sent.
 func Cut(p *faultproxy.Proxy, d stream.Direction, bytes int64) {
 	select {
 	case <-p.CutAfter(d, bytes):
-	case <-time.After(time.Second): // too little is said
+	case <-time.After(time.Second): // fewer bytes have been sent
 		p.Cut()
 	}
 }
 
-// Through has the relay that is started next reach Postgres through a proxy, with more lines
-// of configuration and with toxics in toxiproxy's JSON.
+// Through makes the relay that is started next connect to Postgres through a proxy with the given
+// toxics, in toxiproxy's JSON. More lines of configuration may be given.
 func (r *Rig) Through(t *testing.T, more string, toxics ...string) *faultproxy.Proxy {
 	t.Helper()
 	p := faultproxy.Start(t, r.DB.Server.Addr(), toxics...)

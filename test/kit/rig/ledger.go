@@ -15,18 +15,18 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
-// An Event is one outbox row, known by its key and its number within the key: all other
-// parts follow from these two, so a reader can tell what a record must look like.
+// An Event is an outbox row, identified by its key and its number within the key. All other columns
+// follow from these two, so that the content of its record is known.
 //
-// A key is written by one goroutine only, which gives the number n+1 to the event it
-// writes after n is committed, and n again if that was rolled back. So the numbers of a
-// key, in commit order, are 0, 1, 2, … without a gap.
+// One goroutine writes all events of a key. After event n it writes n+1 if n was committed, and
+// n again if n was rolled back. So the numbers of a key, in commit order, are 0, 1, 2, … without
+// gaps.
 type Event struct {
 	Key    string
 	Number int
 }
 
-// What the rows of the workload have in their columns.
+// Column values of the workload's rows.
 const (
 	aggregateType = "order"
 	eventType     = "OrderChanged"
@@ -38,8 +38,8 @@ func (e Event) ID() uuid.UUID {
 	return uuid.NewSHA1(uuid.NameSpaceOID, []byte(e.Key+"/"+strconv.Itoa(e.Number)))
 }
 
-// payload is what the writer inserts and, since its members are in jsonb's order and
-// spacing, also what Postgres prints.
+// payload returns the payload that the writer inserts. Its members are in jsonb's order and spacing,
+// so that Postgres prints the same bytes.
 func (e Event) payload() []byte {
 	h := fnv.New32a()
 	fmt.Fprintf(h, "%s/%d", e.Key, e.Number)
@@ -47,7 +47,7 @@ func (e Event) payload() []byte {
 	return fmt.Appendf(nil, `{"k": "%s", "n": %d, "big": 12345678901234567890.%d0, "pad": "%s"}`, e.Key, e.Number, e.Number, pad)
 }
 
-// NumberOf reads the member n of a payload; -1 if there is none.
+// NumberOf returns the member n of a payload, -1 if there is none.
 func NumberOf(value []byte) int {
 	_, rest, ok := bytes.Cut(value, []byte(`"n": `))
 	digits, _, ok2 := bytes.Cut(rest, []byte(","))
@@ -58,18 +58,18 @@ func NumberOf(value []byte) int {
 	return n
 }
 
-// A Ledger checks the records of a topic as they come.
+// A Ledger checks the records of a topic while they arrive.
 type Ledger struct {
 	*delivery.Checker
 	topic string
 }
 
-// NewLedger returns an empty ledger of the records of a topic.
+// NewLedger returns an empty ledger for the records of a topic.
 func NewLedger(topic string, cfg delivery.Config) *Ledger {
 	return &Ledger{Checker: delivery.New(cfg), topic: topic}
 }
 
-// take judges one record.
+// take checks one record.
 func (l *Ledger) take(rec *kgo.Record) {
 	r := &delivery.Record{
 		Coordinates: delivery.Coordinates{Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset},
@@ -96,7 +96,7 @@ func (l *Ledger) take(rec *kgo.Record) {
 	l.Record(r, want)
 }
 
-// complete reports whether every key has reached what was committed.
+// complete reports whether the records of every key include all committed events.
 func (l *Ledger) complete(committed map[string]int) bool {
 	for key, n := range committed {
 		if l.Delivered(key) < int64(n) {
@@ -106,8 +106,8 @@ func (l *Ledger) complete(committed map[string]int) bool {
 	return true
 }
 
-// Check fails the test for everything that is not as committed says, and for more duplicates than
-// there may be.
+// Check fails the test if the records differ from the committed events, whose number per key is given,
+// or if there are more duplicates than allowed.
 func (l *Ledger) Check(t *testing.T, committed map[string]int, duplicates int) {
 	t.Helper()
 	if found := l.Finish(delivery.UpTo(committed), duplicates); found.All > 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
-// The checker must notice what it is there for.
-func TestLedgerNotices(t *testing.T) {
+// TestLedgerFindsErrors checks that a ledger reports each kind of error in the records.
+func TestLedgerFindsErrors(t *testing.T) {
 	const topic = "outbox.event.order"
 	good := func(key string, n int) *kgo.Record {
 		e := Event{key, n}

@@ -8,8 +8,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 )
 
-// Cycles is how often each crash test breaks something: OUTBOX_TEST_CYCLES, or 3, and once in
-// a run that is not full.
+// Cycles returns how many faults each crash test injects: OUTBOX_TEST_CYCLES, by default 3 in a full
+// run and 1 otherwise.
 func Cycles(t *testing.T) int {
 	t.Helper()
 	if need.Full() {
@@ -18,8 +18,8 @@ func Cycles(t *testing.T) int {
 	return EnvInt(t, "OUTBOX_TEST_CYCLES", 1)
 }
 
-// Rows is the size of a big run: OUTBOX_TEST_ROWS, or 100,000, of which a run that is not full
-// writes a fifth.
+// Rows returns the number of rows of a large workload: OUTBOX_TEST_ROWS, by default 100,000. A run that
+// is not full writes a fifth of them.
 func Rows(t *testing.T) int {
 	t.Helper()
 	if need.Full() {
@@ -28,8 +28,7 @@ func Rows(t *testing.T) int {
 	return EnvInt(t, "OUTBOX_TEST_ROWS", 20_000)
 }
 
-// UnderLoad runs f while the workload writes at a moderate pace, and stops the writing
-// when f returns.
+// UnderLoad runs f while the workload writes at a moderate rate. Writing stops when f returns.
 func UnderLoad(t *testing.T, r *Rig, f func()) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -47,7 +46,7 @@ func UnderLoad(t *testing.T, r *Rig, f func()) {
 	f()
 }
 
-// Progress waits until an event that was committed after the call has arrived.
+// Progress waits until an event that is committed after the call has arrived in the topic.
 func (r *Rig) Progress(t *testing.T) {
 	t.Helper()
 	before := r.Load.Total()
@@ -55,11 +54,11 @@ func (r *Rig) Progress(t *testing.T) {
 	r.Arrived(t, 30*time.Second)
 }
 
-// Unconfirmed is how many events a kill may repeat: what is written in a status interval
-// and what is in flight, with room for a slow machine.
+// Unconfirmed is how many events may be duplicated after a kill: those written in a status interval
+// and those in flight, with a margin for slow machines.
 const Unconfirmed = 20_000
 
-// Silent waits until nothing arrives any more, although events are committed.
+// Silent waits until no more events arrive although events are committed.
 func (r *Rig) Silent(t *testing.T) {
 	t.Helper()
 	WaitFor(t, 30*time.Second, "the topic to fall silent", func() bool {
@@ -69,8 +68,8 @@ func (r *Rig) Silent(t *testing.T) {
 	})
 }
 
-// Recover demands that what waited for the end of a fault arrives, and returns how long
-// after the call it did.
+// Recover waits, after a fault has ended, until an event that is committed after the call has arrived,
+// and returns how long that took.
 func (r *Rig) Recover(t *testing.T) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -80,6 +79,6 @@ func (r *Rig) Recover(t *testing.T) time.Duration {
 	return took
 }
 
-// Slack is for a machine that has other things to do than what is timed: a relay that is not
-// back by then will not be by itself.
+// Slack is added to the limits of waits, for loaded machines. A relay that has not recovered by then
+// will not recover without intervention.
 const Slack = 45 * time.Second

@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// A Log collects what a process writes.
+// A Log collects the output of a process. It is safe for concurrent use.
 type Log struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
-// Write adds p.
+// Write appends p. It never fails.
 func (b *Log) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.buf.Write(p)
 }
 
-// String returns what has been written.
+// String returns the output so far.
 func (b *Log) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -43,10 +43,10 @@ func (r *Process) Logged(t *testing.T, text string) {
 	})
 }
 
-// Times counts the lines of the relay's log that have text in them.
+// Times counts the occurrences of text in the relay's log.
 func (r *Process) Times(text string) int { return strings.Count(r.Stderr.String(), text) }
 
-// LoggedTimes waits until so many lines have text in them.
+// LoggedTimes waits until text occurs n times in the relay's log.
 func (r *Process) LoggedTimes(t *testing.T, text string, n int) {
 	t.Helper()
 	WaitFor(t, 30*time.Second, "the relay to log again "+text, func() bool { return r.Times(text) >= n })

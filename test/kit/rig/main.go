@@ -10,9 +10,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// Main is TestMain of a package whose tests use this one. Tests in parallel mostly wait for
-// other processes, so that more of them run at a time than there are processors, unless
-// -parallel says how many.
+// Main is the TestMain of packages that use a rig. Unless -parallel is given, it runs more parallel
+// tests than there are processors, as these tests mostly wait for other processes.
 func Main(m *testing.M) {
 	atATime := "6"
 	if need.Full() {

@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// MaxResident is what the relay may occupy, in MB, whatever it is asked to do.
+// MaxResident is the limit for the relay's resident memory, in MB, under any load.
 const MaxResident = 40
 
-// Flat fails the test if the relay has ever occupied more than it may.
+// Flat fails the test if the relay's peak resident memory exceeds MaxResident.
 func (r *Process) Flat(t *testing.T) {
 	t.Helper()
 	m := r.Memory(t)
@@ -24,8 +24,8 @@ func (r *Process) Flat(t *testing.T) {
 // A Memory is the resident memory of a process, in MB.
 type Memory struct{ Now, Peak, Anonymous int }
 
-// Memory reads the running process' resident memory. (The peak that rusage tells at the
-// end is no use: it counts the memory of the parent from before the exec.)
+// Memory returns the resident memory of the running process. (The peak that rusage reports when the
+// process has ended is useless here: it includes the memory of the parent before the exec.)
 func (r *Process) Memory(t *testing.T) Memory {
 	t.Helper()
 	m, err := r.Resident()
@@ -35,7 +35,7 @@ func (r *Process) Memory(t *testing.T) Memory {
 	return m
 }
 
-// Resident is Memory for a process that may have ended.
+// Resident is like Memory, but returns an error if the process has ended.
 func (r *Process) Resident() (m Memory, err error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.Cmd.Process.Pid))
 	if err != nil {

@@ -12,20 +12,21 @@ import (
 	"time"
 )
 
-// A Process is the built binary at work, as its user would run it.
+// A Process is a running process of the relay's binary.
 type Process struct {
 	Cmd    *exec.Cmd
 	Stderr *Log
 	Done   chan struct{} // closed when the process has ended
 }
 
-// Start runs the binary with args. It is killed at the end of the test if it still runs.
+// Start runs the binary with args. The process is killed when the test ends.
 func Start(t *testing.T, args ...string) *Process {
 	t.Helper()
 	return StartProgram(t, Binary(t), args...)
 }
 
-// StartProgram is Start for what becomes the binary at last, such as a shell.
+// StartProgram is like [Start], for a program that executes the binary in its own place, such as a
+// shell.
 func StartProgram(t *testing.T, path string, args ...string) *Process {
 	t.Helper()
 	r, err := Launch(path, args...)
@@ -40,7 +41,7 @@ func StartProgram(t *testing.T, path string, args ...string) *Process {
 	return r
 }
 
-// Launch runs the binary at path; the caller ends it.
+// Launch runs the program at path. The caller must end the process.
 func Launch(path string, args ...string) (*Process, error) {
 	cmd := exec.CommandContext(context.Background(), path, args...) //nolint:gosec // a program of the test
 	r := &Process{Cmd: cmd, Stderr: &Log{}, Done: make(chan struct{})}
@@ -50,14 +51,14 @@ func Launch(path string, args ...string) (*Process, error) {
 	if err := r.Cmd.Start(); err != nil {
 		return nil, err
 	}
-	go func() { // whoever ends the process waits for done
+	go func() { // those who end the process wait for Done
 		defer close(r.Done)
 		_ = r.Cmd.Wait()
 	}()
 	return r, nil
 }
 
-// Signal sends the process a signal, if it has not ended.
+// Signal sends a signal to the process. It does nothing if the process has ended.
 func (r *Process) Signal(t *testing.T, sig os.Signal) {
 	t.Helper()
 	if err := r.Cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -65,7 +66,7 @@ func (r *Process) Signal(t *testing.T, sig os.Signal) {
 	}
 }
 
-// Kill kills the process and waits for its end.
+// Kill kills the process and waits until it has ended.
 func (r *Process) Kill(t *testing.T) {
 	t.Helper()
 	r.Signal(t, syscall.SIGKILL)
@@ -82,7 +83,8 @@ func (r *Process) Ended() bool {
 	}
 }
 
-// Exit waits for the end of the process and returns its exit code.
+// Exit waits until the process has ended and returns its exit code. It fails the test if that takes
+// longer than within.
 func (r *Process) Exit(t *testing.T, within time.Duration) int {
 	t.Helper()
 	select {
@@ -93,7 +95,8 @@ func (r *Process) Exit(t *testing.T, within time.Duration) int {
 	return r.Cmd.ProcessState.ExitCode()
 }
 
-// Terminate sends SIGTERM and demands a clean end.
+// Terminate sends SIGTERM, waits until the process has ended and fails the test unless it exits
+// cleanly.
 func (r *Process) Terminate(t *testing.T) {
 	t.Helper()
 	r.Signal(t, syscall.SIGTERM)
@@ -102,7 +105,7 @@ func (r *Process) Terminate(t *testing.T) {
 	}
 }
 
-// Command runs a verb to its end and returns its output and exit code.
+// Command runs a command of the binary and returns its output and exit code.
 func Command(t *testing.T, args ...string) (string, int) {
 	t.Helper()
 	out, err := exec.CommandContext(context.Background(), Binary(t), args...).CombinedOutput() //nolint:gosec // the binary under test
@@ -114,7 +117,7 @@ func Command(t *testing.T, args ...string) (string, int) {
 	return string(out), 0
 }
 
-// WaitFor polls cond until it holds.
+// WaitFor polls cond until it returns true. It fails the test if that takes longer than within.
 func WaitFor(t *testing.T, within time.Duration, what string, cond func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(within)
@@ -126,8 +129,8 @@ func WaitFor(t *testing.T, within time.Duration, what string, cond func() bool) 
 	}
 }
 
-// Fails waits for the end of the process and demands the exit code, and that it says all of
-// says.
+// Fails waits until the process has ended. It fails the test unless the process exits with code and its
+// output contains all of says.
 func (r *Process) Fails(t *testing.T, code int, says ...string) {
 	t.Helper()
 	got := r.Exit(t, 20*time.Second)

@@ -27,7 +27,7 @@ func (r *Rig) Recorded(t *testing.T) checkpoint.Position {
 	return *p
 }
 
-// Recorded returns the newest position record of the relay of that name, nil if there is none.
+// Recorded returns the newest position record of the named relay, nil if there is none.
 func Recorded(t *testing.T, cluster *kafkatest.Cluster, name string) *checkpoint.Position {
 	t.Helper()
 	var newest *checkpoint.Position
@@ -40,13 +40,14 @@ func Recorded(t *testing.T, cluster *kafkatest.Cluster, name string) *checkpoint
 	return newest
 }
 
-// Refused starts the relay and demands that it ends with code and says all of says.
+// Refused starts the relay and fails the test unless it exits with code and its output contains all of
+// says.
 func (r *Rig) Refused(t *testing.T, code int, says ...string) {
 	t.Helper()
 	Start(t, "run", "-c", r.Config).Fails(t, code, says...)
 }
 
-// GoesOn starts the relay with args and demands that new events arrive.
+// GoesOn starts the relay with args, writes events, waits until they have arrived and stops the relay.
 func (r *Rig) GoesOn(t *testing.T, args ...string) {
 	t.Helper()
 	process := r.Run(t, args...)
@@ -63,7 +64,7 @@ func Must(t *testing.T, err error) {
 	}
 }
 
-// EnvInt reads a number from the environment.
+// EnvInt returns an integer from the environment, def if the variable is not set.
 func EnvInt(t *testing.T, name string, def int) int {
 	t.Helper()
 	s := os.Getenv(name)
@@ -77,14 +78,14 @@ func EnvInt(t *testing.T, name string, def int) int {
 	return n
 }
 
-// Names of what a rig has in its database.
+// Names of objects in a rig's database.
 const (
 	Publication = "outbox_pub" // of every rig
-	SlotPrefix  = "slot_"      // what names of slots begin with
+	SlotPrefix  = "slot_"      // of the names of slots
 )
 
-// A Rig is a database with an outbox, a topic, and a ledger that checks every record of the
-// topic as it appears.
+// A Rig has a database with an outbox, a topic, and a ledger that checks each record of the topic
+// when it arrives.
 type Rig struct {
 	DB        *pgtest.DB
 	Kafka     *kafkatest.Cluster
@@ -96,14 +97,14 @@ type Rig struct {
 	Load      *Workload
 }
 
-// New returns a rig on the shared Postgres and on the Kafka of the run: see
-// [kafkatest.Broker].
+// New returns a rig on the shared Postgres and on the Kafka that [kafkatest.Broker] returns.
 func New(t *testing.T) *Rig {
 	t.Helper()
 	return NewOn(t, pgtest.Database(t), kafkatest.Broker(t))
 }
 
-// NewOn prepares db by the binary's own migrate, and a topic with partitions.
+// NewOn returns a rig on db, in which it runs the binary's migrate command, and on cluster, in which it
+// creates a topic.
 func NewOn(t *testing.T, db *pgtest.DB, cluster *kafkatest.Cluster) *Rig {
 	t.Helper()
 	topic := cluster.Topic(t, 6, nil)
@@ -117,7 +118,7 @@ func NewOn(t *testing.T, db *pgtest.DB, cluster *kafkatest.Cluster) *Rig {
 	return r
 }
 
-// Migrate makes the outbox by the binary's own migrate.
+// Migrate creates the outbox with the binary's migrate command.
 func Migrate(t *testing.T, dsn string) {
 	t.Helper()
 	if out, code := Command(t, "migrate", "up", "--dsn", dsn); code != 0 {
@@ -125,7 +126,7 @@ func Migrate(t *testing.T, dsn string) {
 	}
 }
 
-// WriteConfig writes a configuration file, with more lines at its end, and returns its path.
+// WriteConfig writes a configuration file, with more appended to it, and returns its path.
 func WriteConfig(t *testing.T, dsn, broker, slot, topic, more string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "outbox-cdc.yaml")
@@ -138,7 +139,7 @@ sink: {kafka: {brokers: [%q]}}
 	return path
 }
 
-// Run starts the relay, with more arguments, and waits until it streams.
+// Run starts the relay, with additional arguments, and waits until it streams.
 func (r *Rig) Run(t *testing.T, args ...string) *Process {
 	t.Helper()
 	p := Start(t, append([]string{"run", "-c", r.Config}, args...)...)

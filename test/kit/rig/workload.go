@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// A Workload writes events: transactions of 1 to maxRows rows, a share of them rolled back
-// as a whole or to a savepoint. Every writer has its own connection and its own keys.
+// A Workload writes events in transactions of 1 to MaxRows rows. A share of the transactions is rolled
+// back as a whole or to a savepoint. Each writer has its own connection and its own keys.
 type Workload struct {
 	dsn      string
 	Writers  int
@@ -56,8 +56,8 @@ func (w *Workload) Total() int {
 	return n
 }
 
-// Run writes until about rows events are committed, or ctx is done. A lost connection is
-// made again; what an interrupted COMMIT came to is read from the table.
+// Run writes until about rows events are committed or ctx is done. It replaces lost connections; the
+// outcome of an interrupted COMMIT is read from the table.
 func (w *Workload) Run(ctx context.Context, t *testing.T, rows int) {
 	t.Helper()
 	t.Logf("workload seed %d", w.seed)
@@ -93,8 +93,8 @@ func (w *Workload) Giant(ctx context.Context, t *testing.T, rows int) {
 	})
 }
 
-// Transaction writes one with events of keys that nobody else writes: what f does, which
-// calls put for the next n events.
+// Transaction runs f in a transaction. f calls put to insert the next n events of the given keys,
+// which nothing else may write.
 func (w *Workload) Transaction(ctx context.Context, t *testing.T, keys []string, f func(tx pgx.Tx, put func(n int) error) error) {
 	t.Helper()
 	one := &writer{Workload: w, rng: rand.New(rand.NewPCG(w.seed, 0)), keyNames: keys}
@@ -125,7 +125,7 @@ type writer struct {
 	backend  backend // the server's end of conn, or of the last one
 }
 
-// A backend is a process of the server. Its number may be used again, for another one.
+// A backend identifies a backend process of the server. Its PID may be reused for another one.
 type backend struct {
 	pid   int
 	start time.Time
@@ -229,8 +229,8 @@ func (w *writer) insert(ctx context.Context, tx pgx.Tx, eventType string, n int,
 	return err
 }
 
-// recover connects again, waiting for the server, and takes from the table what was
-// committed: the outcome of a COMMIT that was cut off is known there only.
+// recover connects again, once the server accepts connections, and reads the committed events from the
+// table: only it tells the outcome of an interrupted COMMIT.
 func (w *writer) recover(ctx context.Context) error {
 	if w.conn != nil {
 		_ = w.conn.Close(ctx)
@@ -274,8 +274,8 @@ func (w *writer) reconnect(ctx context.Context) error {
 	return nil
 }
 
-// replace takes note of who serves conn, when the one before is gone: a COMMIT that was cut off
-// may still be at work there.
+// replace records the backend of conn. It fails while the backend of the previous connection still
+// exists, as that may still be executing an interrupted COMMIT.
 func (w *writer) replace(ctx context.Context, conn *pgx.Conn) error {
 	var working bool
 	err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2)`, w.backend.pid, w.backend.start).Scan(&working)
@@ -283,7 +283,7 @@ func (w *writer) replace(ctx context.Context, conn *pgx.Conn) error {
 		return err
 	}
 	if working {
-		return errors.New("the session before is still there")
+		return errors.New("the previous session still exists")
 	}
 	return conn.QueryRow(ctx, `SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()`).Scan(&w.backend.pid, &w.backend.start)
 }

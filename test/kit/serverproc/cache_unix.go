@@ -13,11 +13,10 @@ import (
 	"time"
 )
 
-// CacheDir returns, and creates, the directory where what was downloaded for
-// servers is kept: below [os.UserCacheDir] for an ordinary user, and in
-// /var/cache for root, whose servers run under an unprivileged user that
-// could not look into root's home. What lies there is executed, so a
-// directory that others may write to is refused.
+// CacheDir returns the directory for downloads and creates it if necessary. It is
+// below [os.UserCacheDir] for an ordinary user and in /var/cache for root, whose
+// servers run as an unprivileged user that cannot read root's home. As files in
+// the cache are executed, CacheDir fails if others may write to the directory.
 func CacheDir() (string, error) {
 	var parent string
 	if os.Geteuid() == 0 {
@@ -43,10 +42,10 @@ func CacheDir() (string, error) {
 	return dir, nil
 }
 
-// Fill makes sure that the directory dir exists, complete. If it does not,
-// produce is called with an empty directory beside it, which becomes dir when
-// produce returns nil. Among all processes at most one is filling dir; others
-// wait for it, until ctx is done. dir's parent must exist.
+// Fill makes sure that the directory dir exists and is complete. If it does not
+// exist, Fill calls produce with an empty directory beside it and renames that
+// to dir when produce returns nil. At most one process fills dir at a time; others
+// wait for it until ctx is done. dir's parent must exist.
 func Fill(ctx context.Context, dir string, produce func(staging string) error) error {
 	if complete(dir) {
 		return nil

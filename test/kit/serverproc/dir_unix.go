@@ -12,9 +12,10 @@ import (
 	"syscall"
 )
 
-// warden is the program of the shell that outlives us. Its standard input
-// says which process lives in the directory $1 ("PID SIGNAL", or "0 0" for
-// none); the end of the input means that we are gone, or done.
+// warden is the script of the shell that outlives this process. Its standard input
+// names the process that runs in the directory $1 ("PID SIGNAL", or "0 0" for
+// none). At the end of the input this process has ended, or no longer needs the
+// directory.
 const warden = `
 cd / || exit 1
 pid=0 sig=0
@@ -29,8 +30,9 @@ n=0
 until rm -rf -- "$1" || [ $n -ge 20 ]; do sleep 0.1; n=$((n + 1)); done
 `
 
-// A Dir is a temporary directory in which at most one server process at a
-// time is run. Both are gone soon after this process, however it ends.
+// A Dir is a temporary directory in which at most one server process at a time
+// runs. The server is killed and the directory removed soon after this process
+// has ended, however it ends.
 type Dir struct {
 	path   string
 	warden *exec.Cmd
@@ -39,8 +41,8 @@ type Dir struct {
 	mu sync.Mutex // guards writes to pipe
 }
 
-// MakeDir creates a directory of mode 0700 and a new name, made from pattern
-// as by [os.MkdirTemp], in parent. The caller must Remove it.
+// MakeDir creates a directory of mode 0700 in parent, named as by [os.MkdirTemp].
+// The caller must call Remove.
 func MakeDir(parent, pattern string) (*Dir, error) {
 	path, err := os.MkdirTemp(parent, pattern)
 	if err != nil {

@@ -1,13 +1,14 @@
-// Package serverproc provides what a server needs that this program runs as
-// its own child for a while: a directory that goes away with us, a process
-// that ends with us, a TCP port that stays ours while the server is down, and
-// a cache that several of our processes fill once.
+// Package serverproc runs servers as temporary child processes. It provides a
+// directory and a process that do not outlive this process ([Dir], [Process]), a
+// TCP port that remains reserved while the server is down ([Port]), and a cache
+// of downloads that several processes share ([Fill]).
 //
-// With us means however we end: a return, a panic, Ctrl-C, SIGKILL. On Linux
-// the kernel tells the child (prctl(2), PR_SET_PDEATHSIG); on every Unix a
-// small shell, which survives us, waits for our end of a pipe to close, ends
-// what is left and removes the directory.
+// The child ends and the directory is removed however this process ends: by a
+// return, a panic, Ctrl-C or SIGKILL. On Linux the kernel signals the child
+// (prctl(2), PR_SET_PDEATHSIG). On every Unix a small shell, which survives this
+// process, waits until this process's end of a pipe is closed, kills what is left
+// and removes the directory.
 //
-// Its users are package pgserver and package kafkatest. Outside Unix every
+// Packages pgserver and kafkatest use it. On other systems than Unix every
 // constructor returns [errors.ErrUnsupported].
 package serverproc

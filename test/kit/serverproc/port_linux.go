@@ -7,11 +7,11 @@ import (
 	"syscall"
 )
 
-// A Port is a TCP port of 127.0.0.1, chosen by the kernel, that nobody else
-// gets until Close: neither a listener on port 0 nor an outgoing connection,
-// not even one to the port itself, which Linux otherwise connects to itself
-// while nothing listens. A server that sets SO_REUSEADDR, as Postgres and the
-// JVM do, can listen on it any number of times.
+// A Port is a TCP port of 127.0.0.1, chosen by the kernel and reserved until
+// Close. The kernel assigns it neither to a listener on port 0 nor to an outgoing
+// connection, not even to one to the port itself, which Linux would otherwise
+// connect to itself while nothing listens. A server that sets SO_REUSEADDR, as
+// Postgres and the JVM do, can listen on it repeatedly.
 type Port struct {
 	fd     int // bound, never listening
 	number int
@@ -56,5 +56,5 @@ func (p *Port) Number() int { return p.number }
 // Addr returns 127.0.0.1:port.
 func (p *Port) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.number)) }
 
-// Close gives the port back.
+// Close releases the port.
 func (p *Port) Close() { _ = syscall.Close(p.fd) }

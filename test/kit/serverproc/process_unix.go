@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// A Process is a running child. Its methods may be called from any goroutine.
+// A Process is a child process. Its methods are safe for concurrent use.
 type Process struct {
 	cmd  *exec.Cmd
 	done chan struct{}
@@ -63,8 +63,9 @@ func (d *Dir) Start(cmd *exec.Cmd, orphaned syscall.Signal) (*Process, error) {
 	return p, nil
 }
 
-// Run is Start for a program that does its work and ends. The error is how it
-// ended, or ctx's cause: the program is killed when ctx is done before.
+// Run starts a program as [Dir.Start] does and waits until it has ended. The error
+// is that of the program's exit or, if ctx is done before, ctx's cause; the program
+// is killed then.
 func (d *Dir) Run(ctx context.Context, cmd *exec.Cmd) error {
 	p, err := d.Start(cmd, syscall.SIGKILL)
 	if err != nil {
@@ -99,7 +100,7 @@ func (p *Process) Running() bool {
 // called before Done is closed.
 func (p *Process) Err() error { return p.err }
 
-// Signal sends sig. That the process has ended already is no error.
+// Signal sends sig. It returns nil if the process has already ended.
 func (p *Process) Signal(sig syscall.Signal) error {
 	if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("signal process %d: %w", p.PID(), err)
@@ -114,8 +115,8 @@ func (p *Process) Pause() error { return p.Signal(syscall.SIGSTOP) }
 // Resume undoes Pause, if there was one.
 func (p *Process) Resume() error { return p.Signal(syscall.SIGCONT) }
 
-// Wait blocks until the process has ended, or until ctx is done; the error is
-// ctx's cause, never the way the process ended.
+// Wait blocks until the process has ended or ctx is done. The error is ctx's cause;
+// how the process ended is what Err returns.
 func (p *Process) Wait(ctx context.Context) error {
 	select {
 	case <-p.done:

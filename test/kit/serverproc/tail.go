@@ -7,8 +7,8 @@ import (
 
 const tailBytes = 8 << 10
 
-// A Tail passes on what a server writes and remembers the newest of it, to
-// be shown when the server fails. It is safe for concurrent use.
+// A Tail forwards the output of a server and keeps the last few kilobytes, for
+// error messages. It is safe for concurrent use.
 type Tail struct {
 	next io.Writer // nil: nobody
 

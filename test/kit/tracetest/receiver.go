@@ -1,4 +1,4 @@
-// Package tracetest is a receiver of spans for tests: OTLP over HTTP, read with the generated
+// Package tracetest is an OTLP/HTTP receiver of spans for tests. It decodes them with the generated
 // types of the OpenTelemetry project.
 package tracetest
 
@@ -18,8 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A Span is one that was received. Ids are in hexadecimal digits; values of attributes are
-// strings, int64s and bools.
+// A Span is a received span. Ids are hexadecimal; attribute values are strings, int64s and bools.
 type Span struct {
 	TraceID, SpanID, Parent string
 	State, Name             string
@@ -55,7 +54,8 @@ func Start(tb testing.TB, start func(http.Handler) *httptest.Server) *Receiver {
 	return r
 }
 
-// Answer has requests answered by handler, and their spans forgotten; nil: as usual.
+// Answer makes handler answer all requests, whose spans are then discarded. A nil handler restores the
+// normal behavior.
 func (r *Receiver) Answer(handler http.HandlerFunc) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,7 +132,7 @@ func attributes(list []*common.KeyValue) map[string]any {
 	return out
 }
 
-// Spans returns what was received.
+// Spans returns the spans received so far.
 func (r *Receiver) Spans() []Span {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -146,8 +146,8 @@ func (r *Receiver) Requests() []http.Header {
 	return append([]http.Header(nil), r.headers...)
 }
 
-// Wait waits until ok holds, which is asked again after each request. It fails the test after
-// half a minute.
+// Wait waits until ok, which is called after each request, returns true. It fails the test after half
+// a minute.
 func (r *Receiver) Wait(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
 	limit := time.After(30 * time.Second)
@@ -166,7 +166,7 @@ func (r *Receiver) Wait(tb testing.TB, what string, ok func() bool) {
 	}
 }
 
-// Received waits for so many spans, and returns all that there are then.
+// Received waits until n spans have been received and returns all spans.
 func (r *Receiver) Received(tb testing.TB, n int) []Span {
 	tb.Helper()
 	r.Wait(tb, fmt.Sprint(n, " spans"), func() bool { return len(r.Spans()) >= n })

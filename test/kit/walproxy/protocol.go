@@ -1,5 +1,5 @@
-// Package walproxy is a proxy before Postgres that reads what a relay and a walsender say to each
-// other, and may change it.
+// Package walproxy is a proxy for Postgres that parses the replication protocol between a relay and a
+// walsender. It reports positions and events to a [Watcher], and a [Tamper] may change messages.
 package walproxy
 
 import (

@@ -14,20 +14,18 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// A Tamper changes what passes between relay and server: with it a good relay
-// behaves like a bad one. Each function gets a
-// message's type and body and passes on as many bodies as it likes; it may
-// change the body in place. It is called from one goroutine per connection and
-// direction. A nil function changes nothing.
+// A Tamper changes messages between relay and server, to make a correct relay behave like an incorrect
+// one. Each function gets the type and body of a message and passes on any number of bodies; it may
+// modify the body in place. It is called from one goroutine per connection and direction. A nil
+// function changes nothing.
 //
-// What FromServer changes is hidden from the relay only, what FromRelay changes
-// is what the relay is judged by.
+// The Watcher sees messages of the server before FromServer, those of the relay after FromRelay.
 type Tamper struct {
 	FromServer, FromRelay func(kind byte, body []byte, pass func(body []byte))
 }
 
-// A Watcher is told what is said in one replication stream, in the order of the wire in each
-// direction, and what the server sends before the relay can have read it.
+// A Watcher observes one replication stream. Its methods are called in the order of the messages of
+// each direction; for a message of the server, before the relay can have read it.
 type Watcher interface {
 	Begin(commitLSN pglogrepl.LSN)
 	Insert(body []byte) // of the CopyData message; valid during the call only
@@ -36,7 +34,7 @@ type Watcher interface {
 	Status(at time.Time, flush pglogrepl.LSN) // at is not before the relay has sent it
 }
 
-// A Config says what a Proxy does beside passing messages on.
+// A Config configures a Proxy.
 type Config struct {
 	Target string // host:port of the server
 	Tamper Tamper
@@ -44,7 +42,7 @@ type Config struct {
 	Watch func(at time.Time, from pglogrepl.LSN) Watcher
 }
 
-// A Proxy passes connections on to Postgres, which must be without TLS.
+// A Proxy forwards connections to Postgres. The connections must not use TLS.
 type Proxy struct {
 	cfg Config
 
@@ -54,7 +52,7 @@ type Proxy struct {
 	wg       sync.WaitGroup
 }
 
-// Start starts a proxy on a free port of this machine, which ends with the test.
+// Start starts a proxy on a free local port. It stops when the test ends.
 func Start(t *testing.T, cfg Config) *Proxy {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))

@@ -1,5 +1,5 @@
-// Package walsender plays a WAL sender: the server's side of a replication connection, for tests
-// that script one.
+// Package walsender implements the server's side of a replication connection, for tests that script a
+// walsender's messages.
 package walsender
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// A Conn is a replication connection as the server sees it. It belongs to one goroutine.
+// A Conn is the server's side of a replication connection. It must be used by one goroutine at a time.
 type Conn struct {
 	*pgproto3.Backend
 
@@ -38,13 +38,13 @@ func (c *Conn) Accept() error {
 	return nil
 }
 
-// SendReady sends what is buffered and that the server waits for the next query.
+// SendReady sends ReadyForQuery and flushes the buffered messages.
 func (c *Conn) SendReady() {
 	c.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
 	_ = c.Flush()
 }
 
-// SendRows answers a query with rows of text.
+// SendRows answers a query with rows in text format.
 func (c *Conn) SendRows(columns []string, rows ...[]string) {
 	var description pgproto3.RowDescription
 	for _, name := range columns {
@@ -76,7 +76,7 @@ func (c *Conn) SendSettings(settings map[string]string) {
 	c.SendRows([]string{"name", "setting"}, rows...)
 }
 
-// StartCopy answers START_REPLICATION: the stream follows.
+// StartCopy answers START_REPLICATION; the stream begins after it.
 func (c *Conn) StartCopy() {
 	c.Send(&pgproto3.CopyBothResponse{})
 	_ = c.Flush()
