@@ -93,7 +93,7 @@ func (c *Collector) read(ctx context.Context, f func(*kgo.Record)) {
 	}
 }
 
-// advance notes what has been handed over.
+// advance records the offsets of the records that f has been called with.
 func (c *Collector) advance(fetches kgo.Fetches) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,24 +115,23 @@ func (c *Collector) advance(fetches kgo.Fetches) error {
 	return c.err
 }
 
-// final reports whether err is the cluster's last word, such as records that
-// are gone, or refused access; not that it cannot be reached at the moment.
+// final reports whether err is permanent, such as deleted records or denied access,
+// rather than a cluster that is unreachable at the moment.
 func final(err error) bool {
 	var lost *kgo.ErrDataLoss
 	var answer *kerr.Error
 	return errors.As(err, &lost) || errors.As(err, &answer) && !answer.Retriable
 }
 
-// Count returns how many records have been handed over.
+// Count returns the number of records that f has been called with.
 func (c *Collector) Count() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.count
 }
 
-// waitFor blocks until cond, asked after each handful of records, is true,
-// until reading fails, or until ctx is done, a minute at most if it has no
-// deadline.
+// waitFor blocks until cond, which is called after each poll, returns true. It
+// fails if reading fails or ctx is done; a ctx without a deadline gets one of a minute.
 func (c *Collector) waitFor(ctx context.Context, cond func() bool) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -162,9 +161,9 @@ func (c *Collector) waitFor(ctx context.Context, cond func() bool) error {
 	}
 }
 
-// CatchUp blocks until every record that is in the topics when it is called
-// has been handed over, until reading fails, or until ctx is done, a minute at
-// most if it has no deadline. Topics that do not exist yet have no records.
+// CatchUp blocks until f has been called with every record that is in the topics at
+// the call. It fails if reading fails or ctx is done; a ctx without a deadline gets
+// one of a minute. Topics that do not exist yet have no records.
 func (c *Collector) CatchUp(ctx context.Context) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -201,7 +200,7 @@ func (c *Collector) reached(goal map[partition]int64) bool {
 	return true
 }
 
-// Stop ends the reading; f is not called any more once it has returned.
+// Stop stops reading. f is not called after Stop has returned.
 func (c *Collector) Stop() {
 	c.cancel()
 	<-c.done

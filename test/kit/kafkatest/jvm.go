@@ -24,12 +24,12 @@ const oldestJava = 17
 //go:embed pom.xml
 var pom []byte
 
-// jars are the sums of all jars that may be fetched.
+// jars are the SHA-256 sums of all jars that may be downloaded.
 //
 //go:embed jars.sha256
 var jars serverproc.Sums
 
-// A jvm is what the broker's classes run in.
+// A jvm is a Java installation with the broker's jars.
 type jvm struct {
 	java    string // path
 	libs    string // directory of the broker's jars
@@ -125,8 +125,8 @@ func verifyJars(dir string, sums serverproc.Sums) error {
 // the line is `openjdk version "17.0.15" 2025-04-15`
 var javaVersion = regexp.MustCompile(`version "(\d+)`)
 
-// Java returns the path of a java that is new enough for Kafka, and all it
-// says about its version.
+// Java returns the path of a java that is new enough for Kafka, and the output of
+// java -version.
 func Java(ctx context.Context) (path string, version []byte, err error) {
 	path = "java"
 	if home := os.Getenv("JAVA_HOME"); home != "" {

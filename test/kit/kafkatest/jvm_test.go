@@ -11,7 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 )
 
-// Jars are used only if all of them are those that this repository knows.
+// TestJarsAreVerified checks that jars are used only if this repository has the sums of all of them.
 func TestJarsAreVerified(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, content string) {

@@ -9,8 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// ReadAll returns every record that is in the topics when it is called, by
-// topic, partition and offset. The topics must exist.
+// ReadAll returns every record that is in the topics at the call, sorted by topic,
+// partition and offset. The topics must exist.
 func (c *Cluster) ReadAll(tb testing.TB, topics ...string) []*kgo.Record {
 	tb.Helper()
 	var all records
@@ -22,8 +22,8 @@ func (c *Cluster) ReadAll(tb testing.TB, topics ...string) []*kgo.Record {
 	return all.sorted()
 }
 
-// ReadN waits until there are n records in the topics and returns those read
-// by then, by topic, partition and offset: n or a few more.
+// ReadN waits until n records in the topics have been read. It returns these and
+// perhaps a few more, sorted by topic, partition and offset.
 func (c *Cluster) ReadN(tb testing.TB, n int, topics ...string) []*kgo.Record {
 	tb.Helper()
 	var all records

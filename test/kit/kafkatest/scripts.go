@@ -14,9 +14,9 @@ import (
 //go:embed tools.xml
 var toolsPOM []byte
 
-// Scripts puts command-line tools that come with Kafka into dir, under the names they have
-// in its bin: kafka-topics.sh, kafka-configs.sh, kafka-acls.sh, kafka-console-consumer.sh.
-// A run takes a second or two. It takes a full run.
+// Scripts installs command-line tools of Kafka in dir, under the names that they have in Kafka's bin
+// directory: kafka-topics.sh, kafka-configs.sh, kafka-acls.sh, kafka-console-consumer.sh. Running one
+// takes a second or two. Only in a full run.
 func Scripts(tb testing.TB, dir string) {
 	tb.Helper()
 	need.FullRun(tb, "it needs the tools that come with Kafka")

@@ -24,23 +24,23 @@ const (
 	defaultPartitions = 4 // of a topic whose creator names no number
 )
 
-// Config says which broker Launch and Start run. Its zero value is a good one.
+// Config configures the broker of Launch and Start. The zero value is usable.
 type Config struct {
-	// Properties are lines of server.properties, and win over ours: by default
-	// topics are not created by asking for them, and have 4 partitions.
+	// Properties are entries of server.properties that override the defaults:
+	// topics are not created automatically and have 4 partitions.
 	Properties map[string]string
 	// HeapMB limits the JVM's heap. Zero means 512.
 	HeapMB int
-	// JVM are options of java. Nil means those of a broker that starts fast and
-	// lives shortly: one compiler, one collector thread. What is measured wants
+	// JVM are options of java. Nil means options for a fast start and a short run:
+	// one compiler, one thread of the garbage collector. Measurements should use
 	// ScriptOptions.
 	JVM []string
 	// Users are names and passwords. If there are any, the broker has a
-	// SASL_PLAINTEXT listener that takes them, as PLAIN, SCRAM-SHA-256 and
+	// SASL_PLAINTEXT listener that accepts them with PLAIN, SCRAM-SHA-256 and
 	// SCRAM-SHA-512: see Server.SASLAddr.
 	Users map[string]string
 	// TLS adds a listener with TLS: see Server.TLSAddr. With Users it is a
-	// SASL_SSL listener, else it takes anybody.
+	// SASL_SSL listener; otherwise it requires no authentication.
 	TLS bool
 	// Proxies each get a plaintext listener of the broker as their target, and
 	// that listener tells clients to connect to the proxy. The Cluster's own
@@ -49,7 +49,7 @@ type Config struct {
 	// Joins, if not nil, is the broker whose cluster this one becomes a member of,
 	// without a controller of its own.
 	Joins *Server
-	// Log receives what the broker writes, warnings and worse. Nil: nobody.
+	// Log, if not nil, receives the broker's log messages of level WARN and above.
 	Log io.Writer
 }
 
@@ -76,7 +76,7 @@ type Server struct {
 }
 
 // Launch starts a broker and returns when it serves requests. ctx bounds the
-// start, not the broker's life: the caller must Stop it. Tests call Start.
+// start only: the broker runs until Stop, which the caller must call. Tests call Start.
 func Launch(ctx context.Context, cfg Config) (*Server, error) {
 	vm, err := findJVM(ctx)
 	if err != nil {
@@ -177,15 +177,15 @@ func (s *Server) awaitReady(ctx context.Context, proc *serverproc.Process) error
 // Running reports whether the broker's process is alive.
 func (s *Server) Running() bool { return s.proc.Load().Running() }
 
-// logTail returns the newest few kilobytes of what the broker wrote.
+// logTail returns the last few kilobytes of the broker's output.
 func (s *Server) logTail() string { return s.log.String() }
 
-// Shutdown lets the broker end in order (SIGTERM) and blocks until it has, or
-// until ctx is done. The data stays.
+// Shutdown shuts the broker down in order (SIGTERM) and blocks until it has ended or
+// ctx is done. The data is kept.
 func (s *Server) Shutdown(ctx context.Context) error { return s.end(ctx, syscall.SIGTERM) }
 
-// Kill kills the broker (SIGKILL) and blocks until it is gone, or until ctx is
-// done. The data stays.
+// Kill kills the broker (SIGKILL) and blocks until it has ended or ctx is done. The
+// data is kept.
 func (s *Server) Kill(ctx context.Context) error { return s.end(ctx, syscall.SIGKILL) }
 
 func (s *Server) end(ctx context.Context, sig syscall.Signal) error {
@@ -199,16 +199,16 @@ func (s *Server) end(ctx context.Context, sig syscall.Signal) error {
 	return proc.End(ctx, sig)
 }
 
-// Pause stops the broker's process (SIGSTOP): connections stay, and the
-// kernel takes what is sent, but nothing is answered.
+// Pause stops the broker's process (SIGSTOP): connections remain open and the kernel
+// accepts data, but the broker answers nothing.
 func (s *Server) Pause() error { return s.proc.Load().Pause() }
 
 // Resume undoes Pause.
 func (s *Server) Resume() error { return s.proc.Load().Resume() }
 
-// Restart starts the broker again with the same data and ports; if it is
-// running, after a Shutdown. It returns when the broker serves requests, or
-// when ctx is done.
+// Restart starts the broker again with the same data and ports. If it is running,
+// Restart calls Shutdown first. It returns when the broker serves requests or ctx is
+// done.
 func (s *Server) Restart(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,8 +221,8 @@ func (s *Server) Restart(ctx context.Context) error {
 	return s.run(ctx)
 }
 
-// Stop ends the broker for good, without ceremony, and removes its data. A
-// second Stop does nothing.
+// Stop kills the broker and removes its data. The broker cannot be restarted after it.
+// A second Stop does nothing.
 func (s *Server) Stop() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,8 +19,8 @@ const (
 	needsBroker  = "it needs a real Kafka"
 )
 
-// shared holds what the tests of this binary share. The broker ends in
-// stopShared, or with the process.
+// shared holds the broker that the tests of this binary share. stopShared stops it;
+// otherwise it ends with the process.
 var shared struct { //nolint:gochecknoglobals // one per test binary is the point
 	sync.Mutex
 	vm     jvm   // zero until somebody asks
@@ -28,7 +28,7 @@ var shared struct { //nolint:gochecknoglobals // one per test binary is the poin
 	server *Server
 }
 
-// vm returns what brokers run in.
+// vm returns the jvm that brokers run in.
 func vm(tb testing.TB) jvm {
 	tb.Helper()
 	shared.Lock()
@@ -44,7 +44,8 @@ func vm(tb testing.TB) jvm {
 	return shared.vm
 }
 
-// Broker returns the Kafka of the run: a kfake of this test, in a full run what Real returns.
+// Broker returns the Kafka that the run uses: in a full run that of [Real], otherwise a kfake of this
+// test.
 func Broker(tb testing.TB) *Cluster {
 	tb.Helper()
 	if need.Full() {
@@ -54,7 +55,7 @@ func Broker(tb testing.TB) *Cluster {
 }
 
 // Real returns the real broker that the tests share, across packages if
-// OUTBOX_TEST_KAFKA is set. A test must use topics of its own. It takes a full run.
+// OUTBOX_TEST_KAFKA is set. A test must use topics of its own. Only in a full run.
 func Real(tb testing.TB) *Cluster {
 	tb.Helper()
 	need.FullRun(tb, needsBroker)
@@ -83,8 +84,8 @@ func Each(t *testing.T, f func(t *testing.T, c *Cluster)) {
 // processor for seconds to start.
 var own = make(chan struct{}, 2) //nolint:gochecknoglobals // one per test binary is the point
 
-// Start starts a real broker for this test alone and stops it at the end. It takes a full run,
-// and waits while too many other tests have one.
+// Start starts a real broker for this test alone and stops it when the test ends. Only in a full run.
+// Start waits while too many other tests have a broker.
 func Start(tb testing.TB, cfg Config) *Server {
 	tb.Helper()
 	need.FullRun(tb, needsBroker)
@@ -142,14 +143,14 @@ func Fake(tb testing.TB, opts ...kfake.Opt) *FakeCluster {
 	return &FakeCluster{Cluster: &Cluster{Addrs: fake.ListenAddrs()}, Control: fake}
 }
 
-// A Runner is what TestMain runs: a *testing.M, or one that is wrapped.
+// A Runner runs tests: a *testing.M or a wrapped one.
 type Runner interface{ Run() int }
 
-// Main runs m's tests, stops the broker they shared and exits.
+// Main runs m's tests, stops the shared broker and exits.
 func Main(m Runner) { os.Exit(Wrap(m).Run()) }
 
-// Wrap returns a Runner that runs m and then stops the broker the tests
-// shared, for a TestMain that has more to do.
+// Wrap returns a Runner that runs m and then stops the shared broker, for a TestMain
+// that uses other packages too.
 func Wrap(m Runner) Runner { return wrapped{m} }
 
 type wrapped struct{ Runner }
