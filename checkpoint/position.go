@@ -35,6 +35,9 @@ type Position struct {
 	// were delivered. EndLSN is 0 until the slot is created.
 	Copying bool
 
+	// Refill is set while rows of a lost slot are resent. EndLSN is 0 until the first claim after that.
+	Refill *Refill
+
 	// Term grows whenever a relay does not start at the previous record: the first time, after a
 	// promotion, and after an accepted gap. [NewestPosition] ignores late records of an earlier term.
 	Term int64
@@ -56,9 +59,13 @@ type Position struct {
 }
 
 // positionVersion is the version of the records that this program writes. It also reads versions 1
-// and 2, which have no claim. Every later version must be a JSON object with a member "version", so
+// and 2, which have no claim. A record with a refill has version refillVersion, because earlier programs
+// would forget the refill. Every later version must be a JSON object with a member "version", so
 // that earlier programs reject it with ErrLaterVersion.
-const positionVersion = 3
+const (
+	positionVersion = 3
+	refillVersion   = 4
+)
 
 // ErrLaterVersion says that a later version of this program wrote the record.
 var ErrLaterVersion = errors.New("written by a later version of this program")
@@ -73,6 +80,7 @@ type positionJSON struct {
 	Copying   bool           `json:"copying,omitempty"`
 	Term      int64          `json:"term,omitempty"`
 	Open      *openJSON      `json:"open,omitempty"`
+	Refill    *refillJSON    `json:"refill,omitempty"`
 	Snapshots []snapshotJSON `json:"snapshots,omitempty"`
 	WrittenAt time.Time      `json:"written_at"`
 
@@ -97,7 +105,10 @@ func (p Position) MarshalJSON() ([]byte, error) {
 	v := positionJSON{
 		Version: positionVersion, SystemID: p.SystemID, Timeline: p.Timeline, Slot: p.Slot,
 		EndLSN: p.EndLSN.String(), Copying: p.Copying, Term: p.Term, WrittenAt: p.WrittenAt.UTC(),
-		Claim: p.Claim, Writer: p.Writer, Identity: p.Identity,
+		Claim: p.Claim, Writer: p.Writer, Identity: p.Identity, Refill: p.Refill.toJSON(),
+	}
+	if p.Refill != nil {
+		v.Version = refillVersion
 	}
 	if o := p.Open; o.Rows > 0 {
 		v.Open = &openJSON{o.CommitLSN.String(), o.Rows, o.CRC}
@@ -119,8 +130,8 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &version); err != nil {
 		return err
 	}
-	if version.Version > positionVersion {
-		return fmt.Errorf("%w: the position record has version %d, this program reads up to %d", ErrLaterVersion, version.Version, positionVersion)
+	if version.Version > refillVersion {
+		return fmt.Errorf("%w: the position record has version %d, this program reads up to %d", ErrLaterVersion, version.Version, refillVersion)
 	}
 	var v positionJSON
 	if err := json.Unmarshal(data, &v); err != nil {
@@ -143,6 +154,9 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 			return fmt.Errorf("open transaction of a position record: commit_lsn %q, %d rows", o.CommitLSN, o.Rows)
 		}
 		read.Open = Prefix{lsn, o.Rows, o.CRC}
+	}
+	if read.Refill, err = v.Refill.parse(); err != nil {
+		return err
 	}
 	if v.Start != "" {
 		if read.TimelineStart, err = pglogrepl.ParseLSN(v.Start); err != nil {

@@ -57,8 +57,8 @@ func TestPositionReadsEarlierVersions(t *testing.T) {
 func TestPositionRejectsOtherJSON(t *testing.T) {
 	for _, tc := range []struct{ data, want string }{
 		{`{}`, "version 0"},
-		{`{"version":4}`, "version 4"},
-		{`{"version":4,"claim":"of another type"}`, "later version"},
+		{`{"version":5}`, "version 5"},
+		{`{"version":5,"claim":"of another type"}`, "later version"},
 		{`{"version":-1,"system_id":"1","slot":"s","end_lsn":"0/1"}`, "version -1"},
 		{`{"version":1,"slot":"s","end_lsn":"0/1"}`, `system_id ""`},
 		{`{"version":1,"system_id":"primary","slot":"s","end_lsn":"0/1"}`, `system_id "primary"`},

@@ -1,0 +1,102 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// newSlotServer is the server of recorded, with a new slot.
+func newSlotServer() Server {
+	return Server{SystemID: recorded().SystemID, Timeline: 2, Slot: "outbox_cdc", WALEnd: 0x2_0000_0000, History: History{1: 0x5000}}
+}
+
+// A refill survives in the record, and its end leaves a snapshot for the next one.
+func TestRefillRoundTripsAsJSON(t *testing.T) {
+	begun := recorded().BeginRefill(newSlotServer(), 0x1_0000_0500, "800:803:801")
+	data, err := json.Marshal(begun)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back Position
+	if err := json.Unmarshal(data, &back); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(begun, back); diff != "" {
+		t.Errorf("read back (-written +read):\n%s", diff)
+	}
+	if !strings.HasPrefix(string(data), `{"version":4,`) {
+		t.Errorf("earlier versions read %s", data)
+	}
+	if back.Term != recorded().Term+1 || back.EndLSN != 0 || back.Claim != 0 || back.Refill.Lost.EndLSN != recorded().EndLSN {
+		t.Errorf("%+v", back)
+	}
+	ended := back.EndRefill()
+	if want := []Snapshot{{0x1_0000_0500, "800:803:801"}}; ended.Refill != nil || !cmp.Equal(ended.Snapshots, want) {
+		t.Errorf("after the refill %+v", ended)
+	}
+}
+
+// A refill that starts over resends what was missing when it first began.
+func TestRefillStartsOver(t *testing.T) {
+	again := recorded().BeginRefill(newSlotServer(), 0x1_0000_0500, "800:803:801").BeginRefill(newSlotServer(), 0x1_0000_0900, "not a snapshot")
+	if r := again.Refill; r.Lost.EndLSN != recorded().EndLSN || r.Start != 0x1_0000_0900 || r.Until != "" || again.Term != recorded().Term+2 {
+		t.Errorf("%+v", again)
+	}
+	if ended := again.EndRefill(); len(ended.Snapshots) > 0 {
+		t.Errorf("after the refill %+v", ended)
+	}
+}
+
+func TestRefillRejectsOtherJSON(t *testing.T) {
+	valid, err := json.Marshal(recorded().BeginRefill(newSlotServer(), 0x500, "800:803:801"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for old, replaced := range map[string]string{
+		`"until":"800:803:801"`:       `"until":"0:0:"`,
+		`"start":"0/500"`:             `"start":"500"`,
+		`"lost":{"version":3,`:        `"lost":{"version":5,`,
+		`"slot":"outbox_cdc","end_l`:  `"slot":"","end_l`,
+		`"end_lsn":"1/100","term":3,`: `"end_lsn":"1","term":3,`,
+	} {
+		data := strings.Replace(string(valid), old, replaced, 1)
+		if err := json.Unmarshal([]byte(data), new(Position)); err == nil || data == string(valid) {
+			t.Errorf("accepted: %s", data)
+		}
+	}
+}
+
+// Which snapshot counts depends on the WAL that the server shares with that of the record.
+func TestUndelivered(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*Position, *Server)
+		want   string // text of the snapshot
+		reason string
+	}{
+		"same server":      {func(*Position, *Server) {}, "750:752:750", ""},
+		"no snapshot":      {func(p *Position, _ *Server) { p.Snapshots = nil }, "", "has no snapshot"},
+		"promoted":         {func(_ *Position, s *Server) { s.Timeline, s.History[2] = 3, 0x1_0000_0080 }, "750:752:750", ""},
+		"lost tail":        {func(_ *Position, s *Server) { s.Timeline, s.History[2] = 3, 0x1_0000_007f }, "740:740:", ""},
+		"lost everything":  {func(_ *Position, s *Server) { s.Timeline, s.History[2] = 3, 0x7f }, "", "no snapshot from before that"},
+		"diverged":         {func(_ *Position, s *Server) { s.Timeline = 3 }, "", "diverged"},
+		"another start":    {func(_ *Position, s *Server) { s.History[1] = 0x4000 }, "", "diverged"},
+		"old primary":      {func(_ *Position, s *Server) { s.Timeline, s.History = 1, nil }, "", "an older copy"},
+		"older copy":       {func(_ *Position, s *Server) { s.WALEnd = 0x1_0000_00ff }, "", "an older copy"},
+		"restored dump":    {func(_ *Position, s *Server) { s.SystemID = "1" }, "", "the server is system 1"},
+		"another slot":     {func(_ *Position, s *Server) { s.Slot = "other" }, "", "this is slot"},
+		"history is gone":  {func(_ *Position, s *Server) { s.Timeline, s.History = 3, nil }, "", "lost the history"},
+		"promoted in full": {func(_ *Position, s *Server) { s.Timeline, s.History[2] = 3, 0x1_5000_0000 }, "750:752:750", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, s := recorded(), newSlotServer()
+			tc.change(&p, &s)
+			snapshot, reason := p.Undelivered(s)
+			if snapshot.Text != tc.want || !strings.Contains(reason, tc.reason) || (reason == "") != (tc.want != "") {
+				t.Errorf("snapshot %q, reason %q; want %q, %q", snapshot.Text, reason, tc.want, tc.reason)
+			}
+		})
+	}
+}
