@@ -22,7 +22,7 @@ const (
 )
 
 // errStalled: Kafka has acknowledged nothing for too long. Sent records may be in their topics, without a resent record.
-var errStalled = errors.New("no record acknowledged by Kafka")
+var errStalled = errors.New("no record was acknowledged")
 
 // A Resender resends dead letters in the order of Add. It belongs to one goroutine.
 type Resender struct {
