@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,11 +33,15 @@ type Selection struct {
 	Where string    // SQL condition; it runs with the privileges of the role
 	IDs   []string  // ids of rows, all of which must exist
 	Since time.Time // rows of this time or later
+	Until time.Time // rows of an earlier time
 	After string    // id of an existing row: rows after it, in the order above
 
 	Undelivered *Delivered // rows that are not delivered according to it
 
 	Limit int // maximum number of rows; 0: no limit
+
+	Purpose  string // the end of application_name; empty: replay
+	AnyOrder bool   // a table without any of the columns Order is read in the order of ID
 }
 
 // Delivered says which transactions a relay has delivered: those that are visible in Snapshot, which is
@@ -53,7 +58,7 @@ type Delivered struct {
 // close them.
 type Rows struct {
 	Table Table  // with all columns but generated ones
-	order string // the column of Selection.Order that is used
+	Order string // the column of Selection.Order that is used; empty: ID, because the table has none
 	Time  string // the column of Selection.Time that is used; empty: none
 	Count int64  // number of rows
 
@@ -72,7 +77,7 @@ type Rows struct {
 // privilege.
 func Select(ctx context.Context, cfg replication.Config, sel Selection) (*Rows, error) {
 	cfg = cfg.WithDefaults()
-	conn, err := replication.Connect(ctx, lasting(cfg.Conn, "replay"))
+	conn, err := replication.Connect(ctx, lasting(cfg.Conn, cmp.Or(sel.Purpose, "replay")))
 	if err != nil {
 		return nil, err
 	}
@@ -135,9 +140,9 @@ func (r *Rows) lookUp(ctx context.Context) error {
 	if _, ok := r.columns[r.sel.ID]; !ok {
 		return r.refuse("it has no column %q", r.sel.ID)
 	}
-	r.order = r.first(r.sel.Order, "")
+	r.Order = r.first(r.sel.Order, "")
 	r.Time = r.first(r.sel.Time, "timestamp")
-	if r.order == "" {
+	if r.Order == "" && !r.sel.AnyOrder {
 		return r.refuse("it has none of the columns %s, which rows must be ordered by", strings.Join(r.sel.Order, ", "))
 	}
 	r.from = r.Table.from()
@@ -160,10 +165,8 @@ func (r *Rows) narrow(ctx context.Context) error {
 	if r.sel.Where != "" {
 		r.where = append(r.where, "("+r.sel.Where+"\n)") // the newline ends a comment in the condition
 	}
-	if !r.sel.Since.IsZero() {
-		if err := r.since(); err != nil {
-			return err
-		}
+	if err := errors.Join(r.limitTime(">=", r.sel.Since), r.limitTime("<", r.sel.Until)); err != nil {
+		return err
 	}
 	if len(r.sel.IDs) > 0 {
 		if err := r.ids(ctx); err != nil {
@@ -181,16 +184,20 @@ func (r *Rows) narrow(ctx context.Context) error {
 	return nil
 }
 
+// The system identifier and the timeline of the server.
+const (
+	timelineSQL = `CASE WHEN pg_catalog.pg_is_in_recovery() THEN c.timeline_id
+		ELSE ('x' || substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::bit(32)::int END`
+	identityFrom = ` FROM pg_catalog.pg_control_system() s, pg_catalog.pg_control_checkpoint() c`
+)
+
 // undelivered selects the rows of transactions that are not visible in the snapshot of d.
 func (r *Rows) undelivered(ctx context.Context, d *Delivered) error {
 	const column = "xid"
 	if r.columns[column].TypeName != "xid8" {
 		return r.refuse("it has no column %q of type xid8 with the transaction of each row; select rows by time or by id", column)
 	}
-	here, err := r.ask(ctx, "identify the server", `
-		SELECT pg_catalog.concat_ws(' ', s.system_identifier, CASE WHEN pg_catalog.pg_is_in_recovery() THEN c.timeline_id
-				ELSE ('x' || substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::bit(32)::int END)
-		FROM pg_catalog.pg_control_system() s, pg_catalog.pg_control_checkpoint() c`)
+	here, err := r.ask(ctx, "identify the server", "SELECT pg_catalog.concat_ws(' ', s.system_identifier, "+timelineSQL+")"+identityFrom)
 	if err != nil {
 		return err
 	}
@@ -208,15 +215,19 @@ func (r *Rows) undelivered(ctx context.Context, d *Delivered) error {
 	return nil
 }
 
-func (r *Rows) since() error {
+// limitTime selects the rows whose time compares so with a moment, unless that is zero.
+func (r *Rows) limitTime(operator string, moment time.Time) error {
+	if moment.IsZero() {
+		return nil
+	}
 	if r.Time == "" {
 		return r.refuse("it has none of the columns %s with the time of a row", strings.Join(r.sel.Time, ", "))
 	}
-	at := r.param(r.sel.Since.UTC().Format(time.RFC3339Nano)) + "::timestamptz"
+	at := r.param(moment.UTC().Format(time.RFC3339Nano)) + "::timestamptz"
 	if strings.HasSuffix(r.columns[r.Time].TypeName, "without time zone") {
 		at = "(" + at + " AT TIME ZONE 'UTC')"
 	}
-	r.where = append(r.where, replication.QuoteIdent(r.Time)+" >= "+at)
+	r.where = append(r.where, replication.QuoteIdent(r.Time)+" "+operator+" "+at)
 	return nil
 }
 
@@ -245,7 +256,7 @@ func (r *Rows) ids(ctx context.Context) error {
 }
 
 func (r *Rows) after(ctx context.Context) error {
-	id, order, typ := replication.QuoteIdent(r.sel.ID), replication.QuoteIdent(r.order), r.idType()
+	id, order, typ := replication.QuoteIdent(r.sel.ID), replication.QuoteIdent(r.Order), r.idType()
 	if _, err := r.ask(ctx, "read the id", "SELECT $1::"+typ, r.sel.After); err != nil {
 		return r.refuseValue("the id is not a "+typ, err)
 	}
@@ -300,7 +311,7 @@ func (r *Rows) clauses(order string) string {
 // error that wraps ErrRow for a row larger than [replication.Config.MaxMessageBytes]. After an error the
 // Rows can only be closed.
 func (r *Rows) Each(ctx context.Context, fn func(values [][]byte) error) error {
-	sql := "SELECT " + columnList(r.Table.Columns) + r.clauses(" ORDER BY "+replication.QuoteIdent(r.order)+", "+replication.QuoteIdent(r.sel.ID))
+	sql := "SELECT " + columnList(r.Table.Columns) + r.clauses(" ORDER BY "+replication.QuoteIdent(cmp.Or(r.Order, r.sel.ID))+", "+replication.QuoteIdent(r.sel.ID))
 	params := make([][]byte, len(r.args))
 	for i, arg := range r.args {
 		params[i] = []byte(arg)

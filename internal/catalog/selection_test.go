@@ -59,6 +59,8 @@ func TestSelect(t *testing.T) {
 			"either":            {Selection{Table: "plain", Where: "position = 1 OR position = 3", Limit: 1}, []string{`"\`}},
 			"since, local time": {Selection{Table: "plain", Since: two}, []string{"a", "b", "c"}},
 			"since":             {Selection{Table: "parts", Since: two}, []string{"1", "12"}},
+			"until, local time": {Selection{Table: "plain", Until: two}, []string{`"\`}},
+			"since and until":   {Selection{Table: "parts", Since: two, Until: two.Add(time.Hour)}, []string{"1"}},
 			"ids":               {Selection{Table: "plain", IDs: []string{"c", `"\`}}, []string{`"\`, "c"}},
 			"ids of partitions": {Selection{Table: "parts", IDs: []string{"12", "1"}}, []string{"1", "12"}},
 			"after":             {Selection{Table: "plain", After: "a"}, []string{"b", "c"}},

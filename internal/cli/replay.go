@@ -151,9 +151,8 @@ func (r *replaying) delivered(ctx context.Context) (*catalog.Delivered, error) {
 
 // selection returns the rows that the flags select.
 func (r *replaying) selection(cfg *config.Config) (catalog.Selection, error) {
-	sel := catalog.Selection{
-		Table: r.table, ID: cfg.Outbox.Columns.ID, Where: r.where, Since: *r.since, After: r.after, Limit: r.limit,
-	}
+	sel := rowSelection(cfg, r.orderBy)
+	sel.Table, sel.Where, sel.Since, sel.After, sel.Limit = r.table, r.where, *r.since, r.after, r.limit
 	switch {
 	case sel.Table != "":
 	case len(r.sending.Tables) == 1:
@@ -166,18 +165,24 @@ func (r *replaying) selection(cfg *config.Config) (catalog.Selection, error) {
 	if r.limit < 0 || r.rate < 0 {
 		return sel, errors.New("--limit and --rate must not be negative")
 	}
+	var err error
+	sel.IDs, err = r.readIDs()
+	return sel, err
+}
+
+// rowSelection selects all rows, by id, in the order of insertion: that of column orderBy, if it is not empty.
+func rowSelection(cfg *config.Config, orderBy string) catalog.Selection {
+	sel := catalog.Selection{ID: cfg.Outbox.Columns.ID}
 	for _, column := range []string{cfg.Outbox.Columns.Timestamp, "created_at"} {
 		if column != "" {
 			sel.Time = append(sel.Time, column)
 		}
 	}
 	sel.Order = append([]string{"position"}, sel.Time...)
-	if r.orderBy != "" {
-		sel.Order = []string{r.orderBy}
+	if orderBy != "" {
+		sel.Order = []string{orderBy}
 	}
-	var err error
-	sel.IDs, err = r.readIDs()
-	return sel, err
+	return sel
 }
 
 // readIDs returns the ids of --ids.
