@@ -1,0 +1,300 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// Config says what is compared.
+type Config struct {
+	// Relay is the relay's configuration. Name, Source.Conn, Route, Tables, Messages, Sink, PositionTopic,
+	// DeadLetterTopic and StartupTimeout count.
+	Relay relay.Config
+	Slot  string // of the relay, or of Debezium
+
+	// Selection selects the rows of each table. Its Table is not used.
+	Selection catalog.Selection
+	// PrunedBefore is the time from which on no row was deleted. Zero: some minutes after the oldest row.
+	PrunedBefore time.Time
+
+	// Wait is how long the slot may take to confirm the rows, if a relay streams from it.
+	Wait time.Duration
+	// AssumeConfirmed says that each selected row must have a record.
+	AssumeConfirmed bool
+
+	// Progress is told how far the reading is, several times a second. Optional.
+	Progress func(doing string, done, total int)
+}
+
+// Run compares the tables with the topics. Errors that wrap [catalog.ErrSelection] are about the selection,
+// those that wrap [replication.ErrAccess] or [sink.ErrAccess] about rights; a *[encode.ColumnError] says that rows
+// of a table cannot become records. Differences are no error.
+func Run(ctx context.Context, cfg Config, log *slog.Logger) (*Report, error) {
+	if cfg.Progress == nil {
+		cfg.Progress = func(string, int, int) {}
+	}
+	a := &auditor{cfg: cfg, log: log, began: time.Now()}
+	for _, step := range []func(context.Context) error{a.readTables, a.awaitConfirmation, a.readTopics, a.compare} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return a.report(), nil
+}
+
+// An auditor is one call of Run.
+type auditor struct {
+	cfg   Config
+	log   *slog.Logger
+	began time.Time
+
+	ledger    *ledger
+	read      catalog.SlotProgress
+	confirmed Confirmed
+	progress  catalog.SlotProgress // when the waiting ended
+	findings  []Finding
+	notes     []string
+
+	timed        bool // all tables tell the time of a row
+	transactions bool // and its transaction
+
+	reportedAt time.Time
+}
+
+// A table is one that is read.
+type table struct {
+	rows   *catalog.Rows
+	router *encode.Router
+	xid    int // index of its column; -1: there is none
+}
+
+// openTables selects the rows of every table. The tables must be closed, also after an error.
+func (a *auditor) openTables(ctx context.Context, sel catalog.Selection) (tables []*table, err error) {
+	for _, name := range a.cfg.Relay.Tables {
+		sel.Table, sel.Purpose, sel.AnyOrder = name, "audit", true
+		rows, err := catalog.Select(ctx, a.cfg.Relay.Source, sel)
+		if err != nil {
+			return tables, err
+		}
+		t := &table{rows: rows, xid: slices.IndexFunc(rows.Table.Columns, func(c catalog.Column) bool { return c.Name == "xid" && c.TypeName == "xid8" })}
+		tables = append(tables, t)
+		cfg := a.cfg.Relay
+		cfg.Route.PositionHeaders = false // the table does not know them
+		if cfg.Route.Columns.Timestamp == "" {
+			cfg.Route.Columns.Timestamp = rows.Time
+		}
+		if t.router, err = relay.NewRouter(ctx, cfg); err != nil {
+			return tables, err
+		}
+	}
+	return tables, nil
+}
+
+func closeTables(ctx context.Context, tables []*table) {
+	for _, t := range tables {
+		t.rows.Close(ctx)
+	}
+}
+
+// each calls fn with the record of each row, in the order of the table, and with why it is none. The record is
+// valid until fn returns. Its timestamp is the time of the row, zero if it is not known.
+func (t *table) each(ctx context.Context, fn func(rec *sink.Record, xid uint64, rejected error)) error {
+	row := decoder.Insert{Relation: relay.Relation(t.rows.Table)}
+	if err := t.router.Check(row.Relation); err != nil {
+		return err
+	}
+	var rec sink.Record
+	return t.rows.Each(ctx, func(values [][]byte) error {
+		relay.SetRow(&row, values)
+		err := t.router.Route(encode.Tx{}, 0, &row, &rec)
+		if err != nil && !relay.IsRefusal(err) {
+			return err
+		}
+		var xid uint64
+		if t.xid >= 0 {
+			xid = parseXID(values[t.xid])
+		}
+		fn(&rec, xid, err)
+		return nil
+	})
+}
+
+// readTables reads the selected rows. What the slot must have confirmed is asked for when their snapshots are taken.
+func (a *auditor) readTables(ctx context.Context) error {
+	tables, err := a.openTables(ctx, a.cfg.Selection)
+	defer func() { closeTables(ctx, tables) }()
+	if err != nil {
+		return err
+	}
+	if a.read, err = catalog.ReadSlotProgress(ctx, a.cfg.Relay.Source.Conn, a.cfg.Slot); err != nil {
+		return err
+	}
+	total := 0
+	a.timed, a.transactions = true, true
+	for _, t := range tables {
+		total += int(t.rows.Count)
+		a.timed = a.timed && t.rows.Time != ""
+		a.transactions = a.transactions && t.xid >= 0
+	}
+	if total >= math.MaxUint32 {
+		return errors.New("more than 4,294,967,295 rows are selected: select fewer")
+	}
+	a.ledger = newLedger(a.newRules(), int64(total))
+	for _, t := range tables {
+		a.ledger.ordered = a.ledger.ordered && t.rows.Order != ""
+		err := t.each(ctx, func(rec *sink.Record, xid uint64, rejected error) {
+			var flags uint8
+			if rejected != nil {
+				flags = unroutable
+				rec.Topic = a.cfg.Relay.DeadLetterTopic
+			}
+			a.ledger.addRow(rec, xid, flags)
+			a.show("rows", len(a.ledger.rows), total)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	a.ledger.indexRows()
+	return a.ledger.tooMany
+}
+
+// newRules returns how records are judged.
+func (a *auditor) newRules() rules {
+	route := a.cfg.Relay.Route
+	return rules{
+		CommitTimes: route.Columns.Timestamp == "", PlacedPartition: route.PlacesPartition(),
+		Since: a.cfg.Selection.Since, Until: a.cfg.Selection.Until, PrunedBefore: a.cfg.PrunedBefore,
+	}
+}
+
+// compare judges what was read, and looks for rows that were written since the tables were read.
+func (a *auditor) compare(ctx context.Context) error {
+	a.findings = a.ledger.judge()
+	if recent := a.began.Add(-pruneSlack); len(a.ledger.candidates) > 0 && a.timed {
+		// A record without a row is usually that of a new one.
+		if err := a.findCandidates(ctx, catalog.Selection{Since: recent}); err != nil {
+			return err
+		}
+	}
+	if len(a.ledger.candidates) > 0 || slices.ContainsFunc(a.findings, func(f Finding) bool { return f.id != 0 }) {
+		if err := a.findCandidates(ctx, catalog.Selection{}); err != nil {
+			return err
+		}
+	}
+	a.findings = a.ledger.phantoms(a.findings)
+	return nil
+}
+
+// findCandidates reads rows of the tables again. It drops the candidates that have a row, and names the events of
+// findings.
+func (a *auditor) findCandidates(ctx context.Context, sel catalog.Selection) error {
+	sel.ID, sel.Order, sel.Time = a.cfg.Selection.ID, a.cfg.Selection.Order, a.cfg.Selection.Time
+	wanted := make(map[uint64]string, len(a.ledger.candidates)+len(a.findings)) // empty: not found
+	for _, c := range a.ledger.candidates {
+		wanted[c.id] = ""
+	}
+	for _, f := range a.findings {
+		wanted[f.id] = ""
+	}
+	err := a.readAgain(ctx, sel, func(rec *sink.Record, _ uint64) {
+		id := headerID(rec)
+		hash := a.ledger.hasher.ID(id)
+		if _, ok := wanted[hash]; ok && id != nil {
+			wanted[hash] = string(id)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	a.ledger.dropCandidates(func(id uint64) bool { return wanted[id] != "" })
+	for i := range a.findings {
+		a.findings[i].ID = wanted[a.findings[i].id]
+	}
+	return nil
+}
+
+// readAgain calls fn with the record of each selected row and its transaction.
+func (a *auditor) readAgain(ctx context.Context, sel catalog.Selection, fn func(rec *sink.Record, xid uint64)) error {
+	tables, err := a.openTables(ctx, sel)
+	defer func() { closeTables(ctx, tables) }()
+	if err != nil {
+		return err
+	}
+	done, total := 0, 0
+	for _, t := range tables {
+		total += int(t.rows.Count)
+	}
+	for _, t := range tables {
+		err := t.each(ctx, func(rec *sink.Record, xid uint64, _ error) {
+			fn(rec, xid)
+			done++
+			a.show("rows again", done, total)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// headerID returns the id of a record; nil if it has none.
+func headerID(rec *sink.Record) []byte {
+	for i := range rec.Headers {
+		if rec.Headers[i].Key == encode.IDHeader {
+			return rec.Headers[i].Value
+		}
+	}
+	return nil
+}
+
+// showEvery is the shortest time between two calls of Progress.
+const showEvery = 100 * time.Millisecond
+
+func (a *auditor) show(doing string, done, total int) {
+	if done%256 != 0 && done != total {
+		return
+	}
+	if now := time.Now(); now.Sub(a.reportedAt) >= showEvery {
+		a.reportedAt = now
+		a.cfg.Progress(doing, done, total)
+	}
+}
+
+// report returns what was found.
+func (a *auditor) report() *Report {
+	r := &Report{
+		Tables: a.cfg.Relay.Tables, Since: timeText(a.cfg.Selection.Since), Until: timeText(a.cfg.Selection.Until),
+		Rows: len(a.ledger.rows), Confirmed: a.confirmed, Position: a.progress.Confirmed.String(), Ordered: a.ledger.ordered,
+		Topics: []Topic{}, Findings: a.findings, Notes: append([]string{}, a.notes...), Took: time.Since(a.began).Seconds(),
+	}
+	for _, t := range a.ledger.topics {
+		if t.Rows > 0 || t.Records > 0 {
+			r.Topics = append(r.Topics, t.Topic)
+		}
+	}
+	slices.SortFunc(r.Topics, func(x, y Topic) int { return strings.Compare(x.Name, y.Name) })
+	sortFindings(r.Findings)
+	if !r.Ordered {
+		r.Notes = append(r.Notes, "a table has no column with the order of insertion: the order of records is judged by their timestamps only (--order-by names a column)")
+	}
+	if len(a.cfg.Relay.Messages) > 0 {
+		r.Notes = append(r.Notes, "rows of outbox.messages are in no table: they are not audited")
+	}
+	if len(a.ledger.candidates) == maxCandidates {
+		r.Notes = append(r.Notes, fmt.Sprintf("more than %d records may be phantoms: the others are counted as without a row", maxCandidates))
+	}
+	return r
+}

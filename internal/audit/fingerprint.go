@@ -1,0 +1,180 @@
+package audit
+
+import (
+	"encoding/binary"
+	"hash/maphash"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// A fingerprint stands for the parts of a record. Nobody who writes rows can find two records with one
+// fingerprint, because the hash has a random seed.
+type fingerprint struct {
+	id      uint64 // of the header id
+	place   uint64 // of topic, partition and key: what order is kept for
+	content uint64 // of the headers, upper half, and the value, lower half
+}
+
+// What a record is altered in.
+const (
+	placeDiffers uint16 = 1 << iota
+	headersDiffer
+	valueDiffers
+)
+
+// compare returns what of a record differs from what its row demands.
+func (want fingerprint) compare(got fingerprint) (differs uint16) {
+	if want.place != got.place {
+		differs |= placeDiffers
+	}
+	if want.content>>32 != got.content>>32 {
+		differs |= headersDiffer
+	}
+	if uint32(want.content) != uint32(got.content) {
+		differs |= valueDiffers
+	}
+	return differs
+}
+
+// damage describes what differs. It shows no value.
+func damage(differs uint16) string {
+	var parts []string
+	for i, part := range []string{"topic or key", "headers", "value"} {
+		if differs&(1<<i) != 0 {
+			parts = append(parts, part)
+		}
+	}
+	return "its " + strings.Join(parts, ", ") + ": not what the row says"
+}
+
+// A hasher makes fingerprints. It belongs to one goroutine.
+type hasher struct {
+	hash   maphash.Hash
+	length [8]byte
+}
+
+// take returns the fingerprint of a record without what tells of its delivery: see [ownHeader]. Without a
+// header id it reports false.
+func (h *hasher) take(rec *sink.Record, partition int32) (f fingerprint, ok bool) {
+	for i := range rec.Headers {
+		header := &rec.Headers[i]
+		if header.Key == encode.IDHeader && !ok {
+			f.id, ok = h.ID(header.Value), header.Value != nil
+		}
+	}
+	h.hash.Reset()
+	for i := range rec.Headers {
+		if header := &rec.Headers[i]; !ownHeader(header.Key) {
+			h.text(header.Key)
+			h.bytes(header.Value)
+		}
+	}
+	f.content = h.hash.Sum64() << 32
+	h.hash.Reset()
+	h.bytes(rec.Value)
+	f.content |= h.hash.Sum64() >> 32
+	f.place = h.placeOf(rec, partition, f.id)
+	return f, ok
+}
+
+// ID returns the hash of an id.
+func (h *hasher) ID(id []byte) uint64 { return maphash.Bytes(h.hash.Seed(), id) }
+
+// placeOf returns the hash of what order is kept for. Records without key and partition have no order, so
+// each is alone.
+func (h *hasher) placeOf(rec *sink.Record, partition int32, id uint64) uint64 {
+	h.hash.Reset()
+	h.text(rec.Topic)
+	h.number(uint64(uint32(partition)))
+	h.bytes(rec.Key)
+	if rec.Key == nil && partition == sink.AnyPartition {
+		h.number(id)
+	}
+	return h.hash.Sum64()
+}
+
+func (h *hasher) text(s string) {
+	h.number(uint64(len(s)))
+	_, _ = h.hash.WriteString(s) // never fails
+}
+
+// bytes adds b. A null is not empty.
+func (h *hasher) bytes(b []byte) {
+	if b == nil {
+		h.number(1 << 63)
+		return
+	}
+	h.number(uint64(len(b)))
+	_, _ = h.hash.Write(b) // never fails
+}
+
+func (h *hasher) number(n uint64) {
+	binary.LittleEndian.PutUint64(h.length[:], n)
+	_, _ = h.hash.Write(h.length[:]) // never fails
+}
+
+// Headers of the relay that are not made of the row.
+const (
+	positionLSN       = "outbox_lsn"
+	debeziumHeaders   = "__debezium." // who sent the record, and from where
+	traceParentHeader = "traceparent" // a span of the delivery, if the relay or Kafka Connect traces
+	traceStateHeader  = "tracestate"
+)
+
+// ownHeader reports whether a header tells of the delivery and not of the row: a record has it or not, and
+// is the row's.
+func ownHeader(name string) bool {
+	switch name {
+	case positionLSN, "outbox_index", "outbox_committed_at", sink.TimestampHeader, traceParentHeader, traceStateHeader:
+		return true
+	}
+	return resentHeader(name) || strings.HasPrefix(name, debeziumHeaders)
+}
+
+// resentHeader reports whether a header is one of records that replay, refill or dead-letter resend sent.
+func resentHeader(name string) bool {
+	switch name {
+	case "replayed", "refilled", "resent", "resent_from":
+		return true
+	}
+	return false
+}
+
+// A delivered is what a record's own headers tell of its delivery.
+type delivered struct {
+	resent bool      // out of order by design
+	lsn    uint64    // commit LSN; 0: the record has none
+	at     time.Time // the timestamp it was sent with
+}
+
+func deliveryOf(rec *sink.Record) delivered {
+	d := delivered{at: rec.Timestamp}
+	for i := range rec.Headers {
+		switch h := &rec.Headers[i]; {
+		case resentHeader(h.Key):
+			d.resent = true
+		case h.Key == positionLSN:
+			d.lsn = parseLSN(strings.Trim(string(h.Value), `"`)) // an encoding of headers as JSON has quotes
+		case h.Key == sink.TimestampHeader:
+			if at, err := time.Parse(time.RFC3339Nano, string(h.Value)); err == nil {
+				d.at = at
+			}
+		}
+	}
+	return d
+}
+
+// parseLSN returns 0 for what is no LSN.
+func parseLSN(text string) uint64 {
+	high, low, _ := strings.Cut(text, "/")
+	h, err := strconv.ParseUint(high, 16, 32)
+	l, lowErr := strconv.ParseUint(low, 16, 32)
+	if err != nil || lowErr != nil {
+		return 0
+	}
+	return h<<32 | l
+}

@@ -1,0 +1,274 @@
+package audit
+
+import (
+	"cmp"
+	"encoding/binary"
+	"iter"
+	"math"
+	"slices"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
+)
+
+// judge compares the rows with their records, key by key, and counts the differences. The ledger cannot be used
+// to look up rows any more.
+func (l *ledger) judge() (findings []Finding) {
+	l.index = nil
+	rows := make([]uint32, len(l.rows))
+	for i := range rows {
+		rows[i] = uint32(i)
+	}
+	slices.SortFunc(rows, func(a, b uint32) int {
+		return cmp.Or(cmp.Compare(l.rows[a].place, l.rows[b].place), cmp.Compare(a, b))
+	})
+	slices.SortFunc(l.seen, func(a, b sighting) int {
+		return cmp.Or(cmp.Compare(l.rows[a.row].place, l.rows[b.row].place), cmp.Compare(a.part, b.part), cmp.Compare(a.offset, b.offset))
+	})
+	k := keyJudge{ledger: l, findings: &findings, place: make(map[uint32]int64)}
+	for seen := l.seen; len(rows) > 0; {
+		place := l.rows[rows[0]].place
+		other := func(n uint32) bool { return l.rows[n].place != place }
+		r := end(len(rows), func(i int) bool { return other(rows[i]) })
+		s := end(len(seen), func(i int) bool { return other(seen[i].row) })
+		k.judge(rows[:r], seen[:s])
+		rows, seen = rows[r:], seen[s:]
+	}
+	return findings
+}
+
+// end returns the first i below n for which stop holds, or n.
+func end(n int, stop func(i int) bool) int {
+	for i := range n {
+		if stop(i) {
+			return i
+		}
+	}
+	return n
+}
+
+// A keyJudge judges the rows of one key at a time.
+type keyJudge struct {
+	*ledger
+	findings *[]Finding
+	numbered []uint32         // rows that have a record or must have one, in the order they must come in
+	place    map[uint32]int64 // the number of each, from 1
+	missing  []uint32
+}
+
+// judge judges the rows of a key, in the order of the table, and their records by partition and offset.
+func (k *keyJudge) judge(rows []uint32, seen []sighting) {
+	k.numbered, k.missing = k.numbered[:0], k.missing[:0]
+	last := -1 // the last row whose record is there
+	for i, n := range rows {
+		if k.flags[n]&hasRecord != 0 {
+			last = i
+		}
+	}
+	began := false // a record of an earlier row is there
+	for i, n := range rows {
+		t := k.topics[k.rows[n].topic]
+		t.Rows++
+		switch flags := k.flags[n]; {
+		case flags&hasRecord != 0:
+			began = true
+			k.numbered = append(k.numbered, n)
+		case flags&hasDeadLetter != 0, flags&(hasResent|hasAltered) != 0:
+		case flags&due == 0:
+			t.Unconfirmed++
+		case flags&unroutable != 0:
+			k.miss(t, n)
+		case t.compacted && (i < last || !k.ordered), (!began || !k.ordered) && k.mayHaveExpired(n, seen):
+			t.Expired++
+		default:
+			k.miss(t, n)
+		}
+		if k.flags[n]&hasDeadLetter != 0 {
+			t.DeadLetters++
+		}
+	}
+	if !k.ordered {
+		k.sortByCommit(seen)
+	}
+	checker := k.check(seen)
+	if late := checker.Counts().OutOfOrder; late > 0 && k.ordered && k.sortByCommit(seen) {
+		if again := k.check(seen); again.Counts().OutOfOrder < late {
+			checker = again
+			k.topics[k.rows[rows[0]].topic].Concurrent++
+		}
+	}
+	k.count(checker, rows)
+}
+
+// miss counts a missing row.
+func (k *keyJudge) miss(t *topicLedger, n uint32) {
+	t.Missing++
+	k.missing, k.numbered = append(k.missing, n), append(k.numbered, n)
+}
+
+// mayHaveExpired reports whether the record of a row may have been deleted from the beginning of its partition:
+// that of the key's other records, or any of the topic.
+func (k *keyJudge) mayHaveExpired(n uint32, seen []sighting) bool {
+	r := &k.rows[n]
+	for i := range k.parts {
+		p := &k.parts[i]
+		if p.topic != r.topic || p.begin == 0 || len(seen) > 0 && seen[0].part != uint16(i) {
+			continue
+		}
+		if p.first == math.MinInt64 || r.second == 0 || int64(r.second)*1000 <= p.first {
+			return true
+		}
+	}
+	return false
+}
+
+// check has a Checker judge the records of a key against its numbered rows.
+func (k *keyJudge) check(seen []sighting) *delivery.Checker {
+	clear(k.place)
+	for i, n := range k.numbered {
+		k.place[n] = int64(i + 1)
+	}
+	checker := delivery.New(delivery.Config{})
+	for i := range seen {
+		s := &seen[i]
+		p := &k.parts[s.part]
+		r := delivery.Record{Coordinates: delivery.Coordinates{Topic: k.topics[p.topic].Name, Partition: p.number, Offset: p.begin + int64(s.offset)}}
+		if differs := s.flags &^ isLSN; differs != 0 {
+			r.Damage = damage(differs)
+		} else if k.flags[s.row]&unroutable != 0 {
+			r.Damage = "no record can be made of its row"
+		}
+		checker.Record(&r, &delivery.Event{Seq: k.place[s.row], Topic: r.Topic})
+	}
+	return checker
+}
+
+// sortByCommit orders the numbered rows by the commits of their transactions, as far as their first records tell,
+// and reports whether they do. Rows of one transaction keep the order of the table. A missing row stays behind its
+// predecessor in the table.
+func (k *keyJudge) sortByCommit(seen []sighting) bool {
+	type commit struct {
+		order int64  // LSN or time
+		first int    // the first record of the transaction
+		row   uint32 // in the order of the table
+	}
+	type transaction struct {
+		order int64
+		xid   uint16
+		row   uint32 // if the transaction is not known
+	}
+	of := make(map[uint32]commit, len(k.numbered))
+	firsts := make(map[transaction]int)
+	lsns := 0
+	for i := range seen {
+		s := &seen[i]
+		if _, again := of[s.row]; again || s.flags&^isLSN != 0 {
+			continue
+		}
+		tx := transaction{order: s.order(), xid: k.rows[s.row].xid}
+		switch {
+		case s.flags&isLSN != 0:
+			lsns++
+		case !k.cfg.CommitTimes: // the order of the topic is all there is
+			tx.order = 0
+		}
+		if s.flags&isLSN == 0 && tx.xid == 0 {
+			tx.row = s.row + 1
+		}
+		if _, known := firsts[tx]; !known {
+			firsts[tx] = i
+		}
+		of[s.row] = commit{tx.order, firsts[tx], s.row}
+	}
+	if lsns != len(of) && (lsns > 0 || !k.cfg.CommitTimes && k.ordered) {
+		return false
+	}
+	last := commit{order: math.MinInt64}
+	for _, n := range k.numbered {
+		c, ok := of[n]
+		if !ok {
+			c = commit{last.order, last.first, n}
+			of[n] = c
+		}
+		last = c
+	}
+	slices.SortFunc(k.numbered, func(a, b uint32) int {
+		x, y := of[a], of[b]
+		return cmp.Or(cmp.Compare(x.order, y.order), cmp.Compare(x.first, y.first), cmp.Compare(x.row, y.row))
+	})
+	return true
+}
+
+// count adds what a Checker has found of a key to the topics, and keeps findings.
+func (k *keyJudge) count(checker *delivery.Checker, rows []uint32) {
+	own := k.rows[rows[0]].topic
+	end := checker.Finish(k.missingRows(), 0)
+	counts := checker.Counts()
+	stale := 0
+	for i := range end.First {
+		v := &end.First[i]
+		kind, ok := kindOf(v.Kind)
+		if !ok || v.Kind == delivery.Stale && counts.OutOfOrder > 0 { // one of them, seen from the end
+			continue
+		}
+		if v.Kind == delivery.Stale {
+			stale++
+		}
+		f := Finding{Kind: kind, Detail: v.Detail}
+		topic := own
+		if v.Seq > 0 && v.Seq <= int64(len(k.numbered)) {
+			f.id = k.rows[k.numbered[v.Seq-1]].id
+		}
+		if kind == Missing {
+			f.Detail = "no record of the row is in the topic"
+		} else {
+			topic = k.byName[v.Record.Topic]
+			f.Partition, f.Offset = &v.Record.Partition, &v.Record.Offset
+		}
+		k.note(k.findings, topic, f)
+	}
+	t := k.topics[own]
+	t.Duplicate += counts.Duplicates
+	t.OutOfOrder += counts.OutOfOrder + counts.Misplaced + stale
+	t.Altered += counts.Altered
+}
+
+// missingRows yields the first missing rows: more would not be shown.
+func (k *keyJudge) missingRows() iter.Seq[delivery.Transaction] {
+	return func(yield func(delivery.Transaction) bool) {
+		for _, n := range k.missing[:min(len(k.missing), keptFindings)] {
+			tx := delivery.Transaction{Spans: []delivery.Span{{First: k.place[n], Rows: 1}}}
+			binary.BigEndian.PutUint64(tx.ID[:], uint64(k.place[n])) // each row is judged by itself
+			if !yield(tx) {
+				return
+			}
+		}
+	}
+}
+
+// phantoms counts the candidates for which no row was found.
+func (l *ledger) phantoms(findings []Finding) []Finding {
+	checkers := make(map[uint16]*delivery.Checker)
+	for _, c := range l.candidates {
+		p := &l.parts[c.part]
+		checker := checkers[p.topic]
+		if checker == nil {
+			checker = delivery.New(delivery.Config{})
+			checkers[p.topic] = checker
+		}
+		checker.Record(&delivery.Record{Coordinates: delivery.Coordinates{Topic: l.topics[p.topic].Name, Partition: p.number, Offset: c.offset}}, nil)
+	}
+	for topic, checker := range checkers {
+		l.topics[topic].Phantom = checker.Counts().Phantoms
+		for _, v := range checker.Violations().First {
+			l.note(&findings, topic, Finding{
+				Kind: Phantom, Partition: &v.Record.Partition, Offset: &v.Record.Offset, Detail: "no row of the table has its id",
+			})
+		}
+	}
+	return findings
+}
+
+// dropCandidates removes the candidates whose ids known reports.
+func (l *ledger) dropCandidates(known func(id uint64) bool) {
+	l.candidates = slices.DeleteFunc(l.candidates, func(c candidate) bool { return known(c.id) })
+}

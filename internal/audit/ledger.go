@@ -1,0 +1,249 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// A ledger holds what an audit compares: rows first, then records. It belongs to one goroutine.
+type ledger struct {
+	cfg    rules
+	hasher hasher
+
+	topics []*topicLedger
+	byName map[string]uint16
+	parts  []partition
+
+	rows  []row
+	flags []uint8  // by row
+	index []uint32 // hash table of row numbers + 1, by id
+
+	seen       []sighting
+	candidates []candidate
+	tooMany    error  // what it has no room for
+	oldest     uint32 // time of the oldest row; math.MaxUint32: no row has a time
+	ordered    bool   // rows come in the order of insertion
+}
+
+// rules decide how records are judged.
+type rules struct {
+	CommitTimes     bool // the timestamp of a record tells when its row was committed or read
+	PlacedPartition bool // a column of the row may choose the partition
+
+	// Since and Until are the time of the rows that were selected; zero: no limit. A record of another
+	// time is not judged if it has no row.
+	Since, Until time.Time
+	// PrunedBefore is the time from which on no row was deleted. Zero: some minutes after the oldest row.
+	PrunedBefore time.Time
+}
+
+// A row is a row that was read.
+type row struct {
+	fingerprint
+	second uint32 // its time in seconds; 0: unknown
+	xid    uint16 // a part of its transaction's id; 0: unknown
+	topic  uint16
+}
+
+// Flags of a row.
+const (
+	due           uint8 = 1 << iota // its record must be there
+	unroutable                      // no record can be made of it
+	hasRecord                       // a record of the relay is as the row says
+	hasAltered                      // a record is not as the row says
+	hasResent                       // a resent record is as the row says
+	hasDeadLetter                   // it is in the dead-letter topic
+)
+
+// A sighting is a record of a row. There are as many as rows, so it is small.
+type sighting struct {
+	row    uint32
+	offset uint32    // from the beginning of its partition
+	commit [2]uint32 // commit LSN, or the timestamp in milliseconds: upper and lower half
+	part   uint16
+	flags  uint16 // what differs, and isLSN
+}
+
+func (s *sighting) setOrder(order int64) {
+	s.commit = [2]uint32{uint32(uint64(order) >> 32), uint32(order)}
+}
+
+func (s *sighting) order() int64 { return int64(s.commit[0])<<32 | int64(s.commit[1]) }
+
+// isLSN says that the order of a sighting is a commit LSN.
+const isLSN uint16 = 1 << 15
+
+// A partition is one that is read.
+type partition struct {
+	topic      uint16
+	number     int32
+	begin, end int64 // offsets
+	first      int64 // timestamp of the first record that is left, in ms; math.MinInt64: there is none
+}
+
+// A candidate is a record without a row, which may be a phantom.
+type candidate struct {
+	id     uint64
+	part   uint16
+	offset int64
+}
+
+// maxCandidates bounds the candidates. What else has no row is counted as NoRow.
+const maxCandidates = 1 << 18
+
+// A topicLedger is what is counted of a topic.
+type topicLedger struct {
+	Topic
+	findings  map[Kind]int // how many were kept
+	compacted bool         // of the records of a key, only the last may be left
+}
+
+func newLedger(cfg rules, rows int64) *ledger {
+	l := &ledger{cfg: cfg, byName: make(map[string]uint16), oldest: math.MaxUint32, ordered: true}
+	l.rows, l.flags = make([]row, 0, rows), make([]uint8, 0, rows)
+	l.hasher.hash.Seed() // fixes it
+	return l
+}
+
+// topic returns the number of a topic.
+func (l *ledger) topic(name string) uint16 {
+	n, ok := l.byName[name]
+	if !ok {
+		if len(l.topics) == math.MaxUint16 {
+			l.tooMany = errors.New("the rows belong to more than 65,535 topics: select fewer")
+			return 0
+		}
+		n = uint16(len(l.topics))
+		l.byName[name] = n
+		l.topics = append(l.topics, &topicLedger{Topic: Topic{Name: name}, findings: make(map[Kind]int)})
+	}
+	return n
+}
+
+// addRow adds a row with the record that it must have. Its flags are due, unroutable or both. rec.Timestamp is
+// the time of the row, zero if it is not known.
+func (l *ledger) addRow(rec *sink.Record, xid uint64, flags uint8) {
+	f, _ := l.hasher.take(rec, rec.Partition)
+	r := row{fingerprint: f, topic: l.topic(rec.Topic), xid: uint16(xid ^ xid>>16)}
+	if s := rec.Timestamp.Unix(); s > 0 && s < math.MaxUint32 {
+		r.second = uint32(s)
+		l.oldest = min(l.oldest, r.second)
+	}
+	l.rows, l.flags = append(l.rows, r), append(l.flags, flags)
+}
+
+// indexRows ends the rows: records follow.
+func (l *ledger) indexRows() {
+	size := 2
+	for size < len(l.rows)*3/2 { // never full
+		size *= 2
+	}
+	l.index = make([]uint32, size)
+	for i := range l.rows {
+		at := l.rows[i].id & uint64(size-1)
+		for l.index[at] != 0 {
+			at = (at + 1) & uint64(size-1)
+		}
+		l.index[at] = uint32(i + 1)
+	}
+	l.seen = make([]sighting, 0, len(l.rows))
+}
+
+// find returns the row of an id.
+func (l *ledger) find(id uint64) (n uint32, ok bool) {
+	mask := uint64(len(l.index) - 1)
+	for at := id & mask; l.index[at] != 0; at = (at + 1) & mask {
+		if n := l.index[at] - 1; l.rows[n].id == id {
+			return n, true
+		}
+	}
+	return 0, false
+}
+
+// addPartition adds a partition, whose records follow in the order of their offsets.
+func (l *ledger) addPartition(topic string, span sink.Span) (part uint16) {
+	if len(l.parts) == math.MaxUint16 || span.End-span.Begin > math.MaxUint32 {
+		l.tooMany = fmt.Errorf("partition %d of topic %s is the 65,536th, or has more than 4,294,967,295 records: select fewer rows", span.Partition, topic)
+		return 0
+	}
+	l.parts = append(l.parts, partition{
+		topic: l.topic(topic), number: span.Partition, begin: span.Begin, end: span.End, first: math.MinInt64,
+	})
+	return uint16(len(l.parts) - 1)
+}
+
+// addRecord adds a record of a partition.
+func (l *ledger) addRecord(part uint16, stored *sink.StoredRecord) {
+	p := &l.parts[part]
+	t := l.topics[p.topic]
+	t.Records++
+	d := deliveryOf(&stored.Record)
+	if p.first == math.MinInt64 {
+		p.first = d.at.UnixMilli()
+	}
+	got, ok := l.hasher.take(&stored.Record, sink.AnyPartition)
+	n, found := uint32(0), false
+	if ok {
+		n, found = l.find(got.id)
+	}
+	if !found {
+		l.addStranger(part, stored.Offset, got.id, d.at)
+		return
+	}
+	want := l.rows[n].fingerprint
+	if l.cfg.PlacedPartition && want.place != got.place {
+		got.place = l.hasher.placeOf(&stored.Record, stored.Partition, got.id)
+	}
+	s := sighting{row: n, part: part, flags: want.compare(got), offset: uint32(stored.Offset - p.begin)}
+	switch {
+	case l.flags[n]&unroutable != 0, s.flags != 0:
+		l.flags[n] |= hasAltered
+	case d.resent:
+		l.flags[n] |= hasResent
+		t.Resent++
+		return
+	default:
+		l.flags[n] |= hasRecord
+	}
+	if s.setOrder(d.at.UnixMilli()); d.lsn != 0 {
+		s.setOrder(int64(d.lsn))
+		s.flags |= isLSN
+	}
+	l.seen = append(l.seen, s)
+}
+
+// addStranger adds a record without a row.
+func (l *ledger) addStranger(part uint16, offset int64, id uint64, at time.Time) {
+	t := l.topics[l.parts[part].topic]
+	if !l.provable(at) || len(l.candidates) == maxCandidates {
+		t.NoRow++
+		return
+	}
+	l.candidates = append(l.candidates, candidate{id, part, offset})
+}
+
+// pruneSlack is how much older than the commit of its transaction a row may be.
+const pruneSlack = 5 * time.Minute
+
+// provable reports whether a record of that time must have a row: rows of that time were selected, and none of
+// them was pruned. prune deletes the oldest rows first.
+func (l *ledger) provable(at time.Time) bool {
+	if at.Before(l.cfg.Since) || !l.cfg.Until.IsZero() && !at.Before(l.cfg.Until) {
+		return false
+	}
+	if !l.cfg.PrunedBefore.IsZero() {
+		return !at.Before(l.cfg.PrunedBefore)
+	}
+	return l.oldest != math.MaxUint32 && at.After(time.Unix(int64(l.oldest), 0).Add(pruneSlack))
+}
+
+// addDeadLetter notes that the row of an id is in the dead-letter topic.
+func (l *ledger) addDeadLetter(id []byte) {
+	if n, ok := l.find(l.hasher.ID(id)); ok {
+		l.flags[n] |= hasDeadLetter
+	}
+}
