@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -42,7 +43,7 @@ func TestConformance(t *testing.T) {
 	}
 	known := map[string]map[string]deviation{}
 	if !foreign {
-		known = deviations
+		known = maps.Clone(deviations)
 	}
 	for _, c := range cases {
 		instead := known[c.name]
@@ -100,23 +101,12 @@ type outcome struct {
 func attempt(t *testing.T, c *recordedCase, db *pgtest.DB, cluster *kafkatest.Cluster, exact bool) (o outcome) {
 	t.Helper()
 	o.exact = exact
-	dir := t.TempDir()
-	conn := db.Config(t)
-	env := environment{
-		"PGHOST": conn.Host, "PGPORT": strconv.Itoa(int(conn.Port)), "PGUSER": conn.User, "PGPASSWORD": conn.Password, "PGDATABASE": conn.Database,
-		"KAFKA_BOOTSTRAP": cluster.Addrs[0], "WORKDIR": dir, "PLUGIN_PATH": dir,
-	}
-	file := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		rig.Must(t, os.WriteFile(path, []byte(env.fill(text)), 0o600))
-		return path
-	}
-	config := filepath.Join(dir, "outbox-cdc.yaml")
-	args := []string{"import", "debezium", file("connector.json", c.connector), "--worker", file("worker.properties", c.worker), "-o", config}
+	config := filepath.Join(t.TempDir(), "outbox-cdc.yaml")
+	var args []string
 	if exact {
 		args = append(args, "--exact")
 	}
-	o.output, o.code = rig.Command(t, args...)
+	o.output, o.code = importCase(t, c, db, cluster, config, args...)
 	if o.code != 0 {
 		o.refused = true
 		return o
@@ -136,6 +126,25 @@ func attempt(t *testing.T, c *recordedCase, db *pgtest.DB, cluster *kafkatest.Cl
 	o.output = process.Stderr.String()
 	o.records = written(t, cluster)
 	return o
+}
+
+// importCase imports the case's configuration for a database and a cluster to a file.
+func importCase(t *testing.T, c *recordedCase, db *pgtest.DB, cluster *kafkatest.Cluster, config string, args ...string) (output string, code int) {
+	t.Helper()
+	dir := t.TempDir()
+	conn := db.Config(t)
+	env := environment{
+		"PGHOST": conn.Host, "PGPORT": strconv.Itoa(int(conn.Port)), "PGUSER": conn.User, "PGPASSWORD": conn.Password, "PGDATABASE": conn.Database,
+		"KAFKA_BOOTSTRAP": cluster.Addrs[0], "WORKDIR": dir, "PLUGIN_PATH": dir,
+	}
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		rig.Must(t, os.WriteFile(path, []byte(env.fill(text)), 0o600))
+		return path
+	}
+	return rig.Command(t, append([]string{
+		"import", "debezium", file("connector.json", c.connector), "--worker", file("worker.properties", c.worker), "-o", config,
+	}, args...)...)
 }
 
 // awaitConfirmed waits until the relay has confirmed everything that is in the log, and stops it, or

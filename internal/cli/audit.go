@@ -1,0 +1,239 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/audit"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/internal/command"
+	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// An auditing is one run of audit.
+type auditing struct {
+	*app
+	settings        *command.Settings
+	since, until    *time.Time
+	prunedBefore    *time.Time
+	where, orderBy  string
+	wait            time.Duration
+	assumeConfirmed bool
+	allowed         []string
+	asJSON          bool
+
+	cfg audit.Config
+}
+
+func (a *app) audit() *cobra.Command {
+	r := &auditing{app: a}
+	cmd := &cobra.Command{
+		Use:   "audit",
+		Short: "Compare the table with the topics: missing, duplicate, out-of-order and altered records",
+		Long: `Audit compares the rows of the outbox tables with the records of the topics. For each topic it reports:
+
+  missing       rows without a record
+  phantom       records without a row
+  duplicate     further records of a row
+  altered       records whose topic, key, headers or value are not what the row says
+  out of order  records behind a later record of their key, or in another partition
+
+The exit code is 0 if it finds none, and 1 otherwise. Audit writes nothing, and the relay may run: it leaves
+out rows that the slot has not confirmed. With the configuration from import debezium it audits a running
+Debezium in the same way. It does not judge what nobody can know, such as a record whose row may have
+been pruned, and counts it separately.
+
+The role needs SELECT on the tables, which a relay's role does not have: give the owner's --dsn. The Kafka
+user needs Read and Describe on the topics.`,
+		Example: `  outbox-cdc audit -c outbox-cdc.yaml --dsn "$OWNER_DSN"
+  outbox-cdc audit -c outbox-cdc.yaml --dsn "$OWNER_DSN" --since 24h --allow duplicate --json`,
+		Args: command.NoArgs,
+	}
+	r.settings = command.ConfigFlags(cmd, "dsn", "brokers", "slot", "table")
+	flags := cmd.Flags()
+	r.since = timeFlag(cmd, "since", "rows of this `time` or later: 2026-01-31T14:00:00Z, or 2h for two hours ago")
+	r.until = timeFlag(cmd, "until", "rows of an earlier `time` than this")
+	flags.StringVar(&r.where, "where", "", "rows for which this `SQL` condition holds, as for replay")
+	flags.StringVar(&r.orderBy, "order-by", "", "`column` with the order of insertion; by default position, or else created_at")
+	r.prunedBefore = timeFlag(cmd, "pruned-before", "`time` from which on no row was deleted; by default 5 minutes after the oldest row")
+	flags.DurationVar(&r.wait, "wait", time.Minute, "how much `time` a running relay may take to confirm the rows")
+	flags.BoolVar(&r.assumeConfirmed, "assume-confirmed", false, "every selected row must have a record, whatever the slot has confirmed")
+	flags.StringSliceVar(&r.allowed, "allow", nil, "`kind` that is reported and does not fail the audit: missing, phantom, duplicate, altered, out-of-order (repeatable)")
+	flags.BoolVar(&r.asJSON, "json", false, "print JSON")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		for _, kind := range r.allowed {
+			if !slices.Contains(audit.Kinds(), audit.Kind(kind)) {
+				return command.Usage(cmd, fmt.Errorf("--allow %s is not a kind: missing, phantom, duplicate, altered, out-of-order", kind))
+			}
+		}
+		if r.wait < 0 {
+			return command.Usage(cmd, errors.New("--wait must not be negative"))
+		}
+		return r.run(cmd.Context())
+	}
+	return cmd
+}
+
+func (r *auditing) run(ctx context.Context) error {
+	cfg, err := r.settings.Load(r.environ)
+	if err != nil {
+		return command.Failed(err)
+	}
+	sending, err := cfg.Sending()
+	if err != nil {
+		return command.Failed(err)
+	}
+	if sending.Source.Conn == nil {
+		_, err := cfg.Postgres() // says what is missing
+		return command.Failed(err)
+	}
+	if len(sending.Tables) == 0 {
+		return mistake(errors.New("outbox.messages has no table to audit"))
+	}
+	r.cfg = audit.Config{
+		Relay: sending, Slot: cfg.Source.Slot, Selection: r.selection(cfg), PrunedBefore: *r.prunedBefore,
+		Wait: r.wait, AssumeConfirmed: r.assumeConfirmed,
+	}
+	// Most of the memory is a few large slices without pointers, for which collections cost little.
+	debug.SetGCPercent(auditGCPercent)
+	log := command.NewLogger(cfg.Log, r.stderr)
+	p := command.NewProgress(r.stderr, r.environ, log)
+	p.Phase = "audit"
+	r.cfg.Progress = func(doing string, done, total int) { p.Show(ctx, doing, done, total) }
+	report, err := audit.Run(ctx, r.cfg, log)
+	p.End()
+	if err != nil {
+		return r.failed(ctx, err)
+	}
+	if report.Rows == 0 {
+		return &command.ExitError{
+			Err: errors.New("no row is selected, so nothing was compared"), Exit: relay.ExitUsage, Where: r.servers(),
+			Next: "look with the same conditions in the table",
+		}
+	}
+	if err := r.print(report); err != nil {
+		return err
+	}
+	return r.verdict(report)
+}
+
+// auditGCPercent is GOGC of an audit.
+const auditGCPercent = 5
+
+// selection is what the flags select.
+func (r *auditing) selection(cfg *config.Config) catalog.Selection {
+	sel := rowSelection(cfg, r.orderBy)
+	if r.orderBy == "" {
+		sel.Order = []string{"position", "created_at"} // outbox.columns.timestamp may be any time
+	}
+	sel.Where, sel.Since, sel.Until = r.where, *r.since, *r.until
+	return sel
+}
+
+// print writes the report to standard output.
+func (r *auditing) print(report *audit.Report) error {
+	if r.asJSON {
+		encoder := json.NewEncoder(r.stdout)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(report)
+	}
+	printAudit(r.stdout, report)
+	return nil
+}
+
+// verdict is the error that the topics are not what the tables say.
+func (r *auditing) verdict(report *audit.Report) error {
+	var found []string
+	for _, kind := range audit.Kinds() {
+		if n := report.Count(kind); n > 0 && !slices.Contains(r.allowed, string(kind)) {
+			found = append(found, fmt.Sprintf("%d %s", n, kind))
+		}
+	}
+	if n := report.Undecided(); n > 0 {
+		found = append(found, fmt.Sprintf("%d rows without a record, which the slot has not confirmed", n))
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	return &command.ExitError{
+		Err: errors.New("the topics differ from the tables: " + strings.Join(found, ", ")), Exit: relay.ExitUnexpected,
+		Where: r.servers(), What: "audit failed", Next: "look up each kind in docs/audit.md#what-to-do",
+	}
+}
+
+// printAudit writes a report as a table and lines.
+func printAudit(w io.Writer, report *audit.Report) {
+	fmt.Fprintf(w, "%d rows of %s; confirmed by: %s, at %s\n\n", report.Rows, strings.Join(report.Tables, ", "), report.Confirmed, report.Position)
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, "rows\trecords\tmissing\tphantom\tduplicate\taltered\tout of order\t  topic")
+	for _, t := range report.Topics {
+		fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t  %s\n", t.Rows, t.Records, t.Missing, t.Phantom, t.Duplicate, t.Altered, t.OutOfOrder, t.Name)
+	}
+	_ = table.Flush() // whoever reads it has gone
+	for _, t := range report.Topics {
+		for _, other := range []struct {
+			n    int
+			text string
+		}{
+			{t.Unconfirmed, "rows without a record, not confirmed yet"},
+			{t.Expired, "rows without a record, which retention or compaction may have deleted"},
+			{t.NoRow, "records without a row, which may have been pruned or not selected"},
+			{t.DeadLetters, "rows in the dead-letter topic"},
+			{t.Resent, "resent records"},
+			{t.Concurrent, "keys whose transactions committed in another order than they inserted"},
+		} {
+			if other.n > 0 {
+				fmt.Fprintf(w, "\nnot judged, %s: %d %s", t.Name, other.n, other.text)
+			}
+		}
+	}
+	for _, f := range report.Findings {
+		fmt.Fprintf(w, "\n%s: %s", f.Kind, f.Topic)
+		if f.Partition != nil {
+			fmt.Fprintf(w, "[%d]@%d", *f.Partition, *f.Offset)
+		}
+		if f.ID != "" {
+			fmt.Fprintf(w, " id %s", oneLine(f.ID))
+		}
+		fmt.Fprintf(w, ": %s", f.Detail)
+	}
+	for _, note := range report.Notes {
+		fmt.Fprintf(w, "\nnote: %s", note)
+	}
+	fmt.Fprintf(w, "\n%.1f s\n", report.Took)
+}
+
+// failed is how an audit ends that does not come to its end.
+func (r *auditing) failed(ctx context.Context, err error) *command.ExitError {
+	f := command.Failed(err)
+	_, table := errors.AsType[*encode.ColumnError](err)
+	switch {
+	case ctx.Err() != nil:
+		f.Err, f.Exit, f.What, f.Advice, f.Next = errors.New("stopped before everything was read"), relay.ExitUnexpected, "interrupted", "", "nothing was judged"
+	case table, errors.Is(err, catalog.ErrSelection), errors.Is(err, replication.ErrConfig), errors.Is(err, replication.ErrPublication):
+		f.Exit, f.Advice, f.Next = relay.ExitUsage, "", "correct it and run the audit again"
+	case errors.Is(err, replication.ErrAccess):
+		f.Next = "let the role read the table, or give the owner's --dsn"
+	}
+	f.Where = r.servers()
+	return f
+}
+
+// servers are the servers at work.
+func (r *auditing) servers() []string {
+	sending := &r.cfg.Relay
+	return []string{"source: " + command.Address(sending.Source.Conn), "sink: " + sending.Sink.String()}
+}

@@ -1,0 +1,218 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/audit"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+// runAudit runs the verb, demands its exit code, and returns its report.
+func runAudit(t *testing.T, r *rig.Rig, code int, flags ...string) *audit.Report {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), rig.Binary(t), append([]string{"audit", "-c", r.Config, "--json"}, flags...)...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, _ := cmd.Output()
+	report := new(audit.Report)
+	if err := json.Unmarshal(out, report); err != nil {
+		t.Fatalf("%v\n%s%s", err, out, &stderr)
+	}
+	if got := cmd.ProcessState.ExitCode(); got != code {
+		t.Errorf("exit code %d, want %d\n%s%s", got, code, out, &stderr)
+	}
+	return report
+}
+
+// counts compares what was found of the rig's topic.
+func counts(t *testing.T, r *rig.Rig, report *audit.Report, want audit.Topic) {
+	t.Helper()
+	want.Name = r.Topic
+	if diff := cmp.Diff([]audit.Topic{want}, report.Topics); diff != "" {
+		t.Errorf("(-want +got):\n%s\n%+v\n%v", diff, report.Findings, report.Notes)
+	}
+}
+
+// An audit beside a relay and its writers finds nothing, whatever is in flight when it reads.
+func TestAuditBesideRelay(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t)
+	process := r.Run(t)
+	r.Deliver(t, 500)
+	var stopped atomic.Bool
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		for !stopped.Load() {
+			r.Load.Run(t.Context(), t, 200)
+		}
+	})
+	for range 3 {
+		report := runAudit(t, r, 0)
+		if report.Confirmed != audit.BySlot || !report.Ordered || len(report.Findings) > 0 {
+			t.Errorf("%+v", report)
+		}
+	}
+	stopped.Store(true)
+	writing.Wait()
+	r.Arrived(t, 30*time.Second)
+	r.Confirmed(t, 30*time.Second)
+	n := r.Load.Total()
+	counts(t, r, runAudit(t, r, 0), audit.Topic{Rows: n, Records: n})
+	process.Terminate(t)
+	counts(t, r, runAudit(t, r, 0, "--where", "id IN (SELECT id FROM outbox ORDER BY position LIMIT 10)"), audit.Topic{Rows: 10, Records: n, NoRow: n - 10})
+	if out, code := rig.Command(t, "audit", "-c", r.Config, "--until", "1h"); code != relay.ExitUsage || !strings.Contains(out, "no row is selected") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+}
+
+// Each kind of damage is found and named, and --allow has it reported only.
+func TestAuditFindsDamage(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t)
+	process := r.Run(t)
+	insertNumbers(t, r, 70)
+	r.Confirmed(t, 30*time.Second)
+	// A row that the publication leaves out is never delivered.
+	r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` SET (publish = 'truncate')`)
+	r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type) VALUES ('00000000-0000-0000-0000-000000000001', 'order', 'key 1', 'T')`)
+	r.DB.Exec(t, `UPDATE outbox SET created_at = created_at - interval '1 hour'`) // phantoms are far from the oldest row
+	r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` SET (publish = 'insert')`)
+	process.Kill(t)
+
+	all := r.Kafka.ReadAll(t, r.Topic)
+	client := r.Kafka.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	again := func(rec *kgo.Record, change func(*kgo.Record)) {
+		c := &kgo.Record{Topic: rec.Topic, Partition: rec.Partition, Key: rec.Key, Value: rec.Value, Headers: append([]kgo.RecordHeader(nil), rec.Headers...), Timestamp: rec.Timestamp}
+		change(c)
+		rig.Must(t, client.ProduceSync(t.Context(), c).FirstErr())
+	}
+	last := make(map[string]*kgo.Record)
+	for _, rec := range all {
+		last[string(rec.Key)] = rec
+	}
+	again(last["key 1"], func(*kgo.Record) {})
+	again(all[0], func(c *kgo.Record) { c.Value = []byte(`{"n": 0}`) })
+	again(all[1], func(c *kgo.Record) { c.Headers = c.Headers[:2] })
+	again(all[2], func(c *kgo.Record) { c.Key = []byte("another") })
+	again(all[0], func(c *kgo.Record) {
+		c.Headers[0].Value = []byte("00000000-0000-0000-0000-00000000000f")
+		c.Timestamp = time.Now()
+	})
+	report := runAudit(t, r, 1, "--assume-confirmed")
+	counts(t, r, report, audit.Topic{Rows: 71, Records: 75, Missing: 1, Phantom: 1, Duplicate: 1, Altered: 3})
+	var found []string
+	for _, f := range report.Findings {
+		found = append(found, strings.TrimSpace(fmt.Sprintf("%s %s %s", f.Kind, f.ID, f.Detail)))
+	}
+	id := func(rec *kgo.Record) string { return rig.Header(rec, "id") }
+	want := []string{
+		"missing 00000000-0000-0000-0000-000000000001 no record of the row is in the topic",
+		"phantom  no row of the table has its id",
+		"duplicate " + id(last["key 1"]) + " it is duplicate 1 of 1, there may be 0",
+		"altered " + id(all[0]) + " its value: not what the row says",
+		"altered " + id(all[1]) + " its headers: not what the row says",
+		"altered " + id(all[2]) + " its topic or key: not what the row says",
+	}
+	if diff := cmp.Diff(want, found, cmpopts.SortSlices(strings.Compare)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	runAudit(t, r, 0, "--assume-confirmed", "--allow", "missing,phantom", "--allow", "duplicate", "--allow", "altered")
+	out, code := rig.Command(t, "audit", "-c", r.Config, "--assume-confirmed")
+	if code != 1 || !strings.Contains(out, "missing: "+r.Topic+" id 00000000-0000-0000-0000-000000000001: ") ||
+		!strings.Contains(out, "the topics differ from the tables: 1 missing, 1 phantom, 1 duplicate, 3 altered") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+}
+
+// Rows that a stopped relay has not delivered are not missing: the position record says which ones it has.
+func TestAuditLeavesOutUnconfirmedRows(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t)
+	process := r.Run(t)
+	insertNumbers(t, r, 50)
+	r.Confirmed(t, 30*time.Second)
+	rig.WaitFor(t, 30*time.Second, "a snapshot in the position record", func() bool {
+		insertNumbers(t, r, 1)
+		return len(r.Recorded(t).Snapshots) > 0
+	})
+	r.Confirmed(t, 30*time.Second) // a stop reads no further
+	process.Terminate(t)
+	n := len(r.Kafka.ReadAll(t, r.Topic))
+	insertNumbers(t, r, 20)
+	report := runAudit(t, r, 0)
+	counts(t, r, report, audit.Topic{Rows: n + 20, Records: n, Unconfirmed: 20})
+	if report.Confirmed != audit.ByRecord {
+		t.Errorf("confirmed by %s", report.Confirmed)
+	}
+	counts(t, r, runAudit(t, r, 1, "--assume-confirmed"), audit.Topic{Rows: n + 20, Records: n, Missing: 20})
+	// Without a position record nobody knows.
+	config, err := os.ReadFile(r.Config)
+	rig.Must(t, err)
+	rig.Must(t, os.WriteFile(r.Config, append(config, "position_topic: ''\n"...), 0o600))
+	if report := runAudit(t, r, 1); report.Confirmed != audit.Unknown || report.Count(audit.Missing) > 0 {
+		t.Errorf("%+v", report)
+	}
+}
+
+// Rows in the dead-letter topic are delivered, and counted separately.
+func TestAuditCountsDeadLetters(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t)
+	dead := r.Kafka.Topic(t, 1, nil)
+	r.Config = rig.WriteConfig(t, r.DB.DSN, r.Kafka.Addrs[0], r.Slot, r.Topic, "on_bad_record: dead-letter\ndead_letter_topic: "+dead)
+	process := r.Run(t)
+	insertNumbers(t, r, 10)
+	r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, headers) VALUES (gen_random_uuid(), 'order', 'key 1', 'T', '{"id": "mine"}')`)
+	r.Confirmed(t, 30*time.Second)
+	report := runAudit(t, r, 0)
+	process.Terminate(t)
+	sortTopics := cmpopts.SortSlices(func(a, b audit.Topic) bool { return a.Rows < b.Rows })
+	want := []audit.Topic{{Name: dead, Rows: 1, DeadLetters: 1}, {Name: r.Topic, Rows: 10, Records: 10}}
+	if diff := cmp.Diff(want, report.Topics, sortTopics); diff != "" {
+		t.Errorf("(-want +got):\n%s\n%+v", diff, report.Findings)
+	}
+}
+
+// An audit of OUTBOX_TEST_ROWS rows takes little memory.
+func TestAuditInLittleMemory(t *testing.T) {
+	r := rig.New(t)
+	process := r.Run(t)
+	n := rig.EnvInt(t, "OUTBOX_TEST_ROWS", 20_000)
+	r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
+		SELECT gen_random_uuid(), 'order', 'key ' || n % 100000, 'T', jsonb_build_object('n', n, 'pad', repeat('x', 170)) FROM generate_series(1, $1) n`, n)
+	r.Confirmed(t, 5*time.Minute)
+	began := time.Now()
+	audit := rig.Start(t, "audit", "-c", r.Config)
+	peak := 0
+	rig.WaitFor(t, 5*time.Minute, "the audit to end", func() bool {
+		if m, err := audit.Resident(); err == nil {
+			peak = max(peak, m.Peak)
+		}
+		return audit.Ended()
+	})
+	if code := audit.Exit(t, time.Second); code != 0 || !strings.Contains(audit.Stderr.String(), "confirmed by: slot") {
+		t.Errorf("exit code %d\n%s", code, audit.Stderr)
+	}
+	process.Terminate(t)
+	t.Logf("%d rows: %.1f s, %d MB, %.1f s of CPU", n, time.Since(began).Seconds(), peak,
+		(audit.Cmd.ProcessState.UserTime() + audit.Cmd.ProcessState.SystemTime()).Seconds())
+	if peak > auditResident {
+		t.Errorf("peak resident memory was %d MB, it may be %d MB", peak, auditResident)
+	}
+}
+
+// auditResident is what an audit of a million rows may occupy, in MB.
+const auditResident = 100
