@@ -3,14 +3,20 @@ package runbook
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
 func checkStatus(t *testing.T, o *operation, srv *pgserver.Server) {
 	r := o.on(t, srv).stream(t)
 	o.delivers(t)
 	r.Ready(t)
+	rig.WaitFor(t, 10*time.Second, "the status to have the record", func() bool { // it is taken once a second
+		_, status := r.Ask(t, "status")
+		return strings.Contains(status, topic)
+	})
 	o.names["relay.example.com:9187"] = r.AdminAt(t)
 	if out, _ := o.sh(t); !strings.Contains(out, "● Healthy") || !strings.Contains(out, "Slot "+o.slot) || !strings.Contains(out, topic) {
 		t.Errorf("status says:\n%s", out)
