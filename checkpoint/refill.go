@@ -66,6 +66,21 @@ func (p Position) BeginRefill(s Server, start pglogrepl.LSN, until string) Posit
 	}
 }
 
+// Adopt returns p as if it was written on s, of which the caller knows that the transaction ids of its rows
+// are those of p's server. Only the newest snapshot is kept, because no position of p is valid on s.
+func (p Position) Adopt(s Server) Position {
+	if p.Refill != nil {
+		refill := *p.Refill
+		refill.Lost = refill.Lost.Adopt(s)
+		p.Refill = &refill
+	}
+	if len(p.Snapshots) > 0 {
+		p.Snapshots = []Snapshot{{Text: p.Snapshots[0].Text}}
+	}
+	p.SystemID, p.Timeline, p.TimelineStart, p.Slot, p.EndLSN, p.Open = s.SystemID, s.Timeline, s.History.start(s.Timeline), s.Slot, 0, Prefix{}
+	return p
+}
+
 // EndRefill returns p after every row of its refill is acknowledged.
 func (p Position) EndRefill() Position {
 	r := p.Refill

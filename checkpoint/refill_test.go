@@ -100,3 +100,31 @@ func TestUndelivered(t *testing.T) {
 		})
 	}
 }
+
+// A refill continues at its own slot, before and after the first claim, and nowhere else.
+func TestContinueRefill(t *testing.T) {
+	const start = 0x1_0000_0500
+	for name, tc := range map[string]struct {
+		change func(*Position, *Server)
+		want   uint64
+		reason string
+	}{
+		"not claimed":    {func(*Position, *Server) {}, 0, ""},
+		"claimed":        {func(p *Position, _ *Server) { p.EndLSN = start }, start, ""},
+		"slot advanced":  {func(_ *Position, s *Server) { s.Confirmed++ }, 0, "the slot of the refill"},
+		"slot recreated": {func(p *Position, s *Server) { p.EndLSN, s.Confirmed = start, start+1 }, 0, "the slot of the refill"},
+		"promoted":       {func(_ *Position, s *Server) { s.Timeline, s.History[2] = 3, start+0x100 }, 0, "advanced or re-created"},
+		"another system": {func(_ *Position, s *Server) { s.SystemID = "1" }, 0, "the server is system 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSlotServer()
+			s.Confirmed = start
+			p := recorded().BeginRefill(s, start, "800:803:801")
+			tc.change(&p, &s)
+			got, err := p.Continue(s)
+			if uint64(got) != tc.want || (err == nil) != (tc.reason == "") || err != nil && !strings.Contains(err.Error(), tc.reason) {
+				t.Errorf("continues at %s, %v; want %x, %q", got, err, tc.want, tc.reason)
+			}
+		})
+	}
+}

@@ -36,11 +36,16 @@ func (h History) start(timeline int32) pglogrepl.LSN {
 
 // Continue returns where a session on s starts: at the record, even if the slot is behind it, or at the
 // fork if the server left the record's timeline before the record. It returns a [*GapError] if rows may
-// be missing between that position and the first row that the server would send.
+// be missing between that position and the first row that the server would send. It returns 0 before the
+// first claim of a refill.
 func (p Position) Continue(s Server) (pglogrepl.LSN, error) {
 	shared, reason := p.shared(s)
 	switch {
 	case reason != "":
+	case p.Refill != nil && s.Confirmed != p.Refill.Start:
+		reason = fmt.Sprintf("the slot of the refill starts at %s: this one was advanced or re-created by somebody else", p.Refill.Start)
+	case p.Refill != nil && p.EndLSN == 0 && s.Timeline == p.Timeline:
+		return 0, nil
 	case s.Confirmed > p.EndLSN:
 		reason = "the slot was advanced or re-created by somebody else"
 	case s.Confirmed > shared:

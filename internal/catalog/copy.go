@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 
@@ -23,7 +24,11 @@ type Copy struct {
 	Point  pglogrepl.LSN
 	Tables []Table // of the publication
 
+	// Snapshot sees what is in the Copy if it has not been deleted since: pg_current_snapshot().
+	Snapshot string
+
 	conn     *pgconn.PgConn
+	missing  *Missing // nil: all rows
 	maxBytes int
 }
 
@@ -40,15 +45,16 @@ func SetupCopy(ctx context.Context, cfg replication.Config, setup SetupConfig) (
 	if err != nil || s.made == nil {
 		return steps, nil, err
 	}
-	c, err := s.openCopy(ctx, cfg, s.made)
+	c, err := s.openCopy(ctx, cfg, s.made, nil)
 	return steps, c, err
 }
 
-// OpenCopy returns a Copy of the current rows of the publication's tables, for a slot that already
-// exists. Rows committed since the slot was created are in the Copy and in the stream. OpenCopy
-// creates a temporary slot for its snapshot, and so waits for every transaction in progress. A
-// snapshot without a slot could miss a transaction whose commit record is before the slot's position.
-func OpenCopy(ctx context.Context, cfg replication.Config) (*Copy, error) {
+// OpenCopy returns a Copy of the rows that the publication's tables have now, or of those that are
+// missing, for a slot that exists already: unless missing says otherwise, rows committed since the slot
+// was made are in both. It makes a temporary slot for a moment, and waits as that does for every
+// transaction in progress: a plain look at the tables may lack a transaction that is in the log before
+// the slot.
+func OpenCopy(ctx context.Context, cfg replication.Config, missing *Missing) (*Copy, error) {
 	s, err := newSetup(ctx, SetupConfig{Conn: cfg.Conn, Publication: cfg.Publication, Slot: cfg.Slot})
 	if err != nil {
 		return nil, err
@@ -60,48 +66,64 @@ func OpenCopy(ctx context.Context, cfg replication.Config) (*Copy, error) {
 		return nil, err
 	}
 	s.made = made
-	return s.openCopy(ctx, cfg, made)
+	return s.openCopy(ctx, cfg, made, missing)
 }
 
-// openCopy opens a Copy with the snapshot of a new slot.
-func (s *setup) openCopy(ctx context.Context, cfg replication.Config, slot *newSlot) (*Copy, error) {
+// openCopy opens the Copy of a new slot's snapshot.
+func (s *setup) openCopy(ctx context.Context, cfg replication.Config, slot *newSlot, missing *Missing) (*Copy, error) {
+	c, err := newCopy(ctx, cfg, missing)
+	if err != nil {
+		return nil, err
+	}
+	c.Point = slot.point
+	if err := c.begin(ctx, cfg.Publication, slot.snapshot); err != nil {
+		c.Close(ctx)
+		return nil, err
+	}
+	return c, nil
+}
+
+// newCopy connects for a Copy.
+func newCopy(ctx context.Context, cfg replication.Config, missing *Missing) (*Copy, error) {
 	cfg = cfg.WithDefaults()
 	conn, err := replication.Connect(ctx, lasting(cfg.Conn, "copy"))
 	if err != nil {
 		return nil, err
 	}
-	c := &Copy{Point: slot.point, conn: conn, maxBytes: cfg.MaxMessageBytes}
-	if err := c.openSnapshot(ctx, cfg.Publication, slot.snapshot); err != nil {
-		c.Close(ctx)
-		return nil, err
-	}
-	conn.Frontend().SetMaxBodyLen(c.maxBytes)
-	return c, nil
+	return &Copy{conn: conn, missing: missing, maxBytes: cfg.MaxMessageBytes}, nil
 }
 
-// openSnapshot starts a transaction with the snapshot, and reads the tables of the publication.
-func (c *Copy) openSnapshot(ctx context.Context, publication, snapshot string) error {
+// begin starts the transaction, in the exported snapshot if there is one, and reads what there is to
+// copy.
+func (c *Copy) begin(ctx context.Context, publication, exported string) error {
 	if err := beginReading(ctx, c.conn); err != nil {
 		return err
 	}
-	if _, err := c.conn.Exec(ctx, "SET TRANSACTION SNAPSHOT "+replication.QuoteLiteral(snapshot)).ReadAll(); err != nil {
-		return replication.QueryError(ctx, "import the snapshot", err)
+	if exported != "" {
+		if _, err := c.conn.Exec(ctx, "SET TRANSACTION SNAPSHOT "+replication.QuoteLiteral(exported)).ReadAll(); err != nil {
+			return replication.QueryError(ctx, "import the snapshot", err)
+		}
 	}
 	server, err := readServer(ctx, c.conn)
 	if err != nil {
 		return err
 	}
+	snapshot, err := queryOne(ctx, c.conn, pgx.RowTo[string], "read the snapshot", "SELECT pg_catalog.pg_current_snapshot()::text")
+	if err != nil {
+		return err
+	}
+	c.Snapshot = *snapshot
 	c.Tables, err = readTables(ctx, c.conn, server.ServerVersion, publication)
+	c.conn.Frontend().SetMaxBodyLen(c.maxBytes)
 	return err
 }
 
-// Rows calls fn with each row of a table of Tables, in physical order. values has the text of each of
-// the table's Columns, nil for NULL, and is valid until fn returns. Rows needs SELECT on the table, and
-// memory for one row. It returns the error of fn, or an error that wraps ErrRow for a row larger than
-// [replication.Config.MaxMessageBytes]. After an error the Copy can only be closed.
+// Rows calls fn with each row of a table of Tables, in the order in which they lie there, or missing rows
+// in the order of their insertion: the texts of the table's Columns, nil for NULL, valid until fn returns.
+// It needs SELECT on the table and memory for one row. A row beyond [replication.Config.MaxMessageBytes] ends it with ErrRow; an
+// error of fn ends it and is returned. After an error the Copy can only be closed.
 func (c *Copy) Rows(ctx context.Context, t *Table, fn func(values [][]byte) error) error {
-	doing := fmt.Sprintf("copy table %s.%s", t.Schema, t.Name)
-	results := c.conn.Exec(ctx, t.selectAll())
+	results := c.conn.Exec(ctx, c.selectRows(*t))
 	for results.NextResult() {
 		rows := results.ResultReader()
 		for rows.NextRow() {
@@ -110,8 +132,10 @@ func (c *Copy) Rows(ctx context.Context, t *Table, fn func(values [][]byte) erro
 			}
 		}
 	}
-	return wrapRows(ctx, doing, results.Close(), c.maxBytes)
+	return wrapRows(ctx, c.doing(*t), results.Close(), c.maxBytes)
 }
+
+func (c *Copy) doing(t Table) string { return fmt.Sprintf("copy table %s.%s", t.Schema, t.Name) }
 
 // wrapRows is QueryError for a statement that reads rows of at most maxBytes each.
 func wrapRows(ctx context.Context, doing string, err error, maxBytes int) error {
@@ -121,10 +145,13 @@ func wrapRows(ctx context.Context, doing string, err error, maxBytes int) error 
 	return replication.QueryError(ctx, doing, err)
 }
 
-// selectAll returns the statement that reads the published columns and rows of t.
-func (t Table) selectAll() string {
+// selectRows returns the statement that reads the rows that the Copy has of t, in their published columns.
+func (c *Copy) selectRows(t Table) string {
 	sql := "SELECT " + columnList(t.Columns) + " FROM " + t.from()
-	if t.RowFilter != "" {
+	switch {
+	case c.missing != nil:
+		sql += c.missing.clauses(t.RowFilter)
+	case t.RowFilter != "":
 		sql += " WHERE " + t.RowFilter
 	}
 	return sql

@@ -118,7 +118,7 @@ func TestCopy(t *testing.T) {
 		if _, c, err := SetupCopy(t.Context(), cfg, s.setup(`"out box"`, "parts")); c != nil || err != nil {
 			t.Errorf("SetupCopy with a slot: %v, %v", c, err)
 		}
-		c, err = OpenCopy(t.Context(), cfg)
+		c, err = OpenCopy(t.Context(), cfg, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +145,7 @@ func TestCopyErrors(t *testing.T) {
 	}
 	rows := func() error {
 		t.Helper()
-		c, err := OpenCopy(t.Context(), s.cfg)
+		c, err := OpenCopy(t.Context(), s.cfg, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

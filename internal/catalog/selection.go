@@ -352,12 +352,15 @@ func (r *Rows) refuseValue(what string, err error) error {
 }
 
 // refuseRight returns an ErrAccess if err says that the role may not read the table, and otherwise err.
-func (r *Rows) refuseRight(err error) error {
+func (r *Rows) refuseRight(err error) error { return needSelect(r.doing(), r.Table, err) }
+
+// needSelect is refuseRight for any table.
+func needSelect(doing string, t Table, err error) error {
 	if sqlState(err) != insufficientPrivilege {
 		return err
 	}
 	pg, _ := errors.AsType[*pgconn.PgError](err)
-	return fmt.Errorf("%w: %s: %w; the role needs: GRANT SELECT ON %s TO …", replication.ErrAccess, r.doing(), pg, r.Table.SQLName())
+	return fmt.Errorf("%w: %s: %w; the role needs: GRANT SELECT ON %s TO …", replication.ErrAccess, doing, pg, t.SQLName())
 }
 
 // refuseCondition returns an ErrSelection if err, an error of a statement with the caller's condition, is about

@@ -133,6 +133,10 @@ type TableSurvey struct {
 
 	Select, Owner bool // the role may read the table, and owns it
 
+	// RefillAlter is the statement that gives it the columns without which a lost slot cannot be refilled,
+	// empty if it has them.
+	RefillAlter string
+
 	// Unidentified are the table or its partitions without a replica identity. If the publication
 	// publishes UPDATEs or DELETEs, Postgres rejects these statements for them.
 	Unidentified []string
@@ -163,6 +167,13 @@ func (s *Surveyor) Table(ctx context.Context, name string, publication *Publicat
 			t.Published = publication.carrier(ref)
 		}
 		if t.Columns, err = readColumns(ctx, conn, ref.oid); err != nil {
+			return nil, err
+		}
+		carried := t.Table
+		if t.Published != nil && !t.Partitioned {
+			carried = *t.Published
+		}
+		if t.RefillAlter, err = refillAlter(ctx, conn, carried); err != nil {
 			return nil, err
 		}
 		return t, t.readRights(ctx, conn)

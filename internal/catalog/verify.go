@@ -68,7 +68,7 @@ func (c *State) verifySlot() error {
 	case s != nil && s.synced && c.InRecovery: // such a copy may be temporary or invalidated until Postgres re-creates it
 		return fmt.Errorf("%w: this server is a standby, and its slot %q is a copy of the primary's slot: connect to the primary", replication.ErrUnreachable, s.Name)
 	case s == nil:
-		return fmt.Errorf("%w: slot %q does not exist; the relay does not re-create a slot by itself, because rows committed in between would be missing; if there are none, or you send them from the table, create the slot with: outbox-cdc setup",
+		return fmt.Errorf("%w: slot %q does not exist; the relay does not create one by itself once it has been set up, because rows committed in between would be missing; to create it and send those rows from the table: outbox-cdc recover; to create it without them: outbox-cdc setup",
 			replication.ErrSlotMissing, c.SlotName)
 	case s.Plugin == "":
 		return fmt.Errorf("%w: slot %q is a physical slot; choose another slot name for the relay", replication.ErrConfig, s.Name)
@@ -77,7 +77,7 @@ func (c *State) verifySlot() error {
 	case s.Database != c.Database:
 		return fmt.Errorf("%w: slot %q belongs to database %q, not %q; choose another name or connect to that database", replication.ErrConfig, s.Name, s.Database, c.Database)
 	case c.Reserve(time.Time{}).Judge(c.ReadAt).Danger == Lost:
-		return fmt.Errorf("%w: slot %q is invalidated (%s): rows that it has not delivered, from %s to %s, cannot be read from the WAL any more; send those that are still in the table, then re-create the slot with outbox-cdc setup --drop and outbox-cdc setup",
+		return fmt.Errorf("%w: slot %q is invalidated (%s): what it had not delivered, from %s to %s, is gone from the WAL; to create the slot again and send those rows from the table: outbox-cdc recover; to create it again without them: outbox-cdc setup --drop, and outbox-cdc setup",
 			replication.ErrSlotLost, s.Name, s.invalidation(), s.ConfirmedFlushLSN, c.WALEnd)
 	case s.TwoPhase:
 		return fmt.Errorf("%w: slot %q has two_phase enabled, which is not supported; choose another slot name for the relay", replication.ErrConfig, s.Name)

@@ -47,7 +47,7 @@ func (w *positionWriter) readStore(ctx context.Context) (*storeState, error) {
 		found.own = stored.Claim
 	}
 	var records, claims []checkpoint.Position
-	if stored.EndLSN != 0 || stored.Copying {
+	if stored.EndLSN != 0 || stored.Copying || stored.Refill != nil {
 		records = append(records, stored)
 	}
 	for i, v := range values {
@@ -198,7 +198,7 @@ func (w *positionWriter) writeClaim(ctx context.Context, found *storeState, s ch
 // the claim, so that a relay that is connected to the wrong server does not interrupt the one on the right
 // server.
 func (w *positionWriter) checkGap(found *storeState, s checkpoint.Server) error {
-	if found.position == nil || found.position.EndLSN == 0 || w.acceptGap || w.store == nil {
+	if p := found.position; p == nil || p.EndLSN == 0 && p.Refill == nil || w.acceptGap || w.store == nil {
 		return nil
 	}
 	_, err := found.position.Continue(s)

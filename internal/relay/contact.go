@@ -32,12 +32,13 @@ func (r *Relay) contactBothSides(ctx context.Context, retry *retry) error {
 		return err
 	})
 	create := false
+	var cause error
 	g.Go(func() error {
 		var last error // of an attempt that did not time out
 		for {
 			state, err := r.readCatalog(both)
 			if create = r.needsSetup(state, err); create || err == nil {
-				r.catalog = state
+				r.catalog, cause = state, err
 				retry.reset()
 				return nil
 			}
@@ -55,7 +56,7 @@ func (r *Relay) contactBothSides(ctx context.Context, retry *retry) error {
 	})
 	err := g.Wait()
 	if err == nil && create {
-		err = r.setUpSource(limited)
+		err = r.setUpSource(limited, cause)
 	}
 	if err != nil {
 		r.closeSink()
@@ -96,9 +97,14 @@ func (r *Relay) readCatalog(ctx context.Context) (*catalog.State, error) {
 	return state, r.tables.checkTables(state, r.newDescribe(ctx))
 }
 
-// needsSetup reports whether err says that the publication and the slot, or the slot alone, are missing and
-// the configuration lets the relay create them.
+// needsSetup reports whether setUpSource has something to do after the catalog was read with err.
 func (r *Relay) needsSetup(state *catalog.State, err error) bool {
+	return state != nil && (r.createsSource(state, err) || r.refills(err) || r.recovering && err == nil)
+}
+
+// createsSource reports whether err says that publication and slot, or the slot alone, are missing, and
+// the configuration has the relay create them.
+func (r *Relay) createsSource(state *catalog.State, err error) bool {
 	switch {
 	case state == nil || state.Slot != nil:
 		return false
@@ -109,8 +115,21 @@ func (r *Relay) needsSetup(state *catalog.State, err error) bool {
 	}
 }
 
-// setUpSource creates the missing publication and slot, unless there is a position record.
-func (r *Relay) setUpSource(ctx context.Context) error {
+// setUpSource creates what createsSource has found missing because of cause, unless there is a position
+// record. If there is one, it prepares a refill if that follows cause.
+func (r *Relay) setUpSource(ctx context.Context, cause error) error {
+	if r.recovering || r.refills(cause) {
+		found, err := r.positions.readStore(ctx)
+		if err != nil {
+			return err
+		}
+		if r.recovering || found.position != nil {
+			return r.refillSource(ctx, found.position, cause)
+		}
+	}
+	if !r.createsSource(r.catalog, cause) {
+		return cause
+	}
 	if err := r.positions.requireNoRecord(ctx, r.cfg.Source.Slot); err != nil {
 		if state, again := r.readCatalog(ctx); again == nil { // another relay has created them
 			r.catalog = state

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
@@ -23,17 +24,21 @@ import (
 // errCopyUnfinished: an earlier start has created the slot, but has not delivered the whole copy.
 var errCopyUnfinished = errors.New("the initial copy of an earlier start is not finished")
 
-// An initialCopy is the copy that a tenure sends before the stream. The tenure then has only one
-// session, because another session would not read the same rows.
-type initialCopy struct {
-	point    pglogrepl.LSN // start of the slot
+// A tableCopy is what a tenure sends before the stream: an initial copy or a refill. The tenure then has
+// only one session, because another session would not read the same rows.
+type tableCopy struct {
+	point    pglogrepl.LSN  // where the slot starts
+	router   *encode.Router // of the rows of a refill; nil: it is an initial copy
 	open     func(context.Context) (*catalog.Copy, error)
 	markDone func() // called when every row is acknowledged
 	log      *slog.Logger
 }
 
-// planCopy returns the copy that the session must send first, or nil if none is pending.
-func (r *Relay) planCopy(ctx context.Context, slot *catalog.Slot) (*initialCopy, error) {
+// planCopy returns the copy that the session must send first, nil if there is none.
+func (r *Relay) planCopy(ctx context.Context, s checkpoint.Server, slot *catalog.Slot) (*tableCopy, error) {
+	if refill := r.positions.next.Refill; refill != nil {
+		return r.planRefill(refill, s)
+	}
 	if !r.positions.copyPending() {
 		if r.cfg.InitialCopy && r.positions.stored.EndLSN == 0 {
 			r.log.WarnContext(ctx, "no initial copy because the slot already existed, rows from before it are not sent")
@@ -43,19 +48,20 @@ func (r *Relay) planCopy(ctx context.Context, slot *catalog.Slot) (*initialCopy,
 	if !r.cfg.InitialCopy {
 		return nil, errCopyUnfinished
 	}
-	return &initialCopy{point: slot.ConfirmedFlushLSN, open: r.openCopy, markDone: r.positions.markCopied, log: r.log}, nil
+	all := func(ctx context.Context) (*catalog.Copy, error) { return r.openCopy(ctx, nil) }
+	return &tableCopy{point: slot.ConfirmedFlushLSN, open: all, markDone: r.positions.markCopied, log: r.log}, nil
 }
 
-// openCopy returns, the first time, the copy from the snapshot of the slot that this start has created.
-// After that, it returns a copy of the current rows.
-func (r *Relay) openCopy(ctx context.Context) (*catalog.Copy, error) {
+// openCopy returns the copy of the slot that this start has created, the first time, and after that a
+// copy of what is in the tables now, or of what is missing.
+func (r *Relay) openCopy(ctx context.Context, missing *catalog.Missing) (*catalog.Copy, error) {
 	if made := r.copy; made != nil {
 		r.copy = nil
 		return made, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
 	defer cancel()
-	return catalog.OpenCopy(ctx, r.cfg.Source)
+	return catalog.OpenCopy(ctx, r.cfg.Source, missing)
 }
 
 // closeCopy closes a copy that no session has used.
@@ -73,17 +79,22 @@ var errCopyStopped = errors.New("stopped")
 // acknowledged. The transaction is one byte before the start of the slot, where no commit record can
 // be. stopped is true if stop was closed or ctx has ended.
 func (p *pump) sendCopy(ctx context.Context, stop <-chan struct{}) (stopped bool, err error) {
-	c, err := p.initialCopy.open(ctx)
+	c, err := p.copy.open(ctx)
 	if err != nil {
 		return false, err
 	}
 	defer c.Close(ctx)
+	if p.copy.router != nil {
+		defer func(router *encode.Router) { p.router = router }(p.router)
+		p.router = p.copy.router
+		p.router.SetDescribe(p.describe(ctx))
+	}
 	began := time.Now()
-	p.initialCopy.log.InfoContext(ctx, "initial copy started", slog.String("as_of", c.Point.String()), slog.Int("tables", len(c.Tables)))
-	p.open = openTx{Tx: encode.Tx{CommitLSN: p.initialCopy.point - 1, CommitTime: began, Timestamp: began}}
+	p.copy.logBegin(ctx, c)
+	p.open = openTx{Tx: encode.Tx{CommitLSN: p.copy.point - 1, CommitTime: began, Timestamp: began}}
 	p.tx = &p.open
 	if confirmed := p.tracker.Confirmed(); p.tx.CommitLSN < confirmed {
-		return false, fmt.Errorf("broken invariant: the initial copy, at %s, is before the confirmed position %s", p.tx.CommitLSN, confirmed)
+		return false, fmt.Errorf("broken invariant: the copy, at %s, lies before the confirmed position %s", p.tx.CommitLSN, confirmed)
 	}
 	if err := p.tracker.Begin(p.tx.CommitLSN, time.Time{}); err != nil {
 		return false, err
@@ -104,16 +115,34 @@ func (p *pump) sendCopy(ctx context.Context, stop <-chan struct{}) (stopped bool
 	if _, err := p.waitForAcks(ctx, nil, 0); err != nil {
 		return false, err
 	}
-	p.initialCopy.markDone()
-	p.initialCopy.log.InfoContext(ctx, "initial copy finished", slog.Int("rows", p.open.rows),
-		slog.String("took", time.Since(began).Round(time.Millisecond).String()))
-	p.initialCopy = nil
+	p.copy.markDone()
+	p.copy.logEnd(ctx, p.open.rows, time.Since(began))
+	p.copy = nil
 	return false, nil
+}
+
+func (t *tableCopy) logBegin(ctx context.Context, c *catalog.Copy) {
+	attrs := []slog.Attr{slog.String("as_of", c.Point.String()), slog.Int("tables", len(c.Tables))}
+	if t.router == nil {
+		t.log.LogAttrs(ctx, slog.LevelInfo, "initial copy started", attrs...)
+	} else {
+		t.log.LogAttrs(ctx, slog.LevelInfo, "refill started", attrs...)
+	}
+}
+
+func (t *tableCopy) logEnd(ctx context.Context, rows int, took time.Duration) {
+	attrs := []slog.Attr{slog.Int("rows", rows), slog.String("took", took.Round(time.Millisecond).String())}
+	if t.router == nil {
+		t.log.LogAttrs(ctx, slog.LevelInfo, "initial copy finished", attrs...)
+	} else {
+		t.log.LogAttrs(ctx, slog.LevelInfo, "refill finished", attrs...)
+	}
 }
 
 // copyTable sends the rows of a table as if they were just inserted.
 func (p *pump) copyTable(ctx context.Context, stop <-chan struct{}, c *catalog.Copy, t *catalog.Table) error {
 	row := decoder.Insert{Relation: Relation(*t)}
+	var raw []byte
 	return c.Rows(ctx, t, func(values [][]byte) error {
 		if stopped, err := p.waitForAcks(ctx, stop, p.maxSpan-1); err != nil {
 			return err
@@ -121,8 +150,13 @@ func (p *pump) copyTable(ctx context.Context, stop <-chan struct{}, c *catalog.C
 			return errCopyStopped
 		}
 		SetRow(&row, values)
+		raw = raw[:0]
+		for _, v := range values {
+			raw = append(append(raw, v...), 0)
+		}
+		p.raw = raw
 		if err := p.sendInsert(ctx, &row); err != nil {
-			return fmt.Errorf("initial copy: %w", err)
+			return fmt.Errorf("copy of the table: %w", err)
 		}
 		p.flow.addCounts(&p.counts)
 		return nil

@@ -10,6 +10,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/advisory"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -93,6 +94,9 @@ var faults = []fault{
 	{as[*checkpoint.GapError], ExitContinuity, never, adviseGap},
 	{is(errPositionRecord), ExitContinuity, never, adviseRecord},
 	{is(errCopyUnfinished), ExitContinuity, never, adviseCopy},
+	{is(errRefillUnfinished), ExitContinuity, never, adviseRefill},
+	{is(catalog.ErrRefill), ExitContinuity, never, ""},
+	{is(ErrNothingLost), ExitOK, never, ""},
 	{as[*checkpoint.RereadError], ExitContinuity, never, adviseGap},
 	{is(errSkip), ExitUsage, never, ""},
 
@@ -142,11 +146,13 @@ const (
 	adviseChange = "Start the relay again with the publication unchanged: it then ignores what the publication sends. When the slot has caught up:\n" +
 		"ALTER PUBLICATION <publication> SET (publish = 'insert')."
 	adviseGap = "Rows that were committed between the two positions may not have been delivered. Find out who advanced or re-created the\n" +
-		"slot, or which server this is. To continue after the gap: run once with --accept-gap; rows still in the table can be resent later."
+		"slot, or which server this is. To refill the gap from the table: outbox-cdc recover. To continue after it without these rows: run once\n" +
+		"with --accept-gap; rows still in the table can be resent later."
 	adviseRecord = "A later version of this program has written to position_topic under this name. Start that version again, or give this\n" +
 		"relay a name or position_topic of its own."
 	adviseCopy = "Set source.initial_copy: true again to start the copy over, or run once with --accept-gap to continue without it: the relay\n" +
 		"then does not send the rows from before the slot."
+	adviseRefill = "Continue it: outbox-cdc recover, with the same configuration. To continue without the rest of the rows, run once with --accept-gap."
 	adviseServer = "Check source.dsn, and that the server listens there."
 	adviseHeld   = "If these sessions are a setup, migrate or prune that is running, wait for it and try again. Any role of the database can take\n" +
 		"the lock; terminate a session that should not have it: SELECT pg_terminate_backend(<process>)."

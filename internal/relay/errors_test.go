@@ -19,6 +19,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/advisory"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -84,6 +85,9 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"store is away":         {fmt.Errorf("%w: %w", errNoStore, sink.ErrUnreachable), 20, outage, ""},
 		"identity used up":      {sink.ErrIdentityUsed, 20, outage, ""},
 		"copy not finished":     {errCopyUnfinished, 15, never, "initial_copy"},
+		"refill not finished":   {errRefillUnfinished, 15, never, "outbox-cdc recover"},
+		"no refill":             {fmt.Errorf("%w: no record", catalog.ErrRefill), 15, never, ""},
+		"nothing lost":          {ErrNothingLost, 0, never, ""},
 		"position to skip to":   {fmt.Errorf("%w: it is after the end of the WAL", errSkip), 2, never, ""},
 		"fenced":                {sink.ErrFenced, 21, never, ""},
 		"broker refuses":        {sink.ErrAccess, 20, briefly, ""},

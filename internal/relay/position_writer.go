@@ -50,6 +50,8 @@ type positionWriter struct {
 	store     sink.PositionStore // nil: the record is kept in memory only
 	writer    string             // UUID of the writer of the current claim
 	acceptGap bool               // the first tenure may start after a gap
+	startOver bool               // the next tenure does not continue an interrupted refill: its rows have changed
+	refilled  func()             // called when the record says that a refill is done; nil: nobody waits for it
 
 	mu     sync.Mutex // run writes state, stored and next; other goroutines read them
 	state  recordState
@@ -66,7 +68,7 @@ type positionWriter struct {
 	reportable atomic.Uint64                       // an LSN: that of the record in state recordCurrent, otherwise 0
 	busySince  atomic.Int64                        // when run started to use the store, in Unix nanoseconds; 0: run does not use it
 	wake       chan struct{}                       // cap 1; the Tracker may be ahead of the record
-	copied     atomic.Bool                         // the pending initial copy is delivered
+	copied     atomic.Bool                         // the pending initial copy or refill is delivered
 	snapshot   atomic.Pointer[checkpoint.Snapshot] // newest delivered snapshot that is not in the record
 }
 
@@ -101,11 +103,15 @@ func (w *positionWriter) requireNoRecord(ctx context.Context, slot string) error
 		return err
 	}
 	w.stored = *found.position
-	if w.stored.EndLSN == 0 || w.acceptGap {
+	lost := w.stored
+	if lost.Refill != nil {
+		lost = lost.Refill.Lost
+	}
+	if lost.EndLSN == 0 || w.acceptGap {
 		return nil
 	}
 	return fmt.Errorf("%w: publication and slot %q were dropped; rows committed after %s, the position recorded at %s, cannot be read from the WAL any more",
-		replication.ErrSlotMissing, slot, w.stored.EndLSN, w.stored.WrittenAt.UTC().Format(time.RFC3339))
+		replication.ErrSlotMissing, slot, lost.EndLSN, lost.WrittenAt.UTC().Format(time.RFC3339))
 }
 
 // announceCopy writes a record that an initial copy is pending. It is called before the slot is created.
@@ -118,10 +124,10 @@ func (w *positionWriter) announceCopy(ctx context.Context, systemID, slot string
 	return nil
 }
 
-// copyPending reports whether the tenure must deliver an initial copy before the stream.
+// copyPending reports whether the tenure must deliver an initial copy before the stream. A refill is none.
 func (w *positionWriter) copyPending() bool { return w.next.Copying }
 
-// markCopied records that the initial copy is delivered. It may be called from any goroutine.
+// markCopied records that the initial copy or the refill is delivered. It may be called from any goroutine.
 func (w *positionWriter) markCopied() {
 	w.copied.Store(true)
 	signal(w.wake)
@@ -132,7 +138,7 @@ func (w *positionWriter) markCopied() {
 // *checkpoint.GapError stops the relay; if the operator has accepted the gap, chooseStart only logs it.
 func (w *positionWriter) chooseStart(ctx context.Context, s checkpoint.Server) (pglogrepl.LSN, error) {
 	var start pglogrepl.LSN
-	if w.stored.EndLSN != 0 {
+	if w.stored.EndLSN != 0 || w.stored.Refill != nil {
 		var err error
 		start, err = w.continueRecord(ctx, s)
 		if gap, ok := errors.AsType[*checkpoint.GapError](err); ok && w.acceptGap {
@@ -147,7 +153,14 @@ func (w *positionWriter) chooseStart(ctx context.Context, s checkpoint.Server) (
 		w.log.WarnContext(ctx, "gap accepted, rows of the initial copy may not have been delivered")
 		w.next.Copying = false
 	}
+	if w.stored.Refill != nil && w.acceptGap {
+		w.log.WarnContext(ctx, "gap accepted, rows of the refill may not have been delivered")
+		w.next.Refill = nil
+	}
 	w.next = w.next.Moved(s, cmp.Or(start, s.Confirmed))
+	if w.startOver {
+		w.next.Open = checkpoint.Prefix{}
+	}
 	if start != 0 && w.stored.Timeline == s.Timeline {
 		w.enterState(recordCurrent)
 	} else {
@@ -246,12 +259,16 @@ func (w *positionWriter) writePosition(ctx context.Context) (wrote bool, err err
 	snapshot := w.snapshot.Load() // before Confirmed, so that the position covers the snapshot
 	confirmed := w.tracker.Confirmed()
 	open := w.tracker.Prefix()
-	copied := p.Copying && w.copied.Load()
+	copied := (p.Copying || p.Refill != nil) && w.copied.Load()
 	further := open != p.Open && open.Rows > 0 && !p.Copying // an initial copy cannot be resumed
 	if confirmed <= p.EndLSN && !further && !copied && w.state != recordObsolete {
 		return false, nil
 	}
 	p.EndLSN, p.Open = max(p.EndLSN, confirmed), open
+	refilled := copied && p.Refill != nil
+	if refilled {
+		p = p.EndRefill()
+	}
 	p.Copying = p.Copying && !copied
 	if snapshot != nil {
 		p = p.WithSnapshot(*snapshot)
@@ -260,6 +277,9 @@ func (w *positionWriter) writePosition(ctx context.Context) (wrote bool, err err
 		return false, err
 	}
 	w.snapshot.CompareAndSwap(snapshot, nil)
+	if refilled && w.refilled != nil {
+		w.refilled()
+	}
 	return true, nil
 }
 

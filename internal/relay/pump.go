@@ -38,10 +38,10 @@ type pump struct {
 	// somebody has altered the publication.
 	published *catalog.Publication
 
-	updates     updatePolicy
-	messages    []string     // prefixes of the logical messages that have rows
-	skip        *skip        // transactions that the operator wants to skip; nil: none
-	initialCopy *initialCopy // pending; to be sent before the stream; nil: none
+	updates  updatePolicy
+	messages []string   // prefixes of the logical messages that have rows
+	skip     *skip      // transactions that the operator wants to skip; nil: none
+	copy     *tableCopy // pending; to be sent before the stream; nil: none
 
 	// describe returns the function with which the router reads the catalog. Nil: the router does not
 	// need the catalog.
@@ -73,7 +73,7 @@ const (
 	maxSpanBytes = 256 << 20
 )
 
-// run sends the initial copy, then the batches of a session. It returns nil when batches is closed, or
+// run sends the pending copy, then the batches of a session. It returns nil when batches is closed, or
 // when stop is closed and no transaction is open. If ctx ends, it returns the cause.
 func (p *pump) run(ctx context.Context, stop <-chan struct{}, batches <-chan *replication.Batch) error {
 	defer p.flow.addCounts(&p.counts)
@@ -82,7 +82,7 @@ func (p *pump) run(ctx context.Context, stop <-chan struct{}, batches <-chan *re
 	if p.describe != nil {
 		p.router.SetDescribe(p.describe(ctx))
 	}
-	if p.initialCopy != nil {
+	if p.copy != nil {
 		if stopped, err := p.sendCopy(ctx, stop); stopped || err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
 	"github.com/outbox-cdc/outbox-cdc/internal/encode"
@@ -82,6 +83,13 @@ type Config struct {
 	// record ends.
 	AcceptGap bool
 
+	// RefillOnLoss has the relay refill the gap from the tables if the slot was lost or does not continue where
+	// the position record ends. It needs PositionTopic. See Recover.
+	RefillOnLoss bool
+
+	// Assume is what a refill may assume.
+	Assume catalog.Assumptions
+
 	// WatchInterval is the time between two reads of the catalog while streaming. Zero means 10 s.
 	WatchInterval time.Duration
 
@@ -145,6 +153,8 @@ type Relay struct {
 	skip      *skip           // nil: no SkipTo
 	copy      *catalog.Copy   // of the slot that this start has created; nil: none, or in use
 
+	recovering bool // Recover runs
+
 	warnedTimeline int32 // the server's timeline for which warnLostTail has logged
 	orderChecked   bool  // checkOrder was called; used by its goroutine only
 }
@@ -193,6 +203,11 @@ func (r *Relay) Run(ctx context.Context) error {
 		err := r.runSession(ctx, retry)
 		if ctx.Err() != nil && r.tenure != nil {
 			err = nil // the session ended during the stop
+		}
+		if ctx.Err() == nil && r.refills(err) {
+			if err = r.refillLost(ctx, err); err == nil {
+				continue
+			}
 		}
 		final := r.isFinal(ctx, err)
 		if !final {
@@ -276,6 +291,7 @@ func (r *Relay) runSession(ctx context.Context, retry *retry) error {
 	before, rows := t.tracker.Confirmed(), r.flow.load().rows
 	t.pump.published, t.pump.describe = state.Publication, r.newDescribe
 	err = t.runSession(ctx, s, r.newWatcher(stream, state).run)
+	r.positions.startOver = as[*checkpoint.PrefixError](err) && t.pump.copy != nil
 	if t.over {
 		r.tenure = nil
 	}

@@ -171,7 +171,7 @@ func (r *Relay) startTenure(ctx context.Context, s *session, server checkpoint.S
 	if err != nil {
 		return err
 	}
-	planned, err := r.planCopy(ctx, slot)
+	planned, err := r.planCopy(ctx, server, slot)
 	if err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (r *Relay) startTenure(ctx context.Context, s *session, server checkpoint.S
 		start = server.Confirmed // not 0/0: after a crash of the server the slot may be before it
 	}
 	r.tenure = newTenure(r, s.id, start, (*r.sink.Load()).NewWriter)
-	r.tenure.pump.initialCopy = planned
+	r.tenure.pump.copy = planned
 	r.tenure.run(ctx)
 	return nil
 }

@@ -119,7 +119,7 @@ func (t *tenure) run(ctx context.Context) {
 }
 
 // resumable reports whether another session may continue the tenure.
-func (t *tenure) resumable() bool { return t.life.Err() == nil && t.pump.initialCopy == nil }
+func (t *tenure) resumable() bool { return t.life.Err() == nil && t.pump.copy == nil }
 
 // runSession sends the rows that a session reads, until the session ends, ctx is done, or an error occurs
 // from which another session cannot recover. If the session ends, the tenure continues, and runSession

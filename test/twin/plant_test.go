@@ -81,7 +81,7 @@ var plants = []plant{
 		{tenureFile, "		_ = s.close(ctx, errStopReading)\n		return s.err\n", "		for t.tracker.Outstanding() > 0 && t.life.Err() == nil && ctx.Err() == nil {\n			time.Sleep(time.Millisecond)\n		}\n		_ = s.close(ctx, errStopReading)\n		return s.err\n"},
 	}, "the slot was free|waits for the leader"},
 	{"without a record a slot that was advanced goes unnoticed", []edit{
-		{claimFile, "	if stored.EndLSN != 0 || stored.Copying {\n", "	if w.store != nil && (stored.EndLSN != 0 || stored.Copying) {\n"},
+		{claimFile, "	if stored.EndLSN != 0 || stored.Copying || stored.Refill != nil {\n", "	if w.store != nil && (stored.EndLSN != 0 || stored.Copying || stored.Refill != nil) {\n"},
 	}, "nobody has noticed|differently"},
 	{"with a record a slot that was advanced goes unnoticed", []edit{
 		{timelineFile, "	case reason != \"\":\n", "	case reason == \"\":\n		return shared, nil\n	case reason != \"\":\n"},

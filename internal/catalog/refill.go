@@ -1,0 +1,244 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// ErrRefill says that the rows which a lost slot had not delivered cannot be told from the others, or that
+// some of them may not be in the table any more.
+var ErrRefill = errors.New("the gap cannot be refilled from the table")
+
+// Missing selects the rows that a lost slot had not delivered and that its successor does not deliver.
+type Missing struct {
+	Delivered string // the snapshot that sees the delivered transactions: xmin:xmax:xip_list
+	Until     string // the snapshot that sees what was committed before the new slot; empty: all rows
+
+	Assume Assumptions
+}
+
+// Assumptions are what an operator says that nothing on the server can prove. OpenMissing checks them as
+// far as possible.
+type Assumptions struct {
+	Unpruned bool // no undelivered row was removed from the tables
+	Upgraded bool // the server was upgraded from that of Missing.Delivered by pg_upgrade, which keeps transaction ids
+	Restored bool // the tables were restored from a dump of that server, and nothing has written to them since
+}
+
+// The columns that a table needs to be refilled.
+const (
+	refillXID   = "xid"      // of the transaction that wrote the row
+	refillOrder = "position" // order of insertion
+)
+
+// OpenMissing returns a Copy of the rows that are missing now. It checks that the tables have all of
+// them: its error wraps ErrRefill otherwise. It creates no slot, so a transaction that commits meanwhile may be
+// neither in the Copy nor in a slot that is created later: use it to count.
+func OpenMissing(ctx context.Context, cfg replication.Config, missing Missing) (*Copy, error) {
+	c, err := newCopy(ctx, cfg, &missing)
+	if err != nil {
+		return nil, err
+	}
+	if err = c.begin(ctx, cfg.Publication, ""); err == nil {
+		err = c.checkRefill(ctx)
+	}
+	if err == nil {
+		err = c.checkAssumptions(ctx)
+	}
+	if err != nil {
+		c.Close(ctx)
+		return nil, err
+	}
+	return c, nil
+}
+
+// RecreateSlot drops the slot, if it exists, and creates it again. It returns a Copy of the missing rows:
+// each is in the Copy or behind the position from which the new slot delivers. known is the slot as the
+// caller knows it, nil if there is none. The error wraps [replication.ErrSlotInUse] if somebody streams from the
+// slot, and [replication.ErrBusy] if somebody has created it meanwhile.
+func RecreateSlot(ctx context.Context, cfg replication.Config, setup SetupConfig, known *Slot, missing Missing) (*Copy, error) {
+	s, err := newSetup(ctx, setup)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close(ctx)
+	state, err := s.inspect(ctx)
+	if err == nil {
+		err = state.verifyPublication()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if state.Slot != nil {
+		if known == nil || known.ConfirmedFlushLSN != state.Slot.ConfirmedFlushLSN {
+			return nil, fmt.Errorf("%w: another process has created slot %q at %s", replication.ErrBusy, state.Slot.Name, state.Slot.ConfirmedFlushLSN)
+		}
+		if err := s.dropSlot(ctx, state); err != nil {
+			return nil, err
+		}
+		s.cfg.Failover = s.cfg.Failover || state.Slot.Failover
+	}
+	s.export = true
+	made, err := s.createSlot(ctx, replication.Walsender(s.cfg.Conn), s.cfg.Slot, s.slotCommand(state.ServerVersion))
+	if err != nil {
+		return nil, err
+	}
+	s.made = made
+	return s.openCopy(ctx, cfg, made, &missing)
+}
+
+// checkRefill returns an error that wraps ErrRefill unless the missing rows of every table can be read in
+// their order, and are all there.
+func (c *Copy) checkRefill(ctx context.Context) error {
+	for i := range c.Tables {
+		t := &c.Tables[i]
+		if t.partition && len(c.Tables) > 1 {
+			return fmt.Errorf("%w: the publication sends the rows of partition %s as the partition's, so the order across partitions is not known: ALTER PUBLICATION … SET (publish_via_partition_root = true)",
+				ErrRefill, t.SQLName())
+		}
+		alter, err := refillAlter(ctx, c.conn, *t)
+		switch {
+		case err != nil:
+			return err
+		case alter != "":
+			return fmt.Errorf("%w: table %s does not say which transaction wrote a row, and in which order; for the next time: %s", ErrRefill, t.SQLName(), alter)
+		}
+		if c.missing.Assume.Unpruned {
+			continue
+		}
+		if whole, err := c.isWhole(ctx, *t); err != nil {
+			return err
+		} else if !whole {
+			return fmt.Errorf("%w: table %s has no delivered row any more, so undelivered ones may have been removed too; if you know that none was, for example because only outbox-cdc prune removes rows: --assume-unpruned",
+				ErrRefill, t.SQLName())
+		}
+	}
+	return nil
+}
+
+// checkAssumptions returns an error that wraps ErrRefill if what is assumed of the server cannot be true.
+func (c *Copy) checkAssumptions(ctx context.Context) error {
+	if c.missing.Assume.Upgraded {
+		const later = "SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot()) >= pg_catalog.pg_snapshot_xmax($1::pg_catalog.pg_snapshot)"
+		switch continues, err := queryOne(ctx, c.conn, pgx.RowTo[bool], "compare transaction ids", later, c.missing.Delivered); {
+		case err != nil:
+			return err
+		case !*continues:
+			return fmt.Errorf("%w: this server was not upgraded from the recorded one: its transaction ids are below those of the snapshot %s", ErrRefill, c.missing.Delivered)
+		}
+	}
+	if !c.missing.Assume.Restored {
+		return nil
+	}
+	for _, t := range c.Tables {
+		// A row that was written here has the id of its transaction as xmin, and so has no other row that does
+		// not name the same transaction. The rows that one COPY has restored name different ones.
+		written, err := queryOne(ctx, c.conn, pgx.RowTo[bool], c.doing(t), fmt.Sprintf(`SELECT EXISTS (SELECT FROM %s GROUP BY xmin::text
+			HAVING pg_catalog.count(DISTINCT %s::text) = 1 AND pg_catalog.min(%[2]s::text::numeric) %% 4294967296 = xmin::text::numeric)`, t.from(), refillXID))
+		switch {
+		case err != nil:
+			return needSelect(c.doing(t), t, err)
+		case *written:
+			return fmt.Errorf("%w: table %s has rows that were written after the dump was restored: their transaction ids mean something else on the recorded server",
+				ErrRefill, t.SQLName())
+		}
+	}
+	return nil
+}
+
+// isWhole reports whether the removal of old rows has not come to the missing ones: a delivered row is
+// there, or the first that was ever inserted, or none ever was.
+func (c *Copy) isWhole(ctx context.Context, t Table) (bool, error) {
+	sees := func(sql string, args ...string) (bool, error) {
+		found, err := queryOne(ctx, c.conn, pgx.RowTo[bool], c.doing(t), sql, args...)
+		if err != nil {
+			return false, needSelect(c.doing(t), t, err)
+		}
+		return *found, nil
+	}
+	if whole, err := sees(fmt.Sprintf("SELECT EXISTS (SELECT FROM %s WHERE pg_catalog.pg_visible_in_snapshot(%s, $1::pg_catalog.pg_snapshot))",
+		t.from(), refillXID), c.missing.Delivered); whole || err != nil {
+		return whole, err
+	}
+	return sees(fmt.Sprintf(`
+		SELECT COALESCE(CASE WHEN first IS NULL THEN pg_catalog.has_sequence_privilege(seqrelid, 'USAGE, SELECT') AND last IS NULL
+			ELSE first = seqstart END, false)
+		FROM (SELECT pg_catalog.min(%s) AS first FROM %s) rows
+		LEFT JOIN (SELECT seqrelid, seqstart, CASE WHEN pg_catalog.has_sequence_privilege(seqrelid, 'USAGE, SELECT')
+				THEN pg_catalog.pg_sequence_last_value(seqrelid) END AS last FROM pg_catalog.pg_sequence
+			WHERE seqrelid = pg_catalog.pg_get_serial_sequence($1, $2)::regclass) sequence ON true`,
+		refillOrder, t.from()), t.SQLName(), refillOrder)
+}
+
+// clauses selects the missing rows, in their order, of a table of which filter, if it is not empty, is
+// the condition for a published row.
+func (m *Missing) clauses(filter string) string {
+	sees := func(snapshot string) string {
+		return fmt.Sprintf("pg_catalog.pg_visible_in_snapshot(%s, %s::pg_catalog.pg_snapshot)", refillXID, replication.QuoteLiteral(snapshot))
+	}
+	conditions := []string{"NOT " + sees(m.Delivered)}
+	if m.Until != "" {
+		conditions = append(conditions, sees(m.Until))
+	}
+	if filter != "" {
+		conditions = append(conditions, "("+filter+")")
+	}
+	return " WHERE " + strings.Join(conditions, " AND ") + " ORDER BY " + refillOrder
+}
+
+// Count returns how many rows of a table of Tables the Copy has.
+func (c *Copy) Count(ctx context.Context, t Table) (int64, error) {
+	n, err := queryOne(ctx, c.conn, pgx.RowTo[int64], c.doing(t), "SELECT pg_catalog.count(*) FROM ("+c.selectRows(t)+") AS rows")
+	if err != nil {
+		return 0, needSelect(c.doing(t), t, err)
+	}
+	return *n, nil
+}
+
+// refillAlter returns the statement that gives a table the columns without which it cannot be refilled,
+// empty if it has them.
+func refillAlter(ctx context.Context, conn executor, t Table) (string, error) {
+	type column struct{ kind, null, byDefault string }
+	columns := make(map[string]column)
+	_, err := query(ctx, conn, func(row pgx.CollectableRow) (name string, err error) {
+		var c column
+		err = row.Scan(&name, &c.kind, &c.null, &c.byDefault)
+		columns[name] = c
+		return name, err
+	}, "read the columns", `
+		SELECT a.attname, pg_catalog.format_type(a.atttypid, NULL), CASE WHEN a.attnotnull THEN '' ELSE 'NULL' END,
+			CASE WHEN a.attidentity <> '' THEN 'identity' ELSE COALESCE(pg_catalog.pg_get_expr(d.adbin, d.adrelid), '') END
+		FROM pg_catalog.pg_attribute a LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+		WHERE a.attrelid = $1::text::oid AND a.attname = ANY (ARRAY[$2, $3]) AND NOT a.attisdropped`,
+		fmt.Sprint(t.OID), refillXID, refillOrder)
+	if err != nil {
+		return "", err
+	}
+	var alter []string
+	xid, exists := columns[refillXID]
+	switch {
+	case !exists:
+		alter = append(alter, "ADD COLUMN xid xid8 NOT NULL DEFAULT pg_current_xact_id()")
+	case xid.kind != "xid8":
+		alter = append(alter, "RENAME COLUMN xid TO …; ALTER TABLE "+t.SQLName()+" ADD COLUMN xid xid8 NOT NULL DEFAULT pg_current_xact_id()")
+	case xid.null != "" || strings.TrimPrefix(xid.byDefault, "pg_catalog.") != "pg_current_xact_id()":
+		alter = append(alter, "ALTER COLUMN xid SET DEFAULT pg_current_xact_id(), ALTER COLUMN xid SET NOT NULL")
+	}
+	order, exists := columns[refillOrder]
+	switch {
+	case !exists:
+		alter = append(alter, "ADD COLUMN position bigint NOT NULL GENERATED ALWAYS AS IDENTITY")
+	case order.null != "" || order.byDefault != "identity" && !strings.HasPrefix(order.byDefault, "nextval("):
+		alter = append(alter, "RENAME COLUMN position TO …; ALTER TABLE "+t.SQLName()+" ADD COLUMN position bigint NOT NULL GENERATED ALWAYS AS IDENTITY")
+	}
+	if len(alter) == 0 {
+		return "", nil
+	}
+	return "ALTER TABLE " + t.SQLName() + " " + strings.Join(alter, ", "), nil
+}

@@ -1,0 +1,352 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/internal/encode"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// A refill resends the rows that a lost slot had not delivered. It is a copy with a selection: the new
+// slot is created with an exported snapshot; the relay sends the rows that this snapshot sees and that the
+// last confirmed snapshot of the position record does not see, in the order of their insertion, under a
+// new claim, before it handles anything of the stream. The position record says until then what is
+// refilled, and how many rows of it are acknowledged. So a refill continues where it was interrupted.
+//
+// Nothing is announced before the slot is created: if the process ends in between, the new slot is ahead
+// of the record, which is a gap.
+
+// refillHeader is the header of a refilled record, with the text true, encoded as headers are. It
+// comes after all others.
+const refillHeader = "refilled"
+
+// errRefillUnfinished: a refill was interrupted, and this start must not send anything else before it.
+var errRefillUnfinished = errors.New("the refill of a lost slot is not finished")
+
+// ErrNothingLost says that the slot continues at the position record.
+var ErrNothingLost = errors.New("nothing to recover: the slot continues at the position record")
+
+// A Loss is what a lost slot had not delivered.
+type Loss struct {
+	Record   checkpoint.Position // of the lost slot
+	Cause    error               // why the slot does not continue there
+	Snapshot checkpoint.Snapshot // sees what was delivered
+	WALEnd   pglogrepl.LSN       // now
+	Tables   []MissingRows
+	Resumes  bool // an interrupted refill continues
+
+	begins  checkpoint.Position // the record from which the refill begins
+	cfg     Config              // of the server that was asked
+	server  checkpoint.Server
+	missing catalog.Missing
+	state   *catalog.State
+}
+
+// MissingRows are the rows of a table that are to be refilled, those that have been resent by an
+// interrupted refill included.
+type MissingRows struct {
+	Table string
+	Rows  int64
+}
+
+// Rows returns the number of all missing rows.
+func (l *Loss) Rows() (n int64) {
+	for _, t := range l.Tables {
+		n += t.Rows
+	}
+	return n
+}
+
+// FindLoss returns what a refill would resend now. It changes nothing. The error wraps ErrNothingLost if
+// the slot continues at the position record, and [catalog.ErrRefill] if the gap cannot be refilled.
+func FindLoss(ctx context.Context, cfg Config, log *slog.Logger) (*Loss, error) {
+	cfg = cfg.withDefaults()
+	record, err := Recorded(ctx, cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, cfg.StartupTimeout)
+	defer cancel()
+	return findLoss(ctx, cfg, record, log)
+}
+
+func findLoss(ctx context.Context, cfg Config, record *checkpoint.Position, log *slog.Logger) (*Loss, error) {
+	if record == nil {
+		return nil, fmt.Errorf("%w: relay %q has no position record in topic %q; to send rows of a time or with given ids: outbox-cdc replay",
+			catalog.ErrRefill, cfg.Name, cfg.PositionTopic)
+	}
+	l := &Loss{Record: *record, begins: *record, cfg: cfg}
+	if record.Refill != nil {
+		l.Record = record.Refill.Lost
+	}
+	if err := l.inspect(ctx, log); err != nil {
+		return nil, err
+	}
+	if err := l.judge(record); err != nil {
+		return nil, err
+	}
+	if err := l.selectRows(); err != nil {
+		return nil, err
+	}
+	return l, l.count(ctx)
+}
+
+// inspect reads what the server says of itself, the publication and the slot.
+func (l *Loss) inspect(ctx context.Context, log *slog.Logger) error {
+	stream, err := replication.Open(ctx, l.cfg.Source, log)
+	if err != nil {
+		return err
+	}
+	l.cfg.Source = stream.Config() // all other connections lead to the same server
+	system, history := stream.System(), checkpoint.History(stream.History())
+	l.WALEnd = stream.WALEnd()
+	if err := stream.Close(ctx, 0); err != nil {
+		return err
+	}
+	if l.state, err = catalog.Inspect(ctx, l.cfg.Source.Conn, l.cfg.Source.Publication, l.cfg.Source.Slot); err != nil {
+		return err
+	}
+	l.server = checkpoint.Server{SystemID: system.ID, Timeline: system.Timeline, History: history, Slot: l.cfg.Source.Slot, WALEnd: l.WALEnd}
+	if l.state.Slot != nil {
+		l.server.Confirmed = l.state.Slot.ConfirmedFlushLSN
+	}
+	return nil
+}
+
+// judge finds out why the slot does not continue at the record.
+func (l *Loss) judge(record *checkpoint.Position) error {
+	l.state.Messages = len(l.cfg.Messages) > 0
+	l.Cause = l.state.Verify()
+	switch {
+	case errors.Is(l.Cause, replication.ErrSlotMissing), errors.Is(l.Cause, replication.ErrSlotLost):
+		return nil
+	case l.Cause != nil:
+		return l.Cause
+	case l.state.Slot.Active:
+		return fmt.Errorf("%w: server process %d streams from slot %q; stop that relay first", replication.ErrSlotInUse, l.state.Slot.ActivePID, l.cfg.Source.Slot)
+	case record.Refill != nil:
+		l.Cause = errRefillUnfinished
+		_, changed := record.Continue(l.server)
+		l.Resumes = changed == nil
+		return nil
+	case record.Copying:
+		return errCopyUnfinished
+	}
+	_, l.Cause = record.Continue(l.server)
+	if l.Cause == nil {
+		return ErrNothingLost
+	}
+	return nil
+}
+
+// selectRows finds the snapshot that says which rows were delivered.
+func (l *Loss) selectRows() error {
+	if len(l.cfg.Messages) > 0 {
+		return fmt.Errorf("%w: rows that are logical messages (outbox.messages) are in the WAL only", catalog.ErrRefill)
+	}
+	lost, assume := l.Record, l.cfg.Assume
+	if lost.SystemID == l.server.SystemID {
+		assume.Upgraded, assume.Restored = false, false
+	} else if assume.Upgraded || assume.Restored {
+		l.begins, lost = l.begins.Adopt(l.server), lost.Adopt(l.server)
+	}
+	snapshot, reason := lost.Undelivered(l.server)
+	switch {
+	case lost.SystemID != l.server.SystemID:
+		return fmt.Errorf("%w: %s; if it was upgraded from that system with pg_upgrade: --assume-upgraded; if the tables were restored from a dump of that system, and nothing has written to them since: --assume-restored",
+			catalog.ErrRefill, reason)
+	case reason != "":
+		return fmt.Errorf("%w: %s; to send rows of a time or with given ids: outbox-cdc replay", catalog.ErrRefill, reason)
+	}
+	l.Snapshot = snapshot
+	l.missing = catalog.Missing{Delivered: snapshot.Text, Assume: assume}
+	if l.Resumes {
+		l.missing.Until = l.begins.Refill.Until
+	}
+	return nil
+}
+
+// count counts the missing rows, after a check that all of them are there.
+func (l *Loss) count(ctx context.Context) error {
+	c, err := catalog.OpenMissing(ctx, l.cfg.Source, l.missing)
+	if err != nil {
+		return err
+	}
+	defer c.Close(ctx)
+	for _, t := range c.Tables {
+		if err := CheckTable(ctx, l.cfg, t); err != nil {
+			return err
+		}
+		n, err := c.Count(ctx, t)
+		if err != nil {
+			return err
+		}
+		l.Tables = append(l.Tables, MissingRows{t.Schema + "." + t.Name, n})
+	}
+	return nil
+}
+
+// Preview calls fn with the record of each missing row, or with the reason why the row cannot become one.
+// It sends none. The record is valid until fn returns.
+func (l *Loss) Preview(ctx context.Context, fn func(rec *sink.Record, rejected error)) error {
+	router, err := newRefillRouter(l.cfg.Route)
+	if err != nil {
+		return err
+	}
+	router.SetDescribe((&Relay{cfg: l.cfg}).newDescribe(ctx))
+	c, err := catalog.OpenMissing(ctx, l.cfg.Source, l.missing)
+	if err != nil {
+		return err
+	}
+	defer c.Close(ctx)
+	now := time.Now()
+	var rec sink.Record
+	for i := range c.Tables {
+		row := decoder.Insert{Relation: Relation(c.Tables[i])}
+		if err := router.Check(row.Relation); err != nil {
+			return err
+		}
+		err := c.Rows(ctx, &c.Tables[i], func(values [][]byte) error {
+			SetRow(&row, values)
+			fn(&rec, router.Route(encode.Tx{CommitTime: now, Timestamp: now}, 0, &row, &rec))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// newRefillRouter returns a router of refilled rows.
+func newRefillRouter(cfg encode.Config) (*encode.Router, error) {
+	cfg.Static = append(slices.Clone(cfg.Static), encode.StaticHeader{Name: refillHeader, Value: "true"})
+	return encode.New(cfg)
+}
+
+// Recover refills the gap that a lost slot has left. It creates a new slot, or continues an interrupted
+// refill, and returns nil when every missing row is acknowledged and the position record says so. The next
+// Run continues from there. It is called in place of Run; its errors are like those of Run. If ctx ends
+// before, it returns the cause.
+func (r *Relay) Recover(ctx context.Context) error {
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	r.recovering = true
+	r.positions.refilled = stop
+	err := r.Run(running)
+	if r.positions.stored.Refill == nil && running.Err() != nil && ctx.Err() == nil {
+		return nil // a stop that was not clean only resends rows of the stream
+	}
+	if err == nil {
+		err = context.Cause(ctx)
+	}
+	return err
+}
+
+// refills reports whether a refill is what follows err.
+func (r *Relay) refills(err error) bool {
+	return (r.recovering || r.cfg.RefillOnLoss) &&
+		(errors.Is(err, replication.ErrSlotMissing) || errors.Is(err, replication.ErrSlotLost) || as[*checkpoint.GapError](err))
+}
+
+// refillLost prepares a refill, because of cause, after a session. The next session carries it out. If the
+// gap cannot be refilled, the error is the cause, too.
+func (r *Relay) refillLost(ctx context.Context, cause error) error {
+	if t := r.tenure; t != nil { // what the broker has acknowledged need not be refilled
+		r.tenure = nil
+		if err := t.stopIdle(ctx); err != nil {
+			r.log.WarnContext(ctx, "more rows than usual are sent again by the refill", slog.Any("err", err))
+		}
+	}
+	limited, cancel := context.WithTimeout(ctx, r.cfg.StartupTimeout)
+	defer cancel()
+	found, err := r.positions.readStore(limited)
+	switch {
+	case err != nil:
+		return err
+	case found.position == nil:
+		return cause
+	}
+	return r.refillSource(limited, found.position, cause)
+}
+
+// refillSource prepares a refill of what the slot of record has lost. cause may be nil.
+func (r *Relay) refillSource(ctx context.Context, record *checkpoint.Position, cause error) error {
+	err := r.startRefill(ctx, record)
+	switch {
+	case err == nil:
+		r.catalog, err = r.readCatalog(ctx)
+	case errors.Is(err, catalog.ErrRefill) && cause != nil:
+		err = fmt.Errorf("%w; %w", cause, err)
+	case errors.Is(err, ErrNothingLost) && !r.recovering: // another process has recovered it meanwhile
+		err = nil
+	}
+	return err
+}
+
+// startRefill makes the slot and the position record ready for a refill of what the slot of record has
+// lost.
+func (r *Relay) startRefill(ctx context.Context, record *checkpoint.Position) error {
+	l, err := findLoss(ctx, r.cfg, record, r.log)
+	if err != nil {
+		return err
+	}
+	r.log.WarnContext(ctx, "slot lost: refilling what it had not delivered", slog.String("recorded", l.Record.EndLSN.String()),
+		slog.Time("recorded_at", l.Record.WrittenAt), slog.Int64("rows", l.Rows()), slog.Bool("continued", l.Resumes), slog.Any("reason", l.Cause))
+	if l.Resumes {
+		return nil
+	}
+	r.warnLostTail(ctx, &l.Record, l.server)
+	c, err := catalog.RecreateSlot(ctx, l.cfg.Source, catalog.SetupConfig{
+		Conn: l.cfg.Source.Conn, Publication: r.cfg.Source.Publication, Slot: r.cfg.Source.Slot, Failover: r.cfg.SlotFailover,
+	}, l.state.Slot, l.missing)
+	if err != nil {
+		return err
+	}
+	r.closeCopy(ctx)
+	r.copy = c
+	r.log.InfoContext(ctx, "set up", slog.String("object", fmt.Sprintf("slot %q", r.cfg.Source.Slot)), slog.String("action", "created again"),
+		slog.String("from", c.Point.String()))
+	return r.positions.beginRefill(ctx, l.begins, l.server, c)
+}
+
+// beginRefill writes the record of a refill to which c has the rows.
+func (w *positionWriter) beginRefill(ctx context.Context, record checkpoint.Position, s checkpoint.Server, c *catalog.Copy) error {
+	return w.storeRecord(ctx, record.BeginRefill(s, c.Point, c.Snapshot))
+}
+
+// planRefill returns the copy that resends what is left of a refill.
+func (r *Relay) planRefill(refill *checkpoint.Refill, s checkpoint.Server) (*tableCopy, error) {
+	if !r.recovering && !r.cfg.RefillOnLoss {
+		return nil, errRefillUnfinished
+	}
+	snapshot, reason := refill.Lost.Undelivered(s)
+	if reason != "" { // the server was promoted since
+		return nil, fmt.Errorf("%w: %s", catalog.ErrRefill, reason)
+	}
+	router, err := newRefillRouter(r.cfg.Route)
+	if err != nil {
+		return nil, err
+	}
+	missing := &catalog.Missing{Delivered: snapshot.Text, Until: refill.Until}
+	return &tableCopy{
+		point: refill.Start, router: router, markDone: r.positions.markCopied, log: r.log,
+		open: func(ctx context.Context) (*catalog.Copy, error) {
+			if r.copy != nil && r.copy.Point != refill.Start { // another process has created the slot since
+				r.closeCopy(ctx)
+			}
+			return r.openCopy(ctx, missing)
+		},
+	}, nil
+}

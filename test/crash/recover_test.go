@@ -1,0 +1,78 @@
+package crash
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
+	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
+)
+
+// A standby without the slot and without a tail of the WAL is promoted. Snapshots from after the fork say
+// nothing about the new primary, where the same transaction ids are used again. Recover takes the newest one
+// from before the fork, and every row that the new primary has arrives in order.
+func TestRecoverAfterFailover(t *testing.T) {
+	t.Parallel()
+	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
+		p := newPair(t, srv.Install(), nil, nil)
+		process := p.Run(t)
+		p.Load.Run(t.Context(), t, 500)
+		p.Arrived(t, 30*time.Second)
+		rig.WaitFor(t, 20*time.Second, "a snapshot in the position record", func() bool { return len(p.Recorded(t).Snapshots) > 0 })
+		shared := p.Recorded(t).Snapshots
+		p.Confirmed(t, 10*time.Second)
+		p.replayed(t)
+		p.between.Partition()
+		before := p.Load.Total()
+		p.Load.Run(t.Context(), t, 1000)
+		p.Arrived(t, 30*time.Second)
+		late := p.Load.Total() - before
+		rig.WaitFor(t, 20*time.Second, "a snapshot that sees the tail", func() bool {
+			return pgtest.QueryRow[bool](t, p.DB, `SELECT bool_and(pg_visible_in_snapshot(xid, $1::pg_snapshot)) FROM outbox`, p.Recorded(t).Snapshots[0].Text)
+		})
+		p.failOver(t)
+		process.Fails(t, relay.ExitSlotLost, p.Slot, "outbox-cdc recover")
+		if record := p.Recorded(t); record.Timeline != 1 || record.Snapshots[0].EndLSN == shared[0].EndLSN {
+			t.Fatalf("recorded is %+v", record)
+		}
+		p.Load.Run(t.Context(), t, 500+8*late) // the same events, with transaction ids that the lost tail had, too
+		out, code := rig.Command(t, "recover", "-c", p.Config)
+		if code != 0 || !strings.Contains(out, lostTail) || !strings.Contains(out, "Refilled: ") {
+			t.Fatalf("recover: exit code %d\n%s", code, rig.Tail(out, 30))
+		}
+		p.GoesOn(t)
+		p.Confirmed(t, 10*time.Second)
+		if now := p.Recorded(t); now.Timeline != 2 || now.Refill != nil {
+			t.Errorf("recorded is %+v", now)
+		}
+		p.Settle(t, late+500)
+	})
+}
+
+// A promoted standby that lags behind every snapshot of the record cannot be refilled, and neither can an old
+// primary: recover says which server it is, and changes nothing.
+func TestRecoverRefusesAnotherHistory(t *testing.T) {
+	t.Parallel()
+	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
+		p := newPair(t, srv.Install(), nil, nil)
+		p.replayed(t)
+		p.between.Partition()
+		process := p.Run(t)
+		p.Load.Run(t.Context(), t, 500)
+		p.Arrived(t, 30*time.Second)
+		rig.WaitFor(t, 20*time.Second, "a snapshot in the position record", func() bool { return len(p.Recorded(t).Snapshots) > 0 })
+		process.Terminate(t)
+		p.failOver(t)
+		p.onStandby(t).Exec(t, `CREATE PUBLICATION `+rig.Publication+` FOR TABLE outbox`)
+		out, code := rig.Command(t, "recover", "-c", p.Config)
+		if code != relay.ExitContinuity || !strings.Contains(out, "no snapshot from before that") || !strings.Contains(out, "nothing was changed") {
+			t.Errorf("recover: exit code %d\n%s", code, rig.Tail(out, 30))
+		}
+		if n := pgtest.QueryRow[int](t, p.onStandby(t), `SELECT count(*)::int FROM pg_replication_slots WHERE slot_type = 'logical'`); n > 0 {
+			t.Errorf("%d slots", n)
+		}
+	})
+}
