@@ -150,12 +150,21 @@ var brokenSources = []broken{
 	},
 	{
 		name: "no table", breaks: func(_ *testing.T, r *rig) { r.set("outbox.tables", "events") }, title: "table events", state: Failed, says: `"events" does not exist`,
-		mend: statements(`CREATE TABLE events (LIKE outbox); ALTER PUBLICATION pub ADD TABLE events`),
+		mend: statements(`CREATE TABLE events (LIKE outbox INCLUDING ALL); ALTER PUBLICATION pub ADD TABLE events`),
 	},
 	{name: "no replica identity", breaks: statements(`ALTER TABLE outbox DROP CONSTRAINT outbox_pkey; ALTER PUBLICATION pub SET (publish = 'insert, delete')`), title: "replica identity outbox", state: Failed, says: "Postgres rejects the application's"},
 	{name: "partitions by themselves", breaks: statements(`ALTER PUBLICATION pub DROP TABLE outbox; ALTER TABLE outbox RENAME TO old;
-		CREATE TABLE outbox (LIKE old INCLUDING DEFAULTS) PARTITION BY LIST (type); CREATE TABLE rest PARTITION OF outbox DEFAULT; GRANT SELECT ON outbox, rest TO CDC;
+		CREATE TABLE outbox (LIKE old INCLUDING DEFAULTS INCLUDING IDENTITY) PARTITION BY LIST (type); CREATE TABLE rest PARTITION OF outbox DEFAULT; GRANT SELECT ON outbox, rest TO CDC;
 		ALTER PUBLICATION pub ADD TABLE outbox`), title: "via root outbox", state: Doubt, says: "is partitioned"},
+	{name: "no column to refill by", breaks: statements(`ALTER TABLE outbox DROP COLUMN xid`), title: "refill outbox", state: Doubt, says: "recover cannot tell"},
+	{name: "no column for the refill", breaks: func(t *testing.T, r *rig) {
+		r.set("source.on_slot_loss", "refill")
+		statements(`ALTER TABLE outbox DROP COLUMN position`)(t, r)
+	}, title: "refill outbox", state: Failed, says: "source.on_slot_loss"},
+	{name: "refill may not read", breaks: func(t *testing.T, r *rig) {
+		r.set("source.on_slot_loss", "refill")
+		statements(`REVOKE SELECT ON outbox FROM CDC`)(t, r)
+	}, title: "select outbox", state: Failed, says: "source.on_slot_loss"},
 	{name: "copy may not read", breaks: func(t *testing.T, r *rig) {
 		r.set("source.create_slot", "true")
 		r.set("source.initial_copy", "true")

@@ -118,8 +118,31 @@ func (s *sourceLook) table(ctx context.Context, name string, t *catalog.TableSur
 	}
 	s.columns(ctx, name, carried, t)
 	s.identity(name, t)
-	if s.Relay.InitialCopy && s.createsSlot() && !t.Select {
-		s.fail("select", name, "source.initial_copy reads the table, but the role may not", fmt.Sprintf("GRANT SELECT ON %s TO %s", t.SQLName(), replication.QuoteIdent(s.Relay.Source.Conn.User)))
+	s.refill(name, t)
+	reads := ""
+	switch {
+	case s.Relay.RefillOnLoss:
+		reads = "source.on_slot_loss: refill"
+	case s.Relay.InitialCopy && s.createsSlot():
+		reads = "source.initial_copy"
+	}
+	if reads != "" && !t.Select {
+		s.fail("select", name, reads+" reads the table, but the role may not", fmt.Sprintf("GRANT SELECT ON %s TO %s", t.SQLName(), replication.QuoteIdent(s.Relay.Source.Conn.User)))
+	}
+}
+
+// refill says whether the rows of a lost slot could be sent from the table.
+func (s *sourceLook) refill(name string, t *catalog.TableSurvey) {
+	switch {
+	case s.Relay.PositionTopic == "": // nothing says what was delivered
+	case t.RefillAlter == "":
+		s.ok("refill", name, "has xid and position: outbox-cdc recover can send what a lost slot had not delivered")
+	case s.Relay.RefillOnLoss:
+		s.fail("refill", name, "source.on_slot_loss is refill, which is not available: without xid and position, nothing tells which rows were not delivered; the statement rewrites the table and locks it meanwhile",
+			t.RefillAlter)
+	default:
+		s.warn("refill", name, "refill is not available: if the slot is lost, outbox-cdc recover cannot tell which rows were not delivered; the statement rewrites the table and locks it meanwhile",
+			t.RefillAlter)
 	}
 }
 

@@ -47,7 +47,8 @@ func newRig(t *testing.T, srv *pgserver.Server, kafka *kafkatest.Cluster) *rig {
 	r := &rig{db: db, kafka: kafka, role: "cdc_" + db.Name, change: func(*Config) {}}
 	db.Exec(t, `
 		CREATE TABLE outbox (
-			id uuid PRIMARY KEY DEFAULT gen_random_uuid(), aggregatetype text NOT NULL, aggregateid text, type text NOT NULL, payload jsonb, at text);
+			id uuid PRIMARY KEY DEFAULT gen_random_uuid(), aggregatetype text NOT NULL, aggregateid text, type text NOT NULL, payload jsonb, at text,
+			position bigint NOT NULL GENERATED ALWAYS AS IDENTITY, xid xid8 NOT NULL DEFAULT pg_current_xact_id());
 		CREATE PUBLICATION pub FOR TABLE outbox WITH (publish = 'insert');
 		CREATE ROLE `+r.role+` LOGIN REPLICATION;
 		`+emitting(t, db, "REVOKE", "FROM PUBLIC")+`;
