@@ -34,6 +34,6 @@ acknowledged every earlier record.`,
   outbox-cdc check -c outbox-cdc.yaml
   outbox-cdc run -c outbox-cdc.yaml`,
 	}
-	root.AddCommand(a.run(), a.migrate(), a.setup(), a.importFrom(), a.check(), a.status(), a.healthcheck(), a.tail(), a.audit(), a.deadLetter(), a.replay(), a.prune(), a.inbox(), a.config(), a.version())
+	root.AddCommand(a.run(), a.migrate(), a.setup(), a.importFrom(), a.check(), a.status(), a.healthcheck(), a.tail(), a.audit(), a.deadLetter(), a.replay(), a.recover(), a.prune(), a.inbox(), a.config(), a.version())
 	return root
 }

@@ -145,7 +145,7 @@ func explain(exit int) (meaning, next string) {
 	case relay.ExitSource:
 		meaning, next = "source access", "let Postgres accept the role, then run the command again"
 	case relay.ExitSlotLost:
-		meaning, next = "slot missing or lost", "decide what to do about rows that the slot no longer has, then run outbox-cdc setup"
+		meaning, next = "slot missing or lost", "find out why the slot is gone, then outbox-cdc recover"
 	case relay.ExitSlotInUse:
 		meaning, next = "slot in use", "stop the other relay, or set source.wait_for_slot: true to wait as a standby"
 	case relay.ExitNoDelivery:

@@ -27,6 +27,7 @@ func (c *Config) Relay() (relay.Config, error) {
 	cfg.Sink, cfg.Source.Lease = kafka, c.Source.Lease
 	cfg.Create, cfg.CreateSlot, cfg.Tables = c.Source.Create, c.Source.CreateSlot, c.tables()
 	cfg.InitialCopy, cfg.SlotFailover = c.Source.InitialCopy, c.Source.SlotFailover
+	cfg.RefillOnLoss = c.Source.OnSlotLoss == refill
 	cfg.FailIfSlotInUse = !c.Source.WaitForSlot
 	cfg.PositionTopic, cfg.DrainTimeout = c.PositionTopic, c.DrainTimeout
 	return cfg, nil

@@ -42,6 +42,12 @@ func (c *Config) check() error {
 	if c.Source.InitialCopy && c.PositionTopic == "" {
 		add(c.invalid("source.initial_copy", "needs position_topic, because without it the next start cannot tell whether the copy was complete"))
 	}
+	if c.Source.OnSlotLoss == refill && c.PositionTopic == "" {
+		add(c.invalid("source.on_slot_loss", "refill needs position_topic, because without it nothing says which rows were delivered"))
+	}
+	if c.Source.OnSlotLoss == refill && len(c.Outbox.Messages) > 0 {
+		add(c.invalid("source.on_slot_loss", "refill needs a table: the rows of outbox.messages are in the WAL only"))
+	}
 	for _, prefix := range c.Outbox.Messages {
 		switch {
 		case prefix == "" || strings.Contains(prefix, "\x00"):

@@ -45,6 +45,7 @@ type Source struct {
 	CreateSlot   bool
 	InitialCopy  bool
 	SlotFailover bool
+	OnSlotLoss   string
 	Lease        time.Duration
 	WaitForSlot  bool
 }

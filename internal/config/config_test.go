@@ -60,7 +60,7 @@ func TestEveryKind(t *testing.T) {
 	want := Config{
 		Name: "orders",
 		Source: Source{
-			DSN: "host=localhost dbname=app", Publication: "p", Slot: "s", Create: false, WaitForSlot: true, Lease: 8 * time.Second,
+			DSN: "host=localhost dbname=app", Publication: "p", Slot: "s", Create: false, OnSlotLoss: "stop", WaitForSlot: true, Lease: 8 * time.Second,
 		},
 		Outbox: Outbox{
 			Tables:  []string{"a", "b"},
@@ -194,7 +194,7 @@ func TestProblems(t *testing.T) {
 				"sink:\n  kafka:\n    brokers: [a:1, b: 2]\n    compression:\n    window: {bytes: 16MiB}\n    sasl: {user: u, mechanism: PLAIN, password: 123}\ndrain_timeout: 25\n",
 			want: []string{
 				"c.yaml:1: name: found a number; allowed is letters, digits, '.', '_' and '-': put it in quotes",
-				"c.yaml:2: source: found a list; allowed are keys: dsn, dsn_file, publication, slot, create, create_slot, initial_copy, slot_failover, lease, wait_for_slot",
+				"c.yaml:2: source: found a list; allowed are keys: dsn, dsn_file, publication, slot, create, create_slot, initial_copy, slot_failover, lease, on_slot_loss, wait_for_slot",
 				"c.yaml:4: outbox.tables: found text; allowed is a list, each item a table name",
 				"c.yaml:5: outbox.tombstone_on_empty: found text; allowed is true or false",
 				"c.yaml:6: outbox.place: found a mapping; allowed is a list of {column, to, as}",
@@ -286,11 +286,17 @@ func TestProblems(t *testing.T) {
 		},
 		{
 			name: "what needs the position",
-			file: "source: {create_slot: true, initial_copy: true}\nposition_topic: ''\n",
+			file: "source: {create_slot: true, initial_copy: true, on_slot_loss: refill}\nposition_topic: ''\n",
 			want: []string{
 				"c.yaml:1: source.create_slot: needs position_topic, because without it a later start cannot tell whether the slot was lost",
 				"c.yaml:1: source.initial_copy: needs position_topic, because without it the next start cannot tell whether the copy was complete",
+				"c.yaml:1: source.on_slot_loss: refill needs position_topic, because without it nothing says which rows were delivered",
 			},
+		},
+		{
+			name: "refill without a table",
+			file: "source: {on_slot_loss: refill}\noutbox: {messages: [m]}\n",
+			want: []string{"c.yaml:1: source.on_slot_loss: refill needs a table: the rows of outbox.messages are in the WAL only"},
 		},
 		{
 			name: "topics and headers of the relay's own",

@@ -109,7 +109,7 @@ var sourceKeys = []key{
 	},
 	{
 		path: "source.create", kind: boolean, def: true,
-		doc: "Create the publication and the slot if neither exists. The relay never re-creates a slot that existed before.",
+		doc: "Create the publication and the slot if neither exists. A slot that existed before is re-created only by `outbox-cdc recover` and `on_slot_loss: refill`.",
 	},
 	{
 		path: "source.create_slot", kind: boolean, def: false,
@@ -128,6 +128,11 @@ var sourceKeys = []key{
 		doc: "How long Postgres keeps the slot for a relay that it hears nothing from, so that another one can take over: `wal_sender_timeout` of the relay's own session. At least 2s; a server that has less keeps its own.",
 	},
 	{
+		path: "source.on_slot_loss", kind: choice, def: stop, allowed: []string{stop, refill},
+		doc: "What to do if the slot is lost, or does not continue at the position record: `stop` with exit code 11 or 15, or `refill`: create a new slot and send the undelivered rows from the table," +
+			" as [`outbox-cdc recover`](recover.md) does.",
+	},
+	{
 		path: "source.wait_for_slot", kind: boolean, def: true,
 		doc: "Wait as a standby while another relay uses the slot. If false, exit with 12.",
 	},
@@ -144,6 +149,9 @@ const (
 	stop       = "stop"
 	deadLetter = "dead-letter"
 )
+
+// refill is the other value of source.on_slot_loss.
+const refill = "refill"
 
 var processKeys = []key{
 	{

@@ -1,0 +1,192 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/catalog"
+	"github.com/outbox-cdc/outbox-cdc/internal/command"
+	"github.com/outbox-cdc/outbox-cdc/internal/relay"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// A recovery is one run of recover.
+type recovery struct {
+	*app
+	settings *command.Settings
+	dryRun   bool
+	assume   catalog.Assumptions
+
+	cfg relay.Config
+	log *slog.Logger
+}
+
+func (a *app) recover() *cobra.Command {
+	r := &recovery{app: a}
+	cmd := &cobra.Command{
+		Use:   "recover",
+		Short: "Create a new slot after the old one was lost, and refill the gap from the table",
+		Long: `Recover resends the rows that a lost replication slot had not delivered. Run it after exit code 11 or 15,
+before you start the relay again. It creates a new slot, sends the rows that the relay's position record does
+not show as delivered, in the order in which they were inserted and with the header refilled: true, and
+records the position of the new slot. The next run continues there without a gap.
+
+Recover prints first what is missing. It may be interrupted: the same command continues. It changes nothing
+if the slot continues at the position record, or if it cannot tell which rows are missing.
+
+The table needs the columns xid and position, as outbox-cdc migrate creates them. The role needs REPLICATION,
+and SELECT on the table, which a relay's role does not have by default.`,
+		Example: `  outbox-cdc recover -c outbox-cdc.yaml --dry-run
+  outbox-cdc recover -c outbox-cdc.yaml`,
+		Args: command.NoArgs,
+	}
+	r.settings = command.ConfigFlags(cmd, "dsn", "publication", "slot", "brokers")
+	flags := cmd.Flags()
+	flags.BoolVar(&r.dryRun, "dry-run", false, "print what is missing and how many records would go to which topic, and change nothing")
+	flags.BoolVar(&r.assume.Unpruned, "assume-unpruned", false, "assume that no undelivered row was removed from the table, although no delivered one is left")
+	flags.BoolVar(&r.assume.Upgraded, "assume-upgraded", false, "assume that the server was upgraded with pg_upgrade from the one of the position record")
+	flags.BoolVar(&r.assume.Restored, "assume-restored", false, "assume that the table was restored from a dump of the server of the position record, and that nothing has written to it since")
+	cmd.MarkFlagsMutuallyExclusive("assume-upgraded", "assume-restored")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return r.run(cmd.Context()) }
+	return cmd
+}
+
+func (r *recovery) run(ctx context.Context) error {
+	cfg, err := r.settings.Load(r.environ)
+	if err != nil {
+		return command.Failed(err)
+	}
+	if r.cfg, err = cfg.Relay(); err != nil {
+		return command.Failed(err)
+	}
+	r.cfg.Assume = r.assume
+	r.log = command.NewLogger(cfg.Log, r.stderr)
+	r.limitMemory(cfg.Sink.Kafka.Window.Bytes)
+	loss, err := relay.FindLoss(ctx, r.cfg, r.log)
+	if errors.Is(err, relay.ErrNothingLost) {
+		fmt.Fprintf(r.stdout, "Nothing to recover: slot %q continues at the position record.\n", r.cfg.Source.Slot)
+		return nil
+	}
+	if err != nil {
+		return r.failed(ctx, err)
+	}
+	r.explain(loss)
+	if r.dryRun {
+		return r.preview(ctx, loss)
+	}
+	return r.refill(ctx, loss)
+}
+
+// explain prints what is missing.
+func (r *recovery) explain(l *relay.Loss) {
+	record := l.Record
+	fmt.Fprintf(r.stdout, "Position record: %s on timeline %d of system %s, written at %s\n",
+		record.EndLSN, record.Timeline, record.SystemID, record.WrittenAt.UTC().Format(time.RFC3339))
+	fmt.Fprintf(r.stdout, "Slot %q: %s\n", r.cfg.Source.Slot, oneLine(l.Cause.Error()))
+	fmt.Fprintf(r.stdout, "Missing: what was committed after %s, up to now (%s)\n", record.EndLSN, l.WALEnd)
+	for _, t := range l.Tables {
+		fmt.Fprintf(r.stdout, "  %d rows of %s that the snapshot of %s does not show as delivered\n", t.Rows, t.Table, l.Snapshot.EndLSN)
+	}
+	if l.Resumes {
+		fmt.Fprintln(r.stdout, "An earlier recover was interrupted: this one continues after the rows that are acknowledged.")
+	}
+}
+
+// preview prints how many records would go where.
+func (r *recovery) preview(ctx context.Context, l *relay.Loss) error {
+	topics := make(map[string]int)
+	rejected := 0
+	err := l.Preview(ctx, func(rec *sink.Record, reason error) {
+		if reason != nil {
+			rejected++
+			return
+		}
+		topics[strings.Clone(rec.Topic)]++
+	})
+	for _, topic := range slices.Sorted(maps.Keys(topics)) {
+		fmt.Fprintf(r.stdout, "%d would be sent to %s\n", topics[topic], topic)
+	}
+	if rejected > 0 {
+		fmt.Fprintf(r.stdout, "%d cannot become records: see on_bad_record\n", rejected)
+	}
+	if err != nil {
+		return r.failed(ctx, err)
+	}
+	return nil
+}
+
+// refill sends the missing rows and shows the progress.
+func (r *recovery) refill(ctx context.Context, l *relay.Loss) error {
+	rel, err := relay.New(r.cfg, r.log)
+	if err != nil {
+		return command.Failed(err)
+	}
+	began := time.Now()
+	watching, stop := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	go func() { // waited for below
+		defer close(watched)
+		r.showProgress(watching, rel, int(l.Rows()))
+	}()
+	err = rel.Recover(ctx)
+	stop()
+	<-watched
+	if errors.Is(err, relay.ErrNothingLost) { // another process has recovered it meanwhile
+		err = nil
+	}
+	if err != nil {
+		return r.failed(ctx, err)
+	}
+	fmt.Fprintf(r.stdout, "Refilled: %d records sent and acknowledged, in %.1f s. Start the relay: it continues at the new slot.\n",
+		rel.Stat().Rows, time.Since(began).Seconds())
+	return nil
+}
+
+// progressInterval is how often the progress is shown.
+const progressInterval = 200 * time.Millisecond
+
+func (r *recovery) showProgress(ctx context.Context, rel *relay.Relay, total int) {
+	p := command.NewProgress(r.stderr, r.environ, r.log)
+	p.Phase = "recover"
+	defer p.End()
+	ticker := time.NewTicker(progressInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			p.Show(ctx, "rows", int(rel.Stat().Rows), total)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// failed is how a recover ends that does not come to its end.
+func (r *recovery) failed(ctx context.Context, err error) *command.ExitError {
+	f := command.Failed(err)
+	f.Where = []string{
+		fmt.Sprintf("source: %s, publication %s, slot %s", command.Address(r.cfg.Source.Conn), r.cfg.Source.Publication, r.cfg.Source.Slot),
+		"sink: " + r.cfg.Sink.String(),
+	}
+	f.Advice = strings.NewReplacer("<slot>", r.cfg.Source.Slot, "<publication>", r.cfg.Source.Publication).Replace(f.Advice)
+	f.Object = "slot " + r.cfg.Source.Slot
+	switch {
+	case ctx.Err() != nil:
+		f.Err, f.Exit, f.What, f.Advice = errors.New("stopped before all rows were acknowledged"), relay.ExitUnexpected, "interrupted", ""
+		f.Next = "to continue: the same command"
+	case errors.Is(err, catalog.ErrRefill):
+		f.What, f.Next = "the gap cannot be refilled", "nothing was changed; see docs/recover.md#recover-refuses"
+	case errors.Is(err, replication.ErrAccess):
+		f.Next = "give the role the right that the reason names, or another role's --dsn"
+	}
+	return f
+}
