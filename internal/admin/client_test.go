@@ -76,14 +76,14 @@ func TestClient(t *testing.T) {
 	if says, well, err := c.Live(t.Context()); says != "alive" || !well || err != nil {
 		t.Errorf("%q %t %v", says, well, err)
 	}
-	if says, well, err := c.Ready(t.Context()); says != "ready" || !well || err != nil {
+	if says, well, err := c.Ready(t.Context()); says != "ready: active" || !well || err != nil {
 		t.Errorf("%q %t %v", says, well, err)
 	}
 }
 
 func TestClientOfOneThatIsNotWell(t *testing.T) {
 	st := healthy()
-	st.State, st.LastError = relay.Waiting, "the server is starting"
+	st.State, st.Role, st.LastError = relay.Waiting, relay.NoRole, "the server is starting"
 	_, url := serve(t, nil, func() relay.Stat { return st })
 	if says, well, err := client(t, url).Ready(t.Context()); says != "waiting: the server is starting" || well || err != nil {
 		t.Errorf("%q %t %v", says, well, err)

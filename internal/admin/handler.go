@@ -66,7 +66,8 @@ func (s *Server) serveLive(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *Server) serveReady(w http.ResponseWriter, _ *http.Request) {
-	probe(w, s.unready(time.Now()), "ready")
+	role, problem := s.readiness(time.Now())
+	probe(w, problem, "ready: "+string(role))
 }
 
 // probe responds with ok, or with 503 and the problem if there is one.

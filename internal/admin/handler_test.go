@@ -89,15 +89,27 @@ func TestSlowAndLargeRequests(t *testing.T) {
 }
 
 func TestProbes(t *testing.T) {
+	set := func(st *relay.Stat, state relay.State, role relay.Role) { st.State, st.Role = state, role }
 	for name, test := range map[string]struct {
 		alter       func(*relay.Stat)
 		after       time.Duration // since the look
 		ready, live string
 	}{
-		"idle":           {func(st *relay.Stat) { st.Sink = sink.Stat{} }, 0, "", ""},
-		"busy":           {func(*relay.Stat) {}, 0, "", ""},
-		"starting":       {func(st *relay.Stat) { st.State = relay.Starting }, 0, "starting", ""},
-		"standing by":    {func(st *relay.Stat) { st.State, st.LastError = relay.Waiting, "slot in use" }, 0, "waiting: slot in use", ""},
+		"idle":     {func(st *relay.Stat) { st.Sink = sink.Stat{} }, 0, "", ""},
+		"busy":     {func(*relay.Stat) {}, 0, "", ""},
+		"starting": {func(st *relay.Stat) { set(st, relay.Starting, relay.NoRole) }, 0, "starting", ""},
+		"standby": {func(st *relay.Stat) {
+			set(st, relay.Waiting, relay.Standby)
+			st.LastError = "slot in use"
+		}, 0, "", ""},
+		"own sender kept": {func(st *relay.Stat) {
+			set(st, relay.Waiting, relay.NoRole)
+			st.LastError, st.Failures = "slot in use", []relay.Failure{{ExitCode: relay.ExitSlotInUse}}
+		}, 0, "waiting: slot in use", ""},
+		"standby, Kafka gone": {func(st *relay.Stat) {
+			set(st, relay.Waiting, relay.Standby)
+			st.LastError, st.Sink.StalledSince, st.Sink.StallReason = "slot in use", time.Now().Add(-20*time.Second), "refused"
+		}, 0, "Kafka has not acknowledged for 20s: refused", ""},
 		"a leader moves": {func(st *relay.Stat) { st.Sink.StalledSince = time.Now().Add(-5 * time.Second) }, 0, "", ""},
 		"brokers gone": {
 			func(st *relay.Stat) {
@@ -106,26 +118,34 @@ func TestProbes(t *testing.T) {
 		},
 		"both sides gone": {
 			func(st *relay.Stat) {
-				st.State, st.LastError, st.Failures = relay.Waiting, "no source", []relay.Failure{{ExitCode: relay.ExitSource}}
+				set(st, relay.Waiting, relay.NoRole)
+				st.LastError, st.Failures = "no source", []relay.Failure{{ExitCode: relay.ExitSource}}
 				st.Sink.StalledSince, st.Sink.StallReason = time.Now().Add(-20*time.Second), "refused"
 			}, 0, "waiting: no source; Kafka has not acknowledged for 20s: refused", "",
 		},
-		"over":       {func(st *relay.Stat) { st.State, st.Since = relay.Stopped, time.Now() }, 0, "stopped", ""},
-		"never ends": {func(st *relay.Stat) { st.State, st.Since = relay.Stopped, time.Now().Add(-2*time.Minute) }, 0, "has not exited", "has not exited"},
-		"stuck":      {func(*relay.Stat) {}, 2 * time.Minute, "has been stuck for 2m0s", "has been stuck for 2m0s"},
+		"over": {func(st *relay.Stat) {
+			set(st, relay.Stopped, relay.NoRole)
+			st.Since = time.Now()
+		}, 0, "stopped", ""},
+		"never ends": {func(st *relay.Stat) {
+			set(st, relay.Stopped, relay.NoRole)
+			st.Since = time.Now().Add(-2 * time.Minute)
+		}, 0, "has not exited", "has not exited"},
+		"stuck": {func(*relay.Stat) {}, 2 * time.Minute, "has been stuck for 2m0s", "has been stuck for 2m0s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := New(Config{}, discard())
-				if got := s.unready(time.Now()) + s.stuck(time.Now()); got != "starting" {
+				if _, got := s.readiness(time.Now()); got+s.stuck(time.Now()) != "starting" {
 					t.Errorf("before the first look: %q", got)
 				}
 				st := healthy()
 				test.alter(&st)
 				s.look(func() relay.Stat { return st })
 				time.Sleep(test.after)
+				_, unready := s.readiness(time.Now())
 				for _, probe := range []struct{ what, got, want string }{
-					{"readyz", s.unready(time.Now()), test.ready}, {"livez", s.stuck(time.Now()), test.live},
+					{"readyz", unready, test.ready}, {"livez", s.stuck(time.Now()), test.live},
 				} {
 					if (probe.got == "") != (probe.want == "") || !strings.Contains(probe.got, probe.want) {
 						t.Errorf("%s: %q, want %q", probe.what, probe.got, probe.want)
@@ -136,9 +156,27 @@ func TestProbes(t *testing.T) {
 	}
 }
 
+// The active relay and its standby are both ready, so that a rolling update finishes, and name their role.
+func TestReadyzNamesTheRole(t *testing.T) {
+	for _, role := range []relay.Role{relay.Active, relay.Standby} {
+		st := healthy()
+		if role == relay.Standby {
+			st.State, st.Role, st.LastError = relay.Waiting, role, "slot in use"
+		}
+		_, url := serve(t, nil, func() relay.Stat { return st })
+		if status, _, body := ask(t, http.MethodGet, url+"readyz", ""); status != http.StatusOK || body != "ready: "+string(role)+"\n" {
+			t.Errorf("/readyz of the %s relay: %d %q", role, status, body)
+		}
+		got, _, err := client(t, url).Status(t.Context())
+		if err != nil || got.Role != string(role) || !got.Ready || got.StandsBy() != (role == relay.Standby) {
+			t.Errorf("/status of the %s relay: role %q, ready %t, %v", role, got.Role, got.Ready, err)
+		}
+	}
+}
+
 func TestReadyzSaysWhyNot(t *testing.T) {
 	st := healthy()
-	st.State, st.LastError = relay.Waiting, "the server is starting"
+	st.State, st.Role, st.LastError = relay.Waiting, relay.NoRole, "the server is starting"
 	_, url := serve(t, nil, func() relay.Stat { return st })
 	if status, _, body := ask(t, http.MethodGet, url+"readyz", ""); status != http.StatusServiceUnavailable || body != "waiting: the server is starting\n" {
 		t.Errorf("%d %q", status, body)

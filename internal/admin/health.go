@@ -31,22 +31,28 @@ func (s *Server) stuck(now time.Time) string {
 	return ""
 }
 
-// unready returns why the relay does not deliver records; empty if it does.
-func (s *Server) unready(now time.Time) string {
+// readiness returns the relay's role, and why the relay is not ready. The problem is empty if the relay delivers
+// records, or is a standby that would deliver them.
+func (s *Server) readiness(now time.Time) (role relay.Role, problem string) {
 	last := s.last.Load()
 	if last == nil {
-		return "starting"
+		return relay.NoRole, "starting"
 	}
-	if reason := s.stuck(now); reason != "" {
-		return reason
+	if stuck := s.stuck(now); stuck != "" {
+		return last.stat.Role, stuck
 	}
+	return last.stat.Role, last.unready()
+}
+
+// unready returns why a relay that is not stuck is not ready; empty if it is.
+func (last *sample) unready() string {
 	st := &last.stat
 	stalled := ""
 	if lasted := last.stalled(); lasted >= stallAfter {
 		stalled = fmt.Sprintf("Kafka has not acknowledged for %s: %s", lasted.Round(time.Second), st.Sink.StallReason)
 	}
 	switch {
-	case st.State == relay.Streaming:
+	case st.Role != relay.NoRole:
 		return stalled
 	case st.LastError == "":
 		return string(st.State)

@@ -104,6 +104,12 @@ func gauges() []metric {
 			}
 			return 0
 		}),
+		gauge("standby", "1 while the relay waits for the slot, which another process uses, otherwise 0.", func(s *sample) float64 {
+			if s.stat.Role == relay.Standby {
+				return 1
+			}
+			return 0
+		}),
 		gauge("lag_bytes", "Bytes of WAL after the confirmed position, as of the last catalog query, at most 10 s ago.", func(s *sample) float64 { return float64(s.lagBytes()) }),
 		gauge("lag_seconds", "Time since the commit of the oldest unacknowledged transaction, or since the position of an acknowledged one has been waiting to be recorded. A lower bound while the relay reads nothing.", func(s *sample) float64 { return s.lag().Seconds() }),
 		gauge("in_flight_records", "Unacknowledged records.", func(s *sample) float64 { return float64(s.stat.Sink.InFlightRecords) }),

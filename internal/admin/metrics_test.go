@@ -62,6 +62,21 @@ func values(f *dto.MetricFamily, label string) map[string]float64 {
 	return out
 }
 
+// Prometheus can tell a standby from a relay that does not stream because of an error.
+func TestMetricsOfAStandby(t *testing.T) {
+	for role, want := range map[relay.Role]float64{relay.Standby: 1, relay.NoRole: 0} {
+		st := healthy()
+		st.State, st.Role = relay.Waiting, role
+		families := gather(t, st)
+		if got := values(families[namespace+"standby"], "name"); got["orders"] != want {
+			t.Errorf("role %q: standby is %v", role, got)
+		}
+		if got := values(families[namespace+"streaming"], "name"); got["orders"] != 0 {
+			t.Errorf("role %q: streaming is %v", role, got)
+		}
+	}
+}
+
 func TestMetrics(t *testing.T) {
 	st := healthy()
 	st.DeadLetters, st.Refused, st.Sink.Reconnects, st.Sink.DuplicatesPossible = 5, 2, 7, 1

@@ -38,7 +38,7 @@ func busy(s *Server, now relay.Stat) {
 
 func healthy() relay.Stat {
 	return relay.Stat{
-		State: relay.Streaming, Since: time.Now().Add(-26 * time.Hour), Sessions: 2, Transactions: 4_100_000, Rows: 41_080_000,
+		State: relay.Streaming, Role: relay.Active, Since: time.Now().Add(-26 * time.Hour), Sessions: 2, Transactions: 4_100_000, Rows: 41_080_000,
 		Received: 0x2A_7F3C5B10, Confirmed: 0x2A_7F3C5A08,
 		Slot: relay.SlotStat{ReadAt: time.Now(), Exists: true, WALStatus: "reserved", WALEnd: 0x2A_7F3C5B10, RetainedBytes: 34_000_000, SafeBytes: new(int64(10_700_000_000))},
 		Sink: sink.Stat{
@@ -101,11 +101,11 @@ var situations = []situation{
 		st.Sink.LastError, st.Sink.LastErrorAt = "topic outbox.event.order, partition 3: "+st.Sink.StallReason, time.Now()
 	}},
 	{"standby", "Standby", "takes over", "", func(st *relay.Stat) {
-		st.State, st.LastError = relay.Waiting, "slot orders is in use by process 4711"
+		st.State, st.Role, st.LastError = relay.Waiting, relay.Standby, "slot orders is in use by process 4711"
 		st.Failures = []relay.Failure{{Last: time.Now(), Times: 1, Text: st.LastError, ExitCode: relay.ExitSlotInUse}}
 	}},
 	{"source", "Waiting for Postgres", "connection refused", "Check source.dsn of orders", func(st *relay.Stat) {
-		st.State, st.Since = relay.Waiting, time.Now().Add(-42*time.Second)
+		st.State, st.Role, st.Since = relay.Waiting, relay.NoRole, time.Now().Add(-42*time.Second)
 		st.LastError = "connect to db.example.com:5432: connection refused"
 		st.Failures = []relay.Failure{{
 			First: time.Now().Add(-42 * time.Second), Last: time.Now(), Times: 31, Text: st.LastError, ExitCode: relay.ExitSource, Advice: "Check source.dsn of <slot>.",

@@ -20,9 +20,10 @@ type Status struct {
 	At      time.Time `json:"at"`     // time of the sample
 	Uptime  number    `json:"uptime"` // of the process
 
-	State  string    `json:"state"` // starting, waiting, streaming, stopped
-	Since  time.Time `json:"since"` // when State began
-	Ready  bool      `json:"ready"` // as /readyz
+	Role   string    `json:"role,omitempty"` // active, standby; empty: neither
+	State  string    `json:"state"`          // starting, waiting, streaming, stopped
+	Since  time.Time `json:"since"`          // when State began
+	Ready  bool      `json:"ready"`          // as /readyz
 	Reason string    `json:"reason,omitempty"`
 
 	Source   source      `json:"source"`
@@ -134,10 +135,11 @@ func (s *Server) status(now time.Time) *Status {
 	}
 	from, answered, delivery := s.history.span()
 	st := &last.stat
-	reason, risk := s.unready(now), st.Slot.Risk(last.at)
+	role, reason := s.readiness(now)
+	risk := st.Slot.Risk(last.at)
 	out := &Status{
 		Name: s.cfg.Name, Version: s.cfg.Version, Commit: s.cfg.Commit, At: last.at, Uptime: number(now.Sub(s.began).Seconds()),
-		State: string(st.State), Since: st.Since, Ready: reason == "", Reason: reason,
+		Role: string(role), State: string(st.State), Since: st.Since, Ready: reason == "", Reason: reason,
 		Source: source{
 			Address: s.cfg.Source, SystemID: st.Slot.SystemID, Publication: s.cfg.Publication,
 			Received: st.Received.String(), Confirmed: st.Confirmed.String(), ServerEnd: last.serverEnd().String(),

@@ -59,7 +59,7 @@ func (st *Status) judge(risk catalog.Risk) Verdict {
 }
 
 // StandsBy reports whether the relay is a standby.
-func (st *Status) StandsBy() bool { return st.waits(relay.ExitSlotInUse) }
+func (st *Status) StandsBy() bool { return st.Role == string(relay.Standby) }
 
 // waits reports whether the relay retries after an error with this exit code.
 func (st *Status) waits(exit int) bool {
@@ -69,10 +69,12 @@ func (st *Status) waits(exit int) bool {
 // Relaying returns the verdict on the relay itself, without its slot.
 func (st *Status) Relaying() Verdict {
 	switch {
-	case st.Kafka.Stalled > 0 && st.State == string(relay.Streaming):
+	case st.Kafka.Stalled > 0 && (st.State == string(relay.Streaming) || st.StandsBy()):
 		return st.stalled()
 	case !st.Ready:
 		return st.notReady()
+	case st.StandsBy():
+		return Verdict{Warn, "Standby", "Another relay streams from the slot. This one takes over when that one stops.", ""}
 	case float64(st.Lag.Seconds) > catchingUp:
 		return Verdict{Warn, "Catching up", fmt.Sprintf("The relay is %s behind and has %s of WAL left to read.", terminal.Span(float64(st.Lag.Seconds)), terminal.Size(float64(st.Lag.Bytes))), ""}
 	}
@@ -110,8 +112,6 @@ func (st *Status) notReady() Verdict {
 		return Verdict{Warn, "Starting", "The relay connects to Postgres and Kafka.", ""}
 	case st.State == string(relay.Starting):
 		return Verdict{Warn, "Starting", newest, advice}
-	case st.StandsBy():
-		return Verdict{Warn, "Standby", "Another relay streams from the slot. This one takes over when that one stops.", ""}
 	case st.waits(relay.ExitSink):
 		return Verdict{Bad, "Waiting for Kafka", newest, advice}
 	case waiting && float64(st.Kafka.Stalled) > stallAfter.Seconds():

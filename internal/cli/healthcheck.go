@@ -18,7 +18,7 @@ func (a *app) healthcheck() *cobra.Command {
 		Use:   "healthcheck",
 		Short: "Check that the relay on this machine is alive",
 		Long: `Healthcheck asks the relay's admin server whether the relay is alive (/livez) or, with --ready, whether
-it delivers records (/readyz). It prints one line and exits with 0 or 1. Use it where a health check
+it delivers records or is a standby (/readyz). It prints one line and exits with 0 or 1. Use it where a health check
 must be a program, such as HEALTHCHECK in a Dockerfile; probes that speak HTTP can ask the server.
 
 A relay is alive unless only a restart can help. It stays alive while Postgres or Kafka is down.

@@ -288,6 +288,27 @@ func TestFailuresMergeAndKeepTheLatest(t *testing.T) {
 	}
 }
 
+// A standby that has waited for long keeps waiting while Postgres is down, for example during a failover. The limit
+// for the first contact no longer applies to it.
+func TestStandbySurvivesAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &retry{waits: &waitLog{log: slog.New(slog.DiscardHandler)}, limit: 30 * time.Second, strict: true}
+		for began := time.Now(); time.Since(began) < time.Hour; {
+			if err := r.backOff(t.Context(), replication.ErrSlotInUse); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for began := time.Now(); time.Since(began) < 5*time.Minute; {
+			if err := r.backOff(t.Context(), replication.ErrUnreachable); err != nil {
+				t.Fatalf("after %s without Postgres: %v", time.Since(began), err)
+			}
+		}
+		if err := r.backOff(t.Context(), replication.ErrSlotMissing); err == nil {
+			t.Error("a missing slot is retried")
+		}
+	})
+}
+
 // The end of a session is logged with its cause if nothing else says it: if the relay waits because of it, the
 // next line does.
 func TestSessionEndIsLoggedOnce(t *testing.T) {

@@ -189,7 +189,8 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 // returns an error with exit code [ExitOK]. Use [ExitCode] and [Advice] on the error.
 //
 // The first contact is strict: Run returns immediately if, for example, the slot or a column is missing or
-// the password is wrong. After a session has streamed, Run retries every error that may be transient.
+// the password is wrong. After a session has streamed, or the relay has been a standby, Run retries every error that
+// may be transient.
 func (r *Relay) Run(ctx context.Context) error {
 	defer r.phase.setState(Stopped, nil)
 	r.phase.setState(Starting, nil)
@@ -282,7 +283,7 @@ func (r *Relay) runSession(ctx context.Context, retry *retry) error {
 	}
 	r.phase.setState(Streaming, nil)
 	r.logStart(ctx, stream, state)
-	if retry.strict {
+	if r.phase.sessionCount() == 1 {
 		r.warnSetup(ctx, stream, state)
 	}
 	retry.strict = false

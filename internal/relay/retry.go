@@ -24,7 +24,7 @@ const (
 type retry struct {
 	waits   *waitLog
 	limit   time.Duration
-	strict  bool      // first contact: no session has streamed yet
+	strict  bool      // first contact: the relay has neither streamed nor been a standby yet
 	since   time.Time // first failure of the current series; zero: none
 	attempt int
 }
@@ -84,6 +84,9 @@ func (r *retry) reset() {
 // and the cause of ctx if that ends first.
 func (r *retry) backOff(ctx context.Context, err error) error {
 	now := time.Now()
+	if faultOf(err).patience == standby { // both sides have responded, and the slot is there
+		r.strict, r.since = false, time.Time{}
+	}
 	if r.since.IsZero() {
 		r.since = now
 	}

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -25,10 +26,21 @@ const (
 	Stopped   State = "stopped"   // Run has returned
 )
 
+// A Role is the part of a Relay among the relays that use the same slot.
+type Role string
+
+// The roles.
+const (
+	NoRole  Role = ""        // the relay is starting, or retries after an error, or has stopped
+	Active  Role = "active"  // a session is running
+	Standby Role = "standby" // the relay waits for the slot, which another process uses
+)
+
 // Stat is a snapshot of a Relay. Counters cover the whole life of the Relay.
 type Stat struct {
 	State State
 	Since time.Time // when State began
+	Role  Role
 
 	Sessions     uint64 // replication sessions started
 	Transactions uint64 // commits read
@@ -139,6 +151,7 @@ type phase struct {
 	mu       sync.Mutex
 	state    State
 	since    time.Time
+	role     Role
 	sessions uint64
 	err      string
 	failures failures
@@ -154,10 +167,30 @@ func (p *phase) setState(s State, err error) {
 			p.sessions++
 		}
 	}
+	p.role = roleIn(s, err)
 	if err != nil {
 		p.err = err.Error()
 		p.failures.add(err, time.Now())
 	}
+}
+
+// roleIn returns the role of a relay in state s after err. A relay whose own lost connection may still use the
+// slot is no standby: perhaps no relay delivers.
+func roleIn(s State, err error) Role {
+	switch {
+	case s == Streaming:
+		return Active
+	case s == Waiting && faultOf(err).patience == standby && !errors.Is(err, errSenderKept):
+		return Standby
+	}
+	return NoRole
+}
+
+// sessionCount returns the number of sessions started.
+func (p *phase) sessionCount() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sessions
 }
 
 // endSession changes the state to Waiting when a session has ended with err and is still being closed.
@@ -166,7 +199,7 @@ func (p *phase) endSession(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.state == Streaming {
-		p.state, p.since, p.err = Waiting, time.Now(), err.Error()
+		p.state, p.since, p.role, p.err = Waiting, time.Now(), NoRole, err.Error()
 	}
 }
 
@@ -183,6 +216,7 @@ func (r *Relay) Stat() Stat {
 	st.DeadLetters, st.Refused = r.deadLetters.counts()
 	r.phase.mu.Lock()
 	st.State, st.Since, st.Sessions, st.LastError = r.phase.state, r.phase.since, r.phase.sessions, r.phase.err
+	st.Role = r.phase.role
 	st.Failures = slices.Clone(r.phase.failures)
 	r.phase.mu.Unlock()
 	if slot := r.slot.Load(); slot != nil {

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -71,6 +72,37 @@ func TestStatTellsWhatPostgresWasTold(t *testing.T) {
 		}
 		<-ran
 	})
+}
+
+// The relay is active while it streams, and a standby only while another process uses the slot.
+func TestRole(t *testing.T) {
+	var p phase
+	for _, step := range []struct {
+		state State
+		err   error
+		want  Role
+	}{
+		{Starting, nil, NoRole},
+		{Waiting, replication.ErrSlotInUse, Standby},
+		{Waiting, replication.ErrUnreachable, NoRole},
+		{Waiting, replication.ErrSlotInUse, Standby},
+		{Streaming, nil, Active},
+		{Waiting, fmt.Errorf("%w; %w", replication.ErrSlotInUse, errSenderKept), NoRole},
+		{Streaming, nil, Active},
+		{Waiting, errForeignClaim, Standby},
+		{Stopped, nil, NoRole},
+	} {
+		p.setState(step.state, step.err)
+		if p.role != step.want {
+			t.Errorf("%s after %v: role %q, want %q", step.state, step.err, p.role, step.want)
+		}
+	}
+	p.setState(Waiting, replication.ErrSlotInUse)
+	p.setState(Streaming, nil)
+	p.endSession(errLost) // the failures still end with that of the standby
+	if p.role != NoRole {
+		t.Errorf("after a lost session: role %q", p.role)
+	}
 }
 
 // A lost session is shown immediately, while its connection is still being closed. A position that it

@@ -93,8 +93,12 @@ func TestVerdict(t *testing.T) {
 		"stalled": {sides(t, func(_ *Postgres, st *admin.Status) {
 			st.Ready, st.Kafka.Stalled, st.Kafka.StallReason = false, 40, "broker 1 is down"
 		}), admin.Bad, "Kafka does not acknowledge records", "For 40 s: broker 1 is down", false},
-		"starting":        {sides(t, func(_ *Postgres, st *admin.Status) { st.Ready, st.State, st.Reason = false, "starting", "starting" }), admin.Warn, "Starting", "connects to Postgres and Kafka", false},
-		"standing by":     {sides(t, waiting("slot in use", 12)), admin.Warn, "Standby", "takes over", true},
+		"starting": {sides(t, func(_ *Postgres, st *admin.Status) { st.Ready, st.State, st.Reason = false, "starting", "starting" }), admin.Warn, "Starting", "connects to Postgres and Kafka", false},
+		"standby":  {sides(t, func(_ *Postgres, st *admin.Status) { st.State, st.Role = "waiting", "standby" }), admin.Warn, "Standby", "takes over", true},
+		"standby, Kafka gone": {sides(t, func(_ *Postgres, st *admin.Status) {
+			st.State, st.Role, st.Ready, st.Kafka.Stalled, st.Kafka.StallReason = "waiting", "standby", false, 40, "broker 1 is down"
+		}), admin.Bad, "Kafka does not acknowledge records", "broker 1 is down", false},
+		"own sender kept": {sides(t, waiting("slot in use", 12)), admin.Bad, "Waiting for Postgres", "slot in use", false},
 		"waiting":         {sides(t, waiting("connection refused", 10)), admin.Bad, "Waiting for Postgres", "connection refused", false},
 		"stopped":         {sides(t, func(_ *Postgres, st *admin.Status) { st.Ready, st.State, st.Reason = false, "stopped", "stopped" }), admin.Bad, "The relay has stopped", "stopped", false},
 		"lost":            {sides(t, func(p *Postgres, _ *admin.Status) { p.Slot.WALStatus = "lost" }), admin.Bad, "The slot is lost", "removed WAL", false},

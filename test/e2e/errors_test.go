@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -106,14 +107,26 @@ func TestSlotInUse(t *testing.T) {
 	})
 	standby := rig.Start(t, "run", "-c", r.Config)
 	standby.Logged(t, "standby: another process uses the slot")
+	inRole(t, first, "active")
+	inRole(t, standby, "standby")
 	r.Load.Run(t.Context(), t, 1000)
 	r.Arrived(t, 30*time.Second)
 	first.Terminate(t)
 	standby.Logged(t, "streaming")
+	inRole(t, standby, "active")
 	r.Load.Run(t.Context(), t, 1000)
 	r.Arrived(t, 30*time.Second)
 	standby.Terminate(t)
 	r.Settle(t, 0)
+}
+
+// inRole waits until the relay is ready in the role.
+func inRole(t *testing.T, process *rig.Process, role string) {
+	t.Helper()
+	rig.WaitFor(t, 30*time.Second, "readyz to report the role "+role, func() bool {
+		code, body := process.Ask(t, "readyz")
+		return code == http.StatusOK && body == "ready: "+role+"\n"
+	})
 }
 
 // A server without logical decoding is refused with the setting to change.

@@ -99,8 +99,8 @@ func TestStatus(t *testing.T) {
 		s = runStatus(t, r, "--admin", standby.AdminAt(t))
 		return s.Title == "Standby"
 	})
-	if !s.Healthy || s.Relay.Status.Ready {
-		t.Errorf("a relay that stands by: %+v", s)
+	if !s.Healthy || !s.Relay.Status.Ready {
+		t.Errorf("a standby: %+v", s)
 	}
 	standby.Terminate(t)
 
