@@ -79,6 +79,7 @@ func others() []other {
 		systemd  = "takes a running systemd"
 		docker   = "takes Docker; ./deploy and ./deploy/check try what the files say"
 		cluster  = "takes a cluster; ./deploy/check reads the manifests as the API server would"
+		chart    = "takes a cluster; ./deploy/check renders the chart with these values"
 		rules    = "tried by ./deploy/check, with promtool's own libraries"
 		connect  = "takes a Kafka Connect with Debezium; ./internal/debezium answers with what one has answered"
 		acls     = "tried by ./internal/check: TestDocumentedSeparation"
@@ -94,6 +95,8 @@ func others() []other {
 		{"journalctl ", systemd},
 		{"docker ", docker},
 		{"kubectl ", cluster},
+		{"cat >my-values.yaml ", chart},
+		{"helm ", chart},
 		{"promtool ", rules},
 		{"curl -sf", connect},
 		{"jq ", connect},
