@@ -149,7 +149,7 @@ func TestHealthcheck(t *testing.T) {
 	}
 	rig.WaitFor(t, 30*time.Second, "the relay to be ready", func() bool {
 		out, code := health(listen, "--ready")
-		return out == "ready" && code == 0
+		return out == "ready: active" && code == 0
 	})
 	toPostgres.Refuse()
 	rig.WaitFor(t, 60*time.Second, "it not to be ready, and to say why", func() bool {
