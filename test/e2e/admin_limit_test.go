@@ -10,9 +10,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// Whoever reaches the admin port can open connections and leave them idle. The relay goes on as if they
-// were not there: it has files for new connections to Postgres and Kafka, answers probes, and needs no
-// more memory than otherwise.
+// Idle connections to the admin port do not disturb the relay. It still has file descriptors for new
+// connections to Postgres and Kafka, answers probes, and needs no more memory than before.
 func TestIdleConnectionsToTheAdminPort(t *testing.T) {
 	t.Parallel()
 	const idle, files = 4000, 128
@@ -26,12 +25,12 @@ func TestIdleConnectionsToTheAdminPort(t *testing.T) {
 		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", process.AdminAt(t))
 		rig.Must(t, err)
 		defer conn.Close()
-		if n%2 == 0 { // half of them have had an answer
+		if n%2 == 0 { // half of them have received a response
 			_, err = conn.Write([]byte("GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"))
 			rig.Must(t, err)
 		}
 	}
-	probe := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second} // as the kubelet's
+	probe := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second} // like the kubelet's probe
 	asks := func(path string) {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+process.AdminAt(t)+"/"+path, nil)

@@ -13,11 +13,11 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// adminPaths are those the admin server answers.
+// adminPaths are the paths that the admin server serves.
 var adminPaths = []string{"", "metrics", "livez", "readyz", "status", "history", "config"}
 
-// What the admin server tells is what happens: records counted as they are delivered, ready
-// while they are, and not ready, with the reason, while a side is gone.
+// The admin server reports the relay's real state. It counts records as they are delivered. The relay is
+// ready while it delivers, and not ready, with the reason, while Postgres or Kafka is unreachable.
 func TestAdminServer(t *testing.T) {
 	t.Parallel()
 	r, _, toPostgres, toKafka := rig.NewCut(t)
@@ -66,7 +66,7 @@ func TestAdminServer(t *testing.T) {
 	r.Settle(t, 0)
 }
 
-// unready waits until the relay says that it is not ready, and why.
+// unready waits until /readyz answers 503 with the reason why.
 func unready(t *testing.T, process *rig.Process, why string) {
 	t.Helper()
 	rig.WaitFor(t, 60*time.Second, "readyz to say "+why, func() bool {
@@ -75,8 +75,8 @@ func unready(t *testing.T, process *rig.Process, why string) {
 	})
 }
 
-// A port that somebody asked for has to be free; of the default one another relay on the same
-// machine may have it.
+// The relay stops if an explicitly configured admin port is in use. If the default port is in use, it
+// continues, because another relay on the same machine may have the port.
 func TestAdminPortTaken(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)

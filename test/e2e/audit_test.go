@@ -20,7 +20,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// runAudit runs the verb, demands its exit code, and returns its report.
+// runAudit runs `audit --json`, checks its exit code and returns its report.
 func runAudit(t *testing.T, r *rig.Rig, code int, flags ...string) *audit.Report {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), rig.Binary(t), append([]string{"audit", "-c", r.Config, "--json"}, flags...)...)
@@ -37,7 +37,7 @@ func runAudit(t *testing.T, r *rig.Rig, code int, flags ...string) *audit.Report
 	return report
 }
 
-// counts compares what was found of the rig's topic.
+// counts compares the report's only topic, which is the rig's, with want.
 func counts(t *testing.T, r *rig.Rig, report *audit.Report, want audit.Topic) {
 	t.Helper()
 	want.Name = r.Topic
@@ -46,7 +46,7 @@ func counts(t *testing.T, r *rig.Rig, report *audit.Report, want audit.Topic) {
 	}
 }
 
-// An audit beside a relay and its writers finds nothing, whatever is in flight when it reads.
+// An audit beside a running relay and its writers finds nothing, whichever rows are in flight.
 func TestAuditBesideRelay(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
@@ -78,14 +78,14 @@ func TestAuditBesideRelay(t *testing.T) {
 	}
 }
 
-// Each kind of damage is found and named, and --allow has it reported only.
+// The audit finds and names each kind of damage. With --allow it only reports it.
 func TestAuditFindsDamage(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
 	process := r.Run(t)
 	insertNumbers(t, r, 70)
 	r.Confirmed(t, 30*time.Second)
-	// A row that the publication leaves out is never delivered.
+	// The publication leaves this row out, so the relay never delivers it.
 	r.DB.Exec(t, `ALTER PUBLICATION `+rig.Publication+` SET (publish = 'truncate')`)
 	r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type) VALUES ('00000000-0000-0000-0000-000000000001', 'order', 'key 1', 'T')`)
 	r.DB.Exec(t, `UPDATE outbox SET created_at = created_at - interval '1 hour'`) // phantoms are far from the oldest row
@@ -137,7 +137,8 @@ func TestAuditFindsDamage(t *testing.T) {
 	}
 }
 
-// Rows that a stopped relay has not delivered are not missing: the position record says which ones it has.
+// Rows that a stopped relay has not delivered are not missing. The position record tells which rows the
+// relay has delivered.
 func TestAuditLeavesOutUnconfirmedRows(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
@@ -148,7 +149,7 @@ func TestAuditLeavesOutUnconfirmedRows(t *testing.T) {
 		insertNumbers(t, r, 1)
 		return len(r.Recorded(t).Snapshots) > 0
 	})
-	r.Confirmed(t, 30*time.Second) // a stop reads no further
+	r.Confirmed(t, 30*time.Second) // the relay reads nothing more once it stops
 	process.Terminate(t)
 	n := len(r.Kafka.ReadAll(t, r.Topic))
 	insertNumbers(t, r, 20)
@@ -158,7 +159,7 @@ func TestAuditLeavesOutUnconfirmedRows(t *testing.T) {
 		t.Errorf("confirmed by %s", report.Confirmed)
 	}
 	counts(t, r, runAudit(t, r, 1, "--assume-confirmed"), audit.Topic{Rows: n + 20, Records: n, Missing: 20})
-	// Without a position record nobody knows.
+	// Without a position record, the audit cannot know which rows the relay has delivered.
 	config, err := os.ReadFile(r.Config)
 	rig.Must(t, err)
 	rig.Must(t, os.WriteFile(r.Config, append(config, "position_topic: ''\n"...), 0o600))
@@ -167,7 +168,7 @@ func TestAuditLeavesOutUnconfirmedRows(t *testing.T) {
 	}
 }
 
-// Rows in the dead-letter topic are delivered, and counted separately.
+// The audit treats rows in the dead-letter topic as delivered, and counts them separately.
 func TestAuditCountsDeadLetters(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
@@ -186,7 +187,7 @@ func TestAuditCountsDeadLetters(t *testing.T) {
 	}
 }
 
-// An audit of OUTBOX_TEST_ROWS rows takes little memory.
+// An audit of OUTBOX_TEST_ROWS rows needs little memory.
 func TestAuditInLittleMemory(t *testing.T) {
 	r := rig.New(t)
 	process := r.Run(t)
@@ -214,5 +215,5 @@ func TestAuditInLittleMemory(t *testing.T) {
 	}
 }
 
-// auditResident is what an audit of a million rows may occupy, in MB.
+// auditResident is the limit for the resident memory of an audit of a million rows, in MB.
 const auditResident = 100

@@ -14,9 +14,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// A row too large for its topic stands between other rows of its key. What came before it is
-// delivered, nothing behind it that shares its partition is, and when the topic takes larger
-// records the next start goes on with it, in order.
+// A row that is too large for its topic stops the relay. The relay has delivered every earlier row of the
+// partition and no later one. After the topic's limit is raised, the next start continues with that row,
+// in order.
 func TestTooLargeBetweenOthers(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
@@ -30,7 +30,7 @@ func TestTooLargeBetweenOthers(t *testing.T) {
 		for _, key := range []string{"a", "b", "c"} {
 			r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
 				VALUES (gen_random_uuid(), 'order', $1, 'T', jsonb_build_object('n', $2::int, 'pad', repeat('x', $3::int)))`, key, n, pad)
-			pad = 10 // only a's row is large
+			pad = 10 // only the row of key a is large
 		}
 	}
 	process.Fails(t, 14, "max.message.bytes")
@@ -83,7 +83,7 @@ func upTo(n int) []int {
 	return all
 }
 
-// firstSeen returns numbers without those that were there before.
+// firstSeen returns numbers without duplicates, each at its first occurrence.
 func firstSeen(numbers []int) (first []int) {
 	for _, n := range numbers {
 		if !slices.Contains(first, n) {
@@ -93,7 +93,7 @@ func firstSeen(numbers []int) (first []int) {
 	return first
 }
 
-// nullable is a rig whose outbox takes NULL where Kafka might, with the row's own topic.
+// nullable returns a rig whose outbox accepts NULL in every column that can be NULL in Kafka.
 func nullable(t *testing.T, cluster *kafkatest.Cluster) *rig.Rig {
 	t.Helper()
 	r := rig.NewOn(t, pgtest.Database(t), cluster)
@@ -108,11 +108,11 @@ func insertRow(t *testing.T, r *rig.Rig, topic, key, payload any) string {
 		VALUES (gen_random_uuid(), $1, $2, 'T', $3::jsonb) RETURNING id::text`, topic, key, payload)
 }
 
-// routed makes the topic the value of its column.
+// routed takes the topic from the row's route column.
 const routed = "outbox.topic=${route}"
 
-// NULL has a meaning in Kafka, and keeps it: a record without a key, a record without a value.
-// It is not taken for an empty string.
+// NULL stays NULL in Kafka: a record without a key, or a record without a value. The relay does not
+// replace it with an empty string.
 func TestNullKeyAndPayload(t *testing.T) {
 	t.Parallel()
 	r := nullable(t, kafkatest.Broker(t))
@@ -145,8 +145,8 @@ func TestNullKeyAndPayload(t *testing.T) {
 	}
 }
 
-// Where NULL cannot be delivered the relay stops at it, and says of which row it is and what
-// is wrong; if it was asked to, it puts the row aside and goes on.
+// If a row cannot be delivered because of a NULL, the relay stops at it, and names the row and the reason.
+// With on_bad_record=dead-letter, the relay sends the row to the dead-letter topic and continues.
 func TestNullIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -8,8 +8,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// Check says before the first start that all is there or will be made, and makes none of it; and
-// of what is then broken, in both forms, what mends it.
+// Before the first start, check reports what exists and what run creates, and creates nothing itself.
+// After something breaks, check reports how to fix it, as text and as JSON.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
@@ -54,8 +54,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A relay tells beside its start what it would not find out by itself, and of what is in order
-// nothing.
+// At its start, the relay logs only failed checks that nothing else would reveal.
 func TestRunChecks(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)

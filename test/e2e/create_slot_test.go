@@ -8,8 +8,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// Where the publication is made by others, a first start makes the slot if that is wanted, and
-// no later one does: a slot that was there and is gone has lost rows.
+// If somebody else creates the publication, source.create_slot lets the first start create the slot. Later
+// starts do not create it: if an existing slot has disappeared, rows are lost.
 func TestCreateSlot(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)

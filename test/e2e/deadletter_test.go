@@ -14,9 +14,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// With on_bad_record: dead-letter, rows that cannot become records and records that Kafka
-// refuses are put aside with their bytes, where they came from and why, and everything else
-// arrives once and in order, on their keys too.
+// With on_bad_record=dead-letter, the relay sends rows that cannot become records, and records that Kafka
+// rejects, to the dead-letter topic, with their bytes, origin and reason. Every other row arrives once and
+// in order, also if it has the same key.
 func TestDeadLetters(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Broker(t)
@@ -29,7 +29,7 @@ func TestDeadLetters(t *testing.T) {
 			VALUES (gen_random_uuid(), $1, $2, 'T', $3::jsonb) RETURNING id::text`, topic, key, payload)
 	}
 	large := `{"big": "` + strings.Repeat("x", 2_000_000) + `"}`
-	want := map[string]string{} // the reason by id
+	want := map[string]string{} // reasons, by id
 	var good []string
 	for i := range 20 {
 		for _, key := range []string{"a", "b"} {
@@ -89,8 +89,8 @@ func TestDeadLetters(t *testing.T) {
 	}
 }
 
-// Of a row that is too large for the dead-letter topic too, that topic gets what names the row. The relay
-// goes on.
+// If a row is too large even for the dead-letter topic, the relay sends only what identifies the row, and
+// continues.
 func TestDeadLetterTruncated(t *testing.T) {
 	t.Parallel()
 	r := rig.NewOn(t, pgtest.Database(t), kafkatest.Broker(t))
@@ -114,7 +114,7 @@ func TestDeadLetterTruncated(t *testing.T) {
 	if len(letters) != 2 {
 		t.Fatalf("letters %+v", letters)
 	}
-	for _, want := range []letterLine{ // in either order: one of them was sent as a record first
+	for _, want := range []letterLine{ // in either order, because the relay first sends one of them as a record
 		{ID: asRecord, Topic: m.Topic, Key: "k", Reason: "MESSAGE_TOO_LARGE", Truncated: "value: 2000011 bytes"},
 		{ID: asRow, Table: "public.outbox", Key: "k", Reason: "topic name", Truncated: "value: 3000011 bytes, column"},
 	} {
@@ -129,7 +129,7 @@ func TestDeadLetterTruncated(t *testing.T) {
 	m.says(t, 14, "replay --ids", "resend", "--all")
 }
 
-// What the dead-letter topic does not take even truncated ends the relay.
+// The relay stops if the dead-letter topic rejects even a truncated dead letter.
 func TestDeadLetterRefused(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Broker(t)
@@ -146,8 +146,8 @@ func TestDeadLetterRefused(t *testing.T) {
 	}
 }
 
-// Rows for topics that do not exist, which are far more than the window holds, keep others waiting for a moment
-// only, and no stop. Once such a topic is there, its dead letters can be sent to it.
+// Rows for missing topics, many more than the window holds, delay other rows only briefly and never stop
+// the relay. After a topic is created, its dead letters can be resent to it.
 func TestDeadLetterMissingTopics(t *testing.T) {
 	t.Parallel()
 	r := rig.NewOn(t, pgtest.Database(t), kafkatest.Broker(t))

@@ -22,15 +22,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// A smallDisk is a file system of a few megabytes that holds the log of a server.
+// A smallDisk is a file system of a few megabytes that holds a server's WAL.
 type smallDisk struct {
 	srv *pgserver.Server
 	dir string
 }
 
-// onSmallDisk moves the log of srv to a file system of its own with so many MB, which is
-// unmounted when the test ends. Root may do that; where it may not, the test is skipped, or
-// fails where a skip is not acceptable.
+// onSmallDisk moves the WAL of srv to a new file system of the given size, and unmounts it when the test
+// ends. If the test does not run as root, onSmallDisk skips it, or fails it where skips are not allowed.
 func onSmallDisk(t *testing.T, srv *pgserver.Server, megabytes int) *smallDisk {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -66,7 +65,7 @@ func (d *smallDisk) mount(t *testing.T, options string, device ...string) ([]byt
 	return exec.CommandContext(t.Context(), "mount", args...).CombinedOutput()
 }
 
-// grow gives the file system more room.
+// grow enlarges the file system.
 func (d *smallDisk) grow(t *testing.T, megabytes int) {
 	t.Helper()
 	if out, err := d.mount(t, fmt.Sprintf("remount,size=%dm", megabytes), "tmpfs"); err != nil {
@@ -74,8 +73,8 @@ func (d *smallDisk) grow(t *testing.T, megabytes int) {
 	}
 }
 
-// With the sink down the log grows until the disk is full, and the server panics. When there
-// is room again and the sink is back, everything arrives that was committed, once.
+// While Kafka is unreachable, the WAL grows until the disk is full and the server panics. After the disk
+// has space and Kafka is back, every committed row arrives once.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, shared *pgserver.Server) {
@@ -111,7 +110,7 @@ func TestDiskFull(t *testing.T) {
 	})
 }
 
-// fillLog begins a new segment of the log, if the server is there to do it.
+// fillLog switches to a new WAL segment, if the server is running.
 func fillLog(ctx context.Context, r *rig.Rig) {
 	conn, err := pgx.Connect(ctx, r.DB.DSN)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// Every mistake at the start ends the process with its own exit code and a text that says
-// what is wrong, where, and what to do.
+// Every mistake in the configuration stops the process at its start with its own exit code, and with a
+// message that says what is wrong, where, and what to do.
 func TestStartErrors(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -41,7 +41,7 @@ func TestStartErrors(t *testing.T) {
 
 	type setting map[string]string
 	for name, tc := range map[string]struct {
-		with setting // over a working configuration; an empty value leaves the key out
+		with setting // changes to a working configuration; an empty value removes the key
 		code int
 		says []string
 	}{
@@ -91,7 +91,7 @@ func TestStartErrors(t *testing.T) {
 	}
 }
 
-// A slot that another process streams from is waited for, unless that is not wanted.
+// If another process uses the slot, the relay waits for it, unless source.wait_for_slot is false.
 func TestSlotInUse(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
@@ -120,7 +120,7 @@ func TestSlotInUse(t *testing.T) {
 	r.Settle(t, 0)
 }
 
-// inRole waits until the relay is ready in the role.
+// inRole waits until /readyz reports the role.
 func inRole(t *testing.T, process *rig.Process, role string) {
 	t.Helper()
 	rig.WaitFor(t, 30*time.Second, "readyz to report the role "+role, func() bool {
@@ -129,7 +129,7 @@ func inRole(t *testing.T, process *rig.Process, role string) {
 	})
 }
 
-// A server without logical decoding is refused with the setting to change.
+// If the server has no logical decoding, the relay names the setting to change.
 func TestWALLevel(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"wal_level": "replica"}})
@@ -145,13 +145,14 @@ func TestWALLevel(t *testing.T) {
 	}
 }
 
-// A row that cannot become a record ends the relay: what came before is delivered and
-// confirmed, nothing behind it is, and once the row is out of the way all of it flows.
+// A row that cannot become a record stops the relay. The relay has delivered and confirmed every earlier
+// row, and delivers no later one. After the operator advances the slot past the row, the relay delivers
+// the rest.
 func TestBadRow(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Broker(t)
 	for name, tc := range map[string]struct {
-		topic, payload string // of the bad row; an empty topic stands for the good one
+		topic, payload string // of the bad row; an empty topic means the rig's topic
 		says           string
 	}{
 		"illegal topic": {topic: "no such topic!", payload: `{}`, says: "topic name"},
@@ -206,8 +207,8 @@ func replaceDatabase(dsn, name string) string {
 	return base[:strings.LastIndex(base, "/")+1] + name + "?" + query
 }
 
-// writeConfig writes a configuration file: dsn, publication, slot, brokers and topic in
-// their places, anything else as a dotted key.
+// writeConfig writes a configuration file. It puts dsn, publication, slot, brokers and topic in their
+// places, and writes anything else as a dotted key.
 func writeConfig(t *testing.T, s map[string]string) string {
 	t.Helper()
 	var b strings.Builder

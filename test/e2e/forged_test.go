@@ -18,7 +18,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// writerOf returns a connection of a new role that may insert into the outbox, and nothing else.
+// writerOf returns a connection as a new role that may only insert into the outbox.
 func writerOf(t *testing.T, r *rig.Rig) *pgx.Conn {
 	t.Helper()
 	role := "writer_" + r.DB.Name
@@ -39,8 +39,8 @@ func insertAs(t *testing.T, conn *pgx.Conn, topic, key, payload, headers string)
 	return id
 }
 
-// forgedPosition is a position record of the rig's relay that is ahead of everything, under a claim above
-// its own.
+// forgedPosition returns a position record for the rig's relay whose position and claim are ahead of the
+// relay's own.
 func forgedPosition(t *testing.T, r *rig.Rig) (key, value string) {
 	t.Helper()
 	p, writer := r.Recorded(t), uuid.NewString()
@@ -48,8 +48,8 @@ func forgedPosition(t *testing.T, r *rig.Rig) (key, value string) {
 		p.SystemID, r.Slot, (p.EndLSN + 1<<20).String(), writer, time.Now().UTC().Format(time.RFC3339))
 }
 
-// A role that may only insert rows, into an outbox whose rows choose their topic, writes neither a
-// position record nor a dead letter: its row is a bad one. Honest rows arrive, also after a restart.
+// A role that may only insert rows, and that chooses their topics, can write neither a position record nor
+// a dead letter: the relay treats such a row as a bad one. Valid rows arrive, also after a restart.
 func TestRowsNeverReachTheRelaysOwnTopics(t *testing.T) {
 	t.Parallel()
 	r, fake := rig.NewFake(t)
@@ -98,8 +98,8 @@ func TestRowsNeverReachTheRelaysOwnTopics(t *testing.T) {
 	}
 }
 
-// With logical messages for rows, any role of the database chooses topic and headers. It reaches neither the
-// relay's own topics, nor writes what is listed as a dead letter other than its own.
+// If logical messages replace rows, any role of the database chooses topic and headers. Its messages never
+// reach the relay's own topics, and it cannot forge a dead letter.
 func TestMessagesNeverForgeDeadLetters(t *testing.T) {
 	t.Parallel()
 	r, fake := rig.NewFake(t)
@@ -140,8 +140,8 @@ func TestMessagesNeverForgeDeadLetters(t *testing.T) {
 	m.says(t, 14, "0 resent, 4 rejected", "resend", "--all", "--set", "outbox.messages=orders")
 }
 
-// What another producer has written to the dead-letter topic is not resent to the relay's own topics, and what
-// says that it is of another slot is not resent unless that is asked for.
+// Resend sends no dead letter of another producer to the relay's own topics. It sends dead letters that
+// name another slot only if the operator asks for it.
 func TestForgedDeadLettersAreNotResent(t *testing.T) {
 	t.Parallel()
 	r, fake := rig.NewFake(t)
@@ -170,8 +170,8 @@ func TestForgedDeadLettersAreNotResent(t *testing.T) {
 	}
 }
 
-// A relay that has another position topic routes a row to the first one's. The first one ignores it with a
-// warning, while it runs and at its next start.
+// Another relay, with a different position topic, routes a row to the first relay's position topic. The
+// first relay ignores the record with a warning, both while it runs and at its next start.
 func TestForgedPositionThroughAnotherRelay(t *testing.T) {
 	t.Parallel()
 	r, fake := rig.NewFake(t)
@@ -206,7 +206,7 @@ func TestForgedPositionThroughAnotherRelay(t *testing.T) {
 	insertAs(t, conn, r.Topic, "k", `{"n": 2}`, `{}`)
 	r.Confirmed(t, 20*time.Second)
 	process.Terminate(t)
-	if n := len(fake.ReadAll(t, r.Topic)); n != 5 { // the neighbour has sent two of them too
+	if n := len(fake.ReadAll(t, r.Topic)); n != 5 { // the other relay has sent two of the rows too
 		t.Errorf("%d records, want 5", n)
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// arrivals counts how often each id is in the topic.
+// arrivals returns how many records the topic has for each id.
 func arrivals(t *testing.T, r *rig.Rig) map[string]int {
 	t.Helper()
 	n := make(map[string]int)
@@ -29,8 +29,8 @@ func arrivals(t *testing.T, r *rig.Rig) map[string]int {
 	return n
 }
 
-// fill inserts rows before there is a relay, in one transaction: no other slot of the server can
-// be created meanwhile.
+// fill inserts rows before a relay starts. It uses one transaction, and Postgres can create no other slot
+// on the server until that commits.
 func fill(t *testing.T, r *rig.Rig, rows int) {
 	t.Helper()
 	r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
@@ -38,11 +38,11 @@ func fill(t *testing.T, r *rig.Rig, rows int) {
 		FROM generate_series(1, $1::int) n`, rows)
 }
 
-// Rows that are there come first, and each row comes once, whatever is written while the slot
-// is made. A second start copies nothing.
+// The relay delivers existing rows first, and each row once, although writers are busy while Postgres
+// creates the slot. A second start copies nothing.
 func TestInitialCopy(t *testing.T) {
 	t.Parallel()
-	srv := pgtest.Start(t, pgserver.Config{}) // the slot waits for every transaction of the server
+	srv := pgtest.Start(t, pgserver.Config{}) // Postgres creates a slot only after every open transaction of the server has ended
 	w := watch(t, srv, kafkatest.Broker(t), `CREATE TABLE outbox `+outboxColumns)
 	w.cfg.InitialCopy, w.cfg.PositionTopic = true, relay.PositionTopic
 	const before = 5000
@@ -61,7 +61,7 @@ func TestInitialCopy(t *testing.T) {
 	}
 	w.run(t)
 	w.logged(t, "initial copy finished")
-	time.Sleep(300 * time.Millisecond) // of writing
+	time.Sleep(300 * time.Millisecond) // the writers write meanwhile
 	stop.Store(true)
 	writers.Wait()
 	total := pgtest.QueryRow[int](t, w.db, `SELECT count(*)::int FROM outbox`)
@@ -89,15 +89,15 @@ func TestInitialCopy(t *testing.T) {
 	}
 }
 
-// A copy that is not finished is made anew by the next start, whatever has ended the one
-// before it, in flat memory; until then nothing is confirmed, and nothing is lost that was
-// written and deleted meanwhile. Once finished it is not made again.
+// The next start repeats an unfinished copy, in constant memory, whether the relay was killed or stopped.
+// Until the copy finishes, the relay confirms nothing, so it also delivers a row that was written and
+// deleted meanwhile. A finished copy is never repeated.
 func TestInitialCopyInterrupted(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "ended": syscall.SIGTERM} {
 		t.Run(name, func(t *testing.T) {
 			r, _ := rig.NewOwn(t)
-			r.Collector.Stop() // its ledger knows nothing of these rows
+			r.Collector.Stop() // its ledger does not know these rows
 			const rows = 300_000
 			fill(t, r, rows)
 			args := []string{"run", "-c", r.Config, "--set", "source.initial_copy=true"}
@@ -146,7 +146,7 @@ func TestInitialCopyInterrupted(t *testing.T) {
 	}
 }
 
-// What an initial copy cannot promise is said.
+// The relay rejects an initial copy without a position topic, and warns if the slot already existed.
 func TestInitialCopyRefused(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
@@ -165,8 +165,8 @@ func TestInitialCopyRefused(t *testing.T) {
 	process.Terminate(t)
 }
 
-// When the stream is lost while a copy is under way, another relay may have the slot: the copy,
-// which has a connection of its own, ends and is made anew.
+// If the stream is lost during a copy, another relay may acquire the slot. The copy, which has its own
+// connection, therefore stops and starts again.
 func TestInitialCopySenderTerminated(t *testing.T) {
 	t.Parallel()
 	proxy := faultproxy.Start(t, "")
@@ -174,10 +174,10 @@ func TestInitialCopySenderTerminated(t *testing.T) {
 	r.Collector.Stop()
 	const rows = 300_000
 	fill(t, r, rows)
-	conn := r.Connect(t) // before there is haste
+	conn := r.Connect(t) // connect now, because time is short later
 	process := rig.Start(t, "run", "-c", r.Config, "--set", "source.initial_copy=true")
 	process.Logged(t, "initial copy started")
-	proxy.Refuse() // so that the copy does not end before the stream does
+	proxy.Refuse() // so that the copy does not finish before the stream is lost
 	if !rig.Ask[bool](t, conn, `SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1`, r.Slot) {
 		t.Fatal("no sender to terminate")
 	}
@@ -200,7 +200,7 @@ func TestInitialCopySenderTerminated(t *testing.T) {
 	}
 }
 
-// Two relays start at once; the one that copies is killed, and the other one copies all of it.
+// Two relays start at once. The test kills the one that copies, and the other one copies every row.
 func TestInitialCopyTakenOver(t *testing.T) {
 	t.Parallel()
 	r, _ := rig.NewOwn(t)

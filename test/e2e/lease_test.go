@@ -14,8 +14,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// A stop that takes longer than source.lease, because the broker rejects what is sent, keeps the slot, and the next
-// start resends nothing.
+// If Kafka rejects records, a stop takes longer than source.lease. The relay keeps the slot meanwhile, and
+// the next start resends nothing.
 func TestSlowStopKeepsTheSlot(t *testing.T) {
 	t.Parallel()
 	fake := kafkatest.Fake(t, kfake.NumBrokers(1))

@@ -14,11 +14,11 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// A cgroup bounds the memory of the processes in it: one more page, and the kernel kills one.
+// A cgroup limits the memory of its processes. The kernel kills a process that exceeds the limit.
 type cgroup struct{ dir, peakFile string }
 
-// limitedTo makes a cgroup with so much memory and no swap, of the version that this machine
-// has. https://docs.kernel.org/admin-guide/cgroup-v2.html#memory,
+// limitedTo creates a cgroup with the given memory limit and without swap. It uses cgroup v1 or v2,
+// whichever the machine has. See https://docs.kernel.org/admin-guide/cgroup-v2.html#memory and
 // https://docs.kernel.org/admin-guide/cgroup-v1/memory.html
 func limitedTo(t *testing.T, mb int) *cgroup {
 	t.Helper()
@@ -47,12 +47,12 @@ func (g *cgroup) start(t *testing.T, args ...string) *rig.Process {
 	return rig.StartProgram(t, "sh", append([]string{"-c", enter, g.dir, rig.Binary(t)}, args...)...)
 }
 
-// peak is the most memory that was ever in use, in MB.
+// peak returns the cgroup's highest memory usage so far, in MB, or 0 if the kernel does not report it.
 func (g *cgroup) peak(t *testing.T) int {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(g.dir, g.peakFile))
 	if errors.Is(err, os.ErrNotExist) {
-		return 0 // a kernel before 5.19
+		return 0 // kernels before 5.19
 	}
 	rig.Must(t, err)
 	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
@@ -60,8 +60,8 @@ func (g *cgroup) peak(t *testing.T) int {
 	return n >> 20
 }
 
-// Confined to the memory it may occupy, the relay carries one giant transaction, and rows of
-// 64 kB while the broker is frozen and the window is full of them.
+// The relay stays within its memory limit during a giant transaction, and also while the broker is frozen
+// and rows of 64 kB fill the window.
 func TestMemoryLimit(t *testing.T) {
 	t.Parallel()
 	g := limitedTo(t, rig.MaxResident)

@@ -16,11 +16,11 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// message is what a line of the log says, in the text format.
+// message matches the level and the message of a log line in text format.
 var message = regexp.MustCompile(`(?m)^time=\S+ level=(\S+) msg=("(?:[^"\\]|\\.)*"|\S+)`)
 
-// While a broker is away for long, rows keep coming: that it is away, what that leads to and that
-// it is over are one line each, and nothing else is said.
+// During a long broker outage with continuous writes, the relay logs the outage, its consequences and its
+// end with one line each, and nothing else.
 func TestOneLinePerStateChange(t *testing.T) {
 	t.Parallel()
 	proxy := faultproxy.Start(t, "")
@@ -39,7 +39,7 @@ func TestOneLinePerStateChange(t *testing.T) {
 	proxy.Accept()
 	r.Arrived(t, time.Minute)
 	process.Logged(t, "sink recovered")
-	time.Sleep(2 * time.Second) // a line too many would come now
+	time.Sleep(2 * time.Second) // a superfluous line would appear now
 
 	said := map[string]int{}
 	for _, line := range message.FindAllStringSubmatch(process.Stderr.String()[begun:], -1) {
@@ -58,7 +58,7 @@ func TestOneLinePerStateChange(t *testing.T) {
 	r.Settle(t, 0)
 }
 
-// On a terminal the log is text, elsewhere JSON.
+// The log format is text on a terminal and JSON elsewhere.
 func TestLogFormat(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("script"); err != nil {

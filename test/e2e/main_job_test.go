@@ -7,9 +7,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// The main job at full size: transactions of 1 to 50 rows, half of them rolled back. Every
-// committed row arrives exactly once, in order per key, with its bytes; the slot follows;
-// and when the outbox is idle, a busy neighbour does not make the server keep WAL.
+// TestMainJob runs the main job at full size, with transactions of 1 to 50 rows, half of which roll back.
+// Every committed row arrives exactly once, unaltered and in order per key, and the slot advances. While
+// the outbox is idle, writes to another table do not make Postgres retain WAL for the slot.
 func TestMainJob(t *testing.T) {
 	t.Parallel()
 	rows := rig.Rows(t)
@@ -29,7 +29,7 @@ func TestMainJob(t *testing.T) {
 	})
 }
 
-// idleBesideBusy writes to another table and watches the WAL the slot holds back.
+// idleBesideBusy writes to another table and measures the WAL that Postgres retains for the slot.
 func idleBesideBusy(t *testing.T, r *rig.Rig) {
 	t.Helper()
 	conn := r.Connect(t)
@@ -45,7 +45,7 @@ func idleBesideBusy(t *testing.T, r *rig.Rig) {
 		peak = max(peak, rig.Ask[int64](t, conn, held, r.Slot))
 	}
 	r.Confirmed(t, 2*time.Second+rig.Slack)
-	// restart_lsn follows at the next running-transactions records, which a checkpoint writes.
+	// Postgres advances restart_lsn at the next running-transactions record, which a checkpoint writes.
 	var now int64
 	rig.WaitFor(t, 40*time.Second, "the held WAL to fall", func() bool {
 		if _, err := conn.Exec(t.Context(), `CHECKPOINT`); err != nil {
@@ -57,7 +57,7 @@ func idleBesideBusy(t *testing.T, r *rig.Rig) {
 	t.Logf("busy neighbour: the slot held up to %.1f MB of WAL, then %.1f MB", float64(peak)/1e6, float64(now)/1e6)
 }
 
-// One transaction of very many rows runs in the same memory as small ones.
+// The relay needs no more memory for one giant transaction than for small ones.
 func TestGiantTransaction(t *testing.T) {
 	t.Parallel()
 	rows := rig.Rows(t)

@@ -1,10 +1,10 @@
-// Package e2e runs the built relay between a Postgres and a Kafka: the main job, what rows and
-// records can be, every verb, configuration and rights, and faults on either side.
+// Package e2e runs the built relay between Postgres and Kafka. It tests the main job, the possible rows
+// and records, every verb, configuration, access rights, and faults of Postgres and Kafka.
 //
-//   - OUTBOX_TEST_ROWS is the size of the big run.
-//   - OUTBOX_TEST_HUGE=1 adds a value of 600 MB, which a server cannot print; it takes that
-//     several times as much memory.
-//   - OUTBOX_TEST_FREEZE is for how many seconds a broker is frozen.
+//   - OUTBOX_TEST_ROWS is the number of rows of the large run.
+//   - OUTBOX_TEST_HUGE=1 adds a value of 600 MB, which Postgres cannot print. It needs several times as
+//     much memory.
+//   - OUTBOX_TEST_FREEZE is the number of seconds for which a test freezes a broker.
 package e2e
 
 import (

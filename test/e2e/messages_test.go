@@ -15,16 +15,16 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// emit writes a message whose payload is its id.
+// emit returns a statement that writes a message whose payload contains id.
 func (w *watched) emit(t *testing.T, transactional, prefix, id string) string {
 	t.Helper()
 	return `SELECT pg_logical_emit_message(` + transactional + `, '` + prefix + `', '{"id": "` + id + `", "aggregatetype": "` + w.topic +
 		`", "aggregateid": "k", "type": "T", "payload": {"id": "` + id + `"}}')`
 }
 
-// Without a table, logical messages are the rows: those of transactions that were committed,
-// in their order, and those that are no transaction's business. Each comes once, also over a
-// restart, and the slot is confirmed to its end.
+// Without an outbox table, logical messages are the events. The relay delivers transactional messages of
+// committed transactions in order, and every non-transactional message. It delivers each message once,
+// also across a restart, and confirms the slot up to its end.
 func TestMessages(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
@@ -66,8 +66,8 @@ func TestMessages(t *testing.T) {
 	})
 }
 
-// A message outside transactions whose record Kafka has not acknowledged is not confirmed: it
-// comes again after a crash.
+// If Kafka has not acknowledged the record of a non-transactional message, the relay does not confirm the
+// message. It resends the message after a crash.
 func TestMessageIsNotConfirmedEarly(t *testing.T) {
 	t.Parallel()
 	w := watch(t, pgtest.Server(t), kafkatest.Broker(t), `CREATE TABLE unrelated (id int)`)
@@ -82,7 +82,7 @@ func TestMessageIsNotConfirmedEarly(t *testing.T) {
 	if !pgtest.QueryRow[bool](t, w.db, "SELECT confirmed_flush_lsn < $1::pg_lsn FROM pg_replication_slots WHERE slot_name = $2", undeliverable, w.cfg.Source.Slot) {
 		t.Error("what was not delivered is confirmed")
 	}
-	// The advice for it passes the message and nothing else.
+	// The position in the error skips only that message.
 	passed := pgtest.QueryRow[string](t, w.db, `SELECT (lsn)::text FROM pg_logical_slot_peek_binary_changes($1, NULL, NULL,
 		'proto_version', '1', 'publication_names', $2, 'messages', 'true') LIMIT 1`, w.cfg.Source.Slot, rig.Publication)
 	w.db.Exec(t, `SELECT pg_replication_slot_advance($1, $2::pg_lsn)`, w.cfg.Source.Slot, passed)
@@ -93,8 +93,8 @@ func TestMessageIsNotConfirmedEarly(t *testing.T) {
 	}
 }
 
-// Every relay of the database receives prune's mark. A relay that relays messages of all prefixes ignores
-// the mark, even that of an earlier version, and prune finds its own relay.
+// Every relay of the database receives prune's marker message. A relay that delivers messages of all
+// prefixes ignores the marker, also the one of an earlier version. Prune waits for its own relay only.
 func TestPruneBesideMessagesOfAnyPrefix(t *testing.T) {
 	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {

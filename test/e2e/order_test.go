@@ -14,7 +14,7 @@ import (
 
 const noBrokerFence = "the broker accepts records of an older relay"
 
-// A broker that rejects older producer epochs is not warned of.
+// The relay does not warn about a broker that rejects older producer epochs.
 func TestBrokerFence(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
@@ -29,7 +29,8 @@ func TestBrokerFence(t *testing.T) {
 	r.Settle(t, 0)
 }
 
-// One that takes whatever comes is warned of once, and gets every row.
+// If the broker accepts records with any producer epoch, the relay warns once, and still delivers every
+// row.
 func TestNoBrokerFence(t *testing.T) {
 	t.Parallel()
 	r, fake := rig.NewFake(t, kfake.NumBrokers(1))

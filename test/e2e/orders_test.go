@@ -20,7 +20,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// A shop is examples/orders in front of a relay. Its clients repeat a request until it is answered.
+// A shop is examples/orders with a relay. Its clients repeat a request until the service responds.
 type shop struct {
 	db     *pgtest.DB
 	kafka  *kafkatest.Cluster
@@ -31,7 +31,7 @@ type shop struct {
 	url     string
 }
 
-// openShop starts the service; the relay is not running yet.
+// openShop starts the service, but not the relay.
 func openShop(t *testing.T, srv *pgserver.Server, cluster *kafkatest.Cluster) *shop {
 	t.Helper()
 	db := pgtest.DatabaseOn(t, srv)
@@ -57,7 +57,7 @@ func (s *shop) relay(t *testing.T) *rig.Process {
 	return r
 }
 
-// send sends a request once; status 0 is no answer.
+// send sends a request once. It returns status 0 if the service does not respond.
 func (s *shop) send(t *testing.T, path, key string) (status int, order map[string]any) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -77,7 +77,8 @@ func (s *shop) send(t *testing.T, path, key string) (status int, order map[strin
 	return res.StatusCode, order
 }
 
-// place places the order of a key, as often as it takes, and returns its id and whether it was new.
+// place sends the order of a key until the service accepts it. It returns the order's id and whether the
+// order was new.
 func (s *shop) place(t *testing.T, key string) (id string, fresh bool) {
 	t.Helper()
 	rig.WaitFor(t, time.Minute, "an order to be placed", func() bool {
@@ -89,8 +90,8 @@ func (s *shop) place(t *testing.T, key string) (id string, fresh bool) {
 	return id, fresh
 }
 
-// holdAt makes whoever fires wait, until release, in a transaction of the service: on INSERT of its
-// event, or on COMMIT. held waits until somebody does.
+// holdAt blocks a transaction of the service until release, either at the INSERT of its event or at
+// COMMIT. held waits until a transaction is blocked.
 func (s *shop) holdAt(t *testing.T, conn *pgx.Conn, commit bool) (held, release func()) {
 	t.Helper()
 	exec := func(sql string) {
@@ -114,13 +115,13 @@ func (s *shop) holdAt(t *testing.T, conn *pgx.Conn, commit bool) (held, release 
 	return held, func() {
 		t.Helper()
 		exec(`SELECT pg_advisory_unlock(1)`)
-		exec(`DROP TRIGGER hold ON outbox`) // waits for the transaction that was held
+		exec(`DROP TRIGGER hold ON outbox`) // waits for the blocked transaction
 	}
 }
 
-// verify waits until the topic has a record of every order, and demands that it has none else: one
-// event of each order that is in the table and of nothing that was rolled back. A record may come
-// again only if repeats is true.
+// verify waits until the slot is confirmed. It then checks that the topic has one event for each order in
+// the table and none for a transaction that rolled back. The topic may contain duplicates only if repeats
+// is true.
 func (s *shop) verify(t *testing.T, orders int, repeats bool) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), s.db.DSN)
@@ -135,7 +136,7 @@ func (s *shop) verify(t *testing.T, orders int, repeats bool) {
 		t.Errorf("%d orders are in the table, %d were placed", len(committed), orders)
 	}
 	records := s.kafka.ReadAll(t, s.topic)
-	effects, seen := make(map[string]int), make(map[string]bool) // events by order; ids
+	effects, seen := make(map[string]int), make(map[string]bool) // events by order, and known ids
 	for _, r := range records {
 		id := rig.Header(r, "id")
 		if seen[id] && !repeats {
@@ -156,8 +157,8 @@ func (s *shop) verify(t *testing.T, orders int, repeats bool) {
 	}
 }
 
-// Orders, by clients that repeat and out of order, arrive as the records that docs/record.md
-// describes: over kfake and over the real broker.
+// Clients repeat requests and send them out of order. The orders arrive as the records that docs/record.md
+// describes, with kfake and with the real broker.
 func TestOrders(t *testing.T) {
 	t.Parallel()
 	kafkatest.Each(t, func(t *testing.T, cluster *kafkatest.Cluster) {
@@ -194,8 +195,8 @@ OrderPaid {"id": %[1]q, "cents": 4200, "status": "paid", "customer": "customer-0
 	})
 }
 
-// From the request to its effect, with relay and consumer killed in between: every order that was
-// placed and paid is welcomed and thanked for, once, over kfake and over the real broker.
+// The test kills the relay and the consumer between request and notification. Every placed and paid order
+// causes each notification exactly once, with kfake and with the real broker.
 func TestOrdersAreNotified(t *testing.T) {
 	t.Parallel()
 	kafkatest.Each(t, func(t *testing.T, cluster *kafkatest.Cluster) {
@@ -243,13 +244,14 @@ func TestOrdersAreNotified(t *testing.T) {
 	})
 }
 
-// The server fails after the order was inserted and before its event was.
+// Postgres crashes after the INSERT of the order and before the INSERT of its event.
 func TestOrdersServerFailsBetweenTheInserts(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Start(t, pgserver.Config{})
 	s := openShop(t, srv, kafkatest.Broker(t))
 	process := s.relay(t)
-	// It sleeps: a transaction that waited for a lock was once seen to commit while the server was killed.
+	// The trigger sleeps instead of waiting for a lock, because such a waiting transaction once committed
+	// while the server was being killed.
 	s.db.Exec(t, `CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(600); RETURN NEW; END $$;
 		CREATE TRIGGER hold BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION hold()`)
 	answered := make(chan int, 1)
@@ -272,8 +274,8 @@ func TestOrdersServerFailsBetweenTheInserts(t *testing.T) {
 	process.Terminate(t)
 }
 
-// The service is killed in the middle of a transaction, or when its COMMIT is on the way and no
-// client has had an answer. The client repeats its request at the service's next start.
+// The test kills the service within a transaction, or during COMMIT before any client has a response. The
+// client repeats its request after the service's next start.
 func TestOrdersServiceIsKilled(t *testing.T) {
 	t.Parallel()
 	for name, commit := range map[string]bool{"before the commit": false, "after the commit": true} {
@@ -308,7 +310,8 @@ func TestOrdersServiceIsKilled(t *testing.T) {
 	}
 }
 
-// While the broker is down orders are placed as ever, and told when it is back.
+// While the broker is down, the service still accepts orders. The relay delivers their events when the
+// broker is back.
 func TestOrdersBrokerIsDown(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Start(t, kafkatest.Config{})
@@ -327,8 +330,8 @@ func TestOrdersBrokerIsDown(t *testing.T) {
 	process.Terminate(t)
 }
 
-// The relay is killed again and again while orders are placed. Records may come again, with the
-// same ids.
+// The test repeatedly kills the relay while clients place orders. Duplicates are allowed and have the same
+// ids.
 func TestOrdersRelayIsKilled(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, pgtest.Server(t), kafkatest.Broker(t))

@@ -9,7 +9,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// The position is recorded before the server is told, and to the very end at a clean stop.
+// The relay records a position before it confirms it to Postgres, and records the end of the stream at a
+// clean stop.
 func TestPositionIsRecorded(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
@@ -30,8 +31,8 @@ func TestPositionIsRecorded(t *testing.T) {
 	r.Settle(t, 0)
 }
 
-// A slot that does not continue where the record ends is told from one that does, and the
-// operator may go on.
+// The relay detects a slot that does not continue at the recorded position. With --accept-gap it
+// continues.
 func TestSlotMoved(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -52,7 +53,8 @@ func TestSlotMoved(t *testing.T) {
 			r.Settle(t, 0)
 			before := r.Recorded(t)
 
-			// Nobody will see this row again; the ledger would call it a phantom.
+			// The relay never delivers this row, and the ledger would report it as a phantom. So the test inserts it
+			// directly.
 			r.DB.Exec(t, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'gap', 'Lost', '{}')`)
 			for statement := range strings.SplitSeq(tc.move, "; ") {
 				if strings.Contains(statement, "$1") {
@@ -61,20 +63,20 @@ func TestSlotMoved(t *testing.T) {
 					r.DB.Exec(t, statement)
 				}
 			}
-			for range 2 { // it does not go away by itself
+			for range 2 { // a second start fails in the same way
 				r.Refused(t, tc.code, r.Slot, before.EndLSN.String(), tc.says)
 			}
 			r.GoesOn(t, "--accept-gap")
 			if p := r.Recorded(t); p.EndLSN <= before.EndLSN {
 				t.Errorf("recorded %s after the gap, %s before", p.EndLSN, before.EndLSN)
 			}
-			r.GoesOn(t) // the gap was accepted for good
+			r.GoesOn(t) // the next start does not need the flag
 			r.Settle(t, 0)
 		})
 	}
 }
 
-// Without a position topic nothing is kept, and that is said.
+// Without a position topic, the relay records no position and logs a warning.
 func TestNoPositionTopic(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
@@ -94,8 +96,8 @@ func TestNoPositionTopic(t *testing.T) {
 	r.Settle(t, 0)
 }
 
-// Relays and standbys that are killed, and a position topic that is compacted in between, leave no gap:
-// the next relay continues.
+// The test kills relays and standbys and compacts the position topic in between. The next relay continues
+// without a gap.
 func TestNoGapAfterCrashesAndCompaction(t *testing.T) {
 	t.Parallel()
 	r, fake := rig.NewFake(t)
@@ -113,7 +115,7 @@ func TestNoGapAfterCrashesAndCompaction(t *testing.T) {
 		standby.Logged(t, "msg=streaming")
 		fake.Control.Compact()
 		r.Load.Run(t.Context(), t, 300)
-		standby.Kill(t) // with positions that are not recorded yet
+		standby.Kill(t) // its latest positions are not recorded yet
 		fake.Control.Compact()
 		active = r.Run(t)
 	}

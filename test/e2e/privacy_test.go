@@ -23,21 +23,21 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// canary is in every secret, and in every value of a row but its id.
+// canary is part of every secret, and of every value of a row except its id.
 const canary = "c4n4ry"
 
-// secretOf returns one that is told from others.
+// secretOf returns a distinct secret.
 func secretOf(of string) string { return canary + "-" + of }
 
-// A confidant runs the binary in many ways and looks through everything it has written.
+// A confidant runs the binary in many ways and searches everything it prints.
 type confidant struct {
 	*secured
 	kafka  *kafkatest.FakeCluster
-	output map[string]string // by what was done
+	output map[string]string // by the step that produced it
 }
 
-// Whatever is done, and whatever goes wrong, neither a secret nor a byte of a row's key, payload or
-// headers gets into a log line, an error, a dump or anything that is printed.
+// Whatever succeeds or fails, neither a secret nor any byte of a row's key, payload or headers appears in
+// a log line, an error, a goroutine dump or other output.
 func TestPrivacy(t *testing.T) {
 	t.Parallel()
 	c := &confidant{
@@ -50,7 +50,7 @@ func TestPrivacy(t *testing.T) {
 	if out, code := rig.Command(t, "setup", "-c", c.config(t, nil)); code != 0 {
 		t.Fatal(out)
 	}
-	c.db.Exec(t, "ALTER TABLE outbox DROP CONSTRAINT outbox_headers_check") // other tables have none
+	c.db.Exec(t, "ALTER TABLE outbox DROP CONSTRAINT outbox_headers_check") // other outbox tables have no such constraint
 	c.delivers(t)
 	c.stops(t)
 	c.refused(t)
@@ -58,8 +58,8 @@ func TestPrivacy(t *testing.T) {
 	c.prints(t)
 
 	for _, form := range []string{
-		canary, hex.EncodeToString([]byte(canary)), // as bytea prints it
-		base64.StdEncoding.EncodeToString([]byte(canary)), fmt.Sprintf("%d", []byte(canary)), // as %v of bytes does
+		canary, hex.EncodeToString([]byte(canary)), // as Postgres prints bytea
+		base64.StdEncoding.EncodeToString([]byte(canary)), fmt.Sprintf("%d", []byte(canary)), // as %v prints bytes
 	} {
 		for _, what := range slices.Sorted(maps.Keys(c.output)) {
 			for line := range strings.Lines(c.output[what]) {
@@ -71,7 +71,7 @@ func TestPrivacy(t *testing.T) {
 	}
 }
 
-// config writes a file that has a secret wherever there may be one, with changes.
+// config writes a configuration file that has a secret wherever one is possible, and applies changes.
 func (c *confidant) config(t *testing.T, with map[string]string) (path string) {
 	t.Helper()
 	values := map[string]string{
@@ -94,7 +94,7 @@ log: {level: debug}
 `, values["dsn"], c.kafka.Addrs[0], values["password"], values["on_bad_record"], values["more"])
 }
 
-// row writes an event with the canary in everything but its id.
+// row inserts an event with the canary in every column except its id.
 func (c *confidant) row(t *testing.T, topic string, headers any, pad int) (id string) {
 	t.Helper()
 	return rig.Ask[string](t, c.db.Conn(t), `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, headers)
@@ -102,7 +102,8 @@ func (c *confidant) row(t *testing.T, topic string, headers any, pad int) (id st
 		topic, canary+" key", headers, pad)
 }
 
-// delivers rows, puts others aside, and dumps its goroutines at the end.
+// delivers sends valid rows to their topic and bad ones to the dead-letter topic, and finally dumps the
+// goroutines.
 func (c *confidant) delivers(t *testing.T) {
 	t.Helper()
 	process := rig.Start(t, "run", "-c", c.config(t, map[string]string{"on_bad_record": "dead-letter"}))
@@ -129,7 +130,7 @@ func (c *confidant) delivers(t *testing.T) {
 	c.output["delivers"] = out
 }
 
-// stops at rows that cannot be delivered, one kind after the other, in both formats of the log.
+// stops runs a relay for each kind of row that cannot be delivered, in both log formats.
 func (c *confidant) stops(t *testing.T) {
 	t.Helper()
 	conn := c.db.Conn(t)
@@ -162,7 +163,8 @@ func (c *confidant) stops(t *testing.T) {
 	}
 }
 
-// refused by servers that do not know what is shown to them, or repeat it.
+// refused runs verbs against servers that reject the credentials, some of which return them in their
+// response.
 func (c *confidant) refused(t *testing.T) {
 	t.Helper()
 	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -210,7 +212,7 @@ func (c *confidant) refused(t *testing.T) {
 	}
 }
 
-// mistakes that people make with secrets at hand.
+// mistakes makes mistakes that people make with secrets on the command line.
 func (c *confidant) mistakes(t *testing.T) {
 	t.Helper()
 	url := "postgres://u:" + canary + "@h/db"
@@ -248,7 +250,7 @@ func (c *confidant) mistakes(t *testing.T) {
 	c.output["mistake: misspelt variable"] = string(out)
 }
 
-// prints what it may print of a configuration full of secrets.
+// prints runs the verbs that print a configuration full of secrets.
 func (c *confidant) prints(t *testing.T) {
 	t.Helper()
 	config := c.config(t, nil)

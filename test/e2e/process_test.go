@@ -23,10 +23,11 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/walproxy"
 )
 
-// resourcesAfterLoad carries some load, ends the process and returns how many files and goroutines it had.
+// resourcesAfterLoad runs some load, stops the process and returns its number of open files and
+// goroutines.
 func resourcesAfterLoad(t *testing.T, r *rig.Rig, process *rig.Process) (files, goroutines int) {
 	t.Helper()
-	rig.UnderLoad(t, r, func() { time.Sleep(1500 * time.Millisecond) }) // by now everything has been opened
+	rig.UnderLoad(t, r, func() { time.Sleep(1500 * time.Millisecond) }) // by now the relay has opened everything
 	r.Confirmed(t, 30*time.Second)
 	process.Flat(t)
 	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", process.Cmd.Process.Pid))
@@ -36,8 +37,8 @@ func resourcesAfterLoad(t *testing.T, r *rig.Rig, process *rig.Process) (files, 
 	return len(open), strings.Count(process.Stderr.String(), "\ngoroutine ")
 }
 
-// Fifty times one side or the other is lost and found again, or both are. Nothing is
-// repeated, and neither files nor goroutines are left over.
+// The relay loses its connections to Postgres, to Kafka or to both fifty times. It resends nothing after
+// it reconnects, and leaves neither files nor goroutines behind.
 func TestNothingIsLeftOfReconnects(t *testing.T) {
 	t.Parallel()
 	r, fake, toPostgres, toKafka := rig.NewCut(t)
@@ -68,7 +69,7 @@ func TestNothingIsLeftOfReconnects(t *testing.T) {
 	r.SettleOnce(t, r.Kafka.ReadAll(t, r.Topic), delivery.Config{})
 }
 
-// limitFiles sets how many files the running process may have open.
+// limitFiles sets how many files the running process may open.
 func limitFiles(t *testing.T, r *rig.Process, n int) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "prlimit", "--pid", strconv.Itoa(r.Cmd.Process.Pid), "--nofile="+strconv.Itoa(n)+":").CombinedOutput()
@@ -77,8 +78,8 @@ func limitFiles(t *testing.T, r *rig.Process, n int) {
 	}
 }
 
-// With no file descriptor left no connection can be made again. The relay says so, waits,
-// and goes on when there are some.
+// Without a free file descriptor, the relay cannot reconnect. It logs that, keeps retrying, and continues
+// when descriptors are available.
 func TestNoFileDescriptorLeft(t *testing.T) {
 	t.Parallel()
 	r, _, toPostgres, toKafka := rig.NewCut(t)
@@ -98,7 +99,7 @@ func TestNoFileDescriptorLeft(t *testing.T) {
 	r.Settle(t, 0)
 }
 
-// A process that may not open enough files to begin with ends with the reason.
+// If the process may not open enough files at the start, it stops and names the reason.
 func TestTooFewFileDescriptors(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
@@ -109,12 +110,12 @@ func TestTooFewFileDescriptors(t *testing.T) {
 	}
 }
 
-// The relay needs no disk, no home and no privilege: it runs as nobody, without capabilities,
-// in a namespace in which every file system is read-only, from its environment alone.
+// The relay needs no disk, no home directory and no privilege. The test runs it as nobody, without
+// capabilities, with read-only file systems, and configured by its environment and flags only.
 func TestNeedsNoDisk(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
-	rig.Must(t, os.Chmod(filepath.Dir(rig.Binary(t)), 0o755)) // others have to be able to run what is in it
+	rig.Must(t, os.Chmod(filepath.Dir(rig.Binary(t)), 0o755)) // another user must be able to run the binary
 	const confine = `
 		for m in $(cut -d' ' -f2 /proc/self/mounts); do mount -o remount,bind,ro "$m" 2>/dev/null; done
 		for d in / /tmp /var/tmp /dev/shm /run; do
@@ -138,11 +139,11 @@ func TestNeedsNoDisk(t *testing.T) {
 	r.Settle(t, 0)
 }
 
-// Two relays in one process know nothing of each other: one ends with an error, and the other
-// goes on with its own rows, topic and slot.
+// Two relays in one process are independent. After one of them fails, the other one continues with its own
+// rows, topic and slot.
 func TestTwoRelaysInOneProcess(t *testing.T) {
 	t.Parallel()
-	srv, cluster := pgtest.Server(t), kafkatest.Fake(t).Cluster // its position topic is theirs
+	srv, cluster := pgtest.Server(t), kafkatest.Fake(t).Cluster // both relays share the position topic
 	const ddl = `CREATE TABLE outbox ` + outboxColumns
 	ends, stays := watch(t, srv, cluster, ddl), watch(t, srv, cluster, ddl)
 	for name, w := range map[string]*watched{"ends": ends, "stays": stays} {
@@ -168,8 +169,8 @@ func TestTwoRelaysInOneProcess(t *testing.T) {
 	}
 }
 
-// clockTamper makes the server's clock jump, to hours ahead and most of an hour behind, at
-// every transaction.
+// clockTamper shifts the server's clock in every transaction, by up to five hours ahead or 55 minutes
+// behind.
 func clockTamper(t *testing.T) walproxy.Tamper {
 	t.Helper()
 	const ( // where in a CopyData message: type, start, end, time, and pgoutput's Begin or Commit
@@ -207,9 +208,8 @@ func clockTamper(t *testing.T) walproxy.Tamper {
 	}}
 }
 
-// The clock of the database is wrong and jumps. Nothing waits for it, and a record is never
-// from the future, which a broker may refuse. What is behind is kept: it is the time of the
-// commit.
+// The database's clock is wrong and jumps. It delays nothing, and no record has a timestamp in the future,
+// which a broker could reject. A timestamp in the past stays, because it is the commit's.
 func TestServerClockJumps(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Server(t)
@@ -236,7 +236,7 @@ func TestServerClockJumps(t *testing.T) {
 	}
 }
 
-// Distributions and hardened builds make position-independent executables.
+// Distributions and hardened builds create position-independent executables.
 func TestPositionIndependentExecutable(t *testing.T) {
 	t.Parallel()
 	need.FullRun(t, "another compilation of every package")

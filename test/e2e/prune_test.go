@@ -19,9 +19,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// Prunes run one after the other, sometimes two at once, while writers write and the relay is stopped and
-// killed again and again. Then what has not arrived is still in the table; in the end
-// everything has arrived, and nothing is left.
+// One or two prunes run at a time while writers write and the test repeatedly stops and kills the relay.
+// Every row that has not arrived is still in the table. In the end every row has arrived and prune has
+// deleted all of them.
 func TestPruneUnderLoad(t *testing.T) {
 	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
@@ -38,7 +38,7 @@ func TestPruneUnderLoad(t *testing.T) {
 			deleted += runPrune(t, r).Deleted
 			first := startPrune(t, r)
 			time.Sleep(time.Duration(rand.Int64N(int64(200 * time.Millisecond))))
-			process.Signal(t, syscall.SIGSTOP) // delivers nothing more, and its connections stand
+			process.Signal(t, syscall.SIGSTOP) // delivers nothing more but keeps its connections
 			second := startPrune(t, r)
 			time.Sleep(200 * time.Millisecond)
 			process.Kill(t)
@@ -64,7 +64,7 @@ func startPrune(t *testing.T, r *rig.Rig, args ...string) *rig.Process {
 	return rig.Start(t, append([]string{"prune", "-c", r.Config, "--older-than", "0s", "--wait", "30s", "--batch", "50", "--json"}, args...)...)
 }
 
-// runPrune runs to its end, which must be a good one.
+// runPrune runs prune to its end and checks that it succeeds.
 func runPrune(t *testing.T, r *rig.Rig, args ...string) prune.Table {
 	t.Helper()
 	p := startPrune(t, r, args...)
@@ -83,7 +83,7 @@ func pruneReport(t *testing.T, r *rig.Process) prune.Table {
 	return report.Tables[0]
 }
 
-// rowsPruned returns how many rows went with a prune whose relay was killed, beside another prune.
+// rowsPruned returns how many rows a prune deleted although its relay was killed and another prune ran.
 func rowsPruned(t *testing.T, r *rig.Process) int64 {
 	t.Helper()
 	out := func(text string) bool { return strings.Contains(r.Stderr.String(), text) }
@@ -93,8 +93,8 @@ func rowsPruned(t *testing.T, r *rig.Process) int64 {
 	return pruneReport(t, r).Deleted
 }
 
-// stillThere demands that every event which is committed and is not in the topic is in the table. No
-// relay runs.
+// stillThere checks that the table has every committed event that is not in the topic. No relay runs
+// meanwhile.
 func stillThere(t *testing.T, r *rig.Rig) {
 	t.Helper()
 	committed := r.Load.Snapshot()
@@ -118,7 +118,7 @@ func stillThere(t *testing.T, r *rig.Rig) {
 	t.Logf("%d events were not delivered, %d rows were in the table", waiting, len(ids))
 }
 
-// A partition goes while the relay streams from the table, and the relay goes on.
+// Prune drops a partition while the relay streams from the table. The relay continues.
 func TestPrunePartitions(t *testing.T) {
 	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
@@ -148,7 +148,8 @@ func TestPrunePartitions(t *testing.T) {
 	})
 }
 
-// Any role can hold the lock of a prune. A job that runs prune learns that it has done nothing, and why.
+// Any role can hold prune's advisory lock. Prune then fails, deletes nothing, and names the process that
+// holds the lock.
 func TestPruneLockedByAnybody(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
