@@ -9,20 +9,20 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// Killed again and again under load, the relay loses nothing and keeps the order.
+// A relay that is repeatedly killed under load loses nothing and keeps the order.
 func TestKillRelay(t *testing.T) {
 	t.Parallel()
 	endUnderLoad(t, (*rig.Process).Kill, rig.Cycles(t)*rig.Unconfirmed)
 }
 
-// Stopped by SIGTERM under load, the relay exits 0 and nothing is repeated.
+// A relay that SIGTERM stops under load exits with 0 and resends nothing.
 func TestTerminateUnderLoad(t *testing.T) {
 	t.Parallel()
 	endUnderLoad(t, (*rig.Process).Terminate, 0)
 }
 
-// endUnderLoad ends the relay by end and starts it again while the workload writes, and
-// allows for so many repetitions in all.
+// endUnderLoad repeatedly ends the relay with end and restarts it while the workload writes. It allows the
+// given number of duplicates in total.
 func endUnderLoad(t *testing.T, end func(*rig.Process, *testing.T), duplicates int) {
 	t.Helper()
 	rig.EachServer(t, func(t *testing.T, r *rig.Rig) {
@@ -41,8 +41,7 @@ func endUnderLoad(t *testing.T, end func(*rig.Process, *testing.T), duplicates i
 	})
 }
 
-// Postgres is stopped, crashed and killed under load. The relay survives all of it and,
-// since it outlives the server, repeats nothing.
+// Postgres stops, crashes and is killed under load. The relay keeps running and resends nothing.
 func TestRestartPostgres(t *testing.T) {
 	t.Parallel()
 	r, srv := rig.NewOwn(t)
@@ -57,7 +56,7 @@ func TestRestartPostgres(t *testing.T) {
 				if err := stop(t.Context()); err != nil {
 					t.Fatalf("%s stop: %v", name, err)
 				}
-				if took := time.Since(began); name == "fast" && took > 20*time.Second { // a sender that nobody answers takes wal_sender_timeout, 60 s
+				if took := time.Since(began); name == "fast" && took > 20*time.Second { // if nothing responds to a WAL sender, the stop takes wal_sender_timeout, which is 60 s
 					t.Errorf("a fast stop of the server took %v", took)
 				}
 				rig.Must(t, srv.Restart(t.Context()))
@@ -70,7 +69,7 @@ func TestRestartPostgres(t *testing.T) {
 	r.Settle(t, 0)
 }
 
-// The broker is restarted, killed and frozen under load: nothing is lost, nothing repeated.
+// The broker is restarted, killed and frozen under load. The relay loses and resends nothing.
 func TestRestartBroker(t *testing.T) {
 	t.Parallel()
 	r, _, broker := rig.NewOwnBroker(t)
@@ -95,13 +94,12 @@ func TestRestartBroker(t *testing.T) {
 	r.Settle(t, 0)
 }
 
-// With the broker down the relay waits at the start; with the broker gone in the middle it
-// waits, in flat memory, while the backlog stays in the log. Postgres can be stopped
-// meanwhile.
+// If the broker is down when the relay starts or later, the relay retries. Its memory stays constant,
+// because the backlog stays in the WAL. Postgres can restart meanwhile.
 func TestBrokerDown(t *testing.T) {
 	t.Parallel()
 	r, srv, broker := rig.NewOwnBroker(t)
-	process := r.Run(t) // makes publication and slot
+	process := r.Run(t) // creates publication and slot
 	r.Load.Run(t.Context(), t, 1000)
 	r.Arrived(t, 30*time.Second)
 	process.Terminate(t)
@@ -128,8 +126,8 @@ func TestBrokerDown(t *testing.T) {
 	r.Settle(t, 0)
 }
 
-// Asked to stop while the broker is gone, the relay ends within drain_timeout, confirms
-// nothing that is not acknowledged, and exits 0.
+// If the broker is down, the relay stops within drain_timeout after SIGTERM and exits with 0. It confirms
+// nothing that Kafka has not acknowledged.
 func TestTerminateWithBrokerDown(t *testing.T) {
 	t.Parallel()
 	r, _, broker := rig.NewOwnBroker(t)

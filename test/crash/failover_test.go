@@ -16,15 +16,15 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// A pair is a rig on a primary with a hot standby. Relay and writers know both and go to the
-// one that takes writes.
+// A pair is a rig on a primary with a hot standby server. Relay and writers know both, and connect to the
+// one that accepts writes.
 type pair struct {
 	*rig.Rig
 	primary, standby *pgserver.Server
-	between          *faultproxy.Proxy // through which the standby streams
+	between          *faultproxy.Proxy // for the standby server's replication connection
 }
 
-// newPair starts one.
+// newPair starts a primary and its standby server.
 func newPair(t *testing.T, install pgserver.Install, primary, standby map[string]string) *pair {
 	t.Helper()
 	p := &pair{primary: pgtest.Start(t, pgserver.Config{BinDir: install.BinDir, Settings: primary})}
@@ -37,7 +37,7 @@ func newPair(t *testing.T, install pgserver.Install, primary, standby map[string
 	return p
 }
 
-// failOver kills the primary and makes the standby one, as it is.
+// failOver kills the primary and promotes the standby server.
 func (p *pair) failOver(t *testing.T) {
 	t.Helper()
 	p.between.Refuse()
@@ -45,22 +45,21 @@ func (p *pair) failOver(t *testing.T) {
 	p.onStandby(t).Exec(t, `SELECT pg_promote()`)
 }
 
-// onStandby is the database on the standby, whatever that is.
+// onStandby returns the database on the standby server, before or after its promotion.
 func (p *pair) onStandby(t *testing.T) *pgtest.DB {
 	t.Helper()
 	return &pgtest.DB{Name: p.DB.Name, Server: p.standby, DSN: p.standby.DSN(p.DB.Name)}
 }
 
-// keepsSlots are the settings of a standby that has copies of the primary's logical slots, and
-// of a primary whose walsenders wait for it.
+// keepsSlots are the settings of a standby server that synchronizes the primary's logical slots. waits are
+// those of a primary whose WAL senders wait for that standby server. See
 // https://www.postgresql.org/docs/current/logicaldecoding-explanation.html#LOGICALDECODING-REPLICATION-SLOTS-SYNCHRONIZATION
 var (
 	keepsSlots = map[string]string{"sync_replication_slots": "on", "synchronized_standby_slots": ""}
 	waits      = map[string]string{"synchronized_standby_slots": pgtest.StandbySlot}
 )
 
-// setUp makes publication and slot beforehand, so that the slot can be made one that
-// standbys keep.
+// setUp creates publication and slot, and makes the slot a failover slot.
 func (p *pair) setUp(t *testing.T) {
 	t.Helper()
 	if out, code := rig.Command(t, "setup", "-c", p.Config); code != 0 {
@@ -75,15 +74,15 @@ func (p *pair) setUp(t *testing.T) {
 func (p *pair) synced(t *testing.T) {
 	t.Helper()
 	rig.WaitFor(t, 30*time.Second, "the standby to have the slot", func() bool {
-		// Without traffic the primary would write this seldom, and the copy waits for it.
+		// Without traffic, Postgres writes this record rarely, and the synchronization waits for it.
 		p.DB.Exec(t, `SELECT pg_log_standby_snapshot()`)
-		p.onStandby(t).Exec(t, `SELECT pg_reload_conf()`) // wakes the worker that copies
+		p.onStandby(t).Exec(t, `SELECT pg_reload_conf()`) // wakes the slot synchronization worker
 		return pgtest.QueryRow[bool](t, p.onStandby(t),
 			`SELECT count(*) = 1 FROM pg_replication_slots WHERE slot_name = $1 AND synced AND NOT temporary AND invalidation_reason IS NULL`, p.Slot)
 	})
 }
 
-// onEachWithSlotSync runs f on every Postgres at hand whose standbys can keep slots.
+// onEachWithSlotSync runs f on each installed Postgres version that can synchronize slots.
 func onEachWithSlotSync(t *testing.T, f func(t *testing.T, install pgserver.Install)) {
 	t.Helper()
 	pgtest.EachInstall(t, func(t *testing.T, install pgserver.Install) {
@@ -94,8 +93,8 @@ func onEachWithSlotSync(t *testing.T, f func(t *testing.T, install pgserver.Inst
 	})
 }
 
-// standbyAway cuts the standby off for a while: the primary sends nothing meanwhile, and the
-// relay waits.
+// standbyAway disconnects the standby server for a while. The primary's WAL sender waits for it meanwhile,
+// and the relay logs that.
 func (p *pair) standbyAway(t *testing.T, process *rig.Process) {
 	t.Helper()
 	p.between.Refuse()
@@ -105,7 +104,7 @@ func (p *pair) standbyAway(t *testing.T, process *rig.Process) {
 	p.Arrived(t, 30*time.Second)
 }
 
-// phantoms returns how many events have appeared that the database does not have.
+// phantoms returns how many events were delivered that the database does not have.
 func phantoms(t *testing.T, r *rig.Rig, conn *pgx.Conn) int {
 	t.Helper()
 	rig.Must(t, r.Collector.CatchUp(t.Context()))
@@ -124,10 +123,11 @@ func phantoms(t *testing.T, r *rig.Rig, conn *pgx.Conn) int {
 // lostTail is part of the warning that the promoted server lacks delivered rows.
 const lostTail = "the promoted server lacks the end of the old WAL"
 
-// A lagging standby is promoted, while the relay runs or between two runs. The relay continues with the
-// standby's copy of its slot, on the new timeline: at the record, or at the fork if the record is of rows
-// that the standby never had. Those were delivered only if the primary did not wait for the standby, and
-// then the relay logs a warning. It does not resend rows that both servers have.
+// A lagging standby server is promoted, while the relay runs or between two runs. The relay continues on
+// the new timeline with the standby server's copy of its slot, at the recorded position. If that position
+// is past the end of the old timeline, the relay continues at the promotion and logs a warning. This
+// happens only if the primary did not wait for the standby server. The relay does not resend rows that
+// both servers have.
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	onEachWithSlotSync(t, func(t *testing.T, install pgserver.Install) {
@@ -187,24 +187,24 @@ func TestFailover(t *testing.T) {
 					t.Errorf("recorded was %s of timeline %d, and is %+v", record.EndLSN, record.Timeline, now)
 				}
 				if n := process.Times(lostTail); (n > 0) != (late > 0) || n > 1 {
-					t.Errorf("the relay warns %d times of %d rows that the server lost\n%s", n, late, process.Stderr)
+					t.Errorf("the relay logs %d warnings about %d rows that the server lost\n%s", n, late, process.Stderr)
 				}
 				process.Terminate(t)
-				p.GoesOn(t) // from the position record, which is of the new timeline now
+				p.GoesOn(t) // from the position record, which now has the new timeline
 				p.Settle(t, late)
 			})
 		}
 	})
 }
 
-// A standby without a copy of the slot is promoted, and the slot is created there. Whether or not the
-// standby had all rows, some may precede the slot: the relay does not continue by itself.
+// A standby server without a copy of the slot is promoted, and the slot is created there. Some rows may
+// precede that slot, also if the standby server had all rows. So the relay does not continue by itself.
 func TestFailoverToAnotherSlot(t *testing.T) {
 	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
 		t.Parallel()
 		for name, tc := range map[string]struct {
-			late   int // rows that the standby never has
+			late   int // rows that the standby server never has
 			says   string
 			frozen bool // the relay is frozen until the slot exists
 		}{
@@ -237,7 +237,7 @@ func TestFailoverToAnotherSlot(t *testing.T) {
 				if !tc.frozen {
 					process.Fails(t, relay.ExitSlotLost, p.Slot, "does not exist", "outbox-cdc setup")
 				}
-				record := p.Recorded(t) // nothing writes it now
+				record := p.Recorded(t) // nothing writes to it now
 				if out, code := rig.Command(t, "setup", "-c", p.Config); code != 0 {
 					t.Fatalf("setup: exit code %d\n%s", code, out)
 				}
@@ -248,7 +248,7 @@ func TestFailoverToAnotherSlot(t *testing.T) {
 				if tc.frozen {
 					process.Signal(t, syscall.SIGCONT)
 					process.Fails(t, relay.ExitContinuity, tc.says)
-					record = p.Recorded(t) // once more, after the thaw
+					record = p.Recorded(t) // once more, after the relay has continued
 				}
 				for range 2 { // the first run leaves a claim
 					p.Refused(t, relay.ExitContinuity, tc.says, record.EndLSN.String(), "--accept-gap")
@@ -260,14 +260,14 @@ func TestFailoverToAnotherSlot(t *testing.T) {
 				p.GoesOn(t)
 				p.Settle(t, late)
 
-				rig.Must(t, p.primary.Restart(t.Context())) // it comes first in source.dsn
+				rig.Must(t, p.primary.Restart(t.Context())) // it is the first host in source.dsn
 				p.Refused(t, relay.ExitContinuity, "the server is on timeline 1, the record is of timeline 2", "the primary from before a promotion")
 			})
 		}
 	})
 }
 
-// replayed waits until the standby has all of the primary's WAL.
+// replayed waits until the standby server has replayed all of the primary's WAL.
 func (p *pair) replayed(t *testing.T) {
 	t.Helper()
 	end := pgtest.QueryRow[string](t, p.DB, `SELECT pg_current_wal_lsn()::text`)
@@ -276,8 +276,8 @@ func (p *pair) replayed(t *testing.T) {
 	})
 }
 
-// The primary dies under load, and the relay with it. Every event that the promoted standby
-// has is delivered, whichever of them was started first.
+// The primary and the relay are killed under load. The restarted relay waits for the promotion, and
+// delivers every event that the promoted server has.
 func TestFailoverUnderLoad(t *testing.T) {
 	t.Parallel()
 	onEachWithSlotSync(t, func(t *testing.T, install pgserver.Install) {
@@ -306,8 +306,8 @@ func TestFailoverUnderLoad(t *testing.T) {
 	})
 }
 
-// A standby without a copy of the slot is promoted: what the slot stood for cannot be had
-// from it, and the relay ends instead of going on behind a gap.
+// A standby server without a copy of the slot is promoted. It cannot deliver what the slot had left, so
+// the relay stops instead of continuing after a gap.
 func TestFailoverWithoutSlot(t *testing.T) {
 	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
@@ -318,12 +318,12 @@ func TestFailoverWithoutSlot(t *testing.T) {
 		p.Arrived(t, 30*time.Second)
 		p.failOver(t)
 		process.Fails(t, relay.ExitSlotLost, p.Slot, "does not exist", "outbox-cdc setup")
-		p.Refused(t, relay.ExitSlotLost, p.Slot) // and it is not made anew by a start
+		p.Refused(t, relay.ExitSlotLost, p.Slot) // and the next start does not create the slot
 		p.Settle(t, 0)
 	})
 }
 
-// A server that was restored from a backup has no slots, as backups leave them out.
+// A server that was restored from a base backup has no slots, because base backups do not contain them.
 func TestRestoredBackup(t *testing.T) {
 	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {

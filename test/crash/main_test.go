@@ -1,7 +1,6 @@
-// Package crash kills, stops, freezes and replaces the relay and its servers, again and again
-// under load.
+// Package crash repeatedly kills, stops, freezes and replaces the relay and its servers under load.
 //
-// OUTBOX_TEST_CYCLES is the number of kills of every kind.
+// OUTBOX_TEST_CYCLES is the number of kills of each kind.
 package crash
 
 import (

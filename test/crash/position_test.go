@@ -8,8 +8,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// A server that was restored from an older copy of its files has the slot, but not what was
-// delivered since.
+// A server that was restored from an older copy of its files has the slot, but at an older position. The
+// relay detects that.
 func TestRestoredCopy(t *testing.T) {
 	t.Parallel()
 	r, pg := rig.NewOwn(t)
@@ -34,8 +34,8 @@ func TestRestoredCopy(t *testing.T) {
 	r.Refused(t, 15, last.EndLSN.String(), "older copy", "--accept-gap")
 }
 
-// When relay and server crash together the slot comes back where it was last saved; the
-// record keeps what is repeated to the last second.
+// If relay and server crash together, the slot returns to its last saved position. The position record
+// limits the duplicates to those of the last second.
 func TestBothCrash(t *testing.T) {
 	t.Parallel()
 	r, pg := rig.NewOwn(t)

@@ -11,9 +11,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// A standby without the slot and without a tail of the WAL is promoted. Snapshots from after the fork say
-// nothing about the new primary, where the same transaction ids are used again. Recover takes the newest one
-// from before the fork, and every row that the new primary has arrives in order.
+// A standby server that has neither the slot nor the end of the WAL is promoted. Snapshots from after the
+// end of the old timeline are invalid there, because the new primary reuses the same transaction ids.
+// Recover uses the newest earlier snapshot, and every row of the new primary arrives in order.
 func TestRecoverAfterFailover(t *testing.T) {
 	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
@@ -38,7 +38,7 @@ func TestRecoverAfterFailover(t *testing.T) {
 		if record := p.Recorded(t); record.Timeline != 1 || record.Snapshots[0].EndLSN == shared[0].EndLSN {
 			t.Fatalf("recorded is %+v", record)
 		}
-		p.Load.Run(t.Context(), t, 500+8*late) // the same events, with transaction ids that the lost tail had, too
+		p.Load.Run(t.Context(), t, 500+8*late) // the same events, with transaction ids that the lost WAL has used too
 		out, code := rig.Command(t, "recover", "-c", p.Config)
 		if code != 0 || !strings.Contains(out, lostTail) || !strings.Contains(out, "Refilled: ") {
 			t.Fatalf("recover: exit code %d\n%s", code, rig.Tail(out, 30))
@@ -52,8 +52,8 @@ func TestRecoverAfterFailover(t *testing.T) {
 	})
 }
 
-// A promoted standby that lags behind every snapshot of the record cannot be refilled, and neither can an old
-// primary: recover says which server it is, and changes nothing.
+// Recover cannot refill from a promoted server that lags behind every recorded snapshot, nor from an old
+// primary. It names the server and changes nothing.
 func TestRecoverRefusesAnotherHistory(t *testing.T) {
 	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {

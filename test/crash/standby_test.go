@@ -14,7 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// standBy starts another relay, which finds the slot in use and says so once.
+// standBy starts another relay, and waits until it logs that another process uses the slot.
 func standBy(t *testing.T, r *rig.Rig) *rig.Process {
 	t.Helper()
 	p := rig.Start(t, "run", "-c", r.Config)
@@ -22,9 +22,9 @@ func standBy(t *testing.T, r *rig.Rig) *rig.Process {
 	return p
 }
 
-// A standby takes over within seconds, whether the first relay has died or has only
-// disappeared from the server's network, where it goes on for a while. In the end every key
-// has its newest value last.
+// A standby acquires the slot within seconds, whether the first relay was killed or has lost its network
+// connection and still runs for a while. In the end, the newest value of each key is the last one in its
+// topic.
 func TestTakeover(t *testing.T) {
 	t.Parallel()
 	const (
@@ -54,16 +54,16 @@ func TestTakeover(t *testing.T) {
 				r.Progress(t)
 				took = time.Since(began)
 			})
-			t.Logf("taken over after %v", took.Round(time.Millisecond))
+			t.Logf("the standby delivers after %v", took.Round(time.Millisecond))
 			if took > tc.within {
-				t.Errorf("it took %v, it may take %v", took, tc.within)
+				t.Errorf("it took %v, want at most %v", took, tc.within)
 			}
 			r.Arrived(t, 30*time.Second)
 			if n := second.Times("standby: another process uses the slot"); n != 1 {
-				t.Errorf("the standby says %d times that it waits:\n%s", n, second.Stderr)
+				t.Errorf("the standby logs %d times that it waits:\n%s", n, second.Stderr)
 			}
 			if name == "partitioned" {
-				first.Logged(t, "standby: another process uses the slot") // it notices, connects again, and stands by
+				first.Logged(t, "standby: another process uses the slot") // it detects the lost slot, reconnects, and is a standby
 				second.Terminate(t)
 				first.LoggedTimes(t, "msg=streaming", 2)
 				r.Load.Run(t.Context(), t, 500)
@@ -76,8 +76,8 @@ func TestTakeover(t *testing.T) {
 	}
 }
 
-// A relay that was stopped in the middle of a full window, so long that another one has taken
-// over and delivered everything, sends nothing of it when it goes on, but waits for its turn.
+// A relay is paused with a full window, until a standby has acquired the slot and delivered every row.
+// When the relay continues, it sends none of its records, and becomes a standby.
 func TestPausedRelay(t *testing.T) {
 	t.Parallel()
 	broker := kafkatest.Start(t, kafkatest.Config{})
@@ -107,13 +107,13 @@ func TestPausedRelay(t *testing.T) {
 	first.Logged(t, "standby: another process uses the slot")
 	rig.Must(t, r.Collector.CatchUp(t.Context()))
 	after := r.Ledger.Counts().Duplicates
-	t.Logf("%d records were repeated by the takeover, %d by the relay that was stopped", before, after-before)
+	t.Logf("the standby resent %d records, the paused relay %d", before, after-before)
 	if after > before {
-		t.Errorf("%d records were sent again by a relay that has lost its slot", after-before)
+		t.Errorf("%d records were resent by a relay that has lost its slot", after-before)
 	}
 	r.Ledger.Check(t, r.Load.Snapshot(), after)
 
-	r.Confirmed(t, 30*time.Second) // what is not recorded yet would be repeated
+	r.Confirmed(t, 30*time.Second) // the next relay would resend what is not recorded yet
 	second.Kill(t)
 	first.LoggedTimes(t, "msg=streaming", 2)
 	r.Load.Run(t.Context(), t, 1000)
