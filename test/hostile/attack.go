@@ -1,9 +1,10 @@
-// Package hostile attacks the built relay with whatever a role can write that may only write, beside an honest
-// workload: rows of a role with INSERT on the outbox, and logical messages of a role that may connect only.
+// Package hostile attacks the built relay with everything that a role with write access can write, beside
+// a valid workload: rows of a role with INSERT on the outbox, and logical messages of a role that may only
+// connect.
 //
-// OUTBOX_TEST_HOSTILE is for how many seconds.
+// OUTBOX_TEST_HOSTILE is the duration in seconds.
 //
-// A [Generator] draws attacks from a seed, and says of each what it must come to.
+// A [Generator] generates attacks from a seed, each with its expected outcome.
 package hostile
 
 import (
@@ -19,21 +20,21 @@ import (
 	"github.com/google/uuid"
 )
 
-// Rows is the prefix of the messages that the relay takes for rows.
+// Rows is the prefix of the messages that the relay delivers as rows.
 const Rows = "orders"
 
-// A Fate is what an attack comes to.
+// A Fate is the outcome of an attack.
 type Fate string
 
 // The fates.
 const (
-	Ignored   Fate = "ignored"   // no record has it
-	Delivered Fate = "delivered" // one is in the writer's own topic
-	Rejected  Fate = "rejected"  // one is in the dead-letter topic
-	Refused   Fate = "refused"   // Postgres does not take it
+	Ignored   Fate = "ignored"   // no record contains it
+	Delivered Fate = "delivered" // the writer's own topic has a record of it
+	Rejected  Fate = "rejected"  // the dead-letter topic has a record of it
+	Refused   Fate = "refused"   // Postgres rejects it
 )
 
-// An Attack is a statement of a hostile role. Postgres may refuse it, whatever its fate.
+// An Attack is a statement of a hostile role. Postgres may reject it, whatever its fate.
 type Attack struct {
 	Name string
 	ID   string // of the row, if it has one
@@ -42,51 +43,51 @@ type Attack struct {
 	Fate Fate
 }
 
-// A Generator draws attacks.
+// A Generator generates attacks.
 type Generator struct {
-	Own   string   // the writer's own topic, of one partition
-	Relay []string // topics that no row may reach
+	Own   string   // the writer's own topic, with one partition
+	Relay []string // topics that no row may be sent to
 	Slot  string
 
-	// Messages says that messages of the prefix Rows are rows. Such a relay takes no times from columns, which
-	// no message has.
+	// Messages makes messages with the prefix Rows rows. The relay then takes no timestamp from a column,
+	// because a message has no columns.
 	Messages bool
 
 	rng        *rand.Rand
 	deviations []deviation
 }
 
-// NewGenerator returns a generator of the attacks that follow from the seed.
+// NewGenerator returns a Generator that derives its attacks from the seed.
 func NewGenerator(seed uint64) *Generator {
 	return &Generator{rng: rand.New(rand.NewPCG(seed, 0)), deviations: deviations()}
 }
 
-// columns are a row, whose values are written as text; nil is NULL.
+// columns are a row's values, which are written as text. nil is NULL.
 type columns map[string]any
 
 func (c columns) id() string { return fmt.Sprint(c["id"]) }
 
-// A deviation is what is hostile about a row.
+// A deviation is one hostile property of a row.
 type deviation struct {
 	name   string
 	fate   Fate
 	change func(*Generator, columns)
 }
 
-// set returns a change that draws one of the values for the column.
+// set returns a change that sets the column to one of the values, at random.
 func set(column string, values ...string) func(*Generator, columns) {
 	return func(g *Generator, c columns) { c[column] = g.pick(values...) }
 }
 
 func (g *Generator) pick(values ...string) string { return values[g.rng.IntN(len(values))] }
 
-// deep returns a JSON array that is nested so deeply.
+// deep returns a JSON array with the given number of levels.
 func deep(levels int) string { return strings.Repeat("[", levels) + strings.Repeat("]", levels) }
 
-// between returns a number of that range.
+// between returns a random number from the range.
 func (g *Generator) between(from, to int) int { return from + g.rng.IntN(to-from) }
 
-// text returns a JSON string that is so long.
+// text returns a JSON string of the given length.
 func text(bytes int) string { return `"` + strings.Repeat("x", bytes) + `"` }
 
 func deviations() []deviation {
@@ -120,7 +121,7 @@ func deviations() []deviation {
 	}
 }
 
-// Row returns an attack of a role that may insert rows.
+// Row returns an attack by a role that may insert rows.
 func (g *Generator) Row() Attack {
 	d, c := g.deviate()
 	names := slices.Sorted(maps.Keys(c))
@@ -145,8 +146,8 @@ func (g *Generator) deviate() (deviation, columns) {
 	return d, c
 }
 
-// Message returns an attack of a role that may do nothing: a message that holds a row, is to hold one, or
-// looks like one of the relay's own.
+// Message returns an attack by a role without privileges: a message with a row, a malformed one, or one
+// that looks like the relay's own.
 func (g *Generator) Message() Attack {
 	switch {
 	case !g.Messages || g.rng.IntN(3) == 0:
@@ -188,7 +189,7 @@ func (g *Generator) noRow() Attack {
 	return g.emit("message: no row", Rejected, Rows, []byte(g.pick(contents...)))
 }
 
-// ownMessage returns a message under the relay's own prefix, or one that concerns nobody.
+// ownMessage returns a message with one of the relay's own prefixes, or one that the relay ignores.
 func (g *Generator) ownMessage() Attack {
 	nonce := g.pick("", g.Slot+"|", g.Slot+"|", strings.Repeat("A", 26)+"|", strings.Repeat("A", 64<<10)+"|")
 	snapshot := g.pick(

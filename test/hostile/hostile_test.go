@@ -25,16 +25,16 @@ import (
 
 func TestMain(m *testing.M) { rig.Main(m) }
 
-// pace is the mean time between two attacks of a role.
+// pace is the mean time between two attacks by a role.
 const pace = 40 * time.Millisecond
 
-// largeRows is what rows and messages of 2 or 3 MB may take, in MB, beside what the relay takes otherwise: a
-// message, its dead letter and its request.
+// largeRows is the additional memory, in MB, that rows and messages of 2 or 3 MB may need: a message, its
+// dead letter and its request.
 const largeRows = 24
 
-// Two roles, one with INSERT and one with nothing, attack a relay that takes rows, and one that takes messages
-// for rows, too: for OUTBOX_TEST_HOSTILE seconds. It neither stops nor slows, all honest rows arrive once, also
-// over clean restarts, and each attack comes to what it must.
+// Two roles, one with INSERT and one without privileges, attack a relay for OUTBOX_TEST_HOSTILE seconds:
+// first a relay that delivers rows, then one that also delivers messages. The relay neither stops nor slows
+// down. Every valid row arrives once, also across clean restarts, and each attack has its expected outcome.
 func TestHostileWriters(t *testing.T) {
 	seconds := time.Duration(rig.EnvInt(t, "OUTBOX_TEST_HOSTILE", 4)) * time.Second
 	for _, messages := range []bool{false, true} {
@@ -53,7 +53,7 @@ func TestHostileWriters(t *testing.T) {
 	}
 }
 
-// hold has the relay attacked for so long, with a restart every few seconds.
+// hold attacks the relay for the duration d, and restarts it every few seconds.
 func (s *siege) hold(t *testing.T, d time.Duration) {
 	t.Helper()
 	s.watch(t, &s.before, min(10*time.Second, d/2))
@@ -67,25 +67,25 @@ func (s *siege) hold(t *testing.T, d time.Duration) {
 	}
 }
 
-// A siege is a relay that takes rows and messages of everybody.
+// A siege is a relay that delivers rows and messages of every role.
 type siege struct {
 	*rig.Rig
 	seed      uint64
 	messages  bool
-	xmax      string // of a snapshot before everything
+	xmax      string // of a snapshot from before the test's rows
 	dead, own string
-	writer    string // the role that may insert
-	nobody    string // the role that may not
+	writer    string // role with INSERT
+	nobody    string // role without privileges
 	process   *rig.Process
 	starts    int
-	peak      int // of resident memory, in MB
+	peak      int // resident memory, in MB
 
 	mu            sync.Mutex
-	since         time.Time        // records of earlier commits are not timed; zero: none is
-	latencies     *[]time.Duration // of honest records, from commit to reader
+	since         time.Time        // commits before this time are not measured; zero means that none is
+	latencies     *[]time.Duration // of valid records, from commit to reader
 	before        []time.Duration
 	during        []time.Duration
-	attacks       map[string]Attack // by the row's id
+	attacks       map[string]Attack // by id of the row
 	expected, got map[Fate]int
 	damage        []string
 }
@@ -119,7 +119,7 @@ func (s *siege) start(t *testing.T) {
 		"--set", `outbox.place=[{"column": "part", "to": "partition"}]`, "--set", "outbox.on_missing_column=ignore")
 }
 
-// stop ends the relay in order and demands that it has noticed no stranger.
+// stop stops the relay cleanly, and checks that the relay has found no foreign position record.
 func (s *siege) stop(t *testing.T) {
 	t.Helper()
 	m := s.process.Memory(t)
@@ -130,7 +130,7 @@ func (s *siege) stop(t *testing.T) {
 	}
 }
 
-// watch times honest records for a while.
+// watch measures the latency of valid records for the duration d.
 func (s *siege) watch(t *testing.T, latencies *[]time.Duration, d time.Duration) {
 	t.Helper()
 	s.Progress(t)
@@ -138,7 +138,7 @@ func (s *siege) watch(t *testing.T, latencies *[]time.Duration, d time.Duration)
 	select {
 	case <-time.After(d):
 	case <-s.process.Done:
-		t.Fatalf("the relay ended with exit code %d", s.process.Cmd.ProcessState.ExitCode())
+		t.Fatalf("the relay stopped with exit code %d", s.process.Cmd.ProcessState.ExitCode())
 	}
 	s.Progress(t)
 	s.timed(nil, time.Time{})
@@ -164,7 +164,7 @@ func (s *siege) count(fates map[Fate]int, f Fate) {
 	fates[f]++
 }
 
-// came compares what an attack came to with what it was to come to.
+// came compares the outcome of an attack with the expected one.
 func (s *siege) came(rec *kgo.Record, f Fate, id string) {
 	s.count(s.got, f)
 	s.mu.Lock()
@@ -175,7 +175,7 @@ func (s *siege) came(rec *kgo.Record, f Fate, id string) {
 	delete(s.attacks, id)
 }
 
-// letter takes a dead letter, which nobody but the relay may have written.
+// letter receives a dead letter, and checks that the relay itself has written it.
 func (s *siege) letter(rec *kgo.Record) {
 	s.came(rec, Rejected, cmp.Or(rig.Header(rec, "dead_letter_column_id"), rig.Header(rec, "id")))
 	times := 0
@@ -191,8 +191,8 @@ func (s *siege) letter(rec *kgo.Record) {
 	}
 }
 
-// attack has both roles at it until the returned function is called. A message of 70 MiB, outside a transaction,
-// comes first.
+// attack starts attacks by both roles, and returns a function that stops them. The first attack is a
+// non-transactional message of 70 MiB.
 func (s *siege) attack(t *testing.T) (end func()) {
 	t.Helper()
 	writer, nobody := s.as(t, s.writer), s.as(t, s.nobody)
@@ -220,7 +220,7 @@ func (s *siege) as(t *testing.T, role string) *pgx.Conn {
 	return conn
 }
 
-// behave has a role attack until ctx is done.
+// behave runs attacks by one role until ctx is done.
 func (s *siege) behave(ctx context.Context, conn *pgx.Conn, seed uint64, next func(*Generator) Attack) error {
 	g := NewGenerator(seed)
 	g.Messages, g.Own, g.Slot = s.messages, s.own, s.Slot
@@ -243,7 +243,7 @@ func (s *siege) behave(ctx context.Context, conn *pgx.Conn, seed uint64, next fu
 	return nil
 }
 
-// announce notes what an attack that has a row is to come to.
+// announce records the expected outcome of an attack that has a row.
 func (s *siege) announce(a *Attack) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -252,8 +252,8 @@ func (s *siege) announce(a *Attack) {
 	}
 }
 
-// checkLatency demands that honest records have come about as soon as before, as far as a machine with other work
-// can tell.
+// checkLatency checks that the latency of valid records has hardly changed, within the accuracy of a busy
+// machine.
 func (s *siege) checkLatency(t *testing.T) {
 	t.Helper()
 	at := func(all []time.Duration, percent int) time.Duration {
@@ -273,7 +273,7 @@ func (s *siege) checkLatency(t *testing.T) {
 	}
 }
 
-// checkRecords demands that the attacks came to what they must, and the relay's memory to no more than it may.
+// checkRecords checks the outcomes of all attacks, and the relay's memory.
 func (s *siege) checkRecords(t *testing.T) {
 	t.Helper()
 	counts := func() (delivered, rejected int) {
@@ -288,7 +288,7 @@ func (s *siege) checkRecords(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Logf("attacks %v, came %v", s.expected, s.got)
+	t.Logf("expected outcomes %v, actual outcomes %v", s.expected, s.got)
 	for _, f := range []Fate{Delivered, Rejected} {
 		if s.got[f] != s.expected[f] {
 			t.Errorf("%d attacks were %s, want %d", s.got[f], f, s.expected[f])
@@ -303,8 +303,8 @@ func (s *siege) checkRecords(t *testing.T) {
 	}
 }
 
-// checkPosition demands that the position topic has only what the relay's processes have written, and that all of it
-// is true.
+// checkPosition checks that only the relay's processes have written to the position topic, and that its
+// records are true.
 func (s *siege) checkPosition(t *testing.T) {
 	t.Helper()
 	keys, snapshots := map[string]bool{}, map[string]bool{}
