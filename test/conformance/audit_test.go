@@ -15,7 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// unaudited are the cases in which Debezium has not written what the rows are now.
+// unaudited are the cases in which the table no longer has the rows that Debezium read, and why.
 func unaudited() map[string]string {
 	return map[string]string{
 		"013-quarkus-table":      "each row is deleted in the transaction that inserts it",
@@ -27,8 +27,8 @@ func unaudited() map[string]string {
 	}
 }
 
-// An audit of what Debezium has written, with Debezium's configuration imported, finds nothing. An altered record
-// is found.
+// An audit of Debezium's records, with its imported configuration, finds nothing. It finds an altered
+// record.
 func TestAuditOfDebezium(t *testing.T) {
 	cases, err := load(os.DirFS(corpus))
 	rig.Must(t, err)
@@ -66,7 +66,7 @@ func TestAuditOfDebezium(t *testing.T) {
 			if out, code := rig.Command(t, "audit", "-c", config, "--assume-confirmed"); code != 0 {
 				t.Fatalf("exit code %d\n%s", code, out)
 			}
-			for i := range c.records { // the rows of some are not there any more
+			for i := range c.records { // some of the rows no longer exist
 				altered := produced(&c.records[i])
 				altered.Value = append([]byte("x"), altered.Value...)
 				rig.Must(t, client.ProduceSync(t.Context(), altered).FirstErr())

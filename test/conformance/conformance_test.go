@@ -22,15 +22,14 @@ import (
 
 const corpus = "testdata"
 
-// smoke is how many cases a run tries that is not a full one.
+// smoke is the number of cases in a run that is not a full one.
 const smoke = 12
 
-// For every recorded case Debezium's configuration is imported, unedited, the binary runs on
-// what comes out, and what it writes is compared with the recording: with --exact all of it,
-// else all but the headers that tell of the connector. Where that is not so, deviations says
-// what happens instead.
+// For each recorded case, the test imports Debezium's configuration unchanged, runs the binary with the
+// result, and compares its records with the recording. With --exact it compares everything, otherwise
+// everything except the headers about the connector. deviations lists what happens in the other cases.
 //
-// OUTBOX_CDC_CONFORMANCE_DIR is a folder of cases to try instead of our own.
+// OUTBOX_CDC_CONFORMANCE_DIR is a directory of cases that replace the built-in ones.
 func TestConformance(t *testing.T) {
 	dir, foreign := os.LookupEnv("OUTBOX_CDC_CONFORMANCE_DIR")
 	if !foreign {
@@ -69,7 +68,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// conforms tries one case.
+// conforms runs one case.
 func conforms(t *testing.T, c *recordedCase, d deviation, exact bool) {
 	t.Helper()
 	db := pgtest.Database(t)
@@ -87,7 +86,7 @@ func conforms(t *testing.T, c *recordedCase, d deviation, exact bool) {
 	out.verify(t, c, d)
 }
 
-// An outcome is what became of a case.
+// An outcome is the result of a case.
 type outcome struct {
 	exact   bool // imported with --exact
 	refused bool // by import
@@ -97,7 +96,7 @@ type outcome struct {
 	run     run
 }
 
-// attempt imports the case's configuration, runs the binary on it and writes the case's rows.
+// attempt imports the case's configuration, runs the binary with it and writes the case's rows.
 func attempt(t *testing.T, c *recordedCase, db *pgtest.DB, cluster *kafkatest.Cluster, exact bool) (o outcome) {
 	t.Helper()
 	o.exact = exact
@@ -111,7 +110,7 @@ func attempt(t *testing.T, c *recordedCase, db *pgtest.DB, cluster *kafkatest.Cl
 		o.refused = true
 		return o
 	}
-	slot := rig.SlotPrefix + strconv.FormatInt(time.Now().UnixNano(), 36) // the case's own may be in use by another
+	slot := rig.SlotPrefix + strconv.FormatInt(time.Now().UnixNano(), 36) // another test may use the case's own slot name
 	o.run.began = time.Now()
 	process := rig.Start(t, "run", "-c", config, "--slot", slot)
 	rig.WaitFor(t, 30*time.Second, "the relay to stream or end", func() bool {
@@ -128,7 +127,7 @@ func attempt(t *testing.T, c *recordedCase, db *pgtest.DB, cluster *kafkatest.Cl
 	return o
 }
 
-// importCase imports the case's configuration for a database and a cluster to a file.
+// importCase imports the case's configuration to a file, for the given database and cluster.
 func importCase(t *testing.T, c *recordedCase, db *pgtest.DB, cluster *kafkatest.Cluster, config string, args ...string) (output string, code int) {
 	t.Helper()
 	dir := t.TempDir()
@@ -147,15 +146,15 @@ func importCase(t *testing.T, c *recordedCase, db *pgtest.DB, cluster *kafkatest
 	}, args...)...)
 }
 
-// awaitConfirmed waits until the relay has confirmed everything that is in the log, and stops it, or
-// until it has ended by itself.
+// awaitConfirmed waits until the relay has confirmed all WAL, then stops it. It returns early if the relay
+// stops by itself.
 func (o *outcome) awaitConfirmed(t *testing.T, process *rig.Process, db *pgtest.DB, slot string) {
 	t.Helper()
 	rig.AwaitConfirmedOr(t, db.Conn(t), slot, 30*time.Second, process.Ended)
 	process.Signal(t, syscall.SIGTERM)
 }
 
-// written returns what is in the topics of a cluster, but for the relay's own.
+// written returns the records in all topics of a cluster except the relay's own.
 func written(t *testing.T, cluster *kafkatest.Cluster) (records []Record) {
 	t.Helper()
 	topics, err := cluster.Admin(t).ListTopics(context.WithoutCancel(t.Context()))

@@ -10,36 +10,36 @@ import (
 	"strings"
 )
 
-// A recordedCase is one recorded set-up.
+// A recordedCase is one recorded configuration with its rows and records.
 type recordedCase struct {
-	name string // of the folder
+	name string // of the directory
 
-	connector string // JSON, as it is sent to Connect, with placeholders: see [environment]
+	connector string // JSON, as clients send it to Connect, with placeholders; see [environment]
 	worker    string // Connect's own properties, with placeholders
 
-	setup script // before the connector starts
-	rows  script // once it streams
+	setup script // runs before the connector starts
+	rows  script // runs once the connector streams
 
 	topics []topic
 
-	// records are what came out, by topic, partition and offset.
+	// records are the recorded records, by topic, partition and offset.
 	records []Record
-	// failure is the text of error.txt; empty where all went well.
+	// failure is the text of error.txt, or empty if Debezium did not fail.
 	failure string
 }
 
-// A topic is one that is made beforehand.
+// A topic exists before the connector starts.
 type topic struct {
 	name       string
 	partitions int32
-	// firstOnly: only the first record was kept.
+	// firstOnly: only the first record was recorded.
 	firstOnly bool
-	// anyValue: values hold positions or times and are not compared.
+	// anyValue: values contain positions or times, and are not compared.
 	anyValue bool
 }
 
-// load reads a corpus: every folder of it that has a connector.json. The cases are in the
-// order of their names.
+// load reads a corpus, which is every directory in it that has a connector.json. It sorts the cases by
+// name.
 func load(corpus fs.FS) ([]*recordedCase, error) {
 	configs, err := fs.Glob(corpus, "*/connector.json")
 	if err != nil {
@@ -100,8 +100,7 @@ func keep(to *string) func(string) error {
 	}
 }
 
-// parseTopics reads lines of a name, a number of partitions, and perhaps first-only and
-// value=*.
+// parseTopics reads lines that have a name, a number of partitions, and optionally first-only and value=*.
 func parseTopics(text string) ([]topic, error) {
 	var topics []topic
 	for line := range strings.Lines(text) {
@@ -149,11 +148,11 @@ func parseRecords(text string) ([]Record, error) {
 	return records, nil
 }
 
-// An environment is what the placeholders in Connector and Worker stand for: PGHOST, PGPORT,
-// PGUSER, PGPASSWORD, PGDATABASE, KAFKA_BOOTSTRAP, PLUGIN_PATH and WORKDIR.
+// An environment maps the placeholders in connector and worker to their values: PGHOST, PGPORT, PGUSER,
+// PGPASSWORD, PGDATABASE, KAFKA_BOOTSTRAP, PLUGIN_PATH and WORKDIR.
 type environment map[string]string
 
-// fill puts the values in.
+// fill replaces the placeholders in text.
 func (env environment) fill(text string) string {
 	var pairs []string
 	for name, value := range env {
@@ -162,7 +161,7 @@ func (env environment) fill(text string) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
-// defaultWorker is the worker of the cases that have none of their own.
+// defaultWorker is the worker configuration of cases without one.
 const defaultWorker = `bootstrap.servers=${KAFKA_BOOTSTRAP}
 key.converter=org.apache.kafka.connect.storage.StringConverter
 value.converter=org.apache.kafka.connect.storage.StringConverter

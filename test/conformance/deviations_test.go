@@ -11,25 +11,25 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// A deviation is what happens in a case where the records are not those that Debezium wrote,
-// or where Debezium fails.
+// A deviation is the outcome of a case in which the relay's records differ from Debezium's, or in which
+// Debezium fails.
 type deviation struct {
 	does string // one of refuses, stops, better
-	code int    // of import or run, for refuses and stops
-	says string // which has to be said, for refuses and stops
+	code int    // of import or run, if does is refuses or stops
+	says string // text of the error, if does is refuses or stops
 	why  string
 }
 
-// What is done instead.
+// Kinds of deviations.
 const (
-	// refuses: import does not take the configuration.
+	// refuses: import rejects the configuration.
 	refuses = "refuses"
-	// stops: run ends, with no record that Debezium did not write before it failed; if it did
-	// not fail, with none that differs.
+	// stops: run fails. Its records are those that Debezium wrote before it failed, or a subset of the
+	// recorded ones if Debezium did not fail.
 	stops = "stops"
-	// better: the records of conformance/better.
+	// better: run writes the records in conformance/better.
 	better = "better"
-	// reported: whatever happens is fine, as long as it ends.
+	// reported: any outcome is accepted, and logged.
 	reported = "reported"
 )
 
@@ -72,7 +72,7 @@ func (o *outcome) verify(t *testing.T, c *recordedCase, d deviation) {
 	}
 }
 
-// ends demands the exit code, and that what is wrong is said.
+// ends checks the exit code and the error.
 func (o *outcome) ends(t *testing.T, d deviation) {
 	t.Helper()
 	if o.code != d.code || !strings.Contains(o.output, d.says) {
@@ -80,8 +80,8 @@ func (o *outcome) ends(t *testing.T, d deviation) {
 	}
 }
 
-// golden returns the records of conformance/better for a case. OUTBOX_TEST_UPDATE=1 writes them,
-// when the case runs with --exact or is better only without.
+// golden returns the records in conformance/better for a case. With OUTBOX_TEST_UPDATE=1, it first writes
+// them if the case runs with --exact, or if the case is better only without --exact.
 func (o *outcome) golden(t *testing.T, c *recordedCase) []Record {
 	t.Helper()
 	path := filepath.Join("better", c.name+".jsonl")
@@ -99,16 +99,16 @@ func (o *outcome) golden(t *testing.T, c *recordedCase) []Record {
 	return records
 }
 
-// contextRun is the context header that is new with every start.
+// contextRun is the context header whose value changes at each start.
 const contextRun = "__debezium.context.runId"
 
-// always is a deviation with --exact and without.
+// always returns a deviation that is the same with and without --exact.
 func always(d deviation) map[string]deviation {
 	return map[string]deviation{"exact": d, "plain": d}
 }
 
-// unlessExact is what is better without --exact, and refused as a bad row with it, because what
-// Debezium writes is damage.
+// unlessExact returns a deviation for a case in which Debezium damages the data. With --exact, the relay
+// stops at a bad row. Without --exact, its record is better.
 func unlessExact(says, why string) map[string]deviation {
 	return map[string]deviation{
 		"exact": {stops, relay.ExitBadRecord, says, why},
@@ -116,98 +116,98 @@ func unlessExact(says, why string) map[string]deviation {
 	}
 }
 
-// deviations are the cases in which we do not write what Debezium wrote, by case and profile.
+// deviations are the cases in which the relay does not write what Debezium wrote, by case and profile.
 var deviations = map[string]map[string]deviation{
 	"009-bytea-string": unlessExact("bytes with StringConverter",
 		"Debezium writes Java's description of a buffer, and the bytes are lost"),
 	"012-bytes-converter-on-jsonb-fails": always(deviation{
 		stops, relay.ExitNoDelivery, "is not bytea",
-		"the column cannot be what the converter is for, which is told before the first row",
+		"the converter does not fit the column's type; the relay reports it before the first row",
 	}),
 	"023-route-null-fails": always(deviation{
 		stops, relay.ExitBadRecord, "is NULL, and the topic's name needs it",
-		"there is no topic for the row",
+		"the row has no topic",
 	}),
 	"024-route-invalid-topic-fails": always(deviation{
 		stops, relay.ExitBadRecord, "the topic name contains ' '",
-		"Kafka has no such topic",
+		"Kafka allows no such topic name",
 	}),
 	"025-route-regex-invalid-fails": always(deviation{
 		refuses, relay.ExitUsage, "transforms.outbox.route.topic.regex",
-		"the expression is wrong, which import tells and not the first row",
+		"the expression is invalid; import reports it, not the first row",
 	}),
 	"029-envelope-adjusted-names": unlessExact("member names that change",
-		"members of the document that get another name lose their values"),
+		"renamed members of the document lose their values"),
 	"030-envelope-string": always(deviation{
 		refuses, relay.ExitUsage, "Struct{",
-		"the value is Java's text of an object",
+		"Debezium writes Java's text for an object",
 	}),
 	"032-partition-out-of-range": always(deviation{
 		stops, relay.ExitBadRecord, "the topic has 4 partitions",
-		"Debezium neither fails nor goes on",
+		"Debezium neither fails nor continues",
 	}),
 	"034-missing-column-fails": always(deviation{
 		stops, relay.ExitNoDelivery, `no column "nope"`,
-		"told before the first row",
+		"the relay reports it before the first row",
 	}),
 	"037-headers-simple-specials": unlessExact("NaN and infinity have no form as a decimal",
-		"a value that is there becomes null"),
+		"Debezium writes null for a value"),
 	"041-headers-string": unlessExact("bytes with StringConverter",
-		"Java's description of a buffer"),
+		"Debezium writes Java's description of a buffer"),
 	"046-event-timestamp-timestamptz-fails": always(deviation{
 		does: better,
-		why:  "a timestamptz says better than a timestamp when something was",
+		why:  "a timestamptz defines a time better than a timestamp",
 	}),
 	"047-event-timestamp-date-fails": always(deviation{
 		stops, relay.ExitNoDelivery, "is no timestamp",
-		"a day is no time, which is told before the first row",
+		"a date is not a time; the relay reports it before the first row",
 	}),
 	"048-event-timestamp-connect-mode-fails": always(deviation{
 		does: better,
-		why:  "how columns are rendered elsewhere does not matter to the record's time",
+		why:  "the format of other columns does not affect the record's timestamp",
 	}),
 	"049-event-timestamp-future-fails": always(deviation{
 		does: better,
-		why:  "what the broker refuses is replaced, and the original kept in the header outbox_timestamp",
+		why:  "the relay replaces a timestamp that the broker rejects, and keeps the original in the header outbox_timestamp",
 	}),
 	"056-expand-array-fails": unlessExact("a document that is an array",
-		"an array is JSON like any other"),
+		"an array is valid JSON"),
 	"057-expand-object-arrays": unlessExact("nested objects differ",
-		"members are lost"),
+		"Debezium loses members"),
 	"059-update-fatal": always(deviation{
 		does: better,
-		why:  "the publication that is made sends no UPDATE; one that sends them ends the relay",
+		why:  "the relay's publication sends no UPDATEs; with another one, the relay stops",
 	}),
 	"060-truncate-fails": always(deviation{
 		does: better,
-		why:  "a TRUNCATE is no event",
+		why:  "a TRUNCATE is not an event",
 	}),
 	"064-too-large-fails": always(deviation{
 		stops, relay.ExitBadRecord, "MESSAGE_TOO_LARGE",
-		"the topic takes no record of that size",
+		"the topic rejects a record of that size",
 	}),
 	"065-errors-tolerance-all": always(deviation{
 		does: better,
-		why:  "rows are put aside instead of dropped",
+		why:  "the relay sends bad rows to the dead-letter topic instead of dropping them",
 	}),
 	"069-two-outbox-tables": {"plain": {
 		does: better,
-		why:  "each table's values have a schema of its own name, not of the first one's",
+		why:  "the schema of a table's values has the name of that table, not of the first one",
 	}},
 	"070-alter-table-midway": unlessExact("the column's default",
-		"a NULL becomes the default"),
+		"Debezium replaces NULL with the default"),
 	"071-column-defaults": unlessExact("the column's default",
-		"a NULL becomes the default"),
+		"Debezium replaces NULL with the default"),
 	"076-heartbeat-string": always(deviation{
 		does: better,
-		why:  "the slot needs no heartbeats, whose value is Java's text of an object",
+		why:  "the slot needs no heartbeats, and Debezium writes Java's text for an object as their value",
 	}),
 	"080-server-bytea-escape": always(deviation{
 		does: better,
-		why:  "a setting of the server damages the bytes",
+		why:  "a server setting damages the bytes in Debezium",
 	}),
 	"081-server-float-digits": always(deviation{
 		does: better,
-		why:  "a setting of the server takes digits away",
+		why:  "a server setting removes digits in Debezium",
 	}),
 }

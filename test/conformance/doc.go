@@ -1,8 +1,8 @@
-// Package conformance reads recorded cases of what Debezium writes for an outbox, and
-// compares what another program has written with them.
+// Package conformance reads recorded cases of the records that Debezium writes for an outbox, and compares
+// another program's records with them.
 //
-// A case is a folder: the statements that make the tables, the connector's configuration, the
-// statements that write, and every record that came out. testdata/README.md describes the
-// files; a folder of folders in that form is a corpus. The package runs nothing but the
-// statements ([script]): starting servers and the program under test is the caller's.
+// A case is a directory: the statements that create the tables, the connector's configuration, the
+// statements that write rows, and every resulting record. testdata/README.md describes the files. A corpus
+// is a directory of such directories. The package only runs the statements ([script]); the caller starts the
+// servers and the program under test.
 package conformance

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// A Record is a record as Kafka keeps it. Nil bytes are a null.
+// A Record is a record as Kafka stores it. Nil bytes are null.
 type Record struct {
 	Topic     string
 	Partition int32
@@ -21,7 +21,7 @@ type Record struct {
 	Value     []byte
 	AnyValue  bool // recorded only: the value is not compared
 	Headers   []Header
-	Timestamp time.Time // zero in a recording: when the row was handled
+	Timestamp time.Time // zero in a recording if it is the time at which the row was processed
 }
 
 // A Header is one header of a record.
@@ -31,10 +31,10 @@ type Header struct {
 	AnyValue bool // recorded only: the value is not compared
 }
 
-// anyBytes stands for bytes that are new in each run.
+// anyBytes is a placeholder for bytes that differ in each run.
 const anyBytes = "*"
 
-// A recordLine is a Record as a line of records.jsonl has it: bytes as base64, anyBytes or null.
+// A recordLine is a line of records.jsonl, with bytes as base64, anyBytes or null.
 type recordLine struct {
 	Topic     string       `json:"topic"`
 	Partition int32        `json:"partition"`
@@ -104,7 +104,7 @@ func (r *Record) line() string {
 	}
 	text, err := json.Marshal(line)
 	if err != nil {
-		panic(err) // it is made of strings and numbers
+		panic(err) // it only contains strings and numbers
 	}
 	return string(text)
 }
@@ -123,10 +123,10 @@ func record(b []byte, anything bool) *string {
 
 func (r *Record) at() string { return fmt.Sprintf("%s/%d@%d", r.Topic, r.Partition, r.Offset) }
 
-// contextHeaders is the prefix of the headers that tell of the connector, not of the event.
+// contextHeaders is the prefix of the headers that describe the connector, not the event.
 const contextHeaders = "__debezium.context."
 
-// withoutContext returns the records as they are without the headers about the connector.
+// withoutContext returns the records without the headers about the connector.
 func withoutContext(records []Record) []Record {
 	out := slices.Clone(records)
 	for i := range out {
@@ -137,11 +137,11 @@ func withoutContext(records []Record) []Record {
 	return out
 }
 
-// A run is when the program under test was at work: a record whose timestamp was not recorded
-// has one of that time.
+// A run is the time during which the program under test ran. If a timestamp was not recorded, the record's
+// timestamp must be within this time.
 type run struct{ began, ended time.Time }
 
-// among returns those of want that stand where one of got does.
+// among returns the records of want whose topic, partition and offset also occur in got.
 func among(want, got []Record) []Record {
 	places := map[string]bool{}
 	for _, r := range got {
@@ -150,8 +150,8 @@ func among(want, got []Record) []Record {
 	return slices.DeleteFunc(slices.Clone(want), func(r Record) bool { return !places[r.at()] })
 }
 
-// lasting returns the records as they would be recorded: without the timestamps that tell when
-// they were written, and with values of the headers named in fresh standing for any.
+// lasting returns the records as a recording has them: without timestamps from the run, and with a
+// placeholder for the values of the headers in fresh.
 func lasting(records []Record, run run, fresh ...string) []Record {
 	out := slices.Clone(records)
 	for i := range out {
@@ -167,8 +167,8 @@ func lasting(records []Record, run run, fresh ...string) []Record {
 	return out
 }
 
-// compare returns how what was written differs from what was recorded: one line for each
-// difference, none if there is none. Both are sorted by it.
+// compare returns the differences between the written and the recorded records, one line for each. It
+// sorts both slices.
 func compare(want, got []Record, run run) []string {
 	byPlace := func(a, b Record) int {
 		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))
@@ -223,7 +223,7 @@ func compareRecord(want, got *Record, run run) (diffs []string) {
 	return diffs
 }
 
-// same tells null and empty apart.
+// same reports whether a and b are equal. It distinguishes null from empty.
 func same(a, b []byte) bool { return bytes.Equal(a, b) && (a == nil) == (b == nil) }
 
 func names(headers []Header) string {
@@ -234,7 +234,7 @@ func names(headers []Header) string {
 	return strings.Join(all, ", ")
 }
 
-// longest is how much of a value is shown.
+// longest is the maximum number of bytes of a value in a message.
 const longest = 300
 
 func show(b []byte) string {

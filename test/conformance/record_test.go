@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Every case of the corpus can be read.
+// load reads every case of the corpus.
 func TestLoad(t *testing.T) {
 	cases, err := load(os.DirFS("testdata"))
 	if err != nil {
@@ -25,7 +25,7 @@ func TestLoad(t *testing.T) {
 
 const line = `{"topic":"t","partition":1,"offset":0,"key":"aw==","value":"","headers":[["id","MQ=="],["run","*"],["none",null]],"timestamp_ms":1000}`
 
-// A record differs from the recorded one in whatever part it does, null from empty too.
+// compare finds a difference in each part of a record, and distinguishes null from empty.
 func TestCompare(t *testing.T) {
 	at := time.UnixMilli(1000)
 	for name, tc := range map[string]struct {
@@ -59,7 +59,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// A timestamp that was not recorded is one of the run.
+// If a timestamp was not recorded, compare accepts any timestamp of the run.
 func TestCompareTimestamp(t *testing.T) {
 	run := run{began: time.UnixMilli(1000), ended: time.UnixMilli(2000)}
 	for ms, ok := range map[int64]bool{999: false, 1000: true, 2000: true, 2001: false} {
@@ -70,7 +70,7 @@ func TestCompareTimestamp(t *testing.T) {
 	}
 }
 
-// A line that is written can be read.
+// parseRecords reads what line writes.
 func TestLine(t *testing.T) {
 	records, err := parseRecords(line)
 	if err != nil {

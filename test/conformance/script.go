@@ -11,13 +11,13 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A script is SQL as psql runs a file of it: one statement after the other, each a transaction
-// of its own unless it is inside BEGIN and COMMIT. COPY … FROM STDIN is followed by its data
-// and a line of \. A line "-- session: NAME" sends what follows over a connection of that name.
+// A script is SQL as psql runs it from a file: one statement after the other, each in its own transaction
+// unless it is between BEGIN and COMMIT. The data of COPY … FROM STDIN follows the statement and ends with
+// a line of \. A line "-- session: NAME" runs the following statements on the connection with that name.
 type script []statement
 
 type statement struct {
-	session string // empty: the one to begin with
+	session string // empty: the first one
 	sql     string
 	data    string // of COPY
 }
@@ -65,14 +65,14 @@ var dollarTag = regexp.MustCompile(`^\$[A-Za-z_]*\$`)
 // (PostgreSQL manual, "Lexical Structure"; standard_conforming_strings is on.)
 func statementEnd(text string) (int, error) {
 	for i := 0; i < len(text); i++ {
-		var end int // of what begins at i, from i
+		var end int // end of the token that starts at i, relative to i
 		switch c := text[i]; {
 		case c == ';':
 			return i + 1, nil
 		case c == '\'' && i > 0 && (text[i-1] == 'E' || text[i-1] == 'e'):
 			end = escapedEnd(text[i:])
 		case c == '\'' || c == '"':
-			end = strings.IndexByte(text[i+1:], c) + 1 // a doubled one is two strings
+			end = strings.IndexByte(text[i+1:], c) + 1 // a doubled quote counts as two strings
 		case c == '$' && dollarTag.MatchString(text[i:]):
 			tag := dollarTag.FindString(text[i:])
 			if end = strings.Index(text[i+len(tag):], tag); end >= 0 {
@@ -91,7 +91,7 @@ func statementEnd(text string) (int, error) {
 	return 0, fmt.Errorf("statement %q does not end in a semicolon", text[:min(len(text), 40)])
 }
 
-// escapedEnd returns where the string with backslash escapes that text begins with ends.
+// escapedEnd returns the end of the string with backslash escapes at the start of text.
 func escapedEnd(text string) int {
 	for i := 1; i < len(text); i++ {
 		switch text[i] {
@@ -104,8 +104,7 @@ func escapedEnd(text string) int {
 	return -1
 }
 
-// run sends the statements to the database at dsn. Statements that fail on purpose are none of
-// a script's: the first error ends it.
+// run sends the statements to the database at dsn, and stops at the first error.
 func (s script) run(ctx context.Context, dsn string) (err error) {
 	sessions := map[string]*pgx.Conn{}
 	defer func() {
