@@ -1,4 +1,4 @@
-// Package takeover replaces a running Debezium by the relay.
+// Package takeover replaces a running Debezium with the relay.
 package takeover
 
 import (
@@ -24,15 +24,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 )
 
-// A debeziumWorker is a real Debezium, in a Connect worker of its own, that reads the outbox
-// of a rig.
+// A debeziumWorker is a real Debezium in its own Connect worker. It reads the outbox of a rig.
 type debeziumWorker struct {
-	*rig.Process // the process
+	*rig.Process
 
 	rig     *rig.Rig
 	install debezium.Install
 	dir     string
-	rest    string // where the connector is, in the worker's REST API
+	rest    string // URL of the connector in the worker's REST API
 	config  string // path of the connector's JSON
 	worker  string // path of the worker's properties
 	offsets string // path of the worker's offsets
@@ -40,7 +39,7 @@ type debeziumWorker struct {
 
 const connectorName = "orders"
 
-// newDebezium prepares a worker for r, that reads by the given plugin.
+// newDebezium prepares a worker that reads r's outbox with the given output plugin.
 func newDebezium(t *testing.T, r *rig.Rig, plugin string) *debeziumWorker {
 	t.Helper()
 	install := debeziumtest.Need(t)
@@ -102,7 +101,7 @@ func (d *debeziumWorker) start(t *testing.T) {
 	d.streams(t, true)
 }
 
-// streams waits until somebody reads the slot, or nobody does.
+// streams waits until a process uses the slot, or until none does.
 func (d *debeziumWorker) streams(t *testing.T, want bool) {
 	t.Helper()
 	conn := d.rig.Connect(t)
@@ -111,7 +110,7 @@ func (d *debeziumWorker) streams(t *testing.T, want bool) {
 	})
 }
 
-// call asks the worker's REST API about the connector and returns the answer.
+// call sends a request about the connector to the worker's REST API, and returns the response.
 func (d *debeziumWorker) call(t *testing.T, method, path string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, d.rest+path, http.NoBody)
@@ -127,7 +126,7 @@ func (d *debeziumWorker) call(t *testing.T, method, path string) string {
 	return string(body)
 }
 
-// succeed runs a verb that has to succeed, and returns its output.
+// succeed runs a verb, which must succeed, and returns its output.
 func succeed(t *testing.T, args ...string) string {
 	t.Helper()
 	out, code := rig.Command(t, args...)
@@ -137,7 +136,7 @@ func succeed(t *testing.T, args ...string) string {
 	return out
 }
 
-// takeOver makes our configuration of Debezium's and runs the relay on its slot.
+// takeOver imports Debezium's configuration and runs the relay on its slot.
 func (d *debeziumWorker) takeOver(t *testing.T, offsets string) *rig.Process {
 	t.Helper()
 	config := filepath.Join(d.dir, "outbox-cdc.yaml")
@@ -147,7 +146,7 @@ func (d *debeziumWorker) takeOver(t *testing.T, offsets string) *rig.Process {
 
 var skipTo = regexp.MustCompile(`--skip-to [0-9A-F]+/[0-9A-F]+`)
 
-// runBehind runs the relay behind what Debezium has sent, as check tells to.
+// runBehind runs the relay with the position that check prints, after the last row that Debezium has sent.
 func (d *debeziumWorker) runBehind(t *testing.T, config, offsets string) *rig.Process {
 	t.Helper()
 	told := succeed(t, "check", "--takeover", "-c", config, "--offsets", offsets)
@@ -160,13 +159,13 @@ func (d *debeziumWorker) runBehind(t *testing.T, config, offsets string) *rig.Pr
 	return process
 }
 
-// Debezium is stopped as its operators stop it, the relay goes on where it ended, and Debezium
-// where the relay ended: by the plan that is printed, and the load goes on meanwhile. Nothing
-// is lost or out of order. Of the transaction in whose middle Debezium stops, what it had sent
-// comes again; nothing else does.
+// An operator stops Debezium in the documented way, and the relay continues where Debezium has stopped.
+// Then Debezium continues where the relay has stopped, according to the printed rollback plan. The load
+// continues meanwhile. No row is lost or out of order. The only duplicates are from a transaction in which
+// Debezium stopped.
 func TestTakeOver(t *testing.T) {
 	t.Parallel()
-	r, _, _ := rig.NewOwnBroker(t) // whose positions have the name of the connector
+	r, _, _ := rig.NewOwnBroker(t) // a broker of its own, because the connector's name is the key of the position record
 	d := newDebezium(t, r, "pgoutput")
 	d.start(t)
 	rig.UnderLoad(t, r, func() {
@@ -195,11 +194,11 @@ func TestTakeOver(t *testing.T) {
 	r.Settle(t, r.Load.MaxRows)
 }
 
-// Debezium is killed. What it had sent and not stored as its offset comes again, by whole
-// transactions, and nothing else.
+// Debezium is killed. The only duplicates are from transactions that Debezium has sent without storing
+// their offset.
 func TestTakeOverFromKilled(t *testing.T) {
 	t.Parallel()
-	r, _, _ := rig.NewOwnBroker(t) // whose positions have the name of the connector
+	r, _, _ := rig.NewOwnBroker(t) // a broker of its own, because the connector's name is the key of the position record
 	d := newDebezium(t, r, "pgoutput")
 	d.start(t)
 	rig.UnderLoad(t, r, func() {
@@ -215,7 +214,7 @@ func TestTakeOverFromKilled(t *testing.T) {
 		process.Terminate(t)
 
 		d.Kill(t)
-		rig.Must(t, os.Remove(d.offsets)) // what the plan says for a worker that keeps them in a file
+		rig.Must(t, os.Remove(d.offsets)) // as the rollback plan says for a worker that stores offsets in a file
 		d.start(t)
 		r.Progress(t)
 	})
@@ -225,7 +224,7 @@ func TestTakeOverFromKilled(t *testing.T) {
 	r.Settle(t, rig.Unconfirmed)
 }
 
-// serverWith starts a server whose installation has an output plugin.
+// serverWith starts a server whose installation has the output plugin.
 func serverWith(t *testing.T, plugin string) *pgserver.Server {
 	t.Helper()
 	need.FullRun(t, "it needs Debezium")
@@ -238,8 +237,8 @@ func serverWith(t *testing.T, plugin string) *pgserver.Server {
 	return nil
 }
 
-// A slot of another plugin cannot be taken over. The relay gets its own beside it, and begins
-// behind what Debezium has sent when that is past where the new slot begins.
+// The relay cannot use a slot with another output plugin. It gets its own slot, and starts after the last
+// row that Debezium has sent, if that is past the start of the new slot.
 func TestTakeOverFromAnotherPlugin(t *testing.T) {
 	t.Parallel()
 	const plugin = "decoderbufs"
