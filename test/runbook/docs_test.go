@@ -147,7 +147,7 @@ func tryStatements(t *testing.T, page, text string) {
 	if _, err := conn.Exec(t.Context(), text); err != nil {
 		t.Errorf("%s: %v\n%s", page, err, text)
 	} else if now := rig.Ask[string](t, conn, table); shown && now != made {
-		t.Errorf("%s shows a table with %s\nmigrate makes %s", page, now, made)
+		t.Errorf("%s shows a table with %s\nmigrate creates %s", page, now, made)
 	}
 	_, err = conn.Exec(t.Context(), `ROLLBACK`)
 	rig.Must(t, err)

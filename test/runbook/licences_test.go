@@ -28,14 +28,14 @@ func TestLicences(t *testing.T) {
 	for path, dir := range modules {
 		name := licence(t, dir)
 		if name == "" {
-			t.Errorf("%s: no licence, or one that nobody has looked at yet", path)
+			t.Errorf("%s: no licence, or an unknown one", path)
 		}
 		count[name]++
 	}
 	t.Log(count)
 }
 
-// licence returns the name of the licence in a module's directory, or "" if it is not a compatible one.
+// licence returns the name of the licence in a module's directory, or "" if the licence is not compatible.
 func licence(t *testing.T, dir string) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "[Ll][Ii][Cc][Ee][NnSs]*"))

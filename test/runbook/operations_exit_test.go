@@ -101,7 +101,7 @@ func stopWithoutKafka(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.arrived(t, id)
 }
 
-// garbled changes an Insert into a message that no server sends.
+// garbled changes an Insert message into one that no server sends.
 func garbled(kind byte, body []byte, pass func([]byte)) {
 	if m := walproxy.ParseWAL(body); kind == 'd' && m.Kind == 'I' {
 		body = bytes.Clone(body)
@@ -293,7 +293,7 @@ func (o *operation) replays(t *testing.T, lost string) {
 	o.arrived(t, lost)
 }
 
-// recreatesSlot follows the section about that, and requires that the lost row arrives.
+// recreatesSlot follows the section "Re-create the slot", and requires that the lost row arrives.
 func (o *operation) recreatesSlot(t *testing.T, lost string) {
 	t.Helper()
 	o.follow(t, "Re-create the slot", func(o *operation) {
@@ -355,7 +355,8 @@ func publicationMissing(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.recreatesSlot(t, lost)
 }
 
-// changedPublication is for a change that the relay detects at start and a statement reverts.
+// changedPublication returns a recipe for a change that the relay detects at its start and a statement
+// reverts.
 func changedPublication(change, says string) recipe {
 	return func(t *testing.T, o *operation, srv *pgserver.Server) {
 		lost := o.on(t, srv).loseRow(t, change)
@@ -369,12 +370,12 @@ func changedPublication(change, says string) recipe {
 
 func rowFilter(t *testing.T, o *operation, srv *pgserver.Server) {
 	if srv.Install().Major < 15 {
-		return // which has no row filters
+		return // it has no row filters
 	}
 	r := o.on(t, srv).stream(t)
 	o.delivers(t)
 	o.exec(t, `ALTER PUBLICATION outbox_cdc SET TABLE outbox WHERE (id <> '00000000-0000-0000-0000-000000000000')`)
-	reached(t, o.ends(t, r, 13, "has another row filter", "SET TABLE")) // when the catalog is looked at the next time
+	reached(t, o.ends(t, r, 13, "has another row filter", "SET TABLE")) // when the relay next polls the catalog
 	o.sql(t)
 	o.stream(t)
 	o.delivers(t)
@@ -401,7 +402,7 @@ func updateStopsRelay(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.exec(t, `UPDATE outbox SET payload = '{"n": 2}'`)
 	o.usePosition(t, o.ends(t, r, 13, "UPDATE of public.outbox", "ALTER PUBLICATION outbox_cdc SET (publish = 'insert')"))
 	o.sql(t)
-	reached(t, o.fails(t, 13, "UPDATE of public.outbox")) // it is in the log
+	reached(t, o.fails(t, 13, "UPDATE of public.outbox")) // the UPDATE is in the WAL
 	o.advances(t)
 	o.streams(t)
 }
@@ -513,7 +514,7 @@ func recordsWithoutRows(t *testing.T, o *operation, srv *pgserver.Server) {
 	o.arrived(t, there)
 	o.arrived(t, gone)
 	o.exec(t, `DELETE FROM outbox WHERE id = '`+gone+`'`)
-	o.nextBlock(t, "sh") // what o.arrived does
+	o.nextBlock(t, "sh") // o.arrived has already checked this
 	o.names["8d3f0b0e-57a0-4a4e-8b9a-0a6d8c9f1e01"], o.names["8d3f0b0e-57a0-4a4e-8b9a-0a6d8c9f1e02"] = there, gone
 	if rows := o.sql(t); len(rows) != 1 || rows[0]["id"] != gone {
 		t.Errorf("the table does not have %v, and %s was deleted", rows, gone)

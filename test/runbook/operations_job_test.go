@@ -60,7 +60,7 @@ func (o *operation) once(t *testing.T) {
 }
 
 func moveSource(t *testing.T, o *operation, _ *pgserver.Server) {
-	r := o.on(t, startSource(t, nil)).stream(t) // on which nobody else writes
+	r := o.on(t, startSource(t, nil)).stream(t) // nothing else writes to this server
 	o.delivers(t)
 	rig.WaitFor(t, 10*time.Second, "everything to be delivered", func() bool {
 		o.next = 0

@@ -112,8 +112,8 @@ func exitCodes(t *testing.T) []string {
 	return codes
 }
 
-// loggedLines reads from the code the messages of level WARN and ERROR, and what a
-// "catalog change" can contain, each up to its first clause.
+// loggedLines reads the messages of level WARN and ERROR from the code, and the possible contents of
+// "catalog change", each up to its first clause.
 func loggedLines(t *testing.T) []string {
 	t.Helper()
 	var lines []string

@@ -27,8 +27,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/rig"
 )
 
-// TestOperations follows each section of the followed pages with servers in the state that the section
-// is for. A section with statements but without a recipe is an error, and so is a recipe without a section.
+// TestOperations follows each section of the followed pages, with servers in the state that the section
+// describes. A section with statements but without a recipe is an error, and so is a recipe without a
+// section.
 func TestOperations(t *testing.T) {
 	t.Parallel()
 	page := readPages(t)
@@ -126,7 +127,7 @@ func prepareSource(t *testing.T, srv *pgserver.Server) *pgserver.Server {
 	return srv
 }
 
-// A recipe brings servers into the state that a section is for, and follows the section.
+// A recipe brings servers into the state that a section describes, and follows the section.
 type recipe func(t *testing.T, o *operation, srv *pgserver.Server)
 
 // An operation follows a page: it has a database, a Kafka cluster, a configuration, and the next block of
@@ -138,19 +139,19 @@ type operation struct {
 
 	db        *pgtest.DB
 	kafka     *kafkatest.Cluster
-	fake      *kafkatest.FakeCluster // kafka, if it is its own
-	dir       string                 // where outbox-cdc.yaml is
-	slot      string                 // and publication
+	fake      *kafkatest.FakeCluster // set if kafka is the test's own
+	dir       string                 // directory of outbox-cdc.yaml
+	slot      string                 // also the name of the publication
 	aggregate string                 // type of the events
 	names     map[string]string
 	events    *events
 
-	source, password, broker, login, more string // of the configuration
+	source, password, broker, login, more string // values of the configuration
 
 	patience time.Duration // startup_timeout
 }
 
-// order is the aggregate type of events and topic their topic, on a Kafka cluster of the test's own.
+// order is the aggregate type of events, and topic is their topic, on a Kafka cluster of the test's own.
 const (
 	order = "order"
 	topic = "outbox.event." + order
@@ -234,7 +235,7 @@ func kafkaTools(t *testing.T) string {
 	return dir
 }
 
-// named replaces the names of the page by those of the test, longer ones first.
+// named replaces names of the page with those of the test, longer names first.
 func (o *operation) named(text string) string {
 	names := slices.SortedFunc(maps.Keys(o.names), func(a, b string) int { return len(b) - len(a) })
 	var pairs []string
@@ -363,7 +364,7 @@ func (o *operation) arrived(t *testing.T, id string) {
 	rig.WaitFor(t, 20*time.Second, "the record of "+id, func() bool { return o.events.has(id) })
 }
 
-// fails starts the relay and requires exit code and output.
+// fails starts the relay, and requires its exit code and output.
 func (o *operation) fails(t *testing.T, code int, says ...string) string {
 	t.Helper()
 	return o.ends(t, o.run(t, runLine), code, says...)
@@ -414,7 +415,7 @@ func (o *operation) follow(t *testing.T, title string, f func(*operation)) {
 // transaction matches the transaction that an error names.
 var transaction = regexp.MustCompile(`transaction ([0-9A-F]+/[0-9A-F]+)`)
 
-// usePosition replaces the example position of the page by that of the transaction in out.
+// usePosition replaces the example position of the page with that of the transaction in out.
 func (o *operation) usePosition(t *testing.T, out string) {
 	t.Helper()
 	m := transaction.FindStringSubmatch(out)
