@@ -103,7 +103,8 @@ func TestClaim(t *testing.T) {
 	})
 }
 
-// The second of two claims waits for the first one, and depends on how that ends.
+// The second of two concurrent claims waits for the first one. Its result depends on whether the first one
+// commits.
 func TestConcurrentClaims(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {

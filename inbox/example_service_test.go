@@ -20,7 +20,7 @@ import (
 
 func TestEverySymbolHasAnExample(t *testing.T) { apitest.Examples(t, "inbox") }
 
-// exampleServer is where the examples run. They have no *testing.T to take one from.
+// exampleServer runs the examples. They have no *testing.T to take a server from.
 var exampleServer = struct {
 	sync.Mutex
 	*pgserver.Server
@@ -38,8 +38,8 @@ func (m withExamples) Run() int {
 	return m.M.Run()
 }
 
-// service returns a database with the tables that `outbox-cdc migrate up --only inbox` makes and a
-// table for effects.
+// service returns a database with the tables that `outbox-cdc migrate up --only inbox` creates and a table
+// for effects.
 func service(ctx context.Context) *pgxpool.Pool {
 	exampleServer.Lock()
 	defer exampleServer.Unlock()
@@ -61,7 +61,7 @@ func service(ctx context.Context) *pgxpool.Pool {
 	return pool
 }
 
-// mail makes the effect of the examples.
+// mail writes the effect of the examples.
 func mail(ctx context.Context, tx pgx.Tx, recipient, message string) error {
 	_, err := tx.Exec(ctx, `INSERT INTO mails (recipient, message) VALUES ($1, $2)`, recipient, message)
 	return err
@@ -75,7 +75,7 @@ func printMails(ctx context.Context, pool *pgxpool.Pool) {
 	}
 }
 
-// record returns an event as an adapter hands it over.
+// record returns an event as an adapter passes it to Handle.
 func record(offset int64, key, kind, payload string) inbox.Event {
 	return inbox.Event{
 		ID: uuid.NewSHA1(uuid.NameSpaceOID, fmt.Append(nil, key, offset)), Type: kind, Topic: "outbox.event.order", Key: []byte(key), Offset: offset,

@@ -15,7 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/inbox"
 )
 
-// A consumer with a loop of its own: the claim and the effect are one transaction.
+// A consumer with its own loop writes the claim and the effect in one transaction.
 func ExampleClaim() {
 	ctx := context.Background()
 	pool := service(ctx)
@@ -34,7 +34,7 @@ func ExampleClaim() {
 	// Output: ann: Thank you for paying.
 }
 
-// The same for database/sql, and for what is built on it.
+// The same with database/sql, and with libraries that use it.
 func ExampleClaimSQL() {
 	ctx := context.Background()
 	pool := service(ctx)

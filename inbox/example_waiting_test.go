@@ -15,7 +15,7 @@ import (
 )
 
 // parkOne parks an event of order-7, by a handler that panics, and returns its id. Another event of
-// order-7 waits behind it.
+// order-7 waits until the first one is handled.
 func parkOne(ctx context.Context, pool *pgxpool.Pool) (*inbox.Processor, uuid.UUID) {
 	processor := value(inbox.NewProcessor(pool, inbox.Config{
 		Consumer: "mailer", RetryDelays: []time.Duration{}, Logger: slog.New(slog.DiscardHandler),

@@ -68,7 +68,7 @@ func TestSlowAttemptIsLeftAlone(t *testing.T) {
 	}
 }
 
-// If a processor crashes during an attempt, another one takes the event over when the lease expires.
+// If a processor crashes during an attempt, another one retries the event when the lease expires.
 func TestCrashedProcessorsEventsAreTakenOver(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {

@@ -49,8 +49,8 @@ func TestRedelivery(t *testing.T) {
 	})
 }
 
-// While an event is retried, later events of its key wait behind it and other keys continue. Each
-// attempt gets the event unchanged.
+// While an event is retried, later events of its key wait and other keys continue. Each attempt gets the
+// event unchanged.
 func TestRetryKeepsTheOrderOfAKey(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
@@ -109,7 +109,7 @@ func TestRetryKeepsTheOrderOfAKey(t *testing.T) {
 	})
 }
 
-// An event that never works is parked, and blocks its key, until it is retried.
+// An event that always fails is parked, and blocks its key until it is retried successfully.
 func TestParkAndRetry(t *testing.T) {
 	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
@@ -162,7 +162,7 @@ func TestDiscard(t *testing.T) {
 	if len(waiting) != 4 || !strings.Contains(waiting[0].LastError, "no handler is registered") {
 		t.Fatalf("List = %+v", waiting)
 	}
-	// The first event has no handler, so it is parked at once. The test discards it and one behind it.
+	// The first event has no handler, so it is parked at once. The test discards it and a later one.
 	if err := (inbox.Store{}).Discard(t.Context(), shared, "test", waiting[1].ID, waiting[0].ID, waiting[1].ID); err != nil {
 		t.Error(err)
 	}
@@ -175,7 +175,7 @@ func TestDiscard(t *testing.T) {
 	}
 }
 
-// A duplicate of a handled event is not stored behind the waiting events of its lane.
+// A duplicate of a handled event is not stored after the waiting events of its lane.
 func TestRedeliveryToABusyLane(t *testing.T) {
 	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
@@ -190,12 +190,12 @@ func TestRedeliveryToABusyLane(t *testing.T) {
 	}
 }
 
-// An event that arrives while the first one of its lane is removed is not forgotten: one of the two
+// An event that arrives while the first one of its lane is removed does not stay undue: one of the two
 // transactions makes it due.
 func TestComingWhileTheFirstLeaves(t *testing.T) {
 	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})
-	// Storing an event behind another one takes 3 s.
+	// Storing a later event of the lane takes 3 s.
 	db.Exec(t, `
 		CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(3); RETURN NEW; END';
 		CREATE TRIGGER slowly BEFORE INSERT ON inbox_events FOR EACH ROW WHEN (NEW.due_at IS NULL) EXECUTE FUNCTION slowly()`)
@@ -242,7 +242,7 @@ func TestUnknownTypesCanBeIgnored(t *testing.T) {
 	}
 }
 
-// A mistake of a handler fails one attempt and nothing else.
+// An error in a handler fails one attempt and nothing else.
 func TestContainment(t *testing.T) {
 	t.Parallel()
 	db := database(t, pgtest.Server(t), migrations.Config{})

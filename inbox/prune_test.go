@@ -15,7 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// Prune deletes the claims that are older than its age, anywhere in the table, while others are made.
+// Prune deletes the claims that are older than its age, anywhere in the table, while writers add others.
 func TestPrune(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
