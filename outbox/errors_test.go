@@ -23,8 +23,8 @@ func many(n int) []outbox.Event {
 	return events
 }
 
-// An error has a name, the error of the server and the way to fix it. It writes nothing: of one event, of
-// many, and of so many that Write uses COPY.
+// An error has a name, the server's error and the way to fix it. A failed call writes nothing, whether it
+// has one event, many, or so many that Write uses COPY.
 func TestServerErrorsAreExplained(t *testing.T) {
 	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {
@@ -83,7 +83,7 @@ func TestNothingIsHalfWritten(t *testing.T) {
 			}
 		}
 	}
-	for _, n := range []int{2, 1000} { // and a problem that only the server can find
+	for _, n := range []int{2, 1000} { // a problem that only the server can find
 		events := many(n)
 		events[0].ID = uuid.Must(uuid.NewV7())
 		events[n-1].ID = events[0].ID

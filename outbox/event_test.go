@@ -238,7 +238,7 @@ func TestSizeOfJSONB(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := counted([]byte(payload)) - counted([]byte(`[]`)) + len(`[]`); got < printed || got > printed+slack {
-			t.Errorf("%s: taken for %d bytes, printed in %d", payload, got, printed)
+			t.Errorf("%s: computed %d bytes, printed %d", payload, got, printed)
 		}
 	}
 }

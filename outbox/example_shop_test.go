@@ -13,21 +13,21 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 )
 
-// exampleServer is where the examples run. They have no *testing.T to take one from.
+// exampleServer runs the examples. They have no *testing.T to take a server from.
 var exampleServer = struct {
 	sync.Mutex
 	*pgserver.Server
 }{}
 
-// stopExamples ends the examples' server, if there is one.
+// stopExamples stops exampleServer, if it runs.
 func stopExamples() {
 	if exampleServer.Server != nil {
 		must(exampleServer.Stop(context.Background()))
 	}
 }
 
-// shop returns a database with the table that `outbox-cdc migrate up` makes and a table of orders,
-// of which order-7 and order-8 are placed.
+// shop returns a database with the table that `outbox-cdc migrate up` creates and a table of orders.
+// order-7 and order-8 are placed.
 func shop(ctx context.Context) *pgxpool.Pool {
 	exampleServer.Lock()
 	defer exampleServer.Unlock()
@@ -49,7 +49,7 @@ func shop(ctx context.Context) *pgxpool.Pool {
 	return pool
 }
 
-// printRows prints what is in the outbox.
+// printRows prints the rows of the outbox.
 func printRows(ctx context.Context, pool *pgxpool.Pool) {
 	show(ctx, pool, `SELECT concat_ws(' ', aggregatetype, aggregateid, type, coalesce(payload::text, 'NULL'), headers::text) FROM outbox ORDER BY position`)
 }

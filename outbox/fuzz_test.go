@@ -26,8 +26,8 @@ func (tx *keepingTx) Exec(_ context.Context, _ string, args ...any) (pgconn.Comm
 	return pgconn.CommandTag{}, nil
 }
 
-// FuzzEvent checks that an event is an error, or that the statement has all of its values: as one row, as one
-// of many rows, and as a message.
+// FuzzEvent checks that an event either causes an error or that the statement has all of its values: as
+// one row, as one of many rows, and as a message.
 func FuzzEvent(f *testing.F) {
 	f.Add([]byte(`{"a":[1.50,"\u00e9"]}`), "order-7", "name", "value", uint8(0))
 	f.Add([]byte(" \n\"\\ud83d\\ude00\" "), `{"\,NULL}`, "traceparent", "", uint8(1))

@@ -12,8 +12,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// The messages are as docs/record.md describes them: transactional and in the order of the events. A
-// transaction that rolls back has none.
+// The messages match docs/record.md: they are transactional and in the order of the events. A transaction
+// that rolls back sends none.
 func TestWriteMessage(t *testing.T) {
 	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, srv *pgserver.Server) {

@@ -187,7 +187,7 @@ func TestWriteMakesIDsOfVersion7(t *testing.T) {
 	for _, r := range rows(t, conn) {
 		seconds, nanos := r.ID.Time().UnixTime()
 		if made := time.Unix(seconds, nanos); r.ID.Version() != 7 || made.Before(before) || made.After(time.Now()) {
-			t.Errorf("id %s: version %d, made %s", r.ID, r.ID.Version(), made)
+			t.Errorf("id %s: version %d, created %s", r.ID, r.ID.Version(), made)
 		}
 		if r.ID.String() <= last {
 			t.Errorf("id %s after %s", r.ID, last)
