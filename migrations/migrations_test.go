@@ -204,7 +204,7 @@ func TestTablesOfOneSchemaHaveSeparateHistories(t *testing.T) {
 		}
 	}
 	if made := pgtest.QueryRow[int](t, db, `SELECT count(*) FROM "Billing"."Out ""box""_create_partitions"(20)`); made != 20-InitialDays {
-		t.Errorf("the function made %d partitions, want %d", made, 20-InitialDays)
+		t.Errorf("the function created %d partitions, want %d", made, 20-InitialDays)
 	}
 	if _, err := Down(ctx, p, second, 0); err != nil {
 		t.Fatal(err)

@@ -118,7 +118,7 @@ func TestCreatePartitionsIsIdempotentAndHoldsUpNoWriter(t *testing.T) {
 		}
 		want := []string{"public." + day(InitialDays+1), "public." + day(InitialDays+2)}
 		if diff := cmp.Diff(want, all); diff != "" {
-			t.Errorf("made by 4 callers together (-want +got):\n%s", diff)
+			t.Errorf("created by 4 concurrent callers (-want +got):\n%s", diff)
 		}
 		if _, err := tx.Exec(t.Context(), insert, 1); err != nil {
 			t.Errorf("open transaction: %v", err)
@@ -148,7 +148,7 @@ func TestCreatePartitionsLeavesDaysOfTheDefaultPartitionAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff([]string{"public." + day(InitialDays+2)}, made); diff != "" {
-			t.Errorf("made (-want +got):\n%s", diff)
+			t.Errorf("created (-want +got):\n%s", diff)
 		}
 		date := time.Now().UTC().AddDate(0, 0, InitialDays+1).Format(time.DateOnly)
 		if len(warnings) != 1 || !strings.Contains(warnings[0], fmt.Sprintf("no partition of outbox for %s:", date)) {
