@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What servers run has no test servers in it, and one Kafka client.
+// The production binary contains no test servers, and only one Kafka client.
 func TestNothingOfTheTestsIsLinked(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
 	if err != nil {
@@ -18,9 +18,9 @@ func TestNothingOfTheTestsIsLinked(t *testing.T) {
 	}
 	const ours = "github.com/outbox-cdc/outbox-cdc/"
 	for _, denied := range []string{
-		"github.com/fergusstrange/embedded-postgres", "github.com/lib/pq", // a Postgres of our own
-		"github.com/twmb/franz-go", // kfake, and a second client
-		"testing",                  // nothing in production needs it
+		"github.com/fergusstrange/embedded-postgres", "github.com/lib/pq", // embedded Postgres
+		"github.com/twmb/franz-go", // kfake and a second client
+		"testing",                  // production code does not need it
 		ours + "test", ours + "inbox/inboxfranz", ours + "internal/demo", ours + "internal/bench",
 	} {
 		for _, path := range packages {
