@@ -1,11 +1,11 @@
-// Package doctest compares pages of the documentation with the code: a generated part with the text that a
-// test generates, and Go code with the compiler's verdict.
+// Package doctest compares pages of the documentation with the code. [CheckPart] compares a generated part of
+// a page with the text that a test generates. A [Checker] type-checks the Go code of a page.
 //
 //	c := doctest.NewChecker(t, "context", "github.com/outbox-cdc/outbox-cdc/outbox")
 //	err := c.Check(`func f(ctx context.Context) { … }`)
 //	err = c.CheckPage(page, "(ctx context.Context) error")
 //
-// It does not run the code.
+// The package does not run the code.
 package doctest
 
 import (
@@ -24,15 +24,15 @@ import (
 	"testing"
 )
 
-// A Checker type-checks code that uses certain packages.
+// A Checker type-checks code that imports a fixed list of packages.
 type Checker struct {
 	fset     *token.FileSet
 	importer types.Importer
 	header   string // package clause and imports
 }
 
-// NewChecker returns a Checker for code that imports packages by their own names. It builds them, as
-// `go build` in the test's directory would.
+// NewChecker returns a Checker for code that imports packages by their own names. It builds the packages as
+// `go build` in the test's directory does.
 func NewChecker(tb testing.TB, packages ...string) *Checker {
 	tb.Helper()
 	args := append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Name}} {{.Export}}"}, packages...)
@@ -64,7 +64,7 @@ func NewChecker(tb testing.TB, packages ...string) *Checker {
 	return c
 }
 
-// Check returns the compiler's first error in declarations. It ignores unused imports and variables.
+// Check type-checks declarations and returns the first error. It ignores unused imports and variables.
 func (c *Checker) Check(code string) error {
 	file, err := parser.ParseFile(c.fset, "snippet.go", c.header+code, 0)
 	if err != nil {
@@ -80,9 +80,9 @@ func (c *Checker) Check(code string) error {
 	return first
 }
 
-// CheckPage checks all Go code of a page together, between ```go and ```. A block consists of declarations, or
-// of statements of a function with the given signature. Errors name the first line of the block instead of a
-// file.
+// CheckPage checks all Go code blocks (```go) of a page together. A block consists of declarations, or of
+// statements of a function with the given signature. Instead of a file, errors name the first line of the
+// block.
 func (c *Checker) CheckPage(page, signature string) error {
 	blocks := blocks(page)
 	if len(blocks) == 0 {

@@ -42,7 +42,7 @@ func TestCheckPage(t *testing.T) {
 	}
 }
 
-// An outcome notes whether a test failed.
+// An outcome records whether a test failed.
 type outcome struct {
 	testing.TB
 	failed bool

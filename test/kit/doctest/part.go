@@ -9,7 +9,7 @@ import (
 )
 
 // CheckPart fails the test unless the page at path has want between the comments <!-- name:begin --> and
-// <!-- name:end -->. With update it writes want there instead.
+// <!-- name:end -->. If update is true, it writes want there instead.
 func CheckPart(tb testing.TB, path, name, want string, update bool) {
 	tb.Helper()
 	begin, end := "<!-- "+name+":begin -->\n", "<!-- "+name+":end -->"

@@ -1,4 +1,4 @@
-// Package inboxtest has the tests that every adapter of package inbox must pass.
+// Package inboxtest provides the tests that every adapter of package inbox must pass.
 package inboxtest
 
 import (
@@ -57,7 +57,7 @@ const (
 	limit      = 90 * time.Second // of each wait
 )
 
-// A setup has a topic, a database and an adapter.
+// A setup is the topic, the database and the adapter of one test.
 type setup struct {
 	cluster      *kafkatest.Cluster
 	topic, group string
@@ -90,7 +90,7 @@ func database(tb testing.TB) *pgtest.DB {
 	return db
 }
 
-// Processor returns a processor for events of the type A, with a database of its own.
+// Processor returns a processor for events of type A. The processor has a database of its own.
 func Processor(tb testing.TB, handler inbox.Handler) *inbox.Processor {
 	tb.Helper()
 	return newProcessor(tb, database(tb).Pool(tb), 0, io.Discard, handler)
@@ -108,7 +108,7 @@ func newProcessor(tb testing.TB, pool *pgxpool.Pool, grace time.Duration, log io
 	return p
 }
 
-// produce produces an event for each key, in order, and returns the ids by key.
+// produce produces one event per key, in order, and returns the event ids by key.
 func (r *setup) produce(tb testing.TB, keys ...string) map[string][]string {
 	tb.Helper()
 	want := make(map[string][]string)
@@ -165,7 +165,7 @@ func (r *setup) effects(t *testing.T) map[string][]string {
 	return got
 }
 
-// committed returns how many records are before the committed offsets of the group.
+// committed returns the sum of the group's committed offsets: the number of records before them.
 func (r *setup) committed(t *testing.T) int64 {
 	t.Helper()
 	offsets, err := r.cluster.Admin(t).FetchOffsets(t.Context(), r.group)
@@ -222,8 +222,8 @@ func everyRecordOnce(t *testing.T, r *setup) {
 	}
 }
 
-// offsetsAfterEffects stops a member whose handler does not return: the offset is not committed, and the
-// next member handles the record.
+// offsetsAfterEffects stops a member whose handler has not finished. The member does not commit the offset,
+// and the next member handles the record.
 func offsetsAfterEffects(t *testing.T, r *setup) {
 	t.Helper()
 	want := r.produce(t, "k", "k", "k")
@@ -250,8 +250,8 @@ func offsetsAfterEffects(t *testing.T, r *setup) {
 	check(t, want, r.effects(t))
 }
 
-// rebalanceInTheMiddle starts a second member while handlers of the first one run, and stops the first one
-// soon after.
+// rebalanceInTheMiddle starts a second member while handlers of the first member run. Soon after, it stops
+// the first member.
 func rebalanceInTheMiddle(t *testing.T, r *setup) {
 	t.Helper()
 	want := r.produce(t, keys(150)...)
@@ -297,8 +297,8 @@ func noTable(t *testing.T, r *setup) {
 	}
 }
 
-// waitsForNoFetch produces an event for a partition whose handler is busy, while the other partitions have
-// no records. The event is handled as soon as the handler returns.
+// waitsForNoFetch produces events for a partition whose handler is busy. The other partitions have no
+// records. The adapter handles the events as soon as the handler returns.
 func waitsForNoFetch(t *testing.T, r *setup) {
 	t.Helper()
 	busy, release := make(chan struct{}), make(chan struct{})
@@ -320,7 +320,8 @@ func waitsForNoFetch(t *testing.T, r *setup) {
 	}
 }
 
-// missingTopic starts a member before its topic exists. It logs that, and consumes the topic later.
+// missingTopic starts a member before its topic exists. The member logs that the topic does not exist, and
+// consumes the topic when it does.
 func missingTopic(t *testing.T, r *setup) {
 	t.Helper()
 	r.topic = kafkatest.UniqueName(t)

@@ -13,7 +13,7 @@ import (
 const burst = 25
 
 // Latency measures the time from the production of an event to the commit of its handler's transaction. It
-// produces bursts of single events, with a pause after each.
+// produces events one at a time, in bursts, with a pause after each burst.
 func Latency(b *testing.B, run Run) {
 	b.Helper()
 	r := newSetup(b, kafkatest.Broker(b), run)
@@ -44,7 +44,7 @@ func Latency(b *testing.B, run Run) {
 	b.ReportMetric(float64(age.Count), "events")
 }
 
-// percentile returns the upper bound of the bucket with that percentile.
+// percentile returns the upper bound of the bucket that contains the percentile.
 func percentile(h inbox.Histogram, percent uint64) time.Duration {
 	for i, n := range h.Counts {
 		if n*100 >= h.Count*percent {

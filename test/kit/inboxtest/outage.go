@@ -10,8 +10,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
-// Outage tests that an adapter logs the message lost when the broker becomes unavailable and the message
-// back when it is available again, and that it continues then.
+// Outage tests an adapter during a broker outage. The adapter logs the message lost once when the broker
+// becomes unavailable. When the broker is available again, it logs the message back and continues.
 func Outage(t *testing.T, run Run, lost, back string) {
 	t.Helper()
 	proxy := faultproxy.Start(t, "")

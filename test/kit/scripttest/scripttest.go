@@ -1,12 +1,12 @@
-// Package scripttest runs scripts of command lines (testscript) for the tests of our programs.
+// Package scripttest runs testscript scripts, which test this repository's programs by their command lines.
 //
-// A script has these commands beside testscript's own:
+// In addition to testscript's own commands, a script can use:
 //
-//	exitcode 2 outbox-cdc run     runs a command that must end with this exit code
-//	lastline 'exit 2 '            how the last line of the last command's standard error begins
+//	exitcode 2 outbox-cdc run     runs a command and checks its exit code
+//	lastline 'exit 2 '            checks how the last line of the last command's standard error begins
 //	sql 'INSERT …'                runs statements in the script's database
 //	await 'SELECT active FROM …'  waits until a query returns true
-//	confirms SLOT                 waits until the slot has confirmed what is in the WAL at the call
+//	confirms SLOT                 waits until the slot's confirmed_flush_lsn reaches the current end of the WAL
 package scripttest
 
 import (
@@ -33,11 +33,11 @@ var update = flag.Bool("update", false, "write what the commands print into the 
 // A Program is the Main of one of our programs.
 type Program func(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int
 
-// Main is for TestMain: it runs m, whose scripts may call the programs by their names.
+// Main runs the tests of m, whose scripts can call the programs by their names. Call it from TestMain.
 func Main(m testscript.TestingM, programs map[string]Program) {
 	commands := make(map[string]func())
 	for name, program := range programs {
-		commands[name] = func() { // as the program's main does it
+		commands[name] = func() { // like the program's own main
 			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 			context.AfterFunc(ctx, stop)
 			os.Exit(program(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
@@ -46,13 +46,14 @@ func Main(m testscript.TestingM, programs map[string]Program) {
 	testscript.Main(m, commands)
 }
 
-// Run runs the scripts of a directory, which need no servers.
+// Run runs the scripts of a directory without servers.
 func Run(t *testing.T, dir string) {
 	t.Helper()
 	testscript.Run(t, testscript.Params{Dir: dir, Cmds: commands(), UpdateScripts: *update, Setup: exitAtOnce})
 }
 
-// RunOnServers runs scripts that have a database of their own, $DSN, and an in-process Kafka, $BROKERS.
+// RunOnServers runs the scripts of a directory. Each script gets a new database ($DSN) and an in-process
+// Kafka ($BROKERS).
 func RunOnServers(t *testing.T, dir string) {
 	t.Helper()
 	pgtest.Server(t)
@@ -61,14 +62,14 @@ func RunOnServers(t *testing.T, dir string) {
 		Setup: func(env *testscript.Env) error {
 			db := pgtest.Database(t)
 			env.Setenv("DSN", db.DSN)
-			env.Setenv("POOR", strings.Replace(db.DSN, "postgres@", "poor@", 1)) // a role that a script may make
+			env.Setenv("POOR", strings.Replace(db.DSN, "postgres@", "poor@", 1)) // a role that a script can create
 			env.Setenv("BROKERS", strings.Join(kafkatest.Fake(t).Addrs, ","))
 			return exitAtOnce(env)
 		},
 	})
 }
 
-// commands are for all scripts.
+// commands returns the commands that this package adds to testscript's own.
 func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	return map[string]func(*testscript.TestScript, bool, []string){
 		"exitcode": exitCode,
@@ -101,8 +102,9 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// confirms waits until a slot has confirmed what is in the WAL at the call, to which other
-// scripts go on adding: confirms SLOT
+// confirms waits until a slot's confirmed_flush_lsn reaches the position that was the end of the WAL at the
+// call: confirms SLOT. Other scripts write to the same WAL at the same time, so that it never waits for the
+// current end.
 func confirms(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: confirms slot")
@@ -111,7 +113,7 @@ func confirms(ts *testscript.TestScript, neg bool, args []string) {
 	await(ts, false, []string{`SELECT confirmed_flush_lsn >= '` + end + `' FROM pg_replication_slots WHERE slot_name = '` + args[0] + `'`})
 }
 
-// query returns the first column of the last row, as text.
+// query runs statements and returns the first column of the last row, as text.
 func query(ts *testscript.TestScript, statements string) string {
 	ctx := context.Background()
 	conn, err := pgconn.Connect(ctx, ts.Getenv("DSN"))
@@ -142,7 +144,7 @@ func exitCode(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// lastLine checks how the last line of the last command's standard error begins.
+// lastLine checks how the last line of the last command's standard error begins: lastline 'exit 2 '
 func lastLine(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: lastline text")
@@ -153,7 +155,7 @@ func lastLine(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// exitAtOnce spares every command the second that the race detector waits at its end.
+// exitAtOnce turns off the race detector's wait of one second at the exit of each command.
 func exitAtOnce(env *testscript.Env) error {
 	env.Setenv("GORACE", "atexit_sleep_ms=0")
 	return nil
