@@ -41,16 +41,17 @@ func processState(pid int) (state byte, parent int, ok bool) {
 	return fields[0][0], parent, err == nil
 }
 
-// alive reports whether pid runs; a zombie that nobody reaps does not.
+// alive reports whether pid runs. A zombie does not run.
 func alive(pid int) bool {
 	state, _, ok := processState(pid)
 	return ok && state != 'Z' && state != 'X'
 }
 
-// removeSharedMemory removes the System V segment by which a killed
-// postmaster interlocks its data directory (miscinit.h,
-// LOCK_FILE_LINE_SHMEM_KEY: the seventh line of postmaster.pid is "key id").
-// A postmaster that has ended by itself has removed the file and the segment.
+// removeSharedMemory removes the System V shared memory segment that a killed
+// postmaster leaves. Postgres uses the segment to lock the data directory. The
+// seventh line of postmaster.pid names it: "key id" (miscinit.h,
+// LOCK_FILE_LINE_SHMEM_KEY). A postmaster that shuts down removes the file and
+// the segment itself.
 func removeSharedMemory(dataDir string) {
 	data, err := os.ReadFile(filepath.Join(dataDir, "postmaster.pid")) //nolint:gosec // our own directory
 	if err != nil {

@@ -30,6 +30,6 @@ func childrenOf(ctx context.Context, pid int) ([]int, error) {
 
 func alive(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
 
-// The segment of a killed postmaster stays until the next boot; only a Kill
-// without a Restart leaves one.
+// removeSharedMemory does nothing: the segment of a killed postmaster stays
+// until the next boot. Only a Kill without a Restart leaves one.
 func removeSharedMemory(string) {}

@@ -17,18 +17,18 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 )
 
-// fetchable returns the newest release of a major version that the
-// embedded-postgres project has built.
+// fetchable returns the release that Fetch downloads for a major version: the
+// newest that the embedded-postgres project has built.
 func fetchable(major int) (version string, ok bool) {
 	version, ok = map[int]string{14: "14.24.0", 15: "15.19.0", 16: "16.15.0", 17: "17.11.0", Newest: "18.6.0"}[major]
 	return version, ok
 }
 
 // Fetch makes sure that the programs of a major version (zero: the newest) are
-// in the cache, downloads them if they are not, about 15 MB, and tries them
-// once. Among concurrent processes one downloads and the others wait. report,
-// if not nil, is called from one goroutine; not at all when nothing is
-// downloaded. The program must have called Init.
+// in the cache. If they are not, it downloads about 15 MB and starts a server
+// once to test them. Among concurrent processes, one downloads and the others
+// wait. If report is not nil, Fetch calls it from one goroutine during a
+// download. The program must have called Init.
 func Fetch(ctx context.Context, major int, report func(Progress)) (Install, error) {
 	major = cmp.Or(major, Newest)
 	version, ok := fetchable(major)
@@ -61,11 +61,11 @@ func cachedBinDirs() []string {
 	return glob(filepath.Join(pattern, "bin"))
 }
 
-// fetchInto lets a child of ours fetch a release and moves its programs into
-// dir. The child is this program again, for three reasons: the library
-// refuses to run as root, so the child runs as the server's user; it cannot be
-// canceled; and it shows no progress, which takes hold of a process's default
-// HTTP transport.
+// fetchInto fetches a release in a child process and moves its programs into
+// dir. The child process runs this program again, for three reasons. The
+// library refuses to run as root, so the child runs as the server's user. The
+// library cannot be canceled. It reports no progress either, and to measure
+// the progress the child replaces its default HTTP transport.
 func fetchInto(ctx context.Context, dir, version string, report func(Progress)) error {
 	cred, err := serverUser()
 	if err != nil {
@@ -101,11 +101,12 @@ func runFetcher(ctx context.Context, work, version string, cred *credential, rep
 		return err
 	}
 	if runtime.GOOS == "linux" {
-		exe = "/proc/self/exe" // no need to reach it by its path, which another user may not be allowed to
+		exe = "/proc/self/exe" // the server's user may have no access to the program's path
 	}
 	stderr := serverproc.NewTail(nil)
-	// Not CommandContext: the child has a server to stop. The end of its input
-	// tells it that it is not wanted any more, and comes with our end, too.
+	// Not CommandContext, which kills the child: the child may have a server to
+	// stop. It exits when its standard input ends, which also happens when this
+	// process exits.
 	cmd := exec.Command(exe) //nolint:gosec,noctx // ourselves; see above
 	cmd.Dir = work
 	cmd.Env = fetcherEnv(os.Environ(), work, version)
@@ -134,8 +135,9 @@ func runFetcher(ctx context.Context, work, version string, cred *credential, rep
 	return nil
 }
 
-// fetcherEnv is what a download may need of our environment, and not the
-// secrets in it: the child may belong to another user.
+// fetcherEnv returns the variables of environ that a download may need. It
+// leaves out all others, which may be secrets: the child may run as another
+// user.
 func fetcherEnv(environ []string, home, version string) []string {
 	env := []string{fetchVariable + "=" + version, "HOME=" + home, "TMPDIR=" + home, "LC_ALL=C"}
 	for _, kv := range environ {
@@ -157,8 +159,8 @@ func relay(stdout io.Reader, report func(Progress)) {
 	}
 }
 
-// makeOurs gives a tree to our own user, with everybody allowed to read and
-// execute what the child could.
+// makeOurs changes the owner of a directory tree to the current user, and lets
+// everybody read and execute the files that the child process could.
 func makeOurs(dir string) error {
 	return filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
 		if err != nil {

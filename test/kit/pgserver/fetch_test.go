@@ -23,8 +23,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 )
 
-// TestProgressArrives sends a download's progress the way a fetcher does and
-// reads it the way Fetch does.
+// Fetch decodes the progress that a fetcher encodes during a download.
 func TestProgressArrives(t *testing.T) {
 	archive := bytes.Repeat([]byte("x"), 300_000)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -52,7 +51,7 @@ func TestProgressArrives(t *testing.T) {
 	}
 }
 
-// download returns the body of an answer, and the error that it ends with.
+// download returns the body of a response and the error of its last Read.
 func download(t *testing.T, client *http.Client, url string) ([]byte, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
@@ -67,7 +66,7 @@ func download(t *testing.T, client *http.Client, url string) ([]byte, error) {
 	return io.ReadAll(resp.Body)
 }
 
-// An archive that is not the one this repository knows is never unpacked, whatever the server says its sum is.
+// The fetcher rejects an archive whose SHA-256 differs from the one that this repository pins.
 func TestArchiveIsVerified(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "changed") }))
 	defer server.Close()

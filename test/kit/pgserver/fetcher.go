@@ -24,25 +24,25 @@ import (
 )
 
 const (
-	fetchVariable = "OUTBOX_CDC_FETCH_POSTGRES" // environment variable that makes a process the fetcher of a version
-	fetchedDir    = "postgres"                  // where it leaves the programs, in its working directory
-	headerTimeout = 30 * time.Second            // for the server to answer
+	fetchVariable = "OUTBOX_CDC_FETCH_POSTGRES" // environment variable: the process is a fetcher of this version
+	fetchedDir    = "postgres"                  // directory of the unpacked programs in the fetcher's working directory
+	headerTimeout = 30 * time.Second            // for the HTTP server's response headers
 	stallTimeout  = 60 * time.Second            // between two reads of the body
-	trialTimeout  = 60 * time.Second            // for the server to start, unpacked
+	trialTimeout  = 60 * time.Second            // for the unpacked Postgres to start
 )
 
 var initialized atomic.Bool //nolint:gochecknoglobals // whether this process has gone through Init
 
-// Init must be the first call of main, or of TestMain, of a program that may
-// Fetch. In the process that a Fetch starts, it does the fetching and does
-// not return; in every other it does nothing.
+// Init must be the first call of main or TestMain in a program that may call
+// Fetch. In the child process that Fetch starts, Init downloads the programs
+// and exits. In every other process it returns at once.
 func Init() {
 	initialized.Store(true)
 	version := os.Getenv(fetchVariable)
 	if version == "" {
 		return
 	}
-	signal.Ignore(syscall.SIGPIPE) // a parent that is gone must not end us before the trial server has stopped
+	signal.Ignore(syscall.SIGPIPE) // if the parent has exited, this process still has to stop the trial server
 	f := &fetcher{out: os.Stdout}
 	go f.exitWithParent()
 	if err := f.fetch(version); err != nil {
@@ -52,7 +52,7 @@ func Init() {
 	os.Exit(0)
 }
 
-// A fetcher is the process that Fetch starts.
+// A fetcher downloads and unpacks Postgres in the child process that Fetch starts.
 type fetcher struct {
 	out io.Writer // gets a line of JSON per report
 
@@ -61,20 +61,20 @@ type fetcher struct {
 	progress Progress
 }
 
-// exitWithParent ends this process when its standard input ends: at once
-// while it downloads; once a trial server may be running, fetch stops that
-// and ends by itself.
+// exitWithParent exits this process when its standard input ends during the
+// download. After the download a trial server may run. fetch then stops that
+// server, and the process exits after it.
 func (f *fetcher) exitWithParent() {
 	_, _ = io.Copy(io.Discard, os.Stdin)
-	f.mu.Lock() // through Exit: fetch must not begin to unpack meanwhile
+	f.mu.Lock() // held during Exit, so that fetch does not start to unpack
 	if !f.progress.Unpacking {
 		os.Exit(1)
 	}
 	f.mu.Unlock()
 }
 
-// fetch downloads and unpacks a release into the working directory, then
-// starts and stops a server, which is how the library is asked to do so.
+// fetch downloads and unpacks a release into the working directory. The
+// library does this when it starts a server, so fetch starts and stops one.
 func (f *fetcher) fetch(version string) error {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -100,7 +100,7 @@ func (f *fetcher) fetch(version string) error {
 		Port(uint32(port.Number())).
 		StartParameters(map[string]string{"unix_socket_directories": "", "fsync": "off"}).
 		StartTimeout(trialTimeout).
-		Logger(io.Discard)) // errors quote it
+		Logger(io.Discard)) // the library's errors contain the server's log
 	if err := db.Start(); err != nil {
 		return err
 	}
@@ -113,17 +113,17 @@ func (f *fetcher) report(change func(*Progress)) {
 	change(&f.progress)
 	if now := time.Now(); f.progress.Unpacking || now.Sub(f.last) >= 50*time.Millisecond {
 		f.last = now
-		_ = json.NewEncoder(f.out).Encode(f.progress) // a parent that is gone needs none
+		_ = json.NewEncoder(f.out).Encode(f.progress) // fails only if the parent has exited
 	}
 }
 
-// archives are the sums of all archives that may be fetched. The library compares an archive with what the server says
-// its sum is, which is no more than the server's word.
+// archives are the SHA-256 sums of all archives that Fetch downloads. The library compares an archive only with
+// the sum that the same server sends.
 //
 //go:embed postgres.sha256
 var archives serverproc.Sums
 
-// A meter reports how far the download of the archive is, and lets only one of the known archives through.
+// A meter reports the progress of the archive's download, and rejects an archive whose sum is not pinned.
 type meter struct {
 	base    http.RoundTripper
 	fetcher *fetcher
@@ -134,7 +134,7 @@ type meter struct {
 func (m *meter) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := m.base.RoundTrip(req)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err) // the library's own error keeps it to itself
+		fmt.Fprintln(os.Stderr, err) // the library's own error does not contain it
 		return nil, err
 	}
 	if resp.StatusCode == http.StatusOK && strings.HasSuffix(req.URL.Path, ".jar") {
@@ -144,7 +144,7 @@ func (m *meter) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// A verifiedBody is a body that ends in an error if it is not the file called name.
+// A verifiedBody is a response body. Its last Read fails if the SHA-256 is not the one pinned for name.
 type verifiedBody struct {
 	io.ReadCloser
 	sums serverproc.Sums

@@ -12,8 +12,8 @@ import (
 	"strconv"
 )
 
-// The major versions that Start uses. Newest is the newest that can be fetched;
-// an installed one may be newer.
+// The major versions that Start supports. Newest is the newest that Fetch
+// downloads; an installed one may be newer.
 const (
 	Oldest = 14
 	Newest = 18
@@ -29,12 +29,11 @@ type Install struct {
 // String returns the version, such as 15.13.
 func (i Install) String() string { return fmt.Sprintf("%d.%d", i.Major, i.minor) }
 
-// the line is `postgres (PostgreSQL) 15.13 (Debian 15.13-0+deb12u1)`, or 19beta1 for the number
+// versionLine matches `postgres (PostgreSQL) 15.13 (Debian 15.13-0+deb12u1)`; the version of a beta is 19beta1.
 var versionLine = regexp.MustCompile(`\(PostgreSQL\) (\d+)(?:\.(\d+))?`)
 
-// Inspect asks the programs in binDir for their version. It is an error if
-// initdb or postgres is missing, or if the user the server would run as could
-// not execute them.
+// Inspect runs `postgres --version` in binDir. It returns an error if initdb
+// or postgres is missing, or if the server's user cannot execute postgres.
 func Inspect(ctx context.Context, binDir string) (Install, error) {
 	postgres, err := filepath.EvalSymlinks(filepath.Join(binDir, "postgres"))
 	if err != nil {
@@ -65,9 +64,9 @@ func Inspect(ctx context.Context, binDir string) (Install, error) {
 
 func (i Install) program(name string) string { return filepath.Join(i.BinDir, name) }
 
-// Installed returns what can be started on this machine without a download,
-// best first and one per major: PATH's, then distributions' newest first,
-// then the cache's newest first.
+// Installed returns the installs that this machine can start without a
+// download, at most one per major version. The one in PATH comes first, then
+// those of distributions, newest first, then those in the cache, newest first.
 func Installed(ctx context.Context) []Install {
 	var all []Install
 	if p, err := exec.LookPath("postgres"); err == nil {
@@ -88,7 +87,7 @@ func Installed(ctx context.Context) []Install {
 	return appendUsable(ctx, all, cachedBinDirs()...)
 }
 
-// appendUsable appends those installs, newest first, whose major is not there yet.
+// appendUsable appends the installs in binDirs, newest first, whose major version is not in all yet.
 func appendUsable(ctx context.Context, all []Install, binDirs ...string) []Install {
 	var found []Install
 	for _, dir := range binDirs {
@@ -110,13 +109,13 @@ func appendUsable(ctx context.Context, all []Install, binDirs ...string) []Insta
 func glob(pattern string) []string {
 	dirs, err := filepath.Glob(pattern)
 	if err != nil {
-		panic(err) // a malformed pattern of ours
+		panic(err) // the pattern in this package is malformed
 	}
 	return dirs
 }
 
-// Find returns the best install of a major version (zero: of any), and
-// fetches it if this machine has none; report is Fetch's.
+// Find returns the first install of a major version (zero: of any) that
+// Installed returns. If there is none, it calls Fetch with report.
 func Find(ctx context.Context, major int, report func(Progress)) (Install, error) {
 	for _, i := range Installed(ctx) {
 		if major == 0 || i.Major == major {

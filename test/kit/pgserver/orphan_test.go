@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// ownerVariable makes the test binary a process that owns a server, which its
-// test then kills.
+// ownerVariable is the environment variable that makes the test binary start
+// a server and wait. The test then kills that process.
 const ownerVariable = "PGSERVER_TEST_OWNER"
 
 func own() {
@@ -61,7 +61,7 @@ func TestNothingOutlivesTheOwner(t *testing.T) {
 	t.Errorf("%s stays", dir)
 }
 
-// TestKilledForGoodLeavesNoSharedMemory looks at what postmaster.pid names.
+// Stop after Kill removes the shared memory segment that postmaster.pid names.
 func TestKilledForGoodLeavesNoSharedMemory(t *testing.T) {
 	if _, err := os.Stat("/proc/sysvipc/shm"); err != nil {
 		t.Log("this system does not list its shared memory")

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// No server runs on this system: package serverproc does not start one.
+// Package serverproc starts no servers on this operating system.
 
 type credential struct{}
 

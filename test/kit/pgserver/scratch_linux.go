@@ -7,11 +7,11 @@ import (
 
 const (
 	tmpfsMagic = 0x01021994 // TMPFS_MAGIC of statfs(2)
-	enoughRoom = 2 << 30    // WAL of a long test, or of a demo left running
+	enoughRoom = 2 << 30    // bytes: for the WAL of a long test or of a demo that keeps running
 )
 
-// scratchParent returns where the data directory goes: memory when there is
-// enough of it, else the temporary directory.
+// scratchParent returns the parent of the data directory: /dev/shm if it has
+// enough free memory, else the temporary directory.
 func scratchParent() string {
 	const shm = "/dev/shm"
 	var st syscall.Statfs_t

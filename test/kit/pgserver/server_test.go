@@ -92,8 +92,8 @@ func TestServerLivesThroughEveryKindOfStop(t *testing.T) {
 	}
 }
 
-// TestShutdownWaitsForAWalsender has a client stream and not read, and kills
-// the server while it waits for that client.
+// Shutdown waits for a WAL sender whose client does not read. It returns when
+// the test kills the server.
 func TestShutdownWaitsForAWalsender(t *testing.T) {
 	s := start(t, Config{})
 	conn, err := pgconn.Connect(t.Context(), s.DSN("postgres")+"&replication=database")

@@ -24,9 +24,9 @@ const (
 	forceTimeout = 10 * time.Second
 )
 
-// Start makes a data directory, starts a server on it and returns when that
-// accepts connections. ctx bounds the start, not the server's life: the
-// caller must Stop it.
+// Start creates a data directory, starts a server on it and returns when the
+// server accepts connections. ctx limits the start, not the life of the server.
+// The caller must call Stop.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	install, err := find(ctx, cfg)
 	if err != nil {
@@ -78,9 +78,9 @@ func (s *Server) boot(ctx context.Context, cfg Config) error {
 	return s.run(ctx)
 }
 
-// command is a program of the install, run as the server's user. Nothing of
-// our environment reaches it: the PG* variables of an operator are not about
-// this server.
+// command returns a command that runs a program of the install as the server's
+// user. The program does not inherit the environment, whose PG* variables are
+// meant for other servers.
 func (s *Server) command(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(s.install.program(name), args...) //nolint:gosec,noctx // Start's ctx must not end the server
 	cmd.Dir = s.dir.Path()
@@ -99,7 +99,7 @@ func (s *Server) initdb(ctx context.Context) error {
 	return nil
 }
 
-// copyData has fill make the data directory and gives it to the server's user.
+// copyData creates the data directory with fill and makes the server's user its owner.
 func (s *Server) copyData(fill func(dir string) error) error {
 	err := fill(s.DataDir())
 	if err == nil {
@@ -113,8 +113,8 @@ func (s *Server) copyData(fill func(dir string) error) error {
 	return nil
 }
 
-// configure appends our settings and then the caller's to postgresql.conf,
-// where ALTER SYSTEM can still override them.
+// configure appends the settings of this package and then those of the caller
+// to postgresql.conf. ALTER SYSTEM can still override them.
 func (s *Server) configure(settings map[string]string) error {
 	var conf strings.Builder
 	for _, set := range [][2]string{
@@ -125,9 +125,9 @@ func (s *Server) configure(settings map[string]string) error {
 		{"max_wal_senders", "50"},
 		{"max_replication_slots", "50"},
 		{"max_connections", "200"},
-		{"fsync", "off"}, // the data need not survive the machine
+		{"fsync", "off"}, // the data need not survive a crash of the machine
 		{"full_page_writes", "off"},
-		// Segments as files of the data directory: a killed server leaves none in /dev/shm.
+		// The segments are files in the data directory, so that a killed server leaves none in /dev/shm.
 		{"dynamic_shared_memory_type", "mmap"},
 		{"log_line_prefix", "%m [%p] "},
 	} {
@@ -178,8 +178,9 @@ func (s *Server) awaitReady(ctx context.Context, proc *serverproc.Process) error
 	return nil
 }
 
-// ready reads postmaster.pid, whose first line is the postmaster's process id
-// and whose eighth is its state (miscinit.h, LOCK_FILE_LINE_PM_STATUS).
+// ready reports whether the postmaster pid accepts connections. The first line
+// of postmaster.pid is the postmaster's process id, the eighth its state
+// (miscinit.h, LOCK_FILE_LINE_PM_STATUS).
 func (s *Server) ready(pid int) bool {
 	data, err := os.ReadFile(filepath.Join(s.DataDir(), "postmaster.pid"))
 	if err != nil {
@@ -189,29 +190,30 @@ func (s *Server) ready(pid int) bool {
 	return len(lines) > 7 && lines[0] == strconv.Itoa(pid) && strings.TrimSpace(lines[7]) == "ready"
 }
 
-// Config says which server Start runs. Its zero value is a good one.
+// Config configures the server that Start runs. The zero value is a usable configuration.
 type Config struct {
-	// BinDir is the directory of initdb and postgres. Empty: see the package
-	// comment.
+	// BinDir is the directory of initdb and postgres. If it is empty, Start
+	// looks for them as the package comment describes.
 	BinDir string
-	// Major is the wanted major version when BinDir is empty. Zero: any that
-	// is installed, else the newest that can be fetched.
+	// Major is the major version that Start looks for if BinDir is empty. Zero
+	// means any installed version, or the newest that Fetch downloads.
 	Major int
-	// Settings are configuration parameters, written to postgresql.conf after
-	// ours; "fsync": "on" makes the data safe.
+	// Settings are configuration parameters. Start writes them to
+	// postgresql.conf after its own. "fsync": "on" turns durability on.
 	Settings map[string]string
-	// Data, if not nil, makes the data directory in place of initdb: it fills dir,
-	// which does not exist yet, with a copy of another server's.
+	// If Data is not nil, Start calls it instead of initdb. Data creates dir
+	// as a copy of another server's data directory.
 	Data func(dir string) error
-	// log receives what the server and initdb write. Nil: only LogTail does.
+	// log receives the output of the server and of initdb. LogTail returns the
+	// end of that output even if log is nil.
 	log io.Writer
-	// Progress, if not nil, is called while programs are fetched.
+	// If Progress is not nil, Fetch calls it during a download.
 	Progress func(Progress)
 }
 
-// A Progress says how far a fetch is.
+// A Progress is the progress of a download.
 type Progress struct {
 	Bytes     int64 // received so far
-	Total     int64 // to be received; 0 while unknown
-	Unpacking bool  // everything has been received and is now unpacked and tried
+	Total     int64 // size of the archive; 0 if unknown
+	Unpacking bool  // the download is complete; the fetcher unpacks and tests the programs
 }

@@ -15,10 +15,10 @@ import (
 // A credential is the user and group that a program runs with.
 type credential = syscall.Credential
 
-// serverUser returns the credential the server's programs run with, nil when
-// that is our own: as root it is an unprivileged user's, because Postgres
-// refuses to run as root. The user must have an entry in the user database,
-// where initdb looks it up.
+// serverUser returns the credential of the server's programs, or nil for that
+// of this process. If this process runs as root, serverUser returns an
+// unprivileged user, because Postgres refuses to run as root. The user must be
+// in the user database, because initdb looks it up there.
 func serverUser() (*credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil //nolint:nilnil // no credential is what SysProcAttr calls our own
@@ -41,7 +41,7 @@ func serverUser() (*credential, error) {
 	return nil, errors.New("this is root and Postgres refuses to run as root, but there is neither a user nobody nor a user postgres to run it as")
 }
 
-// giveTo makes path belong to the server's user.
+// giveTo changes the owner of path to the server's user.
 func giveTo(cred *credential, path string) error {
 	if cred == nil {
 		return nil
@@ -49,8 +49,9 @@ func giveTo(cred *credential, path string) error {
 	return os.Chown(path, int(cred.Uid), int(cred.Gid))
 }
 
-// serverUserCanRead reports whether the server's user can execute the file at
-// path: as root, whether everybody may, through every directory above it.
+// serverUserCanRead returns an error if the server's user cannot execute the
+// file at path. If this process runs as root, everybody must have the
+// permission to execute the file and each directory above it.
 func serverUserCanRead(path string) error {
 	if os.Geteuid() != 0 {
 		return nil
@@ -69,12 +70,14 @@ func serverUserCanRead(path string) error {
 	}
 }
 
-// procAttr runs a program as the server's user and out of reach of Ctrl-C.
+// procAttr runs a program as the server's user and in a process group of its
+// own, so that Ctrl-C does not reach it.
 func procAttr(cred *credential) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Credential: cred, Setpgid: true}
 }
 
-// kill ends a process that need not be our child, if it is still there.
+// kill kills a process, which need not be a child of this process. It is no
+// error if the process has exited.
 func kill(pid int) error {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("kill process %d: %w", pid, err)
@@ -82,8 +85,8 @@ func kill(pid int) error {
 	return nil
 }
 
-// temporaryParent returns the temporary directory, or the system's when the
-// server's user could not reach that.
+// temporaryParent returns os.TempDir, or /tmp if the server's user has no
+// access to that.
 func temporaryParent() string {
 	dir := os.TempDir()
 	if serverUserCanRead(dir) != nil {
