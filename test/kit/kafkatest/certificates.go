@@ -7,7 +7,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/certtest"
 )
 
-// certificates are an authority with one server and one client certificate.
+// certificates are a certificate authority and the server and client certificates that it signed.
 type certificates struct {
 	authority    *certtest.Authority
 	server, user certtest.Certificate
@@ -22,8 +22,8 @@ func newCertificates() *certificates {
 	}
 }
 
-// properties are PEM stores in the file itself (KIP-651). The client's
-// certificate is looked at if there is one.
+// properties returns the broker's TLS properties, with PEM stores inside the
+// properties file (KIP-651). A client certificate is optional.
 func (c *certificates) properties() map[string]string {
 	return map[string]string{
 		"ssl.keystore.type":              "PEM",

@@ -16,13 +16,13 @@ import (
 
 const cleanupTimeout = 10 * time.Second
 
-// A Cluster is a Kafka that can be reached without TLS or SASL.
+// A Cluster is a Kafka cluster that clients can connect to without TLS or SASL.
 type Cluster struct {
-	Addrs []string // host:port of brokers to start from
+	Addrs []string // host:port of the bootstrap brokers
 }
 
-// clientOpts are a franz-go client's that notices changes quickly, and goes on
-// when the cluster is down for a while.
+// clientOpts returns the options of a franz-go client that refreshes its
+// metadata often and retries while the cluster is down.
 func (c *Cluster) clientOpts(more ...kgo.Opt) []kgo.Opt {
 	return append([]kgo.Opt{
 		kgo.SeedBrokers(c.Addrs...),
@@ -34,8 +34,8 @@ func (c *Cluster) clientOpts(more ...kgo.Opt) []kgo.Opt {
 	}, more...)
 }
 
-// Client returns a franz-go client, changed by opts, that is closed when the
-// test ends.
+// Client returns a franz-go client with opts in addition to the default options.
+// It is closed when the test ends.
 func (c *Cluster) Client(tb testing.TB, opts ...kgo.Opt) *kgo.Client {
 	tb.Helper()
 	client, err := kgo.NewClient(c.clientOpts(opts...)...)
@@ -52,8 +52,8 @@ func (c *Cluster) Admin(tb testing.TB) *kadm.Client {
 	return kadm.NewClient(c.Client(tb))
 }
 
-// UniqueName returns a topic name that no other test has: for a topic that the
-// tested code creates itself. Delete it with DeleteTopics.
+// UniqueName returns a topic name that no other test uses. Use it for a topic
+// that the tested code creates itself, and delete the topic with DeleteTopics.
 func UniqueName(tb testing.TB) string {
 	tb.Helper()
 	safe := strings.Map(func(r rune) rune {
@@ -67,9 +67,9 @@ func UniqueName(tb testing.TB) string {
 	return safe[:min(len(safe), 200)] + "-" + strings.ToLower(rand.Text()[:8])
 }
 
-// Topic creates a topic with a unique name and the given partitions, and
-// deletes it when the test ends. It has as many replicas as the brokers' default
-// says, and configs as its configuration.
+// Topic creates a topic with a unique name, the given number of partitions, the
+// brokers' default replication factor and the configuration configs. It deletes
+// the topic when the test ends.
 func (c *Cluster) Topic(tb testing.TB, partitions int32, configs map[string]string) string {
 	tb.Helper()
 	name := UniqueName(tb)
@@ -77,7 +77,7 @@ func (c *Cluster) Topic(tb testing.TB, partitions int32, configs map[string]stri
 	return name
 }
 
-// CreateTopic is Topic with a given name.
+// CreateTopic is like Topic, with the given name.
 func (c *Cluster) CreateTopic(tb testing.TB, name string, partitions int32, configs map[string]string) {
 	tb.Helper()
 	values := make(map[string]*string, len(configs))
@@ -92,9 +92,10 @@ func (c *Cluster) CreateTopic(tb testing.TB, name string, partitions int32, conf
 	awaitLeaders(tb, admin, name)
 }
 
-// awaitLeaders waits until every partition of a new topic is served. A real
-// controller answers before the brokers know that they lead: a producer would
-// be refused for a moment, and a test that counts refusals would see them.
+// awaitLeaders waits until the leader of every partition of a new topic serves
+// requests. The controller of a real cluster responds before the brokers know
+// which partitions they lead. Until then they reject records, and a test that
+// counts rejected records would count these too.
 func awaitLeaders(tb testing.TB, admin *kadm.Client, topic string) {
 	tb.Helper()
 	for {
@@ -113,8 +114,8 @@ func awaitLeaders(tb testing.TB, admin *kadm.Client, topic string) {
 	}
 }
 
-// DeleteTopics deletes topics when the test ends, as far as they exist then
-// and the cluster can be reached.
+// DeleteTopics deletes topics when the test ends. It ignores topics that do not
+// exist then, and does nothing if it cannot connect to the cluster.
 func (c *Cluster) DeleteTopics(tb testing.TB, topics ...string) {
 	tb.Helper()
 	tb.Cleanup(func() {
@@ -141,8 +142,8 @@ func (c *Cluster) DeleteTopics(tb testing.TB, topics ...string) {
 	})
 }
 
-// Accept answers req as a broker that has stored everything, for a kfake that is to store
-// nothing: see its ControlKey.
+// Accept returns the response of a broker that has stored all records of req. With kfake's
+// ControlKey, a kfake can send it without storing the records.
 func Accept(req *kmsg.ProduceRequest) *kmsg.ProduceResponse {
 	resp := kmsg.NewPtrProduceResponse()
 	resp.Version = req.Version

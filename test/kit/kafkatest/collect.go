@@ -14,22 +14,22 @@ import (
 )
 
 const (
-	waitTimeout = time.Minute // of waitFor and CatchUp without a deadline of their own
+	waitTimeout = time.Minute // of waitFor and CatchUp if ctx has no deadline
 	pollRecords = 10_000
 )
 
-// A Collector reads topics from the beginning and hands every record to a
-// function. It goes on through restarts of the brokers, and holds no record.
+// A Collector reads topics from the beginning and calls a function with every
+// record. It continues after restarts of the brokers, and keeps no records.
 type Collector struct {
 	client *kgo.Client
 	cancel context.CancelFunc
-	done   chan struct{} // closed when the reading goroutine has ended and the client is closed
+	done   chan struct{} // closed when the reading goroutine has returned and the client is closed
 
 	mu       sync.Mutex
 	count    int64
-	next     map[partition]int64 // the offset after the last record handed over
-	err      error               // why reading has ended before Stop
-	progress chan struct{}       // closed, and made anew, after each poll
+	next     map[partition]int64 // the offset after the last record that f was called with
+	err      error               // the error that ended reading before Stop
+	progress chan struct{}       // closed and replaced after each poll
 }
 
 type partition struct {
@@ -37,9 +37,9 @@ type partition struct {
 	id    int32
 }
 
-// Collect starts a Collector that ends with the test. f is called from one
-// goroutine, for each partition in offset order, and may keep the record.
-// Topics that do not exist yet are waited for.
+// Collect starts a Collector that stops when the test ends. It calls f from one
+// goroutine, for each partition in offset order. f may keep the record. The
+// Collector waits for topics that do not exist yet.
 func (c *Cluster) Collect(tb testing.TB, f func(*kgo.Record), topics ...string) *Collector {
 	tb.Helper()
 	collector := c.collect(tb, f, topics)
@@ -60,7 +60,7 @@ func (c *Cluster) collect(tb testing.TB, f func(*kgo.Record), topics []string, o
 		kgo.FetchMaxWait(250 * time.Millisecond),
 		kgo.FetchMaxBytes(8 << 20),
 		kgo.MaxConcurrentFetches(2),
-		kgo.KeepControlRecords(), // they count for CatchUp: a transaction's marker may be the last
+		kgo.KeepControlRecords(), // CatchUp needs their offsets: the last record may be a transaction marker
 	}, opts...)...)...)
 	if err != nil {
 		tb.Fatal(err)
@@ -115,8 +115,8 @@ func (c *Collector) advance(fetches kgo.Fetches) error {
 	return c.err
 }
 
-// final reports whether err is permanent, such as deleted records or denied access,
-// rather than a cluster that is unreachable at the moment.
+// final reports whether err is permanent, such as deleted records or denied access.
+// An unreachable cluster is a temporary error.
 func final(err error) bool {
 	var lost *kgo.ErrDataLoss
 	var answer *kerr.Error
@@ -130,8 +130,8 @@ func (c *Collector) Count() int64 {
 	return c.count
 }
 
-// waitFor blocks until cond, which is called after each poll, returns true. It
-// fails if reading fails or ctx is done; a ctx without a deadline gets one of a minute.
+// waitFor blocks until cond returns true. It calls cond after each poll. It fails if
+// reading fails or ctx is done. If ctx has no deadline, waitFor gives up after a minute.
 func (c *Collector) waitFor(ctx context.Context, cond func() bool) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -162,8 +162,8 @@ func (c *Collector) waitFor(ctx context.Context, cond func() bool) error {
 }
 
 // CatchUp blocks until f has been called with every record that is in the topics at
-// the call. It fails if reading fails or ctx is done; a ctx without a deadline gets
-// one of a minute. Topics that do not exist yet have no records.
+// the call. It fails if reading fails or ctx is done. If ctx has no deadline, CatchUp
+// gives up after a minute. Topics that do not exist yet have no records.
 func (c *Collector) CatchUp(ctx context.Context) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -200,7 +200,7 @@ func (c *Collector) reached(goal map[partition]int64) bool {
 	return true
 }
 
-// Stop stops reading. f is not called after Stop has returned.
+// Stop stops the Collector. It does not call f after Stop has returned.
 func (c *Collector) Stop() {
 	c.cancel()
 	<-c.done

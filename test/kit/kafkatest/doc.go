@@ -1,33 +1,37 @@
-// Package kafkatest gives tests a Kafka: a real one or the in-process kfake.
+// Package kafkatest provides Kafka clusters to tests: real brokers and the
+// in-process kfake.
 //
-// A package that uses one has this TestMain (package pgtest wraps
-// alike):
+// A package that uses it has this TestMain, which stops the shared broker after
+// the tests. [Wrap] combines it with package pgtest:
 //
 //	func TestMain(m *testing.M) { kafkatest.Main(m) }
 //
-// and then, in a test:
+// Each of these functions returns a *[Cluster], or a type that embeds one:
 //
-//	k := kafkatest.Broker(t)                     // the Kafka of the run: a kfake, in a full run the real one
-//	k := kafkatest.Real(t)                       // the real broker all tests share; only in a full run
-//	k := kafkatest.Fake(t)                       // kfake, with kfake's methods to control it
-//	k := kafkatest.Start(t, kafkatest.Config{})  // a real broker of its own: Shutdown, Kill, Pause, Resume, Restart; only in a full run
+//	k := kafkatest.Broker(t)                     // the real broker in a full run, otherwise a kfake of this test
+//	k := kafkatest.Real(t)                       // the real broker that all tests share; only in a full run
+//	k := kafkatest.Fake(t)                       // a kfake; the test controls it through k.Control
+//	k := kafkatest.Start(t, kafkatest.Config{})  // a real broker of this test: Shutdown, Kill, Pause, Resume, Restart; only in a full run
 //
-// all of which are, or embed, a *[Cluster]:
+// A test uses the Cluster like this:
 //
-//	topic := k.Topic(t, 4, nil)         // created now, deleted at the end; its name is unique
-//	client.Produce(k.Addrs, topic, …)   // what is to be tested
-//	records := k.ReadAll(t, topic)      // everything that is in the topic now
-//	records := k.ReadN(t, 100, topic)   // waits until there are 100
-//	c := k.Collect(t, f, topic)         // f is called with every record until the test ends; c.CatchUp, c.WaitFor
+//	topic := k.Topic(t, 4, nil)         // creates a topic with a unique name and deletes it when the test ends
+//	client.Produce(k.Addrs, topic, …)   // runs the tested code
+//	records := k.ReadAll(t, topic)      // reads all records that are in the topic now
+//	records := k.ReadN(t, 100, topic)   // waits until it has read 100 records
+//	c := k.Collect(t, f, topic)         // calls f with every record until the test ends; see CatchUp
 //
-// The readers use franz-go and so share no code with what is tested.
+// The package reads and writes with franz-go.
 //
-// The real broker: OUTBOX_TEST_KAFKA=host:port, as printed by
+// # The real broker
+//
+// Only a full run (OUTBOX_TEST_FULL=1) uses a real broker, and it fails without
+// one. Set OUTBOX_TEST_KAFKA=host:port to let all packages share one broker. This
+// command starts a broker and prints its address:
 //
 //	go run ./test/kit/kafkatest/broker up
 //
-// which lets all packages share one. Unset, a test binary starts its own from
-// the Maven artifacts of Apache Kafka, downloaded once into the user's cache;
-// that needs java (17 or newer) and mvn. Only a full run (OUTBOX_TEST_FULL=1)
-// uses a real broker, and fails without one.
+// If OUTBOX_TEST_KAFKA is not set, each test binary starts its own broker from
+// the Maven artifacts of Apache Kafka. It downloads them once into the user's
+// cache, which needs java (17 or newer) and mvn.
 package kafkatest

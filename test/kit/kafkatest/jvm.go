@@ -24,7 +24,7 @@ const oldestJava = 17
 //go:embed pom.xml
 var pom []byte
 
-// jars are the SHA-256 sums of all jars that may be downloaded.
+// jars are the SHA-256 sums of all jars that this package downloads.
 //
 //go:embed jars.sha256
 var jars serverproc.Sums
@@ -33,12 +33,12 @@ var jars serverproc.Sums
 type jvm struct {
 	java    string // path
 	libs    string // directory of the broker's jars
-	sharing string // option about the archive of loaded classes
+	sharing string // java's option for the class data sharing archive
 }
 
 // findJVM returns a jvm that is ready to run. The first time on a machine it
-// downloads the jars, and runs a broker once to have its classes archived
-// (JEP 350): with the archive one starts in a third of the time.
+// downloads the jars and runs a broker once to create an archive of its classes
+// (JEP 350). With the archive a broker starts in a third of the time.
 func findJVM(ctx context.Context) (jvm, error) {
 	java, version, err := Java(ctx)
 	if err != nil {
@@ -71,9 +71,10 @@ func tryOnce(ctx context.Context, vm jvm) error {
 	return errors.Join(s.Shutdown(ctx), s.Stop())
 }
 
-// Jars returns the directory in the cache, called name, with the jars that the
-// Maven project pom depends on. The first time on a machine they are
-// downloaded; it is an error if one is not among those of jars.sha256. name must change whenever pom does.
+// Jars returns the directory called name in the cache. It contains the jars that
+// the Maven project pom depends on. The first time on a machine, Jars downloads
+// them. It returns an error if jars.sha256 does not have the sum of a jar. The
+// caller must change name whenever pom changes.
 func Jars(ctx context.Context, name string, pom []byte) (string, error) {
 	cache, err := serverproc.CacheDir()
 	if err != nil {
@@ -83,7 +84,7 @@ func Jars(ctx context.Context, name string, pom []byte) (string, error) {
 	return dir, serverproc.Fill(ctx, dir, func(staging string) error { return fetch(ctx, staging, name, pom) })
 }
 
-// fetch downloads jars into dir.
+// fetch downloads the jars that pom depends on into dir.
 func fetch(ctx context.Context, dir, name string, pom []byte) error {
 	mvn, err := exec.LookPath("mvn")
 	if err != nil {
@@ -104,7 +105,7 @@ func fetch(ctx context.Context, dir, name string, pom []byte) error {
 	return nil
 }
 
-// verifyJars returns an error about each jar in dir that is not what its sum says.
+// verifyJars returns an error for each jar in dir whose SHA-256 differs from sums.
 func verifyJars(dir string, sums serverproc.Sums) error {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.jar"))
 	if err != nil {
@@ -122,7 +123,7 @@ func verifyJars(dir string, sums serverproc.Sums) error {
 	return errors.Join(errs...)
 }
 
-// the line is `openjdk version "17.0.15" 2025-04-15`
+// javaVersion matches `openjdk version "17.0.15" 2025-04-15`.
 var javaVersion = regexp.MustCompile(`version "(\d+)`)
 
 // Java returns the path of a java that is new enough for Kafka, and the output of
@@ -149,7 +150,7 @@ func Java(ctx context.Context) (path string, version []byte, err error) {
 	return path, version, nil
 }
 
-// command returns a run of a main class, with options of java.
+// command returns a command that runs a main class with java's options.
 func (vm jvm) command(options []string, logLevel, class string, args ...string) *exec.Cmd {
 	return exec.Command(vm.java, slices.Concat(options, []string{ //nolint:gosec,noctx // no context ends a broker
 		"-XX:+IgnoreUnrecognizedVMOptions", "-Xshare:auto", vm.sharing,
@@ -158,8 +159,8 @@ func (vm jvm) command(options []string, logLevel, class string, args ...string) 
 	}, args)...)
 }
 
-// ScriptOptions returns the options of java that bin/kafka-run-class.sh gives
-// every program of Kafka, apart from the heap's size: for Config.JVM.
+// ScriptOptions returns, for Config.JVM, the options that bin/kafka-run-class.sh
+// passes to java for every program of Kafka, except the size of the heap.
 func ScriptOptions() []string {
 	return []string{
 		"-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",

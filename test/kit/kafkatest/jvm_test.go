@@ -11,7 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 )
 
-// TestJarsAreVerified checks that jars are used only if this repository has the sums of all of them.
+// verifyJars rejects a jar whose sum differs, and a jar whose sum is not pinned.
 func TestJarsAreVerified(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, content string) {

@@ -76,10 +76,10 @@ func TestProxiedBroker(t *testing.T) {
 	p.Refuse()
 	testCutting(t, k.Cluster, other)
 	other.Refuse()
-	k.ReadAll(t, k.Topic(t, 1, nil)) // not through the proxy
+	k.ReadAll(t, k.Topic(t, 1, nil)) // these calls do not connect through a proxy
 }
 
-// testCutting produces through a proxy that is cut while it does.
+// testCutting produces records through a proxy that closes the connections during a request.
 func testCutting(t *testing.T, k *kafkatest.Cluster, p *faultproxy.Proxy) {
 	t.Helper()
 	topic := k.Topic(t, 1, nil)
@@ -90,12 +90,12 @@ func testCutting(t *testing.T, k *kafkatest.Cluster, p *faultproxy.Proxy) {
 		produce(t, client, topic, 10, 10)
 		<-cut
 	}
-	if got := k.ReadAll(t, topic); len(got) != 30 { // the client is idempotent
+	if got := k.ReadAll(t, topic); len(got) != 30 { // no duplicates: the producer is idempotent
 		t.Errorf("%d records, want 30", len(got))
 	}
 }
 
-// TestListeners connects to every listener with every kind of credential.
+// Each listener accepts the credentials it is configured for and rejects others.
 func TestListeners(t *testing.T) {
 	k := kafkatest.Start(t, kafkatest.Config{Users: map[string]string{"alice": "open \"sesame\""}, TLS: true})
 	auth := scram.Auth{User: "alice", Pass: "open \"sesame\""}
@@ -128,7 +128,7 @@ func TestTLSWithoutSASL(t *testing.T) {
 	produce(t, client, k.Topic(t, 1, nil), 0, 10)
 }
 
-// TestScriptOptions has the JVM take the options together with ours.
+// The JVM accepts ScriptOptions together with the options of this package.
 func TestScriptOptions(t *testing.T) {
 	k := kafkatest.Start(t, kafkatest.Config{JVM: kafkatest.ScriptOptions(), HeapMB: 256})
 	produce(t, k.Client(t), k.Topic(t, 1, nil), 0, 10)

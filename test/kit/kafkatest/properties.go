@@ -15,11 +15,11 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 )
 
-// A listener is one of the broker's.
+// A listener is a listener of the broker.
 type listener struct {
 	name       string
 	port       *serverproc.Port
-	advertised string // where clients are told to connect
+	advertised string // host:port in advertised.listeners
 }
 
 const (
@@ -28,13 +28,13 @@ const (
 	saslPlain  = "SASL_PLAINTEXT"
 	saslTLS    = "SASL_SSL"
 	tlsOnly    = "SSL"
-	proxied    = "PROXIED" // and a number
+	proxied    = "PROXIED" // followed by a number
 )
 
-// SASLAddr returns the address of the SASL_PLAINTEXT listener: Config.Users.
+// SASLAddr returns the address of the SASL_PLAINTEXT listener, which the broker has if Config.Users is set.
 func (s *Server) SASLAddr() string { return s.addr(saslPlain) }
 
-// TLSAddr returns the address of the listener with TLS: Config.TLS.
+// TLSAddr returns the address of the listener with TLS, which the broker has if Config.TLS is set.
 func (s *Server) TLSAddr() string {
 	if a := s.addr(tlsOnly); a != "" {
 		return a
@@ -42,8 +42,8 @@ func (s *Server) TLSAddr() string {
 	return s.addr(saslTLS)
 }
 
-// TLSConfig returns a client configuration that trusts the broker of
-// Config.TLS and shows it a certificate.
+// TLSConfig returns a client configuration that trusts the broker's certificate
+// and has a client certificate. Config.TLS must be set.
 func (s *Server) TLSConfig() *tls.Config { return s.tls.client() }
 
 func (s *Server) addr(name string) string {
@@ -107,8 +107,8 @@ func listenerNames(cfg Config) []string {
 	return names
 }
 
-// baseProperties are those of a single node that starts, stops and comes back
-// quickly.
+// baseProperties returns the properties of a single node that starts, stops and
+// restarts quickly.
 func (s *Server) baseProperties() map[string]string {
 	var listeners, advertised []string
 	protocols := []string{"CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL,SSL:SSL"}
@@ -142,14 +142,14 @@ func (s *Server) baseProperties() map[string]string {
 		"share.coordinator.state.topic.min.isr":            "1",
 		"group.initial.rebalance.delay.ms":                 "0",
 		"log.segment.delete.delay.ms":                      "1000",
-		// A broker that was killed is unfenced again only when its old session
-		// has ended: 9 s by default.
+		// The controller unfences a killed broker only after its old session has
+		// expired: 9 s by default.
 		"broker.session.timeout.ms":    "3000",
 		"broker.heartbeat.interval.ms": "500",
 	}
 }
 
-// memberProperties make another broker a member of the cluster that s controls.
+// memberProperties returns the properties that make another broker a member of the cluster that s controls.
 func (s *Server) memberProperties() map[string]string {
 	return map[string]string{
 		"process.roles":            "broker",
@@ -177,8 +177,8 @@ func saslProperties(cfg Config) map[string]string {
 	return props
 }
 
-// WriteProperties writes a file that java.util.Properties reads back. Its keys
-// must have neither space, '=' nor ':', its values no leading space.
+// WriteProperties writes a file that java.util.Properties can read. The keys must
+// not contain a space, '=' or ':'. The values must not begin with a space.
 func WriteProperties(path string, props map[string]string) error {
 	escape := strings.NewReplacer(`\`, `\\`, "\n", `\n`)
 	var text strings.Builder
@@ -190,8 +190,9 @@ func WriteProperties(path string, props map[string]string) error {
 
 func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
 
-// newClusterID returns 16 random bytes as Kafka's Uuid prints them. The first
-// is fixed: a command line would take a leading dash for an option.
+// newClusterID returns 16 random bytes in the format of Kafka's Uuid. The first
+// byte is fixed, so that the id does not begin with a dash, which a command line
+// would parse as an option.
 func newClusterID() string {
 	id := make([]byte, 16)
 	rand.Read(id)

@@ -22,8 +22,8 @@ func (c *Cluster) ReadAll(tb testing.TB, topics ...string) []*kgo.Record {
 	return all.sorted()
 }
 
-// ReadN waits until n records in the topics have been read. It returns these and
-// perhaps a few more, sorted by topic, partition and offset.
+// ReadN waits until it has read n records of the topics. It returns all records it
+// has read, which may be more than n, sorted by topic, partition and offset.
 func (c *Cluster) ReadN(tb testing.TB, n int, topics ...string) []*kgo.Record {
 	tb.Helper()
 	var all records

@@ -14,9 +14,8 @@ import (
 //go:embed tools.xml
 var toolsPOM []byte
 
-// Scripts installs command-line tools of Kafka in dir, under the names that they have in Kafka's bin
-// directory: kafka-topics.sh, kafka-configs.sh, kafka-acls.sh, kafka-console-consumer.sh. Running one
-// takes a second or two. Only in a full run.
+// Scripts installs Kafka's kafka-topics.sh, kafka-configs.sh, kafka-acls.sh and kafka-console-consumer.sh
+// in dir. Each takes a second or two to run. Unless the run is a full one, Scripts skips the test.
 func Scripts(tb testing.TB, dir string) {
 	tb.Helper()
 	need.FullRun(tb, "it needs the tools that come with Kafka")

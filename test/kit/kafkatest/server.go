@@ -21,42 +21,43 @@ import (
 
 const (
 	defaultHeapMB     = 512
-	defaultPartitions = 4 // of a topic whose creator names no number
+	defaultPartitions = 4 // of a topic that is created without a number of partitions
 )
 
 // Config configures the broker of Launch and Start. The zero value is usable.
 type Config struct {
-	// Properties are entries of server.properties that override the defaults:
-	// topics are not created automatically and have 4 partitions.
+	// Properties are entries of server.properties. They override the defaults of
+	// this package: the broker does not create topics automatically, and a topic
+	// has 4 partitions.
 	Properties map[string]string
 	// HeapMB limits the JVM's heap. Zero means 512.
 	HeapMB int
 	// JVM are options of java. Nil means options for a fast start and a short run:
-	// one compiler, one thread of the garbage collector. Measurements should use
-	// ScriptOptions.
+	// the serial garbage collector and only the first compiler tier. Measurements
+	// should use ScriptOptions.
 	JVM []string
-	// Users are names and passwords. If there are any, the broker has a
-	// SASL_PLAINTEXT listener that accepts them with PLAIN, SCRAM-SHA-256 and
+	// Users maps user names to passwords. If it is not empty, the broker has a
+	// SASL_PLAINTEXT listener that accepts the users with PLAIN, SCRAM-SHA-256 and
 	// SCRAM-SHA-512: see Server.SASLAddr.
 	Users map[string]string
-	// TLS adds a listener with TLS: see Server.TLSAddr. With Users it is a
-	// SASL_SSL listener; otherwise it requires no authentication.
+	// TLS adds a listener with TLS: see Server.TLSAddr. If Users is set, it is a
+	// SASL_SSL listener. Otherwise it requires no authentication.
 	TLS bool
-	// Proxies each get a plaintext listener of the broker as their target, and
-	// that listener tells clients to connect to the proxy. The Cluster's own
-	// helpers do not go through them.
+	// Proxies are proxies in front of the broker. For each one the broker has a
+	// plaintext listener, which is the proxy's target and advertises the proxy's
+	// address. The methods of Cluster do not connect through the proxies.
 	Proxies []*faultproxy.Proxy
-	// Joins, if not nil, is the broker whose cluster this one becomes a member of,
-	// without a controller of its own.
+	// If Joins is not nil, the broker joins the cluster of that broker and has no
+	// controller of its own.
 	Joins *Server
 	// Log, if not nil, receives the broker's log messages of level WARN and above.
 	Log io.Writer
 }
 
-// A Server is a real broker, KRaft's controller in the same JVM unless it joins
-// another, with its data. It is running from Launch or Restart until Shutdown, Kill or Stop.
-// Its methods may be called from any goroutine, also while another one waits
-// for the broker to end.
+// A Server is a real broker with its data. The KRaft controller runs in the same
+// JVM, unless the broker joins another. The broker runs from Launch or Restart
+// until Shutdown, Kill or Stop. The methods are safe for concurrent use, even while
+// another goroutine waits for the broker to exit.
 type Server struct {
 	*Cluster // over the plaintext listener
 
@@ -69,14 +70,14 @@ type Server struct {
 	log       *serverproc.Tail
 
 	proc    atomic.Pointer[serverproc.Process] // the last broker
-	members atomic.Int32                       // that have joined this one
+	members atomic.Int32                       // number of brokers that have joined this one
 
 	mu      sync.Mutex // held by Restart and Stop
 	removed bool       // Stop has removed the directory
 }
 
-// Launch starts a broker and returns when it serves requests. ctx bounds the
-// start only: the broker runs until Stop, which the caller must call. Tests call Start.
+// Launch starts a broker and returns when it serves requests. ctx limits only the
+// start. The broker runs until the caller calls Stop. Tests call Start instead.
 func Launch(ctx context.Context, cfg Config) (*Server, error) {
 	vm, err := findJVM(ctx)
 	if err != nil {
@@ -115,7 +116,7 @@ func (cfg Config) options() []string {
 	return append(options, cfg.JVM...)
 }
 
-// command returns a run of a main class in the broker's directory.
+// command returns a command that runs a main class in the broker's directory.
 func (s *Server) command(logLevel, class string, args ...string) *exec.Cmd {
 	cmd := s.vm.command(s.options, logLevel, class, args...)
 	cmd.Dir = s.dir.Path()
@@ -123,7 +124,7 @@ func (s *Server) command(logLevel, class string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// format writes the metadata log's first records (KIP-631, KIP-900).
+// format writes the first records of the metadata log (KIP-631, KIP-900).
 func (s *Server) format(ctx context.Context, users map[string]string) error {
 	args := []string{"format", "--config", s.properties(), "--cluster-id", s.clusterID}
 	for _, name := range sortedKeys(users) {
@@ -180,12 +181,12 @@ func (s *Server) Running() bool { return s.proc.Load().Running() }
 // logTail returns the last few kilobytes of the broker's output.
 func (s *Server) logTail() string { return s.log.String() }
 
-// Shutdown shuts the broker down in order (SIGTERM) and blocks until it has ended or
-// ctx is done. The data is kept.
+// Shutdown is a controlled shutdown (SIGTERM). It blocks until the broker has exited or
+// ctx is done. The data stays.
 func (s *Server) Shutdown(ctx context.Context) error { return s.end(ctx, syscall.SIGTERM) }
 
-// Kill kills the broker (SIGKILL) and blocks until it has ended or ctx is done. The
-// data is kept.
+// Kill kills the broker (SIGKILL) and blocks until it has exited or ctx is done. The
+// data stays.
 func (s *Server) Kill(ctx context.Context) error { return s.end(ctx, syscall.SIGKILL) }
 
 func (s *Server) end(ctx context.Context, sig syscall.Signal) error {
@@ -193,20 +194,20 @@ func (s *Server) end(ctx context.Context, sig syscall.Signal) error {
 	if err := proc.Signal(sig); err != nil {
 		return err
 	}
-	if err := proc.Resume(); err != nil { // SIGTERM waits while the process is stopped
+	if err := proc.Resume(); err != nil { // a paused process does not handle SIGTERM
 		return err
 	}
 	return proc.End(ctx, sig)
 }
 
-// Pause stops the broker's process (SIGSTOP): connections remain open and the kernel
-// accepts data, but the broker answers nothing.
+// Pause stops the broker's process (SIGSTOP). Connections remain open and the kernel
+// accepts data, but the broker does not respond.
 func (s *Server) Pause() error { return s.proc.Load().Pause() }
 
 // Resume undoes Pause.
 func (s *Server) Resume() error { return s.proc.Load().Resume() }
 
-// Restart starts the broker again with the same data and ports. If it is running,
+// Restart starts the broker again with the same data and ports. If the broker runs,
 // Restart calls Shutdown first. It returns when the broker serves requests or ctx is
 // done.
 func (s *Server) Restart(ctx context.Context) error {

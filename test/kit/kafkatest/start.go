@@ -19,12 +19,12 @@ const (
 	needsBroker  = "it needs a real Kafka"
 )
 
-// shared holds the broker that the tests of this binary share. stopShared stops it;
-// otherwise it ends with the process.
+// shared holds the broker that the tests of this binary share. The broker runs until
+// stopShared, or until the process exits.
 var shared struct { //nolint:gochecknoglobals // one per test binary is the point
 	sync.Mutex
-	vm     jvm   // zero until somebody asks
-	err    error // why there is none
+	vm     jvm   // zero before the first call of vm
+	err    error // the error of findJVM
 	server *Server
 }
 
@@ -44,8 +44,7 @@ func vm(tb testing.TB) jvm {
 	return shared.vm
 }
 
-// Broker returns the Kafka that the run uses: in a full run that of [Real], otherwise a kfake of this
-// test.
+// Broker returns the real broker of [Real] in a full run, and otherwise a kfake of this test.
 func Broker(tb testing.TB) *Cluster {
 	tb.Helper()
 	if need.Full() {
@@ -54,8 +53,9 @@ func Broker(tb testing.TB) *Cluster {
 	return Fake(tb, kfake.DefaultNumPartitions(defaultPartitions)).Cluster
 }
 
-// Real returns the real broker that the tests share, across packages if
-// OUTBOX_TEST_KAFKA is set. A test must use topics of its own. Only in a full run.
+// Real returns the real broker that the tests share. If OUTBOX_TEST_KAFKA is set, all
+// packages share it. A test must use topics of its own. Unless the run is a full one,
+// Real skips the test.
 func Real(tb testing.TB) *Cluster {
 	tb.Helper()
 	need.FullRun(tb, needsBroker)
@@ -71,7 +71,7 @@ func Real(tb testing.TB) *Cluster {
 	return shared.server.Cluster
 }
 
-// Each runs f as a subtest with kfake and, in a full run, as another with the real broker.
+// Each runs f in a subtest with kfake and, in a full run, in another with the real broker.
 func Each(t *testing.T, f func(t *testing.T, c *Cluster)) {
 	t.Helper()
 	t.Run("kfake", func(t *testing.T) { f(t, Fake(t).Cluster) })
@@ -80,16 +80,16 @@ func Each(t *testing.T, f func(t *testing.T, c *Cluster)) {
 	}
 }
 
-// own bounds how many tests of this binary have brokers of their own at a time: a JVM takes a
-// processor for seconds to start.
+// own limits how many tests of this binary have their own brokers at the same time: the start of a
+// JVM keeps a processor busy for seconds.
 var own = make(chan struct{}, 2) //nolint:gochecknoglobals // one per test binary is the point
 
-// Start starts a real broker for this test alone and stops it when the test ends. Only in a full run.
-// Start waits while too many other tests have a broker.
+// Start starts a real broker for this test alone and stops it when the test ends. It waits while two
+// other tests have brokers of their own. Unless the run is a full one, Start skips the test.
 func Start(tb testing.TB, cfg Config) *Server {
 	tb.Helper()
 	need.FullRun(tb, needsBroker)
-	if cfg.Joins == nil { // else its test is one of them
+	if cfg.Joins == nil { // otherwise the test is already counted
 		own <- struct{}{}
 		tb.Cleanup(func() { <-own })
 	}
@@ -120,7 +120,7 @@ func stopShared() {
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.server != nil {
-		_ = shared.server.Stop() // its process is gone even then
+		_ = shared.server.Stop() // kills the process even if it returns an error
 		shared.server = nil
 	}
 }
@@ -128,7 +128,7 @@ func stopShared() {
 // A FakeCluster is an in-process kfake cluster.
 type FakeCluster struct {
 	*Cluster
-	Control *kfake.Cluster // what kfake can be made to do
+	Control *kfake.Cluster // controls kfake's behavior
 }
 
 // Fake starts a kfake cluster and closes it when the test ends. Without
@@ -149,8 +149,8 @@ type Runner interface{ Run() int }
 // Main runs m's tests, stops the shared broker and exits.
 func Main(m Runner) { os.Exit(Wrap(m).Run()) }
 
-// Wrap returns a Runner that runs m and then stops the shared broker, for a TestMain
-// that uses other packages too.
+// Wrap returns a Runner that runs m and then stops the shared broker. Use it in a TestMain
+// that also wraps m for other packages.
 func Wrap(m Runner) Runner { return wrapped{m} }
 
 type wrapped struct{ Runner }

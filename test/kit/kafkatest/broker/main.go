@@ -7,9 +7,9 @@
 //	go test ./...
 //	go run ./test/kit/kafkatest/broker down
 //
-// Up prints the broker's address once it serves requests, also if it has been
-// up already. There is one broker per user; its data goes with it. Run keeps
-// the broker in the foreground until it is interrupted.
+// There is one broker per user. Up starts it unless it runs already, and prints
+// its address when it serves requests. Down stops it and removes its data. Run
+// runs the broker in the foreground until it is interrupted.
 package main
 
 import (
@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	startTimeout = 5 * time.Minute // a first one has to download Kafka
+	startTimeout = 5 * time.Minute // the first start downloads Kafka
 	stopTimeout  = 30 * time.Second
 )
 
@@ -60,7 +60,7 @@ func dispatch(ctx context.Context, args []string, stdout io.Writer) error {
 	}
 }
 
-// run is the life of the broker.
+// run starts the broker, prints its address and stops the broker when ctx is done.
 func run(ctx context.Context, state state, stdout io.Writer) error {
 	claim, err := state.claim(ctx)
 	if err != nil {
@@ -71,7 +71,7 @@ func run(ctx context.Context, state state, stdout io.Writer) error {
 	defer cancel()
 	server, err := kafkatest.Launch(starting, kafkatest.Config{
 		Log: os.Stderr,
-		// Nobody kills this one: a heartbeat that comes late on a busy machine must not fence it.
+		// No test kills this broker. On a busy machine, a late heartbeat must not fence it.
 		Properties: map[string]string{"broker.session.timeout.ms": "60000"},
 	})
 	if err != nil {

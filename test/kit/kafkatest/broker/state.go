@@ -18,14 +18,15 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 )
 
-// A state is the file that says which process runs the broker, and where:
-// "PID ADDRESS", the address once it serves requests. The process holds a lock
-// on the file, so that one which was killed leaves nothing to believe.
+// A state is the path of a file that names the process of the broker and the
+// broker's address: "PID ADDRESS". The address is empty until the broker serves
+// requests. The process holds a lock on the file. If nobody holds the lock, the
+// process was killed and the content is ignored.
 type state string
 
 const (
 	pollInterval = 50 * time.Millisecond
-	claimTimeout = time.Second // those who read hold a shared lock for a moment
+	claimTimeout = time.Second // read holds a shared lock for a moment
 )
 
 var errUp = errors.New("a broker is up already")
@@ -69,8 +70,8 @@ func (c *claim) release() {
 	_ = c.file.Close()
 }
 
-// read returns the process that holds the claim, 0 if none does, and the
-// broker's address, empty while it starts.
+// read returns the process that holds the claim, or 0 if none does, and the
+// broker's address, which is empty while the broker starts.
 func (s state) read() (pid int, addr string, err error) {
 	f, err := os.Open(string(s))
 	if errors.Is(err, os.ErrNotExist) {
@@ -88,11 +89,11 @@ func (s state) read() (pid int, addr string, err error) {
 		return 0, "", err
 	}
 	text, addr, _ := strings.Cut(strings.TrimSpace(string(data)), " ")
-	pid, _ = strconv.Atoi(text) // nothing yet: 0
+	pid, _ = strconv.Atoi(text) // 0 if the file is still empty
 	return pid, addr, nil
 }
 
-// await asks for the state until cond likes it.
+// await reads the state repeatedly until cond returns true, and returns the address.
 func (s state) await(ctx context.Context, cond func(pid int, addr string) bool) (string, error) {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
@@ -109,8 +110,8 @@ func (s state) await(ctx context.Context, cond func(pid int, addr string) bool) 
 	}
 }
 
-// up starts a process of its own session that runs the broker, unless there
-// is one, and prints the broker's address.
+// up starts a process that runs the broker, in a session of its own, unless a
+// broker runs already. It prints the broker's address.
 func up(ctx context.Context, s state, stdout io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -135,8 +136,8 @@ func up(ctx context.Context, s state, stdout io.Writer) error {
 		return err
 	}
 	ended := make(chan struct{})
-	go func() { // ends with this process or before
-		_ = cmd.Wait() // because a broker is up already, or why it did not start: in the log
+	go func() { // returns when the child exits, or never
+		_ = cmd.Wait() // the log has the error: another broker is up, or this one did not start
 		close(ended)
 	}()
 	addr, err := s.await(ctx, func(pid int, addr string) bool {
@@ -158,7 +159,7 @@ func up(ctx context.Context, s state, stdout io.Writer) error {
 	return nil
 }
 
-// down ends the process that runs the broker and waits until it has ended.
+// down sends SIGTERM to the process that runs the broker and waits until it has exited.
 func down(ctx context.Context, s state) error {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
