@@ -23,13 +23,14 @@ type DB struct {
 }
 
 // Database creates an empty database on the shared server. When the test ends,
-// it ends all sessions of the database and drops it with its replication slots.
+// it terminates all sessions of the database and drops the database with its
+// replication slots.
 func Database(tb testing.TB) *DB {
 	tb.Helper()
 	return DatabaseOn(tb, Server(tb))
 }
 
-// DatabaseOn is like Database, on the server srv.
+// DatabaseOn is like Database, but creates the database on srv.
 func DatabaseOn(tb testing.TB, srv *pgserver.Server) *DB {
 	tb.Helper()
 	return create(tb, srv, "")
@@ -50,7 +51,7 @@ func create(tb testing.TB, srv *pgserver.Server, options string) *DB {
 	return db
 }
 
-// Config returns the parsed DSN: a new value on each call, which the caller may modify.
+// Config returns the parsed DSN. Each call returns a new value, which the caller may modify.
 func (db *DB) Config(tb testing.TB) *pgconn.Config {
 	tb.Helper()
 	cfg, err := pgconn.ParseConfig(db.DSN)
@@ -71,8 +72,8 @@ func (db *DB) Conn(tb testing.TB) *pgx.Conn {
 	return conn
 }
 
-// Pool returns a pool that is closed when the test ends; by then the test
-// must have released its connections.
+// Pool returns a pool that is closed when the test ends. By then the test must
+// have released its connections.
 func (db *DB) Pool(tb testing.TB) *pgxpool.Pool {
 	tb.Helper()
 	pool, err := pgxpool.New(tb.Context(), db.DSN)
@@ -84,8 +85,8 @@ func (db *DB) Pool(tb testing.TB) *pgxpool.Pool {
 }
 
 // ReplicationConn returns a connection in replication=database mode that is
-// closed when the test ends. If the server has no connection left, it retries:
-// a walsender ends some time after its client.
+// closed when the test ends. If the server has no connection left, it retries,
+// because a WAL sender exits some time after its client.
 func (db *DB) ReplicationConn(tb testing.TB) *pgconn.PgConn {
 	tb.Helper()
 	cfg := db.Config(tb)
@@ -111,15 +112,15 @@ func isFull(err error) bool {
 	return ok && e.Code == "53300"
 }
 
-// Exec runs sql, one or more statements without parameters or one with args,
-// on a connection of its own.
+// Exec runs sql on a new connection. Without args, sql can be several statements;
+// with args, it must be one.
 func (db *DB) Exec(tb testing.TB, sql string, args ...any) {
 	tb.Helper()
 	exec(tb, db.DSN, sql, args...)
 }
 
-// QueryRow returns the only column of the only row of a query, on a
-// connection of its own.
+// QueryRow runs a query on a new connection and returns the only column of its
+// only row.
 func QueryRow[T any](tb testing.TB, db *DB, sql string, args ...any) T {
 	tb.Helper()
 	conn, err := pgx.Connect(tb.Context(), db.DSN)
@@ -177,8 +178,9 @@ func (db *DB) drop(tb testing.TB) {
 	}
 }
 
-// dropSlots ends the walsenders of the database's slots and drops the slots. It
-// retries, as a walsender releases its slot some time after it is told to end.
+// dropSlots terminates the WAL senders of the database's slots and drops the
+// slots. It retries, because a WAL sender releases its slot some time after
+// pg_terminate_backend.
 func (db *DB) dropSlots(ctx context.Context, conn *pgx.Conn) error {
 	for {
 		var left int
@@ -199,8 +201,8 @@ func (db *DB) dropSlots(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// cleanupContext returns a context for cleanup functions; the test's own context
-// has been canceled when they run.
+// cleanupContext returns a context for cleanup functions. The test's own context
+// is already canceled when they run.
 func cleanupContext(tb testing.TB) context.Context {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), 15*time.Second)

@@ -15,8 +15,8 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// TestDatabaseIsDropped leaves a walsender streaming at the end of a test. The
-// database and the slot must be dropped all the same.
+// Database and slot are dropped even if a WAL sender still streams when the test
+// ends.
 func TestDatabaseIsDropped(t *testing.T) {
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		t.Helper()
@@ -77,7 +77,7 @@ func receive(t *testing.T, conn *pgconn.PgConn) byte {
 	}
 }
 
-// TestServersOfOneTest runs two servers beside the shared one.
+// A test can run two servers in addition to the shared one.
 func TestServersOfOneTest(t *testing.T) {
 	a := pgtest.Start(t, pgserver.Config{})
 	b := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"wal_level": "replica"}})
@@ -87,7 +87,7 @@ func TestServersOfOneTest(t *testing.T) {
 	if got := pgtest.QueryRow[string](t, pgtest.DatabaseOn(t, b), "SHOW wal_level"); got != "replica" {
 		t.Errorf("wal_level %s", got)
 	}
-	db := pgtest.DatabaseOn(t, a) // goes with the server
+	db := pgtest.DatabaseOn(t, a) // is not dropped, because the test kills the server
 	if err := a.Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -21,13 +21,13 @@ const (
 	stopTimeout  = 10 * time.Second
 )
 
-// shared holds the servers that the tests of this binary share. stopShared stops
-// them; otherwise they end with the process.
+// shared holds the servers that the tests of this binary share. They run until
+// stopShared, or until the process exits.
 var shared struct { //nolint:gochecknoglobals // one per test binary is the point
 	sync.Mutex
-	installs []pgserver.Install          // empty until somebody asks
-	err      error                       // why there are none
-	servers  map[string]*pgserver.Server // by directory of programs
+	installs []pgserver.Install          // empty before the first call of installs
+	err      error                       // the error of findInstalls
+	servers  map[string]*pgserver.Server // by Install.BinDir
 }
 
 // installs returns the installations that the test run uses, at least one, the default first.
@@ -46,7 +46,7 @@ func installs(tb testing.TB) []pgserver.Install {
 	return shared.installs
 }
 
-// Server returns the shared server of the default version. A test must not stop or
+// Server returns the shared server of the default version. Tests must not stop or
 // reconfigure it.
 func Server(tb testing.TB) *pgserver.Server {
 	tb.Helper()
@@ -60,8 +60,7 @@ func EachVersion(t *testing.T, f func(t *testing.T, srv *pgserver.Server)) {
 	onEach(t, installs(t), f)
 }
 
-// EachInstall runs f as a subtest for every available version without starting a
-// server.
+// EachInstall runs f as a subtest for every available version. It starts no server.
 func EachInstall(t *testing.T, f func(t *testing.T, i pgserver.Install)) {
 	t.Helper()
 	for _, i := range installs(t) {
@@ -113,13 +112,13 @@ func Start(tb testing.TB, cfg pgserver.Config) *pgserver.Server {
 	return startUntilEnd(tb, cfg)
 }
 
-// StartOther is like Start; the server has a system identifier that no other server has.
+// StartOther is like Start, but the server has a system identifier of its own.
 func StartOther(tb testing.TB, cfg pgserver.Config) *pgserver.Server {
 	tb.Helper()
 	return startUntilEnd(tb, withPrograms(tb, cfg))
 }
 
-// withPrograms fills in BinDir.
+// withPrograms returns cfg with BinDir set.
 func withPrograms(tb testing.TB, cfg pgserver.Config) pgserver.Config {
 	tb.Helper()
 	switch {
@@ -150,8 +149,8 @@ func startUntilEnd(tb testing.TB, cfg pgserver.Config) *pgserver.Server {
 	return srv
 }
 
-// launch starts a server that allows what tests of a relay need beyond the
-// defaults.
+// launch starts a server with the settings that tests of a relay need in addition
+// to the defaults.
 func launch(tb testing.TB, cfg pgserver.Config) *pgserver.Server {
 	tb.Helper()
 	settings := map[string]string{"max_prepared_transactions": "10"}
@@ -170,7 +169,7 @@ func stopShared() {
 	shared.Lock()
 	defer shared.Unlock()
 	for _, srv := range shared.servers {
-		_ = stop(srv) // its processes are gone even then
+		_ = stop(srv) // leaves no process even if it returns an error
 	}
 	clear(shared.servers)
 }
@@ -199,9 +198,9 @@ type Runner interface{ Run() int }
 // call of TestMain.
 func Main(m Runner) { os.Exit(Wrap(m).Run()) }
 
-// Wrap returns a Runner that runs m and then stops the shared servers, for a
-// TestMain that uses other packages too. It must be the first call of TestMain: in
-// a child process that downloads Postgres it does not return.
+// Wrap returns a Runner that runs m and then stops the shared servers. Use it in a
+// TestMain that also wraps m for other packages. It must be the first call of
+// TestMain: in a child process that downloads Postgres it does not return.
 func Wrap(m Runner) Runner {
 	pgserver.Init()
 	return wrapped{m}

@@ -16,13 +16,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgserver"
 )
 
-// StandbySlot is the physical slot through which a Standby streams.
+// StandbySlot is the name of the physical slot that a Standby streams from.
 const StandbySlot = "standby"
 
-// Standby starts a hot standby of srv for this test alone, on a copy made as by
-// [Restored]. It streams from primary, host:port: srv's address or that of a proxy
-// in front of srv. hot_standby_feedback is on and primary_conninfo names database, as
-// the synchronization of logical slots requires, which settings may enable.
+// Standby starts a hot standby of srv for this test alone, on a backup like that of
+// [Restored]. The standby streams from primary (host:port), which is srv's address or
+// that of a proxy in front of srv. It is ready for the synchronization of logical
+// slots, which settings may enable: hot_standby_feedback is on and primary_conninfo
+// names database.
 func Standby(tb testing.TB, srv *pgserver.Server, primary, database string, settings map[string]string) *pgserver.Server {
 	tb.Helper()
 	exec(tb, srv.DSN("postgres"), `SELECT pg_create_physical_replication_slot($1, true)`, StandbySlot)
@@ -38,9 +39,9 @@ func Standby(tb testing.TB, srv *pgserver.Server, primary, database string, sett
 	}})
 }
 
-// Restored starts a server for this test alone on an online backup of srv. It has
-// srv's system identifier, timeline and data, but, as with pg_basebackup, not its
-// replication slots.
+// Restored starts a server for this test alone on an online backup of srv. The server
+// has srv's system identifier, timeline and data. As with pg_basebackup, it does not
+// have srv's replication slots.
 func Restored(tb testing.TB, srv *pgserver.Server) *pgserver.Server {
 	tb.Helper()
 	return Start(tb, pgserver.Config{BinDir: srv.Install().BinDir, Data: func(dir string) error { return backup(tb, srv, dir) }})
@@ -87,7 +88,7 @@ func notCopied() []string {
 	}
 }
 
-// copyTree copies a directory; files may be removed from it meanwhile.
+// copyTree copies a directory. It skips files that are removed while it runs.
 func copyTree(from, to string, without ...string) error {
 	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
 		name, _ := filepath.Rel(from, path)

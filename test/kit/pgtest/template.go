@@ -12,9 +12,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 )
 
-// fromTemplate returns a function that makes a data directory. It copies one that
-// initdb made once on this machine for the programs in binDir, as initdb takes half a
-// second of CPU time. The copies have the same system identifier.
+// fromTemplate returns a function that creates a data directory for the programs in
+// binDir. It copies a directory that initdb created once on this machine, because
+// initdb takes half a second of CPU time. The copies have the same system identifier.
 func fromTemplate(tb testing.TB, binDir string) func(dir string) error {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), startTimeout)

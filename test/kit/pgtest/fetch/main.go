@@ -1,9 +1,9 @@
-// Fetch puts the server programs of the given Postgres majors into the user's
-// cache, where package pgtest finds them:
+// Fetch downloads the server programs of the given major versions of Postgres into
+// the user's cache, where package pgtest finds them:
 //
 //	go run ./test/kit/pgtest/fetch 14 16 17 18
 //
-// It prints a line per major: the version and the directory.
+// It prints one line per major version: the version and the directory.
 package main
 
 import (
