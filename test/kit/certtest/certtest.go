@@ -1,6 +1,6 @@
-// Package certtest makes TLS certificates for tests and their servers: for servers and clients, for
-// any name, valid or expired. They are signed by an authority that is trusted nowhere but where a
-// test says so. The package panics on errors that only a bug in it can cause.
+// Package certtest issues TLS certificates for tests and their servers: for servers and clients, for
+// any name, valid or expired. Only a test that uses [Authority.Pool] trusts the authority that signs
+// them. The package panics on errors that only a bug in it can cause.
 package certtest
 
 import (
@@ -48,8 +48,8 @@ func (a *Authority) Pool() *x509.CertPool {
 // PEM returns a's own certificate.
 func (a *Authority) PEM() []byte { return block("CERTIFICATE", a.cert.Raw) }
 
-// Issue returns a certificate that is valid for the day before until. The names are host names, IP
-// addresses or a user name.
+// Issue returns a certificate that is valid for 24 hours and expires at until. The names are host
+// names, IP addresses or a user name.
 func (a *Authority) Issue(until time.Time, names ...string) Certificate {
 	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: names[0]}, NotBefore: until.Add(-24 * time.Hour), NotAfter: until,
@@ -70,7 +70,8 @@ func (a *Authority) Issue(until time.Time, names ...string) Certificate {
 	}
 }
 
-// sign makes a key and a certificate for it, signed by the authority or, if by is nil, self-signed.
+// sign creates a key and a certificate for it. The authority by signs the certificate; if by is nil, it
+// is self-signed.
 func sign(template *x509.Certificate, by *Authority) ([]byte, *ecdsa.PrivateKey) {
 	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	template.SerialNumber = must(rand.Int(rand.Reader, big.NewInt(1<<62)))

@@ -9,9 +9,9 @@ import (
 	"github.com/Shopify/toxiproxy/v2/toxics"
 )
 
-// A gate is the toxic behind CutAfter and Partition, in one direction of all
-// connections. Toxiproxy's limit_data and timeout limit each connection for
-// itself, and tell its peers of each other's end.
+// A gate is the toxic that implements CutAfter, Partition and Stall for one
+// direction of all connections. Toxiproxy's limit_data and timeout work on each
+// connection separately, and forward the end of a connection to the other peer.
 type gate struct {
 	proxy *Proxy
 	limit atomic.Pointer[limit] // nil: none
@@ -21,14 +21,14 @@ type gate struct {
 // A stall holds back data.
 type stall struct{ over chan struct{} }
 
-// A limit is a CutAfter that has not happened yet.
+// A limit is a CutAfter whose Cut has not happened yet.
 type limit struct {
 	remaining atomic.Int64 // below zero once it is reached
 	done      chan struct{}
 }
 
-// A fate is shared by connections. closed ends when the proxy closes them; lost
-// ends then too, or by Partition.
+// A fate is the state that a group of connections shares. The proxy cancels closed
+// when it closes the connections. It cancels lost then too, or at a Partition.
 type fate struct {
 	closed, lost context.Context //nolint:containedctx // the life of connections
 	close, lose  context.CancelFunc
@@ -90,7 +90,7 @@ func (p *Proxy) Stall(ways ...stream.Direction) (release func()) {
 	})
 }
 
-// await blocks while the direction is stalled and the connection lives.
+// await blocks while the direction is stalled and the connection is neither closed nor partitioned.
 func (g *gate) await(f *fate) {
 	if s := g.stall.Load(); s != nil {
 		select {
@@ -108,8 +108,9 @@ func (g *gate) NewState() any {
 	return g.proxy.fate.Load()
 }
 
-// Pipe passes on one direction of a connection. It receives all that toxiproxy
-// has read, also when nothing is passed on: the reader waits for that.
+// Pipe forwards one direction of a connection. It receives everything that
+// toxiproxy has read even when it forwards nothing, because toxiproxy's reader
+// blocks otherwise.
 func (g *gate) Pipe(stub *toxics.ToxicStub) {
 	defer stub.Close()
 	f, _ := stub.State.(*fate)
@@ -127,19 +128,19 @@ func (g *gate) Pipe(stub *toxics.ToxicStub) {
 		reached := g.shorten(c)
 		send(c)
 		if reached != nil {
-			send(&stream.StreamChunk{}) // is received when c has been written
+			send(&stream.StreamChunk{}) // toxiproxy receives it after it has written c
 			g.proxy.Cut()
 			g.limit.CompareAndSwap(reached, nil)
 			close(reached.done)
 		}
 	}
-	g.await(f) // the end of the stream is held back too
+	g.await(f) // a stall delays the end of the stream too
 	if f.lost.Err() != nil {
 		<-f.closed.Done()
 	}
 }
 
-// shorten leaves of c what may pass, and returns the limit if c is what reaches it.
+// shorten truncates c to the bytes that the limit still allows. It returns the limit if c reaches it.
 func (g *gate) shorten(c *stream.StreamChunk) (reached *limit) {
 	l := g.limit.Load()
 	if l == nil {

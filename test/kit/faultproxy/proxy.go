@@ -1,6 +1,6 @@
-// Package faultproxy runs toxiproxy between a client and a server, for tests in
-// which connections are closed, refused, stalled or lost. As a Kafka client uses the
-// addresses that brokers advertise, a broker must advertise the proxy's address:
+// Package faultproxy runs toxiproxy between a client and a server. Tests use it to
+// close, refuse, stall or partition connections. A Kafka client connects to the
+// addresses that brokers advertise, so a broker must advertise the proxy's address:
 //
 //	p := faultproxy.Start(t, "")
 //	k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ListenFn(p.Listen))
@@ -25,7 +25,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 )
 
-// closeTimeout is how long a listener may take to be closed.
+// closeTimeout is the time that toxiproxy has to close a listener.
 const closeTimeout = 10 * time.Second
 
 // A Proxy is a toxiproxy. Its methods are safe for concurrent use.
@@ -36,14 +36,14 @@ type Proxy struct {
 	gates    [stream.NumDirections]*gate
 	accepted atomic.Int64
 
-	mu   sync.Mutex // guards toxi, and is held to change fate
+	mu   sync.Mutex // guards toxi and changes of fate
 	toxi *toxiproxy.Proxy
 	fate atomic.Pointer[fate] // of new connections
 }
 
-// Start starts a proxy to target, host:port, and closes it when the test ends.
-// If target is empty, the proxy refuses connections until Redirect or Listen.
-// Connections have the given toxics, each in the JSON of toxiproxy's HTTP API.
+// Start starts a proxy to target (host:port) and closes it when the test ends. If
+// target is empty, the proxy refuses connections until Redirect or Listen. The given
+// toxics, in the JSON of toxiproxy's HTTP API, apply to every connection.
 func Start(tb testing.TB, target string, toxicsJSON ...string) *Proxy {
 	tb.Helper()
 	port, err := serverproc.ReservePort()
@@ -71,8 +71,8 @@ func Start(tb testing.TB, target string, toxicsJSON ...string) *Proxy {
 	return p
 }
 
-// add adds a toxic before there are connections: toxiproxy waits for the peers of
-// open ones to read, and accepts no other until they do.
+// add adds a toxic. It must be called before the first connection: when a toxic is
+// added, toxiproxy accepts no connection until the peers of the open ones read.
 func (p *Proxy) add(json string) toxics.Toxic {
 	p.tb.Helper()
 	wrapper, err := p.toxi.Toxics.AddToxicJson(strings.NewReader(json))
@@ -102,7 +102,7 @@ func (p *Proxy) Accept() {
 	p.start()
 }
 
-// Cut closes every connection. New ones are accepted, if they were before.
+// Cut closes every connection. It does not change whether the proxy accepts new ones.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,7 +131,7 @@ func (p *Proxy) start() {
 		return
 	}
 	err := p.toxi.Start()
-	// A goroutine of toxiproxy for which Stop does not wait closes the listener of before.
+	// Stop does not wait for the goroutine of toxiproxy that closes the previous listener.
 	for end := time.Now().Add(closeTimeout); errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(end); err = p.toxi.Start() {
 		time.Sleep(time.Millisecond)
 	}
@@ -140,9 +140,9 @@ func (p *Proxy) start() {
 	}
 }
 
-// Listen listens on a free port, makes that the proxy's target and returns a
-// listener with the proxy's address. Its parameters are those of [net.Listen];
-// the address is ignored.
+// Listen listens on a free port, makes that port the proxy's target and returns a
+// listener that reports the proxy's address. The parameters are those of
+// [net.Listen]. Listen ignores the address.
 func (p *Proxy) Listen(network, _ string) (net.Listener, error) {
 	l, err := new(net.ListenConfig).Listen(context.Background(), network, "127.0.0.1:0")
 	if err != nil {

@@ -53,7 +53,7 @@ func start(t *testing.T, toxics ...string) (*faultproxy.Proxy, net.Listener) {
 	return p, l
 }
 
-// passes sends a line of six bytes.
+// passes sends a line of six bytes and checks that the peer receives it.
 func passes(t *testing.T, from, to net.Conn) {
 	t.Helper()
 	io.WriteString(from, "hello\n")
@@ -62,7 +62,7 @@ func passes(t *testing.T, from, to net.Conn) {
 	}
 }
 
-// fill writes to conn until its peer would have to read.
+// fill writes to conn until the buffers are full and only a read of the peer would empty them.
 func fill(conn net.Conn) {
 	conn.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
 	io.WriteString(conn, strings.Repeat("x", 64<<20))
@@ -175,7 +175,7 @@ func TestRefuseKeepsThePort(t *testing.T) {
 	p, l := start(t)
 	client, _ := connect(t, p, l)
 	p.Refuse()
-	p.Cut() // accepts none
+	p.Cut() // does not make the proxy accept connections again
 	if _, err := io.ReadAll(client); errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error("the connection is not closed")
 	}
