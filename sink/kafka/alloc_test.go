@@ -11,9 +11,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/ratio"
 )
 
-// newOfflineProducer returns a producer without connections that knows topic t with so many partitions,
-// and a function that acknowledges everything it holds, the way an answer does. Its window
-// holds whatever a test puts in between: nothing is sent, so nothing would make room.
+// newOfflineProducer returns a producer without connections that knows topic t with the given number of partitions.
+// The returned function acknowledges every queued record, as a broker's response does. The window must hold all
+// records of a test: nothing is sent, so only that function makes room.
 func newOfflineProducer(tb testing.TB, cfg Config, partitions int) (p *producer, acknowledge func()) {
 	tb.Helper()
 	cfg.Brokers, cfg.WindowBytes = []string{"none"}, 64<<20
@@ -54,7 +54,7 @@ func benchRecord(size, headers int) sink.Record {
 	return r
 }
 
-// sendKeyed sends n records like rec, one of 8,192 keys after the other.
+// sendKeyed sends n copies of rec. It uses the keys in turn.
 func sendKeyed(tb testing.TB, p *producer, keys [][]byte, rec sink.Record, n int) {
 	tb.Helper()
 	for i := range n {
@@ -65,7 +65,7 @@ func sendKeyed(tb testing.TB, p *producer, keys [][]byte, rec sink.Record, n int
 	}
 }
 
-// shipment returns the first batch of every partition of t, as a sender would pick them.
+// shipment returns the first batch of every partition of t, as the producer would select them.
 func (t *topic) shipment() []sentBatch {
 	var shipped []sentBatch
 	for _, part := range t.parts {
@@ -76,7 +76,7 @@ func (t *topic) shipment() []sentBatch {
 	return shipped
 }
 
-// envelopeOf returns an envelope of the given version, with nothing in its header.
+// envelopeOf returns an envelope of the given version with an empty header.
 func envelopeOf(version int16) []byte {
 	empty := emptyTopics
 	if version >= flexibleProduceVersion {
@@ -88,7 +88,7 @@ func envelopeOf(version int16) []byte {
 	return msg
 }
 
-// TestSendDoesNotAllocate in steady state: what has been acknowledged is used again.
+// TestSendDoesNotAllocate: in steady state, Send reuses the memory of acknowledged records.
 func TestSendDoesNotAllocate(t *testing.T) {
 	for _, partitions := range []int{1, 6, 1000} {
 		p, acknowledge := newOfflineProducer(t, Config{}, partitions)
@@ -104,10 +104,10 @@ func TestSendDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestRequestDoesNotAllocate once it has built one like it, however its batches are
-// compressed: not per record, and not per batch. Two of the libraries keep things in a
-// sync.Pool, which forgets some of them on purpose when races are looked for; for them the
-// limit is well below one per record.
+// TestRequestDoesNotAllocate: after the first request of its kind, building a request allocates nothing per record
+// or per batch, with any compression. Two of the compression libraries use a sync.Pool. With the race detector, a
+// sync.Pool drops some items on purpose, so the limit for them is higher. It is still well below one allocation per
+// record.
 func TestRequestDoesNotAllocate(t *testing.T) {
 	for compression, limit := range map[string]float64{"none": 1, "gzip": 1, "snappy": 400, "lz4": 400, "zstd": 1} {
 		p, _ := newOfflineProducer(t, Config{Compression: compression}, 200)
@@ -128,7 +128,7 @@ func TestRequestDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// BenchmarkSend is the cost of Send and of the acknowledgement, without the sending between.
+// BenchmarkSend measures Send and the acknowledgement, without the network.
 func BenchmarkSend(b *testing.B) {
 	for _, size := range []int{200, 1000} {
 		for _, headers := range []int{0, 2} {
@@ -151,7 +151,7 @@ func BenchmarkSend(b *testing.B) {
 	}
 }
 
-// BenchmarkFrame is the cost of a record's stay in memory: written, measured and read.
+// BenchmarkFrame measures writing, sizing and reading the frame of a record.
 func BenchmarkFrame(b *testing.B) {
 	for _, headers := range []int{0, 2} {
 		b.Run(fmt.Sprintf("size=200/headers=%d", headers), func(b *testing.B) {
@@ -171,8 +171,7 @@ func BenchmarkFrame(b *testing.B) {
 	}
 }
 
-// BenchmarkRequest is the cost of turning the frames of 4,000 records into a request, in few
-// batches and in many.
+// BenchmarkRequest measures building a request from the frames of 4,000 records, in few batches and in many.
 func BenchmarkRequest(b *testing.B) {
 	for _, compression := range []string{"none", "lz4", "zstd"} {
 		for _, partitions := range []int{1, 12, 1000} {
@@ -207,11 +206,11 @@ func benchRequest(b *testing.B, compression string, partitions int) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*records), "ns/record")
 }
 
-// frameLimit: 2 was measured.
+// frameLimit is the highest accepted ratio. The measured ratio is 2.
 const frameLimit = 3
 
-// TestGate compares writing a record's frame and reading it again with copying its bytes
-// behind their lengths.
+// TestGate compares two costs: writing and reading the frame of a record, and copying its bytes with length
+// prefixes.
 func TestGate(t *testing.T) {
 	rec := benchRecord(200, 2)
 	rec.Key = benchKeys()[0]

@@ -60,7 +60,7 @@ func report(b *testing.B, began time.Time, used time.Duration) {
 	b.ReportMetric((cpu()-used).Seconds()/float64(b.N)*1e6, "cpu-s/M")
 }
 
-// BenchmarkProduce writes to a real broker: 6 partitions, acks=all, idempotent.
+// BenchmarkProduce writes to a real broker with 6 partitions, acks=all and an idempotent producer.
 func BenchmarkProduce(b *testing.B) {
 	for _, size := range []int{200, 1000} {
 		b.Run(fmt.Sprintf("sink/%dB", size), func(b *testing.B) { benchSink(b, size, 0, 6, benchKeys()) })
@@ -69,7 +69,7 @@ func BenchmarkProduce(b *testing.B) {
 	}
 }
 
-// BenchmarkSpread is BenchmarkProduce with 100,000 keys, over more and more partitions.
+// BenchmarkSpread is BenchmarkProduce with 100,000 keys and an increasing number of partitions.
 func BenchmarkSpread(b *testing.B) {
 	keys := benchKeysOf(100_000)
 	for _, partitions := range []int32{1, 12, 100} {
@@ -116,8 +116,8 @@ func benchSink(b *testing.B, size, headers int, partitions int32, keys [][]byte)
 	}
 }
 
-// BenchmarkLatency measures how long 1 kB takes from the moment it is due to done, at fixed
-// rates of records that are flushed one by one, with one connection and with two.
+// BenchmarkLatency measures the time from the scheduled send of a 1 kB record to its acknowledgement. It sends at
+// fixed rates, flushes after each record, and uses one connection or two.
 func BenchmarkLatency(b *testing.B) {
 	for _, rate := range []int{1000, 3000} {
 		for _, connections := range []int{1, 2} {
@@ -159,13 +159,13 @@ func benchLatency(b *testing.B, rate, connections int) {
 		b.Fatal(err)
 	}
 	report(b, began, used)
-	took = took[b.N/10:] // the broker warms up
+	took = took[b.N/10:] // drop the broker's warm-up
 	slices.Sort(took)
 	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
 }
 
-// benchAsync does the same with sarama's own producer, set up to keep the same promises.
+// benchAsync runs the same benchmark with sarama's own producer, configured for the same guarantees.
 func benchAsync(b *testing.B, size int) {
 	b.Helper()
 	k := kafkatest.Broker(b)
@@ -197,7 +197,7 @@ func benchAsync(b *testing.B, size int) {
 		window <- struct{}{}
 		p.Input() <- &sarama.ProducerMessage{Topic: topic, Key: sarama.ByteEncoder(keys[i*7919%len(keys)]), Value: sarama.ByteEncoder(value)}
 	}
-	for range cap(window) { // closing earlier would fail what is being retried
+	for range cap(window) { // an earlier Close would fail the messages that sarama retries
 		window <- struct{}{}
 	}
 	p.AsyncClose()
@@ -207,7 +207,7 @@ func benchAsync(b *testing.B, size int) {
 	report(b, began, used)
 }
 
-// asyncConfig makes AsyncProducer as reliable as it gets.
+// asyncConfig configures AsyncProducer for the strongest guarantees it offers.
 func asyncConfig() *sarama.Config {
 	cfg := sarama.NewConfig()
 	cfg.Version = protocol()

@@ -30,8 +30,8 @@ var (
 
 const chaosTopic, chaosPartitions = "chaos", 6
 
-// A nemesis makes trouble for a producer, of one kind or another every 5 to 45 ms. Trouble
-// that no request has met lapses: it must not pile up while the producer waits.
+// A nemesis injects a random fault into a cluster every 5 to 45 ms. It removes a fault that no request has hit, so
+// that faults do not accumulate while the producer waits.
 type nemesis struct {
 	cluster *kfake.Cluster
 	rng     *rand.Rand
@@ -39,18 +39,18 @@ type nemesis struct {
 	fault   *kfake.FaultHandle
 }
 
-// transientCodes are answers after which a broker knows what it has. Two of them come after the
-// batch was appended.
+// transientCodes are the error codes after which the broker still knows the producer's sequence numbers. With two
+// of them, the broker has already appended the batch.
 var transientCodes = []*kerr.Error{
 	kerr.NotLeaderForPartition, kerr.LeaderNotAvailable, kerr.NotEnoughReplicas, kerr.KafkaStorageError,
 	kerr.UnknownServerError, kerr.RequestTimedOut, kerr.NotEnoughReplicasAfterAppend,
 	kerr.NetworkException, kerr.ThrottlingQuotaExceeded,
 }
 
-// producerLostCodes are answers after which it does not.
+// producerLostCodes are the error codes after which the broker no longer knows them.
 var producerLostCodes = []*kerr.Error{kerr.OutOfOrderSequenceNumber, kerr.UnknownProducerID, kerr.InvalidProducerEpoch}
 
-// run makes trouble until ctx ends.
+// run injects faults until ctx ends.
 func (n *nemesis) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		n.strike()
@@ -152,8 +152,8 @@ func testChaos(t *testing.T, connections int, codes []*kerr.Error, duplicates bo
 	}
 }
 
-// checkChaosLog checks that every partition holds 0..sent-1 with first appearances in order,
-// and returns how many records there are.
+// checkChaosLog checks that every partition holds the values 0..sent-1 in order, ignoring duplicates if they are
+// allowed. It returns the number of records.
 func checkChaosLog(t *testing.T, log []*kgo.Record, sent []int, duplicates bool) int {
 	t.Helper()
 	next := make([]int, len(sent))
@@ -180,8 +180,8 @@ func checkChaosLog(t *testing.T, log []*kgo.Record, sent []int, duplicates bool)
 	return len(log)
 }
 
-// TestBrokerCrashLosesNothing: a broker is killed, stopped, and frozen for longer than a request may
-// take. Its log has every record once and in order.
+// TestBrokerCrashLosesNothing: a broker is killed, stopped, and frozen for longer than the request timeout. Every
+// record is stored once and in order.
 func TestBrokerCrashLosesNothing(t *testing.T) {
 	t.Parallel()
 	k := kafkatest.Start(t, kafkatest.Config{})
@@ -230,8 +230,8 @@ func TestBrokerCrashLosesNothing(t *testing.T) {
 	}
 }
 
-// TestClusterOutageLosesNothing: the whole cluster stops and starts again with its data, several
-// times. Its log has every record once and in order.
+// TestClusterOutageLosesNothing: the whole cluster stops and restarts with its data, several times. Every record is
+// stored once and in order.
 func TestClusterOutageLosesNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -275,8 +275,8 @@ func TestClusterOutageLosesNothing(t *testing.T) {
 	c.Close()
 }
 
-// TestFrozenBrokerIsLogged: a real one, stopped in the middle (SIGSTOP), accepts connections and does
-// not answer; and when it goes on it has everything once.
+// TestFrozenBrokerIsLogged: a real broker is stopped with SIGSTOP. It accepts connections, but does not respond.
+// The client logs that. After SIGCONT, the broker has every record once.
 func TestFrozenBrokerIsLogged(t *testing.T) {
 	t.Parallel()
 	k := kafkatest.Start(t, kafkatest.Config{})
@@ -300,7 +300,7 @@ func TestFrozenBrokerIsLogged(t *testing.T) {
 	}
 	r.awaitLog("broker responds again")
 	r.drain()
-	if got := len(k.ReadN(t, 1001, topic)); got != 1001 { // it may have no leader yet, to others
+	if got := len(k.ReadN(t, 1001, topic)); got != 1001 { // ReadN waits: for other clients, the topic may not have a leader yet
 		t.Errorf("%d records in the log", got)
 	}
 	t.Log(r.Journal)

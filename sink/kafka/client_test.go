@@ -24,8 +24,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
-// TestOpenAwaitsAStartingBroker: one that has just started says so for a while, which is worth a warning
-// only if it lasts.
+// TestOpenAwaitsAStartingBroker: a broker that has just started returns COORDINATOR_LOAD_IN_PROGRESS for a while.
+// Open retries, and logs a warning only if that lasts.
 func TestOpenAwaitsAStartingBroker(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		fault := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.CoordinatorLoadInProgress, Count: -1})
@@ -45,8 +45,8 @@ func TestOpenAwaitsAStartingBroker(t *testing.T) {
 	})
 }
 
-// Each request that is answered is told with what it took, and each connection that takes the
-// place of a broken one is counted; the first one of a sender is none.
+// TestAnswersAndReconnectsAreCounted: the producer reports the duration of each answered request. It counts each
+// connection that replaces a broken one, but not the first connection to a broker.
 func TestAnswersAndReconnectsAreCounted(t *testing.T) {
 	var mu sync.Mutex
 	var took []time.Duration
@@ -87,8 +87,8 @@ func TestAnswersAndReconnectsAreCounted(t *testing.T) {
 	}
 }
 
-// TestDeliveryNamesTheOffset: each acknowledged batch is reported with its place in the log, and the
-// example that Delivered returns comes with the time that its request took.
+// TestDeliveryNamesTheOffset: the producer reports the offset of each acknowledged batch. It also reports the
+// request duration with the example that Delivered returns.
 func TestDeliveryNamesTheOffset(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.NumBrokers(1))
 	topic := k.Topic(t, 2, nil)
@@ -128,7 +128,7 @@ func TestDeliveryNamesTheOffset(t *testing.T) {
 	}
 }
 
-// TestInspectorDescribesBrokersAndTopics: what it says of brokers and topics, of which it makes none.
+// TestInspectorDescribesBrokersAndTopics: the Inspector describes brokers and topics. It creates no topic.
 func TestInspectorDescribesBrokersAndTopics(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.NumBrokers(2))
 	topic := k.Topic(t, 3, map[string]string{"max.message.bytes": "5000"})
@@ -167,7 +167,8 @@ func TestInspectorDescribesBrokersAndTopics(t *testing.T) {
 	}
 }
 
-// TestOpenNamesEveryUnreachableAddress: tried again until the context ends, then every address has its cause.
+// TestOpenNamesEveryUnreachableAddress: Open retries until the context ends. Its error then names the cause for
+// every address.
 func TestOpenNamesEveryUnreachableAddress(t *testing.T) {
 	t.Parallel()
 	addrs := []string{unusedAddr(t), unusedAddr(t), "no-such-host.invalid:9092"}
@@ -188,7 +189,7 @@ func TestOpenNamesEveryUnreachableAddress(t *testing.T) {
 	}
 }
 
-// An overdueContext ends a little after its deadline, as each does.
+// An overdueContext ends shortly after its deadline, as every context does.
 type overdueContext struct{ context.Context }
 
 func (c overdueContext) Deadline() (time.Time, bool) {
@@ -196,8 +197,8 @@ func (c overdueContext) Deadline() (time.Time, bool) {
 	return deadline.Add(-time.Millisecond), ok
 }
 
-// TestDeadlineIsNotTheLastCause: an attempt that the deadline has cut short, which its dialer may notice
-// before the context ends, does not say why the cluster is not reached.
+// TestDeadlineIsNotTheLastCause: the deadline interrupts an attempt, and the dialer may notice the deadline before
+// the context ends. The error still names the cause of an earlier attempt, not the deadline.
 func TestDeadlineIsNotTheLastCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := newClient(Config{Brokers: []string{"localhost:9092"}}.withDefaults(), sinktest.NewJournal().Logger(), nil)
@@ -222,7 +223,7 @@ func TestDeadlineIsNotTheLastCause(t *testing.T) {
 	})
 }
 
-// TestOpenRetriesUntilABrokerStarts: a cluster that starts after us is found.
+// TestOpenRetriesUntilABrokerStarts: Open connects to a cluster that starts later than the client.
 func TestOpenRetriesUntilABrokerStarts(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		l.fake.Close()
@@ -275,7 +276,7 @@ func TestValidateNamesTheField(t *testing.T) {
 	}
 }
 
-// TestCheckDestinationsNamesMissingTopics names what is missing.
+// TestCheckDestinationsNamesMissingTopics: the error names the missing topics.
 func TestCheckDestinationsNamesMissingTopics(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.SeedTopics(1, "there"))
 	j := sinktest.NewJournal()
@@ -296,14 +297,15 @@ func TestCheckDestinationsNamesMissingTopics(t *testing.T) {
 	}
 }
 
-// TestOldBrokersAreSpokenTo in the versions that they know, also when a leader moves.
+// TestOldBrokersAreSpokenTo: the client uses the protocol versions that an old broker supports, also after a leader
+// change.
 func TestOldBrokersAreSpokenTo(t *testing.T) {
 	for _, version := range []string{"v0.11.0", "v1.0", "v2.1", "v2.4", "v2.8", "v3.3", "v3.9", "v4.1"} {
 		t.Run(version, func(t *testing.T) {
 			k := kafkatest.Fake(t, kfake.SeedTopics(2, "t"), oldBroker(version))
 			r := newRig(t, Config{Brokers: k.Addrs})
 			for i := range 1000 {
-				if i%100 == 50 { // before 3.7 the answer does not name the new leader
+				if i%100 == 50 { // before Kafka 3.7 the response does not name the new leader
 					r.AwaitAcked(i)
 					if err := k.Control.MoveTopicPartition("t", int32(i%2), int32(i/100%3)); err != nil {
 						t.Fatal(err)
@@ -321,7 +323,7 @@ func TestOldBrokersAreSpokenTo(t *testing.T) {
 	}
 }
 
-// unusedAddr returns an address on which nothing listens.
+// unusedAddr returns an address that nothing listens on.
 func unusedAddr(t *testing.T) string {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -14,8 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
 )
 
-// otherCodes are the codes of requests that this package never sends, and why no broker answers ours
-// with them.
+// otherCodes are the error codes that belong only to requests that this package never sends, by kind of request.
 var otherCodes = map[string][]int16{
 	"of consumer groups":                 {12, 22, 23, 24, 25, 26, 27, 28, 30, 68, 69, 79, 81, 82, 86, 88, 110, 111, 112, 113, 128, 134},
 	"of share groups and streams groups": {121, 122, 123, 124, 130, 131, 132, 133, 135},
@@ -28,7 +27,7 @@ var otherCodes = map[string][]int16{
 	"of metadata of a version we do not ask for": {129},
 }
 
-// knownCodes are the codes of Kafka's protocol.
+// knownCodes returns the error codes of the Kafka protocol.
 func knownCodes() []*kerr.Error {
 	var known []*kerr.Error
 	for code := int16(-1); code < 1000; code++ {
@@ -39,8 +38,7 @@ func knownCodes() []*kerr.Error {
 	return known
 }
 
-// TestEveryCodeHasAClass: no code of the protocol is forgotten, and none that heals by itself ends the
-// process.
+// TestEveryCodeHasAClass: every error code of the protocol has a class, and no transient error stops the process.
 func TestEveryCodeHasAClass(t *testing.T) {
 	other := make(map[int16]string)
 	for reason, codes := range otherCodes {
@@ -71,8 +69,8 @@ func TestEveryCodeHasAClass(t *testing.T) {
 	}
 }
 
-// finalCodes are the codes with which a request that adds no record ends, and what its error wraps.
-// Every other code is retried, whether it is known or not.
+// finalCodes returns the error codes that fail a request other than Produce, with the error that the client
+// returns. The client retries every other code, known or not.
 func finalCodes() map[int16]error {
 	final := make(map[int16]error)
 	for class, codes := range map[error][]*kerr.Error{
@@ -93,12 +91,13 @@ func finalCodes() map[int16]error {
 	return final
 }
 
-// A readRequest is a kind of request other than Produce, and what makes a client send it.
+// A readRequest is a kind of request other than Produce, and a function that makes a client send it.
 type readRequest struct {
 	key   kmsg.Key
-	topic string // that it is about
+	topic string // the topic of the request
 	send  func(l *lab, cfg Config, j *sinktest.Journal) error
-	// means returns what the request ends with, nil if it is retried or the code means no failure.
+	// means returns the error that the request ends with. It returns nil if the client retries, or ignores the
+	// error code.
 	means func(code int16) error
 }
 
@@ -127,7 +126,7 @@ func readRequests() []readRequest {
 		}
 	}
 	return []readRequest{
-		{kmsg.ApiVersions, "", reach, never}, // without an answer, the oldest versions are spoken,
+		{kmsg.ApiVersions, "", reach, never}, // if it fails, the client uses the oldest protocol versions
 		{kmsg.SASLHandshake, "", reach, ends},
 		{kmsg.SASLAuthenticate, "", reach, ends},
 		{kmsg.InitProducerID, "", reach, ends},
@@ -135,12 +134,12 @@ func readRequests() []readRequest {
 		{kmsg.ListOffsets, "t", follow("t"), ends},
 		{kmsg.Fetch, "t", follow("t"), ends},
 		{kmsg.CreateTopics, "new", follow("new"), ends},
-		{kmsg.DescribeConfigs, "t", follow("t"), never}, // what it would say is guessed
+		{kmsg.DescribeConfigs, "t", follow("t"), never}, // if it fails, the client assumes the defaults
 	}
 }
 
-// TestEveryCodeOfARead has a broker answer each kind of request other than Produce once with each code
-// of the protocol, and with one of the future.
+// TestEveryCodeOfARead: a broker answers each kind of request other than Produce once with each error code of the
+// protocol, and with an unknown one.
 func TestEveryCodeOfARead(t *testing.T) {
 	future := &kerr.Error{Code: 32000, Message: "UNHEARD_OF"}
 	for _, req := range readRequests() {
@@ -168,8 +167,8 @@ func testReadCode(l *lab, req readRequest, e *kerr.Error) {
 	}
 }
 
-// TestUnknownCodeIsLoggedOnce: a request that gets a code of the future again and again is retried until
-// it gets another answer, and the log has one line about it.
+// TestUnknownCodeIsLoggedOnce: the client retries a request that repeatedly fails with an unknown error code, and
+// logs one line about it.
 func TestUnknownCodeIsLoggedOnce(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		future := &kerr.Error{Code: 32000, Message: "UNHEARD_OF"}

@@ -17,8 +17,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
-// TestContract is the suite of package sinktest: without compression a record that is too large is
-// found before it is sent, and with it by the broker.
+// TestContract runs the suite of package sinktest. Without compression, the producer detects a record that is too
+// large before it sends it. With compression, the broker rejects the record.
 func TestContract(t *testing.T) {
 	t.Parallel()
 	for _, compression := range []string{"none", "lz4"} {
@@ -31,23 +31,22 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// TestContractWithBrokerFaults is the suite with the faults that only a broker in this process can be
-// told to make.
+// TestContractWithBrokerFaults runs the suite with faults that only an in-process broker can inject.
 func TestContractWithBrokerFaults(t *testing.T) {
 	t.Parallel()
 	k := kafkatest.Fake(t)
 	sinktest.Run(t, &subject{Cluster: k.Cluster, control: k.Control})
 }
 
-// A subject is a Kafka cluster for package sinktest. Its faults strike produce requests: on the
-// client's side of the connection, or in the broker if that can be told.
+// A subject is a Kafka cluster for package sinktest. It injects faults into produce requests, either in the
+// client's connection or in the broker.
 type subject struct {
 	*kafkatest.Cluster
-	control     *kfake.Cluster // nil: the broker cannot be told
+	control     *kfake.Cluster // nil if the broker cannot inject faults
 	compression string
 
 	mu    sync.Mutex
-	fault *connFault // nil: connections work
+	fault *connFault // nil if connections work
 }
 
 const subjectLimit = 20_000
@@ -124,7 +123,7 @@ func (s *subject) Faults() []sinktest.Fault {
 	return faults
 }
 
-// strike returns a fault of connections.
+// strike returns a connection fault.
 func (s *subject) strike(name string, set func(f *connFault)) sinktest.Fault {
 	return sinktest.Fault{Name: name, Begin: func(*testing.T) (<-chan struct{}, func()) {
 		f := &connFault{met: make(chan struct{})}
@@ -149,10 +148,10 @@ func (s *subject) present() *connFault {
 	return s.fault
 }
 
-// A connFault is one fault of connections.
+// A connFault is a connection fault.
 type connFault struct {
 	cut, lose bool
-	hold      chan struct{} // closed when answers may go on
+	hold      chan struct{} // closed when responses may pass
 	met       chan struct{}
 	once      sync.Once
 }
@@ -167,7 +166,7 @@ func (s *subject) dial(ctx context.Context, network, addr string) (net.Conn, err
 	return &faultyConn{Conn: conn, subject: s, closed: make(chan struct{})}, nil
 }
 
-// A faultyConn is a connection that the subject's fault strikes.
+// A faultyConn is a connection to which the subject's fault applies.
 type faultyConn struct {
 	net.Conn
 	subject *subject
@@ -182,7 +181,7 @@ var errStruck = errors.New("struck by a fault")
 
 func (c *faultyConn) Write(b []byte) (int, error) {
 	if len(b) < 8 || int(b[0])<<24|int(b[1])<<16|int(b[2])<<8|int(b[3]) < len(b)-4 || b[4] != 0 || b[5] != produceKey {
-		return c.Conn.Write(b) // another request, or the end of one
+		return c.Conn.Write(b) // another kind of request, or the last part of one
 	}
 	if f := c.subject.present(); f != nil && f.cut {
 		_, _ = c.Conn.Write(b[:len(b)/2])

@@ -22,7 +22,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
-// TestRecordsWithoutAKeyShareAPartitionPerBatch share a partition per batch, and go around.
+// TestRecordsWithoutAKeyShareAPartitionPerBatch: the records without a key of one batch go to the same partition.
+// The next batch goes to the next partition.
 func TestRecordsWithoutAKeyShareAPartitionPerBatch(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
@@ -44,14 +45,15 @@ func TestRecordsWithoutAKeyShareAPartitionPerBatch(t *testing.T) {
 			r.AwaitAcked(1 + 50*(round+1))
 		}
 		r.drain()
-		// A round is one batch, or two if the sender was still awake when it began.
+		// A round is one batch, or two if the sender was still active when the round began.
 		if lo, hi := slices.Min(batches[:]), slices.Max(batches[:]); lo < 10 || hi > 20 || hi-lo > 1 {
 			l.Errorf("batches per partition: %v", batches)
 		}
 	}, kfake.SeedTopics(4, "t"))
 }
 
-// TestRecordsWithoutAKeyAvoidRetryingPartitions: they need not wait for a partition that others wait for.
+// TestRecordsWithoutAKeyAvoidRetryingPartitions: a record without a key does not wait for a partition that is being
+// retried.
 func TestRecordsWithoutAKeyAvoidRetryingPartitions(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{0}, Err: kerr.NotEnoughReplicas, Count: -1})
@@ -66,8 +68,8 @@ func TestRecordsWithoutAKeyAvoidRetryingPartitions(t *testing.T) {
 	}, kfake.SeedTopics(3, "t"))
 }
 
-// TestSendBlocksAtTheWindow: Send blocks at the bound in records and at the bound in memory, and goes on
-// when there is room.
+// TestSendBlocksAtTheWindow: Send blocks at the limit for records and at the limit for memory. It continues when
+// there is room.
 func TestSendBlocksAtTheWindow(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -83,7 +85,7 @@ func TestSendBlocksAtTheWindow(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			inLab(t, 1, func(l *lab) {
 				r := l.rig(tc.cfg)
-				r.send(recordFor("t", 0, "warm")) // what waits for a topic is held in other pieces
+				r.send(recordFor("t", 0, "warm")) // records that wait for their topic are stored in chunks of another size
 				r.AwaitAcked(1)
 				var frozen atomic.Bool
 				frozen.Store(true)
@@ -114,15 +116,15 @@ func TestSendBlocksAtTheWindow(t *testing.T) {
 					l.Errorf("Stat says %d records, %d bytes", s.InFlightRecords, s.InFlightBytes)
 				}
 				frozen.Store(false)
-				r.send(rec) // unblocks by itself: the hung request times out and is repeated
+				r.send(rec) // no help is needed: the request times out and is sent again
 				r.drain()
 			}, kfake.SeedTopics(4, "t"))
 		})
 	}
 }
 
-// TestUnansweredRequestIsRetried: a broker that takes a request and never answers costs a read timeout, no
-// record and no duplicate; its answer to the connection that was given up goes nowhere.
+// TestUnansweredRequestIsRetried: a broker receives a request and never responds. The client waits for a read
+// timeout and retries, without loss or duplicates. It ignores a late response on the closed connection.
 func TestUnansweredRequestIsRetried(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
@@ -142,7 +144,7 @@ func TestUnansweredRequestIsRetried(t *testing.T) {
 	}, kfake.SeedTopics(1, "t"))
 }
 
-// TestStallIsLoggedOnce: after 30 s, with the reason; and its end.
+// TestStallIsLoggedOnce: the client logs a stall after 30 s, with the reason. It also logs the end of the stall.
 func TestStallIsLoggedOnce(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
@@ -171,7 +173,7 @@ func TestStallIsLoggedOnce(t *testing.T) {
 	}, kfake.SeedTopics(2, "t"))
 }
 
-// TestRetryDoesNotDelayOtherPartitions: healthy partitions of the same broker do not notice.
+// TestRetryDoesNotDelayOtherPartitions: a retry does not delay healthy partitions of the same broker.
 func TestRetryDoesNotDelayOtherPartitions(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -203,7 +205,7 @@ func TestRetryDoesNotDelayOtherPartitions(t *testing.T) {
 	}
 }
 
-// TestCloseSendWaitsForRetries: what is being retried is delivered before Run returns.
+// TestCloseSendWaitsForRetries: Run returns only after the retried records are acknowledged.
 func TestCloseSendWaitsForRetries(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
@@ -221,7 +223,7 @@ func TestCloseSendWaitsForRetries(t *testing.T) {
 	}, kfake.SeedTopics(2, "t"))
 }
 
-// TestCloseSendBeforeRun: Run returns at once, and Send accepts nothing more.
+// TestCloseSendBeforeRun: if CloseSend is called before Run, Run returns at once and Send rejects records.
 func TestCloseSendBeforeRun(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.NumBrokers(1))
 	p := openClient(t, Config{Brokers: k.Addrs}, slog.New(slog.DiscardHandler)).newProducer(sink.WriterConfig{})
@@ -234,7 +236,8 @@ func TestCloseSendBeforeRun(t *testing.T) {
 	}
 }
 
-// TestRunReturnsAtOnceWhenStopped: Run returns at once, whatever it is waiting for, and says what is left over.
+// TestRunReturnsAtOnceWhenStopped: Run returns at once when its context ends, whatever it is waiting for. Its error
+// names the unacknowledged records.
 func TestRunReturnsAtOnceWhenStopped(t *testing.T) {
 	cause := errors.New("enough")
 	for name, trouble := range map[string]func(l *lab, r *rig){
@@ -299,7 +302,7 @@ func TestRunReturnsAtOnceWhenStopped(t *testing.T) {
 	}
 }
 
-// TestRunReturnsTheCauseAlone: the cause alone is returned.
+// TestRunReturnsTheCauseAlone: Run returns the cause of its context without wrapping it.
 func TestRunReturnsTheCauseAlone(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
 	r := newRig(t, Config{Brokers: k.Addrs})
@@ -312,8 +315,8 @@ func TestRunReturnsTheCauseAlone(t *testing.T) {
 	}
 }
 
-// TestIdleConnectionIsReplaced: a connection that brokers may have closed for idleness is replaced
-// before it is used, rather than found out.
+// TestIdleConnectionIsReplaced: the client replaces a connection that has been idle for so long that the broker may
+// have closed it. It does so before the next request, so no request fails.
 func TestIdleConnectionIsReplaced(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
@@ -329,11 +332,11 @@ func TestIdleConnectionIsReplaced(t *testing.T) {
 	}, kfake.SeedTopics(1, "t"))
 }
 
-// A forgetfulNetwork can forget its connections: what is written to one goes nowhere from then on, and
-// neither side is told.
+// A forgetfulNetwork can drop the state of its connections, as a firewall does. Later writes are discarded, and
+// neither side gets an error.
 type forgetfulNetwork struct {
 	dial  dialFunc
-	epoch atomic.Int64 // connections of an older one are forgotten
+	epoch atomic.Int64 // connections with a lower epoch are dropped
 }
 
 func (n *forgetfulNetwork) connect(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -355,8 +358,8 @@ func (c *forgettableConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// TestForgottenConnectionIsReplacedSoon: nothing waits for longer than moveTimeout for an idle connection
-// that something on the way has forgotten. One that is answered is kept.
+// TestForgottenConnectionIsReplacedSoon: a firewall may drop an idle connection without notice. No request waits on
+// such a connection for longer than moveTimeout. The client keeps connections that respond.
 func TestForgottenConnectionIsReplacedSoon(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		n, j := &forgetfulNetwork{dial: l.net.DialContext}, sinktest.NewJournal()
@@ -380,14 +383,14 @@ func TestForgottenConnectionIsReplacedSoon(t *testing.T) {
 		}
 		for i := range 4 {
 			forgotten := i >= 2
-			time.Sleep(50 * time.Second) // metadata is looked at between
+			time.Sleep(50 * time.Second) // the client refreshes its metadata in between
 			if forgotten {
 				n.epoch.Add(1)
 			}
 			for _, name := range []string{"send", "write", "read", "look"} {
 				began := time.Now()
 				uses[name](i)
-				if took := time.Since(began); took > 2*moveTimeout+time.Second || took > 0 && !forgotten { // a read may take two connections
+				if took := time.Since(began); took > 2*moveTimeout+time.Second || took > 0 && !forgotten { // a read may use two connections
 					l.Errorf("%s %d took %s", name, i, took)
 				}
 			}
@@ -402,7 +405,8 @@ func TestForgottenConnectionIsReplacedSoon(t *testing.T) {
 	}, kfake.SeedTopics(1, "t"))
 }
 
-// TestSecondBatchOfAPartitionPanics in one request would be the loss of one of them.
+// TestSecondBatchOfAPartitionPanics: a request must not contain two batches of a partition, since the broker would
+// lose one of them.
 func TestSecondBatchOfAPartitionPanics(t *testing.T) {
 	part := &partition{topic: new(topic), queue: []*batch{{}, {}}}
 	part.markInFlight(part.queue[0])
@@ -414,8 +418,8 @@ func TestSecondBatchOfAPartitionPanics(t *testing.T) {
 	part.markInFlight(part.queue[1])
 }
 
-// TestRequestHasOneBatchPerPartition looks at every request of a busy producer: one batch per partition,
-// one request per connection, sequences without a gap.
+// TestRequestHasOneBatchPerPartition checks every request of a busy producer: one batch per partition, one request
+// in flight per connection, and no gaps in the sequence numbers.
 func TestRequestHasOneBatchPerPartition(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.SeedTopics(12, "t"))
 	next := make(map[int32]int32)

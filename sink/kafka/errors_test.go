@@ -15,8 +15,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// TestEveryCode has a broker answer one batch with each code of the table once, and looks at
-// what becomes of it and of a record behind it.
+// TestEveryCode: a broker answers one batch once with each error code of the table. The test checks the outcome of
+// that batch and of a later record.
 func TestEveryCode(t *testing.T) {
 	for _, row := range append(allCodes(), lookup(32000)) {
 		if row.code == sarama.ErrNoError {
@@ -33,7 +33,7 @@ func testCode(l *lab, row code) {
 	r.send(recordFor("t", 0, "before"))
 	r.AwaitAcked(1)
 	e := kerr.TypedErrorForCode(int16(row.code))
-	if e.Code != int16(row.code) { // one that nobody knows
+	if e.Code != int16(row.code) { // an unknown error code
 		e = &kerr.Error{Code: int16(row.code), Message: "UNHEARD_OF"}
 	}
 	l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Partitions: []int32{0}, Err: e})
@@ -80,7 +80,7 @@ func testCode(l *lab, row code) {
 	}
 }
 
-// TestDeniedAccessIsRetriedSlowly: what a person has to heal is not hammered.
+// TestDeniedAccessIsRetriedSlowly: the client backs off when access is denied, since only an operator can fix that.
 func TestDeniedAccessIsRetriedSlowly(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
@@ -96,7 +96,8 @@ func TestDeniedAccessIsRetriedSlowly(t *testing.T) {
 	}, kfake.SeedTopics(2, "t"))
 }
 
-// TestErrorsNameTheKeysToCheck if the operator can fix them in the configuration.
+// TestErrorsNameTheKeysToCheck: if the operator can fix an error in the configuration, its advice names the
+// configuration key.
 func TestErrorsNameTheKeysToCheck(t *testing.T) {
 	for err, key := range map[error]string{errUnreachable: "sink.kafka.brokers", errAccess: "sink.kafka.sasl"} {
 		advised, ok := errors.AsType[sink.Advised](fmt.Errorf("contact Kafka: %w", err))

@@ -24,14 +24,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
-// errGate is what a closed gate returns. It wraps an error that has another meaning if a broker causes it.
+// errGate is the error of a closed gate. It wraps an error that has another meaning when it comes from a broker.
 var errGate = fmt.Errorf("somebody else has it: %w", sink.ErrAccess)
 
 // A gate is a fence that a test opens and closes.
 type gate struct {
 	closed  atomic.Bool
-	asked   atomic.Int64 // how often
-	closeAt atomic.Int64 // it closes by itself when it has been asked so often; 0: it does not
+	asked   atomic.Int64 // number of calls of check
+	closeAt atomic.Int64 // the gate closes after so many calls of check; 0: never
 }
 
 func (g *gate) check() error {
@@ -87,7 +87,7 @@ func gatedRig(t *testing.T, addrs []string, pause func()) (*rig, *gate, *metered
 	return startRig(t, c, j, sink.WriterConfig{Fence: g.check}), g, m
 }
 
-// awaitRequests blocks until so many requests are on the wire.
+// awaitRequests blocks until n requests are in flight.
 func (r *rig) awaitRequests(n int) {
 	r.tb.Helper()
 	r.Await(fmt.Sprintf("%d requests on the wire", n), func() bool {
@@ -97,7 +97,7 @@ func (r *rig) awaitRequests(n int) {
 	})
 }
 
-// awaitRefusal flushes and blocks until the fence has been asked because of that.
+// awaitRefusal calls Flush and blocks until the producer has checked the fence because of that.
 func (r *rig) awaitRefusal(g *gate) {
 	r.tb.Helper()
 	asked := g.asked.Load()
@@ -105,7 +105,7 @@ func (r *rig) awaitRefusal(g *gate) {
 	r.Await("a look at the fence", func() bool { return g.asked.Load() > asked })
 }
 
-// TestHalfWrittenRequestIsCompletedLater: the fence closes while the producer writes a request. The broker
+// TestHalfWrittenRequestIsCompletedLater: the fence closes while the producer writes a request, and the broker
 // never receives all of it. When the fence is open again, the producer sends the same records over a new
 // connection, once and in order. Until then it sends nothing.
 func TestHalfWrittenRequestIsCompletedLater(t *testing.T) {
@@ -155,15 +155,16 @@ func TestHalfWrittenRequestIsCompletedLater(t *testing.T) {
 	}
 }
 
-// drainFlushed is drain for a fence that has opened. Flush has everything sent, before CloseSend is called.
+// drainFlushed is drain for a fence that has opened again. It waits for all records, which shows that Flush sends
+// them before CloseSend is called.
 func (r *rig) drainFlushed() {
 	r.tb.Helper()
 	r.AwaitAcked(int(r.seq))
 	r.drain()
 }
 
-// TestNothingHappensWhileTheFenceIsClosed: however long that lasts, the producer makes no connection,
-// sends and resends nothing, and does not ask the fence again and again.
+// TestNothingHappensWhileTheFenceIsClosed: while the fence is closed, the producer opens no connection, sends no
+// request, retries nothing, and does not keep checking the fence.
 func TestNothingHappensWhileTheFenceIsClosed(t *testing.T) {
 	inLab(t, 2, func(l *lab) {
 		g, m, j := new(gate), &meteredNetwork{dial: l.net.DialContext}, sinktest.NewJournal()
@@ -213,8 +214,8 @@ func TestNothingHappensWhileTheFenceIsClosed(t *testing.T) {
 	}, kfake.SeedTopics(2, "t"))
 }
 
-// TestCloseSendBehindAClosedFence: the cause that Run returns is the fence's error. A record counts as sent
-// only if a request with it was completed.
+// TestCloseSendBehindAClosedFence: Run returns the fence's error as the cause. A record counts as sent only if the
+// producer completed a request with it.
 func TestCloseSendBehindAClosedFence(t *testing.T) {
 	for name, tc := range map[string]struct {
 		meanwhile func(l *lab, r *rig, g *gate)
@@ -225,7 +226,7 @@ func TestCloseSendBehindAClosedFence(t *testing.T) {
 			r.send(recordFor("t", 0, "x"))
 		}, 0},
 		"a request is not completed": {func(_ *lab, r *rig, g *gate) {
-			g.closeAt.Store(g.asked.Load() + 3) // before and after its batches are chosen it is open
+			g.closeAt.Store(g.asked.Load() + 3) // open before and after the producer selects its batches
 			r.send(recordFor("t", 0, "x"))
 		}, 0},
 		"an answer was lost": {func(l *lab, r *rig, g *gate) {
@@ -269,7 +270,7 @@ func TestCloseSendBehindAClosedFence(t *testing.T) {
 	}
 }
 
-// TestFenceThatClosesAfterCloseSend: Flush notices that the fence has closed, and Run returns.
+// TestFenceThatClosesAfterCloseSend: Flush detects that the fence has closed, and Run returns.
 func TestFenceThatClosesAfterCloseSend(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		g, j := new(gate), sinktest.NewJournal()
@@ -286,8 +287,8 @@ func TestFenceThatClosesAfterCloseSend(t *testing.T) {
 	}, kfake.SeedTopics(1, "t"))
 }
 
-// TestFenceThatOpensAsRunEnds: Run ends because the fence is closed, and the fence opens before Run has
-// returned. Run must not report that everything was delivered.
+// TestFenceThatOpensAsRunEnds: the fence is closed, so Run starts to return. The fence opens before Run has
+// returned. Run must not return nil, since some records are undelivered.
 func TestFenceThatOpensAsRunEnds(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		var refusals atomic.Int64
@@ -311,9 +312,9 @@ func TestFenceThatOpensAsRunEnds(t *testing.T) {
 	}, kfake.SeedTopics(1, "t"))
 }
 
-// TestRecordsBehindARejectedOneAreDroppedWithTheirRequest: the fence closes while the producer writes a
-// request, and the broker rejects a record that was sent before those in the request. The producer drops
-// the request, and Run does not wait for the fence to open.
+// TestRecordsBehindARejectedOneAreDroppedWithTheirRequest: the fence closes while the producer writes a request.
+// The broker rejects a record that was sent earlier. The producer drops the request, and Run does not wait for the
+// fence to open.
 func TestRecordsBehindARejectedOneAreDroppedWithTheirRequest(t *testing.T) {
 	for _, rejectedFirst := range []bool{true, false} {
 		t.Run(fmt.Sprint("rejected first: ", rejectedFirst), func(t *testing.T) {
@@ -361,8 +362,8 @@ func TestRecordsBehindARejectedOneAreDroppedWithTheirRequest(t *testing.T) {
 	}
 }
 
-// TestOrderBehindAFlappingFence: the fence opens and closes at random, while another goroutine calls Flush.
-// Every record is stored once and in order.
+// TestOrderBehindAFlappingFence: the fence opens and closes at random, while another goroutine calls Flush. Every
+// record is stored once and in order.
 func TestOrderBehindAFlappingFence(t *testing.T) {
 	const partitions, records = 6, 6000
 	k := kafkatest.Fake(t, kfake.SeedTopics(partitions, "t"))

@@ -13,7 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// randomRecord returns a record with every kind of null and empty.
+// randomRecord returns a record in which each field may be null or empty.
 func randomRecord(rng *rand.Rand, seq uint64) sink.Record {
 	bytes := func(n int) []byte {
 		switch rng.IntN(8) {
@@ -56,7 +56,7 @@ func TestFramesHoldRecords(t *testing.T) {
 		}
 		got = append(got, f.record())
 	}
-	if !reflect.DeepEqual(want, got) { // the difference is expensive
+	if !reflect.DeepEqual(want, got) { // formatting the difference is expensive
 		t.Fatalf("records differ (-put +read):\n%s", cmp.Diff(want, got))
 	}
 	if fs.records != len(want) || fs.capacity != pool.out {

@@ -30,20 +30,21 @@ import (
 const testTimeout = 60 * time.Second
 
 func TestMain(m *testing.M) {
-	// sarama's first Fetch starts it for good, and a lab would wait for its end.
+	// sarama's first Fetch starts this goroutine, and it never ends. Start it here: a lab waits for every goroutine
+	// that starts in it.
 	metrics.NewMeter().Stop()
 	goleak.VerifyTestMain(kafkatest.Wrap(m),
 		goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
 }
 
-// A rig is a client with a producer whose Run is on.
+// A rig is a client with a producer whose Run is active.
 type rig struct {
 	*sinktest.Session
 	tb       testing.TB
 	ctx      context.Context
 	client   *client
 	producer *producer
-	seq      uint64 // of the last record that Send was called with
+	seq      uint64 // the Seq of the last record passed to Send
 }
 
 func openClient(tb testing.TB, cfg Config, log *slog.Logger) *client {
@@ -81,7 +82,7 @@ func producerIDs(c *client) int {
 	return c.identities.idsRequested
 }
 
-// send sends one record, numbering it.
+// send sends one record with the next Seq.
 func (r *rig) send(rec sink.Record) uint64 {
 	r.tb.Helper()
 	seq, err := r.trySend(rec)
@@ -107,7 +108,7 @@ func recordFor(topic string, partition int32, value string) sink.Record {
 	return sink.Record{Topic: topic, Partition: partition, Key: []byte("k"), Value: []byte(value)}
 }
 
-// awaitLog blocks until the journal has text.
+// awaitLog blocks until the journal contains text.
 func (r *rig) awaitLog(text string) {
 	r.tb.Helper()
 	r.Await("the log line "+text, func() bool { return strings.Contains(r.Journal.String(), text) })
@@ -126,7 +127,7 @@ func (r *rig) drain() {
 	r.Drain(int(r.seq))
 }
 
-// values returns the values of one partition of records, in log order.
+// values returns the values of the records of one partition, in offset order.
 func values(records []*kgo.Record, partition int32) []string {
 	var vs []string
 	for _, r := range records {
@@ -137,12 +138,12 @@ func values(records []*kgo.Record, partition int32) []string {
 	return vs
 }
 
-// alter returns the change of one configuration entry.
+// alter returns a change of one configuration entry.
 func alter(name string, value *string) []kadm.AlterConfig {
 	return []kadm.AlterConfig{{Op: kadm.SetConfig, Name: name, Value: value}}
 }
 
-// answerNaming is an answer that names records.
+// answerNaming returns a response that names records by their index in the batch (KIP-467).
 func answerNaming(indices []int32) *sentBatch {
 	block := new(sarama.ProduceResponseBlock)
 	for _, i := range indices {
@@ -164,8 +165,7 @@ func portOf(tb testing.TB, addr string) int {
 	return n
 }
 
-// A lab is a kfake cluster and everything around it in a bubble of fake time, on a network
-// in memory.
+// A lab is a kfake cluster with fake time (a synctest bubble) and an in-memory network.
 type lab struct {
 	*testing.T
 	net   *kfake.VirtualNetwork
@@ -173,7 +173,7 @@ type lab struct {
 	addrs []string
 }
 
-// inLab runs f in a lab with so many brokers, on which every wait takes no time.
+// inLab runs f in a lab with the given number of brokers. In a lab, waiting takes no real time.
 func inLab(t *testing.T, brokers int, f func(l *lab), opts ...kfake.Opt) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -231,7 +231,7 @@ func (l *lab) reader(opts ...kgo.Opt) *kgo.Client {
 	return cl
 }
 
-// readRecords returns the first n records of a topic, in no order across partitions.
+// readRecords returns the first n records of a topic, in any order across partitions.
 func (l *lab) readRecords(topic string, n int) []*kgo.Record {
 	l.Helper()
 	cl := l.reader(kgo.ConsumeTopics(topic))
@@ -246,12 +246,11 @@ func (l *lab) readRecords(topic string, n int) []*kgo.Record {
 	return all
 }
 
-// oldBroker limits kfake to what the given version of Kafka knows.
+// oldBroker limits kfake to the protocol versions of the given version of Kafka.
 func oldBroker(version string) kfake.Opt { return kfake.MaxVersions(kversion.FromString(version)) }
 
-// hangBroker has broker 0 leave requests of the given kinds unanswered until the returned function is
-// called. A connection has to be answered: for its first request sarama waits on a mutex,
-// which stops the clock of the lab.
+// hangBroker makes broker 0 ignore requests of the given kinds until the returned function is called. ApiVersions
+// must not be one of them: sarama waits for its response on a mutex, which stops the clock of the lab.
 func (l *lab) hangBroker(keys ...kmsg.Key) (release func()) {
 	var over atomic.Bool
 	for _, key := range keys {
@@ -271,7 +270,7 @@ func (l *lab) moveLeader(node int32) {
 	}
 }
 
-// A faultyNetwork is a network in which connecting may be made to fail.
+// A faultyNetwork is a network in which a test can make dialing fail.
 type faultyNetwork struct {
 	net *kfake.VirtualNetwork
 	err atomic.Pointer[net.OpError]
@@ -284,7 +283,7 @@ func (s *faultyNetwork) dial(ctx context.Context, network, addr string) (net.Con
 	return s.net.DialContext(ctx, network, addr)
 }
 
-// rigOver starts a producer on a switchboard.
+// rigOver starts a producer on a faultyNetwork.
 func (l *lab) rigOver() (*rig, *faultyNetwork) {
 	l.Helper()
 	j, s := sinktest.NewJournal(), &faultyNetwork{net: l.net}
@@ -296,7 +295,7 @@ func (l *lab) rigOver() (*rig, *faultyNetwork) {
 	return startRig(l, c, j, sink.WriterConfig{}), s
 }
 
-// throttle has the cluster accept the next batch and ask for a pause.
+// throttle makes the cluster accept the next batch and return a throttle time.
 func throttle(c *kfake.Cluster, d time.Duration) {
 	c.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		res := kafkatest.Accept(req.(*kmsg.ProduceRequest))
@@ -305,7 +304,7 @@ func throttle(c *kfake.Cluster, d time.Duration) {
 	})
 }
 
-// rejectPoison has the cluster answer err for every batch that contains "poison".
+// rejectPoison makes the cluster reject every batch that contains "poison" with err.
 func rejectPoison(c *kfake.Cluster, err *kerr.Error) {
 	c.Fault(kfake.Fault{
 		Keys: []kmsg.Key{kmsg.Produce}, Err: err, Count: -1, Partitions: []int32{0},
@@ -322,7 +321,7 @@ func rejectPoison(c *kfake.Cluster, err *kerr.Error) {
 	})
 }
 
-// holdProduce parks produce requests until the returned function is called.
+// holdProduce holds back produce requests until the returned function is called.
 func holdProduce(c *kfake.Cluster) (release func()) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
@@ -335,7 +334,7 @@ func holdProduce(c *kfake.Cluster) (release func()) {
 	return cancel
 }
 
-// wantRecordError waits for Run to end with a sink.RecordError for record seq, reported once.
+// wantRecordError waits until Run ends with a sink.RecordError for record seq. The producer must report it once.
 func wantRecordError(tb testing.TB, r *rig, seq uint64) *sink.RecordError {
 	tb.Helper()
 	err := r.Wait()

@@ -24,8 +24,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
-// A delayedConn loses sight of what is written to it while held is set: it arrives at release,
-// after the writer has closed the connection.
+// A delayedConn delays writes while held is set. They reach the broker when the test releases them, after the
+// writer has closed the connection.
 type delayedConn struct {
 	net.Conn
 	held *atomic.Bool
@@ -50,14 +50,14 @@ func (c *delayedConn) Read(b []byte) (int, error) {
 
 func (c *delayedConn) Close() error {
 	if c.held.Load() {
-		return c.SetReadDeadline(time.Now()) // the other side does not see it
+		return c.SetReadDeadline(time.Now()) // the other side must not notice it
 	}
 	return c.Conn.Close()
 }
 
-// TestLateRequestOfAnOldEpochIsRejected: a request of a connection that was given up reaches the broker after
-// its records were sent again under the next epoch. It must not get into the log: a reader
-// would see old values of a key after new ones.
+// TestLateRequestOfAnOldEpochIsRejected: a request of a closed connection reaches the broker after the producer has
+// resent its records under the next epoch. The broker must reject it: otherwise a consumer reads old values of a
+// key after new ones.
 func TestLateRequestOfAnOldEpochIsRejected(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		var held atomic.Bool
@@ -102,7 +102,8 @@ func TestLateRequestOfAnOldEpochIsRejected(t *testing.T) {
 	}, kfake.SeedTopics(1, "t"))
 }
 
-// TestNewProducerIDWhenEpochsRunOut: then another producer id is taken.
+// TestNewProducerIDWhenEpochsRunOut: when the epochs of a producer id are used up, the producer requests another
+// id.
 func TestNewProducerIDWhenEpochsRunOut(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		j := sinktest.NewJournal()
@@ -122,8 +123,8 @@ func TestNewProducerIDWhenEpochsRunOut(t *testing.T) {
 	}, kfake.SeedTopics(1, "t"))
 }
 
-// TestNewIdentityWhenABrokerLosesTheSequence: the epoch is enough where the broker takes it, else another id is
-// taken; and nothing is sent until everything on the wire is answered.
+// TestNewIdentityWhenABrokerLosesTheSequence: the producer uses the next epoch if the broker accepts it, and
+// requests a new id otherwise. It sends nothing until every request in flight is answered.
 func TestNewIdentityWhenABrokerLosesTheSequence(t *testing.T) {
 	for _, tc := range []struct {
 		code *kerr.Error
@@ -132,7 +133,7 @@ func TestNewIdentityWhenABrokerLosesTheSequence(t *testing.T) {
 	}{
 		{kerr.OutOfOrderSequenceNumber, 1, 1},
 		{kerr.UnknownProducerID, 1, 1},
-		{kerr.UnknownProducerID, 3, 0}, // depends on whether other partitions proved the epoch in between
+		{kerr.UnknownProducerID, 3, 0}, // depends on whether the epoch was accepted in other partitions in between
 		{kerr.InvalidProducerEpoch, 1, 2},
 	} {
 		t.Run(fmt.Sprint(tc.code.Message, "×", tc.hits), func(t *testing.T) {
@@ -164,8 +165,8 @@ func TestNewIdentityWhenABrokerLosesTheSequence(t *testing.T) {
 	}
 }
 
-// TestDeniedProducerIDIsRetried: a right that is revoked between two sessions is waited
-// for, and named as the reason.
+// TestDeniedProducerIDIsRetried: if the right to get a producer id is revoked, the producer retries and reports a
+// stall.
 func TestDeniedProducerIDIsRetried(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
@@ -184,7 +185,7 @@ func TestDeniedProducerIDIsRetried(t *testing.T) {
 	}, kfake.SeedTopics(1, "t"))
 }
 
-// TestBrokerAcceptsAWrappedSequence: after 2³¹-1 comes 0, and the broker agrees.
+// TestBrokerAcceptsAWrappedSequence: the sequence number after 2³¹-1 is 0, and the broker accepts that.
 func TestBrokerAcceptsAWrappedSequence(t *testing.T) {
 	k := kafkatest.Real(t)
 	topic := k.Topic(t, 1, nil)
@@ -199,7 +200,7 @@ func TestBrokerAcceptsAWrappedSequence(t *testing.T) {
 		if introduced.parts == nil {
 			return false
 		}
-		// A broker takes any first sequence from a producer it has not heard of.
+		// A broker accepts any first sequence number from a producer that it does not know.
 		introduced.parts[0].nextSequence = math.MaxInt32 - 4
 		return true
 	})
@@ -217,8 +218,9 @@ func TestBrokerAcceptsAWrappedSequence(t *testing.T) {
 	}
 }
 
-// TestNewIdentityWaitsForRequestsInFlight: while one broker leaves a request unanswered, another's loss
-// of memory is not repaired: batches of two identities must not be on the wire together.
+// TestNewIdentityWaitsForRequestsInFlight: one broker loses the state of the producer while another leaves a
+// request unanswered. The producer changes its identity only after that request ends, since batches of two
+// identities must not be in flight together.
 func TestNewIdentityWaitsForRequestsInFlight(t *testing.T) {
 	inLab(t, 2, func(l *lab) {
 		for p := range int32(2) {
@@ -245,8 +247,8 @@ func TestNewIdentityWaitsForRequestsInFlight(t *testing.T) {
 	}, kfake.SeedTopics(2, "t"))
 }
 
-// TestNextBlock: the next block has the producer id of the newest one and higher epochs than all that were
-// given, if the id is of the same cluster and has epochs left.
+// TestNextBlock: the next block has the producer id of the newest given block, and higher epochs than all given
+// blocks. That requires that the id belongs to the same cluster and has epochs left.
 func TestNextBlock(t *testing.T) {
 	const limit = math.MaxInt16 - 2*epochsPerBlock
 	block := func(cluster string, id int64, first int16) identityBlock { return identityBlock{cluster, id, first} }
@@ -381,8 +383,8 @@ func (l *batchLog) all() []sentAs {
 	return slices.Clone(l.batches)
 }
 
-// TestIdentityIsUsedUp: a Writer takes each new epoch from its block, without a request to the cluster. When
-// the block is used up, Run returns. A Writer with the next block can go on.
+// TestIdentityIsUsedUp: a Writer takes each new epoch from its block, without a request to the cluster. When the
+// block is used up, Run returns. A Writer with the next block can continue.
 func TestIdentityIsUsedUp(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		j := sinktest.NewJournal()
@@ -427,9 +429,8 @@ func TestIdentityIsUsedUp(t *testing.T) {
 	}, kfake.SeedTopics(1, "t"))
 }
 
-// TestSupersededWriterEnds: if a broker has seen a higher epoch, a Writer with an identity awaits the
-// outstanding answers and ends. A Writer without one requests a new producer id, since no other Writer has
-// its id.
+// TestSupersededWriterEnds: a broker has seen a higher epoch. A Writer with an identity waits for the outstanding
+// responses and ends. A Writer without one requests a new producer id, since no other Writer uses its id.
 func TestSupersededWriterEnds(t *testing.T) {
 	for name, identity := range map[string][]byte{"with an identity": []byte(`{"cluster_id":"c","id":77,"first_epoch":0}`), "without": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -483,10 +484,9 @@ func TestSupersededWriterEnds(t *testing.T) {
 	}
 }
 
-// TestOlderWriterIsRejectedPerPartition: the broker rejects an older Writer in each partition in which a newer
-// one has written, and only there. kfake cannot show that: it keeps one epoch per producer id for the whole
-// cluster and rejects the older Writer everywhere. So the tests with kfake write to one partition, or use
-// one Writer.
+// TestOlderWriterIsRejectedPerPartition: the broker rejects an older Writer in each partition in which a newer one
+// has written, and only there. kfake cannot show that: it keeps one epoch per producer id for the whole cluster and
+// rejects the older Writer everywhere. So the tests with kfake write to one partition, or use one Writer.
 func TestOlderWriterIsRejectedPerPartition(t *testing.T) {
 	k := kafkatest.Real(t)
 	topic := k.Topic(t, 2, nil)
@@ -516,7 +516,7 @@ func TestOlderWriterIsRejectedPerPartition(t *testing.T) {
 	}
 }
 
-// TestInvalidIdentityEndsTheWriter: Run returns before anything is sent under a producer id of somebody else.
+// TestInvalidIdentityEndsTheWriter: Run returns before it sends anything under the producer id of another Writer.
 func TestInvalidIdentityEndsTheWriter(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
 	j := sinktest.NewJournal()

@@ -12,8 +12,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink/sinktest"
 )
 
-// staleMetadata has brokers answer for ever what the cluster says of a topic now, and returns how often
-// they did.
+// staleMetadata makes the given brokers return the present metadata of a topic from now on. It returns a counter of
+// those responses.
 func (l *lab) staleMetadata(topic string, nodes ...int32) *atomic.Int64 {
 	l.Helper()
 	now, err := (&kmsg.MetadataRequest{Topics: []kmsg.MetadataRequestTopic{{Topic: &topic}}}).RequestWith(l.Context(), l.reader())
@@ -38,7 +38,7 @@ func (l *lab) staleMetadata(topic string, nodes ...int32) *atomic.Int64 {
 	return &asked
 }
 
-// atBroker has the client's look-ups go to a broker, until it moves on.
+// atBroker makes the client send its metadata requests to the given broker, until the client chooses another one.
 func (l *lab) atBroker(c *client, node int) {
 	l.Helper()
 	for range len(l.addrs) {
@@ -53,8 +53,8 @@ func (l *lab) atBroker(c *client, node int) {
 	l.Fatalf("look-ups do not come to %s", l.addrs[node])
 }
 
-// TestStaleBrokersDoNotHoldAPartition: brokers that never hear of a new leader are asked about it, and
-// then another one is. What that one says is kept: the stale ones do not bring the older leader back.
+// TestStaleBrokersDoNotHoldAPartition: some brokers never learn of a new leader. The client then asks another
+// broker, and keeps the newer response: later responses of stale brokers do not restore the old leader.
 func TestStaleBrokersDoNotHoldAPartition(t *testing.T) {
 	for name, version := range map[string]string{"with hints": "3.7", "without hints": "3.6"} {
 		t.Run(name, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestStaleBrokersDoNotHoldAPartition(t *testing.T) {
 				l.atBroker(r.client, 0)
 				stale := l.staleMetadata("t", 0, 3)
 				l.moveLeader(2)
-				// The old leader does not say who leads now.
+				// The old leader does not name the new one.
 				old := l.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Nodes: []int32{1}, Err: kerr.NotLeaderForPartition, Count: -1})
 				began := time.Now()
 				r.send(recordFor("t", 0, "y"))
@@ -93,7 +93,7 @@ func TestStaleBrokersDoNotHoldAPartition(t *testing.T) {
 	}
 }
 
-// TestStaleBrokerDoesNotHoldThePositions: a reader of positions leaves a broker that names an old leader.
+// TestStaleBrokerDoesNotHoldThePositions: the position reader stops using a broker that returns an old leader.
 func TestStaleBrokerDoesNotHoldThePositions(t *testing.T) {
 	inLab(t, 3, func(l *lab) {
 		move := func(node int32) {
@@ -116,8 +116,8 @@ func TestStaleBrokerDoesNotHoldThePositions(t *testing.T) {
 	}, kfake.SeedTopics(1, "positions"))
 }
 
-// TestNewTopicStartsItsEpochsAnew: the leader of a topic that was created anew is known by the other id of
-// the topic, although the epochs of the old one were higher.
+// TestNewTopicStartsItsEpochsAnew: a topic is re-created. Its leader epochs are lower than those of the old topic.
+// The client accepts the new leader because the topic id differs.
 func TestNewTopicStartsItsEpochsAnew(t *testing.T) {
 	inLab(t, 3, func(l *lab) {
 		for node := range int32(3) {

@@ -18,7 +18,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
-// TestLimitIsExact: the largest record a topic accepts is sent, and one byte more is not.
+// TestLimitIsExact: the producer sends the largest record that a topic accepts, and rejects a record with one byte
+// more.
 func TestLimitIsExact(t *testing.T) {
 	k := kafkatest.Broker(t)
 	for _, limit := range []int{2000, 20_000, 100_000, 3_000_000} {
@@ -27,7 +28,8 @@ func TestLimitIsExact(t *testing.T) {
 	}
 }
 
-// TestConfiguredLimitOverridesTheTopics: what is configured counts, and the broker may see it otherwise.
+// TestConfiguredLimitOverridesTheTopics: the producer uses the configured limit instead of the topic's, even if the
+// broker then rejects the record.
 func TestConfiguredLimitOverridesTheTopics(t *testing.T) {
 	k := kafkatest.Broker(t)
 	topic := k.Topic(t, 1, map[string]string{"max.message.bytes": "5000"})
@@ -43,15 +45,15 @@ func TestConfiguredLimitOverridesTheTopics(t *testing.T) {
 	}
 }
 
-// TestFullBatchesFitTheTopic: batches of incompressible records fill up to the limit and are
-// not refused, with any compression.
+// TestFullBatchesFitTheTopic: the producer fills batches with incompressible records up to the limit. The broker
+// accepts them, with any compression.
 func TestFullBatchesFitTheTopic(t *testing.T) {
 	k := kafkatest.Broker(t)
 	noise := benchNoise(1 << 20)
 	for _, compression := range []string{"none", "gzip", "snappy", "lz4", "zstd"} {
 		topic := k.Topic(t, 1, map[string]string{"max.message.bytes": "65536"})
 		r := newRig(t, Config{Brokers: k.Addrs, Compression: compression})
-		r.send(recordFor(topic, 0, "warm")) // a new topic may have no leader yet
+		r.send(recordFor(topic, 0, "warm")) // a new topic may not have a leader yet
 		r.AwaitAcked(1)
 		before := r.client.Stat().Retries
 		for i := range 2000 {
@@ -89,8 +91,8 @@ func testLimit(t *testing.T, k *kafkatest.Cluster, topic string, limit int) {
 	}
 }
 
-// TestRaisedLimitIsNoticed: a limit that was raised while we run is noticed by the record it was
-// raised for.
+// TestRaisedLimitIsNoticed: a running producer detects that a topic's limit was raised when a record exceeds the
+// old limit.
 func TestRaisedLimitIsNoticed(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.NumBrokers(1))
 	topic := k.Topic(t, 1, map[string]string{"max.message.bytes": "10000"})
@@ -110,7 +112,8 @@ func TestRaisedLimitIsNoticed(t *testing.T) {
 	}
 }
 
-// TestLoweredLimitLosesNoRecord: a limit that was lowered costs a rejection and a split, no record.
+// TestLoweredLimitLosesNoRecord: if a topic's limit is lowered, the broker rejects a batch, the producer splits it,
+// and no record is lost.
 func TestLoweredLimitLosesNoRecord(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.NumBrokers(1))
 	topic := k.Topic(t, 1, nil)
@@ -135,7 +138,8 @@ func TestLoweredLimitLosesNoRecord(t *testing.T) {
 	}
 }
 
-// TestCompressedRecordOverTheLimitIsSent: what may shrink below the limit is sent, alone.
+// TestCompressedRecordOverTheLimitIsSent: the producer sends a record above the limit in a batch of its own if
+// compression may bring it below the limit.
 func TestCompressedRecordOverTheLimitIsSent(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.NumBrokers(1))
 	topic := k.Topic(t, 1, map[string]string{"max.message.bytes": "10000"})
@@ -149,8 +153,8 @@ func TestCompressedRecordOverTheLimitIsSent(t *testing.T) {
 	}
 }
 
-// TestUnknownLimitIsLeftToTheBroker: a user who may not see the topic's configuration can write records of any
-// size the broker takes.
+// TestUnknownLimitIsLeftToTheBroker: if the user may not describe the topic's configuration, the producer sends
+// records of any size and the broker checks the limit.
 func TestUnknownLimitIsLeftToTheBroker(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.NumBrokers(1))
 	topic := k.Topic(t, 1, map[string]string{"max.message.bytes": "3000000"})
@@ -166,7 +170,8 @@ func TestUnknownLimitIsLeftToTheBroker(t *testing.T) {
 	}
 }
 
-// TestSizeIsTheLargestRecord: a record of this size is the largest that a topic takes.
+// TestSizeIsTheLargestRecord: a topic accepts a record if its limit is Size, and rejects it if its limit is one
+// byte lower.
 func TestSizeIsTheLargestRecord(t *testing.T) {
 	r := &sink.Record{Topic: "t", Partition: sink.AnyPartition, Key: []byte("key"), Value: make([]byte, 1000), Headers: []sink.Header{{Key: "id", Value: []byte("1")}, {Key: "null", Value: nil}}}
 	k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
@@ -179,8 +184,8 @@ func TestSizeIsTheLargestRecord(t *testing.T) {
 	}
 }
 
-// TestLargeRecordsMemoryIsGivenBack: after a record of 32 MiB and a few ordinary ones the sink holds no more
-// memory than before it, with any compression.
+// TestLargeRecordsMemoryIsGivenBack: after a record of 32 MiB and some small ones, the sink uses no more memory
+// than before, with any compression.
 func TestLargeRecordsMemoryIsGivenBack(t *testing.T) {
 	k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.BlackholeProduce(), kfake.SeedTopics(1, "t"))
 	limit := "67108864"

@@ -16,8 +16,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
-// givingUp returns a configuration whose rejected records go to topic dead, and that rejects those for
-// missing topics as giveUp says.
+// givingUp returns a configuration that sends rejected records to topic dead. giveUp decides when to reject records
+// for a missing topic.
 func givingUp(giveUp func(sink.Missing) bool) sink.WriterConfig {
 	return sink.WriterConfig{
 		GiveUp: giveUp,
@@ -32,8 +32,8 @@ func givingUp(giveUp func(sink.Missing) bool) sink.WriterConfig {
 	}
 }
 
-// TestGivenUpTopic: records for a missing topic wait until the limit, and then are rejected in their order; once the
-// topic is there, later ones reach it.
+// TestGivenUpTopic: records for a missing topic wait until the limit. The producer then rejects them in order. Once
+// the topic exists, it receives later records.
 func TestGivenUpTopic(t *testing.T) {
 	inLab(t, 2, func(l *lab) {
 		r := l.rigWith(Config{}, givingUp(func(m sink.Missing) bool { return time.Since(m.Since) >= time.Minute }))
@@ -63,8 +63,8 @@ func TestGivenUpTopic(t *testing.T) {
 	}, kfake.SeedTopics(1, "t", "dead"))
 }
 
-// TestManyMissingTopics: records that name ever more missing topics neither hold up others, nor stay in memory, nor
-// fill the log.
+// TestManyMissingTopics: records for ever more missing topics do not delay other records. They do not stay in
+// memory, and do not flood the log.
 func TestManyMissingTopics(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rigWith(Config{WindowBytes: 256 << 10}, givingUp(func(m sink.Missing) bool { return m.WindowShare > 0.25 }))
@@ -91,7 +91,8 @@ func TestManyMissingTopics(t *testing.T) {
 	}, kfake.SeedTopics(1, "t", "dead"))
 }
 
-// TestWritableTopicIsNotGivenUp: a topic that was there and is deleted is not to blame on the records.
+// TestWritableTopicIsNotGivenUp: if a topic accepted records before it was deleted, the producer waits for it
+// instead of rejecting records.
 func TestWritableTopicIsNotGivenUp(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rigWith(Config{}, givingUp(func(sink.Missing) bool { return true }))
@@ -114,8 +115,8 @@ func TestWritableTopicIsNotGivenUp(t *testing.T) {
 	}, kfake.SeedTopics(1, "t", "dead"))
 }
 
-// TestGivenUpTopicWithoutWrite: a topic that the user may see and not write counts as missing, and gets its records
-// when the right is there.
+// TestGivenUpTopicWithoutWrite: a topic that the user may describe but not write to counts as missing. Its records
+// go to the dead-letter topic.
 func TestGivenUpTopicWithoutWrite(t *testing.T) {
 	right := func(topic string, operation kmsg.ACLOperation) kfake.ACL {
 		return kfake.ACL{Resource: kmsg.ACLResourceTypeTopic, Name: topic, Pattern: kmsg.ACLResourcePatternTypeLiteral, Operation: operation, Allow: true}

@@ -18,8 +18,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
-// TestSilentBrokerIsDiagnosed: a broker that does not answer is asked why. What is found is logged once,
-// is in Stat, and the end of it is logged too.
+// TestSilentBrokerIsDiagnosed: if a broker does not respond, the client probes it for the reason. It logs the
+// reason once, reports it in Stat, and logs when the broker responds again.
 func TestSilentBrokerIsDiagnosed(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
@@ -54,7 +54,7 @@ func TestSilentBrokerIsDiagnosed(t *testing.T) {
 				l.hangBroker(kmsg.Produce)
 				return func() { l.moveLeader(1) }
 			},
-			"it waits for its disk", "no request waits for the broker any more", 5, // that it leads no more is news
+			"it waits for its disk", "no request waits for the broker any more", 5, // the client learns from metadata that the leader has changed
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestSilentBrokerIsDiagnosed(t *testing.T) {
 	}
 }
 
-// wantSilence checks that broker 0 has been reported once, and why.
+// wantSilence checks that the client has reported broker 0 once, with the expected reason.
 func wantSilence(l *lab, r *rig, began time.Time, says string) {
 	l.Helper()
 	log := r.Journal.String()
@@ -106,8 +106,8 @@ func wantSilence(l *lab, r *rig, began time.Time, says string) {
 	}
 }
 
-// TestSilentBrokerLeadsNoLonger: it is asked itself, and when it does not answer that
-// either, another one is.
+// TestSilentBrokerLeadsNoLonger: the probe detects that a silent broker no longer leads the partition. It asks the
+// broker itself, and another broker if the first does not respond to that either.
 func TestSilentBrokerLeadsNoLonger(t *testing.T) {
 	for _, keys := range [][]kmsg.Key{{kmsg.Produce}, {kmsg.Produce, kmsg.Metadata}} {
 		inLab(t, 2, func(l *lab) {
@@ -130,8 +130,8 @@ func TestSilentBrokerLeadsNoLonger(t *testing.T) {
 	}
 }
 
-// TestThrottledRequestWaits as long as the broker has asked for (KIP-219). A long pause is logged,
-// and the broker is not probed.
+// TestThrottledRequestWaits: the producer pauses for the throttle time that the broker returned (KIP-219). It logs
+// a long pause, and does not probe the broker meanwhile.
 func TestThrottledRequestWaits(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		const pause = 20 * time.Second
@@ -156,7 +156,7 @@ func TestThrottledRequestWaits(t *testing.T) {
 	}, kfake.SeedTopics(2, "t"))
 }
 
-// TestNewReasonOfASilenceIsLogged: another reason is another line.
+// TestNewReasonOfASilenceIsLogged: the client logs another line if the reason changes.
 func TestNewReasonOfASilenceIsLogged(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r, s := l.rigOver()
@@ -185,8 +185,8 @@ func TestNewReasonOfASilenceIsLogged(t *testing.T) {
 	}, kfake.SeedTopics(1, "t"))
 }
 
-// TestReconnectedBrokerIsNotBlamed: that a broker can be asked again, while our own connection to it or the
-// request on it is younger than that, is no reason why it does not answer the request.
+// TestReconnectedBrokerIsNotBlamed: a broker becomes reachable again, and the client has only just reconnected or
+// resent the request. The client does not yet report that the broker leaves this request unanswered.
 func TestReconnectedBrokerIsNotBlamed(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r, s := l.rigOver()
@@ -196,7 +196,7 @@ func TestReconnectedBrokerIsNotBlamed(t *testing.T) {
 		s.err.Store(&net.OpError{Op: "dial", Err: errors.New("connection refused")})
 		r.send(recordFor("t", 0, "x"))
 		r.producer.Flush()
-		time.Sleep(readTimeout + probeEvery) // the connection is given up, and no other can be made
+		time.Sleep(readTimeout + probeEvery) // the client closes the connection and cannot open another one
 		s.err.Store(nil)
 		time.Sleep(silenceAfter - time.Millisecond)
 		if log := r.Journal.String(); strings.Count(log, "broker does not respond") != 1 {
@@ -211,8 +211,8 @@ func TestReconnectedBrokerIsNotBlamed(t *testing.T) {
 	}, kfake.SeedTopics(1, "t"))
 }
 
-// TestSlowBrokerIsLoggedOnceAMinute: one that takes longer than silenceAfter for every request
-// is reported now and then.
+// TestSlowBrokerIsLoggedOnceAMinute: if a broker takes longer than silenceAfter for every request, the client logs
+// that at most once a minute.
 func TestSlowBrokerIsLoggedOnceAMinute(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
@@ -240,8 +240,7 @@ func TestSlowBrokerIsLoggedOnceAMinute(t *testing.T) {
 	}, kfake.SeedTopics(1, "t"))
 }
 
-// TestSilentBrokerIsProbedOncePerInterval: one connection at a time and one question per interval,
-// and its other partitions' records flow as soon as it takes them.
+// TestSilentBrokerIsProbedOncePerInterval: the client sends one probe per interval.
 func TestSilentBrokerIsProbedOncePerInterval(t *testing.T) {
 	inLab(t, 1, func(l *lab) {
 		r := l.rig(Config{})
@@ -258,8 +257,7 @@ func TestSilentBrokerIsProbedOncePerInterval(t *testing.T) {
 	}, kfake.SeedTopics(1, "t"))
 }
 
-// TestUnansweredConnectionIsLogged: neither the connecting to a broker nor the login is waited for in
-// silence.
+// TestUnansweredConnectionIsLogged: the client logs a broker that does not respond while it connects or logs in.
 func TestUnansweredConnectionIsLogged(t *testing.T) {
 	t.Parallel()
 	k := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
@@ -289,7 +287,8 @@ func TestUnansweredConnectionIsLogged(t *testing.T) {
 	r.drain()
 }
 
-// TestExplainSilence: what follows from a broker's view of a partition it does not answer for.
+// TestExplainSilence: the reason that the client derives from a broker's metadata of a partition for which it does
+// not respond.
 func TestExplainSilence(t *testing.T) {
 	at := topicPartition{"t", 3}
 	q := probe{node: 1, addr: "a:1", partitions: []topicPartition{at}}

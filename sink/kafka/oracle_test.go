@@ -23,7 +23,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
-// written is what a record of a log is compared by.
+// written holds the fields of a stored record that the test compares.
 type written struct {
 	Partition int32
 	Key       []byte
@@ -32,8 +32,8 @@ type written struct {
 	MS        int64
 }
 
-// logOf returns a log by partition, with records of a partition in order; and, since where a
-// record without a key goes is up to the producer, those apart and by value.
+// logOf returns the stored records by partition, in order. The producer chooses the partition of a record without a
+// key, so logOf returns those records separately, ordered by value.
 func logOf(records []*kgo.Record) (keyed map[int32][]written, keyless []written) {
 	keyed = make(map[int32][]written)
 	for _, r := range records {
@@ -51,8 +51,8 @@ func logOf(records []*kgo.Record) (keyed map[int32][]written, keyless []written)
 	return keyed, keyless
 }
 
-// TestSameAsAsyncProducer writes the same records with sarama's own producer and reads both
-// topics with a client that shares no code with either.
+// TestSameAsAsyncProducer writes the same records with sarama's own producer, and reads both topics with a client
+// that shares no code with either.
 func TestSameAsAsyncProducer(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -97,7 +97,7 @@ func TestSameAsAsyncProducer(t *testing.T) {
 
 				gotKeyed, gotKeyless := logOf(k.ReadAll(t, ours))
 				wantKeyed, wantKeyless := logOf(k.ReadAll(t, theirs))
-				if !reflect.DeepEqual(wantKeyed, gotKeyed) { // the difference is expensive
+				if !reflect.DeepEqual(wantKeyed, gotKeyed) { // formatting the difference is expensive
 					t.Errorf("records with a place of their own (-AsyncProducer +ours):\n%.4000s", gocmp.Diff(wantKeyed, gotKeyed))
 				}
 				if !reflect.DeepEqual(wantKeyless, gotKeyless) {
@@ -115,12 +115,12 @@ func sendAsync(t *testing.T, addrs []string, cfg *sarama.Config, topic string, r
 		t.Fatal(err)
 	}
 	outcomes := make(chan error, len(records))
-	go func() { // until Close
+	go func() { // ends at Close
 		for range p.Successes() {
 			outcomes <- nil
 		}
 	}()
-	go func() { // until Close
+	go func() { // ends at Close
 		for err := range p.Errors() {
 			outcomes <- err
 		}
@@ -138,7 +138,7 @@ func sendAsync(t *testing.T, addrs []string, cfg *sarama.Config, topic string, r
 		}
 		p.Input() <- m
 	}
-	for range records { // a message that sarama would retry fails once Close has been called
+	for range records { // before Close: it fails the messages that sarama would retry
 		if err := <-outcomes; err != nil {
 			t.Error(err)
 		}
@@ -160,7 +160,8 @@ func (e explicit) Partition(m *sarama.ProducerMessage, n int32) (int32, error) {
 	return e.Partitioner.Partition(m, n)
 }
 
-// TestTimestampsHaveMilliseconds: the record's own with millisecond precision, now without one.
+// TestTimestampsHaveMilliseconds: a record keeps its own timestamp with millisecond precision. A record without one
+// gets the current time.
 func TestTimestampsHaveMilliseconds(t *testing.T) {
 	k := kafkatest.Fake(t)
 	topic := k.Topic(t, 1, nil)
@@ -225,8 +226,8 @@ func TestPartitionersAgreeWithSarama(t *testing.T) {
 	}
 }
 
-// TestMurmur2AgreesWithJava compares with what the Java client computes; testdata/murmur2.txt says how the
-// file was made.
+// TestMurmur2AgreesWithJava compares with hashes that the Java client computed. testdata/murmur2.txt describes how
+// to create the file.
 func TestMurmur2AgreesWithJava(t *testing.T) {
 	f, err := os.Open("testdata/murmur2.txt")
 	if err != nil {

@@ -20,7 +20,7 @@ func ofOrder(req kmsg.Request) bool {
 	return req.Key() == int16(kmsg.Produce) && strings.Contains(string(req.AppendTo(nil)), orderKey)
 }
 
-// answerOrder has a broker answer the nth write of CheckOrder with a code, and store nothing of it.
+// answerOrder makes a broker respond to the nth write of CheckOrder with a code, and store nothing.
 func answerOrder(k *kfake.Cluster, nth int, code int16) {
 	writes := 0
 	k.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
@@ -37,14 +37,14 @@ func answerOrder(k *kfake.Cluster, nth int, code int16) {
 	})
 }
 
-// TestCheckOrder: what the broker does with an older writer is found out, and Read does not return what is
-// written for that.
+// TestCheckOrder: CheckOrder finds out whether the broker rejects an older writer. Read does not return the records
+// that it writes for that.
 func TestCheckOrder(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string
 		broker func(k *kfake.Cluster)
-		want   error // nil: it keeps the order
+		want   error // nil: the broker rejects the older writer
 	}{
 		{"as Apache Kafka", func(*kfake.Cluster) {}, nil},
 		{"accepts the older", func(k *kfake.Cluster) { answerOrder(k, 3, 0) }, sink.ErrOlderAccepted},
@@ -77,8 +77,8 @@ func TestCheckOrder(t *testing.T) {
 	}
 }
 
-// TestCheckOrderHoldsNothingUp: positions are written and read while the broker does not answer the check,
-// which ends with its context.
+// TestCheckOrderHoldsNothingUp: the store writes and reads positions while the broker leaves the check unanswered.
+// The check ends with its context.
 func TestCheckOrderHoldsNothingUp(t *testing.T) {
 	t.Parallel()
 	k := kafkatest.Fake(t, kfake.NumBrokers(1))
