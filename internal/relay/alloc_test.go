@@ -11,15 +11,15 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// maxAllocs is how many allocations a record may cost, all of the process counted: reading,
-// publishing, sending, and the broker, which lives in this process.
+// maxAllocs is the highest accepted number of allocations per record. It counts the whole process: reading,
+// publishing, sending, and the in-process broker.
 const maxAllocs = 1
 
-// brokerDelay is how long a broker takes for a request; others gather meanwhile.
+// brokerDelay is the time that the broker takes to respond. Meanwhile, further records accumulate.
 const brokerDelay = 2 * time.Millisecond
 
-// TestRelayAllocatesAtMostOnceARecord runs a whole relay at its steady state, from the bytes of a socket to the
-// answers of a broker.
+// TestRelayAllocatesAtMostOnceARecord runs a whole relay in steady state, from the bytes of a socket to the
+// broker's responses.
 func TestRelayAllocatesAtMostOnceARecord(t *testing.T) {
 	for _, rows := range []int{1, 10, 1000} {
 		for _, payload := range []int{200, 1000} {
@@ -48,7 +48,7 @@ func TestRelayAllocatesAtMostOnceARecord(t *testing.T) {
 					return rows
 				}
 
-				relay(40) // buffers grow to their size
+				relay(40) // let buffers grow to their final size
 				before := mallocs()
 				n := relay(40)
 				perRow := float64(mallocs()-before) / float64(n)

@@ -17,8 +17,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
-// The first attempt says why the server cannot be reached, a later one is cut short by
-// StartupTimeout: the error is the first one's, not that there was no more time.
+// The first attempt finds out why the server is unreachable. StartupTimeout interrupts a later attempt. The relay
+// returns the error of the first attempt, not the timeout.
 func TestFirstContactReportsTheFirstAttemptsError(t *testing.T) {
 	_, err := contactServer(t, 2*time.Second, 0)
 	if !errors.Is(err, replication.ErrUnreachable) || strings.Contains(err.Error(), "deadline") {
@@ -26,15 +26,15 @@ func TestFirstContactReportsTheFirstAttemptsError(t *testing.T) {
 	}
 }
 
-// A connection that carries nothing does not take the time of all attempts.
+// One attempt on an unresponsive connection does not use up the time of all attempts.
 func TestFirstContactLeavesASilentConnection(t *testing.T) {
 	if attempts, _ := contactServer(t, leastAttempt+500*time.Millisecond, -1); attempts < 2 {
 		t.Errorf("%d attempts", attempts)
 	}
 }
 
-// contactServer has a relay contact a server that closes the connection numbered closes and does not
-// answer the others. It returns how many connections came, and the relay's error.
+// contactServer starts a relay that connects to a server. The server closes the connection with the index closes,
+// and does not respond on the others. contactServer returns the number of connections and the relay's error.
 func contactServer(t *testing.T, timeout time.Duration, closes int) (attempts int, err error) {
 	t.Helper()
 	server, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -42,7 +42,7 @@ func contactServer(t *testing.T, timeout time.Duration, closes int) (attempts in
 		t.Fatal(err)
 	}
 	ended := make(chan struct{})
-	go func() { // ends with the listener
+	go func() { // ends when the listener is closed
 		defer close(ended)
 		for ; ; attempts++ {
 			conn, err := server.Accept()
@@ -53,7 +53,7 @@ func contactServer(t *testing.T, timeout time.Duration, closes int) (attempts in
 				_ = conn.Close()
 				continue
 			}
-			defer func() { _ = conn.Close() }() // in the end: it is never answered
+			defer func() { _ = conn.Close() }() // closed only at the end, never answered
 		}
 	}()
 	source, err := pgconn.ParseConfig("postgres://u@" + server.Addr().String() + "/db?sslmode=disable")
@@ -76,7 +76,7 @@ func contactServer(t *testing.T, timeout time.Duration, closes int) (attempts in
 	return attempts, err
 }
 
-// A dialer that gives up at the deadline may be back before the context has ended.
+// A dialer may stop at the deadline of its context and return before the context has ended.
 func TestAContextIsOverAtItsDeadline(t *testing.T) {
 	for name, tc := range map[string]struct {
 		ctx  context.Context
@@ -92,7 +92,7 @@ func TestAContextIsOverAtItsDeadline(t *testing.T) {
 	}
 }
 
-// A deadlineContext has a deadline, at which it does not end yet.
+// A deadlineContext has a deadline, but does not end at it.
 type deadlineContext struct {
 	context.Context
 	at time.Time

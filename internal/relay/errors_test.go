@@ -25,7 +25,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// sentinels are the errors that the stages tell apart, by name.
+// sentinels are the errors that the stages distinguish, by file and name.
 var sentinels = map[string]map[string]error{
 	"../../replication/errors.go": {
 		"ErrUnreachable": replication.ErrUnreachable, "ErrAccess": replication.ErrAccess, "ErrSlotMissing": replication.ErrSlotMissing,
@@ -39,14 +39,14 @@ var sentinels = map[string]map[string]error{
 	},
 }
 
-// advised is an error of a broker that knows what to do.
+// advised is a broker's error that contains advice.
 type advised struct{ error }
 
 func (a advised) Unwrap() error { return a.error }
 func (advised) Advice() string  { return "as the broker advises" }
 
-// Every row of the table of faults has an error of a stage. Its exit code, its patience and its advice
-// are those of the row.
+// Every row of the fault table has a test case. The exit code, the patience and the advice of its error are those
+// of the row.
 func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 	recorded := checkpoint.Position{EndLSN: 0x20}
 	met := make(map[int]bool)
@@ -54,7 +54,7 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		err      error
 		exit     int
 		patience patience
-		says     string // in the advice
+		says     string // part of the advice
 	}{
 		"drain timeout":         {errDrainTimeout, 0, never, ""},
 		"left behind":           {errPositionUnsaved, 0, never, ""},
@@ -103,7 +103,7 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 		"no source":             {replication.ErrUnreachable, 10, outage, "source.dsn"},
 		"anything else":         {errors.New("never heard of"), 1, briefly, ""},
 
-		// An error that wraps two is what a person must mend.
+		// If an error wraps two, the one that the operator must fix decides.
 		"lost, and in use":                 {fmt.Errorf("%w: %w", replication.ErrSlotInUse, replication.ErrSlotLost), 11, never, ""},
 		"bad row while the source is lost": {errors.Join(replication.ErrUnreachable, &deliveryError{err: &encode.RowError{}}), 14, never, "dead-letter"},
 	} {
@@ -137,7 +137,7 @@ func TestFaultsDecideExitCodePatienceAndAdvice(t *testing.T) {
 	}
 }
 
-// Whatever a stage tells apart has a row, so that no named error ends as an unexpected one.
+// Every sentinel error has a row in the fault table, so that no named error counts as unexpected.
 func TestFaultsHaveARowForEverySentinel(t *testing.T) {
 	for path, known := range sentinels {
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
@@ -166,11 +166,11 @@ func TestFaultsHaveARowForEverySentinel(t *testing.T) {
 	}
 }
 
-// The first contact is strict, later there is patience; and what is waited for is logged once.
+// On the first contact the relay fails early, later it retries for longer. It logs once what it waits for.
 func TestRetryWaitsAsLongAsTheErrorMayHeal(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err          error
-		first, later time.Duration // how long is waited; forever stands for without end
+		first, later time.Duration // how long the relay retries; forever: without a limit
 	}{
 		"slot lost":      {replication.ErrSlotLost, 0, 0},
 		"password":       {replication.ErrAccess, 0, limit},
@@ -226,7 +226,7 @@ const (
 	forever = time.Hour
 )
 
-// A state is logged when it begins: again after it was over, and with another cause.
+// The relay logs a waiting state when it starts: again after it has ended, and again if the cause changes.
 func TestRetryLogsEachStateOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
@@ -244,7 +244,7 @@ func TestRetryLogsEachStateOnce(t *testing.T) {
 		inUse := func(pid int) error {
 			return fmt.Errorf("%w: %w", replication.ErrSlotInUse, &pgconn.PgError{Code: "55006", Message: fmt.Sprintf(`replication slot "s1" is active for PID %d`, pid)})
 		}
-		for pid := range 5 { // several standbys take turns
+		for pid := range 5 { // several active relays take turns
 			wait(inUse(17+pid), 1)
 		}
 		r.reset()
@@ -309,8 +309,8 @@ func TestStandbySurvivesAnOutage(t *testing.T) {
 	})
 }
 
-// The end of a session is logged with its cause if nothing else says it: if the relay waits because of it, the
-// next line does.
+// The relay logs the end of a session with its cause, except if the next log line names the cause because the relay
+// waits for it.
 func TestSessionEndIsLoggedOnce(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err  error

@@ -21,7 +21,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A script is what a source reads, message by message: the pgoutput bytes a server sends.
+// A script is the input of a source, message by message: pgoutput messages as a server sends them.
 type script []replication.Message
 
 const outboxOID = 16385
@@ -44,7 +44,7 @@ func outboxRelation() *replication.WALData {
 	return walData(relationOf("id", "aggregatetype", "aggregateid", "type", "payload"))
 }
 
-// relationOf describes the table that insertOf inserts into, all its columns being text.
+// relationOf returns a Relation message for the table of insertOf. All columns are text.
 func relationOf(columns ...string) []byte {
 	b := binary.BigEndian.AppendUint32([]byte{'R'}, outboxOID)
 	b = append(b, "public\x00outbox\x00d"...)
@@ -57,7 +57,7 @@ func relationOf(columns ...string) []byte {
 	return b
 }
 
-// null stands for NULL in a row.
+// null represents NULL in a row.
 const null = "\x00"
 
 func insertOf(row ...string) []byte {
@@ -74,7 +74,7 @@ func insertOf(row ...string) []byte {
 	return b
 }
 
-// insertMessage is a row of the key with id and payload n.
+// insertMessage returns the insert of a row with the given key, id n and payload n.
 func insertMessage(key string, n int) *replication.WALData {
 	return insertInto("order", key, n)
 }
@@ -85,7 +85,7 @@ func insertInto(aggregate, key string, n int) *replication.WALData {
 
 func keepalive(lsn pglogrepl.LSN) *replication.Keepalive { return &replication.Keepalive{WALEnd: lsn} }
 
-// transaction is one whole transaction of the key's rows.
+// transaction returns a whole transaction with rows of the given key.
 func transaction(commitLSN, endLSN pglogrepl.LSN, key string, ns ...int) script {
 	s := script{beginMessage(commitLSN)}
 	for _, n := range ns {
@@ -102,15 +102,15 @@ func joinScripts(scripts ...script) script {
 	return s
 }
 
-// A scriptedSource hands its script over, one message a batch, and then waits for the end
-// of reading, or ends with err if that is set.
+// A scriptedSource returns its script, one message per batch. Then it returns err if that is set, or waits until
+// reading is stopped.
 type scriptedSource struct {
 	script   script
 	err      error
 	reported pglogrepl.LSN
 	closed   bool
 	next     chan struct{} // if set, every message waits for a token
-	lost     chan struct{} // if set, the source ends with errLost when it is closed
+	lost     chan struct{} // if set, closing it ends the source with errLost
 }
 
 func (s *scriptedSource) Run(ctx context.Context, _ func() pglogrepl.LSN, out chan<- *replication.Batch) error {
@@ -129,7 +129,7 @@ func (s *scriptedSource) Run(ctx context.Context, _ func() pglogrepl.LSN, out ch
 		}
 	}
 	if s.err != nil {
-		for range batchQueue + 1 { // then the pump has handled the earlier ones
+		for range batchQueue + 1 { // then the pump has handled the earlier messages
 			select {
 			case out <- &replication.Batch{}:
 			case <-ctx.Done():
@@ -157,9 +157,9 @@ func (s *scriptedSource) Close(_ context.Context, confirmed pglogrepl.LSN) error
 // A scriptedProducer accepts records and acknowledges them when the test says so.
 type scriptedProducer struct {
 	auto    bool                       // acknowledge at once
-	full    int                        // how many unacknowledged records fill the window; 0: no limit
-	heldSeq uint64                     // the record of this number waits for ack all the same
-	reject  func(r *sink.Record) error // an error makes the record's outcome that error
+	full    int                        // the number of unacknowledged records that fills the window; 0: no limit
+	heldSeq uint64                     // the record with this number waits for ack, even if auto is set
+	reject  func(r *sink.Record) error // returns an error to reject the record with it
 
 	mu       sync.Mutex
 	sent     []string // key/value of every record
@@ -168,7 +168,7 @@ type scriptedProducer struct {
 	done     func([]uint64, error)
 	running  chan struct{} // closed when Run has started
 	closed   chan struct{}
-	rejected chan struct{} // closed when a record was rejected
+	rejected chan struct{} // closed when a record has been rejected
 	acked    chan struct{}
 }
 
@@ -251,14 +251,14 @@ func (p *scriptedProducer) records() string {
 
 const drainTimeout = 25 * time.Second
 
-// A testSession is a tenure and the source of its current session.
+// A testSession is a tenure together with the source of its current session.
 type testSession struct {
 	*tenure
 	src   source
 	watch func(context.Context) error
 }
 
-// newTestSession returns a tenure that starts at start, with its first session.
+// newTestSession returns a tenure that starts at position start, with its first session.
 func newTestSession(tb testing.TB, src source, prod sink.Writer, start pglogrepl.LSN) *testSession {
 	tb.Helper()
 	s, _ := newTestSessionWith(tb, Config{}, src, prod, start)
@@ -266,7 +266,7 @@ func newTestSession(tb testing.TB, src source, prod sink.Writer, start pglogrepl
 	return s
 }
 
-// newTestSessionWith is newTestSession with a configuration and a log.
+// newTestSessionWith is newTestSession with a configuration. It also returns the log.
 func newTestSessionWith(tb testing.TB, cfg Config, src source, prod sink.Writer, start pglogrepl.LSN) (*testSession, *bytes.Buffer) {
 	tb.Helper()
 	cfg.Route.Columns, cfg.Route.Topic, cfg.DrainTimeout = encode.DefaultColumns(), "${route}", drainTimeout
@@ -290,7 +290,7 @@ func newSessionOf(r *Relay, src source, prod sink.Writer, start pglogrepl.LSN) *
 	return &testSession{tenure: t, src: src, watch: func(context.Context) error { return nil }}
 }
 
-// run runs one session. A tenure that continues is abandoned when ctx ends or another one starts.
+// run runs one session. If the tenure could continue afterwards, run abandons it.
 func (s *testSession) run(ctx context.Context) error {
 	err := s.next(ctx, s.src)
 	if !s.over {

@@ -17,19 +17,19 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/walsender"
 )
 
-// A load is what a WAL sender sends for the outbox table of package migrations, without an
-// end: a ring of batches that come again with new positions.
+// A load generates an endless stream as a WAL sender sends it for the outbox table of package migrations. It reuses
+// a ring of batches with new positions.
 type load struct {
 	ring [ringSize]loadBatch
 	used int
 	end  pglogrepl.LSN // of the newest transaction
 }
 
-// A loadBatch is some whole transactions.
+// A loadBatch holds some whole transactions.
 type loadBatch struct {
 	replication.Batch
-	wire            []byte   // the same bytes as CopyData messages, one behind the other
-	begins, commits [][]byte // the messages with positions, in that memory
+	wire            []byte   // the same bytes as consecutive CopyData messages
+	begins, commits [][]byte // the messages with positions; they share the memory of wire
 	rows            int
 }
 
@@ -39,17 +39,17 @@ const (
 	loadKeys     = 4096
 	loadTopic    = "order"
 
-	// walFrame is what precedes the plugin's bytes: type and length of CopyData, 'w', two
-	// positions and a clock.
+	// walFrame is the size of the header in front of pgoutput's bytes: type and length of CopyData, 'w', two
+	// positions and a timestamp.
 	walFrame = 1 + 4 + 1 + 3*8
 )
 
-// newLoad makes transactions of so many rows with payloads of so many bytes.
+// newLoad returns a load with transactions of the given number of rows and payloads of the given number of bytes.
 func newLoad(rows, payload int) *load {
 	l := &load{end: 1 << 20}
 	for i := range l.ring {
 		b := &l.ring[i]
-		b.addMessage(relationOf(loadColumns...)) // servers repeat it
+		b.addMessage(relationOf(loadColumns...)) // Postgres resends it from time to time
 		for b.rows < minBatchRows {
 			b.addMessage(beginMessage(0).Data)
 			for range rows {
@@ -63,7 +63,7 @@ func newLoad(rows, payload int) *load {
 	return l
 }
 
-// loadColumns are those of package migrations.
+// loadColumns are the columns of the table of package migrations.
 var loadColumns = []string{"id", "position", "aggregatetype", "aggregateid", "type", "payload", "headers", "created_at", "xid"}
 
 func loadRow(n, payload int) []string {
@@ -81,7 +81,7 @@ func (b *loadBatch) addMessage(message []byte) {
 	b.wire = append(b.wire, message...)
 }
 
-// splitMessages finds the messages in wire, which is complete.
+// splitMessages finds the messages in wire. No message may be added afterwards.
 func (b *loadBatch) splitMessages() {
 	for rest := b.wire; len(rest) > 0; {
 		size := 1 + int(binary.BigEndian.Uint32(rest[1:]))
@@ -97,8 +97,7 @@ func (b *loadBatch) splitMessages() {
 	}
 }
 
-// nextBatch returns the batch that comes now. It may be used until ringSize-1 others have been
-// asked for.
+// nextBatch returns the next batch. It is valid until nextBatch has been called ringSize-1 more times.
 func (l *load) nextBatch() *loadBatch {
 	b := &l.ring[l.used%ringSize]
 	l.used++
@@ -112,12 +111,12 @@ func (l *load) nextBatch() *loadBatch {
 	return b
 }
 
-// rowBytes is how many bytes the stream has per row.
+// rowBytes returns the size of the stream in bytes per row.
 func (l *load) rowBytes() int64 {
 	return int64(len(l.ring[0].wire) / l.ring[0].rows)
 }
 
-// eachLoad runs f for transactions of every size with small and medium rows.
+// eachLoad runs f for transactions of each size, with small and medium rows.
 func eachLoad(b *testing.B, f func(b *testing.B, l *load)) {
 	b.Helper()
 	for _, rows := range []int{1, 10, 1000} {
@@ -132,10 +131,10 @@ func eachLoad(b *testing.B, f func(b *testing.B, l *load)) {
 	}
 }
 
-// A loadServer streams the batches that it is given, until the channel is closed.
+// A loadServer streams batches from a channel until the channel is closed.
 type loadServer struct{ batches chan *loadBatch }
 
-// openStream returns a started stream from a walsender, over TCP.
+// openStream returns a started stream from a WAL sender, over TCP.
 func openStream(tb testing.TB, w *loadServer) *replication.Stream {
 	tb.Helper()
 	listener, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
@@ -165,7 +164,7 @@ func openStream(tb testing.TB, w *loadServer) *replication.Stream {
 	return stream
 }
 
-// serve answers one session until it streams.
+// serve handles one session.
 func (w *loadServer) serve(listener net.Listener) {
 	conn, err := listener.Accept()
 	if err != nil {
@@ -198,7 +197,7 @@ func (w *loadServer) serve(listener net.Listener) {
 	}
 }
 
-// sendBatches leaves what the client reports in the socket.
+// sendBatches sends the batches. It does not read the status updates of the client.
 func (w *loadServer) sendBatches(conn net.Conn) {
 	for batch := range w.batches {
 		if _, err := conn.Write(batch.wire); err != nil {

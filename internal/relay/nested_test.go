@@ -10,8 +10,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// A message that is nested so deep that a recursive parser would end the process is a row that cannot be
-// sent: it goes to the dead-letter topic as it is, and what follows is delivered.
+// A recursive parser would crash on a deeply nested message. The relay sends such a message unchanged to the
+// dead-letter topic, and delivers the following ones.
 func TestPumpDeadLettersDeepMessages(t *testing.T) {
 	for name, content := range map[string]string{
 		"brackets": strings.Repeat("[", 32<<20),

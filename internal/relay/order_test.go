@@ -16,10 +16,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// CheckOrder finds nothing wrong.
+// CheckOrder reports no problem.
 func (s *scriptedStore) CheckOrder(context.Context) error { return nil }
 
-// A doubtfulStore is a scriptedStore whose CheckOrder is the test's.
+// A doubtfulStore is a scriptedStore with a CheckOrder function of the test.
 type doubtfulStore struct {
 	scriptedStore
 
@@ -28,8 +28,8 @@ type doubtfulStore struct {
 
 func (s *doubtfulStore) CheckOrder(ctx context.Context) error { return s.check(ctx) }
 
-// TestOrderOfRelaysIsCheckedOnce, however many tenures there are. Neither records nor the end of a tenure
-// wait for it.
+// TestOrderOfRelaysIsCheckedOnce: a relay checks the broker once, whatever the number of tenures. Neither records
+// nor the end of a tenure wait for the check.
 func TestOrderOfRelaysIsCheckedOnce(t *testing.T) {
 	for name, tt := range map[string]struct {
 		check func(ctx context.Context) error
@@ -55,7 +55,7 @@ func TestOrderOfRelaysIsCheckedOnce(t *testing.T) {
 					checks++
 					return tt.check(ctx)
 				}}
-				for n := range pglogrepl.LSN(3) { // the first ends before the check
+				for n := range pglogrepl.LSN(3) { // the first tenure ends before the check
 					src := &scriptedSource{script: joinScripts(transaction(n*100+100, n*100+110, "a", 1))}
 					prod := newScriptedProducer()
 					s := newSessionOf(r, src, prod, n*100+10)

@@ -20,15 +20,15 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A scriptedStore is a position store whose writes end when the test allows it.
+// A scriptedStore is a position store whose writes can wait for the test.
 type scriptedStore struct {
 	mu     sync.Mutex
 	values []sink.StoredValue
 	writes int
-	allow  chan error         // nil: at once
-	stale  []sink.StoredValue // what Read returns, if it is not nil
-	silent bool               // Read does not return
-	refuse error              // what Read returns, if it is not nil
+	allow  chan error         // a write waits for a value and returns it; nil: no waiting
+	stale  []sink.StoredValue // what Read returns, unless nil
+	silent bool               // Read blocks until its context ends
+	refuse error              // the error that Read returns, unless nil
 }
 
 func (s *scriptedStore) Read(ctx context.Context) ([]sink.StoredValue, error) {
@@ -68,7 +68,7 @@ func (s *scriptedStore) Write(ctx context.Context, writer string, value []byte) 
 	return nil
 }
 
-// NextIdentity counts what was given.
+// NextIdentity returns a number above all given ones.
 func (s *scriptedStore) NextIdentity(_ context.Context, given ...[]byte) ([]byte, error) {
 	highest := 0
 	for _, g := range given {
@@ -81,7 +81,7 @@ func (s *scriptedStore) NextIdentity(_ context.Context, given ...[]byte) ([]byte
 	return []byte(strconv.Itoa(highest + 1)), nil
 }
 
-// position returns the newest record.
+// position returns the newest position record.
 func (s *scriptedStore) position(t *testing.T) checkpoint.Position {
 	t.Helper()
 	s.mu.Lock()
@@ -97,7 +97,7 @@ func server(confirmed pglogrepl.LSN) checkpoint.Server {
 	return checkpoint.Server{SystemID: "1", Timeline: 1, Slot: "s", Confirmed: confirmed, WALEnd: 10_000}
 }
 
-// deliver moves t to end.
+// deliver adds a delivered transaction that ends at end to t.
 func deliver(t *checkpoint.Tracker, end pglogrepl.LSN) {
 	if err := errors.Join(t.Begin(end-1, time.Time{}), t.Commit(end)); err != nil {
 		panic(err)
@@ -108,7 +108,7 @@ func newTestWriter(store sink.PositionStore, acceptGap bool) *positionWriter {
 	return newPositionWriter(store, acceptGap, slog.New(slog.DiscardHandler))
 }
 
-// claimed has w claim the slot of s.
+// claimed makes w claim the slot of s.
 func claimed(t *testing.T, w *positionWriter, s checkpoint.Server) {
 	t.Helper()
 	found, err := w.readStore(t.Context())
@@ -128,7 +128,7 @@ func startedWriter(t *testing.T, store sink.PositionStore, s checkpoint.Server) 
 	return w, startTracker(t, w, s)
 }
 
-// startTracker begins a tenure.
+// startTracker starts a tenure.
 func startTracker(t *testing.T, w *positionWriter, s checkpoint.Server) *checkpoint.Tracker {
 	t.Helper()
 	start, err := w.chooseStart(t.Context(), s)
@@ -140,7 +140,7 @@ func startTracker(t *testing.T, w *positionWriter, s checkpoint.Server) *checkpo
 	return tracker
 }
 
-// write has w write what is confirmed.
+// write makes w write the confirmed position.
 func write(t *testing.T, w *positionWriter) {
 	t.Helper()
 	if _, err := w.writePosition(t.Context()); err != nil {
@@ -148,8 +148,8 @@ func write(t *testing.T, w *positionWriter) {
 	}
 }
 
-// Postgres gets a position once its record is acknowledged. Asking for the position has the record
-// written.
+// The relay confirms a position to Postgres only after Kafka has acknowledged the position record. A call of
+// confirmedPosition triggers the next write.
 func TestPositionWriterConfirmsOnlyWhatIsStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &scriptedStore{}
@@ -173,7 +173,7 @@ func TestPositionWriterConfirmsOnlyWhatIsStored(t *testing.T) {
 		deliver(tracker, 200)
 		want(0) // not even the slot's own position is recorded
 		store.allow <- nil
-		want(100) // asks
+		want(100) // triggers a write
 		store.allow <- nil
 		want(200)
 		if p := store.position(t); p.EndLSN != 200 || p.SystemID != "1" || p.Slot != "s" || p.Timeline != 1 {
@@ -185,7 +185,7 @@ func TestPositionWriterConfirmsOnlyWhatIsStored(t *testing.T) {
 		if store.writes != 4 { // the first two are the claim
 			t.Errorf("%d records although nobody has asked", store.writes)
 		}
-		want(200) // asks
+		want(200) // triggers a write
 		store.allow <- nil
 		want(400)
 		stop()
@@ -206,7 +206,7 @@ func TestPositionWriterWritesAPositionOnce(t *testing.T) {
 	}
 }
 
-// A store that fails ends the session. A write that waits ends with its context.
+// If the store fails, the session ends. A blocked write ends with its context.
 func TestPositionWriterFailsWithItsStore(t *testing.T) {
 	store := &scriptedStore{}
 	w, tracker := startedWriter(t, store, server(100))
@@ -227,8 +227,8 @@ func TestPositionWriterFailsWithItsStore(t *testing.T) {
 	}
 }
 
-// A standby that gets the slot starts at what the one before has written last. A slot ahead of that is a
-// gap.
+// When a standby gets the slot, it starts at the last position that the previous relay recorded. If the slot is
+// ahead of that position, there is a gap.
 func TestPositionWriterContinuesTheRecordOfAnotherProcess(t *testing.T) {
 	store := &scriptedStore{}
 	active, tracker := startedWriter(t, store, server(100))
@@ -247,8 +247,8 @@ func TestPositionWriterContinuesTheRecordOfAnotherProcess(t *testing.T) {
 	}
 }
 
-// Each claim is higher than all before it, and so is its identity. The process before notices it with
-// its next record, and cannot go on; what it writes late does not count.
+// Each claim is higher than all earlier ones, and so is its identity. The previous process detects that when it
+// next checks its claim, and stops. Its late writes have no effect.
 func TestPositionWriterClaims(t *testing.T) {
 	store := &scriptedStore{}
 	first, before := startedWriter(t, store, server(100))
@@ -289,8 +289,8 @@ func TestPositionWriterClaims(t *testing.T) {
 	}
 }
 
-// Two processes that have found the same claim do not take the same one: the later one sees the other
-// and claims again.
+// Two processes that have read the same claim do not end up with the same one. The second one detects the other's
+// claim and claims again.
 func TestPositionWriterDoesNotShareAClaim(t *testing.T) {
 	store := &scriptedStore{}
 	a, b := newTestWriter(store, false), newTestWriter(store, false)
@@ -311,8 +311,8 @@ func TestPositionWriterDoesNotShareAClaim(t *testing.T) {
 	}
 }
 
-// Of two processes with the same claim only the one that was first may have sent records. The other one
-// ranks above the first's identity, and the first above its own.
+// If two processes have the same claim, only the earlier one may have sent records. The next identity of either
+// process is above the earlier one's identity.
 func TestPositionWriterRanksAboveWhatIsOnTheWire(t *testing.T) {
 	store := &scriptedStore{}
 	first := newTestWriter(store, false)
@@ -336,9 +336,9 @@ func TestPositionWriterRanksAboveWhatIsOnTheWire(t *testing.T) {
 	}
 }
 
-// A process that found no claim tried one again and again, and all of that is stored when another process
-// has the slot and may have sent records. Whoever claims next ranks above those, although the late claim is
-// higher.
+// A process finds no claim and tries several times to write one. Its writes are stored late, when another process
+// has the slot and may have sent records. The next claim gets an identity above that process's, although the late
+// claim is higher.
 func TestPositionWriterRanksAboveRecordsWhenAClaimIsLate(t *testing.T) {
 	store := &scriptedStore{}
 	late := newTestWriter(store, false)
@@ -362,8 +362,8 @@ func TestPositionWriterRanksAboveRecordsWhenAClaimIsLate(t *testing.T) {
 	}
 }
 
-// What a claim replaces may be removed late, when that process claims again. Its new claim stays, also if
-// the one before was an attempt whose outcome it does not know.
+// A process may remove the claim that it has replaced late, after the other process has claimed again. It does not
+// remove the new claim. That also holds if the replaced claim was an attempt with an unknown outcome.
 func TestPositionWriterRemovesNoLaterClaim(t *testing.T) {
 	for _, unknown := range []bool{false, true} {
 		store := &scriptedStore{}
@@ -390,8 +390,8 @@ func TestPositionWriterRemovesNoLaterClaim(t *testing.T) {
 	}
 }
 
-// A process that tries to claim again, after what it has found at first, does not take the identity of one
-// that has claimed meanwhile.
+// A process may retry its claim with an earlier result of Read. It does not get the identity of a process that has
+// claimed in the meantime.
 func TestPositionWriterDoesNotShareAnIdentity(t *testing.T) {
 	store := &scriptedStore{}
 	startedWriter(t, store, server(100))
@@ -415,7 +415,8 @@ func TestPositionWriterDoesNotShareAnIdentity(t *testing.T) {
 	}
 }
 
-// A store that does not show what it has acknowledged may hide another process's claim too.
+// If the store does not return a write that it has acknowledged, it may also hide another process's claim. The
+// claim fails until the store returns it.
 func TestPositionWriterWaitsUntilItSeesItsClaim(t *testing.T) {
 	store := &scriptedStore{}
 	w := newTestWriter(store, false)
@@ -423,7 +424,7 @@ func TestPositionWriterWaitsUntilItSeesItsClaim(t *testing.T) {
 	before := slices.Clone(store.values)
 	other, _ := startedWriter(t, store, server(100))
 	store.stale = before
-	for range 2 { // also if an older claim of its own is shown
+	for range 2 { // the second time, the store returns an older claim of its own
 		if err := w.claim(t.Context(), &storeState{others: 1}, server(100)); !errors.Is(err, sink.ErrUnreachable) {
 			t.Fatal(err)
 		}
@@ -434,7 +435,7 @@ func TestPositionWriterWaitsUntilItSeesItsClaim(t *testing.T) {
 	}
 }
 
-// A relay that has met the wrong server does not claim the slot of the right one.
+// If a relay is connected to the wrong server, it reports a gap before it claims the slot.
 func TestPositionWriterRefusesAWrongServer(t *testing.T) {
 	store := &scriptedStore{}
 	w, tracker := startedWriter(t, store, server(100))
@@ -465,8 +466,8 @@ func TestPositionWriterRefusesAWrongServer(t *testing.T) {
 	}
 }
 
-// A store that refuses to be read does not end a tenure, and is logged once. A foreign claim that it hides
-// ends it as soon as it is shown.
+// If the store rejects reads, the tenure continues, and the relay logs that once. When the store becomes readable
+// and returns a foreign claim, the tenure ends.
 func TestPositionWriterOutlivesALostRight(t *testing.T) {
 	var log strings.Builder
 	store := &scriptedStore{}
@@ -488,7 +489,8 @@ func TestPositionWriterOutlivesALostRight(t *testing.T) {
 	}
 }
 
-// What the store has lost while the process ran is written again, above the claim that is lost.
+// If the store loses its values while the process runs, the process writes them again, with a claim above the lost
+// one.
 func TestPositionWriterOutlivesItsStore(t *testing.T) {
 	store := &scriptedStore{}
 	w, tracker := startedWriter(t, store, server(100))
@@ -504,7 +506,7 @@ func TestPositionWriterOutlivesItsStore(t *testing.T) {
 	}
 }
 
-// A transaction that is delivered in part is in the record, and the next process goes on in it.
+// The position record describes a partially delivered transaction. The next process continues within it.
 func TestPositionWriterRecordsTheOpenTransaction(t *testing.T) {
 	store := &scriptedStore{}
 	w, tracker := startedWriter(t, store, server(100))
@@ -557,7 +559,7 @@ func TestPositionWriterRecordsTheOpenTransaction(t *testing.T) {
 	}
 }
 
-// deliverAll acknowledges n records and ends their transaction.
+// deliverAll acknowledges n records and commits their transaction.
 func deliverAll(t *testing.T, tracker *checkpoint.Tracker, n int, end pglogrepl.LSN) {
 	t.Helper()
 	for seq := range n {
@@ -570,7 +572,8 @@ func deliverAll(t *testing.T, tracker *checkpoint.Tracker, n int, end pglogrepl.
 	}
 }
 
-// The record of a version without claims is carried on. Its key gets one that such a version refuses.
+// The relay continues the position record of a version without claims. It replaces that record by one that such a
+// version rejects.
 func TestPositionWriterCarriesOnAnOldRecord(t *testing.T) {
 	old := []byte(`{"version":1,"system_id":"1","timeline":1,"slot":"s","end_lsn":"0/190","term":4}`)
 	store := &scriptedStore{values: []sink.StoredValue{{Value: []byte("somebody else's")}, {Value: old}}}
@@ -602,7 +605,7 @@ func marshal(t *testing.T, p checkpoint.Position) []byte {
 	return data
 }
 
-// A snapshot becomes part of the record once its transaction is confirmed.
+// A snapshot becomes part of the position record when its transaction is confirmed.
 func TestPositionWriterKeepsDeliveredSnapshots(t *testing.T) {
 	store := &scriptedStore{}
 	w, tracker := startedWriter(t, store, server(100))
@@ -624,7 +627,7 @@ func TestPositionWriterKeepsDeliveredSnapshots(t *testing.T) {
 	}
 }
 
-// A record that cannot be read is an error, not a missing record.
+// A position record that the relay cannot read is an error. It does not count as missing.
 func TestPositionWriterRejectsARecordItCannotRead(t *testing.T) {
 	for _, writer := range []string{"", "8d3f0b0e-57a0-4a4e-8b9a-0a6d8c9f1e01"} {
 		store := &scriptedStore{values: []sink.StoredValue{{Writer: writer, Value: []byte(`{"version": 9}`)}}}
@@ -635,8 +638,8 @@ func TestPositionWriterRejectsARecordItCannotRead(t *testing.T) {
 	}
 }
 
-// A value that no relay has written is ignored with one warning, and moves nothing: neither position nor
-// claim.
+// The relay ignores a value that no relay has written. It logs one warning, and neither the position nor the claim
+// changes.
 func TestPositionWriterIgnoresForgedValues(t *testing.T) {
 	const other = "8d3f0b0e-57a0-4a4e-8b9a-0a6d8c9f1e01"
 	honest := &scriptedStore{}
@@ -668,8 +671,8 @@ func TestPositionWriterIgnoresForgedValues(t *testing.T) {
 	}
 }
 
-// Without a store the record is in memory: another system is a gap, and a slot that is ahead, which
-// another instance may have had, is an ERROR line.
+// Without a store the position record is in memory. A different system identifier is a gap. If the slot is ahead,
+// another instance may have used it: the relay logs an error and starts.
 func TestPositionWriterWithoutAStore(t *testing.T) {
 	var log strings.Builder
 	w := newPositionWriter(nil, false, slog.New(slog.NewTextHandler(&log, nil)))
@@ -695,7 +698,7 @@ func TestPositionWriterWithoutAStore(t *testing.T) {
 	}
 }
 
-// A write that was given up may have been stored. It is not taken for another instance's.
+// A write that the relay has given up may still be stored. The relay recognizes it as its own.
 func TestPositionWriterGoesOnAfterAWriteThatWasGivenUp(t *testing.T) {
 	store := &scriptedStore{}
 	w, tracker := startedWriter(t, store, server(100))
@@ -709,7 +712,7 @@ func TestPositionWriterGoesOnAfterAWriteThatWasGivenUp(t *testing.T) {
 	}
 	given := w.stored
 	given.EndLSN = 200
-	store.values[0].Value = marshal(t, given) // stored in spite of that
+	store.values[0].Value = marshal(t, given) // stored although the write failed
 	found, err := w.readStore(t.Context())
 	if err != nil || !w.canContinue(found, server(100)) {
 		t.Errorf("found %+v, %v", found, err)
@@ -721,8 +724,8 @@ func TestPositionWriterGoesOnAfterAWriteThatWasGivenUp(t *testing.T) {
 	}
 }
 
-// A tenure that starts at the record writes in its term. One that starts elsewhere or on another
-// timeline writes in a new term.
+// A tenure that starts at the recorded position keeps the record's term. If it starts elsewhere or on another
+// timeline, it uses a new term.
 func TestPositionWriterStartsANewTerm(t *testing.T) {
 	store := &scriptedStore{}
 	promoted := promoted(10_000, 100)
@@ -739,17 +742,17 @@ func TestPositionWriterStartsANewTerm(t *testing.T) {
 	}
 }
 
-// The record says that an initial copy is not delivered yet, from before there is a slot.
+// The position record says that the initial copy is not delivered yet, from before the slot exists.
 func TestPositionWriterKeepsAPendingCopy(t *testing.T) {
 	store := &scriptedStore{}
 	first := newTestWriter(store, false)
 	if err := first.announceCopy(t.Context(), "1", "s"); err != nil {
 		t.Fatal(err)
 	}
-	if err := first.requireNoRecord(t.Context(), "s"); err != nil { // the process ended before it made the slot
+	if err := first.requireNoRecord(t.Context(), "s"); err != nil { // the process ended before it created the slot
 		t.Errorf("the slot cannot be made: %v", err)
 	}
-	for range 2 { // the second one finds the slot
+	for range 2 { // the second one finds an existing slot
 		w, tracker := startedWriter(t, store, server(100))
 		if !w.copyPending() {
 			t.Error("no copy is to be made")
@@ -764,7 +767,7 @@ func TestPositionWriterKeepsAPendingCopy(t *testing.T) {
 	}
 	w, tracker := startedWriter(t, store, server(100))
 	w.markCopied()
-	write(t, w) // although no position is new
+	write(t, w) // although the position is the same
 	if p := store.position(t); p.Copying || p.EndLSN != 100 {
 		t.Errorf("recorded is %+v", p)
 	}
@@ -775,7 +778,7 @@ func TestPositionWriterKeepsAPendingCopy(t *testing.T) {
 	}
 }
 
-// An accepted gap gives up the rest of a copy. A slot that was created now has no gap.
+// When an operator accepts a gap, the relay skips the rest of the initial copy. A newly created slot has no gap.
 func TestPositionWriterGivesUpACopyWithAnAcceptedGap(t *testing.T) {
 	store := &scriptedStore{}
 	first := newTestWriter(store, true)
@@ -793,8 +796,8 @@ func TestPositionWriterGivesUpACopyWithAnAcceptedGap(t *testing.T) {
 	}
 }
 
-// A relay that has waited for the slot, got it and crashed leaves no gap, wherever it was: whoever has the
-// slot next starts where Postgres was told or behind it, also if the owner before it writes late.
+// A standby that gets the slot and crashes leaves no gap, wherever it crashes. The next relay does not start before
+// the position that is confirmed to Postgres. That also holds if the previous relay writes late.
 func TestCrashOfAStandbyLeavesNoGap(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		for _, recorded := range []bool{false, true} {

@@ -21,7 +21,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// A row of key a with id and payload n is changed; was is the id it had, 0 for the same.
+// updateMessage returns the update of a row with key a, id n and payload n. was is the old id, or 0 if the id is
+// unchanged.
 func updateMessage(n, was int) *replication.WALData {
 	b := binary.BigEndian.AppendUint32([]byte{'U'}, outboxOID)
 	if was != 0 {
@@ -31,7 +32,7 @@ func updateMessage(n, was int) *replication.WALData {
 	return walData(append(b, insertOf(fmt.Sprint("id-", n), "order", "a", "T", fmt.Sprint(n))[5:]...))
 }
 
-// logicalMessage is a logical message that holds a row of key a with id and payload n.
+// logicalMessage returns a logical message that contains a row with key a, id n and payload n.
 func logicalMessage(prefix string, lsn pglogrepl.LSN, transactional byte, n int) *replication.WALData {
 	b := binary.BigEndian.AppendUint64([]byte{'M', transactional}, uint64(lsn))
 	b = append(append(b, prefix...), 0)
@@ -40,7 +41,7 @@ func logicalMessage(prefix string, lsn pglogrepl.LSN, transactional byte, n int)
 	return walData(append(b, content...))
 }
 
-// keyedRelation is the outbox with its first column as the key.
+// keyedRelation is the Relation message of the outbox with its first column as the key.
 func keyedRelation() *replication.WALData {
 	b := relationOf("id", "aggregatetype", "aggregateid", "type", "payload")
 	b[bytes.Index(b, []byte("\x00id\x00"))] = 1
@@ -78,7 +79,7 @@ func TestPumpAppliesTheUpdatePolicy(t *testing.T) {
 				if got := prod.records(); got != tc.sent {
 					t.Errorf("sent %s, want %s", got, tc.sent)
 				}
-				// Two were dropped within a minute: one line.
+				// The relay dropped two updates within a minute and logs one line.
 				if got := strings.Count(log.String(), "updates dropped"); got != min(len(tc.level), 1) || got > 0 && !strings.Contains(log.String(), "level="+tc.level) {
 					t.Errorf("%d lines of dropped updates, want level %q:\n%s", got, tc.level, log)
 				}
@@ -87,7 +88,7 @@ func TestPumpAppliesTheUpdatePolicy(t *testing.T) {
 	}
 }
 
-// Updates that are dropped are logged at most once a minute and table, and counted.
+// The relay counts dropped updates, and logs them at most once a minute per table.
 func TestUpdatePolicyLogsDropsOnceAMinuteAndTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -107,7 +108,7 @@ func TestUpdatePolicyLogsDropsOnceAMinuteAndTable(t *testing.T) {
 	})
 }
 
-// A row of an interrupted transaction has the same index when Postgres resends it.
+// When Postgres resends an interrupted transaction, each row has the same index as before.
 func TestPumpResumesAnInterruptedTransactionOfEveryKindOfRow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := Config{Route: encode.Config{OnUpdate: encode.UpdateIgnore}, Messages: []string{"rows"}}
@@ -130,8 +131,8 @@ func TestPumpResumesAnInterruptedTransactionOfEveryKindOfRow(t *testing.T) {
 	})
 }
 
-// With messages of every prefix, the program's own messages are still not rows, in this version and
-// earlier ones.
+// If the relay publishes messages with any prefix, it still does not publish its own messages, including those of
+// earlier versions.
 func TestPumpSendsMessagesOfAnyPrefixThatIsNotReserved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mark := walData([]byte("M\x01\x00\x00\x00\x00\x00\x00\x00\x50" + catalog.MessagePrefix + "\x00\x00\x00\x00\x00")) // empty, not JSON
@@ -148,9 +149,8 @@ func TestPumpSendsMessagesOfAnyPrefixThatIsNotReserved(t *testing.T) {
 	})
 }
 
-// A message outside transactions is confirmed by the position behind it, once it is
-// acknowledged and everything before it is, and does not hide the transaction that begins
-// to commit there.
+// The relay confirms a non-transactional message by its end position, after Kafka has acknowledged it and every
+// earlier record. A transaction that commits at that position is still published.
 func TestPumpConfirmsNonTransactionalMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &scriptedSource{script: joinScripts(
@@ -186,7 +186,7 @@ func TestPumpConfirmsNonTransactionalMessages(t *testing.T) {
 	})
 }
 
-// A message that is no row ends the session, with its place, or is a dead letter.
+// If a message does not contain a valid row, the relay stops and names its position, or sends a dead letter.
 func TestPumpStopsAtABadMessageOrSendsADeadLetter(t *testing.T) {
 	for name, topic := range map[string]string{"ends": "", "dead letter": "dead"} {
 		t.Run(name, func(t *testing.T) {
@@ -198,7 +198,8 @@ func TestPumpStopsAtABadMessageOrSendsADeadLetter(t *testing.T) {
 				s, _ := newTestSessionWith(t, Config{Messages: []string{"rows"}, DeadLetterTopic: topic}, src, prod, 0)
 				err := s.run(t.Context())
 				if topic == "" {
-					// What passes it: everything before the byte behind 0/95 is confirmed.
+					// To skip the message, advance the slot past 0/95: everything before the next byte is then
+					// confirmed.
 					if ExitCode(err) != ExitBadRecord || !strings.Contains(Advice(err), "'0/95'::pg_lsn + 1") || s.tracker.Confirmed() != 110 {
 						t.Errorf("session ended with %v at %s\n%s", err, s.tracker.Confirmed(), Advice(err))
 					}
@@ -212,7 +213,8 @@ func TestPumpStopsAtABadMessageOrSendsADeadLetter(t *testing.T) {
 	}
 }
 
-// What ends at the position to skip to or before is read and not sent, across sessions too.
+// The relay reads the transactions and messages that end at or before SkipTo, but does not send them. That also
+// holds across sessions.
 func TestSkipSpansSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := Config{SkipTo: 210, Messages: []string{"rows"}}
@@ -279,7 +281,7 @@ func TestSkipChecksThePositionAtTheStart(t *testing.T) {
 	}
 }
 
-// That the catalog does not answer is about no row: it ends the session as the source does.
+// If the catalog is unavailable, that is not the fault of a row. The session ends with an error of the source.
 func TestPumpEndsWithTheSourcesErrorIfTheCatalogDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, prod := &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1))}, newScriptedProducer()

@@ -20,8 +20,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A stop in the middle of a transaction reads on to its end, publishes nothing of the next
-// one, and reports the position.
+// When the relay stops in the middle of a transaction, it reads up to the commit, publishes nothing of the next
+// transaction, and confirms the position.
 func TestSessionStopsAtATransactionBoundary(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &scriptedSource{next: make(chan struct{}), script: joinScripts(
@@ -31,7 +31,7 @@ func TestSessionStopsAtATransactionBoundary(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- s.run(ctx) }()
-		for range 6 { // up to row 2, of two
+		for range 6 { // up to row 2, the first of two rows
 			src.next <- struct{}{}
 		}
 		synctest.Wait()
@@ -51,7 +51,7 @@ func TestSessionStopsAtATransactionBoundary(t *testing.T) {
 	})
 }
 
-// A stop waits for acknowledgements, and no longer than the drain timeout.
+// When the relay stops, it waits for acknowledgements, but not longer than the drain timeout.
 func TestSessionDrainsUntilTheDrainTimeout(t *testing.T) {
 	for name, answered := range map[string]bool{"answered": true, "never answered": false} {
 		t.Run(name, func(t *testing.T) {
@@ -92,8 +92,8 @@ func TestSessionDrainsUntilTheDrainTimeout(t *testing.T) {
 	}
 }
 
-// A refused record ends the session with its place in the log; what was before it is
-// confirmed, nothing after it.
+// If Kafka rejects a record, the session ends with an error that names its row. The relay confirms the transactions
+// before it and no later ones.
 func TestSessionEndsAtARejectedRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &scriptedSource{script: joinScripts(
@@ -119,7 +119,7 @@ func TestSessionEndsAtARejectedRecord(t *testing.T) {
 	})
 }
 
-// A row that cannot become a record: everything before it is delivered.
+// The relay delivers everything before a row that it cannot convert to a record.
 func TestSessionDeliversWhatPrecedesABadRow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &scriptedSource{script: joinScripts(
@@ -145,8 +145,8 @@ func TestSessionDeliversWhatPrecedesABadRow(t *testing.T) {
 	})
 }
 
-// A row that cannot be streamed: everything before it is delivered. If that takes too long, nobody is
-// advised to skip anything.
+// The relay delivers everything before a row that Postgres cannot stream. If that takes too long, the advice is not
+// to skip anything.
 func TestSessionDeliversWhatPrecedesARowThatCannotBeStreamed(t *testing.T) {
 	for acked, want := range map[int]pglogrepl.LSN{2: 110, 1: 110, 0: 0} {
 		synctest.Test(t, func(t *testing.T) {
@@ -174,8 +174,9 @@ func TestSessionDeliversWhatPrecedesARowThatCannotBeStreamed(t *testing.T) {
 	}
 }
 
-// A connection that is lost in a transaction causes no duplicates: the next session reads the numbered
-// rows again and continues after them, even if it is lost again before it gets there.
+// If the connection is lost during a transaction, there are no duplicates. The next session reads the rows that
+// already have numbers again, and continues after them. That also holds if the connection is lost again before
+// that.
 func TestTenureGoesOnInAnInterruptedTransaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		whole := transaction(200, 210, "a", 2, 3, 4, 5)
@@ -189,8 +190,8 @@ func TestTenureGoesOnInAnInterruptedTransaction(t *testing.T) {
 		}{
 			{joinScripts(transaction(100, 110, "a", 1), whole[:3]), 0, "a/1 a/2 a/3"},
 			{joinScripts(), 0, "a/1 a/2 a/3"},                                         // received nothing
-			{joinScripts(transaction(100, 110, "a", 1), whole[:2]), 1, "a/1 a/2 a/3"}, // lost before the end of the known rows
-			{joinScripts(whole[:4]), 1, "a/1 a/2 a/3 a/4"},                            // one row further
+			{joinScripts(transaction(100, 110, "a", 1), whole[:2]), 1, "a/1 a/2 a/3"}, // connection lost before the last known row
+			{joinScripts(whole[:4]), 1, "a/1 a/2 a/3 a/4"},                            // one more row
 			{joinScripts(whole, transaction(300, 310, "b", 6)), 4, "a/1 a/2 a/3 a/4 a/5 b/6"},
 		} {
 			src := &scriptedSource{script: step.script, err: errLost}
@@ -213,8 +214,8 @@ func TestTenureGoesOnInAnInterruptedTransaction(t *testing.T) {
 	})
 }
 
-// If the server resends a transaction differently, the relay stops: it can trust neither the Tracker nor
-// the server.
+// If Postgres resends a transaction with other rows, the relay stops: it can trust neither the Tracker nor the
+// server.
 func TestTenureEndsIfOtherRowsComeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		prod := newScriptedProducer()
@@ -226,14 +227,14 @@ func TestTenureEndsIfOtherRowsComeAgain(t *testing.T) {
 			ended <- s.next(t.Context(), &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1)), err: errLost})
 		}()
 		synctest.Wait()
-		prod.ack(2) // it drains first
+		prod.ack(2) // the session drains first
 		if err := <-ended; !as[*checkpoint.RereadError](err) || ExitCode(err) != ExitContinuity {
 			t.Errorf("session ended with %v", err)
 		}
 	})
 }
 
-// An error that the watcher finds while a lost session ends is why the session has ended.
+// If the watcher finds an error while a lost session ends, that error is the reason for the end.
 func TestSessionIsLostWhileTheCatalogIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestSession(t, &scriptedSource{err: errLost}, newScriptedProducer(), 0)
@@ -247,8 +248,8 @@ func TestSessionIsLostWhileTheCatalogIsRead(t *testing.T) {
 	})
 }
 
-// Between two sessions the fence is closed, and the writer still handles responses. A row that the
-// writer has not accepted is read again.
+// Between two sessions the fence is closed, and the writer still handles responses. The next session reads the rows
+// again that the writer has not accepted.
 func TestTenureBetweenSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		prod := newScriptedProducer()
@@ -281,7 +282,7 @@ func TestTenureBetweenSessions(t *testing.T) {
 	})
 }
 
-// A fence closes when the process was stopped, by either clock, and stays closed.
+// A fence closes when either clock shows that the process was suspended, and stays closed.
 func TestFenceClosesIfTheProcessStoodStill(t *testing.T) {
 	now := time.Now()
 	for name, tc := range map[string]struct {
@@ -303,7 +304,7 @@ func TestFenceClosesIfTheProcessStoodStill(t *testing.T) {
 	}
 }
 
-// A process that has stood still ends its session: the next status update is late.
+// If the process was suspended, the session ends, since the next status update is late.
 func TestSessionEndsIfTheProcessStoodStill(t *testing.T) {
 	for late, want := range map[time.Duration]error{0: errLost, time.Nanosecond: errSuspended} {
 		synctest.Test(t, func(t *testing.T) {
@@ -325,7 +326,8 @@ func TestSessionEndsIfTheProcessStoodStill(t *testing.T) {
 	}
 }
 
-// Keepalives move the position of an idle outbox, and never past what is outstanding.
+// Keepalives advance the confirmed position while the outbox is idle. They never advance it past an unacknowledged
+// record.
 func TestPumpConfirmsKeepalivesOfAnIdleOutbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &scriptedSource{script: joinScripts(script{keepalive(150), beginMessage(200), keepalive(195), insertMessage("a", 1), commitMessage(200, 210), keepalive(400)})}
@@ -350,8 +352,8 @@ func TestPumpConfirmsKeepalivesOfAnIdleOutbox(t *testing.T) {
 	})
 }
 
-// A kind of change that was not published when the session began means that the
-// publication was changed.
+// A change of a kind that was not published at the start of the session means that somebody changed the
+// publication.
 func TestPumpStopsAtAnUnpublishedKindOfChange(t *testing.T) {
 	b := binary.BigEndian.AppendUint32([]byte{'T'}, 1)
 	truncate := walData(binary.BigEndian.AppendUint32(append(b, 0), outboxOID))
@@ -373,7 +375,7 @@ func TestPumpStopsAtAnUnpublishedKindOfChange(t *testing.T) {
 	})
 }
 
-// While one record is not acknowledged, others go on, but not without end.
+// While one record is unacknowledged, the relay sends further records, up to a limit.
 func TestPumpBoundsTheTrackersSpan(t *testing.T) {
 	const span = 100
 	synctest.Test(t, func(t *testing.T) {
@@ -402,7 +404,7 @@ func TestPumpBoundsTheTrackersSpan(t *testing.T) {
 	})
 }
 
-// A confirmed transaction is measured from its commit, and its snapshot goes to the position writer.
+// The relay measures a confirmed transaction from its commit time, and passes its snapshot to the position writer.
 func TestRelayReportsConfirmedTransactions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type measured struct {
@@ -421,8 +423,8 @@ func TestRelayReportsConfirmedTransactions(t *testing.T) {
 		time.Sleep(time.Second)
 		r.observeConfirmed(checkpoint.Transaction{CommitTime: committed})
 		r.observeConfirmed(checkpoint.Transaction{CommitTime: committed, TraceID: [16]byte{0: 0x4b, 15: 0x36}})
-		r.observeConfirmed(checkpoint.Transaction{CommitTime: time.Now().Add(time.Hour)}) // of a server whose clock is ahead
-		r.observeConfirmed(checkpoint.Transaction{})                                      // its commit time is unknown
+		r.observeConfirmed(checkpoint.Transaction{CommitTime: time.Now().Add(time.Hour)}) // committed on a server whose clock is ahead
+		r.observeConfirmed(checkpoint.Transaction{})                                      // the commit time is unknown
 		want := []measured{{time.Second, ""}, {time.Second, "4b000000000000000000000000000036"}, {0, ""}}
 		if diff := cmp.Diff(want, got, cmp.AllowUnexported(measured{})); diff != "" {
 			t.Errorf("measured (-want +got):\n%s", diff)

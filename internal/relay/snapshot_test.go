@@ -14,18 +14,19 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// The stream hands on the largest message that a relay writes: prefix, nonce, a bar, a snapshot.
+// The limit of the stream for the relay's own messages suffices for the largest snapshot: prefix, nonce, a bar, a
+// snapshot.
 const _ = uint(replication.MaxOwnMessage - 15 - len(catalog.MessagePrefix) - 26 - 1 - checkpoint.MaxSnapshot)
 
-// ownMessage is a transactional message with the relay's own prefix.
+// ownMessage returns a transactional message with the relay's own prefix.
 func ownMessage(content string) *replication.WALData {
 	b := append([]byte("M\x01\x00\x00\x00\x00\x00\x00\x00\x50"), catalog.MessagePrefix+"\x00"...)
 	return walData(append(binary.BigEndian.AppendUint32(b, uint32(len(content))), content...))
 }
 
-// Only a snapshot that this process has written becomes part of the position record. Any role can write
-// messages with the relay's prefix, and knows the relay's name and the form of a snapshot, but not the
-// nonce. Even behind that, only a snapshot counts.
+// Only a snapshot that this process has written becomes part of the position record. Any role can write messages
+// with the relay's prefix, and may know the relay's name and the format of a snapshot, but not the nonce. A message
+// with the nonce must still contain a valid snapshot.
 func TestPumpKeepsOnlyItsOwnSnapshots(t *testing.T) {
 	const snapshot = "740:745:741"
 	for name, tc := range map[string]struct {

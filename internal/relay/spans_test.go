@@ -23,7 +23,7 @@ const (
 	traceparent = "00-" + aTrace + "-00f067aa0ba902b7-01"
 )
 
-// recordOf has the headers that a row brings.
+// recordOf returns a record with the headers of a row.
 func recordOf(seq uint64, headers ...string) *sink.Record {
 	rec := &sink.Record{Seq: seq, Topic: "order", Key: []byte("a"), Value: []byte("1"), Headers: []sink.Header{{Key: encode.IDHeader, Value: []byte("id-1")}}}
 	for i := 0; i < len(headers); i += 2 {
@@ -32,8 +32,7 @@ func recordOf(seq uint64, headers ...string) *sink.Record {
 	return rec
 }
 
-// A record of a sampled trace names its span; every other one, and the rest of the headers, stay
-// as they are.
+// In a record of a sampled trace, traceparent names the relay's span. All other records and headers are unchanged.
 func TestSpansOfSampledRecordsOnly(t *testing.T) {
 	r := tracetest.Start(t, httptest.NewServer)
 	tracer := tracing.New(tracing.Config{URL: r.URL}, slog.New(slog.DiscardHandler))
@@ -74,8 +73,7 @@ func TestSpansOfSampledRecordsOnly(t *testing.T) {
 	}
 }
 
-// A record that is refused, and those without an outcome at the end of the session, have spans
-// that say so.
+// Records that are rejected, and records without an outcome at the end of the session, have spans that say so.
 func TestSpansEndWithoutDelivery(t *testing.T) {
 	r := tracetest.Start(t, httptest.NewServer)
 	tracer := tracing.New(tracing.Config{URL: r.URL}, slog.New(slog.DiscardHandler))
@@ -99,7 +97,7 @@ func TestSpansEndWithoutDelivery(t *testing.T) {
 	none.abandonSpans()
 }
 
-// A session gives its records spans, and a transaction is measured with the trace of one of them.
+// A session creates spans for its records. A transaction is measured with the trace id of one of its records.
 func TestSessionMakesSpans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const end = 510

@@ -14,8 +14,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// A reportingSource reports the confirmed position each second until it is lost. It stays open until the
-// test lets it close.
+// A reportingSource reports the confirmed position every second until the connection is lost. It stays open until
+// the test lets it close.
 type reportingSource struct {
 	scriptedSource
 	closing chan struct{}
@@ -99,14 +99,14 @@ func TestRole(t *testing.T) {
 	}
 	p.setState(Waiting, replication.ErrSlotInUse)
 	p.setState(Streaming, nil)
-	p.endSession(errLost) // the failures still end with that of the standby
+	p.endSession(errLost) // the latest failure is still that of the standby
 	if p.role != NoRole {
 		t.Errorf("after a lost session: role %q", p.role)
 	}
 }
 
-// A lost session is shown immediately, while its connection is still being closed. A position that it
-// could no longer report is not shown as confirmed.
+// Stat shows a lost session immediately, while its connection is still being closed. It does not show a position as
+// confirmed that the session could no longer report.
 func TestLostSessionIsShownAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &Relay{positions: newTestWriter(nil, false), deadLetters: newDeadLetters(Config{}, slog.New(slog.DiscardHandler))}

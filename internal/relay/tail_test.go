@@ -28,14 +28,14 @@ func newTestTail(t *testing.T, src source, deadLetterTopic string) *Tail {
 	return newTail(cfg.withDefaults(), router, src, &catalog.Publication{Insert: true}, slog.New(slog.DiscardHandler))
 }
 
-// updateOf is insertOf for a row that was changed.
+// updateOf is insertOf for an updated row.
 func updateOf(row ...string) []byte {
 	b := insertOf(row...)
 	b[0] = 'U'
 	return b
 }
 
-// describeTailed is a Tailed in short.
+// describeTailed returns a short description of a Tailed.
 func describeTailed(t *Tailed) string {
 	text := fmt.Sprintf("%s#%d", t.CommitLSN, t.Index)
 	if t.Record != nil {
@@ -50,8 +50,8 @@ func describeTailed(t *Tailed) string {
 	return text
 }
 
-// What cannot be sent is shown in its place, with what a Relay would do, and what follows is
-// shown too. What was shown is confirmed: the slot must not hold it any longer.
+// Tail shows a row that the relay cannot send in its place, with what the relay would do, and continues with the
+// next row. It confirms the rows that it has shown, so that the slot does not retain WAL for them.
 func TestTailShowsEveryRow(t *testing.T) {
 	bad := script{beginMessage(200), insertMessage("a", 2), insertInto("no topic", "a", 3), insertMessage("a", 4), commitMessage(200, 210)}
 	changed := script{beginMessage(300), walData(updateOf("id-1", "order", "a", "T", "5")), insertMessage("b", 6), commitMessage(300, 310)}
@@ -76,7 +76,7 @@ func TestTailShowsEveryRow(t *testing.T) {
 			err := tail.Run(ctx, func(shown *Tailed) error {
 				got = append(got, describeTailed(shown))
 				if len(got) == len(test.want) {
-					time.AfterFunc(100*time.Millisecond, stop) // when the rest is read too
+					time.AfterFunc(100*time.Millisecond, stop) // after the rest has been read
 				}
 				return nil
 			})
@@ -93,7 +93,7 @@ func TestTailShowsEveryRow(t *testing.T) {
 	}
 }
 
-// A table that lacks a column is shown with each of its rows.
+// If the table lacks a column, Tail shows an error for each of its rows.
 func TestTailShowsEachRowOfATableThatLacksAColumn(t *testing.T) {
 	src := &scriptedSource{err: errors.New("over"), script: script{
 		walData(relationOf("id", "aggregatetype", "aggregateid", "type")), beginMessage(100),
@@ -113,7 +113,7 @@ func TestTailShowsEachRowOfATableThatLacksAColumn(t *testing.T) {
 	}
 }
 
-// An error of who is shown to ends it at once, with the row that it was about not confirmed.
+// An error of the show function ends Tail at once. Tail does not confirm the row that was shown last.
 func TestTailEndsWithTheErrorOfShow(t *testing.T) {
 	src := &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1), transaction(200, 210, "a", 2, 3))}
 	enough := errors.New("enough")
@@ -129,7 +129,7 @@ func TestTailEndsWithTheErrorOfShow(t *testing.T) {
 	}
 }
 
-// UntilEnd ends a Tail at the WAL end at which it was opened, also if nothing is there to show.
+// UntilEnd ends a Tail at the WAL end of its start, even if there are no rows to show.
 func TestTailUntilEnd(t *testing.T) {
 	for name, test := range map[string]struct {
 		script script
@@ -154,7 +154,7 @@ func TestTailUntilEnd(t *testing.T) {
 	}
 }
 
-// Bytes that nobody can read end it.
+// Tail ends if it cannot decode a message.
 func TestTailEndsAtBytesItCannotDecode(t *testing.T) {
 	src := &scriptedSource{script: script{walData([]byte("?"))}}
 	err := newTestTail(t, src, "dead").Run(t.Context(), func(*Tailed) error { return nil })
@@ -163,7 +163,7 @@ func TestTailEndsAtBytesItCannotDecode(t *testing.T) {
 	}
 }
 
-// A watchedSource tells when it is closed while that may happen.
+// A watchedSource reports concurrently whether it has been closed.
 type watchedSource struct {
 	scriptedSource
 	gone atomic.Bool
@@ -174,8 +174,7 @@ func (s *watchedSource) Close(ctx context.Context, confirmed pglogrepl.LSN) erro
 	return s.scriptedSource.Close(ctx, confirmed)
 }
 
-// The slot is given back when nobody has taken a row for a minute, although whoever is shown it
-// still blocks.
+// Tail releases the slot if the show function has blocked for a minute.
 func TestTailClosesTheSlotIfNobodyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &watchedSource{scriptedSource: scriptedSource{script: joinScripts(transaction(100, 110, "a", 1))}}

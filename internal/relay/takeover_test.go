@@ -20,8 +20,8 @@ type stalledSink struct {
 
 func (s *stalledSink) Stat() sink.Stat { return sink.Stat{StalledSince: s.since} }
 
-// A streaming relay releases the slot if it has delivered nothing for a minute and no broker responds. A
-// single stalled topic is not enough.
+// A streaming relay releases the slot if it has delivered nothing for a minute and no broker responds. A single
+// stalled topic is not enough.
 func TestSlotIsLeftToOthersWithoutABroker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stalled, store := &stalledSink{}, &scriptedStore{}

@@ -14,15 +14,16 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// promoted is a server like server, on timeline 2, which left the first one at fork.
+// promoted returns a server like that of the function server, but on timeline 2, which left timeline 1 at fork.
 func promoted(fork, confirmed pglogrepl.LSN) checkpoint.Server {
 	s := server(confirmed)
 	s.Timeline, s.History = 2, checkpoint.History{1: fork}
 	return s
 }
 
-// After a promotion a tenure starts at the fork if the record is after it, otherwise at the record. It
-// confirms nothing until that is recorded, in the first record of a new term and of the new timeline.
+// After a promotion, a tenure starts at the fork if the recorded position is after it, otherwise at the recorded
+// position. It confirms nothing until it has written the first position record of a new term and of the new
+// timeline.
 func TestPositionWriterFollowsAPromotion(t *testing.T) {
 	for name, tc := range map[string]struct{ fork, confirmed, start pglogrepl.LSN }{
 		"with all of the log":  {350, 250, 300},
@@ -60,7 +61,7 @@ func TestPositionWriterFollowsAPromotion(t *testing.T) {
 				t.Errorf("snapshots %v", p.Snapshots)
 			}
 
-			deliver(tracker, 500) // after the old record and the new one
+			deliver(tracker, 500) // after both position records
 			write(t, w)
 			next, _ := startedWriter(t, store, s)
 			if p := next.stored; p.EndLSN != 500 || p.Term != 2 {
@@ -70,8 +71,9 @@ func TestPositionWriterFollowsAPromotion(t *testing.T) {
 	}
 }
 
-// A slot after the fork is a gap, and so is a server on a timeline that does not descend from the
-// record's. An accepted gap starts at the slot's own position, on the server's timeline.
+// If the slot is after the fork, there is a gap. There is also a gap if the server's timeline does not descend from
+// that of the position record. If the operator accepts the gap, the tenure starts at the slot's own position, on
+// the server's timeline.
 func TestPositionWriterStopsAtAPromotionWithAGap(t *testing.T) {
 	other := promoted(400, 250)
 	other.History = checkpoint.History{1: 300}
@@ -111,12 +113,12 @@ func TestPositionWriterStopsAtAPromotionWithAGap(t *testing.T) {
 			if p.EndLSN != tc.server.Confirmed || p.Timeline != tc.server.Timeline || p.TimelineStart != tc.server.History[1] {
 				t.Errorf("recorded is %+v", p)
 			}
-			startedWriter(t, store, tc.server) // continues
+			startedWriter(t, store, tc.server) // no gap any more
 		})
 	}
 }
 
-// An earlier version has not recorded where the timeline starts. The next record does.
+// Earlier versions did not record where the timeline starts. The next position record contains it.
 func TestPositionWriterAddsTheTimelineStart(t *testing.T) {
 	s := promoted(50, 100)
 	old := []byte(`{"version":2,"system_id":"1","timeline":2,"slot":"s","end_lsn":"0/190","term":1}`)
@@ -132,13 +134,13 @@ func TestPositionWriterAddsTheTimelineStart(t *testing.T) {
 	}
 }
 
-// Rows that this process has read on the old timeline also count as delivered, even if the record lags.
+// Rows that this process has read on the old timeline also count as delivered, even if the position record lags.
 func TestWarnLostTail(t *testing.T) {
 	record := &checkpoint.Position{SystemID: "1", Timeline: 1, Slot: "s", EndLSN: 300, WrittenAt: time.Unix(0, 0)}
 	of1 := slotIdentity{system: replication.System{ID: "1", Timeline: 1}, slot: "s"}
 	for name, tc := range map[string]struct {
 		record *checkpoint.Position
-		read   pglogrepl.LSN // by the tenure; 0: there is none
+		read   pglogrepl.LSN // by the tenure; 0: no tenure
 		server checkpoint.Server
 		want   string // empty: no warning
 	}{
@@ -157,7 +159,7 @@ func TestWarnLostTail(t *testing.T) {
 				r.tenure = &tenure{id: of1}
 				r.flow.addCounts(&flowCounts{received: tc.read})
 			}
-			for range 2 { // the session may be lost before the record is written
+			for range 2 { // the session may be lost before the position is recorded
 				r.warnLostTail(t.Context(), tc.record, tc.server)
 			}
 			lines := strings.Count(log.String(), "\n")

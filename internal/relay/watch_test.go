@@ -18,14 +18,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// A scriptedObserver answers each look with the next step, the last one for ever, and notes
-// when it was asked for what.
+// A scriptedObserver answers each look with the next step, and repeats the last one. It records the calls and their
+// times.
 type scriptedObserver struct {
 	began time.Time
 	looks []step
-	asked []string // at which second: look, or the snapshot's nonce
+	asked []string // the time and what was called: a look, or the nonce of a snapshot
 	emit  error
-	stops chan error // what the first wait that receives it ends with
+	stops chan error // the result of the first Wait that receives it
 }
 
 type step struct {
@@ -62,7 +62,7 @@ func (o *scriptedObserver) note(what string) {
 	o.asked = append(o.asked, time.Since(o.began).String()+" "+what)
 }
 
-// catalogOf is a catalog of an outbox with the columns.
+// catalogOf returns the catalog of an outbox with the given columns.
 func catalogOf(columns ...string) *catalog.State {
 	table := catalog.Table{OID: outboxOID, Schema: "public", Name: "outbox"}
 	for _, c := range columns {
@@ -111,7 +111,7 @@ func newWatch(t *testing.T, looks ...step) *watch {
 	return w
 }
 
-// logged counts the log lines that have text in them.
+// logged counts the log lines that contain text.
 func (w *watch) logged(text string) int {
 	n := 0
 	for line := range strings.Lines(w.log.String()) {
@@ -122,7 +122,7 @@ func (w *watch) logged(text string) int {
 	return n
 }
 
-// A look that finds that rows are left out ends the watch with the exit code of that.
+// If the watcher finds that Postgres leaves out rows, it ends the session with the matching exit code.
 func TestWatcherEndsTheSessionIfRowsAreLeftOut(t *testing.T) {
 	change := func(f func(c *catalog.State)) *catalog.State {
 		c := outboxCatalog()
@@ -162,8 +162,8 @@ func TestWatcherEndsTheSessionIfRowsAreLeftOut(t *testing.T) {
 	}
 }
 
-// The streaming server is recognised by the process that holds the slot, even after its promotion, and
-// even if the catalog before the stream was another server's.
+// The watcher recognizes the streaming server by the process that holds the slot. That works after a promotion, and
+// if the earlier catalog came from another server.
 func TestWatcherRecognisesAPromotedStandby(t *testing.T) {
 	look := func(systemID string, pid int32, recovery bool) *catalog.State {
 		c := outboxCatalog()
@@ -179,7 +179,7 @@ func TestWatcherRecognisesAPromotedStandby(t *testing.T) {
 		{look("8", 41, true), false},
 		{look("7", 0, false), false}, // the primary of this standby
 		{look("7", 41, false), true}, // promoted
-		{look("7", 0, false), true},  // and then the session was lost
+		{look("7", 0, false), true},  // then the session was lost
 		{look("7", 0, true), false},  // a standby of it
 	} {
 		if got := same(tc.found); got != tc.want {
@@ -188,8 +188,8 @@ func TestWatcherRecognisesAPromotedStandby(t *testing.T) {
 	}
 }
 
-// A server process that has ended is noticed although nothing is read. Before the slot was seen in its
-// hands, a look may have come to another server.
+// The watcher detects that the WAL sender has ended even if nothing is read. A look may reach another server, so
+// this counts only after a look has shown that process as the owner of the slot.
 func TestWatcherEndsTheSessionIfItsServerProcessHasEnded(t *testing.T) {
 	held, free := outboxCatalog(), outboxCatalog()
 	held.Slot.ActivePID, free.Slot.ActivePID = 41, 0
@@ -209,7 +209,7 @@ func TestWatcherEndsTheSessionIfItsServerProcessHasEnded(t *testing.T) {
 	}
 }
 
-// A look that fails ends nothing: it is logged when it begins and when it is over.
+// A failed look does not end the session. The watcher logs when looks start to fail and when they succeed again.
 func TestWatcherSurvivesAnUnreadableCatalog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lost := step{err: replication.ErrUnreachable}
@@ -230,7 +230,7 @@ func TestWatcherSurvivesAnUnreadableCatalog(t *testing.T) {
 	})
 }
 
-// A warning comes once, and Stat has the figures.
+// The watcher logs a warning once, and Stat has the figures.
 func TestWatcherWarnsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		short := outboxCatalog()
@@ -252,8 +252,7 @@ func TestWatcherWarnsOnce(t *testing.T) {
 	})
 }
 
-// Snapshots are written while rows flow, at most one a second, the last one behind the last
-// row.
+// While rows flow, the watcher writes at most one snapshot a second, and one after the last row.
 func TestWatcherWritesSnapshotsWhileRowsFlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWatch(t, step{catalog: outboxCatalog()})
@@ -279,8 +278,8 @@ func TestWatcherWritesSnapshotsWhileRowsFlow(t *testing.T) {
 	})
 }
 
-// A snapshot that cannot be written is retried after the next look. What is wrong is logged once, and a
-// lost connection not at all.
+// If the watcher cannot write a snapshot, it retries after the next look. It logs the problem once. It does not log
+// a lost connection.
 func TestWatcherRetriesASnapshotAfterTheNextLook(t *testing.T) {
 	for err, lines := range map[error]int{replication.ErrAccess: 1, replication.ErrUnreachable: 0} {
 		t.Run(err.Error(), func(t *testing.T) {
@@ -307,7 +306,7 @@ func TestWatcherRetriesASnapshotAfterTheNextLook(t *testing.T) {
 	}
 }
 
-// A server that stops ends the watch at once.
+// If the server shuts down, the watcher ends the session at once.
 func TestWatcherEndsTheSessionOfAServerThatStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWatch(t, step{catalog: outboxCatalog()})
@@ -322,8 +321,8 @@ func TestWatcherEndsTheSessionOfAServerThatStops(t *testing.T) {
 	})
 }
 
-// What another session mends ends the session at once: also inside a transaction that does not fit into
-// the window. Records in flight stay.
+// If a new session would fix the problem, the watcher ends the session at once, even within a transaction that
+// exceeds the window. Records in flight stay.
 func TestWatcherEndsSessionAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1, 2, 3))}
@@ -348,7 +347,7 @@ func TestWatcherEndsSessionAtOnce(t *testing.T) {
 	})
 }
 
-// What the watcher finds ends the session; what was read is delivered and reported.
+// If the watcher finds a problem, the session ends after it has delivered and confirmed what it has read.
 func TestWatcherEndsSessionAfterItDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &scriptedSource{script: joinScripts(transaction(100, 110, "a", 1))}
