@@ -15,7 +15,7 @@ const benchPerTransaction = 10
 
 var row = make([]byte, 200)
 
-// nextRecord numbers record i of a stream of transactions.
+// nextRecord reads record i of a stream of transactions and returns its number.
 func nextRecord(tracker *Tracker, i int) Seq {
 	if i%benchPerTransaction == 0 {
 		if i > 0 {
@@ -42,9 +42,8 @@ func BenchmarkInOrder(b *testing.B) {
 	}
 }
 
-// BenchmarkPartitions acknowledges batches of 100 records of each of 12 partitions, one
-// partition after the other, as a broker does. So most acknowledged records wait for an
-// earlier one.
+// BenchmarkPartitions acknowledges batches of 100 records of each of 12 partitions, one partition after the other,
+// as a broker does. So most acknowledged records wait for an earlier one.
 func BenchmarkPartitions(b *testing.B) {
 	const partitions, batch = 12, 100
 	tracker := New(0, nil)
@@ -103,11 +102,11 @@ func BenchmarkConfirmed(b *testing.B) {
 	}
 }
 
-// trackLimit is above the measured ratio, 1.2.
+// trackLimit is the highest accepted ratio. The measured ratio is 1.2.
 const trackLimit = 2
 
-// TestGate compares the cost of a transaction of ten records, acknowledged together, with that of a
-// counter that is locked as often.
+// TestGate compares two costs: tracking a transaction of ten records that are acknowledged together, and locking a
+// counter as often.
 func TestGate(t *testing.T) {
 	const rows = 10
 	tracker := New(0, nil)

@@ -10,9 +10,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 )
 
-// Two transactions with one record each are in flight. The broker acknowledges the second
-// record first. The Tracker confirms nothing until the first record is acknowledged too;
-// then it confirms both transactions and the keepalive after them.
+// Two transactions with one record each are in flight. The broker acknowledges the second record first. The Tracker
+// confirms nothing until the first record is acknowledged too. Then it confirms both transactions and the keepalive
+// after them.
 func ExampleTracker() {
 	tracker := checkpoint.New(0x100, nil)
 

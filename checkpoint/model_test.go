@@ -29,13 +29,12 @@ type event struct {
 	kind     eventKind
 	lsn      pglogrepl.LSN // commit LSN, end LSN or WAL end
 	seq      Seq
-	time     time.Time // of a begin
-	snapshot string    // of a commit
+	time     time.Time // of a Begin
+	snapshot string    // of a Commit
 	trace    byte      // of a record; 0: none
 }
 
-// A model is a simple implementation of Tracker: it keeps everything that was read, and
-// searches all of it for every result.
+// A model is a simple implementation of Tracker. It keeps every event, and searches all of them for each result.
 type model struct {
 	start pglogrepl.LSN
 	log   []event
@@ -120,7 +119,7 @@ func (m *model) confirmedTransactions() (out []Transaction, newest Snapshot, old
 		}
 	}
 	if records && oldest.IsZero() {
-		oldest = tx.CommitTime // acknowledged, and not read to its end
+		oldest = tx.CommitTime // acknowledged, but its commit is not read
 	}
 	return out, newest, oldest
 }
@@ -150,12 +149,12 @@ type history struct {
 	ops       []byte
 	tracker   *Tracker
 	model     *model
-	wal       pglogrepl.LSN // where the server's WAL ends
+	wal       pglogrepl.LSN // the end of the server's WAL
 	end       pglogrepl.LSN // end LSN of the open transaction
 	seen      map[pglogrepl.LSN]bool
 	before    pglogrepl.LSN // confirmed before the last operation
-	collected []Transaction // confirmed, those with records
-	newest    Snapshot      // confirmed
+	collected []Transaction // confirmed transactions with records
+	newest    Snapshot      // newest confirmed snapshot
 
 	snapshots, traces int // number of calls
 }
@@ -233,7 +232,7 @@ func (h *history) step() {
 				}
 				continue
 			}
-			if op&16 != 0 { // the sink does not accept the record the first time
+			if op&16 != 0 { // the sink rejects the first attempt to send the record
 				h.next()
 				h.tracker.Cancel()
 			}
@@ -357,8 +356,7 @@ func (h *history) compare() {
 	h.compareLookups(Seq(last))
 }
 
-// compareLookups compares OpenTransaction, and Locate and a failing Ack for one record, whose
-// number may be outside of the issued ones.
+// compareLookups compares OpenTransaction, Locate, and a failing Ack for one record number, which may be invalid.
 func (h *history) compareLookups(last Seq) {
 	h.tb.Helper()
 	lsn, n, ok := h.tracker.OpenTransaction()

@@ -40,7 +40,7 @@ func TestPositionRoundTripsAsJSON(t *testing.T) {
 	}
 }
 
-// Records of versions 1 and 2 have no claim; version 2 may have an initial copy.
+// Position records of versions 1 and 2 have no claim. In version 2 an initial copy may be in progress.
 func TestPositionReadsEarlierVersions(t *testing.T) {
 	for version, copying := range map[int]bool{1: false, 2: true} {
 		data := fmt.Sprintf(`{"version":%d,"system_id":"1","slot":"s","end_lsn":"0/8","copying":%t,"term":3}`, version, copying)
@@ -100,7 +100,7 @@ func TestNewestPositionByTermTimelineAndLSN(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		records []Position
-		want    pglogrepl.LSN // 0: no record
+		want    pglogrepl.LSN // 0: no position record
 	}{
 		{name: "none"},
 		{name: "the last one", records: []Position{position(1, 100), position(1, 200), position(2, 150)}, want: 150},

@@ -8,12 +8,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// newSlotServer is the server of recorded, with a new slot.
+// newSlotServer returns the server of the function recorded, with a new slot.
 func newSlotServer() Server {
 	return Server{SystemID: recorded().SystemID, Timeline: 2, Slot: "outbox_cdc", WALEnd: 0x2_0000_0000, History: History{1: 0x5000}}
 }
 
-// A refill survives in the record, and its end leaves a snapshot for the next one.
+// A position record stores a refill. When the refill ends, the record has a snapshot for the next one.
 func TestRefillRoundTripsAsJSON(t *testing.T) {
 	begun := recorded().BeginRefill(newSlotServer(), 0x1_0000_0500, "800:803:801")
 	data, err := json.Marshal(begun)
@@ -39,7 +39,7 @@ func TestRefillRoundTripsAsJSON(t *testing.T) {
 	}
 }
 
-// A refill that starts over resends what was missing when it first began.
+// When a refill starts over, it still resends everything that was missing when it first started.
 func TestRefillStartsOver(t *testing.T) {
 	again := recorded().BeginRefill(newSlotServer(), 0x1_0000_0500, "800:803:801").BeginRefill(newSlotServer(), 0x1_0000_0900, "not a snapshot")
 	if r := again.Refill; r.Lost.EndLSN != recorded().EndLSN || r.Start != 0x1_0000_0900 || r.Until != "" || again.Term != recorded().Term+2 {
@@ -69,7 +69,7 @@ func TestRefillRejectsOtherJSON(t *testing.T) {
 	}
 }
 
-// Which snapshot counts depends on the WAL that the server shares with that of the record.
+// Which snapshot is valid depends on the WAL that the server shares with the server of the position record.
 func TestUndelivered(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*Position, *Server)
@@ -101,7 +101,7 @@ func TestUndelivered(t *testing.T) {
 	}
 }
 
-// A refill continues at its own slot, before and after the first claim, and nowhere else.
+// A refill continues only with its own slot, before and after the first claim.
 func TestContinueRefill(t *testing.T) {
 	const start = 0x1_0000_0500
 	for name, tc := range map[string]struct {

@@ -33,7 +33,7 @@ func TestValidSnapshot(t *testing.T) {
 	}
 }
 
-// A record of an earlier version may have a forged snapshot. The rest of the record is valid.
+// A position record of an earlier version may contain a forged snapshot. The rest of the record is valid.
 func TestPositionLeavesOutForgedSnapshots(t *testing.T) {
 	p := recorded()
 	valid := p.Snapshots[1]

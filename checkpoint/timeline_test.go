@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// The record is at 1/100 on timeline 2, which starts at 0/5000.
+// The position record is at 1/100 on timeline 2, which starts at 0/5000.
 func TestContinueDetectsGaps(t *testing.T) {
 	p := recorded()
 	found := Server{

@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// TestTrackerTakesAcksFromManyGoroutines has several goroutines acknowledge what another one reads. The
-// end of a transaction must not be confirmed while one of its records is unacknowledged.
+// TestTrackerTakesAcksFromManyGoroutines: several goroutines acknowledge records that another one reads. The
+// Tracker must not confirm a transaction while one of its records is unacknowledged.
 func TestTrackerTakesAcksFromManyGoroutines(t *testing.T) {
 	const transactions, perTransaction, ackers = 2000, 7, 8
 	type sent struct {
@@ -100,7 +100,7 @@ func TestTrackerGivesMemoryBack(t *testing.T) {
 	if got := tracker.Span(); got != transactions {
 		t.Fatalf("Span() = %d, want %d", got, transactions)
 	}
-	for seq := Seq(transactions); seq > 0; seq-- { // the oldest last: all are confirmed at once
+	for seq := Seq(transactions); seq > 0; seq-- { // the oldest last: then all are confirmed at once
 		mustAck(t, tracker, seq)
 	}
 	if got, want := tracker.Confirmed(), pglogrepl.LSN(16*transactions); got != want {
@@ -161,8 +161,8 @@ func mustAck(tb testing.TB, tracker *Tracker, seqs ...Seq) {
 	}
 }
 
-// Many processes read a large transaction. Each starts at the position record of the one before, and is
-// killed after it has written a record. Together they deliver every row, and each makes progress.
+// Many processes read a large transaction. Each starts at the position record of the previous one, and is killed
+// after it has written a position record. Together they deliver every row, and each makes progress.
 func TestKilledReadersDeliverEveryRow(t *testing.T) {
 	const rows, commitLSN, endLSN = 20_000, 0x200, 0x210
 	rng := rand.New(rand.NewPCG(1, 0))
@@ -214,7 +214,7 @@ func TestKilledReadersDeliverEveryRow(t *testing.T) {
 	}
 }
 
-// SpanBytes counts the rows from the oldest unacknowledged record on, and up to 1 MiB more.
+// SpanBytes counts the bytes of rows from the oldest unacknowledged record on. It may return up to 1 MiB more.
 func TestSpanBytes(t *testing.T) {
 	tracker := New(0x100, nil)
 	mustBegin(t, tracker, 0x200)

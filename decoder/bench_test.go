@@ -11,7 +11,7 @@ type benchMessage struct {
 	data []byte
 }
 
-// benchTable is an outbox table. Its rows have about 480 bytes.
+// benchTable returns an outbox table whose rows have about 480 bytes.
 func benchTable() *Relation {
 	r := &Relation{OID: 16385, Namespace: "public", Name: "outbox", ReplicaIdentity: 'd'}
 	for _, name := range []string{"id", "position", "aggregatetype", "aggregateid", "type", "payload", "headers"} {

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A repeated definition returns the same *Relation; a changed one returns a new *Relation
-// and leaves the old one as it was.
+// If a definition is repeated, Decode returns the same *Relation. If it has changed, Decode returns a new *Relation
+// and leaves the old one unchanged.
 func TestRelationIdentity(t *testing.T) {
 	d := New()
 	table := func(columns ...Column) []byte {
@@ -95,7 +95,7 @@ func TestErrorDoesNotChangeState(t *testing.T) {
 	mustDecode(t, d, encode(commit))
 }
 
-// A count or length that the message is too short for costs no memory.
+// A count or length that exceeds the size of the message does not make the Decoder allocate memory.
 func TestNoAllocationForFalseCounts(t *testing.T) {
 	const most = 64 << 10
 	wide := encode(&Relation{OID: 1, Name: "t", Columns: make([]Column, 32767)})
@@ -123,7 +123,7 @@ func TestNoAllocationForFalseCounts(t *testing.T) {
 			}
 		})
 	}
-	// A message that is long enough for its relations, all of which are unknown.
+	// This message is long enough for its count of relations, but all of them are unknown.
 	d := New()
 	mustDecode(t, d, encode(&Begin{CommitLSN: 0x100}))
 	data := append([]byte{'T'}, make([]byte, 5+4<<20)...)

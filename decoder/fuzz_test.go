@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// FuzzDecode decodes any bytes, inside or outside of a transaction, after a first message that
-// may define a relation.
+// FuzzDecode decodes any bytes, inside or outside of a transaction. A message that may define a relation precedes
+// them.
 func FuzzDecode(f *testing.F) {
 	for _, file := range glob(f, "testdata/corpus/*.hex") {
 		seedFromCorpus(f, file)

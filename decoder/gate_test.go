@@ -7,11 +7,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/ratio"
 )
 
-// decodeLimit is above the measured ratio, 2.5.
+// decodeLimit is the highest accepted ratio. The measured ratio is 2.5.
 const decodeLimit = 4
 
-// TestGate compares the cost of decoding a row with that of copying it and reading its lengths
-// unchecked.
+// TestGate compares two costs: decoding a row, and copying it and reading its lengths unchecked.
 func TestGate(t *testing.T) {
 	d := benchDecoder(t)
 	var row []byte

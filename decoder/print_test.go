@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// printOutput returns an Output as golden files show it. Of a value longer than 60 bytes it shows
-// the length and the first bytes.
+// printOutput returns an Output in the format of the golden files. If a value is longer than 60 bytes, printOutput
+// shows its length and its first bytes.
 func printOutput(out Output) string {
 	switch m := out.(type) {
 	case *Begin:

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// A message to decode, and its LSN.
+// A message is a message to decode, with its LSN.
 type message struct {
 	start   pglogrepl.LSN
 	data    []byte
@@ -309,8 +309,8 @@ func decodeSession(t *testing.T, messages []message) string {
 	return lines.String()
 }
 
-// checkPrefixes checks that no proper prefix of m decodes, and that trying does not change d. Of a long
-// message it tries some prefixes only.
+// checkPrefixes checks that no proper prefix of m decodes, and that a failed attempt does not change d. For a long
+// message it tries only some prefixes.
 func checkPrefixes(t *testing.T, d *Decoder, m message) {
 	t.Helper()
 	step := 1 + len(m.data)/2000

@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// BenchmarkRun reads rows of 480 bytes, ten per transaction, from a server on loopback that
-// sends as fast as it can. One operation is one message.
+// BenchmarkRun reads rows of 480 bytes, ten per transaction, from a loopback server that sends as fast as it can.
+// One operation is one message.
 func BenchmarkRun(b *testing.B) {
 	listener, err := new(net.ListenConfig).Listen(b.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {

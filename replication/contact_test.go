@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// A session from which nothing was heard for the limit is lost, and stays lost.
+// If nothing is heard from the server for the limit, the session is lost, and stays lost.
 func TestContact(t *testing.T) {
 	began := time.Now()
 	at := func(seconds int) time.Time { return began.Add(time.Duration(seconds) * time.Second) }
@@ -36,15 +36,15 @@ func TestContact(t *testing.T) {
 	c.heard(at(51))
 	expect(52, true)
 
-	// It stays lost even if nobody called check in between.
+	// The session stays lost even if nobody calls check in between.
 	start()
 	c.heard(at(29))
 	c.heard(at(59))
 	expect(60, true)
 }
 
-// If wal_sender_timeout is off, the error does not say half of it. Data that arrived too late does not shorten
-// the silence in the error.
+// If wal_sender_timeout is off, the error does not mention half of it. Data that arrives too late does not shorten
+// the time in the error.
 func TestContactTextNamesNoTimeoutThatIsOff(t *testing.T) {
 	began := time.Now()
 	for timeout, want := range map[time.Duration]string{
@@ -60,8 +60,8 @@ func TestContactTextNamesNoTimeoutThatIsOff(t *testing.T) {
 	}
 }
 
-// The stream requests a reply from a silent server. After half of wal_sender_timeout without a reply, the
-// session is lost. Our own status updates do not prevent that, and data that arrives later does not change it.
+// The stream requests a reply from a silent server. After half of wal_sender_timeout without a reply, the session
+// is lost. The client's own status updates do not prevent that, and data that arrives later does not change it.
 func TestSilentServerIsLost(t *testing.T) {
 	for timeout, limit := range map[string]time.Duration{"60000": 30 * time.Second, "3000": 1500 * time.Millisecond, "0": 15 * time.Second} {
 		t.Run(timeout, func(t *testing.T) {
@@ -95,8 +95,8 @@ func TestSilentServerIsLost(t *testing.T) {
 	}
 }
 
-// The stream requests a reply so early that a slow reply arrives in time, for any status interval and whenever
-// the server last sent something.
+// The stream requests a reply so early that a slow reply arrives in time, for any status interval, and whenever the
+// server last sent something.
 func TestServerThatAnswersIsKept(t *testing.T) {
 	for timeout, interval := range map[string]time.Duration{"60000": time.Minute, "3000": time.Second, "1000": time.Second, "0": time.Hour} {
 		t.Run(timeout, func(t *testing.T) {
@@ -129,8 +129,8 @@ func TestServerThatAnswersIsKept(t *testing.T) {
 	}
 }
 
-// While the stream does not read, only the catalog shows that the session holds the slot, as of the time of the
-// query.
+// While the stream does not read, only the catalog shows that the session still holds the slot. That counts from
+// the time of the query.
 func TestCatalogKeepsTheContact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSession(t)
@@ -162,15 +162,15 @@ func TestCatalogKeepsTheContact(t *testing.T) {
 	})
 }
 
-// After a process was stopped, it reads data that arrived before. That is no contact: the server may have ended
-// the session since.
+// After a suspension, a process reads data that arrived before it. That data does not prove that the session is
+// alive: the server may have ended it since.
 func TestBufferedDataIsNoContact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSession(t)
 		s.open(0).run()
 		go s.server.send(walData(1, "I"), walData(2, "I"))
 		time.Sleep(31 * time.Second)
-		for range 2 { // as if the process had been stopped: no call of Expired
+		for range 2 { // as if the process was suspended: no call of Expired
 			s.receive()
 		}
 		if s.stream.Expired() == nil {
@@ -179,8 +179,8 @@ func TestBufferedDataIsNoContact(t *testing.T) {
 	})
 }
 
-// A position that an earlier session or another process has read is confirmed only as far as this session has
-// read: the server may still decode earlier WAL, and removes WAL before the confirmed position.
+// The stream confirms a position of an earlier session or another process only after it has read up to that
+// position itself. The server may still decode earlier WAL, and removes WAL before the confirmed position.
 func TestReportsWhatIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSession(t).open(0x10).run()
@@ -203,7 +203,7 @@ func TestReportsWhatIsRead(t *testing.T) {
 	})
 }
 
-// Close confirms a position only as far as the session has read.
+// Close confirms a position only if the session has read up to it.
 func TestCloseReportsWhatIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSession(t).open(0x10).run()

@@ -11,7 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// Every row of the table applies to some error, and gives it its cause, no other cause, and its remedy.
+// Every row of the table applies to an error. It gives the error exactly one cause, and its remedy.
 func TestEveryCondition(t *testing.T) {
 	reached := make(map[int]bool)
 	for i, c := range conditions() {
@@ -49,7 +49,7 @@ func TestEveryCondition(t *testing.T) {
 	}
 }
 
-// Removed WAL is detected by the name of the server function, in any language.
+// The client recognizes removed WAL by the name of the server function, so it works for messages in any language.
 func TestWALRemovedInAnyLanguage(t *testing.T) {
 	for _, routine := range []string{"WalSndSegmentOpen", "CheckXLogRemoved"} {
 		err := serverError("stream", &pgconn.PgError{Code: undefinedFile, Message: "das angeforderte WAL-Segment 2 wurde schon entfernt", Routine: routine}, between)
@@ -63,7 +63,7 @@ func TestWALRemovedInAnyLanguage(t *testing.T) {
 	}
 }
 
-// An option that the server rejects is an ErrConfig.
+// If the server rejects an option, the error is an ErrConfig.
 func TestOptionsRefusedByServer(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {

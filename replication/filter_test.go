@@ -9,9 +9,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Any role can write messages with the relay's own prefix. Run drops those that the relay cannot have
-// written, because they are too large or not transactional, and those with a reserved prefix. They neither end
-// the stream nor take memory.
+// Any role can write messages with the relay's own prefix. Run drops those that the relay cannot have written:
+// messages that are too large or not transactional, and messages with a reserved prefix. They do not end the
+// stream, and use no memory.
 func TestMessagesUnderOwnPrefix(t *testing.T) {
 	outside := func(message []byte) []byte {
 		message[headerSize+walHeaderSize+1] = 0

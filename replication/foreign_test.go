@@ -42,7 +42,7 @@ func (s *session) kinds(n int) []string {
 	return all
 }
 
-// The server sends the logical messages of all roles. Run drops those of others. A large one needs no
+// The server sends the logical messages of all roles. Run drops those of other roles. A large one needs no
 // additional memory, and status updates continue while it arrives.
 func TestForeignMessages(t *testing.T) {
 	for name, size := range map[string]int{
@@ -87,7 +87,7 @@ func TestForeignMessages(t *testing.T) {
 	}
 }
 
-// A stream may end inside a message that Run drops.
+// The connection may end within a message that Run drops.
 func TestCloseInAForeignMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSession(t)
@@ -112,9 +112,9 @@ func TestCloseInAForeignMessage(t *testing.T) {
 	})
 }
 
-// The error of a row that cannot be streamed names the transaction of the row, and never another one.
-// An error outside of a transaction, or not about a value, is no error of a row, because the advice for
-// such errors is to give up rows.
+// The error for a row that Postgres cannot stream names the transaction of that row, and never another one. An
+// error outside of a transaction, or about something other than a value, is not a row error: the advice for a row
+// error is to skip rows.
 func TestRowErrorNamesItsTransaction(t *testing.T) {
 	large := walData(0x15, "I"+strings.Repeat("x", 1000))[:headerSize+walHeaderSize+100]
 	refusal := func(code, message, where string) []byte {

@@ -8,10 +8,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/ratio"
 )
 
-// cutLimit is above the measured ratio, 1.5.
+// cutLimit is the highest accepted ratio. The measured ratio is 1.5.
 const cutLimit = 2.3
 
-// TestGate compares the cost of parsing received bytes with that of stepping from message to message.
+// TestGate compares two costs: parsing received bytes, and stepping from message to message.
 func TestGate(t *testing.T) {
 	var received []byte
 	for range 100 {

@@ -51,8 +51,8 @@ func TestMessagesOfAnyPrefix(t *testing.T) {
 	})
 }
 
-// Postgres resends a non-transactional message until its end LSN is confirmed, and that position
-// does not skip what follows the message.
+// Postgres resends a non-transactional message until the client confirms its end LSN. That position does not skip
+// anything after the message.
 func TestMessageOutsideATransaction(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
@@ -60,8 +60,7 @@ func TestMessageOutsideATransaction(t *testing.T) {
 		db.Exec(t, "CREATE TABLE outbox (id int)")
 		s := sourceOf(t, db)
 		s.cfg.Messages = []string{"rows"}
-		// In one statement, so that there is no other WAL between the two messages and the
-		// commit record.
+		// One statement, so that there is no other WAL between the two messages and the commit record.
 		db.Exec(t, `SELECT pg_logical_emit_message(true, 'rows', 'a'), pg_logical_emit_message(false, 'rows', 'b'), pg_logical_emit_message(false, 'rows', 'c')`)
 		db.Exec(t, `INSERT INTO outbox VALUES (1)`)
 
@@ -86,8 +85,7 @@ func TestMessageOutsideATransaction(t *testing.T) {
 	})
 }
 
-// contents reads n messages and rows. It returns their last bytes, and the LSN in the first
-// message.
+// contents reads n messages and rows. It returns their last bytes, and the LSN of the first message.
 func contents(t *testing.T, stream *Stream, n int) (text string, first pglogrepl.LSN) {
 	t.Helper()
 	var all []string

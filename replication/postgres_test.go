@@ -27,8 +27,8 @@ func newSource(t *testing.T, srv *pgserver.Server) *source {
 	return sourceOf(t, db)
 }
 
-// sourceOf creates the publication and the slot for the outbox of db. The slot has the name of the database,
-// because slots belong to the server.
+// sourceOf creates the publication and the slot for the outbox of db. Slots belong to the server, so the slot has
+// the name of the database.
 func sourceOf(t *testing.T, db *pgtest.DB) *source {
 	t.Helper()
 	db.Exec(t, "CREATE PUBLICATION pub FOR TABLE outbox WITH (publish = 'insert')")
@@ -42,14 +42,14 @@ func (s *source) confirmed(t *testing.T) pglogrepl.LSN {
 	return lsn(t, s, "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1", s.cfg.Slot)
 }
 
-// insert inserts the rows from to to in one transaction and returns the end of WAL.
+// insert inserts the rows from to to in one transaction.
 func (s *source) insert(t *testing.T, from, to int) {
 	t.Helper()
 	s.Exec(t, "INSERT INTO outbox SELECT i, repeat('x', 400) FROM generate_series($1::int, $2::int) i", from, to)
 }
 
-// A reader runs a stream and records what it reads. It confirms the end LSNs of transactions, and
-// keepalives between them, unless holdBack is set.
+// A reader runs a stream and records the messages. It confirms the end LSNs of transactions, and keepalives between
+// them, unless holdBack is set.
 type reader struct {
 	stream    *Stream
 	confirmed atomic.Uint64
@@ -104,7 +104,7 @@ func (r *reader) batch(b *Batch) {
 	for _, m := range b.Messages {
 		switch m := m.(type) {
 		case *Keepalive:
-			r.confirm(m.WALEnd) // nothing is in flight, and no keepalive is inside a transaction here
+			r.confirm(m.WALEnd) // nothing is in flight, and keepalives do not occur inside a transaction here
 		case *RowError:
 			panic(m) // no test sends one
 		case *WALData:
@@ -141,7 +141,7 @@ func (r *reader) close(t *testing.T) {
 	}
 }
 
-// wait returns why the stream has ended.
+// wait returns the error that ended the stream.
 func (r *reader) wait(t *testing.T) error {
 	t.Helper()
 	select {
@@ -198,7 +198,7 @@ func TestStreamsWhatIsNotConfirmed(t *testing.T) {
 	})
 }
 
-// Keepalives advance the slot of an idle outbox while other tables are written.
+// Keepalives advance the slot of an idle outbox while rows are written to other tables.
 func TestKeepalivesMoveAnIdleSlot(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
@@ -212,7 +212,7 @@ func TestKeepalivesMoveAnIdleSlot(t *testing.T) {
 	})
 }
 
-// A client that does not confirm positions does not conclude that the server is shutting down.
+// A client that confirms no positions gets many keepalives. It does not take that for a shutdown of the server.
 func TestHoldingBackIsNoShutdown(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {

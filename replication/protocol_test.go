@@ -13,15 +13,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// A keepalive that is read inside a transaction must not be after its commit record. Otherwise
-// confirming it would lose the rows that are not read yet: the server skips a transaction whose
-// commit record is before the confirmed position.
+// A keepalive inside a transaction must not be after its commit record. Otherwise confirming it would lose the
+// unread rows: the server skips a transaction whose commit record is before the confirmed position.
 func TestKeepaliveInsideATransaction(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		s := newSource(t, srv)
 		s.cfg.Conn.RuntimeParams["options"] = "-c wal_sender_timeout=2s"
-		s.insert(t, 1, 60_000) // more than the socket buffers, so that the server blocks inside it
+		s.insert(t, 1, 60_000) // more than the socket buffers hold, so that the server blocks inside it
 		s.insert(t, 60_001, 60_010)
 		stream, err := Open(t.Context(), s.cfg, discard())
 		if err != nil {
@@ -31,7 +30,7 @@ func TestKeepaliveInsideATransaction(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := &stream.wire
-		var open pglogrepl.LSN // the commit record of the open transaction; 0: none is open
+		var open pglogrepl.LSN // the commit LSN of the open transaction; 0: none is open
 		inside, rows := 0, 0
 		for rows < 60_010 {
 			kind, body, ok, err := w.next()
@@ -76,8 +75,8 @@ func TestKeepaliveInsideATransaction(t *testing.T) {
 	})
 }
 
-// A publication that did not exist at a position of the WAL ends the stream, although Postgres 18
-// only warns and skips the rows.
+// If the publication did not exist at a position of the WAL, the stream ends. Postgres 18 only warns and skips the
+// rows.
 func TestPublicationDropped(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {

@@ -39,8 +39,8 @@ func TestMessagesArriveInOrder(t *testing.T) {
 	})
 }
 
-// A read that ends at its deadline, as for every status update, must not lose the received part
-// of a message.
+// When a read ends at its deadline, which happens at every status update, the received part of a message must not
+// be lost.
 func TestMessageInPieces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSession(t).open(0).run()
@@ -152,7 +152,7 @@ func TestMessageBeyondTheLimit(t *testing.T) {
 			t.Errorf("handed on: %q", last)
 		}
 		s.server.reports()
-		time.Sleep(5 * time.Second) // while the rows before it are delivered
+		time.Sleep(5 * time.Second) // meanwhile the rows before it are delivered
 		if n := len(s.server.reports()); n < 5 {
 			t.Errorf("%d status updates in 5 s", n)
 		}
@@ -164,8 +164,8 @@ func TestMessageBeyondTheLimit(t *testing.T) {
 	})
 }
 
-// updateAt returns when the i-th status update of an undisturbed session is sent: at first after short
-// intervals, so that a session of less than a second confirms something, and then once a second.
+// updateAt returns the time of the i-th status update in an undisturbed session. The first intervals are short, so
+// that a session of less than a second confirms something. Then there is one update per second.
 func updateAt(i int) time.Duration {
 	early := []time.Duration{0, 200 * time.Millisecond, 600 * time.Millisecond}
 	if i < len(early) {
@@ -212,8 +212,8 @@ func TestStatusIntervalSuitsTheServer(t *testing.T) {
 	})
 }
 
-// A position that is confirmed too early loses rows. So the stream confirms no position that it has not
-// read, and none that decreases.
+// Confirming a position too early loses rows. So the stream confirms only positions that it has read, and never a
+// lower position than before.
 func TestReportsOnlyWhatIsRead(t *testing.T) {
 	for name, tc := range map[string]struct {
 		sent      []byte
@@ -319,7 +319,7 @@ func TestBackPressure(t *testing.T) {
 	})
 }
 
-// When the stream has ended, Run does not wait for long until its last batch is received.
+// When the stream has ended, Run waits only briefly for somebody to receive its last batch.
 func TestEndDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSession(t).open(0).run()
@@ -363,7 +363,7 @@ func TestPoolBoundsWhatIsRead(t *testing.T) {
 func TestSilence(t *testing.T) {
 	for timeout, tc := range map[string]struct {
 		limit time.Duration
-		ask   time.Duration // after which the stream requests a reply
+		ask   time.Duration // after this time the stream requests a reply
 	}{
 		"60000": {time.Minute, 10 * time.Second},
 		"0":     {30 * time.Second, 5 * time.Second},
@@ -382,7 +382,7 @@ func TestSilence(t *testing.T) {
 				if !errors.Is(err, ErrUnreachable) {
 					t.Errorf("Run: %v", err)
 				}
-				// The limit is checked when a status update is due.
+				// The stream checks the limit at each status update.
 				if d := time.Since(began); d < tc.limit || d >= tc.limit+time.Second {
 					t.Errorf("after %s, want %s", d, tc.limit)
 				}
@@ -488,7 +488,7 @@ func TestEndOfStream(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSession(t).open(0).run()
 				go func() {
-					// The messages before the end are sent to out.
+					// The stream still returns the messages before the end.
 					s.server.send(append(walData(1, "I"), tc.sent...))
 					if tc.sent == nil {
 						s.server.Net.Close()
@@ -529,8 +529,8 @@ func TestOtherNoticesAreNoEnd(t *testing.T) {
 	})
 }
 
-// A primary that waits for a standby repeats a warning with the SQLSTATE of a missing
-// publication. That does not end the stream, and is logged once a minute.
+// A primary that waits for a standby repeats a warning with the SQLSTATE of a missing publication. The stream does
+// not end, and logs the warning once a minute.
 func TestStandbyIsAwaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSession(t)
@@ -556,7 +556,7 @@ func TestStandbyIsAwaited(t *testing.T) {
 }
 
 func TestReleaseTwice(t *testing.T) {
-	(&Batch{}).Release() // made by no Stream
+	(&Batch{}).Release() // not created by a Stream
 	p := newPool()
 	b := <-p.free
 	b.Release()
@@ -568,7 +568,7 @@ func TestReleaseTwice(t *testing.T) {
 	b.Release()
 }
 
-// A released batch does not keep its large message in memory.
+// After a batch is released, it does not keep its large message in memory.
 func TestLargeMessagesAreGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSession(t).open(0).run()

@@ -22,8 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Wrap(m)) }
 
-// A server is the server's side of one connection. It responds to commands, and streams what
-// the test sends.
+// A server is the server side of one connection. It responds to commands, and streams data from the test.
 type server struct {
 	*walsender.Conn
 
@@ -31,9 +30,9 @@ type server struct {
 	settings map[string]string       // session settings
 	refuse   *pgproto3.ErrorResponse // response to START_REPLICATION; nil: it streams
 	timeline string
-	history  string         // history file of timeline
-	silent   bool           // no response to CopyDone
-	stream   func(net.Conn) // streams by itself
+	history  string         // contents of the history file
+	silent   bool           // does not respond to CopyDone
+	stream   func(net.Conn) // if set, streams instead of the test
 	accept   func()         // called before the session
 
 	refuseHistory *pgproto3.ErrorResponse // response to TIMELINE_HISTORY; nil: history

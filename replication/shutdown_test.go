@@ -12,8 +12,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// Postgres must be able to shut down at any time. A WAL sender delays that until its client has
-// confirmed everything or disconnects.
+// Postgres must be able to shut down at any time. A WAL sender delays the shutdown until its client has confirmed
+// everything or disconnects.
 func TestServerCanShutDown(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, shared *pgserver.Server) {
@@ -35,8 +35,7 @@ func TestServerCanShutDown(t *testing.T) {
 	})
 }
 
-// shutDown starts a fast shutdown, closes the stream when that ends it, and starts the server
-// again.
+// shutDown starts a fast shutdown, closes the stream when the shutdown ends it, and starts the server again.
 func shutDown(t *testing.T, srv *pgserver.Server, r *reader) {
 	t.Helper()
 	closed := make(chan error, 1)

@@ -35,7 +35,7 @@ func (s *server) stop(walEnd pglogrepl.LSN) {
 	}
 }
 
-// A server that shuts down does not have to wait for unconfirmed positions.
+// A client with unconfirmed positions does not delay the shutdown of the server.
 func TestServerStops(t *testing.T) {
 	ms := time.Millisecond
 	for name, tc := range map[string]struct {
@@ -72,12 +72,12 @@ func TestServerStops(t *testing.T) {
 	}
 }
 
-// A server that still sends data, or has not heard from us for long, is not shutting down, however often it
-// requests a reply.
+// If a server still sends data, or has not received a status update for long, it is not shutting down, however
+// often it requests a reply.
 func TestServerThatAsksOftenDoesNotStop(t *testing.T) {
 	ask := keepalive(0x10, true)
 	for name, tc := range map[string]struct {
-		send  [][]byte // repeatedly
+		send  [][]byte // sent repeatedly
 		every time.Duration
 	}{
 		"data between":      {[][]byte{ask, ask, walData(1, "I")}, 150 * time.Millisecond},

@@ -51,7 +51,7 @@ func TestSessionParameters(t *testing.T) {
 	})
 }
 
-// Open lowers wal_sender_timeout to the lease, on a real server.
+// Open lowers wal_sender_timeout of a real server to the lease.
 func TestLease(t *testing.T) {
 	for options, want := range map[string]time.Duration{
 		"":                             8 * time.Second,
@@ -124,7 +124,7 @@ func TestOpenRefuses(t *testing.T) {
 
 func TestOpenEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSession(t) // its server sends nothing
+		s := newSession(t) // the server of the session sends nothing
 		defer s.server.Net.Close()
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
@@ -167,7 +167,7 @@ func TestConfigStaysAtItsServer(t *testing.T) {
 	conn := stream.cfg.Conn
 	conn.Fallbacks = append(slices.Clone(conn.Fallbacks), &pgconn.FallbackConfig{Host: conn.Host, Port: conn.Port})
 	conn.Host, conn.Port = "127.0.0.1", 1
-	conn.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsStandby // as it was before its promotion
+	conn.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsStandby // its role before its promotion
 	var dialed []string
 	dial := conn.DialFunc
 	conn.DialFunc = func(ctx context.Context, network, address string) (c net.Conn, err error) {
@@ -213,7 +213,7 @@ func TestStartRefused(t *testing.T) {
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSession(t).open(0x10).run()
-		// The server's response to CopyDone follows the rest of the transaction.
+		// The server responds to CopyDone only after the rest of the transaction.
 		rest := append(walData(0x41, "I"), walData(0, strings.Repeat("x", 1<<20))...)
 		go s.server.send(commit(0x20, 0x30), walData(0x40, "I"), rest)
 		s.receive()

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// History files as written by Postgres 15 to 18.
+// These are history files as Postgres 15 to 18 write them.
 const (
 	historyOf2 = "1\t0/3054320\tno recovery target specified\n"
 	historyOf4 = "1\t0/3054320\tno recovery target specified\n\n2\t1/0A000000\tbefore 2026-03-01 12:00:00+00\n\n3\t1/0A000000\tat restore point \"x\"\n"
@@ -72,7 +72,7 @@ func TestParseHistoryRejects(t *testing.T) {
 	}
 }
 
-// In an accepted history, every ancestor is older than the timeline, and forks increase.
+// In a history that parseHistory accepts, every ancestor is older than the timeline, and forks increase.
 func FuzzParseHistory(f *testing.F) {
 	f.Add(historyOf2, int32(2))
 	f.Add(historyOf4, int32(4))
@@ -95,7 +95,7 @@ func FuzzParseHistory(f *testing.F) {
 	})
 }
 
-// Open does not request the history of the first timeline, which has none.
+// Open does not request the history of timeline 1, which has none.
 func TestOpenReadsTheHistory(t *testing.T) {
 	missing := &pgproto3.ErrorResponse{Severity: "ERROR", Code: undefinedFile, Message: `could not open file "pg_wal/00000003.history"`}
 	for name, tc := range map[string]struct {

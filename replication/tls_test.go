@@ -21,7 +21,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/walsender"
 )
 
-// A slowConn sends byte by byte while slow is set, and nothing while it holds.
+// A slowConn sends one byte at a time while slow is set, and nothing while holdBack is set.
 type slowConn struct {
 	net.Conn
 	slow, holdBack bool
@@ -49,7 +49,7 @@ func (c *slowConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A deadline that passes inside a TLS record must not lose the received part.
+// If a deadline passes within a TLS record, the received part must not be lost.
 func TestMessageInPiecesOfATLSRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, wire := newTLSSession(t)
@@ -71,8 +71,7 @@ func TestMessageInPiecesOfATLSRecord(t *testing.T) {
 	})
 }
 
-// The server sends each message in a TLS record of its own. Records that arrive together still
-// become one batch.
+// The server sends each message in a TLS record of its own. Records that arrive together still form one batch.
 func TestTLSRecordsGather(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, wire := newTLSSession(t)
@@ -146,8 +145,8 @@ func certificate(t *testing.T) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// With sslmode=prefer, the default, a host is tried with TLS and without. The error does not repeat a
-// reason that both attempts have.
+// With sslmode=prefer, the default, the client tries a host with TLS and without. If both attempts fail for the
+// same reason, the error names it once.
 func TestConnectErrorSaysEachReasonOnce(t *testing.T) {
 	t.Parallel()
 	port, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// loopback is newSession over TCP.
+// loopback returns a session over TCP.
 func loopback(t *testing.T) *session {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -32,9 +32,9 @@ func loopback(t *testing.T) *session {
 	return s
 }
 
-// A few bytes need not wake the reader, but an event must wake it immediately, however the network
-// splits its transaction. Here, data that does not wake the reader is found after a minute, when a status
-// update is due.
+// A few bytes need not wake the reader. An event must wake it immediately, however the network splits its
+// transaction. In this test, data that does not wake the reader is read only after a minute, with the next status
+// update.
 func TestEveryEventWakes(t *testing.T) {
 	begin := walData(0x10, "B"+strings.Repeat("b", 20))
 	small := walData(0x10, "I"+strings.Repeat("i", 31)) // one byte in each of four columns
@@ -60,7 +60,7 @@ func TestEveryEventWakes(t *testing.T) {
 			}()
 			for _, piece := range pieces {
 				s.server.send(piece)
-				time.Sleep(20 * time.Millisecond) // so that the reader sees it by itself
+				time.Sleep(20 * time.Millisecond) // so that the reader processes it separately
 			}
 			select {
 			case <-committed:
@@ -71,8 +71,8 @@ func TestEveryEventWakes(t *testing.T) {
 	}
 }
 
-// At a high rate, less data than wakes the reader may arrive while it waits. The reader then reads it,
-// and stays in the busy state.
+// At a high rate, less data than wakes the reader may arrive while it waits. The reader then reads that data, and
+// stays in the busy state.
 func TestBusyReaderTakesWhatIsThere(t *testing.T) {
 	s := loopback(t)
 	s.open(0)
@@ -96,7 +96,7 @@ func TestBusyReaderTakesWhatIsThere(t *testing.T) {
 		before := r.wire.w
 		began := time.Now()
 		go func() {
-			for time.Since(began) < busyPause/4 { // timers are not that precise
+			for time.Since(began) < busyPause/4 { // timers are not precise enough
 			}
 			s.server.send(message)
 			sent <- time.Now()
@@ -114,7 +114,7 @@ func TestBusyReaderTakesWhatIsThere(t *testing.T) {
 		} else if judged++; !r.pacer.busy || r.wire.w == before {
 			t.Fatalf("busy %t, %d bytes were read", r.pacer.busy, r.wire.w-before)
 		}
-		r.wire.r, r.wire.w = 0, 0 // as if it were parsed
+		r.wire.r, r.wire.w = 0, 0 // as if the data had been parsed
 		if judged == 20 {
 			return
 		}

@@ -83,7 +83,7 @@ func cutInPieces(t *testing.T, w *wire) []string {
 	}
 }
 
-// cutAtOnce does the same with all data received at once.
+// cutAtOnce parses the data as if it were received at once.
 func cutAtOnce(data []byte, limit int) []string {
 	var all []string
 	for r := bytes.NewReader(data); r.Len() >= headerSize; {
