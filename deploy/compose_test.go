@@ -25,8 +25,8 @@ type composition struct {
 	}
 }
 
-// TestCompose starts what compose.yaml would start: the servers with its settings, and the built binaries with
-// its commands, variables and restrictions. Orders must arrive in Kafka.
+// TestCompose starts the services of compose.yaml without Docker: the servers with its settings, and the built
+// binaries with its commands, variables and restrictions. Orders must arrive in Kafka.
 func TestCompose(t *testing.T) {
 	var c composition
 	readYAML(t, "compose.yaml", &c)
@@ -117,7 +117,7 @@ func request(t *testing.T, url, host string) (status int, body string) {
 	return resp.StatusCode, string(data)
 }
 
-// postgres starts a server as the image would: with the command's settings, a database, and the init script.
+// postgres starts a server as the image does: with the settings from the command, a database, and the init script.
 func (c composition) postgres(t *testing.T) *pgserver.Server {
 	t.Helper()
 	service := c.Services["postgres"]
@@ -136,7 +136,7 @@ func (c composition) postgres(t *testing.T) *pgserver.Server {
 	return srv
 }
 
-// kafka starts a broker as the image would, with server.properties from the variables. Only listeners and
+// kafka starts a broker as the image does, with server.properties from the variables. Only the listeners and the
 // data directory differ.
 func (c composition) kafka(t *testing.T) *kafkatest.Server {
 	t.Helper()

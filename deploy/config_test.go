@@ -10,7 +10,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 )
 
-// The configuration in the ConfigMap is complete with the files of the Secret.
+// The configuration in the ConfigMap is complete, given the files of the Secret.
 func TestKubernetesConfiguration(t *testing.T) {
 	var manifest struct{ Data map[string]string }
 	readYAML(t, "kubernetes/configmap.yaml", &manifest)
@@ -21,7 +21,7 @@ func TestKubernetesConfiguration(t *testing.T) {
 	complete(t, manifest.Data["outbox-cdc.yaml"], "/run/secrets/outbox-cdc/", secret.StringData)
 }
 
-// The configuration in the guide to systemd is complete.
+// The configuration in the systemd guide is complete.
 func TestSystemdConfiguration(t *testing.T) {
 	const begin = "sudo tee /etc/outbox-cdc/outbox-cdc.yaml >/dev/null <<'END'\n"
 	_, text, found := strings.Cut(read(t, "../docs/deploying.md"), begin)
@@ -32,7 +32,7 @@ func TestSystemdConfiguration(t *testing.T) {
 	complete(t, text, "/etc/outbox-cdc/", map[string]string{"dsn": "postgres://cdc:change-me@db.example.com/app", "kafka-password": "change-me"})
 }
 
-// complete requires that the relay can start with a configuration whose secrets are files in dir.
+// complete fails unless the relay can start with a configuration whose secrets are files in dir.
 func complete(t *testing.T, text, dir string, secrets map[string]string) {
 	t.Helper()
 	tmp := t.TempDir() + "/"
@@ -55,7 +55,7 @@ func complete(t *testing.T, text, dir string, secrets map[string]string) {
 	}
 }
 
-// Alerts and dashboard use existing metrics, and every alert links to its section of the runbook.
+// Alerts and dashboard use existing metrics. Every alert links to its section of the runbook.
 func TestMetricNames(t *testing.T) {
 	name := regexp.MustCompile(`\boutbox_cdc_[a-z_]+`)
 	known := map[string]bool{}

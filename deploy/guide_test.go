@@ -12,7 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// private mounts a temporary /etc, /usr and /run for the commands after it; changes stay in memory.
+// private mounts a temporary /etc, /usr and /run for the commands after it. Changes stay in memory.
 const private = `
 	mount -t tmpfs tmpfs /mnt
 	for d in etc usr; do
@@ -22,7 +22,7 @@ const private = `
 	mount -t tmpfs tmpfs /run
 	sudo() { "$@"; }`
 
-// whatIsThere checks the result of the guide.
+// whatIsThere is a script that checks the result of the guide.
 const whatIsThere = `
 	systemd-analyze verify --man=no outbox-cdc.service outbox-cdc-prune.timer
 	echo 'postgres://cdc:change-me@db.example.com/app' >/etc/outbox-cdc/dsn
@@ -35,14 +35,14 @@ const whatIsThere = `
 	if as outbox-cdc 'echo >>/etc/outbox-cdc/dsn' 2>/dev/null; then echo 'the relay can write to its secrets'; exit 1; fi
 	if as 65534 'cat /etc/outbox-cdc/dsn' 2>/dev/null; then echo 'others can read the secrets'; exit 1; fi`
 
-// TestGuideToSystemd runs the commands for systemd in docs/deploying.md and docs/prune.md, up to those that need
-// a running systemd.
+// TestGuideToSystemd runs the commands for systemd in docs/deploying.md and docs/prune.md, up to those that need a
+// running systemd.
 func TestGuideToSystemd(t *testing.T) {
 	if os.Geteuid() != 0 {
 		need.Missing(t, "to have an /etc of its own takes root")
 	}
 	commands := guide(t, "deploying.md", "systemd") + guide(t, "prune.md", "Prune daily")
-	// As in the unpacked archive: the binary, and the files of deploy.
+	// root is like the unpacked archive: the binary, and the files of deploy.
 	root := build(t, "../Dockerfile")
 	must(t, os.Mkdir(filepath.Join(root, "bin"), 0o700))
 	must(t, os.Rename(filepath.Join(root, "outbox-cdc"), filepath.Join(root, "bin/outbox-cdc")))
@@ -57,7 +57,7 @@ func TestGuideToSystemd(t *testing.T) {
 	}
 }
 
-// TestGuideToTheDatabase runs the commands that prepare the database, and requires that the slot exists.
+// TestGuideToTheDatabase runs the commands that prepare the database. The slot must exist afterwards.
 func TestGuideToTheDatabase(t *testing.T) {
 	root, db := build(t, "../Dockerfile"), pgtest.Database(t)
 	cmd := exec.CommandContext(t.Context(), "bash", "-euc", guide(t, "deploying.md", "Prepare the database"))

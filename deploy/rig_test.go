@@ -49,7 +49,7 @@ func build(t *testing.T, dockerfile string) (root string) {
 		t.Fatalf("%s builds nothing", dockerfile)
 	}
 	root = t.TempDir()
-	must(t, os.Chmod(root, 0o755)) // as / is
+	must(t, os.Chmod(root, 0o755)) // the mode of /
 	cmd := exec.CommandContext(t.Context(), "sh", "-euc", strings.ReplaceAll(command[1], "/out/", root+"/"))
 	cmd.Dir = ".."
 	cmd.Env = append(os.Environ(), "TARGETOS=", "TARGETARCH=")
@@ -59,8 +59,8 @@ func build(t *testing.T, dockerfile string) (root string) {
 	return root
 }
 
-// confine runs a program with a directory as its read-only root, without privileges and without a way to get
-// any, as the manifests request it from a container runtime.
+// confine runs a program with a directory as its read-only root, without privileges and without a way to gain any.
+// The manifests request the same from a container runtime.
 const confine = `
 	mount --bind "$0" "$0"
 	mount -o remount,bind,ro "$0"
@@ -69,11 +69,11 @@ const confine = `
 // A container is a confined process.
 type container struct {
 	cmd    *exec.Cmd
-	output string        // path of its output
-	done   chan struct{} // closed when it has exited
+	output string        // path of the output file
+	done   chan struct{} // closed when the process has exited
 }
 
-// start runs args, whose first element is a path in root, with only env in its environment.
+// start runs args with only env in its environment. The first argument is a path in root.
 func start(t *testing.T, root string, env map[string]string, args ...string) *container {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -95,7 +95,7 @@ func start(t *testing.T, root string, env map[string]string, args ...string) *co
 	}
 	c.cmd.Stdout, c.cmd.Stderr = output, output
 	must(t, c.cmd.Start())
-	go func() { // the cleanup waits for it
+	go func() { // the cleanup waits for this goroutine
 		defer close(c.done)
 		_ = c.cmd.Wait()
 	}()
@@ -109,7 +109,7 @@ func start(t *testing.T, root string, env map[string]string, args ...string) *co
 	return c
 }
 
-// exits waits for the process to exit, and requires exit code 0.
+// exits waits for the process to exit, and fails unless the exit code is 0.
 func (c *container) exits(t *testing.T) {
 	t.Helper()
 	select {
@@ -147,7 +147,7 @@ func (c *container) says(t *testing.T, pattern string) []string {
 	return nil
 }
 
-// confined requires that the kernel applies the restrictions to the process.
+// confined fails unless the kernel applies the restrictions to the process.
 func (c *container) confined(t *testing.T) {
 	t.Helper()
 	proc := "/proc/" + strconv.Itoa(c.cmd.Process.Pid)

@@ -24,7 +24,7 @@ func TestSystemd(t *testing.T) {
 		"outbox-cdc.service": binary + " run -c", "outbox-cdc-prune.service": binary + " prune -c", "outbox-cdc-prune.timer": "",
 	} {
 		unit := read(t, "systemd/"+name)
-		// The verification requires that the program exists; any program will do.
+		// The verification requires that the program exists. Any program will do.
 		must(t, os.WriteFile(filepath.Join(dir, name), []byte(strings.ReplaceAll(unit, binary, "/bin/true")), 0o600))
 		if !strings.Contains(unit, starts) {
 			t.Errorf("%s does not start %s", name, starts)
@@ -36,7 +36,7 @@ func TestSystemd(t *testing.T) {
 		if filepath.Ext(name) != ".service" {
 			continue
 		}
-		// Exposure is rated from 0 to 10, here in tenths; systemd itself calls up to 2 fine.
+		// systemd rates exposure from 0 to 10, and calls up to 2 fine. The threshold is in tenths.
 		if out, err := exec.CommandContext(t.Context(), "systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold=20", path).CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
@@ -53,14 +53,14 @@ func TestSystemd(t *testing.T) {
 	}
 }
 
-// systemctl reload sends the signal on which run reloads its configuration.
+// systemctl reload sends the signal that makes run reload its configuration.
 func TestReload(t *testing.T) {
 	if unit := read(t, "systemd/outbox-cdc.service"); !strings.Contains(unit, "\nExecReload=/bin/kill -HUP $MAINPID\n") {
 		t.Error("the unit has no such line")
 	}
 }
 
-// silent runs a command that must write nothing.
+// silent runs a command and fails if it writes anything.
 func silent(t *testing.T, name string, args ...string) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
@@ -69,7 +69,7 @@ func silent(t *testing.T, name string, args ...string) {
 	}
 }
 
-// The unit prevents restarts after exactly those exit codes that need a person according to the runbook.
+// The unit prevents a restart after exactly those exit codes that need an operator according to the runbook.
 func TestRestarts(t *testing.T) {
 	page := regexp.MustCompile(`(?m)^Codes ([0-9, and]+) need a person`).FindStringSubmatch(read(t, "../docs/runbook.md"))
 	unit := regexp.MustCompile(`(?m)^RestartPreventExitStatus=(.*)$`).FindStringSubmatch(read(t, "systemd/outbox-cdc.service"))

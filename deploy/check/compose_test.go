@@ -8,7 +8,8 @@ import (
 	"github.com/compose-spec/compose-go/v2/cli"
 )
 
-// Compose's own loader accepts the file with all references between services, and every file it names exists.
+// Compose's own loader accepts the file. All references between services resolve, and every file that it names
+// exists.
 func TestCompose(t *testing.T) {
 	options, err := cli.NewProjectOptions([]string{"../compose.yaml"})
 	if err != nil {

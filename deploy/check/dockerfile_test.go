@@ -40,7 +40,7 @@ func TestDockerfiles(t *testing.T) {
 	}
 }
 
-// compile reports the findings of the linter.
+// compile compiles a Dockerfile, and reports the findings of the linter.
 func compile(t *testing.T, path string, text []byte) (*dockerfile2llb.Result, error) {
 	t.Helper()
 	return dockerfile2llb.Dockerfile2LLB(t.Context(), text, dockerfile2llb.ConvertOpt{
@@ -52,7 +52,7 @@ func compile(t *testing.T, path string, text []byte) (*dockerfile2llb.Result, er
 	})
 }
 
-// anyImage resolves every base image: the test is about the file, not about a registry.
+// anyImage resolves every base image, because the test checks the file and needs no registry.
 type anyImage struct{}
 
 func (anyImage) ResolveImageConfig(_ context.Context, ref string, _ sourceresolver.Opt) (string, digest.Digest, []byte, error) {

@@ -30,7 +30,7 @@ func values(t *testing.T, text string) map[string]any {
 	return out
 }
 
-// render renders the chart as helm install does. It returns the notes apart.
+// render renders the chart as helm install does. It returns the notes separately.
 func render(t *testing.T, release string, values map[string]any) (files map[string]string, notes string, err error) {
 	t.Helper()
 	chart, err := loader.Load(chartDir)
@@ -57,7 +57,8 @@ func render(t *testing.T, release string, values map[string]any) (files map[stri
 	return files, notes, nil
 }
 
-// chart returns the objects of the chart with these values, except those of the absent kinds.
+// chart returns the objects that the chart creates with these values. It fails unless exactly the absent kinds are
+// missing.
 func chart(t *testing.T, release, text string, absent ...string) (m *manifests, notes string) {
 	t.Helper()
 	files, notes, err := render(t, release, values(t, text))
@@ -73,7 +74,7 @@ func chart(t *testing.T, release, text string, absent ...string) (m *manifests, 
 	return m, notes
 }
 
-// helm lint accepts the chart, with the default values and with all.
+// helm lint accepts the chart, with the default values and with all values.
 func TestChartLints(t *testing.T) {
 	for name, text := range map[string]string{"default": "", "full": string(read(t, "testdata/helm-full.yaml"))} {
 		for _, m := range lint.All(chartDir, values(t, text), "shop", true).Messages {
@@ -84,7 +85,8 @@ func TestChartLints(t *testing.T) {
 	}
 }
 
-// The objects of the default values refer to each other, and the relays are a pair that survives the loss of a node.
+// With the default values, the objects refer to each other, and the relays are a pair that survives the loss of a
+// node.
 func TestChart(t *testing.T) {
 	m, notes := chart(t, "outbox-cdc", "", "ServiceMonitor")
 	d := m.deployment.Spec
@@ -168,7 +170,7 @@ func TestChartWithAllValues(t *testing.T) {
 	}
 }
 
-// Mistakes in the values are errors of helm install, before anything is created.
+// helm install rejects mistakes in the values before it creates anything.
 func TestChartRejectsMistakes(t *testing.T) {
 	for text, want := range map[string]string{
 		"replica: 2":     "replica",
@@ -185,7 +187,7 @@ func TestChartRejectsMistakes(t *testing.T) {
 	}
 }
 
-// guideValues returns the values of the guide.
+// guideValues returns the values from the guide.
 func guideValues(t *testing.T) string {
 	t.Helper()
 	_, text, found := strings.Cut(string(read(t, "../../docs/deploying.md")), "cat >my-values.yaml <<'END'\n")
@@ -196,7 +198,7 @@ func guideValues(t *testing.T) string {
 	return text
 }
 
-// The relay accepts the configuration in the ConfigMap, with the files of the Secrets.
+// The relay accepts the configuration from the ConfigMap, with the files from the Secrets.
 func TestChartConfiguration(t *testing.T) {
 	dir := t.TempDir()
 	relay := filepath.Join(dir, "outbox-cdc")

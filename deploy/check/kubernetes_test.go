@@ -30,7 +30,7 @@ type manifests struct {
 	monitor    monitoringv1.ServiceMonitor
 }
 
-// kinds returns pointers to the objects of m.
+// kinds returns pointers to the objects of m, by kind.
 func (m *manifests) kinds() map[metav1.TypeMeta]any {
 	return map[metav1.TypeMeta]any{
 		{APIVersion: "v1", Kind: "ServiceAccount"}:             &m.account,
@@ -65,7 +65,7 @@ func decode(t *testing.T, kinds map[metav1.TypeMeta]any, path string, text []byt
 	}
 }
 
-// requireKinds fails unless the kinds that are left, because no object has been decoded as them, are the absent ones.
+// requireKinds fails unless the kinds without an object are the absent ones.
 func requireKinds(t *testing.T, kinds map[metav1.TypeMeta]any, absent ...string) {
 	t.Helper()
 	for kind := range kinds {
@@ -140,8 +140,8 @@ func (m *manifests) checkPorts(t *testing.T) {
 	}
 }
 
-// checkPod fails unless a pod mounts every volume, and uses only the relay's image, service account and ConfigMap, and
-// these Secrets.
+// checkPod fails unless the pod mounts every volume, and uses only the relay's image, service account and
+// ConfigMap, and the given Secrets.
 func (m *manifests) checkPod(t *testing.T, spec *corev1.PodSpec, secrets ...string) {
 	t.Helper()
 	mounts := map[string]string{}
@@ -176,7 +176,7 @@ func TestRestricted(t *testing.T) {
 	}
 }
 
-// restricted returns whether the pod security standard restricted admits a pod.
+// restricted returns whether the pod security standard "restricted" admits a pod.
 func restricted(t *testing.T, pod *corev1.PodTemplateSpec) policy.AggregateCheckResult {
 	t.Helper()
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)

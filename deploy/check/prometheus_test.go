@@ -16,7 +16,7 @@ import (
 // promtool accepts rules and configuration, and each alert fires when it should.
 func TestPromtool(t *testing.T) {
 	promtool := filepath.Join(t.TempDir(), "promtool")
-	// Without service discovery, which is most of it and not needed here.
+	// Build without service discovery, which is the largest part and not needed here.
 	run(t, "go", "build", "-tags=remove_all_sd", "-o", promtool, "github.com/prometheus/prometheus/cmd/promtool")
 	run(t, promtool, "check", "rules", "--lint=all", "--lint-fatal", "../prometheus/alerts.yaml")
 	run(t, promtool, "check", "config", "../prometheus/prometheus.yaml")
@@ -28,7 +28,7 @@ func TestPromtool(t *testing.T) {
 	}
 }
 
-// metrics returns the metrics of the built relay while it waits for its servers, including those of spans.
+// metrics returns the metrics of the built relay, including those for spans, while it waits for its servers.
 func metrics(t *testing.T) string {
 	t.Helper()
 	relay := filepath.Join(t.TempDir(), "outbox-cdc")
@@ -49,7 +49,7 @@ func metrics(t *testing.T) string {
 	lines := bufio.NewScanner(stderr)
 	for lines.Scan() {
 		if _, url, ok := strings.Cut(lines.Text(), `msg="admin server" url=`); ok {
-			go func() { _, _ = io.Copy(io.Discard, stderr) }() // until the process exits
+			go func() { _, _ = io.Copy(io.Discard, stderr) }() // ends when the process exits
 			return get(t, url+"metrics")
 		}
 	}
@@ -57,7 +57,7 @@ func metrics(t *testing.T) string {
 	return ""
 }
 
-// get returns the body at url, as soon as there is one.
+// get returns the body at url. It waits until the server responds.
 func get(t *testing.T, url string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
@@ -83,7 +83,7 @@ func run(t *testing.T, name string, args ...string) {
 	}
 }
 
-// Every query of the dashboard is PromQL.
+// Every query of the dashboard is valid PromQL.
 func TestDashboard(t *testing.T) {
 	var dashboard struct {
 		Panels []struct {

@@ -15,7 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// rowsOf reads a Copy to its end: each row as "table: values".
+// rowsOf reads all rows of a Copy. It returns each row as "table: values".
 func rowsOf(t *testing.T, c *Copy) []string {
 	t.Helper()
 	var all []string
@@ -39,11 +39,11 @@ func rowsOf(t *testing.T, c *Copy) []string {
 	return all
 }
 
-// Every row is in the Copy or in the stream, whatever is being written while the slot is made.
+// Every row is in the Copy or in the stream, even if rows are inserted while the slot is created.
 func TestSetupCopyLosesNothing(t *testing.T) {
 	t.Parallel()
 	pgtest.OldestAndNewest(t, func(t *testing.T, _ *pgserver.Server) {
-		srv := pgtest.Start(t, pgserver.Config{}) // the slot waits for every transaction of the server
+		srv := pgtest.Start(t, pgserver.Config{}) // creating the slot waits for every transaction of the server
 		db := pgtest.DatabaseOn(t, srv)
 		db.Exec(t, "CREATE TABLE outbox (id bigserial PRIMARY KEY, payload text)")
 		s := &source{DB: db, cfg: replication.Config{Conn: db.Config(t), Publication: "pub", Slot: "slot"}}
@@ -87,7 +87,8 @@ func TestSetupCopyLosesNothing(t *testing.T) {
 	})
 }
 
-// What a Copy has: published columns, of the partitions too, not of heirs; in order.
+// A Copy contains the published columns of all rows in order, including the rows of partitions. The rows of an
+// inheriting table appear only under its own name.
 func TestCopy(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
@@ -114,7 +115,7 @@ func TestCopy(t *testing.T) {
 		}
 		c.Close(t.Context())
 
-		// Again, for the slot that exists now.
+		// Now the slot exists already.
 		if _, c, err := SetupCopy(t.Context(), cfg, s.setup(`"out box"`, "parts")); c != nil || err != nil {
 			t.Errorf("SetupCopy with a slot: %v, %v", c, err)
 		}
@@ -165,7 +166,7 @@ func TestCopyErrors(t *testing.T) {
 	}
 }
 
-// Values are printed alike whatever database and role prefer, in the stream and in a Copy.
+// The stream and a Copy format values in the same way, whatever the settings of the database and the role.
 func TestSettingsOfTheServer(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
@@ -209,8 +210,8 @@ func TestSettingsOfTheServer(t *testing.T) {
 	})
 }
 
-// A slot that standbys shall have a copy of is made so where the server can, with and without
-// a Copy of what is before it; elsewhere that is said.
+// Setup creates a slot with failover enabled if the server supports that, with and without a Copy. Otherwise it
+// warns.
 func TestSetupFailover(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
@@ -240,7 +241,7 @@ func TestSetupFailover(t *testing.T) {
 				t.Errorf("%s: failover %t, warning %q", name, state.Slot.Failover, warning)
 			}
 		}
-		// A slot that was made without is left as it is.
+		// Setup leaves an existing slot without failover unchanged, and warns.
 		s := newSource(t, srv)
 		cfg := s.setup("outbox")
 		cfg.Failover = true

@@ -16,7 +16,7 @@ func TestDescribe(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
 		db := pgtest.DatabaseOn(t, srv)
-		// What the database prefers must not show.
+		// The settings of the database must not affect the result.
 		db.Exec(t, "ALTER DATABASE "+db.Name+" SET timezone = 'Asia/Tokyo'; ALTER DATABASE "+db.Name+" SET bytea_output = 'escape'")
 		db.Exec(t, `
 			CREATE SCHEMA "we ird";
@@ -80,14 +80,14 @@ func TestDescribe(t *testing.T) {
 			{Name: "twice", Type: base("int4", 23, -1), Nullable: true},
 			{Name: "gross", Type: price, Nullable: true, Default: new("2.000")},
 			{Name: "net", Type: price, Default: new("3.000")},
-			{Name: "short", Type: base("varchar", 1043, 9), Nullable: true}, // its CHECK may call anything
+			{Name: "short", Type: base("varchar", 1043, 9), Nullable: true}, // its CHECK may call any function
 			{Name: "mood", Type: TypeDescription{Name: "mood", Kind: 'e', Modifier: -1, Labels: []string{"sad", "ok"}}, Nullable: true, Default: new("ok")},
 			{Name: "tags", Type: array("_varchar", 11, base("varchar", 1043, 11)), Nullable: true, Default: new("{a,NULL}")},
 			{Name: "prices", Type: array("_price", -1, price), Nullable: true},
 			{Name: "pair", Type: TypeDescription{Name: "pair", Kind: 'c', Modifier: -1}, Nullable: true},
 			{Name: "span", Type: TypeDescription{OID: 3904, Name: "int4range", Kind: 'r', Modifier: -1}, Nullable: true},
 		}
-		// What is not built in, and arrays, have whatever OID they have.
+		// The OIDs of arrays and of types that are not built in vary.
 		some := cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".OID" },
 			cmp.Comparer(func(a, b uint32) bool { return a == 0 || b == 0 || a == b }))
 		if diff := cmp.Diff(want, got, some, cmpopts.EquateEmpty()); diff != "" {

@@ -14,16 +14,16 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// A refusal is a way of being refused by a server. attempt brings it about, on a database with
-// publication, slot and the role "poor", and returns the error.
+// A refusal is a reason for which a server rejects something. attempt triggers it on a database with a publication,
+// a slot and the role "poor", and returns the error.
 type refusal struct {
 	since   int // major version
 	attempt func(t *testing.T, s *source) error
 	is      error
-	says    []string // what is wrong, and what to do
+	says    []string // the problem, and the advice
 }
 
-// What a real server refuses has its identity, names what it is about, and says what to do.
+// An error of a real server wraps the right sentinel, names the object, and says what to do.
 func TestRefusedByServer(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, shared *pgserver.Server) {
@@ -68,7 +68,7 @@ host all         postgres,poor,nobody 127.0.0.1/32 trust
 }
 
 func refusals() map[string]refusal {
-	// as returns the attempt to stream as a role, after statements.
+	// as returns an attempt to stream as a role. It first runs the statements.
 	as := func(role string, before ...string) func(*testing.T, *source) error {
 		return func(t *testing.T, s *source) error {
 			t.Helper()
@@ -114,7 +114,7 @@ func refusals() map[string]refusal {
 	}
 }
 
-// roleLimit is for ordinary connections: senders do not count.
+// roleLimit uses an ordinary connection, since the limit does not count WAL senders.
 func roleLimit(t *testing.T, s *source) error {
 	s.Exec(t, "ALTER ROLE poor CONNECTION LIMIT 0")
 	s.cfg.Conn.User = "poor"
@@ -172,8 +172,8 @@ func mayNotDrop(t *testing.T, s *source) error {
 	return err
 }
 
-// ofSlot returns what Verify says of a slot that sql makes in place of the right one. Its
-// connection stays open, for a temporary one.
+// ofSlot returns the error of Verify for a slot that sql creates in place of the correct one. The connection stays
+// open, since it may be a temporary slot.
 func ofSlot(sql string) func(*testing.T, *source) error {
 	return func(t *testing.T, s *source) error {
 		t.Helper()
@@ -187,7 +187,7 @@ func ofSlot(sql string) func(*testing.T, *source) error {
 	}
 }
 
-// untranslatable is a byte that its encoding does not define, in a text.
+// untranslatable streams a text with a byte that its encoding does not define.
 func untranslatable(t *testing.T, s *source) (err error) {
 	name := s.Name + "_1252"
 	s.Exec(t, "CREATE DATABASE "+name+" ENCODING WIN1252 TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
@@ -221,8 +221,8 @@ func untranslatable(t *testing.T, s *source) (err error) {
 	return err
 }
 
-// A standby has a copy of a slot of its primary's, and cannot stream from it. That is waited
-// out: another host of source.dsn may be the primary.
+// A standby has a copy of the primary's slot, and cannot stream from it. The relay retries that, since another host
+// of source.dsn may be the primary.
 func TestSlotIsACopy(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, shared *pgserver.Server) {
@@ -238,7 +238,7 @@ func TestSlotIsACopy(t *testing.T) {
 		standby := pgtest.Standby(t, srv, srv.Addr(), s.Name, map[string]string{"sync_replication_slots": "on"})
 		s.cfg.Conn.Port = uint16(standby.Port())
 		pgtest.Eventually(t, "the copy is there, and complete", func() bool {
-			s.Exec(t, "SELECT pg_log_standby_snapshot()") // the slot has to be ahead of where the standby began
+			s.Exec(t, "SELECT pg_log_standby_snapshot()") // the slot must be ahead of the standby's start
 			s.Exec(t, "SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())", s.cfg.Slot)
 			slot := s.inspect(t).Slot
 			return slot != nil && slot.synced && !slot.Active
@@ -251,7 +251,7 @@ func TestSlotIsACopy(t *testing.T) {
 	})
 }
 
-// The catalog says more than the error of a stream that does not start.
+// If a stream does not start, the catalog explains it better than the error of the stream.
 func TestDiagnose(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {

@@ -13,7 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// look is a healthy catalog, the n-th of a series, 10 s and 1 MB of log apart.
+// look returns the n-th of a series of healthy catalogs, 10 s and 1 MB of WAL apart.
 func look(n int) *State {
 	return &State{
 		ServerVersion: 180001, SystemID: "7", Database: "app", WALLevel: "logical", Encoding: "UTF8",
@@ -35,7 +35,7 @@ func outboxTable(oid uint32) Table {
 	return Table{OID: oid, Schema: "public", Name: "outbox", Columns: []Column{{Name: "id", TypeName: "uuid"}, {Name: "payload", TypeName: "jsonb"}}}
 }
 
-// What changes between two looks is an error, a warning, or nothing.
+// A change between two looks causes an error, a warning, or nothing.
 func TestHistory(t *testing.T) {
 	type change func(p *Publication, c *State)
 	partitions := func(oids ...uint32) change {
@@ -58,7 +58,7 @@ func TestHistory(t *testing.T) {
 	for name, tc := range map[string]struct {
 		before, after change
 		err           error
-		says          []string // in the error, else in the warnings, one each
+		says          []string // parts of the error, or else of the warnings, one each
 	}{
 		"nothing":                {after: func(*Publication, *State) {}},
 		"nothing in two tables":  {before: second, after: second},
@@ -144,7 +144,8 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// The first look has nothing to compare with, and warns of what ends in loss all the same.
+// The first look has nothing to compare with. It still warns of risks for the slot, and detects an invalidated
+// slot.
 func TestFirstLook(t *testing.T) {
 	var h History
 	c := look(0)
@@ -160,7 +161,7 @@ func TestFirstLook(t *testing.T) {
 	}
 }
 
-// The danger to the slot's log is told once per state, with what is left and for how long.
+// The watcher warns of the risk for the slot once per state, with the WAL and the time that are left.
 func TestRetention(t *testing.T) {
 	const mb = 1 << 20
 	unlimited := func(status string, held int64) func(*State) {
@@ -211,7 +212,7 @@ func TestRetention(t *testing.T) {
 			var h History
 			for i, change := range tc.looks {
 				c := look(i)
-				c.WALEnd += 0x1_00000000 // room for what is held
+				c.WALEnd += 0x1_00000000 // room for the retained WAL
 				c.Slot.ConfirmedFlushLSN = c.WALEnd
 				change(c)
 				warnings, err := h.Look(c)

@@ -12,9 +12,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// A role without any right writes messages under the relay's prefix that are larger than a row may be,
-// inside a transaction and outside. The stream goes on behind them, and the rights that Role names are all
-// there are: once they are taken away, the role writes none, and the relay still does.
+// A role without any rights writes messages with the relay's prefix that exceed the limit for rows, inside and
+// outside of a transaction. The stream continues after them. Role lists all grants that allow this. After they are
+// revoked, the role cannot write messages, and the relay still can.
 func TestMessagesOfARoleWithoutRights(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
@@ -51,7 +51,7 @@ func TestMessagesOfARoleWithoutRights(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		flush := "" // an argument from 17 on
+		flush := "" // from Postgres 17 on there is another argument
 		if srv.Install().Major >= 17 {
 			flush = ", boolean"
 		}

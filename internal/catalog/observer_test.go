@@ -22,13 +22,13 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/walsender"
 )
 
-// connections returns the process ids of the connections of the name.
+// connections returns the process ids of the connections with the given application name.
 func (s *source) connections(t *testing.T, application string) []int32 {
 	t.Helper()
 	return pgtest.QueryRow[[]int32](t, s.DB, `SELECT COALESCE(array_agg(pid), '{}') FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1`, application)
 }
 
-// leastPrivileged makes s connect as a role that may do no more than replicate.
+// leastPrivileged makes s connect as a role that only has the attribute REPLICATION.
 func (s *source) leastPrivileged(t *testing.T) {
 	t.Helper()
 	role := "cdc_" + s.Name
@@ -36,8 +36,8 @@ func (s *source) leastPrivileged(t *testing.T) {
 	s.cfg.Conn.User = role
 }
 
-// An observer reads what Inspect reads, over one connection that says what it is, as a role
-// that may replicate and nothing else.
+// An observer returns the same state as Inspect. It uses one connection with an application name of its own, and
+// needs only the attribute REPLICATION.
 func TestObserver(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
@@ -66,7 +66,7 @@ func TestObserver(t *testing.T) {
 	})
 }
 
-// A connection that is lost costs one look, one that is old none.
+// If the connection is lost, one look fails. If the connection is old, the observer replaces it and no look fails.
 func TestObserverConnectsAgain(t *testing.T) {
 	t.Parallel()
 	s := newSource(t, pgtest.Server(t))
@@ -111,9 +111,8 @@ func TestObserverConnectsAgain(t *testing.T) {
 	look()
 }
 
-// A smart shutdown waits for ordinary connections and tells them nothing: an observer finds
-// out when it is due to connect again, and is out of the way then. Streams go on until the others have
-// ended too.
+// A smart shutdown waits for ordinary connections without notifying them. The observer notices it when it replaces
+// its connection, and then no longer delays it. The WAL senders stop after all other connections have ended.
 func TestObserverLetsServerStop(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Start(t, pgserver.Config{})
@@ -153,8 +152,8 @@ func TestObserverLetsServerStop(t *testing.T) {
 	pgtest.Eventually(t, "the server stops", func() bool { return !srv.Running() })
 }
 
-// A fast shutdown ends the wait at once, and then takes no longer than it takes to close a stream that is
-// not read. That somebody ends the connection means nothing.
+// Wait returns at once on a fast shutdown. The shutdown then takes only as long as closing a stream that nobody
+// reads. If somebody terminates the connection, Wait continues.
 func TestObserverNoticesAFastShutdown(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, shared *pgserver.Server) {
@@ -198,8 +197,8 @@ func TestObserverNoticesAFastShutdown(t *testing.T) {
 	})
 }
 
-// A snapshot comes through the stream behind every transaction that it sees, and only if
-// messages are asked for.
+// The stream contains a snapshot after every transaction that the snapshot sees, and only if the configuration
+// requests messages.
 func TestEmitSnapshot(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
@@ -215,7 +214,7 @@ func TestEmitSnapshot(t *testing.T) {
 		}
 		s.Exec(t, "INSERT INTO outbox VALUES (2)")
 		kinds, message := readUntil(t, stream, 2)
-		// Postgres 14 also sends transactions that have nothing for us.
+		// Postgres 14 also sends empty transactions.
 		if want := "B R I C B M C B I C"; !strings.HasSuffix(strings.Join(kinds, " "), want) {
 			t.Errorf("the stream has %s, want %s", strings.Join(kinds, " "), want)
 		}
@@ -230,8 +229,8 @@ func TestEmitSnapshot(t *testing.T) {
 	})
 }
 
-// readUntil reads the stream until rows rows have come, and their commit. It returns the
-// kinds of what came and the last logical message.
+// readUntil reads the stream until it has received the given number of rows and their commit. It returns the
+// message types and the last logical message.
 func readUntil(t *testing.T, stream *replication.Stream, rows int) (kinds []string, message string) {
 	t.Helper()
 	readWhile(t, stream, func(data []byte) bool {
@@ -248,12 +247,12 @@ func readUntil(t *testing.T, stream *replication.Stream, rows int) (kinds []stri
 	return kinds, message
 }
 
-// A server that does not answer costs as long as the caller waits, and another second.
+// If a server does not respond, a look ends at most a second after the caller's deadline.
 func TestObserverOfASilentServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, remote := net.Pipe()
 		gone := make(chan struct{})
-		go func() { // it lets the client in and does no more than read
+		go func() { // accepts the client, and then only reads
 			defer close(gone)
 			_ = walsender.New(remote).Accept()
 			_, _ = io.Copy(io.Discard, remote)
@@ -292,7 +291,7 @@ func TestObserverOfASilentServer(t *testing.T) {
 	})
 }
 
-// What the slot's columns of each version say.
+// Inspect reads the slot's columns of each Postgres version.
 func TestInspectSlot(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
@@ -314,7 +313,7 @@ func TestInspectSlot(t *testing.T) {
 	})
 }
 
-// What a look costs: the time of both sides, and allocations here.
+// BenchmarkObserverInspect measures a look: the time of client and server, and the allocations of the client.
 func BenchmarkObserverInspect(b *testing.B) {
 	db := pgtest.Database(b)
 	db.Exec(b, "CREATE TABLE outbox (id int PRIMARY KEY, payload text)")

@@ -25,7 +25,7 @@ type source struct {
 	cfg replication.Config
 }
 
-// newSource makes one. The slot is named like the database: slots belong to the server.
+// newSource creates a source. Slots belong to the server, so the slot has the name of the database.
 func newSource(t *testing.T, srv *pgserver.Server) *source {
 	t.Helper()
 	db := pgtest.DatabaseOn(t, srv)
@@ -50,7 +50,7 @@ func (s *source) inspect(t *testing.T) *State {
 	return state
 }
 
-// open opens the stream of s, which ends with the test.
+// open opens the stream of s. The stream is closed when the test ends.
 func (s *source) open(t *testing.T) *replication.Stream {
 	t.Helper()
 	stream, err := replication.Open(t.Context(), s.cfg, discard())
@@ -61,7 +61,7 @@ func (s *source) open(t *testing.T) *replication.Stream {
 	return stream
 }
 
-// start opens the stream of s and starts it where the slot stands.
+// start opens the stream of s and starts it at the slot's position.
 func (s *source) start(t *testing.T) *replication.Stream {
 	t.Helper()
 	stream := s.open(t)
@@ -71,7 +71,7 @@ func (s *source) start(t *testing.T) *replication.Stream {
 	return stream
 }
 
-// openAndStart streams from s and returns why that fails, with what the catalog says of it.
+// openAndStart streams from s. It returns the error with the explanation from the catalog.
 func (s *source) openAndStart(t *testing.T) error {
 	t.Helper()
 	stream, err := replication.Open(t.Context(), s.cfg, discard())
@@ -82,7 +82,7 @@ func (s *source) openAndStart(t *testing.T) error {
 	return Diagnose(t.Context(), stream.Config(), stream.Start(t.Context(), 0))
 }
 
-// readWhile reads messages of the plugin while more wants them, and returns the last one.
+// readWhile reads pgoutput messages as long as more returns true, and returns the last one.
 func readWhile(t *testing.T, stream *replication.Stream, more func(data []byte) bool) (last []byte) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)

@@ -6,8 +6,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/outbox"
 )
 
-// A message that no relay treats as a row cannot be written as one: package outbox, which imports
-// nothing of ours, rejects the same prefixes.
+// A writer rejects a prefix whose messages no relay treats as rows. Package outbox imports no other package of this
+// module, so it has its own list of prefixes, which must be the same.
 func TestReservedPrefixes(t *testing.T) {
 	for prefix, want := range map[string]bool{
 		MessagePrefix: true, "outbox-cdc prune": true,

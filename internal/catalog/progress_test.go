@@ -9,8 +9,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// The end of the WAL is after whatever was committed, and after the position of a slot that
-// nobody reads.
+// The WAL end is after every committed transaction, and after the position of an inactive slot.
 func TestSlotProgress(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -29,7 +28,7 @@ func TestSlotProgress(t *testing.T) {
 	}
 }
 
-// A table without a column for the order of insertion is read by id, if the caller accepts that.
+// If a table has no column with the order of insertion, Select orders it by id, if the caller accepts that.
 func TestRowsOfAnyOrder(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)

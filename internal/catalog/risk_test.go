@@ -8,8 +8,8 @@ import (
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// One judgement serves status, page, check, metrics and log: how near a slot is to being lost, and
-// what to do.
+// Judge returns how close a slot is to being invalidated, and what to do. Status, page, check, metrics and log all
+// use it.
 func TestJudge(t *testing.T) {
 	const gb = 1_000_000_000
 	safe := func(n int64) *int64 { return &n }
@@ -46,7 +46,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// A slot that is not read and has been so for some time is invalidated when that is over.
+// Postgres invalidates a slot that has been inactive for idle_replication_slot_timeout.
 func TestReserveOfAnIdleSlot(t *testing.T) {
 	c := &State{IdleSlotTimeout: time.Hour, Slot: &Slot{InactiveSince: noon}}
 	if got := c.Reserve(time.Time{}).IdleAt; !got.Equal(noon.Add(time.Hour)) {
@@ -58,8 +58,8 @@ func TestReserveOfAnIdleSlot(t *testing.T) {
 	}
 }
 
-// What may be retained shrinks: it is known when nothing will be left. A slot that recovers, or has
-// no limit, does not fill.
+// If the WAL that the slot may still retain shrinks, Trend predicts when none is left. There is no prediction for a
+// slot that recovers or has no limit.
 func TestTrend(t *testing.T) {
 	shrinking := func(perSecond int64, looks int) (last, limit time.Time) {
 		var trend Trend
@@ -74,7 +74,7 @@ func TestTrend(t *testing.T) {
 		t.Errorf("full in %s, want %s", got, want)
 	}
 	r := Reserve{Safe: new(int64(801_000)), LimitAt: limit}
-	if got, want := r.Judge(last.Add(9*time.Second)).TimeToLimit, 792*time.Second; got != want { // until the catalog is read again
+	if got, want := r.Judge(last.Add(9*time.Second)).TimeToLimit, 792*time.Second; got != want { // until the next look
 		t.Errorf("full in %s, want %s", got, want)
 	}
 	for name, perSecond := range map[string]int64{"it recovers": -1000, "it stays": 0} {
@@ -93,11 +93,11 @@ func TestTrend(t *testing.T) {
 	}
 }
 
-// The rate is that of the last minute if it is slower than that of the last five: a reserve moves
-// in teeth, and must have shrunk over both.
+// Trend uses the lower of the rates of the last minute and of the last five minutes. The safe size moves in a
+// sawtooth, so it must have shrunk over both.
 func TestTrendOfTwoWindows(t *testing.T) {
 	for name, tc := range map[string]struct {
-		safe []int64 // every ten seconds
+		safe []int64 // one value every ten seconds
 		want time.Duration
 	}{
 		"even":                      {[]int64{900, 800, 700}, 70 * time.Second},

@@ -13,7 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// selected reads the rows of a selection: the first column of each.
+// selected returns the first column of each row of a selection.
 func selected(t *testing.T, cfg replication.Config, sel Selection) ([]string, *Rows) {
 	t.Helper()
 	r, err := Select(t.Context(), cfg, sel)
@@ -34,8 +34,7 @@ func selected(t *testing.T, cfg replication.Config, sel Selection) ([]string, *R
 	return got, r
 }
 
-// Rows are selected and ordered as it was said, whatever the columns' types are and however the
-// table is made up.
+// Select returns the rows of the selection in its order, for any column types and any kind of table.
 func TestSelect(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
@@ -98,7 +97,7 @@ func TestSelect(t *testing.T) {
 	})
 }
 
-// A table is found by the name that errors and dead letters give it.
+// A table is found by its name in errors and dead letters.
 func TestTableNamed(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -125,8 +124,8 @@ func TestTableNamed(t *testing.T) {
 	}
 }
 
-// Rows of transactions that a snapshot does not see are selected by the snapshot as a parameter, and only
-// on the server where it was taken, while nobody streams.
+// Select returns the rows of transactions that a snapshot does not see. It passes the snapshot as a parameter. It
+// requires the server of the snapshot, and a slot that is not active.
 func TestSelectUndelivered(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {

@@ -74,7 +74,7 @@ func TestSetupAndDrop(t *testing.T) {
 	})
 }
 
-// Two relays that start at the same time set up once.
+// If two relays start at the same time, only one creates the objects.
 func TestSetupAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -128,7 +128,7 @@ func TestSetupRefuses(t *testing.T) {
 				}
 				db := pgtest.DatabaseOn(t, srv)
 				db.Exec(t, "CREATE TABLE outbox (id int)")
-				for statement := range strings.SplitSeq(tc.before, ";") { // a slot wants a transaction of its own
+				for statement := range strings.SplitSeq(tc.before, ";") { // creating a slot requires a transaction of its own
 					db.Exec(t, statement)
 				}
 				defer db.Exec(t, "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = current_database() AND database IS NULL")
@@ -149,7 +149,7 @@ func TestSetupRefuses(t *testing.T) {
 	})
 }
 
-// objects tells which publications and slots there are.
+// objects returns the names of the existing publications and slots.
 func objects(t *testing.T, db *pgtest.DB) string {
 	t.Helper()
 	return pgtest.QueryRow[string](t, db, `SELECT concat(
@@ -182,7 +182,7 @@ func TestSetupAcceptsWhatOthersMade(t *testing.T) {
 	})
 }
 
-// The creation of a slot waits for every transaction that has begun to write.
+// Creating a slot waits for every transaction that has already written.
 func TestSetupBlocked(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, shared *pgserver.Server) {
@@ -252,7 +252,7 @@ func TestSetupBlocked(t *testing.T) {
 	})
 }
 
-// Any role can take the lock of a setup, and keep it: the error names the session.
+// Any role can take the advisory lock of Setup and keep it. The error names the session that holds it.
 func TestSetupDoesNotWaitForAStranger(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -279,7 +279,7 @@ func TestSetupDoesNotWaitForAStranger(t *testing.T) {
 	}
 }
 
-// A role that may do nothing but replicate can look at the catalog, make the slot and stream.
+// A role with only the attribute REPLICATION can read the catalog, create the slot and stream.
 func TestLeastPrivilege(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {
@@ -366,8 +366,7 @@ func TestSetupOfAnUnfitServer(t *testing.T) {
 	refuses(cfg, replication.ErrConfig, "SQL_ASCII")
 }
 
-// TestSetupPublishesUpdates: changed rows are published where they are asked for, and removed
-// ones never.
+// TestSetupPublishesUpdates: Setup publishes updates if that is configured, and never deletes.
 func TestSetupPublishesUpdates(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -385,8 +384,7 @@ func TestSetupPublishesUpdates(t *testing.T) {
 	}
 }
 
-// Where rows are messages the publication may be one of no tables, which nothing calls an
-// obstacle then.
+// If rows are logical messages, a publication without tables is accepted.
 func TestSetupForMessages(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, srv *pgserver.Server) {

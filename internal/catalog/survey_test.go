@@ -35,7 +35,7 @@ func TestSurvey(t *testing.T) {
 		}
 		role, err := s.Role(t.Context())
 		want := &RoleSurvey{Name: "postgres", Superuser: true, Replication: true, Create: true, EmitsMessages: true}
-		rest := cmpopts.IgnoreFields(RoleSurvey{}, "EmitText", "OpenEmit") // of the version; see TestMessagesOfARoleWithoutRights
+		rest := cmpopts.IgnoreFields(RoleSurvey{}, "EmitText", "OpenEmit") // they depend on the version; see TestMessagesOfARoleWithoutRights
 		if diff := cmp.Diff(want, role, rest); err != nil || diff != "" {
 			t.Errorf("%v, role:\n%s", err, diff)
 		}

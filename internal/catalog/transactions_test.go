@@ -13,13 +13,13 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// The oldest transaction that has written something is found, open or prepared, of whatever
-// database. A role that may only replicate sees whose it is, but not since when.
+// Inspect finds the oldest transaction that has written something, open or prepared, in any database. A role with
+// only REPLICATION sees its owner, but not its age.
 func TestOldestTransaction(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVersion(t, func(t *testing.T, shared *pgserver.Server) {
 		t.Parallel()
-		srv := pgtest.Start(t, pgserver.Config{BinDir: shared.Install().BinDir}) // nobody else writes to it
+		srv := pgtest.Start(t, pgserver.Config{BinDir: shared.Install().BinDir}) // no other test writes to it
 		s := newSource(t, srv)
 		other := pgtest.DatabaseOn(t, srv)
 		other.Exec(t, "CREATE TABLE t (i int)")
@@ -75,8 +75,8 @@ func TestOldestTransaction(t *testing.T) {
 	})
 }
 
-// A transaction that stays open is warned of once in each of its states, with what ends it,
-// and when that has come.
+// The watcher warns of a long transaction once in each of its states, with the statement that ends it. It also logs
+// the end of the transaction.
 func TestOpenForLong(t *testing.T) {
 	running := func(xid uint32, age time.Duration) *OpenTransaction {
 		return &OpenTransaction{XID: xid, PID: 4711, User: "app", Database: "app", Application: "billing", State: "idle in transaction", Age: age}

@@ -18,7 +18,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// nobody returns an address where nobody listens.
+// nobody returns an address that nothing listens on.
 func nobody(t *testing.T) string {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -29,7 +29,7 @@ func nobody(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// silent returns an address where connections are taken and nothing is answered.
+// silent returns the address of a server that accepts connections and never responds.
 func silent(t *testing.T) string {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -83,7 +83,7 @@ func TestBrokers(t *testing.T) {
 	})
 }
 
-// elsewhere answers that there is one broker, at addr, and no topic.
+// elsewhere returns metadata with one broker, at addr, and no topic.
 func elsewhere(req *kmsg.MetadataRequest, addr string) (kmsg.Response, error, bool) {
 	resp := req.ResponseKind().(*kmsg.MetadataResponse)
 	host, port, _ := net.SplitHostPort(addr)
@@ -104,8 +104,8 @@ const (
 	password = "relay-secret"
 )
 
-// TestRights: a user that may do no more than it needs has nothing to complain of; each right that
-// is taken is named, with the command that gives it back.
+// TestRights: a user with exactly the required rights gets no findings. If a right is missing, the check names it,
+// and its command grants the right.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	broker := kafkatest.Start(t, kafkatest.Config{
@@ -121,7 +121,7 @@ func TestRights(t *testing.T) {
 	r.set("sink.kafka.sasl.mechanism", "SCRAM-SHA-256")
 	r.set("sink.kafka.sasl.user", user)
 	r.set("sink.kafka.sasl.password", password)
-	// mend is the administrator, who needs no login.
+	// mend runs a fix as the administrator, who needs no login.
 	mend := func(t *testing.T, title string, fix string) {
 		t.Helper()
 		fix = strings.NewReplacer(broker.SASLAddr(), broker.Addrs[0], "--command-config <an administrator's> ", "").Replace(fix)
@@ -149,7 +149,7 @@ func TestRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	var c Condition
-	for c.Fix == "" { // the broker takes a moment to know
+	for c.Fix == "" { // the broker needs a moment to apply the change
 		c = r.look(t)["rights TOPIC"]
 	}
 	if c.State != Failed || c.Found != "the user lacks Write" {
@@ -192,14 +192,14 @@ func TestRights(t *testing.T) {
 	})
 }
 
-// TestHangs: a side that takes connections and says nothing hides nothing of the other, is named,
-// and holds nothing up for longer than it may.
+// TestHangs: one side accepts connections and does not respond. The check reports that, still checks the other
+// side, and ends within its timeout.
 func TestHangs(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Start(t, pgserver.Config{Settings: limited()})
 	for _, tt := range []struct {
 		name, key, value, hung string
-		hidden                 string // the group of which nothing else is known
+		hidden                 string // the group with only that one condition
 	}{
 		{"Postgres", "source.dsn", "postgres://cdc@%s/app?sslmode=disable", "connection", Source},
 		{"Kafka", "sink.kafka.brokers", "%s", "broker ", Sink},

@@ -13,8 +13,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// TestAllMet: nothing is wrong with a set-up in order, on any version, nothing is left out, and
-// nothing is written.
+// TestAllMet: for a correct set-up, the check reports all conditions as met on any version. It checks every
+// condition, and writes nothing.
 func TestAllMet(t *testing.T) {
 	t.Parallel()
 	pgtest.EachInstall(t, func(t *testing.T, i pgserver.Install) {
@@ -28,13 +28,13 @@ func TestAllMet(t *testing.T) {
 				t.Errorf("%+v", c)
 			}
 		}
-		only := map[string]int{ // where these can be asked at all
+		only := map[string]int{ // conditions that only exist from a major version on
 			"synchronized_standby_slots": 17, "idle_replication_slot_timeout": 18,
-			"create": 99, "owner": 99, "via root": 99, "select": 99, "advertised": 99, // only where they are wanted
+			"create": 99, "owner": 99, "via root": 99, "select": 99, "advertised": 99, // checked only if configured or requested
 			"older writer": 99, "probe topic": 99,
 		}
 		if !need.Full() {
-			only["message.timestamp.before.max.ms"] = 99 // kfake does not know it
+			only["message.timestamp.before.max.ms"] = 99 // kfake does not support it
 		}
 		for _, d := range definitions() {
 			if since := only[d.name]; !seen[d.group+" "+d.name] && i.Major >= since {
@@ -53,7 +53,7 @@ func TestAllMet(t *testing.T) {
 	})
 }
 
-// TestNoSelect: the relay's role need not be able to read the table.
+// TestNoSelect: the relay's role does not need the right to read the table.
 func TestNoSelect(t *testing.T) {
 	t.Parallel()
 	r := whole(t, pgtest.Start(t, pgserver.Config{Settings: limited()}), kafkatest.Fake(t).Cluster)
@@ -65,19 +65,18 @@ func TestNoSelect(t *testing.T) {
 	}
 }
 
-// A broken is a set-up in which one thing is wrong.
+// A broken is a set-up with one mistake.
 type broken struct {
 	name   string
 	breaks func(t *testing.T, r *rig)
 	title  string // of the condition
 	state  State
-	says   string                     // in what was found
-	mend   func(t *testing.T, r *rig) // nil: what the condition says, which is a statement or a command
-	also   []string                   // conditions that are not met for the same reason
+	says   string                     // part of Found
+	mend   func(t *testing.T, r *rig) // nil: run the Fix of the condition, which is a statement or a command
+	also   []string                   // other conditions that are unmet for the same reason
 }
 
-// TestBroken: each mistake is found, by its own condition and no other, and mended by what is
-// said there.
+// TestBroken: for each mistake, the check reports its condition and no other, and the suggested fix works.
 func TestBroken(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Start(t, pgserver.Config{Settings: limited()})
@@ -261,5 +260,5 @@ func TestWriteText(t *testing.T) {
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(kafkatest.Wrap(pgtest.Wrap(m)),
 		goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"),
-		goleak.IgnoreAnyFunction("github.com/dlclark/regexp2/v2.runClock")) // it ends by itself, a while after the last match
+		goleak.IgnoreAnyFunction("github.com/dlclark/regexp2/v2.runClock")) // it ends by itself, some time after the last match
 }

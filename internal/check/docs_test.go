@@ -11,7 +11,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite docs/check.md")
 
-// TestDocs: the page has every condition.
+// TestDocs: the page lists every condition.
 func TestDocs(t *testing.T) {
 	var want strings.Builder
 	group := ""

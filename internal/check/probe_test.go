@@ -33,7 +33,7 @@ func wantNoProbeTopic(t *testing.T, k *kafkatest.Cluster) {
 	})
 }
 
-// answerFrom has a broker respond with code to all writes from the nth on, without storing them.
+// answerFrom makes a broker respond with code to all writes from the nth on, without storing them.
 func answerFrom(nth int, code int16) func(k *kafkatest.FakeCluster) {
 	return func(k *kafkatest.FakeCluster) {
 		writes := 0
@@ -49,7 +49,7 @@ func answerFrom(nth int, code int16) func(k *kafkatest.FakeCluster) {
 	}
 }
 
-// refuse has a broker reject requests about probe topics.
+// refuse makes a broker reject requests about probe topics.
 func refuse(key kmsg.Key) func(k *kafkatest.FakeCluster) {
 	return func(k *kafkatest.FakeCluster) {
 		k.Control.Fault(kfake.Fault{Keys: []kmsg.Key{key}, Err: kerr.TopicAuthorizationFailed, Count: -1, When: func(req kmsg.Request) bool {
@@ -58,7 +58,7 @@ func refuse(key kmsg.Key) func(k *kafkatest.FakeCluster) {
 	}
 }
 
-// A probe reports whether the broker rejects an older writer, and deletes its topic.
+// A probe reports whether the broker rejects an older writer. It deletes its topic.
 func TestProbe(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Start(t, pgserver.Config{Settings: limited()})

@@ -18,18 +18,17 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// limited are settings of a server with which nothing is left to warn of.
+// limited returns server settings for which the check has no warning.
 func limited() map[string]string { return map[string]string{"max_slot_wal_keep_size": "10GB"} }
 
-// A rig is a set-up in which everything is as it should be: a table, a role with no more rights than it
-// needs, publication and slot, topics.
+// A rig is a correct set-up: a table, a role with the minimal rights, a publication, a slot and topics.
 type rig struct {
 	db        *pgtest.DB
 	kafka     *kafkatest.Cluster
 	role      string
 	topic     string
 	positions string
-	scripts   string // directory of Kafka's tools; empty: not there yet
+	scripts   string // directory of Kafka's tools; empty: not created yet
 	more      []config.Setting
 	change    func(*Config)
 }
@@ -73,7 +72,7 @@ func (r *rig) makeSlot(t *testing.T, plugin string) {
 	r.db.Exec(t, fmt.Sprintf("SELECT pg_create_logical_replication_slot('%s', '%s')", r.db.Name, plugin))
 }
 
-// set adds a setting of the relay.
+// set adds a configuration key of the relay.
 func (r *rig) set(key, value string) { r.more = append(r.more, config.Setting{Key: key, Value: value}) }
 
 func (r *rig) config(t *testing.T) Config {
@@ -100,7 +99,7 @@ func (r *rig) config(t *testing.T) Config {
 	return c
 }
 
-// look returns the conditions that are not met, by title, but for those of a cluster of one broker.
+// look returns the unmet conditions by title. It leaves out durability, which one broker cannot meet.
 func (r *rig) look(t *testing.T) map[string]Condition {
 	t.Helper()
 	unmet := make(map[string]Condition)
@@ -117,12 +116,12 @@ func (r *rig) look(t *testing.T) map[string]Condition {
 	return unmet
 }
 
-// title is the condition's, with names that are the same in every run.
+// title returns the title of a condition, with the same names in every run.
 func (r *rig) title(c Condition) string {
 	return strings.NewReplacer(r.topic, "TOPIC", r.positions, "POSITIONS").Replace(c.Title())
 }
 
-// mend does what a condition says: statements by the superuser, commands by Kafka's tools.
+// mend applies the fix of a condition: it runs statements as the superuser, and commands with Kafka's tools.
 func (r *rig) mend(t *testing.T, c Condition) {
 	t.Helper()
 	fix, _, _ := strings.Cut(c.Fix, "; or ")
@@ -134,7 +133,7 @@ func (r *rig) mend(t *testing.T, c Condition) {
 	r.run(t, strings.Split(fix, "; ")...)
 }
 
-// run runs statements as the superuser, on one connection and each by itself.
+// run runs statements as the superuser, one by one on the same connection.
 func (r *rig) run(t *testing.T, sql ...string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), r.db.DSN)
@@ -162,7 +161,7 @@ func (r *rig) command(t *testing.T, command string) {
 	}
 }
 
-// becomesMet waits until the condition is met: a server takes a moment for a new setting.
+// becomesMet waits until the condition is met, since a server needs a moment to apply a setting.
 func (r *rig) becomesMet(t *testing.T, title string) {
 	t.Helper()
 	var unmet Condition

@@ -15,7 +15,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// What lets rows or other relays reach a relay's own topics is told, with the commands that separate them.
+// The check warns if rows or other relays can write to a relay's own topics. It suggests the commands that separate
+// them.
 func TestSeparation(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Start(t, pgserver.Config{Settings: limited()})
@@ -68,7 +69,7 @@ func TestSeparation(t *testing.T) {
 	})
 }
 
-// What docs/security.md grants separates relays: one may write and read its own topics, and no other may.
+// The rights in docs/security.md separate relays: each can write only to its own topics.
 func TestDocumentedSeparation(t *testing.T) {
 	t.Parallel()
 	users := map[string]string{"orders": "orders-secret", "payments": "payments-secret"}

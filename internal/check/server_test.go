@@ -14,14 +14,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// A server of its own is what these mistakes take, and a restart to mend some of them.
+// These mistakes need a server of their own, and some fixes need a restart.
 func TestBrokenServer(t *testing.T) {
 	for _, tt := range []struct {
 		broken
 
 		major    int // 0: the default
 		settings map[string]string
-		restarts bool // the fix wants it
+		restarts bool // the fix requires a restart
 	}{
 		{broken: broken{
 			name: "wal_level", breaks: func(_ *testing.T, r *rig) { r.set("source.create", "true"); r.set("source.create_slot", "true") },
@@ -127,7 +127,7 @@ func hba(t *testing.T, r *rig, lines string) {
 	}
 }
 
-// untilRefused waits until the role is not let in any more.
+// untilRefused waits until the server rejects connections of the role.
 func (r *rig) untilRefused(t *testing.T) {
 	t.Helper()
 	dsn := strings.Replace(r.db.DSN, "//postgres@", "//"+r.role+"@", 1)
@@ -140,7 +140,7 @@ func (r *rig) untilRefused(t *testing.T) {
 	}
 }
 
-// loseSlot writes until the server has given the slot up.
+// loseSlot writes WAL until the server has invalidated the slot.
 func (r *rig) loseSlot(t *testing.T) {
 	t.Helper()
 	for range 50 {
@@ -155,7 +155,7 @@ func (r *rig) loseSlot(t *testing.T) {
 func TestBehind(t *testing.T) {
 	for _, tt := range []struct {
 		major, minor, fixed int
-		loses               bool // changes, while others write
+		loses               bool // the bug loses changes while other sessions write
 	}{
 		{14, 17, 19, true},
 		{14, 18, 19, false},
