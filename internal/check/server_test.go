@@ -86,7 +86,7 @@ func TestBrokenServer(t *testing.T) {
 		}, major: 17, settings: map[string]string{"synchronized_standby_slots": "standby"}},
 		{broken: broken{
 			name: "slot without failover", breaks: func(t *testing.T, r *rig) { r.makeSlot(t, "pgoutput"); r.set("source.slot_failover", "true") },
-			title: "failover", state: Doubt, says: "not created as a failover slot",
+			title: "failover", state: Doubt, says: "created without failover",
 			mend: func(t *testing.T, r *rig) {
 				r.run(t, "SELECT pg_drop_replication_slot('"+r.db.Name+"')",
 					"SELECT pg_create_logical_replication_slot('"+r.db.Name+"', 'pgoutput', false, false, true)",
