@@ -12,7 +12,7 @@ import (
 // AdminURL finds the address of the admin server in the relay's log.
 var AdminURL = regexp.MustCompile(`msg="admin server".* url=(\S+)`)
 
-// Ask returns what the relay's admin server answers.
+// Ask sends a GET request for path to the relay's admin server and returns the response.
 func (r *Process) Ask(t *testing.T, path string) (status int, body string) {
 	t.Helper()
 	r.Logged(t, `msg="admin server"`)
@@ -26,13 +26,13 @@ func (r *Process) Ask(t *testing.T, path string) (status int, body string) {
 	return res.StatusCode, string(data)
 }
 
-// Ready waits until the relay is ready.
+// Ready waits until /readyz responds with 200.
 func (r *Process) Ready(t *testing.T) {
 	t.Helper()
 	WaitFor(t, 30*time.Second, "the relay to be ready", func() bool { code, _ := r.Ask(t, "readyz"); return code == http.StatusOK })
 }
 
-// AdminAt returns where the relay's admin server is.
+// AdminAt returns the host:port of the relay's admin server.
 func (r *Process) AdminAt(t *testing.T) string {
 	t.Helper()
 	r.Logged(t, `msg="admin server"`)

@@ -11,7 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
-// Header returns the value of a record's header; empty if there is none.
+// Header returns the value of a record's header, or the empty string if there is none.
 func Header(rec *kgo.Record, name string) string {
 	for _, h := range rec.Headers {
 		if h.Key == name {
@@ -21,8 +21,8 @@ func Header(rec *kgo.Record, name string) string {
 	return ""
 }
 
-// Arrived waits until every committed event has appeared in the topic. within is the relay's:
-// what is in the topic by then is read in any case.
+// Arrived waits until every committed event is in the topic. The relay has the time within to write the
+// records. Arrived then reads the topic to its end, however long that takes.
 func (r *Rig) Arrived(t *testing.T, within time.Duration) {
 	t.Helper()
 	committed := r.Load.Snapshot()
@@ -39,7 +39,7 @@ func (r *Rig) Arrived(t *testing.T, within time.Duration) {
 	}
 }
 
-// catchUp waits until the collector has read what is in the topic.
+// catchUp waits until the collector has read all records that are in the topic at the call.
 func (r *Rig) catchUp(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -47,7 +47,7 @@ func (r *Rig) catchUp(t *testing.T) {
 	Must(t, r.Collector.CatchUp(ctx))
 }
 
-// Deliver commits events, and waits until the relay has delivered and confirmed them.
+// Deliver commits events and waits until the relay has delivered them and the slot has advanced past them.
 func (r *Rig) Deliver(t *testing.T, events int) {
 	t.Helper()
 	r.Load.Run(t.Context(), t, events)
@@ -55,8 +55,8 @@ func (r *Rig) Deliver(t *testing.T, events int) {
 	r.Confirmed(t, 30*time.Second)
 }
 
-// Settle reads the topic to its end and checks it against what was committed. duplicates
-// is how many there may be.
+// Settle reads the topic to its end and compares the records with the committed events. The topic may
+// contain up to duplicates duplicates.
 func (r *Rig) Settle(t *testing.T, duplicates int) {
 	t.Helper()
 	r.catchUp(t)
@@ -70,7 +70,8 @@ func (r *Rig) settle(t *testing.T, l *Ledger, duplicates int) {
 	t.Logf("%d events committed, %d records, %d duplicates", r.Load.Total(), counts.Records, counts.Duplicates)
 }
 
-// Connect opens a connection for questions to the server; it waits for the server.
+// Connect opens a connection to the database for queries of the test. It retries until the server
+// accepts the connection.
 func (r *Rig) Connect(t *testing.T) *pgx.Conn {
 	t.Helper()
 	var conn *pgx.Conn
@@ -83,7 +84,7 @@ func (r *Rig) Connect(t *testing.T) *pgx.Conn {
 	return conn
 }
 
-// Ask returns the one value of a query.
+// Ask runs a query that returns a single value and returns the value.
 func Ask[T any](t *testing.T, conn *pgx.Conn, sql string, args ...any) T {
 	t.Helper()
 	var v T
@@ -93,19 +94,20 @@ func Ask[T any](t *testing.T, conn *pgx.Conn, sql string, args ...any) T {
 	return v
 }
 
-// Confirmed waits until the slot has confirmed everything that was in the log at the call.
+// Confirmed waits until the slot's confirmed_flush_lsn reaches the position that was the end of the WAL
+// at the call.
 func (r *Rig) Confirmed(t *testing.T, within time.Duration) {
 	t.Helper()
 	AwaitConfirmed(t, r.Connect(t), r.Slot, within)
 }
 
-// AwaitConfirmed waits until a slot has confirmed everything that was in the WAL at the call.
+// AwaitConfirmed is like [Rig.Confirmed], for the given connection and slot.
 func AwaitConfirmed(t *testing.T, conn *pgx.Conn, slot string, within time.Duration) {
 	t.Helper()
 	AwaitConfirmedOr(t, conn, slot, within, func() bool { return false })
 }
 
-// AwaitConfirmedOr is AwaitConfirmed that is also content when other holds.
+// AwaitConfirmedOr is like AwaitConfirmed, but also returns when other returns true.
 func AwaitConfirmedOr(t *testing.T, conn *pgx.Conn, slot string, within time.Duration, other func() bool) {
 	t.Helper()
 	end := Ask[string](t, conn, `SELECT pg_current_wal_insert_lsn()::text`)
@@ -114,8 +116,7 @@ func AwaitConfirmedOr(t *testing.T, conn *pgx.Conn, slot string, within time.Dur
 	})
 }
 
-// SettleOnce checks records, which nobody has collected, against what was committed: each
-// event is to be there once.
+// SettleOnce compares the given records with the committed events. It allows no duplicates.
 func (r *Rig) SettleOnce(t *testing.T, records []*kgo.Record, cfg delivery.Config) {
 	t.Helper()
 	l := NewLedger(r.Topic, cfg)

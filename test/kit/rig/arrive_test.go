@@ -10,7 +10,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/kafkatest"
 )
 
-// What is in the topic has arrived, however slowly it is read.
+// Arrived waits for the collector even if the collector reads slowly and the relay's time has passed.
 func TestArrivedWaitsForItsCollector(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Fake(t).Cluster

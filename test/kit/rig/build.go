@@ -17,7 +17,7 @@ import (
 // Module is the path of the Go module under test.
 const Module = "github.com/outbox-cdc/outbox-cdc"
 
-// built is the programs of this test binary.
+// built holds the programs that this test binary has built.
 var built struct { //nolint:gochecknoglobals // once per test binary is the point
 	sync.Mutex
 	dir      string
@@ -30,8 +30,8 @@ func Binary(t *testing.T) string {
 	return Build(t, "cmd/outbox-cdc")
 }
 
-// Build returns the path of the program that a package of the module is, such as
-// examples/orders. It belongs to this test binary: nothing replaces it.
+// Build builds the program of a main package of the module, such as examples/orders, and returns its
+// path. The file belongs to this test binary, and no other process replaces it.
 func Build(t *testing.T, pkg string) string {
 	t.Helper()
 	built.Lock()
@@ -50,8 +50,8 @@ func Build(t *testing.T, pkg string) string {
 	return at
 }
 
-// build has the program at path at. Go links it once for all test binaries: what is in the cache
-// is only replaced if it is not what would be built.
+// build creates the program at the path at. All test binaries share a program in the cache. `go build`
+// links it again only if it is out of date.
 func build(ctx context.Context, pkg, at string) error {
 	cache, err := serverproc.CacheDir()
 	if err != nil {

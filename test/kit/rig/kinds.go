@@ -17,15 +17,15 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/pgtest"
 )
 
-// NewOwn is like [New], with a Postgres server of its own, which the test may stop and kill.
+// NewOwn is like [New], but starts a Postgres server for this test, which the test may stop and kill.
 func NewOwn(t *testing.T) (*Rig, *pgserver.Server) {
 	t.Helper()
 	srv := pgtest.Start(t, pgserver.Config{})
 	return NewOn(t, pgtest.DatabaseOn(t, srv), kafkatest.Broker(t)), srv
 }
 
-// NewOwnBroker is like [NewOwn], with a real broker of its own, which the test may stop, kill and
-// pause; only in a full run.
+// NewOwnBroker is like [NewOwn], but also starts a real broker for this test, which the test may stop,
+// kill and pause. Unless the run is a full one, it skips the test.
 func NewOwnBroker(t *testing.T) (*Rig, *pgserver.Server, *kafkatest.Server) {
 	t.Helper()
 	broker := kafkatest.Start(t, kafkatest.Config{})
@@ -50,7 +50,8 @@ func CopyDir(t *testing.T, from, to string) {
 	}
 }
 
-// NewCut returns a rig whose relay connects to Postgres and to Kafka through proxies.
+// NewCut returns a rig whose relay connects to Postgres and to Kafka through proxies, so that the test
+// can close the connections.
 func NewCut(t *testing.T) (r *Rig, fake *kafkatest.FakeCluster, toPostgres, toKafka *faultproxy.Proxy) {
 	t.Helper()
 	toKafka = faultproxy.Start(t, "")
@@ -58,8 +59,8 @@ func NewCut(t *testing.T) (r *Rig, fake *kafkatest.FakeCluster, toPostgres, toKa
 	return r, fake, r.Through(t, ""), toKafka
 }
 
-// EachServer runs f as a subtest for every available version of Postgres, with a rig on a server of
-// its own.
+// EachServer runs f as a subtest for every available version of Postgres. Each subtest has a server and
+// a rig of its own.
 func EachServer(t *testing.T, f func(t *testing.T, r *Rig)) {
 	t.Helper()
 	pgtest.EachInstall(t, func(t *testing.T, i pgserver.Install) {
@@ -68,15 +69,15 @@ func EachServer(t *testing.T, f func(t *testing.T, r *Rig)) {
 	})
 }
 
-// NewFake is like [New], with a kfake that the test controls.
+// NewFake is like [New], but starts a kfake that the test controls.
 func NewFake(t *testing.T, opts ...kfake.Opt) (*Rig, *kafkatest.FakeCluster) {
 	t.Helper()
 	fake := kafkatest.Fake(t, opts...)
 	return NewOn(t, pgtest.Database(t), fake.Cluster), fake
 }
 
-// Cut closes the connections through p after the given number of bytes, in the middle of a message
-// perhaps, or after a second if fewer bytes are sent.
+// Cut closes the connections through p after the given number of bytes, which may be in the middle of a
+// message. If fewer bytes are sent, it closes them after a second.
 func Cut(p *faultproxy.Proxy, d stream.Direction, bytes int64) {
 	select {
 	case <-p.CutAfter(d, bytes):
@@ -85,8 +86,9 @@ func Cut(p *faultproxy.Proxy, d stream.Direction, bytes int64) {
 	}
 }
 
-// Through makes the relay that is started next connect to Postgres through a proxy with the given
-// toxics, in toxiproxy's JSON. More lines of configuration may be given.
+// Through writes a new configuration file, in which the relay connects to Postgres through a proxy with
+// the given toxics, in toxiproxy's JSON. It appends more to the file. The next relay that the rig starts
+// uses the file.
 func (r *Rig) Through(t *testing.T, more string, toxics ...string) *faultproxy.Proxy {
 	t.Helper()
 	p := faultproxy.Start(t, r.DB.Server.Addr(), toxics...)

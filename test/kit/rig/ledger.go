@@ -15,8 +15,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
-// An Event is an outbox row, identified by its key and its number within the key. All other columns
-// follow from these two, so that the content of its record is known.
+// An Event is an outbox row, identified by its key and its number within the key. These two determine
+// all other columns, so the test knows the content of the record.
 //
 // One goroutine writes all events of a key. After event n it writes n+1 if n was committed, and
 // n again if n was rolled back. So the numbers of a key, in commit order, are 0, 1, 2, … without
@@ -30,7 +30,7 @@ type Event struct {
 const (
 	aggregateType = "order"
 	eventType     = "OrderChanged"
-	PhantomType   = "RolledBack" // written only where a rollback follows
+	PhantomType   = "RolledBack" // of events whose transaction or savepoint is rolled back
 )
 
 // ID returns the row's id.
@@ -38,8 +38,8 @@ func (e Event) ID() uuid.UUID {
 	return uuid.NewSHA1(uuid.NameSpaceOID, []byte(e.Key+"/"+strconv.Itoa(e.Number)))
 }
 
-// payload returns the payload that the writer inserts. Its members are in jsonb's order and spacing,
-// so that Postgres prints the same bytes.
+// payload returns the payload that the writer inserts. It has the order of members and the spacing of
+// jsonb, so that Postgres prints the same bytes.
 func (e Event) payload() []byte {
 	h := fnv.New32a()
 	fmt.Fprintf(h, "%s/%d", e.Key, e.Number)
@@ -47,7 +47,7 @@ func (e Event) payload() []byte {
 	return fmt.Appendf(nil, `{"k": "%s", "n": %d, "big": 12345678901234567890.%d0, "pad": "%s"}`, e.Key, e.Number, e.Number, pad)
 }
 
-// NumberOf returns the member n of a payload, -1 if there is none.
+// NumberOf returns the member n of a payload, or -1 if there is none.
 func NumberOf(value []byte) int {
 	_, rest, ok := bytes.Cut(value, []byte(`"n": `))
 	digits, _, ok2 := bytes.Cut(rest, []byte(","))
@@ -58,7 +58,7 @@ func NumberOf(value []byte) int {
 	return n
 }
 
-// A Ledger checks the records of a topic while they arrive.
+// A Ledger checks each record of a topic when it arrives.
 type Ledger struct {
 	*delivery.Checker
 	topic string
@@ -106,8 +106,8 @@ func (l *Ledger) complete(committed map[string]int) bool {
 	return true
 }
 
-// Check fails the test if the records differ from the committed events, whose number per key is given,
-// or if there are more duplicates than allowed.
+// Check fails the test if the records differ from the committed events, or if there are more than
+// duplicates duplicates. committed is the number of committed events per key.
 func (l *Ledger) Check(t *testing.T, committed map[string]int, duplicates int) {
 	t.Helper()
 	if found := l.Finish(delivery.UpTo(committed), duplicates); found.All > 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
-// TestLedgerFindsErrors checks that a ledger reports each kind of error in the records.
+// A ledger reports each kind of error in the records.
 func TestLedgerFindsErrors(t *testing.T) {
 	const topic = "outbox.event.order"
 	good := func(key string, n int) *kgo.Record {

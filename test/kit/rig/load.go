@@ -8,8 +8,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 )
 
-// Cycles returns how many faults each crash test injects: OUTBOX_TEST_CYCLES, by default 3 in a full
-// run and 1 otherwise.
+// Cycles returns how many faults each crash test injects. It is OUTBOX_TEST_CYCLES, by default 3 in a
+// full run and 1 otherwise.
 func Cycles(t *testing.T) int {
 	t.Helper()
 	if need.Full() {
@@ -18,8 +18,8 @@ func Cycles(t *testing.T) int {
 	return EnvInt(t, "OUTBOX_TEST_CYCLES", 1)
 }
 
-// Rows returns the number of rows of a large workload: OUTBOX_TEST_ROWS, by default 100,000. A run that
-// is not full writes a fifth of them.
+// Rows returns the number of rows of a large workload. It is OUTBOX_TEST_ROWS, by default 100,000 in a
+// full run and 20,000 otherwise.
 func Rows(t *testing.T) int {
 	t.Helper()
 	if need.Full() {
@@ -28,25 +28,25 @@ func Rows(t *testing.T) int {
 	return EnvInt(t, "OUTBOX_TEST_ROWS", 20_000)
 }
 
-// UnderLoad runs f while the workload writes at a moderate rate. Writing stops when f returns.
+// UnderLoad runs f while the workload writes at a moderate rate. It stops the workload when f returns.
 func UnderLoad(t *testing.T, r *Rig, f func()) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	defer func() { // also when f has ended the test
+	defer func() { // also if f calls t.FailNow
 		stop()
 		<-done
 	}()
 	r.Load.Pace = 2 * time.Millisecond
 	r.Load.MaxRows = 10
-	go func() { // waited for below
+	go func() { // the deferred function waits for it
 		defer close(done)
 		r.Load.Run(ctx, t, 1<<30)
 	}()
 	f()
 }
 
-// Progress waits until an event that is committed after the call has arrived in the topic.
+// Progress waits until an event that is committed after the call is in the topic.
 func (r *Rig) Progress(t *testing.T) {
 	t.Helper()
 	before := r.Load.Total()
@@ -54,11 +54,11 @@ func (r *Rig) Progress(t *testing.T) {
 	r.Arrived(t, 30*time.Second)
 }
 
-// Unconfirmed is how many events may be duplicated after a kill: those written in a status interval
-// and those in flight, with a margin for slow machines.
+// Unconfirmed is the maximum number of duplicates after the relay is killed: the events of one status
+// interval and those in flight, with a margin for slow machines.
 const Unconfirmed = 20_000
 
-// Silent waits until no more events arrive although events are committed.
+// Silent waits until no more records arrive in the topic although the workload commits events.
 func (r *Rig) Silent(t *testing.T) {
 	t.Helper()
 	WaitFor(t, 30*time.Second, "the topic to fall silent", func() bool {
@@ -68,8 +68,8 @@ func (r *Rig) Silent(t *testing.T) {
 	})
 }
 
-// Recover waits, after a fault has ended, until an event that is committed after the call has arrived,
-// and returns how long that took.
+// Recover waits until an event that is committed after the call is in the topic, and returns how long
+// that took. Tests call it when a fault has ended.
 func (r *Rig) Recover(t *testing.T) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -79,6 +79,6 @@ func (r *Rig) Recover(t *testing.T) time.Duration {
 	return took
 }
 
-// Slack is added to the limits of waits, for loaded machines. A relay that has not recovered by then
-// will not recover without intervention.
+// Slack is a margin for loaded machines. Tests add it to the limit of a wait. A relay that has not
+// recovered by then does not recover without intervention.
 const Slack = 45 * time.Second

@@ -35,7 +35,7 @@ func Tail(s string, lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// Logged waits until the relay has written text.
+// Logged waits until the relay's log contains text.
 func (r *Process) Logged(t *testing.T, text string) {
 	t.Helper()
 	WaitFor(t, 30*time.Second, "the relay to log "+strconv.Quote(text), func() bool {
@@ -46,7 +46,7 @@ func (r *Process) Logged(t *testing.T, text string) {
 // Times counts the occurrences of text in the relay's log.
 func (r *Process) Times(text string) int { return strings.Count(r.Stderr.String(), text) }
 
-// LoggedTimes waits until text occurs n times in the relay's log.
+// LoggedTimes waits until the relay's log contains text n times.
 func (r *Process) LoggedTimes(t *testing.T, text string, n int) {
 	t.Helper()
 	WaitFor(t, 30*time.Second, "the relay to log again "+text, func() bool { return r.Times(text) >= n })

@@ -24,8 +24,8 @@ func (r *Process) Flat(t *testing.T) {
 // A Memory is the resident memory of a process, in MB.
 type Memory struct{ Now, Peak, Anonymous int }
 
-// Memory returns the resident memory of the running process. (The peak that rusage reports when the
-// process has ended is useless here: it includes the memory of the parent before the exec.)
+// Memory returns the resident memory of the running process. The peak that rusage reports for an exited
+// process includes the memory of its parent before the exec, so Memory does not use it.
 func (r *Process) Memory(t *testing.T) Memory {
 	t.Helper()
 	m, err := r.Resident()
@@ -35,7 +35,7 @@ func (r *Process) Memory(t *testing.T) Memory {
 	return m
 }
 
-// Resident is like Memory, but returns an error if the process has ended.
+// Resident is like Memory, but returns an error if the process has exited.
 func (r *Process) Resident() (m Memory, err error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.Cmd.Process.Pid))
 	if err != nil {

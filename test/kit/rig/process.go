@@ -16,17 +16,17 @@ import (
 type Process struct {
 	Cmd    *exec.Cmd
 	Stderr *Log
-	Done   chan struct{} // closed when the process has ended
+	Done   chan struct{} // closed when the process has exited
 }
 
-// Start runs the binary with args. The process is killed when the test ends.
+// Start starts the relay's binary with args and kills it when the test ends.
 func Start(t *testing.T, args ...string) *Process {
 	t.Helper()
 	return StartProgram(t, Binary(t), args...)
 }
 
-// StartProgram is like [Start], for a program that executes the binary in its own place, such as a
-// shell.
+// StartProgram is like [Start], for the program at path, such as a shell that replaces itself with the
+// relay's binary (exec).
 func StartProgram(t *testing.T, path string, args ...string) *Process {
 	t.Helper()
 	r, err := Launch(path, args...)
@@ -41,7 +41,7 @@ func StartProgram(t *testing.T, path string, args ...string) *Process {
 	return r
 }
 
-// Launch runs the program at path. The caller must end the process.
+// Launch starts the program at path. The caller must stop the process.
 func Launch(path string, args ...string) (*Process, error) {
 	cmd := exec.CommandContext(context.Background(), path, args...) //nolint:gosec // a program of the test
 	r := &Process{Cmd: cmd, Stderr: &Log{}, Done: make(chan struct{})}
@@ -51,14 +51,14 @@ func Launch(path string, args ...string) (*Process, error) {
 	if err := r.Cmd.Start(); err != nil {
 		return nil, err
 	}
-	go func() { // those who end the process wait for Done
+	go func() { // callers that stop the process wait for Done
 		defer close(r.Done)
 		_ = r.Cmd.Wait()
 	}()
 	return r, nil
 }
 
-// Signal sends a signal to the process. It does nothing if the process has ended.
+// Signal sends a signal to the process. It does nothing if the process has exited.
 func (r *Process) Signal(t *testing.T, sig os.Signal) {
 	t.Helper()
 	if err := r.Cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -66,14 +66,14 @@ func (r *Process) Signal(t *testing.T, sig os.Signal) {
 	}
 }
 
-// Kill kills the process and waits until it has ended.
+// Kill kills the process and waits until it has exited.
 func (r *Process) Kill(t *testing.T) {
 	t.Helper()
 	r.Signal(t, syscall.SIGKILL)
 	<-r.Done
 }
 
-// Ended reports whether the process has ended.
+// Ended reports whether the process has exited.
 func (r *Process) Ended() bool {
 	select {
 	case <-r.Done:
@@ -83,7 +83,7 @@ func (r *Process) Ended() bool {
 	}
 }
 
-// Exit waits until the process has ended and returns its exit code. It fails the test if that takes
+// Exit waits until the process has exited and returns its exit code. It fails the test if that takes
 // longer than within.
 func (r *Process) Exit(t *testing.T, within time.Duration) int {
 	t.Helper()
@@ -95,8 +95,8 @@ func (r *Process) Exit(t *testing.T, within time.Duration) int {
 	return r.Cmd.ProcessState.ExitCode()
 }
 
-// Terminate sends SIGTERM, waits until the process has ended and fails the test unless it exits
-// cleanly.
+// Terminate sends SIGTERM and waits until the process has exited. It fails the test unless the exit code
+// is 0.
 func (r *Process) Terminate(t *testing.T) {
 	t.Helper()
 	r.Signal(t, syscall.SIGTERM)
@@ -105,7 +105,7 @@ func (r *Process) Terminate(t *testing.T) {
 	}
 }
 
-// Command runs a command of the binary and returns its output and exit code.
+// Command runs a command of the relay's binary and returns its output and exit code.
 func Command(t *testing.T, args ...string) (string, int) {
 	t.Helper()
 	out, err := exec.CommandContext(context.Background(), Binary(t), args...).CombinedOutput() //nolint:gosec // the binary under test
@@ -129,8 +129,8 @@ func WaitFor(t *testing.T, within time.Duration, what string, cond func() bool) 
 	}
 }
 
-// Fails waits until the process has ended. It fails the test unless the process exits with code and its
-// output contains all of says.
+// Fails waits until the process has exited. It fails the test unless the exit code is code and the output
+// contains all of says.
 func (r *Process) Fails(t *testing.T, code int, says ...string) {
 	t.Helper()
 	got := r.Exit(t, 20*time.Second)
@@ -140,7 +140,7 @@ func (r *Process) Fails(t *testing.T, code int, says ...string) {
 	}
 	for _, want := range says {
 		if !strings.Contains(out, want) {
-			t.Errorf("%q is not said:\n%s", want, Tail(out, 20))
+			t.Errorf("the output does not contain %q:\n%s", want, Tail(out, 20))
 		}
 	}
 }

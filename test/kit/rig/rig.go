@@ -27,7 +27,7 @@ func (r *Rig) Recorded(t *testing.T) checkpoint.Position {
 	return *p
 }
 
-// Recorded returns the newest position record of the named relay, nil if there is none.
+// Recorded returns the newest position record of the named relay, or nil if there is none.
 func Recorded(t *testing.T, cluster *kafkatest.Cluster, name string) *checkpoint.Position {
 	t.Helper()
 	var newest *checkpoint.Position
@@ -40,14 +40,14 @@ func Recorded(t *testing.T, cluster *kafkatest.Cluster, name string) *checkpoint
 	return newest
 }
 
-// Refused starts the relay and fails the test unless it exits with code and its output contains all of
-// says.
+// Refused starts the relay. It fails the test unless the relay exits with code and its output contains all
+// of says.
 func (r *Rig) Refused(t *testing.T, code int, says ...string) {
 	t.Helper()
 	Start(t, "run", "-c", r.Config).Fails(t, code, says...)
 }
 
-// GoesOn starts the relay with args, writes events, waits until they have arrived and stops the relay.
+// GoesOn starts the relay with args, writes events, waits until they are in the topic and stops the relay.
 func (r *Rig) GoesOn(t *testing.T, args ...string) {
 	t.Helper()
 	process := r.Run(t, args...)
@@ -64,7 +64,7 @@ func Must(t *testing.T, err error) {
 	}
 }
 
-// EnvInt returns an integer from the environment, def if the variable is not set.
+// EnvInt returns an integer from the environment, or def if the variable is not set.
 func EnvInt(t *testing.T, name string, def int) int {
 	t.Helper()
 	s := os.Getenv(name)
@@ -80,8 +80,8 @@ func EnvInt(t *testing.T, name string, def int) int {
 
 // Names of objects in a rig's database.
 const (
-	Publication = "outbox_pub" // of every rig
-	SlotPrefix  = "slot_"      // of the names of slots
+	Publication = "outbox_pub" // the publication of every rig
+	SlotPrefix  = "slot_"      // prefix of slot names
 )
 
 // A Rig has a database with an outbox, a topic, and a ledger that checks each record of the topic
@@ -126,7 +126,7 @@ func Migrate(t *testing.T, dsn string) {
 	}
 }
 
-// WriteConfig writes a configuration file, with more appended to it, and returns its path.
+// WriteConfig writes a configuration file that ends with more, and returns its path.
 func WriteConfig(t *testing.T, dsn, broker, slot, topic, more string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "outbox-cdc.yaml")

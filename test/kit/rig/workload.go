@@ -56,8 +56,8 @@ func (w *Workload) Total() int {
 	return n
 }
 
-// Run writes until about rows events are committed or ctx is done. It replaces lost connections; the
-// outcome of an interrupted COMMIT is read from the table.
+// Run writes until about rows events are committed or ctx is done. It replaces lost connections, and reads
+// the outcome of an interrupted COMMIT from the table.
 func (w *Workload) Run(ctx context.Context, t *testing.T, rows int) {
 	t.Helper()
 	t.Logf("workload seed %d", w.seed)
@@ -93,8 +93,8 @@ func (w *Workload) Giant(ctx context.Context, t *testing.T, rows int) {
 	})
 }
 
-// Transaction runs f in a transaction. f calls put to insert the next n events of the given keys,
-// which nothing else may write.
+// Transaction runs f in a transaction. f calls put to insert the next n events of the given keys. No other
+// writer may write events of these keys.
 func (w *Workload) Transaction(ctx context.Context, t *testing.T, keys []string, f func(tx pgx.Tx, put func(n int) error) error) {
 	t.Helper()
 	one := &writer{Workload: w, rng: rand.New(rand.NewPCG(w.seed, 0)), keyNames: keys}
@@ -122,10 +122,10 @@ type writer struct {
 	keyNames []string
 	next     map[string]int // committed events per key
 	conn     *pgx.Conn
-	backend  backend // the server's end of conn, or of the last one
+	backend  backend // the backend of conn, or of the previous connection
 }
 
-// A backend identifies a backend process of the server. Its PID may be reused for another one.
+// A backend identifies a backend process of Postgres. The operating system may reuse its PID.
 type backend struct {
 	pid   int
 	start time.Time
@@ -145,7 +145,7 @@ func (w *writer) run(ctx context.Context, rows int) error {
 		case err == nil:
 			failing = time.Time{}
 		case ctx.Err() != nil:
-		case w.conn != nil && !w.conn.IsClosed(): // refused, such as in a partition that is gone: nothing was committed
+		case w.conn != nil && !w.conn.IsClosed(): // an error such as a missing table partition: nothing was committed
 			if failing.IsZero() {
 				failing = time.Now()
 			}
@@ -162,7 +162,7 @@ func (w *writer) run(ctx context.Context, rows int) error {
 		}
 	}
 	if ctx.Err() != nil {
-		return w.recover(context.WithoutCancel(ctx)) // the last COMMIT may have been cut off
+		return w.recover(context.WithoutCancel(ctx)) // the end of ctx may have interrupted the last COMMIT
 	}
 	return nil
 }
@@ -229,8 +229,8 @@ func (w *writer) insert(ctx context.Context, tx pgx.Tx, eventType string, n int,
 	return err
 }
 
-// recover connects again, once the server accepts connections, and reads the committed events from the
-// table: only it tells the outcome of an interrupted COMMIT.
+// recover reconnects when the server accepts connections, and reads the committed events from the table.
+// Only the table shows the outcome of an interrupted COMMIT.
 func (w *writer) recover(ctx context.Context) error {
 	if w.conn != nil {
 		_ = w.conn.Close(ctx)
@@ -261,7 +261,7 @@ func (w *writer) reconnect(ctx context.Context) error {
 	rows, _ := conn.Query(ctx, `SELECT aggregateid, count(*)::int FROM outbox WHERE aggregateid = ANY($1) GROUP BY 1`, w.keyNames)
 	next := map[string]int{}
 	for _, key := range w.keyNames {
-		next[key] = 0 // after a failover there may be less than there was
+		next[key] = 0 // after a failover, the new primary may have fewer events
 	}
 	var key string
 	var n int
@@ -275,7 +275,7 @@ func (w *writer) reconnect(ctx context.Context) error {
 }
 
 // replace records the backend of conn. It fails while the backend of the previous connection still
-// exists, as that may still be executing an interrupted COMMIT.
+// exists, because that backend may still execute an interrupted COMMIT.
 func (w *writer) replace(ctx context.Context, conn *pgx.Conn) error {
 	var working bool
 	err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2)`, w.backend.pid, w.backend.start).Scan(&working)
