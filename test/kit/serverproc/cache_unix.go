@@ -14,9 +14,9 @@ import (
 )
 
 // CacheDir returns the directory for downloads and creates it if necessary. It is
-// below [os.UserCacheDir] for an ordinary user and in /var/cache for root, whose
-// servers run as an unprivileged user that cannot read root's home. As files in
-// the cache are executed, CacheDir fails if others may write to the directory.
+// below [os.UserCacheDir] for an ordinary user. For root it is in /var/cache,
+// because root's servers run as an unprivileged user that cannot read root's home.
+// The cache contains programs, so CacheDir fails if other users can write to it.
 func CacheDir() (string, error) {
 	var parent string
 	if os.Geteuid() == 0 {
@@ -43,9 +43,10 @@ func CacheDir() (string, error) {
 }
 
 // Fill makes sure that the directory dir exists and is complete. If it does not
-// exist, Fill calls produce with an empty directory beside it and renames that
-// to dir when produce returns nil. At most one process fills dir at a time; others
-// wait for it until ctx is done. dir's parent must exist.
+// exist, Fill calls produce with an empty directory next to it. When produce
+// returns nil, Fill renames that directory to dir. At most one process fills dir at
+// a time. Other processes wait until it has finished or ctx is done. The parent of
+// dir must exist.
 func Fill(ctx context.Context, dir string, produce func(staging string) error) error {
 	if complete(dir) {
 		return nil
@@ -59,7 +60,7 @@ func Fill(ctx context.Context, dir string, produce func(staging string) error) e
 		return nil
 	}
 	staging := dir + ".new"
-	if err := os.RemoveAll(staging); err != nil { // of a process that was killed
+	if err := os.RemoveAll(staging); err != nil { // left by a process that was killed
 		return err
 	}
 	if err := os.Mkdir(staging, 0o755); err != nil { //nolint:gosec // the unprivileged server reads it
@@ -76,8 +77,9 @@ func complete(dir string) bool {
 	return err == nil && info.IsDir()
 }
 
-// Lock takes the exclusive flock(2) on the file at path, which it creates and
-// never removes. The kernel releases it when this process ends.
+// Lock takes an exclusive flock(2) on the file at path. It waits for the lock until
+// ctx is done. It creates the file if necessary and never removes it. The kernel
+// releases the lock when this process exits.
 func Lock(ctx context.Context, path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // a path of the cache
 	if err != nil {

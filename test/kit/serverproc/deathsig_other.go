@@ -4,5 +4,5 @@ package serverproc
 
 import "syscall"
 
-// The shell beside the directory does it alone, a moment later.
+// setParentDeathSignal does nothing: only the shell of the Dir signals the process, a moment later.
 func setParentDeathSignal(*syscall.SysProcAttr, syscall.Signal) {}

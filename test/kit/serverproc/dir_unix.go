@@ -12,9 +12,9 @@ import (
 	"syscall"
 )
 
-// warden is the script of the shell that outlives this process. Its standard input
-// names the process that runs in the directory $1 ("PID SIGNAL", or "0 0" for
-// none). At the end of the input this process has ended, or no longer needs the
+// warden is the script of a shell that outlives this process. The last line of its
+// standard input names the process that runs in the directory $1 ("PID SIGNAL", or
+// "0 0" for none). The input ends when this process has exited or has removed the
 // directory.
 const warden = `
 cd / || exit 1
@@ -31,8 +31,8 @@ until rm -rf -- "$1" || [ $n -ge 20 ]; do sleep 0.1; n=$((n + 1)); done
 `
 
 // A Dir is a temporary directory in which at most one server process at a time
-// runs. The server is killed and the directory removed soon after this process
-// has ended, however it ends.
+// runs. However this process exits, a shell soon kills the server and removes the
+// directory.
 type Dir struct {
 	path   string
 	warden *exec.Cmd
@@ -41,8 +41,8 @@ type Dir struct {
 	mu sync.Mutex // guards writes to pipe
 }
 
-// MakeDir creates a directory of mode 0700 in parent, named as by [os.MkdirTemp].
-// The caller must call Remove.
+// MakeDir creates a directory of mode 0700 in parent. [os.MkdirTemp] documents
+// pattern. The caller must call Remove.
 func MakeDir(parent, pattern string) (*Dir, error) {
 	path, err := os.MkdirTemp(parent, pattern)
 	if err != nil {
@@ -58,7 +58,7 @@ func MakeDir(parent, pattern string) (*Dir, error) {
 func (d *Dir) startWarden() error {
 	d.warden = exec.Command("/bin/sh", "-c", warden, "sh", d.path) //nolint:gosec,noctx // our own text and path; it must outlive every context
 	d.warden.Env = []string{"PATH=/bin:/usr/bin:/sbin:/usr/sbin"}
-	d.warden.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a terminal's Ctrl-C is not for it
+	d.warden.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C in the terminal does not reach it
 	pipe, err := d.warden.StdinPipe()
 	if err != nil {
 		return err
@@ -73,8 +73,8 @@ func (d *Dir) startWarden() error {
 // Path returns the absolute path of the directory.
 func (d *Dir) Path() string { return d.path }
 
-// Remove removes the directory and what is in it. The process started in it
-// must have ended. A second Remove does nothing.
+// Remove removes the directory and its files. The process started in it must have
+// exited. A second Remove does nothing.
 func (d *Dir) Remove() error {
 	err := os.RemoveAll(d.path)
 	d.mu.Lock()
@@ -87,7 +87,8 @@ func (d *Dir) Remove() error {
 	return errors.Join(err, d.warden.Wait())
 }
 
-// watch tells the shell which process to end when we are gone, and how.
+// watch tells the shell which process to signal, and with which signal, when this
+// process has exited.
 func (d *Dir) watch(pid int, sig syscall.Signal) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -9,15 +9,15 @@ import (
 
 // A Port is a TCP port of 127.0.0.1, chosen by the kernel and reserved until
 // Close. The kernel assigns it neither to a listener on port 0 nor to an outgoing
-// connection, not even to one to the port itself, which Linux would otherwise
-// connect to itself while nothing listens. A server that sets SO_REUSEADDR, as
-// Postgres and the JVM do, can listen on it repeatedly.
+// connection. This matters for a client that dials the port while no server
+// listens: otherwise Linux could connect the client to itself. A server that sets
+// SO_REUSEADDR, as Postgres and the JVM do, can listen on the port repeatedly.
 type Port struct {
-	fd     int // bound, never listening
+	fd     int // a socket that is bound to the port and never listens
 	number int
 }
 
-// ReservePort picks a free port.
+// ReservePort reserves a free port.
 func ReservePort() (*Port, error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {

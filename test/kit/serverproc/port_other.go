@@ -9,10 +9,10 @@ import (
 )
 
 // A Port is a TCP port of 127.0.0.1 that was free when the kernel chose it.
-// Only Linux can hold it for a server that is down.
+// Only on Linux does it stay reserved while the server is down.
 type Port struct{ number int }
 
-// ReservePort picks a free port.
+// ReservePort returns a free port.
 func ReservePort() (*Port, error) {
 	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -32,5 +32,5 @@ func (p *Port) Number() int { return p.number }
 // Addr returns 127.0.0.1:port.
 func (p *Port) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.number)) }
 
-// Close gives the port back.
+// Close does nothing.
 func (p *Port) Close() {}

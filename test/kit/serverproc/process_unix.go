@@ -17,14 +17,14 @@ import (
 type Process struct {
 	cmd  *exec.Cmd
 	done chan struct{}
-	err  error // valid once done is closed
+	err  error // valid after done is closed
 }
 
-// Start starts cmd in a process group of its own, with d as the directory it
-// lives in. When this process ends first, cmd gets the signal orphaned, and
-// SIGKILL 10 s later. Start sets cmd.SysProcAttr's group and, on Linux, its
-// parent-death signal; the rest of cmd is the caller's. One goroutine waits
-// for the process; it has returned when Done is closed.
+// Start starts cmd in a process group of its own. If this process exits first, cmd
+// gets the signal orphaned, and SIGKILL 10 s later. d is then removed. Start sets
+// the process group in cmd.SysProcAttr and, on Linux, the parent-death signal. The
+// caller sets the rest of cmd. A goroutine waits for the process and then closes
+// Done.
 func (d *Dir) Start(cmd *exec.Cmd, orphaned syscall.Signal) (*Process, error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -32,14 +32,14 @@ func (d *Dir) Start(cmd *exec.Cmd, orphaned syscall.Signal) (*Process, error) {
 	cmd.SysProcAttr.Setpgid = true
 	setParentDeathSignal(cmd.SysProcAttr, orphaned)
 	if cmd.WaitDelay == 0 {
-		cmd.WaitDelay = 5 * time.Second // grandchildren may hold our pipes a little longer
+		cmd.WaitDelay = 5 * time.Second // the child's own children may keep the pipes open a little longer
 	}
 
 	p := &Process{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error)
 	go func() {
-		// The kernel sends the parent-death signal when the thread that
-		// forked ends, so that thread stays with this goroutine.
+		// The kernel sends the parent-death signal when the thread that forked
+		// the child exits. LockOSThread keeps that thread alive.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -54,7 +54,7 @@ func (d *Dir) Start(cmd *exec.Cmd, orphaned syscall.Signal) (*Process, error) {
 			return
 		}
 		p.err = cmd.Wait()
-		_ = d.watch(0, 0) // fails only when d has been removed: then nobody watches
+		_ = d.watch(0, 0) // fails only if d has been removed, and then the shell has exited
 		close(p.done)
 	}()
 	if err := <-started; err != nil {
@@ -63,9 +63,9 @@ func (d *Dir) Start(cmd *exec.Cmd, orphaned syscall.Signal) (*Process, error) {
 	return p, nil
 }
 
-// Run starts a program as [Dir.Start] does and waits until it has ended. The error
-// is that of the program's exit or, if ctx is done before, ctx's cause; the program
-// is killed then.
+// Run starts a program like [Dir.Start] and waits until it has exited. It returns
+// the error of [Process.Err]. If ctx is done first, Run kills the program and
+// returns ctx's cause.
 func (d *Dir) Run(ctx context.Context, cmd *exec.Cmd) error {
 	p, err := d.Start(cmd, syscall.SIGKILL)
 	if err != nil {
@@ -79,11 +79,11 @@ func (d *Dir) Run(ctx context.Context, cmd *exec.Cmd) error {
 	return p.Err()
 }
 
-// PID returns the process id. It may belong to another process once Done is
-// closed.
+// PID returns the process id. After Done is closed, it may belong to another
+// process.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Done is closed when the process has ended and has been waited for.
+// Done returns a channel that is closed when the process has exited and has been waited for.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
 // Running reports whether the process has not been waited for.
@@ -96,11 +96,11 @@ func (p *Process) Running() bool {
 	}
 }
 
-// Err returns how the process ended: nil for exit status 0. It must not be
-// called before Done is closed.
+// Err returns the error of the process, or nil for exit status 0. Call it only
+// after Done is closed.
 func (p *Process) Err() error { return p.err }
 
-// Signal sends sig. It returns nil if the process has already ended.
+// Signal sends sig. It returns nil if the process has already exited.
 func (p *Process) Signal(sig syscall.Signal) error {
 	if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("signal process %d: %w", p.PID(), err)
@@ -108,15 +108,15 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// Pause stops the process (SIGSTOP) until Resume. Signals other than SIGKILL
-// wait as well.
+// Pause stops the process (SIGSTOP) until Resume. Until then the process handles
+// no signal except SIGKILL.
 func (p *Process) Pause() error { return p.Signal(syscall.SIGSTOP) }
 
-// Resume undoes Pause, if there was one.
+// Resume undoes Pause. It does nothing if the process is not paused.
 func (p *Process) Resume() error { return p.Signal(syscall.SIGCONT) }
 
-// Wait blocks until the process has ended or ctx is done. The error is ctx's cause;
-// how the process ended is what Err returns.
+// Wait blocks until the process has exited or ctx is done. It returns ctx's cause if
+// ctx is done first. Err returns the error of the process.
 func (p *Process) Wait(ctx context.Context) error {
 	select {
 	case <-p.done:
@@ -126,7 +126,7 @@ func (p *Process) Wait(ctx context.Context) error {
 	}
 }
 
-// End sends sig and waits as Wait does.
+// End sends sig and waits like Wait.
 func (p *Process) End(ctx context.Context, sig syscall.Signal) error {
 	if err := p.Signal(sig); err != nil {
 		return err

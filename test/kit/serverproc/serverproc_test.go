@@ -21,8 +21,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/serverproc"
 )
 
-// ownerVariable makes the test binary a process that owns a server, which its
-// test then kills.
+// ownerVariable is the environment variable that makes the test binary start a
+// server and wait. The test then kills that process.
 const ownerVariable = "SERVERPROC_TEST_OWNER"
 
 func TestMain(m *testing.M) {
@@ -45,7 +45,7 @@ func own() {
 	select {}
 }
 
-// shell is not bound to a context: its end is what is tested.
+// shell returns a command without a context, because the tests check how the process ends.
 func shell(script string) *exec.Cmd {
 	return exec.Command("/bin/sh", "-c", script) //nolint:noctx // see above
 }
@@ -143,8 +143,8 @@ func TestDirAndProcess(t *testing.T) {
 	}
 }
 
-// TestPortStaysOurs has the kernel hand out ports while a reserved one is not
-// listened on, and a client dial it over and over.
+// While no server listens on a reserved port, a client that dials it repeatedly is
+// never connected to itself.
 func TestPortStaysOurs(t *testing.T) {
 	port, err := serverproc.ReservePort()
 	if err != nil {

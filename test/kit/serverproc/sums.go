@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Sums are the SHA-256 sums that downloads must have, in the form of sha256sum(1): a line for each file.
+// Sums are the SHA-256 sums that downloads must have, in the format of sha256sum(1): one line per file.
 type Sums string
 
-// Verify returns an error unless sum is that of the file called name.
+// Verify returns an error unless sum is the pinned sum of the file called name.
 func (s Sums) Verify(name string, sum []byte) error {
 	for line := range strings.Lines(string(s)) {
 		want, file, _ := strings.Cut(strings.TrimSpace(line), "  ")

@@ -7,19 +7,19 @@ import (
 
 const tailBytes = 8 << 10
 
-// A Tail forwards the output of a server and keeps the last few kilobytes, for
+// A Tail forwards the output of a server and keeps the last few kilobytes for
 // error messages. It is safe for concurrent use.
 type Tail struct {
-	next io.Writer // nil: nobody
+	next io.Writer // may be nil
 
 	mu   sync.Mutex
 	last []byte // at most 2*tailBytes
 }
 
-// NewTail returns a Tail that passes on to next, which may be nil.
+// NewTail returns a Tail that forwards to next, which may be nil.
 func NewTail(next io.Writer) *Tail { return &Tail{next: next} }
 
-// Write never fails because of next.
+// Write keeps p and forwards it. It ignores the errors of next.
 func (w *Tail) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -28,12 +28,12 @@ func (w *Tail) Write(p []byte) (int, error) {
 		w.last = append(w.last[:0], w.last[n-tailBytes:]...)
 	}
 	if w.next != nil {
-		_, _ = w.next.Write(p) // the server must not hang on a reader that has gone
+		_, _ = w.next.Write(p) // after an error, the server's output must still be read
 	}
 	return len(p), nil
 }
 
-// String returns the newest few kilobytes.
+// String returns the last few kilobytes.
 func (w *Tail) String() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

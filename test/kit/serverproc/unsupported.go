@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// A Dir cannot be made on this system.
+// A Dir cannot be created on this system.
 type Dir struct{}
 
 // MakeDir returns [errors.ErrUnsupported].
