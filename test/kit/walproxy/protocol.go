@@ -1,5 +1,5 @@
-// Package walproxy is a proxy for Postgres that parses the replication protocol between a relay and a
-// walsender. It reports positions and events to a [Watcher], and a [Tamper] may change messages.
+// Package walproxy is a proxy between a relay and Postgres that parses the replication protocol. It
+// reports positions and events to a [Watcher]. A [Tamper] can change messages.
 package walproxy
 
 import (
@@ -9,14 +9,14 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// What is read here of the protocol is
+// This file parses parts of
 // https://www.postgresql.org/docs/current/protocol-replication.html and
 // https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html.
-// It is read without the relay's decoder, which is among what is tested.
+// It does not use the relay's decoder, because tests check that decoder with it.
 
-// A WALMessage is what matters of a pgoutput message.
+// A WALMessage holds the type and the positions of a pgoutput message.
 type WALMessage struct {
-	Kind      byte // pgoutput's; 0: the body is no XLogData
+	Kind      byte // pgoutput's message type; 0 if the body is not XLogData
 	CommitLSN pglogrepl.LSN
 	EndLSN    pglogrepl.LSN // of a Commit
 }
@@ -24,7 +24,7 @@ type WALMessage struct {
 // walHeader is the size of an XLogData message without its data.
 const walHeader = 1 + 3*8
 
-// ParseWAL reads the body of a CopyData message of the server.
+// ParseWAL parses the body of a CopyData message of the server.
 func ParseWAL(body []byte) WALMessage {
 	if len(body) <= walHeader || body[0] != 'w' {
 		return WALMessage{}
@@ -39,8 +39,8 @@ func ParseWAL(body []byte) WALMessage {
 	return m
 }
 
-// ParseKeepalive reads the position of a Primary keepalive message in the body of
-// a CopyData message of the server.
+// ParseKeepalive returns the position of a Primary keepalive message. body is the
+// body of a CopyData message of the server.
 func ParseKeepalive(body []byte) (walEnd pglogrepl.LSN, ok bool) {
 	if len(body) < 9 || body[0] != 'k' {
 		return 0, false
@@ -48,9 +48,9 @@ func ParseKeepalive(body []byte) (walEnd pglogrepl.LSN, ok bool) {
 	return lsn(body[1:]), true
 }
 
-// ParseStatus reads the flush position of a Standby status update in the body
-// of a CopyData message of the relay. A flush position of zero stands for the
-// written one where a server has no other; the relay reports them as equal.
+// ParseStatus returns the flush position of a Standby status update. body is the
+// body of a CopyData message of the relay. The relay always sends equal write and
+// flush positions.
 func ParseStatus(body []byte) (flush pglogrepl.LSN, ok bool) {
 	if len(body) < 1+3*8 || body[0] != 'r' {
 		return 0, false
@@ -65,8 +65,8 @@ func PutStatus(body []byte, flush pglogrepl.LSN) {
 	}
 }
 
-// parseStart reads the position of a START_REPLICATION … LOGICAL command in the
-// body of a Query message.
+// parseStart returns the position of a START_REPLICATION … LOGICAL command. body is
+// the body of a Query message.
 func parseStart(body []byte) (from pglogrepl.LSN, ok bool) {
 	if !bytes.HasPrefix(body, []byte("START_REPLICATION ")) {
 		return 0, false

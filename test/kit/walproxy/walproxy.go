@@ -15,30 +15,31 @@ import (
 )
 
 // A Tamper changes messages between relay and server, to make a correct relay behave like an incorrect
-// one. Each function gets the type and body of a message and passes on any number of bodies; it may
-// modify the body in place. It is called from one goroutine per connection and direction. A nil
-// function changes nothing.
+// one. Each function gets the type and body of a message and calls pass once for each body that the
+// proxy forwards, or not at all. It may modify the body in place. One goroutine per connection and
+// direction calls it. A nil function changes nothing.
 //
-// The Watcher sees messages of the server before FromServer, those of the relay after FromRelay.
+// The Watcher sees the server's messages before FromServer changes them, and the relay's messages after
+// FromRelay has changed them.
 type Tamper struct {
 	FromServer, FromRelay func(kind byte, body []byte, pass func(body []byte))
 }
 
-// A Watcher observes one replication stream. Its methods are called in the order of the messages of
-// each direction; for a message of the server, before the relay can have read it.
+// A Watcher observes one replication stream. The proxy calls its methods in the order of the messages of
+// each direction. For a message of the server, it calls them before it forwards the message to the relay.
 type Watcher interface {
 	Begin(commitLSN pglogrepl.LSN)
-	Insert(body []byte) // of the CopyData message; valid during the call only
+	Insert(body []byte) // body of the CopyData message; valid only during the call
 	Commit(endLSN pglogrepl.LSN)
 	Keepalive(walEnd pglogrepl.LSN)
-	Status(at time.Time, flush pglogrepl.LSN) // at is not before the relay has sent it
+	Status(at time.Time, flush pglogrepl.LSN) // at: when the proxy received it from the relay
 }
 
 // A Config configures a Proxy.
 type Config struct {
 	Target string // host:port of the server
 	Tamper Tamper
-	// Watch is called when the relay asks for a stream from a position. Nil: nobody watches.
+	// The proxy calls Watch when the relay sends START_REPLICATION. It may be nil.
 	Watch func(at time.Time, from pglogrepl.LSN) Watcher
 }
 
@@ -70,7 +71,7 @@ func Start(t *testing.T, cfg Config) *Proxy {
 // Addr returns the host and port to connect to.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// close ends the proxy and its connections.
+// close stops the proxy and closes its connections.
 func (p *Proxy) close() {
 	p.stop()
 	_ = p.listener.Close()
@@ -81,13 +82,13 @@ func (p *Proxy) serve() {
 	for {
 		relay, err := p.listener.Accept()
 		if err != nil {
-			return // close
+			return // p is closed
 		}
 		p.wg.Go(func() { p.connect(relay) })
 	}
 }
 
-// connect joins relay with the server until one of them ends.
+// connect forwards the connection of a relay to the server until both directions end.
 func (p *Proxy) connect(relay net.Conn) {
 	defer relay.Close()
 	server, err := new(net.Dialer).DialContext(p.ctx, "tcp4", p.cfg.Target)
@@ -118,14 +119,14 @@ type stream struct {
 	w  *bufio.Writer
 	to net.Conn
 
-	head [5]byte // type and length of the message being passed on
+	head [5]byte // type and length of the message that copy forwards
 	body []byte
 	err  error // of w
 }
 
 const startupProtocol = 3 << 16
 
-// startup passes on the first message, which has no type.
+// startup forwards the first message, which has no type.
 // https://www.postgresql.org/docs/current/protocol-message-formats.html, StartupMessage
 func (s *stream) startup() error {
 	head := make([]byte, 8)
@@ -144,19 +145,20 @@ func (s *stream) startup() error {
 	return s.w.Flush()
 }
 
-// copy passes messages on, as f says, until an end is gone; then it tells the
-// other.
+// copy calls f, which forwards messages, until a peer closes the connection. It
+// then closes the connection to the other peer.
 func (s *stream) copy(f func(kind byte, body []byte, pass func([]byte))) {
 	err := s.messages(f)
 	err = errors.Join(err, s.w.Flush())
 	if tcp, ok := s.to.(*net.TCPConn); ok && err == nil {
-		_ = tcp.CloseWrite() // what the other direction still brings is passed on
+		_ = tcp.CloseWrite() // the other direction still forwards messages
 		return
 	}
 	_ = s.to.Close()
 }
 
-// messages returns nil when the source has ended in order.
+// messages reads messages and calls f with each. It returns nil if the source closes the connection
+// between two messages.
 func (s *stream) messages(f func(kind byte, body []byte, pass func([]byte))) error {
 	pass := s.pass
 	for {
@@ -183,7 +185,7 @@ func (s *stream) messages(f func(kind byte, body []byte, pass func([]byte))) err
 	}
 }
 
-// pass writes a message of the type that was read last.
+// pass writes a message. Its type is that of the last message read.
 func (s *stream) pass(body []byte) {
 	binary.BigEndian.PutUint32(s.head[1:], uint32(len(body)+4))
 	for _, part := range [][]byte{s.head[:], body} {
@@ -193,12 +195,12 @@ func (s *stream) pass(body []byte) {
 	}
 }
 
-// A tap tells what is said on one connection.
+// A tap reports the messages of one connection to the Watcher.
 type tap struct {
 	proxy *Proxy
 
 	mu      sync.Mutex
-	watcher Watcher // nil until the relay asks for a stream
+	watcher Watcher // nil until the relay sends START_REPLICATION
 }
 
 func (t *tap) get() Watcher {
@@ -207,7 +209,7 @@ func (t *tap) get() Watcher {
 	return t.watcher
 }
 
-// fromRelay is called with each of the relay's messages.
+// fromRelay handles a message of the relay.
 func (t *tap) fromRelay(kind byte, body []byte, pass func([]byte)) {
 	judged := func(body []byte) {
 		t.judge(kind, body)
@@ -237,7 +239,7 @@ func (t *tap) judge(kind byte, body []byte) {
 	}
 }
 
-// fromServer is called with each of the server's messages.
+// fromServer handles a message of the server.
 func (t *tap) fromServer(kind byte, body []byte, pass func([]byte)) {
 	if w := t.get(); w != nil && kind == 'd' {
 		observe(w, body)

@@ -1,5 +1,5 @@
-// Package walsender implements the server's side of a replication connection, for tests that script a
-// walsender's messages.
+// Package walsender implements the server's side of a replication connection, for tests that script the
+// messages of a WAL sender.
 package walsender
 
 import (
@@ -9,12 +9,12 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// A Conn is the server's side of a replication connection. It must be used by one goroutine at a time.
+// A Conn is the server's side of a replication connection. Only one goroutine at a time may use it.
 type Conn struct {
 	*pgproto3.Backend
 
 	Net     net.Conn
-	Startup map[string]string // parameters of the session, once it is accepted
+	Startup map[string]string // parameters of the startup message; set by Accept
 }
 
 // New returns the server's side of conn.
@@ -44,7 +44,7 @@ func (c *Conn) SendReady() {
 	_ = c.Flush()
 }
 
-// SendRows answers a query with rows in text format.
+// SendRows responds to a query with rows in text format.
 func (c *Conn) SendRows(columns []string, rows ...[]string) {
 	var description pgproto3.RowDescription
 	for _, name := range columns {
@@ -62,12 +62,12 @@ func (c *Conn) SendRows(columns []string, rows ...[]string) {
 	c.SendReady()
 }
 
-// SendSystem answers IDENTIFY_SYSTEM.
+// SendSystem responds to IDENTIFY_SYSTEM.
 func (c *Conn) SendSystem(timeline string) {
 	c.SendRows([]string{"systemid", "timeline", "xlogpos", "dbname"}, []string{"7000000000000000001", timeline, "0/FF", "app"})
 }
 
-// SendSettings answers the query for the settings of the session.
+// SendSettings responds to the query for the settings of the session.
 func (c *Conn) SendSettings(settings map[string]string) {
 	var rows [][]string
 	for name, value := range settings {
@@ -76,7 +76,7 @@ func (c *Conn) SendSettings(settings map[string]string) {
 	c.SendRows([]string{"name", "setting"}, rows...)
 }
 
-// StartCopy answers START_REPLICATION; the stream begins after it.
+// StartCopy responds to START_REPLICATION. The stream begins after it.
 func (c *Conn) StartCopy() {
 	c.Send(&pgproto3.CopyBothResponse{})
 	_ = c.Flush()
