@@ -1,5 +1,5 @@
-// Package apitest has the tests that every public package of the module must pass: its examples are
-// complete and its dependencies few.
+// Package apitest provides the tests that every public package of the module must pass. They check that
+// its examples are complete and its dependencies few.
 package apitest
 
 import (
@@ -14,8 +14,8 @@ import (
 )
 
 // Examples fails the test unless every exported function, type and method of the package in the
-// working directory has an example that is run, and every constant, variable and field is used in
-// one. The examples are in files called example*_test.go.
+// working directory has an example with expected output. It also fails if no example uses an exported
+// constant, variable or field. The examples are in files called example*_test.go.
 func Examples(t *testing.T, name string) {
 	t.Helper()
 	fset := token.NewFileSet()
@@ -104,9 +104,9 @@ func declarations(pkg *doc.Package) (all []ast.Decl) {
 	return all
 }
 
-// Imports fails the test if the package in the working directory, called name, depends on more than
-// pgx, what pgx brings along, and uuid: a service links it, and must not get the relay or a Kafka
-// client with it.
+// Imports checks the dependencies of the package in the working directory, called name. It fails the test
+// if the package depends on modules other than pgx, those that pgx depends on, and uuid. A service links
+// the package, and must not link the relay or a Kafka client with it.
 func Imports(t *testing.T, name string) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").Output()
@@ -115,7 +115,7 @@ func Imports(t *testing.T, name string) {
 	}
 	allowed := []string{
 		"github.com/outbox-cdc/outbox-cdc/" + name, "github.com/google/uuid", "github.com/jackc/pgx/v5",
-		"github.com/jackc/pgpassfile", "github.com/jackc/pgservicefile", "golang.org/x/text", // of pgx
+		"github.com/jackc/pgpassfile", "github.com/jackc/pgservicefile", "golang.org/x/text", // pgx depends on these
 	}
 	for pkg := range strings.FieldsSeq(string(out)) {
 		ok := false

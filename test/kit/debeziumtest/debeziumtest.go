@@ -1,4 +1,4 @@
-// Package debeziumtest provides a real Debezium to tests.
+// Package debeziumtest provides a real Debezium server to tests.
 package debeziumtest
 
 import (
@@ -8,8 +8,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 )
 
-// Need returns an installed Debezium; only in a full run, otherwise it skips the test. The
-// installation downloads a hundred megabytes and takes two cores some minutes.
+// Need installs Debezium and returns the installation. Unless the run is a full one, it skips the test.
+// The installation downloads a hundred megabytes and keeps two cores busy for some minutes.
 func Need(tb testing.TB) debezium.Install {
 	tb.Helper()
 	need.FullRun(tb, "it needs Debezium")

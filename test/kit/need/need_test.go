@@ -17,7 +17,8 @@ func (o *outcome) Errorf(string, ...any) { o.failed = true }
 func (o *outcome) Fatal(...any)          { o.failed = true }
 func (o *outcome) Skipf(string, ...any)  { o.skipped = !o.failed }
 
-// What is missing fails a full run, and only a full run runs what takes one.
+// A missing requirement fails the test in a full run and skips it in any other. FullRun skips only
+// outside a full run.
 func TestFullRunSkipsNothing(t *testing.T) {
 	for setting, full := range map[string]bool{"": false, "0": false, "1": true} {
 		t.Setenv("OUTBOX_TEST_FULL", setting)

@@ -5,13 +5,13 @@
 //		ratio.Gate(t, 2.5, func() { decode(rows) }, func() { copyRows(rows) })
 //	}
 //
-// The baseline, part of the test, is the least work that gives the same result. Both functions are
-// measured in the same process, alternately, so that the ratio, unlike a duration, hardly depends
-// on the machine and its load. A limit is 1.5 to 2 times the ratio measured when it was written: a
-// gate detects code that becomes twice as slow, not code that becomes slower by a tenth.
+// The baseline is part of the test. It is the least work that gives the same result. Gate measures both
+// functions alternately in the same process. So the ratio, unlike a duration, hardly depends on the
+// machine and its load. A limit is 1.5 to 2 times the ratio measured when the test was written. A gate
+// therefore detects code that becomes twice as slow, not code that becomes slower by a tenth.
 //
-// Gates run only in a full run ([need.FullRun]): other runs may have the race detector on.
-// `make bench-gate` runs nothing else.
+// Gates run only in a full run ([need.FullRun]), because other runs may use the race detector.
+// `make bench-gate` runs only the gates.
 package ratio
 
 import (
@@ -25,15 +25,16 @@ import (
 const (
 	sample = 2 * time.Millisecond // one measurement
 
-	// About half a second and two seconds. A floor that something interferes with
-	// throughout would let anything pass; code that is interfered with gets more time.
+	// minRounds take about half a second, maxRounds about two seconds. If other
+	// processes slow the floor down during all rounds, any code passes, so there are
+	// at least minRounds. If they slow the tested code down, it gets more rounds.
 	minRounds = 100
 	maxRounds = 500
 )
 
-// Gate fails the test if ours takes more than limit times as long as floor. Each is called
-// many times and compared by its best measurement, which is the one nothing interfered
-// with.
+// Gate fails the test if ours takes more than limit times as long as floor. It calls each
+// function many times and compares their shortest times, which other processes disturb
+// least.
 func Gate(t *testing.T, limit float64, ours, floor func()) {
 	t.Helper()
 	need.FullRun(t, "it measures for seconds")
@@ -50,7 +51,7 @@ func Gate(t *testing.T, limit float64, ours, floor func()) {
 	}
 }
 
-// A best is the shortest time a function has taken.
+// A best is the shortest time that a function has taken.
 type best struct {
 	f    func()
 	n    int     // calls in a measurement

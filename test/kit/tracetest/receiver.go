@@ -1,5 +1,5 @@
-// Package tracetest is an OTLP/HTTP receiver of spans for tests. It decodes them with the generated
-// types of the OpenTelemetry project.
+// Package tracetest provides an OTLP/HTTP receiver for tests. It decodes spans with the generated types
+// of the OpenTelemetry project.
 package tracetest
 
 import (
@@ -26,16 +26,16 @@ type Span struct {
 	Flags                   uint32
 	Start, End              time.Time
 	Attributes, Resource    map[string]any
-	Event                   string // the only one
+	Event                   string // name of the span's only event
 	EventAt                 time.Time
 	Failed                  bool
-	Status                  string // why
+	Status                  string // the message of the status
 	Scope, Schema           string
 }
 
 // A Receiver collects spans.
 type Receiver struct {
-	URL string // with the path of traces
+	URL string // includes the path /v1/traces
 
 	mu      sync.Mutex
 	changed chan struct{} // closed at the next request
@@ -44,7 +44,8 @@ type Receiver struct {
 	headers []http.Header
 }
 
-// Start starts a Receiver, with TLS or without, which ends with the test.
+// Start starts a Receiver and stops it when the test ends. start is a function such as
+// [httptest.NewServer] or [httptest.NewTLSServer].
 func Start(tb testing.TB, start func(http.Handler) *httptest.Server) *Receiver {
 	tb.Helper()
 	r := &Receiver{changed: make(chan struct{})}
@@ -54,8 +55,8 @@ func Start(tb testing.TB, start func(http.Handler) *httptest.Server) *Receiver {
 	return r
 }
 
-// Answer makes handler answer all requests, whose spans are then discarded. A nil handler restores the
-// normal behavior.
+// Answer makes handler respond to all requests. The Receiver then discards the spans of these requests. A
+// nil handler restores the normal behavior.
 func (r *Receiver) Answer(handler http.HandlerFunc) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -146,8 +147,8 @@ func (r *Receiver) Requests() []http.Header {
 	return append([]http.Header(nil), r.headers...)
 }
 
-// Wait waits until ok, which is called after each request, returns true. It fails the test after half
-// a minute.
+// Wait waits until ok returns true. It calls ok after each request, and fails the test after half a
+// minute.
 func (r *Receiver) Wait(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
 	limit := time.After(30 * time.Second)
