@@ -9,8 +9,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// sendRejected sends records of two keys, one of the key 0 that is rejected, and some more of both
-// as long as the Writer accepts any. It returns which one is rejected.
+// sendRejected sends records of two keys, then a record of key 0 that the broker rejects, and then more
+// records of both keys until the Writer returns an error. It returns the Seq of the rejected record.
 func (r *rig) sendRejected(destination string) (rejected uint64) {
 	r.Helper()
 	r.send(destination, 20, 2)
@@ -34,7 +34,7 @@ func testRejected(t *testing.T, s Subject) {
 		destination := s.Destination(t)
 		r := start(t, s, window, sink.WriterConfig{})
 		heal := func() {}
-		if gathered { // behind a request that is not answered yet
+		if gathered { // the records wait for the response to an earlier request
 			r.send(destination, 1, 1)
 			r.awaitAll()
 			hold := s.Hold()
@@ -70,7 +70,8 @@ func testRejected(t *testing.T, s Subject) {
 	}
 }
 
-// to has records go to another destination, but those that were to go there.
+// to returns a Substitute that sends rejected records to the destination dead. Records that the broker
+// rejects there have no substitute.
 func to(dead string) sink.Substitute {
 	return func(rec *sink.Record, rejected *sink.RecordError) *sink.Record {
 		if rec.Topic == dead {

@@ -15,11 +15,11 @@ const (
 	// secret is in every key, value and header value.
 	secret = "s3cr3t"
 
-	// window is that of a test that is not about it.
+	// window is the window of tests that do not test the window.
 	window = 5000
 )
 
-// newJournal returns a Journal that fails the test if it shows any content.
+// newJournal returns a Journal that fails the test if it contains secret when the test ends.
 func newJournal(t *testing.T) *Journal {
 	t.Helper()
 	j := NewJournal()
@@ -53,7 +53,7 @@ func open(t *testing.T, s Subject, window int, j *Journal) sink.Sink {
 	return opened
 }
 
-// A rig is a Session, and what it was given.
+// A rig is a Session and the records that it has sent.
 type rig struct {
 	*testing.T
 	*Session
@@ -67,11 +67,11 @@ func start(t *testing.T, s Subject, window int, cfg sink.WriterConfig) *rig {
 	return startOn(t, s, open(t, s, window, j), j, cfg)
 }
 
-// startOn is start with a Sink that is there.
+// startOn is like start, with a Sink that is already open.
 func startOn(t *testing.T, s Subject, on sink.Sink, j *Journal, cfg sink.WriterConfig) *rig {
 	t.Helper()
 	r := &rig{T: t, subject: s}
-	t.Cleanup(func() { // after the Session has ended
+	t.Cleanup(func() { // runs after Run has returned
 		_ = journaled(j, r.err)
 		for _, err := range r.Failed() {
 			_ = journaled(j, err)
@@ -89,12 +89,12 @@ func (r *rig) record(destination, key string) *sink.Record {
 		Key:     []byte(secret + " key " + key),
 		Value:   fmt.Appendf(nil, "%s value %d %s", secret, n, strings.Repeat(".", n%300)),
 		Headers: []sink.Header{{Key: "id", Value: fmt.Append(nil, secret, " id ", n)}, {Key: "empty", Value: []byte{}}},
-		// what a broker keeps of a time
+		// brokers store timestamps in milliseconds
 		Timestamp: time.Now().Truncate(time.Millisecond),
 	}
 }
 
-// trySend sends rec, and then uses its memory for something else.
+// trySend sends rec and then overwrites its bytes, which the Writer must have copied.
 func (r *rig) trySend(ctx context.Context, rec *sink.Record) error {
 	kept := *rec
 	kept.Key, kept.Value, kept.Headers = slices.Clone(rec.Key), slices.Clone(rec.Value), slices.Clone(rec.Headers)
@@ -112,7 +112,7 @@ func (r *rig) trySend(ctx context.Context, rec *sink.Record) error {
 	return nil
 }
 
-// send sends n records, of so many keys in turn.
+// send sends n records, whose keys take turns among the given number of keys.
 func (r *rig) send(destination string, n, keys int) {
 	r.Helper()
 	for range n {
@@ -122,19 +122,19 @@ func (r *rig) send(destination string, n, keys int) {
 	}
 }
 
-// awaitAll flushes and blocks until everything sent is acknowledged.
+// awaitAll flushes and blocks until every record sent is acknowledged.
 func (r *rig) awaitAll() {
 	r.Helper()
 	r.AwaitAcked(len(r.sent))
 }
 
-// drain ends the sending. Every record must have been acknowledged.
+// drain calls CloseSend and waits for Run. Every record sent must then be acknowledged.
 func (r *rig) drain() {
 	r.Helper()
 	r.Drain(len(r.sent))
 }
 
-// meet waits until a fault has been met.
+// meet waits until the fault f has affected a write.
 func (r *rig) meet(f Fault, met <-chan struct{}) {
 	r.Helper()
 	select {

@@ -14,10 +14,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// patience bounds what a test waits for.
+// patience is the limit of each wait of a test.
 const patience = 60 * time.Second
 
-// Context returns a context that ends with the test, or when a test should not wait any longer.
+// Context returns a context that is canceled when the test ends, or after a minute.
 func Context(tb testing.TB) context.Context {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), patience)
@@ -25,7 +25,7 @@ func Context(tb testing.TB) context.Context {
 	return ctx
 }
 
-// A Journal keeps log lines for a test.
+// A Journal collects log lines for a test.
 type Journal struct {
 	mu      sync.Mutex
 	buf     bytes.Buffer
@@ -35,7 +35,7 @@ type Journal struct {
 // NewJournal returns an empty Journal.
 func NewJournal() *Journal { return &Journal{changed: make(chan struct{}, 1)} }
 
-// Write adds b.
+// Write appends b.
 func (j *Journal) Write(b []byte) (int, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -53,13 +53,13 @@ func (j *Journal) String() string {
 // Logger returns a logger that writes to the Journal.
 func (j *Journal) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(j, nil)) }
 
-// A Session is a [sink.Writer] whose Run is on, and the outcomes that it has reported. It fails
-// the test if a record has two outcomes, or one after Run has returned.
+// A Session is a running [sink.Writer] and the outcomes that it has reported. It fails the test if the
+// Writer reports two outcomes of a record, or an outcome after Run has returned.
 type Session struct {
 	Sink    sink.Sink
 	Writer  sink.Writer
 	Journal *Journal
-	Stop    context.CancelCauseFunc // ends the context of Run
+	Stop    context.CancelCauseFunc // cancels the context of Run
 
 	tb    testing.TB
 	ended chan struct{} // closed when Run has returned
@@ -71,7 +71,7 @@ type Session struct {
 	changed chan struct{} // cap 1
 }
 
-// StartSession starts a Writer of a Sink that logs to j. It is stopped when the test ends.
+// StartSession starts a Writer of a Sink that logs to j, and stops the Writer when the test ends.
 func StartSession(tb testing.TB, on sink.Sink, j *Journal, cfg sink.WriterConfig) *Session {
 	tb.Helper()
 	s := &Session{
@@ -91,7 +91,7 @@ func StartSession(tb testing.TB, on sink.Sink, j *Journal, cfg sink.WriterConfig
 	return s
 }
 
-// done is the Writer's.
+// done is the callback with which the Writer reports outcomes.
 func (s *Session) done(seqs []uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +113,7 @@ func (s *Session) done(seqs []uint64, err error) {
 	signal(s.changed)
 }
 
-// Acked returns how many records are acknowledged.
+// Acked returns the number of acknowledged records.
 func (s *Session) Acked() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,15 +127,15 @@ func (s *Session) IsAcked(seq uint64) bool {
 	return s.acked[seq]
 }
 
-// Failed returns the records that were rejected.
+// Failed returns the errors of the records that the broker rejected, by Seq.
 func (s *Session) Failed() map[uint64]error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.failed)
 }
 
-// Await blocks until cond holds. It asks after each outcome, log line and change of the Sink's
-// Stat, and fails the test if Run returns before.
+// Await blocks until cond returns true. It calls cond after each outcome and log line, and every 10 ms.
+// It fails the test if Run returns before.
 func (s *Session) Await(what string, cond func() bool) {
 	s.tb.Helper()
 	ctx := Context(s.tb)
@@ -143,7 +143,7 @@ func (s *Session) Await(what string, cond func() bool) {
 		select {
 		case <-s.changed:
 		case <-s.Journal.changed:
-		case <-time.After(10 * time.Millisecond): // for what is in Stat
+		case <-time.After(10 * time.Millisecond): // changes of Stat signal nothing
 		case <-s.ended:
 			if cond() {
 				return
@@ -172,7 +172,7 @@ func (s *Session) Ended() bool {
 	}
 }
 
-// Wait returns what Run returns.
+// Wait waits until Run has returned, and returns its error.
 func (s *Session) Wait() error {
 	s.tb.Helper()
 	select {
@@ -184,8 +184,8 @@ func (s *Session) Wait() error {
 	}
 }
 
-// Drain calls CloseSend and waits for Run, by when n records must be acknowledged and no other
-// outcome reported.
+// Drain calls CloseSend and waits until Run has returned. It fails the test unless exactly n records are
+// acknowledged and none is rejected.
 func (s *Session) Drain(n int) {
 	s.tb.Helper()
 	s.Writer.CloseSend()
@@ -200,7 +200,7 @@ func (s *Session) Drain(n int) {
 	}
 }
 
-// signal leaves a token in a channel of capacity 1.
+// signal puts a token into a channel of capacity 1, unless there is one.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -1,5 +1,5 @@
-// Package sinktest is the contract of package sink as tests: every broker's package runs it, over
-// the wire, against each broker that its tests can have.
+// Package sinktest provides the tests that every implementation of package sink must pass. The package
+// of each broker runs them over the network, against each broker that its tests can start.
 package sinktest
 
 import (
@@ -8,46 +8,48 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// A Subject is a broker and what a test can do to it. The suite runs one test at a time.
+// A Subject is a broker that the suite tests, and the faults that the suite can inject. The suite runs
+// one test at a time.
 type Subject interface {
-	// Broker returns the broker with a window of so many records. The connections of its sinks
-	// are those that faults strike.
+	// Broker returns the broker with a window of that many records. Faults affect the
+	// connections of its sinks.
 	Broker(window int) sink.Broker
 
 	// Destination creates an empty destination, with several partitions if the broker has them,
 	// and removes it when the test ends.
 	Destination(t *testing.T) string
 
-	// Store returns a name for a position store that does not exist, and removes what is created
-	// under it when the test ends.
+	// Store returns the name of a position store that does not exist. When the test ends, it
+	// removes the store that the test has created.
 	Store(t *testing.T) string
 
-	// Read returns every record that a destination holds, each partition in its order.
+	// Read returns every record of a destination. The records of a partition are in order.
 	Read(t *testing.T, destination string) []sink.StoredRecord
 
-	// Reject changes rec, which holds a key, so that a destination of the Subject rejects it for
-	// good. The value keeps its beginning.
+	// Reject changes rec, which has a key, so that a destination of the Subject rejects it
+	// permanently. It does not change the beginning of the value.
 	Reject(rec *sink.Record)
 
-	// Hold is a fault during which the broker's answers to writes do not arrive.
+	// Hold is a fault during which the broker's responses to writes do not arrive.
 	Hold() Fault
 
-	// Faults are all the others that a Writer has to survive. Among them are a connection that
-	// breaks before the broker has the whole request, one that breaks before the answer arrives,
-	// and an answer that the broker cannot store the records for now.
+	// Faults are all other faults that a Writer must survive. They include a connection that is
+	// lost before the broker has received the whole request, one that is lost before the
+	// response arrives, and a retriable error code.
 	Faults() []Fault
 }
 
-// A Fault is trouble that strikes writes.
+// A Fault is a fault that affects writes.
 type Fault struct {
 	Name string
 
-	// Begin lets the trouble begin. met is closed when a write has met it, and heal ends it.
+	// Begin starts the fault. met is closed when the fault has affected a write. heal ends the
+	// fault.
 	Begin func(t *testing.T) (met <-chan struct{}, heal func())
 }
 
-// Run runs the suite. No error and no log line may show a key, a value or the value of a header:
-// every test looks.
+// Run runs the suite. Every test also checks that no error and no log line contains a key, a value or
+// the value of a header.
 func Run(t *testing.T, s Subject) {
 	t.Helper()
 	for _, test := range []struct {

@@ -8,9 +8,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// stored reads a destination and returns how often it has each record, by Seq. Every one must be
-// a record that was sent, as it was sent, and those of a key must appear for the first time in the
-// order in which they were sent.
+// stored reads a destination and returns how often it contains each record, by Seq. It fails the test if
+// a record was not sent, or differs from the record that was sent. It also fails if the records of a key,
+// without duplicates, are out of order.
 func (r *rig) stored(destination string) map[uint64]int {
 	r.Helper()
 	times := make(map[uint64]int)
@@ -36,7 +36,7 @@ func (r *rig) stored(destination string) map[uint64]int {
 	return times
 }
 
-// sentAs returns which record that was sent has this id.
+// sentAs returns the sent record with the id of got, or nil if there is none.
 func (r *rig) sentAs(got *sink.Record) *sink.Record {
 	if len(got.Headers) == 0 {
 		return nil
@@ -49,7 +49,7 @@ func (r *rig) sentAs(got *sink.Record) *sink.Record {
 	return nil
 }
 
-// differs names a field in which two records differ, if there is one.
+// differs returns the name of a field in which two records differ, or the empty string if they are equal.
 func differs(a, b *sink.Record) string {
 	same := func(a, b sink.Header) bool {
 		return a.Key == b.Key && bytes.Equal(a.Value, b.Value) && (a.Value == nil) == (b.Value == nil)
@@ -67,8 +67,8 @@ func differs(a, b *sink.Record) string {
 	return ""
 }
 
-// wantAll checks that a destination has every record that was sent there; with once, no record
-// twice.
+// wantAll checks that a destination contains every record that was sent there. If once is true, it allows
+// no duplicates.
 func (r *rig) wantAll(destination string, once bool) {
 	r.Helper()
 	times := r.stored(destination)
@@ -83,7 +83,7 @@ func (r *rig) wantAll(destination string, once bool) {
 	}
 }
 
-// wantAcked checks that what was acknowledged is stored.
+// wantAcked checks that every acknowledged record is stored.
 func (r *rig) wantAcked(t *testing.T, times map[uint64]int) {
 	t.Helper()
 	for i := range r.sent {

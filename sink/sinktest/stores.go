@@ -21,7 +21,7 @@ func openStore(t *testing.T, on sink.Sink, store, name string, j *Journal) sink.
 	return p
 }
 
-// writer is the writer in tests that need only one.
+// writer is the writer id in tests that need only one.
 const writer = "0e0c6f6e-6a4e-4d3f-9a55-0f5a1f0a1b01"
 
 func writePosition(t *testing.T, p sink.PositionStore, value string) {
@@ -31,7 +31,7 @@ func writePosition(t *testing.T, p sink.PositionStore, value string) {
 	}
 }
 
-// wantPosition checks which value is the newest; empty: there is none.
+// wantPosition checks that want is the newest value. If want is empty, there must be no value.
 func wantPosition(t *testing.T, p sink.PositionStore, want string) {
 	t.Helper()
 	values, err := p.Read(Context(t))
@@ -65,8 +65,8 @@ func testPositions(t *testing.T, s Subject) {
 	wantPosition(t, b, "b4")
 }
 
-// testPositionWriters: each writer has its own value, and an existing store sees that another one has
-// removed a value.
+// testPositionWriters: each writer has its own value. An open store sees that another store has removed
+// a value.
 func testPositionWriters(t *testing.T, s Subject) {
 	store, j := s.Store(t), newJournal(t)
 	a := openStore(t, open(t, s, window, j), store, "a", j)
@@ -117,7 +117,7 @@ func testPositionFault(t *testing.T, s Subject, f Fault) {
 	p := openStore(t, open(t, s, window, j), store, "a", j)
 	for i := range 3 {
 		met, heal := f.Begin(t)
-		go func() { // the Write below waits for it
+		go func() { // ends the fault while the Write below retries
 			select {
 			case <-met:
 			case <-t.Context().Done():
@@ -130,7 +130,7 @@ func testPositionFault(t *testing.T, s Subject, f Fault) {
 	}
 }
 
-// testPositionGivenUp: a Write that was given up does not overtake a later one.
+// testPositionGivenUp: a Write whose context was canceled does not overwrite the value of a later Write.
 func testPositionGivenUp(t *testing.T, s Subject) {
 	store, j := s.Store(t), newJournal(t)
 	p := openStore(t, open(t, s, window, j), store, "a", j)

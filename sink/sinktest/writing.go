@@ -79,12 +79,13 @@ func testWriters(t *testing.T, s Subject) {
 	}
 }
 
-// testWindow: nothing is acknowledged before the broker has done so, or Send would not block.
+// testWindow: Send blocks while the window is full. The Writer reports no record as acknowledged before
+// the broker has acknowledged it.
 func testWindow(t *testing.T, s Subject) {
 	const n = 20
 	destination := s.Destination(t)
 	r := start(t, s, n, sink.WriterConfig{})
-	r.send(destination, 1, 1) // what has to be looked up first is known now
+	r.send(destination, 1, 1) // the Writer fetches the metadata with this record
 	r.awaitAll()
 	hold := s.Hold()
 	met, heal := hold.Begin(t)
@@ -124,8 +125,8 @@ func testFault(t *testing.T, s Subject, f Fault) {
 	r.wantAll(destination, false)
 }
 
-// testStopped: a Writer that is stopped in the middle of trouble says what has no outcome, and
-// what it has acknowledged is stored.
+// testStopped: when a Writer is stopped during a fault, Run returns the number of records without an
+// outcome. Every acknowledged record is stored.
 func testStopped(t *testing.T, s Subject, f Fault) {
 	destination := s.Destination(t)
 	r := start(t, s, window, sink.WriterConfig{})
@@ -177,7 +178,7 @@ func testCloseSend(t *testing.T, s Subject) {
 	r.wantAll(destination, false)
 }
 
-// A gate is a fence that a test opens and closes.
+// A gate is a fence that the test opens and closes.
 type gate struct {
 	closed atomic.Bool
 	asked  atomic.Int64 // number of calls
@@ -194,7 +195,7 @@ func (g *gate) check() error {
 }
 
 // flushClosed calls Flush and blocks until the Writer has called the fence. The fence must be closed,
-// and records must be waiting.
+// and the Writer must have unsent records.
 func (r *rig) flushClosed(g *gate) {
 	r.Helper()
 	asked := g.asked.Load()
@@ -202,8 +203,8 @@ func (r *rig) flushClosed(g *gate) {
 	r.Await("a call of the fence", func() bool { return g.asked.Load() > asked })
 }
 
-// startBehindGate starts a Writer, and closes its fence when one record is on the wire and more are
-// waiting. heal has the broker respond to that one.
+// startBehindGate starts a Writer with a fence and sends one record. It closes the fence while the
+// record is unacknowledged, and then sends more records. heal lets the broker's response arrive.
 func startBehindGate(t *testing.T, s Subject, destination string) (r *rig, g *gate, heal func()) {
 	t.Helper()
 	g = new(gate)
@@ -247,7 +248,7 @@ func testFence(t *testing.T, s Subject) {
 	g.closed.Store(false)
 	r.Writer.CloseSend()
 	g.closed.Store(true)
-	r.Writer.Flush() // the Writer notices, unless it has sent everything
+	r.Writer.Flush() // the Writer calls the fence, unless it has sent every record
 	left := 0
 	if err := r.Wait(); err != nil {
 		undelivered, ok := errors.AsType[*sink.UndeliveredError](err)
@@ -283,9 +284,10 @@ func testFenceOpens(t *testing.T, s Subject) {
 	r.wantAll(destination, true)
 }
 
-// testIdentities: of two Writers, the broker rejects the one with the lower identity after the first
-// record of the other. A broker that does not order identities says so. All records have one key,
-// because the broker may order identities per part of the destination.
+// testIdentities: after the first record of a Writer with a higher identity, the broker rejects the
+// records of a Writer with a lower one. If the broker does not order identities, CheckOrder returns
+// ErrOlderAccepted. All records have one key, because the broker may order identities per partition of
+// the destination.
 func testIdentities(t *testing.T, s Subject) {
 	destination, j := s.Destination(t), newJournal(t)
 	on := open(t, s, window, j)
