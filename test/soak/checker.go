@@ -11,15 +11,15 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
-// A Record is what a reader sees. Its slices are used during the call only.
+// A Record is a record that a reader has read. The Checker does not retain its slices.
 type Record struct {
 	delivery.Record
 	Producer Producer
-	Seen     time.Time // by the reader
+	Seen     time.Time // when the reader read it
 }
 
-// A Checker compares records with a [Journal]. As long as no fault explains duplicates (see Fault),
-// every event has to come exactly once.
+// A Checker compares records with a [Journal]. Every event must arrive exactly once, unless a fault
+// explains duplicates (see Fault).
 type Checker struct {
 	run      string
 	journal  *Journal
@@ -28,11 +28,11 @@ type Checker struct {
 	mu      sync.Mutex
 	repeats repeats
 	fence   fence
-	fresh   map[string]time.Time // by topic: see Behind
+	fresh   map[string]time.Time // by topic: see Fresh
 	end     *delivery.Violations // nil before Finish
 }
 
-// NewChecker returns a Checker of one run of writers.
+// NewChecker returns a Checker for one run of writers.
 func NewChecker(run string, j *Journal) *Checker {
 	return &Checker{
 		run: run, journal: j, delivery: delivery.New(delivery.Config{}), repeats: newRepeats(),
@@ -40,8 +40,8 @@ func NewChecker(run string, j *Journal) *Checker {
 	}
 }
 
-// Record checks one record. Records of a partition have to come in the order
-// of their offsets. It returns the event the record carries, if it carries one.
+// Record checks one record. The caller must pass the records of a partition in the
+// order of their offsets. Record returns the event of the record, if it has one.
 func (c *Checker) Record(r *Record) (Event, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -49,7 +49,7 @@ func (c *Checker) Record(r *Record) (Event, bool) {
 	c.fence.judge(r)
 	event, err := ParsePayload(r.Value)
 	judged := r.Record
-	judged.Value = nil // its checksum is right, or err says that it is wrong
+	judged.Value = nil // the checksum of the payload replaces the comparison
 	if err != nil {
 		judged.Damage = err.Error()
 		c.delivery.Record(&judged, nil)
@@ -76,18 +76,18 @@ func (c *Checker) Record(r *Record) (Event, bool) {
 	return event, true
 }
 
-// Fault notes that something was broken, at a time not before that of the last
-// fault. explain says how many duplicates that explains by now; it is called
-// from Record and until the next Fault. Nil: none. Before the next Fault a record
-// of a transaction that was begun after this one should have been seen: only then
-// are its consequences known.
+// Fault records a fault. at must not be before the time of the last fault. explain
+// returns how many duplicates the fault explains so far; nil means none. The
+// Checker calls explain until the next Fault. Before the next Fault, the caller
+// should wait for a record of a transaction that began after this fault. The
+// duplicates that this fault causes are only known then.
 func (c *Checker) Fault(name string, at time.Time, explain func() int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.repeats.fault(name, at, explain)
 }
 
-// Faults returns what was noted, with the duplicates counted so far.
+// Faults returns the faults and the duplicates counted so far.
 func (c *Checker) Faults() []Fault {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,14 +97,14 @@ func (c *Checker) Faults() []Fault {
 	return slices.Clone(c.repeats.faults)
 }
 
-// Progress is how far the records have come.
+// Progress counts the records that a Checker has received.
 type Progress struct {
-	Records   int // how many were read
-	Rows      int // different events among them
-	Producers int // how many wrote them
+	Records   int // number of records
+	Rows      int // number of different events among them
+	Producers int // number of producers that wrote them
 }
 
-// Progress returns how far the records have come.
+// Progress returns the counts so far.
 func (c *Checker) Progress() Progress {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,15 +119,15 @@ func (c *Checker) Behind(since time.Time, topics ...string) []string {
 	return slices.DeleteFunc(slices.Clone(topics), func(topic string) bool { return c.fresh[topic].After(since) })
 }
 
-// Fresh returns when the newest transaction began of which a topic has received a record.
+// Fresh returns when the newest transaction began whose record a topic has received.
 func (c *Checker) Fresh(topic string) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.fresh[topic]
 }
 
-// Violations returns the first violations found so far and the number of all.
-// Before Finish, a Gap among them may still turn out to be OutOfOrder.
+// Violations returns the first violations found so far and the total number.
+// Before Finish, a Gap among them may still become OutOfOrder.
 func (c *Checker) Violations() (first []Violation, all int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,20 +143,21 @@ func (c *Checker) Violations() (first []Violation, all int) {
 	return first, found.All + c.fence.found.all + c.repeats.found.all
 }
 
-// Finish checks what can be known at the end only: that everything committed
-// has come, and that the last record of each aggregate is its newest. By then
-// every transaction must be resolved and every record handed over.
+// Finish makes the checks that are only possible at the end. Every committed event
+// must be in the topics. The last record of each aggregate must be its newest
+// event. Before Finish, every transaction must be resolved, and the caller must
+// have passed every record to Record.
 func (c *Checker) Finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	end := c.delivery.Finish(c.journal.transactions(), math.MaxInt) // repeats judges the duplicates
+	end := c.delivery.Finish(c.journal.transactions(), math.MaxInt) // repeats checks the duplicates
 	for _, tx := range c.journal.Unresolved() {
 		end.Add(delivery.Violation{Kind: Unresolved, Tx: tx, Detail: "nobody has told how the transaction ended"})
 	}
 	c.end = end
 }
 
-// transactions returns what was written, in the order in which it was begun.
+// transactions returns the transactions in the order of the calls of Begin.
 func (j *Journal) transactions() iter.Seq[delivery.Transaction] {
 	return func(yield func(delivery.Transaction) bool) {
 		for _, id := range j.inOrder() {

@@ -14,30 +14,30 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
-// Confirms checks what a relay tells Postgres against what is in the broker's
-// log. It is told, in the order in which it happens on the wire, what the
-// server sends and what the relay answers (see [Session]), and by a reader of
-// the topics what is Stored. A row is streamed before it can be stored, so
-// Stored may come at any later time: it is judged by when the broker appended
-// the record.
+// Confirms compares the positions that a relay confirms with the records that the
+// broker has stored. A [Session] passes it the messages of Postgres and of the
+// relay, in the order of the connection. A reader of the topics calls Stored. It
+// may call Stored at any time after the row was streamed, because Confirms uses
+// the time at which the broker appended the record.
 //
-// The rule: when a position is confirmed, every transaction whose commit record
-// begins before it is in the log, whole. Those are what the server will never
-// send again (https://www.postgresql.org/docs/current/logicaldecoding-explanation.html,
+// The rule: when the relay confirms a position, the broker must have stored all
+// rows of every transaction whose commit record begins before the position.
+// Postgres never sends these transactions again
+// (https://www.postgresql.org/docs/current/logicaldecoding-explanation.html,
 // snapbuild.c).
 type Confirms struct {
 	journal *Journal
 
 	mu        sync.Mutex
-	positions map[pglogrepl.LSN]struct{} // sent by the server: commit ends and keepalives, from claimed on
-	queue     []*walTx                   // not claimed, by commit LSN
+	positions map[pglogrepl.LSN]struct{} // sent by the server: ends of commits and keepalives, from claimed on
+	queue     []*walTx                   // commit LSN not before claimed, ordered by commit LSN
 	rows      map[rowKey]*walTx          // streamed, not stored
-	claimed   pglogrepl.LSN              // highest position confirmed or started from
-	slot      pglogrepl.LSN              // where the slot was seen first
+	claimed   pglogrepl.LSN              // highest position that the relay has confirmed or started from
+	slot      pglogrepl.LSN              // confirmed_flush_lsn of the first sample
 	updates   int
-	again     int       // rows streamed that had been streamed before
-	away      int       // outages of the broker that go on
-	back      time.Time // the end of the last one, which may be ahead
+	again     int       // rows that the server has streamed more than once
+	away      int       // current outages of the broker
+	back      time.Time // the end of the last outage, which may be in the future
 	found     violations
 }
 
@@ -46,36 +46,38 @@ type rowKey struct {
 	seq       int64
 }
 
-// maxLag is how long a transaction may be stored and not confirmed while the
-// relay reports positions and the broker is there: see [Confirms.Outage].
+// maxLag is the maximum time between the last record of a transaction and its
+// confirmation, if the relay sends status updates and the broker is available:
+// see [Confirms.Outage].
 const maxLag = 15 * time.Second
 
-// A walTx is a transaction as the server has streamed it.
+// A walTx is a transaction that the server has streamed, at least in part.
 type walTx struct {
 	commitLSN pglogrepl.LSN
 	id        uuid.UUID     // of its first row
-	known     int           // rows streamed
-	left      int           // of them, rows not yet stored
+	known     int           // number of rows streamed
+	left      int           // number of streamed rows that are not yet stored
 	complete  bool          // the Commit was streamed
-	storedAt  time.Time     // of the row stored last
-	claimedAt time.Time     // zero: not yet
-	claimedBy pglogrepl.LSN // the position that covers it
+	storedAt  time.Time     // when the broker stored the last row
+	claimedAt time.Time     // when the relay confirmed it; zero: not yet
+	claimedBy pglogrepl.LSN // the confirmed position
 }
 
-// NewConfirms returns a Confirms that tells j where transactions are in the log.
+// NewConfirms returns a Confirms that adds the commit LSN of each transaction to j.
 func NewConfirms(j *Journal) *Confirms {
 	return &Confirms{journal: j, positions: make(map[pglogrepl.LSN]struct{}), rows: make(map[rowKey]*walTx)}
 }
 
-// atPosition returns a violation that a position shows.
+// atPosition returns a violation at a position.
 func atPosition(k delivery.Kind, at time.Time, position pglogrepl.LSN, detail string) Violation {
 	return Violation{Violation: delivery.Violation{Kind: k, Detail: detail}, LSN: position, At: at}
 }
 
-// Start notes that the relay has asked for a stream from a position at a time;
-// 0 leaves the choice to the slot. The server obeys a position ahead of the
-// slot, so the same rule holds as for a confirmed position. It is confirmed
-// only later, when it is recorded: lower positions may be confirmed before.
+// Start records that the relay has requested a stream from a position at a time.
+// If the position is 0, the stream begins at the slot's position. If the position
+// is ahead of the slot, Postgres skips everything before it. So Start checks it
+// like a confirmed position. The relay confirms the position later, after it has
+// written the position record, and may confirm lower positions before.
 func (c *Confirms) Start(at time.Time, from pglogrepl.LSN) *Session {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,22 +88,23 @@ func (c *Confirms) Start(at time.Time, from pglogrepl.LSN) *Session {
 	return &Session{c: c}
 }
 
-// isRead reports whether the server has sent the position, or it covers nothing
-// new.
+// isRead reports whether the server has sent the position, or whether the position
+// is not higher than claimed.
 func (c *Confirms) isRead(lsn pglogrepl.LSN) bool {
 	_, ok := c.positions[lsn]
 	return ok || lsn <= c.claimed
 }
 
 // Again returns how many rows the server has streamed more than once so far.
-// A relay that lost its memory cannot but repeat them.
+// A relay that has restarted must resend them.
 func (c *Confirms) Again() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.again
 }
 
-// claim judges every transaction that the server will not send again.
+// claim checks every transaction that Postgres does not send again after the relay
+// has confirmed position.
 func (c *Confirms) claim(at time.Time, position pglogrepl.LSN) {
 	c.claimed = max(c.claimed, position)
 	maps.DeleteFunc(c.positions, func(lsn pglogrepl.LSN, _ struct{}) bool { return lsn < c.claimed })
@@ -118,8 +121,8 @@ func (c *Confirms) claim(at time.Time, position pglogrepl.LSN) {
 	c.queue = slices.Delete(c.queue, 0, n)
 }
 
-// Outage notes that the broker is away until over is called: what it has stored
-// is not acknowledged meanwhile, and no position recorded.
+// Outage records that the broker is unavailable until over is called. During the
+// outage it acknowledges no stored record, and the relay writes no position record.
 func (c *Confirms) Outage() (over func(at time.Time)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,7 +137,7 @@ func (c *Confirms) Outage() (over func(at time.Time)) {
 	}
 }
 
-// late judges the oldest transaction that is not confirmed.
+// late checks for how long the oldest unconfirmed transaction has been stored.
 func (c *Confirms) late(at time.Time) {
 	if len(c.queue) == 0 || c.away > 0 {
 		return
@@ -156,14 +159,14 @@ func (tx *walTx) early(detail string) Violation {
 	return v
 }
 
-// Stored notes that an event is in a topic since a time.
+// Stored records that the broker stored an event at the time since.
 func (c *Confirms) Stored(e Event, where delivery.Coordinates, since time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	key := rowKey{e.Aggregate, e.Seq}
 	tx := c.rows[key]
 	if tx == nil {
-		return // a repetition
+		return // a duplicate
 	}
 	delete(c.rows, key)
 	tx.left--
@@ -177,8 +180,9 @@ func (c *Confirms) Stored(e Event, where delivery.Coordinates, since time.Time) 
 	}
 }
 
-// Slot notes where the slot was seen: it moves only as far as the relay says.
-// The first call says where it is at the beginning.
+// Slot records a confirmed_flush_lsn of the slot. The slot must not advance beyond
+// the position that the relay has confirmed. The first call sets the initial
+// position.
 func (c *Confirms) Slot(at time.Time, confirmed pglogrepl.LSN) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -190,8 +194,9 @@ func (c *Confirms) Slot(at time.Time, confirmed pglogrepl.LSN) {
 	}
 }
 
-// Finish checks that everything confirmed was stored in the end. By then every
-// record must have been handed over. It is called once.
+// Finish checks that the broker has stored all rows of every confirmed
+// transaction. Before Finish, the caller must call Stored for every record. Call
+// Finish once.
 func (c *Confirms) Finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -212,14 +217,14 @@ func (c *Confirms) Finish() {
 	}
 }
 
-// Violations returns the first violations found so far and the number of all.
+// Violations returns the first violations found so far and the total number.
 func (c *Confirms) Violations() (first []Violation, all int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.found.first), c.found.all
 }
 
-// Updates returns how many status updates were judged.
+// Updates returns the number of status updates that the relay has sent.
 func (c *Confirms) Updates() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

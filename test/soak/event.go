@@ -13,15 +13,15 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
-// An Event is one outbox row. Key, id, headers and payload of the row follow
-// from it, so a reader can tell what a record has to look like.
+// An Event is one outbox row. It determines key, id, headers and payload of the
+// row, so a reader knows the expected record.
 type Event struct {
-	Run       string    // which Writers; neither '|' nor '"' nor '\' is in it
-	Aggregate string    // alike
+	Run       string    // of the Writers; contains neither '|' nor '"' nor '\'
+	Aggregate string    // contains none of these either
 	Seq       int64     // within the aggregate, from 1
 	Tx        uuid.UUID // the transaction
 	Index     int       // of the row in the transaction, from 0
-	Count     int       // rows of the transaction
+	Count     int       // number of rows of the transaction
 }
 
 // EventType is the type of every event.
@@ -32,8 +32,8 @@ func (e Event) ID() uuid.UUID {
 	return uuid.NewSHA1(e.Tx, binary.BigEndian.AppendUint32(nil, uint32(e.Index)))
 }
 
-// Headers returns the record's headers: those of a relay's defaults, then the
-// members of HeadersColumn in jsonb's order.
+// Headers returns the record's headers: the default headers of the relay, then the
+// members of HeadersColumn in the order of jsonb.
 func (e Event) Headers() []delivery.Header {
 	return []delivery.Header{
 		{Key: "id", Value: e.ID().String()},
@@ -43,11 +43,11 @@ func (e Event) Headers() []delivery.Header {
 	}
 }
 
-// HeadersColumn returns the row's headers, a JSON object.
+// HeadersColumn returns the row's headers column, a JSON object.
 func (e Event) HeadersColumn() string { return fmt.Sprintf(`{"tx": "%s", "seq": "%d"}`, e.Tx, e.Seq) }
 
-// Payload returns the row's payload, a JSON string as jsonb prints it, of about
-// size bytes and never less than it takes to tell the event:
+// Payload returns the row's payload: a JSON string as jsonb prints it. It has about
+// size bytes, or more if the event does not fit:
 //
 //	"run|aggregate|seq|tx|index|count|padding|crc"
 func (e Event) Payload(size int) []byte {
@@ -57,7 +57,7 @@ func (e Event) Payload(size int) []byte {
 	return fmt.Appendf(p, `|%08x"`, crc32.ChecksumIEEE(p[1:]))
 }
 
-// appendPadding appends n letters that compress badly and differ from row to row.
+// appendPadding appends n letters that compress badly and depend on seed.
 func appendPadding(p []byte, n int, seed uint64) []byte {
 	const letters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_"
 	x := seed*0x9E3779B97F4A7C15 + 1
@@ -70,8 +70,8 @@ func appendPadding(p []byte, n int, seed uint64) []byte {
 	return p
 }
 
-// ParsePayload reads what Payload has written. An error means that not one bit
-// of it can be relied on.
+// ParsePayload parses a payload that Payload has returned. If it returns an error,
+// no part of the payload is reliable.
 func ParsePayload(value []byte) (Event, error) {
 	body, ok := bytes.CutPrefix(value, []byte{'"'})
 	body, ok2 := bytes.CutSuffix(body, []byte{'"'})
@@ -99,8 +99,8 @@ func parseFields(body []byte) (e Event, err error) {
 	return e, errors.Join(errs[:]...)
 }
 
-// FindEvent looks for an event's payload of a run in a message that contains a
-// row. The checksum is not looked at.
+// FindEvent finds the payload of an event of the run in a message that contains a
+// row. It does not verify the checksum.
 func FindEvent(message []byte, run string) (Event, bool) {
 	_, body, ok := bytes.Cut(message, []byte(`"`+run+`|`))
 	if !ok {
@@ -111,7 +111,7 @@ func FindEvent(message []byte, run string) (Event, bool) {
 	return e, err == nil
 }
 
-// String names the event for a person.
+// String describes the event in one line.
 func (e Event) String() string {
 	return fmt.Sprintf("%s/%d (transaction %s, row %d of %d)", e.Aggregate, e.Seq, e.Tx, e.Index, e.Count)
 }

@@ -2,12 +2,12 @@ package soak
 
 import "github.com/outbox-cdc/outbox-cdc/internal/delivery"
 
-// A fence checks that brokers reject older writers: in a partition, no record of an older writer follows
+// A fence checks that brokers reject older writers. In a partition, no record of an older writer follows
 // the first record of a newer one. Of two producers with one id, the newer one has the higher epoch. A
-// relay that uses another id is newer than the previous one, which must not write again.
+// producer with another id is newer than the previous one, which must not write again.
 //
-// This rule separates two relays of one slot, whatever their clocks are. Records of a producer
-// without an identity are not judged.
+// This rule separates two relays of one slot, whatever their clocks are. The fence ignores records of a
+// producer without an identity.
 type fence struct {
 	partitions map[place]*writings
 	found      violations
@@ -18,13 +18,13 @@ type place struct {
 	partition int32
 }
 
-// Writings are whose records are in a partition.
+// writings are the producers that have written to a partition.
 type writings struct {
 	newest Producer
-	past   map[int64]bool // the ids that were newest before
+	past   map[int64]bool // ids of the producers that were the newest before
 }
 
-// judge checks the writer of the partition's next record.
+// judge checks the producer of the partition's next record.
 func (f *fence) judge(r *Record) {
 	if r.Producer.ID < 0 {
 		return

@@ -13,12 +13,12 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
-// A Journal is what the writers say they did. A transaction is in it before its
-// first row can be in a topic.
+// A Journal records the transactions of the writers. A transaction is in it before
+// its first row can be in a topic.
 type Journal struct {
 	mu        sync.Mutex
 	log       io.Writer // nil: none
-	err       error     // of log
+	err       error     // of writing to log
 	txs       map[uuid.UUID]*entry
 	order     []uuid.UUID
 	committed int // rows
@@ -30,17 +30,18 @@ type entry struct {
 	rows      int
 	begun     time.Time
 	fate      delivery.Fate
-	commitLSN pglogrepl.LSN // 0: not known
+	commitLSN pglogrepl.LSN // 0: unknown
 }
 
-// NewJournal returns an empty journal. If log is not nil every step is also
-// written there, one line each: for a person, after a failure.
+// NewJournal returns an empty journal. If log is not nil, the journal also writes
+// one line per step to it. Read it after a failure.
 func NewJournal(log io.Writer) *Journal {
 	return &Journal{log: log, txs: make(map[uuid.UUID]*entry)}
 }
 
-// Begin notes a transaction with its rows, in order, before it can be committed.
-// begun is a time before its first row was written. The journal keeps spans.
+// Begin adds a transaction and its rows, in order, before the transaction can
+// commit. begun is a time before its first row was written. The journal retains
+// spans.
 func (j *Journal) Begin(tx uuid.UUID, begun time.Time, spans []delivery.Span) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -53,8 +54,8 @@ func (j *Journal) Begin(tx uuid.UUID, begun time.Time, spans []delivery.Span) {
 	j.write("%s begin %s %v\n", begun.UTC().Format(time.RFC3339Nano), tx, spans)
 }
 
-// Resolve notes how a transaction that was begun has ended, as far as is known.
-// The last word counts.
+// Resolve sets the fate of a transaction that Begin has added. The last call
+// counts.
 func (j *Journal) Resolve(tx uuid.UUID, f delivery.Fate) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -74,14 +75,14 @@ func (j *Journal) write(format string, args ...any) {
 	_, j.err = fmt.Fprintf(j.log, format, args...)
 }
 
-// Err returns why the journal's file is not complete, if it is not.
+// Err returns the first error of writing to the journal's file.
 func (j *Journal) Err() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.err
 }
 
-// Located notes the commit LSN of a transaction, for messages.
+// Located sets the commit LSN of a transaction, for messages.
 func (j *Journal) Located(tx uuid.UUID, commitLSN pglogrepl.LSN) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -90,7 +91,7 @@ func (j *Journal) Located(tx uuid.UUID, commitLSN pglogrepl.LSN) {
 	}
 }
 
-// Unresolved returns the transactions whose fate nobody has told.
+// Unresolved returns the transactions whose fate is still InDoubt.
 func (j *Journal) Unresolved() []uuid.UUID {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -103,15 +104,15 @@ func (j *Journal) Unresolved() []uuid.UUID {
 	return all
 }
 
-// Committed returns how many transactions are known to be committed, and their
-// rows.
+// Committed returns the number of transactions that are known to be committed, and
+// the number of their rows.
 func (j *Journal) Committed() (transactions, rows int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.finished, j.committed
 }
 
-// lookup returns what is known of a transaction.
+// lookup returns the entry of a transaction.
 func (j *Journal) lookup(tx uuid.UUID) (entry, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -121,14 +122,14 @@ func (j *Journal) lookup(tx uuid.UUID) (entry, bool) {
 	return entry{}, false
 }
 
-// inOrder returns the transactions in the order in which they were begun.
+// inOrder returns the transactions in the order of the calls of Begin.
 func (j *Journal) inOrder() []uuid.UUID {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return slices.Clone(j.order)
 }
 
-// row returns the event's aggregate and number that a row of e has.
+// row returns the aggregate and number of a row of e.
 func (e *entry) row(index int) (aggregate string, seq int64, ok bool) {
 	for _, s := range e.spans {
 		if index >= 0 && index < s.Rows {

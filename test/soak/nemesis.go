@@ -14,36 +14,36 @@ import (
 // SenderTimeout is the server's wal_sender_timeout, after which it releases the slot of a silent relay.
 const SenderTimeout = 3 * time.Second
 
-// An Attack is one way to break something.
+// An Attack is a kind of fault.
 type Attack string
 
-// The attacks. Whatever is stopped is started again, whatever is paused goes on.
+// The attacks. The soak restarts the process that an attack has stopped, and resumes one that it has paused.
 const (
 	RelayKill         Attack = "relay kill"         // SIGKILL
 	RelayTerminate    Attack = "relay terminate"    // SIGTERM
 	RelayPause        Attack = "relay pause"        // SIGSTOP, SIGCONT
 	RelayFreeze       Attack = "relay freeze"       // SIGSTOP, SIGCONT after wal_sender_timeout
-	SenderTerminate   Attack = "sender terminate"   // pg_terminate_backend of the walsender
+	SenderTerminate   Attack = "sender terminate"   // pg_terminate_backend of the WAL sender
 	PostgresFast      Attack = "postgres fast"      // fast shutdown
 	PostgresImmediate Attack = "postgres immediate" // shutdown without a checkpoint
 	PostgresKill      Attack = "postgres kill"      // SIGKILL of all its processes
 	BrokerKill        Attack = "broker kill"        // SIGKILL
 	BrokerShutdown    Attack = "broker shutdown"    // SIGTERM
 	BrokerPause       Attack = "broker pause"       // SIGSTOP, SIGCONT
-	CutPostgres       Attack = "cut postgres"       // connections to Postgres, in the middle of a message
-	CutKafka          Attack = "cut kafka"          // connections to the broker, in the middle of a message
+	CutPostgres       Attack = "cut postgres"       // closes connections to Postgres, in the middle of a message
+	CutKafka          Attack = "cut kafka"          // closes connections to the broker, in the middle of a message
 
-	HolePostgres Attack = "black hole postgres" // one relay's path to Postgres drops all data for a while
-	HoleKafka    Attack = "black hole kafka"    // one relay's path to the broker does
-	HoleHost     Attack = "black hole host"     // both do
+	HolePostgres Attack = "black hole postgres" // the network drops all data between one relay and Postgres for a while
+	HoleKafka    Attack = "black hole kafka"    // the network drops all data between one relay and the broker
+	HoleHost     Attack = "black hole host"     // both
 
-	// PublicationDrop drops the publication and creates it again. No relay can
-	// go on after that, so it is for bad ones only.
+	// PublicationDrop drops the publication and creates it again. A correct relay
+	// stops then, so only relays with a planted bug get this attack.
 	PublicationDrop Attack = "publication drop"
 )
 
-// Target returns what the attack breaks: relay, postgres or kafka. Two attacks
-// on one target at a time make no sense.
+// Target returns the target of the attack: relay, postgres or kafka. A strike does
+// not have two attacks on the same target.
 func (a Attack) Target() string {
 	switch a {
 	case RelayKill, RelayTerminate, RelayPause, RelayFreeze, HoleHost:
@@ -56,8 +56,8 @@ func (a Attack) Target() string {
 	panic("no attack: " + string(a))
 }
 
-// DefaultWeights says how often each attack is drawn. A broker takes seconds to
-// start, so it is restarted seldom.
+// DefaultWeights returns how often each attack is drawn. A broker takes seconds to
+// start, so attacks that restart it are rare.
 func DefaultWeights() map[Attack]int {
 	return map[Attack]int{
 		RelayKill: 320, RelayTerminate: 100, RelayPause: 50, RelayFreeze: 5,
@@ -67,8 +67,8 @@ func DefaultWeights() map[Attack]int {
 	}
 }
 
-// TakeoverWeights is DefaultWeights for two relays, with all faults that have one take over from the
-// other.
+// TakeoverWeights returns weights for two relays. Faults after which one relay takes over from the other
+// are more frequent than in DefaultWeights.
 func TakeoverWeights() map[Attack]int {
 	return map[Attack]int{
 		RelayKill: 140, RelayTerminate: 100, RelayPause: 30, RelayFreeze: 120,
@@ -78,26 +78,26 @@ func TakeoverWeights() map[Attack]int {
 	}
 }
 
-// pairs is the share of strikes, in percent, that are two attacks.
+// pairs is the percentage of strikes with two attacks.
 const pairs = 8
 
-// A Strike is what one cycle does: load for a while, then one attack, or two
-// that overlap.
+// A Strike is one cycle of a soak: load for a while, then one attack or two
+// overlapping attacks.
 type Strike struct {
 	Load    time.Duration // before the attack
 	Attacks []Step
-	Standby bool // attacks a relay that does not hold the slot, if there is one
+	Standby bool // attack a relay that does not hold the slot, if there is one
 }
 
 // A Step is one attack of a strike.
 type Step struct {
 	Attack    Attack
-	After     time.Duration      // since the strike's first attack has begun
-	Hold      time.Duration      // of a pause
-	Bytes     int64              // of a cut: how many still pass
-	Direction stream.Direction   // of a cut: of those bytes
+	After     time.Duration      // delay after the beginning of the strike's first attack
+	Hold      time.Duration      // duration of a pause or black hole
+	Bytes     int64              // of a cut: number of bytes that the proxy still forwards
+	Direction stream.Direction   // of a cut: direction of these bytes
 	Ways      []stream.Direction // of a black hole; none: both
-	Forgotten bool               // of a black hole: the connections never continue
+	Forgotten bool               // of a black hole: the connections stay half-open
 }
 
 // Has reports whether the strike has one of the attacks.
@@ -110,7 +110,7 @@ func (s Strike) Forgets(a Attack) bool {
 	return slices.ContainsFunc(s.Attacks, func(step Step) bool { return step.Attack == a && step.Forgotten })
 }
 
-// String names the strike in one line.
+// String describes the strike in one line.
 func (s Strike) String() string {
 	names := make([]string, len(s.Attacks))
 	for i, step := range s.Attacks {
@@ -137,7 +137,7 @@ func (s Strike) String() string {
 	return strings.Join(names, ", ")
 }
 
-// Name names the strike without its particulars: what statistics are kept by.
+// Name returns the name of the attack, or "pair". The report groups strikes by it.
 func (s Strike) Name() string {
 	if len(s.Attacks) > 1 {
 		return "pair"
@@ -145,7 +145,7 @@ func (s Strike) Name() string {
 	return string(s.Attacks[0].Attack)
 }
 
-// A Nemesis draws strikes. Equal seeds and weights draw equal ones.
+// A Nemesis draws strikes. Equal seeds and weights give equal strikes.
 type Nemesis struct {
 	rng     *rand.Rand
 	attacks []Attack
@@ -213,9 +213,9 @@ func (n *Nemesis) step(a Attack) Step {
 		if answers {
 			s.Direction = stream.Downstream
 		}
-		s.Bytes = 1 + n.rng.Int64N(50) // of what is said in few words: positions, acknowledgements
+		s.Bytes = 1 + n.rng.Int64N(50) // the direction of short messages: positions, acks
 		if answers == (a == CutPostgres) {
-			s.Bytes = 1 + n.rng.Int64N(20_000) // of data
+			s.Bytes = 1 + n.rng.Int64N(20_000) // the direction of rows or records
 		}
 	}
 	return s

@@ -8,13 +8,13 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
-// A Fault is a time from which events may be repeated, by producers that appear
-// before the next one.
+// A Fault explains duplicates: those of the producers that first appear between
+// this fault and the next one.
 type Fault struct {
 	Name       string
 	At         time.Time
-	Explained  int // duplicates that the fault explains, as far as is known now
-	Duplicates int // duplicates seen
+	Explained  int // number of duplicates that the fault explains, as far as known
+	Duplicates int // number of duplicates so far
 
 	explain func() int // nil: Explained is final
 }
@@ -25,30 +25,30 @@ func (f *Fault) update() {
 	}
 }
 
-// A Producer is the identity that brokers number a producer's batches by.
+// A Producer is the producer id and epoch of a batch.
 type Producer struct {
 	ID    int64 // negative: none
 	Epoch int16
 }
 
-// String names the producer for a person.
+// String describes the producer in messages.
 func (p Producer) String() string { return fmt.Sprintf("producer %d (epoch %d)", p.ID, p.Epoch) }
 
-// A run is what one producer has written of an aggregate.
+// A run is the records of an aggregate that one producer has written.
 type run struct {
 	producer Producer
 	last     int64
 }
 
-// maxRuns is how many producers of an aggregate are remembered.
+// maxRuns is the number of producers per aggregate that repeats keeps.
 const maxRuns = 8
 
-// repeats judges which duplicates a fault explains: each producer writes a run of rising numbers that
-// begins at or before what is already there.
+// repeats checks that a fault explains each duplicate. Each producer writes a run of increasing numbers
+// per aggregate. The run begins at most one after the highest number that is already in the topic.
 type repeats struct {
 	runs   map[string][]run // of the newest producers of an aggregate, by their first record
 	faults []Fault
-	births map[Producer]int // after which fault a producer was seen first, -1: before all
+	births map[Producer]int // index of the last fault before the producer's first record; -1: none
 	found  violations
 }
 
@@ -70,8 +70,8 @@ func (c *repeats) fault(name string, at time.Time, explain func() int) {
 	c.faults = append(c.faults, Fault{Name: name, At: at, explain: explain})
 }
 
-// judge checks that e goes on with what its producer has written of the
-// aggregate, and counts it if it is a duplicate.
+// judge checks that e continues the run of its producer, and counts e if it is a
+// duplicate.
 func (c *repeats) judge(e *delivery.Event, r *Record, outcome delivery.Outcome) {
 	i := c.find(e.Aggregate, r.Producer)
 	if i >= 0 && (outcome == delivery.Next || outcome == delivery.Again) {
@@ -85,7 +85,7 @@ func (c *repeats) judge(e *delivery.Event, r *Record, outcome delivery.Outcome) 
 	if outcome == delivery.Again {
 		c.duplicate(e, r)
 	}
-	if outcome != delivery.Late || i < 0 || e.Seq == c.runs[e.Aggregate][i].last+1 { // else what follows goes on behind the record that came too early
+	if outcome != delivery.Late || i < 0 || e.Seq == c.runs[e.Aggregate][i].last+1 { // otherwise the run continues after the record that was too early
 		c.advance(e, r.Producer)
 	}
 }
@@ -105,9 +105,10 @@ func (c *repeats) duplicate(e *delivery.Event, r *Record) {
 	}
 }
 
-// cause returns the fault because of which an event is repeated, -1 for none.
-// That is the one after which its producer appeared, for a producer writes an
-// event once; however late its record is seen, and whatever was broken since.
+// cause returns the index of the fault that explains a duplicate, or -1 for none.
+// A producer writes an event only once. So the cause is the last fault before the
+// producer's first record, even if other faults followed before the reader read
+// the duplicate.
 func (c *repeats) cause(r *Record) int {
 	if r.Producer.ID < 0 {
 		return c.lastFault(r.Seen)
@@ -115,14 +116,14 @@ func (c *repeats) cause(r *Record) int {
 	return c.births[r.Producer]
 }
 
-// appears notes after which fault a producer was seen first.
+// appears records the last fault before the first record of a producer.
 func (c *repeats) appears(p Producer, seen time.Time) {
 	if _, known := c.births[p]; !known {
 		c.births[p] = c.lastFault(seen)
 	}
 }
 
-// lastFault returns the last fault not after a time, -1 for none.
+// lastFault returns the index of the last fault that is not after a time, or -1 for none.
 func (c *repeats) lastFault(t time.Time) int {
 	i := len(c.faults) - 1
 	for i >= 0 && t.Before(c.faults[i].At) {
@@ -144,7 +145,7 @@ func (c *repeats) advance(e *delivery.Event, p Producer) {
 			runs = slices.Delete(runs, 0, 1)
 		}
 		runs = append(runs, run{p, e.Seq})
-	case p.ID < 0 || e.Seq > runs[i].last: // who has no identity may begin again
+	case p.ID < 0 || e.Seq > runs[i].last: // without an identity, several producers share a run
 		runs[i].last = e.Seq
 	}
 	c.runs[e.Aggregate] = runs

@@ -14,24 +14,24 @@ import (
 
 // A Sampler observes a slot and its relays at regular intervals.
 type Sampler struct {
-	DSN      string // not through any proxy
+	DSN      string // without a proxy
 	Slot     string
 	PIDs     func() []int // of the relays
 	Interval time.Duration
 	Each     func(Sample)
 }
 
-// A Sample is what a Sampler has seen. What could not be asked, because the
-// server or the process was not there, is zero.
+// A Sample is one observation of a Sampler. If the server or the process does not
+// run, its values are zero.
 type Sample struct {
 	At        time.Time
 	Confirmed pglogrepl.LSN // confirmed_flush_lsn
 	Active    bool          // a relay holds the slot
-	Retained  int64         // bytes of WAL behind restart_lsn
+	Retained  int64         // bytes of retained WAL, since restart_lsn
 	Resident  int64         // bytes of memory of the largest process
 }
 
-// Run samples until ctx is done. Each is called from its goroutine.
+// Run samples until ctx is done. It calls Each from the caller's goroutine.
 func (s *Sampler) Run(ctx context.Context) {
 	var conn *pgx.Conn
 	defer func() {
@@ -47,7 +47,7 @@ func (s *Sampler) Run(ctx context.Context) {
 			sample.Resident = max(sample.Resident, resident(pid))
 		}
 		if conn == nil || conn.IsClosed() {
-			conn, _ = pgx.Connect(ctx, s.DSN) // again at the next tick
+			conn, _ = pgx.Connect(ctx, s.DSN) // after an error, retry at the next tick
 		}
 		if conn != nil {
 			s.slot(ctx, conn, &sample)
@@ -77,8 +77,8 @@ func (s *Sampler) slot(ctx context.Context, conn *pgx.Conn, sample *Sample) {
 // down, because no relay can hold the slot then.
 type holding struct {
 	limit   time.Duration
-	since   time.Time     // when the slot was first seen free; zero: it is held
-	longest time.Duration // how long it was free
+	since   time.Time     // time of the first sample with a free slot; zero: a relay holds it
+	longest time.Duration // the longest time that the slot was free
 }
 
 // sample reports whether the slot has just been free for too long.
@@ -96,7 +96,7 @@ func (h *holding) sample(now Sample) (broken bool) {
 	return broken
 }
 
-// resident returns the resident memory of a process, 0 if it is not there.
+// resident returns the resident memory of a process, or 0 if there is no such process.
 // https://man7.org/linux/man-pages/man5/proc_pid_statm.5.html
 func resident(pid int) int64 {
 	statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))

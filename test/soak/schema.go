@@ -7,9 +7,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// The writers' own tables are not published. agg holds the highest number of
-// each aggregate: to update it is to lock the aggregate. A transaction that
-// commits leaves its id in done.
+// schema creates the writers' own tables, which are not published. agg holds the
+// highest number of each aggregate. A writer locks the aggregate by updating its
+// row. done holds the ids of committed transactions.
 const schema = `
 CREATE SCHEMA oracle;
 CREATE TABLE oracle.agg (aggregate text PRIMARY KEY, seq bigint NOT NULL) WITH (fillfactor = 50);
@@ -18,8 +18,8 @@ CREATE TABLE oracle.done (tx uuid PRIMARY KEY)`
 // aggregateName returns the name of the i-th aggregate.
 func aggregateName(i int) string { return fmt.Sprintf("agg-%03d", i) }
 
-// CreateSchema makes the writers' tables, for so many aggregates, beside an
-// outbox that exists.
+// CreateSchema creates the writers' tables for the given number of aggregates. The
+// outbox table must exist.
 func CreateSchema(ctx context.Context, dsn string, aggregates int) error {
 	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {

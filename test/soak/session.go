@@ -11,42 +11,43 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/walproxy"
 )
 
-// A Session is one replication stream. Its methods are called in the order of
-// the wire in each direction, and with what the server sends before the relay
-// can have read it.
+// A Session is one replication stream. The proxy calls its methods in the order of
+// the messages of each direction. For a message of the server, it calls them
+// before it forwards the message to the relay.
 type Session struct {
 	c    *Confirms
-	open *walTx        // being streamed; nil: none, or one that is claimed already
-	row  int           // how many rows of the open transaction have come
-	last pglogrepl.LSN // confirmed last
+	open *walTx        // the transaction that the server streams; nil: none, or one that is already confirmed
+	row  int           // number of rows of the open transaction so far
+	last pglogrepl.LSN // the highest position that the session has confirmed
 }
 
-// watch returns what has a proxy tell c of the events of a run.
+// watch returns a function for walproxy.Config.Watch that passes the events of a
+// run to c.
 func (c *Confirms) watch(run string) func(time.Time, pglogrepl.LSN) walproxy.Watcher {
 	return func(at time.Time, from pglogrepl.LSN) walproxy.Watcher { return watcher{c.Start(at, from), run} }
 }
 
-// A watcher is a session that is told of inserted rows as they are on the wire.
+// A watcher is a Session that parses the events of a run from the Insert messages.
 type watcher struct {
 	*Session
 	run string
 }
 
-// Insert notes a row that is an event of the run.
+// Insert records the row if it is an event of the run.
 func (w watcher) Insert(body []byte) {
 	if e, ok := FindEvent(body, w.run); ok {
 		w.Row(e)
 	}
 }
 
-// Begin notes a transaction's Begin.
+// Begin records the Begin of a transaction.
 func (s *Session) Begin(commitLSN pglogrepl.LSN) {
 	c := s.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s.open, s.row = nil, 0
 	if commitLSN < c.claimed {
-		return // streamed again; it was judged when it was claimed
+		return // streamed again; claim has already checked it
 	}
 	i, known := slices.BinarySearchFunc(c.queue, commitLSN, func(tx *walTx, lsn pglogrepl.LSN) int {
 		return cmp.Compare(tx.commitLSN, lsn)
@@ -57,7 +58,7 @@ func (s *Session) Begin(commitLSN pglogrepl.LSN) {
 	s.open = c.queue[i]
 }
 
-// Row notes a row of the transaction begun last.
+// Row records a row of the open transaction.
 func (s *Session) Row(e Event) {
 	c := s.c
 	c.mu.Lock()
@@ -77,7 +78,7 @@ func (s *Session) Row(e Event) {
 	c.rows[rowKey{e.Aggregate, e.Seq}] = tx
 }
 
-// Commit notes the Commit of the transaction begun last.
+// Commit records the Commit of the open transaction.
 func (s *Session) Commit(endLSN pglogrepl.LSN) {
 	c := s.c
 	c.mu.Lock()
@@ -89,7 +90,7 @@ func (s *Session) Commit(endLSN pglogrepl.LSN) {
 	c.positions[endLSN] = struct{}{}
 }
 
-// Keepalive notes a position of a keepalive.
+// Keepalive records the position of a keepalive.
 func (s *Session) Keepalive(walEnd pglogrepl.LSN) {
 	c := s.c
 	c.mu.Lock()
@@ -97,8 +98,8 @@ func (s *Session) Keepalive(walEnd pglogrepl.LSN) {
 	c.positions[walEnd] = struct{}{}
 }
 
-// Status notes that the relay has confirmed flush, at a time that is not before
-// the relay did. 0 confirms nothing.
+// Status records that the relay has confirmed flush. at is when the proxy received
+// the status update. If flush is 0, the update confirms no position.
 func (s *Session) Status(at time.Time, flush pglogrepl.LSN) {
 	c := s.c
 	c.mu.Lock()

@@ -11,16 +11,17 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
-// A plan is a transaction being written.
+// A plan is a transaction that a writer is writing.
 type plan struct {
 	id    uuid.UUID
 	begun time.Time
-	spans []delivery.Span // what will be there if it commits
+	spans []delivery.Span // its events if it commits
 	ids   []uuid.UUID
 	rows  int
 }
 
-// transaction writes one, from BEGIN to what ends it, and keeps the journal.
+// transaction writes one or two transactions, from BEGIN to the end, and adds them
+// to the journal.
 func (w *writer) transaction(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -56,11 +57,11 @@ func (w *writer) rollback(ctx context.Context) error {
 	return err
 }
 
-// twins commits two transactions one directly after the other: the end LSN of
-// the first is then nearly always the commit LSN of the second.
+// twins prepares two transactions and commits one directly after the other. The
+// end LSN of the first is then nearly always the commit LSN of the second.
 func (w *writer) twins(ctx context.Context) error {
 	names := append(w.someAggregates(), w.someAggregates()...)
-	slices.Sort(names) // the second of them waits for nobody who waits for the first
+	slices.Sort(names) // all writers lock in this order, so the second group causes no deadlock
 	names = slices.Compact(names)
 	if len(names) < 2 {
 		return w.commit(ctx)
@@ -68,8 +69,8 @@ func (w *writer) twins(ctx context.Context) error {
 	return w.twoPhases(ctx, "COMMIT PREPARED", delivery.Committed, names[:len(names)/2], names[len(names)/2:])
 }
 
-// twoPhases prepares a transaction for each group of aggregates and then ends
-// them. Of one that is not ended connect makes a rollback.
+// twoPhases prepares a transaction for each group of aggregates and then ends them
+// with end. After an error, connect rolls back those that are still prepared.
 func (w *writer) twoPhases(ctx context.Context, end string, f delivery.Fate, groups ...[]string) error {
 	var prepared []*plan
 	for _, aggregates := range groups {
@@ -92,7 +93,7 @@ func (w *writer) twoPhases(ctx context.Context, end string, f delivery.Fate, gro
 	return nil
 }
 
-// finish ends p. An error leaves the outcome to Settle.
+// finish ends p with sql. After an error the outcome of p is unknown until Settle.
 func (w *writer) finish(ctx context.Context, p *plan, sql string, f delivery.Fate) error {
 	if _, err := w.conn.Exec(ctx, sql); err != nil {
 		return err
@@ -101,8 +102,9 @@ func (w *writer) finish(ctx context.Context, p *plan, sql string, f delivery.Fat
 	return nil
 }
 
-// write does everything of a transaction but its end. One that is not in the
-// journal afterwards, because of an error, has no end: none of its rows may come.
+// write executes a transaction except for its end. If it returns an error, the
+// transaction is not in the journal and never commits. None of its rows may then
+// be in a topic.
 func (w *writer) write(ctx context.Context, aggregates []string) (*plan, error) {
 	p := &plan{id: w.uuid(), begun: time.Now()}
 	if _, err := w.conn.Exec(ctx, "BEGIN"); err != nil {
@@ -141,7 +143,7 @@ func (w *writer) fill(ctx context.Context, p *plan, aggregates []string) error {
 		p.ids = append(p.ids, ids...)
 		index += drafts[i].Rows
 	}
-	if w.rng.IntN(3) == 0 { // the table stays empty, the events are in the log
+	if w.rng.IntN(3) == 0 { // the rows leave the table, but not the WAL
 		if _, err := w.conn.Exec(ctx, `DELETE FROM outbox WHERE id = ANY($1)`, p.ids); err != nil {
 			return err
 		}
@@ -149,14 +151,14 @@ func (w *writer) fill(ctx context.Context, p *plan, aggregates []string) error {
 	return nil
 }
 
-// A draft is a span with numbers drawn for it.
+// A draft is a span whose numbers have been drawn.
 type draft struct {
 	delivery.Span
 	rolledBack bool
 }
 
-// reserve locks an aggregate and draws numbers. Now and then it writes rows to
-// a savepoint that is rolled back: their numbers go to others later.
+// reserve locks an aggregate and draws numbers. Sometimes it writes rows after a
+// savepoint and rolls back to the savepoint. Later rows then get the same numbers.
 func (w *writer) reserve(ctx context.Context, aggregate string, rows int) (draft, error) {
 	kind := w.rng.IntN(10)
 	if kind < 2 {
@@ -180,8 +182,8 @@ func (w *writer) reserve(ctx context.Context, aggregate string, rows int) (draft
 	return d, err
 }
 
-// phantom writes rows that a rollback to the savepoint takes back. They are of
-// a transaction of their own in the journal, so that they would be known.
+// phantom writes rows and rolls back to the savepoint. In the journal they belong
+// to a separate transaction, so that the Checker recognizes them.
 func (w *writer) phantom(ctx context.Context, s delivery.Span) error {
 	id := w.uuid()
 	w.Journal.Begin(id, time.Now(), []delivery.Span{s})
@@ -215,8 +217,8 @@ func (w *writer) insert(ctx context.Context, tx uuid.UUID, s delivery.Span, inde
 	return ids, err
 }
 
-// someAggregates returns one to three, in the order in which everybody locks
-// them.
+// someAggregates returns one to three aggregates, in the order in which all
+// writers lock them.
 func (w *writer) someAggregates() []string {
 	names := make([]string, 1+w.rng.IntN(3))
 	for i := range names {
@@ -226,7 +228,7 @@ func (w *writer) someAggregates() []string {
 	return names
 }
 
-// rowCount returns how many rows a span has: a few, seldom thousands.
+// rowCount returns the number of rows of a span: usually 1 to 5, rarely thousands.
 func (w *writer) rowCount() int {
 	if w.rng.IntN(2000) == 0 {
 		return 1000 + w.rng.IntN(4000)
@@ -234,8 +236,8 @@ func (w *writer) rowCount() int {
 	return 1 + w.rng.IntN(5)
 }
 
-// payloadSize returns how many bytes a payload has: from 10 to MaxPayload, most
-// of them small, and seldom far more.
+// payloadSize returns the number of bytes of a payload: from 10 to MaxPayload,
+// mostly few, and rarely a multiple of MaxPayload.
 func (w *writer) payloadSize() int {
 	if w.rng.IntN(5000) == 0 {
 		return w.MaxPayload * (8 + w.rng.IntN(24))

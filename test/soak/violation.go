@@ -9,34 +9,34 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
-// What a [Checker] finds beside what package delivery does.
+// The violations that a [Checker] finds in addition to those of package delivery.
 const (
-	BrokenRun  delivery.Kind = "broken run" // a repetition that leaves out events
+	BrokenRun  delivery.Kind = "broken run" // a relay skipped events when it resent records
 	OldWriter  delivery.Kind = "old writer" // a record of an older writer after one of a newer writer
-	Unresolved delivery.Kind = "unresolved" // the test's mistake: nobody has told how a transaction ended
+	Unresolved delivery.Kind = "unresolved" // error of the test: the fate of a transaction was not set
 )
 
-// What [Confirms] finds.
+// The violations that [Confirms] finds.
 const (
-	Early    delivery.Kind = "confirmed early"   // before everything behind it was stored
-	Never    delivery.Kind = "confirmed in vain" // what was never stored
-	Unread   delivery.Kind = "unread position"   // that was neither a commit's end nor a keepalive's
-	WentBack delivery.Kind = "went back"         // lower than the one before
-	Late     delivery.Kind = "confirmed late"    // although it was stored long ago
-	Moved    delivery.Kind = "moved"             // the slot is where the relay has not put it
+	Early    delivery.Kind = "confirmed early"   // before the broker had stored every record before the position
+	Never    delivery.Kind = "confirmed in vain" // records before the position were never stored
+	Unread   delivery.Kind = "unread position"   // the position is neither the end of a commit nor that of a keepalive
+	WentBack delivery.Kind = "went back"         // lower than the previous position of the session
+	Late     delivery.Kind = "confirmed late"    // long after the records were stored
+	Moved    delivery.Kind = "moved"             // the slot has advanced beyond the position that the relay confirmed
 )
 
-// What a soak finds by itself.
+// The violations that a soak finds.
 const (
-	NotAlive  delivery.Kind = "not alive" // nothing new came in time
-	Overgrown delivery.Kind = "overgrown" // more of a resource than allowed
-	Exited    delivery.Kind = "exited"    // the relay ended by itself, or with the wrong code
-	Caught    delivery.Kind = "caught"    // it ended because it found a gap itself
+	NotAlive  delivery.Kind = "not alive" // no new row arrived in time
+	Overgrown delivery.Kind = "overgrown" // the relay used more of a resource than allowed
+	Exited    delivery.Kind = "exited"    // the relay stopped without a signal, did not stop, or had the wrong exit code
+	Caught    delivery.Kind = "caught"    // the relay found a gap itself and stopped
 	Unheld    delivery.Kind = "unheld"    // no relay held the slot for too long
-	Impeded   delivery.Kind = "impeded"   // Postgres could not do its work because of the relay
+	Impeded   delivery.Kind = "impeded"   // the relay delayed the shutdown of Postgres
 )
 
-// A Violation is one broken promise. What is not known is zero.
+// A Violation is a violation of one of the relay's guarantees. Unknown fields are zero.
 type Violation struct {
 	delivery.Violation
 	LSN pglogrepl.LSN // commit LSN of the transaction, or the confirmed position
@@ -55,10 +55,10 @@ func (v *Violation) String() string {
 	return s
 }
 
-// violations are the first that were found: after a hundred nothing new is learnt.
+// violations are the first hundred violations and the number of all.
 type violations struct {
 	first []Violation
-	all   int // how many there are
+	all   int // total number
 }
 
 func (vs *violations) add(v Violation) {

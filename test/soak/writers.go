@@ -16,38 +16,38 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
-// Writers write events until they are told to stop, whatever happens to the
-// server. All of them draw from the same aggregates.
+// Writers write events until they are stopped, even if the server restarts. All
+// writers use the same aggregates.
 type Writers struct {
-	DSN        string // of the database, not through any proxy
+	DSN        string // of the database, without a proxy
 	Run        string // name of this run, in every event
-	Seed       uint64 // of everything random
-	Writers    int    // connections
-	Aggregates int    // as given to CreateSchema
+	Seed       uint64 // of all random choices
+	Writers    int    // number of connections
+	Aggregates int    // at most the number given to CreateSchema
 	MaxPayload int    // bytes; one payload in thousands is up to 32 times as large
-	Twins      int    // of 100 transactions, those that are two whose commits touch in the log
+	Twins      int    // percentage of pairs of transactions whose commits are adjacent in the WAL
 	Journal    *Journal
-	// Route returns an aggregate's aggregatetype. Nil: all have the same.
+	// Route returns the aggregatetype of an aggregate. If it is nil, all aggregates have the same.
 	Route func(aggregate string) string
 
 	pace atomic.Int64 // mean pause of a writer between two transactions
 }
 
-// SetPace says how long a writer pauses between two transactions, in the mean.
-// It may be called while they run.
+// SetPace sets the mean pause of a writer between two transactions. It may be
+// called while the writers run.
 func (w *Writers) SetPace(d time.Duration) { w.pace.Store(int64(d)) }
 
-// Work writes until ctx is done; the last transactions then still come to an
-// end. A lost connection is made again. The error is one that no fault of the
-// server explains.
+// Work writes until ctx is done and the last transactions have ended. It reconnects
+// after a lost connection. It returns an error only if no restart or crash of the
+// server explains it, or if the server is unavailable for too long.
 //
-// A transaction whose COMMIT was not answered stays in doubt until Settle.
+// If the response to a COMMIT was lost, the transaction stays in doubt until Settle.
 func (w *Writers) Work(ctx context.Context) error {
 	var g errgroup.Group
 	for i := range w.Writers {
 		g.Go(func() error {
 			one := &writer{Writers: w, rng: rand.New(rand.NewPCG(w.Seed, uint64(i)))}
-			hard := context.WithoutCancel(ctx) // a transaction is not left in the middle
+			hard := context.WithoutCancel(ctx) // ctx does not interrupt a transaction
 			defer one.close(hard)
 			return errors.Join(one.work(ctx, hard), one.leave(hard))
 		})
@@ -55,8 +55,8 @@ func (w *Writers) Work(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Settle asks the database how the transactions ended of which nobody else
-// knows. To be called when no writer runs and the server does.
+// Settle reads the outcome of all unresolved transactions from the database. Call
+// it when no writer runs and the server does.
 func (w *Writers) Settle(ctx context.Context) error {
 	conn, err := pgx.Connect(ctx, w.DSN)
 	if err != nil {
@@ -81,10 +81,10 @@ func (w *Writers) Settle(ctx context.Context) error {
 	return nil
 }
 
-// rollbackPrepared ends a transaction that was left prepared.
+// rollbackPrepared rolls back a prepared transaction. It is no error if there is none.
 func rollbackPrepared(ctx context.Context, conn *pgx.Conn, tx uuid.UUID) error {
 	_, err := conn.Exec(ctx, `ROLLBACK PREPARED '`+tx.String()+`'`)
-	if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == "42704" { // there is none
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == "42704" { // undefined_object
 		return nil
 	}
 	return err
@@ -96,12 +96,12 @@ type writer struct {
 	rng  *rand.Rand
 	conn *pgx.Conn // nil: none
 
-	// open are transactions that may have been left prepared: their rows are
-	// locked until they are ended.
+	// open are transactions that may still be prepared. They lock their rows until
+	// they end.
 	open []uuid.UUID
 }
 
-// patience is how long the server may be away.
+// patience is the time for which the server may be unavailable.
 const patience = time.Minute
 
 func (w *writer) work(ctx, hard context.Context) error {
@@ -136,7 +136,8 @@ func (w *writer) work(ctx, hard context.Context) error {
 	return nil
 }
 
-// leave ends what was left prepared: it would lock its rows for ever.
+// leave rolls back the transactions that are still prepared, because they would lock
+// their rows forever.
 func (w *writer) leave(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -155,12 +156,12 @@ func (w *writer) leave(ctx context.Context) error {
 	return nil
 }
 
-// fromFault reports whether a server that is stopped or killed, or a deadlock,
-// explains err.
+// fromFault reports whether err can result from a server that was stopped or killed,
+// or from a deadlock.
 func fromFault(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
-		return true // the connection, or the way to one
+		return true // an error of the connection, or of the attempt to connect
 	}
 	switch e.Code[:2] {
 	case "57", "08", "40", "53": // operator intervention, connection, rollback, resources
@@ -179,8 +180,8 @@ func (w *writer) close(ctx context.Context) {
 	}
 }
 
-// connect makes a connection if there is none, and ends what the last one left
-// prepared.
+// connect opens a connection if there is none, and rolls back the transactions that
+// the previous connection left prepared.
 func (w *writer) connect(ctx context.Context) error {
 	if w.conn == nil {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
