@@ -14,7 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// serve answers the requests of one connection, one after the other.
+// serve responds to the requests of one connection, one after the other.
 func (k *cluster) serve(n *node, c *conn) {
 	for {
 		var size [4]byte
@@ -41,7 +41,7 @@ func (k *cluster) serve(n *node, c *conn) {
 	}
 }
 
-// parse reads a request with its header.
+// parse parses a request with its header.
 // https://kafka.apache.org/protocol#protocol_messages
 func parse(b []byte) (kmsg.Request, int32, error) {
 	r := kbin.Reader{Src: b}
@@ -72,7 +72,7 @@ func frame(res kmsg.Response, correlation int32) []byte {
 	return b
 }
 
-// answer returns the answer to a request, nil if the connection ends instead.
+// answer returns the response to a request, or nil if the broker closes the connection instead.
 func (k *cluster) answer(n *node, c *conn, req kmsg.Request, written time.Time) kmsg.Response {
 	k.mu.Lock()
 	f := k.fates.draw(k, c.rng, req)
@@ -80,7 +80,7 @@ func (k *cluster) answer(n *node, c *conn, req kmsg.Request, written time.Time) 
 	if f.kind != untouched {
 		k.history.note("kafka: broker %d, run %d, %s: %s", n.id, c.run, kmsg.NameForKey(req.Key()), f)
 	}
-	if f.kind == late { // the request lives longer than its connection
+	if f.kind == late { // the broker handles the request after it has closed the connection
 		c.cut(false)
 	}
 	time.Sleep(f.before)
@@ -200,7 +200,7 @@ func (k *cluster) createTopics(req *kmsg.CreateTopicsRequest, res *kmsg.CreateTo
 	}
 }
 
-// readable is of, as the request's fate has it.
+// readable is like of, but returns the error of the request's fate if it has one.
 func (k *cluster) readable(n *node, topic string, partition int32, f fate) (*partition, int16) {
 	if e, ok := errors.AsType[*kerr.Error](f.err); ok {
 		return nil, e.Code
@@ -208,7 +208,7 @@ func (k *cluster) readable(n *node, topic string, partition int32, f fate) (*par
 	return k.of(n, topic, partition)
 }
 
-// of returns a partition if n leads it, else the code of why not.
+// of returns a partition if n leads it, and otherwise an error code.
 func (k *cluster) of(n *node, topic string, partition int32) (*partition, int16) {
 	ps := k.topics[topic]
 	switch {
@@ -263,7 +263,7 @@ func (k *cluster) fetch(n *node, req *kmsg.FetchRequest, res *kmsg.FetchResponse
 	}
 }
 
-// produceAll answers a produce request, as its fate has it.
+// produceAll handles a produce request according to its fate.
 func (k *cluster) produceAll(n *node, c *conn, req *kmsg.ProduceRequest, res *kmsg.ProduceResponse, f fate) {
 	res.ThrottleMillis = int32(f.throttle.Milliseconds())
 	for _, rt := range req.Topics {
@@ -291,7 +291,7 @@ func (k *cluster) produceAll(n *node, c *conn, req *kmsg.ProduceRequest, res *km
 	}
 }
 
-// hint names the leader in an answer, sometimes (KIP-951).
+// hint adds the leader to half of the responses (KIP-951).
 func (k *cluster) hint(rng *rand.Rand, topic string, answer *kmsg.ProduceResponseTopicPartition, res *kmsg.ProduceResponse) {
 	ps := k.topics[topic]
 	if int(answer.Partition) >= len(ps) || ps[answer.Partition].leader == noLeader || rng.IntN(2) == 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// What the catalog says of the server and of the table.
+// The system identifier of the server and the OID of the table.
 const (
 	systemID = "7000000000000000001"
 	tableOID = 16385
@@ -34,10 +34,10 @@ type column struct {
 // null stands for NULL in a row.
 const null = "\x00"
 
-// A statement is one that the relay asks the catalog with, recognised by a part of its text.
+// A statement is a query of the relay, recognized by a part of its text.
 type statement struct {
 	part   string
-	types  string // of its columns: b, 8, 4, t, o
+	types  string // of its columns: bool, int8, int4, text, oid
 	answer func(c *client, args [][]byte) [][]string
 }
 
@@ -77,7 +77,7 @@ func (c *client) server([][]byte) [][]string {
 	return [][]string{{"160004", systemID, "app", "f", "logical", "UTF8", c.walEnd.String(), "-1", "0"}}
 }
 
-// endSender ends the server process that has the slot, if it is the one that is named.
+// endSender terminates the WAL sender that holds the slot, if it has the PID in the arguments.
 func (c *client) endSender(args [][]byte) [][]string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,7 +116,7 @@ func (c *client) execute(sql string, args [][]byte) []pgproto3.BackendMessage {
 	var rows [][]string
 	if s.answer != nil {
 		rows = s.answer(c, args)
-	} else { // a message that says which transactions have been delivered when it is read
+	} else { // pg_logical_emit_message: when the relay reads the message, it knows that earlier transactions are delivered
 		c.commit(func(tx *transaction) { tx.message = string(args[1]) + "|1:1:" })
 		rows = [][]string{{"0/1"}}
 	}

@@ -13,24 +13,24 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// A client is a connection as the server sees it.
+// A client is the server's end of a connection.
 type client struct {
 	*postgres
 	conn        *conn
-	backend     *pgproto3.Backend // its receiving half belongs to serve
+	backend     *pgproto3.Backend // only serve receives from it
 	settings    map[string]string
 	replication bool
 	pid         uint32
 
-	writing turn // a message is being written; not under postgres.mu
+	writing turn // held while a message is written; do not take it while holding postgres.mu
 
-	// These belong to postgres.mu.
-	gone      bool // nothing more is sent
+	// postgres.mu guards these.
+	gone      bool // the server sends nothing more
 	streaming bool
 	sender    sender
 }
 
-// serve takes one connection.
+// serve handles one connection.
 func (p *postgres) serve(conn *conn) {
 	c := &client{postgres: p, conn: conn, backend: pgproto3.NewBackend(conn, conn), writing: newTurn()}
 	m, err := c.backend.ReceiveStartupMessage()
@@ -60,7 +60,7 @@ func (p *postgres) serve(conn *conn) {
 	c.converse()
 }
 
-// leave lets go of everything the connection holds.
+// leave removes the client and releases the slot if the client holds it.
 func (c *client) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,14 +69,14 @@ func (c *client) leave() {
 	c.disown(c)
 }
 
-// lose gives the connection up, and whoever is at its other end does not hear of it. postgres.mu is held.
+// lose gives up the connection without informing the other end. The caller must hold postgres.mu.
 func (c *client) lose() {
 	c.gone = true
 	c.conn.out.freeze(time.Hour)
 	c.disown(c)
 }
 
-// terminate ends the connection with an error. postgres.mu is held.
+// terminate sends an error and closes the connection. The caller must hold postgres.mu.
 func (c *client) terminate() {
 	if c.gone {
 		return
@@ -94,7 +94,7 @@ func (c *client) terminate() {
 	})
 }
 
-// send writes messages whole.
+// send writes messages in one piece, and reports whether that succeeded.
 func (c *client) send(messages ...pgproto3.BackendMessage) bool {
 	var b []byte
 	for _, m := range messages {
@@ -108,7 +108,7 @@ func (c *client) send(messages ...pgproto3.BackendMessage) bool {
 
 func ready() pgproto3.BackendMessage { return &pgproto3.ReadyForQuery{TxStatus: 'I'} }
 
-// converse answers until the client ends.
+// converse responds to messages until the client terminates the session.
 func (c *client) converse() {
 	statements := make(map[string]string)
 	var portal *pgproto3.Bind
@@ -159,7 +159,7 @@ func (c *client) converse() {
 
 var startReplication = regexp.MustCompile(`^START_REPLICATION SLOT "slot" LOGICAL ([0-9A-F/]+) `)
 
-// query answers the simple protocol.
+// query responds to a query of the simple protocol.
 func (c *client) query(sql string) bool {
 	switch {
 	case sql == "IDENTIFY_SYSTEM":

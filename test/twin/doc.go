@@ -1,51 +1,54 @@
-// Package twin has no code of its own: its test runs the whole relay against servers that
-// exist in memory only, in virtual time, with everything drawn from a seed.
+// Package twin contains only tests. They run the whole relay against simulated servers in memory,
+// in virtual time. A seed determines all random choices of the simulation.
 //
-// The relay is the real one, a [relay.Relay] with its replication stream, decoder,
-// router, tracker, position record, watcher, producer and retries. Around it are
+// The relay is the real one: a [relay.Relay] with its replication stream, decoder, router,
+// tracker, position record, watcher, producer and retries. The simulation consists of
 //
-//   - a network of connections that take time, break after any byte, or carry nothing for a
-//     while, in one direction or both. A relay that hears of nobody and is heard by nobody is
-//     also what the servers see of a process that is stopped and goes on;
-//   - a Postgres with a log, a slot with a position in memory and an older one on disk, and
-//     walsenders that ask for replies, time out, wait for their receiver when the server is
-//     stopped, vanish when it crashes, or let go of the slot without a word to their receiver;
-//   - a Kafka of several brokers that move leaders, refuse, answer an error after having
-//     stored, do not answer, answer late, store what a connection sent that is long closed,
-//     name leaders of the past, or forget a producer; each partition keeps its own epochs;
-//   - one relay or two side by side, each with an operator who starts it again after a SIGTERM,
-//     after a failure and after the process was killed, or has the next one wait for the slot
-//     by then.
+//   - a network whose connections have latency, are lost after any byte, or transmit nothing for
+//     a while in one or both directions. If nothing passes in both directions, the servers cannot
+//     distinguish this from a relay whose process is paused and resumed;
+//   - a Postgres with a WAL, and with a slot that has a position in memory and an older one on
+//     disk. Its WAL senders request replies and time out. They wait for the relay in a fast
+//     shutdown, disappear in a crash, or release the slot without an error to the relay;
+//   - a Kafka with several brokers. They move leaders, reject records, return an error after they
+//     have stored records, respond late or not at all, store a request after its connection has
+//     been closed, name former leaders, and forget producers. Each partition has its own epochs;
+//   - one or two relays, each with an operator. The operator restarts the relay after a SIGTERM, a
+//     failure or a kill. Sometimes it starts the next relay before, which waits for the slot.
 //
-// A seed has a time of trouble, then one of peace in which everything has to arrive, and then a
-// scene: one thing that goes wrong alone, where it can be said exactly what must happen.
+// For each seed, the test injects random faults. Then the faults end, and everything must arrive.
+// At the end the test plays a scene: a single fault for which the correct behavior is known
+// exactly.
 //
-// The history judges everything at the moment it happens: a status update by what the brokers
-// hold when it arrives. Of the protocol between two relays (package relay, takeover.go) it checks:
+// The history checks each event when it happens. It compares a status update, for example, with
+// the records that the brokers have stored when the update arrives. Of the protocol between two
+// relays (package relay, takeover.go) it checks that
 //
-//   - no two processes store under one epoch ([history.judgeClaim]);
-//   - rows are stored under a claim that was stored before, and after a look at the slot (the same);
-//   - in each partition the claims never fall, so no old record lies behind a newer relay's (the same);
-//   - the rows of a writer rise in each partition, repeats included ([history.judgeOrder]), and
-//     begin where nothing is left out (package delivery);
-//   - who goes on under its claim is the newest to have claimed ([history.streaming]);
-//   - every status update is covered by the record ([history.told]);
-//   - what a record says is stored is ([history.recorded], [history.judgeOpen]), and so is in the
-//     end what a relay has skipped ([world.arrive]);
+//   - no two processes write records under the same epoch ([history.judgeClaim]);
+//   - a relay writes rows only under a claim that a broker has already stored, and only after it has
+//     read that it holds the slot (judgeClaim);
+//   - the claims in a partition never decrease, so no record of an older relay follows one of a
+//     newer relay (judgeClaim);
+//   - the rows of a writer are in order in each partition, including duplicates
+//     ([history.judgeOrder]), and no row is missing before the first one (package delivery);
+//   - only the relay with the newest claim streams ([history.streaming]);
+//   - every confirmed position is covered by the position record ([history.told]);
+//   - a position record covers only rows that are stored ([history.recorded],
+//     [history.judgeOpen]), and the rows that a relay skips are stored in the end ([world.arrive]);
 //   - a relay that has lost the slot sends nothing new after wal_sender_timeout ([history.wrote]);
-//   - while Postgres is well the slot is not free for long ([history.judgeFree]), and rows flow
-//     again soon after Kafka is back (the scenes).
+//   - the slot is not free for long while Postgres is healthy ([history.judgeFree]), and rows
+//     arrive soon after Kafka is available again (the scenes).
 //
-// Who checks the checker: TestMutations puts mistakes between the relay and its servers, and
-// TestPlants into the source of the relay.
+// Two tests check the checks. TestMutations injects bugs between the relay and its servers, and
+// TestPlants into the source code of the relay.
 //
-//	go test ./test/twin                                a hundred seeds
-//	OUTBOX_TEST_SEEDS=5000 go test ./test/twin         more
-//	OUTBOX_TEST_SEED=17 go test ./test/twin -v         one, with its history
-//	OUTBOX_TEST_FULL=1 go test -run Plants ./test/twin the planted mistakes
+//	go test ./test/twin                                60 seeds
+//	OUTBOX_TEST_SEEDS=5000 go test ./test/twin         more seeds
+//	OUTBOX_TEST_SEED=17 go test ./test/twin -v         one seed, with its history
+//	OUTBOX_TEST_FULL=1 go test -run Plants ./test/twin the planted bugs
 //
-// A seed fixes what is committed, what goes wrong and at which moment or byte. It does not fix
-// the relay's own back-off, nor in which order goroutines run that are ready at the same
-// virtual instant: a history is the same up to the first of these, and a failure that lies
-// behind it may take a few runs of its seed to come again.
+// A seed determines the committed transactions, the faults, and the moment or byte of each fault.
+// It does not determine the relay's own backoff, nor the order of goroutines that become ready at
+// the same virtual time. So two runs of a seed may differ, and a failure may need several runs of
+// its seed to occur again.
 package twin

@@ -9,19 +9,19 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// A fateKind is what becomes of a request.
+// A fateKind is a kind of request fault.
 type fateKind int
 
 const (
 	untouched fateKind = iota
-	slow               // it is answered slowly
-	rejected           // with an error, without being stored
-	failed             // with an error, although it is stored
-	lost               // not at all, although it is stored
-	held               // it is stored, and answered much later
-	late               // its connection breaks, and later it is stored
-	forgotten          // the broker does not know the producer any more
-	denied             // the user may not write, for some time
+	slow               // the broker responds slowly
+	rejected           // the broker returns an error and does not store the records
+	failed             // the broker stores the records and returns an error
+	lost               // the broker stores the records and does not respond
+	held               // the broker stores the records and responds much later
+	late               // the connection is lost, and the broker stores the records later
+	forgotten          // the broker has forgotten the producer
+	denied             // the user is not authorized to write for some time
 	throttled
 	fateKinds
 )
@@ -30,10 +30,10 @@ func (k fateKind) String() string {
 	return [...]string{"untouched", "slow", "rejected", "failed after write", "answer lost", "answer held", "stored late", "producer forgotten", "denied", "throttled", ""}[k]
 }
 
-// A fate is what becomes of one request.
+// A fate is the fault of one request, if it has any.
 type fate struct {
 	kind          fateKind
-	before, after time.Duration // of storing
+	before, after time.Duration // delays before and after the records are stored
 	throttle      time.Duration
 	err           error // of rejected and failed
 }
@@ -49,17 +49,17 @@ func (f fate) String() string {
 	return s
 }
 
-// fates are how likely they are. The zero value leaves requests untouched.
+// fates holds the probability of each fate. The zero value leaves all requests untouched.
 type fates struct {
 	weights     [fateKinds]int // per thousand
 	deniedUntil time.Time
 	deniedTopic string
 }
 
-// longestHold is how long an answer may be held.
+// longestHold is the longest delay of a held response.
 const longestHold = 20 * time.Second
 
-// draw draws the fate of a request. The cluster's lock is held.
+// draw draws the fate of a request. The caller must hold cluster.mu.
 func (f *fates) draw(k *cluster, rng *rand.Rand, req kmsg.Request) fate {
 	kind := untouched
 	n := rng.IntN(1000)
@@ -108,7 +108,7 @@ func (f *fates) draw(k *cluster, rng *rand.Rand, req kmsg.Request) fate {
 	return fate{kind: kind}
 }
 
-// otherFate is what becomes of a request other than produce.
+// otherFate returns the fate of a request other than Produce.
 func otherFate(kind fateKind, d time.Duration, rng *rand.Rand, req kmsg.Request) fate {
 	if kind == slow || kind == held {
 		return fate{kind: slow, before: d}
@@ -129,8 +129,8 @@ func otherFate(kind fateKind, d time.Duration, rng *rand.Rand, req kmsg.Request)
 	return fate{}
 }
 
-// instead returns the error that a partition is answered with instead of storing the batch.
-// The cluster's lock is held.
+// instead returns the error that the broker returns for a partition instead of storing the batch, or nil.
+// The caller must hold cluster.mu.
 func (f fate) instead(k *cluster, topic string, partition int32) error {
 	if topic == k.fates.deniedTopic && time.Now().Before(k.fates.deniedUntil) {
 		return kerr.TopicAuthorizationFailed

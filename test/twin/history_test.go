@@ -16,22 +16,22 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
-// A transaction is one of the log.
+// A transaction is a committed transaction in the WAL.
 type transaction struct {
 	commitLSN, endLSN pglogrepl.LSN
 	rows              []*row
 	message           string // of pg_logical_emit_message; "": none
-	missing           int    // rows that no broker has stored yet
-	timeline          int32  // of the server that committed it
+	missing           int    // number of rows that no broker has stored yet
+	timeline          int32  // timeline of the server that committed it
 }
 
 // A row is one event.
 type row struct {
 	tx                    *transaction
 	id, topic, key, value string
-	order                 int      // in which the server sends rows
-	poison                bool     // brokers do not take it
-	writers               []writer // that have stored it
+	order                 int      // number in the order in which the server sends rows
+	poison                bool     // brokers reject it
+	writers               []writer // the writers that have written it
 
 	event delivery.Event
 }
@@ -43,18 +43,18 @@ type writer struct {
 	epoch    int16
 }
 
-// A claim is one that a run has stored, with the identity of its producer.
+// A claim is a claim that a run has written, with the identity of its producer.
 type claim struct {
 	run    int
 	claim  int64
-	from   pglogrepl.LSN // the position that its run starts at, if the timeline is still the same
-	looked bool          // since then its run has read that it has the slot
+	from   pglogrepl.LSN // the start position of its run; 0 if the position is of another timeline
+	looked bool          // since then its run has read that it holds the slot
 	ID     int64         `json:"id"`
 	First  int16         `json:"first_epoch"`
 }
 
-// A history judges everything that happens at the moment it happens. Methods may be called
-// from any goroutine.
+// A history records the events of a simulation and checks each of them when it happens. Its methods
+// are safe for concurrent use.
 type history struct {
 	mu         sync.Mutex
 	began      time.Time
@@ -62,56 +62,56 @@ type history struct {
 	violations []string
 
 	transactions []*transaction
-	whole        int // so many of them are stored completely, without a gap
+	whole        int // the first whole transactions are stored completely
 	rows         map[string]*row
-	gone         map[string]bool // ids of rows that no server has any more, and that no broker had by then
-	keys         map[string]int  // rows committed, by topic and key
+	gone         map[string]bool // ids of rows that a promotion has lost before a broker had stored them
+	keys         map[string]int  // number of committed rows, by topic and key
 	checker      *delivery.Checker
-	found        int // violations of the checker's that were noted
+	found        int // number of the checker's violations that the history has reported
 
-	claims  []*claim                       // in the order stored
-	owners  map[[2]int64]int               // which run has stored under a producer id and epoch
-	highest map[delivery.Coordinates]int64 // the highest claim that has stored, by partition
+	claims  []*claim                       // in the order in which brokers stored them
+	owners  map[[2]int64]int               // run that has written under a producer id and epoch
+	highest map[delivery.Coordinates]int64 // the highest claim of the records in a partition
 	lastRow map[shelf]int                  // the row that was stored last
-	sent    map[int]map[pglogrepl.LSN]bool // positions that a run was sent on the present timeline
+	sent    map[int]map[pglogrepl.LSN]bool // positions that the server has sent to a run, on the current timeline
 
 	tenures map[int][]tenure  // of the slot, by run
-	holder  int               // the run that has the slot; 0: it is free
-	free    time.Time         // since when
+	holder  int               // the run that holds the slot; 0: it is free
+	free    time.Time         // when the slot was released
 	calm    time.Time         // from then on the slot must not be free for long; zero: it may be
-	deaf    map[int]time.Time // by run: from then on it has heard nothing for too long
-	lease   time.Duration     // how long a run may take to notice that it has lost the slot
+	deaf    map[int]time.Time // by run: from then on it must not continue, because Postgres has been silent for too long
+	lease   time.Duration     // time in which a run must notice that it has lost the slot
 
-	kept       bool          // there are position records
-	record     pglogrepl.LSN // the newest of the highest term
-	term       int64         // its
+	kept       bool          // the relay writes position records
+	record     pglogrepl.LSN // the newest position record of the highest term
+	term       int64         // the highest term
 	records    map[pglogrepl.LSN]bool
 	recordOf   map[int]pglogrepl.LSN // by run
-	slot       pglogrepl.LSN         // what the server knows to be confirmed
-	confirmed  pglogrepl.LSN         // the highest position that was ever told
+	slot       pglogrepl.LSN         // the slot's confirmed position
+	confirmed  pglogrepl.LSN         // the highest position that a relay has ever confirmed
 	timeline   int32                 // of the server
 	starts     map[int]start         // by run
-	deadLetter string                // the topic of dead letters; "": poison ends the relay
-	forgetful  bool                  // a broker has forgotten a producer: batches may come twice
-	lenient    bool                  // nothing is judged: somebody has lost rows
-	gaps       int                   // that a relay has noticed since then
+	deadLetter string                // the dead-letter topic; "": a rejected row stops the relay
+	forgetful  bool                  // a broker has forgotten a producer, so batches may be duplicated
+	lenient    bool                  // the history reports no violations, because a scene has lost rows
+	gaps       int                   // number of gaps that relays have detected since then
 
-	updates int // status updates judged
+	updates int // number of status updates
 }
 
-// A start is how a run of the relay began.
+// A start describes the newest session of a run.
 type start struct {
-	claims  int  // so many were stored when its newest session began
-	streams bool // its first contact is over
+	claims  int  // number of claims when its newest session began
+	streams bool // the run has streamed
 }
 
-// A shelf is where the rows of one writer lie.
+// A shelf identifies the rows of one writer in one partition.
 type shelf struct {
 	where delivery.Coordinates
 	writer
 }
 
-// A tenure is a time in which a run has the slot.
+// A tenure is a period in which a run holds the slot.
 type tenure struct{ from, to time.Time }
 
 type event struct {
@@ -123,7 +123,7 @@ type event struct {
 func newHistory() *history {
 	return &history{
 		began: time.Now(), timeline: 1, rows: make(map[string]*row), gone: make(map[string]bool), keys: make(map[string]int),
-		checker: delivery.New(delivery.Config{AnyPartition: true}), // topics grow
+		checker: delivery.New(delivery.Config{AnyPartition: true}), // partitions are added to topics
 		owners:  make(map[[2]int64]int), highest: make(map[delivery.Coordinates]int64), sent: make(map[int]map[pglogrepl.LSN]bool),
 		records: make(map[pglogrepl.LSN]bool), recordOf: make(map[int]pglogrepl.LSN), starts: make(map[int]start),
 		lastRow: make(map[shelf]int), tenures: make(map[int][]tenure), deaf: make(map[int]time.Time), free: time.Now(),
@@ -141,7 +141,7 @@ func (h *history) noteLocked(text string, args ...any) {
 	h.events = append(h.events, event{time.Since(h.began), text, args})
 }
 
-// violated notes that something happened that must not.
+// violated reports a violation.
 func (h *history) violated(text string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -156,10 +156,10 @@ func (h *history) violatedLocked(text string, args ...any) {
 	h.violations = append(h.violations, fmt.Sprintf("%s: ", time.Since(h.began))+fmt.Sprintf(text, args...))
 }
 
-// stopJudging has nothing count as a violation from now on.
+// stopJudging makes the history ignore violations from now on.
 func (h *history) stopJudging() { h.setLenient(true) }
 
-// resumeJudging has violations count again.
+// resumeJudging makes the history report violations again.
 func (h *history) resumeJudging() { h.setLenient(false) }
 
 func (h *history) setLenient(on bool) {
@@ -171,21 +171,21 @@ func (h *history) setLenient(on bool) {
 	}
 }
 
-// noticeGap notes that a relay has noticed that rows may be missing.
+// noticeGap records that a relay has detected that rows may be missing.
 func (h *history) noticeGap() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.gaps++
 }
 
-// noticed reports whether a relay has noticed a gap.
+// noticed reports whether a relay has detected a gap.
 func (h *history) noticed() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.gaps > 0
 }
 
-// String is what happened, one line each.
+// String returns the events, one per line.
 func (h *history) String() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -211,7 +211,8 @@ func (h *history) committed(tx *transaction) {
 	h.noteLocked("commit at %s to %s: %d rows %s", tx.commitLSN, tx.endLSN, len(tx.rows), tx.message)
 }
 
-// number returns the event that a row is. Dead letters come in any order.
+// number returns the event of a row. Each dead letter is an aggregate of its own, because dead letters may
+// be in any order.
 func (h *history) number(r *row) delivery.Event {
 	e := delivery.Event{Aggregate: r.topic + "/" + r.key, ID: r.id, Topic: r.topic, Key: r.key, Value: r.value}
 	if r.poison && h.deadLetter != "" {
@@ -228,14 +229,14 @@ func (h *history) settle() {
 	}
 }
 
-// launched notes that a run of the relay begins.
+// launched records the start of a run of the relay.
 func (h *history) launched(run int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.noteLocked("run %d: begins, recorded is %s", run, h.record)
 }
 
-// started judges where a session begins.
+// started checks the start position of a session.
 func (h *history) started(run int, asked, slot pglogrepl.LSN) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -246,7 +247,8 @@ func (h *history) started(run int, asked, slot pglogrepl.LSN) {
 	h.starts[run] = s
 }
 
-// held notes that a run has the slot from now on, 0 for none, and judges how long the slot was free.
+// held records that a run holds the slot from now on, or none if run is 0. It checks how long the slot was
+// free.
 func (h *history) held(run int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -264,18 +266,18 @@ func (h *history) held(run int) {
 	h.holder, h.free = run, now
 }
 
-// holds reports whether a run has the slot.
+// holds reports whether a run holds the slot.
 func (h *history) holds(run int) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.holder == run
 }
 
-// maxFree is how long the slot may be free while nothing is wrong with Postgres: a pause between two
-// attempts, or a start of the relay, with what connections take.
+// maxFree is the longest time that the slot may be free while Postgres is healthy: the pause between two
+// attempts or a start of the relay, and the time to connect.
 const maxFree = 2500 * time.Millisecond
 
-// judgeFree judges how long the slot has been free.
+// judgeFree checks how long the slot has been free.
 func (h *history) judgeFree() {
 	if h.holder != 0 || h.calm.IsZero() {
 		return
@@ -292,14 +294,14 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// calmFrom notes that from then on somebody has to have the slot.
+// calmFrom sets the time from which on the slot must not be free for long.
 func (h *history) calmFrom(t time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.calm = t
 }
 
-// stormy notes that the slot may be free again, and judges whether it is.
+// stormy records that the slot may be free again. It first checks how long the slot has been free.
 func (h *history) stormy() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -307,16 +309,16 @@ func (h *history) stormy() {
 	h.calm = time.Time{}
 }
 
-// deafen notes that by then a run will have heard nothing for so long that it must not go on in its
-// session.
+// deafen records that from the time at on, a run must not continue its session, because it has received
+// nothing from Postgres for too long.
 func (h *history) deafen(run int, at time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.deaf[run] = at
 }
 
-// wrote judges when a run has written the last byte of a request that stores rows: the fence must have
-// closed before.
+// wrote checks the time at which a run has written the last byte of a produce request with rows. If the
+// run has lost the slot, its fence must close within lease.
 func (h *history) wrote(run int, at time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -335,7 +337,7 @@ func (h *history) wrote(run int, at time.Time) {
 	h.violatedLocked("run %d: sends rows and never had the slot", run)
 }
 
-// sentPosition notes that a run was sent a position that it may confirm.
+// sentPosition records that the server has sent a position to a run, which may confirm it.
 func (h *history) sentPosition(run int, lsn pglogrepl.LSN) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -345,15 +347,16 @@ func (h *history) sentPosition(run int, lsn pglogrepl.LSN) {
 	h.sent[run][lsn] = true
 }
 
-// wentBack notes that the server has forgotten what it knew behind lsn.
+// wentBack records that a crash has reset the slot to lsn.
 func (h *history) wentBack(lsn pglogrepl.LSN) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.slot = lsn
 }
 
-// promoted notes that the server is another one, which has the first kept transactions only: its log ends
-// at end instead of before. What was told to the one before counts no further than that.
+// promoted records that a promoted standby has replaced the server. The standby has only the first kept
+// transactions. Its WAL ends at end, that of the old server at before. Positions after end that a relay has
+// confirmed or recorded are no longer valid.
 func (h *history) promoted(timeline int32, kept int, before, end, slot pglogrepl.LSN) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -376,8 +379,9 @@ func (h *history) promoted(timeline int32, kept int, before, end, slot pglogrepl
 	}
 }
 
-// loseLocked notes that no server has tx any more. The rows that a broker has stay the first of their keys,
-// and later ones follow them. The others may only come from a run that read them before.
+// loseLocked records that a promotion has lost tx. Rows that a broker has already stored stay in the
+// history, and later rows of their keys follow them. The other rows can only come from a run that has read
+// them before.
 func (h *history) loseLocked(tx *transaction) {
 	stored := 0
 	for _, r := range tx.rows {
@@ -394,7 +398,8 @@ func (h *history) loseLocked(tx *transaction) {
 	}
 }
 
-// streaming notes that a run says that it streams, and judges whether it may under its claim.
+// streaming records that a run has logged that it streams. It checks that no other run had an equal or
+// higher claim when the session began.
 func (h *history) streaming(run int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -421,7 +426,7 @@ func (h *history) streamed(run int) bool {
 	return h.starts[run].streams
 }
 
-// safe judges a position behind which the server does not send again what lies before.
+// safe checks a position. The server does not send transactions before it again, so they must be stored.
 func (h *history) safe(lsn pglogrepl.LSN, what string, args ...any) {
 	if h.whole == len(h.transactions) {
 		return
@@ -431,7 +436,7 @@ func (h *history) safe(lsn pglogrepl.LSN, what string, args ...any) {
 	}
 }
 
-// told judges a status update: last is the session's last one.
+// told checks a status update. last is the highest position that the session has confirmed before.
 func (h *history) told(run int, lsn, last pglogrepl.LSN) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -452,11 +457,11 @@ func (h *history) told(run int, lsn, last pglogrepl.LSN) {
 	h.slot, h.confirmed = max(h.slot, lsn), max(h.confirmed, lsn)
 }
 
-// recorded judges a position record that a broker has stored.
+// recorded checks a position record that a broker has stored.
 func (h *history) recorded(run int, key string, value []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(value) == 0 || !strings.Contains(key, "/") { // replaced by a claim
+	if len(value) == 0 || !strings.Contains(key, "/") { // a tombstone: a claim replaces this record
 		h.noteLocked("run %d: record of %s removed", run, key)
 		return
 	}
@@ -469,13 +474,13 @@ func (h *history) recorded(run int, key string, value []byte) {
 	h.claimed(run, &p)
 	h.judgeOpen(run, p.Open)
 	if p.EndLSN == 0 {
-		return // there is no position yet
+		return // the record has no position yet
 	}
 	if p.Term < h.term || p.Term == h.term && p.EndLSN < h.record || p.Timeline < h.timeline {
-		return // written late: another run has the slot, or the server is another one
+		return // a late write: another run holds the slot, or a standby has been promoted
 	}
-	// While one run drains, another may have the slot: then the record may go back, but not
-	// behind the slot.
+	// While one run drains, another may hold the slot. The record may then go back, but not
+	// to a position before that of the slot.
 	if p.EndLSN < h.recordOf[run] || p.EndLSN < h.slot {
 		h.violatedLocked("run %d: record %s after %s, with the slot at %s", run, p.EndLSN, h.recordOf[run], h.slot)
 	}
@@ -485,7 +490,7 @@ func (h *history) recorded(run int, key string, value []byte) {
 	h.records[p.EndLSN] = true
 }
 
-// judgeOpen judges the part of a transaction that a record says is stored.
+// judgeOpen checks that the rows of an open transaction are stored if a position record covers them.
 func (h *history) judgeOpen(run int, open checkpoint.Prefix) {
 	for _, tx := range h.transactions {
 		if open.Rows == 0 || tx.commitLSN != open.CommitLSN {
@@ -500,14 +505,14 @@ func (h *history) judgeOpen(run int, open checkpoint.Prefix) {
 	}
 }
 
-// claimed notes the claim of a record, if it is new.
+// claimed adds the claim of a position record, if it is new.
 func (h *history) claimed(run int, p *checkpoint.Position) {
 	for _, c := range slices.Backward(h.claims) {
 		if c.run == run {
 			if p.Claim > c.claim {
 				break
 			}
-			if p.Claim < c.claim && !h.forgetful { // the value of a run's own key goes back, and another run's counts
+			if p.Claim < c.claim && !h.forgetful { // a run must not write a lower claim than before
 				h.violatedLocked("run %d: claim %d after %d", run, p.Claim, c.claim)
 			}
 			return
@@ -523,7 +528,7 @@ func (h *history) claimed(run int, p *checkpoint.Position) {
 	h.claims = append(h.claims, c)
 }
 
-// looked notes that a run has read that it has the slot.
+// looked records that a run has read that it holds the slot.
 func (h *history) looked(run int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -534,11 +539,12 @@ func (h *history) looked(run int) {
 	}
 }
 
-// epochs are how many a claim has.
+// epochs is the number of epochs of a claim.
 const epochs = 8
 
-// judgeClaim judges who stores a record, and returns under which claim: the claims of a partition never
-// fall, no two runs have the same identity, and whoever has the slot later has read the claim.
+// judgeClaim checks the writer of a record and returns its claim. The claims in a partition must not
+// decrease, two runs must not have the same identity, and the run must have read after its claim that it
+// holds the slot.
 func (h *history) judgeClaim(w writer, where delivery.Coordinates) *claim {
 	identity := [2]int64{w.producer, int64(w.epoch)}
 	if run, ok := h.owners[identity]; ok && run != w.run {
@@ -565,8 +571,8 @@ func (h *history) judgeClaim(w writer, where delivery.Coordinates) *claim {
 	return nil
 }
 
-// judgeOrder judges the place of a row among those of its writer: they are in the order sent. Dead
-// letters come in any order.
+// judgeOrder checks that the rows of a writer are in the order in which the server sent them. Dead letters
+// may be in any order.
 func (h *history) judgeOrder(w writer, where delivery.Coordinates, r *row) {
 	at := shelf{where, w}
 	if last := h.lastRow[at]; r.order <= last && where.Topic != h.deadLetter && !h.forgetful {
@@ -575,7 +581,7 @@ func (h *history) judgeOrder(w writer, where delivery.Coordinates, r *row) {
 	h.lastRow[at] = r.order
 }
 
-// stored judges a record that a broker has stored.
+// stored checks a record that a broker has stored.
 func (h *history) stored(w writer, where delivery.Coordinates, r record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -622,7 +628,7 @@ func (h *history) isStored(r *row) bool {
 	return len(r.writers) > 0
 }
 
-// sessions returns how many there were.
+// sessions returns the number of sessions so far.
 func (h *history) sessions() (n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -632,42 +638,42 @@ func (h *history) sessions() (n int) {
 	return n
 }
 
-// left returns how many rows no broker has stored.
+// left returns the number of rows that no broker has stored.
 func (h *history) left() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.rows) - h.checker.Counts().Events
 }
 
-// lost names the first rows that no broker has stored.
+// lost describes the first rows that no broker has stored.
 func (h *history) lost() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.checker.Finish(delivery.UpTo(h.keys), math.MaxInt).String()
 }
 
-// recordedLSN returns the newest position record of the server's timeline, 0 if it has none.
+// recordedLSN returns the newest position record on the server's timeline, or 0 if there is none.
 func (h *history) recordedLSN() pglogrepl.LSN {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.record
 }
 
-// confirmedEver returns the highest position that was told to any server.
+// confirmedEver returns the highest position that a relay has confirmed to any server.
 func (h *history) confirmedEver() pglogrepl.LSN {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.confirmed
 }
 
-// forget notes that batches may come twice from now on.
+// forget records that batches may be duplicated from now on.
 func (h *history) forget() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.forgetful = true
 }
 
-// last returns where the newest transaction with rows ends.
+// last returns the end LSN of the newest transaction with rows.
 func (h *history) last() pglogrepl.LSN {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -20,22 +20,22 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/delivery"
 )
 
-// topics are those of the events.
+// topics are the topics of the events.
 var topics = []string{"orders", "invoices"}
 
 const (
 	positions   = "positions"
 	deadLetters = "dead"
 
-	poisonous = "poison: " // what a value begins with that brokers do not take
+	poisonous = "poison: " // prefix of values that brokers reject
 	noLeader  = -1
 )
 
-// A cluster is Kafka. It locks itself for every step.
+// A cluster simulates a Kafka cluster. Its methods lock mu for each step.
 type cluster struct {
 	net     *network
 	history *history
-	tamper  func(topic string, records []record) []record // what is stored instead; for mutations
+	tamper  func(topic string, records []record) []record // changes the records that are stored; for mutations
 
 	mu        sync.Mutex
 	rng       *rand.Rand
@@ -43,15 +43,15 @@ type cluster struct {
 	topics    map[string][]*partition
 	producers int64
 	fates     fates
-	antidote  bool   // poison is taken
-	unsafe    string // a topic with fewer replicas than a record needs
+	antidote  bool   // brokers accept poisonous values
+	unsafe    string // a topic with fewer in-sync replicas than min.insync.replicas
 }
 
 type node struct {
 	id    int
 	addr  string
 	conns map[*conn]struct{}
-	stale map[*partition]int // the leaders that it still names; nil: it knows the present ones
+	stale map[*partition]int // the former leaders that it still names; nil: it names the current ones
 }
 
 func (n *node) sortedConns() []*conn {
@@ -61,18 +61,18 @@ func (n *node) sortedConns() []*conn {
 type partition struct {
 	leader  int // or noLeader
 	end     int64
-	batches []stored // of the position topic only: it is read
+	batches []stored // only in the position topic, which the relay reads
 	states  map[int64]*producerState
 }
 
-// stored is a batch as it was sent, but for its offset.
+// stored is a batch as the relay sent it, with the offset that the broker has assigned.
 type stored struct {
 	last  int64
 	bytes []byte
-	value string // of its record
+	value string // value of its record
 }
 
-// A producerState is what a partition remembers of a producer: its newest batches.
+// A producerState is the epoch and the newest batches of a producer in a partition.
 type producerState struct {
 	epoch   int16
 	batches []sequences
@@ -111,7 +111,7 @@ func (k *cluster) addrs() []string {
 	return addrs
 }
 
-// up has n take connections.
+// up makes n accept connections.
 func (k *cluster) up(n *node) {
 	k.net.listen(n.addr, func(c *conn) {
 		k.mu.Lock()
@@ -124,7 +124,8 @@ func (k *cluster) up(n *node) {
 	})
 }
 
-// fail has n drop its connections and take no others; its partitions move.
+// fail makes n close its connections and accept no new ones. The partitions that n leads get another
+// leader, or none.
 func (k *cluster) fail(n *node) {
 	k.net.unlisten(n.addr)
 	k.mu.Lock()
@@ -140,7 +141,7 @@ func (k *cluster) fail(n *node) {
 	}
 }
 
-// partitions returns all partitions, in the order of topics' names. The lock is held.
+// partitions returns all partitions, ordered by topic name. The caller must hold mu.
 func (k *cluster) partitions() []*partition {
 	var all []*partition
 	for _, name := range slices.Sorted(maps.Keys(k.topics)) {
@@ -149,7 +150,7 @@ func (k *cluster) partitions() []*partition {
 	return all
 }
 
-// move gives a partition another leader, or none.
+// move gives a random partition another leader, or none.
 func (k *cluster) move() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -162,7 +163,7 @@ func (k *cluster) move() {
 	k.history.note("kafka: a leader moves to %d", p.leader)
 }
 
-// depose leaves a topic without leaders.
+// depose removes the leaders of a topic.
 func (k *cluster) depose(topic string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -172,7 +173,8 @@ func (k *cluster) depose(topic string) {
 	k.history.note("kafka: topic %s has no leader", topic)
 }
 
-// forgetLeaders has a broker name the present leaders whatever becomes of them, or, with false, not any more.
+// forgetLeaders makes a broker keep naming the present leaders, even if they change. If on is false, the
+// broker names the current leaders again.
 func (k *cluster) forgetLeaders(n *node, on bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -187,7 +189,7 @@ func (k *cluster) forgetLeaders(n *node, on bool) {
 	k.history.note("kafka: broker %d hears of no other leaders", n.id)
 }
 
-// leaderOf returns who leads a partition, according to n. The lock is held.
+// leaderOf returns the leader of a partition according to n. The caller must hold mu.
 func (n *node) leaderOf(p *partition) int {
 	if leader, ok := n.stale[p]; ok {
 		return leader
@@ -195,14 +197,14 @@ func (n *node) leaderOf(p *partition) int {
 	return p.leader
 }
 
-// setUnsafe has no records of a topic stored, for want of replicas.
+// setUnsafe makes brokers reject all records of a topic with NOT_ENOUGH_REPLICAS.
 func (k *cluster) setUnsafe(topic string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.unsafe = topic
 }
 
-// grow gives a topic one more partition: keys move.
+// grow adds a partition to a topic. Keys then move to other partitions.
 func (k *cluster) grow() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -211,7 +213,7 @@ func (k *cluster) grow() {
 	k.history.note("kafka: topic %s has %d partitions", topic, len(k.topics[topic]))
 }
 
-// heal has every broker up, every partition led, and everything answered.
+// heal starts every broker, gives every partition a leader and ends all request faults.
 func (k *cluster) heal() {
 	for _, n := range k.nodes {
 		k.up(n)
@@ -230,7 +232,7 @@ func (k *cluster) heal() {
 	k.history.note("kafka: healed")
 }
 
-// cure has poison taken from now on.
+// cure makes brokers accept poisonous values from now on.
 func (k *cluster) cure() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -238,8 +240,8 @@ func (k *cluster) cure() {
 	k.history.note("kafka: takes poison now")
 }
 
-// produce appends a batch as a leader does and returns the code of its answer. The lock is
-// held.
+// produce appends a batch like a leader and returns the error of the response. The caller must
+// hold mu.
 func (k *cluster) produce(n *node, c *conn, topic string, answer *kmsg.ProduceResponseTopicPartition, batch []byte) error {
 	ps := k.topics[topic]
 	if int(answer.Partition) >= len(ps) {
@@ -274,7 +276,7 @@ func (k *cluster) produce(n *node, c *conn, topic string, answer *kmsg.ProduceRe
 	return nil
 }
 
-// judge names the records of a batch that are not taken.
+// judge adds the rejected records of a batch to answer.
 func (k *cluster) judge(records []record, answer *kmsg.ProduceResponseTopicPartition) {
 	for i, r := range records {
 		if strings.HasPrefix(r.value, poisonous) {
@@ -285,7 +287,7 @@ func (k *cluster) judge(records []record, answer *kmsg.ProduceResponseTopicParti
 	}
 }
 
-// append stores a batch. The lock is held.
+// append stores a batch. The caller must hold mu.
 func (k *cluster) append(w writer, topic string, p *partition, batch []byte, records []record) {
 	for _, r := range k.tamper(topic, records) {
 		if topic != positions {
@@ -302,13 +304,13 @@ func (k *cluster) append(w writer, topic string, p *partition, batch []byte, rec
 	}
 }
 
-// sequence judges the sequence of a batch, and reports true if the partition has it already.
+// sequence checks the sequence numbers of a batch. It returns true if the partition already has the batch.
 // https://kafka.apache.org/documentation/#producerconfigs_enable.idempotence
 func (p *partition) sequence(b *kmsg.RecordBatch) (again bool, err error) {
 	batch := sequences{b.FirstSequence, int32((int64(b.FirstSequence) + int64(b.LastOffsetDelta)) & 0x7fffffff)}
 	s := p.states[b.ProducerID]
 	switch {
-	case s == nil: // forgotten, or never seen: any sequence is a beginning
+	case s == nil: // an unknown producer may begin with any sequence number
 	case b.ProducerEpoch < s.epoch:
 		return false, kerr.InvalidProducerEpoch
 	case b.ProducerEpoch > s.epoch:
@@ -332,7 +334,7 @@ func (p *partition) sequence(b *kmsg.RecordBatch) (again bool, err error) {
 	return false, nil
 }
 
-// A record is what is looked at of one.
+// A record holds the parts of a record that the tests check.
 type record struct {
 	key, value string
 	headers    map[string]string
@@ -340,7 +342,7 @@ type record struct {
 
 var errRecords = errors.New("malformed records")
 
-// readRecords takes the records of a batch apart.
+// readRecords decodes the records of a batch.
 // https://kafka.apache.org/documentation/#record
 func readRecords(b []byte, attributes int16) (records []record, err error) {
 	if attributes&7 == 1 {
@@ -353,7 +355,7 @@ func readRecords(b []byte, attributes int16) (records []record, err error) {
 		}
 	}
 	defer func() {
-		if recover() != nil { // beyond the end
+		if recover() != nil { // a read beyond the end of b
 			err = errRecords
 		}
 	}()

@@ -6,8 +6,8 @@ import (
 	"github.com/rcrowley/go-metrics"
 )
 
-// TestMain has the goroutine started outside every bubble that sarama's first Fetch starts for
-// the whole process: in a bubble it would hold up its time.
+// TestMain starts a goroutine that sarama's first Fetch would otherwise start, once for the whole
+// process. In a synctest bubble, this goroutine would block the virtual time.
 func TestMain(m *testing.M) {
 	metrics.NewMeter().Stop()
 	m.Run()

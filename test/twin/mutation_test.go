@@ -12,16 +12,16 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// mutationSeeds is within how many seeds each bug has to be found. Most are found by the
-// first, and the rarest by one in ten.
+// mutationSeeds is the maximum number of seeds until each bug is found. The first seed finds
+// most bugs, and one seed in ten finds the rarest.
 const mutationSeeds = 300
 
-// A mutation puts one bug into a world. Those of the relay are put between it and the server,
-// where its mistakes would be seen.
+// A mutation puts one bug into a world. For a bug of the relay, it changes the messages between the
+// relay and the server.
 type mutation struct {
 	name string
 	put  func(*world, *rand.Rand)
-	want string // the violation that has to be among those found
+	want string // text that one of the violations must contain
 }
 
 var mutations = []mutation{
@@ -90,7 +90,7 @@ var mutations = []mutation{
 	{"the relay stops late", func(w *world, _ *rand.Rand) { w.deaf = time.Minute }, "has not ended"},
 }
 
-// TestMutations checks the checker: it has to notice each bug.
+// The history finds each mutation.
 func TestMutations(t *testing.T) {
 	for i, m := range mutations {
 		t.Run(m.name, func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestMutations(t *testing.T) {
 	}
 }
 
-// stores mutates what is stored of a batch of events.
+// stores mutates the batches of events that a broker stores.
 func stores(change func(*rand.Rand, []record) []record) func(*world, *rand.Rand) {
 	return func(w *world, rng *rand.Rand) {
 		w.kafka.tamper = func(topic string, rs []record) []record {
@@ -122,7 +122,7 @@ func stores(change func(*rand.Rand, []record) []record) func(*world, *rand.Rand)
 	}
 }
 
-// unrecorded does without the position record, whose check would find other bugs first.
+// unrecorded turns off the position record, because its check would find other bugs first.
 func unrecorded(put func(*world, *rand.Rand)) func(*world, *rand.Rand) {
 	return func(w *world, rng *rand.Rand) {
 		w.cfg.PositionTopic, w.history.kept = "", false
@@ -130,12 +130,12 @@ func unrecorded(put func(*world, *rand.Rand)) func(*world, *rand.Rand) {
 	}
 }
 
-// confirms mutates status updates. change is called with the lock of the server held.
+// confirms mutates status updates. It calls change with postgres.mu held.
 func confirms(change func(*world, *client, pglogrepl.LSN) pglogrepl.LSN) func(*world, *rand.Rand) {
 	return func(w *world, _ *rand.Rand) {
 		w.wrap = func(c *conn) net.Conn {
 			return &mutant{conn: c, change: func(b []byte) []byte {
-				const size, written, clock = 39, 6, 30 // bytes; where write, flush and apply are
+				const size, written, clock = 39, 6, 30 // bytes; the positions write, flush and apply are in [written, clock)
 				if len(b) != size || b[0] != 'd' || b[5] != 'r' {
 					return b
 				}
@@ -173,13 +173,13 @@ func starts(change func(*world) pglogrepl.LSN) func(*world, *rand.Rand) {
 	}
 }
 
-// A mutant is a connection to the server on which the relay says something else than it does.
+// A mutant is a connection to the server that changes the messages of the relay.
 type mutant struct {
 	*conn
 	change func([]byte) []byte
 }
 
-// Write writes one message, as the relay does.
+// Write changes and writes one message. The relay writes each message with one call.
 func (m *mutant) Write(b []byte) (int, error) {
 	if _, err := m.conn.Write(m.change(b)); err != nil {
 		return 0, err
@@ -187,14 +187,15 @@ func (m *mutant) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// end returns where the log ends.
+// end returns the end of the WAL.
 func (p *postgres) end() pglogrepl.LSN {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.walEnd
 }
 
-// prefix returns where the last transaction ends that is stored with all before it, or start.
+// prefix returns the end of the stored prefix: the end LSN of the last transaction that is stored with
+// all transactions before it. It returns at least start.
 func (h *history) prefix(start pglogrepl.LSN) pglogrepl.LSN {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -204,7 +205,7 @@ func (h *history) prefix(start pglogrepl.LSN) pglogrepl.LSN {
 	return max(start, h.transactions[h.whole-1].endLSN)
 }
 
-// newest returns where the newest transaction ends that is stored.
+// newest returns the end LSN of the newest transaction that is stored completely.
 func (h *history) newest() pglogrepl.LSN {
 	h.mu.Lock()
 	defer h.mu.Unlock()

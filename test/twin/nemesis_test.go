@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// A nemesis makes trouble.
+// A nemesis injects faults.
 type nemesis struct {
 	*world
 	rng      *rand.Rand
-	restarts turn // one of Postgres at a time
+	restarts turn // only one restart of Postgres at a time
 	repairs  sync.WaitGroup
 }
 
-// A trouble is one kind of it.
+// A trouble is a kind of fault.
 type trouble struct {
 	weight int
 	strike func(*nemesis)
@@ -43,8 +43,8 @@ var troubles = []trouble{
 	{3, (*nemesis).stopProcess},
 }
 
-// run makes trouble until ctx ends, and returns when what takes time is repaired. A seed has
-// its favourites among the troubles, and its own share of requests that go wrong.
+// run injects faults until ctx ends, and returns when all faults that have a duration are over. The
+// seed determines how often each fault occurs, and which share of the requests to Kafka fails.
 func (n *nemesis) run(ctx context.Context) {
 	weights := make([]int, len(troubles))
 	total := 0
@@ -80,17 +80,17 @@ func (n *nemesis) weights() (w [fateKinds]int) {
 		}
 	}
 	if n.rng.IntN(3) > 0 {
-		w[forgotten] = 0 // it makes duplicates legal
+		w[forgotten] = 0 // after it, the history allows duplicates
 	}
 	return w
 }
 
-// span returns a time of which the mean is given.
+// span returns a random duration with the given mean.
 func (n *nemesis) span(mean time.Duration) time.Duration {
 	return min(time.Duration(n.rng.ExpFloat64()*float64(mean)), 10*mean)
 }
 
-// repair has f called after a while.
+// repair calls f after a random time with the given mean.
 func (n *nemesis) repair(mean time.Duration, f func()) {
 	d := n.span(mean)
 	n.repairs.Go(func() {
@@ -99,7 +99,7 @@ func (n *nemesis) repair(mean time.Duration, f func()) {
 	})
 }
 
-// breakLater cuts a connection after some bytes.
+// breakLater closes a connection after a random number of bytes.
 func (n *nemesis) breakLater(c *conn) {
 	way, lossy := c.in, n.rng.IntN(2) == 0
 	if n.rng.IntN(3) > 0 {
@@ -125,10 +125,10 @@ func (n *nemesis) dig() {
 	n.net.dig(d)
 }
 
-// victim returns a relay.
+// victim returns a random relay.
 func (n *nemesis) victim() *replica { return n.replicas[n.rng.IntN(len(n.replicas))] }
 
-// loseSource has the server give up its connections, and nobody hears of it.
+// loseSource makes the server give up its connections without informing the relays.
 func (n *nemesis) loseSource() {
 	n.history.note("nemesis: postgres gives up its connections in silence")
 	n.postgres.each((*client).lose)
@@ -149,8 +149,8 @@ func (n *nemesis) isolate() {
 	n.block(b)
 }
 
-// stopProcess stops a relay for longer than anybody waits for it, if there is another one. Often
-// Postgres knows at once that its connection is of no use any more.
+// stopProcess pauses a relay. If there is another relay, the pause is usually longer than the timeouts. In
+// half of the cases, Postgres gives up the connection at once.
 func (n *nemesis) stopProcess() {
 	d := n.span(3 * time.Second)
 	if len(n.replicas) > 1 {
@@ -162,7 +162,7 @@ func (n *nemesis) stopProcess() {
 	}
 }
 
-// block cuts a relay off, and returns its run.
+// block blocks a part of the network of a random relay, and returns the relay's run.
 func (n *nemesis) block(b block) int {
 	h := n.victim().host()
 	n.history.note("nemesis: run %d is cut off from postgres %t, from kafka %t, in %t, out %t, until %s",
@@ -172,7 +172,7 @@ func (n *nemesis) block(b block) int {
 	return h.run
 }
 
-// terminate is pg_terminate_backend.
+// terminate ends all connections to Postgres like pg_terminate_backend.
 func (n *nemesis) terminate() {
 	n.history.note("nemesis: connections to postgres are terminated")
 	n.postgres.each(func(c *client) { c.terminate() })
@@ -188,7 +188,7 @@ func (n *nemesis) crashPostgres() {
 }
 
 func (n *nemesis) promoteStandby() {
-	lost := n.rng.IntN(2) * n.rng.IntN(30) // half have all, as synchronized_standby_slots sees to
+	lost := n.rng.IntN(2) * n.rng.IntN(30) // half of the standbys have all transactions, as with synchronized_standby_slots
 	n.repairs.Go(func() {
 		n.restarts.take()
 		defer n.restarts.give()
@@ -213,7 +213,7 @@ func (n *nemesis) startPostgres() {
 	n.postgres.start()
 }
 
-// brokers calls f for every connection to a broker that is chosen.
+// brokers calls f for every connection to a random broker.
 func (n *nemesis) brokers(f func(*conn)) {
 	n.kafka.mu.Lock()
 	defer n.kafka.mu.Unlock()
@@ -250,7 +250,7 @@ func (n *nemesis) moveLeader() {
 	n.repair(time.Second, func() { n.kafka.move() })
 }
 
-// peace ends what is still going on.
+// peace ends all faults.
 func (n *nemesis) peace() {
 	n.startPostgres()
 	n.kafka.heal()

@@ -15,16 +15,16 @@ import (
 	"time"
 )
 
-// errClosedByServer is what the server gets from a connection it has given up.
+// errClosedByServer is the error of a connection that the server has closed.
 var errClosedByServer = errors.New("closed by the server")
 
-// A network carries bytes between the relay and its servers.
+// A network transmits bytes between the relays and their servers.
 type network struct {
 	seed uint64
 
 	mu        sync.Mutex
-	listeners map[string]func(*conn) // by address; each gets a goroutine per connection
-	hole      time.Time              // until then nobody hears from the server at all
+	listeners map[string]func(*conn) // by address; called in a new goroutine per connection
+	hole      time.Time              // until then Postgres does not respond to connection attempts
 	serving   sync.WaitGroup
 }
 
@@ -32,7 +32,7 @@ func newNetwork(seed uint64) *network {
 	return &network{seed: seed, listeners: make(map[string]func(*conn))}
 }
 
-// random returns random numbers that depend on the seed and on what they are for.
+// random returns random numbers that depend on the seed and the purpose.
 func (n *network) random(purpose string) *rand.Rand {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(purpose))
@@ -51,8 +51,8 @@ func (n *network) unlisten(addr string) {
 	delete(n.listeners, addr)
 }
 
-// dig has connections to Postgres not even refused for a while. For those to Kafka it cannot
-// be done, see conn.swift.
+// dig makes attempts to connect to Postgres hang for a while. For Kafka this is not possible: see
+// conn.swift.
 func (n *network) dig(d time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -65,7 +65,7 @@ func (n *network) holeUntil() time.Time {
 	return n.hole
 }
 
-// cross waits until there is no hole any more.
+// cross waits until the time hole. If ctx is done first, it returns a timeout error.
 func cross(ctx context.Context, hole time.Time) error {
 	d := time.Until(hole)
 	if d <= 0 {
@@ -79,34 +79,34 @@ func cross(ctx context.Context, hole time.Time) error {
 	}
 }
 
-// A host is where one process runs: when that is killed, nothing of it reaches anybody.
+// A host holds the connections of one process. When the process is killed, its host sends nothing more.
 type host struct {
 	net *network
 	run int // of the relay
 
 	mu      sync.Mutex
 	conns   []*conn
-	dials   map[string]int // so far, by address
+	dials   map[string]int // number of dials so far, by address
 	blocked []block
 	dead    bool
 }
 
-// A block is a part of the network that carries nothing for a while, and then what was sent meanwhile.
+// A block delays all data in a part of the network until a point in time.
 type block struct {
 	to      func(addr string) bool
-	in, out bool // which directions, as the host sees them
+	in, out bool // directions, as seen from the host
 	until   time.Time
 }
 
-// everywhere is to all servers.
+// everywhere selects all servers.
 func everywhere(string) bool { return true }
 
 func isPostgres(addr string) bool { return addr == postgresAddr }
 
 func isKafka(addr string) bool { return addr != postgresAddr }
 
-// block cuts the host off. With everything blocked, for the servers it is a process that is stopped
-// and then goes on, without knowing that it was.
+// block adds a block to the host. If it blocks everything, the servers cannot distinguish this from a
+// process that is paused and resumed.
 func (h *host) block(b block) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -124,7 +124,7 @@ func (h *host) block(b block) {
 	}
 }
 
-// blockedUntil returns until when addr cannot be dialled.
+// blockedUntil returns the time until which connections to addr are blocked.
 func (h *host) blockedUntil(addr string) (until time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -140,7 +140,7 @@ func newHost(n *network, run int) *host {
 	return &host{net: n, run: run, dials: make(map[string]int)}
 }
 
-// dial has the shape of net.Dialer.DialContext.
+// dial has the signature of net.Dialer.DialContext.
 func (h *host) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	blocked := h.blockedUntil(addr)
 	if addr == postgresAddr {
@@ -178,8 +178,8 @@ func (h *host) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	return client, nil
 }
 
-// kill ends the host: of what is on its way some may still arrive, nothing follows. Sometimes its end
-// does not show, and Postgres goes on holding the slot for it.
+// kill kills the process of the host. Some of the bytes in transit may still arrive, and nothing follows.
+// Sometimes Postgres does not notice that the process is gone, and the slot stays active.
 func (h *host) kill(rng *rand.Rand) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -195,7 +195,7 @@ func (h *host) kill(rng *rand.Rand) {
 	}
 }
 
-// leave is the end of a process that has ended by itself: its connections are closed for it.
+// leave closes the connections of a process that has exited.
 func (h *host) leave() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -205,7 +205,7 @@ func (h *host) leave() {
 	}
 }
 
-// An address is that of a listener.
+// An address is the address of a listener.
 type address string
 
 func (address) Network() string  { return "tcp" }
@@ -213,14 +213,14 @@ func (a address) String() string { return string(a) }
 
 // A conn is one end of a connection.
 type conn struct {
-	name    string // run, address and number: the same whenever the seed is
+	name    string // run, address and number: the seed determines it
 	in, out *pipe
 	remote  address
-	run     int        // of the relay that it belongs to
-	rng     *rand.Rand // for what the server decides; belongs to who serves it
+	run     int        // run of the relay
+	rng     *rand.Rand // for random choices of the server; only the goroutine that serves the connection uses it
 }
 
-// sorted returns connections in an order that does not depend on who was first.
+// sorted returns connections ordered by name, so that the order depends only on the seed.
 func sorted(conns []*conn) []*conn {
 	return slices.SortedFunc(slices.Values(conns), func(a, b *conn) int { return cmp.Compare(a.name, b.name) })
 }
@@ -237,14 +237,14 @@ func (c *conn) SetDeadline(t time.Time) error {
 	return c.SetWriteDeadline(t)
 }
 
-// Close lets what was written arrive, and throws away what was not read.
+// Close closes the connection. Bytes that were written still arrive. Bytes that were not read are discarded.
 func (c *conn) Close() error {
 	c.out.end(net.ErrClosed)
 	c.in.breakOff(net.ErrClosed, syscall.EPIPE)
 	return nil
 }
 
-// cut breaks the connection. If lossy, what is on its way does not arrive.
+// cut closes both ends of the connection. If lossy is true, bytes in transit do not arrive.
 func (c *conn) cut(lossy bool) {
 	for _, p := range []*pipe{c.in, c.out} {
 		if lossy {
@@ -255,15 +255,15 @@ func (c *conn) cut(lossy bool) {
 	}
 }
 
-// freeze has nothing arrive for a while that is not on its way yet.
+// freeze delays bytes that are written from now on. Bytes in transit still arrive.
 func (c *conn) freeze(d time.Duration) {
 	c.in.freeze(d)
 	c.out.freeze(d)
 }
 
-// swift has everything arrive at once, or not any more. While a client of sarama's shakes
-// hands it holds a mutex that others wait for, and while somebody waits for a mutex virtual
-// time stands still.
+// swift turns the latency of the connection off or on again. During the handshake, a sarama client
+// holds a mutex that other goroutines wait for. While a goroutine waits for a mutex, virtual time does
+// not advance.
 func (c *conn) swift(on bool) {
 	for _, p := range []*pipe{c.in, c.out} {
 		p.mu.Lock()
@@ -272,8 +272,8 @@ func (c *conn) swift(on bool) {
 	}
 }
 
-// A turn is a mutex that may be held for some time: while somebody waits for a sync.Mutex,
-// virtual time stands still.
+// A turn is a mutex that a goroutine may hold while virtual time advances. While a goroutine waits
+// for a sync.Mutex, virtual time does not advance.
 type turn chan struct{}
 
 func newTurn() turn { return make(turn, 1) }

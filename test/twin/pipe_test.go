@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// How many bytes may be on their way in one direction. To Kafka it is as many as there are:
-// sarama writes under its mutex, see conn.swift.
+// The maximum number of bytes in transit in one direction. To Kafka there is practically no limit,
+// because sarama writes while it holds a mutex: see conn.swift.
 const (
 	pipeSize      = 64 << 10
 	pipeSizeKafka = 1 << 30
@@ -22,22 +22,22 @@ type pipe struct {
 	changed *sync.Cond
 	rng     *rand.Rand
 
-	segments []segment // on their way, or there, in order
+	segments []segment // in transit or ready to be read, in order
 	size     int
-	last     time.Time // when the newest arrives
+	last     time.Time // arrival of the newest segment
 	written  time.Time // when the newest byte read was written
-	swift    bool      // everything arrives at once
+	swift    bool      // no latency
 	limit    int       // of size
-	cutAfter int       // bytes until the connection breaks; 0: never
+	cutAfter int       // bytes until the connection is lost; 0: no limit
 	cutting  func()
 
-	ended             bool  // nothing follows the segments
+	ended             bool  // no more segments follow
 	readErr, writeErr error // nil: none
 	readBy, writeBy   time.Time
 }
 
 type segment struct {
-	written, at time.Time // at: when it arrives
+	written, at time.Time // at: time of arrival
 	bytes       []byte
 }
 
@@ -47,8 +47,8 @@ func newPipe(rng *rand.Rand, limit int) *pipe {
 	return p
 }
 
-// await waits for a broadcast of c, whose lock is held, but not beyond the earliest of the
-// times that are not zero.
+// await waits for a broadcast of c, but not beyond the earliest of the times that are not zero. The
+// caller must hold the lock of c.
 func await(c *sync.Cond, times ...time.Time) {
 	var first time.Time
 	for _, t := range times {
@@ -140,7 +140,7 @@ func (p *pipe) write(b []byte) (int, error) {
 	}
 }
 
-// arrival returns when what is written now arrives.
+// arrival returns the time at which bytes that are written now arrive.
 func (p *pipe) arrival() time.Time {
 	if p.swift {
 		return time.Now()
@@ -153,7 +153,7 @@ func (p *pipe) arrival() time.Time {
 	return at
 }
 
-// end lets the segments be the last; who writes gets err.
+// end makes the present segments the last ones. Later writes return err.
 func (p *pipe) end(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -164,7 +164,7 @@ func (p *pipe) end(err error) {
 	p.changed.Broadcast()
 }
 
-// breakOff throws the segments away.
+// breakOff discards the segments. Later reads and writes return errors.
 func (p *pipe) breakOff(readErr, writeErr error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -186,7 +186,7 @@ func (p *pipe) freeze(d time.Duration) {
 	}
 }
 
-// breakAfter has cutting called when so many more bytes were written.
+// breakAfter makes the pipe call cutting after the given number of bytes has been written.
 func (p *pipe) breakAfter(bytes int, cutting func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

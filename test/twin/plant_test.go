@@ -14,18 +14,18 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/kit/need"
 )
 
-// plantSeeds is within how many seeds each mistake has to be found.
+// plantSeeds is the maximum number of seeds until each bug is found.
 const plantSeeds = 400
 
-// A plant puts a mistake into the source of the relay: one that the protocol is there to prevent, or one
-// that a relay before this one had.
+// A plant puts a bug into the source code of the relay. The protocol prevents the bug, or an earlier
+// version of the relay had it.
 type plant struct {
 	name  string
 	edits []edit
-	want  string // one of the violations has to match
+	want  string // regular expression that the output must match
 }
 
-// An edit replaces a text that occurs once in a file.
+// An edit replaces a text that occurs exactly once in a file.
 type edit struct{ file, from, to string }
 
 const (
@@ -72,12 +72,12 @@ var plants = []plant{
 		{contactFile, "if silent < c.limit && !c.lost.Load() {", "if silent < c.limit {"},
 		{sessionFile, "		err = s.stream.Expired()\n", "		err = nil\n"},
 	}, "heard nothing|after it has lost the slot|the slot was free"},
-	{"the fence stays open when the session has ended", []edit{ // a relay that has lost the slot appends old records
+	{"the fence stays open when the session has ended", []edit{ // a relay that has lost the slot writes old records
 		{tenureFile, "		t.fence.close()\n", ""},
 		{fenceFile, "	return s.Expired()\n", "	return nil\n"},
 		{fenceFile, "	if err := s.clock.check(time.Now()); err != nil {", "	if err := s.clock.check(time.Now()); err != nil && false {"},
 	}, "heard nothing|after it has lost the slot"},
-	{"a lost source waits for Kafka", []edit{ // no reconnect while anything is unacknowledged
+	{"a lost source waits for Kafka", []edit{ // the relay does not reconnect while records are unacknowledged
 		{tenureFile, "		_ = s.close(ctx, errStopReading)\n		return s.err\n", "		for t.tracker.Outstanding() > 0 && t.life.Err() == nil && ctx.Err() == nil {\n			time.Sleep(time.Millisecond)\n		}\n		_ = s.close(ctx, errStopReading)\n		return s.err\n"},
 	}, "the slot was free|waits for the leader"},
 	{"without a record a slot that was advanced goes unnoticed", []edit{
@@ -86,15 +86,15 @@ var plants = []plant{
 	{"with a record a slot that was advanced goes unnoticed", []edit{
 		{timelineFile, "	case reason != \"\":\n", "	case reason == \"\":\n		return shared, nil\n	case reason != \"\":\n"},
 	}, "nobody has noticed|differently"},
-	{"the back-off ends with each session", []edit{ // a loop without a pause
+	{"the back-off ends with each session", []edit{ // the relay reconnects in a loop without a pause
 		{relayFile, "if confirmed > before ||", "if confirmed >= before ||"},
 	}, "sessions within"},
 }
 
-// root is where the module begins, as a test of this package sees it.
+// root is the root directory of the module, relative to this package.
 const root = "../.."
 
-// TestPlantsFit checks that the source still has what the plants replace.
+// The source code contains each text that a plant replaces exactly once.
 func TestPlantsFit(t *testing.T) {
 	for _, p := range plants {
 		if _, err := p.overlay(); err != nil {
@@ -103,7 +103,7 @@ func TestPlantsFit(t *testing.T) {
 	}
 }
 
-// TestPlants checks that each mistake is found.
+// TestTwin finds each planted bug.
 func TestPlants(t *testing.T) {
 	need.FullRun(t, "it compiles the relay once for each mistake")
 	for _, p := range plants {
@@ -132,7 +132,7 @@ var (
 	firstSeed = regexp.MustCompile(`seeds from (\d+):`)
 )
 
-// play has TestTwin play with the mistake in the relay.
+// play compiles the relay with the bug and runs TestTwin with it.
 func (p plant) play(t *testing.T) (string, error) {
 	t.Helper()
 	replaced, err := p.overlay()
@@ -165,7 +165,7 @@ func (p plant) play(t *testing.T) (string, error) {
 	return string(out), err
 }
 
-// overlay returns the files that have edits, edited.
+// overlay returns the edited text of each file that has edits.
 func (p plant) overlay() (map[string]string, error) {
 	files := make(map[string]string)
 	for _, e := range p.edits {

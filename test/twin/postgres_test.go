@@ -14,16 +14,16 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// firstLSN is where the log begins.
+// firstLSN is the beginning of the WAL.
 const firstLSN pglogrepl.LSN = 0x1000
 
 const postgresAddr = "postgres:5432"
 
-// A postgres is a server with one slot. It locks itself for every step.
+// A postgres simulates a server with one slot. Its methods lock mu for each step.
 type postgres struct {
 	net     *network
 	history *history
-	sends   func(*transaction) bool // false: the walsender leaves it out; for mutations
+	sends   func(*transaction) bool // false: the WAL sender omits the transaction; for mutations
 
 	mu      sync.Mutex
 	changed *sync.Cond
@@ -34,25 +34,25 @@ type postgres struct {
 	slot    slot
 
 	timeline int32
-	forks    []pglogrepl.LSN // where each timeline before that was left, oldest first
+	forks    []pglogrepl.LSN // end of each earlier timeline, oldest first
 	clients  map[*client]struct{}
-	refuse   *pgproto3.ErrorResponse // what new connections get; nil: they are taken
+	refuse   *pgproto3.ErrorResponse // error for new connections; nil: the server accepts them
 	timeout  time.Duration           // wal_sender_timeout
-	ends     bool                    // streams, as soon as they have begun
-	empty    bool                    // transactions without rows are sent (before 15)
-	serial   int                     // of rows
-	pids     uint32                  // of connections
+	ends     bool                    // the server ends each stream soon after its start
+	empty    bool                    // WAL senders send transactions without rows, like Postgres before 15
+	serial   int                     // number of the last row
+	pids     uint32                  // PID of the last connection
 }
 
 type serverState int
 
 const (
 	running  serverState = iota
-	stopping             // a fast stop: walsenders wait for their receivers
+	stopping             // fast shutdown: WAL senders wait for their clients
 	down
 )
 
-// A slot has a position in memory and the one that a crash leaves.
+// A slot has a position in memory and a saved one, to which a crash resets it.
 type slot struct {
 	confirmed, saved pglogrepl.LSN
 	owner            *client // nil: not active
@@ -70,7 +70,7 @@ func newPostgres(n *network, h *history, rng *rand.Rand) *postgres {
 	return p
 }
 
-// start takes connections.
+// start makes the server accept connections.
 func (p *postgres) start() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -79,7 +79,7 @@ func (p *postgres) start() {
 	p.history.note("postgres: takes connections, slot at %s", p.slot.confirmed)
 }
 
-// own gives the slot to a client, or, with nil, frees it. The lock is held.
+// own gives the slot to a client. If c is nil, it releases the slot. The caller must hold mu.
 func (p *postgres) own(c *client) {
 	run := 0
 	if c != nil {
@@ -89,7 +89,7 @@ func (p *postgres) own(c *client) {
 	p.history.held(run)
 }
 
-// disown frees the slot if it is c's. The lock is held.
+// disown releases the slot if c holds it. The caller must hold mu.
 func (p *postgres) disown(c *client) {
 	if p.slot.owner == c {
 		p.own(nil)
@@ -97,7 +97,7 @@ func (p *postgres) disown(c *client) {
 	p.changed.Broadcast()
 }
 
-// crash ends every connection and forgets what was not saved.
+// crash closes every connection and resets the slot to the saved position.
 func (p *postgres) crash() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,9 +115,9 @@ func (p *postgres) crash() {
 	p.changed.Broadcast()
 }
 
-// promote puts a standby into the place of a server that has crashed. On its timeline the log ends
-// earlier, and the slot is the one that was saved. It lacks the last lag transactions, as far as they are
-// of the present timeline, and those behind the last one with rows.
+// promote replaces a crashed server with a promoted standby. The standby lacks the last lag transactions
+// of the current timeline. It also lacks all transactions after the last remaining one with rows. The new
+// timeline begins at the end of the last transaction that it has. The slot is at the saved position.
 func (p *postgres) promote(lag int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,7 +139,7 @@ func (p *postgres) promote(lag int) {
 	p.history.promoted(p.timeline, len(p.log), before, p.walEnd, p.slot.saved)
 }
 
-// makeSlot has somebody make the slot anew, at the end of the log.
+// makeSlot re-creates the slot at the end of the WAL.
 func (p *postgres) makeSlot() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,7 +148,7 @@ func (p *postgres) makeSlot() {
 	p.history.note("postgres: slot made at %s", p.walEnd)
 }
 
-// away has connections refused in one way or the other.
+// away makes the server refuse connections: with an error, or because it does not listen.
 func (p *postgres) away() {
 	if p.rng.IntN(2) == 0 {
 		p.net.unlisten(postgresAddr)
@@ -157,7 +157,7 @@ func (p *postgres) away() {
 	}
 }
 
-// stop is a fast stop: it returns when every walsender has ended.
+// stop is a fast shutdown. It returns when the WAL sender of the slot has exited.
 func (p *postgres) stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -176,7 +176,7 @@ func (p *postgres) stop() {
 		p.changed.Wait()
 	}
 	if p.state != stopping {
-		return // it has crashed meanwhile
+		return // the server has crashed meanwhile
 	}
 	p.slot.saved = p.slot.confirmed
 	p.history.note("postgres: has stopped, slot at %s", p.slot.confirmed)
@@ -196,15 +196,15 @@ func (p *postgres) checkpoint() {
 	p.slot.saved = p.slot.confirmed
 }
 
-// endStreams has every stream end as soon as it has begun, or not any more.
+// endStreams turns on or off that the server ends every stream soon after its start.
 func (p *postgres) endStreams(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ends = on
 }
 
-// advance is pg_replication_slot_advance by somebody who has terminated the relay, after a commit that it
-// has not read.
+// advance simulates a person who terminates the relay's connections and then advances the slot with
+// pg_replication_slot_advance, past a commit that the relay has not read.
 func (p *postgres) advance(commit func()) {
 	p.mu.Lock()
 	p.refuse = fatal("57P03", "the database system is starting up")
@@ -231,7 +231,7 @@ func (p *postgres) sortedClients() []*client {
 	return slices.SortedFunc(maps.Keys(p.clients), func(a, b *client) int { return cmp.Compare(a.conn.name, b.conn.name) })
 }
 
-// newRow returns a row that is not in a transaction yet. The lock is held.
+// newRow returns a row that is not in a transaction yet. The caller must hold mu.
 func (p *postgres) newRow(topic, key string, size int, poison bool) *row {
 	p.serial++
 	r := &row{
@@ -244,7 +244,7 @@ func (p *postgres) newRow(topic, key string, size int, poison bool) *row {
 	return r
 }
 
-// commit writes a transaction to the log, unless the server does not run.
+// commit writes a transaction to the WAL. It does nothing if the server does not run.
 func (p *postgres) commit(fill func(tx *transaction)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -258,13 +258,13 @@ func (p *postgres) commit(fill func(tx *transaction)) {
 		p.walEnd += pglogrepl.LSN(64 + len(r.value))
 	}
 	if len(tx.rows) == 0 && tx.message == "" {
-		p.walEnd += pglogrepl.LSN(8 * p.rng.IntN(1000)) // somebody else's
+		p.walEnd += pglogrepl.LSN(8 * p.rng.IntN(1000)) // a transaction that changes other tables
 	}
 	p.walEnd += 8
 	tx.commitLSN = p.walEnd
 	p.walEnd += 48
 	tx.endLSN = p.walEnd
-	if p.rng.IntN(3) == 0 { // else the next record begins where this one ends
+	if p.rng.IntN(3) == 0 { // otherwise the next WAL record begins at the end of this one
 		p.walEnd += pglogrepl.LSN(8 * (1 + p.rng.IntN(20)))
 	}
 	p.log = append(p.log, tx)
@@ -272,7 +272,7 @@ func (p *postgres) commit(fill func(tx *transaction)) {
 	p.changed.Broadcast()
 }
 
-// lose has the server give up the connections of a run, which does not hear of it.
+// lose makes the server give up the connections of a run without informing the run.
 func (p *postgres) lose(run int) {
 	p.each(func(c *client) {
 		if c.conn.run == run {
@@ -281,7 +281,7 @@ func (p *postgres) lose(run int) {
 	})
 }
 
-// confirmedLSN returns the slot's position.
+// confirmedLSN returns the slot's confirmed position.
 func (p *postgres) confirmedLSN() pglogrepl.LSN {
 	p.mu.Lock()
 	defer p.mu.Unlock()

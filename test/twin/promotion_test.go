@@ -10,8 +10,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
-// After a promotion, with a lost tail or without, the slot is made on the new server. Neither the process
-// that was there before nor another one goes on: rows may have come before the slot.
+// After a promotion, with or without lost transactions, the slot is created on the new server. Neither the
+// running relay nor a restarted one continues, because rows may have been committed before the slot was
+// created.
 func TestSlotMadeAfterAPromotion(t *testing.T) {
 	for seed := range uint64(16) {
 		lost, restart := int(seed%2), seed%4 >= 2
@@ -32,7 +33,7 @@ func TestSlotMadeAfterAPromotion(t *testing.T) {
 	}
 }
 
-// playPromotion has the last lost transactions be missing on the promoted server, where the slot is made.
+// playPromotion promotes a server that lacks the last lost transactions, and creates the slot on it.
 func (w *world) playPromotion(lost int, restart bool) {
 	w.postgres.start()
 	r := w.newReplica()
@@ -57,7 +58,8 @@ func (w *world) playPromotion(lost int, restart bool) {
 	w.end()
 }
 
-// refuses waits for the end of a run that finds the slot. The record may be behind the last transaction.
+// refuses waits until a run has found the new slot and ended, and checks its error. If transactions were
+// lost, the position record may be ahead of the new timeline's beginning.
 func (w *world) refuses(p *process, lost int) {
 	select {
 	case <-p.ended:

@@ -14,24 +14,24 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/relay"
 )
 
-// A replica is one of the relays of the world, all of the same configuration, with its operator.
+// A replica is a relay of the world, with its operator. All replicas have the same configuration.
 type replica struct {
 	*world
 	rng     *rand.Rand
 	orders  chan order
-	stopped chan error // what a run that was told to stop has returned
+	stopped chan error // the error of the run that a quit order has stopped
 
 	mu  sync.Mutex
 	now *process
 }
 
-// An order is for the operator.
+// An order tells the operator what to do with the relay.
 type order int
 
 const (
-	kill order = iota // at once
-	term              // SIGTERM, then a new start
-	quit              // SIGTERM, and no new start
+	kill order = iota // SIGKILL, then a restart
+	term              // SIGTERM, then a restart
+	quit              // SIGTERM without a restart
 )
 
 func (o order) String() string { return [...]string{"kill", "term", "quit"}[o] }
@@ -40,19 +40,19 @@ func (o order) String() string { return [...]string{"kill", "term", "quit"}[o] }
 type process struct {
 	host   *host
 	cancel context.CancelFunc
-	told   chan struct{} // closed when it has been told to end
-	ended  chan struct{} // closed when it has
-	err    error         // what Run has returned
+	told   chan struct{} // closed when the operator has stopped it
+	ended  chan struct{} // closed when Run has returned
+	err    error         // the error of Run
 }
 
-// host returns where the newest run is.
+// host returns the host of the newest run.
 func (r *replica) host() *host {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.now.host
 }
 
-// launch starts the relay.
+// launch starts a run of the relay.
 func (r *replica) launch() *process {
 	w := r.world
 	ctx, cancel := context.WithCancel(w.Context())
@@ -70,7 +70,7 @@ func (r *replica) launch() *process {
 	log := slog.New(slog.NewTextHandler(&journal{w.history, run}, nil))
 	c, err := relay.New(cfg, log)
 	if err != nil {
-		panic(err) // it is always the same configuration
+		panic(err) // the configuration is always valid
 	}
 	w.zombies.Go(func() {
 		p.err = c.Run(ctx)
@@ -83,14 +83,14 @@ func (r *replica) launch() *process {
 	return p
 }
 
-// hurry judges how long a run takes to end once it was told to.
+// hurry checks how long a run takes to end after the operator has stopped it.
 func (w *world) hurry(p *process, run int) {
 	select {
 	case <-p.ended:
 		return
 	case <-p.told:
 	}
-	began, limit := time.Now(), w.cfg.DrainTimeout+12*time.Second // the last report and the goodbyes
+	began, limit := time.Now(), w.cfg.DrainTimeout+12*time.Second // the last status update, and closing the connections
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
@@ -101,7 +101,7 @@ func (w *world) hurry(p *process, run int) {
 	}
 }
 
-// source says how to reach the server from h.
+// source returns the connection configuration for the server, as seen from h.
 func (w *world) source(h *host) *pgconn.Config {
 	cfg, err := pgconn.ParseConfig("host=postgres port=5432 user=u database=app sslmode=disable connect_timeout=10")
 	if err != nil {
@@ -118,8 +118,8 @@ func (w *world) source(h *host) *pgconn.Config {
 	return cfg
 }
 
-// operate runs the relay, and starts it again, until it is ordered not to. Sometimes the next
-// run is there before the one it follows has ended, and waits for the slot.
+// operate runs the relay and restarts it until it gets a quit order. Sometimes it starts the next run
+// before the current one has ended. The next run then waits for the slot.
 func (r *replica) operate() {
 	for p := r.now; ; {
 		select {
@@ -136,7 +136,7 @@ func (r *replica) operate() {
 				time.Sleep(time.Duration(r.rng.IntN(5000)) * time.Millisecond)
 			}
 			if o == kill {
-				p.host.kill(r.rng) // its remains end by themselves
+				p.host.kill(r.rng) // Run returns later
 			}
 			time.AfterFunc(r.deaf, p.cancel)
 			close(p.told)
@@ -159,9 +159,9 @@ func (r *replica) operate() {
 	}
 }
 
-// diagnose does what a run's exit code asks for. In a world in which nobody touches slot,
-// publication and record most must not occur, and that a server is away may end a run only
-// before its first session.
+// diagnose handles the exit code of a run. Most exit codes are violations, because nobody changes the
+// slot, the publication or the position record. An unavailable server may end a run only before its
+// first session.
 func (r *replica) diagnose(p *process) {
 	code := relay.ExitCode(p.err)
 	switch {
@@ -177,13 +177,13 @@ func (r *replica) diagnose(p *process) {
 	}
 }
 
-// quit stops the relay and judges how it ends. One that has lost the slot sends nothing more, and may
-// leave records without an acknowledgement.
+// quit stops the relay and checks its error. A relay that has lost the slot sends nothing more, so its
+// records may stay unacknowledged.
 func (r *replica) quit() {
 	holds := r.history.holds(r.host().run)
 	r.orders <- quit
-	// Connections may still be frozen, or lead to a server that is another one by now. What is left of
-	// that is judged by [world.rest].
+	// Connections may still be frozen, or lead to a server that has been replaced by a standby.
+	// [world.rest] checks the result.
 	if err := <-r.stopped; err != nil && holds && !strings.Contains(err.Error(), "may repeat what was acknowledged at last") {
 		r.history.violated("a stop in peace ends with: %v", err)
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 )
 
-// A scene is one thing that goes wrong in a world at peace, where it can be said exactly what has to
-// happen meanwhile. All the while the slot must not be free for long.
+// A scene is a single fault in a healthy world, for which the correct behavior is known exactly. In most
+// scenes the slot must not be free for long.
 type scene struct {
 	name string
 	fits func(*world) bool
@@ -29,7 +29,7 @@ var scenes = []scene{
 
 func always(*world) bool { return true }
 
-// playScene plays one that fits.
+// playScene plays a random scene that fits the world.
 func (w *world) playScene(rng *rand.Rand) {
 	for {
 		if s := scenes[rng.IntN(len(scenes))]; s.fits(w) {
@@ -49,19 +49,19 @@ func (w *world) commitRow(topic string) (r *row) {
 	return r
 }
 
-// commitRows commits some transactions of one row.
+// commitRows commits 30 transactions with one row each.
 func (w *world) commitRows() {
 	for range 30 {
 		w.commitRow(topics[0])
 	}
 }
 
-// hasRoom reports whether a record that waits for its leader leaves others room in the window.
+// hasRoom reports whether the window has room for other records while one record waits for its leader.
 func (w *world) hasRoom() bool {
 	return w.sink.WindowRecords != 1 && len(w.kafka.topics[topics[0]]) > 0 && len(w.kafka.topics[topics[1]]) > 0
 }
 
-// leaderless: the slot is taken again at once, and other topics go on.
+// leaderless: the relay acquires the slot again at once, and other topics receive their rows.
 func (w *world) leaderless() {
 	w.kafka.depose(topics[1])
 	w.commitRow(topics[1])
@@ -76,8 +76,8 @@ func (w *world) leaderless() {
 	w.arrive(soon)
 }
 
-// brokerless: the slot is taken again at once, also after it was left to others for a second, and rows are
-// sent as soon as a broker answers.
+// brokerless: the relay acquires the slot again at once, even if it had released it for a second for
+// another relay. It sends rows as soon as a broker responds.
 func (w *world) brokerless() {
 	for _, n := range w.kafka.nodes {
 		w.kafka.fail(n)
@@ -90,10 +90,10 @@ func (w *world) brokerless() {
 	w.arrive(soon)
 }
 
-// records reports whether there are position records.
+// records reports whether the relay writes position records.
 func (w *world) records() bool { return w.history.kept }
 
-// unsafe: the relay takes the slot, and waits with it.
+// unsafe: the relay acquires the slot and keeps it while it waits for the position topic.
 func (w *world) unsafe() {
 	w.rest()
 	w.kafka.setUnsafe(positions)
@@ -105,9 +105,9 @@ func (w *world) unsafe() {
 	w.arrive(soon)
 }
 
-// endless: a relay does not try again and again without a pause.
+// endless: a relay pauses between sessions that end at once.
 func (w *world) endless() {
-	most := 2 * len(w.replicas) // sessions a second
+	most := 2 * len(w.replicas) // sessions per second
 	w.history.stormy()
 	w.postgres.endStreams(true)
 	w.postgres.each((*client).terminate)
@@ -121,8 +121,8 @@ func (w *world) endless() {
 	w.arrive(soon)
 }
 
-// overtaken: a relay that is cut off from both servers loses the slot to another one. Its paths come
-// back one after the other, and it sends nothing that it had not sent before.
+// overtaken: a relay that is cut off from both servers loses the slot to another relay. Its connections
+// to the two servers work again one after the other. The relay sends no new records.
 func (w *world) overtaken() {
 	h, timeout := w.contested(), w.postgres.timeout
 	first, second := time.Now().Add(2*timeout+30*time.Second), time.Now().Add(2*timeout+time.Minute)
@@ -140,10 +140,12 @@ func (w *world) overtaken() {
 	time.Sleep(2*timeout + time.Minute)
 }
 
-// isPatient reports whether a relay that hears nothing from Postgres goes on for several seconds.
+// isPatient reports whether wal_sender_timeout is long enough for a relay to continue for several seconds
+// without a message from Postgres.
 func (w *world) isPatient() bool { return w.postgres.timeout >= 30*time.Second }
 
-// unaware: a relay loses the slot in silence, and hears it from the brokers.
+// unaware: a relay loses the slot without an error from Postgres. It learns that from the brokers, which
+// reject its records.
 func (w *world) unaware() {
 	h := w.contested()
 	h.block(block{to: isKafka, in: true, out: true, until: time.Now().Add(3 * time.Second)})
@@ -155,8 +157,8 @@ func (w *world) unaware() {
 	time.Sleep(w.postgres.timeout)
 }
 
-// deafened: a relay hears nothing for longer than it may go on without, and then a keepalive from before it
-// has lost the slot.
+// deafened: a relay receives nothing from Postgres for longer than it may continue. Then it receives a
+// keepalive that Postgres sent before the relay lost the slot.
 func (w *world) deafened() {
 	h, timeout := w.contested(), w.postgres.timeout
 	until := time.Now().Add(timeout * 9 / 10)
@@ -165,20 +167,21 @@ func (w *world) deafened() {
 	time.Sleep(100 * time.Millisecond)
 	h.block(block{to: isPostgres, in: true, out: true, until: until})
 	w.history.deafen(h.run, time.Now().Add(timeout/2+time.Second))
-	time.Sleep(timeout * 6 / 10) // the server has asked for a reply by then
+	time.Sleep(timeout * 6 / 10) // by then the server has requested a reply
 	w.postgres.lose(h.run)
 	w.commitRows()
 	w.arrive(soon)
 	time.Sleep(timeout)
 }
 
-// contested sees to it that a second relay waits for the slot, and returns where the one is that has it.
+// contested makes sure that a second relay waits for the slot, and returns the host of the relay that
+// holds it.
 func (w *world) contested() (h *host) {
 	if len(w.replicas) == 1 {
 		w.launch()
 		time.Sleep(5 * time.Second)
 	}
-	h = w.replicas[0].host() // nobody has the slot: that is judged
+	h = w.replicas[0].host() // used if no relay holds the slot, which the history reports
 	for _, r := range w.replicas {
 		if w.history.holds(r.host().run) {
 			h = r.host()
@@ -187,11 +190,11 @@ func (w *world) contested() (h *host) {
 	return h
 }
 
-// remembers reports whether what the next session starts with is known to be the position that the last one
-// had: there is a record, or one process only.
+// remembers reports whether the next session can know the position of the last one: from the position
+// record, or because there is only one process.
 func (w *world) remembers() bool { return w.history.kept || len(w.replicas) == 1 }
 
-// advanced: rows are lost, and the relay says so.
+// advanced: rows are lost, and the relay reports it.
 func (w *world) advanced() {
 	w.history.stormy()
 	w.postgres.advance(func() { w.commitRow(topics[0]) })
@@ -200,10 +203,10 @@ func (w *world) advanced() {
 	w.judgeGap()
 }
 
-// hasOlderRecord reports whether the position topic holds a position from before the slot's.
+// hasOlderRecord reports whether the position topic contains a position before that of the slot.
 func (w *world) hasOlderRecord() bool { return w.history.kept && w.kafka.olderRecords(w) > 0 }
 
-// restored: the relay does not go on from a position that is not the slot's.
+// restored: the relay does not continue if the position record is older than the slot's position.
 func (w *world) restored() {
 	w.rest()
 	p := w.kafka.topics[positions][0]
@@ -215,8 +218,8 @@ func (w *world) restored() {
 	w.judgeGap()
 }
 
-// olderRecords returns how many of the first batches in the position topic say a position from before the
-// slot's, 0 if none does.
+// olderRecords returns the length of a prefix of the position topic whose newest position is before that of
+// the slot, or 0 if there is none.
 func (k *cluster) olderRecords(w *world) int {
 	older := 0
 	for i, b := range k.topics[positions][0].batches {
@@ -234,10 +237,10 @@ func (k *cluster) olderRecords(w *world) int {
 	return older
 }
 
-// judgeGap judges whether a gap was noticed.
+// judgeGap reports a violation unless a relay has detected the gap.
 func (w *world) judgeGap() {
 	if w.history.resumeJudging(); !w.history.noticed() {
 		w.history.violated("nobody has noticed that rows may be missing")
 	}
-	w.history.stopJudging() // the rows are lost
+	w.history.stopJudging() // the lost rows are expected
 }

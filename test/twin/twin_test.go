@@ -14,24 +14,27 @@ import (
 	"time"
 )
 
-// defaultSeeds is how many seeds a plain run tries.
+// defaultSeeds is the number of seeds if OUTBOX_TEST_SEEDS is not set.
 const defaultSeeds = 60
 
-// patience is how long the relay may take to deliver everything once nothing goes wrong any
-// more. The longest single wait is a server's wal_sender_timeout.
+// patience is the time in which the relay must deliver everything after all faults have ended. The
+// longest single wait is a server's wal_sender_timeout.
 const patience = 3 * time.Minute
 
-// soon is how long it may take when everything is there and was there a moment ago.
+// soon is the time in which the relay must deliver everything if all servers are healthy and the
+// relay is connected to them.
 const soon = 20 * time.Second
 
-// maxShown is how many violations of a seed are printed: most follow from the first.
+// maxShown is the maximum number of violations per seed in the output. Most violations result from
+// the first.
 const maxShown = 3
 
-// pgxCloses is how long pgconn may take, in a goroutine of its own, to close a connection on
-// which something was interrupted.
+// pgxCloses is the time that pgconn may take, in its own goroutine, to close a connection after
+// an interrupted operation.
 const pgxCloses = 20 * time.Second
 
-// TestTwin tries seeds. A violation prints its seed, and with one seed its history.
+// The relay keeps its guarantees for each seed. The test logs the seed of each violation. If
+// OUTBOX_TEST_SEED is set, it runs this seed only and logs its history.
 func TestTwin(t *testing.T) {
 	if seed := environ(t, "OUTBOX_TEST_SEED", 0); seed != 0 {
 		w := play(t, seed, nil)
@@ -84,18 +87,19 @@ func environ(t *testing.T, name string, otherwise uint64) uint64 {
 	return n
 }
 
-// play plays what a seed has drawn and reports violations. mutate changes the world first.
+// play runs a seed and reports the violations. It first calls mutate, which may change the world. If
+// mutate is not nil, violations do not fail the test.
 func play(t *testing.T, seed uint64, mutate func(*world)) *world {
 	t.Helper()
 	var w *world
 	defer func() {
-		if p := recover(); p != nil { // synctest's, of goroutines that wait for each other, or are left
+		if p := recover(); p != nil { // synctest panics if goroutines are deadlocked or still run at the end
 			stacks := make([]byte, 1<<20)
 			stacks = stacks[:runtime.Stack(stacks, true)]
 			t.Fatalf("OUTBOX_TEST_SEED=%d: %v\n%s\n%s", seed, p, w.history, stacks)
 		}
 	}()
-	stuck := time.AfterFunc(time.Minute, func() { // by the clock on the wall
+	stuck := time.AfterFunc(time.Minute, func() { // a minute of real time
 		debug.SetTraceback("all")
 		panic(fmt.Sprintf("OUTBOX_TEST_SEED=%d: virtual time stands still", seed))
 	})
@@ -119,7 +123,8 @@ func play(t *testing.T, seed uint64, mutate func(*world)) *world {
 	return w
 }
 
-// play is a time of trouble, and then one of peace in which everything has to arrive.
+// play injects faults under load. It then ends all faults, waits until everything has arrived, and plays
+// a scene.
 func (w *world) play() {
 	enemy := &nemesis{world: w, rng: rand.New(rand.NewPCG(w.seed, drawNemesis)), restarts: newTurn()}
 	w.postgres.start()
@@ -136,22 +141,22 @@ func (w *world) play() {
 	stopWriting()
 	writer.Wait()
 	enemy.peace()
-	// Whoever waits for an answer from the time of trouble cannot stop well, and whose connection was lost
-	// in silence does not know yet.
+	// A relay may still wait for the response to an earlier request, and cannot stop cleanly before. It
+	// may also need some time to detect a lost connection.
 	time.Sleep(longestHold + w.postgres.timeout/2)
 
 	w.history.calmFrom(time.Now())
 	w.arrive(patience)
 	w.playScene(enemy.rng)
 	w.rest()
-	w.launch() // which finds nothing to repeat
+	w.launch() // must resend nothing
 	w.commitRow(topics[0])
 	w.arrive(soon)
 	w.rest()
 	w.end()
 }
 
-// arrive waits until everything committed is stored and confirmed, but not longer than limit.
+// arrive waits until all committed rows are stored and confirmed. After limit it reports a violation.
 func (w *world) arrive(limit time.Duration) {
 	for began := time.Now(); w.history.left() > 0 || w.postgres.confirmedLSN() < w.history.last(); {
 		if time.Since(began) > limit {
@@ -163,7 +168,7 @@ func (w *world) arrive(limit time.Duration) {
 	}
 }
 
-// end shuts the servers down and waits for everything to be over.
+// end stops the servers and waits until all relays and connections have ended.
 func (w *world) end() {
 	w.postgres.crash()
 	for _, n := range w.kafka.nodes {

@@ -10,20 +10,20 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// A sender is what a client has while it streams. All of it belongs to postgres.mu.
+// A sender is the WAL sender's state of a client that streams. postgres.mu guards it.
 type sender struct {
-	next     int           // of the log
-	start    pglogrepl.LSN // what was committed before is not sent
-	sent     pglogrepl.LSN // how far
-	told     pglogrepl.LSN // by the last status update
-	heard    time.Time     // when that was
-	pinged   bool          // a reply is awaited
-	asked    bool          // a keepalive is
-	idled    pglogrepl.LSN // the position of the last keepalive that was sent for having caught up
-	finished bool          // the client has ended the copy
+	next     int           // index of the next transaction in the WAL
+	start    pglogrepl.LSN // transactions that were committed before are not sent
+	sent     pglogrepl.LSN // everything before has been sent
+	told     pglogrepl.LSN // highest position that the client has confirmed
+	heard    time.Time     // time of the last status update
+	pinged   bool          // the sender has requested a reply
+	asked    bool          // the client has requested a keepalive
+	idled    pglogrepl.LSN // position of the last keepalive that was sent at the end of the WAL
+	finished bool          // the client has sent CopyDone
 }
 
-// startReplication answers START_REPLICATION.
+// startReplication responds to START_REPLICATION.
 func (c *client) startReplication(from pglogrepl.LSN) bool {
 	c.mu.Lock()
 	if c.slot.owner != nil {
@@ -53,7 +53,7 @@ func (c *client) startReplication(from pglogrepl.LSN) bool {
 	return true
 }
 
-// stream sends until the stream ends or there is nobody to send to, and lets go of the slot.
+// stream sends until the stream ends or the connection is lost, and then releases the slot.
 func (c *client) stream() {
 	if !c.sendAll() {
 		c.mu.Lock()
@@ -62,14 +62,14 @@ func (c *client) stream() {
 	}
 }
 
-// abandon gives up a connection that is of no use any more. The lock is held.
+// abandon closes a connection that does not work any longer. The caller must hold mu.
 func (c *client) abandon() {
 	c.gone = true
 	c.conn.cut(true)
 	c.disown(c)
 }
 
-// sendAll sends until the stream ends, or returns false.
+// sendAll sends until the stream ends. It returns false if a write fails.
 func (c *client) sendAll() bool {
 	sentRelation := false
 	for {
@@ -98,7 +98,7 @@ func (c *client) sendAll() bool {
 	}
 }
 
-// work waits until there is something to send.
+// work waits until there is something to send, and returns it. last reports whether the stream ends.
 func (c *client) work() (tx *transaction, messages [][]byte, last bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,7 +164,7 @@ func (c *client) work() (tx *transaction, messages [][]byte, last bool) {
 	}
 }
 
-// keepalive returns a keepalive. The lock is held.
+// keepalive returns a keepalive message. The caller must hold mu.
 func (c *client) keepalive(end pglogrepl.LSN, request bool) []byte {
 	c.history.sentPosition(c.conn.run, end)
 	b := binary.BigEndian.AppendUint64([]byte{'k'}, uint64(end))
@@ -176,8 +176,8 @@ func (c *client) keepalive(end pglogrepl.LSN, request bool) []byte {
 	return copyData(append(b, flag))
 }
 
-// sendTransaction sends messages, sometimes many at a time, sometimes with a keepalive
-// between them.
+// sendTransaction sends messages, in groups of random size. Sometimes it sends a keepalive between
+// two groups.
 func (c *client) sendTransaction(messages [][]byte) bool {
 	for len(messages) > 0 {
 		rng := c.conn.rng
@@ -199,7 +199,8 @@ func (c *client) sendTransaction(messages [][]byte) bool {
 	return true
 }
 
-// write writes bytes. While the client does not read, it goes on as long as it hears from it.
+// write writes bytes. If the client does not read, write keeps trying as long as status updates of the
+// client arrive.
 func (c *client) write(b []byte) bool {
 	c.writing.take()
 	defer c.writing.give()
@@ -222,7 +223,7 @@ func (c *client) write(b []byte) bool {
 	}
 }
 
-// reply takes a status update.
+// reply handles a status update.
 func (c *client) reply(b []byte) {
 	if len(b) != 34 || b[0] != 'r' {
 		c.history.violated("status update %x", b)
@@ -242,7 +243,7 @@ func (c *client) reply(b []byte) {
 	c.changed.Broadcast()
 }
 
-// endCopy takes the client's CopyDone.
+// endCopy handles the client's CopyDone.
 func (c *client) endCopy() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,7 +16,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink/kafka"
 )
 
-// Streams of random numbers: what one of them has to decide does not shift another.
+// The streams of random numbers. They are separate, so that a change in the use of one stream does not
+// change the others.
 const (
 	drawWorld uint64 = iota + 1
 	drawPostgres
@@ -25,7 +26,7 @@ const (
 	drawNemesis
 )
 
-// A world is one relay, or two, with servers and operators.
+// A world is a simulation: one or two relays with their operators, and the servers.
 type world struct {
 	*testing.T
 	seed     uint64
@@ -33,15 +34,15 @@ type world struct {
 	history  *history
 	postgres *postgres
 	kafka    *cluster
-	cfg      relay.Config         // but for the sink
-	sink     kafka.Config         // but for its connections
-	wrap     func(*conn) net.Conn // of connections to Postgres; for mutations
-	deaf     time.Duration        // how late a run hears that it is to stop; for mutations
+	cfg      relay.Config         // without the sink
+	sink     kafka.Config         // without Dial
+	wrap     func(*conn) net.Conn // wraps connections to Postgres; for mutations
+	deaf     time.Duration        // delay before a stopped run notices it; for mutations
 
 	replicas  []*replica
-	operating sync.WaitGroup // their operators
-	zombies   sync.WaitGroup // runs that have not ended, whether or not somebody waits for them
-	runs      atomic.Int64   // so far
+	operating sync.WaitGroup // the operators
+	zombies   sync.WaitGroup // the runs that have not ended, including killed ones
+	runs      atomic.Int64   // number of runs so far
 }
 
 func newWorld(t *testing.T, seed uint64) *world {
@@ -88,7 +89,7 @@ func (w *world) launch() {
 	w.replicas = append(w.replicas, r)
 }
 
-// newReplica returns a relay that nobody operates.
+// newReplica returns a relay without an operator.
 func (w *world) newReplica() *replica {
 	return &replica{
 		world: w, rng: w.net.random(fmt.Sprint("operator ", len(w.replicas))),
@@ -96,7 +97,7 @@ func (w *world) newReplica() *replica {
 	}
 }
 
-// rest stops the relays, one after the other, and judges what they leave.
+// rest stops the relays, one after the other, and checks the slot and the position record.
 func (w *world) rest() {
 	w.history.stormy()
 	for _, r := range w.replicas {
@@ -113,7 +114,7 @@ func (w *world) rest() {
 	}
 }
 
-// maxRows is about how many a seed has: at one transaction a millisecond it would be too many.
+// maxRows is the approximate maximum number of rows per seed.
 const maxRows = 2000
 
 // write commits transactions until ctx ends.
@@ -124,7 +125,7 @@ func (w *world) write(ctx context.Context) {
 	poison := rng.IntN(4) == 0
 	for written := 0; written < maxRows && ctx.Err() == nil; {
 		w.postgres.commit(func(tx *transaction) {
-			rows := 0 // somebody else's
+			rows := 0 // a transaction that changes other tables
 			switch rng.IntN(10) {
 			case 0, 1, 2:
 			case 3:
@@ -149,7 +150,7 @@ func (w *world) write(ctx context.Context) {
 	}
 }
 
-// sleep returns early when ctx ends.
+// sleep sleeps for d. It returns early if ctx ends.
 func (w *world) sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
